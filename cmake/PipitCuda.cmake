@@ -1,0 +1,20 @@
+# Finds the CUDA toolkit as -DPIPIT_CUDA says and sets PIPIT_HAVE_CUDA.
+
+string(TOUPPER "${PIPIT_CUDA}" _pipit_cuda)
+if(NOT _pipit_cuda MATCHES "^(AUTO|ON|OFF)$")
+  message(FATAL_ERROR "PIPIT_CUDA is '${PIPIT_CUDA}': expected ON, OFF or AUTO")
+endif()
+
+set(PIPIT_HAVE_CUDA OFF)
+if(NOT _pipit_cuda STREQUAL "OFF")
+  find_package(CUDAToolkit 12.0 QUIET)
+  if(CUDAToolkit_FOUND)
+    set(PIPIT_HAVE_CUDA ON)
+    message(STATUS "CUDA toolkit ${CUDAToolkit_VERSION} found: GPU support on")
+  elseif(_pipit_cuda STREQUAL "ON")
+    message(FATAL_ERROR "PIPIT_CUDA=ON but no CUDA toolkit (12.0 or later) was found. Install it, set "
+                        "CUDAToolkit_ROOT, or configure with -DPIPIT_CUDA=OFF")
+  else()
+    message(STATUS "No CUDA toolkit found: GPU support off")
+  endif()
+endif()

@@ -1,0 +1,1 @@
+# install(), the CMake package `pipit` and its pkg-config file.

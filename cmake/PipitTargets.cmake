@@ -1,0 +1,44 @@
+# How every pipit target is compiled, in one place.
+
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
+endif()
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+
+# Flags for our own code: used privately by every target, never exported to consumers.
+add_library(pipit_flags INTERFACE)
+target_compile_features(pipit_flags INTERFACE cxx_std_20)
+# -fno-math-errno: sqrt and friends need not set errno, so they vectorise; results are unchanged.
+# -ffp-contract=off: the same source gives the same bits whatever ISA a function is compiled for;
+# kernels that want FMA say so with intrinsics or through Eigen.
+target_compile_options(pipit_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow -Wnon-virtual-dtor
+                                             -Wold-style-cast -fno-math-errno -ffp-contract=off>)
+if(PIPIT_WERROR)
+  target_compile_options(pipit_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
+endif()
+if(PIPIT_SANITIZE)
+  target_compile_options(pipit_flags INTERFACE -fsanitize=${PIPIT_SANITIZE} -fno-sanitize-recover=all
+                                               -fno-omit-frame-pointer)
+  target_link_options(pipit_flags INTERFACE -fsanitize=${PIPIT_SANITIZE})
+endif()
+if(PIPIT_FUZZ)
+  if(NOT CMAKE_CXX_COMPILER_ID MATCHES Clang)
+    message(FATAL_ERROR "PIPIT_FUZZ needs clang (libFuzzer); configure with -DCMAKE_CXX_COMPILER=clang++")
+  endif()
+  target_compile_options(pipit_flags INTERFACE -fsanitize=fuzzer-no-link)
+endif()
+
+# pipit_library(NAME DEPENDS targets… PRIVATE targets… SOURCES files…): the static library pipit::NAME of one
+# folder. A folder's link line states which folders it may include (.ci/check_layering.py enforces it).
+function(pipit_library name)
+  cmake_parse_arguments(arg "" "" "DEPENDS;PRIVATE;SOURCES" ${ARGN})
+  add_library(pipit_${name} STATIC ${arg_SOURCES})
+  add_library(pipit::${name} ALIAS pipit_${name})
+  set_target_properties(pipit_${name} PROPERTIES EXPORT_NAME ${name} CXX_VISIBILITY_PRESET hidden
+                                                 VISIBILITY_INLINES_HIDDEN ON)
+  target_compile_features(pipit_${name} PUBLIC cxx_std_20)
+  target_include_directories(pipit_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
+                                                  $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/pipit>)
+  target_link_libraries(pipit_${name} PUBLIC ${arg_DEPENDS} PRIVATE $<BUILD_INTERFACE:pipit_flags> ${arg_PRIVATE})
+  set_property(GLOBAL APPEND PROPERTY PIPIT_LIBRARIES pipit_${name})
+endfunction()
