@@ -1,0 +1,23 @@
+// What devices this build and this machine have.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "engine/kernel.h"
+
+namespace pipit {
+
+/// State of the CUDA side of this build. Never throws; a missing driver is a state, not an error.
+struct CudaStatus {
+  bool compiled = false;             ///< built with the CUDA toolkit
+  std::string toolkit;               ///< "13.0", empty when not compiled
+  std::vector<std::string> devices;  ///< names of usable GPUs
+  std::string problem;               ///< why there is no usable GPU, empty when there is one
+};
+CudaStatus cuda_status();
+
+/// Throws Error with the reason and the remedy when the device cannot be used here.
+void require_device(DeviceKind device);
+
+}  // namespace pipit

@@ -1,0 +1,54 @@
+// Kernel: what runs one node on one device in one precision.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "engine/layer.h"
+#include "engine/thread_pool.h"
+
+namespace pipit {
+
+enum class DeviceKind : std::uint8_t { cpu, cuda };
+enum class Precision : std::uint8_t { fp32, fp16, int8 };
+
+std::string_view device_name(DeviceKind device);
+std::string_view precision_name(Precision precision);
+
+/// One node with everything that is known before the run. Valid only while a candidate is asked or created.
+struct NodeSpec {
+  const Layer& layer;
+  std::span<const TensorDesc* const> inputs;  ///< null where an optional input is absent
+  std::span<const TensorDesc> outputs;
+  /// Per input: the constant, or null when it is computed at run time (or absent).
+  std::span<const std::shared_ptr<const Tensor>> constants;
+  Precision precision = Precision::fp32;
+  int threads = 1;  ///< workers that will call run's parallel loops; sizes per-worker scratch
+
+  bool has_input(std::size_t i) const { return i < inputs.size() && inputs[i] != nullptr; }
+  const Tensor* constant(std::size_t i) const { return i < constants.size() ? constants[i].get() : nullptr; }
+};
+
+/// What a run hands to every kernel besides its operands.
+struct RunContext {
+  ThreadPool& pool;
+  std::byte* scratch = nullptr;  ///< scratch_bytes() bytes, 64-byte aligned, contents unspecified
+};
+
+/// Created once per node: packs weights, builds descriptors, declares scratch. run() allocates nothing and
+/// may be called by several sessions at once.
+class Kernel {
+ public:
+  virtual ~Kernel() = default;
+  virtual std::size_t scratch_bytes() const { return 0; }
+  /// False when run() never reads constant input `index` (it was packed at creation), so that the plan may
+  /// release the original.
+  virtual bool reads_constant(std::size_t /*index*/) const { return true; }
+  /// Computes the outputs. inputs[i] is not present() for an absent optional input or a released constant.
+  virtual void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
+                   const RunContext& context) const = 0;
+};
+
+}  // namespace pipit

@@ -1,0 +1,84 @@
+// Plan: a graph with a kernel chosen for every node and all live ranges packed into one arena.
+// Immutable; any number of sessions in any number of threads may share one.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/graph.h"
+#include "engine/registry.h"
+
+namespace pipit {
+
+struct PlanOptions {
+  DeviceKind device = DeviceKind::cpu;
+  Precision precision = Precision::fp32;
+  int threads = 0;  ///< 0: available_cpus()
+  /// If not empty: use this candidate wherever it accepts, for example "reference".
+  std::string prefer_kernel;
+  /// Refuse plans whose arena is larger, in bytes; 0: the machine's physical memory.
+  std::size_t max_arena_bytes = 0;
+};
+
+/// Where a value lies during a run.
+struct Placement {
+  enum class Kind : std::uint8_t { absent, arena, constant, input };
+  Kind kind = Kind::absent;
+  std::size_t offset = 0;                  ///< arena: byte offset
+  int input = -1;                          ///< input: index into graph.inputs()
+  std::shared_ptr<const Tensor> constant;  ///< constant: empty once every kernel has packed it
+  TensorDesc desc;
+};
+
+/// A candidate that was asked before the chosen one, and why it refused.
+struct RefusedCandidate {
+  std::string name;
+  std::string reason;
+};
+
+/// One kernel call.
+struct Step {
+  int index = 0;  ///< position in Plan::steps()
+  int node = 0;   ///< position in graph().nodes()
+  std::string kernel_name;
+  std::unique_ptr<const Kernel> kernel;
+  std::vector<RefusedCandidate> refused;
+  std::vector<Placement> inputs;
+  std::vector<Placement> outputs;
+  std::size_t scratch_offset = 0;
+};
+
+class Plan {
+ public:
+  /// Chooses kernels and packs memory. Throws UnsupportedError naming every node that no candidate accepts,
+  /// each with all reasons; Error when the arena is larger than allowed.
+  static std::shared_ptr<const Plan> build(Graph graph, const Registry& registry, const PlanOptions& options);
+
+  const Graph& graph() const { return graph_; }
+  const std::vector<Step>& steps() const { return steps_; }
+  /// One per graph output.
+  const std::vector<Placement>& outputs() const { return outputs_; }
+  const PlanOptions& options() const { return options_; }
+  std::size_t arena_bytes() const { return arena_bytes_; }
+  /// The largest set of buffers that must exist at once: the lower bound of arena_bytes().
+  std::size_t peak_live_bytes() const { return peak_live_bytes_; }
+  /// What a run would need if every node's output had memory of its own.
+  std::size_t activation_bytes() const { return activation_bytes_; }
+  /// Nodes without a step because their output is their input's memory under another shape.
+  int view_nodes() const { return view_nodes_; }
+
+ private:
+  Plan() = default;
+  friend class PlanBuilder;
+  Graph graph_;
+  PlanOptions options_;
+  std::vector<Step> steps_;
+  std::vector<Placement> outputs_;
+  std::size_t arena_bytes_ = 0;
+  std::size_t peak_live_bytes_ = 0;
+  std::size_t activation_bytes_ = 0;
+  int view_nodes_ = 0;
+};
+
+}  // namespace pipit

@@ -1,0 +1,42 @@
+// ThreadPool: a few workers that claim loop iterations dynamically. The caller takes part.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <type_traits>
+
+namespace pipit {
+
+/// CPUs this process may use: the affinity mask, lowered by a cgroup CPU quota. At least 1.
+int available_cpus();
+
+class ThreadPool {
+ public:
+  /// `threads` counts the caller; 0 means available_cpus(). Throws Error outside [0, 1024].
+  explicit ThreadPool(int threads = 0);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int size() const;
+
+  /// Calls body(index, worker) once for every index in [0, count), worker in [0, size()). Which worker runs
+  /// which index is unspecified, so bodies must not let results depend on it. Returns when all are done; the
+  /// first exception of a body is rethrown here. Allocates nothing. When another thread is inside a loop of
+  /// this pool, or a body calls in again, the loop runs serially in the caller as worker 0 of its own.
+  template <typename Body>
+  void parallel_for(std::int64_t count, Body&& body) {
+    using B = std::remove_reference_t<Body>;
+    run(
+        count, [](void* b, std::int64_t i, int w) { (*static_cast<B*>(b))(i, w); },
+        const_cast<void*>(static_cast<const void*>(&body)));
+  }
+
+ private:
+  using Call = void (*)(void* body, std::int64_t index, int worker);
+  void run(std::int64_t count, Call call, void* body);
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace pipit
