@@ -1,0 +1,63 @@
+// Element-wise functions of two tensors with broadcasting.
+#pragma once
+
+#include "engine/layer.h"
+#include "layers/clamp.h"
+
+namespace pipit {
+
+enum class BinaryKind : std::uint8_t {
+  add,
+  sub,
+  mul,
+  div,
+  min,
+  max,
+  pow,
+  mod,
+  fmod,
+  prelu,
+  equal,
+  less,
+  less_equal,
+  greater,
+  greater_equal,  // output bool
+  logical_and,
+  logical_or,
+  logical_xor,  // bool
+};
+
+std::string_view binary_name(BinaryKind kind);
+
+struct BinaryAttributes {
+  BinaryKind kind = BinaryKind::add;
+  Clamp activation;  ///< applied to floating-point results (the fuse pass puts a following Relu or Clip here)
+};
+
+/// y = activation(f(a, b)) with multidirectional broadcasting (prelu: slope b is broadcast to x = a). Both
+/// inputs have one dtype, except pow, whose exponent may have another. Integer division truncates; dividing
+/// by an integer zero throws. mod has the divisor's sign (Python), fmod the dividend's (C).
+class Binary final : public Layer {
+ public:
+  static constexpr std::string_view kType = "Binary";
+  explicit Binary(BinaryAttributes attributes);
+  const BinaryAttributes& attributes() const { return attributes_; }
+
+  std::string_view type() const override { return kType; }
+  std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
+  bool may_run_in_place(int /*index*/) const override { return true; }
+  std::string summary() const override;
+
+ private:
+  BinaryAttributes attributes_;
+};
+
+/// ONNX Where: y = condition ? a : b, all three broadcast. Inputs: condition (bool), a, b of one dtype.
+class Where final : public Layer {
+ public:
+  static constexpr std::string_view kType = "Where";
+  std::string_view type() const override { return kType; }
+  std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
+};
+
+}  // namespace pipit

@@ -1,0 +1,28 @@
+// Conversion between element types (ONNX Cast).
+#pragma once
+
+#include "engine/layer.h"
+
+namespace pipit {
+
+struct CastAttributes {
+  DType to = DType::f32;
+};
+
+/// Inputs: x. Float to integer truncates toward zero; out of range saturates and NaN becomes 0 (ONNX leaves
+/// both undefined). Anything to bool is x != 0.
+class Cast final : public Layer {
+ public:
+  static constexpr std::string_view kType = "Cast";
+  explicit Cast(CastAttributes attributes);
+  const CastAttributes& attributes() const { return attributes_; }
+
+  std::string_view type() const override { return kType; }
+  std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
+  std::string summary() const override;
+
+ private:
+  CastAttributes attributes_;
+};
+
+}  // namespace pipit

@@ -1,0 +1,35 @@
+// Convolution (ONNX Conv), with what the fuse passes fold into it.
+#pragma once
+
+#include "engine/layer.h"
+#include "layers/clamp.h"
+#include "layers/window.h"
+
+namespace pipit {
+
+struct ConvAttributes {
+  Window window;
+  std::int64_t groups = 1;
+  Clamp activation;
+};
+
+/// y = activation(conv(x, w) + bias + residual).
+/// Inputs: x [N, C, spatial...]; weights [O, C/groups, kernel...]; bias [O] (optional); residual, shaped like
+/// the output (optional, made by the fuse pass). Group g reads channels [g C/groups, (g+1) C/groups).
+class Conv final : public Layer {
+ public:
+  static constexpr std::string_view kType = "Conv";
+  explicit Conv(ConvAttributes attributes);
+  const ConvAttributes& attributes() const { return attributes_; }
+
+  std::string_view type() const override { return kType; }
+  std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
+  LayoutPreference layout_preference() const override { return LayoutPreference::channels_last; }
+  Work work(std::span<const TensorDesc* const> inputs, std::span<const TensorDesc> outputs) const override;
+  std::string summary() const override;
+
+ private:
+  ConvAttributes attributes_;
+};
+
+}  // namespace pipit

@@ -1,0 +1,20 @@
+// Fast CPU kernels, one file per family. Each is registered before the reference of its layer.
+#pragma once
+
+#include "engine/registry.h"
+
+namespace pipit {
+
+void register_cpu_conv_im2col(Registry& registry);     // im2col + GEMM, 1x1 without im2col
+void register_cpu_conv_depthwise(Registry& registry);  // direct depthwise
+void register_cpu_pool(Registry& registry);
+void register_cpu_linear(Registry& registry);  // Gemm, MatMul
+void register_cpu_normalization(Registry& registry);
+void register_cpu_softmax(Registry& registry);
+void register_cpu_resize(Registry& registry);
+void register_cpu_elementwise(Registry& registry);  // Unary, Binary
+void register_cpu_reduce(Registry& registry);
+void register_cpu_movement(
+    Registry& registry);  // Concat, Split, Slice, Pad, Transpose, ToLayout, DepthToSpace
+
+}  // namespace pipit

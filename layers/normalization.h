@@ -1,0 +1,92 @@
+// Batch, layer, instance and local response normalisation.
+#pragma once
+
+#include "engine/layer.h"
+
+namespace pipit {
+
+struct BatchNormAttributes {
+  float epsilon = 1e-5F;
+};
+
+/// Inference form of ONNX BatchNormalization: y = (x - mean) / sqrt(var + epsilon) * scale + bias along
+/// dimension 1. Inputs: x [N, C, ...]; scale, bias, mean, var, each [C].
+class BatchNorm final : public Layer {
+ public:
+  static constexpr std::string_view kType = "BatchNorm";
+  explicit BatchNorm(BatchNormAttributes attributes);
+  const BatchNormAttributes& attributes() const { return attributes_; }
+
+  std::string_view type() const override { return kType; }
+  std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
+  bool may_run_in_place(int index) const override { return index == 0; }
+
+ private:
+  BatchNormAttributes attributes_;
+};
+
+struct LayerNormAttributes {
+  std::int64_t axis = -1;  ///< normalises over dimensions axis .. rank-1
+  float epsilon = 1e-5F;
+  int outputs = 1;  ///< 3: also the mean and 1 / standard deviation, with the normalised dimensions kept as 1
+};
+
+/// ONNX LayerNormalization. Inputs: x; scale and bias (optional), broadcastable to the normalised dimensions.
+class LayerNorm final : public Layer {
+ public:
+  static constexpr std::string_view kType = "LayerNorm";
+  explicit LayerNorm(LayerNormAttributes attributes);
+  const LayerNormAttributes& attributes() const { return attributes_; }
+
+  std::string_view type() const override { return kType; }
+  std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
+  LayoutPreference layout_preference() const override { return LayoutPreference::row_major; }
+  std::string summary() const override;
+
+ private:
+  LayerNormAttributes attributes_;
+};
+
+struct InstanceNormAttributes {
+  float epsilon = 1e-5F;
+};
+
+/// ONNX InstanceNormalization over the spatial dimensions. Inputs: x [N, C, spatial...]; scale [C]; bias [C].
+class InstanceNorm final : public Layer {
+ public:
+  static constexpr std::string_view kType = "InstanceNorm";
+  explicit InstanceNorm(InstanceNormAttributes attributes);
+  const InstanceNormAttributes& attributes() const { return attributes_; }
+
+  std::string_view type() const override { return kType; }
+  std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
+
+ private:
+  InstanceNormAttributes attributes_;
+};
+
+struct LrnAttributes {
+  float alpha = 1e-4F;
+  float beta = 0.75F;
+  float bias = 1.0F;
+  std::int64_t size = 1;
+};
+
+/// ONNX LRN (Krizhevsky et al. 2012): y = x / (bias + alpha / size * sum of squares over `size` neighbouring
+/// channels) ^ beta. Inputs: x [N, C, ...].
+class Lrn final : public Layer {
+ public:
+  static constexpr std::string_view kType = "LRN";
+  explicit Lrn(LrnAttributes attributes);
+  const LrnAttributes& attributes() const { return attributes_; }
+
+  std::string_view type() const override { return kType; }
+  std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
+  LayoutPreference layout_preference() const override { return LayoutPreference::channels_last; }
+  std::string summary() const override;
+
+ private:
+  LrnAttributes attributes_;
+};
+
+}  // namespace pipit

@@ -1,0 +1,38 @@
+// Pooling windows and global pooling (ONNX MaxPool, AveragePool, LpPool, Global*Pool).
+#pragma once
+
+#include "engine/layer.h"
+#include "layers/window.h"
+
+namespace pipit {
+
+enum class PoolKind : std::uint8_t { max, average, lp };
+
+struct PoolAttributes {
+  PoolKind kind = PoolKind::max;
+  Window window;
+  bool global = false;  ///< one window over all spatial positions; `window` is ignored
+  bool count_include_pad =
+      false;             ///< average: padding counts in the divisor (never the part that ceil_mode adds)
+  std::int64_t p = 2;    ///< lp: the norm's order
+  bool indices = false;  ///< max: second output, i64 flat positions of the maxima (row-major NCHW)
+  bool column_major_indices = false;  ///< ONNX storage_order = 1
+};
+
+/// Inputs: x [N, C, spatial...]. Padding is -inf for max and 0 for average and lp.
+class Pool final : public Layer {
+ public:
+  static constexpr std::string_view kType = "Pool";
+  explicit Pool(PoolAttributes attributes);
+  const PoolAttributes& attributes() const { return attributes_; }
+
+  std::string_view type() const override { return kType; }
+  std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
+  LayoutPreference layout_preference() const override { return LayoutPreference::channels_last; }
+  std::string summary() const override;
+
+ private:
+  PoolAttributes attributes_;
+};
+
+}  // namespace pipit

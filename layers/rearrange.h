@@ -1,0 +1,147 @@
+// Moving elements without changing them: Reshape, Transpose, DepthToSpace, Expand, Tile, Gather, ToLayout.
+#pragma once
+
+#include "engine/layer.h"
+
+namespace pipit {
+
+struct ReshapeAttributes {
+  Shape shape;  ///< the resolved output shape
+};
+
+/// Row-major reinterpretation (ONNX Reshape, Flatten, Squeeze, Unsqueeze; Identity when the shape is the
+/// same). Inputs: x with as many elements.
+class Reshape final : public Layer {
+ public:
+  static constexpr std::string_view kType = "Reshape";
+  explicit Reshape(ReshapeAttributes attributes);
+  const ReshapeAttributes& attributes() const { return attributes_; }
+
+  std::string_view type() const override { return kType; }
+  std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
+  LayoutPreference layout_preference() const override { return LayoutPreference::row_major; }
+  bool is_view() const override { return true; }
+
+ private:
+  ReshapeAttributes attributes_;
+};
+
+struct TransposeAttributes {
+  std::vector<std::int64_t> permutation;  ///< output dimension i is input dimension permutation[i]
+};
+
+/// Inputs: x. Works from any layout into row_major.
+class Transpose final : public Layer {
+ public:
+  static constexpr std::string_view kType = "Transpose";
+  explicit Transpose(TransposeAttributes attributes);
+  const TransposeAttributes& attributes() const { return attributes_; }
+
+  std::string_view type() const override { return kType; }
+  std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
+  std::string summary() const override;
+  LayoutPreference layout_preference() const override { return LayoutPreference::row_major; }
+
+ private:
+  TransposeAttributes attributes_;
+};
+
+struct DepthToSpaceAttributes {
+  std::int64_t block = 1;
+  bool column_row_depth = false;  ///< ONNX mode CRD instead of DCR
+  bool inverse = false;           ///< SpaceToDepth
+};
+
+/// Inputs: x [N, C, H, W].
+class DepthToSpace final : public Layer {
+ public:
+  static constexpr std::string_view kType = "DepthToSpace";
+  explicit DepthToSpace(DepthToSpaceAttributes attributes);
+  const DepthToSpaceAttributes& attributes() const { return attributes_; }
+
+  std::string_view type() const override { return kType; }
+  std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
+  std::string summary() const override;
+
+ private:
+  DepthToSpaceAttributes attributes_;
+};
+
+struct ExpandAttributes {
+  Shape shape;  ///< the resolved output shape (input broadcast with ONNX's target)
+};
+
+/// Inputs: x, broadcastable to the shape.
+class Expand final : public Layer {
+ public:
+  static constexpr std::string_view kType = "Expand";
+  explicit Expand(ExpandAttributes attributes);
+  const ExpandAttributes& attributes() const { return attributes_; }
+
+  std::string_view type() const override { return kType; }
+  std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
+  LayoutPreference layout_preference() const override { return LayoutPreference::row_major; }
+
+ private:
+  ExpandAttributes attributes_;
+};
+
+struct TileAttributes {
+  std::vector<std::int64_t> repeats;  ///< per dimension
+};
+
+/// Inputs: x.
+class Tile final : public Layer {
+ public:
+  static constexpr std::string_view kType = "Tile";
+  explicit Tile(TileAttributes attributes);
+  const TileAttributes& attributes() const { return attributes_; }
+
+  std::string_view type() const override { return kType; }
+  std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
+  LayoutPreference layout_preference() const override { return LayoutPreference::row_major; }
+
+ private:
+  TileAttributes attributes_;
+};
+
+struct GatherAttributes {
+  std::int64_t axis = 0;
+};
+
+/// Inputs: data; indices (i32 or i64, negative from the end; out of range throws at run time).
+class Gather final : public Layer {
+ public:
+  static constexpr std::string_view kType = "Gather";
+  explicit Gather(GatherAttributes attributes);
+  const GatherAttributes& attributes() const { return attributes_; }
+
+  std::string_view type() const override { return kType; }
+  std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
+  LayoutPreference layout_preference() const override { return LayoutPreference::row_major; }
+
+ private:
+  GatherAttributes attributes_;
+};
+
+struct ToLayoutAttributes {
+  Layout layout = Layout::channels_last;
+};
+
+/// Copies into another memory order; the logical tensor is unchanged. Made by the layout pass. Inputs: x.
+class ToLayout final : public Layer {
+ public:
+  static constexpr std::string_view kType = "ToLayout";
+  explicit ToLayout(ToLayoutAttributes attributes);
+  const ToLayoutAttributes& attributes() const { return attributes_; }
+
+  std::string_view type() const override { return kType; }
+  std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
+  /// A copy only where the two orders differ.
+  bool is_view() const override { return true; }
+
+ private:
+  ToLayoutAttributes attributes_;
+};
+
+}  // namespace pipit

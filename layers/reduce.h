@@ -1,0 +1,60 @@
+// Reductions over dimensions (ONNX Reduce*, ArgMax, ArgMin).
+#pragma once
+
+#include "engine/layer.h"
+
+namespace pipit {
+
+enum class ReduceKind : std::uint8_t { sum, mean, max, min, prod, l1, l2, sum_square, log_sum, log_sum_exp };
+
+std::string_view reduce_name(ReduceKind kind);
+
+struct ReduceAttributes {
+  ReduceKind kind = ReduceKind::sum;
+  std::vector<std::int64_t> axes;  ///< may be negative; empty: all dimensions
+  bool keep_dims = true;
+};
+
+/// Inputs: x. Sums accumulate in double. Order of summation is fixed, so results do not depend on threads.
+class Reduce final : public Layer {
+ public:
+  static constexpr std::string_view kType = "Reduce";
+  explicit Reduce(ReduceAttributes attributes);
+  const ReduceAttributes& attributes() const { return attributes_; }
+
+  std::string_view type() const override { return kType; }
+  std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
+  /// any where the reduced dimensions stay as 1; row_major where they are dropped (the rank changes).
+  LayoutPreference layout_preference() const override;
+  std::string summary() const override;
+
+ private:
+  ReduceAttributes attributes_;
+};
+
+struct ArgMaxAttributes {
+  std::int64_t axis = 0;
+  bool keep_dims = true;
+  bool select_last = false;  ///< which of equal maxima
+  bool minimum = false;      ///< ArgMin
+};
+
+/// Output i64.
+class ArgMax final : public Layer {
+ public:
+  static constexpr std::string_view kType = "ArgMax";
+  explicit ArgMax(ArgMaxAttributes attributes);
+  const ArgMaxAttributes& attributes() const { return attributes_; }
+
+  std::string_view type() const override { return kType; }
+  std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
+  LayoutPreference layout_preference() const override {
+    return attributes_.keep_dims ? LayoutPreference::any : LayoutPreference::row_major;
+  }
+  std::string summary() const override;
+
+ private:
+  ArgMaxAttributes attributes_;
+};
+
+}  // namespace pipit

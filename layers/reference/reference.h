@@ -1,0 +1,24 @@
+// Plain kernels, one file per layer family: the oracle for every other kernel and the last candidate of every
+// layer. Written for clarity: loops over logical indices through strides, any layout, double accumulation.
+#pragma once
+
+#include "engine/registry.h"
+
+namespace pipit {
+
+inline constexpr const char* kReference = "reference";
+
+void register_reference_conv(Registry& registry);
+void register_reference_pool(Registry& registry);
+void register_reference_linear(Registry& registry);  // Gemm, MatMul
+void register_reference_normalization(Registry& registry);
+void register_reference_softmax(Registry& registry);
+void register_reference_resize(Registry& registry);
+void register_reference_unary(Registry& registry);
+void register_reference_binary(Registry& registry);  // Binary, Where
+void register_reference_reduce(Registry& registry);  // Reduce, ArgMax
+void register_reference_arrange(Registry& registry);
+void register_reference_rearrange(Registry& registry);
+void register_reference_cast(Registry& registry);
+
+}  // namespace pipit

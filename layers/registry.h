@@ -1,0 +1,11 @@
+// The registry with every kernel of the layers library.
+#pragma once
+
+#include "engine/registry.h"
+
+namespace pipit {
+
+/// Fast kernels first, references last, for every layer. Built once; registration is by explicit calls.
+const Registry& default_registry();
+
+}  // namespace pipit

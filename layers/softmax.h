@@ -1,0 +1,32 @@
+// Softmax and LogSoftmax.
+#pragma once
+
+#include "engine/layer.h"
+
+namespace pipit {
+
+struct SoftmaxAttributes {
+  std::int64_t axis = -1;
+  bool log = false;
+  /// Opsets before 13: normalise over all dimensions from `axis` on, as one.
+  bool flatten_from_axis = false;
+};
+
+/// Numerically stable: the maximum is subtracted before the exponential. Inputs: x.
+class Softmax final : public Layer {
+ public:
+  static constexpr std::string_view kType = "Softmax";
+  explicit Softmax(SoftmaxAttributes attributes);
+  const SoftmaxAttributes& attributes() const { return attributes_; }
+
+  std::string_view type() const override { return kType; }
+  std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
+  /// row_major when flatten_from_axis spans several dimensions.
+  LayoutPreference layout_preference() const override;
+  std::string summary() const override;
+
+ private:
+  SoftmaxAttributes attributes_;
+};
+
+}  // namespace pipit
