@@ -47,9 +47,9 @@ class Layer {
   /// checked by the planner).
   virtual bool may_run_in_place(int /*index*/) const { return false; }
 
-  /// True when output 0 is input 0's memory under another desc, so that no kernel is needed. Only asked
-  /// when both are row_major or their layouts coincide.
-  virtual bool is_view() const { return false; }
+  /// True when output 0 is input 0's memory under another desc, so that no kernel is needed. Both descs have
+  /// their final layouts.
+  virtual bool is_view(const TensorDesc& /*input*/, const TensorDesc& /*output*/) const { return false; }
 
   /// Kernel, stride, padding and fused activation in a short form for tables, for example "3x3 s2 p1 +relu".
   virtual std::string summary() const { return {}; }

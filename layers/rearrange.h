@@ -20,7 +20,8 @@ class Reshape final : public Layer {
   std::string_view type() const override { return kType; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
   LayoutPreference layout_preference() const override { return LayoutPreference::row_major; }
-  bool is_view() const override { return true; }
+  /// Where both are row_major or the order does not matter.
+  bool is_view(const TensorDesc& input, const TensorDesc& output) const override;
 
  private:
   ReshapeAttributes attributes_;
@@ -30,7 +31,8 @@ struct TransposeAttributes {
   std::vector<std::int64_t> permutation;  ///< output dimension i is input dimension permutation[i]
 };
 
-/// Inputs: x. Works from any layout into row_major.
+/// Inputs: x. Reads and writes any layout; the layout pass gives the output the layout that makes the copy a
+/// view where there is one (NHWC permutations around channels_last tensors).
 class Transpose final : public Layer {
  public:
   static constexpr std::string_view kType = "Transpose";
@@ -41,6 +43,8 @@ class Transpose final : public Layer {
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
   std::string summary() const override;
   LayoutPreference layout_preference() const override { return LayoutPreference::row_major; }
+  /// Where the permutation only renames what the layouts already order so.
+  bool is_view(const TensorDesc& input, const TensorDesc& output) const override;
 
  private:
   TransposeAttributes attributes_;
@@ -138,7 +142,7 @@ class ToLayout final : public Layer {
   std::string_view type() const override { return kType; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
   /// A copy only where the two orders differ.
-  bool is_view() const override { return true; }
+  bool is_view(const TensorDesc& input, const TensorDesc& output) const override;
 
  private:
   ToLayoutAttributes attributes_;

@@ -212,10 +212,10 @@ def augment(padded: Tensor, order: Tensor, cutout: int, generator: torch.Generat
         columns.view(count, 1, 1, IMAGE_SIZE),
     ]
     if cutout > 0:
-        # The centre lies anywhere in the image, so the square may be cut by the border.
-        inside_y = (steps - draw(IMAGE_SIZE) + cutout // 2).clamp(-1, cutout) % (cutout + 1)
-        inside_x = (steps - draw(IMAGE_SIZE) + cutout // 2).clamp(-1, cutout) % (cutout + 1)
-        hidden = (inside_y < cutout).view(count, 1, -1, 1) & (inside_x < cutout).view(count, 1, 1, -1)
+        # The centre lies anywhere in the image, so the border may cut the square off.
+        top, left = draw(IMAGE_SIZE) - cutout // 2, draw(IMAGE_SIZE) - cutout // 2
+        in_rows, in_columns = (steps >= top) & (steps < top + cutout), (steps >= left) & (steps < left + cutout)
+        hidden = in_rows.view(count, 1, -1, 1) & in_columns.view(count, 1, 1, -1)
         # Mean grey is zero after normalisation: the square carries no signal.
         grey = (torch.tensor(MEAN, device=device) * 255).round().to(torch.uint8).view(1, 3, 1, 1)
         images = torch.where(hidden, grey, images)
