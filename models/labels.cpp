@@ -1,0 +1,189 @@
+#include "models/labels.h"
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "engine/error.h"
+
+namespace pipit {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::uintmax_t kMaxLabelBytes = std::uintmax_t{16} << 20;
+constexpr std::size_t kSynsetLength = 9;  // n and 8 digits
+
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+
+// Letters outside ASCII compare by their bytes.
+char lower(char c) {
+  return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+}
+
+std::string_view trimmed(std::string_view s) {
+  while (!s.empty() && s.front() == ' ') s.remove_prefix(1);
+  while (!s.empty() && s.back() == ' ') s.remove_suffix(1);
+  return s;
+}
+
+std::string normalised(std::string_view s) {
+  std::string out;
+  for (const char c : trimmed(s)) out += c == '_' || c == '-' ? ' ' : lower(c);
+  return out;
+}
+
+// "n01440764" at the start of "n01440764", "n01440764 tench" or "n01440764_tench"; empty when there is none.
+std::string_view synset(std::string_view s) {
+  if (s.size() < kSynsetLength || lower(s[0]) != 'n') return {};
+  const std::string_view id = s.substr(0, kSynsetLength);
+  if (!std::all_of(id.begin() + 1, id.end(), is_digit)) return {};
+  const bool ends = s.size() == kSynsetLength || std::string_view(" _-,").find(s[kSynsetLength]) != s.npos;
+  return ends ? id : std::string_view{};
+}
+
+bool has_synonym(std::string_view label, const std::string& wanted) {
+  const std::string_view id = synset(label);
+  if (!id.empty()) label.remove_prefix(std::min(id.size() + 1, label.size()));
+  if (normalised(label) == wanted) return true;
+  while (true) {
+    const std::size_t comma = label.find(',');
+    if (normalised(label.substr(0, comma)) == wanted) return true;
+    if (comma == label.npos) return false;
+    label.remove_prefix(comma + 1);
+  }
+}
+
+template <typename Matches>
+std::optional<int> only_match(const Labels& labels, std::string_view name, Matches matches) {
+  std::optional<std::size_t> found;
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    if (!matches(labels[i])) continue;
+    if (found) {
+      fail(
+          "'{}' is ambiguous: it means class {} ('{}') as well as class {} ('{}'); use a name that only one "
+          "has",
+          name, *found, labels[*found], i, labels[i]);
+    }
+    found = i;
+  }
+  if (!found) return std::nullopt;
+  return static_cast<int>(*found);
+}
+
+Labels from_lines(std::string_view text) {
+  Labels labels;
+  while (!text.empty()) {
+    const std::size_t end = text.find('\n');
+    std::string_view line = text.substr(0, end);
+    if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
+    labels.emplace_back(line);
+    if (end == text.npos) break;
+    text.remove_prefix(end + 1);
+  }
+  while (!labels.empty() && labels.back().find_first_not_of(" \t") == std::string::npos) labels.pop_back();
+  return labels;
+}
+
+std::string label_of(const Json& value, const std::string& name, std::size_t index) {
+  if (!value.is_string())
+    fail("{}: label {} is of type {}, expected a string", name, index, value.type_name());
+  return value.get<std::string>();
+}
+
+Labels from_json(std::string_view text, const std::string& name) {
+  Json json;
+  try {
+    // Labels have two levels; without a limit a file of brackets takes memory for each.
+    json = Json::parse(text, [&name](int depth, Json::parse_event_t, Json&) {
+      if (depth > 2) fail("{}: the JSON is nested too deeply for labels", name);
+      return true;
+    });
+  } catch (const Json::exception& e) {
+    fail("{}: begins like JSON, but is not valid: {}", name, e.what());
+  }
+  Labels labels;
+  for (std::size_t i = 0; i < json.size(); ++i) {
+    if (json.is_array()) {
+      labels.push_back(label_of(json[i], name, i));
+      continue;
+    }
+    const auto entry = json.find(std::to_string(i));
+    if (entry == json.end()) {
+      fail("{}: a map of {} labels needs the keys \"0\" to \"{}\", but \"{}\" is missing", name, json.size(),
+           json.size() - 1, i);
+    }
+    labels.push_back(label_of(*entry, name, i));
+  }
+  return labels;
+}
+
+}  // namespace
+
+Labels labels_from_text(std::string_view text, const std::string& name) {
+  if (text.size() > kMaxLabelBytes)
+    fail("{}: {} bytes are above the limit of {}", name, text.size(), kMaxLabelBytes);
+  if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
+  if (text.find('\0') != text.npos) fail("{}: has a zero byte, so it is not a text file", name);
+  const std::size_t start = text.find_first_not_of(" \t\r\n");
+  if (start == text.npos) fail("{}: there are no labels in it", name);
+  Labels labels = text[start] == '[' || text[start] == '{' ? from_json(text, name) : from_lines(text);
+  if (labels.empty()) fail("{}: there are no labels in it", name);
+  return labels;
+}
+
+Labels read_labels(const std::filesystem::path& path) {
+  const std::string name = path.string();
+  std::error_code error;
+  const auto status = std::filesystem::status(path, error);
+  if (status.type() == std::filesystem::file_type::not_found) fail("{}: no such file", name);
+  if (error) fail("{}: {}", name, error.message());
+  if (!std::filesystem::is_regular_file(status)) fail("{}: is not a regular file", name);
+  const std::uintmax_t size = std::filesystem::file_size(path, error);
+  if (error) fail("{}: {}", name, error.message());
+  if (size > kMaxLabelBytes) fail("{}: {} bytes are above the limit of {}", name, size, kMaxLabelBytes);
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  if (!file) fail("{}: cannot be opened", name);
+  if (size > 0 && !(text << file.rdbuf())) fail("{}: cannot be read", name);
+  return labels_from_text(text.str(), name);
+}
+
+std::string labels_to_text(const Labels& labels) {
+  std::string text;
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    if (labels[i].find_first_of("\r\n") != std::string::npos) fail("label {} has a line break", i);
+    if (i > 0) text += '\n';
+    text += labels[i];
+  }
+  return text;
+}
+
+std::optional<int> find_label(const Labels& labels, std::string_view name) {
+  if (trimmed(name).empty()) return std::nullopt;
+  if (const auto exact = only_match(labels, name, [&](const std::string& l) { return l == name; }))
+    return exact;
+  const std::string wanted = normalised(name);
+  const auto same = only_match(labels, name, [&](const std::string& l) { return normalised(l) == wanted; });
+  if (same) return same;
+  const auto synonym = only_match(labels, name, [&](const std::string& l) { return has_synonym(l, wanted); });
+  if (synonym) return synonym;
+  const std::string id = normalised(synset(name));
+  if (id.empty()) return std::nullopt;
+  return only_match(labels, name, [&](const std::string& l) { return normalised(synset(l)) == id; });
+}
+
+std::optional<int> class_from_filename(std::string_view filename) {
+  int index = 0;
+  if (filename.empty() || !is_digit(filename.front())) return std::nullopt;
+  const auto [end, error] = std::from_chars(filename.data(), filename.data() + filename.size(), index);
+  if (error != std::errc{} || end == filename.data() + filename.size()) return std::nullopt;
+  if (*end != '_' && *end != '-' && *end != '.') return std::nullopt;
+  return index;
+}
+
+}  // namespace pipit
