@@ -20,6 +20,9 @@ struct Value {
   std::string name;
   TensorDesc desc;
   std::shared_ptr<const Tensor> constant;  ///< set for constants only
+  bool released = false;                   ///< a constant whose memory a plan gave back after packing it
+
+  bool is_constant() const { return constant != nullptr || released; }
 };
 
 struct Node {
@@ -45,6 +48,8 @@ class Graph {
   std::vector<TensorDesc> output_descs(const Node& node) const;
   /// How many node inputs and graph outputs read each value.
   std::vector<int> use_counts() const;
+  /// Forgets the memory of a constant that no kernel reads any more.
+  void release_constant(ValueId id);
 
  private:
   friend class GraphBuilder;

@@ -1,0 +1,38 @@
+// Looks for NVIDIA GPUs through the (statically linked) CUDA runtime, which loads the driver on first use.
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+#include "engine/device.h"
+
+namespace pipit {
+
+CudaStatus cuda_status() {
+  CudaStatus status;
+  status.compiled = true;
+  status.toolkit = fmt::format("{}.{}", CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+  int count = 0;
+  const cudaError_t found = cudaGetDeviceCount(&count);
+  if (found == cudaErrorInsufficientDriver) {
+    int driver = 0;
+    (void)cudaDriverGetVersion(&driver);
+    status.problem =
+        driver == 0
+            ? "no NVIDIA driver was found on this machine"
+            : fmt::format("the NVIDIA driver supports CUDA {}.{}, this build needs {}; update the driver",
+                          driver / 1000, driver % 1000 / 10, status.toolkit);
+    return status;
+  }
+  if (found != cudaSuccess || count == 0) {
+    status.problem = found == cudaSuccess ? "no GPU was found"
+                                          : fmt::format("no usable GPU: {}", cudaGetErrorString(found));
+    return status;
+  }
+  for (int i = 0; i < count; ++i) {
+    cudaDeviceProp properties{};
+    if (cudaGetDeviceProperties(&properties, i) == cudaSuccess) status.devices.emplace_back(properties.name);
+  }
+  if (status.devices.empty()) status.problem = "GPUs were found but none answered";
+  return status;
+}
+
+}  // namespace pipit

@@ -1,0 +1,237 @@
+#include "engine/plan.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "engine/memory_planner.h"
+
+namespace pipit {
+
+namespace {
+
+std::size_t physical_memory() {
+  return static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGE_SIZE));
+}
+
+}  // namespace
+
+// Builds a Plan in three passes: kernels, buffers with their live ranges, placements.
+class PlanBuilder {
+ public:
+  PlanBuilder(Plan& plan, const Registry& registry) : plan_(plan), graph_(plan.graph_), registry_(registry) {}
+
+  void build() {
+    choose_kernels();
+    find_buffers();
+    place();
+    release_packed_constants();
+  }
+
+ private:
+  static constexpr int kNotInArena = -1;
+
+  bool is_view(const Node& node) const {
+    return node.outputs.size() == 1 && !node.inputs.empty() && node.inputs[0] != kNoValue &&
+           node.layer->is_view(graph_.value(node.inputs[0]).desc, graph_.value(node.outputs[0]).desc);
+  }
+
+  void choose_kernels() {
+    std::string refused;
+    for (std::size_t n = 0; n < graph_.nodes().size(); ++n) {
+      const Node& node = graph_.nodes()[n];
+      if (is_view(node)) {
+        ++plan_.view_nodes_;
+        continue;
+      }
+      Step step;
+      step.index = static_cast<int>(plan_.steps_.size());
+      step.node = static_cast<int>(n);
+      refused += choose_kernel(node, step);
+      plan_.steps_.push_back(std::move(step));
+    }
+    if (!refused.empty()) {
+      fail_unsupported("no kernel on {} in {} for these nodes:{}", device_name(plan_.options_.device),
+                       precision_name(plan_.options_.precision), refused);
+    }
+  }
+
+  // Fills the step; returns a line for the error message when every candidate refuses.
+  std::string choose_kernel(const Node& node, Step& step) {
+    const std::vector<const TensorDesc*> inputs = graph_.input_descs(node);
+    const std::vector<TensorDesc> outputs = graph_.output_descs(node);
+    std::vector<std::shared_ptr<const Tensor>> constants;
+    for (const ValueId id : node.inputs)
+      constants.push_back(id == kNoValue ? nullptr : graph_.value(id).constant);
+    const NodeSpec spec{*node.layer,           inputs, outputs, constants, plan_.options_.precision,
+                        plan_.options_.threads};
+
+    const std::vector<Candidate>& candidates =
+        registry_.candidates(node.layer->type(), plan_.options_.device);
+    std::vector<const Candidate*> order;
+    for (const Candidate& c : candidates) order.push_back(&c);
+    std::stable_partition(order.begin(), order.end(),
+                          [&](const Candidate* c) { return c->name == plan_.options_.prefer_kernel; });
+    for (const Candidate* candidate : order) {
+      if (Refusal reason = candidate->refuse(spec)) {
+        step.refused.push_back({candidate->name, *reason});
+        continue;
+      }
+      try {
+        step.kernel = candidate->create(spec);
+      } catch (const UnsupportedError& e) {
+        fail_unsupported("node '{}' ({}, kernel {}): {}", node.name, node.layer->type(), candidate->name,
+                         e.what());
+      } catch (const Error& e) {
+        fail("node '{}' ({}, kernel {}): {}", node.name, node.layer->type(), candidate->name, e.what());
+      }
+      step.kernel_name = candidate->name;
+      return {};
+    }
+    std::string line = fmt::format("\n  {} ({}):", node.name, node.layer->type());
+    if (candidates.empty()) line += " no kernel is registered";
+    for (const RefusedCandidate& r : step.refused) line += fmt::format(" {}: {};", r.name, r.reason);
+    return line;
+  }
+
+  // First resolves views to the value whose memory they show, then the last step that needs each buffer, then
+  // lets nodes write over inputs that die with them.
+  void find_buffers() {
+    const std::size_t count = graph_.values().size();
+    root_.resize(count);
+    for (std::size_t v = 0; v < count; ++v) root_[v] = static_cast<ValueId>(v);
+    for (const Node& node : graph_.nodes()) {
+      if (is_view(node)) root_[index(node.outputs[0])] = root_[index(node.inputs[0])];
+    }
+    const int end = static_cast<int>(plan_.steps_.size());
+    std::vector<int> last_use(count, -1);
+    for (const Step& step : plan_.steps_) {
+      const Node& node = node_of(step);
+      for (const ValueId id : node.outputs) last_use[index(id)] = step.index;
+      for (const ValueId id : node.inputs) {
+        if (id != kNoValue) last_use[root_index(id)] = step.index;
+      }
+    }
+    for (const ValueId id : graph_.outputs()) last_use[root_index(id)] = end;
+
+    buffer_.assign(count, kNotInArena);
+    for (const Step& step : plan_.steps_) {
+      const Node& node = node_of(step);
+      for (std::size_t o = 0; o < node.outputs.size(); ++o) {
+        const std::size_t out = index(node.outputs[o]);
+        plan_.activation_bytes_ += graph_.values()[out].desc.bytes();
+        const int reused = o == 0 ? reusable_buffer(node, step.index) : kNotInArena;
+        if (reused != kNotInArena) {
+          buffer_[out] = reused;
+          buffers_[static_cast<std::size_t>(reused)].last = last_use[out];
+        } else {
+          buffer_[out] = static_cast<int>(buffers_.size());
+          buffers_.push_back({graph_.values()[out].desc.bytes(), step.index, last_use[out]});
+        }
+      }
+    }
+  }
+
+  // The buffer of an input that output 0 may overwrite: it dies here, has the same desc, and no other operand
+  // sees it under another desc.
+  int reusable_buffer(const Node& node, int step) const {
+    const TensorDesc& out = graph_.value(node.outputs[0]).desc;
+    for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+      const ValueId id = node.inputs[i];
+      if (id == kNoValue || !node.layer->may_run_in_place(static_cast<int>(i))) continue;
+      const int buffer = buffer_[root_index(id)];
+      if (buffer == kNotInArena || !(graph_.value(id).desc == out)) continue;
+      if (buffers_[static_cast<std::size_t>(buffer)].last != step) continue;
+      const bool seen_otherwise = std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId other) {
+        return other != kNoValue && buffer_[root_index(other)] == buffer &&
+               !(graph_.value(other).desc == out);
+      });
+      if (!seen_otherwise) return buffer;
+    }
+    return kNotInArena;
+  }
+
+  void place() {
+    std::vector<LiveRange> ranges = buffers_;
+    for (const Step& step : plan_.steps_)
+      ranges.push_back({step.kernel->scratch_bytes(), step.index, step.index});
+    const MemoryPlan memory = plan_memory(ranges);
+    const std::size_t limit =
+        plan_.options_.max_arena_bytes != 0 ? plan_.options_.max_arena_bytes : physical_memory();
+    if (memory.arena_bytes > limit) {
+      fail("the activations need {:.1f} MiB but at most {:.1f} MiB may be used; use a smaller batch or input",
+           static_cast<double>(memory.arena_bytes) / 1048576.0, static_cast<double>(limit) / 1048576.0);
+    }
+    plan_.arena_bytes_ = memory.arena_bytes;
+    plan_.peak_live_bytes_ = peak_live_bytes(ranges);
+    for (Step& step : plan_.steps_) {
+      const Node& node = node_of(step);
+      for (const ValueId id : node.inputs) step.inputs.push_back(placement(id, memory));
+      for (const ValueId id : node.outputs) step.outputs.push_back(placement(id, memory));
+      step.scratch_offset = memory.offsets[buffers_.size() + static_cast<std::size_t>(step.index)];
+    }
+    for (const ValueId id : graph_.outputs()) plan_.outputs_.push_back(placement(id, memory));
+  }
+
+  Placement placement(ValueId id, const MemoryPlan& memory) const {
+    Placement p;
+    if (id == kNoValue) return p;
+    p.desc = graph_.value(id).desc;
+    const ValueId root = root_[index(id)];
+    const int buffer = buffer_[index(root)];
+    if (buffer != kNotInArena) {
+      p.kind = Placement::Kind::arena;
+      p.offset = memory.offsets[static_cast<std::size_t>(buffer)];
+    } else if (graph_.value(root).constant) {
+      p.kind = Placement::Kind::constant;
+      p.constant = graph_.value(root).constant;
+    } else {
+      const auto& inputs = graph_.inputs();
+      p.kind = Placement::Kind::input;
+      p.input = static_cast<int>(std::find(inputs.begin(), inputs.end(), root) - inputs.begin());
+    }
+    return p;
+  }
+
+  void release_packed_constants() {
+    std::vector<bool> read(graph_.values().size(), false);
+    for (const ValueId id : graph_.outputs()) read[root_index(id)] = true;
+    for (Step& step : plan_.steps_) {
+      const Node& node = node_of(step);
+      for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+        if (node.inputs[i] == kNoValue) continue;
+        if (step.kernel->reads_constant(i)) {
+          read[root_index(node.inputs[i])] = true;
+        } else {
+          step.inputs[i].constant.reset();
+        }
+      }
+    }
+    for (std::size_t v = 0; v < read.size(); ++v) {
+      if (!read[v] && graph_.values()[v].constant) graph_.release_constant(static_cast<ValueId>(v));
+    }
+  }
+
+  static std::size_t index(ValueId id) { return static_cast<std::size_t>(id); }
+  std::size_t root_index(ValueId id) const { return index(root_[index(id)]); }
+  const Node& node_of(const Step& step) const { return graph_.nodes()[static_cast<std::size_t>(step.node)]; }
+
+  Plan& plan_;
+  Graph& graph_;
+  const Registry& registry_;
+  std::vector<ValueId> root_;  // per value: itself, or the value it is a view of
+  std::vector<int> buffer_;    // per root value
+  // Pieces of arena that one or more values share, one after the other (in place) or as views.
+  std::vector<LiveRange> buffers_;
+};
+
+std::shared_ptr<const Plan> Plan::build(Graph graph, const Registry& registry, const PlanOptions& options) {
+  const std::shared_ptr<Plan> plan(new Plan());
+  plan->graph_ = std::move(graph);
+  plan->options_ = options;
+  if (plan->options_.threads == 0) plan->options_.threads = available_cpus();
+  PlanBuilder(*plan, registry).build();
+  return plan;
+}
+
+}  // namespace pipit

@@ -1,0 +1,76 @@
+#include "engine/profiler.h"
+
+#include <algorithm>
+
+namespace pipit {
+
+namespace {
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  if (values.size() % 2 == 1) return *middle;
+  return (*middle + *std::max_element(values.begin(), middle)) / 2;
+}
+
+double milliseconds(std::chrono::steady_clock::duration d) {
+  return std::chrono::duration<double, std::milli>(d).count();
+}
+
+// What one read of the clock costs: the median of many, so that one interruption does not count.
+double clock_read_ms() {
+  std::vector<double> costs;
+  for (int i = 0; i < 101; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    for (int k = 0; k < 10; ++k) (void)std::chrono::steady_clock::now();
+    costs.push_back(milliseconds(std::chrono::steady_clock::now() - begin) / 11);
+  }
+  return median(std::move(costs));
+}
+
+}  // namespace
+
+Profiler::Profiler(const Plan& plan, int expected_runs) : steps_(plan.steps().size()) {
+  const auto runs = static_cast<std::size_t>(std::max(expected_runs, 1));
+  step_ms_.reserve(steps_ * runs);
+  run_ms_.reserve(runs);
+}
+
+void Profiler::before_run() {
+  run_start_ = Clock::now();
+}
+
+void Profiler::before_step(const Step&) {
+  step_start_ = Clock::now();
+}
+
+void Profiler::after_step(const Step&, std::span<const ConstTensorView>, std::span<const TensorView>) {
+  step_ms_.push_back(milliseconds(Clock::now() - step_start_));
+}
+
+void Profiler::after_run() {
+  run_ms_.push_back(milliseconds(Clock::now() - run_start_));
+}
+
+Profile Profiler::report() const {
+  const std::size_t runs = run_ms_.size();
+  if (runs == 0) fail("the profiler saw no run");
+  Profile profile;
+  profile.runs = static_cast<int>(runs);
+  std::vector<double> sums(runs, 0);
+  for (std::size_t s = 0; s < steps_; ++s) {
+    std::vector<double> times(runs);
+    for (std::size_t r = 0; r < runs; ++r) {
+      times[r] = step_ms_[r * steps_ + s];
+      sums[r] += times[r];
+    }
+    profile.steps.push_back({static_cast<int>(s), median(std::move(times))});
+  }
+  profile.layers_ms = median(sums);
+  profile.end_to_end_ms = median(run_ms_);
+  profile.residual_ms = profile.end_to_end_ms - profile.layers_ms;
+  profile.overhead_ms = clock_read_ms() * static_cast<double>(2 * steps_);
+  return profile;
+}
+
+}  // namespace pipit

@@ -1,0 +1,162 @@
+#include "engine/thread_pool.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <exception>
+#include <fstream>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine/error.h"
+
+namespace pipit {
+
+namespace {
+
+constexpr int kMaxThreads = 1024;
+// About 20 microseconds of polling before a thread sleeps: longer than the gap between two layers, shorter
+// than anything a neighbour on the machine would notice.
+constexpr int kSpins = 4000;
+
+void pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+// CPUs granted by cgroup v2 (cpu.max, "quota period") or v1; infinity where there is no limit.
+double cgroup_cpus() {
+  double quota = -1;
+  double period = 0;
+  std::string word;
+  if (std::ifstream v2("/sys/fs/cgroup/cpu.max"); v2 >> word >> period && word != "max") {
+    quota = std::strtod(word.c_str(), nullptr);
+  } else if (!v2.is_open()) {
+    std::ifstream("/sys/fs/cgroup/cpu/cpu.cfs_quota_us") >> quota;
+    std::ifstream("/sys/fs/cgroup/cpu/cpu.cfs_period_us") >> period;
+  }
+  return quota > 0 && period > 0 ? quota / period : HUGE_VAL;
+}
+
+}  // namespace
+
+int available_cpus() {
+  cpu_set_t mask;
+  CPU_ZERO(&mask);
+  int cpus = sched_getaffinity(0, sizeof mask, &mask) == 0
+                 ? CPU_COUNT(&mask)
+                 : static_cast<int>(std::thread::hardware_concurrency());
+  const double quota = cgroup_cpus();
+  if (quota < cpus) cpus = static_cast<int>(std::ceil(quota));
+  return std::clamp(cpus, 1, kMaxThreads);
+}
+
+struct ThreadPool::Impl {
+  // The job, written by the caller before `epoch` moves and read by workers after.
+  Call call = nullptr;
+  void* body = nullptr;
+  std::int64_t count = 0;
+  std::atomic<std::int64_t> next{0};
+
+  std::atomic<unsigned> epoch{0};
+  std::atomic<int> working{0};  // workers that have not finished the current job
+  std::atomic<bool> busy{false};
+  std::atomic<bool> stop{false};
+  std::mutex error_mutex;
+  std::exception_ptr error;
+  std::vector<std::thread> workers;
+
+  void claim(int worker) {
+    try {
+      for (;;) {
+        const std::int64_t i = next.fetch_add(1, std::memory_order_relaxed);
+        if (i >= count) return;
+        call(body, i, worker);
+      }
+    } catch (...) {
+      const std::lock_guard lock(error_mutex);
+      if (!error) error = std::current_exception();
+      next.store(count, std::memory_order_relaxed);  // the rest of the loop is pointless
+    }
+  }
+
+  void work(int worker) {
+    unsigned seen = 0;
+    for (;;) {
+      for (int spin = 0; epoch.load(std::memory_order_acquire) == seen; ++spin) {
+        if (spin < kSpins) {
+          pause();
+        } else {
+          epoch.wait(seen, std::memory_order_acquire);
+        }
+      }
+      seen = epoch.load(std::memory_order_acquire);
+      if (stop.load(std::memory_order_relaxed)) return;
+      claim(worker);
+      if (working.fetch_sub(1, std::memory_order_acq_rel) == 1) working.notify_one();
+    }
+  }
+
+  void shut_down() {
+    stop = true;
+    epoch.fetch_add(1, std::memory_order_release);
+    epoch.notify_all();
+    for (std::thread& t : workers) t.join();
+  }
+};
+
+ThreadPool::ThreadPool(int threads) : impl_(std::make_unique<Impl>()) {
+  if (threads < 0 || threads > kMaxThreads)
+    fail("{} threads asked for: expected 0 to {}", threads, kMaxThreads);
+  if (threads == 0) threads = available_cpus();
+  try {
+    for (int i = 1; i < threads; ++i) impl_->workers.emplace_back([impl = impl_.get(), i] { impl->work(i); });
+  } catch (const std::system_error& e) {
+    impl_->shut_down();
+    fail("could not start {} threads: {}; use --threads with a smaller number", threads, e.what());
+  }
+}
+
+ThreadPool::~ThreadPool() {
+  impl_->shut_down();
+}
+
+int ThreadPool::size() const {
+  return static_cast<int>(impl_->workers.size()) + 1;
+}
+
+void ThreadPool::run(std::int64_t count, Call call, void* body) {
+  Impl& pool = *impl_;
+  if (count <= 1 || pool.workers.empty() || pool.busy.exchange(true, std::memory_order_acquire)) {
+    for (std::int64_t i = 0; i < count; ++i) call(body, i, 0);
+    return;
+  }
+  pool.call = call;
+  pool.body = body;
+  pool.count = count;
+  pool.next.store(0, std::memory_order_relaxed);
+  pool.working.store(static_cast<int>(pool.workers.size()), std::memory_order_relaxed);
+  pool.epoch.fetch_add(1, std::memory_order_release);
+  pool.epoch.notify_all();
+  pool.claim(0);
+  int spin = 0;
+  for (int left = pool.working.load(std::memory_order_acquire); left != 0;
+       left = pool.working.load(std::memory_order_acquire)) {
+    if (++spin < kSpins) {
+      pause();
+    } else {
+      pool.working.wait(left, std::memory_order_acquire);
+    }
+  }
+  std::exception_ptr error;
+  std::swap(error, pool.error);
+  pool.busy.store(false, std::memory_order_release);
+  if (error) std::rethrow_exception(error);
+}
+
+}  // namespace pipit
