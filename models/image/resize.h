@@ -20,8 +20,10 @@ Interpolation parse_interpolation(std::string_view name);
 
 /// The image at another size, bit for bit what Pillow's Image.resize(size, resample) gives: a horizontal,
 /// then a vertical pass, each in fixed point with 22 fractional bits and rounded to 8 bits (Pillow,
-/// src/libImaging/ Resample.c; nearest: Geometry.c). Throws Error when the target, or the image between the
-/// passes (target width x source height), is empty or above the limits in image.h.
+/// src/libImaging/ Resample.c; nearest: Geometry.c). Pillow 12 and later take the vertical pass first for
+/// some changes of the aspect ratio; keeping to one order makes a difference of up to 1 of 255 there for
+/// short-side resizing. Throws Error when the target, or the image between the passes (target width x source
+/// height), is empty or above the limits in image.h.
 Image resize(const Image& image, Extent target, Interpolation interpolation);
 
 /// The size at which the short side measures `side`, keeping the aspect ratio as torchvision's Resize(side)
