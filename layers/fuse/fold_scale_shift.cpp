@@ -1,0 +1,212 @@
+#include <cmath>
+#include <optional>
+
+#include "layers/binary.h"
+#include "layers/conv.h"
+#include "layers/fuse/passes.h"
+#include "layers/fuse/rewriter.h"
+#include "layers/gemm.h"
+#include "layers/normalization.h"
+
+namespace pipit {
+
+namespace {
+
+// y = x * scale[c] + shift[c] along dimension 1.
+struct ScaleShift {
+  std::vector<double> scale;
+  std::vector<double> shift;
+};
+
+const Tensor* constant_f32(const Graph& graph, ValueId id) {
+  if (id == kNoValue) return nullptr;
+  const Tensor* tensor = graph.value(id).constant.get();
+  return tensor != nullptr && tensor->desc().dtype == DType::f32 ? tensor : nullptr;
+}
+
+std::optional<ScaleShift> from_batch_norm(const Graph& graph, const Node& node, const BatchNorm& layer) {
+  std::array<std::span<const float>, 4> p;  // scale, bias, mean, variance
+  for (std::size_t i = 0; i < 4; ++i) {
+    const Tensor* tensor = constant_f32(graph, node.inputs[i + 1]);
+    if (tensor == nullptr) return std::nullopt;
+    p[i] = tensor->values<float>();
+  }
+  ScaleShift result;
+  for (std::size_t c = 0; c < p[0].size(); ++c) {
+    const double scale = p[0][c] / std::sqrt(static_cast<double>(p[3][c]) + layer.attributes().epsilon);
+    result.scale.push_back(scale);
+    result.shift.push_back(p[1][c] - p[2][c] * scale);
+  }
+  return result;
+}
+
+// A constant that broadcasts to `shape` along dimension 1 only: one value per channel.
+std::optional<std::vector<double>> per_channel(const Tensor& tensor, const Shape& shape) {
+  const auto channels = static_cast<std::size_t>(shape[1]);
+  const std::span<const float> values = tensor.values<float>();
+  if (values.size() == 1 && tensor.shape().rank() <= shape.rank()) {
+    return std::vector<double>(channels, values[0]);
+  }
+  const int offset = shape.rank() - tensor.shape().rank();
+  if (offset < 0 || offset > 1 || values.size() != channels || tensor.shape()[1 - offset] != shape[1]) {
+    return std::nullopt;
+  }
+  return std::vector<double>(values.begin(), values.end());
+}
+
+std::optional<ScaleShift> from_binary(const Graph& graph, const Node& node, const Binary& layer,
+                                      ValueId data) {
+  const bool data_first = node.inputs[0] == data;
+  const ValueId other = node.inputs[data_first ? 1 : 0];
+  const Tensor* tensor = constant_f32(graph, other);
+  const Shape& shape = graph.value(data).desc.shape;
+  if (tensor == nullptr || !layer.attributes().activation.is_identity() || shape.rank() < 2 ||
+      !(graph.value(node.outputs[0]).desc.shape == shape)) {
+    return std::nullopt;
+  }
+  const std::optional<std::vector<double>> values = per_channel(*tensor, shape);
+  if (!values) return std::nullopt;
+  ScaleShift result{std::vector<double>(values->size(), 1.0), std::vector<double>(values->size(), 0.0)};
+  for (std::size_t c = 0; c < values->size(); ++c) {
+    const double v = (*values)[c];
+    switch (layer.attributes().kind) {
+      case BinaryKind::add:
+        result.shift[c] = v;
+        break;
+      case BinaryKind::sub:
+        result.scale[c] = data_first ? 1 : -1;
+        result.shift[c] = data_first ? -v : v;
+        break;
+      case BinaryKind::mul:
+        result.scale[c] = v;
+        break;
+      case BinaryKind::div:
+        if (!data_first || v == 0) return std::nullopt;
+        result.scale[c] = 1 / v;
+        break;
+      default:
+        return std::nullopt;
+    }
+  }
+  return result;
+}
+
+std::optional<ScaleShift> scale_shift_of(const Graph& graph, const Node& node, ValueId data) {
+  if (const auto* bn = layer_if<BatchNorm>(node)) {
+    return node.inputs[0] == data ? from_batch_norm(graph, node, *bn) : std::nullopt;
+  }
+  if (const auto* binary = layer_if<Binary>(node)) return from_binary(graph, node, *binary, data);
+  return std::nullopt;
+}
+
+// A constant bias of `channels` values, zero where the node has none; null when it cannot be folded.
+std::optional<std::vector<double>> bias_of(const Graph& graph, const Node& node, std::size_t input,
+                                           std::size_t channels) {
+  if (input >= node.inputs.size() || node.inputs[input] == kNoValue)
+    return std::vector<double>(channels, 0.0);
+  const Tensor* tensor = constant_f32(graph, node.inputs[input]);
+  if (tensor == nullptr) return std::nullopt;
+  const std::span<const float> values = tensor->values<float>();
+  const Shape& shape = tensor->shape();
+  if (values.size() == 1) return std::vector<double>(channels, values[0]);
+  if (values.size() != channels || shape[shape.rank() - 1] != static_cast<std::int64_t>(channels))
+    return std::nullopt;
+  return std::vector<double>(values.begin(), values.end());
+}
+
+Tensor vector_f32(const std::vector<double>& values) {
+  std::vector<float> narrow(values.begin(), values.end());
+  return Tensor::from<float>(Shape{static_cast<std::int64_t>(narrow.size())}, std::span<const float>(narrow));
+}
+
+// Convolutions and Gemms that may take a scale and shift: one weight tensor with the output channel along a
+// known axis, nothing after the bias yet.
+struct Target {
+  int channel_axis = 0;    // of the weights
+  double bias_factor = 1;  // Gemm's beta
+};
+
+std::optional<Target> target_of(const Graph& graph, const Node& node) {
+  if (node.inputs.size() < 2 || constant_f32(graph, node.inputs[1]) == nullptr) return std::nullopt;
+  if (const auto* conv = layer_if<Conv>(node)) {
+    if (!conv->attributes().activation.is_identity() || node.inputs.size() > 3) return std::nullopt;
+    return Target{0, 1};
+  }
+  if (const auto* gemm = layer_if<Gemm>(node)) {
+    if (!gemm->attributes().activation.is_identity()) return std::nullopt;
+    return Target{gemm->attributes().transpose_b ? 0 : 1, gemm->attributes().beta};
+  }
+  return std::nullopt;
+}
+
+LayerPtr with_unit_beta(const Node& node) {
+  if (const auto* gemm = layer_if<Gemm>(node)) {
+    GemmAttributes attributes = gemm->attributes();
+    attributes.beta = 1;
+    return std::make_shared<Gemm>(attributes);
+  }
+  return node.layer;
+}
+
+Tensor scaled_weights(const Tensor& weights, int channel_axis, const std::vector<double>& scale) {
+  Tensor result = to_layout(weights.view(), Layout::row_major);
+  const std::span<float> values = result.values<float>();
+  const std::int64_t channels = weights.shape()[channel_axis];
+  std::int64_t inner = 1;
+  for (int d = channel_axis + 1; d < weights.shape().rank(); ++d) inner *= weights.shape()[d];
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const auto c = static_cast<std::size_t>(static_cast<std::int64_t>(i) / inner % channels);
+    values[i] = static_cast<float>(values[i] * scale[c]);
+  }
+  return result;
+}
+
+// One round: folds at most one follower into each target. Returns the number of folds.
+Rewritten fold_once(const Graph& graph) {
+  Rewriter rewriter(graph);
+  int changes = 0;
+  std::vector<bool> absorbed(graph.nodes().size(), false);
+  for (std::size_t n = 0; n < graph.nodes().size(); ++n) {
+    const Node& node = graph.nodes()[n];
+    if (absorbed[n]) continue;
+    const std::optional<Target> target = target_of(graph, node);
+    const int consumer = target ? rewriter.only_consumer(node.outputs[0]) : -1;
+    if (consumer < 0) {
+      rewriter.copy(node);
+      continue;
+    }
+    const Node& follower = graph.nodes()[static_cast<std::size_t>(consumer)];
+    const std::optional<ScaleShift> affine = scale_shift_of(graph, follower, node.outputs[0]);
+    std::optional<std::vector<double>> bias =
+        affine ? bias_of(graph, node, 2, affine->scale.size()) : std::nullopt;
+    if (!bias) {
+      rewriter.copy(node);
+      continue;
+    }
+    for (std::size_t c = 0; c < bias->size(); ++c) {
+      (*bias)[c] = (*bias)[c] * target->bias_factor * affine->scale[c] + affine->shift[c];
+    }
+    const Tensor& weights = *graph.value(node.inputs[1]).constant;
+    const ValueId w = rewriter.constant(graph.value(node.inputs[1]).name,
+                                        scaled_weights(weights, target->channel_axis, affine->scale));
+    const ValueId b = rewriter.constant(node.name + ".bias", vector_f32(*bias));
+    rewriter.emit(node.name, with_unit_beta(node), {rewriter.map(node.inputs[0]), w, b}, follower.outputs);
+    absorbed[static_cast<std::size_t>(consumer)] = true;
+    ++changes;
+  }
+  return {rewriter.finish(), changes};
+}
+
+}  // namespace
+
+Rewritten fold_scale_shift(const Graph& graph) {
+  Rewritten result = fold_once(graph);
+  for (int more = result.changes; more > 0;) {
+    Rewritten next = fold_once(result.graph);
+    more = next.changes;
+    result = {std::move(next.graph), result.changes + more};
+  }
+  return result;
+}
+
+}  // namespace pipit

@@ -1,0 +1,48 @@
+// The rewrites that every model goes through before it is planned. Each is a function Graph -> Graph with the
+// same outputs (up to rounding where constants are multiplied ahead of time).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "engine/graph.h"
+
+namespace pipit {
+
+/// A rewritten graph and how many places changed.
+struct Rewritten {
+  Graph graph;
+  int changes = 0;
+};
+
+/// Removes layers that change nothing: Reshape to the same shape (Identity, Dropout), Cast to the same type,
+/// Pad by zero, Slice of everything, Transpose without a permutation, Expand to the same shape, Tile by one,
+/// Concat of one.
+Rewritten drop_identities(const Graph& graph);
+
+/// Folds what follows a convolution with constant weights as y * scale[c] + shift[c] into weights and bias:
+/// BatchNormalization, and Mul, Div, Add, Sub by a constant scalar or per-channel vector. The same for a Gemm
+/// with a constant B. Products are formed in double.
+Rewritten fold_scale_shift(const Graph& graph);
+
+/// x * Sigmoid(x) becomes one Silu.
+Rewritten fuse_silu(const Graph& graph);
+
+/// conv(x) + r of equal shapes becomes one convolution with a residual input.
+Rewritten fuse_residual(const Graph& graph);
+
+/// Relu or Clip after Conv, Gemm or a floating-point Binary moves into its epilogue.
+Rewritten fuse_activation(const Graph& graph);
+
+/// Gives every value its layout and inserts ToLayout where a layer asks for another one. Runs last.
+Rewritten assign_layouts(const Graph& graph);
+
+struct PassReport {
+  std::string pass;
+  int changes = 0;
+};
+
+/// All of the above, in that order.
+Graph optimize(const Graph& graph, std::vector<PassReport>* report = nullptr);
+
+}  // namespace pipit
