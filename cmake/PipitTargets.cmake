@@ -12,7 +12,8 @@ target_compile_features(pipit_flags INTERFACE cxx_std_20)
 # -ffp-contract=off: the same source gives the same bits whatever ISA a function is compiled for;
 # kernels that want FMA say so with intrinsics or through Eigen.
 target_compile_options(pipit_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow -Wnon-virtual-dtor
-                                             -Wold-style-cast -fno-math-errno -ffp-contract=off>)
+                                             -Wold-style-cast
+                                             -Wno-missing-field-initializers -fno-math-errno -ffp-contract=off>)
 if(PIPIT_WERROR)
   target_compile_options(pipit_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
 endif()

@@ -1,0 +1,35 @@
+// A model as the commands use it: a graph, its labels and its preprocessing.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/graph.h"
+#include "models/image/preprocess.h"
+#include "models/labels.h"
+#include "models/onnx/reader.h"
+
+namespace pipit {
+
+struct Model {
+  std::string name;                      ///< as given: a built-in name or a path
+  Graph graph;                           ///< as read, before any rewrite
+  Labels labels;                         ///< from the model's metadata; may be empty
+  std::optional<Preprocess> preprocess;  ///< from the model's metadata
+  bool fixed_batch = false;              ///< the file fixes the batch size
+};
+
+struct BuiltinModel {
+  std::string_view name;
+  std::string_view description;
+};
+const std::vector<BuiltinModel>& builtin_models();
+
+/// Loads a built-in model (names win over files) or an ONNX file. Throws what read_onnx throws; Error naming
+/// the built-ins when `name` is neither.
+Model load_model(const std::string& name, const OnnxOptions& options);
+
+}  // namespace pipit
