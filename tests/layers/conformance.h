@@ -1,0 +1,81 @@
+// Runs every kernel of a layer against its reference: all layouts, several thread counts, poisoned memory.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/layer.h"
+
+namespace pipit::test {
+
+/// The seed of this process: PIPIT_TEST_SEED, or a random one. Every failure prints it.
+std::uint64_t test_seed();
+
+/// Random values; every instance made in one process starts from test_seed().
+class Random {
+ public:
+  Random() : engine_(test_seed()) {}
+  /// Uniform in [low, high], both included.
+  std::int64_t integer(std::int64_t low, std::int64_t high) {
+    return std::uniform_int_distribution<std::int64_t>(low, high)(engine_);
+  }
+  double real(double low, double high) { return std::uniform_real_distribution<double>(low, high)(engine_); }
+  bool coin() { return integer(0, 1) == 1; }
+  /// A row-major tensor: floats uniform in [low, high), integers rounded down, bool by the sign.
+  std::shared_ptr<const Tensor> tensor(const Shape& shape, double low = -1, double high = 1,
+                                       DType dtype = DType::f32);
+
+ private:
+  std::mt19937_64 engine_;
+};
+
+struct Operand {
+  std::shared_ptr<const Tensor> tensor;  ///< row_major; null: an absent optional input
+  bool constant = false;                 ///< known when the kernel is created, as weights are
+};
+
+struct Conformance {
+  std::vector<Operand> inputs;
+  /// Candidates that must accept at least one combination of layouts; every other candidate is tested
+  /// wherever it accepts.
+  std::vector<std::string> expected;
+  /// A float output may differ from the reference by
+  ///   absolute + relative * |reference| + scale * magnitude[i],
+  /// where magnitude bounds what was added up for that element (for sums of products: the same layer on
+  /// absolute values) and scale is the number of roundings times epsilon. Integers must be equal.
+  double absolute = 0;
+  double relative = 0;
+  double scale = 0;
+  std::vector<double> magnitude;  ///< of output 0, row-major; empty: no third term
+  /// Try channels_last for operands of rank >= 3 as well as row_major.
+  bool all_layouts = true;
+};
+
+/// For every candidate of the layer on the CPU and every combination of operand layouts that it accepts: runs
+/// it with 1, 2 and 3 threads (and in place, where the layer allows it) and fails the current test, with all
+/// parameters and the seed, unless
+///  - every element matches the reference's (run on row_major operands) within the tolerance;
+///  - all thread counts give the same bits;
+///  - nothing outside the outputs and the declared scratch was written, and no input changed;
+///  - a fast kernel's run() allocated no memory.
+/// Outputs and scratch are filled with NaN (all bits set) first, and so is the memory around every operand.
+void expect_conformance(const Layer& layer, const Conformance& conformance);
+
+/// The outputs of the reference kernel, row_major.
+std::vector<Tensor> run_reference(const Layer& layer, const std::vector<Operand>& inputs);
+
+/// Why the named candidate refuses the layer on these row_major operands; empty when it accepts.
+std::optional<std::string> refusal(const Layer& layer, const std::vector<Operand>& inputs,
+                                   std::string_view candidate);
+
+/// |x| of every element, row_major f32: operands for the magnitude of a sum of products.
+std::shared_ptr<const Tensor> absolute_values(const Tensor& tensor);
+/// The elements of a row-major f32 tensor as doubles.
+std::vector<double> doubles(const Tensor& tensor);
+
+}  // namespace pipit::test
