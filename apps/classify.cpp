@@ -1,0 +1,131 @@
+// pipit classify MODEL IMAGE...: the most probable classes of images.
+#include <chrono>
+
+#include "apps/commands.h"
+#include "apps/layer_table.h"
+#include "apps/runner.h"
+#include "apps/table.h"
+
+namespace pipit::apps {
+
+namespace {
+
+struct ClassifyOptions {
+  CommonOptions common;
+  ModelOptions model;
+  ImageOptions image;
+  std::vector<std::string> images;
+  int topk = 5;
+  bool profile = false;
+  int runs = 20;
+};
+
+struct Classified {
+  std::string path;
+  std::vector<Prediction> top;
+  double decode_ms = 0;
+  double run_ms = 0;
+  std::string error;
+};
+
+double since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+}
+
+Classified classify_one(const std::string& path, const Preprocess& preprocess, Session& session,
+                        Tensor& input, const ClassOutput& output, int topk) {
+  Classified result;
+  result.path = path;
+  try {
+    const auto begin = std::chrono::steady_clock::now();
+    load_image(path, preprocess, input.shape(), input.values<float>());
+    result.decode_ms = since(begin);
+    const auto run_begin = std::chrono::steady_clock::now();
+    const ConstTensorView view = input.view();
+    const ConstTensorView scores = session.run({&view, 1})[0];
+    result.run_ms = since(run_begin);
+    result.top = top_classes({scores.as<float>(), static_cast<std::size_t>(output.classes)}, topk);
+  } catch (const Error& e) {
+    result.error = e.what();
+  }
+  return result;
+}
+
+int classify(const ClassifyOptions& options) {
+  Model model = options.model.load();
+  const Preprocess preprocess = options.image.resolve(model);
+  const Labels labels = options.image.resolve_labels(model);
+  Runner runner(std::move(model.graph), options.common);
+  const ClassOutput output(*runner.plan, model.name);
+  const Graph& graph = runner.plan->graph();
+  Tensor input(graph.value(graph.inputs()[0]).desc);
+  if (output.batch != 1 || input.shape()[0] != 1) {
+    fail("{}: the file fixes the batch at {}, classify runs one image at a time", model.name,
+         input.shape()[0]);
+  }
+
+  nlohmann::ordered_json json = json_header("classify", model, *runner.plan);
+  json["images"] = nlohmann::ordered_json::array();
+  bool failed = false;
+  bool any = false;
+  for (const std::string& path : options.images) {
+    const Classified c = classify_one(path, preprocess, *runner.session, input, output, options.topk);
+    if (!c.error.empty()) {
+      failed = true;
+      fmt::print(stderr, "pipit: {}\n", c.error);
+      json["images"].push_back({{"path", path}, {"error", c.error}});
+      continue;
+    }
+    any = true;
+    nlohmann::ordered_json entry = {{"path", path}, {"decode_ms", c.decode_ms}, {"run_ms", c.run_ms}};
+    Table table({{"", Table::Align::right}, {"", Table::Align::right}, {""}});
+    for (std::size_t i = 0; i < c.top.size(); ++i) {
+      const Prediction& p = c.top[i];
+      table.add({fmt::format("{}", i + 1), fmt::format("{:.2f} %", 100 * p.probability),
+                 label_of(labels, p.index)});
+      entry["top"].push_back(
+          {{"class", p.index}, {"label", label_of(labels, p.index)}, {"probability", p.probability}});
+    }
+    json["images"].push_back(std::move(entry));
+    if (!options.common.json) fmt::print("{}\n{}", path, table.rows(2));
+  }
+  if (options.profile && any) {
+    Profiler profiler(*runner.plan, options.runs);
+    const ConstTensorView view = input.view();
+    runner.session->set_observer(&profiler);
+    for (int r = 0; r < options.runs; ++r) runner.session->run({&view, 1});
+    runner.session->set_observer(nullptr);
+    const Profile profile = profiler.report();
+    json["profile"] = layer_json(*runner.plan, profile);
+    if (!options.common.json) fmt::print("\n{}", layer_table(*runner.plan, profile));
+  }
+  if (options.common.json) print_json(json);
+  return failed ? kExitRuntime : kExitOk;
+}
+
+}  // namespace
+
+void add_classify(CLI::App& app, int& exit_code) {
+  const auto options = std::make_shared<ClassifyOptions>();
+  CLI::App* command =
+      app.add_subcommand("classify", "Name what images show: the most probable classes of each");
+  options->common.add_to(*command);
+  options->model.add_to(*command, false);
+  options->image.add_to(*command);
+  command->add_option("IMAGE", options->images, "JPEG, PNG or BMP files")->required();
+  command->add_option("--topk", options->topk, "Classes to print per image")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  command->add_flag("--profile", options->profile, "Also print the time of every layer (on the last image)");
+  command->add_option("--runs", options->runs, "Runs behind the medians of --profile")
+      ->check(CLI::Range(1, 100000))
+      ->capture_default_str();
+  command->footer(
+      "Examples:\n"
+      "  pipit classify resnet20-cifar10 cat.jpg\n"
+      "  pipit classify squeezenet.onnx *.jpg --labels imagenet-classes.txt --topk 3 --json\n"
+      "  pipit classify model.onnx cat.jpg --preset caffe --crop 227 --profile");
+  command->callback([options, &exit_code] { exit_code = classify(*options); });
+}
+
+}  // namespace pipit::apps

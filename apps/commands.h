@@ -1,0 +1,21 @@
+// The subcommands of `pipit`, one file each. add_*() declares options and installs the callback; a callback
+// stores its exit code in `exit_code` and throws on errors.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace pipit::apps {
+
+inline constexpr int kExitOk = 0;
+inline constexpr int kExitRuntime = 1;
+inline constexpr int kExitUsage = 2;
+inline constexpr int kExitUnsupported = 3;
+inline constexpr int kExitCheckFailed = 4;
+
+void add_classify(CLI::App& app, int& exit_code);
+void add_evaluate(CLI::App& app, int& exit_code);
+void add_inspect(CLI::App& app, int& exit_code);
+void add_verify(CLI::App& app, int& exit_code);
+void add_profile(CLI::App& app, int& exit_code);
+
+}  // namespace pipit::apps

@@ -1,0 +1,160 @@
+// pipit inspect MODEL: every node with shapes, parameters, MACs and the kernel chosen.
+#include "apps/commands.h"
+#include "apps/layer_table.h"
+#include "apps/runner.h"
+#include "apps/table.h"
+
+namespace pipit::apps {
+
+namespace {
+
+struct InspectOptions {
+  CommonOptions common;
+  ModelOptions model;
+  bool why = false;
+};
+
+std::int64_t parameters(const Graph& graph, const Node& node) {
+  std::int64_t count = 0;
+  for (const ValueId id : node.inputs) {
+    if (id != kNoValue && graph.value(id).is_constant()) count += graph.value(id).desc.elements();
+  }
+  return count;
+}
+
+struct Totals {
+  std::int64_t parameters = 0;
+  std::int64_t macs = 0;
+};
+
+Totals totals(const Plan& plan) {
+  Totals sum;
+  const Graph& graph = plan.graph();
+  for (const Value& value : graph.values()) {
+    if (value.is_constant()) sum.parameters += value.desc.elements();
+  }
+  for (const Step& step : plan.steps()) sum.macs += step_info(plan, step).macs;
+  return sum;
+}
+
+void print_text(const Model& model, const Runner& runner, bool why) {
+  using enum Table::Align;
+  const Plan& plan = *runner.plan;
+  const Graph& graph = plan.graph();
+  fmt::print("{}\n", model.name);
+  for (const ValueId id : graph.inputs())
+    fmt::print("input   {}  {}\n", graph.value(id).name, graph.value(id).desc.str());
+  for (const ValueId id : graph.outputs())
+    fmt::print("output  {}  {}\n", graph.value(id).name, graph.value(id).desc.str());
+  std::string rewrites;
+  for (const PassReport& pass : runner.passes) {
+    if (pass.changes > 0)
+      rewrites += fmt::format("{}{} ({})", rewrites.empty() ? "" : ", ", pass.pass, pass.changes);
+  }
+  fmt::print("rewrites  {}\n\n", rewrites.empty() ? "none" : rewrites);
+
+  Table table({{"#", right},
+               {"layer"},
+               {"type"},
+               {"kernel"},
+               {"input"},
+               {"output"},
+               {"geometry"},
+               {"parameters", right},
+               {"MACs", right}});
+  for (const Step& step : plan.steps()) {
+    const StepInfo info = step_info(plan, step);
+    const std::int64_t params = parameters(graph, graph.nodes()[static_cast<std::size_t>(step.node)]);
+    table.add({fmt::format("{}", info.index), info.name, info.type, info.kernel, info.input.str(),
+               info.output.str(), info.geometry, params > 0 ? fmt::format("{}", params) : "",
+               info.macs > 0 ? with_prefix(static_cast<double>(info.macs)) : ""});
+    if (!why) continue;
+    for (const RefusedCandidate& r : step.refused)
+      table.add({"", fmt::format("  not {}: {}", r.name, r.reason)});
+  }
+  fmt::print("{}\n", table.str());
+  const Totals sum = totals(plan);
+  fmt::print("nodes         {} ({} run, {} are views)\n", graph.nodes().size(), plan.steps().size(),
+             plan.view_nodes());
+  fmt::print("parameters    {} ({})\n", sum.parameters,
+             mebibytes(static_cast<std::size_t>(sum.parameters) * sizeof(float)));
+  fmt::print("MACs          {}\n", with_prefix(static_cast<double>(sum.macs)));
+  fmt::print("arena         {} for {} of activations ({:.1f} %); the largest set alive at once is {}\n",
+             mebibytes(plan.arena_bytes()), mebibytes(plan.activation_bytes()),
+             plan.activation_bytes() > 0 ? 100.0 * static_cast<double>(plan.arena_bytes()) /
+                                               static_cast<double>(plan.activation_bytes())
+                                         : 0.0,
+             mebibytes(plan.peak_live_bytes()));
+}
+
+nlohmann::ordered_json to_json(const Model& model, const Runner& runner, bool why) {
+  const Plan& plan = *runner.plan;
+  const Graph& graph = plan.graph();
+  nlohmann::ordered_json json = json_header("inspect", model, plan);
+  const auto describe = [&](const std::vector<ValueId>& ids) {
+    auto list = nlohmann::ordered_json::array();
+    for (const ValueId id : ids) {
+      const Value& v = graph.value(id);
+      list.push_back({{"name", v.name}, {"dtype", dtype_name(v.desc.dtype)}, {"shape", v.desc.shape.dims()}});
+    }
+    return list;
+  };
+  json["inputs"] = describe(graph.inputs());
+  json["outputs"] = describe(graph.outputs());
+  json["rewrites"] = nlohmann::ordered_json::object();
+  for (const PassReport& pass : runner.passes) json["rewrites"][pass.pass] = pass.changes;
+  json["layers"] = nlohmann::ordered_json::array();
+  for (const Step& step : plan.steps()) {
+    const StepInfo info = step_info(plan, step);
+    nlohmann::ordered_json layer = {
+        {"index", info.index},
+        {"name", info.name},
+        {"type", info.type},
+        {"kernel", info.kernel},
+        {"input", info.input.dims()},
+        {"output", info.output.dims()},
+        {"geometry", info.geometry},
+        {"parameters", parameters(graph, graph.nodes()[static_cast<std::size_t>(step.node)])},
+        {"macs", info.macs}};
+    if (why) {
+      layer["refused"] = nlohmann::ordered_json::array();
+      for (const RefusedCandidate& r : step.refused)
+        layer["refused"].push_back({{"kernel", r.name}, {"why", r.reason}});
+    }
+    json["layers"].push_back(std::move(layer));
+  }
+  const Totals sum = totals(plan);
+  json["parameters"] = sum.parameters;
+  json["macs"] = sum.macs;
+  json["arena_bytes"] = plan.arena_bytes();
+  json["peak_live_bytes"] = plan.peak_live_bytes();
+  json["activation_bytes"] = plan.activation_bytes();
+  json["view_nodes"] = plan.view_nodes();
+  return json;
+}
+
+int inspect(const InspectOptions& options) {
+  Model model = options.model.load();
+  const Runner runner(std::move(model.graph), options.common);
+  if (options.common.json) {
+    print_json(to_json(model, runner, options.why));
+  } else {
+    print_text(model, runner, options.why);
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+void add_inspect(CLI::App& app, int& exit_code) {
+  const auto options = std::make_shared<InspectOptions>();
+  CLI::App* command = app.add_subcommand(
+      "inspect", "Show a model as it will run: layers, shapes, parameters, MACs, kernels, memory");
+  options->common.add_to(*command);
+  options->model.add_to(*command, true);
+  command->add_flag("--why", options->why, "Also show every kernel that refused a layer, and its reason");
+  command->footer("Examples:\n  pipit inspect resnet50 --why\n  pipit inspect model.onnx --batch 8 --json");
+  command->callback([options, &exit_code] { exit_code = inspect(*options); });
+}
+
+}  // namespace pipit::apps

@@ -1,0 +1,70 @@
+// The `pipit` command.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <exception>
+#include <new>
+
+#include "apps/commands.h"
+#include "apps/version.h"
+#include "engine/device.h"
+#include "engine/thread_pool.h"
+
+namespace {
+
+using namespace pipit;
+using namespace pipit::apps;
+
+std::string version_text() {
+  const CudaStatus cuda = cuda_status();
+  std::string text = fmt::format("pipit {}\ncpu   {} threads\ncuda  ", kVersion, available_cpus());
+  if (!cuda.compiled) return text + "not built in";
+  text += fmt::format("built with toolkit {}; ", cuda.toolkit);
+  if (!cuda.problem.empty()) return text + cuda.problem;
+  for (std::size_t i = 0; i < cuda.devices.size(); ++i) text += (i == 0 ? "" : ", ") + cuda.devices[i];
+  return text;
+}
+
+// Multi-line messages keep their lines; each error starts with the program's name.
+int report(const char* message, int code) {
+  std::fflush(stdout);
+  fmt::print(stderr, "pipit: {}\n", message);
+  return code;
+}
+
+int run(int argc, char** argv) {
+  int exit_code = kExitOk;
+  CLI::App app("Run ONNX image classifiers, see where their time goes.", "pipit");
+  app.set_version_flag("--version", version_text);
+  app.require_subcommand(1);
+  app.footer(
+      "Exit codes: 0 ok, 1 runtime error, 2 usage, 3 unsupported model, 4 a check failed.\n"
+      "'pipit SUBCOMMAND --help' explains each. Results go to stdout, notes and progress to stderr.");
+  add_classify(app, exit_code);
+  add_evaluate(app, exit_code);
+  add_inspect(app, exit_code);
+  add_verify(app, exit_code);
+  add_profile(app, exit_code);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? kExitOk : kExitUsage;
+  } catch (const UnsupportedError& e) {
+    return report(e.what(), kExitUnsupported);
+  } catch (const Error& e) {
+    return report(e.what(), kExitRuntime);
+  } catch (const std::bad_alloc&) {
+    return report("out of memory", kExitRuntime);
+  } catch (const std::exception& e) {
+    return report(e.what(), kExitRuntime);
+  }
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+    return report("could not write to stdout", kExitRuntime);
+  return exit_code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return run(argc, argv);
+}

@@ -1,0 +1,159 @@
+#include "apps/options.h"
+
+#include <charconv>
+#include <map>
+
+#include "engine/device.h"
+
+namespace pipit::apps {
+
+namespace {
+
+const std::map<std::string, DeviceKind> kDevices = {{"cpu", DeviceKind::cpu}, {"cuda", DeviceKind::cuda}};
+const std::map<std::string, Precision> kPrecisions = {
+    {"fp32", Precision::fp32}, {"fp16", Precision::fp16}, {"int8", Precision::int8}};
+const std::map<std::string, Interpolation> kInterpolations = {{"nearest", Interpolation::nearest},
+                                                              {"bilinear", Interpolation::bilinear},
+                                                              {"bicubic", Interpolation::bicubic}};
+
+template <typename T>
+CLI::Option* add_choice(CLI::App& command, const std::string& name, T& value,
+                        const std::map<std::string, T>& choices, const std::string& help) {
+  // CLI::CheckedTransformer would print the integers behind the names too.
+  std::vector<std::string> names;
+  for (const auto& [key, unused] : choices) names.push_back(key);
+  return command
+      .add_option_function<std::string>(
+          name, [&value, &choices](const std::string& key) { value = choices.at(key); }, help)
+      ->check(CLI::IsMember(names));
+}
+
+}  // namespace
+
+void CommonOptions::add_to(CLI::App& command) {
+  command.add_flag("--json", json, "Write the result to stdout as one JSON document");
+  command.add_flag("--quiet", quiet, "No progress and no notes on stderr; errors still appear");
+  command.add_option("--threads", threads, "CPU threads; 0: all CPUs this process may use")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  add_choice(command, "--device", device, kDevices, "Where to run [cpu]");
+  add_choice(command, "--precision", precision, kPrecisions, "Arithmetic of the kernels [fp32]");
+  command.add_option(
+      "--kernel", kernel,
+      "Prefer this kernel wherever it accepts a node, for example 'reference' (see inspect --why)");
+}
+
+PlanOptions CommonOptions::plan_options() const {
+  require_device(device);
+  PlanOptions options;
+  options.device = device;
+  options.precision = precision;
+  options.threads = threads;
+  options.prefer_kernel = kernel;
+  return options;
+}
+
+void ModelOptions::add_to(CLI::App& command, bool with_batch) {
+  std::string names;
+  for (const BuiltinModel& m : builtin_models()) names += (names.empty() ? "" : ", ") + std::string(m.name);
+  command.add_option("MODEL", model, "An ONNX file, or a built-in model: " + names)->required();
+  if (with_batch) {
+    command.add_option("--batch", batch, "Images per run (for models that leave the batch open) [1]")
+        ->check(CLI::Range(std::int64_t{1}, std::int64_t{65536}));
+  }
+  command.add_option("--dim", dims, "NAME=VALUE: the value of a symbolic dimension; may be repeated");
+}
+
+Model ModelOptions::load() const {
+  OnnxOptions options;
+  options.batch = batch.value_or(1);
+  for (const std::string& dim : dims) {
+    const std::size_t equals = dim.find('=');
+    std::int64_t value = 0;
+    const char* end = dim.data() + dim.size();
+    if (equals == std::string::npos || equals == 0 ||
+        std::from_chars(dim.data() + equals + 1, end, value).ptr != end || value < 1 ||
+        equals + 1 == dim.size()) {
+      throw CLI::ValidationError("--dim", "'" + dim + "' is not NAME=VALUE with a positive integer");
+    }
+    options.dims[dim.substr(0, equals)] = value;
+  }
+  Model model = load_model(this->model, options);
+  if (batch && model.fixed_batch) {
+    const Graph& graph = model.graph;
+    const Shape shape = graph.inputs().empty() ? Shape{} : graph.value(graph.inputs()[0]).desc.shape;
+    if (shape.rank() > 0 && shape[0] != *batch) {
+      fail("{}: the file fixes the batch at {}; export it with a symbolic batch, or leave --batch {} out",
+           model.name, shape[0], *batch);
+    }
+  }
+  return model;
+}
+
+void ImageOptions::add_to(CLI::App& command) {
+  std::string names;
+  for (const std::string_view name : preprocess_preset_names()) {
+    names += (names.empty() ? "" : "|") + std::string(name);
+  }
+  command.add_option(
+      "--preset", preset,
+      "Preprocessing: " + names + " [what the model stores, else torchvision at its input size]");
+  command.add_option("--resize", resize, "Short side after resizing, in pixels; 0: no resizing")
+      ->check(CLI::Range(0, kMaxPreprocessSide));
+  command.add_option("--crop", crop, "Side of the centre crop, in pixels")
+      ->check(CLI::Range(1, kMaxPreprocessSide));
+  command.add_option("--interpolation", interpolation, "Filter of the resize, antialiased as Pillow's")
+      ->check(CLI::IsMember({"nearest", "bilinear", "bicubic"}));
+  command
+      .add_option("--mean", mean,
+                  "a,b,c: subtracted per channel, after scaling to [0, 1] (presets say otherwise)")
+      ->delimiter(',')
+      ->expected(3);
+  command.add_option("--std", std, "a,b,c: divides per channel")->delimiter(',')->expected(3);
+  command.add_flag("--bgr", bgr, "Channels in the order blue, green, red");
+  command.add_option("--labels", labels, "File with one class name per line (or a JSON list)");
+}
+
+Preprocess ImageOptions::resolve(const Model& model) const {
+  const Graph& graph = model.graph;
+  if (graph.inputs().size() != 1)
+    fail("{}: {} inputs, expected one image", model.name, graph.inputs().size());
+  const Value& input = graph.value(graph.inputs()[0]);
+  const Shape& shape = input.desc.shape;
+  if (shape.rank() != 4 || (shape[1] != 3 && shape[1] != 1) || input.desc.dtype != DType::f32 ||
+      shape[2] > kMaxPreprocessSide || shape[3] > kMaxPreprocessSide) {
+    fail("{}: input '{}' is {}, expected f32 Nx3xHxW or Nx1xHxW", model.name, input.name, input.desc.str());
+  }
+  const int height = static_cast<int>(shape[2]);
+  const int width = static_cast<int>(shape[3]);
+  Preprocess p =
+      preset.empty() && model.preprocess
+          ? *model.preprocess
+          : fit_to_input(preprocess_preset(preset.empty() ? "torchvision" : preset), height, width);
+  if (resize) {
+    p.resize = *resize;
+    p.resize_width = 0;
+    p.resize_mode = ResizeMode::short_side;
+  }
+  if (crop) {
+    p.crop = *crop;
+    p.crop_width = 0;
+  }
+  if (!interpolation.empty()) p.interpolation = kInterpolations.at(interpolation);
+  if (!mean.empty()) std::copy(mean.begin(), mean.end(), p.mean.begin());
+  if (!std.empty()) std::copy(std.begin(), std.end(), p.std.begin());
+  if (bgr) p.bgr = true;
+  check_preprocess(p);
+  const Extent out = p.crop_extent();
+  if (p.crop != 0 && out != Extent{height, width}) {
+    fail("preprocessing gives {}x{} pixels, {} takes {}x{}; use --crop {}", out.height, out.width, model.name,
+         height, width, std::min(height, width));
+  }
+  return p;
+}
+
+Labels ImageOptions::resolve_labels(const Model& model) const {
+  return labels.empty() ? model.labels : read_labels(labels);
+}
+
+}  // namespace pipit::apps

@@ -1,0 +1,56 @@
+// Options that several subcommands share.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/plan.h"
+#include "models/image/preprocess.h"
+#include "models/model.h"
+
+namespace pipit::apps {
+
+/// --json, --threads, --device, --precision, --quiet, --kernel: on every subcommand.
+struct CommonOptions {
+  bool json = false;
+  bool quiet = false;
+  int threads = 0;
+  DeviceKind device = DeviceKind::cpu;
+  Precision precision = Precision::fp32;
+  std::string kernel;
+
+  void add_to(CLI::App& command);
+  PlanOptions plan_options() const;
+};
+
+/// MODEL, --batch, --dim: how a model is loaded.
+struct ModelOptions {
+  std::string model;
+  std::optional<std::int64_t> batch;  ///< unset: 1, or what the file fixes
+  std::vector<std::string> dims;      ///< NAME=VALUE for symbolic dimensions
+
+  void add_to(CLI::App& command, bool with_batch);
+  Model load() const;
+};
+
+/// --preset, --resize, --crop, --interpolation, --mean, --std, --bgr, --labels.
+struct ImageOptions {
+  std::string preset;
+  std::optional<int> resize, crop;
+  std::string interpolation;
+  std::vector<float> mean, std;
+  bool bgr = false;
+  std::string labels;
+
+  void add_to(CLI::App& command);
+  /// The model's stored preset, or --preset (default torchvision) fitted to the model's input, with the
+  /// explicit options on top. Throws Error when the result is not the model's input size.
+  Preprocess resolve(const Model& model) const;
+  /// --labels, else the model's own; may be empty.
+  Labels resolve_labels(const Model& model) const;
+};
+
+}  // namespace pipit::apps

@@ -1,0 +1,91 @@
+// pipit profile MODEL: where the time of a run goes, layer by layer.
+#include <random>
+
+#include "apps/commands.h"
+#include "apps/layer_table.h"
+#include "apps/progress.h"
+#include "apps/runner.h"
+
+namespace pipit::apps {
+
+namespace {
+
+struct ProfileOptions {
+  CommonOptions common;
+  ModelOptions model;
+  int runs = 50;
+  int warmup = 5;
+};
+
+// Standard normal pixels: zeros could run faster than data does.
+std::vector<Tensor> random_inputs(const Graph& graph) {
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal;
+  std::vector<Tensor> inputs;
+  for (const ValueId id : graph.inputs()) {
+    const Value& value = graph.value(id);
+    if (value.desc.dtype != DType::f32) {
+      fail("input '{}' is {}; profile makes random inputs of f32 only", value.name, value.desc.str());
+    }
+    inputs.emplace_back(value.desc);
+    for (float& x : inputs.back().values<float>()) x = normal(random);
+  }
+  return inputs;
+}
+
+int profile(const ProfileOptions& options) {
+  Model model = options.model.load();
+  Runner runner(std::move(model.graph), options.common);
+  const Plan& plan = *runner.plan;
+  const std::vector<Tensor> inputs = random_inputs(plan.graph());
+  std::vector<ConstTensorView> views;
+  for (const Tensor& t : inputs) views.push_back(t.view());
+
+  Progress progress("profile", options.warmup + options.runs, options.common.quiet);
+  for (int r = 0; r < options.warmup; ++r) {
+    runner.session->run(views);
+    progress.update(r + 1);
+  }
+  Profiler profiler(plan, options.runs);
+  runner.session->set_observer(&profiler);
+  for (int r = 0; r < options.runs; ++r) {
+    runner.session->run(views);
+    progress.update(options.warmup + r + 1);
+  }
+  runner.session->set_observer(nullptr);
+  const Profile result = profiler.report();
+
+  if (options.common.json) {
+    nlohmann::ordered_json json = json_header("profile", model, plan);
+    json["batch"] = options.model.batch.value_or(1);
+    json["load_ms"] = runner.load_ms;
+    json["arena_bytes"] = plan.arena_bytes();
+    json.update(layer_json(plan, result));
+    print_json(json);
+  } else {
+    fmt::print("{}: {} on {} with {} threads\n\n{}", model.name, precision_name(plan.options().precision),
+               device_name(plan.options().device), plan.options().threads, layer_table(plan, result));
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+void add_profile(CLI::App& app, int& exit_code) {
+  const auto options = std::make_shared<ProfileOptions>();
+  CLI::App* command = app.add_subcommand("profile", "Time every layer of a model on random data");
+  options->common.add_to(*command);
+  options->model.add_to(*command, true);
+  command->add_option("--runs", options->runs, "Timed runs; the table shows medians")
+      ->check(CLI::Range(1, 100000))
+      ->capture_default_str();
+  command->add_option("--warmup", options->warmup, "Runs before the first timed one")
+      ->check(CLI::Range(0, 100000))
+      ->capture_default_str();
+  command->footer(
+      "Examples:\n  pipit profile resnet50 --runs 100\n  pipit profile model.onnx --batch 8 --threads 1 "
+      "--json");
+  command->callback([options, &exit_code] { exit_code = profile(*options); });
+}
+
+}  // namespace pipit::apps

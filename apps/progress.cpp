@@ -1,0 +1,28 @@
+#include "apps/progress.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+
+namespace pipit::apps {
+
+Progress::Progress(std::string what, std::int64_t total, bool quiet)
+    : what_(std::move(what)), total_(total), shown_(!quiet && isatty(STDERR_FILENO) == 1) {}
+
+Progress::~Progress() {
+  if (shown_) std::fputs("\r\033[K", stderr);
+}
+
+void Progress::update(std::int64_t done, const std::string& note) {
+  const auto now = std::chrono::steady_clock::now();
+  if (!shown_ || (done < total_ && now - last_ < std::chrono::milliseconds(100))) return;
+  last_ = now;
+  constexpr int kWidth = 30;
+  const int filled = total_ > 0 ? static_cast<int>(kWidth * done / total_) : kWidth;
+  fmt::print(stderr, "\r\033[K{} [{:#<{}}{:.<{}}] {}/{} {}", what_, "", filled, "", kWidth - filled, done,
+             total_, note);
+  std::fflush(stderr);
+}
+
+}  // namespace pipit::apps

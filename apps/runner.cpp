@@ -1,0 +1,100 @@
+#include "apps/runner.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <numeric>
+
+#include "apps/version.h"
+#include "layers/registry.h"
+#include "models/image/decode.h"
+
+namespace pipit::apps {
+
+Runner::Runner(Graph graph, const CommonOptions& options) {
+  const auto begin = std::chrono::steady_clock::now();
+  const PlanOptions plan_options = options.plan_options();
+  Graph optimised = optimize(graph, &passes);
+  graph = Graph{};  // so that the plan holds the only reference to constants it packs
+  plan = Plan::build(std::move(optimised), default_registry(), plan_options);
+  session = std::make_unique<Session>(plan);
+  load_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+}
+
+ClassOutput::ClassOutput(const Plan& plan, const std::string& model) {
+  const TensorDesc& desc = plan.outputs().at(0).desc;
+  const Shape& shape = desc.shape;
+  bool fits = shape.rank() >= 2 && desc.dtype == DType::f32 && shape[1] >= 1;
+  for (int d = 2; d < shape.rank(); ++d) fits = fits && shape[d] == 1;
+  if (!fits)
+    fail("{}: output '{}' is {}, expected f32 [N, classes]", model,
+         plan.graph().value(plan.graph().outputs()[0]).name, desc.str());
+  batch = shape[0];
+  classes = shape[1];
+}
+
+std::vector<Prediction> top_classes(std::span<const float> scores, int k) {
+  if (std::any_of(scores.begin(), scores.end(), [](float s) { return std::isnan(s); })) {
+    fail("the model's output has NaN among its {} scores", scores.size());
+  }
+  const double sum = std::accumulate(scores.begin(), scores.end(), 0.0);
+  const auto [low, high] = std::minmax_element(scores.begin(), scores.end());
+  const bool probabilities = *low >= 0 && *high <= 1 && std::abs(sum - 1) < 1e-3;
+  double denominator = 0;
+  for (const float s : scores) denominator += std::exp(static_cast<double>(s) - *high);
+
+  std::vector<int> order(scores.size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto count = std::min(static_cast<std::size_t>(k), order.size());
+  std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count), order.end(),
+                    [&](int a, int b) {
+                      const float sa = scores[static_cast<std::size_t>(a)];
+                      const float sb = scores[static_cast<std::size_t>(b)];
+                      return sa != sb ? sa > sb : a < b;
+                    });
+  std::vector<Prediction> top;
+  for (std::size_t i = 0; i < count; ++i) {
+    const float s = scores[static_cast<std::size_t>(order[i])];
+    const double p = probabilities ? s : std::exp(static_cast<double>(s) - *high) / denominator;
+    top.push_back({order[i], static_cast<float>(p)});
+  }
+  return top;
+}
+
+std::string label_of(const Labels& labels, int index) {
+  const auto i = static_cast<std::size_t>(index);
+  return i < labels.size() && !labels[i].empty() ? labels[i] : fmt::format("class {}", index);
+}
+
+void load_image(const std::filesystem::path& path, const Preprocess& preprocess, const Shape& input,
+                std::span<float> out) {
+  const Image image = decode_image(path);
+  const Extent extent = preprocessed_extent(preprocess, image.extent());
+  if (extent.height != input[2] || extent.width != input[3]) {
+    fail("{}: {}x{} pixels after preprocessing, the model takes {}x{}; use --crop or --resize", path.string(),
+         extent.height, extent.width, input[2], input[3]);
+  }
+  if (input[1] == 1) {
+    preprocess_gray(image, preprocess, out);
+  } else {
+    pipit::preprocess(image, preprocess, out);
+  }
+}
+
+nlohmann::ordered_json json_header(const std::string& command, const Model& model, const Plan& plan) {
+  nlohmann::ordered_json json;
+  json["pipit"] = kVersion;
+  json["command"] = command;
+  json["model"] = model.name;
+  json["device"] = device_name(plan.options().device);
+  json["precision"] = precision_name(plan.options().precision);
+  json["threads"] = plan.options().threads;
+  return json;
+}
+
+void print_json(const nlohmann::ordered_json& json) {
+  // Paths and labels may hold bytes that are not UTF-8: replace them rather than fail.
+  fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+}
+
+}  // namespace pipit::apps

@@ -1,0 +1,51 @@
+// A loaded model ready to run: optimised graph, plan, session; and the top classes of its output.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "apps/options.h"
+#include "engine/session.h"
+#include "layers/fuse/passes.h"
+
+namespace pipit::apps {
+
+struct Runner {
+  std::vector<PassReport> passes;
+  std::shared_ptr<const Plan> plan;
+  std::unique_ptr<Session> session;
+  double load_ms = 0;
+
+  /// Optimises, plans and allocates. `graph` is consumed.
+  Runner(Graph graph, const CommonOptions& options);
+};
+
+/// For classification: output 0 is [N, classes] (trailing extents of 1 allowed); throws Error otherwise.
+struct ClassOutput {
+  std::int64_t batch = 0;
+  std::int64_t classes = 0;
+  ClassOutput(const Plan& plan, const std::string& model);
+};
+
+struct Prediction {
+  int index = 0;
+  float probability = 0;
+};
+
+/// The k most probable classes, best first, ties to the lower index. Applies a softmax unless the scores
+/// already are probabilities (all in [0, 1], sum 1 within 1e-3). NaN scores throw Error.
+std::vector<Prediction> top_classes(std::span<const float> scores, int k);
+
+/// "cat", or "class 3" where there is no label.
+std::string label_of(const Labels& labels, int index);
+
+/// Fills `out` (one image of the input's shape) from a file.
+void load_image(const std::filesystem::path& path, const Preprocess& preprocess, const Shape& input,
+                std::span<float> out);
+
+/// Common head of every JSON result: model, device, precision, threads, and pipit's version.
+nlohmann::ordered_json json_header(const std::string& command, const Model& model, const Plan& plan);
+void print_json(const nlohmann::ordered_json& json);
+
+}  // namespace pipit::apps
