@@ -70,8 +70,15 @@ class Bmp {
     const std::uint32_t size = u32(14);
     const bool core = size == kCoreHeaderBytes;
     if (!core && (size < kInfoHeaderBytes || size > 1024)) corrupt("an information header of {} bytes", size);
-    std::int64_t width = core ? u16(18) : std::bit_cast<std::int32_t>(u32(18));
-    std::int64_t height = core ? u16(20) : std::bit_cast<std::int32_t>(u32(22));
+    std::int64_t width = 0;
+    std::int64_t height = 0;
+    if (core) {
+      width = u16(18);
+      height = u16(20);
+    } else {
+      width = std::bit_cast<std::int32_t>(u32(18));
+      height = std::bit_cast<std::int32_t>(u32(22));
+    }
     bits_ = int(core ? u16(24) : u16(28));
     const std::uint32_t compression = core ? kRgb : u32(30);
     bottom_up_ = height > 0;

@@ -17,12 +17,16 @@ namespace {
 // so it gets its memory from here, within a budget per call. The memory is zeroed: the decoder reads tables
 // and coefficients that a damaged file never filled in, and the result has to be the same on every run.
 thread_local std::size_t decoder_budget = 0;
+thread_local bool decoder_refused = false;
 constexpr std::size_t kBlockHeader = 16;  // holds the block's size and keeps malloc's alignment
 
 void* budget_malloc(std::size_t bytes) {
-  if (bytes > decoder_budget) return nullptr;
-  auto* block = static_cast<std::byte*>(std::calloc(1, bytes + kBlockHeader));
-  if (block == nullptr) return nullptr;
+  void* memory = bytes <= decoder_budget ? std::calloc(1, bytes + kBlockHeader) : nullptr;
+  if (memory == nullptr) {
+    decoder_refused = true;
+    return nullptr;
+  }
+  auto* block = static_cast<std::byte*>(memory);
   std::memcpy(block, &bytes, sizeof bytes);
   decoder_budget -= bytes;
   return block + kBlockHeader;
@@ -136,6 +140,7 @@ std::vector<std::uint8_t> with_full_palette(std::span<const std::uint8_t> png, c
 Image decode_with_stb(const Source& source, std::span<const std::uint8_t> bytes, Extent extent,
                       const DecodeLimits& limits) {
   decoder_budget = limits.max_decoder_bytes;
+  decoder_refused = false;
   int width = 0;
   int height = 0;
   int channels = 0;
@@ -143,11 +148,11 @@ Image decode_with_stb(const Source& source, std::span<const std::uint8_t> bytes,
       stbi_load_from_memory(bytes.data(), static_cast<int>(bytes.size()), &width, &height, &channels, 3),
       stbi_image_free);
   if (data == nullptr) {
-    const char* reason = stbi_failure_reason();
-    if (reason != nullptr && std::string_view(reason) == "outofmem") {
+    if (decoder_refused) {
       fail("{}: decoding {} x {} pixels takes more than {} bytes of memory, or more than there are",
            source.name, extent.width, extent.height, limits.max_decoder_bytes);
     }
+    const char* reason = stbi_failure_reason();
     fail("{}: damaged image: {}", source.name, reason != nullptr ? reason : "the decoder gives no reason");
   }
   if (Extent{height, width} != extent) {

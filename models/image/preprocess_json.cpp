@@ -38,7 +38,7 @@ Json parse(std::string_view text) {
   const auto check = [&keys](int depth, Json::parse_event_t event, Json& parsed) {
     if (depth > kMaxJsonDepth) fail("preprocess: the JSON is nested deeper than {} levels", kMaxJsonDepth);
     // The parser would silently keep the last of two.
-    if (event == Json::parse_event_t::key && !keys.insert(parsed.get<std::string>()).second) {
+    if (depth == 1 && event == Json::parse_event_t::key && !keys.insert(parsed.get<std::string>()).second) {
       fail("preprocess: the key {} is there twice", shown(parsed));
     }
     return true;

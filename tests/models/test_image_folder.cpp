@@ -1,0 +1,149 @@
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include "image_test_util.h"
+#include "models/image/folder.h"
+
+namespace pipit {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class ImageFolder : public ::testing::Test {
+ protected:
+  void add(const std::string& name) const { folder_.write(name, "x"); }
+  std::vector<std::string> relative() const {
+    std::vector<std::string> out;
+    for (const fs::path& path : list_images(root())) out.push_back(path.lexically_relative(root()).string());
+    return out;
+  }
+  std::vector<std::pair<std::string, int>> labelled(const Labels& labels, int classes = 0) const {
+    std::vector<std::pair<std::string, int>> out;
+    for (const auto& [path, label] : list_labelled_images(root(), labels, classes)) {
+      out.emplace_back(path.lexically_relative(root()).string(), label);
+    }
+    return out;
+  }
+  std::string list_error() const {
+    return test::error_of([&] { list_images(root()); });
+  }
+  std::string label_error(const Labels& labels, int classes = 0) const {
+    return test::error_of([&] { list_labelled_images(root(), labels, classes); });
+  }
+  const fs::path& root() const { return folder_.path(); }
+
+ private:
+  test::TemporaryFolder folder_;
+};
+
+TEST_F(ImageFolder, ListsImagesOfAllExtensionsSortedByPath) {
+  for (const char* name :
+       {"b/2.PNG", "b/10.jpeg", "a.JPG", "z.bmp", "b/c/d/e.JpEg", "notes.txt", "jpg", "x.jpg.txt"}) {
+    add(name);
+  }
+  EXPECT_THAT(relative(), ElementsAre("a.JPG", "b/10.jpeg", "b/2.PNG", "b/c/d/e.JpEg", "z.bmp"));
+}
+
+TEST_F(ImageFolder, SkipsHiddenFilesAndFolders) {
+  for (const char* name : {".hidden.jpg", "._a.jpg", ".cache/b.jpg", "a.jpg"}) add(name);
+  EXPECT_THAT(relative(), ElementsAre("a.jpg"));
+}
+
+TEST_F(ImageFolder, FollowsLinksButNotInCircles) {
+  add("b/1.jpg");
+  add("b/deep/2.jpg");
+  fs::create_directory_symlink(root(), root() / "b/up");
+  fs::create_directory_symlink(root() / "b", root() / "a");  // sorts first, but b is the real one
+  fs::create_symlink(root() / "b/1.jpg", root() / "c.jpg");
+  EXPECT_THAT(relative(), ElementsAre("b/1.jpg", "b/deep/2.jpg", "c.jpg"));
+}
+
+TEST_F(ImageFolder, FollowsLinksOutOfTheFolder) {
+  const test::TemporaryFolder elsewhere;
+  elsewhere.write("x/1.jpg", "x");
+  fs::create_directory_symlink(elsewhere.path(), root() / "link");
+  EXPECT_THAT(relative(), ElementsAre("link/x/1.jpg"));
+}
+
+TEST_F(ImageFolder, ABrokenLinkToAnImageIsAnError) {
+  add("a.jpg");
+  fs::create_symlink("nowhere.jpg", root() / "b.jpg");
+  EXPECT_THAT(list_error(), HasSubstr("b.jpg"));
+}
+
+TEST_F(ImageFolder, AFolderNamedLikeAnImageIsAFolder) {
+  add("a.jpg/b.png");
+  EXPECT_THAT(relative(), ElementsAre("a.jpg/b.png"));
+}
+
+TEST_F(ImageFolder, AnEmptyOrMissingFolderIsAnError) {
+  EXPECT_THAT(list_error(), AllOf(HasSubstr(root().string()), HasSubstr("no .jpg")));
+  add("x.txt");
+  EXPECT_THAT(list_error(), HasSubstr("no .jpg"));
+  EXPECT_THAT(test::error_of([&] { list_images(root() / "none"); }), HasSubstr("no such"));
+  EXPECT_THAT(test::error_of([&] { list_images(root() / "x.txt"); }), HasSubstr("neither"));
+}
+
+TEST_F(ImageFolder, AnUnreadableFolderIsAnError) {
+  if (geteuid() == 0) GTEST_SKIP() << "root may read every folder";
+  add("closed/a.jpg");
+  fs::permissions(root() / "closed", fs::perms::none);
+  EXPECT_THAT(list_error(), HasSubstr("closed"));
+  fs::permissions(root() / "closed", fs::perms::owner_all);
+}
+
+TEST_F(ImageFolder, ASingleImageMayStandForAFolder) {
+  add("3_x.jpg");
+  EXPECT_THAT(list_images(root() / "3_x.jpg"), ElementsAre(root() / "3_x.jpg"));
+  EXPECT_EQ(list_labelled_images(root() / "3_x.jpg", {}).at(0).label, 3);
+}
+
+TEST_F(ImageFolder, ClassesComeFromFolderNames) {
+  for (const char* name : {"dog/1.jpg", "Cat/sub/2.jpg", "Cat/0_3.jpg"}) add(name);
+  EXPECT_THAT(
+      labelled({"dog", "cat"}),
+      ElementsAre(std::pair{"Cat/0_3.jpg", 1}, std::pair{"Cat/sub/2.jpg", 1}, std::pair{"dog/1.jpg", 0}));
+}
+
+TEST_F(ImageFolder, TheInnermostFolderDecides) {
+  add("cat/dog/1.jpg");
+  EXPECT_THAT(labelled({"dog", "cat"}), ElementsAre(std::pair{"cat/dog/1.jpg", 0}));
+}
+
+TEST_F(ImageFolder, ClassesComeFromFileNamesOtherwise) {
+  for (const char* name : {"0001_dog.jpg", "val/0_x.png"}) add(name);
+  EXPECT_THAT(labelled({"dog", "cat"}),
+              ElementsAre(std::pair{"0001_dog.jpg", 1}, std::pair{"val/0_x.png", 0}));
+  EXPECT_THAT(labelled({}), ElementsAre(std::pair{"0001_dog.jpg", 1}, std::pair{"val/0_x.png", 0}));
+}
+
+TEST_F(ImageFolder, TheRootsOwnNameSaysNothing) {
+  add("dog/x.jpg");
+  const std::string message = test::error_of([&] { list_labelled_images(root() / "dog", {"dog"}); });
+  EXPECT_THAT(message, HasSubstr("no class"));
+}
+
+TEST_F(ImageFolder, TheFirstImageWithoutAClassIsNamed) {
+  for (const char* name : {"cat/1.jpg", "bird/1x.jpg", "bird/2x.jpg"}) add(name);
+  EXPECT_THAT(label_error({"dog", "cat"}),
+              AllOf(HasSubstr("bird/1x.jpg"), HasSubstr("'dog'"), HasSubstr("0007_")));
+  EXPECT_THAT(label_error({}), AllOf(HasSubstr("bird/1x.jpg"), HasSubstr("0 labels")));
+}
+
+TEST_F(ImageFolder, ClassesBeyondTheModelAreErrors) {
+  add("0002_x.jpg");
+  EXPECT_THAT(label_error({"dog", "cat"}), AllOf(HasSubstr("0002_x.jpg"), HasSubstr("2 is not below")));
+  EXPECT_THAT(label_error({}, 2), HasSubstr("2 is not below"));
+  EXPECT_THAT(labelled({"dog", "cat"}, 3), ElementsAre(std::pair{"0002_x.jpg", 2}));
+}
+
+TEST_F(ImageFolder, AnAmbiguousFolderIsAnError) {
+  add("crane/1.jpg");
+  EXPECT_THAT(label_error({"n02012849 crane", "n03126707 crane"}), HasSubstr("ambiguous"));
+}
+
+}  // namespace
+}  // namespace pipit

@@ -1,0 +1,124 @@
+#include <gmock/gmock.h>
+
+#include "image_test_util.h"
+#include "models/labels.h"
+
+namespace pipit {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::string text_error(std::string_view text) {
+  return test::error_of([&] { labels_from_text(text, "x.txt"); });
+}
+
+TEST(LabelsText, OnePerLine) {
+  EXPECT_THAT(labels_from_text("cat\ndog\n"), ElementsAre("cat", "dog"));
+  EXPECT_THAT(labels_from_text("cat\ndog"), ElementsAre("cat", "dog"));
+  EXPECT_THAT(labels_from_text("cat\r\ndog\r\n\r\n \n\n"), ElementsAre("cat", "dog"));
+  EXPECT_THAT(labels_from_text("\xEF\xBB\xBF"
+                               "cat\n"),
+              ElementsAre("cat"));
+  EXPECT_THAT(labels_from_text("n01440764 tench, Tinca tinca\n"),
+              ElementsAre("n01440764 tench, Tinca tinca"));
+}
+
+TEST(LabelsText, ABlankLineInBetweenKeepsTheIndices) {
+  EXPECT_THAT(labels_from_text("\na\n\nb\n"), ElementsAre("", "a", "", "b"));
+}
+
+TEST(LabelsText, JsonListsAndMaps) {
+  EXPECT_THAT(labels_from_text(R"( ["cat", "dog"])"), ElementsAre("cat", "dog"));
+  EXPECT_THAT(labels_from_text(R"({"1": "dog", "0": "cat"})"), ElementsAre("cat", "dog"));
+}
+
+TEST(LabelsText, BadContentIsAnErrorWithTheName) {
+  for (const std::string_view text :
+       {"", "\n \n", "[]", "{}", "[1]", "[[\"a\"]]", "{\"0\":{}}", "[\"a\"", "{\"a\":\"b\"}"}) {
+    EXPECT_THAT(text_error(text), HasSubstr("x.txt")) << text;
+  }
+  EXPECT_THAT(text_error(R"({"0":"a","2":"b"})"), HasSubstr("\"1\" is missing"));
+  EXPECT_THAT(text_error(std::string_view("a\0b", 3)), HasSubstr("zero byte"));
+  EXPECT_THAT(text_error(std::string(1'000'000, '[')), HasSubstr("nested"));
+  EXPECT_THAT(text_error(std::string((16u << 20) + 1, 'a')), HasSubstr("limit"));
+}
+
+TEST(LabelsText, RoundTripsThroughTheMetadataForm) {
+  const Labels labels = {"cat", "", "n01440764 tench, Tinca tinca", "dog"};
+  EXPECT_EQ(labels_to_text(labels), "cat\n\nn01440764 tench, Tinca tinca\ndog");
+  EXPECT_EQ(labels_from_text(labels_to_text(labels)), labels);
+  EXPECT_THROW(labels_to_text({"a\nb"}), Error);
+}
+
+TEST(ReadLabels, ReadsAFileOrSaysWhyNot) {
+  const test::TemporaryFolder folder;
+  EXPECT_THAT(read_labels(folder.write("labels.txt", "a\nb\n")), ElementsAre("a", "b"));
+  const auto error = [](const std::filesystem::path& path) {
+    return test::error_of([&] { read_labels(path); });
+  };
+  EXPECT_THAT(error(folder.path() / "none.txt"), AllOf(HasSubstr("none.txt"), HasSubstr("no such file")));
+  EXPECT_THAT(error(folder.path()), HasSubstr("regular file"));
+  EXPECT_THAT(error(folder.write("empty.txt", "")), AllOf(HasSubstr("empty.txt"), HasSubstr("no labels")));
+}
+
+const Labels kImageNet = {"n01440764 tench, Tinca tinca", "n01443537 goldfish, Carassius auratus",
+                          "n02012849 crane", "n03126707 crane", "n02123045 tabby, tabby cat"};
+
+TEST(FindLabel, TheExactNameComesFirst) {
+  const Labels labels = {"Cat", "cat", "big cat"};
+  EXPECT_EQ(find_label(labels, "cat"), 1);
+  EXPECT_EQ(find_label(labels, "Cat"), 0);
+  EXPECT_THAT(test::error_of([&] { find_label(labels, "CAT"); }),
+              AllOf(HasSubstr("class 0"), HasSubstr("class 1")));
+}
+
+TEST(FindLabel, CaseAndSeparatorsDoNotMatter) {
+  EXPECT_EQ(find_label({"truck", "Great_White-shark"}, "great white SHARK"), 1);
+  EXPECT_EQ(find_label({"truck", "great white shark"}, "great-white_shark"), 1);
+  EXPECT_EQ(find_label({"truck"}, "trucks"), std::nullopt);
+}
+
+TEST(FindLabel, AnySynonymMatches) {
+  EXPECT_EQ(find_label(kImageNet, "tench"), 0);
+  EXPECT_EQ(find_label(kImageNet, "tinca_tinca"), 0);
+  EXPECT_EQ(find_label(kImageNet, "Tabby-Cat"), 4);
+  EXPECT_EQ(find_label({"goldfish, Carassius auratus"}, "carassius auratus"), 0);
+  EXPECT_EQ(find_label({"goldfish, Carassius auratus"}, "goldfish, carassius auratus"), 0);
+  EXPECT_EQ(find_label(kImageNet, "gold"), std::nullopt);
+}
+
+TEST(FindLabel, TheSynsetIdMatches) {
+  EXPECT_EQ(find_label(kImageNet, "n02012849"), 2);
+  EXPECT_EQ(find_label(kImageNet, "n03126707_crane"), 3);
+  EXPECT_EQ(find_label({"n01440764", "n01443537"}, "n01443537_goldfish"), 1);
+  EXPECT_EQ(find_label(kImageNet, "n0201284"), std::nullopt);
+  EXPECT_EQ(find_label(kImageNet, "n020128499"), std::nullopt);
+}
+
+TEST(FindLabel, AnAmbiguousNameIsAnError) {
+  EXPECT_THAT(test::error_of([] { find_label(kImageNet, "crane"); }),
+              AllOf(HasSubstr("crane"), HasSubstr("class 2"), HasSubstr("class 3")));
+  EXPECT_THROW(find_label({"a", "a"}, "a"), Error);
+}
+
+TEST(FindLabel, NothingMatchesNothing) {
+  EXPECT_EQ(find_label({}, "cat"), std::nullopt);
+  EXPECT_EQ(find_label({"", "a,,b", "n01440764"}, ""), std::nullopt);
+  EXPECT_EQ(find_label({"", "a"}, " "), std::nullopt);
+}
+
+TEST(ClassFromFilename, TakesLeadingDigitsBeforeASeparator) {
+  EXPECT_EQ(class_from_filename("0000_n01440764_tench.jpg"), 0);
+  EXPECT_EQ(class_from_filename("0042-x.png"), 42);
+  EXPECT_EQ(class_from_filename("7.jpg"), 7);
+  EXPECT_EQ(class_from_filename("2147483647_x.jpg"), 2147483647);
+  for (const std::string_view name : {"", "cat.jpg", "12", "12cat.jpg", "_1.jpg", "-1_x.jpg", "+1_x.jpg",
+                                      " 1_x.jpg", "2147483648_x.jpg", "99999999999999999999.jpg", "1 .jpg"}) {
+    EXPECT_EQ(class_from_filename(name), std::nullopt) << name;
+  }
+}
+
+}  // namespace
+}  // namespace pipit
