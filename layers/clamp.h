@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <string>
 
 namespace pipit {
 
@@ -19,5 +20,8 @@ struct Clamp {
   }
   friend bool operator==(const Clamp&, const Clamp&) = default;
 };
+
+/// For Layer::summary(): "" for no activation, " +relu", " +relu6", else " +clip[low,high]".
+std::string clamp_summary(const Clamp& clamp);
 
 }  // namespace pipit

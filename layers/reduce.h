@@ -1,6 +1,8 @@
 // Reductions over dimensions (ONNX Reduce*, ArgMax, ArgMin).
 #pragma once
 
+#include <array>
+
 #include "engine/layer.h"
 
 namespace pipit {
@@ -15,7 +17,13 @@ struct ReduceAttributes {
   bool keep_dims = true;
 };
 
-/// Inputs: x. Sums accumulate in double. Order of summation is fixed, so results do not depend on threads.
+/// Which dimensions of `input` the axes name. Throws Error on an axis out of range or named twice.
+std::array<bool, kMaxRank> reduced_dims(const ReduceAttributes& attributes, const Shape& input);
+
+/// Inputs: x; the output has its dtype. Sums accumulate in double. Order of summation is fixed, so results do
+/// not depend on threads. max and min return NaN where there is one. Of no elements: sum, l1, l2, sum_square 0;
+/// prod 1; mean NaN; max, log_sum, log_sum_exp -inf; min inf; integers without such a value are refused.
+/// Integers: sums and products wrap, the mean truncates; l2, log_sum, log_sum_exp need floating point.
 class Reduce final : public Layer {
  public:
   static constexpr std::string_view kType = "Reduce";
@@ -39,7 +47,8 @@ struct ArgMaxAttributes {
   bool minimum = false;      ///< ArgMin
 };
 
-/// Output i64.
+/// Inputs: x. Output: i64, the position of the maximum along `axis`; a NaN counts as larger (ArgMin: smaller)
+/// than any number, as in NumPy.
 class ArgMax final : public Layer {
  public:
   static constexpr std::string_view kType = "ArgMax";

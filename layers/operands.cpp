@@ -1,0 +1,30 @@
+#include "layers/operands.h"
+
+#include <fmt/format.h>
+
+namespace pipit {
+
+void check_inputs(std::span<const TensorDesc* const> inputs, std::string_view layer, std::size_t required,
+                  std::size_t optional) {
+  if (inputs.size() < required || inputs.size() - required > optional) {
+    const std::string most = optional == 0 ? std::string() : fmt::format(" to {}", required + optional);
+    fail("{}: {} inputs given, expected {}{}", layer, inputs.size(), required, most);
+  }
+  for (std::size_t i = 0; i < required; ++i) {
+    if (inputs[i] == nullptr) fail("{}: input {} is required but absent", layer, i);
+  }
+}
+
+std::int64_t checked_add(std::int64_t a, std::int64_t b, const char* what) {
+  std::int64_t sum = 0;
+  if (__builtin_add_overflow(a, b, &sum)) fail("{}: {} + {} overflows", what, a, b);
+  return sum;
+}
+
+std::int64_t checked_mul(std::int64_t a, std::int64_t b, const char* what) {
+  std::int64_t product = 0;
+  if (__builtin_mul_overflow(a, b, &product)) fail("{}: {} x {} overflows", what, a, b);
+  return product;
+}
+
+}  // namespace pipit

@@ -1,0 +1,24 @@
+// Checks of operands that the shape inference of every layer needs.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "engine/layer.h"
+
+namespace pipit {
+
+/// Throws Error naming `layer` unless there are `required` inputs, all present, and at most `optional` more.
+void check_inputs(std::span<const TensorDesc* const> inputs, std::string_view layer, std::size_t required,
+                  std::size_t optional = 0);
+
+/// a + b; throws Error naming `what` on overflow of int64.
+std::int64_t checked_add(std::int64_t a, std::int64_t b, const char* what);
+/// a * b; throws Error naming `what` on overflow of int64.
+std::int64_t checked_mul(std::int64_t a, std::int64_t b, const char* what);
+
+constexpr bool is_floating(DType type) {
+  return type == DType::f32 || type == DType::f64;
+}
+
+}  // namespace pipit

@@ -1,0 +1,46 @@
+#include "layers/registry.h"
+
+#include "layers/cpu/cpu.h"
+#include "layers/reference/reference.h"
+
+namespace pipit {
+
+namespace {
+
+Registry build() {
+  Registry registry;
+
+  register_cpu_conv_depthwise(registry);
+  register_cpu_conv_im2col(registry);
+  register_cpu_pool(registry);
+  register_cpu_linear(registry);
+  register_cpu_normalization(registry);
+  register_cpu_softmax(registry);
+  register_cpu_resize(registry);
+  register_cpu_elementwise(registry);
+  register_cpu_reduce(registry);
+  register_cpu_movement(registry);
+
+  register_reference_conv(registry);
+  register_reference_pool(registry);
+  register_reference_linear(registry);
+  register_reference_normalization(registry);
+  register_reference_softmax(registry);
+  register_reference_resize(registry);
+  register_reference_unary(registry);
+  register_reference_binary(registry);
+  register_reference_reduce(registry);
+  register_reference_arrange(registry);
+  register_reference_rearrange(registry);
+  register_reference_cast(registry);
+  return registry;
+}
+
+}  // namespace
+
+const Registry& default_registry() {
+  static const Registry registry = build();
+  return registry;
+}
+
+}  // namespace pipit
