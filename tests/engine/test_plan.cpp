@@ -1,0 +1,151 @@
+#include "engine/plan.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/support/toy_layers.h"
+
+namespace pipit {
+namespace {
+
+using test::toy_registry;
+using test::ToyAdd;
+using test::ToyView;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+PlanOptions one_thread() {
+  PlanOptions options;
+  options.threads = 1;
+  return options;
+}
+
+// x -> n0 -> n1 -> ... each adding x once more.
+Graph chain(int length, bool in_place, std::int64_t elements = 64) {
+  GraphBuilder builder;
+  const ValueId x = builder.add_input("x", TensorDesc{Shape({elements})});
+  ValueId v = x;
+  for (int i = 0; i < length; ++i) {
+    v = builder.add1("n" + std::to_string(i), std::make_shared<ToyAdd>(in_place), {v, x});
+  }
+  builder.mark_output(v);
+  return builder.build();
+}
+
+TEST(Plan, PingPongsBetweenTwoBuffers) {
+  const auto plan = Plan::build(chain(5, false), toy_registry(), one_thread());
+  std::vector<std::size_t> offsets;
+  for (const Step& step : plan->steps()) offsets.push_back(step.outputs[0].offset);
+  EXPECT_THAT(offsets, testing::ElementsAre(0, 256, 0, 256, 0));
+  EXPECT_EQ(plan->arena_bytes(), 512U);
+  EXPECT_EQ(plan->peak_live_bytes(), 512U);
+  EXPECT_EQ(plan->activation_bytes(), 5U * 256U);
+}
+
+TEST(Plan, RunsInPlaceWhereTheLayerAllows) {
+  const auto plan = Plan::build(chain(5, true), toy_registry(), one_thread());
+  for (const Step& step : plan->steps()) EXPECT_EQ(step.outputs[0].offset, 0U);
+  EXPECT_EQ(plan->arena_bytes(), 256U);
+}
+
+TEST(Plan, NeverOverwritesAnInputThatIsStillNeeded) {
+  GraphBuilder builder;
+  const ValueId x = builder.add_input("x", TensorDesc{Shape({64})});
+  const ValueId a = builder.add1("a", std::make_shared<ToyAdd>(), {x});
+  const ValueId b = builder.add1("b", std::make_shared<ToyAdd>(true), {a});  // a lives on
+  const ValueId c = builder.add1("c", std::make_shared<ToyAdd>(true), {b, a});
+  builder.mark_output(c);
+  const auto plan = Plan::build(builder.build(), toy_registry(), one_thread());
+  EXPECT_NE(plan->steps()[1].outputs[0].offset, plan->steps()[0].outputs[0].offset);
+  EXPECT_EQ(plan->steps()[2].outputs[0].offset, plan->steps()[1].outputs[0].offset);
+}
+
+TEST(Plan, NeverOverwritesAGraphInputOrConstant) {
+  GraphBuilder builder;
+  const ValueId x = builder.add_input("x", TensorDesc{Shape({1})});
+  const ValueId k = builder.add_constant("k", Tensor::from<float>(Shape({1}), std::vector<float>{3}));
+  builder.mark_output(builder.add1("a", std::make_shared<ToyAdd>(true), {x, k}));
+  const auto plan = Plan::build(builder.build(), toy_registry(), one_thread());
+  EXPECT_EQ(plan->steps()[0].outputs[0].kind, Placement::Kind::arena);
+  EXPECT_EQ(plan->steps()[0].inputs[0].kind, Placement::Kind::input);
+  EXPECT_EQ(plan->steps()[0].inputs[1].kind, Placement::Kind::constant);
+}
+
+TEST(Plan, ViewsShareMemoryAndKeepItAlive) {
+  GraphBuilder builder;
+  const ValueId x = builder.add_input("x", TensorDesc{Shape({64})});
+  const ValueId a = builder.add1("a", std::make_shared<ToyAdd>(), {x});
+  const ValueId v = builder.add1("v", std::make_shared<ToyView>(Shape({8, 8})), {a});
+  const ValueId b = builder.add1("b", std::make_shared<ToyAdd>(true), {x});  // must not take a's memory
+  const ValueId c = builder.add1("c", std::make_shared<ToyAdd>(), {v});
+  builder.mark_output(b);
+  builder.mark_output(c);
+  const auto plan = Plan::build(builder.build(), toy_registry(), one_thread());
+  EXPECT_EQ(plan->steps().size(), 3U);
+  EXPECT_EQ(plan->view_nodes(), 1);
+  const Placement& made = plan->steps()[0].outputs[0];
+  const Placement& seen = plan->steps()[2].inputs[0];
+  EXPECT_EQ(seen.offset, made.offset);
+  EXPECT_EQ(seen.desc.shape, Shape({8, 8}));
+  EXPECT_NE(plan->steps()[1].outputs[0].offset, made.offset);
+}
+
+TEST(Plan, ScratchLivesOnlyDuringItsStep) {
+  const auto plan = Plan::build(chain(3, false), toy_registry(1024), one_thread());
+  // Two activations of 256 bytes and the scratch of one step.
+  EXPECT_EQ(plan->arena_bytes(), 1024U + 512U);
+  for (const Step& step : plan->steps()) {
+    EXPECT_TRUE(step.scratch_offset >= step.outputs[0].offset + 256 ||
+                step.scratch_offset + 1024 <= step.outputs[0].offset);
+  }
+}
+
+TEST(Plan, RecordsWhoRefusedAndHonoursPreference) {
+  const auto plan = Plan::build(chain(1, false), toy_registry(), one_thread());
+  EXPECT_EQ(plan->steps()[0].kernel_name, "plain");
+  ASSERT_EQ(plan->steps()[0].refused.size(), 1U);
+  EXPECT_EQ(plan->steps()[0].refused[0].name, "picky");
+  EXPECT_EQ(plan->steps()[0].refused[0].reason, "needs 4 elements");
+  EXPECT_EQ(Plan::build(chain(1, false, 4), toy_registry(), one_thread())->steps()[0].kernel_name, "picky");
+  PlanOptions prefer = one_thread();
+  prefer.prefer_kernel = "plain";
+  EXPECT_EQ(Plan::build(chain(1, false, 4), toy_registry(), prefer)->steps()[0].kernel_name, "plain");
+}
+
+TEST(Plan, NamesEveryNodeWithoutAKernel) {
+  PlanOptions options = one_thread();
+  options.precision = Precision::int8;
+  EXPECT_THAT(
+      [&] { Plan::build(chain(2, false), toy_registry(), options); },
+      ThrowsMessage<UnsupportedError>(AllOf(
+          HasSubstr("n0 (ToyAdd): picky: needs 4 elements; plain: only fp32"), HasSubstr("n1 (ToyAdd)"))));
+  options.precision = Precision::fp32;
+  options.device = DeviceKind::cuda;
+  EXPECT_THAT([&] { Plan::build(chain(1, false), toy_registry(), options); },
+              ThrowsMessage<UnsupportedError>(HasSubstr("no kernel is registered")));
+}
+
+TEST(Plan, RefusesAnArenaAboveTheLimit) {
+  PlanOptions options = one_thread();
+  options.max_arena_bytes = 300;
+  EXPECT_THAT([&] { Plan::build(chain(5, false), toy_registry(), options); },
+              ThrowsMessage<Error>(HasSubstr("smaller batch")));
+}
+
+TEST(Plan, ReleasesConstantsThatKernelsPacked) {
+  std::weak_ptr<const Tensor> watch;
+  GraphBuilder builder;
+  const ValueId x = builder.add_input("x", TensorDesc{Shape({1})});
+  {
+    auto tensor = std::make_shared<const Tensor>(Tensor::from<float>(Shape({1}), std::vector<float>{3}));
+    watch = tensor;
+    builder.mark_output(
+        builder.add1("a", std::make_shared<ToyAdd>(), {x, builder.add_constant("k", tensor)}));
+  }
+  const auto plan = Plan::build(builder.build(), toy_registry(0, false), one_thread());
+  EXPECT_TRUE(watch.expired());
+  EXPECT_TRUE(plan->graph().value(plan->graph().nodes()[0].inputs[1]).is_constant());
+}
+
+}  // namespace
+}  // namespace pipit

@@ -1,0 +1,173 @@
+#include "engine/session.h"
+
+#include <gmock/gmock.h>
+
+#include <limits>
+#include <thread>
+
+#include "engine/profiler.h"
+#include "tests/support/allocation_counter.h"
+#include "tests/support/toy_layers.h"
+
+namespace pipit {
+namespace {
+
+using test::toy_registry;
+using test::ToyAdd;
+using test::ToyView;
+
+// y = 2 (x + k) through a view, and x itself as a second output.
+std::shared_ptr<const Plan> small_plan(int threads) {
+  GraphBuilder builder;
+  const ValueId x = builder.add_input("x", TensorDesc{Shape({6})});
+  const ValueId k =
+      builder.add_constant("k", Tensor::from<float>(Shape({6}), std::vector<float>{1, 2, 3, 4, 5, 6}));
+  const ValueId a = builder.add1("a", std::make_shared<ToyAdd>(), {x, k});
+  const ValueId v = builder.add1("v", std::make_shared<ToyView>(Shape({2, 3})), {a});
+  builder.mark_output(builder.add1("y", std::make_shared<ToyAdd>(true), {v, v}));
+  builder.mark_output(x);
+  builder.mark_output(k);
+  PlanOptions options;
+  options.threads = threads;
+  return Plan::build(builder.build(), toy_registry(256), options);
+}
+
+std::vector<float> values(const ConstTensorView& view) {
+  return {view.as<float>(), view.as<float>() + view.desc.elements()};
+}
+
+TEST(Session, ComputesAndPassesInputsAndConstantsThrough) {
+  Session session(small_plan(2));
+  const Tensor x = Tensor::from<float>(Shape({6}), std::vector<float>{10, 20, 30, 40, 50, 60});
+  const ConstTensorView view = x.view();
+  for (int run = 0; run < 3; ++run) {
+    const auto outputs = session.run({&view, 1});
+    ASSERT_EQ(outputs.size(), 3U);
+    EXPECT_THAT(values(outputs[0]), testing::ElementsAre(22, 44, 66, 88, 110, 132));
+    EXPECT_EQ(outputs[0].desc.shape, Shape({2, 3}));
+    EXPECT_EQ(outputs[1].data, view.data);
+    EXPECT_THAT(values(outputs[2]), testing::ElementsAre(1, 2, 3, 4, 5, 6));
+  }
+}
+
+TEST(Session, RefusesWrongInputs) {
+  Session session(small_plan(1));
+  const Tensor wrong = Tensor::from<float>(Shape({3}), std::vector<float>{1, 2, 3});
+  const ConstTensorView view = wrong.view();
+  EXPECT_THAT(
+      ([&] {
+        session.run({&view, 1});
+      }),
+      testing::ThrowsMessage<Error>(testing::HasSubstr("input 'x' must be f32 6 row_major, got f32 3")));
+  EXPECT_THROW(session.run({}), Error);
+  const ConstTensorView absent{TensorDesc{Shape({6})}, nullptr};
+  EXPECT_THROW(session.run({&absent, 1}), Error);
+}
+
+TEST(Session, RefusesAPoolLargerThanThePlan) {
+  EXPECT_THROW(Session(small_plan(1), std::make_shared<ThreadPool>(2)), Error);
+}
+
+TEST(Session, SteadyStateAllocatesNothing) {
+  if (!test::AllocationCounter::available()) GTEST_SKIP() << "malloc belongs to a sanitizer";
+  const auto plan = small_plan(2);
+  Session session(plan);
+  const Tensor x = Tensor::from<float>(Shape({6}), std::vector<float>(6, 1));
+  const ConstTensorView view = x.view();
+  session.run({&view, 1});
+  Profiler profiler(*plan, 10);
+  long plain = 0;
+  {
+    const test::AllocationCounter counter;
+    for (int run = 0; run < 10; ++run) session.run({&view, 1});
+    plain = counter.count();
+  }
+  EXPECT_EQ(plain, 0);
+  session.set_observer(&profiler);
+  long profiled = 0;
+  {
+    const test::AllocationCounter counter;
+    for (int run = 0; run < 10; ++run) session.run({&view, 1});
+    profiled = counter.count();
+  }
+  EXPECT_EQ(profiled, 0);
+  // The counter itself must see allocations, or the zeros above mean nothing.
+  const test::AllocationCounter counter;
+  const auto p = std::make_unique<std::vector<int>>(1000);
+  EXPECT_GE(counter.count(), 2);
+}
+
+TEST(Session, TwoSessionsOfOnePlanRunInTwoThreads) {
+  const auto plan = small_plan(2);
+  const auto pool = std::make_shared<ThreadPool>(2);
+  const auto work = [&](float base, bool* ok) {
+    Session session(plan, pool);
+    const Tensor x = Tensor::from<float>(Shape({6}), std::vector<float>(6, base));
+    const ConstTensorView view = x.view();
+    *ok = true;
+    for (int run = 0; run < 2000; ++run) {
+      const auto y = values(session.run({&view, 1})[0]);
+      for (std::size_t i = 0; i < 6; ++i) *ok = *ok && y[i] == 2 * (base + static_cast<float>(i + 1));
+    }
+  };
+  bool first = false;
+  bool second = false;
+  std::thread other(work, 100.0F, &first);
+  work(200.0F, &second);
+  other.join();
+  EXPECT_TRUE(first);
+  EXPECT_TRUE(second);
+}
+
+class CountingObserver final : public RunObserver {
+ public:
+  void before_run() override { ++runs; }
+  void before_step(const Step&) override { ++before; }
+  void after_step(const Step& step, std::span<const ConstTensorView>,
+                  std::span<const TensorView> outputs) override {
+    ++after;
+    last = outputs[0].as<float>()[0];
+    EXPECT_EQ(step.index, (after - 1) % 2);
+  }
+  int runs = 0, before = 0, after = 0;
+  float last = 0;
+};
+
+TEST(Session, ObserverSeesEveryStepWithItsOutputs) {
+  Session session(small_plan(1));
+  CountingObserver observer;
+  session.set_observer(&observer);
+  const Tensor x = Tensor::from<float>(Shape({6}), std::vector<float>(6, 1));
+  const ConstTensorView view = x.view();
+  session.run({&view, 1});
+  session.run({&view, 1});
+  EXPECT_EQ(observer.runs, 2);
+  EXPECT_EQ(observer.before, 4);
+  EXPECT_EQ(observer.after, 4);
+  EXPECT_EQ(observer.last, 4.0F);
+  session.set_observer(nullptr);
+  session.run({&view, 1});
+  EXPECT_EQ(observer.after, 4);
+}
+
+TEST(Profiler, ExplainsARun) {
+  const auto plan = small_plan(1);
+  Session session(plan);
+  Profiler profiler(*plan, 5);
+  EXPECT_THROW(profiler.report(), Error);
+  session.set_observer(&profiler);
+  const Tensor x = Tensor::from<float>(Shape({6}), std::vector<float>(6, 1));
+  const ConstTensorView view = x.view();
+  for (int run = 0; run < 5; ++run) session.run({&view, 1});
+  const Profile profile = profiler.report();
+  EXPECT_EQ(profile.runs, 5);
+  ASSERT_EQ(profile.steps.size(), 2U);
+  EXPECT_GT(profile.steps[0].median_ms, 0);
+  EXPECT_GT(profile.end_to_end_ms, 0);
+  // The two medians may come from different runs, but the steps are part of the whole.
+  EXPECT_DOUBLE_EQ(profile.residual_ms, profile.end_to_end_ms - profile.layers_ms);
+  EXPECT_GT(profile.overhead_ms, 0);
+}
+
+}  // namespace
+}  // namespace pipit
