@@ -2,7 +2,6 @@
 #pragma once
 
 #include <memory>
-#include <string>
 
 #include "engine/registry.h"
 
@@ -23,29 +22,6 @@ class LayerKernel final : public Kernel {
   L layer_;
   Run run_;
 };
-
-/// Refuses everything but fp32 arithmetic.
-inline Refusal refuse_precision(const NodeSpec& spec) {
-  if (spec.precision == Precision::fp32) return std::nullopt;
-  return std::string(precision_name(spec.precision)) + " is not available on the CPU yet";
-}
-
-/// refuse_precision, and refuses nodes with an input or output that is not f32.
-inline Refusal refuse_unless_f32(const NodeSpec& spec) {
-  if (Refusal reason = refuse_precision(spec)) return reason;
-  const auto not_f32 = [](const TensorDesc& desc) -> Refusal {
-    if (desc.dtype == DType::f32) return std::nullopt;
-    return std::string(dtype_name(desc.dtype)) + " operands are not supported, only f32";
-  };
-  for (const TensorDesc* input : spec.inputs) {
-    if (input == nullptr) continue;
-    if (Refusal reason = not_f32(*input)) return reason;
-  }
-  for (const TensorDesc& output : spec.outputs) {
-    if (Refusal reason = not_f32(output)) return reason;
-  }
-  return std::nullopt;
-}
 
 /// Registers a CPU candidate that runs `run`.
 template <typename L>

@@ -19,7 +19,13 @@ struct PoolAttributes {
   bool column_major_indices = false;  ///< ONNX storage_order = 1
 };
 
-/// Inputs: x [N, C, spatial...]. Padding is -inf for max and 0 for average and lp.
+/// The window that slides over this input: the attributes' own, or for global pooling all spatial positions.
+/// Throws Error when there are none.
+Window pool_window(const PoolAttributes& attributes, const Shape& input);
+
+/// Inputs: x [N, C, spatial...]; f32 or f64, max also i8 and u8. Padding is -inf for max and 0 for average and
+/// lp. Of equal maxima the first in row-major order gives the index. Where a dilated window has no tap inside
+/// the input at all, max is the type's lowest value with index -1 and average is 0.
 class Pool final : public Layer {
  public:
   static constexpr std::string_view kType = "Pool";

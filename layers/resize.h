@@ -28,7 +28,7 @@ struct ResizeAttributes {
   std::array<std::int64_t, kMaxRank> sizes{};
 };
 
-/// ONNX Resize without antialiasing. Inputs: x, rank as in the attributes.
+/// ONNX Resize without antialiasing. Inputs: x, rank as in the attributes; f32 or f64, nearest any type.
 class Resize final : public Layer {
  public:
   static constexpr std::string_view kType = "Resize";
@@ -42,5 +42,22 @@ class Resize final : public Layer {
  private:
   ResizeAttributes attributes_;
 };
+
+/// Where output position `output` lies along one axis of the input (ONNX coordinate_transformation_mode),
+/// before clamping. Computed in float as ONNX Runtime does: a scale such as 1/3 then still hits whole positions
+/// that the exact quotient by the rounded scale just misses.
+float source_coordinate(const ResizeAttributes& attributes, int axis, std::int64_t output,
+                        std::int64_t input_extent, std::int64_t output_extent);
+
+/// The input position that nearest mode reads, within [0, input_extent).
+std::int64_t nearest_position(ResizeNearest mode, float coordinate, std::int64_t input_extent);
+
+/// The two input positions that linear mode mixes: (1 - weight) * x[low] + weight * x[high].
+struct LinearTap {
+  std::int64_t low = 0;
+  std::int64_t high = 0;
+  float weight = 0;
+};
+LinearTap linear_tap(float coordinate, std::int64_t input_extent);
 
 }  // namespace pipit

@@ -12,6 +12,13 @@ struct SoftmaxAttributes {
   bool flatten_from_axis = false;
 };
 
+/// The dimensions [begin, end) that one softmax normalises over together.
+struct SoftmaxGroups {
+  int begin = 0;
+  int end = 0;
+};
+SoftmaxGroups softmax_groups(const SoftmaxAttributes& attributes, const Shape& shape);
+
 /// Numerically stable: the maximum is subtracted before the exponential. Inputs: x.
 class Softmax final : public Layer {
  public:

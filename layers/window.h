@@ -32,8 +32,8 @@ struct Window {
   friend bool operator==(const Window&, const Window&) = default;
 };
 
-/// Throws Error naming `layer` and the value when an extent, stride or dilation is below 1, a pad is negative
-/// or at least the window's span (a window wholly in the padding), or a number is absurd (above 2^31).
+/// Throws Error naming `layer` and the value when the rank is not 1 to 3, an extent, stride or dilation is below
+/// 1, a pad is negative, or a number is absurd (2^31 or more; more than 2^62 taps).
 void check_window(const Window& window, const char* layer);
 
 /// Output positions along one axis (ONNX Conv / MaxPool): floor or, with ceil_mode, ceil of
@@ -43,6 +43,18 @@ std::int64_t output_extent(const Window& window, int axis, std::int64_t input);
 
 /// [N, channels, spatial...] for an input [N, C, spatial...]; throws Error when the ranks do not fit.
 Shape window_output_shape(const Window& window, const Shape& input, std::int64_t channels);
+
+/// The same window with rank 3: leading dimensions of kernel 1, stride 1 and no padding put in front.
+Window as_3d(const Window& window);
+
+/// Taps of one window that lie inside the input, along one axis: tap k reads position start + k * dilation.
+struct TapRange {
+  std::int64_t start = 0;  ///< position of tap 0; negative in the begin padding
+  std::int64_t begin = 0;  ///< first tap inside
+  std::int64_t end = 0;    ///< one past the last tap inside; begin == end: none
+  std::int64_t count() const { return end - begin; }
+};
+TapRange taps_inside(const Window& window, int axis, std::int64_t output, std::int64_t input_extent);
 
 enum class AutoPad : std::uint8_t { notset, same_upper, same_lower, valid };
 

@@ -1,0 +1,40 @@
+#include "layers/softmax.h"
+
+#include <fmt/format.h>
+
+#include "layers/infer.h"
+
+namespace pipit {
+
+Softmax::Softmax(SoftmaxAttributes attributes) : attributes_(attributes) {}
+
+std::vector<TensorDesc> Softmax::infer(std::span<const TensorDesc* const> inputs) const {
+  check_inputs(inputs, kType, 1);
+  const TensorDesc& x = *inputs[0];
+  check_float(x, kType, "x");
+  // The flattened form may also name the end: one group per element (ONNX allows axis = rank up to opset 10).
+  if (!attributes_.flatten_from_axis || attributes_.axis != x.shape.rank()) {
+    normalize_axis(attributes_.axis, x.shape.rank(), "Softmax");
+  }
+  return {{x.shape, x.dtype, Layout::row_major}};
+}
+
+SoftmaxGroups softmax_groups(const SoftmaxAttributes& attributes, const Shape& shape) {
+  const bool flatten = attributes.flatten_from_axis;
+  const int rank = shape.rank();
+  const int axis =
+      flatten && attributes.axis == rank ? rank : normalize_axis(attributes.axis, rank, "Softmax");
+  return {axis, flatten ? rank : axis + 1};
+}
+
+LayoutPreference Softmax::layout_preference() const {
+  return attributes_.flatten_from_axis && attributes_.axis != -1 ? LayoutPreference::row_major
+                                                                 : LayoutPreference::any;
+}
+
+std::string Softmax::summary() const {
+  return fmt::format("{}axis {}{}", attributes_.log ? "log " : "", attributes_.axis,
+                     attributes_.flatten_from_axis ? " flattened" : "");
+}
+
+}  // namespace pipit
