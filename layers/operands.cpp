@@ -27,4 +27,24 @@ std::int64_t checked_mul(std::int64_t a, std::int64_t b, const char* what) {
   return product;
 }
 
+Refusal refuse_reduced_precision(const NodeSpec& node) {
+  if (node.precision == Precision::fp32) return std::nullopt;
+  return fmt::format("{} is not available on the CPU yet", precision_name(node.precision));
+}
+
+Refusal refuse_unless_f32(const NodeSpec& node) {
+  if (Refusal refusal = refuse_reduced_precision(node)) return refusal;
+  for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+    if (node.has_input(i) && node.inputs[i]->dtype != DType::f32) {
+      return fmt::format("input {} is {}, only f32 is handled", i, dtype_name(node.inputs[i]->dtype));
+    }
+  }
+  for (const TensorDesc& output : node.outputs) {
+    if (output.dtype != DType::f32) {
+      return fmt::format("the output is {}, only f32 is handled", dtype_name(output.dtype));
+    }
+  }
+  return std::nullopt;
+}
+
 }  // namespace pipit

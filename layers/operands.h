@@ -1,10 +1,10 @@
-// Checks of operands that the shape inference of every layer needs.
+// Checks of a layer's operands that shape inference and the candidates share.
 #pragma once
 
 #include <span>
 #include <string_view>
 
-#include "engine/layer.h"
+#include "engine/registry.h"
 
 namespace pipit {
 
@@ -20,5 +20,11 @@ std::int64_t checked_mul(std::int64_t a, std::int64_t b, const char* what);
 constexpr bool is_floating(DType type) {
   return type == DType::f32 || type == DType::f64;
 }
+
+/// Refuses every precision but fp32.
+Refusal refuse_reduced_precision(const NodeSpec& node);
+
+/// Refuses every precision but fp32, and any present operand that is not f32.
+Refusal refuse_unless_f32(const NodeSpec& node);
 
 }  // namespace pipit
