@@ -1,0 +1,62 @@
+// Runs graphs in tests: random inputs, all outputs copied out.
+#pragma once
+
+#include <cmath>
+#include <cstdlib>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "engine/session.h"
+
+namespace pipit::test {
+
+/// PIPIT_TEST_SEED, or a fresh seed. Print it with SCOPED_TRACE so that a failure can be repeated.
+inline unsigned test_seed() {
+  const char* fixed = std::getenv("PIPIT_TEST_SEED");
+  return fixed != nullptr ? static_cast<unsigned>(std::strtoul(fixed, nullptr, 10)) : std::random_device{}();
+}
+
+inline Tensor random_tensor(const Shape& shape, std::mt19937& random, float low = -1, float high = 1) {
+  Tensor tensor{TensorDesc{shape}};
+  std::uniform_real_distribution<float> uniform(low, high);
+  for (float& x : tensor.values<float>()) x = uniform(random);
+  return tensor;
+}
+
+inline std::vector<Tensor> random_inputs(const Graph& graph, std::mt19937& random) {
+  std::vector<Tensor> inputs;
+  for (const ValueId id : graph.inputs()) inputs.push_back(random_tensor(graph.value(id).desc.shape, random));
+  return inputs;
+}
+
+/// Row-major copies of all outputs.
+inline std::vector<Tensor> run_graph(const Graph& graph, const Registry& registry,
+                                     const std::vector<Tensor>& inputs, const std::string& kernel = {},
+                                     int threads = 1) {
+  PlanOptions options;
+  options.threads = threads;
+  options.prefer_kernel = kernel;
+  Session session(Plan::build(graph, registry, options));
+  std::vector<ConstTensorView> views;
+  for (const Tensor& t : inputs) views.push_back(t.view());
+  std::vector<Tensor> outputs;
+  for (const ConstTensorView& view : session.run(views))
+    outputs.push_back(to_layout(view, Layout::row_major));
+  return outputs;
+}
+
+/// ||a - b|| / ||b|| in double; infinity when a has a NaN.
+inline double relative_error(std::span<const float> a, std::span<const float> b) {
+  double difference = 0;
+  double norm = 0;
+  for (std::size_t i = 0; i < b.size(); ++i) {
+    const double d = static_cast<double>(a[i]) - b[i];
+    if (std::isnan(d)) return HUGE_VAL;
+    difference += d * d;
+    norm += static_cast<double>(b[i]) * b[i];
+  }
+  return std::sqrt(difference) / std::max(std::sqrt(norm), 1e-30);
+}
+
+}  // namespace pipit::test
