@@ -1,1 +1,40 @@
-# install(), the CMake package `pipit` and its pkg-config file.
+# install(), the CMake package `pipit` and its pkg-config file. tests/package/ builds a consumer with each.
+
+include(CMakePackageConfigHelpers)
+
+get_property(libraries GLOBAL PROPERTY PIPIT_LIBRARIES)
+install(TARGETS ${libraries} EXPORT pipitTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+if(PIPIT_APPS)
+  install(TARGETS pipit_command RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
+
+# Folders of kernels (reference, cpu, cuda) and what reads ONNX's protobuf messages stay private.
+file(GLOB headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
+     engine/*.h layers/*.h layers/fuse/*.h models/*.h models/image/*.h models/onnx/reader.h)
+foreach(header IN LISTS headers)
+  cmake_path(GET header PARENT_PATH folder)
+  install(FILES ${PROJECT_SOURCE_DIR}/${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/pipit/${folder})
+endforeach()
+
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/pipit)
+install(EXPORT pipitTargets NAMESPACE pipit:: DESTINATION ${package_dir})
+configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/pipitConfig.cmake.in ${PROJECT_BINARY_DIR}/pipitConfig.cmake
+                              INSTALL_DESTINATION ${package_dir} NO_SET_AND_CHECK_MACRO)
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/pipitConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/pipitConfig.cmake ${PROJECT_BINARY_DIR}/pipitConfigVersion.cmake
+        DESTINATION ${package_dir})
+
+# pkg-config: paths relative to the file itself, so that the prefix may be chosen when installing.
+set(pc_dir ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig)
+file(RELATIVE_PATH pc_to_prefix ${pc_dir} ${CMAKE_INSTALL_PREFIX})
+file(RELATIVE_PATH pc_to_include ${pc_dir} ${CMAKE_INSTALL_FULL_INCLUDEDIR})
+# Static libraries: each before those that it uses, the highest folder first.
+list(REVERSE libraries)
+list(TRANSFORM libraries PREPEND "-l" OUTPUT_VARIABLE pc_libraries)
+list(APPEND pc_libraries -lprotobuf-lite -lfmt -pthread)
+if(PIPIT_HAVE_CUDA)
+  list(APPEND pc_libraries -L${CUDAToolkit_LIBRARY_DIR} -lcudart_static -ldl -lrt)
+endif()
+list(JOIN pc_libraries " " pc_libraries)
+configure_file(${CMAKE_CURRENT_LIST_DIR}/pipit.pc.in ${PROJECT_BINARY_DIR}/pipit.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/pipit.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

@@ -1,0 +1,180 @@
+#!/usr/bin/env python3
+"""Checks the rules of docs/design.md that a compiler does not: who may include whom, where CUDA may appear,
+how long a file may be, and that nothing unfinished is left behind.
+
+    check_layering.py [ROOT]     exits 1 and prints one line per violation; reads the files that git tracks
+    check_layering.py --self-test
+
+apps -> models, quant, sparsity -> layers -> engine: a folder includes only what stands to its right, and its
+CMake link line names every folder that it includes.
+"""
+
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+MAY_INCLUDE = {
+    "engine": set(),
+    "layers": {"engine"},
+    "models": {"layers", "engine"},
+    "quant": {"layers", "engine"},
+    "sparsity": {"layers", "engine"},
+    "apps": {"models", "quant", "sparsity", "layers", "engine"},
+    "tests": {"apps", "models", "quant", "sparsity", "layers", "engine"},
+}
+CXX = {".h", ".hpp", ".cpp", ".cc", ".cu", ".cuh", ".inc"}
+SOURCES = {".cpp", ".cc", ".cu"}
+TEXT = CXX | {".py", ".sh", ".cmake", ".in", ".md", ".json", ".txt", ".proto"}
+LONG, TOO_LONG = 400, 500
+
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.M)
+CUDA_HEADER = re.compile(r"(^|/)(cuda|cudnn|cublas|nvrtc|nvml|mma\.h|cutlass|thrust/|cub/)|\.cuh$")
+LIBRARY = re.compile(r"pipit_library\(\s*(\w+)([^)]*)\)")
+# Written in halves, so that this file passes its own check.
+UNFINISHED = re.compile(r"\b(TO" + "DO|FIX" + "ME|XX" + "X)\\b")
+
+
+def line_of(text, position):
+    return text.count("\n", 0, position) + 1
+
+
+def linked_folders(root):
+    """folder -> the folders that its pipit_library() call links, for every folder that is a library."""
+    linked = {}
+    for folder in MAY_INCLUDE:
+        path = root / folder / "CMakeLists.txt"
+        match = LIBRARY.search(path.read_text()) if path.exists() else None
+        if match:
+            linked[match[1]] = set(re.findall(r"pipit::(\w+)", match[2]))
+    return linked
+
+
+def check_links(linked):
+    for folder, targets in sorted(linked.items()):
+        for target in sorted(targets - MAY_INCLUDE[folder]):
+            yield f"{folder}/CMakeLists.txt: links pipit::{target}; {folder} may link {names(MAY_INCLUDE[folder])}"
+
+
+def names(folders):
+    return ", ".join(sorted(folders)) or "no other folder"
+
+
+def check_includes(path, text, linked):
+    folder = path.parts[0]
+    allowed = MAY_INCLUDE.get(folder)
+    in_cuda = "cuda" in path.parts[:-1]
+    for match in INCLUDE.finditer(text):
+        where, target = f"{path}:{line_of(text, match.start())}", pathlib.PurePosixPath(match[2])
+        if target.suffix in SOURCES:
+            yield f"{where}: includes the source file {target}"
+        if ".." in target.parts:
+            yield f"{where}: includes {target}; name the path from the root of the project"
+        if CUDA_HEADER.search(match[2]) and not in_cuda:
+            yield f"{where}: includes the CUDA header {target} outside of a cuda/ folder"
+        other = target.parts[0]
+        if match[1] == "<" or allowed is None or other not in MAY_INCLUDE or other == folder:
+            continue
+        if other not in allowed:
+            yield f"{where}: {folder} includes {target}; it may include {names(allowed)}"
+        elif other not in linked.get(folder, allowed):
+            yield f"{where}: includes {target}, but {folder}/CMakeLists.txt does not link pipit::{other}"
+
+
+def check_text(path, text):
+    for match in UNFINISHED.finditer(text):
+        yield f"{path}:{line_of(text, match.start())}: '{match[0]}': finish it, or open an issue"
+
+
+def check(root, files):
+    """The violations in `files` (paths relative to `root`), and the notes that are none."""
+    linked = linked_folders(root)
+    violations, notes = list(check_links(linked)), []
+    for path in sorted(map(pathlib.PurePosixPath, files)):
+        if path.suffix not in TEXT and path.name not in ("run",):
+            continue
+        text = (root / path).read_text(encoding="utf-8", errors="replace")
+        violations += check_text(path, text)
+        if path.suffix in CXX:
+            violations += check_includes(path, text, linked)
+        if path.suffix in CXX | {".py", ".sh"}:
+            lines = len(text.splitlines())
+            if lines > TOO_LONG:
+                violations.append(f"{path}: {lines} lines; at most {TOO_LONG}")
+            elif lines > LONG:
+                notes.append(f"{path}: {lines} lines, over the guide of {LONG}")
+    return violations, notes
+
+
+def self_test():
+    """Plants one violation of every kind among files that are in order, and expects exactly those."""
+    good = {
+        "engine/CMakeLists.txt": "pipit_library(engine DEPENDS fmt::fmt SOURCES ${sources})\n",
+        "layers/CMakeLists.txt": "pipit_library(layers DEPENDS pipit::engine SOURCES ${sources})\n",
+        "models/CMakeLists.txt": "pipit_library(models DEPENDS pipit::engine pipit::layers)\n",
+        "quant/CMakeLists.txt": "pipit_library(quant DEPENDS pipit::engine)\n",
+        "engine/shape.h": '#include <vector>\n#include "engine/error.h"\n',
+        "engine/cuda/device.cpp": "#include <cuda_runtime_api.h>\n",
+        "layers/conv.h": '#include "engine/layer.h"\n',
+        "models/model.h": '#include "layers/conv.h"\n#include "onnx.pb.h"\n',
+        "apps/main.cpp": '#include "models/model.h"\n#include "quant/calibrate.h"\n',
+        "tests/models/test.cpp": '#include "apps/table.h"\n#include "samples.h"\n',
+        "layers/long.cpp": "// a line\n" * 400,
+    }
+    bad = {
+        "engine/up.cpp": ('#include "layers/conv.h"\n', "engine/up.cpp:1: engine includes layers/conv.h"),
+        "layers/up.cpp": ('\n# include "models/model.h"\n', "layers/up.cpp:2: layers includes models/model.h"),
+        "models/side.cpp": ('#include "quant/scale.h"\n', "models/side.cpp:1: models includes quant/scale.h"),
+        "models/tests.cpp": ('#include "tests/a.h"\n', "models/tests.cpp:1: models includes tests/a.h"),
+        "quant/unlinked.cpp": ('#include "layers/conv.h"\n', "does not link pipit::layers"),
+        "layers/cpu/gpu.cpp": ("#include <cublasLt.h>\n", "CUDA header cublasLt.h outside"),
+        "layers/cpu/device.cpp": ('#include "engine/cuda/launch.cuh"\n', "launch.cuh outside"),
+        "engine/source.cpp": ('#include "engine/shape.cpp"\n', "includes the source file engine/shape.cpp"),
+        "engine/dots.cpp": ('#include "../engine/shape.h"\n', "from the root of the project"),
+        "engine/unfinished.cpp": ("int a;\n// TO" + "DO: later\n", "engine/unfinished.cpp:2: 'TO" + "DO'"),
+        "models/too_long.cpp": ("// a line\n" * 501, "models/too_long.cpp: 501 lines"),
+        "sparsity/CMakeLists.txt": ("pipit_library(sparsity DEPENDS pipit::models)\n", "links pipit::models"),
+    }
+    noted = {"layers/rather_long.cpp": "// a line\n" * 401}
+    with tempfile.TemporaryDirectory() as folder:
+        root = pathlib.Path(folder)
+        for name, text in {**good, **{k: v[0] for k, v in bad.items()}, **noted}.items():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_text(text)
+        clean, no_notes = check(root, [*good])
+        clean = [v for v in clean if not v.startswith("sparsity/")]  # link lines are read whatever is listed
+        found, notes = check(root, [*good, *bad, *noted])
+    problems = [f"reported in files that are in order: {v}" for v in clean + no_notes]
+    for name, (_, expected) in bad.items():
+        if not any(v.startswith(name) and expected in v for v in found):
+            problems.append(f"not reported: {name}: ...{expected}...")
+    if len(found) != len(bad):
+        problems.append(f"{len(found)} reports for {len(bad)} violations:\n  " + "\n  ".join(found))
+    if [n.split(":")[0] for n in notes] != [*noted]:
+        problems.append(f"notes about long files: {notes}")
+    for problem in problems:
+        print(f"check_layering.py --self-test: {problem}", file=sys.stderr)
+    return 1 if problems else 0
+
+
+def main(arguments):
+    if arguments == ["--self-test"]:
+        return self_test()
+    root = pathlib.Path(arguments[0] if arguments else pathlib.Path(__file__).parent.parent).resolve()
+    listed = subprocess.run(["git", "-C", root, "ls-files", "-z"], check=True, capture_output=True)
+    files = [f for f in listed.stdout.decode().split("\0") if f and (root / f).exists()]
+    if not files:
+        print(f"check_layering.py: git tracks no files in {root}", file=sys.stderr)
+        return 1
+    violations, notes = check(root, files)
+    for note in notes:
+        print(f"note: {note}")
+    for violation in violations:
+        print(violation, file=sys.stderr)
+    print(f"layering: {len(files)} files, {len(violations)} violations")
+    return 1 if violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

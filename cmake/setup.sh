@@ -1,0 +1,71 @@
+# shellcheck shell=bash
+# Shared by apps/demo.sh and tests/run.sh, which source it: installs Debian packages that are missing,
+# configures and builds. All of its output goes to stderr.
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+# What every build needs. libgtest-dev because one configuration serves both scripts.
+build_packages=(g++ cmake ninja-build libeigen3-dev libprotobuf-dev protobuf-compiler libfmt-dev
+                nlohmann-json3-dev libcli11-dev libstb-dev libgtest-dev)
+
+note() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
+
+die() {
+  note "$*"
+  exit 1
+}
+
+debian_like() { command -v apt-get >/dev/null && command -v dpkg >/dev/null; }
+
+# missing_packages PACKAGE...: prints those that dpkg does not report as installed.
+missing_packages() {
+  local installed package
+  installed=$(dpkg-query -W -f='${db:Status-Status} ${Package}\n' "$@" 2>/dev/null || true)
+  for package in "$@"; do
+    grep -qxF "installed $package" <<<"$installed" || printf '%s\n' "$package"
+  done
+}
+
+# as_root COMMAND...: runs it directly, or through sudo; dies with the command to type where neither works.
+as_root() {
+  if [ "$(id -u)" -eq 0 ]; then
+    "$@"
+  elif command -v sudo >/dev/null; then
+    sudo "$@"
+  else
+    die "neither root nor sudo; run this as root, then start again: $*"
+  fi
+}
+
+apt_get() { as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 "$@" >&2; }
+
+# install_packages PACKAGE...: installs what is missing, and nothing else. Does not touch the package lists
+# when everything is there.
+install_packages() {
+  if ! debian_like; then
+    note "not a Debian-like system: nothing is installed; the build needs what Debian calls: $*"
+    return
+  fi
+  local missing
+  mapfile -t missing < <(missing_packages "$@")
+  [ ${#missing[@]} -gt 0 ] || return 0
+  note "installing ${missing[*]}"
+  local remedy="could not install; check the network and the apt sources, then: apt-get install ${missing[*]}"
+  apt_get update || die "$remedy"
+  apt_get install -y --no-install-recommends "${missing[@]}" || die "$remedy"
+}
+
+# build PRESET [TARGET...]: configures the preset and builds the targets (everything, when none is named).
+build() {
+  local preset=$1 command
+  shift
+  for command in cmake ninja c++; do
+    command -v "$command" >/dev/null || die "'$command' is not in PATH; needed to build are: ${build_packages[*]}"
+  done
+  (
+    cd "$root" || exit 1
+    cmake --preset "$preset" >&2 || die "configuring failed (preset $preset); the reason stands above"
+    cmake --build --preset "$preset" --parallel "$(nproc)" ${1:+--target "$@"} >&2 ||
+      die "the build failed (preset $preset); the reason stands above"
+  )
+}

@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Runs the whole test suite: installs what is missing, builds, and ends with CTest's closing line.
+#
+#   tests/run.sh [--werror | --sanitize] [CTEST ARGUMENT...]
+#     --werror     treat warnings as errors
+#     --sanitize   build into build-asan with AddressSanitizer and UndefinedBehaviorSanitizer, run there
+#
+# Tests that need real models and images find them in the folder that PIPIT_TEST_DATA names, and say that they
+# were skipped where it is not set.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/../cmake/setup.sh"
+
+# The fuzz targets need clang; the package test pkg-config; the tests of the command python3; the conformance
+# tests of the ONNX reader libonnx-testdata.
+test_packages=(clang libclang-rt-dev libonnx-testdata pkg-config python3)
+
+preset=default folder=build
+case ${1-} in
+  --werror) preset=ci && shift ;;
+  --sanitize) preset=asan folder=build-asan && shift ;;
+esac
+
+install_packages "${build_packages[@]}" "${test_packages[@]}"
+build "$preset"
+
+cd "$root/$folder"
+status=0
+ctest --output-on-failure --parallel "$(nproc)" "$@" 2>&1 | tee test-output.txt || status=$?
+
+# CTest writes its list of skipped and failed tests after the closing line: say why, and close again.
+log=Testing/Temporary/LastTest.log
+if [ -s "$log" ]; then
+  reasons=$(sed -n -e '/: Skipped$/{n;p}' -e 's/^SKIP: //p' "$log" | sort | uniq -c)
+  [ -z "$reasons" ] || printf '\nReasons for skipping (tests, reason):\n%s\n' "$reasons"
+fi
+grep '% tests passed' test-output.txt | tail -n 1 || note "CTest ran no tests; see above"
+exit "$status"
