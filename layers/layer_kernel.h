@@ -12,7 +12,7 @@ class LayerKernel final : public Kernel {
  public:
   using Run = void (*)(const L& layer, std::span<const ConstTensorView> inputs,
                        std::span<const TensorView> outputs, const RunContext& context);
-  LayerKernel(const L& layer, Run run) : layer_(layer), run_(run) {}
+  LayerKernel(const L& layer, Run function) : layer_(layer), run_(function) {}
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
     run_(layer_, inputs, outputs, context);

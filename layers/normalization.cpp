@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "layers/infer.h"
@@ -86,6 +87,12 @@ std::vector<TensorDesc> InstanceNorm::infer(std::span<const TensorDesc* const> i
   check_operand(*inputs[1], Shape{x.shape[1]}, x.dtype, kType, "scale");
   check_operand(*inputs[2], Shape{x.shape[1]}, x.dtype, kType, "bias");
   return {like(x)};
+}
+
+LrnWindow lrn_window(const LrnAttributes& attributes, std::int64_t c, std::int64_t channels) {
+  const std::int64_t before = std::min((attributes.size - 1) / 2, c);
+  const std::int64_t after = std::min(attributes.size / 2, channels - 1 - c);
+  return {c - before, c + after + 1};
 }
 
 Lrn::Lrn(LrnAttributes attributes) : attributes_(attributes) {

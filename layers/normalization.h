@@ -72,6 +72,14 @@ struct LrnAttributes {
   std::int64_t size = 1;
 };
 
+/// The channels [begin, end) whose squares LRN adds up for channel c: floor((size - 1) / 2) before it and
+/// ceil((size - 1) / 2) after it, as far as they exist.
+struct LrnWindow {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+};
+LrnWindow lrn_window(const LrnAttributes& attributes, std::int64_t c, std::int64_t channels);
+
 /// ONNX LRN (Krizhevsky et al. 2012): y = x / (bias + alpha / size * sum of squares over `size` neighbouring
 /// channels) ^ beta. Inputs: x [N, C, ...].
 class Lrn final : public Layer {

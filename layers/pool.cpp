@@ -53,6 +53,23 @@ Window pool_window(const PoolAttributes& attributes, const Shape& input) {
   return window;
 }
 
+std::int64_t average_divisor(const Window& window, bool count_include_pad,
+                             const std::array<std::int64_t, kMaxSpatial>& output,
+                             const std::array<std::int64_t, kMaxSpatial>& input_extent) {
+  Window counted = window;
+  std::int64_t divisor = 1;
+  for (std::size_t axis = 0; axis < kMaxSpatial; ++axis) {
+    std::int64_t extent = input_extent[axis];
+    if (count_include_pad) {
+      // In coordinates of the padded input the window starts at output * stride.
+      counted.pad_begin[axis] = 0;
+      extent += window.pad_begin[axis] + window.pad_end[axis];
+    }
+    divisor *= taps_inside(counted, static_cast<int>(axis), output[axis], extent).count();
+  }
+  return divisor;
+}
+
 std::vector<TensorDesc> Pool::infer(std::span<const TensorDesc* const> inputs) const {
   check_inputs(inputs, kType, 1);
   const TensorDesc& x = *inputs[0];

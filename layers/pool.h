@@ -23,6 +23,12 @@ struct PoolAttributes {
 /// Throws Error when there are none.
 Window pool_window(const PoolAttributes& attributes, const Shape& input);
 
+/// What average pooling divides by at one output position of a rank-3 window (as_3d): the taps inside the
+/// input, or with count_include_pad those inside the padded input, so without what ceil_mode adds.
+std::int64_t average_divisor(const Window& window, bool count_include_pad,
+                             const std::array<std::int64_t, kMaxSpatial>& output,
+                             const std::array<std::int64_t, kMaxSpatial>& input_extent);
+
 /// Inputs: x [N, C, spatial...]; f32 or f64, max also i8 and u8. Padding is -inf for max and 0 for average and
 /// lp. Of equal maxima the first in row-major order gives the index. Where a dilated window has no tap inside
 /// the input at all, max is the type's lowest value with index -1 and average is 0.

@@ -47,15 +47,15 @@ std::vector<TensorDesc> Resize::infer(std::span<const TensorDesc* const> inputs)
   for (int axis = 0; axis < attributes_.rank; ++axis) {
     const std::int64_t in = x.shape[axis];
     const float scaled = std::floor(static_cast<float>(in) * attributes_.scales[at(axis)]);
-    const bool identity = attributes_.sizes[at(axis)] == 0 && attributes_.scales[at(axis)] == 1.0F;
+    const bool identity = !resizes_axis(attributes_, axis, in);
     if (!identity && (in < 1 || in > kMaxExtent)) {
       fail("Resize: dimension {} of {} cannot be resized; extents of 1 to {} can", axis, x.shape.str(),
            kMaxExtent);
     }
-    if (attributes_.sizes[at(axis)] > 0) {
-      dims[at(axis)] = attributes_.sizes[at(axis)];
-    } else if (identity) {
+    if (identity) {
       dims[at(axis)] = in;
+    } else if (attributes_.sizes[at(axis)] > 0) {
+      dims[at(axis)] = attributes_.sizes[at(axis)];
     } else {
       dims[at(axis)] =
           scaled > static_cast<float>(kMaxExtent) ? kMaxExtent + 1 : static_cast<std::int64_t>(scaled);
@@ -74,6 +74,11 @@ std::string Resize::summary() const {
                                                  "align corners", "asymmetric"};
   return fmt::format("{} {}", attributes_.mode == ResizeMode::nearest ? "nearest" : "linear",
                      kCoordinates[static_cast<std::size_t>(attributes_.coordinates)]);
+}
+
+bool resizes_axis(const ResizeAttributes& attributes, int axis, std::int64_t input_extent) {
+  const std::int64_t size = attributes.sizes[at(axis)];
+  return attributes.scales[at(axis)] != 1.0F || (size != 0 && size != input_extent);
 }
 
 float source_coordinate(const ResizeAttributes& attributes, int axis, std::int64_t output,

@@ -43,6 +43,9 @@ class Resize final : public Layer {
   ResizeAttributes attributes_;
 };
 
+/// False where every output position is the input position of the same index: the axis is not resized.
+bool resizes_axis(const ResizeAttributes& attributes, int axis, std::int64_t input_extent);
+
 /// Where output position `output` lies along one axis of the input (ONNX coordinate_transformation_mode),
 /// before clamping. Computed in float as ONNX Runtime does: a scale such as 1/3 then still hits whole positions
 /// that the exact quotient by the rounded scale just misses.
