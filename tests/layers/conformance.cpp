@@ -1,0 +1,350 @@
+#include "tests/layers/conformance.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <iostream>
+#include <new>
+#include <set>
+
+#include "layers/evaluate.h"
+#include "layers/reference/reference.h"
+#include "layers/registry.h"
+
+namespace {
+// Counts every allocation of the test binary, so that run() can be shown to make none.
+std::atomic<std::int64_t> allocations{0};
+}  // namespace
+
+void* operator new(std::size_t bytes) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  if (void* p = std::malloc(bytes == 0 ? 1 : bytes)) return p;
+  throw std::bad_alloc();
+}
+void* operator new(std::size_t bytes, std::align_val_t alignment) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  const auto a = static_cast<std::size_t>(alignment);
+  if (void* p = std::aligned_alloc(a, (bytes / a + 1) * a)) return p;
+  throw std::bad_alloc();
+}
+void operator delete(void* p) noexcept {
+  std::free(p);
+}
+void operator delete(void* p, std::size_t) noexcept {
+  std::free(p);
+}
+void operator delete(void* p, std::align_val_t) noexcept {
+  std::free(p);
+}
+void operator delete(void* p, std::size_t, std::align_val_t) noexcept {
+  std::free(p);
+}
+
+namespace pipit::test {
+
+std::uint64_t test_seed() {
+  static const std::uint64_t seed = [] {
+    const char* given = std::getenv("PIPIT_TEST_SEED");
+    const std::uint64_t value = given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device{}();
+    std::cout << "PIPIT_TEST_SEED=" << value << std::endl;
+    return value;
+  }();
+  return seed;
+}
+
+std::shared_ptr<const Tensor> Random::tensor(const Shape& shape, double low, double high, DType dtype) {
+  Tensor result(TensorDesc{shape, dtype, Layout::row_major});
+  const auto fill = [&](auto convert) {
+    using T = decltype(convert(0.0));
+    for (T& value : result.values<T>()) value = convert(real(low, high));
+  };
+  switch (dtype) {
+    case DType::f32:
+      fill([](double v) { return static_cast<float>(v); });
+      break;
+    case DType::f64:
+      fill([](double v) { return v; });
+      break;
+    case DType::i8:
+      fill([](double v) { return static_cast<std::int8_t>(std::floor(v)); });
+      break;
+    case DType::u8:
+      fill([](double v) { return static_cast<std::uint8_t>(std::floor(v)); });
+      break;
+    case DType::i32:
+      fill([](double v) { return static_cast<std::int32_t>(std::floor(v)); });
+      break;
+    case DType::i64:
+      fill([](double v) { return static_cast<std::int64_t>(std::floor(v)); });
+      break;
+    case DType::boolean:
+      fill([](double v) { return v > 0; });
+      break;
+  }
+  return std::make_shared<const Tensor>(std::move(result));
+}
+
+std::shared_ptr<const Tensor> absolute_values(const Tensor& tensor) {
+  Tensor result = tensor.clone();
+  for (float& value : result.values<float>()) value = std::abs(value);
+  return std::make_shared<const Tensor>(std::move(result));
+}
+
+std::vector<double> doubles(const Tensor& tensor) {
+  const std::span<const float> values = tensor.values<float>();
+  return {values.begin(), values.end()};
+}
+
+std::vector<Tensor> run_reference(const Layer& layer, const std::vector<Operand>& inputs) {
+  std::vector<std::shared_ptr<const Tensor>> tensors;
+  for (const Operand& input : inputs) tensors.push_back(input.tensor);
+  return evaluate(layer, tensors);
+}
+
+namespace {
+
+constexpr std::size_t kGuard = 256;  // bytes in front of and behind every operand
+constexpr auto kPoison = std::byte{0xFF};
+
+// Memory with guard zones. All bits set: NaN for floats, -1 for integers.
+class Guarded {
+ public:
+  explicit Guarded(std::size_t bytes) : bytes_(bytes), buffer_(bytes + 2 * kGuard) { poison(); }
+  std::byte* data() const { return buffer_.data() + kGuard; }
+  std::size_t bytes() const { return bytes_; }
+  void poison() { std::fill_n(buffer_.data(), buffer_.bytes(), kPoison); }
+  bool guards_intact() const {
+    const auto intact = [](const std::byte* p) {
+      return std::all_of(p, p + kGuard, [](std::byte b) { return b == kPoison; });
+    };
+    return intact(buffer_.data()) && intact(data() + bytes_);
+  }
+
+ private:
+  std::size_t bytes_;
+  HostBuffer buffer_;
+};
+
+Guarded guarded_copy(const ConstTensorView& view) {
+  Guarded result(view.desc.bytes());
+  std::memcpy(result.data(), view.data, view.desc.bytes());
+  return result;
+}
+
+// One candidate on one combination of layouts.
+class Run {
+ public:
+  Run(const Layer& layer, const Conformance& conformance, const Candidate& candidate,
+      const std::vector<Layout>& input_layouts, Layout output_layout)
+      : layer_(layer), conformance_(conformance), candidate_(candidate) {
+    for (std::size_t i = 0; i < conformance.inputs.size(); ++i) {
+      const Operand& operand = conformance.inputs[i];
+      std::shared_ptr<const Tensor> tensor;
+      if (operand.tensor) {
+        tensor = std::make_shared<const Tensor>(to_layout(operand.tensor->view(), input_layouts[i]));
+      }
+      inputs_.push_back(tensor);
+      constants_.push_back(operand.constant ? tensor : nullptr);
+      input_descs_.push_back(tensor ? &tensor->desc() : nullptr);
+    }
+    output_descs_ = layer.infer(input_descs_);
+    for (TensorDesc& desc : output_descs_) {
+      if (desc.shape.rank() >= 3) desc.layout = output_layout;
+    }
+  }
+
+  bool accepted() const { return !candidate_.refuse(spec(1)); }
+
+  void check(const std::vector<Tensor>& expected) {
+    std::vector<std::vector<Tensor>> results;
+    for (const int threads : {1, 2, 3}) {
+      results.push_back(run(threads, -1));
+      if (::testing::Test::HasFailure()) return;
+    }
+    for (std::size_t o = 0; o < expected.size(); ++o) {
+      compare(results[0][o], expected[o], o);
+      for (std::size_t t = 1; t < results.size(); ++t) {
+        EXPECT_EQ(
+            std::memcmp(results[t][o].view().data, results[0][o].view().data, results[0][o].desc().bytes()),
+            0)
+            << "output " << o << " depends on the thread count\n"
+            << description(static_cast<int>(t) + 1);
+      }
+    }
+    for (std::size_t i = 0; i < inputs_.size(); ++i) {
+      if (::testing::Test::HasFailure()) return;
+      if (!layer_.may_run_in_place(static_cast<int>(i)) || !inputs_[i] || constants_[i] ||
+          !(inputs_[i]->desc() == output_descs_[0])) {
+        continue;
+      }
+      compare(run(2, static_cast<int>(i))[0], expected[0], 0);
+    }
+  }
+
+  std::string description(int threads) const {
+    std::string text = fmt::format("{} [{}], kernel {}, {} threads, seed {}\n", layer_.type(),
+                                   layer_.summary(), candidate_.name, threads, test_seed());
+    for (std::size_t i = 0; i < inputs_.size(); ++i) {
+      text += fmt::format(
+          "  input {}: {}\n", i,
+          inputs_[i] ? describe(inputs_[i]->desc()) + (constants_[i] ? " constant" : "") : "absent");
+    }
+    for (const TensorDesc& desc : output_descs_) text += fmt::format("  output: {}\n", describe(desc));
+    return text;
+  }
+
+ private:
+  static std::string describe(const TensorDesc& desc) {
+    return fmt::format("{} {}", desc.str(), layout_name(desc.layout));
+  }
+
+  NodeSpec spec(int threads) const {
+    return {layer_, input_descs_, output_descs_, constants_, Precision::fp32, threads};
+  }
+
+  // Row-major outputs of one run. in_place: the input whose memory output 0 takes, or -1.
+  std::vector<Tensor> run(int threads, int in_place) {
+    const std::unique_ptr<Kernel> kernel = candidate_.create(spec(threads));
+    ThreadPool pool(threads);
+    std::vector<Guarded> memory;
+    std::vector<ConstTensorView> inputs;
+    for (std::size_t i = 0; i < inputs_.size(); ++i) {
+      if (!inputs_[i] || (constants_[i] && !kernel->reads_constant(i))) {
+        inputs.push_back({inputs_[i] ? inputs_[i]->desc() : TensorDesc{}, nullptr});
+        continue;
+      }
+      memory.push_back(guarded_copy(inputs_[i]->view()));
+      inputs.push_back({inputs_[i]->desc(), memory.back().data()});
+    }
+    std::vector<TensorView> outputs;
+    for (std::size_t o = 0; o < output_descs_.size(); ++o) {
+      if (o == 0 && in_place >= 0) {
+        outputs.push_back(
+            {output_descs_[0], const_cast<std::byte*>(inputs[static_cast<std::size_t>(in_place)].data)});
+      } else {
+        memory.emplace_back(output_descs_[o].bytes());
+        outputs.push_back({output_descs_[o], memory.back().data()});
+      }
+    }
+    const Guarded scratch(kernel->scratch_bytes());
+
+    const std::int64_t before = allocations.load();
+    kernel->run(inputs, outputs, RunContext{pool, scratch.data()});
+    const std::int64_t made = allocations.load() - before;
+
+    const std::string where = description(threads) + (in_place >= 0 ? "  in place\n" : "");
+    EXPECT_TRUE(made == 0 || candidate_.name == kReference) << "run() made " << made << " allocations\n"
+                                                            << where;
+    EXPECT_TRUE(scratch.guards_intact()) << "wrote outside its scratch\n" << where;
+    for (const Guarded& m : memory) EXPECT_TRUE(m.guards_intact()) << "wrote outside an operand\n" << where;
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      if (!inputs[i].present() || static_cast<int>(i) == in_place) continue;
+      EXPECT_EQ(std::memcmp(inputs[i].data, inputs_[i]->view().data, inputs_[i]->desc().bytes()), 0)
+          << "changed input " << i << "\n"
+          << where;
+    }
+    std::vector<Tensor> results;
+    for (const TensorView& output : outputs) results.push_back(to_layout(output, Layout::row_major));
+    return results;
+  }
+
+  double tolerance(std::size_t output, std::size_t index, double reference) const {
+    const Conformance& c = conformance_;
+    double allowed = c.absolute + c.relative * std::abs(reference);
+    if (output == 0 && !c.magnitude.empty()) allowed += c.scale * c.magnitude.at(index);
+    return allowed;
+  }
+
+  void compare(const Tensor& got, const Tensor& expected, std::size_t output) const {
+    ASSERT_EQ(got.desc(), expected.desc()) << description(1);
+    if (got.desc().dtype == DType::f32) return compare_floats<float>(got, expected, output);
+    if (got.desc().dtype == DType::f64) return compare_floats<double>(got, expected, output);
+    EXPECT_EQ(std::memcmp(got.view().data, expected.view().data, got.desc().bytes()), 0)
+        << "output " << output << " differs from the reference\n"
+        << description(1);
+  }
+
+  template <typename T>
+  void compare_floats(const Tensor& got, const Tensor& expected, std::size_t output) const {
+    for (std::size_t i = 0; i < got.values<T>().size(); ++i) {
+      const auto a = static_cast<double>(got.values<T>()[i]);
+      const auto b = static_cast<double>(expected.values<T>()[i]);
+      if (a == b || (std::isnan(a) && std::isnan(b))) continue;
+      const double allowed = tolerance(output, i, b);
+      if (std::abs(a - b) <= allowed) continue;
+      ADD_FAILURE() << fmt::format(
+                           "output {} element {}: got {}, expected {}, off by {:.3g}, allowed {:.3g}\n",
+                           output, i, a, b, std::abs(a - b), allowed)
+                    << description(1);
+      return;
+    }
+  }
+
+  const Layer& layer_;
+  const Conformance& conformance_;
+  const Candidate& candidate_;
+  std::vector<std::shared_ptr<const Tensor>> inputs_;
+  std::vector<std::shared_ptr<const Tensor>> constants_;
+  std::vector<const TensorDesc*> input_descs_;
+  std::vector<TensorDesc> output_descs_;
+};
+
+}  // namespace
+
+void expect_conformance(const Layer& layer, const Conformance& conformance) {
+  const std::vector<Tensor> expected = run_reference(layer, conformance.inputs);
+  // One bit per operand that may lie in two ways; the last bit is that of the outputs.
+  std::vector<std::size_t> movable;
+  for (std::size_t i = 0; conformance.all_layouts && i < conformance.inputs.size(); ++i) {
+    const Operand& operand = conformance.inputs[i];
+    if (operand.tensor && !operand.constant && operand.tensor->shape().rank() >= 3) movable.push_back(i);
+  }
+  const bool output_movable =
+      conformance.all_layouts &&
+      std::any_of(expected.begin(), expected.end(), [](const Tensor& t) { return t.shape().rank() >= 3; });
+  const unsigned combinations = 1U << (movable.size() + (output_movable ? 1 : 0));
+
+  std::set<std::string> accepted;
+  for (const Candidate& candidate : default_registry().candidates(layer.type(), DeviceKind::cpu)) {
+    for (unsigned bits = 0; bits < combinations; ++bits) {
+      std::vector<Layout> layouts(conformance.inputs.size(), Layout::row_major);
+      for (std::size_t i = 0; i < movable.size(); ++i) {
+        if (((bits >> i) & 1U) != 0) layouts[movable[i]] = Layout::channels_last;
+      }
+      const bool last = ((bits >> movable.size()) & 1U) != 0;
+      Run run(layer, conformance, candidate, layouts, last ? Layout::channels_last : Layout::row_major);
+      if (!run.accepted()) continue;
+      accepted.insert(candidate.name);
+      run.check(expected);
+      if (::testing::Test::HasFailure()) return;
+    }
+  }
+  for (const std::string& name : conformance.expected) {
+    EXPECT_TRUE(accepted.count(name) == 1)
+        << "kernel " << name << " of " << layer.type() << " [" << layer.summary() << "] refuses all layouts: "
+        << refusal(layer, conformance.inputs, name).value_or("it accepts row_major") << "; seed "
+        << test_seed();
+  }
+}
+
+std::optional<std::string> refusal(const Layer& layer, const std::vector<Operand>& inputs,
+                                   std::string_view candidate) {
+  std::vector<const TensorDesc*> descs;
+  std::vector<std::shared_ptr<const Tensor>> constants;
+  for (const Operand& input : inputs) {
+    descs.push_back(input.tensor ? &input.tensor->desc() : nullptr);
+    constants.push_back(input.constant ? input.tensor : nullptr);
+  }
+  const std::vector<TensorDesc> outputs = layer.infer(descs);
+  for (const Candidate& c : default_registry().candidates(layer.type(), DeviceKind::cpu)) {
+    if (c.name == candidate) return c.refuse({layer, descs, outputs, constants, Precision::fp32, 1});
+  }
+  return fmt::format("{} has no candidate '{}'", layer.type(), candidate);
+}
+
+}  // namespace pipit::test
