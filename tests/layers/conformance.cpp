@@ -4,50 +4,20 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <iostream>
-#include <new>
 #include <set>
 
 #include "layers/evaluate.h"
 #include "layers/reference/reference.h"
 #include "layers/registry.h"
-
-namespace {
-// Counts every allocation of the test binary, so that run() can be shown to make none.
-std::atomic<std::int64_t> allocations{0};
-}  // namespace
-
-void* operator new(std::size_t bytes) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  if (void* p = std::malloc(bytes == 0 ? 1 : bytes)) return p;
-  throw std::bad_alloc();
-}
-void* operator new(std::size_t bytes, std::align_val_t alignment) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  const auto a = static_cast<std::size_t>(alignment);
-  if (void* p = std::aligned_alloc(a, (bytes / a + 1) * a)) return p;
-  throw std::bad_alloc();
-}
-void operator delete(void* p) noexcept {
-  std::free(p);
-}
-void operator delete(void* p, std::size_t) noexcept {
-  std::free(p);
-}
-void operator delete(void* p, std::align_val_t) noexcept {
-  std::free(p);
-}
-void operator delete(void* p, std::size_t, std::align_val_t) noexcept {
-  std::free(p);
-}
+#include "tests/support/allocation_counter.h"
 
 namespace pipit::test {
 
-std::uint64_t test_seed() {
+std::uint64_t conformance_seed() {
   static const std::uint64_t seed = [] {
     const char* given = std::getenv("PIPIT_TEST_SEED");
     const std::uint64_t value = given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device{}();
@@ -188,7 +158,7 @@ class Run {
 
   std::string description(int threads) const {
     std::string text = fmt::format("{} [{}], kernel {}, {} threads, seed {}\n", layer_.type(),
-                                   layer_.summary(), candidate_.name, threads, test_seed());
+                                   layer_.summary(), candidate_.name, threads, conformance_seed());
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
       text += fmt::format(
           "  input {}: {}\n", i,
@@ -233,9 +203,11 @@ class Run {
     }
     const Guarded scratch(kernel->scratch_bytes());
 
-    const std::int64_t before = allocations.load();
-    kernel->run(inputs, outputs, RunContext{pool, scratch.data()});
-    const std::int64_t made = allocations.load() - before;
+    const auto made = [&] {
+      const AllocationCounter allocations;
+      kernel->run(inputs, outputs, RunContext{pool, scratch.data()});
+      return allocations.count();
+    }();
 
     const std::string where = description(threads) + (in_place >= 0 ? "  in place\n" : "");
     EXPECT_TRUE(made == 0 || candidate_.name == kReference) << "run() made " << made << " allocations\n"
@@ -328,7 +300,7 @@ void expect_conformance(const Layer& layer, const Conformance& conformance) {
     EXPECT_TRUE(accepted.count(name) == 1)
         << "kernel " << name << " of " << layer.type() << " [" << layer.summary() << "] refuses all layouts: "
         << refusal(layer, conformance.inputs, name).value_or("it accepts row_major") << "; seed "
-        << test_seed();
+        << conformance_seed();
   }
 }
 

@@ -14,12 +14,12 @@
 namespace pipit::test {
 
 /// The seed of this process: PIPIT_TEST_SEED, or a random one. Every failure prints it.
-std::uint64_t test_seed();
+std::uint64_t conformance_seed();
 
-/// Random values; every instance made in one process starts from test_seed().
+/// Random values; every instance made in one process starts from conformance_seed().
 class Random {
  public:
-  Random() : engine_(test_seed()) {}
+  Random() : engine_(conformance_seed()) {}
   /// Uniform in [low, high], both included.
   std::int64_t integer(std::int64_t low, std::int64_t high) {
     return std::uniform_int_distribution<std::int64_t>(low, high)(engine_);
