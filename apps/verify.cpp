@@ -1,0 +1,239 @@
+// pipit verify DIR...: runs test directories in ONNX's layout and compares the outputs.
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "apps/commands.h"
+#include "apps/progress.h"
+#include "apps/runner.h"
+#include "apps/table.h"
+
+namespace pipit::apps {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+struct VerifyOptions {
+  CommonOptions common;
+  std::vector<std::string> directories;
+  double rtol = 1e-3;
+  double atol = 1e-7;
+};
+
+enum class Verdict { passed, failed, unsupported };
+
+struct Result {
+  std::string directory;
+  Verdict verdict = Verdict::passed;
+  double max_error = 0;  // largest |got - expected| over all outputs and data sets
+  std::string note;      // why it failed or is unsupported
+};
+
+// Every folder at or below the given ones that holds a model.onnx, sorted.
+std::vector<fs::path> find_tests(const std::vector<std::string>& roots) {
+  std::vector<fs::path> found;
+  for (const std::string& root : roots) {
+    if (!fs::is_directory(root)) fail("{}: no such folder", root);
+    const std::size_t before = found.size();
+    if (fs::exists(fs::path(root) / "model.onnx")) found.emplace_back(root);
+    for (const auto& entry : fs::recursive_directory_iterator(root)) {
+      if (entry.is_directory() && fs::exists(entry.path() / "model.onnx")) found.push_back(entry.path());
+    }
+    if (found.size() == before) fail("{}: no model.onnx in it or below", root);
+  }
+  std::sort(found.begin(), found.end());
+  found.erase(std::unique(found.begin(), found.end()), found.end());
+  return found;
+}
+
+// prefix_0.pb, prefix_1.pb, ... of a data set.
+std::vector<NamedTensor> read_tensors(const fs::path& folder, const std::string& prefix) {
+  std::vector<NamedTensor> tensors;
+  for (int i = 0;; ++i) {
+    const fs::path file = folder / fmt::format("{}_{}.pb", prefix, i);
+    if (!fs::exists(file)) return tensors;
+    tensors.push_back(read_named_tensor(file));
+  }
+}
+
+template <typename T>
+std::string compare_values(std::span<const T> got, std::span<const T> expected, double rtol, double atol,
+                           double& max_error) {
+  std::string first;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const auto g = static_cast<double>(got[i]);
+    const auto e = static_cast<double>(expected[i]);
+    if (g == e || (std::isnan(g) && std::isnan(e))) continue;
+    const double error = std::abs(g - e);
+    max_error = std::isnan(error) ? HUGE_VAL : std::max(max_error, error);
+    if (!(error <= atol + rtol * std::abs(e)) && first.empty()) {
+      first = fmt::format("element {} is {}, expected {}", i, g, e);
+    }
+  }
+  return first;
+}
+
+// Empty when equal within the tolerance.
+std::string compare(const ConstTensorView& output, const Tensor& expected, const VerifyOptions& options,
+                    double& max_error) {
+  if (!(output.desc.shape == expected.shape()) || output.desc.dtype != expected.desc().dtype) {
+    return fmt::format("is {}, expected {}", output.desc.str(), expected.desc().str());
+  }
+  const Tensor got = to_layout(output, Layout::row_major);
+  const auto check = [&]<typename T>(T) {
+    return compare_values<T>(got.values<T>(), expected.values<T>(), options.rtol, options.atol, max_error);
+  };
+  switch (expected.desc().dtype) {
+    case DType::f32:
+      return check(float{});
+    case DType::f64:
+      return check(double{});
+    case DType::i8:
+      return check(std::int8_t{});
+    case DType::u8:
+      return check(std::uint8_t{});
+    case DType::i32:
+      return check(std::int32_t{});
+    case DType::i64:
+      return check(std::int64_t{});
+    case DType::boolean:
+      return check(bool{});
+  }
+  return "has an unknown type";
+}
+
+// One data set; returns why it failed, or nothing.
+std::string run_data_set(const fs::path& directory, const fs::path& data, const VerifyOptions& options,
+                         double& max_error) {
+  const std::vector<NamedTensor> inputs = read_tensors(data, "input");
+  const std::vector<NamedTensor> expected = read_tensors(data, "output");
+  if (expected.empty()) fail("{}: no output_0.pb", data.string());
+  const auto find = [&](const std::string& name) -> const Tensor* {
+    const auto it =
+        std::find_if(inputs.begin(), inputs.end(), [&](const NamedTensor& t) { return t.name == name; });
+    return it == inputs.end() ? nullptr : &it->tensor;
+  };
+  OnnxOptions onnx;
+  if (!inputs.empty() && inputs[0].tensor.shape().rank() > 0) onnx.batch = inputs[0].tensor.shape()[0];
+  onnx.bind_input = find;
+  OnnxModel model = read_onnx(directory / "model.onnx", onnx);
+
+  Runner runner(std::move(model.graph), options.common);
+  const Graph& graph = runner.plan->graph();
+  std::vector<ConstTensorView> views;
+  for (const ValueId id : graph.inputs()) {
+    const Value& value = graph.value(id);
+    const Tensor* tensor = find(value.name);
+    if (tensor == nullptr) fail("{}: no input_*.pb is named '{}'", data.string(), value.name);
+    views.push_back(tensor->view());
+  }
+  const auto outputs = runner.session->run(views);
+  if (outputs.size() != expected.size()) {
+    return fmt::format("{} outputs, {} expected", outputs.size(), expected.size());
+  }
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const std::string difference = compare(outputs[i], expected[i].tensor, options, max_error);
+    if (!difference.empty()) return fmt::format("{}: output {} {}", data.filename().string(), i, difference);
+  }
+  return {};
+}
+
+Result verify_one(const fs::path& directory, const VerifyOptions& options) {
+  Result result;
+  result.directory = directory.string();
+  try {
+    std::vector<fs::path> sets;
+    for (const auto& entry : fs::directory_iterator(directory)) {
+      if (entry.is_directory() && entry.path().filename().string().starts_with("test_data_set_")) {
+        sets.push_back(entry.path());
+      }
+    }
+    std::sort(sets.begin(), sets.end());
+    if (sets.empty()) fail("{}: no test_data_set_* folder", result.directory);
+    for (const fs::path& set : sets) {
+      result.note = run_data_set(directory, set, options, result.max_error);
+      if (!result.note.empty()) {
+        result.verdict = Verdict::failed;
+        break;
+      }
+    }
+  } catch (const UnsupportedError& e) {
+    result.verdict = Verdict::unsupported;
+    result.note = e.what();
+  } catch (const Error& e) {
+    result.verdict = Verdict::failed;
+    result.note = e.what();
+  }
+  return result;
+}
+
+std::string_view verdict_name(Verdict verdict) {
+  return verdict == Verdict::passed ? "passed" : verdict == Verdict::failed ? "FAILED" : "unsupported";
+}
+
+// A table cell holds one line; --json has the whole text.
+std::string one_line(std::string text) {
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
+}
+
+int verify(const VerifyOptions& options) {
+  const std::vector<fs::path> tests = find_tests(options.directories);
+  Table table({{"test"}, {"max error", Table::Align::right}, {"verdict"}, {"note"}});
+  nlohmann::ordered_json json = {{"command", "verify"}, {"rtol", options.rtol}, {"atol", options.atol}};
+  json["tests"] = nlohmann::ordered_json::array();
+  std::array<std::int64_t, 3> counts{};
+  {
+    Progress progress("verify", static_cast<std::int64_t>(tests.size()), options.common.quiet);
+    for (const fs::path& test : tests) {
+      const Result r = verify_one(test, options);
+      ++counts[static_cast<std::size_t>(r.verdict)];
+      table.add({r.directory, r.verdict == Verdict::unsupported ? "" : fmt::format("{:.3g}", r.max_error),
+                 std::string(verdict_name(r.verdict)), one_line(r.note)});
+      json["tests"].push_back({{"test", r.directory},
+                               {"verdict", r.verdict == Verdict::failed ? "failed" : verdict_name(r.verdict)},
+                               {"max_error", r.max_error},
+                               {"note", r.note}});
+      progress.update(counts[0] + counts[1] + counts[2]);
+    }
+  }
+  const auto [passed, failed, unsupported] = counts;
+  json["passed"] = passed;
+  json["failed"] = failed;
+  json["unsupported"] = unsupported;
+  if (options.common.json) {
+    print_json(json);
+  } else {
+    fmt::print("{}\npassed {} failed {} unsupported {}\n", table.str(), passed, failed, unsupported);
+  }
+  if (failed > 0) return kExitCheckFailed;
+  return passed == 0 ? kExitUnsupported : kExitOk;
+}
+
+}  // namespace
+
+void add_verify(CLI::App& app, int& exit_code) {
+  const auto options = std::make_shared<VerifyOptions>();
+  CLI::App* command =
+      app.add_subcommand("verify", "Run test directories in ONNX's layout and compare the outputs");
+  options->common.add_to(*command);
+  command
+      ->add_option(
+          "DIR", options->directories,
+          "Folders with model.onnx and test_data_set_*/input_*.pb and output_*.pb, or folders of such")
+      ->required();
+  command->add_option("--rtol", options->rtol, "Tolerance relative to the expected value")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command->add_option("--atol", options->atol, "Absolute tolerance, added to it")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command->footer(
+      "Inputs that an operator needs as constants (the shape of a Reshape) are taken from the test's data.\n"
+      "Exit code 4 if a test fails, 3 if every test is unsupported.\n"
+      "Example: pipit verify /usr/share/libonnx-testdata/data/node/test_relu");
+  command->callback([options, &exit_code] { exit_code = verify(*options); });
+}
+
+}  // namespace pipit::apps
