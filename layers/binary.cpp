@@ -12,19 +12,6 @@ bool is_logical(BinaryKind kind) {
   return kind == BinaryKind::logical_and || kind == BinaryKind::logical_or || kind == BinaryKind::logical_xor;
 }
 
-bool is_comparison(BinaryKind kind) {
-  switch (kind) {
-    case BinaryKind::equal:
-    case BinaryKind::less:
-    case BinaryKind::less_equal:
-    case BinaryKind::greater:
-    case BinaryKind::greater_equal:
-      return true;
-    default:
-      return false;
-  }
-}
-
 void check_dtypes(BinaryKind kind, DType a, DType b) {
   if (a != b && kind != BinaryKind::pow) {
     fail("Binary {}: the inputs are {} and {}, expected one type", binary_name(kind), dtype_name(a),
@@ -79,6 +66,19 @@ std::string_view binary_name(BinaryKind kind) {
       return "xor";
   }
   return "?";
+}
+
+bool is_comparison(BinaryKind kind) {
+  switch (kind) {
+    case BinaryKind::equal:
+    case BinaryKind::less:
+    case BinaryKind::less_equal:
+    case BinaryKind::greater:
+    case BinaryKind::greater_equal:
+      return true;
+    default:
+      return false;
+  }
 }
 
 Binary::Binary(BinaryAttributes attributes) : attributes_(attributes) {}

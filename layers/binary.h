@@ -17,17 +17,19 @@ enum class BinaryKind : std::uint8_t {
   mod,
   fmod,
   prelu,
-  equal,
+  equal,  // this and the other comparisons: output bool
   less,
   less_equal,
   greater,
-  greater_equal,  // output bool
-  logical_and,
+  greater_equal,
+  logical_and,  // this and the other two: bool only
   logical_or,
-  logical_xor,  // bool
+  logical_xor,
 };
 
 std::string_view binary_name(BinaryKind kind);
+/// True for equal, less, less_equal, greater and greater_equal, whose output is bool.
+bool is_comparison(BinaryKind kind);
 
 struct BinaryAttributes {
   BinaryKind kind = BinaryKind::add;
@@ -36,7 +38,8 @@ struct BinaryAttributes {
 
 /// y = activation(f(a, b)) with multidirectional broadcasting (prelu: slope b is broadcast to x = a). Both
 /// inputs have one dtype, except pow, whose exponent may have another. Integer division truncates; dividing
-/// by an integer zero throws. mod has the divisor's sign (Python), fmod the dividend's (C).
+/// by an integer zero throws; integer overflow wraps. mod has the divisor's sign (Python), fmod the dividend's
+/// (C). min and max are NaN if either operand is.
 class Binary final : public Layer {
  public:
   static constexpr std::string_view kType = "Binary";

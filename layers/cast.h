@@ -10,7 +10,7 @@ struct CastAttributes {
 };
 
 /// Inputs: x. Float to integer truncates toward zero; out of range saturates and NaN becomes 0 (ONNX leaves
-/// both undefined). Anything to bool is x != 0.
+/// both undefined). A narrower integer keeps the low bits. Anything to bool is x != 0.
 class Cast final : public Layer {
  public:
   static constexpr std::string_view kType = "Cast";

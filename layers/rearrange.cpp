@@ -60,6 +60,7 @@ std::string Transpose::summary() const {
 }
 
 bool Transpose::is_view(const TensorDesc& input, const TensorDesc& output) const {
+  if (output.elements() == 0) return true;
   const Strides from = input.strides();
   const Strides to = output.strides();
   for (int d = 0; d < output.shape.rank(); ++d) {
@@ -144,6 +145,15 @@ std::vector<TensorDesc> Gather::infer(std::span<const TensorDesc* const> inputs)
   dims.insert(dims.end(), indices.shape.dims().begin(), indices.shape.dims().end());
   dims.insert(dims.end(), from.begin() + static_cast<std::ptrdiff_t>(axis) + 1, from.end());
   return {{Shape(dims), data.dtype}};
+}
+
+std::int64_t gathered_position(const ConstTensorView& indices, std::int64_t offset, std::int64_t extent) {
+  const std::int64_t index = indices.desc.dtype == DType::i32 ? indices.as<std::int32_t>()[offset]
+                                                              : indices.as<std::int64_t>()[offset];
+  if (index < -extent || index >= extent) {
+    fail("Gather: index {} is outside [{}, {})", index, -extent, extent);
+  }
+  return index < 0 ? index + extent : index;
 }
 
 ToLayout::ToLayout(ToLayoutAttributes attributes) : attributes_(attributes) {}

@@ -128,6 +128,9 @@ class Gather final : public Layer {
   GatherAttributes attributes_;
 };
 
+/// indices[offset] as a position in [0, extent); throws Error when it is outside [-extent, extent).
+std::int64_t gathered_position(const ConstTensorView& indices, std::int64_t offset, std::int64_t extent);
+
 struct ToLayoutAttributes {
   Layout layout = Layout::channels_last;
 };

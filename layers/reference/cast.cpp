@@ -1,0 +1,43 @@
+#include "layers/cast.h"
+
+#include "layers/dispatch.h"
+#include "layers/layer_kernel.h"
+#include "layers/operands.h"
+#include "layers/reference/reference.h"
+#include "layers/scalar.h"
+#include "layers/strided.h"
+
+namespace pipit {
+
+namespace {
+
+template <typename To, typename From>
+To convert(From x) {
+  if constexpr (std::is_same_v<To, bool>) {
+    return x != From{0};
+  } else if constexpr (std::is_floating_point_v<From> && std::is_integral_v<To>) {
+    return saturate_cast<To>(static_cast<double>(x));
+  } else {
+    return static_cast<To>(x);
+  }
+}
+
+void run(const Cast& layer, std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
+         const RunContext& /*context*/) {
+  const auto loop = broadcast_loop<2>({&outputs[0].desc, &inputs[0].desc});
+  with_dtype(layer.attributes().to, [&]<typename To>(std::type_identity<To>) {
+    with_dtype(inputs[0].desc.dtype, [&]<typename From>(std::type_identity<From>) {
+      const From* x = inputs[0].as<From>();
+      To* y = outputs[0].as<To>();
+      loop.for_each([&](const auto& at) { y[at[0]] = convert<To>(x[at[1]]); });
+    });
+  });
+}
+
+}  // namespace
+
+void register_reference_cast(Registry& registry) {
+  add_layer_kernel<Cast>(registry, kReference, refuse_reduced_precision, run);
+}
+
+}  // namespace pipit
