@@ -1,0 +1,59 @@
+"""What the tests of the pipit command share: running it, making images, and the documented exit codes."""
+
+import json
+import os
+import pathlib
+import struct
+import subprocess
+import tempfile
+import unittest
+
+OK, RUNTIME, USAGE, UNSUPPORTED, CHECK_FAILED = range(5)
+PIPIT = os.environ["PIPIT"]
+MODEL = "resnet20-cifar10"
+SUBCOMMANDS = ("classify", "evaluate", "inspect", "verify", "profile")
+
+
+class CommandTest(unittest.TestCase):
+    """Runs the command in a temporary folder, self.folder, that goes when the test ends."""
+
+    def setUp(self):
+        temporary = tempfile.TemporaryDirectory()
+        self.addCleanup(temporary.cleanup)
+        self.folder = pathlib.Path(temporary.name)
+
+    def pipit(self, *arguments, code=OK, stdout=subprocess.PIPE):
+        """Runs pipit, checks the exit code and that success is silent on stderr, returns the process."""
+        command = [PIPIT, *map(str, arguments)]
+        done = subprocess.run(command, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=stdout,
+                              stderr=subprocess.PIPE, text=True, timeout=300, check=False)
+        self.assertEqual(done.returncode, code, f"{command}\n{done.stdout}\n{done.stderr}")
+        if code == OK:
+            self.assertEqual(done.stderr, "", command)
+        return done
+
+    def json(self, *arguments, code=OK):
+        return json.loads(self.pipit(*arguments, "--json", code=code).stdout)
+
+    def assert_one_line_error(self, done, *words):
+        """stderr is one line that starts with the program's name and has all the words."""
+        self.assertRegex(done.stderr, r"\Apipit: [^\n]+\n\Z")
+        for word in words:
+            self.assertIn(str(word), done.stderr)
+
+    def write(self, name, data):
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data.encode() if isinstance(data, str) else data)
+        return path
+
+    def write_bmp(self, name, colour, side=32):
+        """A square 24-bit BMP with a gradient around one (red, green, blue) colour."""
+        def pixel(x, y):
+            return bytes(max(0, min(255, c + 2 * (x - y))) for c in reversed(colour))
+
+        padding = bytes(-3 * side % 4)
+        rows = b"".join(b"".join(pixel(x, y) for x in range(side)) + padding for y in range(side))
+        info = struct.pack("<IiiHHIIiiII", 40, side, side, 1, 24, 0, len(rows), 2835, 2835, 0, 0)
+        header = struct.pack("<2sIHHI", b"BM", 54 + len(rows), 0, 0, 54)
+        return self.write(name, header + info + rows)

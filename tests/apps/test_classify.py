@@ -1,0 +1,89 @@
+"""pipit classify."""
+
+import unittest
+
+from command import MODEL, RUNTIME, CommandTest
+
+CLASSES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
+
+
+class Classify(CommandTest):
+    def setUp(self):
+        super().setUp()
+        self.image = self.write_bmp("image.bmp", (90, 120, 150))
+
+    def test_json(self):
+        result = self.json("classify", MODEL, "image.bmp", "--topk", "3", "--threads", "1")
+        self.assertEqual((result["command"], result["model"], result["device"], result["precision"],
+                          result["threads"]), ("classify", MODEL, "cpu", "fp32", 1))
+        (image,) = result["images"]
+        self.assertEqual(image["path"], "image.bmp")
+        self.assertGreater(image["decode_ms"], 0)
+        self.assertGreater(image["run_ms"], 0)
+        self.assertEqual(len(image["top"]), 3)
+        for entry in image["top"]:
+            self.assertEqual(entry["label"], CLASSES[entry["class"]])
+        probabilities = [entry["probability"] for entry in image["top"]]
+        self.assertEqual(probabilities, sorted(probabilities, reverse=True))
+
+    def test_probabilities_of_all_classes_sum_to_one(self):
+        (image,) = self.json("classify", MODEL, "image.bmp", "--topk", "1000")["images"]
+        self.assertEqual(sorted(entry["label"] for entry in image["top"]), CLASSES)
+        self.assertAlmostEqual(sum(entry["probability"] for entry in image["top"]), 1, delta=1e-5)
+
+    def test_text_says_what_json_says(self):
+        (image,) = self.json("classify", MODEL, "image.bmp")["images"]
+        lines = self.pipit("classify", MODEL, "image.bmp").stdout.splitlines()
+        self.assertEqual(lines[0], "image.bmp")
+        for rank, (line, entry) in enumerate(zip(lines[1:], image["top"], strict=True), 1):
+            self.assertEqual(line.split(), [str(rank), f"{100 * entry['probability']:.2f}", "%", entry["label"]])
+
+    def test_preprocessing_options_change_the_answer(self):
+        top = [self.json("classify", MODEL, "image.bmp", "--topk", "10", *options)["images"][0]["top"]
+               for options in ([], ["--bgr"], ["--mean", "0.9,0.1,0.1"], ["--std", "1,1,1"])]
+        for i, one in enumerate(top):
+            self.assertNotIn(one, top[:i])
+
+    def test_labels_from_a_file(self):
+        self.write("labels.txt", "".join(f"label {i}\n" for i in range(10)))
+        (image,) = self.json("classify", MODEL, "image.bmp", "--labels", "labels.txt")["images"]
+        for entry in image["top"]:
+            self.assertEqual(entry["label"], f"label {entry['class']}")
+
+    def test_profile(self):
+        result = self.json("classify", MODEL, "image.bmp", "--profile", "--runs", "3")
+        self.assertEqual(result["profile"]["runs"], 3)
+        self.assertGreater(len(result["profile"]["layers"]), 20)
+        text = self.pipit("classify", MODEL, "image.bmp", "--profile", "--runs", "3").stdout
+        for words in ("GFLOP/s", "sum of layers", "end to end", "unexplained"):
+            self.assertIn(words, text)
+
+    def test_broken_images_do_not_stop_the_others(self):
+        whole = self.image.read_bytes()
+        self.write("empty.png", b"")
+        self.write("cut.bmp", whole[:-100])
+        self.write("text.jpg", "not an image\n")
+        self.write("second.bmp", whole)
+        names = ["empty.png", "image.bmp", "cut.bmp", "missing.jpg", "text.jpg", "second.bmp"]
+        done = self.pipit("classify", MODEL, *names, code=RUNTIME)
+        errors = done.stderr.splitlines()
+        self.assertEqual(len(errors), 4, done.stderr)
+        for error, name in zip(errors, ["empty.png", "cut.bmp", "missing.jpg", "text.jpg"]):
+            self.assertRegex(error, rf"^pipit: .*{name}")
+        for name in ("image.bmp", "second.bmp"):
+            self.assertIn(name + "\n", done.stdout)
+
+        images = self.json("classify", MODEL, *names, code=RUNTIME)["images"]
+        self.assertEqual([image["path"] for image in images], names)
+        self.assertEqual(["error" in image for image in images], [True, False, True, True, True, False])
+        self.assertEqual(images[1]["top"], images[5]["top"])
+
+    def test_only_broken_images(self):
+        self.write("text.jpg", "not an image\n")
+        done = self.pipit("classify", MODEL, "text.jpg", "--profile", code=RUNTIME)
+        self.assert_one_line_error(done, "text.jpg")
+        self.assertEqual(done.stdout, "")
+
+
+if __name__ == "__main__":
+    unittest.main()

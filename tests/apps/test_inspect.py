@@ -1,0 +1,57 @@
+"""pipit inspect."""
+
+import pathlib
+import unittest
+
+from command import MODEL, UNSUPPORTED, CommandTest
+
+CONFORMANCE = pathlib.Path("/usr/share/libonnx-testdata/data/node")
+
+
+class Inspect(CommandTest):
+    def test_json(self):
+        result = self.json("inspect", "resnet18")
+        (graph_input,), (output,) = result["inputs"], result["outputs"]
+        self.assertEqual((graph_input["dtype"], graph_input["shape"]), ("f32", [1, 3, 224, 224]))
+        self.assertEqual((output["dtype"], output["shape"]), ("f32", [1, 1000]))
+        # ResNet-18 at 224x224 (He et al. 2015): 1.814e9 MACs in its convolutions and its last layer.
+        self.assertEqual(result["macs"], 1814073344)
+        self.assertEqual(sum(layer["macs"] for layer in result["layers"]), result["macs"])
+        self.assertEqual(sum(layer["parameters"] for layer in result["layers"]), result["parameters"])
+        self.assertEqual([layer["index"] for layer in result["layers"]], list(range(len(result["layers"]))))
+        self.assertGreaterEqual(result["activation_bytes"], result["arena_bytes"])
+        self.assertGreaterEqual(result["arena_bytes"], result["peak_live_bytes"])
+        self.assertGreater(result["peak_live_bytes"], 0)
+
+    def test_batch_scales_the_work(self):
+        one, three = (self.json("inspect", MODEL, "--batch", n) for n in (1, 3))
+        self.assertEqual(three["inputs"][0]["shape"][0], 3)
+        self.assertEqual(three["macs"], 3 * one["macs"])
+        self.assertEqual(three["parameters"], one["parameters"])
+
+    def test_text_has_every_layer(self):
+        layers = self.json("inspect", MODEL)["layers"]
+        text = self.pipit("inspect", MODEL).stdout
+        for layer in layers:
+            self.assertRegex(text, rf"(?m)^ *{layer['index']}  .*{layer['kernel']}")
+
+    def test_why(self):
+        def preferred(*options):
+            return self.json("inspect", MODEL, "--why", *options)["layers"]
+
+        refused = [r for layer in preferred() for r in layer["refused"]]
+        self.assertTrue(all(r["kernel"] and r["why"] for r in refused))
+        self.assertEqual({layer["kernel"] for layer in preferred("--kernel", "reference")}, {"reference"})
+        self.assertNotIn("refused", self.json("inspect", MODEL)["layers"][0])
+
+    def test_unsupported_operators_are_listed(self):
+        model = CONFORMANCE / "test_lstm_defaults" / "model.onnx"
+        if not model.exists():
+            self.skipTest(f"no {CONFORMANCE} (Debian's libonnx-testdata)")
+        done = self.pipit("inspect", model, code=UNSUPPORTED)
+        self.assertIn("LSTM", done.stderr)
+        self.assertEqual(done.stdout, "")
+
+
+if __name__ == "__main__":
+    unittest.main()

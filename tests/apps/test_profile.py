@@ -1,0 +1,36 @@
+"""pipit profile."""
+
+import unittest
+
+from command import MODEL, CommandTest
+
+
+class Profile(CommandTest):
+    def test_json(self):
+        result = self.json("profile", MODEL, "--runs", "5", "--warmup", "1", "--batch", "2", "--threads", "1")
+        self.assertEqual((result["runs"], result["batch"], result["threads"]), (5, 2, 1))
+        for name in ("load_ms", "arena_bytes", "layers_ms", "end_to_end_ms", "profiler_overhead_ms"):
+            self.assertGreater(result[name], 0, name)
+        layers = result["layers"]
+        self.assertEqual([layer["index"] for layer in layers], list(range(len(layers))))
+        self.assertAlmostEqual(sum(layer["share"] for layer in layers), 1, delta=1e-6)
+        self.assertAlmostEqual(sum(layer["median_ms"] for layer in layers), result["layers_ms"], delta=1e-6)
+        for layer in layers:
+            self.assertEqual(layer["input"][0], 2)
+            self.assertEqual(layer["gflops"] > 0, layer["macs"] > 0)
+
+    def test_layers_are_those_of_inspect(self):
+        profiled, inspected = self.json("profile", MODEL, "--runs", "1"), self.json("inspect", MODEL)
+        for key in ("name", "type", "kernel", "macs", "geometry", "output"):
+            self.assertEqual([layer[key] for layer in profiled["layers"]],
+                             [layer[key] for layer in inspected["layers"]])
+
+    def test_text(self):
+        text = self.pipit("profile", MODEL, "--runs", "2").stdout
+        self.assertRegex(text, r"(?m)^sum of layers +[\d.]+ ms .*\(median of 2 runs\)$")
+        self.assertRegex(text, r"(?m)^end to end +[\d.]+ ms$")
+        self.assertRegex(text, r"(?m)^unexplained +-?[\d.]+ ms")
+
+
+if __name__ == "__main__":
+    unittest.main()

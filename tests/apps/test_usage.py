@@ -1,0 +1,141 @@
+"""Help, options, exit codes and errors that all subcommands share."""
+
+import json
+import os
+import re
+import subprocess
+import unittest
+
+from command import MODEL, PIPIT, RUNTIME, SUBCOMMANDS, UNSUPPORTED, USAGE, CommandTest
+
+
+class Help(CommandTest):
+    def test_lists_every_subcommand(self):
+        text = self.pipit("--help").stdout
+        listed = re.search(r"Subcommands:\n((?:  .*\n?)+)", text)[1]
+        self.assertEqual(sorted(re.findall(r"^  (\w+)", listed, re.M)), sorted(SUBCOMMANDS))
+
+    def test_of_every_subcommand(self):
+        for name in SUBCOMMANDS:
+            with self.subTest(name):
+                text = self.pipit(name, "--help").stdout
+                for option in ("MODEL", "--json", "--threads", "--device", "--precision"):
+                    self.assertIn(option, text)
+
+    def test_version_tells_what_is_built_in(self):
+        self.assertRegex(self.pipit("--version").stdout, r"\Apipit \d+\.\d+\.\d+\ncpu   \d+ threads\ncuda  ")
+
+
+class UsageErrors(CommandTest):
+    def assert_usage_error(self, *arguments, names):
+        done = self.pipit(*arguments, code=USAGE)
+        self.assertEqual(done.stdout, "")
+        self.assertIn(names, done.stderr)
+
+    def test_no_subcommand(self):
+        self.assert_usage_error(names="subcommand")
+
+    def test_unknown_subcommand(self):
+        self.assert_usage_error("clasify", names="clasify")
+
+    def test_unknown_option_of_every_subcommand(self):
+        for name in SUBCOMMANDS:
+            with self.subTest(name):
+                self.assert_usage_error(name, MODEL, "image", "--thread-count", "2", names="--thread-count")
+
+    def test_missing_model(self):
+        for name in SUBCOMMANDS:
+            with self.subTest(name):
+                self.assert_usage_error(name, names="MODEL")
+
+    def test_values(self):
+        for arguments, names in (
+                (("profile", MODEL, "--runs", "0"), "--runs"),
+                (("profile", MODEL, "--runs", "many"), "--runs"),
+                (("profile", MODEL, "--runs"), "--runs"),
+                (("profile", MODEL, "--batch", "0"), "--batch"),
+                (("profile", MODEL, "--batch", "99999999999999999999"), "--batch"),
+                (("profile", MODEL, "--threads", "-1"), "--threads"),
+                (("profile", MODEL, "--device", "tpu"), "--device"),
+                (("profile", MODEL, "--precision", "fp8"), "--precision"),
+                (("inspect", MODEL, "--dim", "height"), "--dim"),
+                (("inspect", MODEL, "--dim", "height=-3"), "--dim"),
+                (("classify", MODEL), "IMAGE"),
+                (("classify", MODEL, "a.png", "--topk", "0"), "--topk"),
+                (("classify", MODEL, "a.png", "--mean", "0.5,0.5"), "--mean"),
+                (("classify", MODEL, "a.png", "--interpolation", "lanczos"), "--interpolation"),
+                (("evaluate", MODEL, "images", "--limit", "-1"), "--limit")):
+            with self.subTest(arguments):
+                self.assert_usage_error(*arguments, names=names)
+
+
+class RuntimeErrors(CommandTest):
+    def test_missing_model_file(self):
+        for name in SUBCOMMANDS:
+            with self.subTest(name):
+                operands = {"classify": ["a.png"], "evaluate": ["images"]}.get(name, [])
+                done = self.pipit(name, "no-such-model.onnx", *operands, code=RUNTIME)
+                self.assert_one_line_error(done, "no-such-model.onnx")
+                self.assertEqual(done.stdout, "")
+
+    def test_model_that_is_a_folder(self):
+        (self.folder / "model.onnx").mkdir()
+        self.assert_one_line_error(self.pipit("inspect", "model.onnx", code=RUNTIME), "model.onnx")
+
+    def test_model_that_is_no_onnx_file(self):
+        for content in (b"", b"\0" * 100, b"# a text file\n", bytes(range(256))):
+            with self.subTest(content[:8]):
+                self.write("model.onnx", content)
+                self.assert_one_line_error(self.pipit("inspect", "model.onnx", code=RUNTIME), "model.onnx")
+
+    def test_stdout_that_cannot_be_written(self):
+        image = self.write_bmp("image.bmp", (90, 120, 150))
+        for arguments in (["--help"], ["--version"], ["inspect", "--help"], ["inspect", MODEL],
+                          ["inspect", MODEL, "--json"], ["profile", MODEL, "--runs", "1"],
+                          ["classify", MODEL, image], ["verify", MODEL]):
+            with self.subTest(arguments), open("/dev/full", "w", encoding="utf-8") as full:
+                done = self.pipit(*arguments, code=RUNTIME, stdout=full)
+                self.assert_one_line_error(done, "stdout")
+
+    def test_cuda_without_a_gpu(self):
+        cuda = self.pipit("--version").stdout.split("cuda  ")[1]
+        if re.match(r"built with toolkit \S+; NVIDIA", cuda):
+            self.skipTest("this machine has a GPU: " + cuda)
+        done = self.pipit("inspect", MODEL, "--device", "cuda", code=RUNTIME)
+        self.assert_one_line_error(done, "cuda")
+
+    def test_precision_without_kernels_is_refused(self):
+        done = self.pipit("profile", MODEL, "--precision", "fp16", code=UNSUPPORTED)
+        self.assertIn("fp16", done.stderr)
+        self.assertEqual(done.stdout, "")
+
+
+class Terminal(CommandTest):
+    """The progress bar is for terminals only."""
+
+    def stderr_of_profile(self, *arguments):
+        """What `profile` writes to a terminal."""
+        ours, theirs = os.openpty()
+        with os.fdopen(ours, "rb", buffering=0) as terminal:
+            done = subprocess.run([PIPIT, "profile", MODEL, "--runs", "3", *arguments], stdout=subprocess.PIPE,
+                                  stderr=theirs, timeout=300, check=True)
+            os.write(theirs, b"end\n")
+            os.close(theirs)
+            written = b""
+            while not written.endswith(b"end\r\n"):
+                written += terminal.read(4096)
+        json.loads(done.stdout)
+        return written.decode().removesuffix("end\r\n")
+
+    def test_progress_on_a_terminal(self):
+        self.assertIn("profile [", self.stderr_of_profile("--json"))
+
+    def test_quiet_on_a_terminal(self):
+        self.assertEqual(self.stderr_of_profile("--json", "--quiet"), "")
+
+    def test_no_progress_elsewhere(self):
+        self.pipit("profile", MODEL, "--runs", "3")  # fails when anything is on stderr
+
+
+if __name__ == "__main__":
+    unittest.main()
