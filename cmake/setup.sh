@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # Shared by apps/demo.sh and tests/run.sh, which source it: installs Debian packages that are missing,
-# configures and builds. All of its output goes to stderr.
+# configures and builds. What it prints goes to stderr.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
@@ -57,15 +57,17 @@ install_packages() {
 
 # build PRESET [TARGET...]: configures the preset and builds the targets (everything, when none is named).
 build() {
-  local preset=$1 command
+  local preset=$1 command quiet=()
   shift
+  [ -t 2 ] || quiet=(-- --quiet)  # a line per file is for those who watch
   for command in cmake ninja c++; do
     command -v "$command" >/dev/null || die "'$command' is not in PATH; needed to build are: ${build_packages[*]}"
   done
   (
     cd "$root" || exit 1
-    cmake --preset "$preset" >&2 || die "configuring failed (preset $preset); the reason stands above"
-    cmake --build --preset "$preset" --parallel "$(nproc)" ${1:+--target "$@"} >&2 ||
+    cmake --preset "$preset" >/dev/null || die "configuring failed (preset $preset); the reason stands above"
+    note "building (from nothing this takes some minutes)"
+    cmake --build --preset "$preset" --parallel "$(nproc)" ${1:+--target "$@"} "${quiet[@]}" >&2 ||
       die "the build failed (preset $preset); the reason stands above"
   )
 }
