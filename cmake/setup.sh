@@ -4,9 +4,9 @@
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
-# What every build needs. libgtest-dev because one configuration serves both scripts.
+# What every build needs. libgtest-dev and python3 because one configuration, with tests, serves both scripts.
 build_packages=(g++ cmake ninja-build libeigen3-dev libprotobuf-dev protobuf-compiler libfmt-dev
-                nlohmann-json3-dev libcli11-dev libstb-dev libgtest-dev)
+                nlohmann-json3-dev libcli11-dev libstb-dev libgtest-dev python3)
 
 note() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
 
@@ -37,7 +37,7 @@ as_root() {
   fi
 }
 
-apt_get() { as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 "$@" >&2; }
+apt_get() { as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 "$@" >/dev/null; }
 
 # install_packages PACKAGE...: installs what is missing, and nothing else. Does not touch the package lists
 # when everything is there.
@@ -47,7 +47,7 @@ install_packages() {
     return
   fi
   local missing
-  mapfile -t missing < <(missing_packages "$@")
+  read -ra missing <<<"$(missing_packages "$@" | tr '\n' ' ')"
   [ ${#missing[@]} -gt 0 ] || return 0
   note "installing ${missing[*]}"
   local remedy="could not install; check the network and the apt sources, then: apt-get install ${missing[*]}"

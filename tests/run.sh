@@ -10,9 +10,8 @@
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../cmake/setup.sh"
 
-# The fuzz targets need clang; the package test pkg-config; the tests of the command python3; the conformance
-# tests of the ONNX reader libonnx-testdata.
-test_packages=(clang libclang-rt-dev libonnx-testdata pkg-config python3)
+# The fuzz targets need clang, the package test pkg-config, the ONNX reader's conformance tests libonnx-testdata.
+test_packages=(clang libclang-rt-dev libonnx-testdata pkg-config)
 
 preset=default folder=build
 case ${1-} in
