@@ -4,9 +4,9 @@
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
-# What every build needs. libgtest-dev and python3 because one configuration, with tests, serves both scripts.
+# What every build needs. The last three because one configuration, with tests, serves both scripts.
 build_packages=(g++ cmake ninja-build libeigen3-dev libprotobuf-dev protobuf-compiler libfmt-dev
-                nlohmann-json3-dev libcli11-dev libstb-dev libgtest-dev python3)
+                nlohmann-json3-dev libcli11-dev libstb-dev libgtest-dev libgmock-dev python3)
 
 note() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
 
@@ -26,14 +26,12 @@ missing_packages() {
   done
 }
 
-# as_root COMMAND...: runs it directly, or through sudo; dies with the command to type where neither works.
+# as_root COMMAND...: runs it directly or through sudo; fails where neither is possible.
 as_root() {
   if [ "$(id -u)" -eq 0 ]; then
     "$@"
-  elif command -v sudo >/dev/null; then
-    sudo "$@"
   else
-    die "neither root nor sudo; run this as root, then start again: $*"
+    command -v sudo >/dev/null && sudo "$@"
   fi
 }
 
@@ -50,9 +48,9 @@ install_packages() {
   read -ra missing <<<"$(missing_packages "$@" | tr '\n' ' ')"
   [ ${#missing[@]} -gt 0 ] || return 0
   note "installing ${missing[*]}"
-  local remedy="could not install; check the network and the apt sources, then: apt-get install ${missing[*]}"
-  apt_get update || die "$remedy"
-  apt_get install -y --no-install-recommends "${missing[@]}" || die "$remedy"
+  { apt_get update && apt_get install -y --no-remove --no-install-recommends "${missing[@]}"; } ||
+    die "could not install (this needs root or sudo, and the network); as root, type:" \
+        "apt-get update && apt-get install --no-install-recommends ${missing[*]}"
 }
 
 # build PRESET [TARGET...]: configures the preset and builds the targets (everything, when none is named).
