@@ -28,6 +28,7 @@ constexpr double kTolerance = 1e-5;
 struct Builder {
   GraphBuilder graph;
   std::mt19937 random{test::test_seed()};
+  int constants = 0;
 
   ValueId input(const Shape& shape) { return graph.add_input("x", TensorDesc{shape}); }
   ValueId constant(const Shape& shape, float low = -1, float high = 1) {
