@@ -1,0 +1,23 @@
+// Cutting [0, size) into fixed pieces for the thread pool.
+#pragma once
+
+#include <algorithm>
+
+#include "engine/thread_pool.h"
+
+namespace pipit {
+
+/// Large enough to hide the cost of claiming a piece (well under a microsecond), small enough to balance and
+/// to stay in the first-level cache with its operands.
+inline constexpr std::int64_t kChunkBytes = 1 << 14;
+
+/// Calls body(begin, end) for the pieces of at most `step` that make up [0, size), in any order. The pieces do
+/// not depend on the number of threads.
+template <typename Body>
+void parallel_chunks(ThreadPool& pool, std::int64_t size, std::int64_t step, Body&& body) {
+  pool.parallel_for((size + step - 1) / step, [&](std::int64_t chunk, int /*worker*/) {
+    body(chunk * step, std::min(size, (chunk + 1) * step));
+  });
+}
+
+}  // namespace pipit

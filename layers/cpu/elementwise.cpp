@@ -1,0 +1,75 @@
+#include "layers/binary.h"
+#include "layers/cpu/chunks.h"
+#include "layers/cpu/cpu.h"
+#include "layers/cpu/elementwise_spans.h"
+#include "layers/layer_kernel.h"
+#include "layers/operands.h"
+#include "layers/strided.h"
+#include "layers/unary.h"
+
+namespace pipit {
+
+namespace {
+
+constexpr std::int64_t kChunk = kChunkBytes / static_cast<std::int64_t>(sizeof(float));
+
+Refusal refuse_unary(const NodeSpec& spec) {
+  if (Refusal reason = refuse_unless_f32(spec)) return reason;
+  if (spec.inputs[0]->layout != spec.outputs[0].layout && !spec.outputs[0].layouts_coincide()) {
+    return "input and output have different layouts";
+  }
+  return std::nullopt;
+}
+
+void run_unary(const Unary& layer, std::span<const ConstTensorView> inputs,
+               std::span<const TensorView> outputs, const RunContext& context) {
+  const auto* x = inputs[0].as<float>();
+  auto* y = outputs[0].as<float>();
+  parallel_chunks(context.pool, outputs[0].desc.elements(), kChunk,
+                  [&](std::int64_t begin, std::int64_t end) {
+                    unary_span(layer.attributes(), x + begin, y + begin, end - begin);
+                  });
+}
+
+Refusal refuse_binary(const NodeSpec& spec) {
+  if (Refusal reason = refuse_unless_f32(spec)) return reason;
+  const BinaryKind kind = layer_as<Binary>(spec.layer).attributes().kind;
+  if (!has_binary_span(kind)) return std::string(binary_name(kind)) + " is left to the reference";
+  return std::nullopt;
+}
+
+class BinaryKernel final : public Kernel {
+ public:
+  explicit BinaryKernel(const NodeSpec& spec)
+      : attributes_(layer_as<Binary>(spec.layer).attributes()),
+        loop_(broadcast_loop<3>({&spec.outputs[0], spec.inputs[0], spec.inputs[1]})) {}
+
+  void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
+           const RunContext& context) const override {
+    const auto* a = inputs[0].as<float>();
+    const auto* b = inputs[1].as<float>();
+    auto* y = outputs[0].as<float>();
+    // A dense output in loop order: its innermost stride is 1.
+    const auto step = loop_.row_strides();
+    parallel_chunks(context.pool, loop_.size(), kChunk, [&](std::int64_t begin, std::int64_t end) {
+      loop_.for_each_run(begin, end, [&](const auto& at, std::int64_t count) {
+        binary_span(attributes_, {a + at[1], step[1]}, {b + at[2], step[2]}, y + at[0], count);
+      });
+    });
+  }
+
+ private:
+  BinaryAttributes attributes_;
+  StridedLoop<3> loop_;
+};
+
+}  // namespace
+
+void register_cpu_elementwise(Registry& registry) {
+  add_layer_kernel<Unary>(registry, "vector", refuse_unary, run_unary);
+  registry.add(Binary::kType, DeviceKind::cpu, {"vector", refuse_binary, [](const NodeSpec& spec) {
+                                                  return std::make_unique<BinaryKernel>(spec);
+                                                }});
+}
+
+}  // namespace pipit

@@ -1,0 +1,193 @@
+#include "layers/cpu/elementwise_spans.h"
+
+#include <cmath>
+
+#include "layers/cpu/simd.h"
+#include "layers/cpu/vector_math.h"
+
+namespace pipit {
+
+namespace {
+
+namespace vm = vector_math;
+
+template <typename F>
+PIPIT_INLINE inline void map(const float* x, float* y, std::int64_t n, F f) {
+  PIPIT_INDEPENDENT
+  for (std::int64_t i = 0; i < n; ++i) y[i] = f(x[i]);
+}
+
+// min(max(x, low), high), NaN for NaN.
+PIPIT_INLINE inline float clip(float x, float low, float high) {
+  x = x < low ? low : x;
+  return x > high ? high : x;
+}
+
+}  // namespace
+
+PIPIT_SIMD_CLONES
+void unary_span(const UnaryAttributes& attributes, const float* x, float* y, std::int64_t n) {
+  const auto alpha = static_cast<float>(attributes.alpha);
+  const auto beta = static_cast<float>(attributes.beta);
+  switch (attributes.kind) {
+    case UnaryKind::relu:
+      return map(x, y, n, [](float v) PIPIT_INLINE { return v < 0.0F ? 0.0F : v; });
+    case UnaryKind::leaky_relu:
+      return map(x, y, n, [=](float v) PIPIT_INLINE {
+        const float scaled = alpha * v;
+        return v < 0.0F ? scaled : v;
+      });
+    case UnaryKind::elu:
+      return map(x, y, n, [=](float v) PIPIT_INLINE {
+        const float negative = alpha * vm::expm1(v);
+        return v < 0.0F ? negative : v;
+      });
+    case UnaryKind::selu:
+      return map(x, y, n, [=](float v) PIPIT_INLINE {
+        const float negative = alpha * vm::expm1(v);
+        return beta * (v < 0.0F ? negative : v);
+      });
+    case UnaryKind::celu:
+      return map(x, y, n, [=](float v) PIPIT_INLINE {
+        const float negative = alpha * vm::expm1(v / alpha);
+        return v < 0.0F ? negative : v;
+      });
+    case UnaryKind::thresholded_relu:
+      return map(x, y, n, [=](float v) PIPIT_INLINE { return v <= alpha ? 0.0F : v; });
+    case UnaryKind::clip:
+      return map(x, y, n, [=](float v) PIPIT_INLINE { return clip(v, alpha, beta); });
+    case UnaryKind::sigmoid:
+      return map(x, y, n, [](float v) PIPIT_INLINE { return vm::sigmoid(v); });
+    case UnaryKind::tanh:
+      return map(x, y, n, [](float v) PIPIT_INLINE { return vm::tanh(v); });
+    case UnaryKind::hard_sigmoid:
+      return map(x, y, n, [=](float v) PIPIT_INLINE { return clip(alpha * v + beta, 0.0F, 1.0F); });
+    case UnaryKind::hard_swish:
+      return map(x, y, n, [](float v) PIPIT_INLINE { return v * clip(v * (1.0F / 6) + 0.5F, 0.0F, 1.0F); });
+    case UnaryKind::silu:
+      return map(x, y, n, [](float v) PIPIT_INLINE { return v * vm::sigmoid(v); });
+    case UnaryKind::mish:
+      // tanh(ln(1 + e^x)) = p / (p + 2) with p = e^x (e^x + 2); it rounds to 1 from x = 20 on.
+      return map(x, y, n, [](float v) PIPIT_INLINE {
+        const float e = vm::exp(v > 20.0F ? 20.0F : v);
+        const float p = e * (e + 2.0F);
+        return v * (p / (p + 2.0F));
+      });
+    case UnaryKind::gelu:
+      return map(x, y, n, [](float v) PIPIT_INLINE { return 0.5F * v * (1.0F + vm::erf(v * 0.707106781F)); });
+    case UnaryKind::gelu_tanh:
+      return map(x, y, n, [](float v) PIPIT_INLINE {
+        const float inner = 0.797884561F * (v + 0.044715F * v * v * v);
+        return 0.5F * v * (1.0F + vm::tanh(inner));
+      });
+    case UnaryKind::erf:
+      return map(x, y, n, [](float v) PIPIT_INLINE { return vm::erf(v); });
+    case UnaryKind::exp:
+      return map(x, y, n, [](float v) PIPIT_INLINE { return vm::exp(v); });
+    case UnaryKind::log:
+      return map(x, y, n, [](float v) PIPIT_INLINE { return std::log(v); });
+    case UnaryKind::sqrt:
+      return map(x, y, n, [](float v) PIPIT_INLINE { return std::sqrt(v); });
+    case UnaryKind::reciprocal:
+      return map(x, y, n, [](float v) PIPIT_INLINE { return 1.0F / v; });
+    case UnaryKind::softplus:
+      return map(x, y, n, [](float v) PIPIT_INLINE {
+        return (v < 0.0F ? 0.0F : v) + std::log1p(vm::exp(-std::abs(v)));
+      });
+    case UnaryKind::softsign:
+      return map(x, y, n, [](float v) PIPIT_INLINE { return v / (1.0F + std::abs(v)); });
+    case UnaryKind::neg:
+      return map(x, y, n, [](float v) PIPIT_INLINE { return -v; });
+    case UnaryKind::abs:
+      return map(x, y, n, [](float v) PIPIT_INLINE { return std::abs(v); });
+    case UnaryKind::sign:
+      return map(x, y, n, [](float v) PIPIT_INLINE { return v > 0.0F ? 1.0F : v < 0.0F ? -1.0F : v; });
+    case UnaryKind::floor:
+      return map(x, y, n, [](float v) PIPIT_INLINE { return std::floor(v); });
+    case UnaryKind::ceil:
+      return map(x, y, n, [](float v) PIPIT_INLINE { return std::ceil(v); });
+    case UnaryKind::round:
+      return map(x, y, n, [](float v) PIPIT_INLINE { return std::nearbyint(v); });
+    case UnaryKind::sin:
+      return map(x, y, n, [](float v) PIPIT_INLINE { return std::sin(v); });
+    case UnaryKind::cos:
+      return map(x, y, n, [](float v) PIPIT_INLINE { return std::cos(v); });
+    case UnaryKind::logical_not:
+      break;
+  }
+  fail("Unary {}: not defined on f32", unary_name(attributes.kind));
+}
+
+namespace {
+
+// The cases that vectorise, and any other: two rows, a row and one value, one value and a row.
+template <typename F>
+PIPIT_INLINE inline void map(StridedFloats a, StridedFloats b, float* y, std::int64_t n, Clamp activation,
+                             F f) {
+  const float* p = a.data;
+  const float* q = b.data;
+  const auto finish = [low = activation.low, high = activation.high](float v)
+                          PIPIT_INLINE { return clip(v, low, high); };
+  if (a.stride == 1 && b.stride == 1) {
+    PIPIT_INDEPENDENT
+    for (std::int64_t i = 0; i < n; ++i) y[i] = finish(f(p[i], q[i]));
+  } else if (a.stride == 1 && b.stride == 0) {
+    const float value = *q;
+    PIPIT_INDEPENDENT
+    for (std::int64_t i = 0; i < n; ++i) y[i] = finish(f(p[i], value));
+  } else if (a.stride == 0 && b.stride == 1) {
+    const float value = *p;
+    PIPIT_INDEPENDENT
+    for (std::int64_t i = 0; i < n; ++i) y[i] = finish(f(value, q[i]));
+  } else {
+    for (std::int64_t i = 0; i < n; ++i) y[i] = finish(f(p[i * a.stride], q[i * b.stride]));
+  }
+}
+
+}  // namespace
+
+bool has_binary_span(BinaryKind kind) {
+  switch (kind) {
+    case BinaryKind::add:
+    case BinaryKind::sub:
+    case BinaryKind::mul:
+    case BinaryKind::div:
+    case BinaryKind::min:
+    case BinaryKind::max:
+    case BinaryKind::prelu:
+      return true;
+    default:
+      return false;
+  }
+}
+
+PIPIT_SIMD_CLONES
+void binary_span(const BinaryAttributes& attributes, StridedFloats a, StridedFloats b, float* y,
+                 std::int64_t n) {
+  const Clamp& activation = attributes.activation;
+  switch (attributes.kind) {
+    case BinaryKind::add:
+      return map(a, b, y, n, activation, [](float u, float v) PIPIT_INLINE { return u + v; });
+    case BinaryKind::sub:
+      return map(a, b, y, n, activation, [](float u, float v) PIPIT_INLINE { return u - v; });
+    case BinaryKind::mul:
+      return map(a, b, y, n, activation, [](float u, float v) PIPIT_INLINE { return u * v; });
+    case BinaryKind::div:
+      return map(a, b, y, n, activation, [](float u, float v) PIPIT_INLINE { return u / v; });
+    case BinaryKind::min:  // NaN if either operand is
+      return map(a, b, y, n, activation,
+                 [](float u, float v) PIPIT_INLINE { return u < v || u != u ? u : v; });
+    case BinaryKind::max:
+      return map(a, b, y, n, activation,
+                 [](float u, float v) PIPIT_INLINE { return u > v || u != u ? u : v; });
+    case BinaryKind::prelu:
+      return map(a, b, y, n, activation, [](float u, float v) PIPIT_INLINE {
+        const float scaled = u * v;
+        return u < 0.0F ? scaled : u;
+      });
+    default:
+      fail("Binary {}: no vector loop", binary_name(attributes.kind));
+  }
+}
+
+}  // namespace pipit

@@ -1,0 +1,27 @@
+// The inner loops of element-wise layers on f32.
+#pragma once
+
+#include "layers/binary.h"
+#include "layers/unary.h"
+
+namespace pipit {
+
+/// y[i] = f(x[i]) for i in [0, n); y may be x. Against the exact value: correctly rounded where one operation
+/// makes the function, else within the bounds of layers/cpu/vector_math.h. Requires a floating-point function.
+void unary_span(const UnaryAttributes& attributes, const float* x, float* y, std::int64_t n);
+
+/// Elements data[0], data[stride], data[2 stride]…
+struct StridedFloats {
+  const float* data;
+  std::int64_t stride;
+};
+
+/// Whether binary_span knows the function: add, sub, mul, div, min, max, prelu.
+bool has_binary_span(BinaryKind kind);
+
+/// y[i] = activation(f(a[i], b[i])) for i in [0, n), the bits of the reference; y may be a or b where their
+/// stride is 1.
+void binary_span(const BinaryAttributes& attributes, StridedFloats a, StridedFloats b, float* y,
+                 std::int64_t n);
+
+}  // namespace pipit
