@@ -1,0 +1,89 @@
+// Element-wise functions of several tensors with broadcasting.
+#include "layers/binary.h"
+#include "models/onnx/operators.h"
+
+namespace pipit::onnx {
+
+namespace {
+
+template <BinaryKind kind>
+std::vector<ValueId> convert_binary(NodeContext& node) {
+  return {node.emit<Binary>({node.input(0), node.input(1)}, BinaryAttributes{kind})};
+}
+
+std::vector<ValueId> convert_mod(NodeContext& node) {
+  const bool fmod = node.attributes().flag("fmod", false);
+  const DType type = node.desc(node.input(0)).dtype;
+  if (!fmod && (type == DType::f32 || type == DType::f64)) {
+    fail("Mod of {} needs attribute 'fmod' = 1", dtype_name(type));
+  }
+  return {node.emit<Binary>({node.input(0), node.input(1)},
+                            BinaryAttributes{fmod ? BinaryKind::fmod : BinaryKind::mod})};
+}
+
+std::string numbered(const char* part, int index) {
+  return fmt::format("{}_{}", part, index);
+}
+
+// f(f(f(a, b), c), d); a single input is passed on. The last step carries the node's name unless `more` follow.
+ValueId chain(NodeContext& node, BinaryKind kind, bool more) {
+  ValueId result = node.input(0);
+  for (int i = 1; i < node.input_count(); ++i) {
+    const std::string part = numbered(binary_name(kind).data(), i);
+    const bool last = i + 1 == node.input_count() && !more;
+    result = node.emit(std::make_shared<Binary>(BinaryAttributes{kind}), {result, node.input(i)},
+                       last ? nullptr : part.c_str());
+  }
+  return result;
+}
+
+template <BinaryKind kind>
+std::vector<ValueId> convert_variadic(NodeContext& node) {
+  return {chain(node, kind, false)};
+}
+
+std::vector<ValueId> convert_mean(NodeContext& node) {
+  if (node.input_count() == 1) return {node.input(0)};
+  const ValueId sum = chain(node, BinaryKind::add, true);
+  const double count = node.input_count();
+  const DType type = node.desc(sum).dtype;
+  if (type != DType::f32 && type != DType::f64) fail("Mean is not defined on {}", dtype_name(type));
+  const ValueId divisor = node.add_constant(
+      type == DType::f64 ? Tensor::scalar(count) : Tensor::scalar(static_cast<float>(count)), "count");
+  return {node.emit<Binary>({sum, divisor}, BinaryAttributes{BinaryKind::div})};
+}
+
+std::vector<ValueId> convert_where(NodeContext& node) {
+  return {node.emit<Where>({node.input(0), node.input(1), node.input(2)})};
+}
+
+constexpr Operator kOperators[] = {
+    {"Add", kFirstOpset, kLastOpset, 2, 2, convert_binary<BinaryKind::add>},
+    {"And", kFirstOpset, kLastOpset, 2, 2, convert_binary<BinaryKind::logical_and>},
+    {"Div", kFirstOpset, kLastOpset, 2, 2, convert_binary<BinaryKind::div>},
+    {"Equal", kFirstOpset, kLastOpset, 2, 2, convert_binary<BinaryKind::equal>},
+    {"Greater", kFirstOpset, kLastOpset, 2, 2, convert_binary<BinaryKind::greater>},
+    {"GreaterOrEqual", 12, kLastOpset, 2, 2, convert_binary<BinaryKind::greater_equal>},
+    {"Less", kFirstOpset, kLastOpset, 2, 2, convert_binary<BinaryKind::less>},
+    {"LessOrEqual", 12, kLastOpset, 2, 2, convert_binary<BinaryKind::less_equal>},
+    {"Max", kFirstOpset, kLastOpset, 1, kVariadic, convert_variadic<BinaryKind::max>},
+    {"Mean", kFirstOpset, kLastOpset, 1, kVariadic, convert_mean},
+    {"Min", kFirstOpset, kLastOpset, 1, kVariadic, convert_variadic<BinaryKind::min>},
+    {"Mod", 10, kLastOpset, 2, 2, convert_mod},
+    {"Mul", kFirstOpset, kLastOpset, 2, 2, convert_binary<BinaryKind::mul>},
+    {"Or", kFirstOpset, kLastOpset, 2, 2, convert_binary<BinaryKind::logical_or>},
+    {"PRelu", kFirstOpset, kLastOpset, 2, 2, convert_binary<BinaryKind::prelu>},
+    {"Pow", kFirstOpset, kLastOpset, 2, 2, convert_binary<BinaryKind::pow>},
+    {"Sub", kFirstOpset, kLastOpset, 2, 2, convert_binary<BinaryKind::sub>},
+    {"Sum", kFirstOpset, kLastOpset, 1, kVariadic, convert_variadic<BinaryKind::add>},
+    {"Where", 9, kLastOpset, 3, 3, convert_where},
+    {"Xor", kFirstOpset, kLastOpset, 2, 2, convert_binary<BinaryKind::logical_xor>},
+};
+
+}  // namespace
+
+std::span<const Operator> binary_operators() {
+  return kOperators;
+}
+
+}  // namespace pipit::onnx

@@ -1,0 +1,81 @@
+#include "models/onnx/emitter.h"
+
+#include "layers/evaluate.h"
+#include "layers/normalization.h"
+#include "layers/pool.h"
+
+namespace pipit::onnx {
+
+namespace {
+
+// Element visits that folding may spend per byte that it may produce: weights may pass through several
+// nodes, but a small file cannot keep the reader busy for hours.
+constexpr double kWorkPerByte = 4;
+
+// Elements read and written and multiply-accumulates; layers that visit inputs several times are counted so.
+double fold_work(const Layer& layer, const std::vector<const TensorDesc*>& inputs,
+                 const std::vector<TensorDesc>& outputs) {
+  double elements = 0;
+  for (const TensorDesc* input : inputs) {
+    if (input != nullptr) elements += static_cast<double>(input->elements());
+  }
+  double repeats = 1;
+  if (const auto* pool = dynamic_cast<const Pool*>(&layer); pool != nullptr && !pool->attributes().global) {
+    repeats = static_cast<double>(pool->attributes().window.taps());
+  }
+  if (const auto* lrn = dynamic_cast<const Lrn*>(&layer))
+    repeats = static_cast<double>(lrn->attributes().size);
+  for (const TensorDesc& output : outputs) elements += repeats * static_cast<double>(output.elements());
+  return elements + static_cast<double>(layer.work(inputs, outputs).macs);
+}
+
+}  // namespace
+
+Emitter::Emitter(std::size_t max_folded_bytes)
+    : max_bytes_(max_folded_bytes),
+      bytes_left_(max_folded_bytes),
+      work_left_(kWorkPerByte * static_cast<double>(max_folded_bytes)) {}
+
+void Emitter::charge(const TensorDesc& desc) {
+  if (desc.bytes() > bytes_left_) {
+    fail("the constant result {} takes {} bytes; of {} bytes for computed constants {} are left", desc.str(),
+         desc.bytes(), max_bytes_, bytes_left_);
+  }
+  bytes_left_ -= desc.bytes();
+}
+
+std::vector<ValueId> Emitter::emit(std::string name, LayerPtr layer, std::vector<ValueId> inputs) {
+  std::vector<const TensorDesc*> descs;
+  bool all_constant = true;
+  for (const ValueId id : inputs) {
+    descs.push_back(id == kNoValue ? nullptr : &desc(id));
+    all_constant = all_constant && (id == kNoValue || builder_.value(id).is_constant());
+  }
+  // Inferred here as well as by the builder, so that errors come without the builder's prefix.
+  const std::vector<TensorDesc> outputs = layer->infer(descs);
+  if (!all_constant) return builder_.add(std::move(name), std::move(layer), std::move(inputs));
+  for (const TensorDesc& output : outputs) charge(output);
+  const double work = fold_work(*layer, descs, outputs);
+  if (work > work_left_) {
+    fail("computing this constant ahead of time visits {:.3g} elements; {:.3g} are left", work, work_left_);
+  }
+  work_left_ -= work;
+  return fold(name, *layer, inputs, outputs);
+}
+
+std::vector<ValueId> Emitter::fold(const std::string& name, const Layer& layer,
+                                   const std::vector<ValueId>& inputs,
+                                   const std::vector<TensorDesc>& outputs) {
+  std::vector<std::shared_ptr<const Tensor>> operands;
+  for (const ValueId id : inputs) {
+    operands.push_back(id == kNoValue ? nullptr : builder_.value(id).constant);
+  }
+  std::vector<Tensor> results = evaluate(layer, operands);
+  std::vector<ValueId> ids;
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    ids.push_back(constant(i == 0 ? name : fmt::format("{}:{}", name, i), std::move(results.at(i))));
+  }
+  return ids;
+}
+
+}  // namespace pipit::onnx

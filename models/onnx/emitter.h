@@ -1,0 +1,42 @@
+// Adds layers to the graph under construction; a layer of constants becomes a constant.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/graph.h"
+
+namespace pipit::onnx {
+
+class Emitter {
+ public:
+  /// Bounds what constant folding may produce (bytes in total) and, in proportion, what it may compute.
+  explicit Emitter(std::size_t max_folded_bytes);
+
+  GraphBuilder& builder() { return builder_; }
+  const TensorDesc& desc(ValueId id) const { return builder_.value(id).desc; }
+
+  /// Adds a node, or its result where every input is a constant. Throws what shape inference and the
+  /// reference kernel throw (without the node's name), and Error when the folding bounds are exceeded.
+  std::vector<ValueId> emit(std::string name, LayerPtr layer, std::vector<ValueId> inputs);
+
+  /// A new constant for a result that the importer computes itself. `charge` must come before its allocation.
+  ValueId constant(std::string name, Tensor tensor) {
+    return builder_.add_constant(std::move(name), std::move(tensor));
+  }
+  /// Takes a result of this size out of the folding bound; throws Error when nothing is left.
+  void charge(const TensorDesc& desc);
+
+ private:
+  std::vector<ValueId> fold(const std::string& name, const Layer& layer, const std::vector<ValueId>& inputs,
+                            const std::vector<TensorDesc>& outputs);
+
+  GraphBuilder builder_;
+  std::size_t max_bytes_;
+  std::size_t bytes_left_;
+  double work_left_;
+};
+
+}  // namespace pipit::onnx

@@ -1,0 +1,268 @@
+#include "models/onnx/importer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <set>
+#include <unordered_set>
+
+#include "layers/rearrange.h"
+#include "models/onnx/node_order.h"
+#include "models/onnx/operators.h"
+
+namespace pipit::onnx {
+
+namespace {
+
+constexpr std::int64_t kFirstIrVersion = 3;
+constexpr std::int64_t kLastIrVersion = 13;
+
+// Names end up in one-line messages and in files.
+void check_name(const std::string& name, const char* what) {
+  const auto is_control = [](char c) { return std::iscntrl(static_cast<unsigned char>(c)) != 0; };
+  if (std::any_of(name.begin(), name.end(), is_control)) fail("the name of {} has control characters", what);
+}
+
+class Importer {
+ public:
+  Importer(onnx_pb::ModelProto model, const std::filesystem::path& folder, const OnnxOptions& options)
+      : model_(std::move(model)),
+        options_(options),
+        context_{options, Emitter(options.max_folded_bytes), ExternalData{.folder = folder}, {}} {}
+
+  OnnxModel run() {
+    check_header();
+    check_names();
+    add_initializers();
+    add_inputs();
+    const FlatNodes flat = inline_functions(model_, result_.opset);
+    std::vector<std::string> outputs;
+    for (const auto& output : model_.graph().output()) outputs.push_back(output.name());
+    if (outputs.empty()) fail("the graph has no outputs");
+    std::unordered_set<std::string> available;
+    for (const auto& [name, id] : values_) available.insert(name);
+    const std::vector<std::size_t> order = execution_order(flat.nodes, available, outputs);
+    wanted_.insert(outputs.begin(), outputs.end());
+    for (const std::size_t n : order) {
+      wanted_.insert(flat.nodes[n].proto->input().begin(), flat.nodes[n].proto->input().end());
+    }
+    for (const std::size_t n : order) convert(flat.nodes[n]);
+    refuse_unsupported();
+    add_outputs(outputs);
+    result_.graph = context_.emitter.builder().build();
+    return std::move(result_);
+  }
+
+ private:
+  // Stands for a value whose producer is not supported.
+  static constexpr ValueId kUnknown = -2;
+
+  void check_header() {
+    if (!model_.has_graph()) fail("the file holds no ONNX graph");
+    result_.ir_version = model_.ir_version();
+    if (result_.ir_version < kFirstIrVersion || result_.ir_version > kLastIrVersion) {
+      fail_unsupported("IR version {}; versions {} to {} are supported", result_.ir_version, kFirstIrVersion,
+                       kLastIrVersion);
+    }
+    result_.opset = default_opset(model_.opset_import(), 0);
+    if (result_.opset < kFirstOpset || result_.opset > kLastOpset) {
+      fail_unsupported(
+          "opset {}; opsets {} to {} are supported (re-export the model, or convert it with "
+          "onnx.version_converter)",
+          result_.opset, kFirstOpset, kLastOpset);
+    }
+    result_.producer = model_.producer_name();
+    if (!model_.producer_version().empty()) result_.producer += " " + model_.producer_version();
+    for (const auto& entry : model_.metadata_props()) result_.metadata[entry.key()] = entry.value();
+  }
+
+  void check_names() const {
+    const auto check_node = [](const onnx_pb::NodeProto& node) {
+      check_name(node.name(), "a node");
+      check_name(node.op_type(), "an operator");
+      check_name(node.domain(), "an operator domain");
+      for (const std::string& name : node.input()) check_name(name, "a node input");
+      for (const std::string& name : node.output()) check_name(name, "a node output");
+      for (const auto& attribute : node.attribute()) check_name(attribute.name(), "an attribute");
+    };
+    for (const auto& node : model_.graph().node()) check_node(node);
+    for (const auto& function : model_.functions()) {
+      check_name(function.name(), "a function");
+      for (const std::string& name : function.input()) check_name(name, "a function input");
+      for (const std::string& name : function.output()) check_name(name, "a function output");
+      for (const auto& node : function.node()) check_node(node);
+    }
+    for (const auto& input : model_.graph().input()) check_name(input.name(), "a graph input");
+    for (const auto& output : model_.graph().output()) check_name(output.name(), "a graph output");
+    for (const auto& tensor : model_.graph().initializer()) check_name(tensor.name(), "an initializer");
+  }
+
+  // Runs `body`; an UnsupportedError is collected under `where`, an Error is thrown with `where` before it.
+  // True when it succeeded.
+  template <typename Body>
+  bool attempt(const std::string& where, Body&& body) {
+    try {
+      body();
+      return true;
+    } catch (const UnsupportedError& e) {
+      unsupported_.push_back(fmt::format("{}: {}", where, e.what()));
+    } catch (const Error& e) {
+      fail("{}: {}", where, e.what());
+    }
+    return false;
+  }
+
+  void define(const std::string& name, ValueId id, const char* what) {
+    if (name.empty()) fail("{} has no name", what);
+    if (!values_.emplace(name, id).second) fail("{} '{}' is defined twice", what, name);
+  }
+
+  void add_initializers() {
+    for (onnx_pb::TensorProto& proto : *model_.mutable_graph()->mutable_initializer()) {
+      ValueId id = kUnknown;
+      attempt(fmt::format("initializer '{}'", proto.name()), [&] {
+        id = context_.emitter.constant(proto.name(), tensor_from_onnx(proto, context_.external));
+      });
+      define(proto.name(), id, "initializer");
+      proto.Clear();
+    }
+    for (const auto& sparse : model_.graph().sparse_initializer()) {
+      check_name(sparse.values().name(), "an initializer");
+      define(sparse.values().name(), kUnknown, "sparse initializer");
+      unsupported_.push_back(fmt::format("sparse initializer '{}'", sparse.values().name()));
+    }
+  }
+
+  void add_inputs() {
+    if (options_.batch < 1) fail("batch {} must be at least 1", options_.batch);
+    std::set<std::string> symbols;
+    std::unordered_set<std::string> names;
+    for (const auto& input : model_.graph().input()) {
+      if (!names.insert(input.name()).second) fail("graph input '{}' is defined twice", input.name());
+      // Before IR version 4 every initializer was listed as an input too.
+      if (values_.contains(input.name())) continue;
+      ValueId id = kUnknown;
+      attempt(fmt::format("input '{}'", input.name()), [&] {
+        id = context_.emitter.builder().add_input(input.name(), input_desc(input, symbols));
+        context_.inputs.emplace(id, nullptr);
+      });
+      define(input.name(), id, "graph input");
+    }
+    for (const auto& [symbol, extent] : options_.dims) {
+      if (!symbols.contains(symbol)) {
+        fail("no graph input has a symbolic dimension '{}' (given as {}); there are: {}", symbol, extent,
+             symbols.empty() ? "none" : fmt::format("{}", fmt::join(symbols, ", ")));
+      }
+    }
+  }
+
+  TensorDesc input_desc(const onnx_pb::ValueInfoProto& input, std::set<std::string>& symbols) {
+    if (!input.type().has_tensor_type()) fail_unsupported("not a tensor");
+    const auto& type = input.type().tensor_type();
+    if (!type.has_shape()) fail_unsupported("the file does not give its shape");
+    std::vector<std::int64_t> dims;
+    for (const auto& dim : type.shape().dim()) {
+      if (dim.has_dim_value()) {
+        dims.push_back(dim.dim_value());
+        continue;
+      }
+      check_name(dim.dim_param(), "a dimension");
+      if (!dim.dim_param().empty()) symbols.insert(dim.dim_param());
+      result_.symbolic_batch = result_.symbolic_batch || dims.empty();
+      if (const auto given = options_.dims.find(dim.dim_param()); given != options_.dims.end()) {
+        dims.push_back(given->second);
+      } else if (dims.empty()) {
+        dims.push_back(options_.batch);
+      } else {
+        fail("dimension {} is symbolic ('{}'); give its extent", dims.size(), dim.dim_param());
+      }
+    }
+    return TensorDesc{shape_from_onnx(dims), dtype_from_onnx(type.elem_type())};
+  }
+
+  void convert(const FlatNode& node) {
+    const bool converted = attempt(describe(node), [&] {
+      const Operator& op = find_operator(node);
+      std::vector<ValueId> inputs;
+      for (const std::string& name : node.proto->input()) {
+        inputs.push_back(name.empty() ? kNoValue : values_.at(name));
+      }
+      // Only root causes are reported.
+      const bool known = std::find(inputs.begin(), inputs.end(), kUnknown) == inputs.end();
+      define_outputs(node, known ? run_converter(op, node, std::move(inputs)) : std::vector<ValueId>{});
+    });
+    if (!converted) define_outputs(node, {});
+  }
+
+  std::vector<ValueId> run_converter(const Operator& op, const FlatNode& node, std::vector<ValueId> inputs) {
+    std::vector<bool> wanted;
+    for (const std::string& name : node.proto->output()) {
+      wanted.push_back(!name.empty() && wanted_.contains(name));
+    }
+    const std::vector<ValueId> old = inputs;
+    NodeContext context(context_, node, std::move(inputs), wanted);
+    std::vector<ValueId> outputs = op.convert(context);
+    context.attributes().check_all_read();
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+      if (!wanted[i]) continue;
+      if (i >= outputs.size()) fail_unsupported("output {} is not supported", i);
+      // A value that the node passes on keeps the name it has.
+      if (std::find(old.begin(), old.end(), outputs[i]) == old.end()) {
+        context_.emitter.builder().rename(outputs[i], node.proto->output(static_cast<int>(i)));
+      }
+    }
+    return outputs;
+  }
+
+  void define_outputs(const FlatNode& node, const std::vector<ValueId>& ids) {
+    for (int i = 0; i < node.proto->output_size(); ++i) {
+      const std::string& name = node.proto->output(i);
+      const auto index = static_cast<std::size_t>(i);
+      if (!name.empty()) values_.emplace(name, index < ids.size() ? ids[index] : kUnknown);
+    }
+  }
+
+  static std::string describe(const FlatNode& node) {
+    return fmt::format("node '{}' ({}, opset {})", node.name, qualified_operator(*node.proto), node.opset);
+  }
+
+  void refuse_unsupported() const {
+    if (unsupported_.empty()) return;
+    if (unsupported_.size() == 1) fail_unsupported("{}", unsupported_[0]);
+    fail_unsupported("{} parts of the model are not supported:\n  {}", unsupported_.size(),
+                     fmt::join(unsupported_, "\n  "));
+  }
+
+  void add_outputs(const std::vector<std::string>& outputs) {
+    GraphBuilder& builder = context_.emitter.builder();
+    std::unordered_set<std::string> names;
+    for (const std::string& name : outputs) {
+      if (!names.insert(name).second) fail("graph output '{}' is listed twice", name);
+      ValueId id = values_.at(name);
+      // Users look outputs up by name, so one that only passes another value on gets a value of its own.
+      if (builder.value(id).name != name) {
+        const Shape& shape = builder.value(id).desc.shape;
+        id = context_.emitter.emit(name, std::make_shared<Reshape>(ReshapeAttributes{shape}), {id}).at(0);
+      }
+      builder.mark_output(id);
+    }
+  }
+
+  onnx_pb::ModelProto model_;
+  const OnnxOptions& options_;
+  ImportContext context_;
+  std::unordered_map<std::string, ValueId> values_;
+  std::unordered_set<std::string> wanted_;  // names that a node or the graph reads
+  std::vector<std::string> unsupported_;
+  OnnxModel result_;
+};
+
+}  // namespace
+
+OnnxModel import_model(onnx_pb::ModelProto model, const std::filesystem::path& folder,
+                       const OnnxOptions& options) {
+  return Importer(std::move(model), folder, options).run();
+}
+
+}  // namespace pipit::onnx

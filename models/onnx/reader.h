@@ -1,0 +1,50 @@
+// Reads ONNX models into graphs. docs/operators.md lists the operators and their restrictions.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <span>
+#include <string>
+
+#include "engine/graph.h"
+
+namespace pipit {
+
+struct OnnxOptions {
+  /// Extent given to dimension 0 of a graph input where the file leaves it symbolic.
+  std::int64_t batch = 1;
+  /// Extents of symbolic dimensions by their names in the file (these go before `batch`).
+  std::map<std::string, std::int64_t> dims;
+  /// Asked for the value of a graph input when an operator needs a constant there (the shape of a Reshape,
+  /// say). Null, or a null answer, makes such a node unsupported. The tensor is copied.
+  std::function<const Tensor*(const std::string& input)> bind_input;
+  /// Most bytes that constants computed while reading may take together. A small file can ask for any number
+  /// (ConstantOfShape, Tile); reading it then fails.
+  std::size_t max_folded_bytes = std::size_t{1} << 30;
+};
+
+struct OnnxModel {
+  Graph graph;                                  ///< one node or more per operator, nothing fused
+  std::map<std::string, std::string> metadata;  ///< metadata_props
+  std::int64_t opset = 0;                       ///< of the default domain
+  std::int64_t ir_version = 0;
+  std::string producer;         ///< "name version"
+  bool symbolic_batch = false;  ///< the file leaves dimension 0 of some graph input open
+};
+
+/// Reads a .onnx file (IR versions 3 to 13, opsets 7 to 25), with external data from the file's own folder.
+/// Throws UnsupportedError listing every node, initializer and input that is not supported, one line each;
+/// Error naming file, node and value when the file is broken.
+OnnxModel read_onnx(const std::filesystem::path& file, const OnnxOptions& options = {});
+
+/// read_onnx of bytes in memory. External data is looked up in `folder`; an empty folder allows none.
+OnnxModel parse_onnx(std::span<const std::byte> bytes, const std::filesystem::path& folder,
+                     const OnnxOptions& options = {});
+
+/// Reads a file with one serialised TensorProto (input_0.pb of the ONNX test layout), row_major.
+Tensor read_tensor_proto(const std::filesystem::path& file);
+
+}  // namespace pipit

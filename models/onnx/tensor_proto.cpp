@@ -1,0 +1,140 @@
+#include "models/onnx/tensor_proto.h"
+
+#include <array>
+#include <bit>
+#include <limits>
+
+#include "models/onnx/external_data.h"
+
+namespace pipit::onnx {
+
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "raw tensor data is little-endian");
+
+// TensorProto.DataLocation
+constexpr std::int32_t kLocationDefault = 0;
+constexpr std::int32_t kLocationExternal = 1;
+
+// TensorProto.DataType, by number.
+constexpr std::array<std::string_view, 27> kTypeNames = {
+    "undefined", "float32",    "uint8",      "int8",       "uint16",         "int16",      "int32",
+    "int64",     "string",     "bool",       "float16",    "float64",        "uint32",     "uint64",
+    "complex64", "complex128", "bfloat16",   "float8e4m3", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz",
+    "uint4",     "int4",       "float4e2m1", "float8e8m0", "uint2",          "int2"};
+
+void check_size(std::uint64_t given, std::uint64_t expected, const char* unit, const TensorDesc& desc) {
+  if (given != expected) {
+    fail("a payload of {} {} for {}, which takes {}", given, unit, desc.str(), expected);
+  }
+}
+
+// A bool may be any byte in a file; inside pipit it is 0 or 1.
+void normalize_bools(Tensor& tensor) {
+  if (tensor.desc().dtype != DType::boolean) return;
+  const std::span bytes(tensor.view().data, tensor.desc().bytes());
+  for (std::byte& byte : bytes) byte = std::byte{byte != std::byte{0}};
+}
+
+template <typename T, typename Field>
+Tensor from_field(const TensorDesc& desc, const Field& field) {
+  check_size(static_cast<std::uint64_t>(field.size()), static_cast<std::uint64_t>(desc.elements()),
+             "elements", desc);
+  Tensor tensor(desc);
+  T* target = tensor.view().as<T>();
+  for (const auto value : field) {
+    if constexpr (std::is_integral_v<T> && sizeof(T) < sizeof(value) && !std::is_same_v<T, bool>) {
+      if (value < std::numeric_limits<T>::min() || value > std::numeric_limits<T>::max()) {
+        fail("the element {} is outside the range of {}", value, dtype_name(desc.dtype));
+      }
+    }
+    *target++ = static_cast<T>(value);
+  }
+  return tensor;
+}
+
+Tensor from_typed(const TensorDesc& desc, const onnx_pb::TensorProto& proto) {
+  switch (desc.dtype) {
+    case DType::f32:
+      return from_field<float>(desc, proto.float_data());
+    case DType::f64:
+      return from_field<double>(desc, proto.double_data());
+    case DType::i64:
+      return from_field<std::int64_t>(desc, proto.int64_data());
+    case DType::i32:
+      return from_field<std::int32_t>(desc, proto.int32_data());
+    case DType::i8:
+      return from_field<std::int8_t>(desc, proto.int32_data());
+    case DType::u8:
+      return from_field<std::uint8_t>(desc, proto.int32_data());
+    case DType::boolean:
+      return from_field<bool>(desc, proto.int32_data());
+  }
+  fail("unknown element type");
+}
+
+Tensor from_external(const TensorDesc& desc, const onnx_pb::TensorProto& proto, ExternalData& external) {
+  const ExternalRange range = resolve_external(proto, external.folder);
+  check_size(range.length, desc.bytes(), "bytes", desc);
+  if (desc.bytes() > external.budget) {
+    fail("external tensors take more than {} bytes together", ExternalData{}.budget);
+  }
+  external.budget -= desc.bytes();
+  Tensor tensor(desc);
+  read_external(range, {tensor.view().data, desc.bytes()});
+  normalize_bools(tensor);
+  return tensor;
+}
+
+}  // namespace
+
+DType dtype_from_onnx(std::int32_t data_type) {
+  switch (data_type) {
+    case 1:
+      return DType::f32;
+    case 2:
+      return DType::u8;
+    case 3:
+      return DType::i8;
+    case 6:
+      return DType::i32;
+    case 7:
+      return DType::i64;
+    case 9:
+      return DType::boolean;
+    case 11:
+      return DType::f64;
+    default:
+      break;
+  }
+  if (data_type <= 0 || data_type >= static_cast<std::int32_t>(kTypeNames.size())) {
+    fail("data type {} is not an element type of ONNX", data_type);
+  }
+  const std::string_view name = kTypeNames[static_cast<std::size_t>(data_type)];
+  const bool half = name == "float16" || name == "bfloat16";
+  fail_unsupported("element type {}{}", name, half ? "; convert the model to float32" : "");
+}
+
+Shape shape_from_onnx(std::span<const std::int64_t> dims) {
+  if (dims.size() > static_cast<std::size_t>(kMaxRank)) {
+    fail_unsupported("{} dimensions; at most {} are supported", dims.size(), kMaxRank);
+  }
+  return Shape(dims);
+}
+
+Tensor tensor_from_onnx(const onnx_pb::TensorProto& proto, ExternalData& external) {
+  if (proto.has_segment()) fail_unsupported("a tensor stored in segments");
+  const TensorDesc desc{shape_from_onnx({proto.dims().data(), static_cast<std::size_t>(proto.dims_size())}),
+                        dtype_from_onnx(proto.data_type())};
+  if (proto.data_location() == kLocationExternal) return from_external(desc, proto, external);
+  if (proto.data_location() != kLocationDefault) fail("data location {} is unknown", proto.data_location());
+  if (!proto.has_raw_data()) return from_typed(desc, proto);
+  check_size(proto.raw_data().size(), desc.bytes(), "bytes", desc);
+  Tensor tensor(desc);
+  // memcpy must not be given the null pointer of an empty string.
+  if (desc.bytes() > 0) std::memcpy(tensor.view().data, proto.raw_data().data(), desc.bytes());
+  normalize_bools(tensor);
+  return tensor;
+}
+
+}  // namespace pipit::onnx

@@ -1,0 +1,32 @@
+// TensorProto -> Tensor: element types, and the payload in its three places.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+#include "engine/tensor.h"
+#include "onnx.pb.h"
+
+namespace pipit::onnx {
+
+/// The element type of an ONNX data type number. Throws UnsupportedError naming the type otherwise.
+DType dtype_from_onnx(std::int32_t data_type);
+
+/// Shape of TensorProto dims or a shape operand. Throws Error on negative extents and overflow,
+/// UnsupportedError on more than kMaxRank dimensions.
+Shape shape_from_onnx(std::span<const std::int64_t> dims);
+
+/// Where tensors with external data find it, and how much they may still read.
+struct ExternalData {
+  std::filesystem::path folder;  ///< empty: no external data is allowed
+  /// Many tensors may point at the same bytes of a file, so its size alone does not bound the memory.
+  std::size_t budget = std::size_t{8} << 30;
+};
+
+/// The elements, row_major. The payload is checked against the dimensions before memory is allocated. Throws
+/// Error on a payload of another size, UnsupportedError on element types pipit does not have; the messages
+/// do not name the tensor.
+Tensor tensor_from_onnx(const onnx_pb::TensorProto& proto, ExternalData& external);
+
+}  // namespace pipit::onnx
