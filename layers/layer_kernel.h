@@ -1,4 +1,5 @@
-// A kernel made of a copy of its layer and one function: enough wherever nothing is packed at creation.
+// What most kernels are made of: a copy of their layer and one function, enough wherever nothing is packed at
+// creation.
 #pragma once
 
 #include <memory>
@@ -31,6 +32,12 @@ void add_layer_kernel(Registry& registry, const char* name, Refusal (*refuse)(co
                                              return std::unique_ptr<Kernel>(std::make_unique<LayerKernel<L>>(
                                                  layer_as<L>(spec.layer), run));
                                            }});
+}
+
+/// The elements of an optional operand, or null.
+template <typename T>
+const T* optional_data(std::span<const ConstTensorView> inputs, std::size_t index) {
+  return index < inputs.size() && inputs[index].present() ? inputs[index].as<T>() : nullptr;
 }
 
 }  // namespace pipit

@@ -40,4 +40,11 @@ void clamp_rows(const Rows& y, const Clamp& clamp) {
     clamp_row(y.data + r * y.stride, y.channels, clamp.low, clamp.high);
 }
 
+void finish_row(float* y, std::int64_t channels, const float* bias, const float* residual,
+                const Clamp& clamp) {
+  if (bias != nullptr) add(y, bias, y, channels);
+  if (residual != nullptr) add(y, residual, y, channels);
+  if (!clamp.is_identity()) clamp_row(y, channels, clamp.low, clamp.high);
+}
+
 }  // namespace pipit

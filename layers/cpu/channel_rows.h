@@ -3,9 +3,15 @@
 
 #include <cstdint>
 
+#include "engine/tensor.h"
 #include "layers/clamp.h"
 
 namespace pipit {
+
+/// True when dimension 1 of the desc is innermost in memory, by its layout or because nothing else is.
+inline bool is_channels_last(const TensorDesc& desc) {
+  return desc.layout == Layout::channels_last || desc.layouts_coincide();
+}
 
 /// Rows of `channels` floats, `stride` floats from one to the next.
 struct Rows {
@@ -21,5 +27,9 @@ void start_rows(const Rows& y, const float* bias, const float* residual, std::in
 
 /// y = clamp(y); nothing for the identity.
 void clamp_rows(const Rows& y, const Clamp& clamp);
+
+/// y = clamp(y + bias + residual) over one row; bias and residual may be null.
+void finish_row(float* y, std::int64_t channels, const float* bias, const float* residual,
+                const Clamp& clamp);
 
 }  // namespace pipit

@@ -7,6 +7,7 @@
 #include "layers/cpu/cpu.h"
 #include "layers/cpu/gemm.h"
 #include "layers/cpu/im2col.h"
+#include "layers/layer_kernel.h"
 #include "layers/operands.h"
 
 namespace pipit {
@@ -15,10 +16,6 @@ namespace {
 
 // A tile's patches of one depth block are 72 KiB: they stay in the second-level cache beside the filters.
 constexpr std::int64_t kMostTileRows = 96;
-
-bool is_channels_last(const TensorDesc& desc) {
-  return desc.layout == Layout::channels_last || desc.layouts_coincide();
-}
 
 Refusal refuse_conv(const NodeSpec& spec) {
   if (Refusal reason = refuse_unless_f32(spec)) return reason;
@@ -70,8 +67,8 @@ class ConvGemm final : public Kernel {
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
     const float* x = inputs[0].as<float>();
-    const float* bias = inputs.size() > 2 && inputs[2].present() ? inputs[2].as<float>() : nullptr;
-    const float* residual = inputs.size() > 3 && inputs[3].present() ? inputs[3].as<float>() : nullptr;
+    const float* bias = optional_data<float>(inputs, 2);
+    const float* residual = optional_data<float>(inputs, 3);
     float* y = outputs[0].as<float>();
     float* scratch = reinterpret_cast<float*>(context.scratch);
     const std::int64_t blocks = blocking_.n_blocks();

@@ -31,10 +31,4 @@ void add_float_reference(Registry& registry, Refusal (*refuse)(const NodeSpec&) 
                       });
 }
 
-/// The elements of an optional operand, or null.
-template <typename T>
-const T* optional_data(std::span<const ConstTensorView> inputs, std::size_t index) {
-  return index < inputs.size() && inputs[index].present() ? inputs[index].as<T>() : nullptr;
-}
-
 }  // namespace pipit
