@@ -34,6 +34,20 @@ void add_layer_kernel(Registry& registry, const char* name, Refusal (*refuse)(co
                                            }});
 }
 
+/// Refuses operands whose last dimension is not innermost in memory.
+inline Refusal refuse_unless_row_major(const NodeSpec& spec) {
+  const auto fits = [](const TensorDesc& desc) {
+    return desc.layout == Layout::row_major || desc.layouts_coincide();
+  };
+  for (const TensorDesc* input : spec.inputs) {
+    if (input != nullptr && !fits(*input)) return "operands must be row_major";
+  }
+  for (const TensorDesc& output : spec.outputs) {
+    if (!fits(output)) return "the output must be row_major";
+  }
+  return std::nullopt;
+}
+
 /// The elements of an optional operand, or null.
 template <typename T>
 const T* optional_data(std::span<const ConstTensorView> inputs, std::size_t index) {

@@ -69,10 +69,9 @@ std::int64_t GemmBlocking::width(std::int64_t n_index) const {
 }
 
 std::int64_t GemmBlocking::offset(std::int64_t k_index, std::int64_t n_index) const {
-  // Every block starts on a cache line: blocks of full depth are multiples of it in size if their width is
-  // rounded up (k_block is a multiple of 8, widths become multiples of 2).
-  const std::int64_t column = n_index * n_block * round_up(k, kAlignFloats);
-  return column + k_index * round_up(k_block * width(n_index), kAlignFloats);
+  // Every block starts on a cache line: n_block is a multiple of its floats, and so is k_block times a width
+  // once rounded up.
+  return n_index * n_block * k + k_index * round_up(k_block * width(n_index), kAlignFloats);
 }
 
 std::size_t GemmBlocking::packed_floats() const {

@@ -72,24 +72,16 @@ struct MatMulReference {
   }
 };
 
-// The strides above are those of row-major matrices; batch dimensions in another order would need a copy.
-Refusal refuse_unless_row_major(const NodeSpec& spec) {
+Refusal refuse_matmul(const NodeSpec& spec) {
   if (Refusal reason = refuse_unless_float(spec)) return reason;
-  for (const TensorDesc* input : spec.inputs) {
-    if (input != nullptr && input->layout != Layout::row_major && !input->layouts_coincide())
-      return "operands must be row_major";
-  }
-  if (spec.outputs[0].layout != Layout::row_major && !spec.outputs[0].layouts_coincide()) {
-    return "the output must be row_major";
-  }
-  return std::nullopt;
+  return refuse_unless_row_major(spec);
 }
 
 }  // namespace
 
 void register_reference_linear(Registry& registry) {
   add_float_reference<Gemm, GemmReference>(registry);
-  add_float_reference<MatMul, MatMulReference>(registry, refuse_unless_row_major);
+  add_float_reference<MatMul, MatMulReference>(registry, refuse_matmul);
 }
 
 }  // namespace pipit
