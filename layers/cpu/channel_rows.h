@@ -13,6 +13,11 @@ inline bool is_channels_last(const TensorDesc& desc) {
   return desc.layout == Layout::channels_last || desc.layouts_coincide();
 }
 
+/// True when the last dimension is innermost.
+inline bool is_row_major(const TensorDesc& desc) {
+  return desc.layout == Layout::row_major || desc.layouts_coincide();
+}
+
 /// Rows of `channels` floats, `stride` floats from one to the next.
 struct Rows {
   float* data = nullptr;

@@ -11,6 +11,11 @@ namespace pipit {
 /// to stay in the first-level cache with its operands.
 inline constexpr std::int64_t kChunkBytes = 1 << 14;
 
+/// How many rows of `row` floats make one piece: at least one.
+inline std::int64_t rows_per_chunk(std::int64_t row) {
+  return std::max<std::int64_t>(1, kChunkBytes / 4 / std::max<std::int64_t>(row, 1));
+}
+
 /// Calls body(begin, end) for the pieces of at most `step` that make up [0, size), in any order. The pieces do
 /// not depend on the number of threads.
 template <typename Body>

@@ -10,6 +10,7 @@ void register_cpu_conv_depthwise(Registry& registry);  // direct depthwise
 void register_cpu_pool(Registry& registry);
 void register_cpu_linear(Registry& registry);  // Gemm, MatMul
 void register_cpu_normalization(Registry& registry);
+void register_cpu_lrn(Registry& registry);  // called by register_cpu_normalization
 void register_cpu_softmax(Registry& registry);
 void register_cpu_resize(Registry& registry);
 void register_cpu_elementwise(Registry& registry);  // Unary, Binary

@@ -1,0 +1,233 @@
+// Batch, layer and instance normalisation.
+#include "layers/normalization.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "layers/cpu/channel_rows.h"
+#include "layers/cpu/chunks.h"
+#include "layers/cpu/cpu.h"
+#include "layers/cpu/simd.h"
+#include "layers/cpu/spans.h"
+#include "layers/layer_kernel.h"
+#include "layers/operands.h"
+
+namespace pipit {
+
+namespace {
+
+Refusal refuse_unless_same_layout(const NodeSpec& spec) {
+  if (Refusal reason = refuse_unless_f32(spec)) return reason;
+  const TensorDesc& x = *spec.inputs[0];
+  const TensorDesc& y = spec.outputs[0];
+  if ((is_channels_last(x) && is_channels_last(y)) || (is_row_major(x) && is_row_major(y)))
+    return std::nullopt;
+  return "input and output must have one layout";
+}
+
+std::int64_t positions(const Shape& shape) {
+  std::int64_t count = 1;
+  for (int d = 2; d < shape.rank(); ++d) count *= shape[d];
+  return count;
+}
+
+// y = x * scale + shift with one pair for the whole span, or one per element.
+PIPIT_SIMD_CLONES void affine_span(const float* x, float scale, float shift, float* y, std::int64_t count) {
+  PIPIT_INDEPENDENT
+  for (std::int64_t i = 0; i < count; ++i) y[i] = x[i] * scale + shift;
+}
+PIPIT_SIMD_CLONES void affine_row(const float* x, const float* scale, const float* shift, float* y,
+                                  std::int64_t count) {
+  PIPIT_INDEPENDENT
+  for (std::int64_t i = 0; i < count; ++i) y[i] = x[i] * scale[i] + shift[i];
+}
+
+// ---- batch normalisation: a scale and a shift per channel, known at creation
+
+Refusal refuse_batch_norm(const NodeSpec& spec) {
+  if (Refusal reason = refuse_unless_same_layout(spec)) return reason;
+  for (std::size_t i = 1; i < 5; ++i) {
+    if (spec.constant(i) == nullptr) return "scale, bias, mean and variance must be constants";
+  }
+  return std::nullopt;
+}
+
+class FoldedBatchNorm final : public Kernel {
+ public:
+  explicit FoldedBatchNorm(const NodeSpec& spec) {
+    const double epsilon = layer_as<BatchNorm>(spec.layer).attributes().epsilon;
+    const auto parameter = [&](std::size_t i) { return spec.constant(i)->values<float>(); };
+    for (std::size_t c = 0; c < parameter(1).size(); ++c) {
+      const double scale = parameter(1)[c] / std::sqrt(static_cast<double>(parameter(4)[c]) + epsilon);
+      scale_.push_back(static_cast<float>(scale));
+      shift_.push_back(static_cast<float>(parameter(2)[c] - parameter(3)[c] * scale));
+    }
+  }
+  bool reads_constant(std::size_t index) const override { return index == 0; }
+
+  void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
+           const RunContext& context) const override {
+    const TensorDesc& desc = inputs[0].desc;
+    const float* x = inputs[0].as<float>();
+    float* y = outputs[0].as<float>();
+    const std::int64_t channels = desc.shape[1];
+    const std::int64_t spatial = positions(desc.shape);
+    if (is_channels_last(desc) && is_channels_last(outputs[0].desc)) {
+      parallel_chunks(context.pool, desc.shape[0] * spatial, rows_per_chunk(channels),
+                      [&](std::int64_t begin, std::int64_t end) {
+                        for (std::int64_t r = begin; r < end; ++r) {
+                          affine_row(x + r * channels, scale_.data(), shift_.data(), y + r * channels,
+                                     channels);
+                        }
+                      });
+    } else {
+      parallel_chunks(context.pool, desc.shape[0] * channels, rows_per_chunk(spatial),
+                      [&](std::int64_t begin, std::int64_t end) {
+                        for (std::int64_t plane = begin; plane < end; ++plane) {
+                          const auto c = static_cast<std::size_t>(plane % channels);
+                          affine_span(x + plane * spatial, scale_[c], shift_[c], y + plane * spatial,
+                                      spatial);
+                        }
+                      });
+    }
+  }
+
+ private:
+  std::vector<float> scale_;
+  std::vector<float> shift_;
+};
+
+// ---- layer normalisation over contiguous elements
+
+Refusal refuse_layer_norm(const NodeSpec& spec) {
+  if (Refusal reason = refuse_unless_f32(spec)) return reason;
+  const LayerNormAttributes& attributes = layer_as<LayerNorm>(spec.layer).attributes();
+  const Shape& x = spec.inputs[0]->shape;
+  const int axis = normalize_axis(attributes.axis, x.rank(), "LayerNorm");
+  const Shape normalized(x.dims().subspan(static_cast<std::size_t>(axis)));
+  for (std::size_t i = 1; i < 3; ++i) {
+    if (spec.has_input(i) && spec.inputs[i]->elements() != normalized.elements()) {
+      return "scale and bias must have the normalised shape";
+    }
+  }
+  return refuse_unless_row_major(spec);
+}
+
+PIPIT_SIMD_CLONES void normalize_row(const float* x, const SpanMoments& m, const float* scale,
+                                     const float* bias, float* y, std::int64_t count) {
+  const float mean = m.mean;
+  const float factor = m.inverse_deviation;
+  for (std::int64_t i = 0; i < count; ++i) y[i] = (x[i] - mean) * factor;
+  if (scale != nullptr) {
+    for (std::int64_t i = 0; i < count; ++i) y[i] *= scale[i];
+  }
+  if (bias != nullptr) {
+    for (std::int64_t i = 0; i < count; ++i) y[i] += bias[i];
+  }
+}
+
+void run_layer_norm(const LayerNorm& layer, std::span<const ConstTensorView> inputs,
+                    std::span<const TensorView> outputs, const RunContext& context) {
+  const Shape& shape = inputs[0].desc.shape;
+  const int axis = normalize_axis(layer.attributes().axis, shape.rank(), "LayerNorm");
+  std::int64_t count = 1;
+  for (int d = axis; d < shape.rank(); ++d) count *= shape[d];
+  std::int64_t rows = 1;
+  for (int d = 0; d < axis; ++d) rows *= shape[d];
+  const float* x = inputs[0].as<float>();
+  const float* scale = optional_data<float>(inputs, 1);
+  const float* bias = optional_data<float>(inputs, 2);
+  parallel_chunks(context.pool, rows, rows_per_chunk(count), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r) {
+      const SpanMoments m = moments_of(x + r * count, count, layer.attributes().epsilon);
+      normalize_row(x + r * count, m, scale, bias, outputs[0].as<float>() + r * count, count);
+      if (outputs.size() > 1) outputs[1].as<float>()[r] = m.mean;
+      if (outputs.size() > 2) outputs[2].as<float>()[r] = m.inverse_deviation;
+    }
+  });
+}
+
+// ---- instance normalisation, plane by plane (row_major) or 16 channels at a time (channels_last)
+
+constexpr std::int64_t kChannelBlock = 16;
+
+PIPIT_SIMD_CLONES void instance_norm_block(const float* x, std::int64_t rows, std::int64_t stride,
+                                           std::int64_t channels, const float* scale, const float* bias,
+                                           float epsilon, float* y) {
+  // Sums of 64 rows are added up separately, so that the rounding error does not grow with all rows.
+  constexpr std::int64_t kRows = 64;
+  const auto n = static_cast<float>(rows);
+  float mean[kChannelBlock] = {};
+  for (std::int64_t r = 0; r < rows; r += kRows) {
+    float sum[kChannelBlock] = {};
+    for (std::int64_t i = r; i < std::min(rows, r + kRows); ++i) {
+      for (std::int64_t c = 0; c < channels; ++c) sum[c] += x[i * stride + c];
+    }
+    for (std::int64_t c = 0; c < channels; ++c) mean[c] += sum[c];
+  }
+  for (std::int64_t c = 0; c < channels; ++c) mean[c] /= n;
+  float factor[kChannelBlock] = {};
+  for (std::int64_t r = 0; r < rows; r += kRows) {
+    float sum[kChannelBlock] = {};
+    for (std::int64_t i = r; i < std::min(rows, r + kRows); ++i) {
+      for (std::int64_t c = 0; c < channels; ++c) {
+        const float d = x[i * stride + c] - mean[c];
+        sum[c] += d * d;
+      }
+    }
+    for (std::int64_t c = 0; c < channels; ++c) factor[c] += sum[c];
+  }
+  for (std::int64_t c = 0; c < channels; ++c) factor[c] = scale[c] / std::sqrt(factor[c] / n + epsilon);
+  for (std::int64_t i = 0; i < rows; ++i) {
+    for (std::int64_t c = 0; c < channels; ++c) {
+      y[i * stride + c] = (x[i * stride + c] - mean[c]) * factor[c] + bias[c];
+    }
+  }
+}
+
+PIPIT_SIMD_CLONES void normalize_span(const float* x, float mean, float factor, float bias, float* y,
+                                      std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) y[i] = (x[i] - mean) * factor + bias;
+}
+
+void run_instance_norm(const InstanceNorm& layer, std::span<const ConstTensorView> inputs,
+                       std::span<const TensorView> outputs, const RunContext& context) {
+  const TensorDesc& desc = inputs[0].desc;
+  const float epsilon = layer.attributes().epsilon;
+  const float* x = inputs[0].as<float>();
+  const float* scale = inputs[1].as<float>();
+  const float* bias = inputs[2].as<float>();
+  float* y = outputs[0].as<float>();
+  const std::int64_t channels = desc.shape[1];
+  const std::int64_t spatial = positions(desc.shape);
+  if (is_row_major(desc) && is_row_major(outputs[0].desc)) {
+    context.pool.parallel_for(desc.shape[0] * channels, [&](std::int64_t plane, int) {
+      const SpanMoments m = moments_of(x + plane * spatial, spatial, epsilon);
+      const std::int64_t c = plane % channels;
+      normalize_span(x + plane * spatial, m.mean, m.inverse_deviation * scale[c], bias[c],
+                     y + plane * spatial, spatial);
+    });
+    return;
+  }
+  const std::int64_t blocks = (channels + kChannelBlock - 1) / kChannelBlock;
+  context.pool.parallel_for(desc.shape[0] * blocks, [&](std::int64_t task, int) {
+    const std::int64_t c = task % blocks * kChannelBlock;
+    const std::int64_t offset = task / blocks * spatial * channels + c;
+    instance_norm_block(x + offset, spatial, channels, std::min(kChannelBlock, channels - c), scale + c,
+                        bias + c, epsilon, y + offset);
+  });
+}
+
+}  // namespace
+
+void register_cpu_normalization(Registry& registry) {
+  registry.add(BatchNorm::kType, DeviceKind::cpu, {"folded", refuse_batch_norm, [](const NodeSpec& spec) {
+                                                     return std::make_unique<FoldedBatchNorm>(spec);
+                                                   }});
+  add_layer_kernel<LayerNorm>(registry, "contiguous", refuse_layer_norm, run_layer_norm);
+  add_layer_kernel<InstanceNorm>(registry, "two_pass", refuse_unless_same_layout, run_instance_norm);
+  register_cpu_lrn(registry);
+}
+
+}  // namespace pipit
