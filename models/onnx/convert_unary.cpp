@@ -18,10 +18,10 @@ std::vector<ValueId> convert_unary(NodeContext& node) {
   return emit_unary(node, {kind});
 }
 
-// `numerator` / 1000 is the default of alpha.
-template <UnaryKind kind, int numerator>
+template <UnaryKind kind>
 std::vector<ValueId> convert_with_alpha(NodeContext& node) {
-  return emit_unary(node, {kind, node.attributes().number("alpha", static_cast<float>(numerator) / 1000)});
+  constexpr float kDefault = kind == UnaryKind::leaky_relu ? 0.01F : 1.0F;
+  return emit_unary(node, {kind, node.attributes().number("alpha", kDefault)});
 }
 
 std::vector<ValueId> convert_selu(NodeContext& node) {
@@ -38,6 +38,12 @@ std::vector<ValueId> convert_gelu(NodeContext& node) {
   const std::string form = node.attributes().text("approximate", "none");
   if (form != "none" && form != "tanh") fail("attribute 'approximate' is '{}', expected none or tanh", form);
   return emit_unary(node, {form == "tanh" ? UnaryKind::gelu_tanh : UnaryKind::gelu});
+}
+
+std::vector<ValueId> convert_swish(NodeContext& node) {
+  const float alpha = node.attributes().number("alpha", 1);
+  if (alpha != 1) fail_unsupported("attribute 'alpha' is {}; 1 is supported", alpha);
+  return emit_unary(node, {UnaryKind::silu});
 }
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -57,18 +63,18 @@ std::vector<ValueId> convert_clip_of_inputs(NodeContext& node) {
 constexpr Operator kOperators[] = {
     {"Abs", kFirstOpset, kLastOpset, 1, 1, convert_unary<UnaryKind::abs>},
     {"Ceil", kFirstOpset, kLastOpset, 1, 1, convert_unary<UnaryKind::ceil>},
-    {"Celu", 12, kLastOpset, 1, 1, convert_with_alpha<UnaryKind::celu, 1000>},
+    {"Celu", 12, kLastOpset, 1, 1, convert_with_alpha<UnaryKind::celu>},
     {"Clip", kFirstOpset, 10, 1, 1, convert_clip_of_attributes},
     {"Clip", 11, kLastOpset, 1, 3, convert_clip_of_inputs},
     {"Cos", kFirstOpset, kLastOpset, 1, 1, convert_unary<UnaryKind::cos>},
-    {"Elu", kFirstOpset, kLastOpset, 1, 1, convert_with_alpha<UnaryKind::elu, 1000>},
+    {"Elu", kFirstOpset, kLastOpset, 1, 1, convert_with_alpha<UnaryKind::elu>},
     {"Erf", 9, kLastOpset, 1, 1, convert_unary<UnaryKind::erf>},
     {"Exp", kFirstOpset, kLastOpset, 1, 1, convert_unary<UnaryKind::exp>},
     {"Floor", kFirstOpset, kLastOpset, 1, 1, convert_unary<UnaryKind::floor>},
     {"Gelu", 20, kLastOpset, 1, 1, convert_gelu},
     {"HardSigmoid", kFirstOpset, kLastOpset, 1, 1, convert_hard_sigmoid},
     {"HardSwish", 14, kLastOpset, 1, 1, convert_unary<UnaryKind::hard_swish>},
-    {"LeakyRelu", kFirstOpset, kLastOpset, 1, 1, convert_with_alpha<UnaryKind::leaky_relu, 10>},
+    {"LeakyRelu", kFirstOpset, kLastOpset, 1, 1, convert_with_alpha<UnaryKind::leaky_relu>},
     {"Log", kFirstOpset, kLastOpset, 1, 1, convert_unary<UnaryKind::log>},
     {"Mish", 18, kLastOpset, 1, 1, convert_unary<UnaryKind::mish>},
     {"Neg", kFirstOpset, kLastOpset, 1, 1, convert_unary<UnaryKind::neg>},
@@ -83,8 +89,9 @@ constexpr Operator kOperators[] = {
     {"Softplus", kFirstOpset, kLastOpset, 1, 1, convert_unary<UnaryKind::softplus>},
     {"Softsign", kFirstOpset, kLastOpset, 1, 1, convert_unary<UnaryKind::softsign>},
     {"Sqrt", kFirstOpset, kLastOpset, 1, 1, convert_unary<UnaryKind::sqrt>},
+    {"Swish", 24, kLastOpset, 1, 1, convert_swish},
     {"Tanh", kFirstOpset, kLastOpset, 1, 1, convert_unary<UnaryKind::tanh>},
-    {"ThresholdedRelu", 10, kLastOpset, 1, 1, convert_with_alpha<UnaryKind::thresholded_relu, 1000>},
+    {"ThresholdedRelu", 10, kLastOpset, 1, 1, convert_with_alpha<UnaryKind::thresholded_relu>},
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <limits>
 #include <set>
 #include <unordered_set>
 
@@ -57,6 +58,7 @@ class Importer {
  private:
   // Stands for a value whose producer is not supported.
   static constexpr ValueId kUnknown = -2;
+  static constexpr std::int64_t kNotImported = std::numeric_limits<std::int64_t>::min();
 
   void check_header() {
     if (!model_.has_graph()) fail("the file holds no ONNX graph");
@@ -65,7 +67,9 @@ class Importer {
       fail_unsupported("IR version {}; versions {} to {} are supported", result_.ir_version, kFirstIrVersion,
                        kLastIrVersion);
     }
-    result_.opset = default_opset(model_.opset_import(), 0);
+    result_.opset = default_opset(model_.opset_import(), kNotImported);
+    if (result_.opset == kNotImported)
+      fail("the file does not say which opset of the default domain it uses");
     if (result_.opset < kFirstOpset || result_.opset > kLastOpset) {
       fail_unsupported(
           "opset {}; opsets {} to {} are supported (re-export the model, or convert it with "

@@ -63,10 +63,11 @@ OnnxModel parse_onnx(std::span<const std::byte> bytes, const std::filesystem::pa
   });
 }
 
-Tensor read_tensor_proto(const std::filesystem::path& file) {
+NamedTensor read_named_tensor(const std::filesystem::path& file) {
   return with_name(file.string(), [&] {
+    const auto proto = parse_file<onnx_pb::TensorProto>(file, "a tensor");
     onnx::ExternalData none;
-    return onnx::tensor_from_onnx(parse_file<onnx_pb::TensorProto>(file, "a tensor"), none);
+    return NamedTensor{proto.name(), onnx::tensor_from_onnx(proto, none)};
   });
 }
 

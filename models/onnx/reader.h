@@ -44,7 +44,12 @@ OnnxModel read_onnx(const std::filesystem::path& file, const OnnxOptions& option
 OnnxModel parse_onnx(std::span<const std::byte> bytes, const std::filesystem::path& folder,
                      const OnnxOptions& options = {});
 
-/// Reads a file with one serialised TensorProto (input_0.pb of the ONNX test layout), row_major.
-Tensor read_tensor_proto(const std::filesystem::path& file);
+struct NamedTensor {
+  std::string name;
+  Tensor tensor;  ///< row_major
+};
+
+/// Reads a file with one serialised TensorProto (input_0.pb of the ONNX test layout).
+NamedTensor read_named_tensor(const std::filesystem::path& file);
 
 }  // namespace pipit

@@ -1,0 +1,24 @@
+// libFuzzer target: bytes of a model -> graph. Only pipit::Error may come out.
+//   Seeds: small .onnx files. Run with -rss_limit_mb=2048 -max_len=65536.
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "engine/error.h"
+#include "models/onnx/reader.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace pipit;
+  // Small enough for hundreds of runs per second; the checks are the same as with the default limit.
+  OnnxOptions options;
+  options.max_folded_bytes = std::size_t{1} << 18;
+  // What a test directory would bind: a shape for whoever asks for one.
+  const std::int64_t dims[] = {1, -1};
+  const Tensor shape = Tensor::from<std::int64_t>(Shape{2}, dims);
+  options.bind_input = [&](const std::string& /*input*/) { return &shape; };
+  try {
+    parse_onnx(std::as_bytes(std::span(data, size)), {}, options);
+  } catch (const Error&) {
+  }
+  return 0;
+}
