@@ -1,0 +1,90 @@
+#include "layers/evaluate.h"
+
+#include <gmock/gmock.h>
+
+#include <thread>
+
+#include "layers/binary.h"
+#include "layers/rearrange.h"
+#include "layers/reduce.h"
+#include "layers/reference/reference.h"
+#include "layers/registry.h"
+#include "layers/unary.h"
+#include "tests/layers/values.h"
+
+namespace pipit {
+namespace {
+
+using test::make;
+using test::results;
+using ::testing::ElementsAre;
+
+TEST(Evaluate, ReadsAnyLayoutAndReturnsRowMajor) {
+  const auto x = test::iota(Shape{1, 2, 2, 2});
+  const auto last = std::make_shared<const Tensor>(to_layout(x->view(), Layout::channels_last));
+  const std::vector<Tensor> y = evaluate(Unary({UnaryKind::neg}), std::vector<test::TensorPtr>{last});
+  EXPECT_EQ(y.at(0).desc().layout, Layout::row_major);
+  EXPECT_THAT(y.at(0).values<float>(), ElementsAre(0, -1, -2, -3, -4, -5, -6, -7));
+}
+
+// The shape arithmetic of an exported flatten: shape[0], -1.
+TEST(Evaluate, FoldsShapeArithmetic) {
+  const auto shape = make<std::int64_t>({8, 512, 7, 7});
+  const auto first = make<std::int64_t>(results<std::int64_t>(Gather({0}), {shape, make<std::int64_t>({0})}));
+  const auto all = make<std::int64_t>(results<std::int64_t>(Reduce({ReduceKind::prod, {}, true}), {shape}));
+  EXPECT_THAT(results<std::int64_t>(Binary({BinaryKind::div, {}}), {all, first}), ElementsAre(25088));
+}
+
+TEST(Evaluate, RefusesWhatInferenceRefuses) {
+  EXPECT_THROW(evaluate(Unary({}), std::vector<test::TensorPtr>{nullptr}), Error);
+  EXPECT_THROW(evaluate(Unary({}), std::vector<test::TensorPtr>{}), Error);
+}
+
+TEST(Evaluate, RefusesHugeResults) {
+  const Expand expand({Shape{std::int64_t{1} << 40}});
+  try {
+    evaluate(expand, std::vector<test::TensorPtr>{make<float>({1})});
+    FAIL() << "evaluated";
+  } catch (const Error& e) {
+    EXPECT_THAT(e.what(), ::testing::HasSubstr("at most 2147483648"));
+  }
+}
+
+TEST(Evaluate, IsSafeInSeveralThreads) {
+  const auto x = test::iota(Shape{64, 64});
+  const std::vector<float> expected = results<float>(Transpose({{1, 0}}), {x});
+  std::vector<std::vector<float>> got(4);
+  std::vector<std::thread> threads;
+  for (auto& slot : got) threads.emplace_back([&] { slot = results<float>(Transpose({{1, 0}}), {x}); });
+  for (std::thread& t : threads) t.join();
+  for (const auto& slot : got) EXPECT_EQ(slot, expected);
+}
+
+TEST(DefaultRegistry, EndsEveryListWithTheReference) {
+  for (const char* type :
+       {"Conv",         "Pool",    "Gemm",   "MatMul", "BatchNorm", "LayerNorm", "InstanceNorm",
+        "LRN",          "Softmax", "Resize", "Unary",  "Binary",    "Where",     "Reduce",
+        "ArgMax",       "Concat",  "Split",  "Slice",  "Pad",       "Reshape",   "Transpose",
+        "DepthToSpace", "Expand",  "Tile",   "Gather", "ToLayout",  "Cast"}) {
+    const auto& candidates = default_registry().candidates(type, DeviceKind::cpu);
+    ASSERT_FALSE(candidates.empty()) << type;
+    EXPECT_EQ(candidates.back().name, kReference) << type;
+  }
+}
+
+TEST(DefaultRegistry, RefusesReducedPrecisionWithAReason) {
+  const Unary layer({UnaryKind::relu});
+  const TensorDesc desc{Shape{4}};
+  const TensorDesc* inputs[] = {&desc};
+  for (const auto& [precision, reason] :
+       {std::pair{Precision::fp16, "fp16 is not available on the CPU yet"},
+        std::pair{Precision::int8, "int8 is not available on the CPU yet"}}) {
+    const NodeSpec spec{layer, inputs, {&desc, 1}, {}, precision};
+    for (const Candidate& c : default_registry().candidates("Unary", DeviceKind::cpu)) {
+      EXPECT_EQ(c.refuse(spec), reason) << c.name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace pipit
