@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What CTest runs to fuzz (tests/fuzz/CMakeLists.txt):
 #   run.sh seeds FOLDER WRITER             fills FOLDER/image and FOLDER/onnx with small valid files
-#   run.sh build SOURCE BUILD              configures and builds the targets with clang; 77 where it cannot
+#   run.sh build SOURCE BUILD [OPTION...]  configures and builds the targets with clang; 77 where it cannot
 #   run.sh fuzz NAME BUILD SEEDS           runs BUILD's fuzz_NAME for PIPIT_FUZZ_SECONDS (30) seconds
 # A finding is kept as BUILD/findings/NAME-*; once mended, it belongs into tests/fuzz/corpus/NAME.
 set -euo pipefail
@@ -30,12 +30,13 @@ seeds() {
 
 build() {
   local source=$1 build=$2 probe
+  shift 2
   probe=$(mktemp)
   echo 'extern "C" int LLVMFuzzerTestOneInput(const unsigned char*, unsigned long) { return 0; }' |
     clang++ -fsanitize=fuzzer,address,undefined -x c++ - -o "$probe" ||
     skip "no clang++ with libFuzzer; apt-get install clang libclang-rt-dev"
   rm "$probe"
-  cmake -S "$source" --preset fuzz -B "$build"
+  cmake -S "$source" --preset fuzz -B "$build" "$@"
   cmake --build "$build" --parallel "$(nproc)"
 }
 
