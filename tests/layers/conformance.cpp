@@ -243,10 +243,14 @@ class Run {
 
   template <typename T>
   void compare_floats(const Tensor& got, const Tensor& expected, std::size_t output) const {
+    double difference = 0;
+    double norm = 0;
     for (std::size_t i = 0; i < got.values<T>().size(); ++i) {
       const auto a = static_cast<double>(got.values<T>()[i]);
       const auto b = static_cast<double>(expected.values<T>()[i]);
+      norm += b * b;
       if (a == b || (std::isnan(a) && std::isnan(b))) continue;
+      difference += (a - b) * (a - b);
       const double allowed = tolerance(output, i, b);
       if (std::abs(a - b) <= allowed) continue;
       ADD_FAILURE() << fmt::format(
@@ -254,6 +258,9 @@ class Run {
                            output, i, a, b, std::abs(a - b), allowed)
                     << description(1);
       return;
+    }
+    if (output == 0 && conformance_.norm_relative > 0) {
+      EXPECT_LE(std::sqrt(difference), conformance_.norm_relative * std::sqrt(norm)) << description(1);
     }
   }
 

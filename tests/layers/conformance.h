@@ -52,6 +52,8 @@ struct Conformance {
   double relative = 0;
   double scale = 0;
   std::vector<double> magnitude;  ///< of output 0, row-major; empty: no third term
+  /// If not 0: output 0 must also satisfy ||y - reference|| <= norm_relative * ||reference|| (Euclidean).
+  double norm_relative = 0;
   /// Try channels_last for operands of rank >= 3 as well as row_major.
   bool all_layouts = true;
 };
