@@ -122,6 +122,11 @@ TapRange taps_inside(const Window& window, int axis, std::int64_t output, std::i
   const std::int64_t dilation = window.dilation[at(axis)];
   TapRange range;
   range.start = output * window.stride[at(axis)] - window.pad_begin[at(axis)];
+  // Most windows lie inside altogether; the divisions below would cost more than a small window's work.
+  if (range.start >= 0 && range.start + window.span(axis) <= input_extent) {
+    range.end = window.kernel[at(axis)];
+    return range;
+  }
   // The first k with start + k * dilation >= 0, and the first with start + k * dilation >= input_extent.
   const auto first_at_or_above = [&](std::int64_t position) {
     const std::int64_t gap = position - range.start;

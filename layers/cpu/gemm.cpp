@@ -17,6 +17,7 @@ constexpr std::int64_t kPanel = 48;
 // 48 columns of this depth are 36 KiB and stay in the first-level cache while the rows of A pass by.
 constexpr std::int64_t kMaxDepth = 192;
 constexpr std::int64_t kAlignFloats = HostBuffer::kAlignment / sizeof(float);
+// About four tasks for each of eight cores, so that the last ones leave few cores idle.
 constexpr std::int64_t kEnoughTasks = 32;
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
@@ -26,7 +27,9 @@ std::int64_t round_up(std::int64_t a, std::int64_t multiple) {
   return ceil_div(a, multiple) * multiple;
 }
 
-const GemmIsa& choose_isa() {
+}  // namespace
+
+const GemmIsa& find_gemm_isa(const char* name) {
   struct Choice {
     const GemmIsa* isa;
     bool runs_here;
@@ -39,20 +42,18 @@ const GemmIsa& choose_isa() {
 #endif
     {&gemm_baseline, true},
   };
-  const char* wanted = std::getenv("PIPIT_ISA");
   for (const Choice& choice : choices) {
-    if (wanted == nullptr ? choice.runs_here : std::string_view(wanted) == choice.isa->name) {
-      if (!choice.runs_here) fail("PIPIT_ISA={}: this CPU does not have it", wanted);
+    if (name == nullptr ? choice.runs_here : std::string_view(name) == choice.isa->name) {
+      if (!choice.runs_here) fail("PIPIT_ISA={}: this CPU does not have it", name);
       return *choice.isa;
     }
   }
-  fail("PIPIT_ISA={}: expected baseline{}", wanted, PIPIT_GEMM_X86 ? ", avx2 or avx512" : " in this build");
+  fail("PIPIT_ISA={}: expected baseline{}", name == nullptr ? "" : name,
+       PIPIT_GEMM_X86 ? ", avx2 or avx512" : " in this build");
 }
 
-}  // namespace
-
 const GemmIsa& gemm_isa() {
-  static const GemmIsa& isa = choose_isa();
+  static const GemmIsa& isa = find_gemm_isa(std::getenv("PIPIT_ISA"));
   return isa;
 }
 

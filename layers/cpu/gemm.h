@@ -33,9 +33,11 @@ struct GemmIsa {
                      const float* packed_b, float* c, std::int64_t c_stride, float* workspace);
 };
 
-/// The best instruction set of this CPU that the binary was built for, or the one that the environment variable
-/// PIPIT_ISA names (baseline, avx2, avx512). Chosen once. Throws Error when PIPIT_ISA names one that does not
-/// exist or that this CPU or build lacks.
+/// The instruction set of that name, or for a null pointer the best that this CPU and build have. Throws Error
+/// when it does not exist or this CPU or build lacks it.
+const GemmIsa& find_gemm_isa(const char* name);
+
+/// find_gemm_isa of the environment variable PIPIT_ISA (baseline, avx2 or avx512; unset: the best). Chosen once.
 const GemmIsa& gemm_isa();
 
 /// How a [k, n] matrix is cut: n into equal column blocks that different workers may take, k into depths whose
