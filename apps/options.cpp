@@ -78,16 +78,16 @@ Model ModelOptions::load() const {
     }
     options.dims[dim.substr(0, equals)] = value;
   }
-  Model model = load_model(this->model, options);
-  if (batch && model.fixed_batch) {
-    const Graph& graph = model.graph;
+  Model loaded = load_model(model, options);
+  if (batch && loaded.fixed_batch) {
+    const Graph& graph = loaded.graph;
     const Shape shape = graph.inputs().empty() ? Shape{} : graph.value(graph.inputs()[0]).desc.shape;
     if (shape.rank() > 0 && shape[0] != *batch) {
       fail("{}: the file fixes the batch at {}; export it with a symbolic batch, or leave --batch {} out",
-           model.name, shape[0], *batch);
+           loaded.name, shape[0], *batch);
     }
   }
-  return model;
+  return loaded;
 }
 
 void ImageOptions::add_to(CLI::App& command) {

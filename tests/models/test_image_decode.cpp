@@ -218,11 +218,11 @@ TEST(DecodePng, AWrongChecksumIsAnError) {
 
 TEST(DecodePng, ChunksOutOfOrderAreAnError) {
   const Bytes png = sample("png_rgb");
-  Bytes twice(png.begin(), png.begin() + 33);
-  twice.insert(twice.end(), png.begin() + 8, png.end());
+  Bytes twice = png;
+  twice.insert(twice.begin() + 33, png.begin() + 8, png.begin() + 33);
   EXPECT_THAT(decode_error(twice), HasSubstr("IHDR"));
-  Bytes none(png.begin(), png.begin() + 33);
-  none.insert(none.end(), png.end() - 12, png.end());
+  Bytes none = png;
+  none.erase(none.begin() + 33, none.end() - 12);
   EXPECT_THAT(decode_error(none), HasSubstr("IDAT"));
 }
 
