@@ -28,18 +28,6 @@ Refusal refuse_pool(const NodeSpec& spec) {
 }
 
 // The reductions, on one float or one Vector. `join` adds the result of a row of taps.
-struct Max {
-  static constexpr float kStart = -std::numeric_limits<float>::infinity();
-  template <typename T>
-  PIPIT_INLINE static void tap(T& result, const T& x) {
-    result = ((x > result) | (x != x)) ? x : result;  // NaN propagates
-  }
-  template <typename T>
-  PIPIT_INLINE static void join(T& result, const T& row) {
-    tap(result, row);
-  }
-};
-
 struct Sum {
   static constexpr float kStart = 0;
   template <typename T>
@@ -93,8 +81,18 @@ PIPIT_INLINE inline void reduce_channels(const TapGrid& x, std::int64_t channels
 // y[c] = the reduction over all taps, for every channel.
 using ReduceRow = void (*)(const TapGrid& x, std::int64_t channels, float* y);
 
+// A plain loop per tap: comparisons of Vectors are taken apart lane by lane before the clones are made.
 PIPIT_SIMD_CLONES void max_row(const TapGrid& x, std::int64_t channels, float* y) {
-  reduce_channels<Max>(x, channels, y);
+  for (std::int64_t c = 0; c < channels; ++c) y[c] = -std::numeric_limits<float>::infinity();
+  for (std::int64_t h = 0; h < x.rows; ++h) {
+    for (std::int64_t w = 0; w < x.columns; ++w) {
+      const float* tap = x.at(h, w);
+      PIPIT_INDEPENDENT
+      for (std::int64_t c = 0; c < channels; ++c) {
+        y[c] = ((tap[c] > y[c]) | (tap[c] != tap[c])) ? tap[c] : y[c];  // NaN propagates
+      }
+    }
+  }
 }
 PIPIT_SIMD_CLONES void sum_row(const TapGrid& x, std::int64_t channels, float* y) {
   reduce_channels<Sum>(x, channels, y);
