@@ -119,11 +119,26 @@ double worst_ulps(float low, float high, F f, Exact exact) {
 }
 
 TEST(VectorMath, ErrorsStayWithinTheDocumentedBounds) {
-  EXPECT_LE(worst_ulps(-110, 88.7F, vector_math::exp, [](double x) { return std::exp(x); }), 1.5);
-  EXPECT_LE(worst_ulps(-1e30F, 88, vector_math::expm1, [](double x) { return std::expm1(x); }), 2);
-  EXPECT_LE(worst_ulps(-87, 1e30F, vector_math::sigmoid, [](double x) { return 1 / (1 + std::exp(-x)); }), 3);
-  EXPECT_LE(worst_ulps(-1e30F, 1e30F, vector_math::tanh, [](double x) { return std::tanh(x); }), 3);
-  EXPECT_LE(worst_ulps(-1e30F, 1e30F, vector_math::erf, [](double x) { return std::erf(x); }), 3);
+  EXPECT_LE(
+      worst_ulps(
+          -110, 88.7F, [](float x) { return vector_math::exp(x); }, [](double x) { return std::exp(x); }),
+      1.5);
+  EXPECT_LE(
+      worst_ulps(
+          -1e30F, 88, [](float x) { return vector_math::expm1(x); }, [](double x) { return std::expm1(x); }),
+      2);
+  EXPECT_LE(worst_ulps(
+                -87, 1e30F, [](float x) { return vector_math::sigmoid(x); },
+                [](double x) { return 1 / (1 + std::exp(-x)); }),
+            3);
+  EXPECT_LE(
+      worst_ulps(
+          -1e30F, 1e30F, [](float x) { return vector_math::tanh(x); }, [](double x) { return std::tanh(x); }),
+      3);
+  EXPECT_LE(
+      worst_ulps(
+          -1e30F, 1e30F, [](float x) { return vector_math::erf(x); }, [](double x) { return std::erf(x); }),
+      3);
   EXPECT_EQ(vector_math::exp(89.0F), kInf);
   EXPECT_EQ(vector_math::exp(-104.0F), 0.0F);
   EXPECT_TRUE(std::isnan(vector_math::exp(kNaN)));
