@@ -57,14 +57,17 @@ int available_cpus() {
 }
 
 struct ThreadPool::Impl {
-  // The job, written by the caller before `epoch` moves and read by workers after.
+  // The job, written by the caller while `gate` is closed and nobody is inside.
   Call call = nullptr;
   void* body = nullptr;
   std::int64_t count = 0;
   std::atomic<std::int64_t> next{0};
 
-  std::atomic<unsigned> epoch{0};
-  std::atomic<int> working{0};  // workers that have not finished the current job
+  // Workers enter an open gate and leave it; the caller closes it when no index is left and waits only for
+  // those inside. A worker that the system has not woken yet costs the caller nothing.
+  static constexpr std::uint32_t kClosed = std::uint32_t{1} << 31;
+  std::atomic<std::uint32_t> gate{kClosed};  // kClosed | number of workers inside
+  std::atomic<std::uint32_t> epoch{0};       // moves when the gate opens; workers sleep on it
   std::atomic<bool> busy{false};
   std::atomic<bool> stop{false};
   std::mutex error_mutex;
@@ -85,8 +88,20 @@ struct ThreadPool::Impl {
     }
   }
 
+  bool enter() {
+    std::uint32_t inside = gate.load(std::memory_order_relaxed);
+    while ((inside & kClosed) == 0) {
+      if (gate.compare_exchange_weak(inside, inside + 1, std::memory_order_acquire)) return true;
+    }
+    return false;
+  }
+
+  void leave() {
+    if (gate.fetch_sub(1, std::memory_order_release) == (kClosed | 1)) gate.notify_one();
+  }
+
   void work(int worker) {
-    unsigned seen = 0;
+    std::uint32_t seen = 0;
     for (;;) {
       for (int spin = 0; epoch.load(std::memory_order_acquire) == seen; ++spin) {
         if (spin < kSpins) {
@@ -97,8 +112,28 @@ struct ThreadPool::Impl {
       }
       seen = epoch.load(std::memory_order_acquire);
       if (stop.load(std::memory_order_relaxed)) return;
+      if (!enter()) continue;
       claim(worker);
-      if (working.fetch_sub(1, std::memory_order_acq_rel) == 1) working.notify_one();
+      leave();
+    }
+  }
+
+  void open() {
+    next.store(0, std::memory_order_relaxed);
+    gate.store(0, std::memory_order_release);
+    epoch.fetch_add(1, std::memory_order_release);
+    epoch.notify_all();
+  }
+
+  void close_and_wait() {
+    std::uint32_t inside = gate.fetch_or(kClosed, std::memory_order_acquire) | kClosed;
+    for (int spin = 0; inside != kClosed; ++spin) {
+      if (spin < kSpins) {
+        pause();
+      } else {
+        gate.wait(inside, std::memory_order_acquire);
+      }
+      inside = gate.load(std::memory_order_acquire);
     }
   }
 
@@ -139,20 +174,9 @@ void ThreadPool::run(std::int64_t count, Call call, void* body) {
   pool.call = call;
   pool.body = body;
   pool.count = count;
-  pool.next.store(0, std::memory_order_relaxed);
-  pool.working.store(static_cast<int>(pool.workers.size()), std::memory_order_relaxed);
-  pool.epoch.fetch_add(1, std::memory_order_release);
-  pool.epoch.notify_all();
+  pool.open();
   pool.claim(0);
-  int spin = 0;
-  for (int left = pool.working.load(std::memory_order_acquire); left != 0;
-       left = pool.working.load(std::memory_order_acquire)) {
-    if (++spin < kSpins) {
-      pause();
-    } else {
-      pool.working.wait(left, std::memory_order_acquire);
-    }
-  }
+  pool.close_and_wait();
   std::exception_ptr error;
   std::swap(error, pool.error);
   pool.busy.store(false, std::memory_order_release);
