@@ -1,11 +1,13 @@
 // What lets plain loops become vector code for every x86-64 in one binary.
 #pragma once
 
+#include <cstdint>  // defines __GLIBC__ where it is the C library
+
 // On a function: compiled for the baseline, AVX2 and AVX-512, the best one chosen when the program is loaded.
 // Its loops and everything inlined into them are vectorised; nothing in it may be contracted into FMA
 // (-ffp-contract=off), so that all versions compute the same bits. Needs GNU indirect functions, which run
 // before sanitizers are set up.
-#if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(__clang__) && \
+#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) && \
     !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define PIPIT_SIMD_CLONES __attribute__((target_clones("default", "avx2", "avx512f")))
 #else
