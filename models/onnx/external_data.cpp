@@ -1,6 +1,7 @@
 #include "models/onnx/external_data.h"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <fstream>
 
@@ -23,9 +24,11 @@ std::uint64_t parse_count(const onnx_pb::StringStringEntryProto& entry) {
 }
 
 fs::path locate(const std::string& location, const fs::path& folder) {
+  const auto is_control = [](char c) { return std::iscntrl(static_cast<unsigned char>(c)) != 0; };
+  if (std::ranges::any_of(location, is_control)) fail("external data: the location has control characters");
   if (folder.empty()) fail("external data '{}': this model may not refer to files", location);
   const fs::path relative(location);
-  if (location.empty() || location.find('\0') != std::string::npos || relative.has_root_path() ||
+  if (location.empty() || relative.has_root_path() ||
       std::find(relative.begin(), relative.end(), "..") != relative.end()) {
     fail("external data '{}': expected a path inside the model's folder, relative and without '..'",
          location);

@@ -39,7 +39,10 @@ class Importer {
     add_inputs();
     const FlatNodes flat = inline_functions(model_, result_.opset);
     std::vector<std::string> outputs;
-    for (const auto& output : model_.graph().output()) outputs.push_back(output.name());
+    for (const auto& output : model_.graph().output()) {
+      if (output.name().empty()) fail("a graph output has no name");
+      outputs.push_back(output.name());
+    }
     if (outputs.empty()) fail("the graph has no outputs");
     std::unordered_set<std::string> available;
     for (const auto& [name, id] : values_) available.insert(name);

@@ -129,6 +129,10 @@ Tensor tensor_from_onnx(const onnx_pb::TensorProto& proto, ExternalData& externa
   if (proto.data_location() == kLocationExternal) return from_external(desc, proto, external);
   if (proto.data_location() != kLocationDefault) fail("data location {} is unknown", proto.data_location());
   if (!proto.has_raw_data()) return from_typed(desc, proto);
+  if (proto.float_data_size() + proto.int32_data_size() + proto.int64_data_size() + proto.double_data_size() >
+      0) {
+    fail("both raw and typed data");
+  }
   check_size(proto.raw_data().size(), desc.bytes(), "bytes", desc);
   Tensor tensor(desc);
   // memcpy must not be given the null pointer of an empty string.
