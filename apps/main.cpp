@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <exception>
 #include <new>
+#include <string_view>
 
 #include "apps/commands.h"
 #include "apps/version.h"
@@ -26,10 +27,25 @@ std::string version_text() {
 }
 
 // Multi-line messages keep their lines; each error starts with the program's name.
-int report(const char* message, int code) {
+int report(std::string_view message, int code) {
   std::fflush(stdout);
   fmt::print(stderr, "pipit: {}\n", message);
   return code;
+}
+
+// `code`, unless what was printed has not arrived.
+int flushed(int code) {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+  return report("could not write to stdout", kExitRuntime);
+}
+
+// --help and --version end here too. CLI11 reports an unknown subcommand as a missing one.
+int exit_of(const CLI::App& app, const CLI::ParseError& error) {
+  const std::vector<std::string> unknown = app.remaining();
+  if (app.get_subcommands().empty() && !unknown.empty()) {
+    return report(fmt::format("'{}' is no subcommand or option; see pipit --help", unknown[0]), kExitUsage);
+  }
+  return app.exit(error) == 0 ? flushed(kExitOk) : kExitUsage;
 }
 
 int run(int argc, char** argv) {
@@ -48,7 +64,7 @@ int run(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? kExitOk : kExitUsage;
+    return exit_of(app, e);
   } catch (const UnsupportedError& e) {
     return report(e.what(), kExitUnsupported);
   } catch (const Error& e) {
@@ -56,11 +72,9 @@ int run(int argc, char** argv) {
   } catch (const std::bad_alloc&) {
     return report("out of memory", kExitRuntime);
   } catch (const std::exception& e) {
-    return report(e.what(), kExitRuntime);
+    return std::ferror(stdout) != 0 ? flushed(kExitRuntime) : report(e.what(), kExitRuntime);
   }
-  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
-    return report("could not write to stdout", kExitRuntime);
-  return exit_code;
+  return flushed(exit_code);
 }
 
 }  // namespace

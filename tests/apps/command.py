@@ -11,7 +11,8 @@ import unittest
 OK, RUNTIME, USAGE, UNSUPPORTED, CHECK_FAILED = range(5)
 PIPIT = os.environ["PIPIT"]
 MODEL = "resnet20-cifar10"
-SUBCOMMANDS = ("classify", "evaluate", "inspect", "verify", "profile")
+# With the first operand of each.
+SUBCOMMANDS = {"classify": "MODEL", "evaluate": "MODEL", "inspect": "MODEL", "verify": "DIR", "profile": "MODEL"}
 
 
 class CommandTest(unittest.TestCase):

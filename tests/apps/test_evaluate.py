@@ -54,9 +54,11 @@ class Evaluate(CommandTest):
 
     def test_folder_problems(self):
         (self.folder / "empty").mkdir()
-        self.write_bmp("strange/unicorn/1.bmp", (1, 2, 3))
+        self.write_bmp("strange/unicorn/a.bmp", (1, 2, 3))
+        self.write_bmp("beyond/10_too-many.bmp", (1, 2, 3))
+        self.write("notes.txt", "no image")
         for folder, word in (("missing", "missing"), ("empty", "empty"), ("strange", "unicorn"),
-                             ("images/cat/5.bmp", "5.bmp")):
+                             ("beyond", "10_too-many.bmp"), ("notes.txt", "notes.txt")):
             with self.subTest(folder):
                 self.assert_one_line_error(self.pipit("evaluate", MODEL, folder, code=RUNTIME), word)
 

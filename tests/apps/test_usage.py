@@ -19,7 +19,7 @@ class Help(CommandTest):
         for name in SUBCOMMANDS:
             with self.subTest(name):
                 text = self.pipit(name, "--help").stdout
-                for option in ("MODEL", "--json", "--threads", "--device", "--precision"):
+                for option in (SUBCOMMANDS[name], "--json", "--threads", "--device", "--precision"):
                     self.assertIn(option, text)
 
     def test_version_tells_what_is_built_in(self):
@@ -37,16 +37,17 @@ class UsageErrors(CommandTest):
 
     def test_unknown_subcommand(self):
         self.assert_usage_error("clasify", names="clasify")
+        self.assert_usage_error("--jsn", names="--jsn")
 
     def test_unknown_option_of_every_subcommand(self):
         for name in SUBCOMMANDS:
             with self.subTest(name):
                 self.assert_usage_error(name, MODEL, "image", "--thread-count", "2", names="--thread-count")
 
-    def test_missing_model(self):
-        for name in SUBCOMMANDS:
+    def test_missing_operand(self):
+        for name, operand in SUBCOMMANDS.items():
             with self.subTest(name):
-                self.assert_usage_error(name, names="MODEL")
+                self.assert_usage_error(name, names=operand)
 
     def test_values(self):
         for arguments, names in (
@@ -92,7 +93,7 @@ class RuntimeErrors(CommandTest):
         image = self.write_bmp("image.bmp", (90, 120, 150))
         for arguments in (["--help"], ["--version"], ["inspect", "--help"], ["inspect", MODEL],
                           ["inspect", MODEL, "--json"], ["profile", MODEL, "--runs", "1"],
-                          ["classify", MODEL, image], ["verify", MODEL]):
+                          ["classify", MODEL, image]):
             with self.subTest(arguments), open("/dev/full", "w", encoding="utf-8") as full:
                 done = self.pipit(*arguments, code=RUNTIME, stdout=full)
                 self.assert_one_line_error(done, "stdout")

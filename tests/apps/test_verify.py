@@ -1,0 +1,62 @@
+"""pipit verify."""
+
+import pathlib
+import shutil
+import struct
+import unittest
+
+from command import CHECK_FAILED, RUNTIME, UNSUPPORTED, CommandTest
+
+CONFORMANCE = pathlib.Path("/usr/share/libonnx-testdata/data/node")
+
+
+@unittest.skipUnless(CONFORMANCE.is_dir(), f"no {CONFORMANCE} (Debian's libonnx-testdata)")
+class Verify(CommandTest):
+    def copy(self, name):
+        shutil.copytree(CONFORMANCE / name, self.folder / "tests" / name)
+
+    def spoil_relu(self):
+        """Adds 1 to one of the 3x4x5 floats that test_relu expects."""
+        path = self.folder / "tests/test_relu/test_data_set_0/output_0.pb"
+        data = bytearray(path.read_bytes())
+        start = data.index(b"\x4a\xf0\x01") + 3  # TensorProto.raw_data, 240 bytes
+        struct.pack_into("<f", data, start + 80, struct.unpack_from("<f", data, start + 80)[0] + 1)
+        path.write_bytes(data)
+
+    def test_passes(self):
+        self.copy("test_relu")
+        self.copy("test_add")
+        result = self.json("verify", "tests")
+        self.assertEqual((result["passed"], result["failed"], result["unsupported"]), (2, 0, 0))
+        self.assertEqual([pathlib.Path(test["test"]).name for test in result["tests"]], ["test_add", "test_relu"])
+        for test in result["tests"]:
+            self.assertEqual((test["verdict"], test["note"]), ("passed", ""))
+            self.assertLess(test["max_error"], 1e-6)
+        self.assertIn("passed 2 failed 0 unsupported 0", self.pipit("verify", "tests").stdout)
+
+    def test_a_difference_fails(self):
+        self.copy("test_relu")
+        self.spoil_relu()
+        result = self.json("verify", "tests", code=CHECK_FAILED)
+        (test,) = result["tests"]
+        self.assertEqual((result["failed"], test["verdict"]), (1, "failed"))
+        self.assertAlmostEqual(test["max_error"], 1, delta=1e-6)
+        self.json("verify", "tests", "--atol", "1.01")
+
+    def test_unsupported(self):
+        self.copy("test_lstm_defaults")
+        result = self.json("verify", "tests", code=UNSUPPORTED)
+        self.assertEqual((result["passed"], result["unsupported"]), (0, 1))
+        self.assertIn("LSTM", result["tests"][0]["note"])
+        self.copy("test_relu")
+        self.assertEqual(self.json("verify", "tests")["passed"], 1)
+
+    def test_folders(self):
+        (self.folder / "empty").mkdir()
+        for name in ("missing", "empty"):
+            with self.subTest(name):
+                self.assert_one_line_error(self.pipit("verify", name, code=RUNTIME), name)
+
+
+if __name__ == "__main__":
+    unittest.main()
