@@ -5,7 +5,7 @@
 #   tests/package/run.sh BUILD_FOLDER SCRATCH_FOLDER CXX
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-build=$1 scratch=$2 cxx=$3
+build=$(realpath "$1") scratch=$(realpath -m "$2") cxx=$3
 prefix=$scratch/prefix
 
 rm -rf "$scratch"
