@@ -107,7 +107,7 @@ std::vector<ValueId> convert_softmax(NodeContext& node) {
 constexpr Operator kOperators[] = {
     {"BatchNormalization", kFirstOpset, kLastOpset, 5, 5, convert_batch_norm},
     {"GroupNormalization", 18, kLastOpset, 3, 3, convert_group_norm},
-    {"InstanceNormalization", kFirstOpset, kLastOpset, 3, 3, convert_instance_norm},
+    {"InstanceNormalization", 6, kLastOpset, 3, 3, convert_instance_norm},
     {"LRN", kFirstOpset, kLastOpset, 1, 1, convert_lrn},
     {"LayerNormalization", 17, kLastOpset, 2, 3, convert_layer_norm},
     {"LogSoftmax", kFirstOpset, kLastOpset, 1, 1, convert_softmax<true>},

@@ -36,9 +36,9 @@ std::vector<ValueId> convert_global_pool(NodeContext& node) {
 
 constexpr Operator kOperators[] = {
     {"AveragePool", kFirstOpset, kLastOpset, 1, 1, convert_average_pool},
-    {"GlobalAveragePool", kFirstOpset, kLastOpset, 1, 1, convert_global_pool<PoolKind::average>},
+    {"GlobalAveragePool", 1, kLastOpset, 1, 1, convert_global_pool<PoolKind::average>},
     {"GlobalLpPool", kFirstOpset, kLastOpset, 1, 1, convert_global_pool<PoolKind::lp>},
-    {"GlobalMaxPool", kFirstOpset, kLastOpset, 1, 1, convert_global_pool<PoolKind::max>},
+    {"GlobalMaxPool", 1, kLastOpset, 1, 1, convert_global_pool<PoolKind::max>},
     {"LpPool", kFirstOpset, kLastOpset, 1, 1, convert_lp_pool},
     {"MaxPool", kFirstOpset, kLastOpset, 1, 1, convert_max_pool},
 };

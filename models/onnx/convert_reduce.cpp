@@ -49,7 +49,7 @@ std::vector<ValueId> convert_arg_max(NodeContext& node) {
 // The axes became an input in opset 18, for ReduceSum in 13.
 template <ReduceKind kind>
 constexpr Operator attribute_form(std::string_view name) {
-  return {name, kFirstOpset, kind == ReduceKind::sum ? 12 : 17, 1, 1, convert_reduce_of_attribute<kind>};
+  return {name, 1, kind == ReduceKind::sum ? 12 : 17, 1, 1, convert_reduce_of_attribute<kind>};
 }
 template <ReduceKind kind>
 constexpr Operator input_form(std::string_view name) {

@@ -16,8 +16,7 @@ namespace {
 // Bounds on what nested functions may grow to; real exporters stay far below.
 constexpr int kMaxDepth = 32;
 constexpr std::size_t kMaxInlinedBytes = std::size_t{256} << 20;
-// Cost of a copied node besides its serialised size.
-constexpr std::size_t kNodeBytes = 512;
+constexpr std::size_t kMaxInlinedNodes = 100'000;
 
 using onnx_pb::AttributeProto;
 using onnx_pb::FunctionProto;
@@ -147,8 +146,10 @@ class Inliner {
   }
 
   NodeProto& copy_of(const NodeProto& node) {
-    bytes_ += node.ByteSizeLong() + kNodeBytes;
-    if (bytes_ > kMaxInlinedBytes) fail("inlining functions takes more than {} bytes", kMaxInlinedBytes);
+    bytes_ += node.ByteSizeLong();
+    if (bytes_ > kMaxInlinedBytes || result_.inlined.size() >= kMaxInlinedNodes) {
+      fail("inlining functions adds more than {} nodes or {} bytes", kMaxInlinedNodes, kMaxInlinedBytes);
+    }
     return result_.inlined.emplace_back(node);
   }
 

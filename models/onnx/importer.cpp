@@ -71,9 +71,12 @@ class Importer {
                        kLastIrVersion);
     }
     result_.opset = default_opset(model_.opset_import(), kNotImported);
-    if (result_.opset == kNotImported)
-      fail("the file does not say which opset of the default domain it uses");
-    if (result_.opset < kFirstOpset || result_.opset > kLastOpset) {
+    if (result_.opset == kNotImported) {
+      if (model_.opset_import_size() == 0) fail("the file does not say which opset it uses");
+      fail_unsupported("only operators of domain '{}'; the default domain is supported",
+                       model_.opset_import(0).domain());
+    }
+    if (result_.opset < kOldestOpset || result_.opset > kLastOpset) {
       fail_unsupported(
           "opset {}; opsets {} to {} are supported (re-export the model, or convert it with "
           "onnx.version_converter)",
