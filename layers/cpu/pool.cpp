@@ -5,7 +5,6 @@
 #include <cmath>
 #include <limits>
 
-#include "layers/cpu/channel_rows.h"
 #include "layers/cpu/cpu.h"
 #include "layers/cpu/taps.h"
 #include "layers/layer_kernel.h"

@@ -1,0 +1,93 @@
+"""ONNX's own node tests (Debian's libonnx-testdata) through `pipit verify`.
+
+Every test must pass unless its model uses an operator that pipit does not have, or stands below with a reason.
+"""
+
+import collections
+import fnmatch
+import pathlib
+import re
+import unittest
+
+from command import CHECK_FAILED, CommandTest
+
+NODE_TESTS = pathlib.Path("/usr/share/libonnx-testdata/data/node")
+
+# What must not be missing: a reason "operator X is not supported" for one of these is a failure.
+OPERATORS = set("""
+    Abs Add ArgMax AveragePool BatchNormalization Cast Clip Concat Constant Conv DepthToSpace Div Dropout Elu Erf Exp
+    Expand Flatten Gather Gelu Gemm GlobalAveragePool GlobalMaxPool HardSigmoid HardSwish Identity
+    InstanceNormalization LRN LayerNormalization LeakyRelu LogSoftmax LpPool MatMul Max MaxPool Mean Min Mish Mul Neg
+    PRelu Pad Pow ReduceMax ReduceMean ReduceSum Relu Reshape Resize Shape Sigmoid Slice Softmax Softplus
+    SpaceToDepth Split Sqrt Squeeze Sub Sum Tanh Transpose Unsqueeze Upsample
+    """.split())
+
+# Patterns of tests that do not pass, and why.
+EXCLUDED = {
+    "test_*cast*FLOAT16*": "float16 and bfloat16 tensors",
+    "test_*cast*STRING*": "strings",
+    "test_m*_float16": "float16 tensors",
+    "test_m*_*int16": "16-bit integers",
+    "test_m*_uint32": "uint32 tensors",
+    "test_m*_uint64": "uint64 tensors",
+    "test_mod_uint*": "unsigned integers above 8 bits",
+    "test_pow_types_float32_uint*": "unsigned integers above 8 bits",
+    "test_bitshift_*": "BitShift, and unsigned integers",
+    "test_strnormalizer_*": "strings",
+    "test_identity_opt": "optional values",
+    "test_optional_*": "optional values",
+    "test_*sequence*": "sequences",
+    "test_if_*": "optionals and sequences",
+    "test_loop*": "sequences",
+    "test_batchnorm_*_training_mode": "training",
+    "test_training_dropout*": "training",
+    "test_ada*": "training operators",
+    "test_*momentum*": "training operators",
+    "test_resize_*cubic*": "cubic interpolation",
+    "test_resize_*tf_*": "TensorFlow's coordinate modes",
+    # The expected values divide by the unrounded length 2.4 - 1; the specification says length_resized, the output's
+    # own extent. ONNX Runtime leaves the test out for the same reason.
+    "test_resize_downsample_scales_linear_align_corners": "expected values contradict the specification",
+    "test_*NCd1d2d3d4d5*": "7 dimensions",
+    "test_*window*_expanded": "Range with a run-time limit",
+}
+
+
+class NodeTests(CommandTest):
+    def test_all(self):
+        if not NODE_TESTS.exists():
+            self.skipTest(f"no {NODE_TESTS} (Debian's libonnx-testdata)")
+        tests = self.json("verify", NODE_TESTS, code=CHECK_FAILED)["tests"]  # one contradicts the specification
+        verdicts = collections.Counter(test["verdict"] for test in tests)
+        self.assertGreater(verdicts["passed"], 500)
+        unexplained, matched = [], set()
+        for test in tests:
+            name = pathlib.Path(test["test"]).name
+            patterns = [pattern for pattern in EXCLUDED if fnmatch.fnmatch(name, pattern)]
+            missing = set(re.findall(r"operator (\S+) is not supported", test["note"]))
+            if test["verdict"] == "passed":
+                continue
+            matched.update(patterns)
+            if not patterns and not (missing and not missing & OPERATORS):
+                unexplained.append(f"{name}: {test['note']}")
+        self.assertEqual(unexplained, [])
+        self.assertEqual(sorted(set(EXCLUDED) - matched), [], "these exclusions exclude nothing")
+
+    def test_summary_line(self):
+        if not NODE_TESTS.exists():
+            self.skipTest(f"no {NODE_TESTS} (Debian's libonnx-testdata)")
+        done = self.pipit("verify", NODE_TESTS / "test_relu", NODE_TESTS / "test_lstm_defaults")
+        self.assertEqual(done.stdout.splitlines()[-1], "passed 1 failed 0 unsupported 1")
+
+    def test_reference_kernels_pass_what_fast_ones_do(self):
+        if not NODE_TESTS.exists():
+            self.skipTest(f"no {NODE_TESTS} (Debian's libonnx-testdata)")
+        fast, reference = (
+            {test["test"]: test["verdict"] for test in self.json("verify", NODE_TESTS, *more, code=CHECK_FAILED)["tests"]}
+            for more in ([], ["--kernel", "reference"])
+        )
+        self.assertEqual(fast, reference)
+
+
+if __name__ == "__main__":
+    unittest.main()
