@@ -23,10 +23,8 @@ PIPIT_INLINE inline float clip(float x, float low, float high) {
   return x > high ? high : x;
 }
 
-}  // namespace
-
 PIPIT_SIMD_CLONES
-void unary_span(const UnaryAttributes& attributes, const float* x, float* y, std::int64_t n) {
+void unary_loops(const UnaryAttributes& attributes, const float* x, float* y, std::int64_t n) {
   const auto alpha = static_cast<float>(attributes.alpha);
   const auto beta = static_cast<float>(attributes.beta);
   switch (attributes.kind) {
@@ -118,6 +116,12 @@ void unary_span(const UnaryAttributes& attributes, const float* x, float* y, std
   fail("Unary {}: not defined on f32", unary_name(attributes.kind));
 }
 
+}  // namespace
+
+void unary_span(const UnaryAttributes& attributes, const float* x, float* y, std::int64_t n) {
+  unary_loops(attributes, x, y, n);
+}
+
 namespace {
 
 // The cases that vectorise, and any other: two rows, a row and one value, one value and a row.
@@ -161,9 +165,11 @@ bool has_binary_span(BinaryKind kind) {
   }
 }
 
+namespace {
+
 PIPIT_SIMD_CLONES
-void binary_span(const BinaryAttributes& attributes, StridedFloats a, StridedFloats b, float* y,
-                 std::int64_t n) {
+void binary_loops(const BinaryAttributes& attributes, StridedFloats a, StridedFloats b, float* y,
+                  std::int64_t n) {
   const Clamp& activation = attributes.activation;
   switch (attributes.kind) {
     case BinaryKind::add:
@@ -188,6 +194,13 @@ void binary_span(const BinaryAttributes& attributes, StridedFloats a, StridedFlo
     default:
       fail("Binary {}: no vector loop", binary_name(attributes.kind));
   }
+}
+
+}  // namespace
+
+void binary_span(const BinaryAttributes& attributes, StridedFloats a, StridedFloats b, float* y,
+                 std::int64_t n) {
+  binary_loops(attributes, a, b, y, n);
 }
 
 }  // namespace pipit

@@ -6,7 +6,8 @@
 // On a function: compiled for the baseline, AVX2 and AVX-512, the best one chosen when the program is loaded.
 // Its loops and everything inlined into them are vectorised; nothing in it may be contracted into FMA
 // (-ffp-contract=off), so that all versions compute the same bits. Needs GNU indirect functions, which run
-// before sanitizers are set up.
+// before sanitizers are set up. Only for functions of an unnamed namespace: GCC would export others whatever
+// visibility they are given.
 #if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) && \
     !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define PIPIT_SIMD_CLONES __attribute__((target_clones("default", "avx2", "avx512f")))
