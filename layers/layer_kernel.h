@@ -34,16 +34,23 @@ void add_layer_kernel(Registry& registry, const char* name, Refusal (*refuse)(co
                                            }});
 }
 
+/// True when dimension 1 of the desc is innermost in memory, by its layout or because nothing else is.
+inline bool is_channels_last(const TensorDesc& desc) {
+  return desc.layout == Layout::channels_last || desc.layouts_coincide();
+}
+
+/// True when the last dimension is innermost.
+inline bool is_row_major(const TensorDesc& desc) {
+  return desc.layout == Layout::row_major || desc.layouts_coincide();
+}
+
 /// Refuses operands whose last dimension is not innermost in memory.
 inline Refusal refuse_unless_row_major(const NodeSpec& spec) {
-  const auto fits = [](const TensorDesc& desc) {
-    return desc.layout == Layout::row_major || desc.layouts_coincide();
-  };
   for (const TensorDesc* input : spec.inputs) {
-    if (input != nullptr && !fits(*input)) return "operands must be row_major";
+    if (input != nullptr && !is_row_major(*input)) return "operands must be row_major";
   }
   for (const TensorDesc& output : spec.outputs) {
-    if (!fits(output)) return "the output must be row_major";
+    if (!is_row_major(output)) return "the output must be row_major";
   }
   return std::nullopt;
 }

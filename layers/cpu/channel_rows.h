@@ -3,20 +3,9 @@
 
 #include <cstdint>
 
-#include "engine/tensor.h"
 #include "layers/clamp.h"
 
 namespace pipit {
-
-/// True when dimension 1 of the desc is innermost in memory, by its layout or because nothing else is.
-inline bool is_channels_last(const TensorDesc& desc) {
-  return desc.layout == Layout::channels_last || desc.layouts_coincide();
-}
-
-/// True when the last dimension is innermost.
-inline bool is_row_major(const TensorDesc& desc) {
-  return desc.layout == Layout::row_major || desc.layouts_coincide();
-}
 
 /// Rows of `channels` floats, `stride` floats from one to the next.
 struct Rows {

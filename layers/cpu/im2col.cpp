@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "layers/layer_kernel.h"
+
 namespace pipit {
 
 namespace {
@@ -21,7 +23,7 @@ inline void copy_run(const float* from, std::int64_t count, float* to) {
 
 PatchReader::PatchReader(const TensorDesc& input, const Shape& output, const Window& window,
                          std::int64_t groups)
-    : channels_last_(input.layout == Layout::channels_last || input.layouts_coincide()),
+    : channels_last_(is_channels_last(input)),
       height_(input.shape[2]),
       width_(input.shape[3]),
       output_height_(output[2]),

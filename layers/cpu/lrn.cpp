@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "layers/cpu/channel_rows.h"
 #include "layers/cpu/chunks.h"
 #include "layers/cpu/cpu.h"
 #include "layers/cpu/simd.h"

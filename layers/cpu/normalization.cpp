@@ -5,7 +5,6 @@
 #include <cmath>
 #include <vector>
 
-#include "layers/cpu/channel_rows.h"
 #include "layers/cpu/chunks.h"
 #include "layers/cpu/cpu.h"
 #include "layers/cpu/simd.h"

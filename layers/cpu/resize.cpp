@@ -3,7 +3,6 @@
 
 #include <cstring>
 
-#include "layers/cpu/channel_rows.h"
 #include "layers/cpu/cpu.h"
 #include "layers/cpu/simd.h"
 #include "layers/layer_kernel.h"
