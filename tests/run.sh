@@ -24,7 +24,7 @@ build "$preset"
 
 cd "$root/$folder"
 status=0
-ctest --output-on-failure --parallel "$(nproc)" "$@" 2>&1 | tee test-output.txt || status=$?
+ctest --progress --output-on-failure --parallel "$(nproc)" --output-log test-output.txt "$@" || status=$?
 
 # CTest writes its list of skipped and failed tests after the closing line: say why, and close again.
 log=Testing/Temporary/LastTest.log
