@@ -134,13 +134,13 @@ std::vector<ValueId> convert_pad_of_inputs(NodeContext& node) {
 }
 
 constexpr Operator kOperators[] = {
-    {"Concat", kFirstOpset, kLastOpset, 1, kVariadic, convert_concat},
-    {"Pad", kFirstOpset, 10, 1, 1, convert_pad_of_attributes},
+    {"Concat", 4, kLastOpset, 1, kVariadic, convert_concat},
+    {"Pad", 2, 10, 1, 1, convert_pad_of_attributes},
     {"Pad", 11, 17, 2, 3, convert_pad_of_inputs},
     {"Pad", 18, kLastOpset, 2, 4, convert_pad_of_inputs},
-    {"Slice", kFirstOpset, 9, 1, 1, convert_slice_of_attributes},
+    {"Slice", 1, 9, 1, 1, convert_slice_of_attributes},
     {"Slice", 10, kLastOpset, 3, 5, convert_slice_of_inputs},
-    {"Split", kFirstOpset, 12, 1, 1, convert_split_of_attribute},
+    {"Split", 2, 12, 1, 1, convert_split_of_attribute},
     {"Split", 13, 17, 1, 2, convert_split_of_input},
     {"Split", 18, kLastOpset, 1, 2, convert_split_with_count},
 };

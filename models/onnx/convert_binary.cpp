@@ -8,6 +8,8 @@ namespace {
 
 template <BinaryKind kind>
 std::vector<ValueId> convert_binary(NodeContext& node) {
+  // Aligned at the last dimension, as all broadcasting is from opset 7 on. 'axis' would align it elsewhere.
+  if (node.opset() < 7) node.attributes().ignore({"broadcast"});
   return {node.emit<Binary>({node.input(0), node.input(1)}, BinaryAttributes{kind})};
 }
 
@@ -58,26 +60,26 @@ std::vector<ValueId> convert_where(NodeContext& node) {
 }
 
 constexpr Operator kOperators[] = {
-    {"Add", kFirstOpset, kLastOpset, 2, 2, convert_binary<BinaryKind::add>},
-    {"And", kFirstOpset, kLastOpset, 2, 2, convert_binary<BinaryKind::logical_and>},
-    {"Div", kFirstOpset, kLastOpset, 2, 2, convert_binary<BinaryKind::div>},
-    {"Equal", kFirstOpset, kLastOpset, 2, 2, convert_binary<BinaryKind::equal>},
-    {"Greater", kFirstOpset, kLastOpset, 2, 2, convert_binary<BinaryKind::greater>},
+    {"Add", 6, kLastOpset, 2, 2, convert_binary<BinaryKind::add>},
+    {"And", 1, kLastOpset, 2, 2, convert_binary<BinaryKind::logical_and>},
+    {"Div", 6, kLastOpset, 2, 2, convert_binary<BinaryKind::div>},
+    {"Equal", 1, kLastOpset, 2, 2, convert_binary<BinaryKind::equal>},
+    {"Greater", 1, kLastOpset, 2, 2, convert_binary<BinaryKind::greater>},
     {"GreaterOrEqual", 12, kLastOpset, 2, 2, convert_binary<BinaryKind::greater_equal>},
-    {"Less", kFirstOpset, kLastOpset, 2, 2, convert_binary<BinaryKind::less>},
+    {"Less", 1, kLastOpset, 2, 2, convert_binary<BinaryKind::less>},
     {"LessOrEqual", 12, kLastOpset, 2, 2, convert_binary<BinaryKind::less_equal>},
-    {"Max", kFirstOpset, kLastOpset, 1, kVariadic, convert_variadic<BinaryKind::max>},
-    {"Mean", kFirstOpset, kLastOpset, 1, kVariadic, convert_mean},
-    {"Min", kFirstOpset, kLastOpset, 1, kVariadic, convert_variadic<BinaryKind::min>},
+    {"Max", 6, kLastOpset, 1, kVariadic, convert_variadic<BinaryKind::max>},
+    {"Mean", 6, kLastOpset, 1, kVariadic, convert_mean},
+    {"Min", 6, kLastOpset, 1, kVariadic, convert_variadic<BinaryKind::min>},
     {"Mod", 10, kLastOpset, 2, 2, convert_mod},
-    {"Mul", kFirstOpset, kLastOpset, 2, 2, convert_binary<BinaryKind::mul>},
-    {"Or", kFirstOpset, kLastOpset, 2, 2, convert_binary<BinaryKind::logical_or>},
-    {"PRelu", kFirstOpset, kLastOpset, 2, 2, convert_binary<BinaryKind::prelu>},
-    {"Pow", kFirstOpset, kLastOpset, 2, 2, convert_binary<BinaryKind::pow>},
-    {"Sub", kFirstOpset, kLastOpset, 2, 2, convert_binary<BinaryKind::sub>},
-    {"Sum", kFirstOpset, kLastOpset, 1, kVariadic, convert_variadic<BinaryKind::add>},
+    {"Mul", 6, kLastOpset, 2, 2, convert_binary<BinaryKind::mul>},
+    {"Or", 1, kLastOpset, 2, 2, convert_binary<BinaryKind::logical_or>},
+    {"PRelu", 7, kLastOpset, 2, 2, convert_binary<BinaryKind::prelu>},
+    {"Pow", 1, kLastOpset, 2, 2, convert_binary<BinaryKind::pow>},
+    {"Sub", 6, kLastOpset, 2, 2, convert_binary<BinaryKind::sub>},
+    {"Sum", 6, kLastOpset, 1, kVariadic, convert_variadic<BinaryKind::add>},
     {"Where", 9, kLastOpset, 3, 3, convert_where},
-    {"Xor", kFirstOpset, kLastOpset, 2, 2, convert_binary<BinaryKind::logical_xor>},
+    {"Xor", 1, kLastOpset, 2, 2, convert_binary<BinaryKind::logical_xor>},
 };
 
 }  // namespace

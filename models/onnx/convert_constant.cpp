@@ -41,25 +41,45 @@ std::vector<ValueId> convert_constant_of_shape(NodeContext& node) {
   return {node.emit<Expand>({element}, ExpandAttributes{shape})};
 }
 
-// max(ceil((limit - start) / delta), 0) elements start + i * delta, by the definition of the operator.
+// max(ceil((limit - start) / delta), 0), by the definition of Range; delta is not 0. Throws Error on more
+// elements than any memory holds.
+template <typename T>
+std::int64_t range_count(T start, T limit, T delta) {
+  constexpr double kMaxCount = 1e15;
+  double count = 0;
+  if constexpr (std::is_integral_v<T>) {
+    const bool rises = delta > 0;
+    if (rises ? start < limit : start > limit) {
+      // Unsigned differences are exact where signed ones would overflow.
+      const auto from = static_cast<std::uint64_t>(rises ? start : limit);
+      const auto to = static_cast<std::uint64_t>(rises ? limit : start);
+      const auto step = rises ? static_cast<std::uint64_t>(delta) : 0 - static_cast<std::uint64_t>(delta);
+      count = static_cast<double>((to - from - 1) / step + 1);
+    }
+  } else {
+    const auto first = static_cast<double>(start);
+    count = std::ceil((static_cast<double>(limit) - first) / static_cast<double>(delta));
+  }
+  if (!(count < kMaxCount)) fail("a range from {} to {} in steps of {}", start, limit, delta);
+  return static_cast<std::int64_t>(std::max(count, 0.0));
+}
+
 template <typename T>
 ValueId add_range(NodeContext& node, T start, T limit, T delta) {
-  if (!(delta != 0)) fail("delta is {}", delta);
-  // Differences of int64 may overflow; doubles are exact enough for any count that fits the memory.
-  const double count =
-      std::ceil((static_cast<double>(limit) - static_cast<double>(start)) / static_cast<double>(delta));
-  constexpr double kMaxCount = 1e15;
-  if (!(count < kMaxCount)) fail("a range from {} to {} in steps of {}", start, limit, delta);
-  const auto elements = static_cast<std::int64_t>(std::max(count, 0.0));
-  Tensor tensor = node.allocate(TensorDesc{Shape{elements}, DTypeOf<T>::value});
-  T* values = tensor.view().as<T>();
-  for (std::int64_t i = 0; i < elements; ++i) {
+  if (delta == 0) fail("delta is 0");
+  Tensor tensor = node.allocate(TensorDesc{Shape{range_count(start, limit, delta)}, DTypeOf<T>::value});
+  std::int64_t i = 0;
+  for (T& value : tensor.values<T>()) {
     if constexpr (std::is_integral_v<T>) {
-      values[i] = static_cast<T>(start + static_cast<T>(i) * delta);
+      // In unsigned numbers, as the product alone may be too large.
+      using Unsigned = std::make_unsigned_t<T>;
+      value = static_cast<T>(static_cast<Unsigned>(start) +
+                             static_cast<Unsigned>(i) * static_cast<Unsigned>(delta));
     } else {
-      values[i] =
+      value =
           static_cast<T>(static_cast<double>(start) + static_cast<double>(i) * static_cast<double>(delta));
     }
+    ++i;
   }
   return node.add_constant(std::move(tensor));
 }
@@ -71,9 +91,9 @@ std::vector<ValueId> convert_range(NodeContext& node) {
     operands[i] = node.constant(i, names[i]);
     if (operands[i]->desc().elements() != 1) fail("{} is {}", names[i], operands[i]->desc().str());
   }
-  const auto add = [&]<typename T>(T /*type*/) {
-    return std::vector<ValueId>{add_range(node, operands[0]->values<T>()[0], operands[1]->values<T>()[0],
-                                          operands[2]->values<T>()[0])};
+  const auto add = [&]<typename T>(T /*type*/) -> std::vector<ValueId> {
+    const auto number = [&](std::size_t i) { return operands[i]->template values<T>()[0]; };
+    return {add_range(node, number(0), number(1), number(2))};
   };
   switch (const DType type = operands[0]->desc().dtype) {
     case DType::f32:
@@ -143,14 +163,14 @@ std::vector<ValueId> convert_cast_like(NodeContext& node) {
 }
 
 constexpr Operator kOperators[] = {
-    {"Cast", kFirstOpset, kLastOpset, 1, 1, convert_cast},
+    {"Cast", 6, kLastOpset, 1, 1, convert_cast},
     {"CastLike", 15, kLastOpset, 2, 2, convert_cast_like},
-    {"Constant", kFirstOpset, kLastOpset, 0, 0, convert_constant},
+    {"Constant", 1, kLastOpset, 0, 0, convert_constant},
     {"ConstantOfShape", 9, kLastOpset, 1, 1, convert_constant_of_shape},
     {"EyeLike", 9, kLastOpset, 1, 1, convert_eye_like},
     {"Range", 11, kLastOpset, 3, 3, convert_range},
-    {"Shape", kFirstOpset, kLastOpset, 1, 1, convert_shape},
-    {"Size", kFirstOpset, kLastOpset, 1, 1, convert_size},
+    {"Shape", 1, kLastOpset, 1, 1, convert_shape},
+    {"Size", 1, kLastOpset, 1, 1, convert_size},
 };
 
 }  // namespace

@@ -19,7 +19,7 @@ std::vector<ValueId> convert_conv(NodeContext& node) {
   return {node.emit<Conv>(std::move(inputs), attributes)};
 }
 
-constexpr Operator kOperators[] = {{"Conv", kFirstOpset, kLastOpset, 2, 3, convert_conv}};
+constexpr Operator kOperators[] = {{"Conv", 1, kLastOpset, 2, 3, convert_conv}};
 
 }  // namespace
 

@@ -13,6 +13,7 @@ std::vector<ValueId> convert_gemm(NodeContext& node) {
   attributes.beta = node.attributes().number("beta", 1);
   attributes.transpose_a = node.attributes().flag("transA", false);
   attributes.transpose_b = node.attributes().flag("transB", false);
+  if (node.opset() < 7) node.attributes().ignore({"broadcast"});  // C broadcasts in any case
   std::vector<ValueId> inputs = {node.input(0), node.input(1)};
   if (node.has_input(2)) inputs.push_back(node.input(2));
   return {node.emit<Gemm>(std::move(inputs), attributes)};
@@ -23,9 +24,9 @@ std::vector<ValueId> convert_matmul(NodeContext& node) {
 }
 
 constexpr Operator kOperators[] = {
-    {"Gemm", kFirstOpset, 10, 3, 3, convert_gemm},
+    {"Gemm", 6, 10, 3, 3, convert_gemm},
     {"Gemm", 11, kLastOpset, 2, 3, convert_gemm},
-    {"MatMul", kFirstOpset, kLastOpset, 2, 2, convert_matmul},
+    {"MatMul", 1, kLastOpset, 2, 2, convert_matmul},
 };
 
 }  // namespace

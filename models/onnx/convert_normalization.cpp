@@ -14,7 +14,10 @@ std::vector<ValueId> convert_batch_norm(NodeContext& node) {
   AttributeReader& attributes = node.attributes();
   if (!attributes.flag("spatial", true))
     fail_unsupported("statistics per position (attribute 'spatial' = 0)");
-  if (attributes.flag("training_mode", false)) fail_unsupported("training mode");
+  // Before opset 7 a file had to ask for inference.
+  const bool trains =
+      node.opset() < 7 ? !attributes.flag("is_test", false) : attributes.flag("training_mode", false);
+  if (trains) fail_unsupported("training mode");
   attributes.ignore({"momentum"});
   return {node.emit<BatchNorm>({node.input(0), node.input(1), node.input(2), node.input(3), node.input(4)},
                                BatchNormAttributes{attributes.number("epsilon", 1e-5F)})};
@@ -105,13 +108,13 @@ std::vector<ValueId> convert_softmax(NodeContext& node) {
 }
 
 constexpr Operator kOperators[] = {
-    {"BatchNormalization", kFirstOpset, kLastOpset, 5, 5, convert_batch_norm},
+    {"BatchNormalization", 6, kLastOpset, 5, 5, convert_batch_norm},
     {"GroupNormalization", 18, kLastOpset, 3, 3, convert_group_norm},
     {"InstanceNormalization", 6, kLastOpset, 3, 3, convert_instance_norm},
-    {"LRN", kFirstOpset, kLastOpset, 1, 1, convert_lrn},
+    {"LRN", 1, kLastOpset, 1, 1, convert_lrn},
     {"LayerNormalization", 17, kLastOpset, 2, 3, convert_layer_norm},
-    {"LogSoftmax", kFirstOpset, kLastOpset, 1, 1, convert_softmax<true>},
-    {"Softmax", kFirstOpset, kLastOpset, 1, 1, convert_softmax<false>},
+    {"LogSoftmax", 1, kLastOpset, 1, 1, convert_softmax<true>},
+    {"Softmax", 1, kLastOpset, 1, 1, convert_softmax<false>},
 };
 
 }  // namespace

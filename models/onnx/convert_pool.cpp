@@ -35,12 +35,12 @@ std::vector<ValueId> convert_global_pool(NodeContext& node) {
 }
 
 constexpr Operator kOperators[] = {
-    {"AveragePool", kFirstOpset, kLastOpset, 1, 1, convert_average_pool},
+    {"AveragePool", 7, kLastOpset, 1, 1, convert_average_pool},
     {"GlobalAveragePool", 1, kLastOpset, 1, 1, convert_global_pool<PoolKind::average>},
-    {"GlobalLpPool", kFirstOpset, kLastOpset, 1, 1, convert_global_pool<PoolKind::lp>},
+    {"GlobalLpPool", 2, kLastOpset, 1, 1, convert_global_pool<PoolKind::lp>},
     {"GlobalMaxPool", 1, kLastOpset, 1, 1, convert_global_pool<PoolKind::max>},
-    {"LpPool", kFirstOpset, kLastOpset, 1, 1, convert_lp_pool},
-    {"MaxPool", kFirstOpset, kLastOpset, 1, 1, convert_max_pool},
+    {"LpPool", 2, kLastOpset, 1, 1, convert_lp_pool},
+    {"MaxPool", 1, kLastOpset, 1, 1, convert_max_pool},
 };
 
 }  // namespace

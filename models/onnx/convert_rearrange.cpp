@@ -58,12 +58,12 @@ std::vector<ValueId> convert_space_to_depth(NodeContext& node) {
 }
 
 constexpr Operator kOperators[] = {
-    {"DepthToSpace", kFirstOpset, kLastOpset, 1, 1, convert_depth_to_space},
+    {"DepthToSpace", 1, kLastOpset, 1, 1, convert_depth_to_space},
     {"Expand", 8, kLastOpset, 2, 2, convert_expand},
-    {"Gather", kFirstOpset, kLastOpset, 2, 2, convert_gather},
-    {"SpaceToDepth", kFirstOpset, kLastOpset, 1, 1, convert_space_to_depth},
-    {"Tile", kFirstOpset, kLastOpset, 2, 2, convert_tile},
-    {"Transpose", kFirstOpset, kLastOpset, 1, 1, convert_transpose},
+    {"Gather", 1, kLastOpset, 2, 2, convert_gather},
+    {"SpaceToDepth", 1, kLastOpset, 1, 1, convert_space_to_depth},
+    {"Tile", 6, kLastOpset, 2, 2, convert_tile},
+    {"Transpose", 1, kLastOpset, 1, 1, convert_transpose},
 };
 
 }  // namespace

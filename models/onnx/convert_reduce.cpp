@@ -57,8 +57,8 @@ constexpr Operator input_form(std::string_view name) {
 }
 
 constexpr Operator kOperators[] = {
-    {"ArgMax", kFirstOpset, kLastOpset, 1, 1, convert_arg_max<false>},
-    {"ArgMin", kFirstOpset, kLastOpset, 1, 1, convert_arg_max<true>},
+    {"ArgMax", 1, kLastOpset, 1, 1, convert_arg_max<false>},
+    {"ArgMin", 1, kLastOpset, 1, 1, convert_arg_max<true>},
     attribute_form<ReduceKind::l1>("ReduceL1"),
     input_form<ReduceKind::l1>("ReduceL1"),
     attribute_form<ReduceKind::l2>("ReduceL2"),

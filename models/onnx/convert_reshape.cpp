@@ -115,6 +115,8 @@ std::vector<ValueId> convert_identity(NodeContext& node) {
 // At inference nothing is dropped, so the mask is all true.
 std::vector<ValueId> convert_dropout(NodeContext& node) {
   node.attributes().ignore({"ratio", "seed"});
+  // Before opset 7 a file had to ask for inference.
+  if (node.opset() < 7 && !node.attributes().flag("is_test", false)) fail_unsupported("training mode");
   if (node.has_input(2) && node.constant_number(2, "training_mode") != 0) fail_unsupported("training mode");
   if (!node.wants_output(1)) return {node.input(0)};
   if (node.opset() < 10) fail_unsupported("the mask output before opset 10");
@@ -124,14 +126,14 @@ std::vector<ValueId> convert_dropout(NodeContext& node) {
 }
 
 constexpr Operator kOperators[] = {
-    {"Dropout", kFirstOpset, 11, 1, 1, convert_dropout},
+    {"Dropout", 6, 11, 1, 1, convert_dropout},
     {"Dropout", 12, kLastOpset, 1, 3, convert_dropout},
-    {"Flatten", kFirstOpset, kLastOpset, 1, 1, convert_flatten},
-    {"Identity", kFirstOpset, kLastOpset, 1, 1, convert_identity},
-    {"Reshape", kFirstOpset, kLastOpset, 2, 2, convert_reshape},
-    {"Squeeze", kFirstOpset, 12, 1, 1, convert_squeeze_of_attribute},
+    {"Flatten", 1, kLastOpset, 1, 1, convert_flatten},
+    {"Identity", 1, kLastOpset, 1, 1, convert_identity},
+    {"Reshape", 5, kLastOpset, 2, 2, convert_reshape},
+    {"Squeeze", 1, 12, 1, 1, convert_squeeze_of_attribute},
     {"Squeeze", 13, kLastOpset, 1, 2, convert_squeeze_of_input},
-    {"Unsqueeze", kFirstOpset, 12, 1, 1, convert_unsqueeze_of_attribute},
+    {"Unsqueeze", 1, 12, 1, 1, convert_unsqueeze_of_attribute},
     {"Unsqueeze", 13, kLastOpset, 2, 2, convert_unsqueeze_of_input},
 };
 

@@ -165,7 +165,7 @@ constexpr Operator kOperators[] = {
     {"Resize", 10, 10, 2, 2, convert_resize_or_upsample_of_input},
     {"Resize", 11, 12, 3, 4, convert_resize},
     {"Resize", 13, kLastOpset, 1, 4, convert_resize},
-    {"Upsample", kFirstOpset, 8, 1, 1, convert_upsample_of_attribute},
+    {"Upsample", 7, 8, 1, 1, convert_upsample_of_attribute},
     {"Upsample", 9, 9, 2, 2, convert_resize_or_upsample_of_input},
 };
 

@@ -76,7 +76,7 @@ class Importer {
       fail_unsupported("only operators of domain '{}'; the default domain is supported",
                        model_.opset_import(0).domain());
     }
-    if (result_.opset < kOldestOpset || result_.opset > kLastOpset) {
+    if (result_.opset < kFirstOpset || result_.opset > kLastOpset) {
       fail_unsupported(
           "opset {}; opsets {} to {} are supported (re-export the model, or convert it with "
           "onnx.version_converter)",

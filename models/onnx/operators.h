@@ -11,11 +11,9 @@
 namespace pipit::onnx {
 
 /// The operator sets that were checked. From 22 to 25 the operators of the table only gained element types
-/// and attributes that are refused when they occur.
-inline constexpr std::int64_t kFirstOpset = 7;
-/// Files of older opsets are read too, as far as their operators have not changed since: those have an entry
-/// that starts before kFirstOpset.
-inline constexpr std::int64_t kOldestOpset = 1;
+/// and attributes that are refused when they occur. Before 7 an operator is in the table where it means the
+/// same as later; broadcasting along an 'axis' does not.
+inline constexpr std::int64_t kFirstOpset = 1;
 inline constexpr std::int64_t kLastOpset = 25;
 
 inline constexpr int kVariadic = std::numeric_limits<int>::max();
