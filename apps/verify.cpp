@@ -153,9 +153,11 @@ std::string run_data_set(const fs::path& directory, const fs::path& data, const 
   Runner runner(std::move(model.graph), options.common);
   const Graph& graph = runner.plan->graph();
   std::vector<ConstTensorView> views;
-  for (const ValueId id : graph.inputs()) {
-    const Value& value = graph.value(id);
+  for (std::size_t i = 0; i < graph.inputs().size(); ++i) {
+    const Value& value = graph.value(graph.inputs()[i]);
     const Tensor* tensor = find(value.name);
+    // Old tests leave the tensors without names; they are in the order of the inputs.
+    if (tensor == nullptr && i < inputs.size() && inputs[i].name.empty()) tensor = &inputs[i].tensor;
     if (tensor == nullptr) fail("{}: no input_*.pb is named '{}'", data.string(), value.name);
     views.push_back(tensor->view());
   }
