@@ -10,17 +10,30 @@ namespace pipit::onnx {
 
 namespace {
 
+bool trains(NodeContext& node) {
+  // Before opset 7 a file had to ask for inference.
+  if (node.opset() < 7) return !node.attributes().flag("is_test", false);
+  return node.attributes().flag("training_mode", false);
+}
+
+// In training mode the statistics are those of the input. On constants that is weight standardisation, where
+// the input is [1, C, ...], so that they are the statistics of an instance normalisation.
 std::vector<ValueId> convert_batch_norm(NodeContext& node) {
   AttributeReader& attributes = node.attributes();
   if (!attributes.flag("spatial", true))
     fail_unsupported("statistics per position (attribute 'spatial' = 0)");
-  // Before opset 7 a file had to ask for inference.
-  const bool trains =
-      node.opset() < 7 ? !attributes.flag("is_test", false) : attributes.flag("training_mode", false);
-  if (trains) fail_unsupported("training mode");
   attributes.ignore({"momentum"});
+  const float epsilon = attributes.number("epsilon", 1e-5F);
+  if (trains(node)) {
+    const Shape& shape = node.input_shape(0);
+    if (!node.is_constant(0) || shape.rank() < 3 || shape[0] != 1) {
+      fail_unsupported("training mode (export the model for inference)");
+    }
+    return {node.emit<InstanceNorm>({node.input(0), node.input(1), node.input(2)},
+                                    InstanceNormAttributes{epsilon})};
+  }
   return {node.emit<BatchNorm>({node.input(0), node.input(1), node.input(2), node.input(3), node.input(4)},
-                               BatchNormAttributes{attributes.number("epsilon", 1e-5F)})};
+                               BatchNormAttributes{epsilon})};
 }
 
 // stash_type is the precision of the statistics; ours is at least f32.

@@ -46,6 +46,7 @@ class NodeContext {
 
   const TensorDesc& desc(ValueId id) const { return context_.emitter.desc(id); }
   const Shape& input_shape(int index) const { return desc(input(index)).shape; }
+  bool is_constant(int index) const { return context_.emitter.builder().value(input(index)).is_constant(); }
 
   /// The value of an input that must be known while reading (`what` names it in messages); asks
   /// OnnxOptions::bind_input for graph inputs. Throws UnsupportedError when it is computed at run time, Error

@@ -184,6 +184,18 @@ TEST(OnnxNormalization, BatchNormalization) {
   EXPECT_THAT(refused(7, {"spatial", std::int64_t{0}}), HasSubstr("'spatial' = 0"));
 }
 
+TEST(OnnxNormalization, BatchNormalizationStandardisesWeights) {
+  const auto standardised = [](const Dims& dims) {
+    OnnxWriter model = one_node(15, "BatchNormalization", {"w", "s", "b", "unused", "unused"},
+                                {{"epsilon", 0.0F}, {"training_mode", kOne}});
+    model.constant<float>("w", dims, {1, 3, -2, 2}).constant<float>("s", {2}, {1, 10});
+    return model.constant<float>("b", {2}, {0, 1}).constant<float>("unused", {2}, {7, 7});
+  };
+  EXPECT_THAT(run(standardised({1, 2, 2})).values, ElementsAre(DoubleNear(-1, 1e-6), DoubleNear(1, 1e-6),
+                                                               DoubleNear(-9, 1e-5), DoubleNear(11, 1e-5)));
+  EXPECT_THAT(standardised({2, 2, 1}).failure<UnsupportedError>(), HasSubstr("training mode"));
+}
+
 // (x - mean) / sqrt(variance + epsilon) of consecutive runs of `group` numbers.
 std::vector<double> normalized(const Tensor& x, std::size_t group, double epsilon) {
   std::vector<double> y;
