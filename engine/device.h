@@ -17,6 +17,13 @@ struct CudaStatus {
 };
 CudaStatus cuda_status();
 
+/// Bytes of memory that a plan may use there: physical memory, or the GPU's.
+std::size_t device_memory(DeviceKind device, int gpu);
+
+/// Makes a GPU current for the calling thread (candidates are asked and kernels created there). Throws Error when
+/// there is no such GPU.
+void select_gpu(int gpu);
+
 /// Throws Error with the reason and the remedy when the device cannot be used here.
 void require_device(DeviceKind device);
 

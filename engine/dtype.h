@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <string_view>
 
+#include "engine/half.h"
+
 namespace pipit {
 
-enum class DType : std::uint8_t { f32, f64, i8, u8, i32, i64, boolean };
+enum class DType : std::uint8_t { f32, f64, i8, u8, i32, i64, boolean, f16 };
 
 /// Bytes of one element.
 constexpr std::size_t dtype_bytes(DType type) {
@@ -18,6 +20,8 @@ constexpr std::size_t dtype_bytes(DType type) {
     case DType::f64:
     case DType::i64:
       return 8;
+    case DType::f16:
+      return 2;
     case DType::i8:
     case DType::u8:
     case DType::boolean:
@@ -42,6 +46,8 @@ constexpr std::string_view dtype_name(DType type) {
       return "i64";
     case DType::boolean:
       return "bool";
+    case DType::f16:
+      return "f16";
   }
   return "?";
 }
@@ -72,6 +78,10 @@ struct DTypeOf<std::int32_t> {
 template <>
 struct DTypeOf<std::int64_t> {
   static constexpr DType value = DType::i64;
+};
+template <>
+struct DTypeOf<Half> {
+  static constexpr DType value = DType::f16;
 };
 template <>
 struct DTypeOf<bool> {

@@ -86,6 +86,10 @@ void GraphBuilder::set_layout(ValueId id, Layout layout) {
   graph_.values_.at(static_cast<std::size_t>(id)).desc.layout = layout;
 }
 
+void GraphBuilder::set_dtype(ValueId id, DType dtype) {
+  graph_.values_.at(static_cast<std::size_t>(id)).desc.dtype = dtype;
+}
+
 void GraphBuilder::rename(ValueId id, std::string name) {
   graph_.values_.at(static_cast<std::size_t>(id)).name = std::move(name);
 }

@@ -79,6 +79,8 @@ class GraphBuilder {
   const Value& value(ValueId id) const { return graph_.values_.at(static_cast<std::size_t>(id)); }
   /// Replaces the layout that inference gave to a value (used by the layout pass only).
   void set_layout(ValueId id, Layout layout);
+  /// Replaces the element type (used by the precision pass only, which runs after every inference).
+  void set_dtype(ValueId id, DType dtype);
   void rename(ValueId id, std::string name);
 
   /// Validates (unique producers, topological order, at least one output, constants match their descs) and

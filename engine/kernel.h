@@ -26,6 +26,7 @@ struct NodeSpec {
   std::span<const std::shared_ptr<const Tensor>> constants;
   Precision precision = Precision::fp32;
   int threads = 1;  ///< workers that will call run's parallel loops; sizes per-worker scratch
+  int gpu = 0;      ///< ordinal of the GPU that is current while candidates are asked and kernels created
 
   bool has_input(std::size_t i) const { return i < inputs.size() && inputs[i] != nullptr; }
   const Tensor* constant(std::size_t i) const { return i < constants.size() ? constants[i].get() : nullptr; }
@@ -34,7 +35,8 @@ struct NodeSpec {
 /// What a run hands to every kernel besides its operands.
 struct RunContext {
   ThreadPool& pool;
-  std::byte* scratch = nullptr;  ///< scratch_bytes() bytes, 64-byte aligned, contents unspecified
+  std::byte* scratch = nullptr;  ///< scratch_bytes() bytes, aligned (256 on a GPU, 64 on the CPU), contents unspecified
+  void* stream = nullptr;        ///< on a GPU: the cudaStream_t to launch on; run() must not synchronise it
 };
 
 /// Created once per node: packs weights, builds descriptors, declares scratch. run() allocates nothing and

@@ -15,9 +15,10 @@ struct PlanOptions {
   DeviceKind device = DeviceKind::cpu;
   Precision precision = Precision::fp32;
   int threads = 0;  ///< 0: available_cpus()
+  int gpu = 0;      ///< ordinal of the GPU, for DeviceKind::cuda
   /// If not empty: use this candidate wherever it accepts, for example "reference".
   std::string prefer_kernel;
-  /// Refuse plans whose arena is larger, in bytes; 0: the machine's physical memory.
+  /// Refuse plans whose arena is larger, in bytes; 0: the memory of the machine, or of the GPU.
   std::size_t max_arena_bytes = 0;
 };
 

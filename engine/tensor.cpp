@@ -100,6 +100,9 @@ Tensor to_layout(const ConstTensorView& source, Layout layout) {
     case 1:
       copy_strided<1>(source.desc, source.data, desc, target);
       break;
+    case 2:
+      copy_strided<2>(source.desc, source.data, desc, target);
+      break;
     case 4:
       copy_strided<4>(source.desc, source.data, desc, target);
       break;

@@ -1,0 +1,40 @@
+// IEEE binary16 as storage: arithmetic happens in float.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+namespace pipit {
+
+struct Half {
+  std::uint16_t bits = 0;
+};
+
+/// Rounds to nearest, ties to even; overflow becomes infinity, NaN stays NaN.
+constexpr Half to_half(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const auto sign = static_cast<std::uint16_t>(bits >> 16 & 0x8000U);
+  const std::uint32_t magnitude = bits & 0x7FFFFFFFU;
+  if (magnitude > 0x7F800000U) return {static_cast<std::uint16_t>(sign | 0x7E00U)};
+  if (magnitude >= 0x477FF000U) return {static_cast<std::uint16_t>(sign | 0x7C00U)};  // 65520 rounds to infinity
+  if (magnitude < 0x38800000U) {
+    // Subnormal: adding 0.5 leaves the rounded multiple of 2^-24 in the low mantissa bits.
+    const float shifted = std::bit_cast<float>(magnitude) + 0.5F;
+    return {static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(shifted) - 0x3F000000U))};
+  }
+  const std::uint32_t rounded = magnitude + 0xFFFU + (magnitude >> 13 & 1U);
+  return {static_cast<std::uint16_t>(sign | ((rounded - 0x38000000U) >> 13))};
+}
+
+constexpr float to_float(Half half) {
+  const std::uint32_t sign = static_cast<std::uint32_t>(half.bits & 0x8000U) << 16;
+  const std::uint32_t magnitude = half.bits & 0x7FFFU;
+  if (magnitude >= 0x7C00U) return std::bit_cast<float>(sign | 0x7F800000U | (magnitude & 0x3FFU) << 13);
+  if (magnitude < 0x400U) {
+    const float value = static_cast<float>(magnitude) * 0x1p-24F;
+    return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(value));
+  }
+  return std::bit_cast<float>(sign | ((magnitude << 13) + 0x38000000U));
+}
+
+}  // namespace pipit
