@@ -17,8 +17,10 @@ struct CudaStatus {
 };
 CudaStatus cuda_status();
 
-/// Bytes of memory that a plan may use there: physical memory, or the GPU's.
-std::size_t device_memory(DeviceKind device, int gpu);
+/// Bytes of the machine's physical memory.
+std::size_t host_memory();
+/// Bytes of a GPU's memory. Throws Error when there is no such GPU.
+std::size_t gpu_memory(int gpu);
 
 /// Makes a GPU current for the calling thread (candidates are asked and kernels created there). Throws Error when
 /// there is no such GPU.

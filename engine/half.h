@@ -16,7 +16,8 @@ constexpr Half to_half(float value) {
   const auto sign = static_cast<std::uint16_t>(bits >> 16 & 0x8000U);
   const std::uint32_t magnitude = bits & 0x7FFFFFFFU;
   if (magnitude > 0x7F800000U) return {static_cast<std::uint16_t>(sign | 0x7E00U)};
-  if (magnitude >= 0x477FF000U) return {static_cast<std::uint16_t>(sign | 0x7C00U)};  // 65520 rounds to infinity
+  if (magnitude >= 0x477FF000U)
+    return {static_cast<std::uint16_t>(sign | 0x7C00U)};  // 65520 rounds to infinity
   if (magnitude < 0x38800000U) {
     // Subnormal: adding 0.5 leaves the rounded multiple of 2^-24 in the low mantissa bits.
     const float shifted = std::bit_cast<float>(magnitude) + 0.5F;

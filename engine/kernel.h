@@ -35,8 +35,9 @@ struct NodeSpec {
 /// What a run hands to every kernel besides its operands.
 struct RunContext {
   ThreadPool& pool;
-  std::byte* scratch = nullptr;  ///< scratch_bytes() bytes, aligned (256 on a GPU, 64 on the CPU), contents unspecified
-  void* stream = nullptr;        ///< on a GPU: the cudaStream_t to launch on; run() must not synchronise it
+  std::byte* scratch =
+      nullptr;  ///< scratch_bytes() bytes, aligned (256 on a GPU, 64 on the CPU), contents unspecified
+  void* stream = nullptr;  ///< on a GPU: the cudaStream_t to launch on; run() must not synchronise it
 };
 
 /// Created once per node: packs weights, builds descriptors, declares scratch. run() allocates nothing and

@@ -1,20 +1,11 @@
 #include "engine/plan.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 
+#include "engine/device.h"
 #include "engine/memory_planner.h"
 
 namespace pipit {
-
-namespace {
-
-std::size_t physical_memory() {
-  return static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGE_SIZE));
-}
-
-}  // namespace
 
 // Builds a Plan in three passes: kernels, buffers with their live ranges, placements.
 class PlanBuilder {
@@ -63,8 +54,9 @@ class PlanBuilder {
     std::vector<std::shared_ptr<const Tensor>> constants;
     for (const ValueId id : node.inputs)
       constants.push_back(id == kNoValue ? nullptr : graph_.value(id).constant);
-    const NodeSpec spec{*node.layer,           inputs, outputs, constants, plan_.options_.precision,
-                        plan_.options_.threads};
+    const NodeSpec spec{
+        *node.layer,       inputs, outputs, constants, plan_.options_.precision, plan_.options_.threads,
+        plan_.options_.gpu};
 
     const std::vector<Candidate>& candidates =
         registry_.candidates(node.layer->type(), plan_.options_.device);
@@ -156,8 +148,9 @@ class PlanBuilder {
     for (const Step& step : plan_.steps_)
       ranges.push_back({step.kernel->scratch_bytes(), step.index, step.index});
     const MemoryPlan memory = plan_memory(ranges);
-    const std::size_t limit =
-        plan_.options_.max_arena_bytes != 0 ? plan_.options_.max_arena_bytes : physical_memory();
+    const std::size_t limit = plan_.options_.max_arena_bytes != 0         ? plan_.options_.max_arena_bytes
+                              : plan_.options_.device == DeviceKind::cuda ? gpu_memory(plan_.options_.gpu)
+                                                                          : host_memory();
     if (memory.arena_bytes > limit) {
       fail("the activations need {:.1f} MiB but at most {:.1f} MiB may be used; use a smaller batch or input",
            static_cast<double>(memory.arena_bytes) / 1048576.0, static_cast<double>(limit) / 1048576.0);
@@ -230,6 +223,7 @@ std::shared_ptr<const Plan> Plan::build(Graph graph, const Registry& registry, c
   plan->graph_ = std::move(graph);
   plan->options_ = options;
   if (plan->options_.threads == 0) plan->options_.threads = available_cpus();
+  if (options.device == DeviceKind::cuda) select_gpu(options.gpu);
   PlanBuilder(*plan, registry).build();
   return plan;
 }

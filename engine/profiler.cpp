@@ -73,4 +73,23 @@ Profile Profiler::report() const {
   return profile;
 }
 
+Profile profile_session(Session& session, std::span<const ConstTensorView> inputs, int warmup, int runs,
+                        const std::function<void(int)>& progress) {
+  if (runs < 1) fail("profiling needs at least 1 run, not {}", runs);
+  const std::function<void(int)> report = progress ? progress : [](int) {};
+  if (DeviceSession* device = session.device_session()) return device->profile(inputs, warmup, runs, report);
+  for (int r = 0; r < warmup; ++r) {
+    session.run(inputs);
+    report(r + 1);
+  }
+  Profiler profiler(session.plan(), runs);
+  session.set_observer(&profiler);
+  for (int r = 0; r < runs; ++r) {
+    session.run(inputs);
+    report(warmup + r + 1);
+  }
+  session.set_observer(nullptr);
+  return profiler.report();
+}
+
 }  // namespace pipit

@@ -2,25 +2,13 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <vector>
 
+#include "engine/profile.h"
 #include "engine/session.h"
 
 namespace pipit {
-
-struct StepTime {
-  int step = 0;
-  double median_ms = 0;
-};
-
-struct Profile {
-  int runs = 0;
-  std::vector<StepTime> steps;
-  double layers_ms = 0;      ///< median over runs of the sum of a run's step times
-  double end_to_end_ms = 0;  ///< median over runs of the time from before_run to after_run
-  double residual_ms = 0;    ///< end_to_end_ms - layers_ms: dispatch, clock reads, anything unexplained
-  double overhead_ms = 0;    ///< estimated cost of the profiler's own clock reads in one run
-};
 
 /// Attach with Session::set_observer, run, detach, report. Memory grows by one double per step and run.
 class Profiler final : public RunObserver {
@@ -43,5 +31,11 @@ class Profiler final : public RunObserver {
   Clock::time_point run_start_;
   Clock::time_point step_start_;
 };
+
+/// Runs a session `warmup` times, then `runs` times with every step timed: by the Profiler on the CPU, by events on
+/// a GPU, where the captured graph is timed as well. `progress` (may be empty) is called with the number of runs
+/// done after each, warm-up included. Throws Error when runs < 1.
+Profile profile_session(Session& session, std::span<const ConstTensorView> inputs, int warmup, int runs,
+                        const std::function<void(int)>& progress = {});
 
 }  // namespace pipit

@@ -3,11 +3,16 @@
 namespace pipit {
 
 Session::Session(std::shared_ptr<const Plan> plan, std::shared_ptr<ThreadPool> pool)
-    : plan_(std::move(plan)), pool_(std::move(pool)), arena_(plan_->arena_bytes()) {
+    : plan_(std::move(plan)), pool_(std::move(pool)) {
   if (!pool_) pool_ = std::make_shared<ThreadPool>(plan_->options().threads);
   if (pool_->size() > plan_->options().threads) {
     fail("a pool of {} threads cannot run a plan built for {}", pool_->size(), plan_->options().threads);
   }
+  if (plan_->options().device == DeviceKind::cuda) {
+    device_ = make_cuda_session(plan_);
+    return;
+  }
+  arena_ = HostBuffer(plan_->arena_bytes());
   const auto at = [&](const Placement& p) -> std::byte* {
     switch (p.kind) {
       case Placement::Kind::arena:
@@ -37,6 +42,12 @@ Session::Session(std::shared_ptr<const Plan> plan, std::shared_ptr<ThreadPool> p
   for (const Placement& p : plan_->outputs()) outputs_.push_back({p.desc, at(p)});
 }
 
+void Session::set_observer(RunObserver* observer) {
+  if (device_ && observer != nullptr)
+    fail("steps on a GPU cannot be observed from the host; use profile_session");
+  observer_ = observer;
+}
+
 std::span<const ConstTensorView> Session::run(std::span<const ConstTensorView> inputs) {
   const Graph& graph = plan_->graph();
   if (inputs.size() != graph.inputs().size()) {
@@ -50,6 +61,7 @@ std::span<const ConstTensorView> Session::run(std::span<const ConstTensorView> i
            inputs[i].present() ? layout_name(inputs[i].desc.layout) : "without data");
     }
   }
+  if (device_) return device_->run(inputs);
   if (observer_ != nullptr) observer_->before_run();
   for (BoundStep& bound : bound_) {
     for (const auto& [operand, input] : bound.from_user) {

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/device_session.h"
 #include "engine/plan.h"
 
 namespace pipit {
@@ -29,13 +30,17 @@ class Session {
 
   /// Runs the graph on `inputs`, one per graph input with exactly its desc (throws Error otherwise). The
   /// returned views, one per graph output, lie in the arena (or in an input or a constant that the graph
-  /// passes through) and are valid until the next run. Allocates nothing.
+  /// passes through; on a GPU, in page-locked host
+  /// memory) and are valid until the next run. Allocates nothing.
   std::span<const ConstTensorView> run(std::span<const ConstTensorView> inputs);
 
-  /// Null switches observation off. The observer must outlive its use.
-  void set_observer(RunObserver* observer) { observer_ = observer; }
+  /// Null switches observation off. The observer must outlive its use. Throws Error on a GPU, where steps run
+  /// after the host has gone on: use profile_session.
+  void set_observer(RunObserver* observer);
   const Plan& plan() const { return *plan_; }
   ThreadPool& pool() { return *pool_; }
+  /// Null on the CPU.
+  DeviceSession* device_session() { return device_.get(); }
 
  private:
   struct BoundStep {
@@ -47,6 +52,7 @@ class Session {
   };
   std::shared_ptr<const Plan> plan_;
   std::shared_ptr<ThreadPool> pool_;
+  std::unique_ptr<DeviceSession> device_;
   HostBuffer arena_;
   std::vector<BoundStep> bound_;
   std::vector<ConstTensorView> outputs_;

@@ -2,6 +2,7 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
+#include "engine/cuda/runtime.h"
 #include "engine/device.h"
 
 namespace pipit {
@@ -33,6 +34,22 @@ CudaStatus cuda_status() {
   }
   if (status.devices.empty()) status.problem = "GPUs were found but none answered";
   return status;
+}
+
+std::size_t gpu_memory(int gpu) {
+  select_gpu(gpu);
+  std::size_t free = 0;
+  std::size_t total = 0;
+  PIPIT_CUDA(cudaMemGetInfo(&free, &total));
+  return total;
+}
+
+void select_gpu(int gpu) {
+  require_device(DeviceKind::cuda);
+  int count = 0;
+  PIPIT_CUDA(cudaGetDeviceCount(&count));
+  if (gpu < 0 || gpu >= count) fail("there is no GPU {}: this machine has {} (numbered from 0)", gpu, count);
+  PIPIT_CUDA(cudaSetDevice(gpu));
 }
 
 }  // namespace pipit

@@ -1,5 +1,6 @@
 // Linked instead of the CUDA device when pipit is built without the toolkit.
 #include "engine/device.h"
+#include "engine/device_session.h"
 
 namespace pipit {
 
@@ -7,6 +8,20 @@ CudaStatus cuda_status() {
   CudaStatus status;
   status.problem = "this build has no CUDA support";
   return status;
+}
+
+std::size_t gpu_memory(int) {
+  require_device(DeviceKind::cuda);
+  return 0;
+}
+
+void select_gpu(int) {
+  require_device(DeviceKind::cuda);
+}
+
+std::unique_ptr<DeviceSession> make_cuda_session(std::shared_ptr<const Plan>) {
+  require_device(DeviceKind::cuda);
+  return nullptr;
 }
 
 }  // namespace pipit

@@ -1,0 +1,84 @@
+#include "engine/cuda/runtime.h"
+
+namespace pipit::cuda {
+
+void check(cudaError_t status, const char* call) {
+  if (status == cudaSuccess) return;
+  (void)cudaGetLastError();  // not sticky for the next call, where it can be cleared at all
+  fail("CUDA: {} ({}) in {}", cudaGetErrorString(status), cudaGetErrorName(status), call);
+}
+
+DeviceBuffer::DeviceBuffer(std::size_t bytes) : bytes_(bytes) {
+  if (bytes == 0) return;
+  const cudaError_t status = cudaMalloc(reinterpret_cast<void**>(&data_), bytes);
+  if (status == cudaErrorMemoryAllocation) {
+    (void)cudaGetLastError();
+    std::size_t free = 0;
+    std::size_t total = 0;
+    (void)cudaMemGetInfo(&free, &total);
+    fail("CUDA: out of memory: {} bytes asked for, {} of {} are free; use a smaller batch", bytes, free,
+         total);
+  }
+  check(status, "cudaMalloc");
+}
+
+DeviceBuffer::DeviceBuffer(const void* host, std::size_t bytes) : DeviceBuffer(bytes) {
+  if (bytes != 0) PIPIT_CUDA(cudaMemcpy(data_, host, bytes, cudaMemcpyHostToDevice));
+}
+
+void DeviceBuffer::release() noexcept {
+  if (data_ != nullptr) (void)cudaFree(data_);
+}
+
+PinnedBuffer::PinnedBuffer(std::size_t bytes) {
+  void* memory = nullptr;
+  PIPIT_CUDA(cudaMallocHost(&memory, bytes == 0 ? 1 : bytes));
+  data_.reset(static_cast<std::byte*>(memory));
+}
+
+Stream::Stream() {
+  PIPIT_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+}
+
+void Stream::synchronize() const {
+  PIPIT_CUDA(cudaStreamSynchronize(stream_));
+}
+
+Event::Event() {
+  PIPIT_CUDA(cudaEventCreate(&event_));
+}
+
+void Event::record(cudaStream_t stream) const {
+  PIPIT_CUDA(cudaEventRecord(event_, stream));
+}
+
+double Event::since(const Event& earlier) const {
+  float milliseconds = 0;
+  PIPIT_CUDA(cudaEventElapsedTime(&milliseconds, earlier.event_, event_));
+  return milliseconds;
+}
+
+void Graph::begin(const Stream& stream) {
+  PIPIT_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+}
+
+void Graph::end(const Stream& stream) {
+  cudaGraph_t captured = nullptr;
+  PIPIT_CUDA(cudaStreamEndCapture(stream, &captured));
+  const cudaError_t status = cudaGraphInstantiate(&graph_, captured, 0);
+  (void)cudaGraphDestroy(captured);
+  check(status, "cudaGraphInstantiate");
+}
+
+void Graph::abandon(const Stream& stream) noexcept {
+  cudaGraph_t captured = nullptr;
+  (void)cudaStreamEndCapture(stream, &captured);
+  if (captured != nullptr) (void)cudaGraphDestroy(captured);
+  (void)cudaGetLastError();
+}
+
+void Graph::launch(const Stream& stream) const {
+  PIPIT_CUDA(cudaGraphLaunch(graph_, stream));
+}
+
+}  // namespace pipit::cuda

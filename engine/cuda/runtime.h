@@ -1,0 +1,129 @@
+// RAII over the CUDA runtime: checked calls, memory, streams, events, graphs.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <memory>
+#include <utility>
+
+#include "engine/error.h"
+#include "engine/tensor.h"
+
+namespace pipit::cuda {
+
+/// Throws Error with the call, the error's name and its text unless the status is success.
+void check(cudaError_t status, const char* call);
+#define PIPIT_CUDA(call) ::pipit::cuda::check((call), #call)
+
+/// Call after every launch: reports what the launch itself refused (grid, shared memory, architecture).
+inline void check_launch(const char* kernel) {
+  check(cudaGetLastError(), kernel);
+}
+
+/// Memory of the current GPU; 256-byte aligned. Throws Error with the size when it is not to be had.
+class DeviceBuffer {
+ public:
+  DeviceBuffer() = default;
+  explicit DeviceBuffer(std::size_t bytes);
+  /// Allocates and copies from host memory (synchronously).
+  DeviceBuffer(const void* host, std::size_t bytes);
+  ~DeviceBuffer() { release(); }
+  DeviceBuffer(DeviceBuffer&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+  DeviceBuffer& operator=(DeviceBuffer&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  std::byte* data() const { return data_; }
+  template <typename T>
+  T* as() const {
+    return reinterpret_cast<T*>(data_);
+  }
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  void release() noexcept;
+  std::byte* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+/// Page-locked host memory: copies to and from it are asynchronous.
+class PinnedBuffer {
+ public:
+  explicit PinnedBuffer(std::size_t bytes);
+  std::byte* data() const { return data_.get(); }
+
+ private:
+  struct Free {
+    void operator()(std::byte* p) const { (void)cudaFreeHost(p); }
+  };
+  std::unique_ptr<std::byte, Free> data_;
+};
+
+/// A stream of its own, not synchronising with the default stream.
+class Stream {
+ public:
+  Stream();
+  ~Stream() { (void)cudaStreamDestroy(stream_); }
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+  operator cudaStream_t() const { return stream_; }
+  void synchronize() const;
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
+class Event {
+ public:
+  Event();
+  ~Event() {
+    if (event_ != nullptr) (void)cudaEventDestroy(event_);
+  }
+  Event(Event&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
+  Event& operator=(Event&&) = delete;
+  void record(cudaStream_t stream) const;
+  /// Milliseconds from an earlier event; both must have happened.
+  double since(const Event& earlier) const;
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+/// A captured sequence of launches, ready to replay.
+class Graph {
+ public:
+  Graph() = default;
+  /// Captures what `body` launches on the stream.
+  template <typename Body>
+  Graph(const Stream& stream, Body&& body) {
+    begin(stream);
+    try {
+      body();
+    } catch (...) {
+      abandon(stream);
+      throw;
+    }
+    end(stream);
+  }
+  ~Graph() {
+    if (graph_ != nullptr) (void)cudaGraphExecDestroy(graph_);
+  }
+  Graph(Graph&& other) noexcept : graph_(std::exchange(other.graph_, nullptr)) {}
+  Graph& operator=(Graph&& other) noexcept {
+    std::swap(graph_, other.graph_);
+    return *this;
+  }
+  explicit operator bool() const { return graph_ != nullptr; }
+  void launch(const Stream& stream) const;
+
+ private:
+  static void begin(const Stream& stream);
+  void end(const Stream& stream);
+  static void abandon(const Stream& stream) noexcept;
+  cudaGraphExec_t graph_ = nullptr;
+};
+
+}  // namespace pipit::cuda

@@ -1,0 +1,187 @@
+// A session on a GPU: one stream, one arena, one captured graph per plan.
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <map>
+#include <vector>
+
+#include "engine/cuda/runtime.h"
+#include "engine/device.h"
+#include "engine/device_session.h"
+
+namespace pipit {
+
+namespace {
+
+using cuda::DeviceBuffer;
+using cuda::Event;
+using cuda::PinnedBuffer;
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const std::size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+class CudaSession final : public DeviceSession {
+ public:
+  explicit CudaSession(std::shared_ptr<const Plan> plan)
+      : plan_(std::move(plan)),
+        gpu_((select_gpu(plan_->options().gpu), plan_->options().gpu)),
+        pool_(1),
+        arena_(plan_->arena_bytes()) {
+    const Graph& graph = plan_->graph();
+    for (const ValueId id : graph.inputs()) {
+      const std::size_t bytes = graph.value(id).desc.bytes();
+      device_inputs_.emplace_back(bytes);
+      host_inputs_.emplace_back(bytes);
+    }
+    for (const Step& step : plan_->steps()) {
+      Bound bound{&step, {}, {}, arena_.data() + step.scratch_offset};
+      for (const Placement& p : step.inputs) bound.inputs.push_back({p.desc, at(p)});
+      for (const Placement& p : step.outputs) bound.outputs.push_back({p.desc, at(p)});
+      bound_.push_back(std::move(bound));
+    }
+    for (const Placement& p : plan_->outputs()) {
+      host_outputs_.emplace_back(p.desc.bytes());
+      device_outputs_.push_back(at(p));
+      outputs_.push_back({p.desc, host_outputs_.back().data()});
+    }
+  }
+
+  std::span<const ConstTensorView> run(std::span<const ConstTensorView> inputs) override {
+    PIPIT_CUDA(cudaSetDevice(gpu_));
+    upload(inputs);
+    launch();
+    for (std::size_t i = 0; i < outputs_.size(); ++i) {
+      PIPIT_CUDA(cudaMemcpyAsync(host_outputs_[i].data(), device_outputs_[i], outputs_[i].desc.bytes(),
+                                 cudaMemcpyDeviceToHost, stream_));
+    }
+    stream_.synchronize();
+    return outputs_;
+  }
+
+  Profile profile(std::span<const ConstTensorView> inputs, int warmup, int runs,
+                  const std::function<void(int)>& progress) override {
+    for (int r = 0; r < warmup; ++r) {
+      run(inputs);
+      progress(r + 1);
+    }
+    Profile result;
+    result.runs = runs;
+    std::vector<std::vector<double>> step_ms(bound_.size());
+    std::vector<double> sums, graphs, totals;
+    std::vector<Event> marks(bound_.size() + 1);
+    for (int r = 0; r < runs; ++r) {
+      upload(inputs);
+      run_steps(&marks);
+      stream_.synchronize();
+      double sum = 0;
+      for (std::size_t s = 0; s < bound_.size(); ++s) {
+        step_ms[s].push_back(marks[s + 1].since(marks[s]));
+        sum += step_ms[s].back();
+      }
+      sums.push_back(sum);
+      if (!graph_) capture();
+      marks.front().record(stream_);
+      graph_.launch(stream_);
+      marks.back().record(stream_);
+      stream_.synchronize();
+      graphs.push_back(marks.back().since(marks.front()));
+      const auto begin = std::chrono::steady_clock::now();
+      run(inputs);
+      totals.push_back(
+          std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count());
+      progress(warmup + r + 1);
+    }
+    for (std::size_t s = 0; s < bound_.size(); ++s)
+      result.steps.push_back({static_cast<int>(s), median(step_ms[s])});
+    result.layers_ms = median(sums);
+    result.graph_ms = median(graphs);
+    result.end_to_end_ms = median(totals);
+    result.residual_ms = result.graph_ms - result.layers_ms;
+    return result;
+  }
+
+ private:
+  struct Bound {
+    const Step* step;
+    std::vector<ConstTensorView> inputs;
+    std::vector<TensorView> outputs;
+    std::byte* scratch;
+  };
+
+  std::byte* at(const Placement& p) {
+    switch (p.kind) {
+      case Placement::Kind::arena:
+        return arena_.data() + p.offset;
+      case Placement::Kind::input:
+        return device_inputs_[static_cast<std::size_t>(p.input)].data();
+      case Placement::Kind::constant:
+        if (!p.constant) return nullptr;
+        // One copy for all steps that read it.
+        return constants_.try_emplace(p.constant.get(), p.constant->view().data, p.constant->desc().bytes())
+            .first->second.data();
+      case Placement::Kind::absent:
+        break;
+    }
+    return nullptr;
+  }
+
+  void upload(std::span<const ConstTensorView> inputs) {
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      const std::size_t bytes = inputs[i].desc.bytes();
+      std::memcpy(host_inputs_[i].data(), inputs[i].data, bytes);
+      PIPIT_CUDA(cudaMemcpyAsync(device_inputs_[i].data(), host_inputs_[i].data(), bytes,
+                                 cudaMemcpyHostToDevice, stream_));
+    }
+  }
+
+  void run_steps(std::vector<Event>* marks = nullptr) {
+    if (marks != nullptr) marks->front().record(stream_);
+    for (std::size_t s = 0; s < bound_.size(); ++s) {
+      const Bound& b = bound_[s];
+      b.step->kernel->run(b.inputs, b.outputs,
+                          RunContext{pool_, b.scratch, static_cast<cudaStream_t>(stream_)});
+      if (marks != nullptr) (*marks)[s + 1].record(stream_);
+    }
+  }
+
+  void capture() {
+    if (!bound_.empty()) graph_ = cuda::Graph(stream_, [&] { run_steps(); });
+  }
+
+  // The first run goes step by step: libraries initialise themselves on first use, which a capture forbids.
+  void launch() {
+    if (!warm_) {
+      run_steps();
+      warm_ = true;
+      return;
+    }
+    if (!graph_) capture();
+    if (graph_) graph_.launch(stream_);
+  }
+
+  std::shared_ptr<const Plan> plan_;
+  int gpu_;
+  ThreadPool pool_;
+  cuda::Stream stream_;
+  DeviceBuffer arena_;
+  std::vector<DeviceBuffer> device_inputs_;
+  std::vector<PinnedBuffer> host_inputs_;
+  std::map<const Tensor*, DeviceBuffer> constants_;
+  std::vector<Bound> bound_;
+  std::vector<std::byte*> device_outputs_;
+  std::vector<PinnedBuffer> host_outputs_;
+  std::vector<ConstTensorView> outputs_;
+  cuda::Graph graph_;
+  bool warm_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<DeviceSession> make_cuda_session(std::shared_ptr<const Plan> plan) {
+  return std::make_unique<CudaSession>(std::move(plan));
+}
+
+}  // namespace pipit

@@ -1,0 +1,28 @@
+// What Session hands over to where a plan's device is not the CPU.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+
+#include "engine/plan.h"
+#include "engine/profile.h"
+
+namespace pipit {
+
+/// One session on a device: its arena, stream, constants and staging buffers.
+class DeviceSession {
+ public:
+  virtual ~DeviceSession() = default;
+  /// Session::run: host inputs of the graph's descs in (already checked), host outputs out, valid until the next
+  /// run.
+  virtual std::span<const ConstTensorView> run(std::span<const ConstTensorView> inputs) = 0;
+  /// profile_session. `progress` is called after every run, warm-up included.
+  virtual Profile profile(std::span<const ConstTensorView> inputs, int warmup, int runs,
+                          const std::function<void(int)>& progress) = 0;
+};
+
+/// A session on the plan's GPU. Throws Error in a build without CUDA, or when memory is not to be had.
+std::unique_ptr<DeviceSession> make_cuda_session(std::shared_ptr<const Plan> plan);
+
+}  // namespace pipit
