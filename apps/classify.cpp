@@ -90,12 +90,8 @@ int classify(const ClassifyOptions& options) {
     if (!options.common.json) fmt::print("{}\n{}", path, table.rows(2));
   }
   if (options.profile && any) {
-    Profiler profiler(*runner.plan, options.runs);
     const ConstTensorView view = input.view();
-    runner.session->set_observer(&profiler);
-    for (int r = 0; r < options.runs; ++r) runner.session->run({&view, 1});
-    runner.session->set_observer(nullptr);
-    const Profile profile = profiler.report();
+    const Profile profile = profile_session(*runner.session, {&view, 1}, 0, options.runs);
     json["profile"] = layer_json(*runner.plan, profile);
     if (!options.common.json) fmt::print("\n{}", layer_table(*runner.plan, profile));
   }

@@ -58,10 +58,16 @@ std::string layer_table(const Plan& plan, const Profile& profile) {
   text += fmt::format("sum of layers  {:9.4f} ms   {} MACs, {:.1f} GFLOP/s   (median of {} runs)\n",
                       profile.layers_ms, with_prefix(static_cast<double>(total_macs)),
                       gflops(total_macs, profile.layers_ms), profile.runs);
-  text += fmt::format("end to end     {:9.4f} ms\n", profile.end_to_end_ms);
-  text += fmt::format(
-      "unexplained    {:9.4f} ms   {:.2f}% (of it about {:.4f} ms are the profiler's clock reads)\n",
-      profile.residual_ms, 100 * profile.residual_ms / profile.end_to_end_ms, profile.overhead_ms);
+  const bool on_gpu = profile.graph_ms > 0;
+  if (on_gpu)
+    text += fmt::format("graph          {:9.4f} ms   device time of one replay\n", profile.graph_ms);
+  text += fmt::format("end to end     {:9.4f} ms{}\n", profile.end_to_end_ms,
+                      on_gpu ? "   with copies in and out" : "");
+  if (!on_gpu) {
+    text += fmt::format(
+        "unexplained    {:9.4f} ms   {:.2f}% (of it about {:.4f} ms are the profiler's clock reads)\n",
+        profile.residual_ms, 100 * profile.residual_ms / profile.end_to_end_ms, profile.overhead_ms);
+  }
   return text;
 }
 
@@ -72,6 +78,7 @@ nlohmann::ordered_json layer_json(const Plan& plan, const Profile& profile) {
   json["end_to_end_ms"] = profile.end_to_end_ms;
   json["residual_ms"] = profile.residual_ms;
   json["profiler_overhead_ms"] = profile.overhead_ms;
+  if (profile.graph_ms > 0) json["graph_ms"] = profile.graph_ms;
   json["layers"] = nlohmann::ordered_json::array();
   for (const StepTime& time : profile.steps) {
     const StepInfo info = step_info(plan, plan.steps()[static_cast<std::size_t>(time.step)]);

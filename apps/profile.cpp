@@ -42,18 +42,8 @@ int profile(const ProfileOptions& options) {
   for (const Tensor& t : inputs) views.push_back(t.view());
 
   Progress progress("profile", options.warmup + options.runs, options.common.quiet);
-  for (int r = 0; r < options.warmup; ++r) {
-    runner.session->run(views);
-    progress.update(r + 1);
-  }
-  Profiler profiler(plan, options.runs);
-  runner.session->set_observer(&profiler);
-  for (int r = 0; r < options.runs; ++r) {
-    runner.session->run(views);
-    progress.update(options.warmup + r + 1);
-  }
-  runner.session->set_observer(nullptr);
-  const Profile result = profiler.report();
+  const Profile result = profile_session(*runner.session, views, options.warmup, options.runs,
+                                         [&](int done) { progress.update(done); });
 
   if (options.common.json) {
     nlohmann::ordered_json json = json_header("profile", model, plan);

@@ -15,6 +15,11 @@ Runner::Runner(Graph graph, const CommonOptions& options) {
   const auto begin = std::chrono::steady_clock::now();
   const PlanOptions plan_options = options.plan_options();
   Graph optimised = optimize(graph, &passes);
+  if (plan_options.precision != Precision::fp32) {
+    Rewritten stored = assign_precision(optimised, plan_options.precision);
+    passes.push_back({"convert precision", stored.changes});
+    optimised = std::move(stored.graph);
+  }
   graph = Graph{};  // so that the plan holds the only reference to constants it packs
   plan = Plan::build(std::move(optimised), default_registry(), plan_options);
   session = std::make_unique<Session>(plan);

@@ -118,6 +118,8 @@ std::string compare(const ConstTensorView& output, const Tensor& expected, const
       return check(std::int64_t{});
     case DType::boolean:
       return check(bool{});
+    case DType::f16:
+      break;
   }
   return "has an unknown type";
 }

@@ -10,6 +10,12 @@ if(NOT _pipit_cuda STREQUAL "OFF")
   find_package(CUDAToolkit 12.0 QUIET)
   if(CUDAToolkit_FOUND)
     set(PIPIT_HAVE_CUDA ON)
+    if(NOT CMAKE_CUDA_COMPILER)
+      set(CMAKE_CUDA_COMPILER ${CUDAToolkit_NVCC_EXECUTABLE})
+    endif()
+    # Ampere and later; 90a: the instructions that only Hopper has.
+    set(CMAKE_CUDA_ARCHITECTURES 80 90a CACHE STRING "GPU architectures to compile for")
+    enable_language(CUDA)
     message(STATUS "CUDA toolkit ${CUDAToolkit_VERSION} found: GPU support on")
   elseif(_pipit_cuda STREQUAL "ON")
     message(FATAL_ERROR "PIPIT_CUDA=ON but no CUDA toolkit (12.0 or later) was found. Install it, set "

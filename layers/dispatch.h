@@ -27,6 +27,8 @@ decltype(auto) with_dtype(DType type, F&& f) {
       return f(std::type_identity<std::int64_t>{});
     case DType::boolean:
       return f(std::type_identity<bool>{});
+    case DType::f16:
+      fail("f16 is stored, not computed with, on the CPU");
   }
   fail("an element type numbered {} does not exist", static_cast<int>(type));
 }
@@ -38,6 +40,8 @@ decltype(auto) with_element_size(DType type, F&& f) {
   switch (dtype_bytes(type)) {
     case 1:
       return f(std::integral_constant<std::size_t, 1>{});
+    case 2:
+      return f(std::integral_constant<std::size_t, 2>{});
     case 4:
       return f(std::integral_constant<std::size_t, 4>{});
     case 8:

@@ -1,6 +1,7 @@
 #include "layers/registry.h"
 
 #include "layers/cpu/cpu.h"
+#include "layers/cuda/cuda.h"
 #include "layers/reference/reference.h"
 
 namespace pipit {
@@ -20,6 +21,8 @@ Registry build() {
   register_cpu_elementwise(registry);
   register_cpu_reduce(registry);
   register_cpu_movement(registry);
+
+  register_cuda(registry);
 
   register_reference_conv(registry);
   register_reference_pool(registry);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/graph.h"
+#include "engine/kernel.h"
 
 namespace pipit {
 
@@ -36,6 +37,10 @@ Rewritten fuse_activation(const Graph& graph);
 
 /// Gives every value its layout and inserts ToLayout where a layer asks for another one. Runs last.
 Rewritten assign_layouts(const Graph& graph);
+
+/// Stores floating-point values in the precision's element type, converting at the graph's inputs and outputs. Runs
+/// after assign_layouts; nothing that infers shapes may run after it. fp32 and int8 change nothing here.
+Rewritten assign_precision(const Graph& graph, Precision precision);
 
 struct PassReport {
   std::string pass;

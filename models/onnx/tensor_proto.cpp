@@ -69,6 +69,8 @@ Tensor from_typed(const TensorDesc& desc, const onnx_pb::TensorProto& proto) {
       return from_field<std::uint8_t>(desc, proto.int32_data());
     case DType::boolean:
       return from_field<bool>(desc, proto.int32_data());
+    case DType::f16:
+      break;
   }
   fail("unknown element type");
 }

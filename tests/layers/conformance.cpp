@@ -55,6 +55,9 @@ std::shared_ptr<const Tensor> Random::tensor(const Shape& shape, double low, dou
     case DType::boolean:
       fill([](double v) { return v > 0; });
       break;
+    case DType::f16:
+      fill([](double v) { return to_half(static_cast<float>(v)); });
+      break;
   }
   return std::make_shared<const Tensor>(std::move(result));
 }

@@ -1,0 +1,8 @@
+// Linked instead of the GPU kernels when pipit is built without the toolkit.
+#include "layers/cuda/cuda.h"
+
+namespace pipit {
+
+void register_cuda(Registry&) {}
+
+}  // namespace pipit
