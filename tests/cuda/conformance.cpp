@@ -1,0 +1,352 @@
+#include "tests/cuda/conformance.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <iostream>
+
+#include "engine/cuda/runtime.h"
+#include "layers/evaluate.h"
+#include "layers/registry.h"
+#include "tests/support/run_graph.h"
+
+namespace pipit::test {
+
+unsigned gpu_seed() {
+  static const unsigned seed = [] {
+    const unsigned value = test_seed();
+    std::cout << "PIPIT_TEST_SEED=" << value << std::endl;
+    return value;
+  }();
+  return seed;
+}
+
+std::shared_ptr<const Tensor> shared_random(const Shape& shape, std::mt19937& random, float low, float high) {
+  return std::make_shared<const Tensor>(random_tensor(shape, random, low, high));
+}
+
+namespace {
+
+constexpr std::size_t kGuard = 1024;  // bytes in front of and behind every operand; keeps 256-byte alignment
+constexpr auto kPoison = std::byte{0xFF};
+
+// Device memory between two guard zones. All bits set: NaN for floats, -1 for integers.
+class Guarded {
+ public:
+  explicit Guarded(std::size_t bytes) : bytes_(bytes), buffer_(bytes + 2 * kGuard) { poison(); }
+  std::byte* data() const { return buffer_.data() + kGuard; }
+  void poison() const { PIPIT_CUDA(cudaMemset(buffer_.data(), 0xFF, buffer_.bytes())); }
+  void upload(const void* host) const {
+    if (bytes_ > 0) PIPIT_CUDA(cudaMemcpy(data(), host, bytes_, cudaMemcpyHostToDevice));
+  }
+  std::vector<std::byte> contents() const {
+    std::vector<std::byte> host(bytes_);
+    if (bytes_ > 0) PIPIT_CUDA(cudaMemcpy(host.data(), data(), bytes_, cudaMemcpyDeviceToHost));
+    return host;
+  }
+  bool guards_intact() const {
+    std::vector<std::byte> zones(2 * kGuard);
+    PIPIT_CUDA(cudaMemcpy(zones.data(), buffer_.data(), kGuard, cudaMemcpyDeviceToHost));
+    PIPIT_CUDA(cudaMemcpy(zones.data() + kGuard, data() + bytes_, kGuard, cudaMemcpyDeviceToHost));
+    return std::all_of(zones.begin(), zones.end(), [](std::byte b) { return b == kPoison; });
+  }
+
+ private:
+  std::size_t bytes_;
+  cuda::DeviceBuffer buffer_;
+};
+
+Tensor rounded_to_half(const Tensor& tensor) {
+  Tensor result = tensor.clone();
+  for (float& x : result.values<float>()) x = to_float(to_half(x));
+  return result;
+}
+
+Tensor as_half(const Tensor& tensor) {
+  TensorDesc desc = tensor.desc();
+  desc.dtype = DType::f16;
+  Tensor result(desc);
+  const auto from = tensor.values<float>();
+  std::transform(from.begin(), from.end(), result.values<Half>().begin(), [](float x) { return to_half(x); });
+  return result;
+}
+
+Tensor as_float(const Tensor& tensor) {
+  TensorDesc desc = tensor.desc();
+  desc.dtype = DType::f32;
+  Tensor result(desc);
+  const auto from = tensor.values<Half>();
+  std::transform(from.begin(), from.end(), result.values<float>().begin(),
+                 [](Half x) { return to_float(x); });
+  return result;
+}
+
+const Candidate& find_candidate(const Layer& layer, const std::string& name) {
+  for (const Candidate& c : default_registry().candidates(layer.type(), DeviceKind::cuda)) {
+    if (c.name == name) return c;
+  }
+  fail("{} has no GPU candidate '{}'", layer.type(), name);
+}
+
+// One candidate on one case: host tensors as the kernel gets them, descs, the spec.
+class Run {
+ public:
+  Run(const Layer& layer, const std::string& name, const GpuCase& test)
+      : layer_(layer), test_(test), candidate_(find_candidate(layer, name)) {
+    select_gpu(0);
+    const bool half = test.precision == Precision::fp16;
+    std::vector<TensorDesc> plain;  // as shape inference knows them
+    plain.reserve(test.inputs.size());
+    std::vector<const TensorDesc*> plain_pointers;
+    for (const GpuOperand& operand : test.inputs) {
+      if (!operand.tensor) {
+        reference_inputs_.push_back(nullptr);
+        host_.push_back(nullptr);
+        constants_.push_back(nullptr);
+        input_descs_.push_back(nullptr);
+        plain_pointers.push_back(nullptr);
+        continue;
+      }
+      std::shared_ptr<const Tensor> value = operand.tensor;
+      const bool rounds = half && value->desc().dtype == DType::f32;
+      if (rounds && !test.keep_input_f32) value = share(rounded_to_half(*value));
+      reference_inputs_.push_back(value);
+      auto placed = share(to_layout(value->view(), operand.layout));
+      if (rounds && !operand.constant && !test.keep_input_f32) placed = share(as_half(*placed));
+      host_.push_back(placed);
+      constants_.push_back(operand.constant ? placed : nullptr);
+      input_descs_.push_back(&placed->desc());
+      plain.push_back(value->desc());
+      plain_pointers.push_back(&plain.back());
+    }
+    output_descs_ = layer.infer(plain_pointers);
+    for (TensorDesc& desc : output_descs_) {
+      if (desc.shape.rank() >= 3) desc.layout = test.output_layout;
+      if (half && desc.dtype == DType::f32 && !test.keep_output_f32) desc.dtype = DType::f16;
+    }
+  }
+
+  std::optional<std::string> refusal() const { return candidate_.refuse(spec()); }
+
+  void check() {
+    const std::vector<Tensor> expected =
+        evaluate(test_.reference != nullptr ? *test_.reference : layer_, reference_inputs_);
+    kernel_ = candidate_.create(spec());
+    std::vector<std::vector<Tensor>> results;
+    for (int r = 0; r < 3; ++r) {
+      results.push_back(run(-1, r == 2));
+      if (::testing::Test::HasFailure()) return;
+    }
+    for (std::size_t o = 0; o < expected.size(); ++o) {
+      compare(results[0][o], expected[o], o);
+      for (std::size_t r = 1; r < results.size(); ++r) {
+        EXPECT_EQ(
+            std::memcmp(results[r][o].view().data, results[0][o].view().data, results[0][o].desc().bytes()),
+            0)
+            << "output " << o << ": run " << r << " gave other bits\n"
+            << description();
+      }
+    }
+    for (std::size_t i = 0; i < host_.size(); ++i) {
+      if (::testing::Test::HasFailure()) return;
+      if (!layer_.may_run_in_place(static_cast<int>(i)) || !host_[i] || constants_[i] ||
+          !(host_[i]->desc() == output_descs_[0])) {
+        continue;
+      }
+      compare(run(static_cast<int>(i), false)[0], expected[0], 0);
+      if (::testing::Test::HasFailure()) ADD_FAILURE() << "that was in place over input " << i;
+    }
+  }
+
+  double microseconds(int launches) {
+    kernel_ = candidate_.create(spec());
+    const Memory memory(*this, -1);
+    const cuda::Stream stream;
+    launch(memory, stream);  // a first call outside the capture, as the session makes it
+    stream.synchronize();
+    const cuda::Graph graph(stream, [&] {
+      for (int i = 0; i < launches; ++i) launch(memory, stream);
+    });
+    graph.launch(stream);
+    double best = HUGE_VAL;
+    for (int r = 0; r < 5; ++r) {
+      const cuda::Event begin, end;
+      begin.record(stream);
+      graph.launch(stream);
+      end.record(stream);
+      stream.synchronize();
+      best = std::min(best, end.since(begin));
+    }
+    return best * 1000 / launches;
+  }
+
+ private:
+  // The operands of one run on the device.
+  struct Memory {
+    std::vector<std::unique_ptr<Guarded>> owned;
+    std::vector<ConstTensorView> inputs;
+    std::vector<TensorView> outputs;
+    Guarded scratch;
+
+    Memory(const Run& run, int in_place) : scratch(run.kernel_->scratch_bytes()) {
+      for (std::size_t i = 0; i < run.host_.size(); ++i) {
+        const auto& host = run.host_[i];
+        if (!host || (run.constants_[i] && !run.kernel_->reads_constant(i))) {
+          inputs.push_back({host ? host->desc() : TensorDesc{}, nullptr});
+          continue;
+        }
+        owned.push_back(std::make_unique<Guarded>(host->desc().bytes()));
+        owned.back()->upload(host->view().data);
+        inputs.push_back({host->desc(), owned.back()->data()});
+      }
+      for (std::size_t o = 0; o < run.output_descs_.size(); ++o) {
+        const TensorDesc& desc = run.output_descs_[o];
+        if (o == 0 && in_place >= 0) {
+          outputs.push_back({desc, const_cast<std::byte*>(inputs[static_cast<std::size_t>(in_place)].data)});
+          continue;
+        }
+        owned.push_back(std::make_unique<Guarded>(desc.bytes()));
+        outputs.push_back({desc, owned.back()->data()});
+      }
+    }
+  };
+
+  static std::shared_ptr<const Tensor> share(Tensor tensor) {
+    return std::make_shared<const Tensor>(std::move(tensor));
+  }
+
+  NodeSpec spec() const { return {layer_, input_descs_, output_descs_, constants_, test_.precision, 1, 0}; }
+
+  void launch(const Memory& memory, const cuda::Stream& stream) {
+    kernel_->run(memory.inputs, memory.outputs,
+                 RunContext{pool_, memory.scratch.data(), static_cast<cudaStream_t>(stream)});
+  }
+
+  // Row-major outputs, half widened to float. in_place: the input whose memory output 0 takes, or -1.
+  std::vector<Tensor> run(int in_place, bool captured) {
+    const Memory memory(*this, in_place);
+    const cuda::Stream stream;
+    PIPIT_CUDA(cudaDeviceSynchronize());  // the uploads and poisoning went through the default stream
+    if (captured) {
+      const cuda::Graph graph(stream, [&] { launch(memory, stream); });
+      graph.launch(stream);
+      stream.synchronize();
+    } else {
+      launch(memory, stream);
+      stream.synchronize();
+    }
+    EXPECT_TRUE(memory.scratch.guards_intact()) << "wrote outside its scratch\n" << description();
+    for (const auto& m : memory.owned) {
+      EXPECT_TRUE(m->guards_intact()) << "wrote outside an operand\n" << description();
+    }
+    std::size_t next = 0;
+    for (std::size_t i = 0; i < memory.inputs.size(); ++i) {
+      if (!memory.inputs[i].present()) continue;
+      const Guarded& m = *memory.owned[next++];
+      if (static_cast<int>(i) == in_place) continue;
+      EXPECT_EQ(std::memcmp(m.contents().data(), host_[i]->view().data, host_[i]->desc().bytes()), 0)
+          << "changed input " << i << "\n"
+          << description();
+    }
+    std::vector<Tensor> results;
+    for (const TensorView& output : memory.outputs) {
+      Tensor host(output.desc);
+      if (output.desc.bytes() > 0) {
+        PIPIT_CUDA(cudaMemcpy(host.view().data, output.data, output.desc.bytes(), cudaMemcpyDeviceToHost));
+      }
+      if (output.desc.dtype == DType::f16) host = as_float(host);
+      results.push_back(to_layout(host.view(), Layout::row_major));
+    }
+    return results;
+  }
+
+  void compare(const Tensor& got, const Tensor& expected, std::size_t output) const {
+    ASSERT_EQ(got.desc().str(), expected.desc().str()) << description();
+    if (got.desc().dtype == DType::f32) return compare_floats<float>(got, expected, output);
+    if (got.desc().dtype == DType::f64) return compare_floats<double>(got, expected, output);
+    EXPECT_EQ(std::memcmp(got.view().data, expected.view().data, got.desc().bytes()), 0)
+        << "output " << output << " differs from the reference\n"
+        << description();
+  }
+
+  template <typename T>
+  void compare_floats(const Tensor& got, const Tensor& expected, std::size_t output) const {
+    double difference = 0, norm = 0, worst = -1;
+    std::size_t where = 0;
+    for (std::size_t i = 0; i < got.values<T>().size(); ++i) {
+      const auto a = static_cast<double>(got.values<T>()[i]);
+      const auto b = static_cast<double>(expected.values<T>()[i]);
+      if (a == b || (std::isnan(a) && std::isnan(b))) {
+        if (std::isfinite(b)) norm += b * b;
+        continue;
+      }
+      const double error = std::isfinite(a) && std::isfinite(b) ? std::abs(a - b) : HUGE_VAL;
+      if (error > worst) {
+        worst = error;
+        where = i;
+      }
+      difference += error * error;
+      norm += b * b;
+    }
+    const double fallback = test_.precision == Precision::fp16 ? 2e-3 : 1e-5;
+    const double allowed = (test_.tolerance > 0 ? test_.tolerance : fallback) * std::sqrt(norm);
+    if (std::sqrt(difference) <= allowed) return;
+    ADD_FAILURE()
+        << fmt::format(
+               "output {}: off by {:.3g} in norm, allowed {:.3g}; worst element {}: got {}, expected {}\n",
+               output, std::sqrt(difference), allowed, where, static_cast<double>(got.values<T>()[where]),
+               static_cast<double>(expected.values<T>()[where]))
+        << description();
+  }
+
+  std::string description() const {
+    std::string text = fmt::format("{} [{}], GPU kernel {}, {}, seed {}\n", layer_.type(), layer_.summary(),
+                                   candidate_.name, precision_name(test_.precision), gpu_seed());
+    for (std::size_t i = 0; i < host_.size(); ++i) {
+      text +=
+          fmt::format("  input {}: {}\n", i,
+                      host_[i] ? describe(host_[i]->desc()) + (constants_[i] ? " constant" : "") : "absent");
+    }
+    for (const TensorDesc& desc : output_descs_) text += fmt::format("  output: {}\n", describe(desc));
+    return text;
+  }
+  static std::string describe(const TensorDesc& desc) {
+    return fmt::format("{} {}", desc.str(), layout_name(desc.layout));
+  }
+
+  const Layer& layer_;
+  const GpuCase& test_;
+  const Candidate& candidate_;
+  ThreadPool pool_{1};
+  std::unique_ptr<Kernel> kernel_;
+  std::vector<std::shared_ptr<const Tensor>> reference_inputs_;
+  std::vector<std::shared_ptr<const Tensor>> host_;
+  std::vector<std::shared_ptr<const Tensor>> constants_;
+  std::vector<const TensorDesc*> input_descs_;
+  std::vector<TensorDesc> output_descs_;
+};
+
+}  // namespace
+
+void expect_gpu(const Layer& layer, const std::string& candidate, const GpuCase& test) {
+  Run run(layer, candidate, test);
+  if (const auto reason = run.refusal()) {
+    ADD_FAILURE() << layer.type() << " [" << layer.summary() << "]: GPU kernel " << candidate
+                  << " refuses: " << *reason;
+    return;
+  }
+  run.check();
+}
+
+std::optional<std::string> gpu_refusal(const Layer& layer, const std::string& candidate,
+                                       const GpuCase& test) {
+  return Run(layer, candidate, test).refusal();
+}
+
+double gpu_microseconds(const Layer& layer, const std::string& candidate, const GpuCase& test, int launches) {
+  return Run(layer, candidate, test).microseconds(launches);
+}
+
+}  // namespace pipit::test

@@ -1,0 +1,63 @@
+// Runs one GPU candidate of a layer against the CPU reference: poisoned outputs, guard zones, three equal runs.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "engine/device.h"
+#include "engine/layer.h"
+
+/// Skips the current test, with the reason, where there is no usable GPU.
+#define PIPIT_NEEDS_GPU() \
+  if (const std::string problem = ::pipit::cuda_status().problem; !problem.empty()) GTEST_SKIP() << problem
+
+namespace pipit::test {
+
+/// The seed of this process: PIPIT_TEST_SEED, or a random one, printed on first use.
+unsigned gpu_seed();
+
+struct GpuOperand {
+  std::shared_ptr<const Tensor> tensor;  ///< host, row_major; null: an absent optional input
+  Layout layout = Layout::row_major;     ///< how the kernel gets it (rank >= 3)
+  bool constant = false;                 ///< known when the kernel is created, as weights are
+};
+
+struct GpuCase {
+  std::vector<GpuOperand> inputs;
+  Precision precision = Precision::fp32;
+  Layout output_layout = Layout::row_major;  ///< of outputs of rank >= 3
+  /// Largest ||y - reference|| / ||reference|| (Euclidean) per output; 0: 1e-5 in fp32, 2e-3 in fp16.
+  double tolerance = 0;
+  /// Evaluated instead of the layer where the reference cannot run it (Cast to f16); null: the layer itself.
+  const Layer* reference = nullptr;
+  /// In fp16: keep non-constant f32 inputs and f32 outputs as they are (Cast at the borders of a graph).
+  bool keep_input_f32 = false;
+  bool keep_output_f32 = false;
+};
+
+/// Fails the current test, with all parameters and the seed, unless the candidate accepts the case and
+///  - every output agrees with evaluate() within the tolerance (integers and bool exactly). In fp16 every f32
+///    operand is first rounded to half; non-constant ones are stored so, constants stay f32 tensors;
+///  - three runs, the last replayed from a captured graph, give the same bits;
+///  - nothing outside the outputs and the declared scratch was written, and no input changed;
+///  - it is also right in place wherever the layer and the descs allow it.
+/// Outputs, scratch and guard zones are filled with all bits set (NaN) first.
+void expect_gpu(const Layer& layer, const std::string& candidate, const GpuCase& test);
+
+/// Why the candidate refuses; empty when it accepts. Throws Error when there is no such candidate.
+std::optional<std::string> gpu_refusal(const Layer& layer, const std::string& candidate, const GpuCase& test);
+
+/// Microseconds per launch, from events around a captured graph of `launches` launches, best of five replays.
+double gpu_microseconds(const Layer& layer, const std::string& candidate, const GpuCase& test,
+                        int launches = 20);
+
+/// A row-major f32 tensor, uniform in [low, high).
+std::shared_ptr<const Tensor> shared_random(const Shape& shape, std::mt19937& random, float low = -1,
+                                            float high = 1);
+
+}  // namespace pipit::test
