@@ -4,4 +4,18 @@
 
 #include "engine/registry.h"
 
-namespace pipit {}  // namespace pipit
+namespace pipit {
+
+// The layers that are no matrix products.
+void register_cuda_unary(Registry& registry);
+void register_cuda_binary(Registry& registry);  // Binary, Where
+void register_cuda_cast(Registry& registry);
+void register_cuda_movement(Registry& registry);  // Reshape, Transpose, Concat, Split, Slice, Expand, Tile, ...
+void register_cuda_padding(Registry& registry);   // Pad, Gather
+void register_cuda_pool(Registry& registry);
+void register_cuda_normalization(Registry& registry);
+void register_cuda_softmax(Registry& registry);
+void register_cuda_reduce(Registry& registry);  // Reduce, ArgMax
+void register_cuda_resize(Registry& registry);
+
+}  // namespace pipit
