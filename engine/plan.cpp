@@ -1,20 +1,11 @@
 #include "engine/plan.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 
+#include "engine/host_memory.h"
 #include "engine/memory_planner.h"
 
 namespace pipit {
-
-namespace {
-
-std::size_t physical_memory() {
-  return static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGE_SIZE));
-}
-
-}  // namespace
 
 // Builds a Plan in three passes: kernels, buffers with their live ranges, placements.
 class PlanBuilder {
@@ -157,7 +148,7 @@ class PlanBuilder {
       ranges.push_back({step.kernel->scratch_bytes(), step.index, step.index});
     const MemoryPlan memory = plan_memory(ranges);
     const std::size_t limit =
-        plan_.options_.max_arena_bytes != 0 ? plan_.options_.max_arena_bytes : physical_memory();
+        plan_.options_.max_arena_bytes != 0 ? plan_.options_.max_arena_bytes : available_host_memory();
     if (memory.arena_bytes > limit) {
       fail("the activations need {:.1f} MiB but at most {:.1f} MiB may be used; use a smaller batch or input",
            static_cast<double>(memory.arena_bytes) / 1048576.0, static_cast<double>(limit) / 1048576.0);

@@ -17,7 +17,7 @@ struct PlanOptions {
   int threads = 0;  ///< 0: available_cpus()
   /// If not empty: use this candidate wherever it accepts, for example "reference".
   std::string prefer_kernel;
-  /// Refuse plans whose arena is larger, in bytes; 0: the machine's physical memory.
+  /// Refuse plans whose arena is larger, in bytes; 0: what the machine has left (available_host_memory).
   std::size_t max_arena_bytes = 0;
 };
 

@@ -1,6 +1,7 @@
 #include "layers/registry.h"
 
 #include "layers/cpu/cpu.h"
+#include "layers/cpu/gemm.h"
 #include "layers/reference/reference.h"
 
 namespace pipit {
@@ -9,6 +10,7 @@ namespace {
 
 Registry build() {
   Registry registry;
+  gemm_isa();  // a wrong PIPIT_ISA is reported here, not by the first node that multiplies
 
   register_cpu_conv_depthwise(registry);
   register_cpu_conv_im2col(registry);
