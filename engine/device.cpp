@@ -1,12 +1,6 @@
 #include "engine/device.h"
 
-#include <unistd.h>
-
 namespace pipit {
-
-std::size_t host_memory() {
-  return static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGE_SIZE));
-}
 
 void require_device(DeviceKind device) {
   if (device == DeviceKind::cpu) return;

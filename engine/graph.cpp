@@ -77,9 +77,10 @@ std::vector<ValueId> GraphBuilder::add(std::string name, LayerPtr layer, std::ve
   return graph_.nodes_.back().outputs;
 }
 
-void GraphBuilder::mark_output(ValueId id) {
+void GraphBuilder::mark_output(ValueId id, std::string name) {
   if (id < 0 || id >= static_cast<ValueId>(graph_.values_.size())) fail("graph output {} does not exist", id);
   graph_.outputs_.push_back(id);
+  graph_.output_names_.push_back(name.empty() ? value(id).name : std::move(name));
 }
 
 void GraphBuilder::set_layout(ValueId id, Layout layout) {
@@ -152,6 +153,7 @@ Graph GraphBuilder::build() {
   }
   for (const ValueId id : graph_.inputs_) result.inputs_.push_back(renumber(id));
   for (const ValueId id : graph_.outputs_) result.outputs_.push_back(renumber(id));
+  result.output_names_ = std::move(graph_.output_names_);
   graph_ = Graph{};
   return result;
 }

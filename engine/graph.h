@@ -42,6 +42,8 @@ class Graph {
   const std::vector<Node>& nodes() const { return nodes_; }
   const std::vector<ValueId>& inputs() const { return inputs_; }
   const std::vector<ValueId>& outputs() const { return outputs_; }
+  /// One per output. Rewrites keep them, whichever value an output comes to be.
+  const std::vector<std::string>& output_names() const { return output_names_; }
 
   /// Descs of a node's operands; null for an absent input.
   std::vector<const TensorDesc*> input_descs(const Node& node) const;
@@ -57,6 +59,7 @@ class Graph {
   std::vector<Node> nodes_;
   std::vector<ValueId> inputs_;
   std::vector<ValueId> outputs_;
+  std::vector<std::string> output_names_;
 };
 
 /// Makes a Graph. Nodes are added in topological order; add() infers the output descs.
@@ -75,7 +78,8 @@ class GraphBuilder {
   ValueId add1(std::string name, LayerPtr layer, std::vector<ValueId> inputs, std::string output_name = {}) {
     return add(std::move(name), std::move(layer), std::move(inputs), {std::move(output_name)}).at(0);
   }
-  void mark_output(ValueId id);
+  /// The output is named after the value unless it is given another name.
+  void mark_output(ValueId id, std::string name = {});
   const Value& value(ValueId id) const { return graph_.values_.at(static_cast<std::size_t>(id)); }
   /// Replaces the layout that inference gave to a value (used by the layout pass only).
   void set_layout(ValueId id, Layout layout);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/device.h"
+#include "engine/host_memory.h"
 #include "engine/memory_planner.h"
 
 namespace pipit {
@@ -150,7 +151,7 @@ class PlanBuilder {
     const MemoryPlan memory = plan_memory(ranges);
     const std::size_t limit = plan_.options_.max_arena_bytes != 0         ? plan_.options_.max_arena_bytes
                               : plan_.options_.device == DeviceKind::cuda ? gpu_memory(plan_.options_.gpu)
-                                                                          : host_memory();
+                                                                          : available_host_memory();
     if (memory.arena_bytes > limit) {
       fail("the activations need {:.1f} MiB but at most {:.1f} MiB may be used; use a smaller batch or input",
            static_cast<double>(memory.arena_bytes) / 1048576.0, static_cast<double>(limit) / 1048576.0);

@@ -18,7 +18,8 @@ struct PlanOptions {
   int gpu = 0;      ///< ordinal of the GPU, for DeviceKind::cuda
   /// If not empty: use this candidate wherever it accepts, for example "reference".
   std::string prefer_kernel;
-  /// Refuse plans whose arena is larger, in bytes; 0: the memory of the machine, or of the GPU.
+  /// Refuse plans whose arena is larger, in bytes; 0: what the machine has left (available_host_memory), or all
+  /// memory of the GPU.
   std::size_t max_arena_bytes = 0;
 };
 

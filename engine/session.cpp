@@ -68,7 +68,12 @@ std::span<const ConstTensorView> Session::run(std::span<const ConstTensorView> i
       bound.inputs[operand].data = inputs[static_cast<std::size_t>(input)].data;
     }
     if (observer_ != nullptr) observer_->before_step(*bound.step);
-    bound.step->kernel->run(bound.inputs, bound.outputs, RunContext{*pool_, bound.scratch});
+    try {
+      bound.step->kernel->run(bound.inputs, bound.outputs, RunContext{*pool_, bound.scratch});
+    } catch (const Error& e) {
+      const Node& node = graph.nodes()[static_cast<std::size_t>(bound.step->node)];
+      fail("node '{}' ({}): {}", node.name, node.layer->type(), e.what());
+    }
     if (observer_ != nullptr) observer_->after_step(*bound.step, bound.inputs, bound.outputs);
   }
   if (observer_ != nullptr) observer_->after_run();

@@ -1,6 +1,7 @@
 #include "layers/registry.h"
 
 #include "layers/cpu/cpu.h"
+#include "layers/cpu/gemm.h"
 #include "layers/cuda/cuda.h"
 #include "layers/reference/reference.h"
 
@@ -10,6 +11,7 @@ namespace {
 
 Registry build() {
   Registry registry;
+  gemm_isa();  // a wrong PIPIT_ISA is reported here, not by the first node that multiplies
 
   register_cpu_conv_depthwise(registry);
   register_cpu_conv_im2col(registry);

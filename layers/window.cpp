@@ -78,13 +78,15 @@ void check_window(const Window& window, const char* layer) {
 std::int64_t output_extent(const Window& window, int axis, std::int64_t input) {
   const std::int64_t stride = window.stride[at(axis)];
   const std::int64_t room = input + window.pad_begin[at(axis)] + window.pad_end[at(axis)] - window.span(axis);
-  if (room < 0) {
-    fail("a window of {} does not fit {} positions along spatial dimension {}", window.str(), input, axis);
-  }
-  std::int64_t output = room / stride + 1;
-  if (window.ceil_mode && room % stride != 0) {
+  // Room may be negative: rounded up, a window that reaches past the input by less than a stride still counts.
+  const std::int64_t rounded_down = room >= 0 ? room / stride : -((-room + stride - 1) / stride);
+  std::int64_t output = rounded_down + 1;
+  if (window.ceil_mode && rounded_down * stride != room) {
     ++output;
     if ((output - 1) * stride >= input + window.pad_begin[at(axis)]) --output;
+  }
+  if (output < 1) {
+    fail("a window of {} does not fit {} positions along spatial dimension {}", window.str(), input, axis);
   }
   return output;
 }

@@ -182,7 +182,7 @@ std::optional<int> class_from_filename(std::string_view filename) {
   if (filename.empty() || !is_digit(filename.front())) return std::nullopt;
   const auto [end, error] = std::from_chars(filename.data(), filename.data() + filename.size(), index);
   if (error != std::errc{} || end == filename.data() + filename.size()) return std::nullopt;
-  if (*end != '_' && *end != '-' && *end != '.') return std::nullopt;
+  if (*end != '_') return std::nullopt;
   return index;
 }
 

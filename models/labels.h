@@ -36,8 +36,9 @@ inline constexpr std::string_view kLabelsKey = "pipit.labels";
 /// nullopt when no label does. Throws Error when the deciding rule holds for several classes, naming two.
 std::optional<int> find_label(const Labels& labels, std::string_view name);
 
-/// The class index with which a file name begins, if digits and then '_', '-' or '.' do:
-/// "0000_n01440764_tench.jpg" is class 0. nullopt for other names and for numbers beyond int.
+/// The class index with which a file name begins, if digits and then '_' do:
+/// "0000_n01440764_tench.jpg" is class 0. nullopt for other names and for numbers beyond int. Other separators
+/// do not count: "2024-05-01.jpg" is a date, "7.jpg" the seventh photograph.
 std::optional<int> class_from_filename(std::string_view filename);
 
 }  // namespace pipit

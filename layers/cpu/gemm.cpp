@@ -53,7 +53,10 @@ const GemmIsa& find_gemm_isa(const char* name) {
 }
 
 const GemmIsa& gemm_isa() {
-  static const GemmIsa& isa = find_gemm_isa(std::getenv("PIPIT_ISA"));
+  static const GemmIsa& isa = [&]() -> const GemmIsa& {
+    const char* name = std::getenv("PIPIT_ISA");
+    return find_gemm_isa(name != nullptr && *name == '\0' ? nullptr : name);
+  }();
   return isa;
 }
 

@@ -4,7 +4,9 @@
 namespace pipit {
 
 void register_cuda(Registry& registry) {
-  (void)registry;
+  register_cuda_conv_implicit_gemm(registry);
+  register_cuda_conv_depthwise(registry);
+  register_cuda_conv_direct(registry);
 }
 
 }  // namespace pipit

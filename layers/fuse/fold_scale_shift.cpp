@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <optional>
 
@@ -161,52 +162,63 @@ Tensor scaled_weights(const Tensor& weights, int channel_axis, const std::vector
   return result;
 }
 
-// One round: folds at most one follower into each target. Returns the number of folds.
-Rewritten fold_once(const Graph& graph) {
-  Rewriter rewriter(graph);
-  int changes = 0;
-  std::vector<bool> absorbed(graph.nodes().size(), false);
-  for (std::size_t n = 0; n < graph.nodes().size(); ++n) {
-    const Node& node = graph.nodes()[n];
-    if (absorbed[n]) continue;
-    const std::optional<Target> target = target_of(graph, node);
-    const int consumer = target ? rewriter.only_consumer(node.outputs[0]) : -1;
-    if (consumer < 0) {
-      rewriter.copy(node);
-      continue;
+// What a target and all the arithmetic behind it come to: (A x) * scale + bias.
+struct Folded {
+  std::vector<double> scale;
+  std::vector<double> bias;
+  int last = -1;  // the node whose output stands for the result
+};
+
+// Walks along the followers that can be folded; `last` stays -1 where there is none.
+Folded fold_followers(const Rewriter& rewriter, const Node& node, const Target& target,
+                      std::vector<bool>& absorbed) {
+  const Graph& graph = rewriter.source();
+  Folded folded;
+  ValueId data = node.outputs[0];
+  for (int next = rewriter.only_consumer(data); next >= 0; next = rewriter.only_consumer(data)) {
+    const Node& follower = graph.nodes()[static_cast<std::size_t>(next)];
+    const std::optional<ScaleShift> affine = scale_shift_of(graph, follower, data);
+    if (!affine) break;
+    if (folded.last < 0) {
+      const std::optional<std::vector<double>> bias = bias_of(graph, node, 2, affine->scale.size());
+      if (!bias) break;
+      folded.scale.assign(bias->size(), 1.0);
+      folded.bias = *bias;
+      for (double& b : folded.bias) b *= target.bias_factor;
     }
-    const Node& follower = graph.nodes()[static_cast<std::size_t>(consumer)];
-    const std::optional<ScaleShift> affine = scale_shift_of(graph, follower, node.outputs[0]);
-    std::optional<std::vector<double>> bias =
-        affine ? bias_of(graph, node, 2, affine->scale.size()) : std::nullopt;
-    if (!bias) {
-      rewriter.copy(node);
-      continue;
+    for (std::size_t c = 0; c < folded.scale.size(); ++c) {
+      folded.scale[c] *= affine->scale[c];
+      folded.bias[c] = folded.bias[c] * affine->scale[c] + affine->shift[c];
     }
-    for (std::size_t c = 0; c < bias->size(); ++c) {
-      (*bias)[c] = (*bias)[c] * target->bias_factor * affine->scale[c] + affine->shift[c];
-    }
-    const Tensor& weights = *graph.value(node.inputs[1]).constant;
-    const ValueId w = rewriter.constant(graph.value(node.inputs[1]).name,
-                                        scaled_weights(weights, target->channel_axis, affine->scale));
-    const ValueId b = rewriter.constant(node.name + ".bias", vector_f32(*bias));
-    rewriter.emit(node.name, with_unit_beta(node), {rewriter.map(node.inputs[0]), w, b}, follower.outputs);
-    absorbed[static_cast<std::size_t>(consumer)] = true;
-    ++changes;
+    absorbed[static_cast<std::size_t>(next)] = true;
+    folded.last = next;
+    data = follower.outputs[0];
   }
-  return {rewriter.finish(), changes};
+  return folded;
 }
 
 }  // namespace
 
 Rewritten fold_scale_shift(const Graph& graph) {
-  Rewritten result = fold_once(graph);
-  for (int more = result.changes; more > 0;) {
-    Rewritten next = fold_once(result.graph);
-    more = next.changes;
-    result = {std::move(next.graph), result.changes + more};
+  Rewriter rewriter(graph);
+  std::vector<bool> absorbed(graph.nodes().size(), false);
+  for (std::size_t n = 0; n < graph.nodes().size(); ++n) {
+    const Node& node = graph.nodes()[n];
+    if (absorbed[n]) continue;
+    const std::optional<Target> target = target_of(graph, node);
+    const Folded folded = target ? fold_followers(rewriter, node, *target, absorbed) : Folded{};
+    if (folded.last < 0) {
+      rewriter.copy(node);
+      continue;
+    }
+    const Value& weights = graph.value(node.inputs[1]);
+    const ValueId w = rewriter.constant(
+        weights.name, scaled_weights(*weights.constant, target->channel_axis, folded.scale));
+    const ValueId b = rewriter.constant(node.name + ".bias", vector_f32(folded.bias));
+    rewriter.emit(node.name, with_unit_beta(node), {rewriter.map(node.inputs[0]), w, b},
+                  graph.nodes()[static_cast<std::size_t>(folded.last)].outputs);
   }
-  return result;
+  return {rewriter.finish(), static_cast<int>(std::count(absorbed.begin(), absorbed.end(), true))};
 }
 
 }  // namespace pipit

@@ -65,7 +65,9 @@ void Rewriter::forward(ValueId id, ValueId replacement) {
 }
 
 Graph Rewriter::finish() {
-  for (const ValueId id : source_.outputs()) builder_.mark_output(map(id));
+  for (std::size_t i = 0; i < source_.outputs().size(); ++i) {
+    builder_.mark_output(map(source_.outputs()[i]), source_.output_names()[i]);
+  }
   return builder_.build();
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <map>
 #include <set>
 #include <system_error>
@@ -73,15 +74,29 @@ class Lister {
   std::vector<fs::path> images_;
 };
 
+std::vector<std::string> folders_of(const fs::path& image, const fs::path& root) {
+  std::vector<std::string> names;
+  for (const fs::path& part : image.lexically_relative(root).parent_path()) names.push_back(part.string());
+  return names;
+}
+
+// The whole name as a class index: "7", "007".
+std::optional<int> number_of(const std::string& name) {
+  if (name.empty() || name[0] == '-') return std::nullopt;
+  int index = 0;
+  const char* end = name.data() + name.size();
+  const auto [stop, error] = std::from_chars(name.data(), end, index);
+  if (error != std::errc{} || stop != end) return std::nullopt;
+  return index;
+}
+
 // Matches each folder name once; a folder has thousands of images.
 class FolderClasses {
  public:
   explicit FolderClasses(const Labels& labels) : labels_(labels) {}
 
-  std::optional<int> of(const fs::path& image, const fs::path& root) {
-    const fs::path relative = image.lexically_relative(root).parent_path();
-    std::vector<std::string> names;
-    for (const fs::path& part : relative) names.push_back(part.string());
+  // `names`: the folders that an image lies in, outermost first.
+  std::optional<int> of(const std::vector<std::string>& names) {
     for (auto name = names.rbegin(); name != names.rend(); ++name) {
       auto known = known_.find(*name);
       if (known == known_.end()) known = known_.emplace(*name, find_label(labels_, *name)).first;
@@ -113,17 +128,36 @@ std::vector<fs::path> list_images(const fs::path& folder) {
 
 std::vector<LabelledImage> list_labelled_images(const fs::path& folder, const Labels& labels, int classes) {
   const int limit = classes > 0 ? classes : static_cast<int>(labels.size());
-  FolderClasses folders(labels);
+  const std::vector<fs::path> images = list_images(folder);
+  FolderClasses by_label(labels);
+  bool numbered = true;  // no folder is a label, each that holds images is a number
+  for (const fs::path& path : images) {
+    const std::vector<std::string> names = folders_of(path, folder);
+    numbered = numbered && (names.empty() || (!by_label.of(names) && number_of(names.back())));
+  }
   std::vector<LabelledImage> out;
-  for (const fs::path& path : list_images(folder)) {
-    std::optional<int> label = folders.of(path, folder);
+  for (const fs::path& path : images) {
+    const std::vector<std::string> names = folders_of(path, folder);
+    std::optional<int> label = by_label.of(names);
+    if (!label && numbered && !names.empty()) label = number_of(names.back());
+    // Without labels a folder's name cannot be told from a class's, and then it, not the file's, is the class.
+    if (!label && labels.empty() && !names.empty()) {
+      fail(
+          "{}: no class is known for this image: it lies in folder '{}', but there are no labels to find "
+          "that "
+          "name in; use --labels",
+          path.string(), names.back());
+    }
     if (!label) label = class_from_filename(path.filename().string());
     if (!label) {
       fail(
-          "{}: no class is known for this image: put it in a folder named like one of the {} labels{}, or "
-          "let its "
-          "file name begin with the class index and '_' (0007_{})",
-          path.string(), labels.size(), labels.empty() ? "" : fmt::format(" (such as '{}')", labels[0]),
+          "{}: no class is known for this image: {}let its file name begin with the class index and '_' "
+          "(0007_{})",
+          path.string(),
+          labels.empty()
+              ? ""
+              : fmt::format("put it in a folder named like one of the {} labels (such as '{}'), or ",
+                            labels.size(), labels[0]),
           path.filename().string());
     }
     if (limit > 0 && *label >= limit) {

@@ -25,7 +25,10 @@ std::vector<std::filesystem::path> list_images(const std::filesystem::path& fold
 /// The same with the class of each image, by the first of these that says one:
 ///   1. the folders it lies in, from the innermost up to but without `folder` itself, as find_label matches
 ///   them;
-///   2. the class index at the start of its file name (class_from_filename).
+///   2. its folder's name, a class index, if every sub-folder that holds images has a number for a name and
+///   none of them matches a label;
+///   3. the class index at the start of its file name (class_from_filename), for images directly in `folder`,
+///   and for others when there are labels. Without labels a sub-folder may well be a class ("cat/1_a.jpg").
 /// `classes` is the number of classes of the model, 0 when it is not known (then the number of labels counts,
 /// if there are any). Throws Error naming the first image without a class, or with one that is not below
 /// `classes`.

@@ -15,7 +15,8 @@ std::vector<ValueId> convert_gemm(NodeContext& node) {
   attributes.transpose_b = node.attributes().flag("transB", false);
   if (node.opset() < 7) node.attributes().ignore({"broadcast"});  // C broadcasts in any case
   std::vector<ValueId> inputs = {node.input(0), node.input(1)};
-  if (node.has_input(2)) inputs.push_back(node.input(2));
+  // As in BLAS, beta = 0 means that C is not read: its NaNs do not count.
+  if (node.has_input(2) && attributes.beta != 0) inputs.push_back(node.input(2));
   return {node.emit<Gemm>(std::move(inputs), attributes)};
 }
 

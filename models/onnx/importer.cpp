@@ -17,7 +17,7 @@ namespace pipit::onnx {
 namespace {
 
 constexpr std::int64_t kFirstIrVersion = 3;
-constexpr std::int64_t kLastIrVersion = 13;
+constexpr std::int64_t kLastIrVersion = 14;
 
 // Names end up in one-line messages and in files.
 void check_name(const std::string& name, const char* what) {
@@ -185,7 +185,12 @@ class Importer {
       } else if (dims.empty()) {
         dims.push_back(options_.batch);
       } else {
-        fail("dimension {} is symbolic ('{}'); give its extent", dims.size(), dim.dim_param());
+        if (dim.dim_param().empty()) {
+          fail("dimension {} has neither an extent nor a name; export the model with its extent",
+               dims.size());
+        }
+        fail("dimension {0} is symbolic ('{1}'); give its extent (--dim {1}=VALUE, OnnxOptions::dims)",
+             dims.size(), dim.dim_param());
       }
     }
     return TensorDesc{shape_from_onnx(dims), dtype_from_onnx(type.elem_type())};
@@ -245,17 +250,10 @@ class Importer {
   }
 
   void add_outputs(const std::vector<std::string>& outputs) {
-    GraphBuilder& builder = context_.emitter.builder();
     std::unordered_set<std::string> names;
     for (const std::string& name : outputs) {
       if (!names.insert(name).second) fail("graph output '{}' is listed twice", name);
-      ValueId id = values_.at(name);
-      // Users look outputs up by name, so one that only passes another value on gets a value of its own.
-      if (builder.value(id).name != name) {
-        const Shape& shape = builder.value(id).desc.shape;
-        id = context_.emitter.emit(name, std::make_shared<Reshape>(ReshapeAttributes{shape}), {id}).at(0);
-      }
-      builder.mark_output(id);
+      context_.emitter.builder().mark_output(values_.at(name), name);
     }
   }
 

@@ -28,7 +28,8 @@ auto with_name(const std::string& name, Body&& body) {
 template <typename Message>
 Message parse_file(const std::filesystem::path& file, const char* what) {
   std::error_code error;
-  if (!std::filesystem::is_regular_file(file, error)) fail("there is no such file");
+  if (!std::filesystem::exists(file, error)) fail("there is no such file");
+  if (!std::filesystem::is_regular_file(file, error)) fail("is not a regular file");
   const std::uintmax_t size = std::filesystem::file_size(file, error);
   if (error) fail("{}", error.message());
   if (size > kMaxMessageBytes) {

@@ -35,7 +35,7 @@ struct OnnxModel {
   bool symbolic_batch = false;  ///< the file leaves dimension 0 of some graph input open
 };
 
-/// Reads a .onnx file (IR versions 3 to 13, opsets 1 to 25, the old ones in part), with external data from the file's own folder.
+/// Reads a .onnx file (IR versions 3 to 14, opsets 1 to 25, the old ones in part), with external data from the file's own folder.
 /// Throws UnsupportedError listing every node, initializer and input that is not supported, one line each;
 /// Error naming file, node and value when the file is broken.
 OnnxModel read_onnx(const std::filesystem::path& file, const OnnxOptions& options = {});

@@ -155,6 +155,19 @@ TEST(FoldScaleShift, FoldsChainsOfConstantArithmetic) {
   expect_same_outputs(before, after.graph);
 }
 
+TEST(FoldScaleShift, LongChainsFoldInOneVisit) {
+  Builder b;
+  ValueId v = b.conv("conv", b.input(Shape{1, 2, 3, 3}), 2);
+  for (int i = 0; i < 2000; ++i) {
+    v = b.binary("mul" + std::to_string(i), BinaryKind::mul, v, b.constant(Shape{2, 1, 1}, 0.99F, 1.01F));
+  }
+  const Graph before = b.build({v});
+  const Rewritten after = fold_scale_shift(before);
+  EXPECT_EQ(after.changes, 2000);
+  EXPECT_EQ(after.graph.nodes().size(), 1U);
+  expect_same_outputs(before, after.graph, 2000 * 6e-8);
+}
+
 TEST(FoldScaleShift, FoldsIntoGemmOfEitherOrientation) {
   for (const bool transposed : {false, true}) {
     Builder b;
@@ -320,6 +333,18 @@ TEST(AssignLayouts, TransposesAroundNhwcBlocksMoveNothing) {
     EXPECT_NE(type, "ToLayout");
   }
   expect_same_outputs(before, after.graph);
+}
+
+TEST(Optimize, OutputsKeepTheirNames) {
+  Builder b;
+  const ValueId x = b.input(Shape{1, 3, 4, 4});
+  const ValueId c = b.conv("c", x, 5);
+  b.graph.mark_output(c, "image");  // converted to row_major
+  b.graph.mark_output(b.add("id", Reshape(ReshapeAttributes{Shape{1, 3, 4, 4}}), {x}), "same");  // dropped
+  b.graph.mark_output(b.unary("relu", UnaryKind::relu, b.conv("c2", x, 2)), "fused");
+  b.graph.mark_output(c, "again");
+  const Graph after = optimize(b.graph.build());
+  EXPECT_THAT(after.output_names(), testing::ElementsAre("image", "same", "fused", "again"));
 }
 
 TEST(Optimize, AResidualBlockBecomesItsConvolutions) {

@@ -117,7 +117,35 @@ TEST_F(ImageFolder, ClassesComeFromFileNamesOtherwise) {
   for (const char* name : {"0001_dog.jpg", "val/0_x.png"}) add(name);
   EXPECT_THAT(labelled({"dog", "cat"}),
               ElementsAre(std::pair{"0001_dog.jpg", 1}, std::pair{"val/0_x.png", 0}));
-  EXPECT_THAT(labelled({}), ElementsAre(std::pair{"0001_dog.jpg", 1}, std::pair{"val/0_x.png", 0}));
+}
+
+TEST_F(ImageFolder, WithoutLabelsAFileNameInASubFolderIsNoClass) {
+  for (const char* name : {"0001_dog.jpg", "cat/1_a.jpg"}) add(name);
+  EXPECT_THAT(label_error({}),
+              AllOf(HasSubstr("cat/1_a.jpg"), HasSubstr("folder 'cat'"), HasSubstr("--labels")));
+  EXPECT_THAT(labelled({"dog", "cat"}),
+              ElementsAre(std::pair{"0001_dog.jpg", 1}, std::pair{"cat/1_a.jpg", 1}));
+}
+
+TEST_F(ImageFolder, NumberedFoldersAreClassIndices) {
+  for (const char* name : {"val/0/5_a.jpg", "val/007/b.jpg", "3_c.jpg"}) add(name);
+  const auto classes =
+      ElementsAre(std::pair{"3_c.jpg", 3}, std::pair{"val/0/5_a.jpg", 0}, std::pair{"val/007/b.jpg", 7});
+  EXPECT_THAT(labelled({}), classes);
+  EXPECT_THAT(labelled({"dog", "cat"}, 10), classes);
+  EXPECT_THAT(label_error({}, 7), HasSubstr("7 is not below"));
+}
+
+TEST_F(ImageFolder, NumberedFoldersThatAreLabelsAreThose) {
+  for (const char* name : {"1/a.jpg", "2/b.jpg"}) add(name);
+  EXPECT_THAT(labelled({"2", "1"}), ElementsAre(std::pair{"1/a.jpg", 1}, std::pair{"2/b.jpg", 0}));
+  EXPECT_THAT(label_error({"2", "3"}), HasSubstr("1/a.jpg"));
+}
+
+TEST_F(ImageFolder, ANumberAmongNamesIsNoClassIndex) {
+  for (const char* name : {"1/a.jpg", "other/b.jpg"}) add(name);
+  EXPECT_THAT(label_error({}), AllOf(HasSubstr("1/a.jpg"), HasSubstr("--labels")));
+  EXPECT_THAT(label_error({"dog", "cat"}), HasSubstr("1/a.jpg"));
 }
 
 TEST_F(ImageFolder, TheRootsOwnNameSaysNothing) {
@@ -130,7 +158,7 @@ TEST_F(ImageFolder, TheFirstImageWithoutAClassIsNamed) {
   for (const char* name : {"cat/1.jpg", "bird/1x.jpg", "bird/2x.jpg"}) add(name);
   EXPECT_THAT(label_error({"dog", "cat"}),
               AllOf(HasSubstr("bird/1x.jpg"), HasSubstr("'dog'"), HasSubstr("0007_")));
-  EXPECT_THAT(label_error({}), AllOf(HasSubstr("bird/1x.jpg"), HasSubstr("0 labels")));
+  EXPECT_THAT(label_error({}), AllOf(HasSubstr("bird/1x.jpg"), HasSubstr("--labels")));
 }
 
 TEST_F(ImageFolder, ClassesBeyondTheModelAreErrors) {

@@ -179,8 +179,9 @@ TEST(OnnxHostile, FilesThatAreNotModels) {
   fs::resize_file(file, std::uintmax_t{3} << 30);  // sparse
   EXPECT_THAT(message(), HasSubstr("3221225472 bytes"));
   fs::remove(file);
-  fs::create_directory(file);
   EXPECT_THAT(message(), HasSubstr("no such file"));
+  fs::create_directory(file);
+  EXPECT_THAT(message(), HasSubstr("not a regular file"));
   fs::remove(file);
 }
 

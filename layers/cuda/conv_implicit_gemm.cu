@@ -1,0 +1,99 @@
+// Kernels of the candidate "implicit_gemm" and their launches.
+#include <array>
+
+#include "layers/cuda/conv_implicit_gemm_kernel.cuh"
+
+namespace pipit::cuda {
+
+namespace {
+
+// One thread per pixel and Vector channels.
+template <int Vector>
+__global__ void pad_channels(const __grid_constant__ PadChannelsArgs args, std::int64_t vectors) {
+  const std::int64_t index = blockIdx.x * static_cast<std::int64_t>(blockDim.x) + threadIdx.x;
+  if (index >= vectors) return;
+  const int per_pixel = args.padded / Vector;
+  const std::int64_t pixel = index / per_pixel;
+  const int first = static_cast<int>(index - pixel * per_pixel) * Vector;
+  const std::int64_t image = pixel / args.pixels_per_image;
+  const __half* from = reinterpret_cast<const __half*>(args.x) + image * args.image_stride +
+                       (pixel - image * args.pixels_per_image) * args.pixel_stride;
+  __align__(16) __half values[Vector];
+#pragma unroll
+  for (int c = 0; c < Vector; ++c) {
+    values[c] = first + c < args.channels ? from[(first + c) * args.channel_stride] : __half(0.0F);
+  }
+  Half* to = args.y + index * Vector;
+  if constexpr (Vector == 8) {
+    *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(values);
+  } else {
+    *reinterpret_cast<uint2*>(to) = *reinterpret_cast<const uint2*>(values);
+  }
+}
+
+// One compiled instance of the kernel.
+struct Instance {
+  int rows, columns, vector, threads, shared;
+  const void* function;
+};
+
+template <typename T>
+Instance instance() {
+  return {T::kRows,    T::kColumns, T::kVector,
+          T::kThreads, T::kShared,  reinterpret_cast<const void*>(&conv_gemm<T>)};
+}
+
+// Null when there is no such instance.
+const Instance* find_instance(const ConvTile& tile, int vector) {
+  // Rows, columns, warps along each, stages, vector, blocks per multiprocessor that registers must allow.
+  static const std::array kInstances{
+      instance<ConvGemmTraits<128, 128, 2, 4, 3, 8, 2>>(), instance<ConvGemmTraits<128, 64, 2, 2, 3, 8, 3>>(),
+      instance<ConvGemmTraits<64, 64, 2, 2, 4, 8, 3>>(),   instance<ConvGemmTraits<64, 32, 2, 2, 4, 8, 4>>(),
+      instance<ConvGemmTraits<128, 64, 2, 2, 3, 4, 3>>(),
+  };
+  for (const Instance& i : kInstances) {
+    if (i.rows == tile.rows && i.columns == tile.columns && i.vector == vector) return &i;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+cudaError_t prepare_conv_gemm(const ConvTile& tile, int vector) {
+  const Instance* instance = find_instance(tile, vector);
+  if (instance == nullptr) return cudaErrorInvalidValue;
+  return cudaFuncSetAttribute(instance->function, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                              instance->shared);
+}
+
+cudaError_t launch_conv_gemm(const ConvTile& tile, int vector, const ConvGemmArgs& args,
+                             cudaStream_t stream) {
+  const Instance* instance = find_instance(tile, vector);
+  if (instance == nullptr) return cudaErrorInvalidValue;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(ceil_div(args.rows, tile.rows) * args.column_tiles),
+                        static_cast<unsigned>(args.splits));
+  config.blockDim = dim3(static_cast<unsigned>(instance->threads));
+  config.dynamicSmemBytes = static_cast<std::size_t>(instance->shared);
+  config.stream = stream;
+  cudaLaunchAttribute cluster{};
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim.x = 1;
+  cluster.val.clusterDim.y = static_cast<unsigned>(args.splits);
+  cluster.val.clusterDim.z = 1;
+  config.attrs = &cluster;
+  config.numAttrs = args.splits > 1 ? 1 : 0;
+  ConvGemmArgs copy = args;
+  void* parameters[] = {&copy};
+  return cudaLaunchKernelExC(&config, instance->function, parameters);
+}
+
+cudaError_t launch_pad_channels(const PadChannelsArgs& args, cudaStream_t stream) {
+  const int vector = args.padded == 4 ? 4 : 8;
+  const std::int64_t vectors = args.pixels * (args.padded / vector);
+  const auto kernel = vector == 4 ? pad_channels<4> : pad_channels<8>;
+  kernel<<<static_cast<unsigned>(ceil_div(vectors, 256)), 256, 0, stream>>>(args, vectors);
+  return cudaGetLastError();
+}
+
+}  // namespace pipit::cuda

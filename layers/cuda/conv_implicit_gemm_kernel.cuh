@@ -1,0 +1,288 @@
+// The fp16 implicit-GEMM kernel: output positions x output channels, tensor cores, fp32 accumulation.
+#pragma once
+
+#include <cooperative_groups.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+
+#include "layers/cuda/conv_gemm_launch.h"
+
+namespace pipit::cuda {
+
+namespace ptx {
+
+__device__ __forceinline__ std::uint32_t shared_address(const void* p) {
+  return static_cast<std::uint32_t>(__cvta_generic_to_shared(p));
+}
+
+/// Copies Bytes (8 or 16) to shared memory, or writes zeros.
+template <int Bytes>
+__device__ __forceinline__ void copy_async(std::uint32_t to, const void* from, bool valid) {
+  const int size = valid ? Bytes : 0;
+  if constexpr (Bytes == 16) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from), "r"(size));
+  } else {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;\n" ::"r"(to), "l"(from), "n"(Bytes),
+                 "r"(size));
+  }
+}
+
+__device__ __forceinline__ void commit_copies() {
+  asm volatile("cp.async.commit_group;\n");
+}
+
+template <int Pending>
+__device__ __forceinline__ void wait_copies() {
+  asm volatile("cp.async.wait_group %0;\n" ::"n"(Pending));
+}
+
+/// Four 8 x 8 matrices of halves; lane l gives the address of row l % 8 of matrix l / 8.
+__device__ __forceinline__ void load_matrices(std::uint32_t (&r)[4], std::uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(address));
+}
+
+/// c += a (16 x 16) * b (16 x 8).
+__device__ __forceinline__ void multiply(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
+                                         std::uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};\n"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+}  // namespace ptx
+
+/// Sizes of one instance. Vector: channels that x guarantees to be together, 8, or 4 for narrow images.
+template <int Rows, int Columns, int WarpRows, int WarpColumns, int Stages, int Vector,
+          int BlocksPerProcessor>
+struct ConvGemmTraits {
+  static constexpr int kRows = Rows, kColumns = Columns, kStages = Stages, kVector = Vector;
+  static constexpr int kWarpRows = WarpRows, kWarpColumns = WarpColumns;
+  static constexpr int kThreads = WarpRows * WarpColumns * 32;
+  static constexpr int kBlocks = BlocksPerProcessor;
+  static constexpr int kChunks = kTileDepth / 8;       // 16-byte chunks of a shared-memory row
+  static constexpr int kRowStep = kThreads / kChunks;  // rows that one pass of all threads copies
+  static constexpr int kRowBytes = kTileDepth * 2;
+  static constexpr int kStageBytes = (Rows + Columns) * kRowBytes;
+  static constexpr int kSumStride =
+      Columns + 8;  // floats; 8 more keep the stores of a warp in different banks
+  static constexpr int kShared =
+      Stages * kStageBytes > Rows* kSumStride * 4 ? Stages* kStageBytes : Rows* kSumStride * 4;
+};
+
+/// Copies the tile's next step along k from x and the weights to shared memory.
+template <typename T>
+struct ConvGemmLoader {
+  static constexpr int kRowLoads = T::kRows / T::kRowStep;
+  static constexpr int kColumnLoads = T::kColumns / T::kRowStep;
+  static constexpr int kParts = 8 / T::kVector;  // copies that make up one chunk
+  static_assert(T::kRows % T::kRowStep == 0 && T::kColumns % T::kRowStep == 0);
+
+  const ConvGemmArgs& args;
+  int row = static_cast<int>(threadIdx.x) / T::kChunks;
+  int chunk = static_cast<int>(threadIdx.x) % T::kChunks;
+  int h[kRowLoads], w[kRowLoads], base[kRowLoads];
+  DepthCursor cursor[kParts];
+  const __half* x = reinterpret_cast<const __half*>(args.x);
+  const __half* weights;
+
+  __device__ ConvGemmLoader(const ConvGemmArgs& a, int first_row, int first_column, int first_step)
+      : args(a) {
+    const ConvShape& s = args.shape;
+#pragma unroll
+    for (int i = 0; i < kRowLoads; ++i) {
+      const int m = first_row + row + i * T::kRowStep;
+      const bool inside = m < args.rows;
+      const PixelOrigin origin = pixel_origin(s, inside ? m : 0);
+      // Rows beyond the matrix read as padding.
+      h[i] = inside ? origin.h : -(1 << 29);
+      w[i] = origin.w;
+      base[i] = ((origin.image * s.in_h + origin.h) * s.in_w + origin.w) * s.in_c;
+    }
+#pragma unroll
+    for (int p = 0; p < kParts; ++p)
+      cursor[p] = DepthCursor::at(s, first_step * kTileDepth + chunk * 8 + p * T::kVector);
+    weights = reinterpret_cast<const __half*>(args.weights) +
+              static_cast<std::int64_t>(first_column + row) * args.depth + first_step * kTileDepth +
+              chunk * 8;
+  }
+
+  __device__ __forceinline__ void load(std::uint32_t stage) {
+    const ConvShape& s = args.shape;
+#pragma unroll
+    for (int p = 0; p < kParts; ++p) {
+      DepthCursor& k = cursor[p];
+      const int dh = k.r * s.dilation_h;
+      const int dw = k.s * s.dilation_w;
+      const int offset = (dh * s.in_w + dw) * s.in_c + k.c;
+      const bool live = k.r < s.kernel_h;
+#pragma unroll
+      for (int i = 0; i < kRowLoads; ++i) {
+        const bool valid = live && static_cast<unsigned>(h[i] + dh) < static_cast<unsigned>(s.in_h) &&
+                           static_cast<unsigned>(w[i] + dw) < static_cast<unsigned>(s.in_w);
+        const int r = row + i * T::kRowStep;
+        const std::uint32_t to =
+            stage + r * T::kRowBytes + swizzled_chunk<T::kChunks>(r, chunk) * 16 + p * T::kVector * 2;
+        ptx::copy_async<T::kVector * 2>(to, valid ? x + (base[i] + offset) : x, valid);
+      }
+      k.advance(s, kTileDepth);
+    }
+    const std::uint32_t right = stage + T::kRows * T::kRowBytes;
+#pragma unroll
+    for (int i = 0; i < kColumnLoads; ++i) {
+      const int r = row + i * T::kRowStep;
+      ptx::copy_async<16>(right + r * T::kRowBytes + swizzled_chunk<T::kChunks>(r, chunk) * 16,
+                          weights + static_cast<std::int64_t>(i * T::kRowStep) * args.depth, true);
+    }
+    weights += kTileDepth;
+  }
+};
+
+/// bias + residual + clamp in fp32 of eight neighbouring channels, rounded once to half.
+__device__ __forceinline__ void finish_channels(const ConvGemmArgs& args, const float (&sum)[8], int row,
+                                                int column) {
+  const int out_c = args.shape.out_c;
+  const std::int64_t at = static_cast<std::int64_t>(row) * out_c + column;
+  const auto* residual = reinterpret_cast<const __half*>(args.residual);
+  auto* y = reinterpret_cast<__half*>(args.y);
+  const auto finish = [&](int j, float addend) {
+    float v = sum[j] + args.bias[column + j] + addend;
+    v = v < args.low ? args.low : v;  // comparisons, not fminf: a NaN stays one
+    v = v > args.high ? args.high : v;
+    return __float2half_rn(v);
+  };
+  if (out_c % 8 == 0) {
+    __align__(16) __half r[8];
+    *reinterpret_cast<uint4*>(r) =
+        residual != nullptr ? *reinterpret_cast<const uint4*>(residual + at) : make_uint4(0, 0, 0, 0);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) r[j] = finish(j, __half2float(r[j]));
+    *reinterpret_cast<uint4*>(y + at) = *reinterpret_cast<const uint4*>(r);
+  } else {
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      if (column + j >= out_c) break;
+      y[at + j] = finish(j, residual != nullptr ? __half2float(residual[at + j]) : 0.0F);
+    }
+  }
+}
+
+template <typename T>
+__global__ void __launch_bounds__(T::kThreads, T::kBlocks)
+    conv_gemm(const __grid_constant__ ConvGemmArgs args) {
+  extern __shared__ __align__(128) std::uint8_t shared[];
+  constexpr int kMFragments = T::kRows / T::kWarpRows / 16;
+  constexpr int kNFragments = T::kColumns / T::kWarpColumns / 8;
+  static_assert(kNFragments % 2 == 0);
+  const int lane = threadIdx.x % 32;
+  const int warp = threadIdx.x / 32;
+  const int warp_row = warp % T::kWarpRows * (T::kRows / T::kWarpRows);
+  const int warp_column = warp / T::kWarpRows * (T::kColumns / T::kWarpColumns);
+  const int row_tile = blockIdx.x / args.column_tiles;
+  const int first_row = row_tile * T::kRows;
+  const int first_column = (blockIdx.x - row_tile * args.column_tiles) * T::kColumns;
+  const int split = blockIdx.y;
+  const int first_step = static_cast<int>(static_cast<std::int64_t>(args.steps) * split / args.splits);
+  const int steps =
+      static_cast<int>(static_cast<std::int64_t>(args.steps) * (split + 1) / args.splits) - first_step;
+
+  ConvGemmLoader<T> loader(args, first_row, first_column, first_step);
+  const std::uint32_t base = ptx::shared_address(shared);
+#pragma unroll
+  for (int s = 0; s < T::kStages - 1; ++s) {
+    if (s < steps) loader.load(base + s * T::kStageBytes);
+    ptx::commit_copies();
+  }
+
+  float sums[kMFragments][kNFragments][4] = {};
+  int stage = 0;
+  int next_stage = T::kStages - 1;
+  for (int step = 0; step < steps; ++step) {
+    ptx::wait_copies<T::kStages - 2>();
+    __syncthreads();
+    if (step + T::kStages - 1 < steps) loader.load(base + next_stage * T::kStageBytes);
+    ptx::commit_copies();
+    next_stage = next_stage + 1 == T::kStages ? 0 : next_stage + 1;
+    const std::uint32_t left = base + stage * T::kStageBytes;
+    const std::uint32_t right = left + T::kRows * T::kRowBytes;
+    stage = stage + 1 == T::kStages ? 0 : stage + 1;
+#pragma unroll
+    for (int kk = 0; kk < kTileDepth / 16; ++kk) {
+      std::uint32_t a[kMFragments][4];
+      std::uint32_t b[kNFragments / 2][4];
+#pragma unroll
+      for (int i = 0; i < kMFragments; ++i) {
+        const int r = warp_row + i * 16 + (lane & 15);
+        ptx::load_matrices(
+            a[i], left + r * T::kRowBytes + swizzled_chunk<T::kChunks>(r, kk * 2 + (lane >> 4)) * 16);
+      }
+#pragma unroll
+      for (int j = 0; j < kNFragments / 2; ++j) {
+        const int r = warp_column + j * 16 + (lane & 7) + (lane >> 4) * 8;
+        ptx::load_matrices(
+            b[j], right + r * T::kRowBytes + swizzled_chunk<T::kChunks>(r, kk * 2 + (lane >> 3 & 1)) * 16);
+      }
+#pragma unroll
+      for (int i = 0; i < kMFragments; ++i) {
+#pragma unroll
+        for (int j = 0; j < kNFragments; ++j)
+          ptx::multiply(sums[i][j], a[i], b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]);
+      }
+    }
+  }
+  ptx::wait_copies<0>();
+  __syncthreads();
+
+  // The sums go through shared memory: whole rows for 16-byte stores, and within reach of the cluster.
+  float* tile = reinterpret_cast<float*>(shared);
+#pragma unroll
+  for (int i = 0; i < kMFragments; ++i) {
+#pragma unroll
+    for (int j = 0; j < kNFragments; ++j) {
+      float* to = tile + (warp_row + i * 16 + lane / 4) * T::kSumStride + warp_column + j * 8 + lane % 4 * 2;
+      *reinterpret_cast<float2*>(to) = make_float2(sums[i][j][0], sums[i][j][1]);
+      *reinterpret_cast<float2*>(to + 8 * T::kSumStride) = make_float2(sums[i][j][2], sums[i][j][3]);
+    }
+  }
+  namespace cg = cooperative_groups;
+  if (args.splits > 1) {
+#if __CUDA_ARCH__ >= 900
+    cg::this_cluster().sync();
+#endif
+  } else {
+    __syncthreads();
+  }
+  constexpr int kGroups = T::kColumns / 8;
+  for (int i = split * T::kThreads + threadIdx.x; i < T::kRows * kGroups; i += args.splits * T::kThreads) {
+    const int row = i / kGroups;
+    const int column = i % kGroups * 8;
+    if (first_row + row >= args.rows || first_column + column >= args.shape.out_c) continue;
+    float sum[8] = {};
+    const auto add = [&](const float* from) {
+      const float4 a = *reinterpret_cast<const float4*>(from);
+      const float4 b = *reinterpret_cast<const float4*>(from + 4);
+      sum[0] += a.x, sum[1] += a.y, sum[2] += a.z, sum[3] += a.w;
+      sum[4] += b.x, sum[5] += b.y, sum[6] += b.z, sum[7] += b.w;
+    };
+    float* from = tile + row * T::kSumStride + column;
+    if (args.splits > 1) {
+#if __CUDA_ARCH__ >= 900
+      // Always in the same order, so that the result does not depend on timing.
+      for (int rank = 0; rank < args.splits; ++rank) add(cg::this_cluster().map_shared_rank(from, rank));
+#endif
+    } else {
+      add(from);
+    }
+    finish_channels(args, sum, first_row + row, first_column + column);
+  }
+#if __CUDA_ARCH__ >= 900
+  // Nobody leaves while others still read its sums.
+  if (args.splits > 1) cg::this_cluster().sync();
+#endif
+}
+
+}  // namespace pipit::cuda

@@ -1,0 +1,117 @@
+// Index mathematics, tile choice and weight packing of the GPU convolutions. Plain C++ apart from the function
+// qualifiers, so that it is tested without a GPU.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "engine/half.h"
+
+#ifdef __CUDACC__
+#define PIPIT_HOST_DEVICE __host__ __device__
+#else
+#define PIPIT_HOST_DEVICE
+#endif
+
+namespace pipit::cuda {
+
+/// A two-dimensional convolution with one group as a matrix product: rows are the output positions
+/// (n, oh, ow), columns the output channels, and k runs over (kernel row, kernel column, input channel).
+struct ConvShape {
+  int batch = 1, in_h = 1, in_w = 1;
+  int in_c = 8;  ///< channels as they lie in memory: padded to the vector width where x was copied
+  int out_h = 1, out_w = 1, out_c = 8;
+  int kernel_h = 1, kernel_w = 1, stride_h = 1, stride_w = 1, dilation_h = 1, dilation_w = 1;
+  int pad_h = 0, pad_w = 0;  ///< begin pads; end pads are implied by the output extents
+
+  std::int64_t rows() const { return static_cast<std::int64_t>(batch) * out_h * out_w; }
+  std::int64_t depth() const { return static_cast<std::int64_t>(kernel_h) * kernel_w * in_c; }
+};
+
+/// Where one output position starts to read: input coordinates of tap (0, 0), possibly in the padding.
+struct PixelOrigin {
+  int image;
+  int h;
+  int w;
+};
+
+/// The origin of matrix row `row` (0 <= row < rows()).
+PIPIT_HOST_DEVICE inline PixelOrigin pixel_origin(const ConvShape& s, int row) {
+  const int positions = s.out_h * s.out_w;
+  const int image = row / positions;
+  const int rest = row - image * positions;
+  const int oh = rest / s.out_w;
+  return {image, oh * s.stride_h - s.pad_h, (rest - oh * s.out_w) * s.stride_w - s.pad_w};
+}
+
+/// A position along k, kept as (kernel row, kernel column, channel).
+struct DepthCursor {
+  int r = 0;
+  int s = 0;
+  int c = 0;
+
+  /// Moves on by `step` positions of k. Beyond the last tap r >= kernel_h.
+  PIPIT_HOST_DEVICE void advance(const ConvShape& shape, int step) {
+    c += step;
+    while (c >= shape.in_c) {
+      c -= shape.in_c;
+      if (++s == shape.kernel_w) {
+        s = 0;
+        ++r;
+      }
+    }
+  }
+  /// The cursor at position k.
+  PIPIT_HOST_DEVICE static DepthCursor at(const ConvShape& shape, int k) {
+    const int tap = k / shape.in_c;
+    return {tap / shape.kernel_w, tap % shape.kernel_w, k % shape.in_c};
+  }
+};
+
+/// 16-byte chunk of a shared-memory row of `chunks` (4 or 8) chunks where logical chunk `chunk` of row `row` is
+/// kept, so that the eight rows that ldmatrix reads at once fall into different banks.
+template <int Chunks>
+PIPIT_HOST_DEVICE constexpr int swizzled_chunk(int row, int chunk) {
+  static_assert(Chunks == 4 || Chunks == 8);
+  return Chunks == 8 ? chunk ^ (row & 7) : chunk ^ (row >> 1 & 3);
+}
+
+/// Depth of one pipeline step of every tile, in elements of k.
+inline constexpr int kTileDepth = 64;
+/// Widest cluster that every GPU with clusters can launch.
+inline constexpr int kMaxSplits = 8;
+
+/// A tile of the output matrix and how many blocks share its depth.
+struct ConvTile {
+  int rows = 64;
+  int columns = 64;
+  int splits = 1;
+  friend bool operator==(const ConvTile&, const ConvTile&) = default;
+};
+
+/// The tile sizes that are compiled, largest first.
+inline constexpr ConvTile kConvTiles[] = {{128, 128, 1}, {128, 64, 1}, {64, 64, 1}, {64, 32, 1}};
+
+inline std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
+  return (a + b - 1) / b;
+}
+
+/// Estimated microseconds of one convolution with this tile on `processors` multiprocessors; ranks tiles, no
+/// more. Constants fitted to measurements on an H200.
+double tile_cost(const ConvShape& shape, const ConvTile& tile, int processors);
+
+/// The cheapest compiled tile; splits > 1 only where the GPU has clusters.
+ConvTile choose_tile(const ConvShape& shape, int processors, bool clusters);
+
+/// Weights [out_c, channels, kernel_h, kernel_w] in row-major order as the right-hand matrix: rows are output
+/// channels (count rounded up to `columns`, the rest zero), k innermost, rounded up to kTileDepth with zeros.
+/// channels <= shape.in_c; the channels beyond are zero.
+std::vector<Half> pack_conv_weights(const ConvShape& shape, int channels, const float* weights, int columns);
+
+/// Elements of one packed row.
+inline std::int64_t packed_depth(const ConvShape& shape) {
+  return ceil_div(shape.depth(), kTileDepth) * kTileDepth;
+}
+
+}  // namespace pipit::cuda
