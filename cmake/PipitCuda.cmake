@@ -16,6 +16,11 @@ if(NOT _pipit_cuda STREQUAL "OFF")
     # Ampere and later; 90a: the instructions that only Hopper has.
     set(CMAKE_CUDA_ARCHITECTURES 80 90a CACHE STRING "GPU architectures to compile for")
     enable_language(CUDA)
+    # CMake before 3.26 does not know how nvcc is asked for C++20.
+    if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
+      set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+      set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+    endif()
     message(STATUS "CUDA toolkit ${CUDAToolkit_VERSION} found: GPU support on")
   elseif(_pipit_cuda STREQUAL "ON")
     message(FATAL_ERROR "PIPIT_CUDA=ON but no CUDA toolkit (12.0 or later) was found. Install it, set "

@@ -17,8 +17,14 @@ struct CudaStatus {
 };
 CudaStatus cuda_status();
 
-/// Bytes of the machine's physical memory.
-std::size_t host_memory();
+/// The libraries that some GPU kernels use: the version of each, or "not usable: " and the reason. Loads them (hundreds
+/// of megabytes are mapped), so ask only in order to tell the user. Never throws.
+struct CudaLibraries {
+  std::string cublaslt;
+  std::string cudnn;
+};
+CudaLibraries cuda_libraries();
+
 /// Bytes of a GPU's memory. Throws Error when there is no such GPU.
 std::size_t gpu_memory(int gpu);
 

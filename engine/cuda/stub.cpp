@@ -10,6 +10,10 @@ CudaStatus cuda_status() {
   return status;
 }
 
+CudaLibraries cuda_libraries() {
+  return {"not usable: this build has no CUDA support", "not usable: this build has no CUDA support"};
+}
+
 std::size_t gpu_memory(int) {
   require_device(DeviceKind::cuda);
   return 0;

@@ -1,0 +1,198 @@
+#include "engine/cuda/library.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <initializer_list>
+#include <map>
+
+#include "engine/cuda/runtime.h"
+#include "engine/device.h"
+
+namespace pipit::cuda {
+
+namespace {
+
+// Opens the first of the names that loads and looks up functions in it. Libraries stay loaded for the process: they
+// hold state of the driver that must outlive every session.
+class Loader {
+ public:
+  explicit Loader(std::initializer_list<const char*> names) {
+    std::string reasons;
+    for (const char* name : names) {
+      library_ = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+      if (library_ != nullptr) return;
+      const char* reason = dlerror();
+      if (reasons.empty()) reasons = reason != nullptr ? reason : "unknown error";
+    }
+    problem_ = fmt::format("{} could not be loaded ({})", *names.begin(), reasons);
+  }
+
+  template <typename Function>
+  void find(Function& function, const char* name) {
+    if (library_ == nullptr) return;
+    function = reinterpret_cast<Function>(dlsym(library_, name));
+    if (function == nullptr && problem_.empty()) problem_ = fmt::format("the library lacks {}; it is too old", name);
+  }
+  template <typename Function>
+  void find_optional(Function& function, const char* name) {
+    if (library_ != nullptr) function = reinterpret_cast<Function>(dlsym(library_, name));
+  }
+
+  const std::string& problem() const { return problem_; }
+
+ private:
+  void* library_ = nullptr;
+  std::string problem_;
+};
+
+int current_gpu() {
+  int gpu = 0;
+  PIPIT_CUDA(cudaGetDevice(&gpu));
+  return gpu;
+}
+
+CublasLt load_cublaslt() {
+  CublasLt lt;
+  Loader loader{"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"};
+  loader.find(lt.create, "cublasLtCreate");
+  loader.find(lt.destroy, "cublasLtDestroy");
+  loader.find(lt.get_version, "cublasLtGetVersion");
+  loader.find(lt.status_string, "cublasLtGetStatusString");
+  loader.find(lt.matmul, "cublasLtMatmul");
+  loader.find(lt.desc_create, "cublasLtMatmulDescCreate");
+  loader.find(lt.desc_destroy, "cublasLtMatmulDescDestroy");
+  loader.find(lt.desc_set, "cublasLtMatmulDescSetAttribute");
+  loader.find(lt.layout_create, "cublasLtMatrixLayoutCreate");
+  loader.find(lt.layout_destroy, "cublasLtMatrixLayoutDestroy");
+  loader.find(lt.layout_set, "cublasLtMatrixLayoutSetAttribute");
+  loader.find(lt.preference_create, "cublasLtMatmulPreferenceCreate");
+  loader.find(lt.preference_destroy, "cublasLtMatmulPreferenceDestroy");
+  loader.find(lt.preference_set, "cublasLtMatmulPreferenceSetAttribute");
+  loader.find(lt.heuristic, "cublasLtMatmulAlgoGetHeuristic");
+  if (loader.problem().empty()) {
+    // 120304 before 13, 130000 since: both as major * 10000 + minor * 100 + patch.
+    const std::size_t v = lt.get_version();
+    lt.version = fmt::format("{}.{}.{}", v / 10000, v / 100 % 100, v % 100);
+    if (v < 120000) lt.problem = fmt::format("cuBLASLt {} is too old; pipit needs 12.0 or later", lt.version);
+  } else {
+    lt.problem = "cuBLASLt: " + loader.problem();
+  }
+  return lt;
+}
+
+}  // namespace
+
+const CublasLt& cublaslt() {
+  static const CublasLt lt = load_cublaslt();
+  return lt;
+}
+
+cublasLtHandle_t cublaslt_handle() {
+  const CublasLt& lt = cublaslt();
+  if (!lt.problem.empty()) fail("{}", lt.problem);
+  static std::mutex mutex;
+  static std::map<int, cublasLtHandle_t> handles;
+  const std::lock_guard lock(mutex);
+  cublasLtHandle_t& handle = handles[current_gpu()];
+  if (handle == nullptr) PIPIT_CUBLASLT(lt.create(&handle));
+  return handle;
+}
+
+void check(cublasStatus_t status, const char* call) {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  fail("cuBLASLt {}: {} failed: {}", cublaslt().version, call, cublaslt().status_string(status));
+}
+
+#if PIPIT_HAVE_CUDNN
+
+namespace {
+
+struct LoadedCudnn {
+  Cudnn api;
+  CudnnState state;
+};
+
+LoadedCudnn load_cudnn() {
+  LoadedCudnn result;
+  Cudnn& dnn = result.api;
+  Loader loader{"libcudnn.so.9", "libcudnn.so"};
+  loader.find(dnn.create, "cudnnCreate");
+  loader.find(dnn.set_stream, "cudnnSetStream");
+  loader.find(dnn.get_version, "cudnnGetVersion");
+  loader.find(dnn.error_string, "cudnnGetErrorString");
+  loader.find_optional(dnn.last_error, "cudnnGetLastErrorString");
+  loader.find(dnn.descriptor_create, "cudnnBackendCreateDescriptor");
+  loader.find(dnn.descriptor_destroy, "cudnnBackendDestroyDescriptor");
+  loader.find(dnn.set, "cudnnBackendSetAttribute");
+  loader.find(dnn.get, "cudnnBackendGetAttribute");
+  loader.find(dnn.finalize, "cudnnBackendFinalize");
+  loader.find(dnn.execute, "cudnnBackendExecute");
+  if (loader.problem().empty()) {
+    const std::size_t v = dnn.get_version();
+    result.state.version = fmt::format("{}.{}.{}", v / 10000, v / 100 % 100, v % 100);
+    if (v < 90000) {
+      // Versions before 9 count in thousands.
+      result.state.version = fmt::format("{}.{}.{}", v / 1000, v / 100 % 10, v % 100);
+      result.state.problem = fmt::format("cuDNN {} is too old; pipit needs 9.0 or later", result.state.version);
+    }
+  } else {
+    result.state.problem = "cuDNN: " + loader.problem();
+  }
+  return result;
+}
+
+const LoadedCudnn& loaded_cudnn() {
+  static const LoadedCudnn loaded = load_cudnn();
+  return loaded;
+}
+
+}  // namespace
+
+const CudnnState& cudnn_state() {
+  return loaded_cudnn().state;
+}
+
+const Cudnn& cudnn() {
+  return loaded_cudnn().api;
+}
+
+CudnnHandle& cudnn_handle() {
+  if (!cudnn_state().problem.empty()) fail("{}", cudnn_state().problem);
+  static std::mutex mutex;
+  static std::map<int, CudnnHandle> handles;
+  const std::lock_guard lock(mutex);
+  CudnnHandle& entry = handles[current_gpu()];
+  if (entry.handle == nullptr) PIPIT_CUDNN(cudnn().create(&entry.handle));
+  return entry;
+}
+
+void check(cudnnStatus_t status, const char* call) {
+  if (status == CUDNN_STATUS_SUCCESS) return;
+  char detail[512] = {};
+  if (cudnn().last_error != nullptr) cudnn().last_error(detail, sizeof detail);
+  fail("cuDNN {}: {} failed: {}{}{}", cudnn_state().version, call, cudnn().error_string(status),
+       detail[0] != '\0' ? ": " : "", detail);
+}
+
+#else
+
+const CudnnState& cudnn_state() {
+  static const CudnnState state{"this build has no cuDNN support (its headers were not found)", {}};
+  return state;
+}
+
+#endif
+
+}  // namespace pipit::cuda
+
+namespace pipit {
+
+CudaLibraries cuda_libraries() {
+  const auto describe = [](const auto& library) {
+    return library.problem.empty() ? library.version : "not usable: " + library.problem;
+  };
+  return {describe(cuda::cublaslt()), describe(cuda::cudnn_state())};
+}
+
+}  // namespace pipit
