@@ -95,8 +95,12 @@ struct Out {
   explicit Out(const TensorView& view) : data(view.data), type(view.desc.dtype) {}
 };
 
-__device__ inline float half_bits_to_float(unsigned short bits) { return __half2float(__ushort_as_half(bits)); }
-__device__ inline unsigned short float_to_half_bits(float x) { return __half_as_ushort(__float2half_rn(x)); }
+__device__ inline float half_bits_to_float(unsigned short bits) {
+  return __half2float(__ushort_as_half(bits));
+}
+__device__ inline unsigned short float_to_half_bits(float x) {
+  return __half_as_ushort(__float2half_rn(x));
+}
 
 /// Element `i` as W, which is float (f16, f32), double (also f64) or std::int64_t (integers); bool fits all.
 template <typename W>
@@ -201,7 +205,9 @@ __device__ inline void store_vector(const Out& out, std::int64_t i, const float 
 }
 
 /// Index of this thread in a one-dimensional grid of kThreads-sized blocks.
-__device__ inline unsigned thread_index() { return blockIdx.x * blockDim.x + threadIdx.x; }
+__device__ inline unsigned thread_index() {
+  return blockIdx.x * blockDim.x + threadIdx.x;
+}
 
 constexpr unsigned blocks_for(std::int64_t count, unsigned per_block = kThreads) {
   return static_cast<unsigned>((count + per_block - 1) / per_block);
@@ -217,7 +223,9 @@ void launch(const char* name, void (*kernel)(Parameters...), std::int64_t points
 }
 
 /// True for the types that kernels compute with in float.
-constexpr bool is_float_or_half(DType type) { return type == DType::f32 || type == DType::f16; }
+constexpr bool is_float_or_half(DType type) {
+  return type == DType::f32 || type == DType::f16;
+}
 
 /// Refuses int8 precision, and operands whose offsets do not fit 31 bits.
 inline Refusal refuse_unless_indexable(const NodeSpec& spec) {

@@ -113,7 +113,8 @@ class Run {
       const bool rounds = half && value->desc().dtype == DType::f32;
       if (rounds && !test.keep_input_f32) value = share(rounded_to_half(*value));
       reference_inputs_.push_back(value);
-      auto placed = share(to_layout(value->view(), operand.layout));
+      const Layout layout = value->shape().rank() >= 3 ? operand.layout : Layout::row_major;
+      auto placed = share(to_layout(value->view(), layout));
       if (rounds && !operand.constant && !test.keep_input_f32) placed = share(as_half(*placed));
       host_.push_back(placed);
       constants_.push_back(operand.constant ? placed : nullptr);
