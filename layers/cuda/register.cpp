@@ -7,6 +7,16 @@ void register_cuda(Registry& registry) {
   register_cuda_conv_implicit_gemm(registry);
   register_cuda_conv_depthwise(registry);
   register_cuda_conv_direct(registry);
+  register_cuda_unary(registry);
+  register_cuda_binary(registry);
+  register_cuda_cast(registry);
+  register_cuda_movement(registry);
+  register_cuda_padding(registry);
+  register_cuda_pool(registry);
+  register_cuda_normalization(registry);
+  register_cuda_softmax(registry);
+  register_cuda_reduce(registry);
+  register_cuda_resize(registry);
 }
 
 }  // namespace pipit
