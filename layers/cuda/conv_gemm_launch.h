@@ -13,6 +13,8 @@ namespace pipit::cuda {
 
 struct ConvGemmArgs {
   ConvShape shape;
+  Divisor positions, out_width, channels,
+      kernel_width;                ///< out_h * out_w, out_w, in_c, kernel_w of the shape
   const Half* x = nullptr;         ///< [batch, in_h, in_w, in_c]
   const Half* weights = nullptr;   ///< pack_conv_weights
   const float* bias = nullptr;     ///< one per packed weight row
@@ -25,7 +27,25 @@ struct ConvGemmArgs {
   int steps = 0;         ///< depth / kTileDepth
   int column_tiles = 1;  ///< tiles side by side; blockIdx.x counts through them first
   int splits = 1;        ///< blocks of one cluster (gridDim.y) that share the steps of a tile
+  /// Start while the kernel in front still runs, and wait for it before reading x (Hopper and later).
+  bool overlap = false;
 };
+
+/// The geometry's part of the arguments; pointers and activation are left to the caller.
+inline ConvGemmArgs conv_gemm_args(const ConvShape& shape, const ConvTile& tile) {
+  ConvGemmArgs args;
+  args.shape = shape;
+  args.positions = Divisor(shape.out_h * shape.out_w);
+  args.out_width = Divisor(shape.out_w);
+  args.channels = Divisor(shape.in_c);
+  args.kernel_width = Divisor(shape.kernel_w);
+  args.rows = static_cast<int>(shape.rows());
+  args.depth = static_cast<int>(packed_depth(shape));
+  args.steps = args.depth / kTileDepth;
+  args.column_tiles = static_cast<int>(ceil_div(shape.out_c, tile.columns));
+  args.splits = tile.splits;
+  return args;
+}
 
 /// x with any strides to [pixels, padded] with zeros in the channels beyond `channels`.
 struct PadChannelsArgs {

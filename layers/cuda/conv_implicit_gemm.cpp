@@ -66,13 +66,17 @@ ConvShape shape_of(const NodeSpec& spec) {
   return s;
 }
 
+bool is_hopper_or_later(int gpu) {
+  int capability = 0;
+  PIPIT_CUDA(cudaDeviceGetAttribute(&capability, cudaDevAttrComputeCapabilityMajor, gpu));
+  return capability >= 9;
+}
+
 ConvTile tile_for(const ConvShape& shape, int gpu) {
   if (shape.in_c == 4) return {128, 64, 1};  // the one tile that reads narrow pixels
   int processors = 0;
-  int capability = 0;
   PIPIT_CUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, gpu));
-  PIPIT_CUDA(cudaDeviceGetAttribute(&capability, cudaDevAttrComputeCapabilityMajor, gpu));
-  return cuda::choose_tile(shape, processors, capability >= 9);
+  return cuda::choose_tile(shape, processors, is_hopper_or_later(gpu));
 }
 
 class ImplicitGemm final : public Kernel {
@@ -84,15 +88,10 @@ class ImplicitGemm final : public Kernel {
         copies_(shape_.in_c != channels_ || !is_channels_last(*spec.inputs[0])),
         tile_(tile_for(shape_, spec.gpu)) {
     const Clamp& clamp = layer_as<Conv>(spec.layer).attributes().activation;
-    args_.shape = shape_;
+    args_ = cuda::conv_gemm_args(shape_, tile_);
+    args_.overlap = is_hopper_or_later(spec.gpu);
     args_.low = clamp.low;
     args_.high = clamp.high;
-    args_.rows = static_cast<int>(shape_.rows());
-    args_.depth = static_cast<int>(cuda::packed_depth(shape_));
-    args_.steps = args_.depth / cuda::kTileDepth;
-    args_.column_tiles = static_cast<int>(cuda::ceil_div(shape_.out_c, tile_.columns));
-    args_.splits = tile_.splits;
-
     const Tensor weights = to_layout(spec.constant(1)->view(), Layout::row_major);
     const std::vector<Half> packed =
         cuda::pack_conv_weights(shape_, channels_, weights.values<float>().data(), tile_.columns);

@@ -1,4 +1,5 @@
 // Kernels of the candidate "implicit_gemm" and their launches.
+#include <algorithm>
 #include <array>
 
 #include "layers/cuda/conv_implicit_gemm_kernel.cuh"
@@ -33,14 +34,21 @@ __global__ void pad_channels(const __grid_constant__ PadChannelsArgs args, std::
 
 // One compiled instance of the kernel.
 struct Instance {
-  int rows, columns, vector, threads, shared;
+  int rows, columns, vector, threads;
+  int shared;  // bytes with all stages
+  int sums;    // bytes of the tile of sums
   const void* function;
 };
 
 template <typename T>
 Instance instance() {
-  return {T::kRows,    T::kColumns, T::kVector,
-          T::kThreads, T::kShared,  reinterpret_cast<const void*>(&conv_gemm<T>)};
+  return {T::kRows,
+          T::kColumns,
+          T::kVector,
+          T::kThreads,
+          T::kShared,
+          T::kSumBytes,
+          reinterpret_cast<const void*>(&conv_gemm<T>)};
 }
 
 // Null when there is no such instance.
@@ -74,15 +82,26 @@ cudaError_t launch_conv_gemm(const ConvTile& tile, int vector, const ConvGemmArg
   config.gridDim = dim3(static_cast<unsigned>(ceil_div(args.rows, tile.rows) * args.column_tiles),
                         static_cast<unsigned>(args.splits));
   config.blockDim = dim3(static_cast<unsigned>(instance->threads));
-  config.dynamicSmemBytes = static_cast<std::size_t>(instance->shared);
+  // A short depth does not need every stage, and without them more blocks fit a multiprocessor.
+  const int stage_bytes = (tile.rows + tile.columns) * kTileDepth * 2;
+  const int stages = static_cast<int>(ceil_div(args.steps, args.splits));
+  config.dynamicSmemBytes =
+      static_cast<std::size_t>(std::min(instance->shared, std::max(stages * stage_bytes, instance->sums)));
   config.stream = stream;
-  cudaLaunchAttribute cluster{};
-  cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim.x = 1;
-  cluster.val.clusterDim.y = static_cast<unsigned>(args.splits);
-  cluster.val.clusterDim.z = 1;
-  config.attrs = &cluster;
-  config.numAttrs = args.splits > 1 ? 1 : 0;
+  std::array<cudaLaunchAttribute, 2> attributes{};
+  config.attrs = attributes.data();
+  if (args.overlap) {
+    cudaLaunchAttribute& overlap = attributes[config.numAttrs++];
+    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    overlap.val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (args.splits > 1) {
+    cudaLaunchAttribute& cluster = attributes[config.numAttrs++];
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim.x = 1;
+    cluster.val.clusterDim.y = static_cast<unsigned>(args.splits);
+    cluster.val.clusterDim.z = 1;
+  }
   ConvGemmArgs copy = args;
   void* parameters[] = {&copy};
   return cudaLaunchKernelExC(&config, instance->function, parameters);

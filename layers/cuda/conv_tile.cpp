@@ -1,21 +1,42 @@
 #include "layers/cuda/conv_tile.h"
 
+#include <iterator>
+
 namespace pipit::cuda {
 
+namespace {
+
+// Microseconds of one tile size, fitted to the times of ResNet-50's convolutions at batches 1 and 32 on an H200
+// (warpgroup products; mean deviation 12 %).
+struct TileTimes {
+  double lone_step;   // of a block that has the multiprocessor to itself
+  double busy_step;   // for every block of the busiest multiprocessor
+  double busy_block;  // filling the pipeline and writing the tile, likewise
+};
+
+// In the order of kConvTiles.
+constexpr TileTimes kTimes[] = {
+    {0.051, 0.416, 2.626}, {0.016, 0.288, 1.499}, {0.064, 0.307, 0.468}, {0.348, 0.215, 0.175}};
+static_assert(std::size(kTimes) == std::size(kConvTiles));
+
+}  // namespace
+
 double tile_cost(const ConvShape& shape, const ConvTile& tile, int processors) {
-  // Microseconds that a multiprocessor needs for one pipeline step of a tile when it is kept busy: the tensor
-  // cores do 0.0165 us per 64 x 64 x 64 step, and small tiles fetch more bytes per operation.
-  const double area = static_cast<double>(tile.rows) * tile.columns / (64 * 64);
-  const double busy = 0.0165 * area + 0.006 * (tile.rows + tile.columns) / 128;
-  // A step of a block that has the multiprocessor to itself waits for memory and instruction latency.
-  const double alone = 0.14 + 0.05 * area;
-  const double steps = static_cast<double>(ceil_div(ceil_div(shape.depth(), kTileDepth), tile.splits));
+  std::size_t index = 0;
+  while (index + 1 < std::size(kTimes) &&
+         (kConvTiles[index].rows != tile.rows || kConvTiles[index].columns != tile.columns)) {
+    ++index;
+  }
+  const TileTimes& times = kTimes[index];
+  const auto steps = static_cast<double>(ceil_div(ceil_div(shape.depth(), kTileDepth), tile.splits));
   const std::int64_t blocks =
       ceil_div(shape.rows(), tile.rows) * ceil_div(shape.out_c, tile.columns) * tile.splits;
-  const double per_processor = static_cast<double>(ceil_div(blocks, processors));
-  // Filling the pipeline and the epilogue; a cluster exchanges its sums.
-  const double fixed = 1.6 + (tile.splits > 1 ? 0.8 + 0.1 * tile.splits : 0.0);
-  return fixed + std::max(alone * steps, per_processor * busy * steps) + per_processor * 0.12 * area;
+  const auto busiest = static_cast<double>(ceil_div(blocks, processors));
+  double cost = 2.361 + std::max(times.lone_step * steps, busiest * times.busy_step * steps) +
+                busiest * times.busy_block;
+  // The blocks of a cluster start together and exchange their sums.
+  if (tile.splits > 1) cost += 0.467 + (0.092 + 0.151 * busiest) * tile.splits;
+  return cost;
 }
 
 ConvTile choose_tile(const ConvShape& shape, int processors, bool clusters) {

@@ -36,12 +36,31 @@ struct PixelOrigin {
   int w;
 };
 
-/// The origin of matrix row `row` (0 <= row < rows()).
-PIPIT_HOST_DEVICE inline PixelOrigin pixel_origin(const ConvShape& s, int row) {
-  const int positions = s.out_h * s.out_w;
-  const int image = row / positions;
-  const int rest = row - image * positions;
-  const int oh = rest / s.out_w;
+/// Division of 0 <= n < 2^31 by a constant without a divide instruction: multiplication by the rounded-up reciprocal
+/// (Granlund & Montgomery 1994).
+struct Divisor {
+  std::uint32_t value = 1;
+  std::uint32_t factor = 0x80000001U;
+  int shift = 31;
+
+  Divisor() = default;
+  explicit Divisor(int divisor) : value(static_cast<std::uint32_t>(divisor)) {
+    int bits = 0;  // smallest with 2^bits >= divisor
+    while ((std::uint64_t{1} << bits) < value) ++bits;
+    shift = 31 + bits;
+    factor = static_cast<std::uint32_t>((std::uint64_t{1} << shift) / value + 1);
+  }
+  PIPIT_HOST_DEVICE int divide(int n) const {
+    return static_cast<int>(static_cast<std::uint64_t>(static_cast<std::uint32_t>(n)) * factor >> shift);
+  }
+};
+
+/// The origin of matrix row `row` (0 <= row < rows()). positions divides by out_h * out_w, width by out_w.
+PIPIT_HOST_DEVICE inline PixelOrigin pixel_origin(const ConvShape& s, const Divisor& positions,
+                                                  const Divisor& width, int row) {
+  const int image = positions.divide(row);
+  const int rest = row - image * (s.out_h * s.out_w);
+  const int oh = width.divide(rest);
   return {image, oh * s.stride_h - s.pad_h, (rest - oh * s.out_w) * s.stride_w - s.pad_w};
 }
 
@@ -62,12 +81,15 @@ struct DepthCursor {
       }
     }
   }
-  /// The cursor at position k.
-  PIPIT_HOST_DEVICE static DepthCursor at(const ConvShape& shape, int k) {
-    const int tap = k / shape.in_c;
-    return {tap / shape.kernel_w, tap % shape.kernel_w, k % shape.in_c};
-  }
 };
+
+/// The cursor at position k. channels divides by in_c, width by kernel_w.
+PIPIT_HOST_DEVICE inline DepthCursor depth_cursor(const ConvShape& shape, const Divisor& channels,
+                                                  const Divisor& width, int k) {
+  const int tap = channels.divide(k);
+  const int r = width.divide(tap);
+  return {r, tap - r * shape.kernel_w, k - tap * shape.in_c};
+}
 
 /// 16-byte chunk of a shared-memory row of `chunks` (4 or 8) chunks where logical chunk `chunk` of row `row` is
 /// kept, so that the eight rows that ldmatrix reads at once fall into different banks.
@@ -97,8 +119,7 @@ inline std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
   return (a + b - 1) / b;
 }
 
-/// Estimated microseconds of one convolution with this tile on `processors` multiprocessors; ranks tiles, no
-/// more. Constants fitted to measurements on an H200.
+/// Estimated microseconds of one convolution with this tile on `processors` multiprocessors: for comparing tiles.
 double tile_cost(const ConvShape& shape, const ConvTile& tile, int processors);
 
 /// The cheapest compiled tile; splits > 1 only where the GPU has clusters.

@@ -1,0 +1,224 @@
+// The convolutions of our own on the GPU against the CPU reference.
+#include <algorithm>
+#include <iostream>
+#include <set>
+
+#include "engine/cuda/runtime.h"
+#include "layers/conv.h"
+#include "layers/cuda/conv_tile.h"
+#include "tests/cuda/conformance.h"
+
+namespace pipit::test {
+namespace {
+
+struct Geometry {
+  std::int64_t batch = 1, channels = 8, height = 9, width = 9, outputs = 8, groups = 1;
+  Window window;
+  bool bias = true;
+  bool residual = false;
+  Clamp activation;
+};
+
+Geometry geometry(std::int64_t batch, std::int64_t channels, std::int64_t size, std::int64_t outputs,
+                  std::int64_t kernel, std::int64_t stride, std::int64_t pad) {
+  Geometry g;
+  g.batch = batch, g.channels = channels, g.height = g.width = size, g.outputs = outputs;
+  g.window.kernel = {kernel, kernel, 1}, g.window.stride = {stride, stride, 1};
+  g.window.pad_begin = g.window.pad_end = {pad, pad, 0};
+  return g;
+}
+
+Geometry random_geometry(std::mt19937& random) {
+  const auto pick = [&](std::int64_t low, std::int64_t high) {
+    return std::uniform_int_distribution<std::int64_t>(low, high)(random);
+  };
+  Geometry g;
+  g.batch = pick(1, 3), g.height = pick(1, 17), g.width = pick(1, 17);
+  g.channels = 8 * pick(1, 6), g.outputs = pick(0, 1) == 1 ? 8 * pick(1, 18) : pick(1, 70);
+  for (std::size_t i = 0; i < 2; ++i) {
+    const std::int64_t extent = i == 0 ? g.height : g.width;
+    Window& w = g.window;
+    w.kernel[i] = pick(1, 5), w.stride[i] = pick(1, 3), w.dilation[i] = pick(1, 2);
+    w.pad_begin[i] = pick(0, 3), w.pad_end[i] = pick(0, 3);
+    // Windows larger than the image are welcome as long as the padding makes room for one.
+    w.pad_end[i] +=
+        std::max<std::int64_t>(0, w.span(static_cast<int>(i)) - extent - w.pad_begin[i] - w.pad_end[i]);
+  }
+  g.bias = pick(0, 3) != 0;
+  g.residual = pick(0, 1) == 1;
+  if (pick(0, 1) == 1) g.activation = pick(0, 1) == 1 ? Clamp::relu() : Clamp{-0.5F, 0.7F};
+  return g;
+}
+
+Shape weight_shape(const Geometry& g) {
+  return {g.outputs, g.channels / g.groups, g.window.kernel[0], g.window.kernel[1]};
+}
+
+GpuCase make_case(const Geometry& g, Precision precision, std::mt19937& random,
+                  Layout input_layout = Layout::channels_last) {
+  const Shape x{g.batch, g.channels, g.height, g.width};
+  GpuCase test;
+  test.precision = precision;
+  test.output_layout = Layout::channels_last;
+  test.inputs.push_back({shared_random(x, random), input_layout});
+  test.inputs.push_back({shared_random(weight_shape(g), random), Layout::row_major, true});
+  if (g.bias || g.residual) test.inputs.push_back({});
+  if (g.bias) test.inputs[2] = {shared_random(Shape{g.outputs}, random), Layout::row_major, true};
+  if (g.residual) {
+    test.inputs.push_back(
+        {shared_random(window_output_shape(g.window, x, g.outputs), random), Layout::channels_last});
+  }
+  return test;
+}
+
+void expect_conv(const std::string& candidate, const Geometry& g, Precision precision, std::mt19937& random,
+                 Layout input_layout = Layout::channels_last) {
+  const Conv layer(ConvAttributes{g.window, g.groups, g.activation});
+  expect_gpu(layer, candidate, make_case(g, precision, random, input_layout));
+}
+
+TEST(ConvImplicitGemm, RandomGeometries) {
+  PIPIT_NEEDS_GPU();
+  std::mt19937 random(gpu_seed());
+  for (int i = 0; i < 60 && !HasFailure(); ++i) {
+    expect_conv("implicit_gemm", random_geometry(random), Precision::fp16, random);
+  }
+}
+
+TEST(ConvImplicitGemm, OddChannelsAndRowMajorInputsAreCopiedFirst) {
+  PIPIT_NEEDS_GPU();
+  std::mt19937 random(gpu_seed() + 1);
+  for (const std::int64_t channels : {1, 2, 3, 4, 5, 7, 8, 12, 24, 33}) {
+    for (const Layout layout : {Layout::row_major, Layout::channels_last}) {
+      Geometry g = random_geometry(random);
+      g.channels = channels;
+      expect_conv("implicit_gemm", g, Precision::fp16, random, layout);
+      if (HasFailure()) return;
+    }
+  }
+  expect_conv("implicit_gemm", geometry(2, 3, 45, 64, 7, 2, 3), Precision::fp16, random, Layout::row_major);
+}
+
+TEST(ConvImplicitGemm, EveryTileAndSplit) {
+  PIPIT_NEEDS_GPU();
+  int processors = 0;
+  int capability = 0;
+  PIPIT_CUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, 0));
+  PIPIT_CUDA(cudaDeviceGetAttribute(&capability, cudaDevAttrComputeCapabilityMajor, 0));
+  std::mt19937 random(gpu_seed() + 2);
+  std::set<std::pair<int, int>> tiles;
+  std::set<int> splits;
+  struct Size {
+    std::int64_t batch, channels, size, outputs, kernel;
+  };
+  // Few positions and a deep sum, where it pays to split; many positions of few and of many channels.
+  constexpr Size kSizes[] = {{1, 200, 7, 72, 3},  {2, 512, 5, 136, 3},  {1, 16, 29, 24, 3},
+                             {2, 64, 52, 40, 1},  {5, 16, 61, 56, 1},   {9, 16, 61, 72, 1},
+                             {6, 24, 83, 130, 1}, {5, 16, 104, 260, 1}, {1, 256, 14, 256, 1},
+                             {3, 128, 20, 120, 3}};
+  for (const Size& size : kSizes) {
+    Geometry g =
+        geometry(size.batch, size.channels, size.size, size.outputs, size.kernel, 1, size.kernel / 2);
+    g.residual = size.outputs % 16 == 8;
+    g.activation = Clamp::relu();
+    cuda::ConvShape s;
+    s.batch = static_cast<int>(size.batch), s.in_c = static_cast<int>(size.channels);
+    s.out_c = static_cast<int>(size.outputs);
+    s.kernel_h = s.kernel_w = static_cast<int>(size.kernel);
+    s.out_h = s.out_w = static_cast<int>(size.size);
+    const cuda::ConvTile tile = cuda::choose_tile(s, processors, capability >= 9);
+    tiles.insert({tile.rows, tile.columns});
+    splits.insert(tile.splits);
+    expect_conv("implicit_gemm", g, Precision::fp16, random);
+    if (HasFailure()) return;
+  }
+  for (const auto& [rows, columns] : tiles) std::cout << rows << "x" << columns << " ";
+  for (const int s : splits) std::cout << "splits " << s << " ";
+  std::cout << std::endl;
+  EXPECT_GE(tiles.size(), 2U) << "the shapes no longer reach different tiles";
+  if (capability >= 9) {
+    EXPECT_GE(splits.size(), 2U) << "no shape splits its depth";
+  }
+}
+
+void expect_refused(const std::optional<std::string>& reason, const std::string& part) {
+  ASSERT_TRUE(reason.has_value()) << "accepted; expected a refusal with '" << part << "'";
+  EXPECT_NE(reason->find(part), std::string::npos) << *reason;
+}
+
+TEST(ConvImplicitGemm, Refuses) {
+  PIPIT_NEEDS_GPU();
+  std::mt19937 random(gpu_seed() + 3);
+  Geometry g = geometry(1, 16, 5, 16, 3, 1, 1);
+  const Conv layer(ConvAttributes{g.window, 1, {}});
+  EXPECT_EQ(gpu_refusal(layer, "implicit_gemm", make_case(g, Precision::fp16, random)), std::nullopt);
+  expect_refused(gpu_refusal(layer, "implicit_gemm", make_case(g, Precision::fp32, random)), "fp16");
+  GpuCase run_time = make_case(g, Precision::fp16, random);
+  run_time.inputs[1].constant = false;
+  expect_refused(gpu_refusal(layer, "implicit_gemm", run_time), "run time");
+  g.groups = 2;
+  const Conv grouped(ConvAttributes{g.window, 2, {}});
+  expect_refused(gpu_refusal(grouped, "implicit_gemm", make_case(g, Precision::fp16, random)), "groups");
+  expect_refused(
+      gpu_refusal(layer, "depthwise", make_case(geometry(1, 16, 5, 16, 3, 1, 1), Precision::fp16, random)),
+      "depthwise");
+}
+
+class ConvDirect : public ::testing::TestWithParam<Precision> {};
+
+TEST_P(ConvDirect, RandomGeometriesAndGroups) {
+  PIPIT_NEEDS_GPU();
+  std::mt19937 random(gpu_seed() + 4);
+  for (int i = 0; i < 40 && !HasFailure(); ++i) {
+    Geometry g = random_geometry(random);
+    if (i % 2 == 1) {  // groups of 1 to 7 channels: both the wide and the narrow loads
+      const auto pick = [&](std::int64_t low, std::int64_t high) {
+        return std::uniform_int_distribution<std::int64_t>(low, high)(random);
+      };
+      g.groups = pick(1, 5);
+      g.channels = g.groups * pick(1, 8);
+      g.outputs = g.groups * pick(1, 7);
+    }
+    expect_conv("direct", g, GetParam(), random, i % 3 == 0 ? Layout::row_major : Layout::channels_last);
+  }
+}
+
+TEST_P(ConvDirect, Depthwise) {
+  PIPIT_NEEDS_GPU();
+  std::mt19937 random(gpu_seed() + 5);
+  for (const std::int64_t channels : {2, 7, 8, 20, 32, 96}) {
+    for (int i = 0; i < 3 && !HasFailure(); ++i) {
+      Geometry g = random_geometry(random);
+      g.channels = g.outputs = g.groups = channels;
+      expect_conv("depthwise", g, GetParam(), random);
+      expect_conv("direct", g, GetParam(), random);
+    }
+  }
+}
+
+TEST_P(ConvDirect, OneAndThreeDimensions) {
+  PIPIT_NEEDS_GPU();
+  std::mt19937 random(gpu_seed() + 6);
+  for (const int rank : {1, 3}) {
+    Window w;
+    w.rank = rank;
+    const Shape x = rank == 1 ? Shape{2, 6, 19} : Shape{2, 6, 5, 6, 7};
+    const Shape weights = rank == 1 ? Shape{8, 3, 3} : Shape{8, 3, 3, 3, 3};
+    for (int i = 0; i < rank; ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      w.kernel[at] = 3, w.stride[at] = 1 + i % 2, w.pad_begin[at] = 1, w.pad_end[at] = 2;
+    }
+    GpuCase test;
+    test.precision = GetParam();
+    test.output_layout = Layout::channels_last;
+    test.inputs.push_back({shared_random(x, random), Layout::channels_last});
+    test.inputs.push_back({shared_random(weights, random), Layout::row_major, true});
+    expect_gpu(Conv(ConvAttributes{w, 2, {}}), "direct", test);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Precisions, ConvDirect, ::testing::Values(Precision::fp32, Precision::fp16),
+                         [](const auto& precision) { return std::string(precision_name(precision.param)); });
+
+}  // namespace
+}  // namespace pipit::test

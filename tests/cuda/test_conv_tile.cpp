@@ -1,0 +1,151 @@
+// The index mathematics of the GPU convolutions, on the CPU: needs no GPU.
+#include <gtest/gtest.h>
+
+#include <random>
+#include <set>
+
+#include "layers/cuda/conv_tile.h"
+#include "tests/cuda/conformance.h"
+
+namespace pipit::cuda {
+namespace {
+
+ConvShape random_shape(std::mt19937& random) {
+  const auto pick = [&](int low, int high) { return std::uniform_int_distribution(low, high)(random); };
+  ConvShape s;
+  s.batch = pick(1, 3), s.in_h = pick(1, 11), s.in_w = pick(1, 11), s.in_c = 8 * pick(1, 12);
+  s.out_c = pick(1, 150);
+  s.kernel_h = pick(1, 5), s.kernel_w = pick(1, 5), s.stride_h = pick(1, 3), s.stride_w = pick(1, 3);
+  s.dilation_h = pick(1, 2), s.dilation_w = pick(1, 3);
+  s.pad_h = pick(0, 4), s.pad_w = pick(0, 4);
+  s.out_h = pick(1, 6), s.out_w = pick(1, 6);
+  return s;
+}
+
+TEST(ConvTile, DivisorDivides) {
+  std::mt19937 random(test::gpu_seed() + 4);
+  constexpr int kMax = 0x7FFFFFFF;
+  std::vector<int> divisors{1, 2, 3, 4, 5, 7, 8, 49, 112 * 112, 65536, 65537, 1 << 30, kMax - 1, kMax};
+  for (int i = 0; i < 2000; ++i) divisors.push_back(std::uniform_int_distribution(1, kMax >> i % 31)(random));
+  for (const int d : divisors) {
+    const Divisor divisor(d);
+    std::vector<int> numbers{0, 1, d - 1, d, kMax, kMax - 1, kMax / d * d, kMax / d * d - 1};
+    for (int i = 0; i < 50; ++i) numbers.push_back(std::uniform_int_distribution(0, kMax)(random));
+    for (const int n : numbers) ASSERT_EQ(divisor.divide(n), n / d) << n << " / " << d;
+  }
+}
+
+TEST(ConvTile, OriginsFollowTheOutputInOrder) {
+  std::mt19937 random(test::gpu_seed());
+  for (int round = 0; round < 30; ++round) {
+    const ConvShape s = random_shape(random);
+    int row = 0;
+    for (int n = 0; n < s.batch; ++n) {
+      for (int h = 0; h < s.out_h; ++h) {
+        for (int w = 0; w < s.out_w; ++w, ++row) {
+          const PixelOrigin origin = pixel_origin(s, Divisor(s.out_h * s.out_w), Divisor(s.out_w), row);
+          ASSERT_EQ(origin.image, n);
+          ASSERT_EQ(origin.h, h * s.stride_h - s.pad_h);
+          ASSERT_EQ(origin.w, w * s.stride_w - s.pad_w);
+        }
+      }
+    }
+    EXPECT_EQ(row, s.rows());
+  }
+}
+
+TEST(ConvTile, CursorVisitsTapsThenChannels) {
+  std::mt19937 random(test::gpu_seed() + 1);
+  for (int round = 0; round < 30; ++round) {
+    const ConvShape s = random_shape(random);
+    for (const int step : {8, kTileDepth, 3 * kTileDepth}) {
+      DepthCursor cursor;
+      for (int k = 0; k < s.depth() + 2 * step; k += step) {
+        const int tap = k / s.in_c;
+        ASSERT_EQ(cursor.r, tap / s.kernel_w) << k;
+        ASSERT_EQ(cursor.s, tap % s.kernel_w) << k;
+        ASSERT_EQ(cursor.c, k % s.in_c) << k;
+        const DepthCursor direct = depth_cursor(s, Divisor(s.in_c), Divisor(s.kernel_w), k);
+        ASSERT_EQ(direct.r, cursor.r);
+        ASSERT_EQ(direct.s, cursor.s);
+        ASSERT_EQ(direct.c, cursor.c);
+        ASSERT_EQ(cursor.r >= s.kernel_h, k >= s.depth());
+        cursor.advance(s, step);
+      }
+    }
+  }
+}
+
+// Eight rows at one logical chunk, as ldmatrix reads them, must lie in eight different 16-byte bank groups.
+template <int Chunks>
+void expect_conflict_free() {
+  for (int first = 0; first < 64; first += 8) {
+    for (int chunk = 0; chunk < Chunks; ++chunk) {
+      std::set<int> banks;
+      for (int row = first; row < first + 8; ++row) {
+        banks.insert((row * Chunks + swizzled_chunk<Chunks>(row, chunk)) % 8);
+      }
+      EXPECT_EQ(banks.size(), 8U) << Chunks << " chunks, rows from " << first << ", chunk " << chunk;
+    }
+  }
+  for (int row = 0; row < 16; ++row) {
+    std::set<int> places;
+    for (int chunk = 0; chunk < Chunks; ++chunk) places.insert(swizzled_chunk<Chunks>(row, chunk));
+    EXPECT_EQ(places.size(), static_cast<std::size_t>(Chunks));
+    EXPECT_LT(*places.rbegin(), Chunks);
+  }
+}
+
+TEST(ConvTile, SwizzledRowsHaveNoBankConflicts) {
+  expect_conflict_free<4>();
+  expect_conflict_free<8>();
+}
+
+TEST(ConvTile, PackedWeightsAreTapMajorAndZeroBeyond) {
+  std::mt19937 random(test::gpu_seed() + 2);
+  ConvShape s;
+  s.in_c = 8, s.out_c = 5, s.kernel_h = 3, s.kernel_w = 2;
+  const int channels = 7;  // one channel of padding
+  std::vector<float> weights(static_cast<std::size_t>(s.out_c * channels * 6));
+  for (float& w : weights) w = std::uniform_real_distribution<float>(1, 2)(random);
+  const std::vector<Half> packed = pack_conv_weights(s, channels, weights.data(), 32);
+  ASSERT_EQ(packed_depth(s), kTileDepth);
+  ASSERT_EQ(packed.size(), static_cast<std::size_t>(32 * kTileDepth));
+  for (int o = 0; o < 32; ++o) {
+    for (int k = 0; k < kTileDepth; ++k) {
+      const int tap = k / s.in_c;
+      const int c = k % s.in_c;
+      float expected = 0;
+      if (o < s.out_c && tap < 6 && c < channels)
+        expected = weights[static_cast<std::size_t>((o * channels + c) * 6 + tap)];
+      ASSERT_EQ(packed[static_cast<std::size_t>(o * kTileDepth + k)].bits, to_half(expected).bits)
+          << o << " " << k;
+    }
+  }
+}
+
+TEST(ConvTile, ChoiceFitsTheGpu) {
+  std::mt19937 random(test::gpu_seed() + 3);
+  for (int round = 0; round < 200; ++round) {
+    const ConvShape s = random_shape(random);
+    const ConvTile plain = choose_tile(s, 132, false);
+    EXPECT_EQ(plain.splits, 1);
+    const ConvTile tile = choose_tile(s, 132, true);
+    EXPECT_LE(tile.splits, kMaxSplits);
+    EXPECT_LE(tile.splits, ceil_div(s.depth(), kTileDepth)) << "a block without a step";
+    bool compiled = false;
+    for (const ConvTile& t : kConvTiles) compiled |= t.rows == tile.rows && t.columns == tile.columns;
+    EXPECT_TRUE(compiled);
+  }
+  ConvShape big;
+  big.batch = 32, big.in_h = big.in_w = big.out_h = big.out_w = 56, big.in_c = 256, big.out_c = 256;
+  big.kernel_h = big.kernel_w = 3, big.pad_h = big.pad_w = 1;
+  EXPECT_EQ(choose_tile(big, 132, true), (ConvTile{128, 128, 1}));
+  ConvShape small = big;
+  small.batch = 1, small.in_h = small.in_w = small.out_h = small.out_w = 7, small.in_c = 512,
+  small.out_c = 512;
+  EXPECT_GT(choose_tile(small, 132, true).splits, 1);
+}
+
+}  // namespace
+}  // namespace pipit::cuda
