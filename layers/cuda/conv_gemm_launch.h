@@ -61,6 +61,9 @@ struct PadChannelsArgs {
 /// Lets the kernel of this tile use its shared memory on the current GPU. vector: 4 or 8 channels of x that are
 /// copied at once. cudaErrorInvalidValue when there is no such kernel.
 cudaError_t prepare_conv_gemm(const ConvTile& tile, int vector);
+/// Whether the kernels that the current GPU runs were compiled for clusters and overlapping launches (9.0 and
+/// later); a newer GPU may have to run those compiled for an older one.
+cudaError_t conv_gemm_has_clusters(bool& result);
 /// After prepare_conv_gemm: launches only.
 cudaError_t launch_conv_gemm(const ConvTile& tile, int vector, const ConvGemmArgs& args, cudaStream_t stream);
 cudaError_t launch_pad_channels(const PadChannelsArgs& args, cudaStream_t stream);

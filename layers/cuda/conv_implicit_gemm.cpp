@@ -66,17 +66,21 @@ ConvShape shape_of(const NodeSpec& spec) {
   return s;
 }
 
-bool is_hopper_or_later(int gpu) {
-  int capability = 0;
-  PIPIT_CUDA(cudaDeviceGetAttribute(&capability, cudaDevAttrComputeCapabilityMajor, gpu));
-  return capability >= 9;
+int processors_of(int gpu) {
+  int processors = 0;
+  PIPIT_CUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, gpu));
+  return processors;
+}
+
+bool has_clusters() {
+  bool result = false;
+  PIPIT_CUDA(cuda::conv_gemm_has_clusters(result));
+  return result;
 }
 
 ConvTile tile_for(const ConvShape& shape, int gpu) {
   if (shape.in_c == 4) return {128, 64, 1};  // the one tile that reads narrow pixels
-  int processors = 0;
-  PIPIT_CUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, gpu));
-  return cuda::choose_tile(shape, processors, is_hopper_or_later(gpu));
+  return cuda::choose_tile(shape, processors_of(gpu), has_clusters());
 }
 
 class ImplicitGemm final : public Kernel {
@@ -89,7 +93,7 @@ class ImplicitGemm final : public Kernel {
         tile_(tile_for(shape_, spec.gpu)) {
     const Clamp& clamp = layer_as<Conv>(spec.layer).attributes().activation;
     args_ = cuda::conv_gemm_args(shape_, tile_);
-    args_.overlap = is_hopper_or_later(spec.gpu);
+    args_.overlap = has_clusters() && cuda::pays_to_overlap(shape_, tile_, processors_of(spec.gpu));
     args_.low = clamp.low;
     args_.high = clamp.high;
     const Tensor weights = to_layout(spec.constant(1)->view(), Layout::row_major);

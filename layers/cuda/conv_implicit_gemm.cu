@@ -74,6 +74,13 @@ cudaError_t prepare_conv_gemm(const ConvTile& tile, int vector) {
                               instance->shared);
 }
 
+cudaError_t conv_gemm_has_clusters(bool& result) {
+  cudaFuncAttributes attributes{};
+  const cudaError_t status = cudaFuncGetAttributes(&attributes, find_instance(kConvTiles[0], 8)->function);
+  result = status == cudaSuccess && attributes.ptxVersion >= 90;
+  return status;
+}
+
 cudaError_t launch_conv_gemm(const ConvTile& tile, int vector, const ConvGemmArgs& args,
                              cudaStream_t stream) {
   const Instance* instance = find_instance(tile, vector);

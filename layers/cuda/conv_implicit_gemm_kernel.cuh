@@ -102,6 +102,7 @@ struct ConvGemmLoader {
   int chunk = static_cast<int>(threadIdx.x) % T::kChunks;
   int h[kRowLoads], w[kRowLoads], base[kRowLoads];
   DepthCursor cursor[kParts];
+  int k;  // position along k of this thread's next chunk
   const __half* x = reinterpret_cast<const __half*>(args.x);
   const __half* weights;
 
@@ -118,13 +119,18 @@ struct ConvGemmLoader {
       w[i] = origin.w;
       base[i] = ((origin.image * s.in_h + origin.h) * s.in_w + origin.w) * s.in_c;
     }
-#pragma unroll
-    for (int p = 0; p < kParts; ++p)
-      cursor[p] = depth_cursor(s, args.channels, args.kernel_width,
-                               first_step * kTileDepth + chunk * 8 + p * T::kVector);
+    k = first_step * kTileDepth + chunk * 8;
+    place_cursors();
     weights = reinterpret_cast<const __half*>(args.weights) +
               static_cast<std::int64_t>(first_column + row) * args.depth + first_step * kTileDepth +
               chunk * 8;
+  }
+
+  __device__ __forceinline__ void place_cursors() {
+#pragma unroll
+    for (int p = 0; p < kParts; ++p) {
+      cursor[p] = depth_cursor(args.shape, args.channels, args.kernel_width, k + p * T::kVector);
+    }
   }
 
   /// The step's part of x.
@@ -132,11 +138,11 @@ struct ConvGemmLoader {
     const ConvShape& s = args.shape;
 #pragma unroll
     for (int p = 0; p < kParts; ++p) {
-      DepthCursor& k = cursor[p];
-      const int dh = k.r * s.dilation_h;
-      const int dw = k.s * s.dilation_w;
-      const int offset = (dh * s.in_w + dw) * s.in_c + k.c;
-      const bool live = k.r < s.kernel_h;
+      DepthCursor& at = cursor[p];
+      const int dh = at.r * s.dilation_h;
+      const int dw = at.s * s.dilation_w;
+      const int offset = (dh * s.in_w + dw) * s.in_c + at.c;
+      const bool live = at.r < s.kernel_h;
 #pragma unroll
       for (int i = 0; i < kRowLoads; ++i) {
         const bool valid = live && static_cast<unsigned>(h[i] + dh) < static_cast<unsigned>(s.in_h) &&
@@ -146,8 +152,11 @@ struct ConvGemmLoader {
             stage + r * T::kRowBytes + swizzled_chunk<T::kChunks>(r, chunk) * 16 + p * T::kVector * 2;
         ptx::copy_async<T::kVector * 2>(to, valid ? x + (base[i] + offset) : x, valid);
       }
-      k.advance(s, kTileDepth);
+      if (s.in_c >= kTileDepth) at.advance(s, kTileDepth);
     }
+    // Narrow pixels: many taps to a step, so dividing is shorter than walking.
+    k += kTileDepth;
+    if (s.in_c < kTileDepth) place_cursors();
   }
 
   /// The step's part of the weights.

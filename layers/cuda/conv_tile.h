@@ -122,6 +122,10 @@ inline std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
 /// Estimated microseconds of one convolution with this tile on `processors` multiprocessors: for comparing tiles.
 double tile_cost(const ConvShape& shape, const ConvTile& tile, int processors);
 
+/// Whether a launch gains by starting while the kernel in front still runs: it saves the start-up time, but the
+/// blocks then crowd on the multiprocessors that were idle, which costs more when there is one long wave of them.
+bool pays_to_overlap(const ConvShape& shape, const ConvTile& tile, int processors);
+
 /// The cheapest compiled tile; splits > 1 only where the GPU has clusters.
 ConvTile choose_tile(const ConvShape& shape, int processors, bool clusters);
 

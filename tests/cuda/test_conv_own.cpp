@@ -5,8 +5,10 @@
 
 #include "engine/cuda/runtime.h"
 #include "layers/conv.h"
-#include "layers/cuda/conv_tile.h"
+#include "layers/cuda/conv_gemm_launch.h"
+#include "layers/evaluate.h"
 #include "tests/cuda/conformance.h"
+#include "tests/support/run_graph.h"
 
 namespace pipit::test {
 namespace {
@@ -99,7 +101,7 @@ TEST(ConvImplicitGemm, OddChannelsAndRowMajorInputsAreCopiedFirst) {
   expect_conv("implicit_gemm", geometry(2, 3, 45, 64, 7, 2, 3), Precision::fp16, random, Layout::row_major);
 }
 
-TEST(ConvImplicitGemm, EveryTileAndSplit) {
+TEST(ConvImplicitGemm, ChosenTilesAndSplits) {
   PIPIT_NEEDS_GPU();
   int processors = 0;
   int capability = 0;
@@ -138,6 +140,61 @@ TEST(ConvImplicitGemm, EveryTileAndSplit) {
   EXPECT_GE(tiles.size(), 2U) << "the shapes no longer reach different tiles";
   if (capability >= 9) {
     EXPECT_GE(splits.size(), 2U) << "no shape splits its depth";
+  }
+}
+
+// Tiles that only large products choose, on small ones: every compiled kernel, with and without a cluster, against
+// the reference. Odd rows and columns beyond the last tile; overlap on and off.
+TEST(ConvImplicitGemm, EveryKernelOnASmallProduct) {
+  PIPIT_NEEDS_GPU();
+  bool clusters = false;
+  PIPIT_CUDA(cuda::conv_gemm_has_clusters(clusters));
+  std::mt19937 random(gpu_seed() + 7);
+  const Geometry g = geometry(3, 72, 15, 152, 3, 2, 1);
+  const auto rounded = [&](const Shape& shape) {
+    Tensor t = random_tensor(shape, random);
+    for (float& v : t.values<float>()) v = to_float(to_half(v));
+    return t;
+  };
+  const auto x = std::make_shared<const Tensor>(rounded({3, 72, 15, 15}));
+  const auto weights = std::make_shared<const Tensor>(rounded(weight_shape(g)));
+  const std::vector<std::shared_ptr<const Tensor>> inputs{x, weights};
+  const Tensor expected = to_layout(
+      evaluate(Conv(ConvAttributes{g.window, 1, Clamp::relu()}), inputs)[0].view(), Layout::channels_last);
+
+  cuda::ConvShape s;
+  s.batch = 3, s.in_h = s.in_w = 15, s.in_c = 72, s.out_h = s.out_w = 8, s.out_c = 152;
+  s.kernel_h = s.kernel_w = 3, s.stride_h = s.stride_w = 2, s.pad_h = s.pad_w = 1;
+  const Tensor image = to_layout(x->view(), Layout::channels_last);
+  std::vector<Half> halves;
+  for (const float v : image.values<float>()) halves.push_back(to_half(v));
+  const cuda::DeviceBuffer input(halves.data(), halves.size() * sizeof(Half));
+  for (cuda::ConvTile tile : cuda::kConvTiles) {
+    const std::vector<Half> packed =
+        cuda::pack_conv_weights(s, s.in_c, weights->values<float>().data(), tile.columns);
+    const cuda::DeviceBuffer right(packed.data(), packed.size() * sizeof(Half));
+    for (tile.splits = 1; tile.splits <= (clusters ? cuda::kMaxSplits : 1); tile.splits *= 2) {
+      cuda::ConvGemmArgs args = cuda::conv_gemm_args(s, tile);
+      const std::vector<float> zeros(static_cast<std::size_t>(args.column_tiles * tile.columns));
+      const cuda::DeviceBuffer bias(zeros.data(), zeros.size() * sizeof(float));
+      const cuda::DeviceBuffer output(expected.values<float>().size() * sizeof(Half));
+      PIPIT_CUDA(cudaMemset(output.data(), 0xFF, output.bytes()));
+      PIPIT_CUDA(cudaDeviceSynchronize());
+      args.x = input.as<const Half>(), args.weights = right.as<const Half>();
+      args.bias = bias.as<const float>(), args.y = output.as<Half>();
+      args.low = 0, args.high = Clamp::relu().high;
+      args.overlap = clusters && tile.splits != 2;
+      const cuda::Stream stream;
+      PIPIT_CUDA(cuda::prepare_conv_gemm(tile, 8));
+      PIPIT_CUDA(cuda::launch_conv_gemm(tile, 8, args, stream));
+      stream.synchronize();
+      std::vector<Half> result(expected.values<float>().size());
+      PIPIT_CUDA(cudaMemcpy(result.data(), output.data(), output.bytes(), cudaMemcpyDeviceToHost));
+      std::vector<float> got;
+      for (const Half v : result) got.push_back(to_float(v));
+      EXPECT_LT(relative_error(got, expected.values<float>()), 1e-3)
+          << tile.rows << "x" << tile.columns << ", " << tile.splits << " splits, seed " << gpu_seed();
+    }
   }
 }
 
