@@ -23,7 +23,8 @@ std::string version_text() {
   text += fmt::format("built with toolkit {}; ", cuda.toolkit);
   if (!cuda.problem.empty()) return text + cuda.problem;
   for (std::size_t i = 0; i < cuda.devices.size(); ++i) text += (i == 0 ? "" : ", ") + cuda.devices[i];
-  return text;
+  const CudaLibraries libraries = cuda_libraries();
+  return text + fmt::format("\ncublaslt  {}\ncudnn     {}", libraries.cublaslt, libraries.cudnn);
 }
 
 // Multi-line messages keep their lines; each error starts with the program's name.

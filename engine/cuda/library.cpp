@@ -32,7 +32,8 @@ class Loader {
   void find(Function& function, const char* name) {
     if (library_ == nullptr) return;
     function = reinterpret_cast<Function>(dlsym(library_, name));
-    if (function == nullptr && problem_.empty()) problem_ = fmt::format("the library lacks {}; it is too old", name);
+    if (function == nullptr && problem_.empty())
+      problem_ = fmt::format("the library lacks {}; it is too old", name);
   }
   template <typename Function>
   void find_optional(Function& function, const char* name) {
@@ -134,7 +135,8 @@ LoadedCudnn load_cudnn() {
     if (v < 90000) {
       // Versions before 9 count in thousands.
       result.state.version = fmt::format("{}.{}.{}", v / 1000, v / 100 % 10, v % 100);
-      result.state.problem = fmt::format("cuDNN {} is too old; pipit needs 9.0 or later", result.state.version);
+      result.state.problem =
+          fmt::format("cuDNN {} is too old; pipit needs 9.0 or later", result.state.version);
     }
   } else {
     result.state.problem = "cuDNN: " + loader.problem();

@@ -6,7 +6,10 @@ namespace pipit {
 void register_cuda(Registry& registry) {
   register_cuda_conv_implicit_gemm(registry);
   register_cuda_conv_depthwise(registry);
+  register_cuda_conv_cudnn(registry);
+  register_cuda_conv_im2col(registry);
   register_cuda_conv_direct(registry);
+  register_cuda_linear(registry);
   register_cuda_unary(registry);
   register_cuda_binary(registry);
   register_cuda_cast(registry);

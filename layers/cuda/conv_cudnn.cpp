@@ -1,0 +1,218 @@
+// Convolution through cuDNN: bias, residual and Relu in the same kernel where the library has one, else after it.
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "layers/cuda/conv_library.h"
+#include "layers/cuda/cudnn_graph.h"
+#include "layers/cuda/epilogue.h"
+#include "layers/cuda/families.h"
+#include "layers/cuda/im2col.h"
+
+namespace pipit {
+
+#if PIPIT_HAVE_CUDNN
+
+namespace {
+
+using cuda::Addend;
+using cuda::CudnnConv;
+using cuda::CudnnPlan;
+using cuda::Im2colShape;
+
+// How a node is handed to the library.
+struct Call {
+  CudnnConv conv;
+  bool copy =
+      false;  // the input is first copied to scratch: made channels_last, with channels of 0 up to `channels`
+  std::int64_t channels = 0;
+  Im2colShape copied;  // the copy, as patches of one position
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+};
+
+// The last two spatial extents, or all three; the library knows no convolution over one dimension.
+std::vector<std::int64_t> spatial(const std::array<std::int64_t, 3>& values, int rank) {
+  return {values.begin() + (rank == 3 ? 0 : 1), values.end()};
+}
+
+CudnnConv::Tensor channels_last(std::int64_t batch, std::int64_t channels,
+                                const std::vector<std::int64_t>& extents) {
+  CudnnConv::Tensor tensor;
+  tensor.extents = {batch, channels};
+  tensor.extents.insert(tensor.extents.end(), extents.begin(), extents.end());
+  tensor.strides.resize(tensor.extents.size());
+  std::int64_t step = channels;
+  for (std::size_t axis = tensor.extents.size() - 1; axis >= 2; --axis) {
+    tensor.strides[axis] = step;
+    step *= tensor.extents[axis];
+  }
+  tensor.strides[1] = 1;
+  tensor.strides[0] = step;
+  return tensor;
+}
+
+Call call_of(const Conv& layer, const NodeSpec& spec) {
+  const ConvAttributes& attributes = layer.attributes();
+  const Image x(*spec.inputs[0]);
+  const Image y(spec.outputs[0]);
+  const int rank = attributes.window.rank;
+  const Window w = as_3d(attributes.window);
+  Call call;
+  CudnnConv& conv = call.conv;
+  conv.dtype = spec.outputs[0].dtype;
+  // Tensor cores take eight halves at a time; for images there are kernels that take four.
+  const std::int64_t few = x.channels <= 4 ? 4 : 8;
+  const std::int64_t wide = conv.dtype == DType::f16 && attributes.groups == 1 ? few : 1;
+  call.channels = (x.channels + wide - 1) / wide * wide;
+  call.copy = call.channels != x.channels || !is_channels_last(*spec.inputs[0]);
+  if (call.copy) {
+    Im2colShape& p = call.copied;
+    p.window = as_3d(Window{});
+    p.group_channels = x.channels;
+    p.row = call.channels;
+    p.element = dtype_bytes(conv.dtype);
+    p.input = x.extent;
+    p.output = x.extent;
+    p.batch_stride = x.batch_stride;
+    p.channel_stride = is_channels_last(*spec.inputs[0]) ? 1 : x.channel_stride;
+    p.stride = x.stride;
+  }
+  conv.x = channels_last(x.batch, call.channels, spatial(x.extent, rank));
+  conv.w = channels_last(y.channels, call.channels / attributes.groups, spatial(w.kernel, rank));
+  conv.y = channels_last(y.batch, y.channels, spatial(y.extent, rank));
+  conv.stride = spatial(w.stride, rank);
+  conv.dilation = spatial(w.dilation, rank);
+  conv.pad_begin = spatial(w.pad_begin, rank);
+  conv.pad_end = spatial(w.pad_end, rank);
+  for (std::size_t i = 0; i < conv.pad_end.size(); ++i) {
+    // With ceil_mode or a remainder the output has its own extent; end padding that yields it.
+    const std::int64_t span = (conv.w.extents[i + 2] - 1) * conv.dilation[i] + 1;
+    conv.pad_end[i] = std::max<std::int64_t>(
+        0, (conv.y.extents[i + 2] - 1) * conv.stride[i] + span - conv.x.extents[i + 2] - conv.pad_begin[i]);
+  }
+  call.rows = y.batch * y.positions();
+  call.columns = y.channels;
+  return call;
+}
+
+// The convolution with as much of the epilogue as one plan takes: all or nothing.
+struct Chosen {
+  std::shared_ptr<const CudnnPlan> plan;
+  bool fused = false;
+};
+
+Chosen choose(const Conv& layer, const NodeSpec& spec, const Call& call, std::string& reason) {
+  const Clamp& clamp = layer.attributes().activation;
+  CudnnConv conv = call.conv;
+  conv.bias = spec.has_input(2);
+  conv.residual = spec.has_input(3);
+  conv.relu = clamp.low == 0;
+  conv.upper = conv.relu && std::isfinite(clamp.high) ? clamp.high : 0;
+  if (clamp.is_identity() || (conv.relu && clamp.high > 0)) {
+    if (auto plan = CudnnPlan::find(conv, reason)) return {plan, true};
+  }
+  return {CudnnPlan::find(call.conv, reason), false};
+}
+
+class CudnnConvKernel final : public Kernel {
+ public:
+  CudnnConvKernel(const Conv& layer, const NodeSpec& spec) : call_(call_of(layer, spec)) {
+    std::string reason;
+    const Chosen chosen = choose(layer, spec, call_, reason);
+    if (!chosen.plan) fail("{}", reason);
+    plan_ = chosen.plan;
+    fused_ = chosen.fused;
+    if (!fused_) clamp_ = layer.attributes().activation;
+    if (call_.copy) copy_ = cuda::Im2col(call_.copied);
+    weights_ = cuda::upload(padded_filters(*spec.constant(1), call_.conv.w.extents[1]), call_.conv.dtype);
+    if (spec.has_input(2)) bias_ = cuda::upload(spec.constant(2)->values<float>(), call_.conv.dtype);
+    if (spec.constant(3) != nullptr) {
+      const Tensor moved = to_layout(spec.constant(3)->view(), spec.outputs[0].layout);
+      residual_ = cuda::upload(moved.values<float>(), call_.conv.dtype);
+    }
+  }
+
+  std::size_t scratch_bytes() const override { return copy_area() + plan_->workspace_bytes(); }
+  bool reads_constant(std::size_t) const override { return false; }
+
+  void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
+           const RunContext& context) const override {
+    const auto stream = static_cast<cudaStream_t>(context.stream);
+    const std::byte* x = inputs[0].data;
+    const std::byte* residual = residual_.data();
+    if (residual == nullptr && inputs.size() > 3) residual = inputs[3].data;
+    std::byte* y = outputs[0].data;
+    if (call_.copy) {
+      copy_.run(x, call_.conv.x.extents[0], context.scratch, stream);
+      x = context.scratch;
+    }
+    plan_->run(x, weights_.data(), bias_.data(), residual, y, context.scratch + copy_area(), stream);
+    if (fused_ || (bias_.data() == nullptr && residual == nullptr && clamp_.is_identity())) return;
+    const Addend bias{bias_.data(), 0, 1, 1.0F};
+    const Addend late{residual, call_.columns, 1, 1.0F};
+    apply_epilogue(y, call_.conv.dtype, call_.rows, call_.columns, bias, late, clamp_, stream);
+  }
+
+ private:
+  // [O, taps, channels] with zeros for the channels that the copied input has in addition.
+  static std::vector<float> padded_filters(const Tensor& weights, std::int64_t channels) {
+    const std::int64_t real = weights.shape()[1];
+    const std::int64_t filters = weights.shape().elements() / real;  // outputs times taps
+    const std::vector<float> dense =
+        cuda::filters_by_tap(weights, weights.shape().elements() / weights.shape()[0]);
+    std::vector<float> packed(static_cast<std::size_t>(filters * channels), 0.0F);
+    for (std::int64_t f = 0; f < filters; ++f)
+      std::copy_n(dense.begin() + f * real, real, packed.begin() + f * channels);
+    return packed;
+  }
+  std::size_t copy_area() const {
+    if (!call_.copy) return 0;
+    const auto elements = static_cast<std::size_t>(call_.conv.x.extents[0] * call_.conv.x.strides[0]);
+    return (elements * call_.copied.element + 255) / 256 * 256;
+  }
+
+  Call call_;
+  std::shared_ptr<const CudnnPlan> plan_;
+  bool fused_ = false;
+  Clamp clamp_;
+  cuda::Im2col copy_;
+  cuda::DeviceBuffer weights_;
+  cuda::DeviceBuffer bias_;
+  cuda::DeviceBuffer residual_;  // only where it is a constant
+};
+
+// Asks the library itself, which may build the plan; the kernel then finds it built.
+Refusal refuse(const NodeSpec& spec) {
+  if (Refusal reason = cuda::refuse_library_conv(spec)) return reason;
+  if (const std::string& problem = cuda::cudnn_state().problem; !problem.empty()) return problem;
+  const Conv& layer = layer_as<Conv>(spec.layer);
+  const Call call = call_of(layer, spec);
+  if (call.copy) {
+    if (const char* problem = cuda::Im2col::problem(call.copied, call.conv.x.extents[0])) return problem;
+  }
+  std::string reason;
+  if (!choose(layer, spec, call, reason).plan) return reason;
+  return std::nullopt;
+}
+
+}  // namespace
+
+void register_cuda_conv_cudnn(Registry& registry) {
+  registry.add(
+      Conv::kType, DeviceKind::cuda,
+      {"cudnn", refuse, [](const NodeSpec& spec) {
+         return std::unique_ptr<Kernel>(std::make_unique<CudnnConvKernel>(layer_as<Conv>(spec.layer), spec));
+       }});
+}
+
+#else
+
+void register_cuda_conv_cudnn(Registry& registry) {
+  registry.add(Conv::kType, DeviceKind::cuda,
+               {"cudnn", [](const NodeSpec&) -> Refusal { return cuda::cudnn_state().problem; }, nullptr});
+}
+
+#endif
+
+}  // namespace pipit
