@@ -152,11 +152,13 @@ struct ConvGemmLoader {
             stage + r * T::kRowBytes + swizzled_chunk<T::kChunks>(r, chunk) * 16 + p * T::kVector * 2;
         ptx::copy_async<T::kVector * 2>(to, valid ? x + (base[i] + offset) : x, valid);
       }
-      if (s.in_c >= kTileDepth) at.advance(s, kTileDepth);
+      if constexpr (T::kVector == 8) at.advance(s, kTileDepth);
     }
-    // Narrow pixels: many taps to a step, so dividing is shorter than walking.
-    k += kTileDepth;
-    if (s.in_c < kTileDepth) place_cursors();
+    if constexpr (T::kVector < 8) {
+      // Sixteen taps to a step: dividing is shorter than walking.
+      k += kTileDepth;
+      place_cursors();
+    }
   }
 
   /// The step's part of the weights.
