@@ -53,13 +53,16 @@ struct DeviceLoop {
   __device__ void offsets(unsigned i, int (&at)[N]) const {
 #pragma unroll
     for (int k = 0; k < N; ++k) at[k] = 0;
-    for (int d = rank - 1; d >= 0; --d) {
+    for (int d = rank - 1; d > 0; --d) {
       const unsigned rest = extent[d].divide(i);
       const int index = static_cast<int>(i - rest * extent[d].divisor);
 #pragma unroll
       for (int k = 0; k < N; ++k) at[k] += index * stride[d][k];
       i = rest;
     }
+    // What is left is the index of the outermost dimension. (Without dimensions i and the strides are 0.)
+#pragma unroll
+    for (int k = 0; k < N; ++k) at[k] += static_cast<int>(i) * stride[0][k];
   }
 };
 
@@ -203,6 +206,13 @@ __device__ inline void store_vector(const Out& out, std::int64_t i, const float 
     }
   }
 }
+
+/// What moves one element of so many bytes.
+template <std::size_t kBytes>
+using Element =
+    std::conditional_t<kBytes == 1, unsigned char,
+                       std::conditional_t<kBytes == 2, unsigned short,
+                                          std::conditional_t<kBytes == 4, unsigned, unsigned long long>>>;
 
 /// Index of this thread in a one-dimensional grid of kThreads-sized blocks.
 __device__ inline unsigned thread_index() {

@@ -104,6 +104,35 @@ void transpose(const CopyLoop& loop, int dimension, std::byte* y, const std::byt
   check_launch("transpose");
 }
 
+// A point of the loop is `count` elements, adjacent in the output and `step` apart in the input: the planes of an
+// image side by side. A warp reads whole segments of every plane.
+template <typename T>
+__global__ void interleave_kernel(DeviceLoop<2> loop, int count, int step, T* y, const T* x) {
+  const unsigned i = thread_index();
+  if (i >= loop.size) return;
+  int at[2];
+  loop.offsets(i, at);
+  for (int c = 0; c < count; ++c) y[at[0] + c] = x[at[1] + c * step];
+}
+
+// True for a short innermost dimension of the output around which the input is contiguous.
+bool interleaves(const CopyLoop& loop) {
+  constexpr int kShort = 8;
+  if (loop.rank() < 2 || loop.row() > kShort || loop.row_strides()[0] != 1 || loop.row_strides()[1] == 1) {
+    return false;
+  }
+  return loop.strides(loop.rank() - 2)[1] == 1;
+}
+
+template <typename T>
+void interleave(const CopyLoop& loop, std::byte* y, const std::byte* x, const RunContext& context) {
+  CopyLoop points;
+  for (int d = 0; d + 1 < loop.rank(); ++d) points.add(loop.extent(d), loop.strides(d));
+  launch("interleave", interleave_kernel<T>, points.size(), context, DeviceLoop<2>(points),
+         static_cast<int>(loop.row()), static_cast<int>(loop.row_strides()[1]), reinterpret_cast<T*>(y),
+         reinterpret_cast<const T*>(x));
+}
+
 // The widest unit, up to 16 bytes, in which both sides can be moved.
 std::size_t copy_unit(const CopyLoop& loop, std::size_t bytes, const std::byte* y, const std::byte* x) {
   if (loop.rank() == 0 || loop.row_strides() != CopyLoop::Offsets{1, 1}) return bytes;
@@ -157,13 +186,15 @@ void copy(CopyLoop loop, const TensorView& y, std::int64_t y_start, const ConstT
   const std::size_t bytes = dtype_bytes(x.desc.dtype);
   std::byte* to = y.data + y_start * static_cast<std::int64_t>(bytes);
   const std::byte* from = x.data + x_start * static_cast<std::int64_t>(bytes);
-  if (const int dimension = transposed_dimension(loop); dimension >= 0) {
+  const int dimension = transposed_dimension(loop);
+  if (dimension >= 0 || interleaves(loop)) {
     return with_element_size(x.desc.dtype, [&](auto size) {
-      constexpr std::size_t kBytes = decltype(size)::value;
-      using T = std::conditional_t<
-          kBytes == 1, unsigned char,
-          std::conditional_t<kBytes == 2, unsigned short, std::conditional_t<kBytes == 4, unsigned, double>>>;
-      transpose<T>(loop, dimension, to, from, context);
+      using T = Element<decltype(size)::value>;
+      if (dimension >= 0) {
+        transpose<T>(loop, dimension, to, from, context);
+      } else {
+        interleave<T>(loop, to, from, context);
+      }
     });
   }
   const std::size_t unit = copy_unit(loop, bytes, to, from);

@@ -11,12 +11,6 @@ namespace {
 
 using namespace cuda;
 
-template <std::size_t kBytes>
-using Element =
-    std::conditional_t<kBytes == 1, unsigned char,
-                       std::conditional_t<kBytes == 2, unsigned short,
-                                          std::conditional_t<kBytes == 4, unsigned, unsigned long long>>>;
-
 Refusal refuse_conversion(const NodeSpec& spec) {
   if (Refusal reason = refuse_unless_indexable(spec)) return reason;
   if (spec.inputs[0]->dtype == spec.outputs[0].dtype) return std::nullopt;

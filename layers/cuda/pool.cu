@@ -19,7 +19,6 @@ struct PoolAxis {
 };
 
 struct PoolGeometry {
-  PoolKind kind;
   bool include_pad;
   float p;
   unsigned size;                               // points: output elements / V
@@ -41,7 +40,8 @@ __device__ Taps taps_of(const PoolAxis& a, int start, int extent) {
   return {start, begin, max(begin, min(above, a.kernel))};
 }
 
-template <int V>
+// V neighbouring channels a thread. Offsets fit 31 bits (refuse_unless_indexable).
+template <PoolKind kKind, int V>
 __global__ void pool_kernel(PoolGeometry g, Out y, In x) {
   unsigned i = thread_index();
   if (i >= g.size) return;
@@ -60,7 +60,7 @@ __global__ void pool_kernel(PoolGeometry g, Out y, In x) {
 
   Taps taps[3];
   int divisor = 1;
-  std::int64_t to = static_cast<std::int64_t>(n) * g.y_batch + c * g.y_channel;
+  int to = n * g.y_batch + c * g.y_channel;
   for (int d = 0; d < 3; ++d) {
     const PoolAxis& a = g.axis[d];
     const int start = position[d] * a.stride - a.pad_begin;
@@ -68,33 +68,32 @@ __global__ void pool_kernel(PoolGeometry g, Out y, In x) {
     const Taps counted =
         g.include_pad ? taps_of(a, position[d] * a.stride, a.extent + a.pad_begin + a.pad_end) : taps[d];
     divisor *= counted.end - counted.begin;
-    to += static_cast<std::int64_t>(position[d]) * a.y_step;
+    to += position[d] * a.y_step;
   }
   float result[V];
 #pragma unroll
-  for (int v = 0; v < V; ++v) result[v] = g.kind == PoolKind::max ? -INFINITY : 0.0F;
-  const std::int64_t plane =
-      static_cast<std::int64_t>(n) * g.x_batch + static_cast<std::int64_t>(c) * g.x_channel;
+  for (int v = 0; v < V; ++v) result[v] = kKind == PoolKind::max ? -INFINITY : 0.0F;
+  const int plane = n * g.x_batch + c * g.x_channel;
+  const int w_step = g.axis[2].dilation * g.axis[2].x_step;
   for (int d = taps[0].begin; d < taps[0].end; ++d) {
     for (int h = taps[1].begin; h < taps[1].end; ++h) {
-      const std::int64_t row =
-          plane + static_cast<std::int64_t>(taps[0].first + d * g.axis[0].dilation) * g.axis[0].x_step +
-          static_cast<std::int64_t>(taps[1].first + h * g.axis[1].dilation) * g.axis[1].x_step;
+      const int row = plane + (taps[0].first + d * g.axis[0].dilation) * g.axis[0].x_step +
+                      (taps[1].first + h * g.axis[1].dilation) * g.axis[1].x_step +
+                      taps[2].first * g.axis[2].x_step;
+#pragma unroll 3
       for (int w = taps[2].begin; w < taps[2].end; ++w) {
-        const std::int64_t from =
-            row + static_cast<std::int64_t>(taps[2].first + w * g.axis[2].dilation) * g.axis[2].x_step;
         float value[V];
         if constexpr (V == 1) {
-          value[0] = load<float>(x, from);
+          value[0] = load<float>(x, row + w * w_step);
         } else {
-          load_vector<V>(x, from, value);
+          load_vector<V>(x, row + w * w_step, value);
         }
 #pragma unroll
         for (int v = 0; v < V; ++v) {
-          if (g.kind == PoolKind::max) {
+          if constexpr (kKind == PoolKind::max) {
             // NaN stays: no number is larger.
-            if (value[v] > result[v] || value[v] != value[v]) result[v] = value[v];
-          } else if (g.kind == PoolKind::average) {
+            if (!(value[v] <= result[v]) && result[v] == result[v]) result[v] = value[v];
+          } else if constexpr (kKind == PoolKind::average) {
             result[v] += value[v];
           } else {
             result[v] += g.p == 2 ? value[v] * value[v] : powf(fabsf(value[v]), g.p);
@@ -105,8 +104,11 @@ __global__ void pool_kernel(PoolGeometry g, Out y, In x) {
   }
 #pragma unroll
   for (int v = 0; v < V; ++v) {
-    if (g.kind == PoolKind::average) result[v] = divisor == 0 ? 0 : result[v] / static_cast<float>(divisor);
-    if (g.kind == PoolKind::lp) result[v] = g.p == 2 ? sqrtf(result[v]) : powf(result[v], 1 / g.p);
+    if constexpr (kKind == PoolKind::average) {
+      result[v] = divisor == 0 ? 0 : result[v] / static_cast<float>(divisor);
+    } else if constexpr (kKind == PoolKind::lp) {
+      result[v] = g.p == 2 ? sqrtf(result[v]) : powf(result[v], 1 / g.p);
+    }
   }
   if constexpr (V == 1) {
     store<float>(y, to, result[0]);
@@ -120,8 +122,7 @@ PoolGeometry geometry(const PoolAttributes& attributes, const TensorDesc& x, con
   const Window window = as_3d(pool_window(attributes, x.shape));
   const Strides from = x.strides();
   const Strides to = y.strides();
-  PoolGeometry g{attributes.kind,
-                 attributes.count_include_pad,
+  PoolGeometry g{attributes.count_include_pad,
                  static_cast<float>(attributes.p),
                  static_cast<unsigned>(y.elements() / width),
                  Divider(static_cast<unsigned>(x.shape[1] / width)),
@@ -158,13 +159,27 @@ int vector_width(const ConstTensorView& x, const TensorView& y) {
   return aligned && x.desc.shape[1] % width == 0 ? width : 1;
 }
 
+template <PoolKind kKind>
+auto kernel_of(int width) {
+  return width == 8 ? pool_kernel<kKind, 8> : width == 4 ? pool_kernel<kKind, 4> : pool_kernel<kKind, 1>;
+}
+
 void run_windows(const Pool& layer, std::span<const ConstTensorView> inputs,
                  std::span<const TensorView> outputs, const RunContext& context) {
   const TensorView& y = outputs[0];
   if (y.desc.elements() == 0) return;
   const int width = vector_width(inputs[0], y);
   const PoolGeometry g = geometry(layer.attributes(), inputs[0].desc, y.desc, width);
-  const auto kernel = width == 8 ? pool_kernel<8> : width == 4 ? pool_kernel<4> : pool_kernel<1>;
+  const auto kernel = [&] {
+    switch (layer.attributes().kind) {
+      case PoolKind::max:
+        return kernel_of<PoolKind::max>(width);
+      case PoolKind::average:
+        return kernel_of<PoolKind::average>(width);
+      default:
+        return kernel_of<PoolKind::lp>(width);
+    }
+  }();
   launch("pool", kernel, g.size, context, g, Out(y), In(inputs[0]));
 }
 

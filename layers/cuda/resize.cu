@@ -124,10 +124,7 @@ class ResizeKernel final : public Kernel {
                     In(inputs[0]));
     }
     with_element_size(inputs[0].desc.dtype, [&](auto size) {
-      constexpr std::size_t kBytes = decltype(size)::value;
-      using T = std::conditional_t<
-          kBytes == 1, unsigned char,
-          std::conditional_t<kBytes == 2, unsigned short, std::conditional_t<kBytes == 4, unsigned, double>>>;
+      using T = Element<decltype(size)::value>;
       launch("resize nearest", nearest_kernel<T>, geometry_.size, context, geometry_, taps,
              reinterpret_cast<T*>(outputs[0].data), reinterpret_cast<const T*>(inputs[0].data));
     });
