@@ -6,70 +6,11 @@
 
 #include <cstdint>
 
+#include "layers/cuda/async_ptx.cuh"
 #include "layers/cuda/conv_gemm_launch.h"
 #include "layers/cuda/warpgroup_mma.cuh"
 
 namespace pipit::cuda {
-
-namespace ptx {
-
-__device__ __forceinline__ std::uint32_t shared_address(const void* p) {
-  return static_cast<std::uint32_t>(__cvta_generic_to_shared(p));
-}
-
-/// Lets the next kernel of the stream start its preparations once every block of this one has come here.
-__device__ __forceinline__ void release_next_kernel() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;\n");
-#endif
-}
-
-/// Waits until the kernels before this one have finished and their writes are visible.
-__device__ __forceinline__ void wait_for_previous_kernel() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;\n" ::: "memory");
-#endif
-}
-
-/// Copies Bytes (8 or 16) to shared memory, or writes zeros.
-template <int Bytes>
-__device__ __forceinline__ void copy_async(std::uint32_t to, const void* from, bool valid) {
-  const int size = valid ? Bytes : 0;
-  if constexpr (Bytes == 16) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from), "r"(size));
-  } else {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;\n" ::"r"(to), "l"(from), "n"(Bytes),
-                 "r"(size));
-  }
-}
-
-__device__ __forceinline__ void commit_copies() {
-  asm volatile("cp.async.commit_group;\n");
-}
-
-template <int Pending>
-__device__ __forceinline__ void wait_copies() {
-  asm volatile("cp.async.wait_group %0;\n" ::"n"(Pending));
-}
-
-/// Four 8 x 8 matrices of halves; lane l gives the address of row l % 8 of matrix l / 8.
-__device__ __forceinline__ void load_matrices(std::uint32_t (&r)[4], std::uint32_t address) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(address));
-}
-
-/// c += a (16 x 16) * b (16 x 8).
-__device__ __forceinline__ void multiply(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
-                                         std::uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-      "{%0, %1, %2, %3};\n"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-}  // namespace ptx
 
 /// Sizes of one instance. Vector: channels that x guarantees to be together, 8, or 4 for narrow images.
 template <int Rows, int Columns, int WarpRows, int WarpColumns, int Stages, int Vector,
