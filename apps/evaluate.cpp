@@ -95,8 +95,8 @@ Score measure(Runner& runner, const Preprocess& preprocess, const std::vector<La
   return score;
 }
 
-// --batch, but no more than there are images: the slots beyond them would cost time and memory for nothing. The
-// folder is read for it before the model, and again when the model's labels are known.
+// --batch, but no more than there are images: the slots beyond them would cost time and memory for nothing.
+// The folder is read for it before the model, and again when the model's labels are known.
 std::optional<std::int64_t> useful_batch(const EvaluateOptions& options) {
   if (options.model.batch.value_or(1) == 1) return options.model.batch;
   const auto images = static_cast<std::int64_t>(list_images(options.folder).size());

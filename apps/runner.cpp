@@ -13,7 +13,7 @@ namespace pipit::apps {
 
 namespace {
 
-// What `act` returns, with errors that begin with the model: the engine knows nodes, but not where they are from.
+// What `act` returns, with errors that begin with the model: the engine knows nodes, but not their file.
 template <typename Act>
 auto naming(const std::string& model, Act act) {
   try {

@@ -19,7 +19,8 @@ struct CodePoint {
   std::size_t bytes = 0;  // 0: not UTF-8
 };
 
-// The code point at the start of `text`. Overlong forms and surrogates are no UTF-8: some terminals decode them.
+// The code point at the start of `text`. Overlong forms and surrogates are no UTF-8, though
+// some terminals decode them.
 CodePoint first_code_point(std::string_view text) {
   const unsigned char lead = byte_at(text, 0);
   if (lead < 0x80) return {lead, 1};

@@ -14,8 +14,8 @@ inline constexpr int kMaxMessageLines = 20;
 /// \x1b; the controls U+0080 to U+009F, direction marks and line separators as \u202e.
 std::string printable(std::string_view text);
 
-/// The same for messages of several lines: a newline stays where an indented line follows, as in the lists that
-/// pipit writes. Any other newline is of a name.
+/// The same for messages of several lines: a newline stays where an indented line follows, as in the lists
+/// that pipit writes. Any other newline is of a name.
 std::string printable_lines(std::string_view text);
 
 /// The first `count` lines; "... and N more" stands for the others.

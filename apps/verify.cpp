@@ -61,8 +61,12 @@ void find_below(const fs::path& folder, std::vector<Found>& found) {
   Found here{folder, {}};
   const std::vector<fs::directory_entry> below = folders_in(folder, here.problem);
   std::error_code error;
-  const bool model = fs::symlink_status(folder / "model.onnx", error).type() != fs::file_type::not_found;
-  if ((model && !error) || !here.problem.empty()) found.push_back(here);
+  // The link's own status: a link to nowhere is a test that fails, not one that is missing.
+  const fs::file_status model = fs::symlink_status(folder / "model.onnx", error);
+  if (!fs::status_known(model) && here.problem.empty()) {
+    here.problem = fmt::format("{}: {}", (folder / "model.onnx").string(), error.message());
+  }
+  if (fs::exists(model) || !here.problem.empty()) found.push_back(here);
   for (const fs::directory_entry& entry : below) {
     if (!entry.is_symlink(error)) {
       find_below(entry.path(), found);
