@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "apps/terminal.h"
 #include "apps/version.h"
 #include "layers/registry.h"
 #include "models/image/decode.h"
@@ -124,7 +125,8 @@ nlohmann::ordered_json json_header(const std::string& command, const Model& mode
 
 void print_json(const nlohmann::ordered_json& json) {
   // Paths and labels may hold bytes that are not UTF-8: replace them rather than fail.
-  fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+  fmt::print("{}\n",
+             printable_json(json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace)));
 }
 
 }  // namespace pipit::apps

@@ -24,7 +24,7 @@ struct Runner {
   std::span<const ConstTensorView> run(std::span<const ConstTensorView> inputs);
 };
 
-/// For classification: output 0 is [N, classes] (trailing extents of 1 allowed) and N is the batch of input 0;
+/// For classification: output 0 is [N, classes] (trailing extents of 1 allowed) and N is that of input 0;
 /// throws Error otherwise.
 struct ClassOutput {
   std::int64_t batch = 0;
@@ -38,7 +38,7 @@ struct Prediction {
 };
 
 /// The k most probable classes, best first, ties to the lower index. Applies a softmax unless the scores
-/// already are probabilities (all in [0, 1], sum 1 within 1e-3). NaN scores throw Error naming model and image.
+/// already are probabilities (all in [0, 1], sum 1 within 1e-3). NaN scores throw Error naming both.
 std::vector<Prediction> top_classes(std::span<const float> scores, int k, const std::string& model,
                                     const std::filesystem::path& image);
 

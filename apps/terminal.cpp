@@ -37,7 +37,7 @@ CodePoint first_code_point(std::string_view text) {
 }
 
 bool is_harmful(char32_t c) {
-  return (c >= 0x80 && c <= 0x9F) || c == 0x061C || c == 0x200E || c == 0x200F ||
+  return (c >= 0x7F && c <= 0x9F) || c == 0x061C || c == 0x200E || c == 0x200F ||
          (c >= 0x2028 && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069);
 }
 
@@ -72,6 +72,21 @@ std::string printable(std::string_view text) {
 
 std::string printable_lines(std::string_view text) {
   return escaped(text, true);
+}
+
+std::string printable_json(std::string_view json) {
+  std::string out;
+  for (std::size_t i = 0; i < json.size();) {
+    const CodePoint c = first_code_point(json.substr(i));
+    const std::size_t bytes = std::max<std::size_t>(c.bytes, 1);
+    if (c.bytes > 0 && is_harmful(c.value)) {
+      out += fmt::format("\\u{:04x}", static_cast<std::uint32_t>(c.value));
+    } else {
+      out += json.substr(i, bytes);
+    }
+    i += bytes;
+  }
+  return out;
 }
 
 std::string first_lines(std::string_view text, int count) {

@@ -18,6 +18,10 @@ std::string printable(std::string_view text);
 /// that pipit writes. Any other newline is of a name.
 std::string printable_lines(std::string_view text);
 
+/// JSON text with the controls and direction marks that JSON lets stand in strings written as \u202e, which
+/// means the same.
+std::string printable_json(std::string_view json);
+
 /// The first `count` lines; "... and N more" stands for the others.
 std::string first_lines(std::string_view text, int count = kMaxMessageLines);
 

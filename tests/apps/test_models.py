@@ -134,6 +134,14 @@ class Escapes(CommandTest):
         self.assert_clean(text)
         self.assertIn(r"\x1b[31m\u0085\u202e\xff\xc0\xaf\xed\xa0\x80 " + "é€", text)
 
+    def test_json(self):
+        raw = "é \x1b[31m\x7f\x9b\u202e\u2066"
+        self.write("labels.txt", "\n".join([raw] * 12))
+        self.write("model.onnx", flatten())
+        arguments = ["classify", "model.onnx", "image.bmp", "--labels", "labels.txt", "--topk", 1]
+        self.assert_clean(self.pipit(*arguments, "--json").stdout)
+        self.assertEqual(self.json(*arguments)["images"][0]["top"][0]["label"], raw)
+
     def test_paths(self):
         name = self.RAW.replace("/", "")
         (self.folder / name).write_bytes((self.folder / "image.bmp").read_bytes())
