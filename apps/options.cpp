@@ -5,8 +5,8 @@
 #include <cmath>
 #include <map>
 
-#include "apps/kernel_names.h"
 #include "engine/device.h"
+#include "layers/registry.h"
 
 namespace pipit::apps {
 
@@ -94,7 +94,7 @@ void CommonOptions::add_to(CLI::App& command) {
       .add_option(
           "--kernel", kernel,
           "Prefer this kernel wherever it accepts a node, for example 'reference' (see inspect --why)")
-      ->check(one_of(kernel_names()));
+      ->check(one_of(default_registry().kernel_names()));
 }
 
 PlanOptions CommonOptions::plan_options() const {
@@ -200,7 +200,7 @@ Preprocess ImageOptions::resolve(const Model& model) const {
   if (resize) {
     p.resize = *resize;
     p.resize_width = 0;
-    p.resize_mode = ResizeMode::short_side;
+    p.resize_mode = ResizeRule::short_side;
   }
   if (crop) {
     p.crop = *crop;
