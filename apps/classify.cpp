@@ -5,6 +5,7 @@
 #include "apps/layer_table.h"
 #include "apps/runner.h"
 #include "apps/table.h"
+#include "apps/terminal.h"
 
 namespace pipit::apps {
 
@@ -32,8 +33,8 @@ double since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
 }
 
-Classified classify_one(const std::string& path, const Preprocess& preprocess, Session& session,
-                        Tensor& input, const ClassOutput& output, int topk) {
+Classified classify_one(const std::string& path, const Preprocess& preprocess, Runner& runner, Tensor& input,
+                        const ClassOutput& output, int topk) {
   Classified result;
   result.path = path;
   try {
@@ -42,9 +43,10 @@ Classified classify_one(const std::string& path, const Preprocess& preprocess, S
     result.decode_ms = since(begin);
     const auto run_begin = std::chrono::steady_clock::now();
     const ConstTensorView view = input.view();
-    const ConstTensorView scores = session.run({&view, 1})[0];
+    const ConstTensorView scores = runner.run({&view, 1})[0];
     result.run_ms = since(run_begin);
-    result.top = top_classes({scores.as<float>(), static_cast<std::size_t>(output.classes)}, topk);
+    result.top =
+        top_classes({scores.as<float>(), static_cast<std::size_t>(output.classes)}, topk, runner.model, path);
   } catch (const Error& e) {
     result.error = e.what();
   }
@@ -54,14 +56,14 @@ Classified classify_one(const std::string& path, const Preprocess& preprocess, S
 int classify(const ClassifyOptions& options) {
   Model model = options.model.load();
   const Preprocess preprocess = options.image.resolve(model);
-  const Labels labels = options.image.resolve_labels(model);
-  Runner runner(std::move(model.graph), options.common);
+  Runner runner(model.name, std::move(model.graph), options.common);
   const ClassOutput output(*runner.plan, model.name);
+  const Labels labels = options.image.resolve_labels(model, output.classes);
   const Graph& graph = runner.plan->graph();
   Tensor input(graph.value(graph.inputs()[0]).desc);
-  if (output.batch != 1 || input.shape()[0] != 1) {
-    fail("{}: the file fixes the batch at {}, classify runs one image at a time", model.name,
-         input.shape()[0]);
+  if (output.batch != 1) {
+    fail("{}: {} the batch at {}, classify runs one image at a time", model.name,
+         model.fixed_batch ? "the file fixes" : "--dim sets", output.batch);
   }
 
   nlohmann::ordered_json json = json_header("classify", model, *runner.plan);
@@ -69,10 +71,10 @@ int classify(const ClassifyOptions& options) {
   bool failed = false;
   bool any = false;
   for (const std::string& path : options.images) {
-    const Classified c = classify_one(path, preprocess, *runner.session, input, output, options.topk);
+    const Classified c = classify_one(path, preprocess, runner, input, output, options.topk);
     if (!c.error.empty()) {
       failed = true;
-      fmt::print(stderr, "pipit: {}\n", c.error);
+      print_error(c.error);
       json["images"].push_back({{"path", path}, {"error", c.error}});
       continue;
     }
@@ -87,11 +89,11 @@ int classify(const ClassifyOptions& options) {
           {{"class", p.index}, {"label", label_of(labels, p.index)}, {"probability", p.probability}});
     }
     json["images"].push_back(std::move(entry));
-    if (!options.common.json) fmt::print("{}\n{}", path, table.rows(2));
+    if (!options.common.json) fmt::print("{}\n{}", printable(path), table.rows(2));
   }
   if (options.profile && any) {
     const ConstTensorView view = input.view();
-    const Profile profile = profile_session(*runner.session, {&view, 1}, 0, options.runs);
+    const Profile profile = runner.profile({&view, 1}, 0, options.runs);
     json["profile"] = layer_json(*runner.plan, profile);
     if (!options.common.json) fmt::print("\n{}", layer_table(*runner.plan, profile));
   }

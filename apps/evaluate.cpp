@@ -75,12 +75,12 @@ Score measure(Runner& runner, const Preprocess& preprocess, const std::vector<La
     });
     const auto run_begin = Clock::now();
     const ConstTensorView view = input.view();
-    const ConstTensorView scores = runner.session->run({&view, 1})[0];
+    const ConstTensorView scores = runner.run({&view, 1})[0];
     score.run_seconds += std::chrono::duration<double>(Clock::now() - run_begin).count();
     for (std::int64_t i = 0; i < count; ++i) {
       const LabelledImage& image = images[static_cast<std::size_t>(first + i)];
-      const std::vector<Prediction> top =
-          top_classes({scores.as<float>() + static_cast<std::size_t>(i) * classes, classes}, 5);
+      const std::vector<Prediction> top = top_classes(
+          {scores.as<float>() + static_cast<std::size_t>(i) * classes, classes}, 5, runner.model, image.path);
       score.top1 += top[0].index == image.label ? 1 : 0;
       score.top5 +=
           std::any_of(top.begin(), top.end(), [&](const Prediction& p) { return p.index == image.label; })
@@ -95,12 +95,20 @@ Score measure(Runner& runner, const Preprocess& preprocess, const std::vector<La
   return score;
 }
 
+// --batch, but no more than there are images: the slots beyond them would cost time and memory for nothing.
+// The folder is read for it before the model, and again when the model's labels are known.
+std::optional<std::int64_t> useful_batch(const EvaluateOptions& options) {
+  if (options.model.batch.value_or(1) == 1) return options.model.batch;
+  const auto images = static_cast<std::int64_t>(list_images(options.folder).size());
+  return std::min({*options.model.batch, images, options.limit > 0 ? options.limit : images});
+}
+
 int evaluate(const EvaluateOptions& options) {
-  Model model = options.model.load();
+  Model model = options.model.load(useful_batch(options));
   const Preprocess preprocess = options.image.resolve(model);
-  const Labels labels = options.image.resolve_labels(model);
-  Runner runner(std::move(model.graph), options.common);
+  Runner runner(model.name, std::move(model.graph), options.common);
   const ClassOutput output(*runner.plan, model.name);
+  const Labels labels = options.image.resolve_labels(model, output.classes);
   std::vector<LabelledImage> images =
       list_labelled_images(options.folder, labels, static_cast<int>(output.classes));
   thin_out(images, options.limit);
@@ -147,10 +155,11 @@ void add_evaluate(CLI::App& app, int& exit_code) {
   command
       ->add_option(
           "FOLDER", options->folder,
-          "Images in one sub-folder per class (named by its label), or named with a leading class index")
+          "Images in one sub-folder per class, named by its label or all by their class indices; or images "
+          "named with the class index and '_' first")
       ->required();
   command->add_option("--limit", options->limit, "Use only N images, spread evenly over the folder; 0: all")
-      ->check(CLI::NonNegativeNumber)
+      ->check(count_value())
       ->capture_default_str();
   command->footer(
       "Examples:\n"

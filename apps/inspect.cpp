@@ -3,6 +3,7 @@
 #include "apps/layer_table.h"
 #include "apps/runner.h"
 #include "apps/table.h"
+#include "apps/terminal.h"
 
 namespace pipit::apps {
 
@@ -41,11 +42,12 @@ void print_text(const Model& model, const Runner& runner, bool why) {
   using enum Table::Align;
   const Plan& plan = *runner.plan;
   const Graph& graph = plan.graph();
-  fmt::print("{}\n", model.name);
+  fmt::print("{}\n", printable(model.name));
   for (const ValueId id : graph.inputs())
-    fmt::print("input   {}  {}\n", graph.value(id).name, graph.value(id).desc.str());
-  for (const ValueId id : graph.outputs())
-    fmt::print("output  {}  {}\n", graph.value(id).name, graph.value(id).desc.str());
+    fmt::print("input   {}  {}\n", printable(graph.value(id).name), graph.value(id).desc.str());
+  for (std::size_t i = 0; i < graph.outputs().size(); ++i) {
+    fmt::print("output  {}  {}\n", graph.output_names()[i], graph.value(graph.outputs()[i]).desc.str());
+  }
   std::string rewrites;
   for (const PassReport& pass : runner.passes) {
     if (pass.changes > 0)
@@ -79,11 +81,13 @@ void print_text(const Model& model, const Runner& runner, bool why) {
   fmt::print("parameters    {} ({})\n", sum.parameters,
              mebibytes(static_cast<std::size_t>(sum.parameters) * sizeof(float)));
   fmt::print("MACs          {}\n", with_prefix(static_cast<double>(sum.macs)));
-  fmt::print("arena         {} for {} of activations ({:.1f} %); the largest set alive at once is {}\n",
-             mebibytes(plan.arena_bytes()), mebibytes(plan.activation_bytes()),
-             plan.activation_bytes() > 0 ? 100.0 * static_cast<double>(plan.arena_bytes()) /
-                                               static_cast<double>(plan.activation_bytes())
-                                         : 0.0,
+  // In a tiny model the kernels' scratch and the alignment outweigh the activations: no share of them.
+  const std::string share = plan.arena_bytes() < plan.activation_bytes()
+                                ? fmt::format(" ({:.1f} %)", 100.0 * static_cast<double>(plan.arena_bytes()) /
+                                                                 static_cast<double>(plan.activation_bytes()))
+                                : "";
+  fmt::print("arena         {} for {} of activations{}; the largest set alive at once is {}\n",
+             mebibytes(plan.arena_bytes()), mebibytes(plan.activation_bytes()), share,
              mebibytes(plan.peak_live_bytes()));
 }
 
@@ -101,6 +105,8 @@ nlohmann::ordered_json to_json(const Model& model, const Runner& runner, bool wh
   };
   json["inputs"] = describe(graph.inputs());
   json["outputs"] = describe(graph.outputs());
+  for (std::size_t i = 0; i < graph.outputs().size(); ++i)
+    json["outputs"][i]["name"] = graph.output_names()[i];
   json["rewrites"] = nlohmann::ordered_json::object();
   for (const PassReport& pass : runner.passes) json["rewrites"][pass.pass] = pass.changes;
   json["layers"] = nlohmann::ordered_json::array();
@@ -135,7 +141,7 @@ nlohmann::ordered_json to_json(const Model& model, const Runner& runner, bool wh
 
 int inspect(const InspectOptions& options) {
   Model model = options.model.load();
-  const Runner runner(std::move(model.graph), options.common);
+  const Runner runner(model.name, std::move(model.graph), options.common);
   if (options.common.json) {
     print_json(to_json(model, runner, options.why));
   } else {

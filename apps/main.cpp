@@ -1,12 +1,14 @@
 // The `pipit` command.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <new>
 #include <string_view>
 
 #include "apps/commands.h"
+#include "apps/terminal.h"
 #include "apps/version.h"
 #include "engine/device.h"
 #include "engine/thread_pool.h"
@@ -27,10 +29,9 @@ std::string version_text() {
   return text + fmt::format("\ncublaslt  {}\ncudnn     {}", libraries.cublaslt, libraries.cudnn);
 }
 
-// Multi-line messages keep their lines; each error starts with the program's name.
 int report(std::string_view message, int code) {
   std::fflush(stdout);
-  fmt::print(stderr, "pipit: {}\n", message);
+  print_error(message);
   return code;
 }
 
@@ -46,7 +47,22 @@ int exit_of(const CLI::App& app, const CLI::ParseError& error) {
   if (app.get_subcommands().empty() && !unknown.empty()) {
     return report(fmt::format("'{}' is no subcommand or option; see pipit --help", unknown[0]), kExitUsage);
   }
-  return app.exit(error) == 0 ? flushed(kExitOk) : kExitUsage;
+  if (error.get_exit_code() == 0) {
+    app.exit(error);
+    return flushed(kExitOk);
+  }
+  const std::string name = app.get_subcommands().empty() ? "" : " " + app.get_subcommands()[0]->get_name();
+  return report(fmt::format("{}; see pipit{} --help", error.what(), name), kExitUsage);
+}
+
+// CLI11 would take the value of an option in front of the subcommand for the subcommand.
+bool belongs_after_subcommand(const CLI::App& app, const std::string& argument) {
+  const std::string option = argument.substr(0, argument.find('='));
+  if (!option.starts_with('-') || app.get_option_no_throw(option) != nullptr) return false;
+  const auto subcommands = app.get_subcommands([](const CLI::App*) { return true; });
+  return std::any_of(subcommands.begin(), subcommands.end(), [&](const CLI::App* subcommand) {
+    return subcommand->get_option_no_throw(option) != nullptr;
+  });
 }
 
 int run(int argc, char** argv) {
@@ -62,6 +78,11 @@ int run(int argc, char** argv) {
   add_inspect(app, exit_code);
   add_verify(app, exit_code);
   add_profile(app, exit_code);
+  if (argc > 1 && belongs_after_subcommand(app, argv[1])) {
+    return report(fmt::format("{} stands before the subcommand; options go after it: pipit SUBCOMMAND ... {}",
+                              argv[1], argv[1]),
+                  kExitUsage);
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

@@ -1,9 +1,12 @@
 #include "apps/options.h"
 
+#include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <map>
 
 #include "engine/device.h"
+#include "layers/registry.h"
 
 namespace pipit::apps {
 
@@ -28,7 +31,56 @@ CLI::Option* add_choice(CLI::App& command, const std::string& name, T& value,
       ->check(CLI::IsMember(names));
 }
 
+template <typename Names>
+CLI::Validator one_of(const Names& names) {
+  std::string list;
+  for (const auto& name : names) list += (list.empty() ? "" : ", ") + std::string(name);
+  return {[names, list](const std::string& value) {
+            const bool known = std::find(names.begin(), names.end(), value) != names.end();
+            return known ? std::string{} : fmt::format("there is no '{}'; there are {}", value, list);
+          },
+          ""};
+}
+
+// An option's value as a double that `accepts` it. Values beyond float, the type of all that is computed with
+// them, are refused as well.
+CLI::Validator number(const std::string& what, bool (*accepts)(float)) {
+  return {[what, accepts](const std::string& text) {
+            double value = 0;
+            const bool parsed = CLI::detail::lexical_cast(text, value);
+            const auto narrow = static_cast<float>(value);
+            return parsed && std::isfinite(narrow) && accepts(narrow)
+                       ? std::string{}
+                       : fmt::format("'{}' is not {}", text, what);
+          },
+          "NUMBER"};
+}
+
 }  // namespace
+
+CLI::Validator finite_number() {
+  return number("a finite number", [](float) { return true; });
+}
+
+CLI::Validator positive_number() {
+  return number("a positive number", [](float value) { return value > 0; });
+}
+
+CLI::Validator nonnegative_number() {
+  return number("a number of 0 or more", [](float value) { return value >= 0; });
+}
+
+CLI::Validator count_value() {
+  return {[](const std::string& text) {
+            std::int64_t value = -1;
+            const char* end = text.data() + text.size();
+            const auto [stop, error] = std::from_chars(text.data(), end, value);
+            return error == std::errc{} && stop == end && value >= 0
+                       ? std::string{}
+                       : fmt::format("'{}' is not an integer from 0 to 2^63 - 1", text);
+          },
+          ""};
+}
 
 void CommonOptions::add_to(CLI::App& command) {
   command.add_flag("--json", json, "Write the result to stdout as one JSON document");
@@ -38,9 +90,11 @@ void CommonOptions::add_to(CLI::App& command) {
       ->capture_default_str();
   add_choice(command, "--device", device, kDevices, "Where to run [cpu]");
   add_choice(command, "--precision", precision, kPrecisions, "Arithmetic of the kernels [fp32]");
-  command.add_option(
-      "--kernel", kernel,
-      "Prefer this kernel wherever it accepts a node, for example 'reference' (see inspect --why)");
+  command
+      .add_option(
+          "--kernel", kernel,
+          "Prefer this kernel wherever it accepts a node, for example 'reference' (see inspect --why)")
+      ->check(one_of(default_registry().kernel_names()));
 }
 
 PlanOptions CommonOptions::plan_options() const {
@@ -64,9 +118,9 @@ void ModelOptions::add_to(CLI::App& command, bool with_batch) {
   command.add_option("--dim", dims, "NAME=VALUE: the value of a symbolic dimension; may be repeated");
 }
 
-Model ModelOptions::load() const {
+Model ModelOptions::load(std::optional<std::int64_t> run_batch) const {
   OnnxOptions options;
-  options.batch = batch.value_or(1);
+  options.batch = run_batch ? *run_batch : batch.value_or(1);
   for (const std::string& dim : dims) {
     const std::size_t equals = dim.find('=');
     std::int64_t value = 0;
@@ -79,13 +133,17 @@ Model ModelOptions::load() const {
     options.dims[dim.substr(0, equals)] = value;
   }
   Model loaded = load_model(model, options);
-  if (batch && loaded.fixed_batch) {
-    const Graph& graph = loaded.graph;
-    const Shape shape = graph.inputs().empty() ? Shape{} : graph.value(graph.inputs()[0]).desc.shape;
-    if (shape.rank() > 0 && shape[0] != *batch) {
-      fail("{}: the file fixes the batch at {}; export it with a symbolic batch, or leave --batch {} out",
-           loaded.name, shape[0], *batch);
-    }
+  const Graph& graph = loaded.graph;
+  const Shape shape = graph.inputs().empty() ? Shape{} : graph.value(graph.inputs()[0]).desc.shape;
+  if (!batch || shape.rank() == 0 || shape[0] == *batch) return loaded;
+  if (loaded.fixed_batch) {
+    fail("{}: the file fixes the batch at {}; export it with a symbolic batch, or leave --batch {} out",
+         loaded.name, shape[0], *batch);
+  }
+  if (shape[0] != options.batch) {
+    throw CLI::ValidationError("--batch",
+                               fmt::format("{} contradicts --dim, which makes dimension 0 of '{}' {}", *batch,
+                                           graph.value(graph.inputs()[0]).name, shape[0]));
   }
   return loaded;
 }
@@ -95,9 +153,10 @@ void ImageOptions::add_to(CLI::App& command) {
   for (const std::string_view name : preprocess_preset_names()) {
     names += (names.empty() ? "" : "|") + std::string(name);
   }
-  command.add_option(
-      "--preset", preset,
-      "Preprocessing: " + names + " [what the model stores, else torchvision at its input size]");
+  command
+      .add_option("--preset", preset,
+                  "Preprocessing: " + names + " [what the model stores, else torchvision at its input size]")
+      ->check(one_of(preprocess_preset_names()));
   command.add_option("--resize", resize, "Short side after resizing, in pixels; 0: no resizing")
       ->check(CLI::Range(0, kMaxPreprocessSide));
   command.add_option("--crop", crop, "Side of the centre crop, in pixels")
@@ -108,8 +167,12 @@ void ImageOptions::add_to(CLI::App& command) {
       .add_option("--mean", mean,
                   "a,b,c: subtracted per channel, after scaling to [0, 1] (presets say otherwise)")
       ->delimiter(',')
-      ->expected(3);
-  command.add_option("--std", std, "a,b,c: divides per channel")->delimiter(',')->expected(3);
+      ->expected(3)
+      ->check(finite_number());
+  command.add_option("--std", std, "a,b,c: divides per channel")
+      ->delimiter(',')
+      ->expected(3)
+      ->check(positive_number());
   command.add_flag("--bgr", bgr, "Channels in the order blue, green, red");
   command.add_option("--labels", labels, "File with one class name per line (or a JSON list)");
 }
@@ -121,8 +184,12 @@ Preprocess ImageOptions::resolve(const Model& model) const {
   const Value& input = graph.value(graph.inputs()[0]);
   const Shape& shape = input.desc.shape;
   if (shape.rank() != 4 || (shape[1] != 3 && shape[1] != 1) || input.desc.dtype != DType::f32 ||
-      shape[2] > kMaxPreprocessSide || shape[3] > kMaxPreprocessSide) {
+      shape.elements() == 0) {
     fail("{}: input '{}' is {}, expected f32 Nx3xHxW or Nx1xHxW", model.name, input.name, input.desc.str());
+  }
+  if (shape[2] > kMaxPreprocessSide || shape[3] > kMaxPreprocessSide) {
+    fail("{}: input '{}' is {}: images of more than {} pixels a side are not prepared", model.name,
+         input.name, input.desc.str(), kMaxPreprocessSide);
   }
   const int height = static_cast<int>(shape[2]);
   const int width = static_cast<int>(shape[3]);
@@ -133,7 +200,7 @@ Preprocess ImageOptions::resolve(const Model& model) const {
   if (resize) {
     p.resize = *resize;
     p.resize_width = 0;
-    p.resize_mode = ResizeMode::short_side;
+    p.resize_mode = ResizeRule::short_side;
   }
   if (crop) {
     p.crop = *crop;
@@ -152,8 +219,15 @@ Preprocess ImageOptions::resolve(const Model& model) const {
   return p;
 }
 
-Labels ImageOptions::resolve_labels(const Model& model) const {
-  return labels.empty() ? model.labels : read_labels(labels);
+Labels ImageOptions::resolve_labels(const Model& model, std::int64_t classes) const {
+  Labels found = labels.empty() ? model.labels : read_labels(labels);
+  // One label too many is most often a background class in front: every name would be off by one.
+  if (!found.empty() && static_cast<std::int64_t>(found.size()) != classes) {
+    if (labels.empty())
+      fail("{}: its metadata holds {} labels for {} classes", model.name, found.size(), classes);
+    fail("{}: {} labels, but {} has {} classes", labels, found.size(), model.name, classes);
+  }
+  return found;
 }
 
 }  // namespace pipit::apps

@@ -13,6 +13,13 @@
 
 namespace pipit::apps {
 
+/// Checks of values. CLI11's own accept nan and print limits of 309 digits.
+CLI::Validator finite_number();
+CLI::Validator positive_number();
+CLI::Validator nonnegative_number();
+/// An integer from 0 to 2^63 - 1.
+CLI::Validator count_value();
+
 /// --json, --threads, --device, --precision, --quiet, --kernel: on every subcommand.
 struct CommonOptions {
   bool json = false;
@@ -33,7 +40,9 @@ struct ModelOptions {
   std::vector<std::string> dims;      ///< NAME=VALUE for symbolic dimensions
 
   void add_to(CLI::App& command, bool with_batch);
-  Model load() const;
+  /// With `run_batch` instead of --batch where it is given: --batch, reduced to what a run can use. An option
+  /// that contradicts another throws CLI::ValidationError, one that contradicts the file Error.
+  Model load(std::optional<std::int64_t> run_batch = std::nullopt) const;
 };
 
 /// --preset, --resize, --crop, --interpolation, --mean, --std, --bgr, --labels.
@@ -49,8 +58,8 @@ struct ImageOptions {
   /// The model's stored preset, or --preset (default torchvision) fitted to the model's input, with the
   /// explicit options on top. Throws Error when the result is not the model's input size.
   Preprocess resolve(const Model& model) const;
-  /// --labels, else the model's own; may be empty.
-  Labels resolve_labels(const Model& model) const;
+  /// --labels, else the model's own; may be empty. Throws Error when there are more or fewer than classes.
+  Labels resolve_labels(const Model& model, std::int64_t classes) const;
 };
 
 }  // namespace pipit::apps

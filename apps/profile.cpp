@@ -5,6 +5,7 @@
 #include "apps/layer_table.h"
 #include "apps/progress.h"
 #include "apps/runner.h"
+#include "apps/terminal.h"
 
 namespace pipit::apps {
 
@@ -18,14 +19,15 @@ struct ProfileOptions {
 };
 
 // Standard normal pixels: zeros could run faster than data does.
-std::vector<Tensor> random_inputs(const Graph& graph) {
+std::vector<Tensor> random_inputs(const Graph& graph, const std::string& model) {
   std::mt19937 random(1);
   std::normal_distribution<float> normal;
   std::vector<Tensor> inputs;
   for (const ValueId id : graph.inputs()) {
     const Value& value = graph.value(id);
     if (value.desc.dtype != DType::f32) {
-      fail("input '{}' is {}; profile makes random inputs of f32 only", value.name, value.desc.str());
+      fail("{}: input '{}' is {}; profile makes random inputs of f32 only", model, value.name,
+           value.desc.str());
     }
     inputs.emplace_back(value.desc);
     for (float& x : inputs.back().values<float>()) x = normal(random);
@@ -35,26 +37,29 @@ std::vector<Tensor> random_inputs(const Graph& graph) {
 
 int profile(const ProfileOptions& options) {
   Model model = options.model.load();
-  Runner runner(std::move(model.graph), options.common);
+  Runner runner(model.name, std::move(model.graph), options.common);
   const Plan& plan = *runner.plan;
-  const std::vector<Tensor> inputs = random_inputs(plan.graph());
+  const std::vector<Tensor> inputs = random_inputs(plan.graph(), model.name);
   std::vector<ConstTensorView> views;
   for (const Tensor& t : inputs) views.push_back(t.view());
 
   Progress progress("profile", options.warmup + options.runs, options.common.quiet);
-  const Profile result = profile_session(*runner.session, views, options.warmup, options.runs,
-                                         [&](int done) { progress.update(done); });
+  const Profile result =
+      runner.profile(views, options.warmup, options.runs, [&](int done) { progress.update(done); });
 
   if (options.common.json) {
     nlohmann::ordered_json json = json_header("profile", model, plan);
-    json["batch"] = options.model.batch.value_or(1);
+    // The file or --dim may have set it as well as --batch.
+    const Shape shape = inputs.empty() ? Shape{} : inputs[0].shape();
+    json["batch"] = shape.rank() > 0 ? shape[0] : 1;
     json["load_ms"] = runner.load_ms;
     json["arena_bytes"] = plan.arena_bytes();
     json.update(layer_json(plan, result));
     print_json(json);
   } else {
-    fmt::print("{}: {} on {} with {} threads\n\n{}", model.name, precision_name(plan.options().precision),
-               device_name(plan.options().device), plan.options().threads, layer_table(plan, result));
+    fmt::print("{}: {} on {} with {} threads\n\n{}", printable(model.name),
+               precision_name(plan.options().precision), device_name(plan.options().device),
+               plan.options().threads, layer_table(plan, result));
   }
   return kExitOk;
 }

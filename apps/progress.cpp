@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cstdio>
+#include "apps/terminal.h"
 
 namespace pipit::apps {
 
@@ -11,7 +11,7 @@ Progress::Progress(std::string what, std::int64_t total, bool quiet)
     : what_(std::move(what)), total_(total), shown_(!quiet && isatty(STDERR_FILENO) == 1) {}
 
 Progress::~Progress() {
-  if (shown_) std::fputs("\r\033[K", stderr);
+  if (shown_) write_stderr("\r\033[K");
 }
 
 void Progress::update(std::int64_t done, const std::string& note) {
@@ -20,9 +20,8 @@ void Progress::update(std::int64_t done, const std::string& note) {
   last_ = now;
   constexpr int kWidth = 30;
   const int filled = total_ > 0 ? static_cast<int>(kWidth * done / total_) : kWidth;
-  fmt::print(stderr, "\r\033[K{} [{:#<{}}{:.<{}}] {}/{} {}", what_, "", filled, "", kWidth - filled, done,
-             total_, note);
-  std::fflush(stderr);
+  write_stderr(fmt::format("\r\033[K{} [{:#<{}}{:.<{}}] {}/{} {}", what_, "", filled, "", kWidth - filled,
+                           done, total_, note));
 }
 
 }  // namespace pipit::apps

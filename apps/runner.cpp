@@ -5,25 +5,54 @@
 #include <cmath>
 #include <numeric>
 
+#include "apps/terminal.h"
 #include "apps/version.h"
+#include "engine/profiler.h"
 #include "layers/registry.h"
 #include "models/image/decode.h"
 
 namespace pipit::apps {
 
-Runner::Runner(Graph graph, const CommonOptions& options) {
+namespace {
+
+// What `act` returns, with errors that begin with the model: the engine knows nodes, but not their file.
+template <typename Act>
+auto naming(const std::string& model, Act act) {
+  try {
+    return act();
+  } catch (const UnsupportedError& e) {
+    fail_unsupported("{}: {}", model, e.what());
+  } catch (const Error& e) {
+    fail("{}: {}", model, e.what());
+  }
+}
+
+}  // namespace
+
+Runner::Runner(std::string name, Graph graph, const CommonOptions& options) : model(std::move(name)) {
   const auto begin = std::chrono::steady_clock::now();
   const PlanOptions plan_options = options.plan_options();
-  Graph optimised = optimize(graph, &passes);
-  if (plan_options.precision != Precision::fp32) {
-    Rewritten stored = assign_precision(optimised, plan_options.precision);
-    passes.push_back({"convert precision", stored.changes});
-    optimised = std::move(stored.graph);
-  }
-  graph = Graph{};  // so that the plan holds the only reference to constants it packs
-  plan = Plan::build(std::move(optimised), default_registry(), plan_options);
-  session = std::make_unique<Session>(plan);
+  naming(model, [&] {
+    Graph optimised = optimize(graph, &passes);
+    if (plan_options.precision != Precision::fp32) {
+      Rewritten stored = assign_precision(optimised, plan_options.precision);
+      passes.push_back({"convert precision", stored.changes});
+      optimised = std::move(stored.graph);
+    }
+    graph = Graph{};  // so that the plan holds the only reference to constants it packs
+    plan = Plan::build(std::move(optimised), default_registry(), plan_options);
+    session = std::make_unique<Session>(plan);
+  });
   load_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+}
+
+std::span<const ConstTensorView> Runner::run(std::span<const ConstTensorView> inputs) {
+  return naming(model, [&] { return session->run(inputs); });
+}
+
+Profile Runner::profile(std::span<const ConstTensorView> inputs, int warmup, int runs,
+                        const std::function<void(int)>& progress) {
+  return naming(model, [&] { return profile_session(*session, inputs, warmup, runs, progress); });
 }
 
 ClassOutput::ClassOutput(const Plan& plan, const std::string& model) {
@@ -32,15 +61,23 @@ ClassOutput::ClassOutput(const Plan& plan, const std::string& model) {
   bool fits = shape.rank() >= 2 && desc.dtype == DType::f32 && shape[1] >= 1;
   for (int d = 2; d < shape.rank(); ++d) fits = fits && shape[d] == 1;
   if (!fits)
-    fail("{}: output '{}' is {}, expected f32 [N, classes]", model,
-         plan.graph().value(plan.graph().outputs()[0]).name, desc.str());
+    fail("{}: output '{}' is {}, expected f32 [N, classes]", model, plan.graph().output_names()[0],
+         desc.str());
   batch = shape[0];
+  // A Reshape to [1, -1], say, puts all images of a batch into one row: its classes would be made up.
+  const Value& input = plan.graph().value(plan.graph().inputs().at(0));
+  if (input.desc.shape.rank() == 0 || input.desc.shape[0] != batch) {
+    fail("{}: input '{}' is {}, but output '{}' is {}: expected one row of classes per image", model,
+         input.name, input.desc.str(), plan.graph().value(plan.graph().outputs()[0]).name, desc.str());
+  }
   classes = shape[1];
 }
 
-std::vector<Prediction> top_classes(std::span<const float> scores, int k) {
+std::vector<Prediction> top_classes(std::span<const float> scores, int k, const std::string& model,
+                                    const std::filesystem::path& image) {
   if (std::any_of(scores.begin(), scores.end(), [](float s) { return std::isnan(s); })) {
-    fail("the model's output has NaN among its {} scores", scores.size());
+    fail("{}: the output of {} for this image has NaN among its {} scores", image.string(), model,
+         scores.size());
   }
   const double sum = std::accumulate(scores.begin(), scores.end(), 0.0);
   const auto [low, high] = std::minmax_element(scores.begin(), scores.end());
@@ -99,7 +136,8 @@ nlohmann::ordered_json json_header(const std::string& command, const Model& mode
 
 void print_json(const nlohmann::ordered_json& json) {
   // Paths and labels may hold bytes that are not UTF-8: replace them rather than fail.
-  fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+  fmt::print("{}\n",
+             printable_json(json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace)));
 }
 
 }  // namespace pipit::apps

@@ -1,11 +1,13 @@
 // A loaded model ready to run: optimised graph, plan, session; and the top classes of its output.
 #pragma once
 
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "apps/options.h"
+#include "engine/profile.h"
 #include "engine/session.h"
 #include "layers/fuse/passes.h"
 
@@ -15,13 +17,20 @@ struct Runner {
   std::vector<PassReport> passes;
   std::shared_ptr<const Plan> plan;
   std::unique_ptr<Session> session;
+  std::string model;
   double load_ms = 0;
 
-  /// Optimises, plans and allocates. `graph` is consumed.
-  Runner(Graph graph, const CommonOptions& options);
+  /// Optimises, plans and allocates. `graph` is consumed. Errors begin with `model`, a name or a file.
+  Runner(std::string model, Graph graph, const CommonOptions& options);
+  /// session->run with errors that begin with `model`.
+  std::span<const ConstTensorView> run(std::span<const ConstTensorView> inputs);
+  /// profile_session(), likewise.
+  Profile profile(std::span<const ConstTensorView> inputs, int warmup, int runs,
+                  const std::function<void(int)>& progress = {});
 };
 
-/// For classification: output 0 is [N, classes] (trailing extents of 1 allowed); throws Error otherwise.
+/// For classification: output 0 is [N, classes] (trailing extents of 1 allowed) and N is that of input 0;
+/// throws Error otherwise.
 struct ClassOutput {
   std::int64_t batch = 0;
   std::int64_t classes = 0;
@@ -34,8 +43,9 @@ struct Prediction {
 };
 
 /// The k most probable classes, best first, ties to the lower index. Applies a softmax unless the scores
-/// already are probabilities (all in [0, 1], sum 1 within 1e-3). NaN scores throw Error.
-std::vector<Prediction> top_classes(std::span<const float> scores, int k);
+/// already are probabilities (all in [0, 1], sum 1 within 1e-3). NaN scores throw Error naming both.
+std::vector<Prediction> top_classes(std::span<const float> scores, int k, const std::string& model,
+                                    const std::filesystem::path& image);
 
 /// "cat", or "class 3" where there is no label.
 std::string label_of(const Labels& labels, int index);

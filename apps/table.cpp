@@ -6,6 +6,8 @@
 #include <array>
 #include <cmath>
 
+#include "apps/terminal.h"
+
 namespace pipit::apps {
 
 namespace {
@@ -17,6 +19,11 @@ std::size_t display_width(const std::string& text) {
 }
 
 }  // namespace
+
+void Table::add(std::vector<std::string> cells) {
+  for (std::string& cell : cells) cell = printable(cell);
+  rows_.push_back(std::move(cells));
+}
 
 std::string Table::str(int indent) const {
   return format(indent, true);

@@ -14,8 +14,8 @@ class Table {
     Align align = Align::left;
   };
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
-  /// Missing cells are empty.
-  void add(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
+  /// Missing cells are empty. Cells are made printable: they may hold names from files.
+  void add(std::vector<std::string> cells);
   /// Title line, then the rows, each indented by `indent` and ending in a newline, without trailing blanks.
   std::string str(int indent = 0) const;
   /// The same without the title line.

@@ -2,11 +2,13 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <map>
 
 #include "apps/commands.h"
 #include "apps/progress.h"
 #include "apps/runner.h"
 #include "apps/table.h"
+#include "apps/terminal.h"
 
 namespace pipit::apps {
 
@@ -37,21 +39,61 @@ struct Result {
   std::string note;  // why it failed or is unsupported
 };
 
-// Every folder at or below the given ones that holds a model.onnx, sorted.
-std::vector<fs::path> find_tests(const std::vector<std::string>& roots) {
-  std::vector<fs::path> found;
-  for (const std::string& root : roots) {
-    if (!fs::is_directory(root)) fail("{}: no such folder", root);
-    const std::size_t before = found.size();
-    if (fs::exists(fs::path(root) / "model.onnx")) found.emplace_back(root);
-    for (const auto& entry : fs::recursive_directory_iterator(root)) {
-      if (entry.is_directory() && fs::exists(entry.path() / "model.onnx")) found.push_back(entry.path());
-    }
-    if (found.size() == before) fail("{}: no model.onnx in it or below", root);
+// A folder to report on: one with a model.onnx, or one that cannot be read.
+struct Found {
+  fs::path folder;
+  std::string problem;
+};
+
+// The folders in `folder`; `problem` says why they are not all. Links to folders count, but are not entered.
+std::vector<fs::directory_entry> folders_in(const fs::path& folder, std::string& problem) {
+  std::vector<fs::directory_entry> found;
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    std::error_code broken_link;
+    if (it->is_directory(broken_link)) found.push_back(*it);
   }
-  std::sort(found.begin(), found.end());
-  found.erase(std::unique(found.begin(), found.end()), found.end());
+  if (error) problem = fmt::format("{}: the folder cannot be read: {}", folder.string(), error.message());
   return found;
+}
+
+void find_below(const fs::path& folder, std::vector<Found>& found) {
+  Found here{folder, {}};
+  const std::vector<fs::directory_entry> below = folders_in(folder, here.problem);
+  std::error_code error;
+  // The link's own status: a link to nowhere is a test that fails, not one that is missing.
+  const fs::file_status model = fs::symlink_status(folder / "model.onnx", error);
+  if (!fs::status_known(model) && here.problem.empty()) {
+    here.problem = fmt::format("{}: {}", (folder / "model.onnx").string(), error.message());
+  }
+  if (fs::exists(model) || !here.problem.empty()) found.push_back(here);
+  for (const fs::directory_entry& entry : below) {
+    if (!entry.is_symlink(error)) {
+      find_below(entry.path(), found);
+    } else if (fs::exists(entry.path() / "model.onnx", error)) {
+      found.push_back({entry.path(), {}});
+    }
+  }
+}
+
+// Every folder at or below the given ones that holds a model.onnx or cannot be read, sorted.
+std::vector<Found> find_tests(const std::vector<std::string>& roots) {
+  std::map<fs::path, std::string> tests;
+  for (const std::string& root : roots) {
+    std::error_code error;
+    const fs::file_status status = fs::status(root, error);
+    if (!fs::is_directory(status)) {
+      const bool is_there = fs::exists(status);
+      fail("{}: {}", root, is_there || !error ? "no such folder" : error.message());
+    }
+    std::vector<Found> found;
+    find_below(root, found);
+    if (found.empty()) fail("{}: no model.onnx in it or below", root);
+    for (Found& test : found) tests.emplace(std::move(test.folder), std::move(test.problem));
+  }
+  std::vector<Found> sorted;
+  for (auto& [folder, problem] : tests) sorted.push_back({folder, problem});
+  return sorted;
 }
 
 // prefix_0.pb, prefix_1.pb, ... of a data set.
@@ -59,7 +101,11 @@ std::vector<NamedTensor> read_tensors(const fs::path& folder, const std::string&
   std::vector<NamedTensor> tensors;
   for (int i = 0;; ++i) {
     const fs::path file = folder / fmt::format("{}_{}.pb", prefix, i);
-    if (!fs::exists(file)) return tensors;
+    std::error_code error;
+    if (!fs::exists(file, error)) {
+      if (error) fail("{}: {}", file.string(), error.message());
+      return tensors;
+    }
     tensors.push_back(read_named_tensor(file));
   }
 }
@@ -152,7 +198,7 @@ std::string run_data_set(const fs::path& directory, const fs::path& data, const 
   onnx.bind_input = find;
   OnnxModel model = read_onnx(directory / "model.onnx", onnx);
 
-  Runner runner(std::move(model.graph), options.common);
+  Runner runner((directory / "model.onnx").string(), std::move(model.graph), options.common);
   const Graph& graph = runner.plan->graph();
   std::vector<ConstTensorView> views;
   for (std::size_t i = 0; i < graph.inputs().size(); ++i) {
@@ -163,7 +209,7 @@ std::string run_data_set(const fs::path& directory, const fs::path& data, const 
     if (tensor == nullptr) fail("{}: no input_*.pb is named '{}'", data.string(), value.name);
     views.push_back(tensor->view());
   }
-  const auto outputs = runner.session->run(views);
+  const auto outputs = runner.run(views);
   if (outputs.size() != expected.size()) {
     return fmt::format("{} outputs, {} expected", outputs.size(), expected.size());
   }
@@ -174,16 +220,17 @@ std::string run_data_set(const fs::path& directory, const fs::path& data, const 
   return {};
 }
 
-Result verify_one(const fs::path& directory, const VerifyOptions& options) {
+Result verify_one(const Found& test, const VerifyOptions& options) {
+  const fs::path& directory = test.folder;
   Result result;
   result.directory = directory.string();
   try {
+    std::string problem = test.problem;
     std::vector<fs::path> sets;
-    for (const auto& entry : fs::directory_iterator(directory)) {
-      if (entry.is_directory() && entry.path().filename().string().starts_with("test_data_set_")) {
-        sets.push_back(entry.path());
-      }
+    for (const fs::directory_entry& entry : folders_in(directory, problem)) {
+      if (entry.path().filename().string().starts_with("test_data_set_")) sets.push_back(entry.path());
     }
+    if (!problem.empty()) throw Error(problem);
     std::sort(sets.begin(), sets.end());
     if (sets.empty()) fail("{}: no test_data_set_* folder", result.directory);
     for (const fs::path& set : sets) {
@@ -196,10 +243,11 @@ Result verify_one(const fs::path& directory, const VerifyOptions& options) {
   } catch (const UnsupportedError& e) {
     result.verdict = Verdict::unsupported;
     result.note = e.what();
-  } catch (const Error& e) {
+  } catch (const std::exception& e) {  // also std::bad_alloc: the tests after this one may be smaller
     result.verdict = Verdict::failed;
     result.note = e.what();
   }
+  result.note = first_lines(result.note);
   return result;
 }
 
@@ -207,14 +255,14 @@ std::string_view verdict_name(Verdict verdict) {
   return verdict == Verdict::passed ? "passed" : verdict == Verdict::failed ? "FAILED" : "unsupported";
 }
 
-// A table cell holds one line; --json has the whole text.
+// A table cell holds one line.
 std::string one_line(std::string text) {
   std::replace(text.begin(), text.end(), '\n', ' ');
   return text;
 }
 
 int verify(const VerifyOptions& options) {
-  const std::vector<fs::path> tests = find_tests(options.directories);
+  const std::vector<Found> tests = find_tests(options.directories);
   Table table({{"test"},
                {"max error", Table::Align::right},
                {"relative", Table::Align::right},
@@ -225,7 +273,7 @@ int verify(const VerifyOptions& options) {
   std::array<std::int64_t, 3> counts{};
   {
     Progress progress("verify", static_cast<std::int64_t>(tests.size()), options.common.quiet);
-    for (const fs::path& test : tests) {
+    for (const Found& test : tests) {
       const Result r = verify_one(test, options);
       ++counts[static_cast<std::size_t>(r.verdict)];
       const bool ran = r.verdict != Verdict::unsupported;
@@ -266,17 +314,17 @@ void add_verify(CLI::App& app, int& exit_code) {
           "Folders with model.onnx and test_data_set_*/input_*.pb and output_*.pb, or folders of such")
       ->required();
   command->add_option("--rtol", options->rtol, "Tolerance relative to the expected value")
-      ->check(CLI::NonNegativeNumber)
+      ->check(nonnegative_number())
       ->capture_default_str();
   command->add_option("--atol", options->atol, "Absolute tolerance, added to it")
-      ->check(CLI::NonNegativeNumber)
+      ->check(nonnegative_number())
       ->capture_default_str();
   command
       ->add_option(
           "--norm", options->norm,
           "Instead of element by element: the largest ||got - expected|| / ||expected|| of an output. For "
           "whole models, whose rounding depends on the order of sums")
-      ->check(CLI::PositiveNumber);
+      ->check(positive_number());
   command->footer(
       "Inputs that an operator needs as constants (the shape of a Reshape) are taken from the test's data.\n"
       "Exit code 4 if a test fails, 3 if every test is unsupported.\n"

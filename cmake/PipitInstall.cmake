@@ -31,7 +31,7 @@ file(RELATIVE_PATH pc_to_include ${pc_dir} ${CMAKE_INSTALL_FULL_INCLUDEDIR})
 # Static libraries: each before those that it uses, the highest folder first.
 list(REVERSE libraries)
 list(TRANSFORM libraries PREPEND "-l" OUTPUT_VARIABLE pc_libraries)
-list(APPEND pc_libraries -lprotobuf-lite -lfmt -pthread)
+list(APPEND pc_libraries -pthread)
 if(PIPIT_HAVE_CUDA)
   list(APPEND pc_libraries -L${CUDAToolkit_LIBRARY_DIR} -lcudart_static -ldl -lrt)
 endif()

@@ -58,7 +58,7 @@ build() {
   local preset=$1 command quiet=()
   shift
   [ -t 2 ] || quiet=(-- --quiet)  # a line per file is for those who watch
-  for command in cmake ninja c++; do
+  for command in cmake ninja "${CXX:-c++}"; do
     command -v "$command" >/dev/null || die "'$command' is not in PATH; needed to build are: ${build_packages[*]}"
   done
   (

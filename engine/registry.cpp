@@ -33,4 +33,12 @@ const std::vector<Candidate>& Registry::candidates(std::string_view layer_type, 
   return found == candidates_.end() ? none : found->second;
 }
 
+std::set<std::string> Registry::kernel_names() const {
+  std::set<std::string> names;
+  for (const auto& [key, list] : candidates_) {
+    for (const Candidate& candidate : list) names.insert(candidate.name);
+  }
+  return names;
+}
+
 }  // namespace pipit

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,6 +29,8 @@ class Registry {
   void add(std::string_view layer_type, DeviceKind device, Candidate candidate);
   /// Candidates in order of preference; empty when the layer type is unknown on the device.
   const std::vector<Candidate>& candidates(std::string_view layer_type, DeviceKind device) const;
+  /// The names of all candidates of all layers and devices.
+  std::set<std::string> kernel_names() const;
 
  private:
   std::map<std::pair<std::string, DeviceKind>, std::vector<Candidate>, std::less<>> candidates_;

@@ -57,7 +57,7 @@ int scale_side(int side, int to, int from) {
 Image resize_and_crop(const Image& image, const Preprocess& p) {
   Image out = image;
   if (p.resize > 0) {
-    const Extent target = p.resize_mode == ResizeMode::stretch ? p.stretch_extent()
+    const Extent target = p.resize_mode == ResizeRule::stretch ? p.stretch_extent()
                                                                : short_side_extent(image.extent(), p.resize);
     out = resize(image, target, p.interpolation);
   }
@@ -124,7 +124,7 @@ void check_preprocess(const Preprocess& p) {
   check_side("resize_width", p.resize_width);
   check_side("crop", p.crop);
   check_side("crop_width", p.crop_width);
-  if (p.resize_width != 0 && (p.resize_mode != ResizeMode::stretch || p.resize == 0)) {
+  if (p.resize_width != 0 && (p.resize_mode != ResizeRule::stretch || p.resize == 0)) {
     fail("preprocess: a resize to {} x {} (height x width) needs resize_mode stretch and both sides",
          p.resize, p.resize_width);
   }
@@ -146,12 +146,12 @@ Preprocess fit_to_input(Preprocess p, int height, int width) {
   }
   const Extent crop = p.crop_extent();
   if (p.crop == 0) {
-    if (p.resize > 0 && p.resize_mode == ResizeMode::stretch) {
+    if (p.resize > 0 && p.resize_mode == ResizeRule::stretch) {
       p.resize = height;
       p.resize_width = width == height ? 0 : width;
     }
   } else if (crop != Extent{height, width} && p.resize > 0) {
-    if (p.resize_mode == ResizeMode::stretch) {
+    if (p.resize_mode == ResizeRule::stretch) {
       const Extent stretch = p.stretch_extent();
       p.resize = scale_side(stretch.height, height, crop.height);
       p.resize_width = scale_side(stretch.width, width, crop.width);
@@ -160,7 +160,7 @@ Preprocess fit_to_input(Preprocess p, int height, int width) {
     }
     // Out of bounds only for a tiny crop of a huge resize.
     p.resize = std::clamp(p.resize, 1, kMaxPreprocessSide);
-    if (p.resize_mode == ResizeMode::stretch)
+    if (p.resize_mode == ResizeRule::stretch)
       p.resize_width = std::clamp(p.resize_width, 1, kMaxPreprocessSide);
   }
   p.crop = height;
@@ -172,7 +172,7 @@ Extent preprocessed_extent(const Preprocess& p, Extent image) {
   check_preprocess(p);
   if (p.crop > 0) return p.crop_extent();
   if (p.resize == 0) return image;
-  return p.resize_mode == ResizeMode::stretch ? p.stretch_extent() : short_side_extent(image, p.resize);
+  return p.resize_mode == ResizeRule::stretch ? p.stretch_extent() : short_side_extent(image, p.resize);
 }
 
 void preprocess(const Image& image, const Preprocess& p, std::span<float> nchw_out) {

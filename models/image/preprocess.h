@@ -12,7 +12,7 @@
 
 namespace pipit {
 
-enum class ResizeMode {
+enum class ResizeRule {
   short_side,  ///< the short side to `resize`, the aspect ratio kept (torchvision Resize(n))
   stretch,     ///< exactly resize x resize_width, whatever the aspect ratio (torchvision Resize((h, w)))
 };
@@ -22,11 +22,11 @@ enum class ResizeMode {
 /// after resizing, then cropping. Channels, and with them the entries of mean and std, are in the order of
 /// the OUTPUT: red, green, blue, or blue, green, red when `bgr` is set.
 struct Preprocess {
-  /// Short side in pixels (ResizeMode::short_side) or height (ResizeMode::stretch); 0: no resizing.
+  /// Short side in pixels (ResizeRule::short_side) or height (ResizeRule::stretch); 0: no resizing.
   int resize = 0;
-  /// Width in pixels for ResizeMode::stretch, 0: the same as `resize`. Must be 0 for ResizeMode::short_side.
+  /// Width in pixels for ResizeRule::stretch, 0: the same as `resize`. Must be 0 for ResizeRule::short_side.
   int resize_width = 0;
-  ResizeMode resize_mode = ResizeMode::short_side;
+  ResizeRule resize_mode = ResizeRule::short_side;
   Interpolation interpolation = Interpolation::bilinear;
   /// Height of the centre crop in pixels; 0: no cropping, the output is as large as the resized image.
   int crop = 0;
@@ -50,16 +50,15 @@ inline constexpr int kMaxPreprocessSide = 16'384;
 ///   torchvision  short side 256, bilinear, crop 224, [0, 1], mean .485 .456 .406, std .229 .224 .225
 ///                (torchvision references/classification, the weights named IMAGENET1K_V1)
 ///   timm         the same with bicubic (timm's default crop_pct 0.875: 224 / 0.875 = 256)
-///   caffe        short side 256, bilinear, crop 224, BGR, 0..255, mean 103.939 (B) 116.779 (G) 123.68 (R),
-///   std 1 cifar        32 x 32, [0, 1], mean .4914 .4822 .4465, std .2470 .2435 .2616 (statistics of
-///   CIFAR-10)
+///   caffe        short side 256, bilinear, crop 224, BGR, 0..255, mean 103.939 (B) 116.779 (G) 123.68 (R), std 1
+///   cifar        32 x 32, [0, 1], mean .4914 .4822 .4465, std .2470 .2435 .2616 (statistics of CIFAR-10)
 std::vector<std::string_view> preprocess_preset_names();
 
 /// The preset of this name; throws Error, listing the names, when there is none.
 Preprocess preprocess_preset(std::string_view name);
 
 /// Throws Error, naming the field, when a size is negative or above kMaxPreprocessSide, a number is not
-/// finite, a std or the scale is not positive, or resize_width is set without ResizeMode::stretch.
+/// finite, a std or the scale is not positive, or resize_width is set without ResizeRule::stretch.
 void check_preprocess(const Preprocess& preprocess);
 
 /// The preset for a model whose input is `height` x `width` pixels: sets the crop to that size and, when the

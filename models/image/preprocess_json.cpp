@@ -100,10 +100,10 @@ const std::string& string(const std::string& key, const Json& value) {
   return value.get_ref<const std::string&>();
 }
 
-ResizeMode resize_mode(const std::string& key, const Json& value) {
+ResizeRule resize_mode(const std::string& key, const Json& value) {
   const std::string& name = string(key, value);
-  if (name == "short_side") return ResizeMode::short_side;
-  if (name == "stretch") return ResizeMode::stretch;
+  if (name == "short_side") return ResizeRule::short_side;
+  if (name == "stretch") return ResizeRule::stretch;
   fail("preprocess: \"{}\" is {}, expected \"short_side\" or \"stretch\"", key, shown(value));
 }
 
@@ -143,7 +143,7 @@ std::string to_json(const Preprocess& p) {
       R"("resize_mode": "{}"}})",
       size_text(p.resize, p.resize_width), size_text(p.crop, p.crop_width),
       interpolation_name(p.interpolation), list(p.mean), list(p.std), p.bgr, p.scale,
-      p.resize_mode == ResizeMode::stretch ? "stretch" : "short_side");
+      p.resize_mode == ResizeRule::stretch ? "stretch" : "short_side");
 }
 
 Preprocess preprocess_from_json(std::string_view text) {

@@ -1,8 +1,6 @@
 """pipit classify."""
 
-import unittest
-
-from command import MODEL, RUNTIME, CommandTest
+from command import MODEL, RUNTIME, CommandTest, main
 
 CLASSES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 
@@ -86,4 +84,4 @@ class Classify(CommandTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

@@ -1,8 +1,6 @@
 """pipit evaluate."""
 
-import unittest
-
-from command import MODEL, RUNTIME, CommandTest
+from command import MODEL, RUNTIME, CommandTest, main
 
 
 class Evaluate(CommandTest):
@@ -70,4 +68,4 @@ class Evaluate(CommandTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

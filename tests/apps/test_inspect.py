@@ -1,9 +1,8 @@
 """pipit inspect."""
 
 import pathlib
-import unittest
 
-from command import MODEL, UNSUPPORTED, CommandTest
+from command import MODEL, UNSUPPORTED, CommandTest, main
 
 CONFORMANCE = pathlib.Path("/usr/share/libonnx-testdata/data/node")
 
@@ -54,4 +53,4 @@ class Inspect(CommandTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

@@ -8,9 +8,8 @@ import collections
 import fnmatch
 import pathlib
 import re
-import unittest
 
-from command import CHECK_FAILED, CommandTest
+from command import CHECK_FAILED, CommandTest, main
 
 NODE_TESTS = pathlib.Path("/usr/share/libonnx-testdata/data")
 
@@ -92,4 +91,4 @@ class NodeTests(CommandTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

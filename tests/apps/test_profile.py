@@ -1,8 +1,6 @@
 """pipit profile."""
 
-import unittest
-
-from command import MODEL, CommandTest
+from command import MODEL, CommandTest, main
 
 
 class Profile(CommandTest):
@@ -33,4 +31,4 @@ class Profile(CommandTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

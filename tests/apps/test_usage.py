@@ -4,9 +4,8 @@ import json
 import os
 import re
 import subprocess
-import unittest
 
-from command import MODEL, PIPIT, RUNTIME, SUBCOMMANDS, UNSUPPORTED, USAGE, CommandTest
+from command import MODEL, PIPIT, RUNTIME, SUBCOMMANDS, UNSUPPORTED, USAGE, CommandTest, main
 
 
 class Help(CommandTest):
@@ -30,7 +29,7 @@ class UsageErrors(CommandTest):
     def assert_usage_error(self, *arguments, names):
         done = self.pipit(*arguments, code=USAGE)
         self.assertEqual(done.stdout, "")
-        self.assertIn(names, done.stderr)
+        self.assert_one_line_error(done, names)
 
     def test_no_subcommand(self):
         self.assert_usage_error(names="subcommand")
@@ -65,9 +64,32 @@ class UsageErrors(CommandTest):
                 (("classify", MODEL, "a.png", "--topk", "0"), "--topk"),
                 (("classify", MODEL, "a.png", "--mean", "0.5,0.5"), "--mean"),
                 (("classify", MODEL, "a.png", "--interpolation", "lanczos"), "--interpolation"),
-                (("evaluate", MODEL, "images", "--limit", "-1"), "--limit")):
+                (("classify", MODEL, "a.png", "--mean", "0,0,nan"), "--mean"),
+                (("classify", MODEL, "a.png", "--mean", "0,0,grey"), "--mean"),
+                (("classify", MODEL, "a.png", "--std", "0.5,0,0.5"), "--std"),
+                (("classify", MODEL, "a.png", "--std", "1,1,1e39"), "--std"),
+                (("classify", MODEL, "a.png", "--preset", "nonsense"), "torchvision"),
+                (("inspect", MODEL, "--kernel", "nonsense"), "im2col_gemm"),
+                (("verify", "tests", "--kernel", "nonsense"), "reference"),
+                (("evaluate", MODEL, "images", "--limit", "-1"), "--limit"),
+                (("evaluate", MODEL, "images", "--limit", "1.5"), "--limit"),
+                (("evaluate", MODEL, "images", "--limit", "9223372036854775808"), "--limit"),
+                (("verify", "tests", "--rtol", "nan"), "--rtol"),
+                (("verify", "tests", "--atol", "-1"), "--atol"),
+                (("verify", "tests", "--norm", "inf"), "--norm"),
+                (("verify", "tests", "--norm", "0"), "--norm")):
             with self.subTest(arguments):
                 self.assert_usage_error(*arguments, names=names)
+                self.assertLess(len(self.pipit(*arguments, code=USAGE).stderr), 300)
+
+    def test_every_kernel_of_a_model_can_be_preferred(self):
+        for kernel in {layer["kernel"] for layer in self.json("inspect", MODEL)["layers"]}:
+            self.pipit("inspect", MODEL, "--kernel", kernel)
+
+    def test_options_before_the_subcommand(self):
+        for option in (["--threads", "2"], ["--threads=2"], ["--json"], ["--topk", "3"]):
+            with self.subTest(option):
+                self.assert_usage_error(*option, "inspect", MODEL, names="options go after it")
 
 
 class RuntimeErrors(CommandTest):
@@ -97,6 +119,17 @@ class RuntimeErrors(CommandTest):
             with self.subTest(arguments), open("/dev/full", "w", encoding="utf-8") as full:
                 done = self.pipit(*arguments, code=RUNTIME, stdout=full)
                 self.assert_one_line_error(done, "stdout")
+
+    def test_stderr_that_cannot_be_written(self):
+        self.write("text.jpg", "not an image\n")
+        for arguments, code in ((["inspect", "no-such-file"], RUNTIME), (["nonsense"], USAGE), ([], USAGE),
+                                (["inspect", MODEL, "--threads", "x"], USAGE),
+                                (["classify", MODEL, "text.jpg"], RUNTIME)):
+            for redirection in ("2>&-", "2>/dev/full"):
+                with self.subTest(arguments, redirection=redirection):
+                    shell = ["sh", "-c", f'"$0" "$@" {redirection}', PIPIT, *arguments]
+                    done = subprocess.run(shell, cwd=self.folder, stdout=subprocess.PIPE, timeout=300, check=False)
+                    self.assertEqual(done.returncode, code)
 
     def test_cuda_without_a_gpu(self):
         cuda = self.pipit("--version").stdout.split("cuda  ")[1]
@@ -139,4 +172,4 @@ class Terminal(CommandTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

@@ -1,11 +1,12 @@
 """pipit verify."""
 
+import os
 import pathlib
 import shutil
 import struct
 import unittest
 
-from command import CHECK_FAILED, RUNTIME, UNSUPPORTED, CommandTest
+from command import CHECK_FAILED, RUNTIME, UNSUPPORTED, CommandTest, main
 
 CONFORMANCE = pathlib.Path("/usr/share/libonnx-testdata/data/node")
 
@@ -51,12 +52,30 @@ class Verify(CommandTest):
         self.copy("test_relu")
         self.assertEqual(self.json("verify", "tests")["passed"], 1)
 
+    def test_one_broken_folder_does_not_stop_the_others(self):
+        self.copy("test_relu")
+        tests = self.folder / "tests"
+        (tests / "loop").symlink_to("loop")  # no folder, and asking what it is fails
+        (tests / "test_broken/test_data_set_0").mkdir(parents=True)
+        (tests / "test_broken/model.onnx").symlink_to("model.onnx")
+        (tests / "test_linked").symlink_to("test_relu")
+        closed = 0
+        if os.geteuid() != 0:  # root may read every folder
+            closed = 1
+            (tests / "closed").mkdir(mode=0)
+            self.addCleanup((tests / "closed").chmod, 0o700)
+        result = self.json("verify", "tests", code=CHECK_FAILED)
+        self.assertEqual((result["passed"], result["failed"]), (2, 1 + closed))
+        for test in result["tests"]:
+            if test["verdict"] == "failed":
+                self.assertIn(test["test"], test["note"])
+
     def test_folders(self):
         (self.folder / "empty").mkdir()
-        for name in ("missing", "empty"):
+        for name in ("missing", "empty", "x" * 300):
             with self.subTest(name):
                 self.assert_one_line_error(self.pipit("verify", name, code=RUNTIME), name)
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

@@ -85,14 +85,14 @@ TEST(Preprocess, ResizesThenCrops) {
 TEST(Preprocess, StretchIgnoresTheAspectRatio) {
   Preprocess p = plain();
   p.resize = 8;
-  p.resize_mode = ResizeMode::stretch;
+  p.resize_mode = ResizeRule::stretch;
   EXPECT_EQ(preprocessed_extent(p, {33, 57}), (Extent{8, 8}));
   p.resize_width = 12;
   EXPECT_EQ(preprocessed_extent(p, {33, 57}), (Extent{8, 12}));
   const Image image = test::random_image(33, 57);
   const Image expected = resize(image, {8, 12}, p.interpolation);
   EXPECT_EQ(run(image, p)[13], expected.pixels[13 * 3]);
-  p.resize_mode = ResizeMode::short_side;
+  p.resize_mode = ResizeRule::short_side;
   p.resize_width = 0;
   EXPECT_EQ(preprocessed_extent(p, {33, 57}), (Extent{8, 13}));
   p.resize = 0;
@@ -177,7 +177,7 @@ TEST(FitToInput, NonSquareInputsAreCovered) {
 
 TEST(FitToInput, AStretchGoesToTheInput) {
   Preprocess p;
-  p.resize_mode = ResizeMode::stretch;
+  p.resize_mode = ResizeRule::stretch;
   p.resize = 100;
   p = fit_to_input(p, 48, 96);
   EXPECT_EQ(p.stretch_extent(), (Extent{48, 96}));
@@ -229,7 +229,7 @@ TEST(PreprocessJson, RoundTrips) {
   all.push_back(fit_to_input(all[0], 100, 300));
   all.push_back(Preprocess{});
   Preprocess stretch = all[2];
-  stretch.resize_mode = ResizeMode::stretch;
+  stretch.resize_mode = ResizeRule::stretch;
   stretch.resize_width = 77;
   stretch.mean = {1.0f / 3, 1e-30f, -123456.7f};
   stretch.interpolation = Interpolation::nearest;

@@ -1,0 +1,46 @@
+"""Writes small ONNX models: the few messages of protobuf that a test needs, by hand."""
+
+FLOAT, INT64 = 1, 7
+
+
+def varint(value):
+    data = b""
+    while value > 0x7F:
+        data += bytes([value & 0x7F | 0x80])
+        value >>= 7
+    return data + bytes([value])
+
+
+def field(number, value):
+    """One field: an integer, or the bytes of a string or message."""
+    if isinstance(value, int):
+        return varint(number << 3) + varint(value)
+    value = value.encode() if isinstance(value, str) else value
+    return varint(number << 3 | 2) + varint(len(value)) + value
+
+
+def tensor(name, dtype, shape, data):
+    return b"".join(field(1, extent) for extent in shape) + field(2, dtype) + field(8, name) + field(9, data)
+
+
+def value(name, shape):
+    """A float graph input; strings in its shape are symbolic extents."""
+    dims = b"".join(field(1, field(2 if isinstance(extent, str) else 1, extent)) for extent in shape)
+    return field(1, name) + field(2, field(1, field(1, FLOAT) + field(2, dims)))
+
+
+def node(op, inputs, output, name=""):
+    return b"".join(field(1, one) for one in inputs) + field(2, output) + field(3, name or output) + field(4, op)
+
+
+def model(shape, nodes, tensors=(), metadata=None, input_name="x"):
+    """A model from input `input_name` to output "y"."""
+    graph = (b"".join(field(1, one) for one in nodes) + field(2, "graph") + b"".join(field(5, one) for one in tensors)
+             + field(11, value(input_name, shape)) + field(12, field(1, "y")))
+    entries = b"".join(field(14, field(1, key) + field(2, text)) for key, text in (metadata or {}).items())
+    return field(1, 8) + field(7, graph) + field(8, field(2, 17)) + entries
+
+
+def flatten(shape=("N", 3, 2, 2), **more):
+    """A classifier of 12 classes whose scores are the pixels of a 2x2 image."""
+    return model(shape, [node("Flatten", [more.get("input_name", "x")], "y")], **more)

@@ -1,0 +1,68 @@
+"""Published models on real photographs, against what is known about them. The folder PIPIT_TEST_DATA holds
+
+    models/squeezenet1_1.onnx                      SqueezeNet v1.1, ImageNet weights, input 227x227
+    models/resnet20_cifar10{,_bn}.onnx             a ResNet-20 for CIFAR-10, batch-norm folded and not
+    imagenet-samples/CLASS_*.jpg                   photographs, the class index first in the name
+    cifar10-test.tar.gz                            one folder of JPEGs per class
+"""
+
+import os
+import pathlib
+import tarfile
+import unittest
+
+from command import MODEL, CommandTest, main
+
+DATA = pathlib.Path(os.environ.get("PIPIT_TEST_DATA", ""))
+
+
+@unittest.skipUnless("PIPIT_TEST_DATA" in os.environ, "PIPIT_TEST_DATA does not name a folder of models and images")
+class RealModels(CommandTest):
+    def extract_cifar(self, per_class):
+        """The first images of every class below self.folder/cifar; returns their number."""
+        taken = {}
+        with tarfile.open(DATA / "cifar10-test.tar.gz") as archive:
+            for member in sorted(archive.getmembers(), key=lambda m: m.name):
+                if not member.isfile():
+                    continue
+                path = pathlib.PurePosixPath(member.name)
+                names = taken.setdefault(path.parent.name, [])
+                if len(names) < per_class:
+                    names.append(path.name)
+                    self.write(f"cifar/{path.parent.name}/{path.name}", archive.extractfile(member).read())
+        self.assertEqual(len(taken), 10)
+        return sum(map(len, taken.values()))
+
+    def assert_rate(self, rate, expected, images):
+        """Not more than three standard deviations of as many draws below what is expected."""
+        self.assertGreater(rate, expected - 3 * (expected * (1 - expected) / images) ** 0.5)
+
+    def test_squeezenet_has_its_accuracy(self):
+        # ONNX Runtime's on a set of which these images are half.
+        result = self.json("evaluate", DATA / "models/squeezenet1_1.onnx", DATA / "imagenet-samples",
+                           "--resize", 256, "--crop", 227)
+        self.assert_rate(result["top1"], 0.622, result["images"])
+        self.assert_rate(result["top5"], 0.842, result["images"])
+
+    def test_folded_and_unfolded_models_agree(self):
+        self.extract_cifar(2)
+        images = sorted(self.folder.glob("cifar/*/*"))
+        folded, unfolded = (
+            self.json("classify", DATA / "models" / model, *images, "--topk", 10, "--preset", "torchvision")["images"]
+            for model in ("resnet20_cifar10.onnx", "resnet20_cifar10_bn.onnx"))
+        for one, other in zip(folded, unfolded, strict=True):
+            probabilities = {entry["class"]: entry["probability"] for entry in other["top"]}
+            for entry in one["top"]:
+                self.assertAlmostEqual(entry["probability"], probabilities[entry["class"]], delta=1e-4)
+
+    def test_the_shipped_model_has_its_accuracy(self):
+        count = self.extract_cifar(50)
+        result = self.json("evaluate", MODEL, self.folder / "cifar", "--batch", 25)
+        self.assertEqual(result["images"], count)
+        # What it has on all of the archive.
+        self.assert_rate(result["top1"], 0.922, count)
+        self.assert_rate(result["top5"], 0.998, count)
+
+
+if __name__ == "__main__":
+    main()
