@@ -1,4 +1,4 @@
-#include "layers/cuda/cuda.h"
+#include "layers/cuda/register.h"
 #include "layers/cuda/families.h"
 
 namespace pipit {

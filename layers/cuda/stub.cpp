@@ -1,5 +1,5 @@
 // Linked instead of the GPU kernels when pipit is built without the toolkit.
-#include "layers/cuda/cuda.h"
+#include "layers/cuda/register.h"
 
 namespace pipit {
 
