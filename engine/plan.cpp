@@ -146,8 +146,12 @@ class PlanBuilder {
 
   void place() {
     std::vector<LiveRange> ranges = buffers_;
-    for (const Step& step : plan_.steps_)
-      ranges.push_back({step.kernel->scratch_bytes(), step.index, step.index});
+    // Libraries on a GPU want their workspace on 256 bytes: room to move it there.
+    const std::size_t alignment = plan_.options_.device == DeviceKind::cuda ? 256 : kArenaAlignment;
+    for (const Step& step : plan_.steps_) {
+      const std::size_t bytes = step.kernel->scratch_bytes();
+      ranges.push_back({bytes == 0 ? 0 : bytes + alignment - kArenaAlignment, step.index, step.index});
+    }
     const MemoryPlan memory = plan_memory(ranges);
     const std::size_t limit = plan_.options_.max_arena_bytes != 0         ? plan_.options_.max_arena_bytes
                               : plan_.options_.device == DeviceKind::cuda ? gpu_memory(plan_.options_.gpu)
@@ -162,7 +166,8 @@ class PlanBuilder {
       const Node& node = node_of(step);
       for (const ValueId id : node.inputs) step.inputs.push_back(placement(id, memory));
       for (const ValueId id : node.outputs) step.outputs.push_back(placement(id, memory));
-      step.scratch_offset = memory.offsets[buffers_.size() + static_cast<std::size_t>(step.index)];
+      const std::size_t offset = memory.offsets[buffers_.size() + static_cast<std::size_t>(step.index)];
+      step.scratch_offset = (offset + alignment - 1) / alignment * alignment;
     }
     for (const ValueId id : graph_.outputs()) plan_.outputs_.push_back(placement(id, memory));
   }

@@ -2,7 +2,7 @@
 
 #include "layers/cpu/cpu.h"
 #include "layers/cpu/gemm.h"
-#include "layers/cuda/register.h"
+#include "layers/gpu_kernels.h"
 #include "layers/reference/reference.h"
 
 namespace pipit {

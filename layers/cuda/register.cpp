@@ -1,5 +1,5 @@
-#include "layers/cuda/register.h"
 #include "layers/cuda/families.h"
+#include "layers/gpu_kernels.h"
 
 namespace pipit {
 

@@ -1,5 +1,5 @@
 // Linked instead of the GPU kernels when pipit is built without the toolkit.
-#include "layers/cuda/register.h"
+#include "layers/gpu_kernels.h"
 
 namespace pipit {
 

@@ -1,5 +1,4 @@
-// GPU kernels, one file per family. Plain C++: kernels and CUDA headers stay in the .cu files.
-#pragma once
+// The GPU kernels, registered in one call. They and the CUDA headers they include stay in layers/cuda/.
 
 #include "engine/registry.h"
 
