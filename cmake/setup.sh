@@ -41,7 +41,7 @@ apt_get() { as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock
 # when everything is there.
 install_packages() {
   if ! debian_like; then
-    note "not a Debian-like system: nothing is installed; the build needs what Debian calls: $*"
+    note "not a Debian-like system: nothing is installed"
     return
   fi
   local missing
@@ -58,8 +58,8 @@ build() {
   local preset=$1 command quiet=()
   shift
   [ -t 2 ] || quiet=(-- --quiet)  # a line per file is for those who watch
-  for command in cmake ninja "${CXX:-c++}"; do
-    command -v "$command" >/dev/null || die "'$command' is not in PATH; needed to build are: ${build_packages[*]}"
+  for command in cmake ninja; do
+    command -v "$command" >/dev/null || die "'$command' is not in PATH; the build needs what Debian calls: ${build_packages[*]}"
   done
   (
     cd "$root" || exit 1
