@@ -1,4 +1,5 @@
 // The GPU kernels, registered in one call. They and the CUDA headers they include stay in layers/cuda/.
+#pragma once
 
 #include "engine/registry.h"
 
