@@ -41,7 +41,7 @@ function(pipit_library name)
   cmake_parse_arguments(arg "" "" "DEPENDS;PRIVATE;SOURCES" ${ARGN})
   add_library(pipit_${name} STATIC ${arg_SOURCES})
   add_library(pipit::${name} ALIAS pipit_${name})
-  set_target_properties(pipit_${name} PROPERTIES EXPORT_NAME ${name} CXX_VISIBILITY_PRESET hidden
+  set_target_properties(pipit_${name} PROPERTIES EXPORT_NAME ${name} CXX_VISIBILITY_PRESET hidden CUDA_VISIBILITY_PRESET hidden
                                                  VISIBILITY_INLINES_HIDDEN ON)
   target_compile_features(pipit_${name} PUBLIC cxx_std_20)
   target_include_directories(pipit_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
