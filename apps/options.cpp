@@ -82,14 +82,28 @@ CLI::Validator count_value() {
           ""};
 }
 
+const std::map<std::string, Precision>& precisions() {
+  return kPrecisions;
+}
+
+std::string model_help() {
+  std::string names;
+  for (const BuiltinModel& m : builtin_models()) names += (names.empty() ? "" : ", ") + std::string(m.name);
+  return "An ONNX file, or a built-in model: " + names;
+}
+
 void CommonOptions::add_to(CLI::App& command) {
-  command.add_flag("--json", json, "Write the result to stdout as one JSON document");
-  command.add_flag("--quiet", quiet, "No progress and no notes on stderr; errors still appear");
+  add_shared_to(command);
   command.add_option("--threads", threads, "CPU threads; 0: all CPUs this process may use")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
-  add_choice(command, "--device", device, kDevices, "Where to run [cpu]");
   add_choice(command, "--precision", precision, kPrecisions, "Arithmetic of the kernels [fp32]");
+}
+
+void CommonOptions::add_shared_to(CLI::App& command) {
+  command.add_flag("--json", json, "Write the result to stdout as one JSON document");
+  command.add_flag("--quiet", quiet, "No progress and no notes on stderr; errors still appear");
+  add_choice(command, "--device", device, kDevices, "Where to run [cpu]");
   command
       .add_option(
           "--kernel", kernel,
@@ -108,9 +122,7 @@ PlanOptions CommonOptions::plan_options() const {
 }
 
 void ModelOptions::add_to(CLI::App& command, bool with_batch) {
-  std::string names;
-  for (const BuiltinModel& m : builtin_models()) names += (names.empty() ? "" : ", ") + std::string(m.name);
-  command.add_option("MODEL", model, "An ONNX file, or a built-in model: " + names)->required();
+  command.add_option("MODEL", model, model_help())->required();
   if (with_batch) {
     command.add_option("--batch", batch, "Images per run (for models that leave the batch open) [1]")
         ->check(CLI::Range(std::int64_t{1}, std::int64_t{65536}));

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -30,8 +31,15 @@ struct CommonOptions {
   std::string kernel;
 
   void add_to(CLI::App& command);
+  /// The same without --threads and --precision, for a command that takes several of each.
+  void add_shared_to(CLI::App& command);
   PlanOptions plan_options() const;
 };
+
+/// The choices of --precision.
+const std::map<std::string, Precision>& precisions();
+/// What MODEL is, with the names of the built-in models.
+std::string model_help();
 
 /// MODEL, --batch, --dim: how a model is loaded.
 struct ModelOptions {

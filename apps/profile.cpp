@@ -1,6 +1,4 @@
 // pipit profile MODEL: where the time of a run goes, layer by layer.
-#include <random>
-
 #include "apps/commands.h"
 #include "apps/layer_table.h"
 #include "apps/progress.h"
@@ -17,23 +15,6 @@ struct ProfileOptions {
   int runs = 50;
   int warmup = 5;
 };
-
-// Standard normal pixels: zeros could run faster than data does.
-std::vector<Tensor> random_inputs(const Graph& graph, const std::string& model) {
-  std::mt19937 random(1);
-  std::normal_distribution<float> normal;
-  std::vector<Tensor> inputs;
-  for (const ValueId id : graph.inputs()) {
-    const Value& value = graph.value(id);
-    if (value.desc.dtype != DType::f32) {
-      fail("{}: input '{}' is {}; profile makes random inputs of f32 only", model, value.name,
-           value.desc.str());
-    }
-    inputs.emplace_back(value.desc);
-    for (float& x : inputs.back().values<float>()) x = normal(random);
-  }
-  return inputs;
-}
 
 int profile(const ProfileOptions& options) {
   Model model = options.model.load();

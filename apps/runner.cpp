@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <numeric>
+#include <random>
 
 #include "apps/terminal.h"
 #include "apps/version.h"
@@ -121,6 +122,21 @@ void load_image(const std::filesystem::path& path, const Preprocess& preprocess,
   } else {
     pipit::preprocess(image, preprocess, out);
   }
+}
+
+std::vector<Tensor> random_inputs(const Graph& graph, const std::string& model) {
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal;
+  std::vector<Tensor> inputs;
+  for (const ValueId id : graph.inputs()) {
+    const Value& value = graph.value(id);
+    if (value.desc.dtype != DType::f32) {
+      fail("{}: input '{}' is {}; random inputs are made of f32 only", model, value.name, value.desc.str());
+    }
+    inputs.emplace_back(value.desc);
+    for (float& x : inputs.back().values<float>()) x = normal(random);
+  }
+  return inputs;
 }
 
 nlohmann::ordered_json json_header(const std::string& command, const Model& model, const Plan& plan) {

@@ -54,6 +54,10 @@ std::string label_of(const Labels& labels, int index);
 void load_image(const std::filesystem::path& path, const Preprocess& preprocess, const Shape& input,
                 std::span<float> out);
 
+/// Standard normal numbers, always the same, for every input of the graph: zeros could run faster than data does.
+/// Throws Error, beginning with `model`, for an input that is not f32.
+std::vector<Tensor> random_inputs(const Graph& graph, const std::string& model);
+
 /// Common head of every JSON result: model, device, precision, threads, and pipit's version.
 nlohmann::ordered_json json_header(const std::string& command, const Model& model, const Plan& plan);
 void print_json(const nlohmann::ordered_json& json);

@@ -1,5 +1,7 @@
 #include "engine/host_memory.h"
 
+#include <malloc.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -26,6 +28,27 @@ std::size_t available_host_memory() {
     bytes = std::min(bytes, limit > used ? limit - used : 0);
   }
   return bytes;
+}
+
+std::size_t peak_resident_memory() {
+  std::ifstream status("/proc/self/status");
+  for (std::string key, rest; status >> key; std::getline(status, rest)) {
+    std::size_t kibibytes = 0;
+    if (key == "VmHWM:" && status >> kibibytes) return kibibytes * 1024;
+  }
+  // Would count a larger parent process too: it is kept over exec.
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<std::size_t>(usage.ru_maxrss) * 1024;
+}
+
+bool reset_peak_resident_memory() {
+#if defined(__GLIBC__)
+  malloc_trim(0);
+#endif
+  std::ofstream clear("/proc/self/clear_refs");
+  clear << "5" << std::flush;  // proc(5): resets VmHWM
+  return static_cast<bool>(clear);
 }
 
 }  // namespace pipit

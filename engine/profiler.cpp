@@ -2,15 +2,14 @@
 
 #include <algorithm>
 
+#include "engine/statistics.h"
+
 namespace pipit {
 
 namespace {
 
 double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  if (values.size() % 2 == 1) return *middle;
-  return (*middle + *std::max_element(values.begin(), middle)) / 2;
+  return quantile(std::move(values), 0.5);
 }
 
 double milliseconds(std::chrono::steady_clock::duration d) {

@@ -13,7 +13,8 @@ OK, RUNTIME, USAGE, UNSUPPORTED, CHECK_FAILED = range(5)
 PIPIT = os.environ["PIPIT"]
 MODEL = "resnet20-cifar10"
 # With the first operand of each.
-SUBCOMMANDS = {"classify": "MODEL", "evaluate": "MODEL", "inspect": "MODEL", "verify": "DIR", "profile": "MODEL"}
+SUBCOMMANDS = {"classify": "MODEL", "evaluate": "MODEL", "inspect": "MODEL", "verify": "DIR", "profile": "MODEL",
+               "bench": "MODEL"}
 
 
 class CommandTest(unittest.TestCase):

@@ -1,0 +1,99 @@
+"""pipit bench."""
+
+import itertools
+import json
+import time
+
+import onnx_model
+from command import MODEL, RUNTIME, UNSUPPORTED, USAGE, CommandTest, main
+
+SHORT = ("--runs", "3", "--seconds", "0.2", "--quiet")
+
+
+class Bench(CommandTest):
+    def test_every_combination_has_a_row(self):
+        model = self.write("flatten.onnx", onnx_model.flatten())
+        result = self.json("bench", MODEL, model, "--batch", "2,1", "--threads", "1", "--threads", "2", *SHORT)
+        keys = [(row["model"], row["batch"], row["threads"]) for row in result["results"]]
+        self.assertEqual(keys, list(itertools.product((MODEL, str(model)), (2, 1), (1, 2))))
+        for row in result["results"]:
+            self.assertEqual((row["precision"], row["device"]), ("fp32", "cpu"))
+            self.assertGreater(row["median_ms"], 0)
+            self.assertLessEqual(row["median_ms"], row["p90_ms"])
+            self.assertLessEqual(row["p90_ms"], row["p99_ms"])
+            self.assertGreaterEqual(row["cv"], 0)
+            self.assertIn(row["runs"], (1, 2, 3))
+            self.assertAlmostEqual(row["images_per_s"], 1e3 * row["batch"] / row["median_ms"],
+                                   delta=1e-6 * row["images_per_s"])
+            self.assertGreater(row["load_ms"], 0)
+            self.assertGreater(row["first_run_ms"], 0)
+            self.assertGreater(row["peak_rss_bytes"], row["arena_bytes"])
+
+    def test_runs_alone_are_exact(self):
+        row, = self.json("bench", MODEL, "--runs", "7", "--quiet")["results"]
+        self.assertEqual(row["runs"], 7)
+
+    def test_the_time_box_ends_the_runs(self):
+        begin = time.monotonic()
+        row, = self.json("bench", MODEL, "--seconds", "0.5", "--runs", "1000000", "--quiet")["results"]
+        self.assertLess(time.monotonic() - begin, 30)
+        self.assertGreaterEqual(row["runs"], 1)
+        self.assertLess(row["runs"], 1000000)
+        self.assertLess(row["median_ms"] * row["runs"] / 2, 500 + 2 * row["p99_ms"])
+
+    def test_a_model_that_fixes_its_batch(self):
+        model = self.write("fixed.onnx", onnx_model.flatten((3, 3, 2, 2)))
+        result = self.json("bench", model, *SHORT)
+        self.assertEqual(result["results"][0]["batch"], 3)
+
+    def test_peak_memory_is_of_the_row(self):
+        # The second row needs far less than the first; a peak of the whole process could not fall.
+        rows = self.json("bench", "resnet50", MODEL, "--runs", "1", "--quiet", "--threads", "1")["results"]
+        if rows[1]["peak_rss_bytes"] >= rows[0]["peak_rss_bytes"]:
+            try:
+                with open("/proc/self/clear_refs", "w", encoding="ascii") as file:
+                    file.write("5")
+            except OSError:
+                self.skipTest("/proc/self/clear_refs cannot be written")
+        self.assertLess(rows[1]["peak_rss_bytes"], rows[0]["peak_rss_bytes"] / 2)
+
+    def test_text(self):
+        text = self.pipit("bench", MODEL, *SHORT).stdout
+        title, row = text.splitlines()
+        for word in ("model", "batch", "threads", "median ms", "p90", "p99", "cv", "images/s"):
+            self.assertIn(word, title)
+        self.assertRegex(row, rf"^{MODEL} +fp32 +1 +\d+ +\d+ +[\d.]+ ")
+
+
+class Failures(CommandTest):
+    def test_do_not_lose_the_other_rows(self):
+        fixed = self.write("fixed.onnx", onnx_model.flatten((3, 3, 2, 2)))
+        done = self.pipit("bench", "missing.onnx", MODEL, fixed, "--batch", "1,3", "--json", *SHORT, code=RUNTIME)
+        rows = json.loads(done.stdout)["results"]
+        self.assertEqual(["error" in row for row in rows], [True, True, False, False, True, False])
+        self.assertIn("missing.onnx", rows[0]["error"])
+        self.assertIn("fixes the batch at 3", rows[4]["error"])
+        for row in rows:
+            self.assertNotEqual("error" in row, "median_ms" in row)
+        self.assertEqual(len([line for line in done.stderr.splitlines() if line.startswith("pipit: ")]), 3)
+
+    def test_unsupported_only_is_its_own_exit_code(self):
+        model = self.write("odd.onnx", onnx_model.model((1, 3, 2, 2), [onnx_model.node("NoSuchOperator", ["x"], "y")]))
+        done = self.pipit("bench", model, MODEL, *SHORT, code=UNSUPPORTED)
+        self.assertIn("NoSuchOperator", done.stdout)  # the row tells
+        self.assertRegex(done.stdout, rf"(?m)^{MODEL} +fp32 +1 ")
+        self.pipit("bench", model, "missing.onnx", *SHORT, code=RUNTIME)
+
+    def test_usage(self):
+        for arguments, names in ((("--batch", "1,0"), "--batch"), (("--threads", "1,x"), "--threads"),
+                                 (("--precision", "fp32,fp8"), "--precision"), (("--seconds", "nan"), "--seconds"),
+                                 (("--seconds", "-1"), "--seconds"), (("--runs", "0"), "--runs"),
+                                 (("--dim", "N"), "--dim")):
+            with self.subTest(arguments):
+                done = self.pipit("bench", MODEL, *arguments, code=USAGE)
+                self.assertEqual(done.stdout, "")
+                self.assert_one_line_error(done, names)
+
+
+if __name__ == "__main__":
+    main()
