@@ -1,7 +1,7 @@
 #include "layers/registry.h"
 
 #include "layers/cpu/cpu.h"
-#include "layers/cpu/gemm.h"
+#include "layers/cpu/isa.h"
 #include "layers/gpu_kernels.h"
 #include "layers/reference/reference.h"
 
@@ -11,7 +11,7 @@ namespace {
 
 Registry build() {
   Registry registry;
-  gemm_isa();  // a wrong PIPIT_ISA is reported here, not by the first node that multiplies
+  chosen_isa();  // a wrong PIPIT_ISA is reported here, not by the first node that multiplies
 
   register_cpu_conv_depthwise(registry);
   register_cpu_conv_im2col(registry);

@@ -1,10 +1,7 @@
 #include "layers/cpu/gemm.h"
 
 #include <algorithm>
-#include <cstdlib>
-#include <string_view>
 
-#include "engine/error.h"
 #include "layers/cpu/gemm_isa.h"
 
 namespace pipit {
@@ -29,35 +26,13 @@ std::int64_t round_up(std::int64_t a, std::int64_t multiple) {
 
 }  // namespace
 
-const GemmIsa& find_gemm_isa(const char* name) {
-  struct Choice {
-    const GemmIsa* isa;
-    bool runs_here;
-  };
-  const Choice choices[] = {
-#if PIPIT_GEMM_X86
-    {&gemm_avx512, __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-                       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw")},
-    {&gemm_avx2, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")},
+const GemmIsa& gemm_isa(Isa isa) {
+#if PIPIT_ISA_X86
+  if (isa >= Isa::avx512) return gemm_avx512;
+  if (isa >= Isa::avx2) return gemm_avx2;
 #endif
-    {&gemm_baseline, true},
-  };
-  for (const Choice& choice : choices) {
-    if (name == nullptr ? choice.runs_here : std::string_view(name) == choice.isa->name) {
-      if (!choice.runs_here) fail("PIPIT_ISA={}: this CPU does not have it", name);
-      return *choice.isa;
-    }
-  }
-  fail("PIPIT_ISA={}: expected baseline{}", name == nullptr ? "" : name,
-       PIPIT_GEMM_X86 ? ", avx2 or avx512" : " in this build");
-}
-
-const GemmIsa& gemm_isa() {
-  static const GemmIsa& isa = [&]() -> const GemmIsa& {
-    const char* name = std::getenv("PIPIT_ISA");
-    return find_gemm_isa(name != nullptr && *name == '\0' ? nullptr : name);
-  }();
-  return isa;
+  static_cast<void>(isa);
+  return gemm_baseline;
 }
 
 GemmBlocking::GemmBlocking(std::int64_t depth_, std::int64_t columns, std::int64_t block_columns)

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "engine/tensor.h"
+#include "layers/cpu/isa.h"
 
 namespace pipit {
 
@@ -33,12 +34,8 @@ struct GemmIsa {
                      const float* packed_b, float* c, std::int64_t c_stride, float* workspace);
 };
 
-/// The instruction set of that name, or for a null pointer the best that this CPU and build have. Throws Error
-/// when it does not exist or this CPU or build lacks it.
-const GemmIsa& find_gemm_isa(const char* name);
-
-/// find_gemm_isa of the environment variable PIPIT_ISA (baseline, avx2 or avx512; unset: the best). Chosen once.
-const GemmIsa& gemm_isa();
+/// The product kernel for `isa`, which must be available, or the best that it contains.
+const GemmIsa& gemm_isa(Isa isa = chosen_isa());
 
 /// How a [k, n] matrix is cut: n into equal column blocks that different workers may take, k into depths whose
 /// packed panels stay in the cache. The last block of each is smaller.

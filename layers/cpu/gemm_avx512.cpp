@@ -1,6 +1,6 @@
 #include "layers/cpu/gemm_eigen_headers.h"
 
-#if PIPIT_GEMM_X86
+#if PIPIT_ISA_X86
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx512f,avx512dq,avx512vl,avx512bw,avx2,fma"))), \
                              apply_to = function)

@@ -2,12 +2,7 @@
 #pragma once
 
 #include "layers/cpu/gemm.h"
-
-#if defined(__x86_64__) && defined(__GNUC__)
-#define PIPIT_GEMM_X86 1
-#else
-#define PIPIT_GEMM_X86 0
-#endif
+#include "layers/cpu/isa_build.h"
 
 namespace pipit {
 

@@ -1,0 +1,22 @@
+// Whether this build contains the x86 instruction sets beyond its baseline.
+#pragma once
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#define PIPIT_ISA_X86 1
+#include <cpuid.h>
+
+namespace pipit {
+
+/// CPUID leaf 7, subleaf 1, EAX bit 4: __builtin_cpu_supports does not know it in every compiler.
+inline bool cpu_has_avxvnni() {
+  unsigned a = 0;
+  unsigned b = 0;
+  unsigned c = 0;
+  unsigned d = 0;
+  return __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && ((a >> 4) & 1U) != 0;
+}
+
+}  // namespace pipit
+#else
+#define PIPIT_ISA_X86 0
+#endif

@@ -1,0 +1,33 @@
+#include "layers/cpu/tile_kernel.h"
+
+#include "layers/cpu/tile_isa.h"
+
+namespace pipit {
+
+const TileKernels& f32_tiles(Isa isa) {
+#if PIPIT_ISA_X86
+  if (isa >= Isa::avx512) return f32_tiles_avx512;
+  if (isa >= Isa::avx2) return f32_tiles_avx2;
+#endif
+  static_cast<void>(isa);
+  return f32_tiles_baseline;
+}
+
+void run_tile_row(const TileKernels& kernels, const TileCall& call, std::int64_t pixels) {
+  const TileGroups groups(kernels, pixels);
+  const int vectors = kernels.vectors(call.columns);
+  TileCall part = call;
+  const auto place = [&](int slot, std::int64_t group) {
+    const std::int64_t pixel = groups.start(group);
+    part.a[slot] = call.a[0] + pixel * call.a_stride;
+    part.c[slot] = call.c[0] + pixel * call.c_stride;
+    if (call.residual[0] != nullptr) part.residual[slot] = call.residual[0] + pixel * call.residual_stride;
+  };
+  for (std::int64_t g = 0; g < groups.count; g += 2) {
+    const int used = g + 1 < groups.count ? 2 : 1;
+    for (int slot = 0; slot < used; ++slot) place(slot, g + slot);
+    kernels.tile[used - 1][groups.size - 1][vectors - 1](part);
+  }
+}
+
+}  // namespace pipit

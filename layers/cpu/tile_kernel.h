@@ -1,0 +1,95 @@
+// The register-tile kernel: a few pixels times a panel of outputs, summed over K in registers, finished and
+// stored once. Dense and pruned convolutions, Winograd's products and fully connected layers all run on it.
+//
+// It reads A where it lies: K is a list of *segments*, contiguous runs at given offsets from a pixel (after the
+// indirect convolution of Dukhan, "The Indirect Convolution Algorithm", 2019, with an offset list in place of
+// pointers). The pixels of a tile are two groups, each of evenly spaced pixels, with bases of their own: two
+// output rows, or two pieces of one. All instruction sets sum up in the order of K, so a result does not depend
+// on how pixels are cut into tiles.
+//
+// fp32 and int8 are one loop: a step of K is 4 bytes of A, that is one float, or four u8 that meet four s8.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "layers/cpu/isa.h"
+
+namespace pipit {
+
+/// Most pixels in a group, and most vectors of outputs in a panel, of any instruction set.
+inline constexpr int kMaxTileGroup = 7;
+inline constexpr int kMaxTileVectors = 2;
+
+/// What a store holds: f32, or int8 quantised with round-to-nearest-even.
+enum class TileOutput : std::uint8_t { f32, u8, s8 };
+
+/// One call: 1 or 2 groups of pixels times one panel. Strides and offsets are in bytes.
+/// C may be neither A nor the residual: pixels of overlapping groups are computed twice.
+struct TileCall {
+  const std::byte* a[2] = {};              ///< first pixel of each group
+  std::int64_t a_stride = 0;               ///< from pixel to pixel
+  const std::int32_t* segments = nullptr;  ///< offsets from a pixel, multiples of 4 bytes from each other
+  std::int32_t segment_count = 0;
+  std::int32_t run = 0;  ///< steps (of 4 bytes) in every segment
+  /// The panel: [segment_count][run][vectors * lanes] steps, see pack order in tile_pack.h; 64-byte aligned.
+  const std::byte* weights = nullptr;
+  /// Where to prefetch (into the second-level cache) while computing, one line a step; may be any address.
+  const std::byte* prefetch = nullptr;
+  std::int64_t prefetch_step = 0;
+  std::byte* c[2] = {};  ///< first output of the panel at the first pixel of each group
+  std::int64_t c_stride = 0;
+  std::int32_t columns = 0;  ///< outputs to store: in ((vectors - 1) * lanes, vectors * lanes]
+
+  // f32: c = clamp(sum + bias + residual, low, high).
+  // u8 * s8: x = clamp(sum * scale + bias + residual * residual_scale, low, high); for int8 outputs x is then
+  // rounded. Zero points are the caller's to fold into bias, low and high (which keep x in the output's range).
+  const float* bias = nullptr;        ///< [columns], or null: 0
+  const std::byte* residual[2] = {};  ///< of the output's type, or null
+  std::int64_t residual_stride = 0;
+  float low = 0;
+  float high = 0;
+  const float* scale = nullptr;  ///< [columns], u8 * s8 only
+  float residual_scale = 0;
+  TileOutput output = TileOutput::f32;  ///< u8 * s8 only
+};
+
+/// The tile kernels of one instruction set and one element type.
+struct TileKernels {
+  using Function = void (*)(const TileCall& call);
+  Isa isa;
+  int lanes;  ///< outputs in a vector
+  int group;  ///< most pixels in a group; two such groups and two vectors fill the registers
+  /// [groups - 1][pixels in a group - 1][vectors - 1]
+  Function tile[2][kMaxTileGroup][kMaxTileVectors];
+  /// The tile's arithmetic without its memory: `steps` times 2 groups * group * 2 vectors independent
+  /// multiply-accumulates on registers. What it reaches is this core's peak.
+  void (*spin)(std::int64_t steps);
+
+  int panel() const { return kMaxTileVectors * lanes; }
+  /// Vectors that a panel of so many outputs takes.
+  int vectors(std::int64_t columns) const { return columns > lanes ? 2 : 1; }
+};
+
+/// For `isa`, or the best that it contains. isa must be available.
+const TileKernels& f32_tiles(Isa isa = chosen_isa());
+
+/// How a row of pixels is cut into groups of equal size, of which the last may overlap its neighbour.
+struct TileGroups {
+  std::int64_t count = 0;
+  std::int64_t size = 0;  ///< pixels in each
+  std::int64_t pixels = 0;
+
+  TileGroups(const TileKernels& kernels, std::int64_t row_pixels)
+      : count((row_pixels + kernels.group - 1) / kernels.group),
+        size(count == 0 ? 0 : (row_pixels + count - 1) / count),
+        pixels(row_pixels) {}
+  /// First pixel of group i.
+  std::int64_t start(std::int64_t i) const { return i * size < pixels - size ? i * size : pixels - size; }
+};
+
+/// Runs `call` for pixels [0, pixels) of evenly spaced rows: pixel i of A, C and the residual lies i strides after
+/// a[0], c[0] and residual[0] (a[1], c[1] and residual[1] are ignored).
+void run_tile_row(const TileKernels& kernels, const TileCall& call, std::int64_t pixels);
+
+}  // namespace pipit

@@ -1,0 +1,47 @@
+// Weights in the order in which the tile kernel reads them.
+#pragma once
+
+#include <cstdint>
+
+#include "layers/cpu/tile_kernel.h"
+
+namespace pipit {
+
+/// How a matrix [steps of K, outputs] is cut into panels of kernels.panel() outputs; the last one holds the rest,
+/// in as few vectors as that takes. Panel p is [steps][vectors * lanes] elements of 4 bytes, the last vector filled
+/// up with zeros.
+struct TilePanels {
+  std::int64_t steps = 0;
+  std::int64_t outputs = 0;
+  int lanes = 0;
+  int panel = 0;
+
+  TilePanels() = default;
+  TilePanels(const TileKernels& kernels, std::int64_t k_steps, std::int64_t output_count)
+      : steps(k_steps), outputs(output_count), lanes(kernels.lanes), panel(kernels.panel()) {}
+
+  std::int64_t count() const { return (outputs + panel - 1) / panel; }
+  std::int32_t columns(std::int64_t p) const {
+    return static_cast<std::int32_t>(outputs - p * panel < panel ? outputs - p * panel : panel);
+  }
+  /// Where panel p starts, in bytes; a multiple of 64 where lanes * 4 is.
+  std::int64_t offset(std::int64_t p) const { return p * panel * steps * 4; }
+  /// Of all panels.
+  std::int64_t bytes() const { return (outputs + lanes - 1) / lanes * lanes * steps * 4; }
+};
+
+/// Weights as they come: output o, step (outer, inner) of K = [outer_count][inner_count] is
+/// data[o * output_stride + outer * outer_stride + inner * inner_stride].
+struct WeightView {
+  const float* data = nullptr;
+  std::int64_t output_stride = 0;
+  std::int64_t outer_count = 1;
+  std::int64_t outer_stride = 0;
+  std::int64_t inner_count = 0;
+  std::int64_t inner_stride = 1;
+};
+
+/// Writes panel p to `packed` + panels.offset(p). panels.steps must be outer_count * inner_count.
+void pack_f32_panel(const TilePanels& panels, std::int64_t p, const WeightView& weights, std::byte* packed);
+
+}  // namespace pipit
