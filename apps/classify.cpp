@@ -6,6 +6,7 @@
 #include "apps/runner.h"
 #include "apps/table.h"
 #include "apps/terminal.h"
+#include "engine/device.h"
 
 namespace pipit::apps {
 
@@ -54,6 +55,7 @@ Classified classify_one(const std::string& path, const Preprocess& preprocess, R
 }
 
 int classify(const ClassifyOptions& options) {
+  const auto begin = std::chrono::steady_clock::now();
   Model model = options.model.load();
   const Preprocess preprocess = options.image.resolve(model);
   Runner runner(model.name, std::move(model.graph), options.common);
@@ -78,6 +80,7 @@ int classify(const ClassifyOptions& options) {
       json["images"].push_back({{"path", path}, {"error", c.error}});
       continue;
     }
+    if (!any) json["first_answer_ms"] = since(begin);
     any = true;
     nlohmann::ordered_json entry = {{"path", path}, {"decode_ms", c.decode_ms}, {"run_ms", c.run_ms}};
     Table table({{"", Table::Align::right}, {"", Table::Align::right}, {""}});
@@ -96,6 +99,11 @@ int classify(const ClassifyOptions& options) {
     const Profile profile = runner.profile({&view, 1}, 0, options.runs);
     json["profile"] = layer_json(*runner.plan, profile);
     if (!options.common.json) fmt::print("\n{}", layer_table(*runner.plan, profile));
+  }
+  if (const PlanOptions& plan = runner.plan->options(); plan.device == DeviceKind::cuda) {
+    const DeviceMemory memory = device_memory(plan.gpu);
+    json["device_memory_bytes"] = memory.held;
+    json["device_memory_peak_bytes"] = memory.peak;
   }
   if (options.common.json) print_json(json);
   return failed ? kExitRuntime : kExitOk;

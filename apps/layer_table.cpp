@@ -4,6 +4,24 @@
 
 namespace pipit::apps {
 
+namespace {
+
+std::int64_t stored_bytes(const Plan& plan, const Node& node) {
+  const Graph& graph = plan.graph();
+  std::int64_t bytes = 0;
+  for (const ValueId id : node.inputs) {
+    if (id == kNoValue) continue;
+    const Value& value = graph.value(id);
+    const bool packed = value.is_constant() && value.desc.dtype == DType::f32 &&
+                        plan.options().precision == Precision::fp16;  // kernels keep a half of it
+    bytes += static_cast<std::int64_t>(value.desc.bytes()) / (packed ? 2 : 1);
+  }
+  for (const ValueId id : node.outputs) bytes += static_cast<std::int64_t>(graph.value(id).desc.bytes());
+  return bytes;
+}
+
+}  // namespace
+
 StepInfo step_info(const Plan& plan, const Step& step) {
   const Graph& graph = plan.graph();
   const Node& node = graph.nodes()[static_cast<std::size_t>(step.node)];
@@ -19,6 +37,7 @@ StepInfo step_info(const Plan& plan, const Step& step) {
   info.output = outputs[0].shape;
   if (node.inputs.size() > 3 && node.inputs[3] != kNoValue && info.type == "Conv") info.geometry += " +add";
   info.macs = node.layer->work(inputs, outputs).macs;
+  info.bytes = stored_bytes(plan, node);
   return info;
 }
 
@@ -28,31 +47,43 @@ double gflops(std::int64_t macs, double ms) {
   return ms > 0 ? 2e-6 * static_cast<double>(macs) / ms : 0;
 }
 
+double floor_ms(const StepInfo& info, const MachinePeak& peak) {
+  return peak.floor_ms(2 * static_cast<double>(info.macs), static_cast<double>(info.bytes));
+}
+
 }  // namespace
 
-std::string layer_table(const Plan& plan, const Profile& profile) {
+std::string layer_table(const Plan& plan, const Profile& profile, const MachinePeak& peak) {
   using enum Table::Align;
-  Table table({{"#", right},
-               {"layer"},
-               {"type"},
-               {"kernel"},
-               {"input"},
-               {"output"},
-               {"geometry"},
-               {"MACs", right},
-               {"ms", right},
-               {"share", right},
-               {"GFLOP/s", right}});
+  std::vector<Table::Column> columns{{"#", right},  {"layer"},        {"type"},          {"kernel"},
+                                     {"input"},     {"output"},       {"geometry"},      {"MACs", right},
+                                     {"ms", right}, {"share", right}, {"GFLOP/s", right}};
+  if (peak.known()) columns.insert(columns.end(), {{"floor us", right}, {"x floor", right}});
+  Table table(std::move(columns));
   std::int64_t total_macs = 0;
+  double floors = 0;
   for (const StepTime& time : profile.steps) {
     const StepInfo info = step_info(plan, plan.steps()[static_cast<std::size_t>(time.step)]);
     total_macs += info.macs;
-    table.add({fmt::format("{}", info.index), info.name, info.type, info.kernel, info.input.str(),
-               info.output.str(), info.geometry,
-               info.macs > 0 ? with_prefix(static_cast<double>(info.macs)) : "",
-               fmt::format("{:.4f}", time.median_ms),
-               fmt::format("{:.1f}%", 100 * time.median_ms / profile.layers_ms),
-               info.macs > 0 ? fmt::format("{:.1f}", gflops(info.macs, time.median_ms)) : ""});
+    std::vector<std::string> row{
+        fmt::format("{}", info.index),
+        info.name,
+        info.type,
+        info.kernel,
+        info.input.str(),
+        info.output.str(),
+        info.geometry,
+        info.macs > 0 ? with_prefix(static_cast<double>(info.macs)) : "",
+        fmt::format("{:.4f}", time.median_ms),
+        fmt::format("{:.1f}%", 100 * time.median_ms / profile.layers_ms),
+        info.macs > 0 ? fmt::format("{:.1f}", gflops(info.macs, time.median_ms)) : ""};
+    if (peak.known()) {
+      const double floor = floor_ms(info, peak);
+      floors += floor;
+      row.push_back(fmt::format("{:.2f}", 1e3 * floor));
+      row.push_back(floor > 0 ? fmt::format("{:.1f}", time.median_ms / floor) : "");
+    }
+    table.add(std::move(row));
   }
   std::string text = table.str();
   text += fmt::format("sum of layers  {:9.4f} ms   {} MACs, {:.1f} GFLOP/s   (median of {} runs)\n",
@@ -68,10 +99,17 @@ std::string layer_table(const Plan& plan, const Profile& profile) {
         "unexplained    {:9.4f} ms   {:.2f}% (of it about {:.4f} ms are the profiler's clock reads)\n",
         profile.residual_ms, 100 * profile.residual_ms / profile.end_to_end_ms, profile.overhead_ms);
   }
+  if (peak.known()) {
+    const double ms = on_gpu ? profile.graph_ms : profile.layers_ms;
+    text += fmt::format(
+        "floor          {:9.4f} ms   at {:.4g} TFLOP/s and {:.4g} TB/s; {} {:.1f} times as long\n", floors,
+        1e-12 * peak.flops_per_second, 1e-12 * peak.bytes_per_second,
+        on_gpu ? "the graph takes" : "the layers take", ms / floors);
+  }
   return text;
 }
 
-nlohmann::ordered_json layer_json(const Plan& plan, const Profile& profile) {
+nlohmann::ordered_json layer_json(const Plan& plan, const Profile& profile, const MachinePeak& peak) {
   nlohmann::ordered_json json;
   json["runs"] = profile.runs;
   json["layers_ms"] = profile.layers_ms;
@@ -79,7 +117,13 @@ nlohmann::ordered_json layer_json(const Plan& plan, const Profile& profile) {
   json["residual_ms"] = profile.residual_ms;
   json["profiler_overhead_ms"] = profile.overhead_ms;
   if (profile.graph_ms > 0) json["graph_ms"] = profile.graph_ms;
+  if (peak.known()) {
+    json["peak_tflops"] = 1e-12 * peak.flops_per_second;
+    json["bandwidth_tbs"] = 1e-12 * peak.bytes_per_second;
+    json["floor_ms"] = 0.0;  // its place; the sum of the layers' below
+  }
   json["layers"] = nlohmann::ordered_json::array();
+  double floors = 0;
   for (const StepTime& time : profile.steps) {
     const StepInfo info = step_info(plan, plan.steps()[static_cast<std::size_t>(time.step)]);
     json["layers"].push_back({{"index", info.index},
@@ -92,8 +136,16 @@ nlohmann::ordered_json layer_json(const Plan& plan, const Profile& profile) {
                               {"macs", info.macs},
                               {"median_ms", time.median_ms},
                               {"share", time.median_ms / profile.layers_ms},
-                              {"gflops", gflops(info.macs, time.median_ms)}});
+                              {"gflops", gflops(info.macs, time.median_ms)},
+                              {"bytes", info.bytes}});
+    if (!peak.known()) continue;
+    const double floor = floor_ms(info, peak);
+    floors += floor;
+    nlohmann::ordered_json& layer = json["layers"].back();
+    layer["floor_us"] = 1e3 * floor;
+    layer["x_floor"] = floor > 0 ? time.median_ms / floor : 0;
   }
+  if (peak.known()) json["floor_ms"] = floors;
   return json;
 }
 

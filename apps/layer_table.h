@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "engine/machine_peak.h"
 #include "engine/profiler.h"
 
 namespace pipit::apps {
@@ -13,10 +14,14 @@ struct StepInfo {
   std::string name, type, kernel, geometry;
   Shape input, output;
   std::int64_t macs = 0;
+  /// Inputs, outputs and weights, each once, in the type in which they are stored: what must move at least.
+  std::int64_t bytes = 0;
 };
 StepInfo step_info(const Plan& plan, const Step& step);
 
-std::string layer_table(const Plan& plan, const Profile& profile);
-nlohmann::ordered_json layer_json(const Plan& plan, const Profile& profile);
+/// With a known `peak`, also how far every layer is from its floor: the time that its arithmetic or its bytes take at
+/// the peak, whichever is longer.
+std::string layer_table(const Plan& plan, const Profile& profile, const MachinePeak& peak = {});
+nlohmann::ordered_json layer_json(const Plan& plan, const Profile& profile, const MachinePeak& peak = {});
 
 }  // namespace pipit::apps

@@ -1,9 +1,14 @@
 // pipit profile MODEL: where the time of a run goes, layer by layer.
+#include <chrono>
+
 #include "apps/commands.h"
 #include "apps/layer_table.h"
 #include "apps/progress.h"
 #include "apps/runner.h"
+#include "apps/table.h"
 #include "apps/terminal.h"
+#include "engine/device.h"
+#include "layers/gpu_peak.h"
 
 namespace pipit::apps {
 
@@ -14,33 +19,77 @@ struct ProfileOptions {
   ModelOptions model;
   int runs = 50;
   int warmup = 5;
+  bool floor = false;
+  double peak_tflops = 0;
+  double bandwidth_tbs = 0;
 };
 
+double since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+}
+
+// What the options say, the rest measured.
+MachinePeak machine_peak(const ProfileOptions& options, const PlanOptions& plan) {
+  MachinePeak peak;
+  if (!options.floor) return peak;
+  if (options.peak_tflops == 0 || options.bandwidth_tbs == 0) {
+    if (plan.device != DeviceKind::cuda) {
+      fail("--floor: the peak of a CPU is not measured; give --peak-tflops and --bandwidth-tbs");
+    }
+    peak = measure_gpu_peak(plan.gpu, plan.precision);
+  }
+  if (options.peak_tflops > 0) peak.flops_per_second = 1e12 * options.peak_tflops;
+  if (options.bandwidth_tbs > 0) peak.bytes_per_second = 1e12 * options.bandwidth_tbs;
+  return peak;
+}
+
 int profile(const ProfileOptions& options) {
+  const auto begin = std::chrono::steady_clock::now();
   Model model = options.model.load();
+  const double read_ms = since(begin);
   Runner runner(model.name, std::move(model.graph), options.common);
   const Plan& plan = *runner.plan;
   const std::vector<Tensor> inputs = random_inputs(plan.graph(), model.name);
   std::vector<ConstTensorView> views;
   for (const Tensor& t : inputs) views.push_back(t.view());
 
+  const auto first_begin = std::chrono::steady_clock::now();
+  runner.run(views);
+  const double first_run_ms = since(first_begin);
+  const double first_answer_ms = read_ms + runner.load_ms + first_run_ms;
   Progress progress("profile", options.warmup + options.runs, options.common.quiet);
   const Profile result =
       runner.profile(views, options.warmup, options.runs, [&](int done) { progress.update(done); });
+  // The memory first: measuring the peak takes some.
+  const bool on_gpu = plan.options().device == DeviceKind::cuda;
+  const DeviceMemory memory = on_gpu ? device_memory(plan.options().gpu) : DeviceMemory{};
+  const MachinePeak peak = machine_peak(options, plan.options());
 
   if (options.common.json) {
     nlohmann::ordered_json json = json_header("profile", model, plan);
     // The file or --dim may have set it as well as --batch.
     const Shape shape = inputs.empty() ? Shape{} : inputs[0].shape();
     json["batch"] = shape.rank() > 0 ? shape[0] : 1;
+    json["read_ms"] = read_ms;
     json["load_ms"] = runner.load_ms;
+    json["first_run_ms"] = first_run_ms;
+    json["first_answer_ms"] = first_answer_ms;
     json["arena_bytes"] = plan.arena_bytes();
-    json.update(layer_json(plan, result));
+    if (on_gpu) {
+      json["device_memory_bytes"] = memory.held;
+      json["device_memory_peak_bytes"] = memory.peak;
+    }
+    json.update(layer_json(plan, result, peak));
     print_json(json);
   } else {
     fmt::print("{}: {} on {} with {} threads\n\n{}", printable(model.name),
                precision_name(plan.options().precision), device_name(plan.options().device),
-               plan.options().threads, layer_table(plan, result));
+               plan.options().threads, layer_table(plan, result, peak));
+    fmt::print("first answer   {:9.1f} ms   reading the model {:.1f}, planning {:.1f}, one run {:.1f}\n",
+               first_answer_ms, read_ms, runner.load_ms, first_run_ms);
+    if (on_gpu) {
+      fmt::print("device memory  {:>9}      at worst {}\n", mebibytes(memory.held), mebibytes(memory.peak));
+    }
   }
   return kExitOk;
 }
@@ -58,6 +107,18 @@ void add_profile(CLI::App& app, int& exit_code) {
   command->add_option("--warmup", options->warmup, "Runs before the first timed one")
       ->check(CLI::Range(0, 100000))
       ->capture_default_str();
+  command->add_flag(
+      "--floor", options->floor,
+      "Also show how far each layer is from its floor: what its arithmetic at the machine's peak, or "
+      "its inputs, outputs and weights at the memory's bandwidth, would take, whichever is longer. On "
+      "a GPU both are measured in this run");
+  command->add_option("--peak-tflops", options->peak_tflops, "With --floor: TFLOP/s instead of a measurement")
+      ->check(positive_number())
+      ->needs("--floor");
+  command
+      ->add_option("--bandwidth-tbs", options->bandwidth_tbs, "With --floor: TB/s instead of a measurement")
+      ->check(positive_number())
+      ->needs("--floor");
   command->footer(
       "Examples:\n  pipit profile resnet50 --runs 100\n  pipit profile model.onnx --batch 8 --threads 1 "
       "--json");

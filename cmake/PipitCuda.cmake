@@ -21,6 +21,8 @@ if(NOT _pipit_cuda STREQUAL "OFF")
       set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
       set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
     endif()
+    # ptxas names the function that spills and the bytes; as an error where warnings are errors.
+    set(PIPIT_REPORT_SPILLS -Xptxas=-warn-spills$<$<BOOL:${PIPIT_WERROR}>:,-Werror>)
     message(STATUS "CUDA toolkit ${CUDAToolkit_VERSION} found: GPU support on")
   elseif(_pipit_cuda STREQUAL "ON")
     message(FATAL_ERROR "PIPIT_CUDA=ON but no CUDA toolkit (12.0 or later) was found. Install it, set "

@@ -28,6 +28,16 @@ CudaLibraries cuda_libraries();
 /// Bytes of a GPU's memory. Throws Error when there is no such GPU.
 std::size_t gpu_memory(int gpu);
 
+/// What this process holds on a GPU beyond its context, in bytes: buffers, the code of kernels that have run, and what
+/// libraries took for themselves. It is the fall of the card's free memory, so it is right where no other process
+/// allocates there meanwhile.
+struct DeviceMemory {
+  std::size_t held = 0;  ///< now
+  std::size_t peak = 0;  ///< with the buffers of the worst moment, which is while a plan is made
+};
+/// Throws Error when there is no such GPU.
+DeviceMemory device_memory(int gpu);
+
 /// Makes a GPU current for the calling thread (candidates are asked and kernels created there). Throws Error when
 /// there is no such GPU.
 void select_gpu(int gpu);

@@ -2,10 +2,34 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <map>
+#include <mutex>
+
 #include "engine/cuda/runtime.h"
 #include "engine/device.h"
 
 namespace pipit {
+
+namespace {
+
+std::size_t free_memory() {
+  std::size_t free = 0;
+  std::size_t total = 0;
+  PIPIT_CUDA(cudaMemGetInfo(&free, &total));
+  return free;
+}
+
+// What was free on the current GPU when this process first asked, which is when its context was made.
+std::size_t free_at_first(int gpu) {
+  static std::mutex mutex;
+  static std::map<int, std::size_t> at_first;
+  const std::lock_guard lock(mutex);
+  const auto known = at_first.find(gpu);
+  return known != at_first.end() ? known->second : at_first[gpu] = free_memory();
+}
+
+}  // namespace
 
 CudaStatus cuda_status() {
   CudaStatus status;
@@ -50,6 +74,19 @@ void select_gpu(int gpu) {
   PIPIT_CUDA(cudaGetDeviceCount(&count));
   if (gpu < 0 || gpu >= count) fail("there is no GPU {}: this machine has {} (numbered from 0)", gpu, count);
   PIPIT_CUDA(cudaSetDevice(gpu));
+  (void)free_at_first(gpu);
+}
+
+DeviceMemory device_memory(int gpu) {
+  select_gpu(gpu);
+  const std::size_t before = free_at_first(gpu);
+  const std::size_t now = free_memory();
+  const cuda::BufferBytes buffers = cuda::buffer_bytes(gpu);
+  DeviceMemory memory;
+  // Memory that other processes gave back meanwhile must not hide our own buffers.
+  memory.held = std::max(before - std::min(before, now), buffers.now);
+  memory.peak = memory.held + (buffers.peak - buffers.now);
+  return memory;
 }
 
 }  // namespace pipit

@@ -1,6 +1,29 @@
 #include "engine/cuda/runtime.h"
 
+#include <algorithm>
+#include <map>
+#include <mutex>
+
 namespace pipit::cuda {
+
+namespace {
+
+struct Accounts {
+  std::mutex mutex;
+  std::map<int, BufferBytes> by_gpu;
+};
+
+Accounts& accounts() {
+  static Accounts all;
+  return all;
+}
+
+}  // namespace
+
+BufferBytes buffer_bytes(int gpu) {
+  const std::lock_guard lock(accounts().mutex);
+  return accounts().by_gpu[gpu];
+}
 
 void check(cudaError_t status, const char* call) {
   if (status == cudaSuccess) return;
@@ -20,6 +43,11 @@ DeviceBuffer::DeviceBuffer(std::size_t bytes) : bytes_(bytes) {
          total);
   }
   check(status, "cudaMalloc");
+  (void)cudaGetDevice(&gpu_);  // cudaMalloc has just worked there
+  const std::lock_guard lock(accounts().mutex);
+  BufferBytes& account = accounts().by_gpu[gpu_];
+  account.now += bytes;
+  account.peak = std::max(account.peak, account.now);
 }
 
 DeviceBuffer::DeviceBuffer(const void* host, std::size_t bytes) : DeviceBuffer(bytes) {
@@ -27,7 +55,10 @@ DeviceBuffer::DeviceBuffer(const void* host, std::size_t bytes) : DeviceBuffer(b
 }
 
 void DeviceBuffer::release() noexcept {
-  if (data_ != nullptr) (void)cudaFree(data_);
+  if (data_ == nullptr) return;
+  (void)cudaFree(data_);
+  const std::lock_guard lock(accounts().mutex);
+  accounts().by_gpu[gpu_].now -= bytes_;
 }
 
 PinnedBuffer::PinnedBuffer(std::size_t bytes) {

@@ -30,10 +30,13 @@ class DeviceBuffer {
   DeviceBuffer(const void* host, std::size_t bytes);
   ~DeviceBuffer() { release(); }
   DeviceBuffer(DeviceBuffer&& other) noexcept
-      : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+      : data_(std::exchange(other.data_, nullptr)),
+        bytes_(std::exchange(other.bytes_, 0)),
+        gpu_(other.gpu_) {}
   DeviceBuffer& operator=(DeviceBuffer&& other) noexcept {
     std::swap(data_, other.data_);
     std::swap(bytes_, other.bytes_);
+    std::swap(gpu_, other.gpu_);
     return *this;
   }
   std::byte* data() const { return data_; }
@@ -47,7 +50,15 @@ class DeviceBuffer {
   void release() noexcept;
   std::byte* data_ = nullptr;
   std::size_t bytes_ = 0;
+  int gpu_ = 0;
 };
+
+/// What the DeviceBuffers of this process hold on a GPU, in bytes: now, and at most so far.
+struct BufferBytes {
+  std::size_t now = 0;
+  std::size_t peak = 0;
+};
+BufferBytes buffer_bytes(int gpu);
 
 /// Page-locked host memory: copies to and from it are asynchronous.
 class PinnedBuffer {

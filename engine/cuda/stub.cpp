@@ -19,6 +19,11 @@ std::size_t gpu_memory(int) {
   return 0;
 }
 
+DeviceMemory device_memory(int) {
+  require_device(DeviceKind::cuda);
+  return {};
+}
+
 void select_gpu(int) {
   require_device(DeviceKind::cuda);
 }

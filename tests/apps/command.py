@@ -6,6 +6,7 @@ import pathlib
 import struct
 import subprocess
 import sys
+import tarfile
 import tempfile
 import unittest
 
@@ -49,6 +50,21 @@ class CommandTest(unittest.TestCase):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data.encode() if isinstance(data, str) else data)
         return path
+
+    def extract_cifar(self, archive, per_class):
+        """The first images of every class in the archive, below self.folder/cifar; returns their number."""
+        taken = {}
+        with tarfile.open(archive) as images:
+            for member in sorted(images.getmembers(), key=lambda m: m.name):
+                if not member.isfile():
+                    continue
+                path = pathlib.PurePosixPath(member.name)
+                names = taken.setdefault(path.parent.name, [])
+                if len(names) < per_class:
+                    names.append(path.name)
+                    self.write(f"cifar/{path.parent.name}/{path.name}", images.extractfile(member).read())
+        self.assertEqual(len(taken), 10)
+        return sum(map(len, taken.values()))
 
     def write_bmp(self, name, colour, side=32):
         """A square 24-bit BMP with a gradient around one (red, green, blue) colour."""

@@ -8,7 +8,6 @@
 
 import os
 import pathlib
-import tarfile
 import unittest
 
 from command import MODEL, CommandTest, main
@@ -18,21 +17,6 @@ DATA = pathlib.Path(os.environ.get("PIPIT_TEST_DATA", ""))
 
 @unittest.skipUnless("PIPIT_TEST_DATA" in os.environ, "PIPIT_TEST_DATA does not name a folder of models and images")
 class RealModels(CommandTest):
-    def extract_cifar(self, per_class):
-        """The first images of every class below self.folder/cifar; returns their number."""
-        taken = {}
-        with tarfile.open(DATA / "cifar10-test.tar.gz") as archive:
-            for member in sorted(archive.getmembers(), key=lambda m: m.name):
-                if not member.isfile():
-                    continue
-                path = pathlib.PurePosixPath(member.name)
-                names = taken.setdefault(path.parent.name, [])
-                if len(names) < per_class:
-                    names.append(path.name)
-                    self.write(f"cifar/{path.parent.name}/{path.name}", archive.extractfile(member).read())
-        self.assertEqual(len(taken), 10)
-        return sum(map(len, taken.values()))
-
     def assert_rate(self, rate, expected, images):
         """Not more than three standard deviations of as many draws below what is expected."""
         self.assertGreater(rate, expected - 3 * (expected * (1 - expected) / images) ** 0.5)
@@ -45,7 +29,7 @@ class RealModels(CommandTest):
         self.assert_rate(result["top5"], 0.842, result["images"])
 
     def test_folded_and_unfolded_models_agree(self):
-        self.extract_cifar(2)
+        self.extract_cifar(DATA / "cifar10-test.tar.gz", 2)
         images = sorted(self.folder.glob("cifar/*/*"))
         folded, unfolded = (
             self.json("classify", DATA / "models" / model, *images, "--topk", 10, "--preset", "torchvision")["images"]
@@ -56,7 +40,7 @@ class RealModels(CommandTest):
                 self.assertAlmostEqual(entry["probability"], probabilities[entry["class"]], delta=1e-4)
 
     def test_the_shipped_model_has_its_accuracy(self):
-        count = self.extract_cifar(50)
+        count = self.extract_cifar(DATA / "cifar10-test.tar.gz", 50)
         result = self.json("evaluate", MODEL, self.folder / "cifar", "--batch", 25)
         self.assertEqual(result["images"], count)
         # What it has on all of the archive.

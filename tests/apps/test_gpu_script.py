@@ -1,0 +1,121 @@
+"""tests/gpu.sh on a machine without a GPU: stand-ins for the programs that it runs say what a GPU would."""
+
+import json
+import os
+import pathlib
+import subprocess
+import unittest
+
+from command import CHECK_FAILED, OK, RUNTIME, USAGE, CommandTest, main
+
+SCRIPT = pathlib.Path(__file__).resolve().parent.parent / "gpu.sh"
+SMI = 'echo "NVIDIA Test, 999.1, 143771 MiB, 1980 MHz"'
+PIPIT = """case $1 in
+  --version) printf 'pipit 0.1\\ncpu   2 threads\\ncuda  built with toolkit 13.0; Test\\ncublaslt  13.1\\ncudnn     9.14\\n' ;;
+  profile) [ "$2" != "$BROKEN_MODEL" ] || { echo "pipit: out of memory" >&2; exit 1; }
+    cat profile.json ;;
+esac"""
+TESTS = """case "$*" in
+  *gtest_filter*) echo "[  PASSED  ] 9 tests." ;;
+  *) printf 'seed 7\\n[ RUN      ] A.One\\n[       OK ] A.One (3 ms)\\n[ RUN      ] A.Two\\n'
+     printf '[  SKIPPED ] A.Two (0 ms)\\n[ RUN      ] P/A.Three/0\\n'
+     case $TEST_ENDS in
+       fails) printf '[  FAILED  ] P/A.Three/0, where GetParam() = 1 (9 ms)\\n'; exit 1 ;;
+       crashes) kill -SEGV $$ ;;
+       hangs) sleep 60 & wait ;;
+     esac
+     printf '[       OK ] P/A.Three/0 (2 ms)\\n' ;;
+esac"""
+SANITIZER = """tool=$2; shift 4; "$@"
+echo "========= ERROR SUMMARY: $([ "$tool" = "$DIRTY_TOOL" ] && echo 2 errors || echo 0 errors)"
+[ "$tool" != "$DIRTY_TOOL" ] || exit 86"""
+PROFILE = {"graph_ms": 0.5, "layers_ms": 0.6, "end_to_end_ms": 0.7, "read_ms": 80, "load_ms": 900,
+           "first_run_ms": 20, "first_answer_ms": 1000.0,
+           "device_memory_bytes": 200_000_000, "device_memory_peak_bytes": 300_000_000, "floor_ms": 0.25,
+           "peak_tflops": 750.0, "bandwidth_tbs": 4.2,
+           "layers": [{"type": "Conv", "kernel": "implicit_gemm", "macs": 5, "median_ms": 0.6, "floor_us": 250.0}]}
+
+
+class GpuScript(CommandTest):
+    def setUp(self):
+        super().setUp()
+        self.write("profile.json", json.dumps(PROFILE) + "\n")
+        for name, body in {"bin/nvidia-smi": SMI, "build/pipit": PIPIT, "build/test_cuda": TESTS,
+                           "bin/compute-sanitizer": SANITIZER}.items():
+            self.write(name, f"#!/bin/sh\n{body}\n").chmod(0o755)
+
+    def script(self, *arguments, code=OK, **environment):
+        """Runs the script on the stand-ins; returns what it wrote to stderr, and the summary if there is one."""
+        environment = {**os.environ, "PATH": f"{self.folder}/bin:{os.environ['PATH']}", **environment}
+        # A Python without PyTorch, whatever this one has.
+        self.write("no_torch/torch.py", "raise ImportError('no PyTorch here')\n")
+        environment.update(PYTHONPATH=str(self.folder / "no_torch"))
+        done = subprocess.run([SCRIPT, *map(str, arguments)], cwd=self.folder, env=environment, text=True,
+                              capture_output=True, timeout=250, check=False)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        summary = self.folder / "out/summary.json"
+        return done, json.loads(summary.read_text()) if summary.exists() else None
+
+    def run_parts(self, *parts, **keywords):
+        return self.script("--build", "build", "--out", "out", "--only", ",".join(parts), **keywords)[1]
+
+    def failed(self, summary):
+        return [check["name"] for check in summary["checks"] if not check["ok"]]
+
+    def test_all_parts(self):
+        done, summary = self.script("--build", "build", "--out", "out", "--quick")
+        self.assertEqual(self.failed(summary), [])
+        self.assertEqual({key: summary["machine"][key] for key in ("gpu", "driver", "cuda", "cudnn")},
+                         {"gpu": "NVIDIA Test", "driver": "999.1", "cuda": "13.0", "cudnn": "9.14"})
+        self.assertEqual(summary["tests"]["passed"], 2)
+        self.assertEqual(summary["tests"]["skipped"], ["A.Two"])
+        self.assertEqual(summary["tests"]["seed"], 7)
+        self.assertEqual({row["status"] for row in summary["sanitizer"]}, {"clean"})
+        self.assertEqual(len(summary["benchmarks"]), 5)
+        for row in summary["benchmarks"]:
+            self.assertEqual(row["graph_ms"], 0.5)
+            self.assertEqual(row["kernels"]["Conv implicit_gemm"], {"layers": 1, "ms": 0.6, "floor_ms": 0.25})
+        self.assertIn("no PyTorch here", summary["peers"]["skipped"])
+        self.assertEqual(sorted(p.name for p in (self.folder / "out").iterdir()),
+                         ["log.txt", "profiles.json", "summary.json"])
+        self.assertIn("0 failed", done.stderr)
+        tables = self.script("--report", "out/summary.json")[0].stdout
+        self.assertIn("NVIDIA Test, driver 999.1", tables)
+        self.assertRegex(tables, r"\| ResNet-50, batch 32 \| 0\.500 \| 0\.250 \| 2\.0 \| 0\.70 \| 200 / 300 \| 1000 \|")
+
+    def test_a_failing_test_fails_the_run_but_not_the_other_parts(self):
+        summary = self.run_parts("tests", "benchmarks", code=CHECK_FAILED, TEST_ENDS="fails")
+        self.assertEqual(summary["tests"]["failed"], ["P/A.Three/0"])
+        self.assertEqual(self.failed(summary), ["tests"])
+        self.assertEqual(len(summary["benchmarks"]), 5)
+
+    def test_a_crash_names_the_test(self):
+        summary = self.run_parts("tests", code=CHECK_FAILED, TEST_ENDS="crashes")
+        self.assertEqual(summary["tests"]["unfinished"], ["P/A.Three/0"])
+        self.assertEqual(self.failed(summary), ["tests"])
+
+    def test_sanitizer_errors_and_benchmark_errors_fail(self):
+        summary = self.run_parts("sanitizer", "benchmarks", code=CHECK_FAILED, DIRTY_TOOL="racecheck",
+                                 BROKEN_MODEL="resnet50")
+        self.assertEqual(self.failed(summary), ["benchmark resnet50 batch 1", "benchmark resnet50 batch 32",
+                                                "benchmark resnet50 batch 128", "racecheck kernels"])
+        self.assertEqual(summary["benchmarks"][-1]["problem"], "pipit: out of memory")
+        self.assertIn("failed: pipit: out of memory", self.script("--report", "out/summary.json")[0].stdout)
+
+    def test_no_gpu(self):
+        self.write("build/pipit", "#!/bin/sh\nprintf 'pipit 0.1\\ncuda  built with toolkit 13.0; no GPU was found\\n'\n")
+        done, summary = self.script("--build", "build", "--out", "out", code=RUNTIME)
+        self.assertIn("no GPU was found", done.stderr)
+        self.assertIsNone(summary)
+
+    def test_usage(self):
+        self.assertIn("--quick", self.script("--help")[0].stdout)
+        self.script("--fast", code=USAGE)
+        self.script("--build", code=USAGE)
+        self.script("--build", "build", "--only", "everything", code=USAGE)
+        self.script("--build", "nowhere", code=RUNTIME)
+        self.script("--report", "profile.json", code=RUNTIME)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,147 @@
+// One small case of every kind of GPU kernel: short enough for tools that make kernels hundreds of times slower
+// (compute-sanitizer, through tests/gpu.sh), odd enough to reach partial tiles, padding on every edge and tails.
+#include "engine/cuda/library.h"
+#include "layers/arrange.h"
+#include "layers/binary.h"
+#include "layers/conv.h"
+#include "layers/gemm.h"
+#include "layers/matmul.h"
+#include "layers/normalization.h"
+#include "layers/pool.h"
+#include "layers/rearrange.h"
+#include "layers/reduce.h"
+#include "layers/resize.h"
+#include "layers/softmax.h"
+#include "layers/unary.h"
+#include "tests/cuda/conformance.h"
+
+namespace pipit::test {
+namespace {
+
+constexpr Layout kLast = Layout::channels_last;
+
+struct Geometry {
+  std::int64_t batch, channels, height, width, outputs, kernel, stride, pad;
+  std::int64_t groups = 1;
+  bool residual = false;
+};
+
+void conv(const std::string& candidate, const Geometry& g, Precision precision, Layout input = kLast) {
+  std::mt19937 random(gpu_seed());
+  ConvAttributes attributes;
+  attributes.groups = g.groups;
+  attributes.activation = Clamp::relu();
+  Window& window = attributes.window;
+  window.kernel = {g.kernel, g.kernel, 1};
+  window.stride = {g.stride, g.stride, 1};
+  window.pad_begin = {g.pad, g.pad, 0};
+  window.pad_end = {g.pad, g.pad, 0};
+  const Shape x{g.batch, g.channels, g.height, g.width};
+  GpuCase test;
+  test.precision = precision;
+  test.output_layout = kLast;
+  const Shape weights{g.outputs, g.channels / g.groups, g.kernel, g.kernel};
+  test.inputs = {{shared_random(x, random), input},
+                 {shared_random(weights, random), Layout::row_major, true},
+                 {shared_random({g.outputs}, random), Layout::row_major, true}};
+  if (g.residual)
+    test.inputs.push_back({shared_random(window_output_shape(window, x, g.outputs), random), kLast});
+  expect_gpu(Conv(attributes), candidate, test);
+}
+
+// Both precisions; `operands` after the first are constants.
+void layer(const Layer& layer, const std::string& candidate, const std::vector<Shape>& operands,
+           Layout layout = kLast) {
+  std::mt19937 random(gpu_seed());
+  for (const Precision precision : {Precision::fp32, Precision::fp16}) {
+    GpuCase test;
+    test.precision = precision;
+    test.output_layout = layout;
+    for (const Shape& shape : operands) {
+      const bool first = test.inputs.empty();
+      test.inputs.push_back(
+          {shared_random(shape, random, 0.5F, 2), first ? layout : Layout::row_major, !first});
+    }
+    expect_gpu(layer, candidate, test);
+  }
+}
+
+TEST(SmallShapes, ImplicitGemm) {
+  PIPIT_NEEDS_GPU();
+  constexpr auto kHalf = Precision::fp16;
+  conv("implicit_gemm", {2, 16, 9, 7, 24, 3, 1, 1, 1, true}, kHalf);
+  conv("implicit_gemm", {1, 3, 19, 17, 8, 7, 2, 3}, kHalf, Layout::row_major);
+  conv("implicit_gemm", {1, 72, 5, 5, 136, 1, 1, 0, 1, true}, kHalf);
+  conv("implicit_gemm", {1, 200, 5, 5, 40, 3, 1, 1}, kHalf);  // deep and few positions: split over a cluster
+  conv("implicit_gemm", {1, 8, 3, 3, 3, 5, 1, 2}, kHalf);     // the kernel is larger than the image
+}
+
+TEST(SmallShapes, DirectConvolutions) {
+  PIPIT_NEEDS_GPU();
+  for (const Precision precision : {Precision::fp32, Precision::fp16}) {
+    conv("direct", {2, 12, 6, 5, 9, 3, 2, 1, 3, true}, precision);
+    conv("direct", {1, 3, 7, 6, 5, 3, 1, 1}, precision, Layout::row_major);
+    conv("depthwise", {2, 24, 7, 9, 24, 3, 1, 1, 24}, precision);
+    conv("depthwise", {1, 7, 6, 5, 7, 5, 2, 2, 7}, precision);
+  }
+}
+
+TEST(SmallShapes, Products) {
+  PIPIT_NEEDS_GPU();
+  layer(Gemm({}), "simple_gemm", {{5, 40}, {40, 19}, {19}}, Layout::row_major);
+  layer(MatMul(), "simple_gemm", {{2, 5, 7}, {7, 9}}, Layout::row_major);
+}
+
+TEST(SmallShapes, Pools) {
+  PIPIT_NEEDS_GPU();
+  PoolAttributes windows{PoolKind::max, {}, false, false};
+  windows.window = {2, {3, 3, 1}, {2, 2, 1}, {1, 1, 1}, {1, 1, 0}, {1, 1, 0}, false};
+  layer(Pool(windows), "windows", {{2, 16, 9, 8}});
+  layer(Pool(windows), "windows", {{1, 5, 7, 6}});
+  windows.kind = PoolKind::average;
+  layer(Pool(windows), "windows", {{1, 8, 6, 9}});
+  layer(Pool({PoolKind::average, {}, true}), "global_average", {{2, 40, 7, 5}});
+}
+
+TEST(SmallShapes, Elementwise) {
+  PIPIT_NEEDS_GPU();
+  layer(Unary({UnaryKind::silu}), "elementwise", {{2, 16, 3, 5}});
+  layer(Unary({UnaryKind::relu}), "elementwise", {{3, 7, 5}});
+  layer(Binary({BinaryKind::add}), "elementwise", {{2, 5, 3, 7}, {5, 1, 1}});
+  layer(BatchNorm({1e-3F}), "elementwise", {{2, 24, 5, 3}, {24}, {24}, {24}, {24}});
+}
+
+TEST(SmallShapes, RowsAndReductions) {
+  PIPIT_NEEDS_GPU();
+  layer(Softmax({-1}), "teams", {{3, 37}}, Layout::row_major);
+  layer(Softmax({1}), "teams", {{2, 11, 3, 5}});
+  layer(LayerNorm({-1, 1e-5F, 1}), "teams", {{3, 5, 40}, {40}, {40}}, Layout::row_major);
+  layer(Reduce({ReduceKind::mean, {2, 3}, true}), "teams", {{2, 20, 5, 3}});
+}
+
+TEST(SmallShapes, Movement) {
+  PIPIT_NEEDS_GPU();
+  layer(Transpose({{0, 2, 3, 1}}), "strided_copy", {{2, 3, 5, 7}}, Layout::row_major);
+  layer(Concat({1}), "strided_copy", {{2, 8, 3, 5}, {2, 5, 3, 5}});
+  layer(Pad({PadMode::constant, {0, 1, 2, 3}, {0, 0, 1, 4}, 1.5}), "pad", {{1, 3, 4, 5}});
+  ResizeAttributes twice{ResizeMode::linear, ResizeCoordinates::half_pixel};
+  twice.scales = {1, 1, 2, 2, 1, 1};
+  layer(Resize(twice), "taps", {{1, 5, 4, 3}});
+}
+
+TEST(SmallShapesOfLibraries, Products) {
+  PIPIT_NEEDS_GPU();
+  if (const std::string problem = cuda::cublaslt().problem; !problem.empty()) GTEST_SKIP() << problem;
+  layer(Gemm({}), "cublaslt", {{8, 40}, {40, 24}, {24}}, Layout::row_major);
+  for (const Precision precision : {Precision::fp32, Precision::fp16})
+    conv("im2col_gemm", {2, 12, 6, 5, 16, 3, 2, 1, 1, true}, precision);
+}
+
+TEST(SmallShapesOfLibraries, Cudnn) {
+  PIPIT_NEEDS_GPU();
+  if (const std::string problem = cuda::cudnn_state().problem; !problem.empty()) GTEST_SKIP() << problem;
+  conv("cudnn", {1, 16, 6, 5, 16, 3, 1, 1, 1, true}, Precision::fp16);
+}
+
+}  // namespace
+}  // namespace pipit::test

@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Everything that proves the GPU part, on a machine with an NVIDIA GPU: the GPU tests, whole models against the CPU,
+# compute-sanitizer on small shapes, benchmarks, and PyTorch on the same card in the same run.
+#
+#   tests/gpu.sh [--build FOLDER] [--out FOLDER] [--quick] [--only PART,...]
+#     --build FOLDER   holds pipit, test_cuda and the libraries that the machine lacks, or is a CMake build folder;
+#                      without it build/ is configured (-DPIPIT_CUDA=ON) and built from this source tree
+#     --out FOLDER     for summary.json, profiles.json, peers.json and log.txt [build/gpu]
+#     --quick          about four minutes: fewer rounds, shorter limits
+#     --only PARTS     some of tests,models,benchmarks,peers,sanitizer
+#   tests/gpu.sh --report SUMMARY.json   prints the tables of docs/benchmarks/gpu.md
+#
+# A part that fails does not stop the others. Exits 0, 4 if a check failed, 2 for wrong usage, 1 if nothing could run.
+# The models part needs PIPIT_TEST_DATA (tests/apps/test_real_models.py says what that folder holds), the peers part a
+# python3 with PyTorch (PIPIT_PYTHON names another one); compute-sanitizer comes with the CUDA toolkit. What is missing
+# is left out, and summary.json says so.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=${here%/tests}
+
+if [ "${1-}" = --report ]; then
+  [ $# -eq 2 ] || { echo "gpu.sh: --report takes one summary.json" >&2; exit 2; }
+  exec python3 "$here/gpu/report.py" "$2"
+fi
+
+build='' arguments=()
+while [ $# -gt 0 ]; do
+  case $1 in
+    --help | -h) sed -n '2,/^set -e/{/^set -e/d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"; exit 0 ;;
+    --quick) arguments+=("$1") && shift ;;
+    --build | --out | --only)
+      [ $# -ge 2 ] || { echo "gpu.sh: $1 needs a value" >&2; exit 2; }
+      if [ "$1" = --build ]; then build=$2; else arguments+=("$1" "$2"); fi
+      shift 2 ;;
+    *) echo "gpu.sh: '$1' is no option; see tests/gpu.sh --help" >&2; exit 2 ;;
+  esac
+done
+
+if [ -z "$build" ]; then
+  build=$root/build
+  generator=()
+  [ -e "$build/CMakeCache.txt" ] || ! command -v ninja >/dev/null || generator=(-G Ninja)
+  { cmake -S "$root" -B "$build" "${generator[@]}" -DPIPIT_CUDA=ON -DPIPIT_TESTS=ON &&
+    cmake --build "$build" --parallel "$(nproc)" --target pipit_command test_cuda; } >&2 ||
+    { echo "gpu.sh: the build failed; the reason stands above (--build FOLDER takes a finished one)" >&2; exit 1; }
+fi
+exec python3 "$here/gpu/run.py" --build "$build" "${arguments[@]}"

@@ -1,0 +1,127 @@
+#!/usr/bin/env python3
+"""Prints what tests/gpu.sh found (its summary.json) as the tables of docs/benchmarks/gpu.md.
+
+    report.py SUMMARY.json
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import sys
+
+NAMES = {"resnet18": "ResNet-18", "resnet50": "ResNet-50"}
+
+
+def table(titles: list[str], rows: list[list[str]]) -> str:
+    lines = ["| " + " | ".join(titles) + " |", "|" + "---|" * len(titles)]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
+
+
+def title(row: dict) -> str:
+    return f"{NAMES.get(row['model'], row['model'])}, batch {row['batch']}"
+
+
+def number(value, digits: int, unit: str = "") -> str:
+    return "" if value is None else f"{value:.{digits}f}{unit}"
+
+
+def megabytes(value) -> str:
+    return "" if value is None else f"{value / 1e6:.0f}"
+
+
+def spread(s: dict, digits: int) -> str:
+    return f"{s['median']:.{digits}f} [{s['min']:.{digits}f}, {s['max']:.{digits}f}]"
+
+
+def machine(m: dict) -> str:
+    parts = [("", "gpu"), ("driver ", "driver"), ("CUDA ", "cuda"), ("cuDNN ", "cudnn"), ("cuBLASLt ", "cublaslt"),
+             ("pipit ", "pipit")]
+    return f"{m['date']}: " + ", ".join(prefix + m[key] for prefix, key in parts if m.get(key))
+
+
+def benchmarks(rows: list[dict]) -> str:
+    cells = []
+    for r in rows:
+        if "problem" in r:
+            cells.append([title(r), f"failed: {r['problem']}", "", "", "", "", ""])
+            continue
+        over = r["graph_ms"] / r["floor_ms"] if r.get("graph_ms") and r.get("floor_ms") else None
+        cells.append([title(r), number(r["graph_ms"], 3), number(r.get("floor_ms"), 3), number(over, 1),
+                      number(r["end_to_end_ms"], 2),
+                      f"{megabytes(r['device_memory_bytes'])} / {megabytes(r['device_memory_peak_bytes'])}",
+                      number(r["first_answer_ms"], 0)])
+    return table(["fp16", "graph ms", "floor ms", "× floor", "with copies ms", "memory now / at worst, MB",
+                  "first answer ms"], cells)
+
+
+def kernels(rows: list[dict]) -> str:
+    """Which kernels ran, for how long, and how far each is from its floor, per model."""
+    cells = []
+    for r in rows:
+        for name, k in sorted(r.get("kernels", {}).items(), key=lambda item: -item[1]["ms"]):
+            over = k["ms"] / k["floor_ms"] if k["floor_ms"] else None
+            cells.append([title(r), name, str(k["layers"]), number(k["ms"], 3), number(k["floor_ms"], 3), number(over, 1)])
+    return table(["fp16", "layer, kernel", "layers", "ms", "floor ms", "× floor"], cells)
+
+
+def peers(result: dict) -> str:
+    engines = list(dict.fromkeys(engine for row in result["results"] for engine in row["peers"]))
+    titles = ["fp16", "pipit ms"] + [f"{e} {what}" for e in engines for what in ("ms", "/ pipit")]
+    titles += ["memory at worst, MB: " + " / ".join(["pipit", *engines])]
+    cells = []
+    for row in result["results"]:
+        cell = [title(row), spread(row["pipit_ms"], 3)]
+        for engine in engines:
+            peer = row["peers"].get(engine)
+            cell += [spread(peer["ms"], 3), spread(peer["ratio"], 2)] if peer else ["", ""]
+        memory = [row["pipit_memory_peak_bytes"]]
+        memory += [row["peers"].get(engine, {}).get("memory_peak_bytes") for engine in engines]
+        cells.append(cell + [" / ".join(megabytes(m) or "–" for m in memory)])
+    return table(titles, cells)
+
+
+def verdicts(s: dict) -> list[str]:
+    lines = []
+    if t := s.get("tests"):
+        lines.append(f"GPU tests: {t['passed']} passed, {len(t['failed'])} failed, {len(t['skipped'])} skipped "
+                     f"(seed {t['seed']})" + (f"; {t['problem']}" if t["problem"] else "") + ".")
+    if t := s.get("models"):
+        skipped = f" Skipped: {'; '.join(t['skipped'])}." if t["skipped"] else ""
+        lines.append(f"Whole models against the CPU: {t['passed']} passed, {len(t['failed'])} failed.{skipped}")
+    for r in s.get("sanitizer", []):
+        lines.append(f"compute-sanitizer {r['tool']}, {r['subject']}: {r['status']}"
+                     + (f" ({r['problem']})" if r["problem"] else "") + ".")
+    return lines
+
+
+def report(s: dict) -> str:
+    parts = [machine(s["machine"]), "\n".join(f"- {line}" for line in verdicts(s))]
+    if rows := s.get("benchmarks"):
+        first = next((r for r in rows if r.get("peak_tflops")), None)
+        if first:
+            parts.append(f"The card's ceilings, measured in the same run: {first['peak_tflops']:.0f} TFLOP/s (fp16 "
+                         f"product), {first['bandwidth_tbs']:.2f} TB/s (copy).")
+        parts += [benchmarks(rows), kernels(rows)]
+    if p := s.get("peers"):
+        if p["results"]:
+            parts += [f"PyTorch {p['torch']}, cuDNN {p['cudnn']}, in the same run: median over rounds [range].", peers(p)]
+        if p["skipped"] or p["problem"]:
+            parts.append(f"Peers: {p['skipped'] or p['problem']}.")
+    return "\n\n".join(part for part in parts if part)
+
+
+def main(arguments: list[str]) -> int:
+    if len(arguments) != 1 or arguments[0].startswith("-"):
+        print(__doc__.strip(), file=sys.stderr)
+        return 2
+    try:
+        print(report(json.loads(pathlib.Path(arguments[0]).read_text())))
+    except (OSError, json.JSONDecodeError, KeyError, TypeError) as e:
+        print(f"report.py: {arguments[0]} is no summary of tests/gpu.sh: {e!r}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
