@@ -19,7 +19,6 @@ struct ConvGemmTraits {
   static constexpr int kRows = Rows, kColumns = Columns, kStages = Stages, kVector = Vector;
   static constexpr int kWarpRows = WarpRows, kWarpColumns = WarpColumns;
   static constexpr int kThreads = WarpRows * WarpColumns * 32;
-  static constexpr int kBlocks = BlocksPerProcessor;
   static constexpr int kChunks = kTileDepth / 8;       // 16-byte chunks of a shared-memory row
   static constexpr int kRowStep = kThreads / kChunks;  // rows that one pass of all threads copies
   static constexpr int kRowBytes = kTileDepth * 2;
@@ -28,6 +27,14 @@ struct ConvGemmTraits {
       Columns + 8;  // floats; 8 more keep the stores of a warp in different banks
   static constexpr int kSumBytes = Rows * kSumStride * 4;
   static constexpr int kShared = Stages * kStageBytes > kSumBytes ? Stages* kStageBytes : kSumBytes;
+  // Blocks that a multiprocessor is to hold, as far as its shared memory does (each takes 1 KiB more): bounding the
+  // registers for more of them would make them spill for nothing.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+  static constexpr int kFitting = (164 << 10) / (kShared + 1024);
+#else
+  static constexpr int kFitting = (228 << 10) / (kShared + 1024);
+#endif
+  static constexpr int kBlocks = BlocksPerProcessor < kFitting ? BlocksPerProcessor : kFitting;
 };
 
 /// Copies the tile's next step along k from x and the weights to shared memory.
