@@ -106,6 +106,8 @@ def report(s: dict) -> str:
     if p := s.get("peers"):
         if p["results"]:
             parts += [f"PyTorch {p['torch']}, cuDNN {p['cudnn']}, in the same run: median over rounds [range].", peers(p)]
+        if p.get("left_out"):
+            parts.append(f"No time was left for {', '.join(p['left_out'])}.")
         if p["skipped"] or p["problem"]:
             parts.append(f"Peers: {p['skipped'] or p['problem']}.")
     return "\n\n".join(part for part in parts if part)

@@ -207,7 +207,7 @@ def peers(run: Run) -> dict:
     path = run.out / "peers.json"
     path.unlink(missing_ok=True)
     done = run("peers", python, HERE.parent / "peers" / "gpu.py", run.binaries["pipit"], "--json", path,
-               *(["--rounds", "3"] if run.quick else ["--rounds", "7", "--compile"]))
+               *(["--rounds", "3", "--seconds", 0.7 * run.limits["peers"]] if run.quick else ["--rounds", "7", "--compile"]))
     result = {"seconds": done["seconds"], "skipped": "", "problem": "", "results": []}
     if path.exists():  # also what there was when the time ran out
         result.update(json.loads(path.read_text()))
