@@ -2,13 +2,16 @@
 # Everything that proves the GPU part, on a machine with an NVIDIA GPU: the GPU tests, whole models against the CPU,
 # compute-sanitizer on small shapes, benchmarks, and PyTorch on the same card in the same run.
 #
-#   tests/gpu.sh [--build FOLDER] [--out FOLDER] [--quick] [--only PART,...]
+#   tests/gpu.sh [--build FOLDER] [--out FOLDER] [--quick] [--only PART,...] [--profile-options 'OPTION...']
 #     --build FOLDER   holds pipit, test_cuda and the libraries that the machine lacks, or is a CMake build folder;
 #                      without it build/ is configured (-DPIPIT_CUDA=ON) and built from this source tree
 #     --out FOLDER     for summary.json, profiles.json, peers.json and log.txt [build/gpu]
 #     --quick          about four minutes: fewer rounds, shorter limits
 #     --only PARTS     some of tests,models,benchmarks,peers,sanitizer
+#     --profile-options 'OPTION...'   given to every timed pipit profile; summary.json says which
 #   tests/gpu.sh --report SUMMARY.json   prints the tables of docs/benchmarks/gpu.md
+#   tests/gpu.sh --pack FOLDER           builds, and fills FOLDER for --build on a machine without build tools: stripped
+#                                        programs and the shared libraries that are not part of every system
 #
 # A part that fails does not stop the others. Exits 0, 4 if a check failed, 2 for wrong usage, 1 if nothing could run.
 # The models part needs PIPIT_TEST_DATA (tests/apps/test_real_models.py says what that folder holds), the peers part a
@@ -23,14 +26,18 @@ if [ "${1-}" = --report ]; then
   exec python3 "$here/gpu/report.py" "$2"
 fi
 
-build='' arguments=()
+build='' pack='' arguments=()
 while [ $# -gt 0 ]; do
   case $1 in
     --help | -h) sed -n '2,/^set -e/{/^set -e/d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"; exit 0 ;;
     --quick) arguments+=("$1") && shift ;;
-    --build | --out | --only)
+    --build | --out | --only | --pack | --profile-options)
       [ $# -ge 2 ] || { echo "gpu.sh: $1 needs a value" >&2; exit 2; }
-      if [ "$1" = --build ]; then build=$2; else arguments+=("$1" "$2"); fi
+      case $1 in
+        --build) build=$2 ;;
+        --pack) pack=$2 ;;
+        *) arguments+=("$1=$2") ;;
+      esac
       shift 2 ;;
     *) echo "gpu.sh: '$1' is no option; see tests/gpu.sh --help" >&2; exit 2 ;;
   esac
@@ -43,5 +50,17 @@ if [ -z "$build" ]; then
   { cmake -S "$root" -B "$build" "${generator[@]}" -DPIPIT_CUDA=ON -DPIPIT_TESTS=ON &&
     cmake --build "$build" --parallel "$(nproc)" --target pipit_command test_cuda; } >&2 ||
     { echo "gpu.sh: the build failed; the reason stands above (--build FOLDER takes a finished one)" >&2; exit 1; }
+fi
+if [ -n "$pack" ]; then
+  mkdir -p "$pack"
+  for name in pipit test_cuda; do
+    program=$build/$name
+    [ -x "$program" ] || program=$build/tests/$name
+    strip -o "$pack/$name" "$program"
+    # glibc, the compiler's own libraries and zlib are there wherever a GPU driver is.
+    ldd "$program" | awk '$3 ~ /^\// { print $3 }' |
+      { grep -vE '/lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s|z)\.so' || true; } | xargs -r cp -Lut "$pack"
+  done
+  exit 0
 fi
 exec python3 "$here/gpu/run.py" --build "$build" "${arguments[@]}"

@@ -13,6 +13,7 @@ SMI = 'echo "NVIDIA Test, 999.1, 143771 MiB, 1980 MHz"'
 PIPIT = """case $1 in
   --version) printf 'pipit 0.1\\ncpu   2 threads\\ncuda  built with toolkit 13.0; Test\\ncublaslt  13.1\\ncudnn     9.14\\n' ;;
   profile) [ "$2" != "$BROKEN_MODEL" ] || { echo "pipit: out of memory" >&2; exit 1; }
+    case "$*" in *--odd*) echo "no such option" >&2; exit 2 ;; esac
     cat profile.json ;;
 esac"""
 TESTS = """case "$*" in
@@ -101,6 +102,12 @@ class GpuScript(CommandTest):
                                                 "benchmark resnet50 batch 128", "racecheck kernels"])
         self.assertEqual(summary["benchmarks"][-1]["problem"], "pipit: out of memory")
         self.assertIn("failed: pipit: out of memory", self.script("--report", "out/summary.json")[0].stdout)
+
+    def test_profile_options_reach_every_timed_profile(self):
+        _, summary = self.script("--build", "build", "--out", "out", "--only", "benchmarks", "--profile-options",
+                                 "--odd 3", code=CHECK_FAILED)
+        self.assertEqual(summary["profile_options"], "--odd 3")
+        self.assertEqual(len(self.failed(summary)), 5)
 
     def test_no_gpu(self):
         self.write("build/pipit", "#!/bin/sh\nprintf 'pipit 0.1\\ncuda  built with toolkit 13.0; no GPU was found\\n'\n")

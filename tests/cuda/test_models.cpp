@@ -36,9 +36,10 @@ Tensor random_image(std::int64_t batch, unsigned seed) {
 }
 
 /// ||e|| / ||y|| of a network's logits that rounding explains, as a random walk over its products: sums of K products
-/// in fp32 are off by u sqrt(K), u = 2^-24, whatever their order; in fp16 weights and activations are rounded to
+/// in fp32 are off by u sqrt(K), u = 2^-24, whatever their order; in fp16 weights and activations are rounded by up to
 /// u = 2^-11 as well, once a layer. Activations keep their norm from layer to layer, and rectifiers and sums do not
-/// enlarge errors relative to it; the factor of 4 is for layers that do.
+/// enlarge errors relative to it. (Rounding every weight and activation of ResNet-50 to half, on the CPU, gave 4.3e-4
+/// where this gives 3.6e-3: the root mean square of a rounding is 0.4 u, and branches are scaled down.)
 double tolerance(const Plan& plan, Precision precision) {
   double variance = 0;
   for (const Node& node : plan.graph().nodes()) {
@@ -48,7 +49,7 @@ double tolerance(const Plan& plan, Precision precision) {
     const double depth = static_cast<double>(work.macs) / static_cast<double>(outputs[0].elements());
     variance += std::pow(2.0, -48) * depth + (precision == Precision::fp16 ? std::pow(2.0, -22) : 0);
   }
-  return 4 * std::sqrt(variance);
+  return std::sqrt(variance);
 }
 
 class GpuModels : public ::testing::TestWithParam<const char*> {};

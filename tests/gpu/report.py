@@ -96,7 +96,8 @@ def verdicts(s: dict) -> list[str]:
 
 
 def report(s: dict) -> str:
-    parts = [machine(s["machine"]), "\n".join(f"- {line}" for line in verdicts(s))]
+    options = f"`pipit profile` with {s['profile_options']}." if s.get("profile_options") else ""
+    parts = [machine(s["machine"]), options, "\n".join(f"- {line}" for line in verdicts(s))]
     if rows := s.get("benchmarks"):
         first = next((r for r in rows if r.get("peak_tflops")), None)
         if first:

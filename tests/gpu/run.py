@@ -13,6 +13,7 @@ import os
 import pathlib
 import platform
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -41,8 +42,8 @@ LIMITS = {  # seconds of one command
 class Run:
     """The commands of one run: their environment, their log, the time that is left."""
 
-    def __init__(self, build: pathlib.Path, out: pathlib.Path, quick: bool):
-        self.out, self.quick, self.limits = out, quick, LIMITS[quick]
+    def __init__(self, build: pathlib.Path, out: pathlib.Path, quick: bool, profile_options: list[str]):
+        self.out, self.quick, self.limits, self.profile_options = out, quick, LIMITS[quick], profile_options
         self.end = time.monotonic() + self.limits["all"]
         self.binaries = {name: find(build, name) for name in ("pipit", "test_cuda")}
         self.environment = dict(os.environ)
@@ -178,7 +179,7 @@ def benchmarks(run: Run) -> tuple[list[dict], dict]:
     peak: list[str] = []
     for model, batch in BENCHMARKS:
         done = run("benchmarks", "pipit", "profile", model, *"--device cuda --precision fp16 --json --quiet".split(),
-                   "--runs", 50, "--warmup", 10, "--batch", batch, "--floor", *peak)
+                   "--runs", 50, "--warmup", 10, "--batch", batch, "--floor", *peak, *run.profile_options)
         document = json_of(done["text"]) if done["code"] == 0 else None
         row = {"model": model, "batch": batch, "precision": "fp16"}
         rows.append(row)
@@ -207,6 +208,7 @@ def peers(run: Run) -> dict:
     path = run.out / "peers.json"
     path.unlink(missing_ok=True)
     done = run("peers", python, HERE.parent / "peers" / "gpu.py", run.binaries["pipit"], "--json", path,
+               f"--profile-options={shlex.join(run.profile_options)}",
                *(["--rounds", "3", "--seconds", 0.7 * run.limits["peers"]] if run.quick else ["--rounds", "7", "--compile"]))
     result = {"seconds": done["seconds"], "skipped": "", "problem": "", "results": []}
     if path.exists():  # also what there was when the time ran out
@@ -250,14 +252,15 @@ def main() -> int:
     parser.add_argument("--out", type=pathlib.Path)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--only", default=",".join(PARTS))
+    parser.add_argument("--profile-options", default="", type=shlex.split)
     a = parser.parse_args()
     only = a.only.split(",")
     if unknown := set(only) - set(PARTS):
         parser.error(f"--only: there is no part '{', '.join(sorted(unknown))}'; there are {', '.join(PARTS)}")
     out = a.out or a.build / "gpu"
     out.mkdir(parents=True, exist_ok=True)
-    run = Run(a.build.resolve(), out, a.quick)
-    summary: dict = {"quick": a.quick, "machine": machine(run)}
+    run = Run(a.build.resolve(), out, a.quick, a.profile_options)
+    summary: dict = {"quick": a.quick, "profile_options": shlex.join(a.profile_options), "machine": machine(run)}
     if problem := summary["machine"].get("problem"):
         print(f"gpu.sh: no GPU that pipit can use: {problem}", file=sys.stderr)
         return 1

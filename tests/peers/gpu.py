@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import shlex
 import statistics
 import subprocess
 import sys
@@ -142,9 +143,9 @@ class Peer:
         return statistics.median(times)
 
 
-def pipit_profile(pipit: Path, name: str, batch: int, runs: int) -> dict:
+def pipit_profile(pipit: Path, name: str, batch: int, runs: int, options: list[str]) -> dict:
     command = [str(pipit), "profile", name, "--device", "cuda", "--precision", "fp16", "--batch", str(batch), "--runs",
-               str(runs), "--warmup", str(WARMUP), "--json", "--quiet"]
+               str(runs), "--warmup", str(WARMUP), "--json", "--quiet", *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         sys.exit(f"{' '.join(command)} failed with status {done.returncode}: {done.stderr.strip()}")
@@ -162,7 +163,7 @@ def compare(a: argparse.Namespace, name: str, batch: int) -> dict:
     times: dict[str, list[float]] = {engine: [] for engine in ("pipit", *engines)}
     ours: dict = {}
     for _ in range(a.rounds):
-        ours = pipit_profile(a.pipit, name, batch, a.runs)
+        ours = pipit_profile(a.pipit, name, batch, a.runs, a.profile_options)
         times["pipit"].append(ours["graph_ms"])
         for engine, peer in engines.items():
             times[engine].append(peer.measure(a.runs))
@@ -202,6 +203,8 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--runs", type=int, default=50, help="timed replays per round and engine")
     parser.add_argument("--compile", action="store_true", help="also torch.compile, up to batch 32 (takes minutes)")
+    parser.add_argument("--profile-options", default=[], type=shlex.split, metavar="'OPTION...'",
+                        help="further options of pipit profile")
     parser.add_argument("--seconds", type=float, help="start no further configuration after this time")
     parser.add_argument("--only", help="one configuration, for example resnet50:32")
     parser.add_argument("--json", type=Path, help="also write everything here, after every configuration")
@@ -218,7 +221,8 @@ def main() -> int:
     torch.backends.cudnn.benchmark = True
     torch.zeros(1, device="cuda")
     document: dict = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "cuda": torch.version.cuda,
-                      "cudnn": torch.backends.cudnn.version(), "results": []}
+                      "cudnn": torch.backends.cudnn.version(), "profile_options": shlex.join(a.profile_options),
+                      "results": []}
     for name, batch in chosen:
         if a.seconds and document["results"] and time.monotonic() - start > a.seconds:
             document.setdefault("left_out", []).append(f"{name}:{batch}")
