@@ -18,7 +18,7 @@ PIPIT = """case $1 in
 esac"""
 TESTS = """case "$*" in
   *gtest_filter*) echo "[  PASSED  ] 9 tests." ;;
-  *) printf 'seed 7\\n[ RUN      ] A.One\\n[       OK ] A.One (3 ms)\\n[ RUN      ] A.Two\\n'
+  *) printf 'PIPIT_TEST_SEED=7\\n[ RUN      ] A.One\\n[       OK ] A.One (3 ms)\\n[ RUN      ] A.Two\\n'
      printf '[  SKIPPED ] A.Two (0 ms)\\n[ RUN      ] P/A.Three/0\\n'
      case $TEST_ENDS in
        fails) printf '[  FAILED  ] P/A.Three/0, where GetParam() = 1 (9 ms)\\n'; exit 1 ;;

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <iostream>
 
 #include "engine/cuda/runtime.h"
 #include "layers/evaluate.h"
@@ -13,15 +12,6 @@
 #include "tests/support/run_graph.h"
 
 namespace pipit::test {
-
-unsigned gpu_seed() {
-  static const unsigned seed = [] {
-    const unsigned value = test_seed();
-    std::cout << "PIPIT_TEST_SEED=" << value << std::endl;
-    return value;
-  }();
-  return seed;
-}
 
 std::shared_ptr<const Tensor> shared_random(const Shape& shape, std::mt19937& random, float low, float high) {
   return std::make_shared<const Tensor>(random_tensor(shape, random, low, high));

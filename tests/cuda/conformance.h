@@ -11,15 +11,13 @@
 
 #include "engine/device.h"
 #include "engine/layer.h"
+#include "tests/cuda/seed.h"
 
 /// Skips the current test, with the reason, where there is no usable GPU.
 #define PIPIT_NEEDS_GPU() \
   if (const std::string problem = ::pipit::cuda_status().problem; !problem.empty()) GTEST_SKIP() << problem
 
 namespace pipit::test {
-
-/// The seed of this process: PIPIT_TEST_SEED, or a random one, printed on first use.
-unsigned gpu_seed();
 
 struct GpuOperand {
   std::shared_ptr<const Tensor> tensor;  ///< host, row_major; null: an absent optional input

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "layers/cuda/conv_tile.h"
-#include "tests/cuda/conformance.h"
+#include "tests/cuda/seed.h"
 
 namespace pipit::cuda {
 namespace {

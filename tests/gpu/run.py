@@ -130,7 +130,7 @@ def tests(run: Run) -> dict:
     problem = done["problem"] if done["code"] != 0 else ""
     if not problem and not names["OK"]:
         problem = "no test ran"
-    seed = re.search(r"seed (\d+)", done["text"])
+    seed = re.search(r"PIPIT_TEST_SEED=(\d+)", done["text"])
     return {"passed": len(names["OK"]), "failed": names["FAILED"], "skipped": names["SKIPPED"],
             "unfinished": names[""], "seconds": done["seconds"], "problem": problem,
             "seed": int(seed[1]) if seed else None}
