@@ -58,6 +58,17 @@ void load_image(const std::filesystem::path& path, const Preprocess& preprocess,
 /// Throws Error, beginning with `model`, for an input that is not f32.
 std::vector<Tensor> random_inputs(const Graph& graph, const std::string& model);
 
+/// `limit` elements spread evenly over the list (0: all of it): the first ones of a sorted folder are mostly of one
+/// class.
+template <typename T>
+std::vector<T> spread(std::vector<T> list, std::int64_t limit) {
+  const auto total = static_cast<std::int64_t>(list.size());
+  if (limit == 0 || limit >= total) return list;
+  std::vector<T> kept;
+  for (std::int64_t i = 0; i < limit; ++i) kept.push_back(list[static_cast<std::size_t>(i * total / limit)]);
+  return kept;
+}
+
 /// Common head of every JSON result: model, device, precision, threads, and pipit's version.
 nlohmann::ordered_json json_header(const std::string& command, const Model& model, const Plan& plan);
 void print_json(const nlohmann::ordered_json& json);

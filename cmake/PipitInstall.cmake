@@ -10,7 +10,7 @@ endif()
 
 # Folders of kernels (reference, cpu, cuda) and what reads ONNX's protobuf messages stay private.
 file(GLOB headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
-     engine/*.h layers/*.h layers/fuse/*.h models/*.h models/image/*.h models/onnx/reader.h)
+     engine/*.h layers/*.h layers/fuse/*.h models/*.h models/image/*.h models/onnx/reader.h quant/*.h)
 foreach(header IN LISTS headers)
   cmake_path(GET header PARENT_PATH folder)
   install(FILES ${PROJECT_SOURCE_DIR}/${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/pipit/${folder})

@@ -1,0 +1,234 @@
+// pipit calibrate MODEL IMAGES: the ranges and INT8 scales of a model's tensors.
+#include <algorithm>
+#include <cstdlib>
+
+#include "apps/commands.h"
+#include "apps/progress.h"
+#include "apps/runner.h"
+#include "apps/table.h"
+#include "apps/terminal.h"
+#include "engine/file.h"
+#include "models/image/folder.h"
+#include "quant/calibration.h"
+#include "quant/export.h"
+#include "quant/hash.h"
+
+namespace pipit::apps {
+
+namespace {
+
+struct CalibrateOptions {
+  CommonOptions common;
+  ModelOptions model;
+  ImageOptions image;
+  std::string images;
+  std::string output;
+  std::vector<std::string> merge;
+  std::vector<std::string> exports;
+  ThresholdOptions method;
+  bool per_tensor_weights = false;
+  bool no_histograms = false;
+  std::int64_t limit = 0;
+  std::int64_t skip = 0;
+};
+
+const std::map<std::string, ThresholdMethod> kMethods = {{"minmax", ThresholdMethod::minmax},
+                                                         {"percentile", ThresholdMethod::percentile},
+                                                         {"entropy", ThresholdMethod::entropy},
+                                                         {"mse", ThresholdMethod::mse}};
+
+// Every n-th image, so that all classes have a share, or without --limit all from --skip on.
+std::vector<std::filesystem::path> choose_images(const CalibrateOptions& options) {
+  std::vector<std::filesystem::path> images = list_images(options.images);
+  const auto total = static_cast<std::int64_t>(images.size());
+  if (options.skip >= total) fail("--skip {}: {} holds {} images", options.skip, options.images, total);
+  images.erase(images.begin(), images.begin() + options.skip);
+  return spread(std::move(images), options.limit);
+}
+
+void observe(Runner& runner, CalibrationObserver& observer, const Preprocess& preprocess,
+             const std::vector<std::filesystem::path>& images, bool quiet) {
+  const Graph& graph = runner.plan->graph();
+  const TensorDesc& desc = graph.value(graph.inputs()[0]).desc;
+  const std::int64_t batch = desc.shape[0];
+  const auto total = static_cast<std::int64_t>(images.size());
+  const auto elements = static_cast<std::size_t>(desc.elements() / batch);
+  ThreadPool& pool = runner.session->pool();
+  // Decoded several at a time, for an image is decoded by one thread.
+  const std::int64_t group = std::max<std::int64_t>(1, 2 * pool.size() / batch) * batch;
+  std::vector<Tensor> inputs;
+  for (std::int64_t b = 0; b < group / batch; ++b) {
+    inputs.emplace_back(desc);
+    std::fill(inputs.back().values<float>().begin(), inputs.back().values<float>().end(), 0.0F);
+  }
+  Progress progress("calibrate", total, quiet);
+  for (std::int64_t first = 0; first < total; first += group) {
+    const std::int64_t count = std::min(group, total - first);
+    pool.parallel_for(count, [&](std::int64_t i, int) {
+      Tensor& input = inputs[static_cast<std::size_t>(i / batch)];
+      load_image(images[static_cast<std::size_t>(first + i)], preprocess, desc.shape,
+                 input.values<float>().subspan(static_cast<std::size_t>(i % batch) * elements, elements));
+    });
+    for (std::int64_t begin = 0; begin < count; begin += batch) {
+      const ConstTensorView view = inputs[static_cast<std::size_t>(begin / batch)].view();
+      observer.begin({&view, 1}, std::min(batch, count - begin));
+      runner.run({&view, 1});
+      progress.update(first + std::min(count, begin + batch));
+    }
+  }
+}
+
+std::vector<CalibrationImage> identify(const std::vector<std::filesystem::path>& images,
+                                       const std::filesystem::path& folder, ThreadPool& pool) {
+  std::vector<CalibrationImage> out(images.size());
+  pool.parallel_for(static_cast<std::int64_t>(images.size()), [&](std::int64_t i, int) {
+    const std::filesystem::path& path = images[static_cast<std::size_t>(i)];
+    const bool below = std::filesystem::is_directory(folder);
+    out[static_cast<std::size_t>(i)] = {(below ? path.lexically_relative(folder) : path.filename()).string(),
+                                        hash_file(path)};
+  });
+  return out;
+}
+
+void print_plan(const CalibrateOptions& options, const PrecisionPlan& plan) {
+  if (options.common.json) {
+    fmt::print("{}", printable_json(to_json(plan, false)));
+    return;
+  }
+  Table table({{"tensor"},
+               {"min", Table::Align::right},
+               {"max", Table::Align::right},
+               {"threshold", Table::Align::right},
+               {"scale", Table::Align::right},
+               {"clipped", Table::Align::right}});
+  for (const TensorScale& t : plan.tensors) {
+    table.add({t.name, fmt::format("{:.4g}", t.min), fmt::format("{:.4g}", t.max),
+               fmt::format("{:.4g}", t.threshold), fmt::format("{:.4g}", t.scale),
+               fmt::format("{:.4f} %", 100 * t.clipped)});
+  }
+  fmt::print("{}\n{} tensors, {} images, method {}; written to {}\n", table.rows(0), plan.tensors.size(),
+             plan.images.size(), threshold_method_name(plan.method.method), printable(options.output));
+}
+
+std::filesystem::path beside_output(const CalibrateOptions& options, const char* extension) {
+  return std::filesystem::path(options.output).replace_extension(extension);
+}
+
+void check_exports(const CalibrateOptions& options) {
+  for (const std::string& format : options.exports) {
+    if (format == "ncnn" && !options.merge.empty())
+      throw CLI::ValidationError("--export",
+                                 "an ncnn table needs the model's weights: give --merge without it, then "
+                                 "export where the model is");
+  }
+}
+
+int calibrate(const CalibrateOptions& options) {
+  check_exports(options);
+  if (!options.merge.empty()) {
+    if (!options.model.model.empty())
+      throw CLI::ValidationError("--merge", "takes plans only, no MODEL and IMAGES");
+    std::vector<PrecisionPlan> plans;
+    for (const std::string& path : options.merge) plans.push_back(read_precision_plan(path));
+    const PrecisionPlan merged = merge_plans(plans);
+    write_file(options.output, to_json(merged, !options.no_histograms));
+    for (const std::string& format : options.exports) {
+      if (format == "trt-cache") write_file(beside_output(options, ".trt-cache"), to_trt_cache(merged));
+    }
+    print_plan(options, merged);
+    return kExitOk;
+  }
+  if (options.model.model.empty() || options.images.empty())
+    throw CLI::RequiredError(options.model.model.empty() ? "MODEL" : "IMAGES");
+
+  const std::vector<std::filesystem::path> images = choose_images(options);
+  Model model = options.model.load();
+  const Preprocess preprocess = options.image.resolve(model);
+  PrecisionPlan plan;
+  plan.model = model.name;
+  plan.model_hash = hash_model(model.graph);
+  plan.preprocess = to_json(preprocess);
+  plan.method = options.method;
+  plan.weights_per_channel = !options.per_tensor_weights;
+  std::vector<WeightScales> weights;
+  const bool ncnn =
+      std::find(options.exports.begin(), options.exports.end(), "ncnn") != options.exports.end();
+  if (ncnn) weights = weight_scales(optimize(model.graph), plan.weights_per_channel);
+
+  Runner runner(model.name, std::move(model.graph), options.common);
+  CalibrationObserver observer(*runner.plan, runner.session->pool());
+  runner.session->set_observer(&observer);
+  observe(runner, observer, preprocess, images, options.common.quiet);
+  runner.session->set_observer(nullptr);
+
+  plan.images = identify(images, options.images, runner.session->pool());
+  for (const CalibrationObserver::Observed& o : observer.observed()) {
+    TensorScale tensor;
+    tensor.name = o.name;
+    tensor.histogram = o.histogram;
+    plan.tensors.push_back(std::move(tensor));
+  }
+  set_scales(plan);
+  write_file(options.output, to_json(plan, !options.no_histograms));
+  for (const std::string& format : options.exports) {
+    if (format == "trt-cache") write_file(beside_output(options, ".trt-cache"), to_trt_cache(plan));
+    if (format == "ncnn")
+      write_file(beside_output(options, ".ncnn-table"), to_ncnn_table(plan, runner.plan->graph(), weights));
+  }
+  print_plan(options, plan);
+  return kExitOk;
+}
+
+}  // namespace
+
+void add_calibrate(CLI::App& app, int& exit_code) {
+  const auto options = std::make_shared<CalibrateOptions>();
+  CLI::App* command =
+      app.add_subcommand("calibrate", "Find the INT8 scales of a model's tensors from a folder of images");
+  options->common.add_to(*command);
+  options->model.add_to(*command, false);  // sums of another batch size may differ in their last bit
+  command->get_option("MODEL")->required(false);
+  options->image.add_to(*command);
+  command->add_option("IMAGES", options->images, "A folder of images (or one image); classes do not matter");
+  command->add_option("--output", options->output, "The plan to write, JSON; replaced when it exists")
+      ->required();
+  command
+      ->add_option_function<std::string>(
+          "--method", [options](const std::string& name) { options->method.method = kMethods.at(name); },
+          "How far a range reaches: the largest magnitude, a percentile, least KL divergence, or least mean "
+          "squared "
+          "error [entropy]")
+      ->check(CLI::IsMember({"minmax", "percentile", "entropy", "mse"}));
+  command
+      ->add_option("--percentile", options->method.percentile,
+                   "Percent of the magnitudes kept by that method")
+      ->check(positive_number() & CLI::Range(0.0, 100.0))
+      ->capture_default_str();
+  command->add_flag("--per-tensor-weights", options->per_tensor_weights,
+                    "One scale for all weights of a node instead of one per output channel");
+  command->add_option("--limit", options->limit, "Use only N images, spread evenly over the folder; 0: all")
+      ->check(count_value())
+      ->capture_default_str();
+  command->add_option("--skip", options->skip, "Leave out the first N images of the folder")
+      ->check(count_value())
+      ->capture_default_str();
+  command
+      ->add_option("--export", options->exports,
+                   "Also write the scales beside the plan for TensorRT (.trt-cache) or ncnn (.ncnn-table)")
+      ->check(CLI::IsMember({"trt-cache", "ncnn"}));
+  command
+      ->add_option("--merge", options->merge,
+                   "Instead of calibrating: add up plans of different images (shards) of one model")
+      ->check(CLI::ExistingFile);
+  command->add_flag("--no-histograms", options->no_histograms,
+                    "Leave the histograms out of the plan: smaller, but it cannot be merged");
+  command->footer(
+      "Examples:\n"
+      "  pipit calibrate squeezenet.onnx photos --resize 256 --crop 227 --output plan.json\n"
+      "  pipit calibrate model.onnx photos --method percentile --percentile 99.9 --limit 100 --output "
+      "plan.json\n"
+      "  pipit calibrate --merge shard1.json shard2.json --output plan.json");
+  command->callback([options, &exit_code] { exit_code = calibrate(*options); });
+}
+
+}  // namespace pipit::apps

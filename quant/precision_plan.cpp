@@ -1,0 +1,99 @@
+#include "quant/precision_plan.h"
+
+#include <algorithm>
+#include <set>
+
+#include "engine/error.h"
+#include "quant/hash.h"
+
+namespace pipit {
+
+namespace {
+
+constexpr double kLargest = 127;  // symmetric int8
+
+void set_scale(TensorScale& tensor, const ThresholdOptions& method) {
+  if (!tensor.histogram) {
+    fail("tensor '{}' has no histogram: this plan was written without; calibrate again", tensor.name);
+  }
+  const Histogram& histogram = *tensor.histogram;
+  try {
+    tensor.threshold = find_threshold(histogram, method);
+  } catch (const Error& e) {
+    fail("tensor '{}': {}", tensor.name, e.what());
+  }
+  tensor.min = histogram.min();
+  tensor.max = histogram.max();
+  // The scale of a tensor of zeros is never seen in a result; of values so small that it would vanish, hardly.
+  tensor.scale = static_cast<float>(tensor.threshold / kLargest);
+  if (!(tensor.scale > 0)) tensor.scale = 1;
+  tensor.clipped = clipped_share(histogram, tensor.threshold);
+}
+
+void check_same(const PrecisionPlan& a, const PrecisionPlan& b) {
+  if (a.model_hash != b.model_hash)
+    fail("the plans are of different models ({}: {}; {}: {})", a.model, a.model_hash, b.model, b.model_hash);
+  if (a.preprocess != b.preprocess)
+    fail("the plans' images were prepared differently: {} and {}", a.preprocess, b.preprocess);
+  if (a.method.method != b.method.method || a.method.percentile != b.method.percentile)
+    fail("the plans used different methods: {} and {}", threshold_method_name(a.method.method),
+         threshold_method_name(b.method.method));
+  if (a.weights_per_channel != b.weights_per_channel)
+    fail("one plan scales weights per channel, the other does not");
+  if (a.tensors.size() != b.tensors.size())
+    fail("the plans have {} and {} tensors", a.tensors.size(), b.tensors.size());
+  for (std::size_t t = 0; t < a.tensors.size(); ++t) {
+    if (a.tensors[t].name != b.tensors[t].name)
+      fail("tensor {} is '{}' in one plan and '{}' in another", t, a.tensors[t].name, b.tensors[t].name);
+  }
+}
+
+}  // namespace
+
+void set_scales(PrecisionPlan& plan) {
+  for (TensorScale& tensor : plan.tensors) set_scale(tensor, plan.method);
+}
+
+PrecisionPlan merge_plans(const std::vector<PrecisionPlan>& plans) {
+  if (plans.empty()) fail("there is no plan to merge");
+  PrecisionPlan merged = plans[0];
+  std::set<std::string> seen;
+  const auto take_images = [&](const PrecisionPlan& plan) {
+    for (const CalibrationImage& image : plan.images) {
+      if (!seen.insert(image.hash).second)
+        fail("image '{}' (or one with the same bytes) was already counted: shards must not overlap",
+             image.path);
+    }
+  };
+  take_images(merged);
+  for (std::size_t p = 1; p < plans.size(); ++p) {
+    const PrecisionPlan& plan = plans[p];
+    check_same(merged, plan);
+    take_images(plan);
+    merged.images.insert(merged.images.end(), plan.images.begin(), plan.images.end());
+    for (std::size_t t = 0; t < plan.tensors.size(); ++t) {
+      if (!plan.tensors[t].histogram || !merged.tensors[t].histogram)
+        fail("tensor '{}' has no histogram: plans written without them cannot be merged",
+             plan.tensors[t].name);
+      merged.tensors[t].histogram->merge(*plan.tensors[t].histogram);
+    }
+  }
+  // The same plan whatever the order of the shards.
+  std::sort(merged.images.begin(), merged.images.end(),
+            [](const CalibrationImage& a, const CalibrationImage& b) {
+              return a.path != b.path ? a.path < b.path : a.hash < b.hash;
+            });
+  set_scales(merged);
+  return merged;
+}
+
+std::string image_list_hash(const std::vector<CalibrationImage>& images) {
+  std::vector<std::string> hashes;
+  for (const CalibrationImage& image : images) hashes.push_back(image.hash);
+  std::sort(hashes.begin(), hashes.end());
+  std::string all;
+  for (const std::string& hash : hashes) all += hash + "\n";
+  return hash_bytes(std::as_bytes(std::span(all)));
+}
+
+}  // namespace pipit

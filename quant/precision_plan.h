@@ -1,0 +1,71 @@
+// PrecisionPlan: which range and scale every tensor has and which nodes stay in floating point. What calibrate
+// writes, people edit and INT8 plans are made from.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "quant/histogram.h"
+#include "quant/threshold.h"
+
+namespace pipit {
+
+/// One calibrated tensor. Symmetric int8: q = clamp(round_to_nearest_even(x / scale), -127, 127).
+struct TensorScale {
+  std::string name;
+  float min = 0;  ///< of all values observed
+  float max = 0;
+  double threshold = 0;  ///< the magnitude that becomes 127
+  float scale = 1;       ///< threshold / 127; 1 for a tensor that is always zero
+  int zero_point = 0;    ///< always 0
+  double clipped = 0;    ///< share of the values beyond the threshold
+  std::optional<Histogram> histogram;
+};
+
+/// A calibration image: its path below the folder and the XXH3-128 of its bytes (what the tool xxh128sum prints).
+struct CalibrationImage {
+  std::string path;
+  std::string hash;
+  friend bool operator==(const CalibrationImage&, const CalibrationImage&) = default;
+};
+
+struct PrecisionPlan {
+  std::string model;       ///< as given when it was calibrated
+  std::string model_hash;  ///< XXH3-128 of the graph's nodes and constants
+  std::string preprocess;  ///< JSON of models/image/preprocess.h
+  ThresholdOptions method;
+  bool weights_per_channel = true;
+  std::vector<CalibrationImage> images;
+  std::vector<TensorScale> tensors;  ///< in the order of the graph
+  /// Nodes that do not run in INT8.
+  struct Kept {
+    std::string node;
+    std::string precision;  ///< "fp32" or "fp16"
+  };
+  std::vector<Kept> keep;
+};
+
+/// Sets threshold, scale and clipped share of every tensor from its histogram, by the plan's method. Throws Error,
+/// naming the tensor, where there is no histogram.
+void set_scales(PrecisionPlan& plan);
+
+/// One plan of what several calibrated on different images of the same model, preprocessing and method, scales set
+/// anew. Throws Error when they differ in those, when an image is in two of them, or when one has no histograms.
+PrecisionPlan merge_plans(const std::vector<PrecisionPlan>& plans);
+
+/// A hash over all images, independent of their order.
+std::string image_list_hash(const std::vector<CalibrationImage>& images);
+
+/// The plan as JSON (docs/precision-plan.md); histograms last, or not at all.
+std::string to_json(const PrecisionPlan& plan, bool with_histograms);
+/// Reads that form. Throws Error naming the key and value for anything that is not a plan: missing keys, wrong types,
+/// scales that are not positive and finite, zero points other than 0, repeated tensors.
+PrecisionPlan precision_plan_from_json(std::string_view json);
+/// Likewise from a file of at most 1 GiB; errors begin with its path.
+PrecisionPlan read_precision_plan(const std::filesystem::path& path);
+
+}  // namespace pipit

@@ -1,0 +1,167 @@
+#include "quant/precision_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <random>
+
+#include "engine/error.h"
+#include "engine/file.h"
+#include "quant/export.h"
+
+namespace pipit {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+Histogram random_histogram(unsigned seed, float scale) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal(0, scale);
+  std::vector<float> values(5000);
+  for (float& x : values) x = normal(random);
+  ThreadPool pool(1);
+  Histogram h;
+  h.add(values, pool);
+  return h;
+}
+
+PrecisionPlan sample(unsigned seed) {
+  PrecisionPlan plan;
+  plan.model = "some/model.onnx";
+  plan.model_hash = "0123456789abcdef0123456789abcdef";
+  plan.preprocess = R"({"resize":256,"crop":224})";
+  plan.method = {ThresholdMethod::percentile, 99.9};
+  plan.images = {{"b.jpg", "b" + std::to_string(seed)}, {"a.jpg", "a" + std::to_string(seed)}};
+  plan.keep = {{"fc", "fp16"}};
+  for (const char* name : {"input", "relu \"1\"", "zero"}) {
+    TensorScale tensor;
+    tensor.name = name;
+    if (tensor.name == "zero") {
+      ThreadPool pool(1);
+      tensor.histogram.emplace().add(std::vector<float>(7, 0.0F), pool);
+    } else {
+      tensor.histogram = random_histogram(seed + static_cast<unsigned>(plan.tensors.size()), 0.37F);
+    }
+    plan.tensors.push_back(std::move(tensor));
+  }
+  set_scales(plan);
+  return plan;
+}
+
+TEST(PrecisionPlan, SurvivesJson) {
+  const PrecisionPlan plan = sample(1);
+  for (const bool histograms : {true, false}) {
+    const std::string text = to_json(plan, histograms);
+    const PrecisionPlan back = precision_plan_from_json(text);
+    EXPECT_EQ(to_json(back, histograms), text);
+    ASSERT_EQ(back.tensors.size(), 3U);
+    for (std::size_t t = 0; t < 3; ++t) {
+      EXPECT_EQ(back.tensors[t].name, plan.tensors[t].name);
+      EXPECT_EQ(back.tensors[t].scale, plan.tensors[t].scale);  // every bit
+      EXPECT_EQ(back.tensors[t].histogram.has_value(), histograms);
+    }
+    EXPECT_EQ(back.keep[0].node, "fc");
+  }
+}
+
+TEST(PrecisionPlan, ScalesAreThresholdsOver127) {
+  const PrecisionPlan plan = sample(2);
+  for (const TensorScale& t : plan.tensors) {
+    SCOPED_TRACE(t.name);
+    if (t.name == "zero") {
+      EXPECT_EQ(t.scale, 1);
+      EXPECT_EQ(t.threshold, 0);
+      continue;
+    }
+    EXPECT_EQ(t.scale, static_cast<float>(t.threshold / 127));
+    EXPECT_EQ(t.threshold, find_threshold(*t.histogram, plan.method));
+    EXPECT_GT(t.clipped, 0);
+    EXPECT_LT(t.clipped, 0.002);
+  }
+}
+
+TEST(PrecisionPlan, MergesInAnyOrder) {
+  const std::string forth = to_json(merge_plans({sample(10), sample(20), sample(30)}), true);
+  const std::string back = to_json(merge_plans({sample(30), sample(10), sample(20)}), true);
+  EXPECT_EQ(forth, back);
+  EXPECT_EQ(precision_plan_from_json(forth).tensors[0].histogram->count(), 15'000U);
+}
+
+TEST(PrecisionPlan, RefusesToMergeWhatDoesNotBelongTogether) {
+  const auto refused = [](const PrecisionPlan& other, const char* why) {
+    EXPECT_THAT([&] { merge_plans({sample(1), other}); }, ThrowsMessage<Error>(HasSubstr(why)));
+  };
+  PrecisionPlan other = sample(2);
+  other.model_hash[0] = 'f';
+  refused(other, "different models");
+  refused(sample(1), "was already counted");
+  other = sample(2);
+  other.preprocess = "{}";
+  refused(other, "prepared differently");
+  other = sample(2);
+  other.method.method = ThresholdMethod::mse;
+  refused(other, "different methods");
+  other = sample(2);
+  other.tensors[1].histogram.reset();
+  refused(other, "cannot be merged");
+  other = sample(2);
+  other.tensors[1].name = "else";
+  refused(other, "'else'");
+}
+
+TEST(PrecisionPlan, RefusesJsonThatIsNone) {
+  const std::string good = to_json(sample(1), true);
+  const auto refused = [&](const std::string& from, const std::string& to, const char* why) {
+    std::string text = good;
+    const std::size_t at = text.find(from);
+    ASSERT_NE(at, std::string::npos) << from;
+    text.replace(at, from.size(), to);
+    EXPECT_THAT([&] { precision_plan_from_json(text); }, ThrowsMessage<Error>(HasSubstr(why))) << to;
+  };
+  refused("\"pipit_precision_plan\": 1", "\"pipit_precision_plan\": 2", "'pipit_precision_plan'");
+  refused("\"percentile\",", "\"guess\",", "'method'");
+  refused("99.9", "0", "'percentile'");
+  refused("\"per_channel\"", "\"per_row\"", "'weights'");
+  refused("\"fp16\"", "\"fp8\"", "'fc'");
+  refused("\"scale\": 0.", "\"scale\": -0.", "'scale'");
+  refused("\"scale\": 0.", "\"scale\": 1e999, \"x\": 0.", "not a precision plan");
+  refused("\"zero_point\": 0", "\"zero_point\": 3", "'zero_point'");
+  refused("\"name\": \"zero\"", "\"name\": \"input\"", "twice");
+  refused("\"min\": ", "\"minimum\": ", "'min' is missing");
+  refused("\"exponent\":-", "\"exponent\":-1", "has bins");
+}
+
+TEST(PrecisionPlan, RefusesJsonOfAnyOtherKind) {
+  for (const char* text : {"", "[]", "{}", "3", "{\"pipit_precision_plan\": 1", "null"}) {
+    EXPECT_THROW(precision_plan_from_json(text), Error) << text;
+  }
+  EXPECT_THROW(read_precision_plan("/no/such/plan.json"), Error);
+}
+
+TEST(Export, TrtCacheHoldsTheBitsOfTheScales) {
+  PrecisionPlan plan = sample(1);
+  plan.tensors[0].scale = 1.0F;
+  plan.tensors[1].scale = 0.5F;
+  EXPECT_EQ(to_trt_cache(plan),
+            "TRT-8601-MinMaxCalibration\ninput: 3f800000\nrelu_\"1\": 3f000000\nzero: 3f800000\n");
+}
+
+TEST(File, IsWrittenInFullOrNotAtAll) {
+  const std::filesystem::path folder = testing::TempDir() + "/pipit-file-test";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  const std::filesystem::path path = folder / "out.txt";
+  write_file(path, "one");
+  write_file(path, "three");
+  std::ifstream file(path);
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}), "three");
+  EXPECT_THROW(write_file(folder, "x"), Error);
+  EXPECT_THROW(write_file(folder / "no" / "file", "x"), Error);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), {}), 1);  // nothing is left beside
+  std::filesystem::remove_all(folder);
+}
+
+}  // namespace
+}  // namespace pipit
