@@ -123,11 +123,20 @@ void check_exports(const CalibrateOptions& options) {
   }
 }
 
-int calibrate(const CalibrateOptions& options) {
+void check_usage(const CalibrateOptions& options) {
+  if (options.merge.empty()) {
+    if (options.model.model.empty()) throw CLI::RequiredError("MODEL");
+    if (options.images.empty()) throw CLI::RequiredError("IMAGES");
+  } else if (!options.model.model.empty()) {
+    throw CLI::ValidationError("--merge", "takes plans only, no MODEL and IMAGES");
+  }
+  if (options.output.empty()) throw CLI::RequiredError("--output");
   check_exports(options);
+}
+
+int calibrate(const CalibrateOptions& options) {
+  check_usage(options);
   if (!options.merge.empty()) {
-    if (!options.model.model.empty())
-      throw CLI::ValidationError("--merge", "takes plans only, no MODEL and IMAGES");
     std::vector<PrecisionPlan> plans;
     for (const std::string& path : options.merge) plans.push_back(read_precision_plan(path));
     const PrecisionPlan merged = merge_plans(plans);
@@ -138,11 +147,8 @@ int calibrate(const CalibrateOptions& options) {
     print_plan(options, merged);
     return kExitOk;
   }
-  if (options.model.model.empty() || options.images.empty())
-    throw CLI::RequiredError(options.model.model.empty() ? "MODEL" : "IMAGES");
-
-  const std::vector<std::filesystem::path> images = choose_images(options);
   Model model = options.model.load();
+  const std::vector<std::filesystem::path> images = choose_images(options);
   const Preprocess preprocess = options.image.resolve(model);
   PrecisionPlan plan;
   plan.model = model.name;
@@ -190,8 +196,8 @@ void add_calibrate(CLI::App& app, int& exit_code) {
   command->get_option("MODEL")->required(false);
   options->image.add_to(*command);
   command->add_option("IMAGES", options->images, "A folder of images (or one image); classes do not matter");
-  command->add_option("--output", options->output, "The plan to write, JSON; replaced when it exists")
-      ->required();
+  command->add_option("--output", options->output,
+                      "The plan to write, JSON; replaced when it exists (required)");
   command
       ->add_option_function<std::string>(
           "--method", [options](const std::string& name) { options->method.method = kMethods.at(name); },

@@ -1,6 +1,7 @@
 #include "quant/calibration.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "layers/arrange.h"
 #include "layers/binary.h"
@@ -31,9 +32,18 @@ bool keeps_values(const Graph& graph, const Node& node) {
 
 }  // namespace
 
-std::vector<ValueId> calibrated_values(const Graph& graph) {
+std::vector<ValueId> computed_values(const Graph& graph) {
   std::vector<ValueId> root(graph.values().size());
-  for (std::size_t v = 0; v < root.size(); ++v) root[v] = static_cast<ValueId>(v);
+  std::iota(root.begin(), root.end(), 0);
+  for (const Node& node : graph.nodes()) {
+    if (keeps_values(graph, node))
+      root[static_cast<std::size_t>(node.outputs[0])] = root[static_cast<std::size_t>(node.inputs[0])];
+  }
+  return root;
+}
+
+std::vector<ValueId> calibrated_values(const Graph& graph) {
+  const std::vector<ValueId> root = computed_values(graph);
   std::vector<bool> wanted(root.size(), false);
   const auto want = [&](ValueId id) {
     if (id == kNoValue) return;
@@ -42,9 +52,6 @@ std::vector<ValueId> calibrated_values(const Graph& graph) {
       wanted[static_cast<std::size_t>(root[static_cast<std::size_t>(id)])] = true;
   };
   for (const Node& node : graph.nodes()) {
-    if (keeps_values(graph, node)) {
-      root[static_cast<std::size_t>(node.outputs[0])] = root[static_cast<std::size_t>(node.inputs[0])];
-    }
     if (!takes_int8(*node.layer)) continue;
     for (const ValueId id : node.inputs) want(id);
     for (const ValueId id : node.outputs) want(id);

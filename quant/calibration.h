@@ -15,6 +15,9 @@ namespace pipit {
 /// another layout is listed once, as the value that was computed. In the order of the graph.
 std::vector<ValueId> calibrated_values(const Graph& graph);
 
+/// Per value of the graph: itself, or the value that it is a view or another layout of.
+std::vector<ValueId> computed_values(const Graph& graph);
+
 /// Attached to a session (Session::set_observer), it counts the calibrated values of every run. Values are keyed by
 /// their names in the graph, which must be the optimised one: what fusion removed is never written.
 class CalibrationObserver final : public RunObserver {

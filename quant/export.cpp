@@ -5,6 +5,7 @@
 #include <map>
 
 #include "engine/error.h"
+#include "quant/calibration.h"
 
 namespace pipit {
 
@@ -31,9 +32,10 @@ std::string to_ncnn_table(const PrecisionPlan& plan, const Graph& graph,
                           const std::vector<WeightScales>& weights) {
   std::map<std::string, float> scales;
   for (const TensorScale& tensor : plan.tensors) scales.emplace(tensor.name, tensor.scale);
+  const std::vector<ValueId> computed = computed_values(graph);
   std::string params, inputs;
   for (const WeightScales& layer : weights) {
-    const auto scale = scales.find(graph.value(layer.input).name);
+    const auto scale = scales.find(graph.value(computed[static_cast<std::size_t>(layer.input)]).name);
     if (scale == scales.end()) continue;
     params += word(layer.node) + "_param_0";
     for (const float s : layer.scales) params += fmt::format(" {:f}", 1 / static_cast<double>(s));

@@ -96,7 +96,8 @@ class RuntimeErrors(CommandTest):
     def test_missing_model_file(self):
         for name in SUBCOMMANDS:
             with self.subTest(name):
-                operands = {"classify": ["a.png"], "evaluate": ["images"]}.get(name, [])
+                operands = {"classify": ["a.png"], "evaluate": ["images"],
+                            "calibrate": ["images", "--output", "plan.json"]}.get(name, [])
                 done = self.pipit(name, "no-such-model.onnx", *operands, code=RUNTIME)
                 self.assert_one_line_error(done, "no-such-model.onnx")
                 self.assertEqual(done.stdout, "")
