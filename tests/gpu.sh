@@ -9,7 +9,8 @@
 #     --quick          about four minutes: fewer rounds, shorter limits
 #     --only PARTS     some of tests,models,benchmarks,peers,sanitizer
 #     --profile-options 'OPTION...'   given to every timed pipit profile; summary.json says which
-#   tests/gpu.sh --report SUMMARY.json   prints the tables of docs/benchmarks/gpu.md
+#   tests/gpu.sh --report SUMMARY.json [MODEL-bBATCH]
+#                                        prints the tables of docs/benchmarks/gpu.md, or every layer of one benchmark
 #   tests/gpu.sh --pack FOLDER           builds, and fills FOLDER for --build on a machine without build tools: stripped
 #                                        programs and the shared libraries that are not part of every system
 #
@@ -22,8 +23,8 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=${here%/tests}
 
 if [ "${1-}" = --report ]; then
-  [ $# -eq 2 ] || { echo "gpu.sh: --report takes one summary.json" >&2; exit 2; }
-  exec python3 "$here/gpu/report.py" "$2"
+  shift
+  exec python3 "$here/gpu/report.py" "$@"
 fi
 
 build='' pack='' arguments=()

@@ -34,7 +34,9 @@ PROFILE = {"graph_ms": 0.5, "layers_ms": 0.6, "end_to_end_ms": 0.7, "read_ms": 8
            "first_run_ms": 20, "first_answer_ms": 1000.0,
            "device_memory_bytes": 200_000_000, "device_memory_peak_bytes": 300_000_000, "floor_ms": 0.25,
            "peak_tflops": 750.0, "bandwidth_tbs": 4.2,
-           "layers": [{"type": "Conv", "kernel": "implicit_gemm", "macs": 5, "median_ms": 0.6, "floor_us": 250.0}]}
+           "layers": [{"index": 0, "name": "stem", "type": "Conv", "kernel": "implicit_gemm", "geometry": "7x7 s2 p3",
+                       "input": [32, 3, 224, 224], "output": [32, 64, 112, 112], "macs": 5, "median_ms": 0.6,
+                       "floor_us": 250.0, "x_floor": 2.4}]}
 
 
 class GpuScript(CommandTest):
@@ -84,6 +86,11 @@ class GpuScript(CommandTest):
         self.assertIn("NVIDIA Test, driver 999.1", tables)
         self.assertRegex(tables, r"\| ResNet-50, batch 32 \| 0\.500 \| 0\.250 \| 2\.0 \| 0\.70 \| 200 / 300 \| 1000 \|")
 
+        layers = self.script("--report", "out/summary.json", "resnet18-b1")[0].stdout
+        self.assertIn("| 0 | stem | Conv 7x7 s2 p3 | 32x3x224x224 | 32x64x112x112 | implicit_gemm | 600.0 | 250.0 | 2.4 |",
+                      layers)
+        self.script("--report", "out/summary.json", "resnet18-b3", code=USAGE)
+
     def test_a_failing_test_fails_the_run_but_not_the_other_parts(self):
         summary = self.run_parts("tests", "benchmarks", code=CHECK_FAILED, TEST_ENDS="fails")
         self.assertEqual(summary["tests"]["failed"], ["P/A.Three/0"])
@@ -121,6 +128,7 @@ class GpuScript(CommandTest):
         self.script("--build", code=USAGE)
         self.script("--build", "build", "--only", "everything", code=USAGE)
         self.script("--build", "nowhere", code=RUNTIME)
+        self.script("--report", code=USAGE)
         self.script("--report", "profile.json", code=RUNTIME)
 
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Prints what tests/gpu.sh found (its summary.json) as the tables of docs/benchmarks/gpu.md.
 
-    report.py SUMMARY.json
+    report.py SUMMARY.json                  the machine, the verdicts, benchmarks and peers
+    report.py SUMMARY.json resnet50-b32     every layer of one benchmark, from profiles.json beside the summary
 """
 
 from __future__ import annotations
@@ -114,14 +115,34 @@ def report(s: dict) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
+def layers(profile: dict) -> str:
+    """Which kernel ran each layer, and how far it is from its floor."""
+    rows = []
+    for layer in profile["layers"]:
+        shapes = ["x".join(map(str, layer[key])) for key in ("input", "output")]
+        rows.append([str(layer["index"]), layer["name"], f"{layer['type']} {layer['geometry']}".strip(), *shapes,
+                     layer["kernel"], number(1e3 * layer["median_ms"], 1), number(layer.get("floor_us"), 1),
+                     number(layer.get("x_floor"), 1)])
+    return table(["#", "layer", "what", "input", "output", "kernel", "us", "floor us", "× floor"], rows)
+
+
 def main(arguments: list[str]) -> int:
-    if len(arguments) != 1 or arguments[0].startswith("-"):
+    if len(arguments) not in (1, 2) or arguments[0].startswith("-"):
         print(__doc__.strip(), file=sys.stderr)
         return 2
+    path = pathlib.Path(arguments[0])
     try:
-        print(report(json.loads(pathlib.Path(arguments[0]).read_text())))
+        if len(arguments) == 1:
+            print(report(json.loads(path.read_text())))
+            return 0
+        path = path.with_name("profiles.json")
+        profiles = json.loads(path.read_text())
+        if arguments[1] not in profiles:
+            print(f"report.py: {path} has no {arguments[1]}; it has {', '.join(profiles) or 'none'}", file=sys.stderr)
+            return 2
+        print(layers(profiles[arguments[1]]))
     except (OSError, json.JSONDecodeError, KeyError, TypeError) as e:
-        print(f"report.py: {arguments[0]} is no summary of tests/gpu.sh: {e!r}", file=sys.stderr)
+        print(f"report.py: {path} was not written by tests/gpu.sh: {e!r}", file=sys.stderr)
         return 1
     return 0
 

@@ -148,7 +148,9 @@ def models(run: Run) -> dict:
 
 
 def sanitizer(run: Run) -> list[dict]:
-    tool_path = shutil.which("compute-sanitizer") or shutil.which("/usr/local/cuda/bin/compute-sanitizer")
+    cuda = os.environ.get("CUDA_HOME", "/usr/local/cuda")
+    tool_path = next(filter(None, map(shutil.which, (
+        "compute-sanitizer", f"{cuda}/bin/compute-sanitizer", f"{cuda}/compute-sanitizer/compute-sanitizer"))), None)
     results = []
     for tool, subject, command in SANITIZER:
         result = {"tool": tool, "subject": subject, "status": "skipped", "errors": None, "problem": ""}
