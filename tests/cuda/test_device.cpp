@@ -1,4 +1,5 @@
 // What pipit says about a GPU: the memory that it holds there, and what the card can do at best.
+#include "engine/cuda/library.h"
 #include "engine/cuda/runtime.h"
 #include "layers/gpu_peak.h"
 #include "tests/cuda/conformance.h"
@@ -32,6 +33,7 @@ TEST(GpuDevice, MemoryCountsBuffersNowAndAtWorst) {
 
 TEST(GpuDevice, PeaksAreMeasured) {
   PIPIT_NEEDS_GPU();
+  if (const std::string problem = cuda::cublaslt().problem; !problem.empty()) GTEST_SKIP() << problem;
   const std::size_t buffers = cuda::buffer_bytes(0).now;
   const MachinePeak single = measure_gpu_peak(0, Precision::fp32);
   const MachinePeak half = measure_gpu_peak(0, Precision::fp16);
