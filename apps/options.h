@@ -21,7 +21,7 @@ CLI::Validator nonnegative_number();
 /// An integer from 0 to 2^63 - 1.
 CLI::Validator count_value();
 
-/// --json, --threads, --device, --precision, --quiet, --kernel: on every subcommand.
+/// --json, --threads, --device, --precision, --quiet, --kernel, --conv-backend, --autotune: on every subcommand.
 struct CommonOptions {
   bool json = false;
   bool quiet = false;
@@ -29,6 +29,9 @@ struct CommonOptions {
   DeviceKind device = DeviceKind::cpu;
   Precision precision = Precision::fp32;
   std::string kernel;
+  std::string conv_backend;
+  bool autotune = false;
+  bool no_autotune = false;
 
   void add_to(CLI::App& command);
   /// The same without --threads and --precision, for a command that takes several of each.

@@ -25,6 +25,12 @@ struct CudaLibraries {
 };
 CudaLibraries cuda_libraries();
 
+/// The model of this machine's CPU, for example "AMD EPYC 9005", or "unknown CPU".
+std::string cpu_description();
+/// A GPU's name with the versions of the driver, the CUDA runtime, cuBLASLt and cuDNN: what times of kernels depend on.
+/// Loads the libraries. Throws Error when there is no such GPU.
+std::string gpu_description(int gpu);
+
 /// Bytes of a GPU's memory. Throws Error when there is no such GPU.
 std::size_t gpu_memory(int gpu);
 

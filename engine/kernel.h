@@ -27,6 +27,8 @@ struct NodeSpec {
   Precision precision = Precision::fp32;
   int threads = 1;  ///< workers that will call run's parallel loops; sizes per-worker scratch
   int gpu = 0;      ///< ordinal of the GPU that is current while candidates are asked and kernels created
+  /// Which of its ways to run the node a candidate shall create (Candidate::variants); empty: its own choice.
+  std::string_view variant = {};
 
   bool has_input(std::size_t i) const { return i < inputs.size() && inputs[i] != nullptr; }
   const Tensor* constant(std::size_t i) const { return i < constants.size() ? constants[i].get() : nullptr; }

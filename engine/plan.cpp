@@ -61,30 +61,64 @@ class PlanBuilder {
 
     const std::vector<Candidate>& candidates =
         registry_.candidates(node.layer->type(), plan_.options_.device);
-    std::vector<const Candidate*> order;
-    for (const Candidate& c : candidates) order.push_back(&c);
-    std::stable_partition(order.begin(), order.end(),
-                          [&](const Candidate* c) { return c->name == plan_.options_.prefer_kernel; });
-    for (const Candidate* candidate : order) {
-      if (Refusal reason = candidate->refuse(spec)) {
-        step.refused.push_back({candidate->name, *reason});
-        continue;
-      }
-      try {
-        step.kernel = candidate->create(spec);
-      } catch (const UnsupportedError& e) {
-        fail_unsupported("node '{}' ({}, kernel {}): {}", node.name, node.layer->type(), candidate->name,
-                         e.what());
-      } catch (const Error& e) {
-        fail("node '{}' ({}, kernel {}): {}", node.name, node.layer->type(), candidate->name, e.what());
-      }
-      step.kernel_name = candidate->name;
+    if (select_candidate(candidates, spec, step)) {
+      if (!step.kernel) create(node, spec, step);
+      step.kernel_name = candidate_->name;
       return {};
     }
     std::string line = fmt::format("\n  {} ({}):", node.name, node.layer->type());
     if (candidates.empty()) line += " no kernel is registered";
     for (const RefusedCandidate& r : step.refused) line += fmt::format(" {}: {};", r.name, r.reason);
     return line;
+  }
+
+  // The candidate's name that the options ask for; empty: none.
+  std::string_view preferred(std::string_view type) const {
+    const auto& by_type = plan_.options_.prefer_for_type;
+    const auto found = by_type.find(type);
+    return found != by_type.end() ? std::string_view(found->second) : plan_.options_.prefer_kernel;
+  }
+
+  // Sets candidate_, and in the step how it was chosen; false when all refuse. Without a tuner nobody is asked after
+  // the first that accepts: asking can take long where a library builds what it is asked for.
+  bool select_candidate(const std::vector<Candidate>& candidates, const NodeSpec& spec, Step& step) {
+    std::vector<const Candidate*> order;
+    for (const Candidate& c : candidates) order.push_back(&c);
+    const std::string_view wish = preferred(spec.layer.type());
+    std::stable_partition(order.begin(), order.end(), [&](const Candidate* c) { return c->name == wish; });
+    Tuner* tuner = plan_.options_.tuner.get();
+    std::vector<const Candidate*> accepting;
+    for (const Candidate* candidate : order) {
+      if (Refusal reason = candidate->refuse(spec)) {
+        step.refused.push_back({candidate->name, *reason});
+        continue;
+      }
+      accepting.push_back(candidate);
+      if (tuner == nullptr || candidate->name == wish || !tuner->times(*accepting[0])) break;
+    }
+    if (accepting.empty()) return false;
+    candidate_ = accepting[0];
+    if (tuner != nullptr) {
+      Tuner::Selected selected = tuner->choose(plan_.options_.device, spec, accepting);
+      candidate_ = selected.candidate;
+      step.variant = std::move(selected.variant);
+      step.kernel = std::move(selected.kernel);
+      step.choice = std::move(selected.choice);
+    }
+    if (candidate_->name == wish) step.choice.by = ChosenBy::preference;
+    return true;
+  }
+
+  void create(const Node& node, NodeSpec spec, Step& step) const {
+    spec.variant = step.variant;
+    try {
+      step.kernel = candidate_->create(spec);
+    } catch (const UnsupportedError& e) {
+      fail_unsupported("node '{}' ({}, kernel {}): {}", node.name, node.layer->type(), candidate_->name,
+                       e.what());
+    } catch (const Error& e) {
+      fail("node '{}' ({}, kernel {}): {}", node.name, node.layer->type(), candidate_->name, e.what());
+    }
   }
 
   // First resolves views to the value whose memory they show, then the last step that needs each buffer, then
@@ -218,8 +252,9 @@ class PlanBuilder {
   Plan& plan_;
   Graph& graph_;
   const Registry& registry_;
-  std::vector<ValueId> root_;  // per value: itself, or the value it is a view of
-  std::vector<int> buffer_;    // per root value
+  const Candidate* candidate_ = nullptr;  // chosen for the node at hand
+  std::vector<ValueId> root_;             // per value: itself, or the value it is a view of
+  std::vector<int> buffer_;               // per root value
   // Pieces of arena that one or more values share, one after the other (in place) or as views.
   std::vector<LiveRange> buffers_;
 };
@@ -231,6 +266,7 @@ std::shared_ptr<const Plan> Plan::build(Graph graph, const Registry& registry, c
   if (plan->options_.threads == 0) plan->options_.threads = available_cpus();
   if (options.device == DeviceKind::cuda) select_gpu(options.gpu);
   PlanBuilder(*plan, registry).build();
+  plan->options_.tuner.reset();
   return plan;
 }
 

@@ -2,12 +2,14 @@
 // Immutable; any number of sessions in any number of threads may share one.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "engine/graph.h"
 #include "engine/registry.h"
+#include "engine/tuner.h"
 
 namespace pipit {
 
@@ -18,6 +20,11 @@ struct PlanOptions {
   int gpu = 0;      ///< ordinal of the GPU, for DeviceKind::cuda
   /// If not empty: use this candidate wherever it accepts, for example "reference".
   std::string prefer_kernel;
+  /// The same for the nodes of one layer type, for example {"Conv", "cudnn"}; goes before prefer_kernel.
+  std::map<std::string, std::string, std::less<>> prefer_for_type;
+  /// Chooses by measurement where no preference does; null: the first candidate that accepts. A built plan no longer
+  /// holds it.
+  std::shared_ptr<Tuner> tuner;
   /// Refuse plans whose arena is larger, in bytes; 0: what the machine has left (available_host_memory), or all
   /// memory of the GPU.
   std::size_t max_arena_bytes = 0;
@@ -33,7 +40,7 @@ struct Placement {
   TensorDesc desc;
 };
 
-/// A candidate that was asked before the chosen one, and why it refused.
+/// A candidate that was asked, and why it refused.
 struct RefusedCandidate {
   std::string name;
   std::string reason;
@@ -44,6 +51,8 @@ struct Step {
   int index = 0;  ///< position in Plan::steps()
   int node = 0;   ///< position in graph().nodes()
   std::string kernel_name;
+  std::string variant;  ///< what the tuner chose among the candidate's; else empty
+  Choice choice;
   std::unique_ptr<const Kernel> kernel;
   std::vector<RefusedCandidate> refused;
   std::vector<Placement> inputs;

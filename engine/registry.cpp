@@ -33,9 +33,10 @@ const std::vector<Candidate>& Registry::candidates(std::string_view layer_type, 
   return found == candidates_.end() ? none : found->second;
 }
 
-std::set<std::string> Registry::kernel_names() const {
+std::set<std::string> Registry::kernel_names(std::string_view layer_type) const {
   std::set<std::string> names;
   for (const auto& [key, list] : candidates_) {
+    if (!layer_type.empty() && key.first != layer_type) continue;
     for (const Candidate& candidate : list) names.insert(candidate.name);
   }
   return names;

@@ -60,6 +60,24 @@ CudaStatus cuda_status() {
   return status;
 }
 
+std::string gpu_description(int gpu) {
+  static std::mutex mutex;
+  static std::map<int, std::string> known;  // asking the driver takes milliseconds
+  const std::lock_guard lock(mutex);
+  std::string& text = known[gpu];
+  if (!text.empty()) return text;
+  select_gpu(gpu);
+  cudaDeviceProp properties{};
+  PIPIT_CUDA(cudaGetDeviceProperties(&properties, gpu));
+  int driver = 0;
+  PIPIT_CUDA(cudaDriverGetVersion(&driver));
+  const CudaLibraries libraries = cuda_libraries();
+  text = fmt::format("{}, driver for CUDA {}.{}, runtime {}.{}, cuBLASLt {}, cuDNN {}", properties.name,
+                     driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10,
+                     libraries.cublaslt, libraries.cudnn);
+  return text;
+}
+
 std::size_t gpu_memory(int gpu) {
   select_gpu(gpu);
   std::size_t free = 0;

@@ -1,6 +1,7 @@
 // Linked instead of the CUDA device when pipit is built without the toolkit.
 #include "engine/device.h"
 #include "engine/device_session.h"
+#include "engine/tuner.h"
 
 namespace pipit {
 
@@ -12,6 +13,16 @@ CudaStatus cuda_status() {
 
 CudaLibraries cuda_libraries() {
   return {"not usable: this build has no CUDA support", "not usable: this build has no CUDA support"};
+}
+
+std::string gpu_description(int) {
+  require_device(DeviceKind::cuda);
+  return {};
+}
+
+std::unique_ptr<KernelTimer> make_cuda_timer(int) {
+  require_device(DeviceKind::cuda);
+  return nullptr;
 }
 
 std::size_t gpu_memory(int) {

@@ -6,8 +6,6 @@
 
 namespace pipit {
 
-inline constexpr const char* kReference = "reference";
-
 void register_reference_conv(Registry& registry);
 void register_reference_pool(Registry& registry);
 void register_reference_linear(Registry& registry);  // Gemm, MatMul
