@@ -13,7 +13,10 @@ SMI = 'echo "NVIDIA Test, 999.1, 143771 MiB, 1980 MHz"'
 PIPIT = """case $1 in
   --version) printf 'pipit 0.1\\ncpu   2 threads\\ncuda  built with toolkit 13.0; Test\\ncublaslt  13.1\\ncudnn     9.14\\n' ;;
   profile) [ "$2" != "$BROKEN_MODEL" ] || { echo "pipit: out of memory" >&2; exit 1; }
-    case "$*" in *--odd*) echo "no such option" >&2; exit 2 ;; esac
+    case "$*" in
+      *--help*) echo "  --autotune  --tuning-cache TEXT"; exit 0 ;;
+      *--odd*) echo "no such option" >&2; exit 2 ;;
+    esac
     cat profile.json ;;
 esac"""
 TESTS = """case "$*" in
@@ -74,7 +77,7 @@ class GpuScript(CommandTest):
         self.assertEqual(summary["tests"]["skipped"], ["A.Two"])
         self.assertEqual(summary["tests"]["seed"], 7)
         self.assertEqual({row["status"] for row in summary["sanitizer"]}, {"clean"})
-        self.assertEqual(len(summary["benchmarks"]), 5)
+        self.assertEqual(len(summary["benchmarks"]), 5)  # by rule only
         for row in summary["benchmarks"]:
             self.assertEqual(row["graph_ms"], 0.5)
             self.assertEqual(row["kernels"]["Conv implicit_gemm"], {"layers": 1, "ms": 0.6, "floor_ms": 0.25})
@@ -84,7 +87,7 @@ class GpuScript(CommandTest):
         self.assertIn("0 failed", done.stderr)
         tables = self.script("--report", "out/summary.json")[0].stdout
         self.assertIn("NVIDIA Test, driver 999.1", tables)
-        self.assertRegex(tables, r"\| ResNet-50, batch 32 \| 0\.500 \| 0\.250 \| 2\.0 \| 0\.70 \| 200 / 300 \| 1000 \|")
+        self.assertRegex(tables, r"\| ResNet-50, batch 32 \| 0\.500 \| 0\.250 \| 2\.0 \| 0\.70 \| 200 / 300 \| 1000 \(80\) \|")
 
         layers = self.script("--report", "out/summary.json", "resnet18-b1")[0].stdout
         self.assertIn("| 0 | stem | Conv 7x7 s2 p3 | 32x3x224x224 | 32x64x112x112 | implicit_gemm | 600.0 | 250.0 | 2.4 |",
@@ -95,7 +98,7 @@ class GpuScript(CommandTest):
         summary = self.run_parts("tests", "benchmarks", code=CHECK_FAILED, TEST_ENDS="fails")
         self.assertEqual(summary["tests"]["failed"], ["P/A.Three/0"])
         self.assertEqual(self.failed(summary), ["tests"])
-        self.assertEqual(len(summary["benchmarks"]), 5)
+        self.assertEqual([row["autotuned"] for row in summary["benchmarks"]], 5 * [False, True])
 
     def test_a_crash_names_the_test(self):
         summary = self.run_parts("tests", code=CHECK_FAILED, TEST_ENDS="crashes")
@@ -105,8 +108,9 @@ class GpuScript(CommandTest):
     def test_sanitizer_errors_and_benchmark_errors_fail(self):
         summary = self.run_parts("sanitizer", "benchmarks", code=CHECK_FAILED, DIRTY_TOOL="racecheck",
                                  BROKEN_MODEL="resnet50")
-        self.assertEqual(self.failed(summary), ["benchmark resnet50 batch 1", "benchmark resnet50 batch 32",
-                                                "benchmark resnet50 batch 128", "racecheck kernels"])
+        self.assertEqual(self.failed(summary), [
+            *(f"benchmark resnet50 batch {batch}{tuned}" for batch in (1, 32, 128) for tuned in ("", " autotuned")),
+            "racecheck kernels"])
         self.assertEqual(summary["benchmarks"][-1]["problem"], "pipit: out of memory")
         self.assertIn("failed: pipit: out of memory", self.script("--report", "out/summary.json")[0].stdout)
 
@@ -114,7 +118,7 @@ class GpuScript(CommandTest):
         _, summary = self.script("--build", "build", "--out", "out", "--only", "benchmarks", "--profile-options",
                                  "--odd 3", code=CHECK_FAILED)
         self.assertEqual(summary["profile_options"], "--odd 3")
-        self.assertEqual(len(self.failed(summary)), 5)
+        self.assertEqual(len(self.failed(summary)), 10)
 
     def test_no_gpu(self):
         self.write("build/pipit", "#!/bin/sh\nprintf 'pipit 0.1\\ncuda  built with toolkit 13.0; no GPU was found\\n'\n")

@@ -20,7 +20,8 @@ def table(titles: list[str], rows: list[list[str]]) -> str:
 
 
 def title(row: dict) -> str:
-    return f"{NAMES.get(row['model'], row['model'])}, batch {row['batch']}"
+    tuned = ", autotuned" if row.get("autotuned") else ""
+    return f"{NAMES.get(row['model'], row['model'])}, batch {row['batch']}{tuned}"
 
 
 def number(value, digits: int, unit: str = "") -> str:
@@ -51,9 +52,9 @@ def benchmarks(rows: list[dict]) -> str:
         cells.append([title(r), number(r["graph_ms"], 3), number(r.get("floor_ms"), 3), number(over, 1),
                       number(r["end_to_end_ms"], 2),
                       f"{megabytes(r['device_memory_bytes'])} / {megabytes(r['device_memory_peak_bytes'])}",
-                      number(r["first_answer_ms"], 0)])
+                      f"{number(r['first_answer_ms'], 0)} ({number(r.get('read_ms'), 0)})"])
     return table(["fp16", "graph ms", "floor ms", "× floor", "with copies ms", "memory now / at worst, MB",
-                  "first answer ms"], cells)
+                  "first answer ms (of it making the model)"], cells)
 
 
 def kernels(rows: list[dict]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import itertools
 import json
 import os
 import pathlib
@@ -177,18 +178,22 @@ def sanitizer(run: Run) -> list[dict]:
 
 
 def benchmarks(run: Run) -> tuple[list[dict], dict]:
+    """Every model and batch with the kernels chosen by rule and, unless --quick, by measurement as well."""
     rows, profiles = [], {}
     peak: list[str] = []
-    for model, batch in BENCHMARKS:
+    help_text = run("benchmarks", "pipit", "profile", "--help")["text"]
+    cache = ["--tuning-cache", run.out / "tuning.json"] if "--tuning-cache" in help_text else []
+    for (model, batch), tuned in itertools.product(BENCHMARKS, (False,) if run.quick else (False, True)):
+        tuning = ["--autotune", *cache] if tuned else []
         done = run("benchmarks", "pipit", "profile", model, *"--device cuda --precision fp16 --json --quiet".split(),
-                   "--runs", 50, "--warmup", 10, "--batch", batch, "--floor", *peak, *run.profile_options)
+                   "--runs", 50, "--warmup", 10, "--batch", batch, "--floor", *peak, *tuning, *run.profile_options)
         document = json_of(done["text"]) if done["code"] == 0 else None
-        row = {"model": model, "batch": batch, "precision": "fp16"}
+        row = {"model": model, "batch": batch, "precision": "fp16", "autotuned": tuned}
         rows.append(row)
         if document is None:
             row["problem"] = done["problem"] or "the output is no JSON"
             continue
-        profiles[f"{model}-b{batch}"] = document
+        profiles[f"{model}-b{batch}{'-autotuned' if tuned else ''}"] = document
         for key in ("graph_ms", "layers_ms", "end_to_end_ms", "read_ms", "load_ms", "first_run_ms",
                     "first_answer_ms", "device_memory_bytes",
                     "device_memory_peak_bytes", "floor_ms", "peak_tflops", "bandwidth_tbs"):
@@ -234,7 +239,8 @@ def checks_of(summary: dict) -> list[dict]:
             bad = result["failed"] + [f"{name} (unfinished)" for name in result.get("unfinished", [])]
             check(part, not result["problem"] and not bad, "; ".join(filter(None, [result["problem"], *bad])))
     for row in summary.get("benchmarks", []):
-        check(f"benchmark {row['model']} batch {row['batch']}", "problem" not in row, row.get("problem", ""))
+        tuned = " autotuned" if row["autotuned"] else ""
+        check(f"benchmark {row['model']} batch {row['batch']}{tuned}", "problem" not in row, row.get("problem", ""))
     if "peers" in summary:
         check("peers", not summary["peers"]["problem"], summary["peers"]["problem"])
     for row in summary.get("sanitizer", []):
