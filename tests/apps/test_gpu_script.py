@@ -110,7 +110,7 @@ class GpuScript(CommandTest):
                                  BROKEN_MODEL="resnet50")
         self.assertEqual(self.failed(summary), [
             *(f"benchmark resnet50 batch {batch}{tuned}" for batch in (1, 32, 128) for tuned in ("", " autotuned")),
-            "racecheck kernels"])
+            "racecheck kernels", "racecheck model"])
         self.assertEqual(summary["benchmarks"][-1]["problem"], "pipit: out of memory")
         self.assertIn("failed: pipit: out of memory", self.script("--report", "out/summary.json")[0].stdout)
 

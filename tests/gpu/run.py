@@ -24,7 +24,8 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 PARTS = ("tests", "models", "benchmarks", "peers", "sanitizer")
 BENCHMARKS = [("resnet18", 1), ("resnet18", 32), ("resnet50", 1), ("resnet50", 32), ("resnet50", 128)]
-OWN, LIBRARIES = "SmallShapes.*", "SmallShapesOfLibraries.*"
+OWN = "SmallShapes.*:ConvImplicitGemm.EveryKernelOnASmallProduct"
+LIBRARIES = "SmallShapesOfLibraries.*"
 MODEL_RUN = "pipit profile resnet20-cifar10 --device cuda --precision fp16 --runs 1 --warmup 1 --quiet --json".split()
 # Tool, what it looks at, the command: kernels alone, and a whole model with its captured graph. Races and reads of
 # memory that nobody wrote are looked for in our own kernels only; the tests of kernels write all their memory first.
@@ -33,6 +34,7 @@ SANITIZER = [
     ("racecheck", "kernels", ["test_cuda", f"--gtest_filter={OWN}"]),
     ("memcheck", "model", MODEL_RUN),
     ("initcheck", "model", [*MODEL_RUN, "--kernel", "simple_gemm"]),
+    ("racecheck", "model", [*MODEL_RUN, "--kernel", "simple_gemm"]),
 ]
 LIMITS = {  # seconds of one command
     False: {"tests": 900, "models": 300, "benchmarks": 120, "peers": 900, "sanitizer": 600, "all": 7200},
