@@ -38,7 +38,7 @@ SANITIZER = [
 ]
 LIMITS = {  # seconds of one command
     False: {"tests": 900, "models": 300, "benchmarks": 120, "peers": 900, "sanitizer": 600, "all": 7200},
-    True: {"tests": 100, "models": 40, "benchmarks": 20, "peers": 80, "sanitizer": 45, "all": 235},
+    True: {"tests": 120, "models": 40, "benchmarks": 40, "peers": 80, "sanitizer": 45, "all": 235},
 }
 
 

@@ -158,8 +158,12 @@ def spread(values: list[float]) -> dict:
 
 def compare(a: argparse.Namespace, name: str, batch: int) -> dict:
     engines = {"torch": Peer(name, batch, False)}
+    absent = {}
     if a.compile and batch <= 32:
-        engines["torch.compile"] = Peer(name, batch, True)
+        try:
+            engines["torch.compile"] = Peer(name, batch, True)
+        except Exception as e:  # it runs compilers of its own, and they fail in many ways
+            absent["torch.compile"] = f"{type(e).__name__}: {str(e).strip().splitlines()[0] if str(e).strip() else ''}"
     times: dict[str, list[float]] = {engine: [] for engine in ("pipit", *engines)}
     ours: dict = {}
     for _ in range(a.rounds):
@@ -172,7 +176,7 @@ def compare(a: argparse.Namespace, name: str, batch: int) -> dict:
         sys.exit(f"{name}: pipit counts {macs} multiply-accumulates, PyTorch {engines['torch'].macs}: not the same network")
     row = {"model": name, "batch": batch, "precision": "fp16", "runs": a.runs, "macs": macs,
            "pipit_ms": spread(times["pipit"]), "pipit_memory_bytes": ours.get("device_memory_bytes"),
-           "pipit_memory_peak_bytes": ours.get("device_memory_peak_bytes"), "peers": {}}
+           "pipit_memory_peak_bytes": ours.get("device_memory_peak_bytes"), "peers": {}, "absent": absent}
     for engine, peer in engines.items():
         row["peers"][engine] = {
             "ms": spread(times[engine]),
@@ -188,6 +192,8 @@ def line(row: dict) -> str:
     text = f"{row['model']} batch {row['batch']}: pipit {shown(row['pipit_ms'], 3)} ms"
     for engine, peer in row["peers"].items():
         text += f"; {engine} {shown(peer['ms'], 3)} ms, ratio {shown(peer['ratio'], 2)}"
+    for engine, reason in row["absent"].items():
+        text += f"; no {engine}: {reason}"
     return text
 
 
