@@ -3,6 +3,7 @@
 
 #include "apps/commands.h"
 #include "apps/layer_table.h"
+#include "apps/pipeline.h"
 #include "apps/runner.h"
 #include "apps/table.h"
 #include "apps/terminal.h"
@@ -22,36 +23,23 @@ struct ClassifyOptions {
   int runs = 20;
 };
 
-struct Classified {
-  std::string path;
-  std::vector<Prediction> top;
-  double decode_ms = 0;
-  double run_ms = 0;
-  std::string error;
-};
-
-double since(std::chrono::steady_clock::time_point begin) {
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+nlohmann::ordered_json image_json(const ImageResult& result, const std::string& path,
+                                  const std::vector<Prediction>& top, const Labels& labels) {
+  nlohmann::ordered_json json = {{"path", path}, {"decode_ms", result.decode_ms}, {"run_ms", result.run_ms}};
+  for (const Prediction& p : top) {
+    json["top"].push_back(
+        {{"class", p.index}, {"label", label_of(labels, p.index)}, {"probability", p.probability}});
+  }
+  return json;
 }
 
-Classified classify_one(const std::string& path, const Preprocess& preprocess, Runner& runner, Tensor& input,
-                        const ClassOutput& output, int topk) {
-  Classified result;
-  result.path = path;
-  try {
-    const auto begin = std::chrono::steady_clock::now();
-    load_image(path, preprocess, input.shape(), input.values<float>());
-    result.decode_ms = since(begin);
-    const auto run_begin = std::chrono::steady_clock::now();
-    const ConstTensorView view = input.view();
-    const ConstTensorView scores = runner.run({&view, 1})[0];
-    result.run_ms = since(run_begin);
-    result.top =
-        top_classes({scores.as<float>(), static_cast<std::size_t>(output.classes)}, topk, runner.model, path);
-  } catch (const Error& e) {
-    result.error = e.what();
+Table image_table(const std::vector<Prediction>& top, const Labels& labels) {
+  Table table({{"", Table::Align::right}, {"", Table::Align::right}, {""}});
+  for (std::size_t i = 0; i < top.size(); ++i) {
+    table.add({fmt::format("{}", i + 1), fmt::format("{:.2f} %", 100 * top[i].probability),
+               label_of(labels, top[i].index)});
   }
-  return result;
+  return table;
 }
 
 int classify(const ClassifyOptions& options) {
@@ -61,8 +49,6 @@ int classify(const ClassifyOptions& options) {
   Runner runner(model.name, std::move(model.graph), options.common);
   const ClassOutput output(*runner.plan, model.name);
   const Labels labels = options.image.resolve_labels(model, output.classes);
-  const Graph& graph = runner.plan->graph();
-  Tensor input(graph.value(graph.inputs()[0]).desc);
   if (output.batch != 1) {
     fail("{}: {} the batch at {}, classify runs one image at a time", model.name,
          model.fixed_batch ? "the file fixes" : "--dim sets", output.batch);
@@ -71,30 +57,32 @@ int classify(const ClassifyOptions& options) {
   nlohmann::ordered_json json = json_header("classify", model, *runner.plan);
   json["images"] = nlohmann::ordered_json::array();
   bool failed = false;
-  bool any = false;
-  for (const std::string& path : options.images) {
-    const Classified c = classify_one(path, preprocess, runner, input, output, options.topk);
-    if (!c.error.empty()) {
+  std::string last;  // the last image that could be classified
+  const std::vector<std::filesystem::path> paths(options.images.begin(), options.images.end());
+  run_images({&runner, 1}, preprocess, output, paths, [&](const ImageResult& result) {
+    const std::string& path = options.images[static_cast<std::size_t>(result.image)];
+    std::vector<Prediction> top;
+    try {
+      if (result.error) std::rethrow_exception(result.error);
+      top = top_classes(result.scores, options.topk, runner.model, path);
+    } catch (const Error& e) {
       failed = true;
-      print_error(c.error);
-      json["images"].push_back({{"path", path}, {"error", c.error}});
-      continue;
+      print_error(e.what());
+      json["images"].push_back({{"path", path}, {"error", e.what()}});
+      return;
     }
-    if (!any) json["first_answer_ms"] = since(begin);
-    any = true;
-    nlohmann::ordered_json entry = {{"path", path}, {"decode_ms", c.decode_ms}, {"run_ms", c.run_ms}};
-    Table table({{"", Table::Align::right}, {"", Table::Align::right}, {""}});
-    for (std::size_t i = 0; i < c.top.size(); ++i) {
-      const Prediction& p = c.top[i];
-      table.add({fmt::format("{}", i + 1), fmt::format("{:.2f} %", 100 * p.probability),
-                 label_of(labels, p.index)});
-      entry["top"].push_back(
-          {{"class", p.index}, {"label", label_of(labels, p.index)}, {"probability", p.probability}});
+    if (last.empty()) {
+      json["first_answer_ms"] =
+          std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
     }
-    json["images"].push_back(std::move(entry));
-    if (!options.common.json) fmt::print("{}\n{}", printable(path), table.rows(2));
-  }
-  if (options.profile && any) {
+    last = path;
+    json["images"].push_back(image_json(result, path, top, labels));
+    if (!options.common.json) fmt::print("{}\n{}", printable(path), image_table(top, labels).rows(2));
+  });
+  if (options.profile && !last.empty()) {
+    const Graph& graph = runner.plan->graph();
+    Tensor input(graph.value(graph.inputs()[0]).desc);
+    load_image(last, preprocess, input.shape(), input.values<float>());
     const ConstTensorView view = input.view();
     const Profile profile = runner.profile({&view, 1}, 0, options.runs);
     json["profile"] = layer_json(*runner.plan, profile);

@@ -1,9 +1,11 @@
 // pipit evaluate MODEL FOLDER: accuracy on a folder of labelled images.
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <cmath>
 
 #include "apps/commands.h"
+#include "apps/pipeline.h"
 #include "apps/progress.h"
 #include "apps/runner.h"
 #include "models/image/folder.h"
@@ -18,6 +20,7 @@ struct EvaluateOptions {
   ImageOptions image;
   std::string folder;
   std::int64_t limit = 0;
+  std::vector<int> devices;
 };
 
 struct Interval {
@@ -45,53 +48,54 @@ void thin_out(std::vector<LabelledImage>& images, std::int64_t limit) {
   images = std::move(kept);
 }
 
+struct DeviceScore {
+  std::int64_t images = 0;
+  double run_ms = 0;
+};
+
 struct Score {
   std::int64_t images = 0;
   std::int64_t top1 = 0;
   std::int64_t top5 = 0;
-  double run_seconds = 0;
-  double wall_seconds = 0;
+  double seconds = 0;                ///< from the first image's file to the last one's classes
+  std::vector<DeviceScore> devices;  ///< one per runner
+
+  double images_per_s() const { return static_cast<double>(images) / seconds; }
+  // What the devices would do if nothing kept them waiting: images over the time in kernels, summed over devices.
+  double model_images_per_s() const {
+    double sum = 0;
+    for (const DeviceScore& d : devices) sum += model_images_per_s(d);
+    return sum;
+  }
+  static double model_images_per_s(const DeviceScore& d) {
+    return d.images > 0 ? 1000 * static_cast<double>(d.images) / d.run_ms : 0;
+  }
 };
 
-Score measure(Runner& runner, const Preprocess& preprocess, const std::vector<LabelledImage>& images,
-              const ClassOutput& output, bool quiet) {
-  using Clock = std::chrono::steady_clock;
-  const Graph& graph = runner.plan->graph();
-  Tensor input(graph.value(graph.inputs()[0]).desc);
-  const std::int64_t batch = input.shape()[0];
-  const auto image_elements = static_cast<std::size_t>(input.desc().elements() / batch);
-  const auto classes = static_cast<std::size_t>(output.classes);
-  const auto total = static_cast<std::int64_t>(images.size());
-  std::fill(input.values<float>().begin(), input.values<float>().end(), 0.0F);  // slots past the last image
+Score measure(std::span<Runner> runners, const Preprocess& preprocess,
+              const std::vector<LabelledImage>& images, const ClassOutput& output, bool quiet) {
+  std::vector<std::filesystem::path> paths;
+  for (const LabelledImage& image : images) paths.push_back(image.path);
 
   Score score;
-  Progress progress("evaluate", total, quiet);
-  const auto begin = Clock::now();
-  for (std::int64_t first = 0; first < total; first += batch) {
-    const std::int64_t count = std::min(batch, total - first);
-    runner.session->pool().parallel_for(count, [&](std::int64_t i, int) {
-      load_image(images[static_cast<std::size_t>(first + i)].path, preprocess, input.shape(),
-                 input.values<float>().subspan(static_cast<std::size_t>(i) * image_elements, image_elements));
-    });
-    const auto run_begin = Clock::now();
-    const ConstTensorView view = input.view();
-    const ConstTensorView scores = runner.run({&view, 1})[0];
-    score.run_seconds += std::chrono::duration<double>(Clock::now() - run_begin).count();
-    for (std::int64_t i = 0; i < count; ++i) {
-      const LabelledImage& image = images[static_cast<std::size_t>(first + i)];
-      const std::vector<Prediction> top = top_classes(
-          {scores.as<float>() + static_cast<std::size_t>(i) * classes, classes}, 5, runner.model, image.path);
-      score.top1 += top[0].index == image.label ? 1 : 0;
-      score.top5 +=
-          std::any_of(top.begin(), top.end(), [&](const Prediction& p) { return p.index == image.label; })
-              ? 1
-              : 0;
-    }
-    score.images += count;
+  score.devices.resize(runners.size());
+  Progress progress("evaluate", static_cast<std::int64_t>(images.size()), quiet);
+  const auto begin = std::chrono::steady_clock::now();
+  run_images(runners, preprocess, output, paths, [&](const ImageResult& result) {
+    if (result.error) std::rethrow_exception(result.error);
+    const LabelledImage& image = images[static_cast<std::size_t>(result.image)];
+    const std::vector<Prediction> top = top_classes(result.scores, 5, runners[0].model, image.path);
+    score.top1 += top[0].index == image.label ? 1 : 0;
+    score.top5 +=
+        std::any_of(top.begin(), top.end(), [&](const Prediction& p) { return p.index == image.label; }) ? 1
+                                                                                                         : 0;
+    ++score.images;
+    ++score.devices[result.runner].images;
+    score.devices[result.runner].run_ms += result.run_ms;
     progress.update(score.images, fmt::format("top-1 {:.2f} %", 100.0 * static_cast<double>(score.top1) /
                                                                     static_cast<double>(score.images)));
-  }
-  score.wall_seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  });
+  score.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return score;
 }
 
@@ -103,17 +107,61 @@ std::optional<std::int64_t> useful_batch(const EvaluateOptions& options) {
   return std::min({*options.model.batch, images, options.limit > 0 ? options.limit : images});
 }
 
+// "0,2" as {0, 2}.
+std::vector<int> parse_devices(const std::string& text) {
+  constexpr std::size_t kMaxDevices = 64;
+  std::vector<int> devices;
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  for (;;) {
+    int ordinal = -1;
+    const auto [stop, error] = std::from_chars(at, end, ordinal);
+    if (error != std::errc{} || ordinal < 0 || (stop != end && *stop != ',') ||
+        devices.size() == kMaxDevices) {
+      throw CLI::ValidationError(
+          "--devices",
+          fmt::format("'{}' is not a list of at most {} GPU numbers such as 0,1", text, kMaxDevices));
+    }
+    devices.push_back(ordinal);
+    if (stop == end) return devices;
+    at = stop + 1;
+  }
+}
+
+std::vector<Runner> load_runners(const EvaluateOptions& options, Model& model) {
+  if (!options.devices.empty())
+    return make_runners(model.name, std::move(model.graph), options.common, options.devices);
+  std::vector<Runner> one;
+  one.emplace_back(model.name, std::move(model.graph), options.common);
+  return one;
+}
+
+nlohmann::ordered_json devices_json(const EvaluateOptions& options, const Score& score) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::array();
+  for (std::size_t d = 0; d < score.devices.size(); ++d) {
+    const DeviceScore& device = score.devices[d];
+    json.push_back({{"gpu", options.devices[d]},
+                    {"images", device.images},
+                    {"images_per_s", static_cast<double>(device.images) / score.seconds},
+                    {"model_images_per_s", Score::model_images_per_s(device)}});
+  }
+  return json;
+}
+
 int evaluate(const EvaluateOptions& options) {
+  if (!options.devices.empty() && options.common.device != DeviceKind::cuda)
+    throw CLI::ValidationError("--devices", "numbers GPUs: it needs --device cuda");
   Model model = options.model.load(useful_batch(options));
   const Preprocess preprocess = options.image.resolve(model);
-  Runner runner(model.name, std::move(model.graph), options.common);
+  std::vector<Runner> runners = load_runners(options, model);
+  const Runner& runner = runners[0];
   const ClassOutput output(*runner.plan, model.name);
   const Labels labels = options.image.resolve_labels(model, output.classes);
   std::vector<LabelledImage> images =
       list_labelled_images(options.folder, labels, static_cast<int>(output.classes));
   thin_out(images, options.limit);
 
-  const Score score = measure(runner, preprocess, images, output, options.common.quiet);
+  const Score score = measure(runners, preprocess, images, output, options.common.quiet);
   const auto n = static_cast<double>(score.images);
   const Interval top1 = wilson(score.top1, score.images);
   const Interval top5 = wilson(score.top5, score.images);
@@ -128,8 +176,9 @@ int evaluate(const EvaluateOptions& options) {
     json["top5"] = static_cast<double>(score.top5) / n;
     json["top5_correct"] = score.top5;
     json["top5_interval95"] = {top5.low, top5.high};
-    json["images_per_s"] = n / score.wall_seconds;
-    json["model_images_per_s"] = n / score.run_seconds;
+    json["images_per_s"] = score.images_per_s();
+    json["model_images_per_s"] = score.model_images_per_s();
+    if (!options.devices.empty()) json["devices"] = devices_json(options, score);
     print_json(json);
     return kExitOk;
   }
@@ -139,7 +188,11 @@ int evaluate(const EvaluateOptions& options) {
   fmt::print("top-5     {:.2f} %  [{:.2f}, {:.2f}]   (95 % Wilson intervals)\n",
              100.0 * static_cast<double>(score.top5) / n, 100 * top5.low, 100 * top5.high);
   fmt::print("speed     {:.1f} images/s with decoding, {:.1f} images/s in the model alone\n",
-             n / score.wall_seconds, n / score.run_seconds);
+             score.images_per_s(), score.model_images_per_s());
+  for (std::size_t d = 0; d < options.devices.size(); ++d) {
+    fmt::print("GPU {:<5} {} images, {:.1f} images/s in the model alone\n", options.devices[d],
+               score.devices[d].images, Score::model_images_per_s(score.devices[d]));
+  }
   return kExitOk;
 }
 
@@ -161,10 +214,20 @@ void add_evaluate(CLI::App& app, int& exit_code) {
   command->add_option("--limit", options->limit, "Use only N images, spread evenly over the folder; 0: all")
       ->check(count_value())
       ->capture_default_str();
+  command
+      ->add_option_function<std::string>(
+          "--devices", [options](const std::string& text) { options->devices = parse_devices(text); },
+          "With --device cuda: share the images out among these GPUs, for example 0,1; one session for each "
+          "number")
+      ->type_name("LIST");
   command->footer(
+      "images_per_s is images over wall-clock time, decoding included. model_images_per_s is images over the "
+      "time\n"
+      "in the model's kernels alone, without waiting and without copies to and from a GPU; GPUs add up.\n"
       "Examples:\n"
       "  pipit evaluate resnet20-cifar10 cifar10-test --batch 32\n"
-      "  pipit evaluate squeezenet.onnx photos --labels imagenet-classes.txt --resize 256 --crop 227 --json");
+      "  pipit evaluate squeezenet.onnx photos --labels imagenet-classes.txt --resize 256 --crop 227 --json\n"
+      "  pipit evaluate resnet50.onnx val --device cuda --devices 0,1 --precision fp16 --batch 32");
   command->callback([options, &exit_code] { exit_code = evaluate(*options); });
 }
 

@@ -3,11 +3,15 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <future>
+#include <map>
 #include <numeric>
 #include <random>
+#include <set>
 
 #include "apps/terminal.h"
 #include "apps/version.h"
+#include "engine/device.h"
 #include "engine/profiler.h"
 #include "layers/registry.h"
 #include "models/image/decode.h"
@@ -28,23 +32,84 @@ auto naming(const std::string& model, Act act) {
   }
 }
 
+// The graph as it is planned. Consumes `graph`, so that the plan holds the only reference to constants it packs.
+Graph prepare(Graph graph, Precision precision, std::vector<PassReport>& passes) {
+  Graph optimised = optimize(graph, &passes);
+  if (precision != Precision::fp32) {
+    Rewritten stored = assign_precision(optimised, precision);
+    passes.push_back({"convert precision", stored.changes});
+    optimised = std::move(stored.graph);
+  }
+  return optimised;
+}
+
+double milliseconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+}
+
+// One plan for each GPU, each built in a thread of its own. The first error in the order of `gpus` is thrown.
+std::map<int, std::shared_ptr<const Plan>> build_plans(Graph graph, const PlanOptions& options,
+                                                       const std::set<int>& gpus) {
+  std::map<int, std::future<std::shared_ptr<const Plan>>> building;
+  for (const int gpu : gpus) {
+    PlanOptions own = options;
+    own.gpu = gpu;
+    building[gpu] = std::async(std::launch::async, [graph, own]() mutable {
+      return Plan::build(std::move(graph), default_registry(), own);
+    });
+  }
+  graph = Graph{};
+  std::map<int, std::shared_ptr<const Plan>> plans;
+  for (auto& [gpu, plan] : building) plans[gpu] = plan.get();
+  return plans;
+}
+
 }  // namespace
 
 Runner::Runner(std::string name, Graph graph, const CommonOptions& options) : model(std::move(name)) {
   const auto begin = std::chrono::steady_clock::now();
   const PlanOptions plan_options = options.plan_options();
   naming(model, [&] {
-    Graph optimised = optimize(graph, &passes);
-    if (plan_options.precision != Precision::fp32) {
-      Rewritten stored = assign_precision(optimised, plan_options.precision);
-      passes.push_back({"convert precision", stored.changes});
-      optimised = std::move(stored.graph);
-    }
-    graph = Graph{};  // so that the plan holds the only reference to constants it packs
-    plan = Plan::build(std::move(optimised), default_registry(), plan_options);
+    plan = Plan::build(prepare(std::move(graph), plan_options.precision, passes), default_registry(),
+                       plan_options);
     session = std::make_unique<Session>(plan);
   });
-  load_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+  load_ms = milliseconds_since(begin);
+}
+
+std::vector<Runner> make_runners(std::string model, Graph graph, const CommonOptions& options,
+                                 std::span<const int> gpus) {
+  const auto begin = std::chrono::steady_clock::now();
+  const PlanOptions plan_options = options.plan_options();
+  for (const int gpu : gpus) select_gpu(gpu);
+  return naming(model, [&] {
+    std::vector<PassReport> passes;
+    const auto plans = build_plans(prepare(std::move(graph), plan_options.precision, passes), plan_options,
+                                   std::set<int>(gpus.begin(), gpus.end()));
+    const auto pool = std::make_shared<ThreadPool>(plans.begin()->second->options().threads);
+    std::vector<Runner> runners;
+    for (const int gpu : gpus) {
+      Runner& runner = runners.emplace_back(Runner());
+      runner.passes = passes;
+      runner.plan = plans.at(gpu);
+      runner.session = std::make_unique<Session>(runner.plan, pool);
+      runner.model = model;
+      runner.load_ms = milliseconds_since(begin);
+    }
+    return runners;
+  });
+}
+
+void Runner::make_slots(int count) {
+  naming(model, [&] { session->make_slots(count); });
+}
+
+void Runner::submit(int slot) {
+  naming(model, [&] { session->submit(slot); });
+}
+
+SlotRun Runner::collect(int slot) {
+  return naming(model, [&] { return session->collect(slot); });
 }
 
 std::span<const ConstTensorView> Runner::run(std::span<const ConstTensorView> inputs) {

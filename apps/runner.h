@@ -24,10 +24,25 @@ struct Runner {
   Runner(std::string model, Graph graph, const CommonOptions& options);
   /// session->run with errors that begin with `model`.
   std::span<const ConstTensorView> run(std::span<const ConstTensorView> inputs);
+  /// session->make_slots, submit and collect, likewise.
+  void make_slots(int count);
+  void submit(int slot);
+  SlotRun collect(int slot);
   /// profile_session(), likewise.
   Profile profile(std::span<const ConstTensorView> inputs, int warmup, int runs,
                   const std::function<void(int)>& progress = {});
+
+ private:
+  friend std::vector<Runner> make_runners(std::string model, Graph graph, const CommonOptions& options,
+                                          std::span<const int> gpus);
+  Runner() = default;
 };
+
+/// One runner for each of `gpus` (ordinals, at least one, repetitions allowed), in that order. Those on one GPU share
+/// its plan, all share the threads of the first one's pool. The plans are built side by side. Throws Error when there
+/// is no such GPU, before anything is built.
+std::vector<Runner> make_runners(std::string model, Graph graph, const CommonOptions& options,
+                                 std::span<const int> gpus);
 
 /// For classification: output 0 is [N, classes] (trailing extents of 1 allowed) and N is that of input 0;
 /// throws Error otherwise.

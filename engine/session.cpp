@@ -1,5 +1,7 @@
 #include "engine/session.h"
 
+#include <chrono>
+
 namespace pipit {
 
 Session::Session(std::shared_ptr<const Plan> plan, std::shared_ptr<ThreadPool> pool)
@@ -82,6 +84,63 @@ std::span<const ConstTensorView> Session::run(std::span<const ConstTensorView> i
     if (p.kind == Placement::Kind::input) outputs_[i].data = inputs[static_cast<std::size_t>(p.input)].data;
   }
   return outputs_;
+}
+
+void Session::make_slots(int count) {
+  if (count < 1) fail("a session needs at least 1 slot, not {}", count);
+  for (std::size_t s = 0; s < slot_states_.size(); ++s) {
+    if (slot_states_[s] != SlotState::idle)
+      fail("slot {} is in flight: collect it before new slots are made", s);
+  }
+  slot_states_.clear();
+  slot_inputs_.clear();
+  slot_views_.clear();
+  if (device_) {
+    device_->make_slots(count);
+  } else {
+    const Graph& graph = plan_->graph();
+    for (int s = 0; s < count; ++s) {
+      std::vector<Tensor>& inputs = slot_inputs_.emplace_back();
+      std::vector<ConstTensorView>& views = slot_views_.emplace_back();
+      for (const ValueId id : graph.inputs())
+        views.push_back(inputs.emplace_back(graph.value(id).desc).view());
+    }
+  }
+  slot_states_.assign(static_cast<std::size_t>(count), SlotState::idle);
+}
+
+void Session::check_slot(int slot) const {
+  if (slot < 0 || slot >= slots()) fail("there is no slot {}: the session has {}", slot, slots());
+}
+
+TensorView Session::slot_input(int slot, int input) {
+  check_slot(slot);
+  const std::size_t count = plan_->graph().inputs().size();
+  if (input < 0 || static_cast<std::size_t>(input) >= count)
+    fail("there is no input {}: the model has {}", input, count);
+  if (device_) return device_->slot_input(slot, input);
+  return slot_inputs_[static_cast<std::size_t>(slot)][static_cast<std::size_t>(input)].view();
+}
+
+void Session::submit(int slot) {
+  check_slot(slot);
+  SlotState& state = slot_states_[static_cast<std::size_t>(slot)];
+  if (state != SlotState::idle) fail("slot {} is in flight: collect it before it is submitted again", slot);
+  if (device_) device_->submit(slot);
+  state = SlotState::submitted;
+}
+
+SlotRun Session::collect(int slot) {
+  check_slot(slot);
+  SlotState& state = slot_states_[static_cast<std::size_t>(slot)];
+  if (state != SlotState::submitted) fail("slot {} was not submitted", slot);
+  state = SlotState::idle;
+  if (device_) return device_->collect(slot);
+  const auto begin = std::chrono::steady_clock::now();
+  SlotRun result{run(slot_views_[static_cast<std::size_t>(slot)])};
+  result.kernel_ms =
+      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+  return result;
 }
 
 }  // namespace pipit

@@ -34,6 +34,25 @@ class Session {
   /// memory) and are valid until the next run. Allocates nothing.
   std::span<const ConstTensorView> run(std::span<const ConstTensorView> inputs);
 
+  /// Overlapped runs. A slot is memory for one run's inputs, page-locked where the device is a GPU: the caller fills it
+  /// in place, submits it, and goes on to fill the next one while this one is copied and computed.
+  ///
+  /// make_slots throws Error when the memory is not to be had, and when a slot is in flight. Views from before are
+  /// dangling afterwards.
+  void make_slots(int count);
+  int slots() const { return static_cast<int>(slot_states_.size()); }
+  /// Where to write graph input `input`. Not to be written between submit and collect. Uninitialised at first.
+  TensorView slot_input(int slot, int input = 0);
+  /// On a GPU: queues copies and kernels and returns; runs follow each other in the order of submission. On the CPU,
+  /// where there is nothing to overlap with: only notes the order. Throws Error when the slot is in flight.
+  void submit(int slot);
+  /// Waits for the slot's run; on the CPU, runs it. The same bits as run(). The views are valid until the slot is
+  /// submitted again; on the CPU until the next run() or collect() of any slot. Throws Error when the slot was not
+  /// submitted. On a GPU, one thread may collect a slot while another fills or submits other slots.
+  SlotRun collect(int slot);
+  /// True when submit() starts the run, false when collect() does.
+  bool overlaps() const { return device_ != nullptr; }
+
   /// Null switches observation off. The observer must outlive its use. Throws Error on a GPU, where steps run
   /// after the host has gone on: use profile_session.
   void set_observer(RunObserver* observer);
@@ -57,6 +76,12 @@ class Session {
   std::vector<BoundStep> bound_;
   std::vector<ConstTensorView> outputs_;
   RunObserver* observer_ = nullptr;
+
+  enum class SlotState : std::uint8_t { idle, submitted };
+  void check_slot(int slot) const;
+  std::vector<SlotState> slot_states_;
+  std::vector<std::vector<Tensor>> slot_inputs_;          ///< on the CPU only
+  std::vector<std::vector<ConstTensorView>> slot_views_;  ///< of slot_inputs_, as run() takes them
 };
 
 }  // namespace pipit

@@ -63,7 +63,12 @@ void DeviceBuffer::release() noexcept {
 
 PinnedBuffer::PinnedBuffer(std::size_t bytes) {
   void* memory = nullptr;
-  PIPIT_CUDA(cudaMallocHost(&memory, bytes == 0 ? 1 : bytes));
+  const cudaError_t status = cudaMallocHost(&memory, bytes == 0 ? 1 : bytes);
+  if (status == cudaErrorMemoryAllocation) {
+    (void)cudaGetLastError();
+    fail("CUDA: {} bytes of page-locked host memory are not to be had; use a smaller batch", bytes);
+  }
+  check(status, "cudaMallocHost");
   data_.reset(static_cast<std::byte*>(memory));
 }
 
@@ -75,12 +80,20 @@ void Stream::synchronize() const {
   PIPIT_CUDA(cudaStreamSynchronize(stream_));
 }
 
-Event::Event() {
-  PIPIT_CUDA(cudaEventCreate(&event_));
+void Stream::wait(const Event& event) const {
+  PIPIT_CUDA(cudaStreamWaitEvent(stream_, event, 0));
+}
+
+Event::Event(bool blocking) {
+  PIPIT_CUDA(cudaEventCreateWithFlags(&event_, blocking ? cudaEventBlockingSync : cudaEventDefault));
 }
 
 void Event::record(cudaStream_t stream) const {
   PIPIT_CUDA(cudaEventRecord(event_, stream));
+}
+
+void Event::synchronize() const {
+  PIPIT_CUDA(cudaEventSynchronize(event_));
 }
 
 double Event::since(const Event& earlier) const {

@@ -60,7 +60,8 @@ struct BufferBytes {
 };
 BufferBytes buffer_bytes(int gpu);
 
-/// Page-locked host memory: copies to and from it are asynchronous.
+/// Page-locked host memory: copies to and from it are asynchronous, on every GPU. Throws Error with the size when it
+/// is not to be had.
 class PinnedBuffer {
  public:
   explicit PinnedBuffer(std::size_t bytes);
@@ -73,7 +74,9 @@ class PinnedBuffer {
   std::unique_ptr<std::byte, Free> data_;
 };
 
-/// A stream of its own, not synchronising with the default stream.
+class Event;
+
+/// A stream of its own on the current GPU, not synchronising with the default stream.
 class Stream {
  public:
   Stream();
@@ -82,20 +85,27 @@ class Stream {
   Stream& operator=(const Stream&) = delete;
   operator cudaStream_t() const { return stream_; }
   void synchronize() const;
+  /// Work queued from now on begins after the event's latest record(), if there was one.
+  void wait(const Event& event) const;
 
  private:
   cudaStream_t stream_ = nullptr;
 };
 
+/// A mark in a stream of the current GPU.
 class Event {
  public:
-  Event();
+  /// `blocking`: a thread in synchronize() sleeps rather than spins.
+  explicit Event(bool blocking = false);
   ~Event() {
     if (event_ != nullptr) (void)cudaEventDestroy(event_);
   }
   Event(Event&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
   Event& operator=(Event&&) = delete;
+  operator cudaEvent_t() const { return event_; }
   void record(cudaStream_t stream) const;
+  /// Waits until the latest record() has happened.
+  void synchronize() const;
   /// Milliseconds from an earlier event; both must have happened.
   double since(const Event& earlier) const;
 

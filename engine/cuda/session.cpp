@@ -1,4 +1,8 @@
-// A session on a GPU: one stream, one arena, one captured graph per plan.
+// A session on a GPU: a stream that computes and one that uploads, one arena, one captured graph.
+//
+// A slot's way: upload into `staging_` beside the kernels of the run before; then, in order on the computing stream, a
+// copy on the GPU into the inputs that the captured graph reads, the graph, the download. One graph and one staging
+// buffer serve any number of slots, and the copy on the GPU costs a hundredth of the upload that it hides.
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -49,20 +53,79 @@ class CudaSession final : public DeviceSession {
     }
   }
 
+  // Nothing may be freed under a copy or a kernel that still runs, as after an error between submit and collect.
+  ~CudaSession() override {
+    (void)cudaStreamSynchronize(uploads_);
+    (void)cudaStreamSynchronize(stream_);
+  }
+  CudaSession(const CudaSession&) = delete;
+  CudaSession& operator=(const CudaSession&) = delete;
+
   std::span<const ConstTensorView> run(std::span<const ConstTensorView> inputs) override {
     PIPIT_CUDA(cudaSetDevice(gpu_));
     upload(inputs);
     launch();
-    for (std::size_t i = 0; i < outputs_.size(); ++i) {
-      PIPIT_CUDA(cudaMemcpyAsync(host_outputs_[i].data(), device_outputs_[i], outputs_[i].desc.bytes(),
-                                 cudaMemcpyDeviceToHost, stream_));
-    }
+    download(host_outputs_);
     stream_.synchronize();
     return outputs_;
   }
 
+  void make_slots(int count) override {
+    PIPIT_CUDA(cudaSetDevice(gpu_));
+    slots_.clear();
+    if (staging_.empty()) {
+      for (const DeviceBuffer& input : device_inputs_) staging_.emplace_back(input.bytes());
+    }
+    const Graph& graph = plan_->graph();
+    for (int s = 0; s < count; ++s) {
+      Slot& slot = slots_.emplace_back();
+      for (const ValueId id : graph.inputs()) slot.inputs.emplace_back(graph.value(id).desc.bytes());
+      for (const ConstTensorView& output : outputs_) {
+        slot.outputs.emplace_back(output.desc.bytes());
+        slot.views.push_back({output.desc, slot.outputs.back().data()});
+      }
+    }
+  }
+
+  TensorView slot_input(int slot, int input) override {
+    const Graph& graph = plan_->graph();
+    const auto i = static_cast<std::size_t>(input);
+    return {graph.value(graph.inputs()[i]).desc, slots_[static_cast<std::size_t>(slot)].inputs[i].data()};
+  }
+
+  void submit(int index) override {
+    PIPIT_CUDA(cudaSetDevice(gpu_));
+    const Slot& slot = slots_[static_cast<std::size_t>(index)];
+    uploads_.wait(staging_read_);
+    for (std::size_t i = 0; i < staging_.size(); ++i) {
+      PIPIT_CUDA(cudaMemcpyAsync(staging_[i].data(), slot.inputs[i].data(), staging_[i].bytes(),
+                                 cudaMemcpyHostToDevice, uploads_));
+    }
+    staging_written_.record(uploads_);
+    stream_.wait(staging_written_);
+    for (std::size_t i = 0; i < staging_.size(); ++i) {
+      PIPIT_CUDA(cudaMemcpyAsync(device_inputs_[i].data(), staging_[i].data(), staging_[i].bytes(),
+                                 cudaMemcpyDeviceToDevice, stream_));
+    }
+    staging_read_.record(stream_);
+    slot.begin.record(stream_);
+    launch();
+    slot.end.record(stream_);
+    download(slot.outputs);
+    slot.done.record(stream_);
+  }
+
+  // Touches nothing that submit() of another slot writes: the two may run at once.
+  SlotRun collect(int index) override {
+    PIPIT_CUDA(cudaSetDevice(gpu_));
+    const Slot& slot = slots_[static_cast<std::size_t>(index)];
+    slot.done.synchronize();
+    return {slot.views, slot.end.since(slot.begin)};
+  }
+
   Profile profile(std::span<const ConstTensorView> inputs, int warmup, int runs,
                   const std::function<void(int)>& progress) override {
+    PIPIT_CUDA(cudaSetDevice(gpu_));
     for (int r = 0; r < warmup; ++r) {
       run(inputs);
       progress(r + 1);
@@ -110,6 +173,14 @@ class CudaSession final : public DeviceSession {
     std::vector<TensorView> outputs;
     std::byte* scratch;
   };
+  struct Slot {
+    std::vector<PinnedBuffer> inputs;
+    std::vector<PinnedBuffer> outputs;
+    std::vector<ConstTensorView> views;  // of outputs
+    Event begin;                         // around the kernels
+    Event end;
+    Event done{true};  // after the download
+  };
 
   std::byte* at(const Placement& p) {
     switch (p.kind) {
@@ -134,6 +205,13 @@ class CudaSession final : public DeviceSession {
       std::memcpy(host_inputs_[i].data(), inputs[i].data, bytes);
       PIPIT_CUDA(cudaMemcpyAsync(device_inputs_[i].data(), host_inputs_[i].data(), bytes,
                                  cudaMemcpyHostToDevice, stream_));
+    }
+  }
+
+  void download(const std::vector<PinnedBuffer>& to) {
+    for (std::size_t i = 0; i < outputs_.size(); ++i) {
+      PIPIT_CUDA(cudaMemcpyAsync(to[i].data(), device_outputs_[i], outputs_[i].desc.bytes(),
+                                 cudaMemcpyDeviceToHost, stream_));
     }
   }
 
@@ -166,6 +244,9 @@ class CudaSession final : public DeviceSession {
   int gpu_;
   ThreadPool pool_;
   cuda::Stream stream_;
+  cuda::Stream uploads_;
+  Event staging_written_;
+  Event staging_read_;
   DeviceBuffer arena_;
   std::vector<DeviceBuffer> device_inputs_;
   std::vector<PinnedBuffer> host_inputs_;
@@ -176,6 +257,8 @@ class CudaSession final : public DeviceSession {
   std::vector<ConstTensorView> outputs_;
   cuda::Graph graph_;
   bool warm_ = false;
+  std::vector<DeviceBuffer> staging_;  // one per input; empty until there are slots
+  std::vector<Slot> slots_;
 };
 
 }  // namespace

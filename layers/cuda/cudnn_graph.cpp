@@ -302,16 +302,20 @@ std::shared_ptr<const CudnnPlan> CudnnPlan::find(const CudnnConv& conv, std::str
   int gpu = 0;
   PIPIT_CUDA(cudaGetDevice(&gpu));
   const std::string key = fmt::format("{}: {}", gpu, conv.key());
-  const std::lock_guard lock(mutex);
-  auto found = known.find(key);
-  if (found == known.end()) {
-    if (known.size() >= kMaxEntries) known.clear();
-    Entry entry;
-    entry.plan = build(conv, entry.reason);
-    found = known.emplace(key, std::move(entry)).first;
+  Entry entry;
+  {
+    const std::lock_guard lock(mutex);
+    const auto found = known.find(key);
+    if (found != known.end()) entry = found->second;
   }
-  reason = found->second.reason;
-  return found->second.plan;
+  if (!entry.plan && entry.reason.empty()) {
+    entry.plan = build(conv, entry.reason);  // takes a second; the other GPUs' threads build theirs meanwhile
+    const std::lock_guard lock(mutex);
+    if (known.size() >= kMaxEntries) known.clear();
+    known.insert_or_assign(key, entry);
+  }
+  reason = entry.reason;
+  return entry.plan;
 }
 
 }  // namespace pipit::cuda

@@ -39,6 +39,10 @@ class CommandTest(unittest.TestCase):
     def json(self, *arguments, code=OK):
         return json.loads(self.pipit(*arguments, "--json", code=code).stdout)
 
+    def has_gpu(self):
+        """Whether pipit finds a GPU that it can use; --version lists its libraries only then."""
+        return "\ncublaslt " in self.pipit("--version").stdout
+
     def assert_one_line_error(self, done, *words):
         """stderr is one line that starts with the program's name and has all the words."""
         self.assertRegex(done.stderr, r"\Apipit: [^\n]+\n\Z")

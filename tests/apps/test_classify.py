@@ -76,6 +76,28 @@ class Classify(CommandTest):
         self.assertEqual(["error" in image for image in images], [True, False, True, True, True, False])
         self.assertEqual(images[1]["top"], images[5]["top"])
 
+    def test_many_images_come_in_the_order_of_the_arguments(self):
+        names = [f"{i}.bmp" for i in range(30)]
+        for i, name in enumerate(names):
+            self.write_bmp(name, (i * 37 % 256, i * 91 % 256, 8 * i))
+        self.write("13.bmp", b"BM")
+        names = names[::-1] + names[:5]
+        runs = [self.json("classify", MODEL, *names, "--threads", threads, code=RUNTIME)["images"]
+                for threads in (1, 2, 3)]
+        one_by_one = {name: self.json("classify", MODEL, name)["images"][0]["top"] for name in set(names) - {"13.bmp"}}
+        for images in runs:
+            self.assertEqual([image["path"] for image in images], names)
+            for image in images:
+                self.assertEqual(image.get("top"), one_by_one.get(image["path"]))
+        text = self.pipit("classify", MODEL, *names, code=RUNTIME).stdout
+        self.assertEqual([line for line in text.splitlines() if not line.startswith(" ")],
+                         [name for name in names if name != "13.bmp"])
+
+    def test_profile_is_of_the_last_good_image(self):
+        self.write("text.jpg", "not an image\n")
+        result = self.json("classify", MODEL, "image.bmp", "text.jpg", "--profile", "--runs", "2", code=RUNTIME)
+        self.assertEqual(result["profile"]["runs"], 2)
+
     def test_only_broken_images(self):
         self.write("text.jpg", "not an image\n")
         done = self.pipit("classify", MODEL, "text.jpg", "--profile", code=RUNTIME)

@@ -1,6 +1,6 @@
 """pipit evaluate."""
 
-from command import MODEL, RUNTIME, CommandTest, main
+from command import MODEL, RUNTIME, USAGE, CommandTest, main
 
 
 class Evaluate(CommandTest):
@@ -38,6 +38,15 @@ class Evaluate(CommandTest):
         for name in ("images", "top1_correct", "top5_correct"):
             self.assertEqual(one[name], four[name])
 
+    def test_threads_and_more_batches_than_slots_do_not_change_the_answer(self):
+        for i in range(53):
+            self.write_bmp(f"images/{('bird', 'deer', 'dog')[i % 3]}/more{i}.bmp", (i * 37 % 256, i * 91 % 256, 3 * i))
+        results = [self.json("evaluate", MODEL, "images", "--threads", threads, "--batch", batch)
+                   for threads in (1, 2, 3) for batch in (1, 2, 7, 60, 1000)]
+        for k, name in ((1, "top1_correct"), (5, "top5_correct")):
+            self.assertEqual({result[name] for result in results}, {self.expected(k)})
+        self.assertEqual({result["images"] for result in results}, {60})
+
     def test_limit(self):
         self.assertEqual(self.json("evaluate", MODEL, "images", "--limit", "3")["images"], 3)
         self.assertEqual(self.json("evaluate", MODEL, "images", "--limit", "100")["images"], 7)
@@ -65,6 +74,75 @@ class Evaluate(CommandTest):
         done = self.pipit("evaluate", MODEL, "images", "--batch", "4", code=RUNTIME)
         self.assert_one_line_error(done, "broken.bmp")
         self.assertEqual(done.stdout, "")
+
+    def test_the_first_of_several_broken_images_is_named(self):
+        for i in range(40):
+            self.write_bmp(f"images/dog/{i:02}.bmp", (i, 2 * i, 3 * i))
+        whole = (self.folder / "images/dog/00.bmp").read_bytes()
+        # In the order of the list the one that takes longest to refuse comes first.
+        self.write("images/dog/17.bmp", whole[:-1])
+        for i in (18, 19, 25, 39):
+            self.write(f"images/dog/{i:02}.bmp", b"")
+        for threads in (1, 2, 4):
+            for batch in (1, 4, 100):
+                done = self.pipit("evaluate", MODEL, "images", "--batch", batch, "--threads", threads, code=RUNTIME)
+                self.assert_one_line_error(done, "17.bmp")
+                self.assertEqual(done.stdout, "")
+
+
+class Devices(CommandTest):
+    """--devices on whatever this machine has: without a GPU only the errors can be seen."""
+
+    def setUp(self):
+        super().setUp()
+        for i in range(23):
+            self.write_bmp(f"images/{('frog', 'ship')[i % 2]}/{i}.bmp", (i * 37 % 256, i * 91 % 256, 9 * i))
+
+    def test_malformed_lists(self):
+        for devices in ("", ",", "0,", ",0", "0,,1", "0;1", "0, 1", "-1", "+1", "one", "0,1x", "1.0", "99999999999",
+                        ",".join(["0"] * 65)):
+            with self.subTest(devices):
+                done = self.pipit("evaluate", MODEL, "images", "--device", "cuda", f"--devices={devices}", code=USAGE)
+                self.assert_one_line_error(done, "--devices")
+
+    def test_devices_are_gpus(self):
+        for device in ([], ["--device", "cpu"]):
+            done = self.pipit("evaluate", MODEL, "images", "--devices", "0", *device, code=USAGE)
+            self.assert_one_line_error(done, "--devices", "--device cuda")
+
+    def test_there_is_no_such_gpu(self):
+        done = self.pipit("evaluate", MODEL, "images", "--device", "cuda", "--devices", "0,1000", code=RUNTIME)
+        self.assert_one_line_error(done, "GPU" if self.has_gpu() else "device cuda")
+        self.assertEqual(done.stdout, "")
+
+    def test_the_answer_is_that_of_one_device(self):
+        if not self.has_gpu():
+            self.skipTest("no usable GPU")
+        cuda = ("evaluate", MODEL, "images", "--device", "cuda")
+        one = self.json(*cuda)
+        self.assertNotIn("devices", one)
+        for devices in ([0], [0, 0], [0, 0, 0]):
+            for options in ([], ["--batch", "4"], ["--batch", "32", "--threads", "1"]):
+                with self.subTest((devices, options)):
+                    result = self.json(*cuda, *options, "--devices", ",".join(map(str, devices)))
+                    for name in ("images", "top1_correct", "top5_correct"):
+                        self.assertEqual(result[name], one[name])
+                    self.assertEqual([d["gpu"] for d in result["devices"]], devices)
+                    self.assertEqual(sum(d["images"] for d in result["devices"]), 23)
+                    self.assertAlmostEqual(sum(d["images_per_s"] for d in result["devices"]), result["images_per_s"],
+                                           delta=1e-6 * result["images_per_s"])
+        text = self.pipit(*cuda, "--devices", "0,0").stdout
+        self.assertEqual(text.count("\nGPU 0 "), 2)
+
+    def test_a_broken_image_ends_all_devices(self):
+        if not self.has_gpu():
+            self.skipTest("no usable GPU")
+        self.write("images/ship/11.bmp", b"BM")
+        self.write("images/ship/21.bmp", b"")
+        for batch in (1, 3, 32):
+            done = self.pipit("evaluate", MODEL, "images", "--device", "cuda", "--devices", "0,0", "--batch", batch,
+                              code=RUNTIME)
+            self.assert_one_line_error(done, "11.bmp")
 
 
 if __name__ == "__main__":

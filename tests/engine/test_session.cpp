@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <limits>
+#include <map>
 #include <thread>
 
 #include "engine/profiler.h"
@@ -117,6 +118,75 @@ TEST(Session, TwoSessionsOfOnePlanRunInTwoThreads) {
   other.join();
   EXPECT_TRUE(first);
   EXPECT_TRUE(second);
+}
+
+void fill(const TensorView& view, float base) {
+  for (std::int64_t i = 0; i < view.desc.elements(); ++i) view.as<float>()[i] = base + static_cast<float>(i);
+}
+
+TEST(Session, SlotsGiveWhatRunGives) {
+  Session session(small_plan(2));
+  Session plain(small_plan(2));
+  session.make_slots(3);
+  EXPECT_EQ(session.slots(), 3);
+  EXPECT_FALSE(session.overlaps());
+  float base = 1;
+  for (const std::vector<int>& order : {std::vector{0, 1, 2}, {2, 0}, {1}, {1, 2, 0}}) {
+    std::map<int, float> given;
+    for (const int slot : order) {
+      given[slot] = base;
+      fill(session.slot_input(slot), base);
+      session.submit(slot);
+      base *= 1.7F;
+    }
+    for (const auto& [slot, first] : given) {  // not the order of submission
+      Tensor x{TensorDesc{Shape({6})}};
+      fill(x.view(), first);
+      const ConstTensorView view = x.view();
+      const auto expected = plain.run({&view, 1});
+      const SlotRun run = session.collect(slot);
+      ASSERT_EQ(run.outputs.size(), expected.size());
+      for (std::size_t i = 0; i < expected.size(); ++i)
+        EXPECT_EQ(values(run.outputs[i]), values(expected[i])) << "slot " << slot << " output " << i;
+      EXPECT_EQ(run.outputs[1].data, session.slot_input(slot).data);  // passed through in place
+      EXPECT_GT(run.kernel_ms, 0);
+    }
+  }
+}
+
+TEST(Session, SlotsRefuseCallsOutOfOrder) {
+  Session session(small_plan(1));
+  const auto expect_error = [](const auto& call, const char* words) {
+    EXPECT_THAT(call, testing::ThrowsMessage<Error>(testing::HasSubstr(words)));
+  };
+  expect_error([&] { session.submit(0); }, "there is no slot 0: the session has 0");
+  expect_error([&] { session.make_slots(0); }, "at least 1 slot");
+  session.make_slots(2);
+  expect_error([&] { session.slot_input(2); }, "there is no slot 2");
+  expect_error([&] { session.slot_input(-1); }, "there is no slot -1");
+  expect_error([&] { session.slot_input(0, 1); }, "there is no input 1: the model has 1");
+  expect_error([&] { session.collect(0); }, "slot 0 was not submitted");
+  fill(session.slot_input(1), 0);
+  session.submit(1);
+  expect_error([&] { session.submit(1); }, "slot 1 is in flight");
+  expect_error([&] { session.make_slots(4); }, "slot 1 is in flight");
+  session.collect(1);
+  expect_error([&] { session.collect(1); }, "slot 1 was not submitted");
+  session.make_slots(4);
+  EXPECT_EQ(session.slots(), 4);
+}
+
+TEST(Session, SlotsAllocateNothingInSteadyState) {
+  if (!test::AllocationCounter::available()) GTEST_SKIP() << "malloc belongs to a sanitizer";
+  Session session(small_plan(2));
+  session.make_slots(2);
+  for (int slot = 0; slot < 2; ++slot) fill(session.slot_input(slot), 1);
+  const test::AllocationCounter counter;
+  for (int run = 0; run < 10; ++run) {
+    session.submit(run % 2);
+    session.collect(run % 2);
+  }
+  EXPECT_EQ(counter.count(), 0);
 }
 
 class CountingObserver final : public RunObserver {

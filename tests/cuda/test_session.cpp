@@ -1,0 +1,238 @@
+// Sessions on a GPU: overlapped runs, and several sessions, threads and GPUs at once.
+#include "engine/session.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <numeric>
+#include <thread>
+
+#include "engine/cuda/runtime.h"
+#include "layers/binary.h"
+#include "layers/conv.h"
+#include "layers/fuse/passes.h"
+#include "layers/registry.h"
+#include "tests/cuda/conformance.h"
+#include "tests/support/run_graph.h"
+
+namespace pipit::test {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+// Two convolutions with a residual: every backend has work, and no kernel may see another run's input.
+Graph small_graph(std::int64_t batch) {
+  std::mt19937 random(7);
+  GraphBuilder builder;
+  const ValueId x = builder.add_input("x", TensorDesc{Shape({batch, 3, 33, 29})});
+  const auto conv = [&](const std::string& name, ValueId in, std::int64_t from, std::int64_t to) {
+    const ValueId w =
+        builder.add_constant(name + "w", random_tensor(Shape({to, from, 3, 3}), random, -0.2F, 0.2F));
+    const ValueId b = builder.add_constant(name + "b", random_tensor(Shape({to}), random));
+    ConvAttributes attributes;
+    attributes.window.kernel = {3, 3, 1};
+    attributes.window.pad_begin = attributes.window.pad_end = {1, 1, 0};
+    return builder.add1(name, std::make_shared<Conv>(attributes), {in, w, b});
+  };
+  const ValueId a = conv("first", x, 3, 24);
+  const ValueId c = conv("second", a, 24, 24);
+  builder.mark_output(
+      builder.add1("sum", std::make_shared<Binary>(BinaryAttributes{BinaryKind::add}), {c, a}));
+  builder.mark_output(x);
+  return builder.build();
+}
+
+std::shared_ptr<const Plan> gpu_plan(Precision precision, int gpu = 0, const std::string& kernel = {}) {
+  std::vector<PassReport> passes;
+  Graph graph = optimize(small_graph(2), &passes);
+  if (precision != Precision::fp32) graph = assign_precision(graph, precision).graph;
+  PlanOptions options;
+  options.device = DeviceKind::cuda;
+  options.precision = precision;
+  options.gpu = gpu;
+  options.threads = 1;
+  options.prefer_kernel = kernel;
+  return Plan::build(std::move(graph), default_registry(), options);
+}
+
+std::vector<Bytes> copy(std::span<const ConstTensorView> outputs) {
+  std::vector<Bytes> result;
+  for (const ConstTensorView& view : outputs) result.emplace_back(view.data, view.data + view.desc.bytes());
+  return result;
+}
+
+struct Sample {
+  Tensor input;
+  std::vector<Bytes> expected;
+};
+
+// Random inputs and what run() makes of them in a session of its own.
+std::vector<Sample> samples(const std::shared_ptr<const Plan>& plan, int count, unsigned seed) {
+  std::mt19937 random(seed);
+  Session session(plan);
+  std::vector<Sample> result;
+  for (int i = 0; i < count; ++i) {
+    Sample& sample = result.emplace_back();
+    sample.input = random_tensor(Shape({2, 3, 33, 29}), random);
+    const ConstTensorView view = sample.input.view();
+    sample.expected = copy(session.run({&view, 1}));
+  }
+  return result;
+}
+
+void fill(Session& session, int slot, const Sample& sample) {
+  const TensorView view = session.slot_input(slot);
+  std::memcpy(view.data, std::as_const(sample.input).view().data, view.desc.bytes());
+}
+
+TEST(GpuSession, SlotsGiveWhatRunGivesInAnyOrder) {
+  PIPIT_NEEDS_GPU();
+  std::mt19937 random(gpu_seed());
+  for (const Precision precision : {Precision::fp32, Precision::fp16}) {
+    const auto plan = gpu_plan(precision);
+    const std::vector<Sample> given = samples(plan, 16, random());
+    ASSERT_NE(given[0].expected, given[1].expected);
+    Session session(plan);
+    EXPECT_TRUE(session.overlaps());
+    for (const int slots : {1, 2, 5}) {
+      session.make_slots(slots);
+      for (int s = 0; s < slots; ++s)
+        std::memset(session.slot_input(s).data, 0xFF, session.slot_input(s).desc.bytes());
+      for (int round = 0; round < 20; ++round) {
+        std::vector<int> order(static_cast<std::size_t>(slots));
+        std::iota(order.begin(), order.end(), 0);
+        std::shuffle(order.begin(), order.end(), random);
+        std::vector<const Sample*> in(order.size());
+        for (const int slot : order) {
+          in[static_cast<std::size_t>(slot)] = &given[random() % given.size()];
+          fill(session, slot, *in[static_cast<std::size_t>(slot)]);
+          session.submit(slot);
+        }
+        // run() between the slots takes its turn and disturbs none.
+        const Sample& between = given[random() % given.size()];
+        const ConstTensorView view = between.input.view();
+        if (round % 3 == 0) {
+          EXPECT_EQ(copy(session.run({&view, 1})), between.expected);
+        }
+        std::shuffle(order.begin(), order.end(), random);
+        for (const int slot : order) {
+          const SlotRun run = session.collect(slot);
+          EXPECT_EQ(copy(run.outputs), in[static_cast<std::size_t>(slot)]->expected)
+              << "slot " << slot << " of " << slots << ", round " << round;
+          EXPECT_GT(run.kernel_ms, 0);
+        }
+      }
+    }
+  }
+}
+
+TEST(GpuSession, OneThreadCollectsWhileAnotherSubmits) {
+  PIPIT_NEEDS_GPU();
+  const auto plan = gpu_plan(Precision::fp16);
+  const std::vector<Sample> given = samples(plan, 8, gpu_seed() + 1);
+  Session session(plan);
+  constexpr int kSlots = 3;
+  constexpr int kRuns = 300;
+  session.make_slots(kSlots);
+  std::atomic<int> submitted{0};
+  std::atomic<int> collected{0};
+  int wrong = 0;
+  std::thread collector([&] {
+    for (int i = 0; i < kRuns; ++i) {
+      while (submitted <= i) std::this_thread::yield();
+      wrong += copy(session.collect(i % kSlots).outputs) != given[static_cast<std::size_t>(i) % 8].expected
+                   ? 1
+                   : 0;
+      ++collected;
+    }
+  });
+  for (int i = 0; i < kRuns; ++i) {
+    while (collected <= i - kSlots) std::this_thread::yield();
+    fill(session, i % kSlots, given[static_cast<std::size_t>(i) % 8]);
+    session.submit(i % kSlots);
+    ++submitted;
+  }
+  collector.join();
+  EXPECT_EQ(wrong, 0);
+}
+
+TEST(GpuSession, MayGoAwayWithRunsInFlight) {
+  PIPIT_NEEDS_GPU();
+  const auto plan = gpu_plan(Precision::fp32);
+  const std::vector<Sample> given = samples(plan, 1, gpu_seed() + 2);
+  for (int round = 0; round < 10; ++round) {
+    Session session(plan);
+    session.make_slots(2);
+    for (int slot = 0; slot < 2; ++slot) {
+      fill(session, slot, given[0]);
+      session.submit(slot);
+    }
+  }
+  Session session(plan);
+  const ConstTensorView view = given[0].input.view();
+  EXPECT_EQ(copy(session.run({&view, 1})), given[0].expected);
+}
+
+// Threads that build plans and run sessions at once: on one GPU, and spread over all that there are.
+TEST(GpuSession, ThreadsAndGpusDoNotDisturbEachOther) {
+  PIPIT_NEEDS_GPU();
+  const int gpus = static_cast<int>(cuda_status().devices.size());
+  for (const std::string kernel : {"", "cudnn", "im2col_gemm", "implicit_gemm"}) {
+    SCOPED_TRACE(kernel);
+    std::vector<std::vector<Sample>> given;  // of each GPU: they need not be alike
+    for (int gpu = 0; gpu < gpus; ++gpu)
+      given.push_back(samples(gpu_plan(Precision::fp16, gpu, kernel), 8, gpu_seed() + 3));
+    constexpr int kThreads = 6;
+    std::vector<int> wrong(kThreads, 0);
+    std::vector<std::string> errors(kThreads);
+    std::vector<std::thread> threads;
+    for (int t = 0; t < kThreads; ++t) {
+      threads.emplace_back([&, t] {
+        const auto own = static_cast<std::size_t>(t);
+        try {
+          Session session(gpu_plan(Precision::fp16, t % gpus, kernel));
+          session.make_slots(2);
+          const auto sample = [&](int i) -> const Sample& {
+            return given[own % given.size()][static_cast<std::size_t>(i + t) % 8];
+          };
+          for (int i = 0; i <= 40; ++i) {
+            if (i < 40) {
+              fill(session, i % 2, sample(i));
+              session.submit(i % 2);
+            }
+            if (i > 0)
+              wrong[own] += copy(session.collect((i - 1) % 2).outputs) != sample(i - 1).expected ? 1 : 0;
+          }
+        } catch (const Error& error) {
+          errors[own] = error.what();
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_THAT(wrong, testing::Each(0));
+    EXPECT_THAT(errors, testing::Each(""));
+  }
+}
+
+TEST(GpuSession, UnknownGpuIsRefused) {
+  PIPIT_NEEDS_GPU();
+  EXPECT_THAT([] { gpu_plan(Precision::fp32, 1000); },
+              testing::ThrowsMessage<Error>(testing::HasSubstr("there is no GPU 1000")));
+}
+
+TEST(GpuSession, TooManySlotsAreAnErrorNotACrash) {
+  PIPIT_NEEDS_GPU();
+  const auto plan = gpu_plan(Precision::fp32);
+  const auto absurd = static_cast<std::size_t>(1) << 50;
+  EXPECT_THROW(cuda::PinnedBuffer{absurd}, Error);
+  EXPECT_THROW(cuda::DeviceBuffer{absurd}, Error);
+  const std::vector<Sample> given = samples(plan, 1, gpu_seed() + 4);  // and all still works
+  Session session(plan);
+  const ConstTensorView view = given[0].input.view();
+  EXPECT_EQ(copy(session.run({&view, 1})), given[0].expected);
+}
+
+}  // namespace
+}  // namespace pipit::test
