@@ -44,8 +44,9 @@ class GpuModels(CommandTest):
 
     def test_a_resnet20_with_batch_norm_nodes(self):
         self.extract_cifar(DATA / "cifar10-test.tar.gz", 20)
+        classes = sorted(path.name for path in (self.folder / "cifar").iterdir())
         self.assert_devices_agree(DATA / "models/resnet20_cifar10_bn.onnx", self.folder / "cifar", "--preset",
-                                  "torchvision")
+                                  "torchvision", "--labels", self.write("classes.txt", "\n".join(classes)))
 
 
 if __name__ == "__main__":
