@@ -73,6 +73,13 @@ void print_text(const Model& model, const Runner& runner, bool why) {
     if (!why) continue;
     for (const RefusedCandidate& r : step.refused)
       table.add({"", fmt::format("  not {}: {}", r.name, r.reason)});
+    const std::string variant = step.variant.empty() ? "" : " " + step.variant;
+    table.add({"", fmt::format("  {}{}: by {}{}{}", step.kernel_name, variant, chosen_by_name(step.choice.by),
+                               step.choice.note.empty() ? "" : "; ", step.choice.note)});
+    for (const TimedKernel& t : step.choice.timed) {
+      table.add({"", fmt::format("    {}{}{}: {}", t.name, t.variant.empty() ? "" : " ", t.variant,
+                                 t.problem.empty() ? fmt::format("{:.4f} ms", t.ms) : t.problem)});
+    }
   }
   fmt::print("{}\n", table.str());
   const Totals sum = totals(plan);
@@ -122,6 +129,7 @@ nlohmann::ordered_json to_json(const Model& model, const Runner& runner, bool wh
         {"geometry", info.geometry},
         {"parameters", parameters(graph, graph.nodes()[static_cast<std::size_t>(step.node)])},
         {"macs", info.macs}};
+    add_choice(layer, step);
     if (why) {
       layer["refused"] = nlohmann::ordered_json::array();
       for (const RefusedCandidate& r : step.refused)
@@ -158,7 +166,9 @@ void add_inspect(CLI::App& app, int& exit_code) {
       "inspect", "Show a model as it will run: layers, shapes, parameters, MACs, kernels, memory");
   options->common.add_to(*command);
   options->model.add_to(*command, true);
-  command->add_flag("--why", options->why, "Also show every kernel that refused a layer, and its reason");
+  command->add_flag(
+      "--why", options->why,
+      "Also show every kernel that refused a layer, and its reason, and how the layer's kernel was chosen");
   command->footer("Examples:\n  pipit inspect resnet50 --why\n  pipit inspect model.onnx --batch 8 --json");
   command->callback([options, &exit_code] { exit_code = inspect(*options); });
 }

@@ -41,6 +41,22 @@ StepInfo step_info(const Plan& plan, const Step& step) {
   return info;
 }
 
+void add_choice(nlohmann::ordered_json& layer, const Step& step) {
+  if (!step.variant.empty()) layer["variant"] = step.variant;
+  layer["chosen"] = chosen_by_name(step.choice.by);
+  if (!step.choice.note.empty()) layer["note"] = step.choice.note;
+  for (const TimedKernel& timed : step.choice.timed) {
+    nlohmann::ordered_json entry = {{"kernel", timed.name}};
+    if (!timed.variant.empty()) entry["variant"] = timed.variant;
+    if (timed.problem.empty()) {
+      entry["ms"] = timed.ms;
+    } else {
+      entry["problem"] = timed.problem;
+    }
+    layer["timed"].push_back(std::move(entry));
+  }
+}
+
 namespace {
 
 double gflops(std::int64_t macs, double ms) {
@@ -138,6 +154,7 @@ nlohmann::ordered_json layer_json(const Plan& plan, const Profile& profile, cons
                               {"share", time.median_ms / profile.layers_ms},
                               {"gflops", gflops(info.macs, time.median_ms)},
                               {"bytes", info.bytes}});
+    add_choice(json["layers"].back(), plan.steps()[static_cast<std::size_t>(time.step)]);
     if (!peak.known()) continue;
     const double floor = floor_ms(info, peak);
     floors += floor;

@@ -19,6 +19,10 @@ struct StepInfo {
 };
 StepInfo step_info(const Plan& plan, const Step& step);
 
+/// "variant" where the kernel has several, "chosen" (order, preference, measurement or cache), and "timed" where
+/// kernels were: what each took, in ms.
+void add_choice(nlohmann::ordered_json& layer, const Step& step);
+
 /// With a known `peak`, also how far every layer is from its floor: the time that its arithmetic or its bytes take at
 /// the peak, whichever is longer.
 std::string layer_table(const Plan& plan, const Profile& profile, const MachinePeak& peak = {});

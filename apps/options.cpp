@@ -5,10 +5,8 @@
 #include <cmath>
 #include <map>
 
-#include "apps/version.h"
 #include "engine/device.h"
 #include "layers/conv.h"
-#include "layers/cpu/gemm.h"
 #include "layers/registry.h"
 
 namespace pipit::apps {
@@ -116,13 +114,7 @@ void CommonOptions::add_shared_to(CLI::App& command) {
       .add_option("--conv-backend", conv_backend,
                   "The same for convolutions only, for example 'im2col_gemm'; goes before --kernel")
       ->check(one_of(default_registry().kernel_names(Conv::kType)));
-  CLI::Option* all =
-      command.add_flag("--autotune", autotune, "Choose every layer's kernel by timing those that accept it");
-  command
-      .add_flag("--no-autotune", no_autotune,
-                "Choose by the documented order alone; without either, the CPU times the convolutions whose "
-                "fastest kernel only timing tells")
-      ->excludes(all);
+  tuning.add_to(command);
 }
 
 PlanOptions CommonOptions::plan_options() const {
@@ -133,12 +125,7 @@ PlanOptions CommonOptions::plan_options() const {
   options.threads = threads;
   options.prefer_kernel = kernel;
   if (!conv_backend.empty()) options.prefer_for_type.emplace(Conv::kType, conv_backend);
-  if (!no_autotune) {
-    TunerOptions tuning;
-    tuning.scope = autotune ? TuneScope::all : TuneScope::flagged;
-    tuning.build = fmt::format("pipit {}, {}", kVersion, gemm_isa().name);
-    options.tuner = std::make_shared<Tuner>(std::move(tuning));
-  }
+  options.tuner = tuning.tuner(options, quiet);
   return options;
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/tuning.h"
 #include "engine/plan.h"
 #include "models/image/preprocess.h"
 #include "models/model.h"
@@ -21,7 +22,7 @@ CLI::Validator nonnegative_number();
 /// An integer from 0 to 2^63 - 1.
 CLI::Validator count_value();
 
-/// --json, --threads, --device, --precision, --quiet, --kernel, --conv-backend, --autotune: on every subcommand.
+/// --json, --threads, --device, --precision, --quiet, --kernel, --conv-backend, those of tuning.h: on every subcommand.
 struct CommonOptions {
   bool json = false;
   bool quiet = false;
@@ -30,8 +31,7 @@ struct CommonOptions {
   Precision precision = Precision::fp32;
   std::string kernel;
   std::string conv_backend;
-  bool autotune = false;
-  bool no_autotune = false;
+  TuningOptions tuning;
 
   void add_to(CLI::App& command);
   /// The same without --threads and --precision, for a command that takes several of each.

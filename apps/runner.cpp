@@ -74,6 +74,7 @@ Runner::Runner(std::string name, Graph graph, const CommonOptions& options) : mo
                        plan_options);
     session = std::make_unique<Session>(plan);
   });
+  options.tuning.save(options.quiet);
   load_ms = milliseconds_since(begin);
 }
 
@@ -86,6 +87,7 @@ std::vector<Runner> make_runners(std::string model, Graph graph, const CommonOpt
     std::vector<PassReport> passes;
     const auto plans = build_plans(prepare(std::move(graph), plan_options.precision, passes), plan_options,
                                    std::set<int>(gpus.begin(), gpus.end()));
+    options.tuning.save(options.quiet);
     const auto pool = std::make_shared<ThreadPool>(plans.begin()->second->options().threads);
     std::vector<Runner> runners;
     for (const int gpu : gpus) {

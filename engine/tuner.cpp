@@ -100,6 +100,21 @@ std::vector<Tuner::Contender> Tuner::contenders(const NodeSpec& spec,
   return list;
 }
 
+// The candidate that the decision names, if it still is there and knows the variant; null otherwise. It need not be
+// among the contenders: a decision over all candidates also serves where only some would be timed.
+const Candidate* Tuner::candidate_of(const Decision& decision, const NodeSpec& spec,
+                                     std::span<const Candidate* const> accepting) {
+  for (const Candidate* candidate : accepting) {
+    if (candidate->name != decision.kernel) continue;
+    std::vector<std::string> variants;
+    if (candidate->variants) variants = candidate->variants(spec);
+    if (variants.empty()) variants.emplace_back();
+    const bool known = std::find(variants.begin(), variants.end(), decision.variant) != variants.end();
+    return known ? candidate : nullptr;
+  }
+  return nullptr;
+}
+
 KernelTimer& Tuner::timer(DeviceKind device, const NodeSpec& spec) {
   std::unique_ptr<KernelTimer>& timer =
       timers_[{device, device == DeviceKind::cuda ? spec.gpu : spec.threads}];
@@ -162,7 +177,7 @@ Tuner::Decision Tuner::measure(KernelTimer& timer, const NodeSpec& spec, std::ve
   }
   winner = best;
   Decision decision;
-  if (best != nullptr) decision = {best->candidate->name, best->variant, {}, false};
+  if (best != nullptr) decision = {best->candidate->name, best->variant, {}, options_.scope, false};
   for (std::size_t i = 0; i < list.size(); ++i) {
     const Contender& c = list[i];
     decision.timed.push_back(
@@ -184,10 +199,10 @@ Tuner::Selected Tuner::choose(DeviceKind device, const NodeSpec& spec,
   const std::string key = node_key(spec);
   if (const auto found = known.find(key); found != known.end()) {
     const Decision& decision = found->second;
-    for (const Contender& c : list) {
-      if (c.candidate->name != decision.kernel || c.variant != decision.variant) continue;
+    const Candidate* candidate = candidate_of(decision, spec, accepting);
+    if (candidate != nullptr && (options_.scope == TuneScope::flagged || decision.scope == TuneScope::all)) {
       const ChosenBy by = decision.cached ? ChosenBy::cache : ChosenBy::measurement;
-      return {c.candidate, c.variant, nullptr, {by, decision.timed, {}}};
+      return {candidate, decision.variant, nullptr, {by, decision.timed, {}}};
     }
   }
   for (std::size_t i = 0; i < spec.inputs.size(); ++i) {
@@ -222,7 +237,13 @@ void Tuner::add_decisions(const std::string& device, Decisions decisions) {
 
 std::map<std::string, Tuner::Decisions> Tuner::decisions() const {
   const std::lock_guard lock(mutex_);
-  return decisions_;
+  std::map<std::string, Decisions> made;
+  for (const auto& [device, decisions] : decisions_) {
+    for (const auto& [key, decision] : decisions) {
+      if (!decision.cached) made[device].emplace(key, decision);
+    }
+  }
+  return made;
 }
 
 }  // namespace pipit

@@ -85,7 +85,8 @@ class Tuner {
     std::string kernel;
     std::string variant;
     std::vector<TimedKernel> timed;
-    bool cached = false;  ///< came through add_decisions
+    TuneScope scope = TuneScope::all;  ///< of the tuner that made it; TuneScope::all uses no other
+    bool cached = false;               ///< came through add_decisions
   };
   /// Per geometry (node_key), of one device.
   using Decisions = std::map<std::string, Decision, std::less<>>;
@@ -103,9 +104,10 @@ class Tuner {
   /// inputs that are neither floating-point nor 8-bit go by order: made-up indices would not be valid.
   Selected choose(DeviceKind device, const NodeSpec& spec, std::span<const Candidate* const> accepting);
 
-  /// Decisions from an earlier process for the devices that this one runs on, by device_key.
+  /// Decisions of an earlier process about the device with this device_key. One about a kernel or variant that is
+  /// not there any more is made anew.
   void add_decisions(const std::string& device, Decisions decisions);
-  /// All decisions of this tuner, made or added, by device_key.
+  /// The decisions that this tuner made itself, by device_key.
   std::map<std::string, Decisions> decisions() const;
 
   /// Whether candidates after `first`, the first that accepts a node, are worth asking.
@@ -118,6 +120,8 @@ class Tuner {
  private:
   struct Contender;
   struct Limits;
+  static const Candidate* candidate_of(const Decision& decision, const NodeSpec& spec,
+                                       std::span<const Candidate* const> accepting);
   std::vector<Contender> contenders(const NodeSpec& spec, std::span<const Candidate* const> accepting) const;
   Decision measure(KernelTimer& timer, const NodeSpec& spec, std::vector<Contender>& contenders,
                    Contender*& winner) const;

@@ -1,0 +1,110 @@
+#include "engine/tuning_cache.h"
+
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "engine/file.h"
+
+namespace pipit {
+
+namespace {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+constexpr std::string_view kFormat = "pipit tuning cache 1";
+// Some thousand times what a model needs.
+constexpr std::uintmax_t kMaxBytes = std::uintmax_t{64} << 20;
+
+double milliseconds(const json& value) {
+  const double ms = value.get<double>();
+  if (!std::isfinite(ms) || ms < 0) fail("a time of {} ms", ms);
+  return ms;
+}
+
+Tuner::Decision decision_of(const json& entry) {
+  Tuner::Decision decision;
+  decision.kernel = entry.at("kernel").get<std::string>();
+  decision.variant = entry.at("variant").get<std::string>();
+  decision.scope = entry.at("scope").get<std::string>() == "all" ? TuneScope::all : TuneScope::flagged;
+  for (const json& timed : entry.at("timed")) {
+    TimedKernel kernel{timed.at("kernel").get<std::string>(), timed.at("variant").get<std::string>(), 0, {}};
+    if (timed.contains("problem")) {
+      kernel.problem = timed.at("problem").get<std::string>();
+    } else {
+      kernel.ms = milliseconds(timed.at("ms"));
+    }
+    decision.timed.push_back(std::move(kernel));
+  }
+  return decision;
+}
+
+json to_json(const Tuner::Decision& decision) {
+  json timed = json::array();
+  for (const TimedKernel& kernel : decision.timed) {
+    json entry = {{"kernel", kernel.name}, {"variant", kernel.variant}};
+    if (kernel.problem.empty()) {
+      entry["ms"] = kernel.ms;
+    } else {
+      entry["problem"] = kernel.problem;
+    }
+    timed.push_back(std::move(entry));
+  }
+  return {{"kernel", decision.kernel},
+          {"variant", decision.variant},
+          {"scope", decision.scope == TuneScope::all ? "all" : "load"},
+          {"timed", std::move(timed)}};
+}
+
+}  // namespace
+
+TuningCache read_tuning_cache(const fs::path& path) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (status.type() == fs::file_type::not_found) return {};
+  if (status.type() == fs::file_type::none) fail("{}: {}", path.string(), error.message());
+  // A pipe or a device could deliver for ever.
+  if (!fs::is_regular_file(status)) fail("{}: not a regular file", path.string());
+  if (const std::uintmax_t bytes = fs::file_size(path, error); !error && bytes > kMaxBytes)
+    fail("{}: {} bytes are too many for a tuning cache", path.string(), bytes);
+  std::ifstream file(path, std::ios::binary);
+  if (!file) fail("{}: the file cannot be opened", path.string());
+  TuningCache cache;
+  try {
+    const json document = json::parse(file);
+    if (document.at("format").get<std::string>() != kFormat) fail("its format is not \"{}\"", kFormat);
+    for (const auto& [device, decisions] : document.at("devices").items()) {
+      for (const auto& [key, entry] : decisions.items()) cache[device][key] = decision_of(entry);
+    }
+  } catch (const json::exception& e) {
+    fail("{}: not a tuning cache: {}", path.string(), e.what());
+  } catch (const Error& e) {
+    fail("{}: not a tuning cache: {}", path.string(), e.what());
+  }
+  return cache;
+}
+
+void merge_tuning_cache(const fs::path& path, const TuningCache& decisions) {
+  TuningCache all;
+  try {
+    all = read_tuning_cache(path);
+  } catch (const Error&) {
+    all.clear();
+  }
+  json devices = json::object();
+  for (const auto& [device, fresh] : decisions) {
+    for (const auto& [key, decision] : fresh) all[device].insert_or_assign(key, decision);
+  }
+  for (const auto& [device, entries] : all) {
+    json& list = devices[device] = json::object();
+    for (const auto& [key, decision] : entries) list[key] = to_json(decision);
+  }
+  std::error_code error;
+  if (path.has_parent_path()) fs::create_directories(path.parent_path(), error);
+  if (error) fail("{}: its folder cannot be made: {}", path.string(), error.message());
+  const json document = {{"format", kFormat}, {"devices", std::move(devices)}};
+  write_file(path, document.dump(1, ' ', false, json::error_handler_t::replace) + "\n");
+}
+
+}  // namespace pipit
