@@ -36,19 +36,18 @@ __global__ void pad_channels(const __grid_constant__ PadChannelsArgs args, std::
 struct Instance {
   int rows, columns, vector, threads;
   int shared;  // bytes with all stages
-  int sums;    // bytes of the tile of sums
+  int stages;
+  int stage_bytes;
+  int sum_bytes;   // of the tile of sums that a cluster exchanges
+  int tile_bytes;  // of the tile of residual and y
   const void* function;
 };
 
 template <typename T>
 Instance instance() {
-  return {T::kRows,
-          T::kColumns,
-          T::kVector,
-          T::kThreads,
-          T::kShared,
-          T::kSumBytes,
-          reinterpret_cast<const void*>(&conv_gemm<T>)};
+  return {
+      T::kRows,   T::kColumns,    T::kVector,   T::kThreads,   T::kShared,
+      T::kStages, T::kStageBytes, T::kSumBytes, T::kTileBytes, reinterpret_cast<const void*>(&conv_gemm<T>)};
 }
 
 // Null when there is no such instance.
@@ -90,10 +89,11 @@ cudaError_t launch_conv_gemm(const ConvTile& tile, int vector, const ConvGemmArg
                         static_cast<unsigned>(args.splits));
   config.blockDim = dim3(static_cast<unsigned>(instance->threads));
   // A short depth does not need every stage, and without them more blocks fit a multiprocessor.
-  const int stage_bytes = (tile.rows + tile.columns) * kTileDepth * 2;
-  const int stages = static_cast<int>(ceil_div(args.steps, args.splits));
+  const int steps = static_cast<int>(ceil_div(args.steps, args.splits));
+  const int stages = std::min(steps, instance->stages) * instance->stage_bytes;
+  const int tile_bytes = steps < instance->stages ? instance->tile_bytes : 0;  // else in a stage
   config.dynamicSmemBytes =
-      static_cast<std::size_t>(std::min(instance->shared, std::max(stages * stage_bytes, instance->sums)));
+      static_cast<std::size_t>(args.splits > 1 ? std::max(stages, instance->sum_bytes) : stages + tile_bytes);
   config.stream = stream;
   std::array<cudaLaunchAttribute, 2> attributes{};
   config.attrs = attributes.data();

@@ -5,6 +5,7 @@
 #include <cuda_fp16.h>
 
 #include <cstdint>
+#include <utility>
 
 #include "layers/cuda/async_ptx.cuh"
 #include "layers/cuda/conv_gemm_launch.h"
@@ -27,14 +28,24 @@ struct ConvGemmTraits {
       Columns + 8;  // floats; 8 more keep the stores of a warp in different banks
   static constexpr int kSumBytes = Rows * kSumStride * 4;
   static constexpr int kShared = Stages * kStageBytes > kSumBytes ? Stages* kStageBytes : kSumBytes;
-  // Blocks that a multiprocessor is to hold, as far as its shared memory does (each takes 1 KiB more): bounding the
+  // Blocks that a multiprocessor is to hold, as far as its shared memory does (each takes 2 KiB more): bounding the
   // registers for more of them would make them spill for nothing.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
-  static constexpr int kFitting = (164 << 10) / (kShared + 1024);
+  static constexpr int kFitting = (164 << 10) / (kShared + 2048);
 #else
-  static constexpr int kFitting = (228 << 10) / (kShared + 1024);
+  static constexpr int kFitting = (228 << 10) / (kShared + 2048);
 #endif
   static constexpr int kBlocks = BlocksPerProcessor < kFitting ? BlocksPerProcessor : kFitting;
+  static constexpr int kGroups = Columns / 8;            // 16-byte groups of channels of a row of y
+  static constexpr int kPass = kThreads / kGroups;       // rows that one pass of all threads reads or writes
+  static constexpr int kShare = Rows / kPass / 2;        // passes over a tile that two blocks share
+  static constexpr int kTileBytes = Rows * Columns * 2;  // of residual and y
+  static_assert(kShare >= 1 && kTileBytes <= kStageBytes);
+
+  /// 16-byte chunk at which group `group` of row `row` of y is kept: a warp's fragments fall into different banks.
+  static __device__ __forceinline__ int tile_chunk(int row, int group) {
+    return row * kGroups + (kGroups == 4 ? swizzled_chunk<4>(row, group) : group ^ (row & 7));
+  }
 };
 
 /// Copies the tile's next step along k from x and the weights to shared memory.
@@ -122,31 +133,36 @@ struct ConvGemmLoader {
   }
 };
 
-/// sum (bias included) + residual, clamped, in fp32; eight neighbouring channels, each rounded once to half.
-__device__ __forceinline__ void finish_channels(const ConvGemmArgs& args, const float (&sum)[8], int row,
-                                                int column) {
+/// v clamped and rounded once to half.
+__device__ __forceinline__ __half finish_value(const ConvGemmArgs& args, float v) {
+  v = v < args.low ? args.low : v;  // comparisons, not fminf: a NaN stays one
+  v = v > args.high ? args.high : v;
+  return __float2half_rn(v);
+}
+
+__device__ __forceinline__ std::int64_t output_offset(const ConvGemmArgs& args, int row, int column) {
+  return static_cast<std::int64_t>(row) * args.shape.out_c + column;
+}
+
+/// Eight neighbouring channels: sum (bias included) + residual, clamped. `held` is the residual where out_c is a
+/// multiple of 8.
+__device__ __forceinline__ void finish_channels(const ConvGemmArgs& args, const float (&sum)[8], uint4 held,
+                                                int row, int column) {
   const int out_c = args.shape.out_c;
-  const std::int64_t at = static_cast<std::int64_t>(row) * out_c + column;
+  const std::int64_t at = output_offset(args, row, column);
   const auto* residual = reinterpret_cast<const __half*>(args.residual);
   auto* y = reinterpret_cast<__half*>(args.y);
-  const auto finish = [&](int j, float addend) {
-    float v = sum[j] + addend;
-    v = v < args.low ? args.low : v;  // comparisons, not fminf: a NaN stays one
-    v = v > args.high ? args.high : v;
-    return __float2half_rn(v);
-  };
   if (out_c % 8 == 0) {
     __align__(16) __half r[8];
-    *reinterpret_cast<uint4*>(r) =
-        residual != nullptr ? *reinterpret_cast<const uint4*>(residual + at) : make_uint4(0, 0, 0, 0);
+    *reinterpret_cast<uint4*>(r) = held;
 #pragma unroll
-    for (int j = 0; j < 8; ++j) r[j] = finish(j, __half2float(r[j]));
+    for (int j = 0; j < 8; ++j) r[j] = finish_value(args, sum[j] + __half2float(r[j]));
     *reinterpret_cast<uint4*>(y + at) = *reinterpret_cast<const uint4*>(r);
   } else {
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
       if (column + j >= out_c) break;
-      y[at + j] = finish(j, residual != nullptr ? __half2float(residual[at + j]) : 0.0F);
+      y[at + j] = finish_value(args, sum[j] + (residual != nullptr ? __half2float(residual[at + j]) : 0.0F));
     }
   }
 }
@@ -244,44 +260,151 @@ struct ConvGemmFragments {
   }
 };
 
-/// Adds up the cluster's sums and writes this block's share of the tile's rows to y.
+/// The rows of a tile that this block finishes when a cluster shares its depth: every args.splits-th pass.
 template <typename T>
-__device__ __forceinline__ void write_tile(const ConvGemmArgs& args, float* tile, int first_row,
-                                           int first_column) {
-  namespace cg = cooperative_groups;
-  constexpr int kGroups = T::kColumns / 8;  // a thread stays with its eight channels
-  constexpr int kPass = T::kThreads / kGroups;
-  const int column = static_cast<int>(threadIdx.x) % kGroups * 8;
-  if (first_column + column >= args.shape.out_c) return;
-  float bias[8];
-#pragma unroll
-  for (int j = 0; j < 8; j += 4) {
-    const float4 b = *reinterpret_cast<const float4*>(args.bias + first_column + column + j);
-    bias[j] = b.x, bias[j + 1] = b.y, bias[j + 2] = b.z, bias[j + 3] = b.w;
+struct ConvGemmShare {
+  const ConvGemmArgs& args;
+  int first_row, first_column;
+  int column = static_cast<int>(threadIdx.x) % T::kGroups * 8;  // a thread stays with its eight channels
+  uint4 held[T::kShare];
+
+  __device__ __forceinline__ ConvGemmShare(const ConvGemmArgs& a, int row, int column0)
+      : args(a), first_row(row), first_column(column0) {}
+  __device__ __forceinline__ int row(int i) const {
+    return (i * args.splits + static_cast<int>(blockIdx.y)) * T::kPass +
+           static_cast<int>(threadIdx.x) / T::kGroups;
   }
-  const int end = min(T::kRows, args.rows - first_row);
-#pragma unroll 4
-  for (int row = static_cast<int>(blockIdx.y) * kPass + threadIdx.x / kGroups; row < end;
-       row += args.splits * kPass) {
-    float sum[8];
+  __device__ __forceinline__ bool inside(int i) const {
+    return row(i) < T::kRows && first_row + row(i) < args.rows && first_column + column < args.shape.out_c;
+  }
+
+  /// Starts reading the residual, long before it is needed.
+  __device__ __forceinline__ void fetch_residual() {
 #pragma unroll
-    for (int j = 0; j < 8; ++j) sum[j] = bias[j];
-    const auto add = [&](const float* from) {
-      const float4 a = *reinterpret_cast<const float4*>(from);
-      const float4 b = *reinterpret_cast<const float4*>(from + 4);
-      sum[0] += a.x, sum[1] += a.y, sum[2] += a.z, sum[3] += a.w;
-      sum[4] += b.x, sum[5] += b.y, sum[6] += b.z, sum[7] += b.w;
-    };
-    float* from = tile + row * T::kSumStride + column;
-    if (args.splits > 1) {
-#if __CUDA_ARCH__ >= 900
-      // Always in the same order, so that the result does not depend on timing.
-      for (int rank = 0; rank < args.splits; ++rank) add(cg::this_cluster().map_shared_rank(from, rank));
-#endif
-    } else {
-      add(from);
+    for (int i = 0; i < T::kShare; ++i) {
+      held[i] = make_uint4(0, 0, 0, 0);
+      if (args.residual == nullptr || args.shape.out_c % 8 != 0 || !inside(i)) continue;
+      held[i] =
+          *reinterpret_cast<const uint4*>(reinterpret_cast<const __half*>(args.residual) +
+                                          output_offset(args, first_row + row(i), first_column + column));
     }
-    finish_channels(args, sum, first_row + row, first_column + column);
+  }
+
+  /// Adds up the sums that the cluster's blocks have in `tile` and writes y.
+  __device__ __forceinline__ void write(float* tile, const float* bias) const {
+#if __CUDA_ARCH__ >= 900
+    namespace cg = cooperative_groups;
+    const cg::cluster_group cluster = cg::this_cluster();
+    cluster.sync();
+    constexpr int kAtOnce = 4;  // loads from other blocks that are under way together
+    float sum[T::kShare][8];
+#pragma unroll
+    for (int i = 0; i < T::kShare; ++i) {
+#pragma unroll
+      for (int j = 0; j < 8; ++j) sum[i][j] = bias[column + j];
+      if (!inside(i)) continue;
+      float* from = tile + row(i) * T::kSumStride + column;
+      // Always in the same order, so that the result does not depend on timing.
+      for (int rank = 0; rank < args.splits; rank += kAtOnce) {
+        float4 part[kAtOnce][2];
+#pragma unroll
+        for (int u = 0; u < kAtOnce; ++u) {
+          part[u][0] = part[u][1] = make_float4(0, 0, 0, 0);
+          if (rank + u >= args.splits) continue;
+          const float4* other = reinterpret_cast<const float4*>(cluster.map_shared_rank(from, rank + u));
+          part[u][0] = other[0];
+          part[u][1] = other[1];
+        }
+#pragma unroll
+        for (int u = 0; u < kAtOnce; ++u) {
+          sum[i][0] += part[u][0].x, sum[i][1] += part[u][0].y, sum[i][2] += part[u][0].z;
+          sum[i][3] += part[u][0].w, sum[i][4] += part[u][1].x, sum[i][5] += part[u][1].y;
+          sum[i][6] += part[u][1].z, sum[i][7] += part[u][1].w;
+        }
+      }
+    }
+    // Nobody leaves while others still read its sums.
+    auto token = cluster.barrier_arrive();
+#pragma unroll
+    for (int i = 0; i < T::kShare; ++i) {
+      if (inside(i)) finish_channels(args, sum[i], held[i], first_row + row(i), first_column + column);
+    }
+    cluster.barrier_wait(std::move(token));
+#endif
+  }
+};
+
+/// Copies the tile of the residual to `to`, zeros beyond its edges. out_c is a multiple of 8.
+template <typename T>
+__device__ __forceinline__ void load_residual(const ConvGemmArgs& args, std::uint32_t to, int first_row,
+                                              int first_column) {
+  const auto* residual = reinterpret_cast<const __half*>(args.residual);
+  const int group = static_cast<int>(threadIdx.x) % T::kGroups;
+  const int column = first_column + group * 8;
+#pragma unroll
+  for (int i = 0; i < T::kRows / T::kPass; ++i) {
+    const int row = static_cast<int>(threadIdx.x) / T::kGroups + i * T::kPass;
+    const bool valid = first_row + row < args.rows && column < args.shape.out_c;
+    ptx::copy_async<16>(to + T::tile_chunk(row, group) * 16,
+                        valid ? residual + output_offset(args, first_row + row, column) : residual, valid);
+  }
+}
+
+/// Writes the tile when its block has the whole depth: through `tile` in shared memory, which holds the residual
+/// where `staged`, so that the stores are whole rows of 16 bytes.
+template <typename T>
+__device__ __forceinline__ void write_tile(const ConvGemmArgs& args, const ConvGemmFragments<T>& fragments,
+                                           std::uint8_t* tile, const float* bias, bool staged, int first_row,
+                                           int first_column) {
+  using F = ConvGemmFragments<T>;
+  const int out_c = args.shape.out_c;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const auto* residual = reinterpret_cast<const __half*>(args.residual);
+#pragma unroll
+  for (int i = 0; i < F::kM; ++i) {
+#pragma unroll
+    for (int j = 0; j < F::kN; ++j) {
+      const int column = F::first_column(warp) + j * 8 + lane % 4 * 2;
+      const float2 b = *reinterpret_cast<const float2*>(bias + column);
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int row = F::first_row(warp) + i * F::kRowStep + lane / 4 + h * 8;
+        auto* at = reinterpret_cast<__half2*>(tile + T::tile_chunk(row, column / 8) * 16 + lane % 4 * 4);
+        float2 v = make_float2(fragments.sums[i][j][h * 2] + b.x, fragments.sums[i][j][h * 2 + 1] + b.y);
+        if (staged) {
+          const float2 r = __half22float2(*at);
+          v.x += r.x, v.y += r.y;
+        } else if (residual != nullptr && first_row + row < args.rows) {
+          const std::int64_t from = output_offset(args, first_row + row, first_column + column);
+          if (first_column + column < out_c) v.x += __half2float(residual[from]);
+          if (first_column + column + 1 < out_c) v.y += __half2float(residual[from + 1]);
+        }
+        *at = __halves2half2(finish_value(args, v.x), finish_value(args, v.y));
+      }
+    }
+  }
+  __syncthreads();
+  auto* y = reinterpret_cast<__half*>(args.y);
+  const int group = static_cast<int>(threadIdx.x) % T::kGroups;
+  const int column = first_column + group * 8;
+  if (column >= out_c) return;
+#pragma unroll
+  for (int i = 0; i < T::kRows / T::kPass; ++i) {
+    const int row = static_cast<int>(threadIdx.x) / T::kGroups + i * T::kPass;
+    if (first_row + row >= args.rows) break;
+    const uint4 chunk = *reinterpret_cast<const uint4*>(tile + T::tile_chunk(row, group) * 16);
+    __half* to = y + output_offset(args, first_row + row, column);
+    if (out_c % 8 == 0) {
+      *reinterpret_cast<uint4*>(to) = chunk;
+    } else {
+      const std::uint32_t words[4] = {chunk.x, chunk.y, chunk.z, chunk.w};
+#pragma unroll
+      for (int c = 0; c < 8; ++c) {
+        if (column + c < out_c)
+          to[c] = __ushort_as_half(static_cast<unsigned short>(words[c / 2] >> c % 2 * 16));
+      }
+    }
   }
 }
 
@@ -304,13 +427,27 @@ __global__ void __launch_bounds__(T::kThreads, T::kBlocks)
   for (int s = 0; s < T::kStages - 1; ++s) {
     if (s < steps) loader.load_right(base + s * T::kStageBytes);
   }
+  __shared__ float bias[T::kColumns];
+  for (int c = threadIdx.x; c < T::kColumns; c += T::kThreads) bias[c] = args.bias[first_column + c];
   ptx::release_next_kernel();
   ptx::wait_for_previous_kernel();
+  // The residual takes the buffer of the step behind the last, as soon as that one is free.
+  const bool staged = args.residual != nullptr && args.splits == 1 && args.shape.out_c % 8 == 0;
+  const int tile_stage = steps % T::kStages;
+  const auto load_left = [&](int step, int stage) {
+    if (step < steps) {
+      loader.load_left(base + stage * T::kStageBytes);
+    } else if (step == steps && staged) {
+      load_residual<T>(args, base + stage * T::kStageBytes, first_row, first_column);
+    }
+  };
 #pragma unroll
   for (int s = 0; s < T::kStages - 1; ++s) {
-    if (s < steps) loader.load_left(base + s * T::kStageBytes);
+    load_left(s, s);
     ptx::commit_copies();
   }
+  ConvGemmShare<T> share(args, first_row, first_column);
+  if (args.splits > 1) share.fetch_residual();
 
   ConvGemmFragments<T> fragments;
   int stage = 0;
@@ -324,34 +461,28 @@ __global__ void __launch_bounds__(T::kThreads, T::kBlocks)
     const std::uint32_t left = base + stage * T::kStageBytes;
     fragments.multiply_step(left, left + T::kRows * T::kRowBytes, warp);
     // Everybody has passed the barrier, so the stage before this one is free.
-    if (step + T::kStages - 1 < steps) {
-      loader.load_left(base + next_stage * T::kStageBytes);
-      loader.load_right(base + next_stage * T::kStageBytes);
-    }
+    load_left(step + T::kStages - 1, next_stage);
+    if (step + T::kStages - 1 < steps) loader.load_right(base + next_stage * T::kStageBytes);
     ptx::commit_copies();
     fragments.finish();
     stage = stage + 1 == T::kStages ? 0 : stage + 1;
     next_stage = next_stage + 1 == T::kStages ? 0 : next_stage + 1;
   }
-  ptx::wait_copies<0>();
-  __syncthreads();
-
-  // The sums go through shared memory: whole rows for 16-byte stores, and within reach of the cluster.
-  float* tile = reinterpret_cast<float*>(shared);
-  fragments.store(tile, warp);
-  namespace cg = cooperative_groups;
-  if (args.splits > 1) {
-#if __CUDA_ARCH__ >= 900
-    cg::this_cluster().sync();
-#endif
+  if (args.splits == 1) {
+    // The last products read other stages, so the tile's may be written at once.
+    if (staged) {
+      ptx::wait_copies<0>();
+      __syncthreads();
+    }
+    write_tile<T>(args, fragments, shared + tile_stage * T::kStageBytes, bias, staged, first_row,
+                  first_column);
   } else {
+    // The sums go through shared memory, within reach of the cluster.
     __syncthreads();
+    float* tile = reinterpret_cast<float*>(shared);
+    fragments.store(tile, warp);
+    share.write(tile, bias);
   }
-  write_tile<T>(args, tile, first_row, first_column);
-#if __CUDA_ARCH__ >= 900
-  // Nobody leaves while others still read its sums.
-  if (args.splits > 1) cg::this_cluster().sync();
-#endif
 }
 
 }  // namespace pipit::cuda

@@ -144,36 +144,47 @@ TEST(ConvImplicitGemm, ChosenTilesAndSplits) {
 }
 
 // Tiles that only large products choose, on small ones: every compiled kernel, with and without a cluster, against
-// the reference. Odd rows and columns beyond the last tile; overlap on and off.
-TEST(ConvImplicitGemm, EveryKernelOnASmallProduct) {
-  PIPIT_NEEDS_GPU();
-  bool clusters = false;
-  PIPIT_CUDA(cuda::conv_gemm_has_clusters(clusters));
-  std::mt19937 random(gpu_seed() + 7);
-  const Geometry g = geometry(3, 72, 15, 152, 3, 2, 1);
+// the reference. Depths of one step, of as many as there are stages and of more; odd rows and columns beyond the last
+// tile; with and without a residual; overlap on and off.
+void check_every_kernel(const Geometry& g, bool clusters, std::mt19937& random) {
   const auto rounded = [&](const Shape& shape) {
     Tensor t = random_tensor(shape, random);
     for (float& v : t.values<float>()) v = to_float(to_half(v));
-    return t;
+    return std::make_shared<const Tensor>(std::move(t));
   };
-  const auto x = std::make_shared<const Tensor>(rounded({3, 72, 15, 15}));
-  const auto weights = std::make_shared<const Tensor>(rounded(weight_shape(g)));
-  const std::vector<std::shared_ptr<const Tensor>> inputs{x, weights};
+  const auto halves = [](const Tensor& t) {
+    const Tensor last = to_layout(t.view(), Layout::channels_last);
+    std::vector<Half> result;
+    for (const float v : last.values<float>()) result.push_back(to_half(v));
+    return cuda::DeviceBuffer(result.data(), result.size() * sizeof(Half));
+  };
+  const Shape x_shape{g.batch, g.channels, g.height, g.width};
+  const Shape y_shape = window_output_shape(g.window, x_shape, g.outputs);
+  const auto x = rounded(x_shape);
+  const auto weights = rounded(weight_shape(g));
+  const auto residual = rounded(y_shape);
+  std::vector<std::shared_ptr<const Tensor>> inputs{x, weights};
+  if (g.residual) inputs = {x, weights, nullptr, residual};
   const Tensor expected = to_layout(
       evaluate(Conv(ConvAttributes{g.window, 1, Clamp::relu()}), inputs)[0].view(), Layout::channels_last);
 
+  const auto narrow = [](std::int64_t v) { return static_cast<int>(v); };
   cuda::ConvShape s;
-  s.batch = 3, s.in_h = s.in_w = 15, s.in_c = 72, s.out_h = s.out_w = 8, s.out_c = 152;
-  s.kernel_h = s.kernel_w = 3, s.stride_h = s.stride_w = 2, s.pad_h = s.pad_w = 1;
-  const Tensor image = to_layout(x->view(), Layout::channels_last);
-  std::vector<Half> halves;
-  for (const float v : image.values<float>()) halves.push_back(to_half(v));
-  const cuda::DeviceBuffer input(halves.data(), halves.size() * sizeof(Half));
+  s.batch = narrow(g.batch), s.in_c = narrow(g.channels), s.out_c = narrow(g.outputs);
+  s.in_h = narrow(g.height), s.in_w = narrow(g.width);
+  s.out_h = narrow(y_shape[2]), s.out_w = narrow(y_shape[3]);
+  s.kernel_h = s.kernel_w = narrow(g.window.kernel[0]);
+  s.stride_h = s.stride_w = narrow(g.window.stride[0]);
+  s.pad_h = s.pad_w = narrow(g.window.pad_begin[0]);
+  const cuda::DeviceBuffer input = halves(*x);
+  const cuda::DeviceBuffer addend = halves(*residual);
+  const std::int64_t steps = cuda::packed_depth(s) / cuda::kTileDepth;
   for (cuda::ConvTile tile : cuda::kConvTiles) {
     const std::vector<Half> packed =
         cuda::pack_conv_weights(s, s.in_c, weights->values<float>().data(), tile.columns);
     const cuda::DeviceBuffer right(packed.data(), packed.size() * sizeof(Half));
-    for (tile.splits = 1; tile.splits <= (clusters ? cuda::kMaxSplits : 1); tile.splits *= 2) {
+    for (tile.splits = 1; tile.splits <= (clusters ? cuda::kMaxSplits : 1) && tile.splits <= steps;
+         tile.splits *= 2) {
       cuda::ConvGemmArgs args = cuda::conv_gemm_args(s, tile);
       const std::vector<float> zeros(static_cast<std::size_t>(args.column_tiles * tile.columns));
       const cuda::DeviceBuffer bias(zeros.data(), zeros.size() * sizeof(float));
@@ -182,6 +193,7 @@ TEST(ConvImplicitGemm, EveryKernelOnASmallProduct) {
       PIPIT_CUDA(cudaDeviceSynchronize());
       args.x = input.as<const Half>(), args.weights = right.as<const Half>();
       args.bias = bias.as<const float>(), args.y = output.as<Half>();
+      if (g.residual) args.residual = addend.as<const Half>();
       args.low = 0, args.high = Clamp::relu().high;
       args.overlap = clusters && tile.splits != 2;
       const cuda::Stream stream;
@@ -193,7 +205,26 @@ TEST(ConvImplicitGemm, EveryKernelOnASmallProduct) {
       std::vector<float> got;
       for (const Half v : result) got.push_back(to_float(v));
       EXPECT_LT(relative_error(got, expected.values<float>()), 1e-3)
-          << tile.rows << "x" << tile.columns << ", " << tile.splits << " splits, seed " << gpu_seed();
+          << tile.rows << "x" << tile.columns << ", " << tile.splits << " splits, " << steps << " steps, "
+          << g.outputs << " outputs, residual " << g.residual << ", seed " << gpu_seed();
+    }
+  }
+}
+
+TEST(ConvImplicitGemm, EveryKernelOnASmallProduct) {
+  PIPIT_NEEDS_GPU();
+  bool clusters = false;
+  PIPIT_CUDA(cuda::conv_gemm_has_clusters(clusters));
+  std::mt19937 random(gpu_seed() + 7);
+  // 11 steps of depth; then 1 to 5.
+  std::vector<Geometry> geometries{geometry(3, 72, 15, 152, 3, 2, 1)};
+  for (const std::int64_t channels : {64, 96, 192, 256, 288}) {
+    geometries.push_back(geometry(2, channels, 13, channels == 192 ? 101 : 136, 1, 1, 0));
+  }
+  for (Geometry& g : geometries) {
+    for (const bool residual : {false, true}) {
+      g.residual = residual;
+      check_every_kernel(g, clusters, random);
     }
   }
 }
