@@ -49,7 +49,8 @@ inline ConvGemmArgs conv_gemm_args(const ConvShape& shape, const ConvTile& tile)
 
 /// x with any strides to [pixels, padded] with zeros in the channels beyond `channels`.
 struct PadChannelsArgs {
-  const Half* x = nullptr;
+  const void* x = nullptr;  ///< f16 where x_half, else f32
+  bool x_half = true;
   Half* y = nullptr;
   int channels = 1;
   int padded = 4;  ///< 4 or a multiple of 8

@@ -27,7 +27,9 @@ Refusal refuse_implicit_gemm(const NodeSpec& spec) {
   const ConvAttributes& attributes = layer_as<Conv>(spec.layer).attributes();
   const TensorDesc& x = *spec.inputs[0];
   const TensorDesc& y = spec.outputs[0];
-  if (spec.precision != Precision::fp16 || x.dtype != DType::f16 || y.dtype != DType::f16)
+  // An f32 image is converted while its channels are padded.
+  if (spec.precision != Precision::fp16 || (x.dtype != DType::f16 && x.dtype != DType::f32) ||
+      y.dtype != DType::f16)
     return "only fp16 is handled";
   const Window& w = attributes.window;
   if (w.rank != 2) return "only two spatial dimensions are handled";
@@ -89,7 +91,8 @@ class ImplicitGemm final : public Kernel {
       : shape_(shape_of(spec)),
         channels_(static_cast<int>(spec.inputs[0]->shape[1])),
         vector_(shape_.in_c == 4 ? 4 : 8),
-        copies_(shape_.in_c != channels_ || !is_channels_last(*spec.inputs[0])),
+        copies_(shape_.in_c != channels_ || !is_channels_last(*spec.inputs[0]) ||
+                spec.inputs[0]->dtype != DType::f16),
         tile_(tile_for(shape_, spec.gpu)) {
     const Clamp& clamp = layer_as<Conv>(spec.layer).attributes().activation;
     args_ = cuda::conv_gemm_args(shape_, tile_);
@@ -120,7 +123,7 @@ class ImplicitGemm final : public Kernel {
            const RunContext& context) const override {
     const auto stream = static_cast<cudaStream_t>(context.stream);
     ConvGemmArgs args = args_;
-    args.x = inputs[0].as<Half>();
+    if (!copies_) args.x = inputs[0].as<Half>();
     if (copies_) args.x = copy_input(inputs[0], reinterpret_cast<Half*>(context.scratch), stream);
     args.residual = optional_data<Half>(inputs, 3);
     args.y = outputs[0].as<Half>();
@@ -133,7 +136,8 @@ class ImplicitGemm final : public Kernel {
   const Half* copy_input(const ConstTensorView& x, Half* to, cudaStream_t stream) const {
     const Strides strides = x.desc.strides();
     cuda::PadChannelsArgs args;
-    args.x = x.as<Half>();
+    args.x = x.data;
+    args.x_half = x.desc.dtype == DType::f16;
     args.y = to;
     args.channels = channels_;
     args.padded = shape_.in_c;

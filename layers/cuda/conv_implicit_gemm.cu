@@ -17,12 +17,16 @@ __global__ void pad_channels(const __grid_constant__ PadChannelsArgs args, std::
   const std::int64_t pixel = index / per_pixel;
   const int first = static_cast<int>(index - pixel * per_pixel) * Vector;
   const std::int64_t image = pixel / args.pixels_per_image;
-  const __half* from = reinterpret_cast<const __half*>(args.x) + image * args.image_stride +
-                       (pixel - image * args.pixels_per_image) * args.pixel_stride;
+  const std::int64_t from =
+      image * args.image_stride + (pixel - image * args.pixels_per_image) * args.pixel_stride;
+  const auto read = [&](std::int64_t at) {
+    return args.x_half ? static_cast<const __half*>(args.x)[at]
+                       : __float2half_rn(static_cast<const float*>(args.x)[at]);
+  };
   __align__(16) __half values[Vector];
 #pragma unroll
   for (int c = 0; c < Vector; ++c) {
-    values[c] = first + c < args.channels ? from[(first + c) * args.channel_stride] : __half(0.0F);
+    values[c] = first + c < args.channels ? read(from + (first + c) * args.channel_stride) : __half(0.0F);
   }
   Half* to = args.y + index * Vector;
   if constexpr (Vector == 8) {

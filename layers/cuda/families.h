@@ -20,6 +20,7 @@ void register_cuda_reduce(Registry& registry);  // Reduce, ArgMax
 void register_cuda_resize(Registry& registry);
 
 // Convolution.
+void register_cuda_conv_stem(Registry& registry);
 void register_cuda_conv_implicit_gemm(Registry& registry);
 void register_cuda_conv_depthwise(Registry& registry);
 void register_cuda_conv_direct(Registry& registry);

@@ -1,6 +1,7 @@
 // The convolutions of our own on the GPU against the CPU reference.
 #include <algorithm>
 #include <iostream>
+#include <limits>
 #include <set>
 
 #include "engine/cuda/runtime.h"
@@ -250,6 +251,73 @@ TEST(ConvImplicitGemm, Refuses) {
   expect_refused(
       gpu_refusal(layer, "depthwise", make_case(geometry(1, 16, 5, 16, 3, 1, 1), Precision::fp16, random)),
       "depthwise");
+}
+
+// Every count of channels, both element types and layouts of the image, tiles beyond the edges, one and more groups of
+// output channels.
+TEST(ConvStem, RandomGeometries) {
+  PIPIT_NEEDS_GPU();
+  std::mt19937 random(gpu_seed() + 8);
+  const auto check = [&](const Geometry& g, bool keep_f32, Layout layout) {
+    GpuCase test = make_case(g, Precision::fp16, random, layout);
+    test.keep_input_f32 = keep_f32;
+    expect_gpu(Conv(ConvAttributes{g.window, 1, g.activation}), "stem", test);
+  };
+  for (int i = 0; i < 64 && !HasFailure(); ++i) {
+    Geometry g = random_geometry(random);
+    g.residual = false;
+    g.channels = 1 + i % 4;
+    check(g, i / 4 % 2 == 0, i / 8 % 2 == 0 ? Layout::row_major : Layout::channels_last);
+  }
+  for (const std::int64_t outputs : {64, 32, 96, 20}) {
+    check(geometry(2, 3, 77, outputs, 7, 2, 3), true, Layout::row_major);
+    if (HasFailure()) return;
+  }
+  check(geometry(1, 3, 63, 64, 11, 4, 2), true, Layout::row_major);
+  // More tiles than the GPU holds blocks: every block takes several.
+  check(geometry(40, 3, 96, 16, 3, 1, 1), true, Layout::row_major);
+}
+
+TEST(ConvStem, OnePixelReachesOnlyItsWindow) {
+  PIPIT_NEEDS_GPU();
+  std::mt19937 random(gpu_seed() + 9);
+  const Geometry g = geometry(1, 3, 21, 32, 5, 1, 2);
+  GpuCase test = make_case(g, Precision::fp16, random, Layout::row_major);
+  Tensor image = test.inputs[0].tensor->clone();
+  image.values<float>()[10 * 21 + 7] = std::numeric_limits<float>::infinity();
+  test.inputs[0].tensor = std::make_shared<const Tensor>(std::move(image));
+  test.keep_input_f32 = true;
+  expect_gpu(Conv(ConvAttributes{g.window, 1, {}}), "stem", test);
+}
+
+TEST(ConvStem, Refuses) {
+  PIPIT_NEEDS_GPU();
+  std::mt19937 random(gpu_seed() + 10);
+  const auto refusal = [&](const Geometry& g, Precision precision) {
+    return gpu_refusal(Conv(ConvAttributes{g.window, 1, {}}), "stem", make_case(g, precision, random));
+  };
+  EXPECT_EQ(refusal(geometry(1, 3, 9, 16, 3, 1, 1), Precision::fp16), std::nullopt);
+  expect_refused(refusal(geometry(1, 3, 9, 16, 3, 1, 1), Precision::fp32), "fp16");
+  expect_refused(refusal(geometry(1, 5, 9, 16, 3, 1, 1), Precision::fp16), "5 channels");
+  expect_refused(refusal(geometry(1, 3, 90, 64, 31, 1, 15), Precision::fp16), "shared memory");
+  Geometry residual = geometry(1, 3, 9, 16, 3, 1, 1);
+  residual.residual = true;
+  expect_refused(refusal(residual, Precision::fp16), "residual");
+}
+
+// The fall-back for an f32 image.
+TEST(ConvImplicitGemm, ReadsAnF32Image) {
+  PIPIT_NEEDS_GPU();
+  std::mt19937 random(gpu_seed() + 11);
+  for (const std::int64_t channels : {1, 3, 4, 8, 12}) {
+    for (const Layout layout : {Layout::row_major, Layout::channels_last}) {
+      const Geometry g = geometry(2, channels, 19, 40, 3, 2, 1);
+      GpuCase test = make_case(g, Precision::fp16, random, layout);
+      test.keep_input_f32 = true;
+      expect_gpu(Conv(ConvAttributes{g.window, 1, {}}), "implicit_gemm", test);
+      if (HasFailure()) return;
+    }
+  }
 }
 
 class ConvDirect : public ::testing::TestWithParam<Precision> {};

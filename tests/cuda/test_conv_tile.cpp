@@ -1,9 +1,11 @@
 // The index mathematics of the GPU convolutions, on the CPU: needs no GPU.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 #include <set>
 
+#include "layers/cuda/conv_stem_launch.h"
 #include "layers/cuda/conv_tile.h"
 #include "tests/cuda/seed.h"
 
@@ -122,6 +124,46 @@ TEST(ConvTile, PackedWeightsAreTapMajorAndZeroBeyond) {
           << o << " " << k;
     }
   }
+}
+
+TEST(ConvStem, ALaneHasTheChannelsOfOneTap) {
+  for (int tap = 0; tap < 64; ++tap) {
+    const int lane = tap % 4;
+    const int first = tap / 4 * 16;
+    EXPECT_EQ(stem_depth(tap, 0), first + 2 * lane);
+    EXPECT_EQ(stem_depth(tap, 1), first + 2 * lane + 1);
+    EXPECT_EQ(stem_depth(tap, 2), first + 2 * lane + 8);
+    EXPECT_EQ(stem_depth(tap, 3), first + 2 * lane + 9);
+  }
+}
+
+TEST(ConvStem, PackedWeightsAreWhereTheDepthSays) {
+  std::mt19937 random(test::gpu_seed() + 5);
+  ConvShape s;
+  s.in_c = 3, s.out_c = 70, s.kernel_h = 3, s.kernel_w = 7, s.out_h = 20, s.out_w = 33, s.batch = 2;
+  const StemArgs args = stem_args(s);
+  EXPECT_EQ(args.width, 64);
+  EXPECT_EQ(args.steps, 3);
+  EXPECT_EQ(args.tiles, 2 * 3 * 3);
+  const int taps = 21;
+  std::vector<float> weights(static_cast<std::size_t>(s.out_c * s.in_c * taps));
+  for (float& w : weights) w = std::uniform_real_distribution<float>(1, 2)(random);
+  const std::vector<Half> packed = pack_stem_weights(args, weights.data());
+  ASSERT_EQ(packed.size() * sizeof(Half), static_cast<std::size_t>(args.weight_bytes) * 2);
+  std::size_t zeros = packed.size();
+  for (int o = 0; o < s.out_c; ++o) {
+    for (int tap = 0; tap < taps; ++tap) {
+      for (int c = 0; c < s.in_c; ++c, --zeros) {
+        const int k = stem_depth(tap, c);
+        const std::size_t at = static_cast<std::size_t>(o / 64 * (args.weight_bytes / 2) + k / 64 * 64 * 64 +
+                                                        o % 64 * 64 + k % 64);
+        ASSERT_EQ(packed[at].bits, to_half(weights[static_cast<std::size_t>((o * 3 + c) * taps + tap)]).bits);
+      }
+    }
+  }
+  EXPECT_EQ(static_cast<std::size_t>(
+                std::count_if(packed.begin(), packed.end(), [](Half h) { return h.bits == 0; })),
+            zeros);
 }
 
 TEST(ConvTile, ChoiceFitsTheGpu) {
