@@ -33,10 +33,10 @@ auto naming(const std::string& model, Act act) {
 }
 
 // The graph as it is planned. Consumes `graph`, so that the plan holds the only reference to constants it packs.
-Graph prepare(Graph graph, Precision precision, std::vector<PassReport>& passes) {
+Graph prepare(Graph graph, const PlanOptions& options, std::vector<PassReport>& passes) {
   Graph optimised = optimize(graph, &passes);
-  if (precision != Precision::fp32) {
-    Rewritten stored = assign_precision(optimised, precision);
+  if (options.precision != Precision::fp32) {
+    Rewritten stored = assign_precision(optimised, options.precision, options.device);
     passes.push_back({"convert precision", stored.changes});
     optimised = std::move(stored.graph);
   }
@@ -70,8 +70,7 @@ Runner::Runner(std::string name, Graph graph, const CommonOptions& options) : mo
   const auto begin = std::chrono::steady_clock::now();
   const PlanOptions plan_options = options.plan_options();
   naming(model, [&] {
-    plan = Plan::build(prepare(std::move(graph), plan_options.precision, passes), default_registry(),
-                       plan_options);
+    plan = Plan::build(prepare(std::move(graph), plan_options, passes), default_registry(), plan_options);
     session = std::make_unique<Session>(plan);
   });
   options.tuning.save(options.quiet);
@@ -85,7 +84,7 @@ std::vector<Runner> make_runners(std::string model, Graph graph, const CommonOpt
   for (const int gpu : gpus) select_gpu(gpu);
   return naming(model, [&] {
     std::vector<PassReport> passes;
-    const auto plans = build_plans(prepare(std::move(graph), plan_options.precision, passes), plan_options,
+    const auto plans = build_plans(prepare(std::move(graph), plan_options, passes), plan_options,
                                    std::set<int>(gpus.begin(), gpus.end()));
     options.tuning.save(options.quiet);
     const auto pool = std::make_shared<ThreadPool>(plans.begin()->second->options().threads);

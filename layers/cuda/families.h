@@ -26,7 +26,8 @@ void register_cuda_conv_depthwise(Registry& registry);
 void register_cuda_conv_direct(Registry& registry);
 
 // Through libraries.
-void register_cuda_linear(Registry& registry);  // Gemm, MatMul
+void register_cuda_linear_skinny(Registry& registry);  // Gemm with few rows, without a library
+void register_cuda_linear(Registry& registry);         // Gemm, MatMul
 void register_cuda_conv_im2col(Registry& registry);
 void register_cuda_conv_cudnn(Registry& registry);
 

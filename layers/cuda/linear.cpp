@@ -21,7 +21,8 @@ using cuda::Operand;
 
 // A node as runs of equally spaced products; what is common to Gemm and MatMul.
 struct Products {
-  DType type = DType::f32;
+  DType type = DType::f32;    // of A and B
+  DType output = DType::f32;  // of C and D
   std::int64_t m = 0;
   std::int64_t n = 0;
   std::int64_t k = 0;
@@ -39,10 +40,19 @@ struct Products {
   bool empty() const { return m == 0 || n == 0 || k == 0 || batch == 0 || runs.empty(); }
 };
 
+// What A and B are stored as: the type of the operand that is computed at run time, else the output's.
+DType operand_type(const NodeSpec& spec) {
+  for (std::size_t i = 0; i < 2; ++i) {
+    if (spec.constant(i) == nullptr) return spec.inputs[i]->dtype;
+  }
+  return spec.outputs[0].dtype;
+}
+
 Products products_of(const Gemm& layer, const NodeSpec& spec) {
   const GemmAttributes& attributes = layer.attributes();
   Products p;
-  p.type = spec.outputs[0].dtype;
+  p.type = operand_type(spec);
+  p.output = spec.outputs[0].dtype;
   p.m = spec.outputs[0].shape[0];
   p.n = spec.outputs[0].shape[1];
   p.k = spec.inputs[0]->shape[attributes.transpose_a ? 0 : 1];
@@ -57,7 +67,8 @@ Products products_of(const Gemm& layer, const NodeSpec& spec) {
 Products products_of(const MatMul&, const NodeSpec& spec) {
   const MatMulGeometry g = matmul_geometry(spec.inputs[0]->shape, spec.inputs[1]->shape);
   Products p;
-  p.type = spec.outputs[0].dtype;
+  p.type = operand_type(spec);
+  p.output = spec.outputs[0].dtype;
   p.m = g.m;
   p.n = g.n;
   p.k = g.k;
@@ -88,6 +99,7 @@ Products products_of(const MatMul&, const NodeSpec& spec) {
 GemmShape plain_shape(const Products& p) {
   GemmShape shape;
   shape.dtype = p.type;
+  shape.wide_output = p.output != p.type;
   shape.m = p.m;
   shape.n = p.n;
   shape.k = p.k;
@@ -137,7 +149,7 @@ class LinearKernel : public Kernel {
       : products_(std::move(products)),
         a_(spec, 0, products_.type),
         b_(spec, 1, products_.type),
-        c_(spec, 2, products_.type) {}
+        c_(spec, 2, products_.output) {}
   bool reads_constant(std::size_t) const override {
     return false;
   }  // constants were packed, whichever they are
@@ -146,11 +158,12 @@ class LinearKernel : public Kernel {
            const RunContext& context) const override {
     const Products& p = products_;
     const auto element = static_cast<std::int64_t>(dtype_bytes(p.type));
+    const auto result = static_cast<std::int64_t>(dtype_bytes(p.output));
     const std::byte* c = inputs.size() > 2 ? c_.data(inputs) : nullptr;
     std::byte* d = outputs[0].data;
     for (const MatMulGeometry::Offsets& at : p.runs) {
       product(a_.data(inputs) + at.a * element, b_.data(inputs) + at.b * element, c, d, context);
-      d += p.batch * p.m * p.n * element;
+      d += p.batch * p.m * p.n * result;
     }
   }
 
@@ -176,7 +189,7 @@ class LtLinear final : public LinearKernel {
       const std::span<const float> values = spec.constant(2)->values<float>();
       std::vector<float> bias(static_cast<std::size_t>(p.n));
       for (std::size_t i = 0; i < bias.size(); ++i) bias[i] = values[c.column_step != 0 ? i : 0];
-      bias_ = cuda::upload(bias, p.type, p.beta);
+      bias_ = cuda::upload(bias, p.output, p.beta);
       shape.bias = bias_.data();
     } else if (c.present && c.dense(p)) {
       shape.beta = p.beta;
@@ -213,7 +226,7 @@ class LtLinear final : public LinearKernel {
     Addend addend = addend_;
     if (late_addend_) addend.data = c;
     const Addend bias{late_bias_ ? bias_.data() : nullptr, 0, 1, 1.0F};
-    apply_epilogue(d, products_.type, products_.batch * products_.m, products_.n, addend, bias, clamp_,
+    apply_epilogue(d, products_.output, products_.batch * products_.m, products_.n, addend, bias, clamp_,
                    stream);
   }
 
@@ -246,7 +259,8 @@ class SimpleLinear final : public LinearKernel {
   void product(const std::byte* a, const std::byte* b, const std::byte* c, std::byte* d,
                const RunContext& context) const override {
     const Addend addend{c_.present ? c : nullptr, c_.row_step, c_.column_step, products_.beta};
-    simple_gemm(gemm_, products_.type, a, b, addend, d, static_cast<cudaStream_t>(context.stream));
+    simple_gemm(gemm_, products_.type, products_.output, a, b, addend, d,
+                static_cast<cudaStream_t>(context.stream));
   }
 
  private:
@@ -255,7 +269,17 @@ class SimpleLinear final : public LinearKernel {
 };
 
 Refusal refuse_operands(const NodeSpec& spec) {
-  if (Refusal reason = cuda::refuse_mixed_types(spec)) return reason;
+  const DType type = operand_type(spec);
+  if (spec.outputs[0].dtype == DType::f32 && type == DType::f16) {
+    // The scores of a network in half precision.
+    for (std::size_t i = 0; i < spec.inputs.size(); ++i) {
+      if (!spec.has_input(i)) continue;
+      if (spec.constant(i) == nullptr && (i > 1 || spec.inputs[i]->dtype != type))
+        return "input " + std::to_string(i) + " is " + spec.inputs[i]->str() + ", for an output of f32";
+    }
+  } else if (Refusal reason = cuda::refuse_mixed_types(spec)) {
+    return reason;
+  }
   return refuse_unless_row_major(spec);
 }
 

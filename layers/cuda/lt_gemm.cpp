@@ -24,10 +24,10 @@ void set(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttribut
   PIPIT_CUBLASLT(cublaslt().preference_set(preference, attribute, &value, sizeof value));
 }
 
-cublasLtMatrixLayout_t make_layout(const GemmShape& shape, std::int64_t rows, std::int64_t columns,
-                                   std::int64_t ld, std::int64_t step) {
+cublasLtMatrixLayout_t make_layout(const GemmShape& shape, DType dtype, std::int64_t rows,
+                                   std::int64_t columns, std::int64_t ld, std::int64_t step) {
   cublasLtMatrixLayout_t layout = nullptr;
-  PIPIT_CUBLASLT(cublaslt().layout_create(&layout, shape.dtype == DType::f16 ? CUDA_R_16F : CUDA_R_32F,
+  PIPIT_CUBLASLT(cublaslt().layout_create(&layout, dtype == DType::f16 ? CUDA_R_16F : CUDA_R_32F,
                                           static_cast<std::uint64_t>(rows),
                                           static_cast<std::uint64_t>(columns), ld));
   if (shape.batch > 1) {
@@ -68,11 +68,12 @@ std::unique_ptr<LtGemm> LtGemm::create(const GemmShape& shape, std::string& reas
     set(gemm->desc_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, shape.bias);
     if (shape.batch > 1) set(gemm->desc_, CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE, shape.bias_step);
   }
-  gemm->a_ = make_layout(shape, shape.transpose_b ? shape.k : shape.n, shape.transpose_b ? shape.n : shape.k,
-                         shape.ldb, shape.b_step);
-  gemm->b_ = make_layout(shape, shape.transpose_a ? shape.m : shape.k, shape.transpose_a ? shape.k : shape.m,
-                         shape.lda, shape.a_step);
-  gemm->d_ = make_layout(shape, shape.n, shape.m, shape.ldd, shape.d_step);
+  gemm->a_ = make_layout(shape, shape.dtype, shape.transpose_b ? shape.k : shape.n,
+                         shape.transpose_b ? shape.n : shape.k, shape.ldb, shape.b_step);
+  gemm->b_ = make_layout(shape, shape.dtype, shape.transpose_a ? shape.m : shape.k,
+                         shape.transpose_a ? shape.k : shape.m, shape.lda, shape.a_step);
+  gemm->d_ = make_layout(shape, shape.wide_output ? DType::f32 : shape.dtype, shape.n, shape.m, shape.ldd,
+                         shape.d_step);
 
   const Preference preference;
   set(preference.handle, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kMaxWorkspace);

@@ -11,9 +11,11 @@
 namespace pipit::cuda {
 
 /// D = epilogue(alpha * A' * B' + beta * C), all row-major: A' [m, k], B' [k, n], C and D [m, n]. Distances in elements.
-/// Operands are f16 or f32; arithmetic is fp32 (never TF32).
+/// Operands are f16 or f32;
+/// arithmetic is fp32 (never TF32).
 struct GemmShape {
-  DType dtype = DType::f32;
+  DType dtype = DType::f32;  ///< of A and B, and of C, D and the bias unless wide_output
+  bool wide_output = false;  ///< C, D and the bias are f32 whatever A and B are
   std::int64_t m = 0;
   std::int64_t n = 0;
   std::int64_t k = 0;

@@ -10,6 +10,7 @@ void register_cuda(Registry& registry) {
   register_cuda_conv_cudnn(registry);
   register_cuda_conv_im2col(registry);
   register_cuda_conv_direct(registry);
+  register_cuda_linear_skinny(registry);
   register_cuda_linear(registry);
   register_cuda_unary(registry);
   register_cuda_binary(registry);

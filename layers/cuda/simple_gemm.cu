@@ -14,9 +14,9 @@ constexpr int kEach = 4;    // rows and columns of a thread
 constexpr int kSide = kTile / kEach;
 constexpr int kThreads = kSide * kSide;
 
-template <typename T>
+template <typename T, typename D>
 __global__ void __launch_bounds__(kThreads)
-    gemm_kernel(SimpleGemm g, const T* a, const T* b, Addend addend, T* d, std::int64_t row_tiles) {
+    gemm_kernel(SimpleGemm g, const T* a, const T* b, Addend addend, D* d, std::int64_t row_tiles) {
   // One column of padding keeps the stores of a transposed tile out of each other's banks.
   __shared__ float a_tile[kDepth][kTile + 1];
   __shared__ float b_tile[kDepth][kTile + 1];
@@ -57,15 +57,15 @@ __global__ void __launch_bounds__(kThreads)
         float value = g.alpha * sum[i][j];
         if (addend.data != nullptr) {
           value += addend.scale *
-                   load(static_cast<const T*>(addend.data)[m * addend.row_step + n * addend.column_step]);
+                   load(static_cast<const D*>(addend.data)[m * addend.row_step + n * addend.column_step]);
         }
-        d[batch * g.m * g.n + m * g.n + n] = store<T>(clamp_value(value, g.clamp.low, g.clamp.high));
+        d[batch * g.m * g.n + m * g.n + n] = store<D>(clamp_value(value, g.clamp.low, g.clamp.high));
       }
     }
   }
 }
 
-template <typename T>
+template <typename T, typename D>
 void launch(const SimpleGemm& g, const void* a, const void* b, const Addend& addend, void* d,
             cudaStream_t stream) {
   const std::int64_t row_tiles = (g.m + kTile - 1) / kTile;
@@ -74,18 +74,20 @@ void launch(const SimpleGemm& g, const void* a, const void* b, const Addend& add
   const dim3 grid(static_cast<unsigned>(tiles),
                   static_cast<unsigned>(std::min<std::int64_t>(g.batch, 65535)));
   gemm_kernel<<<grid, kThreads, 0, stream>>>(g, static_cast<const T*>(a), static_cast<const T*>(b), addend,
-                                             static_cast<T*>(d), row_tiles);
+                                             static_cast<D*>(d), row_tiles);
   check_launch("simple_gemm");
 }
 
 }  // namespace
 
-void simple_gemm(const SimpleGemm& gemm, DType type, const void* a, const void* b, const Addend& addend,
-                 void* d, cudaStream_t stream) {
-  if (type == DType::f16) {
-    launch<__half>(gemm, a, b, addend, d, stream);
+void simple_gemm(const SimpleGemm& gemm, DType type, DType output, const void* a, const void* b,
+                 const Addend& addend, void* d, cudaStream_t stream) {
+  if (type == DType::f16 && output == DType::f16) {
+    launch<__half, __half>(gemm, a, b, addend, d, stream);
+  } else if (type == DType::f16) {
+    launch<__half, float>(gemm, a, b, addend, d, stream);
   } else {
-    launch<float>(gemm, a, b, addend, d, stream);
+    launch<float, float>(gemm, a, b, addend, d, stream);
   }
 }
 

@@ -28,8 +28,8 @@ struct SimpleGemm {
   Clamp clamp;
 };
 
-/// All operands f32 or all f16, on the GPU.
-void simple_gemm(const SimpleGemm& gemm, DType type, const void* a, const void* b, const Addend& addend,
-                 void* d, cudaStream_t stream);
+/// A and B are of `type`, the addend and D of `output`, on the GPU: both f32, both f16, or f16 and f32.
+void simple_gemm(const SimpleGemm& gemm, DType type, DType output, const void* a, const void* b,
+                 const Addend& addend, void* d, cudaStream_t stream);
 
 }  // namespace pipit::cuda

@@ -39,8 +39,9 @@ Rewritten fuse_activation(const Graph& graph);
 Rewritten assign_layouts(const Graph& graph);
 
 /// Stores floating-point values in the precision's element type, converting at the graph's inputs and outputs. Runs
-/// after assign_layouts; nothing that infers shapes may run after it. fp32 and int8 change nothing here.
-Rewritten assign_precision(const Graph& graph, Precision precision);
+/// after assign_layouts; nothing that infers shapes may run after it. fp32 and int8 change nothing here. On a GPU a
+/// first convolution reads an f32 image itself and a last Gemm writes f32 itself: no conversions there.
+Rewritten assign_precision(const Graph& graph, Precision precision, DeviceKind device = DeviceKind::cpu);
 
 struct PassReport {
   std::string pass;

@@ -86,6 +86,63 @@ TEST(GpuLinear, GemmWithoutTheLibrary) {
   check_gemm("simple_gemm");
 }
 
+// One to eight rows; depths within one round of a warp, across several and not filling the last.
+TEST(GpuLinear, SkinnyGemm) {
+  PIPIT_NEEDS_GPU();
+  std::mt19937 random(gpu_seed() + 1);
+  const auto pick = [&](std::int64_t low, std::int64_t high) {
+    return std::uniform_int_distribution<std::int64_t>(low, high)(random);
+  };
+  for (int c = 0; c < 24 && !::testing::Test::HasFailure(); ++c) {
+    GemmAttributes attributes;
+    attributes.transpose_b = pick(0, 1) == 1;
+    attributes.alpha = pick(0, 1) == 1 ? 1.0F : 0.75F;
+    attributes.beta = pick(0, 1) == 1 ? 1.0F : -1.5F;
+    if (c % 3 == 1) attributes.activation = Clamp::relu();
+    if (c % 3 == 2) attributes.activation = {-0.5F, 0.75F};
+    const std::int64_t m = 1 + c % 8;
+    const std::int64_t k = 8 * (c % 2 == 0 ? pick(1, 40) : pick(200, 600));
+    const std::int64_t n = pick(1, 70);
+    GpuCase test;
+    test.precision = Precision::fp16;
+    test.keep_output_f32 = c % 4 < 2;
+    test.inputs = {operand({m, k}, random),
+                   operand(attributes.transpose_b ? Shape{n, k} : Shape{k, n}, random, true)};
+    const Shape shapes[] = {{n}, {1, n}, {1}, {}};
+    if (c % 5 > 0) test.inputs.push_back(operand(shapes[c % 4], random, true));
+    expect_gpu(Gemm(attributes), "skinny_gemm", test);
+  }
+  GpuCase tall;
+  tall.precision = Precision::fp16;
+  tall.inputs = {operand({9, 16}, random), operand({16, 4}, random, true)};
+  EXPECT_TRUE(gpu_refusal(Gemm({}), "skinny_gemm", tall).has_value());
+}
+
+// Scores of a network in half precision: products of f16, results of f32.
+void check_wide_output(const std::string& candidate) {
+  std::mt19937 random(gpu_seed() + 2);
+  for (const std::int64_t m : {1, 5, 32, 40}) {
+    for (const bool bias : {false, true}) {
+      GpuCase test;
+      test.precision = Precision::fp16;
+      test.keep_output_f32 = true;
+      test.inputs = {operand({m, 72}, random), operand({72, 56}, random, true)};
+      if (bias) test.inputs.push_back(operand({56}, random, true));
+      expect_gpu(Gemm({}), candidate, test);
+    }
+  }
+}
+
+TEST(GpuLinear, HalfProductsWithF32ResultsThroughTheLibrary) {
+  PIPIT_NEEDS_CUBLASLT();
+  check_wide_output("cublaslt");
+}
+
+TEST(GpuLinear, HalfProductsWithF32ResultsWithoutTheLibrary) {
+  PIPIT_NEEDS_GPU();
+  check_wide_output("simple_gemm");
+}
+
 TEST(GpuLinear, MatMulThroughTheLibrary) {
   PIPIT_NEEDS_CUBLASLT();
   check_matmul("cublaslt");

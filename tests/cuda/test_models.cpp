@@ -16,7 +16,7 @@ Session make_session(const std::string& model, std::int64_t batch, DeviceKind de
   OnnxOptions onnx;
   onnx.batch = batch;
   Graph graph = optimize(load_model(model, onnx).graph);
-  if (precision != Precision::fp32) graph = assign_precision(graph, precision).graph;
+  if (precision != Precision::fp32) graph = assign_precision(graph, precision, device).graph;
   PlanOptions options;
   options.device = device;
   options.precision = precision;

@@ -364,5 +364,56 @@ TEST(Optimize, AResidualBlockBecomesItsConvolutions) {
   expect_same_outputs(before, after, 5e-5);
 }
 
+// A classifier: convolution, global average, Gemm. `other_readers` of the image and of the scores.
+Graph small_classifier(bool other_readers) {
+  Builder b;
+  const ValueId x = b.input(Shape{2, 3, 9, 9});
+  const ValueId c = b.conv("conv", x, 8);
+  ValueId v = b.add("pool", Pool(PoolAttributes{.kind = PoolKind::average, .global = true}), {c});
+  v = b.add("flatten", Reshape(ReshapeAttributes{Shape{2, 8}}), {v});
+  v = b.add("scores", Gemm(GemmAttributes{}), {v, b.constant(Shape{8, 5}), b.constant(Shape{5})});
+  b.graph.mark_output(v, "scores");
+  if (other_readers) {
+    b.graph.mark_output(b.unary("relu", UnaryKind::relu, v), "rectified");
+    b.graph.mark_output(b.unary("negated", UnaryKind::neg, x), "negated");
+  }
+  return optimize(b.graph.build());
+}
+
+const TensorDesc& output_of(const Graph& graph, std::string_view type) {
+  for (const Node& node : graph.nodes()) {
+    if (node.layer->type() == type) return graph.value(node.outputs[0]).desc;
+  }
+  throw Error("no such node");
+}
+
+TEST(AssignPrecision, ConvertsAtTheBorders) {
+  const Rewritten after = assign_precision(small_classifier(false), Precision::fp16, DeviceKind::cpu);
+  EXPECT_EQ(count(after.graph, "Cast"), 2);
+  EXPECT_EQ(output_of(after.graph, "Gemm").dtype, DType::f16);
+  EXPECT_EQ(after.graph.value(after.graph.outputs()[0]).desc.dtype, DType::f32);
+}
+
+TEST(AssignPrecision, AGpusFirstConvolutionAndLastGemmConvertThemselves) {
+  const Rewritten after = assign_precision(small_classifier(false), Precision::fp16, DeviceKind::cuda);
+  EXPECT_EQ(count(after.graph, "Cast"), 0);
+  EXPECT_EQ(after.changes, 0);
+  EXPECT_EQ(after.graph.value(after.graph.inputs()[0]).desc.dtype, DType::f32);
+  EXPECT_EQ(output_of(after.graph, "Conv").dtype, DType::f16);
+  EXPECT_EQ(output_of(after.graph, "Gemm").dtype, DType::f32);
+  EXPECT_EQ(after.graph.output_names()[0], "scores");
+}
+
+TEST(AssignPrecision, OtherReadersNeedTheConversions) {
+  const Rewritten after = assign_precision(small_classifier(true), Precision::fp16, DeviceKind::cuda);
+  EXPECT_EQ(count(after.graph, "Cast"), 1 + 3);  // the image, and three outputs
+  EXPECT_EQ(output_of(after.graph, "Gemm").dtype, DType::f16);
+}
+
+TEST(AssignPrecision, Fp32ChangesNothing) {
+  const Rewritten after = assign_precision(small_classifier(true), Precision::fp32, DeviceKind::cuda);
+  EXPECT_EQ(count(after.graph, "Cast"), 0);
+}
+
 }  // namespace
 }  // namespace pipit
