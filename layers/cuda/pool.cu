@@ -1,8 +1,10 @@
 // Pooling: windows, vectorised along NHWC channels or strided, and the global average in two deterministic steps.
 #include "layers/pool.h"
 
+#include "layers/cuda/async_ptx.cuh"
 #include "layers/cuda/families.h"
 #include "layers/cuda/kernel.cuh"
+#include "layers/cuda/overlap.cuh"
 
 namespace pipit {
 
@@ -197,6 +199,8 @@ struct GlobalAverage {
 };
 
 __global__ void global_average_kernel(GlobalAverage g, float factor, Out y, In x) {
+  ptx::release_next_kernel();
+  ptx::wait_for_previous_kernel();
   __shared__ float shared[kRows][kColumns * kVector + 1];
   const unsigned rest = g.column_blocks.divide(blockIdx.x);
   const unsigned column_block = blockIdx.x - rest * g.column_blocks.divisor;
@@ -242,6 +246,7 @@ class GlobalAverageKernel final : public Kernel {
   explicit GlobalAverageKernel(const TensorDesc& x)
       : batch_(x.shape[0]), channels_(x.shape[1]), positions_(x.elements() / (batch_ * channels_)) {
     pieces_ = (positions_ + kPiece - 1) / kPiece;
+    PIPIT_CUDA(can_overlap(reinterpret_cast<const void*>(&global_average_kernel), overlap_));
   }
   std::size_t scratch_bytes() const override {
     return pieces_ == 1 ? 0 : static_cast<std::size_t>(batch_ * pieces_ * channels_) * sizeof(float);
@@ -256,9 +261,9 @@ class GlobalAverageKernel final : public Kernel {
     Out target(outputs[0]);
     if (pieces_ > 1) target.data = context.scratch, target.type = DType::f32;
     const unsigned blocks = column_blocks * static_cast<unsigned>(batch_ * pieces_);
-    global_average_kernel<<<blocks, dim3(kColumns, kRows), 0, static_cast<cudaStream_t>(context.stream)>>>(
-        g, pieces_ == 1 ? factor : 1.0F, target, In(inputs[0]));
-    check_launch("global average");
+    PIPIT_CUDA(launch_overlapping(global_average_kernel, dim3(blocks), dim3(kColumns, kRows), overlap_,
+                                  static_cast<cudaStream_t>(context.stream), g, pieces_ == 1 ? factor : 1.0F,
+                                  target, In(inputs[0])));
     if (pieces_ == 1) return;
     const std::int64_t size = batch_ * channels_;
     launch("global average, pieces", add_pieces_kernel, size, context, static_cast<unsigned>(size),
@@ -268,6 +273,7 @@ class GlobalAverageKernel final : public Kernel {
 
  private:
   std::int64_t batch_, channels_, positions_, pieces_ = 1;
+  bool overlap_ = false;
 };
 
 Refusal refuse_global_average(const NodeSpec& spec) {

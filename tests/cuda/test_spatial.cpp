@@ -1,10 +1,13 @@
 // Pooling, normalisation, softmax, reductions and resizing on the GPU against the CPU reference.
+#include <cmath>
+
 #include "layers/normalization.h"
 #include "layers/pool.h"
 #include "layers/reduce.h"
 #include "layers/resize.h"
 #include "layers/softmax.h"
 #include "tests/cuda/conformance.h"
+#include "tests/support/run_graph.h"
 
 namespace pipit {
 namespace {
@@ -58,6 +61,40 @@ TEST(GpuPool, WindowsOfOneToThreeDimensions) {
   indices.indices = true;
   const auto x = shared_random({1, 2, 4, 4}, random);
   EXPECT_TRUE(test::gpu_refusal(Pool(indices), "windows", {{{x}}}).has_value());
+}
+
+// Odd extents, padding on either side, and a NaN that must stay where it is.
+TEST(GpuPool, UsualWindowsInHalf) {
+  PIPIT_NEEDS_GPU();
+  std::mt19937 random(test::gpu_seed() + 1);
+  const auto run = [&](const Shape& shape, std::int64_t kernel, std::int64_t stride, std::int64_t begin,
+                       std::int64_t end, bool ceil, bool nan) {
+    PoolAttributes a{PoolKind::max, {}, false, false};
+    a.window = {2,   {kernel, kernel, 1}, {stride, stride, 1}, {1, 1, 1}, {begin, begin, 0}, {end, end, 0},
+                ceil};
+    Tensor x = test::random_tensor(shape, random);
+    if (nan) x.values<float>()[x.values<float>().size() / 2] = std::nanf("");
+    test::GpuCase test;
+    test.inputs = {{std::make_shared<const Tensor>(std::move(x)), Layout::channels_last}};
+    test.precision = Precision::fp16;
+    test.output_layout = Layout::channels_last;
+    expect_gpu(Pool(a), "max_half", test);
+  };
+  for (const std::int64_t size : {3, 8, 13, 30}) {
+    for (const bool nan : {false, true}) {
+      run({2, 16, size, size + 1}, 3, 2, 1, 1, false, nan);
+      run({1, 24, size + 2, size}, 3, 2, 0, 1, true, nan);
+      run({3, 8, size, size}, 2, 2, 0, 0, true, nan);
+      run({1, 8, size + 1, size}, 2, 2, 1, 0, false, nan);
+      run({1, 40, size, size}, 3, 1, 1, 1, false, nan);
+    }
+  }
+  run({40, 64, 41, 39}, 3, 2, 1, 1, false, false);
+  PoolAttributes wide{PoolKind::max, {2, {5, 5, 1}}};
+  const auto x = shared_random({1, 8, 9, 9}, random);
+  EXPECT_TRUE(test::gpu_refusal(Pool(wide), "max_half",
+                                {{{x, Layout::channels_last}}, Precision::fp16, Layout::channels_last})
+                  .has_value());
 }
 
 TEST(GpuPool, GlobalAverage) {
