@@ -1,4 +1,4 @@
-#include "layers/cuda/conv_stem_launch.h"
+#include "layers/cuda/conv_stem_pack.h"
 
 namespace pipit::cuda {
 

@@ -5,7 +5,7 @@
 #include <random>
 #include <set>
 
-#include "layers/cuda/conv_stem_launch.h"
+#include "layers/cuda/conv_stem_pack.h"
 #include "layers/cuda/conv_tile.h"
 #include "tests/cuda/seed.h"
 
