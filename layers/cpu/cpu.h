@@ -5,6 +5,7 @@
 
 namespace pipit {
 
+void register_cpu_conv_tile(Registry& registry);       // any dense geometry, no patch matrix
 void register_cpu_conv_im2col(Registry& registry);     // im2col + GEMM, 1x1 without im2col
 void register_cpu_conv_depthwise(Registry& registry);  // direct depthwise
 void register_cpu_pool(Registry& registry);

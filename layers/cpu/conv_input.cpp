@@ -1,0 +1,147 @@
+#include "layers/cpu/conv_input.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "layers/layer_kernel.h"
+
+namespace pipit {
+
+namespace {
+
+constexpr std::int64_t kFloat = sizeof(float);
+// Lines this far apart share a set of the first-level cache: 64 sets of 64 bytes, 8 to 12 lines each.
+constexpr std::int64_t kSetPeriod = 4096;
+constexpr std::int64_t kWays = 8;
+constexpr std::int64_t kLine = 64;
+
+Window as_2d(const Window& window) {
+  if (window.rank == 2) return window;
+  Window result = as_3d(window);
+  // Drop the leading dimension, which is 1.
+  for (auto* values :
+       {&result.kernel, &result.stride, &result.dilation, &result.pad_begin, &result.pad_end}) {
+    std::rotate(values->begin(), values->begin() + 1, values->end());
+  }
+  result.rank = 2;
+  return result;
+}
+
+// Whether an output position reads beyond the input.
+bool reads_padding(const Window& window, int axis, std::int64_t input, std::int64_t output) {
+  const auto i = static_cast<std::size_t>(axis);
+  return window.pad_begin[i] > 0 ||
+         (output - 1) * window.stride[i] - window.pad_begin[i] + window.span(axis) > input;
+}
+
+}  // namespace
+
+ConvInput::ConvInput(const TensorDesc& input, const Shape& output, const Window& window, std::int64_t groups,
+                     std::int64_t pixels)
+    : window_(as_2d(window)), channels_last_(is_channels_last(input)), channels_(input.shape[1]) {
+  const int rank = input.shape.rank();
+  height_ = rank == 4 ? input.shape[2] : 1;
+  width_ = input.shape[rank - 1];
+  output_height_ = rank == 4 ? output[2] : 1;
+  output_width_ = output[rank - 1];
+  source_column_ = kFloat * (channels_last_ ? channels_ : 1);
+  source_plane_ = channels_last_ ? 0 : kFloat * height_ * width_;
+  source_row_ = source_column_ * width_;
+  source_image_ = kFloat * channels_ * height_ * width_;
+
+  stride_h_ = window_.stride[0];
+  stride_w_ = window_.stride[1];
+  column_pitch_ = source_column_;
+  row_pitch_ = source_row_;
+  plane_pitch_ = source_plane_;
+  image_pitch_ = source_image_;
+  const bool crowded = pixels > kWays && pixel_step() % kSetPeriod == 0;
+  copied_ = crowded || reads_padding(window_, 0, height_, output_height_) ||
+            reads_padding(window_, 1, width_, output_width_);
+  if (copied_) lay_out_copy(pixels);
+  list_segments(channels_ / groups);
+}
+
+bool ConvInput::evenly_spaced() const {
+  return (output_height_ == 1 || row_step() == output_width_ * pixel_step()) &&
+         image_step() == output_height_ * row_step();
+}
+
+void ConvInput::lay_out_copy(std::int64_t pixels) {
+  if (window_.kernel[0] == 1) gather_h_ = std::exchange(stride_h_, 1);
+  if (window_.kernel[1] == 1) gather_w_ = std::exchange(stride_w_, 1);
+  columns_ = (output_width_ - 1) * stride_w_ + window_.span(1);
+  column_pitch_ = source_column_;
+  if (pixels > kWays && pixel_step() % kSetPeriod == 0) column_pitch_ += kLine;
+  plane_pitch_ = columns_ * column_pitch_;
+  row_pitch_ = (channels_last_ ? 1 : channels_) * plane_pitch_;
+  image_pitch_ = copied_rows(output_height_) * row_pitch_;
+}
+
+std::int64_t ConvInput::copied_rows(std::int64_t output_rows) const {
+  return (output_rows - 1) * stride_h_ + window_.span(0);
+}
+
+std::int64_t ConvInput::output_rows(std::int64_t copied_rows) const {
+  return std::max<std::int64_t>(0, copied_rows - window_.span(0)) / stride_h_ + 1;
+}
+
+void ConvInput::list_segments(std::int64_t group_channels) {
+  const std::int64_t unit = channels_last_ ? group_channels : 1;
+  const std::int64_t tap_w = window_.dilation[1] * column_pitch_;
+  // The taps of a kernel row are one run where they are neighbours.
+  const bool whole_rows = tap_w == unit * kFloat;
+  const std::int64_t row_segments = whole_rows ? 1 : window_.kernel[1];
+  const std::int64_t planes = channels_last_ ? 1 : group_channels;
+  run_ = whole_rows ? unit * window_.kernel[1] : unit;
+  group_step_ = channels_last_ ? group_channels * kFloat : group_channels * plane_pitch_;
+  const std::int64_t tap_h = window_.dilation[0] * row_pitch_;
+  reach_ = (planes - 1) * plane_pitch_ + (window_.kernel[0] - 1) * tap_h + (row_segments - 1) * tap_w;
+  if (reach_ > std::numeric_limits<std::int32_t>::max()) return;
+  segments_.reserve(static_cast<std::size_t>(planes * window_.kernel[0] * row_segments));
+  for (std::int64_t p = 0; p < planes; ++p) {
+    for (std::int64_t h = 0; h < window_.kernel[0]; ++h) {
+      for (std::int64_t w = 0; w < row_segments; ++w) {
+        segments_.push_back(static_cast<std::int32_t>(p * plane_pitch_ + h * tap_h + w * tap_w));
+      }
+    }
+  }
+}
+
+void ConvInput::copy(const std::byte* x, std::int64_t output_row, std::int64_t begin, std::int64_t end,
+                     std::byte* to) const {
+  const std::int64_t planes = channels_last_ ? 1 : channels_;
+  // Columns [inside, outside) of the copy lie in the image.
+  const std::int64_t inside = std::min(columns_, (window_.pad_begin[1] + gather_w_ - 1) / gather_w_);
+  const std::int64_t outside =
+      std::clamp((width_ + window_.pad_begin[1] + gather_w_ - 1) / gather_w_, inside, columns_);
+  const auto zero = [&](std::byte* row, std::int64_t first, std::int64_t last) {
+    std::memset(row + first * column_pitch_, 0, static_cast<std::size_t>((last - first) * column_pitch_));
+  };
+  for (std::int64_t i = begin; i < end; ++i) {
+    const std::int64_t row = (output_row * stride_h_ + i) * gather_h_ - window_.pad_begin[0];
+    for (std::int64_t p = 0; p < planes; ++p) {
+      std::byte* target = to + i * row_pitch_ + p * plane_pitch_;
+      if (row < 0 || row >= height_) {
+        zero(target, 0, columns_);
+        continue;
+      }
+      const std::byte* source = x + p * source_plane_ + row * source_row_ +
+                                (inside * gather_w_ - window_.pad_begin[1]) * source_column_;
+      zero(target, 0, inside);
+      if (column_pitch_ == source_column_ && gather_w_ == 1) {
+        std::memcpy(target + inside * column_pitch_, source,
+                    static_cast<std::size_t>((outside - inside) * column_pitch_));
+      } else {
+        for (std::int64_t w = inside; w < outside; ++w, source += gather_w_ * source_column_) {
+          std::memcpy(target + w * column_pitch_, source, static_cast<std::size_t>(source_column_));
+        }
+      }
+      zero(target, outside, columns_);
+    }
+  }
+}
+
+}  // namespace pipit

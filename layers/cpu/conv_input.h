@@ -1,0 +1,77 @@
+// How a convolution on the tile kernel reads its input: where it lies, or through a copy with zeros around it.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/tensor.h"
+#include "layers/window.h"
+
+namespace pipit {
+
+/// Addresses of the input [N, C, H, W] or [N, C, W] (f32, any layout) of a convolution, in bytes.
+///
+/// A channels_last pixel is one run of its channels. A row_major input is read plane by plane; its runs are the taps
+/// of a kernel row. The copy of some output rows is [image][row][plane][column][channels], holding what these rows
+/// read and zeros for the padding.
+class ConvInput {
+ public:
+  /// `output`: the convolution's output. `pixels`: how many pixels of a row a tile reads at once; where so many lie
+  /// at addresses that share one set of the first-level cache, the copy keeps them apart.
+  ConvInput(const TensorDesc& input, const Shape& output, const Window& window, std::int64_t groups,
+            std::int64_t pixels);
+
+  bool copied() const { return copied_; }
+  /// True when all output pixels of all images read their inputs at equal distances.
+  bool evenly_spaced() const;
+  /// True when K is ordered (tap, channel); otherwise (channel, tap), as weights come.
+  bool channels_last() const { return channels_last_; }
+
+  /// K of one group: runs of run() floats at these offsets from a pixel.
+  const std::vector<std::int32_t>& segments() const { return segments_; }
+  std::int64_t run() const { return run_; }
+  /// The last offset; segments() is empty when it exceeds 31 bits.
+  std::int64_t reach() const { return reach_; }
+
+  // From one output pixel, row, image and group to the next, in the input or the copy. The copy's image_step()
+  // holds for whole images.
+  std::int64_t pixel_step() const { return stride_w_ * column_pitch_; }
+  std::int64_t row_step() const { return stride_h_ * row_pitch_; }
+  std::int64_t image_step() const { return image_pitch_; }
+  std::int64_t group_step() const { return group_step_; }
+
+  /// Input rows, as they are read, of so many output rows of one image; and the most output rows that need no more
+  /// than so many input rows (at least 1).
+  std::int64_t copied_rows(std::int64_t output_rows) const;
+  std::int64_t output_rows(std::int64_t copied_rows) const;
+  /// Bytes of one of them, all planes.
+  std::int64_t copied_row_bytes() const {
+    return copied_ || channels_last_ ? row_pitch_ : row_pitch_ * channels_;
+  }
+  /// Writes rows [begin, end) of the copy that starts at output row `output_row` of image `x`.
+  void copy(const std::byte* x, std::int64_t output_row, std::int64_t begin, std::int64_t end,
+            std::byte* to) const;
+
+ private:
+  void lay_out_copy(std::int64_t pixels);
+  void list_segments(std::int64_t group_channels);
+
+  Window window_;  // two-dimensional
+  bool channels_last_;
+  bool copied_;
+  std::int64_t channels_, height_, width_, output_height_, output_width_;
+  // Pitches of the input.
+  std::int64_t source_column_, source_row_, source_plane_, source_image_;
+  // The copy: every gather-th input position; where the kernel has one tap it leaves out what the stride skips.
+  std::int64_t gather_h_ = 1, gather_w_ = 1;
+  std::int64_t columns_ = 0;
+  // Of what the tiles read.
+  std::int64_t stride_h_, stride_w_;
+  std::int64_t column_pitch_, row_pitch_, plane_pitch_, image_pitch_;
+  std::int64_t group_step_ = 0;
+  std::int64_t run_ = 0;
+  std::int64_t reach_ = 0;
+  std::vector<std::int32_t> segments_;
+};
+
+}  // namespace pipit

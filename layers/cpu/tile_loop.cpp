@@ -1,0 +1,75 @@
+#include "layers/cpu/tile_loop.h"
+
+#include <algorithm>
+
+namespace pipit {
+
+namespace {
+
+constexpr std::int64_t kLine = 64;
+constexpr std::int64_t kFloat = sizeof(float);
+
+}  // namespace
+
+std::int64_t TileLoop::tiles(const TileBand& band) const {
+  return (TileGroups(*kernels, band.width).count * band.rows + 1) / 2;
+}
+
+void TileLoop::run_tiles(const TileBand& band, const TileRange& tiles, const TileRange& panel_range,
+                         const std::byte* packed, const float* bias, const std::byte* prefetch,
+                         std::int64_t prefetch_bytes) const {
+  const TileGroups cut(*kernels, band.width);
+  const std::int64_t total = cut.count * band.rows;
+  const std::int64_t per_group = panels.count();
+  const std::int64_t group_bytes = panels.bytes();
+
+  TileCall call;
+  call.a_stride = band.a_pixel;
+  call.segments = segments;
+  call.segment_count = segment_count;
+  call.run = run;
+  call.c_stride = band.c_pixel;
+  call.residual_stride = band.c_pixel;
+  call.low = clamp.low;
+  call.high = clamp.high;
+  // Every step of K of every tile calls one line.
+  const std::int64_t calls = std::max<std::int64_t>(1, tiles.size() * panel_range.size() * panels.steps);
+  const std::int64_t prefetch_step = std::min(kLine, (prefetch_bytes + calls - 1) / calls);
+  call.prefetch_step = prefetch_step;
+  call.prefetch = prefetch_step > 0 ? prefetch : packed;
+
+  for (std::int64_t tile = tiles.begin; tile < tiles.end; ++tile) {
+    const std::byte* a[2] = {};
+    std::int64_t offset[2] = {};
+    const int used = 2 * tile + 1 < total ? 2 : 1;
+    for (int slot = 0; slot < used; ++slot) {
+      const std::int64_t row = (2 * tile + slot) / cut.count;
+      const std::int64_t pixel = cut.start((2 * tile + slot) % cut.count);
+      a[slot] = band.a + row / band.rows_per_image * band.a_image + row % band.rows_per_image * band.a_row +
+                pixel * band.a_pixel;
+      offset[slot] = (row * band.width + pixel) * band.c_pixel;
+    }
+    std::int64_t group = panel_range.begin / per_group;
+    std::int64_t panel = panel_range.begin % per_group;
+    for (std::int64_t i = panel_range.begin; i < panel_range.end; ++i) {
+      const std::int64_t output = group * panels.outputs + panel * panels.panel;
+      call.weights = packed + group * group_bytes + panels.offset(panel);
+      call.columns = panels.columns(panel);
+      call.bias = bias != nullptr ? bias + output : nullptr;
+      for (int slot = 0; slot < used; ++slot) {
+        call.a[slot] = a[slot] + group * a_group;
+        const std::int64_t at = offset[slot] + output * kFloat;
+        call.c[slot] = band.c + at;
+        call.residual[slot] = band.residual != nullptr ? band.residual + at : nullptr;
+      }
+      kernels->tile[used - 1][cut.size - 1][kernels->vectors(call.columns) - 1](call);
+      call.prefetch += prefetch_step * panels.steps;
+      if (++panel == per_group) {
+        panel = 0;
+        ++group;
+      }
+    }
+  }
+}
+
+}  // namespace pipit
