@@ -66,7 +66,7 @@ ConvInput::ConvInput(const TensorDesc& input, const Shape& output, const Window&
 
 bool ConvInput::evenly_spaced() const {
   return (output_height_ == 1 || row_step() == output_width_ * pixel_step()) &&
-         image_step() == output_height_ * row_step();
+         image_step() == output_height_ * output_width_ * pixel_step();
 }
 
 void ConvInput::lay_out_copy(std::int64_t pixels) {

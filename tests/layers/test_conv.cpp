@@ -151,6 +151,53 @@ TEST(Conv, BlocksAndTails) {
   }
 }
 
+// Every path of the tile kernel: filters around the panel's width, rows narrower than a group of pixels and just
+// wider, bands of rows and of images, weights too large for the cache, pixels that would share a cache set, groups.
+TEST(Conv, TilesOfAllShapes) {
+  Random random;
+  for (const std::int64_t filters : {1, 3, 16, 17, 33, 64, 70}) {
+    Case c = image_case(3, random.integer(1, 2), 1, random.integer(1, 40), filters, random.integer(3, 17));
+    c.attributes.window.pad_end[1] = 2;
+    c.attributes.window.dilation[0] = random.integer(1, 2);
+    c.extent[1] += random.integer(0, 5);
+    c.residual = random.coin();
+    check(c, random, {"tile"});
+  }
+  for (const std::int64_t extent : {1, 2, 3, 6, 8}) {
+    Case c = image_case(random.coin() ? 1 : 3, 1, 1, 9, 20, extent);
+    c.batch = random.integer(1, 6);
+    check(c, random, {"tile"});
+  }
+  for (const auto& [kernel, stride, pad, channels, filters, extent] :
+       {std::array<std::int64_t, 6>{3, 1, 1, 300, 320, 5},  // 3.5 MB of weights
+        {1, 1, 0, 1024, 40, 6},                             // 4096 bytes from pixel to pixel
+        {1, 2, 0, 512, 40, 9},
+        {1, 1, 0, 16, 16, 60},
+        {3, 1, 1, 8, 8, 60},
+        {1, 3, 0, 12, 8, 10},  // the stride is wider than the kernel
+        {2, 3, 2, 12, 40, 11}}) {
+    Case c = image_case(kernel, stride, pad, channels, filters, extent);
+    c.batch = random.integer(1, 3);
+    c.residual = random.coin();
+    check(c, random, {"tile"});
+  }
+  for (const std::int64_t width : {8, 16, 24, 40}) {
+    Case c = image_case(3, random.integer(1, 2), 1, width, random.integer(8, 40), 10);
+    c.attributes.groups = random.integer(2, 4);
+    c.attributes.activation = Clamp::relu();
+    check(c, random, {"tile"});
+  }
+  Case row;
+  row.attributes.window.rank = 1;
+  row.attributes.window.kernel[0] = 5;
+  row.attributes.window.pad_begin[0] = 3;
+  row.extent[0] = 50;
+  row.channels = 10;
+  row.filters = 35;
+  row.batch = 2;
+  check(row, random, {"tile"});
+}
+
 TEST(Conv, DepthwiseWithMultipliers) {
   Random random;
   for (const std::int64_t multiplier : {1, 2, 3}) {
@@ -170,7 +217,7 @@ TEST(Conv, StaysWithinTheNormOfTheReference) {
   const auto w = random.tensor(Shape{100, 96, 3, 3});
   ConvAttributes a;
   a.window.kernel = {3, 3, 1};
-  Conformance conformance{{{x}, {w, true}}, {"im2col_gemm"}};
+  Conformance conformance{{{x}, {w, true}}, {"tile", "im2col_gemm"}};
   conformance.absolute = 1;  // the norm decides
   conformance.norm_relative = 1e-5;
   expect_conformance(Conv(a), conformance);
