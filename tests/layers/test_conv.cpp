@@ -114,7 +114,7 @@ TEST(Conv, RandomCasesMatchTheReference) {
     check(random_case(random, 2), random, {"im2col_gemm", "reference"});
 }
 
-TEST(Conv, OneAndThreeDimensionsRunOnTheReference) {
+TEST(Conv, OneAndThreeDimensions) {
   Random random;
   for (const int rank : {1, 3}) {
     for (int i = 0; i < 5 && !HasFailure(); ++i) check(random_case(random, rank), random, {"reference"});
