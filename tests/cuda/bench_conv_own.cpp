@@ -7,6 +7,7 @@
 #include <random>
 
 #include "engine/cuda/runtime.h"
+#include "layers/conv.h"
 #include "layers/cuda/conv_gemm_launch.h"
 #include "tests/cuda/conformance.h"
 
@@ -67,6 +68,50 @@ double measure(const ConvShape& s, const ConvTile& tile, const Buffers& buffers,
   }
   std::nth_element(times.begin(), times.begin() + 4, times.end());
   return times[4] * 1000 / kLaunches;
+}
+
+// Candidates side by side, with residual and Relu as networks have them.
+TEST(DISABLED_ConvBench, Candidates) {
+  PIPIT_NEEDS_GPU();
+  std::mt19937 random(test::gpu_seed());
+  struct Layer {
+    std::int64_t channels, size, outputs, kernel, stride;
+    bool residual;
+  };
+  constexpr Layer kCompared[] = {
+      {3, 224, 64, 7, 2, false},  {64, 56, 64, 3, 1, false},   {64, 56, 256, 1, 1, false},
+      {64, 56, 256, 1, 1, true},  {256, 56, 64, 1, 1, false},  {128, 28, 128, 3, 1, false},
+      {128, 28, 512, 1, 1, true}, {256, 14, 256, 3, 1, false}, {256, 14, 1024, 1, 1, true},
+      {512, 7, 512, 3, 1, true},  {512, 7, 2048, 1, 1, true}};
+  for (const std::int64_t batch : {1, 32}) {
+    for (const Layer& l : kCompared) {
+      Window window;
+      window.kernel = {l.kernel, l.kernel, 1}, window.stride = {l.stride, l.stride, 1};
+      window.pad_begin = window.pad_end = {l.kernel / 2, l.kernel / 2, 0};
+      const Shape x{batch, l.channels, l.size, l.size};
+      const Shape y = window_output_shape(window, x, l.outputs);
+      test::GpuCase test;
+      test.precision = Precision::fp16;
+      test.output_layout = Layout::channels_last;
+      const Layout layout = l.channels < 8 ? Layout::row_major : Layout::channels_last;
+      test.inputs = {{test::shared_random(x, random), layout},
+                     {test::shared_random({l.outputs, l.channels, l.kernel, l.kernel}, random), {}, true},
+                     {test::shared_random({l.outputs}, random), {}, true}};
+      if (l.residual) test.inputs.push_back({test::shared_random(y, random), Layout::channels_last});
+      const Conv layer(ConvAttributes{window, 1, Clamp::relu()});
+      const double read = static_cast<double>(x.elements()) * 2 / (l.kernel == 1 ? l.stride * l.stride : 1);
+      const double bytes = read + static_cast<double>(y.elements()) * (l.residual ? 4 : 2);
+      const double flops = 2.0 * static_cast<double>(y.elements() * l.channels * l.kernel * l.kernel);
+      std::string row = fmt::format("batch {} {}->{} {}x{} s{} @{}{}: floor {:.1f} us", batch, l.channels,
+                                    l.outputs, l.kernel, l.kernel, l.stride, l.size,
+                                    l.residual ? " + residual" : "", std::max(bytes / 4.27e6, flops / 753e6));
+      for (const char* candidate : {"stem", "implicit_gemm", "cudnn"}) {
+        if (test::gpu_refusal(layer, candidate, test)) continue;
+        row += fmt::format(", {} {:.1f}", candidate, test::gpu_microseconds(layer, candidate, test));
+      }
+      fmt::print("{}\n", row);
+    }
+  }
 }
 
 TEST(DISABLED_ConvBench, ResNet50) {

@@ -3,6 +3,7 @@
 
 #include "layers/arrange.h"
 #include "layers/binary.h"
+#include "layers/gemm.h"
 #include "layers/normalization.h"
 #include "layers/pool.h"
 #include "layers/rearrange.h"
@@ -41,6 +42,16 @@ TEST(GpuSpeed, DISABLED_Report) {
     PoolAttributes stem{PoolKind::max, {2, {3, 3, 1}, {2, 2, 1}, {1, 1, 1}, {1, 1, 0}, {1, 1, 0}}};
     std::printf("batch %d, fp16, NHWC\n", static_cast<int>(batch));
     report("max pool 3x3 s2, 64x112x112", Pool(stem), "windows", {{{wide, kLast}}, kHalf, kLast});
+    report("the same, max_half", Pool(stem), "max_half", {{{wide, kLast}}, kHalf, kLast});
+    if (batch == 1) {
+      test::GpuCase scores;
+      scores.inputs = {{shared_random({1, 2048}, random)},
+                       {shared_random({2048, 1000}, random), Layout::row_major, true},
+                       {shared_random({1000}, random), Layout::row_major, true}};
+      scores.precision = kHalf;
+      report("gemm 1x2048x1000, skinny_gemm", Gemm({}), "skinny_gemm", scores);
+      report("gemm 1x2048x1000, cublaslt", Gemm({}), "cublaslt", scores);
+    }
     report("global average 512x7x7", Pool({PoolKind::average, {}, true}), "global_average",
            {{{deep, kLast}}, kHalf, kLast});
     report("global average 64x112x112", Pool({PoolKind::average, {}, true}), "global_average",

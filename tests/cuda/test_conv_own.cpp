@@ -222,6 +222,9 @@ TEST(ConvImplicitGemm, EveryKernelOnASmallProduct) {
   for (const std::int64_t channels : {64, 96, 192, 256, 288}) {
     geometries.push_back(geometry(2, channels, 13, channels == 192 ? 101 : 136, 1, 1, 0));
   }
+  // Blocks of 64 channels, each through all taps.
+  geometries.push_back(geometry(2, 128, 13, 136, 3, 1, 1));
+  geometries.push_back(geometry(1, 64, 17, 72, 3, 2, 1));
   for (Geometry& g : geometries) {
     for (const bool residual : {false, true}) {
       g.residual = residual;
