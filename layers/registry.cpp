@@ -39,6 +39,7 @@ Registry build() {
   register_reference_arrange(registry);
   register_reference_rearrange(registry);
   register_reference_cast(registry);
+  register_reference_quantised(registry);
   return registry;
 }
 

@@ -1,0 +1,48 @@
+#include "layers/qelementwise.h"
+
+#include "layers/infer.h"
+
+namespace pipit {
+
+QAdd::QAdd(QAddAttributes attributes) : attributes_(attributes) {
+  for (const auto& [q, name] : {std::pair{attributes_.a, "a"}, {attributes_.b, "b"}, {attributes_.y, "y"}}) {
+    check_quantisation(q, kType, name);
+    if (!q.quantised()) fail("QAdd: {} is not quantised", name);
+  }
+}
+
+std::vector<TensorDesc> QAdd::infer(std::span<const TensorDesc* const> inputs) const {
+  check_inputs(inputs, kType, 2);
+  check_operand(*inputs[0], inputs[0]->shape, attributes_.a.dtype, kType, "a");
+  check_operand(*inputs[1], inputs[0]->shape, attributes_.b.dtype, kType, "b");
+  return {{inputs[0]->shape, attributes_.y.dtype}};
+}
+
+std::string QAdd::summary() const {
+  return clamp_summary(attributes_.activation);
+}
+
+QAveragePool::QAveragePool(QAveragePoolAttributes attributes) : attributes_(attributes) {
+  check_quantisation(attributes_.x, kType, "x");
+  check_quantisation(attributes_.y, kType, "y");
+  if (!attributes_.x.quantised()) fail("QAveragePool: x is not quantised");
+  if (attributes_.pool.kind != PoolKind::average || attributes_.pool.indices)
+    fail("QAveragePool: the pool is not an average");
+}
+
+std::vector<TensorDesc> QAveragePool::infer(std::span<const TensorDesc* const> inputs) const {
+  check_inputs(inputs, kType, 1);
+  check_operand(*inputs[0], inputs[0]->shape, attributes_.x.dtype, kType, "x");
+  TensorDesc x = *inputs[0];
+  x.dtype = DType::f32;
+  const std::array<const TensorDesc*, 1> real{&x};
+  TensorDesc y = Pool(attributes_.pool).infer(real)[0];
+  y.dtype = attributes_.y.dtype;
+  return {y};
+}
+
+std::string QAveragePool::summary() const {
+  return Pool(attributes_.pool).summary();
+}
+
+}  // namespace pipit

@@ -1,0 +1,55 @@
+// INT8 layers without weights: the sum of two tensors, and average pooling.
+#pragma once
+
+#include "engine/layer.h"
+#include "layers/clamp.h"
+#include "layers/pool.h"
+#include "layers/quantisation.h"
+
+namespace pipit {
+
+struct QAddAttributes {
+  Quantisation a, b, y;
+  Clamp activation;
+};
+
+/// value = float(a - a.zero_point) * (a.scale / y.scale) + float(b - b.zero_point) * (b.scale / y.scale), every
+/// operation rounded to f32; y = requantise(value) with the activation's bounds. Inputs: a, b of one shape.
+class QAdd final : public Layer {
+ public:
+  static constexpr std::string_view kType = "QAdd";
+  explicit QAdd(QAddAttributes attributes);
+  const QAddAttributes& attributes() const { return attributes_; }
+
+  std::string_view type() const override { return kType; }
+  std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
+  bool may_run_in_place(int /*index*/) const override { return true; }
+  std::string summary() const override;
+
+ private:
+  QAddAttributes attributes_;
+};
+
+struct QAveragePoolAttributes {
+  PoolAttributes pool;  ///< kind average
+  Quantisation x, y;    ///< y f32: the output is not quantised
+};
+
+/// sum over the window of (x - x.zero_point) in int32; value = float(sum) * (x.scale / (y.scale * float(n))) with n as
+/// average_divisor() counts; y = requantise(value), or for f32 (y.scale = 1) the value itself.
+class QAveragePool final : public Layer {
+ public:
+  static constexpr std::string_view kType = "QAveragePool";
+  explicit QAveragePool(QAveragePoolAttributes attributes);
+  const QAveragePoolAttributes& attributes() const { return attributes_; }
+
+  std::string_view type() const override { return kType; }
+  std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
+  LayoutPreference layout_preference() const override { return LayoutPreference::channels_last; }
+  std::string summary() const override;
+
+ private:
+  QAveragePoolAttributes attributes_;
+};
+
+}  // namespace pipit

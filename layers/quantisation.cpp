@@ -1,0 +1,18 @@
+#include "layers/quantisation.h"
+
+#include "engine/error.h"
+
+namespace pipit {
+
+void check_quantisation(const Quantisation& q, std::string_view layer, std::string_view operand) {
+  if (!q.quantised()) return;
+  if (q.dtype != DType::i8 && q.dtype != DType::u8)
+    fail("{}: {} is quantised to {}; expected i8 or u8", layer, operand, dtype_name(q.dtype));
+  if (!(q.scale > 0) || !std::isfinite(q.scale))
+    fail("{}: the scale of {} is {}; expected a positive number", layer, operand, q.scale);
+  const int low = q.dtype == DType::i8 ? -128 : 0;
+  if (q.zero_point < low || q.zero_point > low + 255)
+    fail("{}: the zero point of {} is {}, outside {}", layer, operand, q.zero_point, dtype_name(q.dtype));
+}
+
+}  // namespace pipit

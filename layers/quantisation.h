@@ -1,0 +1,60 @@
+// The INT8 arithmetic of pipit, in scalar form. Every kernel on every device gives the same bits.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <string>
+
+#include "engine/dtype.h"
+
+namespace pipit {
+
+/// What the integers of a tensor stand for: value = (q - zero_point) * scale. dtype f32 says that it is not
+/// quantised; scale and zero point then have no meaning.
+struct Quantisation {
+  float scale = 1;
+  int zero_point = 0;
+  DType dtype = DType::f32;
+
+  bool quantised() const { return dtype != DType::f32; }
+  friend bool operator==(const Quantisation&, const Quantisation&) = default;
+};
+
+/// Throws Error naming `layer` and `operand` unless dtype is f32, or i8 or u8 with a scale that is positive and finite
+/// and a zero point of that type.
+void check_quantisation(const Quantisation& q, std::string_view layer, std::string_view operand);
+
+/// The integers that an output may take. Symmetric int8 leaves -128 out, so that negation is exact; so does its image
+/// in u8 with zero point 128.
+struct QuantisedRange {
+  int low = 0;
+  int high = 0;
+};
+constexpr QuantisedRange quantised_range(const Quantisation& q) {
+  if (q.dtype == DType::i8) return {q.zero_point == 0 ? -127 : -128, 127};
+  return {q.zero_point == 128 ? 1 : 0, 255};
+}
+
+/// The bounds of x in requantise(): what is left of [low, high] (real values, as of an activation) in the output's
+/// range, in steps of its scale, counted from the zero point.
+struct StepBounds {
+  float low = 0;
+  float high = 0;
+};
+inline StepBounds step_bounds(const Quantisation& y, float low, float high) {
+  const QuantisedRange range = quantised_range(y);
+  const auto least = static_cast<float>(range.low - y.zero_point);
+  const auto most = static_cast<float>(range.high - y.zero_point);
+  return {std::clamp(low / y.scale, least, most), std::clamp(high / y.scale, least, most)};
+}
+
+/// The specification: a value in steps of the output's scale becomes an integer. Clamped, rounded to nearest with ties
+/// to even, and only then moved by the zero point, so that i8 and u8 with zero points 0 and 128 hold the same
+/// values. NaN becomes the lower bound.
+inline int requantise(float x, const StepBounds& bounds, int zero_point) {
+  const float clamped = std::min(x > bounds.low ? x : bounds.low, bounds.high);
+  return static_cast<int>(std::nearbyint(clamped)) + zero_point;
+}
+
+}  // namespace pipit

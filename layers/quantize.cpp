@@ -1,0 +1,50 @@
+#include "layers/quantize.h"
+
+#include <fmt/format.h>
+
+#include "layers/infer.h"
+
+namespace pipit {
+
+namespace {
+
+std::string summary_of(const Quantisation& q) {
+  return fmt::format("{} scale {:.4g} zero {}", dtype_name(q.dtype), q.scale, q.zero_point);
+}
+
+void check_integer(const Quantisation& q, std::string_view layer) {
+  if (!q.quantised()) fail("{}: expected i8 or u8, got f32", layer);
+  check_quantisation(q, layer, "the tensor");
+}
+
+}  // namespace
+
+Quantize::Quantize(Quantisation y) : y_(y) {
+  check_integer(y_, kType);
+}
+
+std::vector<TensorDesc> Quantize::infer(std::span<const TensorDesc* const> inputs) const {
+  check_inputs(inputs, kType, 1);
+  check_operand(*inputs[0], inputs[0]->shape, DType::f32, kType, "x");
+  return {{inputs[0]->shape, y_.dtype}};
+}
+
+std::string Quantize::summary() const {
+  return summary_of(y_);
+}
+
+Dequantize::Dequantize(Quantisation x) : x_(x) {
+  check_integer(x_, kType);
+}
+
+std::vector<TensorDesc> Dequantize::infer(std::span<const TensorDesc* const> inputs) const {
+  check_inputs(inputs, kType, 1);
+  check_operand(*inputs[0], inputs[0]->shape, x_.dtype, kType, "x");
+  return {{inputs[0]->shape, DType::f32}};
+}
+
+std::string Dequantize::summary() const {
+  return summary_of(x_);
+}
+
+}  // namespace pipit

@@ -1,0 +1,31 @@
+// From a float graph and a precision plan to a graph that computes in INT8.
+#pragma once
+
+#include "engine/graph.h"
+#include "quant/precision_plan.h"
+
+namespace pipit {
+
+struct QuantizeOptions {
+  /// How activations are stored: i8 with zero point 0, or u8 with zero point 128, which hold the same values. The
+  /// CPU's dot products multiply u8 by s8.
+  DType activations = DType::u8;
+};
+
+struct Quantized {
+  Graph graph;
+  int quantised = 0;  ///< nodes that compute in INT8
+  int kept = 0;       ///< nodes that could but do not: the plan keeps them or has no scale for them
+};
+
+/// Rewrites a fused graph without layouts (optimize()'s, before assign_layouts). Convolutions and fully connected
+/// layers with constant weights become QConv wherever the plan has the scale of what they read and does not keep them
+/// in floating point; additions, pools, Concat and Reshape follow when all that they read is INT8 already, so nothing
+/// goes through floats between them. Tensors that a Concat, a max pool or a Reshape ties together share the largest of
+/// their scales. What floating-point layers and outputs read is written in f32.
+/// Weights: symmetric, the largest magnitude at 127; bias: int32 in units of input scale times weight scale; where it
+/// would not fit, the weight scale of that channel is enlarged.
+/// Throws Error when the plan keeps a node that the graph does not have, or has scales for none of its tensors.
+Quantized quantize_graph(const Graph& graph, const PrecisionPlan& plan, const QuantizeOptions& options = {});
+
+}  // namespace pipit
