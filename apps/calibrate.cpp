@@ -147,6 +147,9 @@ int calibrate(const CalibrateOptions& options) {
     print_plan(options, merged);
     return kExitOk;
   }
+  if (options.common.device != DeviceKind::cpu || options.common.precision != Precision::fp32)
+    throw CLI::ValidationError("calibrate",
+                               "observes the model in fp32 on the CPU; leave --device and --precision out");
   Model model = options.model.load();
   const std::vector<std::filesystem::path> images = choose_images(options);
   const Preprocess preprocess = options.image.resolve(model);
@@ -161,7 +164,10 @@ int calibrate(const CalibrateOptions& options) {
       std::find(options.exports.begin(), options.exports.end(), "ncnn") != options.exports.end();
   if (ncnn) weights = weight_scales(optimize(model.graph), plan.weights_per_channel);
 
-  Runner runner(model.name, std::move(model.graph), options.common);
+  // The same kernels in every run: those chosen by timing may round differently.
+  CommonOptions common = options.common;
+  common.tuning.switch_off();
+  Runner runner(model.name, std::move(model.graph), common);
   CalibrationObserver observer(*runner.plan, runner.session->pool());
   runner.session->set_observer(&observer);
   observe(runner, observer, preprocess, images, options.common.quiet);

@@ -101,7 +101,17 @@ void CommonOptions::add_to(CLI::App& command) {
   add_choice(command, "--precision", precision, kPrecisions, "Arithmetic of the kernels [fp32]");
 }
 
+void CommonOptions::check_plan() const {
+  if (precision == Precision::int8 && plan.empty())
+    throw CLI::ValidationError("--precision",
+                               "int8 needs --plan with the scales that pipit calibrate writes");
+  if (precision != Precision::int8 && !plan.empty())
+    throw CLI::ValidationError("--plan",
+                               fmt::format("is for --precision int8, not {}", precision_name(precision)));
+}
+
 void CommonOptions::add_shared_to(CLI::App& command) {
+  command.add_option("--plan", plan, "Scales for --precision int8, as written by pipit calibrate");
   command.add_flag("--json", json, "Write the result to stdout as one JSON document");
   command.add_flag("--quiet", quiet, "No progress and no notes on stderr; errors still appear");
   add_choice(command, "--device", device, kDevices, "Where to run [cpu]");

@@ -22,18 +22,22 @@ CLI::Validator nonnegative_number();
 /// An integer from 0 to 2^63 - 1.
 CLI::Validator count_value();
 
-/// --json, --threads, --device, --precision, --quiet, --kernel, --conv-backend, those of tuning.h: on every subcommand.
+/// --json, --threads, --device, --precision, --plan, --quiet, --kernel, --conv-backend, those of tuning.h: on every
+/// subcommand.
 struct CommonOptions {
   bool json = false;
   bool quiet = false;
   int threads = 0;
   DeviceKind device = DeviceKind::cpu;
   Precision precision = Precision::fp32;
+  std::string plan;  ///< file of a precision plan; for int8
   std::string kernel;
   std::string conv_backend;
   TuningOptions tuning;
 
   void add_to(CLI::App& command);
+  /// Throws CLI::ValidationError when --precision and --plan do not go together.
+  void check_plan() const;
   /// The same without --threads and --precision, for a command that takes several of each.
   void add_shared_to(CLI::App& command);
   PlanOptions plan_options() const;

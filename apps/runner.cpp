@@ -15,6 +15,8 @@
 #include "engine/profiler.h"
 #include "layers/registry.h"
 #include "models/image/decode.h"
+#include "quant/hash.h"
+#include "quant/quantize_graph.h"
 
 namespace pipit::apps {
 
@@ -32,10 +34,26 @@ auto naming(const std::string& model, Act act) {
   }
 }
 
+// The pass that makes the graph compute in INT8, or none.
+ExtraPass quantising_pass(const Graph& graph, const CommonOptions& options) {
+  options.check_plan();
+  if (options.precision != Precision::int8) return {};
+  auto precision_plan = std::make_shared<const PrecisionPlan>(read_precision_plan(options.plan));
+  const std::string hash = hash_model(graph);
+  if (precision_plan->model_hash != hash) {
+    fail("{} was calibrated for another model ({}, hash {}; this one's is {}); calibrate this one",
+         options.plan, precision_plan->model, precision_plan->model_hash, hash);
+  }
+  return {"quantise", [precision_plan](const Graph& fused) {
+            Quantized quantised = quantize_graph(fused, *precision_plan);
+            return Rewritten{std::move(quantised.graph), quantised.quantised};
+          }};
+}
+
 // The graph as it is planned. Consumes `graph`, so that the plan holds the only reference to constants it packs.
-Graph prepare(Graph graph, const PlanOptions& options, std::vector<PassReport>& passes) {
-  Graph optimised = optimize(graph, &passes);
-  if (options.precision != Precision::fp32) {
+Graph prepare(Graph graph, const CommonOptions& options, std::vector<PassReport>& passes) {
+  Graph optimised = optimize(graph, &passes, quantising_pass(graph, options));
+  if (options.precision == Precision::fp16) {
     Rewritten stored = assign_precision(optimised, options.precision, options.device);
     passes.push_back({"convert precision", stored.changes});
     optimised = std::move(stored.graph);
@@ -70,7 +88,7 @@ Runner::Runner(std::string name, Graph graph, const CommonOptions& options) : mo
   const auto begin = std::chrono::steady_clock::now();
   const PlanOptions plan_options = options.plan_options();
   naming(model, [&] {
-    plan = Plan::build(prepare(std::move(graph), plan_options, passes), default_registry(), plan_options);
+    plan = Plan::build(prepare(std::move(graph), options, passes), default_registry(), plan_options);
     session = std::make_unique<Session>(plan);
   });
   options.tuning.save(options.quiet);
@@ -84,7 +102,7 @@ std::vector<Runner> make_runners(std::string model, Graph graph, const CommonOpt
   for (const int gpu : gpus) select_gpu(gpu);
   return naming(model, [&] {
     std::vector<PassReport> passes;
-    const auto plans = build_plans(prepare(std::move(graph), plan_options, passes), plan_options,
+    const auto plans = build_plans(prepare(std::move(graph), options, passes), plan_options,
                                    std::set<int>(gpus.begin(), gpus.end()));
     options.tuning.save(options.quiet);
     const auto pool = std::make_shared<ThreadPool>(plans.begin()->second->options().threads);

@@ -14,6 +14,8 @@ namespace pipit::apps {
 class TuningOptions {
  public:
   void add_to(CLI::App& command);
+  /// As --no-autotune, for runs that must not depend on timings.
+  void switch_off() { all_ = false, none_ = true; }
   /// The tuner for plans like `plan` (device, gpu, threads), null with --no-autotune. Reads the cache on first use:
   /// a file named by --tuning-cache that holds anything else is an Error, one found by default is told of on
   /// stderr, unless `quiet`, and replaced.

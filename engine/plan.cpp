@@ -55,9 +55,11 @@ class PlanBuilder {
     std::vector<std::shared_ptr<const Tensor>> constants;
     for (const ValueId id : node.inputs)
       constants.push_back(id == kNoValue ? nullptr : graph_.value(id).constant);
-    const NodeSpec spec{
-        *node.layer,       inputs, outputs, constants, plan_.options_.precision, plan_.options_.threads,
-        plan_.options_.gpu};
+    // In INT8 the graph itself says what computes in integers; everything else is fp32.
+    const Precision precision =
+        plan_.options_.precision == Precision::int8 ? Precision::fp32 : plan_.options_.precision;
+    const NodeSpec spec{*node.layer,       inputs, outputs, constants, precision, plan_.options_.threads,
+                        plan_.options_.gpu};
 
     const std::vector<Candidate>& candidates =
         registry_.candidates(node.layer->type(), plan_.options_.device);

@@ -72,6 +72,11 @@ class Quantiser {
       scale_[v] = found->second;
       ++known;
     }
+    for (const Node& node : graph_.nodes()) {
+      if (layer_if<Reshape>(node) == nullptr) continue;
+      float& scale = scale_[index(node.outputs[0])];
+      if (scale == 0) scale = scale_[index(node.inputs[0])];
+    }
     if (known == 0) fail("the plan has no scale for any tensor of this model; calibrate this model");
     std::set<std::string_view> nodes;
     for (const Node& node : graph_.nodes()) nodes.insert(node.name);

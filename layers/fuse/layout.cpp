@@ -109,21 +109,19 @@ Rewritten assign_layouts(const Graph& graph) {
   return LayoutPass(graph).run();
 }
 
-Graph optimize(const Graph& graph, std::vector<PassReport>* report) {
-  struct Pass {
-    const char* name;
-    Rewritten (*run)(const Graph&);
-  };
-  static constexpr Pass kPasses[] = {
+Graph optimize(const Graph& graph, std::vector<PassReport>* report, const ExtraPass& before_layouts) {
+  const ExtraPass passes[] = {
       {"drop identities", drop_identities},
       {"fold batch-norm, scale and shift", fold_scale_shift},
       {"fuse silu", fuse_silu},
       {"fuse residual add", fuse_residual},
       {"fuse relu and clip", fuse_activation},
+      before_layouts,
       {"assign layouts", assign_layouts},
   };
   Graph result = graph;
-  for (const Pass& pass : kPasses) {
+  for (const ExtraPass& pass : passes) {
+    if (!pass.run) continue;
     Rewritten next = pass.run(result);
     result = std::move(next.graph);
     if (report != nullptr) report->push_back({pass.name, next.changes});

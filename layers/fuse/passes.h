@@ -2,6 +2,7 @@
 // same outputs (up to rounding where constants are multiplied ahead of time).
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -48,7 +49,15 @@ struct PassReport {
   int changes = 0;
 };
 
-/// All of the above, in that order.
-Graph optimize(const Graph& graph, std::vector<PassReport>* report = nullptr);
+/// A rewrite that a caller brings along, with the name it is reported under.
+struct ExtraPass {
+  std::string name;
+  std::function<Rewritten(const Graph&)> run;
+};
+
+/// All of the above but assign_precision, in that order. `before_layouts`, if it has a function, sees the fused graph
+/// before it is given layouts: that is where a graph is quantised.
+Graph optimize(const Graph& graph, std::vector<PassReport>* report = nullptr,
+               const ExtraPass& before_layouts = {});
 
 }  // namespace pipit

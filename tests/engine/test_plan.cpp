@@ -114,7 +114,7 @@ TEST(Plan, RecordsWhoRefusedAndHonoursPreference) {
 
 TEST(Plan, NamesEveryNodeWithoutAKernel) {
   PlanOptions options = one_thread();
-  options.precision = Precision::int8;
+  options.precision = Precision::fp16;
   EXPECT_THAT(
       [&] { Plan::build(chain(2, false), toy_registry(), options); },
       ThrowsMessage<UnsupportedError>(AllOf(

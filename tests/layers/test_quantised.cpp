@@ -1,0 +1,289 @@
+// INT8: the specification on worked examples, and every kernel against the reference bit for bit.
+#include <gmock/gmock.h>
+
+#include <cmath>
+
+#include "layers/qconv.h"
+#include "layers/qelementwise.h"
+#include "layers/quantize.h"
+#include "tests/layers/conformance.h"
+
+namespace pipit {
+namespace {
+
+using test::Conformance;
+using test::expect_conformance;
+using test::Operand;
+using test::Random;
+
+constexpr Quantisation kI8{0.05F, 0, DType::i8};
+constexpr Quantisation kU8{0.05F, 128, DType::u8};
+constexpr Quantisation kOdd{0.013F, 77, DType::u8};  // no symmetric range
+constexpr Quantisation kReal{};
+
+template <typename T>
+Operand operand(const Shape& shape, std::vector<T> values, bool constant = false) {
+  return {std::make_shared<const Tensor>(Tensor::from<T>(shape, values)), constant};
+}
+
+Operand integers(Random& random, const Shape& shape, const Quantisation& q) {
+  return {q.dtype == DType::i8 ? random.tensor(shape, -127, 127.999, DType::i8)
+                               : random.tensor(shape, q.zero_point == 128 ? 1 : 0, 255.999, DType::u8)};
+}
+
+TEST(Requantise, RoundsTiesToEvenAndSaturates) {
+  const StepBounds bounds = step_bounds(kI8, -INFINITY, INFINITY);
+  for (const auto& [value, expected] : std::vector<std::pair<float, int>>{{0.5F, 0},
+                                                                          {1.5F, 2},
+                                                                          {2.5F, 2},
+                                                                          {-0.5F, 0},
+                                                                          {-1.5F, -2},
+                                                                          {126.5F, 126},
+                                                                          {126.6F, 127},
+                                                                          {1e30F, 127},
+                                                                          {-1e30F, -127},
+                                                                          {-INFINITY, -127},
+                                                                          {NAN, -127}}) {
+    EXPECT_EQ(requantise(value, bounds, 0), expected) << value;
+    EXPECT_EQ(requantise(value, step_bounds(kU8, -INFINITY, INFINITY), 128), expected + 128) << value;
+  }
+  // An activation cuts in steps of the scale; 0.06 is 1.2 steps.
+  EXPECT_EQ(requantise(7, step_bounds(kI8, 0, 0.06F), 0), 1);
+  EXPECT_EQ(requantise(-7, step_bounds(kI8, 0, 0.06F), 0), 0);
+}
+
+TEST(Quantize, OfAHandWorkedExample) {
+  const Operand x = operand<float>(Shape{6}, {0, 0.05F, -0.125F, 100, -100, 0.074F});
+  const auto q = test::run_reference(Quantize(kI8), {x});
+  EXPECT_THAT(q[0].values<std::int8_t>(), testing::ElementsAre(0, 1, -2, 127, -127, 1));
+  const auto back = test::run_reference(Dequantize(kI8), {{std::make_shared<const Tensor>(q[0].clone())}});
+  EXPECT_THAT(back[0].values<float>(),
+              testing::ElementsAre(0, 0.05F, -2 * 0.05F, 127 * 0.05F, -127 * 0.05F, 0.05F));
+}
+
+TEST(Quantize, EveryKernelGivesTheReferencesBits) {
+  Random random;
+  for (const Quantisation& q : {kI8, kU8, kOdd}) {
+    for (int i = 0; i < 6 && !testing::Test::HasFailure(); ++i) {
+      const Shape shape{random.integer(1, 3), random.integer(1, 40), random.integer(1, 9),
+                        random.integer(1, 9)};
+      expect_conformance(Quantize(q), {{{random.tensor(shape, -8, 8)}}, {"reference"}});
+      expect_conformance(Dequantize(q), {{integers(random, shape, q)}, {"reference"}});
+    }
+  }
+}
+
+struct Case {
+  QConvAttributes attributes;
+  Shape x;
+  Shape w;
+  bool bias = true;
+  bool residual = false;
+};
+
+Conformance conformance_of(const Case& c, Random& random) {
+  Conformance conformance;
+  conformance.inputs = {
+      integers(random, c.x, c.attributes.x), {random.tensor(c.w, -127, 127.999, DType::i8), true}, {}, {}};
+  if (c.bias) conformance.inputs[2] = {random.tensor(Shape{c.w[0]}, -3000, 3000, DType::i32), true};
+  if (c.residual)
+    conformance.inputs[3] =
+        integers(random, window_output_shape(c.attributes.conv.window, c.x, c.w[0]), c.attributes.residual);
+  conformance.expected = {"reference"};
+  return conformance;
+}
+
+Case random_case(Random& random) {
+  Case c;
+  Window& window = c.attributes.conv.window;
+  std::array<std::int64_t, 2> extent{};
+  for (std::size_t axis = 0; axis < 2; ++axis) {
+    window.kernel[axis] = random.integer(1, 4);
+    window.stride[axis] = random.integer(1, 3);
+    window.dilation[axis] = random.integer(1, 2);
+    window.pad_begin[axis] = random.integer(0, 3);
+    window.pad_end[axis] = random.integer(0, 3);
+    const std::int64_t least = std::max<std::int64_t>(
+        1, window.span(static_cast<int>(axis)) - window.pad_begin[axis] - window.pad_end[axis]);
+    extent[axis] = random.integer(least, least + 17);
+  }
+  const std::int64_t groups = random.coin() ? 1 : random.integer(1, 4);
+  const std::int64_t channels = random.integer(1, 21);
+  const std::int64_t filters = random.integer(1, 40);
+  c.attributes.conv.groups = groups;
+  c.x = Shape{random.integer(1, 2), channels * groups, extent[0], extent[1]};
+  c.w = Shape{filters * groups, channels, window.kernel[0], window.kernel[1]};
+  const Quantisation types[] = {kI8, kU8, kOdd};
+  c.attributes.x = types[random.integer(0, 2)];
+  c.attributes.residual = types[random.integer(0, 2)];
+  const float depth = static_cast<float>(channels * window.taps());
+  c.attributes.y = random.integer(0, 3) == 0 ? kReal : types[random.integer(0, 2)];
+  // So that some outputs saturate and most do not.
+  if (c.attributes.y.quantised()) c.attributes.y.scale = 0.05F * std::sqrt(depth) * c.attributes.x.scale * 70;
+  for (std::int64_t o = 0; o < c.w[0]; ++o)
+    c.attributes.weight_scales.push_back(static_cast<float>(random.real(0.01, 1)));
+  c.bias = random.coin();
+  c.residual = random.coin();
+  if (random.coin()) c.attributes.conv.activation = random.coin() ? Clamp::relu() : Clamp{-1.5F, 2.25F};
+  return c;
+}
+
+TEST(QConv, EveryKernelGivesTheReferencesBits) {
+  Random random;
+  for (int i = 0; i < 40 && !HasFailure(); ++i) {
+    const Case c = random_case(random);
+    expect_conformance(QConv(c.attributes), conformance_of(c, random));
+  }
+}
+
+// Sums at both ends of what u8 times s8 can reach, where instructions with 16-bit sums saturate.
+TEST(QConv, ExtremeOperands) {
+  for (const int x : {0, 1, 255}) {
+    for (const int w : {-127, 127}) {
+      Case c;
+      c.x = Shape{1, 64, 7, 9};
+      c.w = Shape{33, 64, 3, 3};
+      c.attributes.conv.window.kernel = {3, 3, 1};
+      c.attributes.conv.window.pad_begin = c.attributes.conv.window.pad_end = {1, 1, 0};
+      c.attributes.x = kU8;
+      c.attributes.weight_scales = {0.02F};
+      Conformance conformance;
+      conformance.inputs = {
+          operand<std::uint8_t>(c.x, std::vector<std::uint8_t>(static_cast<std::size_t>(c.x.elements()),
+                                                               static_cast<std::uint8_t>(x))),
+          operand<std::int8_t>(
+              c.w,
+              std::vector<std::int8_t>(static_cast<std::size_t>(c.w.elements()), static_cast<std::int8_t>(w)),
+              true)};
+      conformance.expected = {"reference"};
+      expect_conformance(QConv(c.attributes), conformance);
+      // In the middle 576 products count, in f32 exactly.
+      const auto y = test::run_reference(QConv(c.attributes), conformance.inputs);
+      const float m = kU8.scale * 0.02F;
+      EXPECT_EQ(y[0].values<float>()[4 * 9 + 4], static_cast<float>((x - 128) * w * 576) * m);
+    }
+  }
+}
+
+TEST(QConv, SignedAndUnsignedHoldTheSameValues) {
+  Random random;
+  for (int i = 0; i < 10; ++i) {
+    Case c = random_case(random);
+    c.attributes.x = kI8;
+    c.attributes.residual = kI8;
+    c.attributes.y = {0.9F, 0, DType::i8};
+    Conformance conformance = conformance_of(c, random);
+    const auto expected = test::run_reference(QConv(c.attributes), conformance.inputs);
+    for (Quantisation* q : {&c.attributes.x, &c.attributes.residual, &c.attributes.y}) {
+      q->dtype = DType::u8;
+      q->zero_point = 128;
+    }
+    for (const std::size_t operand : {0, 3}) {
+      if (!conformance.inputs[operand].tensor) continue;
+      Tensor moved(TensorDesc{conformance.inputs[operand].tensor->shape(), DType::u8});
+      std::transform(conformance.inputs[operand].tensor->values<std::int8_t>().begin(),
+                     conformance.inputs[operand].tensor->values<std::int8_t>().end(),
+                     moved.values<std::uint8_t>().begin(),
+                     [](std::int8_t v) { return static_cast<std::uint8_t>(v + 128); });
+      conformance.inputs[operand].tensor = std::make_shared<const Tensor>(std::move(moved));
+    }
+    const auto moved = test::run_reference(QConv(c.attributes), conformance.inputs);
+    for (std::int64_t e = 0; e < expected[0].shape().elements(); ++e) {
+      const auto at = static_cast<std::size_t>(e);
+      ASSERT_EQ(expected[0].values<std::int8_t>()[at] + 128, moved[0].values<std::uint8_t>()[at]);
+    }
+  }
+}
+
+TEST(QConv, IsNearTheConvolutionOfTheRealValues) {
+  Random random;
+  for (int i = 0; i < 10; ++i) {
+    Case c = random_case(random);
+    c.attributes.y = kReal;
+    const Conformance conformance = conformance_of(c, random);
+    const auto real = [&](std::size_t operand, const Quantisation& q) {
+      return operand >= conformance.inputs.size() || !conformance.inputs[operand].tensor
+                 ? Operand{}
+                 : Operand{std::make_shared<const Tensor>(
+                       std::move(test::run_reference(Dequantize(q), {conformance.inputs[operand]})[0]))};
+    };
+    // Weights and bias have a scale per channel.
+    Tensor w(TensorDesc{c.w});
+    Tensor bias(TensorDesc{Shape{c.w[0]}});
+    const std::int64_t depth = c.w.elements() / c.w[0];
+    for (std::int64_t o = 0; o < c.w[0]; ++o) {
+      const float scale = c.attributes.weight_scales[static_cast<std::size_t>(o)];
+      for (std::int64_t k = 0; k < depth; ++k) {
+        const auto at = static_cast<std::size_t>(o * depth + k);
+        w.values<float>()[at] = scale * conformance.inputs[1].tensor->values<std::int8_t>()[at];
+      }
+      bias.values<float>()[static_cast<std::size_t>(o)] =
+          c.bias ? scale * c.attributes.x.scale *
+                       static_cast<float>(
+                           conformance.inputs[2].tensor->values<std::int32_t>()[static_cast<std::size_t>(o)])
+                 : 0.0F;
+    }
+    const auto expected =
+        test::run_reference(Conv(c.attributes.conv), {real(0, c.attributes.x),
+                                                      {std::make_shared<const Tensor>(std::move(w))},
+                                                      {std::make_shared<const Tensor>(std::move(bias))},
+                                                      real(3, c.attributes.residual)});
+    const auto y = test::run_reference(QConv(c.attributes), conformance.inputs);
+    for (std::size_t e = 0; e < expected[0].values<float>().size(); ++e) {
+      const float value = expected[0].values<float>()[e];
+      ASSERT_NEAR(y[0].values<float>()[e], value, 1e-5 * (std::abs(value) + 1000)) << e;
+    }
+  }
+}
+
+TEST(QAdd, EveryKernelGivesTheReferencesBits) {
+  Random random;
+  for (const Quantisation& a : {kI8, kU8, kOdd}) {
+    for (const Quantisation& y : {kI8, kU8, kOdd}) {
+      const Shape shape{1, random.integer(1, 70), random.integer(1, 6), random.integer(1, 6)};
+      expect_conformance(QAdd({a, kU8, y, random.coin() ? Clamp::relu() : Clamp{}}),
+                         {{integers(random, shape, a), integers(random, shape, kU8)}, {"reference"}});
+    }
+  }
+}
+
+TEST(QAveragePool, EveryKernelGivesTheReferencesBits) {
+  Random random;
+  for (const Quantisation& y : {kI8, kU8, kOdd, kReal}) {
+    for (const bool global : {true, false}) {
+      QAveragePoolAttributes attributes;
+      attributes.pool.kind = PoolKind::average;
+      attributes.pool.global = global;
+      attributes.pool.window.kernel = {3, 2, 1};
+      attributes.pool.window.stride = {2, 2, 1};
+      attributes.pool.window.pad_begin = {1, 1, 0};
+      attributes.pool.count_include_pad = random.coin();
+      attributes.x = random.coin() ? kU8 : kI8;
+      attributes.y = y;
+      const Shape shape{2, random.integer(1, 70), random.integer(3, 12), random.integer(3, 12)};
+      expect_conformance(QAveragePool(attributes), {{integers(random, shape, attributes.x)}, {"reference"}});
+    }
+  }
+}
+
+TEST(Quantised, RefusesWhatHasNoMeaning) {
+  EXPECT_THROW(Quantize({0, 0, DType::i8}), Error);
+  EXPECT_THROW(Quantize({INFINITY, 0, DType::i8}), Error);
+  EXPECT_THROW(Quantize({1, 128, DType::i8}), Error);
+  EXPECT_THROW(Quantize({1, -1, DType::u8}), Error);
+  EXPECT_THROW(Quantize({1, 0, DType::i32}), Error);
+  EXPECT_THROW(Dequantize{kReal}, Error);
+  QConvAttributes attributes;
+  EXPECT_THROW(QConv{attributes}, Error);  // x is not quantised
+  attributes.x = kU8;
+  attributes.weight_scales = {1, 1};
+  const Operand x = operand<std::uint8_t>(Shape{1, 1, 1, 1}, {1});
+  const Operand w = operand<std::int8_t>(Shape{3, 1, 1, 1}, {1, 2, 3}, true);
+  EXPECT_THROW(test::run_reference(QConv(attributes), {x, w}), Error);  // 2 scales for 3 channels
+  attributes.weight_scales = {1};
+  EXPECT_NO_THROW(test::run_reference(QConv(attributes), {x, w}));
+  EXPECT_THROW(test::run_reference(QConv(attributes), {w, w}), Error);
+}
+
+}  // namespace
+}  // namespace pipit
