@@ -17,6 +17,7 @@ Registry build() {
   register_cpu_conv_tile(registry);
   register_cpu_conv_im2col(registry);
   register_cpu_pool(registry);
+  register_cpu_linear_tile(registry);
   register_cpu_linear(registry);
   register_cpu_normalization(registry);
   register_cpu_softmax(registry);

@@ -57,6 +57,7 @@ ConvInput::ConvInput(const TensorDesc& input, const Shape& output, const Window&
   row_pitch_ = source_row_;
   plane_pitch_ = source_plane_;
   image_pitch_ = source_image_;
+  pixels = std::min(pixels, output[0] * output_height_ * output_width_);
   const bool crowded = pixels > kWays && pixel_step() % kSetPeriod == 0;
   copied_ = crowded || reads_padding(window_, 0, height_, output_height_) ||
             reads_padding(window_, 1, width_, output_width_);

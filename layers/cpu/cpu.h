@@ -9,7 +9,8 @@ void register_cpu_conv_tile(Registry& registry);       // any dense geometry, no
 void register_cpu_conv_im2col(Registry& registry);     // im2col + GEMM, 1x1 without im2col
 void register_cpu_conv_depthwise(Registry& registry);  // direct depthwise
 void register_cpu_pool(Registry& registry);
-void register_cpu_linear(Registry& registry);  // Gemm, MatMul
+void register_cpu_linear_tile(Registry& registry);  // Gemm, MatMul with constant weights
+void register_cpu_linear(Registry& registry);       // Gemm, MatMul
 void register_cpu_normalization(Registry& registry);
 void register_cpu_lrn(Registry& registry);  // called by register_cpu_normalization
 void register_cpu_softmax(Registry& registry);

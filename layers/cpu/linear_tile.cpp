@@ -1,0 +1,106 @@
+// Fully connected layers with constant weights on the register-tile kernel: a convolution of one tap over the rows.
+#include "layers/cpu/cpu.h"
+#include "layers/cpu/tile_convolution.h"
+#include "layers/gemm.h"
+#include "layers/layer_kernel.h"
+#include "layers/matmul.h"
+#include "layers/operands.h"
+
+namespace pipit {
+
+namespace {
+
+// y [rows, outputs] = clamp(x [rows, inputs] * B + bias).
+struct LinearSpec {
+  std::int64_t rows = 0;
+  std::int64_t inputs = 0;
+  std::int64_t outputs = 0;
+  bool transpose_b = false;
+  Clamp activation;
+
+  TileConvolution::Geometry geometry() const {
+    Window window;
+    window.rank = 1;
+    return {TensorDesc{Shape{1, inputs, rows}, DType::f32, Layout::channels_last}, Shape{1, outputs, rows},
+            window, 1, activation};
+  }
+  WeightView weights(const Tensor& b) const {
+    const float* data = b.values<float>().data();
+    if (transpose_b) return {data, inputs, 1, 0, inputs, 1};
+    return {data, 1, 1, 0, inputs, outputs};
+  }
+};
+
+LinearSpec linear_of(const NodeSpec& spec, const Gemm& layer) {
+  const Shape& y = spec.outputs[0].shape;
+  return {y[0], spec.inputs[0]->shape[1], y[1], layer.attributes().transpose_b,
+          layer.attributes().activation};
+}
+
+LinearSpec linear_of(const NodeSpec& spec, const MatMul&) {
+  const MatMulGeometry g = matmul_geometry(spec.inputs[0]->shape, spec.inputs[1]->shape);
+  return {g.m * g.batch_count(), g.k, g.n, false, {}};
+}
+
+Refusal refuse_layer(const NodeSpec& spec, const Gemm& layer) {
+  const GemmAttributes& attributes = layer.attributes();
+  if (attributes.transpose_a) return "A is transposed";
+  if (attributes.alpha != 1 || attributes.beta != 1) return "alpha or beta is not 1";
+  if (spec.has_input(2)) {
+    const Shape& c = spec.inputs[2]->shape;
+    const std::int64_t outputs = spec.outputs[0].shape[1];
+    if (c.rank() < 1 || c[c.rank() - 1] != outputs || c.elements() != outputs) return "C is not one row";
+  }
+  return std::nullopt;
+}
+
+Refusal refuse_layer(const NodeSpec& spec, const MatMul&) {
+  const Shape& b = spec.inputs[1]->shape;
+  const MatMulGeometry g = matmul_geometry(spec.inputs[0]->shape, b);
+  if (b.elements() != g.k * g.n) return "B is more than one matrix";
+  return std::nullopt;
+}
+
+template <typename L>
+class LinearTile final : public Kernel {
+ public:
+  explicit LinearTile(const NodeSpec& spec) : LinearTile(spec, linear_of(spec, layer_as<L>(spec.layer))) {}
+  std::size_t scratch_bytes() const override { return convolution_.scratch_bytes(); }
+  bool reads_constant(std::size_t index) const override { return index != 1; }
+  void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
+           const RunContext& context) const override {
+    convolution_.run(inputs[0].as<float>(), optional_data<float>(inputs, 2), nullptr, outputs[0].as<float>(),
+                     context);
+  }
+
+ private:
+  LinearTile(const NodeSpec& spec, const LinearSpec& linear)
+      : convolution_(linear.geometry(), linear.weights(*spec.constant(1)), spec.threads) {}
+  TileConvolution convolution_;
+};
+
+template <typename L>
+Refusal refuse_linear(const NodeSpec& spec) {
+  if (Refusal reason = refuse_unless_f32(spec)) return reason;
+  if (Refusal reason = refuse_unless_row_major(spec)) return reason;
+  if (spec.constant(1) == nullptr) return "weights are computed at run time";
+  if (Refusal reason = refuse_layer(spec, layer_as<L>(spec.layer))) return reason;
+  if (spec.outputs[0].elements() == 0 || spec.inputs[0]->elements() == 0) return "an operand is empty";
+  return std::nullopt;
+}
+
+template <typename L>
+void add(Registry& registry) {
+  registry.add(L::kType, DeviceKind::cpu, {"tile", refuse_linear<L>, [](const NodeSpec& spec) {
+                                             return std::make_unique<LinearTile<L>>(spec);
+                                           }});
+}
+
+}  // namespace
+
+void register_cpu_linear_tile(Registry& registry) {
+  add<Gemm>(registry);
+  add<MatMul>(registry);
+}
+
+}  // namespace pipit

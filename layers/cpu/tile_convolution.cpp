@@ -1,0 +1,194 @@
+#include "layers/cpu/tile_convolution.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+namespace pipit {
+
+namespace {
+
+constexpr std::int64_t kFloat = sizeof(float);
+// The last tasks to finish leave few workers idle.
+constexpr std::int64_t kTasksPerThread = 8;
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
+  return (a + b - 1) / b;
+}
+
+// Half of a core's second-level cache: what a worker may want to keep there.
+std::int64_t cache_budget() {
+  static const std::int64_t bytes = [] {
+    const long l2 = sysconf(_SC_LEVEL2_CACHE_SIZE);
+    return std::int64_t{l2 > 0 ? l2 : 1 << 20} / 2;
+  }();
+  return bytes;
+}
+
+}  // namespace
+
+ConvInput TileConvolution::input_of(const Geometry& geometry) {
+  return ConvInput(geometry.input, geometry.output, geometry.window, geometry.groups, 2 * f32_tiles().group);
+}
+
+TileConvolution::TileConvolution(const Geometry& geometry, int threads)
+    : input_(input_of(geometry)),
+      images_(geometry.output[0]),
+      channels_(geometry.output[1]),
+      height_(geometry.output.rank() == 4 ? geometry.output[2] : 1),
+      width_(geometry.output[geometry.output.rank() - 1]),
+      input_bytes_(geometry.input.elements() / images_ * kFloat) {
+  const auto segments = static_cast<std::int64_t>(input_.segments().size());
+  loop_.kernels = &f32_tiles();
+  loop_.panels = TilePanels(*loop_.kernels, segments * input_.run(), channels_ / geometry.groups);
+  loop_.groups = geometry.groups;
+  loop_.a_group = input_.group_step();
+  loop_.segments = input_.segments().data();
+  loop_.segment_count = static_cast<std::int32_t>(segments);
+  loop_.run = static_cast<std::int32_t>(input_.run());
+  loop_.clamp = geometry.activation;
+  cut(threads);
+}
+
+TileConvolution::TileConvolution(const Geometry& geometry, const float* weights, int threads)
+    : TileConvolution(geometry, threads) {
+  const std::int64_t taps = geometry.window.taps();
+  const std::int64_t channels = loop_.panels.steps / taps;
+  if (input_.channels_last()) {
+    pack({weights, channels * taps, taps, 1, channels, taps});
+  } else {
+    pack({weights, channels * taps, 1, 0, channels * taps, 1});
+  }
+}
+
+TileConvolution::TileConvolution(const Geometry& geometry, const WeightView& weights, int threads)
+    : TileConvolution(geometry, threads) {
+  pack(weights);
+}
+
+void TileConvolution::pack(WeightView weights) {
+  packed_ = HostBuffer(static_cast<std::size_t>(loop_.packed_bytes()));
+  for (std::int64_t g = 0; g < loop_.groups; ++g) {
+    for (std::int64_t p = 0; p < loop_.panels.count(); ++p) {
+      pack_f32_panel(loop_.panels, p, weights, packed_.data() + g * loop_.panels.bytes());
+    }
+    weights.data += loop_.panels.outputs * weights.output_stride;
+  }
+}
+
+// Two orders. Where the weights fit into the cache beside the pixels, each worker takes bands of pixels through all
+// panels. Else, or where there are few pixels, all workers take panels through all pixels of one large band.
+void TileConvolution::cut(int threads) {
+  const std::int64_t budget = cache_budget();
+  const std::int64_t rows = images_ * height_;
+  const std::int64_t tiles = ceil_div(width_ * rows, 2 * loop_.kernels->group);
+  panels_outside_ = loop_.packed_bytes() > budget || tiles < kTasksPerThread * threads;
+  const std::int64_t most_rows = panels_outside_ ? rows : ceil_div(rows, kTasksPerThread * threads);
+  // As many rows as both limits allow, in bands of nearly equal size.
+  const std::int64_t fitting = input_.output_rows(budget / input_.copied_row_bytes());
+  band_rows_ = std::clamp<std::int64_t>(std::min(most_rows, fitting), 1, height_);
+  band_rows_ = ceil_div(height_, ceil_div(height_, band_rows_));
+  band_images_ = 1;
+  if (band_rows_ == height_) {
+    const std::int64_t image_bytes = input_.copied_rows(height_) * input_.copied_row_bytes();
+    band_images_ = std::clamp<std::int64_t>(std::min(most_rows / height_, budget / image_bytes), 1, images_);
+  }
+  copy_bytes_ =
+      input_.copied()
+          ? (band_images_ * input_.copied_rows(band_rows_) * input_.copied_row_bytes() + 63) / 64 * 64
+          : 0;
+  scratch_bytes_ = static_cast<std::size_t>(copy_bytes_ * (panels_outside_ ? 1 : threads));
+  splits_ = panels_outside_
+                ? std::max<std::int64_t>(1, ceil_div(kTasksPerThread * threads, loop_.panel_count()))
+                : 1;
+}
+
+TileConvolution::Band TileConvolution::band(std::int64_t index) const {
+  const std::int64_t image = index / bands_per_image() * band_images_;
+  const std::int64_t row = index % bands_per_image() * band_rows_;
+  return {image, std::min(band_images_, images_ - image), row, std::min(band_rows_, height_ - row)};
+}
+
+void TileConvolution::run(const float* x, const float* bias, const float* residual, float* y,
+                          const RunContext& context) const {
+  const Operands operands{reinterpret_cast<const std::byte*>(x), bias,
+                          reinterpret_cast<const std::byte*>(residual), reinterpret_cast<std::byte*>(y)};
+  if (panels_outside_) {
+    run_panels(operands, context);
+  } else {
+    run_bands(operands, context);
+  }
+}
+
+// Where the tiles of a band find their operands. `copied`: the copy of its input.
+TileBand TileConvolution::tile_band(const Operands& operands, const Band& b, const std::byte* copied) const {
+  TileBand t;
+  t.width = width_;
+  t.rows = b.images * b.rows;
+  t.rows_per_image = b.rows;
+  t.a_pixel = input_.pixel_step();
+  t.a_row = input_.row_step();
+  t.a_image = input_.image_step();
+  t.a = input_.copied() ? copied : operands.x + b.image * t.a_image + b.row * t.a_row;
+  t.c_pixel = channels_ * kFloat;
+  const std::int64_t offset = (b.image * height_ + b.row) * width_ * t.c_pixel;
+  t.c = operands.y + offset;
+  if (operands.residual != nullptr) t.residual = operands.residual + offset;
+  if (input_.evenly_spaced()) {
+    t.width *= t.rows;
+    t.rows = 1;
+  }
+  return t;
+}
+
+// Rows [begin, end) of the copy of a band, counted through its images.
+void TileConvolution::copy(const std::byte* x, const Band& b, std::int64_t begin, std::int64_t end,
+                           std::byte* to) const {
+  const std::int64_t image_rows = input_.copied_rows(b.rows);
+  for (std::int64_t row = begin; row < end; ++row) {
+    const std::int64_t image = row / image_rows;
+    input_.copy(x + (b.image + image) * input_bytes_, b.row, row % image_rows, row % image_rows + 1,
+                to + image * input_.image_step());
+  }
+}
+
+void TileConvolution::run_bands(const Operands& operands, const RunContext& context) const {
+  context.pool.parallel_for(bands(), [&](std::int64_t index, int worker) {
+    const Band b = band(index);
+    std::byte* copied = context.scratch + worker * copy_bytes_;
+    if (input_.copied()) copy(operands.x, b, 0, b.images * input_.copied_rows(b.rows), copied);
+    const TileBand t = tile_band(operands, b, copied);
+    loop_.run_tiles(t, {0, loop_.tiles(t)}, {0, loop_.panel_count()}, packed_.data(), operands.bias);
+  });
+}
+
+void TileConvolution::run_panels(const Operands& operands, const RunContext& context) const {
+  const std::int64_t panels = loop_.panel_count();
+  for (std::int64_t index = 0; index < bands(); ++index) {
+    const Band b = band(index);
+    if (input_.copied()) {
+      context.pool.parallel_for(b.images * input_.copied_rows(b.rows), [&](std::int64_t row, int /*worker*/) {
+        copy(operands.x, b, row, row + 1, context.scratch);
+      });
+    }
+    const TileBand t = tile_band(operands, b, context.scratch);
+    const std::int64_t tiles = loop_.tiles(t);
+    const std::int64_t splits = std::min(splits_, tiles);
+    context.pool.parallel_for(panels * splits, [&](std::int64_t task, int /*worker*/) {
+      const std::int64_t panel = task / splits;
+      // The panel that this worker probably takes next.
+      const std::int64_t next = panel + std::max<std::int64_t>(1, context.pool.size() / splits);
+      const bool fetch = next < panels && panels_outside_;
+      loop_.run_tiles(t, TileRange{0, tiles}.part(task % splits, splits), {panel, panel + 1}, packed_.data(),
+                      operands.bias, fetch ? packed_.data() + panel_offset(next) : nullptr,
+                      fetch ? loop_.panels.steps * loop_.panels.panel * kFloat : 0);
+    });
+  }
+}
+
+std::int64_t TileConvolution::panel_offset(std::int64_t panel) const {
+  return panel / loop_.panels.count() * loop_.panels.bytes() +
+         loop_.panels.offset(panel % loop_.panels.count());
+}
+
+}  // namespace pipit
