@@ -12,6 +12,9 @@ constexpr std::int64_t kFloat = sizeof(float);
 // The last tasks to finish leave few workers idle.
 constexpr std::int64_t kTasksPerThread = 8;
 
+// How far ahead of their use weights are fetched that are used once.
+constexpr std::int64_t kStreamAhead = 4096;
+
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
   return (a + b - 1) / b;
 }
@@ -176,12 +179,17 @@ void TileConvolution::run_panels(const Operands& operands, const RunContext& con
     const std::int64_t splits = std::min(splits_, tiles);
     context.pool.parallel_for(panels * splits, [&](std::int64_t task, int /*worker*/) {
       const std::int64_t panel = task / splits;
-      // The panel that this worker probably takes next.
+      // The panel that this worker probably takes next; where a panel serves a single tile, what follows in it.
       const std::int64_t next = panel + std::max<std::int64_t>(1, context.pool.size() / splits);
-      const bool fetch = next < panels && panels_outside_;
+      const std::int64_t bytes = loop_.panels.steps * loop_.panels.panel * kFloat;
+      const std::byte* fetch = nullptr;
+      if (tiles == 1) {
+        fetch = packed_.data() + panel_offset(panel) + kStreamAhead;
+      } else if (next < panels && bytes <= cache_budget()) {
+        fetch = packed_.data() + panel_offset(next);
+      }
       loop_.run_tiles(t, TileRange{0, tiles}.part(task % splits, splits), {panel, panel + 1}, packed_.data(),
-                      operands.bias, fetch ? packed_.data() + panel_offset(next) : nullptr,
-                      fetch ? loop_.panels.steps * loop_.panels.panel * kFloat : 0);
+                      operands.bias, fetch, fetch != nullptr ? bytes : 0);
     });
   }
 }

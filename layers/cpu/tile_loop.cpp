@@ -32,9 +32,9 @@ void TileLoop::run_tiles(const TileBand& band, const TileRange& tiles, const Til
   call.residual_stride = band.c_pixel;
   call.low = clamp.low;
   call.high = clamp.high;
-  // Every step of K of every tile calls one line.
+  // Every step of K of every tile calls one line; neighbouring lines come in pairs.
   const std::int64_t calls = std::max<std::int64_t>(1, tiles.size() * panel_range.size() * panels.steps);
-  const std::int64_t prefetch_step = std::min(kLine, (prefetch_bytes + calls - 1) / calls);
+  const std::int64_t prefetch_step = std::min(2 * kLine, (prefetch_bytes + calls - 1) / calls);
   call.prefetch_step = prefetch_step;
   call.prefetch = prefetch_step > 0 ? prefetch : packed;
 
