@@ -291,8 +291,9 @@ void expect_conformance(const Layer& layer, const Conformance& conformance) {
       std::any_of(expected.begin(), expected.end(), [](const Tensor& t) { return t.shape().rank() >= 3; });
   const unsigned combinations = 1U << (movable.size() + (output_movable ? 1 : 0));
 
+  const Registry& registry = conformance.registry != nullptr ? *conformance.registry : default_registry();
   std::set<std::string> accepted;
-  for (const Candidate& candidate : default_registry().candidates(layer.type(), DeviceKind::cpu)) {
+  for (const Candidate& candidate : registry.candidates(layer.type(), DeviceKind::cpu)) {
     for (unsigned bits = 0; bits < combinations; ++bits) {
       std::vector<Layout> layouts(conformance.inputs.size(), Layout::row_major);
       for (std::size_t i = 0; i < movable.size(); ++i) {

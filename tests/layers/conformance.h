@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/layer.h"
+#include "engine/registry.h"
 
 namespace pipit::test {
 
@@ -56,6 +56,8 @@ struct Conformance {
   double norm_relative = 0;
   /// Try channels_last for operands of rank >= 3 as well as row_major.
   bool all_layouts = true;
+  /// Whose candidates are tested; null: default_registry().
+  const Registry* registry = nullptr;
 };
 
 /// For every candidate of the layer on the CPU and every combination of operand layouts that it accepts: runs

@@ -1,0 +1,289 @@
+#include "layers/cpu/conv_winograd.h"
+
+#include <fmt/format.h>
+
+#include "layers/conv.h"
+#include "layers/cpu/cpu.h"
+#include "layers/cpu/tile_kernel.h"
+#include "layers/cpu/tile_pack.h"
+#include "layers/cpu/winograd.h"
+#include "layers/layer_kernel.h"
+#include "layers/operands.h"
+
+namespace pipit {
+
+namespace {
+
+constexpr std::int64_t kLine = 16;  // floats in a cache line
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
+  return (a + b - 1) / b;
+}
+
+// The tiles that cover the outputs of all images, counted row by row and image by image.
+struct TileGrid {
+  std::int64_t rows = 0;  // per image
+  std::int64_t columns = 0;
+  std::int64_t count = 0;
+
+  TileGrid() = default;
+  TileGrid(const Shape& output, int m)
+      : rows(ceil_div(output[2], m)), columns(ceil_div(output[3], m)), count(output[0] * rows * columns) {}
+};
+
+// A stage of the computation: transformed tiles in planes, one per product; in each, one row of channels per tile.
+struct Planes {
+  std::int64_t row = 0;  // floats from tile to tile
+  std::int64_t plane = 0;
+  std::int64_t floats = 0;
+
+  Planes() = default;
+  Planes(std::int64_t tiles, std::int64_t channels, int products) {
+    // Rows and planes whose distance is a multiple of 1 KiB or more would compete for the same few sets of the
+    // first-level cache.
+    row = ceil_div(channels, kLine) * kLine;
+    if (row % (16 * kLine) == 0) row += kLine;
+    plane = tiles * row;
+    if (plane / kLine % 2 == 0) plane += kLine;
+    floats = plane * products;
+  }
+};
+
+class ConvWinograd final : public Kernel {
+ public:
+  ConvWinograd(const NodeSpec& spec, const WinogradTransforms& transforms, const TileKernels& kernels)
+      : transforms_(transforms),
+        kernels_(kernels),
+        activation_(layer_as<Conv>(spec.layer).attributes().activation),
+        x_(spec.inputs[0]->shape),
+        y_(spec.outputs[0].shape),
+        grid_(y_, transforms.outputs),
+        panels_(kernels, x_[1], y_[1]) {
+    const Window& window = layer_as<Conv>(spec.layer).attributes().window;
+    pad_top_ = window.pad_begin[0];
+    pad_left_ = window.pad_begin[1];
+    cut(spec.threads);
+    pack(*spec.constant(1));
+  }
+
+  std::size_t scratch_bytes() const override {
+    return static_cast<std::size_t>((v_.floats + m_.floats) * workspaces_) * sizeof(float);
+  }
+  bool reads_constant(std::size_t index) const override { return index != 1; }
+
+  void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
+           const RunContext& context) const override {
+    const Operands operands{inputs[0].as<float>(), optional_data<float>(inputs, 2),
+                            optional_data<float>(inputs, 3), outputs[0].as<float>()};
+    float* scratch = reinterpret_cast<float*>(context.scratch);
+    const std::int64_t chunks = ceil_div(grid_.count, chunk_);
+    const std::int64_t products = transforms_.products() * panels_.count();
+    if (!shared_) {
+      context.pool.parallel_for(chunks, [&](std::int64_t chunk, int worker) {
+        float* v = scratch + worker * (v_.floats + m_.floats);
+        const std::int64_t first = chunk * chunk_;
+        const std::int64_t end = std::min(grid_.count, first + chunk_);
+        for (std::int64_t t = first; t < end; ++t) transform_input(operands, t, v + (t - first) * v_.row);
+        multiply(v, v + v_.floats, end - first, 0, products);
+        for (std::int64_t t = first; t < end; ++t)
+          transform_output(operands, t, v + v_.floats + (t - first) * m_.row);
+      });
+      return;
+    }
+    float* v = scratch;
+    float* m = scratch + v_.floats;
+    for (std::int64_t first = 0; first < grid_.count; first += chunk_) {
+      const std::int64_t tiles = std::min(grid_.count - first, chunk_);
+      context.pool.parallel_for(
+          tiles, [&](std::int64_t t, int) { transform_input(operands, first + t, v + t * v_.row); });
+      context.pool.parallel_for(product_tasks_, [&](std::int64_t task, int) {
+        multiply(v, m, tiles, products * task / product_tasks_, products * (task + 1) / product_tasks_);
+      });
+      context.pool.parallel_for(
+          tiles, [&](std::int64_t t, int) { transform_output(operands, first + t, m + t * m_.row); });
+    }
+  }
+
+ private:
+  struct Operands {
+    const float* x;
+    const float* bias;
+    const float* residual;
+    float* y;
+  };
+
+  // How many tiles are in work at a time, and by whom. No output depends on it.
+  void cut(int threads) {
+    const int products = transforms_.products();
+    const std::int64_t weight_bytes = panels_.bytes() * products;
+    const std::int64_t tile_bytes =
+        Planes(1, x_[1], products).floats * 4 + Planes(1, y_[1], products).floats * 4;
+    shared_ = weight_bytes > kMostPrivateWeights;
+    const std::int64_t budget = shared_ ? kSharedBytes : kWorkerBytes;
+    const std::int64_t most = std::max<std::int64_t>(2 * kernels_.group, budget / tile_bytes);
+    const int workers = shared_ ? 1 : threads;
+    // The fewest tile rows of products that any worker computes, the last overlapping group counted whole.
+    std::int64_t best = -1;
+    const std::int64_t fewest = ceil_div(std::max<std::int64_t>(grid_.count, 1), most);
+    for (std::int64_t chunks = fewest; chunks < 2 * fewest + 2 * workers; ++chunks) {
+      const std::int64_t size = std::max<std::int64_t>(1, ceil_div(grid_.count, chunks));
+      const TileGroups groups(kernels_, size);
+      const std::int64_t cost = ceil_div(chunks, workers) * (groups.count * groups.size + kChunkOverhead);
+      if (best < 0 || cost < best) {
+        best = cost;
+        chunk_ = size;
+      }
+    }
+    workspaces_ = shared_ ? 1 : threads;
+    product_tasks_ = products * std::clamp<std::int64_t>(ceil_div(4 * threads, products), 1, panels_.count());
+    v_ = Planes(chunk_, x_[1], products);
+    m_ = Planes(chunk_, y_[1], products);
+  }
+
+  // Panel by panel, so that no second copy of all transformed weights is needed.
+  void pack(const Tensor& weights) {
+    const float* filters = weights.values<float>().data();
+    const std::int64_t channels = x_[1];
+    const std::int64_t plane = panels_.panel * channels;
+    const int products = transforms_.products();
+    packed_ = HostBuffer(static_cast<std::size_t>(products * panels_.bytes()));
+    const HostBuffer transformed(static_cast<std::size_t>(products * plane) * sizeof(float));
+    float* u = reinterpret_cast<float*>(transformed.data());
+    for (std::int64_t p = 0; p < panels_.count(); ++p) {
+      transforms_.filters(filters + p * panels_.panel * channels * 9, panels_.columns(p) * channels, u,
+                          plane);
+      TilePanels one(kernels_, channels, panels_.columns(p));
+      for (int i = 0; i < products; ++i) {
+        pack_f32_panel(one, 0, {u + i * plane, channels, 1, 0, channels, 1},
+                       packed_.data() + panel_offset(i, p));
+      }
+    }
+  }
+
+  std::int64_t panel_offset(std::int64_t product, std::int64_t panel) const {
+    return product * panels_.bytes() + panels_.offset(panel);
+  }
+
+  void transform_input(const Operands& operands, std::int64_t tile, float* v) const {
+    const std::int64_t row = tile / grid_.columns % grid_.rows * transforms_.outputs - pad_top_;
+    const std::int64_t column = tile % grid_.columns * transforms_.outputs - pad_left_;
+    const std::int64_t image = tile / (grid_.columns * grid_.rows);
+    transforms_.input({operands.x + image * x_[1] * x_[2] * x_[3], x_[2], x_[3], x_[1]}, row, column, v,
+                      v_.plane);
+  }
+
+  // Products [begin, end), counted through the panels of every product, for all tiles of a chunk.
+  void multiply(const float* v, float* m, std::int64_t tiles, std::int64_t begin, std::int64_t end) const {
+    constexpr std::int32_t kOneSegment = 0;
+    TileCall call;
+    call.a_stride = v_.row * 4;
+    call.segments = &kOneSegment;
+    call.segment_count = 1;
+    call.run = static_cast<std::int32_t>(x_[1]);
+    call.c_stride = m_.row * 4;
+    call.low = Clamp{}.low;
+    call.high = Clamp{}.high;
+    // The tiles of a panel share the prefetching of the next one.
+    const std::int64_t calls = ceil_div(TileGroups(kernels_, tiles).count, 2);
+    call.prefetch_step = std::min<std::int64_t>(64, ceil_div(panels_.panel * 4, calls));
+    for (std::int64_t i = begin; i < end; ++i) {
+      const std::int64_t product = i / panels_.count();
+      const std::int64_t panel = i % panels_.count();
+      call.weights = packed_.data() + panel_offset(product, panel);
+      call.prefetch = call.weights + panels_.panel * panels_.steps * 4;
+      call.columns = panels_.columns(panel);
+      call.a[0] = reinterpret_cast<const std::byte*>(v + product * v_.plane);
+      call.c[0] = reinterpret_cast<std::byte*>(m + product * m_.plane + panel * panels_.panel);
+      run_tile_row(kernels_, call, tiles);
+    }
+  }
+
+  void transform_output(const Operands& operands, std::int64_t tile, const float* m) const {
+    const std::int64_t row = tile / grid_.columns % grid_.rows * transforms_.outputs;
+    const std::int64_t column = tile % grid_.columns * transforms_.outputs;
+    const std::int64_t image = tile / (grid_.columns * grid_.rows);
+    const std::int64_t at = ((image * y_[2] + row) * y_[3] + column) * y_[1];
+    transforms_.output(
+        m, m_.plane,
+        {operands.y + at, operands.residual != nullptr ? operands.residual + at : nullptr, operands.bias,
+         y_[3] * y_[1], std::min<std::int64_t>(transforms_.outputs, y_[2] - row),
+         std::min<std::int64_t>(transforms_.outputs, y_[3] - column), y_[1], activation_});
+  }
+
+  static constexpr std::int64_t kMostPrivateWeights = 1 << 20;
+  static constexpr std::int64_t kWorkerBytes = 1 << 20;
+  static constexpr std::int64_t kSharedBytes = 8 << 20;
+  static constexpr std::int64_t kChunkOverhead = 2;
+
+  const WinogradTransforms& transforms_;
+  const TileKernels& kernels_;
+  Clamp activation_;
+  Shape x_;
+  Shape y_;
+  TileGrid grid_;
+  TilePanels panels_;  // of one product
+  std::int64_t pad_top_ = 0;
+  std::int64_t pad_left_ = 0;
+  HostBuffer packed_;  // [products][panels]
+
+  bool shared_ = false;          // all workers share a chunk, or each has one of its own
+  std::int64_t chunk_ = 0;       // tiles
+  std::int64_t workspaces_ = 0;  // chunks in work at a time
+  std::int64_t product_tasks_ = 0;
+  Planes v_;  // inputs of a chunk
+  Planes m_;  // its products
+};
+
+Refusal refuse_winograd(const NodeSpec& spec, const WinogradTransforms& transforms, bool everywhere) {
+  if (Refusal reason = refuse_unless_f32(spec)) return reason;
+  const ConvAttributes& attributes = layer_as<Conv>(spec.layer).attributes();
+  const Window& window = attributes.window;
+  if (window.rank != 2) return "only two spatial dimensions are handled";
+  for (std::size_t axis = 0; axis < 2; ++axis) {
+    if (window.kernel[axis] != 3) return "not a 3x3 kernel";
+    if (window.stride[axis] != 1 || window.dilation[axis] != 1) return "stride or dilation is not 1";
+  }
+  if (attributes.groups != 1) return "more than one group";
+  const Tensor* weights = spec.constant(1);
+  if (weights == nullptr) return "weights are computed at run time";
+  if (!is_channels_last(*spec.inputs[0])) return "the input must be channels_last";
+  if (!is_channels_last(spec.outputs[0])) return "the output must be channels_last";
+  if (spec.has_input(3) && !is_channels_last(*spec.inputs[3])) return "the residual must be channels_last";
+  const Shape& y = spec.outputs[0].shape;
+  const std::int64_t channels = spec.inputs[0]->shape[1];
+  if (!everywhere) {
+    const std::int64_t tiles = TileGrid(y, transforms.outputs).count;
+    if (tiles < 9) return fmt::format("{} tiles are too few for transformed weights to pay", tiles);
+    if (channels < 16 || y[1] < 16) return "too few channels for the transforms to pay";
+  }
+  if (!is_row_major(weights->desc())) return "the weights must be row_major";
+  const double error = winograd_error(transforms, weights->values<float>().data(), y[1], channels);
+  if (!(error <= kMaxWinogradError)) {
+    return fmt::format(
+        "inexact with these weights: relative error {:.1e} on a sample, at most {:.0e} allowed", error,
+        kMaxWinogradError);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+void add_winograd(Registry& registry, int m, const WinogradOptions& options) {
+  const WinogradTransforms* transforms = &winograd_transforms(m);
+  const TileKernels* kernels = &f32_tiles(options.isa);
+  Candidate candidate;
+  candidate.name = fmt::format("winograd_f{}", transforms->name);
+  candidate.refuse = [transforms, everywhere = options.everywhere](const NodeSpec& spec) {
+    return refuse_winograd(spec, *transforms, everywhere);
+  };
+  candidate.create = [transforms, kernels](const NodeSpec& spec) {
+    return std::make_unique<ConvWinograd>(spec, *transforms, *kernels);
+  };
+  registry.add(Conv::kType, DeviceKind::cpu, std::move(candidate));
+}
+
+void register_cpu_conv_winograd(Registry& registry) {
+  for (const int m : {4, 2}) add_winograd(registry, m, {});
+}
+
+}  // namespace pipit
