@@ -22,8 +22,8 @@ CLI::Validator nonnegative_number();
 /// An integer from 0 to 2^63 - 1.
 CLI::Validator count_value();
 
-/// --json, --threads, --device, --precision, --plan, --quiet, --kernel, --conv-backend, those of tuning.h: on every
-/// subcommand.
+/// --json, --threads, --device, --precision, --plan, --quiet, --kernel, --conv-backend, --no-winograd, those of
+/// tuning.h: on every subcommand.
 struct CommonOptions {
   bool json = false;
   bool quiet = false;
@@ -34,6 +34,7 @@ struct CommonOptions {
   std::string kernel;
   std::string conv_backend;
   TuningOptions tuning;
+  bool no_winograd = false;
 
   void add_to(CLI::App& command);
   /// Throws CLI::ValidationError when --precision and --plan do not go together.

@@ -81,6 +81,11 @@ class PlanBuilder {
     return found != by_type.end() ? std::string_view(found->second) : plan_.options_.prefer_kernel;
   }
 
+  bool excluded(const std::string& name) const {
+    const auto& names = plan_.options_.exclude_kernels;
+    return std::find(names.begin(), names.end(), name) != names.end();
+  }
+
   // Sets candidate_, and in the step how it was chosen; false when all refuse. Without a tuner nobody is asked after
   // the first that accepts: asking can take long where a library builds what it is asked for.
   bool select_candidate(const std::vector<Candidate>& candidates, const NodeSpec& spec, Step& step) {
@@ -91,6 +96,10 @@ class PlanBuilder {
     Tuner* tuner = plan_.options_.tuner.get();
     std::vector<const Candidate*> accepting;
     for (const Candidate* candidate : order) {
+      if (excluded(candidate->name)) {
+        step.refused.push_back({candidate->name, "switched off"});
+        continue;
+      }
       if (Refusal reason = candidate->refuse(spec)) {
         step.refused.push_back({candidate->name, *reason});
         continue;

@@ -22,6 +22,8 @@ struct PlanOptions {
   std::string prefer_kernel;
   /// The same for the nodes of one layer type, for example {"Conv", "cudnn"}; goes before prefer_kernel.
   std::map<std::string, std::string, std::less<>> prefer_for_type;
+  /// Candidates that are not asked at all, for example {"winograd_f4x4"}; goes before every preference.
+  std::vector<std::string> exclude_kernels;
   /// Chooses by measurement where no preference does; null: the first candidate that accepts. A built plan no longer
   /// holds it.
   std::shared_ptr<Tuner> tuner;

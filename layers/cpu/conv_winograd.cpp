@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <limits>
+
 #include "layers/conv.h"
 #include "layers/cpu/cpu.h"
 #include "layers/cpu/tile_kernel.h"
@@ -112,28 +115,39 @@ class ConvWinograd final : public Kernel {
     float* y;
   };
 
-  // How many tiles are in work at a time, and by whom. No output depends on it.
+  // Decides how many tiles are in work at a time, and whether each worker takes chunks of its own through all stages, in
+  // its second-level cache, or all workers share one chunk, stage by stage. Sharing sends the transformed tiles through
+  // the third-level cache, but reads all weights once per chunk and not once per worker; it pays where weights are many
+  // and tiles few. No output depends on the choice. Costs are in bytes that a worker could read from the third-level
+  // cache in the time.
   void cut(int threads) {
     const int products = transforms_.products();
     const std::int64_t weight_bytes = panels_.bytes() * products;
+    const std::int64_t tile_macs = products * x_[1] * y_[1];
     const std::int64_t tile_bytes =
-        Planes(1, x_[1], products).floats * 4 + Planes(1, y_[1], products).floats * 4;
-    shared_ = weight_bytes > kMostPrivateWeights;
-    const std::int64_t budget = shared_ ? kSharedBytes : kWorkerBytes;
-    const std::int64_t most = std::max<std::int64_t>(2 * kernels_.group, budget / tile_bytes);
-    const int workers = shared_ ? 1 : threads;
-    // The fewest tile rows of products that any worker computes, the last overlapping group counted whole.
-    std::int64_t best = -1;
-    const std::int64_t fewest = ceil_div(std::max<std::int64_t>(grid_.count, 1), most);
-    for (std::int64_t chunks = fewest; chunks < 2 * fewest + 2 * workers; ++chunks) {
-      const std::int64_t size = std::max<std::int64_t>(1, ceil_div(grid_.count, chunks));
-      const TileGroups groups(kernels_, size);
-      const std::int64_t cost = ceil_div(chunks, workers) * (groups.count * groups.size + kChunkOverhead);
-      if (best < 0 || cost < best) {
-        best = cost;
-        chunk_ = size;
-      }
-    }
+        (Planes(1, x_[1], products).floats + Planes(1, y_[1], products).floats) * 4;
+    const std::int64_t tiles = std::max<std::int64_t>(1, grid_.count);
+    const auto product_cost = [&](std::int64_t size) {
+      const TileGroups groups(kernels_, size);  // the last one, which overlaps, counts whole
+      return std::max(weight_bytes, groups.count * groups.size * (tile_macs / kMacsPerByte));
+    };
+    std::int64_t best = std::numeric_limits<std::int64_t>::max();
+    const auto consider = [&](bool shared, std::int64_t chunks) {
+      const std::int64_t size = ceil_div(tiles, chunks);
+      const std::int64_t cost = shared ? (chunks * product_cost(size) + 2 * tiles * tile_bytes) / threads
+                                       : ceil_div(chunks, threads) * product_cost(size);
+      if (cost >= best) return;
+      best = cost;
+      shared_ = shared;
+      chunk_ = size;
+    };
+    const auto fewest_chunks = [&](std::int64_t budget) {
+      return ceil_div(tiles, std::max<std::int64_t>(2 * kernels_.group, budget / tile_bytes));
+    };
+    const std::int64_t fewest = fewest_chunks(kWorkerBytes);
+    for (std::int64_t chunks = fewest; chunks < 2 * (fewest + threads); ++chunks) consider(false, chunks);
+    consider(true, fewest_chunks(kSharedBytes));
+
     workspaces_ = shared_ ? 1 : threads;
     product_tasks_ = products * std::clamp<std::int64_t>(ceil_div(4 * threads, products), 1, panels_.count());
     v_ = Planes(chunk_, x_[1], products);
@@ -210,10 +224,11 @@ class ConvWinograd final : public Kernel {
          std::min<std::int64_t>(transforms_.outputs, y_[3] - column), y_[1], activation_});
   }
 
-  static constexpr std::int64_t kMostPrivateWeights = 1 << 20;
+  // Half of a second-level cache of 2 MiB, and what a chunk may take of the arena where all workers share it.
   static constexpr std::int64_t kWorkerBytes = 1 << 20;
   static constexpr std::int64_t kSharedBytes = 8 << 20;
-  static constexpr std::int64_t kChunkOverhead = 2;
+  // What a core multiplies and adds while it reads a byte from its third-level cache: about 80 G/s over 20 GB/s.
+  static constexpr std::int64_t kMacsPerByte = 4;
 
   const WinogradTransforms& transforms_;
   const TileKernels& kernels_;
@@ -279,6 +294,7 @@ void add_winograd(Registry& registry, int m, const WinogradOptions& options) {
   candidate.create = [transforms, kernels](const NodeSpec& spec) {
     return std::make_unique<ConvWinograd>(spec, *transforms, *kernels);
   };
+  candidate.measure_at_load = true;
   registry.add(Conv::kType, DeviceKind::cpu, std::move(candidate));
 }
 
