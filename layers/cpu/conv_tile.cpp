@@ -69,8 +69,10 @@ Refusal refuse_tile(const NodeSpec& spec) {
 }  // namespace
 
 void register_cpu_conv_tile(Registry& registry) {
-  registry.add(Conv::kType, DeviceKind::cpu,
-               {"tile", refuse_tile, [](const NodeSpec& spec) { return std::make_unique<ConvTile>(spec); }});
+  Candidate candidate{"tile", refuse_tile,
+                      [](const NodeSpec& spec) { return std::make_unique<ConvTile>(spec); }};
+  candidate.measure_at_load = true;  // against Winograd
+  registry.add(Conv::kType, DeviceKind::cpu, std::move(candidate));
 }
 
 }  // namespace pipit

@@ -43,6 +43,19 @@ class Inspect(CommandTest):
         self.assertEqual({layer["kernel"] for layer in preferred("--kernel", "reference")}, {"reference"})
         self.assertNotIn("refused", self.json("inspect", MODEL)["layers"][0])
 
+    def test_winograd_can_be_switched_off(self):
+        def layers(*options):
+            return self.json("inspect", "resnet18", "--why", "--no-autotune", *options)["layers"]
+
+        def winograd(layer):
+            return layer["kernel"].startswith("winograd")
+
+        self.assertTrue(any(map(winograd, layers())))
+        off = layers("--no-winograd", "--kernel", "winograd_f4x4")
+        self.assertFalse(any(map(winograd, off)))
+        reasons = {r["why"] for layer in off for r in layer["refused"] if winograd(r)}
+        self.assertEqual(reasons, {"switched off"})
+
     def test_unsupported_operators_are_listed(self):
         model = CONFORMANCE / "test_lstm_defaults" / "model.onnx"
         if not model.exists():

@@ -112,6 +112,19 @@ TEST(Plan, RecordsWhoRefusedAndHonoursPreference) {
   EXPECT_EQ(Plan::build(chain(1, false, 4), toy_registry(), prefer)->steps()[0].kernel_name, "plain");
 }
 
+TEST(Plan, ExcludedKernelsAreNotAsked) {
+  PlanOptions options = one_thread();
+  options.exclude_kernels = {"picky"};
+  options.prefer_kernel = "picky";
+  const auto plan = Plan::build(chain(1, false, 4), toy_registry(), options);
+  EXPECT_EQ(plan->steps()[0].kernel_name, "plain");
+  ASSERT_EQ(plan->steps()[0].refused.size(), 1U);
+  EXPECT_EQ(plan->steps()[0].refused[0].name, "picky");
+  EXPECT_EQ(plan->steps()[0].refused[0].reason, "switched off");
+  options.exclude_kernels = {"picky", "plain"};
+  EXPECT_THROW(Plan::build(chain(1, false, 4), toy_registry(), options), UnsupportedError);
+}
+
 TEST(Plan, NamesEveryNodeWithoutAKernel) {
   PlanOptions options = one_thread();
   options.precision = Precision::fp16;
