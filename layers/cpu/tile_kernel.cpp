@@ -27,6 +27,7 @@ void run_tile_row(const TileKernels& kernels, const TileCall& call, std::int64_t
     const int used = g + 1 < groups.count ? 2 : 1;
     for (int slot = 0; slot < used; ++slot) place(slot, g + slot);
     kernels.tile[used - 1][groups.size - 1][vectors - 1](part);
+    part.prefetch += call.prefetch_step * call.run * call.segment_count;
   }
 }
 

@@ -89,7 +89,7 @@ struct TileGroups {
 };
 
 /// Runs `call` for pixels [0, pixels) of evenly spaced rows: pixel i of A, C and the residual lies i strides after
-/// a[0], c[0] and residual[0] (a[1], c[1] and residual[1] are ignored).
+/// a[0], c[0] and residual[0] (a[1], c[1] and residual[1] are ignored). Prefetching goes on from tile to tile.
 void run_tile_row(const TileKernels& kernels, const TileCall& call, std::int64_t pixels);
 
 }  // namespace pipit
