@@ -249,7 +249,8 @@ class ConvWinograd final : public Kernel {
   Planes m_;  // its products
 };
 
-Refusal refuse_winograd(const NodeSpec& spec, const WinogradTransforms& transforms, bool everywhere) {
+Refusal refuse_winograd(const NodeSpec& spec, const WinogradTransforms& transforms,
+                        const WinogradOptions& options) {
   if (Refusal reason = refuse_unless_f32(spec)) return reason;
   const ConvAttributes& attributes = layer_as<Conv>(spec.layer).attributes();
   const Window& window = attributes.window;
@@ -266,14 +267,14 @@ Refusal refuse_winograd(const NodeSpec& spec, const WinogradTransforms& transfor
   if (spec.has_input(3) && !is_channels_last(*spec.inputs[3])) return "the residual must be channels_last";
   const Shape& y = spec.outputs[0].shape;
   const std::int64_t channels = spec.inputs[0]->shape[1];
-  if (!everywhere) {
+  if (!options.everywhere) {
     const std::int64_t tiles = TileGrid(y, transforms.outputs).count;
     if (tiles < 9) return fmt::format("{} tiles are too few for transformed weights to pay", tiles);
     if (channels < 16 || y[1] < 16) return "too few channels for the transforms to pay";
   }
   if (!is_row_major(weights->desc())) return "the weights must be row_major";
   const double error = winograd_error(transforms, weights->values<float>().data(), y[1], channels);
-  if (!(error <= kMaxWinogradError)) {
+  if (!(error <= options.max_error)) {
     return fmt::format(
         "inexact with these weights: relative error {:.1e} on a sample, at most {:.0e} allowed", error,
         kMaxWinogradError);
@@ -288,8 +289,8 @@ void add_winograd(Registry& registry, int m, const WinogradOptions& options) {
   const TileKernels* kernels = &f32_tiles(options.isa);
   Candidate candidate;
   candidate.name = fmt::format("winograd_f{}", transforms->name);
-  candidate.refuse = [transforms, everywhere = options.everywhere](const NodeSpec& spec) {
-    return refuse_winograd(spec, *transforms, everywhere);
+  candidate.refuse = [transforms, options](const NodeSpec& spec) {
+    return refuse_winograd(spec, *transforms, options);
   };
   candidate.create = [transforms, kernels](const NodeSpec& spec) {
     return std::make_unique<ConvWinograd>(spec, *transforms, *kernels);
