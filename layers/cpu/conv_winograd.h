@@ -21,8 +21,8 @@ struct WinogradOptions {
 
 /// Adds the candidate for m x m outputs per tile (2 or 4). It takes f32 convolutions of 3 x 3, stride 1, dilation 1 and
 /// one group, with constant weights and channels_last operands; any padding, extents, channels and batch.
-/// An infinite or NaN input makes NaN of all outputs of the tiles that read it, where a direct convolution leaves some
-/// of them finite or infinite.
+/// A NaN makes NaN of every output that depends on it, as it should, and it or an infinity may do so to all other outputs
+/// of the tiles that read it.
 void add_winograd(Registry& registry, int m, const WinogradOptions& options);
 
 }  // namespace pipit

@@ -319,6 +319,58 @@ TEST(Winograd, RefusesWhatItCannotOrShouldNotDo) {
             "too few channels for the transforms to pay");
 }
 
+// y = relu(conv(x, w)) of a 3 x 3 kernel without padding on NHWC data.
+std::vector<float> run(int m, const Tensor& x, const std::shared_ptr<const Tensor>& w) {
+  ConvAttributes attributes = attributes_of(Case());
+  attributes.activation = Clamp::relu();
+  const Conv conv(attributes);
+  const TensorDesc* inputs[] = {&x.desc(), &w->desc()};
+  std::vector<TensorDesc> outputs = conv.infer(inputs);
+  outputs[0].layout = Layout::channels_last;
+  const std::vector<std::shared_ptr<const Tensor>> constants{nullptr, w};
+  Registry registry;
+  add_winograd(registry, m, {chosen_isa(), true});
+  const auto kernel = registry.candidates(Conv::kType, DeviceKind::cpu)
+                          .at(0)
+                          .create({conv, inputs, outputs, constants, Precision::fp32, 1});
+  const HostBuffer scratch(kernel->scratch_bytes());
+  Tensor y(outputs[0]);
+  const ConstTensorView operands[] = {x.view(), {w->desc(), nullptr}};
+  const TensorView results[] = {y.view()};
+  ThreadPool pool(1);
+  kernel->run(operands, results, {pool, scratch.data()});
+  return {y.values<float>().begin(), y.values<float>().end()};
+}
+
+TEST(Winograd, NanReachesWhatDependsOnItAndNoOtherTile) {
+  Random random;
+  for (const int m : {2, 4}) {
+    const auto w = random.tensor(Shape{17, 16, 3, 3});
+    Tensor x = to_layout(random.tensor(Shape{1, 16, 14, 14})->view(), Layout::channels_last);
+    const std::vector<float> clean = run(m, x, w);
+    const std::int64_t row = random.integer(0, 13);
+    const std::int64_t column = random.integer(0, 13);
+    x.values<float>()[static_cast<std::size_t>((row * 14 + column) * 16 + random.integer(0, 15))] =
+        std::nanf("");
+    const std::vector<float> dirty = run(m, x, w);
+    const auto reads = [](std::int64_t first, std::int64_t inputs, std::int64_t at) {
+      return at >= first && at < first + inputs;
+    };
+    for (std::int64_t i = 0; i < 12 * 12; ++i) {
+      const bool depends = reads(i / 12, 3, row) && reads(i % 12, 3, column);
+      const bool same_tile = reads(i / 12 / m * m, m + 2, row) && reads(i % 12 / m * m, m + 2, column);
+      for (std::int64_t o = 0; o < 17; ++o) {
+        const auto at = static_cast<std::size_t>(i * 17 + o);
+        if (depends) {
+          EXPECT_TRUE(std::isnan(dirty[at])) << m << " " << i << " seed " << test::conformance_seed();
+        } else if (!same_tile) {
+          EXPECT_EQ(dirty[at], clean[at]) << m << " " << i << " seed " << test::conformance_seed();
+        }
+      }
+    }
+  }
+}
+
 // Weights that one cannot transform in f32 without losing them, in one filter of many.
 TEST(Winograd, RefusesWeightsThatItWouldComputeInexactly) {
   Random random;
