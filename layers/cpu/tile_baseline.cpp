@@ -12,6 +12,7 @@ namespace {
 struct F32 {
   using Vector = float __attribute__((vector_size(16)));
   static constexpr int kLanes = 4;
+  static constexpr int kStep = 1;
   static constexpr int kGroup = 3;
 
   PIPIT_TILE_INLINE Vector zero() { return Vector{}; }
@@ -40,8 +41,67 @@ struct F32 {
   }
 };
 
+struct U8S8 {
+  using Vector = int __attribute__((vector_size(16)));
+  using Bits = unsigned __attribute__((vector_size(16)));  // sums wrap around
+  static constexpr int kLanes = 4;
+  static constexpr int kStep = 4;
+  static constexpr int kGroup = 2;
+
+  PIPIT_TILE_INLINE Vector zero() { return Vector{}; }
+  PIPIT_TILE_INLINE Vector broadcast(const std::byte* a) {
+    int value;
+    std::memcpy(&value, a, sizeof value);
+    return Vector{value, value, value, value};
+  }
+  PIPIT_TILE_INLINE Vector load(const std::byte* b) {
+    Vector value;
+    std::memcpy(&value, b, sizeof value);
+    return value;
+  }
+  // Byte i of every lane, counted from the lowest address.
+  template <int I>
+  PIPIT_TILE_INLINE Vector signed_byte(Vector x) {
+    return reinterpret_cast<Vector>(reinterpret_cast<Bits>(x) << (24 - 8 * I)) >> 24;
+  }
+  template <int I>
+  PIPIT_TILE_INLINE Vector unsigned_byte(Vector x) {
+    return (x >> (8 * I)) & 0xFF;
+  }
+  PIPIT_TILE_INLINE Vector multiply_add(Vector sum, Vector a, Vector b) {
+    const Vector products = unsigned_byte<0>(a) * signed_byte<0>(b) +
+                            unsigned_byte<1>(a) * signed_byte<1>(b) +
+                            unsigned_byte<2>(a) * signed_byte<2>(b) + unsigned_byte<3>(a) * signed_byte<3>(b);
+    return reinterpret_cast<Vector>(reinterpret_cast<Bits>(sum) + reinterpret_cast<Bits>(products));
+  }
+  PIPIT_TILE_INLINE void finish(Vector sum, const TileCall& call, int vector, const std::byte* residual,
+                                std::byte* c) {
+    const int first = kLanes * vector;
+    const int end = call.columns - first < kLanes ? call.columns - first : kLanes;
+    for (int i = 0; i < end; ++i) {
+      const auto total = static_cast<std::int32_t>(static_cast<std::uint32_t>(sum[i]) +
+                                                   static_cast<std::uint32_t>(call.sum_bias[first + i]));
+      float x = static_cast<float>(total) * call.multiplier[first + i];
+      if (residual != nullptr) {
+        const auto raw = static_cast<int>(residual[first + i]);
+        const int r = call.residual_type == TileType::s8 ? (raw ^ 0x80) - 0x80 : raw;
+        x += static_cast<float>(r - call.residual_zero_point) * call.residual_scale;
+      }
+      if (call.output_type == TileType::f32) {
+        x = x < call.low ? call.low : x;
+        reinterpret_cast<float*>(c)[first + i] = x > call.high ? call.high : x;
+      } else {
+        x = x > call.low ? x : call.low;  // a NaN becomes the lower bound
+        x = x > call.high ? call.high : x;
+        c[first + i] = static_cast<std::byte>(static_cast<int>(std::nearbyint(x)) + call.zero_point);
+      }
+    }
+  }
+};
+
 }  // namespace
 
 const TileKernels f32_tiles_baseline = PIPIT_TILE_KERNELS(F32, Isa::baseline);
+const TileKernels u8s8_tiles_baseline = PIPIT_TILE_KERNELS(U8S8, Isa::baseline);
 
 }  // namespace pipit

@@ -13,6 +13,25 @@ const TileKernels& f32_tiles(Isa isa) {
   return f32_tiles_baseline;
 }
 
+const TileKernels& u8s8_tiles(Isa isa) {
+#if PIPIT_ISA_X86
+  switch (isa) {
+    case Isa::avx512vnni:
+      return u8s8_tiles_avx512vnni;
+    case Isa::avx512:
+      return u8s8_tiles_avx512;
+    case Isa::avxvnni:
+      return u8s8_tiles_avxvnni;
+    case Isa::avx2:
+      return u8s8_tiles_avx2;
+    case Isa::baseline:
+      break;
+  }
+#endif
+  static_cast<void>(isa);
+  return u8s8_tiles_baseline;
+}
+
 void run_tile_row(const TileKernels& kernels, const TileCall& call, std::int64_t pixels) {
   const TileGroups groups(kernels, pixels);
   const int vectors = kernels.vectors(call.columns);

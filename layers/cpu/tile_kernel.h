@@ -21,8 +21,8 @@ namespace pipit {
 inline constexpr int kMaxTileGroup = 7;
 inline constexpr int kMaxTileVectors = 2;
 
-/// What a store holds: f32, or int8 quantised with round-to-nearest-even.
-enum class TileOutput : std::uint8_t { f32, u8, s8 };
+/// Element type of outputs and residuals.
+enum class TileType : std::uint8_t { f32, u8, s8 };
 
 /// One call: 1 or 2 groups of pixels times one panel. Strides and offsets are in bytes.
 /// C may be neither A nor the residual: pixels of overlapping groups are computed twice.
@@ -42,16 +42,22 @@ struct TileCall {
   std::int32_t columns = 0;  ///< outputs to store: in ((vectors - 1) * lanes, vectors * lanes]
 
   // f32: c = clamp(sum + bias + residual, low, high).
-  // u8 * s8: x = clamp(sum * scale + bias + residual * residual_scale, low, high); for int8 outputs x is then
-  // rounded. Zero points are the caller's to fold into bias, low and high (which keep x in the output's range).
   const float* bias = nullptr;        ///< [columns], or null: 0
-  const std::byte* residual[2] = {};  ///< of the output's type, or null
+  const std::byte* residual[2] = {};  ///< of c's first outputs, or null
   std::int64_t residual_stride = 0;
   float low = 0;
   float high = 0;
-  const float* scale = nullptr;  ///< [columns], u8 * s8 only
+
+  // u8 * s8, the arithmetic of layers/quantisation.h: value = float(sum + sum_bias) * multiplier, plus
+  // float(r - residual_zero_point) * residual_scale; clamped, for int8 rounded to nearest even and moved by the zero
+  // point. The zero point of A is the caller's to fold into sum_bias.
+  const std::int32_t* sum_bias = nullptr;  ///< [columns]
+  const float* multiplier = nullptr;       ///< [columns]
   float residual_scale = 0;
-  TileOutput output = TileOutput::f32;  ///< u8 * s8 only
+  std::int32_t residual_zero_point = 0;
+  TileType residual_type = TileType::u8;  ///< u8 or s8
+  TileType output_type = TileType::u8;
+  std::int32_t zero_point = 0;
 };
 
 /// The tile kernels of one instruction set and one element type.
@@ -60,12 +66,15 @@ struct TileKernels {
   Isa isa;
   int lanes;  ///< outputs in a vector
   int group;  ///< most pixels in a group; two such groups and two vectors fill the registers
+  int step;   ///< elements of A in a step of K: 1 (f32) or 4 (int8)
   /// [groups - 1][pixels in a group - 1][vectors - 1]
   Function tile[2][kMaxTileGroup][kMaxTileVectors];
-  /// The tile's arithmetic without its memory: `steps` times 2 groups * group * 2 vectors independent
-  /// multiply-accumulates on registers. What it reaches is this core's peak.
+  /// The tile's arithmetic without its memory: `steps` steps of K of the largest tile, on registers. What it reaches is
+  /// this core's peak.
   void (*spin)(std::int64_t steps);
 
+  /// Multiply-accumulates in a step of K of the largest tile.
+  double step_macs() const { return 2.0 * group * kMaxTileVectors * lanes * step; }
   int panel() const { return kMaxTileVectors * lanes; }
   /// Vectors that a panel of so many outputs takes.
   int vectors(std::int64_t columns) const { return columns > lanes ? 2 : 1; }
@@ -73,6 +82,7 @@ struct TileKernels {
 
 /// For `isa`, or the best that it contains. isa must be available.
 const TileKernels& f32_tiles(Isa isa = chosen_isa());
+const TileKernels& u8s8_tiles(Isa isa = chosen_isa());
 
 /// How a row of pixels is cut into groups of equal size, of which the last may overlap its neighbour.
 struct TileGroups {

@@ -32,8 +32,9 @@ struct TilePanels {
 
 /// Weights as they come: output o, step (outer, inner) of K = [outer_count][inner_count] is
 /// data[o * output_stride + outer * outer_stride + inner * inner_stride].
-struct WeightView {
-  const float* data = nullptr;
+template <typename T>
+struct WeightsOf {
+  const T* data = nullptr;
   std::int64_t output_stride = 0;
   std::int64_t outer_count = 1;
   std::int64_t outer_stride = 0;
@@ -41,7 +42,13 @@ struct WeightView {
   std::int64_t inner_stride = 1;
 };
 
+using WeightView = WeightsOf<float>;
+
 /// Writes panel p to `packed` + panels.offset(p). panels.steps must be outer_count * inner_count.
 void pack_f32_panel(const TilePanels& panels, std::int64_t p, const WeightView& weights, std::byte* packed);
+/// The same for s8: four neighbours of the inner dimension are one step, the last one filled up with zeros, so
+/// panels.steps must be outer_count * ceil(inner_count / 4).
+void pack_s8_panel(const TilePanels& panels, std::int64_t p, const WeightsOf<std::int8_t>& weights,
+                   std::byte* packed);
 
 }  // namespace pipit
