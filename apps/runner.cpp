@@ -52,7 +52,8 @@ ExtraPass quantising_pass(const Graph& graph, const CommonOptions& options) {
 
 // The graph as it is planned. Consumes `graph`, so that the plan holds the only reference to constants it packs.
 Graph prepare(Graph graph, const CommonOptions& options, std::vector<PassReport>& passes) {
-  Graph optimised = optimize(graph, &passes, quantising_pass(graph, options));
+  const ExtraPass quantise = quantising_pass(graph, options);
+  Graph optimised = optimize(std::move(graph), &passes, quantise);
   if (options.precision == Precision::fp16) {
     Rewritten stored = assign_precision(optimised, options.precision, options.device);
     passes.push_back({"convert precision", stored.changes});
@@ -105,7 +106,7 @@ std::vector<Runner> make_runners(std::string model, Graph graph, const CommonOpt
     const auto plans = build_plans(prepare(std::move(graph), options, passes), plan_options,
                                    std::set<int>(gpus.begin(), gpus.end()));
     options.tuning.save(options.quiet);
-    const auto pool = std::make_shared<ThreadPool>(plans.begin()->second->options().threads);
+    const auto pool = shared_pool(plans.begin()->second->options().threads);
     std::vector<Runner> runners;
     for (const int gpu : gpus) {
       Runner& runner = runners.emplace_back(Runner());

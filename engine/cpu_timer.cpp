@@ -27,9 +27,9 @@ std::size_t eviction_bytes() {
 class CpuTimer final : public KernelTimer {
  public:
   explicit CpuTimer(int threads)
-      : pool_(threads),
+      : pool_(shared_pool(threads)),
         other_bytes_(eviction_bytes()),
-        other_(other_bytes_ * static_cast<std::size_t>(pool_.size())) {
+        other_(other_bytes_ * static_cast<std::size_t>(pool_->size())) {
     std::fill_n(other_.data(), other_.bytes(), std::byte{1});
   }
 
@@ -67,7 +67,7 @@ class CpuTimer final : public KernelTimer {
     for (int r = 0; r < runs; ++r) {
       evict();
       const Clock::time_point begin = Clock::now();
-      kernel.run(inputs_, outputs_, RunContext{pool_, scratch_.data()});
+      kernel.run(inputs_, outputs_, RunContext{*pool_, scratch_.data()});
       best = std::min(best, std::chrono::duration<double, std::milli>(Clock::now() - begin).count());
     }
     return best;
@@ -77,13 +77,13 @@ class CpuTimer final : public KernelTimer {
   // Every worker reads and writes a piece of its own, most of the time.
   void evict() {
     constexpr std::size_t kLine = 64;
-    pool_.parallel_for(pool_.size(), [&](std::int64_t piece, int) {
+    pool_->parallel_for(pool_->size(), [&](std::int64_t piece, int) {
       volatile std::byte* data = other_.data() + static_cast<std::size_t>(piece) * other_bytes_;
       for (std::size_t i = 0; i < other_bytes_; i += kLine) data[i] = data[i];
     });
   }
 
-  ThreadPool pool_;
+  std::shared_ptr<ThreadPool> pool_;
   std::size_t other_bytes_;
   HostBuffer other_;
   HostBuffer scratch_{0};

@@ -1,6 +1,8 @@
 #include "engine/plan.h"
 
 #include <algorithm>
+#include <exception>
+#include <mutex>
 
 #include "engine/device.h"
 #include "engine/host_memory.h"
@@ -8,13 +10,14 @@
 
 namespace pipit {
 
-// Builds a Plan in three passes: kernels, buffers with their live ranges, placements.
+// Builds a Plan: the choice of kernels, the kernels, buffers with their live ranges, placements.
 class PlanBuilder {
  public:
   PlanBuilder(Plan& plan, const Registry& registry) : plan_(plan), graph_(plan.graph_), registry_(registry) {}
 
   void build() {
     choose_kernels();
+    create_kernels();
     find_buffers();
     place();
     release_packed_constants();
@@ -30,6 +33,7 @@ class PlanBuilder {
 
   void choose_kernels() {
     std::string refused;
+    readers_ = graph_.use_counts();
     for (std::size_t n = 0; n < graph_.nodes().size(); ++n) {
       const Node& node = graph_.nodes()[n];
       if (is_view(node)) {
@@ -40,6 +44,7 @@ class PlanBuilder {
       step.index = static_cast<int>(plan_.steps_.size());
       step.node = static_cast<int>(n);
       refused += choose_kernel(node, step);
+      if (step.kernel) release_packed(node, *step.kernel);
       plan_.steps_.push_back(std::move(step));
     }
     if (!refused.empty()) {
@@ -48,30 +53,102 @@ class PlanBuilder {
     }
   }
 
-  // Fills the step; returns a line for the error message when every candidate refuses.
-  std::string choose_kernel(const Node& node, Step& step) {
-    const std::vector<const TensorDesc*> inputs = graph_.input_descs(node);
-    const std::vector<TensorDesc> outputs = graph_.output_descs(node);
+  // What a candidate is told about a node; `constants` keeps those alive that are being packed.
+  struct Described {
+    std::vector<const TensorDesc*> inputs;
+    std::vector<TensorDesc> outputs;
     std::vector<std::shared_ptr<const Tensor>> constants;
-    for (const ValueId id : node.inputs)
-      constants.push_back(id == kNoValue ? nullptr : graph_.value(id).constant);
-    // In INT8 the graph itself says what computes in integers; everything else is fp32.
-    const Precision precision =
-        plan_.options_.precision == Precision::int8 ? Precision::fp32 : plan_.options_.precision;
-    const NodeSpec spec{*node.layer,       inputs, outputs, constants, precision, plan_.options_.threads,
-                        plan_.options_.gpu};
+    NodeSpec spec;
 
+    Described(const Graph& graph, const Node& node, const PlanOptions& options)
+        : inputs(graph.input_descs(node)),
+          outputs(graph.output_descs(node)),
+          constants(constants_of(graph, node)),
+          spec{*node.layer,     inputs,     outputs, constants, arithmetic(options.precision),
+               options.threads, options.gpu} {}
+    Described(const Described&) = delete;
+    Described& operator=(const Described&) = delete;
+
+    // In INT8 the graph itself says what computes in integers; everything else is fp32.
+    static Precision arithmetic(Precision precision) {
+      return precision == Precision::int8 ? Precision::fp32 : precision;
+    }
+    static std::vector<std::shared_ptr<const Tensor>> constants_of(const Graph& graph, const Node& node) {
+      std::vector<std::shared_ptr<const Tensor>> constants;
+      for (const ValueId id : node.inputs) {
+        constants.push_back(id == kNoValue ? nullptr : graph.value(id).constant);
+      }
+      return constants;
+    }
+  };
+
+  // Fills the step but for the kernel, unless the tuner made it; returns a line for the error message when every
+  // candidate refuses.
+  std::string choose_kernel(const Node& node, Step& step) {
     const std::vector<Candidate>& candidates =
         registry_.candidates(node.layer->type(), plan_.options_.device);
-    if (select_candidate(candidates, spec, step)) {
-      if (!step.kernel) create(node, spec, step);
-      step.kernel_name = candidate_->name;
+    const Described described(graph_, node, plan_.options_);
+    const Candidate* candidate = select_candidate(candidates, described.spec, step);
+    candidates_.push_back(candidate);
+    if (candidate != nullptr) {
+      step.kernel_name = candidate->name;
       return {};
     }
     std::string line = fmt::format("\n  {} ({}):", node.name, node.layer->type());
     if (candidates.empty()) line += " no kernel is registered";
     for (const RefusedCandidate& r : step.refused) line += fmt::format(" {}: {};", r.name, r.reason);
     return line;
+  }
+
+  // Creating is packing, mostly: several nodes at once on the CPU. Whichever fails first, the error reported is that
+  // of the earliest node.
+  void create_kernels() {
+    std::mutex mutex;
+    if (plan_.options_.device != DeviceKind::cpu) {
+      for (Step& step : plan_.steps_) create(step, mutex);
+      return;
+    }
+    std::vector<std::exception_ptr> errors(plan_.steps_.size());
+    shared_pool(plan_.options_.threads)->parallel_for(std::ssize(plan_.steps_), [&](std::int64_t s, int) {
+      try {
+        create(plan_.steps_[static_cast<std::size_t>(s)], mutex);
+      } catch (...) {
+        errors[static_cast<std::size_t>(s)] = std::current_exception();
+      }
+    });
+    for (const std::exception_ptr& error : errors) {
+      if (error) std::rethrow_exception(error);
+    }
+  }
+
+  // `mutex` guards the graph's constants.
+  void create(Step& step, std::mutex& mutex) {
+    if (step.kernel) return;  // the tuner made it
+    const Node& node = node_of(step);
+    const Candidate& candidate = *candidates_[static_cast<std::size_t>(step.index)];
+    try {
+      std::unique_lock lock(mutex);
+      Described described(graph_, node, plan_.options_);
+      lock.unlock();
+      described.spec.variant = step.variant;
+      step.kernel = candidate.create(described.spec);
+    } catch (const UnsupportedError& e) {
+      fail_unsupported("node '{}' ({}, kernel {}): {}", node.name, node.layer->type(), candidate.name,
+                       e.what());
+    } catch (const Error& e) {
+      fail("node '{}' ({}, kernel {}): {}", node.name, node.layer->type(), candidate.name, e.what());
+    }
+    const std::lock_guard lock(mutex);
+    release_packed(node, *step.kernel);
+  }
+
+  // Frees constants as soon as every reader has packed them, so that a model is never held twice.
+  void release_packed(const Node& node, const Kernel& kernel) {
+    for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+      const ValueId id = node.inputs[i];
+      if (id == kNoValue || kernel.reads_constant(i)) continue;
+      if (--readers_[index(id)] == 0 && graph_.value(id).constant) graph_.release_constant(id);
+    }
   }
 
   // The candidate's name that the options ask for; empty: none.
@@ -86,9 +163,10 @@ class PlanBuilder {
     return std::find(names.begin(), names.end(), name) != names.end();
   }
 
-  // Sets candidate_, and in the step how it was chosen; false when all refuse. Without a tuner nobody is asked after
+  // The candidate, and in the step how it was chosen; null when all refuse. Without a tuner nobody is asked after
   // the first that accepts: asking can take long where a library builds what it is asked for.
-  bool select_candidate(const std::vector<Candidate>& candidates, const NodeSpec& spec, Step& step) {
+  const Candidate* select_candidate(const std::vector<Candidate>& candidates, const NodeSpec& spec,
+                                    Step& step) {
     std::vector<const Candidate*> order;
     for (const Candidate& c : candidates) order.push_back(&c);
     const std::string_view wish = preferred(spec.layer.type());
@@ -107,29 +185,17 @@ class PlanBuilder {
       accepting.push_back(candidate);
       if (tuner == nullptr || candidate->name == wish || !tuner->times(*accepting[0])) break;
     }
-    if (accepting.empty()) return false;
-    candidate_ = accepting[0];
+    if (accepting.empty()) return nullptr;
+    const Candidate* chosen = accepting[0];
     if (tuner != nullptr) {
       Tuner::Selected selected = tuner->choose(plan_.options_.device, spec, accepting);
-      candidate_ = selected.candidate;
+      chosen = selected.candidate;
       step.variant = std::move(selected.variant);
       step.kernel = std::move(selected.kernel);
       step.choice = std::move(selected.choice);
     }
-    if (candidate_->name == wish) step.choice.by = ChosenBy::preference;
-    return true;
-  }
-
-  void create(const Node& node, NodeSpec spec, Step& step) const {
-    spec.variant = step.variant;
-    try {
-      step.kernel = candidate_->create(spec);
-    } catch (const UnsupportedError& e) {
-      fail_unsupported("node '{}' ({}, kernel {}): {}", node.name, node.layer->type(), candidate_->name,
-                       e.what());
-    } catch (const Error& e) {
-      fail("node '{}' ({}, kernel {}): {}", node.name, node.layer->type(), candidate_->name, e.what());
-    }
+    if (chosen->name == wish) step.choice.by = ChosenBy::preference;
+    return chosen;
   }
 
   // First resolves views to the value whose memory they show, then the last step that needs each buffer, then
@@ -226,7 +292,7 @@ class PlanBuilder {
     if (buffer != kNotInArena) {
       p.kind = Placement::Kind::arena;
       p.offset = memory.offsets[static_cast<std::size_t>(buffer)];
-    } else if (graph_.value(root).constant) {
+    } else if (graph_.value(root).is_constant()) {
       p.kind = Placement::Kind::constant;
       p.constant = graph_.value(root).constant;
     } else {
@@ -263,9 +329,10 @@ class PlanBuilder {
   Plan& plan_;
   Graph& graph_;
   const Registry& registry_;
-  const Candidate* candidate_ = nullptr;  // chosen for the node at hand
-  std::vector<ValueId> root_;             // per value: itself, or the value it is a view of
-  std::vector<int> buffer_;               // per root value
+  std::vector<const Candidate*> candidates_;  // per step: the one chosen
+  std::vector<ValueId> root_;                 // per value: itself, or the value it is a view of
+  std::vector<int> buffer_;                   // per root value
+  std::vector<int> readers_;                  // per value: node inputs and outputs that may still read it
   // Pieces of arena that one or more values share, one after the other (in place) or as views.
   std::vector<LiveRange> buffers_;
 };

@@ -2,11 +2,13 @@
 
 #include <chrono>
 
+#include "engine/float_mode.h"
+
 namespace pipit {
 
 Session::Session(std::shared_ptr<const Plan> plan, std::shared_ptr<ThreadPool> pool)
     : plan_(std::move(plan)), pool_(std::move(pool)) {
-  if (!pool_) pool_ = std::make_shared<ThreadPool>(plan_->options().threads);
+  if (!pool_) pool_ = shared_pool(plan_->options().threads);
   if (pool_->size() > plan_->options().threads) {
     fail("a pool of {} threads cannot run a plan built for {}", pool_->size(), plan_->options().threads);
   }
@@ -64,6 +66,7 @@ std::span<const ConstTensorView> Session::run(std::span<const ConstTensorView> i
     }
   }
   if (device_) return device_->run(inputs);
+  const WithoutDenormals mode;
   if (observer_ != nullptr) observer_->before_run();
   for (BoundStep& bound : bound_) {
     for (const auto& [operand, input] : bound.from_user) {

@@ -24,14 +24,15 @@ class RunObserver {
 
 class Session {
  public:
-  /// Allocates the arena. The pool is shared with the caller, or made for this session with the plan's thread
-  /// count. A shared pool must not have more workers than the plan was built for (throws Error).
+  /// Allocates the arena. `pool` null: the shared_pool() of the plan's thread count. A pool must not have more
+  /// threads than the plan was built for (throws Error).
   explicit Session(std::shared_ptr<const Plan> plan, std::shared_ptr<ThreadPool> pool = nullptr);
 
   /// Runs the graph on `inputs`, one per graph input with exactly its desc (throws Error otherwise). The
   /// returned views, one per graph output, lie in the arena (or in an input or a constant that the graph
   /// passes through; on a GPU, in page-locked host
-  /// memory) and are valid until the next run. Allocates nothing.
+  /// memory) and are valid until the next run. Allocates nothing. On the CPU, denormal numbers are taken for zero during
+  /// the run, whichever kernel runs, and the caller's floating-point mode is restored, also after an exception.
   std::span<const ConstTensorView> run(std::span<const ConstTensorView> inputs);
 
   /// Overlapped runs. A slot is memory for one run's inputs, page-locked where the device is a GPU: the caller fills it

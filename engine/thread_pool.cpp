@@ -1,27 +1,24 @@
 #include "engine/thread_pool.h"
 
-#include <sched.h>
-
-#include <algorithm>
 #include <atomic>
-#include <cmath>
+#include <chrono>
 #include <exception>
-#include <fstream>
+#include <map>
 #include <mutex>
-#include <string>
 #include <thread>
 #include <vector>
 
 #include "engine/error.h"
+#include "engine/float_mode.h"
 
 namespace pipit {
 
 namespace {
 
 constexpr int kMaxThreads = 1024;
-// About 20 microseconds of polling before a thread sleeps: longer than the gap between two layers, shorter
-// than anything a neighbour on the machine would notice.
-constexpr int kSpins = 4000;
+// How long a thread polls before it sleeps: longer than the serial stretches between the loops of a model, and than
+// waking takes; shorter than anything a neighbour on the machine would notice.
+constexpr std::chrono::microseconds kSpinTime{50};
 
 void pause() {
 #if defined(__x86_64__)
@@ -29,32 +26,23 @@ void pause() {
 #endif
 }
 
-// CPUs granted by cgroup v2 (cpu.max, "quota period") or v1; infinity where there is no limit.
-double cgroup_cpus() {
-  double quota = -1;
-  double period = 0;
-  std::string word;
-  if (std::ifstream v2("/sys/fs/cgroup/cpu.max"); v2 >> word >> period && word != "max") {
-    quota = std::strtod(word.c_str(), nullptr);
-  } else if (!v2.is_open()) {
-    std::ifstream("/sys/fs/cgroup/cpu/cpu.cfs_quota_us") >> quota;
-    std::ifstream("/sys/fs/cgroup/cpu/cpu.cfs_period_us") >> period;
+// Polls `done` until it is true or kSpinTime has passed.
+template <typename Done>
+void spin_until(Done done) {
+  const auto poll = [&] {
+    for (int i = 0; i < 64; ++i) {
+      if (done()) return true;
+      pause();
+    }
+    return false;
+  };
+  if (poll()) return;
+  const auto end = std::chrono::steady_clock::now() + kSpinTime;
+  while (!poll() && std::chrono::steady_clock::now() < end) {
   }
-  return quota > 0 && period > 0 ? quota / period : HUGE_VAL;
 }
 
 }  // namespace
-
-int available_cpus() {
-  cpu_set_t mask;
-  CPU_ZERO(&mask);
-  int cpus = sched_getaffinity(0, sizeof mask, &mask) == 0
-                 ? CPU_COUNT(&mask)
-                 : static_cast<int>(std::thread::hardware_concurrency());
-  const double quota = cgroup_cpus();
-  if (quota < cpus) cpus = static_cast<int>(std::ceil(quota));
-  return std::clamp(cpus, 1, kMaxThreads);
-}
 
 struct ThreadPool::Impl {
   // The job, written by the caller while `gate` is closed and nobody is inside.
@@ -62,6 +50,7 @@ struct ThreadPool::Impl {
   void* body = nullptr;
   std::int64_t count = 0;
   std::atomic<std::int64_t> next{0};
+  FloatMode mode;  // the caller's: every index is computed alike, whoever claims it
 
   // Workers enter an open gate and leave it; the caller closes it when no index is left and waits only for
   // those inside. A worker that the system has not woken yet costs the caller nothing.
@@ -103,16 +92,12 @@ struct ThreadPool::Impl {
   void work(int worker) {
     std::uint32_t seen = 0;
     for (;;) {
-      for (int spin = 0; epoch.load(std::memory_order_acquire) == seen; ++spin) {
-        if (spin < kSpins) {
-          pause();
-        } else {
-          epoch.wait(seen, std::memory_order_acquire);
-        }
-      }
+      spin_until([&] { return epoch.load(std::memory_order_acquire) != seen; });
+      epoch.wait(seen, std::memory_order_acquire);
       seen = epoch.load(std::memory_order_acquire);
       if (stop.load(std::memory_order_relaxed)) return;
       if (!enter()) continue;
+      mode.apply();
       claim(worker);
       leave();
     }
@@ -127,14 +112,10 @@ struct ThreadPool::Impl {
 
   void close_and_wait() {
     std::uint32_t inside = gate.fetch_or(kClosed, std::memory_order_acquire) | kClosed;
-    for (int spin = 0; inside != kClosed; ++spin) {
-      if (spin < kSpins) {
-        pause();
-      } else {
-        gate.wait(inside, std::memory_order_acquire);
-      }
-      inside = gate.load(std::memory_order_acquire);
-    }
+    if (inside == kClosed) return;
+    spin_until([&] { return gate.load(std::memory_order_acquire) == kClosed; });
+    while ((inside = gate.load(std::memory_order_acquire)) != kClosed)
+      gate.wait(inside, std::memory_order_acquire);
   }
 
   void shut_down() {
@@ -174,6 +155,7 @@ void ThreadPool::run(std::int64_t count, Call call, void* body) {
   pool.call = call;
   pool.body = body;
   pool.count = count;
+  pool.mode = FloatMode::current();
   pool.open();
   pool.claim(0);
   pool.close_and_wait();
@@ -181,6 +163,17 @@ void ThreadPool::run(std::int64_t count, Call call, void* body) {
   std::swap(error, pool.error);
   pool.busy.store(false, std::memory_order_release);
   if (error) std::rethrow_exception(error);
+}
+
+std::shared_ptr<ThreadPool> shared_pool(int threads) {
+  static std::mutex mutex;
+  static std::map<int, std::weak_ptr<ThreadPool>> pools;
+  if (threads == 0) threads = available_cpus();
+  const std::lock_guard lock(mutex);
+  std::weak_ptr<ThreadPool>& known = pools[threads];
+  std::shared_ptr<ThreadPool> pool = known.lock();
+  if (!pool) known = pool = std::make_shared<ThreadPool>(threads);
+  return pool;
 }
 
 }  // namespace pipit

@@ -7,7 +7,8 @@
 
 namespace pipit {
 
-/// CPUs this process may use: the affinity mask, lowered by a cgroup CPU quota. At least 1.
+/// CPUs this process may use: the affinity mask, lowered by the CPU quotas of its cgroups (v1 or v2) and rounded up. At
+/// least 1.
 int available_cpus();
 
 class ThreadPool {
@@ -23,7 +24,8 @@ class ThreadPool {
   /// Calls body(index, worker) once for every index in [0, count), worker in [0, size()). Which worker runs
   /// which index is unspecified, so bodies must not let results depend on it. Returns when all are done; the
   /// first exception of a body is rethrown here. Allocates nothing. When another thread is inside a loop of
-  /// this pool, or a body calls in again, the loop runs serially in the caller as worker 0 of its own.
+  /// this pool, or a body calls in again, the loop runs serially in the caller as worker 0 of its own. Bodies run in
+  /// the caller's floating-point mode (rounding, denormals).
   template <typename Body>
   void parallel_for(std::int64_t count, Body&& body) {
     using B = std::remove_reference_t<Body>;
@@ -38,5 +40,9 @@ class ThreadPool {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+/// The pool of `threads` threads that everybody in this process who asks for as many shares; 0 means available_cpus().
+/// It ends with its last user.
+std::shared_ptr<ThreadPool> shared_pool(int threads = 0);
 
 }  // namespace pipit

@@ -199,7 +199,7 @@ Folded fold_followers(const Rewriter& rewriter, const Node& node, const Target& 
 
 }  // namespace
 
-Rewritten fold_scale_shift(const Graph& graph) {
+Rewritten fold_scale_shift(Graph graph) {
   Rewriter rewriter(graph);
   std::vector<bool> absorbed(graph.nodes().size(), false);
   for (std::size_t n = 0; n < graph.nodes().size(); ++n) {
@@ -214,6 +214,7 @@ Rewritten fold_scale_shift(const Graph& graph) {
     const Value& weights = graph.value(node.inputs[1]);
     const ValueId w = rewriter.constant(
         weights.name, scaled_weights(*weights.constant, target->channel_axis, folded.scale));
+    if (rewriter.uses(node.inputs[1]) == 1) graph.release_constant(node.inputs[1]);
     const ValueId b = rewriter.constant(node.name + ".bias", vector_f32(folded.bias));
     rewriter.emit(node.name, with_unit_beta(node), {rewriter.map(node.inputs[0]), w, b},
                   graph.nodes()[static_cast<std::size_t>(folded.last)].outputs);

@@ -1,4 +1,5 @@
 #include <array>
+#include <functional>
 
 #include "layers/conv.h"
 #include "layers/fuse/passes.h"
@@ -109,7 +110,7 @@ Rewritten assign_layouts(const Graph& graph) {
   return LayoutPass(graph).run();
 }
 
-Graph optimize(const Graph& graph, std::vector<PassReport>* report, const ExtraPass& before_layouts) {
+Graph optimize(Graph graph, std::vector<PassReport>* report, const ExtraPass& before_layouts) {
   const ExtraPass passes[] = {
       {"drop identities", drop_identities},
       {"fold batch-norm, scale and shift", fold_scale_shift},
@@ -119,14 +120,13 @@ Graph optimize(const Graph& graph, std::vector<PassReport>* report, const ExtraP
       before_layouts,
       {"assign layouts", assign_layouts},
   };
-  Graph result = graph;
   for (const ExtraPass& pass : passes) {
     if (!pass.run) continue;
-    Rewritten next = pass.run(result);
-    result = std::move(next.graph);
+    Rewritten next = pass.run(std::move(graph));
+    graph = std::move(next.graph);
     if (report != nullptr) report->push_back({pass.name, next.changes});
   }
-  return result;
+  return graph;
 }
 
 }  // namespace pipit

@@ -24,8 +24,9 @@ Rewritten drop_identities(const Graph& graph);
 
 /// Folds what follows a convolution with constant weights as y * scale[c] + shift[c] into weights and bias:
 /// BatchNormalization, and Mul, Div, Add, Sub by a constant scalar or per-channel vector. The same for a Gemm
-/// with a constant B. Products are formed in double.
-Rewritten fold_scale_shift(const Graph& graph);
+/// with a constant B. Products are formed in double. Weights that `graph` alone holds are freed one by one, so that
+/// a graph handed over (std::move) is never held twice.
+Rewritten fold_scale_shift(Graph graph);
 
 /// x * Sigmoid(x) becomes one Silu.
 Rewritten fuse_silu(const Graph& graph);
@@ -52,12 +53,11 @@ struct PassReport {
 /// A rewrite that a caller brings along, with the name it is reported under.
 struct ExtraPass {
   std::string name;
-  std::function<Rewritten(const Graph&)> run;
+  std::function<Rewritten(Graph)> run;
 };
 
 /// All of the above but assign_precision, in that order. `before_layouts`, if it has a function, sees the fused graph
 /// before it is given layouts: that is where a graph is quantised.
-Graph optimize(const Graph& graph, std::vector<PassReport>* report = nullptr,
-               const ExtraPass& before_layouts = {});
+Graph optimize(Graph graph, std::vector<PassReport>* report = nullptr, const ExtraPass& before_layouts = {});
 
 }  // namespace pipit

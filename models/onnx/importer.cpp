@@ -27,8 +27,9 @@ void check_name(const std::string& name, const char* what) {
 
 class Importer {
  public:
-  Importer(onnx_pb::ModelProto model, const std::filesystem::path& folder, const OnnxOptions& options)
-      : model_(std::move(model)),
+  Importer(ParsedModel model, const std::filesystem::path& folder, const OnnxOptions& options)
+      : model_(std::move(model.proto)),
+        raw_(std::move(model.raw)),
         options_(options),
         context_{options, Emitter(options.max_folded_bytes), ExternalData{.folder = folder}, {}} {}
 
@@ -129,14 +130,18 @@ class Importer {
   }
 
   void add_initializers() {
+    auto raw = raw_.begin();
     for (onnx_pb::TensorProto& proto : *model_.mutable_graph()->mutable_initializer()) {
       ValueId id = kUnknown;
+      const RawData* payload = *raw ? &**raw : nullptr;
+      ++raw;
       attempt(fmt::format("initializer '{}'", proto.name()), [&] {
-        id = context_.emitter.constant(proto.name(), tensor_from_onnx(proto, context_.external));
+        id = context_.emitter.constant(proto.name(), tensor_from_onnx(proto, context_.external, payload));
       });
       define(proto.name(), id, "initializer");
-      proto.Clear();
+      onnx_pb::TensorProto().Swap(&proto);  // Clear() would keep the memory
     }
+    raw_.clear();  // the file is closed
     for (const auto& sparse : model_.graph().sparse_initializer()) {
       check_name(sparse.values().name(), "an initializer");
       define(sparse.values().name(), kUnknown, "sparse initializer");
@@ -258,6 +263,7 @@ class Importer {
   }
 
   onnx_pb::ModelProto model_;
+  std::vector<std::optional<RawData>> raw_;
   const OnnxOptions& options_;
   ImportContext context_;
   std::unordered_map<std::string, ValueId> values_;
@@ -268,8 +274,7 @@ class Importer {
 
 }  // namespace
 
-OnnxModel import_model(onnx_pb::ModelProto model, const std::filesystem::path& folder,
-                       const OnnxOptions& options) {
+OnnxModel import_model(ParsedModel model, const std::filesystem::path& folder, const OnnxOptions& options) {
   return Importer(std::move(model), folder, options).run();
 }
 

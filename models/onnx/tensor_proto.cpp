@@ -124,21 +124,25 @@ Shape shape_from_onnx(std::span<const std::int64_t> dims) {
   return Shape(dims);
 }
 
-Tensor tensor_from_onnx(const onnx_pb::TensorProto& proto, ExternalData& external) {
+Tensor tensor_from_onnx(const onnx_pb::TensorProto& proto, ExternalData& external, const RawData* raw) {
   if (proto.has_segment()) fail_unsupported("a tensor stored in segments");
   const TensorDesc desc{shape_from_onnx({proto.dims().data(), static_cast<std::size_t>(proto.dims_size())}),
                         dtype_from_onnx(proto.data_type())};
   if (proto.data_location() == kLocationExternal) return from_external(desc, proto, external);
   if (proto.data_location() != kLocationDefault) fail("data location {} is unknown", proto.data_location());
-  if (!proto.has_raw_data()) return from_typed(desc, proto);
+  if (raw == nullptr && !proto.has_raw_data()) return from_typed(desc, proto);
   if (proto.float_data_size() + proto.int32_data_size() + proto.int64_data_size() + proto.double_data_size() >
       0) {
     fail("both raw and typed data");
   }
-  check_size(proto.raw_data().size(), desc.bytes(), "bytes", desc);
+  check_size(raw != nullptr ? raw->size : proto.raw_data().size(), desc.bytes(), "bytes", desc);
   Tensor tensor(desc);
-  // memcpy must not be given the null pointer of an empty string.
-  if (desc.bytes() > 0) std::memcpy(tensor.view().data, proto.raw_data().data(), desc.bytes());
+  const std::span target(tensor.view().data, desc.bytes());
+  if (raw != nullptr) {
+    raw->read(target);
+  } else if (!target.empty()) {  // memcpy must not be given the null pointer of an empty string
+    std::memcpy(target.data(), proto.raw_data().data(), target.size());
+  }
   normalize_bools(tensor);
   return tensor;
 }

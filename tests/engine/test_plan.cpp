@@ -137,6 +137,28 @@ TEST(Plan, NamesEveryNodeWithoutAKernel) {
               ThrowsMessage<UnsupportedError>(HasSubstr("no kernel is registered")));
 }
 
+TEST(Plan, ReportsTheEarliestOfSeveralFailures) {
+  Registry registry;
+  registry.add(ToyAdd::kType, DeviceKind::cpu,
+               {"broken", [](const NodeSpec&) -> Refusal { return std::nullopt; },
+                [](const NodeSpec& spec) -> std::unique_ptr<Kernel> {
+                  // The first node takes longest, so that the others fail before it.
+                  const std::int64_t elements = spec.outputs[0].elements();
+                  if (elements == 2) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+                  fail("cannot pack {}", elements);
+                }});
+  GraphBuilder b;
+  for (const std::int64_t elements : {2, 3, 4, 5}) {
+    const ValueId x = b.add_input(fmt::format("x{}", elements), TensorDesc{Shape({elements})});
+    b.mark_output(b.add1(fmt::format("n{}", elements), std::make_shared<ToyAdd>(), {x}));
+  }
+  PlanOptions options;
+  options.threads = 3;
+  EXPECT_THAT(
+      [&] { Plan::build(b.build(), registry, options); },
+      testing::ThrowsMessage<Error>(testing::HasSubstr("node 'n2' (ToyAdd, kernel broken): cannot pack 2")));
+}
+
 TEST(Plan, RefusesAnArenaAboveTheLimit) {
   PlanOptions options = one_thread();
   options.max_arena_bytes = 300;

@@ -98,6 +98,50 @@ TEST(Session, SteadyStateAllocatesNothing) {
   EXPECT_GE(counter.count(), 2);
 }
 
+#if defined(__SSE__)
+class ThrowingKernel final : public Kernel {
+ public:
+  void run(std::span<const ConstTensorView>, std::span<const TensorView>, const RunContext&) const override {
+    fail("on purpose");
+  }
+};
+
+// y = x + x by the named kernel of a registry with one that throws.
+std::shared_ptr<const Plan> doubling_plan(const std::string& kernel) {
+  Registry registry = toy_registry();
+  registry.add(ToyAdd::kType, DeviceKind::cpu,
+               {"throws", [](const NodeSpec&) -> Refusal { return std::nullopt; },
+                [](const NodeSpec&) { return std::make_unique<ThrowingKernel>(); }});
+  GraphBuilder builder;
+  const ValueId x = builder.add_input("x", TensorDesc{Shape({64})});
+  builder.mark_output(builder.add1("y", std::make_shared<ToyAdd>(), {x, x}));
+  PlanOptions options;
+  options.threads = 2;
+  options.prefer_kernel = kernel;
+  return Plan::build(builder.build(), registry, options);
+}
+
+TEST(Session, DenormalsAreZeroDuringARunOnly) {
+  volatile float smallest = std::numeric_limits<float>::denorm_min();
+  const std::vector<float> pixels(64, 1000 * smallest);
+  const Tensor x = Tensor::from<float>(Shape({64}), pixels);
+  const ConstTensorView view = x.view();
+  Session session(doubling_plan(""));
+  EXPECT_THAT(values(session.run({&view, 1})[0]), testing::Each(0.0F));
+  EXPECT_GT(smallest + smallest, 0.0F);
+  Session failing(doubling_plan("throws"));
+  EXPECT_THROW(failing.run({&view, 1}), Error);
+  EXPECT_GT(smallest + smallest, 0.0F);
+}
+#endif
+
+TEST(Session, SessionsShareAPool) {
+  Session first(small_plan(2));
+  Session second(small_plan(2));
+  EXPECT_EQ(&first.pool(), &second.pool());
+  EXPECT_EQ(Session(small_plan(1)).pool().size(), 1);
+}
+
 TEST(Session, TwoSessionsOfOnePlanRunInTwoThreads) {
   const auto plan = small_plan(2);
   const auto pool = std::make_shared<ThreadPool>(2);

@@ -87,17 +87,21 @@ TEST(ShippedModel, LoadsWithItsMetadata) {
   EXPECT_FALSE(model.fixed_batch);
 }
 
-TEST(ShippedModel, SameBitsForAnyThreadCount) {
-  OnnxOptions options;
-  options.batch = 3;
-  const Model model = load_model("resnet20-cifar10", options);
+TEST(WholeModels, SameBitsForAnyThreadCount) {
   const unsigned seed = test::test_seed();
   SCOPED_TRACE(testing::Message() << "PIPIT_TEST_SEED=" << seed);
   std::mt19937 random(seed);
-  const std::vector<Tensor> inputs = test::random_inputs(model.graph, random);
-  const std::vector<float> one = run_once(plan_of(model.graph, 1), inputs);
-  for (const int threads : {2, 3, 5})
-    EXPECT_EQ(run_once(plan_of(model.graph, threads), inputs), one) << threads;
+  for (const auto& [name, batch] : {std::pair{"resnet20-cifar10", 3}, std::pair{"resnet18", 1}}) {
+    OnnxOptions options;
+    options.batch = batch;
+    const Model model = load_model(name, options);
+    const std::vector<Tensor> inputs = test::random_inputs(model.graph, random);
+    const std::vector<float> one = run_once(plan_of(model.graph, 1), inputs);
+    for (const int threads : {2, 3, 4, 5}) {
+      EXPECT_EQ(run_once(plan_of(model.graph, threads), inputs), one)
+          << name << ", " << threads << " threads";
+    }
+  }
 }
 
 TEST(ShippedModel, FastKernelsAgreeWithTheReference) {
