@@ -1,5 +1,8 @@
 #include "engine/tensor.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <limits>
 #include <new>
 
@@ -47,12 +50,57 @@ std::string TensorDesc::str() const {
   return fmt::format("{} {}", dtype_name(dtype), shape.str());
 }
 
+namespace {
+
+constexpr std::size_t kMappedBytes = std::size_t{256} << 10;
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
+
+// Under AddressSanitizer everything comes from its own allocator, which watches the edges.
+#if defined(__SANITIZE_ADDRESS__)
+constexpr bool kMayMap = false;
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+constexpr bool kMayMap = false;
+#else
+constexpr bool kMayMap = true;
+#endif
+#else
+constexpr bool kMayMap = true;
+#endif
+
+// Pages of zeros, from a multiple of kHugePage where at least one huge page fits; null when there are none.
+void* map_pages(std::size_t bytes) {
+  const std::size_t slack = bytes >= kHugePage ? kHugePage : 0;
+  void* memory = mmap(nullptr, bytes + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return nullptr;
+  if (slack == 0) return memory;
+  auto* const begin = static_cast<std::byte*>(memory);
+  const std::size_t before = -reinterpret_cast<std::uintptr_t>(begin) % kHugePage;
+  if (before > 0) munmap(begin, before);
+  if (before < slack) munmap(begin + before + bytes, slack - before);
+  madvise(begin + before, bytes, MADV_HUGEPAGE);  // only a wish
+  return begin + before;
+}
+
+}  // namespace
+
+void HostBuffer::Free::operator()(std::byte* p) const {
+  if (mapped != 0) {
+    munmap(p, mapped);
+  } else {
+    ::operator delete (p, std::align_val_t{kAlignment});
+  }
+}
+
 HostBuffer::HostBuffer(std::size_t bytes) : bytes_(bytes) {
-  // Whole cache lines, so that vector kernels may read a full line at the tail.
-  const std::size_t rounded = (bytes / kAlignment + 1) * kAlignment;
-  void* memory = ::operator new (rounded, std::align_val_t{kAlignment}, std::nothrow);
+  const bool map = kMayMap && bytes >= kMappedBytes;
+  // Whole cache lines, so that vector kernels may read a full line at the tail; mappings are of whole pages.
+  const std::size_t unit = map ? static_cast<std::size_t>(sysconf(_SC_PAGE_SIZE)) : kAlignment;
+  const std::size_t rounded = (bytes / unit + 1) * unit;
+  void* memory =
+      map ? map_pages(rounded) : ::operator new (rounded, std::align_val_t{kAlignment}, std::nothrow);
   if (memory == nullptr) fail("out of memory: {} bytes were not to be had", bytes);
-  data_.reset(static_cast<std::byte*>(memory));
+  data_ = {static_cast<std::byte*>(memory), Free{map ? rounded : 0}};
 }
 
 Tensor Tensor::clone() const {

@@ -72,7 +72,9 @@ struct TensorView {
   operator ConstTensorView() const { return {desc, data}; }
 };
 
-/// 64-byte aligned host memory. Never null, also for 0 bytes.
+/// 64-byte aligned host memory, contents unspecified. Never null, also for 0 bytes. Large buffers are mappings of their
+/// own: freed, they go back to the system at once (malloc raises its threshold when the first is freed, and keeps the
+/// others), and they lie on huge pages where the system grants them.
 class HostBuffer {
  public:
   static constexpr std::size_t kAlignment = 64;
@@ -84,7 +86,8 @@ class HostBuffer {
 
  private:
   struct Free {
-    void operator()(std::byte* p) const { ::operator delete (p, std::align_val_t{kAlignment}); }
+    std::size_t mapped = 0;  // bytes of the mapping; 0: operator new
+    void operator()(std::byte* p) const;
   };
   std::unique_ptr<std::byte, Free> data_;
   std::size_t bytes_ = 0;
