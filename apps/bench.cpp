@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
+#include <map>
 #include <new>
 
 #include "apps/commands.h"
@@ -13,6 +14,7 @@
 #include "engine/device.h"
 #include "engine/host_memory.h"
 #include "engine/statistics.h"
+#include "layers/cpu_peak.h"
 
 namespace pipit::apps {
 
@@ -33,6 +35,7 @@ struct BenchOptions {
   double seconds = 2;
   std::optional<std::int64_t> runs;
   bool seconds_given = false;
+  bool peak = false;
   int warmup = 2;
 };
 
@@ -183,6 +186,15 @@ std::vector<Row> combinations(const BenchOptions& options) {
   return rows;
 }
 
+// The CPU's ceilings at each number of threads asked for.
+std::vector<std::pair<int, MachinePeak>> measure_peaks(const std::vector<Row>& rows) {
+  std::map<int, MachinePeak> peaks;
+  for (const Row& row : rows) {
+    if (!peaks.contains(row.threads)) peaks[row.threads] = measure_cpu_peak(row.threads);
+  }
+  return {peaks.begin(), peaks.end()};
+}
+
 std::string label(const Row& row) {
   return fmt::format("{}, batch {}, {} threads", row.precision, row.batch.value_or(1), row.threads);
 }
@@ -221,6 +233,8 @@ int bench(const BenchOptions& options) {
                               row.model, label(row), 100 * row.ms.cv, 100 * kUnsteady));
     }
   }
+  std::vector<std::pair<int, MachinePeak>> peaks;
+  if (options.peak) peaks = measure_peaks(rows);
   if (options.common.json) {
     nlohmann::ordered_json json;
     json["pipit"] = kVersion;
@@ -228,9 +242,18 @@ int bench(const BenchOptions& options) {
     json["device"] = device_name(options.common.device);
     json["results"] = nlohmann::ordered_json::array();
     for (const Row& row : rows) json["results"].push_back(row_json(row, options.common.device));
+    for (const auto& [threads, peak] : peaks) {
+      json["peaks"].push_back({{"threads", threads},
+                               {"fp32_gflops", 1e-9 * peak.flops_per_second},
+                               {"read_gb_per_s", 1e-9 * peak.bytes_per_second}});
+    }
     print_json(json);
   } else if (measured) {
     print_table(rows, options.common.device);
+    for (const auto& [threads, peak] : peaks) {
+      fmt::print("peak of {} threads: {:.1f} GFLOP/s in fp32, reading {:.1f} GB/s\n", threads,
+                 1e-9 * peak.flops_per_second, 1e-9 * peak.bytes_per_second);
+    }
   }
   return failed ? kExitRuntime : unsupported ? kExitUnsupported : kExitOk;
 }
@@ -274,6 +297,10 @@ void add_bench(CLI::App& app, int& exit_code) {
                    "Runs before the first timed one, and at least a tenth of --seconds")
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();
+  command->add_flag(
+      "--peak", options->peak,
+      "Also measure what the CPU reaches at most, with as many threads: fp32 multiply-adds and reading "
+      "memory");
   command->footer(
       "A list is separated by commas, or the option repeated. Times are of whole runs on random data, on a "
       "GPU with "

@@ -63,6 +63,19 @@ double gflops(std::int64_t macs, double ms) {
   return ms > 0 ? 2e-6 * static_cast<double>(macs) / ms : 0;
 }
 
+// All convolutions together.
+struct Convolutions {
+  std::int64_t macs = 0;
+  double ms = 0;
+
+  void add(const StepInfo& info, double step_ms) {
+    if (info.type != "Conv") return;
+    macs += info.macs;
+    ms += step_ms;
+  }
+  double share_of(const MachinePeak& peak) const { return 1e9 * gflops(macs, ms) / peak.flops_per_second; }
+};
+
 double floor_ms(const StepInfo& info, const MachinePeak& peak) {
   return peak.floor_ms(2 * static_cast<double>(info.macs), static_cast<double>(info.bytes));
 }
@@ -77,10 +90,12 @@ std::string layer_table(const Plan& plan, const Profile& profile, const MachineP
   if (peak.known()) columns.insert(columns.end(), {{"floor us", right}, {"x floor", right}});
   Table table(std::move(columns));
   std::int64_t total_macs = 0;
+  Convolutions convolutions;
   double floors = 0;
   for (const StepTime& time : profile.steps) {
     const StepInfo info = step_info(plan, plan.steps()[static_cast<std::size_t>(time.step)]);
     total_macs += info.macs;
+    convolutions.add(info, time.median_ms);
     std::vector<std::string> row{
         fmt::format("{}", info.index),
         info.name,
@@ -121,6 +136,11 @@ std::string layer_table(const Plan& plan, const Profile& profile, const MachineP
         "floor          {:9.4f} ms   at {:.4g} TFLOP/s and {:.4g} TB/s; {} {:.1f} times as long\n", floors,
         1e-12 * peak.flops_per_second, 1e-12 * peak.bytes_per_second,
         on_gpu ? "the graph takes" : "the layers take", ms / floors);
+    if (convolutions.macs > 0) {
+      text +=
+          fmt::format("convolutions   {:9.4f} ms   {:.1f} GFLOP/s, {:.1f}% of the peak\n", convolutions.ms,
+                      gflops(convolutions.macs, convolutions.ms), 100 * convolutions.share_of(peak));
+    }
   }
   return text;
 }
@@ -140,8 +160,10 @@ nlohmann::ordered_json layer_json(const Plan& plan, const Profile& profile, cons
   }
   json["layers"] = nlohmann::ordered_json::array();
   double floors = 0;
+  Convolutions convolutions;
   for (const StepTime& time : profile.steps) {
     const StepInfo info = step_info(plan, plan.steps()[static_cast<std::size_t>(time.step)]);
+    convolutions.add(info, time.median_ms);
     json["layers"].push_back({{"index", info.index},
                               {"name", info.name},
                               {"type", info.type},
@@ -163,6 +185,10 @@ nlohmann::ordered_json layer_json(const Plan& plan, const Profile& profile, cons
     layer["x_floor"] = floor > 0 ? time.median_ms / floor : 0;
   }
   if (peak.known()) json["floor_ms"] = floors;
+  if (peak.known() && convolutions.macs > 0) {
+    json["convolutions_ms"] = convolutions.ms;
+    json["convolutions_share_of_peak"] = convolutions.share_of(peak);
+  }
   return json;
 }
 

@@ -8,6 +8,7 @@
 #include "apps/table.h"
 #include "apps/terminal.h"
 #include "engine/device.h"
+#include "layers/cpu_peak.h"
 #include "layers/gpu_peak.h"
 
 namespace pipit::apps {
@@ -33,10 +34,8 @@ MachinePeak machine_peak(const ProfileOptions& options, const PlanOptions& plan)
   MachinePeak peak;
   if (!options.floor) return peak;
   if (options.peak_tflops == 0 || options.bandwidth_tbs == 0) {
-    if (plan.device != DeviceKind::cuda) {
-      fail("--floor: the peak of a CPU is not measured; give --peak-tflops and --bandwidth-tbs");
-    }
-    peak = measure_gpu_peak(plan.gpu, plan.precision);
+    peak = plan.device == DeviceKind::cuda ? measure_gpu_peak(plan.gpu, plan.precision)
+                                           : measure_cpu_peak(plan.threads);
   }
   if (options.peak_tflops > 0) peak.flops_per_second = 1e12 * options.peak_tflops;
   if (options.bandwidth_tbs > 0) peak.bytes_per_second = 1e12 * options.bandwidth_tbs;
@@ -110,8 +109,9 @@ void add_profile(CLI::App& app, int& exit_code) {
   command->add_flag(
       "--floor", options->floor,
       "Also show how far each layer is from its floor: what its arithmetic at the machine's peak, or "
-      "its inputs, outputs and weights at the memory's bandwidth, would take, whichever is longer. On "
-      "a GPU both are measured in this run");
+      "its inputs, outputs and weights at the memory's bandwidth, would take, whichever is longer; "
+      "and the convolutions' share of the peak. Both are measured in this run (on a CPU the peak is that of "
+      "fp32)");
   command->add_option("--peak-tflops", options->peak_tflops, "With --floor: TFLOP/s instead of a measurement")
       ->check(positive_number())
       ->needs("--floor");

@@ -100,7 +100,7 @@ HostBuffer::HostBuffer(std::size_t bytes) : bytes_(bytes) {
   void* memory =
       map ? map_pages(rounded) : ::operator new (rounded, std::align_val_t{kAlignment}, std::nothrow);
   if (memory == nullptr) fail("out of memory: {} bytes were not to be had", bytes);
-  data_ = {static_cast<std::byte*>(memory), Free{map ? rounded : 0}};
+  data_ = std::unique_ptr<std::byte, Free>(static_cast<std::byte*>(memory), Free{map ? rounded : 0});
 }
 
 Tensor Tensor::clone() const {

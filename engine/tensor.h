@@ -86,7 +86,7 @@ class HostBuffer {
 
  private:
   struct Free {
-    std::size_t mapped = 0;  // bytes of the mapping; 0: operator new
+    std::size_t mapped;  // bytes of the mapping; 0: operator new
     void operator()(std::byte* p) const;
   };
   std::unique_ptr<std::byte, Free> data_;

@@ -57,6 +57,15 @@ class Bench(CommandTest):
                 self.skipTest("/proc/self/clear_refs cannot be written")
         self.assertLess(rows[1]["peak_rss_bytes"], rows[0]["peak_rss_bytes"] / 2)
 
+    def test_peak(self):
+        result = self.json("bench", MODEL, "--threads", "2,1,2", "--peak", *SHORT)
+        self.assertEqual([peak["threads"] for peak in result["peaks"]], [1, 2])
+        for peak in result["peaks"]:
+            self.assertGreater(peak["fp32_gflops"], 1)
+            self.assertGreater(peak["read_gb_per_s"], 0.1)
+        text = self.pipit("bench", MODEL, "--threads", "1", "--peak", *SHORT).stdout
+        self.assertRegex(text, r"(?m)^peak of 1 threads: [\d.]+ GFLOP/s in fp32, reading [\d.]+ GB/s$")
+
     def test_text(self):
         text = self.pipit("bench", MODEL, *SHORT).stdout
         title, row = text.splitlines()

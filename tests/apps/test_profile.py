@@ -46,9 +46,21 @@ class Profile(CommandTest):
         text = self.pipit("profile", MODEL, "--runs", "2", *peak).stdout
         self.assertRegex(text, r"(?m) floor us +x floor$")
         self.assertRegex(text, r"(?m)^floor +[\d.]+ ms   at 0\.5 TFLOP/s and 0\.01 TB/s; the layers take [\d.]+ times")
+        convolutions = [layer for layer in result["layers"] if layer["type"] == "Conv"]
+        self.assertAlmostEqual(result["convolutions_ms"], sum(layer["median_ms"] for layer in convolutions), delta=1e-9)
+        share = 2 * sum(layer["macs"] for layer in convolutions) / (1e-3 * result["convolutions_ms"]) / 0.5e12
+        self.assertAlmostEqual(result["convolutions_share_of_peak"], share, delta=1e-9)
+        self.assertRegex(text, r"(?m)^convolutions +[\d.]+ ms   [\d.]+ GFLOP/s, [\d.]+% of the peak$")
         for option in ("--peak-tflops", "--bandwidth-tbs"):
             self.assert_one_line_error(self.pipit("profile", MODEL, option, "1", code=USAGE), "--floor")
             self.assert_one_line_error(self.pipit("profile", MODEL, "--floor", option, "0", code=USAGE), option)
+
+    def test_floor_is_measured(self):
+        result = self.json("profile", MODEL, "--runs", "2", "--threads", "1", "--floor")
+        self.assertGreater(result["peak_tflops"], 1e-3)
+        self.assertGreater(result["bandwidth_tbs"], 1e-4)
+        # Beside other load both figures are low, but not by different factors of ten.
+        self.assertTrue(0 < result["convolutions_share_of_peak"] < 5, result["convolutions_share_of_peak"])
 
 
 if __name__ == "__main__":

@@ -60,6 +60,15 @@ TEST(HostBuffer, IsAlignedAndNeverNull) {
   EXPECT_NE(empty.data(), nullptr);
   const HostBuffer some(100);
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(some.data()) % HostBuffer::kAlignment, 0U);
+  // Small and large ones, below and above a huge page.
+  for (const std::size_t bytes : {std::size_t{1} << 10, std::size_t{300} << 10, (std::size_t{5} << 20) + 1}) {
+    HostBuffer buffer(bytes);
+    EXPECT_EQ(buffer.bytes(), bytes);
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(buffer.data()) % HostBuffer::kAlignment, 0U);
+    std::memset(buffer.data(), 1, bytes + HostBuffer::kAlignment);  // a line past the end may be read
+    const HostBuffer moved = std::move(buffer);
+    EXPECT_EQ(moved.data()[bytes - 1], std::byte{1});
+  }
 }
 
 }  // namespace
