@@ -23,12 +23,11 @@ __device__ __forceinline__ void wait_for_previous_kernel() {
 #endif
 }
 
-/// Copies Bytes (8 or 16) to shared memory, or writes zeros. Cached: through the L1 cache, for what is read again soon;
-/// 8 bytes always are.
-template <int Bytes, bool Cached = false>
+/// Copies Bytes (8 or 16) to shared memory, or writes zeros.
+template <int Bytes>
 __device__ __forceinline__ void copy_async(std::uint32_t to, const void* from, bool valid) {
   const int size = valid ? Bytes : 0;
-  if constexpr (Bytes == 16 && !Cached) {
+  if constexpr (Bytes == 16) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from), "r"(size));
   } else {
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;\n" ::"r"(to), "l"(from), "n"(Bytes),

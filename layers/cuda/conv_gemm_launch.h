@@ -13,8 +13,8 @@ namespace pipit::cuda {
 
 struct ConvGemmArgs {
   ConvShape shape;
-  Divisor positions, out_width, depth_unit,
-      kernel_width;                ///< out_h * out_w, out_w, depth_unit(), kernel_w of the shape
+  Divisor positions, out_width, channels,
+      kernel_width;                ///< out_h * out_w, out_w, in_c, kernel_w of the shape
   const Half* x = nullptr;         ///< [batch, in_h, in_w, in_c]
   const Half* weights = nullptr;   ///< pack_conv_weights
   const float* bias = nullptr;     ///< one per packed weight row
@@ -37,7 +37,7 @@ inline ConvGemmArgs conv_gemm_args(const ConvShape& shape, const ConvTile& tile)
   args.shape = shape;
   args.positions = Divisor(shape.out_h * shape.out_w);
   args.out_width = Divisor(shape.out_w);
-  args.depth_unit = Divisor(shape.depth_unit());
+  args.channels = Divisor(shape.in_c);
   args.kernel_width = Divisor(shape.kernel_w);
   args.rows = static_cast<int>(shape.rows());
   args.depth = static_cast<int>(packed_depth(shape));

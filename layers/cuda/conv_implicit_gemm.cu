@@ -36,9 +36,6 @@ __global__ void pad_channels(const __grid_constant__ PadChannelsArgs args, std::
   }
 }
 
-// Blocks that fill every GPU more than once.
-constexpr unsigned kManyBlocks = 256;
-
 // One compiled instance of the kernel.
 struct Instance {
   int rows, columns, vector, threads;
@@ -48,31 +45,22 @@ struct Instance {
   int sum_bytes;   // of the tile of sums that a cluster exchanges
   int tile_bytes;  // of the tile of residual and y
   const void* function;
-  const void* taps_inner;  // the same for such shapes; null: there is none
-
-  const void* function_for(const ConvShape& shape) const {
-    return shape.taps_inner() ? taps_inner : function;
-  }
 };
 
-template <int... Sizes>
+template <typename T>
 Instance instance() {
-  using T = ConvGemmTraits<Sizes..., false>;
-  Instance i{T::kRows,       T::kColumns,  T::kVector,    T::kThreads, T::kShared, T::kStages,
-             T::kStageBytes, T::kSumBytes, T::kTileBytes, nullptr,     nullptr};
-  i.function = reinterpret_cast<const void*>(&conv_gemm<T>);
-  if constexpr (T::kVector == 8)
-    i.taps_inner = reinterpret_cast<const void*>(&conv_gemm<ConvGemmTraits<Sizes..., true>>);
-  return i;
+  return {
+      T::kRows,   T::kColumns,    T::kVector,   T::kThreads,   T::kShared,
+      T::kStages, T::kStageBytes, T::kSumBytes, T::kTileBytes, reinterpret_cast<const void*>(&conv_gemm<T>)};
 }
 
 // Null when there is no such instance.
 const Instance* find_instance(const ConvTile& tile, int vector) {
   // Rows, columns, warps along each, stages, vector, blocks per multiprocessor that registers must allow.
   static const std::array kInstances{
-      instance<128, 128, 2, 4, 3, 8, 2>(), instance<128, 64, 2, 2, 3, 8, 3>(),
-      instance<64, 64, 2, 2, 4, 8, 3>(),   instance<64, 32, 2, 2, 4, 8, 4>(),
-      instance<128, 64, 2, 2, 3, 4, 3>(),
+      instance<ConvGemmTraits<128, 128, 2, 4, 3, 8, 2>>(), instance<ConvGemmTraits<128, 64, 2, 2, 3, 8, 3>>(),
+      instance<ConvGemmTraits<64, 64, 2, 2, 4, 8, 3>>(),   instance<ConvGemmTraits<64, 32, 2, 2, 4, 8, 4>>(),
+      instance<ConvGemmTraits<128, 64, 2, 2, 3, 4, 3>>(),
   };
   for (const Instance& i : kInstances) {
     if (i.rows == tile.rows && i.columns == tile.columns && i.vector == vector) return &i;
@@ -85,12 +73,8 @@ const Instance* find_instance(const ConvTile& tile, int vector) {
 cudaError_t prepare_conv_gemm(const ConvTile& tile, int vector) {
   const Instance* instance = find_instance(tile, vector);
   if (instance == nullptr) return cudaErrorInvalidValue;
-  cudaError_t status = cudaSuccess;
-  for (const void* function : {instance->function, instance->taps_inner}) {
-    if (function != nullptr && status == cudaSuccess)
-      status = cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, instance->shared);
-  }
-  return status;
+  return cudaFuncSetAttribute(instance->function, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                              instance->shared);
 }
 
 cudaError_t conv_gemm_has_clusters(bool& result) {
@@ -115,7 +99,7 @@ cudaError_t launch_conv_gemm(const ConvTile& tile, int vector, const ConvGemmArg
   config.dynamicSmemBytes =
       static_cast<std::size_t>(args.splits > 1 ? std::max(stages, instance->sum_bytes) : stages + tile_bytes);
   config.stream = stream;
-  std::array<cudaLaunchAttribute, 3> attributes{};
+  std::array<cudaLaunchAttribute, 2> attributes{};
   config.attrs = attributes.data();
   if (args.overlap) {
     cudaLaunchAttribute& overlap = attributes[config.numAttrs++];
@@ -129,19 +113,9 @@ cudaError_t launch_conv_gemm(const ConvTile& tile, int vector, const ConvGemmArg
     cluster.val.clusterDim.y = static_cast<unsigned>(args.splits);
     cluster.val.clusterDim.z = 1;
   }
-#if CUDART_VERSION >= 12080
-  // With many waves of blocks, room in the L1 cache is worth more than a third block on a multiprocessor: what a
-  // step of 128 rows reads again is 16 KiB a block.
-  if (args.shape.taps_inner() && tile.rows == 128 && config.gridDim.x >= kManyBlocks) {
-    cudaLaunchAttribute& carveout = attributes[config.numAttrs++];
-    carveout.id = cudaLaunchAttributePreferredSharedMemoryCarveout;
-    carveout.val.sharedMemCarveout = static_cast<unsigned>(
-        std::min<std::size_t>(100, ceil_div(2 * (config.dynamicSmemBytes + 2048) * 100, 228 << 10)));
-  }
-#endif
   ConvGemmArgs copy = args;
   void* parameters[] = {&copy};
-  return cudaLaunchKernelExC(&config, instance->function_for(args.shape), parameters);
+  return cudaLaunchKernelExC(&config, instance->function, parameters);
 }
 
 cudaError_t launch_pad_channels(const PadChannelsArgs& args, cudaStream_t stream) {

@@ -14,11 +14,9 @@
 namespace pipit::cuda {
 
 /// Sizes of one instance. Vector: channels that x guarantees to be together, 8, or 4 for narrow images.
-/// TapsInner: of ConvShape.
 template <int Rows, int Columns, int WarpRows, int WarpColumns, int Stages, int Vector,
-          int BlocksPerProcessor, bool TapsInner>
+          int BlocksPerProcessor>
 struct ConvGemmTraits {
-  static constexpr bool kTapsInner = TapsInner;
   static constexpr int kRows = Rows, kColumns = Columns, kStages = Stages, kVector = Vector;
   static constexpr int kWarpRows = WarpRows, kWarpColumns = WarpColumns;
   static constexpr int kThreads = WarpRows * WarpColumns * 32;
@@ -90,7 +88,7 @@ struct ConvGemmLoader {
   __device__ __forceinline__ void place_cursors() {
 #pragma unroll
     for (int p = 0; p < kParts; ++p) {
-      cursor[p] = depth_cursor(args.shape, args.depth_unit, args.kernel_width, k + p * T::kVector);
+      cursor[p] = depth_cursor(args.shape, args.channels, args.kernel_width, k + p * T::kVector);
     }
   }
 
@@ -111,13 +109,9 @@ struct ConvGemmLoader {
         const int r = row + i * T::kRowStep;
         const std::uint32_t to =
             stage + r * T::kRowBytes + swizzled_chunk<T::kChunks>(r, chunk) * 16 + p * T::kVector * 2;
-        ptx::copy_async<T::kVector * 2, T::kTapsInner>(to, valid ? x + (base[i] + offset) : x, valid);
+        ptx::copy_async<T::kVector * 2>(to, valid ? x + (base[i] + offset) : x, valid);
       }
-      if constexpr (T::kTapsInner) {
-        at.advance_tap(s);
-      } else if constexpr (T::kVector == 8) {
-        at.advance_channels(s, kTileDepth);
-      }
+      if constexpr (T::kVector == 8) at.advance(s, kTileDepth);
     }
     if constexpr (T::kVector < 8) {
       // Sixteen taps to a step: dividing is shorter than walking.

@@ -70,9 +70,8 @@ std::vector<Half> pack_conv_weights(const ConvShape& shape, int channels, const 
   for (std::int64_t o = 0; o < shape.out_c; ++o) {
     for (std::int64_t t = 0; t < taps; ++t) {
       for (std::int64_t c = 0; c < channels; ++c) {
-        const std::int64_t k = shape.taps_inner() ? (c / kTileDepth * taps + t) * kTileDepth + c % kTileDepth
-                                                  : t * shape.in_c + c;
-        packed[static_cast<std::size_t>(o * depth + k)] = to_half(weights[(o * channels + c) * taps + t]);
+        packed[static_cast<std::size_t>(o * depth + t * shape.in_c + c)] =
+            to_half(weights[(o * channels + c) * taps + t]);
       }
     }
   }

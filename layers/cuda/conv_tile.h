@@ -16,12 +16,8 @@
 
 namespace pipit::cuda {
 
-/// Depth of one pipeline step of every tile, in elements of k.
-inline constexpr int kTileDepth = 64;
-
 /// A two-dimensional convolution with one group as a matrix product: rows are the output positions
-/// (n, oh, ow), columns the output channels, and k runs over (kernel row, kernel column, input channel), or where
-/// taps_inner over (block of kTileDepth input channels, kernel row, kernel column, channel of the block).
+/// (n, oh, ow), columns the output channels, and k runs over (kernel row, kernel column, input channel).
 struct ConvShape {
   int batch = 1, in_h = 1, in_w = 1;
   int in_c = 8;  ///< channels as they lie in memory: padded to the vector width where x was copied
@@ -30,10 +26,6 @@ struct ConvShape {
   int pad_h = 0, pad_w = 0;  ///< begin pads; end pads are implied by the output extents
 
   std::int64_t rows() const { return static_cast<std::int64_t>(batch) * out_h * out_w; }
-  /// Successive steps then read the same pixels moved by one tap, of which most are still in the L1 cache.
-  PIPIT_HOST_DEVICE bool taps_inner() const { return in_c % kTileDepth == 0 && kernel_h * kernel_w > 1; }
-  /// What depth_cursor divides by.
-  int depth_unit() const { return taps_inner() ? kTileDepth * kernel_h * kernel_w : in_c; }
   std::int64_t depth() const { return static_cast<std::int64_t>(kernel_h) * kernel_w * in_c; }
 };
 
@@ -78,25 +70,8 @@ struct DepthCursor {
   int s = 0;
   int c = 0;
 
-  /// Moves on by `step` positions of k, a multiple of kTileDepth where taps_inner. Beyond the last tap r >= kernel_h;
-  /// where taps_inner there is no such position within the packed depth.
+  /// Moves on by `step` positions of k. Beyond the last tap r >= kernel_h.
   PIPIT_HOST_DEVICE void advance(const ConvShape& shape, int step) {
-    if (shape.taps_inner()) {
-      for (; step > 0; step -= kTileDepth) advance_tap(shape);
-      return;
-    }
-    advance_channels(shape, step);
-  }
-  /// The same where taps_inner, by kTileDepth.
-  PIPIT_HOST_DEVICE void advance_tap(const ConvShape& shape) {
-    if (++s < shape.kernel_w) return;
-    s = 0;
-    if (++r < shape.kernel_h) return;
-    r = 0;
-    c += kTileDepth;
-  }
-  /// The same where not.
-  PIPIT_HOST_DEVICE void advance_channels(const ConvShape& shape, int step) {
     c += step;
     while (c >= shape.in_c) {
       c -= shape.in_c;
@@ -108,14 +83,12 @@ struct DepthCursor {
   }
 };
 
-/// The cursor at position k. unit divides by depth_unit(), width by kernel_w.
-PIPIT_HOST_DEVICE inline DepthCursor depth_cursor(const ConvShape& shape, const Divisor& unit,
+/// The cursor at position k. channels divides by in_c, width by kernel_w.
+PIPIT_HOST_DEVICE inline DepthCursor depth_cursor(const ConvShape& shape, const Divisor& channels,
                                                   const Divisor& width, int k) {
-  const int whole = unit.divide(k);
-  const int rest = k - whole * static_cast<int>(unit.value);
-  const int tap = shape.taps_inner() ? rest / kTileDepth : whole;
+  const int tap = channels.divide(k);
   const int r = width.divide(tap);
-  return {r, tap - r * shape.kernel_w, shape.taps_inner() ? whole * kTileDepth + rest % kTileDepth : rest};
+  return {r, tap - r * shape.kernel_w, k - tap * shape.in_c};
 }
 
 /// 16-byte chunk of a shared-memory row of `chunks` (4 or 8) chunks where logical chunk `chunk` of row `row` is
@@ -126,6 +99,8 @@ PIPIT_HOST_DEVICE constexpr int swizzled_chunk(int row, int chunk) {
   return Chunks == 8 ? chunk ^ (row & 7) : chunk ^ (row >> 1 & 3);
 }
 
+/// Depth of one pipeline step of every tile, in elements of k.
+inline constexpr int kTileDepth = 64;
 /// Widest cluster that every GPU with clusters can launch.
 inline constexpr int kMaxSplits = 8;
 
@@ -155,7 +130,7 @@ bool pays_to_overlap(const ConvShape& shape, const ConvTile& tile, int processor
 ConvTile choose_tile(const ConvShape& shape, int processors, bool clusters);
 
 /// Weights [out_c, channels, kernel_h, kernel_w] in row-major order as the right-hand matrix: rows are output
-/// channels (count rounded up to `columns`, the rest zero), k innermost in the order of ConvShape, rounded up to kTileDepth with zeros.
+/// channels (count rounded up to `columns`, the rest zero), k innermost, rounded up to kTileDepth with zeros.
 /// channels <= shape.in_c; the channels beyond are zero.
 std::vector<Half> pack_conv_weights(const ConvShape& shape, int channels, const float* weights, int columns);
 
