@@ -145,7 +145,7 @@ TEST(QuantizeGraph, LeavesAloneWhatHasNoScale) {
   PrecisionPlan plan = calibrated(graph, random, 4);
   std::erase_if(plan.tensors, [](const TensorScale& t) { return t.name == "block1"; });
   const Quantized q = quantize_graph(graph, plan);
-  EXPECT_EQ(q.kept, 2);  // what writes it and what reads it
+  EXPECT_EQ(q.kept, 2);       // what writes it and what reads it
   EXPECT_EQ(q.quantised, 3);  // stem, max pool and classifier
   plan.tensors.clear();
   EXPECT_THAT([&] { quantize_graph(graph, plan); }, ThrowsMessage<Error>(HasSubstr("calibrate this model")));
