@@ -124,6 +124,9 @@ void CommonOptions::add_shared_to(CLI::App& command) {
       .add_option("--conv-backend", conv_backend,
                   "The same for convolutions only, for example 'im2col_gemm'; goes before --kernel")
       ->check(one_of(default_registry().kernel_names(Conv::kType)));
+  command.add_flag(
+      "--allow-fallback", allow_fallback,
+      "With --device cuda: run layers without a GPU kernel on the CPU, through copies (kernel \"cpu:...\")");
   tuning.add_to(command);
   command.add_flag(
       "--no-winograd", no_winograd,
@@ -144,6 +147,7 @@ PlanOptions CommonOptions::plan_options() const {
       if (name.rfind("winograd", 0) == 0) options.exclude_kernels.push_back(name);
     }
   }
+  options.allow_fallback = allow_fallback;
   options.tuner = tuning.tuner(options, quiet);
   return options;
 }

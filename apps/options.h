@@ -33,6 +33,7 @@ struct CommonOptions {
   std::string plan;  ///< file of a precision plan; for int8
   std::string kernel;
   std::string conv_backend;
+  bool allow_fallback = false;
   TuningOptions tuning;
   bool no_winograd = false;
 

@@ -53,22 +53,42 @@ class PlanBuilder {
     }
   }
 
-  // What a candidate is told about a node; `constants` keeps those alive that are being packed.
+  // What a candidate is told about a node; `constants` keeps those alive that are being packed. A step on the host
+  // of a GPU plan computes in fp32, whatever its operands are stored as.
   struct Described {
+    std::vector<TensorDesc> widened;  // on the host: what `inputs` points to
     std::vector<const TensorDesc*> inputs;
     std::vector<TensorDesc> outputs;
     std::vector<std::shared_ptr<const Tensor>> constants;
     NodeSpec spec;
 
-    Described(const Graph& graph, const Node& node, const PlanOptions& options)
+    Described(const Graph& graph, const Node& node, const PlanOptions& options, bool on_host)
         : inputs(graph.input_descs(node)),
           outputs(graph.output_descs(node)),
           constants(constants_of(graph, node)),
-          spec{*node.layer,     inputs,     outputs, constants, arithmetic(options.precision),
-               options.threads, options.gpu} {}
+          spec{*node.layer,
+               inputs,
+               outputs,
+               constants,
+               on_host ? Precision::fp32 : arithmetic(options.precision),
+               options.threads,
+               options.gpu} {
+      if (!on_host) return;
+      widened.reserve(inputs.size());
+      for (const TensorDesc*& input : inputs) {
+        if (input == nullptr) continue;
+        widened.push_back(*input);
+        widen(widened.back());
+        input = &widened.back();
+      }
+      for (TensorDesc& output : outputs) widen(output);
+    }
     Described(const Described&) = delete;
     Described& operator=(const Described&) = delete;
 
+    static void widen(TensorDesc& desc) {
+      if (desc.dtype == DType::f16) desc.dtype = DType::f32;
+    }
     // In INT8 the graph itself says what computes in integers; everything else is fp32.
     static Precision arithmetic(Precision precision) {
       return precision == Precision::int8 ? Precision::fp32 : precision;
@@ -87,11 +107,13 @@ class PlanBuilder {
   std::string choose_kernel(const Node& node, Step& step) {
     const std::vector<Candidate>& candidates =
         registry_.candidates(node.layer->type(), plan_.options_.device);
-    const Described described(graph_, node, plan_.options_);
+    const Described described(graph_, node, plan_.options_, false);
     const Candidate* candidate = select_candidate(candidates, described.spec, step);
+    if (candidate == nullptr && plan_.options_.device != DeviceKind::cpu && plan_.options_.allow_fallback)
+      candidate = fall_back(node, step);
     candidates_.push_back(candidate);
     if (candidate != nullptr) {
-      step.kernel_name = candidate->name;
+      step.kernel_name = (step.on_host ? "cpu:" : "") + candidate->name;
       return {};
     }
     std::string line = fmt::format("\n  {} ({}):", node.name, node.layer->type());
@@ -128,7 +150,7 @@ class PlanBuilder {
     const Candidate& candidate = *candidates_[static_cast<std::size_t>(step.index)];
     try {
       std::unique_lock lock(mutex);
-      Described described(graph_, node, plan_.options_);
+      Described described(graph_, node, plan_.options_, step.on_host);
       lock.unlock();
       described.spec.variant = step.variant;
       step.kernel = candidate.create(described.spec);
@@ -151,6 +173,20 @@ class PlanBuilder {
     }
   }
 
+  // The CPU's first kernel that takes the node; null when there is none. Its refusals join the others.
+  const Candidate* fall_back(const Node& node, Step& step) const {
+    const Described described(graph_, node, plan_.options_, true);
+    for (const Candidate& candidate : registry_.candidates(node.layer->type(), DeviceKind::cpu)) {
+      Refusal reason = excluded(candidate.name) ? Refusal("switched off") : candidate.refuse(described.spec);
+      if (!reason) {
+        step.on_host = true;
+        return &candidate;
+      }
+      step.refused.push_back({"cpu:" + candidate.name, *reason});
+    }
+    return nullptr;
+  }
+
   // The candidate's name that the options ask for; empty: none.
   std::string_view preferred(std::string_view type) const {
     const auto& by_type = plan_.options_.prefer_for_type;
@@ -169,6 +205,12 @@ class PlanBuilder {
                                     Step& step) {
     std::vector<const Candidate*> order;
     for (const Candidate& c : candidates) order.push_back(&c);
+    for (std::size_t i = 0; i + 1 < order.size(); ++i) {
+      if (order[i]->yields && order[i]->yields(spec)) {
+        std::swap(order[i], order[i + 1]);
+        ++i;
+      }
+    }
     const std::string_view wish = preferred(spec.layer.type());
     std::stable_partition(order.begin(), order.end(), [&](const Candidate* c) { return c->name == wish; });
     Tuner* tuner = plan_.options_.tuner.get();
@@ -260,7 +302,8 @@ class PlanBuilder {
     // Libraries on a GPU want their workspace on 256 bytes: room to move it there.
     const std::size_t alignment = plan_.options_.device == DeviceKind::cuda ? 256 : kArenaAlignment;
     for (const Step& step : plan_.steps_) {
-      const std::size_t bytes = step.kernel->scratch_bytes();
+      // The scratch of a step on the host is its session's.
+      const std::size_t bytes = step.on_host ? 0 : step.kernel->scratch_bytes();
       ranges.push_back({bytes == 0 ? 0 : bytes + alignment - kArenaAlignment, step.index, step.index});
     }
     const MemoryPlan memory = plan_memory(ranges);

@@ -24,6 +24,8 @@ struct PlanOptions {
   std::map<std::string, std::string, std::less<>> prefer_for_type;
   /// Candidates that are not asked at all, for example {"winograd_f4x4"}; goes before every preference.
   std::vector<std::string> exclude_kernels;
+  /// On a GPU: nodes that no GPU kernel takes run on the CPU, in fp32, through copies. Otherwise they are an error.
+  bool allow_fallback = false;
   /// Chooses by measurement where no preference does; null: the first candidate that accepts. A built plan no longer
   /// holds it.
   std::shared_ptr<Tuner> tuner;
@@ -50,10 +52,11 @@ struct RefusedCandidate {
 
 /// One kernel call.
 struct Step {
-  int index = 0;  ///< position in Plan::steps()
-  int node = 0;   ///< position in graph().nodes()
-  std::string kernel_name;
-  std::string variant;  ///< what the tuner chose among the candidate's; else empty
+  int index = 0;            ///< position in Plan::steps()
+  int node = 0;             ///< position in graph().nodes()
+  std::string kernel_name;  ///< of a step on the host: "cpu:" and the CPU kernel's
+  bool on_host = false;     ///< a fallback step of a GPU plan
+  std::string variant;      ///< what the tuner chose among the candidate's; else empty
   Choice choice;
   std::unique_ptr<const Kernel> kernel;
   std::vector<RefusedCandidate> refused;

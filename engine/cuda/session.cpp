@@ -9,6 +9,7 @@
 #include <map>
 #include <vector>
 
+#include "engine/cuda/host_step.h"
 #include "engine/cuda/runtime.h"
 #include "engine/device.h"
 #include "engine/device_session.h"
@@ -41,9 +42,17 @@ class CudaSession final : public DeviceSession {
       host_inputs_.emplace_back(bytes);
     }
     for (const Step& step : plan_->steps()) {
-      Bound bound{&step, {}, {}, arena_.data() + step.scratch_offset};
-      for (const Placement& p : step.inputs) bound.inputs.push_back({p.desc, at(p)});
+      Bound bound{&step, {}, {}, arena_.data() + step.scratch_offset, nullptr};
+      for (const Placement& p : step.inputs) {
+        const bool stays =
+            step.on_host && p.kind == Placement::Kind::constant;  // the CPU kernel reads the original
+        bound.inputs.push_back({p.desc, stays ? nullptr : at(p)});
+      }
       for (const Placement& p : step.outputs) bound.outputs.push_back({p.desc, at(p)});
+      if (step.on_host) {
+        if (!host_pool_) host_pool_ = std::make_unique<ThreadPool>(plan_->options().threads);
+        bound.host = std::make_unique<cuda::HostStep>(step, *host_pool_);
+      }
       bound_.push_back(std::move(bound));
     }
     for (const Placement& p : plan_->outputs()) {
@@ -67,6 +76,7 @@ class CudaSession final : public DeviceSession {
     launch();
     download(host_outputs_);
     stream_.synchronize();
+    check_host_steps();
     return outputs_;
   }
 
@@ -120,6 +130,7 @@ class CudaSession final : public DeviceSession {
     PIPIT_CUDA(cudaSetDevice(gpu_));
     const Slot& slot = slots_[static_cast<std::size_t>(index)];
     slot.done.synchronize();
+    check_host_steps();
     return {slot.views, slot.end.since(slot.begin)};
   }
 
@@ -139,6 +150,7 @@ class CudaSession final : public DeviceSession {
       upload(inputs);
       run_steps(&marks);
       stream_.synchronize();
+      check_host_steps();
       double sum = 0;
       for (std::size_t s = 0; s < bound_.size(); ++s) {
         step_ms[s].push_back(marks[s + 1].since(marks[s]));
@@ -172,6 +184,7 @@ class CudaSession final : public DeviceSession {
     std::vector<ConstTensorView> inputs;
     std::vector<TensorView> outputs;
     std::byte* scratch;
+    std::unique_ptr<cuda::HostStep> host;  // runs the step where the GPU does not
   };
   struct Slot {
     std::vector<PinnedBuffer> inputs;
@@ -219,9 +232,26 @@ class CudaSession final : public DeviceSession {
     if (marks != nullptr) marks->front().record(stream_);
     for (std::size_t s = 0; s < bound_.size(); ++s) {
       const Bound& b = bound_[s];
-      b.step->kernel->run(b.inputs, b.outputs,
-                          RunContext{pool_, b.scratch, static_cast<cudaStream_t>(stream_)});
+      if (b.host) {
+        b.host->enqueue(b.inputs, b.outputs, stream_);
+      } else {
+        b.step->kernel->run(b.inputs, b.outputs,
+                            RunContext{pool_, b.scratch, static_cast<cudaStream_t>(stream_)});
+      }
       if (marks != nullptr) (*marks)[s + 1].record(stream_);
+    }
+  }
+
+  // After the runs to be judged have finished: results of a step that failed are not handed out.
+  void check_host_steps() {
+    for (const Bound& b : bound_) {
+      if (!b.host) continue;
+      try {
+        b.host->check();
+      } catch (const Error& e) {
+        const Node& node = plan_->graph().nodes()[static_cast<std::size_t>(b.step->node)];
+        fail("node '{}' ({}, {}): {}", node.name, node.layer->type(), b.step->kernel_name, e.what());
+      }
     }
   }
 
@@ -243,6 +273,7 @@ class CudaSession final : public DeviceSession {
   std::shared_ptr<const Plan> plan_;
   int gpu_;
   ThreadPool pool_;
+  std::unique_ptr<ThreadPool> host_pool_;  // for steps on the CPU; null where there are none
   cuda::Stream stream_;
   cuda::Stream uploads_;
   Event staging_written_;

@@ -8,6 +8,7 @@
 #include "layers/cuda/epilogue.h"
 #include "layers/cuda/families.h"
 #include "layers/cuda/im2col.h"
+#include "layers/cuda/proposals.h"
 
 namespace pipit {
 
@@ -102,7 +103,9 @@ struct Chosen {
   bool fused = false;
 };
 
+// A variant counts the proposals for whichever of the two the library has a first plan for.
 Chosen choose(const Conv& layer, const NodeSpec& spec, const Call& call, std::string& reason) {
+  const int proposal = cuda::proposal_number(spec.variant);
   const Clamp& clamp = layer.attributes().activation;
   CudnnConv conv = call.conv;
   conv.bias = spec.has_input(2);
@@ -110,9 +113,9 @@ Chosen choose(const Conv& layer, const NodeSpec& spec, const Call& call, std::st
   conv.relu = clamp.low == 0;
   conv.upper = conv.relu && std::isfinite(clamp.high) ? clamp.high : 0;
   if (clamp.is_identity() || (conv.relu && clamp.high > 0)) {
-    if (auto plan = CudnnPlan::find(conv, reason)) return {plan, true};
+    if (CudnnPlan::find(conv, reason)) return {CudnnPlan::find(conv, reason, proposal), true};
   }
-  return {CudnnPlan::find(call.conv, reason), false};
+  return {CudnnPlan::find(call.conv, reason, proposal), false};
 }
 
 class CudnnConvKernel final : public Kernel {
@@ -201,9 +204,14 @@ Refusal refuse(const NodeSpec& spec) {
 void register_cuda_conv_cudnn(Registry& registry) {
   registry.add(
       Conv::kType, DeviceKind::cuda,
-      {"cudnn", refuse, [](const NodeSpec& spec) {
-         return std::unique_ptr<Kernel>(std::make_unique<CudnnConvKernel>(layer_as<Conv>(spec.layer), spec));
-       }});
+      {"cudnn", refuse,
+       [](const NodeSpec& spec) -> std::unique_ptr<Kernel> {
+         return std::make_unique<CudnnConvKernel>(layer_as<Conv>(spec.layer), spec);
+       },
+       [](const NodeSpec&) { return cuda::proposals(CudnnPlan::kProposals); },
+       // Without TF32 its kernels were measured 1.5 to 19 times slower than the next candidate's, which
+       // is im2col_gemm.
+       [](const NodeSpec& spec) { return spec.outputs[0].dtype == DType::f32; }});
 }
 
 #else

@@ -8,6 +8,7 @@
 #include "layers/cuda/families.h"
 #include "layers/cuda/im2col.h"
 #include "layers/cuda/lt_gemm.h"
+#include "layers/cuda/proposals.h"
 
 namespace pipit {
 
@@ -121,12 +122,13 @@ class Im2colConv final : public Kernel {
       clamp_ = {};
     }
     std::string reason;
-    gemm_ = LtGemm::create(shape, reason);
+    const int proposal = cuda::proposal_number(spec.variant);
+    gemm_ = LtGemm::create(shape, reason, proposal);
     if (!gemm_) {
       late_bias_ = spec.has_input(2);
       late_residual_ = spec.has_input(3);
       clamp_ = layer.attributes().activation;
-      gemm_ = LtGemm::create(split_.gemm, reason);
+      gemm_ = LtGemm::create(split_.gemm, reason, proposal);
       if (!gemm_) fail("{}", reason);
     }
   }
@@ -192,10 +194,12 @@ Refusal refuse(const NodeSpec& spec) {
 }  // namespace
 
 void register_cuda_conv_im2col(Registry& registry) {
-  registry.add(Conv::kType, DeviceKind::cuda, {"im2col_gemm", refuse, [](const NodeSpec& spec) {
-                                                 return std::unique_ptr<Kernel>(std::make_unique<Im2colConv>(
-                                                     layer_as<Conv>(spec.layer), spec));
-                                               }});
+  registry.add(Conv::kType, DeviceKind::cuda,
+               {"im2col_gemm", refuse,
+                [](const NodeSpec& spec) -> std::unique_ptr<Kernel> {
+                  return std::make_unique<Im2colConv>(layer_as<Conv>(spec.layer), spec);
+                },
+                [](const NodeSpec&) { return cuda::proposals(LtGemm::kProposals); }});
 }
 
 }  // namespace pipit

@@ -16,6 +16,7 @@ namespace {
 using cuda::ConvGemmArgs;
 using cuda::ConvShape;
 using cuda::ConvTile;
+using cuda::ConvVariant;
 using cuda::DeviceBuffer;
 
 /// Channels as the kernel reads them: 8-byte copies for narrow images, else 16-byte copies.
@@ -80,9 +81,31 @@ bool has_clusters() {
   return result;
 }
 
-ConvTile tile_for(const ConvShape& shape, int gpu) {
-  if (shape.in_c == 4) return {128, 64, 1};  // the one tile that reads narrow pixels
-  return cuda::choose_tile(shape, processors_of(gpu), has_clusters());
+std::vector<ConvVariant> variants_of(const ConvShape& shape, int gpu) {
+  const int processors = processors_of(gpu);
+  const bool clusters = has_clusters();
+  if (shape.in_c != 4) return cuda::conv_variants(shape, processors, clusters);
+  const ConvTile narrow{128, 64, 1};  // the one tile that reads narrow pixels
+  const bool pays = clusters && cuda::pays_to_overlap(shape, narrow, processors);
+  std::vector<ConvVariant> variants{{narrow, pays}};
+  if (clusters) variants.push_back({narrow, !pays});
+  return variants;
+}
+
+// The node's own variant, or the best by estimate.
+ConvVariant variant_for(const ConvShape& shape, const NodeSpec& spec) {
+  const std::vector<ConvVariant> variants = variants_of(shape, spec.gpu);
+  if (spec.variant.empty()) return variants.front();
+  for (const ConvVariant& variant : variants) {
+    if (variant.name() == spec.variant) return variant;
+  }
+  fail("there is no variant '{}'", spec.variant);
+}
+
+std::vector<std::string> variant_names(const NodeSpec& spec) {
+  std::vector<std::string> names;
+  for (const ConvVariant& variant : variants_of(shape_of(spec), spec.gpu)) names.push_back(variant.name());
+  return names;
 }
 
 class ImplicitGemm final : public Kernel {
@@ -93,10 +116,11 @@ class ImplicitGemm final : public Kernel {
         vector_(shape_.in_c == 4 ? 4 : 8),
         copies_(shape_.in_c != channels_ || !is_channels_last(*spec.inputs[0]) ||
                 spec.inputs[0]->dtype != DType::f16),
-        tile_(tile_for(shape_, spec.gpu)) {
+        variant_(variant_for(shape_, spec)),
+        tile_(variant_.tile) {
     const Clamp& clamp = layer_as<Conv>(spec.layer).attributes().activation;
     args_ = cuda::conv_gemm_args(shape_, tile_);
-    args_.overlap = has_clusters() && cuda::pays_to_overlap(shape_, tile_, processors_of(spec.gpu));
+    args_.overlap = variant_.overlap;
     args_.low = clamp.low;
     args_.high = clamp.high;
     const Tensor weights = to_layout(spec.constant(1)->view(), Layout::row_major);
@@ -154,6 +178,7 @@ class ImplicitGemm final : public Kernel {
   int channels_;  ///< of x itself
   int vector_;
   bool copies_;  ///< x is brought to [pixels, in_c] first
+  ConvVariant variant_;
   ConvTile tile_;
   ConvGemmArgs args_;
   DeviceBuffer weights_;
@@ -165,7 +190,7 @@ class ImplicitGemm final : public Kernel {
 void register_cuda_conv_implicit_gemm(Registry& registry) {
   registry.add(Conv::kType, DeviceKind::cuda,
                {"implicit_gemm", refuse_implicit_gemm,
-                [](const NodeSpec& spec) { return std::make_unique<ImplicitGemm>(spec); }});
+                [](const NodeSpec& spec) { return std::make_unique<ImplicitGemm>(spec); }, variant_names});
 }
 
 }  // namespace pipit

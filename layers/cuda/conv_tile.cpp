@@ -63,6 +63,36 @@ ConvTile choose_tile(const ConvShape& shape, int processors, bool clusters) {
   return best;
 }
 
+std::string ConvVariant::name() const {
+  std::string text = std::to_string(tile.rows) + "x" + std::to_string(tile.columns);
+  if (tile.splits > 1) text += "/" + std::to_string(tile.splits);
+  return overlap ? text + "+overlap" : text;
+}
+
+std::vector<ConvVariant> conv_variants(const ConvShape& shape, int processors, bool clusters) {
+  constexpr std::size_t kTiles = 5;
+  constexpr std::size_t kBothWays = 3;
+  const std::int64_t steps = ceil_div(shape.depth(), kTileDepth);
+  std::vector<ConvTile> tiles;
+  for (ConvTile tile : kConvTiles) {
+    for (int splits = 1; splits <= (clusters ? kMaxSplits : 1) && splits <= steps; splits *= 2) {
+      tile.splits = splits;
+      tiles.push_back(tile);
+    }
+  }
+  // Stable, and from the same order as choose_tile's loops: the first is its choice.
+  std::stable_sort(tiles.begin(), tiles.end(), [&](const ConvTile& a, const ConvTile& b) {
+    return tile_cost(shape, a, processors) < tile_cost(shape, b, processors);
+  });
+  tiles.resize(std::min(tiles.size(), kTiles));
+  std::vector<ConvVariant> variants;
+  for (const ConvTile& tile : tiles)
+    variants.push_back({tile, clusters && pays_to_overlap(shape, tile, processors)});
+  for (std::size_t i = 0; clusters && i < std::min(tiles.size(), kBothWays); ++i)
+    variants.push_back({tiles[i], !variants[i].overlap});
+  return variants;
+}
+
 std::vector<Half> pack_conv_weights(const ConvShape& shape, int channels, const float* weights, int columns) {
   const std::int64_t depth = packed_depth(shape);
   const std::int64_t taps = static_cast<std::int64_t>(shape.kernel_h) * shape.kernel_w;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "engine/half.h"
@@ -128,6 +129,19 @@ bool pays_to_overlap(const ConvShape& shape, const ConvTile& tile, int processor
 
 /// The cheapest compiled tile; splits > 1 only where the GPU has clusters.
 ConvTile choose_tile(const ConvShape& shape, int processors, bool clusters);
+
+/// A tile and whether its launch overlaps with the kernel in front.
+struct ConvVariant {
+  ConvTile tile;
+  bool overlap = false;
+  /// "128x64", "64x64/4" for splits of 4, with "+overlap".
+  std::string name() const;
+};
+
+/// The ways to run a convolution that are worth timing, at most eight: first the one that choose_tile and
+/// pays_to_overlap name, then the next cheapest tiles, then the best of them the other way round. `clusters` as in
+/// choose_tile: without them launches cannot overlap either.
+std::vector<ConvVariant> conv_variants(const ConvShape& shape, int processors, bool clusters);
 
 /// Weights [out_c, channels, kernel_h, kernel_w] in row-major order as the right-hand matrix: rows are output
 /// channels (count rounded up to `columns`, the rest zero), k innermost, rounded up to kTileDepth with zeros.

@@ -239,47 +239,76 @@ class BuiltPlan final : public CudnnPlan {
   std::int64_t workspace_ = 0;
 };
 
-// The first usable configuration of one list of proposals.
-std::shared_ptr<const CudnnPlan> build(const CudnnConv& conv, cudnnBackendHeurMode_t mode,
-                                       cudnnHandle_t handle, std::string& reason) {
-  constexpr std::int64_t kMaxConfigs = 16;
-  const Operations operations = operations_of(conv, handle);
-  Descriptor heuristics(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
-  heuristics.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, operations.graph);
-  heuristics.set(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
-  heuristics.finalize();
-  std::vector<Descriptor> configs;
-  std::vector<cudnnBackendDescriptor_t> raw;
-  for (std::int64_t i = 0; i < kMaxConfigs; ++i)
-    raw.push_back(configs.emplace_back(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR));
-  std::int64_t count = 0;
-  PIPIT_CUDNN(cudnn().get(heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
-                          kMaxConfigs, &count, raw.data()));
-  for (std::int64_t i = 0; i < std::min(count, kMaxConfigs); ++i) {
-    Descriptor& config = configs[static_cast<std::size_t>(i)];
-    try {
-      if (imprecise(config, conv.dtype)) continue;
-      return std::make_shared<BuiltPlan>(conv, operations_of(conv, handle), std::move(config), handle);
-    } catch (const Error& error) {
-      reason = error.what();
-    }
+// The plans of one convolution, built as they are asked for.
+class PlanList {
+ public:
+  // Null when there are not so many, with the reason.
+  std::shared_ptr<const CudnnPlan> get(const CudnnConv& conv, std::size_t number, std::string& reason) {
+    CudnnHandle& shared = cudnn_handle();
+    const std::lock_guard lock(shared.mutex);
+    while (plans_.size() <= number && !exhausted_) extend(conv, shared.handle);
+    if (plans_.size() > number) return plans_[number];
+    reason = plans_.empty() ? reason_
+                            : fmt::format("cuDNN {} proposes {} plans that are exact and repeatable",
+                                          cudnn_state().version, plans_.size());
+    return nullptr;
   }
-  return nullptr;
-}
 
-std::shared_ptr<const CudnnPlan> build(const CudnnConv& conv, std::string& reason) {
-  CudnnHandle& shared = cudnn_handle();
-  const std::lock_guard lock(shared.mutex);
-  reason = fmt::format("cuDNN {} proposes no kernel that is exact and repeatable", cudnn_state().version);
-  for (const cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
+ private:
+  static constexpr std::int64_t kMaxConfigs = 16;
+
+  static std::vector<Descriptor> configurations(const CudnnConv& conv, cudnnBackendHeurMode_t mode,
+                                                cudnnHandle_t handle) {
+    const Operations operations = operations_of(conv, handle);
+    Descriptor heuristics(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+    heuristics.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, operations.graph);
+    heuristics.set(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
+    heuristics.finalize();
+    std::vector<Descriptor> configs;
+    std::vector<cudnnBackendDescriptor_t> raw;
+    for (std::int64_t i = 0; i < kMaxConfigs; ++i)
+      raw.push_back(configs.emplace_back(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR));
+    std::int64_t count = 0;
+    PIPIT_CUDNN(cudnn().get(heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                            kMaxConfigs, &count, raw.data()));
+    configs.resize(static_cast<std::size_t>(std::clamp<std::int64_t>(count, 0, kMaxConfigs)));
+    return configs;
+  }
+
+  // Builds the next usable configuration of the list; where mode A has none at all, of the fallback's.
+  void extend(const CudnnConv& conv, cudnnHandle_t handle) {
     try {
-      if (auto plan = build(conv, mode, shared.handle, reason)) return plan;
+      std::vector<Descriptor> configs =
+          configurations(conv, fallback_ ? CUDNN_HEUR_MODE_FALLBACK : CUDNN_HEUR_MODE_A, handle);
+      while (next_ < configs.size()) {
+        Descriptor& config = configs[next_++];
+        try {
+          if (imprecise(config, conv.dtype)) continue;
+          plans_.push_back(
+              std::make_shared<BuiltPlan>(conv, operations_of(conv, handle), std::move(config), handle));
+          return;
+        } catch (const Error& error) {
+          reason_ = error.what();
+        }
+      }
     } catch (const Error& error) {
-      reason = error.what();
+      reason_ = error.what();
+    }
+    if (fallback_ || !plans_.empty()) {
+      exhausted_ = true;
+    } else {
+      fallback_ = true;
+      next_ = 0;
     }
   }
-  return nullptr;
-}
+
+  std::vector<std::shared_ptr<const CudnnPlan>> plans_;
+  bool fallback_ = false;
+  std::size_t next_ = 0;  // configuration of the list
+  bool exhausted_ = false;
+  std::string reason_ =
+      fmt::format("cuDNN {} proposes no kernel that is exact and repeatable", cudnn_state().version);
+};
 
 }  // namespace
 
@@ -291,31 +320,23 @@ std::string CudnnConv::key() const {
                      fmt::join(pad_end, ","), bias, residual, relu, upper);
 }
 
-std::shared_ptr<const CudnnPlan> CudnnPlan::find(const CudnnConv& conv, std::string& reason) {
-  struct Entry {
-    std::shared_ptr<const CudnnPlan> plan;
-    std::string reason;
-  };
+std::shared_ptr<const CudnnPlan> CudnnPlan::find(const CudnnConv& conv, std::string& reason, int proposal) {
   constexpr std::size_t kMaxEntries = 512;
   static std::mutex mutex;
-  static std::map<std::string, Entry> known;
+  static std::map<std::string, std::shared_ptr<PlanList>> known;
   int gpu = 0;
   PIPIT_CUDA(cudaGetDevice(&gpu));
   const std::string key = fmt::format("{}: {}", gpu, conv.key());
-  Entry entry;
+  std::shared_ptr<PlanList> plans;
   {
     const std::lock_guard lock(mutex);
-    const auto found = known.find(key);
-    if (found != known.end()) entry = found->second;
+    if (known.size() >= kMaxEntries && known.find(key) == known.end()) known.clear();
+    std::shared_ptr<PlanList>& entry = known[key];
+    if (!entry) entry = std::make_shared<PlanList>();
+    plans = entry;
   }
-  if (!entry.plan && entry.reason.empty()) {
-    entry.plan = build(conv, entry.reason);  // takes a second; the other GPUs' threads build theirs meanwhile
-    const std::lock_guard lock(mutex);
-    if (known.size() >= kMaxEntries) known.clear();
-    known.insert_or_assign(key, entry);
-  }
-  reason = entry.reason;
-  return entry.plan;
+  // Building takes a second; the other GPUs' threads build theirs meanwhile.
+  return plans->get(conv, static_cast<std::size_t>(proposal), reason);
 }
 
 }  // namespace pipit::cuda

@@ -40,10 +40,13 @@ struct CudnnConv {
 class CudnnPlan {
  public:
   static constexpr std::int64_t kMaxWorkspace = std::int64_t{256} << 20;
-  /// The first of the configurations that heuristics mode A, else the fallback mode, proposes for the current GPU which gives the same bits on
-  /// every run, keeps f32 as it is, needs no more workspace than kMaxWorkspace and can be built. Plans are kept for
-  /// the process: building one can take seconds. Null when there is none, with the library's reason.
-  static std::shared_ptr<const CudnnPlan> find(const CudnnConv& conv, std::string& reason);
+  /// How many plans of a convolution are worth timing: building one can take seconds.
+  static constexpr int kProposals = 4;
+  /// Among the configurations that heuristics mode A, else the fallback mode, proposes for the current GPU, those
+  /// which give the same bits on every run, keep f32 as it is, need no more workspace than kMaxWorkspace and can be
+  /// built: the one with this number. Plans are kept for the process. Null when there are not so many, with the
+  /// reason.
+  static std::shared_ptr<const CudnnPlan> find(const CudnnConv& conv, std::string& reason, int proposal = 0);
   virtual ~CudnnPlan() = default;
 
   virtual std::size_t workspace_bytes() const = 0;

@@ -30,6 +30,6 @@ void register_cuda_conv_direct(Registry& registry);
 void register_cuda_linear_skinny(Registry& registry);  // Gemm with few rows, without a library
 void register_cuda_linear(Registry& registry);         // Gemm, MatMul
 void register_cuda_conv_im2col(Registry& registry);
-void register_cuda_conv_cudnn(Registry& registry);
+void register_cuda_conv_cudnn(Registry& registry);  // directly in front of im2col, to which it yields in fp32
 
 }  // namespace pipit

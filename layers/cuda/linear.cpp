@@ -5,6 +5,7 @@
 #include "layers/cuda/constants.h"
 #include "layers/cuda/families.h"
 #include "layers/cuda/lt_gemm.h"
+#include "layers/cuda/proposals.h"
 #include "layers/cuda/simple_gemm.h"
 #include "layers/gemm.h"
 #include "layers/layer_kernel.h"
@@ -202,7 +203,8 @@ class LtLinear final : public LinearKernel {
       clamp_ = {};
     }
     std::string reason;
-    gemm_ = LtGemm::create(shape, reason);
+    const int proposal = cuda::proposal_number(spec.variant);
+    gemm_ = LtGemm::create(shape, reason, proposal);
     if (!gemm_) {
       // Without an epilogue there always is an algorithm, or the candidate would have refused.
       if (shape.beta != 0) {
@@ -211,7 +213,7 @@ class LtLinear final : public LinearKernel {
       }
       late_bias_ = shape.bias != nullptr;
       clamp_ = p.clamp;
-      gemm_ = LtGemm::create(plain_shape(p), reason);
+      gemm_ = LtGemm::create(plain_shape(p), reason, proposal);
       if (!gemm_) fail("{}", reason);
     }
   }
@@ -302,12 +304,18 @@ std::unique_ptr<Kernel> create(const NodeSpec& spec) {
   return std::make_unique<K>(spec, products_of(layer_as<L>(spec.layer), spec));
 }
 
+std::vector<std::string> lt_variants(const NodeSpec&) {
+  return cuda::proposals(LtGemm::kProposals);
+}
+
 }  // namespace
 
 void register_cuda_linear(Registry& registry) {
-  registry.add(Gemm::kType, DeviceKind::cuda, {"cublaslt", refuse_lt<Gemm>, create<Gemm, LtLinear>});
+  registry.add(Gemm::kType, DeviceKind::cuda,
+               {"cublaslt", refuse_lt<Gemm>, create<Gemm, LtLinear>, lt_variants});
   registry.add(Gemm::kType, DeviceKind::cuda, {"simple_gemm", refuse_operands, create<Gemm, SimpleLinear>});
-  registry.add(MatMul::kType, DeviceKind::cuda, {"cublaslt", refuse_lt<MatMul>, create<MatMul, LtLinear>});
+  registry.add(MatMul::kType, DeviceKind::cuda,
+               {"cublaslt", refuse_lt<MatMul>, create<MatMul, LtLinear>, lt_variants});
   registry.add(MatMul::kType, DeviceKind::cuda,
                {"simple_gemm", refuse_operands, create<MatMul, SimpleLinear>});
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <utility>
+#include <vector>
 
 namespace pipit::cuda {
 
@@ -53,7 +54,7 @@ cublasLtEpilogue_t epilogue_of(const GemmShape& shape) {
 }  // namespace
 
 // The library is column-major: it is given D' = B' A', whose column-major memory is D's row-major memory.
-std::unique_ptr<LtGemm> LtGemm::create(const GemmShape& shape, std::string& reason) {
+std::unique_ptr<LtGemm> LtGemm::create(const GemmShape& shape, std::string& reason, int proposal) {
   const CublasLt& lt = cublaslt();
   std::unique_ptr<LtGemm> gemm(new LtGemm);
   gemm->handle_ = cublaslt_handle();
@@ -86,10 +87,15 @@ std::unique_ptr<LtGemm> LtGemm::create(const GemmShape& shape, std::string& reas
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
     set(preference.handle, attribute, alignment);
 
-  cublasLtMatmulHeuristicResult_t found{};
+  std::vector<cublasLtMatmulHeuristicResult_t> list(static_cast<std::size_t>(proposal) + 1);
   int count = 0;
   const cublasStatus_t status = lt.heuristic(gemm->handle_, gemm->desc_, gemm->a_, gemm->b_, gemm->d_,
-                                             gemm->d_, preference.handle, 1, &found, &count);
+                                             gemm->d_, preference.handle, proposal + 1, list.data(), &count);
+  if (status == CUBLAS_STATUS_SUCCESS && count > 0 && count <= proposal) {
+    reason = fmt::format("cuBLASLt {} proposes {} algorithms only", lt.version, count);
+    return nullptr;
+  }
+  const cublasLtMatmulHeuristicResult_t& found = list.back();
   if (status != CUBLAS_STATUS_SUCCESS || count == 0 || found.state != CUBLAS_STATUS_SUCCESS) {
     reason = fmt::format("cuBLASLt {} has no algorithm for {} products of [{}, {}] and [{}, {}] in {} ({})",
                          lt.version, shape.batch, shape.m, shape.k, shape.k, shape.n, dtype_name(shape.dtype),

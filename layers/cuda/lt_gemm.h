@@ -39,9 +39,12 @@ struct GemmShape {
 class LtGemm {
  public:
   static constexpr std::size_t kMaxWorkspace = std::size_t{32} << 20;
-  /// Asks the library's heuristic for an algorithm with the same bits on every run. Null when it has none, with the
-  /// reason. Throws Error when the library cannot be used.
-  static std::unique_ptr<LtGemm> create(const GemmShape& shape, std::string& reason);
+  /// How many of the heuristic's proposals are worth timing.
+  static constexpr int kProposals = 4;
+  /// Asks the library's heuristic for algorithms with the same bits on every run and takes the one with this number,
+  /// the first being its best guess. Null when it has none or not so many, with the reason. Throws Error when the
+  /// library cannot be used.
+  static std::unique_ptr<LtGemm> create(const GemmShape& shape, std::string& reason, int proposal = 0);
   ~LtGemm();
   LtGemm(const LtGemm&) = delete;
   LtGemm& operator=(const LtGemm&) = delete;

@@ -189,5 +189,30 @@ TEST(ConvTile, ChoiceFitsTheGpu) {
   EXPECT_GT(choose_tile(small, 132, true).splits, 1);
 }
 
+TEST(ConvTile, VariantsStartWithTheChoice) {
+  std::mt19937 random(test::gpu_seed() + 4);
+  for (int round = 0; round < 200; ++round) {
+    const ConvShape s = random_shape(random);
+    for (const bool clusters : {false, true}) {
+      const std::vector<ConvVariant> variants = conv_variants(s, 132, clusters);
+      ASSERT_FALSE(variants.empty());
+      EXPECT_LE(variants.size(), 8U);
+      EXPECT_EQ(variants[0].tile, choose_tile(s, 132, clusters));
+      EXPECT_EQ(variants[0].overlap, clusters && pays_to_overlap(s, variants[0].tile, 132));
+      std::set<std::string> names;
+      for (const ConvVariant& v : variants) {
+        EXPECT_TRUE(names.insert(v.name()).second) << v.name();
+        EXPECT_TRUE(clusters || (v.tile.splits == 1 && !v.overlap)) << v.name();
+        EXPECT_LE(v.tile.splits, ceil_div(s.depth(), kTileDepth));
+      }
+      EXPECT_TRUE(!clusters || std::any_of(variants.begin(), variants.end(), [&](const ConvVariant& v) {
+        return v.tile == variants[0].tile && v.overlap != variants[0].overlap;
+      }));
+    }
+  }
+  EXPECT_EQ((ConvVariant{{128, 64, 1}, false}).name(), "128x64");
+  EXPECT_EQ((ConvVariant{{64, 64, 4}, true}).name(), "64x64/4+overlap");
+}
+
 }  // namespace
 }  // namespace pipit::cuda

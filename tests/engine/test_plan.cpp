@@ -128,6 +128,23 @@ TEST(Plan, ExcludedKernelsAreNotAsked) {
   EXPECT_THROW(Plan::build(chain(1, false, 4), toy_registry(), options), UnsupportedError);
 }
 
+TEST(Plan, ACandidateMayYieldToTheNext) {
+  const auto named = [](const char* name, bool yields) {
+    Candidate candidate;
+    candidate.name = name;
+    candidate.refuse = [](const NodeSpec&) -> Refusal { return std::nullopt; };
+    candidate.create = [](const NodeSpec&) { return std::make_unique<test::ToyAddKernel>(0, true); };
+    if (yields) candidate.yields = [](const NodeSpec& spec) { return spec.outputs[0].elements() == 4; };
+    return candidate;
+  };
+  Registry registry;
+  registry.add(ToyAdd::kType, DeviceKind::cpu, named("first", true));
+  registry.add(ToyAdd::kType, DeviceKind::cpu, named("second", false));
+  registry.add(ToyAdd::kType, DeviceKind::cpu, named("last", true));
+  EXPECT_EQ(Plan::build(chain(1, false, 4), registry, one_thread())->steps()[0].kernel_name, "second");
+  EXPECT_EQ(Plan::build(chain(1, false, 5), registry, one_thread())->steps()[0].kernel_name, "first");
+}
+
 TEST(Plan, NamesEveryNodeWithoutAKernel) {
   PlanOptions options = one_thread();
   options.precision = Precision::fp16;
