@@ -130,6 +130,11 @@ class Tuning(CommandTest):
             self.assertNotEqual(layer["kernel"], "depthwise")
             self.assertEqual(layer["refused"][0]["kernel"], "depthwise")
 
+    def test_fallback_is_for_gpus(self):
+        plain, permitted = self.layers(model=MODEL), self.layers("--allow-fallback", model=MODEL)
+        self.assertEqual([layer["type"] for layer in plain], [layer["type"] for layer in permitted])
+        self.assertFalse(any(layer["kernel"].startswith("cpu:") for layer in permitted))
+
     def test_usage(self):
         for options, name in ((("--conv-backend", "gemm"), "im2col_gemm"),
                               (("--autotune", "--no-autotune"), "--no-autotune"),
