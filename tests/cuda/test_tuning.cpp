@@ -40,7 +40,8 @@ std::vector<std::vector<float>> run_plan(const std::shared_ptr<const Plan>& plan
 
 Graph stored(const Graph& graph, Precision precision) {
   Graph optimised = optimize(graph);
-  return precision == Precision::fp32 ? optimised : assign_precision(optimised, precision).graph;
+  return precision == Precision::fp32 ? optimised
+                                      : assign_precision(optimised, precision, DeviceKind::cuda).graph;
 }
 
 // Three convolutions, two of them of one geometry.
@@ -208,7 +209,9 @@ TEST(GpuFallback, ANodeWithoutAGpuKernelRunsOnTheCpu) {
   const Registry registry =
       with_toy([](const NodeSpec&) { return std::make_unique<ToyAddKernel>(4096, true); });
   const Graph graph = mixed_graph(shape);
-  const std::vector<Tensor> expected = run_graph(graph, registry, {input.clone()});
+  std::vector<Tensor> inputs;
+  inputs.push_back(input.clone());
+  const std::vector<Tensor> expected = run_graph(graph, registry, inputs);
   for (const Precision precision : {Precision::fp32, Precision::fp16}) {
     SCOPED_TRACE(precision_name(precision));
     PlanOptions options = gpu_options(precision);
