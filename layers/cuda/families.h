@@ -22,8 +22,9 @@ void register_cuda_resize(Registry& registry);
 
 // Convolution.
 void register_cuda_conv_stem(Registry& registry);
-void register_cuda_conv_implicit_gemm(Registry& registry);
 void register_cuda_conv_depthwise(Registry& registry);
+void register_cuda_conv_implicit_gemm(
+    Registry& registry);  // directly in front of cudnn, to which it yields long ones
 void register_cuda_conv_direct(Registry& registry);
 
 // Through libraries.

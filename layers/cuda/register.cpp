@@ -5,8 +5,8 @@ namespace pipit {
 
 void register_cuda(Registry& registry) {
   register_cuda_conv_stem(registry);
-  register_cuda_conv_implicit_gemm(registry);
   register_cuda_conv_depthwise(registry);
+  register_cuda_conv_implicit_gemm(registry);
   register_cuda_conv_cudnn(registry);
   register_cuda_conv_im2col(registry);
   register_cuda_conv_direct(registry);
