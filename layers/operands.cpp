@@ -32,6 +32,26 @@ Refusal refuse_reduced_precision(const NodeSpec& node) {
   return fmt::format("{} is not available on the CPU yet", precision_name(node.precision));
 }
 
+Refusal refuse_unless_stored_floats(const NodeSpec& node) {
+  if (node.precision != Precision::fp16) return refuse_unless_f32(node);
+  const DType stored = node.outputs[0].dtype;
+  if (stored != DType::f32 && stored != DType::f16) {
+    return fmt::format("the output is {}, only f32 and f16 are handled", dtype_name(stored));
+  }
+  const auto fits = [&](const TensorDesc& desc, bool constant) {
+    return desc.dtype == (constant ? DType::f32 : stored);
+  };
+  for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+    if (!node.has_input(i) || fits(*node.inputs[i], node.constant(i) != nullptr)) continue;
+    return fmt::format("input {} is {}, the output {}", i, dtype_name(node.inputs[i]->dtype),
+                       dtype_name(stored));
+  }
+  for (const TensorDesc& output : node.outputs) {
+    if (!fits(output, false)) return "outputs are stored differently";
+  }
+  return std::nullopt;
+}
+
 Refusal refuse_unless_f32(const NodeSpec& node) {
   if (Refusal refusal = refuse_reduced_precision(node)) return refusal;
   for (std::size_t i = 0; i < node.inputs.size(); ++i) {

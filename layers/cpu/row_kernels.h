@@ -1,0 +1,62 @@
+// Kernels over rows of NHWC data with fused multiply-add, compiled once per instruction set.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/half.h"
+
+namespace pipit {
+
+/// One tile of a depthwise convolution: `columns` neighbouring output pixels of one row, channels [0, channels).
+/// T is what activations are stored in; arithmetic is f32.
+template <typename T>
+struct DepthwiseTile {
+  /// First pixel and channel of the first row of taps, and how far the next row is (in elements). With `pixels`
+  /// these are ignored and pixels[row * row_pixels + i] is pixel i of that row: outside the image a row of zeros.
+  const T* x = nullptr;
+  std::int64_t row_step = 0;
+  const T* const* pixels = nullptr;
+  std::int64_t row_pixels = 0;
+  std::int64_t pixel_step = 0;  ///< elements from pixel to pixel of x (without `pixels`)
+  std::int64_t rows = 0;        ///< rows of taps to add up
+  const float* weights =
+      nullptr;  ///< [channel vectors][kernel rows][kernel columns][lanes], at the first row of taps
+  std::int64_t weights_step = 0;  ///< floats from channel vector to channel vector
+  const float* bias = nullptr;    ///< may be null
+  const T* residual = nullptr;    ///< may be null; steps as y
+  T* y = nullptr;
+  std::int64_t y_step = 0;  ///< elements from pixel to pixel
+  std::int64_t channels = 0;
+  std::int64_t columns = 0;  ///< pixels to store, at most the function's tile width
+  float low = 0;
+  float high = 0;
+  std::int64_t kernel = 0;  ///< taps in a row; read by the general function only
+};
+
+/// Output pixels of a wide and of a narrow tile.
+inline constexpr int kWideTile = 7;
+inline constexpr int kNarrowTile = 4;
+
+template <typename T>
+struct DepthwiseKernels {
+  using Function = void (*)(const DepthwiseTile<T>& tile);
+  /// Dilation 1: [(kernel columns - 3) / 2: 3, 5, 7][stride - 1: 1, 2][wide, narrow][through `pixels`].
+  Function special[3][2][2][2];
+  /// Any kernel, stride and dilation, wide tiles. Only through `pixels`, where a row of taps holds a tile's pixels of
+  /// the first tap, of the second and so on.
+  Function general;
+};
+
+/// The kernels of one instruction set.
+struct RowKernels {
+  int lanes;  ///< floats in a register
+  DepthwiseKernels<float> depthwise_f32;
+  DepthwiseKernels<Half> depthwise_f16;
+  void (*to_float)(const Half* x, float* y, std::int64_t count);
+  void (*to_half)(const float* x, Half* y, std::int64_t count);
+};
+
+/// Those of the instruction set that PIPIT_ISA names, or of the best that this CPU has.
+const RowKernels& row_kernels();
+
+}  // namespace pipit

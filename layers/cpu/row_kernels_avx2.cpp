@@ -1,0 +1,32 @@
+#include "layers/cpu/row_kernels_isa.h"
+
+#if PIPIT_ROWS_X86
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma,f16c"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,f16c")
+#endif
+
+namespace pipit {
+
+namespace {
+
+#include "layers/cpu/lanes_avx2.inc"
+
+#include "layers/cpu/depthwise.inc"
+#include "layers/cpu/half_spans.inc"
+
+}  // namespace
+
+const RowKernels row_kernels_avx2 = {Lanes::kCount, depthwise_kernels<float>(), depthwise_kernels<Half>(),
+                                     convert_span<Half, float>, convert_span<float, Half>};
+
+}  // namespace pipit
+
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif

@@ -1,0 +1,17 @@
+#include "layers/cpu/row_kernels_isa.h"
+
+namespace pipit {
+
+namespace {
+
+#include "layers/cpu/lanes_baseline.inc"
+
+#include "layers/cpu/depthwise.inc"
+#include "layers/cpu/half_spans.inc"
+
+}  // namespace
+
+const RowKernels row_kernels_baseline = {Lanes::kCount, depthwise_kernels<float>(), depthwise_kernels<Half>(),
+                                         convert_span<Half, float>, convert_span<float, Half>};
+
+}  // namespace pipit
