@@ -1,4 +1,5 @@
 #include "layers/cpu/elementwise_spans.h"
+#include "layers/cpu/row_kernels.h"
 
 #include <cmath>
 
@@ -54,16 +55,10 @@ void unary_loops(const UnaryAttributes& attributes, const float* x, float* y, st
       return map(x, y, n, [=](float v) PIPIT_INLINE { return v <= alpha ? 0.0F : v; });
     case UnaryKind::clip:
       return map(x, y, n, [=](float v) PIPIT_INLINE { return clip(v, alpha, beta); });
-    case UnaryKind::sigmoid:
-      return map(x, y, n, [](float v) PIPIT_INLINE { return vm::sigmoid(v); });
     case UnaryKind::tanh:
       return map(x, y, n, [](float v) PIPIT_INLINE { return vm::tanh(v); });
     case UnaryKind::hard_sigmoid:
       return map(x, y, n, [=](float v) PIPIT_INLINE { return clip(alpha * v + beta, 0.0F, 1.0F); });
-    case UnaryKind::hard_swish:
-      return map(x, y, n, [](float v) PIPIT_INLINE { return v * clip(v * (1.0F / 6) + 0.5F, 0.0F, 1.0F); });
-    case UnaryKind::silu:
-      return map(x, y, n, [](float v) PIPIT_INLINE { return v * vm::sigmoid(v); });
     case UnaryKind::mish:
       // tanh(ln(1 + e^x)) = p / (p + 2) with p = e^x (e^x + 2); it rounds to 1 from x = 20 on.
       return map(x, y, n, [](float v) PIPIT_INLINE {
@@ -71,8 +66,6 @@ void unary_loops(const UnaryAttributes& attributes, const float* x, float* y, st
         const float p = e * (e + 2.0F);
         return v * (p / (p + 2.0F));
       });
-    case UnaryKind::gelu:
-      return map(x, y, n, [](float v) PIPIT_INLINE { return 0.5F * v * (1.0F + vm::erf(v * 0.707106781F)); });
     case UnaryKind::gelu_tanh:
       return map(x, y, n, [](float v) PIPIT_INLINE {
         const float inner = 0.797884561F * (v + 0.044715F * v * v * v);
@@ -110,7 +103,7 @@ void unary_loops(const UnaryAttributes& attributes, const float* x, float* y, st
       return map(x, y, n, [](float v) PIPIT_INLINE { return std::sin(v); });
     case UnaryKind::cos:
       return map(x, y, n, [](float v) PIPIT_INLINE { return std::cos(v); });
-    case UnaryKind::logical_not:
+    default:
       break;
   }
   fail("Unary {}: not defined on f32", unary_name(attributes.kind));
@@ -119,7 +112,18 @@ void unary_loops(const UnaryAttributes& attributes, const float* x, float* y, st
 }  // namespace
 
 void unary_span(const UnaryAttributes& attributes, const float* x, float* y, std::int64_t n) {
-  unary_loops(attributes, x, y, n);
+  switch (attributes.kind) {
+    case UnaryKind::sigmoid:
+      return row_kernels().activations_f32.sigmoid(x, y, n);
+    case UnaryKind::silu:
+      return row_kernels().activations_f32.silu(x, y, n);
+    case UnaryKind::hard_swish:
+      return row_kernels().activations_f32.hard_swish(x, y, n);
+    case UnaryKind::gelu:
+      return row_kernels().activations_f32.gelu(x, y, n);
+    default:
+      return unary_loops(attributes, x, y, n);
+  }
 }
 
 namespace {

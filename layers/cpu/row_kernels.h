@@ -47,11 +47,23 @@ struct DepthwiseKernels {
   Function general;
 };
 
+/// y[i] = f(x[i]) for i in [0, count); y may be x.
+template <typename T>
+struct ActivationSpans {
+  using Function = void (*)(const T* x, T* y, std::int64_t count);
+  Function sigmoid;
+  Function silu;
+  Function hard_swish;
+  Function gelu;
+};
+
 /// The kernels of one instruction set.
 struct RowKernels {
   int lanes;  ///< floats in a register
   DepthwiseKernels<float> depthwise_f32;
   DepthwiseKernels<Half> depthwise_f16;
+  ActivationSpans<float> activations_f32;
+  ActivationSpans<Half> activations_f16;
   void (*to_float)(const Half* x, float* y, std::int64_t count);
   void (*to_half)(const float* x, Half* y, std::int64_t count);
 };

@@ -14,13 +14,19 @@ namespace {
 
 #include "layers/cpu/lanes_avx2.inc"
 
+#include "layers/cpu/activation_spans.inc"
 #include "layers/cpu/depthwise.inc"
 #include "layers/cpu/half_spans.inc"
 
 }  // namespace
 
-const RowKernels row_kernels_avx2 = {Lanes::kCount, depthwise_kernels<float>(), depthwise_kernels<Half>(),
-                                     convert_span<Half, float>, convert_span<float, Half>};
+const RowKernels row_kernels_avx2 = {Lanes::kCount,
+                                     depthwise_kernels<float>(),
+                                     depthwise_kernels<Half>(),
+                                     activation_spans<float>(),
+                                     activation_spans<Half>(),
+                                     convert_span<Half, float>,
+                                     convert_span<float, Half>};
 
 }  // namespace pipit
 

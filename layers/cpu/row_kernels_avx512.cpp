@@ -18,13 +18,19 @@ namespace {
 
 #include "layers/cpu/lanes_avx512.inc"
 
+#include "layers/cpu/activation_spans.inc"
 #include "layers/cpu/depthwise.inc"
 #include "layers/cpu/half_spans.inc"
 
 }  // namespace
 
-const RowKernels row_kernels_avx512 = {Lanes::kCount, depthwise_kernels<float>(), depthwise_kernels<Half>(),
-                                       convert_span<Half, float>, convert_span<float, Half>};
+const RowKernels row_kernels_avx512 = {Lanes::kCount,
+                                       depthwise_kernels<float>(),
+                                       depthwise_kernels<Half>(),
+                                       activation_spans<float>(),
+                                       activation_spans<Half>(),
+                                       convert_span<Half, float>,
+                                       convert_span<float, Half>};
 
 }  // namespace pipit
 

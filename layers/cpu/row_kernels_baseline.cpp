@@ -6,12 +6,18 @@ namespace {
 
 #include "layers/cpu/lanes_baseline.inc"
 
+#include "layers/cpu/activation_spans.inc"
 #include "layers/cpu/depthwise.inc"
 #include "layers/cpu/half_spans.inc"
 
 }  // namespace
 
-const RowKernels row_kernels_baseline = {Lanes::kCount, depthwise_kernels<float>(), depthwise_kernels<Half>(),
-                                         convert_span<Half, float>, convert_span<float, Half>};
+const RowKernels row_kernels_baseline = {Lanes::kCount,
+                                         depthwise_kernels<float>(),
+                                         depthwise_kernels<Half>(),
+                                         activation_spans<float>(),
+                                         activation_spans<Half>(),
+                                         convert_span<Half, float>,
+                                         convert_span<float, Half>};
 
 }  // namespace pipit
