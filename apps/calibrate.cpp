@@ -167,6 +167,7 @@ int calibrate(const CalibrateOptions& options) {
   // The same kernels in every run: those chosen by timing may round differently.
   CommonOptions common = options.common;
   common.tuning.switch_off();
+  common.keep_every_value = true;
   Runner runner(model.name, std::move(model.graph), common);
   CalibrationObserver observer(*runner.plan, runner.session->pool());
   runner.session->set_observer(&observer);

@@ -149,6 +149,7 @@ PlanOptions CommonOptions::plan_options() const {
   }
   options.allow_fallback = allow_fallback;
   options.tuner = tuning.tuner(options, quiet);
+  options.keep_every_value = keep_every_value;
   return options;
 }
 

@@ -36,6 +36,7 @@ struct CommonOptions {
   bool allow_fallback = false;
   TuningOptions tuning;
   bool no_winograd = false;
+  bool keep_every_value = false;  ///< PlanOptions::keep_every_value; not an option of the command line
 
   void add_to(CLI::App& command);
   /// Throws CLI::ValidationError when --precision and --plan do not go together.

@@ -51,6 +51,10 @@ class Kernel {
   /// False when run() never reads constant input `index` (it was packed at creation), so that the plan may
   /// release the original.
   virtual bool reads_constant(std::size_t /*index*/) const { return true; }
+  /// Asked once, after creation, when output 0 is used by nothing but one input of `next`, whose other inputs are
+  /// constants and whose one output has the same desc. True: from now on run() computes `next` as well and writes
+  /// its output in place of output 0. May be asked again for what follows.
+  virtual bool absorb(const NodeSpec& /*next*/) { return false; }
   /// Computes the outputs. inputs[i] is not present() for an absent optional input or a released constant.
   virtual void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
                    const RunContext& context) const = 0;

@@ -10,7 +10,7 @@
 
 namespace pipit {
 
-// Builds a Plan: the choice of kernels, the kernels, buffers with their live ranges, placements.
+// Builds a Plan: the choice of kernels, the kernels, what they absorb, buffers with their live ranges, placements.
 class PlanBuilder {
  public:
   PlanBuilder(Plan& plan, const Registry& registry) : plan_(plan), graph_(plan.graph_), registry_(registry) {}
@@ -18,6 +18,7 @@ class PlanBuilder {
   void build() {
     choose_kernels();
     create_kernels();
+    absorb_followers();
     find_buffers();
     place();
     release_packed_constants();
@@ -34,6 +35,7 @@ class PlanBuilder {
   void choose_kernels() {
     std::string refused;
     readers_ = graph_.use_counts();
+    find_producers();
     for (std::size_t n = 0; n < graph_.nodes().size(); ++n) {
       const Node& node = graph_.nodes()[n];
       if (is_view(node)) {
@@ -44,7 +46,7 @@ class PlanBuilder {
       step.index = static_cast<int>(plan_.steps_.size());
       step.node = static_cast<int>(n);
       refused += choose_kernel(node, step);
-      if (step.kernel) release_packed(node, *step.kernel);
+      if (kernels_.back()) release_packed(node, *kernels_.back());
       plan_.steps_.push_back(std::move(step));
     }
     if (!refused.empty()) {
@@ -108,7 +110,8 @@ class PlanBuilder {
     const std::vector<Candidate>& candidates =
         registry_.candidates(node.layer->type(), plan_.options_.device);
     const Described described(graph_, node, plan_.options_, false);
-    const Candidate* candidate = select_candidate(candidates, described.spec, step);
+    kernels_.emplace_back();
+    const Candidate* candidate = select_candidate(candidates, described.spec, step, !is_follower(node));
     if (candidate == nullptr && plan_.options_.device != DeviceKind::cpu && plan_.options_.allow_fallback)
       candidate = fall_back(node, step);
     candidates_.push_back(candidate);
@@ -127,13 +130,14 @@ class PlanBuilder {
   void create_kernels() {
     std::mutex mutex;
     if (plan_.options_.device != DeviceKind::cpu) {
-      for (Step& step : plan_.steps_) create(step, mutex);
+      for (const Step& step : plan_.steps_) create(step, mutex);
       return;
     }
     std::vector<std::exception_ptr> errors(plan_.steps_.size());
     shared_pool(plan_.options_.threads)->parallel_for(std::ssize(plan_.steps_), [&](std::int64_t s, int) {
       try {
-        create(plan_.steps_[static_cast<std::size_t>(s)], mutex);
+        const Step& step = plan_.steps_[static_cast<std::size_t>(s)];
+        if (!is_follower(node_of(step))) create(step, mutex);
       } catch (...) {
         errors[static_cast<std::size_t>(s)] = std::current_exception();
       }
@@ -144,8 +148,9 @@ class PlanBuilder {
   }
 
   // `mutex` guards the graph's constants.
-  void create(Step& step, std::mutex& mutex) {
-    if (step.kernel) return;  // the tuner made it
+  void create(const Step& step, std::mutex& mutex) {
+    std::unique_ptr<Kernel>& kernel = kernels_[static_cast<std::size_t>(step.index)];
+    if (kernel) return;  // the tuner made it
     const Node& node = node_of(step);
     const Candidate& candidate = *candidates_[static_cast<std::size_t>(step.index)];
     try {
@@ -153,7 +158,7 @@ class PlanBuilder {
       Described described(graph_, node, plan_.options_, step.on_host);
       lock.unlock();
       described.spec.variant = step.variant;
-      step.kernel = candidate.create(described.spec);
+      kernel = candidate.create(described.spec);
     } catch (const UnsupportedError& e) {
       fail_unsupported("node '{}' ({}, kernel {}): {}", node.name, node.layer->type(), candidate.name,
                        e.what());
@@ -161,7 +166,71 @@ class PlanBuilder {
       fail("node '{}' ({}, kernel {}): {}", node.name, node.layer->type(), candidate.name, e.what());
     }
     const std::lock_guard lock(mutex);
-    release_packed(node, *step.kernel);
+    release_packed(node, *kernel);
+  }
+
+  void find_producers() {
+    producers_.assign(graph_.values().size(), nullptr);
+    consumers_.assign(graph_.values().size(), -1);
+    for (std::size_t n = 0; n < graph_.nodes().size(); ++n) {
+      const Node& node = graph_.nodes()[n];
+      for (const ValueId id : node.outputs) producers_[index(id)] = &node;
+      for (const ValueId id : node.inputs) {
+        if (id != kNoValue) consumers_[index(id)] = static_cast<int>(n);
+      }
+    }
+    uses_ = graph_.use_counts();
+  }
+
+  // Whether the kernel before the node may compute it as well: it is element-wise (may run in place) in what only that
+  // kernel computes and only it reads; its other inputs are constants.
+  bool is_follower(const Node& node) const {
+    if (plan_.options_.device != DeviceKind::cpu || plan_.options_.keep_every_value) return false;
+    if (node.outputs.size() != 1 || is_view(node)) return false;
+    bool follows = false;
+    for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+      const ValueId id = node.inputs[i];
+      if (id == kNoValue || graph_.value(id).is_constant()) continue;
+      const Node* producer = producers_[index(id)];
+      follows = !follows && producer != nullptr && producer->outputs.size() == 1 && !is_view(*producer) &&
+                uses_[index(id)] == 1 && node.layer->may_run_in_place(static_cast<int>(i)) &&
+                graph_.value(id).desc == graph_.value(node.outputs[0]).desc;
+      if (!follows) return false;
+    }
+    return follows;
+  }
+
+  // Offers the nodes that follow to every kernel, one after the other; steps of those that it takes are dropped.
+  void absorb_followers() {
+    std::vector<bool> absorbed(graph_.nodes().size(), false);
+    std::vector<Step> steps;
+    std::mutex mutex;
+    for (Step& step : plan_.steps_) {
+      if (absorbed[static_cast<std::size_t>(step.node)]) continue;
+      create(step, mutex);
+      std::unique_ptr<Kernel>& kernel = kernels_[static_cast<std::size_t>(step.index)];
+      for (const Node* last = &node_of(step); last->outputs.size() == 1;) {
+        const int n = consumers_[index(last->outputs[0])];
+        if (n < 0 || !is_follower(graph_.nodes()[static_cast<std::size_t>(n)])) break;
+        last = &graph_.nodes()[static_cast<std::size_t>(n)];
+        if (!kernel->absorb(Described(graph_, *last, plan_.options_, false).spec)) break;
+        step.absorbed.push_back(n);
+        absorbed[static_cast<std::size_t>(n)] = true;
+        release_absorbed(*last);
+      }
+      step.kernel = std::move(kernel);
+      step.index = static_cast<int>(steps.size());
+      steps.push_back(std::move(step));
+    }
+    plan_.steps_ = std::move(steps);
+  }
+
+  // The kernel keeps what it needs of an absorbed node's constants.
+  void release_absorbed(const Node& node) {
+    for (const ValueId id : node.inputs) {
+      if (id == kNoValue) continue;
+      if (--readers_[index(id)] == 0 && graph_.value(id).constant) graph_.release_constant(id);
+    }
   }
 
   // Frees constants as soon as every reader has packed them, so that a model is never held twice.
@@ -202,7 +271,7 @@ class PlanBuilder {
   // The candidate, and in the step how it was chosen; null when all refuse. Without a tuner nobody is asked after
   // the first that accepts: asking can take long where a library builds what it is asked for.
   const Candidate* select_candidate(const std::vector<Candidate>& candidates, const NodeSpec& spec,
-                                    Step& step) {
+                                    Step& step, bool may_time) {
     std::vector<const Candidate*> order;
     for (const Candidate& c : candidates) order.push_back(&c);
     for (std::size_t i = 0; i + 1 < order.size(); ++i) {
@@ -213,7 +282,7 @@ class PlanBuilder {
     }
     const std::string_view wish = preferred(spec.layer.type());
     std::stable_partition(order.begin(), order.end(), [&](const Candidate* c) { return c->name == wish; });
-    Tuner* tuner = plan_.options_.tuner.get();
+    Tuner* tuner = may_time ? plan_.options_.tuner.get() : nullptr;
     std::vector<const Candidate*> accepting;
     for (const Candidate* candidate : order) {
       if (excluded(candidate->name)) {
@@ -233,7 +302,7 @@ class PlanBuilder {
       Tuner::Selected selected = tuner->choose(plan_.options_.device, spec, accepting);
       chosen = selected.candidate;
       step.variant = std::move(selected.variant);
-      step.kernel = std::move(selected.kernel);
+      kernels_.back() = std::move(selected.kernel);
       step.choice = std::move(selected.choice);
     }
     if (chosen->name == wish) step.choice.by = ChosenBy::preference;
@@ -252,9 +321,8 @@ class PlanBuilder {
     const int end = static_cast<int>(plan_.steps_.size());
     std::vector<int> last_use(count, -1);
     for (const Step& step : plan_.steps_) {
-      const Node& node = node_of(step);
-      for (const ValueId id : node.outputs) last_use[index(id)] = step.index;
-      for (const ValueId id : node.inputs) {
+      for (const ValueId id : plan_.last_node(step).outputs) last_use[index(id)] = step.index;
+      for (const ValueId id : node_of(step).inputs) {
         if (id != kNoValue) last_use[root_index(id)] = step.index;
       }
     }
@@ -262,11 +330,11 @@ class PlanBuilder {
 
     buffer_.assign(count, kNotInArena);
     for (const Step& step : plan_.steps_) {
-      const Node& node = node_of(step);
-      for (std::size_t o = 0; o < node.outputs.size(); ++o) {
-        const std::size_t out = index(node.outputs[o]);
+      const std::vector<ValueId>& outputs = plan_.last_node(step).outputs;
+      for (std::size_t o = 0; o < outputs.size(); ++o) {
+        const std::size_t out = index(outputs[o]);
         plan_.activation_bytes_ += graph_.values()[out].desc.bytes();
-        const int reused = o == 0 ? reusable_buffer(node, step.index) : kNotInArena;
+        const int reused = o == 0 ? reusable_buffer(node_of(step), step.index) : kNotInArena;
         if (reused != kNotInArena) {
           buffer_[out] = reused;
           buffers_[static_cast<std::size_t>(reused)].last = last_use[out];
@@ -319,7 +387,7 @@ class PlanBuilder {
     for (Step& step : plan_.steps_) {
       const Node& node = node_of(step);
       for (const ValueId id : node.inputs) step.inputs.push_back(placement(id, memory));
-      for (const ValueId id : node.outputs) step.outputs.push_back(placement(id, memory));
+      for (const ValueId id : plan_.last_node(step).outputs) step.outputs.push_back(placement(id, memory));
       const std::size_t offset = memory.offsets[buffers_.size() + static_cast<std::size_t>(step.index)];
       step.scratch_offset = (offset + alignment - 1) / alignment * alignment;
     }
@@ -372,10 +440,14 @@ class PlanBuilder {
   Plan& plan_;
   Graph& graph_;
   const Registry& registry_;
-  std::vector<const Candidate*> candidates_;  // per step: the one chosen
-  std::vector<ValueId> root_;                 // per value: itself, or the value it is a view of
-  std::vector<int> buffer_;                   // per root value
-  std::vector<int> readers_;                  // per value: node inputs and outputs that may still read it
+  std::vector<const Candidate*> candidates_;      // per step: the one chosen
+  std::vector<std::unique_ptr<Kernel>> kernels_;  // per step, until all are made
+  std::vector<const Node*> producers_;            // per value: null for inputs and constants
+  std::vector<int> consumers_;                    // per value: the last node that reads it, or -1
+  std::vector<int> uses_;                         // per value: node inputs and outputs that read it
+  std::vector<ValueId> root_;                     // per value: itself, or the value it is a view of
+  std::vector<int> buffer_;                       // per root value
+  std::vector<int> readers_;                      // per value: node inputs and outputs that may still read it
   // Pieces of arena that one or more values share, one after the other (in place) or as views.
   std::vector<LiveRange> buffers_;
 };

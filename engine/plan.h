@@ -29,6 +29,8 @@ struct PlanOptions {
   /// Chooses by measurement where no preference does; null: the first candidate that accepts. A built plan no longer
   /// holds it.
   std::shared_ptr<Tuner> tuner;
+  /// Every node's output is written, for observers that read them: no kernel computes the node that follows as well.
+  bool keep_every_value = false;
   /// Refuse plans whose arena is larger, in bytes; 0: what the machine has left (available_host_memory), or all
   /// memory of the GPU.
   std::size_t max_arena_bytes = 0;
@@ -57,6 +59,8 @@ struct Step {
   std::string kernel_name;  ///< of a step on the host: "cpu:" and the CPU kernel's
   bool on_host = false;     ///< a fallback step of a GPU plan
   std::string variant;      ///< what the tuner chose among the candidate's; else empty
+  std::vector<int>
+      absorbed;  ///< nodes after it that the kernel computes too; the last one's outputs are written
   Choice choice;
   std::unique_ptr<const Kernel> kernel;
   std::vector<RefusedCandidate> refused;
@@ -81,6 +85,10 @@ class Plan {
   std::size_t peak_live_bytes() const { return peak_live_bytes_; }
   /// What a run would need if every node's output had memory of its own.
   std::size_t activation_bytes() const { return activation_bytes_; }
+  /// The node whose outputs the step writes.
+  const Node& last_node(const Step& step) const {
+    return graph_.nodes()[static_cast<std::size_t>(step.absorbed.empty() ? step.node : step.absorbed.back())];
+  }
   /// Nodes without a step because their output is their input's memory under another shape.
   int view_nodes() const { return view_nodes_; }
 

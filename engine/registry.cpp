@@ -33,6 +33,14 @@ const std::vector<Candidate>& Registry::candidates(std::string_view layer_type, 
   return found == candidates_.end() ? none : found->second;
 }
 
+std::vector<std::string> Registry::layer_types(DeviceKind device) const {
+  std::vector<std::string> types;
+  for (const auto& [key, list] : candidates_) {
+    if (key.second == device) types.push_back(key.first);
+  }
+  return types;
+}
+
 std::set<std::string> Registry::kernel_names(std::string_view layer_type) const {
   std::set<std::string> names;
   for (const auto& [key, list] : candidates_) {

@@ -40,6 +40,8 @@ class Registry {
   void add(std::string_view layer_type, DeviceKind device, Candidate candidate);
   /// Candidates in order of preference; empty when the layer type is unknown on the device.
   const std::vector<Candidate>& candidates(std::string_view layer_type, DeviceKind device) const;
+  /// The layer types that have candidates on the device, sorted.
+  std::vector<std::string> layer_types(DeviceKind device) const;
   /// The names of all candidates on all devices: of one layer type, or of all where it is empty.
   std::set<std::string> kernel_names(std::string_view layer_type = {}) const;
 

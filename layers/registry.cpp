@@ -1,6 +1,7 @@
 #include "layers/registry.h"
 
 #include "layers/cpu/cpu.h"
+#include "layers/cpu/half_storage.h"
 #include "layers/cpu/isa.h"
 #include "layers/gpu_kernels.h"
 #include "layers/reference/reference.h"
@@ -25,7 +26,9 @@ Registry build() {
   register_cpu_resize(registry);
   register_cpu_elementwise(registry);
   register_cpu_reduce(registry);
+  register_cpu_concat(registry);
   register_cpu_movement(registry);
+  register_cpu_half_cast(registry);
 
   register_cuda(registry);
 
@@ -41,6 +44,7 @@ Registry build() {
   register_reference_arrange(registry);
   register_reference_rearrange(registry);
   register_reference_cast(registry);
+  add_half_storage(registry);
   register_reference_quantised(registry);
   return registry;
 }

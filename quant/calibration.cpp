@@ -68,6 +68,7 @@ CalibrationObserver::CalibrationObserver(const Plan& plan, ThreadPool& pool)
     fail("calibration observes fp32 on the CPU, not {} on {}", precision_name(plan.options().precision),
          device_name(plan.options().device));
   }
+  if (!plan.options().keep_every_value) fail("calibration needs a plan that keeps every value");
   slot_.assign(graph_.values().size(), -1);
   for (const ValueId id : calibrated_values(graph_)) {
     slot_[static_cast<std::size_t>(id)] = static_cast<int>(observed_.size());

@@ -22,7 +22,7 @@ std::vector<ValueId> computed_values(const Graph& graph);
 /// their names in the graph, which must be the optimised one: what fusion removed is never written.
 class CalibrationObserver final : public RunObserver {
  public:
-  /// The session's plan must be one in fp32 on the CPU (throws Error).
+  /// The session's plan must be one in fp32 on the CPU that keeps every value (throws Error).
   CalibrationObserver(const Plan& plan, ThreadPool& pool);
 
   /// The inputs of the run that comes next, of whose batch only the first `images` count: the rest is filling.

@@ -2,6 +2,7 @@
 #include "layers/conv.h"
 #include "layers/cpu/channel_rows.h"
 #include "layers/cpu/cpu.h"
+#include "layers/cpu/epilogue.h"
 #include "layers/cpu/row_kernels.h"
 #include "layers/layer_kernel.h"
 #include "layers/operands.h"
@@ -76,6 +77,7 @@ class Depthwise final : public Kernel {
 
   std::size_t scratch_bytes() const override { return threads_ * worker_bytes_; }
   bool reads_constant(std::size_t index) const override { return index != 1; }
+  bool absorb(const NodeSpec& next) override { return std::is_same_v<T, float> && epilogue_.absorb(next); }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
@@ -174,6 +176,7 @@ class Depthwise final : public Kernel {
         tile.y = operands.y + offset;
         tile.y_step = y_[1];
         function(tile);
+        if constexpr (std::is_same_v<T, float>) apply_epilogue(tile, channel);
       } else if constexpr (std::is_same_v<T, float>) {
         tile.y = plane;
         tile.y_step = block_;
@@ -209,17 +212,26 @@ class Depthwise final : public Kernel {
     }
   }
 
+  void apply_epilogue(const DepthwiseTile<T>& tile, std::int64_t channel) const {
+    if (epilogue_.empty()) return;
+    for (std::int64_t i = 0; i < tile.columns; ++i) {
+      epilogue_.apply(tile.y + i * tile.y_step, channel, tile.channels);
+    }
+  }
+
   void finish(const Operands& operands, const DepthwiseTile<T>& tile, std::int64_t offset,
               std::int64_t channel) const {
     const float* bias = operands.bias == nullptr ? nullptr : operands.bias + channel * multiplier_;
     for (std::int64_t i = 0; i < tile.columns; ++i, offset += y_[1]) {
       const float* residual = operands.residual == nullptr ? nullptr : operands.residual + offset;
       finish_row(operands.y + offset, tile.channels * multiplier_, bias, residual, activation_);
+      epilogue_.apply(operands.y + offset, channel * multiplier_, tile.channels * multiplier_);
     }
   }
 
   Window window_;
   Clamp activation_;
+  Epilogue epilogue_{1};
   Shape x_;
   Shape y_;
   std::int64_t multiplier_;  // output channels per input channel

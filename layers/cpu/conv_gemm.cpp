@@ -5,6 +5,7 @@
 #include "layers/conv.h"
 #include "layers/cpu/channel_rows.h"
 #include "layers/cpu/cpu.h"
+#include "layers/cpu/epilogue.h"
 #include "layers/cpu/gemm.h"
 #include "layers/cpu/im2col.h"
 #include "layers/layer_kernel.h"
@@ -63,6 +64,7 @@ class ConvGemm final : public Kernel {
 
   std::size_t scratch_bytes() const override { return scratch_bytes_; }
   bool reads_constant(std::size_t index) const override { return index != 1; }
+  bool absorb(const NodeSpec& next) override { return epilogue_.absorb(next); }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
@@ -129,9 +131,14 @@ class ConvGemm final : public Kernel {
                             workspace);
     }
     clamp_rows(rows, activation_);
+    if (epilogue_.empty()) return;
+    for (std::int64_t r = 0; r < rows.count; ++r) {
+      epilogue_.apply(rows.data + r * rows.stride, channel, rows.channels);
+    }
   }
 
   Clamp activation_;
+  Epilogue epilogue_{1};
   std::int64_t groups_ = 1;
   std::int64_t group_inputs_ = 0;
   std::int64_t group_outputs_ = 0;

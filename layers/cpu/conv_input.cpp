@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "layers/cpu/row_kernels.h"
 #include "layers/layer_kernel.h"
 
 namespace pipit {
@@ -40,16 +41,19 @@ bool reads_padding(const Window& window, int axis, std::int64_t input, std::int6
 
 ConvInput::ConvInput(const TensorDesc& input, const Shape& output, const Window& window, std::int64_t groups,
                      std::int64_t pixels)
-    : window_(as_2d(window)), channels_last_(is_channels_last(input)), channels_(input.shape[1]) {
+    : window_(as_2d(window)),
+      element_(static_cast<std::int64_t>(dtype_bytes(input.dtype))),
+      channels_last_(is_channels_last(input)),
+      channels_(input.shape[1]) {
   const int rank = input.shape.rank();
   height_ = rank == 4 ? input.shape[2] : 1;
   width_ = input.shape[rank - 1];
   output_height_ = rank == 4 ? output[2] : 1;
   output_width_ = output[rank - 1];
-  source_column_ = kFloat * (channels_last_ ? channels_ : 1);
-  source_plane_ = channels_last_ ? 0 : kFloat * height_ * width_;
+  source_column_ = element_ * (channels_last_ ? channels_ : 1);
+  source_plane_ = channels_last_ ? 0 : element_ * height_ * width_;
   source_row_ = source_column_ * width_;
-  source_image_ = kFloat * channels_ * height_ * width_;
+  source_image_ = element_ * channels_ * height_ * width_;
 
   stride_h_ = window_.stride[0];
   stride_w_ = window_.stride[1];
@@ -59,7 +63,7 @@ ConvInput::ConvInput(const TensorDesc& input, const Shape& output, const Window&
   image_pitch_ = source_image_;
   pixels = std::min(pixels, output[0] * output_height_ * output_width_);
   const bool crowded = pixels > kWays && pixel_step() % kSetPeriod == 0;
-  copied_ = crowded || reads_padding(window_, 0, height_, output_height_) ||
+  copied_ = element_ != kFloat || crowded || reads_padding(window_, 0, height_, output_height_) ||
             reads_padding(window_, 1, width_, output_width_);
   if (copied_) lay_out_copy(pixels);
   list_segments(channels_ / groups);
@@ -74,7 +78,7 @@ void ConvInput::lay_out_copy(std::int64_t pixels) {
   if (window_.kernel[0] == 1) gather_h_ = std::exchange(stride_h_, 1);
   if (window_.kernel[1] == 1) gather_w_ = std::exchange(stride_w_, 1);
   columns_ = (output_width_ - 1) * stride_w_ + window_.span(1);
-  column_pitch_ = source_column_;
+  column_pitch_ = source_column_ / element_ * kFloat;
   if (pixels > kWays && pixel_step() % kSetPeriod == 0) column_pitch_ += kLine;
   plane_pitch_ = columns_ * column_pitch_;
   row_pitch_ = (channels_last_ ? 1 : channels_) * plane_pitch_;
@@ -111,6 +115,14 @@ void ConvInput::list_segments(std::int64_t group_channels) {
   }
 }
 
+void ConvInput::copy_elements(const std::byte* from, std::int64_t count, std::byte* to) const {
+  if (element_ == kFloat) {
+    std::memcpy(to, from, static_cast<std::size_t>(count * kFloat));
+  } else {
+    row_kernels().to_float(reinterpret_cast<const Half*>(from), reinterpret_cast<float*>(to), count);
+  }
+}
+
 void ConvInput::copy(const std::byte* x, std::int64_t output_row, std::int64_t begin, std::int64_t end,
                      std::byte* to) const {
   const std::int64_t planes = channels_last_ ? 1 : channels_;
@@ -132,12 +144,12 @@ void ConvInput::copy(const std::byte* x, std::int64_t output_row, std::int64_t b
       const std::byte* source = x + p * source_plane_ + row * source_row_ +
                                 (inside * gather_w_ - window_.pad_begin[1]) * source_column_;
       zero(target, 0, inside);
-      if (column_pitch_ == source_column_ && gather_w_ == 1) {
-        std::memcpy(target + inside * column_pitch_, source,
-                    static_cast<std::size_t>((outside - inside) * column_pitch_));
+      const std::int64_t elements = source_column_ / element_;
+      if (column_pitch_ == elements * kFloat && gather_w_ == 1) {
+        copy_elements(source, (outside - inside) * elements, target + inside * column_pitch_);
       } else {
         for (std::int64_t w = inside; w < outside; ++w, source += gather_w_ * source_column_) {
-          std::memcpy(target + w * column_pitch_, source, static_cast<std::size_t>(source_column_));
+          copy_elements(source, elements, target + w * column_pitch_);
         }
       }
       zero(target, outside, columns_);

@@ -9,7 +9,8 @@
 
 namespace pipit {
 
-/// Addresses of the input [N, C, H, W] or [N, C, W] (f32, any layout) of a convolution, in bytes.
+/// Addresses of the input [N, C, H, W] or [N, C, W] (f32 or f16, any layout) of a convolution, in bytes. Tiles read
+/// f32: an f16 input is always copied.
 ///
 /// A channels_last pixel is one run of its channels. A row_major input is read plane by plane; its runs are the taps
 /// of a kernel row. The copy of some output rows is [image][row][plane][column][channels], holding what these rows
@@ -54,9 +55,12 @@ class ConvInput {
 
  private:
   void lay_out_copy(std::int64_t pixels);
+  // To f32.
+  void copy_elements(const std::byte* from, std::int64_t count, std::byte* to) const;
   void list_segments(std::int64_t group_channels);
 
-  Window window_;  // two-dimensional
+  Window window_;         // two-dimensional
+  std::int64_t element_;  // bytes of one in the input
   bool channels_last_;
   bool copied_;
   std::int64_t channels_, height_, width_, output_height_, output_width_;

@@ -16,8 +16,8 @@ constexpr double kMostRowBytes = 1 << 26;
 
 TileConvolution::Geometry geometry_of(const NodeSpec& spec) {
   const ConvAttributes& attributes = layer_as<Conv>(spec.layer).attributes();
-  return {*spec.inputs[0], spec.outputs[0].shape, attributes.window, attributes.groups,
-          attributes.activation};
+  return {*spec.inputs[0],   spec.outputs[0].shape, attributes.window,
+          attributes.groups, attributes.activation, spec.has_input(3)};
 }
 
 class ConvTile final : public Kernel {
@@ -29,11 +29,13 @@ class ConvTile final : public Kernel {
 
   std::size_t scratch_bytes() const override { return convolution_.scratch_bytes(); }
   bool reads_constant(std::size_t index) const override { return index != 1; }
+  bool absorb(const NodeSpec& next) override { return convolution_.epilogue().absorb(next); }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
-    convolution_.run(inputs[0].as<float>(), optional_data<float>(inputs, 2), optional_data<float>(inputs, 3),
-                     outputs[0].as<float>(), context);
+    const bool adds = inputs.size() > 3 && inputs[3].present();
+    convolution_.run(inputs[0].data, optional_data<float>(inputs, 2), adds ? inputs[3].data : nullptr,
+                     outputs[0].data, context);
   }
 
  private:
@@ -41,7 +43,8 @@ class ConvTile final : public Kernel {
 };
 
 Refusal refuse_tile(const NodeSpec& spec) {
-  if (Refusal reason = refuse_unless_f32(spec)) return reason;
+  if (Refusal reason = refuse_unless_stored_floats(spec)) return reason;
+  if (spec.has_input(2) && spec.inputs[2]->dtype != DType::f32) return "the bias must be f32";
   const TensorDesc& x = *spec.inputs[0];
   const TensorDesc& y = spec.outputs[0];
   const ConvAttributes& attributes = layer_as<Conv>(spec.layer).attributes();

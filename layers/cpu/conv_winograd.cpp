@@ -7,6 +7,7 @@
 
 #include "layers/conv.h"
 #include "layers/cpu/cpu.h"
+#include "layers/cpu/epilogue.h"
 #include "layers/cpu/tile_kernel.h"
 #include "layers/cpu/tile_pack.h"
 #include "layers/cpu/winograd.h"
@@ -73,11 +74,25 @@ class ConvWinograd final : public Kernel {
     return static_cast<std::size_t>((v_.floats + m_.floats) * workspaces_) * sizeof(float);
   }
   bool reads_constant(std::size_t index) const override { return index != 1; }
+  bool absorb(const NodeSpec& next) override { return epilogue_.absorb(next); }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
     const Operands operands{inputs[0].as<float>(), optional_data<float>(inputs, 2),
                             optional_data<float>(inputs, 3), outputs[0].as<float>()};
+    convolve(operands, context);
+    epilogue_.apply_all(operands.y, y_.elements(), y_[1], context.pool);
+  }
+
+ private:
+  struct Operands {
+    const float* x;
+    const float* bias;
+    const float* residual;
+    float* y;
+  };
+
+  void convolve(const Operands& operands, const RunContext& context) const {
     float* scratch = reinterpret_cast<float*>(context.scratch);
     const std::int64_t chunks = ceil_div(grid_.count, chunk_);
     const std::int64_t products = transforms_.products() * panels_.count();
@@ -106,14 +121,6 @@ class ConvWinograd final : public Kernel {
           tiles, [&](std::int64_t t, int) { transform_output(operands, first + t, m + t * m_.row); });
     }
   }
-
- private:
-  struct Operands {
-    const float* x;
-    const float* bias;
-    const float* residual;
-    float* y;
-  };
 
   // Decides how many tiles are in work at a time, and whether each worker takes chunks of its own through all stages, in
   // its second-level cache, or all workers share one chunk, stage by stage. Sharing sends the transformed tiles through
@@ -233,6 +240,7 @@ class ConvWinograd final : public Kernel {
   const WinogradTransforms& transforms_;
   const TileKernels& kernels_;
   Clamp activation_;
+  Epilogue epilogue_{1};
   Shape x_;
   Shape y_;
   TileGrid grid_;

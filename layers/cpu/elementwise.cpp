@@ -2,6 +2,7 @@
 #include "layers/cpu/chunks.h"
 #include "layers/cpu/cpu.h"
 #include "layers/cpu/elementwise_spans.h"
+#include "layers/cpu/row_kernels.h"
 #include "layers/layer_kernel.h"
 #include "layers/operands.h"
 #include "layers/strided.h"
@@ -13,8 +14,26 @@ namespace {
 
 constexpr std::int64_t kChunk = kChunkBytes / static_cast<std::int64_t>(sizeof(float));
 
+// The loop over f16 that needs no f32 copy of its operands; null where there is none.
+ActivationSpans<Half>::Function half_span(UnaryKind kind) {
+  switch (kind) {
+    case UnaryKind::sigmoid:
+      return row_kernels().activations_f16.sigmoid;
+    case UnaryKind::silu:
+      return row_kernels().activations_f16.silu;
+    case UnaryKind::hard_swish:
+      return row_kernels().activations_f16.hard_swish;
+    case UnaryKind::gelu:
+      return row_kernels().activations_f16.gelu;
+    default:
+      return nullptr;
+  }
+}
+
 Refusal refuse_unary(const NodeSpec& spec) {
-  if (Refusal reason = refuse_unless_f32(spec)) return reason;
+  const bool half = spec.precision == Precision::fp16 && spec.outputs[0].dtype == DType::f16 &&
+                    half_span(layer_as<Unary>(spec.layer).attributes().kind) != nullptr;
+  if (Refusal reason = half ? refuse_unless_stored_floats(spec) : refuse_unless_f32(spec)) return reason;
   if (spec.inputs[0]->layout != spec.outputs[0].layout && !spec.outputs[0].layouts_coincide()) {
     return "input and output have different layouts";
   }
@@ -23,6 +42,14 @@ Refusal refuse_unary(const NodeSpec& spec) {
 
 void run_unary(const Unary& layer, std::span<const ConstTensorView> inputs,
                std::span<const TensorView> outputs, const RunContext& context) {
+  if (outputs[0].desc.dtype == DType::f16) {
+    const auto span = half_span(layer.attributes().kind);
+    const auto* x = inputs[0].as<Half>();
+    auto* y = outputs[0].as<Half>();
+    parallel_chunks(context.pool, outputs[0].desc.elements(), kChunk,
+                    [&](std::int64_t begin, std::int64_t end) { span(x + begin, y + begin, end - begin); });
+    return;
+  }
   const auto* x = inputs[0].as<float>();
   auto* y = outputs[0].as<float>();
   parallel_chunks(context.pool, outputs[0].desc.elements(), kChunk,

@@ -1,6 +1,7 @@
 // Gemm and MatMul by the blocked matrix product.
 #include "layers/cpu/channel_rows.h"
 #include "layers/cpu/cpu.h"
+#include "layers/cpu/epilogue.h"
 #include "layers/cpu/gemm.h"
 #include "layers/cpu/simd.h"
 #include "layers/gemm.h"
@@ -64,7 +65,8 @@ PIPIT_SIMD_CLONES void scale_row(const float* c, std::int64_t step, float beta, 
 
 class Linear final : public Kernel {
  public:
-  Linear(const Product& product, const NodeSpec& spec) : product_(product) {
+  Linear(const Product& product, const NodeSpec& spec)
+      : product_(product), epilogue_(spec.outputs[0].shape.rank() - 1) {
     const MatMulGeometry& g = product_.shape;
     tile_ = tile_rows(g.m, kMostTileRows);
     tiles_ = (g.m + tile_ - 1) / tile_;
@@ -86,6 +88,7 @@ class Linear final : public Kernel {
 
   std::size_t scratch_bytes() const override { return scratch_bytes_; }
   bool reads_constant(std::size_t index) const override { return index != 1; }
+  bool absorb(const NodeSpec& next) override { return epilogue_.absorb(next); }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
@@ -142,6 +145,10 @@ class Linear final : public Kernel {
                           tile.block, rows.count, product_.alpha, view.from(tile.row, 0), rows.data,
                           rows.stride, workspace);
     clamp_rows(rows, product_.activation);
+    if (epilogue_.empty()) return;
+    for (std::int64_t r = 0; r < rows.count; ++r) {
+      epilogue_.apply(rows.data + r * rows.stride, column, rows.channels);
+    }
   }
 
   // y = beta * C, broadcast.
@@ -157,6 +164,7 @@ class Linear final : public Kernel {
   }
 
   Product product_;
+  Epilogue epilogue_;
   std::int64_t tile_ = 0;
   std::int64_t tiles_ = 0;
   GemmBlocking blocking_;

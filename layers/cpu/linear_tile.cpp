@@ -17,12 +17,19 @@ struct LinearSpec {
   std::int64_t outputs = 0;
   bool transpose_b = false;
   Clamp activation;
+  DType stored = DType::f32;
+  int rank = 2;  // of the result
 
   TileConvolution::Geometry geometry() const {
     Window window;
     window.rank = 1;
-    return {TensorDesc{Shape{1, inputs, rows}, DType::f32, Layout::channels_last}, Shape{1, outputs, rows},
-            window, 1, activation};
+    return {TensorDesc{Shape{1, inputs, rows}, stored, Layout::channels_last},
+            Shape{1, outputs, rows},
+            window,
+            1,
+            activation,
+            false,
+            rank - 1};
   }
   WeightView weights(const Tensor& b) const {
     const float* data = b.values<float>().data();
@@ -33,13 +40,17 @@ struct LinearSpec {
 
 LinearSpec linear_of(const NodeSpec& spec, const Gemm& layer) {
   const Shape& y = spec.outputs[0].shape;
-  return {y[0], spec.inputs[0]->shape[1], y[1], layer.attributes().transpose_b,
-          layer.attributes().activation};
+  return {y[0],
+          spec.inputs[0]->shape[1],
+          y[1],
+          layer.attributes().transpose_b,
+          layer.attributes().activation,
+          spec.inputs[0]->dtype};
 }
 
 LinearSpec linear_of(const NodeSpec& spec, const MatMul&) {
   const MatMulGeometry g = matmul_geometry(spec.inputs[0]->shape, spec.inputs[1]->shape);
-  return {g.m * g.batch_count(), g.k, g.n, false, {}};
+  return {g.m * g.batch_count(), g.k, g.n, false, {}, spec.inputs[0]->dtype, spec.outputs[0].shape.rank()};
 }
 
 Refusal refuse_layer(const NodeSpec& spec, const Gemm& layer) {
@@ -67,10 +78,10 @@ class LinearTile final : public Kernel {
   explicit LinearTile(const NodeSpec& spec) : LinearTile(spec, linear_of(spec, layer_as<L>(spec.layer))) {}
   std::size_t scratch_bytes() const override { return convolution_.scratch_bytes(); }
   bool reads_constant(std::size_t index) const override { return index != 1; }
+  bool absorb(const NodeSpec& next) override { return convolution_.epilogue().absorb(next); }
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
-    convolution_.run(inputs[0].as<float>(), optional_data<float>(inputs, 2), nullptr, outputs[0].as<float>(),
-                     context);
+    convolution_.run(inputs[0].data, optional_data<float>(inputs, 2), nullptr, outputs[0].data, context);
   }
 
  private:
@@ -81,7 +92,8 @@ class LinearTile final : public Kernel {
 
 template <typename L>
 Refusal refuse_linear(const NodeSpec& spec) {
-  if (Refusal reason = refuse_unless_f32(spec)) return reason;
+  if (Refusal reason = refuse_unless_stored_floats(spec)) return reason;
+  if (spec.has_input(2) && spec.inputs[2]->dtype != DType::f32) return "the bias must be f32";
   if (Refusal reason = refuse_unless_row_major(spec)) return reason;
   if (spec.constant(1) == nullptr) return "weights are computed at run time";
   if (Refusal reason = refuse_layer(spec, layer_as<L>(spec.layer))) return reason;

@@ -192,9 +192,9 @@ double fill_value(const Layer& layer) {
 
 class MovementKernel final : public Kernel {
  public:
-  MovementKernel(const Parts& parts, const NodeSpec& spec)
-      : fill_(element_bytes(spec.outputs[0].dtype, fill_value(spec.layer))) {
+  MovementKernel(const Parts& parts, const NodeSpec& spec) {
     const DType type = spec.outputs[0].dtype;
+    if (type != DType::f16) fill_ = element_bytes(type, fill_value(spec.layer));
     const std::size_t bytes = dtype_bytes(type);
     for (const Part& part : parts) {
       if (part.loop.size() == 0) continue;
@@ -223,11 +223,22 @@ class MovementKernel final : public Kernel {
     StridedCopy copy;
   };
   std::vector<Move> moves_;
-  std::array<std::byte, 8> fill_;
+  std::array<std::byte, 8> fill_{};
 };
 
+// Elements are moved, not looked at: all that counts is that they are stored alike.
+Refusal refuse_mixed_storage(const NodeSpec& spec) {
+  if (spec.precision != Precision::fp16) return refuse_reduced_precision(spec);
+  const DType type = spec.outputs[0].dtype;
+  for (std::size_t i = 0; i < spec.inputs.size(); ++i) {
+    const bool moved = i == 0 || dynamic_cast<const Concat*>(&spec.layer) != nullptr;
+    if (moved && spec.inputs[i]->dtype != type) return "input and output are stored differently";
+  }
+  return std::nullopt;
+}
+
 template <typename L>
-void add_movement(Registry& registry, Refusal (*refuse)(const NodeSpec&) = refuse_reduced_precision) {
+void add_movement(Registry& registry, Refusal (*refuse)(const NodeSpec&) = refuse_mixed_storage) {
   registry.add(L::kType, DeviceKind::cpu, {"strided_copy", refuse, [](const NodeSpec& spec) {
                                              return std::make_unique<MovementKernel>(
                                                  parts_of(layer_as<L>(spec.layer), spec), spec);
@@ -238,7 +249,8 @@ Refusal refuse_pad(const NodeSpec& spec) {
   if (layer_as<Pad>(spec.layer).attributes().mode != PadMode::constant) {
     return "only constant padding is handled";
   }
-  return refuse_reduced_precision(spec);
+  if (spec.outputs[0].dtype == DType::f16) return "the fill value is not made in f16";
+  return refuse_mixed_storage(spec);
 }
 
 Refusal refuse_gather(const NodeSpec& spec) {

@@ -7,6 +7,7 @@
 
 #include "layers/cpu/chunks.h"
 #include "layers/cpu/cpu.h"
+#include "layers/cpu/epilogue.h"
 #include "layers/cpu/simd.h"
 #include "layers/cpu/spans.h"
 #include "layers/layer_kernel.h"
@@ -54,16 +55,11 @@ Refusal refuse_batch_norm(const NodeSpec& spec) {
 
 class FoldedBatchNorm final : public Kernel {
  public:
-  explicit FoldedBatchNorm(const NodeSpec& spec) {
-    const double epsilon = layer_as<BatchNorm>(spec.layer).attributes().epsilon;
-    const auto parameter = [&](std::size_t i) { return spec.constant(i)->values<float>(); };
-    for (std::size_t c = 0; c < parameter(1).size(); ++c) {
-      const double scale = parameter(1)[c] / std::sqrt(static_cast<double>(parameter(4)[c]) + epsilon);
-      scale_.push_back(static_cast<float>(scale));
-      shift_.push_back(static_cast<float>(parameter(2)[c] - parameter(3)[c] * scale));
-    }
-  }
+  explicit FoldedBatchNorm(const NodeSpec& spec)
+      : channels_(affine_channels(spec)),
+        by_rows_(is_channels_last(*spec.inputs[0]) && is_channels_last(spec.outputs[0])) {}
   bool reads_constant(std::size_t index) const override { return index == 0; }
+  bool absorb(const NodeSpec& next) override { return by_rows_ && epilogue_.absorb(next); }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
@@ -72,12 +68,13 @@ class FoldedBatchNorm final : public Kernel {
     float* y = outputs[0].as<float>();
     const std::int64_t channels = desc.shape[1];
     const std::int64_t spatial = positions(desc.shape);
-    if (is_channels_last(desc) && is_channels_last(outputs[0].desc)) {
+    if (by_rows_) {
       parallel_chunks(context.pool, desc.shape[0] * spatial, rows_per_chunk(channels),
                       [&](std::int64_t begin, std::int64_t end) {
                         for (std::int64_t r = begin; r < end; ++r) {
-                          affine_row(x + r * channels, scale_.data(), shift_.data(), y + r * channels,
-                                     channels);
+                          affine_row(x + r * channels, channels_.factors.data(), channels_.shifts.data(),
+                                     y + r * channels, channels);
+                          epilogue_.apply(y + r * channels, 0, channels);
                         }
                       });
     } else {
@@ -85,16 +82,17 @@ class FoldedBatchNorm final : public Kernel {
                       [&](std::int64_t begin, std::int64_t end) {
                         for (std::int64_t plane = begin; plane < end; ++plane) {
                           const auto c = static_cast<std::size_t>(plane % channels);
-                          affine_span(x + plane * spatial, scale_[c], shift_[c], y + plane * spatial,
-                                      spatial);
+                          affine_span(x + plane * spatial, channels_.factors[c], channels_.shifts[c],
+                                      y + plane * spatial, spatial);
                         }
                       });
     }
   }
 
  private:
-  std::vector<float> scale_;
-  std::vector<float> shift_;
+  AffineChannels channels_;
+  bool by_rows_;
+  Epilogue epilogue_{1};
 };
 
 // ---- layer normalisation over contiguous elements

@@ -4,6 +4,9 @@
 
 #include <algorithm>
 
+#include "layers/cpu/chunks.h"
+#include "layers/cpu/row_kernels.h"
+
 namespace pipit {
 
 namespace {
@@ -40,7 +43,10 @@ TileConvolution::TileConvolution(const Geometry& geometry, int threads)
       channels_(geometry.output[1]),
       height_(geometry.output.rank() == 4 ? geometry.output[2] : 1),
       width_(geometry.output[geometry.output.rank() - 1]),
-      input_bytes_(geometry.input.elements() / images_ * kFloat) {
+      input_bytes_(static_cast<std::int64_t>(geometry.input.bytes()) / images_),
+      half_(geometry.input.dtype == DType::f16),
+      adds_(geometry.residual),
+      epilogue_(geometry.channel_dim) {
   const auto segments = static_cast<std::int64_t>(input_.segments().size());
   loop_.kernels = &f32_tiles();
   loop_.panels = TilePanels(*loop_.kernels, segments * input_.run(), channels_ / geometry.groups);
@@ -51,6 +57,7 @@ TileConvolution::TileConvolution(const Geometry& geometry, int threads)
   loop_.run = static_cast<std::int32_t>(input_.run());
   loop_.clamp = geometry.activation;
   cut(threads);
+  if (half_) store_half(threads);
 }
 
 TileConvolution::TileConvolution(const Geometry& geometry, const float* weights, int threads)
@@ -76,6 +83,59 @@ void TileConvolution::pack(WeightView weights) {
       pack_f32_panel(loop_.panels, p, weights, packed_.data() + g * loop_.panels.bytes());
     }
     weights.data += loop_.panels.outputs * weights.output_stride;
+  }
+  if (!half_) return;
+  const std::int64_t floats = loop_.packed_bytes() / kFloat;
+  HostBuffer halves(static_cast<std::size_t>(floats) * sizeof(Half));
+  row_kernels().to_half(reinterpret_cast<const float*>(packed_.data()),
+                        reinterpret_cast<Half*>(halves.data()), floats);
+  packed_ = std::move(halves);
+}
+
+// Scratch behind the copies of the input: results and residuals of the bands at work, then f32 weights.
+void TileConvolution::store_half(int threads) {
+  const std::int64_t outputs = band_images_ * band_rows_ * width_ * channels_;
+  result_bytes_ = ceil_div(outputs * kFloat, 64) * 64;
+  results_at_ = static_cast<std::int64_t>(scratch_bytes_);
+  weights_at_ = results_at_ + result_bytes_ * (adds_ ? 2 : 1) * (panels_outside_ ? 1 : threads);
+  const std::int64_t weights = panels_outside_ ? panel_bytes() * threads : loop_.packed_bytes();
+  scratch_bytes_ = static_cast<std::size_t>(weights_at_ + weights);
+}
+
+// Panel `panel`, counted through the groups, to f32.
+void TileConvolution::widen_panel(std::int64_t panel, std::byte* to) const {
+  const std::int32_t columns = loop_.panels.columns(panel % loop_.panels.count());
+  const std::int64_t count = loop_.panels.steps * loop_.kernels->vectors(columns) * loop_.kernels->lanes;
+  row_kernels().to_float(reinterpret_cast<const Half*>(packed_.data()) + panel_offset(panel) / kFloat,
+                         reinterpret_cast<float*>(to), count);
+}
+
+// f32 memory of a band's results, then of its residual; null where they are stored as they are computed.
+std::byte* TileConvolution::results(const RunContext& context, int worker) const {
+  return half_ ? context.scratch + results_at_ + worker * result_bytes_ * (adds_ ? 2 : 1) : nullptr;
+}
+
+// Elements [begin, end) of the band's residual to f32.
+void TileConvolution::widen_residual(const Operands& operands, const Band& b, std::byte* results,
+                                     std::int64_t begin, std::int64_t end) const {
+  if (!half_ || !adds_) return;
+  row_kernels().to_float(reinterpret_cast<const Half*>(operands.residual) + first_element(b) + begin,
+                         reinterpret_cast<float*>(results + result_bytes_) + begin, end - begin);
+}
+
+// What is left to do with pixels [begin, end) of the band once they are summed up.
+void TileConvolution::finish(const Operands& operands, const Band& b, std::byte* results, std::int64_t begin,
+                             std::int64_t end) const {
+  if (!half_ && epilogue_.empty()) return;
+  const std::int64_t at = begin * channels_;
+  float* y = half_ ? reinterpret_cast<float*>(results) + at
+                   : reinterpret_cast<float*>(operands.y) + first_element(b) + at;
+  for (std::int64_t p = 0; p < end - begin && !epilogue_.empty(); ++p) {
+    epilogue_.apply(y + p * channels_, 0, channels_);
+  }
+  if (half_) {
+    row_kernels().to_half(y, reinterpret_cast<Half*>(operands.y) + first_element(b) + at,
+                          (end - begin) * channels_);
   }
 }
 
@@ -112,10 +172,9 @@ TileConvolution::Band TileConvolution::band(std::int64_t index) const {
   return {image, std::min(band_images_, images_ - image), row, std::min(band_rows_, height_ - row)};
 }
 
-void TileConvolution::run(const float* x, const float* bias, const float* residual, float* y,
+void TileConvolution::run(const std::byte* x, const float* bias, const std::byte* residual, std::byte* y,
                           const RunContext& context) const {
-  const Operands operands{reinterpret_cast<const std::byte*>(x), bias,
-                          reinterpret_cast<const std::byte*>(residual), reinterpret_cast<std::byte*>(y)};
+  const Operands operands{x, bias, residual, y};
   if (panels_outside_) {
     run_panels(operands, context);
   } else {
@@ -123,8 +182,9 @@ void TileConvolution::run(const float* x, const float* bias, const float* residu
   }
 }
 
-// Where the tiles of a band find their operands. `copied`: the copy of its input.
-TileBand TileConvolution::tile_band(const Operands& operands, const Band& b, const std::byte* copied) const {
+// Where the tiles of a band find their operands. `copied`: the copy of its input; `results` as results() has it.
+TileBand TileConvolution::tile_band(const Operands& operands, const Band& b, const std::byte* copied,
+                                    std::byte* results) const {
   TileBand t;
   t.width = width_;
   t.rows = b.images * b.rows;
@@ -134,9 +194,9 @@ TileBand TileConvolution::tile_band(const Operands& operands, const Band& b, con
   t.a_image = input_.image_step();
   t.a = input_.copied() ? copied : operands.x + b.image * t.a_image + b.row * t.a_row;
   t.c_pixel = channels_ * kFloat;
-  const std::int64_t offset = (b.image * height_ + b.row) * width_ * t.c_pixel;
-  t.c = operands.y + offset;
-  if (operands.residual != nullptr) t.residual = operands.residual + offset;
+  const std::int64_t offset = first_element(b) * kFloat;
+  t.c = half_ ? results : operands.y + offset;
+  if (adds_) t.residual = half_ ? results + result_bytes_ : operands.residual + offset;
   if (input_.evenly_spaced()) {
     t.width *= t.rows;
     t.rows = 1;
@@ -156,42 +216,87 @@ void TileConvolution::copy(const std::byte* x, const Band& b, std::int64_t begin
 }
 
 void TileConvolution::run_bands(const Operands& operands, const RunContext& context) const {
+  const std::byte* weights = packed_.data();
+  if (half_) {
+    weights = context.scratch + weights_at_;
+    context.pool.parallel_for(loop_.panel_count(), [&](std::int64_t panel, int /*worker*/) {
+      widen_panel(panel, context.scratch + weights_at_ + panel_offset(panel));
+    });
+  }
   context.pool.parallel_for(bands(), [&](std::int64_t index, int worker) {
     const Band b = band(index);
     std::byte* copied = context.scratch + worker * copy_bytes_;
+    std::byte* result = results(context, worker);
     if (input_.copied()) copy(operands.x, b, 0, b.images * input_.copied_rows(b.rows), copied);
-    const TileBand t = tile_band(operands, b, copied);
-    loop_.run_tiles(t, {0, loop_.tiles(t)}, {0, loop_.panel_count()}, packed_.data(), operands.bias);
+    widen_residual(operands, b, result, 0, pixels(b) * channels_);
+    const TileBand t = tile_band(operands, b, copied, result);
+    loop_.run_tiles(t, {0, loop_.tiles(t)}, {0, loop_.panel_count()}, weights, operands.bias);
+    finish(operands, b, result, 0, pixels(b));
   });
 }
 
 void TileConvolution::run_panels(const Operands& operands, const RunContext& context) const {
   const std::int64_t panels = loop_.panel_count();
+  const std::int64_t stored = half_ ? std::int64_t{sizeof(Half)} : kFloat;
+  const std::int64_t step = rows_per_chunk(channels_);
   for (std::int64_t index = 0; index < bands(); ++index) {
     const Band b = band(index);
+    std::byte* result = results(context, 0);
     if (input_.copied()) {
       context.pool.parallel_for(b.images * input_.copied_rows(b.rows), [&](std::int64_t row, int /*worker*/) {
         copy(operands.x, b, row, row + 1, context.scratch);
       });
     }
-    const TileBand t = tile_band(operands, b, context.scratch);
+    if (half_ && adds_) {
+      parallel_chunks(context.pool, pixels(b), step, [&](std::int64_t begin, std::int64_t end) {
+        widen_residual(operands, b, result, begin * channels_, end * channels_);
+      });
+    }
+    const TileBand t = tile_band(operands, b, context.scratch, result);
     const std::int64_t tiles = loop_.tiles(t);
     const std::int64_t splits = std::min(splits_, tiles);
-    context.pool.parallel_for(panels * splits, [&](std::int64_t task, int /*worker*/) {
+    context.pool.parallel_for(panels * splits, [&](std::int64_t task, int worker) {
       const std::int64_t panel = task / splits;
+      const TileRange part = TileRange{0, tiles}.part(task % splits, splits);
       // The panel that this worker probably takes next; where a panel serves a single tile, what follows in it.
       const std::int64_t next = panel + std::max<std::int64_t>(1, context.pool.size() / splits);
-      const std::int64_t bytes = loop_.panels.steps * loop_.panels.panel * kFloat;
+      const std::int64_t bytes = panel_bytes() / kFloat * stored;
       const std::byte* fetch = nullptr;
       if (tiles == 1) {
-        fetch = packed_.data() + panel_offset(panel) + kStreamAhead;
+        fetch = packed_.data() + panel_offset(panel) / kFloat * stored + kStreamAhead;
       } else if (next < panels && bytes <= cache_budget()) {
-        fetch = packed_.data() + panel_offset(next);
+        fetch = packed_.data() + panel_offset(next) / kFloat * stored;
       }
-      loop_.run_tiles(t, TileRange{0, tiles}.part(task % splits, splits), {panel, panel + 1}, packed_.data(),
-                      operands.bias, fetch, fetch != nullptr ? bytes : 0);
+      if (half_) {
+        std::byte* weights = context.scratch + weights_at_ + worker * panel_bytes();
+        widen_panel(panel, weights);
+        run_panel(t, part, panel, weights, operands.bias, fetch, fetch != nullptr ? bytes : 0);
+      } else {
+        loop_.run_tiles(t, part, {panel, panel + 1}, packed_.data(), operands.bias, fetch,
+                        fetch != nullptr ? bytes : 0);
+      }
     });
+    if (!half_ && epilogue_.empty()) continue;
+    parallel_chunks(context.pool, pixels(b), step,
+                    [&](std::int64_t begin, std::int64_t end) { finish(operands, b, result, begin, end); });
   }
+}
+
+// One panel that lies alone at `weights`: a layer with no other outputs.
+void TileConvolution::run_panel(TileBand t, const TileRange& tiles, std::int64_t panel,
+                                const std::byte* weights, const float* bias, const std::byte* prefetch,
+                                std::int64_t prefetch_bytes) const {
+  const std::int64_t group = panel / loop_.panels.count();
+  const std::int64_t in_group = panel % loop_.panels.count();
+  const std::int64_t output = group * loop_.panels.outputs + in_group * loop_.panels.panel;
+  TileLoop alone = loop_;
+  alone.groups = 1;
+  alone.panels = TilePanels(*loop_.kernels, loop_.panels.steps, loop_.panels.columns(in_group));
+  t.a += group * loop_.a_group;
+  t.c += output * kFloat;
+  if (t.residual != nullptr) t.residual += output * kFloat;
+  alone.run_tiles(t, tiles, {0, 1}, weights, bias == nullptr ? nullptr : bias + output, prefetch,
+                  prefetch_bytes);
 }
 
 std::int64_t TileConvolution::panel_offset(std::int64_t panel) const {

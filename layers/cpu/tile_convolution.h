@@ -4,20 +4,25 @@
 #include "engine/kernel.h"
 #include "layers/clamp.h"
 #include "layers/cpu/conv_input.h"
+#include "layers/cpu/epilogue.h"
 #include "layers/cpu/tile_loop.h"
 
 namespace pipit {
 
-/// y = clamp(conv(x, w) + bias + residual), f32. No patch matrix: x is read where it lies, or from a copy with
+/// y = clamp(conv(x, w) + bias + residual), then what the epilogue says; computed in f32. x, y and residual are stored
+/// as f32, or all as f16: then weights are kept as f16 too and widened for a run (panel by panel where they do not stay
+/// in the cache), x is widened as it is copied, and results are rounded when they are complete. No patch matrix: x is read where it lies, or from a copy with
 /// borders that stays in the second-level cache. The same bits for any number of threads.
 class TileConvolution {
  public:
   struct Geometry {
-    TensorDesc input;  ///< [N, C, H, W] or [N, C, W], any layout
+    TensorDesc input;  ///< [N, C, H, W] or [N, C, W], f32 or f16, any layout
     Shape output;      ///< [N, O, ...], channels_last in memory, not empty
     Window window;
     std::int64_t groups = 1;
     Clamp activation;
+    bool residual = false;  ///< there is one
+    int channel_dim = 1;    ///< where the outputs are in the layer's own result, for what it absorbs
   };
 
   /// Weights [O, C / groups, kernel...], row-major. The filters must reach over less than 2 GiB of input
@@ -33,8 +38,10 @@ class TileConvolution {
   static ConvInput input_of(const Geometry& geometry);
 
   std::size_t scratch_bytes() const { return scratch_bytes_; }
-  /// bias [O] and residual (laid out like y) may be null; y overlaps no operand.
-  void run(const float* x, const float* bias, const float* residual, float* y,
+  /// Applied to the results; set before the first run.
+  Epilogue& epilogue() { return epilogue_; }
+  /// bias [O] may be null; so is the residual (laid out like y) where there is none. y overlaps no operand.
+  void run(const std::byte* x, const float* bias, const std::byte* residual, std::byte* y,
            const RunContext& context) const;
 
  private:
@@ -58,7 +65,20 @@ class TileConvolution {
   std::int64_t bands_per_image() const { return (height_ + band_rows_ - 1) / band_rows_; }
   std::int64_t bands() const { return (images_ + band_images_ - 1) / band_images_ * bands_per_image(); }
   Band band(std::int64_t index) const;
-  TileBand tile_band(const Operands& operands, const Band& b, const std::byte* copied) const;
+  void store_half(int threads);
+  std::byte* results(const RunContext& context, int worker) const;
+  std::int64_t first_element(const Band& b) const { return (b.image * height_ + b.row) * width_ * channels_; }
+  std::int64_t pixels(const Band& b) const { return b.images * b.rows * width_; }
+  std::int64_t panel_bytes() const { return loop_.panels.steps * loop_.panels.panel * 4; }
+  void widen_panel(std::int64_t panel, std::byte* to) const;
+  void widen_residual(const Operands& operands, const Band& b, std::byte* results, std::int64_t begin,
+                      std::int64_t end) const;
+  void finish(const Operands& operands, const Band& b, std::byte* results, std::int64_t begin,
+              std::int64_t end) const;
+  void run_panel(TileBand t, const TileRange& tiles, std::int64_t panel, const std::byte* weights,
+                 const float* bias, const std::byte* prefetch, std::int64_t prefetch_bytes) const;
+  TileBand tile_band(const Operands& operands, const Band& b, const std::byte* copied,
+                     std::byte* results) const;
   void copy(const std::byte* x, const Band& b, std::int64_t begin, std::int64_t end, std::byte* to) const;
   void run_bands(const Operands& operands, const RunContext& context) const;
   void run_panels(const Operands& operands, const RunContext& context) const;
@@ -71,12 +91,18 @@ class TileConvolution {
   std::int64_t height_;
   std::int64_t width_;
   std::int64_t input_bytes_;  // of one image
+  bool half_;                 // operands are stored as f16
+  bool adds_;                 // there is a residual
+  Epilogue epilogue_;
   HostBuffer packed_;
   bool panels_outside_ = false;
   std::int64_t band_rows_ = 0;
   std::int64_t band_images_ = 1;
-  std::int64_t splits_ = 1;      // tasks that share a panel
-  std::int64_t copy_bytes_ = 0;  // of one band
+  std::int64_t splits_ = 1;        // tasks that share a panel
+  std::int64_t copy_bytes_ = 0;    // of one band
+  std::int64_t result_bytes_ = 0;  // f16 storage: f32 of one band's outputs
+  std::int64_t results_at_ = 0;    // in the scratch
+  std::int64_t weights_at_ = 0;
   std::size_t scratch_bytes_ = 0;
 };
 

@@ -115,6 +115,7 @@ Graph optimize(Graph graph, std::vector<PassReport>* report, const ExtraPass& be
       {"drop identities", drop_identities},
       {"fold batch-norm, scale and shift", fold_scale_shift},
       {"fuse silu", fuse_silu},
+      {"fuse gelu", fuse_gelu},
       {"fuse residual add", fuse_residual},
       {"fuse relu and clip", fuse_activation},
       before_layouts,

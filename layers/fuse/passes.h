@@ -31,6 +31,9 @@ Rewritten fold_scale_shift(Graph graph);
 /// x * Sigmoid(x) becomes one Silu.
 Rewritten fuse_silu(const Graph& graph);
 
+/// 0.5 * x * (1 + Erf(x / sqrt(2))) becomes one Gelu.
+Rewritten fuse_gelu(const Graph& graph);
+
 /// conv(x) + r of equal shapes becomes one convolution with a residual input.
 Rewritten fuse_residual(const Graph& graph);
 

@@ -5,7 +5,7 @@ import os
 import re
 import subprocess
 
-from command import MODEL, PIPIT, RUNTIME, SUBCOMMANDS, UNSUPPORTED, USAGE, CommandTest, main
+from command import MODEL, PIPIT, RUNTIME, SUBCOMMANDS, USAGE, CommandTest, main
 
 
 class Help(CommandTest):
@@ -139,9 +139,9 @@ class RuntimeErrors(CommandTest):
         done = self.pipit("inspect", MODEL, "--device", "cuda", code=RUNTIME)
         self.assert_one_line_error(done, "cuda")
 
-    def test_precision_without_kernels_is_refused(self):
-        done = self.pipit("profile", MODEL, "--precision", "fp16", code=UNSUPPORTED)
-        self.assertIn("fp16", done.stderr)
+    def test_int8_without_scales_is_refused(self):
+        done = self.pipit("profile", MODEL, "--precision", "int8", code=USAGE)
+        self.assertIn("--plan", done.stderr)
         self.assertEqual(done.stdout, "")
 
 

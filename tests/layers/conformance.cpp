@@ -109,25 +109,64 @@ Guarded guarded_copy(const ConstTensorView& view) {
   return result;
 }
 
+// f32 elements as Half, or Half as f32.
+template <typename To>
+Tensor converted(const Tensor& tensor) {
+  Tensor result(TensorDesc{tensor.shape(), DTypeOf<To>::value, tensor.desc().layout});
+  for (std::size_t i = 0; i < result.values<To>().size(); ++i) {
+    if constexpr (std::is_same_v<To, Half>) {
+      result.values<Half>()[i] = to_half(tensor.values<float>()[i]);
+    } else {
+      result.values<float>()[i] = to_float(tensor.values<Half>()[i]);
+    }
+  }
+  return result;
+}
+
+// The same case with operands that f16 holds exactly.
+Conformance rounded_to_half(const Conformance& conformance) {
+  Conformance result = conformance;
+  for (Operand& operand : result.inputs) {
+    if (!operand.tensor || operand.constant || operand.tensor->desc().dtype != DType::f32) continue;
+    operand.tensor = std::make_shared<const Tensor>(converted<float>(converted<Half>(*operand.tensor)));
+  }
+  return result;
+}
+
+// Whether f16 can hold the elements.
+bool fit_half(const std::vector<Tensor>& tensors) {
+  return std::all_of(tensors.begin(), tensors.end(), [](const Tensor& tensor) {
+    if (tensor.desc().dtype != DType::f32) return true;
+    const auto values = tensor.values<float>();
+    return std::all_of(values.begin(), values.end(), [](float v) { return std::abs(v) < 65000.0F; });
+  });
+}
+
 // One candidate on one combination of layouts.
 class Run {
  public:
   Run(const Layer& layer, const Conformance& conformance, const Candidate& candidate,
-      const std::vector<Layout>& input_layouts, Layout output_layout)
-      : layer_(layer), conformance_(conformance), candidate_(candidate) {
+      const std::vector<Layout>& input_layouts, Layout output_layout, Precision precision)
+      : layer_(layer), conformance_(conformance), candidate_(candidate), precision_(precision) {
+    std::vector<const TensorDesc*> f32_descs;
     for (std::size_t i = 0; i < conformance.inputs.size(); ++i) {
       const Operand& operand = conformance.inputs[i];
       std::shared_ptr<const Tensor> tensor;
       if (operand.tensor) {
         tensor = std::make_shared<const Tensor>(to_layout(operand.tensor->view(), input_layouts[i]));
       }
+      f32_descs.push_back(operand.tensor ? &operand.tensor->desc() : nullptr);
+      if (tensor && !operand.constant && stored_as_half(tensor->desc())) {
+        tensor = std::make_shared<const Tensor>(converted<Half>(*tensor));
+      }
       inputs_.push_back(tensor);
       constants_.push_back(operand.constant ? tensor : nullptr);
       input_descs_.push_back(tensor ? &tensor->desc() : nullptr);
     }
-    output_descs_ = layer.infer(input_descs_);
+    output_descs_ = layer.infer(f32_descs);
     for (TensorDesc& desc : output_descs_) {
-      if (desc.shape.rank() >= 3) desc.layout = output_layout;
+      desc.layout = desc.shape.rank() >= 3 ? output_layout : Layout::row_major;
+      if (stored_as_half(desc)) desc.dtype = DType::f16;
     }
   }
 
@@ -160,8 +199,9 @@ class Run {
   }
 
   std::string description(int threads) const {
-    std::string text = fmt::format("{} [{}], kernel {}, {} threads, seed {}\n", layer_.type(),
-                                   layer_.summary(), candidate_.name, threads, conformance_seed());
+    std::string text =
+        fmt::format("{} [{}], kernel {} in {}, {} threads, seed {}\n", layer_.type(), layer_.summary(),
+                    candidate_.name, precision_name(precision_), threads, conformance_seed());
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
       text += fmt::format(
           "  input {}: {}\n", i,
@@ -177,7 +217,7 @@ class Run {
   }
 
   NodeSpec spec(int threads) const {
-    return {layer_, input_descs_, output_descs_, constants_, Precision::fp32, threads};
+    return {layer_, input_descs_, output_descs_, constants_, precision_, threads};
   }
 
   // Row-major outputs of one run. in_place: the input whose memory output 0 takes, or -1.
@@ -213,8 +253,9 @@ class Run {
     }();
 
     const std::string where = description(threads) + (in_place >= 0 ? "  in place\n" : "");
-    EXPECT_TRUE(made == 0 || candidate_.name == kReference) << "run() made " << made << " allocations\n"
-                                                            << where;
+    EXPECT_TRUE(made == 0 || candidate_.name.starts_with(kReference))
+        << "run() made " << made << " allocations\n"
+        << where;
     EXPECT_TRUE(scratch.guards_intact()) << "wrote outside its scratch\n" << where;
     for (const Guarded& m : memory) EXPECT_TRUE(m.guards_intact()) << "wrote outside an operand\n" << where;
     for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -224,7 +265,10 @@ class Run {
           << where;
     }
     std::vector<Tensor> results;
-    for (const TensorView& output : outputs) results.push_back(to_layout(output, Layout::row_major));
+    for (const TensorView& output : outputs) {
+      Tensor result = to_layout(output, Layout::row_major);
+      results.push_back(result.desc().dtype == DType::f16 ? converted<float>(result) : std::move(result));
+    }
     return results;
   }
 
@@ -232,6 +276,12 @@ class Run {
     const Conformance& c = conformance_;
     double allowed = c.absolute + c.relative * std::abs(reference);
     if (output == 0 && !c.magnitude.empty()) allowed += c.scale * c.magnitude.at(index);
+    if (precision_ == Precision::fp16) {
+      // Constants (weights) rounded to f16, where the kernel keeps them so, then the result: half a unit in the last
+      // place of 11 bits, or of the subnormals.
+      if (output == 0 && !c.magnitude.empty()) allowed += 0x1p-11 * c.magnitude.at(index);
+      allowed += 0x1p-11 * (std::abs(reference) + allowed) + 0x1p-25;
+    }
     return allowed;
   }
 
@@ -263,13 +313,20 @@ class Run {
       return;
     }
     if (output == 0 && conformance_.norm_relative > 0) {
-      EXPECT_LE(std::sqrt(difference), conformance_.norm_relative * std::sqrt(norm)) << description(1);
+      const double rounding = precision_ == Precision::fp16 ? 0x1p-10 : 0;  // constants and result
+      EXPECT_LE(std::sqrt(difference), (conformance_.norm_relative + rounding) * std::sqrt(norm))
+          << description(1);
     }
+  }
+
+  bool stored_as_half(const TensorDesc& desc) const {
+    return precision_ == Precision::fp16 && desc.dtype == DType::f32;
   }
 
   const Layer& layer_;
   const Conformance& conformance_;
   const Candidate& candidate_;
+  Precision precision_;
   std::vector<std::shared_ptr<const Tensor>> inputs_;
   std::vector<std::shared_ptr<const Tensor>> constants_;
   std::vector<const TensorDesc*> input_descs_;
@@ -278,8 +335,13 @@ class Run {
 
 }  // namespace
 
-void expect_conformance(const Layer& layer, const Conformance& conformance) {
+namespace {
+
+// The candidates that accepted, all tested.
+std::set<std::string> check_candidates(const Layer& layer, const Conformance& conformance,
+                                       Precision precision) {
   const std::vector<Tensor> expected = run_reference(layer, conformance.inputs);
+  if (precision == Precision::fp16 && !fit_half(expected)) return {kReference};
   // One bit per operand that may lie in two ways; the last bit is that of the outputs.
   std::vector<std::size_t> movable;
   for (std::size_t i = 0; conformance.all_layouts && i < conformance.inputs.size(); ++i) {
@@ -300,19 +362,34 @@ void expect_conformance(const Layer& layer, const Conformance& conformance) {
         if (((bits >> i) & 1U) != 0) layouts[movable[i]] = Layout::channels_last;
       }
       const bool last = ((bits >> movable.size()) & 1U) != 0;
-      Run run(layer, conformance, candidate, layouts, last ? Layout::channels_last : Layout::row_major);
+      Run run(layer, conformance, candidate, layouts, last ? Layout::channels_last : Layout::row_major,
+              precision);
       if (!run.accepted()) continue;
       accepted.insert(candidate.name);
       run.check(expected);
-      if (::testing::Test::HasFailure()) return;
+      if (::testing::Test::HasFailure()) return accepted;
     }
   }
+  return accepted;
+}
+
+}  // namespace
+
+void expect_conformance(const Layer& layer, const Conformance& conformance) {
+  const std::set<std::string> accepted = check_candidates(layer, conformance, Precision::fp32);
+  if (::testing::Test::HasFailure()) return;
   for (const std::string& name : conformance.expected) {
     EXPECT_TRUE(accepted.count(name) == 1)
         << "kernel " << name << " of " << layer.type() << " [" << layer.summary() << "] refuses all layouts: "
         << refusal(layer, conformance.inputs, name).value_or("it accepts row_major") << "; seed "
         << conformance_seed();
   }
+  const bool any = !check_candidates(layer, rounded_to_half(conformance), Precision::fp16).empty();
+  // Layers of integers are not stored as f16; a test's own registry need not hold kernels for it.
+  const auto& candidates = default_registry().candidates(layer.type(), DeviceKind::cpu);
+  if (conformance.registry != nullptr || candidates.back().name == kReference) return;
+  EXPECT_TRUE(any) << "no kernel of " << layer.type() << " [" << layer.summary() << "] accepts fp16; seed "
+                   << conformance_seed();
 }
 
 std::optional<std::string> refusal(const Layer& layer, const std::vector<Operand>& inputs,

@@ -67,6 +67,8 @@ struct Conformance {
 ///  - all thread counts give the same bits;
 ///  - nothing outside the outputs and the declared scratch was written, and no input changed;
 ///  - a fast kernel's run() allocated no memory.
+/// Then the same in fp16 with the operands rounded to f16 first, against the reference on the rounded operands:
+/// the tolerance grows by the rounding of the result. At least one candidate must accept.
 /// Outputs and scratch are filled with NaN (all bits set) first, and so is the memory around every operand.
 void expect_conformance(const Layer& layer, const Conformance& conformance);
 

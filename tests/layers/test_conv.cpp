@@ -211,6 +211,33 @@ TEST(Conv, DepthwiseWithMultipliers) {
   }
 }
 
+// Wide and narrow tiles, rows narrower than a tile, overlapping last tiles; borders on every side and none; kernels
+// with and without code of their own.
+TEST(Conv, DepthwiseTiles) {
+  Random random;
+  for (const std::int64_t kernel : {1, 2, 3, 5, 7, 9}) {
+    for (const std::int64_t stride : {1, 2, 3}) {
+      for (const std::int64_t width : {1, 3, 6, 8, 14, 23, 29}) {
+        Case c;
+        Window& window = c.attributes.window;
+        window.kernel = {random.integer(1, 5), kernel, 1};
+        window.stride = {random.integer(1, 2), stride, 1};
+        window.dilation = {1, random.integer(0, 4) == 0 ? 2 : 1, 1};
+        const std::int64_t span = (kernel - 1) * window.dilation[1] + 1;
+        window.pad_begin = {random.integer(0, 2), random.integer(0, span), 0};
+        window.pad_end = {random.integer(0, 2), random.integer(0, span), 0};
+        c.extent = {random.integer(5, 9), std::max(width, span), 1};
+        c.attributes.groups = random.integer(2, 70);
+        c.bias = random.coin();
+        c.residual = random.coin();
+        if (random.coin()) c.attributes.activation = Clamp{-0.5F, 0.75F};
+        check(c, random, {"depthwise"});
+        if (::testing::Test::HasFailure()) return;
+      }
+    }
+  }
+}
+
 TEST(Conv, StaysWithinTheNormOfTheReference) {
   Random random;
   const auto x = random.tensor(Shape{1, 96, 14, 14});

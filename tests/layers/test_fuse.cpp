@@ -1,6 +1,8 @@
 // Every rewrite: it fires where it should, not where it must not, and the outputs stay the same.
 #include <gmock/gmock.h>
 
+#include <cmath>
+
 #include "layers/arrange.h"
 #include "layers/binary.h"
 #include "layers/cast.h"
@@ -221,6 +223,46 @@ TEST(FuseSilu, NotForAGateOfSomethingElse) {
   EXPECT_EQ(fuse_silu(before).changes, 0);
 }
 
+TEST(FuseGelu, ReplacesBothOrdersOfTheProduct) {
+  for (const bool half_first : {false, true}) {
+    Builder b;
+    const ValueId x = b.input(Shape{1, 4, 3, 3});
+    const auto number = [&](float value) {
+      return b.graph.add_constant("c" + std::to_string(++b.constants), Tensor::scalar(value));
+    };
+    const ValueId scaled = half_first ? b.binary("scaled", BinaryKind::mul, number(std::sqrt(0.5F)), x)
+                                      : b.binary("scaled", BinaryKind::div, x, number(std::sqrt(2.0F)));
+    const ValueId erf = b.unary("erf", UnaryKind::erf, scaled);
+    const ValueId sum = b.binary("sum", BinaryKind::add, erf, number(1));
+    const ValueId y =
+        half_first ? b.binary("y", BinaryKind::mul, b.binary("h", BinaryKind::mul, x, number(0.5F)), sum)
+                   : b.binary("y", BinaryKind::mul, b.binary("p", BinaryKind::mul, x, sum), number(0.5F));
+    const Graph before = b.build({y});
+    const Rewritten after = fuse_gelu(before);
+    EXPECT_EQ(after.changes, 1);
+    EXPECT_EQ(after.graph.nodes().size(), 1U);
+    expect_same_outputs(before, after.graph);
+  }
+}
+
+TEST(FuseGelu, NotForOtherNumbersOrArguments) {
+  for (const int wrong : {0, 1, 2, 3}) {
+    Builder b;
+    const ValueId x = b.input(Shape{1, 4, 3, 3});
+    const auto number = [&](float value) {
+      return b.graph.add_constant("c" + std::to_string(++b.constants), Tensor::scalar(value));
+    };
+    const ValueId scaled =
+        b.binary("scaled", BinaryKind::div, x, number(wrong == 0 ? 1.5F : std::sqrt(2.0F)));
+    const ValueId sum = b.binary("sum", BinaryKind::add, b.unary("erf", UnaryKind::erf, scaled),
+                                 number(wrong == 1 ? 2.0F : 1.0F));
+    const ValueId other = wrong == 2 ? b.unary("abs", UnaryKind::abs, x) : x;
+    const Graph before = b.build({b.binary("y", BinaryKind::mul, b.binary("p", BinaryKind::mul, other, sum),
+                                           number(wrong == 3 ? 0.25F : 0.5F))});
+    EXPECT_EQ(fuse_gelu(before).changes, 0) << wrong;
+  }
+}
+
 TEST(FuseResidual, TakesTheLaterOfTwoConvolutions) {
   Builder b;
   const ValueId x = b.input(Shape{2, 4, 5, 5});
@@ -360,7 +402,7 @@ TEST(Optimize, AResidualBlockBecomesItsConvolutions) {
   const Graph after = optimize(before, &report);
   EXPECT_EQ(count(after, "Conv"), 3);
   EXPECT_EQ(count(after, "BatchNorm") + count(after, "Unary") + count(after, "Binary"), 0);
-  EXPECT_EQ(report.size(), 6U);
+  EXPECT_EQ(report.size(), 7U);
   expect_same_outputs(before, after, 5e-5);
 }
 

@@ -64,6 +64,7 @@ Graph small_resnet(std::mt19937& random) {
 
 PrecisionPlan calibrated(const Graph& graph, std::mt19937& random, int images) {
   PlanOptions options;
+  options.keep_every_value = true;
   options.threads = 1;
   const auto plan = Plan::build(assign_layouts(graph).graph, default_registry(), options);
   Session session(plan);

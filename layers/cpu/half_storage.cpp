@@ -1,0 +1,166 @@
+#include "layers/cpu/half_storage.h"
+
+#include <array>
+#include <vector>
+
+#include "layers/cast.h"
+#include "layers/cpu/chunks.h"
+#include "layers/cpu/row_kernels.h"
+#include "layers/layer_kernel.h"
+
+namespace pipit {
+
+namespace {
+
+// Elements that one task converts.
+constexpr std::int64_t kChunk = kChunkBytes / 2;
+
+void widen(const ConstTensorView& x, float* y, ThreadPool& pool) {
+  const Half* from = x.as<Half>();
+  parallel_chunks(pool, x.desc.elements(), kChunk, [&](std::int64_t begin, std::int64_t end) {
+    row_kernels().to_float(from + begin, y + begin, end - begin);
+  });
+}
+
+void narrow(const float* x, const TensorView& y, ThreadPool& pool) {
+  Half* to = y.as<Half>();
+  parallel_chunks(pool, y.desc.elements(), kChunk, [&](std::int64_t begin, std::int64_t end) {
+    row_kernels().to_half(x + begin, to + begin, end - begin);
+  });
+}
+
+TensorDesc as_f32(TensorDesc desc) {
+  if (desc.dtype == DType::f16) desc.dtype = DType::f32;
+  return desc;
+}
+
+// The same node with f32 where f16 is stored.
+class Twin {
+ public:
+  explicit Twin(const NodeSpec& spec) {
+    descs_.reserve(spec.inputs.size());
+    for (const TensorDesc* input : spec.inputs) {
+      if (input != nullptr) descs_.push_back(as_f32(*input));
+      inputs_.push_back(input == nullptr ? nullptr : &descs_.back());
+    }
+    for (const TensorDesc& output : spec.outputs) outputs_.push_back(as_f32(output));
+    spec_ = std::make_unique<NodeSpec>(spec);
+    spec_->inputs = inputs_;
+    spec_->outputs = outputs_;
+    spec_->precision = Precision::fp32;
+  }
+  const NodeSpec& spec() const { return *spec_; }
+
+ private:
+  std::vector<TensorDesc> descs_;
+  std::vector<const TensorDesc*> inputs_;
+  std::vector<TensorDesc> outputs_;
+  std::unique_ptr<NodeSpec> spec_;
+};
+
+constexpr std::size_t kMostOperands = 32;
+
+Refusal refuse(const Candidate& candidate, const NodeSpec& spec) {
+  if (spec.precision != Precision::fp16) return "for fp16 only";
+  if (spec.inputs.size() > kMostOperands || spec.outputs.size() > kMostOperands) return "too many operands";
+  return candidate.refuse(Twin(spec).spec());
+}
+
+class HalfStorage final : public Kernel {
+ public:
+  HalfStorage(const Candidate& candidate, const NodeSpec& spec) {
+    inner_ = candidate.create(Twin(spec).spec());
+    scratch_bytes_ = aligned(inner_->scratch_bytes());
+    for (const TensorDesc* input : spec.inputs) inputs_.push_back(book(input));
+    for (const TensorDesc& output : spec.outputs) outputs_.push_back(book(&output));
+  }
+
+  std::size_t scratch_bytes() const override { return scratch_bytes_; }
+  bool reads_constant(std::size_t index) const override { return inner_->reads_constant(index); }
+  bool absorb(const NodeSpec& next) override { return inner_->absorb(Twin(next).spec()); }
+
+  void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
+           const RunContext& context) const override {
+    std::array<ConstTensorView, kMostOperands> in;
+    std::array<TensorView, kMostOperands> out;
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      in[i] = inputs[i];
+      if (inputs_[i] == kAsItIs || !inputs[i].present()) continue;
+      in[i] = {as_f32(inputs[i].desc), context.scratch + inputs_[i]};
+      widen(inputs[i], reinterpret_cast<float*>(context.scratch + inputs_[i]), context.pool);
+    }
+    for (std::size_t o = 0; o < outputs.size(); ++o) {
+      out[o] = outputs[o];
+      if (outputs_[o] != kAsItIs) out[o] = {as_f32(outputs[o].desc), context.scratch + outputs_[o]};
+    }
+    inner_->run({in.data(), inputs.size()}, {out.data(), outputs.size()}, context);
+    for (std::size_t o = 0; o < outputs.size(); ++o) {
+      if (outputs_[o] != kAsItIs) narrow(out[o].as<float>(), outputs[o], context.pool);
+    }
+  }
+
+ private:
+  static constexpr auto kAsItIs = static_cast<std::size_t>(-1);
+
+  static std::size_t aligned(std::size_t bytes) {
+    return (bytes + HostBuffer::kAlignment - 1) / HostBuffer::kAlignment * HostBuffer::kAlignment;
+  }
+  // Where the operand's f32 copy lies in the scratch.
+  std::size_t book(const TensorDesc* desc) {
+    if (desc == nullptr || desc->dtype != DType::f16) return kAsItIs;
+    const std::size_t offset = scratch_bytes_;
+    scratch_bytes_ += aligned(as_f32(*desc).bytes());
+    return offset;
+  }
+
+  std::unique_ptr<Kernel> inner_;
+  std::size_t scratch_bytes_ = 0;
+  std::vector<std::size_t> inputs_;
+  std::vector<std::size_t> outputs_;
+};
+
+Refusal refuse_half_cast(const NodeSpec& spec) {
+  const TensorDesc& x = *spec.inputs[0];
+  const TensorDesc& y = spec.outputs[0];
+  const bool narrows = x.dtype == DType::f32 && y.dtype == DType::f16;
+  const bool widens = x.dtype == DType::f16 && y.dtype == DType::f32;
+  if (!narrows && !widens) return "not between f32 and f16";
+  if (x.layout != y.layout && !y.layouts_coincide()) return "input and output have different layouts";
+  return std::nullopt;
+}
+
+void run_half_cast(const Cast& /*layer*/, std::span<const ConstTensorView> inputs,
+                   std::span<const TensorView> outputs, const RunContext& context) {
+  if (outputs[0].desc.dtype == DType::f16) {
+    narrow(inputs[0].as<float>(), outputs[0], context.pool);
+  } else {
+    widen(inputs[0], outputs[0].as<float>(), context.pool);
+  }
+}
+
+}  // namespace
+
+void register_cpu_half_cast(Registry& registry) {
+  add_layer_kernel<Cast>(registry, "vector", refuse_half_cast, run_half_cast);
+}
+
+void add_half_storage(Registry& registry) {
+  for (const std::string& type : registry.layer_types(DeviceKind::cpu)) {
+    const std::vector<Candidate> present = registry.candidates(type, DeviceKind::cpu);
+    for (const Candidate& candidate : present) {
+      Candidate stored;
+      stored.name = candidate.name + ", f16 storage";
+      stored.refuse = [candidate](const NodeSpec& spec) { return refuse(candidate, spec); };
+      stored.create = [candidate](const NodeSpec& spec) {
+        return std::make_unique<HalfStorage>(candidate, spec);
+      };
+      if (candidate.variants) {
+        stored.variants = [candidate](const NodeSpec& spec) { return candidate.variants(Twin(spec).spec()); };
+      }
+      stored.measure_at_load = candidate.measure_at_load;
+      registry.add(type, DeviceKind::cpu, std::move(stored));
+    }
+  }
+}
+
+}  // namespace pipit
