@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "engine/device.h"
 #include "layers/conv.h"
@@ -41,6 +42,13 @@ CLI::Validator one_of(const Names& names) {
             return known ? std::string{} : fmt::format("there is no '{}'; there are {}", value, list);
           },
           ""};
+}
+
+// What --kernel and --conv-backend take: a name asks for the kernel and its variants ("tile, f16 storage").
+std::set<std::string> kernel_choices(std::string_view layer_type = {}) {
+  std::set<std::string> names = default_registry().kernel_names(layer_type);
+  std::erase_if(names, [](const std::string& name) { return name.find(", ") != std::string::npos; });
+  return names;
 }
 
 // An option's value as a double that `accepts` it. Values beyond float, the type of all that is computed with
@@ -119,11 +127,11 @@ void CommonOptions::add_shared_to(CLI::App& command) {
       .add_option(
           "--kernel", kernel,
           "Prefer this kernel wherever it accepts a node, for example 'reference' (see inspect --why)")
-      ->check(one_of(default_registry().kernel_names()));
+      ->check(one_of(kernel_choices()));
   command
       .add_option("--conv-backend", conv_backend,
                   "The same for convolutions only, for example 'im2col_gemm'; goes before --kernel")
-      ->check(one_of(default_registry().kernel_names(Conv::kType)));
+      ->check(one_of(kernel_choices(Conv::kType)));
   command.add_flag(
       "--allow-fallback", allow_fallback,
       "With --device cuda: run layers without a GPU kernel on the CPU, through copies (kernel \"cpu:...\")");

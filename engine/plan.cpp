@@ -263,9 +263,15 @@ class PlanBuilder {
     return found != by_type.end() ? std::string_view(found->second) : plan_.options_.prefer_kernel;
   }
 
+  // "tile" asks for "tile" and for "tile, f16 storage".
+  static bool asks_for(std::string_view wish, std::string_view name) {
+    return !wish.empty() && name.starts_with(wish) &&
+           (name.size() == wish.size() || name.substr(wish.size()).starts_with(", "));
+  }
+
   bool excluded(const std::string& name) const {
     const auto& names = plan_.options_.exclude_kernels;
-    return std::find(names.begin(), names.end(), name) != names.end();
+    return std::any_of(names.begin(), names.end(), [&](const std::string& n) { return asks_for(n, name); });
   }
 
   // The candidate, and in the step how it was chosen; null when all refuse. Without a tuner nobody is asked after
@@ -281,7 +287,8 @@ class PlanBuilder {
       }
     }
     const std::string_view wish = preferred(spec.layer.type());
-    std::stable_partition(order.begin(), order.end(), [&](const Candidate* c) { return c->name == wish; });
+    std::stable_partition(order.begin(), order.end(),
+                          [&](const Candidate* c) { return asks_for(wish, c->name); });
     Tuner* tuner = may_time ? plan_.options_.tuner.get() : nullptr;
     std::vector<const Candidate*> accepting;
     for (const Candidate* candidate : order) {
@@ -294,7 +301,7 @@ class PlanBuilder {
         continue;
       }
       accepting.push_back(candidate);
-      if (tuner == nullptr || candidate->name == wish || !tuner->times(*accepting[0])) break;
+      if (tuner == nullptr || asks_for(wish, candidate->name) || !tuner->times(*accepting[0])) break;
     }
     if (accepting.empty()) return nullptr;
     const Candidate* chosen = accepting[0];
@@ -305,7 +312,7 @@ class PlanBuilder {
       kernels_.back() = std::move(selected.kernel);
       step.choice = std::move(selected.choice);
     }
-    if (chosen->name == wish) step.choice.by = ChosenBy::preference;
+    if (asks_for(wish, chosen->name)) step.choice.by = ChosenBy::preference;
     return chosen;
   }
 
