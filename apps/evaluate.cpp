@@ -38,16 +38,6 @@ Interval wilson(std::int64_t hits, std::int64_t n) {
   return {std::max(0.0, centre - half), std::min(1.0, centre + half)};
 }
 
-// `limit` images spread evenly over the list: the first ones would mostly be of one class.
-void thin_out(std::vector<LabelledImage>& images, std::int64_t limit) {
-  const auto total = static_cast<std::int64_t>(images.size());
-  if (limit == 0 || limit >= total) return;
-  std::vector<LabelledImage> kept;
-  for (std::int64_t i = 0; i < limit; ++i)
-    kept.push_back(images[static_cast<std::size_t>(i * total / limit)]);
-  images = std::move(kept);
-}
-
 struct DeviceScore {
   std::int64_t images = 0;
   double run_ms = 0;
@@ -159,7 +149,7 @@ int evaluate(const EvaluateOptions& options) {
   const Labels labels = options.image.resolve_labels(model, output.classes);
   std::vector<LabelledImage> images =
       list_labelled_images(options.folder, labels, static_cast<int>(output.classes));
-  thin_out(images, options.limit);
+  images = spread(std::move(images), options.limit);
 
   const Score score = measure(runners, preprocess, images, output, options.common.quiet);
   const auto n = static_cast<double>(score.images);

@@ -41,7 +41,7 @@ class Evaluate(CommandTest):
     def test_threads_and_more_batches_than_slots_do_not_change_the_answer(self):
         for i in range(53):
             self.write_bmp(f"images/{('bird', 'deer', 'dog')[i % 3]}/more{i}.bmp", (i * 37 % 256, i * 91 % 256, 3 * i))
-        results = [self.json("evaluate", MODEL, "images", "--threads", threads, "--batch", batch)
+        results = [self.json("evaluate", MODEL, "images", "--no-autotune", "--threads", threads, "--batch", batch)
                    for threads in (1, 2, 3) for batch in (1, 2, 7, 60, 1000)]
         for k, name in ((1, "top1_correct"), (5, "top5_correct")):
             self.assertEqual({result[name] for result in results}, {self.expected(k)})
