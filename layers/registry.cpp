@@ -29,6 +29,10 @@ Registry build() {
   register_cpu_concat(registry);
   register_cpu_movement(registry);
   register_cpu_half_cast(registry);
+  register_cpu_qconv_depthwise(registry);
+  register_cpu_qconv_tile(registry);
+  register_cpu_qelementwise(registry);
+  register_cpu_qpool(registry);
 
   register_cuda(registry);
 

@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "layers/cpu/byte_spans.h"
 #include "layers/cpu/row_kernels.h"
 #include "layers/layer_kernel.h"
 
@@ -40,18 +41,22 @@ bool reads_padding(const Window& window, int axis, std::int64_t input, std::int6
 }  // namespace
 
 ConvInput::ConvInput(const TensorDesc& input, const Shape& output, const Window& window, std::int64_t groups,
-                     std::int64_t pixels)
+                     std::int64_t pixels, int zero_point)
     : window_(as_2d(window)),
       element_(static_cast<std::int64_t>(dtype_bytes(input.dtype))),
-      channels_last_(is_channels_last(input)),
+      read_element_(input.dtype == DType::f16 ? kFloat : element_),
+      planar_(!is_channels_last(input)),
+      channels_last_(!planar_ || element_ == 1),
+      moved_(input.dtype == DType::i8),
+      fill_(static_cast<std::byte>(moved_ ? zero_point + 128 : zero_point)),
       channels_(input.shape[1]) {
   const int rank = input.shape.rank();
   height_ = rank == 4 ? input.shape[2] : 1;
   width_ = input.shape[rank - 1];
   output_height_ = rank == 4 ? output[2] : 1;
   output_width_ = output[rank - 1];
-  source_column_ = element_ * (channels_last_ ? channels_ : 1);
-  source_plane_ = channels_last_ ? 0 : element_ * height_ * width_;
+  source_column_ = element_ * (planar_ ? 1 : channels_);
+  source_plane_ = planar_ ? element_ * height_ * width_ : 0;
   source_row_ = source_column_ * width_;
   source_image_ = element_ * channels_ * height_ * width_;
 
@@ -63,7 +68,10 @@ ConvInput::ConvInput(const TensorDesc& input, const Shape& output, const Window&
   image_pitch_ = source_image_;
   pixels = std::min(pixels, output[0] * output_height_ * output_width_);
   const bool crowded = pixels > kWays && pixel_step() % kSetPeriod == 0;
-  copied_ = element_ != kFloat || crowded || reads_padding(window_, 0, height_, output_height_) ||
+  const bool joined = planar_ && channels_last_;
+  const bool split_steps = channels_last_ && channels_ / groups * read_element_ % 4 != 0;
+  copied_ = element_ != read_element_ || moved_ || joined || split_steps || crowded ||
+            reads_padding(window_, 0, height_, output_height_) ||
             reads_padding(window_, 1, width_, output_width_);
   if (copied_) lay_out_copy(pixels);
   list_segments(channels_ / groups);
@@ -78,7 +86,7 @@ void ConvInput::lay_out_copy(std::int64_t pixels) {
   if (window_.kernel[0] == 1) gather_h_ = std::exchange(stride_h_, 1);
   if (window_.kernel[1] == 1) gather_w_ = std::exchange(stride_w_, 1);
   columns_ = (output_width_ - 1) * stride_w_ + window_.span(1);
-  column_pitch_ = source_column_ / element_ * kFloat;
+  column_pitch_ = read_element_ * (channels_last_ ? channels_ : 1);
   if (pixels > kWays && pixel_step() % kSetPeriod == 0) column_pitch_ += kLine;
   plane_pitch_ = columns_ * column_pitch_;
   row_pitch_ = (channels_last_ ? 1 : channels_) * plane_pitch_;
@@ -97,11 +105,11 @@ void ConvInput::list_segments(std::int64_t group_channels) {
   const std::int64_t unit = channels_last_ ? group_channels : 1;
   const std::int64_t tap_w = window_.dilation[1] * column_pitch_;
   // The taps of a kernel row are one run where they are neighbours.
-  const bool whole_rows = tap_w == unit * kFloat;
+  const bool whole_rows = tap_w == unit * read_element_;
   const std::int64_t row_segments = whole_rows ? 1 : window_.kernel[1];
   const std::int64_t planes = channels_last_ ? 1 : group_channels;
-  run_ = whole_rows ? unit * window_.kernel[1] : unit;
-  group_step_ = channels_last_ ? group_channels * kFloat : group_channels * plane_pitch_;
+  run_elements_ = whole_rows ? unit * window_.kernel[1] : unit;
+  group_step_ = channels_last_ ? group_channels * read_element_ : group_channels * plane_pitch_;
   const std::int64_t tap_h = window_.dilation[0] * row_pitch_;
   reach_ = (planes - 1) * plane_pitch_ + (window_.kernel[0] - 1) * tap_h + (row_segments - 1) * tap_w;
   if (reach_ > std::numeric_limits<std::int32_t>::max()) return;
@@ -116,8 +124,8 @@ void ConvInput::list_segments(std::int64_t group_channels) {
 }
 
 void ConvInput::copy_elements(const std::byte* from, std::int64_t count, std::byte* to) const {
-  if (element_ == kFloat) {
-    std::memcpy(to, from, static_cast<std::size_t>(count * kFloat));
+  if (element_ == read_element_) {
+    std::memcpy(to, from, static_cast<std::size_t>(count * element_));
   } else {
     row_kernels().to_float(reinterpret_cast<const Half*>(from), reinterpret_cast<float*>(to), count);
   }
@@ -130,31 +138,44 @@ void ConvInput::copy(const std::byte* x, std::int64_t output_row, std::int64_t b
   const std::int64_t inside = std::min(columns_, (window_.pad_begin[1] + gather_w_ - 1) / gather_w_);
   const std::int64_t outside =
       std::clamp((width_ + window_.pad_begin[1] + gather_w_ - 1) / gather_w_, inside, columns_);
-  const auto zero = [&](std::byte* row, std::int64_t first, std::int64_t last) {
-    std::memset(row + first * column_pitch_, 0, static_cast<std::size_t>((last - first) * column_pitch_));
+  const auto pad = [&](std::byte* row, std::int64_t first, std::int64_t last) {
+    std::memset(row + first * column_pitch_, static_cast<int>(fill_),
+                static_cast<std::size_t>((last - first) * column_pitch_));
   };
   for (std::int64_t i = begin; i < end; ++i) {
     const std::int64_t row = (output_row * stride_h_ + i) * gather_h_ - window_.pad_begin[0];
     for (std::int64_t p = 0; p < planes; ++p) {
       std::byte* target = to + i * row_pitch_ + p * plane_pitch_;
       if (row < 0 || row >= height_) {
-        zero(target, 0, columns_);
+        pad(target, 0, columns_);
         continue;
       }
-      const std::byte* source = x + p * source_plane_ + row * source_row_ +
-                                (inside * gather_w_ - window_.pad_begin[1]) * source_column_;
-      zero(target, 0, inside);
-      const std::int64_t elements = source_column_ / element_;
-      if (column_pitch_ == elements * kFloat && gather_w_ == 1) {
-        copy_elements(source, (outside - inside) * elements, target + inside * column_pitch_);
-      } else {
-        for (std::int64_t w = inside; w < outside; ++w, source += gather_w_ * source_column_) {
-          copy_elements(source, elements, target + w * column_pitch_);
-        }
-      }
-      zero(target, outside, columns_);
+      pad(target, 0, inside);
+      copy_columns(x + p * source_plane_ + row * source_row_, inside, outside, target);
+      pad(target, outside, columns_);
     }
   }
+}
+
+// Columns [first, last) of the copy, all of which lie in the image, from its row of one plane (or of the first one,
+// where the copy joins planes).
+void ConvInput::copy_columns(const std::byte* row, std::int64_t first, std::int64_t last,
+                             std::byte* to) const {
+  const std::byte* source = row + (first * gather_w_ - window_.pad_begin[1]) * source_column_;
+  std::byte* target = to + first * column_pitch_;
+  const std::int64_t count = last - first;
+  if (count <= 0) return;
+  const std::int64_t elements = channels_last_ ? channels_ : 1;
+  if (planar_ && channels_last_) {
+    join_planes(source, source_plane_, gather_w_, channels_, count, target, column_pitch_);
+  } else if (column_pitch_ == elements * read_element_ && gather_w_ == 1) {
+    copy_elements(source, count * elements, target);
+  } else {
+    for (std::int64_t w = 0; w < count; ++w) {
+      copy_elements(source + w * gather_w_ * source_column_, elements, target + w * column_pitch_);
+    }
+  }
+  if (moved_) flip_signs(target, count * column_pitch_);
 }
 
 }  // namespace pipit

@@ -9,18 +9,25 @@
 
 namespace pipit {
 
-/// Addresses of the input [N, C, H, W] or [N, C, W] (f32 or f16, any layout) of a convolution, in bytes. Tiles read
-/// f32: an f16 input is always copied.
+/// Addresses of the input [N, C, H, W] or [N, C, W] (f32, f16, i8 or u8, any layout) of a convolution, in bytes. Tiles
+/// read f32 or u8: an f16 input is always copied, and so is i8.
 ///
 /// A channels_last pixel is one run of its channels. A row_major input is read plane by plane; its runs are the taps
 /// of a kernel row. The copy of some output rows is [image][row][plane][column][channels], holding what these rows
 /// read and zeros for the padding.
+///
+/// Tiles read u8, four of them in a step. So the copy of an i8 input holds its values plus 128; that of a row_major one
+/// has pixels of channels. A run whose bytes are no multiple of four reads on into what follows it, where weights are
+/// zero; the copy's last one by up to kSlack bytes beyond the copy.
 class ConvInput {
  public:
   /// `output`: the convolution's output. `pixels`: how many pixels of a row a tile reads at once; where so many lie
-  /// at addresses that share one set of the first-level cache, the copy keeps them apart.
+  /// at addresses that share one set of the first-level cache, the copy keeps them apart. `zero_point`: of an i8 or u8
+  /// input, the padding's value.
   ConvInput(const TensorDesc& input, const Shape& output, const Window& window, std::int64_t groups,
-            std::int64_t pixels);
+            std::int64_t pixels, int zero_point = 0);
+
+  static constexpr std::int64_t kSlack = 3;
 
   bool copied() const { return copied_; }
   /// True when all output pixels of all images read their inputs at equal distances.
@@ -28,9 +35,11 @@ class ConvInput {
   /// True when K is ordered (tap, channel); otherwise (channel, tap), as weights come.
   bool channels_last() const { return channels_last_; }
 
-  /// K of one group: runs of run() floats at these offsets from a pixel.
+  /// K of one group: runs of run() steps of 4 bytes at these offsets from a pixel, of which run_elements() elements
+  /// count.
   const std::vector<std::int32_t>& segments() const { return segments_; }
-  std::int64_t run() const { return run_; }
+  std::int64_t run() const { return (run_elements_ * read_element_ + 3) / 4; }
+  std::int64_t run_elements() const { return run_elements_; }
   /// The last offset; segments() is empty when it exceeds 31 bits.
   std::int64_t reach() const { return reach_; }
 
@@ -55,14 +64,19 @@ class ConvInput {
 
  private:
   void lay_out_copy(std::int64_t pixels);
-  // To f32.
+  // f16 to f32, others as they are.
   void copy_elements(const std::byte* from, std::int64_t count, std::byte* to) const;
   void list_segments(std::int64_t group_channels);
+  void copy_columns(const std::byte* row, std::int64_t first, std::int64_t last, std::byte* to) const;
 
-  Window window_;         // two-dimensional
-  std::int64_t element_;  // bytes of one in the input
+  Window window_;              // two-dimensional
+  std::int64_t element_;       // bytes of one in the input
+  std::int64_t read_element_;  // and in what tiles read
+  bool planar_;                // the input; the next member is about what tiles read
   bool channels_last_;
   bool copied_;
+  bool moved_;      // the copy of i8 is u8
+  std::byte fill_;  // padding, in the copy
   std::int64_t channels_, height_, width_, output_height_, output_width_;
   // Pitches of the input.
   std::int64_t source_column_, source_row_, source_plane_, source_image_;
@@ -73,7 +87,7 @@ class ConvInput {
   std::int64_t stride_h_, stride_w_;
   std::int64_t column_pitch_, row_pitch_, plane_pitch_, image_pitch_;
   std::int64_t group_step_ = 0;
-  std::int64_t run_ = 0;
+  std::int64_t run_elements_ = 0;
   std::int64_t reach_ = 0;
   std::vector<std::int32_t> segments_;
 };

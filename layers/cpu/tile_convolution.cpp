@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "layers/cpu/chunks.h"
 #include "layers/cpu/row_kernels.h"
@@ -22,6 +23,10 @@ std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
   return (a + b - 1) / b;
 }
 
+const TileKernels& kernels_of(const TileConvolution::Geometry& geometry) {
+  return dtype_bytes(geometry.input.dtype) == 1 ? u8s8_tiles() : f32_tiles();
+}
+
 // Half of a core's second-level cache: what a worker may want to keep there.
 std::int64_t cache_budget() {
   static const std::int64_t bytes = [] {
@@ -34,7 +39,8 @@ std::int64_t cache_budget() {
 }  // namespace
 
 ConvInput TileConvolution::input_of(const Geometry& geometry) {
-  return ConvInput(geometry.input, geometry.output, geometry.window, geometry.groups, 2 * f32_tiles().group);
+  return ConvInput(geometry.input, geometry.output, geometry.window, geometry.groups,
+                   2 * kernels_of(geometry).group, geometry.zero_point);
 }
 
 TileConvolution::TileConvolution(const Geometry& geometry, int threads)
@@ -48,14 +54,15 @@ TileConvolution::TileConvolution(const Geometry& geometry, int threads)
       adds_(geometry.residual),
       epilogue_(geometry.channel_dim) {
   const auto segments = static_cast<std::int64_t>(input_.segments().size());
-  loop_.kernels = &f32_tiles();
+  loop_.kernels = &kernels_of(geometry);
   loop_.panels = TilePanels(*loop_.kernels, segments * input_.run(), channels_ / geometry.groups);
   loop_.groups = geometry.groups;
   loop_.a_group = input_.group_step();
   loop_.segments = input_.segments().data();
   loop_.segment_count = static_cast<std::int32_t>(segments);
   loop_.run = static_cast<std::int32_t>(input_.run());
-  loop_.clamp = geometry.activation;
+  loop_.shared.low = geometry.activation.low;
+  loop_.shared.high = geometry.activation.high;
   cut(threads);
   if (half_) store_half(threads);
 }
@@ -156,10 +163,10 @@ void TileConvolution::cut(int threads) {
     const std::int64_t image_bytes = input_.copied_rows(height_) * input_.copied_row_bytes();
     band_images_ = std::clamp<std::int64_t>(std::min(most_rows / height_, budget / image_bytes), 1, images_);
   }
-  copy_bytes_ =
-      input_.copied()
-          ? (band_images_ * input_.copied_rows(band_rows_) * input_.copied_row_bytes() + 63) / 64 * 64
-          : 0;
+  copy_bytes_ = input_.copied() ? (band_images_ * input_.copied_rows(band_rows_) * input_.copied_row_bytes() +
+                                   ConvInput::kSlack + 63) /
+                                      64 * 64
+                                : 0;
   scratch_bytes_ = static_cast<std::size_t>(copy_bytes_ * (panels_outside_ ? 1 : threads));
   splits_ = panels_outside_
                 ? std::max<std::int64_t>(1, ceil_div(kTasksPerThread * threads, loop_.panel_count()))
@@ -193,10 +200,13 @@ TileBand TileConvolution::tile_band(const Operands& operands, const Band& b, con
   t.a_row = input_.row_step();
   t.a_image = input_.image_step();
   t.a = input_.copied() ? copied : operands.x + b.image * t.a_image + b.row * t.a_row;
-  t.c_pixel = channels_ * kFloat;
-  const std::int64_t offset = first_element(b) * kFloat;
-  t.c = half_ ? results : operands.y + offset;
-  if (adds_) t.residual = half_ ? results + result_bytes_ : operands.residual + offset;
+  t.c_pixel = channels_ * loop_.c_bytes;
+  t.residual_pixel = channels_ * loop_.residual_bytes;
+  t.c = half_ ? results : operands.y + first_element(b) * loop_.c_bytes;
+  if (adds_) {
+    t.residual =
+        half_ ? results + result_bytes_ : operands.residual + first_element(b) * loop_.residual_bytes;
+  }
   if (input_.evenly_spaced()) {
     t.width *= t.rows;
     t.rows = 1;

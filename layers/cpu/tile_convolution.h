@@ -1,28 +1,41 @@
 // A convolution on the register-tile kernel, as convolutional and fully connected layers use it.
 #pragma once
 
+#include <cstdint>
+#include <vector>
+
 #include "engine/kernel.h"
 #include "layers/clamp.h"
 #include "layers/cpu/conv_input.h"
 #include "layers/cpu/epilogue.h"
 #include "layers/cpu/tile_loop.h"
+#include "layers/quantisation.h"
 
 namespace pipit {
 
 /// y = clamp(conv(x, w) + bias + residual), then what the epilogue says; computed in f32. x, y and residual are stored
 /// as f32, or all as f16: then weights are kept as f16 too and widened for a run (panel by panel where they do not stay
-/// in the cache), x is widened as it is copied, and results are rounded when they are complete. No patch matrix: x is read where it lies, or from a copy with
+/// in the cache), x is widened as it is copied, and results are rounded when they are complete. Or a QConv in INT8, with
+/// the bits of its specification and without epilogue. No patch matrix: x is read where it lies, or from a copy with
 /// borders that stays in the second-level cache. The same bits for any number of threads.
 class TileConvolution {
  public:
   struct Geometry {
-    TensorDesc input;  ///< [N, C, H, W] or [N, C, W], f32 or f16, any layout
+    TensorDesc input;  ///< [N, C, H, W] or [N, C, W], f32 or f16, or for INT8 i8 or u8, any layout
     Shape output;      ///< [N, O, ...], channels_last in memory, not empty
     Window window;
     std::int64_t groups = 1;
     Clamp activation;
     bool residual = false;  ///< there is one
     int channel_dim = 1;    ///< where the outputs are in the layer's own result, for what it absorbs
+    int zero_point = 0;     ///< INT8: of the input
+  };
+
+  /// INT8: what layers/qconv.h says of the operands.
+  struct Int8 {
+    Quantisation x, residual, y;
+    std::vector<float> multipliers;  ///< [O], see requantisation_multipliers()
+    std::vector<std::int32_t> bias;  ///< [O], or empty
   };
 
   /// Weights [O, C / groups, kernel...], row-major. The filters must reach over less than 2 GiB of input
@@ -30,6 +43,8 @@ class TileConvolution {
   TileConvolution(const Geometry& geometry, const float* weights, int threads);
   /// For a kernel of one tap: its weights may lie in any way.
   TileConvolution(const Geometry& geometry, const WeightView& weights, int threads);
+  /// INT8; weights [O, kernel..., C / groups].
+  TileConvolution(const Geometry& geometry, Int8 arithmetic, const std::int8_t* weights, int threads);
 
   TileConvolution(const TileConvolution&) = delete;
   TileConvolution& operator=(const TileConvolution&) = delete;
@@ -40,7 +55,7 @@ class TileConvolution {
   std::size_t scratch_bytes() const { return scratch_bytes_; }
   /// Applied to the results; set before the first run.
   Epilogue& epilogue() { return epilogue_; }
-  /// bias [O] may be null; so is the residual (laid out like y) where there is none. y overlaps no operand.
+  /// bias [O] may be null, and is for INT8; so is the residual (laid out like y) where there is none. y overlaps no operand.
   void run(const std::byte* x, const float* bias, const std::byte* residual, std::byte* y,
            const RunContext& context) const;
 
@@ -61,6 +76,8 @@ class TileConvolution {
 
   TileConvolution(const Geometry& geometry, int threads);
   void pack(WeightView weights);
+  void pack(const std::int8_t* weights);
+  void start_sums(const Int8& arithmetic, const std::int8_t* weights);
   void cut(int threads);
   std::int64_t bands_per_image() const { return (height_ + band_rows_ - 1) / band_rows_; }
   std::int64_t bands() const { return (images_ + band_images_ - 1) / band_images_ * bands_per_image(); }
@@ -95,6 +112,8 @@ class TileConvolution {
   bool adds_;                 // there is a residual
   Epilogue epilogue_;
   HostBuffer packed_;
+  std::vector<std::int32_t> sum_bias_;  // INT8
+  std::vector<float> multipliers_;
   bool panels_outside_ = false;
   std::int64_t band_rows_ = 0;
   std::int64_t band_images_ = 1;

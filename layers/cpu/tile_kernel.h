@@ -27,9 +27,10 @@ enum class TileType : std::uint8_t { f32, u8, s8 };
 /// One call: 1 or 2 groups of pixels times one panel. Strides and offsets are in bytes.
 /// C may be neither A nor the residual: pixels of overlapping groups are computed twice.
 struct TileCall {
-  const std::byte* a[2] = {};              ///< first pixel of each group
-  std::int64_t a_stride = 0;               ///< from pixel to pixel
-  const std::int32_t* segments = nullptr;  ///< offsets from a pixel, multiples of 4 bytes from each other
+  const std::byte* a[2] = {};  ///< first pixel of each group
+  std::int64_t a_stride = 0;   ///< from pixel to pixel
+  const std::int32_t* segments =
+      nullptr;  ///< offsets from a pixel; in f32 multiples of 4 bytes from each other
   std::int32_t segment_count = 0;
   std::int32_t run = 0;  ///< steps (of 4 bytes) in every segment
   /// The panel: [segment_count][run][vectors * lanes] steps, see pack order in tile_pack.h; 64-byte aligned.

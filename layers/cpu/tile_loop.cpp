@@ -7,7 +7,6 @@ namespace pipit {
 namespace {
 
 constexpr std::int64_t kLine = 64;
-constexpr std::int64_t kFloat = sizeof(float);
 
 }  // namespace
 
@@ -23,15 +22,13 @@ void TileLoop::run_tiles(const TileBand& band, const TileRange& tiles, const Til
   const std::int64_t per_group = panels.count();
   const std::int64_t group_bytes = panels.bytes();
 
-  TileCall call;
+  TileCall call = shared;
   call.a_stride = band.a_pixel;
   call.segments = segments;
   call.segment_count = segment_count;
   call.run = run;
   call.c_stride = band.c_pixel;
-  call.residual_stride = band.c_pixel;
-  call.low = clamp.low;
-  call.high = clamp.high;
+  call.residual_stride = band.residual_pixel;
   // Every step of K of every tile calls one line; neighbouring lines come in pairs.
   const std::int64_t calls = std::max<std::int64_t>(1, tiles.size() * panel_range.size() * panels.steps);
   const std::int64_t prefetch_step = std::min(2 * kLine, (prefetch_bytes + calls - 1) / calls);
@@ -40,14 +37,14 @@ void TileLoop::run_tiles(const TileBand& band, const TileRange& tiles, const Til
 
   for (std::int64_t tile = tiles.begin; tile < tiles.end; ++tile) {
     const std::byte* a[2] = {};
-    std::int64_t offset[2] = {};
+    std::int64_t at[2] = {};  // pixel of the band
     const int used = 2 * tile + 1 < total ? 2 : 1;
     for (int slot = 0; slot < used; ++slot) {
       const std::int64_t row = (2 * tile + slot) / cut.count;
       const std::int64_t pixel = cut.start((2 * tile + slot) % cut.count);
       a[slot] = band.a + row / band.rows_per_image * band.a_image + row % band.rows_per_image * band.a_row +
                 pixel * band.a_pixel;
-      offset[slot] = (row * band.width + pixel) * band.c_pixel;
+      at[slot] = row * band.width + pixel;
     }
     std::int64_t group = panel_range.begin / per_group;
     std::int64_t panel = panel_range.begin % per_group;
@@ -56,11 +53,16 @@ void TileLoop::run_tiles(const TileBand& band, const TileRange& tiles, const Til
       call.weights = packed + group * group_bytes + panels.offset(panel);
       call.columns = panels.columns(panel);
       call.bias = bias != nullptr ? bias + output : nullptr;
+      if (shared.multiplier != nullptr) {
+        call.sum_bias = shared.sum_bias + output;
+        call.multiplier = shared.multiplier + output;
+      }
       for (int slot = 0; slot < used; ++slot) {
         call.a[slot] = a[slot] + group * a_group;
-        const std::int64_t at = offset[slot] + output * kFloat;
-        call.c[slot] = band.c + at;
-        call.residual[slot] = band.residual != nullptr ? band.residual + at : nullptr;
+        call.c[slot] = band.c + at[slot] * band.c_pixel + output * c_bytes;
+        if (band.residual != nullptr) {
+          call.residual[slot] = band.residual + at[slot] * band.residual_pixel + output * residual_bytes;
+        }
       }
       kernels->tile[used - 1][cut.size - 1][kernels->vectors(call.columns) - 1](call);
       call.prefetch += prefetch_step * panels.steps;

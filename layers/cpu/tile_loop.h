@@ -3,7 +3,6 @@
 
 #include <cstdint>
 
-#include "layers/clamp.h"
 #include "layers/cpu/tile_pack.h"
 
 namespace pipit {
@@ -18,8 +17,9 @@ struct TileBand {
   std::int64_t a_image = 0;         ///< from the first row of an image to that of the next
   std::int64_t rows_per_image = 1;  ///< the first row of the band is the first of an image, or all are of one
   std::byte* c = nullptr;           ///< output 0 of the first pixel; pixels and rows follow each other
-  const std::byte* residual = nullptr;  ///< laid out like c, or null
+  const std::byte* residual = nullptr;  ///< [pixel][output] like c, or null
   std::int64_t c_pixel = 0;
+  std::int64_t residual_pixel = 0;
 };
 
 /// A range [begin, end).
@@ -43,7 +43,11 @@ struct TileLoop {
   const std::int32_t* segments = nullptr;  ///< see TileCall
   std::int32_t segment_count = 0;
   std::int32_t run = 0;
-  Clamp clamp;
+  /// What all calls have in common: the bounds, and for int8 its arithmetic, of which sum_bias and multiplier are of
+  /// output 0.
+  TileCall shared;
+  std::int64_t c_bytes = 4;  ///< of an output
+  std::int64_t residual_bytes = 4;
 
   std::int64_t panel_count() const { return groups * panels.count(); }
   std::int64_t packed_bytes() const { return groups * panels.bytes(); }

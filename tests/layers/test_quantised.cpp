@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "layers/pool.h"
 #include "layers/qconv.h"
 #include "layers/qelementwise.h"
 #include "layers/quantize.h"
@@ -67,8 +68,8 @@ TEST(Quantize, EveryKernelGivesTheReferencesBits) {
     for (int i = 0; i < 6 && !testing::Test::HasFailure(); ++i) {
       const Shape shape{random.integer(1, 3), random.integer(1, 40), random.integer(1, 9),
                         random.integer(1, 9)};
-      expect_conformance(Quantize(q), {{{random.tensor(shape, -8, 8)}}, {"reference"}});
-      expect_conformance(Dequantize(q), {{integers(random, shape, q)}, {"reference"}});
+      expect_conformance(Quantize(q), {{{random.tensor(shape, -8, 8)}}, {"vector", "reference"}});
+      expect_conformance(Dequantize(q), {{integers(random, shape, q)}, {"vector", "reference"}});
     }
   }
 }
@@ -89,7 +90,7 @@ Conformance conformance_of(const Case& c, Random& random) {
   if (c.residual)
     conformance.inputs[3] =
         integers(random, window_output_shape(c.attributes.conv.window, c.x, c.w[0]), c.attributes.residual);
-  conformance.expected = {"reference"};
+  conformance.expected = {"tile", "reference"};
   return conformance;
 }
 
@@ -136,6 +137,58 @@ TEST(QConv, EveryKernelGivesTheReferencesBits) {
   }
 }
 
+// Kernel, stride, channels, filters, groups and image of what networks are made of, and edges of the tiles: few columns,
+// few outputs, channels that fill no step.
+TEST(QConv, LayersOfNetworks) {
+  struct Layer {
+    std::int64_t kernel, stride, dilation, channels, filters, groups, height, width;
+  };
+  const Layer layers[] = {
+      {7, 2, 1, 3, 64, 1, 23, 31},     // stem
+      {3, 2, 1, 3, 32, 1, 15, 15},     //
+      {3, 1, 1, 64, 33, 1, 5, 6},      //
+      {3, 1, 1, 16, 1, 1, 4, 3},       //
+      {3, 1, 1, 5, 3, 1, 9, 1},        //
+      {1, 1, 1, 40, 64, 1, 7, 7},      //
+      {1, 2, 1, 64, 96, 1, 9, 9},      //
+      {1, 1, 1, 512, 1000, 1, 1, 1},   // classifier
+      {3, 1, 1, 96, 96, 96, 9, 9},     // depthwise
+      {3, 2, 1, 300, 300, 300, 7, 8},  //
+      {5, 1, 1, 24, 24, 24, 6, 7},     //
+      {7, 1, 2, 17, 17, 17, 14, 15},   //
+      {3, 1, 1, 8, 16, 8, 6, 5},       // two filters per channel
+      {3, 1, 1, 64, 64, 32, 8, 8},     // groups of 2, of 8, of 10 channels
+      {3, 1, 2, 32, 64, 4, 11, 9},     //
+      {3, 2, 1, 40, 48, 4, 9, 9},      //
+  };
+  Random random;
+  const Quantisation types[] = {kU8, kI8, kOdd};
+  for (const Layer& layer : layers) {
+    if (HasFailure()) break;
+    Case c;
+    Window& window = c.attributes.conv.window;
+    window.kernel = {layer.kernel, layer.kernel, 1};
+    window.stride = {layer.stride, layer.stride, 1};
+    window.dilation = {layer.dilation, layer.dilation, 1};
+    const std::int64_t pad = layer.kernel / 2 * layer.dilation;
+    window.pad_begin = window.pad_end = {pad, pad, 0};
+    c.attributes.conv.groups = layer.groups;
+    c.attributes.conv.activation = random.coin() ? Clamp::relu() : Clamp{};
+    c.x = Shape{2, layer.channels, layer.height, layer.width};
+    c.w = Shape{layer.filters, layer.channels / layer.groups, layer.kernel, layer.kernel};
+    c.attributes.x = types[random.integer(0, 2)];
+    c.attributes.residual = types[random.integer(0, 2)];
+    c.attributes.y = types[random.integer(0, 2)];
+    c.attributes.y.scale = 2;
+    c.attributes.weight_scales = {0.02F};
+    c.residual = random.coin();
+    Conformance conformance = conformance_of(c, random);
+    if (layer.groups == layer.channels && layer.filters == layer.channels)
+      conformance.expected.emplace_back("depthwise");
+    expect_conformance(QConv(c.attributes), conformance);
+  }
+}
+
 // Sums at both ends of what u8 times s8 can reach, where instructions with 16-bit sums saturate.
 TEST(QConv, ExtremeOperands) {
   for (const int x : {0, 1, 255}) {
@@ -155,7 +208,7 @@ TEST(QConv, ExtremeOperands) {
               c.w,
               std::vector<std::int8_t>(static_cast<std::size_t>(c.w.elements()), static_cast<std::int8_t>(w)),
               true)};
-      conformance.expected = {"reference"};
+      conformance.expected = {"tile", "reference"};
       expect_conformance(QConv(c.attributes), conformance);
       // In the middle 576 products count, in f32 exactly.
       const auto y = test::run_reference(QConv(c.attributes), conformance.inputs);
@@ -241,8 +294,9 @@ TEST(QAdd, EveryKernelGivesTheReferencesBits) {
   for (const Quantisation& a : {kI8, kU8, kOdd}) {
     for (const Quantisation& y : {kI8, kU8, kOdd}) {
       const Shape shape{1, random.integer(1, 70), random.integer(1, 6), random.integer(1, 6)};
-      expect_conformance(QAdd({a, kU8, y, random.coin() ? Clamp::relu() : Clamp{}}),
-                         {{integers(random, shape, a), integers(random, shape, kU8)}, {"reference"}});
+      expect_conformance(
+          QAdd({a, kU8, y, random.coin() ? Clamp::relu() : Clamp{}}),
+          {{integers(random, shape, a), integers(random, shape, kU8)}, {"vector", "reference"}});
     }
   }
 }
@@ -261,8 +315,30 @@ TEST(QAveragePool, EveryKernelGivesTheReferencesBits) {
       attributes.x = random.coin() ? kU8 : kI8;
       attributes.y = y;
       const Shape shape{2, random.integer(1, 70), random.integer(3, 12), random.integer(3, 12)};
-      expect_conformance(QAveragePool(attributes), {{integers(random, shape, attributes.x)}, {"reference"}});
+      expect_conformance(QAveragePool(attributes),
+                         {{integers(random, shape, attributes.x)}, {"nhwc", "reference"}});
     }
+  }
+}
+
+TEST(Pool, MaximumOfBytes) {
+  Random random;
+  for (int i = 0; i < 12 && !testing::Test::HasFailure(); ++i) {
+    PoolAttributes attributes;
+    attributes.global = random.integer(0, 3) == 0;
+    for (std::size_t axis = 0; axis < 2; ++axis) {
+      attributes.window.kernel[axis] = random.integer(1, 3);
+      attributes.window.stride[axis] = random.integer(1, 2);
+      attributes.window.dilation[axis] = random.integer(1, 3);
+      const std::int64_t most = std::min<std::int64_t>(2, attributes.window.span(static_cast<int>(axis)) - 1);
+      attributes.window.pad_begin[axis] = random.integer(0, most);
+      attributes.window.pad_end[axis] = random.integer(0, most);
+    }
+    attributes.window.ceil_mode = random.coin();
+    const Shape shape{random.integer(1, 2), random.integer(1, 300), random.integer(7, 12),
+                      random.integer(7, 12)};
+    expect_conformance(Pool(attributes),
+                       {{integers(random, shape, i % 2 == 0 ? kU8 : kI8)}, {"nhwc_int8", "reference"}});
   }
 }
 

@@ -1,0 +1,129 @@
+#include "layers/cpu/byte_spans.h"
+
+#include "layers/cpu/requantise.h"
+#include "layers/cpu/simd.h"
+
+namespace pipit {
+
+namespace {
+
+// Value `i` of a span, less the zero point.
+PIPIT_INLINE inline float steps(const std::uint8_t* x, unsigned flip, int offset, std::int64_t i) {
+  return static_cast<float>(static_cast<int>(x[i] ^ flip) - offset);
+}
+
+const std::uint8_t* bytes(const std::byte* x) {
+  return reinterpret_cast<const std::uint8_t*>(x);
+}
+std::uint8_t* bytes(std::byte* x) {
+  return reinterpret_cast<std::uint8_t*>(x);
+}
+
+PIPIT_SIMD_CLONES void quantize_loop(const float* x, float scale, StepBounds bounds, int zero_point,
+                                     std::uint8_t* y, std::int64_t count) {
+  PIPIT_INDEPENDENT
+  for (std::int64_t i = 0; i < count; ++i) {
+    y[i] = static_cast<std::uint8_t>(requantise_step(x[i] / scale, bounds, zero_point));
+  }
+}
+
+PIPIT_SIMD_CLONES void dequantize_loop(const std::uint8_t* x, unsigned flip, int offset, float scale,
+                                       float* y, std::int64_t count) {
+  PIPIT_INDEPENDENT
+  for (std::int64_t i = 0; i < count; ++i) y[i] = steps(x, flip, offset, i) * scale;
+}
+
+struct Addend {
+  const std::uint8_t* data;
+  unsigned flip;
+  int offset;
+  float scale;
+};
+
+PIPIT_SIMD_CLONES void add_loop(const Addend& a, const Addend& b, StepBounds bounds, int zero_point,
+                                std::uint8_t* y, std::int64_t count) {
+  const std::uint8_t* p = a.data;
+  const std::uint8_t* q = b.data;
+  const unsigned a_flip = a.flip;
+  const unsigned b_flip = b.flip;
+  const int a_offset = a.offset;
+  const int b_offset = b.offset;
+  const float a_scale = a.scale;
+  const float b_scale = b.scale;
+  PIPIT_INDEPENDENT
+  for (std::int64_t i = 0; i < count; ++i) {
+    const float sum = steps(p, a_flip, a_offset, i) * a_scale + steps(q, b_flip, b_offset, i) * b_scale;
+    y[i] = static_cast<std::uint8_t>(requantise_step(sum, bounds, zero_point));
+  }
+}
+
+PIPIT_SIMD_CLONES void requantise_loop(const std::int32_t* sums, float scale, StepBounds bounds,
+                                       int zero_point, std::uint8_t* y, std::int64_t count) {
+  PIPIT_INDEPENDENT
+  for (std::int64_t i = 0; i < count; ++i) {
+    y[i] =
+        static_cast<std::uint8_t>(requantise_step(static_cast<float>(sums[i]) * scale, bounds, zero_point));
+  }
+}
+
+PIPIT_SIMD_CLONES void scale_loop(const std::int32_t* sums, float scale, float* y, std::int64_t count) {
+  PIPIT_INDEPENDENT
+  for (std::int64_t i = 0; i < count; ++i) y[i] = static_cast<float>(sums[i]) * scale;
+}
+
+PIPIT_SIMD_CLONES void flip_loop(std::uint8_t* x, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) x[i] ^= 0x80U;
+}
+
+PIPIT_SIMD_CLONES void join_three(const std::uint8_t* a, const std::uint8_t* b, const std::uint8_t* c,
+                                  std::uint8_t* y, std::int64_t count) {
+  PIPIT_INDEPENDENT
+  for (std::int64_t i = 0; i < count; ++i) {
+    y[3 * i] = a[i];
+    y[3 * i + 1] = b[i];
+    y[3 * i + 2] = c[i];
+  }
+}
+
+}  // namespace
+
+void quantize_span(const float* x, float scale, const ByteTarget& target, std::byte* y, std::int64_t count) {
+  quantize_loop(x, scale, target.bounds, target.zero_point, bytes(y), count);
+}
+
+void dequantize_span(const ByteSpan& x, float scale, float* y, std::int64_t count) {
+  dequantize_loop(bytes(x.data), static_cast<unsigned>(x.flip), x.offset, scale, y, count);
+}
+
+void add_span(const ByteSpan& a, float a_scale, const ByteSpan& b, float b_scale, const ByteTarget& target,
+              std::byte* y, std::int64_t count) {
+  add_loop({bytes(a.data), static_cast<unsigned>(a.flip), a.offset, a_scale},
+           {bytes(b.data), static_cast<unsigned>(b.flip), b.offset, b_scale}, target.bounds,
+           target.zero_point, bytes(y), count);
+}
+
+void requantise_span(const std::int32_t* sums, float scale, const ByteTarget& target, std::byte* y,
+                     std::int64_t count) {
+  if (target.real) {
+    scale_loop(sums, scale, reinterpret_cast<float*>(y), count);
+  } else {
+    requantise_loop(sums, scale, target.bounds, target.zero_point, bytes(y), count);
+  }
+}
+
+void flip_signs(std::byte* x, std::int64_t count) {
+  flip_loop(bytes(x), count);
+}
+
+void join_planes(const std::byte* planes, std::int64_t plane, std::int64_t step, std::int64_t channels,
+                 std::int64_t count, std::byte* y, std::int64_t pitch) {
+  if (channels == 3 && pitch == 3 && step == 1) {
+    join_three(bytes(planes), bytes(planes + plane), bytes(planes + 2 * plane), bytes(y), count);
+    return;
+  }
+  for (std::int64_t p = 0; p < channels; ++p) {
+    for (std::int64_t i = 0; i < count; ++i) y[i * pitch + p] = planes[p * plane + i * step];
+  }
+}
+
+}  // namespace pipit

@@ -1,0 +1,51 @@
+// Loops over contiguous i8 and u8 values, vectorised for the CPU at hand.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+
+#include "layers/quantisation.h"
+
+namespace pipit {
+
+/// Values of type i8 or u8: the integer is (byte ^ flip) - offset, less the zero point.
+struct ByteSpan {
+  const std::byte* data = nullptr;
+  int flip = 0;    ///< 0x80 for i8, which makes it u8 plus 128
+  int offset = 0;  ///< zero point plus flip
+
+  ByteSpan(const std::byte* bytes, const Quantisation& q)
+      : data(bytes), flip(q.dtype == DType::i8 ? 0x80 : 0), offset(q.zero_point + flip) {}
+};
+
+/// How results are stored: in i8 or u8, or for a Quantisation of type f32 as they are, clamped.
+struct ByteTarget {
+  StepBounds bounds;
+  int zero_point = 0;
+  bool real = false;
+
+  explicit ByteTarget(const Quantisation& y, float low = -INFINITY, float high = INFINITY)
+      : bounds(y.quantised() ? step_bounds(y, low, high) : StepBounds{low, high}),
+        zero_point(y.zero_point),
+        real(!y.quantised()) {}
+};
+
+/// y = requantise(x / scale); y is i8 or u8.
+void quantize_span(const float* x, float scale, const ByteTarget& target, std::byte* y, std::int64_t count);
+/// y = (x - zero point) * scale.
+void dequantize_span(const ByteSpan& x, float scale, float* y, std::int64_t count);
+/// y = requantise((a - zero point) * a_scale + (b - zero point) * b_scale); y, of i8 or u8, may be a or b.
+void add_span(const ByteSpan& a, float a_scale, const ByteSpan& b, float b_scale, const ByteTarget& target,
+              std::byte* y, std::int64_t count);
+/// y = requantise(sums * scale), or sums * scale for f32.
+void requantise_span(const std::int32_t* sums, float scale, const ByteTarget& target, std::byte* y,
+                     std::int64_t count);
+
+/// i8 to u8 plus 128 and back, in place.
+void flip_signs(std::byte* x, std::int64_t count);
+/// y[i * pitch + p] = planes[p * plane + i * step]: `count` pixels of `channels` bytes out of planes.
+void join_planes(const std::byte* planes, std::int64_t plane, std::int64_t step, std::int64_t channels,
+                 std::int64_t count, std::byte* y, std::int64_t pitch);
+
+}  // namespace pipit

@@ -1,0 +1,89 @@
+// INT8 convolution on the register-tile kernel, u8 by s8.
+#include "layers/cpu/cpu.h"
+#include "layers/cpu/tile_convolution.h"
+#include "layers/layer_kernel.h"
+#include "layers/operands.h"
+#include "layers/qconv.h"
+
+namespace pipit {
+
+namespace {
+
+// Of one copied input row; longer ones are padding without end.
+constexpr double kMostRowBytes = 1 << 26;
+
+TileConvolution::Geometry geometry_of(const NodeSpec& spec) {
+  const QConvAttributes& attributes = layer_as<QConv>(spec.layer).attributes();
+  return {*spec.inputs[0],
+          spec.outputs[0].shape,
+          attributes.conv.window,
+          attributes.conv.groups,
+          attributes.conv.activation,
+          spec.has_input(3),
+          1,
+          attributes.x.zero_point};
+}
+
+TileConvolution::Int8 arithmetic_of(const NodeSpec& spec) {
+  const QConvAttributes& attributes = layer_as<QConv>(spec.layer).attributes();
+  TileConvolution::Int8 arithmetic{attributes.x,
+                                   attributes.residual,
+                                   attributes.y,
+                                   requantisation_multipliers(attributes, spec.outputs[0].shape[1]),
+                                   {}};
+  if (const Tensor* bias = spec.constant(2)) {
+    arithmetic.bias.assign(bias->values<std::int32_t>().begin(), bias->values<std::int32_t>().end());
+  }
+  return arithmetic;
+}
+
+class QConvTile final : public Kernel {
+ public:
+  explicit QConvTile(const NodeSpec& spec)
+      : convolution_(geometry_of(spec), arithmetic_of(spec),
+                     to_layout(spec.constant(1)->view(), Layout::channels_last).values<std::int8_t>().data(),
+                     spec.threads) {}
+
+  std::size_t scratch_bytes() const override { return convolution_.scratch_bytes(); }
+  bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
+
+  void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
+           const RunContext& context) const override {
+    convolution_.run(inputs[0].data, nullptr, inputs.size() > 3 ? inputs[3].data : nullptr, outputs[0].data,
+                     context);
+  }
+
+ private:
+  TileConvolution convolution_;
+};
+
+Refusal refuse_tile(const NodeSpec& spec) {
+  if (Refusal reason = refuse_reduced_precision(spec)) return reason;
+  const TensorDesc& x = *spec.inputs[0];
+  const TensorDesc& y = spec.outputs[0];
+  const QConvAttributes& attributes = layer_as<QConv>(spec.layer).attributes();
+  const int rank = x.shape.rank();
+  if (rank > 4) return "only one or two spatial dimensions are handled";
+  if (spec.constant(1) == nullptr) return "weights are computed at run time";
+  if (spec.has_input(2) && spec.constant(2) == nullptr) return "the bias is computed at run time";
+  if (!is_channels_last(y)) return "the output must be channels_last";
+  if (spec.has_input(3) && !is_channels_last(*spec.inputs[3])) return "the residual must be channels_last";
+  if (y.elements() == 0 || spec.inputs[1]->elements() == 0) return "an operand is empty";
+  const Window& window = attributes.conv.window;
+  const double columns = static_cast<double>(y.shape[rank - 1]) *
+                             static_cast<double>(window.stride[static_cast<std::size_t>(rank - 3)]) +
+                         static_cast<double>(window.span(rank - 3));
+  if (columns * static_cast<double>(x.shape[1]) > kMostRowBytes) return "a padded input row is too long";
+  if (TileConvolution::input_of(geometry_of(spec)).segments().empty())
+    return "a filter reaches over more than 2 GiB of input";
+  return std::nullopt;
+}
+
+}  // namespace
+
+void register_cpu_qconv_tile(Registry& registry) {
+  registry.add(QConv::kType, DeviceKind::cpu,
+               {"tile", refuse_tile, [](const NodeSpec& spec) { return std::make_unique<QConvTile>(spec); }});
+}
+
+}  // namespace pipit
