@@ -81,6 +81,7 @@ void measure(const BenchOptions& options, Row& row) {
   Model model = source.load();
   CommonOptions common = options.common;
   common.precision = precisions().at(row.precision);
+  if (common.precision != Precision::int8) common.plan.clear();  // it is for the other rows
   common.threads = row.threads;
   Runner runner(model.name, std::move(model.graph), common);
   row.load_ms = milliseconds_since(begin);
@@ -199,7 +200,18 @@ std::string label(const Row& row) {
   return fmt::format("{}, batch {}, {} threads", row.precision, row.batch.value_or(1), row.threads);
 }
 
+// Among several precisions --plan is for INT8.
+void check_plan(const BenchOptions& options) {
+  CommonOptions common = options.common;
+  common.precision = precisions().at(options.precisions[0]);
+  for (const std::string& name : options.precisions) {
+    if (name == "int8") common.precision = Precision::int8;
+  }
+  common.check_plan();
+}
+
 int bench(const BenchOptions& options) {
+  check_plan(options);
   require_device(options.common.device);
   std::vector<Row> rows = combinations(options);
   bool failed = false;       // with exit code 1

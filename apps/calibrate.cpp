@@ -116,6 +116,8 @@ std::filesystem::path beside_output(const CalibrateOptions& options, const char*
 
 void check_exports(const CalibrateOptions& options) {
   for (const std::string& format : options.exports) {
+    if (beside_output(options, format == "ncnn" ? ".ncnn-table" : ".trt-cache") == options.output)
+      throw CLI::ValidationError("--export", "would replace the plan; give --output another extension");
     if (format == "ncnn" && !options.merge.empty())
       throw CLI::ValidationError("--export",
                                  "an ncnn table needs the model's weights: give --merge without it, then "

@@ -17,20 +17,33 @@ struct Close {
   void operator()(std::FILE* file) const { std::fclose(file); }
 };
 
+bool put(std::FILE* file, std::string_view content) {
+  const bool written = std::fwrite(content.data(), 1, content.size(), file) == content.size();
+  return std::fflush(file) == 0 && written;
+}
+
 }  // namespace
 
 void write_file(const std::filesystem::path& path, std::string_view content) {
   std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored)) fail("{}: is a folder", path.string());
-  const std::filesystem::path beside = path.string() + fmt::format(".{}.tmp", getpid());
+  const std::filesystem::file_status status = std::filesystem::status(path, ignored);
+  if (std::filesystem::is_directory(status)) fail("{}: is a folder", path.string());
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
+    const std::unique_ptr<std::FILE, Close> device(std::fopen(path.c_str(), "wb"));
+    if (!device || !put(device.get(), content))
+      fail("{}: cannot be written: {}", path.string(), std::strerror(errno));
+    return;
+  }
+  const bool link = std::filesystem::exists(status) && std::filesystem::is_symlink(path, ignored);
+  const std::filesystem::path target = link ? std::filesystem::canonical(path, ignored) : path;
+  const std::filesystem::path beside = target.string() + fmt::format(".{}.tmp", getpid());
   // "x": never through a file or link that somebody else put there.
   std::unique_ptr<std::FILE, Close> file(std::fopen(beside.c_str(), "wbx"));
   if (!file) fail("{}: cannot be written: {}", path.string(), std::strerror(errno));
-  bool written = std::fwrite(content.data(), 1, content.size(), file.get()) == content.size();
-  written = std::fflush(file.get()) == 0 && written && fsync(fileno(file.get())) == 0;
+  bool written = put(file.get(), content) && fsync(fileno(file.get())) == 0;
   written = std::fclose(file.release()) == 0 && written;
   std::error_code error;
-  if (written) std::filesystem::rename(beside, path, error);
+  if (written) std::filesystem::rename(beside, target, error);
   if (!written || error) {
     const std::string reason = error ? error.message() : std::strerror(errno);
     std::filesystem::remove(beside, ignored);

@@ -60,10 +60,12 @@ PrecisionPlan merge_plans(const std::vector<PrecisionPlan>& plans) {
   std::set<std::string> seen;
   const auto take_images = [&](const PrecisionPlan& plan) {
     for (const CalibrationImage& image : plan.images) {
-      if (!seen.insert(image.hash).second)
+      if (seen.contains(image.hash))
         fail("image '{}' (or one with the same bytes) was already counted: shards must not overlap",
              image.path);
     }
+    // Only now, for one shard may hold an image twice.
+    for (const CalibrationImage& image : plan.images) seen.insert(image.hash);
   };
   take_images(merged);
   for (std::size_t p = 1; p < plans.size(); ++p) {
@@ -83,6 +85,12 @@ PrecisionPlan merge_plans(const std::vector<PrecisionPlan>& plans) {
             [](const CalibrationImage& a, const CalibrationImage& b) {
               return a.path != b.path ? a.path < b.path : a.hash < b.hash;
             });
+  // Paths are relative to each shard's folder, and keys in the JSON: "0.jpg" of another folder is "0.jpg (2)".
+  std::set<std::string> paths;
+  for (CalibrationImage& image : merged.images) {
+    const std::string path = image.path;
+    for (int n = 2; !paths.insert(image.path).second; ++n) image.path = fmt::format("{} ({})", path, n);
+  }
   set_scales(merged);
   return merged;
 }

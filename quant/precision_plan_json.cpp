@@ -15,6 +15,8 @@ using Json = nlohmann::ordered_json;
 
 constexpr int kVersion = 1;
 constexpr std::uintmax_t kMostBytes = std::uintmax_t{1} << 30;
+// A plan has 5 levels. Writing JSON takes stack for each level, so brackets without end would kill the process.
+constexpr int kMostLevels = 64;
 
 Json histogram_json(const Histogram& histogram) {
   const Histogram::State state = histogram.state();
@@ -218,8 +220,13 @@ std::string to_json(const PrecisionPlan& plan, bool with_histograms) {
 }
 
 PrecisionPlan precision_plan_from_json(std::string_view text) {
+  const auto shallow = [](int depth, Json::parse_event_t, Json&) {
+    if (depth > kMostLevels)
+      fail("not a precision plan: its JSON is nested deeper than {} levels", kMostLevels);
+    return true;
+  };
   try {
-    return plan_from(Json::parse(text));
+    return plan_from(Json::parse(text, shallow));
   } catch (const nlohmann::json::exception& e) {
     fail("not a precision plan: {}", e.what());
   }

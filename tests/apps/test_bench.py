@@ -31,6 +31,14 @@ class Bench(CommandTest):
             self.assertGreater(row["first_run_ms"], 0)
             self.assertGreater(row["peak_rss_bytes"], row["arena_bytes"])
 
+    def test_a_plan_is_for_the_int8_rows(self):
+        self.write_bmp("images/0.bmp", (1, 2, 3))
+        self.pipit("calibrate", MODEL, "images", "--output", "plan.json", "--quiet")
+        rows = self.json("bench", MODEL, "--precision", "fp32,int8", "--plan", "plan.json", *SHORT)["results"]
+        self.assertEqual([row["precision"] for row in rows], ["fp32", "int8"])
+        for arguments in (("--plan", "plan.json"), ("--precision", "fp32,int8")):
+            self.assert_one_line_error(self.pipit("bench", MODEL, *arguments, code=USAGE), "--plan")
+
     def test_runs_alone_are_exact(self):
         row, = self.json("bench", MODEL, "--runs", "7", "--quiet")["results"]
         self.assertEqual(row["runs"], 7)

@@ -78,6 +78,8 @@ class Calibrate(CommandTest):
         refused(MODEL, "images", "--method", "magic", code=USAGE, words=["--method"])
         refused(MODEL, "images", "--percentile", 101, code=USAGE, words=["--percentile"])
         refused("--merge", "missing.json", code=USAGE, words=["missing.json"])
+        done = self.pipit("calibrate", MODEL, "images", "--export", "ncnn", "--output", "x.ncnn-table", code=USAGE)
+        self.assert_one_line_error(done, "--export")
         self.write("broken.json", "{")
         refused("--merge", "broken.json", code=RUNTIME, words=["broken.json"])
         self.calibrate(MODEL, "images")

@@ -1,8 +1,12 @@
 #include "quant/precision_plan.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <array>
 #include <fstream>
 #include <random>
 
@@ -13,6 +17,7 @@
 namespace pipit {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
@@ -111,6 +116,15 @@ TEST(PrecisionPlan, RefusesToMergeWhatDoesNotBelongTogether) {
   refused(other, "'else'");
 }
 
+TEST(PrecisionPlan, MergingKeepsEveryImage) {
+  PrecisionPlan twice = sample(1);
+  twice.images[1].hash = twice.images[0].hash;  // copies of one image in one folder
+  const PrecisionPlan back = precision_plan_from_json(to_json(merge_plans({sample(2), twice}), true));
+  std::vector<std::string> paths;
+  for (const CalibrationImage& image : back.images) paths.push_back(image.path);
+  EXPECT_THAT(paths, ElementsAre("a.jpg", "a.jpg (2)", "b.jpg", "b.jpg (2)"));
+}
+
 TEST(PrecisionPlan, RefusesJsonThatIsNone) {
   const std::string good = to_json(sample(1), true);
   const auto refused = [&](const std::string& from, const std::string& to, const char* why) {
@@ -137,6 +151,11 @@ TEST(PrecisionPlan, RefusesJsonOfAnyOtherKind) {
   for (const char* text : {"", "[]", "{}", "3", "{\"pipit_precision_plan\": 1", "null"}) {
     EXPECT_THROW(precision_plan_from_json(text), Error) << text;
   }
+  const std::string deep = std::string(1'000'000, '[') + std::string(1'000'000, ']');
+  for (const std::string& text : {deep, "{\"pipit_precision_plan\": " + deep + "}",
+                                  "{\"pipit_precision_plan\": 1, \"preprocess\": " + deep + "}"}) {
+    EXPECT_THAT([&] { precision_plan_from_json(text); }, ThrowsMessage<Error>(HasSubstr("nested")));
+  }
   EXPECT_THROW(read_precision_plan("/no/such/plan.json"), Error);
 }
 
@@ -146,6 +165,20 @@ TEST(Export, TrtCacheHoldsTheBitsOfTheScales) {
   plan.tensors[1].scale = 0.5F;
   EXPECT_EQ(to_trt_cache(plan),
             "TRT-8601-MinMaxCalibration\ninput: 3f800000\nrelu_\"1\": 3f000000\nzero: 3f800000\n");
+}
+
+TEST(File, WritesToAPipeAndDoesNotReplaceIt) {
+  const std::filesystem::path path = testing::TempDir() + "/pipit-fifo-test";
+  std::filesystem::remove(path);
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  const int reader = open(path.c_str(), O_RDONLY | O_NONBLOCK);
+  ASSERT_GE(reader, 0);
+  write_file(path, "four");
+  std::array<char, 8> got{};
+  EXPECT_EQ(read(reader, got.data(), got.size()), 4);
+  EXPECT_TRUE(std::filesystem::is_fifo(path));
+  close(reader);
+  std::filesystem::remove(path);
 }
 
 TEST(File, IsWrittenInFullOrNotAtAll) {
@@ -160,6 +193,10 @@ TEST(File, IsWrittenInFullOrNotAtAll) {
   EXPECT_THROW(write_file(folder, "x"), Error);
   EXPECT_THROW(write_file(folder / "no" / "file", "x"), Error);
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), {}), 1);  // nothing is left beside
+  std::filesystem::create_symlink("out.txt", folder / "link");
+  write_file(folder / "link", "through");
+  EXPECT_TRUE(std::filesystem::is_symlink(folder / "link"));
+  EXPECT_EQ(std::filesystem::file_size(path), 7U);
   std::filesystem::remove_all(folder);
 }
 
