@@ -16,6 +16,15 @@ inline bool cpu_has_avxvnni() {
   return __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && ((a >> 4) & 1U) != 0;
 }
 
+/// CPUID leaf 1, ECX bit 29, likewise.
+inline bool cpu_has_f16c() {
+  unsigned a = 0;
+  unsigned b = 0;
+  unsigned c = 0;
+  unsigned d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && ((c >> 29) & 1U) != 0;
+}
+
 }  // namespace pipit
 #else
 #define PIPIT_ISA_X86 0

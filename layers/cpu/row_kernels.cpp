@@ -1,6 +1,7 @@
 #include "layers/cpu/row_kernels.h"
 
 #include "layers/cpu/isa.h"
+#include "layers/cpu/isa_build.h"
 #include "layers/cpu/row_kernels_isa.h"
 
 namespace pipit {
@@ -11,7 +12,7 @@ const RowKernels& row_kernels() {
     const Isa isa = chosen_isa();
     if (isa >= Isa::avx512) return row_kernels_avx512;
     // Every CPU with AVX2 is expected to have F16C, but it is a feature of its own.
-    return isa >= Isa::avx2 && __builtin_cpu_supports("f16c") ? row_kernels_avx2 : row_kernels_baseline;
+    return isa >= Isa::avx2 && cpu_has_f16c() ? row_kernels_avx2 : row_kernels_baseline;
   }();
   return kernels;
 #else

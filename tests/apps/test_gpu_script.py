@@ -56,6 +56,7 @@ class GpuScript(CommandTest):
         # A Python without PyTorch, whatever this one has.
         self.write("no_torch/torch.py", "raise ImportError('no PyTorch here')\n")
         environment.update(PYTHONPATH=str(self.folder / "no_torch"))
+        environment.pop("PIPIT_TEST_DATA", None)  # the stand-ins know no photographs
         done = subprocess.run([SCRIPT, *map(str, arguments)], cwd=self.folder, env=environment, text=True,
                               capture_output=True, timeout=250, check=False)
         self.assertEqual(done.returncode, code, done.stdout + done.stderr)
