@@ -44,8 +44,14 @@ ExtraPass quantising_pass(const Graph& graph, const CommonOptions& options) {
     fail("{} was calibrated for another model ({}, hash {}; this one's is {}); calibrate this one",
          options.plan, precision_plan->model, precision_plan->model_hash, hash);
   }
-  return {"quantise", [precision_plan](const Graph& fused) {
+  return {"quantise", [precision_plan, quiet = options.quiet](const Graph& fused) {
             Quantized quantised = quantize_graph(fused, *precision_plan);
+            if (quantised.kept > 0 && !quiet) {
+              print_error(fmt::format(
+                  "note: {} convolutions or fully connected layers are not in INT8: the plan keeps them in "
+                  "floating point or has no scale for them",
+                  quantised.kept));
+            }
             return Rewritten{std::move(quantised.graph), quantised.quantised};
           }};
 }

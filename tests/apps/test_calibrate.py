@@ -66,6 +66,15 @@ class Calibrate(CommandTest):
         layers = self.json("inspect", MODEL)["layers"]
         self.assertEqual(len(weights), sum(layer["type"] in ("Conv", "Gemm") for layer in layers))
 
+    def test_layers_that_a_plan_leaves_out_are_told_of(self):
+        plan = self.calibrate(MODEL, "images", "--no-histograms")
+        arguments = ("inspect", MODEL, "--precision", "int8", "--plan", "plan.json")
+        self.pipit(*arguments)
+        del plan["tensors"][5:]
+        self.write("plan.json", json.dumps(plan))
+        self.assert_one_line_error(self.pipit_with_notes(*arguments), "note", "not in INT8")
+        self.pipit(*arguments, "--quiet")
+
     def test_refuses_bad_input_and_leaves_no_file(self):
         def refused(*arguments, code, words):
             done = self.pipit("calibrate", *arguments, "--output", "out.json", code=code)
