@@ -29,8 +29,8 @@ class Inspect(CommandTest):
         self.assertEqual(three["parameters"], one["parameters"])
 
     def test_text_has_every_layer(self):
-        layers = self.json("inspect", MODEL)["layers"]
-        text = self.pipit("inspect", MODEL).stdout
+        layers = self.json("inspect", MODEL, "--no-autotune")["layers"]
+        text = self.pipit("inspect", MODEL, "--no-autotune").stdout
         for layer in layers:
             self.assertRegex(text, rf"(?m)^ *{layer['index']}  .*{layer['kernel']}")
 
