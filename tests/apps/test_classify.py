@@ -30,8 +30,8 @@ class Classify(CommandTest):
         self.assertAlmostEqual(sum(entry["probability"] for entry in image["top"]), 1, delta=1e-5)
 
     def test_text_says_what_json_says(self):
-        (image,) = self.json("classify", MODEL, "image.bmp")["images"]
-        lines = self.pipit("classify", MODEL, "image.bmp").stdout.splitlines()
+        (image,) = self.json("classify", MODEL, "image.bmp", "--no-autotune")["images"]
+        lines = self.pipit("classify", MODEL, "image.bmp", "--no-autotune").stdout.splitlines()
         self.assertEqual(lines[0], "image.bmp")
         for rank, (line, entry) in enumerate(zip(lines[1:], image["top"], strict=True), 1):
             self.assertEqual(line.split(), [str(rank), f"{100 * entry['probability']:.2f}", "%", entry["label"]])
