@@ -212,7 +212,7 @@ void add_calibrate(CLI::App& app, int& exit_code) {
           "--method", [options](const std::string& name) { options->method.method = kMethods.at(name); },
           "How far a range reaches: the largest magnitude, a percentile, least KL divergence, or least mean "
           "squared "
-          "error [entropy]")
+          "error [mse]")
       ->check(CLI::IsMember({"minmax", "percentile", "entropy", "mse"}));
   command
       ->add_option("--percentile", options->method.percentile,

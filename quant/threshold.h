@@ -21,7 +21,7 @@ enum class ThresholdMethod : std::uint8_t {
 std::string_view threshold_method_name(ThresholdMethod method);
 
 struct ThresholdOptions {
-  ThresholdMethod method = ThresholdMethod::entropy;
+  ThresholdMethod method = ThresholdMethod::mse;
   double percentile = 99.99;  ///< in percent, for ThresholdMethod::percentile
 };
 
