@@ -7,8 +7,19 @@
 
 namespace pipit {
 
+/// What INT8 does with its sums, as layers/qconv.h has it; arrays reach to the end of the last register.
+struct ByteFinish {
+  const std::int32_t* bias = nullptr;
+  const float* multiplier = nullptr;
+  float x_zero_point = 0;
+  float residual_zero_point = 0;
+  float residual_scale = 0;
+  float* real = nullptr;  ///< where results go that are not quantised, in place of y
+  int zero_point = 0;     ///< of y
+};
+
 /// One tile of a depthwise convolution: `columns` neighbouring output pixels of one row, channels [0, channels).
-/// T is what activations are stored in; arithmetic is f32.
+/// T is what activations are stored in; arithmetic is f32, also of u8: its sums are integers, exact below 2^24.
 template <typename T>
 struct DepthwiseTile {
   /// First pixel and channel of the first row of taps, and how far the next row is (in elements). With `pixels`
@@ -31,6 +42,7 @@ struct DepthwiseTile {
   float low = 0;
   float high = 0;
   std::int64_t kernel = 0;  ///< taps in a row; read by the general function only
+  ByteFinish bytes;         ///< u8: in place of the bias; low and high are in steps of y
 };
 
 /// Output pixels of a wide and of a narrow tile.
@@ -62,6 +74,7 @@ struct RowKernels {
   int lanes;  ///< floats in a register
   DepthwiseKernels<float> depthwise_f32;
   DepthwiseKernels<Half> depthwise_f16;
+  DepthwiseKernels<std::uint8_t> depthwise_u8;
   ActivationSpans<float> activations_f32;
   ActivationSpans<Half> activations_f16;
   void (*to_float)(const Half* x, float* y, std::int64_t count);

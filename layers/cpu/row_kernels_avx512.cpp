@@ -27,6 +27,7 @@ namespace {
 const RowKernels row_kernels_avx512 = {Lanes::kCount,
                                        depthwise_kernels<float>(),
                                        depthwise_kernels<Half>(),
+                                       depthwise_kernels<std::uint8_t>(),
                                        activation_spans<float>(),
                                        activation_spans<Half>(),
                                        convert_span<Half, float>,

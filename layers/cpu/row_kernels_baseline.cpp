@@ -15,6 +15,7 @@ namespace {
 const RowKernels row_kernels_baseline = {Lanes::kCount,
                                          depthwise_kernels<float>(),
                                          depthwise_kernels<Half>(),
+                                         depthwise_kernels<std::uint8_t>(),
                                          activation_spans<float>(),
                                          activation_spans<Half>(),
                                          convert_span<Half, float>,

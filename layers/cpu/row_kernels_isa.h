@@ -2,7 +2,9 @@
 // set can be linked into another's code.
 #pragma once
 
+#include <cmath>
 #include <cstring>
+#include <type_traits>
 
 #include "layers/cpu/row_kernels.h"
 #include "layers/cpu/simd.h"

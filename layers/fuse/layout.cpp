@@ -4,6 +4,8 @@
 #include "layers/conv.h"
 #include "layers/fuse/passes.h"
 #include "layers/fuse/rewriter.h"
+#include "layers/qconv.h"
+#include "layers/quantize.h"
 #include "layers/rearrange.h"
 
 namespace pipit {
@@ -81,12 +83,26 @@ class LayoutPass {
     }
   }
 
-  // A convolution reads the user's row-major image itself; other operands are brought to channels_last.
+  // The user's image of few channels, quantised.
+  bool is_quantised_image(ValueId id) {
+    constexpr std::int64_t kFewChannels = 4;
+    const Graph& graph = rewriter_.source();
+    const int producer = rewriter_.producer(id);
+    if (producer < 0) return false;
+    const Node& node = graph.nodes()[static_cast<std::size_t>(producer)];
+    const ValueId image = node.inputs[0];
+    return layer_if<Quantize>(node) != nullptr && graph.value(id).desc.shape[1] <= kFewChannels &&
+           rewriter_.producer(image) < 0 && !graph.value(image).is_constant();
+  }
+
+  // A convolution reads the user's row-major image itself, quantised or not; other operands are brought to channels_last.
   ValueId image_operand(const Node& node, ValueId id) {
     if (id == kNoValue) return kNoValue;
     const Graph& graph = rewriter_.source();
     const bool user_input = rewriter_.producer(id) < 0 && !graph.value(id).is_constant();
-    if (user_input && layer_if<Conv>(node) != nullptr && id == node.inputs[0]) return rewriter_.map(id);
+    const bool image = user_input ? layer_if<Conv>(node) != nullptr
+                                  : layer_if<QConv>(node) != nullptr && is_quantised_image(id);
+    if (image && id == node.inputs[0]) return rewriter_.map(id);
     return in_layout(id, Layout::channels_last);
   }
 
