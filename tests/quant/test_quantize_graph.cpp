@@ -101,6 +101,10 @@ TEST(QuantizeGraph, StaysInIntegersFromTheImageToTheScores) {
                                                    "QAveragePool", "Reshape", "Reshape", "QConv", "Reshape"));
   EXPECT_EQ(q.quantised, 7);
   EXPECT_EQ(q.kept, 0);
+  // The first convolution reads the planes of the image.
+  const std::vector<std::string> laid_out = types(assign_layouts(q.graph).graph);
+  EXPECT_EQ(laid_out[0], "Quantize");
+  EXPECT_EQ(laid_out[1], "QConv");
 }
 
 TEST(QuantizeGraph, AnswersLikeTheFloatGraph) {
