@@ -65,21 +65,28 @@ PIPIT_SIMD_CLONES void sum_taps(const ByteTaps& x, unsigned flip, int start, std
   }
 }
 
-// y[c] = the largest x[c], compared as unsigned numbers after ^ flip.
-PIPIT_SIMD_CLONES void max_taps(const ByteTaps& x, std::uint8_t flip, std::uint8_t* y, std::int64_t count) {
-  for (std::int64_t c = 0; c < count; ++c) y[c] = 0;
+// y[c] = the largest x[c] of `Count` channels, compared as unsigned numbers after ^ flip. A constant count is loops
+// without remainder.
+template <int Count>
+PIPIT_INLINE inline void max_block(const ByteTaps& x, std::int64_t c, std::uint8_t flip, std::uint8_t* y) {
+  std::uint8_t best[Count] = {};
   for (std::int64_t h = 0; h < x.rows; ++h) {
     for (std::int64_t w = 0; w < x.columns; ++w) {
-      const std::uint8_t* tap = x.data + h * x.row_step + w * x.column_step;
-      PIPIT_INDEPENDENT
-      for (std::int64_t c = 0; c < count; ++c) {
-        const auto value = static_cast<std::uint8_t>(tap[c] ^ flip);
-        y[c] = value > y[c] ? value : y[c];
+      const std::uint8_t* tap = x.data + h * x.row_step + w * x.column_step + c;
+      for (int i = 0; i < Count; ++i) {
+        const auto value = static_cast<std::uint8_t>(tap[i] ^ flip);
+        best[i] = value > best[i] ? value : best[i];
       }
     }
   }
-  if (flip == 0) return;
-  for (std::int64_t c = 0; c < count; ++c) y[c] = static_cast<std::uint8_t>(y[c] ^ flip);
+  for (int i = 0; i < Count; ++i) y[c + i] = static_cast<std::uint8_t>(best[i] ^ flip);
+}
+
+PIPIT_SIMD_CLONES void max_taps(const ByteTaps& x, std::uint8_t flip, std::uint8_t* y, std::int64_t count) {
+  std::int64_t c = 0;
+  for (; c + 32 <= count; c += 32) max_block<32>(x, c, flip, y);
+  for (; c + 8 <= count; c += 8) max_block<8>(x, c, flip, y);
+  for (; c < count; ++c) max_block<1>(x, c, flip, y);
 }
 
 // Calls body(taps, row, column, first element of y, channels) for blocks of channels of every output position.
