@@ -86,15 +86,12 @@ class Plan {
   /// What a run would need if every node's output had memory of its own.
   std::size_t activation_bytes() const { return activation_bytes_; }
   /// The node whose outputs the step writes.
-  const Node& last_node(const Step& step) const {
-    return graph_.nodes()[static_cast<std::size_t>(step.absorbed.empty() ? step.node : step.absorbed.back())];
-  }
+  const Node& last_node(const Step& step) const;
   /// Nodes without a step because their output is their input's memory under another shape.
   int view_nodes() const { return view_nodes_; }
 
  private:
   Plan() = default;
-  friend class PlanBuilder;
   Graph graph_;
   PlanOptions options_;
   std::vector<Step> steps_;
