@@ -64,7 +64,7 @@ int classify(const ClassifyOptions& options) {
     std::vector<Prediction> top;
     try {
       if (result.error) std::rethrow_exception(result.error);
-      top = top_classes(result.scores, options.topk, runner.model, path);
+      top = top_classes(result.scores, options.topk, runner, path);
     } catch (const Error& e) {
       failed = true;
       print_error(e.what());

@@ -74,7 +74,7 @@ Score measure(std::span<Runner> runners, const Preprocess& preprocess,
   run_images(runners, preprocess, output, paths, [&](const ImageResult& result) {
     if (result.error) std::rethrow_exception(result.error);
     const LabelledImage& image = images[static_cast<std::size_t>(result.image)];
-    const std::vector<Prediction> top = top_classes(result.scores, 5, runners[0].model, image.path);
+    const std::vector<Prediction> top = top_classes(result.scores, 5, runners[0], image.path);
     score.top1 += top[0].index == image.label ? 1 : 0;
     score.top5 +=
         std::any_of(top.begin(), top.end(), [&](const Prediction& p) { return p.index == image.label; }) ? 1

@@ -111,7 +111,9 @@ void add_profile(CLI::App& app, int& exit_code) {
       "Also show how far each layer is from its floor: what its arithmetic at the machine's peak, or "
       "its inputs, outputs and weights at the memory's bandwidth, would take, whichever is longer; "
       "and the convolutions' share of the peak. Both are measured in this run (on a CPU the peak is that of "
-      "fp32)");
+      "fp32). Winograd needs fewer products than are counted and small layers stay in the caches, so both "
+      "may "
+      "be passed");
   command->add_option("--peak-tflops", options->peak_tflops, "With --floor: TFLOP/s instead of a measurement")
       ->check(positive_number())
       ->needs("--floor");

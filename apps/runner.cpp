@@ -165,11 +165,12 @@ ClassOutput::ClassOutput(const Plan& plan, const std::string& model) {
   classes = shape[1];
 }
 
-std::vector<Prediction> top_classes(std::span<const float> scores, int k, const std::string& model,
+std::vector<Prediction> top_classes(std::span<const float> scores, int k, const Runner& runner,
                                     const std::filesystem::path& image) {
   if (std::any_of(scores.begin(), scores.end(), [](float s) { return std::isnan(s); })) {
-    fail("{}: the output of {} for this image has NaN among its {} scores", image.string(), model,
-         scores.size());
+    const bool half = runner.plan->options().precision == Precision::fp16;
+    fail("{}: the output of {} for this image has NaN among its {} scores{}", image.string(), runner.model,
+         scores.size(), half ? "; values beyond 65504 overflow in fp16: try --precision fp32" : "");
   }
   const double sum = std::accumulate(scores.begin(), scores.end(), 0.0);
   const auto [low, high] = std::minmax_element(scores.begin(), scores.end());

@@ -59,7 +59,7 @@ struct Prediction {
 
 /// The k most probable classes, best first, ties to the lower index. Applies a softmax unless the scores
 /// already are probabilities (all in [0, 1], sum 1 within 1e-3). NaN scores throw Error naming both.
-std::vector<Prediction> top_classes(std::span<const float> scores, int k, const std::string& model,
+std::vector<Prediction> top_classes(std::span<const float> scores, int k, const Runner& runner,
                                     const std::filesystem::path& image);
 
 /// "cat", or "class 3" where there is no label.

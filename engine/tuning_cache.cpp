@@ -72,7 +72,8 @@ TuningCache read_tuning_cache(const fs::path& path) {
   if (!file) fail("{}: the file cannot be opened", path.string());
   TuningCache cache;
   try {
-    const json document = json::parse(file);
+    const json document = json::parse(file, nullptr, false);
+    if (document.is_discarded()) fail("it is not JSON, or is cut off");
     if (document.at("format").get<std::string>() != kFormat) fail("its format is not \"{}\"", kFormat);
     for (const auto& [device, decisions] : document.at("devices").items()) {
       for (const auto& [key, entry] : decisions.items()) cache[device][key] = decision_of(entry);

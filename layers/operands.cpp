@@ -29,7 +29,7 @@ std::int64_t checked_mul(std::int64_t a, std::int64_t b, const char* what) {
 
 Refusal refuse_reduced_precision(const NodeSpec& node) {
   if (node.precision == Precision::fp32) return std::nullopt;
-  return fmt::format("{} is not available on the CPU yet", precision_name(node.precision));
+  return fmt::format("does not run in {}", precision_name(node.precision));
 }
 
 Refusal refuse_unless_stored_floats(const NodeSpec& node) {

@@ -37,6 +37,10 @@ while [ $# -gt 0 ]; do
       case $1 in
         --build) build=$2 ;;
         --pack) pack=$2 ;;
+        --only)
+          [[ ",$2" =~ ^(,(tests|models|benchmarks|peers|sanitizer))+$ ]] ||
+            { echo "gpu.sh: --only '$2': some of tests,models,benchmarks,peers,sanitizer" >&2; exit 2; }
+          arguments+=("$1=$2") ;;
         *) arguments+=("$1=$2") ;;
       esac
       shift 2 ;;

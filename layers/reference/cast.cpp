@@ -34,10 +34,16 @@ void run(const Cast& layer, std::span<const ConstTensorView> inputs, std::span<c
   });
 }
 
+Refusal refuse(const NodeSpec& spec) {
+  const auto& cast = static_cast<const Cast&>(spec.layer);
+  if (cast.attributes().to == DType::f16 || spec.inputs[0]->dtype == DType::f16) return "one side is f16";
+  return refuse_reduced_precision(spec);
+}
+
 }  // namespace
 
 void register_reference_cast(Registry& registry) {
-  add_layer_kernel<Cast>(registry, kReference, refuse_reduced_precision, run);
+  add_layer_kernel<Cast>(registry, kReference, refuse, run);
 }
 
 }  // namespace pipit

@@ -20,12 +20,17 @@ import sys
 import tempfile
 from pathlib import Path
 
-import numpy as np
-import onnxruntime
-from PIL import Image
+try:
+    import numpy as np
+    import onnxruntime
+    from PIL import Image
+except ImportError as error:  # --help needs none of them
+    MISSING = error
+else:
+    MISSING = None
 
-MEAN = np.array([0.485, 0.456, 0.406], np.float32)
-STD = np.array([0.229, 0.224, 0.225], np.float32)
+MEAN = (0.485, 0.456, 0.406)
+STD = (0.229, 0.224, 0.225)
 
 
 def preprocess(image: Image.Image, resize: int, crop: int) -> np.ndarray:
@@ -38,7 +43,7 @@ def preprocess(image: Image.Image, resize: int, crop: int) -> np.ndarray:
     left = int(round((size[0] - crop) / 2.0))
     top = int(round((size[1] - crop) / 2.0))
     pixels = np.asarray(image.crop((left, top, left + crop, top + crop)), np.float32) / np.float32(255)
-    return ((pixels - MEAN) / STD).transpose(2, 0, 1)[None]
+    return ((pixels - np.float32(MEAN)) / np.float32(STD)).transpose(2, 0, 1)[None]
 
 
 def peer_top5(model: Path, files: list[Path], resize: int, crop: int) -> list[list[int]]:
@@ -67,6 +72,8 @@ def main() -> int:
     parser.add_argument("--crop", type=int, default=224)
     parser.add_argument("--limit", type=int, default=0)
     arguments = parser.parse_args()
+    if MISSING:
+        parser.exit(1, f"{parser.prog}: {MISSING}; pip install onnxruntime pillow numpy\n")
 
     sources = sorted(arguments.images.glob("*.jpg"))
     sources = sources[: arguments.limit or None]

@@ -33,8 +33,13 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 
-import numpy as np
-import onnx
+try:
+    import numpy as np
+    import onnx
+except ImportError as error:  # --help needs neither
+    MISSING = error
+else:
+    MISSING = None
 
 PEERS = ("onnxruntime", "openvino", "ncnn")
 HERE = Path(__file__).resolve().parent
@@ -224,6 +229,8 @@ def main() -> int:
     parser.add_argument("--work", type=Path, default=HERE.parents[1] / "build" / "peers", help="converted models")
     parser.add_argument("--json", type=Path, help="also write everything here")
     a = parser.parse_args()
+    if MISSING:
+        parser.exit(1, f"{parser.prog}: {MISSING}; pip install numpy onnx\n")
     peers = [name for name in a.engines.split(",") if name]
     for name in peers:
         if name not in PEERS:
