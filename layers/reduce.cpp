@@ -73,7 +73,7 @@ std::vector<TensorDesc> Reduce::infer(std::span<const TensorDesc* const> inputs)
   const ReduceKind kind = attributes_.kind;
   const bool order_only = kind == ReduceKind::max || kind == ReduceKind::min;
   if ((x.dtype == DType::boolean && !order_only) || (needs_floats(kind) && !is_floating(x.dtype))) {
-    fail_unsupported("Reduce {}: not implemented on {}; cast to f32 first", reduce_name(kind),
+    fail_unsupported("Reduce {}: not supported on {}; cast to f32 first", reduce_name(kind),
                      dtype_name(x.dtype));
   }
   const auto reduced = reduced_dims(attributes_, x.shape);

@@ -57,7 +57,7 @@ double reduce_floats(ReduceKind kind, const Group<T>& group) {
       return top + std::log(group.fold(0.0, [top](double s, double v) { return s + std::exp(v - top); }));
     }
   }
-  fail("Reduce {}: not implemented", reduce_name(kind));
+  fail("Reduce {}: no such reduction", reduce_name(kind));
 }
 
 template <typename T>
@@ -79,7 +79,7 @@ std::int64_t reduce_integers(ReduceKind kind, const Group<T>& group) {
     case ReduceKind::sum_square:
       return group.fold(I{0}, [](I s, I v) { return wrapping::add(s, wrapping::multiply(v, v)); });
     default:
-      fail("Reduce {}: not implemented on integers", reduce_name(kind));
+      fail("Reduce {}: not supported on integers", reduce_name(kind));
   }
 }
 

@@ -89,7 +89,7 @@ class Bmp {
     height_ = int(height);
 
     if (compression != kRgb && compression != kBitFields) {
-      fail_unsupported("{}: BMP compression {} is not implemented; save it uncompressed or as PNG",
+      fail_unsupported("{}: BMP compression {} is not supported; save it uncompressed or as PNG",
                        source_.name, compression);
     }
     const bool known = bits_ == 1 || bits_ == 4 || bits_ == 8 || bits_ == 16 || bits_ == 24 || bits_ == 32;

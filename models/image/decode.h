@@ -35,7 +35,7 @@ struct DecodeLimits {
 
 /// Reads an image file. Throws Error with the path and the reason: missing, a directory, not a regular file,
 /// empty, above a limit, truncated, damaged. Throws UnsupportedError for another image format or for a
-/// variant that is not implemented (arithmetic or lossless JPEG, run-length BMP).
+/// variant that is not supported (arithmetic or lossless JPEG, run-length BMP).
 Image decode_image(const std::filesystem::path& path, const DecodeLimits& limits = {});
 
 /// The same from the bytes of a file; `name` stands for the path in messages.

@@ -102,14 +102,14 @@ class Walker {
   void frame(std::uint8_t marker, std::span<const std::uint8_t> data) {
     if (marker > 0xC2) {
       fail_unsupported(
-          "{}: JPEG process SOF{} (lossless, hierarchical or arithmetic-coded) is not implemented; "
+          "{}: JPEG process SOF{} (lossless, hierarchical or arithmetic-coded) is not supported; "
           "baseline and progressive are",
           source_.name, marker - 0xC0);
     }
     if (header_.extent.width != 0) corrupt("it has a second frame header");
     if (data.size() < 6) corrupt("a frame header of {} bytes", data.size());
     if (data[0] != 8) {
-      fail_unsupported("{}: JPEG with {} bits per sample is not implemented; 8 are", source_.name, data[0]);
+      fail_unsupported("{}: JPEG with {} bits per sample is not supported; 8 are", source_.name, data[0]);
     }
     const int height = data[1] << 8 | data[2];
     const int width = data[3] << 8 | data[4];

@@ -53,6 +53,17 @@ class Models(CommandTest):
         done = self.pipit("evaluate", "nan.onnx", "images", code=RUNTIME)
         self.assert_one_line_error(done, "nan.onnx", "0_x.bmp", "NaN")
 
+    def test_the_reference_runs_in_fp16(self):
+        for precision in ("fp32", "fp16"):
+            with self.subTest(precision=precision):
+                result = self.json("classify", MODEL, "image.bmp", "--kernel", "reference", "--precision", precision)
+                best = result["images"][0]["top"][0]
+                self.assertAlmostEqual(best["probability"], self.best()["probability"], delta=0.01)
+                self.assertEqual(best["class"], self.best()["class"])
+
+    def best(self):
+        return self.json("classify", MODEL, "image.bmp")["images"][0]["top"][0]
+
     def test_labels_are_as_many_as_classes(self):
         for count in (11, 13):
             labels = "".join(f"label {i}\n" for i in range(count))
