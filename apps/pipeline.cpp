@@ -1,6 +1,7 @@
 #include "apps/pipeline.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
@@ -65,7 +66,11 @@ class Pipeline {
     const std::int64_t group = runners_[0].session->overlaps() ? total : ahead;
     for (std::int64_t first = 0; first < total; first += group) {
       const std::int64_t count = std::min(group, total - first);
-      pool_.parallel_for(count, [&](std::int64_t i, int) { decode_or_fail(first + i); });
+      // Not an index per image: the pool would begin in several places of the list.
+      std::atomic<std::int64_t> next{first};
+      pool_.parallel_for(std::min<std::int64_t>(pool_.size(), count), [&](std::int64_t, int) {
+        for (std::int64_t i = next++; i < first + count; i = next++) decode_or_fail(i);
+      });
       std::unique_lock lock(mutex_);
       while (consume_next(lock)) {
       }

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -42,6 +43,13 @@ struct RunContext {
   void* stream = nullptr;  ///< on a GPU: the cudaStream_t to launch on; run() must not synchronise it
 };
 
+/// Where an input lies in an output that holds its rows (the elements of one pixel, say) one by one: bytes to its first
+/// row, and from row to row.
+struct RowPlace {
+  std::size_t offset = 0;
+  std::size_t stride = 0;
+};
+
 /// Created once per node: packs weights, builds descriptors, declares scratch. run() allocates nothing and
 /// may be called by several sessions at once.
 class Kernel {
@@ -55,6 +63,14 @@ class Kernel {
   /// constants and whose one output has the same desc. True: from now on run() computes `next` as well and writes
   /// its output in place of output 0. May be asked again for what follows.
   virtual bool absorb(const NodeSpec& /*next*/) { return false; }
+  /// Where output 0 holds input `index` unchanged; nothing where it does not.
+  virtual std::optional<RowPlace> place_of_input(std::size_t /*index*/) const { return std::nullopt; }
+  /// Told once, after absorb(): the kernel before writes input `index` right to its place, where run() finds it.
+  virtual void find_in_place(std::size_t /*index*/) {}
+  /// Asked once, after absorb(), when output 0 is used by nothing but a kernel that has a place for it. True: from now
+  /// on run() leaves `stride` bytes from the start of one row of channels of output 0 to that of the next, and leaves
+  /// what lies between them alone.
+  virtual bool write_rows_apart(std::size_t /*stride*/) { return false; }
   /// Computes the outputs. inputs[i] is not present() for an absent optional input or a released constant.
   virtual void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
                    const RunContext& context) const = 0;

@@ -61,6 +61,12 @@ struct Step {
   std::string variant;      ///< what the tuner chose among the candidate's; else empty
   std::vector<int>
       absorbed;  ///< nodes after it that the kernel computes too; the last one's outputs are written
+  /// Outputs of other steps that lie inside output 0 because their kernels write them there.
+  struct Part {
+    ValueId value = kNoValue;
+    std::size_t offset = 0;  ///< bytes
+  };
+  std::vector<Part> parts;
   Choice choice;
   std::unique_ptr<const Kernel> kernel;
   std::vector<RefusedCandidate> refused;

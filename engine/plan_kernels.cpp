@@ -72,6 +72,8 @@ class StepBuilder {
     choose_kernels();
     create_kernels();
     absorb_followers();
+    join_in_place();
+    for (Step& step : steps_) step.kernel = std::move(kernels_[static_cast<std::size_t>(step.index)]);
     return std::move(steps_);
   }
 
@@ -194,6 +196,7 @@ class StepBuilder {
   void absorb_followers() {
     std::vector<bool> absorbed(graph_.nodes().size(), false);
     std::vector<Step> steps;
+    std::vector<std::unique_ptr<Kernel>> kernels;
     std::mutex mutex;
     for (Step& step : steps_) {
       if (absorbed[static_cast<std::size_t>(step.node)]) continue;
@@ -209,11 +212,39 @@ class StepBuilder {
         release_constants(*last,
                           [](std::size_t) { return false; });  // the kernel keeps what it needs of them
       }
-      step.kernel = std::move(kernel);
+      kernels.push_back(std::move(kernel));
       step.index = static_cast<int>(steps.size());
       steps.push_back(std::move(step));
     }
     steps_ = std::move(steps);
+    kernels_ = std::move(kernels);
+  }
+
+  // Lets kernels write right into the output of the kernel that would only copy theirs. Outer ones first: what lies
+  // in a part lies in the whole.
+  void join_in_place() {
+    if (options_.device != DeviceKind::cpu || options_.keep_every_value) return;
+    std::vector<int> writers(graph_.values().size(),
+                             -1);  // per value: the step that writes it as its only output
+    for (const Step& step : steps_) {
+      const std::vector<ValueId>& outputs = last_node(graph_, step).outputs;
+      if (outputs.size() == 1) writers[index(outputs[0])] = step.index;
+    }
+    for (std::size_t s = steps_.size(); s-- > 0;) {
+      Step& step = steps_[s];
+      const std::vector<ValueId>& inputs = node_of(step).inputs;
+      for (std::size_t i = 0; i < inputs.size(); ++i) {
+        const ValueId id = inputs[i];
+        if (id == kNoValue || writers[index(id)] < 0 || uses_[index(id)] != 1) continue;
+        const std::optional<RowPlace> place = kernels_[s]->place_of_input(i);
+        if (!place ||
+            !kernels_[static_cast<std::size_t>(writers[index(id)])]->write_rows_apart(place->stride))
+          continue;
+        kernels_[s]->find_in_place(i);
+        step.parts.push_back({id, place->offset});
+      }
+      if (!inputs.empty() && step.parts.size() == inputs.size()) step.kernel_name += ", in place";
+    }
   }
 
   // Frees the constants of a packed node that nobody else has yet to pack, so that a model is never held twice;

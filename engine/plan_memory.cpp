@@ -17,6 +17,7 @@ class Placer {
 
   PlacedValues run() {
     find_roots();
+    find_parts();
     find_buffers();
     place();
     release_packed_constants();
@@ -48,7 +49,21 @@ class Placer {
     return last_use;
   }
 
-  // One buffer for each output of a step, or that of an input that dies with it.
+  // Values that are written into a larger one.
+  void find_parts() {
+    whole_.assign(graph_.values().size(), kNoValue);
+    offset_.assign(graph_.values().size(), 0);
+    for (auto step = steps_.rbegin(); step != steps_.rend(); ++step) {
+      const ValueId id = last_node(graph_, *step).outputs[0];
+      const bool nested = whole_[index(id)] != kNoValue;
+      for (const Step::Part& part : step->parts) {
+        whole_[index(part.value)] = nested ? whole_[index(id)] : id;
+        offset_[index(part.value)] = offset_[index(id)] + part.offset;
+      }
+    }
+  }
+
+  // One buffer for each output of a step, or that of an input that dies with it, or of which it is a part.
   void find_buffers() {
     const std::vector<int> last_use = find_last_uses();
     buffer_.assign(graph_.values().size(), kNotInArena);
@@ -57,6 +72,17 @@ class Placer {
       for (std::size_t o = 0; o < outputs.size(); ++o) {
         const std::size_t out = index(outputs[o]);
         placed_.activation_bytes += graph_.values()[out].desc.bytes();
+        const ValueId whole = whole_[out] == kNoValue ? outputs[o] : whole_[out];
+        int& buffer = buffer_[index(whole)];
+        if (buffer != kNotInArena) {  // a part is there already
+          buffer_[out] = buffer;
+          continue;
+        }
+        if (whole != outputs[o]) {
+          buffer = buffer_[out] = static_cast<int>(buffers_.size());
+          buffers_.push_back({graph_.value(whole).desc.bytes(), step.index, last_use[index(whole)]});
+          continue;
+        }
         const int reused = o == 0 ? reusable_buffer(node_of(step), step.index) : kNotInArena;
         if (reused != kNotInArena) {
           buffer_[out] = reused;
@@ -125,7 +151,7 @@ class Placer {
     const int buffer = buffer_[index(root)];
     if (buffer != kNotInArena) {
       p.kind = Placement::Kind::arena;
-      p.offset = memory.offsets[static_cast<std::size_t>(buffer)];
+      p.offset = memory.offsets[static_cast<std::size_t>(buffer)] + offset_[index(root)];
     } else if (graph_.value(root).is_constant()) {
       p.kind = Placement::Kind::constant;
       p.constant = graph_.value(root).constant;
@@ -164,8 +190,10 @@ class Placer {
   const PlanOptions& options_;
   std::vector<Step>& steps_;
   PlacedValues placed_;
-  std::vector<ValueId> root_;  // per value: itself, or the value it is a view of
-  std::vector<int> buffer_;    // per root value
+  std::vector<ValueId> root_;        // per value: itself, or the value it is a view of
+  std::vector<ValueId> whole_;       // per value: the one that it is written into, or none
+  std::vector<std::size_t> offset_;  // per value: bytes to it there
+  std::vector<int> buffer_;          // per root value
   // Pieces of arena that one or more values share, one after the other (in place) or as views.
   std::vector<LiveRange> buffers_;
 };

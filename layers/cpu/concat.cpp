@@ -1,4 +1,5 @@
 // Concatenation along the channels of NHWC data, pixel by pixel.
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -15,12 +16,10 @@ namespace {
 
 Refusal refuse_concat(const NodeSpec& spec) {
   const TensorDesc& y = spec.outputs[0];
-  if (y.dtype != DType::f32 && y.dtype != DType::f16) return "only f32 and f16 are handled";
   if (y.shape.rank() < 3 ||
       normalize_axis(layer_as<Concat>(spec.layer).attributes().axis, y.shape.rank(), "Concat") != 1) {
     return "the axis is not that of the channels of an image";
   }
-  if (spec.precision == Precision::int8) return refuse_reduced_precision(spec);
   if (!is_channels_last(y)) return "the output must be channels_last";
   for (const TensorDesc* input : spec.inputs) {
     if (!is_channels_last(*input)) return "inputs must be channels_last";
@@ -37,20 +36,36 @@ class ConcatRows final : public Kernel {
     channels_ = y[1];
     row_ = channels_ * bytes;
     pixels_ = channels_ == 0 ? 0 : y.elements() / channels_;
-    for (const TensorDesc* input : spec.inputs) parts_.push_back(input->shape[1] * bytes);
+    stride_ = row_;
+    std::int64_t offset = 0;
+    for (const TensorDesc* input : spec.inputs) {
+      parts_.push_back({offset, input->shape[1] * bytes});
+      offset += parts_.back().bytes;
+    }
+  }
+  std::optional<RowPlace> place_of_input(std::size_t index) const override {
+    return RowPlace{static_cast<std::size_t>(parts_[index].offset), static_cast<std::size_t>(stride_)};
+  }
+  void find_in_place(std::size_t index) override { parts_[index].in_place = true; }
+  bool write_rows_apart(std::size_t stride) override {
+    stride_ = static_cast<std::int64_t>(stride);
+    return true;
   }
   bool absorb(const NodeSpec& next) override { return is_f32_ && epilogue_.absorb(next); }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
+    const bool copies = std::any_of(parts_.begin(), parts_.end(), [](const Part& p) { return !p.in_place; });
+    if (!copies && epilogue_.empty()) return;
     const std::int64_t step = std::max<std::int64_t>(1, kChunkBytes / std::max<std::int64_t>(1, row_));
     parallel_chunks(context.pool, pixels_, step, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t pixel = begin; pixel < end; ++pixel) {
-        std::byte* y = outputs[0].data + pixel * row_;
-        std::byte* to = y;
+        std::byte* y = outputs[0].data + pixel * stride_;
         for (std::size_t i = 0; i < parts_.size(); ++i) {
-          std::memcpy(to, inputs[i].data + pixel * parts_[i], static_cast<std::size_t>(parts_[i]));
-          to += parts_[i];
+          const Part& part = parts_[i];
+          if (part.in_place) continue;
+          std::memcpy(y + part.offset, inputs[i].data + pixel * part.bytes,
+                      static_cast<std::size_t>(part.bytes));
         }
         if (!epilogue_.empty()) epilogue_.apply(reinterpret_cast<float*>(y), 0, channels_);
       }
@@ -58,11 +73,19 @@ class ConcatRows final : public Kernel {
   }
 
  private:
+  // An input's share of an output pixel, in bytes.
+  struct Part {
+    std::int64_t offset = 0;
+    std::int64_t bytes = 0;
+    bool in_place = false;  // its kernel wrote it there
+  };
+
   bool is_f32_;
   std::int64_t channels_ = 0;
   std::int64_t pixels_ = 0;
-  std::int64_t row_ = 0;             // bytes of an output pixel
-  std::vector<std::int64_t> parts_;  // bytes of a pixel of every input
+  std::int64_t row_ = 0;     // bytes of an output pixel
+  std::int64_t stride_ = 0;  // from one to the next
+  std::vector<Part> parts_;
   Epilogue epilogue_{1};
 };
 

@@ -66,6 +66,8 @@ class ConvWinograd final : public Kernel {
     const Window& window = layer_as<Conv>(spec.layer).attributes().window;
     pad_top_ = window.pad_begin[0];
     pad_left_ = window.pad_begin[1];
+    adds_ = spec.has_input(3);
+    y_pixel_ = y_[1];
     cut(spec.threads);
     pack(*spec.constant(1));
   }
@@ -75,6 +77,11 @@ class ConvWinograd final : public Kernel {
   }
   bool reads_constant(std::size_t index) const override { return index != 1; }
   bool absorb(const NodeSpec& next) override { return epilogue_.absorb(next); }
+  bool write_rows_apart(std::size_t stride) override {
+    if (adds_ || !epilogue_.empty()) return false;  // both go through y as one run of elements
+    y_pixel_ = static_cast<std::int64_t>(stride / sizeof(float));
+    return true;
+  }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
@@ -223,11 +230,11 @@ class ConvWinograd final : public Kernel {
     const std::int64_t row = tile / grid_.columns % grid_.rows * transforms_.outputs;
     const std::int64_t column = tile % grid_.columns * transforms_.outputs;
     const std::int64_t image = tile / (grid_.columns * grid_.rows);
-    const std::int64_t at = ((image * y_[2] + row) * y_[3] + column) * y_[1];
+    const std::int64_t at = ((image * y_[2] + row) * y_[3] + column) * y_pixel_;
     transforms_.output(
         m, m_.plane,
         {operands.y + at, operands.residual != nullptr ? operands.residual + at : nullptr, operands.bias,
-         y_[3] * y_[1], std::min<std::int64_t>(transforms_.outputs, y_[2] - row),
+         y_[3] * y_pixel_, y_pixel_, std::min<std::int64_t>(transforms_.outputs, y_[2] - row),
          std::min<std::int64_t>(transforms_.outputs, y_[3] - column), y_[1], activation_});
   }
 
@@ -243,6 +250,8 @@ class ConvWinograd final : public Kernel {
   Epilogue epilogue_{1};
   Shape x_;
   Shape y_;
+  std::int64_t y_pixel_ = 0;  // floats from pixel to pixel
+  bool adds_ = false;
   TileGrid grid_;
   TilePanels panels_;  // of one product
   std::int64_t pad_top_ = 0;

@@ -127,9 +127,9 @@ std::int64_t channel_block(std::int64_t rows, std::int64_t channels) {
   return rows < 32 ? 4 * kLanes : std::max<std::int64_t>(channels, 1);
 }
 
-void run_pool(const Pool& layer, std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
-              const RunContext& context) {
-  const PoolAttributes& attributes = layer.attributes();
+// `y_pixel`: floats from one pixel of the output to the next.
+void run_pool(const PoolAttributes& attributes, std::int64_t y_pixel, std::span<const ConstTensorView> inputs,
+              std::span<const TensorView> outputs, const RunContext& context) {
   const Shape& x = inputs[0].desc.shape;
   const Shape& y = outputs[0].desc.shape;
   const Window window = pool_window(attributes, x);
@@ -148,7 +148,7 @@ void run_pool(const Pool& layer, std::span<const ConstTensorView> inputs, std::s
     const TapRange h = taps_inside(window, 0, row % y[2], x[2]);
     for (std::int64_t column = 0; column < y[3]; ++column) {
       const TapRange w = taps_inside(window, 1, column, x[3]);
-      float* to = outputs[0].as<float>() + (row * y[3] + column) * channels + channel;
+      float* to = outputs[0].as<float>() + (row * y[3] + column) * y_pixel + channel;
       reduction(tap_grid(image, x[3], channels, window, h, w), count, to);
       if (attributes.kind == PoolKind::average) {
         const std::int64_t divisor = average_divisor(window_3d, attributes.count_include_pad,
@@ -161,10 +161,30 @@ void run_pool(const Pool& layer, std::span<const ConstTensorView> inputs, std::s
   });
 }
 
+class PoolNhwc final : public Kernel {
+ public:
+  explicit PoolNhwc(const NodeSpec& spec)
+      : attributes_(layer_as<Pool>(spec.layer).attributes()), y_pixel_(spec.outputs[0].shape[1]) {}
+
+  bool write_rows_apart(std::size_t stride) override {
+    y_pixel_ = static_cast<std::int64_t>(stride / sizeof(float));
+    return true;
+  }
+  void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
+           const RunContext& context) const override {
+    run_pool(attributes_, y_pixel_, inputs, outputs, context);
+  }
+
+ private:
+  PoolAttributes attributes_;
+  std::int64_t y_pixel_;
+};
+
 }  // namespace
 
 void register_cpu_pool(Registry& registry) {
-  add_layer_kernel<Pool>(registry, "nhwc", refuse_pool, run_pool);
+  registry.add(Pool::kType, DeviceKind::cpu,
+               {"nhwc", refuse_pool, [](const NodeSpec& spec) { return std::make_unique<PoolNhwc>(spec); }});
 }
 
 }  // namespace pipit

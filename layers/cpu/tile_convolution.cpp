@@ -63,6 +63,7 @@ TileConvolution::TileConvolution(const Geometry& geometry, int threads)
   loop_.run = static_cast<std::int32_t>(input_.run());
   loop_.shared.low = geometry.activation.low;
   loop_.shared.high = geometry.activation.high;
+  y_pixel_ = channels_ * kFloat;
   cut(threads);
   if (half_) store_half(threads);
 }
@@ -134,16 +135,24 @@ void TileConvolution::widen_residual(const Operands& operands, const Band& b, st
 void TileConvolution::finish(const Operands& operands, const Band& b, std::byte* results, std::int64_t begin,
                              std::int64_t end) const {
   if (!half_ && epilogue_.empty()) return;
-  const std::int64_t at = begin * channels_;
-  float* y = half_ ? reinterpret_cast<float*>(results) + at
-                   : reinterpret_cast<float*>(operands.y) + first_element(b) + at;
+  if (!half_) {
+    std::byte* y = operands.y + (first_pixel(b) + begin) * y_pixel_;
+    for (std::int64_t p = begin; p < end; ++p, y += y_pixel_)
+      epilogue_.apply(reinterpret_cast<float*>(y), 0, channels_);
+    return;
+  }
+  float* y = reinterpret_cast<float*>(results) + begin * channels_;
   for (std::int64_t p = 0; p < end - begin && !epilogue_.empty(); ++p) {
     epilogue_.apply(y + p * channels_, 0, channels_);
   }
-  if (half_) {
-    row_kernels().to_half(y, reinterpret_cast<Half*>(operands.y) + first_element(b) + at,
-                          (end - begin) * channels_);
-  }
+  row_kernels().to_half(y, reinterpret_cast<Half*>(operands.y) + first_element(b) + begin * channels_,
+                        (end - begin) * channels_);
+}
+
+bool TileConvolution::write_rows_apart(std::size_t stride) {
+  if (half_) return false;  // results are rounded as one run of elements
+  y_pixel_ = static_cast<std::int64_t>(stride);
+  return true;
 }
 
 // Two orders. Where the weights fit into the cache beside the pixels, each worker takes bands of pixels through all
@@ -200,9 +209,9 @@ TileBand TileConvolution::tile_band(const Operands& operands, const Band& b, con
   t.a_row = input_.row_step();
   t.a_image = input_.image_step();
   t.a = input_.copied() ? copied : operands.x + b.image * t.a_image + b.row * t.a_row;
-  t.c_pixel = channels_ * loop_.c_bytes;
+  t.c_pixel = half_ ? channels_ * loop_.c_bytes : y_pixel_;
   t.residual_pixel = channels_ * loop_.residual_bytes;
-  t.c = half_ ? results : operands.y + first_element(b) * loop_.c_bytes;
+  t.c = half_ ? results : operands.y + first_pixel(b) * y_pixel_;
   if (adds_) {
     t.residual =
         half_ ? results + result_bytes_ : operands.residual + first_element(b) * loop_.residual_bytes;

@@ -55,6 +55,8 @@ class TileConvolution {
   std::size_t scratch_bytes() const { return scratch_bytes_; }
   /// Applied to the results; set before the first run.
   Epilogue& epilogue() { return epilogue_; }
+  /// Kernel::write_rows_apart; set before the first run.
+  bool write_rows_apart(std::size_t stride);
   /// bias [O] may be null, and is for INT8; so is the residual (laid out like y) where there is none. y overlaps no operand.
   void run(const std::byte* x, const float* bias, const std::byte* residual, std::byte* y,
            const RunContext& context) const;
@@ -84,7 +86,8 @@ class TileConvolution {
   Band band(std::int64_t index) const;
   void store_half(int threads);
   std::byte* results(const RunContext& context, int worker) const;
-  std::int64_t first_element(const Band& b) const { return (b.image * height_ + b.row) * width_ * channels_; }
+  std::int64_t first_pixel(const Band& b) const { return (b.image * height_ + b.row) * width_; }
+  std::int64_t first_element(const Band& b) const { return first_pixel(b) * channels_; }
   std::int64_t pixels(const Band& b) const { return b.images * b.rows * width_; }
   std::int64_t panel_bytes() const { return loop_.panels.steps * loop_.panels.panel * 4; }
   void widen_panel(std::int64_t panel, std::byte* to) const;
@@ -108,6 +111,7 @@ class TileConvolution {
   std::int64_t height_;
   std::int64_t width_;
   std::int64_t input_bytes_;  // of one image
+  std::int64_t y_pixel_ = 0;  // bytes from pixel to pixel of y
   bool half_;                 // operands are stored as f16
   bool adds_;                 // there is a residual
   Epilogue epilogue_;

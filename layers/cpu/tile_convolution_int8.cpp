@@ -40,6 +40,7 @@ TileConvolution::TileConvolution(const Geometry& geometry, Int8 arithmetic, cons
     shared.high = bounds.high;
   }
   loop_.c_bytes = bytes_of(y.dtype);
+  y_pixel_ = channels_ * loop_.c_bytes;
   loop_.residual_bytes = bytes_of(residual.dtype);
 }
 

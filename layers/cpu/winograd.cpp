@@ -196,7 +196,7 @@ PIPIT_INLINE inline void output_channels(const float* m, std::int64_t plane, con
 #pragma GCC unroll 4
     for (int j = 0; j < F::kOutputs; ++j) {
       if (j >= output.columns) break;
-      const std::int64_t at = i * output.row_step + j * output.channels + c;
+      const std::int64_t at = i * output.row_step + j * output.pixel_step + c;
       y[j] += bias;
       if (output.residual != nullptr) {
         Vector residual;

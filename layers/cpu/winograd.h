@@ -35,7 +35,8 @@ struct WinogradOutput {
   float* data = nullptr;
   const float* residual = nullptr;  ///< may be null; may be `data`
   const float* bias = nullptr;      ///< [channels]; may be null
-  std::int64_t row_step = 0;
+  std::int64_t row_step = 0;        ///< floats
+  std::int64_t pixel_step = 0;      ///< floats
   std::int64_t rows = 0;
   std::int64_t columns = 0;
   std::int64_t channels = 0;

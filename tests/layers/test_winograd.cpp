@@ -216,7 +216,7 @@ TEST(Winograd, TransformsOfImpulsesAreTheMatrices) {
       std::vector<float> products(n * n * 16);
       products[at * 16] = 1;
       std::vector<float> y(static_cast<std::size_t>(m * m));
-      t.output(products.data(), 16, {y.data(), nullptr, nullptr, m, m, m, 1, {}});
+      t.output(products.data(), 16, {y.data(), nullptr, nullptr, m, 1, m, m, 1, {}});
       for (std::size_t i = 0; i < n * n; ++i) {
         EXPECT_EQ(v[i * 16], a.input[i / n][at / n] * a.input[i % n][at % n]);
       }
