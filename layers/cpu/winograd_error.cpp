@@ -139,7 +139,8 @@ double winograd_error(const WinogradTransforms& transforms, const float* weights
     multiply(v.data() + i * v_plane, u.data() + i * u_plane, kSample, channels,
              products.data() + i * kSample);
   }
-  transforms.output(products.data(), kSample, {y.data(), nullptr, nullptr, m * kSample, kSample, m, m, kSample, {}});
+  transforms.output(products.data(), kSample,
+                    {y.data(), nullptr, nullptr, m * kSample, kSample, m, m, kSample, {}});
 
   const std::vector<double> taps = transpose_filters(weights, filters, channels);
   std::vector<double> exact(static_cast<std::size_t>(m * m * kSample));
