@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "engine/cpu_placement.h"
 #include "engine/error.h"
 #include "engine/float_mode.h"
 
@@ -19,6 +20,8 @@ constexpr int kMaxThreads = 1024;
 // How long a thread polls before it sleeps: longer than the serial stretches between the loops of a model, and than
 // waking takes; shorter than anything a neighbour on the machine would notice.
 constexpr std::chrono::microseconds kSpinTime{50};
+// A worker moves itself at most this often, whatever the system does with it in between.
+constexpr std::chrono::milliseconds kMoveInterval{5};
 
 void pause() {
 #if defined(__x86_64__)
@@ -45,12 +48,23 @@ void spin_until(Done done) {
 }  // namespace
 
 struct ThreadPool::Impl {
+  // The indices that are a thread's own as long as it comes for them; others take what it leaves. On a line of its own:
+  // claims of threads that keep to their share touch no memory of another core.
+  struct alignas(64) Share {
+    std::atomic<std::int64_t> next{0};
+    std::int64_t end = 0;
+  };
+
+  explicit Impl(int threads)
+      : shares(static_cast<std::size_t>(threads)), cpus(static_cast<std::size_t>(threads)) {
+    for (std::atomic<int>& cpu : cpus) cpu.store(-1, std::memory_order_relaxed);
+  }
+
   // The job, written by the caller while `gate` is closed and nobody is inside.
   Call call = nullptr;
   void* body = nullptr;
-  std::int64_t count = 0;
-  std::atomic<std::int64_t> next{0};
-  FloatMode mode;  // the caller's: every index is computed alike, whoever claims it
+  std::vector<Share> shares;  // of the caller, then of every worker
+  FloatMode mode;             // the caller's: every index is computed alike, whoever claims it
 
   // Workers enter an open gate and leave it; the caller closes it when no index is left and waits only for
   // those inside. A worker that the system has not woken yet costs the caller nothing.
@@ -62,18 +76,38 @@ struct ThreadPool::Impl {
   std::mutex error_mutex;
   std::exception_ptr error;
   std::vector<std::thread> workers;
+  std::vector<std::atomic<int>> cpus;  // of the last loop's caller, and where every worker last was
 
+  void share_out(std::int64_t count) {
+    const auto n = static_cast<std::int64_t>(shares.size());
+    const std::int64_t part = count / n;
+    const std::int64_t longer = count % n;  // so many shares have one index more
+    std::int64_t begin = 0;
+    for (std::int64_t w = 0; w < n; ++w) {
+      Share& share = shares[static_cast<std::size_t>(w)];
+      share.next.store(begin, std::memory_order_relaxed);
+      share.end = begin += part + (w < longer ? 1 : 0);
+    }
+  }
+
+  // Its own share, then what is left of the others'.
   void claim(int worker) {
     try {
-      for (;;) {
-        const std::int64_t i = next.fetch_add(1, std::memory_order_relaxed);
-        if (i >= count) return;
-        call(body, i, worker);
+      const std::size_t n = shares.size();
+      for (std::size_t k = 0, s = static_cast<std::size_t>(worker); k < n; ++k, s = s + 1 < n ? s + 1 : 0) {
+        Share& share = shares[s];
+        // Only read what may be empty: a write would take the line from its owner.
+        while (share.next.load(std::memory_order_relaxed) < share.end) {
+          const std::int64_t i = share.next.fetch_add(1, std::memory_order_relaxed);
+          if (i >= share.end) break;
+          call(body, i, worker);
+        }
       }
     } catch (...) {
       const std::lock_guard lock(error_mutex);
       if (!error) error = std::current_exception();
-      next.store(count, std::memory_order_relaxed);  // the rest of the loop is pointless
+      // The rest of the loop is pointless.
+      for (Share& share : shares) share.next.store(share.end, std::memory_order_relaxed);
     }
   }
 
@@ -89,13 +123,49 @@ struct ThreadPool::Impl {
     if (gate.fetch_sub(1, std::memory_order_release) == (kClosed | 1)) gate.notify_one();
   }
 
+  // Threads that share a CPU take turns of milliseconds, and loops take microseconds. The system may leave threads
+  // together for tenths of a second, also beside an idle CPU, when they were woken while that one was busy. So a worker
+  // that finds the caller or an earlier worker on its CPU moves to another one.
+  struct Crowd {
+    const Impl* pool;
+    int worker;
+    static bool taken(const void* self, int cpu) {
+      const auto& [pool, worker] = *static_cast<const Crowd*>(self);
+      for (std::size_t w = 0; w < static_cast<std::size_t>(worker); ++w) {
+        if (pool->cpus[w].load(std::memory_order_relaxed) == cpu) return true;
+      }
+      return false;
+    }
+  };
+
+  void keep_apart(int worker, std::chrono::steady_clock::time_point& moved) {
+    const Crowd crowd{this, worker};
+    int cpu = current_cpu();
+    if (Crowd::taken(&crowd, cpu)) {
+      const auto now = std::chrono::steady_clock::now();
+      if (now - moved >= kMoveInterval) {
+        moved = now;
+        if (move_away(Crowd::taken, &crowd)) cpu = current_cpu();
+      }
+    }
+    note_cpu(worker, cpu);
+  }
+
+  // Written only when it changes: everybody reads it.
+  void note_cpu(int worker, int cpu) {
+    std::atomic<int>& noted = cpus[static_cast<std::size_t>(worker)];
+    if (noted.load(std::memory_order_relaxed) != cpu) noted.store(cpu, std::memory_order_relaxed);
+  }
+
   void work(int worker) {
     std::uint32_t seen = 0;
+    std::chrono::steady_clock::time_point moved{};
     for (;;) {
       spin_until([&] { return epoch.load(std::memory_order_acquire) != seen; });
       epoch.wait(seen, std::memory_order_acquire);
       seen = epoch.load(std::memory_order_acquire);
       if (stop.load(std::memory_order_relaxed)) return;
+      keep_apart(worker, moved);
       if (!enter()) continue;
       mode.apply();
       claim(worker);
@@ -104,7 +174,7 @@ struct ThreadPool::Impl {
   }
 
   void open() {
-    next.store(0, std::memory_order_relaxed);
+    note_cpu(0, current_cpu());
     gate.store(0, std::memory_order_release);
     epoch.fetch_add(1, std::memory_order_release);
     epoch.notify_all();
@@ -126,10 +196,11 @@ struct ThreadPool::Impl {
   }
 };
 
-ThreadPool::ThreadPool(int threads) : impl_(std::make_unique<Impl>()) {
+ThreadPool::ThreadPool(int threads) {
   if (threads < 0 || threads > kMaxThreads)
     fail("{} threads asked for: expected 0 to {}", threads, kMaxThreads);
   if (threads == 0) threads = available_cpus();
+  impl_ = std::make_unique<Impl>(threads);
   try {
     for (int i = 1; i < threads; ++i) impl_->workers.emplace_back([impl = impl_.get(), i] { impl->work(i); });
   } catch (const std::system_error& e) {
@@ -154,7 +225,7 @@ void ThreadPool::run(std::int64_t count, Call call, void* body) {
   }
   pool.call = call;
   pool.body = body;
-  pool.count = count;
+  pool.share_out(count);
   pool.mode = FloatMode::current();
   pool.open();
   pool.claim(0);

@@ -278,7 +278,7 @@ void TileConvolution::run_panels(const Operands& operands, const RunContext& con
       const std::int64_t panel = task / splits;
       const TileRange part = TileRange{0, tiles}.part(task % splits, splits);
       // The panel that this worker probably takes next; where a panel serves a single tile, what follows in it.
-      const std::int64_t next = panel + std::max<std::int64_t>(1, context.pool.size() / splits);
+      const std::int64_t next = panel + 1;
       const std::int64_t bytes = panel_bytes() / kFloat * stored;
       const std::byte* fetch = nullptr;
       if (tiles == 1) {

@@ -1,6 +1,7 @@
 #include "engine/thread_pool.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <atomic>
 #include <cmath>
@@ -53,6 +54,81 @@ TEST(ThreadPool, UsesItsWorkers) {
     while (arrived < 2) std::this_thread::yield();
   });
   EXPECT_EQ(arrived, 2);
+}
+
+TEST(ThreadPool, AThreadBeginsWithItsOwnPart) {
+  ThreadPool pool(2);
+  // Whoever is first in waits for the other, so each has its own part to itself.
+  std::vector<int> by(10, -1);
+  std::atomic<int> arrived{0};
+  pool.parallel_for(10, [&](std::int64_t i, int worker) {
+    by[static_cast<std::size_t>(i)] = worker;
+    if (i % 5 == 0) ++arrived;
+    while (arrived < 2) std::this_thread::yield();
+  });
+  EXPECT_EQ(by[0], 0);
+  EXPECT_EQ(by[5], 1);
+}
+
+TEST(ThreadPool, TakesWhatASlowWorkerLeaves) {
+  ThreadPool pool(3);
+  constexpr int kCount = 300;
+  std::vector<std::atomic<int>> calls(kCount);
+  std::atomic<int> done{0};
+  // The first index of the last part lasts until all others are done.
+  pool.parallel_for(kCount, [&](std::int64_t i, int) {
+    ++calls[static_cast<std::size_t>(i)];
+    if (i == 200) {
+      while (done < kCount - 1) std::this_thread::yield();
+    }
+    ++done;
+  });
+  for (const auto& c : calls) EXPECT_EQ(c, 1);
+}
+
+TEST(ThreadPool, AWorkerLeavesTheCpuOfItsCaller) {
+  cpu_set_t mask;
+  ASSERT_EQ(sched_getaffinity(0, sizeof mask, &mask), 0);
+  if (CPU_COUNT(&mask) < 2) GTEST_SKIP() << "one CPU";
+  ThreadPool pool(2);
+  int first = 0;
+  while (!CPU_ISSET(first, &mask)) ++first;
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(first, &one);
+  // Runs `worker_body` in the worker while the caller waits for it.
+  const auto in_worker = [&](auto&& worker_body) {
+    std::atomic<int> arrived{0};
+    pool.parallel_for(2, [&](std::int64_t, int worker) {
+      if (worker == 1) worker_body();
+      ++arrived;
+      while (arrived < 2) std::this_thread::yield();
+    });
+  };
+  ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+  for (int round = 0; round < 5; ++round) {
+    in_worker([&] {
+      ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+      ASSERT_EQ(sched_setaffinity(0, sizeof mask, &mask), 0);
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));  // it moves itself only so often
+    int cpu = -1;
+    cpu_set_t after;
+    CPU_ZERO(&after);
+    in_worker([&] {
+      cpu = sched_getcpu();
+      sched_getaffinity(0, sizeof after, &after);
+    });
+    EXPECT_NE(cpu, first) << "round " << round;
+    EXPECT_TRUE(CPU_EQUAL(&after, &mask)) << "the worker may still run everywhere";
+  }
+  // Where there is no other CPU, it stays, and everything still ends.
+  in_worker([&] { ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  int cpu = -1;
+  in_worker([&] { cpu = sched_getcpu(); });
+  EXPECT_EQ(cpu, first);
+  ASSERT_EQ(sched_setaffinity(0, sizeof mask, &mask), 0);
 }
 
 TEST(ThreadPool, RethrowsAndStaysUsable) {
