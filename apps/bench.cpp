@@ -81,7 +81,10 @@ void measure(const BenchOptions& options, Row& row) {
   Model model = source.load();
   CommonOptions common = options.common;
   common.precision = precisions().at(row.precision);
-  if (common.precision != Precision::int8) common.plan.clear();  // it is for the other rows
+  if (common.precision != Precision::int8) {  // they are for the other rows
+    common.plan.clear();
+    common.keep.clear();
+  }
   common.threads = row.threads;
   Runner runner(model.name, std::move(model.graph), common);
   row.load_ms = milliseconds_since(begin);

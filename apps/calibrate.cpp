@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #include "apps/commands.h"
+#include "apps/prepared_images.h"
 #include "apps/progress.h"
 #include "apps/runner.h"
 #include "apps/table.h"
@@ -12,6 +13,7 @@
 #include "quant/calibration.h"
 #include "quant/export.h"
 #include "quant/hash.h"
+#include "quant/keep.h"
 
 namespace pipit::apps {
 
@@ -49,33 +51,15 @@ std::vector<std::filesystem::path> choose_images(const CalibrateOptions& options
 void observe(Runner& runner, CalibrationObserver& observer, const Preprocess& preprocess,
              const std::vector<std::filesystem::path>& images, bool quiet) {
   const Graph& graph = runner.plan->graph();
-  const TensorDesc& desc = graph.value(graph.inputs()[0]).desc;
-  const std::int64_t batch = desc.shape[0];
-  const auto total = static_cast<std::int64_t>(images.size());
-  const auto elements = static_cast<std::size_t>(desc.elements() / batch);
-  ThreadPool& pool = runner.session->pool();
-  // Decoded several at a time, for an image is decoded by one thread.
-  const std::int64_t group = std::max<std::int64_t>(1, 2 * pool.size() / batch) * batch;
-  std::vector<Tensor> inputs;
-  for (std::int64_t b = 0; b < group / batch; ++b) {
-    inputs.emplace_back(desc);
-    std::fill(inputs.back().values<float>().begin(), inputs.back().values<float>().end(), 0.0F);
-  }
-  Progress progress("calibrate", total, quiet);
-  for (std::int64_t first = 0; first < total; first += group) {
-    const std::int64_t count = std::min(group, total - first);
-    pool.parallel_for(count, [&](std::int64_t i, int) {
-      Tensor& input = inputs[static_cast<std::size_t>(i / batch)];
-      load_image(images[static_cast<std::size_t>(first + i)], preprocess, desc.shape,
-                 input.values<float>().subspan(static_cast<std::size_t>(i % batch) * elements, elements));
-    });
-    for (std::int64_t begin = 0; begin < count; begin += batch) {
-      const ConstTensorView view = inputs[static_cast<std::size_t>(begin / batch)].view();
-      observer.begin({&view, 1}, std::min(batch, count - begin));
-      runner.run({&view, 1});
-      progress.update(first + std::min(count, begin + batch));
-    }
-  }
+  PreparedImages prepared(images, preprocess, graph.value(graph.inputs()[0]).desc, runner.session->pool());
+  Progress progress("calibrate", prepared.size(), quiet);
+  runner.session->set_observer(&observer);
+  prepared.for_each_batch([&](const ConstTensorView& batch, std::int64_t first, std::int64_t count) {
+    observer.begin({&batch, 1}, count);
+    runner.run({&batch, 1});
+    progress.update(first + count);
+  });
+  runner.session->set_observer(nullptr);
 }
 
 std::vector<CalibrationImage> identify(const std::vector<std::filesystem::path>& images,
@@ -131,6 +115,8 @@ void check_usage(const CalibrateOptions& options) {
     if (options.images.empty()) throw CLI::RequiredError("IMAGES");
   } else if (!options.model.model.empty()) {
     throw CLI::ValidationError("--merge", "takes plans only, no MODEL and IMAGES");
+  } else if (!options.common.keep.empty()) {
+    throw CLI::ValidationError("--keep", "needs the model; a merged plan keeps what its shards keep");
   }
   if (options.output.empty()) throw CLI::RequiredError("--output");
   check_exports(options);
@@ -161,20 +147,21 @@ int calibrate(const CalibrateOptions& options) {
   plan.preprocess = to_json(preprocess);
   plan.method = options.method;
   plan.weights_per_channel = !options.per_tensor_weights;
+  Graph fused = fuse(std::move(model.graph));
+  keep_nodes(plan, fused, options.common.kept());
   std::vector<WeightScales> weights;
   const bool ncnn =
       std::find(options.exports.begin(), options.exports.end(), "ncnn") != options.exports.end();
-  if (ncnn) weights = weight_scales(optimize(model.graph), plan.weights_per_channel);
+  if (ncnn) weights = weight_scales(optimize(fused), plan.weights_per_channel);
 
   // The same kernels in every run: those chosen by timing may round differently.
   CommonOptions common = options.common;
   common.tuning.switch_off();
   common.keep_every_value = true;
-  Runner runner(model.name, std::move(model.graph), common);
+  common.keep.clear();  // for the plan: everything runs in fp32 here
+  Runner runner(model.name, std::move(fused), common);
   CalibrationObserver observer(*runner.plan, runner.session->pool());
-  runner.session->set_observer(&observer);
   observe(runner, observer, preprocess, images, options.common.quiet);
-  runner.session->set_observer(nullptr);
 
   plan.images = identify(images, options.images, runner.session->pool());
   for (const CalibrationObserver::Observed& o : observer.observed()) {

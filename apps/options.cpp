@@ -9,6 +9,7 @@
 #include "engine/device.h"
 #include "layers/conv.h"
 #include "layers/registry.h"
+#include "quant/keep.h"
 
 namespace pipit::apps {
 
@@ -49,6 +50,15 @@ std::set<std::string> kernel_choices(std::string_view layer_type = {}) {
   std::set<std::string> names = default_registry().kernel_names(layer_type);
   std::erase_if(names, [](const std::string& name) { return name.find(", ") != std::string::npos; });
   return names;
+}
+
+std::string keep_problem(const std::string& text) {
+  try {
+    parse_keep(text);
+    return {};
+  } catch (const Error& e) {
+    return e.what();
+  }
 }
 
 // An option's value as a double that `accepts` it. Values beyond float, the type of all that is computed with
@@ -116,10 +126,28 @@ void CommonOptions::check_plan() const {
   if (precision != Precision::int8 && !plan.empty())
     throw CLI::ValidationError("--plan",
                                fmt::format("is for --precision int8, not {}", precision_name(precision)));
+  if (precision != Precision::int8 && !keep.empty())
+    throw CLI::ValidationError("--keep",
+                               fmt::format("is for --precision int8, not {}", precision_name(precision)));
+}
+
+std::vector<PrecisionPlan::Kept> CommonOptions::kept() const {
+  std::vector<PrecisionPlan::Kept> all;
+  for (const std::string& text : keep) all.push_back(parse_keep(text));
+  return all;
 }
 
 void CommonOptions::add_shared_to(CLI::App& command) {
   command.add_option("--plan", plan, "Scales for --precision int8, as written by pipit calibrate");
+  command
+      .add_option(
+          "--keep", keep,
+          "NAME=fp32 or NAME=fp16: a layer that does not run in INT8, besides those that the plan keeps; "
+          "'first' and 'last' are the first and last with weights; may be repeated. The CPU computes both "
+          "in fp32")
+      ->allow_extra_args(false)
+      ->check(CLI::Validator(keep_problem, ""))
+      ->type_name("NAME=fp32|fp16");
   command.add_flag("--json", json, "Write the result to stdout as one JSON document");
   command.add_flag("--quiet", quiet, "No progress and no notes on stderr; errors still appear");
   add_choice(command, "--device", device, kDevices, "Where to run [cpu]");

@@ -12,6 +12,7 @@
 #include "engine/plan.h"
 #include "models/image/preprocess.h"
 #include "models/model.h"
+#include "quant/precision_plan.h"
 
 namespace pipit::apps {
 
@@ -22,7 +23,7 @@ CLI::Validator nonnegative_number();
 /// An integer from 0 to 2^63 - 1.
 CLI::Validator count_value();
 
-/// --json, --threads, --device, --precision, --plan, --quiet, --kernel, --conv-backend, --no-winograd, those of
+/// --json, --threads, --device, --precision, --plan, --keep, --quiet, --kernel, --conv-backend, --no-winograd, those of
 /// tuning.h: on every subcommand.
 struct CommonOptions {
   bool json = false;
@@ -30,7 +31,8 @@ struct CommonOptions {
   int threads = 0;
   DeviceKind device = DeviceKind::cpu;
   Precision precision = Precision::fp32;
-  std::string plan;  ///< file of a precision plan; for int8
+  std::string plan;               ///< file of a precision plan; for int8
+  std::vector<std::string> keep;  ///< NAME=fp32|fp16 (quant/keep.h), added to what the plan keeps
   std::string kernel;
   std::string conv_backend;
   bool allow_fallback = false;
@@ -39,8 +41,10 @@ struct CommonOptions {
   bool keep_every_value = false;  ///< PlanOptions::keep_every_value; not an option of the command line
 
   void add_to(CLI::App& command);
-  /// Throws CLI::ValidationError when --precision and --plan do not go together.
+  /// Throws CLI::ValidationError when --precision, --plan and --keep do not go together.
   void check_plan() const;
+  /// --keep, parsed.
+  std::vector<PrecisionPlan::Kept> kept() const;
   /// The same without --threads and --precision, for a command that takes several of each.
   void add_shared_to(CLI::App& command);
   PlanOptions plan_options() const;

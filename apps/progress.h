@@ -14,6 +14,8 @@ class Progress {
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
+  /// For work whose extent is known only once it has begun.
+  void set_total(std::int64_t total) { total_ = total; }
   /// Redraws at most ten times a second. `note` follows the bar, for example the accuracy so far.
   void update(std::int64_t done, const std::string& note = {});
 

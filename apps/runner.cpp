@@ -9,14 +9,13 @@
 #include <random>
 #include <set>
 
+#include "apps/int8.h"
 #include "apps/terminal.h"
 #include "apps/version.h"
 #include "engine/device.h"
 #include "engine/profiler.h"
 #include "layers/registry.h"
 #include "models/image/decode.h"
-#include "quant/hash.h"
-#include "quant/quantize_graph.h"
 
 namespace pipit::apps {
 
@@ -38,22 +37,7 @@ auto naming(const std::string& model, Act act) {
 ExtraPass quantising_pass(const Graph& graph, const CommonOptions& options) {
   options.check_plan();
   if (options.precision != Precision::int8) return {};
-  auto precision_plan = std::make_shared<const PrecisionPlan>(read_precision_plan(options.plan));
-  const std::string hash = hash_model(graph);
-  if (precision_plan->model_hash != hash) {
-    fail("{} was calibrated for another model ({}, hash {}; this one's is {}); calibrate this one",
-         options.plan, precision_plan->model, precision_plan->model_hash, hash);
-  }
-  return {"quantise", [precision_plan, quiet = options.quiet](const Graph& fused) {
-            Quantized quantised = quantize_graph(fused, *precision_plan);
-            if (quantised.kept > 0 && !quiet) {
-              print_error(fmt::format(
-                  "note: {} convolutions or fully connected layers are not in INT8: the plan keeps them in "
-                  "floating point or has no scale for them",
-                  quantised.kept));
-            }
-            return Rewritten{std::move(quantised.graph), quantised.quantised};
-          }};
+  return int8_pass(load_precision_plan(options.plan, graph), options.kept(), options.quiet);
 }
 
 // The graph as it is planned. Consumes `graph`, so that the plan holds the only reference to constants it packs.

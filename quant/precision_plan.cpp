@@ -40,6 +40,7 @@ void check_same(const PrecisionPlan& a, const PrecisionPlan& b) {
          threshold_method_name(b.method.method));
   if (a.weights_per_channel != b.weights_per_channel)
     fail("one plan scales weights per channel, the other does not");
+  if (a.keep != b.keep) fail("the plans keep different nodes in floating point");
   if (a.tensors.size() != b.tensors.size())
     fail("the plans have {} and {} tensors", a.tensors.size(), b.tensors.size());
   for (std::size_t t = 0; t < a.tensors.size(); ++t) {

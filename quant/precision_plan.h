@@ -45,6 +45,7 @@ struct PrecisionPlan {
   struct Kept {
     std::string node;
     std::string precision;  ///< "fp32" or "fp16"
+    friend bool operator==(const Kept&, const Kept&) = default;
   };
   std::vector<Kept> keep;
 };
@@ -54,7 +55,7 @@ struct PrecisionPlan {
 void set_scales(PrecisionPlan& plan);
 
 /// One plan of what several calibrated on different images of the same model, preprocessing and method, scales set
-/// anew. Throws Error when they differ in those, when an image is in two of them, or when one has no histograms.
+/// anew. Throws Error when they differ in those or in what they keep, when an image is in two of them, or when one has no histograms.
 PrecisionPlan merge_plans(const std::vector<PrecisionPlan>& plans);
 
 /// A hash over all images, independent of their order.

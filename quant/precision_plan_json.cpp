@@ -154,6 +154,7 @@ PrecisionPlan plan_from(const Json& json) {
     object.wrong("weights", "per_channel or per_tensor");
   plan.weights_per_channel = weights == "per_channel";
   const Object images(object.at("images"), "'images'");
+  if (!images.at("files").is_object()) images.wrong("files", R"(an object {"path": "hash"})");
   for (const auto& [path, hash] : images.at("files").items()) {
     if (!hash.is_string()) fail("'images': the hash of '{}' must be a string", path);
     plan.images.push_back({path, hash.get<std::string>()});
@@ -164,6 +165,7 @@ PrecisionPlan plan_from(const Json& json) {
     if (!names.insert(plan.tensors.back().name).second)
       fail("tensor '{}' is there twice", plan.tensors.back().name);
   }
+  if (!object.at("keep").is_object()) object.wrong("keep", R"(an object {"node name": "fp32" or "fp16"})");
   for (const auto& [node, precision] : object.at("keep").items()) {
     if (precision != "fp32" && precision != "fp16")
       fail("'keep': the precision of '{}' must be fp32 or fp16, not {}", node,

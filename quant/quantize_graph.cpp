@@ -10,13 +10,14 @@
 #include "layers/conv.h"
 #include "layers/fuse/rewriter.h"
 #include "layers/gemm.h"
-#include "layers/matmul.h"
 #include "layers/pool.h"
 #include "layers/qconv.h"
 #include "layers/qelementwise.h"
 #include "layers/quantize.h"
 #include "layers/rearrange.h"
+#include "quant/keep.h"
 #include "quant/qweights.h"
+#include "quant/weighted_layer.h"
 
 namespace pipit {
 
@@ -78,52 +79,16 @@ class Quantiser {
       if (scale == 0) scale = scale_[index(node.inputs[0])];
     }
     if (known == 0) fail("the plan has no scale for any tensor of this model; calibrate this model");
-    std::set<std::string_view> nodes;
-    for (const Node& node : graph_.nodes()) nodes.insert(node.name);
-    for (const PrecisionPlan::Kept& kept : plan_.keep) {
-      if (!nodes.contains(kept.node))
-        fail("the plan keeps node '{}' in {}, but the model has none", kept.node, kept.precision);
-      keep_.insert(kept.node);
-    }
+    check_kept_nodes(plan_, graph_);
+    for (const PrecisionPlan::Kept& kept : plan_.keep) keep_.insert(kept.node);
     std::iota(group_.begin(), group_.end(), 0);
-  }
-
-  static bool constant_f32(const Graph& graph, const Node& node, std::size_t input) {
-    if (input >= node.inputs.size() || node.inputs[input] == kNoValue) return false;
-    const Value& value = graph.value(node.inputs[input]);
-    return value.constant != nullptr && value.desc.dtype == DType::f32;
-  }
-
-  // Whether a Gemm's C is a bias per column (or absent).
-  bool has_plain_bias(const Node& node, std::int64_t columns) const {
-    if (node.inputs.size() < 3 || node.inputs[2] == kNoValue) return true;
-    const Shape& shape = graph_.value(node.inputs[2]).desc.shape;
-    return constant_f32(graph_, node, 2) && shape.elements() == columns && shape[shape.rank() - 1] == columns;
-  }
-
-  bool is_weighted(const Node& node) const {
-    if (!constant_f32(graph_, node, 1) || graph_.value(node.inputs[0]).is_constant()) return false;
-    const Shape& weights = graph_.value(node.inputs[1]).desc.shape;
-    if (weights.elements() == 0) return false;
-    if (layer_if<Conv>(node) != nullptr) {
-      const bool bias = node.inputs.size() < 3 || node.inputs[2] == kNoValue || constant_f32(graph_, node, 2);
-      return bias && weights.elements() / weights[0] < 60'000;
-    }
-    if (weights.rank() != 2) return false;
-    if (const auto* gemm = layer_if<Gemm>(node)) {
-      const GemmAttributes& a = gemm->attributes();
-      return !a.transpose_a && weights[a.transpose_b ? 1 : 0] < 60'000 &&
-             has_plain_bias(node, weights[a.transpose_b ? 0 : 1]);
-    }
-    return layer_if<MatMul>(node) != nullptr && graph_.value(node.inputs[0]).desc.shape.rank() >= 2 &&
-           weights[0] < 60'000;
   }
 
   Role possible_role(const Node& node) const {
     for (const ValueId id : node.outputs) {
       if (!is_f32(id)) return Role::floating;
     }
-    if (is_weighted(node)) return Role::weighted;
+    if (is_weighted_layer(graph_, node)) return Role::weighted;
     if (const auto* binary = layer_if<Binary>(node)) {
       const bool same = graph_.value(node.inputs[0]).desc.shape == graph_.value(node.inputs[1]).desc.shape;
       return binary->attributes().kind == BinaryKind::add && same ? Role::add : Role::floating;
@@ -246,39 +211,6 @@ class Quantiser {
     for (std::size_t o = 0; o < node.outputs.size(); ++o) real_[index(node.outputs[o])] = outputs[o];
   }
 
-  // Weights as [O, I, kernel...] with alpha in them, and the bias with beta.
-  struct Weights {
-    Shape shape;
-    std::vector<float> values;
-    std::vector<float> bias;
-  };
-  Weights weights_of(const Node& node) const {
-    const Tensor& w = *graph_.value(node.inputs[1]).constant;
-    Weights out{w.shape(), {w.values<float>().begin(), w.values<float>().end()}, {}};
-    float beta = 1;
-    if (layer_if<Conv>(node) == nullptr) {
-      const auto* gemm = layer_if<Gemm>(node);
-      const bool transposed = gemm != nullptr && gemm->attributes().transpose_b;
-      const std::int64_t outputs = w.shape()[transposed ? 0 : 1];
-      const std::int64_t depth = w.shape()[transposed ? 1 : 0];
-      const float alpha = gemm != nullptr ? gemm->attributes().alpha : 1.0F;
-      beta = gemm != nullptr ? gemm->attributes().beta : 1.0F;
-      out.shape = Shape{outputs, depth, 1, 1};
-      for (std::int64_t o = 0; o < outputs; ++o) {
-        for (std::int64_t k = 0; k < depth; ++k) {
-          out.values[static_cast<std::size_t>(o * depth + k)] =
-              alpha *
-              w.values<float>()[static_cast<std::size_t>(transposed ? o * depth + k : k * outputs + o)];
-        }
-      }
-    }
-    if (node.inputs.size() > 2 && node.inputs[2] != kNoValue) {
-      for (const float b : graph_.value(node.inputs[2]).constant->values<float>())
-        out.bias.push_back(beta * b);
-    }
-    return out;
-  }
-
   void emit_weighted(const Node& node) {
     const auto* conv = layer_if<Conv>(node);
     QConvAttributes attributes;
@@ -286,7 +218,7 @@ class Quantiser {
     attributes.y = output_quantisation(node.outputs[0]);
     if (conv != nullptr) attributes.conv = conv->attributes();
     if (const auto* gemm = layer_if<Gemm>(node)) attributes.conv.activation = gemm->attributes().activation;
-    const Weights real_weights = weights_of(node);
+    const LayerWeights real_weights = layer_weights(graph_, node);
     QuantizedWeights q;
     try {
       q = quantize_weights(real_weights.shape, real_weights.values, real_weights.bias, attributes.x.scale,

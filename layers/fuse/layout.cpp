@@ -126,17 +126,9 @@ Rewritten assign_layouts(const Graph& graph) {
   return LayoutPass(graph).run();
 }
 
-Graph optimize(Graph graph, std::vector<PassReport>* report, const ExtraPass& before_layouts) {
-  const ExtraPass passes[] = {
-      {"drop identities", drop_identities},
-      {"fold batch-norm, scale and shift", fold_scale_shift},
-      {"fuse silu", fuse_silu},
-      {"fuse gelu", fuse_gelu},
-      {"fuse residual add", fuse_residual},
-      {"fuse relu and clip", fuse_activation},
-      before_layouts,
-      {"assign layouts", assign_layouts},
-  };
+namespace {
+
+Graph run_passes(Graph graph, std::span<const ExtraPass> passes, std::vector<PassReport>* report) {
   for (const ExtraPass& pass : passes) {
     if (!pass.run) continue;
     Rewritten next = pass.run(std::move(graph));
@@ -144,6 +136,25 @@ Graph optimize(Graph graph, std::vector<PassReport>* report, const ExtraPass& be
     if (report != nullptr) report->push_back({pass.name, next.changes});
   }
   return graph;
+}
+
+}  // namespace
+
+Graph fuse(Graph graph, std::vector<PassReport>* report) {
+  const ExtraPass passes[] = {
+      {"drop identities", drop_identities},
+      {"fold batch-norm, scale and shift", fold_scale_shift},
+      {"fuse silu", fuse_silu},
+      {"fuse gelu", fuse_gelu},
+      {"fuse residual add", fuse_residual},
+      {"fuse relu and clip", fuse_activation},
+  };
+  return run_passes(std::move(graph), passes, report);
+}
+
+Graph optimize(Graph graph, std::vector<PassReport>* report, const ExtraPass& before_layouts) {
+  const ExtraPass passes[] = {before_layouts, {"assign layouts", assign_layouts}};
+  return run_passes(fuse(std::move(graph), report), passes, report);
 }
 
 }  // namespace pipit

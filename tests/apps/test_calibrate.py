@@ -75,6 +75,27 @@ class Calibrate(CommandTest):
         self.assert_one_line_error(self.pipit_with_notes(*arguments), "note", "not in INT8")
         self.pipit(*arguments, "--quiet")
 
+    def test_keeps_layers_in_floating_point(self):
+        plan = self.calibrate(MODEL, "images", "--no-histograms", "--keep", "first=fp32", "--keep", "last=fp16")
+        names = [layer["name"] for layer in self.json("inspect", MODEL)["layers"] if layer["type"] in ("Conv", "Gemm")]
+        self.assertEqual(plan["keep"], {names[0]: "fp32", names[-1]: "fp16"})
+        int8 = ("inspect", MODEL, "--precision", "int8", "--plan", "plan.json", "--quiet")
+
+        def in_int8(*arguments):
+            layers = self.json(*int8, *arguments)["layers"]
+            return {layer["name"] for layer in layers if layer["type"] == "QConv"}
+
+        self.assertEqual(in_int8(), set(names[1:-1]))
+        self.assertEqual(in_int8("--keep", f"{names[3]}=fp32"), set(names[1:-1]) - {names[3]})
+        done = self.pipit(*int8, "--keep", f"{names[3]}x=fp32", code=RUNTIME)
+        self.assert_one_line_error(done, names[3] + "x", f"did you mean '{names[3]}'")
+        self.assert_one_line_error(self.pipit(*int8, "--keep", names[3], code=USAGE), "--keep", "NAME=fp32")
+        done = self.pipit("inspect", MODEL, "--keep", "first=fp32", code=USAGE)
+        self.assert_one_line_error(done, "--keep", "--precision int8")
+        done = self.pipit("calibrate", MODEL, "images", "--keep", "nothing=fp32", "--output", "x.json", code=RUNTIME)
+        self.assert_one_line_error(done, "nothing")
+        self.assertFalse((self.folder / "x.json").exists())
+
     def test_refuses_bad_input_and_leaves_no_file(self):
         def refused(*arguments, code, words):
             done = self.pipit("calibrate", *arguments, "--output", "out.json", code=code)

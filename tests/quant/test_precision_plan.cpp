@@ -112,6 +112,9 @@ TEST(PrecisionPlan, RefusesToMergeWhatDoesNotBelongTogether) {
   other.tensors[1].histogram.reset();
   refused(other, "cannot be merged");
   other = sample(2);
+  other.keep.clear();
+  refused(other, "keep different");
+  other = sample(2);
   other.tensors[1].name = "else";
   refused(other, "'else'");
 }
@@ -139,6 +142,11 @@ TEST(PrecisionPlan, RefusesJsonThatIsNone) {
   refused("99.9", "0", "'percentile'");
   refused("\"per_channel\"", "\"per_row\"", "'weights'");
   refused("\"fp16\"", "\"fp8\"", "'fc'");
+  const std::string kept =
+      good.substr(good.find("\"keep\": "), good.find("\"tensors\"") - good.find("\"keep\": "));
+  for (const char* other : {"[\"fc\"]", "\"fc\"", "null", "3"})
+    refused(kept, std::string("\"keep\": ") + other + ", ", "'keep' must be an object");
+  refused("\"files\": {", "\"files\": [], \"x\": {", "'files' must be an object");
   refused("\"scale\": 0.", "\"scale\": -0.", "'scale'");
   refused("\"scale\": 0.", "\"scale\": 1e999, \"x\": 0.", "not a precision plan");
   refused("\"zero_point\": 0", "\"zero_point\": 3", "'zero_point'");

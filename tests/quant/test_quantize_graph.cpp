@@ -4,88 +4,20 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "layers/binary.h"
 #include "layers/conv.h"
 #include "layers/fuse/passes.h"
-#include "layers/gemm.h"
-#include "layers/pool.h"
-#include "layers/quantize.h"
-#include "layers/rearrange.h"
 #include "layers/registry.h"
-#include "quant/calibration.h"
+#include "tests/quant/small_resnet.h"
 #include "tests/support/run_graph.h"
 
 namespace pipit {
 namespace {
 
+using test::calibrated;
 using test::random_tensor;
+using test::small_resnet;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
-
-// Stem, max pool, a residual block, global average pool, classifier: what a ResNet is made of.
-Graph small_resnet(std::mt19937& random) {
-  GraphBuilder graph;
-  int constants = 0;
-  const auto constant = [&](const Shape& shape, float magnitude) {
-    return graph.add_constant("c" + std::to_string(++constants),
-                              random_tensor(shape, random, -magnitude, magnitude));
-  };
-  const auto conv = [&](const std::string& name, ValueId x, std::int64_t channels, const Clamp& activation,
-                        ValueId residual = kNoValue) {
-    ConvAttributes a;
-    a.window.kernel = {3, 3, 1};
-    a.window.pad_begin = a.window.pad_end = {1, 1, 0};
-    a.activation = activation;
-    const std::int64_t in = graph.value(x).desc.shape[1];
-    return graph.add1(
-        name, std::make_shared<Conv>(a),
-        {x, constant(Shape{channels, in, 3, 3}, 0.3F), constant(Shape{channels}, 0.2F), residual}, name);
-  };
-  ValueId x = graph.add_input("image", TensorDesc{Shape{1, 3, 12, 12}});
-  x = conv("stem", x, 16, Clamp::relu());
-  PoolAttributes max;
-  max.window.kernel = max.window.stride = {2, 2, 1};
-  x = graph.add1("max", std::make_shared<Pool>(max), {x}, "max");
-  const ValueId inner = conv("block1", x, 16, Clamp::relu());
-  x = conv("block2", inner, 16, Clamp::relu(), x);
-  PoolAttributes average;
-  average.kind = PoolKind::average;
-  average.global = true;
-  x = graph.add1("gap", std::make_shared<Pool>(average), {x}, "gap");
-  x = graph.add1("flat", std::make_shared<Reshape>(ReshapeAttributes{Shape{1, 16}}), {x}, "flat");
-  GemmAttributes gemm;
-  gemm.transpose_b = true;
-  gemm.beta = 0.5F;
-  x = graph.add1("fc", std::make_shared<Gemm>(gemm), {x, constant(Shape{10, 16}, 1), constant(Shape{10}, 1)},
-                 "scores");
-  graph.mark_output(x);
-  return graph.build();
-}
-
-PrecisionPlan calibrated(const Graph& graph, std::mt19937& random, int images) {
-  PlanOptions options;
-  options.keep_every_value = true;
-  options.threads = 1;
-  const auto plan = Plan::build(assign_layouts(graph).graph, default_registry(), options);
-  Session session(plan);
-  CalibrationObserver observer(*plan, session.pool());
-  session.set_observer(&observer);
-  for (int i = 0; i < images; ++i) {
-    const Tensor image = random_tensor(Shape{1, 3, 12, 12}, random);
-    const ConstTensorView view = image.view();
-    observer.begin({&view, 1}, 1);
-    session.run({&view, 1});
-  }
-  PrecisionPlan result;
-  result.method.method = ThresholdMethod::minmax;
-  for (const auto& o : observer.observed()) {
-    result.tensors.push_back({});
-    result.tensors.back().name = o.name;
-    result.tensors.back().histogram = o.histogram;
-  }
-  set_scales(result);
-  return result;
-}
 
 std::vector<std::string> types(const Graph& graph) {
   std::vector<std::string> names;

@@ -1,0 +1,20 @@
+// From --plan and --keep to the pass that makes a graph compute in INT8.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "layers/fuse/passes.h"
+#include "quant/precision_plan.h"
+
+namespace pipit::apps {
+
+/// Reads the plan at `path` for the model whose graph, as it was read, is `graph`. Throws Error when it was calibrated
+/// for another one.
+PrecisionPlan load_precision_plan(const std::string& path, const Graph& graph);
+
+/// quantize_graph() with `plan` and the nodes of `keep` besides those that it keeps. Unless `quiet`, a note on stderr
+/// says how many layers stay in floating point.
+ExtraPass int8_pass(PrecisionPlan plan, std::vector<PrecisionPlan::Kept> keep, bool quiet);
+
+}  // namespace pipit::apps

@@ -1,0 +1,47 @@
+// How much of a quantised model's final error each layer causes.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "apps/prepared_images.h"
+#include "quant/mixed_model.h"
+
+namespace pipit::apps {
+
+/// The model's first output for all images: [N, values], one image after the other.
+struct ImageOutputs {
+  std::size_t values = 0;  ///< per image
+  std::vector<float> all;
+
+  std::span<const float> image(std::int64_t i) const {
+    return std::span(all).subspan(static_cast<std::size_t>(i) * values, values);
+  }
+};
+
+/// Runs `plan` on all images. Throws Error when its first output is not f32 with one row per image, or has NaN.
+ImageOutputs run_outputs(const std::shared_ptr<const Plan>& plan, PreparedImages& images,
+                         const std::function<void(std::int64_t)>& progress = {});
+
+/// Squared distance to `reference` over the square of `reference`; 0 where both are zero.
+double relative_noise(const ImageOutputs& outputs, const ImageOutputs& reference);
+
+struct LayerShare {
+  std::string layer;
+  /// Relative noise of the output with only this layer in INT8.
+  double alone = 0;
+  /// With all layers of MixedModel::layers() but this one.
+  double without = 0;
+};
+struct LayerShares {
+  double all = 0;  ///< with all layers in INT8
+  std::vector<LayerShare> layers;
+};
+
+/// Measures each layer of `model` on `images`, which are run 2 + 2 L times (2 + L unless `with_without`). The noise of
+/// single layers adds up to that of all only as far as layers err independently.
+LayerShares measure_shares(const MixedModel& model, PreparedImages& images, bool with_without,
+                           const std::function<void(std::int64_t done, std::int64_t total)>& progress = {});
+
+}  // namespace pipit::apps

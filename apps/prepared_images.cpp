@@ -1,0 +1,67 @@
+#include "apps/prepared_images.h"
+
+#include <algorithm>
+
+#include "apps/runner.h"
+
+namespace pipit::apps {
+
+namespace {
+
+Tensor zeros(const TensorDesc& desc) {
+  Tensor tensor(desc);
+  std::fill(tensor.values<float>().begin(), tensor.values<float>().end(), 0.0F);
+  return tensor;
+}
+
+}  // namespace
+
+PreparedImages::PreparedImages(std::vector<std::filesystem::path> images, Preprocess preprocess,
+                               const TensorDesc& input, ThreadPool& pool, std::size_t cache_bytes)
+    : images_(std::move(images)),
+      preprocess_(std::move(preprocess)),
+      input_(input),
+      pool_(pool),
+      most_cached_(cache_bytes / std::max<std::size_t>(input.bytes(), 1)) {}
+
+void PreparedImages::for_each_batch(const Run& run) {
+  const std::int64_t batch = input_.shape[0];
+  const auto elements = static_cast<std::size_t>(input_.elements() / batch);
+  // Several at a time, for an image is decoded by one thread.
+  const std::int64_t together = std::max<std::int64_t>(1, 2 * pool_.size() / batch);
+  const std::int64_t batches = (size() + batch - 1) / batch;
+  for (std::int64_t begin = 0; begin < batches; begin += together) {
+    const std::int64_t end = std::min(begin + together, batches);
+    const auto known = static_cast<std::int64_t>(cached_.size());
+    const auto tensor_of = [&](std::int64_t b) -> Tensor& {
+      return b < static_cast<std::int64_t>(cached_.size()) ? cached_[static_cast<std::size_t>(b)]
+                                                           : passing_[static_cast<std::size_t>(b - begin)];
+    };
+    for (std::int64_t b = std::max(begin, known); b < end; ++b) {
+      if (static_cast<std::size_t>(b) < most_cached_) cached_.push_back(zeros(input_));
+    }
+    while (static_cast<std::int64_t>(passing_.size()) < end - begin &&
+           static_cast<std::int64_t>(cached_.size()) < end)
+      passing_.push_back(zeros(input_));
+    const std::int64_t first = std::max(begin, known) * batch;
+    const std::int64_t last = std::min(end * batch, size());
+    if (first < last) {
+      try {
+        pool_.parallel_for(last - first, [&](std::int64_t i, int) {
+          const std::int64_t image = first + i;
+          load_image(images_[static_cast<std::size_t>(image)], preprocess_, input_.shape,
+                     tensor_of(image / batch)
+                         .values<float>()
+                         .subspan(static_cast<std::size_t>(image % batch) * elements, elements));
+        });
+      } catch (...) {
+        cached_.erase(cached_.begin() + known, cached_.end());  // not all of the last ones are whole
+        throw;
+      }
+    }
+    for (std::int64_t b = begin; b < end; ++b)
+      run(tensor_of(b).view(), b * batch, std::min(batch, size() - b * batch));
+  }
+}
+
+}  // namespace pipit::apps

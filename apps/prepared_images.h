@@ -1,0 +1,41 @@
+// Images as tensors, in batches, for commands that run several sessions over the same ones.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <vector>
+
+#include "engine/tensor.h"
+#include "engine/thread_pool.h"
+#include "models/image/preprocess.h"
+
+namespace pipit::apps {
+
+/// Decodes on the pool, several images at a time. Batches within `cache_bytes` are kept and decoded once, the others each
+/// time they are asked for, so memory does not grow with the number of images.
+class PreparedImages {
+ public:
+  /// `input`: f32 [batch, channels, height, width].
+  PreparedImages(std::vector<std::filesystem::path> images, Preprocess preprocess, const TensorDesc& input,
+                 ThreadPool& pool, std::size_t cache_bytes = 0);
+
+  std::int64_t size() const { return static_cast<std::int64_t>(images_.size()); }
+  const std::vector<std::filesystem::path>& paths() const { return images_; }
+
+  /// Calls `run` for batch after batch with the images [first, first + count), filled up with zeros or older images.
+  /// Throws Error when an image cannot be read.
+  using Run = std::function<void(const ConstTensorView& batch, std::int64_t first, std::int64_t count)>;
+  void for_each_batch(const Run& run);
+
+ private:
+  std::vector<std::filesystem::path> images_;
+  Preprocess preprocess_;
+  TensorDesc input_;
+  ThreadPool& pool_;
+  std::size_t most_cached_;      // batches
+  std::vector<Tensor> cached_;   // the first batches
+  std::vector<Tensor> passing_;  // memory of those being decoded
+};
+
+}  // namespace pipit::apps

@@ -1,0 +1,30 @@
+// Which layers stay in floating point: what --keep asks for, resolved against a model.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/graph.h"
+#include "quant/precision_plan.h"
+
+namespace pipit {
+
+/// "NAME=fp32" or "NAME=fp16" (the last '=' counts, names may have others). Throws Error for any other form.
+PrecisionPlan::Kept parse_keep(std::string_view text);
+
+/// Adds `requests` to plan.keep; what the plan already says of a node is replaced. A name is that of a node of `graph`
+/// (fused, its constants not released); where no node has it, "first" and "last" are its first and last convolution or
+/// fully connected layer that could compute in INT8. Throws Error, listing the nearest names, for one that it does not
+/// have.
+void keep_nodes(PrecisionPlan& plan, const Graph& graph, std::span<const PrecisionPlan::Kept> requests);
+
+/// Throws Error, listing the nearest names, when plan.keep names a node that `graph` does not have.
+void check_kept_nodes(const PrecisionPlan& plan, const Graph& graph);
+
+/// "; did you mean 'a', 'b'?" with the (at most three) candidates nearest to `name` by edit distance, those that contain
+/// it first; "" where none is near.
+std::string nearest_names(std::string_view name, std::span<const std::string> candidates);
+
+}  // namespace pipit

@@ -1,0 +1,59 @@
+// Layer by layer: what INT8 makes of the values that the same model computes in fp32.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "engine/session.h"
+#include "layers/quantisation.h"
+#include "quant/tensor_difference.h"
+
+namespace pipit {
+
+/// How every value of a graph is stored: dtype f32 for those that are not quantised. What only moves integers hands on
+/// the quantisation of its (first) input.
+std::vector<Quantisation> value_quantisations(const Graph& graph);
+
+/// One node of the fp32 graph and its first output.
+struct LayerDifference {
+  std::string node;
+  std::string type;    ///< Conv, Gemm, ...
+  std::string tensor;  ///< the output's name in both graphs
+  Shape shape;
+  bool int8 = false;     ///< whether the node computes in INT8
+  bool output8 = false;  ///< whether its output is stored in 8 bits; otherwise nothing is clipped
+  TensorDifference difference;
+};
+
+/// Compares two plans of one model on the CPU that keep every value, one in fp32, one quantised from the same fused
+/// graph. For each batch: begin(), a run of the reference with reference() as its observer, then one of the other with
+/// quantised().
+class LayerComparison {
+ public:
+  /// Throws Error when a plan does not keep every value.
+  LayerComparison(const Plan& reference, const Plan& quantised);
+  ~LayerComparison();
+  LayerComparison(const LayerComparison&) = delete;
+  LayerComparison& operator=(const LayerComparison&) = delete;
+
+  /// Only the first `images` of the batch that comes next count. Throws Error when that is not in [1, batch].
+  void begin(std::int64_t images);
+  RunObserver& reference();
+  RunObserver& quantised();
+
+  /// In the order of the graph: every node that computes f32 values, without views and changes of layout.
+  const std::vector<LayerDifference>& layers() const { return layers_; }
+
+ private:
+  class ReferenceObserver;
+  class QuantisedObserver;
+  std::vector<LayerDifference> layers_;
+  std::vector<Tensor> values_;  // of the reference's last run, row-major, one per layer
+  std::int64_t batch_ = 1;
+  std::int64_t images_ = 1;
+  std::unique_ptr<ReferenceObserver> reference_;
+  std::unique_ptr<QuantisedObserver> quantised_;
+};
+
+}  // namespace pipit

@@ -1,0 +1,44 @@
+#include "quant/mixed_model.h"
+
+#include "layers/fuse/passes.h"
+#include "layers/qconv.h"
+#include "layers/registry.h"
+#include "quant/quantize_graph.h"
+
+namespace pipit {
+
+MixedModel::MixedModel(Graph fused, PrecisionPlan plan, PlanOptions options)
+    : fused_(std::move(fused)), plan_(std::move(plan)), options_(std::move(options)) {
+  const Graph quantised = quantize_graph(fused_, plan_).graph;
+  for (const Node& node : quantised.nodes()) {
+    if (node.layer->type() == QConv::kType) layers_.push_back(node.name);
+  }
+  if (layers_.empty())
+    fail("nothing would compute in INT8: the plan keeps every layer with weights, or has no scales for them");
+}
+
+std::shared_ptr<const Plan> MixedModel::build(Graph graph, Precision precision, bool keep_every_value) const {
+  PlanOptions options = options_;
+  options.precision = precision;
+  options.keep_every_value = keep_every_value;
+  return Plan::build(assign_layouts(graph).graph, default_registry(), options);
+}
+
+std::shared_ptr<const Plan> MixedModel::in_fp32(bool keep_every_value) const {
+  return build(fused_, Precision::fp32, keep_every_value);
+}
+
+std::shared_ptr<const Plan> MixedModel::in_int8(const std::set<std::string>& floating,
+                                                bool keep_every_value) const {
+  PrecisionPlan plan = plan_;
+  for (const std::string& layer : floating) plan.keep.push_back({layer, "fp32"});
+  return build(quantize_graph(fused_, plan).graph, Precision::int8, keep_every_value);
+}
+
+std::shared_ptr<const Plan> MixedModel::alone_in_int8(const std::string& layer) const {
+  std::set<std::string> others(layers_.begin(), layers_.end());
+  others.erase(layer);
+  return in_int8(others);
+}
+
+}  // namespace pipit

@@ -1,0 +1,39 @@
+// One model in fp32 and in INT8 with any choice of layers that stay in floating point.
+#pragma once
+
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "engine/plan.h"
+#include "quant/precision_plan.h"
+
+namespace pipit {
+
+class MixedModel {
+ public:
+  /// `fused`: without layouts (fuse() of layers/fuse/passes.h). `options`: how everything is planned; the precision is
+  /// set here. Throws Error when the plan does not fit the graph, or leaves nothing that could compute in INT8.
+  MixedModel(Graph fused, PrecisionPlan plan, PlanOptions options);
+
+  /// The layers with weights that compute in INT8 as the plan says, in the order of the graph.
+  const std::vector<std::string>& layers() const { return layers_; }
+  const PrecisionPlan& plan() const { return plan_; }
+
+  std::shared_ptr<const Plan> in_fp32(bool keep_every_value = false) const;
+  /// In INT8 but for `floating` (names of layers()) and what the plan keeps.
+  std::shared_ptr<const Plan> in_int8(const std::set<std::string>& floating = {},
+                                      bool keep_every_value = false) const;
+  /// With this one layer in INT8 and all others in fp32. Layers without weights follow as far as they read nothing else.
+  std::shared_ptr<const Plan> alone_in_int8(const std::string& layer) const;
+
+ private:
+  std::shared_ptr<const Plan> build(Graph graph, Precision precision, bool keep_every_value) const;
+  Graph fused_;
+  PrecisionPlan plan_;
+  PlanOptions options_;
+  std::vector<std::string> layers_;
+};
+
+}  // namespace pipit

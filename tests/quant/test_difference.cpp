@@ -1,0 +1,148 @@
+// What diff and tune measure: differences of tensors, of layers, and models in mixed precision.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "engine/error.h"
+#include "layers/qconv.h"
+#include "quant/layer_difference.h"
+#include "quant/mixed_model.h"
+#include "tests/quant/small_resnet.h"
+
+namespace pipit {
+namespace {
+
+using test::calibrated;
+using test::random_tensor;
+using test::small_resnet;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+TEST(TensorDifference, OfValuesByHand) {
+  TensorDifference d;
+  // Channels (1, 2), (3, 4) of image 0, (5, 6), (-7, 8) of image 1; differences 0, 1, 0, 0, 0, 0, -2, 0.
+  d.add(Shape{2, 2, 2}, std::vector<float>{1, 2, 3, 4, 5, 6, -7, 8},
+        std::vector<float>{1, 3, 3, 4, 5, 6, -9, 8}, 6);
+  EXPECT_EQ(d.count(), 8U);
+  EXPECT_EQ(d.signal(), 204);
+  EXPECT_EQ(d.noise(), 5);
+  EXPECT_EQ(d.max_error(), 2);
+  EXPECT_DOUBLE_EQ(d.clipped(), 0.25);  // -7 and 8
+  EXPECT_DOUBLE_EQ(d.sqnr_db(), 10 * std::log10(204.0 / 5));
+  EXPECT_DOUBLE_EQ(d.cosine(), 220 / std::sqrt(204.0 * 241));
+  EXPECT_EQ(d.worst_channel().index, 1);
+  EXPECT_DOUBLE_EQ(d.worst_channel().noise_share, 0.8);
+  EXPECT_DOUBLE_EQ(d.worst_channel().sqnr_db, 10 * std::log10(138.0 / 4));
+  d.add(Shape{1, 2, 1}, std::vector<float>{0, 0}, std::vector<float>{3, 0}, kInfinity);
+  EXPECT_EQ(d.noise(), 14);
+  EXPECT_EQ(d.worst_channel().index, 0);
+}
+
+TEST(TensorDifference, EqualZeroAndEmptyTensors) {
+  TensorDifference d;
+  EXPECT_EQ(d.worst_channel().noise_share, 0);
+  d.add(Shape{3}, std::vector<float>(3, 0.0F), std::vector<float>(3, 0.0F), kInfinity);
+  EXPECT_EQ(d.cosine(), 1);
+  EXPECT_EQ(d.sqnr_db(), std::numeric_limits<double>::infinity());
+  d.add(Shape{3}, std::vector<float>(3, 0.0F), std::vector<float>(3, 1.0F), kInfinity);
+  EXPECT_EQ(d.cosine(), 0);
+  EXPECT_EQ(d.sqnr_db(), -std::numeric_limits<double>::infinity());
+  d.add(Shape{0}, {}, {}, kInfinity);
+  EXPECT_EQ(d.count(), 6U);
+  EXPECT_THROW(d.add(Shape{2, 2}, std::vector<float>(4), std::vector<float>(4), 1), Error);
+  EXPECT_THROW(d.add(Shape{3}, std::vector<float>(3), std::vector<float>(2), 1), Error);
+}
+
+struct Mixed {
+  explicit Mixed(unsigned seed) : random(seed), graph(small_resnet(random)) {
+    options.threads = 1;
+    model = std::make_unique<MixedModel>(graph, calibrated(graph, random, 8), options);
+  }
+  std::mt19937 random;
+  Graph graph;
+  PlanOptions options;
+  std::unique_ptr<MixedModel> model;
+};
+
+std::vector<std::string> in_int8(const Plan& plan) {
+  std::vector<std::string> names;
+  for (const Node& node : plan.graph().nodes()) {
+    if (node.layer->type() == QConv::kType) names.push_back(node.name);
+  }
+  return names;
+}
+
+TEST(MixedModel, QuantisesWhatIsAskedFor) {
+  const Mixed mixed(test::test_seed());
+  const std::vector<std::string> all{"stem", "block1", "block2", "fc"};
+  EXPECT_EQ(mixed.model->layers(), all);
+  EXPECT_EQ(in_int8(*mixed.model->in_int8()), all);
+  EXPECT_THAT(in_int8(*mixed.model->in_fp32()), testing::IsEmpty());
+  EXPECT_THAT(in_int8(*mixed.model->in_int8({"stem", "fc"})), testing::ElementsAre("block1", "block2"));
+  EXPECT_THAT(in_int8(*mixed.model->alone_in_int8("block2")), testing::ElementsAre("block2"));
+}
+
+TEST(MixedModel, RefusesAPlanThatLeavesNothing) {
+  std::mt19937 random(test::test_seed());
+  const Graph graph = small_resnet(random);
+  PrecisionPlan plan = calibrated(graph, random, 2);
+  for (const char* node : {"stem", "block1", "block2", "fc"}) plan.keep.push_back({node, "fp32"});
+  EXPECT_THAT([&] { MixedModel(graph, plan, PlanOptions{}); },
+              ThrowsMessage<Error>(HasSubstr("nothing would compute in INT8")));
+}
+
+TEST(LayerComparison, AgreesWithTheOutputsThemselves) {
+  const unsigned seed = test::test_seed();
+  SCOPED_TRACE(testing::Message() << "PIPIT_TEST_SEED=" << seed);
+  Mixed mixed(seed);
+  for (const std::set<std::string>& floating : {std::set<std::string>{}, {"block1"}, {"stem", "fc"}}) {
+    const auto fp32 = mixed.model->in_fp32(true);
+    const auto int8 = mixed.model->in_int8(floating, true);
+    LayerComparison comparison(*fp32, *int8);
+    Session reference(fp32), quantised(int8);
+    reference.set_observer(&comparison.reference());
+    quantised.set_observer(&comparison.quantised());
+    TensorDifference scores;
+    for (int i = 0; i < 3; ++i) {
+      const Tensor image = random_tensor(Shape{1, 3, 12, 12}, mixed.random);
+      const ConstTensorView view = image.view();
+      comparison.begin(1);
+      const Tensor real = to_layout(reference.run({&view, 1})[0], Layout::row_major);
+      const Tensor coarse = to_layout(quantised.run({&view, 1})[0], Layout::row_major);
+      scores.add(real.shape(), real.values<float>(), coarse.values<float>(), kInfinity);
+    }
+    std::vector<std::string> names;
+    for (const LayerDifference& layer : comparison.layers()) {
+      SCOPED_TRACE(layer.node);
+      names.push_back(layer.node);
+      EXPECT_EQ(layer.difference.count(), static_cast<std::uint64_t>(3 * layer.shape.elements()));
+      EXPECT_EQ(layer.output8, layer.int8 && layer.node != "fc");
+      // 7 bits and a sign a tensor, five layers.
+      EXPECT_GT(layer.difference.cosine(), 0.98);
+      EXPECT_LT(layer.difference.clipped(), 0.05);
+    }
+    EXPECT_EQ(names, (std::vector<std::string>{"stem", "max", "block1", "block2", "gap", "fc"}));
+    const LayerDifference& last = comparison.layers().back();
+    EXPECT_EQ(last.difference.noise(), scores.noise());
+    EXPECT_EQ(last.difference.max_error(), scores.max_error());
+    EXPECT_EQ(comparison.layers()[0].int8, !floating.contains("stem"));
+    EXPECT_EQ(last.int8, !floating.contains("fc"));
+    // What is computed in fp32 from the same input is the same.
+    if (floating.contains("stem")) {
+      EXPECT_EQ(comparison.layers()[0].difference.noise(), 0);
+    }
+  }
+}
+
+TEST(LayerComparison, CountsOnlyTheImagesOfABatch) {
+  const Mixed mixed(test::test_seed());
+  const auto fp32 = mixed.model->in_fp32(true);
+  LayerComparison comparison(*fp32, *mixed.model->in_int8({}, true));
+  EXPECT_THROW(comparison.begin(0), Error);
+  EXPECT_THROW(comparison.begin(2), Error);
+  EXPECT_THROW(LayerComparison(*mixed.model->in_fp32(), *fp32), Error);
+}
+
+}  // namespace
+}  // namespace pipit

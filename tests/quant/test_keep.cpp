@@ -1,0 +1,97 @@
+#include "quant/keep.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "engine/error.h"
+#include "layers/conv.h"
+#include "layers/fuse/passes.h"
+#include "layers/unary.h"
+#include "quant/weighted_layer.h"
+
+namespace pipit {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+// Sigmoid, then three convolutions and a Sigmoid.
+Graph small_graph(const std::string& second = "layer1.conv") {
+  GraphBuilder graph;
+  ValueId x = graph.add_input("x", TensorDesc{Shape{1, 2, 4, 4}});
+  x = graph.add1("before", std::make_shared<Unary>(UnaryAttributes{UnaryKind::sigmoid}), {x});
+  for (const std::string& name : {std::string("stem"), second, std::string("layer2.conv")}) {
+    const ValueId w = graph.add_constant(name + ".w", Tensor(TensorDesc{Shape{2, 2, 1, 1}}));
+    x = graph.add1(name, std::make_shared<Conv>(ConvAttributes{}), {x, w});
+  }
+  graph.mark_output(graph.add1("after", std::make_shared<Unary>(UnaryAttributes{UnaryKind::sigmoid}), {x}));
+  return graph.build();
+}
+
+using Kept = PrecisionPlan::Kept;
+
+TEST(Keep, ParsesNameAndPrecision) {
+  EXPECT_EQ(parse_keep("fc=fp32"), (Kept{"fc", "fp32"}));
+  EXPECT_EQ(parse_keep("a=b/c=fp16"), (Kept{"a=b/c", "fp16"}));
+  for (const char* text : {"", "fc", "fc=", "fc=int8", "=fp32", "fp32"})
+    EXPECT_THAT([&] { parse_keep(text); }, ThrowsMessage<Error>(HasSubstr("NAME=fp32"))) << text;
+}
+
+TEST(Keep, FirstAndLastAreLayersWithWeights) {
+  for (const Graph& graph : {small_graph(), assign_layouts(small_graph()).graph}) {
+    EXPECT_THAT(weighted_layers(graph), ElementsAre("stem", "layer1.conv", "layer2.conv"));
+    PrecisionPlan plan;
+    keep_nodes(plan, graph, std::vector<Kept>{{"first", "fp16"}, {"last", "fp32"}});
+    EXPECT_THAT(plan.keep, ElementsAre(Kept{"stem", "fp16"}, Kept{"layer2.conv", "fp32"}));
+  }
+}
+
+TEST(Keep, ANodeOfThatNameGoesBeforeTheWord) {
+  PrecisionPlan plan;
+  keep_nodes(plan, small_graph("last"), std::vector<Kept>{{"last", "fp32"}});
+  EXPECT_EQ(plan.keep[0].node, "last");
+}
+
+TEST(Keep, ReplacesWhatThePlanSays) {
+  PrecisionPlan plan;
+  plan.keep = {{"stem", "fp16"}};
+  keep_nodes(plan, small_graph(), std::vector<Kept>{{"stem", "fp32"}, {"first", "fp16"}});
+  EXPECT_THAT(plan.keep, ElementsAre(Kept{"stem", "fp16"}));
+}
+
+TEST(Keep, UnknownNamesListTheNearest) {
+  PrecisionPlan plan;
+  const auto keep = [&](const char* name) {
+    keep_nodes(plan, small_graph(), std::vector<Kept>{{name, "fp32"}});
+  };
+  EXPECT_THAT([&] { keep("layer1.con"); },
+              ThrowsMessage<Error>(
+                  AllOf(HasSubstr("no node 'layer1.con'"), HasSubstr("did you mean 'layer1.conv'"))));
+  EXPECT_THAT([&] { keep("layer3.conv"); },
+              ThrowsMessage<Error>(AllOf(HasSubstr("'layer1.conv', 'layer2.conv'?"))));
+  EXPECT_THAT([&] { keep("conv"); }, ThrowsMessage<Error>(HasSubstr("'layer1.conv', 'layer2.conv'?")));
+  EXPECT_THAT([&] { keep("zzzzzzzzzzzz"); },
+              ThrowsMessage<Error>(testing::EndsWith("no node 'zzzzzzzzzzzz'")));
+  EXPECT_TRUE(plan.keep.empty());
+  plan.keep = {{"stam", "fp32"}};
+  EXPECT_THAT([&] { check_kept_nodes(plan, small_graph()); },
+              ThrowsMessage<Error>(HasSubstr("did you mean 'stem'")));
+}
+
+TEST(Keep, ModelsWithoutWeightsHaveNoFirstLayer) {
+  GraphBuilder graph;
+  const ValueId x = graph.add_input("x", TensorDesc{Shape{1, 2}});
+  graph.mark_output(graph.add1("only", std::make_shared<Unary>(UnaryAttributes{UnaryKind::sigmoid}), {x}));
+  PrecisionPlan plan;
+  const Graph built = graph.build();
+  EXPECT_THAT(
+      [&] {
+        keep_nodes(plan, built, std::vector<Kept>{{"first", "fp32"}});
+      },
+      ThrowsMessage<Error>(HasSubstr("no first layer")));
+}
+
+}  // namespace
+}  // namespace pipit
