@@ -17,6 +17,7 @@
 #include "models/image/decode.h"
 #include "quant/hash.h"
 #include "quant/quantize_graph.h"
+#include "quant/weight_only.h"
 
 namespace pipit::apps {
 
@@ -34,10 +35,8 @@ auto naming(const std::string& model, Act act) {
   }
 }
 
-// The pass that makes the graph compute in INT8, or none.
-ExtraPass quantising_pass(const Graph& graph, const CommonOptions& options) {
-  options.check_plan();
-  if (options.precision != Precision::int8) return {};
+// The pass that makes the graph compute in INT8 by the plan's scales.
+ExtraPass static_pass(const Graph& graph, const CommonOptions& options) {
   auto precision_plan = std::make_shared<const PrecisionPlan>(read_precision_plan(options.plan));
   const std::string hash = hash_model(graph);
   if (precision_plan->model_hash != hash) {
@@ -53,6 +52,29 @@ ExtraPass quantising_pass(const Graph& graph, const CommonOptions& options) {
                   quantised.kept));
             }
             return Rewritten{std::move(quantised.graph), quantised.quantised};
+          }};
+}
+
+// The pass that makes the graph compute with integers, or none.
+ExtraPass quantising_pass(const Graph& graph, const CommonOptions& options) {
+  options.check_precision();
+  switch (options.precision) {
+    case Precision::fp32:
+    case Precision::fp16:
+      return {};
+    case Precision::int8:
+      return static_pass(graph, options);
+    case Precision::int8_dynamic:
+    case Precision::w8:
+    case Precision::w4:
+      break;
+  }
+  if (options.device != DeviceKind::cpu) {
+    fail_unsupported("precision {} runs on the CPU only; use --device cpu, or fp32, fp16 or int8 on a GPU",
+                     precision_name(options.precision));
+  }
+  return {"store weights", [format = options.weight_format()](Graph fused) {
+            return store_weights_only(std::move(fused), format);
           }};
 }
 

@@ -10,13 +10,13 @@
 #include "layers/conv.h"
 #include "layers/fuse/rewriter.h"
 #include "layers/gemm.h"
-#include "layers/matmul.h"
 #include "layers/pool.h"
 #include "layers/qconv.h"
 #include "layers/qelementwise.h"
 #include "layers/quantize.h"
 #include "layers/rearrange.h"
 #include "quant/qweights.h"
+#include "quant/real_weights.h"
 
 namespace pipit {
 
@@ -88,35 +88,15 @@ class Quantiser {
     std::iota(group_.begin(), group_.end(), 0);
   }
 
-  static bool constant_f32(const Graph& graph, const Node& node, std::size_t input) {
-    if (input >= node.inputs.size() || node.inputs[input] == kNoValue) return false;
-    const Value& value = graph.value(node.inputs[input]);
-    return value.constant != nullptr && value.desc.dtype == DType::f32;
-  }
-
-  // Whether a Gemm's C is a bias per column (or absent).
-  bool has_plain_bias(const Node& node, std::int64_t columns) const {
-    if (node.inputs.size() < 3 || node.inputs[2] == kNoValue) return true;
-    const Shape& shape = graph_.value(node.inputs[2]).desc.shape;
-    return constant_f32(graph_, node, 2) && shape.elements() == columns && shape[shape.rank() - 1] == columns;
-  }
-
+  // int32 holds the sums of so many products.
   bool is_weighted(const Node& node) const {
-    if (!constant_f32(graph_, node, 1) || graph_.value(node.inputs[0]).is_constant()) return false;
+    constexpr std::int64_t kMostDepth = 60'000;
+    if (!has_constant_weights(graph_, node)) return false;
     const Shape& weights = graph_.value(node.inputs[1]).desc.shape;
-    if (weights.elements() == 0) return false;
-    if (layer_if<Conv>(node) != nullptr) {
-      const bool bias = node.inputs.size() < 3 || node.inputs[2] == kNoValue || constant_f32(graph_, node, 2);
-      return bias && weights.elements() / weights[0] < 60'000;
-    }
-    if (weights.rank() != 2) return false;
-    if (const auto* gemm = layer_if<Gemm>(node)) {
-      const GemmAttributes& a = gemm->attributes();
-      return !a.transpose_a && weights[a.transpose_b ? 1 : 0] < 60'000 &&
-             has_plain_bias(node, weights[a.transpose_b ? 0 : 1]);
-    }
-    return layer_if<MatMul>(node) != nullptr && graph_.value(node.inputs[0]).desc.shape.rank() >= 2 &&
-           weights[0] < 60'000;
+    if (layer_if<Conv>(node) != nullptr) return weights.elements() / weights[0] < kMostDepth;
+    const auto* gemm = layer_if<Gemm>(node);
+    return weights[gemm != nullptr && gemm->attributes().transpose_b ? 1 : 0] < kMostDepth &&
+           graph_.value(node.inputs[0]).desc.shape.rank() >= 2;
   }
 
   Role possible_role(const Node& node) const {
@@ -246,39 +226,6 @@ class Quantiser {
     for (std::size_t o = 0; o < node.outputs.size(); ++o) real_[index(node.outputs[o])] = outputs[o];
   }
 
-  // Weights as [O, I, kernel...] with alpha in them, and the bias with beta.
-  struct Weights {
-    Shape shape;
-    std::vector<float> values;
-    std::vector<float> bias;
-  };
-  Weights weights_of(const Node& node) const {
-    const Tensor& w = *graph_.value(node.inputs[1]).constant;
-    Weights out{w.shape(), {w.values<float>().begin(), w.values<float>().end()}, {}};
-    float beta = 1;
-    if (layer_if<Conv>(node) == nullptr) {
-      const auto* gemm = layer_if<Gemm>(node);
-      const bool transposed = gemm != nullptr && gemm->attributes().transpose_b;
-      const std::int64_t outputs = w.shape()[transposed ? 0 : 1];
-      const std::int64_t depth = w.shape()[transposed ? 1 : 0];
-      const float alpha = gemm != nullptr ? gemm->attributes().alpha : 1.0F;
-      beta = gemm != nullptr ? gemm->attributes().beta : 1.0F;
-      out.shape = Shape{outputs, depth, 1, 1};
-      for (std::int64_t o = 0; o < outputs; ++o) {
-        for (std::int64_t k = 0; k < depth; ++k) {
-          out.values[static_cast<std::size_t>(o * depth + k)] =
-              alpha *
-              w.values<float>()[static_cast<std::size_t>(transposed ? o * depth + k : k * outputs + o)];
-        }
-      }
-    }
-    if (node.inputs.size() > 2 && node.inputs[2] != kNoValue) {
-      for (const float b : graph_.value(node.inputs[2]).constant->values<float>())
-        out.bias.push_back(beta * b);
-    }
-    return out;
-  }
-
   void emit_weighted(const Node& node) {
     const auto* conv = layer_if<Conv>(node);
     QConvAttributes attributes;
@@ -286,10 +233,10 @@ class Quantiser {
     attributes.y = output_quantisation(node.outputs[0]);
     if (conv != nullptr) attributes.conv = conv->attributes();
     if (const auto* gemm = layer_if<Gemm>(node)) attributes.conv.activation = gemm->attributes().activation;
-    const Weights real_weights = weights_of(node);
+    const RealWeights weights = real_weights(graph_, node);
     QuantizedWeights q;
     try {
-      q = quantize_weights(real_weights.shape, real_weights.values, real_weights.bias, attributes.x.scale,
+      q = quantize_weights(weights.shape, weights.values(), weights.bias, attributes.x.scale,
                            plan_.weights_per_channel);
     } catch (const Error& e) {
       fail("node '{}': {}", node.name, e.what());
@@ -299,7 +246,7 @@ class Quantiser {
     const Shape x_shape = rewriter_.builder().value(x).desc.shape;
     if (conv == nullptr) {
       // A matrix product is a 1x1 convolution of its rows.
-      const std::int64_t depth = real_weights.shape[1];
+      const std::int64_t depth = weights.shape[1];
       x = reshape(node.name + ".rows", x, Shape{x_shape.elements() / depth, depth, 1, 1});
     }
     std::vector<ValueId> inputs{x, rewriter_.constant(node.name + ".weights", std::move(q.weights)),
