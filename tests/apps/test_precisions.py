@@ -29,7 +29,7 @@ class Precisions(CommandTest):
 
     def scores(self, *options):
         done = self.json("classify", MODEL, self.write_bmp("image.bmp", (200, 40, 90)), *options)
-        return {p["index"]: p["probability"] for p in done["images"][0]["top"]}
+        return {p["class"]: p["probability"] for p in done["images"][0]["top"]}
 
     def test_answers_are_near_those_of_fp32(self):
         real = self.scores()
