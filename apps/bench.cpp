@@ -81,10 +81,12 @@ void measure(const BenchOptions& options, Row& row) {
   Model model = source.load();
   CommonOptions common = options.common;
   common.precision = precisions().at(row.precision);
-  if (common.precision != Precision::int8) {  // they are for the other rows
+  // What is for the other rows.
+  if (common.precision != Precision::int8) {
     common.plan.clear();
     common.keep.clear();
   }
+  if (common.precision != Precision::w4) common.group_size.reset();
   common.threads = row.threads;
   Runner runner(model.name, std::move(model.graph), common);
   row.load_ms = milliseconds_since(begin);
@@ -203,18 +205,25 @@ std::string label(const Row& row) {
   return fmt::format("{}, batch {}, {} threads", row.precision, row.batch.value_or(1), row.threads);
 }
 
-// Among several precisions --plan is for INT8.
-void check_plan(const BenchOptions& options) {
-  CommonOptions common = options.common;
-  common.precision = precisions().at(options.precisions[0]);
+// Among several precisions an option of one is for that one only.
+void check_precisions(const BenchOptions& options) {
+  const auto listed = [&](const char* name) {
+    return std::find(options.precisions.begin(), options.precisions.end(), name) != options.precisions.end();
+  };
   for (const std::string& name : options.precisions) {
-    if (name == "int8") common.precision = Precision::int8;
+    CommonOptions common = options.common;
+    common.precision = precisions().at(name);
+    if (common.precision != Precision::int8 && listed("int8")) {
+      common.plan.clear();
+      common.keep.clear();
+    }
+    if (common.precision != Precision::w4 && listed("w4")) common.group_size.reset();
+    common.check_precision();
   }
-  common.check_plan();
 }
 
 int bench(const BenchOptions& options) {
-  check_plan(options);
+  check_precisions(options);
   require_device(options.common.device);
   std::vector<Row> rows = combinations(options);
   bool failed = false;       // with exit code 1

@@ -4,6 +4,8 @@
 #include "apps/runner.h"
 #include "apps/table.h"
 #include "apps/terminal.h"
+#include "layers/fuse/rewriter.h"
+#include "layers/weight_only.h"
 
 namespace pipit::apps {
 
@@ -15,8 +17,18 @@ struct InspectOptions {
   bool why = false;
 };
 
+// Weights of 4 bits lie two in an element: how many more than elements a node has.
+std::int64_t packed_twice(const Graph& graph, const Node& node) {
+  const auto* conv = layer_if<WConv>(node);
+  const auto* linear = layer_if<WLinear>(node);
+  if (conv == nullptr && linear == nullptr) return 0;
+  const Shape& x = graph.value(node.inputs[0]).desc.shape;
+  const Shape& stored = graph.value(node.inputs[1]).desc.shape;
+  return stored[0] * (conv != nullptr ? x[1] : x[x.rank() - 1]) - stored.elements();
+}
+
 std::int64_t parameters(const Graph& graph, const Node& node) {
-  std::int64_t count = 0;
+  std::int64_t count = packed_twice(graph, node);
   for (const ValueId id : node.inputs) {
     if (id != kNoValue && graph.value(id).is_constant()) count += graph.value(id).desc.elements();
   }
@@ -25,6 +37,7 @@ std::int64_t parameters(const Graph& graph, const Node& node) {
 
 struct Totals {
   std::int64_t parameters = 0;
+  std::size_t parameter_bytes = 0;  // in the graph; kernels may keep less (f16) or more (Winograd)
   std::int64_t macs = 0;
 };
 
@@ -32,8 +45,11 @@ Totals totals(const Plan& plan) {
   Totals sum;
   const Graph& graph = plan.graph();
   for (const Value& value : graph.values()) {
-    if (value.is_constant()) sum.parameters += value.desc.elements();
+    if (!value.is_constant()) continue;
+    sum.parameters += value.desc.elements();
+    sum.parameter_bytes += value.desc.bytes();
   }
+  for (const Node& node : graph.nodes()) sum.parameters += packed_twice(graph, node);
   for (const Step& step : plan.steps()) sum.macs += step_info(plan, step).macs;
   return sum;
 }
@@ -85,8 +101,7 @@ void print_text(const Model& model, const Runner& runner, bool why) {
   const Totals sum = totals(plan);
   fmt::print("nodes         {} ({} run, {} are views)\n", graph.nodes().size(), plan.steps().size(),
              plan.view_nodes());
-  fmt::print("parameters    {} ({})\n", sum.parameters,
-             mebibytes(static_cast<std::size_t>(sum.parameters) * sizeof(float)));
+  fmt::print("parameters    {} ({})\n", sum.parameters, mebibytes(sum.parameter_bytes));
   fmt::print("MACs          {}\n", with_prefix(static_cast<double>(sum.macs)));
   // In a tiny model the kernels' scratch and the alignment outweigh the activations: no share of them.
   const std::string share = plan.arena_bytes() < plan.activation_bytes()
@@ -139,6 +154,7 @@ nlohmann::ordered_json to_json(const Model& model, const Runner& runner, bool wh
   }
   const Totals sum = totals(plan);
   json["parameters"] = sum.parameters;
+  json["parameter_bytes"] = sum.parameter_bytes;
   json["macs"] = sum.macs;
   json["arena_bytes"] = plan.arena_bytes();
   json["peak_live_bytes"] = plan.peak_live_bytes();

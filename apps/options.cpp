@@ -16,8 +16,12 @@ namespace pipit::apps {
 namespace {
 
 const std::map<std::string, DeviceKind> kDevices = {{"cpu", DeviceKind::cpu}, {"cuda", DeviceKind::cuda}};
-const std::map<std::string, Precision> kPrecisions = {
-    {"fp32", Precision::fp32}, {"fp16", Precision::fp16}, {"int8", Precision::int8}};
+const std::map<std::string, Precision> kPrecisions = {{"fp32", Precision::fp32},
+                                                      {"fp16", Precision::fp16},
+                                                      {"int8", Precision::int8},
+                                                      {"w8", Precision::w8},
+                                                      {"w4", Precision::w4}};
+constexpr std::int64_t kDefaultGroup = 128;
 const std::map<std::string, Interpolation> kInterpolations = {{"nearest", Interpolation::nearest},
                                                               {"bilinear", Interpolation::bilinear},
                                                               {"bicubic", Interpolation::bicubic}};
@@ -116,10 +120,12 @@ void CommonOptions::add_to(CLI::App& command) {
   command.add_option("--threads", threads, "CPU threads; 0: all CPUs this process may use")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
-  add_choice(command, "--precision", precision, kPrecisions, "Arithmetic of the kernels [fp32]");
+  add_choice(command, "--precision", precision, kPrecisions,
+             "Arithmetic of the kernels; w8 and w4 store the weights of fully connected layers and 1x1 "
+             "convolutions in 8 or 4 bits and compute in f32 [fp32]");
 }
 
-void CommonOptions::check_plan() const {
+void CommonOptions::check_precision() const {
   if (precision == Precision::int8 && plan.empty())
     throw CLI::ValidationError("--precision",
                                "int8 needs --plan with the scales that pipit calibrate writes");
@@ -129,6 +135,9 @@ void CommonOptions::check_plan() const {
   if (precision != Precision::int8 && !keep.empty())
     throw CLI::ValidationError("--keep",
                                fmt::format("is for --precision int8, not {}", precision_name(precision)));
+  if (precision != Precision::w4 && group_size)
+    throw CLI::ValidationError("--group-size",
+                               fmt::format("is for --precision w4, not {}", precision_name(precision)));
 }
 
 std::vector<PrecisionPlan::Kept> CommonOptions::kept() const {
@@ -148,6 +157,10 @@ void CommonOptions::add_shared_to(CLI::App& command) {
       ->allow_extra_args(false)
       ->check(CLI::Validator(keep_problem, ""))
       ->type_name("NAME=fp32|fp16");
+  command
+      .add_option("--group-size", group_size,
+                  "For --precision w4: neighbouring weights that share a scale: 32, 64 or 128 [128]")
+      ->check(CLI::IsMember(std::vector<std::int64_t>{32, 64, 128}));
   command.add_flag("--json", json, "Write the result to stdout as one JSON document");
   command.add_flag("--quiet", quiet, "No progress and no notes on stderr; errors still appear");
   add_choice(command, "--device", device, kDevices, "Where to run [cpu]");
@@ -168,6 +181,11 @@ void CommonOptions::add_shared_to(CLI::App& command) {
       "--no-winograd", no_winograd,
       "No convolution by Winograd's transforms on the CPU: they are faster, and about one decimal digit "
       "less exact");
+}
+
+WeightFormat CommonOptions::weight_format() const {
+  return precision == Precision::w8 ? WeightFormat{8, 0}
+                                    : WeightFormat{4, group_size.value_or(kDefaultGroup)};
 }
 
 PlanOptions CommonOptions::plan_options() const {

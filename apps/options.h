@@ -10,6 +10,7 @@
 
 #include "apps/tuning.h"
 #include "engine/plan.h"
+#include "layers/weight_only.h"
 #include "models/image/preprocess.h"
 #include "models/model.h"
 #include "quant/precision_plan.h"
@@ -23,7 +24,8 @@ CLI::Validator nonnegative_number();
 /// An integer from 0 to 2^63 - 1.
 CLI::Validator count_value();
 
-/// --json, --threads, --device, --precision, --plan, --keep, --quiet, --kernel, --conv-backend, --no-winograd, those of
+/// --json, --threads, --device, --precision, --plan, --keep, --group-size, --quiet, --kernel, --conv-backend,
+/// --no-winograd, those of
 /// tuning.h: on every subcommand.
 struct CommonOptions {
   bool json = false;
@@ -31,8 +33,9 @@ struct CommonOptions {
   int threads = 0;
   DeviceKind device = DeviceKind::cpu;
   Precision precision = Precision::fp32;
-  std::string plan;               ///< file of a precision plan; for int8
-  std::vector<std::string> keep;  ///< NAME=fp32|fp16 (quant/keep.h), added to what the plan keeps
+  std::string plan;                        ///< file of a precision plan; for int8
+  std::vector<std::string> keep;           ///< NAME=fp32|fp16 (quant/keep.h), added to what the plan keeps
+  std::optional<std::int64_t> group_size;  ///< weights that share a scale; for w4
   std::string kernel;
   std::string conv_backend;
   bool allow_fallback = false;
@@ -41,13 +44,15 @@ struct CommonOptions {
   bool keep_every_value = false;  ///< PlanOptions::keep_every_value; not an option of the command line
 
   void add_to(CLI::App& command);
-  /// Throws CLI::ValidationError when --precision, --plan and --keep do not go together.
-  void check_plan() const;
+  /// Throws CLI::ValidationError when --precision and its options (--plan, --keep, --group-size) do not go together.
+  void check_precision() const;
   /// --keep, parsed.
   std::vector<PrecisionPlan::Kept> kept() const;
   /// The same without --threads and --precision, for a command that takes several of each.
   void add_shared_to(CLI::App& command);
   PlanOptions plan_options() const;
+  /// How w8 and w4 store weights: with one scale per output channel, or one per group of weights.
+  WeightFormat weight_format() const;
 };
 
 /// The choices of --precision.

@@ -16,6 +16,7 @@
 #include "engine/profiler.h"
 #include "layers/registry.h"
 #include "models/image/decode.h"
+#include "quant/weight_only.h"
 
 namespace pipit::apps {
 
@@ -33,11 +34,27 @@ auto naming(const std::string& model, Act act) {
   }
 }
 
-// The pass that makes the graph compute in INT8, or none.
+// The pass that makes the graph compute with integers, or none.
 ExtraPass quantising_pass(const Graph& graph, const CommonOptions& options) {
-  options.check_plan();
-  if (options.precision != Precision::int8) return {};
-  return int8_pass(load_precision_plan(options.plan, graph), options.kept(), options.quiet);
+  options.check_precision();
+  switch (options.precision) {
+    case Precision::fp32:
+    case Precision::fp16:
+      return {};
+    case Precision::int8:
+      return int8_pass(load_precision_plan(options.plan, graph), options.kept(), options.quiet);
+    case Precision::int8_dynamic:
+    case Precision::w8:
+    case Precision::w4:
+      break;
+  }
+  if (options.device != DeviceKind::cpu) {
+    fail_unsupported("precision {} runs on the CPU only; use --device cpu, or fp32, fp16 or int8 on a GPU",
+                     precision_name(options.precision));
+  }
+  return {"store weights", [format = options.weight_format()](Graph fused) {
+            return store_weights_only(std::move(fused), format);
+          }};
 }
 
 // The graph as it is planned. Consumes `graph`, so that the plan holds the only reference to constants it packs.

@@ -49,9 +49,9 @@ struct Described {
   static void widen(TensorDesc& desc) {
     if (desc.dtype == DType::f16) desc.dtype = DType::f32;
   }
-  // In INT8 the graph itself says what computes in integers; everything else is fp32.
+  // In INT8 and with stored weights the graph itself says what computes in integers; everything else is fp32.
   static Precision arithmetic(Precision precision) {
-    return precision == Precision::int8 ? Precision::fp32 : precision;
+    return precision == Precision::fp16 ? Precision::fp16 : Precision::fp32;
   }
   static std::vector<std::shared_ptr<const Tensor>> constants_of(const Graph& graph, const Node& node) {
     std::vector<std::shared_ptr<const Tensor>> constants;

@@ -14,6 +14,12 @@ std::string_view precision_name(Precision precision) {
       return "fp16";
     case Precision::int8:
       return "int8";
+    case Precision::int8_dynamic:
+      return "int8-dynamic";
+    case Precision::w8:
+      return "w8";
+    case Precision::w4:
+      return "w4";
   }
   return "?";
 }

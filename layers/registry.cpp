@@ -29,6 +29,7 @@ Registry build() {
   register_cpu_concat(registry);
   register_cpu_movement(registry);
   register_cpu_half_cast(registry);
+  register_cpu_weight_only(registry);
   register_cpu_qconv_depthwise(registry);
   register_cpu_qconv_tile(registry);
   register_cpu_qelementwise(registry);
@@ -49,6 +50,7 @@ Registry build() {
   register_reference_rearrange(registry);
   register_reference_cast(registry);
   add_half_storage(registry);
+  register_reference_weight_only(registry);
   register_reference_quantised(registry);
   return registry;
 }

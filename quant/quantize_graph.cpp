@@ -17,6 +17,7 @@
 #include "layers/rearrange.h"
 #include "quant/keep.h"
 #include "quant/qweights.h"
+#include "quant/real_weights.h"
 #include "quant/weighted_layer.h"
 
 namespace pipit {
@@ -218,10 +219,10 @@ class Quantiser {
     attributes.y = output_quantisation(node.outputs[0]);
     if (conv != nullptr) attributes.conv = conv->attributes();
     if (const auto* gemm = layer_if<Gemm>(node)) attributes.conv.activation = gemm->attributes().activation;
-    const LayerWeights real_weights = layer_weights(graph_, node);
+    const RealWeights weights = real_weights(graph_, node);
     QuantizedWeights q;
     try {
-      q = quantize_weights(real_weights.shape, real_weights.values, real_weights.bias, attributes.x.scale,
+      q = quantize_weights(weights.shape, weights.values(), weights.bias, attributes.x.scale,
                            plan_.weights_per_channel);
     } catch (const Error& e) {
       fail("node '{}': {}", node.name, e.what());
@@ -231,7 +232,7 @@ class Quantiser {
     const Shape x_shape = rewriter_.builder().value(x).desc.shape;
     if (conv == nullptr) {
       // A matrix product is a 1x1 convolution of its rows.
-      const std::int64_t depth = real_weights.shape[1];
+      const std::int64_t depth = weights.shape[1];
       x = reshape(node.name + ".rows", x, Shape{x_shape.elements() / depth, depth, 1, 1});
     }
     std::vector<ValueId> inputs{x, rewriter_.constant(node.name + ".weights", std::move(q.weights)),

@@ -11,8 +11,6 @@ namespace {
 
 // Fewer channels leave most lanes of a vector empty.
 constexpr std::int64_t kLeastGroup = 8;
-// Of one copied input row; longer ones are padding without end.
-constexpr double kMostRowBytes = 1 << 26;
 
 TileConvolution::Geometry geometry_of(const NodeSpec& spec) {
   const ConvAttributes& attributes = layer_as<Conv>(spec.layer).attributes();
@@ -59,12 +57,7 @@ Refusal refuse_tile(const NodeSpec& spec) {
     return "fewer than 8 channels in a group";
   }
   if (y.elements() == 0) return "the output is empty";
-  const Window& window = attributes.window;
-  const double columns = static_cast<double>(y.shape[rank - 1]) *
-                             static_cast<double>(window.stride[static_cast<std::size_t>(rank - 3)]) +
-                         static_cast<double>(window.span(rank - 3));
-  if (columns * static_cast<double>(x.shape[1]) * sizeof(float) > kMostRowBytes)
-    return "a padded input row is too long";
+  if (TileConvolution::copies_long_rows(geometry_of(spec))) return "a padded input row is too long";
   if (TileConvolution::input_of(geometry_of(spec)).segments().empty())
     return "a filter reaches over more than 2 GiB of input";
   return std::nullopt;

@@ -9,9 +9,6 @@ namespace pipit {
 
 namespace {
 
-// Of one copied input row; longer ones are padding without end.
-constexpr double kMostRowBytes = 1 << 26;
-
 TileConvolution::Geometry geometry_of(const NodeSpec& spec) {
   const QConvAttributes& attributes = layer_as<QConv>(spec.layer).attributes();
   return {*spec.inputs[0],
@@ -62,7 +59,6 @@ Refusal refuse_tile(const NodeSpec& spec) {
   if (Refusal reason = refuse_reduced_precision(spec)) return reason;
   const TensorDesc& x = *spec.inputs[0];
   const TensorDesc& y = spec.outputs[0];
-  const QConvAttributes& attributes = layer_as<QConv>(spec.layer).attributes();
   const int rank = x.shape.rank();
   if (rank > 4) return "only one or two spatial dimensions are handled";
   if (spec.constant(1) == nullptr) return "weights are computed at run time";
@@ -70,11 +66,7 @@ Refusal refuse_tile(const NodeSpec& spec) {
   if (!is_channels_last(y)) return "the output must be channels_last";
   if (spec.has_input(3) && !is_channels_last(*spec.inputs[3])) return "the residual must be channels_last";
   if (y.elements() == 0 || spec.inputs[1]->elements() == 0) return "an operand is empty";
-  const Window& window = attributes.conv.window;
-  const double columns = static_cast<double>(y.shape[rank - 1]) *
-                             static_cast<double>(window.stride[static_cast<std::size_t>(rank - 3)]) +
-                         static_cast<double>(window.span(rank - 3));
-  if (columns * static_cast<double>(x.shape[1]) > kMostRowBytes) return "a padded input row is too long";
+  if (TileConvolution::copies_long_rows(geometry_of(spec))) return "a padded input row is too long";
   if (TileConvolution::input_of(geometry_of(spec)).segments().empty())
     return "a filter reaches over more than 2 GiB of input";
   return std::nullopt;

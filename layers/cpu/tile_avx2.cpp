@@ -15,6 +15,7 @@ namespace pipit {
 
 namespace {
 
+#include "layers/cpu/packed_kernel.inc"
 #include "layers/cpu/tile_kernel.inc"
 
 // All ones in the lanes of vector number `vector` that are stored.
@@ -28,6 +29,8 @@ struct F32 {
   static constexpr int kLanes = 8;
   static constexpr int kStep = 1;
   static constexpr int kGroup = 3;
+  using Words = unsigned __attribute__((vector_size(32)));
+  static constexpr int kPackedRows = 4;
 
   PIPIT_TILE_INLINE Vector zero() { return _mm256_setzero_ps(); }
   PIPIT_TILE_INLINE Vector broadcast(const std::byte* a) {
@@ -37,6 +40,15 @@ struct F32 {
     return _mm256_load_ps(reinterpret_cast<const float*>(b));
   }
   PIPIT_TILE_INLINE Vector multiply_add(Vector sum, Vector a, Vector b) { return _mm256_fmadd_ps(a, b, sum); }
+  PIPIT_TILE_INLINE Vector integers(const std::byte* b) {
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(b))));
+  }
+  // To the top of the word, and back with the sign.
+  PIPIT_TILE_INLINE Vector half_byte(Words words, int j) {
+    using Integers = int __attribute__((vector_size(32)));
+    return _mm256_cvtepi32_ps(
+        reinterpret_cast<__m256i>(reinterpret_cast<Integers>(words << (28 - 4 * j)) >> 28));
+  }
   PIPIT_TILE_INLINE void finish(Vector sum, const TileCall& call, int vector, const std::byte* residual,
                                 std::byte* c) {
     const __m256i lanes = lanes_of(call, vector);
@@ -123,6 +135,7 @@ struct U8S8 : Int8 {
 
 const TileKernels f32_tiles_avx2 = PIPIT_TILE_KERNELS(F32, Isa::avx2);
 const TileKernels u8s8_tiles_avx2 = PIPIT_TILE_KERNELS(U8S8, Isa::avx2);
+const PackedKernels packed_kernels_avx2 = PIPIT_PACKED_KERNELS(F32, Isa::avx2);
 
 }  // namespace pipit
 

@@ -19,6 +19,7 @@ namespace pipit {
 
 namespace {
 
+#include "layers/cpu/packed_kernel.inc"
 #include "layers/cpu/tile_kernel.inc"
 
 // Lanes of vector number `vector` that are stored.
@@ -32,6 +33,8 @@ struct F32 {
   static constexpr int kLanes = 16;
   static constexpr int kStep = 1;
   static constexpr int kGroup = 7;
+  using Words = unsigned __attribute__((vector_size(64)));
+  static constexpr int kPackedRows = 8;
 
   PIPIT_TILE_INLINE Vector zero() { return _mm512_setzero_ps(); }
   PIPIT_TILE_INLINE Vector broadcast(const std::byte* a) {
@@ -39,6 +42,14 @@ struct F32 {
   }
   PIPIT_TILE_INLINE Vector load(const std::byte* b) { return _mm512_load_ps(b); }
   PIPIT_TILE_INLINE Vector multiply_add(Vector sum, Vector a, Vector b) { return _mm512_fmadd_ps(a, b, sum); }
+  PIPIT_TILE_INLINE Vector integers(const std::byte* b) {
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(b))));
+  }
+  // A look-up by the low four bits of every lane.
+  PIPIT_TILE_INLINE Vector half_byte(Words words, int j) {
+    const Vector values = {0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1};
+    return _mm512_permutexvar_ps(reinterpret_cast<__m512i>(words >> (4 * j)), values);
+  }
   PIPIT_TILE_INLINE void finish(Vector sum, const TileCall& call, int vector, const std::byte* residual,
                                 std::byte* c) {
     const __mmask16 lanes = lanes_of(call, vector);
@@ -112,6 +123,7 @@ struct U8S8 : Int8 {
 
 const TileKernels f32_tiles_avx512 = PIPIT_TILE_KERNELS(F32, Isa::avx512);
 const TileKernels u8s8_tiles_avx512 = PIPIT_TILE_KERNELS(U8S8, Isa::avx512);
+const PackedKernels packed_kernels_avx512 = PIPIT_PACKED_KERNELS(F32, Isa::avx512);
 
 }  // namespace pipit
 

@@ -7,6 +7,7 @@ namespace pipit {
 
 namespace {
 
+#include "layers/cpu/packed_kernel.inc"
 #include "layers/cpu/tile_kernel.inc"
 
 struct F32 {
@@ -14,6 +15,9 @@ struct F32 {
   static constexpr int kLanes = 4;
   static constexpr int kStep = 1;
   static constexpr int kGroup = 3;
+  using Words = unsigned __attribute__((vector_size(16)));
+  using Integers = int __attribute__((vector_size(16)));
+  static constexpr int kPackedRows = 4;
 
   PIPIT_TILE_INLINE Vector zero() { return Vector{}; }
   PIPIT_TILE_INLINE Vector broadcast(const std::byte* a) {
@@ -27,6 +31,16 @@ struct F32 {
     return value;
   }
   PIPIT_TILE_INLINE Vector multiply_add(Vector sum, Vector a, Vector b) { return sum + a * b; }
+  // Four bytes at once: each to the top of its word, and back with the sign.
+  PIPIT_TILE_INLINE Vector integers(const std::byte* b) {
+    std::uint32_t bytes;
+    std::memcpy(&bytes, b, sizeof bytes);
+    const Words words = Words{bytes << 24, bytes << 16, bytes << 8, bytes};
+    return __builtin_convertvector(reinterpret_cast<Integers>(words) >> 24, Vector);
+  }
+  PIPIT_TILE_INLINE Vector half_byte(Words words, int j) {
+    return __builtin_convertvector(reinterpret_cast<Integers>(words << (28 - 4 * j)) >> 28, Vector);
+  }
   PIPIT_TILE_INLINE void finish(Vector sum, const TileCall& call, int vector, const std::byte* residual,
                                 std::byte* c) {
     const int first = kLanes * vector;
@@ -103,5 +117,6 @@ struct U8S8 {
 
 const TileKernels f32_tiles_baseline = PIPIT_TILE_KERNELS(F32, Isa::baseline);
 const TileKernels u8s8_tiles_baseline = PIPIT_TILE_KERNELS(U8S8, Isa::baseline);
+const PackedKernels packed_kernels_baseline = PIPIT_PACKED_KERNELS(F32, Isa::baseline);
 
 }  // namespace pipit

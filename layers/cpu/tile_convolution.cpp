@@ -43,7 +43,17 @@ ConvInput TileConvolution::input_of(const Geometry& geometry) {
                    2 * kernels_of(geometry).group, geometry.zero_point);
 }
 
-TileConvolution::TileConvolution(const Geometry& geometry, int threads)
+bool TileConvolution::copies_long_rows(const Geometry& geometry) {
+  constexpr double kMostRowBytes = 1 << 26;
+  const int axis = geometry.window.rank - 1;
+  const double columns = static_cast<double>(geometry.output[geometry.output.rank() - 1]) *
+                             static_cast<double>(geometry.window.stride[static_cast<std::size_t>(axis)]) +
+                         static_cast<double>(geometry.window.span(axis));
+  const double element = dtype_bytes(geometry.input.dtype) == 1 ? 1 : kFloat;
+  return columns * static_cast<double>(geometry.input.shape[1]) * element > kMostRowBytes;
+}
+
+TileConvolution::TileConvolution(const Geometry& geometry, Weights weights, int threads)
     : input_(input_of(geometry)),
       images_(geometry.output[0]),
       channels_(geometry.output[1]),
@@ -65,11 +75,11 @@ TileConvolution::TileConvolution(const Geometry& geometry, int threads)
   loop_.shared.high = geometry.activation.high;
   y_pixel_ = channels_ * kFloat;
   cut(threads);
-  if (half_) store_half(threads);
+  book_scratch(weights, threads);
 }
 
 TileConvolution::TileConvolution(const Geometry& geometry, const float* weights, int threads)
-    : TileConvolution(geometry, threads) {
+    : TileConvolution(geometry, weights_of(geometry), threads) {
   const std::int64_t taps = geometry.window.taps();
   const std::int64_t channels = loop_.panels.steps / taps;
   if (input_.channels_last()) {
@@ -80,8 +90,18 @@ TileConvolution::TileConvolution(const Geometry& geometry, const float* weights,
 }
 
 TileConvolution::TileConvolution(const Geometry& geometry, const WeightView& weights, int threads)
-    : TileConvolution(geometry, threads) {
+    : TileConvolution(geometry, weights_of(geometry), threads) {
   pack(weights);
+}
+
+TileConvolution::TileConvolution(const Geometry& geometry, std::unique_ptr<const StoredPanels> weights,
+                                 int threads)
+    : TileConvolution(geometry, Weights::stored, threads) {
+  stored_ = std::move(weights);
+}
+
+TileConvolution::Weights TileConvolution::weights_of(const Geometry& geometry) {
+  return geometry.input.dtype == DType::f16 ? Weights::stored : Weights::as_read;
 }
 
 void TileConvolution::pack(WeightView weights) {
@@ -93,29 +113,28 @@ void TileConvolution::pack(WeightView weights) {
     weights.data += loop_.panels.outputs * weights.output_stride;
   }
   if (!half_) return;
-  const std::int64_t floats = loop_.packed_bytes() / kFloat;
-  HostBuffer halves(static_cast<std::size_t>(floats) * sizeof(Half));
-  row_kernels().to_half(reinterpret_cast<const float*>(packed_.data()),
-                        reinterpret_cast<Half*>(halves.data()), floats);
-  packed_ = std::move(halves);
+  stored_ = std::make_unique<HalfPanels>(loop_.panels, loop_.groups, packed_.data());
+  packed_ = HostBuffer();
 }
 
-// Scratch behind the copies of the input: results and residuals of the bands at work, then f32 weights.
-void TileConvolution::store_half(int threads) {
-  const std::int64_t outputs = band_images_ * band_rows_ * width_ * channels_;
-  result_bytes_ = ceil_div(outputs * kFloat, 64) * 64;
+// Scratch behind the copies of the input: results and residuals of the bands at work where they are not f32, then f32
+// weights where they are stored in another form.
+void TileConvolution::book_scratch(Weights weights, int threads) {
   results_at_ = static_cast<std::int64_t>(scratch_bytes_);
+  if (half_) {
+    const std::int64_t outputs = band_images_ * band_rows_ * width_ * channels_;
+    result_bytes_ = ceil_div(outputs * kFloat, 64) * 64;
+  }
   weights_at_ = results_at_ + result_bytes_ * (adds_ ? 2 : 1) * (panels_outside_ ? 1 : threads);
-  const std::int64_t weights = panels_outside_ ? panel_bytes() * threads : loop_.packed_bytes();
-  scratch_bytes_ = static_cast<std::size_t>(weights_at_ + weights);
+  std::int64_t widened = 0;
+  if (weights == Weights::stored) widened = panels_outside_ ? panel_bytes() * threads : loop_.packed_bytes();
+  scratch_bytes_ = static_cast<std::size_t>(weights_at_ + widened);
 }
 
-// Panel `panel`, counted through the groups, to f32.
-void TileConvolution::widen_panel(std::int64_t panel, std::byte* to) const {
-  const std::int32_t columns = loop_.panels.columns(panel % loop_.panels.count());
-  const std::int64_t count = loop_.panels.steps * loop_.kernels->vectors(columns) * loop_.kernels->lanes;
-  row_kernels().to_float(reinterpret_cast<const Half*>(packed_.data()) + panel_offset(panel) / kFloat,
-                         reinterpret_cast<float*>(to), count);
+// Panel `panel`, counted through the groups, as it is kept.
+std::span<const std::byte> TileConvolution::kept_panel(std::int64_t panel) const {
+  if (stored_) return stored_->kept(panel);
+  return {packed_.data() + panel_offset(panel), static_cast<std::size_t>(panel_bytes())};
 }
 
 // f32 memory of a band's results, then of its residual; null where they are stored as they are computed.
@@ -236,10 +255,10 @@ void TileConvolution::copy(const std::byte* x, const Band& b, std::int64_t begin
 
 void TileConvolution::run_bands(const Operands& operands, const RunContext& context) const {
   const std::byte* weights = packed_.data();
-  if (half_) {
+  if (stored_) {
     weights = context.scratch + weights_at_;
     context.pool.parallel_for(loop_.panel_count(), [&](std::int64_t panel, int /*worker*/) {
-      widen_panel(panel, context.scratch + weights_at_ + panel_offset(panel));
+      stored_->widen(panel, context.scratch + weights_at_ + panel_offset(panel));
     });
   }
   context.pool.parallel_for(bands(), [&](std::int64_t index, int worker) {
@@ -256,7 +275,6 @@ void TileConvolution::run_bands(const Operands& operands, const RunContext& cont
 
 void TileConvolution::run_panels(const Operands& operands, const RunContext& context) const {
   const std::int64_t panels = loop_.panel_count();
-  const std::int64_t stored = half_ ? std::int64_t{sizeof(Half)} : kFloat;
   const std::int64_t step = rows_per_chunk(channels_);
   for (std::int64_t index = 0; index < bands(); ++index) {
     const Band b = band(index);
@@ -279,20 +297,21 @@ void TileConvolution::run_panels(const Operands& operands, const RunContext& con
       const TileRange part = TileRange{0, tiles}.part(task % splits, splits);
       // The panel that this worker probably takes next; where a panel serves a single tile, what follows in it.
       const std::int64_t next = panel + 1;
-      const std::int64_t bytes = panel_bytes() / kFloat * stored;
-      const std::byte* fetch = nullptr;
+      std::span<const std::byte> fetch;
       if (tiles == 1) {
-        fetch = packed_.data() + panel_offset(panel) / kFloat * stored + kStreamAhead;
-      } else if (next < panels && bytes <= cache_budget()) {
-        fetch = packed_.data() + panel_offset(next) / kFloat * stored;
+        fetch = kept_panel(panel);
+        fetch = {fetch.data() + kStreamAhead, fetch.size()};
+      } else if (next < panels && static_cast<std::int64_t>(kept_panel(next).size()) <= cache_budget()) {
+        fetch = kept_panel(next);
       }
-      if (half_) {
+      const auto fetch_bytes = static_cast<std::int64_t>(fetch.size());
+      if (stored_) {
         std::byte* weights = context.scratch + weights_at_ + worker * panel_bytes();
-        widen_panel(panel, weights);
-        run_panel(t, part, panel, weights, operands.bias, fetch, fetch != nullptr ? bytes : 0);
+        stored_->widen(panel, weights);
+        run_panel(t, part, panel, weights, operands.bias, fetch.data(), fetch_bytes);
       } else {
-        loop_.run_tiles(t, part, {panel, panel + 1}, packed_.data(), operands.bias, fetch,
-                        fetch != nullptr ? bytes : 0);
+        loop_.run_tiles(t, part, {panel, panel + 1}, packed_.data(), operands.bias, fetch.data(),
+                        fetch_bytes);
       }
     });
     if (!half_ && epilogue_.empty()) continue;

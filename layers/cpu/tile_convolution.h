@@ -2,12 +2,15 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <vector>
 
 #include "engine/kernel.h"
 #include "layers/clamp.h"
 #include "layers/cpu/conv_input.h"
 #include "layers/cpu/epilogue.h"
+#include "layers/cpu/stored_panels.h"
 #include "layers/cpu/tile_loop.h"
 #include "layers/quantisation.h"
 
@@ -43,6 +46,8 @@ class TileConvolution {
   TileConvolution(const Geometry& geometry, const float* weights, int threads);
   /// For a kernel of one tap: its weights may lie in any way.
   TileConvolution(const Geometry& geometry, const WeightView& weights, int threads);
+  /// Weights that are widened for a run, f32 operands.
+  TileConvolution(const Geometry& geometry, std::unique_ptr<const StoredPanels> weights, int threads);
   /// INT8; weights [O, kernel..., C / groups].
   TileConvolution(const Geometry& geometry, Int8 arithmetic, const std::int8_t* weights, int threads);
 
@@ -51,6 +56,8 @@ class TileConvolution {
 
   /// How `geometry` reads its input.
   static ConvInput input_of(const Geometry& geometry);
+  /// Whether a copied row of the input would be padding without end (64 MiB or more).
+  static bool copies_long_rows(const Geometry& geometry);
 
   std::size_t scratch_bytes() const { return scratch_bytes_; }
   /// Applied to the results; set before the first run.
@@ -76,7 +83,8 @@ class TileConvolution {
     std::int64_t rows;  // of each image
   };
 
-  TileConvolution(const Geometry& geometry, int threads);
+  enum class Weights : std::uint8_t { as_read, stored };
+  TileConvolution(const Geometry& geometry, Weights weights, int threads);
   void pack(WeightView weights);
   void pack(const std::int8_t* weights);
   void start_sums(const Int8& arithmetic, const std::int8_t* weights);
@@ -84,13 +92,14 @@ class TileConvolution {
   std::int64_t bands_per_image() const { return (height_ + band_rows_ - 1) / band_rows_; }
   std::int64_t bands() const { return (images_ + band_images_ - 1) / band_images_ * bands_per_image(); }
   Band band(std::int64_t index) const;
-  void store_half(int threads);
+  static Weights weights_of(const Geometry& geometry);
+  void book_scratch(Weights weights, int threads);
   std::byte* results(const RunContext& context, int worker) const;
   std::int64_t first_pixel(const Band& b) const { return (b.image * height_ + b.row) * width_; }
   std::int64_t first_element(const Band& b) const { return first_pixel(b) * channels_; }
   std::int64_t pixels(const Band& b) const { return b.images * b.rows * width_; }
   std::int64_t panel_bytes() const { return loop_.panels.steps * loop_.panels.panel * 4; }
-  void widen_panel(std::int64_t panel, std::byte* to) const;
+  std::span<const std::byte> kept_panel(std::int64_t panel) const;
   void widen_residual(const Operands& operands, const Band& b, std::byte* results, std::int64_t begin,
                       std::int64_t end) const;
   void finish(const Operands& operands, const Band& b, std::byte* results, std::int64_t begin,
@@ -115,8 +124,9 @@ class TileConvolution {
   bool half_;                 // operands are stored as f16
   bool adds_;                 // there is a residual
   Epilogue epilogue_;
-  HostBuffer packed_;
-  std::vector<std::int32_t> sum_bias_;  // INT8
+  HostBuffer packed_;                           // weights as tiles read them, or
+  std::unique_ptr<const StoredPanels> stored_;  // in another form
+  std::vector<std::int32_t> sum_bias_;          // INT8
   std::vector<float> multipliers_;
   bool panels_outside_ = false;
   std::int64_t band_rows_ = 0;

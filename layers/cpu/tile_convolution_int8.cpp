@@ -20,7 +20,7 @@ std::int64_t bytes_of(DType type) {
 
 TileConvolution::TileConvolution(const Geometry& geometry, Int8 arithmetic, const std::int8_t* weights,
                                  int threads)
-    : TileConvolution(geometry, threads) {
+    : TileConvolution(geometry, Weights::as_read, threads) {
   pack(weights);
   start_sums(arithmetic, weights);
   multipliers_ = std::move(arithmetic.multipliers);

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "layers/cpu/isa_build.h"
+#include "layers/cpu/packed_kernel.h"
 #include "layers/cpu/tile_kernel.h"
 
 #if PIPIT_ISA_X86
@@ -20,11 +21,13 @@
 namespace pipit {
 
 extern const TileKernels f32_tiles_baseline, u8s8_tiles_baseline;
+extern const PackedKernels packed_kernels_baseline;
 #if PIPIT_ISA_X86
 extern const TileKernels f32_tiles_avx2, u8s8_tiles_avx2;
 extern const TileKernels u8s8_tiles_avxvnni;
 extern const TileKernels f32_tiles_avx512, u8s8_tiles_avx512;
 extern const TileKernels u8s8_tiles_avx512vnni;
+extern const PackedKernels packed_kernels_avx2, packed_kernels_avx512;
 #endif
 
 template <typename T>

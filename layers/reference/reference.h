@@ -18,6 +18,7 @@ void register_reference_reduce(Registry& registry);  // Reduce, ArgMax
 void register_reference_arrange(Registry& registry);
 void register_reference_rearrange(Registry& registry);
 void register_reference_cast(Registry& registry);
-void register_reference_quantised(Registry& registry);  // Quantize, Dequantize, QConv, QAdd, QAveragePool
+void register_reference_weight_only(Registry& registry);  // WLinear, WConv
+void register_reference_quantised(Registry& registry);    // Quantize, Dequantize, QConv, QAdd, QAveragePool
 
 }  // namespace pipit

@@ -1,0 +1,198 @@
+#include "quant/weight_only.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "layers/conv.h"
+#include "layers/cpu/simd.h"
+#include "layers/fuse/rewriter.h"
+#include "layers/gemm.h"
+#include "quant/real_weights.h"
+
+namespace pipit {
+
+namespace {
+
+// Below 2^22 adding and taking away 1.5 * 2^23 rounds to nearest, ties to even: a loop that vectorises everywhere.
+constexpr float kUnits = 12582912.0F;
+
+PIPIT_INLINE inline float to_integer(float steps, float low, float high) {
+  const float above = steps > low ? steps : low;
+  const float inside = above < high ? above : high;
+  return (inside + kUnits) - kUnits;
+}
+
+constexpr std::int64_t kLanes = 16;
+
+PIPIT_SIMD_CLONES double squared_error(const float* weights, std::int64_t count, float scale, float low,
+                                       float high) {
+  const float inverse = 1.0F / scale;
+  float sums[kLanes] = {};
+  std::int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    for (std::int64_t lane = 0; lane < kLanes; ++lane) {
+      const float w = weights[i + lane];
+      const float error = w - to_integer(w * inverse, low, high) * scale;
+      sums[lane] += error * error;
+    }
+  }
+  for (; i < count; ++i) {
+    const float error = weights[i] - to_integer(weights[i] * inverse, low, high) * scale;
+    sums[0] += error * error;
+  }
+  double sum = 0;
+  for (const float s : sums) sum += s;
+  return sum;
+}
+
+struct Range {
+  float low;
+  float high;
+};
+constexpr Range range_of(int bits) {
+  return bits == 8 ? Range{-127, 127} : Range{-8, 7};
+}
+
+// The value of the largest magnitude.
+float extreme(std::span<const float> weights) {
+  float most = 0;
+  for (const float w : weights) {
+    if (!std::isfinite(w)) fail("a weight is {}", w);
+    if (std::abs(w) > std::abs(most)) most = w;
+  }
+  return most;
+}
+
+float scale_of(std::span<const float> group, int bits) {
+  const float most = extreme(group);
+  const float largest = std::abs(most) / 127.0F;
+  // What f32 cannot divide by is as good as 0.
+  if (!std::isnormal(largest)) return 1;
+  if (bits == 8) return largest;
+  const Range range = range_of(bits);
+  const auto count = static_cast<std::int64_t>(group.size());
+  float best = std::abs(most) / 7.0F;
+  double least = INFINITY;
+  for (int step = 0; step <= 4; ++step) {
+    const float shrink = 1.0F - 0.05F * static_cast<float>(step);
+    for (const float scale : {shrink * std::abs(most) / 7.0F, shrink * most / -8.0F}) {
+      const double error = squared_error(group.data(), count, scale, range.low, range.high);
+      if (error < least) {
+        least = error;
+        best = scale;
+      }
+    }
+  }
+  return best;
+}
+
+// Integers of a group whose errors add up to nearly nothing: most inputs are positive (behind a ReLU), so that the sum of
+// the errors weighs more than each of them. `carried` is the sum of the groups before, in real units, and then of this
+// one too. Of the weights nearest to the middle between two integers, as many go to the other one as the sum asks for.
+void balance(const float* weights, float scale, Range range, std::span<float> q, double& carried) {
+  double sum = carried / scale;
+  for (std::size_t i = 0; i < q.size(); ++i) sum += static_cast<double>(weights[i]) / scale - q[i];
+  for (double flips = std::nearbyint(sum); flips != 0; flips += flips < 0 ? 1 : -1) {
+    const float step = flips < 0 ? -1.0F : 1.0F;
+    std::size_t nearest = q.size();
+    float most = 0;  // of an error in that direction
+    for (std::size_t i = 0; i < q.size(); ++i) {
+      const float error = step * (weights[i] / scale - q[i]);
+      const bool fits = q[i] + step >= range.low && q[i] + step <= range.high;
+      if (fits && error > most) {
+        most = error;
+        nearest = i;
+      }
+    }
+    if (nearest == q.size()) break;
+    q[nearest] += step;
+    sum -= static_cast<double>(step);
+  }
+  carried = sum * scale;
+}
+
+}  // namespace
+
+StoredWeights store_weights(const WeightFormat& format, std::int64_t outputs,
+                            std::span<const float> weights) {
+  const auto depth = static_cast<std::int64_t>(weights.size()) / outputs;
+  const std::int64_t group = format.group(depth);
+  const std::int64_t groups = format.groups(depth);
+  StoredWeights stored{
+      Tensor(TensorDesc{Shape{outputs, format.row_bytes(depth)}, format.bits == 8 ? DType::i8 : DType::u8}),
+      Tensor(TensorDesc{Shape{outputs, groups}})};
+  std::byte* integers = stored.integers.view().data;
+  float* scales = stored.scales.values<float>().data();
+  const Range range = range_of(format.bits);
+  std::vector<float> q;
+  for (std::int64_t o = 0; o < outputs; ++o) {
+    std::byte* row = integers + o * format.row_bytes(depth);
+    std::fill_n(row, format.row_bytes(depth), std::byte{0});
+    double carried = 0;
+    for (std::int64_t begin = 0; begin < depth; begin += group) {
+      const std::span<const float> values =
+          weights.subspan(static_cast<std::size_t>(o * depth + begin),
+                          static_cast<std::size_t>(std::min(group, depth - begin)));
+      const float scale = scale_of(values, format.bits);
+      *scales++ = scale;
+      q.resize(values.size());
+      for (std::size_t i = 0; i < q.size(); ++i) q[i] = to_integer(values[i] / scale, range.low, range.high);
+      if (format.bits == 4) balance(values.data(), scale, range, q, carried);
+      for (std::size_t i = 0; i < q.size(); ++i) {
+        const auto k = begin + static_cast<std::int64_t>(i);
+        const auto integer = static_cast<unsigned>(static_cast<int>(q[i]));
+        if (format.bits == 8) {
+          row[k] = static_cast<std::byte>(integer);
+        } else {
+          row[k / 2] |= static_cast<std::byte>((integer & 15U) << (4 * (k % 2)));
+        }
+      }
+    }
+  }
+  return stored;
+}
+
+Rewritten store_weights_only(Graph graph, const WeightFormat& format) {
+  Rewriter rewriter(graph);
+  int changes = 0;
+  for (const Node& node : graph.nodes()) {
+    const auto* conv = layer_if<Conv>(node);
+    const bool one_tap =
+        conv == nullptr || (conv->attributes().window.taps() == 1 && conv->attributes().groups == 1);
+    if (!one_tap || !has_constant_weights(graph, node)) {
+      rewriter.copy(node);
+      continue;
+    }
+    const ValueId old_weights = node.inputs[1];
+    const std::string name = graph.value(old_weights).name;
+    const RealWeights real = real_weights(graph, node);
+    if (rewriter.uses(old_weights) == 1) graph.release_constant(old_weights);
+    StoredWeights stored;
+    try {
+      stored = store_weights(format, real.shape[0], real.values());
+    } catch (const Error& e) {
+      fail("node '{}': {}", node.name, e.what());
+    }
+    std::vector<ValueId> inputs{rewriter.map(node.inputs[0]),
+                                rewriter.constant(name, std::move(stored.integers)),
+                                rewriter.constant(name + ".scales", std::move(stored.scales)), kNoValue};
+    if (!real.bias.empty()) {
+      inputs[3] = rewriter.constant(
+          node.name + ".bias", Tensor::from<float>(Shape{real.shape[0]}, std::span<const float>(real.bias)));
+    }
+    LayerPtr layer;
+    if (conv != nullptr) {
+      if (node.inputs.size() > 3) inputs.push_back(rewriter.map(node.inputs[3]));
+      layer = std::make_shared<WConv>(WConvAttributes{format, conv->attributes()});
+    } else {
+      const auto* gemm = layer_if<Gemm>(node);
+      layer = std::make_shared<WLinear>(
+          WLinearAttributes{format, gemm != nullptr ? gemm->attributes().activation : Clamp{}});
+    }
+    rewriter.emit(node.name, layer, std::move(inputs), node.outputs);
+    ++changes;
+  }
+  return {rewriter.finish(), changes};
+}
+
+}  // namespace pipit

@@ -1,0 +1,33 @@
+// From a float graph to one whose fully connected layers and 1x1 convolutions hold their weights in 8 or 4 bits.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "layers/fuse/passes.h"
+#include "layers/weight_only.h"
+
+namespace pipit {
+
+/// Weights as layers/weight_only.h stores them.
+struct StoredWeights {
+  Tensor integers;
+  Tensor scales;
+};
+
+/// `weights`: row-major [outputs, K]. Per output and group of K:
+///  - 8 bits: scale = the largest magnitude / 127, integers in [-127, 127];
+///  - 4 bits: of the scales +-f m / 8 (f from 1 down to 0.8, the largest magnitude m at -8) and f m / 7, the one with
+///    the least squared error; integers in [-8, 7].
+/// Integers are rounded to nearest, ties to even. In 4 bits, after that, some of the weights nearest to the middle between
+/// two integers go to the other one, so that the errors of a row add up to less than one step (after SQuant, Guo et al.,
+/// ICLR 2022, which needs no data either). A group of zeros has scale 1. Throws Error for a weight that is not
+/// finite.
+StoredWeights store_weights(const WeightFormat& format, std::int64_t outputs, std::span<const float> weights);
+
+/// Turns every Gemm, MatMul and ungrouped Conv of one tap with constant weights into WLinear or WConv. The other nodes
+/// stay as they are. No calibration: activations remain f32. Weights that `graph` alone holds are freed one by one, so
+/// that a graph handed over (std::move) is never held twice.
+Rewritten store_weights_only(Graph graph, const WeightFormat& format);
+
+}  // namespace pipit
