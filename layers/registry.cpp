@@ -50,6 +50,7 @@ Registry build() {
   register_reference_cast(registry);
   add_half_storage(registry);
   register_reference_quantised(registry);
+  register_reference_quantize_axis(registry);
   return registry;
 }
 

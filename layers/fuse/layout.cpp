@@ -128,12 +128,14 @@ Rewritten assign_layouts(const Graph& graph) {
 
 Graph optimize(Graph graph, std::vector<PassReport>* report, const ExtraPass& before_layouts) {
   const ExtraPass passes[] = {
+      {"fold dequantised constants", fold_dequantised},
       {"drop identities", drop_identities},
       {"fold batch-norm, scale and shift", fold_scale_shift},
       {"fuse silu", fuse_silu},
       {"fuse gelu", fuse_gelu},
       {"fuse residual add", fuse_residual},
       {"fuse relu and clip", fuse_activation},
+      {"fuse quantised layers", fuse_quantised},
       before_layouts,
       {"assign layouts", assign_layouts},
   };
@@ -141,7 +143,7 @@ Graph optimize(Graph graph, std::vector<PassReport>* report, const ExtraPass& be
     if (!pass.run) continue;
     Rewritten next = pass.run(std::move(graph));
     graph = std::move(next.graph);
-    if (report != nullptr) report->push_back({pass.name, next.changes});
+    if (report != nullptr) report->push_back({pass.name, next.changes, std::move(next.notes)});
   }
   return graph;
 }

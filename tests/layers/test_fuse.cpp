@@ -402,7 +402,7 @@ TEST(Optimize, AResidualBlockBecomesItsConvolutions) {
   const Graph after = optimize(before, &report);
   EXPECT_EQ(count(after, "Conv"), 3);
   EXPECT_EQ(count(after, "BatchNorm") + count(after, "Unary") + count(after, "Binary"), 0);
-  EXPECT_EQ(report.size(), 7U);
+  EXPECT_EQ(report.size(), 9U);
   expect_same_outputs(before, after, 5e-5);
 }
 
