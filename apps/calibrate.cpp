@@ -139,6 +139,9 @@ int calibrate(const CalibrateOptions& options) {
     throw CLI::ValidationError("calibrate",
                                "observes the model in fp32 on the CPU; leave --device and --precision out");
   Model model = options.model.load();
+  if (is_quantised(model.graph))
+    fail("{} is quantised already: its scales are in the file; calibrate the model that it was made from",
+         model.name);
   const std::vector<std::filesystem::path> images = choose_images(options);
   const Preprocess preprocess = options.image.resolve(model);
   PrecisionPlan plan;

@@ -4,7 +4,9 @@
 #include "apps/runner.h"
 #include "apps/table.h"
 #include "apps/terminal.h"
+#include "layers/cast.h"
 #include "layers/fuse/rewriter.h"
+#include "layers/quantize.h"
 #include "layers/weight_only.h"
 
 namespace pipit::apps {
@@ -39,7 +41,25 @@ struct Totals {
   std::int64_t parameters = 0;
   std::size_t parameter_bytes = 0;  // in the graph; kernels may keep less (f16) or more (Winograd)
   std::int64_t macs = 0;
+  int int8_steps = 0;   // that compute with 8-bit integers
+  int conversions = 0;  // between these and floating point
+  std::int64_t int8_macs = 0;
 };
+
+bool is_byte(DType type) {
+  return type == DType::i8 || type == DType::u8;
+}
+
+void count_int8(const Graph& graph, const Step& step, std::int64_t macs, Totals& sum) {
+  const Node& node = graph.nodes()[static_cast<std::size_t>(step.node)];
+  const std::string_view type = node.layer->type();
+  if (type == Quantize::kType || type == Dequantize::kType) {
+    ++sum.conversions;
+  } else if (is_byte(graph.value(node.inputs[0]).desc.dtype) && type != Cast::kType) {
+    ++sum.int8_steps;
+    sum.int8_macs += macs;
+  }
+}
 
 Totals totals(const Plan& plan) {
   Totals sum;
@@ -50,7 +70,11 @@ Totals totals(const Plan& plan) {
     sum.parameter_bytes += value.desc.bytes();
   }
   for (const Node& node : graph.nodes()) sum.parameters += packed_twice(graph, node);
-  for (const Step& step : plan.steps()) sum.macs += step_info(plan, step).macs;
+  for (const Step& step : plan.steps()) {
+    const std::int64_t macs = step_info(plan, step).macs;
+    sum.macs += macs;
+    count_int8(graph, step, macs, sum);
+  }
   return sum;
 }
 
@@ -69,7 +93,11 @@ void print_text(const Model& model, const Runner& runner, bool why) {
     if (pass.changes > 0)
       rewrites += fmt::format("{}{} ({})", rewrites.empty() ? "" : ", ", pass.pass, pass.changes);
   }
-  fmt::print("rewrites  {}\n\n", rewrites.empty() ? "none" : rewrites);
+  fmt::print("rewrites  {}\n", rewrites.empty() ? "none" : rewrites);
+  for (const PassReport& pass : runner.passes) {
+    for (const std::string& note : pass.notes) fmt::print("note      {}\n", printable(note));
+  }
+  fmt::print("\n");
 
   Table table({{"#", right},
                {"layer"},
@@ -103,6 +131,12 @@ void print_text(const Model& model, const Runner& runner, bool why) {
              plan.view_nodes());
   fmt::print("parameters    {} ({})\n", sum.parameters, mebibytes(sum.parameter_bytes));
   fmt::print("MACs          {}\n", with_prefix(static_cast<double>(sum.macs)));
+  if (sum.int8_steps > 0) {
+    const std::int64_t all = std::max<std::int64_t>(1, sum.macs);
+    fmt::print("INT8          {} of {} nodes that run, {:.1f} % of the MACs; {} convert from or to it\n",
+               sum.int8_steps, plan.steps().size(),
+               100.0 * static_cast<double>(sum.int8_macs) / static_cast<double>(all), sum.conversions);
+  }
   // In a tiny model the kernels' scratch and the alignment outweigh the activations: no share of them.
   const std::string share = plan.arena_bytes() < plan.activation_bytes()
                                 ? fmt::format(" ({:.1f} %)", 100.0 * static_cast<double>(plan.arena_bytes()) /
@@ -131,6 +165,10 @@ nlohmann::ordered_json to_json(const Model& model, const Runner& runner, bool wh
     json["outputs"][i]["name"] = graph.output_names()[i];
   json["rewrites"] = nlohmann::ordered_json::object();
   for (const PassReport& pass : runner.passes) json["rewrites"][pass.pass] = pass.changes;
+  json["notes"] = nlohmann::ordered_json::array();
+  for (const PassReport& pass : runner.passes) {
+    for (const std::string& note : pass.notes) json["notes"].push_back(note);
+  }
   json["layers"] = nlohmann::ordered_json::array();
   for (const Step& step : plan.steps()) {
     const StepInfo info = step_info(plan, step);
@@ -156,6 +194,7 @@ nlohmann::ordered_json to_json(const Model& model, const Runner& runner, bool wh
   json["parameters"] = sum.parameters;
   json["parameter_bytes"] = sum.parameter_bytes;
   json["macs"] = sum.macs;
+  json["int8"] = {{"nodes", sum.int8_steps}, {"conversions", sum.conversions}, {"macs", sum.int8_macs}};
   json["arena_bytes"] = plan.arena_bytes();
   json["peak_live_bytes"] = plan.peak_live_bytes();
   json["activation_bytes"] = plan.activation_bytes();

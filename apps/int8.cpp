@@ -30,7 +30,7 @@ ExtraPass int8_pass(PrecisionPlan plan, std::vector<PrecisionPlan::Kept> keep, b
                   "floating point or has no scale for them",
                   quantised.kept));
             }
-            return Rewritten{std::move(quantised.graph), quantised.quantised};
+            return Rewritten{std::move(quantised.graph), quantised.quantised, {}};
           }};
 }
 

@@ -57,10 +57,34 @@ ExtraPass quantising_pass(const Graph& graph, const CommonOptions& options) {
           }};
 }
 
+// A model that is quantised already has its scales, and computes in what they say.
+void check_precision(const Graph& graph, const CommonOptions& options) {
+  if (options.precision == Precision::fp32 || !is_quantised(graph)) return;
+  if (options.precision == Precision::int8)
+    fail("the model is quantised already and holds its own scales: leave --precision and --plan out");
+  fail_unsupported(
+      "the model is quantised: its layers run in INT8 where it says so, the others in fp32; leave "
+      "--precision {} out",
+      precision_name(options.precision));
+}
+
+// What the passes have to say, one line.
+void print_notes(const std::vector<PassReport>& passes) {
+  for (const PassReport& pass : passes) {
+    if (pass.notes.empty()) continue;
+    const std::size_t more = pass.notes.size() - 1;
+    print_error(
+        fmt::format("note: {}{}", pass.notes[0],
+                    more == 0 ? "" : fmt::format(" ({} more such layers: pipit inspect lists them)", more)));
+  }
+}
+
 // The graph as it is planned. Consumes `graph`, so that the plan holds the only reference to constants it packs.
 Graph prepare(Graph graph, const CommonOptions& options, std::vector<PassReport>& passes) {
+  check_precision(graph, options);
   const ExtraPass quantise = quantising_pass(graph, options);
   Graph optimised = optimize(std::move(graph), &passes, quantise);
+  if (!options.quiet) print_notes(passes);
   if (options.precision == Precision::fp16) {
     Rewritten stored = assign_precision(optimised, options.precision, options.device);
     passes.push_back({"convert precision", stored.changes});

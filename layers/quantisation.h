@@ -16,6 +16,8 @@ struct Quantisation {
   float scale = 1;
   int zero_point = 0;
   DType dtype = DType::f32;
+  /// The lowest value of the type may occur although the zero point is in the middle, as ONNX has it.
+  bool full_range = false;
 
   bool quantised() const { return dtype != DType::f32; }
   friend bool operator==(const Quantisation&, const Quantisation&) = default;
@@ -26,14 +28,14 @@ struct Quantisation {
 void check_quantisation(const Quantisation& q, std::string_view layer, std::string_view operand);
 
 /// The integers that an output may take. Symmetric int8 leaves -128 out, so that negation is exact; so does its image
-/// in u8 with zero point 128.
+/// in u8 with zero point 128, unless full_range says otherwise.
 struct QuantisedRange {
   int low = 0;
   int high = 0;
 };
 constexpr QuantisedRange quantised_range(const Quantisation& q) {
-  if (q.dtype == DType::i8) return {q.zero_point == 0 ? -127 : -128, 127};
-  return {q.zero_point == 128 ? 1 : 0, 255};
+  if (q.dtype == DType::i8) return {q.zero_point == 0 && !q.full_range ? -127 : -128, 127};
+  return {q.zero_point == 128 && !q.full_range ? 1 : 0, 255};
 }
 
 /// The bounds of x in requantise(): what is left of [low, high] (real values, as of an activation) in the output's

@@ -52,6 +52,7 @@ Registry build() {
   add_half_storage(registry);
   register_reference_weight_only(registry);
   register_reference_quantised(registry);
+  register_reference_quantize_axis(registry);
   return registry;
 }
 

@@ -133,7 +133,7 @@ Graph run_passes(Graph graph, std::span<const ExtraPass> passes, std::vector<Pas
     if (!pass.run) continue;
     Rewritten next = pass.run(std::move(graph));
     graph = std::move(next.graph);
-    if (report != nullptr) report->push_back({pass.name, next.changes});
+    if (report != nullptr) report->push_back({pass.name, next.changes, std::move(next.notes)});
   }
   return graph;
 }
@@ -142,12 +142,14 @@ Graph run_passes(Graph graph, std::span<const ExtraPass> passes, std::vector<Pas
 
 Graph fuse(Graph graph, std::vector<PassReport>* report) {
   const ExtraPass passes[] = {
+      {"fold dequantised constants", fold_dequantised},
       {"drop identities", drop_identities},
       {"fold batch-norm, scale and shift", fold_scale_shift},
       {"fuse silu", fuse_silu},
       {"fuse gelu", fuse_gelu},
       {"fuse residual add", fuse_residual},
       {"fuse relu and clip", fuse_activation},
+      {"fuse quantised layers", fuse_quantised},
   };
   return run_passes(std::move(graph), passes, report);
 }

@@ -15,7 +15,13 @@ namespace pipit {
 struct Rewritten {
   Graph graph;
   int changes = 0;
+  std::vector<std::string> notes;  ///< for the user: what could not be done, and why
 };
+
+/// Folds constants that are dequantised into f32, except the weights and biases of convolutions and matrix products
+/// whose input is quantised too: those stay integers behind one DequantizeAxis, with a Transpose or Reshape between
+/// applied to the integers.
+Rewritten fold_dequantised(const Graph& graph);
 
 /// Removes layers that change nothing: Reshape to the same shape (Identity, Dropout), Cast to the same type,
 /// Pad by zero, Slice of everything, Transpose without a permutation, Expand to the same shape, Tile by one,
@@ -40,6 +46,16 @@ Rewritten fuse_residual(const Graph& graph);
 /// Relu or Clip after Conv, Gemm or a floating-point Binary moves into its epilogue.
 Rewritten fuse_activation(const Graph& graph);
 
+/// Makes INT8 layers of what a quantised model writes as Dequantize -> layer -> Quantize (ONNX "QDQ"): QConv of Conv,
+/// Gemm and MatMul with constant weights, residual and activation included; QAdd; QAveragePool; and max pools, Concat and
+/// what only moves elements on the integers themselves. Where no Quantize follows, QConv and QAveragePool write f32.
+/// Every result is that of the layers replaced but for the rounding of their sums in f32. Layers that cannot (weights
+/// whose zero point takes them out of i8, say) stay in floating point, with a note.
+Rewritten fuse_quantised(const Graph& graph);
+
+/// Whether the graph holds quantised layers: INT8 ones, or conversions to and from integers.
+bool is_quantised(const Graph& graph);
+
 /// Gives every value its layout and inserts ToLayout where a layer asks for another one. Runs last.
 Rewritten assign_layouts(const Graph& graph);
 
@@ -51,6 +67,7 @@ Rewritten assign_precision(const Graph& graph, Precision precision, DeviceKind d
 struct PassReport {
   std::string pass;
   int changes = 0;
+  std::vector<std::string> notes;
 };
 
 /// A rewrite that a caller brings along, with the name it is reported under.

@@ -3,6 +3,8 @@
 #include "layers/evaluate.h"
 #include "layers/normalization.h"
 #include "layers/pool.h"
+#include "layers/quantize.h"
+#include "layers/quantize_axis.h"
 
 namespace pipit::onnx {
 
@@ -53,6 +55,12 @@ std::vector<ValueId> Emitter::emit(std::string name, LayerPtr layer, std::vector
   }
   // Inferred here as well as by the builder, so that errors come without the builder's prefix.
   const std::vector<TensorDesc> outputs = layer->infer(descs);
+  if (all_constant && (layer->type() == Dequantize::kType || layer->type() == DequantizeAxis::kType)) {
+    const ValueId integers = inputs.at(0);
+    std::vector<ValueId> ids = builder_.add(std::move(name), layer, std::move(inputs));
+    dequantised_.emplace(ids.at(0), Dequantised{std::move(layer), integers});
+    return ids;
+  }
   if (!all_constant) return builder_.add(std::move(name), std::move(layer), std::move(inputs));
   for (const TensorDesc& output : outputs) charge(output);
   const double work = fold_work(*layer, descs, outputs);
@@ -76,6 +84,15 @@ std::vector<ValueId> Emitter::fold(const std::string& name, const Layer& layer,
     ids.push_back(constant(i == 0 ? name : fmt::format("{}:{}", name, i), std::move(results.at(i))));
   }
   return ids;
+}
+
+std::shared_ptr<const Tensor> Emitter::known(ValueId id) const {
+  const Value& value = builder_.value(id);
+  if (value.constant) return value.constant;
+  const auto found = dequantised_.find(id);
+  if (found == dequantised_.end()) return nullptr;
+  const std::shared_ptr<const Tensor> integers = builder_.value(found->second.integers).constant;
+  return std::make_shared<const Tensor>(std::move(evaluate(*found->second.layer, {&integers, 1}).at(0)));
 }
 
 }  // namespace pipit::onnx

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "engine/graph.h"
@@ -20,7 +21,12 @@ class Emitter {
 
   /// Adds a node, or its result where every input is a constant. Throws what shape inference and the
   /// reference kernel throw (without the node's name), and Error when the folding bounds are exceeded.
+  /// A Dequantize of a constant stays a node: INT8 kernels want the integers. What they do not take is folded by
+  /// the passes (layers/fuse/fold_dequantised.cpp).
   std::vector<ValueId> emit(std::string name, LayerPtr layer, std::vector<ValueId> inputs);
+
+  /// The value of a constant, or of a Dequantize of one; null where it is not known while reading.
+  std::shared_ptr<const Tensor> known(ValueId id) const;
 
   /// A new constant for a result that the importer computes itself. `charge` must come before its allocation.
   ValueId constant(std::string name, Tensor tensor) {
@@ -33,7 +39,13 @@ class Emitter {
   std::vector<ValueId> fold(const std::string& name, const Layer& layer, const std::vector<ValueId>& inputs,
                             const std::vector<TensorDesc>& outputs);
 
+  struct Dequantised {
+    LayerPtr layer;
+    ValueId integers;
+  };
+
   GraphBuilder builder_;
+  std::unordered_map<ValueId, Dequantised> dequantised_;
   std::size_t max_bytes_;
   std::size_t bytes_left_;
   double work_left_;

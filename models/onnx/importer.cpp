@@ -31,7 +31,7 @@ class Importer {
       : model_(std::move(model.proto)),
         raw_(std::move(model.raw)),
         options_(options),
-        context_{options, Emitter(options.max_folded_bytes), ExternalData{.folder = folder}, {}} {}
+        context_{options, Emitter(options.max_folded_bytes), ExternalData{.folder = folder}, {}, false} {}
 
   OnnxModel run() {
     check_header();
@@ -86,6 +86,12 @@ class Importer {
     result_.producer = model_.producer_name();
     if (!model_.producer_version().empty()) result_.producer += " " + model_.producer_version();
     for (const auto& entry : model_.metadata_props()) result_.metadata[entry.key()] = entry.value();
+    if (const auto range = result_.metadata.find(std::string(kQuantisedRangeKey));
+        range != result_.metadata.end()) {
+      if (range->second != kNarrowRange)
+        fail("metadata {} is '{}', expected '{}'", kQuantisedRangeKey, range->second, kNarrowRange);
+      context_.narrow_range = true;
+    }
   }
 
   void check_names() const {

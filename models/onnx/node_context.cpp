@@ -36,24 +36,28 @@ bool NodeContext::wants_output(int index) const {
   return index < output_count() && wanted_outputs_[static_cast<std::size_t>(index)];
 }
 
-std::shared_ptr<const Tensor> NodeContext::constant(int index, const char* what) {
+std::shared_ptr<const Tensor> NodeContext::known(int index) {
   const Value& value = context_.emitter.builder().value(input(index));
-  if (value.constant) return value.constant;
+  if (auto tensor = context_.emitter.known(input(index))) return tensor;
   const auto bound = context_.inputs.find(input(index));
-  if (bound != context_.inputs.end()) {
-    const Tensor* given = bound->second == nullptr && context_.options.bind_input
-                              ? context_.options.bind_input(value.name)
-                              : nullptr;
-    if (given != nullptr) {
-      if (!(given->desc() == value.desc)) {
-        fail("input '{}' was given as {} but the model declares {}", value.name, given->desc().str(),
-             value.desc.str());
-      }
-      bound->second = std::make_shared<const Tensor>(given->clone());
+  if (bound == context_.inputs.end()) return nullptr;
+  const Tensor* given = bound->second == nullptr && context_.options.bind_input
+                            ? context_.options.bind_input(value.name)
+                            : nullptr;
+  if (given != nullptr) {
+    if (!(given->desc() == value.desc)) {
+      fail("input '{}' was given as {} but the model declares {}", value.name, given->desc().str(),
+           value.desc.str());
     }
-    if (bound->second != nullptr) return bound->second;
+    bound->second = std::make_shared<const Tensor>(given->clone());
   }
-  fail_unsupported("{} '{}' is computed at run time; it must be a constant", what, value.name);
+  return bound->second;
+}
+
+std::shared_ptr<const Tensor> NodeContext::constant(int index, const char* what) {
+  if (auto tensor = known(index)) return tensor;
+  fail_unsupported("{} '{}' is computed at run time; it must be a constant", what,
+                   context_.emitter.builder().value(input(index)).name);
 }
 
 std::vector<std::int64_t> NodeContext::constant_integers(int index, const char* what) {

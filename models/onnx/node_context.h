@@ -21,6 +21,7 @@ struct ImportContext {
   ExternalData external;
   /// Graph inputs, and the constants that options.bind_input gave for them.
   std::unordered_map<ValueId, std::shared_ptr<const Tensor>> inputs;
+  bool narrow_range = false;
 };
 
 /// Exceptions thrown here do not name the node; the importer puts its name before them.
@@ -48,15 +49,20 @@ class NodeContext {
   const Shape& input_shape(int index) const { return desc(input(index)).shape; }
   bool is_constant(int index) const { return context_.emitter.builder().value(input(index)).is_constant(); }
 
-  /// The value of an input that must be known while reading (`what` names it in messages); asks
-  /// OnnxOptions::bind_input for graph inputs. Throws UnsupportedError when it is computed at run time, Error
-  /// when it is absent.
+  /// The value of an input where it is known while reading; asks OnnxOptions::bind_input for graph inputs. Null when
+  /// it is computed at run time; throws Error when it is absent.
+  std::shared_ptr<const Tensor> known(int index);
+  /// known() for an input that must be (`what` names it in messages): throws UnsupportedError when it is computed at
+  /// run time.
   std::shared_ptr<const Tensor> constant(int index, const char* what);
   /// A constant i32 or i64 input of rank 0 or 1.
   std::vector<std::int64_t> constant_integers(int index, const char* what);
   std::optional<std::vector<std::int64_t>> optional_integers(int index, const char* what);
   /// A constant input of one element, any dtype, as a double.
   double constant_number(int index, const char* what);
+
+  /// The file's INT8 tensors leave the lowest value out (reader.h, kQuantisedRangeKey).
+  bool narrow_range() const { return context_.narrow_range; }
 
   /// Adds a layer and returns its outputs. The one that the node stands for takes the node's name; others
   /// give a `part` to put after it.

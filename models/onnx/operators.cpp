@@ -13,9 +13,10 @@ const Table& table() {
   static const Table all = [] {
     Table result;
     for (const auto family :
-         {arrange_operators(), binary_operators(), constant_operators(), conv_operators(), linear_operators(),
-          normalization_operators(), pool_operators(), rearrange_operators(), reduce_operators(),
-          reshape_operators(), resize_operators(), unary_operators()}) {
+         {arrange_operators(), binary_operators(), constant_operators(), conv_operators(),
+          integer_operators(), linear_operators(), microsoft_operators(), normalization_operators(),
+          pool_operators(), qlinear_operators(), quantize_operators(), rearrange_operators(),
+          reduce_operators(), reshape_operators(), resize_operators(), unary_operators()}) {
       for (const Operator& op : family) result.emplace(op.name, op);
     }
     return result;
@@ -26,9 +27,7 @@ const Table& table() {
 }  // namespace
 
 const Operator& find_operator(const FlatNode& node) {
-  const auto [begin, end] = is_default_domain(node.proto->domain())
-                                ? table().equal_range(node.proto->op_type())
-                                : std::pair(table().end(), table().end());
+  const auto [begin, end] = table().equal_range(qualified_operator(*node.proto));
   if (begin == end) fail_unsupported("operator {} is not supported", qualified_operator(*node.proto));
   std::int64_t first = kLastOpset;
   std::int64_t last = 0;

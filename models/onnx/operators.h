@@ -24,7 +24,7 @@ using Converter = std::vector<ValueId> (*)(NodeContext&);
 
 /// One operator over a range of opsets; an operator whose inputs changed has several entries.
 struct Operator {
-  std::string_view name;
+  std::string_view name;  ///< with the domain where it is another than ONNX's own: "com.microsoft::QGemm"
   std::int64_t first_opset;
   std::int64_t last_opset;
   int min_inputs;
@@ -41,9 +41,13 @@ std::span<const Operator> arrange_operators();
 std::span<const Operator> binary_operators();
 std::span<const Operator> constant_operators();
 std::span<const Operator> conv_operators();
+std::span<const Operator> integer_operators();
 std::span<const Operator> linear_operators();
+std::span<const Operator> microsoft_operators();
 std::span<const Operator> normalization_operators();
 std::span<const Operator> pool_operators();
+std::span<const Operator> qlinear_operators();
+std::span<const Operator> quantize_operators();
 std::span<const Operator> rearrange_operators();
 std::span<const Operator> reduce_operators();
 std::span<const Operator> reshape_operators();

@@ -8,10 +8,17 @@
 #include <map>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "engine/graph.h"
 
 namespace pipit {
+
+/// Metadata key of quantised models. With the value "narrow", INT8 tensors whose zero point is in the middle of their
+/// type leave its lowest value out (-128, or 0 of u8): the range that precision plans have, in which pipit then computes.
+/// Without it QuantizeLinear saturates at the ends of the type, as ONNX says.
+inline constexpr std::string_view kQuantisedRangeKey = "pipit.quantised_range";
+inline constexpr std::string_view kNarrowRange = "narrow";
 
 struct OnnxOptions {
   /// Extent given to dimension 0 of a graph input where the file leaves it symbolic.

@@ -15,10 +15,10 @@ NODE_TESTS = pathlib.Path("/usr/share/libonnx-testdata/data")
 
 # What must not be missing: a reason "operator X is not supported" for one of these is a failure.
 OPERATORS = set("""
-    Abs Add ArgMax AveragePool BatchNormalization Cast Clip Concat Constant Conv DepthToSpace Div Dropout Elu Erf Exp
-    Expand Flatten Gather Gelu Gemm GlobalAveragePool GlobalMaxPool HardSigmoid HardSwish Identity
-    InstanceNormalization LRN LayerNormalization LeakyRelu LogSoftmax LpPool MatMul Max MaxPool Mean Min Mish Mul Neg
-    PRelu Pad Pow ReduceMax ReduceMean ReduceSum Relu Reshape Resize Shape Sigmoid Slice Softmax Softplus
+    Abs Add ArgMax AveragePool BatchNormalization Cast Clip Concat Constant Conv ConvInteger DepthToSpace
+    DequantizeLinear Div Dropout DynamicQuantizeLinear Elu Erf Exp Expand Flatten Gather Gelu Gemm GlobalAveragePool GlobalMaxPool HardSigmoid HardSwish Identity
+    InstanceNormalization LRN LayerNormalization LeakyRelu LogSoftmax LpPool MatMul MatMulInteger Max MaxPool Mean Min Mish Mul Neg
+    PRelu Pad Pow QLinearConv QLinearMatMul QuantizeLinear ReduceMax ReduceMean ReduceSum Relu Reshape Resize Shape Sigmoid Slice Softmax Softplus
     SpaceToDepth Split Sqrt Squeeze Sub Sum Tanh Transpose Unsqueeze Upsample
     """.split())
 

@@ -183,7 +183,7 @@ TEST(OnnxImport, ListsAllUnsupportedPartsAtOnce) {
   model.node("Frobnicate", {"x"}, {"a"});
   model.node("Relu", {"a"}, {"b"});  // follows from the first; must not be listed
   model.node("Einsum", {"b"}, {"c"});
-  model.node("FusedConv", {"x"}, {"d"}, {}, "com.microsoft");
+  model.node("FusedMatMul", {"x"}, {"d"}, {}, "com.microsoft");
   model.node("Elu", {"x"}, {"e"}, {{"frob", std::int64_t{1}}});
   model.constant<float>("w", {1}, {0});
   model.graph().mutable_initializer(0)->set_data_type(10);
@@ -195,7 +195,7 @@ TEST(OnnxImport, ListsAllUnsupportedPartsAtOnce) {
               HasSubstr("\n  node 'the_Frobnicate' (Frobnicate, opset 17): operator Frobnicate is not"));
   EXPECT_THAT(message, HasSubstr("\n  node 'the_Einsum' (Einsum, opset 17): "));
   EXPECT_THAT(message,
-              HasSubstr("(com.microsoft::FusedConv, opset 17): operator com.microsoft::FusedConv is"));
+              HasSubstr("(com.microsoft::FusedMatMul, opset 17): operator com.microsoft::FusedMatMul is"));
   EXPECT_THAT(message, HasSubstr("\n  node 'the_Elu' (Elu, opset 17): attribute 'frob' is not supported"));
   EXPECT_THAT(message, AllOf(Not(HasSubstr("Relu")), Not(HasSubstr("Sum"))));
   EXPECT_EQ(std::count(message.begin(), message.end(), '\n'), 5);

@@ -1,0 +1,45 @@
+// The integers of a quantised layer's weights and bias, as QConv takes them.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/graph.h"
+#include "layers/quantize_axis.h"
+
+namespace pipit {
+
+/// A constant that a graph holds as integers: what Dequantize or DequantizeAxis reads.
+struct QuantisedConstant {
+  std::shared_ptr<const Tensor> integers;
+  AxisQuantisation q;
+};
+
+/// What `node` dequantises, where it is a Dequantize or DequantizeAxis of a constant.
+std::optional<QuantisedConstant> quantised_constant(const Graph& graph, const Node& node);
+/// Its value in f32.
+Tensor dequantise(const QuantisedConstant& constant);
+
+/// A layer's bias as the graph has it; without either there is none.
+struct BiasSource {
+  std::optional<QuantisedConstant> quantised;
+  std::shared_ptr<const Tensor> real;  ///< f32
+  float factor = 1;
+};
+
+struct QConvConstants {
+  Tensor weights;             ///< i8, [O, I, kernel...]
+  Tensor bias;                ///< i32, [O]
+  std::vector<float> scales;  ///< one or O
+};
+
+/// Weights of a Conv, Gemm or MatMul (`node`), less their zero points, and the bias in units of x_scale * weight scale.
+/// A bias that is not stored in these units is rounded to them. Returns the reason where that is not possible: weights
+/// that leave i8, scales that are not per output, a bias beyond 2^30 units.
+std::optional<std::string> make_qconv_constants(const Node& node, const QuantisedConstant& weights,
+                                                const BiasSource& bias, float x_scale,
+                                                QConvConstants& result);
+
+}  // namespace pipit

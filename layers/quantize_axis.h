@@ -1,0 +1,51 @@
+// Between floating point and integers with a scale per index of one dimension, as quantised weights and biases have
+// (ONNX QuantizeLinear and DequantizeLinear per axis).
+#pragma once
+
+#include <vector>
+
+#include "engine/layer.h"
+
+namespace pipit {
+
+/// value = (q - zero_points[i]) * scales[i], i being the index along `axis`; a single scale holds for all elements.
+struct AxisQuantisation {
+  DType dtype = DType::i8;
+  std::vector<float> scales;
+  std::vector<int> zero_points;  ///< as many as scales
+  std::int64_t axis = 0;         ///< not negative; without meaning for a single scale
+
+  bool per_tensor() const { return scales.size() == 1; }
+};
+
+/// Inputs: x (f32). y = requantise(x / scale) of the output's type (i8 or u8), over all of its range.
+class QuantizeAxis final : public Layer {
+ public:
+  static constexpr std::string_view kType = "QuantizeAxis";
+  explicit QuantizeAxis(AxisQuantisation y);
+  const AxisQuantisation& y() const { return y_; }
+
+  std::string_view type() const override { return kType; }
+  std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
+  std::string summary() const override;
+
+ private:
+  AxisQuantisation y_;
+};
+
+/// Inputs: x (i8, u8, or i32 with zero points 0). y = (x - zero_point) * scale in f32.
+class DequantizeAxis final : public Layer {
+ public:
+  static constexpr std::string_view kType = "DequantizeAxis";
+  explicit DequantizeAxis(AxisQuantisation x);
+  const AxisQuantisation& x() const { return x_; }
+
+  std::string_view type() const override { return kType; }
+  std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
+  std::string summary() const override;
+
+ private:
+  AxisQuantisation x_;
+};
+
+}  // namespace pipit

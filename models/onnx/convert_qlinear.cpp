@@ -1,0 +1,52 @@
+// QLinearConv and QLinearMatMul, written out as Dequantize -> Conv or MatMul -> Quantize. The pass that recognises these
+// (layers/fuse/fuse_quantised.h) makes INT8 kernels of them again.
+#include "layers/conv.h"
+#include "layers/matmul.h"
+#include "models/onnx/operators.h"
+#include "models/onnx/quantised_operand.h"
+#include "models/onnx/window_attributes.h"
+
+namespace pipit::onnx {
+
+namespace {
+
+// Inputs: x, its scale and zero point; w likewise; scale and zero point of y; bias (i32, in units of the products).
+std::vector<ValueId> convert_qlinear_conv(NodeContext& node) {
+  const Shape& weights = node.input_shape(3);
+  if (weights.rank() < 3) fail("weights {}: expected [output, input / group, kernel...]", weights.str());
+  ConvAttributes attributes;
+  attributes.window = read_window(node, weights.dims().subspan(2), "QLinearConv");
+  attributes.groups = node.attributes().integer("group", 1);
+  std::vector<ValueId> inputs = {dequantised_input(node, 0, "x"), dequantised_input(node, 3, "w")};
+  if (node.has_input(8)) {
+    const AxisQuantisation x = read_quantisation(node, 1, 2, DType::u8, node.input_shape(0));
+    AxisQuantisation bias = read_quantisation(node, 4, 5, DType::u8, weights);
+    if (!x.per_tensor()) fail("{} scales of x; expected one", x.scales.size());
+    for (float& scale : bias.scales) scale *= x.scales[0];
+    bias.dtype = DType::i32;
+    bias.zero_points.assign(bias.scales.size(), 0);
+    inputs.push_back(dequantised(node, node.input(8), bias, "bias"));
+  }
+  return {quantised_output(node, node.emit<Conv>(std::move(inputs), attributes), 6)};
+}
+
+// Inputs: a, its scale and zero point; b likewise; scale and zero point of y. Lists of scales are per row of a and per
+// column of b.
+std::vector<ValueId> convert_qlinear_matmul(NodeContext& node) {
+  const ValueId a = dequantised_input(node, 0, "a", node.input_shape(0).rank() < 2 ? 0 : -2);
+  const ValueId b = dequantised_input(node, 3, "b", -1);
+  return {quantised_output(node, node.emit<MatMul>({a, b}), 6)};
+}
+
+constexpr Operator kOperators[] = {
+    {"QLinearConv", 10, kLastOpset, 8, 9, convert_qlinear_conv},
+    {"QLinearMatMul", 10, kLastOpset, 8, 8, convert_qlinear_matmul},
+};
+
+}  // namespace
+
+std::span<const Operator> qlinear_operators() {
+  return kOperators;
+}
+
+}  // namespace pipit::onnx
