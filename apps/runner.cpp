@@ -34,18 +34,26 @@ auto naming(const std::string& model, Act act) {
   }
 }
 
-// The pass that makes the graph compute in INT8, or none.
-ExtraPass quantising_pass(const Graph& graph, const CommonOptions& options) {
+// The precision plan of an INT8 run, checked against the model; else null.
+std::shared_ptr<const PrecisionPlan> plan_of(const Graph& graph, const CommonOptions& options) {
   options.check_plan();
-  if (options.precision != Precision::int8) return {};
+  if (options.precision != Precision::int8) return nullptr;
   auto precision_plan = std::make_shared<const PrecisionPlan>(read_precision_plan(options.plan));
   const std::string hash = hash_model(graph);
   if (precision_plan->model_hash != hash) {
     fail("{} was calibrated for another model ({}, hash {}; this one's is {}); calibrate this one",
          options.plan, precision_plan->model, precision_plan->model_hash, hash);
   }
-  return {"quantise", [precision_plan, quiet = options.quiet](const Graph& fused) {
-            Quantized quantised = quantize_graph(fused, *precision_plan);
+  return precision_plan;
+}
+
+// The pass that makes the graph compute in INT8, or none. On a GPU activations are signed, as its products are.
+ExtraPass quantising_pass(const std::shared_ptr<const PrecisionPlan>& precision_plan,
+                          const CommonOptions& options) {
+  if (!precision_plan) return {};
+  const DType activations = options.device == DeviceKind::cuda ? DType::i8 : DType::u8;
+  return {"quantise", [precision_plan, activations, quiet = options.quiet](const Graph& fused) {
+            Quantized quantised = quantize_graph(fused, *precision_plan, {activations});
             if (quantised.kept > 0 && !quiet) {
               print_error(fmt::format(
                   "note: {} convolutions or fully connected layers are not in INT8: the plan keeps them in "
@@ -58,10 +66,16 @@ ExtraPass quantising_pass(const Graph& graph, const CommonOptions& options) {
 
 // The graph as it is planned. Consumes `graph`, so that the plan holds the only reference to constants it packs.
 Graph prepare(Graph graph, const CommonOptions& options, std::vector<PassReport>& passes) {
-  const ExtraPass quantise = quantising_pass(graph, options);
-  Graph optimised = optimize(std::move(graph), &passes, quantise);
-  if (options.precision == Precision::fp16) {
-    Rewritten stored = assign_precision(optimised, options.precision, options.device);
+  const auto precision_plan = plan_of(graph, options);
+  Graph optimised = optimize(std::move(graph), &passes, quantising_pass(precision_plan, options));
+  if (options.precision == Precision::fp16 || (precision_plan && options.device == DeviceKind::cuda)) {
+    std::set<std::string> keep_f32;
+    if (precision_plan) {
+      for (const PrecisionPlan::Kept& kept : precision_plan->keep) {
+        if (kept.precision == "fp32") keep_f32.insert(kept.node);
+      }
+    }
+    Rewritten stored = assign_precision(optimised, options.precision, options.device, keep_f32);
     passes.push_back({"convert precision", stored.changes});
     optimised = std::move(stored.graph);
   }
