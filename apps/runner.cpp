@@ -34,15 +34,17 @@ auto naming(const std::string& model, Act act) {
   }
 }
 
-// The pass that makes the graph compute with integers, or none.
-ExtraPass quantising_pass(const Graph& graph, const CommonOptions& options) {
+// The pass that makes the graph compute with integers, or none. It adds nodes that stay in fp32 to `keep_f32`.
+ExtraPass quantising_pass(const Graph& graph, const CommonOptions& options,
+                          const std::shared_ptr<std::set<std::string>>& keep_f32) {
   options.check_precision();
   switch (options.precision) {
     case Precision::fp32:
     case Precision::fp16:
       return {};
     case Precision::int8:
-      return int8_pass(load_precision_plan(options.plan, graph), options.kept(), options.quiet);
+      return int8_pass(load_precision_plan(options.plan, graph), options.kept(), options.quiet,
+                       options.device, keep_f32);
     case Precision::int8_dynamic:
     case Precision::w8:
     case Precision::w4:
@@ -82,11 +84,13 @@ void print_notes(const std::vector<PassReport>& passes) {
 // The graph as it is planned. Consumes `graph`, so that the plan holds the only reference to constants it packs.
 Graph prepare(Graph graph, const CommonOptions& options, std::vector<PassReport>& passes) {
   check_precision(graph, options);
-  const ExtraPass quantise = quantising_pass(graph, options);
+  const auto keep_f32 = std::make_shared<std::set<std::string>>();
+  const ExtraPass quantise = quantising_pass(graph, options, keep_f32);
   Graph optimised = optimize(std::move(graph), &passes, quantise);
   if (!options.quiet) print_notes(passes);
-  if (options.precision == Precision::fp16) {
-    Rewritten stored = assign_precision(optimised, options.precision, options.device);
+  const bool int8_on_gpu = options.precision == Precision::int8 && options.device == DeviceKind::cuda;
+  if (options.precision == Precision::fp16 || int8_on_gpu) {
+    Rewritten stored = assign_precision(optimised, options.precision, options.device, *keep_f32);
     passes.push_back({"convert precision", stored.changes});
     optimised = std::move(stored.graph);
   }

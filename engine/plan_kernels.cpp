@@ -30,7 +30,7 @@ struct Described {
              inputs,
              outputs,
              constants,
-             on_host ? Precision::fp32 : arithmetic(options.precision),
+             on_host ? Precision::fp32 : arithmetic(options.precision, inputs, outputs),
              options.threads,
              options.gpu} {
     if (!on_host) return;
@@ -49,9 +49,15 @@ struct Described {
   static void widen(TensorDesc& desc) {
     if (desc.dtype == DType::f16) desc.dtype = DType::f32;
   }
-  // In INT8 and with stored weights the graph itself says what computes in integers; everything else is fp32.
-  static Precision arithmetic(Precision precision) {
-    return precision == Precision::fp16 ? Precision::fp16 : Precision::fp32;
+  // In INT8 and with stored weights the graph itself says what computes in integers; everything else computes in what
+  // it is stored as.
+  static Precision arithmetic(Precision precision, const std::vector<const TensorDesc*>& inputs,
+                              const std::vector<TensorDesc>& outputs) {
+    if (precision == Precision::fp32 || precision == Precision::fp16) return precision;
+    const auto half = [](const TensorDesc& desc) { return desc.dtype == DType::f16; };
+    const bool reads = std::any_of(inputs.begin(), inputs.end(),
+                                   [&](const TensorDesc* input) { return input != nullptr && half(*input); });
+    return reads || std::any_of(outputs.begin(), outputs.end(), half) ? Precision::fp16 : Precision::fp32;
   }
   static std::vector<std::shared_ptr<const Tensor>> constants_of(const Graph& graph, const Node& node) {
     std::vector<std::shared_ptr<const Tensor>> constants;

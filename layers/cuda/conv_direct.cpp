@@ -1,14 +1,12 @@
 // Candidates "depthwise" and "direct": convolutions in fp32 arithmetic, stored as f32 or f16.
 #include <algorithm>
-#include <limits>
 #include <vector>
 
 #include "engine/cuda/runtime.h"
 #include "layers/conv.h"
-#include "layers/cuda/conv_direct_launch.h"
+#include "layers/cuda/conv_direct_problem.h"
 #include "layers/cuda/families.h"
 #include "layers/layer_kernel.h"
-#include "layers/reference/image.h"
 
 namespace pipit {
 
@@ -26,17 +24,7 @@ Refusal refuse_direct(const NodeSpec& spec) {
   if (spec.constant(1) == nullptr) return "weights are computed at run time";
   if (spec.has_input(2) && spec.constant(2) == nullptr) return "the bias is computed at run time";
   if (spec.outputs[0].elements() == 0) return "empty tensors are not handled";
-  // Coordinates are 32-bit and one launch has less than 2^31 blocks of 128 threads.
-  constexpr std::int64_t kLimit = std::numeric_limits<std::int32_t>::max();
-  if (spec.outputs[0].elements() > kLimit * 64) return "the output is too large for one launch";
-  const Window& window = layer_as<Conv>(spec.layer).attributes().window;
-  for (int axis = 0; axis < window.rank; ++axis) {
-    const auto i = static_cast<std::size_t>(axis);
-    if (spec.inputs[0]->shape[axis + 2] + window.span(axis) + window.pad_begin[i] + window.pad_end[i] >
-        kLimit / 8)
-      return "the window is too large for 32-bit coordinates";
-  }
-  return std::nullopt;
+  return cuda::refuse_wide_window(spec, layer_as<Conv>(spec.layer).attributes().window);
 }
 
 Refusal refuse_depthwise(const NodeSpec& spec) {
@@ -51,38 +39,9 @@ Refusal refuse_depthwise(const NodeSpec& spec) {
   return std::nullopt;
 }
 
-cuda::ImageStrides strides_of(const TensorDesc& desc) {
-  const Image image(desc);
-  return {image.batch_stride, image.channel_stride, image.stride[0], image.stride[1], image.stride[2]};
-}
-
-/// Strides of a desc whose layouts coincide may be written either way; the kernels want channel stride 1.
-cuda::ImageStrides channels_last_strides(TensorDesc desc) {
-  desc.layout = Layout::channels_last;
-  return strides_of(desc);
-}
-
 DirectConvArgs args_of(const NodeSpec& spec) {
   const ConvAttributes& attributes = layer_as<Conv>(spec.layer).attributes();
-  const Window window = as_3d(attributes.window);
-  const Image x(*spec.inputs[0]);
-  const Image y(spec.outputs[0]);
-  DirectConvArgs a;
-  a.x_strides = strides_of(*spec.inputs[0]);
-  a.y_strides = strides_of(spec.outputs[0]);
-  if (spec.has_input(3)) a.residual_strides = strides_of(*spec.inputs[3]);
-  a.batch = x.batch;
-  a.groups = static_cast<int>(attributes.groups);
-  a.group_in = static_cast<int>(x.channels / attributes.groups);
-  a.group_out = static_cast<int>(y.channels / attributes.groups);
-  for (std::size_t i = 0; i < 3; ++i) {
-    a.in[i] = static_cast<int>(x.extent[i]);
-    a.out[i] = static_cast<int>(y.extent[i]);
-    a.kernel[i] = static_cast<int>(window.kernel[i]);
-    a.stride[i] = static_cast<int>(window.stride[i]);
-    a.dilation[i] = static_cast<int>(window.dilation[i]);
-    a.pad[i] = static_cast<int>(window.pad_begin[i]);
-  }
+  DirectConvArgs a = cuda::direct_conv_geometry(spec, attributes);
   a.low = attributes.activation.low;
   a.high = attributes.activation.high;
   return a;
@@ -129,12 +88,12 @@ class DirectConv final : public Kernel {
   DirectConv(const NodeSpec& spec, bool depthwise)
       : args_(args_of(spec)), half_(spec.inputs[0]->dtype == DType::f16), depthwise_(depthwise) {
     if (depthwise_) {
-      args_.x_strides = channels_last_strides(*spec.inputs[0]);
-      args_.y_strides = channels_last_strides(spec.outputs[0]);
-      if (spec.has_input(3)) args_.residual_strides = channels_last_strides(*spec.inputs[3]);
+      args_.x_strides = cuda::channels_last_strides(*spec.inputs[0]);
+      args_.y_strides = cuda::channels_last_strides(spec.outputs[0]);
+      if (spec.has_input(3)) args_.residual_strides = cuda::channels_last_strides(*spec.inputs[3]);
       weights_ = pack_depthwise(args_, *spec.constant(1));
     } else {
-      if (is_channels_last(*spec.inputs[0])) args_.x_strides = channels_last_strides(*spec.inputs[0]);
+      if (is_channels_last(*spec.inputs[0])) args_.x_strides = cuda::channels_last_strides(*spec.inputs[0]);
       // With channels innermost every other stride is a multiple of the channel count.
       wide_ =
           is_channels_last(*spec.inputs[0]) && spec.inputs[0]->shape[1] % 4 == 0 && args_.group_in % 4 == 0;

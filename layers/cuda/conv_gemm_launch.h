@@ -1,5 +1,6 @@
-// What the implicit-GEMM candidate (conv_implicit_gemm.cpp) asks of its kernels (conv_implicit_gemm.cu). nvcc
-// does not get the host code to see: it cannot compile its format strings.
+// What the implicit-GEMM candidates (conv_implicit_gemm.cpp, qconv_implicit_gemm.cpp) ask of their kernels
+// (conv_implicit_gemm.cu, qconv_implicit_gemm.cu). nvcc does not get the host code to see: it cannot compile its format
+// strings.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -11,19 +12,30 @@
 
 namespace pipit::cuda {
 
+/// Sums of this magnitude and above need a conversion instruction (int8_math.cuh).
+inline constexpr std::int64_t kSmallSum = std::int64_t{1} << 22;
+
+/// What an INT8 convolution's y is stored as.
+enum class ConvStored : std::uint8_t { i8, f16, f32 };
+
+/// Channels of x and positions along k are counted in units of 16 bits: halves, or in INT8 pairs of bytes.
 struct ConvGemmArgs {
-  ConvShape shape;
+  ConvShape shape;  ///< in_c in units
   Divisor positions, out_width, channels,
       kernel_width;                ///< out_h * out_w, out_w, in_c, kernel_w of the shape
-  const Half* x = nullptr;         ///< [batch, in_h, in_w, in_c]
-  const Half* weights = nullptr;   ///< pack_conv_weights
-  const float* bias = nullptr;     ///< one per packed weight row
-  const Half* residual = nullptr;  ///< like y, or null
-  Half* y = nullptr;               ///< [rows, out_c]
-  float low = 0;                   ///< activation: clamp to [low, high]
+  const void* x = nullptr;         ///< [batch, in_h, in_w, in_c], 16-byte aligned
+  const void* weights = nullptr;   ///< pack_conv_weights or pack_qconv_weights
+  const void* bias = nullptr;      ///< one per packed weight row: f32, in INT8 i32
+  const void* residual = nullptr;  ///< shaped like y, f16 or i8; or null
+  void* y = nullptr;               ///< [rows, out_c]: f16, in INT8 as `stored` says
+  float low = 0;                   ///< activation: clamp to [low, high]; for an i8 y its StepBounds
   float high = 0;
+  const float* multipliers = nullptr;  ///< INT8: one per packed weight row
+  float residual_scale = 0;            ///< INT8: of the residual, in steps of y
+  ConvStored stored = ConvStored::i8;  ///< INT8
+  bool small_sums = false;             ///< INT8: no sum reaches kSmallSum in magnitude (int8_math.cuh)
   int rows = 0;
-  int depth = 0;         ///< elements of a packed weight row
+  int depth = 0;         ///< units of a packed weight row
   int steps = 0;         ///< depth / kTileDepth
   int column_tiles = 1;  ///< tiles side by side; blockIdx.x counts through them first
   int splits = 1;        ///< blocks of one cluster (gridDim.y) that share the steps of a tile
@@ -59,6 +71,17 @@ struct PadChannelsArgs {
   std::int64_t image_stride = 0, channel_stride = 0, pixel_stride = 0;  ///< of x, in elements
 };
 
+/// x of any strides, i8, to [pixels, padded] with zeros in the channels beyond `channels`.
+struct PadBytesArgs {
+  const std::int8_t* x = nullptr;
+  std::int8_t* y = nullptr;
+  int channels = 1;
+  int padded = 16;  ///< a multiple of 16
+  std::int64_t pixels = 0;
+  std::int64_t pixels_per_image = 1;
+  std::int64_t image_stride = 0, channel_stride = 0, pixel_stride = 0;  ///< of x, in elements
+};
+
 /// Lets the kernel of this tile use its shared memory on the current GPU. vector: 4 or 8 channels of x that are
 /// copied at once. cudaErrorInvalidValue when there is no such kernel.
 cudaError_t prepare_conv_gemm(const ConvTile& tile, int vector);
@@ -68,5 +91,9 @@ cudaError_t conv_gemm_has_clusters(bool& result);
 /// After prepare_conv_gemm: launches only.
 cudaError_t launch_conv_gemm(const ConvTile& tile, int vector, const ConvGemmArgs& args, cudaStream_t stream);
 cudaError_t launch_pad_channels(const PadChannelsArgs& args, cudaStream_t stream);
+/// The same in INT8; x's units are copied eight at once.
+cudaError_t prepare_qconv_gemm(const ConvTile& tile);
+cudaError_t launch_qconv_gemm(const ConvTile& tile, const ConvGemmArgs& args, cudaStream_t stream);
+cudaError_t launch_pad_bytes(const PadBytesArgs& args, cudaStream_t stream);
 
 }  // namespace pipit::cuda

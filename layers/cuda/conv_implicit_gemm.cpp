@@ -1,11 +1,8 @@
 // Candidate "implicit_gemm": fp16 convolution on the tensor cores without a patch matrix.
-#include <fmt/format.h>
-
-#include <limits>
-
 #include "engine/cuda/runtime.h"
 #include "layers/conv.h"
 #include "layers/cuda/conv_gemm_launch.h"
+#include "layers/cuda/conv_gemm_problem.h"
 #include "layers/cuda/families.h"
 #include "layers/layer_kernel.h"
 
@@ -32,80 +29,17 @@ Refusal refuse_implicit_gemm(const NodeSpec& spec) {
   if (spec.precision != Precision::fp16 || (x.dtype != DType::f16 && x.dtype != DType::f32) ||
       y.dtype != DType::f16)
     return "only fp16 is handled";
-  const Window& w = attributes.window;
-  if (w.rank != 2) return "only two spatial dimensions are handled";
-  if (attributes.groups != 1) return fmt::format("{} groups; only 1 is handled", attributes.groups);
-  if (spec.constant(1) == nullptr) return "weights are computed at run time";
-  if (spec.has_input(2) && spec.constant(2) == nullptr) return "the bias is computed at run time";
-  if (!is_channels_last(y)) return "the output must be channels_last";
-  if (spec.has_input(3) && (!is_channels_last(*spec.inputs[3]) || spec.inputs[3]->dtype != DType::f16))
-    return "the residual must be channels_last and f16";
-  if (y.elements() == 0 || x.elements() == 0) return "empty tensors are not handled";
-  // Offsets into x are 32-bit, and taps reach one window beyond its borders.
-  constexpr std::int64_t kLimit = std::numeric_limits<std::int32_t>::max() / 2;
-  const std::int64_t channels = padded_channels(x.shape[1]);
-  if (x.elements() / x.shape[1] > kLimit / channels || y.elements() / y.shape[1] > kLimit)
-    return "the tensors are too large for 32-bit offsets";
-  const std::int64_t high = x.shape[2] + w.span(0) + w.pad_begin[0] + w.pad_end[0];
-  const std::int64_t wide = x.shape[3] + w.span(1) + w.pad_begin[1] + w.pad_end[1];
-  if (high > 32768 || wide > 32768 || high * wide > kLimit / channels || w.taps() > kLimit / channels)
-    return "the window is too large for 32-bit offsets";
-  return std::nullopt;
+  if (spec.has_input(3) && spec.inputs[3]->dtype != DType::f16) return "the residual must be f16";
+  return cuda::refuse_conv_gemm(spec, attributes, padded_channels(x.shape[1]));
 }
 
 ConvShape shape_of(const NodeSpec& spec) {
-  const Window& w = layer_as<Conv>(spec.layer).attributes().window;
-  const Shape& x = spec.inputs[0]->shape;
-  const Shape& y = spec.outputs[0].shape;
-  const auto narrow = [](std::int64_t v) { return static_cast<int>(v); };
-  ConvShape s;
-  s.batch = narrow(x[0]), s.in_h = narrow(x[2]), s.in_w = narrow(x[3]);
-  s.in_c = narrow(padded_channels(x[1]));
-  s.out_h = narrow(y[2]), s.out_w = narrow(y[3]), s.out_c = narrow(y[1]);
-  s.kernel_h = narrow(w.kernel[0]), s.kernel_w = narrow(w.kernel[1]);
-  s.stride_h = narrow(w.stride[0]), s.stride_w = narrow(w.stride[1]);
-  s.dilation_h = narrow(w.dilation[0]), s.dilation_w = narrow(w.dilation[1]);
-  s.pad_h = narrow(w.pad_begin[0]), s.pad_w = narrow(w.pad_begin[1]);
-  return s;
-}
-
-int processors_of(int gpu) {
-  int processors = 0;
-  PIPIT_CUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, gpu));
-  return processors;
-}
-
-bool has_clusters() {
-  bool result = false;
-  PIPIT_CUDA(cuda::conv_gemm_has_clusters(result));
-  return result;
-}
-
-std::vector<ConvVariant> variants_of(const ConvShape& shape, int gpu) {
-  const int processors = processors_of(gpu);
-  const bool clusters = has_clusters();
-  if (shape.in_c != 4) return cuda::conv_variants(shape, processors, clusters);
-  const ConvTile narrow{128, 64, 1};  // the one tile that reads narrow pixels
-  const bool pays = clusters && cuda::pays_to_overlap(shape, narrow, processors);
-  std::vector<ConvVariant> variants{{narrow, pays}};
-  if (clusters) variants.push_back({narrow, !pays});
-  return variants;
-}
-
-// The node's own variant, or the best by estimate.
-ConvVariant variant_for(const ConvShape& shape, const NodeSpec& spec) {
-  const std::vector<ConvVariant> variants = variants_of(shape, spec.gpu);
-  if (spec.variant.empty()) return variants.front();
-  for (const ConvVariant& variant : variants) {
-    if (variant.name() == spec.variant) return variant;
-  }
-  fail("there is no variant '{}'", spec.variant);
+  return cuda::conv_gemm_shape(spec, layer_as<Conv>(spec.layer).attributes(),
+                               padded_channels(spec.inputs[0]->shape[1]));
 }
 
 std::vector<std::string> variant_names(const NodeSpec& spec) {
-  std::vector<std::string> names;
-  for (const ConvVariant& variant : variants_of(shape_of(spec), spec.gpu)) names.push_back(variant.name());
-  return names;
+  return cuda::names_of(cuda::conv_gemm_variants(shape_of(spec), spec.gpu));
 }
 
 class ImplicitGemm final : public Kernel {
@@ -116,7 +50,7 @@ class ImplicitGemm final : public Kernel {
         vector_(shape_.in_c == 4 ? 4 : 8),
         copies_(shape_.in_c != channels_ || !is_channels_last(*spec.inputs[0]) ||
                 spec.inputs[0]->dtype != DType::f16),
-        variant_(variant_for(shape_, spec)),
+        variant_(cuda::named_variant(cuda::conv_gemm_variants(shape_, spec.gpu), spec.variant)),
         tile_(variant_.tile) {
     const Clamp& clamp = layer_as<Conv>(spec.layer).attributes().activation;
     args_ = cuda::conv_gemm_args(shape_, tile_);

@@ -1,8 +1,8 @@
-// Kernels of the candidate "implicit_gemm" and their launches.
-#include <algorithm>
+// Kernels of the candidate "implicit_gemm" in fp16 and their launches.
 #include <array>
 
-#include "layers/cuda/conv_implicit_gemm_kernel.cuh"
+#include "layers/cuda/conv_gemm_epilogue.cuh"
+#include "layers/cuda/conv_gemm_instance.cuh"
 
 namespace pipit::cuda {
 
@@ -36,33 +36,15 @@ __global__ void pad_channels(const __grid_constant__ PadChannelsArgs args, std::
   }
 }
 
-// One compiled instance of the kernel.
-struct Instance {
-  int rows, columns, vector, threads;
-  int shared;  // bytes with all stages
-  int stages;
-  int stage_bytes;
-  int sum_bytes;   // of the tile of sums that a cluster exchanges
-  int tile_bytes;  // of the tile of residual and y
-  const void* function;
-};
-
-template <typename T>
-Instance instance() {
-  return {
-      T::kRows,   T::kColumns,    T::kVector,   T::kThreads,   T::kShared,
-      T::kStages, T::kStageBytes, T::kSumBytes, T::kTileBytes, reinterpret_cast<const void*>(&conv_gemm<T>)};
-}
-
 // Null when there is no such instance.
-const Instance* find_instance(const ConvTile& tile, int vector) {
+const ConvGemmInstance* find_instance(const ConvTile& tile, int vector) {
   // Rows, columns, warps along each, stages, vector, blocks per multiprocessor that registers must allow.
   static const std::array kInstances{
-      instance<ConvGemmTraits<128, 128, 2, 4, 3, 8, 2>>(), instance<ConvGemmTraits<128, 64, 2, 2, 3, 8, 3>>(),
-      instance<ConvGemmTraits<64, 64, 2, 2, 4, 8, 3>>(),   instance<ConvGemmTraits<64, 32, 2, 2, 4, 8, 4>>(),
-      instance<ConvGemmTraits<128, 64, 2, 2, 3, 4, 3>>(),
+      instance<ConvGemmTraits<128, 128, 2, 4, 3, 8, 2>, HalfEpilogue>(), instance<ConvGemmTraits<128, 64, 2, 2, 3, 8, 3>, HalfEpilogue>(),
+      instance<ConvGemmTraits<64, 64, 2, 2, 4, 8, 3>, HalfEpilogue>(),   instance<ConvGemmTraits<64, 32, 2, 2, 4, 8, 4>, HalfEpilogue>(),
+      instance<ConvGemmTraits<128, 64, 2, 2, 3, 4, 3>, HalfEpilogue>(),
   };
-  for (const Instance& i : kInstances) {
+  for (const ConvGemmInstance& i : kInstances) {
     if (i.rows == tile.rows && i.columns == tile.columns && i.vector == vector) return &i;
   }
   return nullptr;
@@ -71,10 +53,7 @@ const Instance* find_instance(const ConvTile& tile, int vector) {
 }  // namespace
 
 cudaError_t prepare_conv_gemm(const ConvTile& tile, int vector) {
-  const Instance* instance = find_instance(tile, vector);
-  if (instance == nullptr) return cudaErrorInvalidValue;
-  return cudaFuncSetAttribute(instance->function, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                              instance->shared);
+  return prepare_instance(find_instance(tile, vector));
 }
 
 cudaError_t conv_gemm_has_clusters(bool& result) {
@@ -86,36 +65,7 @@ cudaError_t conv_gemm_has_clusters(bool& result) {
 
 cudaError_t launch_conv_gemm(const ConvTile& tile, int vector, const ConvGemmArgs& args,
                              cudaStream_t stream) {
-  const Instance* instance = find_instance(tile, vector);
-  if (instance == nullptr) return cudaErrorInvalidValue;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(ceil_div(args.rows, tile.rows) * args.column_tiles),
-                        static_cast<unsigned>(args.splits));
-  config.blockDim = dim3(static_cast<unsigned>(instance->threads));
-  // A short depth does not need every stage, and without them more blocks fit a multiprocessor.
-  const int steps = static_cast<int>(ceil_div(args.steps, args.splits));
-  const int stages = std::min(steps, instance->stages) * instance->stage_bytes;
-  const int tile_bytes = steps < instance->stages ? instance->tile_bytes : 0;  // else in a stage
-  config.dynamicSmemBytes =
-      static_cast<std::size_t>(args.splits > 1 ? std::max(stages, instance->sum_bytes) : stages + tile_bytes);
-  config.stream = stream;
-  std::array<cudaLaunchAttribute, 2> attributes{};
-  config.attrs = attributes.data();
-  if (args.overlap) {
-    cudaLaunchAttribute& overlap = attributes[config.numAttrs++];
-    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    overlap.val.programmaticStreamSerializationAllowed = 1;
-  }
-  if (args.splits > 1) {
-    cudaLaunchAttribute& cluster = attributes[config.numAttrs++];
-    cluster.id = cudaLaunchAttributeClusterDimension;
-    cluster.val.clusterDim.x = 1;
-    cluster.val.clusterDim.y = static_cast<unsigned>(args.splits);
-    cluster.val.clusterDim.z = 1;
-  }
-  ConvGemmArgs copy = args;
-  void* parameters[] = {&copy};
-  return cudaLaunchKernelExC(&config, instance->function, parameters);
+  return launch_instance(find_instance(tile, vector), args, stream);
 }
 
 cudaError_t launch_pad_channels(const PadChannelsArgs& args, cudaStream_t stream) {

@@ -2,29 +2,17 @@
 // halves each, and read from there for every tap; the weights stay in shared memory for all tiles of a block.
 #include <cuda_fp16.h>
 
-#include <algorithm>
-
 #include "layers/cuda/async_ptx.cuh"
 #include "layers/cuda/conv_stem_launch.h"
+#include "layers/cuda/conv_stem_tiles.cuh"
 #include "layers/cuda/warpgroup_mma.cuh"
 
 namespace pipit::cuda {
 
 namespace {
 
-constexpr int kThreads = 32 * kStemRows;  // a warp per output row
+constexpr int kThreads = kStemThreads;
 constexpr int kRowBytes = kTileDepth * 2;
-
-struct TileOrigin {
-  int image, row, column;  // of its first output position
-};
-
-__device__ __forceinline__ TileOrigin tile_origin(const StemArgs& a, int tile) {
-  const int image = a.tiles_per_image.divide(tile);
-  const int rest = tile - image * static_cast<int>(a.tiles_per_image.value);
-  const int row = a.tiles_wide.divide(rest);
-  return {image, row * kStemRows, (rest - row * a.tiles_w) * kStemColumns};
-}
 
 template <bool Half16>
 __device__ __forceinline__ __half read_pixel(const void* x, std::int64_t at) {
@@ -106,21 +94,6 @@ __device__ __forceinline__ void multiply_pair(float (&sums)[Columns / 8][4], std
     }
   }
 #endif
-}
-
-// Lane t of four holds words w[0..3]; afterwards it has word t of all four lanes, in their order.
-__device__ __forceinline__ void transpose_quad(std::uint32_t (&w)[4]) {
-  const unsigned t = threadIdx.x & 3;
-#pragma unroll
-  for (int i = 0; i < 4; i += 2) {
-    const std::uint32_t got = __shfl_xor_sync(0xFFFFFFFFU, (t & 1) != 0 ? w[i] : w[i + 1], 1);
-    ((t & 1) != 0 ? w[i] : w[i + 1]) = got;
-  }
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const std::uint32_t got = __shfl_xor_sync(0xFFFFFFFFU, (t & 2) != 0 ? w[i] : w[i + 2], 2);
-    ((t & 2) != 0 ? w[i] : w[i + 2]) = got;
-  }
 }
 
 __device__ __forceinline__ __half finish_value(const StemArgs& a, float v) {
@@ -238,28 +211,11 @@ const void* kernel_of(const StemArgs& args) {
 }  // namespace
 
 cudaError_t prepare_stem(const StemArgs& args, int& resident_blocks) {
-  const void* kernel = kernel_of(args);
-  int gpu = 0;
-  int processors = 0;
-  int blocks = 0;
-  cudaError_t status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                            static_cast<int>(kStemMaxShared));
-  if (status == cudaSuccess) status = cudaGetDevice(&gpu);
-  if (status == cudaSuccess)
-    status = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, gpu);
-  if (status == cudaSuccess)
-    status = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, kThreads, args.shared_bytes);
-  resident_blocks = processors * std::max(blocks, 1);
-  return status;
+  return prepare_stem_kernel(kernel_of(args), args, resident_blocks);
 }
 
 cudaError_t launch_stem(const StemArgs& args, int resident_blocks, cudaStream_t stream) {
-  const int columns = static_cast<int>(ceil_div(args.shape.out_c, args.width));
-  const int blocks = std::min(args.tiles, std::max(resident_blocks / columns, 1));
-  const dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>(columns));
-  StemArgs copy = args;
-  void* parameters[] = {&copy};
-  return cudaLaunchKernel(kernel_of(args), grid, dim3(kThreads), parameters, args.shared_bytes, stream);
+  return launch_stem_kernel(kernel_of(args), args, args, resident_blocks, stream);
 }
 
 }  // namespace pipit::cuda

@@ -1,4 +1,4 @@
-// What the candidate "stem" (conv_stem.cpp) asks of its kernel (conv_stem.cu).
+// What the candidates "stem" (conv_stem.cpp, qconv_stem.cpp) ask of their kernels (conv_stem.cu, qconv_stem.cu).
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -11,5 +11,9 @@ namespace pipit::cuda {
 cudaError_t prepare_stem(const StemArgs& args, int& resident_blocks);
 /// After prepare_stem: launches only.
 cudaError_t launch_stem(const StemArgs& args, int resident_blocks, cudaStream_t stream);
+
+/// The same in INT8.
+cudaError_t prepare_qstem(const QStemArgs& args, int& resident_blocks);
+cudaError_t launch_qstem(const QStemArgs& args, int resident_blocks, cudaStream_t stream);
 
 }  // namespace pipit::cuda

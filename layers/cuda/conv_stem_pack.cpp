@@ -42,4 +42,30 @@ std::vector<Half> pack_stem_weights(const StemArgs& args, const float* weights) 
   return packed;
 }
 
+StemArgs qstem_args(const ConvShape& shape) {
+  StemArgs a = stem_args(shape);
+  a.weight_bytes = static_cast<int>(ceil_div(a.steps, 4)) * a.width * 128;
+  a.shared_bytes = static_cast<std::size_t>(a.weight_bytes) + static_cast<std::size_t>(a.offset_bytes) +
+                   static_cast<std::size_t>(a.halo_h) * static_cast<std::size_t>(a.halo_w) * 4;
+  return a;
+}
+
+std::vector<std::int8_t> pack_qstem_weights(const StemArgs& args, const std::int8_t* weights) {
+  const ConvShape& s = args.shape;
+  const int taps = s.kernel_h * s.kernel_w;
+  const auto block = static_cast<std::size_t>(args.weight_bytes);
+  std::vector<std::int8_t> packed(block * static_cast<std::size_t>(ceil_div(s.out_c, args.width)));
+  for (int o = 0; o < s.out_c; ++o) {
+    for (int tap = 0; tap < taps; ++tap) {
+      for (int c = 0; c < s.in_c; ++c) {
+        const int k = tap * 4 + c;
+        const int row = k / 128 * args.width + o % args.width;
+        packed[static_cast<std::size_t>(o / args.width) * block + static_cast<std::size_t>(row * 128 + k % 128)] =
+            weights[(static_cast<std::int64_t>(o) * s.in_c + c) * taps + tap];
+      }
+    }
+  }
+  return packed;
+}
+
 }  // namespace pipit::cuda

@@ -93,19 +93,36 @@ std::vector<ConvVariant> conv_variants(const ConvShape& shape, int processors, b
   return variants;
 }
 
-std::vector<Half> pack_conv_weights(const ConvShape& shape, int channels, const float* weights, int columns) {
-  const std::int64_t depth = packed_depth(shape);
+namespace {
+
+// convert(w) of every weight; a row has `depth` elements, a tap in_c of them.
+template <typename To, typename From, typename Convert>
+std::vector<To> pack_weights(const ConvShape& shape, std::int64_t depth, std::int64_t in_c, int channels,
+                             const From* weights, int columns, Convert convert) {
   const std::int64_t taps = static_cast<std::int64_t>(shape.kernel_h) * shape.kernel_w;
-  std::vector<Half> packed(static_cast<std::size_t>(ceil_div(shape.out_c, columns) * columns * depth));
+  std::vector<To> packed(static_cast<std::size_t>(ceil_div(shape.out_c, columns) * columns * depth));
   for (std::int64_t o = 0; o < shape.out_c; ++o) {
     for (std::int64_t t = 0; t < taps; ++t) {
       for (std::int64_t c = 0; c < channels; ++c) {
-        packed[static_cast<std::size_t>(o * depth + t * shape.in_c + c)] =
-            to_half(weights[(o * channels + c) * taps + t]);
+        packed[static_cast<std::size_t>(o * depth + t * in_c + c)] =
+            convert(weights[(o * channels + c) * taps + t]);
       }
     }
   }
   return packed;
+}
+
+}  // namespace
+
+std::vector<Half> pack_conv_weights(const ConvShape& shape, int channels, const float* weights, int columns) {
+  return pack_weights<Half>(shape, packed_depth(shape), shape.in_c, channels, weights, columns,
+                            [](float w) { return to_half(w); });
+}
+
+std::vector<std::int8_t> pack_qconv_weights(const ConvShape& shape, int channels, const std::int8_t* weights,
+                                            int columns) {
+  return pack_weights<std::int8_t>(shape, packed_depth(shape) * 2, shape.in_c * 2, channels, weights, columns,
+                                   [](std::int8_t w) { return w; });
 }
 
 }  // namespace pipit::cuda

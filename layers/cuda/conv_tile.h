@@ -21,7 +21,7 @@ namespace pipit::cuda {
 /// (n, oh, ow), columns the output channels, and k runs over (kernel row, kernel column, input channel).
 struct ConvShape {
   int batch = 1, in_h = 1, in_w = 1;
-  int in_c = 8;  ///< channels as they lie in memory: padded to the vector width where x was copied
+  int in_c = 8;  ///< channels as they lie in memory: padded to the vector width where x was copied; in INT8, pairs
   int out_h = 1, out_w = 1, out_c = 8;
   int kernel_h = 1, kernel_w = 1, stride_h = 1, stride_w = 1, dilation_h = 1, dilation_w = 1;
   int pad_h = 0, pad_w = 0;  ///< begin pads; end pads are implied by the output extents
@@ -147,6 +147,9 @@ std::vector<ConvVariant> conv_variants(const ConvShape& shape, int processors, b
 /// channels (count rounded up to `columns`, the rest zero), k innermost, rounded up to kTileDepth with zeros.
 /// channels <= shape.in_c; the channels beyond are zero.
 std::vector<Half> pack_conv_weights(const ConvShape& shape, int channels, const float* weights, int columns);
+/// The same for bytes: shape.in_c, kTileDepth and packed_depth() count pairs of them.
+std::vector<std::int8_t> pack_qconv_weights(const ConvShape& shape, int channels, const std::int8_t* weights,
+                                            int columns);
 
 /// Elements of one packed row.
 inline std::int64_t packed_depth(const ConvShape& shape) {

@@ -27,6 +27,13 @@ void register_cuda_conv_implicit_gemm(
     Registry& registry);  // directly in front of cudnn, to which it yields long ones
 void register_cuda_conv_direct(Registry& registry);
 
+// INT8.
+void register_cuda_qconv_depthwise(Registry& registry);
+void register_cuda_qconv_implicit_gemm(Registry& registry);
+void register_cuda_qconv_direct(Registry& registry);
+void register_cuda_qelementwise(Registry& registry);  // Quantize, Dequantize, QAdd
+void register_cuda_qpool(Registry& registry);         // maxima of integers, QAveragePool
+
 // Through libraries.
 void register_cuda_linear_skinny(Registry& registry);  // Gemm with few rows, without a library
 void register_cuda_linear(Registry& registry);         // Gemm, MatMul

@@ -5,6 +5,7 @@
 #include "layers/cuda/families.h"
 #include "layers/cuda/kernel.cuh"
 #include "layers/cuda/overlap.cuh"
+#include "layers/cuda/pool_geometry.cuh"
 
 namespace pipit {
 
@@ -12,74 +13,20 @@ namespace {
 
 using namespace cuda;
 
-struct PoolAxis {
-  int kernel, stride, dilation, pad_begin, pad_end;
-  int extent;  // of the input
-  int x_step;  // of the input, in elements
-  Divider y_extent;
-  int y_step;
-};
-
-struct PoolGeometry {
-  bool include_pad;
-  float p;
-  unsigned size;                               // points: output elements / V
-  Divider channels;                            // / V
-  int x_batch, x_channel, y_batch, y_channel;  // strides; the channels' are V where V > 1
-  bool channels_inner;                         // order of the points: channels fastest, or spatial positions
-  PoolAxis axis[3];
-};
-
-struct Taps {
-  int first, begin, end;  // position of tap 0; taps [begin, end) lie inside [0, extent)
-};
-
-__device__ Taps taps_of(const PoolAxis& a, int start, int extent) {
-  const int below = start >= 0 ? 0 : (-start + a.dilation - 1) / a.dilation;
-  const int room = extent - start;
-  const int above = room <= 0 ? 0 : (room + a.dilation - 1) / a.dilation;
-  const int begin = min(below, a.kernel);
-  return {start, begin, max(begin, min(above, a.kernel))};
-}
-
 // V neighbouring channels a thread. Offsets fit 31 bits (refuse_unless_indexable).
 template <PoolKind kKind, int V>
 __global__ void pool_kernel(PoolGeometry g, Out y, In x) {
-  unsigned i = thread_index();
+  const unsigned i = thread_index();
   if (i >= g.size) return;
-  const auto take = [&](const Divider& extent) {
-    const unsigned rest = extent.divide(i);
-    const int index = static_cast<int>(i - rest * extent.divisor);
-    i = rest;
-    return index;
-  };
-  int c = 0;
-  int position[3];
-  if (g.channels_inner) c = take(g.channels);
-  for (int d = 2; d >= 0; --d) position[d] = take(g.axis[d].y_extent);
-  if (!g.channels_inner) c = take(g.channels);
-  const int n = static_cast<int>(i);
-
-  Taps taps[3];
-  int divisor = 1;
-  int to = n * g.y_batch + c * g.y_channel;
-  for (int d = 0; d < 3; ++d) {
-    const PoolAxis& a = g.axis[d];
-    const int start = position[d] * a.stride - a.pad_begin;
-    taps[d] = taps_of(a, start, a.extent);
-    const Taps counted =
-        g.include_pad ? taps_of(a, position[d] * a.stride, a.extent + a.pad_begin + a.pad_end) : taps[d];
-    divisor *= counted.end - counted.begin;
-    to += position[d] * a.y_step;
-  }
+  const PoolPoint point(g, i);
+  const Taps(&taps)[3] = point.taps;
   float result[V];
 #pragma unroll
   for (int v = 0; v < V; ++v) result[v] = kKind == PoolKind::max ? -INFINITY : 0.0F;
-  const int plane = n * g.x_batch + c * g.x_channel;
   const int w_step = g.axis[2].dilation * g.axis[2].x_step;
   for (int d = taps[0].begin; d < taps[0].end; ++d) {
     for (int h = taps[1].begin; h < taps[1].end; ++h) {
-      const int row = plane + (taps[0].first + d * g.axis[0].dilation) * g.axis[0].x_step +
+      const int row = point.plane + (taps[0].first + d * g.axis[0].dilation) * g.axis[0].x_step +
                       (taps[1].first + h * g.axis[1].dilation) * g.axis[1].x_step +
                       taps[2].first * g.axis[2].x_step;
 #pragma unroll 3
@@ -107,49 +54,16 @@ __global__ void pool_kernel(PoolGeometry g, Out y, In x) {
 #pragma unroll
   for (int v = 0; v < V; ++v) {
     if constexpr (kKind == PoolKind::average) {
-      result[v] = divisor == 0 ? 0 : result[v] / static_cast<float>(divisor);
+      result[v] = point.divisor == 0 ? 0 : result[v] / static_cast<float>(point.divisor);
     } else if constexpr (kKind == PoolKind::lp) {
       result[v] = g.p == 2 ? sqrtf(result[v]) : powf(result[v], 1 / g.p);
     }
   }
   if constexpr (V == 1) {
-    store<float>(y, to, result[0]);
+    store<float>(y, point.to, result[0]);
   } else {
-    store_vector<V>(y, to, result);
+    store_vector<V>(y, point.to, result);
   }
-}
-
-// Spatial strides and extents as rank 3, the missing dimensions in front.
-PoolGeometry geometry(const PoolAttributes& attributes, const TensorDesc& x, const TensorDesc& y, int width) {
-  const Window window = as_3d(pool_window(attributes, x.shape));
-  const Strides from = x.strides();
-  const Strides to = y.strides();
-  PoolGeometry g{attributes.count_include_pad,
-                 static_cast<float>(attributes.p),
-                 static_cast<unsigned>(y.elements() / width),
-                 Divider(static_cast<unsigned>(x.shape[1] / width)),
-                 static_cast<int>(from[0]),
-                 static_cast<int>(from[1]) * width,
-                 static_cast<int>(to[0]),
-                 static_cast<int>(to[1]) * width,
-                 is_channels_last(y),
-                 {}};
-  for (std::size_t a = 0; a < 3; ++a) {
-    PoolAxis& axis = g.axis[a];
-    axis.kernel = static_cast<int>(window.kernel[a]);
-    axis.stride = static_cast<int>(window.stride[a]);
-    axis.dilation = static_cast<int>(window.dilation[a]);
-    axis.pad_begin = static_cast<int>(window.pad_begin[a]);
-    axis.pad_end = static_cast<int>(window.pad_end[a]);
-    axis.extent = 1;
-    const int d = x.shape.rank() - 3 + static_cast<int>(a);
-    if (d < 2) continue;
-    axis.extent = static_cast<int>(x.shape[d]);
-    axis.x_step = static_cast<int>(from[static_cast<std::size_t>(d)]);
-    axis.y_extent = Divider(static_cast<unsigned>(y.shape[d]));
-    axis.y_step = static_cast<int>(to[static_cast<std::size_t>(d)]);
-  }
-  return g;
 }
 
 // Channels that a thread may take at once: 16 bytes of the narrower operand, all NHWC.
@@ -171,7 +85,7 @@ void run_windows(const Pool& layer, std::span<const ConstTensorView> inputs,
   const TensorView& y = outputs[0];
   if (y.desc.elements() == 0) return;
   const int width = vector_width(inputs[0], y);
-  const PoolGeometry g = geometry(layer.attributes(), inputs[0].desc, y.desc, width);
+  const PoolGeometry g = pool_geometry(layer.attributes(), inputs[0].desc, y.desc, width);
   const auto kernel = [&] {
     switch (layer.attributes().kind) {
       case PoolKind::max:
@@ -289,14 +203,7 @@ Refusal refuse_global_average(const NodeSpec& spec) {
 Refusal refuse_windows(const NodeSpec& spec) {
   if (layer_as<Pool>(spec.layer).attributes().indices) return "the positions of the maxima are not computed";
   if (Refusal reason = refuse_unless_float_or_half(spec)) return reason;
-  const Window window = as_3d(pool_window(layer_as<Pool>(spec.layer).attributes(), spec.inputs[0]->shape));
-  for (std::size_t a = 0; a < 3; ++a) {
-    // Positions in and beyond the padding are computed in 32 bits.
-    constexpr std::int64_t kLimit = std::int64_t{1} << 30;
-    const std::int64_t reach = window.pad_begin[a] + window.pad_end[a] + window.span(static_cast<int>(a));
-    if (reach > kLimit / 2 || window.stride[a] > kLimit / 2) return "the window is too large";
-  }
-  return std::nullopt;
+  return refuse_wide_pool(layer_as<Pool>(spec.layer).attributes(), spec.inputs[0]->shape);
 }
 
 }  // namespace

@@ -23,6 +23,11 @@ void register_cuda(Registry& registry) {
   register_cuda_softmax(registry);
   register_cuda_reduce(registry);
   register_cuda_resize(registry);
+  register_cuda_qconv_depthwise(registry);
+  register_cuda_qconv_implicit_gemm(registry);
+  register_cuda_qconv_direct(registry);
+  register_cuda_qelementwise(registry);
+  register_cuda_qpool(registry);
 }
 
 }  // namespace pipit

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -60,9 +61,12 @@ bool is_quantised(const Graph& graph);
 Rewritten assign_layouts(const Graph& graph);
 
 /// Stores floating-point values in the precision's element type, converting at the graph's inputs and outputs. Runs
-/// after assign_layouts; nothing that infers shapes may run after it. fp32 and int8 change nothing here. On a GPU a
-/// first convolution reads an f32 image itself and a last Gemm writes f32 itself: no conversions there.
-Rewritten assign_precision(const Graph& graph, Precision precision, DeviceKind device = DeviceKind::cpu);
+/// after assign_layouts; nothing that infers shapes may run after it. fp32 changes nothing here. On a GPU a first
+/// convolution reads an f32 image itself and a last Gemm writes f32 itself: no conversions there. int8 changes nothing
+/// on the CPU; on a GPU, floating-point layers that are connected with a matrix product among them store halves, unless
+/// one of them is named in `keep_f32`.
+Rewritten assign_precision(const Graph& graph, Precision precision, DeviceKind device = DeviceKind::cpu,
+                           const std::set<std::string>& keep_f32 = {});
 
 struct PassReport {
   std::string pass;

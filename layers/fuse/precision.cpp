@@ -1,11 +1,17 @@
 #include <algorithm>
 #include <iterator>
+#include <map>
+#include <numeric>
 
 #include "layers/cast.h"
 #include "layers/conv.h"
 #include "layers/fuse/passes.h"
 #include "layers/fuse/rewriter.h"
 #include "layers/gemm.h"
+#include "layers/matmul.h"
+#include "layers/qconv.h"
+#include "layers/qelementwise.h"
+#include "layers/quantize.h"
 
 namespace pipit {
 
@@ -39,14 +45,14 @@ bool converts_image(const Graph& graph, const Node& node) {
   return true;
 }
 
-// A graph input that only such convolutions read, and only as their image.
+// A graph input that only such convolutions read, and only as their image. (Quantize reads f32 anyway.)
 bool read_as_image(const Graph& graph, ValueId id) {
   const auto& outputs = graph.outputs();
   if (std::find(outputs.begin(), outputs.end(), id) != outputs.end()) return false;
   int readers = 0;
   for (const Node& node : graph.nodes()) {
     const auto uses = std::count(node.inputs.begin(), node.inputs.end(), id);
-    if (uses == 0) continue;
+    if (uses == 0 || layer_if<Quantize>(node) != nullptr) continue;
     if (uses > 1 || node.inputs[0] != id || !converts_image(graph, node)) return false;
     ++readers;
   }
@@ -62,13 +68,84 @@ bool written_wide(const Rewriter& rewriter, ValueId id) {
          absent_or_constant(graph, node, 2) && graph.value(id).desc.elements() > 0;
 }
 
+// Which f32 values become halves: in fp16 all of them. In INT8 on a GPU those of regions with a matrix product in
+// floating point, where a region is what floating-point layers connect: everything else there (a shortcut between two
+// INT8 layers, the logits) gains little and stays exact. A node that is to be f32 keeps its whole region so.
+class HalfValues {
+ public:
+  HalfValues(const Graph& graph, Precision precision, DeviceKind device, const std::set<std::string>& keep_f32)
+      : graph_(graph), region_(graph.values().size()), half_(graph.values().size(), precision == Precision::fp16) {
+    std::iota(region_.begin(), region_.end(), std::size_t{0});
+    if (precision != Precision::int8 || device != DeviceKind::cuda) return;
+    for (const Node& node : graph.nodes()) {
+      if (!computes_in_integers(node)) connect(node);
+    }
+    std::vector<bool> wide(half_.size(), false);
+    for (const Node& node : graph.nodes()) {
+      const std::size_t region = region_of(node);
+      if (region == kNone) continue;
+      const bool product = layer_if<Conv>(node) != nullptr || layer_if<Gemm>(node) != nullptr ||
+                           layer_if<MatMul>(node) != nullptr;
+      if (product) half_[region] = true;
+      if (keep_f32.count(node.name) != 0) wide[region] = true;
+    }
+    for (std::size_t v = 0; v < half_.size(); ++v) half_[v] = half_[find(v)] && !wide[find(v)];
+  }
+  bool operator[](ValueId id) const {
+    return half_[static_cast<std::size_t>(id)] && graph_.value(id).desc.dtype == DType::f32;
+  }
+  bool any() const {
+    return std::find(half_.begin(), half_.end(), true) != half_.end();
+  }
+
+ private:
+  static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
+
+  static bool computes_in_integers(const Node& node) {
+    return layer_if<Quantize>(node) != nullptr || layer_if<Dequantize>(node) != nullptr ||
+           layer_if<QConv>(node) != nullptr || layer_if<QAdd>(node) != nullptr ||
+           layer_if<QAveragePool>(node) != nullptr;
+  }
+  template <typename Body>
+  void for_each_value(const Node& node, Body&& body) const {
+    for (const std::vector<ValueId>* list : {&node.inputs, &node.outputs}) {
+      for (const ValueId id : *list) {
+        if (id == kNoValue || graph_.value(id).is_constant() || graph_.value(id).desc.dtype != DType::f32) continue;
+        body(static_cast<std::size_t>(id));
+      }
+    }
+  }
+  std::size_t find(std::size_t v) {
+    while (region_[v] != v) v = region_[v] = region_[region_[v]];
+    return v;
+  }
+  void connect(const Node& node) {
+    std::size_t first = kNone;
+    for_each_value(node, [&](std::size_t v) {
+      if (first == kNone) first = find(v);
+      region_[find(v)] = first;
+    });
+  }
+  std::size_t region_of(const Node& node) {
+    std::size_t region = kNone;
+    if (!computes_in_integers(node)) for_each_value(node, [&](std::size_t v) { region = find(v); });
+    return region;
+  }
+
+  const Graph& graph_;
+  std::vector<std::size_t> region_;  // union-find
+  std::vector<bool> half_;
+};
+
 }  // namespace
 
 // Shape inference knows f32 only: half is how values are stored, not what they mean. The pass therefore builds
 // the graph in f32 and changes the element types of the finished values.
-Rewritten assign_precision(const Graph& graph, Precision precision, DeviceKind device) {
+Rewritten assign_precision(const Graph& graph, Precision precision, DeviceKind device,
+                           const std::set<std::string>& keep_f32) {
   Rewriter rewriter(graph);
   GraphBuilder& builder = rewriter.builder();
+  const HalfValues half(graph, precision, device, keep_f32);
   std::vector<ValueId> halves;
   int changes = 0;
   const auto convert = [&](ValueId id, const std::string& name, DType to) {
@@ -77,43 +154,48 @@ Rewritten assign_precision(const Graph& graph, Precision precision, DeviceKind d
     ++changes;
     return result;
   };
-  const bool half = precision == Precision::fp16;
   const bool gpu = device == DeviceKind::cuda;
   std::vector<ValueId> wide;  // of the source: values that stay f32
-  if (half && gpu) {
+  if (gpu && half.any()) {
     const auto& outputs = graph.outputs();
     std::copy_if(outputs.begin(), outputs.end(), std::back_inserter(wide),
                  [&](ValueId id) { return written_wide(rewriter, id); });
   }
-  const auto stays_wide = [&](ValueId id) { return std::find(wide.begin(), wide.end(), id) != wide.end(); };
-  if (half) {
-    for (const ValueId id : graph.inputs()) {
-      if (graph.value(id).desc.dtype != DType::f32 || (gpu && read_as_image(graph, id))) continue;
-      const ValueId result = convert(rewriter.map(id), graph.value(id).name + ".f16", DType::f16);
-      builder.set_dtype(result, DType::f32);
-      halves.push_back(result);
-      rewriter.forward(id, result);
-    }
+  const auto stored_half = [&](ValueId id) {
+    return half[id] && std::find(wide.begin(), wide.end(), id) == wide.end();
+  };
+  std::map<ValueId, ValueId> images;  // graph inputs that are converted, as they were
+  for (const ValueId id : graph.inputs()) {
+    if (!half[id] || (gpu && read_as_image(graph, id))) continue;
+    const ValueId image = rewriter.map(id);
+    const ValueId result = convert(image, graph.value(id).name + ".f16", DType::f16);
+    builder.set_dtype(result, DType::f32);
+    halves.push_back(result);
+    images[id] = image;
+    rewriter.forward(id, result);
   }
   for (const Node& node : graph.nodes()) {
-    rewriter.copy(node);
+    const auto image = layer_if<Quantize>(node) != nullptr ? images.find(node.inputs[0]) : images.end();
+    if (image != images.end()) {
+      // The user's image is not rounded twice.
+      rewriter.emit(node.name, node.layer, {image->second}, node.outputs);
+    } else {
+      rewriter.copy(node);
+    }
     for (const ValueId old : node.outputs) {
       const ValueId id = rewriter.map(old);
       builder.set_layout(id, graph.value(old).desc.layout);
-      if (half && builder.value(id).desc.dtype == DType::f32 && !stays_wide(old)) halves.push_back(id);
+      if (stored_half(old)) halves.push_back(id);
     }
   }
-  if (half) {
-    for (const ValueId old : graph.outputs()) {
-      const ValueId id = rewriter.map(old);
-      if (stays_wide(old) || graph.value(old).is_constant() || builder.value(id).desc.dtype != DType::f32)
-        continue;
-      const std::string name = graph.value(old).name;
-      builder.rename(id, name + ".f16");
-      rewriter.forward(old, convert(id, name, DType::f32));
-    }
-    for (const ValueId id : halves) builder.set_dtype(id, DType::f16);
+  for (const ValueId old : graph.outputs()) {
+    if (!stored_half(old) || graph.value(old).is_constant()) continue;
+    const ValueId id = rewriter.map(old);
+    const std::string name = graph.value(old).name;
+    builder.rename(id, name + ".f16");
+    rewriter.forward(old, convert(id, name, DType::f32));
   }
+  for (const ValueId id : halves) builder.set_dtype(id, DType::f16);
   return {rewriter.finish(), changes};
 }
 

@@ -42,6 +42,28 @@ class GpuModels(CommandTest):
         self.extract_cifar(DATA / "cifar10-test.tar.gz", 40)
         self.assert_devices_agree("resnet20-cifar10", self.folder / "cifar", "--batch", 25)
 
+    def assert_same_int8(self, model, images, *arguments, limit):
+        """INT8 on the GPU: exactly the CPU's answers, probabilities included."""
+        plan = self.folder / "plan.json"
+        self.pipit("calibrate", model, images, *arguments, "--limit", 20, "--quiet", "--output", plan)
+        results = []
+        for device in ("cpu", "cuda"):
+            common = [*arguments, "--precision", "int8", "--plan", plan, "--device", device]
+            counts = self.json("evaluate", model, images, *common, "--batch", 8, "--limit", limit)
+            image = sorted(path for path in pathlib.Path(images).rglob("*") if path.is_file())[7]
+            predictions = self.json("classify", model, image, *common)
+            results.append((counts["top1_correct"], counts["images"], predictions["images"][0]["top"]))
+        self.assertEqual(results[0], results[1])
+        self.assertGreater(results[0][0], limit // 3)
+
+    def test_squeezenet_in_int8(self):
+        self.assert_same_int8(DATA / "models/squeezenet1_1.onnx", DATA / "imagenet-samples", "--resize", 256, "--crop",
+                              227, limit=120)
+
+    def test_resnet20_in_int8(self):
+        self.extract_cifar(DATA / "cifar10-test.tar.gz", 40)
+        self.assert_same_int8("resnet20-cifar10", self.folder / "cifar", limit=400)
+
     def test_a_resnet20_with_batch_norm_nodes(self):
         self.extract_cifar(DATA / "cifar10-test.tar.gz", 20)
         classes = sorted(path.name for path in (self.folder / "cifar").iterdir())

@@ -255,11 +255,34 @@ class Run {
 
   void compare(const Tensor& got, const Tensor& expected, std::size_t output) const {
     ASSERT_EQ(got.desc().str(), expected.desc().str()) << description();
+    if (test_.exact && got.desc().dtype == DType::f32) {
+      const bool half = output_descs_[output].dtype == DType::f16;
+      return compare_bits(got, half ? rounded_to_half(expected) : expected.clone(), output);
+    }
     if (got.desc().dtype == DType::f32) return compare_floats<float>(got, expected, output);
     if (got.desc().dtype == DType::f64) return compare_floats<double>(got, expected, output);
-    EXPECT_EQ(std::memcmp(got.view().data, expected.view().data, got.desc().bytes()), 0)
-        << "output " << output << " differs from the reference\n"
-        << description();
+    compare_bits(got, expected, output);
+  }
+
+  void compare_bits(const Tensor& got, const Tensor& expected, std::size_t output) const {
+    const std::byte* a = got.view().data;
+    const std::byte* b = expected.view().data;
+    const std::size_t bytes = got.desc().bytes();
+    const std::size_t element = dtype_bytes(got.desc().dtype);
+    std::size_t different = 0, first = 0;
+    for (std::size_t i = 0; i < bytes; i += element) {
+      if (std::memcmp(a + i, b + i, element) != 0 && different++ == 0) first = i / element;
+    }
+    if (different == 0) return;
+    const auto hex = [&](const std::byte* from) {
+      std::string text;
+      for (std::size_t i = 0; i < element; ++i)
+        text = fmt::format("{:02x}", static_cast<unsigned>(from[first * element + i])) + text;
+      return text;
+    };
+    ADD_FAILURE() << fmt::format("output {}: {} of {} elements differ from the reference; element {}: got {}, expected {}\n",
+                                 output, different, bytes / element, first, hex(a), hex(b))
+                  << description();
   }
 
   template <typename T>

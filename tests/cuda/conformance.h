@@ -31,6 +31,8 @@ struct GpuCase {
   Layout output_layout = Layout::row_major;  ///< of outputs of rank >= 3
   /// Largest ||y - reference|| / ||reference|| (Euclidean) per output; 0: 1e-5 in fp32, 2e-3 in fp16.
   double tolerance = 0;
+  /// Floats must have the reference's bits (in fp16 those of the reference rounded to half).
+  bool exact = false;
   /// Evaluated instead of the layer where the reference cannot run it (Cast to f16); null: the layer itself.
   const Layer* reference = nullptr;
   /// In fp16: keep non-constant f32 inputs and f32 outputs as they are (Cast at the borders of a graph).

@@ -1,0 +1,204 @@
+// From int32 sums to y as layers/quantisation.h specifies it, bit for bit: every operation is rounded to f32, none is
+// contracted.
+#pragma once
+
+#include <cuda_fp16.h>
+
+#include "layers/cuda/conv_gemm_fragments.cuh"
+#include "layers/cuda/conv_gemm_share.cuh"
+#include "layers/cuda/int8_math.cuh"
+
+namespace pipit::cuda {
+
+/// x, residual and an INT8 y are i8 with zero point 0. y may be f32 or f16 as well.
+template <typename T>
+struct Int8Epilogue {
+  using F = ConvGemmFragments<T>;
+  using Eight = uint2;  // neighbouring channels of residual or y
+  /// What belongs to the tile's columns, in shared memory.
+  struct Columns {
+    float multiplier[T::kColumns];
+  };
+
+  static __device__ __forceinline__ void load(const ConvGemmArgs& args, int first_column, Columns& columns) {
+    for (int c = threadIdx.x; c < T::kColumns; c += T::kThreads)
+      columns.multiplier[c] = args.multipliers[first_column + c];
+  }
+  /// Sums begin with the bias; small ones with kMagicBits in addition, so that their bits are a float (int8_math.cuh).
+  static __device__ __forceinline__ void start(const ConvGemmArgs& args, F& fragments, int first_column,
+                                               int split) {
+    if (split != 0) return;  // they are added up
+    const int magic = args.small_sums ? kMagicBits : 0;
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+#pragma unroll
+    for (int j = 0; j < F::kN; ++j) {
+      const int column = first_column + F::first_column(warp) + j * 8 + static_cast<int>(threadIdx.x) % 4 * 2;
+      const int2 bias = *reinterpret_cast<const int2*>(static_cast<const int*>(args.bias) + column);
+#pragma unroll
+      for (int i = 0; i < F::kM; ++i) {
+        fragments.sums[i][j][0] = fragments.sums[i][j][2] = bias.x + magic;
+        fragments.sums[i][j][1] = fragments.sums[i][j][3] = bias.y + magic;
+      }
+    }
+  }
+  static __device__ __forceinline__ int first_sum(const Columns&, int) {
+    return 0;
+  }
+  static __device__ __forceinline__ bool stages_residual(const ConvGemmArgs& args) {
+    return args.residual != nullptr && args.splits == 1 && args.shape.out_c % T::kGroup == 0 &&
+           args.stored == ConvStored::i8;
+  }
+
+  static __device__ __forceinline__ float scaled(const ConvGemmArgs& args, int sum, float multiplier) {
+    return __fmul_rn(args.small_sums ? small_to_float(sum) : __int2float_rn(sum), multiplier);
+  }
+  static __device__ __forceinline__ float with_residual(const ConvGemmArgs& args, float v, float residual) {
+    return __fadd_rn(v, __fmul_rn(residual, args.residual_scale));
+  }
+  static __device__ __forceinline__ float clamped(const ConvGemmArgs& args, float v) {
+    v = v < args.low ? args.low : v;
+    return v > args.high ? args.high : v;
+  }
+
+  /// One element whose residual, if any, is not at hand yet.
+  static __device__ __forceinline__ void store_one(const ConvGemmArgs& args, float v, std::int64_t at) {
+    if (args.residual != nullptr)
+      v = with_residual(args, v, static_cast<float>(static_cast<const signed char*>(args.residual)[at]));
+    if (args.stored == ConvStored::i8) {
+      static_cast<unsigned char*>(args.y)[at] =
+          static_cast<unsigned char>(requantise_bits(v, args.low, args.high));
+    } else if (args.stored == ConvStored::f16) {
+      static_cast<__half*>(args.y)[at] = __float2half_rn(clamped(args, v));
+    } else {
+      static_cast<float*>(args.y)[at] = clamped(args, v);
+    }
+  }
+
+  /// Eight neighbouring channels: sum + residual, clamped. `held` is the residual where out_c is a multiple of 8.
+  static __device__ __forceinline__ void finish_channels(const ConvGemmArgs& args, const Columns& columns,
+                                                         const int (&sum)[8], uint2 held, int row,
+                                                         int first_column, int tile_column) {
+    const int out_c = args.shape.out_c;
+    const std::int64_t at = output_offset(args, row, first_column + tile_column);
+    if (out_c % 8 == 0 && args.stored == ConvStored::i8) {
+      const std::uint32_t residual[2] = {held.x, held.y};
+      std::uint32_t words[2];
+#pragma unroll
+      for (int w = 0; w < 2; ++w) {
+        std::uint32_t bits[4];
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          float v = scaled(args, sum[w * 4 + j], columns.multiplier[tile_column + w * 4 + j]);
+          if (args.residual != nullptr)
+            v = with_residual(args, v, static_cast<float>(static_cast<signed char>(residual[w] >> j * 8)));
+          bits[j] = requantise_bits(v, args.low, args.high);
+        }
+        words[w] = low_bytes(bits);
+      }
+      *reinterpret_cast<uint2*>(static_cast<std::uint8_t*>(args.y) + at) = make_uint2(words[0], words[1]);
+    } else {
+#pragma unroll
+      for (int j = 0; j < 8; ++j) {
+        if (first_column + tile_column + j >= out_c) break;
+        store_one(args, scaled(args, sum[j], columns.multiplier[tile_column + j]), at + j);
+      }
+    }
+  }
+
+  /// Writes the tile when its block has the whole depth.
+  static __device__ __forceinline__ void write_tile(const ConvGemmArgs& args, const F& fragments,
+                                                    std::uint8_t* tile, const Columns& columns, bool staged,
+                                                    int first_row, int first_column) {
+    if (args.stored != ConvStored::i8) return write_real(args, fragments, columns, first_row, first_column);
+    if (args.small_sums) {
+      fill_tile<true>(args, fragments, tile, columns, staged, first_row, first_column);
+    } else {
+      fill_tile<false>(args, fragments, tile, columns, staged, first_row, first_column);
+    }
+    __syncthreads();
+    const int out_c = args.shape.out_c;
+    const int group = static_cast<int>(threadIdx.x) % T::kGroups;
+    const int column = first_column + group * T::kGroup;
+    if (column >= out_c) return;
+#pragma unroll
+    for (int i = 0; i < T::kRows / T::kPass; ++i) {
+      const int row = static_cast<int>(threadIdx.x) / T::kGroups + i * T::kPass;
+      if (first_row + row >= args.rows) break;
+      const std::uint8_t* from = tile + T::tile_chunk(row, group) * 16;
+      std::uint8_t* to = static_cast<std::uint8_t*>(args.y) + output_offset(args, first_row + row, column);
+      if (out_c % T::kGroup == 0) {
+        *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(from);
+      } else {
+        for (int c = 0; c < T::kGroup && column + c < out_c; ++c) to[c] = from[c];
+      }
+    }
+  }
+
+ private:
+  // y's bytes to `tile` in shared memory, which holds the residual where `staged`, so that whole rows of 16 bytes can be
+  // stored.
+  template <bool Small>
+  static __device__ __forceinline__ void fill_tile(const ConvGemmArgs& args, const F& fragments,
+                                                   std::uint8_t* tile, const Columns& columns, bool staged,
+                                                   int first_row, int first_column) {
+    const int out_c = args.shape.out_c;
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const auto* residual = static_cast<const signed char*>(args.residual);
+#pragma unroll
+    for (int i = 0; i < F::kM; ++i) {
+#pragma unroll
+      for (int j = 0; j < F::kN; ++j) {
+        const int column = F::first_column(warp) + j * 8 + lane % 4 * 2;
+        const float2 m = *reinterpret_cast<const float2*>(columns.multiplier + column);
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          const int row = F::first_row(warp) + i * F::kRowStep + lane / 4 + h * 8;
+          auto* at = reinterpret_cast<std::uint16_t*>(tile + T::tile_chunk(row, column / T::kGroup) * 16 +
+                                                      column % T::kGroup);
+          const int sums[2] = {fragments.sums[i][j][h * 2], fragments.sums[i][j][h * 2 + 1]};
+          float2 v;
+          v.x = __fmul_rn(Small ? small_to_float(sums[0]) : __int2float_rn(sums[0]), m.x);
+          v.y = __fmul_rn(Small ? small_to_float(sums[1]) : __int2float_rn(sums[1]), m.y);
+          if (staged) {
+            const float2 r = bytes_to_float(*at);
+            v.x = with_residual(args, v.x, r.x);
+            v.y = with_residual(args, v.y, r.y);
+          } else if (residual != nullptr && first_row + row < args.rows) {
+            const std::int64_t from = output_offset(args, first_row + row, first_column + column);
+            if (first_column + column < out_c)
+              v.x = with_residual(args, v.x, static_cast<float>(residual[from]));
+            if (first_column + column + 1 < out_c)
+              v.y = with_residual(args, v.y, static_cast<float>(residual[from + 1]));
+          }
+          *at = static_cast<std::uint16_t>(__byte_perm(requantise_bits(v.x, args.low, args.high),
+                                                       requantise_bits(v.y, args.low, args.high), 0x0040));
+        }
+      }
+    }
+  }
+
+  // y in f32 or f16, straight from the registers: few layers want it.
+  static __device__ __forceinline__ void write_real(const ConvGemmArgs& args, const F& fragments,
+                                                    const Columns& columns, int first_row,
+                                                    int first_column) {
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+    for (int i = 0; i < F::kM; ++i) {
+#pragma unroll
+      for (int j = 0; j < F::kN; ++j) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          const int row = F::first_row(warp) + i * F::kRowStep + lane / 4 + e / 2 * 8;
+          const int column = F::first_column(warp) + j * 8 + lane % 4 * 2 + e % 2;
+          if (first_row + row >= args.rows || first_column + column >= args.shape.out_c) continue;
+          store_one(args, scaled(args, fragments.sums[i][j][e], columns.multiplier[column]),
+                    output_offset(args, first_row + row, first_column + column));
+        }
+      }
+    }
+  }
+};
+
+}  // namespace pipit::cuda

@@ -1,0 +1,150 @@
+// Candidate "implicit_gemm" of QConv: INT8 convolution on the tensor cores without a patch matrix.
+#include <cstdlib>
+
+#include "engine/cuda/runtime.h"
+#include "layers/cuda/conv_gemm_launch.h"
+#include "layers/cuda/conv_gemm_problem.h"
+#include "layers/cuda/families.h"
+#include "layers/cuda/qconv_common.h"
+#include "layers/layer_kernel.h"
+#include "layers/qconv.h"
+
+namespace pipit {
+
+namespace {
+
+using cuda::ConvGemmArgs;
+using cuda::ConvShape;
+using cuda::ConvStored;
+using cuda::ConvTile;
+using cuda::DeviceBuffer;
+
+/// Channels as the kernel reads them, 16 bytes at once.
+std::int64_t padded_channels(std::int64_t channels) {
+  return cuda::ceil_div(channels, 16) * 16;
+}
+
+Refusal refuse_implicit_gemm(const NodeSpec& spec) {
+  const QConvAttributes& a = layer_as<QConv>(spec.layer).attributes();
+  if (!cuda::is_symmetric_i8(a.x)) return "x is not i8 with zero point 0";
+  if (a.y.quantised() && !cuda::is_symmetric_i8(a.y)) return "y is not i8 with zero point 0";
+  if (spec.has_input(3) && !cuda::is_symmetric_i8(a.residual)) return "the residual is not i8 with zero point 0";
+  return cuda::refuse_conv_gemm(spec, a.conv, padded_channels(spec.inputs[0]->shape[1]) / 2);
+}
+
+ConvShape shape_of(const NodeSpec& spec) {
+  return cuda::conv_gemm_shape(spec, layer_as<QConv>(spec.layer).attributes().conv,
+                               padded_channels(spec.inputs[0]->shape[1]) / 2);
+}
+
+std::vector<std::string> variant_names(const NodeSpec& spec) {
+  return cuda::names_of(cuda::conv_gemm_variants(shape_of(spec), spec.gpu));
+}
+
+// Whether no input can make a sum reach kSmallSum. weights [outputs, depth].
+bool sums_are_small(std::span<const std::int8_t> weights, std::span<const std::int32_t> bias) {
+  constexpr std::int64_t kLargestInput = 128;
+  const std::size_t depth = weights.size() / bias.size();
+  for (std::size_t o = 0; o < bias.size(); ++o) {
+    std::int64_t most = std::abs(static_cast<std::int64_t>(bias[o]));
+    for (const std::int8_t w : weights.subspan(o * depth, depth)) most += kLargestInput * std::abs(w);
+    if (most >= cuda::kSmallSum) return false;
+  }
+  return true;
+}
+
+class QImplicitGemm final : public Kernel {
+ public:
+  explicit QImplicitGemm(const NodeSpec& spec)
+      : shape_(shape_of(spec)),
+        channels_(static_cast<int>(spec.inputs[0]->shape[1])),
+        copies_(shape_.in_c * 2 != channels_ || !is_channels_last(*spec.inputs[0])),
+        tile_(cuda::named_variant(cuda::conv_gemm_variants(shape_, spec.gpu), spec.variant).tile) {
+    const QConvAttributes& a = layer_as<QConv>(spec.layer).attributes();
+    args_ = cuda::conv_gemm_args(shape_, tile_);
+    args_.overlap = cuda::named_variant(cuda::conv_gemm_variants(shape_, spec.gpu), spec.variant).overlap;
+    const StepBounds bounds = cuda::output_bounds(a.y, a.conv.activation);
+    args_.low = bounds.low;
+    args_.high = bounds.high;
+    args_.residual_scale = cuda::residual_factor(a);
+    args_.stored = a.y.quantised()                          ? ConvStored::i8
+                   : spec.outputs[0].dtype == DType::f16 ? ConvStored::f16
+                                                         : ConvStored::f32;
+
+    const Tensor weights = to_layout(spec.constant(1)->view(), Layout::row_major);
+    const std::vector<std::int8_t> packed =
+        cuda::pack_qconv_weights(shape_, channels_, weights.values<std::int8_t>().data(), tile_.columns);
+    weights_ = DeviceBuffer(packed.data(), packed.size());
+    std::vector<std::int32_t> bias(static_cast<std::size_t>(shape_.out_c));
+    if (const Tensor* given = spec.constant(2)) {
+      const auto values = given->values<std::int32_t>();
+      bias.assign(values.begin(), values.end());
+    }
+    args_.small_sums = sums_are_small(weights.values<std::int8_t>(), bias);
+    const auto columns =
+        static_cast<std::size_t>(args_.column_tiles) * static_cast<std::size_t>(tile_.columns);
+    bias.resize(columns);
+    bias_ = DeviceBuffer(bias.data(), bias.size() * sizeof(std::int32_t));
+    std::vector<float> multipliers = requantisation_multipliers(a, shape_.out_c);
+    multipliers.resize(columns);
+    multipliers_ = DeviceBuffer(multipliers.data(), multipliers.size() * sizeof(float));
+    args_.weights = weights_.data();
+    args_.bias = bias_.data();
+    args_.multipliers = multipliers_.as<const float>();
+    PIPIT_CUDA(cuda::prepare_qconv_gemm(tile_));
+  }
+
+  std::size_t scratch_bytes() const override {
+    return copies_ ? static_cast<std::size_t>(pixels() * shape_.in_c * 2) : 0;
+  }
+  bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
+
+  void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
+           const RunContext& context) const override {
+    const auto stream = static_cast<cudaStream_t>(context.stream);
+    ConvGemmArgs args = args_;
+    args.x = copies_ ? copy_input(inputs[0], reinterpret_cast<std::int8_t*>(context.scratch), stream)
+                     : inputs[0].as<std::int8_t>();
+    args.residual = optional_data<std::int8_t>(inputs, 3);
+    args.y = outputs[0].data;
+    PIPIT_CUDA(cuda::launch_qconv_gemm(tile_, args, stream));
+  }
+
+ private:
+  std::int64_t pixels() const { return static_cast<std::int64_t>(shape_.batch) * shape_.in_h * shape_.in_w; }
+
+  const std::int8_t* copy_input(const ConstTensorView& x, std::int8_t* to, cudaStream_t stream) const {
+    const Strides strides = x.desc.strides();
+    cuda::PadBytesArgs args;
+    args.x = x.as<std::int8_t>();
+    args.y = to;
+    args.channels = channels_;
+    args.padded = shape_.in_c * 2;
+    args.pixels = pixels();
+    args.pixels_per_image = static_cast<std::int64_t>(shape_.in_h) * shape_.in_w;
+    args.image_stride = strides[0];
+    args.channel_stride = strides[1];
+    args.pixel_stride = strides[3];  // rows lie behind each other in both layouts
+    PIPIT_CUDA(cuda::launch_pad_bytes(args, stream));
+    return to;
+  }
+
+  ConvShape shape_;
+  int channels_;  ///< of x itself
+  bool copies_;   ///< x is brought to [pixels, in_c] first
+  ConvTile tile_;
+  ConvGemmArgs args_;
+  DeviceBuffer weights_;
+  DeviceBuffer bias_;
+  DeviceBuffer multipliers_;
+};
+
+}  // namespace
+
+void register_cuda_qconv_implicit_gemm(Registry& registry) {
+  registry.add(QConv::kType, DeviceKind::cuda,
+               {"implicit_gemm", refuse_implicit_gemm,
+                [](const NodeSpec& spec) { return std::make_unique<QImplicitGemm>(spec); }, variant_names});
+}
+
+}  // namespace pipit
