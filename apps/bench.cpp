@@ -87,6 +87,7 @@ void measure(const BenchOptions& options, Row& row) {
     common.keep.clear();
   }
   if (common.precision != Precision::w4) common.group_size.reset();
+  if (common.precision != Precision::int8_dynamic) common.dynamic_scales.clear();
   common.threads = row.threads;
   Runner runner(model.name, std::move(model.graph), common);
   row.load_ms = milliseconds_since(begin);
@@ -218,6 +219,7 @@ void check_precisions(const BenchOptions& options) {
       common.keep.clear();
     }
     if (common.precision != Precision::w4 && listed("w4")) common.group_size.reset();
+    if (common.precision != Precision::int8_dynamic && listed("int8-dynamic")) common.dynamic_scales.clear();
     common.check_precision();
   }
 }

@@ -16,11 +16,10 @@ namespace pipit::apps {
 namespace {
 
 const std::map<std::string, DeviceKind> kDevices = {{"cpu", DeviceKind::cpu}, {"cuda", DeviceKind::cuda}};
-const std::map<std::string, Precision> kPrecisions = {{"fp32", Precision::fp32},
-                                                      {"fp16", Precision::fp16},
-                                                      {"int8", Precision::int8},
-                                                      {"w8", Precision::w8},
-                                                      {"w4", Precision::w4}};
+const std::map<std::string, Precision> kPrecisions = {
+    {"fp32", Precision::fp32}, {"fp16", Precision::fp16},
+    {"int8", Precision::int8}, {"int8-dynamic", Precision::int8_dynamic},
+    {"w8", Precision::w8},     {"w4", Precision::w4}};
 constexpr std::int64_t kDefaultGroup = 128;
 const std::map<std::string, Interpolation> kInterpolations = {{"nearest", Interpolation::nearest},
                                                               {"bilinear", Interpolation::bilinear},
@@ -121,7 +120,8 @@ void CommonOptions::add_to(CLI::App& command) {
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
   add_choice(command, "--precision", precision, kPrecisions,
-             "Arithmetic of the kernels; w8 and w4 store the weights of fully connected layers and 1x1 "
+             "Arithmetic of the kernels; int8 has the scales of --plan, int8-dynamic finds its own at run "
+             "time; w8 and w4 store the weights of fully connected layers and 1x1 "
              "convolutions in 8 or 4 bits and compute in f32 [fp32]");
 }
 
@@ -138,6 +138,9 @@ void CommonOptions::check_precision() const {
   if (precision != Precision::w4 && group_size)
     throw CLI::ValidationError("--group-size",
                                fmt::format("is for --precision w4, not {}", precision_name(precision)));
+  if (precision != Precision::int8_dynamic && !dynamic_scales.empty())
+    throw CLI::ValidationError("--dynamic-scales", fmt::format("is for --precision int8-dynamic, not {}",
+                                                               precision_name(precision)));
 }
 
 std::vector<PrecisionPlan::Kept> CommonOptions::kept() const {
@@ -161,6 +164,12 @@ void CommonOptions::add_shared_to(CLI::App& command) {
       .add_option("--group-size", group_size,
                   "For --precision w4: neighbouring weights that share a scale: 32, 64 or 128 [128]")
       ->check(CLI::IsMember(std::vector<std::int64_t>{32, 64, 128}));
+  command
+      .add_option(
+          "--dynamic-scales", dynamic_scales,
+          "For --precision int8-dynamic: a scale for each image of a batch, or one for all; per-sample "
+          "answers do not depend on the rest of the batch [per-sample]")
+      ->check(CLI::IsMember({"per-sample", "per-tensor"}));
   command.add_flag("--json", json, "Write the result to stdout as one JSON document");
   command.add_flag("--quiet", quiet, "No progress and no notes on stderr; errors still appear");
   add_choice(command, "--device", device, kDevices, "Where to run [cpu]");

@@ -24,9 +24,8 @@ CLI::Validator nonnegative_number();
 /// An integer from 0 to 2^63 - 1.
 CLI::Validator count_value();
 
-/// --json, --threads, --device, --precision, --plan, --keep, --group-size, --quiet, --kernel, --conv-backend,
-/// --no-winograd, those of
-/// tuning.h: on every subcommand.
+/// --json, --threads, --device, --precision and its own (--plan, --keep, --group-size, --dynamic-scales), --quiet,
+/// --kernel, --conv-backend, --no-winograd, those of tuning.h: on every subcommand.
 struct CommonOptions {
   bool json = false;
   bool quiet = false;
@@ -36,6 +35,7 @@ struct CommonOptions {
   std::string plan;                        ///< file of a precision plan; for int8
   std::vector<std::string> keep;           ///< NAME=fp32|fp16 (quant/keep.h), added to what the plan keeps
   std::optional<std::int64_t> group_size;  ///< weights that share a scale; for w4
+  std::string dynamic_scales;              ///< per-tensor or per-sample; for int8-dynamic
   std::string kernel;
   std::string conv_backend;
   bool allow_fallback = false;
@@ -44,7 +44,7 @@ struct CommonOptions {
   bool keep_every_value = false;  ///< PlanOptions::keep_every_value; not an option of the command line
 
   void add_to(CLI::App& command);
-  /// Throws CLI::ValidationError when --precision and its options (--plan, --keep, --group-size) do not go together.
+  /// Throws CLI::ValidationError when --precision and its options (--plan, ...) do not go together.
   void check_precision() const;
   /// --keep, parsed.
   std::vector<PrecisionPlan::Kept> kept() const;

@@ -16,6 +16,7 @@
 #include "engine/profiler.h"
 #include "layers/registry.h"
 #include "models/image/decode.h"
+#include "quant/dynamic.h"
 #include "quant/weight_only.h"
 
 namespace pipit::apps {
@@ -53,6 +54,11 @@ ExtraPass quantising_pass(const Graph& graph, const CommonOptions& options,
   if (options.device != DeviceKind::cpu) {
     fail_unsupported("precision {} runs on the CPU only; use --device cpu, or fp32, fp16 or int8 on a GPU",
                      precision_name(options.precision));
+  }
+  if (options.precision == Precision::int8_dynamic) {
+    return {"quantise dynamically", [per_sample = options.dynamic_scales != "per-tensor"](Graph fused) {
+              return quantize_dynamically(std::move(fused), {per_sample});
+            }};
   }
   return {"store weights", [format = options.weight_format()](Graph fused) {
             return store_weights_only(std::move(fused), format);

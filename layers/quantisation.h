@@ -2,8 +2,11 @@
 #pragma once
 
 #include <algorithm>
+#include <cfloat>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
+#include <limits>
 #include <string>
 
 #include "engine/dtype.h"
@@ -57,6 +60,33 @@ inline StepBounds step_bounds(const Quantisation& y, float low, float high) {
 inline int requantise(float x, const StepBounds& bounds, int zero_point) {
   const float clamped = std::min(x > bounds.low ? x : bounds.low, bounds.high);
   return static_cast<int>(std::nearbyint(clamped)) + zero_point;
+}
+
+/// The bits of |x|. As integers they are ordered like the magnitudes, with infinity and the NaNs above all numbers, so
+/// that the largest is found in any order.
+inline std::uint32_t magnitude_bits(float x) {
+  std::uint32_t bits = 0;
+  std::memcpy(&bits, &x, sizeof bits);
+  return bits & 0x7FFFFFFFU;
+}
+
+/// The scale of a tensor that is quantised at run time, and what its values are multiplied by:
+/// q = requantise(x * inverse), symmetric.
+struct DynamicScale {
+  float scale = 1;
+  float inverse = 1;
+};
+
+/// The specification, for the largest magnitude_bits of the tensor: m / 127 and 127 / m for the magnitude m. 1 and 1 for
+/// zeros, and where m / 127 would be denormal: everything becomes 0. NaN and NaN for an infinity or a NaN: no scale
+/// says anything about the rest, and what is computed with it is NaN.
+inline DynamicScale dynamic_scale(std::uint32_t largest) {
+  float m = 0;
+  std::memcpy(&m, &largest, sizeof m);
+  if (!(m < INFINITY))
+    return {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::quiet_NaN()};
+  if (m < 127 * FLT_MIN) return {};
+  return {m / 127, 127 / m};
 }
 
 }  // namespace pipit

@@ -30,6 +30,8 @@ Registry build() {
   register_cpu_movement(registry);
   register_cpu_half_cast(registry);
   register_cpu_weight_only(registry);
+  register_cpu_dynamic_quantize(registry);
+  register_cpu_dynamic_conv(registry);
   register_cpu_qconv_depthwise(registry);
   register_cpu_qconv_tile(registry);
   register_cpu_qelementwise(registry);
@@ -51,6 +53,7 @@ Registry build() {
   register_reference_cast(registry);
   add_half_storage(registry);
   register_reference_weight_only(registry);
+  register_reference_dynamic(registry);
   register_reference_quantised(registry);
   register_reference_quantize_axis(registry);
   return registry;

@@ -27,6 +27,24 @@ PIPIT_SIMD_CLONES void quantize_loop(const float* x, float scale, StepBounds bou
   }
 }
 
+PIPIT_SIMD_CLONES void quantize_steps_loop(const float* x, float factor, StepBounds bounds, int zero_point,
+                                           std::uint8_t* y, std::int64_t count) {
+  PIPIT_INDEPENDENT
+  for (std::int64_t i = 0; i < count; ++i) {
+    y[i] = static_cast<std::uint8_t>(requantise_step(x[i] * factor, bounds, zero_point));
+  }
+}
+
+// Signed integers, which every instruction set compares: the sign bit is gone.
+PIPIT_SIMD_CLONES std::int32_t largest_loop(const std::int32_t* bits, std::int64_t count) {
+  std::int32_t largest = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int32_t magnitude = bits[i] & 0x7FFFFFFF;
+    largest = magnitude > largest ? magnitude : largest;
+  }
+  return largest;
+}
+
 PIPIT_SIMD_CLONES void dequantize_loop(const std::uint8_t* x, unsigned flip, int offset, float scale,
                                        float* y, std::int64_t count) {
   PIPIT_INDEPENDENT
@@ -89,6 +107,15 @@ PIPIT_SIMD_CLONES void join_three(const std::uint8_t* a, const std::uint8_t* b, 
 
 void quantize_span(const float* x, float scale, const ByteTarget& target, std::byte* y, std::int64_t count) {
   quantize_loop(x, scale, target.bounds, target.zero_point, bytes(y), count);
+}
+
+void quantize_steps(const float* x, float factor, const ByteTarget& target, std::byte* y,
+                    std::int64_t count) {
+  quantize_steps_loop(x, factor, target.bounds, target.zero_point, bytes(y), count);
+}
+
+std::uint32_t largest_magnitude_bits(const float* x, std::int64_t count) {
+  return static_cast<std::uint32_t>(largest_loop(reinterpret_cast<const std::int32_t*>(x), count));
 }
 
 void dequantize_span(const ByteSpan& x, float scale, float* y, std::int64_t count) {

@@ -33,6 +33,10 @@ struct ByteTarget {
 
 /// y = requantise(x / scale); y is i8 or u8.
 void quantize_span(const float* x, float scale, const ByteTarget& target, std::byte* y, std::int64_t count);
+/// y = requantise(x * factor).
+void quantize_steps(const float* x, float factor, const ByteTarget& target, std::byte* y, std::int64_t count);
+/// The largest magnitude_bits(); 0 of none.
+std::uint32_t largest_magnitude_bits(const float* x, std::int64_t count);
 /// y = (x - zero point) * scale.
 void dequantize_span(const ByteSpan& x, float scale, float* y, std::int64_t count);
 /// y = requantise((a - zero point) * a_scale + (b - zero point) * b_scale); y, of i8 or u8, may be a or b.

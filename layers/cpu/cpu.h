@@ -22,6 +22,8 @@ void register_cpu_concat(Registry& registry);  // along the channels of NHWC dat
 void register_cpu_movement(
     Registry& registry);  // Concat, Split, Slice, Pad, Transpose, ToLayout, DepthToSpace
 void register_cpu_weight_only(Registry& registry);  // WLinear, WConv
+void register_cpu_dynamic_quantize(Registry& registry);
+void register_cpu_dynamic_conv(Registry& registry);  // DynamicQConv
 void register_cpu_qconv_tile(Registry& registry);
 void register_cpu_qconv_depthwise(Registry& registry);
 void register_cpu_qelementwise(Registry& registry);  // Quantize, Dequantize, QAdd

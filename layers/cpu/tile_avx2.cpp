@@ -50,7 +50,7 @@ struct F32 {
         reinterpret_cast<__m256i>(reinterpret_cast<Integers>(words << (28 - 4 * j)) >> 28));
   }
   PIPIT_TILE_INLINE void finish(Vector sum, const TileCall& call, int vector, const std::byte* residual,
-                                std::byte* c) {
+                                std::byte* c, const float* /*scale*/) {
     const __m256i lanes = lanes_of(call, vector);
     if (call.bias != nullptr) sum = _mm256_add_ps(sum, _mm256_maskload_ps(call.bias + 8 * vector, lanes));
     if (residual != nullptr) {
@@ -79,7 +79,7 @@ struct Int8 {
     return reinterpret_cast<Vector>(_mm256_load_si256(reinterpret_cast<const __m256i*>(b)));
   }
   PIPIT_TILE_INLINE void finish(Vector sum, const TileCall& call, int vector, const std::byte* residual,
-                                std::byte* c) {
+                                std::byte* c, const float* scale) {
     const __m256i lanes = lanes_of(call, vector);
     const int left = call.columns - 8 * vector;
     const std::size_t bytes = left < 8 ? static_cast<std::size_t>(left) : 8;
@@ -87,7 +87,11 @@ struct Int8 {
                                            _mm256_maskload_epi32(call.sum_bias + 8 * vector, lanes));
     __m256 x =
         _mm256_mul_ps(_mm256_cvtepi32_ps(total), _mm256_maskload_ps(call.multiplier + 8 * vector, lanes));
-    if (residual != nullptr) {
+    if (scale != nullptr) x = _mm256_mul_ps(x, _mm256_set1_ps(*scale));
+    if (call.bias != nullptr) x = _mm256_add_ps(x, _mm256_maskload_ps(call.bias + 8 * vector, lanes));
+    if (residual != nullptr && call.residual_type == TileType::f32) {
+      x = _mm256_add_ps(x, _mm256_maskload_ps(reinterpret_cast<const float*>(residual) + 8 * vector, lanes));
+    } else if (residual != nullptr) {
       long long eight = 0;
       std::memcpy(&eight, residual + 8 * vector, bytes);
       const __m128i raw = _mm_cvtsi64_si128(eight);

@@ -51,7 +51,7 @@ struct F32 {
     return _mm512_permutexvar_ps(reinterpret_cast<__m512i>(words >> (4 * j)), values);
   }
   PIPIT_TILE_INLINE void finish(Vector sum, const TileCall& call, int vector, const std::byte* residual,
-                                std::byte* c) {
+                                std::byte* c, const float* /*scale*/) {
     const __mmask16 lanes = lanes_of(call, vector);
     if (call.bias != nullptr) {
       sum = _mm512_add_ps(sum, _mm512_maskz_loadu_ps(lanes, call.bias + 16 * vector));
@@ -78,13 +78,17 @@ struct Int8 {
   }
   PIPIT_TILE_INLINE Vector load(const std::byte* b) { return reinterpret_cast<Vector>(_mm512_load_si512(b)); }
   PIPIT_TILE_INLINE void finish(Vector sum, const TileCall& call, int vector, const std::byte* residual,
-                                std::byte* c) {
+                                std::byte* c, const float* scale) {
     const __mmask16 lanes = lanes_of(call, vector);
     const __m512i total = _mm512_add_epi32(reinterpret_cast<__m512i>(sum),
                                            _mm512_maskz_loadu_epi32(lanes, call.sum_bias + 16 * vector));
     __m512 x =
         _mm512_mul_ps(_mm512_cvtepi32_ps(total), _mm512_maskz_loadu_ps(lanes, call.multiplier + 16 * vector));
-    if (residual != nullptr) {
+    if (scale != nullptr) x = _mm512_mul_ps(x, _mm512_set1_ps(*scale));
+    if (call.bias != nullptr) x = _mm512_add_ps(x, _mm512_maskz_loadu_ps(lanes, call.bias + 16 * vector));
+    if (residual != nullptr && call.residual_type == TileType::f32) {
+      x = _mm512_add_ps(x, _mm512_maskz_loadu_ps(lanes, residual + 64 * vector));
+    } else if (residual != nullptr) {
       const __m128i raw = _mm_maskz_loadu_epi8(lanes, residual + 16 * vector);
       const __m512i r =
           call.residual_type == TileType::s8 ? _mm512_cvtepi8_epi32(raw) : _mm512_cvtepu8_epi32(raw);

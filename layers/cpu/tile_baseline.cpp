@@ -42,7 +42,7 @@ struct F32 {
     return __builtin_convertvector(reinterpret_cast<Integers>(words << (28 - 4 * j)) >> 28, Vector);
   }
   PIPIT_TILE_INLINE void finish(Vector sum, const TileCall& call, int vector, const std::byte* residual,
-                                std::byte* c) {
+                                std::byte* c, const float* /*scale*/) {
     const int first = kLanes * vector;
     const int end = call.columns - first < kLanes ? call.columns - first : kLanes;
     for (int i = 0; i < end; ++i) {
@@ -89,14 +89,18 @@ struct U8S8 {
     return reinterpret_cast<Vector>(reinterpret_cast<Bits>(sum) + reinterpret_cast<Bits>(products));
   }
   PIPIT_TILE_INLINE void finish(Vector sum, const TileCall& call, int vector, const std::byte* residual,
-                                std::byte* c) {
+                                std::byte* c, const float* scale) {
     const int first = kLanes * vector;
     const int end = call.columns - first < kLanes ? call.columns - first : kLanes;
     for (int i = 0; i < end; ++i) {
       const auto total = static_cast<std::int32_t>(static_cast<std::uint32_t>(sum[i]) +
                                                    static_cast<std::uint32_t>(call.sum_bias[first + i]));
       float x = static_cast<float>(total) * call.multiplier[first + i];
-      if (residual != nullptr) {
+      if (scale != nullptr) x *= *scale;
+      if (call.bias != nullptr) x += call.bias[first + i];
+      if (residual != nullptr && call.residual_type == TileType::f32) {
+        x += reinterpret_cast<const float*>(residual)[first + i];
+      } else if (residual != nullptr) {
         const auto raw = static_cast<int>(residual[first + i]);
         const int r = call.residual_type == TileType::s8 ? (raw ^ 0x80) - 0x80 : raw;
         x += static_cast<float>(r - call.residual_zero_point) * call.residual_scale;

@@ -208,8 +208,8 @@ TileConvolution::Band TileConvolution::band(std::int64_t index) const {
 }
 
 void TileConvolution::run(const std::byte* x, const float* bias, const std::byte* residual, std::byte* y,
-                          const RunContext& context) const {
-  const Operands operands{x, bias, residual, y};
+                          const RunContext& context, const PixelScales& scales) const {
+  const Operands operands{x, bias, residual, y, scales};
   if (panels_outside_) {
     run_panels(operands, context);
   } else {
@@ -230,6 +230,10 @@ TileBand TileConvolution::tile_band(const Operands& operands, const Band& b, con
   t.a = input_.copied() ? copied : operands.x + b.image * t.a_image + b.row * t.a_row;
   t.c_pixel = half_ ? channels_ * loop_.c_bytes : y_pixel_;
   t.residual_pixel = channels_ * loop_.residual_bytes;
+  if (operands.scales.data != nullptr) {
+    t.pixel_scale = operands.scales.data + first_pixel(b) * operands.scales.step;
+    t.pixel_scale_step = operands.scales.step;
+  }
   t.c = half_ ? results : operands.y + first_pixel(b) * y_pixel_;
   if (adds_) {
     t.residual =

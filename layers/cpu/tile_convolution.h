@@ -16,10 +16,17 @@
 
 namespace pipit {
 
+/// INT8 with results in f32: what each output pixel's sums are multiplied by besides the output's multiplier. `step`: from
+/// pixel to pixel, 0 or 1. Null: 1.
+struct PixelScales {
+  const float* data = nullptr;
+  std::int64_t step = 0;
+};
+
 /// y = clamp(conv(x, w) + bias + residual), then what the epilogue says; computed in f32. x, y and residual are stored
 /// as f32, or all as f16: then weights are kept as f16 too and widened for a run (panel by panel where they do not stay
 /// in the cache), x is widened as it is copied, and results are rounded when they are complete. Or a QConv in INT8, with
-/// the bits of its specification and without epilogue. No patch matrix: x is read where it lies, or from a copy with
+/// the bits of its specification, and an epilogue only where its results are f32. No patch matrix: x is read where it lies, or from a copy with
 /// borders that stays in the second-level cache. The same bits for any number of threads.
 class TileConvolution {
  public:
@@ -64,9 +71,10 @@ class TileConvolution {
   Epilogue& epilogue() { return epilogue_; }
   /// Kernel::write_rows_apart; set before the first run.
   bool write_rows_apart(std::size_t stride);
-  /// bias [O] may be null, and is for INT8; so is the residual (laid out like y) where there is none. y overlaps no operand.
+  /// bias [O] may be null, as it is for INT8 that has one in its sums; so is the residual (laid out like y) where there is
+  /// none. y overlaps no operand.
   void run(const std::byte* x, const float* bias, const std::byte* residual, std::byte* y,
-           const RunContext& context) const;
+           const RunContext& context, const PixelScales& scales = {}) const;
 
  private:
   struct Operands {
@@ -74,6 +82,7 @@ class TileConvolution {
     const float* bias;
     const std::byte* residual;
     std::byte* y;
+    PixelScales scales;
   };
   // Output rows of one image, or whole images.
   struct Band {

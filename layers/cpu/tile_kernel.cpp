@@ -41,6 +41,8 @@ void run_tile_row(const TileKernels& kernels, const TileCall& call, std::int64_t
     part.a[slot] = call.a[0] + pixel * call.a_stride;
     part.c[slot] = call.c[0] + pixel * call.c_stride;
     if (call.residual[0] != nullptr) part.residual[slot] = call.residual[0] + pixel * call.residual_stride;
+    if (call.pixel_scale[0] != nullptr)
+      part.pixel_scale[slot] = call.pixel_scale[0] + pixel * call.pixel_scale_step;
   };
   for (std::int64_t g = 0; g < groups.count; g += 2) {
     const int used = g + 1 < groups.count ? 2 : 1;

@@ -49,14 +49,16 @@ struct TileCall {
   float low = 0;
   float high = 0;
 
-  // u8 * s8, the arithmetic of layers/quantisation.h: value = float(sum + sum_bias) * multiplier, plus
-  // float(r - residual_zero_point) * residual_scale; clamped, for int8 rounded to nearest even and moved by the zero
-  // point. The zero point of A is the caller's to fold into sum_bias.
+  // u8 * s8, the arithmetic of layers/quantisation.h: value = float(sum + sum_bias) * multiplier, times pixel_scale, plus
+  // bias, plus float(r - residual_zero_point) * residual_scale, or for f32 the residual; clamped, for int8 rounded to
+  // nearest even and moved by the zero point. The zero point of A is the caller's to fold into sum_bias.
   const std::int32_t* sum_bias = nullptr;  ///< [columns]
   const float* multiplier = nullptr;       ///< [columns]
+  const float* pixel_scale[2] = {};        ///< of the first pixel of each group, or null: 1
+  std::int64_t pixel_scale_step = 0;       ///< floats from pixel to pixel
   float residual_scale = 0;
   std::int32_t residual_zero_point = 0;
-  TileType residual_type = TileType::u8;  ///< u8 or s8
+  TileType residual_type = TileType::u8;
   TileType output_type = TileType::u8;
   std::int32_t zero_point = 0;
 };

@@ -29,6 +29,7 @@ void TileLoop::run_tiles(const TileBand& band, const TileRange& tiles, const Til
   call.run = run;
   call.c_stride = band.c_pixel;
   call.residual_stride = band.residual_pixel;
+  call.pixel_scale_step = band.pixel_scale_step;
   // Every step of K of every tile calls one line; neighbouring lines come in pairs.
   const std::int64_t calls = std::max<std::int64_t>(1, tiles.size() * panel_range.size() * panels.steps);
   const std::int64_t prefetch_step = std::min(2 * kLine, (prefetch_bytes + calls - 1) / calls);
@@ -45,6 +46,8 @@ void TileLoop::run_tiles(const TileBand& band, const TileRange& tiles, const Til
       a[slot] = band.a + row / band.rows_per_image * band.a_image + row % band.rows_per_image * band.a_row +
                 pixel * band.a_pixel;
       at[slot] = row * band.width + pixel;
+      if (band.pixel_scale != nullptr)
+        call.pixel_scale[slot] = band.pixel_scale + at[slot] * band.pixel_scale_step;
     }
     std::int64_t group = panel_range.begin / per_group;
     std::int64_t panel = panel_range.begin % per_group;

@@ -20,6 +20,8 @@ struct TileBand {
   const std::byte* residual = nullptr;  ///< [pixel][output] like c, or null
   std::int64_t c_pixel = 0;
   std::int64_t residual_pixel = 0;
+  const float* pixel_scale = nullptr;  ///< of the first pixel, see TileCall; or null
+  std::int64_t pixel_scale_step = 0;
 };
 
 /// A range [begin, end).

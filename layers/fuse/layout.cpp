@@ -2,6 +2,7 @@
 #include <functional>
 
 #include "layers/conv.h"
+#include "layers/dynamic.h"
 #include "layers/fuse/passes.h"
 #include "layers/fuse/rewriter.h"
 #include "layers/qconv.h"
@@ -91,8 +92,13 @@ class LayoutPass {
     if (producer < 0) return false;
     const Node& node = graph.nodes()[static_cast<std::size_t>(producer)];
     const ValueId image = node.inputs[0];
-    return layer_if<Quantize>(node) != nullptr && graph.value(id).desc.shape[1] <= kFewChannels &&
-           rewriter_.producer(image) < 0 && !graph.value(image).is_constant();
+    const bool quantises = layer_if<Quantize>(node) != nullptr || layer_if<DynamicQuantize>(node) != nullptr;
+    return quantises && graph.value(id).desc.shape[1] <= kFewChannels && rewriter_.producer(image) < 0 &&
+           !graph.value(image).is_constant();
+  }
+
+  static bool is_integer_conv(const Node& node) {
+    return layer_if<QConv>(node) != nullptr || layer_if<DynamicQConv>(node) != nullptr;
   }
 
   // A convolution reads the user's row-major image itself, quantised or not; other operands are brought to channels_last.
@@ -100,8 +106,8 @@ class LayoutPass {
     if (id == kNoValue) return kNoValue;
     const Graph& graph = rewriter_.source();
     const bool user_input = rewriter_.producer(id) < 0 && !graph.value(id).is_constant();
-    const bool image = user_input ? layer_if<Conv>(node) != nullptr
-                                  : layer_if<QConv>(node) != nullptr && is_quantised_image(id);
+    const bool image =
+        user_input ? layer_if<Conv>(node) != nullptr : is_integer_conv(node) && is_quantised_image(id);
     if (image && id == node.inputs[0]) return rewriter_.map(id);
     return in_layout(id, Layout::channels_last);
   }

@@ -19,6 +19,7 @@ void register_reference_arrange(Registry& registry);
 void register_reference_rearrange(Registry& registry);
 void register_reference_cast(Registry& registry);
 void register_reference_weight_only(Registry& registry);  // WLinear, WConv
+void register_reference_dynamic(Registry& registry);      // DynamicQuantize, DynamicQConv
 void register_reference_quantised(Registry& registry);    // Quantize, Dequantize, QConv, QAdd, QAveragePool
 void register_reference_quantize_axis(Registry& registry);
 

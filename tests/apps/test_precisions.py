@@ -34,13 +34,23 @@ class Precisions(CommandTest):
     def test_answers_are_near_those_of_fp32(self):
         real = self.scores()
         best = max(real, key=real.get)
-        for precision in ("w8", "w4"):
+        for precision in ("w8", "w4", "int8-dynamic"):
             scores = self.scores("--precision", precision)
             self.assertAlmostEqual(scores[best], real[best], delta=0.2, msg=precision)
 
+    def test_int8_dynamic_takes_convolutions_and_classifier(self):
+        types = self.types("resnet18", "--precision", "int8-dynamic")
+        self.assertEqual((types["DynamicQConv"], types["Conv"], types["Gemm"]), (21, 0, 0))
+        # The three convolutions that shorten a shortcut read what the block's first one reads.
+        self.assertEqual(types["DynamicQuantize"], 18)
+        for choice in ("per-sample", "per-tensor"):
+            options = ("--precision", "int8-dynamic", "--dynamic-scales", choice)
+            self.assertIn(choice.replace("-", " "), self.pipit("inspect", MODEL, *options).stdout)
+
     def test_bench_takes_a_list(self):
-        result = self.json("bench", MODEL, "--precision", "fp32,w8,w4", "--group-size", 64, *SHORT)
-        self.assertEqual([row["precision"] for row in result["results"]], ["fp32", "w8", "w4"])
+        result = self.json("bench", MODEL, "--precision", "fp32,int8-dynamic,w8,w4", "--group-size", 64,
+                           "--dynamic-scales", "per-tensor", *SHORT)
+        self.assertEqual([row["precision"] for row in result["results"]], ["fp32", "int8-dynamic", "w8", "w4"])
         self.assertFalse([row for row in result["results"] if "error" in row])
 
     def test_options_of_another_precision_are_refused(self):
@@ -48,6 +58,8 @@ class Precisions(CommandTest):
                                  (("--precision", "w8", "--group-size", 32), "--group-size"),
                                  (("--precision", "w4", "--group-size", 48), "--group-size"),
                                  (("--precision", "w4", "--plan", "plan.json"), "--plan"),
+                                 (("--precision", "w4", "--dynamic-scales", "per-tensor"), "--dynamic-scales"),
+                                 (("--precision", "int8-dynamic", "--dynamic-scales", "x"), "--dynamic-scales"),
                                  (("--precision", "w2"), "--precision")):
             for command in ("inspect", "bench"):
                 with self.subTest(command, arguments=arguments):
