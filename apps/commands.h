@@ -19,5 +19,6 @@ void add_verify(CLI::App& app, int& exit_code);
 void add_profile(CLI::App& app, int& exit_code);
 void add_bench(CLI::App& app, int& exit_code);
 void add_calibrate(CLI::App& app, int& exit_code);
+void add_quantize(CLI::App& app, int& exit_code);
 
 }  // namespace pipit::apps

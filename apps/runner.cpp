@@ -38,12 +38,7 @@ auto naming(const std::string& model, Act act) {
 ExtraPass quantising_pass(const Graph& graph, const CommonOptions& options) {
   options.check_plan();
   if (options.precision != Precision::int8) return {};
-  auto precision_plan = std::make_shared<const PrecisionPlan>(read_precision_plan(options.plan));
-  const std::string hash = hash_model(graph);
-  if (precision_plan->model_hash != hash) {
-    fail("{} was calibrated for another model ({}, hash {}; this one's is {}); calibrate this one",
-         options.plan, precision_plan->model, precision_plan->model_hash, hash);
-  }
+  auto precision_plan = std::make_shared<const PrecisionPlan>(read_plan_for(options.plan, graph));
   return {"quantise", [precision_plan, quiet = options.quiet](const Graph& fused) {
             Quantized quantised = quantize_graph(fused, *precision_plan);
             if (quantised.kept > 0 && !quiet) {
@@ -114,6 +109,16 @@ std::map<int, std::shared_ptr<const Plan>> build_plans(Graph graph, const PlanOp
 }
 
 }  // namespace
+
+PrecisionPlan read_plan_for(const std::string& file, const Graph& graph) {
+  PrecisionPlan plan = read_precision_plan(file);
+  const std::string hash = hash_model(graph);
+  if (plan.model_hash != hash) {
+    fail("{} was calibrated for another model ({}, hash {}; this one's is {}); calibrate this one", file,
+         plan.model, plan.model_hash, hash);
+  }
+  return plan;
+}
 
 Runner::Runner(std::string name, Graph graph, const CommonOptions& options) : model(std::move(name)) {
   const auto begin = std::chrono::steady_clock::now();

@@ -10,6 +10,7 @@
 #include "engine/profile.h"
 #include "engine/session.h"
 #include "layers/fuse/passes.h"
+#include "quant/precision_plan.h"
 
 namespace pipit::apps {
 
@@ -37,6 +38,9 @@ struct Runner {
                                           std::span<const int> gpus);
   Runner() = default;
 };
+
+/// The plan in a file. Throws Error when it was made for another model than `graph` (as read, before any rewrite).
+PrecisionPlan read_plan_for(const std::string& file, const Graph& graph);
 
 /// One runner for each of `gpus` (ordinals, at least one, repetitions allowed), in that order. Those on one GPU share
 /// its plan, all share the threads of the first one's pool. The plans are built side by side. Throws Error when there

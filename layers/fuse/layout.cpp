@@ -126,7 +126,21 @@ Rewritten assign_layouts(const Graph& graph) {
   return LayoutPass(graph).run();
 }
 
-Graph optimize(Graph graph, std::vector<PassReport>* report, const ExtraPass& before_layouts) {
+namespace {
+
+Graph run_passes(Graph graph, std::span<const ExtraPass> passes, std::vector<PassReport>* report) {
+  for (const ExtraPass& pass : passes) {
+    if (!pass.run) continue;
+    Rewritten next = pass.run(std::move(graph));
+    graph = std::move(next.graph);
+    if (report != nullptr) report->push_back({pass.name, next.changes, std::move(next.notes)});
+  }
+  return graph;
+}
+
+}  // namespace
+
+Graph fuse(Graph graph, std::vector<PassReport>* report) {
   const ExtraPass passes[] = {
       {"fold dequantised constants", fold_dequantised},
       {"drop identities", drop_identities},
@@ -136,16 +150,13 @@ Graph optimize(Graph graph, std::vector<PassReport>* report, const ExtraPass& be
       {"fuse residual add", fuse_residual},
       {"fuse relu and clip", fuse_activation},
       {"fuse quantised layers", fuse_quantised},
-      before_layouts,
-      {"assign layouts", assign_layouts},
   };
-  for (const ExtraPass& pass : passes) {
-    if (!pass.run) continue;
-    Rewritten next = pass.run(std::move(graph));
-    graph = std::move(next.graph);
-    if (report != nullptr) report->push_back({pass.name, next.changes, std::move(next.notes)});
-  }
-  return graph;
+  return run_passes(std::move(graph), passes, report);
+}
+
+Graph optimize(Graph graph, std::vector<PassReport>* report, const ExtraPass& before_layouts) {
+  const ExtraPass passes[] = {before_layouts, {"assign layouts", assign_layouts}};
+  return run_passes(fuse(std::move(graph), report), passes, report);
 }
 
 }  // namespace pipit
