@@ -10,6 +10,7 @@
 #include "engine/profile.h"
 #include "engine/session.h"
 #include "layers/fuse/passes.h"
+#include "quant/precision_plan.h"
 
 namespace pipit::apps {
 

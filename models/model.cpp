@@ -24,6 +24,7 @@ Model from_onnx(std::string name, OnnxModel onnx) {
       fail("{}: metadata {}: {}", model.name, kPreprocessKey, e.what());
     }
   }
+  model.metadata = std::move(onnx.metadata);
   return model;
 }
 

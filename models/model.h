@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,11 +16,12 @@
 namespace pipit {
 
 struct Model {
-  std::string name;                      ///< as given: a built-in name or a path
-  Graph graph;                           ///< as read, before any rewrite
-  Labels labels;                         ///< from the model's metadata; may be empty
-  std::optional<Preprocess> preprocess;  ///< from the model's metadata
-  bool fixed_batch = false;              ///< the file fixes the batch size
+  std::string name;                             ///< as given: a built-in name or a path
+  Graph graph;                                  ///< as read, before any rewrite
+  std::map<std::string, std::string> metadata;  ///< all of the file's
+  Labels labels;                                ///< from the model's metadata; may be empty
+  std::optional<Preprocess> preprocess;         ///< from the model's metadata
+  bool fixed_batch = false;                     ///< the file fixes the batch size
 };
 
 struct BuiltinModel {

@@ -80,10 +80,10 @@ struct ExtraPass {
   std::function<Rewritten(Graph)> run;
 };
 
-/// All of the above but assign_layouts and assign_precision, in that order.
+/// All of the above up to fuse_quantised: the graph as it is quantised and written to files, without layouts.
 Graph fuse(Graph graph, std::vector<PassReport>* report = nullptr);
 
-/// fuse(), then assign_layouts. `before_layouts`, if it has a function, sees the fused graph
+/// fuse(), then `before_layouts` and assign_layouts. `before_layouts`, if it has a function, sees the fused graph
 /// before it is given layouts: that is where a graph is quantised.
 Graph optimize(Graph graph, std::vector<PassReport>* report = nullptr, const ExtraPass& before_layouts = {});
 

@@ -97,7 +97,8 @@ class RuntimeErrors(CommandTest):
         for name in SUBCOMMANDS:
             with self.subTest(name):
                 operands = {"classify": ["a.png"], "evaluate": ["images"],
-                            "calibrate": ["images", "--output", "plan.json"]}.get(name, [])
+                            "calibrate": ["images", "--output", "plan.json"],
+                            "quantize": ["--plan", "plan.json", "--output", "q.onnx"]}.get(name, [])
                 done = self.pipit(name, "no-such-model.onnx", *operands, code=RUNTIME)
                 self.assert_one_line_error(done, "no-such-model.onnx")
                 self.assertEqual(done.stdout, "")
