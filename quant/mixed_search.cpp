@@ -65,14 +65,19 @@ DropEstimate expected_drop(std::span<const float> fp32_margins, std::span<const 
 }
 
 double margin_width(std::span<const float> fp32_margins, std::span<const float> int8_margins) {
+  const auto n = static_cast<double>(std::max<std::size_t>(fp32_margins.size(), 1));
+  double changes = 0;
+  double sum = 0;
   double squares = 0;
   for (std::size_t i = 0; i < fp32_margins.size(); ++i) {
-    const double change = static_cast<double>(int8_margins[i]) - fp32_margins[i];
-    squares += change * change;
+    const double margin = fp32_margins[i];
+    changes += (int8_margins[i] - margin) * (int8_margins[i] - margin);
+    sum += margin;
+    squares += margin * margin;
   }
-  const double width =
-      2 * std::sqrt(squares / static_cast<double>(std::max<std::size_t>(fp32_margins.size(), 1)));
-  return std::max(width, static_cast<double>(std::numeric_limits<float>::min()));
+  const double deviation = std::sqrt(std::max(0.0, squares / n - sum / n * (sum / n)));
+  return std::max(std::min(2 * std::sqrt(changes / n), deviation / 4),
+                  static_cast<double>(std::numeric_limits<float>::min()));
 }
 
 std::vector<std::string> keeping_order(std::vector<LayerCost> costs) {
@@ -104,10 +109,11 @@ int choose_step(const std::vector<MixedStep>& steps, double max_drop, double con
     fail("a confidence of {}: expected at least 0.5 and below 1", confidence);
   const double errors = normal_quantile(confidence);
   int first = static_cast<int>(steps.size());
-  const auto good_enough = [&](const DropEstimate& drop) {
-    return drop.mean + errors * drop.standard_error <= max_drop;
+  const auto good_enough = [&](const MixedStep& step) {
+    return step.drop.mean + errors * step.drop.standard_error <= max_drop &&
+           (step.answers.images == 0 || drop_interval(step.answers, 0.95).low <= max_drop);
   };
-  while (first > 0 && good_enough(steps[static_cast<std::size_t>(first - 1)].drop)) --first;
+  while (first > 0 && good_enough(steps[static_cast<std::size_t>(first - 1)])) --first;
   if (first == static_cast<int>(steps.size())) return -1;
   double fastest = std::numeric_limits<double>::infinity();
   for (auto s = static_cast<std::size_t>(first); s < steps.size(); ++s)

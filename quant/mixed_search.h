@@ -43,7 +43,8 @@ DropEstimate measured_drop(const PairedAnswers& answers);
 /// width that is not positive.
 DropEstimate expected_drop(std::span<const float> fp32_margins, std::span<const float> margins, double width);
 
-/// Twice the root mean square difference of margins, at least the smallest normal number: a width for expected_drop().
+/// A width for expected_drop(): twice the root mean square difference of the margins, but at most a quarter of the standard
+/// deviation of fp32's, since changes as large as the margins themselves are no near ties; and above 0.
 double margin_width(std::span<const float> fp32_margins, std::span<const float> int8_margins);
 
 /// What keeping one layer in floating point brings and costs.
@@ -72,7 +73,8 @@ void mark_pareto(std::vector<MixedStep>& steps);
 
 /// The index of the step to take. `steps`: of one order, by rising `kept`, the last one all that there are. A step is good enough when
 /// its drop and those of all later steps, which keep more, are at most `max_drop` (one that drops little by luck does
-/// not count), each with the one-sided upper end of its interval at `confidence` (0.5: the mean). Of those the
+/// not count), each with the one-sided upper end of its interval at `confidence` (0.5: the mean), and when
+/// the 95 % interval of the drop measured on the answers does not lie above `max_drop` as a whole. Of those the
 /// fastest, and of those within 1 % of it the one that keeps least. -1 when not even the last step is good enough.
 int choose_step(const std::vector<MixedStep>& steps, double max_drop, double confidence);
 

@@ -130,6 +130,29 @@ TEST(MixedSearch, TakesTheFastestStepFromWhichOnAllAreGoodEnough) {
   EXPECT_EQ(choose_step(close, 0, 0.5), 0);  // within 1 % of the fastest
 }
 
+TEST(MixedSearch, MeasuredDropsCanRefuseAStepToo) {
+  std::vector<MixedStep> steps{step(0, 1, 0.01), step(1, 2, 0)};
+  steps[0].answers = {100, 20, 0};  // expected 1 %, but 20 of 100 answers were lost
+  EXPECT_EQ(choose_step(steps, 0.02, 0.5), 1);
+  steps[0].answers = {100, 4, 1};
+  EXPECT_EQ(choose_step(steps, 0.02, 0.5), 0);
+}
+
+// A model whose margins INT8 destroys: nothing is left of the accuracy, and the expected drop says so.
+TEST(MixedSearch, ExpectedDropOfADestroyedModelIsLarge) {
+  std::mt19937 random(1);
+  std::normal_distribution<float> spread(3, 3), noise(-2, 5);
+  std::vector<float> fp32(1000), int8(1000);
+  double lost = 0;
+  for (std::size_t i = 0; i < fp32.size(); ++i) {
+    fp32[i] = spread(random);
+    int8[i] = noise(random);
+    lost += (fp32[i] > 0 ? 1e-3 : 0) - (int8[i] > 0 ? 1e-3 : 0);
+  }
+  EXPECT_GT(lost, 0.4);
+  EXPECT_NEAR(expected_drop(fp32, int8, margin_width(fp32, int8)).mean, lost, 0.05);
+}
+
 TEST(MixedSearch, ConfidenceAddsErrors) {
   const std::vector<MixedStep> steps{step(0, 1, 0.01, 0.01), step(1, 2, 0.01, 0.002), step(2, 3, 0)};
   EXPECT_EQ(choose_step(steps, 0.015, 0.5), 0);
