@@ -2,17 +2,14 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "apps/calibration.h"
 #include "apps/commands.h"
-#include "apps/prepared_images.h"
-#include "apps/progress.h"
 #include "apps/runner.h"
 #include "apps/table.h"
 #include "apps/terminal.h"
 #include "engine/file.h"
 #include "models/image/folder.h"
-#include "quant/calibration.h"
 #include "quant/export.h"
-#include "quant/hash.h"
 #include "quant/keep.h"
 
 namespace pipit::apps {
@@ -46,32 +43,6 @@ std::vector<std::filesystem::path> choose_images(const CalibrateOptions& options
   if (options.skip >= total) fail("--skip {}: {} holds {} images", options.skip, options.images, total);
   images.erase(images.begin(), images.begin() + options.skip);
   return spread(std::move(images), options.limit);
-}
-
-void observe(Runner& runner, CalibrationObserver& observer, const Preprocess& preprocess,
-             const std::vector<std::filesystem::path>& images, bool quiet) {
-  const Graph& graph = runner.plan->graph();
-  PreparedImages prepared(images, preprocess, graph.value(graph.inputs()[0]).desc, runner.session->pool());
-  Progress progress("calibrate", prepared.size(), quiet);
-  runner.session->set_observer(&observer);
-  prepared.for_each_batch([&](const ConstTensorView& batch, std::int64_t first, std::int64_t count) {
-    observer.begin({&batch, 1}, count);
-    runner.run({&batch, 1});
-    progress.update(first + count);
-  });
-  runner.session->set_observer(nullptr);
-}
-
-std::vector<CalibrationImage> identify(const std::vector<std::filesystem::path>& images,
-                                       const std::filesystem::path& folder, ThreadPool& pool) {
-  std::vector<CalibrationImage> out(images.size());
-  pool.parallel_for(static_cast<std::int64_t>(images.size()), [&](std::int64_t i, int) {
-    const std::filesystem::path& path = images[static_cast<std::size_t>(i)];
-    const bool below = std::filesystem::is_directory(folder);
-    out[static_cast<std::size_t>(i)] = {(below ? path.lexically_relative(folder) : path.filename()).string(),
-                                        hash_file(path)};
-  });
-  return out;
 }
 
 void print_plan(const CalibrateOptions& options, const PrecisionPlan& plan) {
@@ -138,47 +109,29 @@ int calibrate(const CalibrateOptions& options) {
   if (options.common.device != DeviceKind::cpu || options.common.precision != Precision::fp32)
     throw CLI::ValidationError("calibrate",
                                "observes the model in fp32 on the CPU; leave --device and --precision out");
+  if (!options.common.plan.empty())
+    throw CLI::ValidationError("--plan", "is what calibrate writes: name the file with --output");
   Model model = options.model.load();
   if (is_quantised(model.graph))
     fail("{} is quantised already: its scales are in the file; calibrate the model that it was made from",
          model.name);
   const std::vector<std::filesystem::path> images = choose_images(options);
   const Preprocess preprocess = options.image.resolve(model);
-  PrecisionPlan plan;
-  plan.model = model.name;
-  plan.model_hash = hash_model(model.graph);
-  plan.preprocess = to_json(preprocess);
+  PrecisionPlan plan = empty_plan(model, preprocess);
   plan.method = options.method;
   plan.weights_per_channel = !options.per_tensor_weights;
   Graph fused = fuse(std::move(model.graph));
   keep_nodes(plan, fused, options.common.kept());
-  std::vector<WeightScales> weights;
   const bool ncnn =
       std::find(options.exports.begin(), options.exports.end(), "ncnn") != options.exports.end();
-  if (ncnn) weights = weight_scales(optimize(fused), plan.weights_per_channel);
-
-  // The same kernels in every run: those chosen by timing may round differently.
-  CommonOptions common = options.common;
-  common.tuning.switch_off();
-  common.keep_every_value = true;
-  common.keep.clear();  // for the plan: everything runs in fp32 here
-  Runner runner(model.name, std::move(fused), common);
-  CalibrationObserver observer(*runner.plan, runner.session->pool());
-  observe(runner, observer, preprocess, images, options.common.quiet);
-
-  plan.images = identify(images, options.images, runner.session->pool());
-  for (const CalibrationObserver::Observed& o : observer.observed()) {
-    TensorScale tensor;
-    tensor.name = o.name;
-    tensor.histogram = o.histogram;
-    plan.tensors.push_back(std::move(tensor));
-  }
-  set_scales(plan);
+  const Graph laid_out = ncnn ? optimize(fused) : Graph{};
+  calibrate_on(plan, model.name, std::move(fused), preprocess, images, options.images, options.common);
   write_file(options.output, to_json(plan, !options.no_histograms));
   for (const std::string& format : options.exports) {
     if (format == "trt-cache") write_file(beside_output(options, ".trt-cache"), to_trt_cache(plan));
     if (format == "ncnn")
-      write_file(beside_output(options, ".ncnn-table"), to_ncnn_table(plan, runner.plan->graph(), weights));
+      write_file(beside_output(options, ".ncnn-table"),
+                 to_ncnn_table(plan, laid_out, weight_scales(laid_out, plan.weights_per_channel)));
   }
   print_plan(options, plan);
   return kExitOk;

@@ -21,5 +21,6 @@ void add_bench(CLI::App& app, int& exit_code);
 void add_calibrate(CLI::App& app, int& exit_code);
 void add_quantize(CLI::App& app, int& exit_code);
 void add_diff(CLI::App& app, int& exit_code);
+void add_tune(CLI::App& app, int& exit_code);
 
 }  // namespace pipit::apps

@@ -83,13 +83,13 @@ const LayerShare* share_of(const LayerShares& shares, const std::string& node) {
   return found == shares.layers.end() ? nullptr : &*found;
 }
 
-struct Percent {
-  double alone = 0;
-  double removed = 0;
-};
-Percent percent(const LayerShares& shares, const LayerShare& share) {
-  if (shares.all == 0) return {};
-  return {100 * share.alone / shares.all, 100 * (1 - share.without / shares.all)};
+// Shares of the noise with all layers in INT8.
+std::optional<double> alone_share(const LayerShares& shares, const LayerShare& share) {
+  if (!share.alone) return {};
+  return shares.all > 0 ? *share.alone / shares.all : 0;
+}
+double removed_share(const LayerShares& shares, const LayerShare& share) {
+  return shares.all > 0 ? 1 - share.without.value_or(shares.all) / shares.all : 0;
 }
 
 nlohmann::ordered_json difference_json(const TensorDifference& d) {
@@ -121,11 +121,12 @@ void print_as_json(const Model& model, const Plan& plan, const DiffOptions& opti
     entry["worst_channel"] = {
         {"index", worst.index}, {"noise_share", worst.noise_share}, {"sqnr_db", worst.sqnr_db}};
     if (const LayerShare* share = share_of(result.shares, layer.node)) {
-      entry["noise_alone"] = share->alone;
-      entry["noise_without"] = share->without;
-      const Percent p = percent(result.shares, *share);
-      entry["share_alone"] = p.alone / 100;
-      entry["share_removed"] = p.removed / 100;
+      if (share->alone) {
+        entry["noise_alone"] = *share->alone;
+        entry["share_alone"] = *alone_share(result.shares, *share);
+      }
+      entry["noise_without"] = share->without.value_or(0);
+      entry["share_removed"] = removed_share(result.shares, *share);
     }
     json["layers"].push_back(std::move(entry));
   }
@@ -164,9 +165,9 @@ void print_as_table(const DiffOptions& options, const Result& result) {
         layer.output8 ? fmt::format("{:.3f}", 100 * d.clipped()) : "",
         d.noise() > 0 ? fmt::format("{} ({:.0f} %)", worst.index, 100 * worst.noise_share) : ""};
     if (const LayerShare* share = share_of(result.shares, layer.node)) {
-      const Percent p = percent(result.shares, *share);
-      row.push_back(fmt::format("{:.1f}", p.alone));
-      row.push_back(fmt::format("{:.1f}", p.removed));
+      const std::optional<double> alone = alone_share(result.shares, *share);
+      row.push_back(alone ? fmt::format("{:.1f}", 100 * *alone) : "");
+      row.push_back(fmt::format("{:.1f}", 100 * removed_share(result.shares, *share)));
     }
     table.add(std::move(row));
   }
@@ -208,7 +209,7 @@ int diff(const DiffOptions& options) {
                         kCacheBytes);
     result.share_images = some.size();
     Progress progress("layer by layer", 0, common.quiet);
-    result.shares = measure_shares(mixed, some, true, [&](std::int64_t done, std::int64_t total) {
+    result.shares = measure_shares(mixed, some, false, [&](std::int64_t done, std::int64_t total) {
       progress.set_total(total);
       progress.update(done);
     });
@@ -251,7 +252,9 @@ void add_diff(CLI::App& app, int& exit_code) {
       "  worst channel  the output channel with most of the layer's noise, and how much\n"
       "  alone %        noise of the model's output with only this layer in INT8, of that with all\n"
       "  removed %      how much of that noise goes when this layer stays in fp32: --keep NAME=fp32\n"
-      "The last two are of layers with weights; they add up to 100 only as far as layers err independently.\n"
+      "The last two are of layers with weights (and removed of additions and average pools); they add up to "
+      "100 only\n"
+      "as far as layers err independently. A negative share says that the layer's errors cancel others'.\n"
       "Examples:\n"
       "  pipit diff squeezenet.onnx photos --plan plan.json --resize 256 --crop 227 --limit 50\n"
       "  pipit diff resnet20-cifar10 cifar10-test --plan plan.json --fast --json");

@@ -43,9 +43,10 @@ double relative_noise(const ImageOutputs& outputs, const ImageOutputs& reference
   return noise == 0 ? 0 : noise / signal;
 }
 
-LayerShares measure_shares(const MixedModel& model, PreparedImages& images, bool with_without,
+LayerShares measure_shares(const MixedModel& model, PreparedImages& images, bool only_alone,
                            const std::function<void(std::int64_t done, std::int64_t total)>& progress) {
-  const auto total = static_cast<std::int64_t>(2 + (with_without ? 2 : 1) * model.layers().size());
+  const auto total =
+      static_cast<std::int64_t>(2 + (only_alone ? 1 : 2) * model.layers().size() + model.followers().size());
   std::int64_t done = 0;
   const auto advance = [&] {
     if (progress) progress(++done, total);
@@ -60,10 +61,12 @@ LayerShares measure_shares(const MixedModel& model, PreparedImages& images, bool
   LayerShares shares;
   shares.all = noise_of(model.in_int8());
   for (const std::string& layer : model.layers()) {
-    LayerShare share{layer, noise_of(model.alone_in_int8(layer)), 0};
-    if (with_without) share.without = noise_of(model.in_int8({layer}));
+    LayerShare share{layer, noise_of(model.alone_in_int8(layer)), {}};
+    if (!only_alone) share.without = noise_of(model.in_int8({layer}));
     shares.layers.push_back(std::move(share));
   }
+  for (const std::string& follower : model.followers())
+    shares.layers.push_back({follower, {}, noise_of(model.in_int8({follower}))});
   return shares;
 }
 

@@ -1,7 +1,9 @@
 // How much of a quantised model's final error each layer causes.
 #pragma once
 
+#include <algorithm>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,19 +31,22 @@ double relative_noise(const ImageOutputs& outputs, const ImageOutputs& reference
 
 struct LayerShare {
   std::string layer;
-  /// Relative noise of the output with only this layer in INT8.
-  double alone = 0;
-  /// With all layers of MixedModel::layers() but this one.
-  double without = 0;
+  /// Relative noise of the output with only this layer in INT8; not of a follower, which does not run in INT8 alone.
+  std::optional<double> alone;
+  /// With all in INT8 but this one; where it was measured.
+  std::optional<double> without;
+
+  /// Of the noise with all layers in INT8: caused alone, else removed by keeping it.
+  double cause(double all) const { return alone ? *alone : without ? std::max(0.0, all - *without) : 0; }
 };
 struct LayerShares {
   double all = 0;  ///< with all layers in INT8
   std::vector<LayerShare> layers;
 };
 
-/// Measures each layer of `model` on `images`, which are run 2 + 2 L times (2 + L unless `with_without`). The noise of
-/// single layers adds up to that of all only as far as layers err independently.
-LayerShares measure_shares(const MixedModel& model, PreparedImages& images, bool with_without,
+/// Measures MixedModel::layers() and followers() on `images`; those with `alone` also without each unless
+/// `only_alone`. The noise of single layers adds up to that of all only as far as layers err independently.
+LayerShares measure_shares(const MixedModel& model, PreparedImages& images, bool only_alone,
                            const std::function<void(std::int64_t done, std::int64_t total)>& progress = {});
 
 }  // namespace pipit::apps

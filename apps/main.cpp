@@ -82,6 +82,7 @@ int run(int argc, char** argv) {
   add_calibrate(app, exit_code);
   add_quantize(app, exit_code);
   add_diff(app, exit_code);
+  add_tune(app, exit_code);
   if (argc > 1 && belongs_after_subcommand(app, argv[1])) {
     return report(fmt::format("{} stands before the subcommand; options go after it: pipit SUBCOMMAND ... {}",
                               argv[1], argv[1]),

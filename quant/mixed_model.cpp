@@ -2,6 +2,7 @@
 
 #include "layers/fuse/passes.h"
 #include "layers/qconv.h"
+#include "layers/qelementwise.h"
 #include "layers/registry.h"
 #include "quant/quantize_graph.h"
 
@@ -11,7 +12,9 @@ MixedModel::MixedModel(Graph fused, PrecisionPlan plan, PlanOptions options)
     : fused_(std::move(fused)), plan_(std::move(plan)), options_(std::move(options)) {
   const Graph quantised = quantize_graph(fused_, plan_).graph;
   for (const Node& node : quantised.nodes()) {
-    if (node.layer->type() == QConv::kType) layers_.push_back(node.name);
+    const std::string_view type = node.layer->type();
+    if (type == QConv::kType) layers_.push_back(node.name);
+    if (type == QAdd::kType || type == QAveragePool::kType) followers_.push_back(node.name);
   }
   if (layers_.empty())
     fail("nothing would compute in INT8: the plan keeps every layer with weights, or has no scales for them");

@@ -19,10 +19,13 @@ class MixedModel {
 
   /// The layers with weights that compute in INT8 as the plan says, in the order of the graph.
   const std::vector<std::string>& layers() const { return layers_; }
+  /// The additions and average pools that compute in INT8 because all that they read is INT8 already. Keeping one spares
+  /// its operands and result a rounding for little time.
+  const std::vector<std::string>& followers() const { return followers_; }
   const PrecisionPlan& plan() const { return plan_; }
 
   std::shared_ptr<const Plan> in_fp32(bool keep_every_value = false) const;
-  /// In INT8 but for `floating` (names of layers()) and what the plan keeps.
+  /// In INT8 but for `floating` (of layers() and followers()) and what the plan keeps.
   std::shared_ptr<const Plan> in_int8(const std::set<std::string>& floating = {},
                                       bool keep_every_value = false) const;
   /// With this one layer in INT8 and all others in fp32. Layers without weights follow as far as they read nothing else.
@@ -34,6 +37,7 @@ class MixedModel {
   PrecisionPlan plan_;
   PlanOptions options_;
   std::vector<std::string> layers_;
+  std::vector<std::string> followers_;
 };
 
 }  // namespace pipit

@@ -15,7 +15,7 @@ PIPIT = os.environ["PIPIT"]
 MODEL = "resnet20-cifar10"
 # With the first operand of each.
 SUBCOMMANDS = {"classify": "MODEL", "evaluate": "MODEL", "inspect": "MODEL", "verify": "DIR", "profile": "MODEL",
-               "bench": "MODEL", "calibrate": "MODEL", "quantize": "MODEL", "diff": "MODEL"}
+               "bench": "MODEL", "calibrate": "MODEL", "quantize": "MODEL", "diff": "MODEL", "tune": "MODEL"}
 
 
 class CommandTest(unittest.TestCase):

@@ -98,7 +98,9 @@ class RuntimeErrors(CommandTest):
             with self.subTest(name):
                 operands = {"classify": ["a.png"], "evaluate": ["images"],
                             "calibrate": ["images", "--output", "plan.json"],
-                            "quantize": ["--plan", "plan.json", "--output", "q.onnx"]}.get(name, [])
+                            "quantize": ["--plan", "plan.json", "--output", "q.onnx"],
+                            "diff": ["images", "--plan", "plan.json"],
+                            "tune": ["images", "--max-drop", "1", "--output", "plan.json"]}.get(name, [])
                 done = self.pipit(name, "no-such-model.onnx", *operands, code=RUNTIME)
                 self.assert_one_line_error(done, "no-such-model.onnx")
                 self.assertEqual(done.stdout, "")

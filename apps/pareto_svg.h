@@ -1,0 +1,21 @@
+// Accuracy against time as a picture.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace pipit::apps {
+
+struct ParetoPoint {
+  double ms = 0;
+  double accuracy = 0;  ///< in percent
+  std::string label;
+  bool pareto = false;
+  bool chosen = false;
+};
+
+/// An SVG document: one mark per point (its label as a tooltip, and beside the chosen one), a line through those of the
+/// Pareto front, a dashed line at `least` percent. Text is escaped; nothing is loaded from elsewhere.
+std::string pareto_svg(const std::string& title, const std::vector<ParetoPoint>& points, double least);
+
+}  // namespace pipit::apps
