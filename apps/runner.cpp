@@ -75,6 +75,11 @@ Graph prepare(Graph graph, const CommonOptions& options, std::vector<PassReport>
         if (kept.precision == "fp32") keep_f32.insert(kept.node);
       }
     }
+    if (precision_plan) {
+      Rewritten fused = fuse_quantised_image(optimised);
+      passes.push_back({"fuse quantised image", fused.changes});
+      optimised = std::move(fused.graph);
+    }
     Rewritten stored = assign_precision(optimised, options.precision, options.device, keep_f32);
     passes.push_back({"convert precision", stored.changes});
     optimised = std::move(stored.graph);
