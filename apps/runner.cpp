@@ -96,6 +96,11 @@ Graph prepare(Graph graph, const CommonOptions& options, std::vector<PassReport>
   if (!options.quiet) print_notes(passes);
   const bool int8_on_gpu = options.precision == Precision::int8 && options.device == DeviceKind::cuda;
   if (options.precision == Precision::fp16 || int8_on_gpu) {
+    if (int8_on_gpu) {
+      Rewritten read = fuse_quantised_image(optimised);
+      passes.push_back({"fuse quantised image", read.changes, {}});
+      optimised = std::move(read.graph);
+    }
     Rewritten stored = assign_precision(optimised, options.precision, options.device, *keep_f32);
     passes.push_back({"convert precision", stored.changes});
     optimised = std::move(stored.graph);

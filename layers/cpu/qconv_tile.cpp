@@ -57,6 +57,7 @@ class QConvTile final : public Kernel {
 
 Refusal refuse_tile(const NodeSpec& spec) {
   if (Refusal reason = refuse_reduced_precision(spec)) return reason;
+  if (spec.inputs[0]->dtype == DType::f32) return "x is f32";
   const TensorDesc& x = *spec.inputs[0];
   const TensorDesc& y = spec.outputs[0];
   const int rank = x.shape.rank();

@@ -44,9 +44,9 @@ struct Int8Epilogue {
   static __device__ __forceinline__ int first_sum(const Columns&, int) {
     return 0;
   }
-  static __device__ __forceinline__ bool stages_residual(const ConvGemmArgs& args) {
-    return args.residual != nullptr && args.splits == 1 && args.shape.out_c % T::kGroup == 0 &&
-           args.stored == ConvStored::i8;
+  /// Residuals go from memory to registers.
+  static __device__ __forceinline__ bool stages_residual(const ConvGemmArgs&) {
+    return false;
   }
 
   static __device__ __forceinline__ float scaled(const ConvGemmArgs& args, int sum, float multiplier) {
@@ -74,12 +74,17 @@ struct Int8Epilogue {
     }
   }
 
+  /// The column of the tile that has channel `channel` + k of it, channel being a multiple of 8 and k < 8.
+  static __device__ __forceinline__ constexpr int column_of(int channel, int k) {
+    return (channel & ~31) + k / 2 * 8 + (channel >> 3 & 3) * 2 + k % 2;
+  }
+
   /// Eight neighbouring channels: sum + residual, clamped. `held` is the residual where out_c is a multiple of 8.
   static __device__ __forceinline__ void finish_channels(const ConvGemmArgs& args, const Columns& columns,
                                                          const int (&sum)[8], uint2 held, int row,
-                                                         int first_column, int tile_column) {
+                                                         int first_column, int tile_channel) {
     const int out_c = args.shape.out_c;
-    const std::int64_t at = output_offset(args, row, first_column + tile_column);
+    const std::int64_t at = output_offset(args, row, first_column + tile_channel);
     if (out_c % 8 == 0 && args.stored == ConvStored::i8) {
       const std::uint32_t residual[2] = {held.x, held.y};
       std::uint32_t words[2];
@@ -88,7 +93,7 @@ struct Int8Epilogue {
         std::uint32_t bits[4];
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
-          float v = scaled(args, sum[w * 4 + j], columns.multiplier[tile_column + w * 4 + j]);
+          float v = scaled(args, sum[w * 4 + j], columns.multiplier[column_of(tile_channel, w * 4 + j)]);
           if (args.residual != nullptr)
             v = with_residual(args, v, static_cast<float>(static_cast<signed char>(residual[w] >> j * 8)));
           bits[j] = requantise_bits(v, args.low, args.high);
@@ -99,89 +104,93 @@ struct Int8Epilogue {
     } else {
 #pragma unroll
       for (int j = 0; j < 8; ++j) {
-        if (first_column + tile_column + j >= out_c) break;
-        store_one(args, scaled(args, sum[j], columns.multiplier[tile_column + j]), at + j);
+        if (first_column + tile_channel + j >= out_c) break;
+        store_one(args, scaled(args, sum[j], columns.multiplier[column_of(tile_channel, j)]), at + j);
       }
     }
   }
 
-  /// Writes the tile when its block has the whole depth.
-  static __device__ __forceinline__ void write_tile(const ConvGemmArgs& args, const F& fragments,
-                                                    std::uint8_t* tile, const Columns& columns, bool staged,
-                                                    int first_row, int first_column) {
-    if (args.stored != ConvStored::i8) return write_real(args, fragments, columns, first_row, first_column);
-    if (args.small_sums) {
-      fill_tile<true>(args, fragments, tile, columns, staged, first_row, first_column);
+  /// Writes the tile when its block has the whole depth: a lane has eight neighbouring channels of every 32.
+  static __device__ __forceinline__ void write_tile(const ConvGemmArgs& args, const F& fragments, std::uint8_t*,
+                                                    const Columns& columns, bool, int first_row, int first_column) {
+    if (args.stored != ConvStored::i8 || args.shape.out_c % 8 != 0) {
+      write_elements(args, fragments, columns, first_row, first_column);
+    } else if (args.small_sums) {
+      write_bytes<true>(args, fragments, columns, first_row, first_column);
     } else {
-      fill_tile<false>(args, fragments, tile, columns, staged, first_row, first_column);
-    }
-    __syncthreads();
-    const int out_c = args.shape.out_c;
-    const int group = static_cast<int>(threadIdx.x) % T::kGroups;
-    const int column = first_column + group * T::kGroup;
-    if (column >= out_c) return;
-#pragma unroll
-    for (int i = 0; i < T::kRows / T::kPass; ++i) {
-      const int row = static_cast<int>(threadIdx.x) / T::kGroups + i * T::kPass;
-      if (first_row + row >= args.rows) break;
-      const std::uint8_t* from = tile + T::tile_chunk(row, group) * 16;
-      std::uint8_t* to = static_cast<std::uint8_t*>(args.y) + output_offset(args, first_row + row, column);
-      if (out_c % T::kGroup == 0) {
-        *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(from);
-      } else {
-        for (int c = 0; c < T::kGroup && column + c < out_c; ++c) to[c] = from[c];
-      }
+      write_bytes<false>(args, fragments, columns, first_row, first_column);
     }
   }
 
  private:
-  // y's bytes to `tile` in shared memory, which holds the residual where `staged`, so that whole rows of 16 bytes can be
-  // stored.
+  static constexpr int kTogether = F::kN % 4 == 0 ? 4 : 2;  // fragments whose columns are a lane's neighbouring channels
+
   template <bool Small>
-  static __device__ __forceinline__ void fill_tile(const ConvGemmArgs& args, const F& fragments,
-                                                   std::uint8_t* tile, const Columns& columns, bool staged,
-                                                   int first_row, int first_column) {
+  static __device__ __forceinline__ void write_bytes(const ConvGemmArgs& args, const F& fragments,
+                                                     const Columns& columns, int first_row, int first_column) {
+    struct alignas(kTogether * 2) Group {
+      std::uint32_t word[kTogether / 2];
+    };
     const int out_c = args.shape.out_c;
     const int warp = static_cast<int>(threadIdx.x) / 32;
     const int lane = static_cast<int>(threadIdx.x) % 32;
-    const auto* residual = static_cast<const signed char*>(args.residual);
+    const auto* residual = static_cast<const std::uint8_t*>(args.residual);
+    const auto offset = [&](int block) {
+      const int column = F::first_column(warp) + block * kTogether * 8 + lane % 4 * 2;
+      return first_column + packed_channel(column);
+    };
 #pragma unroll
     for (int i = 0; i < F::kM; ++i) {
 #pragma unroll
-      for (int j = 0; j < F::kN; ++j) {
-        const int column = F::first_column(warp) + j * 8 + lane % 4 * 2;
-        const float2 m = *reinterpret_cast<const float2*>(columns.multiplier + column);
+      for (int h = 0; h < 2; ++h) {
+        const int row = first_row + F::first_row(warp) + i * F::kRowStep + lane / 4 + h * 8;
+        if (row >= args.rows) continue;
+        Group held[F::kN / kTogether];
 #pragma unroll
-        for (int h = 0; h < 2; ++h) {
-          const int row = F::first_row(warp) + i * F::kRowStep + lane / 4 + h * 8;
-          auto* at = reinterpret_cast<std::uint16_t*>(tile + T::tile_chunk(row, column / T::kGroup) * 16 +
-                                                      column % T::kGroup);
-          const int sums[2] = {fragments.sums[i][j][h * 2], fragments.sums[i][j][h * 2 + 1]};
-          float2 v;
-          v.x = __fmul_rn(Small ? small_to_float(sums[0]) : __int2float_rn(sums[0]), m.x);
-          v.y = __fmul_rn(Small ? small_to_float(sums[1]) : __int2float_rn(sums[1]), m.y);
-          if (staged) {
-            const float2 r = bytes_to_float(*at);
-            v.x = with_residual(args, v.x, r.x);
-            v.y = with_residual(args, v.y, r.y);
-          } else if (residual != nullptr && first_row + row < args.rows) {
-            const std::int64_t from = output_offset(args, first_row + row, first_column + column);
-            if (first_column + column < out_c)
-              v.x = with_residual(args, v.x, static_cast<float>(residual[from]));
-            if (first_column + column + 1 < out_c)
-              v.y = with_residual(args, v.y, static_cast<float>(residual[from + 1]));
+        for (int block = 0; block < F::kN / kTogether; ++block) {
+          held[block] = {};
+          if (residual != nullptr && offset(block) < out_c)
+            held[block] = *reinterpret_cast<const Group*>(residual + output_offset(args, row, offset(block)));
+        }
+#pragma unroll
+        for (int block = 0; block < F::kN / kTogether; ++block) {
+          const int column = F::first_column(warp) + block * kTogether * 8 + lane % 4 * 2;
+          Group group;
+#pragma unroll
+          for (int w = 0; w < kTogether / 2; ++w) {
+            std::uint32_t bits[4];
+            const float2 r[2] = {bytes_to_float(static_cast<std::uint16_t>(held[block].word[w])),
+                                 bytes_to_float(static_cast<std::uint16_t>(held[block].word[w] >> 16))};
+#pragma unroll
+            for (int u = 0; u < 2; ++u) {
+              const int j = w * 2 + u;
+              const int(&sums)[4] = fragments.sums[i][block * kTogether + j];
+              const float2 m = *reinterpret_cast<const float2*>(columns.multiplier + column + j * 8);
+              float2 v;
+              v.x = __fmul_rn(Small ? small_to_float(sums[h * 2]) : __int2float_rn(sums[h * 2]), m.x);
+              v.y = __fmul_rn(Small ? small_to_float(sums[h * 2 + 1]) : __int2float_rn(sums[h * 2 + 1]), m.y);
+              if (residual != nullptr) {
+                v.x = with_residual(args, v.x, r[u].x);
+                v.y = with_residual(args, v.y, r[u].y);
+              }
+              bits[u * 2] = requantise_bits(v.x, args.low, args.high);
+              bits[u * 2 + 1] = requantise_bits(v.y, args.low, args.high);
+            }
+            group.word[w] = low_bytes(bits);
           }
-          *at = static_cast<std::uint16_t>(__byte_perm(requantise_bits(v.x, args.low, args.high),
-                                                       requantise_bits(v.y, args.low, args.high), 0x0040));
+          if (offset(block) < out_c) {
+            auto* y = static_cast<std::uint8_t*>(args.y);
+            *reinterpret_cast<Group*>(y + output_offset(args, row, offset(block))) = group;
+          }
         }
       }
     }
   }
 
-  // y in f32 or f16, straight from the registers: few layers want it.
-  static __device__ __forceinline__ void write_real(const ConvGemmArgs& args, const F& fragments,
-                                                    const Columns& columns, int first_row,
-                                                    int first_column) {
+  // f32 or f16, or channels that do not come in groups: few layers want it.
+  static __device__ __forceinline__ void write_elements(const ConvGemmArgs& args, const F& fragments,
+                                                        const Columns& columns, int first_row,
+                                                        int first_column) {
     const int warp = static_cast<int>(threadIdx.x) / 32;
     const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
@@ -190,11 +199,12 @@ struct Int8Epilogue {
       for (int j = 0; j < F::kN; ++j) {
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
-          const int row = F::first_row(warp) + i * F::kRowStep + lane / 4 + e / 2 * 8;
+          const int row = first_row + F::first_row(warp) + i * F::kRowStep + lane / 4 + e / 2 * 8;
           const int column = F::first_column(warp) + j * 8 + lane % 4 * 2 + e % 2;
-          if (first_row + row >= args.rows || first_column + column >= args.shape.out_c) continue;
+          const int channel = first_column + packed_channel(column);
+          if (row >= args.rows || channel >= args.shape.out_c) continue;
           store_one(args, scaled(args, fragments.sums[i][j][e], columns.multiplier[column]),
-                    output_offset(args, first_row + row, first_column + column));
+                    output_offset(args, row, channel));
         }
       }
     }

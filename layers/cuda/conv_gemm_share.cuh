@@ -39,8 +39,10 @@ __device__ __forceinline__ void load_residual(const ConvGemmArgs& args, std::uin
 /// The rows of a tile that this block finishes when a cluster shares its depth: every args.splits-th pass.
 template <typename T, typename Epilogue>
 struct ConvGemmShare {
-  struct alignas(16) Quad {
-    typename T::Sum v[4];
+  // Neighbouring columns that hold neighbouring channels.
+  static constexpr int kRun = T::kInt8 ? 2 : 4;
+  struct alignas(4 * kRun) Run {
+    typename T::Sum v[kRun];
   };
 
   const ConvGemmArgs& args;
@@ -84,22 +86,24 @@ struct ConvGemmShare {
 #pragma unroll
       for (int j = 0; j < 8; ++j) sum[i][j] = Epilogue::first_sum(columns, column + j);
       if (!inside(i)) continue;
-      auto* from = tile + row(i) * T::kSumStride + column;
+      auto* from = tile + row(i) * T::kSumStride;
       // Always in the same order, so that the result does not depend on timing.
       for (int rank = 0; rank < args.splits; rank += kAtOnce) {
-        Quad part[kAtOnce][2];
+        Run part[kAtOnce][8 / kRun];
 #pragma unroll
         for (int u = 0; u < kAtOnce; ++u) {
-          part[u][0] = part[u][1] = {};
-          if (rank + u >= args.splits) continue;
-          const auto* other = reinterpret_cast<const Quad*>(cluster.map_shared_rank(from, rank + u));
-          part[u][0] = other[0];
-          part[u][1] = other[1];
+          const auto* other = rank + u < args.splits ? cluster.map_shared_rank(from, rank + u) : nullptr;
+#pragma unroll
+          for (int r = 0; r < 8 / kRun; ++r) {
+            part[u][r] = {};
+            if (other != nullptr)
+              part[u][r] = *reinterpret_cast<const Run*>(other + Epilogue::column_of(column, r * kRun));
+          }
         }
 #pragma unroll
         for (int u = 0; u < kAtOnce; ++u) {
 #pragma unroll
-          for (int j = 0; j < 8; ++j) sum[i][j] += part[u][j / 4].v[j % 4];
+          for (int j = 0; j < 8; ++j) sum[i][j] += part[u][j / kRun].v[j % kRun];
         }
       }
     }

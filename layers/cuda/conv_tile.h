@@ -147,9 +147,24 @@ std::vector<ConvVariant> conv_variants(const ConvShape& shape, int processors, b
 /// channels (count rounded up to `columns`, the rest zero), k innermost, rounded up to kTileDepth with zeros.
 /// channels <= shape.in_c; the channels beyond are zero.
 std::vector<Half> pack_conv_weights(const ConvShape& shape, int channels, const float* weights, int columns);
-/// The same for bytes: shape.in_c, kTileDepth and packed_depth() count pairs of them.
+/// The output channel, within its 32, that a row of INT8 weights is for. A lane of an m16n8 accumulator has columns 2 t
+/// and 2 t + 1 of every eight: so four of them give it the neighbouring channels 8 t to 8 t + 7.
+PIPIT_HOST_DEVICE constexpr int packed_channel(int row) {
+  return (row & ~31) + (row >> 1 & 3) * 8 + (row >> 3 & 3) * 2 + (row & 1);
+}
+
+/// The same for bytes, rows in the order of packed_channel: shape.in_c, kTileDepth and packed_depth() count pairs of them.
 std::vector<std::int8_t> pack_qconv_weights(const ConvShape& shape, int channels, const std::int8_t* weights,
                                             int columns);
+/// Values per output channel in the order of those rows.
+template <typename T>
+std::vector<T> in_packed_order(std::vector<T> values, std::size_t rows) {
+  values.resize(rows);
+  std::vector<T> packed(rows);
+  for (std::size_t r = 0; r < rows; ++r)
+    packed[r] = values[static_cast<std::size_t>(packed_channel(static_cast<int>(r)))];
+  return packed;
+}
 
 /// Elements of one packed row.
 inline std::int64_t packed_depth(const ConvShape& shape) {

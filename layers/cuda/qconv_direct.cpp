@@ -1,5 +1,6 @@
 // Candidates "depthwise" and "direct" of QConv: INT8 convolutions without matrix units. "direct" takes everything.
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "engine/cuda/runtime.h"
@@ -34,6 +35,7 @@ Refusal refuse_depthwise(const NodeSpec& spec) {
   const std::int64_t channels = spec.inputs[0]->shape[1];
   if (attributes_of(spec).conv.groups != channels || spec.outputs[0].shape[1] != channels || channels == 1)
     return "not a depthwise convolution with one output per channel";
+  if (spec.inputs[0]->dtype == DType::f32) return "x is f32";
   if (!is_channels_last(*spec.inputs[0]) || !is_channels_last(spec.outputs[0]))
     return "input and output must be channels_last";
   if (spec.has_input(3) && !is_channels_last(*spec.inputs[3])) return "the residual must be channels_last";
@@ -89,6 +91,8 @@ class QDirectConv final : public Kernel {
     args_.y = cuda::stored_type(spec.outputs[0].dtype);
     args_.y_zero_point = a.y.zero_point;
     args_.residual_scale = cuda::residual_factor(a);
+    const bool real = spec.inputs[0]->dtype == DType::f32;
+    if (real) args_.x_scale = a.x.scale, args_.x_bounds = step_bounds(a.x, -INFINITY, INFINITY);
     if (is_channels_last(*spec.inputs[0])) conv.x_strides = cuda::channels_last_strides(*spec.inputs[0]);
     const Tensor plain = to_layout(spec.constant(1)->view(), Layout::row_major);
     const auto weights = plain.values<std::int8_t>();
@@ -98,7 +102,7 @@ class QDirectConv final : public Kernel {
       weights_ = upload(pack_depthwise(weights, static_cast<std::size_t>(conv.groups)));
     } else {
       // With channels innermost every other stride is a multiple of the channel count.
-      wide_ = is_channels_last(*spec.inputs[0]) && spec.inputs[0]->shape[1] % 4 == 0 && conv.group_in % 4 == 0;
+      wide_ = !real && is_channels_last(*spec.inputs[0]) && spec.inputs[0]->shape[1] % 4 == 0 && conv.group_in % 4 == 0;
       weights_ = upload(pack_weights(conv, weights, wide_ ? 4 : 1));
     }
     const std::int64_t outputs = spec.outputs[0].shape[1];

@@ -22,6 +22,14 @@ struct Finish {
   }
 };
 
+// Element `at` of a pixel, less the zero point. Pixels are counted as if elements were bytes.
+__device__ __forceinline__ int load_element(const QDirectConvArgs& a, const std::uint8_t* pixel, std::int64_t at) {
+  if (a.x_scale == 0) return load_integer(a.x, pixel, at);
+  const auto* x = static_cast<const float*>(a.conv.x);
+  const float v = __fdiv_rn(x[pixel - static_cast<const std::uint8_t*>(a.conv.x) + at], a.x_scale);
+  return __float2int_rn(fminf(fmaxf(v, a.x_bounds.low), a.x_bounds.high));
+}
+
 // A thread computes four neighbouring columns of four output channels. Channels run fastest through the threads, so
 // that a warp reads the same pixels and neighbouring weights. Channels: input channels that a thread takes at once, 1 or
 // 4.
@@ -94,7 +102,7 @@ __global__ void __launch_bounds__(kThreads) qconv_direct(const __grid_constant__
             const int w[4] = {w4.x, w4.y, w4.z, w4.w};
 #pragma unroll
             for (int p = 0; p < 4; ++p) {
-              const int value = inside[p] ? load_integer(args.x, pixel[p], c * xs.channel) : 0;
+              const int value = inside[p] ? load_element(args, pixel[p], c * xs.channel) : 0;
 #pragma unroll
               for (int o = 0; o < 4; ++o) sum[p][o] += value * w[o];
             }

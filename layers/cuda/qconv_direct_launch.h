@@ -10,6 +10,9 @@ namespace pipit::cuda {
 struct QDirectConvArgs {
   DirectConvArgs conv;  ///< geometry, strides, operands; weights and bias unused; low and high as in StepBounds
   IntegerOperand x, residual;
+  /// x is f32 and becomes integers as Quantize makes them (not wide); else its scale is 0.
+  float x_scale = 0;
+  StepBounds x_bounds;
   StoredType y = StoredType::i8;
   int y_zero_point = 0;
   /// qconv_direct: [groups][taps][group_in][group_out rounded up to 4], or wide [groups][taps][group_in / 4]

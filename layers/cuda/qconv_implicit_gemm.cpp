@@ -1,6 +1,4 @@
 // Candidate "implicit_gemm" of QConv: INT8 convolution on the tensor cores without a patch matrix.
-#include <cstdlib>
-
 #include "engine/cuda/runtime.h"
 #include "layers/cuda/conv_gemm_launch.h"
 #include "layers/cuda/conv_gemm_problem.h"
@@ -26,7 +24,7 @@ std::int64_t padded_channels(std::int64_t channels) {
 
 Refusal refuse_implicit_gemm(const NodeSpec& spec) {
   const QConvAttributes& a = layer_as<QConv>(spec.layer).attributes();
-  if (!cuda::is_symmetric_i8(a.x)) return "x is not i8 with zero point 0";
+  if (!cuda::is_symmetric_i8(a.x) || spec.inputs[0]->dtype != DType::i8) return "x is not i8 with zero point 0";
   if (a.y.quantised() && !cuda::is_symmetric_i8(a.y)) return "y is not i8 with zero point 0";
   if (spec.has_input(3) && !cuda::is_symmetric_i8(a.residual)) return "the residual is not i8 with zero point 0";
   return cuda::refuse_conv_gemm(spec, a.conv, padded_channels(spec.inputs[0]->shape[1]) / 2);
@@ -39,18 +37,6 @@ ConvShape shape_of(const NodeSpec& spec) {
 
 std::vector<std::string> variant_names(const NodeSpec& spec) {
   return cuda::names_of(cuda::conv_gemm_variants(shape_of(spec), spec.gpu));
-}
-
-// Whether no input can make a sum reach kSmallSum. weights [outputs, depth].
-bool sums_are_small(std::span<const std::int8_t> weights, std::span<const std::int32_t> bias) {
-  constexpr std::int64_t kLargestInput = 128;
-  const std::size_t depth = weights.size() / bias.size();
-  for (std::size_t o = 0; o < bias.size(); ++o) {
-    std::int64_t most = std::abs(static_cast<std::int64_t>(bias[o]));
-    for (const std::int8_t w : weights.subspan(o * depth, depth)) most += kLargestInput * std::abs(w);
-    if (most >= cuda::kSmallSum) return false;
-  }
-  return true;
 }
 
 class QImplicitGemm final : public Kernel {
@@ -80,13 +66,13 @@ class QImplicitGemm final : public Kernel {
       const auto values = given->values<std::int32_t>();
       bias.assign(values.begin(), values.end());
     }
-    args_.small_sums = sums_are_small(weights.values<std::int8_t>(), bias);
+    args_.small_sums = cuda::sums_stay_below(weights.values<std::int8_t>(), bias, cuda::kSmallSum);
     const auto columns =
         static_cast<std::size_t>(args_.column_tiles) * static_cast<std::size_t>(tile_.columns);
-    bias.resize(columns);
+    bias = cuda::in_packed_order(std::move(bias), columns);
     bias_ = DeviceBuffer(bias.data(), bias.size() * sizeof(std::int32_t));
-    std::vector<float> multipliers = requantisation_multipliers(a, shape_.out_c);
-    multipliers.resize(columns);
+    const std::vector<float> multipliers =
+        cuda::in_packed_order(requantisation_multipliers(a, shape_.out_c), columns);
     multipliers_ = DeviceBuffer(multipliers.data(), multipliers.size() * sizeof(float));
     args_.weights = weights_.data();
     args_.bias = bias_.data();

@@ -60,6 +60,10 @@ bool is_quantised(const Graph& graph);
 /// Gives every value its layout and inserts ToLayout where a layer asks for another one. Runs last.
 Rewritten assign_layouts(const Graph& graph);
 
+/// A first convolution in INT8 quantises the user's f32 image itself, where it has up to four channels: for a GPU, after
+/// assign_layouts.
+Rewritten fuse_quantised_image(const Graph& graph);
+
 /// Stores floating-point values in the precision's element type, converting at the graph's inputs and outputs. Runs
 /// after assign_layouts; nothing that infers shapes may run after it. fp32 changes nothing here. On a GPU a first
 /// convolution reads an f32 image itself and a last Gemm writes f32 itself: no conversions there. int8 changes nothing

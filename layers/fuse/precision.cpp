@@ -45,14 +45,18 @@ bool converts_image(const Graph& graph, const Node& node) {
   return true;
 }
 
-// A graph input that only such convolutions read, and only as their image. (Quantize reads f32 anyway.)
+bool reads_f32(const Node& node) {
+  return layer_if<Quantize>(node) != nullptr || layer_if<QConv>(node) != nullptr;
+}
+
+// A graph input that only such convolutions read, and only as their image, beside what reads f32 anyway.
 bool read_as_image(const Graph& graph, ValueId id) {
   const auto& outputs = graph.outputs();
   if (std::find(outputs.begin(), outputs.end(), id) != outputs.end()) return false;
   int readers = 0;
   for (const Node& node : graph.nodes()) {
     const auto uses = std::count(node.inputs.begin(), node.inputs.end(), id);
-    if (uses == 0 || layer_if<Quantize>(node) != nullptr) continue;
+    if (uses == 0 || reads_f32(node)) continue;
     if (uses > 1 || node.inputs[0] != id || !converts_image(graph, node)) return false;
     ++readers;
   }
@@ -175,10 +179,13 @@ Rewritten assign_precision(const Graph& graph, Precision precision, DeviceKind d
     rewriter.forward(id, result);
   }
   for (const Node& node : graph.nodes()) {
-    const auto image = layer_if<Quantize>(node) != nullptr ? images.find(node.inputs[0]) : images.end();
+    const auto image = reads_f32(node) ? images.find(node.inputs[0]) : images.end();
     if (image != images.end()) {
       // The user's image is not rounded twice.
-      rewriter.emit(node.name, node.layer, {image->second}, node.outputs);
+      std::vector<ValueId> inputs;
+      for (const ValueId id : node.inputs) inputs.push_back(rewriter.map(id));
+      inputs[0] = image->second;
+      rewriter.emit(node.name, node.layer, std::move(inputs), node.outputs);
     } else {
       rewriter.copy(node);
     }

@@ -12,12 +12,15 @@ namespace pipit {
 
 namespace {
 
-// An int8 tensor's elements as int, whichever type they have.
+// An int8 tensor's elements as int, whichever type they have; f32 as Quantize makes them.
 class Integers {
  public:
-  Integers(const ConstTensorView& view, const Quantisation& q) : view_(view), zero_point_(q.zero_point) {}
+  Integers(const ConstTensorView& view, const Quantisation& q)
+      : view_(view), zero_point_(q.zero_point), scale_(q.scale), bounds_(step_bounds(q, -INFINITY, INFINITY)) {}
   /// Less the zero point.
   int operator[](std::int64_t at) const {
+    if (view_.desc.dtype == DType::f32)
+      return requantise(reinterpret_cast<const float*>(view_.data)[at] / scale_, bounds_, 0);
     const int raw = view_.desc.dtype == DType::i8
                         ? static_cast<int>(reinterpret_cast<const std::int8_t*>(view_.data)[at])
                         : static_cast<int>(reinterpret_cast<const std::uint8_t*>(view_.data)[at]);
@@ -27,6 +30,8 @@ class Integers {
  private:
   ConstTensorView view_;
   int zero_point_;
+  float scale_;
+  StepBounds bounds_;
 };
 
 // Stores values, which are in steps of y's scale (or real, for f32).

@@ -213,6 +213,39 @@ TEST(QConv, Depthwise) {
   }
 }
 
+// Every count of channels, i8 and f32 images in both layouts, tiles beyond the edges, one and more groups of outputs.
+TEST(QConv, Stem) {
+  PIPIT_NEEDS_GPU();
+  Numbers numbers(217);
+  const auto check = [&](ConvCase c, bool real, Layout layout) {
+    c.residual = false;
+    if (!real) return expect_conv("stem", c, numbers, layout);
+    GpuCase test = exact_case();
+    test.inputs = {{shared_random(c.x, numbers.random, -8, 8), layout},
+                   {numbers.integers<std::int8_t>(c.weights, -127, 127), Layout::row_major, true},
+                   {numbers.integers<std::int32_t>(Shape{c.weights[0]}, -3000, 3000), Layout::row_major, true}};
+    expect_gpu(QConv(c.attributes), "stem", test);
+    if (c.x[0] < 3) expect_gpu(QConv(c.attributes), "direct", test);
+  };
+  for (int i = 0; i < 64 && !HasFailure(); ++i) {
+    const std::int64_t filters = numbers.coin() ? 16 * numbers.pick(1, 7) : numbers.pick(1, 70);
+    check(random_case(numbers, 1 + i % 4, filters, 1), i / 4 % 2 == 0, i / 8 % 2 == 0 ? Layout::row_major : kLast);
+  }
+  struct Size {
+    std::int64_t batch, size, filters, kernel, stride, pad;
+  };
+  // The last one: more tiles than the GPU holds blocks, so that every block takes several.
+  for (const Size& size : {Size{2, 77, 64, 7, 2, 3}, {2, 61, 32, 3, 2, 1}, {1, 63, 96, 11, 4, 2}, {40, 96, 16, 3, 1, 1}}) {
+    ConvCase c = random_case(numbers, 3, size.filters, 1);
+    set_window(c.attributes.conv.window, size.kernel, size.stride, 1, size.pad);
+    c.x = Shape{size.batch, 3, size.size, size.size};
+    c.weights = Shape{size.filters, 3, size.kernel, size.kernel};
+    fit_output_scale(c);
+    for (const bool real : {false, true}) check(c, real, Layout::row_major);
+    if (HasFailure()) return;
+  }
+}
+
 TEST(QConv, ImplicitGemmOnRandomGeometries) {
   PIPIT_NEEDS_GPU();
   Numbers numbers(213);
@@ -340,9 +373,9 @@ void check_every_kernel(std::int64_t channels, std::int64_t filters, std::int64_
         cuda::ConvGemmArgs args = cuda::conv_gemm_args(s, tile);
         const auto columns = static_cast<std::size_t>(args.column_tiles * tile.columns);
         std::vector<std::int32_t> biases(bias->values<std::int32_t>().begin(), bias->values<std::int32_t>().end());
-        biases.resize(columns);
-        std::vector<float> multipliers = requantisation_multipliers(c.attributes, filters);
-        multipliers.resize(columns);
+        biases = cuda::in_packed_order(biases, columns);
+        const std::vector<float> multipliers =
+            cuda::in_packed_order(requantisation_multipliers(c.attributes, filters), columns);
         const cuda::DeviceBuffer bias_buffer(biases.data(), columns * 4);
         const cuda::DeviceBuffer multiplier_buffer(multipliers.data(), columns * 4);
         const cuda::DeviceBuffer output(expected.desc().bytes());
