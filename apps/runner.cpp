@@ -102,7 +102,7 @@ Graph prepare(Graph graph, const CommonOptions& options, std::vector<PassReport>
       optimised = std::move(read.graph);
     }
     Rewritten stored = assign_precision(optimised, options.precision, options.device, *keep_f32);
-    passes.push_back({"convert precision", stored.changes});
+    passes.push_back({"convert precision", stored.changes, {}});
     optimised = std::move(stored.graph);
   }
   return optimised;
