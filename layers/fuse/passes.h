@@ -16,7 +16,7 @@ namespace pipit {
 struct Rewritten {
   Graph graph;
   int changes = 0;
-  std::vector<std::string> notes;  ///< for the user: what could not be done, and why
+  std::vector<std::string> notes = {};  ///< for the user: what could not be done, and why
 };
 
 /// Folds constants that are dequantised into f32, except the weights and biases of convolutions and matrix products
@@ -75,7 +75,7 @@ Rewritten assign_precision(const Graph& graph, Precision precision, DeviceKind d
 struct PassReport {
   std::string pass;
   int changes = 0;
-  std::vector<std::string> notes;
+  std::vector<std::string> notes = {};
 };
 
 /// A rewrite that a caller brings along, with the name it is reported under.
