@@ -7,6 +7,7 @@
 
 #include "engine/kernel.h"
 #include "engine/tensor.h"
+#include "layers/cpu/chunks.h"
 #include "layers/cpu/row_kernels.h"
 #include "layers/window.h"
 
@@ -81,14 +82,12 @@ class DepthwiseRows {
   static std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
   // Tasks of about 2^15 products, a microsecond on a fast core: parts of a row's channels, or several rows. Few pixels of
-  // many channels are shared out by channels, as the convolutions before and behind do, so that workers find what they
-  // wrote themselves.
+  // many channels are shared out by channels.
   void share_out() {
     constexpr std::int64_t kTaskProducts = 1 << 15;
-    constexpr std::int64_t kManyChannels = 8;  // per pixel
     std::int64_t column = std::max<std::int64_t>(1, y_[3] * window_.taps() * (y_[1] / x_[1]));
     const std::int64_t lanes = row_kernels().lanes;
-    by_channels_ = x_[1] > kManyChannels * y_[0] * y_[2] * y_[3];
+    by_channels_ = shares_channels(x_[1], y_[0] * y_[2] * y_[3]);
     if (by_channels_) column *= y_[0] * y_[2];
     const std::int64_t wanted = ceil_div(std::max(4 * lanes, kTaskProducts / column), lanes) * lanes;
     channel_blocks_ = std::max<std::int64_t>(1, x_[1] / wanted);
