@@ -76,6 +76,7 @@ class StepBuilder {
   std::vector<Step> build() {
     find_users();
     choose_kernels();
+    if (options_.tuner) options_.tuner->free_operands();
     create_kernels();
     absorb_followers();
     join_in_place();

@@ -186,6 +186,11 @@ Tuner::Decision Tuner::measure(KernelTimer& timer, const NodeSpec& spec, std::ve
   return decision;
 }
 
+void Tuner::free_operands() {
+  const std::lock_guard lock(mutex_);
+  timers_.clear();
+}
+
 Tuner::Selected Tuner::choose(DeviceKind device, const NodeSpec& spec,
                               std::span<const Candidate* const> accepting) {
   const auto by_order = [&](std::string note, std::vector<TimedKernel> timed = {}) {

@@ -104,6 +104,9 @@ class Tuner {
   /// inputs that are neither floating-point nor 8-bit go by order: made-up indices would not be valid.
   Selected choose(DeviceKind device, const NodeSpec& spec, std::span<const Candidate* const> accepting);
 
+  /// Frees what kernels were timed on; the decisions stay.
+  void free_operands();
+
   /// Decisions of an earlier process about the device with this device_key. One about a kernel or variant that is
   /// not there any more is made anew.
   void add_decisions(const std::string& device, Decisions decisions);

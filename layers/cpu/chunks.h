@@ -16,6 +16,13 @@ inline std::int64_t rows_per_chunk(std::int64_t row) {
   return std::max<std::int64_t>(1, kChunkBytes / 4 / std::max<std::int64_t>(row, 1));
 }
 
+/// True when workers share out the channels of an activation rather than its pixels: few pixels of many channels, of
+/// which the pointwise convolutions around read more weights than values (TileConvolution::cut). Layers between them do
+/// the same, so that a worker reads what it wrote itself.
+inline bool shares_channels(std::int64_t channels, std::int64_t pixels) {
+  return channels > 8 * pixels;
+}
+
 /// Calls body(begin, end) for the pieces of at most `step` that make up [0, size), in any order. The pieces do
 /// not depend on the number of threads.
 template <typename Body>

@@ -50,8 +50,8 @@ class Depthwise final : public Kernel {
         multiplier_(y_[1] / x_[1]),
         rows_(window_, x_, y_, kernels_of<T>(), T{}) {
     pack(*spec.constant(1));
-    worker_bytes_ = rows_.worker_bytes();
-    if (multiplier_ > 1) worker_bytes_ += static_cast<std::size_t>(rows_.tile() * rows_.block()) * sizeof(T);
+    const std::int64_t plane = multiplier_ > 1 ? rows_.tile() * rows_.block() : 0;
+    worker_bytes_ = rows_.worker_bytes(static_cast<std::size_t>(plane) * sizeof(T));
     threads_ = static_cast<std::size_t>(spec.threads);
   }
 

@@ -18,12 +18,18 @@ TileConvolution::Geometry geometry_of(const NodeSpec& spec) {
           attributes.groups, attributes.activation, spec.has_input(3)};
 }
 
+// The weights in row-major order: a copy only where they lie otherwise, in `moved`, which lives as long as the expression
+// of the call.
+const float* row_major_weights(const Tensor& weights, Tensor&& moved = {}) {
+  if (is_row_major(weights.desc())) return weights.values<float>().data();
+  moved = to_layout(weights.view(), Layout::row_major);
+  return moved.values<float>().data();
+}
+
 class ConvTile final : public Kernel {
  public:
   explicit ConvTile(const NodeSpec& spec)
-      : convolution_(geometry_of(spec),
-                     to_layout(spec.constant(1)->view(), Layout::row_major).values<float>().data(),
-                     spec.threads) {}
+      : convolution_(geometry_of(spec), row_major_weights(*spec.constant(1)), spec.threads) {}
 
   std::size_t scratch_bytes() const override { return convolution_.scratch_bytes(); }
   bool reads_constant(std::size_t index) const override { return index != 1; }

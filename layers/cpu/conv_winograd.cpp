@@ -286,7 +286,7 @@ Refusal refuse_winograd(const NodeSpec& spec, const WinogradTransforms& transfor
   const std::int64_t channels = spec.inputs[0]->shape[1];
   if (!options.everywhere) {
     const std::int64_t tiles = TileGrid(y, transforms.outputs).count;
-    if (tiles < 9) return fmt::format("{} tiles are too few for transformed weights to pay", tiles);
+    if (tiles < 25) return fmt::format("{} tiles are too few for transformed weights to pay", tiles);
     if (channels < 16 || y[1] < 16) return "too few channels for the transforms to pay";
   }
   if (!is_row_major(weights->desc())) return "the weights must be row_major";

@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "engine/kernel.h"
 #include "engine/tensor.h"
+#include "layers/cpu/chunks.h"
 #include "layers/cpu/row_kernels.h"
 #include "layers/window.h"
 
@@ -42,10 +44,9 @@ class DepthwiseRows {
   /// Most output pixels and channels of a tile.
   std::int64_t tile() const { return tile_; }
   std::int64_t block() const { return block_; }
-  /// Scratch of one worker, a multiple of 8.
-  std::size_t worker_bytes() const {
-    return static_cast<std::size_t>(window_.kernel[0] * row_pixels_) * sizeof(const T*);
-  }
+  /// Scratch of one worker with `own` bytes for the body: whole pairs of cache lines, which are fetched together, so that
+  /// workers do not write to one line.
+  std::size_t worker_bytes(std::size_t own = 0) const { return (pointer_bytes() + own + 127) / 128 * 128; }
   /// Floats of the packed weights of one output per channel.
   std::int64_t packed_size() const {
     return ceil_div(x_[1], row_kernels().lanes) * row_kernels().lanes * window_.taps();
@@ -58,7 +59,7 @@ class DepthwiseRows {
 
   /// Calls body(tile, function, first element of the first output pixel, first channel, scratch) for all tiles, which
   /// have their x, weights and counts; the rest is the body's to fill in. The scratch of worker i is at i * scratch_step,
-  /// of which the body gets what lies behind worker_bytes().
+  /// a result of worker_bytes(); the body gets the part that is its own, at a multiple of 8 bytes.
   template <typename Body>
   void for_each_tile(const T* x, const float* packed, const RunContext& context, std::size_t scratch_step,
                      Body&& body) const {
@@ -66,26 +67,41 @@ class DepthwiseRows {
     context.pool.parallel_for(
         ceil_div(rows, task_rows_) * channel_blocks_, [&](std::int64_t task, int worker) {
           std::byte* scratch = context.scratch + static_cast<std::size_t>(worker) * scratch_step;
-          const std::int64_t first = task / channel_blocks_ * task_rows_;
-          const std::int64_t channel = task % channel_blocks_ * block_;
+          const auto [row_task, block] = place(task, ceil_div(rows, task_rows_));
+          const std::int64_t first = row_task * task_rows_;
+          const std::int64_t channel = block * block_;
           for (std::int64_t row = first; row < std::min(rows, first + task_rows_); ++row)
             for_each_tile_of_row(x, packed, row, channel, scratch, body);
         });
   }
 
  private:
+  std::size_t pointer_bytes() const {
+    return static_cast<std::size_t>(window_.kernel[0] * row_pixels_) * sizeof(const T*);
+  }
   static std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-  // Tasks of about 2^15 products, a microsecond on a fast core: parts of a row's channels, or several rows.
+  // Tasks of about 2^15 products, a microsecond on a fast core: parts of a row's channels, or several rows. Few pixels of
+  // many channels are shared out by channels.
   void share_out() {
     constexpr std::int64_t kTaskProducts = 1 << 15;
-    const std::int64_t column = std::max<std::int64_t>(1, y_[3] * window_.taps() * (y_[1] / x_[1]));
+    std::int64_t column = std::max<std::int64_t>(1, y_[3] * window_.taps() * (y_[1] / x_[1]));
     const std::int64_t lanes = row_kernels().lanes;
+    by_channels_ = shares_channels(x_[1], y_[0] * y_[2] * y_[3]);
+    if (by_channels_) column *= y_[0] * y_[2];
     const std::int64_t wanted = ceil_div(std::max(4 * lanes, kTaskProducts / column), lanes) * lanes;
     channel_blocks_ = std::max<std::int64_t>(1, x_[1] / wanted);
     block_ = ceil_div(ceil_div(x_[1], channel_blocks_), lanes) * lanes;
     channel_blocks_ = ceil_div(x_[1], block_);
-    task_rows_ = channel_blocks_ > 1 ? 1 : std::max<std::int64_t>(1, kTaskProducts / (column * x_[1]));
+    task_rows_ = by_channels_          ? std::max<std::int64_t>(1, y_[0] * y_[2])
+                 : channel_blocks_ > 1 ? 1
+                                       : std::max<std::int64_t>(1, kTaskProducts / (column * x_[1]));
+  }
+
+  // The rows and channels of a task: neighbours in what comes first are neighbours in memory.
+  std::pair<std::int64_t, std::int64_t> place(std::int64_t task, std::int64_t row_tasks) const {
+    if (by_channels_) return {task % row_tasks, task / row_tasks};
+    return {task / channel_blocks_, task % channel_blocks_};
   }
 
   // One output row, for the block of input channels from `channel` on. `row` counts through images.
@@ -123,7 +139,7 @@ class DepthwiseRows {
       }
       tile.weights = weights;
       body(tile, inside ? inside_ : border_, (row * y_[3] + column) * y_[1], channel,
-           scratch + worker_bytes());
+           scratch + pointer_bytes());
     }
   }
 
@@ -150,7 +166,8 @@ class DepthwiseRows {
   std::int64_t block_ = 0;       // channels of a task
   std::int64_t channel_blocks_ = 0;
   std::int64_t task_rows_ = 0;
-  HostBuffer padding_;  // a pixel
+  bool by_channels_ = false;  // the channels of a task go through all rows
+  HostBuffer padding_;        // a pixel
 };
 
 }  // namespace pipit

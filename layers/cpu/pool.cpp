@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "layers/cpu/chunks.h"
 #include "layers/cpu/cpu.h"
 #include "layers/cpu/taps.h"
 #include "layers/layer_kernel.h"
@@ -55,26 +56,33 @@ struct SumSquares : Sum {
 
 // Adding up row by row keeps the rounding error of a global average at (rows + columns) instead of
 // (rows * columns) epsilon.
-template <typename Reduction, typename T>
+// `Count` Ts of channels at a time: one alone would wait for its own last sum.
+template <typename Reduction, typename T, int Count>
 PIPIT_INLINE inline void reduce(const TapGrid& x, std::int64_t c, float* y) {
-  T result = T{} + Reduction::kStart;
+  constexpr auto kStep = static_cast<std::int64_t>(sizeof(T) / sizeof(float));
+  T result[Count];
+  for (int i = 0; i < Count; ++i) result[i] = T{} + Reduction::kStart;
   for (std::int64_t h = 0; h < x.rows; ++h) {
-    T row = T{} + Reduction::kStart;
+    T row[Count];
+    for (int i = 0; i < Count; ++i) row[i] = T{} + Reduction::kStart;
     for (std::int64_t w = 0; w < x.columns; ++w) {
-      T value;
-      load(x.at(h, w) + c, value);
-      Reduction::tap(row, value);
+      for (int i = 0; i < Count; ++i) {
+        T value;
+        load(x.at(h, w) + c + i * kStep, value);
+        Reduction::tap(row[i], value);
+      }
     }
-    Reduction::join(result, row);
+    for (int i = 0; i < Count; ++i) Reduction::join(result[i], row[i]);
   }
-  store(result, y + c);
+  for (int i = 0; i < Count; ++i) store(result[i], y + c + i * kStep);
 }
 
 template <typename Reduction>
 PIPIT_INLINE inline void reduce_channels(const TapGrid& x, std::int64_t channels, float* y) {
   std::int64_t c = 0;
-  for (; c + kLanes <= channels; c += kLanes) reduce<Reduction, Vector>(x, c, y);
-  for (; c < channels; ++c) reduce<Reduction, float>(x, c, y);
+  for (; c + 4 * kLanes <= channels; c += 4 * kLanes) reduce<Reduction, Vector, 4>(x, c, y);
+  for (; c + kLanes <= channels; c += kLanes) reduce<Reduction, Vector, 1>(x, c, y);
+  for (; c < channels; ++c) reduce<Reduction, float, 1>(x, c, y);
 }
 
 // y[c] = the reduction over all taps, for every channel.
@@ -122,49 +130,22 @@ ReduceRow reduction_of(const PoolAttributes& attributes) {
   return attributes.p == 1 ? sum_absolute_row : sum_squares_row;
 }
 
-// Channels per task. Few output rows (global pooling) leave the channels to share out.
-std::int64_t channel_block(std::int64_t rows, std::int64_t channels) {
-  return rows < 32 ? 4 * kLanes : std::max<std::int64_t>(channels, 1);
-}
-
-// `y_pixel`: floats from one pixel of the output to the next.
-void run_pool(const PoolAttributes& attributes, std::int64_t y_pixel, std::span<const ConstTensorView> inputs,
-              std::span<const TensorView> outputs, const RunContext& context) {
-  const Shape& x = inputs[0].desc.shape;
-  const Shape& y = outputs[0].desc.shape;
-  const Window window = pool_window(attributes, x);
-  const Window window_3d = as_3d(window);
-  const ReduceRow reduction = reduction_of(attributes);
-  const std::int64_t channels = y[1];
-  const std::int64_t rows = y[0] * y[2];
-  const std::int64_t block = channel_block(rows, channels);
-  const std::int64_t blocks = (channels + block - 1) / block;
-
-  context.pool.parallel_for(rows * blocks, [&](std::int64_t task, int) {
-    const std::int64_t row = task / blocks;
-    const std::int64_t channel = task % blocks * block;
-    const std::int64_t count = std::min(block, channels - channel);
-    const float* image = inputs[0].as<float>() + row / y[2] * x[2] * x[3] * channels + channel;
-    const TapRange h = taps_inside(window, 0, row % y[2], x[2]);
-    for (std::int64_t column = 0; column < y[3]; ++column) {
-      const TapRange w = taps_inside(window, 1, column, x[3]);
-      float* to = outputs[0].as<float>() + (row * y[3] + column) * y_pixel + channel;
-      reduction(tap_grid(image, x[3], channels, window, h, w), count, to);
-      if (attributes.kind == PoolKind::average) {
-        const std::int64_t divisor = average_divisor(window_3d, attributes.count_include_pad,
-                                                     {0, row % y[2], column}, {1, x[2], x[3]});
-        divide_row(to, count, static_cast<float>(std::max<std::int64_t>(divisor, 1)));
-      } else if (attributes.kind == PoolKind::lp && attributes.p == 2) {
-        sqrt_row(to, count);
-      }
-    }
-  });
-}
-
-class PoolNhwc final : public Kernel {
+class PoolRows final : public Kernel {
  public:
-  explicit PoolNhwc(const NodeSpec& spec)
-      : attributes_(layer_as<Pool>(spec.layer).attributes()), y_pixel_(spec.outputs[0].shape[1]) {}
+  explicit PoolRows(const NodeSpec& spec)
+      : attributes_(layer_as<Pool>(spec.layer).attributes()),
+        x_(spec.inputs[0]->shape),
+        y_(spec.outputs[0].shape),
+        y_pixel_(y_[1]),
+        window_(pool_window(attributes_, x_)),
+        reduction_(reduction_of(attributes_)),
+        // What joins the results of rows; sums of absolute values or squares are not taken again.
+        join_(attributes_.kind == PoolKind::max ? max_row : sum_row),
+        by_rows_(y_[2] * y_[3] == 1 && !shares_channels(x_[1], x_[0] * x_[2] * x_[3])) {}
+
+  std::size_t scratch_bytes() const override {
+    return by_rows_ ? static_cast<std::size_t>(x_[0] * x_[2] * x_[1]) * sizeof(float) : 0;
+  }
 
   bool write_rows_apart(std::size_t stride) override {
     y_pixel_ = static_cast<std::int64_t>(stride / sizeof(float));
@@ -172,19 +153,82 @@ class PoolNhwc final : public Kernel {
   }
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
-    run_pool(attributes_, y_pixel_, inputs, outputs, context);
+    if (by_rows_) {
+      run_rows(inputs[0].as<float>(), outputs[0].as<float>(), context);
+    } else {
+      run_windows(inputs[0].as<float>(), outputs[0].as<float>(), context.pool);
+    }
   }
 
  private:
+  void run_windows(const float* x, float* y, ThreadPool& pool) const {
+    const std::int64_t channels = y_[1];
+    const std::int64_t rows = y_[0] * y_[2];
+    // Few output rows (global pooling) leave the channels to share out.
+    const std::int64_t block = rows < 32 ? 4 * kLanes : std::max<std::int64_t>(channels, 1);
+    const std::int64_t blocks = (channels + block - 1) / block;
+    pool.parallel_for(rows * blocks, [&](std::int64_t task, int) {
+      const std::int64_t row = task / blocks;
+      const std::int64_t channel = task % blocks * block;
+      const std::int64_t count = std::min(block, channels - channel);
+      const float* image = x + row / y_[2] * x_[2] * x_[3] * channels + channel;
+      const TapRange h = taps_inside(window_, 0, row % y_[2], x_[2]);
+      for (std::int64_t column = 0; column < y_[3]; ++column) {
+        const TapRange w = taps_inside(window_, 1, column, x_[3]);
+        float* to = y + (row * y_[3] + column) * y_pixel_ + channel;
+        reduction_(tap_grid(image, x_[3], channels, window_, h, w), count, to);
+        finish(to, count, row % y_[2], column);
+      }
+    });
+  }
+
+  // One window per image: first the rows, which are where the workers that wrote them find them, then what they add up
+  // to; the order of sums is that of run_windows().
+  void run_rows(const float* x, float* y, const RunContext& context) const {
+    float* partial = reinterpret_cast<float*>(context.scratch);
+    const std::int64_t channels = y_[1];
+    const TapRange h = taps_inside(window_, 0, 0, x_[2]);
+    const TapRange w = taps_inside(window_, 1, 0, x_[3]);
+    context.pool.parallel_for(x_[0] * h.count(), [&](std::int64_t task, int) {
+      const float* image = x + task / h.count() * x_[2] * x_[3] * channels;
+      TapGrid grid = tap_grid(image, x_[3], channels, window_, h, w);
+      grid.data += task % h.count() * grid.row_step;
+      grid.rows = 1;
+      reduction_(grid, channels, partial + task * channels);
+    });
+    for (std::int64_t n = 0; n < x_[0]; ++n) {
+      const TapGrid grid{partial + n * h.count() * channels, channels, channels, h.count(), 1};
+      join_(grid, channels, y + n * y_pixel_);
+      finish(y + n * y_pixel_, channels, 0, 0);
+    }
+  }
+
+  // Output [row, column] of `count` channels from its reduction.
+  void finish(float* y, std::int64_t count, std::int64_t row, std::int64_t column) const {
+    if (attributes_.kind == PoolKind::average) {
+      const std::int64_t divisor =
+          average_divisor(as_3d(window_), attributes_.count_include_pad, {0, row, column}, {1, x_[2], x_[3]});
+      divide_row(y, count, static_cast<float>(std::max<std::int64_t>(divisor, 1)));
+    } else if (attributes_.kind == PoolKind::lp && attributes_.p == 2) {
+      sqrt_row(y, count);
+    }
+  }
+
   PoolAttributes attributes_;
-  std::int64_t y_pixel_;
+  Shape x_;
+  Shape y_;
+  std::int64_t y_pixel_;  // floats from one pixel of the output to the next
+  Window window_;
+  ReduceRow reduction_;
+  ReduceRow join_;
+  bool by_rows_;
 };
 
 }  // namespace
 
 void register_cpu_pool(Registry& registry) {
   registry.add(Pool::kType, DeviceKind::cpu,
-               {"nhwc", refuse_pool, [](const NodeSpec& spec) { return std::make_unique<PoolNhwc>(spec); }});
+               {"nhwc", refuse_pool, [](const NodeSpec& spec) { return std::make_unique<PoolRows>(spec); }});
 }
 
 }  // namespace pipit

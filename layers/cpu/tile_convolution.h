@@ -97,9 +97,8 @@ class TileConvolution {
   void pack(WeightView weights);
   void pack(const std::int8_t* weights);
   void start_sums(const Int8& arithmetic, const std::int8_t* weights);
-  void cut(int threads);
-  std::int64_t bands_per_image() const { return (height_ + band_rows_ - 1) / band_rows_; }
-  std::int64_t bands() const { return (images_ + band_images_ - 1) / band_images_ * bands_per_image(); }
+  void cut(std::int64_t element_bytes, int threads);
+  std::int64_t bands() const { return (images_ + band_images_ - 1) / band_images_ * bands_per_image_; }
   Band band(std::int64_t index) const;
   static Weights weights_of(const Geometry& geometry);
   void book_scratch(Weights weights, int threads);
@@ -138,7 +137,8 @@ class TileConvolution {
   std::vector<std::int32_t> sum_bias_;          // INT8
   std::vector<float> multipliers_;
   bool panels_outside_ = false;
-  std::int64_t band_rows_ = 0;
+  std::int64_t bands_per_image_ = 1;  // of equal size but for one row
+  std::int64_t band_rows_ = 0;        // of the largest
   std::int64_t band_images_ = 1;
   std::int64_t splits_ = 1;        // tasks that share a panel
   std::int64_t copy_bytes_ = 0;    // of one band
