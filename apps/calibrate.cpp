@@ -25,7 +25,9 @@ struct CalibrateOptions {
   std::vector<std::string> merge;
   std::vector<std::string> exports;
   ThresholdOptions method;
+  std::optional<double> percentile;
   bool per_tensor_weights = false;
+  Corrections corrections;
   bool no_histograms = false;
   std::int64_t limit = 0;
   std::int64_t skip = 0;
@@ -90,6 +92,8 @@ void check_usage(const CalibrateOptions& options) {
     throw CLI::ValidationError("--keep", "needs the model; a merged plan keeps what its shards keep");
   }
   if (options.output.empty()) throw CLI::RequiredError("--output");
+  if (options.percentile && options.method.method != ThresholdMethod::percentile)
+    throw CLI::ValidationError("--percentile", "is for --method percentile");
   check_exports(options);
 }
 
@@ -119,13 +123,15 @@ int calibrate(const CalibrateOptions& options) {
   const Preprocess preprocess = options.image.resolve(model);
   PrecisionPlan plan = empty_plan(model, preprocess);
   plan.method = options.method;
+  if (options.percentile) plan.method.percentile = *options.percentile;
   plan.weights_per_channel = !options.per_tensor_weights;
   Graph fused = fuse(std::move(model.graph));
   keep_nodes(plan, fused, options.common.kept());
   const bool ncnn =
       std::find(options.exports.begin(), options.exports.end(), "ncnn") != options.exports.end();
   const Graph laid_out = ncnn ? optimize(fused) : Graph{};
-  calibrate_on(plan, model.name, std::move(fused), preprocess, images, options.images, options.common);
+  calibrate_on(plan, model.name, std::move(fused), preprocess, images, options.images, options.common,
+               options.corrections);
   write_file(options.output, to_json(plan, !options.no_histograms));
   for (const std::string& format : options.exports) {
     if (format == "trt-cache") write_file(beside_output(options, ".trt-cache"), to_trt_cache(plan));
@@ -158,12 +164,18 @@ void add_calibrate(CLI::App& app, int& exit_code) {
           "error [mse]")
       ->check(CLI::IsMember({"minmax", "percentile", "entropy", "mse"}));
   command
-      ->add_option("--percentile", options->method.percentile,
-                   "Percent of the magnitudes kept by that method")
-      ->check(positive_number() & CLI::Range(0.0, 100.0))
-      ->capture_default_str();
+      ->add_option("--percentile", options->percentile,
+                   "With --method percentile: percent of the magnitudes that are kept [99.99]")
+      ->check(positive_number() & CLI::Range(0.0, 100.0));
   command->add_flag("--per-tensor-weights", options->per_tensor_weights,
                     "One scale for all weights of a node instead of one per output channel");
+  command->add_flag("--equalise", options->corrections.equalise,
+                    "Cross-layer equalisation: balance the channels between neighbouring convolutions before "
+                    "calibrating (Nagel et al. 2019); the plan holds the factors");
+  command->add_flag(
+      "--bias-correction", options->corrections.bias_correction,
+      "Add to biases what rounding the weights takes from the mean of each output (Nagel et al. 2019); "
+      "the plan holds the differences");
   command->add_option("--limit", options->limit, "Use only N images, spread evenly over the folder; 0: all")
       ->check(count_value())
       ->capture_default_str();
@@ -181,6 +193,7 @@ void add_calibrate(CLI::App& app, int& exit_code) {
   command->add_flag("--no-histograms", options->no_histograms,
                     "Leave the histograms out of the plan: smaller, but it cannot be merged");
   command->footer(
+      "A hundred images of all kinds that the model will see are a good start; below 32 a note says so.\n"
       "Examples:\n"
       "  pipit calibrate squeezenet.onnx photos --resize 256 --crop 227 --output plan.json\n"
       "  pipit calibrate model.onnx photos --method percentile --percentile 99.9 --limit 100 --output "

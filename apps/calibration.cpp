@@ -3,7 +3,10 @@
 #include "apps/prepared_images.h"
 #include "apps/progress.h"
 #include "apps/runner.h"
+#include "apps/terminal.h"
+#include "quant/bias_correction.h"
 #include "quant/calibration.h"
+#include "quant/equalise.h"
 #include "quant/hash.h"
 #include "quant/weighted_layer.h"
 
@@ -11,14 +14,36 @@ namespace pipit::apps {
 
 namespace {
 
-void observe(Runner& runner, CalibrationObserver& observer, const Preprocess& preprocess,
+// Ranges are extremes: with fewer images the next one often goes beyond them.
+constexpr std::size_t kFewImages = 32;
+
+// Ranges, and channel means where they are needed.
+class Observers final : public RunObserver {
+ public:
+  Observers(CalibrationObserver& ranges, ChannelMeans* means) : ranges_(ranges), means_(means) {}
+  void begin(const ConstTensorView& batch, std::int64_t images) {
+    ranges_.begin({&batch, 1}, images);
+    if (means_ != nullptr) means_->begin({&batch, 1}, images);
+  }
+  void after_step(const Step& step, std::span<const ConstTensorView> inputs,
+                  std::span<const TensorView> outputs) override {
+    ranges_.after_step(step, inputs, outputs);
+    if (means_ != nullptr) means_->after_step(step, inputs, outputs);
+  }
+
+ private:
+  CalibrationObserver& ranges_;
+  ChannelMeans* means_;
+};
+
+void observe(Runner& runner, Observers observers, const Preprocess& preprocess,
              const std::vector<std::filesystem::path>& images, bool quiet) {
   const Graph& graph = runner.plan->graph();
   PreparedImages prepared(images, preprocess, graph.value(graph.inputs()[0]).desc, runner.session->pool());
   Progress progress("calibrate", prepared.size(), quiet);
-  runner.session->set_observer(&observer);
+  runner.session->set_observer(&observers);
   prepared.for_each_batch([&](const ConstTensorView& batch, std::int64_t first, std::int64_t count) {
-    observer.begin({&batch, 1}, count);
+    observers.begin(batch, count);
     runner.run({&batch, 1});
     progress.update(first + count);
   });
@@ -49,11 +74,16 @@ PrecisionPlan empty_plan(const Model& model, const Preprocess& preprocess) {
 
 void calibrate_on(PrecisionPlan& plan, const std::string& model, Graph fused, const Preprocess& preprocess,
                   const std::vector<std::filesystem::path>& images, const std::filesystem::path& folder,
-                  const CommonOptions& options) {
+                  const CommonOptions& options, const Corrections& corrections) {
   if (weighted_layers(fused).empty())
     fail_unsupported(
         "{}: nothing to quantise: it has no convolution or fully connected layer with constant weights",
         model);
+  if (corrections.equalise) {
+    plan.equalised = equalisation(fused);
+    fused = equalise(fused, plan.equalised);
+  }
+  const Graph weights = corrections.bias_correction ? fused : Graph{};
   CommonOptions common = options;
   common.tuning.switch_off();  // the same kernels in every run: those chosen by timing may round differently
   common.keep_every_value = true;
@@ -62,7 +92,14 @@ void calibrate_on(PrecisionPlan& plan, const std::string& model, Graph fused, co
   common.precision = Precision::fp32;
   Runner runner(model, std::move(fused), common);
   CalibrationObserver observer(*runner.plan, runner.session->pool());
-  observe(runner, observer, preprocess, images, options.quiet);
+  if (images.size() < kFewImages && !options.quiet)
+    print_error(
+        fmt::format("note: {} images are few to calibrate on: ranges may be too narrow for others; {} or "
+                    "more are better",
+                    images.size(), kFewImages));
+  std::optional<ChannelMeans> means;
+  if (corrections.bias_correction) means.emplace(runner.plan->graph());
+  observe(runner, {observer, means ? &*means : nullptr}, preprocess, images, options.quiet);
   plan.images = identify(images, folder, runner.session->pool());
   plan.tensors.clear();
   for (const CalibrationObserver::Observed& o : observer.observed()) {
@@ -72,6 +109,7 @@ void calibrate_on(PrecisionPlan& plan, const std::string& model, Graph fused, co
     plan.tensors.push_back(std::move(tensor));
   }
   set_scales(plan);
+  if (means) plan.corrected = bias_correction(weights, plan, *means);
 }
 
 }  // namespace pipit::apps

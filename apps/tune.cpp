@@ -32,7 +32,7 @@ struct TuneOptions {
   std::string output;
   std::string svg;
   double max_drop = -1;  // points; negative: not given
-  double confidence = 50;
+  double confidence = 75;
   std::string against = "labels";
   std::string keep_as = "fp32";
   std::int64_t limit = 0;

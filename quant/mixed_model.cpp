@@ -4,6 +4,7 @@
 #include "layers/qconv.h"
 #include "layers/qelementwise.h"
 #include "layers/registry.h"
+#include "quant/equalise.h"
 #include "quant/quantize_graph.h"
 
 namespace pipit {
@@ -28,7 +29,7 @@ std::shared_ptr<const Plan> MixedModel::build(Graph graph, Precision precision, 
 }
 
 std::shared_ptr<const Plan> MixedModel::in_fp32(bool keep_every_value) const {
-  return build(fused_, Precision::fp32, keep_every_value);
+  return build(equalise(fused_, plan_.equalised), Precision::fp32, keep_every_value);
 }
 
 std::shared_ptr<const Plan> MixedModel::in_int8(const std::set<std::string>& floating,

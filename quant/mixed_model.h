@@ -13,7 +13,7 @@ namespace pipit {
 
 class MixedModel {
  public:
-  /// `fused`: without layouts (fuse() of layers/fuse/passes.h). `options`: how everything is planned; the precision is
+  /// `fused`: without layouts (fuse() of layers/fuse/passes.h), not equalised. `options`: how everything is planned; the precision is
   /// set here. Throws Error when the plan does not fit the graph, or leaves nothing that could compute in INT8.
   MixedModel(Graph fused, PrecisionPlan plan, PlanOptions options);
 
@@ -24,6 +24,7 @@ class MixedModel {
   const std::vector<std::string>& followers() const { return followers_; }
   const PrecisionPlan& plan() const { return plan_; }
 
+  /// Equalised as the plan says, so that values are comparable.
   std::shared_ptr<const Plan> in_fp32(bool keep_every_value = false) const;
   /// In INT8 but for `floating` (of layers() and followers()) and what the plan keeps.
   std::shared_ptr<const Plan> in_int8(const std::set<std::string>& floating = {},

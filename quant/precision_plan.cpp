@@ -1,6 +1,7 @@
 #include "quant/precision_plan.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "engine/error.h"
@@ -24,9 +25,7 @@ void set_scale(TensorScale& tensor, const ThresholdOptions& method) {
   }
   tensor.min = histogram.min();
   tensor.max = histogram.max();
-  // The scale of a tensor of zeros is never seen in a result; of values so small that it would vanish, hardly.
-  tensor.scale = static_cast<float>(tensor.threshold / kLargest);
-  if (!(tensor.scale > 0)) tensor.scale = 1;
+  tensor.scale = default_scale(tensor.threshold);
   tensor.clipped = clipped_share(histogram, tensor.threshold);
 }
 
@@ -40,6 +39,9 @@ void check_same(const PrecisionPlan& a, const PrecisionPlan& b) {
          threshold_method_name(b.method.method));
   if (a.weights_per_channel != b.weights_per_channel)
     fail("one plan scales weights per channel, the other does not");
+  if (a.equalised != b.equalised) fail("the plans equalise differently");
+  if (!a.corrected.empty() || !b.corrected.empty())
+    fail("a plan with corrected biases cannot be merged: calibrate the shards without --bias-correction");
   if (a.keep != b.keep) fail("the plans keep different nodes in floating point");
   if (a.tensors.size() != b.tensors.size())
     fail("the plans have {} and {} tensors", a.tensors.size(), b.tensors.size());
@@ -50,6 +52,11 @@ void check_same(const PrecisionPlan& a, const PrecisionPlan& b) {
 }
 
 }  // namespace
+
+float default_scale(double threshold) {
+  const auto scale = static_cast<float>(threshold / kLargest);
+  return std::isnormal(scale) ? scale : 1;
+}
 
 void set_scales(PrecisionPlan& plan) {
   for (TensorScale& tensor : plan.tensors) set_scale(tensor, plan.method);

@@ -20,7 +20,7 @@ struct TensorScale {
   float min = 0;  ///< of all values observed
   float max = 0;
   double threshold = 0;  ///< the magnitude that becomes 127
-  float scale = 1;       ///< threshold / 127; 1 for a tensor that is always zero
+  float scale = 1;       ///< default_scale(threshold)
   int zero_point = 0;    ///< always 0
   double clipped = 0;    ///< share of the values beyond the threshold
   std::optional<Histogram> histogram;
@@ -48,14 +48,34 @@ struct PrecisionPlan {
     friend bool operator==(const Kept&, const Kept&) = default;
   };
   std::vector<Kept> keep;
+  /// Cross-layer equalisation (quant/equalise.h): what the channels between two convolutions are divided by. The tensors
+  /// above are those of the equalised graph.
+  struct Equalised {
+    std::string first;
+    std::string second;
+    std::vector<float> factors;  ///< positive, one per channel
+    friend bool operator==(const Equalised&, const Equalised&) = default;
+  };
+  std::vector<Equalised> equalised;
+  /// Bias correction (quant/bias_correction.h): what is added to the bias of a node that computes in INT8.
+  struct Corrected {
+    std::string node;
+    std::vector<float> deltas;  ///< one per output channel
+  };
+  std::vector<Corrected> corrected;
 };
+
+/// threshold / 127; 1 where that is 0 or too small for a normal number: the scale of a tensor of zeros is never seen in
+/// a result, that of such small values hardly.
+float default_scale(double threshold);
 
 /// Sets threshold, scale and clipped share of every tensor from its histogram, by the plan's method. Throws Error,
 /// naming the tensor, where there is no histogram.
 void set_scales(PrecisionPlan& plan);
 
 /// One plan of what several calibrated on different images of the same model, preprocessing and method, scales set
-/// anew. Throws Error when they differ in those or in what they keep, when an image is in two of them, or when one has no histograms.
+/// anew. Throws Error when they differ in those, in what they keep or in their equalisation, when biases are corrected
+/// (that needs the model), when an image is in two of them, or when one has no histograms.
 PrecisionPlan merge_plans(const std::vector<PrecisionPlan>& plans);
 
 /// A hash over all images, independent of their order.
@@ -64,7 +84,8 @@ std::string image_list_hash(const std::vector<CalibrationImage>& images);
 /// The plan as JSON (docs/precision-plan.md); histograms last, or not at all.
 std::string to_json(const PrecisionPlan& plan, bool with_histograms);
 /// Reads that form. Throws Error naming the key and value for anything that is not a plan: missing keys, wrong types,
-/// scales that are not positive and finite, zero points other than 0, repeated tensors.
+/// scales that are not positive and normal or whose 127 steps reach more than 1024 times as far as the values observed or
+/// less than a 1024th of that, zero points other than 0, repeated tensors.
 PrecisionPlan precision_plan_from_json(std::string_view json);
 /// Likewise from a file of at most 1 GiB; errors begin with its path.
 PrecisionPlan read_precision_plan(const std::filesystem::path& path);

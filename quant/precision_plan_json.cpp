@@ -1,10 +1,12 @@
 // The JSON form of a precision plan.
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "engine/error.h"
+#include "quant/hash.h"
 #include "quant/precision_plan.h"
 
 namespace pipit {
@@ -126,6 +128,23 @@ Histogram histogram_from(const Json& json, const TensorScale& tensor) {
   }
 }
 
+// People edit scales. One that has nothing to do with the values observed is a slip, and would silently make every value
+// of the tensor 0 or clip it.
+void check_scale(const Object& object, const TensorScale& tensor) {
+  constexpr double kMostApart = 1024;
+  if (!std::isnormal(tensor.scale) || tensor.scale < 0)
+    object.wrong("scale", "a positive, normal 32-bit number");
+  if (tensor.min > tensor.max) object.wrong("min", "at most 'max'");
+  const double largest = std::max(-static_cast<double>(tensor.min), static_cast<double>(tensor.max));
+  if (tensor.scale == default_scale(largest)) return;
+  const double reach = 127.0 * tensor.scale;
+  if (reach > kMostApart * largest || reach * kMostApart < largest)
+    object.wrong("scale",
+                 fmt::format("near {:.4g} / 127, the largest magnitude observed (within a factor of {})",
+                             largest, kMostApart)
+                     .c_str());
+}
+
 TensorScale tensor_from(const Json& json, std::size_t index) {
   const std::string name = Object(json, fmt::format("tensor {}", index)).text("name");
   const Object object(json, fmt::format("tensor '{}'", name));
@@ -135,10 +154,62 @@ TensorScale tensor_from(const Json& json, std::size_t index) {
   tensor.max = object.real("max");
   tensor.threshold = object.number("threshold");
   tensor.scale = object.real("scale");
-  if (!(tensor.scale > 0)) object.wrong("scale", "above 0");
+  check_scale(object, tensor);
   tensor.zero_point = static_cast<int>(object.integer("zero_point", 0, 0));
   tensor.clipped = object.number("clipped");
   return tensor;
+}
+
+// Factors and deltas are hardly edited by hand, and a slip in one would be hard to find.
+std::string corrections_hash(const PrecisionPlan& plan) {
+  std::string bytes;
+  const auto add = [&](std::string_view name, const std::vector<float>& values) {
+    bytes += fmt::format("{} {}\n", name.size(), name);
+    bytes.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+  };
+  for (const PrecisionPlan::Equalised& pair : plan.equalised) {
+    add(pair.first, {});
+    add(pair.second, pair.factors);
+  }
+  for (const PrecisionPlan::Corrected& node : plan.corrected) add(node.node, node.deltas);
+  return hash_bytes(std::as_bytes(std::span(bytes)));
+}
+
+std::vector<float> floats_from(const Json& json, const std::string& where) {
+  if (!json.is_array()) fail("{} must be an array of numbers", where);
+  std::vector<float> values;
+  for (const Json& entry : json) {
+    const double value = entry.is_number() ? entry.get<double>() : std::nan("");
+    values.push_back(static_cast<float>(value));
+    if (!std::isfinite(values.back())) fail("{}: {} is no finite number", where, entry.dump().substr(0, 80));
+  }
+  return values;
+}
+
+void corrections_from(const Object& object, PrecisionPlan& plan) {
+  if (object.has("equalisation")) {
+    for (const Json& entry : object.array("equalisation")) {
+      const Object pair(entry, fmt::format("equalisation {}", plan.equalised.size()));
+      plan.equalised.push_back({pair.text("first"), pair.text("second"),
+                                floats_from(pair.at("factors"), pair.where() + ": 'factors'")});
+      for (const float factor : plan.equalised.back().factors) {
+        if (!std::isnormal(factor) || factor < 0) fail("{}: factor {} is not positive", pair.where(), factor);
+      }
+    }
+  }
+  if (object.has("bias_correction")) {
+    if (!object.at("bias_correction").is_object())
+      object.wrong("bias_correction", R"(an object {"node name": [numbers]})");
+    for (const auto& [node, deltas] : object.at("bias_correction").items())
+      plan.corrected.push_back({node, floats_from(deltas, fmt::format("bias correction of '{}'", node))});
+  }
+  if (plan.equalised.empty() && plan.corrected.empty()) return;
+  const std::string hash = corrections_hash(plan);
+  if (object.text("corrections_hash") != hash)
+    fail(
+        "'corrections_hash' is {}, but that of the factors and deltas is {}: they were changed; calibrate "
+        "again",
+        object.text("corrections_hash"), hash);
 }
 
 PrecisionPlan plan_from(const Json& json) {
@@ -172,6 +243,7 @@ PrecisionPlan plan_from(const Json& json) {
            precision.dump().substr(0, 80));
     plan.keep.push_back({node, precision.get<std::string>()});
   }
+  corrections_from(object, plan);
   if (object.has("histograms")) {
     const Object histograms(object.at("histograms"), "'histograms'");
     for (TensorScale& tensor : plan.tensors)
@@ -206,6 +278,12 @@ std::string to_json(const PrecisionPlan& plan, bool with_histograms) {
   json["images"] = {
       {"count", plan.images.size()}, {"hash", image_list_hash(plan.images)}, {"files", Json::object()}};
   for (const CalibrationImage& image : plan.images) json["images"]["files"][image.path] = image.hash;
+  for (const PrecisionPlan::Equalised& pair : plan.equalised)
+    json["equalisation"].push_back(
+        {{"first", pair.first}, {"second", pair.second}, {"factors", pair.factors}});
+  for (const PrecisionPlan::Corrected& node : plan.corrected)
+    json["bias_correction"][node.node] = node.deltas;
+  if (!plan.equalised.empty() || !plan.corrected.empty()) json["corrections_hash"] = corrections_hash(plan);
   std::string text = json.dump(2, ' ', false, Json::error_handler_t::replace);
   if (!with_histograms) return text + "\n";
   // Numbers that nobody reads: one line per tensor instead of one per number.

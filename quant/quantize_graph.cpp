@@ -15,6 +15,7 @@
 #include "layers/qelementwise.h"
 #include "layers/quantize.h"
 #include "layers/rearrange.h"
+#include "quant/equalise.h"
 #include "quant/keep.h"
 #include "quant/qweights.h"
 #include "quant/real_weights.h"
@@ -212,6 +213,17 @@ class Quantiser {
     for (std::size_t o = 0; o < node.outputs.size(); ++o) real_[index(node.outputs[o])] = outputs[o];
   }
 
+  void correct_bias(const Node& node, RealWeights& weights) const {
+    for (const PrecisionPlan::Corrected& corrected : plan_.corrected) {
+      if (corrected.node != node.name) continue;
+      const auto outputs = static_cast<std::size_t>(weights.shape[0]);
+      if (corrected.deltas.size() != outputs)
+        fail("node '{}': the plan corrects {} biases of {}", node.name, corrected.deltas.size(), outputs);
+      weights.bias.resize(outputs, 0.0F);
+      for (std::size_t o = 0; o < outputs; ++o) weights.bias[o] += corrected.deltas[o];
+    }
+  }
+
   void emit_weighted(const Node& node) {
     const auto* conv = layer_if<Conv>(node);
     QConvAttributes attributes;
@@ -219,7 +231,8 @@ class Quantiser {
     attributes.y = output_quantisation(node.outputs[0]);
     if (conv != nullptr) attributes.conv = conv->attributes();
     if (const auto* gemm = layer_if<Gemm>(node)) attributes.conv.activation = gemm->attributes().activation;
-    const RealWeights weights = real_weights(graph_, node);
+    RealWeights weights = real_weights(graph_, node);
+    correct_bias(node, weights);
     QuantizedWeights q;
     try {
       q = quantize_weights(weights.shape, weights.values(), weights.bias, attributes.x.scale,
@@ -304,7 +317,8 @@ class Quantiser {
 }  // namespace
 
 Quantized quantize_graph(const Graph& graph, const PrecisionPlan& plan, const QuantizeOptions& options) {
-  return Quantiser(graph, plan, options).run();
+  const Graph equal = equalise(graph, plan.equalised);
+  return Quantiser(equal, plan, options).run();
 }
 
 }  // namespace pipit

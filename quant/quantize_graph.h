@@ -25,6 +25,7 @@ struct Quantized {
 /// their scales. What floating-point layers and outputs read is written in f32.
 /// Weights: symmetric, the largest magnitude at 127; bias: int32 in units of input scale times weight scale; where it
 /// would not fit, the weight scale of that channel is enlarged.
+/// Equalisation and corrections of biases that the plan holds come first (quant/equalise.h, bias_correction.h).
 /// Throws Error when the plan keeps a node that the graph does not have, or has scales for none of its tensors.
 Quantized quantize_graph(const Graph& graph, const PrecisionPlan& plan, const QuantizeOptions& options = {});
 

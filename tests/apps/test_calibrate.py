@@ -2,8 +2,13 @@
 
 import json
 import re
+import signal
+import struct
+import subprocess
+import time
 
-from command import MODEL, RUNTIME, USAGE, CommandTest, main
+import onnx_model
+from command import MODEL, PIPIT, RUNTIME, UNSUPPORTED, USAGE, CommandTest, main
 
 
 class Calibrate(CommandTest):
@@ -13,7 +18,7 @@ class Calibrate(CommandTest):
             self.write_bmp(f"images/{i}.bmp", (30 * i, 250 - 20 * i, 90 + 10 * i))
 
     def calibrate(self, *arguments, output="plan.json"):
-        self.pipit("calibrate", *arguments, "--output", output)
+        self.pipit("calibrate", *arguments, "--output", output, "--quiet")
         return json.loads((self.folder / output).read_text())
 
     def test_writes_a_plan_that_a_person_can_read(self):
@@ -96,9 +101,90 @@ class Calibrate(CommandTest):
         self.assert_one_line_error(done, "nothing")
         self.assertFalse((self.folder / "x.json").exists())
 
+    def test_few_images_are_told_of(self):
+        arguments = ("calibrate", MODEL, "images", "--output", "plan.json")
+        self.assert_one_line_error(self.pipit_with_notes(*arguments), "note", "7 images are few")
+        self.pipit(*arguments, "--quiet")
+        for i in range(32):
+            self.write_bmp(f"many/{i}.bmp", (8 * i, 255 - 8 * i, 90))
+        self.calibrate(MODEL, "many")
+
+    def test_plans_of_other_models_are_refused(self):
+        self.calibrate(MODEL, "images")
+        done = self.pipit("inspect", "resnet18", "--precision", "int8", "--plan", "plan.json", code=RUNTIME)
+        self.assert_one_line_error(done, "plan.json", "another model", MODEL)
+
+    def write_conv(self, name, before, weight):
+        """y = Conv(before(x)) of one channel in, two out, with weights (weight, 0)."""
+        weights = onnx_model.tensor("w", onnx_model.FLOAT, (2, 3, 1, 1), struct.pack("<6f", *[weight] * 3, 0, 0, 0))
+        nodes = [onnx_model.node(before, ["x"], "s"), onnx_model.node("Conv", ["s", "w"], "c"),
+                 onnx_model.node("GlobalAveragePool", ["c"], "p"), onnx_model.node("Flatten", ["p"], "y")]
+        return self.write(name, onnx_model.model((1, 3, 32, 32), nodes, [weights]))
+
+    def test_nan_activations_are_refused_by_name(self):
+        self.write_conv("nan.onnx", "Sqrt", 1)  # of negative pixels
+        done = self.pipit("calibrate", "nan.onnx", "images", "--output", "out.json", "--quiet", code=RUNTIME)
+        self.assert_one_line_error(done, "tensor 's'", "nan")
+        self.assertFalse((self.folder / "out.json").exists())
+
+    def test_constant_tensors_and_dead_channels_work(self):
+        self.write_conv("ones.onnx", "Ceil", 0.5)
+        for i in range(3):
+            self.write(f"flat/{i}.bmp", self.write_bmp("white.bmp", (1000, 1000, 1000)).read_bytes())
+        plan = self.calibrate("ones.onnx", "flat", "--mean", "0,0,0", "--std", "1,1,1", "--method", "entropy")
+        ranges = {t["name"]: (t["min"], t["max"]) for t in plan["tensors"]}
+        self.assertEqual(ranges["s"], (1, 1))
+        self.assertEqual(ranges["c"], (0, 1.5))
+        done = self.json("classify", "ones.onnx", "flat/0.bmp", "--mean", "0,0,0", "--std", "1,1,1", "--precision",
+                         "int8", "--plan", "plan.json")
+        self.assertEqual(done["images"][0]["top"][0]["class"], 0)
+
+    def test_models_with_nothing_to_quantise_are_refused(self):
+        nodes = [onnx_model.node("GlobalAveragePool", ["x"], "p"), onnx_model.node("Flatten", ["p"], "y")]
+        self.write("pool.onnx", onnx_model.model((1, 3, 32, 32), nodes))
+        done = self.pipit("calibrate", "pool.onnx", "images", "--output", "out.json", "--quiet", code=UNSUPPORTED)
+        self.assert_one_line_error(done, "pool.onnx", "nothing to quantise")
+
+    def test_an_interrupt_leaves_no_file(self):
+        for i in range(3000):
+            self.write_bmp(f"many/{i}.bmp", (i % 255, 100, 200))
+        (self.folder / "old.json").write_text("old")
+        for name in ("new.json", "old.json"):
+            process = subprocess.Popen([PIPIT, "calibrate", MODEL, "many", "--threads", "1", "--output", name],
+                                       cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                       stderr=subprocess.PIPE)
+            time.sleep(0.5)
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=60)
+            self.assertEqual(process.returncode, -signal.SIGINT)
+        self.assertEqual([p.name for p in self.folder.glob("*.json*")], ["old.json"])
+        self.assertEqual((self.folder / "old.json").read_text(), "old")
+
+    def test_corrections_are_part_of_the_plan(self):
+        plain = self.calibrate(MODEL, "images", "--no-histograms", output="plain.json")
+        plan = self.calibrate(MODEL, "images", "--no-histograms", "--equalise", "--bias-correction")
+        self.assertNotIn("corrections_hash", plain)
+        self.assertEqual(plan["model_hash"], plain["model_hash"])
+        # The first two convolutions of each of the nine blocks, and nothing across a residual.
+        self.assertEqual(len(plan["equalisation"]), 9)
+        self.assertEqual(len(plan["bias_correction"]), 22)
+
+        def scores(*arguments):
+            return self.json("diff", MODEL, "images", "--fast", *arguments)["layers"][-1]
+
+        self.assertGreater(scores("--plan", "plan.json")["cosine"], 0.99)
+        self.assertNotEqual(scores("--plan", "plan.json"), scores("--plan", "plain.json"))
+        plan["bias_correction"][next(iter(plan["bias_correction"]))][0] += 1
+        self.write("plan.json", json.dumps(plan))
+        done = self.pipit("inspect", MODEL, "--precision", "int8", "--plan", "plan.json", code=RUNTIME)
+        self.assert_one_line_error(done, "corrections_hash")
+        self.calibrate(MODEL, "images", "--bias-correction", output="a.json")
+        done = self.pipit("calibrate", "--merge", "a.json", "a.json", "--output", "b.json", code=RUNTIME)
+        self.assert_one_line_error(done, "bias")
+
     def test_refuses_bad_input_and_leaves_no_file(self):
         def refused(*arguments, code, words):
-            done = self.pipit("calibrate", *arguments, "--output", "out.json", code=code)
+            done = self.pipit("calibrate", *arguments, "--output", "out.json", "--quiet", code=code)
             self.assert_one_line_error(done, *words)
             self.assertEqual([p.name for p in self.folder.glob("out.json*")], [])
 
@@ -107,6 +193,8 @@ class Calibrate(CommandTest):
         refused(MODEL, code=USAGE, words=["IMAGES"])
         refused(MODEL, "images", "--method", "magic", code=USAGE, words=["--method"])
         refused(MODEL, "images", "--percentile", 101, code=USAGE, words=["--percentile"])
+        refused(MODEL, "images", "--percentile", 99.9, code=USAGE, words=["--percentile", "--method percentile"])
+        refused(MODEL, "images", "--plan", "plan.json", code=USAGE, words=["--plan", "--output"])
         refused("--merge", "missing.json", code=USAGE, words=["missing.json"])
         done = self.pipit("calibrate", MODEL, "images", "--export", "ncnn", "--output", "x.ncnn-table", code=USAGE)
         self.assert_one_line_error(done, "--export")
@@ -117,7 +205,7 @@ class Calibrate(CommandTest):
         self.write("images/x.jpg", b"no image")
         refused(MODEL, "images", code=RUNTIME, words=["x.jpg"])
         done = self.pipit("calibrate", MODEL, self.write_bmp("7.bmp", (1, 2, 3)), "--output", "no/such/plan.json",
-                          code=RUNTIME)
+                          "--quiet", code=RUNTIME)
         self.assert_one_line_error(done, "no/such/plan.json")
 
 

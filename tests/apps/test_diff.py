@@ -10,7 +10,7 @@ class Diff(CommandTest):
         super().setUp()
         for i in range(6):
             self.write_bmp(f"images/{i}.bmp", (40 * i, 250 - 30 * i, 60 + 20 * i))
-        self.pipit("calibrate", MODEL, "images", "--output", "plan.json", "--no-histograms")
+        self.pipit("calibrate", MODEL, "images", "--output", "plan.json", "--no-histograms", "--quiet")
 
     def diff(self, *arguments):
         return self.json("diff", MODEL, "images", "--plan", "plan.json", *arguments)

@@ -16,7 +16,7 @@ class Tune(CommandTest):
                 self.write_bmp(f"images/{name}/{i}.bmp", (40 * i, 250 - 70 * c - 10 * i, 60 + 20 * i))
 
     def tune(self, *arguments, code=OK):
-        return self.json("tune", MODEL, "images", "--output", "mixed.json", *arguments, code=code)
+        return self.json("tune", MODEL, "images", "--output", "mixed.json", "--quiet", *arguments, code=code)
 
     def test_without_a_limit_everything_stays_in_int8(self):
         result = self.tune("--max-drop", 100, "--save-svg", "mixed.svg")
@@ -49,11 +49,11 @@ class Tune(CommandTest):
         self.assertEqual([layer["name"] for layer in layers if layer["type"] == "QConv"], [])
 
     def test_images_of_the_plan_are_not_unseen(self):
-        self.pipit("calibrate", MODEL, "images/cat", "--output", "plan.json")
+        self.pipit("calibrate", MODEL, "images/cat", "--output", "plan.json", "--quiet")
         result = self.tune("--plan", "plan.json", "--max-drop", 100)
         self.assertEqual(result["calibration_images"], 0)
         self.assertEqual((result["steps"][0]["images"], result["unseen"]["images"]), (12, 6))
-        self.pipit("calibrate", MODEL, "images", "--output", "plan.json")
+        self.pipit("calibrate", MODEL, "images", "--output", "plan.json", "--quiet")
         done = self.pipit("tune", MODEL, "images", "--plan", "plan.json", "--max-drop", 1, "--output", "x.json",
                           code=RUNTIME)
         self.assert_one_line_error(done, "0 of them new to the plan")
@@ -61,7 +61,7 @@ class Tune(CommandTest):
     def test_a_broken_promise_is_exit_code_4(self):
         # The first of every two images has a wrong class: where fp32 is never right INT8 has nothing to lose. The second
         # one has the class that fp32 gives it, and an INT8 model of few levels hardly ever does.
-        self.pipit("calibrate", MODEL, "images", "--output", "plan.json", "--no-histograms")
+        self.pipit("calibrate", MODEL, "images", "--output", "plan.json", "--no-histograms", "--quiet")
         for i in range(12):
             image = self.write_bmp("image.bmp", (20 * i, 250 - 15 * i, 60 + 20 * (i % 7)))
             best = self.json("classify", MODEL, image)["images"][0]["top"][0]["class"]
@@ -80,7 +80,7 @@ class Tune(CommandTest):
 
     def test_refuses(self):
         def refused(*arguments, code, words):
-            done = self.pipit("tune", *arguments, "--output", "out.json", code=code)
+            done = self.pipit("tune", *arguments, "--output", "out.json", "--quiet", code=code)
             self.assert_one_line_error(done, *words)
             self.assertFalse((self.folder / "out.json").exists())
 

@@ -87,6 +87,38 @@ TEST(PrecisionPlan, ScalesAreThresholdsOver127) {
   }
 }
 
+TEST(PrecisionPlan, TakesScalesThatPeopleEdit) {
+  PrecisionPlan plan = sample(1);
+  for (const float factor : {0.01F, 0.5F, 3.0F, 100.0F}) {
+    PrecisionPlan edited = plan;
+    edited.tensors[0].scale *= factor;
+    EXPECT_EQ(precision_plan_from_json(to_json(edited, false)).tensors[0].scale, edited.tensors[0].scale);
+  }
+}
+
+TEST(PrecisionPlan, ScalesOfVanishingAndConstantTensors) {
+  ThreadPool pool(1);
+  PrecisionPlan plan = sample(1);
+  for (const float value : {1e-44F, 1e-37F, 3.0F, -3e38F}) {
+    SCOPED_TRACE(value);
+    plan.tensors[0].histogram.emplace().add(std::vector<float>(100, value), pool);
+    for (const auto method : {ThresholdMethod::minmax, ThresholdMethod::percentile, ThresholdMethod::entropy,
+                              ThresholdMethod::mse}) {
+      plan.method.method = method;
+      set_scales(plan);
+      EXPECT_TRUE(std::isnormal(plan.tensors[0].scale));
+      EXPECT_NO_THROW(precision_plan_from_json(to_json(plan, true)));
+    }
+    // All values are one: the range reaches to it and it becomes 127 of 127 steps, to a bin's width.
+    plan.method.method = ThresholdMethod::minmax;
+    set_scales(plan);
+    if (std::abs(value) > 1e-30F)
+      EXPECT_NEAR(std::abs(value) / plan.tensors[0].scale, 127, 1e-3);
+    else
+      EXPECT_EQ(plan.tensors[0].scale, 1);
+  }
+}
+
 TEST(PrecisionPlan, MergesInAnyOrder) {
   const std::string forth = to_json(merge_plans({sample(10), sample(20), sample(30)}), true);
   const std::string back = to_json(merge_plans({sample(30), sample(10), sample(20)}), true);
@@ -148,6 +180,11 @@ TEST(PrecisionPlan, RefusesJsonThatIsNone) {
     refused(kept, std::string("\"keep\": ") + other + ", ", "'keep' must be an object");
   refused("\"files\": {", "\"files\": [], \"x\": {", "'files' must be an object");
   refused("\"scale\": 0.", "\"scale\": -0.", "'scale'");
+  refused("\"scale\": 0.", "\"scale\": 1e-45, \"x\": 0.", "'scale' must be a positive, normal");
+  refused("\"scale\": 0.", "\"scale\": 1e38, \"x\": 0.", "'scale' must be near");
+  refused("\"scale\": 0.", "\"scale\": 1e-7, \"x\": 0.", "'scale' must be near");
+  refused("\"max\": ", "\"max\": -1e9, \"x\": ", "'min' must be at most 'max'");
+  refused("\"scale\": 1.0", "\"scale\": 2.0", "'scale' must be near");  // of the tensor of zeros
   refused("\"scale\": 0.", "\"scale\": 1e999, \"x\": 0.", "not a precision plan");
   refused("\"zero_point\": 0", "\"zero_point\": 3", "'zero_point'");
   refused("\"name\": \"zero\"", "\"name\": \"input\"", "twice");
