@@ -53,7 +53,11 @@ std::optional<QuantisedConstant> moved(const Node& node, const QuantisedConstant
 class Folder {
  public:
   explicit Folder(const Graph& graph)
-      : graph_(graph), rewriter_(graph), integers_(graph.values().size(), false) {}
+      : graph_(graph), rewriter_(graph), integers_(graph.values().size(), false) {
+    for (const Value& value : graph.values()) {
+      if (value.constant) movable_ += kMovesPerElement * value.desc.elements();
+    }
+  }
 
   Rewritten run() {
     for (const Node& node : graph_.nodes()) visit(node);
@@ -64,6 +68,10 @@ class Folder {
   }
 
  private:
+  // Elements that may be moved ahead of time, per element of the constants: files with chains of Transpose exist to keep
+  // readers busy.
+  static constexpr std::int64_t kMovesPerElement = 4;
+
   struct Constant {
     QuantisedConstant value;
     std::string name;
@@ -78,7 +86,10 @@ class Folder {
     }
     if (const auto found = constants_.find(node.inputs.empty() ? kNoValue : node.inputs[0]);
         found != constants_.end()) {
-      if (auto constant = moved(node, found->second.value)) {
+      const std::int64_t elements = found->second.value.integers->desc().elements();
+      auto constant = elements <= movable_ ? moved(node, found->second.value) : std::nullopt;
+      if (constant) {
+        movable_ -= elements;
         constants_[node.outputs[0]] = {std::move(*constant), node.name};
         ++changes_;
         return;
@@ -141,6 +152,7 @@ class Folder {
   Rewriter rewriter_;
   std::map<ValueId, Constant> constants_;
   std::vector<bool> integers_;
+  std::int64_t movable_ = 0;
   int changes_ = 0;
 };
 

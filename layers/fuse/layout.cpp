@@ -150,6 +150,7 @@ Graph fuse(Graph graph, std::vector<PassReport>* report) {
   const ExtraPass passes[] = {
       {"fold dequantised constants", fold_dequantised},
       {"drop identities", drop_identities},
+      {"drop requantisation", drop_requantisation},
       {"fold batch-norm, scale and shift", fold_scale_shift},
       {"fuse silu", fuse_silu},
       {"fuse gelu", fuse_gelu},

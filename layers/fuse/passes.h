@@ -29,6 +29,10 @@ Rewritten fold_dequantised(const Graph& graph);
 /// Concat of one.
 Rewritten drop_identities(const Graph& graph);
 
+/// Quantize -> Dequantize -> Relu or Clip -> Quantize of one quantisation becomes Relu or Clip -> Quantize. The integers
+/// are the same: rounding keeps order, so that it does not matter whether values are cut off before or after it.
+Rewritten drop_requantisation(const Graph& graph);
+
 /// Folds what follows a convolution with constant weights as y * scale[c] + shift[c] into weights and bias:
 /// BatchNormalization, and Mul, Div, Add, Sub by a constant scalar or per-channel vector. The same for a Gemm
 /// with a constant B. Products are formed in double. Weights that `graph` alone holds are freed one by one, so that

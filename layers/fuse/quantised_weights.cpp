@@ -148,7 +148,11 @@ std::optional<std::string> make_qconv_constants(const Node& node, const Quantise
   if (!weights.q.per_tensor() && weights.q.axis != m.output_axis)
     return fmt::format("the scales of its weights lie along axis {}, not the outputs'", weights.q.axis);
   result.scales.clear();
-  for (const float scale : weights.q.scales) result.scales.push_back(m.factor * scale);
+  for (const float scale : weights.q.scales) {
+    result.scales.push_back(m.factor * scale);
+    if (!(result.scales.back() > 0) || !std::isfinite(result.scales.back()))
+      return "alpha times a scale is no f32";
+  }
   result.weights = Tensor(TensorDesc{m.shape, DType::i8});
   result.bias = Tensor(TensorDesc{Shape{m.outputs}, DType::i32});
   const std::span<std::int8_t> to = result.weights.values<std::int8_t>();

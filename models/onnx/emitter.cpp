@@ -57,6 +57,8 @@ std::vector<ValueId> Emitter::emit(std::string name, LayerPtr layer, std::vector
   const std::vector<TensorDesc> outputs = layer->infer(descs);
   if (all_constant && (layer->type() == Dequantize::kType || layer->type() == DequantizeAxis::kType)) {
     const ValueId integers = inputs.at(0);
+    // Folded later, perhaps. Of one constant it may be done once for nothing.
+    if (!dequantised_once_.insert(integers).second) charge(outputs.at(0));
     std::vector<ValueId> ids = builder_.add(std::move(name), layer, std::move(inputs));
     dequantised_.emplace(ids.at(0), Dequantised{std::move(layer), integers});
     return ids;

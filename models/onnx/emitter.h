@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "engine/graph.h"
@@ -46,6 +47,7 @@ class Emitter {
 
   GraphBuilder builder_;
   std::unordered_map<ValueId, Dequantised> dequantised_;
+  std::unordered_set<ValueId> dequantised_once_;  // the integers of these
   std::size_t max_bytes_;
   std::size_t bytes_left_;
   double work_left_;

@@ -178,8 +178,13 @@ onnx_pb::NodeProto& GraphWriter::add(const std::string& op, const std::string& n
   return *last_;
 }
 
-void GraphWriter::add_activation(const std::string& name, const Clamp& clamp) {
+void GraphWriter::add_activation(const std::string& name, const Clamp& clamp, const Quantisation& rounded) {
   if (clamp.is_identity()) return;
+  if (rounded.quantised()) {
+    const Names q = scale_and_zero_point(rounded);
+    add("QuantizeLinear", name + "/quantize", {last_result(), q[0], q[1]});
+    add("DequantizeLinear", name + "/dequantize", {last_result(), q[0], q[1]});
+  }
   if (clamp == Clamp::relu()) {
     add("Relu", name + "/relu", {last_result()});
     return;

@@ -54,8 +54,9 @@ class GraphWriter {
   onnx_pb::NodeProto& add(const std::string& op, const std::string& name, const Names& inputs,
                           int outputs = 1);
   std::string last_result() const { return last_->output(0); }
-  /// Relu, Clip or nothing behind last().
-  void add_activation(const std::string& name, const Clamp& clamp);
+  /// Relu, Clip or nothing behind last(). With a quantisation the result is rounded to it before: that changes no integer
+  /// of what store() then makes of it, and runtimes without a Relu in their INT8 layers find the layer itself quantised.
+  void add_activation(const std::string& name, const Clamp& clamp, const Quantisation& rounded = {});
   /// Result `output` of the last node becomes the value, through a QuantizeLinear where `q` is INT8.
   void store(ValueId id, const Quantisation& q = {}, int output = 0);
   /// Writes a Quantize, or a Dequantize of an INT8 value.

@@ -95,7 +95,8 @@ void write_qconv(GraphWriter& writer, const Node& node, const QConvAttributes& a
     if (attributes.conv.groups != 1) set(proto, "group", attributes.conv.groups);
   }
   if (has_residual) writer.add("Add", node.name + "/add", {writer.last_result(), residual});
-  writer.add_activation(node.name, attributes.conv.activation);
+  // With a residual only the sum is rounded.
+  writer.add_activation(node.name, attributes.conv.activation, has_residual ? Quantisation{} : attributes.y);
   writer.store(product ? product->result : node.outputs[0], attributes.y);
 }
 
@@ -103,7 +104,7 @@ void write_qadd(GraphWriter& writer, const Node& node, const QAddAttributes& att
   const std::string a = writer.operand(node.inputs[0]);
   const std::string b = writer.operand(node.inputs[1]);
   writer.add("Add", node.name, {a, b});
-  writer.add_activation(node.name, attributes.activation);
+  writer.add_activation(node.name, attributes.activation, attributes.y);
   writer.store(node.outputs[0], attributes.y);
 }
 

@@ -1,10 +1,11 @@
-// libFuzzer target: bytes of a model -> graph. Only pipit::Error may come out.
+// libFuzzer target: bytes of a model -> graph, and INT8 layers where it is quantised. Only pipit::Error may come out.
 //   Seeds: small .onnx files. Run with -rss_limit_mb=2048 -max_len=65536.
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
 #include "engine/error.h"
+#include "layers/fuse/passes.h"
 #include "models/onnx/reader.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -17,7 +18,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const Tensor shape = Tensor::from<std::int64_t>(Shape{2}, dims);
   options.bind_input = [&](const std::string& /*input*/) { return &shape; };
   try {
-    parse_onnx(std::as_bytes(std::span(data, size)), {}, options);
+    const OnnxModel model = parse_onnx(std::as_bytes(std::span(data, size)), {}, options);
+    if (is_quantised(model.graph)) fuse_quantised(fold_dequantised(model.graph).graph);
   } catch (const Error&) {
   }
   return 0;
