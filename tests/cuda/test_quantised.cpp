@@ -5,6 +5,7 @@
 #include "engine/cuda/runtime.h"
 #include "layers/arrange.h"
 #include "layers/cuda/conv_gemm_launch.h"
+#include "layers/cuda/qconv_pipelined_launch.h"
 #include "layers/evaluate.h"
 #include "layers/pool.h"
 #include "layers/qconv.h"
@@ -162,6 +163,13 @@ void expect_conv(const std::string& candidate, const ConvCase& c, Numbers& numbe
   expect_gpu(QConv(c.attributes), candidate, test);
 }
 
+// Why "pipelined_gemm" cannot run here; empty where it can.
+std::string pipelined_problem() {
+  bool has = false;
+  PIPIT_CUDA(cuda::has_pipelined_gemm(has));
+  return has ? "" : "not a Hopper GPU";
+}
+
 TEST(QConv, DirectTakesEveryTypeGroupAndLayout) {
   PIPIT_NEEDS_GPU();
   Numbers numbers(210);
@@ -257,8 +265,9 @@ TEST(QConv, ImplicitGemmOnRandomGeometries) {
       c.attributes.y = kReal;
       c.attributes.y.scale = scale;
     }
-    expect_conv("implicit_gemm", c, numbers, i % 7 == 0 ? Layout::row_major : kLast,
-                i % 10 == 0 ? Precision::fp16 : Precision::fp32);
+    const Precision precision = i % 10 == 0 ? Precision::fp16 : Precision::fp32;
+    expect_conv("implicit_gemm", c, numbers, i % 7 == 0 ? Layout::row_major : kLast, precision);
+    if (channels % 16 == 0 && pipelined_problem().empty()) expect_conv("pipelined_gemm", c, numbers, kLast, precision);
   }
 }
 
@@ -287,6 +296,7 @@ TEST(QConv, ImplicitGemmOnLayersOfNetworks) {
     fit_output_scale(c);
     c.attributes.conv.activation = Clamp::relu();
     expect_conv("implicit_gemm", c, numbers);
+    if (pipelined_problem().empty()) expect_conv("pipelined_gemm", c, numbers);
     if (HasFailure()) return;
   }
 }
@@ -309,6 +319,7 @@ TEST(QConv, ImplicitGemmOnExtremeOperands) {
         };
         test.inputs = {{filled({1, 512, 7, 9}, x), kLast}, {filled({40, 512, 3, 3}, w), Layout::row_major, true}};
         expect_gpu(QConv(attributes), "implicit_gemm", test);
+        if (pipelined_problem().empty()) expect_gpu(QConv(attributes), "pipelined_gemm", test);
         expect_gpu(QConv(attributes), "direct", test);
       }
     }
