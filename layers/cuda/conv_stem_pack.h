@@ -66,7 +66,8 @@ struct QStemArgs {
 StemArgs qstem_args(const ConvShape& shape);
 
 /// Weights [out_c, in_c, kernel_h, kernel_w] in row-major order for blocks of `width` output channels:
-/// [block][128 of k][width][128] with k = tap * 4 + channel, zeros beyond out_c, the channels and the taps.
+/// [block][128 of k][width][128] with k = tap * 4 + channel, rows in the order of packed_channel, zeros beyond out_c, the
+/// channels and the taps.
 std::vector<std::int8_t> pack_qstem_weights(const StemArgs& args, const std::int8_t* weights);
 
 }  // namespace pipit::cuda

@@ -57,10 +57,9 @@ class QStem final : public Kernel {
       bias.assign(values.begin(), values.end());
     }
     args_.small_sums = cuda::sums_stay_below(weights.values<std::int8_t>(), bias, cuda::kSmallSum);
-    bias.resize(columns);
+    bias = cuda::in_packed_order(std::move(bias), columns);
     bias_ = DeviceBuffer(bias.data(), bias.size() * sizeof(std::int32_t));
-    std::vector<float> multipliers = requantisation_multipliers(a, outputs);
-    multipliers.resize(columns);
+    const std::vector<float> multipliers = cuda::in_packed_order(requantisation_multipliers(a, outputs), columns);
     multipliers_ = DeviceBuffer(multipliers.data(), multipliers.size() * sizeof(float));
     args_.weights = weights_.as<const std::int8_t>();
     args_.bias = bias_.as<const std::int32_t>();
