@@ -111,28 +111,33 @@ struct Int8Epilogue {
   }
 
   /// Writes the tile when its block has the whole depth: a lane has eight neighbouring channels of every 32.
-  static __device__ __forceinline__ void write_tile(const ConvGemmArgs& args, const F& fragments, std::uint8_t*,
-                                                    const Columns& columns, bool, int first_row, int first_column) {
+  static __device__ __forceinline__ void write_tile(const ConvGemmArgs& args, const F& fragments,
+                                                    std::uint8_t*, const Columns& columns, bool,
+                                                    int first_row, int first_column) {
     const bool whole = first_column + T::kColumns <= args.shape.out_c;
-    if (args.stored != ConvStored::i8 || args.shape.out_c % 8 != 0 || !args.small_sums || !whole) {
+    if (args.stored != ConvStored::i8 || args.shape.out_c % 8 != 0 || !whole) {
       write_elements(args, fragments, columns, first_row, first_column);
     } else if (args.residual != nullptr) {
-      write_bytes<true>(args, fragments, columns, first_row, first_column);
+      args.small_sums ? write_bytes<true, true>(args, fragments, columns, first_row, first_column)
+                      : write_bytes<true, false>(args, fragments, columns, first_row, first_column);
     } else {
-      write_bytes<false>(args, fragments, columns, first_row, first_column);
+      args.small_sums ? write_bytes<false, true>(args, fragments, columns, first_row, first_column)
+                      : write_bytes<false, false>(args, fragments, columns, first_row, first_column);
     }
   }
 
  private:
-  static constexpr int kTogether = F::kN % 4 == 0 ? 4 : 2;  // fragments whose columns are a lane's neighbouring channels
+  static constexpr int kTogether =
+      F::kN % 4 == 0 ? 4 : 2;  // fragments whose columns are a lane's neighbouring channels
   struct alignas(kTogether * 2) Group {
     std::uint32_t word[kTogether / 2];
   };
 
-  // Small sums and columns within y, as nearly all are: no tests between the elements.
-  template <bool Residual>
+  // Columns within y, as nearly all are: no tests between the elements.
+  template <bool Residual, bool Small>
   static __device__ __forceinline__ void write_bytes(const ConvGemmArgs& args, const F& fragments,
-                                                     const Columns& columns, int first_row, int first_column) {
+                                                     const Columns& columns, int first_row,
+                                                     int first_column) {
     constexpr int kBlocks = F::kN / kTogether;
     const int warp = static_cast<int>(threadIdx.x) / 32;
     const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -169,8 +174,9 @@ struct Int8Epilogue {
               const int j = block * kTogether + w * 2 + u;
               const float2 m = *reinterpret_cast<const float2*>(multipliers + j * 8);
               float2 v;
-              v.x = __fmul_rn(small_to_float(fragments.sums[i][j][h * 2]), m.x);
-              v.y = __fmul_rn(small_to_float(fragments.sums[i][j][h * 2 + 1]), m.y);
+              const int(&sums)[4] = fragments.sums[i][j];
+              v.x = __fmul_rn(Small ? small_to_float(sums[h * 2]) : __int2float_rn(sums[h * 2]), m.x);
+              v.y = __fmul_rn(Small ? small_to_float(sums[h * 2 + 1]) : __int2float_rn(sums[h * 2 + 1]), m.y);
               if constexpr (Residual) {
                 const float2 r = bytes_to_float(static_cast<std::uint16_t>(held[block].word[w] >> u * 16));
                 v.x = __fadd_rn(v.x, __fmul_rn(r.x, residual_scale));
@@ -187,7 +193,7 @@ struct Int8Epilogue {
     }
   }
 
-  // Everything else, one element after the other: f32 or f16, large sums, the last columns.
+  // Everything else, one element after the other: f32 or f16, the last columns.
   static __device__ __forceinline__ void write_elements(const ConvGemmArgs& args, const F& fragments,
                                                         const Columns& columns, int first_row,
                                                         int first_column) {

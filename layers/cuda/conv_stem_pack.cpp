@@ -63,7 +63,8 @@ std::vector<std::int8_t> pack_qstem_weights(const StemArgs& args, const std::int
       for (int c = 0; c < s.in_c; ++c) {
         const int k = tap * 4 + c;
         const int row = k / 128 * args.width + place % args.width;
-        packed[static_cast<std::size_t>(place / args.width) * block + static_cast<std::size_t>(row * 128 + k % 128)] =
+        packed[static_cast<std::size_t>(place / args.width) * block +
+               static_cast<std::size_t>(row * 128 + k % 128)] =
             weights[(static_cast<std::int64_t>(o) * s.in_c + c) * taps + tap];
       }
     }

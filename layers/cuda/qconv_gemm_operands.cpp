@@ -25,7 +25,8 @@ Refusal refuse_qconv_gemm(const NodeSpec& spec) {
   return refuse_conv_gemm(spec, a.conv, ceil_div(spec.inputs[0]->shape[1], kDepth) * kTileDepth);
 }
 
-QConvGemmOperands::QConvGemmOperands(const NodeSpec& spec, const ConvShape& shape, int channels, int columns) {
+QConvGemmOperands::QConvGemmOperands(const NodeSpec& spec, const ConvShape& shape, int channels,
+                                     int columns) {
   const QConvAttributes& a = layer_as<QConv>(spec.layer).attributes();
   const Tensor weights = to_layout(spec.constant(1)->view(), Layout::row_major);
   const std::vector<std::int8_t> packed =

@@ -27,9 +27,8 @@ const QConvAttributes& attributes_of(const NodeSpec& spec) {
 // in_c in pairs of bytes, every tap's channels in whole steps.
 ConvShape shape_of(const NodeSpec& spec) {
   const std::int64_t channels = spec.inputs[0]->shape[1];
-  return cuda::conv_gemm_shape(
-      spec, attributes_of(spec).conv,
-      cuda::ceil_div(channels, cuda::kPipelinedDepth) * cuda::kPipelinedDepth / 2);
+  return cuda::conv_gemm_shape(spec, attributes_of(spec).conv,
+                               cuda::ceil_div(channels, cuda::kPipelinedDepth) * cuda::kPipelinedDepth / 2);
 }
 
 bool has_kernels() {
@@ -46,7 +45,8 @@ Refusal refuse_pipelined(const NodeSpec& spec) {
   if (x.shape[1] % 16 != 0) return "channels must be a multiple of 16";
   for (std::size_t i = 0; i < 2; ++i) {
     // What a tensor map of four dimensions can say.
-    const std::int64_t last = (spec.outputs[0].shape[static_cast<int>(i) + 2] - 1) * w.stride[i] - w.pad_begin[i];
+    const std::int64_t last =
+        (spec.outputs[0].shape[static_cast<int>(i) + 2] - 1) * w.stride[i] - w.pad_begin[i];
     const std::int64_t upper = last - (x.shape[static_cast<int>(i) + 2] - 1);
     if (w.stride[i] > 8 || w.pad_begin[i] > 128 || upper < -128 || upper > 127 ||
         (w.kernel[i] - 1) * w.dilation[i] > 255)
@@ -75,8 +75,7 @@ struct Way {
 
 std::vector<Way> ways_of(const NodeSpec& spec) {
   const ConvShape shape = shape_of(spec);
-  const bool wide = shape.out_c > 64 && tiles_of(shape, 128) >= processors_of(spec.gpu);
-  const int best = wide ? 128 : 64;
+  const int best = shape.out_c > 64 ? 128 : 64;
   return {{best, true}, {best, false}, {192 - best, true}};
 }
 
@@ -107,9 +106,9 @@ class PipelinedGemm final : public Kernel {
     args_.conv.overlap = way_.overlap;
     operands_.set(args_.conv);
     args_.tap_steps = shape_.in_c * 2 / cuda::kPipelinedDepth;
-    args_.plain = shape_.kernel_h == 1 && shape_.kernel_w == 1 && shape_.stride_h == 1 && shape_.stride_w == 1 &&
-                  shape_.in_h == shape_.out_h && shape_.in_w == shape_.out_w && shape_.pad_h == 0 &&
-                  shape_.pad_w == 0;
+    args_.plain = shape_.kernel_h == 1 && shape_.kernel_w == 1 && shape_.stride_h == 1 &&
+                  shape_.stride_w == 1 && shape_.in_h == shape_.out_h && shape_.in_w == shape_.out_w &&
+                  shape_.pad_h == 0 && shape_.pad_w == 0;
     const std::int64_t depth = args_.conv.depth * std::int64_t{2};
     args_.weights = cuda::matrix_map(args_.conv.weights, depth,
                                      static_cast<std::int64_t>(args_.conv.column_tiles) * way_.columns,
@@ -117,8 +116,8 @@ class PipelinedGemm final : public Kernel {
     int resident = 1;
     PIPIT_CUDA(cuda::prepare_pipelined_gemm(way_.columns, resident));
     const std::int64_t row_tiles = cuda::ceil_div(shape_.rows(), cuda::kPipelinedRows);
-    args_.workers = static_cast<int>(
-        std::clamp<std::int64_t>(resident / args_.conv.column_tiles, 1, row_tiles));
+    args_.workers =
+        static_cast<int>(std::clamp<std::int64_t>(resident / args_.conv.column_tiles, 1, row_tiles));
     map_x(operands_.weights());  // throws what is wrong with the geometry, if anything, before the first run
   }
   bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
@@ -146,9 +145,13 @@ class PipelinedGemm final : public Kernel {
   PipelinedArgs args_;
 };
 
-// With fewer tiles than multiprocessors, small tiles and depths that a cluster shares are faster.
-bool has_few_tiles(const NodeSpec& spec) {
-  return tiles_of(shape_of(spec), way_for(spec).columns) < processors_of(spec.gpu);
+// With fewer tiles than multiprocessors, small tiles and depths that a cluster shares are faster; and where more than
+// a quarter of every tap's steps would be zeros, steps that run on through the taps.
+bool yields_to_implicit_gemm(const NodeSpec& spec) {
+  const ConvShape shape = shape_of(spec);
+  const std::int64_t channels = spec.inputs[0]->shape[1];
+  const bool sparse = shape.kernel_h * shape.kernel_w > 1 && shape.in_c * 2 * 3 > channels * 4;
+  return sparse || tiles_of(shape, way_for(spec).columns) < processors_of(spec.gpu);
 }
 
 }  // namespace
@@ -157,7 +160,7 @@ void register_cuda_qconv_pipelined(Registry& registry) {
   registry.add(QConv::kType, DeviceKind::cuda,
                {"pipelined_gemm", refuse_pipelined,
                 [](const NodeSpec& spec) { return std::make_unique<PipelinedGemm>(spec); }, variant_names,
-                has_few_tiles});
+                yields_to_implicit_gemm});
 }
 
 }  // namespace pipit

@@ -39,8 +39,8 @@ struct Stages {
 
 // Starts the copies of the block's next step, once its stage is free.
 template <typename T>
-__device__ __forceinline__ void copy_step(const PipelinedArgs& p, const Stages& stages, int first_column, int row_tiles,
-                                          CopyState& at) {
+__device__ __forceinline__ void copy_step(const PipelinedArgs& p, const Stages& stages, int first_column,
+                                          int row_tiles, CopyState& at) {
   if (at.tile >= row_tiles) return;
   const ConvGemmArgs& args = p.conv;
   const ConvShape& s = args.shape;
@@ -52,14 +52,15 @@ __device__ __forceinline__ void copy_step(const PipelinedArgs& p, const Stages& 
   if (p.plain) {
     ptx::copy_box(left, p.x, barrier, at.step * kPipelinedDepth, at.tile * T::kRows);
   } else {
-    ptx::copy_pixels(left, p.x, barrier, at.tap_step * kPipelinedDepth, at.origin.w, at.origin.h, at.origin.image,
-                     at.c * s.dilation_w, at.r * s.dilation_h);
+    ptx::copy_pixels(left, p.x, barrier, at.tap_step * kPipelinedDepth, at.origin.w, at.origin.h,
+                     at.origin.image, at.c * s.dilation_w, at.r * s.dilation_h);
     if (++at.tap_step == p.tap_steps) {
       at.tap_step = 0;
       if (++at.c == s.kernel_w) at.c = 0, ++at.r;
     }
   }
-  ptx::copy_box(left + T::kRows * kPipelinedDepth, p.weights, barrier, at.step * kPipelinedDepth, first_column);
+  ptx::copy_box(left + T::kRows * kPipelinedDepth, p.weights, barrier, at.step * kPipelinedDepth,
+                first_column);
   if (++at.step == args.steps) {
     at.step = at.tap_step = at.r = at.c = 0;
     at.tile += p.workers;
@@ -128,8 +129,9 @@ struct Instance {
 };
 
 Instance instance_of(int columns) {
-  return columns == 128 ? Instance{reinterpret_cast<const void*>(&pipelined_gemm<Wide>), Wide::kSharedBytes}
-                        : Instance{reinterpret_cast<const void*>(&pipelined_gemm<Narrow>), Narrow::kSharedBytes};
+  return columns == 128
+             ? Instance{reinterpret_cast<const void*>(&pipelined_gemm<Wide>), Wide::kSharedBytes}
+             : Instance{reinterpret_cast<const void*>(&pipelined_gemm<Narrow>), Narrow::kSharedBytes};
 }
 
 }  // namespace

@@ -11,12 +11,12 @@ inline constexpr int kPipelinedRows = 128;   ///< of a tile
 inline constexpr int kPipelinedDepth = 128;  ///< bytes of k in a step; a step stays within one tap
 
 struct PipelinedArgs {
-  ConvGemmArgs conv;     ///< without x and weights; steps counts kPipelinedDepth; splits is 1
-  CUtensorMap x{};       ///< the matrix of x, or its patches
+  ConvGemmArgs conv;  ///< without x and weights; steps counts kPipelinedDepth; splits is 1
+  CUtensorMap x{};    ///< the matrix of x, or its patches
   CUtensorMap weights{};
-  bool plain = true;     ///< 1x1, stride 1, no padding: x is the matrix
-  int tap_steps = 1;     ///< steps of one tap
-  int workers = 1;       ///< blocks that share the row tiles of one column tile
+  bool plain = true;  ///< 1x1, stride 1, no padding: x is the matrix
+  int tap_steps = 1;  ///< steps of one tap
+  int workers = 1;    ///< blocks that share the row tiles of one column tile
 };
 
 /// Whether the kernels that the current GPU runs have these copies and Hopper's products.

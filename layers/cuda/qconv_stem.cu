@@ -81,8 +81,9 @@ __device__ __forceinline__ void multiply_steps(int (&sums)[Columns / 8][4], std:
 #pragma unroll
   for (int u = 0; u < Steps; ++u) {
     const int at = step + u;
-    ptx::multiply_group(sums, left[u],
-                        ptx::matrix_descriptor(row_block(at) + static_cast<std::uint32_t>(at % kStepsPerRow) * 32));
+    ptx::multiply_group(
+        sums, left[u],
+        ptx::matrix_descriptor(row_block(at) + static_cast<std::uint32_t>(at % kStepsPerRow) * 32));
   }
   ptx::end_products();
   ptx::wait_products();
@@ -123,7 +124,8 @@ __device__ __forceinline__ void write_rows(const QStemArgs& q, const TileOrigin&
     const int ow = tile.column + lane / 4 + half * 8;
     if (ow >= s.out_w) continue;
     const int first = static_cast<int>(blockIdx.y) * Columns + lane % 4 * 8;
-    std::int8_t* to = q.y + ((static_cast<std::int64_t>(tile.image) * s.out_h + oh) * s.out_w + ow) * s.out_c + first;
+    std::int8_t* to =
+        q.y + ((static_cast<std::int64_t>(tile.image) * s.out_h + oh) * s.out_w + ow) * s.out_c + first;
 #pragma unroll
     for (int block = 0; block < Columns / 32; ++block) {
       std::uint32_t words[2];
@@ -140,11 +142,13 @@ __device__ __forceinline__ void write_rows(const QStemArgs& q, const TileOrigin&
         words[w] = low_bytes(bits);
       }
       if (s.out_c % 8 == 0) {
-        if (first + block * 32 < s.out_c) *reinterpret_cast<uint2*>(to + block * 32) = make_uint2(words[0], words[1]);
+        if (first + block * 32 < s.out_c)
+          *reinterpret_cast<uint2*>(to + block * 32) = make_uint2(words[0], words[1]);
       } else {
 #pragma unroll
         for (int c = 0; c < 8; ++c) {
-          if (first + block * 32 + c < s.out_c) to[block * 32 + c] = static_cast<std::int8_t>(words[c / 4] >> c % 4 * 8);
+          if (first + block * 32 + c < s.out_c)
+            to[block * 32 + c] = static_cast<std::int8_t>(words[c / 4] >> c % 4 * 8);
         }
       }
     }
@@ -152,7 +156,8 @@ __device__ __forceinline__ void write_rows(const QStemArgs& q, const TileOrigin&
 }
 
 template <int Columns, typename T>
-__global__ void __launch_bounds__(kThreads, Columns == 64 ? 3 : 4) qconv_stem(const __grid_constant__ QStemArgs q) {
+__global__ void __launch_bounds__(kThreads, Columns == 64 ? 3 : 4)
+    qconv_stem(const __grid_constant__ QStemArgs q) {
   extern __shared__ __align__(1024) std::uint8_t shared[];
   __shared__ float multipliers[Columns];
   constexpr int kTogether = 2;  // steps whose products are under way together
@@ -161,8 +166,8 @@ __global__ void __launch_bounds__(kThreads, Columns == 64 ? 3 : 4) qconv_stem(co
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const std::uint32_t weights = ptx::shared_address(shared);
-  int* offsets =
-      reinterpret_cast<int*>(shared + a.weight_bytes);  // of the taps in the halo; beyond the last any, as their weights are 0
+  int* offsets = reinterpret_cast<int*>(
+      shared + a.weight_bytes);  // of the taps in the halo; beyond the last any, as their weights are 0
   auto* halo = reinterpret_cast<std::uint32_t*>(shared + a.weight_bytes + a.offset_bytes);
 
   const std::int8_t* from = q.weights + static_cast<std::int64_t>(blockIdx.y) * a.weight_bytes;

@@ -21,7 +21,8 @@ __device__ __forceinline__ void arrive(std::uint32_t barrier) {
 }
 /// Arrives, and lets the phase wait for so many bytes in addition.
 __device__ __forceinline__ void arrive_expecting(std::uint32_t barrier, int bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;\n" ::"r"(barrier), "r"(bytes) : "memory");
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;\n" ::"r"(barrier), "r"(bytes)
+               : "memory");
 }
 /// Waits until the phase of this parity has ended.
 __device__ __forceinline__ void wait_barrier(std::uint32_t barrier, std::uint32_t parity) {
@@ -41,16 +42,17 @@ __device__ __forceinline__ void wait_barrier(std::uint32_t barrier, std::uint32_
 __device__ __forceinline__ void copy_box(std::uint32_t to, const CUtensorMap& map, std::uint32_t barrier,
                                          int column, int row) {
   asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];\n" ::"r"(
-          to),
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], "
+      "[%2];\n" ::"r"(to),
       "l"(reinterpret_cast<std::uint64_t>(&map)), "r"(barrier), "r"(column), "r"(row)
       : "memory");
 }
 /// The pixels of a row of patches, from the one at (c, w, h, n) on, each moved by the tap's offsets.
-__device__ __forceinline__ void copy_pixels(std::uint32_t to, const CUtensorMap& map, std::uint32_t barrier, int c,
-                                            int w, int h, int n, int offset_w, int offset_h) {
+__device__ __forceinline__ void copy_pixels(std::uint32_t to, const CUtensorMap& map, std::uint32_t barrier,
+                                            int c, int w, int h, int n, int offset_w, int offset_h) {
   asm volatile(
-      "cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, "
+      "cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%0], [%1, {%3, "
+      "%4, %5, "
       "%6}], [%2], {%7, %8};\n" ::"r"(to),
       "l"(reinterpret_cast<std::uint64_t>(&map)), "r"(barrier), "r"(c), "r"(w), "r"(h), "r"(n),
       "h"(static_cast<std::uint16_t>(offset_w)), "h"(static_cast<std::uint16_t>(offset_h))

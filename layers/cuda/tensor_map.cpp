@@ -24,29 +24,34 @@ Function driver_function(const char* name) {
 }
 
 void check(CUresult result, const char* what) {
-  if (result != CUDA_SUCCESS) fail("{}: the driver refuses the tensor map (error {})", what, static_cast<int>(result));
+  if (result != CUDA_SUCCESS)
+    fail("{}: the driver refuses the tensor map (error {})", what, static_cast<int>(result));
 }
 
 }  // namespace
 
-CUtensorMap matrix_map(const void* data, std::int64_t columns, std::int64_t rows, int box_columns, int box_rows) {
+CUtensorMap matrix_map(const void* data, std::int64_t columns, std::int64_t rows, int box_columns,
+                       int box_rows) {
   static const auto encode = driver_function<decltype(&cuTensorMapEncodeTiled)>("cuTensorMapEncodeTiled");
   const std::array<cuuint64_t, 2> extents{static_cast<cuuint64_t>(columns), static_cast<cuuint64_t>(rows)};
   const std::array<cuuint64_t, 1> strides{static_cast<cuuint64_t>(columns)};
-  const std::array<cuuint32_t, 2> box{static_cast<cuuint32_t>(box_columns), static_cast<cuuint32_t>(box_rows)};
+  const std::array<cuuint32_t, 2> box{static_cast<cuuint32_t>(box_columns),
+                                      static_cast<cuuint32_t>(box_rows)};
   const std::array<cuuint32_t, 2> steps{1, 1};
   CUtensorMap map{};
-  check(encode(&map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 2, const_cast<void*>(data), extents.data(), strides.data(),
-               box.data(), steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-               CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
-        "a matrix");
+  check(
+      encode(&map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 2, const_cast<void*>(data), extents.data(), strides.data(),
+             box.data(), steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+             CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
+      "a matrix");
   return map;
 }
 
 CUtensorMap patch_map(const void* x, const ConvShape& shape, int channels, int box_channels, int pixels) {
   static const auto encode = driver_function<decltype(&cuTensorMapEncodeIm2col)>("cuTensorMapEncodeIm2col");
   const auto wide = [](std::int64_t v) { return static_cast<cuuint64_t>(v); };
-  const std::array<cuuint64_t, 4> extents{wide(channels), wide(shape.in_w), wide(shape.in_h), wide(shape.batch)};
+  const std::array<cuuint64_t, 4> extents{wide(channels), wide(shape.in_w), wide(shape.in_h),
+                                          wide(shape.batch)};
   const std::int64_t row = static_cast<std::int64_t>(shape.in_w) * channels;
   const std::array<cuuint64_t, 3> strides{wide(channels), wide(row), wide(row * shape.in_h)};
   // Where the first and the last window of a row or column of the output begin, from the image's first and last pixel.
@@ -57,9 +62,10 @@ CUtensorMap patch_map(const void* x, const ConvShape& shape, int channels, int b
                                         static_cast<cuuint32_t>(shape.stride_h), 1};
   CUtensorMap map{};
   check(encode(&map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 4, const_cast<void*>(x), extents.data(), strides.data(),
-               lower.data(), upper.data(), static_cast<cuuint32_t>(box_channels), static_cast<cuuint32_t>(pixels),
-               steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-               CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
+               lower.data(), upper.data(), static_cast<cuuint32_t>(box_channels),
+               static_cast<cuuint32_t>(pixels), steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE,
+               CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+               CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
         "patches");
   return map;
 }
