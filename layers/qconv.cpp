@@ -26,7 +26,8 @@ QConv::QConv(QConvAttributes attributes) : attributes_(std::move(attributes)) {
 
 std::vector<TensorDesc> QConv::infer(std::span<const TensorDesc* const> inputs) const {
   check_inputs(inputs, kType, 2, 2);
-  if (inputs[0]->dtype != DType::f32) check_operand(*inputs[0], inputs[0]->shape, attributes_.x.dtype, kType, "x");
+  if (inputs[0]->dtype != DType::f32)
+    check_operand(*inputs[0], inputs[0]->shape, attributes_.x.dtype, kType, "x");
   check_operand(*inputs[1], inputs[1]->shape, DType::i8, kType, "weights");
   // The geometry is that of the layer in floating point.
   TensorDesc x = *inputs[0];

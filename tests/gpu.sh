@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Everything that proves the GPU part, on a machine with an NVIDIA GPU: the GPU tests, whole models against the CPU,
-# compute-sanitizer on small shapes, benchmarks, and PyTorch on the same card in the same run.
+# compute-sanitizer on small shapes, benchmarks, INT8 against fp16, and PyTorch on the same card in the same run.
 #
 #   tests/gpu.sh [--build FOLDER] [--out FOLDER] [--quick] [--only PART,...] [--profile-options 'OPTION...']
 #     --build FOLDER   holds pipit, test_cuda and the libraries that the machine lacks, or is a CMake build folder;
 #                      without it build/ is configured (-DPIPIT_CUDA=ON) and built from this source tree
 #     --out FOLDER     for summary.json, profiles.json, peers.json and log.txt [build/gpu]
 #     --quick          about four minutes: fewer rounds, shorter limits
-#     --only PARTS     some of tests,models,benchmarks,peers,sanitizer
+#     --only PARTS     some of tests,models,benchmarks,int8,peers,sanitizer
 #     --profile-options 'OPTION...'   given to every timed pipit profile; summary.json says which
 #   tests/gpu.sh --report SUMMARY.json [MODEL-bBATCH]
 #                                        prints the tables of docs/benchmarks/gpu.md, or every layer of one benchmark

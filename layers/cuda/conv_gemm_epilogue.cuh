@@ -34,9 +34,7 @@ struct HalfEpilogue {
     return columns.bias[column];
   }
   /// The column of the tile that has channel `channel` + k of it.
-  static __device__ __forceinline__ constexpr int column_of(int channel, int k) {
-    return channel + k;
-  }
+  static __device__ __forceinline__ constexpr int column_of(int channel, int k) { return channel + k; }
   static __device__ __forceinline__ bool stages_residual(const ConvGemmArgs& args) {
     return args.residual != nullptr && args.splits == 1 && args.shape.out_c % T::kGroup == 0;
   }
@@ -61,7 +59,8 @@ struct HalfEpilogue {
 #pragma unroll
       for (int j = 0; j < 8; ++j) {
         if (column + j >= out_c) break;
-        y[at + j] = finish_value(args, sum[j] + (residual != nullptr ? __half2float(residual[at + j]) : 0.0F));
+        y[at + j] =
+            finish_value(args, sum[j] + (residual != nullptr ? __half2float(residual[at + j]) : 0.0F));
       }
     }
   }

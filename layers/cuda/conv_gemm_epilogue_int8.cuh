@@ -111,83 +111,89 @@ struct Int8Epilogue {
   }
 
   /// Writes the tile when its block has the whole depth: a lane has eight neighbouring channels of every 32.
-  static __device__ __forceinline__ void write_tile(const ConvGemmArgs& args, const F& fragments, std::uint8_t*,
-                                                    const Columns& columns, bool, int first_row, int first_column) {
-    if (args.stored != ConvStored::i8 || args.shape.out_c % 8 != 0) {
+  static __device__ __forceinline__ void write_tile(const ConvGemmArgs& args, const F& fragments,
+                                                    std::uint8_t*, const Columns& columns, bool,
+                                                    int first_row, int first_column) {
+    const bool whole = first_column + T::kColumns <= args.shape.out_c;
+    if (args.stored != ConvStored::i8 || args.shape.out_c % 8 != 0 || !whole) {
       write_elements(args, fragments, columns, first_row, first_column);
-    } else if (args.small_sums) {
-      write_bytes<true>(args, fragments, columns, first_row, first_column);
+    } else if (args.residual != nullptr) {
+      args.small_sums ? write_bytes<true, true>(args, fragments, columns, first_row, first_column)
+                      : write_bytes<true, false>(args, fragments, columns, first_row, first_column);
     } else {
-      write_bytes<false>(args, fragments, columns, first_row, first_column);
+      args.small_sums ? write_bytes<false, true>(args, fragments, columns, first_row, first_column)
+                      : write_bytes<false, false>(args, fragments, columns, first_row, first_column);
     }
   }
 
  private:
-  static constexpr int kTogether = F::kN % 4 == 0 ? 4 : 2;  // fragments whose columns are a lane's neighbouring channels
+  static constexpr int kTogether =
+      F::kN % 4 == 0 ? 4 : 2;  // fragments whose columns are a lane's neighbouring channels
+  struct alignas(kTogether * 2) Group {
+    std::uint32_t word[kTogether / 2];
+  };
 
-  template <bool Small>
+  // Columns within y, as nearly all are: no tests between the elements.
+  template <bool Residual, bool Small>
   static __device__ __forceinline__ void write_bytes(const ConvGemmArgs& args, const F& fragments,
-                                                     const Columns& columns, int first_row, int first_column) {
-    struct alignas(kTogether * 2) Group {
-      std::uint32_t word[kTogether / 2];
-    };
-    const int out_c = args.shape.out_c;
+                                                     const Columns& columns, int first_row,
+                                                     int first_column) {
+    constexpr int kBlocks = F::kN / kTogether;
     const int warp = static_cast<int>(threadIdx.x) / 32;
     const int lane = static_cast<int>(threadIdx.x) % 32;
-    const auto* residual = static_cast<const std::uint8_t*>(args.residual);
-    const auto offset = [&](int block) {
-      const int column = F::first_column(warp) + block * kTogether * 8 + lane % 4 * 2;
-      return first_column + packed_channel(column);
+    const int first = F::first_column(warp) + lane % 4 * 2;  // in the order of the packed weights
+    const float* multipliers = columns.multiplier + first;
+    const float low = args.low, high = args.high, residual_scale = args.residual_scale;
+    const auto row_of = [&](int i, int h) {
+      return first_row + F::first_row(warp) + i * F::kRowStep + lane / 4 + h * 8;
+    };
+    const auto offset_of = [&](int i, int h) {
+      return output_offset(args, row_of(i, h), first_column + packed_channel(first));
     };
 #pragma unroll
     for (int i = 0; i < F::kM; ++i) {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        const int row = first_row + F::first_row(warp) + i * F::kRowStep + lane / 4 + h * 8;
-        if (row >= args.rows) continue;
-        Group held[F::kN / kTogether];
+        if (row_of(i, h) >= args.rows) continue;
+        Group held[kBlocks];
+        if constexpr (Residual) {
+          const auto* from = static_cast<const std::uint8_t*>(args.residual) + offset_of(i, h);
 #pragma unroll
-        for (int block = 0; block < F::kN / kTogether; ++block) {
-          held[block] = {};
-          if (residual != nullptr && offset(block) < out_c)
-            held[block] = *reinterpret_cast<const Group*>(residual + output_offset(args, row, offset(block)));
+          for (int block = 0; block < kBlocks; ++block)
+            held[block] = *reinterpret_cast<const Group*>(from + block * kTogether * 8);
         }
+        auto* to = static_cast<std::uint8_t*>(args.y) + offset_of(i, h);
 #pragma unroll
-        for (int block = 0; block < F::kN / kTogether; ++block) {
-          const int column = F::first_column(warp) + block * kTogether * 8 + lane % 4 * 2;
+        for (int block = 0; block < kBlocks; ++block) {
           Group group;
 #pragma unroll
           for (int w = 0; w < kTogether / 2; ++w) {
             std::uint32_t bits[4];
-            const float2 r[2] = {bytes_to_float(static_cast<std::uint16_t>(held[block].word[w])),
-                                 bytes_to_float(static_cast<std::uint16_t>(held[block].word[w] >> 16))};
 #pragma unroll
             for (int u = 0; u < 2; ++u) {
-              const int j = w * 2 + u;
-              const int(&sums)[4] = fragments.sums[i][block * kTogether + j];
-              const float2 m = *reinterpret_cast<const float2*>(columns.multiplier + column + j * 8);
+              const int j = block * kTogether + w * 2 + u;
+              const float2 m = *reinterpret_cast<const float2*>(multipliers + j * 8);
               float2 v;
+              const int(&sums)[4] = fragments.sums[i][j];
               v.x = __fmul_rn(Small ? small_to_float(sums[h * 2]) : __int2float_rn(sums[h * 2]), m.x);
               v.y = __fmul_rn(Small ? small_to_float(sums[h * 2 + 1]) : __int2float_rn(sums[h * 2 + 1]), m.y);
-              if (residual != nullptr) {
-                v.x = with_residual(args, v.x, r[u].x);
-                v.y = with_residual(args, v.y, r[u].y);
+              if constexpr (Residual) {
+                const float2 r = bytes_to_float(static_cast<std::uint16_t>(held[block].word[w] >> u * 16));
+                v.x = __fadd_rn(v.x, __fmul_rn(r.x, residual_scale));
+                v.y = __fadd_rn(v.y, __fmul_rn(r.y, residual_scale));
               }
-              bits[u * 2] = requantise_bits(v.x, args.low, args.high);
-              bits[u * 2 + 1] = requantise_bits(v.y, args.low, args.high);
+              bits[u * 2] = requantise_bits(v.x, low, high);
+              bits[u * 2 + 1] = requantise_bits(v.y, low, high);
             }
             group.word[w] = low_bytes(bits);
           }
-          if (offset(block) < out_c) {
-            auto* y = static_cast<std::uint8_t*>(args.y);
-            *reinterpret_cast<Group*>(y + output_offset(args, row, offset(block))) = group;
-          }
+          *reinterpret_cast<Group*>(to + block * kTogether * 8) = group;
         }
       }
     }
   }
 
-  // f32 or f16, or channels that do not come in groups: few layers want it.
+  // Everything else, one element after the other: f32 or f16, the last columns.
   static __device__ __forceinline__ void write_elements(const ConvGemmArgs& args, const F& fragments,
                                                         const Columns& columns, int first_row,
                                                         int first_column) {

@@ -98,7 +98,7 @@ struct ConvGemmFragments {
 #pragma unroll
       for (int j = 0; j < kN; ++j) {
         auto* to = tile + (first_row(warp) + i * kRowStep + lane / 4) * T::kSumStride + first_column(warp) +
-                    j * 8 + lane % 4 * 2;
+                   j * 8 + lane % 4 * 2;
         *reinterpret_cast<Pair*>(to) = {sums[i][j][0], sums[i][j][1]};
         *reinterpret_cast<Pair*>(to + 8 * T::kSumStride) = {sums[i][j][2], sums[i][j][3]};
       }

@@ -21,9 +21,16 @@ struct ConvGemmInstance {
 
 template <typename T, template <typename> typename Epilogue>
 ConvGemmInstance instance() {
-  return {
-      T::kRows,   T::kColumns,    T::kVector,   T::kThreads,   T::kShared,
-      T::kStages, T::kStageBytes, T::kSumBytes, T::kInt8 ? 0 : T::kTileBytes, reinterpret_cast<const void*>(&conv_gemm<T, Epilogue<T>>)};
+  return {T::kRows,
+          T::kColumns,
+          T::kVector,
+          T::kThreads,
+          T::kShared,
+          T::kStages,
+          T::kStageBytes,
+          T::kSumBytes,
+          T::kInt8 ? 0 : T::kTileBytes,
+          reinterpret_cast<const void*>(&conv_gemm<T, Epilogue<T>>)};
 }
 
 /// Lets the kernel use its shared memory. cudaErrorInvalidValue for null.

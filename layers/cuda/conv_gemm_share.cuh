@@ -30,9 +30,9 @@ __device__ __forceinline__ void load_residual(const ConvGemmArgs& args, std::uin
   for (int i = 0; i < T::kRows / T::kPass; ++i) {
     const int row = static_cast<int>(threadIdx.x) / T::kGroups + i * T::kPass;
     const bool valid = first_row + row < args.rows && column < args.shape.out_c;
-    ptx::copy_async<16>(to + T::tile_chunk(row, group) * 16,
-                        valid ? residual + output_offset(args, first_row + row, column) * T::kOutputBytes : residual,
-                        valid);
+    ptx::copy_async<16>(
+        to + T::tile_chunk(row, group) * 16,
+        valid ? residual + output_offset(args, first_row + row, column) * T::kOutputBytes : residual, valid);
   }
 }
 

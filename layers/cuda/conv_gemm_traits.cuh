@@ -23,8 +23,7 @@ struct ConvGemmTraits {
   static constexpr int kRowStep = kThreads / kChunks;  // rows that one pass of all threads copies
   static constexpr int kRowBytes = kTileDepth * 2;
   static constexpr int kStageBytes = (Rows + Columns) * kRowBytes;
-  static constexpr int kSumStride =
-      Columns + 8;  // sums; 8 more keep the stores of a warp in different banks
+  static constexpr int kSumStride = Columns + 8;  // sums; 8 more keep the stores of a warp in different banks
   static constexpr int kSumBytes = Rows * kSumStride * 4;
   static constexpr int kShared = Stages * kStageBytes > kSumBytes ? Stages* kStageBytes : kSumBytes;
   // Blocks that a multiprocessor is to hold, as far as its shared memory does (each takes 2 KiB more): bounding the
@@ -36,10 +35,10 @@ struct ConvGemmTraits {
 #endif
   static constexpr int kBlocks = BlocksPerProcessor < kFitting ? BlocksPerProcessor : kFitting;
   // A block with the whole depth writes y in 16-byte groups of neighbouring channels.
-  static constexpr int kOutputBytes = kInt8 ? 1 : 2;     // of an element of residual and y
-  static constexpr int kGroup = 16 / kOutputBytes;       // channels of a group
-  static constexpr int kGroups = Columns / kGroup;       // groups of a row of the tile
-  static constexpr int kPass = kThreads / kGroups;       // rows that one pass of all threads reads or writes
+  static constexpr int kOutputBytes = kInt8 ? 1 : 2;  // of an element of residual and y
+  static constexpr int kGroup = 16 / kOutputBytes;    // channels of a group
+  static constexpr int kGroups = Columns / kGroup;    // groups of a row of the tile
+  static constexpr int kPass = kThreads / kGroups;    // rows that one pass of all threads reads or writes
   static constexpr int kTileBytes = Rows * Columns * kOutputBytes;  // of residual and y
   static_assert(kTileBytes <= kStageBytes && Rows % kPass == 0);
   // Blocks that share the depth write y in groups of eight channels.

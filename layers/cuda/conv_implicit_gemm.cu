@@ -40,8 +40,10 @@ __global__ void pad_channels(const __grid_constant__ PadChannelsArgs args, std::
 const ConvGemmInstance* find_instance(const ConvTile& tile, int vector) {
   // Rows, columns, warps along each, stages, vector, blocks per multiprocessor that registers must allow.
   static const std::array kInstances{
-      instance<ConvGemmTraits<128, 128, 2, 4, 3, 8, 2>, HalfEpilogue>(), instance<ConvGemmTraits<128, 64, 2, 2, 3, 8, 3>, HalfEpilogue>(),
-      instance<ConvGemmTraits<64, 64, 2, 2, 4, 8, 3>, HalfEpilogue>(),   instance<ConvGemmTraits<64, 32, 2, 2, 4, 8, 4>, HalfEpilogue>(),
+      instance<ConvGemmTraits<128, 128, 2, 4, 3, 8, 2>, HalfEpilogue>(),
+      instance<ConvGemmTraits<128, 64, 2, 2, 3, 8, 3>, HalfEpilogue>(),
+      instance<ConvGemmTraits<64, 64, 2, 2, 4, 8, 3>, HalfEpilogue>(),
+      instance<ConvGemmTraits<64, 32, 2, 2, 4, 8, 4>, HalfEpilogue>(),
       instance<ConvGemmTraits<128, 64, 2, 2, 3, 4, 3>, HalfEpilogue>(),
   };
   for (const ConvGemmInstance& i : kInstances) {

@@ -55,12 +55,16 @@ std::vector<std::int8_t> pack_qstem_weights(const StemArgs& args, const std::int
   const int taps = s.kernel_h * s.kernel_w;
   const auto block = static_cast<std::size_t>(args.weight_bytes);
   std::vector<std::int8_t> packed(block * static_cast<std::size_t>(ceil_div(s.out_c, args.width)));
-  for (int o = 0; o < s.out_c; ++o) {
+  const int rows = static_cast<int>(ceil_div(s.out_c, args.width)) * args.width;
+  for (int place = 0; place < rows; ++place) {
+    const int o = packed_channel(place);
+    if (o >= s.out_c) continue;
     for (int tap = 0; tap < taps; ++tap) {
       for (int c = 0; c < s.in_c; ++c) {
         const int k = tap * 4 + c;
-        const int row = k / 128 * args.width + o % args.width;
-        packed[static_cast<std::size_t>(o / args.width) * block + static_cast<std::size_t>(row * 128 + k % 128)] =
+        const int row = k / 128 * args.width + place % args.width;
+        packed[static_cast<std::size_t>(place / args.width) * block +
+               static_cast<std::size_t>(row * 128 + k % 128)] =
             weights[(static_cast<std::int64_t>(o) * s.in_c + c) * taps + tap];
       }
     }

@@ -52,21 +52,22 @@ std::vector<Half> pack_stem_weights(const StemArgs& args, const float* weights);
 /// An INT8 convolution. The tile's steps and pixels are those of `stem`, a pixel is four bytes and eight taps fill 32
 /// bytes of k in their order.
 struct QStemArgs {
-  StemArgs stem;                       ///< x_half, weights, bias and y unused; low and high as in StepBounds
-  bool x_f32 = false;                  ///< x is f32 and becomes i8 while it is staged, else i8
-  float x_scale = 1;                   ///< for x_f32
+  StemArgs stem;       ///< x_half, weights, bias and y unused; low and high as in StepBounds
+  bool x_f32 = false;  ///< x is f32 and becomes i8 while it is staged, else i8
+  float x_scale = 1;   ///< for x_f32
   const std::int8_t* weights = nullptr;  ///< pack_qstem_weights
-  const std::int32_t* bias = nullptr;  ///< one per packed output channel
-  const float* multipliers = nullptr;  ///< likewise
-  std::int8_t* y = nullptr;            ///< [batch, out_h, out_w, out_c]
-  bool small_sums = false;             ///< no sum reaches kSmallSum (conv_gemm_launch.h) in magnitude
+  const std::int32_t* bias = nullptr;    ///< one per packed output channel
+  const float* multipliers = nullptr;    ///< likewise
+  std::int8_t* y = nullptr;              ///< [batch, out_h, out_w, out_c]
+  bool small_sums = false;               ///< no sum reaches kSmallSum (conv_gemm_launch.h) in magnitude
 };
 
 /// stem_args() with the sizes of bytes.
 StemArgs qstem_args(const ConvShape& shape);
 
 /// Weights [out_c, in_c, kernel_h, kernel_w] in row-major order for blocks of `width` output channels:
-/// [block][128 of k][width][128] with k = tap * 4 + channel, zeros beyond out_c, the channels and the taps.
+/// [block][128 of k][width][128] with k = tap * 4 + channel, rows in the order of packed_channel, zeros beyond out_c, the
+/// channels and the taps.
 std::vector<std::int8_t> pack_qstem_weights(const StemArgs& args, const std::int8_t* weights);
 
 }  // namespace pipit::cuda

@@ -47,8 +47,7 @@ inline cudaError_t prepare_stem_kernel(const void* kernel, const StemArgs& args,
   if (status == cudaSuccess)
     status = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, gpu);
   if (status == cudaSuccess)
-    status =
-        cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, kStemThreads, args.shared_bytes);
+    status = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, kStemThreads, args.shared_bytes);
   resident_blocks = processors * std::max(blocks, 1);
   return status;
 }

@@ -122,12 +122,12 @@ std::vector<Half> pack_conv_weights(const ConvShape& shape, int channels, const 
 std::vector<std::int8_t> pack_qconv_weights(const ConvShape& shape, int channels, const std::int8_t* weights,
                                             int columns) {
   const std::int64_t depth = packed_depth(shape) * 2;
-  const std::vector<std::int8_t> plain =
-      pack_weights<std::int8_t>(shape, depth, shape.in_c * 2, channels, weights, columns,
-                                [](std::int8_t w) { return w; });
+  const std::vector<std::int8_t> plain = pack_weights<std::int8_t>(
+      shape, depth, shape.in_c * 2, channels, weights, columns, [](std::int8_t w) { return w; });
   std::vector<std::int8_t> packed(plain.size());
   for (std::int64_t r = 0; r * depth < static_cast<std::int64_t>(plain.size()); ++r)
-    std::copy_n(plain.begin() + packed_channel(static_cast<int>(r)) * depth, depth, packed.begin() + r * depth);
+    std::copy_n(plain.begin() + packed_channel(static_cast<int>(r)) * depth, depth,
+                packed.begin() + r * depth);
   return packed;
 }
 

@@ -21,7 +21,8 @@ namespace pipit::cuda {
 /// (n, oh, ow), columns the output channels, and k runs over (kernel row, kernel column, input channel).
 struct ConvShape {
   int batch = 1, in_h = 1, in_w = 1;
-  int in_c = 8;  ///< channels as they lie in memory: padded to the vector width where x was copied; in INT8, pairs
+  int in_c =
+      8;  ///< channels as they lie in memory: padded to the vector width where x was copied; in INT8, pairs
   int out_h = 1, out_w = 1, out_c = 8;
   int kernel_h = 1, kernel_w = 1, stride_h = 1, stride_w = 1, dilation_h = 1, dilation_w = 1;
   int pad_h = 0, pad_w = 0;  ///< begin pads; end pads are implied by the output extents

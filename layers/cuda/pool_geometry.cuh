@@ -70,7 +70,8 @@ struct PoolPoint {
 };
 
 /// Spatial strides and extents as rank 3, the missing dimensions in front. width: channels of a thread.
-inline PoolGeometry pool_geometry(const PoolAttributes& attributes, const TensorDesc& x, const TensorDesc& y, int width) {
+inline PoolGeometry pool_geometry(const PoolAttributes& attributes, const TensorDesc& x, const TensorDesc& y,
+                                  int width) {
   const Window window = as_3d(pool_window(attributes, x.shape));
   const Strides from = x.strides();
   const Strides to = y.strides();

@@ -147,7 +147,8 @@ class MaxPoolKernel final : public Kernel {
     const Shape& y = spec.outputs[0].shape;
     const auto narrow = [](std::int64_t v) { return static_cast<int>(v); };
     const auto pairs = [](std::int64_t v) { return static_cast<unsigned>((v + kOutputs - 1) / kOutputs); };
-    const auto groups = static_cast<unsigned>(x[1] * static_cast<std::int64_t>(dtype_bytes(Elements::kType)) / 16);
+    const auto groups =
+        static_cast<unsigned>(x[1] * static_cast<std::int64_t>(dtype_bytes(Elements::kType)) / 16);
     pool_.channels = Divider(groups);
     pool_.columns = Divider(pairs(y[3]));
     pool_.rows = Divider(pairs(y[2]));

@@ -44,7 +44,8 @@ Refusal refuse_depthwise(const NodeSpec& spec) {
 
 /// Packs weights [O, group_in, taps] as [group][tap][group_in / together][width][together], o = group * group_out +
 /// column.
-std::vector<std::int8_t> pack_weights(const DirectConvArgs& a, std::span<const std::int8_t> from, int together) {
+std::vector<std::int8_t> pack_weights(const DirectConvArgs& a, std::span<const std::int8_t> from,
+                                      int together) {
   const std::int64_t width = (a.group_out + 3) / 4 * 4;
   const std::int64_t taps = static_cast<std::int64_t>(a.kernel[0]) * a.kernel[1] * a.kernel[2];
   std::vector<std::int8_t> packed(static_cast<std::size_t>(a.groups * taps * a.group_in * width));
@@ -102,7 +103,8 @@ class QDirectConv final : public Kernel {
       weights_ = upload(pack_depthwise(weights, static_cast<std::size_t>(conv.groups)));
     } else {
       // With channels innermost every other stride is a multiple of the channel count.
-      wide_ = !real && is_channels_last(*spec.inputs[0]) && spec.inputs[0]->shape[1] % 4 == 0 && conv.group_in % 4 == 0;
+      wide_ = !real && is_channels_last(*spec.inputs[0]) && spec.inputs[0]->shape[1] % 4 == 0 &&
+              conv.group_in % 4 == 0;
       weights_ = upload(pack_weights(conv, weights, wide_ ? 4 : 1));
     }
     const std::int64_t outputs = spec.outputs[0].shape[1];

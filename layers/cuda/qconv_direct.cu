@@ -23,7 +23,8 @@ struct Finish {
 };
 
 // Element `at` of a pixel, less the zero point. Pixels are counted as if elements were bytes.
-__device__ __forceinline__ int load_element(const QDirectConvArgs& a, const std::uint8_t* pixel, std::int64_t at) {
+__device__ __forceinline__ int load_element(const QDirectConvArgs& a, const std::uint8_t* pixel,
+                                            std::int64_t at) {
   if (a.x_scale == 0) return load_integer(a.x, pixel, at);
   const auto* x = static_cast<const float*>(a.conv.x);
   const float v = __fdiv_rn(x[pixel - static_cast<const std::uint8_t*>(a.conv.x) + at], a.x_scale);
@@ -157,15 +158,16 @@ __global__ void __launch_bounds__(kThreads) qconv_depthwise(const __grid_constan
       const int h = oh * a.stride[1] - a.pad[1] + kh * a.dilation[1];
       if (static_cast<unsigned>(h) >= static_cast<unsigned>(a.in[1])) continue;
       const std::uint8_t* row = x + d * xs.d + h * xs.h;
-      const std::int8_t* filter = args.weights +
-                                  (static_cast<std::int64_t>(kd) * a.kernel[1] + kh) * a.kernel[2] * a.groups +
-                                  channel;
+      const std::int8_t* filter =
+          args.weights + (static_cast<std::int64_t>(kd) * a.kernel[1] + kh) * a.kernel[2] * a.groups +
+          channel;
 #pragma unroll(Channels == 1 ? 1 : 3)
       for (int kw = 0; kw < a.kernel[2]; ++kw) {
         const int w = ow * a.stride[2] - a.pad[2] + kw * a.dilation[2];
         if (static_cast<unsigned>(w) >= static_cast<unsigned>(a.in[2])) continue;
         const Bytes value = *reinterpret_cast<const Bytes*>(row + w * xs.w);
-        const Bytes weight = *reinterpret_cast<const Bytes*>(filter + static_cast<std::int64_t>(kw) * a.groups);
+        const Bytes weight =
+            *reinterpret_cast<const Bytes*>(filter + static_cast<std::int64_t>(kw) * a.groups);
 #pragma unroll
         for (int c = 0; c < Channels; ++c) {
           const auto signed_value = static_cast<std::int8_t>(value.v[c] ^ flip);
@@ -175,7 +177,9 @@ __global__ void __launch_bounds__(kThreads) qconv_depthwise(const __grid_constan
     }
   }
 
-  const auto at = [&](const ImageStrides& s) { return n * s.batch + channel + od * s.d + oh * s.h + ow * s.w; };
+  const auto at = [&](const ImageStrides& s) {
+    return n * s.batch + channel + od * s.d + oh * s.h + ow * s.w;
+  };
 #pragma unroll
   for (int c = 0; c < Channels; ++c)
     Finish{args}(sum[c], channel + c, at(a.y_strides) + c, at(a.residual_strides) + c);

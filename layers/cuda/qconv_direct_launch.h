@@ -8,7 +8,8 @@ namespace pipit::cuda {
 
 /// An INT8 convolution as QConv specifies it: any type, zero point and stride.
 struct QDirectConvArgs {
-  DirectConvArgs conv;  ///< geometry, strides, operands; weights and bias unused; low and high as in StepBounds
+  DirectConvArgs
+      conv;  ///< geometry, strides, operands; weights and bias unused; low and high as in StepBounds
   IntegerOperand x, residual;
   /// x is f32 and becomes integers as Quantize makes them (not wide); else its scale is 0.
   float x_scale = 0;

@@ -3,7 +3,7 @@
 #include "layers/cuda/conv_gemm_launch.h"
 #include "layers/cuda/conv_gemm_problem.h"
 #include "layers/cuda/families.h"
-#include "layers/cuda/qconv_common.h"
+#include "layers/cuda/qconv_gemm_operands.h"
 #include "layers/layer_kernel.h"
 #include "layers/qconv.h"
 
@@ -13,21 +13,10 @@ namespace {
 
 using cuda::ConvGemmArgs;
 using cuda::ConvShape;
-using cuda::ConvStored;
-using cuda::ConvTile;
-using cuda::DeviceBuffer;
 
 /// Channels as the kernel reads them, 16 bytes at once.
 std::int64_t padded_channels(std::int64_t channels) {
   return cuda::ceil_div(channels, 16) * 16;
-}
-
-Refusal refuse_implicit_gemm(const NodeSpec& spec) {
-  const QConvAttributes& a = layer_as<QConv>(spec.layer).attributes();
-  if (!cuda::is_symmetric_i8(a.x) || spec.inputs[0]->dtype != DType::i8) return "x is not i8 with zero point 0";
-  if (a.y.quantised() && !cuda::is_symmetric_i8(a.y)) return "y is not i8 with zero point 0";
-  if (spec.has_input(3) && !cuda::is_symmetric_i8(a.residual)) return "the residual is not i8 with zero point 0";
-  return cuda::refuse_conv_gemm(spec, a.conv, padded_channels(spec.inputs[0]->shape[1]) / 2);
 }
 
 ConvShape shape_of(const NodeSpec& spec) {
@@ -45,39 +34,12 @@ class QImplicitGemm final : public Kernel {
       : shape_(shape_of(spec)),
         channels_(static_cast<int>(spec.inputs[0]->shape[1])),
         copies_(shape_.in_c * 2 != channels_ || !is_channels_last(*spec.inputs[0])),
-        tile_(cuda::named_variant(cuda::conv_gemm_variants(shape_, spec.gpu), spec.variant).tile) {
-    const QConvAttributes& a = layer_as<QConv>(spec.layer).attributes();
-    args_ = cuda::conv_gemm_args(shape_, tile_);
-    args_.overlap = cuda::named_variant(cuda::conv_gemm_variants(shape_, spec.gpu), spec.variant).overlap;
-    const StepBounds bounds = cuda::output_bounds(a.y, a.conv.activation);
-    args_.low = bounds.low;
-    args_.high = bounds.high;
-    args_.residual_scale = cuda::residual_factor(a);
-    args_.stored = a.y.quantised()                          ? ConvStored::i8
-                   : spec.outputs[0].dtype == DType::f16 ? ConvStored::f16
-                                                         : ConvStored::f32;
-
-    const Tensor weights = to_layout(spec.constant(1)->view(), Layout::row_major);
-    const std::vector<std::int8_t> packed =
-        cuda::pack_qconv_weights(shape_, channels_, weights.values<std::int8_t>().data(), tile_.columns);
-    weights_ = DeviceBuffer(packed.data(), packed.size());
-    std::vector<std::int32_t> bias(static_cast<std::size_t>(shape_.out_c));
-    if (const Tensor* given = spec.constant(2)) {
-      const auto values = given->values<std::int32_t>();
-      bias.assign(values.begin(), values.end());
-    }
-    args_.small_sums = cuda::sums_stay_below(weights.values<std::int8_t>(), bias, cuda::kSmallSum);
-    const auto columns =
-        static_cast<std::size_t>(args_.column_tiles) * static_cast<std::size_t>(tile_.columns);
-    bias = cuda::in_packed_order(std::move(bias), columns);
-    bias_ = DeviceBuffer(bias.data(), bias.size() * sizeof(std::int32_t));
-    const std::vector<float> multipliers =
-        cuda::in_packed_order(requantisation_multipliers(a, shape_.out_c), columns);
-    multipliers_ = DeviceBuffer(multipliers.data(), multipliers.size() * sizeof(float));
-    args_.weights = weights_.data();
-    args_.bias = bias_.data();
-    args_.multipliers = multipliers_.as<const float>();
-    PIPIT_CUDA(cuda::prepare_qconv_gemm(tile_));
+        variant_(cuda::named_variant(cuda::conv_gemm_variants(shape_, spec.gpu), spec.variant)),
+        operands_(spec, shape_, channels_, variant_.tile.columns),
+        args_(cuda::conv_gemm_args(shape_, variant_.tile)) {
+    args_.overlap = variant_.overlap;
+    operands_.set(args_);
+    PIPIT_CUDA(cuda::prepare_qconv_gemm(variant_.tile));
   }
 
   std::size_t scratch_bytes() const override {
@@ -93,7 +55,7 @@ class QImplicitGemm final : public Kernel {
                      : inputs[0].as<std::int8_t>();
     args.residual = optional_data<std::int8_t>(inputs, 3);
     args.y = outputs[0].data;
-    PIPIT_CUDA(cuda::launch_qconv_gemm(tile_, args, stream));
+    PIPIT_CUDA(cuda::launch_qconv_gemm(variant_.tile, args, stream));
   }
 
  private:
@@ -118,18 +80,16 @@ class QImplicitGemm final : public Kernel {
   ConvShape shape_;
   int channels_;  ///< of x itself
   bool copies_;   ///< x is brought to [pixels, in_c] first
-  ConvTile tile_;
+  cuda::ConvVariant variant_;
+  cuda::QConvGemmOperands operands_;
   ConvGemmArgs args_;
-  DeviceBuffer weights_;
-  DeviceBuffer bias_;
-  DeviceBuffer multipliers_;
 };
 
 }  // namespace
 
 void register_cuda_qconv_implicit_gemm(Registry& registry) {
   registry.add(QConv::kType, DeviceKind::cuda,
-               {"implicit_gemm", refuse_implicit_gemm,
+               {"implicit_gemm", cuda::refuse_qconv_gemm,
                 [](const NodeSpec& spec) { return std::make_unique<QImplicitGemm>(spec); }, variant_names});
 }
 

@@ -50,17 +50,18 @@ class QStem final : public Kernel {
         cuda::pack_qstem_weights(args_.stem, weights.values<std::int8_t>().data());
     weights_ = DeviceBuffer(packed.data(), packed.size());
     const std::int64_t outputs = args_.stem.shape.out_c;
-    const auto columns = static_cast<std::size_t>(cuda::ceil_div(outputs, args_.stem.width) * args_.stem.width);
+    const auto columns =
+        static_cast<std::size_t>(cuda::ceil_div(outputs, args_.stem.width) * args_.stem.width);
     std::vector<std::int32_t> bias(static_cast<std::size_t>(outputs));
     if (const Tensor* given = spec.constant(2)) {
       const auto values = given->values<std::int32_t>();
       bias.assign(values.begin(), values.end());
     }
     args_.small_sums = cuda::sums_stay_below(weights.values<std::int8_t>(), bias, cuda::kSmallSum);
-    bias.resize(columns);
+    bias = cuda::in_packed_order(std::move(bias), columns);
     bias_ = DeviceBuffer(bias.data(), bias.size() * sizeof(std::int32_t));
-    std::vector<float> multipliers = requantisation_multipliers(a, outputs);
-    multipliers.resize(columns);
+    const std::vector<float> multipliers =
+        cuda::in_packed_order(requantisation_multipliers(a, outputs), columns);
     multipliers_ = DeviceBuffer(multipliers.data(), multipliers.size() * sizeof(float));
     args_.weights = weights_.as<const std::int8_t>();
     args_.bias = bias_.as<const std::int32_t>();
@@ -88,9 +89,9 @@ class QStem final : public Kernel {
 }  // namespace
 
 void register_cuda_qconv_stem(Registry& registry) {
-  registry.add(QConv::kType, DeviceKind::cuda, {"stem", refuse_stem, [](const NodeSpec& spec) {
-                                                  return std::unique_ptr<Kernel>(std::make_unique<QStem>(spec));
-                                                }});
+  registry.add(QConv::kType, DeviceKind::cuda,
+               {"stem", refuse_stem,
+                [](const NodeSpec& spec) { return std::unique_ptr<Kernel>(std::make_unique<QStem>(spec)); }});
 }
 
 }  // namespace pipit

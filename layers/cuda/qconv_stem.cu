@@ -36,10 +36,6 @@ __device__ __forceinline__ void stage_halo(const QStemArgs& q, const TileOrigin&
   const int first_h = tile.row * s.stride_h - s.pad_h;
   const int first_w = tile.column * s.stride_w - s.pad_w;
   const int count = a.halo_h * a.halo_w;
-  std::int64_t channel[kStemMaxChannels];
-#pragma unroll
-  for (int c = 0; c < kStemMaxChannels; ++c)
-    channel[c] = c < s.in_c ? c * static_cast<std::int64_t>(a.x_channel) : 0;
   for (int first = static_cast<int>(threadIdx.x); first < count; first += kThreads * kAtOnce) {
     T value[kAtOnce][kStemMaxChannels];
     bool inside[kAtOnce];
@@ -51,20 +47,23 @@ __device__ __forceinline__ void stage_halo(const QStemArgs& q, const TileOrigin&
       const int w = first_w + i - row * a.halo_w;
       inside[u] = i < count && static_cast<unsigned>(h) < static_cast<unsigned>(s.in_h) &&
                   static_cast<unsigned>(w) < static_cast<unsigned>(s.in_w);
-      const std::int64_t at =
-          inside[u] ? static_cast<std::int64_t>(h) * a.x_row + static_cast<std::int64_t>(w) * a.x_pixel : 0;
+      const int at = inside[u] ? h * a.x_row + w * a.x_pixel : 0;
 #pragma unroll
-      for (int c = 0; c < kStemMaxChannels; ++c) value[u][c] = image[at + channel[c]];
+      for (int c = 0; c < kStemMaxChannels; ++c) {
+        value[u][c] = 0;
+        if (c < s.in_c && first + u * kThreads < count) value[u][c] = image[at + c * a.x_channel];
+      }
     }
 #pragma unroll
     for (int u = 0; u < kAtOnce; ++u) {
       const int i = first + u * kThreads;
       if (i >= count) break;
-      std::uint32_t bytes[kStemMaxChannels];
+      std::uint32_t bytes[kStemMaxChannels] = {};
 #pragma unroll
-      for (int c = 0; c < kStemMaxChannels; ++c)
-        bytes[c] = inside[u] && c < s.in_c ? to_byte(value[u][c], q.x_scale) : 0U;
-      halo[i] = low_bytes(bytes);
+      for (int c = 0; c < kStemMaxChannels; ++c) {
+        if (c < s.in_c) bytes[c] = to_byte(value[u][c], q.x_scale);
+      }
+      halo[i] = inside[u] ? low_bytes(bytes) : 0U;
     }
   }
 }
@@ -82,8 +81,9 @@ __device__ __forceinline__ void multiply_steps(int (&sums)[Columns / 8][4], std:
 #pragma unroll
   for (int u = 0; u < Steps; ++u) {
     const int at = step + u;
-    ptx::multiply_group(sums, left[u],
-                        ptx::matrix_descriptor(row_block(at) + static_cast<std::uint32_t>(at % kStepsPerRow) * 32));
+    ptx::multiply_group(
+        sums, left[u],
+        ptx::matrix_descriptor(row_block(at) + static_cast<std::uint32_t>(at % kStepsPerRow) * 32));
   }
   ptx::end_products();
   ptx::wait_products();
@@ -109,72 +109,65 @@ __device__ __forceinline__ void multiply_steps(int (&sums)[Columns / 8][4], std:
 #endif
 }
 
-template <int Columns>
+// Rows of the packed weights are in the order of packed_channel: a lane has eight neighbouring channels of every 32.
+template <int Columns, bool Small>
 __device__ __forceinline__ void write_rows(const QStemArgs& q, const TileOrigin& tile,
                                            const int (&sums)[Columns / 8][4], const float* multipliers) {
-  constexpr int kTogether = Columns / 4;  // neighbouring channels that a lane stores
   const StemArgs& a = q.stem;
   const ConvShape& s = a.shape;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int oh = tile.row + static_cast<int>(threadIdx.x) / 32;
-  if (oh >= s.out_h) return;  // the same for a warp
-  const auto to_bits = [&](int sum, float multiplier) {
-    const float v = __fmul_rn(q.small_sums ? small_to_float(sum) : __int2float_rn(sum), multiplier);
-    return requantise_bits(v, a.low, a.high);
-  };
+  if (oh >= s.out_h) return;
+  const float low = a.low, high = a.high;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int ow = tile.column + lane / 4 + half * 8;
-    // Word q has this lane's pairs of columns of fragments 2 q and 2 q + 1 (of fragment q where there are but four).
-    std::uint32_t words[4] = {};
-#pragma unroll
-    for (int j = 0; j < Columns / 8; ++j) {
-      const float2 m = *reinterpret_cast<const float2*>(multipliers + j * 8 + lane % 4 * 2);
-      const std::uint32_t pair =
-          __byte_perm(to_bits(sums[j][half * 2], m.x), to_bits(sums[j][half * 2 + 1], m.y), 0x5140) & 0xFFFFU;
-      if constexpr (Columns == 64) {
-        words[j / 2] |= pair << j % 2 * 16;
-      } else {
-        words[j] = pair;
-      }
-    }
-    transpose_quad(words);  // now the pairs of all four lanes, in their order
-    const std::uint32_t low[2] = {__byte_perm(words[0], words[1], 0x5410),
-                                  __byte_perm(words[2], words[3], 0x5410)};
-    const std::uint32_t high[2] = {__byte_perm(words[0], words[1], 0x7632),
-                                   __byte_perm(words[2], words[3], 0x7632)};
-    const int channel = static_cast<int>(blockIdx.y) * Columns + lane % 4 * kTogether;
-    if (ow >= s.out_w || channel >= s.out_c) continue;
+    if (ow >= s.out_w) continue;
+    const int first = static_cast<int>(blockIdx.y) * Columns + lane % 4 * 8;
     std::int8_t* to =
-        q.y + ((static_cast<std::int64_t>(tile.image) * s.out_h + oh) * s.out_w + ow) * s.out_c + channel;
-    if (s.out_c % kTogether == 0) {
-      if constexpr (Columns == 64) {
-        *reinterpret_cast<uint4*>(to) = make_uint4(low[0], low[1], high[0], high[1]);
-      } else {
-        *reinterpret_cast<uint2*>(to) = make_uint2(low[0], low[1]);
-      }
-    } else {
+        q.y + ((static_cast<std::int64_t>(tile.image) * s.out_h + oh) * s.out_w + ow) * s.out_c + first;
 #pragma unroll
-      for (int c = 0; c < kTogether; ++c) {
-        const std::uint32_t word = c < 8 ? low[c / 4] : high[c / 4 - 2];
-        if (channel + c < s.out_c) to[c] = static_cast<std::int8_t>(word >> c % 4 * 8);
+    for (int block = 0; block < Columns / 32; ++block) {
+      std::uint32_t words[2];
+#pragma unroll
+      for (int w = 0; w < 2; ++w) {
+        std::uint32_t bits[4];
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          const int j = block * 4 + w * 2 + e / 2;
+          const int sum = sums[j][half * 2 + e % 2];
+          const float real = Small ? small_to_float(sum) : __int2float_rn(sum);
+          bits[e] = requantise_bits(__fmul_rn(real, multipliers[j * 8 + lane % 4 * 2 + e % 2]), low, high);
+        }
+        words[w] = low_bytes(bits);
+      }
+      if (s.out_c % 8 == 0) {
+        if (first + block * 32 < s.out_c)
+          *reinterpret_cast<uint2*>(to + block * 32) = make_uint2(words[0], words[1]);
+      } else {
+#pragma unroll
+        for (int c = 0; c < 8; ++c) {
+          if (first + block * 32 + c < s.out_c)
+            to[block * 32 + c] = static_cast<std::int8_t>(words[c / 4] >> c % 4 * 8);
+        }
       }
     }
   }
 }
 
 template <int Columns, typename T>
-__global__ void __launch_bounds__(kThreads, 3) qconv_stem(const __grid_constant__ QStemArgs q) {
+__global__ void __launch_bounds__(kThreads, Columns == 64 ? 3 : 4)
+    qconv_stem(const __grid_constant__ QStemArgs q) {
   extern __shared__ __align__(1024) std::uint8_t shared[];
   __shared__ float multipliers[Columns];
-  constexpr int kTogether = 4;  // steps whose products are under way together
+  constexpr int kTogether = 2;  // steps whose products are under way together
   const StemArgs& a = q.stem;
   const ConvShape& s = a.shape;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const std::uint32_t weights = ptx::shared_address(shared);
-  int* offsets =
-      reinterpret_cast<int*>(shared + a.weight_bytes);  // of the taps in the halo; -1 beyond the last
+  int* offsets = reinterpret_cast<int*>(
+      shared + a.weight_bytes);  // of the taps in the halo; beyond the last any, as their weights are 0
   auto* halo = reinterpret_cast<std::uint32_t*>(shared + a.weight_bytes + a.offset_bytes);
 
   const std::int8_t* from = q.weights + static_cast<std::int64_t>(blockIdx.y) * a.weight_bytes;
@@ -185,7 +178,7 @@ __global__ void __launch_bounds__(kThreads, 3) qconv_stem(const __grid_constant_
   ptx::commit_copies();
   for (int i = static_cast<int>(threadIdx.x); i < a.steps * 8; i += kThreads) {
     const int r = i / s.kernel_w;
-    offsets[i] = r < s.kernel_h ? r * s.dilation_h * a.halo_w + (i - r * s.kernel_w) * s.dilation_w : -1;
+    offsets[i] = r < s.kernel_h ? r * s.dilation_h * a.halo_w + (i - r * s.kernel_w) * s.dilation_w : 0;
   }
   for (int c = static_cast<int>(threadIdx.x); c < Columns; c += kThreads)
     multipliers[c] = q.multipliers[blockIdx.y * Columns + c];
@@ -215,8 +208,8 @@ __global__ void __launch_bounds__(kThreads, 3) qconv_stem(const __grid_constant_
 #pragma unroll
       for (int u = 0; u < 2; ++u) {
         const int offset = offsets[step * 8 + u * 4 + lane % 4];
-        left[u * 2] = offset >= 0 ? upper[offset] : 0U;
-        left[u * 2 + 1] = offset >= 0 ? lower[offset] : 0U;
+        left[u * 2] = upper[offset];
+        left[u * 2 + 1] = lower[offset];
       }
     };
     int step = 0;
@@ -232,7 +225,11 @@ __global__ void __launch_bounds__(kThreads, 3) qconv_stem(const __grid_constant_
       multiply_steps<Columns, 1>(sums, left, weights, step);
     }
     __syncthreads();  // the halo may be overwritten
-    write_rows<Columns>(q, tile, sums, multipliers);
+    if (q.small_sums) {
+      write_rows<Columns, true>(q, tile, sums, multipliers);
+    } else {
+      write_rows<Columns, false>(q, tile, sums, multipliers);
+    }
   }
 }
 

@@ -29,7 +29,8 @@ __device__ int signed_byte(std::uint8_t raw, const IntegerOperand& operand) {
 }
 
 template <int V>
-__global__ void quantize_kernel(DeviceLoop<2> loop, std::uint8_t* y, In x, float scale, QuantisedStore store) {
+__global__ void quantize_kernel(DeviceLoop<2> loop, std::uint8_t* y, In x, float scale,
+                                QuantisedStore store) {
   const unsigned i = thread_index();
   if (i >= loop.size) return;
   int at[2];
@@ -42,12 +43,14 @@ __global__ void quantize_kernel(DeviceLoop<2> loop, std::uint8_t* y, In x, float
   }
   Bytes<V> result;
 #pragma unroll
-  for (int v = 0; v < V; ++v) result.v[v] = static_cast<std::uint8_t>(store.integer(__fdiv_rn(value[v], scale)));
+  for (int v = 0; v < V; ++v)
+    result.v[v] = static_cast<std::uint8_t>(store.integer(__fdiv_rn(value[v], scale)));
   *reinterpret_cast<Bytes<V>*>(y + at[0]) = result;
 }
 
 template <int V>
-__global__ void dequantize_kernel(DeviceLoop<2> loop, Out y, const void* x, IntegerOperand operand, float scale) {
+__global__ void dequantize_kernel(DeviceLoop<2> loop, Out y, const void* x, IntegerOperand operand,
+                                  float scale) {
   const unsigned i = thread_index();
   if (i >= loop.size) return;
   int at[2];

@@ -25,7 +25,8 @@ struct AverageStore {
 AverageStore store_of(const QAveragePoolAttributes& a, DType type) {
   const StepBounds bounds =
       a.y.quantised() ? step_bounds(a.y, -INFINITY, INFINITY) : StepBounds{-INFINITY, INFINITY};
-  return {a.x.scale, a.y.quantised() ? a.y.scale : 1.0F,
+  return {a.x.scale,
+          a.y.quantised() ? a.y.scale : 1.0F,
           {stored_type(type), a.y.zero_point, bounds.low, bounds.high}};
 }
 
@@ -62,8 +63,8 @@ __global__ void pool_integers(PoolGeometry g, IntegerOperand operand, AverageSto
 #pragma unroll
   for (int v = 0; v < V; ++v) {
     if constexpr (kKind == PoolKind::max) {
-      static_cast<std::uint8_t*>(y)[point.to + v] = static_cast<std::uint8_t>(
-          static_cast<unsigned>(result[v]) ^ (operand.flip & 0xFFU));
+      static_cast<std::uint8_t*>(y)[point.to + v] =
+          static_cast<std::uint8_t>(static_cast<unsigned>(result[v]) ^ (operand.flip & 0xFFU));
     } else {
       average(y, point.to + v, result[v] - count * operand.zero_point, point.divisor);
     }
@@ -147,8 +148,8 @@ class GlobalAverage final : public Kernel {
     const auto positions = static_cast<int>(shape.elements() / (shape[0] * shape[1]));
     const dim3 grid(blocks_for(words, kWords), static_cast<unsigned>(shape[0]));
     PIPIT_CUDA(launch_overlapping(global_average_integers, grid, dim3(kWords, kRows), overlap_,
-                                  static_cast<cudaStream_t>(context.stream), static_cast<int>(words), positions,
-                                  operand_.flip, operand_.zero_point, store_,
+                                  static_cast<cudaStream_t>(context.stream), static_cast<int>(words),
+                                  positions, operand_.flip, operand_.zero_point, store_,
                                   static_cast<void*>(outputs[0].data),
                                   reinterpret_cast<const unsigned*>(inputs[0].data)));
   }

@@ -8,7 +8,8 @@
 namespace pipit::cuda {
 
 /// Element `at`, less the zero point.
-__device__ __forceinline__ int load_integer(const IntegerOperand& operand, const void* data, std::int64_t at) {
+__device__ __forceinline__ int load_integer(const IntegerOperand& operand, const void* data,
+                                            std::int64_t at) {
   const unsigned raw = static_cast<const std::uint8_t*>(data)[at] ^ (operand.flip & 0xFFU);
   return static_cast<std::int8_t>(raw) - operand.zero_point;
 }

@@ -14,7 +14,8 @@ struct IntegerOperand {
 
   IntegerOperand() = default;
   explicit IntegerOperand(const Quantisation& q)
-      : flip(q.dtype == DType::u8 ? 0x80808080U : 0U), zero_point(q.zero_point - (q.dtype == DType::u8 ? 128 : 0)) {}
+      : flip(q.dtype == DType::u8 ? 0x80808080U : 0U),
+        zero_point(q.zero_point - (q.dtype == DType::u8 ? 128 : 0)) {}
 };
 
 /// What results are stored as.

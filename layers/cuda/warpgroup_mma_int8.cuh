@@ -28,8 +28,8 @@ __device__ __forceinline__ void multiply_group(int (&d)[8][4], std::uint64_t a, 
       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
       "%32, %33, 1;\n"
-      : PIPIT_SUMS(d, 0), PIPIT_SUMS(d, 1), PIPIT_SUMS(d, 2), PIPIT_SUMS(d, 3),
-        PIPIT_SUMS(d, 4), PIPIT_SUMS(d, 5), PIPIT_SUMS(d, 6), PIPIT_SUMS(d, 7)
+      : PIPIT_SUMS(d, 0), PIPIT_SUMS(d, 1), PIPIT_SUMS(d, 2), PIPIT_SUMS(d, 3), PIPIT_SUMS(d, 4),
+        PIPIT_SUMS(d, 5), PIPIT_SUMS(d, 6), PIPIT_SUMS(d, 7)
       : "l"(a), "l"(b));
 }
 __device__ __forceinline__ void multiply_group(int (&d)[16][4], std::uint64_t a, std::uint64_t b) {
@@ -40,10 +40,10 @@ __device__ __forceinline__ void multiply_group(int (&d)[16][4], std::uint64_t a,
       "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
       "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
       "%64, %65, 1;\n"
-      : PIPIT_SUMS(d, 0), PIPIT_SUMS(d, 1), PIPIT_SUMS(d, 2), PIPIT_SUMS(d, 3),
-        PIPIT_SUMS(d, 4), PIPIT_SUMS(d, 5), PIPIT_SUMS(d, 6), PIPIT_SUMS(d, 7),
-        PIPIT_SUMS(d, 8), PIPIT_SUMS(d, 9), PIPIT_SUMS(d, 10), PIPIT_SUMS(d, 11),
-        PIPIT_SUMS(d, 12), PIPIT_SUMS(d, 13), PIPIT_SUMS(d, 14), PIPIT_SUMS(d, 15)
+      : PIPIT_SUMS(d, 0), PIPIT_SUMS(d, 1), PIPIT_SUMS(d, 2), PIPIT_SUMS(d, 3), PIPIT_SUMS(d, 4),
+        PIPIT_SUMS(d, 5), PIPIT_SUMS(d, 6), PIPIT_SUMS(d, 7), PIPIT_SUMS(d, 8), PIPIT_SUMS(d, 9),
+        PIPIT_SUMS(d, 10), PIPIT_SUMS(d, 11), PIPIT_SUMS(d, 12), PIPIT_SUMS(d, 13), PIPIT_SUMS(d, 14),
+        PIPIT_SUMS(d, 15)
       : "l"(a), "l"(b));
 }
 
@@ -63,8 +63,8 @@ __device__ __forceinline__ void multiply_group(int (&d)[8][4], const std::uint32
       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
       "{%32, %33, %34, %35}, %36, 1;\n"
-      : PIPIT_SUMS(d, 0), PIPIT_SUMS(d, 1), PIPIT_SUMS(d, 2), PIPIT_SUMS(d, 3),
-        PIPIT_SUMS(d, 4), PIPIT_SUMS(d, 5), PIPIT_SUMS(d, 6), PIPIT_SUMS(d, 7)
+      : PIPIT_SUMS(d, 0), PIPIT_SUMS(d, 1), PIPIT_SUMS(d, 2), PIPIT_SUMS(d, 3), PIPIT_SUMS(d, 4),
+        PIPIT_SUMS(d, 5), PIPIT_SUMS(d, 6), PIPIT_SUMS(d, 7)
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
 

@@ -77,8 +77,11 @@ bool written_wide(const Rewriter& rewriter, ValueId id) {
 // INT8 layers, the logits) gains little and stays exact. A node that is to be f32 keeps its whole region so.
 class HalfValues {
  public:
-  HalfValues(const Graph& graph, Precision precision, DeviceKind device, const std::set<std::string>& keep_f32)
-      : graph_(graph), region_(graph.values().size()), half_(graph.values().size(), precision == Precision::fp16) {
+  HalfValues(const Graph& graph, Precision precision, DeviceKind device,
+             const std::set<std::string>& keep_f32)
+      : graph_(graph),
+        region_(graph.values().size()),
+        half_(graph.values().size(), precision == Precision::fp16) {
     std::iota(region_.begin(), region_.end(), std::size_t{0});
     if (precision != Precision::int8 || device != DeviceKind::cuda) return;
     for (const Node& node : graph.nodes()) {
@@ -98,9 +101,7 @@ class HalfValues {
   bool operator[](ValueId id) const {
     return half_[static_cast<std::size_t>(id)] && graph_.value(id).desc.dtype == DType::f32;
   }
-  bool any() const {
-    return std::find(half_.begin(), half_.end(), true) != half_.end();
-  }
+  bool any() const { return std::find(half_.begin(), half_.end(), true) != half_.end(); }
 
  private:
   static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
@@ -114,7 +115,8 @@ class HalfValues {
   void for_each_value(const Node& node, Body&& body) const {
     for (const std::vector<ValueId>* list : {&node.inputs, &node.outputs}) {
       for (const ValueId id : *list) {
-        if (id == kNoValue || graph_.value(id).is_constant() || graph_.value(id).desc.dtype != DType::f32) continue;
+        if (id == kNoValue || graph_.value(id).is_constant() || graph_.value(id).desc.dtype != DType::f32)
+          continue;
         body(static_cast<std::size_t>(id));
       }
     }

@@ -16,7 +16,10 @@ namespace {
 class Integers {
  public:
   Integers(const ConstTensorView& view, const Quantisation& q)
-      : view_(view), zero_point_(q.zero_point), scale_(q.scale), bounds_(step_bounds(q, -INFINITY, INFINITY)) {}
+      : view_(view),
+        zero_point_(q.zero_point),
+        scale_(q.scale),
+        bounds_(step_bounds(q, -INFINITY, INFINITY)) {}
   /// Less the zero point.
   int operator[](std::int64_t at) const {
     if (view_.desc.dtype == DType::f32)

@@ -82,6 +82,8 @@ class GpuScript(CommandTest):
         for row in summary["benchmarks"]:
             self.assertEqual(row["graph_ms"], 0.5)
             self.assertEqual(row["kernels"]["Conv implicit_gemm"], {"layers": 1, "ms": 0.6, "floor_ms": 0.25})
+        self.assertEqual([(row["model"], row["batch"], row["ratio"], row["slower"]) for row in summary["int8"]],
+                         [("resnet50", 32, 1.0, [])])
         self.assertIn("no PyTorch here", summary["peers"]["skipped"])
         self.assertEqual(sorted(p.name for p in (self.folder / "out").iterdir()),
                          ["log.txt", "profiles.json", "summary.json"])

@@ -280,9 +280,11 @@ class Run {
         text = fmt::format("{:02x}", static_cast<unsigned>(from[first * element + i])) + text;
       return text;
     };
-    ADD_FAILURE() << fmt::format("output {}: {} of {} elements differ from the reference; element {}: got {}, expected {}\n",
-                                 output, different, bytes / element, first, hex(a), hex(b))
-                  << description();
+    ADD_FAILURE()
+        << fmt::format(
+               "output {}: {} of {} elements differ from the reference; element {}: got {}, expected {}\n",
+               output, different, bytes / element, first, hex(a), hex(b))
+        << description();
   }
 
   template <typename T>

@@ -67,6 +67,19 @@ def kernels(rows: list[dict]) -> str:
     return table(["fp16", "layer, kernel", "layers", "ms", "floor ms", "× floor"], cells)
 
 
+def int8(rows: list[dict]) -> str:
+    cells = []
+    for r in rows:
+        if "problem" in r:
+            cells.append([title(r), f"failed: {r['problem']}", "", "", "", ""])
+            continue
+        memory = " / ".join(megabytes(r[p]["device_memory_peak_bytes"]) for p in ("fp16", "int8"))
+        cells.append([title(r), number(r["fp16"]["graph_ms"], 3), number(r["int8"]["graph_ms"], 3),
+                      number(r["ratio"], 2), memory, str(len(r["slower"]))])
+    return table(["INT8", "fp16 ms", "INT8 ms", "fp16 / INT8", "memory at worst, MB: fp16 / INT8", "layers slower in INT8"],
+                 cells)
+
+
 def peers(result: dict) -> str:
     engines = list(dict.fromkeys(engine for row in result["results"] for engine in row["peers"]))
     titles = ["fp16", "pipit ms"] + [f"{e} {what}" for e in engines for what in ("ms", "/ pipit")]
@@ -106,6 +119,8 @@ def report(s: dict) -> str:
             parts.append(f"The card's ceilings, measured in the same run: {first['peak_tflops']:.0f} TFLOP/s (fp16 "
                          f"product), {first['bandwidth_tbs']:.2f} TB/s (copy).")
         parts += [benchmarks(rows), kernels(rows)]
+    if rows := s.get("int8"):
+        parts.append(int8(rows))
     if p := s.get("peers"):
         if p["results"]:
             parts += [f"PyTorch {p['torch']}, cuDNN {p['cudnn']}, in the same run: median over rounds [range].", peers(p)]

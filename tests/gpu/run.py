@@ -21,8 +21,10 @@ import subprocess
 import sys
 import time
 
+import int8 as int8_part
+
 HERE = pathlib.Path(__file__).resolve().parent
-PARTS = ("tests", "models", "benchmarks", "peers", "sanitizer")
+PARTS = ("tests", "models", "benchmarks", "int8", "peers", "sanitizer")
 BENCHMARKS = [("resnet18", 1), ("resnet18", 32), ("resnet50", 1), ("resnet50", 32), ("resnet50", 128)]
 OWN = "SmallShapes.*:ConvImplicitGemm.EveryKernelOnASmallProduct"
 LIBRARIES = "SmallShapesOfLibraries.*"
@@ -37,8 +39,8 @@ SANITIZER = [
     ("racecheck", "model", [*MODEL_RUN, "--kernel", "simple_gemm"]),
 ]
 LIMITS = {  # seconds of one command
-    False: {"tests": 900, "models": 300, "benchmarks": 120, "peers": 900, "sanitizer": 600, "all": 7200},
-    True: {"tests": 120, "models": 40, "benchmarks": 40, "peers": 80, "sanitizer": 45, "all": 235},
+    False: {"tests": 900, "models": 300, "benchmarks": 120, "int8": 120, "peers": 900, "sanitizer": 600, "all": 7200},
+    True: {"tests": 120, "models": 40, "benchmarks": 40, "int8": 40, "peers": 80, "sanitizer": 45, "all": 235},
 }
 
 
@@ -212,6 +214,10 @@ def benchmarks(run: Run) -> tuple[list[dict], dict]:
     return rows, profiles
 
 
+def int8(run: Run) -> tuple[list[dict], dict]:
+    return int8_part.int8(run, json_of)
+
+
 def peers(run: Run) -> dict:
     python = os.environ.get("PIPIT_PYTHON", sys.executable)
     path = run.out / "peers.json"
@@ -243,6 +249,9 @@ def checks_of(summary: dict) -> list[dict]:
     for row in summary.get("benchmarks", []):
         tuned = " autotuned" if row["autotuned"] else ""
         check(f"benchmark {row['model']} batch {row['batch']}{tuned}", "problem" not in row, row.get("problem", ""))
+    for row in summary.get("int8", []):
+        tuned = " autotuned" if row["autotuned"] else ""
+        check(f"int8 {row['model']} batch {row['batch']}{tuned}", "problem" not in row, row.get("problem", ""))
     if "peers" in summary:
         check("peers", not summary["peers"]["problem"], summary["peers"]["problem"])
     for row in summary.get("sanitizer", []):
@@ -274,12 +283,14 @@ def main() -> int:
     if problem := summary["machine"].get("problem"):
         print(f"gpu.sh: no GPU that pipit can use: {problem}", file=sys.stderr)
         return 1
+    profiles: dict = {}
     for part in PARTS:
         if part not in only:
             continue
         result = globals()[part](run)
-        if part == "benchmarks":
-            result, profiles = result
+        if part in ("benchmarks", "int8"):
+            result, found = result
+            profiles.update(found)
             write(out / "profiles.json", profiles)
         summary[part] = result
         summary["checks"] = checks_of(summary)

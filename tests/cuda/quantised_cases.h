@@ -1,0 +1,59 @@
+// What the tests of INT8 on a GPU share: quantisations, random integers, cases that must agree bit for bit.
+#pragma once
+
+#include <cmath>
+
+#include "layers/quantisation.h"
+#include "layers/window.h"
+#include "tests/cuda/conformance.h"
+
+namespace pipit::test {
+
+inline constexpr Quantisation kI8{0.05F, 0, DType::i8};
+inline constexpr Quantisation kU8{0.05F, 128, DType::u8};
+inline constexpr Quantisation kOdd{0.013F, 77, DType::u8};
+inline constexpr Quantisation kOddI8{0.021F, -13, DType::i8};
+inline constexpr Quantisation kReal{};
+inline constexpr Quantisation kTypes[] = {kI8, kU8, kOdd, kOddI8};
+inline constexpr Layout kLast = Layout::channels_last;
+
+class Numbers {
+ public:
+  explicit Numbers(unsigned offset) : random(gpu_seed() + offset) {}
+  std::int64_t pick(std::int64_t low, std::int64_t high) {
+    return std::uniform_int_distribution<std::int64_t>(low, high)(random);
+  }
+  bool coin() { return pick(0, 1) == 1; }
+
+  // Whole numbers in [low, high].
+  template <typename T>
+  std::shared_ptr<const Tensor> integers(const Shape& shape, std::int64_t low, std::int64_t high) {
+    Tensor tensor(TensorDesc{shape, DTypeOf<T>::value});
+    for (T& value : tensor.values<T>()) value = static_cast<T>(pick(low, high));
+    return std::make_shared<const Tensor>(std::move(tensor));
+  }
+  std::shared_ptr<const Tensor> quantised(const Shape& shape, const Quantisation& q) {
+    const QuantisedRange range = quantised_range(q);
+    return q.dtype == DType::i8 ? integers<std::int8_t>(shape, range.low, range.high)
+                                : integers<std::uint8_t>(shape, range.low, range.high);
+  }
+
+  std::mt19937 random;
+};
+
+inline GpuCase exact_case(Layout output = kLast) {
+  GpuCase test;
+  test.exact = true;
+  test.output_layout = output;
+  return test;
+}
+
+inline void set_window(Window& window, std::int64_t kernel, std::int64_t stride, std::int64_t dilation,
+                       std::int64_t pad) {
+  window.kernel = {kernel, kernel, 1};
+  window.stride = {stride, stride, 1};
+  window.dilation = {dilation, dilation, 1};
+  window.pad_begin = window.pad_end = {pad, pad, 0};
+}
+
+}  // namespace pipit::test
