@@ -86,29 +86,33 @@ float scale_of(std::span<const float> group, int bits) {
   return best;
 }
 
-// Integers of a group whose errors add up to nearly nothing: most inputs are positive (behind a ReLU), so that the sum of
-// the errors weighs more than each of them. `carried` is the sum of the groups before, in real units, and then of this
-// one too. Of the weights nearest to the middle between two integers, as many go to the other one as the sum asks for.
+// Makes the errors of a group add up to nearly nothing: most inputs are positive (behind a ReLU), so that the sum of the
+// errors weighs more than each of them. `carried` is the sum of the groups before, in real units, and then of this one
+// too. Of the weights nearest to the middle between two integers, as many go to the other one as the sum asks for; no
+// more than one in sixteen for the groups before, whose scales may be larger than this one can make up for.
 void balance(const float* weights, float scale, Range range, std::span<float> q, double& carried) {
-  double sum = carried / scale;
-  for (std::size_t i = 0; i < q.size(); ++i) sum += static_cast<double>(weights[i]) / scale - q[i];
-  for (double flips = std::nearbyint(sum); flips != 0; flips += flips < 0 ? 1 : -1) {
-    const float step = flips < 0 ? -1.0F : 1.0F;
-    std::size_t nearest = q.size();
-    float most = 0;  // of an error in that direction
-    for (std::size_t i = 0; i < q.size(); ++i) {
-      const float error = step * (weights[i] / scale - q[i]);
-      const bool fits = q[i] + step >= range.low && q[i] + step <= range.high;
-      if (fits && error > most) {
-        most = error;
-        nearest = i;
-      }
-    }
-    if (nearest == q.size()) break;
-    q[nearest] += step;
-    sum -= static_cast<double>(step);
+  constexpr double kShare = 16;
+  std::vector<float> errors(q.size());
+  double own = 0;
+  for (std::size_t i = 0; i < q.size(); ++i) {
+    errors[i] = weights[i] / scale - q[i];
+    own += errors[i];
   }
-  carried = sum * scale;
+  const double most_carried = static_cast<double>(q.size()) / kShare;
+  const double flips = std::nearbyint(own + std::clamp(carried / scale, -most_carried, most_carried));
+  const float step = flips < 0 ? -1.0F : 1.0F;
+  for (std::size_t i = 0; i < q.size(); ++i) {
+    // What may not or need not move is never the largest.
+    errors[i] = q[i] + step >= range.low && q[i] + step <= range.high ? errors[i] * step : 0.0F;
+  }
+  for (double left = std::abs(flips); left > 0; --left) {
+    const auto largest = std::max_element(errors.begin(), errors.end());
+    if (!(*largest > 0)) break;
+    q[static_cast<std::size_t>(largest - errors.begin())] += step;
+    *largest = 0;
+    own -= static_cast<double>(step);
+  }
+  carried += own * scale;
 }
 
 }  // namespace
