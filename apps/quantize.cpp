@@ -45,7 +45,9 @@ std::string write(const std::string& model, const Graph& graph, const OnnxWriteO
 void check_usage(const QuantizeCommand& options) {
   if (options.common.plan.empty()) throw CLI::RequiredError("--plan");
   if (options.output.empty()) throw CLI::RequiredError("--output");
-  if (options.common.device != DeviceKind::cpu || options.common.precision == Precision::fp16)
+  const Precision precision = options.common.precision;
+  if (options.common.device != DeviceKind::cpu ||
+      (precision != Precision::fp32 && precision != Precision::int8))
     throw CLI::ValidationError("quantize",
                                "writes INT8 and runs nothing; leave --device and --precision out");
 }
