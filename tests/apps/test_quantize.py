@@ -10,7 +10,7 @@ class Quantize(CommandTest):
         super().setUp()
         for i in range(6):
             self.write_bmp(f"images/{i}.bmp", (40 * i, 250 - 30 * i, 90 + 10 * i))
-        self.pipit("calibrate", MODEL, "images", "--output", "plan.json")
+        self.pipit("calibrate", MODEL, "images", "--output", "plan.json", "--quiet")
 
     def quantize(self, *more, output="q.onnx"):
         return self.json("quantize", MODEL, "--plan", "plan.json", "--output", output, *more)
