@@ -55,7 +55,8 @@ class Quantize(CommandTest):
         self.assertEqual({types[name] for name in plan["keep"]}, {"Conv"})
         self.assertEqual({types[name] for name in convolutions if name not in plan["keep"]}, {"QConv"})
         # The kernels in floating point are chosen by order in both, so that they round alike.
-        planned = self.json("inspect", MODEL, "--precision", "int8", "--plan", "plan.json", "--no-autotune")
+        planned = self.json("inspect", MODEL, "--precision", "int8", "--plan", "plan.json", "--no-autotune",
+                            "--quiet")
         self.assertEqual(planned["int8"]["macs"], self.json("inspect", "q.onnx", "--no-autotune")["int8"]["macs"])
 
     def test_profile_of_the_file(self):
