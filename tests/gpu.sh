@@ -38,8 +38,8 @@ while [ $# -gt 0 ]; do
         --build) build=$2 ;;
         --pack) pack=$2 ;;
         --only)
-          [[ ",$2" =~ ^(,(tests|models|benchmarks|peers|sanitizer))+$ ]] ||
-            { echo "gpu.sh: --only '$2': some of tests,models,benchmarks,peers,sanitizer" >&2; exit 2; }
+          [[ ",$2" =~ ^(,(tests|models|benchmarks|int8|peers|sanitizer))+$ ]] ||
+            { echo "gpu.sh: --only '$2': some of tests,models,benchmarks,int8,peers,sanitizer" >&2; exit 2; }
           arguments+=("$1=$2") ;;
         *) arguments+=("$1=$2") ;;
       esac

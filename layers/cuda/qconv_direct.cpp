@@ -27,6 +27,9 @@ Refusal refuse_direct(const NodeSpec& spec) {
   if (spec.constant(1) == nullptr) return "weights are computed at run time";
   if (spec.has_input(2) && spec.constant(2) == nullptr) return "the bias is computed at run time";
   if (spec.outputs[0].elements() == 0) return "empty tensors are not handled";
+  // Threads, of one output at least each, are counted in 32 bits.
+  if (spec.outputs[0].elements() > (std::int64_t{1} << 32) - 1024)
+    return "the output has 2^32 elements or more";
   return cuda::refuse_wide_window(spec, attributes_of(spec).conv.window);
 }
 

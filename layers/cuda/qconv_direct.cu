@@ -8,6 +8,18 @@ namespace {
 
 constexpr int kThreads = 128;
 
+// A thread's number, taken apart. In 32 bits: 64-bit divisions are function calls, around which registers spill.
+struct Index {
+  unsigned rest;
+  __device__ __forceinline__ Index() : rest(blockIdx.x * kThreads + threadIdx.x) {}
+  __device__ __forceinline__ int take(int extent) {
+    const unsigned above = rest / static_cast<unsigned>(extent);
+    const auto position = static_cast<int>(rest - above * static_cast<unsigned>(extent));
+    rest = above;
+    return position;
+  }
+};
+
 // Finishes one output as QConv specifies it and stores it.
 struct Finish {
   const QDirectConvArgs& a;
@@ -35,21 +47,17 @@ __device__ __forceinline__ int load_element(const QDirectConvArgs& a, const std:
 // that a warp reads the same pixels and neighbouring weights. Channels: input channels that a thread takes at once, 1 or
 // 4.
 template <int Channels>
-__global__ void __launch_bounds__(kThreads) qconv_direct(const __grid_constant__ QDirectConvArgs args) {
+__global__ void __launch_bounds__(kThreads, 4) qconv_direct(const __grid_constant__ QDirectConvArgs args) {
   const DirectConvArgs& a = args.conv;
   const int quads = (a.group_out + 3) / 4;
   const int column_quads = (a.out[2] + 3) / 4;
-  std::int64_t index = blockIdx.x * static_cast<std::int64_t>(kThreads) + threadIdx.x;
-  const int quad = static_cast<int>(index % quads);
-  index /= quads;
-  const int group = static_cast<int>(index % a.groups);
-  index /= a.groups;
-  const int ow = static_cast<int>(index % column_quads) * 4;
-  index /= column_quads;
-  const int oh = static_cast<int>(index % a.out[1]);
-  index /= a.out[1];
-  const int od = static_cast<int>(index % a.out[0]);
-  const std::int64_t n = index / a.out[0];
+  Index index;
+  const int quad = index.take(quads);
+  const int group = index.take(a.groups);
+  const int ow = index.take(column_quads) * 4;
+  const int oh = index.take(a.out[1]);
+  const int od = index.take(a.out[0]);
+  const std::int64_t n = index.rest;
   if (n >= a.batch) return;
 
   const ImageStrides& xs = a.x_strides;
@@ -136,15 +144,12 @@ __global__ void __launch_bounds__(kThreads) qconv_depthwise(const __grid_constan
   };
   const DirectConvArgs& a = args.conv;
   const int vectors = a.groups / Channels;
-  std::int64_t index = blockIdx.x * static_cast<std::int64_t>(kThreads) + threadIdx.x;
-  const int channel = static_cast<int>(index % vectors) * Channels;
-  index /= vectors;
-  const int ow = static_cast<int>(index % a.out[2]);
-  index /= a.out[2];
-  const int oh = static_cast<int>(index % a.out[1]);
-  index /= a.out[1];
-  const int od = static_cast<int>(index % a.out[0]);
-  const std::int64_t n = index / a.out[0];
+  Index index;
+  const int channel = index.take(vectors) * Channels;
+  const int ow = index.take(a.out[2]);
+  const int oh = index.take(a.out[1]);
+  const int od = index.take(a.out[0]);
+  const std::int64_t n = index.rest;
   if (n >= a.batch) return;
 
   const ImageStrides& xs = a.x_strides;
