@@ -39,7 +39,8 @@ class Observers final : public RunObserver {
 void observe(Runner& runner, Observers observers, const Preprocess& preprocess,
              const std::vector<std::filesystem::path>& images, bool quiet) {
   const Graph& graph = runner.plan->graph();
-  PreparedImages prepared(images, preprocess, graph.value(graph.inputs()[0]).desc, runner.session->pool());
+  PreparedImages prepared(images, preprocess, graph.value(graph.inputs()[0]).desc,
+                          shared_pool(runner.plan->options().threads));
   Progress progress("calibrate", prepared.size(), quiet);
   runner.session->set_observer(&observers);
   prepared.for_each_batch([&](const ConstTensorView& batch, std::int64_t first, std::int64_t count) {

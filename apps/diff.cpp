@@ -201,12 +201,11 @@ int diff(const DiffOptions& options) {
   const std::shared_ptr<ThreadPool> pool = shared_pool(fp32->options().threads);
 
   std::vector<std::filesystem::path> images = spread(list_images(options.images), options.limit);
-  PreparedImages prepared(images, preprocess, input, *pool);
+  PreparedImages prepared(images, preprocess, input, pool);
   Result result;
   compare_layers(mixed, prepared, common.quiet, result);
   if (!options.fast) {
-    PreparedImages some(spread(std::move(images), options.share_limit), preprocess, input, *pool,
-                        kCacheBytes);
+    PreparedImages some(spread(std::move(images), options.share_limit), preprocess, input, pool, kCacheBytes);
     result.share_images = some.size();
     Progress progress("layer by layer", 0, common.quiet);
     result.shares = measure_shares(mixed, some, false, [&](std::int64_t done, std::int64_t total) {

@@ -17,18 +17,19 @@ Tensor zeros(const TensorDesc& desc) {
 }  // namespace
 
 PreparedImages::PreparedImages(std::vector<std::filesystem::path> images, Preprocess preprocess,
-                               const TensorDesc& input, ThreadPool& pool, std::size_t cache_bytes)
+                               const TensorDesc& input, std::shared_ptr<ThreadPool> pool,
+                               std::size_t cache_bytes)
     : images_(std::move(images)),
       preprocess_(std::move(preprocess)),
       input_(input),
-      pool_(pool),
+      pool_(std::move(pool)),
       most_cached_(cache_bytes / std::max<std::size_t>(input.bytes(), 1)) {}
 
 void PreparedImages::for_each_batch(const Run& run) {
   const std::int64_t batch = input_.shape[0];
   const auto elements = static_cast<std::size_t>(input_.elements() / batch);
   // Several at a time, for an image is decoded by one thread.
-  const std::int64_t together = std::max<std::int64_t>(1, 2 * pool_.size() / batch);
+  const std::int64_t together = std::max<std::int64_t>(1, 2 * pool_->size() / batch);
   const std::int64_t batches = (size() + batch - 1) / batch;
   for (std::int64_t begin = 0; begin < batches; begin += together) {
     const std::int64_t end = std::min(begin + together, batches);
@@ -47,7 +48,7 @@ void PreparedImages::for_each_batch(const Run& run) {
     const std::int64_t last = std::min(end * batch, size());
     if (first < last) {
       try {
-        pool_.parallel_for(last - first, [&](std::int64_t i, int) {
+        pool_->parallel_for(last - first, [&](std::int64_t i, int) {
           const std::int64_t image = first + i;
           load_image(images_[static_cast<std::size_t>(image)], preprocess_, input_.shape,
                      tensor_of(image / batch)

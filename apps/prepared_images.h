@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "engine/tensor.h"
@@ -18,7 +19,7 @@ class PreparedImages {
  public:
   /// `input`: f32 [batch, channels, height, width].
   PreparedImages(std::vector<std::filesystem::path> images, Preprocess preprocess, const TensorDesc& input,
-                 ThreadPool& pool, std::size_t cache_bytes = 0);
+                 std::shared_ptr<ThreadPool> pool, std::size_t cache_bytes = 0);
 
   std::int64_t size() const { return static_cast<std::int64_t>(images_.size()); }
   const std::vector<std::filesystem::path>& paths() const { return images_; }
@@ -32,7 +33,7 @@ class PreparedImages {
   std::vector<std::filesystem::path> images_;
   Preprocess preprocess_;
   TensorDesc input_;
-  ThreadPool& pool_;
+  std::shared_ptr<ThreadPool> pool_;
   std::size_t most_cached_;      // batches
   std::vector<Tensor> cached_;   // the first batches
   std::vector<Tensor> passing_;  // memory of those being decoded
