@@ -33,8 +33,6 @@ struct HalfEpilogue {
   static __device__ __forceinline__ float first_sum(const Columns& columns, int column) {
     return columns.bias[column];
   }
-  /// The column of the tile that has channel `channel` + k of it.
-  static __device__ __forceinline__ constexpr int column_of(int channel, int k) { return channel + k; }
   static __device__ __forceinline__ bool stages_residual(const ConvGemmArgs& args) {
     return args.residual != nullptr && args.splits == 1 && args.shape.out_c % T::kGroup == 0;
   }

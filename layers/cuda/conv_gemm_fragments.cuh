@@ -87,7 +87,7 @@ struct ConvGemmFragments {
 #endif
   }
 
-  /// Writes the sums to tile [rows][kSumStride].
+  /// Writes the sums to tile [rows][kSumStride], columns in the order of their channels.
   __device__ __forceinline__ void store(typename T::Sum* tile, int warp) const {
     struct alignas(8) Pair {
       typename T::Sum first, second;
@@ -97,8 +97,9 @@ struct ConvGemmFragments {
     for (int i = 0; i < kM; ++i) {
 #pragma unroll
       for (int j = 0; j < kN; ++j) {
-        auto* to = tile + (first_row(warp) + i * kRowStep + lane / 4) * T::kSumStride + first_column(warp) +
-                   j * 8 + lane % 4 * 2;
+        const int column = first_column(warp) + j * 8 + lane % 4 * 2;
+        auto* to = tile + (first_row(warp) + i * kRowStep + lane / 4) * T::kSumStride +
+                   (T::kInt8 ? packed_channel(column) : column);
         *reinterpret_cast<Pair*>(to) = {sums[i][j][0], sums[i][j][1]};
         *reinterpret_cast<Pair*>(to + 8 * T::kSumStride) = {sums[i][j][2], sums[i][j][3]};
       }

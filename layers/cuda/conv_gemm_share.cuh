@@ -39,10 +39,8 @@ __device__ __forceinline__ void load_residual(const ConvGemmArgs& args, std::uin
 /// The rows of a tile that this block finishes when a cluster shares its depth: every args.splits-th pass.
 template <typename T, typename Epilogue>
 struct ConvGemmShare {
-  // Neighbouring columns that hold neighbouring channels.
-  static constexpr int kRun = T::kInt8 ? 2 : 4;
-  struct alignas(4 * kRun) Run {
-    typename T::Sum v[kRun];
+  struct alignas(16) Quad {
+    typename T::Sum v[4];
   };
 
   const ConvGemmArgs& args;
@@ -86,24 +84,23 @@ struct ConvGemmShare {
 #pragma unroll
       for (int j = 0; j < 8; ++j) sum[i][j] = Epilogue::first_sum(columns, column + j);
       if (!inside(i)) continue;
-      auto* from = tile + row(i) * T::kSumStride;
+      auto* from = tile + row(i) * T::kSumStride + column;
       // Always in the same order, so that the result does not depend on timing.
       for (int rank = 0; rank < args.splits; rank += kAtOnce) {
-        Run part[kAtOnce][8 / kRun];
+        Quad part[kAtOnce][2];
 #pragma unroll
         for (int u = 0; u < kAtOnce; ++u) {
           const auto* other = rank + u < args.splits ? cluster.map_shared_rank(from, rank + u) : nullptr;
 #pragma unroll
-          for (int r = 0; r < 8 / kRun; ++r) {
+          for (int r = 0; r < 2; ++r) {
             part[u][r] = {};
-            if (other != nullptr)
-              part[u][r] = *reinterpret_cast<const Run*>(other + Epilogue::column_of(column, r * kRun));
+            if (other != nullptr) part[u][r] = reinterpret_cast<const Quad*>(other)[r];
           }
         }
 #pragma unroll
         for (int u = 0; u < kAtOnce; ++u) {
 #pragma unroll
-          for (int j = 0; j < 8; ++j) sum[i][j] += part[u][j / kRun].v[j % kRun];
+          for (int j = 0; j < 8; ++j) sum[i][j] += part[u][j / 4].v[j % 4];
         }
       }
     }

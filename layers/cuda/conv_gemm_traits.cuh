@@ -23,7 +23,8 @@ struct ConvGemmTraits {
   static constexpr int kRowStep = kThreads / kChunks;  // rows that one pass of all threads copies
   static constexpr int kRowBytes = kTileDepth * 2;
   static constexpr int kStageBytes = (Rows + Columns) * kRowBytes;
-  static constexpr int kSumStride = Columns + 8;  // sums; 8 more keep the stores of a warp in different banks
+  // Sums; the rest keeps most stores of a warp in different banks.
+  static constexpr int kSumStride = Columns + (kInt8 ? 4 : 8);
   static constexpr int kSumBytes = Rows * kSumStride * 4;
   static constexpr int kShared = Stages * kStageBytes > kSumBytes ? Stages* kStageBytes : kSumBytes;
   // Blocks that a multiprocessor is to hold, as far as its shared memory does (each takes 2 KiB more): bounding the
