@@ -41,6 +41,8 @@ struct Stages {
 template <typename T>
 __device__ __forceinline__ void copy_step(const PipelinedArgs& p, const Stages& stages, int first_column,
                                           int row_tiles, CopyState& at) {
+  // Without this the compiler reads the state ahead of the branch to here, in all threads.
+  asm volatile("" ::: "memory");
   if (at.tile >= row_tiles) return;
   const ConvGemmArgs& args = p.conv;
   const ConvShape& s = args.shape;
