@@ -1,5 +1,6 @@
 // pipit calibrate MODEL IMAGES: the ranges and INT8 scales of a model's tensors.
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 
 #include "apps/calibration.h"
@@ -25,6 +26,7 @@ struct CalibrateOptions {
   std::vector<std::string> merge;
   std::vector<std::string> exports;
   ThresholdOptions method;
+  bool method_given = false;
   std::optional<double> percentile;
   bool per_tensor_weights = false;
   Corrections corrections;
@@ -76,9 +78,10 @@ void check_exports(const CalibrateOptions& options) {
     if (beside_output(options, format == "ncnn" ? ".ncnn-table" : ".trt-cache") == options.output)
       throw CLI::ValidationError("--export", "would replace the plan; give --output another extension");
     if (format == "ncnn" && !options.merge.empty())
-      throw CLI::ValidationError("--export",
-                                 "an ncnn table needs the model's weights: give --merge without it, then "
-                                 "export where the model is");
+      throw CLI::ValidationError(
+          "--export",
+          "an ncnn table needs the model's weights, which plans do not hold: only a run that "
+          "calibrates writes one");
   }
 }
 
@@ -92,9 +95,26 @@ void check_usage(const CalibrateOptions& options) {
     throw CLI::ValidationError("--keep", "needs the model; a merged plan keeps what its shards keep");
   }
   if (options.output.empty()) throw CLI::RequiredError("--output");
+  std::vector<std::string> inputs = options.merge;
+  inputs.insert(inputs.end(), {options.model.model, options.images, options.image.labels});
+  check_output(options.output, inputs);
+  if (options.corrections.equalise && !options.exports.empty())
+    throw CLI::ValidationError("--export", "other engines would run the model as it is, not equalised");
   if (options.percentile && options.method.method != ThresholdMethod::percentile)
     throw CLI::ValidationError("--percentile", "is for --method percentile");
   check_exports(options);
+}
+
+// What is merged was calibrated already: only the method may be chosen anew.
+void check_merge(const CLI::App& command) {
+  constexpr std::array kMeant = {"merge",         "output", "json",   "quiet",
+                                 "no-histograms", "export", "method", "percentile"};
+  for (const CLI::Option* option : command.get_options()) {
+    if (option->count() == 0 || option->get_positional()) continue;
+    const std::string name = option->get_name();
+    if (std::find(kMeant.begin(), kMeant.end(), name.substr(name.find_first_not_of('-'))) == kMeant.end())
+      throw CLI::ValidationError(name, "means nothing to --merge, which adds up what was calibrated");
+  }
 }
 
 int calibrate(const CalibrateOptions& options) {
@@ -102,7 +122,12 @@ int calibrate(const CalibrateOptions& options) {
   if (!options.merge.empty()) {
     std::vector<PrecisionPlan> plans;
     for (const std::string& path : options.merge) plans.push_back(read_precision_plan(path));
-    const PrecisionPlan merged = merge_plans(plans);
+    PrecisionPlan merged = merge_plans(plans);
+    if (options.method_given) {  // the histograms serve every method
+      merged.method = options.method;
+      if (options.percentile) merged.method.percentile = *options.percentile;
+      set_scales(merged);
+    }
     write_file(options.output, to_json(merged, !options.no_histograms));
     for (const std::string& format : options.exports) {
       if (format == "trt-cache") write_file(beside_output(options, ".trt-cache"), to_trt_cache(merged));
@@ -199,7 +224,11 @@ void add_calibrate(CLI::App& app, int& exit_code) {
       "  pipit calibrate model.onnx photos --method percentile --percentile 99.9 --limit 100 --output "
       "plan.json\n"
       "  pipit calibrate --merge shard1.json shard2.json --output plan.json");
-  command->callback([options, &exit_code] { exit_code = calibrate(*options); });
+  command->callback([options, command, &exit_code] {
+    options->method_given = command->get_option("--method")->count() > 0;
+    if (!options->merge.empty()) check_merge(*command);
+    exit_code = calibrate(*options);
+  });
 }
 
 }  // namespace pipit::apps

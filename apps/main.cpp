@@ -1,5 +1,6 @@
 // The `pipit` command.
 #include <fmt/format.h>
+#include <csignal>
 
 #include <algorithm>
 #include <cstdio>
@@ -107,5 +108,6 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  std::signal(SIGXFSZ, SIG_IGN);  // a file beyond the limit is an error of writing like others
   return run(argc, argv);
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 #include <map>
 #include <set>
 
@@ -90,6 +91,17 @@ CLI::Validator positive_number() {
 
 CLI::Validator nonnegative_number() {
   return number("a number of 0 or more", [](float value) { return value >= 0; });
+}
+
+void check_output(const std::string& output, const std::vector<std::string>& inputs) {
+  for (const std::string& input : inputs) {
+    std::error_code ignored;
+    if (!output.empty() && std::filesystem::is_regular_file(output, ignored) &&
+        std::filesystem::equivalent(output, input, ignored)) {
+      throw CLI::ValidationError("--output",
+                                 "'" + output + "' would replace what is read; name another file");
+    }
+  }
 }
 
 CLI::Validator count_value() {

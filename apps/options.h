@@ -23,6 +23,8 @@ CLI::Validator positive_number();
 CLI::Validator nonnegative_number();
 /// An integer from 0 to 2^63 - 1.
 CLI::Validator count_value();
+/// Throws CLI::ValidationError when `output` is, under whatever name, one of the files that the command reads.
+void check_output(const std::string& output, const std::vector<std::string>& inputs);
 
 /// --json, --threads, --device, --precision and its own (--plan, --keep, --group-size, --dynamic-scales), --quiet,
 /// --kernel, --conv-backend, --no-winograd, those of tuning.h: on every subcommand.

@@ -45,6 +45,7 @@ std::string write(const std::string& model, const Graph& graph, const OnnxWriteO
 void check_usage(const QuantizeCommand& options) {
   if (options.common.plan.empty()) throw CLI::RequiredError("--plan");
   if (options.output.empty()) throw CLI::RequiredError("--output");
+  check_output(options.output, {options.model.model, options.common.plan});
   const Precision precision = options.common.precision;
   if (options.common.device != DeviceKind::cpu ||
       (precision != Precision::fp32 && precision != Precision::int8))

@@ -250,6 +250,9 @@ int tune(const TuneOptions& options) {
   const CommonOptions& common = options.common;
   if (options.max_drop < 0) throw CLI::RequiredError("--max-drop");
   if (options.output.empty()) throw CLI::RequiredError("--output");
+  check_output(options.output, {options.model.model, options.image.labels});
+  if (std::filesystem::weakly_canonical(options.svg) == std::filesystem::weakly_canonical(options.output))
+    throw CLI::ValidationError("--save-svg", "is the same file as --output");
   if (common.device != DeviceKind::cpu || common.precision == Precision::fp16)
     throw CLI::ValidationError("tune", "mixes INT8 and fp32 on the CPU; leave --device and --precision out");
   Model model = options.model.load();

@@ -118,6 +118,9 @@ class Quantiser {
         fits =
             fits && id != kNoValue && (follows ? integer[index(id)] : scale_of(id) > 0 || integer[index(id)]);
       }
+      const bool adds = role == Role::weighted && layer_if<Conv>(node) != nullptr && node.inputs.size() > 3 &&
+                        node.inputs[3] != kNoValue;
+      if (adds) fits = fits && (scale_of(node.inputs[3]) > 0 || integer[index(node.inputs[3])]);
       // What is only moved has its input's scale; what is computed needs one of its own.
       if (role == Role::add || role == Role::average || role == Role::weighted)
         fits = fits && scale_of(node.outputs[0]) > 0;

@@ -47,6 +47,33 @@ class Calibrate(CommandTest):
         self.calibrate(MODEL, "two", output="b.json")
         self.assertEqual(whole, self.calibrate("--merge", "b.json", "a.json", output="merged.json"))
 
+    def test_merged_plans_take_another_method_and_nothing_else(self):
+        whole = self.calibrate(MODEL, "images", "--method", "minmax", output="minmax.json")
+        self.calibrate(MODEL, "images", output="mse.json")
+        self.assertEqual(whole, self.calibrate("--merge", "mse.json", "--method", "minmax", output="again.json"))
+        for option in (["--equalise"], ["--per-tensor-weights"], ["--limit", 3], ["--preset", "caffe"]):
+            done = self.pipit("calibrate", "--merge", "mse.json", *option, "--output", "x.json", code=USAGE)
+            self.assert_one_line_error(done, option[0], "--merge")
+
+    def test_what_is_read_is_not_replaced(self):
+        before = self.calibrate(MODEL, "images")
+        (self.folder / "link.json").symlink_to("plan.json")
+        for output in ("plan.json", "link.json"):
+            done = self.pipit("calibrate", "--merge", "plan.json", "--output", output, code=USAGE)
+            self.assert_one_line_error(done, output)
+            done = self.pipit("quantize", MODEL, "--plan", "plan.json", "--output", output, code=USAGE)
+            self.assert_one_line_error(done, output)
+        done = self.pipit("calibrate", MODEL, "images/1.bmp", "--output", "images/1.bmp", code=USAGE)
+        self.assert_one_line_error(done, "images/1.bmp")
+        self.assertEqual(json.loads((self.folder / "plan.json").read_text()), before)
+
+    def test_a_plan_may_lack_any_tensor(self):
+        plan = self.calibrate(MODEL, "images", "--no-histograms")
+        for k, tensor in enumerate(plan["tensors"]):
+            with self.subTest(tensor["name"]):
+                self.write("less.json", json.dumps(plan | {"tensors": plan["tensors"][:k] + plan["tensors"][k + 1:]}))
+                self.json("classify", MODEL, "images/1.bmp", "--precision", "int8", "--plan", "less.json", "--quiet")
+
     def test_methods_never_reach_beyond_the_largest_value(self):
         largest = {t["name"]: t["threshold"] for t in self.calibrate(MODEL, "images", "--method", "minmax")["tensors"]}
         for method in ("percentile", "entropy", "mse"):
