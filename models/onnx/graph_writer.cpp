@@ -155,7 +155,7 @@ std::string GraphWriter::number(const std::string& wanted, float value) {
 }
 
 GraphWriter::Names GraphWriter::scale_and_zero_point(const Quantisation& q) {
-  Names& names = scales_[{q.scale, q.zero_point, q.dtype}];
+  Names& names = scales_[{q.scale, q.zero_point, static_cast<int>(q.dtype)}];
   if (names.empty()) {
     const std::string scale = number("scale", q.scale);
     const std::string zero = initializer(

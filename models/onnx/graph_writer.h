@@ -84,7 +84,8 @@ class GraphWriter {
   std::vector<std::optional<Quantisation>> quantisations_;
   std::vector<const Node*> producers_;
   std::vector<const Node*> readers_;
-  std::map<std::tuple<float, int, DType>, Names> scales_;
+  // By scale, zero point and DType, as int: with an enumeration of ours the map's own symbols would be visible.
+  std::map<std::tuple<float, int, int>, Names> scales_;
   bool any_narrow_ = false;
   bool any_full_ = false;
 };
