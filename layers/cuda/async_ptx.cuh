@@ -9,6 +9,11 @@ __device__ __forceinline__ std::uint32_t shared_address(const void* p) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(p));
 }
 
+/// Without this the compiler may compute a value anew wherever it is used, in the innermost loop even.
+__device__ __forceinline__ void keep_in_register(int& value) {
+  asm volatile("" : "+r"(value));
+}
+
 /// Lets the next kernel of the stream start its preparations once every block of this one has come here.
 __device__ __forceinline__ void release_next_kernel() {
 #if __CUDA_ARCH__ >= 900

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "layers/cuda/conv_library.h"
+#include "layers/cuda/cudnn_geometry.h"
 #include "layers/cuda/cudnn_graph.h"
 #include "layers/cuda/epilogue.h"
 #include "layers/cuda/families.h"
@@ -32,33 +33,10 @@ struct Call {
   std::int64_t columns = 0;
 };
 
-// The last two spatial extents, or all three; the library knows no convolution over one dimension.
-std::vector<std::int64_t> spatial(const std::array<std::int64_t, 3>& values, int rank) {
-  return {values.begin() + (rank == 3 ? 0 : 1), values.end()};
-}
-
-CudnnConv::Tensor channels_last(std::int64_t batch, std::int64_t channels,
-                                const std::vector<std::int64_t>& extents) {
-  CudnnConv::Tensor tensor;
-  tensor.extents = {batch, channels};
-  tensor.extents.insert(tensor.extents.end(), extents.begin(), extents.end());
-  tensor.strides.resize(tensor.extents.size());
-  std::int64_t step = channels;
-  for (std::size_t axis = tensor.extents.size() - 1; axis >= 2; --axis) {
-    tensor.strides[axis] = step;
-    step *= tensor.extents[axis];
-  }
-  tensor.strides[1] = 1;
-  tensor.strides[0] = step;
-  return tensor;
-}
-
 Call call_of(const Conv& layer, const NodeSpec& spec) {
   const ConvAttributes& attributes = layer.attributes();
   const Image x(*spec.inputs[0]);
   const Image y(spec.outputs[0]);
-  const int rank = attributes.window.rank;
-  const Window w = as_3d(attributes.window);
   Call call;
   CudnnConv& conv = call.conv;
   conv.dtype = spec.outputs[0].dtype;
@@ -79,19 +57,7 @@ Call call_of(const Conv& layer, const NodeSpec& spec) {
     p.channel_stride = is_channels_last(*spec.inputs[0]) ? 1 : x.channel_stride;
     p.stride = x.stride;
   }
-  conv.x = channels_last(x.batch, call.channels, spatial(x.extent, rank));
-  conv.w = channels_last(y.channels, call.channels / attributes.groups, spatial(w.kernel, rank));
-  conv.y = channels_last(y.batch, y.channels, spatial(y.extent, rank));
-  conv.stride = spatial(w.stride, rank);
-  conv.dilation = spatial(w.dilation, rank);
-  conv.pad_begin = spatial(w.pad_begin, rank);
-  conv.pad_end = spatial(w.pad_end, rank);
-  for (std::size_t i = 0; i < conv.pad_end.size(); ++i) {
-    // With ceil_mode or a remainder the output has its own extent; end padding that yields it.
-    const std::int64_t span = (conv.w.extents[i + 2] - 1) * conv.dilation[i] + 1;
-    conv.pad_end[i] = std::max<std::int64_t>(
-        0, (conv.y.extents[i + 2] - 1) * conv.stride[i] + span - conv.x.extents[i + 2] - conv.pad_begin[i]);
-  }
+  cuda::set_geometry(conv, attributes, spec, call.channels);
   call.rows = y.batch * y.positions();
   call.columns = y.channels;
   return call;
@@ -110,9 +76,9 @@ Chosen choose(const Conv& layer, const NodeSpec& spec, const Call& call, std::st
   CudnnConv conv = call.conv;
   conv.bias = spec.has_input(2);
   conv.residual = spec.has_input(3);
-  conv.relu = clamp.low == 0;
-  conv.upper = conv.relu && std::isfinite(clamp.high) ? clamp.high : 0;
-  if (clamp.is_identity() || (conv.relu && clamp.high > 0)) {
+  if (clamp.is_identity() || (clamp.low == 0 && clamp.high > 0)) {
+    conv.low = clamp.low;
+    conv.high = clamp.high;
     if (CudnnPlan::find(conv, reason)) return {CudnnPlan::find(conv, reason, proposal), true};
   }
   return {CudnnPlan::find(call.conv, reason, proposal), false};
@@ -150,7 +116,16 @@ class CudnnConvKernel final : public Kernel {
       copy_.run(x, call_.conv.x.extents[0], context.scratch, stream);
       x = context.scratch;
     }
-    plan_->run(x, weights_.data(), bias_.data(), residual, y, context.scratch + copy_area(), stream);
+    cuda::CudnnOperands operands;
+    operands.x = x;
+    operands.w = weights_.data();
+    operands.y = y;
+    operands.workspace = context.scratch + copy_area();
+    if (fused_) {
+      operands.bias = bias_.data();
+      operands.residual = residual;
+    }
+    plan_->run(operands, stream);
     if (fused_ || (bias_.data() == nullptr && residual == nullptr && clamp_.is_identity())) return;
     const Addend bias{bias_.data(), 0, 1, 1.0F};
     const Addend late{residual, call_.columns, 1, 1.0F};
@@ -163,7 +138,7 @@ class CudnnConvKernel final : public Kernel {
     const std::int64_t real = weights.shape()[1];
     const std::int64_t filters = weights.shape().elements() / real;  // outputs times taps
     const std::vector<float> dense =
-        cuda::filters_by_tap(weights, weights.shape().elements() / weights.shape()[0]);
+        cuda::filters_by_tap<float>(weights, weights.shape().elements() / weights.shape()[0]);
     std::vector<float> packed(static_cast<std::size_t>(filters * channels), 0.0F);
     for (std::int64_t f = 0; f < filters; ++f)
       std::copy_n(dense.begin() + f * real, real, packed.begin() + f * channels);

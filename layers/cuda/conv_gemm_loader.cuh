@@ -38,6 +38,9 @@ struct ConvGemmLoader {
       h[i] = inside ? origin.h : -(1 << 29);
       w[i] = origin.w;
       base[i] = ((origin.image * s.in_h + origin.h) * s.in_w + origin.w) * s.in_c;
+      ptx::keep_in_register(h[i]);
+      ptx::keep_in_register(w[i]);
+      ptx::keep_in_register(base[i]);
     }
     k = first_step * kTileDepth + chunk * 8;
     place_cursors();
@@ -70,7 +73,7 @@ struct ConvGemmLoader {
         const int r = row + i * T::kRowStep;
         const std::uint32_t to =
             stage + r * T::kRowBytes + swizzled_chunk<T::kChunks>(r, chunk) * 16 + p * T::kVector * 2;
-        ptx::copy_async<T::kVector * 2>(to, valid ? x + (base[i] + offset) : x, valid);
+        ptx::copy_async<T::kVector * 2>(to, x + (valid ? base[i] + offset : 0), valid);
       }
       if constexpr (T::kVector == 8) at.advance(s, kTileDepth);
     }

@@ -102,7 +102,8 @@ class Im2colConv final : public Kernel {
  public:
   Im2colConv(const Conv& layer, const NodeSpec& spec)
       : split_(split(layer, spec)),
-        weights_(cuda::upload(cuda::filters_by_tap(*spec.constant(1), split_.patches.row), split_.type)),
+        weights_(
+            cuda::upload(cuda::filters_by_tap<float>(*spec.constant(1), split_.patches.row), split_.type)),
         clamp_(layer.attributes().activation) {
     if (split_.gather) im2col_ = cuda::Im2col(split_.patches);
     GemmShape shape = split_.gemm;

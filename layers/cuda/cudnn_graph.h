@@ -1,6 +1,7 @@
 // Convolutions of cuDNN's graph interface: built once, launched many times.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -13,14 +14,19 @@
 
 namespace pipit::cuda {
 
-/// y = min(max(conv(x, w) + bias + residual, 0), upper): cross-correlation, 1 to 3 spatial dimensions. Extents and
-/// strides in elements, in the order N, C, spatial... (w: O, C/groups, kernel...; bias: 1, O, 1...).
+/// y = clamp(conv(x, w) + bias + residual): cross-correlation, 1 to 3 spatial dimensions. Extents and strides in
+/// elements, in the order N, C, spatial... (w: O, C/groups, kernel...; bias: 1, O, 1...).
+///
+/// In INT8 y = clamp((conv(x, w) + bias) * multiplier + residual * residual_scale), rounded to y_dtype: sums are int32,
+/// everything after them f32.
 struct CudnnConv {
   struct Tensor {
     std::vector<std::int64_t> extents;
     std::vector<std::int64_t> strides;
   };
-  DType dtype = DType::f32;  ///< of all tensors; sums are f32, never TF32
+  DType dtype =
+      DType::f32;  ///< f16 or f32 of all tensors (sums are f32, never TF32); i8 of x, w and residual
+  DType y_dtype = DType::f32;  ///< INT8 only: i8, f16 or f32; bias and multipliers, one per channel, are f32
   Tensor x;
   Tensor w;
   Tensor y;
@@ -28,13 +34,27 @@ struct CudnnConv {
   std::vector<std::int64_t> dilation;
   std::vector<std::int64_t> pad_begin;
   std::vector<std::int64_t> pad_end;
-  bool bias = false;
+  bool bias = false;      ///< in INT8 there always is one
   bool residual = false;  ///< shaped like y
-  bool relu = false;
-  float upper = 0;  ///< with relu: the upper bound, 0 for none
+  float low = -INFINITY;  ///< the bounds; outside of INT8 0 or none
+  float high = INFINITY;
 
+  bool is_int8() const { return dtype == DType::i8; }
+  bool bounded() const { return low > -INFINITY || high < INFINITY; }
   /// Equal for equal convolutions.
   std::string key() const;
+};
+
+/// Pointers on the GPU, 16-byte aligned; null where the convolution has no such operand.
+struct CudnnOperands {
+  const void* x = nullptr;
+  const void* w = nullptr;
+  const void* bias = nullptr;
+  const void* multiplier = nullptr;
+  const void* residual = nullptr;
+  const void* residual_scale = nullptr;  ///< one float
+  void* y = nullptr;
+  void* workspace = nullptr;
 };
 
 class CudnnPlan {
@@ -50,9 +70,7 @@ class CudnnPlan {
   virtual ~CudnnPlan() = default;
 
   virtual std::size_t workspace_bytes() const = 0;
-  /// Pointers on the GPU, 16-byte aligned; null where the convolution has no such operand.
-  virtual void run(const void* x, const void* w, const void* bias, const void* residual, void* y,
-                   void* workspace, cudaStream_t stream) const = 0;
+  virtual void run(const CudnnOperands& operands, cudaStream_t stream) const = 0;
 };
 
 }  // namespace pipit::cuda

@@ -32,6 +32,7 @@ void register_cuda_qconv_stem(Registry& registry);
 void register_cuda_qconv_depthwise(Registry& registry);
 void register_cuda_qconv_pipelined(Registry& registry);  // directly in front of implicit_gemm
 void register_cuda_qconv_implicit_gemm(Registry& registry);
+void register_cuda_qconv_cudnn(Registry& registry);
 void register_cuda_qconv_direct(Registry& registry);
 void register_cuda_qelementwise(Registry& registry);  // Quantize, Dequantize, QAdd
 void register_cuda_qpool(Registry& registry);         // maxima of integers, QAveragePool
