@@ -6,10 +6,14 @@
 #include <filesystem>
 #include <map>
 #include <set>
+#include <span>
 
 #include "engine/device.h"
 #include "layers/conv.h"
+#include "layers/dynamic.h"
+#include "layers/qconv.h"
 #include "layers/registry.h"
+#include "layers/weight_only.h"
 #include "quant/keep.h"
 
 namespace pipit::apps {
@@ -49,9 +53,14 @@ CLI::Validator one_of(const Names& names) {
           ""};
 }
 
+// What --conv-backend is about, in every precision.
+constexpr std::string_view kConvolutions[] = {Conv::kType, QConv::kType, DynamicQConv::kType, WConv::kType};
+
 // What --kernel and --conv-backend take: a name asks for the kernel and its variants ("tile, f16 storage").
-std::set<std::string> kernel_choices(std::string_view layer_type = {}) {
-  std::set<std::string> names = default_registry().kernel_names(layer_type);
+std::set<std::string> kernel_choices(std::span<const std::string_view> layer_types = {}) {
+  std::set<std::string> names;
+  if (layer_types.empty()) names = default_registry().kernel_names();
+  for (const std::string_view type : layer_types) names.merge(default_registry().kernel_names(type));
   std::erase_if(names, [](const std::string& name) { return name.find(", ") != std::string::npos; });
   return names;
 }
@@ -193,7 +202,7 @@ void CommonOptions::add_shared_to(CLI::App& command) {
   command
       .add_option("--conv-backend", conv_backend,
                   "The same for convolutions only, for example 'im2col_gemm'; goes before --kernel")
-      ->check(one_of(kernel_choices(Conv::kType)));
+      ->check(one_of(kernel_choices(kConvolutions)));
   command.add_flag(
       "--allow-fallback", allow_fallback,
       "With --device cuda: run layers without a GPU kernel on the CPU, through copies (kernel \"cpu:...\")");
@@ -216,7 +225,9 @@ PlanOptions CommonOptions::plan_options() const {
   options.precision = precision;
   options.threads = threads;
   options.prefer_kernel = kernel;
-  if (!conv_backend.empty()) options.prefer_for_type.emplace(Conv::kType, conv_backend);
+  if (!conv_backend.empty()) {
+    for (const std::string_view type : kConvolutions) options.prefer_for_type.emplace(type, conv_backend);
+  }
   if (no_winograd) {
     for (const std::string& name : default_registry().kernel_names(Conv::kType)) {
       if (name.rfind("winograd", 0) == 0) options.exclude_kernels.push_back(name);

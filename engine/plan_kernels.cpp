@@ -305,13 +305,15 @@ class StepBuilder {
   const Candidate* select_candidate(const std::vector<Candidate>& candidates, const NodeSpec& spec,
                                     Step& step, bool may_time) {
     std::vector<const Candidate*> order;
-    for (const Candidate& c : candidates) order.push_back(&c);
-    for (std::size_t i = 0; i + 1 < order.size(); ++i) {
-      if (order[i]->yields && order[i]->yields(spec)) {
-        std::swap(order[i], order[i + 1]);
-        ++i;
-      }
+    std::vector<const Candidate*> yielding;
+    for (const Candidate& c : candidates) {
+      const bool yields = c.yields && c.yields(spec);
+      (yields ? yielding : order).push_back(&c);
+      if (yields) continue;
+      order.insert(order.end(), yielding.begin(), yielding.end());
+      yielding.clear();
     }
+    order.insert(order.end(), yielding.begin(), yielding.end());
     const std::string_view wish = preferred(spec.layer.type());
     std::stable_partition(order.begin(), order.end(),
                           [&](const Candidate* c) { return asks_for(wish, c->name); });

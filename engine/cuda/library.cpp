@@ -5,6 +5,7 @@
 
 #include <initializer_list>
 #include <map>
+#include <vector>
 
 #include "engine/cuda/runtime.h"
 #include "engine/device.h"
@@ -159,14 +160,59 @@ const Cudnn& cudnn() {
   return loaded_cudnn().api;
 }
 
+namespace {
+
+struct CudnnHandles {
+  std::mutex mutex;
+  std::map<int, CudnnHandle> of_gpu;
+};
+// Never destroyed: streams may end later than static objects.
+CudnnHandles& cudnn_handles() {
+  static CudnnHandles& handles = *new CudnnHandles;
+  return handles;
+}
+
+}  // namespace
+
 CudnnHandle& cudnn_handle() {
   if (!cudnn_state().problem.empty()) fail("{}", cudnn_state().problem);
-  static std::mutex mutex;
-  static std::map<int, CudnnHandle> handles;
-  const std::lock_guard lock(mutex);
-  CudnnHandle& entry = handles[current_gpu()];
+  CudnnHandles& handles = cudnn_handles();
+  const std::lock_guard lock(handles.mutex);
+  CudnnHandle& entry = handles.of_gpu[current_gpu()];
   if (entry.handle == nullptr) PIPIT_CUDNN(cudnn().create(&entry.handle));
   return entry;
+}
+
+void CudnnHandle::use(cudaStream_t wanted) {
+  if (stream == wanted) return;
+  PIPIT_CUDNN(cudnn().set_stream(handle, wanted));
+  stream = wanted;
+}
+
+void forget_stream(cudaStream_t stream) noexcept {
+  CudnnHandles& handles = cudnn_handles();
+  std::vector<CudnnHandle*> entries;  // which stay where they are
+  {
+    const std::lock_guard lock(handles.mutex);
+    for (auto& [gpu, entry] : handles.of_gpu) entries.push_back(&entry);
+  }
+  for (CudnnHandle* entry : entries) {
+    const std::lock_guard lock(entry->mutex);
+    if (entry->stream != stream) continue;
+    (void)cudnn().set_stream(entry->handle, nullptr);
+    entry->stream = nullptr;
+  }
+}
+
+std::unique_lock<std::recursive_mutex> lock_for_capture() {
+  CudnnHandle* entry = nullptr;
+  {
+    CudnnHandles& handles = cudnn_handles();
+    const std::lock_guard lock(handles.mutex);
+    const auto found = handles.of_gpu.find(current_gpu());
+    if (found != handles.of_gpu.end()) entry = &found->second;
+  }
+  return entry != nullptr ? std::unique_lock(entry->mutex) : std::unique_lock<std::recursive_mutex>();
 }
 
 void check(cudnnStatus_t status, const char* call) {
@@ -182,6 +228,11 @@ void check(cudnnStatus_t status, const char* call) {
 const CudnnState& cudnn_state() {
   static const CudnnState state{"this build has no cuDNN support (its headers were not found)", {}};
   return state;
+}
+
+void forget_stream(cudaStream_t /*stream*/) noexcept {}
+std::unique_lock<std::recursive_mutex> lock_for_capture() {
+  return {};
 }
 
 #endif

@@ -77,12 +77,26 @@ void check(cudnnStatus_t status, const char* call);
 #define PIPIT_CUDNN(call) ::pipit::cuda::check((call), #call)
 
 /// The handle of the current GPU, made on first use and kept for the process. A handle carries its stream, so it is
-/// used by one thread at a time: hold the lock from choosing the stream until the work is launched.
+/// used by one thread at a time: hold the lock from choosing the stream until the work is launched, and as long as the
+/// stream is captured.
 struct CudnnHandle {
   cudnnHandle_t handle = nullptr;
-  std::mutex mutex;
+  std::recursive_mutex mutex;
+  cudaStream_t stream = nullptr;
+
+  /// The stream of what is launched next. Only while the lock is held.
+  void use(cudaStream_t wanted);
 };
 CudnnHandle& cudnn_handle();
 #endif
+
+// When a handle of cuDNN's gets another stream, the library records an event in the one before. So that one must still
+// be there, and must not be captured by another thread: graphs in the making are not thread-safe.
+
+/// To be called before a stream is destroyed.
+void forget_stream(cudaStream_t stream) noexcept;
+/// To be held while a stream of the current GPU is captured. Waits while others capture, or build plans of cuDNN's; empty
+/// where cuDNN is not in use.
+std::unique_lock<std::recursive_mutex> lock_for_capture();
 
 }  // namespace pipit::cuda

@@ -4,6 +4,8 @@
 #include <map>
 #include <mutex>
 
+#include "engine/cuda/library.h"
+
 namespace pipit::cuda {
 
 namespace {
@@ -76,6 +78,11 @@ Stream::Stream() {
   PIPIT_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
 }
 
+Stream::~Stream() {
+  forget_stream(stream_);
+  (void)cudaStreamDestroy(stream_);
+}
+
 void Stream::synchronize() const {
   PIPIT_CUDA(cudaStreamSynchronize(stream_));
 }
@@ -102,8 +109,10 @@ double Event::since(const Event& earlier) const {
   return milliseconds;
 }
 
-void Graph::begin(const Stream& stream) {
+std::unique_lock<std::recursive_mutex> Graph::begin(const Stream& stream) {
+  std::unique_lock<std::recursive_mutex> lock = lock_for_capture();
   PIPIT_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  return lock;
 }
 
 void Graph::end(const Stream& stream) {

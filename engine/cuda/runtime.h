@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <mutex>
 #include <utility>
 
 #include "engine/error.h"
@@ -80,7 +81,7 @@ class Event;
 class Stream {
  public:
   Stream();
-  ~Stream() { (void)cudaStreamDestroy(stream_); }
+  ~Stream();
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
   operator cudaStream_t() const { return stream_; }
@@ -120,7 +121,7 @@ class Graph {
   /// Captures what `body` launches on the stream.
   template <typename Body>
   Graph(const Stream& stream, Body&& body) {
-    begin(stream);
+    const std::unique_lock<std::recursive_mutex> lock = begin(stream);
     try {
       body();
     } catch (...) {
@@ -141,7 +142,8 @@ class Graph {
   void launch(const Stream& stream) const;
 
  private:
-  static void begin(const Stream& stream);
+  /// The lock is to be held until the end.
+  static std::unique_lock<std::recursive_mutex> begin(const Stream& stream);
   void end(const Stream& stream);
   static void abandon(const Stream& stream) noexcept;
   cudaGraphExec_t graph_ = nullptr;

@@ -6,36 +6,53 @@ namespace pipit::cuda {
 
 namespace {
 
-// Microseconds of one tile size, fitted to the times of ResNet-50's convolutions at batches 1 and 32 on an H200
-// (warpgroup products; mean deviation 13 %).
+// Microseconds of one tile size.
 struct TileTimes {
   double lone_step;   // of a block that has the multiprocessor to itself
   double busy_step;   // for every block of the busiest multiprocessor
   double busy_block;  // filling the pipeline and writing the tile, likewise
 };
 
-// In the order of kConvTiles.
-constexpr TileTimes kTimes[] = {
-    {0.142, 0.418, 2.779}, {0.034, 0.284, 1.746}, {0.122, 0.256, 0.544}, {0.505, 0.213, 0.24}};
-static_assert(std::size(kTimes) == std::size(kConvTiles));
+// Fitted to times of ResNet's convolutions on an H200 (warpgroup products; mean deviation 13 %), halves at batches 1 and
+// 32, INT8 at 1, 8, 32 and 128. Those of the smallest INT8 tile are 1.6 times what was measured of it alone: in a whole
+// model, where launches overlap, its many blocks stand in the way of the next layer's (ResNet-50 at batch 1 took 0.216 ms
+// without that factor, 0.199 with it).
+struct Times {
+  TileTimes tiles[std::size(kConvTiles)];
+  double launch;
+  double cluster, split,
+      busy_split;  // where blocks share the depth: they start together and exchange their sums
+};
+constexpr Times kHalfTimes = {
+    {{0.142, 0.418, 2.779}, {0.034, 0.284, 1.746}, {0.122, 0.256, 0.544}, {0.505, 0.213, 0.24}},
+    1.72,
+    0.195,
+    0.268,
+    0.143};
+constexpr Times kInt8Times = {
+    {{0.137, 0.482, 1.887}, {0.564, 0.261, 0.924}, {0.273, 0.168, 0.43}, {0.347, 0.229, 0.514}},
+    1.015,
+    0.486,
+    0,
+    0.432};
 
 }  // namespace
 
 double tile_cost(const ConvShape& shape, const ConvTile& tile, int processors) {
   std::size_t index = 0;
-  while (index + 1 < std::size(kTimes) &&
+  while (index + 1 < std::size(kConvTiles) &&
          (kConvTiles[index].rows != tile.rows || kConvTiles[index].columns != tile.columns)) {
     ++index;
   }
-  const TileTimes& times = kTimes[index];
+  const Times& all = shape.int8 ? kInt8Times : kHalfTimes;
+  const TileTimes& times = all.tiles[index];
   const auto steps = static_cast<double>(ceil_div(ceil_div(shape.depth(), kTileDepth), tile.splits));
   const std::int64_t blocks =
       ceil_div(shape.rows(), tile.rows) * ceil_div(shape.out_c, tile.columns) * tile.splits;
   const auto busiest = static_cast<double>(ceil_div(blocks, processors));
-  double cost = 1.72 + std::max(times.lone_step * steps, busiest * times.busy_step * steps) +
+  double cost = all.launch + std::max(times.lone_step * steps, busiest * times.busy_step * steps) +
                 busiest * times.busy_block;
-  // The blocks of a cluster start together and exchange their sums.
-  if (tile.splits > 1) cost += 0.195 + (0.268 + 0.143 * busiest) * tile.splits;
+  if (tile.splits > 1) cost += all.cluster + (all.split + all.busy_split * busiest) * tile.splits;
   return cost;
 }
 

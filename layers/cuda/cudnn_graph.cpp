@@ -77,7 +77,7 @@ class BuiltPlan final : public CudnnPlan {
     pack.finalize();
     CudnnHandle& shared = cudnn_handle();
     const std::lock_guard lock(shared.mutex);
-    PIPIT_CUDNN(cudnn().set_stream(shared.handle, stream));
+    shared.use(stream);
     PIPIT_CUDNN(cudnn().execute(shared.handle, plan_, pack));
   }
 

@@ -17,8 +17,8 @@ namespace pipit::cuda {
 /// y = clamp(conv(x, w) + bias + residual): cross-correlation, 1 to 3 spatial dimensions. Extents and strides in
 /// elements, in the order N, C, spatial... (w: O, C/groups, kernel...; bias: 1, O, 1...).
 ///
-/// In INT8 y = clamp((conv(x, w) + bias) * multiplier + residual * residual_scale), rounded to y_dtype: sums are int32,
-/// everything after them f32.
+/// In INT8 y = clamp((conv(x, w) + bias) * multiplier + residual * residual_scale), rounded to y_dtype: sums and
+/// bias are int32, everything after them f32, and nothing is contracted.
 struct CudnnConv {
   struct Tensor {
     std::vector<std::int64_t> extents;
@@ -26,7 +26,7 @@ struct CudnnConv {
   };
   DType dtype =
       DType::f32;  ///< f16 or f32 of all tensors (sums are f32, never TF32); i8 of x, w and residual
-  DType y_dtype = DType::f32;  ///< INT8 only: i8, f16 or f32; bias and multipliers, one per channel, are f32
+  DType y_dtype = DType::f32;  ///< INT8 only: i8, f16 or f32
   Tensor x;
   Tensor w;
   Tensor y;

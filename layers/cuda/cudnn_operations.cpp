@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace pipit::cuda {
 
@@ -91,11 +92,11 @@ void CudnnOperations::convolution(const CudnnConv& conv, const Descriptor& x, co
 }
 
 // bounds: where the operation is a Relu.
-void CudnnOperations::pointwise(cudnnPointwiseMode_t mode, const Descriptor& in, const Descriptor* other,
-                                const Descriptor& out, const CudnnConv* bounds) {
+void CudnnOperations::pointwise(cudnnPointwiseMode_t mode, cudnnDataType_t math, const Descriptor& in,
+                                const Descriptor* other, const Descriptor& out, const CudnnConv* bounds) {
   Descriptor how(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
   how.set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
-  how.set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_DATA_FLOAT);
+  how.set(CUDNN_ATTR_POINTWISE_MATH_PREC, math);
   if (bounds != nullptr && bounds->low != 0)
     how.set_double(CUDNN_ATTR_POINTWISE_RELU_LOWER_CLIP, bounds->low);
   if (bounds != nullptr && std::isfinite(bounds->high))
@@ -122,7 +123,7 @@ void CudnnOperations::add_floating_point(const CudnnConv& conv) {
   convolution(conv, keep(make_tensor(conv.x, type, kX)), keep(make_tensor(conv.w, type, kW)), *value);
   const auto append = [&](cudnnPointwiseMode_t mode, const Descriptor* other, const CudnnConv* bounds) {
     const Descriptor& out = result();
-    pointwise(mode, *value, other, out, bounds);
+    pointwise(mode, CUDNN_DATA_FLOAT, *value, other, out, bounds);
     value = &out;
   };
   if (conv.residual) append(CUDNN_POINTWISE_ADD, &keep(make_tensor(conv.y, type, kResidual)), nullptr);
@@ -130,26 +131,37 @@ void CudnnOperations::add_floating_point(const CudnnConv& conv) {
   if (conv.bounded()) append(CUDNN_POINTWISE_RELU_FWD, nullptr, &conv);
 }
 
-// (conv + bias) * multiplier [+ residual * residual_scale], clamped: the order of layers/quantisation.h, in f32.
+// (conv + bias) * multiplier [+ residual * residual_scale], clamped: the order of layers/quantisation.h.
 void CudnnOperations::add_int8(const CudnnConv& conv) {
   const Descriptor& sums = between(conv.y, CUDNN_DATA_INT32);
   convolution(conv, keep(make_tensor(conv.x, CUDNN_DATA_INT8, kX)),
               keep(make_tensor(conv.w, CUDNN_DATA_INT8, kW)), sums);
   const CudnnConv::Tensor channels = channel_values(conv);
-  const Descriptor& biased = between(conv.y, CUDNN_DATA_FLOAT);
-  pointwise(CUDNN_POINTWISE_ADD, sums, &keep(make_tensor(channels, CUDNN_DATA_FLOAT, kBias)), biased);
+  const Descriptor& biased = between(conv.y, CUDNN_DATA_INT32);
+  pointwise(CUDNN_POINTWISE_ADD, CUDNN_DATA_INT32, sums,
+            &keep(make_tensor(channels, CUDNN_DATA_INT32, kBias)), biased);
   const Descriptor* value = &between(conv.y, CUDNN_DATA_FLOAT);
-  pointwise(CUDNN_POINTWISE_MUL, biased, &keep(make_tensor(channels, CUDNN_DATA_FLOAT, kMultiplier)), *value);
+  pointwise(CUDNN_POINTWISE_MUL, CUDNN_DATA_FLOAT, biased,
+            &keep(make_tensor(channels, CUDNN_DATA_FLOAT, kMultiplier)), *value);
   if (conv.residual) {
+    // Two products and a sum would be contracted, and then round differently: bounds that nothing reaches keep them
+    // apart.
+    CudnnConv apart;
+    apart.low = -std::numeric_limits<float>::max();
+    const auto bounded = [&](const Descriptor& product) -> const Descriptor& {
+      const Descriptor& out = between(conv.y, CUDNN_DATA_FLOAT);
+      pointwise(CUDNN_POINTWISE_RELU_FWD, CUDNN_DATA_FLOAT, product, nullptr, out, &apart);
+      return out;
+    };
     const Descriptor& scaled = between(conv.y, CUDNN_DATA_FLOAT);
-    pointwise(CUDNN_POINTWISE_MUL, keep(make_tensor(conv.y, CUDNN_DATA_INT8, kResidual)),
+    pointwise(CUDNN_POINTWISE_MUL, CUDNN_DATA_FLOAT, keep(make_tensor(conv.y, CUDNN_DATA_INT8, kResidual)),
               &keep(make_tensor(channel_values(conv, true), CUDNN_DATA_FLOAT, kResidualScale)), scaled);
     const Descriptor& sum = between(conv.y, CUDNN_DATA_FLOAT);
-    pointwise(CUDNN_POINTWISE_ADD, *value, &scaled, sum);
+    pointwise(CUDNN_POINTWISE_ADD, CUDNN_DATA_FLOAT, bounded(*value), &bounded(scaled), sum);
     value = &sum;
   }
-  pointwise(CUDNN_POINTWISE_RELU_FWD, *value, nullptr, keep(make_tensor(conv.y, data_type(conv.y_dtype), kY)),
-            &conv);
+  pointwise(CUDNN_POINTWISE_RELU_FWD, CUDNN_DATA_FLOAT, *value, nullptr,
+            keep(make_tensor(conv.y, data_type(conv.y_dtype), kY)), &conv);
 }
 
 }  // namespace pipit::cuda

@@ -24,8 +24,8 @@ class CudnnOperations {
   /// A value that never reaches memory.
   const Descriptor& between(const CudnnConv::Tensor& like, cudnnDataType_t type);
   void convolution(const CudnnConv& conv, const Descriptor& x, const Descriptor& w, const Descriptor& y);
-  void pointwise(cudnnPointwiseMode_t mode, const Descriptor& in, const Descriptor* other,
-                 const Descriptor& out, const CudnnConv* bounds = nullptr);
+  void pointwise(cudnnPointwiseMode_t mode, cudnnDataType_t math, const Descriptor& in,
+                 const Descriptor* other, const Descriptor& out, const CudnnConv* bounds = nullptr);
   void add_floating_point(const CudnnConv& conv);
   void add_int8(const CudnnConv& conv);
 

@@ -20,8 +20,10 @@ std::int64_t padded_channels(std::int64_t channels) {
 }
 
 ConvShape shape_of(const NodeSpec& spec) {
-  return cuda::conv_gemm_shape(spec, layer_as<QConv>(spec.layer).attributes().conv,
-                               padded_channels(spec.inputs[0]->shape[1]) / 2);
+  ConvShape shape = cuda::conv_gemm_shape(spec, layer_as<QConv>(spec.layer).attributes().conv,
+                                          padded_channels(spec.inputs[0]->shape[1]) / 2);
+  shape.int8 = true;
+  return shape;
 }
 
 std::vector<std::string> variant_names(const NodeSpec& spec) {

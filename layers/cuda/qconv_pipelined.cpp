@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cmath>
 
 #include "engine/cuda/runtime.h"
 #include "layers/cuda/conv_gemm_problem.h"
@@ -27,8 +28,11 @@ const QConvAttributes& attributes_of(const NodeSpec& spec) {
 // in_c in pairs of bytes, every tap's channels in whole steps.
 ConvShape shape_of(const NodeSpec& spec) {
   const std::int64_t channels = spec.inputs[0]->shape[1];
-  return cuda::conv_gemm_shape(spec, attributes_of(spec).conv,
-                               cuda::ceil_div(channels, cuda::kPipelinedDepth) * cuda::kPipelinedDepth / 2);
+  ConvShape shape =
+      cuda::conv_gemm_shape(spec, attributes_of(spec).conv,
+                            cuda::ceil_div(channels, cuda::kPipelinedDepth) * cuda::kPipelinedDepth / 2);
+  shape.int8 = true;
+  return shape;
 }
 
 bool has_kernels() {
@@ -60,10 +64,6 @@ int processors_of(int gpu) {
   int processors = 0;
   PIPIT_CUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, gpu));
   return processors;
-}
-
-std::int64_t tiles_of(const ConvShape& s, int columns) {
-  return cuda::ceil_div(s.rows(), cuda::kPipelinedRows) * cuda::ceil_div(s.out_c, columns);
 }
 
 // A variant is the columns of a tile, with "+overlap" where the launch overlaps with the kernel in front.
@@ -145,13 +145,22 @@ class PipelinedGemm final : public Kernel {
   PipelinedArgs args_;
 };
 
-// With fewer tiles than multiprocessors, small tiles and depths that a cluster shares are faster; and where more than
-// a quarter of every tap's steps would be zeros, steps that run on through the taps.
+// Blocks that stay pay where each computes several tiles, and the last round of tiles occupies most of them. With fewer
+// tiles small ones and depths that a cluster shares are faster; and where more than a quarter of every tap's steps would
+// be zeros, steps that run on through the taps.
 bool yields_to_implicit_gemm(const NodeSpec& spec) {
+  constexpr int kResident = 2;  // blocks of a multiprocessor
+  constexpr double kFewRounds = 2;
+  constexpr double kBusy = 0.8;
   const ConvShape shape = shape_of(spec);
   const std::int64_t channels = spec.inputs[0]->shape[1];
-  const bool sparse = shape.kernel_h * shape.kernel_w > 1 && shape.in_c * 2 * 3 > channels * 4;
-  return sparse || tiles_of(shape, way_for(spec).columns) < processors_of(spec.gpu);
+  if (shape.kernel_h * shape.kernel_w > 1 && shape.in_c * 2 * 3 > channels * 4) return true;
+  const std::int64_t column_tiles = cuda::ceil_div(shape.out_c, way_for(spec).columns);
+  const std::int64_t workers =
+      std::max<std::int64_t>(1, std::int64_t{kResident} * processors_of(spec.gpu) / column_tiles);
+  const double rounds =
+      static_cast<double>(cuda::ceil_div(shape.rows(), cuda::kPipelinedRows)) / static_cast<double>(workers);
+  return rounds < kFewRounds || rounds / std::ceil(rounds) < kBusy;
 }
 
 }  // namespace

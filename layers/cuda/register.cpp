@@ -25,9 +25,9 @@ void register_cuda(Registry& registry) {
   register_cuda_resize(registry);
   register_cuda_qconv_stem(registry);
   register_cuda_qconv_depthwise(registry);
+  register_cuda_qconv_cudnn(registry);
   register_cuda_qconv_pipelined(registry);
   register_cuda_qconv_implicit_gemm(registry);
-  register_cuda_qconv_cudnn(registry);
   register_cuda_qconv_direct(registry);
   register_cuda_qelementwise(registry);
   register_cuda_qpool(registry);

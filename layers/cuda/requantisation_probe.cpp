@@ -8,7 +8,8 @@ namespace pipit::cuda {
 namespace {
 
 struct Numbers {
-  float bias, multiplier;
+  std::int32_t bias;
+  float multiplier;
   std::int8_t residual;
 };
 
@@ -18,18 +19,30 @@ float product(float a, float b) {
 }
 
 float value_of(const Numbers& n, bool has_residual) {
-  const float scaled = product(n.bias, n.multiplier);
+  const float scaled = product(static_cast<float>(n.bias), n.multiplier);
   return has_residual ? scaled + product(static_cast<float>(n.residual), RequantisationProbe::kResidualScale)
                       : scaled;
 }
 
-// Whether rounding only once, `first` (of bias * multiplier) or the other product being left exact, ends elsewhere.
-bool tells_apart(const Numbers& n, bool first, const StepBounds& bounds) {
-  const float r = static_cast<float>(n.residual);
-  const float contracted =
-      first ? std::fma(n.bias, n.multiplier, product(r, RequantisationProbe::kResidualScale))
-            : std::fma(r, RequantisationProbe::kResidualScale, product(n.bias, n.multiplier));
-  return requantise(contracted, bounds, 0) != requantise(value_of(n, true), bounds, 0);
+enum class Wrong { contracts_sum, contracts_residual, keeps_sum };
+
+// Whether the wrong way, a product that is not rounded by itself or a sum of more digits than f32 has, ends elsewhere.
+bool tells_apart(const Numbers& n, bool has_residual, Wrong wrong, const StepBounds& bounds) {
+  const auto sum = static_cast<float>(n.bias);
+  const auto r = static_cast<float>(n.residual);
+  float value = 0;
+  switch (wrong) {
+    case Wrong::contracts_sum:
+      value = std::fma(sum, n.multiplier, product(r, RequantisationProbe::kResidualScale));
+      break;
+    case Wrong::contracts_residual:
+      value = std::fma(r, RequantisationProbe::kResidualScale, product(sum, n.multiplier));
+      break;
+    case Wrong::keeps_sum:
+      value = static_cast<float>(static_cast<double>(n.bias) * n.multiplier);
+      break;
+  }
+  return requantise(value, bounds, 0) != requantise(value_of(n, has_residual), bounds, 0);
 }
 
 class Search {
@@ -40,11 +53,11 @@ class Search {
   Numbers tie(bool has_residual) {
     Numbers n{};
     const float target = std::floor(between(bounds_.low, bounds_.high)) + 0.5F;
-    n.bias = std::floor(between(1, 1 << 22));
+    n.bias = static_cast<std::int32_t>(1 + random_() % (coin() ? 1U << 22 : 1U << 30));
     n.residual = static_cast<std::int8_t>(has_residual ? std::floor(between(-127, 127)) : 0);
     const float rest =
         has_residual ? product(static_cast<float>(n.residual), RequantisationProbe::kResidualScale) : 0.0F;
-    n.multiplier = (target - rest) / n.bias;
+    n.multiplier = (target - rest) / static_cast<float>(n.bias);
     const int steps = static_cast<int>(between(-2, 3));
     for (int i = 0; i < std::abs(steps); ++i)
       n.multiplier = std::nextafter(n.multiplier, steps < 0 ? -INFINITY : INFINITY);
@@ -52,7 +65,7 @@ class Search {
   }
   Numbers beyond(bool has_residual) {
     const float sign = coin() ? 1.0F : -1.0F;
-    return {std::floor(between(1, 1 << 22)), sign * between(1, 50),
+    return {static_cast<std::int32_t>(between(1, 1 << 22)), sign * between(1, 50),
             static_cast<std::int8_t>(has_residual ? std::floor(between(-127, 127)) : 0)};
   }
   bool coin() { return random_() % 2 == 0; }
@@ -75,11 +88,16 @@ RequantisationProbe requantisation_probe(std::size_t channels, bool residual, co
   RequantisationProbe probe;
   const bool room = bounds.high - bounds.low >= 1;
   for (std::size_t c = 0; c < channels; ++c) {
+    const Wrong wrong = !residual    ? Wrong::keeps_sum
+                        : c % 2 == 0 ? Wrong::contracts_sum
+                                     : Wrong::contracts_residual;
     Numbers n = search.beyond(residual);
     if (room && c % 4 != 3) {
       n = search.tie(residual);
-      for (int i = 0; residual && i < kTries && !tells_apart(n, c % 2 == 0, bounds); ++i)
-        n = search.tie(true);
+      // Without a residual plain ties are to be among them.
+      const bool searches = residual || c % 4 == 0;
+      for (int i = 0; searches && i < kTries && !tells_apart(n, residual, wrong, bounds); ++i)
+        n = search.tie(residual);
     }
     probe.bias.push_back(n.bias);
     probe.multiplier.push_back(n.multiplier);

@@ -13,14 +13,14 @@ namespace pipit::cuda {
 struct RequantisationProbe {
   static constexpr float kResidualScale = 7.3F;
 
-  std::vector<float> bias;  ///< whole numbers below 2^22
+  std::vector<std::int32_t> bias;
   std::vector<float> multiplier;
   std::vector<std::int8_t> residual;
   std::vector<float> value;  ///< before clamping and rounding
 };
 
 /// With a residual: values on which either of the two contractions to a multiply-add ends at another integer, in turns,
-/// and values beyond `bounds`. Without one: ties, values next to them, values beyond `bounds`. The same for equal
+/// and values beyond `bounds`. Without one: ties, values next to them, values beyond `bounds`, sums that f32 does not have. The same for equal
 /// arguments; where `bounds` leave no room for a tie, values beyond them alone.
 RequantisationProbe requantisation_probe(std::size_t channels, bool residual, const StepBounds& bounds);
 

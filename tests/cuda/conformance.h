@@ -16,6 +16,10 @@
 /// Skips the current test, with the reason, where there is no usable GPU.
 #define PIPIT_NEEDS_GPU() \
   if (const std::string problem = ::pipit::cuda_status().problem; !problem.empty()) GTEST_SKIP() << problem
+/// Likewise where a library cannot be used; state: cuda::cudnn_state() and the like.
+#define PIPIT_NEEDS_LIBRARY(state) \
+  PIPIT_NEEDS_GPU();               \
+  if (const std::string problem = (state).problem; !problem.empty()) GTEST_SKIP() << problem
 
 namespace pipit::test {
 

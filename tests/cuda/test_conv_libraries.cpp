@@ -10,10 +10,6 @@
 namespace pipit::test {
 namespace {
 
-#define PIPIT_NEEDS_LIBRARY(state) \
-  PIPIT_NEEDS_GPU();               \
-  if (const std::string problem = (state).problem; !problem.empty()) GTEST_SKIP() << problem
-
 struct Geometry {
   Shape x;
   Shape w;

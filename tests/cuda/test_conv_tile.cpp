@@ -21,6 +21,7 @@ ConvShape random_shape(std::mt19937& random) {
   s.dilation_h = pick(1, 2), s.dilation_w = pick(1, 3);
   s.pad_h = pick(0, 4), s.pad_w = pick(0, 4);
   s.out_h = pick(1, 6), s.out_w = pick(1, 6);
+  s.int8 = random() % 2 == 0;
   return s;
 }
 

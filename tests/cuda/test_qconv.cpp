@@ -1,4 +1,5 @@
 // INT8 convolutions on the GPU against the CPU's scalar specification, bit for bit.
+#include "engine/cuda/library.h"
 #include "engine/cuda/runtime.h"
 #include "layers/cuda/conv_gemm_launch.h"
 #include "layers/cuda/qconv_pipelined_launch.h"
@@ -122,6 +123,21 @@ TEST(QConv, Depthwise) {
       c.attributes.x = kTypes[i];
       c.attributes.y.dtype = kTypes[3 - i].dtype, c.attributes.y.zero_point = kTypes[3 - i].zero_point;
       expect_conv("depthwise", c, numbers);
+    }
+  }
+}
+
+// Plans that do not round as specified are refused; where one is found, it gives the specification's bits.
+TEST(QConv, Cudnn) {
+  PIPIT_NEEDS_GPU();
+  PIPIT_NEEDS_LIBRARY(cuda::cudnn_state());
+  Numbers numbers(218);
+  for (const auto& [channels, filters] : {std::pair{16, 32}, {64, 48}, {256, 128}, {20, 12}}) {
+    for (int i = 0; i < 4 && !HasFailure(); ++i) {
+      ConvCase c = random_case(numbers, channels, filters, 1);
+      c.residual = i % 2 == 0;
+      if (i == 3) c.attributes.y = kReal;
+      expect_conv("cudnn", c, numbers);
     }
   }
 }
