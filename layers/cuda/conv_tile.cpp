@@ -52,6 +52,11 @@ double tile_cost(const ConvShape& shape, const ConvTile& tile, int processors) {
   const auto busiest = static_cast<double>(ceil_div(blocks, processors));
   double cost = all.launch + std::max(times.lone_step * steps, busiest * times.busy_step * steps) +
                 busiest * times.busy_block;
+  if (shape.real_output) {
+    constexpr double kElement = 0.07;
+    const int threads = tile.columns == 128 ? 256 : 128;
+    cost += kElement * tile.rows * tile.columns / threads / tile.splits * busiest;
+  }
   if (tile.splits > 1) cost += all.cluster + (all.split + all.busy_split * busiest) * tile.splits;
   return cost;
 }

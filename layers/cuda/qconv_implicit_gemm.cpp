@@ -23,6 +23,7 @@ ConvShape shape_of(const NodeSpec& spec) {
   ConvShape shape = cuda::conv_gemm_shape(spec, layer_as<QConv>(spec.layer).attributes().conv,
                                           padded_channels(spec.inputs[0]->shape[1]) / 2);
   shape.int8 = true;
+  shape.real_output = !layer_as<QConv>(spec.layer).attributes().y.quantised();
   return shape;
 }
 
