@@ -35,7 +35,7 @@ MachinePeak machine_peak(const ProfileOptions& options, const PlanOptions& plan)
   if (!options.floor) return peak;
   if (options.peak_tflops == 0 || options.bandwidth_tbs == 0) {
     peak = plan.device == DeviceKind::cuda ? measure_gpu_peak(plan.gpu, plan.precision)
-                                           : measure_cpu_peak(plan.threads);
+                                           : measure_cpu_peak(plan.threads, plan.precision);
   }
   if (options.peak_tflops > 0) peak.flops_per_second = 1e12 * options.peak_tflops;
   if (options.bandwidth_tbs > 0) peak.bytes_per_second = 1e12 * options.bandwidth_tbs;

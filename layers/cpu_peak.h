@@ -1,14 +1,16 @@
 // The ceilings of the CPU, measured.
 #pragma once
 
+#include "engine/kernel.h"
 #include "engine/machine_peak.h"
 
 namespace pipit {
 
-/// Measures what `threads` threads (0: available_cpus()) reach together, in about half a second: independent fp32
-/// fused multiply-adds in registers, with the widest vectors of chosen_isa(), and reading of memory far larger than
+/// Measures what `threads` threads (0: available_cpus()) reach together, in about half a second: independent fused
+/// multiply-adds in registers, with the widest vectors of chosen_isa(), on halves for fp16 where that multiplies them and
+/// else on floats, and reading of memory far larger than
 /// most caches (256 MiB, given back at the end); the best of several rates each. What a layer reads may come from a
 /// cache, so small layers can be faster than memory lets them.
-MachinePeak measure_cpu_peak(int threads);
+MachinePeak measure_cpu_peak(int threads, Precision precision = Precision::fp32);
 
 }  // namespace pipit

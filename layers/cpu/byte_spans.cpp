@@ -103,6 +103,17 @@ PIPIT_SIMD_CLONES void join_three(const std::uint8_t* a, const std::uint8_t* b, 
   }
 }
 
+PIPIT_SIMD_CLONES void join_three_halves(const Half* a, const Half* b, const Half* c, Half* y,
+                                         std::int64_t count) {
+  PIPIT_INDEPENDENT
+  for (std::int64_t i = 0; i < count; ++i) {
+    y[4 * i] = a[i];
+    y[4 * i + 1] = b[i];
+    y[4 * i + 2] = c[i];
+    y[4 * i + 3] = {};
+  }
+}
+
 }  // namespace
 
 void quantize_span(const float* x, float scale, const ByteTarget& target, std::byte* y, std::int64_t count) {
@@ -146,6 +157,17 @@ void join_planes(const std::byte* planes, std::int64_t plane, std::int64_t step,
                  std::int64_t count, std::byte* y, std::int64_t pitch) {
   if (channels == 3 && pitch == 3 && step == 1) {
     join_three(bytes(planes), bytes(planes + plane), bytes(planes + 2 * plane), bytes(y), count);
+    return;
+  }
+  for (std::int64_t p = 0; p < channels; ++p) {
+    for (std::int64_t i = 0; i < count; ++i) y[i * pitch + p] = planes[p * plane + i * step];
+  }
+}
+
+void join_half_planes(const Half* planes, std::int64_t plane, std::int64_t step, std::int64_t channels,
+                      std::int64_t count, Half* y, std::int64_t pitch) {
+  if (channels == 3 && pitch == 4 && step == 1) {
+    join_three_halves(planes, planes + plane, planes + 2 * plane, y, count);
     return;
   }
   for (std::int64_t p = 0; p < channels; ++p) {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "engine/half.h"
 #include "layers/quantisation.h"
 
 namespace pipit {
@@ -51,5 +52,9 @@ void flip_signs(std::byte* x, std::int64_t count);
 /// y[i * pitch + p] = planes[p * plane + i * step]: `count` pixels of `channels` bytes out of planes.
 void join_planes(const std::byte* planes, std::int64_t plane, std::int64_t step, std::int64_t channels,
                  std::int64_t count, std::byte* y, std::int64_t pitch);
+
+/// The same for halves; plane, step and pitch in halves. Where the pitch is 4, three channels are followed by a zero.
+void join_half_planes(const Half* planes, std::int64_t plane, std::int64_t step, std::int64_t channels,
+                      std::int64_t count, Half* y, std::int64_t pitch);
 
 }  // namespace pipit

@@ -7,6 +7,7 @@
 #include "layers/cpu/chunks.h"
 #include "layers/cpu/cpu.h"
 #include "layers/cpu/epilogue.h"
+#include "layers/cpu/row_kernels.h"
 #include "layers/layer_kernel.h"
 #include "layers/operands.h"
 
@@ -30,7 +31,7 @@ Refusal refuse_concat(const NodeSpec& spec) {
 
 class ConcatRows final : public Kernel {
  public:
-  explicit ConcatRows(const NodeSpec& spec) : is_f32_(spec.outputs[0].dtype == DType::f32) {
+  explicit ConcatRows(const NodeSpec& spec) : type_(spec.outputs[0].dtype), threads_(spec.threads) {
     const auto bytes = static_cast<std::int64_t>(dtype_bytes(spec.outputs[0].dtype));
     const Shape& y = spec.outputs[0].shape;
     channels_ = y[1];
@@ -51,12 +52,18 @@ class ConcatRows final : public Kernel {
     stride_ = static_cast<std::int64_t>(stride);
     return true;
   }
-  bool absorb(const NodeSpec& next) override { return is_f32_ && epilogue_.absorb(next); }
+  bool absorb(const NodeSpec& next) override {
+    return (type_ == DType::f32 || type_ == DType::f16) && epilogue_.absorb(next);
+  }
+  std::size_t scratch_bytes() const override {
+    return widens() ? static_cast<std::size_t>(row_floats() * threads_) * sizeof(float) : 0;
+  }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
     const bool copies = std::any_of(parts_.begin(), parts_.end(), [](const Part& p) { return !p.in_place; });
     if (!copies && epilogue_.empty()) return;
+    if (widens()) return run_halves(inputs, outputs[0].data, context);
     const std::int64_t step = std::max<std::int64_t>(1, kChunkBytes / std::max<std::int64_t>(1, row_));
     parallel_chunks(context.pool, pixels_, step, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t pixel = begin; pixel < end; ++pixel) {
@@ -73,6 +80,29 @@ class ConcatRows final : public Kernel {
   }
 
  private:
+  // f16 on which arithmetic follows: each pixel is computed in f32.
+  bool widens() const { return type_ == DType::f16 && !epilogue_.empty(); }
+  std::int64_t row_floats() const { return (channels_ + 15) / 16 * 16; }
+
+  void run_halves(std::span<const ConstTensorView> inputs, std::byte* to, const RunContext& context) const {
+    const std::int64_t step = rows_per_chunk(channels_);
+    context.pool.parallel_for((pixels_ + step - 1) / step, [&](std::int64_t chunk, int worker) {
+      float* row = reinterpret_cast<float*>(context.scratch) + worker * row_floats();
+      for (std::int64_t pixel = chunk * step; pixel < std::min(pixels_, (chunk + 1) * step); ++pixel) {
+        std::byte* y = to + pixel * stride_;
+        for (std::size_t i = 0; i < parts_.size(); ++i) {
+          const Part& part = parts_[i];
+          const std::byte* x = part.in_place ? y + part.offset : inputs[i].data + pixel * part.bytes;
+          row_kernels().to_float(reinterpret_cast<const Half*>(x), row + part.offset / kHalf,
+                                 part.bytes / kHalf);
+        }
+        epilogue_.apply(row, 0, channels_);
+        row_kernels().to_half(row, reinterpret_cast<Half*>(y), channels_);
+      }
+    });
+  }
+
+  static constexpr std::int64_t kHalf = sizeof(Half);
   // An input's share of an output pixel, in bytes.
   struct Part {
     std::int64_t offset = 0;
@@ -80,7 +110,8 @@ class ConcatRows final : public Kernel {
     bool in_place = false;  // its kernel wrote it there
   };
 
-  bool is_f32_;
+  DType type_;
+  int threads_;
   std::int64_t channels_ = 0;
   std::int64_t pixels_ = 0;
   std::int64_t row_ = 0;     // bytes of an output pixel

@@ -14,6 +14,7 @@ namespace pipit {
 namespace {
 
 constexpr std::int64_t kFloat = sizeof(float);
+constexpr std::int64_t kHalf = sizeof(Half);
 // Lines this far apart share a set of the first-level cache: 64 sets of 64 bytes, 8 to 12 lines each.
 constexpr std::int64_t kSetPeriod = 4096;
 constexpr std::int64_t kWays = 8;
@@ -41,15 +42,16 @@ bool reads_padding(const Window& window, int axis, std::int64_t input, std::int6
 }  // namespace
 
 ConvInput::ConvInput(const TensorDesc& input, const Shape& output, const Window& window, std::int64_t groups,
-                     std::int64_t pixels, int zero_point)
+                     std::int64_t pixels, int zero_point, bool reads_halves)
     : window_(as_2d(window)),
       element_(static_cast<std::int64_t>(dtype_bytes(input.dtype))),
-      read_element_(input.dtype == DType::f16 ? kFloat : element_),
+      read_element_(input.dtype == DType::f16 && !reads_halves ? kFloat : element_),
       planar_(!is_channels_last(input)),
-      channels_last_(!planar_ || element_ == 1),
+      channels_last_(!planar_ || read_element_ < kFloat),
       moved_(input.dtype == DType::i8),
       fill_(static_cast<std::byte>(moved_ ? zero_point + 128 : zero_point)),
-      channels_(input.shape[1]) {
+      channels_(input.shape[1]),
+      pixel_channels_(read_element_ == kHalf ? (channels_ + 1) / 2 * 2 : channels_) {
   const int rank = input.shape.rank();
   height_ = rank == 4 ? input.shape[2] : 1;
   width_ = input.shape[rank - 1];
@@ -74,7 +76,7 @@ ConvInput::ConvInput(const TensorDesc& input, const Shape& output, const Window&
             reads_padding(window_, 0, height_, output_height_) ||
             reads_padding(window_, 1, width_, output_width_);
   if (copied_) lay_out_copy(pixels);
-  list_segments(channels_ / groups);
+  list_segments(pixel_channels_ / groups);
 }
 
 bool ConvInput::evenly_spaced() const {
@@ -86,7 +88,7 @@ void ConvInput::lay_out_copy(std::int64_t pixels) {
   if (window_.kernel[0] == 1) gather_h_ = std::exchange(stride_h_, 1);
   if (window_.kernel[1] == 1) gather_w_ = std::exchange(stride_w_, 1);
   columns_ = (output_width_ - 1) * stride_w_ + window_.span(1);
-  column_pitch_ = read_element_ * (channels_last_ ? channels_ : 1);
+  column_pitch_ = read_element_ * (channels_last_ ? pixel_channels_ : 1);
   if (pixels > kWays && pixel_step() % kSetPeriod == 0) column_pitch_ += kLine;
   plane_pitch_ = columns_ * column_pitch_;
   row_pitch_ = (channels_last_ ? 1 : channels_) * plane_pitch_;
@@ -157,6 +159,14 @@ void ConvInput::copy(const std::byte* x, std::int64_t output_row, std::int64_t b
   }
 }
 
+// Zeros where `count` pixels of f16 have one channel more than the input.
+void ConvInput::fill_up(std::byte* pixels, std::int64_t count) const {
+  if (pixel_channels_ == channels_) return;
+  for (std::int64_t i = 0; i < count; ++i) {
+    std::memset(pixels + i * column_pitch_ + channels_ * kHalf, 0, kHalf);
+  }
+}
+
 // Columns [first, last) of the copy, all of which lie in the image, from its row of one plane (or of the first one,
 // where the copy joins planes).
 void ConvInput::copy_columns(const std::byte* row, std::int64_t first, std::int64_t last,
@@ -166,7 +176,11 @@ void ConvInput::copy_columns(const std::byte* row, std::int64_t first, std::int6
   const std::int64_t count = last - first;
   if (count <= 0) return;
   const std::int64_t elements = channels_last_ ? channels_ : 1;
-  if (planar_ && channels_last_) {
+  if (planar_ && channels_last_ && read_element_ == kHalf) {
+    join_half_planes(reinterpret_cast<const Half*>(source), source_plane_ / kHalf, gather_w_, channels_,
+                     count, reinterpret_cast<Half*>(target), column_pitch_ / kHalf);
+    fill_up(target, count);
+  } else if (planar_ && channels_last_) {
     join_planes(source, source_plane_, gather_w_, channels_, count, target, column_pitch_);
   } else if (column_pitch_ == elements * read_element_ && gather_w_ == 1) {
     copy_elements(source, count * elements, target);
@@ -174,6 +188,7 @@ void ConvInput::copy_columns(const std::byte* row, std::int64_t first, std::int6
     for (std::int64_t w = 0; w < count; ++w) {
       copy_elements(source + w * gather_w_ * source_column_, elements, target + w * column_pitch_);
     }
+    if (channels_last_) fill_up(target, count);
   }
   if (moved_) flip_signs(target, count * column_pitch_);
 }

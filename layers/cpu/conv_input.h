@@ -10,7 +10,7 @@
 namespace pipit {
 
 /// Addresses of the input [N, C, H, W] or [N, C, W] (f32, f16, i8 or u8, any layout) of a convolution, in bytes. Tiles
-/// read f32 or u8: an f16 input is always copied, and so is i8.
+/// read f32 or u8, and where they say so f16: else an f16 input is always copied, as i8 is.
 ///
 /// A channels_last pixel is one run of its channels. A row_major input is read plane by plane; its runs are the taps
 /// of a kernel row. The copy of some output rows is [image][row][plane][column][channels], holding what these rows
@@ -19,13 +19,17 @@ namespace pipit {
 /// Tiles read u8, four of them in a step. So the copy of an i8 input holds its values plus 128; that of a row_major one
 /// has pixels of channels. A run whose bytes are no multiple of four reads on into what follows it, where weights are
 /// zero; the copy's last one by up to kSlack bytes beyond the copy.
+///
+/// Tiles that read f16 take two of them in a step. The copy of a row_major input has pixels of channels then as well, and
+/// an odd number of channels is filled up with a zero: what follows a run might be an infinity, and zero times that is no
+/// zero. Only a single group may have an odd number.
 class ConvInput {
  public:
   /// `output`: the convolution's output. `pixels`: how many pixels of a row a tile reads at once; where so many lie
   /// at addresses that share one set of the first-level cache, the copy keeps them apart. `zero_point`: of an i8 or u8
-  /// input, the padding's value.
+  /// input, the padding's value. `reads_halves`: f16 is read as it is.
   ConvInput(const TensorDesc& input, const Shape& output, const Window& window, std::int64_t groups,
-            std::int64_t pixels, int zero_point = 0);
+            std::int64_t pixels, int zero_point = 0, bool reads_halves = false);
 
   static constexpr std::int64_t kSlack = 3;
 
@@ -64,9 +68,10 @@ class ConvInput {
 
  private:
   void lay_out_copy(std::int64_t pixels);
-  // f16 to f32, others as they are.
+  // f16 to f32 where tiles read that, others as they are.
   void copy_elements(const std::byte* from, std::int64_t count, std::byte* to) const;
   void list_segments(std::int64_t group_channels);
+  void fill_up(std::byte* pixels, std::int64_t count) const;
   void copy_columns(const std::byte* row, std::int64_t first, std::int64_t last, std::byte* to) const;
 
   Window window_;              // two-dimensional
@@ -78,6 +83,7 @@ class ConvInput {
   bool moved_;      // the copy of i8 is u8
   std::byte fill_;  // padding, in the copy
   std::int64_t channels_, height_, width_, output_height_, output_width_;
+  std::int64_t pixel_channels_;  // of a pixel as it is read
   // Pitches of the input.
   std::int64_t source_column_, source_row_, source_plane_, source_image_;
   // The copy: every gather-th input position; where the kernel has one tap it leaves out what the stride skips.

@@ -1,6 +1,7 @@
-// Convolution on the register-tile kernel.
+// Convolution on the register-tile kernel; of one tap and few pixels in fp16 by a kernel of its own.
 #include "layers/conv.h"
 #include "layers/cpu/cpu.h"
+#include "layers/cpu/half_gemv.h"
 #include "layers/cpu/tile_convolution.h"
 #include "layers/layer_kernel.h"
 #include "layers/operands.h"
@@ -33,7 +34,7 @@ class ConvTile final : public Kernel {
 
   std::size_t scratch_bytes() const override { return convolution_.scratch_bytes(); }
   bool reads_constant(std::size_t index) const override { return index != 1; }
-  bool absorb(const NodeSpec& next) override { return convolution_.epilogue().absorb(next); }
+  bool absorb(const NodeSpec& next) override { return convolution_.absorb(next); }
   bool write_rows_apart(std::size_t stride) override { return convolution_.write_rows_apart(stride); }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
@@ -69,9 +70,49 @@ Refusal refuse_tile(const NodeSpec& spec) {
   return std::nullopt;
 }
 
+HalfGemv::Problem few_pixels(const NodeSpec& spec) {
+  const Shape& y = spec.outputs[0].shape;
+  return {y.elements() / y[1], spec.inputs[0]->shape[1], y[1],
+          layer_as<Conv>(spec.layer).attributes().activation, 1};
+}
+
+class ConvGemv final : public Kernel {
+ public:
+  explicit ConvGemv(const NodeSpec& spec) : ConvGemv(spec, few_pixels(spec)) {}
+  std::size_t scratch_bytes() const override { return gemv_.scratch_bytes(); }
+  bool reads_constant(std::size_t index) const override { return index != 1; }
+  bool absorb(const NodeSpec& next) override { return gemv_.absorb(next); }
+  void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
+           const RunContext& context) const override {
+    gemv_.run(inputs[0].as<Half>(), optional_data<float>(inputs, 2), optional_data<Half>(inputs, 3),
+              outputs[0].as<Half>(), context);
+  }
+
+ private:
+  ConvGemv(const NodeSpec& spec, const HalfGemv::Problem& problem)
+      : gemv_(problem, {row_major_weights(*spec.constant(1)), problem.depth, 1, 0, problem.depth, 1}) {}
+  HalfGemv gemv_;
+};
+
+Refusal refuse_gemv(const NodeSpec& spec) {
+  if (spec.precision != Precision::fp16 || spec.inputs[0]->dtype != DType::f16) return "for fp16 only";
+  if (Refusal reason = refuse_tile(spec)) return reason;
+  const ConvAttributes& attributes = layer_as<Conv>(spec.layer).attributes();
+  Window plain;
+  plain.rank = attributes.window.rank;
+  plain.dilation = attributes.window.dilation;  // of one tap: without meaning
+  plain.ceil_mode = attributes.window.ceil_mode;
+  if (!(attributes.window == plain) || attributes.groups != 1 || !is_channels_last(*spec.inputs[0]))
+    return "not a product of rows that follow each other";
+  const HalfGemv::Problem problem = few_pixels(spec);
+  return HalfGemv::refuse(problem.rows, problem.depth);
+}
+
 }  // namespace
 
 void register_cpu_conv_tile(Registry& registry) {
+  registry.add(Conv::kType, DeviceKind::cpu,
+               {"gemv", refuse_gemv, [](const NodeSpec& spec) { return std::make_unique<ConvGemv>(spec); }});
   Candidate candidate{"tile", refuse_tile,
                       [](const NodeSpec& spec) { return std::make_unique<ConvTile>(spec); }};
   candidate.measure_at_load = true;  // against Winograd

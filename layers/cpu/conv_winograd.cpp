@@ -8,6 +8,7 @@
 #include "layers/conv.h"
 #include "layers/cpu/cpu.h"
 #include "layers/cpu/epilogue.h"
+#include "layers/cpu/row_kernels.h"
 #include "layers/cpu/tile_kernel.h"
 #include "layers/cpu/tile_pack.h"
 #include "layers/cpu/winograd.h"
@@ -62,56 +63,78 @@ class ConvWinograd final : public Kernel {
         x_(spec.inputs[0]->shape),
         y_(spec.outputs[0].shape),
         grid_(y_, transforms.outputs),
-        panels_(kernels, x_[1], y_[1]) {
+        panels_(kernels, x_[1], y_[1]),
+        half_(spec.inputs[0]->dtype == DType::f16),
+        threads_(spec.threads) {
     const Window& window = layer_as<Conv>(spec.layer).attributes().window;
     pad_top_ = window.pad_begin[0];
     pad_left_ = window.pad_begin[1];
     adds_ = spec.has_input(3);
     y_pixel_ = y_[1];
     cut(spec.threads);
+    if (half_) {
+      const std::int64_t m = transforms.outputs;
+      stage_ =
+          ceil_div(std::max(transforms.inputs * transforms.inputs * x_[1], 2 * m * m * y_[1]), kLine) * kLine;
+    }
     pack(*spec.constant(1));
   }
 
   std::size_t scratch_bytes() const override {
-    return static_cast<std::size_t>((v_.floats + m_.floats) * workspaces_) * sizeof(float);
+    return static_cast<std::size_t>((v_.floats + m_.floats) * workspaces_ + stage_ * threads_) *
+           sizeof(float);
   }
   bool reads_constant(std::size_t index) const override { return index != 1; }
   bool absorb(const NodeSpec& next) override { return epilogue_.absorb(next); }
   bool write_rows_apart(std::size_t stride) override {
-    if (adds_ || !epilogue_.empty()) return false;  // both go through y as one run of elements
-    y_pixel_ = static_cast<std::int64_t>(stride / sizeof(float));
+    // In f32 both go through y as one run of elements.
+    if (!half_ && (adds_ || !epilogue_.empty())) return false;
+    y_pixel_ = static_cast<std::int64_t>(stride / (half_ ? sizeof(Half) : sizeof(float)));
     return true;
   }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
-    const Operands operands{inputs[0].as<float>(), optional_data<float>(inputs, 2),
-                            optional_data<float>(inputs, 3), outputs[0].as<float>()};
+    const bool adds = inputs.size() > 3 && inputs[3].present();
+    const Operands operands{inputs[0].data, optional_data<float>(inputs, 2), adds ? inputs[3].data : nullptr,
+                            outputs[0].data};
     convolve(operands, context);
-    epilogue_.apply_all(operands.y, y_.elements(), y_[1], context.pool);
+    if (!half_) epilogue_.apply_all(outputs[0].as<float>(), y_.elements(), y_[1], context.pool);
   }
 
  private:
   struct Operands {
-    const float* x;
+    const std::byte* x;  // f32 or f16, like the residual and y
     const float* bias;
-    const float* residual;
-    float* y;
+    const std::byte* residual;
+    std::byte* y;
   };
+  // A tile's first output, or its first input, which may lie outside.
+  struct Place {
+    std::int64_t image, row, column;
+  };
+  Place place(std::int64_t tile) const {
+    const std::int64_t m = transforms_.outputs;
+    return {tile / (grid_.columns * grid_.rows), tile / grid_.columns % grid_.rows * m,
+            tile % grid_.columns * m};
+  }
 
   void convolve(const Operands& operands, const RunContext& context) const {
     float* scratch = reinterpret_cast<float*>(context.scratch);
     const std::int64_t chunks = ceil_div(grid_.count, chunk_);
     const std::int64_t products = transforms_.products() * panels_.count();
+    float* stages = scratch + (v_.floats + m_.floats) * workspaces_;
     if (!shared_) {
       context.pool.parallel_for(chunks, [&](std::int64_t chunk, int worker) {
         float* v = scratch + worker * (v_.floats + m_.floats);
+        float* stage = stages + worker * stage_;
         const std::int64_t first = chunk * chunk_;
         const std::int64_t end = std::min(grid_.count, first + chunk_);
-        for (std::int64_t t = first; t < end; ++t) transform_input(operands, t, v + (t - first) * v_.row);
+        for (std::int64_t t = first; t < end; ++t)
+          transform_input(operands, t, v + (t - first) * v_.row, stage);
         multiply(v, v + v_.floats, end - first, 0, products);
         for (std::int64_t t = first; t < end; ++t)
-          transform_output(operands, t, v + v_.floats + (t - first) * m_.row);
+          transform_output(operands, t, v + v_.floats + (t - first) * m_.row, stage);
       });
       return;
     }
@@ -119,13 +142,15 @@ class ConvWinograd final : public Kernel {
     float* m = scratch + v_.floats;
     for (std::int64_t first = 0; first < grid_.count; first += chunk_) {
       const std::int64_t tiles = std::min(grid_.count - first, chunk_);
-      context.pool.parallel_for(
-          tiles, [&](std::int64_t t, int) { transform_input(operands, first + t, v + t * v_.row); });
+      context.pool.parallel_for(tiles, [&](std::int64_t t, int worker) {
+        transform_input(operands, first + t, v + t * v_.row, stages + worker * stage_);
+      });
       context.pool.parallel_for(product_tasks_, [&](std::int64_t task, int) {
         multiply(v, m, tiles, products * task / product_tasks_, products * (task + 1) / product_tasks_);
       });
-      context.pool.parallel_for(
-          tiles, [&](std::int64_t t, int) { transform_output(operands, first + t, m + t * m_.row); });
+      context.pool.parallel_for(tiles, [&](std::int64_t t, int worker) {
+        transform_output(operands, first + t, m + t * m_.row, stages + worker * stage_);
+      });
     }
   }
 
@@ -192,12 +217,31 @@ class ConvWinograd final : public Kernel {
     return product * panels_.bytes() + panels_.offset(panel);
   }
 
-  void transform_input(const Operands& operands, std::int64_t tile, float* v) const {
-    const std::int64_t row = tile / grid_.columns % grid_.rows * transforms_.outputs - pad_top_;
-    const std::int64_t column = tile % grid_.columns * transforms_.outputs - pad_left_;
-    const std::int64_t image = tile / (grid_.columns * grid_.rows);
-    transforms_.input({operands.x + image * x_[1] * x_[2] * x_[3], x_[2], x_[3], x_[1]}, row, column, v,
-                      v_.plane);
+  void transform_input(const Operands& operands, std::int64_t tile, float* v, float* stage) const {
+    Place at = place(tile);
+    at.row -= pad_top_;
+    at.column -= pad_left_;
+    WinogradImage image{reinterpret_cast<const float*>(operands.x) + at.image * x_[1] * x_[2] * x_[3], x_[2],
+                        x_[3], x_[1]};
+    if (half_) image = widen_inputs(reinterpret_cast<const Half*>(operands.x), at, stage);
+    transforms_.input(image, at.row, at.column, v, v_.plane);
+  }
+
+  // What a tile reads as an image of its own, of which `at` becomes the place.
+  WinogradImage widen_inputs(const Half* x, Place& at, float* stage) const {
+    const std::int64_t row = std::max<std::int64_t>(at.row, 0);
+    const std::int64_t column = std::max<std::int64_t>(at.column, 0);
+    const std::int64_t rows = std::max<std::int64_t>(0, std::min(at.row + transforms_.inputs, x_[2]) - row);
+    const std::int64_t columns =
+        std::max<std::int64_t>(0, std::min(at.column + transforms_.inputs, x_[3]) - column);
+    const std::int64_t count = columns * x_[1];
+    for (std::int64_t i = 0; i < rows; ++i) {
+      row_kernels().to_float(x + ((at.image * x_[2] + row + i) * x_[3] + column) * x_[1], stage + i * count,
+                             count);
+    }
+    at.row -= row;
+    at.column -= column;
+    return {stage, rows, columns, x_[1]};
   }
 
   // Products [begin, end), counted through the panels of every product, for all tiles of a chunk.
@@ -226,16 +270,48 @@ class ConvWinograd final : public Kernel {
     }
   }
 
-  void transform_output(const Operands& operands, std::int64_t tile, const float* m) const {
-    const std::int64_t row = tile / grid_.columns % grid_.rows * transforms_.outputs;
-    const std::int64_t column = tile % grid_.columns * transforms_.outputs;
-    const std::int64_t image = tile / (grid_.columns * grid_.rows);
-    const std::int64_t at = ((image * y_[2] + row) * y_[3] + column) * y_pixel_;
-    transforms_.output(
-        m, m_.plane,
-        {operands.y + at, operands.residual != nullptr ? operands.residual + at : nullptr, operands.bias,
-         y_[3] * y_pixel_, y_pixel_, std::min<std::int64_t>(transforms_.outputs, y_[2] - row),
-         std::min<std::int64_t>(transforms_.outputs, y_[3] - column), y_[1], activation_});
+  void transform_output(const Operands& operands, std::int64_t tile, const float* m, float* stage) const {
+    const Place at = place(tile);
+    const std::int64_t pixel = (at.image * y_[2] + at.row) * y_[3] + at.column;
+    WinogradOutput output;
+    output.bias = operands.bias;
+    output.rows = std::min<std::int64_t>(transforms_.outputs, y_[2] - at.row);
+    output.columns = std::min<std::int64_t>(transforms_.outputs, y_[3] - at.column);
+    output.channels = y_[1];
+    output.clamp = activation_;
+    output.pixel_step = half_ ? y_[1] : y_pixel_;
+    output.row_step = half_ ? output.columns * y_[1] : y_[3] * y_pixel_;
+    if (half_) {
+      output.data = stage;
+      if (operands.residual != nullptr) output.residual = widen_residual(operands, pixel, output);
+    } else {
+      output.data = reinterpret_cast<float*>(operands.y) + pixel * y_pixel_;
+      if (operands.residual != nullptr)
+        output.residual = reinterpret_cast<const float*>(operands.residual) + pixel * y_pixel_;
+    }
+    transforms_.output(m, m_.plane, output);
+    if (half_) store_halves(output, reinterpret_cast<Half*>(operands.y) + pixel * y_pixel_);
+  }
+
+  // Behind the place of the outputs.
+  const float* widen_residual(const Operands& operands, std::int64_t pixel,
+                              const WinogradOutput& output) const {
+    float* to = output.data + output.rows * output.row_step;
+    for (std::int64_t i = 0; i < output.rows; ++i) {
+      row_kernels().to_float(reinterpret_cast<const Half*>(operands.residual) + (pixel + i * y_[3]) * y_[1],
+                             to + i * output.row_step, output.row_step);
+    }
+    return to;
+  }
+
+  void store_halves(const WinogradOutput& output, Half* y) const {
+    for (std::int64_t i = 0; i < output.rows; ++i) {
+      for (std::int64_t j = 0; j < output.columns; ++j) {
+        float* from = output.data + i * output.row_step + j * output.pixel_step;
+        if (!epilogue_.empty()) epilogue_.apply(from, 0, y_[1]);
+        row_kernels().to_half(from, y + (i * y_[3] + j) * y_pixel_, y_[1]);
+      }
+    }
   }
 
   // Half of a second-level cache of 2 MiB, and what a chunk may take of the arena where all workers share it.
@@ -250,13 +326,16 @@ class ConvWinograd final : public Kernel {
   Epilogue epilogue_{1};
   Shape x_;
   Shape y_;
-  std::int64_t y_pixel_ = 0;  // floats from pixel to pixel
+  std::int64_t y_pixel_ = 0;  // elements from pixel to pixel
   bool adds_ = false;
   TileGrid grid_;
   TilePanels panels_;  // of one product
   std::int64_t pad_top_ = 0;
   std::int64_t pad_left_ = 0;
-  HostBuffer packed_;  // [products][panels]
+  bool half_;  // operands are stored as f16
+  int threads_;
+  std::int64_t stage_ = 0;  // f16: floats of one tile's inputs, or of its outputs and residuals
+  HostBuffer packed_;       // [products][panels]
 
   bool shared_ = false;          // all workers share a chunk, or each has one of its own
   std::int64_t chunk_ = 0;       // tiles
@@ -268,7 +347,8 @@ class ConvWinograd final : public Kernel {
 
 Refusal refuse_winograd(const NodeSpec& spec, const WinogradTransforms& transforms,
                         const WinogradOptions& options) {
-  if (Refusal reason = refuse_unless_f32(spec)) return reason;
+  if (Refusal reason = refuse_unless_stored_floats(spec)) return reason;
+  if (spec.has_input(2) && spec.inputs[2]->dtype != DType::f32) return "the bias must be f32";
   const ConvAttributes& attributes = layer_as<Conv>(spec.layer).attributes();
   const Window& window = attributes.window;
   if (window.rank != 2) return "only two spatial dimensions are handled";

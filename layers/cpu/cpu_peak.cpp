@@ -56,10 +56,11 @@ double bytes_per_second(ThreadPool& pool) {
 
 }  // namespace
 
-MachinePeak measure_cpu_peak(int threads) {
+MachinePeak measure_cpu_peak(int threads, Precision precision) {
   const std::shared_ptr<ThreadPool> pool = shared_pool(threads);
   MachinePeak peak;
-  peak.flops_per_second = measure_peak(*pool, f32_tiles());
+  peak.flops_per_second = measure_peak(
+      *pool, precision == Precision::fp16 && f16_tiles() != nullptr ? *f16_tiles() : f32_tiles());
   peak.bytes_per_second = bytes_per_second(*pool);
   return peak;
 }

@@ -42,7 +42,7 @@ class DynamicTile final : public Kernel {
            (scales_ == 1 ? 0 : static_cast<std::size_t>(scales_ * pixels_) * sizeof(float));
   }
   bool reads_constant(std::size_t index) const override { return index != 1; }
-  bool absorb(const NodeSpec& next) override { return convolution_.epilogue().absorb(next); }
+  bool absorb(const NodeSpec& next) override { return convolution_.absorb(next); }
   bool write_rows_apart(std::size_t stride) override { return convolution_.write_rows_apart(stride); }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,

@@ -13,6 +13,7 @@ namespace pipit {
 namespace {
 
 constexpr std::int64_t kChunk = kChunkBytes / static_cast<std::int64_t>(sizeof(float));
+constexpr std::int64_t kPiece = 1024;  // halves that are made f32 at a time
 
 // The loop over f16 that needs no f32 copy of its operands; null where there is none.
 ActivationSpans<Half>::Function half_span(UnaryKind kind) {
@@ -31,8 +32,7 @@ ActivationSpans<Half>::Function half_span(UnaryKind kind) {
 }
 
 Refusal refuse_unary(const NodeSpec& spec) {
-  const bool half = spec.precision == Precision::fp16 && spec.outputs[0].dtype == DType::f16 &&
-                    half_span(layer_as<Unary>(spec.layer).attributes().kind) != nullptr;
+  const bool half = spec.precision == Precision::fp16 && spec.outputs[0].dtype == DType::f16;
   if (Refusal reason = half ? refuse_unless_stored_floats(spec) : refuse_unless_f32(spec)) return reason;
   if (spec.inputs[0]->layout != spec.outputs[0].layout && !spec.outputs[0].layouts_coincide()) {
     return "input and output have different layouts";
@@ -40,14 +40,26 @@ Refusal refuse_unary(const NodeSpec& spec) {
   return std::nullopt;
 }
 
+void unary_halves(const UnaryAttributes& attributes, const Half* x, Half* y, std::int64_t count) {
+  if (const auto span = half_span(attributes.kind)) return span(x, y, count);
+  float stage[kPiece];
+  for (std::int64_t i = 0; i < count; i += kPiece) {
+    const std::int64_t piece = std::min(kPiece, count - i);
+    row_kernels().to_float(x + i, stage, piece);
+    unary_span(attributes, stage, stage, piece);
+    row_kernels().to_half(stage, y + i, piece);
+  }
+}
+
 void run_unary(const Unary& layer, std::span<const ConstTensorView> inputs,
                std::span<const TensorView> outputs, const RunContext& context) {
   if (outputs[0].desc.dtype == DType::f16) {
-    const auto span = half_span(layer.attributes().kind);
     const auto* x = inputs[0].as<Half>();
     auto* y = outputs[0].as<Half>();
     parallel_chunks(context.pool, outputs[0].desc.elements(), kChunk,
-                    [&](std::int64_t begin, std::int64_t end) { span(x + begin, y + begin, end - begin); });
+                    [&](std::int64_t begin, std::int64_t end) {
+                      unary_halves(layer.attributes(), x + begin, y + begin, end - begin);
+                    });
     return;
   }
   const auto* x = inputs[0].as<float>();
@@ -59,11 +71,27 @@ void run_unary(const Unary& layer, std::span<const ConstTensorView> inputs,
 }
 
 Refusal refuse_binary(const NodeSpec& spec) {
-  if (Refusal reason = refuse_unless_f32(spec)) return reason;
+  if (Refusal reason = refuse_unless_stored_floats(spec)) return reason;
   const BinaryKind kind = layer_as<Binary>(spec.layer).attributes().kind;
   if (!has_binary_span(kind)) return std::string(binary_name(kind)) + " is left to the reference";
+  if (spec.outputs[0].dtype == DType::f32) return std::nullopt;
+  const auto steps = broadcast_loop<3>({&spec.outputs[0], spec.inputs[0], spec.inputs[1]}).row_strides();
+  if (steps[1] > 1 || steps[2] > 1) return "f16: elements of a row do not follow each other";
   return std::nullopt;
 }
+
+// A row of an operand of a binary layer as f32; `step` is 0 or 1.
+struct StoredRow {
+  const std::byte* data;
+  std::int64_t step;
+  bool half;
+
+  StridedFloats floats(std::int64_t at, std::int64_t count, float* stage) const {
+    if (!half) return {reinterpret_cast<const float*>(data) + at, step};
+    row_kernels().to_float(reinterpret_cast<const Half*>(data) + at, stage, step == 0 ? 1 : count);
+    return {stage, step};
+  }
+};
 
 class BinaryKernel final : public Kernel {
  public:
@@ -73,6 +101,7 @@ class BinaryKernel final : public Kernel {
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
+    if (outputs[0].desc.dtype == DType::f16) return run_halves(inputs, outputs[0].as<Half>(), context.pool);
     const auto* a = inputs[0].as<float>();
     const auto* b = inputs[1].as<float>();
     auto* y = outputs[0].as<float>();
@@ -86,6 +115,23 @@ class BinaryKernel final : public Kernel {
   }
 
  private:
+  void run_halves(std::span<const ConstTensorView> inputs, Half* y, ThreadPool& pool) const {
+    const auto steps = loop_.row_strides();
+    const StoredRow a{inputs[0].data, steps[1], inputs[0].desc.dtype == DType::f16};
+    const StoredRow b{inputs[1].data, steps[2], inputs[1].desc.dtype == DType::f16};
+    parallel_chunks(pool, loop_.size(), kChunk, [&](std::int64_t begin, std::int64_t end) {
+      float stages[3][kPiece];
+      loop_.for_each_run(begin, end, [&](const auto& at, std::int64_t run) {
+        for (std::int64_t i = 0; i < run; i += kPiece) {
+          const std::int64_t count = std::min(kPiece, run - i);
+          binary_span(attributes_, a.floats(at[1] + i * a.step, count, stages[0]),
+                      b.floats(at[2] + i * b.step, count, stages[1]), stages[2], count);
+          row_kernels().to_half(stages[2], y + at[0] + i, count);
+        }
+      });
+    });
+  }
+
   BinaryAttributes attributes_;
   StridedLoop<3> loop_;
 };

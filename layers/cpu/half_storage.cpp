@@ -63,6 +63,7 @@ constexpr std::size_t kMostOperands = 32;
 Refusal refuse(const Candidate& candidate, const NodeSpec& spec) {
   if (spec.precision != Precision::fp16) return "for fp16 only";
   if (spec.inputs.size() > kMostOperands || spec.outputs.size() > kMostOperands) return "too many operands";
+  if (!candidate.refuse(spec)) return "the kernel takes f16 itself";
   return candidate.refuse(Twin(spec).spec());
 }
 

@@ -10,8 +10,8 @@ namespace pipit {
 
 namespace {
 
-constexpr Isa kIsas[] = {Isa::baseline, Isa::avx2, Isa::avxvnni, Isa::avx512, Isa::avx512vnni};
-constexpr std::string_view kNames[] = {"baseline", "avx2", "avxvnni", "avx512", "avx512vnni"};
+constexpr Isa kIsas[] = {Isa::baseline, Isa::avx2, Isa::avxvnni, Isa::avx512, Isa::avx512vnni, Isa::avx512fp16};
+constexpr std::string_view kNames[] = {"baseline", "avx2", "avxvnni", "avx512", "avx512vnni", "avx512fp16"};
 
 }  // namespace
 
@@ -28,6 +28,7 @@ bool isa_available(Isa isa) {
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  const bool avx512vnni = avx512 && __builtin_cpu_supports("avx512vnni");
   switch (isa) {
     case Isa::baseline:
       return true;
@@ -38,7 +39,9 @@ bool isa_available(Isa isa) {
     case Isa::avx512:
       return avx512;
     case Isa::avx512vnni:
-      return avx512 && __builtin_cpu_supports("avx512vnni");
+      return avx512vnni;
+    case Isa::avx512fp16:
+      return PIPIT_ISA_FP16 != 0 && avx512vnni && cpu_has_avx512fp16();
   }
 #endif
   return isa == Isa::baseline;

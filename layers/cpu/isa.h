@@ -7,13 +7,14 @@
 
 namespace pipit {
 
-/// Each contains what stands before it in its family: avx2 < avxvnni and avx2 < avx512 < avx512vnni.
+/// Each contains what stands before it in its family: avx2 < avxvnni and avx2 < avx512 < avx512vnni < avx512fp16.
 enum class Isa : std::uint8_t {
   baseline,    ///< what the compiler assumes of every CPU
   avx2,        ///< AVX2 and FMA
   avxvnni,     ///< and VPDPBUSD on 256 bits (VEX)
   avx512,      ///< AVX-512 F, BW, DQ and VL
   avx512vnni,  ///< and VPDPBUSD on 512 bits
+  avx512fp16,  ///< and arithmetic on halves
 };
 
 /// All of them, in the order of the enumeration.

@@ -1,8 +1,14 @@
-// Whether this build contains the x86 instruction sets beyond its baseline.
+// Whether this build contains the x86 instruction sets beyond its baseline, and AVX512-FP16, which older compilers do not
+// know.
 #pragma once
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #define PIPIT_ISA_X86 1
+#if defined(__clang__)
+#define PIPIT_ISA_FP16 (__clang_major__ >= 14)
+#else
+#define PIPIT_ISA_FP16 (__GNUC__ >= 12)
+#endif
 #include <cpuid.h>
 
 namespace pipit {
@@ -25,7 +31,17 @@ inline bool cpu_has_f16c() {
   return __get_cpuid(1, &a, &b, &c, &d) != 0 && ((c >> 29) & 1U) != 0;
 }
 
+/// CPUID leaf 7, EDX bit 23, likewise.
+inline bool cpu_has_avx512fp16() {
+  unsigned a = 0;
+  unsigned b = 0;
+  unsigned c = 0;
+  unsigned d = 0;
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && ((d >> 23) & 1U) != 0;
+}
+
 }  // namespace pipit
 #else
 #define PIPIT_ISA_X86 0
+#define PIPIT_ISA_FP16 0
 #endif

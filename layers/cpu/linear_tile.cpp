@@ -1,5 +1,7 @@
-// Fully connected layers with constant weights on the register-tile kernel: a convolution of one tap over the rows.
+// Fully connected layers with constant weights on the register-tile kernel: a convolution of one tap over the rows. Few
+// rows of halves by a kernel of their own.
 #include "layers/cpu/cpu.h"
+#include "layers/cpu/half_gemv.h"
 #include "layers/cpu/tile_convolution.h"
 #include "layers/gemm.h"
 #include "layers/layer_kernel.h"
@@ -20,6 +22,7 @@ struct LinearSpec {
   DType stored = DType::f32;
   int rank = 2;  // of the result
 
+  HalfGemv::Problem few_rows() const { return {rows, inputs, outputs, activation, rank - 1}; }
   TileConvolution::Geometry geometry() const {
     Window window;
     window.rank = 1;
@@ -78,7 +81,7 @@ class LinearTile final : public Kernel {
   explicit LinearTile(const NodeSpec& spec) : LinearTile(spec, linear_of(spec, layer_as<L>(spec.layer))) {}
   std::size_t scratch_bytes() const override { return convolution_.scratch_bytes(); }
   bool reads_constant(std::size_t index) const override { return index != 1; }
-  bool absorb(const NodeSpec& next) override { return convolution_.epilogue().absorb(next); }
+  bool absorb(const NodeSpec& next) override { return convolution_.absorb(next); }
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
     convolution_.run(inputs[0].data, optional_data<float>(inputs, 2), nullptr, outputs[0].data, context);
@@ -88,6 +91,24 @@ class LinearTile final : public Kernel {
   LinearTile(const NodeSpec& spec, const LinearSpec& linear)
       : convolution_(linear.geometry(), linear.weights(*spec.constant(1)), spec.threads) {}
   TileConvolution convolution_;
+};
+
+template <typename L>
+class LinearGemv final : public Kernel {
+ public:
+  explicit LinearGemv(const NodeSpec& spec) : LinearGemv(spec, linear_of(spec, layer_as<L>(spec.layer))) {}
+  std::size_t scratch_bytes() const override { return gemv_.scratch_bytes(); }
+  bool reads_constant(std::size_t index) const override { return index != 1; }
+  bool absorb(const NodeSpec& next) override { return gemv_.absorb(next); }
+  void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
+           const RunContext& context) const override {
+    gemv_.run(inputs[0].as<Half>(), optional_data<float>(inputs, 2), nullptr, outputs[0].as<Half>(), context);
+  }
+
+ private:
+  LinearGemv(const NodeSpec& spec, const LinearSpec& linear)
+      : gemv_(linear.few_rows(), linear.weights(*spec.constant(1))) {}
+  HalfGemv gemv_;
 };
 
 template <typename L>
@@ -102,7 +123,18 @@ Refusal refuse_linear(const NodeSpec& spec) {
 }
 
 template <typename L>
+Refusal refuse_gemv(const NodeSpec& spec) {
+  if (spec.precision != Precision::fp16 || spec.inputs[0]->dtype != DType::f16) return "for fp16 only";
+  if (Refusal reason = refuse_linear<L>(spec)) return reason;
+  const LinearSpec linear = linear_of(spec, layer_as<L>(spec.layer));
+  return HalfGemv::refuse(linear.rows, linear.inputs);
+}
+
+template <typename L>
 void add(Registry& registry) {
+  registry.add(L::kType, DeviceKind::cpu, {"gemv", refuse_gemv<L>, [](const NodeSpec& spec) {
+                                             return std::make_unique<LinearGemv<L>>(spec);
+                                           }});
   registry.add(L::kType, DeviceKind::cpu, {"tile", refuse_linear<L>, [](const NodeSpec& spec) {
                                              return std::make_unique<LinearTile<L>>(spec);
                                            }});

@@ -8,6 +8,7 @@
 #include "layers/cpu/chunks.h"
 #include "layers/cpu/cpu.h"
 #include "layers/cpu/epilogue.h"
+#include "layers/cpu/row_kernels.h"
 #include "layers/cpu/simd.h"
 #include "layers/cpu/spans.h"
 #include "layers/layer_kernel.h"
@@ -18,7 +19,6 @@ namespace pipit {
 namespace {
 
 Refusal refuse_unless_same_layout(const NodeSpec& spec) {
-  if (Refusal reason = refuse_unless_f32(spec)) return reason;
   const TensorDesc& x = *spec.inputs[0];
   const TensorDesc& y = spec.outputs[0];
   if ((is_channels_last(x) && is_channels_last(y)) || (is_row_major(x) && is_row_major(y)))
@@ -46,6 +46,9 @@ PIPIT_SIMD_CLONES void affine_row(const float* x, const float* scale, const floa
 // ---- batch normalisation: a scale and a shift per channel, known at creation
 
 Refusal refuse_batch_norm(const NodeSpec& spec) {
+  if (Refusal reason = refuse_unless_stored_floats(spec)) return reason;
+  if (spec.outputs[0].dtype == DType::f16 && !is_channels_last(spec.outputs[0]))
+    return "f16: rows of channels only";
   if (Refusal reason = refuse_unless_same_layout(spec)) return reason;
   for (std::size_t i = 1; i < 5; ++i) {
     if (spec.constant(i) == nullptr) return "scale, bias, mean and variance must be constants";
@@ -57,12 +60,18 @@ class FoldedBatchNorm final : public Kernel {
  public:
   explicit FoldedBatchNorm(const NodeSpec& spec)
       : channels_(affine_channels(spec)),
-        by_rows_(is_channels_last(*spec.inputs[0]) && is_channels_last(spec.outputs[0])) {}
+        by_rows_(is_channels_last(*spec.inputs[0]) && is_channels_last(spec.outputs[0])),
+        half_(spec.outputs[0].dtype == DType::f16),
+        threads_(spec.threads) {}
+  std::size_t scratch_bytes() const override {
+    return half_ ? channels_.factors.size() * static_cast<std::size_t>(threads_) * sizeof(float) : 0;
+  }
   bool reads_constant(std::size_t index) const override { return index == 0; }
   bool absorb(const NodeSpec& next) override { return by_rows_ && epilogue_.absorb(next); }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
+    if (half_) return run_halves(inputs[0], outputs[0].as<Half>(), context);
     const TensorDesc& desc = inputs[0].desc;
     const float* x = inputs[0].as<float>();
     float* y = outputs[0].as<float>();
@@ -90,8 +99,25 @@ class FoldedBatchNorm final : public Kernel {
   }
 
  private:
+  void run_halves(const ConstTensorView& x, Half* y, const RunContext& context) const {
+    const std::int64_t channels = x.desc.shape[1];
+    const std::int64_t rows = x.desc.shape[0] * positions(x.desc.shape);
+    const std::int64_t step = rows_per_chunk(channels);
+    context.pool.parallel_for((rows + step - 1) / step, [&](std::int64_t chunk, int worker) {
+      float* row = reinterpret_cast<float*>(context.scratch) + worker * channels;
+      for (std::int64_t r = chunk * step; r < std::min(rows, (chunk + 1) * step); ++r) {
+        row_kernels().to_float(x.as<Half>() + r * channels, row, channels);
+        affine_row(row, channels_.factors.data(), channels_.shifts.data(), row, channels);
+        epilogue_.apply(row, 0, channels);
+        row_kernels().to_half(row, y + r * channels, channels);
+      }
+    });
+  }
+
   AffineChannels channels_;
   bool by_rows_;
+  bool half_;
+  int threads_;
   Epilogue epilogue_{1};
 };
 
@@ -188,6 +214,11 @@ PIPIT_SIMD_CLONES void normalize_span(const float* x, float mean, float factor, 
   for (std::int64_t i = 0; i < count; ++i) y[i] = (x[i] - mean) * factor + bias;
 }
 
+Refusal refuse_instance_norm(const NodeSpec& spec) {
+  if (Refusal reason = refuse_unless_f32(spec)) return reason;
+  return refuse_unless_same_layout(spec);
+}
+
 void run_instance_norm(const InstanceNorm& layer, std::span<const ConstTensorView> inputs,
                        std::span<const TensorView> outputs, const RunContext& context) {
   const TensorDesc& desc = inputs[0].desc;
@@ -223,7 +254,7 @@ void register_cpu_normalization(Registry& registry) {
                                                      return std::make_unique<FoldedBatchNorm>(spec);
                                                    }});
   add_layer_kernel<LayerNorm>(registry, "contiguous", refuse_layer_norm, run_layer_norm);
-  add_layer_kernel<InstanceNorm>(registry, "two_pass", refuse_unless_same_layout, run_instance_norm);
+  add_layer_kernel<InstanceNorm>(registry, "two_pass", refuse_instance_norm, run_instance_norm);
   register_cpu_lrn(registry);
 }
 

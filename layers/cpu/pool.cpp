@@ -7,6 +7,7 @@
 
 #include "layers/cpu/chunks.h"
 #include "layers/cpu/cpu.h"
+#include "layers/cpu/row_kernels.h"
 #include "layers/cpu/taps.h"
 #include "layers/layer_kernel.h"
 #include "layers/operands.h"
@@ -15,14 +16,30 @@ namespace pipit {
 
 namespace {
 
+// Channels that one task takes: few output rows (global pooling) leave the channels to share out.
+std::int64_t channel_block(const Shape& y) {
+  return y[0] * y[2] < 32 ? 4 * kLanes : std::max<std::int64_t>(y[1], 1);
+}
+
+// f16: f32 of the input rows of one output row, or of a block of their channels, then of one output pixel.
+std::int64_t stage_floats(const Shape& x, const Shape& y, const Window& window) {
+  return (std::min<std::int64_t>(window.kernel[0], x[2]) * x[3] + 1) * std::min(channel_block(y), x[1]);
+}
+
 Refusal refuse_pool(const NodeSpec& spec) {
   const PoolAttributes& attributes = layer_as<Pool>(spec.layer).attributes();
   if (attributes.indices) return "positions of the maxima are not tracked";
-  if (Refusal reason = refuse_unless_f32(spec)) return reason;
+  if (Refusal reason = refuse_unless_stored_floats(spec)) return reason;
   if (spec.inputs[0]->shape.rank() != 4) return "only two spatial dimensions are handled";
   if (attributes.kind == PoolKind::lp && attributes.p > 2) return "only norms of order 1 and 2 are handled";
   if (!is_channels_last(*spec.inputs[0]) || !is_channels_last(spec.outputs[0])) {
     return "input and output must be channels_last";
+  }
+  constexpr std::int64_t kMostStage = 1 << 18;  // floats: half of a second-level cache of 2 MiB
+  const Shape& x = spec.inputs[0]->shape;
+  if (spec.inputs[0]->dtype == DType::f16 &&
+      stage_floats(x, spec.outputs[0].shape, pool_window(attributes, x)) > kMostStage) {
+    return "f16: the rows of a window do not fit in the cache as f32";
   }
   return std::nullopt;
 }
@@ -141,19 +158,27 @@ class PoolRows final : public Kernel {
         reduction_(reduction_of(attributes_)),
         // What joins the results of rows; sums of absolute values or squares are not taken again.
         join_(attributes_.kind == PoolKind::max ? max_row : sum_row),
-        by_rows_(y_[2] * y_[3] == 1 && !shares_channels(x_[1], x_[0] * x_[2] * x_[3])) {}
+        half_(spec.inputs[0]->dtype == DType::f16),
+        threads_(spec.threads),
+        by_rows_(!half_ && y_[2] * y_[3] == 1 && !shares_channels(x_[1], x_[0] * x_[2] * x_[3])) {
+    block_ = channel_block(y_);
+    stage_ = half_ ? stage_floats(x_, y_, window_) : 0;
+  }
 
   std::size_t scratch_bytes() const override {
+    if (half_) return static_cast<std::size_t>(stage_ * threads_) * sizeof(float);
     return by_rows_ ? static_cast<std::size_t>(x_[0] * x_[2] * x_[1]) * sizeof(float) : 0;
   }
 
   bool write_rows_apart(std::size_t stride) override {
-    y_pixel_ = static_cast<std::int64_t>(stride / sizeof(float));
+    y_pixel_ = static_cast<std::int64_t>(stride / (half_ ? sizeof(Half) : sizeof(float)));
     return true;
   }
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
-    if (by_rows_) {
+    if (half_) {
+      run_halves(inputs[0].as<Half>(), outputs[0].as<Half>(), context);
+    } else if (by_rows_) {
       run_rows(inputs[0].as<float>(), outputs[0].as<float>(), context);
     } else {
       run_windows(inputs[0].as<float>(), outputs[0].as<float>(), context.pool);
@@ -164,13 +189,11 @@ class PoolRows final : public Kernel {
   void run_windows(const float* x, float* y, ThreadPool& pool) const {
     const std::int64_t channels = y_[1];
     const std::int64_t rows = y_[0] * y_[2];
-    // Few output rows (global pooling) leave the channels to share out.
-    const std::int64_t block = rows < 32 ? 4 * kLanes : std::max<std::int64_t>(channels, 1);
-    const std::int64_t blocks = (channels + block - 1) / block;
+    const std::int64_t blocks = (channels + block_ - 1) / block_;
     pool.parallel_for(rows * blocks, [&](std::int64_t task, int) {
       const std::int64_t row = task / blocks;
-      const std::int64_t channel = task % blocks * block;
-      const std::int64_t count = std::min(block, channels - channel);
+      const std::int64_t channel = task % blocks * block_;
+      const std::int64_t count = std::min(block_, channels - channel);
       const float* image = x + row / y_[2] * x_[2] * x_[3] * channels + channel;
       const TapRange h = taps_inside(window_, 0, row % y_[2], x_[2]);
       for (std::int64_t column = 0; column < y_[3]; ++column) {
@@ -180,6 +203,41 @@ class PoolRows final : public Kernel {
         finish(to, count, row % y_[2], column);
       }
     });
+  }
+
+  // As run_windows(); every input row is made f32 for each output row that reads it.
+  void run_halves(const Half* x, Half* y, const RunContext& context) const {
+    const std::int64_t channels = y_[1];
+    const std::int64_t blocks = (channels + block_ - 1) / block_;
+    context.pool.parallel_for(y_[0] * y_[2] * blocks, [&](std::int64_t task, int worker) {
+      const std::int64_t row = task / blocks;
+      const std::int64_t channel = task % blocks * block_;
+      const std::int64_t count = std::min(block_, channels - channel);
+      const Half* image = x + row / y_[2] * x_[2] * x_[3] * channels + channel;
+      float* stage = reinterpret_cast<float*>(context.scratch) + worker * stage_;
+      const TapRange h = taps_inside(window_, 0, row % y_[2], x_[2]);
+      for (std::int64_t tap = 0; tap < h.count(); ++tap) {
+        const std::int64_t from = h.start + (h.begin + tap) * window_.dilation[0];
+        widen_row(image + from * x_[3] * channels, count, stage + tap * x_[3] * count);
+      }
+      float* sums = stage + h.count() * x_[3] * count;
+      for (std::int64_t column = 0; column < y_[3]; ++column) {
+        const TapRange w = taps_inside(window_, 1, column, x_[3]);
+        const std::int64_t first = w.start + w.begin * window_.dilation[1];
+        reduction_({stage + first * count, x_[3] * count, window_.dilation[1] * count, h.count(), w.count()},
+                   count, sums);
+        finish(sums, count, row % y_[2], column);
+        row_kernels().to_half(sums, y + (row * y_[3] + column) * y_pixel_ + channel, count);
+      }
+    });
+  }
+
+  // `count` channels of the pixels of an input row.
+  void widen_row(const Half* from, std::int64_t count, float* to) const {
+    const bool whole = count == y_[1];
+    const std::int64_t pixels = whole ? 1 : x_[3];
+    const std::int64_t run = whole ? x_[3] * count : count;
+    for (std::int64_t i = 0; i < pixels; ++i) row_kernels().to_float(from + i * y_[1], to + i * run, run);
   }
 
   // One window per image: first the rows, which are where the workers that wrote them find them, then what they add up
@@ -221,7 +279,11 @@ class PoolRows final : public Kernel {
   Window window_;
   ReduceRow reduction_;
   ReduceRow join_;
+  bool half_;
+  int threads_;
   bool by_rows_;
+  std::int64_t block_ = 0;  // channels that one task takes
+  std::int64_t stage_ = 0;  // f16: see stage_floats()
 };
 
 }  // namespace

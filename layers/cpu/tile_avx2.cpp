@@ -3,10 +3,10 @@
 
 #if PIPIT_ISA_X86
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx2,fma,f16c"))), apply_to = function)
 #else
 #pragma GCC push_options
-#pragma GCC target("avx2,fma")
+#pragma GCC target("avx2,fma,f16c")
 #endif
 
 #define PIPIT_TILE_OPAQUE(x) __asm__ volatile("" : "+x"(x))
@@ -42,6 +42,9 @@ struct F32 {
   PIPIT_TILE_INLINE Vector multiply_add(Vector sum, Vector a, Vector b) { return _mm256_fmadd_ps(a, b, sum); }
   PIPIT_TILE_INLINE Vector integers(const std::byte* b) {
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(b))));
+  }
+  PIPIT_TILE_INLINE Vector halves(const std::byte* b) {
+    return _mm256_cvtph_ps(_mm_load_si128(reinterpret_cast<const __m128i*>(b)));
   }
   // To the top of the word, and back with the sign.
   PIPIT_TILE_INLINE Vector half_byte(Words words, int j) {
@@ -145,11 +148,11 @@ const PackedKernels packed_kernels_avx2 = PIPIT_PACKED_KERNELS(F32, Isa::avx2);
 
 #if defined(__clang__)
 #pragma clang attribute pop
-#pragma clang attribute push(__attribute__((target("avxvnni,avx2,fma"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avxvnni,avx2,fma,f16c"))), apply_to = function)
 #else
 #pragma GCC pop_options
 #pragma GCC push_options
-#pragma GCC target("avxvnni,avx2,fma")
+#pragma GCC target("avxvnni,avx2,fma,f16c")
 #endif
 
 namespace pipit::vnni {

@@ -45,6 +45,9 @@ struct F32 {
   PIPIT_TILE_INLINE Vector integers(const std::byte* b) {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(b))));
   }
+  PIPIT_TILE_INLINE Vector halves(const std::byte* b) {
+    return _mm512_cvtph_ps(_mm256_load_si256(reinterpret_cast<const __m256i*>(b)));
+  }
   // A look-up by the low four bits of every lane.
   PIPIT_TILE_INLINE Vector half_byte(Words words, int j) {
     const Vector values = {0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1};

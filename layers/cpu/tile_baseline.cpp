@@ -1,4 +1,5 @@
 // Any CPU: vectors of four as the compiler makes them.
+#include "engine/half.h"
 #include "layers/cpu/tile_isa.h"
 
 #define PIPIT_TILE_OPAQUE(x) __asm__ volatile("" : "+m"(x))
@@ -37,6 +38,11 @@ struct F32 {
     std::memcpy(&bytes, b, sizeof bytes);
     const Words words = Words{bytes << 24, bytes << 16, bytes << 8, bytes};
     return __builtin_convertvector(reinterpret_cast<Integers>(words) >> 24, Vector);
+  }
+  PIPIT_TILE_INLINE Vector halves(const std::byte* b) {
+    Half half[4];
+    std::memcpy(half, b, sizeof half);
+    return Vector{to_float(half[0]), to_float(half[1]), to_float(half[2]), to_float(half[3])};
   }
   PIPIT_TILE_INLINE Vector half_byte(Words words, int j) {
     return __builtin_convertvector(reinterpret_cast<Integers>(words << (28 - 4 * j)) >> 28, Vector);

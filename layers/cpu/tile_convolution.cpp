@@ -13,6 +13,7 @@ namespace pipit {
 namespace {
 
 constexpr std::int64_t kFloat = sizeof(float);
+constexpr std::int64_t kHalf = sizeof(Half);
 // The last tasks to finish leave few workers idle.
 constexpr std::int64_t kTasksPerThread = 8;
 // With so many rows for each worker the last row does not matter.
@@ -27,7 +28,14 @@ std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
   return (a + b - 1) / b;
 }
 
+// Tiles of halves read pairs of channels: see ConvInput.
+bool multiplies_halves(const TileConvolution::Geometry& geometry) {
+  return geometry.input.dtype == DType::f16 && f16_tiles() != nullptr &&
+         (geometry.groups == 1 || geometry.input.shape[1] / geometry.groups % 2 == 0);
+}
+
 const TileKernels& kernels_of(const TileConvolution::Geometry& geometry) {
+  if (multiplies_halves(geometry)) return *f16_tiles();
   return dtype_bytes(geometry.input.dtype) == 1 ? u8s8_tiles() : f32_tiles();
 }
 
@@ -44,7 +52,7 @@ std::int64_t cache_budget() {
 
 ConvInput TileConvolution::input_of(const Geometry& geometry) {
   return ConvInput(geometry.input, geometry.output, geometry.window, geometry.groups,
-                   2 * kernels_of(geometry).group, geometry.zero_point);
+                   2 * kernels_of(geometry).group, geometry.zero_point, pipit::multiplies_halves(geometry));
 }
 
 bool TileConvolution::copies_long_rows(const Geometry& geometry) {
@@ -65,6 +73,8 @@ TileConvolution::TileConvolution(const Geometry& geometry, Weights weights, int 
       width_(geometry.output[geometry.output.rank() - 1]),
       input_bytes_(static_cast<std::int64_t>(geometry.input.bytes()) / images_),
       half_(geometry.input.dtype == DType::f16),
+      widens_(weights == Weights::stored),
+      threads_(threads),
       adds_(geometry.residual),
       epilogue_(geometry.channel_dim) {
   const auto segments = static_cast<std::int64_t>(input_.segments().size());
@@ -77,15 +87,20 @@ TileConvolution::TileConvolution(const Geometry& geometry, Weights weights, int 
   loop_.run = static_cast<std::int32_t>(input_.run());
   loop_.shared.low = geometry.activation.low;
   loop_.shared.high = geometry.activation.high;
-  y_pixel_ = channels_ * kFloat;
+  y_pixel_ = channels_ * (half_ ? kHalf : kFloat);
+  if (multiplies_halves()) {
+    loop_.c_bytes = kHalf;
+    loop_.residual_bytes = kHalf;
+    loop_.shared.output_type = TileType::f16;
+  }
   cut(static_cast<std::int64_t>(dtype_bytes(geometry.input.dtype)), threads);
-  book_scratch(weights, threads);
+  book_scratch();
 }
 
 TileConvolution::TileConvolution(const Geometry& geometry, const float* weights, int threads)
     : TileConvolution(geometry, weights_of(geometry), threads) {
   const std::int64_t taps = geometry.window.taps();
-  const std::int64_t channels = loop_.panels.steps / taps;
+  const std::int64_t channels = geometry.input.shape[1] / geometry.groups;
   if (input_.channels_last()) {
     pack({weights, channels * taps, taps, 1, channels, taps});
   } else {
@@ -105,34 +120,57 @@ TileConvolution::TileConvolution(const Geometry& geometry, std::unique_ptr<const
 }
 
 TileConvolution::Weights TileConvolution::weights_of(const Geometry& geometry) {
-  return geometry.input.dtype == DType::f16 ? Weights::stored : Weights::as_read;
+  return geometry.input.dtype == DType::f16 && !pipit::multiplies_halves(geometry) ? Weights::stored
+                                                                                   : Weights::as_read;
 }
 
 void TileConvolution::pack(WeightView weights) {
   packed_ = HostBuffer(static_cast<std::size_t>(loop_.packed_bytes()));
+  if (multiplies_halves()) {
+    multipliers_.resize(static_cast<std::size_t>(channels_));
+    loop_.shared.multiplier = multipliers_.data();
+  }
   for (std::int64_t g = 0; g < loop_.groups; ++g) {
     for (std::int64_t p = 0; p < loop_.panels.count(); ++p) {
-      pack_f32_panel(loop_.panels, p, weights, packed_.data() + g * loop_.panels.bytes());
+      std::byte* packed = packed_.data() + g * loop_.panels.bytes();
+      if (multiplies_halves()) {
+        pack_f16_panel(loop_.panels, p, weights, loop_.kernels->chunk, packed,
+                       multipliers_.data() + g * loop_.panels.outputs + p * loop_.panels.panel);
+      } else {
+        pack_f32_panel(loop_.panels, p, weights, packed);
+      }
     }
     weights.data += loop_.panels.outputs * weights.output_stride;
   }
-  if (!half_) return;
+  if (!widens_) return;
   stored_ = std::make_unique<HalfPanels>(loop_.panels, loop_.groups, packed_.data());
   packed_ = HostBuffer();
 }
 
-// Scratch behind the copies of the input: results and residuals of the bands at work where they are not f32, then f32
-// weights where they are stored in another form.
-void TileConvolution::book_scratch(Weights weights, int threads) {
-  results_at_ = static_cast<std::int64_t>(scratch_bytes_);
-  if (half_) {
+// Scratch behind the copies of the input: results of the bands at work, and residuals, where they are not f32 but
+// computed in f32, then f32 weights where they are stored in another form.
+void TileConvolution::book_scratch() {
+  const int workers = panels_outside_ ? 1 : threads_;
+  results_at_ = copy_bytes_ * workers;
+  result_bytes_ = 0;
+  if (in_f32()) {
     const std::int64_t outputs = band_images_ * band_rows_ * width_ * channels_;
     result_bytes_ = ceil_div(outputs * kFloat, 64) * 64;
   }
-  weights_at_ = results_at_ + result_bytes_ * (adds_ ? 2 : 1) * (panels_outside_ ? 1 : threads);
+  weights_at_ = results_at_ + result_bytes_ * (widens_residual() ? 2 : 1) * workers;
   std::int64_t widened = 0;
-  if (weights == Weights::stored) widened = panels_outside_ ? panel_bytes() * threads : loop_.packed_bytes();
+  if (widens_) widened = panels_outside_ ? panel_bytes() * threads_ : loop_.packed_bytes();
   scratch_bytes_ = static_cast<std::size_t>(weights_at_ + widened);
+}
+
+bool TileConvolution::absorb(const NodeSpec& next) {
+  if (!epilogue_.absorb(next)) return false;
+  if (multiplies_halves()) {
+    loop_.c_bytes = kFloat;
+    loop_.shared.output_type = TileType::f32;
+    book_scratch();
+  }
+  return true;
 }
 
 // Panel `panel`, counted through the groups, as it is kept.
@@ -143,13 +181,14 @@ std::span<const std::byte> TileConvolution::kept_panel(std::int64_t panel) const
 
 // f32 memory of a band's results, then of its residual; null where they are stored as they are computed.
 std::byte* TileConvolution::results(const RunContext& context, int worker) const {
-  return half_ ? context.scratch + results_at_ + worker * result_bytes_ * (adds_ ? 2 : 1) : nullptr;
+  if (!in_f32()) return nullptr;
+  return context.scratch + results_at_ + worker * result_bytes_ * (widens_residual() ? 2 : 1);
 }
 
 // Elements [begin, end) of the band's residual to f32.
 void TileConvolution::widen_residual(const Operands& operands, const Band& b, std::byte* results,
                                      std::int64_t begin, std::int64_t end) const {
-  if (!half_ || !adds_) return;
+  if (!widens_residual()) return;
   row_kernels().to_float(reinterpret_cast<const Half*>(operands.residual) + first_element(b) + begin,
                          reinterpret_cast<float*>(results + result_bytes_) + begin, end - begin);
 }
@@ -157,23 +196,26 @@ void TileConvolution::widen_residual(const Operands& operands, const Band& b, st
 // What is left to do with pixels [begin, end) of the band once they are summed up.
 void TileConvolution::finish(const Operands& operands, const Band& b, std::byte* results, std::int64_t begin,
                              std::int64_t end) const {
-  if (!half_ && epilogue_.empty()) return;
-  if (!half_) {
-    std::byte* y = operands.y + (first_pixel(b) + begin) * y_pixel_;
+  if (!in_f32() && epilogue_.empty()) return;
+  std::byte* y = operands.y + (first_pixel(b) + begin) * y_pixel_;
+  if (!in_f32()) {
     for (std::int64_t p = begin; p < end; ++p, y += y_pixel_)
       epilogue_.apply(reinterpret_cast<float*>(y), 0, channels_);
     return;
   }
-  float* y = reinterpret_cast<float*>(results) + begin * channels_;
+  float* sums = reinterpret_cast<float*>(results) + begin * channels_;
   for (std::int64_t p = 0; p < end - begin && !epilogue_.empty(); ++p) {
-    epilogue_.apply(y + p * channels_, 0, channels_);
+    epilogue_.apply(sums + p * channels_, 0, channels_);
   }
-  row_kernels().to_half(y, reinterpret_cast<Half*>(operands.y) + first_element(b) + begin * channels_,
-                        (end - begin) * channels_);
+  const bool apart = y_pixel_ != channels_ * kHalf;
+  const std::int64_t rows = apart ? end - begin : 1;
+  const std::int64_t row = apart ? channels_ : (end - begin) * channels_;
+  for (std::int64_t p = 0; p < rows; ++p) {
+    row_kernels().to_half(sums + p * row, reinterpret_cast<Half*>(y + p * y_pixel_), row);
+  }
 }
 
 bool TileConvolution::write_rows_apart(std::size_t stride) {
-  if (half_) return false;  // results are rounded as one run of elements
   y_pixel_ = static_cast<std::int64_t>(stride);
   return true;
 }
@@ -210,7 +252,6 @@ void TileConvolution::cut(std::int64_t element_bytes, int threads) {
                                    ConvInput::kSlack + 63) /
                                       64 * 64
                                 : 0;
-  scratch_bytes_ = static_cast<std::size_t>(copy_bytes_ * (panels_outside_ ? 1 : threads));
   splits_ = panels_outside_
                 ? std::max<std::int64_t>(1, ceil_div(kTasksPerThread * threads, loop_.panel_count()))
                 : 1;
@@ -243,16 +284,16 @@ TileBand TileConvolution::tile_band(const Operands& operands, const Band& b, con
   t.a_row = input_.row_step();
   t.a_image = input_.image_step();
   t.a = input_.copied() ? copied : operands.x + b.image * t.a_image + b.row * t.a_row;
-  t.c_pixel = half_ ? channels_ * loop_.c_bytes : y_pixel_;
+  t.c_pixel = in_f32() ? channels_ * loop_.c_bytes : y_pixel_;
   t.residual_pixel = channels_ * loop_.residual_bytes;
   if (operands.scales.data != nullptr) {
     t.pixel_scale = operands.scales.data + first_pixel(b) * operands.scales.step;
     t.pixel_scale_step = operands.scales.step;
   }
-  t.c = half_ ? results : operands.y + first_pixel(b) * y_pixel_;
+  t.c = in_f32() ? results : operands.y + first_pixel(b) * y_pixel_;
   if (adds_) {
-    t.residual =
-        half_ ? results + result_bytes_ : operands.residual + first_element(b) * loop_.residual_bytes;
+    t.residual = widens_residual() ? results + result_bytes_
+                                   : operands.residual + first_element(b) * loop_.residual_bytes;
   }
   if (input_.evenly_spaced()) {
     t.width *= t.rows;
@@ -303,7 +344,7 @@ void TileConvolution::run_panels(const Operands& operands, const RunContext& con
         copy(operands.x, b, row, row + 1, context.scratch);
       });
     }
-    if (half_ && adds_) {
+    if (widens_residual()) {
       parallel_chunks(context.pool, pixels(b), step, [&](std::int64_t begin, std::int64_t end) {
         widen_residual(operands, b, result, begin * channels_, end * channels_);
       });
@@ -333,7 +374,7 @@ void TileConvolution::run_panels(const Operands& operands, const RunContext& con
                         fetch_bytes);
       }
     });
-    if (!half_ && epilogue_.empty()) continue;
+    if (!in_f32() && epilogue_.empty()) continue;
     parallel_chunks(context.pool, pixels(b), step,
                     [&](std::int64_t begin, std::int64_t end) { finish(operands, b, result, begin, end); });
   }

@@ -24,8 +24,9 @@ struct PixelScales {
 };
 
 /// y = clamp(conv(x, w) + bias + residual), then what the epilogue says; computed in f32. x, y and residual are stored
-/// as f32, or all as f16: then weights are kept as f16 too and widened for a run (panel by panel where they do not stay
-/// in the cache), x is widened as it is copied, and results are rounded when they are complete. Or a QConv in INT8, with
+/// as f32, or all as f16: then weights are kept as f16 too, and results are rounded when they are complete. Where there
+/// are tiles of halves (f16_tiles()) they multiply x and weights as they are and add up short chunks in halves; elsewhere weights are widened for a run
+/// (panel by panel where they do not stay in the cache), and x as it is copied. Or a QConv in INT8, with
 /// the bits of its specification, and an epilogue only where its results are f32. No patch matrix: x is read where it lies, or from a copy with
 /// borders that stays in the second-level cache. The same bits for any number of threads.
 class TileConvolution {
@@ -67,9 +68,8 @@ class TileConvolution {
   static bool copies_long_rows(const Geometry& geometry);
 
   std::size_t scratch_bytes() const { return scratch_bytes_; }
-  /// Applied to the results; set before the first run.
-  Epilogue& epilogue() { return epilogue_; }
-  /// Kernel::write_rows_apart; set before the first run.
+  /// Kernel::absorb and Kernel::write_rows_apart.
+  bool absorb(const NodeSpec& next);
   bool write_rows_apart(std::size_t stride);
   /// bias [O] may be null, as it is for INT8 that has one in its sums; so is the residual (laid out like y) where there is
   /// none. y overlaps no operand.
@@ -101,7 +101,11 @@ class TileConvolution {
   std::int64_t bands() const { return (images_ + band_images_ - 1) / band_images_ * bands_per_image_; }
   Band band(std::int64_t index) const;
   static Weights weights_of(const Geometry& geometry);
-  void book_scratch(Weights weights, int threads);
+  void book_scratch();
+  // Halves whose results are computed in f32 before they are stored, and whose residual is made f32 first.
+  bool in_f32() const { return half_ && (!multiplies_halves() || !epilogue_.empty()); }
+  bool widens_residual() const { return half_ && adds_ && !multiplies_halves(); }
+  bool multiplies_halves() const { return loop_.kernels->chunk > 0; }
   std::byte* results(const RunContext& context, int worker) const;
   std::int64_t first_pixel(const Band& b) const { return (b.image * height_ + b.row) * width_; }
   std::int64_t first_element(const Band& b) const { return first_pixel(b) * channels_; }
@@ -130,7 +134,9 @@ class TileConvolution {
   std::int64_t input_bytes_;  // of one image
   std::int64_t y_pixel_ = 0;  // bytes from pixel to pixel of y
   bool half_;                 // operands are stored as f16
-  bool adds_;                 // there is a residual
+  bool widens_;               // weights, for a run
+  int threads_;
+  bool adds_;  // there is a residual
   Epilogue epilogue_;
   HostBuffer packed_;                           // weights as tiles read them, or
   std::unique_ptr<const StoredPanels> stored_;  // in another form
@@ -142,7 +148,7 @@ class TileConvolution {
   std::int64_t band_images_ = 1;
   std::int64_t splits_ = 1;        // tasks that share a panel
   std::int64_t copy_bytes_ = 0;    // of one band
-  std::int64_t result_bytes_ = 0;  // f16 storage: f32 of one band's outputs
+  std::int64_t result_bytes_ = 0;  // in_f32(): one band's outputs
   std::int64_t results_at_ = 0;    // in the scratch
   std::int64_t weights_at_ = 0;
   std::size_t scratch_bytes_ = 0;

@@ -29,6 +29,9 @@ extern const TileKernels f32_tiles_avx512, u8s8_tiles_avx512;
 extern const TileKernels u8s8_tiles_avx512vnni;
 extern const PackedKernels packed_kernels_avx2, packed_kernels_avx512;
 #endif
+#if PIPIT_ISA_FP16
+extern const TileKernels f16_tiles_avx512fp16;
+#endif
 
 template <typename T>
 inline constexpr std::int64_t kVectorBytes = sizeof(typename T::Vector);

@@ -16,6 +16,7 @@ const TileKernels& f32_tiles(Isa isa) {
 const TileKernels& u8s8_tiles(Isa isa) {
 #if PIPIT_ISA_X86
   switch (isa) {
+    case Isa::avx512fp16:
     case Isa::avx512vnni:
       return u8s8_tiles_avx512vnni;
     case Isa::avx512:
@@ -30,6 +31,14 @@ const TileKernels& u8s8_tiles(Isa isa) {
 #endif
   static_cast<void>(isa);
   return u8s8_tiles_baseline;
+}
+
+const TileKernels* f16_tiles(Isa isa) {
+#if PIPIT_ISA_FP16
+  if (isa >= Isa::avx512fp16) return &f16_tiles_avx512fp16;
+#endif
+  static_cast<void>(isa);
+  return nullptr;
 }
 
 void run_tile_row(const TileKernels& kernels, const TileCall& call, std::int64_t pixels) {

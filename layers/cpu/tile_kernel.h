@@ -7,7 +7,9 @@
 // output rows, or two pieces of one. All instruction sets sum up in the order of K, so a result does not depend
 // on how pixels are cut into tiles.
 //
-// fp32 and int8 are one loop: a step of K is 4 bytes of A, that is one float, or four u8 that meet four s8.
+// fp32, int8 and fp16 are one loop: a step of K is 4 bytes of A, that is one float, four u8 that meet four s8, or two
+// halves that meet two. Products of halves are summed up in halves, even and odd K apart, for a chunk of steps; then
+// both are added, and their sum to an f32 total outside the registers.
 #pragma once
 
 #include <cstddef>
@@ -21,8 +23,13 @@ namespace pipit {
 inline constexpr int kMaxTileGroup = 7;
 inline constexpr int kMaxTileVectors = 2;
 
+/// Steps of K whose products are summed up in halves: twice so many products for an output. An addition in halves is off
+/// by at most 2^-11 of its result, and a sum of n terms therefore, whatever they are, by n * 2^-11 of the sum of their
+/// magnitudes; sums of random terms by about sqrt(n / 6) * 2^-11 of their own size.
+inline constexpr int kHalfChunk = 32;
+
 /// Element type of outputs and residuals.
-enum class TileType : std::uint8_t { f32, u8, s8 };
+enum class TileType : std::uint8_t { f32, u8, s8, f16 };
 
 /// One call: 1 or 2 groups of pixels times one panel. Strides and offsets are in bytes.
 /// C may be neither A nor the residual: pixels of overlapping groups are computed twice.
@@ -30,7 +37,7 @@ struct TileCall {
   const std::byte* a[2] = {};  ///< first pixel of each group
   std::int64_t a_stride = 0;   ///< from pixel to pixel
   const std::int32_t* segments =
-      nullptr;  ///< offsets from a pixel; in f32 multiples of 4 bytes from each other
+      nullptr;  ///< offsets from a pixel; multiples of an element's size from each other
   std::int32_t segment_count = 0;
   std::int32_t run = 0;  ///< steps (of 4 bytes) in every segment
   /// The panel: [segment_count][run][vectors * lanes] steps, see pack order in tile_pack.h; 64-byte aligned.
@@ -42,7 +49,8 @@ struct TileCall {
   std::int64_t c_stride = 0;
   std::int32_t columns = 0;  ///< outputs to store: in ((vectors - 1) * lanes, vectors * lanes]
 
-  // f32: c = clamp(sum + bias + residual, low, high).
+  // f32: c = clamp(sum + bias + residual, low, high). f16: c = clamp(sum * multiplier + bias + residual, low, high),
+  // where c is stored as output_type says, f16 or f32, and the residual is f16.
   const float* bias = nullptr;        ///< [columns], or null: 0
   const std::byte* residual[2] = {};  ///< of c's first outputs, or null
   std::int64_t residual_stride = 0;
@@ -53,7 +61,7 @@ struct TileCall {
   // bias, plus float(r - residual_zero_point) * residual_scale, or for f32 the residual; clamped, for int8 rounded to
   // nearest even and moved by the zero point. The zero point of A is the caller's to fold into sum_bias.
   const std::int32_t* sum_bias = nullptr;  ///< [columns]
-  const float* multiplier = nullptr;       ///< [columns]
+  const float* multiplier = nullptr;       ///< [columns]; f16: powers of two
   const float* pixel_scale[2] = {};        ///< of the first pixel of each group, or null: 1
   std::int64_t pixel_scale_step = 0;       ///< floats from pixel to pixel
   float residual_scale = 0;
@@ -69,7 +77,8 @@ struct TileKernels {
   Isa isa;
   int lanes;  ///< outputs in a vector
   int group;  ///< most pixels in a group; two such groups and two vectors fill the registers
-  int step;   ///< elements of A in a step of K: 1 (f32) or 4 (int8)
+  int step;   ///< elements of A in a step of K: 1 (f32), 2 (f16) or 4 (int8)
+  int chunk;  ///< f16: steps that are summed up in halves
   /// [groups - 1][pixels in a group - 1][vectors - 1]
   Function tile[2][kMaxTileGroup][kMaxTileVectors];
   /// The tile's arithmetic without its memory: `steps` steps of K of the largest tile, on registers. What it reaches is
@@ -86,6 +95,8 @@ struct TileKernels {
 /// For `isa`, or the best that it contains. isa must be available.
 const TileKernels& f32_tiles(Isa isa = chosen_isa());
 const TileKernels& u8s8_tiles(Isa isa = chosen_isa());
+/// Null where the instruction set has no arithmetic on halves.
+const TileKernels* f16_tiles(Isa isa = chosen_isa());
 
 /// How a row of pixels is cut into groups of equal size, of which the last may overlap its neighbour.
 struct TileGroups {

@@ -56,10 +56,8 @@ void TileLoop::run_tiles(const TileBand& band, const TileRange& tiles, const Til
       call.weights = packed + group * group_bytes + panels.offset(panel);
       call.columns = panels.columns(panel);
       call.bias = bias != nullptr ? bias + output : nullptr;
-      if (shared.multiplier != nullptr) {
-        call.sum_bias = shared.sum_bias + output;
-        call.multiplier = shared.multiplier + output;
-      }
+      if (shared.sum_bias != nullptr) call.sum_bias = shared.sum_bias + output;
+      if (shared.multiplier != nullptr) call.multiplier = shared.multiplier + output;
       for (int slot = 0; slot < used; ++slot) {
         call.a[slot] = a[slot] + group * a_group;
         call.c[slot] = band.c + at[slot] * band.c_pixel + output * c_bytes;

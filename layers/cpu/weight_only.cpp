@@ -127,7 +127,7 @@ class PackedTile final : public Kernel {
 
   std::size_t scratch_bytes() const override { return convolution_.scratch_bytes(); }
   bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
-  bool absorb(const NodeSpec& next) override { return convolution_.epilogue().absorb(next); }
+  bool absorb(const NodeSpec& next) override { return convolution_.absorb(next); }
   bool write_rows_apart(std::size_t stride) override { return convolution_.write_rows_apart(stride); }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,

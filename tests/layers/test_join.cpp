@@ -22,8 +22,10 @@ ValueId concat(TestGraph& b, const std::string& name, std::vector<ValueId> input
 }
 
 std::vector<std::vector<float>> outputs_of(const Graph& graph, const Tensor& input, bool keep,
-                                           const char* kernel, std::vector<std::string>& joins) {
+                                           const char* kernel, Precision precision,
+                                           std::vector<std::string>& joins) {
   PlanOptions options;
+  options.precision = precision;
   options.threads = 2;
   options.keep_every_value = keep;
   options.prefer_kernel = kernel;
@@ -47,26 +49,29 @@ std::vector<std::vector<float>> outputs_of(const Graph& graph, const Tensor& inp
 
 // `expected`: kernels of the Concats when they join in place.
 void check(TestGraph& b, std::vector<ValueId> outputs, const std::vector<std::string>& expected,
-           const char* kernel = "") {
+           const char* kernel = "", Precision precision = Precision::fp32) {
   SCOPED_TRACE(testing::Message() << "PIPIT_TEST_SEED=" << test::test_seed());
-  const Graph graph = assign_layouts(b.build(std::move(outputs))).graph;
+  Graph graph = assign_layouts(b.build(std::move(outputs))).graph;
+  if (precision == Precision::fp16) graph = assign_precision(graph, precision).graph;
   const Tensor input = test::random_tensor(graph.value(graph.inputs()[0]).desc.shape, b.random);
   std::vector<std::string> copied;
   std::vector<std::string> joined;
-  const auto separate = outputs_of(graph, input, true, kernel, copied);
-  EXPECT_EQ(outputs_of(graph, input, false, kernel, joined), separate);
+  const auto separate = outputs_of(graph, input, true, kernel, precision, copied);
+  EXPECT_EQ(outputs_of(graph, input, false, kernel, precision, joined), separate);
   EXPECT_THAT(joined, ElementsAreArray(expected));
   for (const std::string& name : copied) EXPECT_THAT(name, Not(HasSubstr("in place")));
 }
 
 TEST(Join, ConvolutionsOfEveryKernel) {
-  for (const char* kernel : {"tile", "winograd_f4x4", "winograd_f2x2"}) {
-    SCOPED_TRACE(kernel);
-    TestGraph b;
-    const ValueId x = b.conv("in", b.input(Shape{2, 3, 13, 14}), 20);
-    const ValueId joined =
-        concat(b, "join", {b.conv("a", x, 19, 1, true), b.conv("b", x, 33, 3, true), b.conv("c", x, 16)});
-    check(b, {b.conv("out", joined, 8, 1)}, {"rows, in place"}, kernel);
+  for (const Precision precision : {Precision::fp32, Precision::fp16}) {
+    for (const char* kernel : {"tile", "winograd_f4x4", "winograd_f2x2"}) {
+      SCOPED_TRACE(testing::Message() << kernel << " in " << precision_name(precision));
+      TestGraph b;
+      const ValueId x = b.conv("in", b.input(Shape{2, 3, 13, 14}), 20);
+      const ValueId joined =
+          concat(b, "join", {b.conv("a", x, 19, 1, true), b.conv("b", x, 33, 3, true), b.conv("c", x, 16)});
+      check(b, {b.conv("out", joined, 8, 1)}, {"rows, in place"}, kernel, precision);
+    }
   }
 }
 
