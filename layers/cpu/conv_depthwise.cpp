@@ -51,13 +51,14 @@ class Depthwise final : public Kernel {
         rows_(window_, x_, y_, kernels_of<T>(), T{}) {
     pack(*spec.constant(1));
     const std::int64_t plane = multiplier_ > 1 ? rows_.tile() * rows_.block() : 0;
-    worker_bytes_ = rows_.worker_bytes(static_cast<std::size_t>(plane) * sizeof(T));
+    const std::int64_t row = std::is_same_v<T, Half> ? rows_.block() : 0;
+    worker_bytes_ = rows_.worker_bytes(static_cast<std::size_t>(plane + row) * sizeof(float));
     threads_ = static_cast<std::size_t>(spec.threads);
   }
 
   std::size_t scratch_bytes() const override { return threads_ * worker_bytes_; }
   bool reads_constant(std::size_t index) const override { return index != 1; }
-  bool absorb(const NodeSpec& next) override { return std::is_same_v<T, float> && epilogue_.absorb(next); }
+  bool absorb(const NodeSpec& next) override { return epilogue_.absorb(next); }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
@@ -67,7 +68,7 @@ class Depthwise final : public Kernel {
                         [&](DepthwiseTile<T>& tile, Function function, std::int64_t pixel,
                             std::int64_t channel, std::byte* scratch) {
                           compute(operands, tile, function, pixel + channel * multiplier_, channel,
-                                  reinterpret_cast<T*>(scratch));
+                                  reinterpret_cast<float*>(scratch));
                         });
   }
 
@@ -97,9 +98,10 @@ class Depthwise final : public Kernel {
     }
   }
 
-  // One tile, `offset` elements into y. `plane`: room for [tile][block] results where a channel has several.
+  // One tile, `offset` elements into y. `plane`: room for [tile][block] results where a channel has several; f16: for a
+  // row of them in f32.
   void compute(const Operands& operands, DepthwiseTile<T>& tile, Function function, std::int64_t offset,
-               std::int64_t channel, T* plane) const {
+               std::int64_t channel, float* plane) const {
     tile.low = activation_.low;
     tile.high = activation_.high;
     if (multiplier_ == 1) {
@@ -108,7 +110,7 @@ class Depthwise final : public Kernel {
       tile.y = operands.y + offset;
       tile.y_step = y_[1];
       function(tile);
-      if constexpr (std::is_same_v<T, float>) apply_epilogue(tile, channel);
+      apply_epilogue(tile, channel, plane);
     } else if constexpr (std::is_same_v<T, float>) {
       tile.y = plane;
       tile.y_step = rows_.block();
@@ -123,17 +125,24 @@ class Depthwise final : public Kernel {
   }
 
   // Output j of every channel of the tile to where it belongs.
-  void spread(const T* plane, const DepthwiseTile<T>& tile, std::int64_t j, T* y) const {
+  void spread(const float* plane, const DepthwiseTile<T>& tile, std::int64_t j, T* y) const {
     for (std::int64_t i = 0; i < tile.columns; ++i) {
       for (std::int64_t c = 0; c < tile.channels; ++c)
         y[i * y_[1] + c * multiplier_ + j] = plane[i * rows_.block() + c];
     }
   }
 
-  void apply_epilogue(const DepthwiseTile<T>& tile, std::int64_t channel) const {
+  void apply_epilogue(const DepthwiseTile<T>& tile, std::int64_t channel, [[maybe_unused]] float* row) const {
     if (epilogue_.empty()) return;
     for (std::int64_t i = 0; i < tile.columns; ++i) {
-      epilogue_.apply(tile.y + i * tile.y_step, channel, tile.channels);
+      T* y = tile.y + i * tile.y_step;
+      if constexpr (std::is_same_v<T, float>) {
+        epilogue_.apply(y, channel, tile.channels);
+      } else {
+        row_kernels().to_float(y, row, tile.channels);
+        epilogue_.apply(row, channel, tile.channels);
+        row_kernels().to_half(row, y, tile.channels);
+      }
     }
   }
 

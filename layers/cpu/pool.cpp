@@ -21,8 +21,15 @@ std::int64_t channel_block(const Shape& y) {
   return y[0] * y[2] < 32 ? 4 * kLanes : std::max<std::int64_t>(y[1], 1);
 }
 
-// f16: f32 of the input rows of one output row, or of a block of their channels, then of one output pixel.
+// One window per image, of which a task takes a row.
+bool takes_rows(const Shape& x, const Shape& y) {
+  return y[2] * y[3] == 1 && !shares_channels(x[1], x[0] * x[2] * x[3]);
+}
+
+// f16: what a worker makes f32 at a time: the input rows of one output row, or of a block of their channels, then one
+// output pixel; or one input row.
 std::int64_t stage_floats(const Shape& x, const Shape& y, const Window& window) {
+  if (takes_rows(x, y)) return x[3] * x[1];
   return (std::min<std::int64_t>(window.kernel[0], x[2]) * x[3] + 1) * std::min(channel_block(y), x[1]);
 }
 
@@ -160,14 +167,15 @@ class PoolRows final : public Kernel {
         join_(attributes_.kind == PoolKind::max ? max_row : sum_row),
         half_(spec.inputs[0]->dtype == DType::f16),
         threads_(spec.threads),
-        by_rows_(!half_ && y_[2] * y_[3] == 1 && !shares_channels(x_[1], x_[0] * x_[2] * x_[3])) {
+        by_rows_(takes_rows(x_, y_)) {
     block_ = channel_block(y_);
     stage_ = half_ ? stage_floats(x_, y_, window_) : 0;
   }
 
   std::size_t scratch_bytes() const override {
-    if (half_) return static_cast<std::size_t>(stage_ * threads_) * sizeof(float);
-    return by_rows_ ? static_cast<std::size_t>(x_[0] * x_[2] * x_[1]) * sizeof(float) : 0;
+    // The sums of all rows, and for f16 those of an image.
+    const std::int64_t rows = by_rows_ ? (x_[0] * x_[2] + (half_ ? 1 : 0)) * x_[1] : 0;
+    return static_cast<std::size_t>(rows + stage_ * threads_) * sizeof(float);
   }
 
   bool write_rows_apart(std::size_t stride) override {
@@ -176,10 +184,10 @@ class PoolRows final : public Kernel {
   }
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
-    if (half_) {
+    if (by_rows_) {
+      run_rows(inputs[0], outputs[0], context);
+    } else if (half_) {
       run_halves(inputs[0].as<Half>(), outputs[0].as<Half>(), context);
-    } else if (by_rows_) {
-      run_rows(inputs[0].as<float>(), outputs[0].as<float>(), context);
     } else {
       run_windows(inputs[0].as<float>(), outputs[0].as<float>(), context.pool);
     }
@@ -242,22 +250,27 @@ class PoolRows final : public Kernel {
 
   // One window per image: first the rows, which are where the workers that wrote them find them, then what they add up
   // to; the order of sums is that of run_windows().
-  void run_rows(const float* x, float* y, const RunContext& context) const {
+  void run_rows(const ConstTensorView& x, const TensorView& y, const RunContext& context) const {
     float* partial = reinterpret_cast<float*>(context.scratch);
+    float* total = partial + x_[0] * x_[2] * x_[1];  // f16
     const std::int64_t channels = y_[1];
     const TapRange h = taps_inside(window_, 0, 0, x_[2]);
     const TapRange w = taps_inside(window_, 1, 0, x_[3]);
-    context.pool.parallel_for(x_[0] * h.count(), [&](std::int64_t task, int) {
-      const float* image = x + task / h.count() * x_[2] * x_[3] * channels;
-      TapGrid grid = tap_grid(image, x_[3], channels, window_, h, w);
-      grid.data += task % h.count() * grid.row_step;
-      grid.rows = 1;
-      reduction_(grid, channels, partial + task * channels);
+    context.pool.parallel_for(x_[0] * h.count(), [&](std::int64_t task, int worker) {
+      const std::int64_t row = h.start + (h.begin + task % h.count()) * window_.dilation[0];
+      const std::int64_t first = (task / h.count() * x_[2] + row) * x_[3] * channels;
+      float* stage = total + channels + worker * stage_;
+      if (half_) widen_row(x.as<Half>() + first, channels, stage);
+      const float* from = half_ ? stage : x.as<float>() + first;
+      const std::int64_t column = w.start + w.begin * window_.dilation[1];
+      reduction_({from + column * channels, 0, window_.dilation[1] * channels, 1, w.count()}, channels,
+                 partial + task * channels);
     });
     for (std::int64_t n = 0; n < x_[0]; ++n) {
-      const TapGrid grid{partial + n * h.count() * channels, channels, channels, h.count(), 1};
-      join_(grid, channels, y + n * y_pixel_);
-      finish(y + n * y_pixel_, channels, 0, 0);
+      float* to = half_ ? total : y.as<float>() + n * y_pixel_;
+      join_({partial + n * h.count() * channels, channels, channels, h.count(), 1}, channels, to);
+      finish(to, channels, 0, 0);
+      if (half_) row_kernels().to_half(to, y.as<Half>() + n * y_pixel_, channels);
     }
   }
 
@@ -275,7 +288,7 @@ class PoolRows final : public Kernel {
   PoolAttributes attributes_;
   Shape x_;
   Shape y_;
-  std::int64_t y_pixel_;  // floats from one pixel of the output to the next
+  std::int64_t y_pixel_;  // elements from one pixel of the output to the next
   Window window_;
   ReduceRow reduction_;
   ReduceRow join_;

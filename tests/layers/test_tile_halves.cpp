@@ -67,7 +67,10 @@ struct HalfProduct {
         residual.push_back(to_half(static_cast<float>(random.real(-1, 1))));
     }
     f32_output = random.coin();
-    if (random.coin()) low = 0, high = 0.75F;
+    if (random.coin()) {
+      low = 0;
+      high = 0.75F;
+    }
   }
 
   std::int64_t steps() const { return taps * run; }
