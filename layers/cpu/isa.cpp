@@ -10,7 +10,8 @@ namespace pipit {
 
 namespace {
 
-constexpr Isa kIsas[] = {Isa::baseline, Isa::avx2, Isa::avxvnni, Isa::avx512, Isa::avx512vnni, Isa::avx512fp16};
+constexpr Isa kIsas[] = {Isa::baseline, Isa::avx2,       Isa::avxvnni,
+                         Isa::avx512,   Isa::avx512vnni, Isa::avx512fp16};
 constexpr std::string_view kNames[] = {"baseline", "avx2", "avxvnni", "avx512", "avx512vnni", "avx512fp16"};
 
 }  // namespace
