@@ -139,9 +139,7 @@ class Depthwise final : public Kernel {
       if constexpr (std::is_same_v<T, float>) {
         epilogue_.apply(y, channel, tile.channels);
       } else {
-        row_kernels().to_float(y, row, tile.channels);
-        epilogue_.apply(row, channel, tile.channels);
-        row_kernels().to_half(row, y, tile.channels);
+        epilogue_.apply(y, channel, tile.channels, row);
       }
     }
   }

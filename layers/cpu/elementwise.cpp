@@ -15,22 +15,6 @@ namespace {
 constexpr std::int64_t kChunk = kChunkBytes / static_cast<std::int64_t>(sizeof(float));
 constexpr std::int64_t kPiece = 2048;  // halves that are made f32 at a time
 
-// The loop over f16 that needs no f32 copy of its operands; null where there is none.
-ActivationSpans<Half>::Function half_span(UnaryKind kind) {
-  switch (kind) {
-    case UnaryKind::sigmoid:
-      return row_kernels().activations_f16.sigmoid;
-    case UnaryKind::silu:
-      return row_kernels().activations_f16.silu;
-    case UnaryKind::hard_swish:
-      return row_kernels().activations_f16.hard_swish;
-    case UnaryKind::gelu:
-      return row_kernels().activations_f16.gelu;
-    default:
-      return nullptr;
-  }
-}
-
 Refusal refuse_unary(const NodeSpec& spec) {
   const bool half = spec.precision == Precision::fp16 && spec.outputs[0].dtype == DType::f16;
   if (Refusal reason = half ? refuse_unless_stored_floats(spec) : refuse_unless_f32(spec)) return reason;

@@ -154,6 +154,21 @@ PIPIT_INLINE inline void map(StridedFloats a, StridedFloats b, float* y, std::in
 
 }  // namespace
 
+ActivationSpans<Half>::Function half_span(UnaryKind kind) {
+  switch (kind) {
+    case UnaryKind::sigmoid:
+      return row_kernels().activations_f16.sigmoid;
+    case UnaryKind::silu:
+      return row_kernels().activations_f16.silu;
+    case UnaryKind::hard_swish:
+      return row_kernels().activations_f16.hard_swish;
+    case UnaryKind::gelu:
+      return row_kernels().activations_f16.gelu;
+    default:
+      return nullptr;
+  }
+}
+
 bool has_binary_span(BinaryKind kind) {
   switch (kind) {
     case BinaryKind::add:

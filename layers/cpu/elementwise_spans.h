@@ -2,6 +2,7 @@
 #pragma once
 
 #include "layers/binary.h"
+#include "layers/cpu/row_kernels.h"
 #include "layers/unary.h"
 
 namespace pipit {
@@ -9,6 +10,9 @@ namespace pipit {
 /// y[i] = f(x[i]) for i in [0, n); y may be x. Against the exact value: correctly rounded where one operation
 /// makes the function, else within the bounds of layers/cpu/vector_math.h. Requires a floating-point function.
 void unary_span(const UnaryAttributes& attributes, const float* x, float* y, std::int64_t n);
+
+/// The loop over f16 that needs no f32 copy of its operands, by the same arithmetic; null where there is none.
+ActivationSpans<Half>::Function half_span(UnaryKind kind);
 
 /// Elements data[0], data[stride], data[2 stride]…
 struct StridedFloats {

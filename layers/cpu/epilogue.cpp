@@ -1,9 +1,11 @@
 #include "layers/cpu/epilogue.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "layers/cpu/chunks.h"
 #include "layers/cpu/elementwise_spans.h"
+#include "layers/cpu/row_kernels.h"
 #include "layers/cpu/simd.h"
 #include "layers/normalization.h"
 
@@ -83,12 +85,30 @@ void Epilogue::apply(float* y, std::int64_t first, std::int64_t count) const {
   }
 }
 
+bool Epilogue::depends_on_channel() const {
+  return std::any_of(stages_.begin(), stages_.end(),
+                     [](const Stage& s) { return s.kind == Kind::affine || s.step != 0; });
+}
+
+void Epilogue::apply_rows(float* y, std::int64_t rows, std::int64_t channels) const {
+  if (!depends_on_channel()) return apply(y, 0, rows * channels);
+  for (std::int64_t r = 0; r < rows; ++r) apply(y + r * channels, 0, channels);
+}
+
+void Epilogue::apply(Half* y, std::int64_t first, std::int64_t count, float* stage) const {
+  if (stages_.size() == 1 && stages_[0].kind == Kind::unary) {
+    if (const auto span = half_span(stages_[0].unary.kind)) return span(y, y, count);
+  }
+  row_kernels().to_float(y, stage, count);
+  apply(stage, first, count);
+  row_kernels().to_half(stage, y, count);
+}
+
 void Epilogue::apply_all(float* y, std::int64_t elements, std::int64_t channels, ThreadPool& pool) const {
   if (empty() || elements == 0) return;
-  parallel_chunks(pool, elements / channels, rows_per_chunk(channels),
-                  [&](std::int64_t begin, std::int64_t end) {
-                    for (std::int64_t row = begin; row < end; ++row) apply(y + row * channels, 0, channels);
-                  });
+  parallel_chunks(
+      pool, elements / channels, rows_per_chunk(channels),
+      [&](std::int64_t begin, std::int64_t end) { apply_rows(y + begin * channels, end - begin, channels); });
 }
 
 }  // namespace pipit

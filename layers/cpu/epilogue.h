@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "engine/half.h"
 #include "engine/kernel.h"
 #include "layers/binary.h"
 #include "layers/unary.h"
@@ -28,7 +29,11 @@ class Epilogue {
   bool empty() const { return stages_.empty(); }
   /// y[i] becomes the result for channel first + i, i in [0, count).
   void apply(float* y, std::int64_t first, std::int64_t count) const;
-  /// The same for all of a result of whole rows of `channels`, in parallel.
+  /// The same for `rows` rows of `channels` that follow each other; at once where no stage depends on the channel.
+  void apply_rows(float* y, std::int64_t rows, std::int64_t channels) const;
+  /// apply() on halves, through f32 in `stage` [count].
+  void apply(Half* y, std::int64_t first, std::int64_t count, float* stage) const;
+  /// apply() for all of a result of whole rows of `channels`, in parallel.
   void apply_all(float* y, std::int64_t elements, std::int64_t channels, ThreadPool& pool) const;
 
  private:
@@ -43,6 +48,7 @@ class Epilogue {
     std::vector<float> shifts;  // affine
   };
   bool absorb_binary(const NodeSpec& next);
+  bool depends_on_channel() const;
 
   int channel_dim_;
   std::vector<Stage> stages_;

@@ -5,7 +5,7 @@
 #if defined(__x86_64__) && defined(__GNUC__)
 #define PIPIT_ISA_X86 1
 #if defined(__clang__)
-#define PIPIT_ISA_FP16 (__clang_major__ >= 14)
+#define PIPIT_ISA_FP16 (__clang_major__ >= 16)  // 14 has the functions with -mavx512fp16 only
 #else
 #define PIPIT_ISA_FP16 (__GNUC__ >= 12)
 #endif

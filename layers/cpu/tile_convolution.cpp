@@ -198,20 +198,14 @@ void TileConvolution::finish(const Operands& operands, const Band& b, std::byte*
                              std::int64_t end) const {
   if (!in_f32() && epilogue_.empty()) return;
   std::byte* y = operands.y + (first_pixel(b) + begin) * y_pixel_;
-  if (!in_f32()) {
-    for (std::int64_t p = begin; p < end; ++p, y += y_pixel_)
-      epilogue_.apply(reinterpret_cast<float*>(y), 0, channels_);
-    return;
-  }
-  float* sums = reinterpret_cast<float*>(results) + begin * channels_;
-  for (std::int64_t p = 0; p < end - begin && !epilogue_.empty(); ++p) {
-    epilogue_.apply(sums + p * channels_, 0, channels_);
-  }
-  const bool apart = y_pixel_ != channels_ * kHalf;
-  const std::int64_t rows = apart ? end - begin : 1;
-  const std::int64_t row = apart ? channels_ : (end - begin) * channels_;
-  for (std::int64_t p = 0; p < rows; ++p) {
-    row_kernels().to_half(sums + p * row, reinterpret_cast<Half*>(y + p * y_pixel_), row);
+  // Rows of channels that follow each other in y are taken at once, as many as stay in the first-level cache.
+  const bool apart = y_pixel_ != channels_ * (half_ ? kHalf : kFloat);
+  const std::int64_t step = apart ? 1 : rows_per_chunk(channels_);
+  for (std::int64_t p = begin; p < end; p += step, y += step * y_pixel_) {
+    const std::int64_t rows = std::min(step, end - p);
+    float* sums = in_f32() ? reinterpret_cast<float*>(results) + p * channels_ : reinterpret_cast<float*>(y);
+    if (!epilogue_.empty()) epilogue_.apply_rows(sums, rows, channels_);
+    if (in_f32()) row_kernels().to_half(sums, reinterpret_cast<Half*>(y), rows * channels_);
   }
 }
 
