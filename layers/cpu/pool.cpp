@@ -44,7 +44,7 @@ Refusal refuse_pool(const NodeSpec& spec) {
   }
   constexpr std::int64_t kMostStage = 1 << 18;  // floats: half of a second-level cache of 2 MiB
   const Shape& x = spec.inputs[0]->shape;
-  if (spec.inputs[0]->dtype == DType::f16 &&
+  if (spec.inputs[0]->dtype == DType::f16 && attributes.kind != PoolKind::max &&
       stage_floats(x, spec.outputs[0].shape, pool_window(attributes, x)) > kMostStage) {
     return "f16: the rows of a window do not fit in the cache as f32";
   }
@@ -169,7 +169,8 @@ class PoolRows final : public Kernel {
         threads_(spec.threads),
         by_rows_(takes_rows(x_, y_)) {
     block_ = channel_block(y_);
-    stage_ = half_ ? stage_floats(x_, y_, window_) : 0;
+    const bool stages = half_ && (by_rows_ || attributes_.kind != PoolKind::max);
+    stage_ = stages ? stage_floats(x_, y_, window_) : 0;
   }
 
   std::size_t scratch_bytes() const override {
@@ -213,7 +214,21 @@ class PoolRows final : public Kernel {
     });
   }
 
-  // As run_windows(); every input row is made f32 for each output row that reads it.
+  // `count` channels of output row `row`, counted through the images, from y on.
+  void max_row_of_halves(const Half* image, std::int64_t row, std::int64_t count, Half* y) const {
+    const TapRange h = taps_inside(window_, 0, row % y_[2], x_[2]);
+    const std::int64_t first_row = h.start + h.begin * window_.dilation[0];
+    for (std::int64_t column = 0; column < y_[3]; ++column) {
+      const TapRange w = taps_inside(window_, 1, column, x_[3]);
+      const std::int64_t first = first_row * x_[3] + w.start + w.begin * window_.dilation[1];
+      row_kernels().max_taps({image + first * y_[1], window_.dilation[0] * x_[3] * y_[1],
+                              window_.dilation[1] * y_[1], h.count(), w.count()},
+                             count, y + column * y_pixel_);
+    }
+  }
+
+  // As run_windows(). Maxima are found among halves; for sums every input row is made f32 for each output row that reads
+  // it.
   void run_halves(const Half* x, Half* y, const RunContext& context) const {
     const std::int64_t channels = y_[1];
     const std::int64_t blocks = (channels + block_ - 1) / block_;
@@ -222,6 +237,8 @@ class PoolRows final : public Kernel {
       const std::int64_t channel = task % blocks * block_;
       const std::int64_t count = std::min(block_, channels - channel);
       const Half* image = x + row / y_[2] * x_[2] * x_[3] * channels + channel;
+      if (attributes_.kind == PoolKind::max)
+        return max_row_of_halves(image, row, count, y + row * y_[3] * y_pixel_ + channel);
       float* stage = reinterpret_cast<float*>(context.scratch) + worker * stage_;
       const TapRange h = taps_inside(window_, 0, row % y_[2], x_[2]);
       for (std::int64_t tap = 0; tap < h.count(); ++tap) {

@@ -27,7 +27,8 @@ const RowKernels row_kernels_avx2 = {Lanes::kCount,
                                      activation_spans<float>(),
                                      activation_spans<Half>(),
                                      convert_span<Half, float>,
-                                     convert_span<float, Half>};
+                                     convert_span<float, Half>,
+                                     max_taps};
 
 }  // namespace pipit
 

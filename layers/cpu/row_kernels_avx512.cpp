@@ -31,7 +31,8 @@ const RowKernels row_kernels_avx512 = {Lanes::kCount,
                                        activation_spans<float>(),
                                        activation_spans<Half>(),
                                        convert_span<Half, float>,
-                                       convert_span<float, Half>};
+                                       convert_span<float, Half>,
+                                       max_taps};
 
 }  // namespace pipit
 

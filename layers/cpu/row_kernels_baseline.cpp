@@ -19,6 +19,7 @@ const RowKernels row_kernels_baseline = {Lanes::kCount,
                                          activation_spans<float>(),
                                          activation_spans<Half>(),
                                          convert_span<Half, float>,
-                                         convert_span<float, Half>};
+                                         convert_span<float, Half>,
+                                         max_taps};
 
 }  // namespace pipit

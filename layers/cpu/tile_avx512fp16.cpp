@@ -79,9 +79,11 @@ struct F16 {
     const int left = call.columns - 16 * vector;
     const auto lanes =
         left >= 16 ? static_cast<__mmask16>(0xFFFF) : static_cast<__mmask16>((1U << left) - 1U);
-    __m512 x =
-        _mm512_mul_ps(_mm512_load_ps(total), _mm512_maskz_loadu_ps(lanes, call.multiplier + 16 * vector));
-    if (call.bias != nullptr) x = _mm512_add_ps(x, _mm512_maskz_loadu_ps(lanes, call.bias + 16 * vector));
+    const __m512 bias =
+        call.bias != nullptr ? _mm512_maskz_loadu_ps(lanes, call.bias + 16 * vector) : _mm512_setzero_ps();
+    // Multipliers are powers of two: what is added is the product itself, unless that overflows.
+    __m512 x = _mm512_fmadd_ps(_mm512_load_ps(total),
+                               _mm512_maskz_loadu_ps(lanes, call.multiplier + 16 * vector), bias);
     if (residual != nullptr) {
       x = _mm512_add_ps(x, _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(lanes, residual + 32 * vector)));
     }
