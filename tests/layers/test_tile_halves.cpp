@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "engine/half.h"
+#include "layers/cpu/tile_convolution.h"
 #include "layers/cpu/tile_kernel.h"
 #include "layers/cpu/tile_pack.h"
 #include "tests/layers/conformance.h"
@@ -318,6 +319,28 @@ TEST(TileF16, NanAndInfinityPass) {
         }
       }
     }
+  }
+}
+
+// Three channels are two steps of K: what the second one reads besides must not come from the next pixel.
+TEST(TileF16, AnInfinityStaysInItsPixel) {
+  for (const Layout layout : {Layout::channels_last, Layout::row_major}) {
+    TileConvolution::Geometry geometry;
+    geometry.input = {Shape{1, 3, 2, 5}, DType::f16, layout};
+    geometry.output = Shape{1, 4, 2, 5};
+    geometry.window.rank = 2;
+    const std::vector<float> weights(12, 1.0F);
+    const TileConvolution convolution(geometry, weights.data(), 1);
+    std::vector<Half> x(30, to_half(1));
+    // Channel 0 of pixel 3, then in row_major order of the same.
+    x[layout == Layout::channels_last ? 9 : 3] = to_half(INFINITY);
+    std::vector<Half> y(40, Half{0xFFFF});
+    const HostBuffer scratch(convolution.scratch_bytes());
+    ThreadPool pool(1);
+    convolution.run(reinterpret_cast<const std::byte*>(x.data()), nullptr, nullptr,
+                    reinterpret_cast<std::byte*>(y.data()), RunContext{pool, scratch.data()});
+    for (std::size_t i = 0; i < y.size(); ++i)
+      ASSERT_EQ(to_float(y[i]), i / 4 == 3 ? INFINITY : 3.0F) << i << ", " << layout_name(layout);
   }
 }
 
