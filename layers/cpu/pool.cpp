@@ -276,7 +276,7 @@ class PoolRows final : public Kernel {
     context.pool.parallel_for(x_[0] * h.count(), [&](std::int64_t task, int worker) {
       const std::int64_t row = h.start + (h.begin + task % h.count()) * window_.dilation[0];
       const std::int64_t first = (task / h.count() * x_[2] + row) * x_[3] * channels;
-      float* stage = total + channels + worker * stage_;
+      float* stage = half_ ? total + channels + worker * stage_ : nullptr;
       if (half_) widen_row(x.as<Half>() + first, channels, stage);
       const float* from = half_ ? stage : x.as<float>() + first;
       const std::int64_t column = w.start + w.begin * window_.dilation[1];
