@@ -83,7 +83,7 @@ class Placer {
           buffers_.push_back({graph_.value(whole).desc.bytes(), step.index, last_use[index(whole)]});
           continue;
         }
-        const int reused = o == 0 ? reusable_buffer(node_of(step), step.index) : kNotInArena;
+        const int reused = o == 0 ? reusable_buffer(step) : kNotInArena;
         if (reused != kNotInArena) {
           buffer_[out] = reused;
           buffers_[static_cast<std::size_t>(reused)].last = last_use[out];
@@ -95,20 +95,26 @@ class Placer {
     }
   }
 
-  // The buffer of an input that output 0 may overwrite: it dies here, has the same desc, and no other operand
-  // sees it under another desc.
-  int reusable_buffer(const Node& node, int step) const {
+  // The buffer of an input that output 0 may overwrite: it dies here, has the same desc, and no other operand sees it
+  // under another desc, or where it is the kernel and not the layer that allows it, at all.
+  int reusable_buffer(const Step& step) const {
+    const Node& node = node_of(step);
     const TensorDesc& out = graph_.value(node.outputs[0]).desc;
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
       const ValueId id = node.inputs[i];
-      if (id == kNoValue || !node.layer->may_run_in_place(static_cast<int>(i))) continue;
+      if (id == kNoValue) continue;
+      const bool element_wise = node.layer->may_run_in_place(static_cast<int>(i));
+      if (!element_wise && !step.kernel->may_overwrite(i)) continue;
       const int buffer = buffer_[root_index(id)];
       if (buffer == kNotInArena || !(graph_.value(id).desc == out)) continue;
-      if (buffers_[static_cast<std::size_t>(buffer)].last != step) continue;
-      const bool seen_otherwise = std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId other) {
-        return other != kNoValue && buffer_[root_index(other)] == buffer &&
-               !(graph_.value(other).desc == out);
-      });
+      if (buffers_[static_cast<std::size_t>(buffer)].last != step.index) continue;
+      bool seen_otherwise = false;
+      for (std::size_t j = 0; j < node.inputs.size(); ++j) {
+        const ValueId other = node.inputs[j];
+        seen_otherwise =
+            seen_otherwise || (j != i && other != kNoValue && buffer_[root_index(other)] == buffer &&
+                               !(element_wise && graph_.value(other).desc == out));
+      }
       if (!seen_otherwise) return buffer;
     }
     return kNotInArena;
