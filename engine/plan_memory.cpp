@@ -71,7 +71,6 @@ class Placer {
       const std::vector<ValueId>& outputs = last_node(graph_, step).outputs;
       for (std::size_t o = 0; o < outputs.size(); ++o) {
         const std::size_t out = index(outputs[o]);
-        placed_.activation_bytes += graph_.values()[out].desc.bytes();
         const ValueId whole = whole_[out] == kNoValue ? outputs[o] : whole_[out];
         int& buffer = buffer_[index(whole)];
         if (buffer != kNotInArena) {  // a part is there already
@@ -130,13 +129,7 @@ class Placer {
       ranges.push_back({bytes == 0 ? 0 : bytes + alignment - kArenaAlignment, step.index, step.index});
     }
     const MemoryPlan memory = plan_memory(ranges);
-    const std::size_t limit = options_.max_arena_bytes != 0         ? options_.max_arena_bytes
-                              : options_.device == DeviceKind::cuda ? gpu_memory(options_.gpu)
-                                                                    : available_host_memory();
-    if (memory.arena_bytes > limit) {
-      fail("the activations need {:.1f} MiB but at most {:.1f} MiB may be used; use a smaller batch or input",
-           static_cast<double>(memory.arena_bytes) / 1048576.0, static_cast<double>(limit) / 1048576.0);
-    }
+    check_arena(memory.arena_bytes, options_);
     placed_.arena_bytes = memory.arena_bytes;
     placed_.peak_live_bytes = peak_live_bytes(ranges);
     for (Step& step : steps_) {
@@ -205,6 +198,16 @@ class Placer {
 };
 
 }  // namespace
+
+void check_arena(std::size_t bytes, const PlanOptions& options) {
+  const std::size_t limit = options.max_arena_bytes != 0         ? options.max_arena_bytes
+                            : options.device == DeviceKind::cuda ? gpu_memory(options.gpu)
+                                                                 : available_host_memory();
+  if (bytes > limit) {
+    fail("the activations need {:.1f} MiB but at most {:.1f} MiB may be used; use a smaller batch or input",
+         static_cast<double>(bytes) / 1048576.0, static_cast<double>(limit) / 1048576.0);
+  }
+}
 
 PlacedValues place_values(Graph& graph, const PlanOptions& options, std::vector<Step>& steps) {
   return Placer(graph, options, steps).run();
