@@ -85,6 +85,7 @@ class DepthwiseRows {
   void share_out(int threads) {
     constexpr std::int64_t kTaskProducts = 1 << 15;  // a microsecond on a fast core
     constexpr std::int64_t kCacheBytes = 24 << 10;   // of a first-level cache of 32 or 48 KiB
+    constexpr std::int64_t kNearBytes = 1 << 20;     // half of a second-level cache of 2 MiB
     constexpr std::int64_t kTaskRows = 8;            // so that what neighbouring tasks both read is little
     const auto element = static_cast<std::int64_t>(sizeof(T));
     const std::int64_t lanes = row_kernels().lanes;
@@ -98,6 +99,8 @@ class DepthwiseRows {
     } else {
       unit = std::max(lanes, 64 / element);  // whole cache lines
       wanted = kCacheBytes / (std::min(window_.span(0), x_[2]) * x_[3] * element + window_.taps() * 4);
+      // What comes from the shared cache comes faster in whole rows.
+      if ((x_.elements() + y_.elements()) / threads * element > kNearBytes) wanted = x_[1] + unit - 1;
       row_tasks_ = std::clamp<std::int64_t>(rows / (threads * kTaskRows) * threads,
                                             std::min<std::int64_t>(rows, threads), rows);
     }
