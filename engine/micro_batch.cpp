@@ -12,9 +12,10 @@ namespace pipit {
 
 namespace {
 
-// What is alive may take so many times the second-level caches of all threads: more goes through memory. Measured with 2
-// MiB a core and a large shared cache behind it.
-constexpr std::int64_t kCaches = 4;
+// What is alive may take so many times the second-level caches of all threads: with 2 MiB a core and a large shared cache
+// behind it, the best of half to four times as much. Twice that loses nothing yet (docs/benchmarks/cpu.md).
+constexpr std::int64_t kCaches = 8;
+constexpr std::int64_t kStillNear = 2;
 // Every micro-batch reads all weights. They may be so many times as much as the activations that it writes.
 constexpr std::int64_t kWeights = 2;
 
@@ -79,6 +80,23 @@ std::vector<ValueId> find_roots(const Graph& graph) {
   return roots;
 }
 
+// What output 0 of an element-wise node may take over, as the placement does it: an input that dies here and is no graph
+// input; else none.
+ValueId overwritten(const Graph& graph, const Node& node, const std::vector<ValueId>& roots,
+                    const std::vector<int>& last_use, int step) {
+  for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+    const ValueId id = node.inputs[i];
+    if (id == kNoValue || graph.value(id).is_constant() || !node.layer->may_run_in_place(static_cast<int>(i)))
+      continue;
+    const ValueId root = roots[index(id)];
+    const bool given = std::find(graph.inputs().begin(), graph.inputs().end(), root) != graph.inputs().end();
+    if (!given && last_use[index(root)] == step &&
+        graph.value(root).desc.bytes() == graph.value(node.outputs[0]).desc.bytes())
+      return root;
+  }
+  return kNoValue;
+}
+
 // A number of samples near `wanted` with which few are computed twice; 0: there is none.
 std::int64_t even_size(std::int64_t samples, std::int64_t wanted) {
   constexpr std::int64_t kMostRepeated = 16;  // one in so many
@@ -133,15 +151,26 @@ std::int64_t live_bytes_per_sample(const Graph& graph, const Samples& samples) {
       if (id != kNoValue) last_use[index(roots[index(id)])] = static_cast<int>(n);
     }
   }
+  for (const ValueId id : graph.outputs())
+    last_use[index(roots[index(id)])] = static_cast<int>(graph.nodes().size());
   std::vector<LiveRange> ranges;
+  std::vector<std::size_t> range_of(graph.values().size(), 0);
   for (std::size_t n = 0; n < graph.nodes().size(); ++n) {
     const Node& node = graph.nodes()[n];
     if (is_view(graph, node)) continue;
+    const int step = static_cast<int>(n);
     for (const ValueId id : node.outputs) {
-      const Value& value = graph.value(id);
       if (!samples.by_sample[index(id)]) continue;
-      ranges.push_back({value.desc.bytes() / static_cast<std::size_t>(samples.count), static_cast<int>(n),
-                        std::max(static_cast<int>(n), last_use[index(id)])});
+      const int last = std::max(step, last_use[index(id)]);
+      const ValueId over = id == node.outputs[0] ? overwritten(graph, node, roots, last_use, step) : kNoValue;
+      if (over != kNoValue && samples.by_sample[index(over)]) {
+        range_of[index(id)] = range_of[index(over)];
+        ranges[range_of[index(id)]].last = last;
+        continue;
+      }
+      range_of[index(id)] = ranges.size();
+      const std::size_t bytes = graph.value(id).desc.bytes() / static_cast<std::size_t>(samples.count);
+      ranges.push_back({bytes, step, last});
     }
   }
   return static_cast<std::int64_t>(peak_live_bytes(ranges));
@@ -158,7 +187,7 @@ MicroBatches choose_micro_batches(const Graph& graph, const Samples& samples,
   const std::int64_t live = std::max<std::int64_t>(live_bytes_per_sample(graph, samples), 1);
   const std::int64_t most =
       std::max({std::int64_t{1}, cache_bytes(threads) / live, constants / (kWeights * activations)});
-  if (most >= samples.count)
+  if (kStillNear * most >= samples.count)
     return {1, 1, fmt::format("{} samples, {} alive for each", samples.count, mebibytes(live))};
   const std::int64_t size = even_size(samples.count, most);
   if (size == 0)
