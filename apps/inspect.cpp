@@ -137,6 +137,8 @@ void print_text(const Model& model, const Runner& runner, bool why) {
                sum.int8_steps, plan.steps().size(),
                100.0 * static_cast<double>(sum.int8_macs) / static_cast<double>(all), sum.conversions);
   }
+  const MicroBatches& batches = plan.micro_batches();
+  if (batches.cut() || why) fmt::print("micro-batches {}\n", describe(batches));
   // In a tiny model the kernels' scratch and the alignment outweigh the activations: no share of them.
   const std::string share = plan.arena_bytes() < plan.activation_bytes()
                                 ? fmt::format(" ({:.1f} %)", 100.0 * static_cast<double>(plan.arena_bytes()) /
@@ -198,6 +200,7 @@ nlohmann::ordered_json to_json(const Model& model, const Runner& runner, bool wh
   json["arena_bytes"] = plan.arena_bytes();
   json["peak_live_bytes"] = plan.peak_live_bytes();
   json["activation_bytes"] = plan.activation_bytes();
+  add_micro_batches(json, plan.micro_batches());
   json["view_nodes"] = plan.view_nodes();
   return json;
 }

@@ -62,6 +62,18 @@ void add_choice(nlohmann::ordered_json& layer, const Step& step) {
   }
 }
 
+std::string describe(const MicroBatches& batches) {
+  if (!batches.cut()) return "none: " + batches.why;
+  return fmt::format("{} of {} samples at a time: {}", batches.size, batches.samples, batches.why);
+}
+
+void add_micro_batches(nlohmann::ordered_json& json, const MicroBatches& batches) {
+  json["micro_batch"] = {
+      {"size", batches.cut() ? nlohmann::ordered_json(batches.size) : nlohmann::ordered_json()},
+      {"runs", batches.count()},
+      {"why", batches.why}};
+}
+
 namespace {
 
 double gflops(std::int64_t macs, double ms) {
@@ -125,6 +137,10 @@ std::string layer_table(const Plan& plan, const Profile& profile, const MachineP
   text += fmt::format("sum of layers  {:9.4f} ms   {} MACs, {:.1f} GFLOP/s   (median of {} runs)\n",
                       profile.layers_ms, with_prefix(static_cast<double>(total_macs)),
                       gflops(total_macs, profile.layers_ms), profile.runs);
+  if (const MicroBatches& batches = plan.micro_batches(); batches.cut()) {
+    text += fmt::format("micro-batches  {:9} runs   {}; a layer's time is the sum of them\n", batches.count(),
+                        describe(batches));
+  }
   const bool on_gpu = profile.graph_ms > 0;
   if (on_gpu)
     text += fmt::format("graph          {:9.4f} ms   device time of one replay\n", profile.graph_ms);
@@ -153,6 +169,7 @@ std::string layer_table(const Plan& plan, const Profile& profile, const MachineP
 nlohmann::ordered_json layer_json(const Plan& plan, const Profile& profile, const MachinePeak& peak) {
   nlohmann::ordered_json json;
   json["runs"] = profile.runs;
+  add_micro_batches(json, plan.micro_batches());
   json["layers_ms"] = profile.layers_ms;
   json["end_to_end_ms"] = profile.end_to_end_ms;
   json["residual_ms"] = profile.residual_ms;

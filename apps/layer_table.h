@@ -23,6 +23,11 @@ StepInfo step_info(const Plan& plan, const Step& step);
 /// kernels were: what each took, in ms.
 void add_choice(nlohmann::ordered_json& layer, const Step& step);
 
+/// "4 of 32 samples at a time: ...", or why all go together.
+std::string describe(const MicroBatches& batches);
+/// "micro_batch": "size", "runs" (of the steps in one run of the session) and "why".
+void add_micro_batches(nlohmann::ordered_json& json, const MicroBatches& batches);
+
 /// With a known `peak`, also how far every layer is from its floor: the time that its arithmetic or its bytes take at
 /// the peak, whichever is longer.
 std::string layer_table(const Plan& plan, const Profile& profile, const MachinePeak& peak = {});

@@ -211,6 +211,13 @@ void CommonOptions::add_shared_to(CLI::App& command) {
       "--no-winograd", no_winograd,
       "No convolution by Winograd's transforms on the CPU: they are faster, and about one decimal digit "
       "less exact");
+  command
+      .add_option(
+          "--micro-batch", micro_batch,
+          "On the CPU: how many samples of a batch go through all layers together, so that what a layer "
+          "writes is still in a cache when the next one reads it; 0: all of them. Needs layers that keep "
+          "samples apart [chosen from the sizes of activations; see inspect]")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{65536}));
 }
 
 WeightFormat CommonOptions::weight_format() const {
@@ -236,6 +243,7 @@ PlanOptions CommonOptions::plan_options() const {
   options.allow_fallback = allow_fallback;
   options.tuner = tuning.tuner(options, quiet);
   options.keep_every_value = keep_every_value;
+  options.micro_batch = micro_batch;
   return options;
 }
 

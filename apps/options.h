@@ -27,7 +27,7 @@ CLI::Validator count_value();
 void check_output(const std::string& output, const std::vector<std::string>& inputs);
 
 /// --json, --threads, --device, --precision and its own (--plan, --keep, --group-size, --dynamic-scales), --quiet,
-/// --kernel, --conv-backend, --no-winograd, those of tuning.h: on every subcommand.
+/// --kernel, --conv-backend, --no-winograd, --micro-batch, those of tuning.h: on every subcommand.
 struct CommonOptions {
   bool json = false;
   bool quiet = false;
@@ -43,6 +43,7 @@ struct CommonOptions {
   bool allow_fallback = false;
   TuningOptions tuning;
   bool no_winograd = false;
+  std::optional<std::int64_t> micro_batch;  ///< PlanOptions::micro_batch
   bool keep_every_value = false;  ///< PlanOptions::keep_every_value; not an option of the command line
 
   void add_to(CLI::App& command);

@@ -1,5 +1,6 @@
 #include "engine/graph.h"
 
+#include <algorithm>
 #include <set>
 
 namespace pipit {
@@ -33,6 +34,19 @@ void Graph::release_constant(ValueId id) {
   Value& value = values_[static_cast<std::size_t>(id)];
   value.released = value.is_constant();
   value.constant.reset();
+}
+
+void Graph::set_samples(const std::vector<bool>& by_sample, std::int64_t samples) {
+  for (std::size_t v = 0; v < values_.size(); ++v) {
+    if (by_sample[v]) values_[v].desc.shape = values_[v].desc.shape.with(0, samples);
+  }
+  for (Node& node : nodes_) {
+    const bool reads = std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) {
+      return id != kNoValue && by_sample[static_cast<std::size_t>(id)];
+    });
+    if (!reads) continue;
+    if (LayerPtr layer = node.layer->for_samples(samples)) node.layer = std::move(layer);
+  }
 }
 
 ValueId GraphBuilder::add_input(std::string name, const TensorDesc& desc) {

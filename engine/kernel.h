@@ -70,6 +70,9 @@ class Kernel {
   /// constants and whose one output has the same desc. True: from now on run() computes `next` as well and writes
   /// its output in place of output 0. May be asked again for what follows.
   virtual bool absorb(const NodeSpec& /*next*/) { return false; }
+  /// Asked once, after absorb() and write_rows_apart(): whether output 0 may lie where input `index` does, which has its
+  /// desc, is not read again, and shares no memory with another operand.
+  virtual bool may_overwrite(std::size_t /*index*/) const { return false; }
   /// Where output 0 holds input `index` unchanged; nothing where it does not.
   virtual std::optional<RowPlace> place_of_input(std::size_t /*index*/) const { return std::nullopt; }
   /// Told once, after absorb(): the kernel before writes input `index` right to its place, where run() finds it.

@@ -23,6 +23,13 @@ struct Work {
   std::int64_t macs = 0;  ///< multiply-accumulates; 1 MAC = 2 FLOP
 };
 
+/// The inputs of a node in a graph that computes several samples, the entries of dimension 0, in one run.
+struct SampledInputs {
+  std::span<const TensorDesc* const> descs;  ///< null where an optional input is absent
+  /// Per input: entry n of dimension 0 belongs to sample n. Otherwise (weights, say) all samples read the whole of it.
+  const std::vector<bool>& by_sample;
+};
+
 class Layer {
  public:
   virtual ~Layer() = default;
@@ -50,6 +57,15 @@ class Layer {
   /// True when output 0 is input 0's memory under another desc, so that no kernel is needed. Both descs have
   /// their final layouts.
   virtual bool is_view(const TensorDesc& /*input*/, const TensorDesc& /*output*/) const { return false; }
+
+  /// True when entry n of dimension 0 of every output is computed from entry n of the inputs that are by sample and from
+  /// the others, for every n alike: then some of the samples can be computed without the rest (engine/micro_batch.h).
+  /// Asked only where at least one input is by sample.
+  virtual bool keeps_samples_apart(const SampledInputs& /*inputs*/) const { return false; }
+
+  /// The layer for inputs with another number of samples, where attributes name that number; null where they do not.
+  /// Asked only where keeps_samples_apart().
+  virtual std::shared_ptr<const Layer> for_samples(std::int64_t /*samples*/) const { return nullptr; }
 
   /// Kernel, stride, padding and fused activation in a short form for tables, for example "3x3 s2 p1 +relu".
   virtual std::string summary() const { return {}; }

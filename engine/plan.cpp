@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/device.h"
+#include "engine/memory_planner.h"
 #include "engine/plan_parts.h"
 
 namespace pipit {
@@ -20,23 +21,59 @@ const Node& Plan::last_node(const Step& step) const {
   return pipit::last_node(graph_, step);
 }
 
+namespace {
+
+MicroBatches cut_batch(const Graph& graph, const Samples& samples, const PlanOptions& options) {
+  if (options.device != DeviceKind::cpu) return {1, 1, "a GPU takes the whole batch"};
+  if (options.keep_every_value) return {1, 1, "observers see whole values"};
+  return choose_micro_batches(graph, samples, options.micro_batch, options.threads);
+}
+
+}  // namespace
+
 std::shared_ptr<const Plan> Plan::build(Graph graph, const Registry& registry, const PlanOptions& options) {
   const std::shared_ptr<Plan> plan(new Plan());
   plan->graph_ = std::move(graph);
   plan->options_ = options;
   if (plan->options_.threads == 0) plan->options_.threads = available_cpus();
   if (options.device == DeviceKind::cuda) select_gpu(options.gpu);
+  const Samples samples = find_samples(plan->graph_);
+  const MicroBatches& cut = plan->micro_batches_ = cut_batch(plan->graph_, samples, plan->options_);
+  if (cut.cut()) plan->graph_.set_samples(samples.by_sample, cut.size);
   plan->steps_ = choose_kernels(plan->graph_, registry, plan->options_);
   PlacedValues placed = place_values(plan->graph_, plan->options_, plan->steps_);
-  plan->outputs_ = std::move(placed.outputs);
+  plan->outputs_ = plan->step_outputs_ = std::move(placed.outputs);
   plan->arena_bytes_ = placed.arena_bytes;
   plan->peak_live_bytes_ = placed.peak_live_bytes;
-  plan->activation_bytes_ = placed.activation_bytes;
   plan->view_nodes_ =
       static_cast<int>(std::count_if(plan->graph_.nodes().begin(), plan->graph_.nodes().end(),
                                      [&](const Node& node) { return is_view(plan->graph_, node); }));
+  if (cut.cut()) {
+    plan->graph_.set_samples(samples.by_sample, cut.samples);
+    plan->place_whole_outputs();
+  }
+  for (const Step& step : plan->steps_) {
+    for (const ValueId id : plan->last_node(step).outputs)
+      plan->activation_bytes_ += plan->graph_.value(id).desc.bytes();
+  }
   plan->options_.tuner.reset();
   return plan;
+}
+
+// Behind what the steps use.
+void Plan::place_whole_outputs() {
+  for (std::size_t i = 0; i < outputs_.size(); ++i) {
+    Placement& output = outputs_[i];
+    output.desc = graph_.value(graph_.outputs()[i]).desc;
+    if (output.kind != Placement::Kind::arena) continue;
+    const auto aligned = [](std::size_t bytes) {
+      return (bytes + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment;
+    };
+    output.offset = aligned(arena_bytes_);
+    arena_bytes_ = output.offset + output.desc.bytes();
+    peak_live_bytes_ = aligned(peak_live_bytes_) + output.desc.bytes();
+  }
+  check_arena(arena_bytes_, options_);
 }
 
 }  // namespace pipit

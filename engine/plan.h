@@ -4,10 +4,12 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "engine/graph.h"
+#include "engine/micro_batch.h"
 #include "engine/registry.h"
 #include "engine/tuner.h"
 
@@ -31,6 +33,9 @@ struct PlanOptions {
   std::shared_ptr<Tuner> tuner;
   /// Every node's output is written, for observers that read them: no kernel computes the node that follows as well.
   bool keep_every_value = false;
+  /// On the CPU: how many samples of a batch go through all steps together; 0: all. Without a wish the plan chooses
+  /// (choose_micro_batches). Ignored with keep_every_value: observers see whole values.
+  std::optional<std::int64_t> micro_batch;
   /// Refuse plans whose arena is larger, in bytes; 0: what the machine has left (available_host_memory), or all
   /// memory of the GPU.
   std::size_t max_arena_bytes = 0;
@@ -81,10 +86,15 @@ class Plan {
   /// each with all reasons; Error when the arena is larger than allowed.
   static std::shared_ptr<const Plan> build(Graph graph, const Registry& registry, const PlanOptions& options);
 
+  /// With the whole batch, whatever goes through the steps together.
   const Graph& graph() const { return graph_; }
+  /// Their kernels and placements are for one micro-batch.
   const std::vector<Step>& steps() const { return steps_; }
-  /// One per graph output.
+  const MicroBatches& micro_batches() const { return micro_batches_; }
+  /// One per graph output, of the whole batch.
   const std::vector<Placement>& outputs() const { return outputs_; }
+  /// The same of one micro-batch, in memory that the steps use; outputs() where the batch is not cut.
+  const std::vector<Placement>& step_outputs() const { return step_outputs_; }
   const PlanOptions& options() const { return options_; }
   std::size_t arena_bytes() const { return arena_bytes_; }
   /// The largest set of buffers that must exist at once: the lower bound of arena_bytes().
@@ -98,10 +108,13 @@ class Plan {
 
  private:
   Plan() = default;
+  void place_whole_outputs();
   Graph graph_;
   PlanOptions options_;
   std::vector<Step> steps_;
+  MicroBatches micro_batches_;
   std::vector<Placement> outputs_;
+  std::vector<Placement> step_outputs_;
   std::size_t arena_bytes_ = 0;
   std::size_t peak_live_bytes_ = 0;
   std::size_t activation_bytes_ = 0;

@@ -71,7 +71,6 @@ class Placer {
       const std::vector<ValueId>& outputs = last_node(graph_, step).outputs;
       for (std::size_t o = 0; o < outputs.size(); ++o) {
         const std::size_t out = index(outputs[o]);
-        placed_.activation_bytes += graph_.values()[out].desc.bytes();
         const ValueId whole = whole_[out] == kNoValue ? outputs[o] : whole_[out];
         int& buffer = buffer_[index(whole)];
         if (buffer != kNotInArena) {  // a part is there already
@@ -83,7 +82,7 @@ class Placer {
           buffers_.push_back({graph_.value(whole).desc.bytes(), step.index, last_use[index(whole)]});
           continue;
         }
-        const int reused = o == 0 ? reusable_buffer(node_of(step), step.index) : kNotInArena;
+        const int reused = o == 0 ? reusable_buffer(step) : kNotInArena;
         if (reused != kNotInArena) {
           buffer_[out] = reused;
           buffers_[static_cast<std::size_t>(reused)].last = last_use[out];
@@ -95,20 +94,26 @@ class Placer {
     }
   }
 
-  // The buffer of an input that output 0 may overwrite: it dies here, has the same desc, and no other operand
-  // sees it under another desc.
-  int reusable_buffer(const Node& node, int step) const {
+  // The buffer of an input that output 0 may overwrite: it dies here, has the same desc, and no other operand sees it
+  // under another desc, or where it is the kernel and not the layer that allows it, at all.
+  int reusable_buffer(const Step& step) const {
+    const Node& node = node_of(step);
     const TensorDesc& out = graph_.value(node.outputs[0]).desc;
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
       const ValueId id = node.inputs[i];
-      if (id == kNoValue || !node.layer->may_run_in_place(static_cast<int>(i))) continue;
+      if (id == kNoValue) continue;
+      const bool element_wise = node.layer->may_run_in_place(static_cast<int>(i));
+      if (!element_wise && !step.kernel->may_overwrite(i)) continue;
       const int buffer = buffer_[root_index(id)];
       if (buffer == kNotInArena || !(graph_.value(id).desc == out)) continue;
-      if (buffers_[static_cast<std::size_t>(buffer)].last != step) continue;
-      const bool seen_otherwise = std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId other) {
-        return other != kNoValue && buffer_[root_index(other)] == buffer &&
-               !(graph_.value(other).desc == out);
-      });
+      if (buffers_[static_cast<std::size_t>(buffer)].last != step.index) continue;
+      bool seen_otherwise = false;
+      for (std::size_t j = 0; j < node.inputs.size(); ++j) {
+        const ValueId other = node.inputs[j];
+        seen_otherwise =
+            seen_otherwise || (j != i && other != kNoValue && buffer_[root_index(other)] == buffer &&
+                               !(element_wise && graph_.value(other).desc == out));
+      }
       if (!seen_otherwise) return buffer;
     }
     return kNotInArena;
@@ -124,13 +129,7 @@ class Placer {
       ranges.push_back({bytes == 0 ? 0 : bytes + alignment - kArenaAlignment, step.index, step.index});
     }
     const MemoryPlan memory = plan_memory(ranges);
-    const std::size_t limit = options_.max_arena_bytes != 0         ? options_.max_arena_bytes
-                              : options_.device == DeviceKind::cuda ? gpu_memory(options_.gpu)
-                                                                    : available_host_memory();
-    if (memory.arena_bytes > limit) {
-      fail("the activations need {:.1f} MiB but at most {:.1f} MiB may be used; use a smaller batch or input",
-           static_cast<double>(memory.arena_bytes) / 1048576.0, static_cast<double>(limit) / 1048576.0);
-    }
+    check_arena(memory.arena_bytes, options_);
     placed_.arena_bytes = memory.arena_bytes;
     placed_.peak_live_bytes = peak_live_bytes(ranges);
     for (Step& step : steps_) {
@@ -199,6 +198,16 @@ class Placer {
 };
 
 }  // namespace
+
+void check_arena(std::size_t bytes, const PlanOptions& options) {
+  const std::size_t limit = options.max_arena_bytes != 0         ? options.max_arena_bytes
+                            : options.device == DeviceKind::cuda ? gpu_memory(options.gpu)
+                                                                 : available_host_memory();
+  if (bytes > limit) {
+    fail("the activations need {:.1f} MiB but at most {:.1f} MiB may be used; use a smaller batch or input",
+         static_cast<double>(bytes) / 1048576.0, static_cast<double>(limit) / 1048576.0);
+  }
+}
 
 PlacedValues place_values(Graph& graph, const PlanOptions& options, std::vector<Step>& steps) {
   return Placer(graph, options, steps).run();

@@ -21,11 +21,13 @@ struct PlacedValues {
   std::vector<Placement> outputs;  ///< one per graph output
   std::size_t arena_bytes = 0;
   std::size_t peak_live_bytes = 0;
-  std::size_t activation_bytes = 0;
 };
 
 /// Finds the live range of every value, lets nodes write over inputs that die with them, packs the arena and fills
 /// the steps' placements. Frees what no kernel reads.
 PlacedValues place_values(Graph& graph, const PlanOptions& options, std::vector<Step>& steps);
+
+/// Throws Error when the options or the machine allow no arena of so many bytes.
+void check_arena(std::size_t bytes, const PlanOptions& options);
 
 }  // namespace pipit

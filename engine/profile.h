@@ -7,7 +7,7 @@ namespace pipit {
 
 struct StepTime {
   int step = 0;
-  double median_ms = 0;
+  double median_ms = 0;  ///< of the step's time in one run, all micro-batches together
 };
 
 struct Profile {

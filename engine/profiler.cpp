@@ -29,13 +29,15 @@ double clock_read_ms() {
 
 }  // namespace
 
-Profiler::Profiler(const Plan& plan, int expected_runs) : steps_(plan.steps().size()) {
+Profiler::Profiler(const Plan& plan, int expected_runs)
+    : steps_(plan.steps().size()), calls_per_step_(static_cast<double>(plan.micro_batches().count())) {
   const auto runs = static_cast<std::size_t>(std::max(expected_runs, 1));
   step_ms_.reserve(steps_ * runs);
   run_ms_.reserve(runs);
 }
 
 void Profiler::before_run() {
+  step_ms_.resize(step_ms_.size() + steps_, 0);
   run_start_ = Clock::now();
 }
 
@@ -43,8 +45,9 @@ void Profiler::before_step(const Step&) {
   step_start_ = Clock::now();
 }
 
-void Profiler::after_step(const Step&, std::span<const ConstTensorView>, std::span<const TensorView>) {
-  step_ms_.push_back(milliseconds(Clock::now() - step_start_));
+void Profiler::after_step(const Step& step, std::span<const ConstTensorView>, std::span<const TensorView>) {
+  const double ms = milliseconds(Clock::now() - step_start_);
+  step_ms_[step_ms_.size() - steps_ + static_cast<std::size_t>(step.index)] += ms;
 }
 
 void Profiler::after_run() {
@@ -68,7 +71,7 @@ Profile Profiler::report() const {
   profile.layers_ms = median(sums);
   profile.end_to_end_ms = median(run_ms_);
   profile.residual_ms = profile.end_to_end_ms - profile.layers_ms;
-  profile.overhead_ms = clock_read_ms() * static_cast<double>(2 * steps_);
+  profile.overhead_ms = clock_read_ms() * static_cast<double>(2 * steps_) * calls_per_step_;
   return profile;
 }
 

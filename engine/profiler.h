@@ -26,7 +26,8 @@ class Profiler final : public RunObserver {
  private:
   using Clock = std::chrono::steady_clock;
   std::size_t steps_ = 0;
-  std::vector<double> step_ms_;  ///< [run][step]
+  double calls_per_step_;        ///< in one run
+  std::vector<double> step_ms_;  ///< [run][step], the sum of its calls
   std::vector<double> run_ms_;
   Clock::time_point run_start_;
   Clock::time_point step_start_;

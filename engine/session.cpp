@@ -1,10 +1,22 @@
 #include "engine/session.h"
 
 #include <chrono>
+#include <cstring>
 
 #include "engine/float_mode.h"
 
 namespace pipit {
+
+namespace {
+
+// Bytes from the first sample of a value to another one. Dimension 0 is the outermost in every layout.
+std::size_t sample_offset(const TensorDesc& whole, const MicroBatches& batches, std::int64_t sample) {
+  return sample == 0
+             ? 0
+             : whole.bytes() / static_cast<std::size_t>(batches.samples) * static_cast<std::size_t>(sample);
+}
+
+}  // namespace
 
 Session::Session(std::shared_ptr<const Plan> plan, std::shared_ptr<ThreadPool> pool)
     : plan_(std::move(plan)), pool_(std::move(pool)) {
@@ -68,9 +80,26 @@ std::span<const ConstTensorView> Session::run(std::span<const ConstTensorView> i
   if (device_) return device_->run(inputs);
   const WithoutDenormals mode;
   if (observer_ != nullptr) observer_->before_run();
+  const MicroBatches& batches = plan_->micro_batches();
+  for (std::int64_t b = 0; b < batches.count(); ++b) {
+    run_steps(inputs, batches.first(b));
+    if (batches.cut()) gather_outputs(batches.first(b));
+  }
+  if (observer_ != nullptr) observer_->after_run();
+  for (std::size_t i = 0; i < outputs_.size(); ++i) {
+    const Placement& p = plan_->outputs()[i];
+    if (p.kind == Placement::Kind::input) outputs_[i].data = inputs[static_cast<std::size_t>(p.input)].data;
+  }
+  return outputs_;
+}
+
+void Session::run_steps(std::span<const ConstTensorView> inputs, std::int64_t first_sample) {
+  const Graph& graph = plan_->graph();
+  const MicroBatches& batches = plan_->micro_batches();
   for (BoundStep& bound : bound_) {
     for (const auto& [operand, input] : bound.from_user) {
-      bound.inputs[operand].data = inputs[static_cast<std::size_t>(input)].data;
+      const ConstTensorView& whole = inputs[static_cast<std::size_t>(input)];
+      bound.inputs[operand].data = whole.data + sample_offset(whole.desc, batches, first_sample);
     }
     if (observer_ != nullptr) observer_->before_step(*bound.step);
     try {
@@ -81,12 +110,17 @@ std::span<const ConstTensorView> Session::run(std::span<const ConstTensorView> i
     }
     if (observer_ != nullptr) observer_->after_step(*bound.step, bound.inputs, bound.outputs);
   }
-  if (observer_ != nullptr) observer_->after_run();
+}
+
+// Copies a micro-batch's outputs to their places in the whole ones.
+void Session::gather_outputs(std::int64_t first_sample) {
   for (std::size_t i = 0; i < outputs_.size(); ++i) {
-    const Placement& p = plan_->outputs()[i];
-    if (p.kind == Placement::Kind::input) outputs_[i].data = inputs[static_cast<std::size_t>(p.input)].data;
+    const Placement& whole = plan_->outputs()[i];
+    const Placement& part = plan_->step_outputs()[i];
+    if (whole.kind != Placement::Kind::arena) continue;
+    const std::size_t offset = sample_offset(whole.desc, plan_->micro_batches(), first_sample);
+    std::memcpy(arena_.data() + whole.offset + offset, arena_.data() + part.offset, part.desc.bytes());
   }
-  return outputs_;
 }
 
 void Session::make_slots(int count) {

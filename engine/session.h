@@ -10,7 +10,7 @@
 
 namespace pipit {
 
-/// Called around every kernel. The single hook for profiling, calibration and layer-by-layer comparison.
+/// Called around every kernel: where the batch runs in parts (Plan::micro_batches), once for each of them, with its views. The single hook for profiling, calibration and layer-by-layer comparison.
 class RunObserver {
  public:
   virtual ~RunObserver() = default;
@@ -67,9 +67,13 @@ class Session {
     const Step* step = nullptr;
     std::vector<ConstTensorView> inputs;
     std::vector<TensorView> outputs;
-    std::vector<std::pair<std::size_t, int>> from_user;  ///< (operand, graph input) to bind on every run
+    std::vector<std::pair<std::size_t, int>>
+        from_user;  ///< (operand, graph input) to bind for every micro-batch
     std::byte* scratch = nullptr;
   };
+  void run_steps(std::span<const ConstTensorView> inputs, std::int64_t first_sample);
+  void gather_outputs(std::int64_t first_sample);
+
   std::shared_ptr<const Plan> plan_;
   std::shared_ptr<ThreadPool> pool_;
   std::unique_ptr<DeviceSession> device_;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "layers/operands.h"
+#include "layers/samples.h"
 
 namespace pipit {
 
@@ -44,6 +45,12 @@ std::vector<TensorDesc> Concat::infer(std::span<const TensorDesc* const> inputs)
   return {{first.shape.with(axis, extent), first.dtype}};
 }
 
+bool Concat::keeps_samples_apart(const SampledInputs& inputs) const {
+  const auto& by_sample = inputs.by_sample;
+  return normalize_axis(attributes_.axis, inputs.descs[0]->shape.rank(), "Concat") > 0 &&
+         std::find(by_sample.begin(), by_sample.end(), false) == by_sample.end();
+}
+
 std::string Concat::summary() const {
   return fmt::format("axis {}", attributes_.axis);
 }
@@ -67,6 +74,11 @@ std::vector<TensorDesc> Split::infer(std::span<const TensorDesc* const> inputs) 
          fmt::join(attributes_.sizes, ","), x.shape[axis], axis, x.shape.str());
   }
   return outputs;
+}
+
+bool Split::keeps_samples_apart(const SampledInputs& inputs) const {
+  return sampled_exactly(inputs, {0}) &&
+         normalize_axis(attributes_.axis, inputs.descs[0]->shape.rank(), "Split") > 0;
 }
 
 std::string Split::summary() const {
@@ -121,6 +133,13 @@ std::vector<TensorDesc> Slice::infer(std::span<const TensorDesc* const> inputs) 
   return {{Shape(counts), x.dtype}};
 }
 
+bool Slice::keeps_samples_apart(const SampledInputs& inputs) const {
+  const int rank = inputs.descs[0]->shape.rank();
+  return sampled_exactly(inputs, {0}) &&
+         std::none_of(attributes_.axes.begin(), attributes_.axes.end(),
+                      [&](std::int64_t axis) { return normalize_axis(axis, rank, "Slice") == 0; });
+}
+
 std::string Slice::summary() const {
   return fmt::format("axes {}", fmt::join(attributes_.axes, ","));
 }
@@ -152,6 +171,10 @@ std::vector<TensorDesc> Pad::infer(std::span<const TensorDesc* const> inputs) co
     }
   }
   return {{Shape(std::span(dims.data(), rank)), x.dtype}};
+}
+
+bool Pad::keeps_samples_apart(const SampledInputs& inputs) const {
+  return sampled_exactly(inputs, {0}) && attributes_.begin[0] == 0 && attributes_.end[0] == 0;
 }
 
 std::string Pad::summary() const {

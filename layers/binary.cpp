@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "layers/operands.h"
+#include "layers/samples.h"
 
 namespace pipit {
 
@@ -101,6 +102,10 @@ std::vector<TensorDesc> Binary::infer(std::span<const TensorDesc* const> inputs)
   return {{shape, type}};
 }
 
+bool Binary::keeps_samples_apart(const SampledInputs& inputs) const {
+  return broadcast_keeps_samples(inputs);
+}
+
 std::string Binary::summary() const {
   return std::string(binary_name(attributes_.kind)) + clamp_summary(attributes_.activation);
 }
@@ -116,6 +121,10 @@ std::vector<TensorDesc> Where::infer(std::span<const TensorDesc* const> inputs) 
   }
   const Shape choices = broadcast_shapes(inputs[1]->shape, inputs[2]->shape);
   return {{broadcast_shapes(inputs[0]->shape, choices), inputs[1]->dtype}};
+}
+
+bool Where::keeps_samples_apart(const SampledInputs& inputs) const {
+  return broadcast_keeps_samples(inputs);
 }
 
 }  // namespace pipit

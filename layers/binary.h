@@ -48,6 +48,7 @@ class Binary final : public Layer {
 
   std::string_view type() const override { return kType; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
+  bool keeps_samples_apart(const SampledInputs& inputs) const override;
   bool may_run_in_place(int /*index*/) const override { return true; }
   std::string summary() const override;
 
@@ -61,6 +62,7 @@ class Where final : public Layer {
   static constexpr std::string_view kType = "Where";
   std::string_view type() const override { return kType; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
+  bool keeps_samples_apart(const SampledInputs& inputs) const override;
 };
 
 }  // namespace pipit

@@ -1,6 +1,7 @@
 #include "layers/cast.h"
 
 #include "layers/operands.h"
+#include "layers/samples.h"
 
 namespace pipit {
 
@@ -9,6 +10,10 @@ Cast::Cast(CastAttributes attributes) : attributes_(attributes) {}
 std::vector<TensorDesc> Cast::infer(std::span<const TensorDesc* const> inputs) const {
   check_inputs(inputs, kType, 1);
   return {{inputs[0]->shape, attributes_.to}};
+}
+
+bool Cast::keeps_samples_apart(const SampledInputs& inputs) const {
+  return sampled_exactly(inputs, {0});
 }
 
 std::string Cast::summary() const {

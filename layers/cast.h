@@ -19,6 +19,7 @@ class Cast final : public Layer {
 
   std::string_view type() const override { return kType; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
+  bool keeps_samples_apart(const SampledInputs& inputs) const override;
   std::string summary() const override;
 
  private:

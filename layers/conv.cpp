@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "layers/infer.h"
+#include "layers/samples.h"
 
 namespace pipit {
 
@@ -42,6 +43,10 @@ std::vector<TensorDesc> Conv::infer(std::span<const TensorDesc* const> inputs) c
     check_operand(*residual, y.shape, x.dtype, kType, "residual");
   }
   return {y};
+}
+
+bool Conv::keeps_samples_apart(const SampledInputs& inputs) const {
+  return sampled_exactly(inputs, {0, 3});
 }
 
 Work Conv::work(std::span<const TensorDesc* const> inputs, std::span<const TensorDesc> outputs) const {

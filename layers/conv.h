@@ -24,6 +24,7 @@ class Conv final : public Layer {
 
   std::string_view type() const override { return kType; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
+  bool keeps_samples_apart(const SampledInputs& inputs) const override;
   LayoutPreference layout_preference() const override { return LayoutPreference::channels_last; }
   Work work(std::span<const TensorDesc* const> inputs, std::span<const TensorDesc> outputs) const override;
   std::string summary() const override;

@@ -4,6 +4,7 @@
 
 #include "layers/infer.h"
 #include "layers/qconv.h"
+#include "layers/samples.h"
 
 namespace pipit {
 
@@ -14,6 +15,10 @@ std::vector<TensorDesc> DynamicQuantize::infer(std::span<const TensorDesc* const
   if (x.shape.rank() == 0) fail("DynamicQuantize: x is a scalar");
   const std::int64_t scales = attributes_.per_sample ? x.shape[0] : 1;
   return {{x.shape, kDynamicBytes.dtype}, {Shape{scales}, DType::f32}};
+}
+
+bool DynamicQuantize::keeps_samples_apart(const SampledInputs& inputs) const {
+  return sampled_exactly(inputs, {0}) && attributes_.per_sample;
 }
 
 std::string DynamicQuantize::summary() const {
@@ -46,6 +51,10 @@ std::vector<TensorDesc> DynamicQConv::infer(std::span<const TensorDesc* const> i
     fail("DynamicQConv: {} scales for a batch of {}", count, y.shape[0]);
   check_operand(*scales, Shape{count}, DType::f32, kType, "scales");
   return {y};
+}
+
+bool DynamicQConv::keeps_samples_apart(const SampledInputs& inputs) const {
+  return sampled_exactly(inputs, {0, kResidual, kScales});
 }
 
 Work DynamicQConv::work(std::span<const TensorDesc* const> inputs,

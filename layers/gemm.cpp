@@ -38,6 +38,13 @@ std::vector<TensorDesc> Gemm::infer(std::span<const TensorDesc* const> inputs) c
   return {{y, a.dtype, Layout::row_major}};
 }
 
+bool Gemm::keeps_samples_apart(const SampledInputs& inputs) const {
+  const TensorDesc* c = optional_input(inputs.descs, 2);
+  const bool c_by_sample = c != nullptr && inputs.by_sample[2];
+  const bool c_has_rows = c != nullptr && c->shape.rank() == 2 && c->shape[0] != 1;
+  return !attributes_.transpose_a && inputs.by_sample[0] && !inputs.by_sample[1] && c_by_sample == c_has_rows;
+}
+
 Work Gemm::work(std::span<const TensorDesc* const> inputs, std::span<const TensorDesc> outputs) const {
   const std::int64_t k = inputs[0]->shape[attributes_.transpose_a ? 0 : 1];
   return {saturating_product(outputs[0].elements(), k)};

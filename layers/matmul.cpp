@@ -77,6 +77,17 @@ std::vector<TensorDesc> MatMul::infer(std::span<const TensorDesc* const> inputs)
   return {{Shape(std::span<const std::int64_t>(dims.data(), rank)), a.dtype, Layout::row_major}};
 }
 
+bool MatMul::keeps_samples_apart(const SampledInputs& inputs) const {
+  // Dimension 0 must be one of the batch, or the rows of A, in the output too.
+  const Shape& a = inputs.descs[0]->shape;
+  const Shape& b = inputs.descs[1]->shape;
+  const auto same_for_all = [](const Shape& shape, int rank) { return shape.rank() < rank || shape[0] == 1; };
+  if (!inputs.by_sample[1])
+    return a.rank() > 1 && a.rank() >= b.rank() && (b.rank() <= 2 || same_for_all(b, a.rank()));
+  if (!inputs.by_sample[0]) return b.rank() > 2 && b.rank() >= a.rank() && same_for_all(a, b.rank());
+  return a.rank() > 2 && a.rank() == b.rank();
+}
+
 Work MatMul::work(std::span<const TensorDesc* const> inputs, std::span<const TensorDesc> outputs) const {
   return {saturating_product(outputs[0].elements(), inputs[0]->shape[inputs[0]->shape.rank() - 1])};
 }

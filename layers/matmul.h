@@ -36,6 +36,7 @@ class MatMul final : public Layer {
   static constexpr std::string_view kType = "MatMul";
   std::string_view type() const override { return kType; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
+  bool keeps_samples_apart(const SampledInputs& inputs) const override;
   LayoutPreference layout_preference() const override { return LayoutPreference::row_major; }
   Work work(std::span<const TensorDesc* const> inputs, std::span<const TensorDesc> outputs) const override;
 };

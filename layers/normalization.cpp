@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "layers/infer.h"
+#include "layers/samples.h"
 
 namespace pipit {
 
@@ -44,6 +45,10 @@ std::vector<TensorDesc> BatchNorm::infer(std::span<const TensorDesc* const> inpu
   return {like(x)};
 }
 
+bool BatchNorm::keeps_samples_apart(const SampledInputs& inputs) const {
+  return sampled_exactly(inputs, {0}) && inputs.descs[0]->shape.rank() > 1;
+}
+
 LayerNorm::LayerNorm(LayerNormAttributes attributes) : attributes_(attributes) {
   check_epsilon(attributes_.epsilon, kType);
   if (attributes_.outputs < 1 || attributes_.outputs > 3) {
@@ -72,6 +77,11 @@ std::vector<TensorDesc> LayerNorm::infer(std::span<const TensorDesc* const> inpu
   return outputs;
 }
 
+bool LayerNorm::keeps_samples_apart(const SampledInputs& inputs) const {
+  return sampled_exactly(inputs, {0}) &&
+         normalize_axis(attributes_.axis, inputs.descs[0]->shape.rank(), "LayerNorm") > 0;
+}
+
 std::string LayerNorm::summary() const {
   return fmt::format("axis {}", attributes_.axis);
 }
@@ -87,6 +97,10 @@ std::vector<TensorDesc> InstanceNorm::infer(std::span<const TensorDesc* const> i
   check_operand(*inputs[1], Shape{x.shape[1]}, x.dtype, kType, "scale");
   check_operand(*inputs[2], Shape{x.shape[1]}, x.dtype, kType, "bias");
   return {like(x)};
+}
+
+bool InstanceNorm::keeps_samples_apart(const SampledInputs& inputs) const {
+  return sampled_exactly(inputs, {0});
 }
 
 LrnWindow lrn_window(const LrnAttributes& attributes, std::int64_t c, std::int64_t channels) {
@@ -106,6 +120,10 @@ std::vector<TensorDesc> Lrn::infer(std::span<const TensorDesc* const> inputs) co
   check_inputs(inputs, kType, 1);
   check_channels(*inputs[0], 0, kType);
   return {like(*inputs[0])};
+}
+
+bool Lrn::keeps_samples_apart(const SampledInputs& inputs) const {
+  return sampled_exactly(inputs, {0});
 }
 
 std::string Lrn::summary() const {

@@ -19,6 +19,7 @@ class BatchNorm final : public Layer {
 
   std::string_view type() const override { return kType; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
+  bool keeps_samples_apart(const SampledInputs& inputs) const override;
   bool may_run_in_place(int index) const override { return index == 0; }
 
  private:
@@ -40,6 +41,7 @@ class LayerNorm final : public Layer {
 
   std::string_view type() const override { return kType; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
+  bool keeps_samples_apart(const SampledInputs& inputs) const override;
   LayoutPreference layout_preference() const override { return LayoutPreference::row_major; }
   std::string summary() const override;
 
@@ -60,6 +62,7 @@ class InstanceNorm final : public Layer {
 
   std::string_view type() const override { return kType; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
+  bool keeps_samples_apart(const SampledInputs& inputs) const override;
 
  private:
   InstanceNormAttributes attributes_;
@@ -90,6 +93,7 @@ class Lrn final : public Layer {
 
   std::string_view type() const override { return kType; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
+  bool keeps_samples_apart(const SampledInputs& inputs) const override;
   LayoutPreference layout_preference() const override { return LayoutPreference::channels_last; }
   std::string summary() const override;
 

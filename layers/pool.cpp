@@ -1,6 +1,7 @@
 #include "layers/pool.h"
 
 #include "layers/infer.h"
+#include "layers/samples.h"
 
 namespace pipit {
 
@@ -81,6 +82,10 @@ std::vector<TensorDesc> Pool::infer(std::span<const TensorDesc* const> inputs) c
       {window_output_shape(window, x.shape, channels), x.dtype, Layout::row_major}};
   if (attributes_.indices) outputs.push_back({outputs[0].shape, DType::i64, Layout::row_major});
   return outputs;
+}
+
+bool Pool::keeps_samples_apart(const SampledInputs& inputs) const {
+  return sampled_exactly(inputs, {0}) && !attributes_.indices;  // these count through the whole batch
 }
 
 std::string Pool::summary() const {

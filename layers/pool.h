@@ -40,6 +40,7 @@ class Pool final : public Layer {
 
   std::string_view type() const override { return kType; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
+  bool keeps_samples_apart(const SampledInputs& inputs) const override;
   LayoutPreference layout_preference() const override { return LayoutPreference::channels_last; }
   std::string summary() const override;
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "layers/infer.h"
+#include "layers/samples.h"
 
 namespace pipit {
 
@@ -49,6 +50,10 @@ std::vector<TensorDesc> QConv::infer(std::span<const TensorDesc* const> inputs) 
   if (const TensorDesc* residual = optional_input(inputs, 3))
     check_operand(*residual, y.shape, attributes_.residual.dtype, kType, "residual");
   return {y};
+}
+
+bool QConv::keeps_samples_apart(const SampledInputs& inputs) const {
+  return sampled_exactly(inputs, {0, 3});
 }
 
 Work QConv::work(std::span<const TensorDesc* const> inputs, std::span<const TensorDesc> outputs) const {

@@ -1,6 +1,7 @@
 #include "layers/qelementwise.h"
 
 #include "layers/infer.h"
+#include "layers/samples.h"
 
 namespace pipit {
 
@@ -16,6 +17,10 @@ std::vector<TensorDesc> QAdd::infer(std::span<const TensorDesc* const> inputs) c
   check_operand(*inputs[0], inputs[0]->shape, attributes_.a.dtype, kType, "a");
   check_operand(*inputs[1], inputs[0]->shape, attributes_.b.dtype, kType, "b");
   return {{inputs[0]->shape, attributes_.y.dtype}};
+}
+
+bool QAdd::keeps_samples_apart(const SampledInputs& inputs) const {
+  return sampled_exactly(inputs, {0, 1});
 }
 
 std::string QAdd::summary() const {
@@ -39,6 +44,10 @@ std::vector<TensorDesc> QAveragePool::infer(std::span<const TensorDesc* const> i
   TensorDesc y = Pool(attributes_.pool).infer(real)[0];
   y.dtype = attributes_.y.dtype;
   return {y};
+}
+
+bool QAveragePool::keeps_samples_apart(const SampledInputs& inputs) const {
+  return sampled_exactly(inputs, {0});
 }
 
 std::string QAveragePool::summary() const {

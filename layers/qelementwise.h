@@ -23,6 +23,7 @@ class QAdd final : public Layer {
 
   std::string_view type() const override { return kType; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
+  bool keeps_samples_apart(const SampledInputs& inputs) const override;
   bool may_run_in_place(int /*index*/) const override { return true; }
   std::string summary() const override;
 
@@ -45,6 +46,7 @@ class QAveragePool final : public Layer {
 
   std::string_view type() const override { return kType; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
+  bool keeps_samples_apart(const SampledInputs& inputs) const override;
   LayoutPreference layout_preference() const override { return LayoutPreference::channels_last; }
   std::string summary() const override;
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "layers/infer.h"
+#include "layers/samples.h"
 
 namespace pipit {
 
@@ -29,6 +30,10 @@ std::vector<TensorDesc> Quantize::infer(std::span<const TensorDesc* const> input
   return {{inputs[0]->shape, y_.dtype}};
 }
 
+bool Quantize::keeps_samples_apart(const SampledInputs& inputs) const {
+  return sampled_exactly(inputs, {0});
+}
+
 std::string Quantize::summary() const {
   return summary_of(y_);
 }
@@ -41,6 +46,10 @@ std::vector<TensorDesc> Dequantize::infer(std::span<const TensorDesc* const> inp
   check_inputs(inputs, kType, 1);
   check_operand(*inputs[0], inputs[0]->shape, x_.dtype, kType, "x");
   return {{inputs[0]->shape, DType::f32}};
+}
+
+bool Dequantize::keeps_samples_apart(const SampledInputs& inputs) const {
+  return sampled_exactly(inputs, {0});
 }
 
 std::string Dequantize::summary() const {

@@ -4,6 +4,7 @@
 
 #include "layers/infer.h"
 #include "layers/quantisation.h"
+#include "layers/samples.h"
 
 namespace pipit {
 
@@ -52,6 +53,10 @@ std::vector<TensorDesc> QuantizeAxis::infer(std::span<const TensorDesc* const> i
   return {{inputs[0]->shape, y_.dtype}};
 }
 
+bool QuantizeAxis::keeps_samples_apart(const SampledInputs& inputs) const {
+  return sampled_exactly(inputs, {0}) && (y_.per_tensor() || y_.axis != 0);
+}
+
 std::string QuantizeAxis::summary() const {
   return summary_of(y_);
 }
@@ -65,6 +70,10 @@ std::vector<TensorDesc> DequantizeAxis::infer(std::span<const TensorDesc* const>
   check_operand(*inputs[0], inputs[0]->shape, x_.dtype, kType, "x");
   check_axis(x_, inputs[0]->shape, kType);
   return {{inputs[0]->shape, DType::f32}};
+}
+
+bool DequantizeAxis::keeps_samples_apart(const SampledInputs& inputs) const {
+  return sampled_exactly(inputs, {0}) && (x_.per_tensor() || x_.axis != 0);
 }
 
 std::string DequantizeAxis::summary() const {

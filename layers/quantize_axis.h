@@ -27,6 +27,7 @@ class QuantizeAxis final : public Layer {
 
   std::string_view type() const override { return kType; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
+  bool keeps_samples_apart(const SampledInputs& inputs) const override;
   std::string summary() const override;
 
  private:
@@ -42,6 +43,7 @@ class DequantizeAxis final : public Layer {
 
   std::string_view type() const override { return kType; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
+  bool keeps_samples_apart(const SampledInputs& inputs) const override;
   std::string summary() const override;
 
  private:

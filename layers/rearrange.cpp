@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "layers/operands.h"
+#include "layers/samples.h"
 
 namespace pipit {
 
@@ -26,6 +27,15 @@ std::vector<TensorDesc> Reshape::infer(std::span<const TensorDesc* const> inputs
          attributes_.shape.elements());
   }
   return {{attributes_.shape, x.dtype}};
+}
+
+bool Reshape::keeps_samples_apart(const SampledInputs& inputs) const {
+  const Shape& x = inputs.descs[0]->shape;
+  return sampled_exactly(inputs, {0}) && attributes_.shape.rank() > 0 && attributes_.shape[0] == x[0];
+}
+
+LayerPtr Reshape::for_samples(std::int64_t samples) const {
+  return std::make_shared<Reshape>(ReshapeAttributes{attributes_.shape.with(0, samples)});
 }
 
 bool Reshape::is_view(const TensorDesc& input, const TensorDesc& output) const {
@@ -53,6 +63,10 @@ std::vector<TensorDesc> Transpose::infer(std::span<const TensorDesc* const> inpu
   std::array<std::int64_t, kMaxRank> dims{};
   for (std::size_t d = 0; d < permutation.size(); ++d) dims[d] = x.shape[static_cast<int>(permutation[d])];
   return {{Shape(std::span(dims.data(), permutation.size())), x.dtype}};
+}
+
+bool Transpose::keeps_samples_apart(const SampledInputs& inputs) const {
+  return sampled_exactly(inputs, {0}) && attributes_.permutation[0] == 0;
 }
 
 std::string Transpose::summary() const {
@@ -97,6 +111,10 @@ std::vector<TensorDesc> DepthToSpace::infer(std::span<const TensorDesc* const> i
            x.dtype}};
 }
 
+bool DepthToSpace::keeps_samples_apart(const SampledInputs& inputs) const {
+  return sampled_exactly(inputs, {0});
+}
+
 std::string DepthToSpace::summary() const {
   return fmt::format("{0}x{0} {1}{2}", attributes_.block, attributes_.column_row_depth ? "CRD" : "DCR",
                      attributes_.inverse ? " inverse" : "");
@@ -111,6 +129,15 @@ std::vector<TensorDesc> Expand::infer(std::span<const TensorDesc* const> inputs)
     fail("Expand: {} does not broadcast to {}", x.shape.str(), attributes_.shape.str());
   }
   return {{attributes_.shape, x.dtype}};
+}
+
+bool Expand::keeps_samples_apart(const SampledInputs& inputs) const {
+  const Shape& x = inputs.descs[0]->shape;
+  return sampled_exactly(inputs, {0}) && attributes_.shape.rank() == x.rank() && attributes_.shape[0] == x[0];
+}
+
+LayerPtr Expand::for_samples(std::int64_t samples) const {
+  return std::make_shared<Expand>(ExpandAttributes{attributes_.shape.with(0, samples)});
 }
 
 Tile::Tile(TileAttributes attributes) : attributes_(std::move(attributes)) {}
@@ -130,6 +157,10 @@ std::vector<TensorDesc> Tile::infer(std::span<const TensorDesc* const> inputs) c
   return {{Shape(std::span(dims.data(), repeats.size())), x.dtype}};
 }
 
+bool Tile::keeps_samples_apart(const SampledInputs& inputs) const {
+  return sampled_exactly(inputs, {0}) && attributes_.repeats[0] == 1;
+}
+
 Gather::Gather(GatherAttributes attributes) : attributes_(attributes) {}
 
 std::vector<TensorDesc> Gather::infer(std::span<const TensorDesc* const> inputs) const {
@@ -147,6 +178,13 @@ std::vector<TensorDesc> Gather::infer(std::span<const TensorDesc* const> inputs)
   return {{Shape(dims), data.dtype}};
 }
 
+bool Gather::keeps_samples_apart(const SampledInputs& inputs) const {
+  if (sampled_exactly(inputs, {0}))
+    return normalize_axis(attributes_.axis, inputs.descs[0]->shape.rank(), "Gather") > 0;
+  return sampled_exactly(inputs, {1}) &&
+         normalize_axis(attributes_.axis, inputs.descs[0]->shape.rank(), "Gather") == 0;
+}
+
 std::int64_t gathered_position(const ConstTensorView& indices, std::int64_t offset, std::int64_t extent) {
   const std::int64_t index = indices.desc.dtype == DType::i32 ? indices.as<std::int32_t>()[offset]
                                                               : indices.as<std::int64_t>()[offset];
@@ -161,6 +199,10 @@ ToLayout::ToLayout(ToLayoutAttributes attributes) : attributes_(attributes) {}
 std::vector<TensorDesc> ToLayout::infer(std::span<const TensorDesc* const> inputs) const {
   check_inputs(inputs, kType, 1);
   return {{inputs[0]->shape, inputs[0]->dtype}};
+}
+
+bool ToLayout::keeps_samples_apart(const SampledInputs& inputs) const {
+  return sampled_exactly(inputs, {0});
 }
 
 bool ToLayout::is_view(const TensorDesc& input, const TensorDesc& output) const {

@@ -19,6 +19,8 @@ class Reshape final : public Layer {
 
   std::string_view type() const override { return kType; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
+  bool keeps_samples_apart(const SampledInputs& inputs) const override;
+  LayerPtr for_samples(std::int64_t samples) const override;
   LayoutPreference layout_preference() const override { return LayoutPreference::row_major; }
   /// Where both are row_major or the order does not matter.
   bool is_view(const TensorDesc& input, const TensorDesc& output) const override;
@@ -41,6 +43,7 @@ class Transpose final : public Layer {
 
   std::string_view type() const override { return kType; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
+  bool keeps_samples_apart(const SampledInputs& inputs) const override;
   std::string summary() const override;
   LayoutPreference layout_preference() const override { return LayoutPreference::row_major; }
   /// Where the permutation only renames what the layouts already order so.
@@ -65,6 +68,7 @@ class DepthToSpace final : public Layer {
 
   std::string_view type() const override { return kType; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
+  bool keeps_samples_apart(const SampledInputs& inputs) const override;
   std::string summary() const override;
 
  private:
@@ -84,6 +88,8 @@ class Expand final : public Layer {
 
   std::string_view type() const override { return kType; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
+  bool keeps_samples_apart(const SampledInputs& inputs) const override;
+  LayerPtr for_samples(std::int64_t samples) const override;
   LayoutPreference layout_preference() const override { return LayoutPreference::row_major; }
 
  private:
@@ -103,6 +109,7 @@ class Tile final : public Layer {
 
   std::string_view type() const override { return kType; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
+  bool keeps_samples_apart(const SampledInputs& inputs) const override;
   LayoutPreference layout_preference() const override { return LayoutPreference::row_major; }
 
  private:
@@ -122,6 +129,7 @@ class Gather final : public Layer {
 
   std::string_view type() const override { return kType; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
+  bool keeps_samples_apart(const SampledInputs& inputs) const override;
   LayoutPreference layout_preference() const override { return LayoutPreference::row_major; }
 
  private:
@@ -144,6 +152,7 @@ class ToLayout final : public Layer {
 
   std::string_view type() const override { return kType; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
+  bool keeps_samples_apart(const SampledInputs& inputs) const override;
   /// A copy only where the two orders differ.
   bool is_view(const TensorDesc& input, const TensorDesc& output) const override;
 

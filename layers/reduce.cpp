@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "layers/operands.h"
+#include "layers/samples.h"
 
 namespace pipit {
 
@@ -85,6 +86,10 @@ std::vector<TensorDesc> Reduce::infer(std::span<const TensorDesc* const> inputs)
   return {{shape, x.dtype}};
 }
 
+bool Reduce::keeps_samples_apart(const SampledInputs& inputs) const {
+  return sampled_exactly(inputs, {0}) && !reduced_dims(attributes_, inputs.descs[0]->shape)[0];
+}
+
 LayoutPreference Reduce::layout_preference() const {
   return attributes_.keep_dims ? LayoutPreference::any : LayoutPreference::row_major;
 }
@@ -108,6 +113,11 @@ std::vector<TensorDesc> ArgMax::infer(std::span<const TensorDesc* const> inputs)
     fail("ArgMax: dimension {} of {} has no elements to choose from", axis, x.str());
   }
   return {{shape, DType::i64}};
+}
+
+bool ArgMax::keeps_samples_apart(const SampledInputs& inputs) const {
+  return sampled_exactly(inputs, {0}) &&
+         normalize_axis(attributes_.axis, inputs.descs[0]->shape.rank(), "ArgMax") > 0;
 }
 
 std::string ArgMax::summary() const {

@@ -32,6 +32,7 @@ class Reduce final : public Layer {
 
   std::string_view type() const override { return kType; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
+  bool keeps_samples_apart(const SampledInputs& inputs) const override;
   /// any where the reduced dimensions stay as 1; row_major where they are dropped (the rank changes).
   LayoutPreference layout_preference() const override;
   std::string summary() const override;
@@ -57,6 +58,7 @@ class ArgMax final : public Layer {
 
   std::string_view type() const override { return kType; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
+  bool keeps_samples_apart(const SampledInputs& inputs) const override;
   LayoutPreference layout_preference() const override {
     return attributes_.keep_dims ? LayoutPreference::any : LayoutPreference::row_major;
   }

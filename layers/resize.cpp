@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "layers/infer.h"
+#include "layers/samples.h"
 
 namespace pipit {
 
@@ -67,6 +68,17 @@ std::vector<TensorDesc> Resize::infer(std::span<const TensorDesc* const> inputs)
   }
   return {
       {Shape(std::span<const std::int64_t>(dims.data(), at(attributes_.rank))), x.dtype, Layout::row_major}};
+}
+
+bool Resize::keeps_samples_apart(const SampledInputs& inputs) const {
+  return sampled_exactly(inputs, {0}) && !resizes_axis(attributes_, 0, inputs.descs[0]->shape[0]);
+}
+
+LayerPtr Resize::for_samples(std::int64_t samples) const {
+  if (attributes_.sizes[0] == 0) return nullptr;
+  ResizeAttributes attributes = attributes_;
+  attributes.sizes[0] = samples;
+  return std::make_shared<Resize>(attributes);
 }
 
 std::string Resize::summary() const {

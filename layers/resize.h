@@ -37,6 +37,8 @@ class Resize final : public Layer {
 
   std::string_view type() const override { return kType; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
+  bool keeps_samples_apart(const SampledInputs& inputs) const override;
+  LayerPtr for_samples(std::int64_t samples) const override;
   std::string summary() const override;
 
  private:

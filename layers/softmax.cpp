@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "layers/infer.h"
+#include "layers/samples.h"
 
 namespace pipit {
 
@@ -17,6 +18,10 @@ std::vector<TensorDesc> Softmax::infer(std::span<const TensorDesc* const> inputs
     normalize_axis(attributes_.axis, x.shape.rank(), "Softmax");
   }
   return {{x.shape, x.dtype, Layout::row_major}};
+}
+
+bool Softmax::keeps_samples_apart(const SampledInputs& inputs) const {
+  return sampled_exactly(inputs, {0}) && softmax_groups(attributes_, inputs.descs[0]->shape).begin > 0;
 }
 
 SoftmaxGroups softmax_groups(const SoftmaxAttributes& attributes, const Shape& shape) {

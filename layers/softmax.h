@@ -28,6 +28,7 @@ class Softmax final : public Layer {
 
   std::string_view type() const override { return kType; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
+  bool keeps_samples_apart(const SampledInputs& inputs) const override;
   /// row_major when flatten_from_axis spans several dimensions.
   LayoutPreference layout_preference() const override;
   std::string summary() const override;

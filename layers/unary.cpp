@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "layers/operands.h"
+#include "layers/samples.h"
 
 namespace pipit {
 
@@ -114,6 +115,10 @@ std::vector<TensorDesc> Unary::infer(std::span<const TensorDesc* const> inputs) 
     fail("Unary {}: not defined on {}", unary_name(attributes_.kind), dtype_name(x.dtype));
   }
   return {{x.shape, x.dtype}};
+}
+
+bool Unary::keeps_samples_apart(const SampledInputs& inputs) const {
+  return sampled_exactly(inputs, {0});
 }
 
 std::string Unary::summary() const {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "layers/infer.h"
+#include "layers/samples.h"
 
 namespace pipit {
 
@@ -55,6 +56,10 @@ std::vector<TensorDesc> WLinear::infer(std::span<const TensorDesc* const> inputs
       {Shape(std::span<const std::int64_t>(dims.data(), static_cast<std::size_t>(last) + 1)), DType::f32}};
 }
 
+bool WLinear::keeps_samples_apart(const SampledInputs& inputs) const {
+  return sampled_exactly(inputs, {0}) && inputs.descs[0]->shape.rank() > 1;
+}
+
 Work WLinear::work(std::span<const TensorDesc* const> inputs, std::span<const TensorDesc> outputs) const {
   return {saturating_product(outputs[0].elements(), inputs[0]->shape[inputs[0]->shape.rank() - 1])};
 }
@@ -85,6 +90,10 @@ std::vector<TensorDesc> WConv::infer(std::span<const TensorDesc* const> inputs) 
   if (const TensorDesc* residual = optional_input(inputs, 4))
     check_operand(*residual, y.shape, DType::f32, kType, "residual");
   return {y};
+}
+
+bool WConv::keeps_samples_apart(const SampledInputs& inputs) const {
+  return sampled_exactly(inputs, {0, 4});
 }
 
 Work WConv::work(std::span<const TensorDesc* const> inputs, std::span<const TensorDesc> outputs) const {

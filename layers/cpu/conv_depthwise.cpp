@@ -48,7 +48,7 @@ class Depthwise final : public Kernel {
         x_(spec.inputs[0]->shape),
         y_(spec.outputs[0].shape),
         multiplier_(y_[1] / x_[1]),
-        rows_(window_, x_, y_, kernels_of<T>(), T{}) {
+        rows_(window_, x_, y_, kernels_of<T>(), T{}, spec.threads) {
     pack(*spec.constant(1));
     const std::int64_t plane = multiplier_ > 1 ? rows_.tile() * rows_.block() : 0;
     const std::int64_t row = std::is_same_v<T, Half> ? rows_.block() : 0;

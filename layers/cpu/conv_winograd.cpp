@@ -86,6 +86,7 @@ class ConvWinograd final : public Kernel {
   }
   bool reads_constant(std::size_t index) const override { return index != 1; }
   bool absorb(const NodeSpec& next) override { return epilogue_.absorb(next); }
+  bool may_overwrite(std::size_t index) const override { return index == 3 && adds_; }
   bool write_rows_apart(std::size_t stride) override {
     // In f32 both go through y as one run of elements.
     if (!half_ && (adds_ || !epilogue_.empty())) return false;

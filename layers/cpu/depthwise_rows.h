@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <utility>
 
 #include "engine/kernel.h"
 #include "engine/tensor.h"
@@ -19,9 +18,10 @@ class DepthwiseRows {
  public:
   using Function = typename DepthwiseKernels<T>::Function;
 
-  /// Shapes [N, C, H, W] and [N, C * m, OH, OW]. `padding` is what is read outside the image.
+  /// Shapes [N, C, H, W] and [N, C * m, OH, OW]. `padding` is what is read outside the image. `threads` will share the
+  /// work.
   DepthwiseRows(const Window& window, const Shape& x, const Shape& y, const DepthwiseKernels<T>& kernels,
-                T padding)
+                T padding, int threads)
       : window_(window), x_(x), y_(y) {
     const std::int64_t width = y_[3];
     const bool wide = ceil_div(width, kWideTile) * kWideTile <= ceil_div(width, kNarrowTile) * kNarrowTile;
@@ -36,7 +36,7 @@ class DepthwiseRows {
       border_ = kernels.general;
     }
     row_pixels_ = special ? (tile_ - 1) * window_.stride[1] + window_.kernel[1] : tile_ * window_.kernel[1];
-    share_out();
+    share_out(threads);
     padding_ = HostBuffer(static_cast<std::size_t>(x_[1]) * sizeof(T));
     std::fill_n(reinterpret_cast<T*>(padding_.data()), x_[1], padding);
   }
@@ -64,15 +64,13 @@ class DepthwiseRows {
   void for_each_tile(const T* x, const float* packed, const RunContext& context, std::size_t scratch_step,
                      Body&& body) const {
     const std::int64_t rows = y_[0] * y_[2];
-    context.pool.parallel_for(
-        ceil_div(rows, task_rows_) * channel_blocks_, [&](std::int64_t task, int worker) {
-          std::byte* scratch = context.scratch + static_cast<std::size_t>(worker) * scratch_step;
-          const auto [row_task, block] = place(task, ceil_div(rows, task_rows_));
-          const std::int64_t first = row_task * task_rows_;
-          const std::int64_t channel = block * block_;
-          for (std::int64_t row = first; row < std::min(rows, first + task_rows_); ++row)
-            for_each_tile_of_row(x, packed, row, channel, scratch, body);
-        });
+    context.pool.parallel_for(row_tasks_ * channel_blocks_, [&](std::int64_t task, int worker) {
+      std::byte* scratch = context.scratch + static_cast<std::size_t>(worker) * scratch_step;
+      const std::int64_t channel = task % channel_blocks_ * block_;
+      const std::int64_t part = task / channel_blocks_;
+      for (std::int64_t row = rows * part / row_tasks_; row < rows * (part + 1) / row_tasks_; ++row)
+        for_each_tile_of_row(x, packed, row, channel, scratch, body);
+    });
   }
 
  private:
@@ -81,27 +79,35 @@ class DepthwiseRows {
   }
   static std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-  // Tasks of about 2^15 products, a microsecond on a fast core: parts of a row's channels, or several rows. Few pixels of
-  // many channels are shared out by channels.
-  void share_out() {
-    constexpr std::int64_t kTaskProducts = 1 << 15;
-    std::int64_t column = std::max<std::int64_t>(1, y_[3] * window_.taps() * (y_[1] / x_[1]));
+  // A task is a block of channels in some neighbouring rows. The block is so narrow that the image rows which an output
+  // row reads, and the weights, stay in the first-level cache from row to row: otherwise every value came from the second
+  // one again for every row of taps. Few pixels of many channels are shared out by channels alone.
+  void share_out(int threads) {
+    constexpr std::int64_t kTaskProducts = 1 << 15;  // a microsecond on a fast core
+    constexpr std::int64_t kCacheBytes = 24 << 10;   // of a first-level cache of 32 or 48 KiB
+    constexpr std::int64_t kNearBytes = 1 << 20;     // half of a second-level cache of 2 MiB
+    constexpr std::int64_t kTaskRows = 8;            // so that what neighbouring tasks both read is little
+    const auto element = static_cast<std::int64_t>(sizeof(T));
     const std::int64_t lanes = row_kernels().lanes;
-    by_channels_ = shares_channels(x_[1], y_[0] * y_[2] * y_[3]);
-    if (by_channels_) column *= y_[0] * y_[2];
-    const std::int64_t wanted = ceil_div(std::max(4 * lanes, kTaskProducts / column), lanes) * lanes;
-    channel_blocks_ = std::max<std::int64_t>(1, x_[1] / wanted);
-    block_ = ceil_div(ceil_div(x_[1], channel_blocks_), lanes) * lanes;
+    const std::int64_t rows = std::max<std::int64_t>(1, y_[0] * y_[2]);
+    std::int64_t unit = lanes;
+    std::int64_t wanted = 0;
+    if (shares_channels(x_[1], rows * y_[3])) {
+      const std::int64_t column = rows * std::max<std::int64_t>(1, y_[3] * window_.taps() * (y_[1] / x_[1]));
+      wanted = std::max(4 * lanes, kTaskProducts / column);
+      row_tasks_ = 1;
+    } else {
+      unit = std::max(lanes, 64 / element);  // whole cache lines
+      wanted = kCacheBytes / (std::min(window_.span(0), x_[2]) * x_[3] * element + window_.taps() * 4);
+      // What comes from the shared cache comes faster in whole rows.
+      if ((x_.elements() + y_.elements()) / threads * element > kNearBytes) wanted = x_[1] + unit - 1;
+      row_tasks_ = std::clamp<std::int64_t>(rows / (threads * kTaskRows) * threads,
+                                            std::min<std::int64_t>(rows, threads), rows);
+    }
+    wanted = std::max(unit, wanted / unit * unit);
+    channel_blocks_ = ceil_div(x_[1], wanted);
+    block_ = ceil_div(ceil_div(x_[1], channel_blocks_), unit) * unit;
     channel_blocks_ = ceil_div(x_[1], block_);
-    task_rows_ = by_channels_          ? std::max<std::int64_t>(1, y_[0] * y_[2])
-                 : channel_blocks_ > 1 ? 1
-                                       : std::max<std::int64_t>(1, kTaskProducts / (column * x_[1]));
-  }
-
-  // The rows and channels of a task: neighbours in what comes first are neighbours in memory.
-  std::pair<std::int64_t, std::int64_t> place(std::int64_t task, std::int64_t row_tasks) const {
-    if (by_channels_) return {task % row_tasks, task / row_tasks};
-    return {task / channel_blocks_, task % channel_blocks_};
   }
 
   // One output row, for the block of input channels from `channel` on. `row` counts through images.
@@ -165,9 +171,8 @@ class DepthwiseRows {
   std::int64_t row_pixels_ = 0;  // pointers of a tile's row of taps
   std::int64_t block_ = 0;       // channels of a task
   std::int64_t channel_blocks_ = 0;
-  std::int64_t task_rows_ = 0;
-  bool by_channels_ = false;  // the channels of a task go through all rows
-  HostBuffer padding_;        // a pixel
+  std::int64_t row_tasks_ = 0;  // parts into which the rows are cut
+  HostBuffer padding_;          // a pixel
 };
 
 }  // namespace pipit

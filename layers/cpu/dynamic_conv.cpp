@@ -44,6 +44,9 @@ class DynamicTile final : public Kernel {
   bool reads_constant(std::size_t index) const override { return index != 1; }
   bool absorb(const NodeSpec& next) override { return convolution_.absorb(next); }
   bool write_rows_apart(std::size_t stride) override { return convolution_.write_rows_apart(stride); }
+  bool may_overwrite(std::size_t index) const override {
+    return index == DynamicQConv::kResidual && convolution_.may_overwrite_residual();
+  }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {

@@ -40,7 +40,7 @@ class QDepthwise final : public Kernel {
       : attributes_(layer_as<QConv>(spec.layer).attributes()),
         y_(spec.outputs[0].shape),
         rows_(attributes_.conv.window, spec.inputs[0]->shape, y_, row_kernels().depthwise_u8,
-              static_cast<std::uint8_t>(attributes_.x.zero_point)),
+              static_cast<std::uint8_t>(attributes_.x.zero_point), spec.threads),
         multipliers_(requantisation_multipliers(attributes_, y_[1])),
         bias_(multipliers_.size(), 0),
         bounds_{attributes_.conv.activation.low, attributes_.conv.activation.high},

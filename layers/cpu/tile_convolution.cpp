@@ -214,6 +214,13 @@ bool TileConvolution::write_rows_apart(std::size_t stride) {
   return true;
 }
 
+bool TileConvolution::may_overwrite_residual() const {
+  // Rows that no whole number of groups covers would end in a small tile each.
+  const TileGroups groups(*loop_.kernels, width_);
+  const bool covered = input_.evenly_spaced() || groups.count * groups.size == width_;
+  return adds_ && covered && loop_.c_bytes == loop_.residual_bytes && y_pixel_ == channels_ * loop_.c_bytes;
+}
+
 // Two orders. In one each worker takes bands of pixels through all panels, in the other all workers take panels through
 // all pixels of one large band. Bands need weights that stay in half of what the worker
 // keeps, since every tile reads all of them, and every worker reads them from the shared cache once; panels need each weight once, but what one worker wrote the others read, which is slower by the
@@ -288,6 +295,7 @@ TileBand TileConvolution::tile_band(const Operands& operands, const Band& b, con
   if (adds_) {
     t.residual = widens_residual() ? results + result_bytes_
                                    : operands.residual + first_element(b) * loop_.residual_bytes;
+    t.once = t.residual == t.c;
   }
   if (input_.evenly_spaced()) {
     t.width *= t.rows;

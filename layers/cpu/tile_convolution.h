@@ -71,8 +71,11 @@ class TileConvolution {
   /// Kernel::absorb and Kernel::write_rows_apart.
   bool absorb(const NodeSpec& next);
   bool write_rows_apart(std::size_t stride);
+  /// Whether y may be the residual: no pixel is computed twice, then.
+  bool may_overwrite_residual() const;
   /// bias [O] may be null, as it is for INT8 that has one in its sums; so is the residual (laid out like y) where there is
-  /// none. y overlaps no operand.
+  /// none. y overlaps no operand, but may be
+  /// the residual as may_overwrite_residual() says.
   void run(const std::byte* x, const float* bias, const std::byte* residual, std::byte* y,
            const RunContext& context, const PixelScales& scales = {}) const;
 

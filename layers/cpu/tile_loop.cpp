@@ -8,6 +8,14 @@ namespace {
 
 constexpr std::int64_t kLine = 64;
 
+TileCall second_group(TileCall call) {
+  call.a[0] = call.a[1];
+  call.c[0] = call.c[1];
+  call.residual[0] = call.residual[1];
+  call.pixel_scale[0] = call.pixel_scale[1];
+  return call;
+}
+
 }  // namespace
 
 std::int64_t TileLoop::tiles(const TileBand& band) const {
@@ -39,10 +47,13 @@ void TileLoop::run_tiles(const TileBand& band, const TileRange& tiles, const Til
   for (std::int64_t tile = tiles.begin; tile < tiles.end; ++tile) {
     const std::byte* a[2] = {};
     std::int64_t at[2] = {};  // pixel of the band
+    std::int64_t size[2] = {};
     const int used = 2 * tile + 1 < total ? 2 : 1;
     for (int slot = 0; slot < used; ++slot) {
       const std::int64_t row = (2 * tile + slot) / cut.count;
-      const std::int64_t pixel = cut.start((2 * tile + slot) % cut.count);
+      const std::int64_t index = (2 * tile + slot) % cut.count;
+      const std::int64_t pixel = band.once ? index * cut.size : cut.start(index);
+      size[slot] = std::min(cut.size, band.width - pixel);
       a[slot] = band.a + row / band.rows_per_image * band.a_image + row % band.rows_per_image * band.a_row +
                 pixel * band.a_pixel;
       at[slot] = row * band.width + pixel;
@@ -65,7 +76,13 @@ void TileLoop::run_tiles(const TileBand& band, const TileRange& tiles, const Til
           call.residual[slot] = band.residual + at[slot] * band.residual_pixel + output * residual_bytes;
         }
       }
-      kernels->tile[used - 1][cut.size - 1][kernels->vectors(call.columns) - 1](call);
+      const int vectors = kernels->vectors(call.columns);
+      if (used == 1 || size[0] == size[1]) {
+        kernels->tile[used - 1][size[0] - 1][vectors - 1](call);
+      } else {
+        kernels->tile[0][size[0] - 1][vectors - 1](call);
+        kernels->tile[0][size[1] - 1][vectors - 1](second_group(call));
+      }
       call.prefetch += prefetch_step * panels.steps;
       if (++panel == per_group) {
         panel = 0;

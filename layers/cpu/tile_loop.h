@@ -20,6 +20,9 @@ struct TileBand {
   const std::byte* residual = nullptr;  ///< [pixel][output] like c, or null
   std::int64_t c_pixel = 0;
   std::int64_t residual_pixel = 0;
+  /// No pixel is computed twice, so that c may be the residual: the last group of a row is smaller where otherwise it
+  /// overlaps its neighbour, and is computed alone.
+  bool once = false;
   const float* pixel_scale = nullptr;  ///< of the first pixel, see TileCall; or null
   std::int64_t pixel_scale_step = 0;
 };

@@ -2,7 +2,7 @@
 
 import pathlib
 
-from command import MODEL, UNSUPPORTED, CommandTest, main
+from command import MODEL, RUNTIME, UNSUPPORTED, CommandTest, main
 
 CONFORMANCE = pathlib.Path("/usr/share/libonnx-testdata/data/node")
 
@@ -27,6 +27,24 @@ class Inspect(CommandTest):
         self.assertEqual(three["inputs"][0]["shape"][0], 3)
         self.assertEqual(three["macs"], 3 * one["macs"])
         self.assertEqual(three["parameters"], one["parameters"])
+
+    def test_micro_batches(self):
+        def cut(*options):
+            return self.json("inspect", "resnet18", "--batch", "8", "--no-autotune", *options)
+
+        whole, two = cut("--micro-batch", "0"), cut("--micro-batch", "2")
+        self.assertEqual((whole["micro_batch"]["size"], whole["micro_batch"]["runs"]), (None, 1))
+        self.assertEqual((two["micro_batch"]["size"], two["micro_batch"]["runs"]), (2, 4))
+        self.assertLess(3 * two["arena_bytes"], whole["arena_bytes"])
+        for name in ("inputs", "outputs", "macs", "activation_bytes"):
+            self.assertEqual(two[name], whole[name])
+        self.assertEqual([layer["output"] for layer in two["layers"]], [layer["output"] for layer in whole["layers"]])
+        text = self.pipit("inspect", "resnet18", "--batch", "8", "--micro-batch", "3", "--no-autotune").stdout
+        self.assertRegex(text, r"(?m)^micro-batches 3 of 8 samples at a time: as asked for")
+        self.assertRegex(self.pipit("inspect", MODEL, "--why").stdout, r"(?m)^micro-batches none: the batch is 1")
+        mixed = ("inspect", MODEL, "--batch", "4", "--precision", "int8-dynamic", "--dynamic-scales", "per-tensor")
+        self.assertIn("DynamicQuantize", self.json(*mixed)["micro_batch"]["why"])
+        self.assertIn("does not keep samples apart", self.pipit(*mixed, "--micro-batch", "2", code=RUNTIME).stderr)
 
     def test_text_has_every_layer(self):
         layers = self.json("inspect", MODEL, "--no-autotune")["layers"]

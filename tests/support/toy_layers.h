@@ -22,6 +22,9 @@ class ToyAdd final : public Layer {
     return {*inputs[0]};
   }
   bool may_run_in_place(int) const override { return in_place_; }
+  bool keeps_samples_apart(const SampledInputs& inputs) const override {
+    return inputs.by_sample[0] && (inputs.by_sample.size() < 2 || inputs.by_sample[1]);
+  }
 
  private:
   bool in_place_;
@@ -37,6 +40,12 @@ class ToyView final : public Layer {
     return {TensorDesc{shape_, inputs[0]->dtype}};
   }
   bool is_view(const TensorDesc&, const TensorDesc&) const override { return true; }
+  bool keeps_samples_apart(const SampledInputs& inputs) const override {
+    return shape_[0] == inputs.descs[0]->shape[0];
+  }
+  LayerPtr for_samples(std::int64_t samples) const override {
+    return std::make_shared<ToyView>(shape_.with(0, samples));
+  }
 
  private:
   Shape shape_;
