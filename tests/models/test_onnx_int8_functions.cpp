@@ -70,7 +70,8 @@ TEST(OnnxInt8Functions, BecomeTablesAndProductsOfIntegers) {
 TEST(OnnxInt8Functions, ComeBackAsTheyWere) {
   const Graph fused = fuse_quantised_functions(fuse(gated().read().graph)).graph;
   const std::string bytes = write_onnx(fused);
-  const Graph again = fuse_quantised_functions(fuse(parse_onnx(std::as_bytes(std::span(bytes))).graph)).graph;
+  const Graph again =
+      fuse_quantised_functions(fuse(parse_onnx(std::as_bytes(std::span(bytes)), {}).graph)).graph;
   EXPECT_EQ(types(again), types(fused));
   const std::vector<Tensor> inputs = random_inputs();
   const auto a = test::run_graph(assign_layouts(fused).graph, default_registry(), inputs);

@@ -25,7 +25,7 @@ TEST(OnnxScales, DenormalOnesOfActivationsAreRefused) {
   quantize.input("x", {2}).constant<float>("s", {}, {kDenormal});
   EXPECT_THAT(quantize.failure<UnsupportedError>(),
               AllOf(HasSubstr("'the_QuantizeLinear'"), HasSubstr("the scale 1e-42 is below")));
-  OnnxWriter dequantize = one_node(13, "DequantizeLinear", {"x", "s"});
+  OnnxWriter dequantize = one_node(13, "DequantizeLinear", {"x", "s"}, {{"axis", std::int64_t{0}}});
   dequantize.input("x", {2}, test::onnx_type<std::uint8_t>()).constant<float>("s", {2}, {1, kDenormal});
   EXPECT_THAT(dequantize.failure<UnsupportedError>(),
               AllOf(HasSubstr("'the_DequantizeLinear'"), HasSubstr("1e-42")));
