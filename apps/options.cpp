@@ -26,7 +26,6 @@ const std::map<std::string, Precision> kPrecisions = {
     {"fp32", Precision::fp32}, {"fp16", Precision::fp16},
     {"int8", Precision::int8}, {"int8-dynamic", Precision::int8_dynamic},
     {"w8", Precision::w8},     {"w4", Precision::w4}};
-constexpr std::int64_t kDefaultGroup = 128;
 const std::map<std::string, Interpolation> kInterpolations = {{"nearest", Interpolation::nearest},
                                                               {"bilinear", Interpolation::bilinear},
                                                               {"bicubic", Interpolation::bicubic}};
@@ -178,7 +177,8 @@ void CommonOptions::add_shared_to(CLI::App& command) {
       ->type_name("NAME=fp32|fp16");
   command
       .add_option("--group-size", group_size,
-                  "For --precision w4: neighbouring weights that share a scale: 32, 64 or 128 [128]")
+                  "For --precision w4: neighbouring weights that share a scale: 32, 64 or 128 [32 in "
+                  "convolutions, 128 in fully connected layers]")
       ->check(CLI::IsMember(std::vector<std::int64_t>{32, 64, 128}));
   command
       .add_option(
@@ -208,9 +208,8 @@ void CommonOptions::add_shared_to(CLI::App& command) {
       "less exact");
 }
 
-WeightFormat CommonOptions::weight_format() const {
-  return precision == Precision::w8 ? WeightFormat{8, 0}
-                                    : WeightFormat{4, group_size.value_or(kDefaultGroup)};
+WeightOnlyOptions CommonOptions::weight_options() const {
+  return {precision == Precision::w8 ? 8 : 4, group_size.value_or(0)};
 }
 
 PlanOptions CommonOptions::plan_options() const {

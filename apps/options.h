@@ -11,10 +11,10 @@
 
 #include "apps/tuning.h"
 #include "engine/plan.h"
-#include "layers/weight_only.h"
 #include "models/image/preprocess.h"
 #include "models/model.h"
 #include "quant/precision_plan.h"
+#include "quant/weight_only.h"
 
 namespace pipit::apps {
 
@@ -54,8 +54,8 @@ struct CommonOptions {
   /// The same without --threads and --precision, for a command that takes several of each.
   void add_shared_to(CLI::App& command);
   PlanOptions plan_options() const;
-  /// How w8 and w4 store weights: with one scale per output channel, or one per group of weights.
-  WeightFormat weight_format() const;
+  /// How w8 and w4 store weights.
+  WeightOnlyOptions weight_options() const;
 };
 
 /// The choices of --precision.

@@ -79,8 +79,8 @@ ExtraPass quantising_pass(const Graph& graph, const CommonOptions& options, Prep
               return quantize_dynamically(std::move(fused), {per_sample});
             }};
   }
-  return {"store weights", [format = options.weight_format(), threads = options.threads](Graph fused) {
-            return store_weights_only(std::move(fused), format, *shared_pool(threads));
+  return {"store weights", [how = options.weight_options(), threads = options.threads](Graph fused) {
+            return store_weights_only(std::move(fused), how, *shared_pool(threads));
           }};
 }
 

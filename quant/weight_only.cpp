@@ -161,7 +161,14 @@ StoredWeights store_weights(const WeightFormat& format, std::int64_t outputs, st
   return stored;
 }
 
-Rewritten store_weights_only(Graph graph, const WeightFormat& format, ThreadPool& pool) {
+WeightFormat weight_format(const WeightOnlyOptions& options, bool convolution, std::int64_t inputs) {
+  constexpr std::int64_t kFewInputs = 64;
+  if (options.bits == 8 || inputs <= kFewInputs) return {8, 0};
+  if (options.group_size != 0) return {options.bits, options.group_size};
+  return {options.bits, convolution ? 32 : 128};
+}
+
+Rewritten store_weights_only(Graph graph, const WeightOnlyOptions& options, ThreadPool& pool) {
   Rewriter rewriter(graph);
   int changes = 0;
   for (const Node& node : graph.nodes()) {
@@ -176,6 +183,7 @@ Rewritten store_weights_only(Graph graph, const WeightFormat& format, ThreadPool
     const std::string name = graph.value(old_weights).name;
     const RealWeights real = real_weights(graph, node);
     if (rewriter.uses(old_weights) == 1) graph.release_constant(old_weights);
+    const WeightFormat format = weight_format(options, conv != nullptr, real.shape[1]);
     StoredWeights stored;
     try {
       stored = store_weights(format, real.shape[0], real.values(), pool);

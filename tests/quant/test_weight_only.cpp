@@ -147,6 +147,19 @@ Graph small_network(std::mt19937& random, std::weak_ptr<const Tensor>* watched =
   return graph.build();
 }
 
+TEST(StoreWeightsOnly, StoresFewInputsInEightBitsAndConvolutionsInSmallGroups) {
+  const auto format = [](const WeightOnlyOptions& options, bool convolution, std::int64_t inputs) {
+    const WeightFormat f = weight_format(options, convolution, inputs);
+    return std::pair{f.bits, f.group_size};
+  };
+  EXPECT_EQ(format({8}, true, 1000), (std::pair{8, std::int64_t{0}}));
+  EXPECT_EQ(format({4}, true, 64), (std::pair{8, std::int64_t{0}}));
+  EXPECT_EQ(format({4}, true, 65), (std::pair{4, std::int64_t{32}}));
+  EXPECT_EQ(format({4}, false, 65), (std::pair{4, std::int64_t{128}}));
+  EXPECT_EQ(format({4, 64}, false, 1000), (std::pair{4, std::int64_t{64}}));
+  EXPECT_EQ(format({4, 64}, true, 1000), (std::pair{4, std::int64_t{64}}));
+}
+
 TEST(StoreWeightsOnly, AnswersLikeTheFloatGraph) {
   const unsigned seed = test::test_seed();
   SCOPED_TRACE(testing::Message() << "PIPIT_TEST_SEED=" << seed);
@@ -155,14 +168,20 @@ TEST(StoreWeightsOnly, AnswersLikeTheFloatGraph) {
   const auto inputs = test::random_inputs(graph, random);
   const auto real = test::run_graph(assign_layouts(graph).graph, default_registry(), inputs);
   // Rounding of 2^-7 and 2^-3 of the largest weight, uniform, averages out over sums and adds up over seven layers.
-  for (const auto& [format, most] :
-       {std::pair{WeightFormat{8, 0}, 0.02}, std::pair{WeightFormat{4, 32}, 0.4}}) {
-    const Rewritten stored = store_weights_only(graph, format, *shared_pool(2));
+  for (const auto& [options, most] :
+       {std::pair{WeightOnlyOptions{8}, 0.02}, std::pair{WeightOnlyOptions{4, 32}, 0.4}}) {
+    const Rewritten stored = store_weights_only(graph, options, *shared_pool(2));
     EXPECT_EQ(stored.changes, 5);
     std::vector<std::string> types;
     for (const Node& node : stored.graph.nodes()) types.emplace_back(node.layer->type());
     EXPECT_THAT(types,
                 ElementsAre("Conv", "Conv", "WConv", "WConv", "WConv", "Reshape", "WLinear", "WLinear"));
+    // Only the Gemm has more than 64 inputs.
+    const auto bits = [&](std::size_t node) {
+      return dynamic_cast<const WLinear&>(*stored.graph.nodes()[node].layer).attributes().format.bits;
+    };
+    EXPECT_EQ(bits(6), options.bits);
+    EXPECT_EQ(bits(7), 8);
     const auto y = test::run_graph(assign_layouts(stored.graph).graph, default_registry(), inputs);
     const double error = test::relative_error(y[0].values<float>(), real[0].values<float>());
     EXPECT_LT(error, most);
