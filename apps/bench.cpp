@@ -6,6 +6,7 @@
 #include <new>
 
 #include "apps/commands.h"
+#include "apps/list_option.h"
 #include "apps/progress.h"
 #include "apps/runner.h"
 #include "apps/table.h"
@@ -92,6 +93,7 @@ void measure(const BenchOptions& options, Row& row) {
   Runner runner(model.name, std::move(model.graph), common);
   row.load_ms = milliseconds_since(begin);
   row.arena_bytes = runner.plan->arena_bytes();
+  row.precision = computed_precision(*runner.plan);
 
   const std::vector<Tensor> inputs = random_inputs(runner.plan->graph(), model.name);
   std::vector<ConstTensorView> views;
@@ -298,16 +300,12 @@ void add_bench(CLI::App& app, int& exit_code) {
       app.add_subcommand("bench", "Time whole runs of models, for every combination of the lists given");
   options->common.add_shared_to(*command);
   command->add_option("MODEL", options->models, model_help())->required();
-  command->add_option("--precision", options->precisions, "Arithmetic of the kernels; a list [fp32]")
-      ->delimiter(',')
-      ->check(CLI::IsMember(precision_names()));
-  command->add_option("--batch", options->batches, "Images per run; a list [1, or what the file fixes]")
-      ->delimiter(',')
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{65536}));
-  command
-      ->add_option("--threads", options->threads, "CPU threads; a list; 0: all CPUs this process may use [0]")
-      ->delimiter(',')
-      ->check(CLI::Range(0, 1024));
+  add_list(*command, "--precision", options->precisions, CLI::IsMember(precision_names()),
+           "Arithmetic of the kernels [fp32]");
+  add_list(*command, "--batch", options->batches, CLI::Range(std::int64_t{1}, std::int64_t{65536}),
+           "Images per run [1, or what the file fixes]");
+  add_list(*command, "--threads", options->threads, CLI::Range(0, 1024),
+           "CPU threads; 0: all CPUs this process may use [0]");
   command->add_option("--dim", options->dims,
                       "NAME=VALUE: the value of a symbolic dimension; may be repeated");
   CLI::Option* seconds =
@@ -328,7 +326,7 @@ void add_bench(CLI::App& app, int& exit_code) {
       "Also measure what the CPU reaches at most, with as many threads: fp32 multiply-adds and reading "
       "memory");
   command->footer(
-      "A list is separated by commas, or the option repeated. Times are of whole runs on random data, on a "
+      "A LIST is separated by commas, or the option repeated. Times are of whole runs on random data, on a "
       "GPU with "
       "the copies in and out; p90 and p99 interpolate between ranks; cv is the standard deviation over the "
       "mean, and "

@@ -5,6 +5,8 @@
 
 #include "apps/calibration.h"
 #include "apps/commands.h"
+#include "apps/list_option.h"
+#include "apps/output.h"
 #include "apps/runner.h"
 #include "apps/table.h"
 #include "apps/terminal.h"
@@ -65,18 +67,23 @@ void print_plan(const CalibrateOptions& options, const PrecisionPlan& plan) {
                fmt::format("{:.4g}", t.threshold), fmt::format("{:.4g}", t.scale),
                fmt::format("{:.4f} %", 100 * t.clipped)});
   }
-  fmt::print("{}\n{} tensors, {} images, method {}; written to {}\n", table.rows(0), plan.tensors.size(),
-             plan.images.size(), threshold_method_name(plan.method.method), printable(options.output));
+  fmt::print("{}\n{}, {}, method {}; written to {}\n", table.rows(0),
+             counted(static_cast<std::int64_t>(plan.tensors.size()), "tensor"),
+             counted(static_cast<std::int64_t>(plan.images.size()), "image"),
+             threshold_method_name(plan.method.method), printable(options.output));
 }
 
-std::filesystem::path beside_output(const CalibrateOptions& options, const char* extension) {
-  return std::filesystem::path(options.output).replace_extension(extension);
+// The file of an --export.
+std::string export_path(const CalibrateOptions& options, const std::string& format) {
+  const char* extension = format == "ncnn" ? ".ncnn-table" : ".trt-cache";
+  return std::filesystem::path(options.output).replace_extension(extension).string();
 }
 
-void check_exports(const CalibrateOptions& options) {
+void check_exports(const CalibrateOptions& options, const std::vector<std::string>& inputs) {
   for (const std::string& format : options.exports) {
-    if (beside_output(options, format == "ncnn" ? ".ncnn-table" : ".trt-cache") == options.output)
+    if (export_path(options, format) == options.output)
       throw CLI::ValidationError("--export", "would replace the plan; give --output another extension");
+    check_output("--export", export_path(options, format), inputs);
     if (format == "ncnn" && !options.merge.empty())
       throw CLI::ValidationError(
           "--export",
@@ -97,12 +104,12 @@ void check_usage(const CalibrateOptions& options) {
   if (options.output.empty()) throw CLI::RequiredError("--output");
   std::vector<std::string> inputs = options.merge;
   inputs.insert(inputs.end(), {options.model.model, options.images, options.image.labels});
-  check_output(options.output, inputs);
+  check_output("--output", options.output, inputs);
   if (options.corrections.equalise && !options.exports.empty())
     throw CLI::ValidationError("--export", "other engines would run the model as it is, not equalised");
   if (options.percentile && options.method.method != ThresholdMethod::percentile)
     throw CLI::ValidationError("--percentile", "is for --method percentile");
-  check_exports(options);
+  check_exports(options, inputs);
 }
 
 // What is merged was calibrated already: only the method may be chosen anew.
@@ -111,9 +118,9 @@ void check_merge(const CLI::App& command) {
                                  "no-histograms", "export", "method", "percentile"};
   for (const CLI::Option* option : command.get_options()) {
     if (option->count() == 0 || option->get_positional()) continue;
-    const std::string name = option->get_name();
-    if (std::find(kMeant.begin(), kMeant.end(), name.substr(name.find_first_not_of('-'))) == kMeant.end())
-      throw CLI::ValidationError(name, "means nothing to --merge, which adds up what was calibrated");
+    const std::string& name = option->get_lnames().at(0);
+    if (std::find(kMeant.begin(), kMeant.end(), name) == kMeant.end())
+      throw CLI::ValidationError("--" + name, "means nothing to --merge, which adds up what was calibrated");
   }
 }
 
@@ -130,20 +137,16 @@ int calibrate(const CalibrateOptions& options) {
     }
     write_file(options.output, to_json(merged, !options.no_histograms));
     for (const std::string& format : options.exports) {
-      if (format == "trt-cache") write_file(beside_output(options, ".trt-cache"), to_trt_cache(merged));
+      if (format == "trt-cache") write_file(export_path(options, format), to_trt_cache(merged));
     }
     print_plan(options, merged);
     return kExitOk;
   }
-  if (options.common.device != DeviceKind::cpu || options.common.precision != Precision::fp32)
-    throw CLI::ValidationError("calibrate",
-                               "observes the model in fp32 on the CPU; leave --device and --precision out");
-  if (!options.common.plan.empty())
-    throw CLI::ValidationError("--plan", "is what calibrate writes: name the file with --output");
   Model model = options.model.load();
   if (is_quantised(model.graph))
-    fail("{} is quantised already: its scales are in the file; calibrate the model that it was made from",
-         model.name);
+    fail_unsupported(
+        "{} is quantised already: its scales are in the file; calibrate the model that it was made from",
+        model.name);
   const std::vector<std::filesystem::path> images = choose_images(options);
   const Preprocess preprocess = options.image.resolve(model);
   PrecisionPlan plan = empty_plan(model, preprocess);
@@ -159,9 +162,9 @@ int calibrate(const CalibrateOptions& options) {
                options.corrections);
   write_file(options.output, to_json(plan, !options.no_histograms));
   for (const std::string& format : options.exports) {
-    if (format == "trt-cache") write_file(beside_output(options, ".trt-cache"), to_trt_cache(plan));
+    if (format == "trt-cache") write_file(export_path(options, format), to_trt_cache(plan));
     if (format == "ncnn")
-      write_file(beside_output(options, ".ncnn-table"),
+      write_file(export_path(options, format),
                  to_ncnn_table(plan, laid_out, weight_scales(laid_out, plan.weights_per_channel)));
   }
   print_plan(options, plan);
@@ -178,6 +181,17 @@ void add_calibrate(CLI::App& app, int& exit_code) {
   options->model.add_to(*command, false);  // sums of another batch size may differ in their last bit
   command->get_option("MODEL")->required(false);
   options->image.add_to(*command);
+  without_options(*command,
+                  {{"--device", {"cpu"}},
+                   {"--precision", {"fp32"}},
+                   {"--group-size", {}},
+                   {"--dynamic-scales", {}},
+                   {"--allow-fallback", {}},
+                   {"--autotune", {}},
+                   {"--no-autotune", {"true"}},
+                   {"--tuning-cache", {}}},
+                  "calibrate observes the model in fp32 on the CPU, with the same kernels every time");
+  without_options(*command, {{"--plan", {}}}, "is what calibrate writes: name the file with --output");
   command->add_option("IMAGES", options->images, "A folder of images (or one image); classes do not matter");
   command->add_option("--output", options->output,
                       "The plan to write, JSON; replaced when it exists (required)");
@@ -207,10 +221,9 @@ void add_calibrate(CLI::App& app, int& exit_code) {
   command->add_option("--skip", options->skip, "Leave out the first N images of the folder")
       ->check(count_value())
       ->capture_default_str();
-  command
-      ->add_option("--export", options->exports,
-                   "Also write the scales beside the plan for TensorRT (.trt-cache) or ncnn (.ncnn-table)")
-      ->check(CLI::IsMember({"trt-cache", "ncnn"}));
+  add_list(*command, "--export", options->exports, CLI::IsMember({"trt-cache", "ncnn"}),
+           "trt-cache, ncnn or both: also write the scales beside the plan for TensorRT (.trt-cache) or ncnn "
+           "(.ncnn-table)");
   command
       ->add_option("--merge", options->merge,
                    "Instead of calibrating: add up plans of different images (shards) of one model")

@@ -1,8 +1,11 @@
 #include "apps/calibration.h"
 
+#include <algorithm>
+
 #include "apps/prepared_images.h"
 #include "apps/progress.h"
 #include "apps/runner.h"
+#include "apps/table.h"
 #include "apps/terminal.h"
 #include "quant/bias_correction.h"
 #include "quant/calibration.h"
@@ -57,8 +60,9 @@ std::vector<CalibrationImage> identify(const std::vector<std::filesystem::path>&
   pool.parallel_for(static_cast<std::int64_t>(images.size()), [&](std::int64_t i, int) {
     const std::filesystem::path& path = images[static_cast<std::size_t>(i)];
     const bool below = std::filesystem::is_directory(folder);
-    out[static_cast<std::size_t>(i)] = {(below ? path.lexically_relative(folder) : path.filename()).string(),
-                                        hash_file(path)};
+    // JSON holds UTF-8 only, and names are bytes.
+    const std::string name = printable((below ? path.lexically_relative(folder) : path.filename()).string());
+    out[static_cast<std::size_t>(i)] = {name, hash_file(path)};
   });
   return out;
 }
@@ -82,6 +86,10 @@ void calibrate_on(PrecisionPlan& plan, const std::string& model, Graph fused, co
         model);
   if (corrections.equalise) {
     plan.equalised = equalisation(fused);
+    if (plan.equalised.empty() && !options.quiet)
+      print_error(
+          "note: nothing to equalise: no convolution is read by one other alone, with at most a relu "
+          "between");
     fused = equalise(fused, plan.equalised);
   }
   const Graph weights = corrections.bias_correction ? fused : Graph{};
@@ -94,10 +102,9 @@ void calibrate_on(PrecisionPlan& plan, const std::string& model, Graph fused, co
   Runner runner(model, std::move(fused), common);
   CalibrationObserver observer(*runner.plan, runner.session->pool());
   if (images.size() < kFewImages && !options.quiet)
-    print_error(
-        fmt::format("note: {} images are few to calibrate on: ranges may be too narrow for others; {} or "
-                    "more are better",
-                    images.size(), kFewImages));
+    print_error(fmt::format(
+        "note: {} few to calibrate on: ranges may be too narrow for others; {} or more are better",
+        counted(static_cast<std::int64_t>(images.size()), "image is", "images are"), kFewImages));
   std::optional<ChannelMeans> means;
   if (corrections.bias_correction) means.emplace(runner.plan->graph());
   observe(runner, {observer, means ? &*means : nullptr}, preprocess, images, options.quiet);
@@ -110,7 +117,13 @@ void calibrate_on(PrecisionPlan& plan, const std::string& model, Graph fused, co
     plan.tensors.push_back(std::move(tensor));
   }
   set_scales(plan);
-  if (means) plan.corrected = bias_correction(weights, plan, *means);
+  if (!means) return;
+  plan.corrected = bias_correction(weights, plan, *means);
+  const bool changed = std::any_of(plan.corrected.begin(), plan.corrected.end(), [](const auto& node) {
+    return std::any_of(node.deltas.begin(), node.deltas.end(), [](float delta) { return delta != 0; });
+  });
+  if (!changed && !options.quiet)
+    print_error("note: no bias was corrected: rounding the weights changes no mean");
 }
 
 }  // namespace pipit::apps

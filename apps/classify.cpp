@@ -46,7 +46,9 @@ int classify(const ClassifyOptions& options) {
   const auto begin = std::chrono::steady_clock::now();
   Model model = options.model.load();
   const Preprocess preprocess = options.image.resolve(model);
-  Runner runner(model.name, std::move(model.graph), options.common);
+  CommonOptions common = options.common;
+  common.preprocess = preprocess;
+  Runner runner(model.name, std::move(model.graph), common);
   const ClassOutput output(*runner.plan, model.name);
   const Labels labels = options.image.resolve_labels(model, output.classes);
   if (output.batch != 1) {
@@ -55,6 +57,7 @@ int classify(const ClassifyOptions& options) {
   }
 
   nlohmann::ordered_json json = json_header("classify", model, *runner.plan);
+  if (!common.plan.empty()) json["preprocess_differences"] = runner.preprocess_differences;
   json["images"] = nlohmann::ordered_json::array();
   bool failed = false;
   std::string last;  // the last image that could be classified

@@ -31,6 +31,7 @@ struct DiffOptions {
 };
 
 struct Result {
+  std::vector<std::string> preprocess_differences;
   std::vector<LayerDifference> layers;
   TensorDifference output;
   std::int64_t images = 0;
@@ -101,6 +102,7 @@ void print_as_json(const Model& model, const Plan& plan, const DiffOptions& opti
   nlohmann::ordered_json json = json_header("diff", model, plan);
   json["precision"] = "int8";
   json["plan"] = options.common.plan;
+  json["preprocess_differences"] = result.preprocess_differences;
   json["images"] = result.images;
   json["output"] = difference_json(result.output);
   json["output"]["other_top1"] = result.other_top1;
@@ -183,13 +185,12 @@ void print_as_table(const DiffOptions& options, const Result& result) {
 
 int diff(const DiffOptions& options) {
   if (options.common.plan.empty()) throw CLI::RequiredError("--plan");
-  if (options.common.device != DeviceKind::cpu || options.common.precision == Precision::fp16)
-    throw CLI::ValidationError("diff",
-                               "compares INT8 with fp32, both on the CPU; leave --device and "
-                               "--precision out");
   Model model = options.model.load();
   const Preprocess preprocess = options.image.resolve(model);
   PrecisionPlan plan = load_precision_plan(options.common.plan, model.graph);
+  Result result;
+  result.preprocess_differences =
+      compare_preprocess(plan, options.common.plan, preprocess, options.common.quiet);
   Graph fused = fuse(std::move(model.graph));
   keep_nodes(plan, fused, options.common.kept());
   // Kernels chosen by timing may differ from run to run in the last digits.
@@ -202,7 +203,6 @@ int diff(const DiffOptions& options) {
 
   std::vector<std::filesystem::path> images = spread(list_images(options.images), options.limit);
   PreparedImages prepared(images, preprocess, input, pool);
-  Result result;
   compare_layers(mixed, prepared, common.quiet, result);
   if (!options.fast) {
     PreparedImages some(spread(std::move(images), options.share_limit), preprocess, input, pool, kCacheBytes);
@@ -229,6 +229,16 @@ void add_diff(CLI::App& app, int& exit_code) {
   options->common.add_to(*command);
   options->model.add_to(*command, false);
   options->image.add_to(*command);
+  without_options(*command,
+                  {{"--device", {"cpu"}},
+                   {"--precision", {"fp32", "int8"}},
+                   {"--group-size", {}},
+                   {"--dynamic-scales", {}},
+                   {"--allow-fallback", {}},
+                   {"--autotune", {}},
+                   {"--no-autotune", {"true"}},
+                   {"--tuning-cache", {}}},
+                  "diff compares INT8 with fp32, both on the CPU, with the same kernels every time");
   command->add_option("IMAGES", options->images, "A folder of images (or one image); classes do not matter")
       ->required();
   command->add_option("--limit", options->limit, "Use only N images, spread evenly over the folder; 0: all")

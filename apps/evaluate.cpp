@@ -118,11 +118,13 @@ std::vector<int> parse_devices(const std::string& text) {
   }
 }
 
-std::vector<Runner> load_runners(const EvaluateOptions& options, Model& model) {
+std::vector<Runner> load_runners(const EvaluateOptions& options, Model& model, const Preprocess& preprocess) {
+  CommonOptions common = options.common;
+  common.preprocess = preprocess;
   if (!options.devices.empty())
-    return make_runners(model.name, std::move(model.graph), options.common, options.devices);
+    return make_runners(model.name, std::move(model.graph), common, options.devices);
   std::vector<Runner> one;
-  one.emplace_back(model.name, std::move(model.graph), options.common);
+  one.emplace_back(model.name, std::move(model.graph), common);
   return one;
 }
 
@@ -143,7 +145,7 @@ int evaluate(const EvaluateOptions& options) {
     throw CLI::ValidationError("--devices", "numbers GPUs: it needs --device cuda");
   Model model = options.model.load(useful_batch(options));
   const Preprocess preprocess = options.image.resolve(model);
-  std::vector<Runner> runners = load_runners(options, model);
+  std::vector<Runner> runners = load_runners(options, model, preprocess);
   const Runner& runner = runners[0];
   const ClassOutput output(*runner.plan, model.name);
   const Labels labels = options.image.resolve_labels(model, output.classes);
@@ -157,6 +159,7 @@ int evaluate(const EvaluateOptions& options) {
   const Interval top5 = wilson(score.top5, score.images);
   if (options.common.json) {
     nlohmann::ordered_json json = json_header("evaluate", model, *runner.plan);
+    if (!options.common.plan.empty()) json["preprocess_differences"] = runner.preprocess_differences;
     json["folder"] = options.folder;
     json["batch"] = output.batch;
     json["images"] = score.images;

@@ -1,5 +1,8 @@
 #include "apps/int8.h"
 
+#include <fmt/format.h>
+
+#include "apps/table.h"
 #include "apps/terminal.h"
 #include "engine/error.h"
 #include "quant/hash.h"
@@ -8,14 +11,39 @@
 
 namespace pipit::apps {
 
+namespace {
+
+Preprocess preprocess_of(const PrecisionPlan& plan, const std::string& path) {
+  try {
+    return preprocess_from_json(plan.preprocess);
+  } catch (const Error& e) {
+    fail("{}: {}", path, e.what());
+  }
+}
+
+}  // namespace
+
 PrecisionPlan load_precision_plan(const std::string& path, const Graph& graph) {
   PrecisionPlan plan = read_precision_plan(path);
+  preprocess_of(plan, path);  // nothing that is wrong passes
   const std::string hash = hash_model(graph);
   if (plan.model_hash != hash) {
     fail("{} was calibrated for another model ({}, hash {}; this one's is {}); calibrate this one", path,
          plan.model, plan.model_hash, hash);
   }
   return plan;
+}
+
+std::vector<std::string> compare_preprocess(const PrecisionPlan& plan, const std::string& path,
+                                            const Preprocess& preprocess, bool quiet) {
+  const std::vector<std::string> differences = preprocess_differences(preprocess, preprocess_of(plan, path));
+  if (!differences.empty() && !quiet) {
+    print_error(
+        fmt::format("note: images are prepared in another way than those that {} was calibrated on, and its "
+                    "ranges may not fit: {}",
+                    path, fmt::join(differences, ", ")));
+  }
+  return differences;
 }
 
 ExtraPass int8_pass(PrecisionPlan plan, std::vector<PrecisionPlan::Kept> keep, bool quiet, DeviceKind device,
@@ -28,13 +56,15 @@ ExtraPass int8_pass(PrecisionPlan plan, std::vector<PrecisionPlan::Kept> keep, b
             for (const PrecisionPlan::Kept& kept : own.keep) {
               if (keep_f32 && kept.precision == "fp32") keep_f32->insert(kept.node);
             }
-            const DType activations = device == DeviceKind::cuda ? DType::i8 : DType::u8;
-            Quantized quantised = quantize_graph(fused, own, {activations});
+            const bool gpu = device == DeviceKind::cuda;
+            Quantized quantised =
+                quantize_graph(fused, own, {.activations = gpu ? DType::i8 : DType::u8, .functions = !gpu});
             if (quantised.kept > 0 && !quiet) {
               print_error(fmt::format(
-                  "note: {} convolutions or fully connected layers are not in INT8: the plan keeps them in "
-                  "floating point or has no scale for them",
-                  quantised.kept));
+                  "note: {} not in INT8: the plan keeps {} in floating point or has no scale for {}",
+                  counted(quantised.kept, "convolution or fully connected layer is",
+                          "convolutions or fully connected layers are"),
+                  quantised.kept == 1 ? "it" : "them", quantised.kept == 1 ? "it" : "them"));
             }
             return Rewritten{std::move(quantised.graph), quantised.quantised, {}};
           }};

@@ -8,6 +8,7 @@
 #include <set>
 #include <span>
 
+#include "apps/list_option.h"
 #include "engine/device.h"
 #include "layers/conv.h"
 #include "layers/dynamic.h"
@@ -25,7 +26,6 @@ const std::map<std::string, Precision> kPrecisions = {
     {"fp32", Precision::fp32}, {"fp16", Precision::fp16},
     {"int8", Precision::int8}, {"int8-dynamic", Precision::int8_dynamic},
     {"w8", Precision::w8},     {"w4", Precision::w4}};
-constexpr std::int64_t kDefaultGroup = 128;
 const std::map<std::string, Interpolation> kInterpolations = {{"nearest", Interpolation::nearest},
                                                               {"bilinear", Interpolation::bilinear},
                                                               {"bicubic", Interpolation::bicubic}};
@@ -88,6 +88,11 @@ CLI::Validator number(const std::string& what, bool (*accepts)(float)) {
           "NUMBER"};
 }
 
+void check_three(const char* option, const std::vector<float>& values) {
+  if (!values.empty() && values.size() != 3)
+    throw CLI::ValidationError(option, fmt::format("{} numbers; expected a,b,c", values.size()));
+}
+
 }  // namespace
 
 CLI::Validator finite_number() {
@@ -100,17 +105,6 @@ CLI::Validator positive_number() {
 
 CLI::Validator nonnegative_number() {
   return number("a number of 0 or more", [](float value) { return value >= 0; });
-}
-
-void check_output(const std::string& output, const std::vector<std::string>& inputs) {
-  for (const std::string& input : inputs) {
-    std::error_code ignored;
-    if (!output.empty() && std::filesystem::is_regular_file(output, ignored) &&
-        std::filesystem::equivalent(output, input, ignored)) {
-      throw CLI::ValidationError("--output",
-                                 "'" + output + "' would replace what is read; name another file");
-    }
-  }
 }
 
 CLI::Validator count_value() {
@@ -176,14 +170,15 @@ void CommonOptions::add_shared_to(CLI::App& command) {
       .add_option(
           "--keep", keep,
           "NAME=fp32 or NAME=fp16: a layer that does not run in INT8, besides those that the plan keeps; "
-          "'first' and 'last' are the first and last with weights; may be repeated. The CPU computes both "
-          "in fp32")
+          "'first' and 'last' are the first and last with weights. One layer each time; may be repeated. The "
+          "CPU computes both in fp32")
       ->allow_extra_args(false)
       ->check(CLI::Validator(keep_problem, ""))
       ->type_name("NAME=fp32|fp16");
   command
       .add_option("--group-size", group_size,
-                  "For --precision w4: neighbouring weights that share a scale: 32, 64 or 128 [128]")
+                  "For --precision w4: neighbouring weights that share a scale: 32, 64 or 128 [32 in "
+                  "convolutions, 128 in fully connected layers]")
       ->check(CLI::IsMember(std::vector<std::int64_t>{32, 64, 128}));
   command
       .add_option(
@@ -220,9 +215,8 @@ void CommonOptions::add_shared_to(CLI::App& command) {
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{65536}));
 }
 
-WeightFormat CommonOptions::weight_format() const {
-  return precision == Precision::w8 ? WeightFormat{8, 0}
-                                    : WeightFormat{4, group_size.value_or(kDefaultGroup)};
+WeightOnlyOptions CommonOptions::weight_options() const {
+  return {precision == Precision::w8 ? 8 : 4, group_size.value_or(0)};
 }
 
 PlanOptions CommonOptions::plan_options() const {
@@ -256,6 +250,18 @@ void ModelOptions::add_to(CLI::App& command, bool with_batch) {
   command.add_option("--dim", dims, "NAME=VALUE: the value of a symbolic dimension; may be repeated");
 }
 
+void without_options(CLI::App& command, const std::map<std::string, std::set<std::string>>& options,
+                     const std::string& why) {
+  for (const auto& [option, allowed] : options) {
+    // Hidden options have no name for CLI11's own messages.
+    const auto check = [name = option, values = allowed, why](const std::string& value) {
+      if (!values.contains(value)) throw CLI::ValidationError(name, why);
+      return std::string{};
+    };
+    command.get_option(option)->group("")->check(CLI::Validator(check, ""));
+  }
+}
+
 Model ModelOptions::load(std::optional<std::int64_t> run_batch) const {
   OnnxOptions options;
   options.batch = run_batch ? *run_batch : batch.value_or(1);
@@ -270,6 +276,11 @@ Model ModelOptions::load(std::optional<std::int64_t> run_batch) const {
     }
     options.dims[dim.substr(0, equals)] = value;
   }
+  const bool reduced = batch && options.batch != *batch;
+  const bool dim_may_hide_it = std::any_of(options.dims.begin(), options.dims.end(), [&](const auto& dim) {
+    return reduced && dim.second == options.batch;
+  });
+  if (dim_may_hide_it) load();  // throws where --dim makes the batch another one than --batch
   Model loaded = load_model(model, options);
   const Graph& graph = loaded.graph;
   const Shape shape = graph.inputs().empty() ? Shape{} : graph.value(graph.inputs()[0]).desc.shape;
@@ -301,16 +312,10 @@ void ImageOptions::add_to(CLI::App& command) {
       ->check(CLI::Range(1, kMaxPreprocessSide));
   command.add_option("--interpolation", interpolation, "Filter of the resize, antialiased as Pillow's")
       ->check(CLI::IsMember({"nearest", "bilinear", "bicubic"}));
-  command
-      .add_option("--mean", mean,
-                  "a,b,c: subtracted per channel, after scaling to [0, 1] (presets say otherwise)")
-      ->delimiter(',')
-      ->expected(3)
-      ->check(finite_number());
-  command.add_option("--std", std, "a,b,c: divides per channel")
-      ->delimiter(',')
-      ->expected(3)
-      ->check(positive_number());
+  add_list(command, "--mean", mean, finite_number(),
+           "a,b,c: subtracted per channel, after scaling to [0, 1] (presets say otherwise)")
+      ->type_name("a,b,c");
+  add_list(command, "--std", std, positive_number(), "a,b,c: divides per channel")->type_name("a,b,c");
   command.add_flag("--bgr", bgr, "Channels in the order blue, green, red");
   command.add_option("--labels", labels, "File with one class name per line (or a JSON list)");
 }
@@ -345,6 +350,8 @@ Preprocess ImageOptions::resolve(const Model& model) const {
     p.crop_width = 0;
   }
   if (!interpolation.empty()) p.interpolation = kInterpolations.at(interpolation);
+  check_three("--mean", mean);
+  check_three("--std", std);
   if (!mean.empty()) std::copy(mean.begin(), mean.end(), p.mean.begin());
   if (!std.empty()) std::copy(std.begin(), std.end(), p.std.begin());
   if (bgr) p.bgr = true;

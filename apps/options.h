@@ -5,15 +5,16 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "apps/tuning.h"
 #include "engine/plan.h"
-#include "layers/weight_only.h"
 #include "models/image/preprocess.h"
 #include "models/model.h"
 #include "quant/precision_plan.h"
+#include "quant/weight_only.h"
 
 namespace pipit::apps {
 
@@ -23,8 +24,6 @@ CLI::Validator positive_number();
 CLI::Validator nonnegative_number();
 /// An integer from 0 to 2^63 - 1.
 CLI::Validator count_value();
-/// Throws CLI::ValidationError when `output` is, under whatever name, one of the files that the command reads.
-void check_output(const std::string& output, const std::vector<std::string>& inputs);
 
 /// --json, --threads, --device, --precision and its own (--plan, --keep, --group-size, --dynamic-scales), --quiet,
 /// --kernel, --conv-backend, --no-winograd, --micro-batch, those of tuning.h: on every subcommand.
@@ -44,7 +43,9 @@ struct CommonOptions {
   TuningOptions tuning;
   bool no_winograd = false;
   std::optional<std::int64_t> micro_batch;  ///< PlanOptions::micro_batch
-  bool keep_every_value = false;  ///< PlanOptions::keep_every_value; not an option of the command line
+  // Not on the command line:
+  bool keep_every_value = false;         ///< PlanOptions::keep_every_value
+  std::optional<Preprocess> preprocess;  ///< of the run's images, to compare with the plan's
 
   void add_to(CLI::App& command);
   /// Throws CLI::ValidationError when --precision and its options (--plan, ...) do not go together.
@@ -54,14 +55,19 @@ struct CommonOptions {
   /// The same without --threads and --precision, for a command that takes several of each.
   void add_shared_to(CLI::App& command);
   PlanOptions plan_options() const;
-  /// How w8 and w4 store weights: with one scale per output channel, or one per group of weights.
-  WeightFormat weight_format() const;
+  /// How w8 and w4 store weights.
+  WeightOnlyOptions weight_options() const;
 };
 
 /// The choices of --precision.
 const std::map<std::string, Precision>& precisions();
 /// What MODEL is, with the names of the built-in models.
 std::string model_help();
+
+/// Takes options that mean nothing to a command out of its help. Giving one another value than those listed is a usage
+/// error that says `why`.
+void without_options(CLI::App& command, const std::map<std::string, std::set<std::string>>& options,
+                     const std::string& why);
 
 /// MODEL, --batch, --dim: how a model is loaded.
 struct ModelOptions {

@@ -81,9 +81,8 @@ int profile(const ProfileOptions& options) {
     json.update(layer_json(plan, result, peak));
     print_json(json);
   } else {
-    fmt::print("{}: {} on {} with {} threads\n\n{}", printable(model.name),
-               precision_name(plan.options().precision), device_name(plan.options().device),
-               plan.options().threads, layer_table(plan, result, peak));
+    fmt::print("{}: {} on {} with {} threads\n\n{}", printable(model.name), computed_precision(plan),
+               device_name(plan.options().device), plan.options().threads, layer_table(plan, result, peak));
     fmt::print("first answer   {:9.1f} ms   reading the model {:.1f}, planning {:.1f}, one run {:.1f}\n",
                first_answer_ms, read_ms, runner.load_ms, first_run_ms);
     if (on_gpu) {

@@ -2,7 +2,9 @@
 #include "apps/commands.h"
 #include "apps/int8.h"
 #include "apps/options.h"
+#include "apps/output.h"
 #include "apps/runner.h"
+#include "apps/table.h"
 #include "apps/terminal.h"
 #include "apps/version.h"
 #include "engine/file.h"
@@ -45,19 +47,18 @@ std::string write(const std::string& model, const Graph& graph, const OnnxWriteO
 void check_usage(const QuantizeCommand& options) {
   if (options.common.plan.empty()) throw CLI::RequiredError("--plan");
   if (options.output.empty()) throw CLI::RequiredError("--output");
-  check_output(options.output, {options.model.model, options.common.plan});
-  const Precision precision = options.common.precision;
-  if (options.common.device != DeviceKind::cpu ||
-      (precision != Precision::fp32 && precision != Precision::int8))
-    throw CLI::ValidationError("quantize",
-                               "writes INT8 and runs nothing; leave --device and --precision out");
+  check_output("--output", options.output, {options.model.model, options.common.plan});
 }
 
 int quantize(const QuantizeCommand& options) {
   check_usage(options);
   Model model = options.model.load();
-  if (is_quantised(model.graph)) fail("{} is quantised already: its scales are in the file", model.name);
+  if (is_quantised(model.graph))
+    fail_unsupported("{} is quantised already: its scales are in the file", model.name);
   PrecisionPlan plan = load_precision_plan(options.common.plan, model.graph);
+  std::vector<std::string> differences;
+  if (model.preprocess)
+    differences = compare_preprocess(plan, options.common.plan, *model.preprocess, options.common.quiet);
   QuantizeOptions quantize_options;
   quantize_options.activations = options.activations == "s8" ? DType::i8 : DType::u8;
   const Graph fused = fuse(std::move(model.graph));
@@ -74,15 +75,17 @@ int quantize(const QuantizeCommand& options) {
                 {"command", "quantize"},
                 {"model", model.name},
                 {"output", options.output},
+                {"preprocess_differences", differences},
                 {"activations", options.activations},
                 {"int8_nodes", quantized.quantised},
                 {"kept_nodes", quantized.kept},
                 {"bytes", bytes.size()}});
   } else {
-    fmt::print(
-        "{}: {} nodes in INT8, {} convolutions or fully connected layers in floating point; {:.2f} MiB\n",
-        printable(options.output), quantized.quantised, quantized.kept,
-        static_cast<double>(bytes.size()) / (1 << 20));
+    fmt::print("{}: {} in INT8, {} in floating point; {:.2f} MiB\n", printable(options.output),
+               counted(quantized.quantised, "node"),
+               counted(quantized.kept, "convolution or fully connected layer",
+                       "convolutions or fully connected layers"),
+               static_cast<double>(bytes.size()) / (1 << 20));
   }
   return kExitOk;
 }
@@ -94,6 +97,19 @@ void add_quantize(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand("quantize", "Write a model as INT8 ONNX with the scales of a plan");
   options->common.add_to(*command);
   options->model.add_to(*command, true);
+  without_options(*command,
+                  {{"--device", {"cpu"}},
+                   {"--precision", {"fp32", "int8"}},
+                   {"--group-size", {}},
+                   {"--dynamic-scales", {}},
+                   {"--kernel", {}},
+                   {"--conv-backend", {}},
+                   {"--no-winograd", {}},
+                   {"--allow-fallback", {}},
+                   {"--autotune", {}},
+                   {"--no-autotune", {"true"}},
+                   {"--tuning-cache", {}}},
+                  "quantize writes INT8 and runs nothing");
   command->add_option("--output", options->output,
                       "The ONNX file to write; replaced when it exists (required)");
   command

@@ -14,6 +14,10 @@
 #include "apps/version.h"
 #include "engine/device.h"
 #include "engine/profiler.h"
+#include "layers/fuse/rewriter.h"
+#include "layers/qconv.h"
+#include "layers/qelementwise.h"
+#include "layers/qunary.h"
 #include "layers/registry.h"
 #include "models/image/decode.h"
 #include "quant/dynamic.h"
@@ -35,17 +39,32 @@ auto naming(const std::string& model, Act act) {
   }
 }
 
-// The pass that makes the graph compute with integers, or none. It adds nodes that stay in fp32 to `keep_f32`.
-ExtraPass quantising_pass(const Graph& graph, const CommonOptions& options,
-                          const std::shared_ptr<std::set<std::string>>& keep_f32) {
+// What is known of a graph when it is ready to be planned.
+struct Prepared {
+  std::vector<PassReport> passes;
+  std::vector<std::string> preprocess_differences;
+  std::shared_ptr<std::set<std::string>> keep_f32 = std::make_shared<std::set<std::string>>();
+};
+
+// The pass of a precision plan. It adds nodes that stay in fp32 to prepared.keep_f32.
+ExtraPass planned_pass(const Graph& graph, const CommonOptions& options, Prepared& prepared) {
+  PrecisionPlan plan = load_precision_plan(options.plan, graph);
+  if (options.preprocess) {
+    prepared.preprocess_differences =
+        compare_preprocess(plan, options.plan, *options.preprocess, options.quiet);
+  }
+  return int8_pass(std::move(plan), options.kept(), options.quiet, options.device, prepared.keep_f32);
+}
+
+// The pass that makes the graph compute with integers, or none.
+ExtraPass quantising_pass(const Graph& graph, const CommonOptions& options, Prepared& prepared) {
   options.check_precision();
   switch (options.precision) {
     case Precision::fp32:
     case Precision::fp16:
       return {};
     case Precision::int8:
-      return int8_pass(load_precision_plan(options.plan, graph), options.kept(), options.quiet,
-                       options.device, keep_f32);
+      return planned_pass(graph, options, prepared);
     case Precision::int8_dynamic:
     case Precision::w8:
     case Precision::w4:
@@ -60,16 +79,17 @@ ExtraPass quantising_pass(const Graph& graph, const CommonOptions& options,
               return quantize_dynamically(std::move(fused), {per_sample});
             }};
   }
-  return {"store weights", [format = options.weight_format()](Graph fused) {
-            return store_weights_only(std::move(fused), format);
+  return {"store weights", [how = options.weight_options(), threads = options.threads](Graph fused) {
+            return store_weights_only(std::move(fused), how, *shared_pool(threads));
           }};
 }
 
 // A model that is quantised already has its scales, and computes in what they say.
-void check_precision(const Graph& graph, const CommonOptions& options) {
+void check_unquantised(const Graph& graph, const CommonOptions& options) {
   if (options.precision == Precision::fp32 || !is_quantised(graph)) return;
   if (options.precision == Precision::int8)
-    fail("the model is quantised already and holds its own scales: leave --precision and --plan out");
+    fail_unsupported(
+        "the model is quantised already and holds its own scales: leave --precision and --plan out");
   fail_unsupported(
       "the model is quantised: its layers run in INT8 where it says so, the others in fp32; leave "
       "--precision {} out",
@@ -88,10 +108,12 @@ void print_notes(const std::vector<PassReport>& passes) {
 }
 
 // The graph as it is planned. Consumes `graph`, so that the plan holds the only reference to constants it packs.
-Graph prepare(Graph graph, const CommonOptions& options, std::vector<PassReport>& passes) {
-  check_precision(graph, options);
-  const auto keep_f32 = std::make_shared<std::set<std::string>>();
-  const ExtraPass quantise = quantising_pass(graph, options, keep_f32);
+Graph prepare(Graph graph, const CommonOptions& options, Prepared& prepared) {
+  check_unquantised(graph, options);
+  std::vector<PassReport>& passes = prepared.passes;
+  ExtraPass quantise = quantising_pass(graph, options, prepared);
+  if (!quantise.run && options.device == DeviceKind::cpu && is_quantised(graph))
+    quantise = {"fuse quantised functions", fuse_quantised_functions};
   Graph optimised = optimize(std::move(graph), &passes, quantise);
   if (!options.quiet) print_notes(passes);
   const bool int8_on_gpu = options.precision == Precision::int8 && options.device == DeviceKind::cuda;
@@ -101,7 +123,7 @@ Graph prepare(Graph graph, const CommonOptions& options, std::vector<PassReport>
       passes.push_back({"fuse quantised image", read.changes, {}});
       optimised = std::move(read.graph);
     }
-    Rewritten stored = assign_precision(optimised, options.precision, options.device, *keep_f32);
+    Rewritten stored = assign_precision(optimised, options.precision, options.device, *prepared.keep_f32);
     passes.push_back({"convert precision", stored.changes, {}});
     optimised = std::move(stored.graph);
   }
@@ -134,10 +156,13 @@ std::map<int, std::shared_ptr<const Plan>> build_plans(Graph graph, const PlanOp
 Runner::Runner(std::string name, Graph graph, const CommonOptions& options) : model(std::move(name)) {
   const auto begin = std::chrono::steady_clock::now();
   const PlanOptions plan_options = options.plan_options();
+  Prepared prepared;
   naming(model, [&] {
-    plan = Plan::build(prepare(std::move(graph), options, passes), default_registry(), plan_options);
+    plan = Plan::build(prepare(std::move(graph), options, prepared), default_registry(), plan_options);
     session = std::make_unique<Session>(plan);
   });
+  passes = std::move(prepared.passes);
+  preprocess_differences = std::move(prepared.preprocess_differences);
   options.tuning.save(options.quiet);
   load_ms = milliseconds_since(begin);
 }
@@ -148,15 +173,16 @@ std::vector<Runner> make_runners(std::string model, Graph graph, const CommonOpt
   const PlanOptions plan_options = options.plan_options();
   for (const int gpu : gpus) select_gpu(gpu);
   return naming(model, [&] {
-    std::vector<PassReport> passes;
-    const auto plans = build_plans(prepare(std::move(graph), options, passes), plan_options,
+    Prepared prepared;
+    const auto plans = build_plans(prepare(std::move(graph), options, prepared), plan_options,
                                    std::set<int>(gpus.begin(), gpus.end()));
     options.tuning.save(options.quiet);
     const auto pool = shared_pool(plans.begin()->second->options().threads);
     std::vector<Runner> runners;
     for (const int gpu : gpus) {
       Runner& runner = runners.emplace_back(Runner());
-      runner.passes = passes;
+      runner.passes = prepared.passes;
+      runner.preprocess_differences = prepared.preprocess_differences;
       runner.plan = plans.at(gpu);
       runner.session = std::make_unique<Session>(runner.plan, pool);
       runner.model = model;
@@ -271,13 +297,23 @@ std::vector<Tensor> random_inputs(const Graph& graph, const std::string& model) 
   return inputs;
 }
 
+std::string_view computed_precision(const Plan& plan) {
+  const std::vector<Node>& nodes = plan.graph().nodes();
+  const bool integers = std::any_of(nodes.begin(), nodes.end(), [](const Node& node) {
+    return layer_if<QConv>(node) || layer_if<QAdd>(node) || layer_if<QAveragePool>(node) ||
+           layer_if<QMul>(node) || layer_if<QUnary>(node);
+  });
+  const Precision precision = plan.options().precision;
+  return precision_name(precision == Precision::fp32 && integers ? Precision::int8 : precision);
+}
+
 nlohmann::ordered_json json_header(const std::string& command, const Model& model, const Plan& plan) {
   nlohmann::ordered_json json;
   json["pipit"] = kVersion;
   json["command"] = command;
   json["model"] = model.name;
   json["device"] = device_name(plan.options().device);
-  json["precision"] = precision_name(plan.options().precision);
+  json["precision"] = computed_precision(plan);
   json["threads"] = plan.options().threads;
   return json;
 }

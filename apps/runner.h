@@ -16,6 +16,8 @@ namespace pipit::apps {
 
 struct Runner {
   std::vector<PassReport> passes;
+  /// compare_preprocess() (apps/int8.h) of options.preprocess and the plan, where there are both.
+  std::vector<std::string> preprocess_differences;
   std::shared_ptr<const Plan> plan;
   std::unique_ptr<Session> session;
   std::string model;
@@ -84,6 +86,9 @@ std::vector<T> spread(std::vector<T> list, std::int64_t limit) {
   for (std::int64_t i = 0; i < limit; ++i) kept.push_back(list[static_cast<std::size_t>(i * total / limit)]);
   return kept;
 }
+
+/// The precision that the plan was made for; "int8" for an fp32 plan of a model that is quantised itself.
+std::string_view computed_precision(const Plan& plan);
 
 /// Common head of every JSON result: model, device, precision, threads, and pipit's version.
 nlohmann::ordered_json json_header(const std::string& command, const Model& model, const Plan& plan);

@@ -70,6 +70,11 @@ std::string with_prefix(double value) {
   return fmt::format("{:.{}f}{}", value, decimals, kPrefixes[p]);
 }
 
+std::string counted(std::int64_t count, std::string_view one, std::string_view more) {
+  if (count == 1) return fmt::format("1 {}", one);
+  return more.empty() ? fmt::format("{} {}s", count, one) : fmt::format("{} {}", count, more);
+}
+
 std::string mebibytes(std::size_t bytes) {
   return fmt::format("{:.2f} MiB", static_cast<double>(bytes) / 1048576.0);
 }

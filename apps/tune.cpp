@@ -6,6 +6,7 @@
 #include "apps/commands.h"
 #include "apps/int8.h"
 #include "apps/ladder.h"
+#include "apps/output.h"
 #include "apps/pareto_svg.h"
 #include "apps/progress.h"
 #include "apps/runner.h"
@@ -79,6 +80,7 @@ Judge judge_of(const TuneOptions& options, const std::vector<LabelledImage>& ima
 }
 
 struct Outcome {
+  std::vector<std::string> preprocess_differences;
   std::int64_t calibrated = 0;  // images, 0 with --plan
   Search search;
   std::vector<MixedStep> steps;
@@ -109,6 +111,7 @@ void print_as_json(const TuneOptions& options, const Model& model, const Plan& p
   nlohmann::ordered_json json = json_header("tune", model, plan);
   json["precision"] = "int8";
   json["output"] = options.output;
+  if (!options.common.plan.empty()) json["preprocess_differences"] = outcome.preprocess_differences;
   json["max_drop"] = options.max_drop;
   json["confidence"] = options.confidence;
   json["against"] = options.against;
@@ -250,15 +253,20 @@ int tune(const TuneOptions& options) {
   const CommonOptions& common = options.common;
   if (options.max_drop < 0) throw CLI::RequiredError("--max-drop");
   if (options.output.empty()) throw CLI::RequiredError("--output");
-  check_output(options.output, {options.model.model, options.image.labels});
+  const std::vector<std::string> inputs = {options.model.model, options.images, options.image.labels};
+  check_output("--output", options.output, inputs);  // not --plan, which may be changed in place
+  check_output("--save-svg", options.svg, inputs);
+  check_output("--save-svg", options.svg, {common.plan});
   if (std::filesystem::weakly_canonical(options.svg) == std::filesystem::weakly_canonical(options.output))
     throw CLI::ValidationError("--save-svg", "is the same file as --output");
-  if (common.device != DeviceKind::cpu || common.precision == Precision::fp16)
-    throw CLI::ValidationError("tune", "mixes INT8 and fp32 on the CPU; leave --device and --precision out");
   Model model = options.model.load();
   const Preprocess preprocess = options.image.resolve(model);
   std::optional<PrecisionPlan> plan;
-  if (!common.plan.empty()) plan = load_precision_plan(common.plan, model.graph);
+  Outcome outcome;
+  if (!common.plan.empty()) {
+    plan = load_precision_plan(common.plan, model.graph);
+    outcome.preprocess_differences = compare_preprocess(*plan, common.plan, preprocess, common.quiet);
+  }
   PrecisionPlan made = plan ? PrecisionPlan{} : empty_plan(model, preprocess);
   Graph fused = fuse(std::move(model.graph));
   const PlanOptions plan_options = common.plan_options();
@@ -271,7 +279,6 @@ int tune(const TuneOptions& options) {
   }
   const Split split = split_images(find_images(options, model, classes), plan ? &*plan : nullptr);
 
-  Outcome outcome;
   if (!plan) {
     const auto images = spread(paths_of(split.search), options.calibrate);
     outcome.calibrated = static_cast<std::int64_t>(images.size());
@@ -305,6 +312,13 @@ void add_tune(CLI::App& app, int& exit_code) {
   options->common.add_to(*command);
   options->model.add_to(*command, false);
   options->image.add_to(*command);
+  without_options(*command,
+                  {{"--device", {"cpu"}},
+                   {"--precision", {"fp32", "int8"}},
+                   {"--group-size", {}},
+                   {"--dynamic-scales", {}},
+                   {"--allow-fallback", {}}},
+                  "tune mixes INT8 and fp32 on the CPU");
   command->add_option("IMAGES", options->images, "Images with their classes, as pipit evaluate takes them")
       ->required();
   command

@@ -9,6 +9,7 @@
 #include "apps/runner.h"
 #include "apps/table.h"
 #include "apps/terminal.h"
+#include "engine/device.h"
 
 namespace pipit::apps {
 
@@ -262,6 +263,9 @@ std::string one_line(std::string text) {
 }
 
 int verify(const VerifyOptions& options) {
+  // What is wrong for every test is no failure of one.
+  options.common.check_precision();
+  require_device(options.common.device);
   const std::vector<Found> tests = find_tests(options.directories);
   Table table({{"test"},
                {"max error", Table::Align::right},

@@ -1,10 +1,20 @@
-// Writing files that are there in full or not at all.
+// Reading small files, and writing files that are there in full or not at all.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <string>
 #include <string_view>
 
 namespace pipit {
+
+/// The content of a regular file of at most `most_bytes`. Throws Error, beginning with the path: for what is not there,
+/// for a folder, a pipe or a device (which could deliver for ever), for a larger file, and when reading fails.
+std::string read_file(const std::filesystem::path& path, std::uint64_t most_bytes);
+
+/// Throws the Error that write_file() could be expected to throw: no folder to write in, no permission, a folder in the
+/// way. For commands that would otherwise find out after hours. Leaves everything as it is.
+void check_writable(const std::filesystem::path& path);
 
 /// Writes a file beside `path` and renames it into place, so that readers see the old content or the new, and an
 /// error or interrupt leaves what was there. A link stays and leads to the new content; a device or pipe is written

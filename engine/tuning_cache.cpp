@@ -1,10 +1,10 @@
 #include "engine/tuning_cache.h"
 
 #include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "engine/file.h"
+#include "engine/json_problem.h"
 
 namespace pipit {
 
@@ -64,22 +64,17 @@ TuningCache read_tuning_cache(const fs::path& path) {
   const fs::file_status status = fs::status(path, error);
   if (status.type() == fs::file_type::not_found) return {};
   if (status.type() == fs::file_type::none) fail("{}: {}", path.string(), error.message());
-  // A pipe or a device could deliver for ever.
-  if (!fs::is_regular_file(status)) fail("{}: not a regular file", path.string());
-  if (const std::uintmax_t bytes = fs::file_size(path, error); !error && bytes > kMaxBytes)
-    fail("{}: {} bytes are too many for a tuning cache", path.string(), bytes);
-  std::ifstream file(path, std::ios::binary);
-  if (!file) fail("{}: the file cannot be opened", path.string());
+  const std::string text = read_file(path, kMaxBytes);
   TuningCache cache;
   try {
-    const json document = json::parse(file, nullptr, false);
+    const json document = json::parse(text, nullptr, false);
     if (document.is_discarded()) fail("it is not JSON, or is cut off");
     if (document.at("format").get<std::string>() != kFormat) fail("its format is not \"{}\"", kFormat);
     for (const auto& [device, decisions] : document.at("devices").items()) {
       for (const auto& [key, entry] : decisions.items()) cache[device][key] = decision_of(entry);
     }
   } catch (const json::exception& e) {
-    fail("{}: not a tuning cache: {}", path.string(), e.what());
+    fail("{}: not a tuning cache: {}", path.string(), json_problem(e.what()));
   } catch (const Error& e) {
     fail("{}: not a tuning cache: {}", path.string(), e.what());
   }

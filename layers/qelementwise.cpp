@@ -27,6 +27,38 @@ std::string QAdd::summary() const {
   return clamp_summary(attributes_.activation);
 }
 
+QMul::QMul(QMulAttributes attributes) : attributes_(attributes) {
+  for (const auto& [q, name] : {std::pair{attributes_.a, "a"}, {attributes_.b, "b"}, {attributes_.y, "y"}}) {
+    check_quantisation(q, kType, name);
+    if (!q.quantised()) fail("QMul: {} is not quantised", name);
+  }
+}
+
+std::vector<TensorDesc> QMul::infer(std::span<const TensorDesc* const> inputs) const {
+  check_inputs(inputs, kType, 2);
+  check_operand(*inputs[0], inputs[0]->shape, attributes_.a.dtype, kType, "a");
+  check_operand(*inputs[1], inputs[1]->shape, attributes_.b.dtype, kType, "b");
+  if (!qmul_fits(inputs[0]->shape, inputs[1]->shape))
+    fail("QMul: b is {}, expected {} or 1 where a has more", inputs[1]->shape.str(), inputs[0]->shape.str());
+  return {{inputs[0]->shape, attributes_.y.dtype}};
+}
+
+std::string QMul::summary() const {
+  return clamp_summary(attributes_.activation);
+}
+
+bool qmul_fits(const Shape& a, const Shape& b) {
+  if (a.rank() != b.rank()) return false;
+  for (int d = 0; d < a.rank(); ++d) {
+    if (b[d] != a[d] && b[d] != 1) return false;
+  }
+  return true;
+}
+
+float qmul_multiplier(const QMulAttributes& attributes) {
+  return attributes.a.scale * attributes.b.scale / attributes.y.scale;
+}
+
 QAveragePool::QAveragePool(QAveragePoolAttributes attributes) : attributes_(attributes) {
   check_quantisation(attributes_.x, kType, "x");
   check_quantisation(attributes_.y, kType, "y");

@@ -1,4 +1,4 @@
-// INT8 layers without weights: the sum of two tensors, and average pooling.
+// INT8 layers without weights: the sum and the product of two tensors, and average pooling.
 #pragma once
 
 #include "engine/layer.h"
@@ -30,6 +30,34 @@ class QAdd final : public Layer {
  private:
   QAddAttributes attributes_;
 };
+
+struct QMulAttributes {
+  Quantisation a, b, y;
+  Clamp activation;
+};
+
+/// value = float((a - a.zero_point) * (b - b.zero_point)) * m with m = a.scale * b.scale / y.scale in this order, every
+/// operation rounded to f32; y = requantise(value) with the activation's bounds. Inputs: a; b of the same rank, whose
+/// extents are those of a or 1 (a gate per image and channel).
+class QMul final : public Layer {
+ public:
+  static constexpr std::string_view kType = "QMul";
+  explicit QMul(QMulAttributes attributes);
+  const QMulAttributes& attributes() const { return attributes_; }
+
+  std::string_view type() const override { return kType; }
+  std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
+  bool may_run_in_place(int index) const override { return index == 0; }
+  std::string summary() const override;
+
+ private:
+  QMulAttributes attributes_;
+};
+
+/// Whether QMul takes these shapes, in this order.
+bool qmul_fits(const Shape& a, const Shape& b);
+/// Its m.
+float qmul_multiplier(const QMulAttributes& attributes);
 
 struct QAveragePoolAttributes {
   PoolAttributes pool;  ///< kind average

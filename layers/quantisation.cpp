@@ -15,4 +15,12 @@ void check_quantisation(const Quantisation& q, std::string_view layer, std::stri
     fail("{}: the zero point of {} is {}, outside {}", layer, operand, q.zero_point, dtype_name(q.dtype));
 }
 
+bool exact_multiplier(float x_scale, float weight_scale, const Quantisation& y) {
+  constexpr double kMostSum = 2147483648.0;
+  const double y_scale = y.quantised() ? y.scale : 1.0;
+  const float product = x_scale * weight_scale;
+  if (std::isnormal(product) && std::isnormal(product / static_cast<float>(y_scale))) return true;
+  return y.quantised() && static_cast<double>(x_scale) * weight_scale / y_scale * kMostSum < 0.5;
+}
+
 }  // namespace pipit

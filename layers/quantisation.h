@@ -62,6 +62,15 @@ inline int requantise(float x, const StepBounds& bounds, int zero_point) {
   return static_cast<int>(std::nearbyint(clamped)) + zero_point;
 }
 
+/// Whether sums (int32) times x.scale * weight_scale / y.scale, computed in this order, are what exact arithmetic gives
+/// but for rounding: no step leaves the normal numbers, or no sum reaches half a step of y, so that it does not matter.
+bool exact_multiplier(float x_scale, float weight_scale, const Quantisation& y);
+
+/// Likewise for integers of up to 16 bits times x.scale / divisor, which must be normal.
+inline bool exact_ratio(float x_scale, float divisor) {
+  return std::isnormal(x_scale / divisor);
+}
+
 /// The bits of |x|. As integers they are ordered like the magnitudes, with infinity and the NaNs above all numbers, so
 /// that the largest is found in any order.
 inline std::uint32_t magnitude_bits(float x) {

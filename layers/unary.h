@@ -49,6 +49,10 @@ struct UnaryAttributes {
   double beta = 0;
 };
 
+/// f(x) by the formulas of the ONNX operators, written so that no argument overflows on the way to a finite result. Throws
+/// Error for logical_not.
+double unary_value(const UnaryAttributes& attributes, double x);
+
 /// y = f(x), same shape and dtype. Integers only where the function is exact on them (relu, clip, neg, abs,
 /// sign, floor, ceil, round); bool only for logical_not. type() is "Unary"; summary() names the function.
 class Unary final : public Layer {

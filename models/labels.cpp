@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "engine/error.h"
+#include "engine/file.h"
+#include "engine/json_problem.h"
 
 namespace pipit {
 namespace {
@@ -104,7 +104,7 @@ Labels from_json(std::string_view text, const std::string& name) {
       return true;
     });
   } catch (const Json::exception& e) {
-    fail("{}: begins like JSON, but is not valid: {}", name, e.what());
+    fail("{}: begins like JSON, but is not valid: {}", name, json_problem(e.what()));
   }
   Labels labels;
   for (std::size_t i = 0; i < json.size(); ++i) {
@@ -137,20 +137,7 @@ Labels labels_from_text(std::string_view text, const std::string& name) {
 }
 
 Labels read_labels(const std::filesystem::path& path) {
-  const std::string name = path.string();
-  std::error_code error;
-  const auto status = std::filesystem::status(path, error);
-  if (status.type() == std::filesystem::file_type::not_found) fail("{}: no such file", name);
-  if (error) fail("{}: {}", name, error.message());
-  if (!std::filesystem::is_regular_file(status)) fail("{}: is not a regular file", name);
-  const std::uintmax_t size = std::filesystem::file_size(path, error);
-  if (error) fail("{}: {}", name, error.message());
-  if (size > kMaxLabelBytes) fail("{}: {} bytes are above the limit of {}", name, size, kMaxLabelBytes);
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (!file) fail("{}: cannot be opened", name);
-  if (size > 0 && !(text << file.rdbuf())) fail("{}: cannot be read", name);
-  return labels_from_text(text.str(), name);
+  return labels_from_text(read_file(path, kMaxLabelBytes), path.string());
 }
 
 std::string labels_to_text(const Labels& labels) {

@@ -6,19 +6,26 @@
 #include "layers/arrange.h"
 #include "layers/binary.h"
 #include "layers/conv.h"
+#include "layers/fuse/rewriter.h"
 #include "layers/gemm.h"
 #include "layers/matmul.h"
 #include "layers/pool.h"
+#include "layers/qunary.h"
 #include "layers/rearrange.h"
 
 namespace pipit {
 
 namespace {
 
-bool takes_int8(const Layer& layer) {
-  if (const auto* binary = dynamic_cast<const Binary*>(&layer))
-    return binary->attributes().kind == BinaryKind::add;
-  const std::string_view type = layer.type();
+bool takes_int8(const Graph& graph, const Node& node) {
+  if (const auto* binary = layer_if<Binary>(node)) {
+    const BinaryKind kind = binary->attributes().kind;
+    const bool constant =
+        graph.value(node.inputs[0]).is_constant() || graph.value(node.inputs[1]).is_constant();
+    return kind == BinaryKind::add || (kind == BinaryKind::mul && !constant);
+  }
+  if (const auto* unary = layer_if<Unary>(node)) return is_activation(unary->attributes().kind);
+  const std::string_view type = node.layer->type();
   return type == Conv::kType || type == Gemm::kType || type == MatMul::kType || type == Pool::kType ||
          type == Concat::kType;
 }
@@ -52,7 +59,7 @@ std::vector<ValueId> calibrated_values(const Graph& graph) {
       wanted[static_cast<std::size_t>(root[static_cast<std::size_t>(id)])] = true;
   };
   for (const Node& node : graph.nodes()) {
-    if (!takes_int8(*node.layer)) continue;
+    if (!takes_int8(graph, node)) continue;
     for (const ValueId id : node.inputs) want(id);
     for (const ValueId id : node.outputs) want(id);
   }

@@ -10,8 +10,8 @@
 
 namespace pipit {
 
-/// The values of a graph that quantisation needs ranges of: what Conv, Gemm, MatMul, Pool, Concat and the adding of
-/// two tensors read and write at run time, in floating point. A value seen through views (Reshape, Flatten) or in
+/// The values of a graph that quantisation needs ranges of: what Conv, Gemm, MatMul, Pool, Concat, activation
+/// functions, and the adding and multiplying of two tensors read and write at run time, in floating point. A value seen through views (Reshape, Flatten) or in
 /// another layout is listed once, as the value that was computed. In the order of the graph.
 std::vector<ValueId> calibrated_values(const Graph& graph);
 

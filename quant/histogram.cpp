@@ -15,6 +15,8 @@ constexpr int kBins = 2 * Histogram::kSide;
 // The finest width: 2^kFinest * kSide is far below what any scale resolves, and x / width stays finite in float.
 constexpr int kFinest = -100;
 constexpr std::int64_t kPiece = 1 << 16;
+// Sums of two stay within 64 bits.
+constexpr std::uint64_t kMostCounts = std::uint64_t{1} << 62;
 
 struct Range {
   float min = std::numeric_limits<float>::infinity();
@@ -107,6 +109,7 @@ void Histogram::add(std::span<const float> values, ThreadPool& pool) {
 
 void Histogram::merge(const Histogram& other) {
   if (other.count_ == 0) return;
+  if (count_ > kMostCounts || other.count_ > kMostCounts) fail("a histogram's counts overflow");
   min_ = count_ == 0 ? other.min_ : std::min(min_, other.min_);
   max_ = count_ == 0 ? other.max_ : std::max(max_, other.max_);
   count_ += other.count_;
@@ -183,7 +186,6 @@ Histogram Histogram::from_state(const State& state) {
   if (state.exponent != exponent_for(h.max_magnitude()))
     fail("a histogram from {} to {} has bins of 2^{}", h.min_, h.max_, state.exponent);
   h.bins_.assign(kBins, 0);
-  constexpr std::uint64_t kMost = std::uint64_t{1} << 62;
   for (const Run& run : state.runs) {
     if (run.first < -kSide || run.first >= kSide ||
         run.counts.size() > static_cast<std::size_t>(kSide - run.first))
@@ -193,7 +195,7 @@ Histogram Histogram::from_state(const State& state) {
       std::uint64_t& bin = h.bins_[static_cast<std::size_t>(run.first + kSide) + i];
       if (bin != 0) fail("a histogram's bin {} is counted twice", run.first + static_cast<int>(i));
       bin = run.counts[i];
-      if (bin > kMost || h.count_ > kMost) fail("a histogram's counts overflow");
+      if (bin > kMostCounts || h.count_ > kMostCounts) fail("a histogram's counts overflow");
       h.count_ += bin;
     }
   }

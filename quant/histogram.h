@@ -20,7 +20,7 @@ class Histogram {
 
   /// Throws Error when a value is NaN or infinite; nothing is counted then.
   void add(std::span<const float> values, ThreadPool& pool);
-  /// Adds what the other one counted.
+  /// Adds what the other one counted. Throws Error when one of them counts more than 2^62 values.
   void merge(const Histogram& other);
 
   std::uint64_t count() const { return count_; }

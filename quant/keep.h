@@ -23,8 +23,4 @@ void keep_nodes(PrecisionPlan& plan, const Graph& graph, std::span<const Precisi
 /// Throws Error, listing the nearest names, when plan.keep names a node that `graph` does not have.
 void check_kept_nodes(const PrecisionPlan& plan, const Graph& graph);
 
-/// "; did you mean 'a', 'b'?" with the (at most three) candidates nearest to `name` by edit distance, those that contain
-/// it first; "" where none is near.
-std::string nearest_names(std::string_view name, std::span<const std::string> candidates);
-
 }  // namespace pipit

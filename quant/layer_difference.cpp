@@ -6,6 +6,7 @@
 #include "layers/qconv.h"
 #include "layers/qelementwise.h"
 #include "layers/quantize.h"
+#include "layers/qunary.h"
 #include "quant/calibration.h"
 
 namespace pipit {
@@ -62,6 +63,10 @@ std::vector<Quantisation> value_quantisations(const Graph& graph) {
       y = conv->attributes().y;
     } else if (const auto* add = layer_if<QAdd>(node)) {
       y = add->attributes().y;
+    } else if (const auto* product = layer_if<QMul>(node)) {
+      y = product->attributes().y;
+    } else if (const auto* function = layer_if<QUnary>(node)) {
+      y = function->attributes().y;
     } else if (const auto* pool = layer_if<QAveragePool>(node)) {
       y = pool->attributes().y;
     } else if (const auto* quantize = layer_if<Quantize>(node)) {

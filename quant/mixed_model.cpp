@@ -3,6 +3,7 @@
 #include "layers/fuse/passes.h"
 #include "layers/qconv.h"
 #include "layers/qelementwise.h"
+#include "layers/qunary.h"
 #include "layers/registry.h"
 #include "quant/equalise.h"
 #include "quant/quantize_graph.h"
@@ -15,7 +16,8 @@ MixedModel::MixedModel(Graph fused, PrecisionPlan plan, PlanOptions options)
   for (const Node& node : quantised.nodes()) {
     const std::string_view type = node.layer->type();
     if (type == QConv::kType) layers_.push_back(node.name);
-    if (type == QAdd::kType || type == QAveragePool::kType) followers_.push_back(node.name);
+    if (type == QAdd::kType || type == QMul::kType || type == QUnary::kType || type == QAveragePool::kType)
+      followers_.push_back(node.name);
   }
   if (layers_.empty())
     fail("nothing would compute in INT8: the plan keeps every layer with weights, or has no scales for them");

@@ -19,7 +19,7 @@ class MixedModel {
 
   /// The layers with weights that compute in INT8 as the plan says, in the order of the graph.
   const std::vector<std::string>& layers() const { return layers_; }
-  /// The additions and average pools that compute in INT8 because all that they read is INT8 already. Keeping one spares
+  /// The additions, products, activation functions and average pools that compute in INT8 because all that they read is INT8 already. Keeping one spares
   /// its operands and result a rounding for little time.
   const std::vector<std::string>& followers() const { return followers_; }
   const PrecisionPlan& plan() const { return plan_; }

@@ -112,4 +112,18 @@ std::string image_list_hash(const std::vector<CalibrationImage>& images) {
   return hash_bytes(std::as_bytes(std::span(all)));
 }
 
+std::string corrections_hash(const PrecisionPlan& plan) {
+  std::string bytes;
+  const auto add = [&](std::string_view name, const std::vector<float>& values) {
+    bytes += fmt::format("{} {}\n", name.size(), name);
+    bytes.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+  };
+  for (const PrecisionPlan::Equalised& pair : plan.equalised) {
+    add(pair.first, {});
+    add(pair.second, pair.factors);
+  }
+  for (const PrecisionPlan::Corrected& node : plan.corrected) add(node.node, node.deltas);
+  return hash_bytes(std::as_bytes(std::span(bytes)));
+}
+
 }  // namespace pipit

@@ -14,6 +14,9 @@
 
 namespace pipit {
 
+/// Of the JSON form.
+inline constexpr int kPrecisionPlanVersion = 1;
+
 /// One calibrated tensor. Symmetric int8: q = clamp(round_to_nearest_even(x / scale), -127, 127).
 struct TensorScale {
   std::string name;
@@ -81,10 +84,13 @@ PrecisionPlan merge_plans(const std::vector<PrecisionPlan>& plans);
 /// A hash over all images, independent of their order.
 std::string image_list_hash(const std::vector<CalibrationImage>& images);
 
+/// A hash over factors and deltas: they are hardly edited by hand, and a slip in one would be hard to find.
+std::string corrections_hash(const PrecisionPlan& plan);
+
 /// The plan as JSON (docs/precision-plan.md); histograms last, or not at all.
 std::string to_json(const PrecisionPlan& plan, bool with_histograms);
-/// Reads that form. Throws Error naming the key and value for anything that is not a plan: missing keys, wrong types,
-/// scales that are not positive and normal or whose 127 steps reach more than 1024 times as far as the values observed or
+/// Reads that form. Throws Error naming the key and value for anything that is not a plan: missing, unknown and repeated
+/// keys, wrong types, a count or hash of images that is not that of the files, scales that are not positive and normal or whose 127 steps reach more than 1024 times as far as the values observed or
 /// less than a 1024th of that, zero points other than 0, repeated tensors.
 PrecisionPlan precision_plan_from_json(std::string_view json);
 /// Likewise from a file of at most 1 GiB; errors begin with its path.

@@ -1,11 +1,5 @@
 #include "quant/quantize_graph.h"
 
-#include <algorithm>
-#include <map>
-#include <numeric>
-#include <set>
-
-#include "layers/arrange.h"
 #include "layers/binary.h"
 #include "layers/conv.h"
 #include "layers/fuse/rewriter.h"
@@ -14,12 +8,12 @@
 #include "layers/qconv.h"
 #include "layers/qelementwise.h"
 #include "layers/quantize.h"
+#include "layers/qunary.h"
 #include "layers/rearrange.h"
 #include "quant/equalise.h"
-#include "quant/keep.h"
+#include "quant/int8_roles.h"
 #include "quant/qweights.h"
 #include "quant/real_weights.h"
-#include "quant/weighted_layer.h"
 
 namespace pipit {
 
@@ -29,14 +23,6 @@ std::size_t index(ValueId id) {
   return static_cast<std::size_t>(id);
 }
 
-enum class Role {
-  floating,  ///< computes in f32
-  weighted,  ///< becomes a QConv
-  add,
-  average,
-  moving,  ///< keeps integers as they are: max pool, Concat, Reshape
-};
-
 class Quantiser {
  public:
   Quantiser(const Graph& graph, const PrecisionPlan& plan, const QuantizeOptions& options)
@@ -44,124 +30,34 @@ class Quantiser {
         plan_(plan),
         options_(options),
         rewriter_(graph),
-        roles_(graph.nodes().size(), Role::floating),
-        group_(graph.values().size()),
-        scale_(graph.values().size(), 0.0F),
+        roles_(choose_roles(graph, plan, options)),
         integer_(graph.values().size(), kNoValue),
         real_(graph.values().size(), kNoValue) {}
 
   Quantized run() {
-    read_plan();
-    choose_roles();
-    share_scales();
+    find_wanted();
     for (std::size_t n = 0; n < graph_.nodes().size(); ++n) emit(n);
     for (const ValueId id : graph_.outputs()) {
       if (!graph_.value(id).is_constant() && is_f32(id)) rewriter_.forward(id, real(id));
     }
-    return {rewriter_.finish(), quantised_, kept_};
+    return {rewriter_.finish(), roles_.quantised, roles_.kept};
   }
 
  private:
   bool is_f32(ValueId id) const { return graph_.value(id).desc.dtype == DType::f32; }
 
-  // A value that only renames another has its scale: Reshape and the like are not in the plan.
-  void read_plan() {
-    std::map<std::string_view, float> scales;
-    for (const TensorScale& tensor : plan_.tensors) scales.emplace(tensor.name, tensor.scale);
-    int known = 0;
-    for (std::size_t v = 0; v < scale_.size(); ++v) {
-      const auto found = scales.find(graph_.values()[v].name);
-      if (found == scales.end()) continue;
-      scale_[v] = found->second;
-      ++known;
-    }
-    for (const Node& node : graph_.nodes()) {
-      if (layer_if<Reshape>(node) == nullptr) continue;
-      float& scale = scale_[index(node.outputs[0])];
-      if (scale == 0) scale = scale_[index(node.inputs[0])];
-    }
-    if (known == 0) fail("the plan has no scale for any tensor of this model; calibrate this model");
-    check_kept_nodes(plan_, graph_);
-    for (const PrecisionPlan::Kept& kept : plan_.keep) keep_.insert(kept.node);
-    std::iota(group_.begin(), group_.end(), 0);
-  }
-
-  Role possible_role(const Node& node) const {
-    for (const ValueId id : node.outputs) {
-      if (!is_f32(id)) return Role::floating;
-    }
-    if (is_weighted_layer(graph_, node)) return Role::weighted;
-    if (const auto* binary = layer_if<Binary>(node)) {
-      const bool same = graph_.value(node.inputs[0]).desc.shape == graph_.value(node.inputs[1]).desc.shape;
-      return binary->attributes().kind == BinaryKind::add && same ? Role::add : Role::floating;
-    }
-    if (const auto* pool = layer_if<Pool>(node)) {
-      if (pool->attributes().kind == PoolKind::average) return Role::average;
-      return pool->attributes().kind == PoolKind::max && !pool->attributes().indices ? Role::moving
-                                                                                     : Role::floating;
-    }
-    if (layer_if<Concat>(node) != nullptr || layer_if<Reshape>(node) != nullptr) return Role::moving;
-    return Role::floating;
-  }
-
-  void choose_roles() {
-    std::vector<bool> integer(graph_.values().size(), false);  // written by a node that computes in INT8
-    for (std::size_t n = 0; n < graph_.nodes().size(); ++n) {
-      const Node& node = graph_.nodes()[n];
-      const Role role = possible_role(node);
-      if (role == Role::floating) continue;
-      bool fits = !keep_.contains(node.name);
-      const std::size_t operands = role == Role::weighted ? 1 : node.inputs.size();
-      for (std::size_t i = 0; i < operands; ++i) {
-        const ValueId id = node.inputs[i];
-        const bool follows = role != Role::weighted;
-        fits =
-            fits && id != kNoValue && (follows ? integer[index(id)] : scale_of(id) > 0 || integer[index(id)]);
-      }
-      const bool adds = role == Role::weighted && layer_if<Conv>(node) != nullptr && node.inputs.size() > 3 &&
-                        node.inputs[3] != kNoValue;
-      if (adds) fits = fits && (scale_of(node.inputs[3]) > 0 || integer[index(node.inputs[3])]);
-      // What is only moved has its input's scale; what is computed needs one of its own.
-      if (role == Role::add || role == Role::average || role == Role::weighted)
-        fits = fits && scale_of(node.outputs[0]) > 0;
-      if (!fits) {
-        kept_ += role == Role::weighted ? 1 : 0;
-        continue;
-      }
-      roles_[n] = role;
-      for (const ValueId id : node.outputs) integer[index(id)] = true;
-      if (role == Role::moving) {
-        for (const ValueId id : node.inputs) join(id, node.outputs[0]);
-      }
-      ++quantised_;
-    }
-  }
-
-  std::size_t find(std::size_t v) {
-    while (group_[v] != v) v = group_[v] = group_[group_[v]];
-    return v;
-  }
-  float scale_of(ValueId id) { return scale_[find(index(id))]; }
-  void join(ValueId a, ValueId b) {
-    const std::size_t from = find(index(a));
-    const std::size_t to = find(index(b));
-    if (from == to) return;
-    group_[from] = to;
-    scale_[to] = std::max(scale_[to], scale_[from]);
-  }
-
-  void share_scales() {
+  void find_wanted() {
     wanted_.assign(graph_.values().size(), false);
     for (std::size_t n = 0; n < graph_.nodes().size(); ++n) {
-      if (roles_[n] == Role::floating) continue;
+      if (roles_.of_node[n] == Role::floating) continue;
       for (const ValueId id : graph_.nodes()[n].inputs) {
         if (id != kNoValue) wanted_[index(id)] = true;
       }
     }
   }
 
-  Quantisation quantisation(ValueId id) {
-    return {scale_of(id), options_.activations == DType::u8 ? 128 : 0, options_.activations};
+  Quantisation quantisation(ValueId id) const {
+    return {roles_.scale[index(id)], options_.activations == DType::u8 ? 128 : 0, options_.activations};
   }
   // f32 where no INT8 node reads the value.
   Quantisation output_quantisation(ValueId id) {
@@ -195,11 +91,15 @@ class Quantiser {
 
   void emit(std::size_t n) {
     const Node& node = graph_.nodes()[n];
-    switch (roles_[n]) {
+    switch (roles_.of_node[n]) {
       case Role::weighted:
         return emit_weighted(node);
       case Role::add:
         return emit_add(node);
+      case Role::product:
+        return emit_product(node);
+      case Role::function:
+        return emit_function(node);
       case Role::average:
         return emit_average(node);
       case Role::moving:
@@ -285,6 +185,26 @@ class Quantiser {
          y);
   }
 
+  void emit_product(const Node& node) {
+    const auto [a, b] = *factors(graph_, node);
+    const Quantisation y = quantisation(node.outputs[0]);
+    const QMulAttributes attributes{quantisation(a), quantisation(b), y,
+                                    layer_if<Binary>(node)->attributes().activation};
+    made(node.outputs[0],
+         rewriter_.emit(node.name, std::make_shared<QMul>(attributes), {integer(a), integer(b)},
+                        node.outputs)[0],
+         y);
+  }
+
+  void emit_function(const Node& node) {
+    const Quantisation y = quantisation(node.outputs[0]);
+    const QUnaryAttributes attributes{layer_if<Unary>(node)->attributes(), quantisation(node.inputs[0]), y};
+    made(node.outputs[0],
+         rewriter_.emit(node.name, std::make_shared<QUnary>(attributes), {integer(node.inputs[0])},
+                        node.outputs)[0],
+         y);
+  }
+
   void emit_average(const Node& node) {
     const Quantisation y = output_quantisation(node.outputs[0]);
     const QAveragePoolAttributes attributes{layer_if<Pool>(node)->attributes(), quantisation(node.inputs[0]),
@@ -306,15 +226,10 @@ class Quantiser {
   const PrecisionPlan& plan_;
   const QuantizeOptions& options_;
   Rewriter rewriter_;
-  std::set<std::string_view> keep_;
-  std::vector<Role> roles_;
-  std::vector<std::size_t> group_;  // union-find of values that share a scale
-  std::vector<float> scale_;        // of the group's root; 0: unknown
-  std::vector<bool> wanted_;        // read by a node that computes in INT8
-  std::vector<ValueId> integer_;    // the new graph's value, where it exists
+  const Roles roles_;
+  std::vector<bool> wanted_;      // read by a node that computes in INT8
+  std::vector<ValueId> integer_;  // the new graph's value, where it exists
   std::vector<ValueId> real_;
-  int quantised_ = 0;
-  int kept_ = 0;
 };
 
 }  // namespace

@@ -10,6 +10,8 @@ struct QuantizeOptions {
   /// How activations are stored: i8 with zero point 0, or u8 with zero point 128, which hold the same values. The
   /// CPU's dot products multiply u8 by s8.
   DType activations = DType::u8;
+  /// Activation functions and products in INT8 (QUnary, QMul), which the CPU has kernels for.
+  bool functions = true;
 };
 
 struct Quantized {
@@ -20,13 +22,15 @@ struct Quantized {
 
 /// Rewrites a fused graph without layouts (optimize()'s, before assign_layouts). Convolutions and fully connected
 /// layers with constant weights become QConv wherever the plan has the scale of what they read and does not keep them
-/// in floating point; additions, pools, Concat and Reshape follow when all that they read is INT8 already, so nothing
-/// goes through floats between them. Tensors that a Concat, a max pool or a Reshape ties together share the largest of
+/// in floating point; additions, products, activation functions, pools, Concat and Reshape follow when all that they
+/// read is INT8 already, so nothing goes through floats between them; functions and products only where an INT8 layer reads
+/// what they write, for otherwise nothing is gained by rounding their operands. Tensors that a Concat, a max pool or a Reshape ties together share the largest of
 /// their scales. What floating-point layers and outputs read is written in f32.
 /// Weights: symmetric, the largest magnitude at 127; bias: int32 in units of input scale times weight scale; where it
 /// would not fit, the weight scale of that channel is enlarged.
 /// Equalisation and corrections of biases that the plan holds come first (quant/equalise.h, bias_correction.h).
-/// Throws Error when the plan keeps a node that the graph does not have, or has scales for none of its tensors.
+/// Throws Error when the plan has a scale for a tensor or keeps a node that the graph does not have, with the nearest
+/// names, or has no scale at all.
 Quantized quantize_graph(const Graph& graph, const PrecisionPlan& plan, const QuantizeOptions& options = {});
 
 }  // namespace pipit

@@ -115,48 +115,60 @@ void balance(const float* weights, float scale, Range range, std::span<float> q,
   carried += own * scale;
 }
 
-}  // namespace
-
-StoredWeights store_weights(const WeightFormat& format, std::int64_t outputs,
-                            std::span<const float> weights) {
-  const auto depth = static_cast<std::int64_t>(weights.size()) / outputs;
+// One row of weights in the format, and its scales.
+void store_row(const WeightFormat& format, std::span<const float> weights, std::byte* row, float* scales) {
+  const auto depth = static_cast<std::int64_t>(weights.size());
   const std::int64_t group = format.group(depth);
-  const std::int64_t groups = format.groups(depth);
-  StoredWeights stored{
-      Tensor(TensorDesc{Shape{outputs, format.row_bytes(depth)}, format.bits == 8 ? DType::i8 : DType::u8}),
-      Tensor(TensorDesc{Shape{outputs, groups}})};
-  std::byte* integers = stored.integers.view().data;
-  float* scales = stored.scales.values<float>().data();
   const Range range = range_of(format.bits);
+  std::fill_n(row, format.row_bytes(depth), std::byte{0});
   std::vector<float> q;
-  for (std::int64_t o = 0; o < outputs; ++o) {
-    std::byte* row = integers + o * format.row_bytes(depth);
-    std::fill_n(row, format.row_bytes(depth), std::byte{0});
-    double carried = 0;
-    for (std::int64_t begin = 0; begin < depth; begin += group) {
-      const std::span<const float> values =
-          weights.subspan(static_cast<std::size_t>(o * depth + begin),
-                          static_cast<std::size_t>(std::min(group, depth - begin)));
-      const float scale = scale_of(values, format.bits);
-      *scales++ = scale;
-      q.resize(values.size());
-      for (std::size_t i = 0; i < q.size(); ++i) q[i] = to_integer(values[i] / scale, range.low, range.high);
-      if (format.bits == 4) balance(values.data(), scale, range, q, carried);
-      for (std::size_t i = 0; i < q.size(); ++i) {
-        const auto k = begin + static_cast<std::int64_t>(i);
-        const auto integer = static_cast<unsigned>(static_cast<int>(q[i]));
-        if (format.bits == 8) {
-          row[k] = static_cast<std::byte>(integer);
-        } else {
-          row[k / 2] |= static_cast<std::byte>((integer & 15U) << (4 * (k % 2)));
-        }
+  double carried = 0;
+  for (std::int64_t begin = 0; begin < depth; begin += group) {
+    const std::span<const float> values = weights.subspan(
+        static_cast<std::size_t>(begin), static_cast<std::size_t>(std::min(group, depth - begin)));
+    const float scale = scale_of(values, format.bits);
+    *scales++ = scale;
+    q.resize(values.size());
+    for (std::size_t i = 0; i < q.size(); ++i) q[i] = to_integer(values[i] / scale, range.low, range.high);
+    if (format.bits == 4) balance(values.data(), scale, range, q, carried);
+    for (std::size_t i = 0; i < q.size(); ++i) {
+      const auto k = begin + static_cast<std::int64_t>(i);
+      const auto integer = static_cast<unsigned>(static_cast<int>(q[i]));
+      if (format.bits == 8) {
+        row[k] = static_cast<std::byte>(integer);
+      } else {
+        row[k / 2] |= static_cast<std::byte>((integer & 15U) << (4 * (k % 2)));
       }
     }
   }
+}
+
+}  // namespace
+
+StoredWeights store_weights(const WeightFormat& format, std::int64_t outputs, std::span<const float> weights,
+                            ThreadPool& pool) {
+  const auto depth = static_cast<std::int64_t>(weights.size()) / outputs;
+  const std::int64_t row_bytes = format.row_bytes(depth);
+  StoredWeights stored{
+      Tensor(TensorDesc{Shape{outputs, row_bytes}, format.bits == 8 ? DType::i8 : DType::u8}),
+      Tensor(TensorDesc{Shape{outputs, format.groups(depth)}})};
+  std::byte* integers = stored.integers.view().data;
+  float* scales = stored.scales.values<float>().data();
+  pool.parallel_for(outputs, [&](std::int64_t o, int /*worker*/) {
+    store_row(format, weights.subspan(static_cast<std::size_t>(o * depth), static_cast<std::size_t>(depth)),
+              integers + o * row_bytes, scales + o * format.groups(depth));
+  });
   return stored;
 }
 
-Rewritten store_weights_only(Graph graph, const WeightFormat& format) {
+WeightFormat weight_format(const WeightOnlyOptions& options, bool convolution, std::int64_t inputs) {
+  constexpr std::int64_t kFewInputs = 64;
+  if (options.bits == 8 || inputs <= kFewInputs) return {8, 0};
+  if (options.group_size != 0) return {options.bits, options.group_size};
+  return {options.bits, convolution ? 32 : 128};
+}
+
+Rewritten store_weights_only(Graph graph, const WeightOnlyOptions& options, ThreadPool& pool) {
   Rewriter rewriter(graph);
   int changes = 0;
   for (const Node& node : graph.nodes()) {
@@ -171,9 +183,10 @@ Rewritten store_weights_only(Graph graph, const WeightFormat& format) {
     const std::string name = graph.value(old_weights).name;
     const RealWeights real = real_weights(graph, node);
     if (rewriter.uses(old_weights) == 1) graph.release_constant(old_weights);
+    const WeightFormat format = weight_format(options, conv != nullptr, real.shape[1]);
     StoredWeights stored;
     try {
-      stored = store_weights(format, real.shape[0], real.values());
+      stored = store_weights(format, real.shape[0], real.values(), pool);
     } catch (const Error& e) {
       fail("node '{}': {}", node.name, e.what());
     }

@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/thread_pool.h"
 #include "layers/fuse/passes.h"
 #include "layers/weight_only.h"
 
@@ -22,12 +23,23 @@ struct StoredWeights {
 /// Integers are rounded to nearest, ties to even. In 4 bits, after that, some of the weights nearest to the middle between
 /// two integers go to the other one, so that the errors of a row add up to less than one step (after SQuant, Guo et al.,
 /// ICLR 2022, which needs no data either). A group of zeros has scale 1. Throws Error for a weight that is not
-/// finite.
-StoredWeights store_weights(const WeightFormat& format, std::int64_t outputs, std::span<const float> weights);
+/// finite. Rows are shared out over `pool`.
+StoredWeights store_weights(const WeightFormat& format, std::int64_t outputs, std::span<const float> weights,
+                            ThreadPool& pool);
+
+struct WeightOnlyOptions {
+  int bits = 8;
+  /// Of 4 bits: neighbouring weights that share a scale; 0: 32 in convolutions, 128 in fully connected layers.
+  std::int64_t group_size = 0;
+};
+
+/// How a layer stores its weights. With few inputs (64 at most) always in 8 bits: there is little to save, and rounding to
+/// 4 costs such layers the most.
+WeightFormat weight_format(const WeightOnlyOptions& options, bool convolution, std::int64_t inputs);
 
 /// Turns every Gemm, MatMul and ungrouped Conv of one tap with constant weights into WLinear or WConv. The other nodes
 /// stay as they are. No calibration: activations remain f32. Weights that `graph` alone holds are freed one by one, so
 /// that a graph handed over (std::move) is never held twice.
-Rewritten store_weights_only(Graph graph, const WeightFormat& format);
+Rewritten store_weights_only(Graph graph, const WeightOnlyOptions& options, ThreadPool& pool);
 
 }  // namespace pipit

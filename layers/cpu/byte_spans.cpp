@@ -75,6 +75,34 @@ PIPIT_SIMD_CLONES void add_loop(const Addend& a, const Addend& b, StepBounds bou
   }
 }
 
+PIPIT_SIMD_CLONES void multiply_loop(const Addend& a, const Addend& b, float multiplier, StepBounds bounds,
+                                     int zero_point, std::uint8_t* y, std::int64_t count) {
+  const std::uint8_t* p = a.data;
+  const std::uint8_t* q = b.data;
+  const unsigned a_flip = a.flip;
+  const unsigned b_flip = b.flip;
+  const int a_offset = a.offset;
+  const int b_offset = b.offset;
+  // The product of two steps is a whole number below 2^24: exact in f32.
+  PIPIT_INDEPENDENT
+  for (std::int64_t i = 0; i < count; ++i) {
+    const float product = steps(p, a_flip, a_offset, i) * steps(q, b_flip, b_offset, i);
+    y[i] = static_cast<std::uint8_t>(requantise_step(product * multiplier, bounds, zero_point));
+  }
+}
+
+PIPIT_SIMD_CLONES void multiply_by_one_loop(const Addend& a, float b, float multiplier, StepBounds bounds,
+                                            int zero_point, std::uint8_t* y, std::int64_t count) {
+  const std::uint8_t* p = a.data;
+  const unsigned a_flip = a.flip;
+  const int a_offset = a.offset;
+  PIPIT_INDEPENDENT
+  for (std::int64_t i = 0; i < count; ++i) {
+    const float product = steps(p, a_flip, a_offset, i) * b;
+    y[i] = static_cast<std::uint8_t>(requantise_step(product * multiplier, bounds, zero_point));
+  }
+}
+
 PIPIT_SIMD_CLONES void requantise_loop(const std::int32_t* sums, float scale, StepBounds bounds,
                                        int zero_point, std::uint8_t* y, std::int64_t count) {
   PIPIT_INDEPENDENT
@@ -138,6 +166,18 @@ void add_span(const ByteSpan& a, float a_scale, const ByteSpan& b, float b_scale
   add_loop({bytes(a.data), static_cast<unsigned>(a.flip), a.offset, a_scale},
            {bytes(b.data), static_cast<unsigned>(b.flip), b.offset, b_scale}, target.bounds,
            target.zero_point, bytes(y), count);
+}
+
+void multiply_span(const ByteSpan& a, const ByteSpan& b, bool one_b, float multiplier,
+                   const ByteTarget& target, std::byte* y, std::int64_t count) {
+  const Addend x{bytes(a.data), static_cast<unsigned>(a.flip), a.offset, 1};
+  const Addend factor{bytes(b.data), static_cast<unsigned>(b.flip), b.offset, 1};
+  if (one_b) {
+    multiply_by_one_loop(x, steps(factor.data, factor.flip, factor.offset, 0), multiplier, target.bounds,
+                         target.zero_point, bytes(y), count);
+  } else {
+    multiply_loop(x, factor, multiplier, target.bounds, target.zero_point, bytes(y), count);
+  }
 }
 
 void requantise_span(const std::int32_t* sums, float scale, const ByteTarget& target, std::byte* y,

@@ -43,6 +43,10 @@ void dequantize_span(const ByteSpan& x, float scale, float* y, std::int64_t coun
 /// y = requantise((a - zero point) * a_scale + (b - zero point) * b_scale); y, of i8 or u8, may be a or b.
 void add_span(const ByteSpan& a, float a_scale, const ByteSpan& b, float b_scale, const ByteTarget& target,
               std::byte* y, std::int64_t count);
+/// y = requantise((a - zero point) * (b - zero point) * multiplier); y, of i8 or u8, may be a. With `one_b` the first
+/// value of b is that of all.
+void multiply_span(const ByteSpan& a, const ByteSpan& b, bool one_b, float multiplier,
+                   const ByteTarget& target, std::byte* y, std::int64_t count);
 /// y = requantise(sums * scale), or sums * scale for f32.
 void requantise_span(const std::int32_t* sums, float scale, const ByteTarget& target, std::byte* y,
                      std::int64_t count);

@@ -1,12 +1,15 @@
-// Quantize, Dequantize and the sum of two INT8 tensors.
+// Quantize, Dequantize, the sum and the product of two INT8 tensors, and functions of one.
 #include "layers/qelementwise.h"
 
 #include "layers/cpu/byte_spans.h"
 #include "layers/cpu/chunks.h"
 #include "layers/cpu/cpu.h"
+#include "layers/cpu/lookup.h"
 #include "layers/layer_kernel.h"
 #include "layers/operands.h"
 #include "layers/quantize.h"
+#include "layers/qunary.h"
+#include "layers/strided.h"
 
 namespace pipit {
 
@@ -57,12 +60,69 @@ void run_qadd(const QAdd& layer, std::span<const ConstTensorView> inputs, std::s
       });
 }
 
+class QMulKernel final : public Kernel {
+ public:
+  explicit QMulKernel(const NodeSpec& spec)
+      : attributes_(layer_as<QMul>(spec.layer).attributes()),
+        loop_(broadcast_loop<3>({&spec.outputs[0], spec.inputs[0], spec.inputs[1]})),
+        target_(attributes_.y, attributes_.activation.low, attributes_.activation.high) {}
+
+  void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
+           const RunContext& context) const override {
+    const float multiplier = qmul_multiplier(attributes_);
+    const bool one_b = loop_.row_strides()[2] == 0;
+    parallel_chunks(context.pool, loop_.size(), kChunk, [&](std::int64_t begin, std::int64_t end) {
+      loop_.for_each_run(begin, end, [&](const auto& at, std::int64_t count) {
+        multiply_span({inputs[0].data + at[1], attributes_.a}, {inputs[1].data + at[2], attributes_.b}, one_b,
+                      multiplier, target_, outputs[0].data + at[0], count);
+      });
+    });
+  }
+
+ private:
+  QMulAttributes attributes_;
+  StridedLoop<3> loop_;
+  ByteTarget target_;
+};
+
+// Rows of a and y that are contiguous, and of b that are or that are one value.
+Refusal refuse_qmul(const NodeSpec& spec) {
+  if (Refusal reason = refuse_reduced_precision(spec)) return reason;
+  const auto step = broadcast_loop<3>({&spec.outputs[0], spec.inputs[0], spec.inputs[1]}).row_strides();
+  if (step[0] > 1 || step[1] != step[0] || step[2] > 1) return "the operands lie in different orders";
+  return std::nullopt;
+}
+
+class QUnaryKernel final : public Kernel {
+ public:
+  explicit QUnaryKernel(const NodeSpec& spec)
+      : table_(unary_table(layer_as<QUnary>(spec.layer).attributes())) {}
+
+  void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
+           const RunContext& context) const override {
+    parallel_chunks(context.pool, outputs[0].desc.elements(), kChunk,
+                    [&](std::int64_t begin, std::int64_t end) {
+                      lookup_span(table_, inputs[0].data + begin, outputs[0].data + begin, end - begin);
+                    });
+  }
+
+ private:
+  std::array<std::uint8_t, 256> table_;
+};
+
+template <typename K>
+std::unique_ptr<Kernel> make(const NodeSpec& spec) {
+  return std::make_unique<K>(spec);
+}
+
 }  // namespace
 
 void register_cpu_qelementwise(Registry& registry) {
   add_layer_kernel<Quantize>(registry, "vector", refuse_layouts, run_quantize);
   add_layer_kernel<Dequantize>(registry, "vector", refuse_layouts, run_dequantize);
   add_layer_kernel<QAdd>(registry, "vector", refuse_layouts, run_qadd);
+  registry.add(QMul::kType, DeviceKind::cpu, {"vector", refuse_qmul, make<QMulKernel>});
+  registry.add(QUnary::kType, DeviceKind::cpu, {"table", refuse_layouts, make<QUnaryKernel>});
 }
 
 }  // namespace pipit

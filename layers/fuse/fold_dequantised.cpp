@@ -132,7 +132,11 @@ class Folder {
   ValueId folded(ValueId id) {
     Constant& c = constants_.at(id);
     if (c.folded == kNoValue) {
-      c.folded = rewriter_.constant(graph_.value(id).name, dequantise(c.value));
+      try {
+        c.folded = rewriter_.constant(graph_.value(id).name, dequantise(c.value));
+      } catch (const Error& e) {
+        fail("node '{}': {}", c.name, e.what());
+      }
       ++changes_;
     }
     return c.folded;

@@ -126,12 +126,25 @@ Rewritten fuse_residual(const Graph& graph) {
   return {rewriter.finish(), changes};
 }
 
+namespace {
+
+// What x times this function of x is.
+std::optional<UnaryKind> gated(const UnaryAttributes& gate) {
+  if (gate.kind == UnaryKind::sigmoid) return UnaryKind::silu;
+  const bool hard =
+      gate.kind == UnaryKind::hard_sigmoid && gate.beta == 0.5 && static_cast<float>(gate.alpha) == 1.0F / 6;
+  return hard ? std::optional(UnaryKind::hard_swish) : std::nullopt;
+}
+
+}  // namespace
+
 Rewritten fuse_silu(const Graph& graph) {
   Rewriter rewriter(graph);
   int changes = 0;
   for (const Node& node : graph.nodes()) {
     const auto* binary = layer_if<Binary>(node);
     ValueId x = kNoValue;
+    UnaryKind kind = UnaryKind::silu;
     if (binary != nullptr && binary->attributes().kind == BinaryKind::mul &&
         binary->attributes().activation.is_identity()) {
       for (std::size_t i = 0; i < 2; ++i) {
@@ -139,9 +152,10 @@ Rewritten fuse_silu(const Graph& graph) {
         if (producer < 0) continue;
         const Node& candidate = graph.nodes()[static_cast<std::size_t>(producer)];
         const auto* unary = layer_if<Unary>(candidate);
-        if (unary != nullptr && unary->attributes().kind == UnaryKind::sigmoid &&
-            candidate.inputs[0] == node.inputs[1 - i]) {
+        const auto product = unary != nullptr ? gated(unary->attributes()) : std::nullopt;
+        if (product && candidate.inputs[0] == node.inputs[1 - i]) {
           x = candidate.inputs[0];
+          kind = *product;
         }
       }
     }
@@ -149,9 +163,9 @@ Rewritten fuse_silu(const Graph& graph) {
       rewriter.copy(node);
       continue;
     }
-    // The sigmoid goes with it unless something else reads it: build() drops what no output needs.
-    rewriter.emit(node.name, std::make_shared<Unary>(UnaryAttributes{UnaryKind::silu, 0, 0}),
-                  {rewriter.map(x)}, node.outputs);
+    // The gate goes with it unless something else reads it: build() drops what no output needs.
+    rewriter.emit(node.name, std::make_shared<Unary>(UnaryAttributes{kind, 0, 0}), {rewriter.map(x)},
+                  node.outputs);
     ++changes;
   }
   return {rewriter.finish(), changes};

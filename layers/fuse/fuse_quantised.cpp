@@ -15,6 +15,7 @@
 #include "layers/qconv.h"
 #include "layers/qelementwise.h"
 #include "layers/quantize.h"
+#include "layers/qunary.h"
 #include "layers/rearrange.h"
 #include "layers/reduce.h"
 
@@ -168,13 +169,37 @@ class QuantisedFuser {
       reason = "its input is transposed or a vector";
     } else {
       reason = make_qconv_constants(node, *weights, bias_of(node, reason), x->q.scale, constants);
+      if (!reason) reason = scale_problem(node, *x, constants);
     }
-    if (reason) {
-      notes_.push_back(fmt::format("'{}' computes in floating point: {}", node.name, *reason));
-      return false;
-    }
+    if (stays_float(node, reason)) return false;
     emit_weighted(node, *x, std::move(constants));
     return true;
+  }
+
+  // A factor that is no normal number would be taken for zero, or make everything saturate.
+  std::optional<std::string> scale_problem(const Node& node, const Integers& x,
+                                           const QConvConstants& constants) const {
+    const Quantisation y = result_of(node);
+    for (const float scale : constants.scales) {
+      if (!exact_multiplier(x.q.scale, scale, y))
+        return fmt::format("{:.3g} * {:.3g} / {:.3g}, of its scales, leaves the normal numbers of 32 bits",
+                           x.q.scale, scale, y.quantised() ? y.scale : 1.0F);
+    }
+    const bool adds = layer_if<Conv>(node) != nullptr && node.inputs.size() > 3;
+    const Integers* residual = adds ? integers(node.inputs[3]) : nullptr;
+    return residual == nullptr ? std::nullopt : ratio_problem(residual->q, y, 1);
+  }
+  static std::optional<std::string> ratio_problem(const Quantisation& x, const Quantisation& y,
+                                                  float divisor) {
+    const float y_scale = y.quantised() ? y.scale : 1.0F;
+    if (exact_ratio(x.scale, y_scale * divisor)) return std::nullopt;
+    return fmt::format("{:.3g} / {:.3g}, of its scales, leaves the normal numbers of 32 bits", x.scale,
+                       y_scale * divisor);
+  }
+  // Notes the problem, if there is one.
+  bool stays_float(const Node& node, const std::optional<std::string>& reason) {
+    if (reason) notes_.push_back(fmt::format("'{}' computes in floating point: {}", node.name, *reason));
+    return reason.has_value();
   }
 
   BiasSource bias_of(const Node& node, std::optional<std::string>& reason) const {
@@ -244,6 +269,8 @@ class QuantisedFuser {
     const Quantisation y = result_of(node);
     const bool same = graph_.value(node.inputs[0]).desc.shape == graph_.value(node.inputs[1]).desc.shape;
     if (a == nullptr || b == nullptr || !y.quantised() || !same) return false;
+    if (stays_float(node, ratio_problem(a->q, y, 1)) || stays_float(node, ratio_problem(b->q, y, 1)))
+      return false;
     const auto layer = std::make_shared<QAdd>(QAddAttributes{a->q, b->q, y, add->attributes().activation});
     replace(node, rewriter_.builder().add1(node.name, layer, {a->id, b->id}, result_name(node)));
     return true;
@@ -260,6 +287,10 @@ class QuantisedFuser {
     } else if (!is_spatial_mean(node)) {
       return false;
     }
+    const auto most = static_cast<float>(graph_.value(node.inputs[0]).desc.elements());
+    if (stays_float(node, ratio_problem(x->q, result_of(node), 1)) ||
+        stays_float(node, ratio_problem(x->q, result_of(node), most)))
+      return false;
     const auto layer =
         std::make_shared<QAveragePool>(QAveragePoolAttributes{attributes, x->q, result_of(node)});
     const Shape& shape = graph_.value(node.outputs[0]).desc.shape;
@@ -346,7 +377,7 @@ class QuantisedFuser {
 bool is_quantised(const Graph& graph) {
   constexpr std::string_view kTypes[] = {Quantize::kType,       Dequantize::kType, QuantizeAxis::kType,
                                          DequantizeAxis::kType, QConv::kType,      QAdd::kType,
-                                         QAveragePool::kType};
+                                         QMul::kType,           QUnary::kType,     QAveragePool::kType};
   return std::any_of(graph.nodes().begin(), graph.nodes().end(), [&](const Node& node) {
     return std::find(std::begin(kTypes), std::end(kTypes), node.layer->type()) != std::end(kTypes);
   });

@@ -39,7 +39,7 @@ Rewritten drop_requantisation(const Graph& graph);
 /// a graph handed over (std::move) is never held twice.
 Rewritten fold_scale_shift(Graph graph);
 
-/// x * Sigmoid(x) becomes one Silu.
+/// x * Sigmoid(x) becomes one Silu, x * HardSigmoid(x) with x / 6 + 1 / 2 one HardSwish.
 Rewritten fuse_silu(const Graph& graph);
 
 /// 0.5 * x * (1 + Erf(x / sqrt(2))) becomes one Gelu.
@@ -57,6 +57,10 @@ Rewritten fuse_activation(const Graph& graph);
 /// Every result is that of the layers replaced but for the rounding of their sums in f32. Layers that cannot (weights
 /// whose zero point takes them out of i8, say) stay in floating point, with a note.
 Rewritten fuse_quantised(const Graph& graph);
+
+/// Dequantize -> function of one tensor -> Quantize becomes QUnary, and a product of two dequantised tensors QMul: for the
+/// CPU, after fuse_quantised.
+Rewritten fuse_quantised_functions(const Graph& graph);
 
 /// Whether the graph holds quantised layers: INT8 ones, or conversions to and from integers.
 bool is_quantised(const Graph& graph);

@@ -1,9 +1,10 @@
-// The oracle of INT8: Quantize, Dequantize, QConv, QAdd and QAveragePool, as layers/quantisation.h specifies them.
+// The oracle of INT8: Quantize, Dequantize, QConv, QAdd, QMul, QUnary and QAveragePool, as layers/quantisation.h specifies them.
 #include "layers/layer_kernel.h"
 #include "layers/operands.h"
 #include "layers/qconv.h"
 #include "layers/qelementwise.h"
 #include "layers/quantize.h"
+#include "layers/qunary.h"
 #include "layers/reference/image.h"
 #include "layers/reference/reference.h"
 #include "layers/strided.h"
@@ -86,6 +87,28 @@ void run_qadd(const QAdd& layer, std::span<const ConstTensorView> inputs, std::s
   const Store store(outputs[0], attributes.y, attributes.activation);
   loop.for_each([&](const auto& at) {
     store(at[0], static_cast<float>(a[at[1]]) * a_scale + static_cast<float>(b[at[2]]) * b_scale);
+  });
+}
+
+void run_qmul(const QMul& layer, std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
+              const RunContext& /*context*/) {
+  const QMulAttributes& attributes = layer.attributes();
+  const auto loop = broadcast_loop<3>({&outputs[0].desc, &inputs[0].desc, &inputs[1].desc});
+  const Integers a(inputs[0], attributes.a);
+  const Integers b(inputs[1], attributes.b);
+  const float multiplier = qmul_multiplier(attributes);
+  const Store store(outputs[0], attributes.y, attributes.activation);
+  loop.for_each([&](const auto& at) { store(at[0], static_cast<float>(a[at[1]] * b[at[2]]) * multiplier); });
+}
+
+void run_qunary(const QUnary& layer, std::span<const ConstTensorView> inputs,
+                std::span<const TensorView> outputs, const RunContext& /*context*/) {
+  const QUnaryAttributes& attributes = layer.attributes();
+  const auto loop = broadcast_loop<2>({&outputs[0].desc, &inputs[0].desc});
+  const Integers x(inputs[0], attributes.x);
+  loop.for_each([&](const auto& at) {
+    const int integer = x[at[1]] + attributes.x.zero_point;
+    outputs[0].data[at[0]] = static_cast<std::byte>(quantised_unary(attributes, integer));
   });
 }
 
@@ -178,6 +201,8 @@ void register_reference_quantised(Registry& registry) {
   add_layer_kernel<Dequantize>(registry, kReference, refuse_reduced_precision, run_dequantize);
   add_layer_kernel<QConv>(registry, kReference, refuse_reduced_precision, run_qconv);
   add_layer_kernel<QAdd>(registry, kReference, refuse_reduced_precision, run_qadd);
+  add_layer_kernel<QMul>(registry, kReference, refuse_reduced_precision, run_qmul);
+  add_layer_kernel<QUnary>(registry, kReference, refuse_reduced_precision, run_qunary);
   add_layer_kernel<QAveragePool>(registry, kReference, refuse_reduced_precision, run_qaverage_pool);
 }
 

@@ -20,7 +20,8 @@ void register_reference_rearrange(Registry& registry);
 void register_reference_cast(Registry& registry);
 void register_reference_weight_only(Registry& registry);  // WLinear, WConv
 void register_reference_dynamic(Registry& registry);      // DynamicQuantize, DynamicQConv
-void register_reference_quantised(Registry& registry);    // Quantize, Dequantize, QConv, QAdd, QAveragePool
+void register_reference_quantised(
+    Registry& registry);  // Quantize, Dequantize, QConv, QAdd, QMul, QUnary, QAveragePool
 void register_reference_quantize_axis(Registry& registry);
 
 }  // namespace pipit

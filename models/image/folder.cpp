@@ -14,12 +14,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool has_image_extension(const fs::path& path) {
-  std::string extension = path.extension().string();
-  for (char& c : extension) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  return extension == ".jpg" || extension == ".jpeg" || extension == ".png" || extension == ".bmp";
-}
-
 class Lister {
  public:
   std::vector<fs::path> run(const fs::path& folder) {
@@ -111,6 +105,12 @@ class FolderClasses {
 };
 
 }  // namespace
+
+bool has_image_extension(const std::filesystem::path& path) {
+  std::string extension = path.extension().string();
+  for (char& c : extension) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return extension == ".jpg" || extension == ".jpeg" || extension == ".png" || extension == ".bmp";
+}
 
 std::vector<fs::path> list_images(const fs::path& folder) {
   std::error_code error;

@@ -15,6 +15,9 @@ struct LabelledImage {
   friend bool operator==(const LabelledImage&, const LabelledImage&) = default;
 };
 
+/// Whether the name ends as that of an image file: .jpg, .jpeg, .png or .bmp, in any case.
+bool has_image_extension(const std::filesystem::path& path);
+
 /// Every .jpg, .jpeg, .png and .bmp file (in any case) below the folder, recursively, sorted by path so that
 /// two runs see the same order. Names that begin with a dot are skipped. Symbolic links are followed, but no
 /// folder is entered twice, so loops end; a folder that is there as itself is listed there, not under a link.

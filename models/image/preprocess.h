@@ -93,6 +93,9 @@ std::string to_json(const Preprocess& preprocess);
 /// check_preprocess refuses.
 Preprocess preprocess_from_json(std::string_view json);
 
+/// What differs, field by field as in the JSON form: "crop 200 instead of 224". Empty when both are the same.
+std::vector<std::string> preprocess_differences(const Preprocess& actual, const Preprocess& expected);
+
 inline constexpr std::string_view kPreprocessKey = "pipit.preprocess";
 
 }  // namespace pipit

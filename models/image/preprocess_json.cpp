@@ -4,6 +4,7 @@
 #include <set>
 
 #include "engine/error.h"
+#include "engine/json_problem.h"
 #include "models/image/preprocess.h"
 
 namespace pipit {
@@ -47,7 +48,7 @@ Json parse(std::string_view text) {
   try {
     json = Json::parse(text, check);
   } catch (const Json::exception& e) {
-    fail("preprocess: not valid JSON: {}", e.what());
+    fail("preprocess: not valid JSON: {}", json_problem(e.what()));
   }
   if (!json.is_object()) fail("preprocess: expected a JSON object, got {}", shown(json));
   return json;
@@ -144,6 +145,17 @@ std::string to_json(const Preprocess& p) {
       size_text(p.resize, p.resize_width), size_text(p.crop, p.crop_width),
       interpolation_name(p.interpolation), list(p.mean), list(p.std), p.bgr, p.scale,
       p.resize_mode == ResizeRule::stretch ? "stretch" : "short_side");
+}
+
+std::vector<std::string> preprocess_differences(const Preprocess& actual, const Preprocess& expected) {
+  const auto own = nlohmann::ordered_json::parse(to_json(actual));
+  const auto theirs = nlohmann::ordered_json::parse(to_json(expected));
+  std::vector<std::string> differences;
+  for (const auto& [key, ours] : own.items()) {
+    if (ours != theirs[key])
+      differences.push_back(fmt::format("{} {} instead of {}", key, ours.dump(), theirs[key].dump()));
+  }
+  return differences;
 }
 
 Preprocess preprocess_from_json(std::string_view text) {

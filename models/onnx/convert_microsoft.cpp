@@ -80,12 +80,10 @@ std::vector<ValueId> convert_gemm(NodeContext& node) {
                                  dequantised_input(node, 3, "b", attributes.transpose_b ? 0 : -1)};
   if (node.has_input(6)) {
     const AxisQuantisation a = read_quantisation(node, 1, 2, DType::u8, node.input_shape(0));
-    AxisQuantisation c =
+    const AxisQuantisation b =
         read_quantisation(node, 4, 5, DType::u8, node.input_shape(3), attributes.transpose_b ? 0 : -1);
     if (!a.per_tensor()) fail("{} scales of a; expected one", a.scales.size());
-    for (float& scale : c.scales) scale *= attributes.alpha * a.scales[0];
-    c.dtype = DType::i32;
-    c.zero_points.assign(c.scales.size(), 0);
+    AxisQuantisation c = bias_quantisation(b, attributes.alpha * a.scales[0]);
     c.axis = std::max(0, node.input_shape(6).rank() - 1);
     inputs.push_back(dequantised(node, node.input(6), c, "c"));
   }

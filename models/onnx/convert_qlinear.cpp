@@ -20,12 +20,9 @@ std::vector<ValueId> convert_qlinear_conv(NodeContext& node) {
   std::vector<ValueId> inputs = {dequantised_input(node, 0, "x"), dequantised_input(node, 3, "w")};
   if (node.has_input(8)) {
     const AxisQuantisation x = read_quantisation(node, 1, 2, DType::u8, node.input_shape(0));
-    AxisQuantisation bias = read_quantisation(node, 4, 5, DType::u8, weights);
+    const AxisQuantisation w = read_quantisation(node, 4, 5, DType::u8, weights);
     if (!x.per_tensor()) fail("{} scales of x; expected one", x.scales.size());
-    for (float& scale : bias.scales) scale *= x.scales[0];
-    bias.dtype = DType::i32;
-    bias.zero_points.assign(bias.scales.size(), 0);
-    inputs.push_back(dequantised(node, node.input(8), bias, "bias"));
+    inputs.push_back(dequantised(node, node.input(8), bias_quantisation(w, x.scales[0]), "bias"));
   }
   return {quantised_output(node, node.emit<Conv>(std::move(inputs), attributes), 6)};
 }

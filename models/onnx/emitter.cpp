@@ -1,5 +1,7 @@
 #include "models/onnx/emitter.h"
 
+#include <algorithm>
+
 #include "layers/evaluate.h"
 #include "layers/normalization.h"
 #include "layers/pool.h"
@@ -13,6 +15,10 @@ namespace {
 // Element visits that folding may spend per byte that it may produce: weights may pass through several
 // nodes, but a small file cannot keep the reader busy for hours.
 constexpr double kWorkPerByte = 4;
+// The part of the bytes by which results may be larger than their operands. Elements count as 4 bytes at least: it is
+// their number that takes time.
+constexpr std::size_t kGrowthPart = 4;
+constexpr std::size_t kBytesPerElement = 4;
 
 // Elements read and written and multiply-accumulates; layers that visit inputs several times are counted so.
 double fold_work(const Layer& layer, const std::vector<const TensorDesc*>& inputs,
@@ -31,11 +37,16 @@ double fold_work(const Layer& layer, const std::vector<const TensorDesc*>& input
   return elements + static_cast<double>(layer.work(inputs, outputs).macs);
 }
 
+std::size_t size_of(const TensorDesc& desc) {
+  return std::max(desc.bytes(), kBytesPerElement * static_cast<std::size_t>(desc.elements()));
+}
+
 }  // namespace
 
 Emitter::Emitter(std::size_t max_folded_bytes)
     : max_bytes_(max_folded_bytes),
       bytes_left_(max_folded_bytes),
+      growth_left_(max_folded_bytes / kGrowthPart),
       work_left_(kWorkPerByte * static_cast<double>(max_folded_bytes)) {}
 
 void Emitter::charge(const TensorDesc& desc) {
@@ -44,6 +55,20 @@ void Emitter::charge(const TensorDesc& desc) {
          desc.bytes(), max_bytes_, bytes_left_);
   }
   bytes_left_ -= desc.bytes();
+}
+
+void Emitter::charge_growth(const std::vector<const TensorDesc*>& inputs,
+                            const std::vector<TensorDesc>& outputs) {
+  std::size_t before = 0;
+  for (const TensorDesc* input : inputs) before += input == nullptr ? 0 : size_of(*input);
+  std::size_t after = 0;
+  for (const TensorDesc& output : outputs) after += size_of(output);
+  const std::size_t growth = after - std::min(before, after);
+  if (growth > growth_left_) {
+    fail("the constant result {} is made of much less: of {} bytes by which constants may grow {} are left",
+         outputs.at(0).str(), max_bytes_ / kGrowthPart, growth_left_);
+  }
+  growth_left_ -= growth;
 }
 
 std::vector<ValueId> Emitter::emit(std::string name, LayerPtr layer, std::vector<ValueId> inputs) {
@@ -57,14 +82,15 @@ std::vector<ValueId> Emitter::emit(std::string name, LayerPtr layer, std::vector
   const std::vector<TensorDesc> outputs = layer->infer(descs);
   if (all_constant && (layer->type() == Dequantize::kType || layer->type() == DequantizeAxis::kType)) {
     const ValueId integers = inputs.at(0);
-    // Folded later, perhaps. Of one constant it may be done once for nothing.
-    if (!dequantised_once_.insert(integers).second) charge(outputs.at(0));
+    // Folded later, perhaps. Of a constant that is in the file it may be done once for nothing.
+    if (!dequantised_once_.insert(integers).second || computed_.contains(integers)) charge(outputs.at(0));
     std::vector<ValueId> ids = builder_.add(std::move(name), layer, std::move(inputs));
     dequantised_.emplace(ids.at(0), Dequantised{std::move(layer), integers});
     return ids;
   }
   if (!all_constant) return builder_.add(std::move(name), std::move(layer), std::move(inputs));
   for (const TensorDesc& output : outputs) charge(output);
+  charge_growth(descs, outputs);
   const double work = fold_work(*layer, descs, outputs);
   if (work > work_left_) {
     fail("computing this constant ahead of time visits {:.3g} elements; {:.3g} are left", work, work_left_);
@@ -84,6 +110,7 @@ std::vector<ValueId> Emitter::fold(const std::string& name, const Layer& layer,
   std::vector<ValueId> ids;
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     ids.push_back(constant(i == 0 ? name : fmt::format("{}:{}", name, i), std::move(results.at(i))));
+    computed_.insert(ids.back());
   }
   return ids;
 }

@@ -14,7 +14,8 @@ namespace pipit::onnx {
 
 class Emitter {
  public:
-  /// Bounds what constant folding may produce (bytes in total) and, in proportion, what it may compute.
+  /// Bounds what constant folding may produce (bytes in total) and, in proportion, what it may compute and how far
+  /// results may outgrow what they are made of: weights are in the file, a few bytes that expand to a gigabyte are not.
   explicit Emitter(std::size_t max_folded_bytes);
 
   GraphBuilder& builder() { return builder_; }
@@ -40,6 +41,8 @@ class Emitter {
   std::vector<ValueId> fold(const std::string& name, const Layer& layer, const std::vector<ValueId>& inputs,
                             const std::vector<TensorDesc>& outputs);
 
+  void charge_growth(const std::vector<const TensorDesc*>& inputs, const std::vector<TensorDesc>& outputs);
+
   struct Dequantised {
     LayerPtr layer;
     ValueId integers;
@@ -48,8 +51,10 @@ class Emitter {
   GraphBuilder builder_;
   std::unordered_map<ValueId, Dequantised> dequantised_;
   std::unordered_set<ValueId> dequantised_once_;  // the integers of these
+  std::unordered_set<ValueId> computed_;          // results of folding
   std::size_t max_bytes_;
   std::size_t bytes_left_;
+  std::size_t growth_left_;
   double work_left_;
 };
 

@@ -12,6 +12,7 @@
 #include "layers/clamp.h"
 #include "layers/pool.h"
 #include "layers/quantisation.h"
+#include "layers/unary.h"
 #include "layers/window.h"
 #include "onnx.pb.h"
 
@@ -98,6 +99,9 @@ void set_window(onnx_pb::NodeProto& node, const Window& window);
 
 /// Adds the node of a pool, without storing its result.
 void add_pool(GraphWriter& writer, const Node& node, const PoolAttributes& attributes);
+
+/// Adds the nodes of a function of one tensor, likewise.
+void add_unary(GraphWriter& writer, const Node& node, const UnaryAttributes& attributes);
 
 /// Writes one node of the graph. Returns false for layers of another kind, throws UnsupportedError for attributes that
 /// have no form in opset 13.

@@ -1,5 +1,8 @@
 #include "models/onnx/quantised_operand.h"
 
+#include <cmath>
+#include <limits>
+
 #include "layers/dispatch.h"
 #include "layers/quantize.h"
 
@@ -13,6 +16,15 @@ std::vector<int> integers_of(const Tensor& tensor) {
     for (const T value : tensor.values<T>()) values.push_back(static_cast<int>(value));
   });
   return values;
+}
+
+// Sessions take denormal numbers for zero, and with such a scale every value would be.
+void check_normal(const AxisQuantisation& q) {
+  for (const float scale : q.scales) {
+    if (scale > 0 && scale < std::numeric_limits<float>::min())
+      fail_unsupported("the scale {:.3g} is below {:.3g}, the smallest normal number of 32 bits", scale,
+                       std::numeric_limits<float>::min());
+  }
 }
 
 }  // namespace
@@ -46,7 +58,22 @@ AxisQuantisation read_quantisation(NodeContext& node, int scale, int zero_point,
   return q;
 }
 
+AxisQuantisation bias_quantisation(AxisQuantisation weights, float factor) {
+  for (float& scale : weights.scales) {
+    const float product = scale * factor;
+    if (!(product > 0) || !std::isfinite(product))
+      fail_unsupported("the scale of the bias, {:.3g} * {:.3g}, leaves the numbers of 32 bits", scale,
+                       factor);
+    scale = product;
+  }
+  weights.dtype = DType::i32;
+  weights.zero_points.assign(weights.scales.size(), 0);
+  return weights;
+}
+
 ValueId dequantised(NodeContext& node, ValueId integers, const AxisQuantisation& q, const char* part) {
+  // Constants are dequantised while reading, where denormal numbers are what they are.
+  if (!node.is_constant_value(integers)) check_normal(q);
   if (!q.per_tensor() || q.dtype == DType::i32)
     return node.emit(std::make_shared<DequantizeAxis>(q), {integers}, part);
   const Quantisation x{q.scales[0], q.zero_points[0], q.dtype, !node.narrow_range()};
@@ -60,6 +87,7 @@ ValueId dequantised_input(NodeContext& node, int x, const char* part, std::int64
 }
 
 ValueId quantised(NodeContext& node, ValueId real, const AxisQuantisation& q, const char* part) {
+  check_normal(q);
   if (!q.per_tensor()) return node.emit(std::make_shared<QuantizeAxis>(q), {real}, part);
   const Quantisation y{q.scales[0], q.zero_points[0], q.dtype, !node.narrow_range()};
   return node.emit(std::make_shared<Quantize>(y), {real}, part);

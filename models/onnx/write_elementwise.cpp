@@ -65,7 +65,9 @@ void write_clip(GraphWriter& writer, const Node& node, const std::string& x, con
   writer.add("Clip", node.name, {x, low, high});
 }
 
-void write_unary(GraphWriter& writer, const Node& node, const UnaryAttributes& a) {
+}  // namespace
+
+void add_unary(GraphWriter& writer, const Node& node, const UnaryAttributes& a) {
   const std::string x = writer.operand(node.inputs[0]);
   const auto alpha = static_cast<float>(a.alpha);
   if (const auto plain = kPlain.find(a.kind); plain != kPlain.end()) {
@@ -97,6 +99,8 @@ void write_unary(GraphWriter& writer, const Node& node, const UnaryAttributes& a
     fail_unsupported("function {}", unary_name(a.kind));
   }
 }
+
+namespace {
 
 void write_binary(GraphWriter& writer, const Node& node, const BinaryAttributes& attributes) {
   const auto op = kBinary.find(attributes.kind);
@@ -150,7 +154,7 @@ void write_lrn(GraphWriter& writer, const Node& node, const LrnAttributes& attri
 
 bool write_elementwise_layer(GraphWriter& writer, const Node& node) {
   if (const auto* unary = layer_if<Unary>(node)) {
-    write_unary(writer, node, unary->attributes());
+    add_unary(writer, node, unary->attributes());
   } else if (const auto* binary = layer_if<Binary>(node)) {
     write_binary(writer, node, binary->attributes());
   } else if (const auto* softmax = layer_if<Softmax>(node)) {

@@ -6,6 +6,7 @@
 #include "layers/qconv.h"
 #include "layers/qelementwise.h"
 #include "layers/quantize.h"
+#include "layers/qunary.h"
 #include "layers/rearrange.h"
 #include "models/onnx/graph_writer.h"
 
@@ -108,6 +109,19 @@ void write_qadd(GraphWriter& writer, const Node& node, const QAddAttributes& att
   writer.store(node.outputs[0], attributes.y);
 }
 
+void write_qmul(GraphWriter& writer, const Node& node, const QMulAttributes& attributes) {
+  const std::string a = writer.operand(node.inputs[0]);
+  const std::string b = writer.operand(node.inputs[1]);
+  writer.add("Mul", node.name, {a, b});
+  writer.add_activation(node.name, attributes.activation, attributes.y);
+  writer.store(node.outputs[0], attributes.y);
+}
+
+void write_qunary(GraphWriter& writer, const Node& node, const QUnaryAttributes& attributes) {
+  add_unary(writer, node, attributes.function);
+  writer.store(node.outputs[0], attributes.y);
+}
+
 void write_qaverage_pool(GraphWriter& writer, const Node& node, const QAveragePoolAttributes& attributes) {
   add_pool(writer, node, attributes.pool);
   writer.store(node.outputs[0], attributes.y);
@@ -121,6 +135,10 @@ bool write_int8_layer(GraphWriter& writer, const Node& node) {
     write_qconv(writer, node, qconv->attributes());
   } else if (const auto* qadd = layer_if<QAdd>(node)) {
     write_qadd(writer, node, qadd->attributes());
+  } else if (const auto* qmul = layer_if<QMul>(node)) {
+    write_qmul(writer, node, qmul->attributes());
+  } else if (const auto* qunary = layer_if<QUnary>(node)) {
+    write_qunary(writer, node, qunary->attributes());
   } else if (const auto* pool = layer_if<QAveragePool>(node)) {
     write_qaverage_pool(writer, node, pool->attributes());
   } else if (const auto* quantize = layer_if<Quantize>(node)) {

@@ -65,7 +65,32 @@ class Calibrate(CommandTest):
             self.assert_one_line_error(done, output)
         done = self.pipit("calibrate", MODEL, "images/1.bmp", "--output", "images/1.bmp", code=USAGE)
         self.assert_one_line_error(done, "images/1.bmp")
+        done = self.pipit("calibrate", MODEL, "images", "--output", "images/1.bmp", code=USAGE)
+        self.assert_one_line_error(done, "images/1.bmp")
+        self.write("plan.trt-cache", "")
+        done = self.pipit("calibrate", "--merge", "plan.json", "plan.trt-cache", "--export", "trt-cache", "--output",
+                          "plan.x", code=USAGE)
+        self.assert_one_line_error(done, "--export", "plan.trt-cache")
         self.assertEqual(json.loads((self.folder / "plan.json").read_text()), before)
+
+    def test_outputs_are_checked_before_the_work(self):
+        self.write("images/broken.bmp", "no image")  # what the work would stumble over
+        (self.folder / "plan.trt-cache").mkdir()
+        (self.folder / "folder").mkdir()
+        for output in ("no/such/plan.json", "folder", "images/0.bmp/plan.json"):
+            done = self.pipit("calibrate", MODEL, "images", "--output", output, code=RUNTIME)
+            self.assert_one_line_error(done, output)
+            done = self.pipit("tune", MODEL, "images", "--max-drop", 1, "--output", output, code=RUNTIME)
+            self.assert_one_line_error(done, output)
+            done = self.pipit("tune", MODEL, "images", "--max-drop", 1, "--output", "o.json", "--save-svg", output,
+                              code=RUNTIME)
+            self.assert_one_line_error(done, output)
+        done = self.pipit("calibrate", MODEL, "images", "--output", "plan.json", "--export", "trt-cache", code=RUNTIME)
+        self.assert_one_line_error(done, "plan.trt-cache", "folder")
+        done = self.pipit("tune", MODEL, "images", "--max-drop", 1, "--output", "o.json", "--save-svg", "images/0.bmp",
+                          code=USAGE)
+        self.assert_one_line_error(done, "--save-svg", "images/0.bmp")
+        self.assertEqual(sorted(p.name for p in self.folder.iterdir()), ["folder", "images", "plan.trt-cache"])
 
     def test_a_plan_may_lack_any_tensor(self):
         plan = self.calibrate(MODEL, "images", "--no-histograms")
@@ -208,6 +233,15 @@ class Calibrate(CommandTest):
         self.calibrate(MODEL, "images", "--bias-correction", output="a.json")
         done = self.pipit("calibrate", "--merge", "a.json", "a.json", "--output", "b.json", code=RUNTIME)
         self.assert_one_line_error(done, "bias")
+
+    def test_corrections_that_change_nothing_are_told_of(self):
+        self.write_conv("exact.onnx", "Ceil", 127)  # one convolution, whose weights are whole steps
+        for i in range(32):
+            self.write_bmp(f"many/{i}.bmp", (8 * i, 255 - 8 * i, 90))
+        arguments = ("calibrate", "exact.onnx", "many", "--output", "plan.json")
+        self.assert_one_line_error(self.pipit_with_notes(*arguments, "--equalise"), "note", "nothing to equalise")
+        self.assert_one_line_error(self.pipit_with_notes(*arguments, "--bias-correction"), "note", "no bias")
+        self.pipit(*arguments, "--equalise", "--bias-correction", "--quiet")
 
     def test_refuses_bad_input_and_leaves_no_file(self):
         def refused(*arguments, code, words):

@@ -42,6 +42,10 @@ class Models(CommandTest):
         for command in (["profile", "model.onnx"], ["evaluate", "model.onnx", "images"]):
             done = self.pipit(*command, "--batch", 3, "--dim", "N=2", code=USAGE)
             self.assert_one_line_error(done, "--batch", "--dim", "'x'", "3", "2")
+        # Also where the folder's three images reduce the batch to what --dim says.
+        done = self.pipit("evaluate", "model.onnx", "images", "--batch", 64, "--dim", "N=3", code=USAGE)
+        self.assert_one_line_error(done, "--batch", "64", "--dim", "3")
+        self.assertEqual(self.json("evaluate", "model.onnx", "images", "--batch", 3, "--dim", "N=3")["batch"], 3)
         self.assertEqual(self.json("profile", "model.onnx", "--batch", 2, "--dim", "N=2", "--runs", 1)["batch"], 2)
 
     def test_nan_names_model_and_image(self):

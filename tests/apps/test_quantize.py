@@ -61,15 +61,19 @@ class Quantize(CommandTest):
 
     def test_profile_of_the_file(self):
         self.quantize()
-        layers = self.json("profile", "q.onnx", "--runs", 2, "--warmup", 0)["layers"]
-        self.assertIn("QConv", {layer["type"] for layer in layers})
+        profile = self.json("profile", "q.onnx", "--runs", 2, "--warmup", 0)
+        self.assertIn("QConv", {layer["type"] for layer in profile["layers"]})
+        self.assertEqual(profile["precision"], "int8")  # what it computes in, whatever --precision says
+        row = self.json("bench", "q.onnx", "--runs", 1, "--quiet")["results"][0]
+        self.assertEqual(row["precision"], "int8")
 
     def test_what_is_refused(self):
         self.quantize()
         for arguments, words, code in (
-                (("calibrate", "q.onnx", "images", "--output", "p.json"), "is quantised already", RUNTIME),
-                (("quantize", "q.onnx", "--plan", "plan.json", "--output", "r.onnx"), "is quantised already", RUNTIME),
-                (("inspect", "q.onnx", "--precision", "int8", "--plan", "plan.json"), "is quantised already", RUNTIME),
+                (("calibrate", "q.onnx", "images", "--output", "p.json"), "is quantised already", UNSUPPORTED),
+                (("quantize", "q.onnx", "--plan", "plan.json", "--output", "r.onnx"), "is quantised already", UNSUPPORTED),
+                (("inspect", "q.onnx", "--precision", "int8", "--plan", "plan.json"), "is quantised already", UNSUPPORTED),
+                (("inspect", "q.onnx", "--precision", "int8"), "is quantised already", UNSUPPORTED),
                 (("inspect", "q.onnx", "--precision", "fp16"), "the model is quantised", UNSUPPORTED),
                 (("quantize", "resnet18", "--plan", "plan.json", "--output", "r.onnx"), "another model", RUNTIME),
                 (("quantize", MODEL, "--output", "r.onnx"), "--plan is required", USAGE),

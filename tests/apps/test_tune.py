@@ -67,7 +67,7 @@ class Tune(CommandTest):
             best = self.json("classify", MODEL, image)["images"][0]["top"][0]["class"]
             image.rename(self.write(f"labelled/{chr(97 + i)}/{best if i % 2 else (best + 1) % 10}_x.bmp", ""))
         plan = json.loads((self.folder / "plan.json").read_text())
-        plan["images"]["files"] = {}
+        plan["images"] = {"count": 0, "hash": "99aa06d3014798d86001c324468d497f", "files": {}}  # of no bytes
         for tensor in plan["tensors"]:
             tensor["scale"] *= 100
         self.write("plan.json", json.dumps(plan))

@@ -18,8 +18,12 @@ class Help(CommandTest):
         for name in SUBCOMMANDS:
             with self.subTest(name):
                 text = self.pipit(name, "--help").stdout
-                for option in (SUBCOMMANDS[name], "--json", "--threads", "--device", "--precision"):
+                for option in (SUBCOMMANDS[name], "--json", "--threads"):
                     self.assertIn(option, text)
+                # What a command refuses is not offered.
+                runs_as_told = name not in ("calibrate", "quantize", "diff", "tune")
+                for option in ("--device", "--precision", "--group-size"):
+                    self.assertEqual(re.search(rf"^  {option}\b", text, re.M) is not None, runs_as_told, option)
 
     def test_version_tells_what_is_built_in(self):
         self.assertRegex(self.pipit("--version").stdout, r"\Apipit \d+\.\d+\.\d+\ncpu   \d+ threads\ncuda  ")
@@ -71,6 +75,18 @@ class UsageErrors(CommandTest):
                 (("classify", MODEL, "a.png", "--preset", "nonsense"), "torchvision"),
                 (("inspect", MODEL, "--kernel", "nonsense"), "im2col_gemm"),
                 (("verify", "tests", "--kernel", "nonsense"), "reference"),
+                (("classify", MODEL, "a.png", "--mean", "0,,0,0"), "--mean"),
+                (("classify", MODEL, "a.png", "--mean", "0,0,0,0"), "--mean"),
+                (("bench", MODEL, "--batch", "1,,2"), "--batch"),
+                (("bench", MODEL, "--batch", "1,0"), "--batch"),
+                (("bench", MODEL, "--threads", "1,"), "--threads"),
+                (("bench", MODEL, "--precision", ",fp32"), "--precision"),
+                (("calibrate", MODEL, "images", "--output", "p.json", "--export", "ncnn,,trt-cache"), "--export"),
+                (("calibrate", MODEL, "images", "--output", "p.json", "--export", "ncnn,onnx"), "--export"),
+                (("calibrate", MODEL, "images", "--output", "p.json", "--autotune"), "--autotune"),
+                (("diff", MODEL, "images", "--plan", "p.json", "--precision", "w4"), "INT8 with fp32"),
+                (("tune", MODEL, "images", "--max-drop", "1", "--output", "p.json", "--device", "cuda"), "on the CPU"),
+                (("verify", "tests", "--precision", "int8"), "--plan"),
                 (("evaluate", MODEL, "images", "--limit", "-1"), "--limit"),
                 (("evaluate", MODEL, "images", "--limit", "1.5"), "--limit"),
                 (("evaluate", MODEL, "images", "--limit", "9223372036854775808"), "--limit"),

@@ -8,6 +8,7 @@
 
 #include "layers/conv.h"
 #include "tests/layers/conformance.h"
+#include "tests/support/window_cases.h"
 
 namespace pipit {
 namespace {
@@ -95,17 +96,8 @@ Conformance conformance_of(const Case& c, Random& random) {
 Case random_case(Random& random) {
   Case c;
   Window& window = c.attributes.conv.window;
-  std::array<std::int64_t, 2> extent{};
-  for (std::size_t axis = 0; axis < 2; ++axis) {
-    window.kernel[axis] = random.integer(1, 4);
-    window.stride[axis] = random.integer(1, 3);
-    window.dilation[axis] = random.integer(1, 2);
-    window.pad_begin[axis] = random.integer(0, 3);
-    window.pad_end[axis] = random.integer(0, 3);
-    const std::int64_t least = std::max<std::int64_t>(
-        1, window.span(static_cast<int>(axis)) - window.pad_begin[axis] - window.pad_end[axis]);
-    extent[axis] = random.integer(least, least + 17);
-  }
+  const auto extent = test::random_window(
+      window, [&](std::int64_t low, std::int64_t high) { return random.integer(low, high); }, 17);
   const std::int64_t groups = random.coin() ? 1 : random.integer(1, 4);
   const std::int64_t channels = random.integer(1, 21);
   const std::int64_t filters = random.integer(1, 40);

@@ -3,34 +3,24 @@
 
 #include <cmath>
 
-#include "layers/pool.h"
 #include "layers/qconv.h"
-#include "layers/qelementwise.h"
 #include "layers/quantize.h"
-#include "tests/layers/conformance.h"
+#include "tests/layers/quantised_operands.h"
+#include "tests/support/window_cases.h"
 
 namespace pipit {
 namespace {
 
 using test::Conformance;
 using test::expect_conformance;
+using test::integers;
+using test::kI8;
+using test::kOdd;
+using test::kReal;
+using test::kU8;
+using test::operand;
 using test::Operand;
 using test::Random;
-
-constexpr Quantisation kI8{0.05F, 0, DType::i8};
-constexpr Quantisation kU8{0.05F, 128, DType::u8};
-constexpr Quantisation kOdd{0.013F, 77, DType::u8};  // no symmetric range
-constexpr Quantisation kReal{};
-
-template <typename T>
-Operand operand(const Shape& shape, std::vector<T> values, bool constant = false) {
-  return {std::make_shared<const Tensor>(Tensor::from<T>(shape, values)), constant};
-}
-
-Operand integers(Random& random, const Shape& shape, const Quantisation& q) {
-  return {q.dtype == DType::i8 ? random.tensor(shape, -127, 127.999, DType::i8)
-                               : random.tensor(shape, q.zero_point == 128 ? 1 : 0, 255.999, DType::u8)};
-}
 
 TEST(Requantise, RoundsTiesToEvenAndSaturates) {
   const StepBounds bounds = step_bounds(kI8, -INFINITY, INFINITY);
@@ -97,17 +87,8 @@ Conformance conformance_of(const Case& c, Random& random) {
 Case random_case(Random& random) {
   Case c;
   Window& window = c.attributes.conv.window;
-  std::array<std::int64_t, 2> extent{};
-  for (std::size_t axis = 0; axis < 2; ++axis) {
-    window.kernel[axis] = random.integer(1, 4);
-    window.stride[axis] = random.integer(1, 3);
-    window.dilation[axis] = random.integer(1, 2);
-    window.pad_begin[axis] = random.integer(0, 3);
-    window.pad_end[axis] = random.integer(0, 3);
-    const std::int64_t least = std::max<std::int64_t>(
-        1, window.span(static_cast<int>(axis)) - window.pad_begin[axis] - window.pad_end[axis]);
-    extent[axis] = random.integer(least, least + 17);
-  }
+  const auto extent = test::random_window(
+      window, [&](std::int64_t low, std::int64_t high) { return random.integer(low, high); }, 17);
   const std::int64_t groups = random.coin() ? 1 : random.integer(1, 4);
   const std::int64_t channels = random.integer(1, 21);
   const std::int64_t filters = random.integer(1, 40);
@@ -166,12 +147,8 @@ TEST(QConv, LayersOfNetworks) {
   for (const Layer& layer : layers) {
     if (HasFailure()) break;
     Case c;
-    Window& window = c.attributes.conv.window;
-    window.kernel = {layer.kernel, layer.kernel, 1};
-    window.stride = {layer.stride, layer.stride, 1};
-    window.dilation = {layer.dilation, layer.dilation, 1};
-    const std::int64_t pad = layer.kernel / 2 * layer.dilation;
-    window.pad_begin = window.pad_end = {pad, pad, 0};
+    test::set_window(c.attributes.conv.window, layer.kernel, layer.stride, layer.dilation,
+                     layer.kernel / 2 * layer.dilation);
     c.attributes.conv.groups = layer.groups;
     c.attributes.conv.activation = random.coin() ? Clamp::relu() : Clamp{};
     c.x = Shape{2, layer.channels, layer.height, layer.width};
@@ -288,59 +265,6 @@ TEST(QConv, IsNearTheConvolutionOfTheRealValues) {
       const float value = expected[0].values<float>()[e];
       ASSERT_NEAR(y[0].values<float>()[e], value, 1e-5 * (std::abs(value) + 1000)) << e;
     }
-  }
-}
-
-TEST(QAdd, EveryKernelGivesTheReferencesBits) {
-  Random random;
-  for (const Quantisation& a : {kI8, kU8, kOdd}) {
-    for (const Quantisation& y : {kI8, kU8, kOdd}) {
-      const Shape shape{1, random.integer(1, 70), random.integer(1, 6), random.integer(1, 6)};
-      expect_conformance(
-          QAdd({a, kU8, y, random.coin() ? Clamp::relu() : Clamp{}}),
-          {{integers(random, shape, a), integers(random, shape, kU8)}, {"vector", "reference"}});
-    }
-  }
-}
-
-TEST(QAveragePool, EveryKernelGivesTheReferencesBits) {
-  Random random;
-  for (const Quantisation& y : {kI8, kU8, kOdd, kReal}) {
-    for (const bool global : {true, false}) {
-      QAveragePoolAttributes attributes;
-      attributes.pool.kind = PoolKind::average;
-      attributes.pool.global = global;
-      attributes.pool.window.kernel = {3, 2, 1};
-      attributes.pool.window.stride = {2, 2, 1};
-      attributes.pool.window.pad_begin = {1, 1, 0};
-      attributes.pool.count_include_pad = random.coin();
-      attributes.x = random.coin() ? kU8 : kI8;
-      attributes.y = y;
-      const Shape shape{2, random.integer(1, 70), random.integer(3, 12), random.integer(3, 12)};
-      expect_conformance(QAveragePool(attributes),
-                         {{integers(random, shape, attributes.x)}, {"nhwc", "reference"}});
-    }
-  }
-}
-
-TEST(Pool, MaximumOfBytes) {
-  Random random;
-  for (int i = 0; i < 12 && !testing::Test::HasFailure(); ++i) {
-    PoolAttributes attributes;
-    attributes.global = random.integer(0, 3) == 0;
-    for (std::size_t axis = 0; axis < 2; ++axis) {
-      attributes.window.kernel[axis] = random.integer(1, 3);
-      attributes.window.stride[axis] = random.integer(1, 2);
-      attributes.window.dilation[axis] = random.integer(1, 3);
-      const std::int64_t most = std::min<std::int64_t>(2, attributes.window.span(static_cast<int>(axis)) - 1);
-      attributes.window.pad_begin[axis] = random.integer(0, most);
-      attributes.window.pad_end[axis] = random.integer(0, most);
-    }
-    attributes.window.ceil_mode = random.coin();
-    const Shape shape{random.integer(1, 2), random.integer(1, 300), random.integer(7, 12),
-                      random.integer(7, 12)};
-    expect_conformance(Pool(attributes),
-                       {{integers(random, shape, i % 2 == 0 ? kU8 : kI8)}, {"nhwc_int8", "reference"}});
   }
 }
 

@@ -279,12 +279,23 @@ TEST(OnnxImport, FoldingIsBounded) {
   OnnxWriter model = one_node(17, "ConstantOfShape", {"shape"});
   model.integers("shape", {1 << 20, 1 << 20});
   EXPECT_THAT(model.failure<Error>(), HasSubstr("takes 4398046511104 bytes"));
-  // Bytes add up over nodes, and so does work.
-  OnnxWriter chain = one_node(17, "Tile", {"a", "twice"});
-  chain.integers("shape", {200}).integers("twice", {2}).node("ConstantOfShape", {"shape"}, {"a"});
-  EXPECT_EQ(chain.failure<Error>({.max_folded_bytes = 3000}), "");
-  EXPECT_THAT(chain.failure<Error>({.max_folded_bytes = 2000}),
-              HasSubstr("node 'the_Tile' (Tile, opset 17): the"));
+  // Bytes add up over nodes, and so do work and growth.
+  OnnxWriter chain = one_node(17, "Neg", {"a"});
+  chain.constant<float>("w", {200}, std::vector<float>(200, 1)).node("Neg", {"w"}, {"a"});
+  EXPECT_EQ(chain.failure<Error>({.max_folded_bytes = 1600}), "");
+  EXPECT_THAT(chain.failure<Error>({.max_folded_bytes = 1500}),
+              HasSubstr("node 'the_Neg' (Neg, opset 17): the constant result"));
+  OnnxWriter growing = one_node(17, "Tile", {"a", "twice"});
+  growing.integers("shape", {200}).integers("twice", {2}).node("ConstantOfShape", {"shape"}, {"a"});
+  EXPECT_EQ(growing.failure<Error>({.max_folded_bytes = 6400}), "");
+  EXPECT_THAT(growing.failure<Error>({.max_folded_bytes = 6000}),
+              AllOf(HasSubstr("node 'the_Tile' (Tile, opset 17): the"), HasSubstr("is made of much less")));
+  // A byte each, dequantised: 200 bytes of file for gigabytes.
+  OnnxWriter bytes = one_node(17, "DequantizeLinear", {"a", "scale"});
+  bytes.integers("shape", {900'000'000}).constant<float>("scale", {}, {1});
+  bytes.node("ConstantOfShape", {"shape"}, {"a"},
+             {{"value", test::tensor_proto<std::int8_t>("one", {1}, {1})}});
+  EXPECT_THAT(bytes.failure<Error>(), HasSubstr("ConstantOfShape, opset 17"));
   OnnxWriter product = one_node(17, "MatMul", {"a", "a"});
   product.integers("shape", {500, 500}).node("ConstantOfShape", {"shape"}, {"a"});
   EXPECT_THAT(product.failure<Error>({.max_folded_bytes = 10 << 20}), HasSubstr("visits 1.26e+08 elements"));

@@ -61,16 +61,16 @@ TEST(Absorb, BehindStoredWeights) {
   const unsigned seed = test::test_seed();
   SCOPED_TRACE(testing::Message() << "PIPIT_TEST_SEED=" << seed);
   std::mt19937 random(seed);
-  for (const WeightFormat& format : {WeightFormat{8, 0}, WeightFormat{4, 32}}) {
+  for (const WeightOnlyOptions& options : {WeightOnlyOptions{8}, WeightOnlyOptions{4, 32}}) {
     for (const std::int64_t rows : {1, 5, 40}) {  // on "gemv" and on "tile"
       const Shape x{rows, 70};
-      check(store_weights_only(with_followers(random, false, x, 75), format).graph,
+      check(store_weights_only(with_followers(random, false, x, 75), options, *shared_pool(2)).graph,
             test::random_tensor(x, random), 1);
     }
     for (const std::int64_t side : {2, 9}) {
-      const Shape x{1, 48, side, side};
+      const Shape x{1, 80, side, side};
       // Into channels_last and back.
-      check(store_weights_only(with_followers(random, true, x, 75), format).graph,
+      check(store_weights_only(with_followers(random, true, x, 75), options, *shared_pool(2)).graph,
             test::random_tensor(x, random), 3);
     }
   }

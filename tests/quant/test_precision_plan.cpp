@@ -17,8 +17,10 @@
 namespace pipit {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::ThrowsMessage;
 
 Histogram random_histogram(unsigned seed, float scale) {
@@ -38,7 +40,7 @@ PrecisionPlan sample(unsigned seed) {
   plan.model_hash = "0123456789abcdef0123456789abcdef";
   plan.preprocess = R"({"resize":256,"crop":224})";
   plan.method = {ThresholdMethod::percentile, 99.9};
-  plan.images = {{"b.jpg", "b" + std::to_string(seed)}, {"a.jpg", "a" + std::to_string(seed)}};
+  plan.images = {{"b.jpg", fmt::format("b{:031}", seed)}, {"a.jpg", fmt::format("a{:031}", seed)}};
   plan.keep = {{"fc", "fp16"}};
   for (const char* name : {"input", "relu \"1\"", "zero"}) {
     TensorScale tensor;
@@ -169,6 +171,12 @@ TEST(PrecisionPlan, RefusesJsonThatIsNone) {
     text.replace(at, from.size(), to);
     EXPECT_THAT([&] { precision_plan_from_json(text); }, ThrowsMessage<Error>(HasSubstr(why))) << to;
   };
+  // Another number for the first one of that key.
+  const auto refused_number = [&](const std::string& key, const std::string& number, const char* why) {
+    const std::size_t at = good.find("\"" + key + "\": ") + key.size() + 4;
+    refused(good.substr(at - key.size() - 4, good.find_first_of(",\n", at) - at + key.size() + 4),
+            "\"" + key + "\": " + number, why);
+  };
   refused("\"pipit_precision_plan\": 1", "\"pipit_precision_plan\": 2", "'pipit_precision_plan'");
   refused("\"percentile\",", "\"guess\",", "'method'");
   refused("99.9", "0", "'percentile'");
@@ -178,18 +186,35 @@ TEST(PrecisionPlan, RefusesJsonThatIsNone) {
       good.substr(good.find("\"keep\": "), good.find("\"tensors\"") - good.find("\"keep\": "));
   for (const char* other : {"[\"fc\"]", "\"fc\"", "null", "3"})
     refused(kept, std::string("\"keep\": ") + other + ", ", "'keep' must be an object");
-  refused("\"files\": {", "\"files\": [], \"x\": {", "'files' must be an object");
-  refused("\"scale\": 0.", "\"scale\": -0.", "'scale'");
-  refused("\"scale\": 0.", "\"scale\": 1e-45, \"x\": 0.", "'scale' must be a positive, normal");
-  refused("\"scale\": 0.", "\"scale\": 1e38, \"x\": 0.", "'scale' must be near");
-  refused("\"scale\": 0.", "\"scale\": 1e-7, \"x\": 0.", "'scale' must be near");
-  refused("\"max\": ", "\"max\": -1e9, \"x\": ", "'min' must be at most 'max'");
+  refused("\"files\": {", "\"files\": [], \"file\": {", "no key 'file'; did you mean 'files'");
+  refused("\"a.jpg\": \"a", "\"a.jpg\": \"x", "the hash of 'a.jpg' must be 32 hexadecimal digits");
+  refused("\"a.jpg\": \"a", "\"a.jpg\": \"b", "'hash' must be");
+  refused("\"count\": 2", "\"count\": 3", "'count' must be 2");
+  refused_number("scale", "-0.01", "'scale'");
+  refused_number("scale", "1e-45", "'scale' must be a positive, normal");
+  refused_number("scale", "1e38", "'scale' must be near");
+  refused_number("scale", "1e-7", "'scale' must be near");
+  refused_number("max", "-1e9", "'min' must be at most 'max'");
   refused("\"scale\": 1.0", "\"scale\": 2.0", "'scale' must be near");  // of the tensor of zeros
-  refused("\"scale\": 0.", "\"scale\": 1e999, \"x\": 0.", "not a precision plan");
+  refused_number("scale", "1e999", "not a precision plan: number overflow");
   refused("\"zero_point\": 0", "\"zero_point\": 3", "'zero_point'");
   refused("\"name\": \"zero\"", "\"name\": \"input\"", "twice");
-  refused("\"min\": ", "\"minimum\": ", "'min' is missing");
+  refused("\"min\": ", "\"mn\": ", "tensor 'input': there is no key 'mn'; did you mean 'min'?");
+  refused("\"min\": ", "\"max\": 1, \"min\": ", "the key \"max\" is there twice");
+  refused_number("zero_point", "1", "'zero_point' must be 0, not 1");
+  refused("\"keep\": ", "\"kep\": {}, \"keep\": ", "there is no key 'kep'; did you mean 'keep'?");
+  refused("\"input\": {", "\"imput\": {", "'imput' is none of the 'tensors'");
+  refused("\"runs\":", "\"run\":", "there is no key 'run'");
   refused("\"exponent\":-", "\"exponent\":-1", "has bins");
+}
+
+TEST(PrecisionPlan, NamesWhatIsMissing) {
+  const std::string good = to_json(sample(1), false);
+  const std::size_t at = good.find("\"min\": ");
+  std::string text = good;
+  text.erase(at, good.find('"', at + 5) - at);
+  EXPECT_THAT([&] { precision_plan_from_json(text); },
+              ThrowsMessage<Error>(HasSubstr("tensor 'input': 'min' is missing")));
 }
 
 TEST(PrecisionPlan, RefusesJsonOfAnyOtherKind) {
@@ -201,7 +226,12 @@ TEST(PrecisionPlan, RefusesJsonOfAnyOtherKind) {
                                   "{\"pipit_precision_plan\": 1, \"preprocess\": " + deep + "}"}) {
     EXPECT_THAT([&] { precision_plan_from_json(text); }, ThrowsMessage<Error>(HasSubstr("nested")));
   }
+  EXPECT_THAT(
+      [&] { precision_plan_from_json("{\n  \"keep\": }"); },
+      ThrowsMessage<Error>(AllOf(HasSubstr("line 2, column 11: syntax error"), Not(HasSubstr("exception")))));
   EXPECT_THROW(read_precision_plan("/no/such/plan.json"), Error);
+  EXPECT_THAT([&] { read_precision_plan("/dev/zero"); }, ThrowsMessage<Error>(HasSubstr("regular file")));
+  EXPECT_THAT([&] { read_precision_plan(testing::TempDir()); }, ThrowsMessage<Error>(HasSubstr("folder")));
 }
 
 TEST(Export, TrtCacheHoldsTheBitsOfTheScales) {
@@ -224,6 +254,29 @@ TEST(File, WritesToAPipeAndDoesNotReplaceIt) {
   EXPECT_TRUE(std::filesystem::is_fifo(path));
   close(reader);
   std::filesystem::remove(path);
+}
+
+TEST(File, CheckingFindsWhatWritingWould) {
+  const std::filesystem::path folder = testing::TempDir() + "/pipit-writable-test";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder / "closed");
+  std::filesystem::create_directory_symlink("round", folder / "round");
+  write_file(folder / "there", "x");
+  std::filesystem::create_symlink("there", folder / "link");
+  for (const char* good : {"new", "there", "link", "round"})
+    EXPECT_NO_THROW(check_writable(folder / good)) << good;
+  EXPECT_NO_THROW(check_writable("/dev/null"));
+  std::vector<std::filesystem::path> bad = {folder, folder / "no" / "file", folder / "there" / "file",
+                                            folder / std::string(300, 'x')};
+  std::filesystem::permissions(folder / "closed", std::filesystem::perms::owner_read);
+  if (geteuid() != 0) bad.push_back(folder / "closed" / "file");
+  for (const std::filesystem::path& path : bad) {
+    EXPECT_THAT([&] { check_writable(path); }, ThrowsMessage<Error>(HasSubstr(path.string())));
+    EXPECT_THROW(write_file(path, "x"), Error) << path;
+  }
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), {}), 4);
+  std::filesystem::permissions(folder / "closed", std::filesystem::perms::owner_all);
+  std::filesystem::remove_all(folder);
 }
 
 TEST(File, IsWrittenInFullOrNotAtAll) {

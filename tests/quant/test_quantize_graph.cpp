@@ -84,6 +84,9 @@ TEST(QuantizeGraph, LeavesAloneWhatHasNoScale) {
   const Quantized q = quantize_graph(graph, plan);
   EXPECT_EQ(q.kept, 2);       // what writes it and what reads it
   EXPECT_EQ(q.quantised, 3);  // stem, max pool and classifier
+  plan.tensors[1].name += "e";
+  EXPECT_THAT([&] { quantize_graph(graph, plan); },
+              ThrowsMessage<Error>(HasSubstr("no such tensor; did you mean '")));
   plan.tensors.clear();
   EXPECT_THAT([&] { quantize_graph(graph, plan); }, ThrowsMessage<Error>(HasSubstr("calibrate this model")));
 }

@@ -33,7 +33,7 @@ std::vector<int> integers(const WeightFormat& format, const StoredWeights& store
 TEST(StoreWeights, EightBitsHaveOneScalePerOutput) {
   const WeightFormat format{8, 0};
   const std::vector<float> weights{1.27F, -0.635F, 0.004F, 0, 0, 0};
-  const StoredWeights stored = store_weights(format, 2, weights);
+  const StoredWeights stored = store_weights(format, 2, weights, *shared_pool(2));
   EXPECT_THAT(integers(format, stored, 3), ElementsAre(127, -64, 0, 0, 0, 0));  // -63.5 is a tie: to even
   EXPECT_FLOAT_EQ(stored.scales.values<float>()[0], 0.01F);
   EXPECT_EQ(stored.scales.values<float>()[1], 1);
@@ -49,7 +49,7 @@ TEST(StoreWeights, FourBitsReachMinusEight) {
   weights[16] = 1;
   weights[17] = -0.875F;
   weights[23] = 0.125F;
-  const StoredWeights stored = store_weights(format, 1, weights);
+  const StoredWeights stored = store_weights(format, 1, weights, *shared_pool(2));
   EXPECT_THAT(stored.scales.values<float>(), ElementsAre(1, 0.125F, -0.125F));
   EXPECT_THAT(integers(format, stored, 24),
               ElementsAre(0, 0, 0, 0, 0, 0, 0, 0, -8, 7, 1, 0, 0, 0, 0, 0, -8, 7, 0, 0, 0, 0, 0, -1));
@@ -64,7 +64,7 @@ TEST(StoreWeights, ErrorsAreSmallAndIn4BitsCancelEachOther) {
     const std::int64_t depth = 201;
     std::vector<float> weights(static_cast<std::size_t>(7 * depth));
     for (float& w : weights) w = normal(random);
-    const StoredWeights stored = store_weights(format, 7, weights);
+    const StoredWeights stored = store_weights(format, 7, weights, *shared_pool(2));
     const std::vector<int> q = integers(format, stored, depth);
     for (std::int64_t o = 0; o < 7; ++o) {
       double error = 0, plain_error = 0, sum = 0, scale = 0;
@@ -96,11 +96,15 @@ TEST(StoreWeights, ErrorsAreSmallAndIn4BitsCancelEachOther) {
 TEST(StoreWeights, RefusesWhatIsNotFinite) {
   for (const float bad : {NAN, std::numeric_limits<float>::infinity()}) {
     const std::vector<float> weights{1, bad};
-    EXPECT_THAT([&] { store_weights({8, 0}, 1, weights); }, ThrowsMessage<Error>(HasSubstr("a weight is")));
+    EXPECT_THAT(
+        [&] {
+          store_weights({8, 0}, 1, weights, *shared_pool(2));
+        },
+        ThrowsMessage<Error>(HasSubstr("a weight is")));
   }
   // What f32 cannot divide by becomes 0.
   const std::vector<float> tiny{1e-40F, -1e-38F};
-  EXPECT_THAT(integers({4, 0}, store_weights({4, 0}, 1, tiny), 2), ElementsAre(0, 0));
+  EXPECT_THAT(integers({4, 0}, store_weights({4, 0}, 1, tiny, *shared_pool(2)), 2), ElementsAre(0, 0));
 }
 
 // Every kind of node that is taken, and two that are not.
@@ -143,6 +147,19 @@ Graph small_network(std::mt19937& random, std::weak_ptr<const Tensor>* watched =
   return graph.build();
 }
 
+TEST(StoreWeightsOnly, StoresFewInputsInEightBitsAndConvolutionsInSmallGroups) {
+  const auto format = [](const WeightOnlyOptions& options, bool convolution, std::int64_t inputs) {
+    const WeightFormat f = weight_format(options, convolution, inputs);
+    return std::pair{f.bits, f.group_size};
+  };
+  EXPECT_EQ(format({8}, true, 1000), (std::pair{8, std::int64_t{0}}));
+  EXPECT_EQ(format({4}, true, 64), (std::pair{8, std::int64_t{0}}));
+  EXPECT_EQ(format({4}, true, 65), (std::pair{4, std::int64_t{32}}));
+  EXPECT_EQ(format({4}, false, 65), (std::pair{4, std::int64_t{128}}));
+  EXPECT_EQ(format({4, 64}, false, 1000), (std::pair{4, std::int64_t{64}}));
+  EXPECT_EQ(format({4, 64}, true, 1000), (std::pair{4, std::int64_t{64}}));
+}
+
 TEST(StoreWeightsOnly, AnswersLikeTheFloatGraph) {
   const unsigned seed = test::test_seed();
   SCOPED_TRACE(testing::Message() << "PIPIT_TEST_SEED=" << seed);
@@ -151,14 +168,20 @@ TEST(StoreWeightsOnly, AnswersLikeTheFloatGraph) {
   const auto inputs = test::random_inputs(graph, random);
   const auto real = test::run_graph(assign_layouts(graph).graph, default_registry(), inputs);
   // Rounding of 2^-7 and 2^-3 of the largest weight, uniform, averages out over sums and adds up over seven layers.
-  for (const auto& [format, most] :
-       {std::pair{WeightFormat{8, 0}, 0.02}, std::pair{WeightFormat{4, 32}, 0.4}}) {
-    const Rewritten stored = store_weights_only(graph, format);
+  for (const auto& [options, most] :
+       {std::pair{WeightOnlyOptions{8}, 0.02}, std::pair{WeightOnlyOptions{4, 32}, 0.4}}) {
+    const Rewritten stored = store_weights_only(graph, options, *shared_pool(2));
     EXPECT_EQ(stored.changes, 5);
     std::vector<std::string> types;
     for (const Node& node : stored.graph.nodes()) types.emplace_back(node.layer->type());
     EXPECT_THAT(types,
                 ElementsAre("Conv", "Conv", "WConv", "WConv", "WConv", "Reshape", "WLinear", "WLinear"));
+    // Only the Gemm has more than 64 inputs.
+    const auto bits = [&](std::size_t node) {
+      return dynamic_cast<const WLinear&>(*stored.graph.nodes()[node].layer).attributes().format.bits;
+    };
+    EXPECT_EQ(bits(6), options.bits);
+    EXPECT_EQ(bits(7), 8);
     const auto y = test::run_graph(assign_layouts(stored.graph).graph, default_registry(), inputs);
     const double error = test::relative_error(y[0].values<float>(), real[0].values<float>());
     EXPECT_LT(error, most);
@@ -171,7 +194,7 @@ TEST(StoreWeightsOnly, FreesTheWeightsOfAGraphHandedOver) {
   std::weak_ptr<const Tensor> last;
   Graph graph = small_network(random, &last);
   ASSERT_FALSE(last.expired());
-  const Rewritten stored = store_weights_only(std::move(graph), {8, 0});
+  const Rewritten stored = store_weights_only(std::move(graph), {8, 0}, *shared_pool(2));
   EXPECT_TRUE(last.expired());
 }
 

@@ -1,0 +1,41 @@
+#include "apps/output.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <filesystem>
+
+#include "engine/file.h"
+#include "models/image/folder.h"
+
+namespace pipit::apps {
+
+namespace {
+
+// Whether `output`, which is there, is the file `input` or one of the images below that folder.
+bool is_among(const std::filesystem::path& output, const std::filesystem::path& input) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  const auto same = [&](const fs::path& file) { return fs::equivalent(output, file, ignored); };
+  if (!fs::is_directory(input, ignored)) return same(input);
+  // Only what ends like an image is read from a folder.
+  if (!has_image_extension(output)) return false;
+  const std::vector<fs::path> images = list_images(input);
+  return std::any_of(images.begin(), images.end(), same);
+}
+
+}  // namespace
+
+void check_output(const std::string& option, const std::string& output,
+                  const std::vector<std::string>& inputs) {
+  if (output.empty()) return;
+  std::error_code ignored;
+  if (std::filesystem::is_regular_file(output, ignored)) {
+    for (const std::string& input : inputs) {
+      if (is_among(output, input))
+        throw CLI::ValidationError(option, "'" + output + "' would replace what is read; name another file");
+    }
+  }
+  check_writable(output);
+}
+
+}  // namespace pipit::apps

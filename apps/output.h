@@ -1,0 +1,15 @@
+// Files that a command writes when its work is done.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace pipit::apps {
+
+/// For a file that is written when the work is done: throws CLI::ValidationError, naming `option`, when it is, under
+/// whatever name, one of the files that the command reads (or an image below a folder of them), and Error when it could
+/// not be written (check_writable). No `output`: nothing to check.
+void check_output(const std::string& option, const std::string& output,
+                  const std::vector<std::string>& inputs);
+
+}  // namespace pipit::apps

@@ -1,0 +1,69 @@
+#include "layers/qunary.h"
+
+#include <fmt/format.h>
+
+#include "layers/infer.h"
+
+namespace pipit {
+
+QUnary::QUnary(QUnaryAttributes attributes) : attributes_(attributes) {
+  for (const auto& [q, name] : {std::pair{attributes_.x, "x"}, {attributes_.y, "y"}}) {
+    check_quantisation(q, kType, name);
+    if (!q.quantised()) fail("QUnary: {} is not quantised", name);
+  }
+  if (attributes_.function.kind == UnaryKind::logical_not) fail("QUnary: not defined for logical_not");
+}
+
+std::vector<TensorDesc> QUnary::infer(std::span<const TensorDesc* const> inputs) const {
+  check_inputs(inputs, kType, 1);
+  check_operand(*inputs[0], inputs[0]->shape, attributes_.x.dtype, kType, "x");
+  return {{inputs[0]->shape, attributes_.y.dtype}};
+}
+
+std::string QUnary::summary() const {
+  return Unary(attributes_.function).summary();
+}
+
+int quantised_unary(const QUnaryAttributes& attributes, int x) {
+  const Quantisation& y = attributes.y;
+  const float real = static_cast<float>(x - attributes.x.zero_point) * attributes.x.scale;
+  auto value = static_cast<float>(unary_value(attributes.function, static_cast<double>(real)));
+  // Whether the caller's CPU takes denormal numbers for zero must not show.
+  if (std::fpclassify(value) == FP_SUBNORMAL) value = 0;
+  return requantise(value / y.scale, step_bounds(y, -INFINITY, INFINITY), y.zero_point);
+}
+
+std::array<std::uint8_t, 256> unary_table(const QUnaryAttributes& attributes) {
+  std::array<std::uint8_t, 256> table{};
+  for (int byte = 0; byte < 256; ++byte) {
+    const int x = attributes.x.dtype == DType::i8 ? static_cast<std::int8_t>(byte) : byte;
+    table[static_cast<std::size_t>(byte)] = static_cast<std::uint8_t>(quantised_unary(attributes, x));
+  }
+  return table;
+}
+
+bool is_activation(UnaryKind kind) {
+  switch (kind) {
+    case UnaryKind::relu:
+    case UnaryKind::leaky_relu:
+    case UnaryKind::elu:
+    case UnaryKind::selu:
+    case UnaryKind::celu:
+    case UnaryKind::clip:
+    case UnaryKind::sigmoid:
+    case UnaryKind::tanh:
+    case UnaryKind::hard_sigmoid:
+    case UnaryKind::hard_swish:
+    case UnaryKind::silu:
+    case UnaryKind::mish:
+    case UnaryKind::gelu:
+    case UnaryKind::gelu_tanh:
+    case UnaryKind::softplus:
+    case UnaryKind::softsign:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace pipit

@@ -1,0 +1,45 @@
+// An element-wise function on INT8.
+#pragma once
+
+#include <array>
+
+#include "engine/layer.h"
+#include "layers/quantisation.h"
+#include "layers/unary.h"
+
+namespace pipit {
+
+struct QUnaryAttributes {
+  UnaryAttributes function;
+  Quantisation x, y;
+};
+
+/// Dequantize, Unary and Quantize in one: r = float(x - x.zero_point) * x.scale, rounded to f32;
+/// f = float(unary_value(function, r)), 0 where that is denormal; y = requantise(f / y.scale). A function of 256 values.
+/// Inputs: x (i8 or u8).
+class QUnary final : public Layer {
+ public:
+  static constexpr std::string_view kType = "QUnary";
+  explicit QUnary(QUnaryAttributes attributes);
+  const QUnaryAttributes& attributes() const { return attributes_; }
+
+  std::string_view type() const override { return kType; }
+  std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
+  bool may_run_in_place(int /*index*/) const override { return true; }
+  std::string summary() const override;
+
+ private:
+  QUnaryAttributes attributes_;
+};
+
+/// The specification: the integer of y for the integer of x.
+int quantised_unary(const QUnaryAttributes& attributes, int x);
+
+/// The same for every byte of x, as bytes of y.
+std::array<std::uint8_t, 256> unary_table(const QUnaryAttributes& attributes);
+
+/// Activation functions, whose values do not grow much faster than their argument: 8 bits hold what they return as well as
+/// what they are given. Not exp, log, reciprocal and the like.
+bool is_activation(UnaryKind kind);
+
+}  // namespace pipit
