@@ -58,7 +58,9 @@ Result run(Graph graph, const Tensor& input, const char* kernel, int threads, Pr
   return result;
 }
 
-void check(const Case& c, const char* kernel, bool over, Precision precision = Precision::fp32) {
+// over: whether y is to lie where the residual lay; none where that depends on the instruction set.
+void check(const Case& c, const char* kernel, std::optional<bool> over,
+           Precision precision = Precision::fp32) {
   SCOPED_TRACE(testing::Message() << kernel << ", " << c.batch << " x " << c.height << " x " << c.width
                                   << " x " << c.channels << ", kernel " << c.kernel);
   const unsigned seed = test::test_seed();
@@ -72,7 +74,7 @@ void check(const Case& c, const char* kernel, bool over, Precision precision = P
     const Result expected = run(kept, input, kernel, threads, precision);
     const Result got = run(free, input, kernel, threads, precision);
     EXPECT_FALSE(expected.over);
-    EXPECT_EQ(got.over, over);
+    if (over) EXPECT_EQ(got.over, *over);
     EXPECT_EQ(got.y, expected.y);
   }
 }
@@ -100,7 +102,7 @@ TEST(Overwrite, Winograd) {
 }
 
 TEST(Overwrite, HalfStorage) {
-  check({1, 9, 13, 24, 1}, "tile", true, Precision::fp16);
+  check({1, 9, 13, 24, 1}, "tile", std::nullopt, Precision::fp16);
 }
 
 // The input is the residual too: every tap reads it.
