@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "layers/quantisation.h"
-#include "layers/window.h"
 #include "tests/cuda/conformance.h"
+#include "tests/support/window_cases.h"
 
 namespace pipit::test {
 
@@ -46,14 +46,6 @@ inline GpuCase exact_case(Layout output = kLast) {
   test.exact = true;
   test.output_layout = output;
   return test;
-}
-
-inline void set_window(Window& window, std::int64_t kernel, std::int64_t stride, std::int64_t dilation,
-                       std::int64_t pad) {
-  window.kernel = {kernel, kernel, 1};
-  window.stride = {stride, stride, 1};
-  window.dilation = {dilation, dilation, 1};
-  window.pad_begin = window.pad_end = {pad, pad, 0};
 }
 
 }  // namespace pipit::test

@@ -30,17 +30,8 @@ void fit_output_scale(ConvCase& c) {
 ConvCase random_case(Numbers& numbers, std::int64_t channels, std::int64_t filters, std::int64_t groups) {
   ConvCase c;
   Window& window = c.attributes.conv.window;
-  std::array<std::int64_t, 2> extent{};
-  for (std::size_t axis = 0; axis < 2; ++axis) {
-    window.kernel[axis] = numbers.pick(1, 4);
-    window.stride[axis] = numbers.pick(1, 3);
-    window.dilation[axis] = numbers.pick(1, 2);
-    window.pad_begin[axis] = numbers.pick(0, 3);
-    window.pad_end[axis] = numbers.pick(0, 3);
-    const std::int64_t least = std::max<std::int64_t>(
-        1, window.span(static_cast<int>(axis)) - window.pad_begin[axis] - window.pad_end[axis]);
-    extent[axis] = numbers.pick(least, least + 15);
-  }
+  const auto pick = [&](std::int64_t low, std::int64_t high) { return numbers.pick(low, high); };
+  const std::array<std::int64_t, 2> extent = random_window(window, pick, 15);
   c.attributes.conv.groups = groups;
   c.x = Shape{numbers.pick(1, 2), channels * groups, extent[0], extent[1]};
   c.weights = Shape{filters * groups, channels, window.kernel[0], window.kernel[1]};
