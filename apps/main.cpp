@@ -109,5 +109,9 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);  // a file beyond the limit is an error of writing like others
-  return run(argc, argv);
+  try {
+    return run(argc, argv);
+  } catch (const Error& e) {  // before the command line is read: PIPIT_ISA
+    return report(e.what(), kExitUsage);
+  }
 }

@@ -179,8 +179,8 @@ std::int64_t live_bytes_per_sample(const Graph& graph, const Samples& samples) {
 MicroBatches choose_micro_batches(const Graph& graph, const Samples& samples,
                                   std::optional<std::int64_t> wanted, int threads) {
   if (wanted == 0) return {1, 1, "all samples together, as asked for"};
-  if (wanted && samples.count > 1 && !samples.obstacle.empty())
-    fail("micro-batches of {} cannot be made: {}", *wanted, samples.obstacle);
+  if (wanted && *wanted < samples.count && !samples.obstacle.empty())
+    fail("micro-batches of {} cannot be made: {} (0 runs the batch whole)", *wanted, samples.obstacle);
   if (!samples.obstacle.empty()) return {1, 1, samples.obstacle};
   if (wanted) return {samples.count, std::min(*wanted, samples.count), "as asked for"};
   const auto [constants, activations] = total_bytes(graph, samples);

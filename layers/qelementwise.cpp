@@ -43,6 +43,10 @@ std::vector<TensorDesc> QMul::infer(std::span<const TensorDesc* const> inputs) c
   return {{inputs[0]->shape, attributes_.y.dtype}};
 }
 
+bool QMul::keeps_samples_apart(const SampledInputs& inputs) const {
+  return sampled_exactly(inputs, {0, 1});
+}
+
 std::string QMul::summary() const {
   return clamp_summary(attributes_.activation);
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "layers/infer.h"
+#include "layers/samples.h"
 
 namespace pipit {
 
@@ -18,6 +19,10 @@ std::vector<TensorDesc> QUnary::infer(std::span<const TensorDesc* const> inputs)
   check_inputs(inputs, kType, 1);
   check_operand(*inputs[0], inputs[0]->shape, attributes_.x.dtype, kType, "x");
   return {{inputs[0]->shape, attributes_.y.dtype}};
+}
+
+bool QUnary::keeps_samples_apart(const SampledInputs& inputs) const {
+  return sampled_exactly(inputs, {0});
 }
 
 std::string QUnary::summary() const {

@@ -26,6 +26,7 @@ class QUnary final : public Layer {
   std::string_view type() const override { return kType; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
   bool may_run_in_place(int /*index*/) const override { return true; }
+  bool keeps_samples_apart(const SampledInputs& inputs) const override;
   std::string summary() const override;
 
  private:

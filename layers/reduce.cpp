@@ -4,6 +4,7 @@
 
 #include "layers/operands.h"
 #include "layers/samples.h"
+#include "layers/window.h"
 
 namespace pipit {
 
@@ -92,6 +93,16 @@ bool Reduce::keeps_samples_apart(const SampledInputs& inputs) const {
 
 LayoutPreference Reduce::layout_preference() const {
   return attributes_.keep_dims ? LayoutPreference::any : LayoutPreference::row_major;
+}
+
+bool is_spatial_mean(const Reduce& layer, const Shape& x) {
+  if (layer.attributes().kind != ReduceKind::mean) return false;
+  if (x.rank() < 3 || x.rank() > 2 + kMaxSpatial || x.elements() == 0) return false;
+  const auto reduced = reduced_dims(layer.attributes(), x);
+  for (int d = 0; d < x.rank(); ++d) {
+    if (reduced[static_cast<std::size_t>(d)] != (d >= 2)) return false;
+  }
+  return true;
 }
 
 std::string Reduce::summary() const {

@@ -41,6 +41,9 @@ class Reduce final : public Layer {
   ReduceAttributes attributes_;
 };
 
+/// Whether it is the mean over all spatial dimensions of x [N, C, spatial...], which a global average pool computes too.
+bool is_spatial_mean(const Reduce& layer, const Shape& x);
+
 struct ArgMaxAttributes {
   std::int64_t axis = 0;
   bool keep_dims = true;

@@ -35,6 +35,10 @@ std::string to_ncnn_table(const PrecisionPlan& plan, const Graph& graph,
   const std::vector<ValueId> computed = computed_values(graph);
   std::string params, inputs;
   for (const WeightScales& layer : weights) {
+    // ncnn computes in INT8 what the table names.
+    if (std::any_of(plan.keep.begin(), plan.keep.end(),
+                    [&](const auto& kept) { return kept.node == layer.node; }))
+      continue;
     const auto scale = scales.find(graph.value(computed[static_cast<std::size_t>(layer.input)]).name);
     if (scale == scales.end()) continue;
     params += word(layer.node) + "_param_0";

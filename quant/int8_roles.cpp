@@ -15,6 +15,7 @@
 #include "layers/qelementwise.h"
 #include "layers/qunary.h"
 #include "layers/rearrange.h"
+#include "layers/reduce.h"
 #include "quant/keep.h"
 #include "quant/near_names.h"
 #include "quant/weighted_layer.h"
@@ -101,6 +102,11 @@ class RoleChooser {
       if (pool->attributes().kind == PoolKind::average) return Role::average;
       return pool->attributes().kind == PoolKind::max && !pool->attributes().indices ? Role::moving
                                                                                      : Role::floating;
+    }
+    if (const auto* mean = layer_if<Reduce>(node)) {
+      const bool pools =
+          mean->attributes().keep_dims && is_spatial_mean(*mean, graph_.value(node.inputs[0]).desc.shape);
+      return pools ? Role::average : Role::floating;
     }
     if (layer_if<Concat>(node) != nullptr || layer_if<Reshape>(node) != nullptr) return Role::moving;
     return Role::floating;

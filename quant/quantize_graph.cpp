@@ -207,8 +207,10 @@ class Quantiser {
 
   void emit_average(const Node& node) {
     const Quantisation y = output_quantisation(node.outputs[0]);
-    const QAveragePoolAttributes attributes{layer_if<Pool>(node)->attributes(), quantisation(node.inputs[0]),
-                                            y};
+    const auto* pool = layer_if<Pool>(node);  // else a mean over all positions
+    const QAveragePoolAttributes attributes{
+        pool != nullptr ? pool->attributes() : PoolAttributes{.kind = PoolKind::average, .global = true},
+        quantisation(node.inputs[0]), y};
     made(node.outputs[0],
          rewriter_.emit(node.name, std::make_shared<QAveragePool>(attributes), {integer(node.inputs[0])},
                         node.outputs)[0],

@@ -284,7 +284,8 @@ class QuantisedFuser {
     if (const auto* pool = layer_if<Pool>(node)) {
       if (pool->attributes().kind != PoolKind::average) return false;
       attributes = pool->attributes();
-    } else if (!is_spatial_mean(node)) {
+    } else if (const auto* mean = layer_if<Reduce>(node);
+               mean == nullptr || !is_spatial_mean(*mean, graph_.value(node.inputs[0]).desc.shape)) {
       return false;
     }
     const auto most = static_cast<float>(graph_.value(node.inputs[0]).desc.elements());
@@ -298,18 +299,6 @@ class QuantisedFuser {
     const std::string& name = result_name(node);
     const ValueId y = rewriter_.builder().add1(node.name, layer, {x->id}, drops ? node.name + ".kept" : name);
     replace(node, drops ? reshape(name, y, shape) : y);
-    return true;
-  }
-
-  bool is_spatial_mean(const Node& node) const {
-    const auto* reduce = layer_if<Reduce>(node);
-    if (reduce == nullptr || reduce->attributes().kind != ReduceKind::mean) return false;
-    const Shape& shape = graph_.value(node.inputs[0]).desc.shape;
-    if (shape.rank() < 3 || shape.rank() > 2 + kMaxSpatial || shape.elements() == 0) return false;
-    const auto reduced = reduced_dims(reduce->attributes(), shape);
-    for (int d = 0; d < shape.rank(); ++d) {
-      if (reduced[static_cast<std::size_t>(d)] != (d >= 2)) return false;
-    }
     return true;
   }
 
