@@ -92,10 +92,12 @@ TensorScale tensor_from(const Json& json, std::size_t index) {
   tensor.min = object.real("min");
   tensor.max = object.real("max");
   tensor.threshold = object.number("threshold");
+  if (!(tensor.threshold >= 0)) object.wrong("threshold", "0 or more");
   tensor.scale = object.real("scale");
   check_scale(object, tensor);
   tensor.zero_point = static_cast<int>(object.integer("zero_point", 0, 0));
   tensor.clipped = object.number("clipped");
+  if (!(tensor.clipped >= 0 && tensor.clipped <= 1)) object.wrong("clipped", "a share, from 0 to 1");
   return tensor;
 }
 
@@ -175,7 +177,9 @@ void tensors_from(const JsonObject& object, PrecisionPlan& plan) {
   if (!object.has("histograms")) return;
   std::map<std::string_view, const Json*> histograms;
   for (const auto& [name, histogram] : object.object("histograms", R"({"tensor name": {...}})").items()) {
-    if (!names.contains(name)) fail("'histograms': '{}' is none of the 'tensors'", name);
+    if (!names.contains(name))
+      fail("'histograms': '{}' is none of the 'tensors'; a tensor is taken out together with its histogram",
+           name);
     histograms.emplace(name, &histogram);
   }
   for (TensorScale& tensor : plan.tensors) {
