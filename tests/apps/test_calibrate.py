@@ -123,6 +123,14 @@ class Calibrate(CommandTest):
         layers = self.json("inspect", MODEL)["layers"]
         self.assertEqual(len(weights), sum(layer["type"] in ("Conv", "Gemm") for layer in layers))
 
+    def test_ncnns_table_has_no_layer_that_is_kept(self):
+        self.calibrate(MODEL, "images", "--export", "ncnn", "--keep", "first=fp32", "--keep", "last=fp16")
+        names = [line.split()[0] for line in (self.folder / "plan.ncnn-table").read_text().splitlines()]
+        layers = [layer["name"] for layer in self.json("inspect", MODEL)["layers"] if layer["type"] in ("Conv", "Gemm")]
+        self.assertEqual(len(names), 2 * (len(layers) - 2))
+        self.assertNotIn(layers[0], names)
+        self.assertNotIn(layers[-1], names)
+
     def test_layers_that_a_plan_leaves_out_are_told_of(self):
         plan = self.calibrate(MODEL, "images", "--no-histograms")
         arguments = ("inspect", MODEL, "--precision", "int8", "--plan", "plan.json")

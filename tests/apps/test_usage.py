@@ -4,6 +4,7 @@ import json
 import os
 import re
 import subprocess
+import unittest.mock
 
 from command import MODEL, PIPIT, RUNTIME, SUBCOMMANDS, USAGE, CommandTest, main
 
@@ -101,6 +102,10 @@ class UsageErrors(CommandTest):
     def test_every_kernel_of_a_model_can_be_preferred(self):
         for kernel in {layer["kernel"] for layer in self.json("inspect", MODEL)["layers"]}:
             self.pipit("inspect", MODEL, "--kernel", kernel)
+
+    def test_an_instruction_set_that_does_not_exist(self):
+        with unittest.mock.patch.dict(os.environ, PIPIT_ISA="nonsense"):
+            self.assert_one_line_error(self.pipit("inspect", MODEL, code=USAGE), "PIPIT_ISA=nonsense", "baseline")
 
     def test_options_before_the_subcommand(self):
         for option in (["--threads", "2"], ["--threads=2"], ["--json"], ["--topk", "3"]):

@@ -191,6 +191,8 @@ TEST(PrecisionPlan, RefusesJsonThatIsNone) {
   refused("\"a.jpg\": \"a", "\"a.jpg\": \"b", "'hash' must be");
   refused("\"count\": 2", "\"count\": 3", "'count' must be 2");
   refused_number("scale", "-0.01", "'scale'");
+  refused_number("threshold", "-5", "'threshold' must be 0 or more");
+  refused_number("clipped", "7", "'clipped' must be a share");
   refused_number("scale", "1e-45", "'scale' must be a positive, normal");
   refused_number("scale", "1e38", "'scale' must be near");
   refused_number("scale", "1e-7", "'scale' must be near");

@@ -2,7 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "engine/micro_batch.h"
 #include "layers/binary.h"
+#include "layers/reduce.h"
 #include "layers/unary.h"
 #include "quant/quantize_graph.h"
 #include "tests/quant/small_resnet.h"
@@ -21,7 +23,8 @@ std::vector<std::string> types(const Graph& graph) {
 }
 
 // A block of EfficientNet or MobileNet v3: convolution, function, squeeze and excitation, convolution, function.
-Graph gated_block(std::mt19937& random, UnaryKind kind) {
+// The squeeze is a pool or, as some exporters write it, a mean.
+Graph gated_block(std::mt19937& random, UnaryKind kind, bool mean = false, std::int64_t batch = 1) {
   GraphBuilder graph;
   int constants = 0;
   const auto conv = [&](const std::string& name, ValueId x, std::int64_t channels, std::int64_t kernel) {
@@ -38,12 +41,14 @@ Graph gated_block(std::mt19937& random, UnaryKind kind) {
   const auto function = [&](const std::string& name, ValueId x, UnaryKind k) {
     return graph.add1(name, std::make_shared<Unary>(UnaryAttributes{k, 0.2, 0.5}), {x}, name);
   };
-  ValueId x = graph.add_input("image", TensorDesc{Shape{1, 3, 12, 12}});
+  ValueId x = graph.add_input("image", TensorDesc{Shape{batch, 3, 12, 12}});
   x = function("f1", conv("conv1", x, 16, 3), kind);
   PoolAttributes average;
   average.kind = PoolKind::average;
   average.global = true;
-  ValueId gate = graph.add1("squeeze", std::make_shared<Pool>(average), {x}, "squeeze");
+  std::shared_ptr<const Layer> squeeze = std::make_shared<Pool>(average);
+  if (mean) squeeze = std::make_shared<Reduce>(ReduceAttributes{ReduceKind::mean, {2, -1}, true});
+  ValueId gate = graph.add1("squeeze", squeeze, {x}, "squeeze");
   gate = function("f2", conv("excite", gate, 16, 1), UnaryKind::hard_sigmoid);
   // The gate first, as exporters write it too.
   x = graph.add1("gated", std::make_shared<Binary>(BinaryAttributes{BinaryKind::mul}), {gate, x}, "gated");
@@ -63,6 +68,21 @@ TEST(QuantisedFunctions, StayInIntegersBetweenInt8Layers) {
   const Quantized plain = quantize_graph(graph, plan, {.functions = false});
   EXPECT_THAT(types(plain.graph), testing::Not(testing::Contains(testing::AnyOf("QUnary", "QMul"))));
   EXPECT_EQ(plain.quantised, 3);
+}
+
+TEST(QuantisedFunctions, SpatialMeansArePools) {
+  std::mt19937 random(test::test_seed());
+  const Graph graph = gated_block(random, UnaryKind::silu, true);
+  const Quantized q = quantize_graph(graph, calibrated(graph, random, 8));
+  EXPECT_THAT(types(q.graph), ElementsAre("Quantize", "QConv", "QUnary", "QAveragePool", "QConv", "QUnary",
+                                          "QMul", "QConv", "Unary"));
+}
+
+TEST(QuantisedFunctions, KeepSamplesApart) {
+  std::mt19937 random(test::test_seed());
+  const PrecisionPlan plan = calibrated(gated_block(random, UnaryKind::silu), random, 8);
+  const Graph batch = gated_block(random, UnaryKind::silu, false, 3);
+  EXPECT_EQ(find_samples(quantize_graph(batch, plan).graph).obstacle, "");
 }
 
 TEST(QuantisedFunctions, AreKeptAsThePlanSays) {
