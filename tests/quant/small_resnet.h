@@ -1,5 +1,7 @@
-// A small network with everything that a ResNet has, and a precision plan for it.
+// A small network with everything that a ResNet has, a precision plan for it, and what INT8 with a plan must give.
 #pragma once
+
+#include <gmock/gmock.h>
 
 #include <memory>
 #include <random>
@@ -13,6 +15,7 @@
 #include "layers/registry.h"
 #include "quant/calibration.h"
 #include "quant/precision_plan.h"
+#include "quant/quantize_graph.h"
 #include "tests/support/run_graph.h"
 
 namespace pipit::test {
@@ -80,6 +83,23 @@ inline PrecisionPlan calibrated(const Graph& graph, std::mt19937& random, int im
   }
   set_scales(result);
   return result;
+}
+
+/// In INT8 with `plan` the graph's answers are near those in f32, and the same with activations of both signs.
+inline void expect_int8_like_float(const Graph& graph, const PrecisionPlan& plan, std::mt19937& random) {
+  QuantizeOptions signed_bytes;
+  signed_bytes.activations = DType::i8;
+  const Graph u8 = assign_layouts(quantize_graph(graph, plan).graph).graph;
+  const Graph i8 = assign_layouts(quantize_graph(graph, plan, signed_bytes).graph).graph;
+  for (int i = 0; i < 4; ++i) {
+    const std::vector<Tensor> inputs = random_inputs(graph, random);
+    const auto real = run_graph(graph, default_registry(), inputs);
+    const auto quantised = run_graph(u8, default_registry(), inputs);
+    // 7 bits and a sign per tensor: about 1 % a layer.
+    EXPECT_LT(relative_error(quantised[0].values<float>(), real[0].values<float>()), 0.08);
+    EXPECT_THAT(run_graph(i8, default_registry(), inputs)[0].values<float>(),
+                ::testing::ElementsAreArray(quantised[0].values<float>()));
+  }
 }
 
 }  // namespace pipit::test

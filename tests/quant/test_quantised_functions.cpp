@@ -105,18 +105,7 @@ TEST(QuantisedFunctions, AnswerLikeTheFloatGraph) {
   for (const UnaryKind kind : {UnaryKind::silu, UnaryKind::hard_swish, UnaryKind::gelu}) {
     const Graph graph = gated_block(random, kind);
     const PrecisionPlan plan = calibrated(graph, random, 16);
-    QuantizeOptions signed_bytes;
-    signed_bytes.activations = DType::i8;
-    const Graph u8 = assign_layouts(quantize_graph(graph, plan).graph).graph;
-    const Graph i8 = assign_layouts(quantize_graph(graph, plan, signed_bytes).graph).graph;
-    for (int i = 0; i < 4; ++i) {
-      const std::vector<Tensor> inputs = test::random_inputs(graph, random);
-      const auto real = test::run_graph(graph, default_registry(), inputs);
-      const auto quantised = test::run_graph(u8, default_registry(), inputs);
-      EXPECT_LT(test::relative_error(quantised[0].values<float>(), real[0].values<float>()), 0.08);
-      EXPECT_THAT(test::run_graph(i8, default_registry(), inputs)[0].values<float>(),
-                  testing::ElementsAreArray(quantised[0].values<float>()));
-    }
+    test::expect_int8_like_float(graph, plan, random);
   }
 }
 

@@ -47,19 +47,7 @@ TEST(QuantizeGraph, AnswersLikeTheFloatGraph) {
   for (const bool per_channel : {true, false}) {
     PrecisionPlan plan = calibrated(graph, random, 16);
     plan.weights_per_channel = per_channel;
-    QuantizeOptions unsigned_bytes, signed_bytes;
-    signed_bytes.activations = DType::i8;
-    const Graph u8 = assign_layouts(quantize_graph(graph, plan, unsigned_bytes).graph).graph;
-    const Graph i8 = assign_layouts(quantize_graph(graph, plan, signed_bytes).graph).graph;
-    for (int i = 0; i < 4; ++i) {
-      const std::vector<Tensor> inputs = test::random_inputs(graph, random);
-      const auto real = test::run_graph(graph, default_registry(), inputs);
-      const auto quantised = test::run_graph(u8, default_registry(), inputs);
-      // 7 bits and a sign per tensor: about 1 % a layer.
-      EXPECT_LT(test::relative_error(quantised[0].values<float>(), real[0].values<float>()), 0.08);
-      EXPECT_THAT(test::run_graph(i8, default_registry(), inputs)[0].values<float>(),
-                  testing::ElementsAreArray(quantised[0].values<float>()));
-    }
+    test::expect_int8_like_float(graph, plan, random);
   }
 }
 
