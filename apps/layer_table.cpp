@@ -36,12 +36,14 @@ StepInfo step_info(const Plan& plan, const Step& step) {
   if (!inputs.empty() && inputs[0] != nullptr) info.input = inputs[0]->shape;
   info.output = outputs[0].shape;
   if (node.inputs.size() > 3 && node.inputs[3] != kNoValue && info.type == "Conv") info.geometry += " +add";
+  info.macs = node.layer->work(inputs, outputs).macs;
   for (const int next : step.absorbed) {
-    const Layer& layer = *graph.nodes()[static_cast<std::size_t>(next)].layer;
+    const Node& follower = graph.nodes()[static_cast<std::size_t>(next)];
+    const Layer& layer = *follower.layer;
+    info.macs += layer.work(graph.input_descs(follower), graph.output_descs(follower)).macs;
     info.geometry +=
         fmt::format(" then {}{}{}", layer.type(), layer.summary().empty() ? "" : " ", layer.summary());
   }
-  info.macs = node.layer->work(inputs, outputs).macs;
   info.bytes = stored_bytes(plan, node);
   return info;
 }

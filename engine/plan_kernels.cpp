@@ -79,6 +79,7 @@ class StepBuilder {
     if (options_.tuner) options_.tuner->free_operands();
     create_kernels();
     absorb_followers();
+    chain_kernels();
     join_in_place();
     for (Step& step : steps_) step.kernel = std::move(kernels_[static_cast<std::size_t>(step.index)]);
     return std::move(steps_);
@@ -225,6 +226,45 @@ class StepBuilder {
     }
     steps_ = std::move(steps);
     kernels_ = std::move(kernels);
+  }
+
+  // Offers every kernel the one that computes its input, and drops the steps of those that are taken.
+  void chain_kernels() {
+    if (options_.device != DeviceKind::cpu || options_.keep_every_value) return;
+    std::vector<int> writers(graph_.values().size(), -1);  // per value: the step that writes it alone
+    std::vector<Step> steps;
+    std::vector<std::unique_ptr<Kernel>> kernels;
+    for (Step& step : steps_) {
+      std::unique_ptr<Kernel>& kernel = kernels_[static_cast<std::size_t>(step.index)];
+      const Node& node = node_of(step);
+      int at = producing_step(node, writers);
+      if (at >= 0 && kernel->take_over(kernels[static_cast<std::size_t>(at)],
+                                       Described(graph_, node, options_, false).spec)) {
+        Step& producer = steps[static_cast<std::size_t>(at)];
+        producer.absorbed.push_back(step.node);
+        producer.absorbed.insert(producer.absorbed.end(), step.absorbed.begin(), step.absorbed.end());
+        producer.kernel_name += " + " + step.kernel_name;
+        kernels[static_cast<std::size_t>(at)] = std::move(kernel);
+      } else {
+        at = step.index = static_cast<int>(steps.size());
+        kernels.push_back(std::move(kernel));
+        steps.push_back(std::move(step));
+      }
+      const std::vector<ValueId>& outputs = last_node(graph_, steps[static_cast<std::size_t>(at)]).outputs;
+      if (outputs.size() == 1) writers[index(outputs[0])] = at;
+    }
+    steps_ = std::move(steps);
+    kernels_ = std::move(kernels);
+  }
+
+  // The step that computes input 0 of the node for it alone; -1: none, or other inputs are computed at run time.
+  int producing_step(const Node& node, const std::vector<int>& writers) const {
+    for (std::size_t i = 1; i < node.inputs.size(); ++i) {
+      const ValueId id = node.inputs[i];
+      if (id != kNoValue && !graph_.value(id).is_constant()) return -1;
+    }
+    const ValueId id = node.inputs.empty() ? kNoValue : node.inputs[0];
+    return id == kNoValue || uses_[index(id)] != 1 ? -1 : writers[index(id)];
   }
 
   // Lets kernels write right into the output of the kernel that would only copy theirs. Outer ones first: what lies

@@ -16,6 +16,15 @@ inline std::int64_t rows_per_chunk(std::int64_t row) {
   return std::max<std::int64_t>(1, kChunkBytes / 4 / std::max<std::int64_t>(row, 1));
 }
 
+/// How far the scratch of one worker is from that of the next, which need `bytes` each. What a core reads on towards the
+/// end of its own its prefetchers take for a stream: they call lines behind it, which the next worker is writing, and both
+/// wait for them. Depthwise layers of 28x28 pixels that compute their input in a ring took 1.2 times as long when rings
+/// followed each other, 1.05 times a page apart.
+inline constexpr std::size_t worker_stride(std::size_t bytes) {
+  constexpr std::size_t kPage = 4096;
+  return bytes == 0 ? 0 : (bytes + kPage - 1) / kPage * kPage + 2 * kPage;
+}
+
 /// True when workers share out the channels of an activation rather than its pixels: few pixels of many channels, of
 /// which the pointwise convolutions around read more weights than values (TileConvolution::cut). Layers between them do
 /// the same, so that a worker reads what it wrote itself.

@@ -4,6 +4,7 @@
 #include "layers/cpu/cpu.h"
 #include "layers/cpu/depthwise_rows.h"
 #include "layers/cpu/epilogue.h"
+#include "layers/cpu/row_source.h"
 #include "layers/layer_kernel.h"
 #include "layers/operands.h"
 
@@ -50,26 +51,41 @@ class Depthwise final : public Kernel {
         multiplier_(y_[1] / x_[1]),
         rows_(window_, x_, y_, kernels_of<T>(), T{}, spec.threads) {
     pack(*spec.constant(1));
-    const std::int64_t plane = multiplier_ > 1 ? rows_.tile() * rows_.block() : 0;
-    const std::int64_t row = std::is_same_v<T, Half> ? rows_.block() : 0;
-    worker_bytes_ = rows_.worker_bytes(static_cast<std::size_t>(plane + row) * sizeof(float));
-    threads_ = static_cast<std::size_t>(spec.threads);
+    worker_bytes_ = worker_stride(tile_bytes(rows_.block()));
+    threads_ = spec.threads;
   }
 
-  std::size_t scratch_bytes() const override { return threads_ * worker_bytes_; }
-  bool reads_constant(std::size_t index) const override { return index != 1; }
+  std::size_t scratch_bytes() const override {
+    return static_cast<std::size_t>(threads_) * (source_ ? pieces_.worker_bytes : worker_bytes_);
+  }
+  bool reads_constant(std::size_t index) const override {
+    return source_ ? source_->reads_constant(index) : index != 1;
+  }
   bool absorb(const NodeSpec& next) override { return epilogue_.absorb(next); }
+
+  bool take_over(std::unique_ptr<Kernel>& producer, const NodeSpec& spec) override {
+    // A smaller input stays in second-level caches by itself, and nothing computes its rows twice.
+    constexpr std::int64_t kLeastBytes = 1 << 20;
+    const auto* rows = dynamic_cast<const RowSource*>(producer.get());
+    if (rows == nullptr || rows->piece_channels() == 0 || multiplier_ != 1 || spec.has_input(3)) return false;
+    if (x_.elements() * static_cast<std::int64_t>(sizeof(T)) < kLeastBytes) return false;
+    cut_pieces(*rows);
+    if (spec.has_input(2)) {
+      const auto bias = spec.constant(2)->values<float>();
+      bias_.assign(bias.begin(), bias.end());
+    }
+    source_ = std::move(producer);
+    source_rows_ = rows;
+    return true;
+  }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
+    if (source_) return run_pieces(inputs, outputs[0].as<T>(), context);
     const Operands operands{inputs[0].as<T>(), optional_data<float>(inputs, 2), optional_data<T>(inputs, 3),
                             outputs[0].as<T>()};
     rows_.for_each_tile(operands.x, reinterpret_cast<const float*>(packed_.data()), context, worker_bytes_,
-                        [&](DepthwiseTile<T>& tile, Function function, std::int64_t pixel,
-                            std::int64_t channel, std::byte* scratch) {
-                          compute(operands, tile, function, pixel + channel * multiplier_, channel,
-                                  reinterpret_cast<float*>(scratch));
-                        });
+                        tile_body(operands));
   }
 
  private:
@@ -81,6 +97,103 @@ class Depthwise final : public Kernel {
     const T* residual;
     T* y;
   };
+
+  // Scratch of tiles of at most so many channels.
+  std::size_t tile_bytes(std::int64_t channels) const {
+    const std::int64_t plane = multiplier_ > 1 ? rows_.tile() * channels : 0;
+    const std::int64_t row = std::is_same_v<T, Half> ? channels : 0;
+    return rows_.pointer_bytes() + static_cast<std::size_t>(plane + row) * sizeof(float);
+  }
+
+  // How the work is cut where this kernel computes its input as well. A task is a block of channels in some neighbouring
+  // output rows; it computes the input a few rows at a time into a ring that stays in the first-level cache. Tasks of
+  // neighbouring rows compute the rows that both read twice.
+  struct Pieces {
+    std::int64_t bands = 0;     // of the rows of an image
+    std::int64_t blocks = 0;    // of channels
+    std::int64_t channels = 0;  // of a block
+    std::int64_t rows = 0;      // of input that are computed together
+    std::int64_t ring = 0;      // rows, a multiple of that
+    // Scratch of a worker: what tiles need, then the ring, then the producer's.
+    std::size_t ring_at = 0;
+    std::size_t source_at = 0;
+    std::size_t worker_bytes = 0;
+  };
+
+  void cut_pieces(const RowSource& source) {
+    constexpr std::int64_t kTogetherBytes = 16 << 10;
+    constexpr std::int64_t kLeastPixels = 28;  // two register tiles
+    constexpr std::int64_t kTasksPerThread = 4;
+    const auto up = [](auto n, decltype(n) step) { return (n + step - 1) / step * step; };
+    pieces_.channels = std::min(source.piece_channels(), x_[1]);
+    pieces_.blocks = (x_[1] + pieces_.channels - 1) / pieces_.channels;
+    const std::int64_t row_bytes =
+        rows_.piece_columns() * pieces_.channels * static_cast<std::int64_t>(sizeof(T));
+    pieces_.rows =
+        std::clamp<std::int64_t>(kTogetherBytes / row_bytes, (kLeastPixels + x_[3] - 1) / x_[3], x_[2]);
+    pieces_.ring = up(rows_.rows_of_taps() - 1 + pieces_.rows, pieces_.rows);
+    pieces_.bands = 1;
+    if (x_[0] % threads_ != 0)
+      pieces_.bands = threads_ * std::max<std::int64_t>(1, kTasksPerThread / pieces_.blocks);
+    pieces_.bands = std::min(pieces_.bands, y_[2]);
+    pieces_.ring_at = up(tile_bytes(pieces_.channels), 64);
+    pieces_.source_at = up(pieces_.ring_at + static_cast<std::size_t>(pieces_.ring * row_bytes), 64);
+    pieces_.worker_bytes = worker_stride(pieces_.source_at + source.piece_scratch_bytes());
+  }
+
+  void run_pieces(std::span<const ConstTensorView> inputs, T* y, const RunContext& context) const {
+    const Operands operands{nullptr, bias_.empty() ? nullptr : bias_.data(), nullptr, y};
+    context.pool.parallel_for(x_[0] * pieces_.bands * pieces_.blocks, [&](std::int64_t task, int worker) {
+      const std::int64_t band = task / pieces_.blocks;
+      run_piece(inputs, operands, band / pieces_.bands, band % pieces_.bands, task % pieces_.blocks,
+                context.scratch + static_cast<std::size_t>(worker) * pieces_.worker_bytes);
+    });
+  }
+
+  void run_piece(std::span<const ConstTensorView> inputs, const Operands& operands, std::int64_t image,
+                 std::int64_t band, std::int64_t block, std::byte* scratch) const {
+    T* ring = reinterpret_cast<T*>(scratch + pieces_.ring_at);
+    std::byte* source_scratch = scratch + pieces_.source_at;
+    const std::int64_t begin = y_[2] * band / pieces_.bands;
+    const std::int64_t end = y_[2] * (band + 1) / pieces_.bands;
+    const auto [first, last] = rows_.rows_read(begin, end);
+    const std::int64_t channel = block * pieces_.channels;
+    const typename DepthwiseRows<T>::Piece piece{ring, first, pieces_.ring, channel,
+                                                 std::min(pieces_.channels, x_[1] - channel)};
+    const std::int64_t columns = rows_.piece_columns();
+    pad(ring, piece.channels);
+    std::int64_t next = first;  // row of input to be computed
+    for (std::int64_t row = begin; row < end; ++row) {
+      for (const std::int64_t needed = rows_.rows_read(row, row + 1).second; next < needed;) {
+        const std::int64_t stop = std::min(next + pieces_.rows, last);
+        T* to = ring + ((next - first) % pieces_.ring * columns + rows_.left_columns()) * piece.channels;
+        source_rows_->compute_piece(inputs, image, next, stop, block, reinterpret_cast<std::byte*>(to),
+                                    columns, source_scratch);
+        next = stop;
+      }
+      rows_.for_each_tile_of_piece(piece, reinterpret_cast<const float*>(packed_.data()), image * y_[2] + row,
+                                   scratch, tile_body(operands));
+    }
+  }
+
+  // Zeros left and right of the ring's rows.
+  void pad(T* input, std::int64_t channels) const {
+    const std::int64_t left = rows_.left_columns() * channels;
+    const std::int64_t right = (rows_.piece_columns() - x_[3]) * channels - left;
+    for (std::int64_t row = 0; row < pieces_.ring; ++row) {
+      std::fill_n(input, left, T{});
+      std::fill_n(input + left + x_[3] * channels, right, T{});
+      input += left + x_[3] * channels + right;
+    }
+  }
+
+  auto tile_body(const Operands& operands) const {
+    return [this, &operands](DepthwiseTile<T>& tile, Function function, std::int64_t pixel,
+                             std::int64_t channel, std::byte* scratch) {
+      compute(operands, tile, function, pixel + channel * multiplier_, channel,
+              reinterpret_cast<float*>(scratch));
+    };
+  }
 
   // [C * m, 1, KH, KW] to m times [C / lanes, KH, KW, lanes], zeros behind the last channel.
   void pack(const Tensor& weights) {
@@ -134,7 +247,7 @@ class Depthwise final : public Kernel {
 
   void apply_epilogue(const DepthwiseTile<T>& tile, std::int64_t channel, [[maybe_unused]] float* row) const {
     if (epilogue_.empty()) return;
-    for (std::int64_t i = 0; i < tile.columns; ++i) {
+    for (std::int64_t i = 0; i < tile.tiles * tile.columns; ++i) {
       T* y = tile.y + i * tile.y_step;
       if constexpr (std::is_same_v<T, float>) {
         epilogue_.apply(y, channel, tile.channels);
@@ -165,7 +278,11 @@ class Depthwise final : public Kernel {
   HostBuffer packed_;
   // Scratch of one worker: pixel pointers, then with several outputs per channel one of them.
   std::size_t worker_bytes_ = 0;
-  std::size_t threads_ = 0;
+  std::int64_t threads_ = 0;
+  std::unique_ptr<Kernel> source_;          // computes the input, or null
+  const RowSource* source_rows_ = nullptr;  // the same
+  Pieces pieces_;
+  std::vector<float> bias_;  // with a source
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include "layers/conv.h"
 #include "layers/cpu/cpu.h"
 #include "layers/cpu/half_gemv.h"
+#include "layers/cpu/row_source.h"
 #include "layers/cpu/tile_convolution.h"
 #include "layers/layer_kernel.h"
 #include "layers/operands.h"
@@ -27,7 +28,7 @@ const float* row_major_weights(const Tensor& weights, Tensor&& moved = {}) {
   return moved.values<float>().data();
 }
 
-class ConvTile final : public Kernel {
+class ConvTile final : public Kernel, public RowSource {
  public:
   explicit ConvTile(const NodeSpec& spec)
       : convolution_(geometry_of(spec), row_major_weights(*spec.constant(1)), spec.threads) {}
@@ -45,6 +46,15 @@ class ConvTile final : public Kernel {
     const bool adds = inputs.size() > 3 && inputs[3].present();
     convolution_.run(inputs[0].data, optional_data<float>(inputs, 2), adds ? inputs[3].data : nullptr,
                      outputs[0].data, context);
+  }
+
+  std::int64_t piece_channels() const override { return convolution_.piece_channels(); }
+  std::size_t piece_scratch_bytes() const override { return convolution_.piece_scratch_bytes(); }
+  void compute_piece(std::span<const ConstTensorView> inputs, std::int64_t image, std::int64_t begin,
+                     std::int64_t end, std::int64_t block, std::byte* y, std::int64_t columns,
+                     std::byte* scratch) const override {
+    convolution_.compute_piece(inputs[0].data, optional_data<float>(inputs, 2), image, {begin, end}, block, y,
+                               columns, scratch);
   }
 
  private:

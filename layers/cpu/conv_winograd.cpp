@@ -1,4 +1,5 @@
 #include "layers/cpu/conv_winograd.h"
+#include "layers/cpu/chunks.h"
 
 #include <fmt/format.h>
 
@@ -81,8 +82,7 @@ class ConvWinograd final : public Kernel {
   }
 
   std::size_t scratch_bytes() const override {
-    return static_cast<std::size_t>((v_.floats + m_.floats) * workspaces_ + stage_ * threads_) *
-           sizeof(float);
+    return static_cast<std::size_t>(workspace() * workspaces_ + stage_ * threads_) * sizeof(float);
   }
   bool reads_constant(std::size_t index) const override { return index != 1; }
   bool absorb(const NodeSpec& next) override { return epilogue_.absorb(next); }
@@ -110,6 +110,11 @@ class ConvWinograd final : public Kernel {
     const std::byte* residual;
     std::byte* y;
   };
+  // Floats from one workspace to the next.
+  std::int64_t workspace() const {
+    const auto bytes = static_cast<std::size_t>(v_.floats + m_.floats) * sizeof(float);
+    return static_cast<std::int64_t>(worker_stride(bytes) / sizeof(float));
+  }
   // A tile's first output, or its first input, which may lie outside.
   struct Place {
     std::int64_t image, row, column;
@@ -124,10 +129,10 @@ class ConvWinograd final : public Kernel {
     float* scratch = reinterpret_cast<float*>(context.scratch);
     const std::int64_t chunks = ceil_div(grid_.count, chunk_);
     const std::int64_t products = transforms_.products() * panels_.count();
-    float* stages = scratch + (v_.floats + m_.floats) * workspaces_;
+    float* stages = scratch + workspace() * workspaces_;
     if (!shared_) {
       context.pool.parallel_for(chunks, [&](std::int64_t chunk, int worker) {
-        float* v = scratch + worker * (v_.floats + m_.floats);
+        float* v = scratch + worker * workspace();
         float* stage = stages + worker * stage_;
         const std::int64_t first = chunk * chunk_;
         const std::int64_t end = std::min(grid_.count, first + chunk_);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "engine/kernel.h"
 #include "engine/tensor.h"
@@ -18,11 +19,11 @@ class DepthwiseRows {
  public:
   using Function = typename DepthwiseKernels<T>::Function;
 
-  /// Shapes [N, C, H, W] and [N, C * m, OH, OW]. `padding` is what is read outside the image. `threads` will share the
+  /// Shapes [N, C, H, W] and [N, C * m, OH, OW]; bodies get several tiles at once only where m is 1. `padding` is what is read outside the image. `threads` will share the
   /// work.
   DepthwiseRows(const Window& window, const Shape& x, const Shape& y, const DepthwiseKernels<T>& kernels,
                 T padding, int threads)
-      : window_(window), x_(x), y_(y) {
+      : window_(window), x_(x), y_(y), side_by_side_(y[1] == x[1]) {
     const std::int64_t width = y_[3];
     const bool wide = ceil_div(width, kWideTile) * kWideTile <= ceil_div(width, kNarrowTile) * kNarrowTile;
     const bool special = window_.dilation[1] == 1 && window_.stride[1] <= 2 && window_.kernel[1] % 2 == 1 &&
@@ -44,9 +45,10 @@ class DepthwiseRows {
   /// Most output pixels and channels of a tile.
   std::int64_t tile() const { return tile_; }
   std::int64_t block() const { return block_; }
-  /// Scratch of one worker with `own` bytes for the body: whole pairs of cache lines, which are fetched together, so that
-  /// workers do not write to one line.
-  std::size_t worker_bytes(std::size_t own = 0) const { return (pointer_bytes() + own + 127) / 128 * 128; }
+  /// Scratch that tiles need, before what the body needs; a multiple of 8.
+  std::size_t pointer_bytes() const {
+    return static_cast<std::size_t>(window_.kernel[0] * (1 + row_pixels_)) * sizeof(const T*);
+  }
   /// Floats of the packed weights of one output per channel.
   std::int64_t packed_size() const {
     return ceil_div(x_[1], row_kernels().lanes) * row_kernels().lanes * window_.taps();
@@ -57,9 +59,48 @@ class DepthwiseRows {
     return c / lanes * lanes * window_.taps() + c % lanes;
   }
 
+  /// Rows of input that somebody else computes: a block of channels that starts at `channel`, in a ring
+  /// [ring][piece_columns()][channels] of which slot 0 holds row `first` of an image. Column 0 of the image is the piece's column left_columns(), what lies left and
+  /// right of the image is padding.
+  struct Piece {
+    const T* x = nullptr;
+    std::int64_t first = 0;
+    std::int64_t ring = 0;
+    std::int64_t channel = 0;
+    std::int64_t channels = 0;
+  };
+
+  /// Input rows that output rows [begin, end) of an image read.
+  std::pair<std::int64_t, std::int64_t> rows_read(std::int64_t begin, std::int64_t end) const {
+    const auto at = [&](std::int64_t row) { return row * window_.stride[0] - window_.pad_begin[0]; };
+    const std::int64_t first = std::clamp<std::int64_t>(at(begin), 0, x_[2]);
+    return {first, std::clamp<std::int64_t>(at(end - 1) + window_.span(0), first, x_[2])};
+  }
+
+  /// Rows from the first to the last row of taps.
+  std::int64_t rows_of_taps() const { return window_.span(0); }
+
+  /// Tiles of a piece read its padding; where no kernel does, it has none.
+  std::int64_t left_columns() const { return inside_ != nullptr ? window_.pad_begin[1] : 0; }
+  std::int64_t piece_columns() const {
+    if (inside_ == nullptr) return x_[3];
+    const std::int64_t last = std::max<std::int64_t>(y_[3] - tile_, 0) * window_.stride[1];
+    return std::max(last + row_pixels_, left_columns() + x_[3]);
+  }
+
+  /// for_each_tile() for one output row and the channels of a piece that holds what the row reads. `row` counts through
+  /// images.
+  template <typename Body>
+  void for_each_tile_of_piece(const Piece& piece, const float* packed, std::int64_t row, std::byte* scratch,
+                              Body&& body) const {
+    tile_row({piece.x + left_columns() * piece.channels, piece.first, piece.ring, piece.channels,
+              piece_columns(), inside_ != nullptr},
+             packed, row, piece.channel, piece.channels, scratch, body);
+  }
+
   /// Calls body(tile, function, first element of the first output pixel, first channel, scratch) for all tiles, which
-  /// have their x, weights and counts; the rest is the body's to fill in. The scratch of worker i is at i * scratch_step,
-  /// a result of worker_bytes(); the body gets the part that is its own, at a multiple of 8 bytes.
+  /// have their x, weights and counts; the rest is the body's to fill in. The scratch of worker i is at i * scratch_step;
+  /// the body gets the part behind pointer_bytes().
   template <typename Body>
   void for_each_tile(const T* x, const float* packed, const RunContext& context, std::size_t scratch_step,
                      Body&& body) const {
@@ -69,14 +110,12 @@ class DepthwiseRows {
       const std::int64_t channel = task % channel_blocks_ * block_;
       const std::int64_t part = task / channel_blocks_;
       for (std::int64_t row = rows * part / row_tasks_; row < rows * (part + 1) / row_tasks_; ++row)
-        for_each_tile_of_row(x, packed, row, channel, scratch, body);
+        tile_row({x + row / y_[2] * x_[2] * x_[3] * x_[1] + channel, 0, x_[2], x_[1], x_[3], false}, packed,
+                 row, channel, std::min(block_, x_[1] - channel), scratch, body);
     });
   }
 
  private:
-  std::size_t pointer_bytes() const {
-    return static_cast<std::size_t>(window_.kernel[0] * row_pixels_) * sizeof(const T*);
-  }
   static std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
   // A task is a block of channels in some neighbouring rows. The block is so narrow that the image rows which an output
@@ -110,38 +149,59 @@ class DepthwiseRows {
     channel_blocks_ = ceil_div(x_[1], block_);
   }
 
-  // One output row, for the block of input channels from `channel` on. `row` counts through images.
+  // Where an image's rows lie: in a ring of `ring` rows with row `first` in slot 0, whose column 0 has its first channel of
+  // interest at x; elements from pixel to pixel, and pixels from row to row.
+  struct Rows {
+    const T* x;
+    std::int64_t first;
+    std::int64_t ring;
+    std::int64_t pixel_step;
+    std::int64_t columns;
+    bool padded;  // left and right of the image there is padding for all tiles
+  };
+
+  // One output row, for `channels` input channels from `channel` on. `row` counts through images.
   template <typename Body>
-  void for_each_tile_of_row(const T* x, const float* packed, std::int64_t row, std::int64_t channel,
-                            std::byte* scratch, Body&& body) const {
-    const std::int64_t channels = x_[1];
+  void tile_row(const Rows& source, const float* packed, std::int64_t row, std::int64_t channel,
+                std::int64_t channels, std::byte* scratch, Body&& body) const {
     const TapRange h = taps_inside(window_, 0, row % y_[2], x_[2]);
     const std::int64_t first_row = h.start + h.begin * window_.dilation[0];
     DepthwiseTile<T> tile;
-    tile.row_step = window_.dilation[0] * x_[3] * channels;
-    tile.pixel_step = channels;
+    tile.pixel_step = source.pixel_step;
     tile.row_pixels = row_pixels_;
     tile.rows = h.count();
     tile.weights_step = window_.taps() * row_kernels().lanes;
-    tile.channels = std::min(block_, channels - channel);
+    tile.channels = channels;
     tile.kernel = window_.kernel[1];
-    const T* from = x + (row / y_[2] * x_[2] + first_row) * x_[3] * channels + channel;
+    const T** starts = reinterpret_cast<const T**>(scratch);
+    for (std::int64_t r = 0; r < tile.rows; ++r) {
+      const std::int64_t slot = (first_row + r * window_.dilation[0] - source.first) % source.ring;
+      starts[r] = source.x + slot * source.columns * source.pixel_step;
+    }
+    tile.row_starts = starts;
     const float* weights =
         packed + channel * window_.taps() + h.begin * window_.kernel[1] * row_kernels().lanes;
-    const T** pixels = reinterpret_cast<const T**>(scratch);
+    const T** pixels = starts + window_.kernel[0];
 
     tile.columns = std::min(tile_, y_[3]);
     // The last tile overlaps its neighbour.
-    for (std::int64_t next = 0; next < y_[3]; next += tile_) {
+    for (std::int64_t next = 0; next < y_[3]; next += tile.tiles * tile_) {
       const std::int64_t column = std::min(next, y_[3] - tile.columns);
       const std::int64_t start = column * window_.stride[1] - window_.pad_begin[1];
+      const std::int64_t room = x_[3] - start - row_pixels_;  // right of the tile's taps
       const bool inside =
-          inside_ != nullptr && tile.columns == tile_ && start >= 0 && start + row_pixels_ <= x_[3];
+          source.padded || (inside_ != nullptr && tile.columns == tile_ && start >= 0 && room >= 0);
+      // The tiles from here to the end of the row, or to the last that needs no padding.
+      tile.tiles = 1;
+      if (inside && side_by_side_) {
+        const std::int64_t most = source.padded ? y_[3] : room / (tile_ * window_.stride[1]) + 1;
+        tile.tiles = std::clamp<std::int64_t>((y_[3] - column) / tile_, 1, most);
+      }
       if (inside) {
-        tile.x = from + start * channels;
+        tile.first = start * source.pixel_step;
       } else {
         tile.pixels = pixels;
-        point(from, start, tile, pixels);
+        point(start, tile, pixels);
       }
       tile.weights = weights;
       body(tile, inside ? inside_ : border_, (row * y_[3] + column) * y_[1], channel,
@@ -150,14 +210,14 @@ class DepthwiseRows {
   }
 
   // The pixels of every row of taps, the first tap of the first output being image column `start`.
-  void point(const T* x, std::int64_t start, const DepthwiseTile<T>& tile, const T** pixels) const {
+  void point(std::int64_t start, const DepthwiseTile<T>& tile, const T** pixels) const {
     const T* padding = reinterpret_cast<const T*>(padding_.data());
     for (std::int64_t h = 0; h < tile.rows; ++h) {
       for (std::int64_t i = 0; i < row_pixels_; ++i) {
         const std::int64_t column =
             start +
             (inside_ != nullptr ? i : i / tile_ * window_.dilation[1] + i % tile_ * window_.stride[1]);
-        *pixels++ = column >= 0 && column < x_[3] ? x + h * tile.row_step + column * x_[1] : padding;
+        *pixels++ = column >= 0 && column < x_[3] ? tile.row_starts[h] + column * tile.pixel_step : padding;
       }
     }
   }
@@ -167,6 +227,7 @@ class DepthwiseRows {
   Shape y_;
   Function inside_ = nullptr;
   Function border_ = nullptr;
+  bool side_by_side_;  // bodies take several tiles at once
   std::int64_t tile_ = 0;
   std::int64_t row_pixels_ = 0;  // pointers of a tile's row of taps
   std::int64_t block_ = 0;       // channels of a task

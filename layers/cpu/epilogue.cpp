@@ -90,9 +90,9 @@ bool Epilogue::depends_on_channel() const {
                      [](const Stage& s) { return s.kind == Kind::affine || s.step != 0; });
 }
 
-void Epilogue::apply_rows(float* y, std::int64_t rows, std::int64_t channels) const {
+void Epilogue::apply_rows(float* y, std::int64_t rows, std::int64_t channels, std::int64_t first) const {
   if (!depends_on_channel()) return apply(y, 0, rows * channels);
-  for (std::int64_t r = 0; r < rows; ++r) apply(y + r * channels, 0, channels);
+  for (std::int64_t r = 0; r < rows; ++r) apply(y + r * channels, first, channels);
 }
 
 void Epilogue::apply(Half* y, std::int64_t first, std::int64_t count, float* stage) const {

@@ -29,8 +29,9 @@ class Epilogue {
   bool empty() const { return stages_.empty(); }
   /// y[i] becomes the result for channel first + i, i in [0, count).
   void apply(float* y, std::int64_t first, std::int64_t count) const;
-  /// The same for `rows` rows of `channels` that follow each other; at once where no stage depends on the channel.
-  void apply_rows(float* y, std::int64_t rows, std::int64_t channels) const;
+  /// The same for `rows` rows of `channels` from `first` on that follow each other; at once where no stage depends on the
+  /// channel.
+  void apply_rows(float* y, std::int64_t rows, std::int64_t channels, std::int64_t first = 0) const;
   /// apply() on halves, through f32 in `stage` [count].
   void apply(Half* y, std::int64_t first, std::int64_t count, float* stage) const;
   /// apply() for all of a result of whole rows of `channels`, in parallel.

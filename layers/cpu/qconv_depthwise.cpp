@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "layers/cpu/chunks.h"
 #include "layers/cpu/cpu.h"
 #include "layers/cpu/depthwise_rows.h"
 #include "layers/layer_kernel.h"
@@ -44,7 +45,8 @@ class QDepthwise final : public Kernel {
         multipliers_(requantisation_multipliers(attributes_, y_[1])),
         bias_(multipliers_.size(), 0),
         bounds_{attributes_.conv.activation.low, attributes_.conv.activation.high},
-        scratch_bytes_(static_cast<std::size_t>(spec.threads) * rows_.worker_bytes()) {
+        worker_bytes_(worker_stride(rows_.pointer_bytes())),
+        scratch_bytes_(static_cast<std::size_t>(spec.threads) * worker_bytes_) {
     if (attributes_.y.quantised()) bounds_ = step_bounds(attributes_.y, bounds_.low, bounds_.high);
     if (const Tensor* bias = spec.constant(2)) {
       std::copy(bias->values<std::int32_t>().begin(), bias->values<std::int32_t>().end(), bias_.begin());
@@ -70,7 +72,7 @@ class QDepthwise final : public Kernel {
     finish.residual_zero_point = static_cast<float>(attributes_.residual.zero_point);
     finish.residual_scale = attributes_.residual.scale / (real ? 1.0F : attributes_.y.scale);
     finish.zero_point = attributes_.y.zero_point;
-    rows_.for_each_tile(x, weights_.data(), context, rows_.worker_bytes(),
+    rows_.for_each_tile(x, weights_.data(), context, worker_bytes_,
                         [&](DepthwiseTile<std::uint8_t>& tile, DepthwiseRows<std::uint8_t>::Function function,
                             std::int64_t pixel, std::int64_t channel, std::byte* /*scratch*/) {
                           tile.low = bounds_.low;
@@ -109,6 +111,7 @@ class QDepthwise final : public Kernel {
   std::vector<std::int32_t> bias_;
   std::vector<float> weights_;
   StepBounds bounds_;
+  std::size_t worker_bytes_;
   std::size_t scratch_bytes_;
 };
 

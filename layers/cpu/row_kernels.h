@@ -18,14 +18,15 @@ struct ByteFinish {
   int zero_point = 0;     ///< of y
 };
 
-/// One tile of a depthwise convolution: `columns` neighbouring output pixels of one row, channels [0, channels).
+/// Tiles of a depthwise convolution: `columns` neighbouring output pixels of one row, channels [0, channels).
 /// T is what activations are stored in; arithmetic is f32, also of u8: its sums are integers, exact below 2^24.
 template <typename T>
 struct DepthwiseTile {
-  /// First pixel and channel of the first row of taps, and how far the next row is (in elements). With `pixels`
-  /// these are ignored and pixels[row * row_pixels + i] is pixel i of that row: outside the image a row of zeros.
-  const T* x = nullptr;
-  std::int64_t row_step = 0;
+  /// Where every row of taps has a column of its own choice, at the first channel, and how many elements behind that the
+  /// first pixel is. With `pixels` these are ignored and pixels[row * row_pixels + i] is pixel i of that row: outside the
+  /// image a row of zeros.
+  const T* const* row_starts = nullptr;
+  std::int64_t first = 0;
   const T* const* pixels = nullptr;
   std::int64_t row_pixels = 0;
   std::int64_t pixel_step = 0;  ///< elements from pixel to pixel of x (without `pixels`)
@@ -39,6 +40,8 @@ struct DepthwiseTile {
   std::int64_t y_step = 0;  ///< elements from pixel to pixel
   std::int64_t channels = 0;
   std::int64_t columns = 0;  ///< pixels to store, at most the function's tile width
+  /// Without `pixels`: so many tiles side by side, of the whole width if there are several.
+  std::int64_t tiles = 1;
   float low = 0;
   float high = 0;
   std::int64_t kernel = 0;  ///< taps in a row; read by the general function only

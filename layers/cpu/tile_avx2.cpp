@@ -52,18 +52,27 @@ struct F32 {
     return _mm256_cvtepi32_ps(
         reinterpret_cast<__m256i>(reinterpret_cast<Integers>(words << (28 - 4 * j)) >> 28));
   }
+  PIPIT_TILE_INLINE Vector start(const TileCall& call, int vector) {
+    if (call.bias == nullptr) return zero();
+    return _mm256_maskload_ps(call.bias + 8 * vector, lanes_of(call, vector));
+  }
+  template <bool Whole>
   PIPIT_TILE_INLINE void finish(Vector sum, const TileCall& call, int vector, const std::byte* residual,
                                 std::byte* c, const float* /*scale*/) {
-    const __m256i lanes = lanes_of(call, vector);
-    if (call.bias != nullptr) sum = _mm256_add_ps(sum, _mm256_maskload_ps(call.bias + 8 * vector, lanes));
+    const __m256i lanes = Whole ? __m256i{} : lanes_of(call, vector);
     if (residual != nullptr) {
-      sum = _mm256_add_ps(sum,
-                          _mm256_maskload_ps(reinterpret_cast<const float*>(residual) + 8 * vector, lanes));
+      const float* r = reinterpret_cast<const float*>(residual) + 8 * vector;
+      sum = _mm256_add_ps(sum, Whole ? _mm256_loadu_ps(r) : _mm256_maskload_ps(r, lanes));
     }
     // In this order a NaN passes.
     sum = _mm256_max_ps(_mm256_set1_ps(call.low), sum);
     sum = _mm256_min_ps(_mm256_set1_ps(call.high), sum);
-    _mm256_maskstore_ps(reinterpret_cast<float*>(c) + 8 * vector, lanes, sum);
+    float* y = reinterpret_cast<float*>(c) + 8 * vector;
+    if constexpr (Whole) {
+      _mm256_storeu_ps(y, sum);
+    } else {
+      _mm256_maskstore_ps(y, lanes, sum);
+    }
   }
 };
 
@@ -81,15 +90,18 @@ struct Int8 {
   PIPIT_TILE_INLINE Vector load(const std::byte* b) {
     return reinterpret_cast<Vector>(_mm256_load_si256(reinterpret_cast<const __m256i*>(b)));
   }
+  PIPIT_TILE_INLINE Vector start(const TileCall& call, int vector) {
+    return reinterpret_cast<Vector>(
+        _mm256_maskload_epi32(call.sum_bias + 8 * vector, lanes_of(call, vector)));
+  }
+  template <bool Whole>
   PIPIT_TILE_INLINE void finish(Vector sum, const TileCall& call, int vector, const std::byte* residual,
                                 std::byte* c, const float* scale) {
     const __m256i lanes = lanes_of(call, vector);
     const int left = call.columns - 8 * vector;
-    const std::size_t bytes = left < 8 ? static_cast<std::size_t>(left) : 8;
-    const __m256i total = _mm256_add_epi32(reinterpret_cast<__m256i>(sum),
-                                           _mm256_maskload_epi32(call.sum_bias + 8 * vector, lanes));
-    __m256 x =
-        _mm256_mul_ps(_mm256_cvtepi32_ps(total), _mm256_maskload_ps(call.multiplier + 8 * vector, lanes));
+    const std::size_t bytes = !Whole && left < 8 ? static_cast<std::size_t>(left) : 8;
+    __m256 x = _mm256_mul_ps(_mm256_cvtepi32_ps(reinterpret_cast<__m256i>(sum)),
+                             _mm256_maskload_ps(call.multiplier + 8 * vector, lanes));
     if (scale != nullptr) x = _mm256_mul_ps(x, _mm256_set1_ps(*scale));
     if (call.bias != nullptr) x = _mm256_add_ps(x, _mm256_maskload_ps(call.bias + 8 * vector, lanes));
     if (residual != nullptr && call.residual_type == TileType::f32) {

@@ -22,10 +22,12 @@ namespace {
 #include "layers/cpu/packed_kernel.inc"
 #include "layers/cpu/tile_kernel.inc"
 
+constexpr __mmask16 kAllLanes = 0xFFFF;
+
 // Lanes of vector number `vector` that are stored.
 PIPIT_TILE_INLINE __mmask16 lanes_of(const TileCall& call, int vector) {
   const int left = call.columns - 16 * vector;
-  return left >= 16 ? static_cast<__mmask16>(0xFFFF) : static_cast<__mmask16>((1U << left) - 1U);
+  return left >= 16 ? kAllLanes : static_cast<__mmask16>((1U << left) - 1U);
 }
 
 struct F32 {
@@ -53,12 +55,14 @@ struct F32 {
     const Vector values = {0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1};
     return _mm512_permutexvar_ps(reinterpret_cast<__m512i>(words >> (4 * j)), values);
   }
+  PIPIT_TILE_INLINE Vector start(const TileCall& call, int vector) {
+    if (call.bias == nullptr) return zero();
+    return _mm512_maskz_loadu_ps(lanes_of(call, vector), call.bias + 16 * vector);
+  }
+  template <bool Whole>
   PIPIT_TILE_INLINE void finish(Vector sum, const TileCall& call, int vector, const std::byte* residual,
                                 std::byte* c, const float* /*scale*/) {
-    const __mmask16 lanes = lanes_of(call, vector);
-    if (call.bias != nullptr) {
-      sum = _mm512_add_ps(sum, _mm512_maskz_loadu_ps(lanes, call.bias + 16 * vector));
-    }
+    const __mmask16 lanes = Whole ? kAllLanes : lanes_of(call, vector);
     if (residual != nullptr) sum = _mm512_add_ps(sum, _mm512_maskz_loadu_ps(lanes, residual + 64 * vector));
     // In this order a NaN passes.
     sum = _mm512_max_ps(_mm512_set1_ps(call.low), sum);
@@ -80,13 +84,16 @@ struct Int8 {
     return reinterpret_cast<Vector>(_mm512_set1_epi32(value));
   }
   PIPIT_TILE_INLINE Vector load(const std::byte* b) { return reinterpret_cast<Vector>(_mm512_load_si512(b)); }
+  PIPIT_TILE_INLINE Vector start(const TileCall& call, int vector) {
+    return reinterpret_cast<Vector>(
+        _mm512_maskz_loadu_epi32(lanes_of(call, vector), call.sum_bias + 16 * vector));
+  }
+  template <bool Whole>
   PIPIT_TILE_INLINE void finish(Vector sum, const TileCall& call, int vector, const std::byte* residual,
                                 std::byte* c, const float* scale) {
-    const __mmask16 lanes = lanes_of(call, vector);
-    const __m512i total = _mm512_add_epi32(reinterpret_cast<__m512i>(sum),
-                                           _mm512_maskz_loadu_epi32(lanes, call.sum_bias + 16 * vector));
-    __m512 x =
-        _mm512_mul_ps(_mm512_cvtepi32_ps(total), _mm512_maskz_loadu_ps(lanes, call.multiplier + 16 * vector));
+    const __mmask16 lanes = Whole ? kAllLanes : lanes_of(call, vector);
+    __m512 x = _mm512_mul_ps(_mm512_cvtepi32_ps(reinterpret_cast<__m512i>(sum)),
+                             _mm512_maskz_loadu_ps(lanes, call.multiplier + 16 * vector));
     if (scale != nullptr) x = _mm512_mul_ps(x, _mm512_set1_ps(*scale));
     if (call.bias != nullptr) x = _mm512_add_ps(x, _mm512_maskz_loadu_ps(lanes, call.bias + 16 * vector));
     if (residual != nullptr && call.residual_type == TileType::f32) {
@@ -107,8 +114,12 @@ struct Int8 {
     }
     // In this order a NaN becomes the lower bound.
     const __m512i rounded = _mm512_cvtps_epi32(_mm512_min_ps(_mm512_max_ps(x, low), high));
-    _mm512_mask_cvtepi32_storeu_epi8(c + 16 * vector, lanes,
-                                     _mm512_add_epi32(rounded, _mm512_set1_epi32(call.zero_point)));
+    const __m512i y = _mm512_add_epi32(rounded, _mm512_set1_epi32(call.zero_point));
+    if constexpr (Whole) {
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(c + 16 * vector), _mm512_cvtepi32_epi8(y));
+    } else {
+      _mm512_mask_cvtepi32_storeu_epi8(c + 16 * vector, lanes, y);
+    }
   }
 };
 

@@ -74,11 +74,13 @@ struct F16 {
     sums[0] = zero();
   }
 
+  PIPIT_TILE_INLINE Vector start(const TileCall& /*call*/, int /*vector*/) { return zero(); }
+  template <bool Whole>
   PIPIT_TILE_INLINE void finish(const float* total, const TileCall& call, int vector,
                                 const std::byte* residual, std::byte* c, const float* /*scale*/) {
     const int left = call.columns - 16 * vector;
     const auto lanes =
-        left >= 16 ? static_cast<__mmask16>(0xFFFF) : static_cast<__mmask16>((1U << left) - 1U);
+        Whole || left >= 16 ? static_cast<__mmask16>(0xFFFF) : static_cast<__mmask16>((1U << left) - 1U);
     const __m512 bias =
         call.bias != nullptr ? _mm512_maskz_loadu_ps(lanes, call.bias + 16 * vector) : _mm512_setzero_ps();
     // Multipliers are powers of two: what is added is the product itself, unless that overflows.

@@ -11,6 +11,19 @@ namespace {
 #include "layers/cpu/packed_kernel.inc"
 #include "layers/cpu/tile_kernel.inc"
 
+// How many lanes of vector number `vector` are stored.
+PIPIT_TILE_INLINE int lanes_of(const TileCall& call, int vector) {
+  return call.columns - 4 * vector < 4 ? call.columns - 4 * vector : 4;
+}
+
+// These lanes of [columns] values, and zeros.
+template <typename Vector, typename Value>
+PIPIT_TILE_INLINE Vector first_lanes(const TileCall& call, int vector, const Value* values) {
+  Vector lanes{};
+  for (int i = 0; i < lanes_of(call, vector); ++i) lanes[i] = values[4 * vector + i];
+  return lanes;
+}
+
 struct F32 {
   using Vector = float __attribute__((vector_size(16)));
   static constexpr int kLanes = 4;
@@ -47,13 +60,16 @@ struct F32 {
   PIPIT_TILE_INLINE Vector half_byte(Words words, int j) {
     return __builtin_convertvector(reinterpret_cast<Integers>(words << (28 - 4 * j)) >> 28, Vector);
   }
+  PIPIT_TILE_INLINE Vector start(const TileCall& call, int vector) {
+    return call.bias == nullptr ? zero() : first_lanes<Vector>(call, vector, call.bias);
+  }
+  template <bool Whole>
   PIPIT_TILE_INLINE void finish(Vector sum, const TileCall& call, int vector, const std::byte* residual,
                                 std::byte* c, const float* /*scale*/) {
     const int first = kLanes * vector;
-    const int end = call.columns - first < kLanes ? call.columns - first : kLanes;
+    const int end = Whole ? kLanes : lanes_of(call, vector);
     for (int i = 0; i < end; ++i) {
       float x = sum[i];
-      if (call.bias != nullptr) x += call.bias[first + i];
       if (residual != nullptr) x += reinterpret_cast<const float*>(residual)[first + i];
       x = x < call.low ? call.low : x;
       reinterpret_cast<float*>(c)[first + i] = x > call.high ? call.high : x;
@@ -94,14 +110,16 @@ struct U8S8 {
                             unsigned_byte<2>(a) * signed_byte<2>(b) + unsigned_byte<3>(a) * signed_byte<3>(b);
     return reinterpret_cast<Vector>(reinterpret_cast<Bits>(sum) + reinterpret_cast<Bits>(products));
   }
+  PIPIT_TILE_INLINE Vector start(const TileCall& call, int vector) {
+    return first_lanes<Vector>(call, vector, call.sum_bias);
+  }
+  template <bool Whole>
   PIPIT_TILE_INLINE void finish(Vector sum, const TileCall& call, int vector, const std::byte* residual,
                                 std::byte* c, const float* scale) {
     const int first = kLanes * vector;
-    const int end = call.columns - first < kLanes ? call.columns - first : kLanes;
+    const int end = Whole ? kLanes : lanes_of(call, vector);
     for (int i = 0; i < end; ++i) {
-      const auto total = static_cast<std::int32_t>(static_cast<std::uint32_t>(sum[i]) +
-                                                   static_cast<std::uint32_t>(call.sum_bias[first + i]));
-      float x = static_cast<float>(total) * call.multiplier[first + i];
+      float x = static_cast<float>(sum[i]) * call.multiplier[first + i];
       if (scale != nullptr) x *= *scale;
       if (call.bias != nullptr) x += call.bias[first + i];
       if (residual != nullptr && call.residual_type == TileType::f32) {

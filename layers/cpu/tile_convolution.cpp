@@ -21,9 +21,6 @@ constexpr std::int64_t kRowsPerThread = 6;
 // Time of reading from another core's cache over reading from the shared one: 24 against 18 GB/s (Emerald Rapids).
 constexpr double kRemoteCost = 4.0 / 3;
 
-// How far ahead of their use weights are fetched that are used once.
-constexpr std::int64_t kStreamAhead = 4096;
-
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
   return (a + b - 1) / b;
 }
@@ -39,16 +36,16 @@ const TileKernels& kernels_of(const TileConvolution::Geometry& geometry) {
   return dtype_bytes(geometry.input.dtype) == 1 ? u8s8_tiles() : f32_tiles();
 }
 
+}  // namespace
+
 // Half of a core's second-level cache: what a worker may want to keep there.
-std::int64_t cache_budget() {
+std::int64_t TileConvolution::cache_budget() {
   static const std::int64_t bytes = [] {
     const long l2 = sysconf(_SC_LEVEL2_CACHE_SIZE);
     return std::int64_t{l2 > 0 ? l2 : 1 << 20} / 2;
   }();
   return bytes;
 }
-
-}  // namespace
 
 ConvInput TileConvolution::input_of(const Geometry& geometry) {
   return ConvInput(geometry.input, geometry.output, geometry.window, geometry.groups,
@@ -179,36 +176,6 @@ std::span<const std::byte> TileConvolution::kept_panel(std::int64_t panel) const
   return {packed_.data() + panel_offset(panel), static_cast<std::size_t>(panel_bytes())};
 }
 
-// f32 memory of a band's results, then of its residual; null where they are stored as they are computed.
-std::byte* TileConvolution::results(const RunContext& context, int worker) const {
-  if (!in_f32()) return nullptr;
-  return context.scratch + results_at_ + worker * result_bytes_ * (widens_residual() ? 2 : 1);
-}
-
-// Elements [begin, end) of the band's residual to f32.
-void TileConvolution::widen_residual(const Operands& operands, const Band& b, std::byte* results,
-                                     std::int64_t begin, std::int64_t end) const {
-  if (!widens_residual()) return;
-  row_kernels().to_float(reinterpret_cast<const Half*>(operands.residual) + first_element(b) + begin,
-                         reinterpret_cast<float*>(results + result_bytes_) + begin, end - begin);
-}
-
-// What is left to do with pixels [begin, end) of the band once they are summed up.
-void TileConvolution::finish(const Operands& operands, const Band& b, std::byte* results, std::int64_t begin,
-                             std::int64_t end) const {
-  if (!in_f32() && epilogue_.empty()) return;
-  std::byte* y = operands.y + (first_pixel(b) + begin) * y_pixel_;
-  // Rows of channels that follow each other in y are taken at once, as many as stay in the first-level cache.
-  const bool apart = y_pixel_ != channels_ * (half_ ? kHalf : kFloat);
-  const std::int64_t step = apart ? 1 : rows_per_chunk(channels_);
-  for (std::int64_t p = begin; p < end; p += step, y += step * y_pixel_) {
-    const std::int64_t rows = std::min(step, end - p);
-    float* sums = in_f32() ? reinterpret_cast<float*>(results) + p * channels_ : reinterpret_cast<float*>(y);
-    if (!epilogue_.empty()) epilogue_.apply_rows(sums, rows, channels_);
-    if (in_f32()) row_kernels().to_half(sums, reinterpret_cast<Half*>(y), rows * channels_);
-  }
-}
-
 bool TileConvolution::write_rows_apart(std::size_t stride) {
   y_pixel_ = static_cast<std::int64_t>(stride);
   return true;
@@ -249,10 +216,12 @@ void TileConvolution::cut(std::int64_t element_bytes, int threads) {
     const std::int64_t image_bytes = input_.copied_rows(height_) * input_.copied_row_bytes();
     band_images_ = std::clamp<std::int64_t>(std::min(most_rows / height_, budget / image_bytes), 1, images_);
   }
-  copy_bytes_ = input_.copied() ? (band_images_ * input_.copied_rows(band_rows_) * input_.copied_row_bytes() +
-                                   ConvInput::kSlack + 63) /
-                                      64 * 64
-                                : 0;
+  copy_bytes_ = 0;
+  if (input_.copied()) {
+    const std::int64_t bytes = band_images_ * input_.copied_rows(band_rows_) * input_.copied_row_bytes();
+    copy_bytes_ =
+        static_cast<std::int64_t>(worker_stride(static_cast<std::size_t>(bytes + ConvInput::kSlack)));
+  }
   splits_ = panels_outside_
                 ? std::max<std::int64_t>(1, ceil_div(kTasksPerThread * threads, loop_.panel_count()))
                 : 1;
@@ -264,139 +233,9 @@ TileConvolution::Band TileConvolution::band(std::int64_t index) const {
   return {image, std::min(band_images_, images_ - image), rows.begin, rows.size()};
 }
 
-void TileConvolution::run(const std::byte* x, const float* bias, const std::byte* residual, std::byte* y,
-                          const RunContext& context, const PixelScales& scales) const {
-  const Operands operands{x, bias, residual, y, scales};
-  if (panels_outside_) {
-    run_panels(operands, context);
-  } else {
-    run_bands(operands, context);
-  }
-}
-
-// Where the tiles of a band find their operands. `copied`: the copy of its input; `results` as results() has it.
-TileBand TileConvolution::tile_band(const Operands& operands, const Band& b, const std::byte* copied,
-                                    std::byte* results) const {
-  TileBand t;
-  t.width = width_;
-  t.rows = b.images * b.rows;
-  t.rows_per_image = b.rows;
-  t.a_pixel = input_.pixel_step();
-  t.a_row = input_.row_step();
-  t.a_image = input_.image_step();
-  t.a = input_.copied() ? copied : operands.x + b.image * t.a_image + b.row * t.a_row;
-  t.c_pixel = in_f32() ? channels_ * loop_.c_bytes : y_pixel_;
-  t.residual_pixel = channels_ * loop_.residual_bytes;
-  if (operands.scales.data != nullptr) {
-    t.pixel_scale = operands.scales.data + first_pixel(b) * operands.scales.step;
-    t.pixel_scale_step = operands.scales.step;
-  }
-  t.c = in_f32() ? results : operands.y + first_pixel(b) * y_pixel_;
-  if (adds_) {
-    t.residual = widens_residual() ? results + result_bytes_
-                                   : operands.residual + first_element(b) * loop_.residual_bytes;
-    t.once = t.residual == t.c;
-  }
-  if (input_.evenly_spaced()) {
-    t.width *= t.rows;
-    t.rows = 1;
-  }
-  return t;
-}
-
-// Rows [begin, end) of the copy of a band, counted through its images.
-void TileConvolution::copy(const std::byte* x, const Band& b, std::int64_t begin, std::int64_t end,
-                           std::byte* to) const {
-  const std::int64_t image_rows = input_.copied_rows(b.rows);
-  for (std::int64_t row = begin; row < end; ++row) {
-    const std::int64_t image = row / image_rows;
-    input_.copy(x + (b.image + image) * input_bytes_, b.row, row % image_rows, row % image_rows + 1,
-                to + image * input_.image_step());
-  }
-}
-
-void TileConvolution::run_bands(const Operands& operands, const RunContext& context) const {
-  const std::byte* weights = packed_.data();
-  if (stored_) {
-    weights = context.scratch + weights_at_;
-    context.pool.parallel_for(loop_.panel_count(), [&](std::int64_t panel, int /*worker*/) {
-      stored_->widen(panel, context.scratch + weights_at_ + panel_offset(panel));
-    });
-  }
-  context.pool.parallel_for(bands(), [&](std::int64_t index, int worker) {
-    const Band b = band(index);
-    std::byte* copied = context.scratch + worker * copy_bytes_;
-    std::byte* result = results(context, worker);
-    if (input_.copied()) copy(operands.x, b, 0, b.images * input_.copied_rows(b.rows), copied);
-    widen_residual(operands, b, result, 0, pixels(b) * channels_);
-    const TileBand t = tile_band(operands, b, copied, result);
-    loop_.run_tiles(t, {0, loop_.tiles(t)}, {0, loop_.panel_count()}, weights, operands.bias);
-    finish(operands, b, result, 0, pixels(b));
-  });
-}
-
-void TileConvolution::run_panels(const Operands& operands, const RunContext& context) const {
-  const std::int64_t panels = loop_.panel_count();
-  const std::int64_t step = rows_per_chunk(channels_);
-  for (std::int64_t index = 0; index < bands(); ++index) {
-    const Band b = band(index);
-    std::byte* result = results(context, 0);
-    if (input_.copied()) {
-      context.pool.parallel_for(b.images * input_.copied_rows(b.rows), [&](std::int64_t row, int /*worker*/) {
-        copy(operands.x, b, row, row + 1, context.scratch);
-      });
-    }
-    if (widens_residual()) {
-      parallel_chunks(context.pool, pixels(b), step, [&](std::int64_t begin, std::int64_t end) {
-        widen_residual(operands, b, result, begin * channels_, end * channels_);
-      });
-    }
-    const TileBand t = tile_band(operands, b, context.scratch, result);
-    const std::int64_t tiles = loop_.tiles(t);
-    const std::int64_t splits = std::min(splits_, tiles);
-    context.pool.parallel_for(panels * splits, [&](std::int64_t task, int worker) {
-      const std::int64_t panel = task / splits;
-      const TileRange part = TileRange{0, tiles}.part(task % splits, splits);
-      // The panel that this worker takes next; where a panel serves a single tile, what follows in it.
-      const std::int64_t next = panel + 1;
-      std::span<const std::byte> fetch;
-      if (tiles == 1) {
-        fetch = kept_panel(panel);
-        fetch = {fetch.data() + kStreamAhead, fetch.size()};
-      } else if (next < panels && static_cast<std::int64_t>(kept_panel(next).size()) <= cache_budget()) {
-        fetch = kept_panel(next);
-      }
-      const auto fetch_bytes = static_cast<std::int64_t>(fetch.size());
-      if (stored_) {
-        std::byte* weights = context.scratch + weights_at_ + worker * panel_bytes();
-        stored_->widen(panel, weights);
-        run_panel(t, part, panel, weights, operands.bias, fetch.data(), fetch_bytes);
-      } else {
-        loop_.run_tiles(t, part, {panel, panel + 1}, packed_.data(), operands.bias, fetch.data(),
-                        fetch_bytes);
-      }
-    });
-    if (!in_f32() && epilogue_.empty()) continue;
-    parallel_chunks(context.pool, pixels(b), step,
-                    [&](std::int64_t begin, std::int64_t end) { finish(operands, b, result, begin, end); });
-  }
-}
-
-// One panel that lies alone at `weights`: a layer with no other outputs.
-void TileConvolution::run_panel(TileBand t, const TileRange& tiles, std::int64_t panel,
-                                const std::byte* weights, const float* bias, const std::byte* prefetch,
-                                std::int64_t prefetch_bytes) const {
-  const std::int64_t group = panel / loop_.panels.count();
-  const std::int64_t in_group = panel % loop_.panels.count();
-  const std::int64_t output = group * loop_.panels.outputs + in_group * loop_.panels.panel;
-  TileLoop alone = loop_;
-  alone.groups = 1;
-  alone.panels = TilePanels(*loop_.kernels, loop_.panels.steps, loop_.panels.columns(in_group));
-  t.a += group * loop_.a_group;
-  t.c += output * kFloat;
-  if (t.residual != nullptr) t.residual += output * kFloat;
-  alone.run_tiles(t, tiles, {0, 1}, weights, bias == nullptr ? nullptr : bias + output, prefetch,
-                  prefetch_bytes);
+std::int64_t TileConvolution::first_output(std::int64_t panel) const {
+  return panel / loop_.panels.count() * loop_.panels.outputs +
+         panel % loop_.panels.count() * loop_.panels.panel;
 }
 
 std::int64_t TileConvolution::panel_offset(std::int64_t panel) const {

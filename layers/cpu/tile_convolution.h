@@ -79,6 +79,13 @@ class TileConvolution {
   void run(const std::byte* x, const float* bias, const std::byte* residual, std::byte* y,
            const RunContext& context, const PixelScales& scales = {}) const;
 
+  /// RowSource's methods: one group, f32 or halves that are multiplied as they are, no residual, an input that tiles read
+  /// where it lies.
+  std::int64_t piece_channels() const;
+  std::size_t piece_scratch_bytes() const;
+  void compute_piece(const std::byte* x, const float* bias, std::int64_t image, const TileRange& rows,
+                     std::int64_t block, std::byte* y, std::int64_t columns, std::byte* scratch) const;
+
  private:
   struct Operands {
     const std::byte* x;
@@ -95,6 +102,7 @@ class TileConvolution {
     std::int64_t rows;  // of each image
   };
 
+  static std::int64_t cache_budget();
   enum class Weights : std::uint8_t { as_read, stored };
   TileConvolution(const Geometry& geometry, Weights weights, int threads);
   void pack(WeightView weights);
@@ -120,13 +128,17 @@ class TileConvolution {
   void finish(const Operands& operands, const Band& b, std::byte* results, std::int64_t begin,
               std::int64_t end) const;
   void run_panel(TileBand t, const TileRange& tiles, std::int64_t panel, const std::byte* weights,
-                 const float* bias, const std::byte* prefetch, std::int64_t prefetch_bytes) const;
+                 const float* bias, const std::byte* prefetch = nullptr,
+                 std::int64_t prefetch_bytes = 0) const;
+  TileBand input_band(const std::byte* x, const Band& b, const std::byte* copied) const;
+  void join_rows(TileBand& t) const;
   TileBand tile_band(const Operands& operands, const Band& b, const std::byte* copied,
                      std::byte* results) const;
   void copy(const std::byte* x, const Band& b, std::int64_t begin, std::int64_t end, std::byte* to) const;
   void run_bands(const Operands& operands, const RunContext& context) const;
   void run_panels(const Operands& operands, const RunContext& context) const;
   std::int64_t panel_offset(std::int64_t panel) const;
+  std::int64_t first_output(std::int64_t panel) const;
 
   ConvInput input_;
   TileLoop loop_;

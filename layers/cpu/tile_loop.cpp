@@ -27,8 +27,12 @@ void TileLoop::run_tiles(const TileBand& band, const TileRange& tiles, const Til
                          std::int64_t prefetch_bytes) const {
   const TileGroups cut(*kernels, band.width);
   const std::int64_t total = cut.count * band.rows;
+  const std::int64_t c_row = band.c_row != 0 ? band.c_row : band.width * band.c_pixel;
   const std::int64_t per_group = panels.count();
   const std::int64_t group_bytes = panels.bytes();
+
+  const std::int64_t first_group = panel_range.begin / per_group;
+  const std::int64_t first_panel = panel_range.begin % per_group;
 
   TileCall call = shared;
   call.a_stride = band.a_pixel;
@@ -44,24 +48,34 @@ void TileLoop::run_tiles(const TileBand& band, const TileRange& tiles, const Til
   call.prefetch_step = prefetch_step;
   call.prefetch = prefetch_step > 0 ? prefetch : packed;
 
+  // Where the next group of pixels is: counted on rather than divided out, which takes as long as a short sum.
+  std::int64_t row = 2 * tiles.begin / cut.count;
+  std::int64_t index = 2 * tiles.begin % cut.count;
+  std::int64_t image_row = row % band.rows_per_image;
+  const std::byte* image = band.a + row / band.rows_per_image * band.a_image;
   for (std::int64_t tile = tiles.begin; tile < tiles.end; ++tile) {
     const std::byte* a[2] = {};
     std::int64_t at[2] = {};  // pixel of the band
+    std::byte* c[2] = {};
     std::int64_t size[2] = {};
     const int used = 2 * tile + 1 < total ? 2 : 1;
     for (int slot = 0; slot < used; ++slot) {
-      const std::int64_t row = (2 * tile + slot) / cut.count;
-      const std::int64_t index = (2 * tile + slot) % cut.count;
       const std::int64_t pixel = band.once ? index * cut.size : cut.start(index);
       size[slot] = std::min(cut.size, band.width - pixel);
-      a[slot] = band.a + row / band.rows_per_image * band.a_image + row % band.rows_per_image * band.a_row +
-                pixel * band.a_pixel;
+      a[slot] = image + image_row * band.a_row + pixel * band.a_pixel;
       at[slot] = row * band.width + pixel;
+      c[slot] = band.c + row * c_row + pixel * band.c_pixel;
       if (band.pixel_scale != nullptr)
         call.pixel_scale[slot] = band.pixel_scale + at[slot] * band.pixel_scale_step;
+      if (++index < cut.count) continue;
+      index = 0;
+      ++row;
+      if (++image_row < band.rows_per_image) continue;
+      image_row = 0;
+      image += band.a_image;
     }
-    std::int64_t group = panel_range.begin / per_group;
-    std::int64_t panel = panel_range.begin % per_group;
+    std::int64_t group = first_group;
+    std::int64_t panel = first_panel;
     for (std::int64_t i = panel_range.begin; i < panel_range.end; ++i) {
       const std::int64_t output = group * panels.outputs + panel * panels.panel;
       call.weights = packed + group * group_bytes + panels.offset(panel);
@@ -71,7 +85,7 @@ void TileLoop::run_tiles(const TileBand& band, const TileRange& tiles, const Til
       if (shared.multiplier != nullptr) call.multiplier = shared.multiplier + output;
       for (int slot = 0; slot < used; ++slot) {
         call.a[slot] = a[slot] + group * a_group;
-        call.c[slot] = band.c + at[slot] * band.c_pixel + output * c_bytes;
+        call.c[slot] = c[slot] + output * c_bytes;
         if (band.residual != nullptr) {
           call.residual[slot] = band.residual + at[slot] * band.residual_pixel + output * residual_bytes;
         }

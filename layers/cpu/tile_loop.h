@@ -16,9 +16,10 @@ struct TileBand {
   std::int64_t a_row = 0;
   std::int64_t a_image = 0;         ///< from the first row of an image to that of the next
   std::int64_t rows_per_image = 1;  ///< the first row of the band is the first of an image, or all are of one
-  std::byte* c = nullptr;           ///< output 0 of the first pixel; pixels and rows follow each other
+  std::byte* c = nullptr;           ///< output 0 of the first pixel
   const std::byte* residual = nullptr;  ///< [pixel][output] like c, or null
   std::int64_t c_pixel = 0;
+  std::int64_t c_row = 0;  ///< 0: rows follow each other, as those of residual and scales always do
   std::int64_t residual_pixel = 0;
   /// No pixel is computed twice, so that c may be the residual: the last group of a row is smaller where otherwise it
   /// overlaps its neighbour, and is computed alone.
