@@ -6,17 +6,24 @@ namespace pipit::apps {
 
 namespace {
 
-std::int64_t stored_bytes(const Plan& plan, const Node& node) {
+// What the step must read and write: not what lies between the nodes that its kernel computes.
+std::int64_t stored_bytes(const Plan& plan, const Step& step) {
   const Graph& graph = plan.graph();
   std::int64_t bytes = 0;
-  for (const ValueId id : node.inputs) {
-    if (id == kNoValue) continue;
-    const Value& value = graph.value(id);
-    const bool packed = value.is_constant() && value.desc.dtype == DType::f32 &&
-                        plan.options().precision == Precision::fp16;  // kernels keep a half of it
-    bytes += static_cast<std::int64_t>(value.desc.bytes()) / (packed ? 2 : 1);
-  }
-  for (const ValueId id : node.outputs) bytes += static_cast<std::int64_t>(graph.value(id).desc.bytes());
+  const auto add_inputs = [&](int index, bool constants_only) {
+    for (const ValueId id : graph.nodes()[static_cast<std::size_t>(index)].inputs) {
+      if (id == kNoValue) continue;
+      const Value& value = graph.value(id);
+      if (constants_only && !value.is_constant()) continue;
+      const bool packed = value.is_constant() && value.desc.dtype == DType::f32 &&
+                          plan.options().precision == Precision::fp16;  // kernels keep a half of it
+      bytes += static_cast<std::int64_t>(value.desc.bytes()) / (packed ? 2 : 1);
+    }
+  };
+  add_inputs(step.node, false);
+  for (const int next : step.absorbed) add_inputs(next, true);
+  for (const ValueId id : plan.last_node(step).outputs)
+    bytes += static_cast<std::int64_t>(graph.value(id).desc.bytes());
   return bytes;
 }
 
@@ -34,7 +41,7 @@ StepInfo step_info(const Plan& plan, const Step& step) {
   info.kernel = step.kernel_name;
   info.geometry = node.layer->summary();
   if (!inputs.empty() && inputs[0] != nullptr) info.input = inputs[0]->shape;
-  info.output = outputs[0].shape;
+  info.output = graph.value(plan.last_node(step).outputs[0]).desc.shape;
   if (node.inputs.size() > 3 && node.inputs[3] != kNoValue && info.type == "Conv") info.geometry += " +add";
   info.macs = node.layer->work(inputs, outputs).macs;
   for (const int next : step.absorbed) {
@@ -44,7 +51,7 @@ StepInfo step_info(const Plan& plan, const Step& step) {
     info.geometry +=
         fmt::format(" then {}{}{}", layer.type(), layer.summary().empty() ? "" : " ", layer.summary());
   }
-  info.bytes = stored_bytes(plan, node);
+  info.bytes = stored_bytes(plan, step);
   return info;
 }
 
@@ -92,7 +99,7 @@ struct Convolutions {
     macs += info.macs;
     ms += step_ms;
   }
-  double share_of(const MachinePeak& peak) const { return 1e9 * gflops(macs, ms) / peak.flops_per_second; }
+  double share_of(double flops_per_second) const { return 1e9 * gflops(macs, ms) / flops_per_second; }
 };
 
 double floor_ms(const StepInfo& info, const MachinePeak& peak) {
@@ -160,9 +167,16 @@ std::string layer_table(const Plan& plan, const Profile& profile, const MachineP
         1e-12 * peak.flops_per_second, 1e-12 * peak.bytes_per_second,
         on_gpu ? "the graph takes" : "the layers take", ms / floors);
     if (convolutions.macs > 0) {
-      text +=
-          fmt::format("convolutions   {:9.4f} ms   {:.1f} GFLOP/s, {:.1f}% of the peak\n", convolutions.ms,
-                      gflops(convolutions.macs, convolutions.ms), 100 * convolutions.share_of(peak));
+      text += fmt::format("convolutions   {:9.4f} ms   {:.1f} GFLOP/s, {:.1f}% of the peak\n",
+                          convolutions.ms, gflops(convolutions.macs, convolutions.ms),
+                          100 * convolutions.share_of(peak.flops_per_second));
+    }
+    if (convolutions.macs > 0 && peak.kernel_flops_per_second > 0) {
+      text += fmt::format(
+          "their kernel   {:9.1f} GFLOP/s on operands in the first-level cache; the convolutions are at "
+          "{:.1f}% of "
+          "it\n",
+          1e-9 * peak.kernel_flops_per_second, 100 * convolutions.share_of(peak.kernel_flops_per_second));
     }
   }
   return text;
@@ -211,7 +225,11 @@ nlohmann::ordered_json layer_json(const Plan& plan, const Profile& profile, cons
   if (peak.known()) json["floor_ms"] = floors;
   if (peak.known() && convolutions.macs > 0) {
     json["convolutions_ms"] = convolutions.ms;
-    json["convolutions_share_of_peak"] = convolutions.share_of(peak);
+    json["convolutions_share_of_peak"] = convolutions.share_of(peak.flops_per_second);
+    if (peak.kernel_flops_per_second > 0) {
+      json["kernel_tflops"] = 1e-12 * peak.kernel_flops_per_second;
+      json["convolutions_share_of_kernel"] = convolutions.share_of(peak.kernel_flops_per_second);
+    }
   }
   return json;
 }

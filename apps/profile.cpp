@@ -109,7 +109,8 @@ void add_profile(CLI::App& app, int& exit_code) {
       "--floor", options->floor,
       "Also show how far each layer is from its floor: what its arithmetic at the machine's peak, or "
       "its inputs, outputs and weights at the memory's bandwidth, would take, whichever is longer; "
-      "and the convolutions' share of the peak. Both are measured in this run (on a CPU the peak is that of "
+      "and the convolutions' share of the peak, and on a CPU of what their kernel reaches on operands in the "
+      "first-level cache. All are measured in this run (on a CPU the peak is that of "
       "fp32). Winograd needs fewer products than are counted and small layers stay in the caches, so both "
       "may "
       "be passed");

@@ -59,8 +59,10 @@ double bytes_per_second(ThreadPool& pool) {
 MachinePeak measure_cpu_peak(int threads, Precision precision) {
   const std::shared_ptr<ThreadPool> pool = shared_pool(threads);
   MachinePeak peak;
-  peak.flops_per_second = measure_peak(
-      *pool, precision == Precision::fp16 && f16_tiles() != nullptr ? *f16_tiles() : f32_tiles());
+  const TileKernels& tiles =
+      precision == Precision::fp16 && f16_tiles() != nullptr ? *f16_tiles() : f32_tiles();
+  peak.flops_per_second = measure_peak(*pool, tiles);
+  peak.kernel_flops_per_second = measure_tile_rate(*pool, tiles);
   peak.bytes_per_second = bytes_per_second(*pool);
   return peak;
 }

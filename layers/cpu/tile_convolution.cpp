@@ -189,7 +189,7 @@ bool TileConvolution::may_overwrite_residual() const {
 }
 
 // Two orders. In one each worker takes bands of pixels through all panels, in the other all workers take panels through
-// all pixels of one large band. Bands need weights that stay in half of what the worker
+// all pixels of one large band. Bands need weights that stay in five eighths of what the worker
 // keeps, since every tile reads all of them, and every worker reads them from the shared cache once; panels need each weight once, but what one worker wrote the others read, which is slower by the
 // ratio kRemoteCost.
 void TileConvolution::cut(std::int64_t element_bytes, int threads) {
@@ -198,7 +198,7 @@ void TileConvolution::cut(std::int64_t element_bytes, int threads) {
   const std::int64_t weights = loop_.packed_bytes();
   const std::int64_t activations = images_ * (input_bytes_ + height_ * width_ * channels_ * element_bytes);
   const bool even = rows % threads == 0 || rows >= kRowsPerThread * threads;
-  panels_outside_ = weights > budget / 2 ||
+  panels_outside_ = weights > budget / 8 * 5 ||
                     static_cast<double>(weights) > kRemoteCost * static_cast<double>(activations) || !even;
   // Bands that copy their input copy the rows between them twice.
   const std::int64_t tasks = threads * (input_.copied_rows(1) > 1 ? kTasksPerThread / 2 : kTasksPerThread);

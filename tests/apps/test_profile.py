@@ -63,6 +63,11 @@ class Profile(CommandTest):
         self.assertGreater(result["bandwidth_tbs"], 1e-4)
         # Beside other load both figures are low, but not by different factors of ten.
         self.assertTrue(0 < result["convolutions_share_of_peak"] < 5, result["convolutions_share_of_peak"])
+        convolutions = [layer for layer in result["layers"] if layer["type"] == "Conv"]
+        rate = 2 * sum(layer["macs"] for layer in convolutions) / (1e-3 * result["convolutions_ms"])
+        self.assertAlmostEqual(result["convolutions_share_of_kernel"], rate / (1e12 * result["kernel_tflops"]), delta=1e-9)
+        text = self.pipit("profile", MODEL, "--runs", "2", "--threads", "1", "--floor").stdout
+        self.assertRegex(text, r"(?m)^their kernel +[\d.]+ GFLOP/s on operands in the first-level cache; the convolutions")
 
 
 if __name__ == "__main__":
