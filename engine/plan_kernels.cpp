@@ -124,19 +124,26 @@ class StepBuilder {
     return line;
   }
 
-  // Creating is packing, mostly: several nodes at once on the CPU. Whichever fails first, the error reported is that
-  // of the earliest node.
+  // Creating is packing, mostly: several nodes at once on the CPU, but of large ones one at a time, whose weights are there
+  // twice meanwhile. Whichever fails first, the error reported is that of the earliest node.
   void create_kernels() {
+    constexpr std::size_t kLargeBytes = std::size_t{4} << 20;
     std::mutex mutex;
+    std::mutex large;
     if (options_.device != DeviceKind::cpu) {
       for (const Step& step : steps_) create(step, mutex);
       return;
     }
+    std::vector<char> is_large;  // asked before anything is released
+    for (const Step& step : steps_) is_large.push_back(constant_bytes(node_of(step)) >= kLargeBytes);
     std::vector<std::exception_ptr> errors(steps_.size());
     shared_pool(options_.threads)->parallel_for(std::ssize(steps_), [&](std::int64_t s, int) {
       try {
         const Step& step = steps_[static_cast<std::size_t>(s)];
-        if (!is_follower(node_of(step))) create(step, mutex);
+        if (is_follower(node_of(step))) return;
+        std::unique_lock alone(large, std::defer_lock);
+        if (is_large[static_cast<std::size_t>(s)]) alone.lock();
+        create(step, mutex);
       } catch (...) {
         errors[static_cast<std::size_t>(s)] = std::current_exception();
       }
@@ -144,6 +151,14 @@ class StepBuilder {
     for (const std::exception_ptr& error : errors) {
       if (error) std::rethrow_exception(error);
     }
+  }
+
+  std::size_t constant_bytes(const Node& node) const {
+    std::size_t bytes = 0;
+    for (const ValueId id : node.inputs) {
+      if (id != kNoValue && graph_.value(id).is_constant()) bytes += graph_.value(id).desc.bytes();
+    }
+    return bytes;
   }
 
   // `mutex` guards the graph's constants.
