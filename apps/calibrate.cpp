@@ -181,15 +181,7 @@ void add_calibrate(CLI::App& app, int& exit_code) {
   options->model.add_to(*command, false);  // sums of another batch size may differ in their last bit
   command->get_option("MODEL")->required(false);
   options->image.add_to(*command);
-  without_options(*command,
-                  {{"--device", {"cpu"}},
-                   {"--precision", {"fp32"}},
-                   {"--group-size", {}},
-                   {"--dynamic-scales", {}},
-                   {"--allow-fallback", {}},
-                   {"--autotune", {}},
-                   {"--no-autotune", {"true"}},
-                   {"--tuning-cache", {}}},
+  without_options(*command, foreign_on_the_cpu({"fp32"}, false),
                   "calibrate observes the model in fp32 on the CPU, with the same kernels every time");
   without_options(*command, {{"--plan", {}}}, "is what calibrate writes: name the file with --output");
   command->add_option("IMAGES", options->images, "A folder of images (or one image); classes do not matter");

@@ -229,15 +229,7 @@ void add_diff(CLI::App& app, int& exit_code) {
   options->common.add_to(*command);
   options->model.add_to(*command, false);
   options->image.add_to(*command);
-  without_options(*command,
-                  {{"--device", {"cpu"}},
-                   {"--precision", {"fp32", "int8"}},
-                   {"--group-size", {}},
-                   {"--dynamic-scales", {}},
-                   {"--allow-fallback", {}},
-                   {"--autotune", {}},
-                   {"--no-autotune", {"true"}},
-                   {"--tuning-cache", {}}},
+  without_options(*command, foreign_on_the_cpu({"fp32", "int8"}, false),
                   "diff compares INT8 with fp32, both on the CPU, with the same kernels every time");
   command->add_option("IMAGES", options->images, "A folder of images (or one image); classes do not matter")
       ->required();

@@ -250,6 +250,18 @@ void ModelOptions::add_to(CLI::App& command, bool with_batch) {
   command.add_option("--dim", dims, "NAME=VALUE: the value of a symbolic dimension; may be repeated");
 }
 
+std::map<std::string, std::set<std::string>> foreign_on_the_cpu(std::set<std::string> precisions,
+                                                                bool times_kernels) {
+  std::map<std::string, std::set<std::string>> options{{"--device", {"cpu"}},
+                                                       {"--precision", std::move(precisions)},
+                                                       {"--group-size", {}},
+                                                       {"--dynamic-scales", {}},
+                                                       {"--allow-fallback", {}}};
+  if (!times_kernels)
+    options.insert({{"--autotune", {}}, {"--no-autotune", {"true"}}, {"--tuning-cache", {}}});
+  return options;
+}
+
 void without_options(CLI::App& command, const std::map<std::string, std::set<std::string>>& options,
                      const std::string& why) {
   for (const auto& [option, allowed] : options) {

@@ -97,19 +97,9 @@ void add_quantize(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand("quantize", "Write a model as INT8 ONNX with the scales of a plan");
   options->common.add_to(*command);
   options->model.add_to(*command, true);
-  without_options(*command,
-                  {{"--device", {"cpu"}},
-                   {"--precision", {"fp32", "int8"}},
-                   {"--group-size", {}},
-                   {"--dynamic-scales", {}},
-                   {"--kernel", {}},
-                   {"--conv-backend", {}},
-                   {"--no-winograd", {}},
-                   {"--allow-fallback", {}},
-                   {"--autotune", {}},
-                   {"--no-autotune", {"true"}},
-                   {"--tuning-cache", {}}},
-                  "quantize writes INT8 and runs nothing");
+  const std::string why = "quantize writes INT8 and runs nothing";
+  without_options(*command, foreign_on_the_cpu({"fp32", "int8"}, false), why);
+  without_options(*command, {{"--kernel", {}}, {"--conv-backend", {}}, {"--no-winograd", {}}}, why);
   command->add_option("--output", options->output,
                       "The ONNX file to write; replaced when it exists (required)");
   command

@@ -312,12 +312,7 @@ void add_tune(CLI::App& app, int& exit_code) {
   options->common.add_to(*command);
   options->model.add_to(*command, false);
   options->image.add_to(*command);
-  without_options(*command,
-                  {{"--device", {"cpu"}},
-                   {"--precision", {"fp32", "int8"}},
-                   {"--group-size", {}},
-                   {"--dynamic-scales", {}},
-                   {"--allow-fallback", {}}},
+  without_options(*command, foreign_on_the_cpu({"fp32", "int8"}, true),
                   "tune mixes INT8 and fp32 on the CPU");
   command->add_option("IMAGES", options->images, "Images with their classes, as pipit evaluate takes them")
       ->required();

@@ -273,6 +273,7 @@ int verify(const VerifyOptions& options) {
                {"verdict"},
                {"note"}});
   nlohmann::ordered_json json = {{"command", "verify"}, {"rtol", options.rtol}, {"atol", options.atol}};
+  if (options.norm > 0) json["norm"] = options.norm;
   json["tests"] = nlohmann::ordered_json::array();
   std::array<std::int64_t, 3> counts{};
   {
