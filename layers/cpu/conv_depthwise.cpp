@@ -131,7 +131,7 @@ class Depthwise final : public Kernel {
         rows_.piece_columns() * pieces_.channels * static_cast<std::int64_t>(sizeof(T));
     pieces_.rows =
         std::clamp<std::int64_t>(kTogetherBytes / row_bytes, (kLeastPixels + x_[3] - 1) / x_[3], x_[2]);
-    pieces_.ring = up(rows_.rows_of_taps() - 1 + pieces_.rows, pieces_.rows);
+    pieces_.ring = up(std::min(rows_.rows_of_taps() - 1 + pieces_.rows, x_[2]), pieces_.rows);
     pieces_.bands = 1;
     if (x_[0] % threads_ != 0)
       pieces_.bands = threads_ * std::max<std::int64_t>(1, kTasksPerThread / pieces_.blocks);
