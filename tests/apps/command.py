@@ -49,7 +49,7 @@ class CommandTest(unittest.TestCase):
 
     def assert_one_line_error(self, done, *words):
         """stderr is one line that starts with the program's name and has all the words."""
-        self.assertRegex(done.stderr, r"\Apipit: [^\n]+\n\Z")
+        self.assertRegex(done.stderr, r"\Apipit: [^:\n][^\n]*\n\Z")
         for word in words:
             self.assertIn(str(word), done.stderr)
 
