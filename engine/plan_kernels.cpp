@@ -2,6 +2,7 @@
 #include <exception>
 #include <mutex>
 
+#include "engine/described_node.h"
 #include "engine/device.h"
 #include "engine/plan_parts.h"
 
@@ -12,61 +13,6 @@ namespace {
 std::size_t index(ValueId id) {
   return static_cast<std::size_t>(id);
 }
-
-// What a candidate is told about a node; `constants` keeps those alive that are being packed. A step on the host
-// of a GPU plan computes in fp32, whatever its operands are stored as.
-struct Described {
-  std::vector<TensorDesc> widened;  // on the host: what `inputs` points to
-  std::vector<const TensorDesc*> inputs;
-  std::vector<TensorDesc> outputs;
-  std::vector<std::shared_ptr<const Tensor>> constants;
-  NodeSpec spec;
-
-  Described(const Graph& graph, const Node& node, const PlanOptions& options, bool on_host)
-      : inputs(graph.input_descs(node)),
-        outputs(graph.output_descs(node)),
-        constants(constants_of(graph, node)),
-        spec{*node.layer,
-             inputs,
-             outputs,
-             constants,
-             on_host ? Precision::fp32 : arithmetic(options.precision, inputs, outputs),
-             options.threads,
-             options.gpu} {
-    if (!on_host) return;
-    widened.reserve(inputs.size());
-    for (const TensorDesc*& input : inputs) {
-      if (input == nullptr) continue;
-      widened.push_back(*input);
-      widen(widened.back());
-      input = &widened.back();
-    }
-    for (TensorDesc& output : outputs) widen(output);
-  }
-  Described(const Described&) = delete;
-  Described& operator=(const Described&) = delete;
-
-  static void widen(TensorDesc& desc) {
-    if (desc.dtype == DType::f16) desc.dtype = DType::f32;
-  }
-  // In INT8 and with stored weights the graph itself says what computes in integers; everything else computes in what
-  // it is stored as.
-  static Precision arithmetic(Precision precision, const std::vector<const TensorDesc*>& inputs,
-                              const std::vector<TensorDesc>& outputs) {
-    if (precision == Precision::fp32 || precision == Precision::fp16) return precision;
-    const auto half = [](const TensorDesc& desc) { return desc.dtype == DType::f16; };
-    const bool reads = std::any_of(inputs.begin(), inputs.end(),
-                                   [&](const TensorDesc* input) { return input != nullptr && half(*input); });
-    return reads || std::any_of(outputs.begin(), outputs.end(), half) ? Precision::fp16 : Precision::fp32;
-  }
-  static std::vector<std::shared_ptr<const Tensor>> constants_of(const Graph& graph, const Node& node) {
-    std::vector<std::shared_ptr<const Tensor>> constants;
-    for (const ValueId id : node.inputs) {
-      constants.push_back(id == kNoValue ? nullptr : graph.value(id).constant);
-    }
-    return constants;
-  }
-};
 
 class StepBuilder {
  public:
@@ -108,7 +54,7 @@ class StepBuilder {
   // candidate refuses.
   std::string choose_kernel(const Node& node, Step& step) {
     const std::vector<Candidate>& candidates = registry_.candidates(node.layer->type(), options_.device);
-    const Described described(graph_, node, options_, false);
+    const DescribedNode described(graph_, node, options_, false);
     kernels_.emplace_back();
     const Candidate* candidate = select_candidate(candidates, described.spec, step, !is_follower(node));
     if (candidate == nullptr && options_.device != DeviceKind::cpu && options_.allow_fallback)
@@ -169,7 +115,7 @@ class StepBuilder {
     const Candidate& candidate = *candidates_[static_cast<std::size_t>(step.index)];
     try {
       std::unique_lock lock(mutex);
-      Described described(graph_, node, options_, step.on_host);
+      DescribedNode described(graph_, node, options_, step.on_host);
       lock.unlock();
       described.spec.variant = step.variant;
       kernel = candidate.create(described.spec);
@@ -229,7 +175,7 @@ class StepBuilder {
         const int n = consumers_[index(last->outputs[0])];
         if (n < 0 || !is_follower(graph_.nodes()[static_cast<std::size_t>(n)])) break;
         last = &graph_.nodes()[static_cast<std::size_t>(n)];
-        if (!kernel->absorb(Described(graph_, *last, options_, false).spec)) break;
+        if (!kernel->absorb(DescribedNode(graph_, *last, options_, false).spec)) break;
         step.absorbed.push_back(n);
         absorbed[static_cast<std::size_t>(n)] = true;
         release_constants(*last,
@@ -254,7 +200,7 @@ class StepBuilder {
       const Node& node = node_of(step);
       int at = producing_step(node, writers);
       if (at >= 0 && kernel->take_over(kernels[static_cast<std::size_t>(at)],
-                                       Described(graph_, node, options_, false).spec)) {
+                                       DescribedNode(graph_, node, options_, false).spec)) {
         Step& producer = steps[static_cast<std::size_t>(at)];
         producer.absorbed.push_back(step.node);
         producer.absorbed.insert(producer.absorbed.end(), step.absorbed.begin(), step.absorbed.end());
@@ -325,7 +271,7 @@ class StepBuilder {
 
   // The CPU's first kernel that takes the node; null when there is none. Its refusals join the others.
   const Candidate* fall_back(const Node& node, Step& step) const {
-    const Described described(graph_, node, options_, true);
+    const DescribedNode described(graph_, node, options_, true);
     for (const Candidate& candidate : registry_.candidates(node.layer->type(), DeviceKind::cpu)) {
       Refusal reason = excluded(candidate.name) ? Refusal("switched off") : candidate.refuse(described.spec);
       if (!reason) {
