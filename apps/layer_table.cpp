@@ -174,8 +174,8 @@ std::string layer_table(const Plan& plan, const Profile& profile, const MachineP
     if (convolutions.macs > 0 && peak.kernel_flops_per_second > 0) {
       text += fmt::format(
           "their kernel   {:9.1f} GFLOP/s on operands in the first-level cache; the convolutions are at "
-          "{:.1f}% of "
-          "it\n",
+          "{:.1f}% "
+          "of it\n",
           1e-9 * peak.kernel_flops_per_second, 100 * convolutions.share_of(peak.kernel_flops_per_second));
     }
   }

@@ -53,9 +53,7 @@ int exit_of(const CLI::App& app, const CLI::ParseError& error) {
     return flushed(kExitOk);
   }
   const std::string name = app.get_subcommands().empty() ? "" : " " + app.get_subcommands()[0]->get_name();
-  std::string_view why = error.what();
-  if (why.starts_with(": ")) why.remove_prefix(2);  // the name of a hidden option (without_options)
-  return report(fmt::format("{}; see pipit{} --help", why, name), kExitUsage);
+  return report(fmt::format("{}; see pipit{} --help", error.what(), name), kExitUsage);
 }
 
 // CLI11 would take the value of an option in front of the subcommand for the subcommand.

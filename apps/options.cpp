@@ -265,9 +265,9 @@ std::map<std::string, std::set<std::string>> foreign_on_the_cpu(std::set<std::st
 void without_options(CLI::App& command, const std::map<std::string, std::set<std::string>>& options,
                      const std::string& why) {
   for (const auto& [option, allowed] : options) {
-    // Hidden options have no name for CLI11's own messages.
+    // Hidden options have no name for CLI11's own messages, and it puts that in front of every ValidationError.
     const auto check = [name = option, values = allowed, why](const std::string& value) {
-      if (!values.contains(value)) throw CLI::ValidationError(name, why);
+      if (!values.contains(value)) throw CLI::ParseError(name + ": " + why, CLI::ExitCodes::ValidationError);
       return std::string{};
     };
     command.get_option(option)->group("")->check(CLI::Validator(check, ""));

@@ -112,8 +112,7 @@ void add_profile(CLI::App& app, int& exit_code) {
       "and the convolutions' share of the peak, and on a CPU of what their kernel reaches on operands in the "
       "first-level cache. All are measured in this run (on a CPU the peak is that of "
       "fp32). Winograd needs fewer products than are counted and small layers stay in the caches, so both "
-      "may "
-      "be passed");
+      "may be passed");
   command->add_option("--peak-tflops", options->peak_tflops, "With --floor: TFLOP/s instead of a measurement")
       ->check(positive_number())
       ->needs("--floor");
