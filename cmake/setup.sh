@@ -53,6 +53,21 @@ install_packages() {
         "apt-get update && apt-get install --no-install-recommends ${missing[*]}"
 }
 
+# python_packages FOLDER PACKAGE...: makes what python3 cannot import yet importable, installed with pip into FOLDER,
+# which nothing but PYTHONPATH of this script and its children refers to. Fails, saying why, where pip or what it
+# downloads from is missing.
+python_packages() {
+  local folder=$1 log status=0
+  shift
+  export PYTHONPATH=$folder${PYTHONPATH:+:$PYTHONPATH}
+  python3 -c 'import importlib, sys; [importlib.import_module(name) for name in sys.argv[1:]]' "$@" 2>/dev/null && return
+  note "installing $* with pip into $folder"
+  log=$(python3 -m pip install --quiet --upgrade --only-binary=:all: --disable-pip-version-check --retries 1 \
+    --target "$folder" "$@" 2>&1) || status=$?
+  [ "$status" -eq 0 ] || note "could not install $*: $(grep -v '^WARNING' <<<"$log" | tail -n 1)"
+  return "$status"
+}
+
 # build PRESET [TARGET...]: configures the preset and builds the targets (everything, when none is named).
 build() {
   local preset=$1 command quiet=()
