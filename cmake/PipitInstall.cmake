@@ -8,13 +8,21 @@ if(PIPIT_APPS)
   install(TARGETS pipit_command RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
 
-# Folders of kernels (reference, cpu, cuda) and what reads ONNX's protobuf messages stay private.
+# Folders of kernels (reference, cpu, cuda), what reads ONNX's protobuf messages and what needs the JSON library stay
+# private.
 file(GLOB headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
      engine/*.h layers/*.h layers/fuse/*.h models/*.h models/image/*.h models/onnx/reader.h quant/*.h)
+list(REMOVE_ITEM headers quant/json_object.h)
 foreach(header IN LISTS headers)
   cmake_path(GET header PARENT_PATH folder)
   install(FILES ${PROJECT_SOURCE_DIR}/${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/pipit/${folder})
 endforeach()
+
+if(PIPIT_HAVE_CUDA)
+  # The CUDA runtime goes along, under a name of ours, so that consumers need no toolkit.
+  file(REAL_PATH ${CUDA_cudart_static_LIBRARY} cudart)
+  install(FILES ${cudart} DESTINATION ${CMAKE_INSTALL_LIBDIR} RENAME libpipit_cudart.a)
+endif()
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/pipit)
 install(EXPORT pipitTargets NAMESPACE pipit:: DESTINATION ${package_dir})
@@ -33,7 +41,7 @@ list(REVERSE libraries)
 list(TRANSFORM libraries PREPEND "-l" OUTPUT_VARIABLE pc_libraries)
 list(APPEND pc_libraries -pthread)
 if(PIPIT_HAVE_CUDA)
-  list(APPEND pc_libraries -L${CUDAToolkit_LIBRARY_DIR} -lcudart_static -ldl -lrt)
+  list(APPEND pc_libraries -lpipit_cudart -ldl -lrt)
 endif()
 list(JOIN pc_libraries " " pc_libraries)
 configure_file(${CMAKE_CURRENT_LIST_DIR}/pipit.pc.in ${PROJECT_BINARY_DIR}/pipit.pc @ONLY)
