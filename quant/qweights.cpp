@@ -1,6 +1,7 @@
 #include "quant/qweights.h"
 
 #include <algorithm>
+#include <cfloat>
 #include <cmath>
 
 #include "engine/error.h"
@@ -9,7 +10,11 @@ namespace pipit {
 
 namespace {
 
-constexpr float kMostBias = 1U << 30;
+// Sums are int32: readers of other engines leave a bias as little as half of that, and some units more or less to the
+// rounding of scales.
+constexpr double kMostBias = 1U << 29;
+// What one unit of the sums is worth must be a normal number, with room for rounding.
+constexpr double kLeastUnit = 2.0 * FLT_MIN;
 
 float largest_magnitude(std::span<const float> values) {
   float largest = 0;
@@ -18,6 +23,17 @@ float largest_magnitude(std::span<const float> values) {
     largest = std::max(largest, std::abs(x));
   }
   return largest;
+}
+
+// The scale of a channel whose largest weight is `largest`. The bias decides where it would not fit otherwise: weights
+// that small beside it change nothing.
+float channel_scale(float largest, float bias, float input_scale) {
+  if (largest == 0 && bias == 0) return 1;
+  const double unit = std::max(kLeastUnit, std::abs(static_cast<double>(bias)) / kMostBias);
+  const double scale = std::max({static_cast<double>(largest) / 127, unit / input_scale, kLeastUnit});
+  if (scale > FLT_MAX)
+    fail("a bias of {} is beyond int32 in units of an input scale of {}", bias, input_scale);
+  return static_cast<float>(scale);
 }
 
 }  // namespace
@@ -32,17 +48,15 @@ QuantizedWeights quantize_weights(const Shape& shape, std::span<const float> wei
   largest_magnitude(bias);
   for (std::size_t o = 0; o < outputs; ++o) {
     const std::span<const float> channel = weights.subspan(o * depth, depth);
-    float scale = (per_channel ? largest_magnitude(channel) : largest_of_all) / 127.0F;
     const float b = bias.empty() ? 0.0F : bias[o];
-    scale = std::max(scale, std::abs(b) / (input_scale * kMostBias));
-    if (!(scale > 0) || !std::isfinite(scale)) scale = 1;
+    const float scale =
+        channel_scale(per_channel ? largest_magnitude(channel) : largest_of_all, b, input_scale);
     result.scales.push_back(scale);
     std::int8_t* to = result.weights.values<std::int8_t>().data() + o * depth;
     for (std::size_t i = 0; i < depth; ++i)
       to[i] = static_cast<std::int8_t>(std::nearbyint(std::clamp(channel[i] / scale, -127.0F, 127.0F)));
     const double steps = static_cast<double>(b) / (static_cast<double>(input_scale) * scale);
-    result.bias.values<std::int32_t>()[o] =
-        static_cast<std::int32_t>(std::nearbyint(std::clamp(steps, -1.1e9, 1.1e9)));
+    result.bias.values<std::int32_t>()[o] = static_cast<std::int32_t>(std::nearbyint(steps));
   }
   return result;
 }

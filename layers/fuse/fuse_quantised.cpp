@@ -168,7 +168,8 @@ class QuantisedFuser {
     if (conv == nullptr && (x_shape.rank() < 2 || (gemm != nullptr && gemm->attributes().transpose_a))) {
       reason = "its input is transposed or a vector";
     } else {
-      reason = make_qconv_constants(node, *weights, bias_of(node, reason), x->q.scale, constants);
+      const BiasSource bias = bias_of(node, reason);
+      if (!reason) reason = make_qconv_constants(node, *weights, bias, x->q, constants);
       if (!reason) reason = scale_problem(node, *x, constants);
     }
     if (stays_float(node, reason)) return false;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "layers/conv.h"
 #include "layers/evaluate.h"
@@ -16,7 +17,9 @@ namespace pipit {
 
 namespace {
 
-constexpr double kMostBias = 1U << 30;
+constexpr double kMostSum = std::numeric_limits<std::int32_t>::max();
+// What a bias becomes that is free to choose its unit.
+constexpr double kFreeBias = 1U << 29;
 // QConv's limit on products per output, whose sum must stay in int32.
 constexpr std::int64_t kMostDepth = 65'000;
 
@@ -79,9 +82,25 @@ std::vector<double> real_bias(const BiasSource& bias, std::int64_t outputs) {
   return values;
 }
 
+// How far from zero the bias of each output may be so that no input makes a sum leave int32.
+std::vector<double> room_for_bias(const Tensor& weights, const Quantisation& x) {
+  const QuantisedRange range = quantised_range(x);
+  const int largest = std::max(x.zero_point - range.low, range.high - x.zero_point);
+  const auto outputs = static_cast<std::size_t>(weights.shape()[0]);
+  const std::span<const std::int8_t> values = weights.values<std::int8_t>();
+  const std::size_t depth = values.size() / outputs;
+  std::vector<double> room;
+  for (std::size_t o = 0; o < outputs; ++o) {
+    std::int64_t sum = 0;
+    for (const std::int8_t w : values.subspan(o * depth, depth)) sum += std::abs(w);
+    room.push_back(kMostSum - static_cast<double>(sum * largest));
+  }
+  return room;
+}
+
 // The integers of a bias that is stored in the units of the sums already.
 bool exact_bias(const BiasSource& bias, float x_scale, const QConvConstants& constants,
-                std::span<std::int32_t> to) {
+                std::span<const double> room, std::span<std::int32_t> to) {
   if (!bias.quantised || bias.quantised->q.dtype != DType::i32 || bias.factor != 1) return false;
   const AxisQuantisation& q = bias.quantised->q;
   const std::span<const std::int32_t> from = bias.quantised->integers->values<std::int32_t>();
@@ -89,15 +108,15 @@ bool exact_bias(const BiasSource& bias, float x_scale, const QConvConstants& con
   for (std::size_t o = 0; o < to.size(); ++o) {
     const double unit = static_cast<double>(x_scale) * constants.scales[constants.scales.size() == 1 ? 0 : o];
     if (std::abs(q.scales[q.per_tensor() ? 0 : o] - unit) > 1e-6 * unit) return false;
-    // The depth's limit leaves this much to the bias.
-    if (std::abs(static_cast<double>(from[o])) > kMostBias) return false;
+    if (std::abs(static_cast<double>(from[o])) > room[o]) return false;
     to[o] = from[o];
   }
   return true;
 }
 
 // Rounds the bias to the units of the sums. The scale of a channel of zeros is free: it grows where the bias needs it.
-std::optional<std::string> round_bias(const BiasSource& bias, float x_scale, QConvConstants& constants) {
+std::optional<std::string> round_bias(const BiasSource& bias, float x_scale, std::span<const double> room,
+                                      QConvConstants& constants) {
   const std::span<std::int32_t> to = constants.bias.values<std::int32_t>();
   const std::span<const std::int8_t> weights = constants.weights.values<std::int8_t>();
   const std::vector<double> real = real_bias(bias, static_cast<std::int64_t>(to.size()));
@@ -109,11 +128,12 @@ std::optional<std::string> round_bias(const BiasSource& bias, float x_scale, QCo
     double steps = real[o] / (static_cast<double>(x_scale) * scale);
     const std::span<const std::int8_t> channel = weights.subspan(o * depth, depth);
     const bool zeros = std::all_of(channel.begin(), channel.end(), [](std::int8_t w) { return w == 0; });
-    if (std::abs(steps) > kMostBias && zeros && constants.scales.size() > 1) {
-      scale = static_cast<float>(std::abs(real[o]) / (static_cast<double>(x_scale) * kMostBias / 2));
+    if (std::abs(steps) > room[o] && zeros && constants.scales.size() > 1) {
+      scale = static_cast<float>(std::abs(real[o]) / (static_cast<double>(x_scale) * kFreeBias));
       steps = real[o] / (static_cast<double>(x_scale) * scale);
     }
-    if (std::abs(steps) > kMostBias) return fmt::format("its bias is {:.3g} products of the scales", steps);
+    if (std::abs(steps) > room[o])
+      return fmt::format("with its bias, {:.3g} products of the scales, sums may overflow int32", steps);
     to[o] = static_cast<std::int32_t>(std::nearbyint(steps));
   }
   return std::nullopt;
@@ -137,7 +157,7 @@ Tensor dequantise(const QuantisedConstant& constant) {
 }
 
 std::optional<std::string> make_qconv_constants(const Node& node, const QuantisedConstant& weights,
-                                                const BiasSource& bias, float x_scale,
+                                                const BiasSource& bias, const Quantisation& x,
                                                 QConvConstants& result) {
   const Shape& shape = weights.integers->shape();
   if (layer_if<Conv>(node) == nullptr && shape.rank() != 2) return "its weights are no matrix";
@@ -167,8 +187,10 @@ std::optional<std::string> make_qconv_constants(const Node& node, const Quantise
   if (reason) return reason;
   const std::span<std::int32_t> biases = result.bias.values<std::int32_t>();
   std::fill(biases.begin(), biases.end(), 0);
-  if ((!bias.quantised && !bias.real) || exact_bias(bias, x_scale, result, biases)) return std::nullopt;
-  return round_bias(bias, x_scale, result);
+  const std::vector<double> room = room_for_bias(result.weights, x);
+  if (*std::min_element(room.begin(), room.end()) < 0) return "its sums may overflow int32";
+  if ((!bias.quantised && !bias.real) || exact_bias(bias, x.scale, result, room, biases)) return std::nullopt;
+  return round_bias(bias, x.scale, room, result);
 }
 
 }  // namespace pipit

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/graph.h"
+#include "layers/quantisation.h"
 #include "layers/quantize_axis.h"
 
 namespace pipit {
@@ -35,11 +36,11 @@ struct QConvConstants {
   std::vector<float> scales;  ///< one or O
 };
 
-/// Weights of a Conv, Gemm or MatMul (`node`), less their zero points, and the bias in units of x_scale * weight scale.
+/// Weights of a Conv, Gemm or MatMul (`node`), less their zero points, and the bias in units of x.scale * weight scale.
 /// A bias that is not stored in these units is rounded to them. Returns the reason where that is not possible: weights
-/// that leave i8, scales that are not per output, a bias beyond 2^30 units.
+/// that leave i8, scales that are not per output, weights and a bias with which some input would take a sum out of int32.
 std::optional<std::string> make_qconv_constants(const Node& node, const QuantisedConstant& weights,
-                                                const BiasSource& bias, float x_scale,
+                                                const BiasSource& bias, const Quantisation& x,
                                                 QConvConstants& result);
 
 }  // namespace pipit

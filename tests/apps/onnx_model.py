@@ -29,8 +29,15 @@ def value(name, shape):
     return field(1, name) + field(2, field(1, field(1, FLOAT) + field(2, dims)))
 
 
-def node(op, inputs, output, name=""):
-    return b"".join(field(1, one) for one in inputs) + field(2, output) + field(3, name or output) + field(4, op)
+def node(op, inputs, output, name="", **attributes):
+    """Attributes are integers or lists of integers."""
+    def attribute(key, held):
+        if isinstance(held, int):
+            return field(1, key) + field(3, held) + field(20, 2)
+        return field(1, key) + b"".join(field(8, one) for one in held) + field(20, 7)
+
+    return (b"".join(field(1, one) for one in inputs) + field(2, output) + field(3, name or output) + field(4, op)
+            + b"".join(field(5, attribute(key, held)) for key, held in attributes.items()))
 
 
 def model(shape, nodes, tensors=(), metadata=None, input_name="x"):

@@ -1,7 +1,11 @@
 """pipit quantize: the file it writes, and what the other commands do with it."""
 
 import json
+import os
+import random
+import struct
 
+import onnx_model
 from command import MODEL, RUNTIME, UNSUPPORTED, USAGE, CommandTest, main
 
 
@@ -27,6 +31,42 @@ class Quantize(CommandTest):
             # Preprocessing and labels are in the file.
             self.assertEqual(self.top("q.onnx"), planned)
             self.assertEqual(self.top("q.onnx", "--kernel", "reference"), planned)
+
+    def write_almost_dead_channels(self, name):
+        """A depthwise network most of whose filters are next to nothing beside their biases, as training leaves them."""
+        seed = int(os.environ.get("PIPIT_TEST_SEED", "1"))
+        numbers, channels = random.Random(seed), 32
+
+        def floats(tensor, shape, values):
+            return onnx_model.tensor(tensor, onnx_model.FLOAT, shape, struct.pack(f"<{len(values)}f", *values))
+
+        # Below 1e-8 nothing is left of them in units in which the bias fits into int32; a little above, the bias decides.
+        magnitudes = [10 ** numbers.uniform(*((-42, -8) if i % 2 else (-8, -6))) for i in range(channels)]
+        tensors = [
+            floats("w1", (channels, 3, 1, 1), [numbers.gauss(0, 1) for _ in range(3 * channels)]),
+            floats("w2", (channels, 1, 3, 3), [m * numbers.gauss(0, 1) for m in magnitudes for _ in range(9)]),
+            floats("b2", (channels,), [numbers.uniform(-4, 4) for _ in range(channels)]),
+            floats("w3", (channels, channels), [numbers.gauss(0, 1) for _ in range(channels * channels)])]
+        nodes = [onnx_model.node("Conv", ["x", "w1"], "c1"), onnx_model.node("Relu", ["c1"], "r1"),
+                 onnx_model.node("Conv", ["r1", "w2", "b2"], "c2", group=channels, pads=[1, 1, 1, 1]),
+                 onnx_model.node("Relu", ["c2"], "r2"), onnx_model.node("GlobalAveragePool", ["r2"], "p"),
+                 onnx_model.node("Flatten", ["p"], "f"), onnx_model.node("Gemm", ["f", "w3"], "y")]
+        self.write(name, onnx_model.model((1, 3, 32, 32), nodes, tensors))
+        return seed
+
+    def test_channels_of_almost_no_weight(self):
+        seed = self.write_almost_dead_channels("dead.onnx")
+        pixels = ("--mean", "0.5,0.5,0.5", "--std", "0.5,0.5,0.5")
+        self.pipit("calibrate", "dead.onnx", "images", "--output", "dead.json", "--quiet", *pixels)
+        planned = ("--precision", "int8", "--plan", "dead.json")
+        for activations in ("u8", "s8"):
+            with self.subTest(activations, seed=seed):
+                self.pipit("quantize", "dead.onnx", "--plan", "dead.json", "--output", "dead-q.onnx", "--activations",
+                           activations)
+                one, other = self.json("inspect", "dead.onnx", *planned), self.json("inspect", "dead-q.onnx")
+                self.assertEqual((one["int8"]["macs"], other["int8"]["macs"]), (one["macs"], one["macs"]))
+                self.assertEqual(one["int8"]["nodes"], other["int8"]["nodes"])
+                self.assertEqual(self.top("dead-q.onnx"), self.top("dead.onnx", *planned, *pixels))
 
     def test_the_batch_stays_open(self):
         self.quantize()

@@ -1,6 +1,7 @@
 """Published models on real photographs, against what is known about them. The folder PIPIT_TEST_DATA holds
 
     models/squeezenet1_1.onnx                      SqueezeNet v1.1, ImageNet weights, input 227x227
+    models/efficientnet_lite0.onnx                 EfficientNet-Lite0, ImageNet weights, input 224x224
     models/resnet20_cifar10{,_bn}.onnx             a ResNet-20 for CIFAR-10, batch-norm folded and not
     imagenet-samples/CLASS_*.jpg                   photographs, the class index first in the name
     cifar10-test.tar.gz                            one folder of JPEGs per class
@@ -28,6 +29,33 @@ class RealModels(CommandTest):
                            "--resize", 256, "--crop", 227, "--limit", 20 if SANITIZED else 500)
         self.assert_rate(result["top1"], 0.622, result["images"])
         self.assert_rate(result["top5"], 0.842, result["images"])
+
+    def test_a_quantised_file_answers_like_its_plan(self):
+        # EfficientNet-Lite0 has depthwise filters of almost no weight; SqueezeNet has Concat.
+        photographs = sorted((DATA / "imagenet-samples").iterdir())
+        for image in photographs[::16]:
+            self.write(f"calibration/{image.name}", image.read_bytes())
+        models = {"efficientnet_lite0": (224, "bicubic", ".49803921,.49803921,.49803921", ".50196078,.50196078,.50196078"),
+                  "squeezenet1_1": (227, "bilinear", ".485,.456,.406", ".229,.224,.225")}
+        for name, (crop, interpolation, mean, std) in models.items():
+            model = DATA / "models" / f"{name}.onnx"
+            pixels = ("--resize", 256, "--crop", crop, "--interpolation", interpolation, "--mean", mean, "--std", std)
+            self.pipit("calibrate", model, "calibration", "--output", "plan.json", "--quiet", *pixels)
+            planned = ("--precision", "int8", "--plan", "plan.json", "--no-autotune")
+
+            def answers(*arguments):
+                images = self.json("classify", *arguments, *photographs[1::16], "--topk", 1000)["images"]
+                return [image["top"] for image in images]
+
+            plan, expected = self.json("inspect", model, *planned), answers(model, *planned, *pixels)
+            for activations in ("u8", "s8"):
+                with self.subTest(name, activations=activations):
+                    self.pipit("quantize", model, "--plan", "plan.json", "--output", "quantised.onnx", "--activations",
+                               activations)
+                    written = self.json("inspect", "quantised.onnx", "--no-autotune")
+                    self.assertEqual(written["int8"], plan["int8"])
+                    self.assertEqual(written["notes"], [])
+                    self.assertEqual(answers("quantised.onnx", "--no-autotune"), expected)
 
     def test_folded_and_unfolded_models_agree(self):
         self.extract_cifar(DATA / "cifar10-test.tar.gz", 2)

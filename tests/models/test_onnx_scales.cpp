@@ -1,6 +1,8 @@
 // Scales at the edge of 32-bit numbers: refused by name, or computed as the operators say.
 #include <gmock/gmock.h>
 
+#include <limits>
+
 #include "layers/fuse/passes.h"
 #include "layers/registry.h"
 #include "tests/models/onnx_run.h"
@@ -119,6 +121,61 @@ TEST(OnnxScales, ProductsThatVanishMatterOnlyWhereAStepIsAsSmall) {
   const Answer near = run_quantised(quantised("Conv", {1e-20F, 1e-20F, 1e-37F}));
   EXPECT_THAT(near.types, Not(Contains("QConv")));
   EXPECT_THAT(near.notes, Contains(HasSubstr("leaves the normal numbers")));
+}
+
+// One weight of 1 on u8 with zero point 1, whose integers are at most 254 from it, and a bias in units of the sums.
+Answer run_with_bias(std::int32_t bias) {
+  const Scales scales{1, 1, 0x1p24F};
+  OnnxWriter model = quantised("Conv", scales);
+  auto& nodes = *model.graph().mutable_node();
+  onnx_pb::NodeProto& conv =
+      *std::find_if(nodes.begin(), nodes.end(), [](const auto& node) { return node.op_type() == "Conv"; });
+  conv.add_input("b_d");
+  nodes.Add()->CopyFrom(nodes[0]);  // nodes may stand in any order
+  auto& dequantize = *nodes.rbegin();
+  dequantize.clear_input();
+  for (const char* input : {"b", "xs"}) dequantize.add_input(input);
+  dequantize.set_output(0, "b_d");
+  return run_quantised(model.constant<std::int32_t>("b", {1}, {bias}));
+}
+
+TEST(OnnxScales, BiasesMayBeAsLargeAsTheSumsLeaveRoomFor) {
+  constexpr std::int32_t kMost = std::numeric_limits<std::int32_t>::max();
+  constexpr std::int32_t kRoom = kMost - 254;
+  // A little above 2^30 is what earlier versions wrote for channels of almost no weight.
+  for (const std::int32_t bias : {(1 << 30) + 51, -(1 << 30) - 51, kRoom, -kRoom}) {
+    SCOPED_TRACE(bias);
+    const Answer answer = run_with_bias(bias);
+    EXPECT_THAT(answer.types, Contains("QConv"));
+    EXPECT_THAT(answer.notes, testing::IsEmpty());
+    const double steps = std::nearbyint(bias * 0x1p-24) + 1;
+    EXPECT_THAT(answer.y, testing::Each(steps < 0 ? 0 : steps));
+  }
+  for (const std::int32_t bias : {kMost, -kMost, -kMost - 1}) {
+    SCOPED_TRACE(bias);
+    const Answer answer = run_with_bias(bias);
+    EXPECT_THAT(answer.types, Not(Contains("QConv")));
+    EXPECT_THAT(answer.notes, ElementsAre(HasSubstr("sums may overflow int32")));
+    EXPECT_THAT(answer.y, testing::Each(bias < 0 ? 0 : 129));
+  }
+}
+
+TEST(OnnxScales, BiasesThatAreComputedStayInFloatingPoint) {
+  OnnxWriter model = quantised("Conv", {1, 1, 1});
+  auto& nodes = *model.graph().mutable_node();
+  std::find_if(nodes.begin(), nodes.end(), [](const auto& node) {
+    return node.op_type() == "Conv";
+  })->add_input("b");
+  std::vector<PassReport> passes;
+  const Graph graph = optimize(model.input("b", {1}).read().graph, &passes);
+  std::vector<std::string> notes;
+  for (const PassReport& pass : passes) notes.insert(notes.end(), pass.notes.begin(), pass.notes.end());
+  EXPECT_THAT(notes, ElementsAre(HasSubstr("its bias is no constant")));
+  std::vector<Tensor> inputs;
+  inputs.push_back(Tensor::from<std::uint8_t>(Shape{1, 1, 2, 2}, std::vector<std::uint8_t>{0, 1, 2, 200}));
+  inputs.push_back(Tensor::from<float>(Shape{1}, std::vector<float>{7}));
+  EXPECT_THAT(test::run_graph(graph, default_registry(), inputs).at(0).values<std::uint8_t>(),
+              ElementsAre(7, 8, 9, 207));
 }
 
 }  // namespace
