@@ -5,11 +5,22 @@
 
 namespace pipit {
 
-std::vector<const TensorDesc*> Graph::input_descs(const Node& node) const {
+namespace {
+
+template <typename Values>
+std::vector<const TensorDesc*> descs_of(const std::vector<ValueId>& ids, const Values& values) {
   std::vector<const TensorDesc*> descs;
-  descs.reserve(node.inputs.size());
-  for (const ValueId id : node.inputs) descs.push_back(id == kNoValue ? nullptr : &value(id).desc);
+  descs.reserve(ids.size());
+  for (const ValueId id : ids) {
+    descs.push_back(id == kNoValue ? nullptr : &values[static_cast<std::size_t>(id)].desc);
+  }
   return descs;
+}
+
+}  // namespace
+
+std::vector<const TensorDesc*> Graph::input_descs(const Node& node) const {
+  return descs_of(node.inputs, values_);
 }
 
 std::vector<TensorDesc> Graph::output_descs(const Node& node) const {
@@ -49,19 +60,19 @@ void Graph::set_samples(const std::vector<bool>& by_sample, std::int64_t samples
   }
 }
 
+ValueId GraphBuilder::add_value(Value value) {
+  values_.push_back(std::move(value));
+  return static_cast<ValueId>(values_.size() - 1);
+}
+
 ValueId GraphBuilder::add_input(std::string name, const TensorDesc& desc) {
-  const auto id = static_cast<ValueId>(graph_.values_.size());
-  graph_.values_.push_back({std::move(name), desc, nullptr, false});
-  graph_.inputs_.push_back(id);
-  return id;
+  return graph_.inputs_.emplace_back(add_value({std::move(name), desc, nullptr, false}));
 }
 
 ValueId GraphBuilder::add_constant(std::string name, std::shared_ptr<const Tensor> tensor) {
   if (tensor == nullptr) fail("constant '{}' has no tensor", name);
-  const auto id = static_cast<ValueId>(graph_.values_.size());
   const TensorDesc desc = tensor->desc();
-  graph_.values_.push_back({std::move(name), desc, std::move(tensor), false});
-  return id;
+  return add_value({std::move(name), desc, std::move(tensor), false});
 }
 
 std::vector<ValueId> GraphBuilder::add(std::string name, LayerPtr layer, std::vector<ValueId> inputs,
@@ -69,13 +80,13 @@ std::vector<ValueId> GraphBuilder::add(std::string name, LayerPtr layer, std::ve
   if (layer == nullptr) fail("node '{}' has no layer", name);
   Node node{std::move(name), std::move(layer), std::move(inputs), {}};
   for (const ValueId id : node.inputs) {
-    if (id < kNoValue || id >= static_cast<ValueId>(graph_.values_.size())) {
+    if (id < kNoValue || id >= static_cast<ValueId>(values_.size())) {
       fail("node '{}' ({}): input value {} does not exist yet", node.name, node.layer->type(), id);
     }
   }
   std::vector<TensorDesc> descs;
   try {
-    descs = node.layer->infer(graph_.input_descs(node));
+    descs = node.layer->infer(descs_of(node.inputs, values_));
   } catch (const UnsupportedError& e) {
     fail_unsupported("node '{}' ({}): {}", node.name, node.layer->type(), e.what());
   } catch (const Error& e) {
@@ -84,29 +95,28 @@ std::vector<ValueId> GraphBuilder::add(std::string name, LayerPtr layer, std::ve
   for (std::size_t i = 0; i < descs.size(); ++i) {
     std::string output_name = i < output_names.size() ? std::move(output_names[i]) : std::string{};
     if (output_name.empty()) output_name = i == 0 ? node.name : fmt::format("{}:{}", node.name, i);
-    node.outputs.push_back(static_cast<ValueId>(graph_.values_.size()));
-    graph_.values_.push_back({std::move(output_name), descs[i], nullptr, false});
+    node.outputs.push_back(add_value({std::move(output_name), descs[i], nullptr, false}));
   }
   graph_.nodes_.push_back(std::move(node));
   return graph_.nodes_.back().outputs;
 }
 
 void GraphBuilder::mark_output(ValueId id, std::string name) {
-  if (id < 0 || id >= static_cast<ValueId>(graph_.values_.size())) fail("graph output {} does not exist", id);
+  if (id < 0 || id >= static_cast<ValueId>(values_.size())) fail("graph output {} does not exist", id);
   graph_.outputs_.push_back(id);
   graph_.output_names_.push_back(name.empty() ? value(id).name : std::move(name));
 }
 
 void GraphBuilder::set_layout(ValueId id, Layout layout) {
-  graph_.values_.at(static_cast<std::size_t>(id)).desc.layout = layout;
+  values_.at(static_cast<std::size_t>(id)).desc.layout = layout;
 }
 
 void GraphBuilder::set_dtype(ValueId id, DType dtype) {
-  graph_.values_.at(static_cast<std::size_t>(id)).desc.dtype = dtype;
+  values_.at(static_cast<std::size_t>(id)).desc.dtype = dtype;
 }
 
 void GraphBuilder::rename(ValueId id, std::string name) {
-  graph_.values_.at(static_cast<std::size_t>(id)).name = std::move(name);
+  values_.at(static_cast<std::size_t>(id)).name = std::move(name);
 }
 
 namespace {
@@ -117,8 +127,8 @@ struct Compaction {
   std::vector<ValueId> new_id;
 };
 
-Compaction find_live(const Graph& graph) {
-  std::vector<bool> live(graph.values().size(), false);
+Compaction find_live(const Graph& graph, std::size_t values) {
+  std::vector<bool> live(values, false);
   for (const ValueId id : graph.inputs()) live[static_cast<std::size_t>(id)] = true;
   for (const ValueId id : graph.outputs()) live[static_cast<std::size_t>(id)] = true;
   Compaction result;
@@ -143,20 +153,20 @@ Compaction find_live(const Graph& graph) {
 
 Graph GraphBuilder::build() {
   if (graph_.outputs_.empty()) fail("the graph has no output");
-  for (const Value& value : graph_.values_) {
+  for (const Value& value : values_) {
     if (value.constant && !(value.constant->desc() == value.desc)) {
       fail("constant '{}' is {} but its value says {}", value.name, value.constant->desc().str(),
            value.desc.str());
     }
   }
   // add() only accepts existing values, so nodes are in topological order and every value has one producer.
-  const Compaction keep = find_live(graph_);
+  const Compaction keep = find_live(graph_, values_.size());
   const auto renumber = [&](ValueId id) {
     return id == kNoValue ? kNoValue : keep.new_id[static_cast<std::size_t>(id)];
   };
   Graph result;
-  for (std::size_t v = 0; v < graph_.values_.size(); ++v) {
-    if (keep.new_id[v] != kNoValue) result.values_.push_back(std::move(graph_.values_[v]));
+  for (std::size_t v = 0; v < values_.size(); ++v) {
+    if (keep.new_id[v] != kNoValue) result.values_.push_back(std::move(values_[v]));
   }
   for (std::size_t n = 0; n < graph_.nodes_.size(); ++n) {
     if (!keep.live_node[n]) continue;
@@ -168,6 +178,7 @@ Graph GraphBuilder::build() {
   for (const ValueId id : graph_.inputs_) result.inputs_.push_back(renumber(id));
   for (const ValueId id : graph_.outputs_) result.outputs_.push_back(renumber(id));
   result.output_names_ = std::move(graph_.output_names_);
+  values_.clear();
   graph_ = Graph{};
   return result;
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -83,7 +84,8 @@ class GraphBuilder {
   }
   /// The output is named after the value unless it is given another name.
   void mark_output(ValueId id, std::string name = {});
-  const Value& value(ValueId id) const { return graph_.values_.at(static_cast<std::size_t>(id)); }
+  /// The reference stays valid until build(), whatever is added meanwhile.
+  const Value& value(ValueId id) const { return values_.at(static_cast<std::size_t>(id)); }
   /// Replaces the layout that inference gave to a value (used by the layout pass only).
   void set_layout(ValueId id, Layout layout);
   /// Replaces the element type (used by the precision pass only, which runs after every inference).
@@ -95,7 +97,10 @@ class GraphBuilder {
   Graph build();
 
  private:
-  Graph graph_;
+  ValueId add_value(Value value);
+
+  std::deque<Value> values_;  // elements of a deque stay where they are when it grows
+  Graph graph_;               // everything but the values
 };
 
 }  // namespace pipit

@@ -50,6 +50,14 @@ TEST(Graph, ErrorsNameTheNodeAndTheValues) {
   EXPECT_THAT([&] { builder.build(); }, ThrowsMessage<Error>(HasSubstr("no output")));
 }
 
+TEST(Graph, ReferencesToValuesOutliveWhatIsAddedLater) {
+  GraphBuilder builder;
+  const Value& x = builder.value(builder.add_input("x", TensorDesc{Shape({4})}));
+  for (int i = 0; i < 5000; ++i) builder.add_constant("c", Tensor::scalar(1.0F));
+  EXPECT_EQ(&x, &builder.value(0));
+  EXPECT_EQ(x.name, "x");
+}
+
 TEST(Graph, CountsUses) {
   GraphBuilder builder;
   const ValueId x = builder.add_input("x", TensorDesc{Shape({4})});
