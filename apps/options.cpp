@@ -338,16 +338,17 @@ Preprocess ImageOptions::resolve(const Model& model) const {
     fail("{}: {} inputs, expected one image", model.name, graph.inputs().size());
   const Value& input = graph.value(graph.inputs()[0]);
   const Shape& shape = input.desc.shape;
-  if (shape.rank() != 4 || (shape[1] != 3 && shape[1] != 1) || input.desc.dtype != DType::f32 ||
-      shape.elements() == 0) {
-    fail("{}: input '{}' is {}, expected f32 Nx3xHxW or Nx1xHxW", model.name, input.name, input.desc.str());
+  const std::optional<ImageInput> image = image_input(shape);
+  if (!image || input.desc.dtype != DType::f32) {
+    fail("{}: input '{}' is {}, expected images in f32: Nx3xHxW, Nx1xHxW, NxHxWx3 or NxHxWx1", model.name,
+         input.name, input.desc.str());
   }
-  if (shape[2] > kMaxPreprocessSide || shape[3] > kMaxPreprocessSide) {
+  if (image->height > kMaxPreprocessSide || image->width > kMaxPreprocessSide) {
     fail("{}: input '{}' is {}: images of more than {} pixels a side are not prepared", model.name,
          input.name, input.desc.str(), kMaxPreprocessSide);
   }
-  const int height = static_cast<int>(shape[2]);
-  const int width = static_cast<int>(shape[3]);
+  const int height = static_cast<int>(image->height);
+  const int width = static_cast<int>(image->width);
   Preprocess p =
       preset.empty() && model.preprocess
           ? *model.preprocess

@@ -17,7 +17,7 @@ namespace pipit::apps {
 /// time they are asked for, so memory does not grow with the number of images.
 class PreparedImages {
  public:
-  /// `input`: f32 [batch, channels, height, width].
+  /// `input`: f32, of a shape that image_input() knows.
   PreparedImages(std::vector<std::filesystem::path> images, Preprocess preprocess, const TensorDesc& input,
                  std::shared_ptr<ThreadPool> pool, std::size_t cache_bytes = 0);
 

@@ -269,16 +269,17 @@ std::string label_of(const Labels& labels, int index) {
 
 void load_image(const std::filesystem::path& path, const Preprocess& preprocess, const Shape& input,
                 std::span<float> out) {
+  const ImageInput place = image_input(input).value();
   const Image image = decode_image(path);
   const Extent extent = preprocessed_extent(preprocess, image.extent());
-  if (extent.height != input[2] || extent.width != input[3]) {
+  if (extent.height != place.height || extent.width != place.width) {
     fail("{}: {}x{} pixels after preprocessing, the model takes {}x{}; use --crop or --resize", path.string(),
-         extent.height, extent.width, input[2], input[3]);
+         extent.height, extent.width, place.height, place.width);
   }
-  if (input[1] == 1) {
+  if (place.channels == 1) {
     preprocess_gray(image, preprocess, out);
   } else {
-    pipit::preprocess(image, preprocess, out);
+    pipit::preprocess(image, preprocess, out, place.layout);
   }
 }
 

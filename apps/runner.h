@@ -68,7 +68,7 @@ std::vector<Prediction> top_classes(std::span<const float> scores, int k, const 
 /// "cat", or "class 3" where there is no label.
 std::string label_of(const Labels& labels, int index);
 
-/// Fills `out` (one image of the input's shape) from a file.
+/// Fills `out` (one image of the input's shape, for which image_input() must know the layout) from a file.
 void load_image(const std::filesystem::path& path, const Preprocess& preprocess, const Shape& input,
                 std::span<float> out);
 

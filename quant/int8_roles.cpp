@@ -28,6 +28,12 @@ std::size_t index(ValueId id) {
   return static_cast<std::size_t>(id);
 }
 
+// The elements of one tensor in other places.
+bool rearranges(const Node& node) {
+  return layer_if<Reshape>(node) || layer_if<Transpose>(node) || layer_if<Slice>(node) ||
+         layer_if<Split>(node) || layer_if<DepthToSpace>(node);
+}
+
 class RoleChooser {
  public:
   RoleChooser(const Graph& graph, const PrecisionPlan& plan, const QuantizeOptions& options)
@@ -63,7 +69,7 @@ class RoleChooser {
     }
   }
 
-  // A value that only renames another has its scale: Reshape and the like are not in the plan.
+  // What is only another arrangement of a value has its scale: Reshape and the like are not in the plan.
   void read_plan() {
     std::map<std::string_view, float> scales;
     for (const TensorScale& tensor : plan_.tensors) scales.emplace(tensor.name, tensor.scale);
@@ -74,9 +80,11 @@ class RoleChooser {
       if (found != scales.end()) scale_[v] = found->second;
     }
     for (const Node& node : graph_.nodes()) {
-      if (layer_if<Reshape>(node) == nullptr) continue;
-      float& scale = scale_[index(node.outputs[0])];
-      if (scale == 0) scale = scale_[index(node.inputs[0])];
+      if (!rearranges(node)) continue;
+      for (const ValueId id : node.outputs) {
+        float& scale = scale_[index(id)];
+        if (scale == 0) scale = scale_[index(node.inputs[0])];
+      }
     }
     check_kept_nodes(plan_, graph_);
     for (const PrecisionPlan::Kept& kept : plan_.keep) keep_.insert(kept.node);
@@ -108,7 +116,7 @@ class RoleChooser {
           mean->attributes().keep_dims && is_spatial_mean(*mean, graph_.value(node.inputs[0]).desc.shape);
       return pools ? Role::average : Role::floating;
     }
-    if (layer_if<Concat>(node) != nullptr || layer_if<Reshape>(node) != nullptr) return Role::moving;
+    if (layer_if<Concat>(node) != nullptr || rearranges(node)) return Role::moving;
     return Role::floating;
   }
 
@@ -140,19 +148,23 @@ class RoleChooser {
       for (const ValueId id : node.outputs) integer[index(id)] = true;
       if (role == Role::moving) {
         for (const ValueId id : node.inputs) join(id, node.outputs[0]);
+        for (const ValueId id : node.outputs) join(id, node.outputs[0]);
       }
       ++quantised_;
     }
-    leave_last_functions();
+    leave_last();
   }
 
-  // Functions and products that no INT8 layer reads compute in f32, and so do those before them alone.
-  void leave_last_functions() {
+  // Functions, products and rearrangements that no INT8 layer reads are in f32, and so are those before them alone: the
+  // layer that they read then writes f32, without rounding.
+  void leave_last() {
     std::vector<bool> read(graph_.values().size(), false);
     for (std::size_t n = graph_.nodes().size(); n-- > 0;) {
       const Node& node = graph_.nodes()[n];
-      const bool follows = roles_[n] == Role::function || roles_[n] == Role::product;
-      if (follows && !read[index(node.outputs[0])]) {
+      const bool follows = roles_[n] == Role::function || roles_[n] == Role::product || rearranges(node);
+      const bool is_read =
+          std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId id) { return read[index(id)]; });
+      if (roles_[n] != Role::floating && follows && !is_read) {
         roles_[n] = Role::floating;
         --quantised_;
       }

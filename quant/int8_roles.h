@@ -18,7 +18,7 @@ enum class Role {
   product,
   function,  ///< an activation function
   average,
-  moving,  ///< keeps integers as they are: max pool, Concat, Reshape
+  moving,  ///< keeps integers as they are: max pool, Concat, Reshape, Transpose, Slice, Split, DepthToSpace
 };
 
 struct Roles {

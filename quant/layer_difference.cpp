@@ -73,7 +73,7 @@ std::vector<Quantisation> value_quantisations(const Graph& graph) {
       y = quantize->y();
     } else if (!node.inputs.empty() && node.inputs[0] != kNoValue &&
                is_integer(graph.value(node.outputs[0]).desc.dtype)) {
-      y = all[index(node.inputs[0])];
+      for (const ValueId id : node.outputs) all[index(id)] = all[index(node.inputs[0])];
     }
   }
   return all;

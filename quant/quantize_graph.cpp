@@ -220,8 +220,10 @@ class Quantiser {
   void emit_moving(const Node& node) {
     std::vector<ValueId> inputs;
     for (const ValueId id : node.inputs) inputs.push_back(integer(id));
-    made(node.outputs[0], rewriter_.emit(node.name, node.layer, std::move(inputs), node.outputs)[0],
-         quantisation(node.outputs[0]));
+    const std::vector<ValueId> outputs =
+        rewriter_.emit(node.name, node.layer, std::move(inputs), node.outputs);
+    for (std::size_t o = 0; o < outputs.size(); ++o)
+      made(node.outputs[o], outputs[o], quantisation(node.outputs[o]));
   }
 
   const Graph& graph_;

@@ -85,11 +85,12 @@ std::array<float, 256> normalisation_table(const Preprocess& p, std::size_t chan
   return table;
 }
 
-void write_plane(const Image& image, std::size_t source_channel, const std::array<float, 256>& table,
-                 float* out) {
+// `step`: from one pixel's value to the next.
+void write_channel(const Image& image, std::size_t source_channel, const std::array<float, 256>& table,
+                   float* out, std::size_t step) {
   const std::uint8_t* from = image.pixels.data() + source_channel;
   const std::size_t pixels = image.pixels.size() / 3;
-  for (std::size_t i = 0; i < pixels; ++i) out[i] = table[from[i * 3]];
+  for (std::size_t i = 0; i < pixels; ++i) out[i * step] = table[from[i * 3]];
 }
 
 // Weights in 1/65536 as Pillow's rgb2l.
@@ -175,25 +176,34 @@ Extent preprocessed_extent(const Preprocess& p, Extent image) {
   return p.resize_mode == ResizeRule::stretch ? p.stretch_extent() : short_side_extent(image, p.resize);
 }
 
-void preprocess(const Image& image, const Preprocess& p, std::span<float> nchw_out) {
+std::optional<ImageInput> image_input(const Shape& shape) {
+  const auto counts_channels = [](std::int64_t extent) { return extent == 1 || extent == 3; };
+  if (shape.rank() != 4 || shape.elements() == 0) return std::nullopt;
+  if (counts_channels(shape[1])) return ImageInput{shape[1], shape[2], shape[3], Layout::row_major};
+  if (counts_channels(shape[3])) return ImageInput{shape[3], shape[1], shape[2], Layout::channels_last};
+  return std::nullopt;
+}
+
+void preprocess(const Image& image, const Preprocess& p, std::span<float> out, Layout layout) {
   check_image(image, "preprocess");
   check_preprocess(p);
   const Image ready = resize_and_crop(image, p);
-  check_output(ready, 3, nchw_out.size());
-  const std::size_t plane = nchw_out.size() / 3;
+  check_output(ready, 3, out.size());
+  const bool pixels = layout == Layout::channels_last;
   for (std::size_t c = 0; c < 3; ++c) {
-    write_plane(ready, p.bgr ? 2 - c : c, normalisation_table(p, c), nchw_out.data() + c * plane);
+    write_channel(ready, p.bgr ? 2 - c : c, normalisation_table(p, c),
+                  out.data() + c * (pixels ? 1 : out.size() / 3), pixels ? 3 : 1);
   }
 }
 
-void preprocess_gray(const Image& image, const Preprocess& p, std::span<float> nchw_out) {
+void preprocess_gray(const Image& image, const Preprocess& p, std::span<float> out) {
   check_image(image, "preprocess");
   check_preprocess(p);
   Image luma = image;
   to_luma(luma);
   const Image ready = resize_and_crop(luma, p);
-  check_output(ready, 1, nchw_out.size());
-  write_plane(ready, 0, normalisation_table(p, 0), nchw_out.data());
+  check_output(ready, 1, out.size());
+  write_channel(ready, 0, normalisation_table(p, 0), out.data(), 1);
 }
 
 }  // namespace pipit

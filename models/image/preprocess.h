@@ -2,11 +2,14 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "engine/tensor.h"
 #include "models/image/image.h"
 #include "models/image/resize.h"
 
@@ -72,13 +75,27 @@ Preprocess fit_to_input(Preprocess preprocess, int height, int width);
 /// The size that `preprocess` gives an image of this size.
 Extent preprocessed_extent(const Preprocess& preprocess, Extent image);
 
-/// Writes the image as 3 x H x W floats, row-major NCHW with N = 1, H x W = preprocessed_extent. Throws Error
-/// when `nchw_out` has another number of elements, or on any error of check_preprocess and resize.
-void preprocess(const Image& image, const Preprocess& preprocess, std::span<float> nchw_out);
+/// How a model's input of four dimensions holds images.
+struct ImageInput {
+  std::int64_t channels = 3;  ///< 3, or 1 for luma
+  std::int64_t height = 0;
+  std::int64_t width = 0;
+  Layout layout = Layout::row_major;  ///< [N, C, H, W], or channels_last: [N, H, W, C]
+};
+
+/// Which dimension is the channels: dimension 1 where it is 1 or 3, as PyTorch exports; else dimension 3 where that is 1
+/// or 3, as TensorFlow exports. A shape that could be either ([N, 3, H, 3]) is therefore [N, C, H, W], ONNX's own order:
+/// the image would be 3 pixels wide or 3 high. Empty for all other shapes.
+std::optional<ImageInput> image_input(const Shape& shape);
+
+/// Writes the image as floats, H x W = preprocessed_extent: 3 x H x W (row_major), or H x W x 3 (channels_last). Throws
+/// Error when `out` has another number of elements, or on any error of check_preprocess and resize.
+void preprocess(const Image& image, const Preprocess& preprocess, std::span<float> out,
+                Layout layout = Layout::row_major);
 
 /// The same for models with one input channel: H x W floats of luma (ITU-R 601, Pillow's convert('L'), taken
 /// before resizing), normalised with mean[0] and std[0].
-void preprocess_gray(const Image& image, const Preprocess& preprocess, std::span<float> nchw_out);
+void preprocess_gray(const Image& image, const Preprocess& preprocess, std::span<float> out);
 
 /// The JSON form that models carry in the ONNX metadata under kPreprocessKey:
 ///   {"resize": 256, "crop": 224, "interpolation": "bilinear", "mean": [0.485, 0.456, 0.406],

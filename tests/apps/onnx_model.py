@@ -51,3 +51,42 @@ def model(shape, nodes, tensors=(), metadata=None, input_name="x"):
 def flatten(shape=("N", 3, 2, 2), **more):
     """A classifier of 12 classes whose scores are the pixels of a 2x2 image."""
     return model(shape, [node("Flatten", [more.get("input_name", "x")], "y")], **more)
+
+
+def fields(message):
+    """Number and content (bytes, or the integer) of every field of a message without fixed-size numbers."""
+    at = 0
+
+    def read_varint():
+        nonlocal at
+        result, shift = 0, 0
+        while True:
+            byte = message[at]
+            at += 1
+            result |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return result
+
+    while at < len(message):
+        key = read_varint()
+        content = read_varint()
+        if key & 7 == 2:
+            length, content = content, message[at:at + content]
+            at += length
+        yield key >> 3, content
+
+
+def as_nhwc(data, shape):
+    """The model with its one input as TensorFlow's exporter writes it: `shape` = [N, H, W, C], and a Transpose behind."""
+    changed = b""
+    for number, content in fields(data):
+        if number == 7:
+            graph = list(fields(content))
+            (name,) = [text for number, text in fields(dict(graph)[11]) if number == 1]
+            graph = [(number, value("nhwc", shape) if number == 11 else one) for number, one in graph]
+            perm = field(1, "perm") + b"".join(field(8, axis) for axis in (0, 3, 1, 2)) + field(20, 7)
+            transpose = node("Transpose", ["nhwc"], name.decode()) + field(5, perm)
+            content = b"".join(field(*entry) for entry in [(1, transpose), *graph])
+        changed += field(number, content)
+    return changed

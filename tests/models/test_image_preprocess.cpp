@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -43,6 +44,36 @@ TEST(Preprocess, WritesPlanesInOutputOrder) {
   EXPECT_EQ(run(two_pixels(), p), (std::vector<float>{10, 200, 20, 100, 30, 50}));
   p.bgr = true;
   EXPECT_EQ(run(two_pixels(), p), (std::vector<float>{30, 50, 20, 100, 10, 200}));
+}
+
+TEST(Preprocess, WritesPixelsInOutputOrder) {
+  Preprocess p = plain();
+  p.mean = {1, 2, 3};
+  std::vector<float> out(6);
+  preprocess(two_pixels(), p, out, Layout::channels_last);
+  EXPECT_EQ(out, (std::vector<float>{9, 18, 27, 199, 98, 47}));
+  p.bgr = true;
+  preprocess(two_pixels(), p, out, Layout::channels_last);
+  EXPECT_EQ(out, (std::vector<float>{29, 18, 7, 49, 98, 197}));
+}
+
+TEST(Preprocess, FindsTheChannelsOfAnInput) {
+  const auto found = [](const Shape& shape) {
+    const std::optional<ImageInput> image = image_input(shape);
+    if (!image) return std::string("none");
+    return fmt::format("{} x {}x{} {}", image->channels, image->height, image->width,
+                       image->layout == Layout::channels_last ? "pixels" : "planes");
+  };
+  EXPECT_EQ(found({2, 3, 224, 192}), "3 x 224x192 planes");
+  EXPECT_EQ(found({2, 224, 192, 3}), "3 x 224x192 pixels");
+  EXPECT_EQ(found({1, 1, 28, 28}), "1 x 28x28 planes");
+  EXPECT_EQ(found({1, 28, 28, 1}), "1 x 28x28 pixels");
+  EXPECT_EQ(found({1, 3, 224, 3}), "3 x 224x3 planes");
+  EXPECT_EQ(found({1, 1, 32, 3}), "1 x 32x3 planes");
+  for (const Shape& shape : {Shape{1, 4, 224, 224}, Shape{1, 224, 3, 224}, Shape{3, 224, 224},
+                             Shape{1, 3, 0, 224}, Shape{1, 3, 16, 224, 224}, Shape{}}) {
+    EXPECT_EQ(found(shape), "none") << shape.str();
+  }
 }
 
 TEST(Preprocess, MeanAndStdBelongToTheOutputChannel) {

@@ -69,7 +69,7 @@ inline PrecisionPlan calibrated(const Graph& graph, std::mt19937& random, int im
   CalibrationObserver observer(*plan, session.pool());
   session.set_observer(&observer);
   for (int i = 0; i < images; ++i) {
-    const Tensor image = random_tensor(Shape{1, 3, 12, 12}, random);
+    const Tensor image = random_tensor(graph.value(graph.inputs()[0]).desc.shape, random);
     const ConstTensorView view = image.view();
     observer.begin({&view, 1}, 1);
     session.run({&view, 1});

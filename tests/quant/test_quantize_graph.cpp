@@ -4,11 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "layers/arrange.h"
 #include "layers/conv.h"
 #include "layers/fuse/passes.h"
 #include "layers/registry.h"
 #include "tests/quant/small_resnet.h"
 #include "tests/support/run_graph.h"
+#include "tests/support/test_graph.h"
 
 namespace pipit {
 namespace {
@@ -58,7 +60,7 @@ TEST(QuantizeGraph, KeepsWhatThePlanKeeps) {
   plan.keep = {{"stem", "fp32"}, {"fc", "fp32"}};
   const Quantized q = quantize_graph(graph, plan);
   EXPECT_THAT(types(q.graph), testing::ElementsAre("Conv", "Pool", "Quantize", "QConv", "QConv",
-                                                   "QAveragePool", "Reshape", "Dequantize", "Gemm"));
+                                                   "QAveragePool", "Reshape", "Gemm"));
   EXPECT_EQ(q.kept, 2);
   plan.keep = {{"no such node", "fp32"}};
   EXPECT_THAT([&] { quantize_graph(graph, plan); }, ThrowsMessage<Error>(HasSubstr("no such node")));
@@ -77,6 +79,33 @@ TEST(QuantizeGraph, LeavesAloneWhatHasNoScale) {
               ThrowsMessage<Error>(HasSubstr("no such tensor; did you mean '")));
   plan.tensors.clear();
   EXPECT_THAT([&] { quantize_graph(graph, plan); }, ThrowsMessage<Error>(HasSubstr("calibrate this model")));
+}
+
+// An image of pixels, halves of channels that change places, and a return to pixels: all of it on integers.
+TEST(QuantizeGraph, RearrangesIntegers) {
+  const unsigned seed = test::test_seed();
+  SCOPED_TRACE(testing::Message() << "PIPIT_TEST_SEED=" << seed);
+  test::TestGraph t;
+  t.random.seed(seed);
+  ValueId x = t.input(Shape{1, 12, 12, 3});
+  x = t.conv("stem", t.add("planes", Transpose(TransposeAttributes{{0, 3, 1, 2}}), {x}), 16);
+  const std::vector<ValueId> halves = t.graph.add(
+      "split", std::make_shared<Split>(SplitAttributes{.axis = 1, .sizes = {8, 8}}), {x}, {"a", "b"});
+  x = t.add("concat", Concat(ConcatAttributes{.axis = 1}), {halves[1], halves[0]});
+  x = t.conv("middle", x, 16);
+  x = t.add("larger", DepthToSpace(DepthToSpaceAttributes{.block = 2}), {x});
+  x = t.add("cut",
+            Slice(SliceAttributes{.starts = {1, 1}, .ends = {23, 24}, .axes = {2, 3}, .steps = {1, 1}}), {x});
+  x = t.conv("last", x, 4);
+  x = t.add("pixels", Transpose(TransposeAttributes{{0, 2, 3, 1}}), {x});
+  const Graph graph = t.build({x});
+  std::mt19937 random(seed);
+  const PrecisionPlan plan = calibrated(graph, random, 8);
+  const Quantized q = quantize_graph(graph, plan);
+  EXPECT_THAT(types(q.graph), testing::ElementsAre("Transpose", "Quantize", "QConv", "Split", "Concat",
+                                                   "QConv", "DepthToSpace", "Slice", "QConv", "Transpose"));
+  EXPECT_EQ(q.kept, 0);
+  test::expect_int8_like_float(graph, plan, random);
 }
 
 TEST(QuantizeGraph, GivesADeadChannelWithABiasItsBias) {
