@@ -96,6 +96,8 @@ std::string_view unary_name(UnaryKind kind) {
       return "sin";
     case UnaryKind::cos:
       return "cos";
+    case UnaryKind::pow:
+      return "pow";
     case UnaryKind::logical_not:
       return "not";
   }
@@ -128,6 +130,7 @@ std::string Unary::summary() const {
     case UnaryKind::elu:
     case UnaryKind::celu:
     case UnaryKind::thresholded_relu:
+    case UnaryKind::pow:
       return fmt::format("{} {:.6g}", name, attributes_.alpha);
     case UnaryKind::clip:
       return fmt::format("{} [{:.6g}, {:.6g}]", name, attributes_.alpha, attributes_.beta);

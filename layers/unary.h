@@ -36,13 +36,15 @@ enum class UnaryKind : std::uint8_t {
   round,
   sin,
   cos,
+  pow,
   logical_not,
 };
 
 std::string_view unary_name(UnaryKind kind);
 
 /// alpha and beta mean: leaky_relu alpha; elu, celu alpha; selu alpha, beta = gamma; thresholded_relu alpha;
-/// clip alpha = low, beta = high; hard_sigmoid max(0, min(1, alpha x + beta)); unused otherwise.
+/// clip alpha = low, beta = high; hard_sigmoid max(0, min(1, alpha x + beta)); pow x^alpha, with the special cases of
+/// C's pow(); unused otherwise.
 struct UnaryAttributes {
   UnaryKind kind = UnaryKind::relu;
   double alpha = 0;

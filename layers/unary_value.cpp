@@ -78,6 +78,8 @@ double unary_value(const UnaryAttributes& a, double x) {
       return std::sin(x);
     case UnaryKind::cos:
       return std::cos(x);
+    case UnaryKind::pow:
+      return std::pow(x, a.alpha);
     case UnaryKind::logical_not:
       break;
   }

@@ -24,6 +24,19 @@ PIPIT_INLINE inline float clip(float x, float low, float high) {
   return x > high ? high : x;
 }
 
+// x^exponent: the powers that networks have by themselves, for they are far cheaper.
+PIPIT_INLINE inline void map_power(const float* x, float exponent, float* y, std::int64_t n) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  // Of -0 and -infinity pow() has other roots than sqrt().
+  const auto root = [](float v) PIPIT_INLINE { return v == -kInfinity ? kInfinity : std::sqrt(v + 0.0F); };
+  if (exponent == 2) return map(x, y, n, [](float v) PIPIT_INLINE { return v * v; });
+  if (exponent == 3) return map(x, y, n, [](float v) PIPIT_INLINE { return v * v * v; });
+  if (exponent == 0.5F) return map(x, y, n, [=](float v) PIPIT_INLINE { return root(v); });
+  if (exponent == -0.5F) return map(x, y, n, [=](float v) PIPIT_INLINE { return 1.0F / root(v); });
+  if (exponent == -1) return map(x, y, n, [](float v) PIPIT_INLINE { return 1.0F / v; });
+  map(x, y, n, [=](float v) PIPIT_INLINE { return vm::pow(v, exponent); });
+}
+
 PIPIT_SIMD_CLONES
 void unary_loops(const UnaryAttributes& attributes, const float* x, float* y, std::int64_t n) {
   const auto alpha = static_cast<float>(attributes.alpha);
@@ -103,6 +116,8 @@ void unary_loops(const UnaryAttributes& attributes, const float* x, float* y, st
       return map(x, y, n, [](float v) PIPIT_INLINE { return std::sin(v); });
     case UnaryKind::cos:
       return map(x, y, n, [](float v) PIPIT_INLINE { return std::cos(v); });
+    case UnaryKind::pow:
+      return map_power(x, alpha, y, n);
     default:
       break;
   }
@@ -177,6 +192,7 @@ bool has_binary_span(BinaryKind kind) {
     case BinaryKind::div:
     case BinaryKind::min:
     case BinaryKind::max:
+    case BinaryKind::pow:
     case BinaryKind::prelu:
       return true;
     default:
@@ -205,6 +221,8 @@ void binary_loops(const BinaryAttributes& attributes, StridedFloats a, StridedFl
     case BinaryKind::max:
       return map(a, b, y, n, activation,
                  [](float u, float v) PIPIT_INLINE { return u > v || u != u ? u : v; });
+    case BinaryKind::pow:
+      return map(a, b, y, n, activation, [](float u, float v) PIPIT_INLINE { return vm::pow(u, v); });
     case BinaryKind::prelu:
       return map(a, b, y, n, activation, [](float u, float v) PIPIT_INLINE {
         const float scaled = u * v;

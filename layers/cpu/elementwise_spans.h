@@ -20,10 +20,11 @@ struct StridedFloats {
   std::int64_t stride;
 };
 
-/// Whether binary_span knows the function: add, sub, mul, div, min, max, prelu.
+/// Whether binary_span knows the function: add, sub, mul, div, min, max, pow, prelu.
 bool has_binary_span(BinaryKind kind);
 
-/// y[i] = activation(f(a[i], b[i])) for i in [0, n), the bits of the reference; y may be a or b where their
+/// y[i] = activation(f(a[i], b[i])) for i in [0, n), the bits of the reference, but for pow, which is within 1
+/// ulp; y may be a or b where their
 /// stride is 1.
 void binary_span(const BinaryAttributes& attributes, StridedFloats a, StridedFloats b, float* y,
                  std::int64_t n);

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 
 #include "layers/cpu/simd.h"
 
@@ -92,6 +93,79 @@ PIPIT_INLINE inline float erf(float x) {
   const float near = inner * x;
   const float far = std::copysign(1.0F - vector_math::exp(tail), x);
   return magnitude <= 1.0F ? near : far;
+}
+
+/// Half an exponent's parity: 0 for even integers (floats from 2^24 on, infinities and NaN among them), 0.5 for odd ones,
+/// something else for other numbers.
+PIPIT_INLINE inline float half_remainder(float b) {
+  const float magnitude = std::abs(b);
+  const float half = magnitude < 0x1p24F ? 0.5F * magnitude : 0.0F;
+  return half - static_cast<float>(static_cast<std::int32_t>(half));
+}
+
+/// log2 x for normal x > 0, relative error below 2^-43: x = 2^n * m with m in [sqrt(1/2), sqrt(2)), and
+/// ln m = 2 artanh(f), f = (m - 1) / (m + 1), by its series up to f^17.
+PIPIT_INLINE inline double log2(double x) {
+  constexpr std::uint64_t kRootHalf = 0x3FE6A09E667F3BCDU;  // bits of sqrt(1/2)
+  const std::uint64_t above = std::bit_cast<std::uint64_t>(x) - kRootHalf;
+  const std::uint64_t exponent = above & 0xFFF0000000000000U;
+  const double m = std::bit_cast<double>(std::bit_cast<std::uint64_t>(x) - exponent);
+  // The integer n from its bits: 2^52 + 2^51 + n is exact.
+  const std::uint64_t steps = (above >> 52) ^ 0x800U;  // n + 2048, as 12 bits of two's complement
+  const double n = std::bit_cast<double>(0x4330000000000000U | steps) - (0x1p52 + 2048);
+  const double f = (m - 1) / (m + 1);
+  const double z = f * f;
+  double p = 1.0 / 17;
+  p = p * z + 1.0 / 15;
+  p = p * z + 1.0 / 13;
+  p = p * z + 1.0 / 11;
+  p = p * z + 1.0 / 9;
+  p = p * z + 1.0 / 7;
+  p = p * z + 1.0 / 5;
+  p = p * z + 1.0 / 3;
+  p = p * z + 1;
+  return n + p * f * 2.885390081777926815;  // 2 / ln 2
+}
+
+/// 2^x for |x| <= 300 or NaN, relative error below 2^-36.
+PIPIT_INLINE inline double exp2(double x) {
+  constexpr double kRound = 0x1.8p52;  // adding it leaves the nearest integer in the low mantissa bits
+  const double shifted = x + kRound;
+  const double r = (x - (shifted - kRound)) * 0.693147180559945309;
+  double p = 1.0 / 362880;
+  p = p * r + 1.0 / 40320;
+  p = p * r + 1.0 / 5040;
+  p = p * r + 1.0 / 720;
+  p = p * r + 1.0 / 120;
+  p = p * r + 1.0 / 24;
+  p = p * r + 1.0 / 6;
+  p = p * r + 0.5;
+  p = p * r + 1;
+  p = p * r + 1;
+  return p * std::bit_cast<double>((std::bit_cast<std::uint64_t>(shifted) + 1023) << 52);
+}
+
+/// a^b within 1 ulp, with the special cases of C's pow(): 2^(b log2 |a|) in double, of which f32 keeps what is exact.
+PIPIT_INLINE inline float pow(float a, float b) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const float magnitude = std::abs(a);
+  const bool normal = magnitude > 0.0F && magnitude < kInfinity;
+  double exponent = static_cast<double>(b) * log2(normal ? static_cast<double>(magnitude) : 1.0);
+  exponent = exponent < -300 ? -300.0 : exponent;
+  exponent = exponent > 300 ? 300.0 : exponent;
+  float y = static_cast<float>(exp2(exponent));
+  const float of_zero = b < 0.0F ? kInfinity : 0.0F;
+  const float of_infinity = b < 0.0F ? 0.0F : kInfinity;
+  y = magnitude == 0.0F ? of_zero : y;
+  y = magnitude == kInfinity ? of_infinity : y;
+  const float parity = half_remainder(b);
+  const bool integer = parity == 0.0F || parity == 0.5F;
+  y = a < 0.0F && normal && !integer ? std::numeric_limits<float>::quiet_NaN() : y;
+  y = parity == 0.5F ? std::copysign(y, a) : y;
+  y = a != a || b != b ? a + b : y;
+  // 1 to any power and any number to the power 0, NaN included; (-1)^infinity.
+  const bool one = a == 1.0F || b == 0.0F || (a == -1.0F && std::abs(b) == kInfinity);
+  return one ? 1.0F : y;
 }
 
 }  // namespace pipit::vector_math

@@ -97,11 +97,21 @@ struct FloatFunction {
         return sin(x);
       case UnaryKind::cos:
         return cos(x);
+      case UnaryKind::pow:
+        return pow(x, alpha);
       case UnaryKind::logical_not:
         break;
     }
     return x;  // not reached: logical_not is run as an integer function
   }
+};
+
+// The powers that networks have.
+struct SquareFunction {
+  __device__ float operator()(const float (&x)[1]) const { return x[0] * x[0]; }
+};
+struct CubeFunction {
+  __device__ float operator()(const float (&x)[1]) const { return x[0] * x[0] * x[0]; }
 };
 
 // One of the above with the branch taken at compile time: for what activations of networks are.
@@ -162,6 +172,10 @@ void run_float(const UnaryAttributes& a, std::span<const ConstTensorView> inputs
       return launch_float_map<1>("gelu", inputs, y, FixedFunction<UnaryKind::gelu>{}, context);
     case UnaryKind::hard_swish:
       return launch_float_map<1>("hard swish", inputs, y, FixedFunction<UnaryKind::hard_swish>{}, context);
+    case UnaryKind::pow:
+      if (a.alpha == 2) return launch_float_map<1>("square", inputs, y, SquareFunction{}, context);
+      if (a.alpha == 3) return launch_float_map<1>("cube", inputs, y, CubeFunction{}, context);
+      return launch_float_map<1>("pow", inputs, y, FixedFunction<UnaryKind::pow>{alpha, beta}, context);
     default:
       launch_float_map<1>("unary", inputs, y, FloatFunction<float>{a.kind, alpha, beta}, context);
   }

@@ -1,5 +1,6 @@
 // Element-wise functions of several tensors with broadcasting.
 #include "layers/binary.h"
+#include "layers/unary.h"
 #include "models/onnx/operators.h"
 
 namespace pipit::onnx {
@@ -11,6 +12,20 @@ std::vector<ValueId> convert_binary(NodeContext& node) {
   // Aligned at the last dimension, as all broadcasting is from opset 7 on. 'axis' would align it elsewhere.
   if (node.opset() < 7) node.attributes().ignore({"broadcast"});
   return {node.emit<Binary>({node.input(0), node.input(1)}, BinaryAttributes{kind})};
+}
+
+// One exponent for all is a function of one tensor, which has faster kernels and joins other layers.
+std::vector<ValueId> convert_pow(NodeContext& node) {
+  const DType type = node.desc(node.input(0)).dtype;
+  const bool floating = type == DType::f32 || type == DType::f64;
+  const Shape& exponent = node.input_shape(1);
+  if (!floating || !node.is_constant(1) || exponent.elements() != 1 ||
+      exponent.rank() > node.input_shape(0).rank()) {
+    return convert_binary<BinaryKind::pow>(node);
+  }
+  if (node.opset() < 7) node.attributes().ignore({"broadcast"});
+  return {node.emit<Unary>({node.input(0)},
+                           UnaryAttributes{UnaryKind::pow, node.constant_number(1, "exponent")})};
 }
 
 std::vector<ValueId> convert_mod(NodeContext& node) {
@@ -75,7 +90,7 @@ constexpr Operator kOperators[] = {
     {"Mul", 6, kLastOpset, 2, 2, convert_binary<BinaryKind::mul>},
     {"Or", 1, kLastOpset, 2, 2, convert_binary<BinaryKind::logical_or>},
     {"PRelu", 7, kLastOpset, 2, 2, convert_binary<BinaryKind::prelu>},
-    {"Pow", 1, kLastOpset, 2, 2, convert_binary<BinaryKind::pow>},
+    {"Pow", 1, kLastOpset, 2, 2, convert_pow},
     {"Sub", 6, kLastOpset, 2, 2, convert_binary<BinaryKind::sub>},
     {"Sum", 6, kLastOpset, 1, kVariadic, convert_variadic<BinaryKind::add>},
     {"Where", 9, kLastOpset, 3, 3, convert_where},

@@ -74,6 +74,8 @@ void add_unary(GraphWriter& writer, const Node& node, const UnaryAttributes& a) 
     writer.add(plain->second, node.name, {x});
   } else if (const auto with_alpha = kWithAlpha.find(a.kind); with_alpha != kWithAlpha.end()) {
     set(writer.add(with_alpha->second, node.name, {x}), "alpha", alpha);
+  } else if (a.kind == UnaryKind::pow) {
+    writer.add("Pow", node.name, {x, writer.number(node.name + "/exponent", alpha)});
   } else if (a.kind == UnaryKind::clip) {
     write_clip(writer, node, x, a);
   } else if (a.kind == UnaryKind::selu || a.kind == UnaryKind::hard_sigmoid) {

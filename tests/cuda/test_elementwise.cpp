@@ -30,7 +30,8 @@ TEST(GpuElementwise, UnaryFunctions) {
     const auto kind = static_cast<UnaryKind>(k);
     UnaryAttributes a{kind, 0.3, 0.7};
     if (kind == UnaryKind::selu) a = {kind, 1.67, 1.05};
-    const bool positive = kind == UnaryKind::log || kind == UnaryKind::sqrt || kind == UnaryKind::reciprocal;
+    const bool positive = kind == UnaryKind::log || kind == UnaryKind::sqrt ||
+                          kind == UnaryKind::reciprocal || kind == UnaryKind::pow;
     const Unary layer(a);
     for (const Precision precision : kPrecisions) {
       // The first shape takes 16 bytes a thread, the second has a tail.
@@ -39,6 +40,18 @@ TEST(GpuElementwise, UnaryFunctions) {
         for (const Layout layout : kBoth) expect_gpu(layer, kName, {{{x, layout}}, precision, layout});
         if (HasFailure()) return;
       }
+    }
+  }
+}
+
+TEST(GpuElementwise, Powers) {
+  PIPIT_NEEDS_GPU();
+  std::mt19937 random(test::gpu_seed());
+  for (const double exponent : {2.0, 3.0, 4.0, 0.5, -0.5, -1.0, 1.75, 0.0}) {
+    const bool whole = exponent == 2 || exponent == 3 || exponent == 4 || exponent == 0;
+    const auto x = shared_random(Shape{2, 16, 5, 4}, random, whole ? -3.0F : 0.25F, 3.0F);
+    for (const Precision precision : kPrecisions) {
+      expect_gpu(Unary({UnaryKind::pow, exponent}), kName, {{{x, Layout::channels_last}}, precision});
     }
   }
 }

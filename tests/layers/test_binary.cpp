@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "layers/binary.h"
+#include "layers/cpu/elementwise_spans.h"
 #include "tests/layers/conformance.h"
 #include "tests/layers/values.h"
 
@@ -66,6 +67,43 @@ TEST(Binary, FastKernelMatchesReferenceOnRandomBroadcasts) {
     test::expect_conformance(
         Binary({kind, {}}),
         {.inputs = {{random.tensor(Shape(a))}, {random.tensor(Shape(b))}}, .expected = {"vector"}});
+  }
+}
+
+// Within an ulp of the exact value, and all that C's pow() says of zeros, infinities, NaN and negative bases.
+TEST(Binary, FastPowerMatchesReference) {
+  test::Random random;
+  const Binary layer({BinaryKind::pow, {}});
+  const auto conformance = [](const std::shared_ptr<const Tensor>& a,
+                              const std::shared_ptr<const Tensor>& b) {
+    return Conformance{.inputs = {{a}, {b}}, .expected = {"vector"}, .relative = 0x1p-23};
+  };
+  test::expect_conformance(
+      layer, conformance(random.tensor(Shape{2, 5, 3, 7}, 0, 8), random.tensor(Shape{5, 1, 1}, -9, 9)));
+  test::expect_conformance(
+      layer, conformance(random.tensor(Shape{3001}, 0, 2), random.tensor(Shape{3001}, -80, 80)));
+  const std::vector<float> special = {0.0F,  -0.0F, 1,      -1,          0.5F,   -0.5F, 2,
+                                      -2,    3,     -3,     1.5F,        -1.5F,  2.25F, kInf,
+                                      -kInf, kNaN,  1e-30F, 16777217.0F, -1e30F, 1e20F};
+  std::vector<float> bases;
+  std::vector<float> exponents;
+  for (const float a : special) {
+    for (const float b : special) {
+      bases.push_back(a);
+      exponents.push_back(b);
+    }
+  }
+  const std::vector<float> expected = results<float>(layer, {make(bases), make(exponents)});
+  std::vector<float> got(bases.size());
+  binary_span(layer.attributes(), {bases.data(), 1}, {exponents.data(), 1}, got.data(),
+              static_cast<std::int64_t>(got.size()));
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    const bool close = std::abs(got[i] - expected[i]) <= 0x1p-23F * std::abs(expected[i]) + 0x1p-126F;
+    const bool same = std::isnan(expected[i]) ? std::isnan(got[i]) : got[i] == expected[i] || close;
+    EXPECT_TRUE(same) << bases[i] << " ^ " << exponents[i] << ": " << got[i] << ", expected " << expected[i];
+    if (expected[i] == 0) {
+      EXPECT_EQ(std::signbit(got[i]), std::signbit(expected[i])) << bases[i];
+    }
   }
 }
 

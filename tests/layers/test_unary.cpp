@@ -63,7 +63,24 @@ const Bound kBounds[] = {
     {{UnaryKind::round}, 0, 0},
     {{UnaryKind::sin}, 2, 0},
     {{UnaryKind::cos}, 2, 0},
+    {{UnaryKind::pow, 2}, 0, 0},
 };
+
+// Powers by themselves: every loop, and what the general one tells apart.
+const Bound kPowers[] = {
+    {{UnaryKind::pow, 0}, 0, 0},          {{UnaryKind::pow, 1}, 2, 0},     {{UnaryKind::pow, 2}, 1, 0},
+    {{UnaryKind::pow, 3}, 2, 0},          {{UnaryKind::pow, 4}, 2, 0},     {{UnaryKind::pow, 7}, 2, 0},
+    {{UnaryKind::pow, -1}, 1, 0},         {{UnaryKind::pow, -2}, 2, 0},    {{UnaryKind::pow, -3}, 2, 0},
+    {{UnaryKind::pow, 0.5}, 1, 0},        {{UnaryKind::pow, -0.5}, 3, 0},  {{UnaryKind::pow, 1.0F / 3}, 4, 0},
+    {{UnaryKind::pow, 0x1p24 + 2}, 2, 0}, {{UnaryKind::pow, 1.5}, 2, 0},   {{UnaryKind::pow, -2.75}, 2, 0},
+    {{UnaryKind::pow, kInf}, 0, 0},       {{UnaryKind::pow, -kInf}, 0, 0}, {{UnaryKind::pow, kNaN}, 0, 0},
+};
+
+std::vector<Bound> all_bounds() {
+  std::vector<Bound> all(std::begin(kBounds), std::end(kBounds));
+  all.insert(all.end(), std::begin(kPowers), std::end(kPowers));
+  return all;
+}
 
 TEST(Unary, BoundsCoverEveryFloatFunction) {
   EXPECT_EQ(std::size(kBounds), static_cast<std::size_t>(UnaryKind::logical_not));
@@ -71,7 +88,7 @@ TEST(Unary, BoundsCoverEveryFloatFunction) {
 
 TEST(Unary, FastKernelMatchesReference) {
   test::Random random;
-  for (const Bound& bound : kBounds) {
+  for (const Bound& bound : all_bounds()) {
     // Odd, one, several chunks of work, and empty.
     for (const Shape& shape : {Shape{2, 3, 5, 7}, Shape{1}, Shape{3, 17, 301}, Shape{2, 0, 3}, Shape{}}) {
       Conformance c{.inputs = {{random.tensor(shape, -kRange, kRange)}}, .expected = {"vector"}};
@@ -83,17 +100,19 @@ TEST(Unary, FastKernelMatchesReference) {
 }
 
 TEST(Unary, FastKernelAgreesOnSpecialValues) {
-  const std::vector<float> x = {0.0F,   -0.0F, kInf,   -kInf,  kNaN,    1e-40F, -1e-40F, 3e38F,
-                                -3e38F, 88.0F, -88.0F, 104.0F, -104.0F, 20.5F,  -20.5F,  0.5F};
-  for (const Bound& bound : kBounds) {
+  const std::vector<float> x = {0.0F,   -0.0F,  kInf,  -kInf,  kNaN,   1e-40F,  -1e-40F,
+                                3e38F,  -3e38F, 88.0F, -88.0F, 104.0F, -104.0F, 20.5F,
+                                -20.5F, 0.5F,   1.0F,  -1.0F,  -0.5F,  -2.0F};
+  for (const Bound& bound : all_bounds()) {
     const Unary layer(bound.attributes);
     const std::vector<float> expected = results<float>(layer, {make(x)});
     std::vector<float> got = x;
     unary_span(bound.attributes, got.data(), got.data(), static_cast<std::int64_t>(got.size()));
     for (std::size_t i = 0; i < x.size(); ++i) {
       if (std::isfinite(expected[i]) && std::isfinite(got[i])) {
-        const double tolerance =
-            kUnit * (bound.relative * std::abs(expected[i]) + bound.absolute + std::abs(x[i]) * 2) + 0x1p-125;
+        const double tolerance = kUnit * (bound.relative * std::abs(expected[i]) + bound.absolute +
+                                          (std::isnan(x[i]) ? 0 : std::abs(x[i]) * 2)) +
+                                 0x1p-125;
         EXPECT_NEAR(got[i], expected[i], tolerance) << layer.summary() << " of " << x[i];
       } else {
         const bool same = got[i] == expected[i] || (std::isnan(got[i]) && std::isnan(expected[i]));
@@ -139,6 +158,15 @@ TEST(VectorMath, ErrorsStayWithinTheDocumentedBounds) {
       worst_ulps(
           -1e30F, 1e30F, [](float x) { return vector_math::erf(x); }, [](double x) { return std::erf(x); }),
       3);
+  for (const float power : {0.1F, 0.75F, 1.0F / 3, -0.3F, 1.9F, 2.5F, -4.2F, 11.0F}) {
+    const float edge = std::pow(3e38F, 1 / power);  // of what does not overflow
+    EXPECT_LE(worst_ulps(
+                  power < 0 ? edge : 0, power < 0 ? 3e38F : edge,
+                  [=](float x) { return vector_math::pow(x, power); },
+                  [=](double x) { return std::pow(x, static_cast<double>(power)); }),
+              1)
+        << power;
+  }
   EXPECT_EQ(vector_math::exp(89.0F), kInf);
   EXPECT_EQ(vector_math::exp(-104.0F), 0.0F);
   EXPECT_TRUE(std::isnan(vector_math::exp(kNaN)));

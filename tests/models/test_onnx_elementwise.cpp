@@ -8,6 +8,7 @@
 namespace pipit {
 namespace {
 
+using test::Dims;
 using test::iota;
 using test::one_node;
 using test::OnnxWriter;
@@ -121,6 +122,31 @@ TEST(OnnxElementwise, ClipInBothForms) {
       HasSubstr("min is f32 2, expected one number"));
   EXPECT_THAT(one_node(13, "Clip", {"x"}, {{"min", -2.0F}}).input("x", {4}).failure<UnsupportedError>(),
               HasSubstr("attribute 'min' is not supported"));
+}
+
+TEST(OnnxElementwise, OneConstantExponentMakesPowAFunction) {
+  const auto model = [](const Dims& exponent, const std::vector<float>& values) {
+    return one_node(13, "Pow", {"x", "e"}).input("x", {2, 3}).constant<float>("e", exponent, values);
+  };
+  const auto x = tensor({2, 3}, {-2, -0.5F, 0, 1, 4, 9});
+  for (const Dims& one : {Dims{}, Dims{1}, Dims{1, 1}}) {
+    const OnnxModel read = model(one, {2}).read();
+    ASSERT_EQ(read.graph.nodes().size(), 1U);
+    EXPECT_EQ(read.graph.nodes()[0].layer->summary(), "pow 2");
+    EXPECT_THAT(run(model(one, {2}), {x}).values, ElementsAre(4, 0.25, 0, 1, 16, 81));
+  }
+  // An exponent of another type counts with its value; of several, or of a higher rank, there is no one function.
+  const OnnxModel integer =
+      one_node(13, "Pow", {"x", "e"}).input("x", {2}).constant<std::int64_t>("e", {}, {3}).read();
+  EXPECT_EQ(integer.graph.nodes()[0].layer->summary(), "pow 3");
+  EXPECT_EQ(model({3}, {1, 2, 3}).read().graph.nodes()[0].layer->type(), "Binary");
+  EXPECT_EQ(model({1, 1, 1}, {2}).read().graph.nodes()[0].layer->type(), "Binary");
+  // Integers stay with the integer arithmetic.
+  const OnnxModel whole = one_node(13, "Pow", {"x", "e"})
+                              .input("x", {2}, test::onnx_type<std::int32_t>())
+                              .constant<std::int32_t>("e", {}, {3})
+                              .read();
+  EXPECT_EQ(whole.graph.nodes()[0].layer->type(), "Binary");
 }
 
 TEST(OnnxElementwise, BinaryFunctionsBroadcast) {
