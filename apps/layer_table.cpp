@@ -106,7 +106,48 @@ double floor_ms(const StepInfo& info, const MachinePeak& peak) {
   return peak.floor_ms(2 * static_cast<double>(info.macs), static_cast<double>(info.bytes));
 }
 
+constexpr double kMostReferenceShare = 0.01;
+
+// "reference", also as a step on the host or between conversions of halves.
+bool runs_reference(const Step& step) {
+  return step.kernel_name.find(kReference) != std::string::npos;
+}
+
+struct ReferenceTime {
+  int steps = 0;
+  double ms = 0;
+  const Step* slowest = nullptr;
+  double slowest_ms = 0;
+};
+
+ReferenceTime reference_time(const Plan& plan, const Profile& profile) {
+  ReferenceTime result;
+  for (const StepTime& time : profile.steps) {
+    const Step& step = plan.steps()[static_cast<std::size_t>(time.step)];
+    if (!runs_reference(step)) continue;
+    ++result.steps;
+    result.ms += time.median_ms;
+    if (result.slowest != nullptr && time.median_ms <= result.slowest_ms) continue;
+    result.slowest = &step;
+    result.slowest_ms = time.median_ms;
+  }
+  return result;
+}
+
 }  // namespace
+
+std::string reference_note(const Plan& plan, const Profile& profile) {
+  const ReferenceTime time = reference_time(plan, profile);
+  if (time.ms <= kMostReferenceShare * profile.layers_ms) return {};
+  const StepInfo info = step_info(plan, *time.slowest);
+  return fmt::format(
+      "note: {} on reference kernels, plain loops, {} {:.4f} of {:.4f} ms ({:.0f}%), most of it '{}' "
+      "({}{}{}); "
+      "'pipit inspect --why' says why no faster kernel takes it",
+      time.steps == 1 ? "1 layer" : fmt::format("{} layers", time.steps), time.steps == 1 ? "takes" : "take",
+      time.ms, profile.layers_ms, 100 * time.ms / profile.layers_ms, info.name, info.type,
+      info.geometry.empty() ? "" : " ", info.geometry);
+}
 
 std::string layer_table(const Plan& plan, const Profile& profile, const MachinePeak& peak) {
   using enum Table::Align;
@@ -190,6 +231,7 @@ nlohmann::ordered_json layer_json(const Plan& plan, const Profile& profile, cons
   json["end_to_end_ms"] = profile.end_to_end_ms;
   json["residual_ms"] = profile.residual_ms;
   json["profiler_overhead_ms"] = profile.overhead_ms;
+  json["reference_share"] = reference_time(plan, profile).ms / profile.layers_ms;
   if (profile.graph_ms > 0) json["graph_ms"] = profile.graph_ms;
   if (peak.known()) {
     json["peak_tflops"] = 1e-12 * peak.flops_per_second;

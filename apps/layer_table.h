@@ -31,6 +31,10 @@ void add_micro_batches(nlohmann::ordered_json& json, const MicroBatches& batches
 /// With a known `peak`, also how far every layer is from its floor: the time that its arithmetic or its bytes take at
 /// the peak, whichever is longer.
 std::string layer_table(const Plan& plan, const Profile& profile, const MachinePeak& peak = {});
+/// For users, where reference kernels, which are plain loops, take more than a hundredth of the layers' time: how much,
+/// and which; else empty.
+std::string reference_note(const Plan& plan, const Profile& profile);
+/// "reference_share" is what they take of the layers' time.
 nlohmann::ordered_json layer_json(const Plan& plan, const Profile& profile, const MachinePeak& peak = {});
 
 }  // namespace pipit::apps

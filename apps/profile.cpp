@@ -64,6 +64,9 @@ int profile(const ProfileOptions& options) {
   const DeviceMemory memory = on_gpu ? device_memory(plan.options().gpu) : DeviceMemory{};
   const MachinePeak peak = machine_peak(options, plan.options());
 
+  if (const std::string note = reference_note(plan, result); !note.empty() && !options.common.quiet) {
+    print_error(note);
+  }
   if (options.common.json) {
     nlohmann::ordered_json json = json_header("profile", model, plan);
     // The file or --dim may have set it as well as --batch.

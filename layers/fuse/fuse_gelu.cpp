@@ -1,103 +1,87 @@
-// Gelu written out with Erf, as exporters do: 0.5 * x * (1 + erf(x / sqrt(2))).
-#include <array>
-#include <cmath>
-#include <utility>
+// Gelu written out, as exporters do: 0.5 * x * (1 + erf(x / sqrt(2))), or its approximation with tanh.
+#include <numbers>
 
-#include "layers/binary.h"
 #include "layers/fuse/passes.h"
-#include "layers/fuse/rewriter.h"
-#include "layers/unary.h"
+#include "layers/fuse/patterns.h"
 
 namespace pipit {
 
 namespace {
 
+struct Found {
+  ValueId x = kNoValue;
+  UnaryKind kind = UnaryKind::gelu;
+};
+
 class GeluMatcher {
  public:
-  explicit GeluMatcher(const Rewriter& rewriter) : rewriter_(rewriter) {}
+  explicit GeluMatcher(const Rewriter& rewriter) : patterns_(rewriter) {}
 
-  // The x of which the node computes the Gelu; kNoValue where it does not.
-  ValueId argument(const Node& node) const {
-    if (!is_binary(node, BinaryKind::mul)) return kNoValue;
-    for (const auto& [a, b] : orders(node)) {
-      // (x * (1 + erf)) * 0.5
-      if (is_constant(b, 0.5)) {
-        const Node* product = producer(a);
-        if (product == nullptr || !is_binary(*product, BinaryKind::mul)) continue;
-        for (const auto& [x, sum] : orders(*product)) {
-          if (one_plus_erf_argument(sum) == x) return x;
+  // The x of which the node computes the Gelu, and which; kNoValue where it does not.
+  Found find(const Node& node) const {
+    if (!Patterns::is_binary(node, BinaryKind::mul)) return {};
+    for (const auto& [a, b] : Patterns::orders(node)) {
+      // (x * (1 + f)) * 0.5
+      const Node* product = patterns_.is_number(b, 0.5) ? patterns_.binary(a, BinaryKind::mul) : nullptr;
+      if (product != nullptr) {
+        for (const auto& [x, sum] : Patterns::orders(*product)) {
+          const Found found = one_plus(sum);
+          if (found.x != kNoValue && found.x == x) return found;
         }
       }
-      // (x * 0.5) * (1 + erf)
-      const ValueId x = one_plus_erf_argument(b);
-      if (x != kNoValue && scaled(a, 0.5) == x) return x;
+      // (x * 0.5) * (1 + f), x * ((1 + f) * 0.5)
+      Found found = one_plus(b);
+      if (found.x != kNoValue && patterns_.scaled(a, 0.5) == found.x) return found;
+      found = one_plus(patterns_.scaled(b, 0.5));
+      if (found.x != kNoValue && found.x == a) return found;
     }
-    return kNoValue;
+    return {};
   }
 
  private:
-  using Order = std::pair<ValueId, ValueId>;
-  static std::array<Order, 2> orders(const Node& node) {
-    return {Order{node.inputs[0], node.inputs[1]}, Order{node.inputs[1], node.inputs[0]}};
+  // x where the value is 1 + erf(x / sqrt(2)) or 1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)).
+  Found one_plus(ValueId id) const {
+    const Node* sum = id == kNoValue ? nullptr : patterns_.binary(id, BinaryKind::add);
+    if (sum == nullptr) return {};
+    for (const auto& [v, one] : Patterns::orders(*sum)) {
+      if (!patterns_.is_number(one, 1)) continue;
+      const ValueId of_erf = patterns_.argument(v, UnaryKind::erf);
+      if (of_erf != kNoValue) return {patterns_.scaled(of_erf, 1 / std::numbers::sqrt2), UnaryKind::gelu};
+      const ValueId of_tanh = patterns_.argument(v, UnaryKind::tanh);
+      if (of_tanh != kNoValue) return {tanh_argument(of_tanh), UnaryKind::gelu_tanh};
+    }
+    return {};
   }
 
-  const Node* producer(ValueId id) const {
-    const int n = rewriter_.producer(id);
-    return n < 0 ? nullptr : &rewriter_.source().nodes()[static_cast<std::size_t>(n)];
-  }
-  static bool is_binary(const Node& node, BinaryKind kind) {
-    const auto* binary = layer_if<Binary>(node);
-    return binary != nullptr && binary->attributes().kind == kind &&
-           binary->attributes().activation.is_identity();
-  }
-  // A scalar, up to the rounding of f32.
-  bool is_constant(ValueId id, double wanted) const {
-    const auto& constant = rewriter_.source().value(id).constant;
-    return constant != nullptr && constant->desc().dtype == DType::f32 && constant->desc().elements() == 1 &&
-           std::abs(static_cast<double>(constant->values<float>()[0]) - wanted) <= 0x1p-22 * wanted;
-  }
-  // v where the value is v * factor; kNoValue where it is not.
-  ValueId scaled(ValueId id, double factor) const {
-    const Node* node = producer(id);
-    if (node == nullptr) return kNoValue;
-    if (is_binary(*node, BinaryKind::div) && is_constant(node->inputs[1], 1 / factor)) return node->inputs[0];
-    if (!is_binary(*node, BinaryKind::mul)) return kNoValue;
-    for (const auto& [v, constant] : orders(*node)) {
-      if (is_constant(constant, factor)) return v;
-    }
-    return kNoValue;
-  }
-  // x where the value is 1 + erf(x / sqrt(2)).
-  ValueId one_plus_erf_argument(ValueId id) const {
-    const Node* sum = producer(id);
-    if (sum == nullptr || !is_binary(*sum, BinaryKind::add)) return kNoValue;
-    for (const auto& [v, one] : orders(*sum)) {
-      const Node* erf = producer(v);
-      const auto* unary = erf == nullptr ? nullptr : layer_if<Unary>(*erf);
-      if (unary != nullptr && unary->attributes().kind == UnaryKind::erf && is_constant(one, 1)) {
-        return scaled(erf->inputs[0], std::sqrt(0.5));
-      }
+  ValueId tanh_argument(ValueId id) const {
+    const ValueId inner = patterns_.scaled(id, std::sqrt(2 / std::numbers::pi));
+    const Node* sum = inner == kNoValue ? nullptr : patterns_.binary(inner, BinaryKind::add);
+    if (sum == nullptr) return kNoValue;
+    for (const auto& [x, term] : Patterns::orders(*sum)) {
+      const ValueId cube = patterns_.scaled(term, 0.044715);
+      if (cube != kNoValue && patterns_.base(cube, 3) == x) return x;
     }
     return kNoValue;
   }
 
-  const Rewriter& rewriter_;
+  Patterns patterns_;
 };
 
 }  // namespace
 
 Rewritten fuse_gelu(const Graph& graph) {
   Rewriter rewriter(graph);
+  const GeluMatcher matcher(rewriter);
   int changes = 0;
   for (const Node& node : graph.nodes()) {
-    const ValueId x = GeluMatcher(rewriter).argument(node);
+    const auto [x, kind] = matcher.find(node);
     // The constants may have made the result's rank larger than that of x.
     if (x == kNoValue || !(graph.value(x).desc == graph.value(node.outputs[0]).desc)) {
       rewriter.copy(node);
       continue;
     }
-    rewriter.emit(node.name, std::make_shared<Unary>(UnaryAttributes{UnaryKind::gelu, 0, 0}),
-                  {rewriter.map(x)}, node.outputs);
+    rewriter.emit(node.name, std::make_shared<Unary>(UnaryAttributes{kind, 0, 0}), {rewriter.map(x)},
+                  node.outputs);
     ++changes;
   }
   return {rewriter.finish(), changes};

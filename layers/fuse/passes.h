@@ -42,8 +42,19 @@ Rewritten fold_scale_shift(Graph graph);
 /// x * Sigmoid(x) becomes one Silu, x * HardSigmoid(x) with x / 6 + 1 / 2 one HardSwish.
 Rewritten fuse_silu(const Graph& graph);
 
-/// 0.5 * x * (1 + Erf(x / sqrt(2))) becomes one Gelu.
+/// (x - mean) / sqrt(variance + epsilon), written out over any dimensions but the first, and a constant scale and bias
+/// behind it become one LayerNorm, between Transposes where the dimensions are not the last; over several spatial
+/// dimensions, with a scale and bias per channel or none, one InstanceNorm.
+Rewritten fuse_layer_norm(const Graph& graph);
+
+/// 0.5 * x * (1 + Erf(x / sqrt(2))) becomes one Gelu; so does its approximation with Tanh.
 Rewritten fuse_gelu(const Graph& graph);
+
+/// Transposes move behind element-wise layers, whose constants are turned with them, as long as nothing else reads what
+/// is moved, and meet their inverses there. A product of the channels of [N, H, W, C] with constant weights becomes a 1x1
+/// Conv between Transposes, which cost nothing where the layout pass can rename them away. Weights are freed as
+/// fold_scale_shift frees them.
+Rewritten sink_transposes(Graph graph);
 
 /// conv(x) + r of equal shapes becomes one convolution with a residual input.
 Rewritten fuse_residual(const Graph& graph);

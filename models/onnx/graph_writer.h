@@ -107,7 +107,7 @@ void add_unary(GraphWriter& writer, const Node& node, const UnaryAttributes& att
 /// have no form in opset 13.
 bool write_conv_layer(GraphWriter& writer, const Node& node);  // Conv, Gemm, MatMul, Pool
 bool write_elementwise_layer(GraphWriter& writer,
-                             const Node& node);  // Unary, Binary, BatchNorm, Softmax, Lrn, Reduce
+                             const Node& node);  // Unary, Binary, normalisations, Softmax, Reduce
 bool write_moving_layer(GraphWriter& writer,
                         const Node& node);  // Reshape, Concat and what else moves elements
 bool write_int8_layer(GraphWriter& writer, const Node& node);

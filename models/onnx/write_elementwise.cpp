@@ -56,6 +56,22 @@ void write_gelu(GraphWriter& writer, const Node& node, const std::string& x) {
   writer.add("Mul", node.name + "/halved", {writer.last_result(), half});
 }
 
+// 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
+void write_gelu_tanh(GraphWriter& writer, const Node& node, const std::string& x) {
+  const auto number = [&](const char* part, float value) { return writer.number(node.name + part, value); };
+  const auto then = [&](const char* op, const char* part, const std::string& other) {
+    writer.add(op, node.name + part, {writer.last_result(), other});
+  };
+  writer.add("Pow", node.name + "/cube", {x, number("/three", 3)});
+  then("Mul", "/term", number("/factor", 0.044715F));
+  then("Add", "/inner", x);
+  then("Mul", "/scaled", number("/root", static_cast<float>(std::sqrt(2 / std::numbers::pi))));
+  writer.add("Tanh", node.name + "/tanh", {writer.last_result()});
+  then("Add", "/add", number("/one", 1));
+  write_gated(writer, node, x);
+  then("Mul", "/halved", number("/half", 0.5F));
+}
+
 void write_clip(GraphWriter& writer, const Node& node, const std::string& x, const UnaryAttributes& a) {
   if (writer.desc(node.inputs[0]).dtype != DType::f32) fail_unsupported("Clip of other types than f32");
   const std::string low =
@@ -74,6 +90,8 @@ void add_unary(GraphWriter& writer, const Node& node, const UnaryAttributes& a) 
     writer.add(plain->second, node.name, {x});
   } else if (const auto with_alpha = kWithAlpha.find(a.kind); with_alpha != kWithAlpha.end()) {
     set(writer.add(with_alpha->second, node.name, {x}), "alpha", alpha);
+  } else if (a.kind == UnaryKind::gelu_tanh) {
+    write_gelu_tanh(writer, node, x);
   } else if (a.kind == UnaryKind::pow) {
     writer.add("Pow", node.name, {x, writer.number(node.name + "/exponent", alpha)});
   } else if (a.kind == UnaryKind::clip) {
@@ -143,6 +161,40 @@ void write_batch_norm(GraphWriter& writer, const Node& node, const BatchNormAttr
   set(writer.add("BatchNormalization", node.name, inputs), "epsilon", attributes.epsilon);
 }
 
+// Opset 13 has no LayerNormalization: the form that PyTorch writes there, which other runtimes recognise.
+void write_layer_norm(GraphWriter& writer, const Node& node, const LayerNormAttributes& attributes) {
+  if (attributes.outputs != 1) fail_unsupported("a layer normalisation with its mean and deviation");
+  const std::string x = writer.operand(node.inputs[0]);
+  const int rank = writer.desc(node.inputs[0]).shape.rank();
+  std::vector<std::int64_t> axes;
+  for (std::int64_t d = attributes.axis < 0 ? attributes.axis + rank : attributes.axis; d < rank; ++d) {
+    axes.push_back(d);
+  }
+  const auto mean = [&](const char* part, const std::string& of) {
+    set(writer.add("ReduceMean", node.name + part, {of}), "axes", axes);
+  };
+  mean("/mean", x);
+  writer.add("Sub", node.name + "/difference", {x, writer.last_result()});
+  const std::string difference = writer.last_result();
+  writer.add("Pow", node.name + "/square", {difference, writer.number(node.name + "/two", 2)});
+  mean("/variance", writer.last_result());
+  writer.add("Add", node.name + "/add",
+             {writer.last_result(), writer.number(node.name + "/epsilon", attributes.epsilon)});
+  writer.add("Sqrt", node.name + "/deviation", {writer.last_result()});
+  writer.add("Div", node.name, {difference, writer.last_result()});
+  for (std::size_t i = 1; i < node.inputs.size(); ++i) {
+    if (node.inputs[i] == kNoValue) continue;
+    writer.add(i == 1 ? "Mul" : "Add", node.name + (i == 1 ? "/scaled" : "/shifted"),
+               {writer.last_result(), writer.operand(node.inputs[i])});
+  }
+}
+
+void write_instance_norm(GraphWriter& writer, const Node& node, const InstanceNormAttributes& attributes) {
+  GraphWriter::Names inputs;
+  for (const ValueId id : node.inputs) inputs.push_back(writer.operand(id));
+  set(writer.add("InstanceNormalization", node.name, inputs), "epsilon", attributes.epsilon);
+}
+
 void write_lrn(GraphWriter& writer, const Node& node, const LrnAttributes& attributes) {
   const std::string x = writer.operand(node.inputs[0]);
   onnx_pb::NodeProto& proto = writer.add("LRN", node.name, {x});
@@ -165,6 +217,10 @@ bool write_elementwise_layer(GraphWriter& writer, const Node& node) {
     write_reduce(writer, node, reduce->attributes());
   } else if (const auto* norm = layer_if<BatchNorm>(node)) {
     write_batch_norm(writer, node, norm->attributes());
+  } else if (const auto* layer_norm = layer_if<LayerNorm>(node)) {
+    write_layer_norm(writer, node, layer_norm->attributes());
+  } else if (const auto* instance_norm = layer_if<InstanceNorm>(node)) {
+    write_instance_norm(writer, node, instance_norm->attributes());
   } else if (const auto* lrn = layer_if<Lrn>(node)) {
     write_lrn(writer, node, lrn->attributes());
   } else {

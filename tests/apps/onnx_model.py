@@ -1,9 +1,13 @@
 """Writes small ONNX models: the few messages of protobuf that a test needs, by hand."""
 
+import struct
+
 FLOAT, INT64 = 1, 7
 
 
 def varint(value):
+    """Negative numbers as the 64 bits of their two's complement."""
+    value &= (1 << 64) - 1
     data = b""
     while value > 0x7F:
         data += bytes([value & 0x7F | 0x80])
@@ -30,10 +34,14 @@ def value(name, shape):
 
 
 def node(op, inputs, output, name="", **attributes):
-    """Attributes are integers or lists of integers."""
+    """Attributes are integers, lists of integers, numbers or texts."""
     def attribute(key, held):
         if isinstance(held, int):
             return field(1, key) + field(3, held) + field(20, 2)
+        if isinstance(held, float):
+            return field(1, key) + varint(2 << 3 | 5) + struct.pack("<f", held) + field(20, 1)
+        if isinstance(held, str):
+            return field(1, key) + field(4, held) + field(20, 3)
         return field(1, key) + b"".join(field(8, one) for one in held) + field(20, 7)
 
     return (b"".join(field(1, one) for one in inputs) + field(2, output) + field(3, name or output) + field(4, op)
