@@ -111,10 +111,8 @@ void print_notes(const std::vector<PassReport>& passes) {
 Graph prepare(Graph graph, const CommonOptions& options, Prepared& prepared) {
   check_unquantised(graph, options);
   std::vector<PassReport>& passes = prepared.passes;
-  ExtraPass quantise = quantising_pass(graph, options, prepared);
-  if (!quantise.run && options.device == DeviceKind::cpu && is_quantised(graph))
-    quantise = {"fuse quantised functions", fuse_quantised_functions};
-  Graph optimised = optimize(std::move(graph), &passes, quantise);
+  const ExtraPass quantise = quantising_pass(graph, options, prepared);
+  Graph optimised = optimize(std::move(graph), &passes, quantise, options.device);
   if (!options.quiet) print_notes(passes);
   const bool int8_on_gpu = options.precision == Precision::int8 && options.device == DeviceKind::cuda;
   if (options.precision == Precision::fp16 || int8_on_gpu) {

@@ -26,6 +26,11 @@ bool QUnary::keeps_samples_apart(const SampledInputs& inputs) const {
 }
 
 std::string QUnary::summary() const {
+  const UnaryAttributes& f = attributes_.function;
+  if (f.kind == UnaryKind::clip && f.alpha == -INFINITY && f.beta == INFINITY) {
+    const Quantisation& y = attributes_.y;
+    return fmt::format("to {} scale {:.4g} zero {}", dtype_name(y.dtype), y.scale, y.zero_point);
+  }
   return Unary(attributes_.function).summary();
 }
 
@@ -45,6 +50,10 @@ std::array<std::uint8_t, 256> unary_table(const QUnaryAttributes& attributes) {
     table[static_cast<std::size_t>(byte)] = static_cast<std::uint8_t>(quantised_unary(attributes, x));
   }
   return table;
+}
+
+QUnaryAttributes requantisation(const Quantisation& x, const Quantisation& y) {
+  return {{UnaryKind::clip, -INFINITY, INFINITY}, x, y};
 }
 
 bool is_activation(UnaryKind kind) {

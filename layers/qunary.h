@@ -39,6 +39,9 @@ int quantised_unary(const QUnaryAttributes& attributes, int x);
 /// The same for every byte of x, as bytes of y.
 std::array<std::uint8_t, 256> unary_table(const QUnaryAttributes& attributes);
 
+/// The function that changes nothing: the values of x as y has them.
+QUnaryAttributes requantisation(const Quantisation& x, const Quantisation& y);
+
 /// Activation functions, whose values do not grow much faster than their argument: 8 bits hold what they return as well as
 /// what they are given. Not exp, log, reciprocal and the like.
 bool is_activation(UnaryKind kind);

@@ -10,6 +10,7 @@
 #include "layers/arrange.h"
 #include "layers/binary.h"
 #include "layers/conv.h"
+#include "layers/fuse/moving.h"
 #include "layers/fuse/rewriter.h"
 #include "layers/pool.h"
 #include "layers/qelementwise.h"
@@ -26,12 +27,6 @@ namespace {
 
 std::size_t index(ValueId id) {
   return static_cast<std::size_t>(id);
-}
-
-// The elements of one tensor in other places.
-bool rearranges(const Node& node) {
-  return layer_if<Reshape>(node) || layer_if<Transpose>(node) || layer_if<Slice>(node) ||
-         layer_if<Split>(node) || layer_if<DepthToSpace>(node);
 }
 
 class RoleChooser {

@@ -6,6 +6,7 @@
 #include "layers/arrange.h"
 #include "layers/binary.h"
 #include "layers/conv.h"
+#include "layers/fuse/moving.h"
 #include "layers/fuse/passes.h"
 #include "layers/fuse/quantised_weights.h"
 #include "layers/fuse/rewriter.h"
@@ -328,13 +329,8 @@ class QuantisedFuser {
 
   // Layers that hand on integers as they are.
   bool try_moving(const Node& node) {
-    const auto* pool = layer_if<Pool>(node);
-    const bool max_pool =
-        pool != nullptr && pool->attributes().kind == PoolKind::max && !pool->attributes().indices;
+    if (!moves_elements(node)) return false;
     const auto* pad = layer_if<Pad>(node);
-    if (!max_pool && !pad && !layer_if<Reshape>(node) && !layer_if<Transpose>(node) &&
-        !layer_if<Slice>(node) && !layer_if<Split>(node) && !layer_if<DepthToSpace>(node))
-      return false;
     const Integers* from = integers(node.inputs[0]);
     if (from == nullptr) return false;
     const Integers x = *from;

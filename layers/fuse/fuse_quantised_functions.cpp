@@ -18,7 +18,7 @@ class FunctionFuser {
   Rewritten run() {
     for (const Node& node : graph_.nodes()) {
       // What comes before a Quantize is left out by build() where nothing else reads it.
-      if (!try_function(node) && !try_product(node)) rewriter_.copy(node);
+      if (!try_requantisation(node) && !try_function(node) && !try_product(node)) rewriter_.copy(node);
     }
     return {rewriter_.finish(), changes_};
   }
@@ -39,6 +39,18 @@ class FunctionFuser {
   const Node* rounded(const Node& quantize) const {
     if (layer_if<Quantize>(quantize) == nullptr || rewriter_.uses(quantize.inputs[0]) != 1) return nullptr;
     return producer(quantize.inputs[0]);
+  }
+
+  // From one scale to another, as in front of a Concat.
+  bool try_requantisation(const Node& node) {
+    const auto* quantize = layer_if<Quantize>(node);
+    const Node* before = quantize != nullptr ? dequantize(node.inputs[0]) : nullptr;
+    if (before == nullptr) return false;
+    const auto layer =
+        std::make_shared<QUnary>(requantisation(layer_if<Dequantize>(*before)->x(), quantize->y()));
+    rewriter_.emit(node.name, layer, {rewriter_.map(before->inputs[0])}, node.outputs);
+    ++changes_;
+    return true;
   }
 
   bool try_function(const Node& quantize) {

@@ -69,9 +69,14 @@ Rewritten fuse_activation(const Graph& graph);
 /// whose zero point takes them out of i8, say) stay in floating point, with a note.
 Rewritten fuse_quantised(const Graph& graph);
 
-/// Dequantize -> function of one tensor -> Quantize becomes QUnary, and a product of two dequantised tensors QMul: for the
-/// CPU, after fuse_quantised.
+/// Dequantize -> function of one tensor -> Quantize becomes QUnary, also without a function between, and a product of two
+/// dequantised tensors QMul: for the CPU, after fuse_quantised.
 Rewritten fuse_quantised_functions(const Graph& graph);
+
+/// Activations in i8 with zero point z that convolutions read, and what they are made of, become u8 with zero point
+/// z + 128, which hold the same values: for the CPU, whose instructions multiply u8 by s8. The graph's own inputs and
+/// outputs keep their type.
+Rewritten unsigned_activations(const Graph& graph);
 
 /// Whether the graph holds quantised layers: INT8 ones, or conversions to and from integers.
 bool is_quantised(const Graph& graph);
@@ -106,8 +111,10 @@ struct ExtraPass {
 /// All of the above up to fuse_quantised: the graph as it is quantised and written to files, without layouts.
 Graph fuse(Graph graph, std::vector<PassReport>* report = nullptr);
 
-/// fuse(), then `before_layouts` and assign_layouts. `before_layouts`, if it has a function, sees the fused graph
-/// before it is given layouts: that is where a graph is quantised.
-Graph optimize(Graph graph, std::vector<PassReport>* report = nullptr, const ExtraPass& before_layouts = {});
+/// fuse(), then `before_layouts`, what a model that is quantised already needs on `device` (on a CPU
+/// fuse_quantised_functions and unsigned_activations), and assign_layouts. `before_layouts`, if it has a function, sees
+/// the fused graph before it is given layouts: that is where a graph is quantised.
+Graph optimize(Graph graph, std::vector<PassReport>* report = nullptr, const ExtraPass& before_layouts = {},
+               DeviceKind device = DeviceKind::cpu);
 
 }  // namespace pipit
