@@ -57,6 +57,7 @@ int classify(const ClassifyOptions& options) {
   }
 
   nlohmann::ordered_json json = json_header("classify", model, *runner.plan);
+  json["image_decoders"] = decoders_json();
   if (!common.plan.empty()) json["preprocess_differences"] = runner.preprocess_differences;
   json["images"] = nlohmann::ordered_json::array();
   bool failed = false;

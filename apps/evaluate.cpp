@@ -159,6 +159,7 @@ int evaluate(const EvaluateOptions& options) {
   const Interval top5 = wilson(score.top5, score.images);
   if (options.common.json) {
     nlohmann::ordered_json json = json_header("evaluate", model, *runner.plan);
+    json["image_decoders"] = decoders_json();
     if (!options.common.plan.empty()) json["preprocess_differences"] = runner.preprocess_differences;
     json["folder"] = options.folder;
     json["batch"] = output.batch;

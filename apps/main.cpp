@@ -13,6 +13,7 @@
 #include "apps/version.h"
 #include "engine/device.h"
 #include "engine/thread_pool.h"
+#include "models/image/decode.h"
 
 namespace {
 
@@ -21,7 +22,9 @@ using namespace pipit::apps;
 
 std::string version_text() {
   const CudaStatus cuda = cuda_status();
-  std::string text = fmt::format("pipit {}\ncpu   {} threads\ncuda  ", kVersion, available_cpus());
+  const ImageDecoders image = image_decoders();
+  std::string text = fmt::format("pipit {}\ncpu   {} threads\njpeg  {}\npng   {}\ncuda  ", kVersion,
+                                 available_cpus(), image.jpeg, image.png);
   if (!cuda.compiled) return text + "not built in";
   text += fmt::format("built with toolkit {}; ", cuda.toolkit);
   if (!cuda.problem.empty()) return text + cuda.problem;

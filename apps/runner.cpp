@@ -306,6 +306,11 @@ std::string_view computed_precision(const Plan& plan) {
   return precision_name(precision == Precision::fp32 && integers ? Precision::int8 : precision);
 }
 
+nlohmann::ordered_json decoders_json() {
+  const ImageDecoders decoders = image_decoders();
+  return {{"jpeg", decoders.jpeg}, {"png", decoders.png}};
+}
+
 nlohmann::ordered_json json_header(const std::string& command, const Model& model, const Plan& plan) {
   nlohmann::ordered_json json;
   json["pipit"] = kVersion;

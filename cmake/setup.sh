@@ -6,7 +6,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 # What every build needs. The last three because one configuration, with tests, serves both scripts.
 build_packages=(g++ cmake ninja-build libeigen3-dev libprotobuf-dev protobuf-compiler libfmt-dev
-                nlohmann-json3-dev libcli11-dev libstb-dev libgtest-dev libgmock-dev libxxhash-dev python3)
+                nlohmann-json3-dev libcli11-dev libjpeg-dev libpng-dev libgtest-dev libgmock-dev libxxhash-dev python3)
 
 note() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
 
@@ -60,7 +60,8 @@ python_packages() {
   local folder=$1 log status=0
   shift
   export PYTHONPATH=$folder${PYTHONPATH:+:$PYTHONPATH}
-  python3 -c 'import importlib, sys; [importlib.import_module(name) for name in sys.argv[1:]]' "$@" 2>/dev/null && return
+  python3 -c 'import importlib, sys
+for name in sys.argv[1:]: importlib.import_module({"pillow": "PIL"}.get(name, name))' "$@" 2>/dev/null && return
   note "installing $* with pip into $folder"
   log=$(python3 -m pip install --quiet --upgrade --only-binary=:all: --disable-pip-version-check --retries 1 \
     --target "$folder" "$@" 2>&1) || status=$?

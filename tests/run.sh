@@ -6,12 +6,14 @@
 #     --sanitize   build into build-asan with AddressSanitizer and UndefinedBehaviorSanitizer, run there
 #
 # Tests that need real models and images find them in the folder that PIPIT_TEST_DATA names, and say that they
-# were skipped where it is not set. ONNX Runtime, which some tests compare with, comes with pip into build/python.
+# were skipped where it is not set. ONNX Runtime and Pillow, which some tests compare with, come with pip into
+# build/python.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../cmake/setup.sh"
 
-# The fuzz targets need clang, the package test pkg-config, the ONNX reader's conformance tests libonnx-testdata.
-test_packages=(clang libclang-rt-dev libonnx-testdata pkg-config python3-pip)
+# The fuzz targets need clang, tests of the image decoder of builds without libraries libstb-dev, the package test
+# pkg-config, the ONNX reader's conformance tests libonnx-testdata.
+test_packages=(clang libclang-rt-dev libstb-dev libonnx-testdata pkg-config python3-pip)
 
 preset=default folder=build
 case ${1-} in
@@ -20,7 +22,7 @@ case ${1-} in
 esac
 
 install_packages "${build_packages[@]}" "${test_packages[@]}"
-python_packages "$root/build/python" numpy onnx onnxruntime || note "tests that need them are skipped"
+python_packages "$root/build/python" numpy onnx onnxruntime pillow || note "tests that need them are skipped"
 build "$preset"
 
 cd "$root/$folder"

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "engine/error.h"
-#include "models/image/container.h"
+#include "models/image/formats.h"
 
 namespace pipit::detail {
 namespace {

@@ -1,17 +1,20 @@
 // Reads JPEG, PNG and BMP into 8-bit RGB.
 //
-// The result is what Pillow's Image.open(path).convert('RGB') gives: exactly for PNG and BMP, within a few
-// steps of 255 for JPEG, whose inverse transform and chroma interpolation are implementation-defined.
+// The result is what Pillow's Image.open(path).convert('RGB') gives, bit for bit, with libjpeg-turbo and libpng.
+// With stb_image that holds for PNG and BMP, and within a few steps of 255 for JPEG, whose inverse transform and
+// chroma interpolation are implementation-defined.
 //   - Grey is replicated to the three channels; palettes are looked up.
 //   - Alpha is dropped, not composited: a transparent pixel keeps the colour that is stored for it.
-//   - 16 bits per channel keep their top 8 bits.
+//   - 16 bits per channel keep their top 8 bits, except in grey PNGs without alpha: Pillow clips these to 255.
+//   - CMYK and YCCK have inverted inks, as Adobe writes them; their profiles are not applied.
 //   - Colour profiles and gamma chunks are ignored.
 //   - The EXIF orientation of a JPEG is ignored, as torchvision's image folders do: models are trained and
 //     evaluated on the stored orientation.
 //   - The format is told by content, never by the file's name.
 // Refused as damaged: a file that ends before its end marker (JPEG EOI, PNG IEND, the last BMP row), and a
-// PNG chunk whose checksum is wrong. Bytes after the end marker are ignored: cameras and editors append their
-// own.
+// critical PNG chunk whose checksum is wrong. Corrupt data within the scans of a JPEG is decoded as far as it
+// goes, as Pillow does: nothing in the format tells it. Bytes after the end marker are ignored: cameras and
+// editors append their own.
 #pragma once
 
 #include <filesystem>
@@ -28,10 +31,17 @@ struct DecodeLimits {
   std::int64_t max_pixels = kMaxImagePixels;
   /// Compressed bytes. 256 MiB hold every uncompressed image within max_pixels at up to 32 bits per pixel.
   std::uint64_t max_file_bytes = std::uint64_t{256} << 20;
-  /// Bytes the decoder may hold at once beside the file itself (stb_image needs 12 per pixel for a
-  /// progressive JPEG without subsampling, up to 14 for a 16-bit RGBA PNG of common size).
+  /// Bytes that a decoder may hold at once beside the file and the pixels. A progressive JPEG without subsampling
+  /// needs 6 per pixel; stb_image 12, and up to 14 for a 16-bit RGBA PNG of common size.
   std::uint64_t max_decoder_bytes = std::uint64_t{1} << 30;
 };
+
+/// What decodes JPEG and PNG in this build, with the version where there is one: "libjpeg-turbo 2.1.5", "stb_image".
+struct ImageDecoders {
+  std::string jpeg;
+  std::string png;
+};
+ImageDecoders image_decoders();
 
 /// Reads an image file. Throws Error with the path and the reason: missing, a directory, not a regular file,
 /// empty, above a limit, truncated, damaged. Throws UnsupportedError for another image format or for a

@@ -27,7 +27,8 @@ class Help(CommandTest):
                     self.assertEqual(re.search(rf"^  {option}\b", text, re.M) is not None, runs_as_told, option)
 
     def test_version_tells_what_is_built_in(self):
-        self.assertRegex(self.pipit("--version").stdout, r"\Apipit \d+\.\d+\.\d+\ncpu   \d+ threads\ncuda  ")
+        self.assertRegex(self.pipit("--version").stdout, r"\Apipit \d+\.\d+\.\d+\ncpu   \d+ threads\n"
+                         r"jpeg  (libjpeg-turbo \d.*|stb_image)\npng   (libpng \d.*|stb_image)\ncuda  ")
 
 
 class UsageErrors(CommandTest):

@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "engine/error.h"
-#include "models/image/container.h"
 #include "models/image/decode.h"
 #include "models/image/preprocess.h"
 #include "models/image/resize.h"
+#include "models/image/stb/crc32.h"
 
 namespace {
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What CTest runs to fuzz (tests/fuzz/CMakeLists.txt):
-#   run.sh seeds FOLDER WRITER             fills FOLDER/image and FOLDER/onnx with small valid files
+#   run.sh seeds FOLDER WRITER             fills FOLDER/image, image_stb and onnx with small valid files
 #   run.sh build SOURCE BUILD [OPTION...]  configures and builds the targets with clang; 77 where it cannot
 #   run.sh fuzz NAME BUILD SEEDS           runs BUILD's fuzz_NAME for PIPIT_FUZZ_SECONDS (30) seconds
 # A finding is kept as BUILD/findings/NAME-*; once mended, it belongs into tests/fuzz/corpus/NAME.
@@ -18,6 +18,7 @@ seeds() {
   rm -rf "$folder"
   mkdir -p "$folder/image" "$folder/onnx"
   "$writer" "$folder/image"
+  ln -s image "$folder/image_stb"
   if [ -d "$models" ]; then
     while read -r file; do
       cp "$models/$file" "$folder/onnx/${file//\//-}"

@@ -93,15 +93,33 @@ def chunk(kind, data):
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
 
-def raw_png(height, width, depth, colour, rows, extra=b""):
+def raw_png(height, width, depth, colour, rows, extra=b"", interlaced=0):
     """A PNG of a kind that Pillow reads but does not write."""
-    header = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)
+    header = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, interlaced)
     data = zlib.compress(b"".join(b"\0" + row for row in rows), 9)
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + extra + chunk(b"IDAT", data) + chunk(b"IEND", b"")
 
 
+ADAM7 = [(0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2)]
+
+
+def interlaced_png(pixels):
+    """8-bit RGB in the seven passes of Adam7."""
+    parts = [pixels[y0::dy, x0::dx] for x0, y0, dx, dy in ADAM7]
+    rows = [row.tobytes() for part in parts if part.size for row in part]
+    return raw_png(pixels.shape[0], pixels.shape[1], 8, 2, rows, interlaced=1)
+
+
+def with_adobe_transform(jpeg, transform):
+    """The file with another colour transform in its Adobe marker, or with a comment in its place (None)."""
+    at = jpeg.index(b"\xff\xee\0\x0eAdobe")
+    if transform is None:
+        return jpeg[: at + 1] + b"\xfe" + jpeg[at + 2:]
+    return jpeg[: at + 15] + bytes([transform]) + jpeg[at + 16:]
+
+
 def samples():
-    """name -> (file bytes, largest difference allowed)."""
+    """name -> (file bytes, largest difference allowed to stb_image; libjpeg-turbo and libpng are exact)."""
     image = Image.fromarray(pattern_pixels(5, 6))
     y, x = np.mgrid[0:11, 0:18]
     smooth = Image.fromarray(np.stack([x * 14, y * 22, (x + y) * 8], 2).astype(np.uint8))
@@ -116,6 +134,9 @@ def samples():
     grey_alpha = image.convert("L")
     grey_alpha.putalpha(128)
     wide = np.frombuffer(random_pixels(4, 16).tobytes(), np.uint8)
+    noise = Image.fromarray(random_pixels(17, 23))
+    cmyk = save(smooth.convert("CMYK"), "JPEG", optimize=True, quality=90)
+    grey16 = [bytes([0, 5, 0, 200, 1, 2]), bytes([0x80, 0, 0xFF, 0xFF, 0x12, 0x34])]
     out = {
         "png_gray": (save(image.convert("L"), "PNG"), 0),
         "png_gray_alpha": (save(grey_alpha, "PNG"), 0),
@@ -127,17 +148,33 @@ def samples():
         "png_rgba16": (raw_png(2, 3, 16, 6, [wide[:24].tobytes(), wide[24:48].tobytes()]), 0),
         # Two bits per index, but three colours: index 3 (the last of the row) is black.
         "png_short_palette": (raw_png(1, 4, 2, 3, [b"\x1b"], chunk(b"PLTE", bytes(range(10, 100, 10)))), 0),
+        "png_gray16": (raw_png(2, 3, 16, 0, grey16), 0),
+        "png_gray_alpha16": (raw_png(1, 3, 16, 4, [wide[:12].tobytes()]), 0),
+        "png_gray2": (raw_png(1, 5, 2, 0, [b"\x1b\xc0"]), 0),
+        "png_gray4_transparent": (raw_png(1, 3, 4, 0, [b"\x1b\xc0"], chunk(b"tRNS", b"\0\1")), 0),
+        "png_rgb_transparent": (raw_png(1, 2, 8, 2, [bytes(range(6))], chunk(b"tRNS", bytes([0, 3, 0, 4, 0, 5]))), 0),
+        "png_palette_transparent": (raw_png(1, 4, 2, 3, [b"\x1b"], chunk(b"PLTE", bytes(range(10, 130, 10)))
+                                            + chunk(b"tRNS", b"\0\x80")), 0),
+        "png_gamma": (raw_png(1, 2, 8, 2, [bytes(range(40, 46))], chunk(b"gAMA", struct.pack(">I", 100000))), 0),
+        "png_interlaced": (interlaced_png(random_pixels(9, 11)), 0),
         "bmp_rgb": (save(image, "BMP"), 0),
         "bmp_palette": (save(image.quantize(7), "BMP"), 0),
         "bmp_gray": (save(image.convert("L"), "BMP"), 0),
         "bmp_bilevel": (save(image.convert("1"), "BMP"), 0),
         "bmp_rgba": (save(rgba, "BMP"), 0),
-        # JPEG: the inverse transform and the chroma interpolation may differ by a few steps.
+        # JPEG: the inverse transform and the chroma interpolation of stb_image differ by a few steps, more in noise.
         "jpeg_baseline": (save(smooth, "JPEG", optimize=True, quality=90, subsampling=0), 2),
         "jpeg_subsampled": (save(smooth, "JPEG", optimize=True, quality=80, subsampling=2), 4),
         "jpeg_progressive": (save(smooth, "JPEG", optimize=True, quality=80, subsampling=2, progressive=True), 4),
         "jpeg_gray": (save(smooth.convert("L"), "JPEG", optimize=True, quality=80), 2),
-        "jpeg_cmyk": (save(smooth.convert("CMYK"), "JPEG", optimize=True, quality=90), 4),
+        "jpeg_noise": (save(noise, "JPEG", optimize=True, quality=60, subsampling=2), 100),
+        "jpeg_wide_chroma": (save(noise, "JPEG", optimize=True, quality=60, subsampling=1), 100),
+        "jpeg_progressive_full": (save(noise, "JPEG", quality=60, subsampling=0, progressive=True), 8),
+        "jpeg_rgb": (save(smooth, "JPEG", optimize=True, quality=80, keep_rgb=True), 2),
+        "jpeg_one_pixel": (save(smooth.crop((7, 5, 8, 6)), "JPEG", optimize=True), 2),
+        "jpeg_cmyk": (cmyk, 4),
+        "jpeg_ycck": (with_adobe_transform(cmyk, 2), 4),
+        "jpeg_cmyk_without_adobe": (with_adobe_transform(cmyk, None), 255),
         "jpeg_restart": (save(smooth, "JPEG", optimize=True, quality=80, restart_marker_blocks=1), 4),
         "jpeg_rotated": (save(smooth, "JPEG", optimize=True, quality=90, subsampling=0, exif=orientation(6)), 2),
     }
@@ -153,7 +190,7 @@ def orientation(value):
 def write_samples():
     out = ["// Made by make_resize_expectations.py; do not edit.", "#pragma once", "", "#include <string_view>", "",
            "namespace pipit::test {", "", "/// A file, and its pixels as Pillow's convert('RGB') gives them, in hexadecimal.",
-           "struct Sample {", "  std::string_view name;", "  int height, width;", "  int tolerance;",
+           "struct Sample {", "  std::string_view name;", "  int height, width;", "  int tolerance;  ///< of stb_image; the libraries are exact",
            "  std::string_view file;", "  std::string_view pixels;", "};", "", "// clang-format off",
            "inline constexpr Sample kSamples[] = {"]
 

@@ -1,23 +1,16 @@
 #include <array>
 
 #include "engine/error.h"
-#include "models/image/container.h"
+#include "models/image/stb/container.h"
 
 namespace pipit::detail {
 namespace {
-
-// A DCT block of 64 pixels takes at least one bit of entropy-coded data; chroma subsampling can only lower
-// the ratio of pixels to bits.
-constexpr std::int64_t kPixelsPerByte = 64 * 8;
-// Every scan of a progressive file passes over the whole image, so a small file with thousands of them would
-// take hours. Encoders write about ten; 100 is also what libjpeg-turbo's documentation suggests.
-constexpr int kMaxScans = 100;
 
 class Walker {
  public:
   Walker(const Source& source, const DecodeLimits& limits) : source_(source), limits_(limits) {}
 
-  Header run() {
+  Extent run() {
     std::size_t at = 2;  // behind SOI
     while (true) {
       const std::uint8_t marker = next_marker(at);
@@ -31,9 +24,9 @@ class Walker {
       segment(marker, source_.bytes.subspan(at + 2, length - 2));
       at += length;
     }
-    if (header_.extent.width == 0) corrupt("it ends without a frame header");
+    if (extent_.width == 0) corrupt("it ends without a frame header");
     if (scans_ == 0) corrupt("it ends without image data");
-    return header_;
+    return extent_;
   }
 
  private:
@@ -106,7 +99,7 @@ class Walker {
           "baseline and progressive are",
           source_.name, marker - 0xC0);
     }
-    if (header_.extent.width != 0) corrupt("it has a second frame header");
+    if (extent_.width != 0) corrupt("it has a second frame header");
     if (data.size() < 6) corrupt("a frame header of {} bytes", data.size());
     if (data[0] != 8) {
       fail_unsupported("{}: JPEG with {} bits per sample is not supported; 8 are", source_.name, data[0]);
@@ -117,16 +110,16 @@ class Walker {
     if ((components != 1 && components != 3 && components != 4) || data.size() != 6 + 3 * components) {
       corrupt("a frame header of {} bytes for {} components", data.size(), components);
     }
-    check_dimensions(source_, width, height, kPixelsPerByte, limits_);
-    header_.extent = {height, width};
+    check_dimensions(source_, width, height, kJpegPixelsPerByte, limits_);
+    extent_ = {height, width};
     for (std::size_t i = 0; i < components; ++i) frame_tables_.push_back(data[6 + 3 * i + 2]);
   }
 
   void scan(std::span<const std::uint8_t> data) {
-    if (header_.extent.width == 0) corrupt("a scan before the frame header");
+    if (extent_.width == 0) corrupt("a scan before the frame header");
     if (data.empty() || data.size() != 4 + 2 * std::size_t{data[0]})
       corrupt("a scan header of {} bytes", data.size());
-    if (++scans_ > kMaxScans) corrupt("more than {} scans", kMaxScans);
+    if (++scans_ > kMaxJpegScans) corrupt("more than {} scans", kMaxJpegScans);
     const std::size_t components = data[0];
     const int first = data[1 + 2 * components];
     const int last = data[2 + 2 * components];
@@ -146,7 +139,7 @@ class Walker {
 
   const Source& source_;
   const DecodeLimits& limits_;
-  Header header_;
+  Extent extent_;
   int scans_ = 0;
   std::array<std::array<bool, 4>, 2> huffman_defined_{};  // [DC, AC][number]
   std::array<bool, 16> quantisation_defined_{};
@@ -155,7 +148,7 @@ class Walker {
 
 }  // namespace
 
-Header check_jpeg(const Source& source, const DecodeLimits& limits) {
+Extent check_jpeg(const Source& source, const DecodeLimits& limits) {
   return Walker(source, limits).run();
 }
 

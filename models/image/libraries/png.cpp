@@ -1,0 +1,126 @@
+// PNG by libpng: no gamma, no compositing, alpha left out, as Pillow's convert('RGB').
+#include <png.h>
+
+#include <array>
+#include <cstdio>
+#include <cstring>
+
+#include "engine/error.h"
+#include "models/image/formats.h"
+#include "models/image/libraries/guarded.h"
+
+namespace pipit::detail {
+namespace {
+
+constexpr std::size_t kMostBehindPixels = 1 << 16;
+
+class Png {
+ public:
+  Png(const Source& source, const DecodeLimits& limits) : source_(source), limits_(limits) {}
+  ~Png() { png_destroy_read_struct(&png_, &info_, nullptr); }
+  Png(const Png&) = delete;
+  Png& operator=(const Png&) = delete;
+
+  Image run() {
+    step([this] { read_header(); });
+    const png_uint_32 width = png_get_image_width(png_, info_);
+    const png_uint_32 height = png_get_image_height(png_, info_);
+    check_dimensions(source_, width, height, kPngPixelsPerByte, limits_);
+    Image image = make_image({int(height), int(width)}, source_.name.c_str());
+    step([&] { read_rows(image); });
+    return image;
+  }
+
+ private:
+  template <typename Steps>
+  void step(const Steps& steps) {
+    if (guarded(out_, steps)) return;
+    if (truncated_) {
+      fail("{}: truncated PNG: its {} bytes end without the IEND chunk", source_.name, source_.bytes.size());
+    }
+    fail("{}: damaged PNG: {}", source_.name, message_.data());
+  }
+
+  // ---- what an error jumps out of: nothing with a destructor ----
+
+  void read_header() {
+    png_ = png_create_read_struct(PNG_LIBPNG_VER_STRING, this, on_error, [](png_structp, png_const_charp) {});
+    if (png_ != nullptr) info_ = png_create_info_struct(png_);
+    if (info_ == nullptr) stop("libpng cannot be set up");
+    png_set_read_fn(png_, this, [](png_structp png, png_bytep to, std::size_t count) {
+      Png& self = *static_cast<Png*>(png_get_io_ptr(png));
+      if (count > self.allowed_) self.stop("more image data than pixels");
+      self.allowed_ -= count;
+      if (count > self.source_.bytes.size() - self.at_) {
+        self.truncated_ = true;
+        std::longjmp(self.out_, 1);
+      }
+      std::memcpy(to, self.source_.bytes.data() + self.at_, count);
+      self.at_ += count;
+    });
+    // Of the other chunks only the checksum is looked at, so none can ask for memory.
+    png_set_keep_unknown_chunks(png_, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);
+    png_set_user_limits(png_, PNG_UINT_31_MAX, PNG_UINT_31_MAX);  // check_dimensions() has the limits
+    png_read_info(png_, info_);
+  }
+
+  void read_rows(Image& image) {
+    const bool grey16 =
+        png_get_color_type(png_, info_) == PNG_COLOR_TYPE_GRAY && png_get_bit_depth(png_, info_) == 16;
+    if (!grey16) {
+      png_set_palette_to_rgb(png_);  // 3 channels, or 4 with tRNS
+      png_set_expand_gray_1_2_4_to_8(png_);
+      png_set_strip_16(png_);
+      png_set_strip_alpha(png_);
+      png_set_gray_to_rgb(png_);
+    }
+    const int passes = png_set_interlace_handling(png_);
+    png_read_update_info(png_, info_);
+    if (png_get_rowbytes(png_, info_) != std::size_t(image.width) * (grey16 ? 2 : 3))
+      stop("rows of an unexpected size");
+    for (int pass = 0; pass < passes; ++pass) {
+      for (int y = 0; y < image.height; ++y) {
+        // With the last row libpng reads the compressed data to its end, and a byte of that can stand for a thousand.
+        const bool last = pass == passes - 1 && y == image.height - 1;
+        if (last) allowed_ = kMostBehindPixels + 2 * png_get_rowbytes(png_, info_);
+        png_read_row(png_, image.row(y), nullptr);
+      }
+    }
+    allowed_ = SIZE_MAX;
+    png_read_end(png_, nullptr);
+    if (!grey16) return;
+    // In place, from the right: what is written lies behind what is still to be read.
+    for (int y = 0; y < image.height; ++y) {
+      std::uint8_t* row = image.row(y);
+      for (std::ptrdiff_t x = image.width - 1; x >= 0; --x)
+        std::memset(row + x * 3, clipped_grey(row[x * 2], row[x * 2 + 1]), 3);
+    }
+  }
+
+  [[noreturn]] static void on_error(png_structp png, png_const_charp message) {
+    static_cast<Png*>(png_get_error_ptr(png))->stop(message);
+  }
+
+  [[noreturn]] void stop(const char* message) {
+    std::snprintf(message_.data(), message_.size(), "%s", message);
+    std::longjmp(out_, 1);
+  }
+
+  const Source& source_;
+  const DecodeLimits& limits_;
+  png_structp png_ = nullptr;
+  png_infop info_ = nullptr;
+  std::size_t at_ = 0;              // of the next byte to read
+  std::size_t allowed_ = SIZE_MAX;  // bytes that may still be read
+  std::jmp_buf out_;
+  bool truncated_ = false;
+  std::array<char, 200> message_{};
+};
+
+}  // namespace
+
+Image decode_png(const Source& source, const DecodeLimits& limits) {
+  return Png(source, limits).run();
+}
+
+}  // namespace pipit::detail
