@@ -44,7 +44,7 @@ TEST(Softmax, RandomCasesMatchTheReference) {
     a.log = random.coin();
     a.flatten_from_axis = random.coin();
     const SoftmaxGroups groups = softmax_groups(a, shape);
-    Conformance conformance{{{random.tensor(shape, -20, 20)}}, {"reference"}};
+    Conformance conformance{{{random.tensor(shape, -20, 20)}}, {"reference", "strided"}};
     const bool channels = shape.rank() >= 3 && groups.begin == 1 && groups.end == 2;
     if (groups.end == shape.rank() || channels) conformance.expected.emplace_back("contiguous");
     std::int64_t count = 1;
@@ -67,12 +67,31 @@ TEST(Softmax, LongRows) {
   expect_conformance(Softmax(SoftmaxAttributes{}), conformance);
 }
 
+// More neighbours than are normalised together, more rows than are summed up together, in every layout.
+TEST(Softmax, AnyAxisOfAnImageInBothLayouts) {
+  Random random;
+  for (const bool log : {false, true}) {
+    for (std::int64_t axis = 0; axis < 4; ++axis) {
+      std::array<std::int64_t, 4> dims{2, 3, 5, 29};
+      dims[static_cast<std::size_t>(axis)] = 71;
+      Conformance conformance{{{random.tensor(Shape(dims), -20, 20)}}, {"strided"}};
+      // As above; sums of 64 terms and then of two.
+      constexpr double kRoundings = 65 + 46;
+      conformance.relative = log ? 0 : kRoundings * FLT_EPSILON;
+      conformance.absolute = log ? (kRoundings + 50) * FLT_EPSILON : FLT_MIN;
+      expect_conformance(Softmax({axis, log, false}), conformance);
+    }
+  }
+}
+
 TEST(Softmax, NanFillsItsGroupOnly) {
   const auto x = tensor(Shape{2, 3}, {1, NAN, 2, 1, 1, 1});
   expect_conformance(Softmax(SoftmaxAttributes{}), {{{x}}, {"contiguous"}, 0, 2 * FLT_EPSILON});
   const auto y = test::run_reference(Softmax(SoftmaxAttributes{}), {{x}});
   EXPECT_TRUE(std::isnan(y[0].values<float>()[0]));
   EXPECT_FLOAT_EQ(y[0].values<float>()[3], 1.0F / 3);
+  expect_conformance(Softmax({0, false, false}),
+                     {{{tensor(Shape{3, 2}, {1, 1, 2, NAN, 3, 1})}}, {"strided"}, 0, 2 * FLT_EPSILON});
 }
 
 TEST(Softmax, EmptyTensorsAndBadAxes) {
