@@ -74,8 +74,10 @@ class ConcatRows final : public Kernel {
           std::memcpy(y + part.offset, inputs[i].data + pixel * part.bytes,
                       static_cast<std::size_t>(part.bytes));
         }
-        if (!epilogue_.empty()) epilogue_.apply(reinterpret_cast<float*>(y), 0, channels_);
       }
+      if (epilogue_.empty()) return;
+      epilogue_.apply(reinterpret_cast<float*>(outputs[0].data + begin * stride_), 0,
+                      {channels_, end - begin, stride_ / static_cast<std::int64_t>(sizeof(float))});
     });
   }
 
@@ -96,7 +98,7 @@ class ConcatRows final : public Kernel {
           row_kernels().to_float(reinterpret_cast<const Half*>(x), row + part.offset / kHalf,
                                  part.bytes / kHalf);
         }
-        epilogue_.apply(row, 0, channels_);
+        epilogue_.apply(row, 0, {channels_});
         row_kernels().to_half(row, reinterpret_cast<Half*>(y), channels_);
       }
     });

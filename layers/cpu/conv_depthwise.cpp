@@ -247,13 +247,11 @@ class Depthwise final : public Kernel {
 
   void apply_epilogue(const DepthwiseTile<T>& tile, std::int64_t channel, [[maybe_unused]] float* row) const {
     if (epilogue_.empty()) return;
-    for (std::int64_t i = 0; i < tile.tiles * tile.columns; ++i) {
-      T* y = tile.y + i * tile.y_step;
-      if constexpr (std::is_same_v<T, float>) {
-        epilogue_.apply(y, channel, tile.channels);
-      } else {
-        epilogue_.apply(y, channel, tile.channels, row);
-      }
+    const SpanRows pixels{tile.channels, tile.tiles * tile.columns, tile.y_step};
+    if constexpr (std::is_same_v<T, float>) {
+      epilogue_.apply(tile.y, channel, pixels);
+    } else {
+      epilogue_.apply(tile.y, channel, pixels, row);
     }
   }
 
@@ -263,7 +261,7 @@ class Depthwise final : public Kernel {
     for (std::int64_t i = 0; i < tile.columns; ++i, offset += y_[1]) {
       const float* residual = operands.residual == nullptr ? nullptr : operands.residual + offset;
       finish_row(operands.y + offset, tile.channels * multiplier_, bias, residual, activation_);
-      epilogue_.apply(operands.y + offset, channel * multiplier_, tile.channels * multiplier_);
+      epilogue_.apply(operands.y + offset, channel * multiplier_, {tile.channels * multiplier_});
     }
   }
 

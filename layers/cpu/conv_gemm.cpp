@@ -132,9 +132,7 @@ class ConvGemm final : public Kernel {
     }
     clamp_rows(rows, activation_);
     if (epilogue_.empty()) return;
-    for (std::int64_t r = 0; r < rows.count; ++r) {
-      epilogue_.apply(rows.data + r * rows.stride, channel, rows.channels);
-    }
+    epilogue_.apply(rows.data, channel, {rows.channels, rows.count, rows.stride});
   }
 
   Clamp activation_;

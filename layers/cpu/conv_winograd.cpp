@@ -314,7 +314,7 @@ class ConvWinograd final : public Kernel {
     for (std::int64_t i = 0; i < output.rows; ++i) {
       for (std::int64_t j = 0; j < output.columns; ++j) {
         float* from = output.data + i * output.row_step + j * output.pixel_step;
-        if (!epilogue_.empty()) epilogue_.apply(from, 0, y_[1]);
+        if (!epilogue_.empty()) epilogue_.apply(from, 0, {y_[1]});
         row_kernels().to_half(from, y + (i * y_[3] + j) * y_pixel_, y_[1]);
       }
     }

@@ -194,8 +194,12 @@ class DepthwiseRows {
       // The tiles from here to the end of the row, or to the last that needs no padding.
       tile.tiles = 1;
       if (inside && side_by_side_) {
+        // What they write is still in the first-level cache when the body comes back to it.
+        constexpr std::int64_t kWrittenBytes = 8 << 10;
+        const std::int64_t near = kWrittenBytes / (tile_ * channels * static_cast<std::int64_t>(sizeof(T)));
         const std::int64_t most = source.padded ? y_[3] : room / (tile_ * window_.stride[1]) + 1;
-        tile.tiles = std::clamp<std::int64_t>((y_[3] - column) / tile_, 1, most);
+        tile.tiles =
+            std::clamp<std::int64_t>((y_[3] - column) / tile_, 1, std::clamp<std::int64_t>(near, 1, most));
       }
       if (inside) {
         tile.first = start * source.pixel_step;

@@ -25,12 +25,12 @@ Refusal refuse_unary(const NodeSpec& spec) {
 }
 
 void unary_halves(const UnaryAttributes& attributes, const Half* x, Half* y, std::int64_t count) {
-  if (const auto span = half_span(attributes.kind)) return span(x, y, count);
+  if (const auto span = half_span(attributes.kind)) return span(x, y, {count});
   float stage[kPiece];
   for (std::int64_t i = 0; i < count; i += kPiece) {
     const std::int64_t piece = std::min(kPiece, count - i);
     row_kernels().to_float(x + i, stage, piece);
-    unary_span(attributes, stage, stage, piece);
+    unary_span(attributes, stage, stage, {piece});
     row_kernels().to_half(stage, y + i, piece);
   }
 }
@@ -50,7 +50,7 @@ void run_unary(const Unary& layer, std::span<const ConstTensorView> inputs,
   auto* y = outputs[0].as<float>();
   parallel_chunks(context.pool, outputs[0].desc.elements(), kChunk,
                   [&](std::int64_t begin, std::int64_t end) {
-                    unary_span(layer.attributes(), x + begin, y + begin, end - begin);
+                    unary_span(layer.attributes(), x + begin, y + begin, {end - begin});
                   });
 }
 
@@ -112,7 +112,7 @@ class BinaryKernel final : public Kernel {
     const auto step = loop_.row_strides();
     parallel_chunks(context.pool, loop_.size(), kChunk, [&](std::int64_t begin, std::int64_t end) {
       loop_.for_each_run(begin, end, [&](const auto& at, std::int64_t count) {
-        binary_span(attributes_, {a + at[1], step[1]}, {b + at[2], step[2]}, y + at[0], count);
+        binary_span(attributes_, {a + at[1], step[1]}, {b + at[2], step[2]}, y + at[0], {count});
       });
     });
   }
@@ -129,7 +129,7 @@ class BinaryKernel final : public Kernel {
       // The result is dense in loop order.
       loop_.for_each_run(begin, end, [&](const auto& at, std::int64_t count) {
         binary_span(attributes_, a.row(at[1], begin, count, stages[0]), b.row(at[2], begin, count, stages[1]),
-                    stages[2] + at[0] - begin, count);
+                    stages[2] + at[0] - begin, {count});
       });
       row_kernels().to_half(stages[2], result.as<Half>() + begin, end - begin);
     });

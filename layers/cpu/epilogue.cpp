@@ -2,23 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
+#include <span>
+#include <utility>
 
 #include "layers/cpu/chunks.h"
 #include "layers/cpu/elementwise_spans.h"
-#include "layers/cpu/row_kernels.h"
-#include "layers/cpu/simd.h"
 #include "layers/normalization.h"
 
 namespace pipit {
-
-namespace {
-
-PIPIT_SIMD_CLONES void affine(const float* factors, const float* shifts, float* y, std::int64_t count) {
-  PIPIT_INDEPENDENT
-  for (std::int64_t i = 0; i < count; ++i) y[i] = y[i] * factors[i] + shifts[i];
-}
-
-}  // namespace
 
 AffineChannels affine_channels(const NodeSpec& batch_norm) {
   const double epsilon = layer_as<BatchNorm>(batch_norm.layer).attributes().epsilon;
@@ -32,6 +24,42 @@ AffineChannels affine_channels(const NodeSpec& batch_norm) {
   return result;
 }
 
+namespace {
+
+bool all_finite(const AffineChannels& affine) {
+  const auto finite = [](float v) { return std::isfinite(v); };
+  return std::all_of(affine.factors.begin(), affine.factors.end(), finite) &&
+         std::all_of(affine.shifts.begin(), affine.shifts.end(), finite);
+}
+
+// Sums and products with constants, one or one per channel, as a scale and a shift of `channels`; none for anything else.
+std::optional<AffineChannels> affine_of(const BinaryAttributes& attributes, bool constant_first,
+                                        std::span<const float> values, std::int64_t channels) {
+  if (!attributes.activation.is_identity()) return std::nullopt;
+  const auto count = static_cast<std::size_t>(channels);
+  AffineChannels result{std::vector<float>(count, 1.0F), std::vector<float>(count, 0.0F)};
+  for (std::size_t c = 0; c < count; ++c) {
+    const float v = values[values.size() == 1 ? 0 : c];
+    switch (attributes.kind) {
+      case BinaryKind::add:
+        result.shifts[c] = v;
+        break;
+      case BinaryKind::sub:
+        result.factors[c] = constant_first ? -1.0F : 1.0F;
+        result.shifts[c] = constant_first ? v : -v;
+        break;
+      case BinaryKind::mul:
+        result.factors[c] = v;
+        break;
+      default:
+        return std::nullopt;
+    }
+  }
+  return all_finite(result) ? std::optional(std::move(result)) : std::nullopt;
+}
+
+}  // namespace
+
 bool Epilogue::absorb(const NodeSpec& next) {
   if (next.outputs[0].dtype != DType::f32 && next.outputs[0].dtype != DType::f16) return false;
   if (const auto* unary = dynamic_cast<const Unary*>(&next.layer)) {
@@ -39,8 +67,7 @@ bool Epilogue::absorb(const NodeSpec& next) {
     return true;
   }
   if (dynamic_cast<const BatchNorm*>(&next.layer) != nullptr && channel_dim_ == 1) {
-    AffineChannels a = affine_channels(next);
-    stages_.push_back({.kind = Kind::affine, .values = std::move(a.factors), .shifts = std::move(a.shifts)});
+    append(affine_channels(next));
     return true;
   }
   return dynamic_cast<const Binary*>(&next.layer) != nullptr && absorb_binary(next);
@@ -58,6 +85,10 @@ bool Epilogue::absorb_binary(const NodeSpec& next) {
   const bool one = shape.elements() == 1;
   if (!one && (dim < 0 || shape[dim] != shape.elements() || shape[dim] != output[channel_dim_])) return false;
   const auto values = constant->values<float>();
+  if (auto affine = affine_of(attributes, swapped, values, output[channel_dim_])) {
+    append(std::move(*affine));
+    return true;
+  }
   stages_.push_back({.kind = Kind::binary,
                      .binary = attributes,
                      .swapped = swapped,
@@ -66,20 +97,38 @@ bool Epilogue::absorb_binary(const NodeSpec& next) {
   return true;
 }
 
-void Epilogue::apply(float* y, std::int64_t first, std::int64_t count) const {
+void Epilogue::append(AffineChannels affine) {
+  if (!stages_.empty() && stages_.back().kind == Kind::affine) {
+    Stage& last = stages_.back();
+    AffineChannels merged;
+    for (std::size_t c = 0; c < affine.factors.size(); ++c) {
+      merged.factors.push_back(last.values[c] * affine.factors[c]);
+      merged.shifts.push_back(std::fma(last.shifts[c], affine.factors[c], affine.shifts[c]));
+    }
+    if (all_finite(merged)) {
+      last.values = std::move(merged.factors);
+      last.shifts = std::move(merged.shifts);
+      return;
+    }
+  }
+  stages_.push_back(
+      {.kind = Kind::affine, .values = std::move(affine.factors), .shifts = std::move(affine.shifts)});
+}
+
+void Epilogue::apply_stages(float* y, std::int64_t first, const SpanRows& span) const {
   for (const Stage& stage : stages_) {
     switch (stage.kind) {
       case Kind::unary:
-        unary_span(stage.unary, y, y, count);
+        unary_span(stage.unary, y, y, span);
         break;
       case Kind::binary: {
-        const StridedFloats row{y, 1};
+        const StridedFloats rows{y, 1, span.step};
         const StridedFloats constant{stage.values.data() + first * stage.step, stage.step};
-        binary_span(stage.binary, stage.swapped ? constant : row, stage.swapped ? row : constant, y, count);
+        binary_span(stage.binary, stage.swapped ? constant : rows, stage.swapped ? rows : constant, y, span);
         break;
       }
       case Kind::affine:
-        affine(stage.values.data() + first, stage.shifts.data() + first, y, count);
+        row_kernels().affine(y, stage.values.data() + first, stage.shifts.data() + first, y, span);
         break;
     }
   }
@@ -90,25 +139,33 @@ bool Epilogue::depends_on_channel() const {
                      [](const Stage& s) { return s.kind == Kind::affine || s.step != 0; });
 }
 
-void Epilogue::apply_rows(float* y, std::int64_t rows, std::int64_t channels, std::int64_t first) const {
-  if (!depends_on_channel()) return apply(y, 0, rows * channels);
-  for (std::int64_t r = 0; r < rows; ++r) apply(y + r * channels, first, channels);
+void Epilogue::apply(float* y, std::int64_t first, SpanRows span) const {
+  // One long row has the shortest loops.
+  if (span.step == span.count && !depends_on_channel()) span = {span.rows * span.count};
+  if (stages_.size() < 2 || span.rows == 1) return apply_stages(y, first, span);
+  // What one stage leaves in the first-level cache the next one finds there.
+  const std::int64_t most = rows_per_chunk(span.count);
+  for (std::int64_t r = 0; r < span.rows; r += most)
+    apply_stages(y + r * span.step, first, {span.count, std::min(most, span.rows - r), span.step});
 }
 
-void Epilogue::apply(Half* y, std::int64_t first, std::int64_t count, float* stage) const {
+void Epilogue::apply(Half* y, std::int64_t first, const SpanRows& span, float* stage) const {
   if (stages_.size() == 1 && stages_[0].kind == Kind::unary) {
-    if (const auto span = half_span(stages_[0].unary.kind)) return span(y, y, count);
+    if (const auto function = half_span(stages_[0].unary.kind)) return function(y, y, span);
   }
-  row_kernels().to_float(y, stage, count);
-  apply(stage, first, count);
-  row_kernels().to_half(stage, y, count);
+  for (std::int64_t r = 0; r < span.rows; ++r, y += span.step) {
+    row_kernels().to_float(y, stage, span.count);
+    apply_stages(stage, first, {span.count});
+    row_kernels().to_half(stage, y, span.count);
+  }
 }
 
 void Epilogue::apply_all(float* y, std::int64_t elements, std::int64_t channels, ThreadPool& pool) const {
   if (empty() || elements == 0) return;
-  parallel_chunks(
-      pool, elements / channels, rows_per_chunk(channels),
-      [&](std::int64_t begin, std::int64_t end) { apply_rows(y + begin * channels, end - begin, channels); });
+  parallel_chunks(pool, elements / channels, rows_per_chunk(channels),
+                  [&](std::int64_t begin, std::int64_t end) {
+                    apply(y + begin * channels, 0, {channels, end - begin, channels});
+                  });
 }
 
 }  // namespace pipit

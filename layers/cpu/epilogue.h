@@ -7,6 +7,7 @@
 #include "engine/half.h"
 #include "engine/kernel.h"
 #include "layers/binary.h"
+#include "layers/cpu/row_kernels.h"
 #include "layers/unary.h"
 
 namespace pipit {
@@ -24,16 +25,14 @@ class Epilogue {
   explicit Epilogue(int channel_dim) : channel_dim_(channel_dim) {}
 
   /// Appends the layer where it is an element-wise function of one floating-point tensor (Unary), of one and a constant scalar or
-  /// one value per channel (Binary), or a batch normalisation; else returns false. `next` as Kernel::absorb has it.
+  /// one value per channel (Binary), or a batch normalisation; else returns false. `next` as Kernel::absorb has it. Sums
+  /// and products with constants that follow each other become one scale and shift.
   bool absorb(const NodeSpec& next);
   bool empty() const { return stages_.empty(); }
-  /// y[i] becomes the result for channel first + i, i in [0, count).
-  void apply(float* y, std::int64_t first, std::int64_t count) const;
-  /// The same for `rows` rows of `channels` from `first` on that follow each other; at once where no stage depends on the
-  /// channel.
-  void apply_rows(float* y, std::int64_t rows, std::int64_t channels, std::int64_t first = 0) const;
-  /// apply() on halves, through f32 in `stage` [count].
-  void apply(Half* y, std::int64_t first, std::int64_t count, float* stage) const;
+  /// y[i] becomes the result for channel first + i, i in [0, span.count), in every row.
+  void apply(float* y, std::int64_t first, SpanRows span) const;
+  /// The same on halves, through f32 in `stage` [span.count].
+  void apply(Half* y, std::int64_t first, const SpanRows& span, float* stage) const;
   /// apply() for all of a result of whole rows of `channels`, in parallel.
   void apply_all(float* y, std::int64_t elements, std::int64_t channels, ThreadPool& pool) const;
 
@@ -49,6 +48,8 @@ class Epilogue {
     std::vector<float> shifts;  // affine
   };
   bool absorb_binary(const NodeSpec& next);
+  void append(AffineChannels affine);
+  void apply_stages(float* y, std::int64_t first, const SpanRows& span) const;
   bool depends_on_channel() const;
 
   int channel_dim_;

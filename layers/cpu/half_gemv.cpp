@@ -92,7 +92,7 @@ void HalfGemv::run_panel(std::int64_t panel, const float* x, const float* bias, 
     kernels_.multiply_halves[end - begin - 1][vectors - 1](call);
     for (std::int64_t r = begin; r < end; ++r) {
       float* row = sums + (r - begin) * panels_.panel;
-      if (!epilogue_.empty()) epilogue_.apply(row, first, call.finish.columns);
+      if (!epilogue_.empty()) epilogue_.apply(row, first, {call.finish.columns});
       row_kernels().to_half(row, y + r * problem_.outputs + first, call.finish.columns);
     }
   }

@@ -146,9 +146,7 @@ class Linear final : public Kernel {
                           rows.stride, workspace);
     clamp_rows(rows, product_.activation);
     if (epilogue_.empty()) return;
-    for (std::int64_t r = 0; r < rows.count; ++r) {
-      epilogue_.apply(rows.data + r * rows.stride, column, rows.channels);
-    }
+    epilogue_.apply(rows.data, column, {rows.channels, rows.count, rows.stride});
   }
 
   // y = beta * C, broadcast.

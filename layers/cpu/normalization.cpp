@@ -32,17 +32,11 @@ std::int64_t positions(const Shape& shape) {
   return count;
 }
 
-// y = x * scale + shift with one pair for the whole span, or one per element.
+// y = x * scale + shift with one pair for the whole span.
 PIPIT_SIMD_CLONES void affine_span(const float* x, float scale, float shift, float* y, std::int64_t count) {
   PIPIT_INDEPENDENT
   for (std::int64_t i = 0; i < count; ++i) y[i] = x[i] * scale + shift;
 }
-PIPIT_SIMD_CLONES void affine_row(const float* x, const float* scale, const float* shift, float* y,
-                                  std::int64_t count) {
-  PIPIT_INDEPENDENT
-  for (std::int64_t i = 0; i < count; ++i) y[i] = x[i] * scale[i] + shift[i];
-}
-
 // ---- batch normalisation: a scale and a shift per channel, known at creation
 
 Refusal refuse_batch_norm(const NodeSpec& spec) {
@@ -80,11 +74,10 @@ class FoldedBatchNorm final : public Kernel {
     if (by_rows_) {
       parallel_chunks(context.pool, desc.shape[0] * spatial, rows_per_chunk(channels),
                       [&](std::int64_t begin, std::int64_t end) {
-                        for (std::int64_t r = begin; r < end; ++r) {
-                          affine_row(x + r * channels, channels_.factors.data(), channels_.shifts.data(),
-                                     y + r * channels, channels);
-                          epilogue_.apply(y + r * channels, 0, channels);
-                        }
+                        const SpanRows span{channels, end - begin, channels};
+                        row_kernels().affine(x + begin * channels, channels_.factors.data(),
+                                             channels_.shifts.data(), y + begin * channels, span);
+                        epilogue_.apply(y + begin * channels, 0, span);
                       });
     } else {
       parallel_chunks(context.pool, desc.shape[0] * channels, rows_per_chunk(spatial),
@@ -107,8 +100,8 @@ class FoldedBatchNorm final : public Kernel {
       float* row = reinterpret_cast<float*>(context.scratch) + worker * channels;
       for (std::int64_t r = chunk * step; r < std::min(rows, (chunk + 1) * step); ++r) {
         row_kernels().to_float(x.as<Half>() + r * channels, row, channels);
-        affine_row(row, channels_.factors.data(), channels_.shifts.data(), row, channels);
-        epilogue_.apply(row, 0, channels);
+        row_kernels().affine(row, channels_.factors.data(), channels_.shifts.data(), row, {channels});
+        epilogue_.apply(row, 0, {channels});
         row_kernels().to_half(row, y + r * channels, channels);
       }
     });

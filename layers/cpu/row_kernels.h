@@ -62,10 +62,17 @@ struct DepthwiseKernels {
   Function general;
 };
 
-/// y[i] = f(x[i]) for i in [0, count); y may be x.
+/// Rows of elements that follow each other; `step` from row to row.
+struct SpanRows {
+  std::int64_t count = 0;  ///< of a row
+  std::int64_t rows = 1;
+  std::int64_t step = 0;
+};
+
+/// y[i] = f(x[i]) for all elements of the rows, which lie alike in x and y; y may be x.
 template <typename T>
 struct ActivationSpans {
-  using Function = void (*)(const T* x, T* y, std::int64_t count);
+  using Function = void (*)(const T* x, T* y, const SpanRows& span);
   Function sigmoid;
   Function silu;
   Function hard_swish;
@@ -89,6 +96,8 @@ struct RowKernels {
   DepthwiseKernels<std::uint8_t> depthwise_u8;
   ActivationSpans<float> activations_f32;
   ActivationSpans<Half> activations_f16;
+  /// y[i] = x[i] * factors[i] + shifts[i] for i in [0, span.count) of every row; rows lie alike in x and y; y may be x.
+  void (*affine)(const float* x, const float* factors, const float* shifts, float* y, const SpanRows& span);
   void (*to_float)(const Half* x, float* y, std::int64_t count);
   void (*to_half)(const float* x, Half* y, std::int64_t count);
   /// y[c] = the largest tap of every channel, -infinity of none; NaN if one is.

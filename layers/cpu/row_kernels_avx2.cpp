@@ -26,6 +26,7 @@ const RowKernels row_kernels_avx2 = {Lanes::kCount,
                                      depthwise_kernels<std::uint8_t>(),
                                      activation_spans<float>(),
                                      activation_spans<Half>(),
+                                     affine_span,
                                      convert_span<Half, float>,
                                      convert_span<float, Half>,
                                      max_taps};

@@ -30,6 +30,7 @@ const RowKernels row_kernels_avx512 = {Lanes::kCount,
                                        depthwise_kernels<std::uint8_t>(),
                                        activation_spans<float>(),
                                        activation_spans<Half>(),
+                                       affine_span,
                                        convert_span<Half, float>,
                                        convert_span<float, Half>,
                                        max_taps};

@@ -18,6 +18,7 @@ const RowKernels row_kernels_baseline = {Lanes::kCount,
                                          depthwise_kernels<std::uint8_t>(),
                                          activation_spans<float>(),
                                          activation_spans<Half>(),
+                                         affine_span,
                                          convert_span<Half, float>,
                                          convert_span<float, Half>,
                                          max_taps};

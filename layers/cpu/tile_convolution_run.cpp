@@ -41,7 +41,7 @@ void TileConvolution::finish(const Operands& operands, const Band& b, std::byte*
   for (std::int64_t p = begin; p < end; p += step, y += step * y_pixel_) {
     const std::int64_t rows = std::min(step, end - p);
     float* sums = in_f32() ? reinterpret_cast<float*>(results) + p * channels_ : reinterpret_cast<float*>(y);
-    if (!epilogue_.empty()) epilogue_.apply_rows(sums, rows, channels_);
+    if (!epilogue_.empty()) epilogue_.apply(sums, 0, {channels_, rows, channels_});
     if (in_f32()) row_kernels().to_half(sums, reinterpret_cast<Half*>(y), rows * channels_);
   }
 }
@@ -219,7 +219,7 @@ void TileConvolution::compute_piece(const std::byte* x, const float* bias, std::
     run_panel(t, {0, loop_.tiles(t)}, block, weights, bias);
     if (epilogue_.empty()) return;
     for (std::int64_t row = 0; row < rows.size(); ++row, y += t.c_row)
-      epilogue_.apply_rows(reinterpret_cast<float*>(y), width_, channels, first_output(block));
+      epilogue_.apply(reinterpret_cast<float*>(y), first_output(block), {channels, width_, channels});
     return;
   }
   auto* sums = reinterpret_cast<float*>(scratch);
@@ -227,7 +227,7 @@ void TileConvolution::compute_piece(const std::byte* x, const float* bias, std::
   t.rows = 1;
   for (std::int64_t row = 0; row < rows.size(); ++row, t.a += t.a_row) {
     run_panel(t, {0, loop_.tiles(t)}, block, weights, bias);
-    epilogue_.apply_rows(sums, width_, channels, first_output(block));
+    epilogue_.apply(sums, first_output(block), {channels, width_, channels});
     row_kernels().to_half(sums, reinterpret_cast<Half*>(y) + row * columns * channels, width_ * channels);
   }
 }

@@ -105,8 +105,7 @@ class PackedGemv final : public Kernel {
       weights_.multiply(panel, product_.rows, call);
       if (epilogue_.empty()) return;
       const std::int64_t first = panel * panels.panel;
-      for (std::int64_t r = 0; r < product_.rows; ++r)
-        epilogue_.apply(call.y + r * call.y_stride + first, first, panels.columns(panel));
+      epilogue_.apply(call.y + first, first, {panels.columns(panel), product_.rows, call.y_stride});
     });
   }
 

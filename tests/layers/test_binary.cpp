@@ -96,7 +96,7 @@ TEST(Binary, FastPowerMatchesReference) {
   const std::vector<float> expected = results<float>(layer, {make(bases), make(exponents)});
   std::vector<float> got(bases.size());
   binary_span(layer.attributes(), {bases.data(), 1}, {exponents.data(), 1}, got.data(),
-              static_cast<std::int64_t>(got.size()));
+              {static_cast<std::int64_t>(got.size())});
   for (std::size_t i = 0; i < got.size(); ++i) {
     const bool close = std::abs(got[i] - expected[i]) <= 0x1p-23F * std::abs(expected[i]) + 0x1p-126F;
     const bool same = std::isnan(expected[i]) ? std::isnan(got[i]) : got[i] == expected[i] || close;

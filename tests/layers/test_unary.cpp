@@ -107,7 +107,7 @@ TEST(Unary, FastKernelAgreesOnSpecialValues) {
     const Unary layer(bound.attributes);
     const std::vector<float> expected = results<float>(layer, {make(x)});
     std::vector<float> got = x;
-    unary_span(bound.attributes, got.data(), got.data(), static_cast<std::int64_t>(got.size()));
+    unary_span(bound.attributes, got.data(), got.data(), {static_cast<std::int64_t>(got.size())});
     for (std::size_t i = 0; i < x.size(); ++i) {
       if (std::isfinite(expected[i]) && std::isfinite(got[i])) {
         const double tolerance = kUnit * (bound.relative * std::abs(expected[i]) + bound.absolute +
