@@ -2,6 +2,7 @@
 #include <exception>
 #include <mutex>
 
+#include "engine/candidate_order.h"
 #include "engine/described_node.h"
 #include "engine/device.h"
 #include "engine/plan_parts.h"
@@ -305,16 +306,7 @@ class StepBuilder {
   // the first that accepts: asking can take long where a library builds what it is asked for.
   const Candidate* select_candidate(const std::vector<Candidate>& candidates, const NodeSpec& spec,
                                     Step& step, bool may_time) {
-    std::vector<const Candidate*> order;
-    std::vector<const Candidate*> yielding;
-    for (const Candidate& c : candidates) {
-      const bool yields = c.yields && c.yields(spec);
-      (yields ? yielding : order).push_back(&c);
-      if (yields) continue;
-      order.insert(order.end(), yielding.begin(), yielding.end());
-      yielding.clear();
-    }
-    order.insert(order.end(), yielding.begin(), yielding.end());
+    std::vector<const Candidate*> order = candidate_order(candidates, spec);
     const std::string_view wish = preferred(spec.layer.type());
     std::stable_partition(order.begin(), order.end(),
                           [&](const Candidate* c) { return asks_for(wish, c->name); });

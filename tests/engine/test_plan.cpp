@@ -143,6 +143,13 @@ TEST(Plan, ACandidateMayYieldToTheNext) {
   registry.add(ToyAdd::kType, DeviceKind::cpu, named("last", true));
   EXPECT_EQ(Plan::build(chain(1, false, 4), registry, one_thread())->steps()[0].kernel_name, "second");
   EXPECT_EQ(Plan::build(chain(1, false, 5), registry, one_thread())->steps()[0].kernel_name, "first");
+  Registry several;
+  for (const char* name : {"first", "second"}) several.add(ToyAdd::kType, DeviceKind::cpu, named(name, true));
+  several.add(ToyAdd::kType, DeviceKind::cpu, named("third", false));
+  PlanOptions options = one_thread();
+  EXPECT_EQ(Plan::build(chain(1, false, 4), several, options)->steps()[0].kernel_name, "third");
+  options.exclude_kernels = {"third"};
+  EXPECT_EQ(Plan::build(chain(1, false, 4), several, options)->steps()[0].kernel_name, "second");
 }
 
 TEST(Plan, NamesEveryNodeWithoutAKernel) {
