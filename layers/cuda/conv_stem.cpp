@@ -1,8 +1,7 @@
-// Candidate "stem": the first convolution of a network, fp16, on an image of up to four channels. Reads the user's f32
-// image itself.
+// Candidate "stem": convolutions of few channels in fp16, such as the first of a network, which reads the user's f32 image
+// itself.
 #include "engine/cuda/runtime.h"
 #include "layers/conv.h"
-#include "layers/cuda/conv_gemm_problem.h"
 #include "layers/cuda/conv_stem_launch.h"
 #include "layers/cuda/conv_stem_problem.h"
 #include "layers/cuda/families.h"
@@ -15,43 +14,40 @@ namespace {
 using cuda::DeviceBuffer;
 using cuda::StemArgs;
 
-StemArgs args_of(const NodeSpec& spec) {
-  const ConvAttributes& attributes = layer_as<Conv>(spec.layer).attributes();
-  const TensorDesc& x = *spec.inputs[0];
-  StemArgs args = cuda::stem_args(cuda::conv_gemm_shape(spec, attributes, x.shape[1]));
-  cuda::set_stem_strides(args, x);
-  args.x_half = x.dtype == DType::f16;
-  args.low = attributes.activation.low;
-  args.high = attributes.activation.high;
-  return args;
+const ConvAttributes& attributes_of(const NodeSpec& spec) {
+  return layer_as<Conv>(spec.layer).attributes();
 }
 
 Refusal refuse_stem(const NodeSpec& spec) {
-  const ConvAttributes& attributes = layer_as<Conv>(spec.layer).attributes();
   const TensorDesc& x = *spec.inputs[0];
   const TensorDesc& y = spec.outputs[0];
   if (spec.precision != Precision::fp16 || (x.dtype != DType::f16 && x.dtype != DType::f32) ||
       y.dtype != DType::f16)
     return "only fp16 is handled";
-  if (Refusal reason = cuda::refuse_stem_problem(spec, attributes)) return reason;
-  return cuda::refuse_stem_memory(args_of(spec));
+  if (spec.has_input(3) && spec.inputs[3]->dtype != DType::f16) return "the residual must be f16";
+  return cuda::refuse_stem_problem(spec, attributes_of(spec));
 }
 
 class Stem final : public Kernel {
  public:
-  explicit Stem(const NodeSpec& spec) : args_(args_of(spec)) {
+  explicit Stem(const NodeSpec& spec) : args_(cuda::stem_args(spec, attributes_of(spec))) {
+    const Clamp& clamp = attributes_of(spec).activation;
+    args_.low = clamp.low;
+    args_.high = clamp.high;
     const Tensor weights = to_layout(spec.constant(1)->view(), Layout::row_major);
     const std::vector<Half> packed = cuda::pack_stem_weights(args_, weights.values<float>().data());
     weights_ = DeviceBuffer(packed.data(), packed.size() * sizeof(Half));
-    const std::int64_t outputs = args_.shape.out_c;
-    std::vector<float> bias(static_cast<std::size_t>(cuda::ceil_div(outputs, args_.width) * args_.width));
+    std::vector<float> bias(static_cast<std::size_t>(args_.shape.out_c));
     if (const Tensor* given = spec.constant(2)) {
-      std::copy_n(given->values<float>().data(), outputs, bias.begin());
+      std::copy_n(given->values<float>().data(), bias.size(), bias.begin());
     }
+    bias = cuda::in_stem_order(args_, std::move(bias));
     bias_ = DeviceBuffer(bias.data(), bias.size() * sizeof(float));
-    args_.weights = weights_.as<const Half>();
-    args_.bias = bias_.as<const float>();
-    PIPIT_CUDA(cuda::prepare_stem(args_, resident_blocks_));
+    args_.weights = weights_.data();
+    args_.bias = bias_.data();
+    bool can_overlap = false;
+    PIPIT_CUDA(cuda::prepare_stem(args_, resident_blocks_, can_overlap));
+    args_.overlap = args_.overlap && can_overlap;
   }
   bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
 
@@ -59,7 +55,8 @@ class Stem final : public Kernel {
            const RunContext& context) const override {
     StemArgs args = args_;
     args.x = inputs[0].data;
-    args.y = outputs[0].as<Half>();
+    args.residual = optional_data<Half>(inputs, 3);
+    args.y = outputs[0].data;
     PIPIT_CUDA(cuda::launch_stem(args, resident_blocks_, static_cast<cudaStream_t>(context.stream)));
   }
 
@@ -73,9 +70,10 @@ class Stem final : public Kernel {
 }  // namespace
 
 void register_cuda_conv_stem(Registry& registry) {
-  registry.add(Conv::kType, DeviceKind::cuda, {"stem", refuse_stem, [](const NodeSpec& spec) {
-                                                 return std::unique_ptr<Kernel>(std::make_unique<Stem>(spec));
-                                               }});
+  registry.add(Conv::kType, DeviceKind::cuda,
+               {"stem", refuse_stem, [](const NodeSpec& spec) { return std::make_unique<Stem>(spec); },
+                [](const NodeSpec& spec) { return cuda::stem_variants(spec, attributes_of(spec)); },
+                [](const NodeSpec& spec) { return cuda::stem_yields(spec, attributes_of(spec)); }});
 }
 
 }  // namespace pipit

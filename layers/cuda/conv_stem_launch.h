@@ -7,13 +7,14 @@
 
 namespace pipit::cuda {
 
-/// Blocks of the kernel that the current GPU runs at once; allows it its shared memory.
-cudaError_t prepare_stem(const StemArgs& args, int& resident_blocks);
+/// Blocks of the kernel that the current GPU runs at once, and whether its launches may overlap; allows it its shared
+/// memory.
+cudaError_t prepare_stem(const StemArgs& args, int& resident_blocks, bool& overlap);
 /// After prepare_stem: launches only.
 cudaError_t launch_stem(const StemArgs& args, int resident_blocks, cudaStream_t stream);
 
 /// The same in INT8.
-cudaError_t prepare_qstem(const QStemArgs& args, int& resident_blocks);
-cudaError_t launch_qstem(const QStemArgs& args, int resident_blocks, cudaStream_t stream);
+cudaError_t prepare_qstem(const StemArgs& args, int& resident_blocks, bool& overlap);
+cudaError_t launch_qstem(const StemArgs& args, int resident_blocks, cudaStream_t stream);
 
 }  // namespace pipit::cuda

@@ -1,5 +1,7 @@
-// A node as the kernels for images of few channels see it: what the candidates in fp16 and INT8 share.
+// A node as the kernels for few channels see it: what the candidates in fp16 and INT8 share.
 #pragma once
+
+#include <string_view>
 
 #include "engine/registry.h"
 #include "layers/conv.h"
@@ -7,11 +9,18 @@
 
 namespace pipit::cuda {
 
-/// What no such kernel handles, but for its shared memory.
+/// What no such kernel handles, but for its types.
 Refusal refuse_stem_problem(const NodeSpec& spec, const ConvAttributes& attributes);
-Refusal refuse_stem_memory(const StemArgs& args);
 
-/// Where the elements of x lie.
-void set_stem_strides(StemArgs& args, const TensorDesc& x);
+/// The ways to run a node, as Candidate::variants has them: a tile, with "+overlap" where the launch overlaps with the
+/// kernel in front.
+std::vector<std::string> stem_variants(const NodeSpec& spec, const ConvAttributes& attributes);
+
+/// Whether the matrix products should run a node that both can.
+bool stem_yields(const NodeSpec& spec, const ConvAttributes& attributes);
+
+/// Arguments for the node in the way that it names, or by rule in the best: geometry, where the elements of x lie, type of
+/// x, overlap. Throws Error when there is no such way.
+StemArgs stem_args(const NodeSpec& spec, const ConvAttributes& attributes);
 
 }  // namespace pipit::cuda

@@ -21,15 +21,16 @@ void register_cuda_reduce(Registry& registry);  // Reduce, ArgMax
 void register_cuda_resize(Registry& registry);
 
 // Convolution.
-void register_cuda_conv_stem(Registry& registry);
 void register_cuda_conv_depthwise(Registry& registry);
+void register_cuda_conv_stem(
+    Registry& registry);  // directly in front of the matrix products, to which it yields
 void register_cuda_conv_implicit_gemm(
     Registry& registry);  // directly in front of cudnn, to which it yields long ones
 void register_cuda_conv_direct(Registry& registry);
 
 // INT8.
-void register_cuda_qconv_stem(Registry& registry);
 void register_cuda_qconv_depthwise(Registry& registry);
+void register_cuda_qconv_stem(Registry& registry);       // as stem of Conv
 void register_cuda_qconv_pipelined(Registry& registry);  // directly in front of implicit_gemm
 void register_cuda_qconv_implicit_gemm(Registry& registry);
 void register_cuda_qconv_cudnn(Registry& registry);

@@ -5,6 +5,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
+
 namespace pipit::cuda {
 
 /// Whether what the current GPU runs of this kernel was compiled for 9.0 or later: an older version does not wait.
@@ -15,19 +17,28 @@ inline cudaError_t can_overlap(const void* kernel, bool& result) {
   return status;
 }
 
+/// shared_bytes: of dynamic shared memory.
 template <typename... Parameters, typename... Arguments>
-cudaError_t launch_overlapping(void (*kernel)(Parameters...), dim3 grid, dim3 block, bool overlap,
-                               cudaStream_t stream, const Arguments&... arguments) {
+cudaError_t launch_overlapping_shared(void (*kernel)(Parameters...), dim3 grid, dim3 block,
+                                      std::size_t shared_bytes, bool overlap, cudaStream_t stream,
+                                      const Arguments&... arguments) {
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = block;
+  config.dynamicSmemBytes = shared_bytes;
   config.stream = stream;
   config.attrs = &attribute;
   config.numAttrs = overlap ? 1 : 0;
   return cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...);
+}
+
+template <typename... Parameters, typename... Arguments>
+cudaError_t launch_overlapping(void (*kernel)(Parameters...), dim3 grid, dim3 block, bool overlap,
+                               cudaStream_t stream, const Arguments&... arguments) {
+  return launch_overlapping_shared(kernel, grid, block, 0, overlap, stream, arguments...);
 }
 
 }  // namespace pipit::cuda

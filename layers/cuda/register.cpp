@@ -4,8 +4,8 @@
 namespace pipit {
 
 void register_cuda(Registry& registry) {
-  register_cuda_conv_stem(registry);
   register_cuda_conv_depthwise(registry);
+  register_cuda_conv_stem(registry);
   register_cuda_conv_implicit_gemm(registry);
   register_cuda_conv_cudnn(registry);
   register_cuda_conv_im2col(registry);
@@ -23,8 +23,8 @@ void register_cuda(Registry& registry) {
   register_cuda_softmax(registry);
   register_cuda_reduce(registry);
   register_cuda_resize(registry);
-  register_cuda_qconv_stem(registry);
   register_cuda_qconv_depthwise(registry);
+  register_cuda_qconv_stem(registry);
   register_cuda_qconv_cudnn(registry);
   register_cuda_qconv_pipelined(registry);
   register_cuda_qconv_implicit_gemm(registry);

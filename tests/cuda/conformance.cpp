@@ -120,6 +120,7 @@ class Run {
   }
 
   std::optional<std::string> refusal() const { return candidate_.refuse(spec()); }
+  std::vector<std::string> variants() const { return candidate_.variants(spec()); }
 
   void check() {
     const std::vector<Tensor> expected =
@@ -208,7 +209,9 @@ class Run {
     return std::make_shared<const Tensor>(std::move(tensor));
   }
 
-  NodeSpec spec() const { return {layer_, input_descs_, output_descs_, constants_, test_.precision, 1, 0}; }
+  NodeSpec spec() const {
+    return {layer_, input_descs_, output_descs_, constants_, test_.precision, 1, 0, test_.variant};
+  }
 
   void launch(const Memory& memory, const cuda::Stream& stream) {
     kernel_->run(memory.inputs, memory.outputs,
@@ -321,8 +324,9 @@ class Run {
   }
 
   std::string description() const {
-    std::string text = fmt::format("{} [{}], GPU kernel {}, {}, seed {}\n", layer_.type(), layer_.summary(),
-                                   candidate_.name, precision_name(test_.precision), gpu_seed());
+    std::string text =
+        fmt::format("{} [{}], GPU kernel {} {}, {}, seed {}\n", layer_.type(), layer_.summary(),
+                    candidate_.name, test_.variant, precision_name(test_.precision), gpu_seed());
     for (std::size_t i = 0; i < host_.size(); ++i) {
       text +=
           fmt::format("  input {}: {}\n", i,
@@ -362,6 +366,10 @@ void expect_gpu(const Layer& layer, const std::string& candidate, const GpuCase&
 std::optional<std::string> gpu_refusal(const Layer& layer, const std::string& candidate,
                                        const GpuCase& test) {
   return Run(layer, candidate, test).refusal();
+}
+
+std::vector<std::string> gpu_variants(const Layer& layer, const std::string& candidate, const GpuCase& test) {
+  return Run(layer, candidate, test).variants();
 }
 
 double gpu_microseconds(const Layer& layer, const std::string& candidate, const GpuCase& test, int launches) {

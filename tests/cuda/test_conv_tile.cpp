@@ -127,44 +127,112 @@ TEST(ConvTile, PackedWeightsAreTapMajorAndZeroBeyond) {
   }
 }
 
-TEST(ConvStem, ALaneHasTheChannelsOfOneTap) {
-  for (int tap = 0; tap < 64; ++tap) {
-    const int lane = tap % 4;
-    const int first = tap / 4 * 16;
-    EXPECT_EQ(stem_depth(tap, 0), first + 2 * lane);
-    EXPECT_EQ(stem_depth(tap, 1), first + 2 * lane + 1);
-    EXPECT_EQ(stem_depth(tap, 2), first + 2 * lane + 8);
-    EXPECT_EQ(stem_depth(tap, 3), first + 2 * lane + 9);
+TEST(ConvStem, ALaneHasWholeUnits) {
+  for (const int unit_bytes : {4, 8}) {
+    std::set<int> taken;
+    for (int unit = 0; unit < 64; ++unit) {
+      for (int byte = 0; byte < unit_bytes; ++byte) {
+        const int k = stem_depth(unit_bytes, unit, byte);
+        EXPECT_TRUE(taken.insert(k).second) << unit << " " << byte;
+        // A lane t of an m16k32 fragment of bytes holds columns 4 t to 4 t + 3, and the same 16 further on.
+        EXPECT_EQ(k % 16 / 4, unit % 4) << unit << " " << byte;
+        EXPECT_EQ(k % 4, byte % 4);
+      }
+    }
+    EXPECT_EQ(*taken.rbegin(), 64 * unit_bytes - 1) << "a hole along k";
   }
 }
 
-TEST(ConvStem, PackedWeightsAreWhereTheDepthSays) {
-  std::mt19937 random(test::gpu_seed() + 5);
-  ConvShape s;
-  s.in_c = 3, s.out_c = 70, s.kernel_h = 3, s.kernel_w = 7, s.out_h = 20, s.out_w = 33, s.batch = 2;
-  const StemArgs args = stem_args(s);
-  EXPECT_EQ(args.width, 64);
-  EXPECT_EQ(args.steps, 3);
-  EXPECT_EQ(args.tiles, 2 * 3 * 3);
-  const int taps = 21;
-  std::vector<float> weights(static_cast<std::size_t>(s.out_c * s.in_c * taps));
-  for (float& w : weights) w = std::uniform_real_distribution<float>(1, 2)(random);
-  const std::vector<Half> packed = pack_stem_weights(args, weights.data());
-  ASSERT_EQ(packed.size() * sizeof(Half), static_cast<std::size_t>(args.weight_bytes) * 2);
-  std::size_t zeros = packed.size();
-  for (int o = 0; o < s.out_c; ++o) {
-    for (int tap = 0; tap < taps; ++tap) {
-      for (int c = 0; c < s.in_c; ++c, --zeros) {
-        const int k = stem_depth(tap, c);
-        const std::size_t at = static_cast<std::size_t>(o / 64 * (args.weight_bytes / 2) + k / 64 * 64 * 64 +
-                                                        o % 64 * 64 + k % 64);
-        ASSERT_EQ(packed[at].bits, to_half(weights[static_cast<std::size_t>((o * 3 + c) * taps + tap)]).bits);
+TEST(ConvStem, ALaneHasNeighbouringChannels) {
+  for (const int width : {8, 16, 32, 64}) {
+    const int run = std::min(width, 32) / 4;
+    std::set<int> channels;
+    for (int row = 0; row < width; ++row) channels.insert(stem_channel(width, row));
+    EXPECT_EQ(channels.size(), static_cast<std::size_t>(width));
+    for (int lane = 0; lane < 4; ++lane) {
+      for (int c = 0; c < width / 4; ++c) {
+        const int row = c / 2 * 8 + lane * 2 + c % 2;
+        EXPECT_EQ(stem_channel(width, row), c / run * 32 + lane * run + c % run);
       }
     }
   }
-  EXPECT_EQ(static_cast<std::size_t>(
-                std::count_if(packed.begin(), packed.end(), [](Half h) { return h.bits == 0; })),
-            zeros);
+}
+
+TEST(ConvStem, UnitsPadChannelsAndTapsTogether) {
+  ConvShape s;
+  s.int8 = true, s.kernel_h = s.kernel_w = 3, s.out_h = s.out_w = 64, s.out_c = 16;
+  const auto steps = [&](int channels, int kernel) {
+    s.in_c = channels, s.kernel_h = s.kernel_w = kernel;
+    return stem_args(s, {8, 16}).steps;
+  };
+  EXPECT_EQ(steps(8, 3), 3);   // 72 bytes of k
+  EXPECT_EQ(steps(16, 3), 5);  // 144
+  EXPECT_EQ(steps(32, 3), 9);  // 288
+  EXPECT_EQ(steps(1, 3), 1);   // 3 units, of four taps of a row each
+  EXPECT_EQ(steps(1, 11), 5);  // 33 units
+  EXPECT_EQ(steps(3, 7), 7);   // 49 pixels of four bytes
+  EXPECT_EQ(steps(12, 3), 4);  // 108
+}
+
+// Every weight where its unit, byte and channel say, and nothing else.
+TEST(ConvStem, PackedWeightsAreWhereTheDepthSays) {
+  std::mt19937 random(test::gpu_seed() + 5);
+  for (const bool int8 : {false, true}) {
+    for (int channels = 1; channels <= 32; ++channels) {
+      ConvShape s;
+      s.in_c = channels, s.out_c = 1 + channels * 37 % 70, s.kernel_h = 3, s.kernel_w = 1 + channels % 7;
+      s.out_h = 20, s.out_w = 33, s.batch = 2, s.int8 = int8;
+      const StemTile tile{4, 8 << channels % 4};
+      const StemArgs args = stem_args(s, tile);
+      EXPECT_EQ(args.tiles, 2 * 5 * 3);
+      const StemUnits units = stem_units(s);
+      const int taps = s.kernel_h * s.kernel_w;
+      std::vector<std::int8_t> weights(static_cast<std::size_t>(s.out_c * channels * taps));
+      for (std::int8_t& w : weights)
+        w = static_cast<std::int8_t>(std::uniform_int_distribution<int>(1, 127)(random));
+      std::vector<int> packed;
+      if (int8) {
+        for (const std::int8_t v : pack_qstem_weights(args, weights.data())) packed.push_back(v);
+      } else {
+        const std::vector<float> real(weights.begin(), weights.end());
+        for (const Half v : pack_stem_weights(args, real.data()))
+          packed.push_back(static_cast<int>(to_float(v)));
+      }
+      const int element = int8 ? 1 : 2;
+      const int block = args.weight_bytes / element;
+      ASSERT_EQ(packed.size(), static_cast<std::size_t>(block * ceil_div(s.out_c, tile.width)));
+      std::size_t zeros = packed.size();
+      for (std::size_t i = 0; i < weights.size(); ++i, --zeros) {
+        const int index = static_cast<int>(i);
+        const int o = index / (channels * taps), c = index / taps % channels;
+        const int r = index % taps / s.kernel_w, w = index % s.kernel_w;
+        int row = 0;
+        while (stem_channel(tile.width, row) != o % tile.width) ++row;
+        const int in_pixel = (w % units.group * channels + c) * element;
+        const int unit =
+            (r * units.window_w + w / units.group) * units.per_pixel + in_pixel / units.unit_bytes;
+        const int k = stem_depth(units.unit_bytes, unit, in_pixel % units.unit_bytes);
+        const int at =
+            (o / tile.width * args.weight_bytes + (k / 128 * tile.width + row) * 128 + k % 128) / element;
+        ASSERT_EQ(packed[static_cast<std::size_t>(at)], weights[i]) << channels << " channels, weight " << i;
+      }
+      EXPECT_EQ(static_cast<std::size_t>(std::count(packed.begin(), packed.end(), 0)), zeros);
+    }
+  }
+}
+
+TEST(ConvStem, TilesFitTheSharedMemory) {
+  ConvShape s;
+  s.in_c = 16, s.out_c = 64, s.kernel_h = s.kernel_w = 3, s.pad_h = s.pad_w = 1, s.int8 = true;
+  s.in_h = s.in_w = s.out_h = s.out_w = 256, s.batch = 8;
+  EXPECT_EQ(stem_tiles(s, 132).front(), (StemTile{8, 64}));
+  s.in_h = s.in_w = s.out_h = s.out_w = 32, s.batch = 1;
+  EXPECT_EQ(stem_tiles(s, 132).front(), (StemTile{4, 16})) << "more blocks for a small image";
+  s.in_c = 32, s.kernel_h = s.kernel_w = 11;
+  for (const StemTile& tile : stem_tiles(s, 132))
+    EXPECT_LE(stem_args(s, tile).shared_bytes, kStemMaxShared) << tile.name();
+  s.kernel_h = s.kernel_w = 31;
+  EXPECT_TRUE(stem_tiles(s, 132).empty());
 }
 
 TEST(ConvTile, ChoiceFitsTheGpu) {

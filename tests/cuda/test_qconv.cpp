@@ -1,4 +1,7 @@
 // INT8 convolutions on the GPU against the CPU's scalar specification, bit for bit.
+#include <array>
+#include <set>
+
 #include "engine/cuda/library.h"
 #include "engine/cuda/runtime.h"
 #include "layers/cuda/conv_gemm_launch.h"
@@ -45,8 +48,9 @@ ConvCase random_case(Numbers& numbers, std::int64_t channels, std::int64_t filte
   return c;
 }
 
+// ways: where given, the case runs in every one of the candidate's, whose names without "+overlap" are added.
 void expect_conv(const std::string& candidate, const ConvCase& c, Numbers& numbers, Layout input = kLast,
-                 Precision precision = Precision::fp32) {
+                 Precision precision = Precision::fp32, std::set<std::string>* ways = nullptr) {
   GpuCase test = exact_case();
   test.precision = precision;
   test.inputs = {{numbers.quantised(c.x, c.attributes.x), input},
@@ -57,7 +61,13 @@ void expect_conv(const std::string& candidate, const ConvCase& c, Numbers& numbe
     test.inputs[2] = {numbers.integers<std::int32_t>(Shape{c.weights[0]}, -3000, 3000), Layout::row_major,
                       true};
   if (c.residual) test.inputs.push_back({numbers.quantised(output_of(c), c.attributes.residual), kLast});
-  expect_gpu(QConv(c.attributes), candidate, test);
+  const QConv layer(c.attributes);
+  if (ways == nullptr) return expect_gpu(layer, candidate, test);
+  for (const std::string& way : gpu_variants(layer, candidate, test)) {
+    test.variant = way;
+    ways->insert(way.substr(0, way.find('+')));
+    expect_gpu(layer, candidate, test);
+  }
 }
 
 // Why "pipelined_gemm" cannot run here; empty where it can.
@@ -138,7 +148,7 @@ TEST(QConv, Stem) {
   PIPIT_NEEDS_GPU();
   Numbers numbers(217);
   const auto check = [&](ConvCase c, bool real, Layout layout) {
-    c.residual = false;
+    if (real) c.residual = false;
     if (!real) return expect_conv("stem", c, numbers, layout);
     GpuCase test = exact_case();
     test.inputs = {
@@ -185,6 +195,53 @@ TEST(QConv, ImplicitGemmOnRandomGeometries) {
     expect_conv("implicit_gemm", c, numbers, i % 7 == 0 ? Layout::row_major : kLast, precision);
     if (channels % 16 == 0 && pipelined_problem().empty())
       expect_conv("pipelined_gemm", c, numbers, kLast, precision);
+  }
+}
+
+// Channels that fill their units and channels that do not, one tile of every width and number of rows, every type of y,
+// small and large sums.
+TEST(QConv, StemWithEveryCountOfChannelsInEveryWay) {
+  PIPIT_NEEDS_GPU();
+  Numbers numbers(220);
+  std::set<std::string> ways;
+  for (std::int64_t channels = 1; channels <= 32; ++channels) {
+    for (const std::int64_t filters : {3, 8, 13, 16, 24, 32, 33, 64, 72}) {
+      if ((channels + filters) % 3 != 0 && channels % 8 != 0) continue;
+      ConvCase c = random_case(numbers, channels, filters, 1);
+      c.largest_weight = numbers.coin() ? 127 : 5;
+      const float scale = c.attributes.y.scale;
+      if (numbers.pick(0, 2) == 0) c.attributes.y = kReal;
+      c.attributes.y.scale = scale;
+      const Precision precision = numbers.coin() ? Precision::fp32 : Precision::fp16;
+      const Layout layout = channels % 5 == 0 ? Layout::row_major : kLast;
+      expect_conv("stem", c, numbers, layout, precision, &ways);
+      if (HasFailure()) return;
+    }
+  }
+  EXPECT_EQ(ways, (std::set<std::string>{"4x8", "8x8", "4x16", "8x16", "4x32", "8x32", "4x64", "8x64"}));
+}
+
+// Large windows, strides, sums that need a conversion; more tiles than the GPU holds blocks.
+TEST(QConv, StemWindowsAndStrides) {
+  PIPIT_NEEDS_GPU();
+  Numbers numbers(221);
+  for (const auto& [batch, channels, size, filters, kernel, stride] :
+       {std::array<std::int64_t, 6>{1, 1, 40, 3, 11, 1},
+        {2, 1, 33, 16, 9, 2},
+        {1, 2, 50, 8, 7, 3},
+        {1, 8, 35, 32, 11, 2},
+        {2, 16, 33, 64, 5, 2},
+        {1, 32, 33, 32, 3, 2},
+        {1, 32, 40, 16, 9, 1},
+        {1, 24, 21, 40, 3, 4},
+        {9, 8, 130, 8, 3, 1}}) {
+    ConvCase c = random_case(numbers, channels, filters, 1);
+    set_window(c.attributes.conv.window, kernel, stride, 1, kernel / 2);
+    c.x = Shape{batch, channels, size, size};
+    c.weights = Shape{filters, channels, kernel, kernel};
+    fit_output_scale(c);
+    expect_conv("stem", c, numbers);
+    if (HasFailure()) return;
   }
 }
 
@@ -376,8 +433,12 @@ TEST(SmallShapes, Int8) {
     }
   }
   c = random_case(numbers, 3, 40, 1);
-  c.residual = false;
   expect_conv("stem", c, numbers, Layout::row_major);
+  for (const std::int64_t channels : {1, 8, 20, 32}) {
+    std::set<std::string> ways;
+    expect_conv("stem", random_case(numbers, channels, 2 * channels + 3, 1), numbers, kLast, Precision::fp32,
+                &ways);
+  }
   expect_conv("depthwise", random_case(numbers, 1, 1, 24), numbers);
 }
 
