@@ -1,0 +1,127 @@
+#include <fmt/format.h>
+
+#include <cmath>
+#include <memory>
+#include <random>
+#include <set>
+
+#include "engine/candidate_order.h"
+#include "layers/conv.h"
+#include "layers/qconv.h"
+#include "layers/registry.h"
+#include "tests/cuda/sweep/engines.h"
+
+namespace pipit::sweep {
+
+namespace {
+
+const std::set<std::string> kLibraries{"cudnn", "im2col_gemm"};
+
+// A layer with what a candidate is told of its node.
+struct Node {
+  std::unique_ptr<Layer> layer;
+  Precision precision;
+  TensorDesc x, y;
+  std::shared_ptr<const Tensor> weights, bias;
+
+  template <typename Use>
+  auto with_spec(std::string_view variant, Use use) const {
+    const std::vector<const TensorDesc*> inputs{&x, &weights->desc(), &bias->desc()};
+    const std::vector<TensorDesc> outputs{y};
+    const std::vector<std::shared_ptr<const Tensor>> constants{nullptr, weights, bias};
+    return use(NodeSpec{*layer, inputs, outputs, constants, precision, 1, 0, variant});
+  }
+};
+
+template <typename T, typename Next>
+std::shared_ptr<const Tensor> filled(const Shape& shape, Next next) {
+  Tensor tensor(TensorDesc{shape, DTypeOf<T>::value});
+  for (T& value : tensor.values<T>()) value = static_cast<T>(next());
+  return std::make_shared<const Tensor>(std::move(tensor));
+}
+
+Node half_node(const Configuration& c) {
+  std::mt19937 random(1);
+  std::uniform_real_distribution<float> uniform(-1, 1);
+  const auto next = [&] { return uniform(random); };
+  Node node;
+  node.layer = std::make_unique<Conv>(ConvAttributes{c.window(), 1, {}});
+  node.precision = Precision::fp16;
+  node.x = TensorDesc{c.x(), DType::f16, Layout::channels_last};
+  node.y = TensorDesc{c.y(), DType::f16, Layout::channels_last};
+  node.weights = filled<float>(c.weights(), next);
+  node.bias = filled<float>(Shape{c.out_c}, next);
+  return node;
+}
+
+Node int8_node(const Configuration& c, DType stored) {
+  std::mt19937 random(1);
+  const auto next = [&] { return static_cast<int>(random() % 255) - 127; };
+  QConvAttributes a;
+  a.conv.window = c.window();
+  a.x = Quantisation{0.05F, 0, DType::i8};
+  // Some outputs saturate and most do not.
+  const double deviation =
+      73.0 * 73.0 * 0.05 * 0.01 * std::sqrt(static_cast<double>(c.weights().elements() / c.out_c));
+  if (stored == DType::i8) a.y = Quantisation{static_cast<float>(deviation / 64), 0, DType::i8};
+  a.weight_scales = {0.01F};
+  Node node;
+  node.layer = std::make_unique<QConv>(a);
+  node.precision = stored == DType::f16 ? Precision::fp16 : Precision::fp32;
+  node.x = TensorDesc{c.x(), DType::i8, Layout::channels_last};
+  node.y = TensorDesc{c.y(), stored, Layout::channels_last};
+  node.weights = filled<std::int8_t>(c.weights(), next);
+  node.bias = filled<std::int32_t>(Shape{c.out_c}, next);
+  return node;
+}
+
+Times time_kernel(const Node& node, const Kernel& kernel, Timer& timer) {
+  static ThreadPool pool(1);
+  const RunContext context{pool, timer.scratch(kernel.scratch_bytes()), nullptr};
+  return timer.measure(node.x.dtype, node.x.bytes(), node.y.bytes(),
+                       [&](const std::byte* x, std::byte* y, cudaStream_t stream) {
+                         RunContext on_stream = context;
+                         on_stream.stream = stream;
+                         const ConstTensorView inputs[] = {
+                             {node.x, x}, {node.weights->desc(), nullptr}, {node.bias->desc(), nullptr}};
+                         const TensorView outputs[] = {{node.y, y}};
+                         kernel.run(inputs, outputs, on_stream);
+                       });
+}
+
+void measure_node(const std::string& engine, const Node& node, Timer& timer, bool every,
+                  std::vector<Measured>& results) {
+  const auto& candidates = default_registry().candidates(node.layer->type(), DeviceKind::cuda);
+  bool chosen = false;
+  for (const Candidate* candidate :
+       node.with_spec("", [&](const NodeSpec& spec) { return candidate_order(candidates, spec); })) {
+    if (kLibraries.count(candidate->name) != 0 || candidate->name == kReference) continue;
+    if (node.with_spec("", candidate->refuse)) continue;
+    std::vector<std::string> variants{""};
+    if (every && candidate->variants) {
+      for (const std::string& name : node.with_spec("", candidate->variants)) variants.push_back(name);
+    }
+    for (const std::string& variant : variants) {
+      if (variant.empty() && chosen) continue;
+      const std::unique_ptr<Kernel> kernel = node.with_spec(variant, candidate->create);
+      const std::string name = candidate->name + (variant.empty() ? "" : " " + variant);
+      results.push_back(
+          {variant.empty() ? engine : engine + ": " + name, name, time_kernel(node, *kernel, timer)});
+    }
+    chosen = true;
+    if (!every) return;
+  }
+  if (!chosen) fail("no kernel of pipit's runs {}", node.layer->summary());
+}
+
+}  // namespace
+
+std::vector<Measured> measure_pipit(const Configuration& c, Timer& timer, bool every) {
+  std::vector<Measured> results;
+  measure_node("int8", int8_node(c, DType::i8), timer, every, results);
+  measure_node("int8 to f16", int8_node(c, DType::f16), timer, false, results);
+  measure_node("fp16", half_node(c), timer, every, results);
+  return results;
+}
+
+}  // namespace pipit::sweep
