@@ -11,6 +11,7 @@
 #include "layers/cpu/row_kernels.h"
 #include "layers/cpu/simd.h"
 #include "layers/cpu/spans.h"
+#include "layers/cpu/taps.h"
 #include "layers/layer_kernel.h"
 #include "layers/operands.h"
 
@@ -130,16 +131,83 @@ Refusal refuse_layer_norm(const NodeSpec& spec) {
   return refuse_unless_row_major(spec);
 }
 
-PIPIT_SIMD_CLONES void normalize_row(const float* x, const SpanMoments& m, const float* scale,
-                                     const float* bias, float* y, std::int64_t count) {
-  const float mean = m.mean;
-  const float factor = m.inverse_deviation;
-  for (std::int64_t i = 0; i < count; ++i) y[i] = (x[i] - mean) * factor;
-  if (scale != nullptr) {
-    for (std::int64_t i = 0; i < count; ++i) y[i] *= scale[i];
+// The lanes of four vectors as one number, pair by pair.
+PIPIT_INLINE inline float total(const Vector (&lanes)[4]) {
+  const Vector sum = (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
+  float parts[kLanes];
+  store(sum, parts);
+  for (std::int64_t half = kLanes / 2; half > 0; half /= 2) {
+    for (std::int64_t i = 0; i < half; ++i) parts[i] += parts[i + half];
   }
-  if (bias != nullptr) {
-    for (std::int64_t i = 0; i < count; ++i) y[i] += bias[i];
+  return parts[0];
+}
+
+// The sum of map(x) over a row, in 64 partial sums: rounding errors grow with count / 64, and no addition waits for the
+// one before it.
+template <typename Map>
+PIPIT_INLINE inline float sum_row(const float* x, std::int64_t count, Map map) {
+  Vector lanes[4] = {};
+  std::int64_t i = 0;
+  for (; i + 4 * kLanes <= count; i += 4 * kLanes) {
+    for (std::int64_t part = 0; part < 4; ++part) {
+      Vector v;
+      load(x + i + part * kLanes, v);
+      map(v);
+      lanes[part] += v;
+    }
+  }
+  for (std::int64_t part = 0; i + kLanes <= count; i += kLanes, ++part) {
+    Vector v;
+    load(x + i, v);
+    map(v);
+    lanes[part] += v;
+  }
+  float sum = total(lanes);
+  for (; i < count; ++i) {
+    float v = x[i];
+    map(v);
+    sum += v;
+  }
+  return sum;
+}
+
+struct LayerNormRows {
+  const float* x;
+  std::int64_t rows;
+  std::int64_t count;  // elements of a row
+  float epsilon;
+  const float* scale;  // this and the others may be null
+  const float* bias;
+  float* y;
+  float* mean;
+  float* inverse_deviation;
+};
+
+// y = (x - mean) * factor * scale + bias; in two passes, so that a large mean costs no accuracy.
+PIPIT_SIMD_CLONES void normalize_rows(const LayerNormRows& job) {
+  const std::int64_t count = job.count;
+  const auto n = static_cast<float>(count);
+  const float* scale = job.scale;
+  const float* bias = job.bias;
+  for (std::int64_t r = 0; r < job.rows; ++r) {
+    const float* x = job.x + r * count;
+    float* y = job.y + r * count;
+    const float mean = sum_row(x, count, [](auto&) PIPIT_INLINE {}) / n;
+    const float squares = sum_row(x, count, [mean](auto& v) PIPIT_INLINE { v = (v - mean) * (v - mean); });
+    const float factor = 1 / std::sqrt(squares / n + job.epsilon);
+    if (scale != nullptr && bias != nullptr) {
+      PIPIT_INDEPENDENT
+      for (std::int64_t i = 0; i < count; ++i) y[i] = (x[i] - mean) * factor * scale[i] + bias[i];
+    } else if (scale != nullptr) {
+      PIPIT_INDEPENDENT
+      for (std::int64_t i = 0; i < count; ++i) y[i] = (x[i] - mean) * factor * scale[i];
+    } else {
+      PIPIT_INDEPENDENT
+      for (std::int64_t i = 0; i < count; ++i)
+        y[i] = (x[i] - mean) * factor + (bias == nullptr ? 0 : bias[i]);
+    }
+    if (job.mean != nullptr) job.mean[r] = mean;
+    if (job.inverse_deviation != nullptr) job.inverse_deviation[r] = factor;
   }
 }
 
@@ -154,13 +222,12 @@ void run_layer_norm(const LayerNorm& layer, std::span<const ConstTensorView> inp
   const float* x = inputs[0].as<float>();
   const float* scale = optional_data<float>(inputs, 1);
   const float* bias = optional_data<float>(inputs, 2);
+  const auto row_of = [&](std::size_t output, std::int64_t row, std::int64_t length) {
+    return outputs.size() > output ? outputs[output].as<float>() + row * length : nullptr;
+  };
   parallel_chunks(context.pool, rows, rows_per_chunk(count), [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t r = begin; r < end; ++r) {
-      const SpanMoments m = moments_of(x + r * count, count, layer.attributes().epsilon);
-      normalize_row(x + r * count, m, scale, bias, outputs[0].as<float>() + r * count, count);
-      if (outputs.size() > 1) outputs[1].as<float>()[r] = m.mean;
-      if (outputs.size() > 2) outputs[2].as<float>()[r] = m.inverse_deviation;
-    }
+    normalize_rows({x + begin * count, end - begin, count, layer.attributes().epsilon, scale, bias,
+                    row_of(0, begin, count), row_of(1, begin, 1), row_of(2, begin, 1)});
   });
 }
 

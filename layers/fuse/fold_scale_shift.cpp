@@ -155,9 +155,12 @@ Tensor scaled_weights(const Tensor& weights, int channel_axis, const std::vector
   const std::int64_t channels = weights.shape()[channel_axis];
   std::int64_t inner = 1;
   for (int d = channel_axis + 1; d < weights.shape().rank(); ++d) inner *= weights.shape()[d];
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const auto c = static_cast<std::size_t>(static_cast<std::int64_t>(i) / inner % channels);
-    values[i] = static_cast<float>(values[i] * scale[c]);
+  float* at = values.data();
+  const std::int64_t outer = values.empty() ? 0 : std::ssize(values) / (channels * inner);
+  for (std::int64_t o = 0; o < outer; ++o) {
+    for (const double factor : scale) {
+      for (std::int64_t i = 0; i < inner; ++i, ++at) *at = static_cast<float>(*at * factor);
+    }
   }
   return result;
 }
@@ -212,9 +215,14 @@ Rewritten fold_scale_shift(Graph graph) {
       continue;
     }
     const Value& weights = graph.value(node.inputs[1]);
-    const ValueId w = rewriter.constant(
-        weights.name, scaled_weights(*weights.constant, target->channel_axis, folded.scale));
-    if (rewriter.uses(node.inputs[1]) == 1) graph.release_constant(node.inputs[1]);
+    ValueId w = kNoValue;
+    if (std::ranges::all_of(folded.scale, [](double factor) { return factor == 1; })) {
+      w = rewriter.map(node.inputs[1]);
+    } else {
+      w = rewriter.constant(weights.name,
+                            scaled_weights(*weights.constant, target->channel_axis, folded.scale));
+      if (rewriter.uses(node.inputs[1]) == 1) graph.release_constant(node.inputs[1]);
+    }
     const ValueId b = rewriter.constant(node.name + ".bias", vector_f32(folded.bias));
     rewriter.emit(node.name, with_unit_beta(node), {rewriter.map(node.inputs[0]), w, b},
                   graph.nodes()[static_cast<std::size_t>(folded.last)].outputs);
