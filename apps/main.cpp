@@ -87,6 +87,8 @@ int run(int argc, char** argv) {
   add_quantize(app, exit_code);
   add_diff(app, exit_code);
   add_tune(app, exit_code);
+  add_models(app, exit_code);
+  add_fetch(app, exit_code);
   if (argc > 1 && belongs_after_subcommand(app, argv[1])) {
     return report(fmt::format("{} stands before the subcommand; options go after it: pipit SUBCOMMAND ... {}",
                               argv[1], argv[1]),

@@ -15,6 +15,7 @@
 #include "layers/qconv.h"
 #include "layers/registry.h"
 #include "layers/weight_only.h"
+#include "models/catalogue.h"
 #include "quant/keep.h"
 
 namespace pipit::apps {
@@ -124,9 +125,7 @@ const std::map<std::string, Precision>& precisions() {
 }
 
 std::string model_help() {
-  std::string names;
-  for (const BuiltinModel& m : builtin_models()) names += (names.empty() ? "" : ", ") + std::string(m.name);
-  return "An ONNX file, or a built-in model: " + names;
+  return "An ONNX file, or the name of a model (pipit models tells more): " + named_model_list();
 }
 
 void CommonOptions::add_to(CLI::App& command) {

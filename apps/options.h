@@ -61,7 +61,7 @@ struct CommonOptions {
 
 /// The choices of --precision.
 const std::map<std::string, Precision>& precisions();
-/// What MODEL is, with the names of the built-in models.
+/// What MODEL is, with the names of models.
 std::string model_help();
 
 /// Takes options that mean nothing to a command out of its help. Giving one another value than those listed is a usage

@@ -1,9 +1,8 @@
 #include "apps/tuning.h"
 
-#include <cstdlib>
-
 #include "apps/terminal.h"
 #include "apps/version.h"
+#include "engine/file.h"
 #include "engine/tuning_cache.h"
 #include "layers/cpu/isa.h"
 
@@ -30,13 +29,8 @@ std::shared_ptr<TuningOptions::State> TuningOptions::make_state() {
 }
 
 fs::path default_tuning_cache() {
-  // The XDG base directory specification: relative paths are invalid and ignored.
-  const char* cache = std::getenv("XDG_CACHE_HOME");
-  if (cache != nullptr && fs::path(cache).is_absolute()) return fs::path(cache) / "pipit" / "tuning.json";
-  const char* home = std::getenv("HOME");
-  if (home != nullptr && fs::path(home).is_absolute())
-    return fs::path(home) / ".cache" / "pipit" / "tuning.json";
-  return {};
+  const fs::path folder = cache_folder();
+  return folder.empty() ? folder : folder / "tuning.json";
 }
 
 void TuningOptions::add_to(CLI::App& command) {

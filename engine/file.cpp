@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <memory>
@@ -132,6 +133,18 @@ void write_file(const std::filesystem::path& path, std::string_view content) {
     std::filesystem::remove(temporary, ignored);
     fail("{}: cannot be written: {}", path.string(), reason);
   }
+}
+
+std::filesystem::path cache_folder() {
+  // The XDG base directory specification: relative paths are invalid and ignored.
+  const auto folder = [](const char* variable) {
+    const char* value = std::getenv(variable);
+    const std::filesystem::path path = value != nullptr ? value : "";
+    return path.is_absolute() ? path : std::filesystem::path();
+  };
+  if (const auto cache = folder("XDG_CACHE_HOME"); !cache.empty()) return cache / "pipit";
+  if (const auto home = folder("HOME"); !home.empty()) return home / ".cache" / "pipit";
+  return {};
 }
 
 }  // namespace pipit

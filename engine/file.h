@@ -21,4 +21,8 @@ void check_writable(const std::filesystem::path& path);
 /// to, never replaced. Throws Error, beginning with the path, when that fails.
 void write_file(const std::filesystem::path& path, std::string_view content);
 
+/// Where pipit keeps what it can make again: $XDG_CACHE_HOME/pipit, else ~/.cache/pipit; empty where neither variable
+/// holds an absolute path. May not be there yet.
+std::filesystem::path cache_folder();
+
 }  // namespace pipit

@@ -1,26 +1,46 @@
 #include "models/embedded.h"
 
-// PIPIT_RESNET20_PATH is set by models/CMakeLists.txt.
-asm(".section .rodata\n"
-    ".balign 64\n"
-    ".local pipit_resnet20_begin\n"
-    ".local pipit_resnet20_end\n"
-    "pipit_resnet20_begin:\n"
-    ".incbin \"" PIPIT_RESNET20_PATH
-    "\"\n"
-    "pipit_resnet20_end:\n"
-    ".byte 0\n"
-    ".previous\n");
+// The paths are set by models/CMakeLists.txt.
+#define PIPIT_EMBED(name, path)                                           \
+  asm(".section .rodata\n"                                                \
+      ".balign 64\n"                                                      \
+      ".local " #name                                                     \
+      "_begin\n"                                                          \
+      ".local " #name "_end\n" #name                                      \
+      "_begin:\n"                                                         \
+      ".incbin \"" path "\"\n" #name                                      \
+      "_end:\n"                                                           \
+      ".byte 0\n"                                                         \
+      ".previous\n");                                                     \
+  extern "C" {                                                            \
+  extern const char name##_begin[] __attribute__((visibility("hidden"))); \
+  extern const char name##_end[] __attribute__((visibility("hidden")));   \
+  }
 
-extern "C" {
-extern const std::byte pipit_resnet20_begin[] __attribute__((visibility("hidden")));
-extern const std::byte pipit_resnet20_end[] __attribute__((visibility("hidden")));
-}
+PIPIT_EMBED(pipit_resnet20, PIPIT_RESNET20_PATH)
+PIPIT_EMBED(pipit_imagenet_labels, PIPIT_IMAGENET_LABELS_PATH)
+PIPIT_EMBED(pipit_wheel_tensors, PIPIT_WHEEL_TENSORS_PATH)
 
 namespace pipit {
 
+namespace {
+
+std::string_view text(const char* begin, const char* end) {
+  return {begin, static_cast<std::size_t>(end - begin)};
+}
+
+}  // namespace
+
 std::span<const std::byte> resnet20_cifar10_onnx() {
-  return {pipit_resnet20_begin, pipit_resnet20_end};
+  return std::as_bytes(std::span(pipit_resnet20_begin, pipit_resnet20_end));
+}
+
+std::string_view imagenet_labels() {
+  return text(pipit_imagenet_labels_begin, pipit_imagenet_labels_end);
+}
+
+std::string_view wheel_tensors_script() {
+  return text(pipit_wheel_tensors_begin, pipit_wheel_tensors_end);
 }
 
 }  // namespace pipit

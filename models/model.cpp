@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "models/catalogue.h"
 #include "models/embedded.h"
 #include "models/resnet.h"
 
@@ -30,32 +31,25 @@ Model from_onnx(std::string name, OnnxModel onnx) {
 
 }  // namespace
 
-const std::vector<BuiltinModel>& builtin_models() {
-  static const std::vector<BuiltinModel> models = {
-      {"resnet20-cifar10", "ResNet-20 trained on CIFAR-10 (32x32 pixels, 10 classes)"},
-      {"resnet18", "ResNet-18 for 224x224 pixels, seeded random weights, for timing"},
-      {"resnet50", "ResNet-50 for 224x224 pixels, seeded random weights, for timing"},
-  };
-  return models;
-}
-
 Model load_model(const std::string& name, const OnnxOptions& options) {
-  if (name == "resnet20-cifar10") return from_onnx(name, parse_onnx(resnet20_cifar10_onnx(), {}, options));
-  if (name == "resnet18" || name == "resnet50") {
-    if (options.batch < 1) fail("{}: batch {} must be at least 1", name, options.batch);
-    Model model;
-    model.name = name;
-    model.graph =
-        build_resnet(name == "resnet18" ? ResnetDepth::resnet18 : ResnetDepth::resnet50, options.batch);
-    return model;
+  const NamedModel* named = find_named_model(name);
+  if (named == nullptr) {
+    if (std::filesystem::exists(name)) return from_onnx(name, read_onnx(name, options));
+    fail("{}: there is no such file, and no model of that name ({})", name, named_model_list());
   }
-  if (!std::filesystem::exists(name)) {
-    std::string names;
-    for (const BuiltinModel& m : builtin_models())
-      names += fmt::format("{}{}", names.empty() ? "" : ", ", m.name);
-    fail("{}: there is no such file, and no built-in model of that name ({})", name, names);
+  if (named->origin == ModelOrigin::embedded)
+    return from_onnx(name, parse_onnx(resnet20_cifar10_onnx(), {}, options));
+  if (named->origin == ModelOrigin::fetched) {
+    const std::filesystem::path file = fetched_model_path(name);
+    if (!std::filesystem::exists(file)) fail("{} is not on this machine yet: pipit fetch {}", name, name);
+    return from_onnx(name, read_onnx(file, options));
   }
-  return from_onnx(name, read_onnx(name, options));
+  if (options.batch < 1) fail("{}: batch {} must be at least 1", name, options.batch);
+  Model model;
+  model.name = name;
+  model.graph =
+      build_resnet(name == "resnet18" ? ResnetDepth::resnet18 : ResnetDepth::resnet50, options.batch);
+  return model;
 }
 
 }  // namespace pipit

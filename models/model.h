@@ -24,14 +24,8 @@ struct Model {
   bool fixed_batch = false;                     ///< the file fixes the batch size
 };
 
-struct BuiltinModel {
-  std::string_view name;
-  std::string_view description;
-};
-const std::vector<BuiltinModel>& builtin_models();
-
-/// Loads a built-in model (names win over files) or an ONNX file. Throws what read_onnx throws; Error naming
-/// the built-ins when `name` is neither.
+/// Loads a model by its name (models/catalogue.h; names win over files) or an ONNX file. Throws what read_onnx throws;
+/// Error saying what to do when a model was not fetched yet, and naming all when `name` is neither name nor file.
 Model load_model(const std::string& name, const OnnxOptions& options);
 
 }  // namespace pipit

@@ -16,6 +16,8 @@ MODEL = "resnet20-cifar10"
 # With the first operand of each.
 SUBCOMMANDS = {"classify": "MODEL", "evaluate": "MODEL", "inspect": "MODEL", "verify": "DIR", "profile": "MODEL",
                "bench": "MODEL", "calibrate": "MODEL", "quantize": "MODEL", "diff": "MODEL", "tune": "MODEL"}
+# Those that take no model.
+OTHER_SUBCOMMANDS = ("models", "fetch")
 
 
 class CommandTest(unittest.TestCase):

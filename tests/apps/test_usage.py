@@ -6,14 +6,14 @@ import re
 import subprocess
 import unittest.mock
 
-from command import MODEL, PIPIT, RUNTIME, SUBCOMMANDS, USAGE, CommandTest, main
+from command import MODEL, OTHER_SUBCOMMANDS, PIPIT, RUNTIME, SUBCOMMANDS, USAGE, CommandTest, main
 
 
 class Help(CommandTest):
     def test_lists_every_subcommand(self):
         text = self.pipit("--help").stdout
         listed = re.search(r"Subcommands:\n((?:  .*\n?)+)", text)[1]
-        self.assertEqual(sorted(re.findall(r"^  (\w+)", listed, re.M)), sorted(SUBCOMMANDS))
+        self.assertEqual(sorted(re.findall(r"^  (\w+)", listed, re.M)), sorted([*SUBCOMMANDS, *OTHER_SUBCOMMANDS]))
 
     def test_of_every_subcommand(self):
         for name in SUBCOMMANDS:
@@ -25,6 +25,14 @@ class Help(CommandTest):
                 runs_as_told = name not in ("calibrate", "quantize", "diff", "tune")
                 for option in ("--device", "--precision", "--group-size"):
                     self.assertEqual(re.search(rf"^  {option}\b", text, re.M) is not None, runs_as_told, option)
+
+    def test_of_those_that_take_no_model(self):
+        for name in OTHER_SUBCOMMANDS:
+            text = self.pipit(name, "--help").stdout
+            for option in ("--json", "--quiet", "Example"):
+                self.assertIn(option, text)
+            self.assertIn("--thread-count", self.pipit(name, "efficientnet-lite0", "--thread-count", code=USAGE).stderr)
+        self.assert_one_line_error(self.pipit("fetch", code=USAGE), "NAME")
 
     def test_version_tells_what_is_built_in(self):
         self.assertRegex(self.pipit("--version").stdout, r"\Apipit \d+\.\d+\.\d+\ncpu   \d+ threads\n"

@@ -157,9 +157,9 @@ TEST(ShippedModel, TwoSessionsOfOnePlanInTwoThreads) {
 
 TEST(LoadModel, NamesTheBuiltInsWhenThereIsNoFile) {
   EXPECT_THAT([] { load_model("no-such-model", {}); },
-              testing::ThrowsMessage<Error>(
-                  testing::AllOf(testing::HasSubstr("no-such-model: there is no such file"),
-                                 testing::HasSubstr("resnet20-cifar10, resnet18, resnet50"))));
+              testing::ThrowsMessage<Error>(testing::AllOf(
+                  testing::HasSubstr("no-such-model: there is no such file"),
+                  testing::HasSubstr("resnet20-cifar10, resnet18, resnet50, efficientnet-lite0"))));
 }
 
 }  // namespace
