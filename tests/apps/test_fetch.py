@@ -187,7 +187,8 @@ class Fetch(CommandTest):
             wheel.writestr(f"{info}/RECORD", "")
             for name, data in members.items():
                 wheel.writestr(name, data)
-        return {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(self.folder / "wheels"), "PIP_CONFIG_FILE": os.devnull}
+        return {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(self.folder / "wheels"), "PIP_CONFIG_FILE": os.devnull,
+                "PIP_REQUIRE_VIRTUALENV": "1"}
 
     def test_a_model_that_is_not_there_yet(self):
         for command in ("inspect", "profile"):
