@@ -1,6 +1,7 @@
 #include "layers/cuda/conv_stem_pack.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace pipit::cuda {
 
@@ -92,12 +93,18 @@ StemArgs stem_args(const ConvShape& shape, const StemTile& tile) {
   a.tiles = per_image * shape.batch;
   a.tiles_wide = Divisor(a.tiles_w);
   a.tiles_per_image = Divisor(per_image);
-  a.weight_bytes = narrow(ceil_div(a.steps, 4)) * tile.width * 128;
-  a.offset_bytes = narrow(ceil_div(a.steps, 2)) * 2 * units_a_step * (shape.int8 ? 4 : 16);
-  a.halo_bytes = a.halo_h * a.halo_w * a.pitch * a.units.unit_bytes;
-  a.halo_bytes = narrow(ceil_div(a.halo_bytes, 16)) * 16;
-  a.shared_bytes = static_cast<std::size_t>(a.weight_bytes) + static_cast<std::size_t>(a.offset_bytes) +
-                   static_cast<std::size_t>(a.halo_bytes);
+  // In 64 bits: a window of a thousand taps a side has more weights than an int counts.
+  const std::int64_t weight_bytes = ceil_div(a.steps, 4) * tile.width * 128;
+  const std::int64_t offset_bytes = ceil_div(a.steps, 2) * 2 * units_a_step * (shape.int8 ? 4 : 16);
+  const std::int64_t halo_bytes =
+      ceil_div(std::int64_t{a.halo_h} * a.halo_w * a.pitch * a.units.unit_bytes, 16) * 16;
+  const auto saturated = [](std::int64_t v) {
+    return narrow(std::min<std::int64_t>(v, std::numeric_limits<int>::max()));
+  };
+  a.weight_bytes = saturated(weight_bytes);
+  a.offset_bytes = saturated(offset_bytes);
+  a.halo_bytes = saturated(halo_bytes);
+  a.shared_bytes = static_cast<std::size_t>(weight_bytes + offset_bytes + halo_bytes);
   return a;
 }
 

@@ -79,7 +79,7 @@ struct StemArgs {
       false;  ///< the next tile's pixels are copied during this one's products: halo_bytes once more
   int tiles_w = 1, tiles = 1;  ///< side by side; in all images
   Divisor tiles_wide, tiles_per_image;
-  int weight_bytes = 0, offset_bytes = 0, halo_bytes = 0;  ///< of shared memory
+  int weight_bytes = 0, offset_bytes = 0, halo_bytes = 0;  ///< of shared memory; at most what an int holds
   std::size_t shared_bytes = 0;
 };
 

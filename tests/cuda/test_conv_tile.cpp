@@ -231,8 +231,16 @@ TEST(ConvStem, TilesFitTheSharedMemory) {
   s.in_c = 32, s.kernel_h = s.kernel_w = 11;
   for (const StemTile& tile : stem_tiles(s, 132))
     EXPECT_LE(stem_args(s, tile).shared_bytes, kStemMaxShared) << tile.name();
-  s.kernel_h = s.kernel_w = 31;
-  EXPECT_TRUE(stem_tiles(s, 132).empty());
+  // Sizes that overflow 32 bits are no small sizes.
+  for (const int kernel : {31, 256, 512, 1000, 1024}) {
+    for (const int stride : {1, 2, 1024}) {
+      for (const bool int8 : {true, false}) {
+        s.kernel_h = s.kernel_w = kernel, s.stride_h = s.stride_w = stride, s.int8 = int8;
+        EXPECT_TRUE(stem_tiles(s, 132).empty()) << kernel << " " << stride;
+        EXPECT_GT(stem_args(s, {8, 64}).weight_bytes, 0);
+      }
+    }
+  }
 }
 
 TEST(ConvTile, ChoiceFitsTheGpu) {
