@@ -9,77 +9,11 @@
 #include "layers/conv.h"
 #include "layers/cuda/conv_gemm_launch.h"
 #include "layers/evaluate.h"
-#include "tests/cuda/conformance.h"
+#include "tests/cuda/conv_cases.h"
 #include "tests/support/run_graph.h"
 
 namespace pipit::test {
 namespace {
-
-struct Geometry {
-  std::int64_t batch = 1, channels = 8, height = 9, width = 9, outputs = 8, groups = 1;
-  Window window;
-  bool bias = true;
-  bool residual = false;
-  Clamp activation;
-};
-
-Geometry geometry(std::int64_t batch, std::int64_t channels, std::int64_t size, std::int64_t outputs,
-                  std::int64_t kernel, std::int64_t stride, std::int64_t pad) {
-  Geometry g;
-  g.batch = batch, g.channels = channels, g.height = g.width = size, g.outputs = outputs;
-  g.window.kernel = {kernel, kernel, 1}, g.window.stride = {stride, stride, 1};
-  g.window.pad_begin = g.window.pad_end = {pad, pad, 0};
-  return g;
-}
-
-Geometry random_geometry(std::mt19937& random) {
-  const auto pick = [&](std::int64_t low, std::int64_t high) {
-    return std::uniform_int_distribution<std::int64_t>(low, high)(random);
-  };
-  Geometry g;
-  g.batch = pick(1, 3), g.height = pick(1, 17), g.width = pick(1, 17);
-  g.channels = 8 * pick(1, 6), g.outputs = pick(0, 1) == 1 ? 8 * pick(1, 18) : pick(1, 70);
-  for (std::size_t i = 0; i < 2; ++i) {
-    const std::int64_t extent = i == 0 ? g.height : g.width;
-    Window& w = g.window;
-    w.kernel[i] = pick(1, 5), w.stride[i] = pick(1, 3), w.dilation[i] = pick(1, 2);
-    w.pad_begin[i] = pick(0, 3), w.pad_end[i] = pick(0, 3);
-    // Windows larger than the image are welcome as long as the padding makes room for one.
-    w.pad_end[i] +=
-        std::max<std::int64_t>(0, w.span(static_cast<int>(i)) - extent - w.pad_begin[i] - w.pad_end[i]);
-  }
-  g.bias = pick(0, 3) != 0;
-  g.residual = pick(0, 1) == 1;
-  if (pick(0, 1) == 1) g.activation = pick(0, 1) == 1 ? Clamp::relu() : Clamp{-0.5F, 0.7F};
-  return g;
-}
-
-Shape weight_shape(const Geometry& g) {
-  return {g.outputs, g.channels / g.groups, g.window.kernel[0], g.window.kernel[1]};
-}
-
-GpuCase make_case(const Geometry& g, Precision precision, std::mt19937& random,
-                  Layout input_layout = Layout::channels_last) {
-  const Shape x{g.batch, g.channels, g.height, g.width};
-  GpuCase test;
-  test.precision = precision;
-  test.output_layout = Layout::channels_last;
-  test.inputs.push_back({shared_random(x, random), input_layout});
-  test.inputs.push_back({shared_random(weight_shape(g), random), Layout::row_major, true});
-  if (g.bias || g.residual) test.inputs.push_back({});
-  if (g.bias) test.inputs[2] = {shared_random(Shape{g.outputs}, random), Layout::row_major, true};
-  if (g.residual) {
-    test.inputs.push_back(
-        {shared_random(window_output_shape(g.window, x, g.outputs), random), Layout::channels_last});
-  }
-  return test;
-}
-
-void expect_conv(const std::string& candidate, const Geometry& g, Precision precision, std::mt19937& random,
-                 Layout input_layout = Layout::channels_last) {
-  const Conv layer(ConvAttributes{g.window, g.groups, g.activation});
-  expect_gpu(layer, candidate, make_case(g, precision, random, input_layout));
-}
 
 TEST(ConvImplicitGemm, RandomGeometries) {
   PIPIT_NEEDS_GPU();
@@ -234,11 +168,6 @@ TEST(ConvImplicitGemm, EveryKernelOnASmallProduct) {
   }
 }
 
-void expect_refused(const std::optional<std::string>& reason, const std::string& part) {
-  ASSERT_TRUE(reason.has_value()) << "accepted; expected a refusal with '" << part << "'";
-  EXPECT_NE(reason->find(part), std::string::npos) << *reason;
-}
-
 TEST(ConvImplicitGemm, Refuses) {
   PIPIT_NEEDS_GPU();
   std::mt19937 random(gpu_seed() + 3);
@@ -255,109 +184,6 @@ TEST(ConvImplicitGemm, Refuses) {
   expect_refused(
       gpu_refusal(layer, "depthwise", make_case(geometry(1, 16, 5, 16, 3, 1, 1), Precision::fp16, random)),
       "depthwise");
-}
-
-// Every count of channels, both element types and layouts of the image, tiles beyond the edges, one and more groups of
-// output channels.
-TEST(ConvStem, RandomGeometries) {
-  PIPIT_NEEDS_GPU();
-  std::mt19937 random(gpu_seed() + 8);
-  const auto check = [&](Geometry g, bool keep_f32, Layout layout) {
-    if (keep_f32) g.residual = false;
-    GpuCase test = make_case(g, Precision::fp16, random, layout);
-    test.keep_input_f32 = keep_f32;
-    expect_gpu(Conv(ConvAttributes{g.window, 1, g.activation}), "stem", test);
-  };
-  for (int i = 0; i < 64 && !HasFailure(); ++i) {
-    Geometry g = random_geometry(random);
-    g.channels = 1 + i % 4;
-    check(g, i / 4 % 2 == 0, i / 8 % 2 == 0 ? Layout::row_major : Layout::channels_last);
-  }
-  for (const std::int64_t outputs : {64, 32, 96, 20}) {
-    check(geometry(2, 3, 77, outputs, 7, 2, 3), true, Layout::row_major);
-    if (HasFailure()) return;
-  }
-  check(geometry(1, 3, 63, 64, 11, 4, 2), true, Layout::row_major);
-  // More tiles than the GPU holds blocks: every block takes several.
-  check(geometry(40, 3, 96, 16, 3, 1, 1), true, Layout::row_major);
-}
-
-// Channels that fill their units and channels that do not, one tile of every width and number of rows, residuals.
-TEST(ConvStem, EveryCountOfChannelsInEveryWay) {
-  PIPIT_NEEDS_GPU();
-  std::mt19937 random(gpu_seed() + 12);
-  std::set<std::string> ways;
-  for (std::int64_t channels = 1; channels <= 32; ++channels) {
-    for (const std::int64_t outputs : {3, 8, 13, 16, 24, 32, 33, 64, 72}) {
-      if ((channels + outputs) % 3 != 0 && channels % 8 != 0) continue;
-      Geometry g = random_geometry(random);
-      g.channels = channels, g.outputs = outputs;
-      const Conv layer(ConvAttributes{g.window, 1, g.activation});
-      GpuCase test = make_case(g, Precision::fp16, random,
-                               channels % 5 == 0 ? Layout::row_major : Layout::channels_last);
-      for (const std::string& way : gpu_variants(layer, "stem", test)) {
-        test.variant = way;
-        ways.insert(way.substr(0, way.find('+')));
-        expect_gpu(layer, "stem", test);
-        if (HasFailure()) return;
-      }
-    }
-  }
-  EXPECT_EQ(ways, (std::set<std::string>{"4x8", "8x8", "4x16", "8x16", "4x32", "8x32", "4x64", "8x64"}));
-}
-
-// Large windows, strides and dilation; more tiles than the GPU holds blocks.
-TEST(ConvStem, WindowsAndStrides) {
-  PIPIT_NEEDS_GPU();
-  std::mt19937 random(gpu_seed() + 13);
-  for (const auto& [batch, channels, size, outputs, kernel, stride] :
-       {std::array<std::int64_t, 6>{1, 1, 40, 3, 11, 1},
-        {2, 1, 33, 16, 9, 2},
-        {1, 2, 50, 8, 7, 3},
-        {1, 8, 35, 32, 11, 2},
-        {2, 16, 33, 64, 5, 2},
-        {1, 32, 33, 32, 3, 2},
-        {1, 32, 40, 16, 5, 1},
-        {1, 24, 21, 40, 3, 4},
-        {9, 8, 130, 8, 3, 1}}) {
-    const Geometry g = geometry(batch, channels, size, outputs, kernel, stride, kernel / 2);
-    expect_gpu(Conv(ConvAttributes{g.window, 1, Clamp::relu()}), "stem",
-               make_case(g, Precision::fp16, random));
-    if (HasFailure()) return;
-  }
-}
-
-// An infinite pixel beyond a window, or in a unit that the window only shares, must not become a NaN.
-TEST(ConvStem, OnePixelReachesOnlyItsWindow) {
-  PIPIT_NEEDS_GPU();
-  std::mt19937 random(gpu_seed() + 9);
-  for (const std::int64_t channels : {1, 2, 3, 6, 8}) {
-    const Geometry g = geometry(1, channels, 21, 32, 5, 1, 2);
-    GpuCase test = make_case(g, Precision::fp16, random, Layout::row_major);
-    Tensor image = test.inputs[0].tensor->clone();
-    image.values<float>()[10 * 21 + 7] = std::numeric_limits<float>::infinity();
-    test.inputs[0].tensor = std::make_shared<const Tensor>(std::move(image));
-    test.keep_input_f32 = channels < 5;
-    expect_gpu(Conv(ConvAttributes{g.window, 1, {}}), "stem", test);
-    if (HasFailure()) return;
-  }
-}
-
-TEST(ConvStem, Refuses) {
-  PIPIT_NEEDS_GPU();
-  std::mt19937 random(gpu_seed() + 10);
-  const auto refusal = [&](const Geometry& g, Precision precision) {
-    return gpu_refusal(Conv(ConvAttributes{g.window, 1, {}}), "stem", make_case(g, precision, random));
-  };
-  EXPECT_EQ(refusal(geometry(1, 3, 9, 16, 3, 1, 1), Precision::fp16), std::nullopt);
-  expect_refused(refusal(geometry(1, 3, 9, 16, 3, 1, 1), Precision::fp32), "fp16");
-  expect_refused(refusal(geometry(1, 33, 9, 16, 3, 1, 1), Precision::fp16), "33 channels");
-  expect_refused(refusal(geometry(1, 3, 300, 64, 131, 1, 65), Precision::fp16), "shared memory");
-  GpuCase image = make_case(geometry(1, 5, 9, 16, 3, 1, 1), Precision::fp16, random);
-  image.keep_input_f32 = true;
-  expect_refused(
-      gpu_refusal(Conv(ConvAttributes{geometry(1, 5, 9, 16, 3, 1, 1).window, 1, {}}), "stem", image),
-      "5 channels of f32");
 }
 
 // The fall-back for an f32 image.

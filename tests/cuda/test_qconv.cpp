@@ -1,5 +1,4 @@
 // INT8 convolutions on the GPU against the CPU's scalar specification, bit for bit.
-#include <array>
 #include <set>
 
 #include "engine/cuda/library.h"
@@ -8,67 +7,10 @@
 #include "layers/cuda/qconv_pipelined_launch.h"
 #include "layers/evaluate.h"
 #include "layers/qconv.h"
-#include "tests/cuda/quantised_cases.h"
+#include "tests/cuda/qconv_cases.h"
 
 namespace pipit::test {
 namespace {
-
-struct ConvCase {
-  QConvAttributes attributes;
-  Shape x, weights;
-  bool bias = true, residual = false;
-  int largest_weight = 127;
-};
-
-Shape output_of(const ConvCase& c) {
-  return window_output_shape(c.attributes.conv.window, c.x, c.weights[0]);
-}
-
-// y's scale for which some outputs saturate and most do not.
-void fit_output_scale(ConvCase& c) {
-  const double depth = static_cast<double>(c.weights.elements() / c.weights[0]);
-  c.attributes.y.scale = static_cast<float>(0.02 * std::sqrt(depth) * 0.05 * 73 * 42);
-}
-
-ConvCase random_case(Numbers& numbers, std::int64_t channels, std::int64_t filters, std::int64_t groups) {
-  ConvCase c;
-  Window& window = c.attributes.conv.window;
-  const auto pick = [&](std::int64_t low, std::int64_t high) { return numbers.pick(low, high); };
-  const std::array<std::int64_t, 2> extent = random_window(window, pick, 15);
-  c.attributes.conv.groups = groups;
-  c.x = Shape{numbers.pick(1, 2), channels * groups, extent[0], extent[1]};
-  c.weights = Shape{filters * groups, channels, window.kernel[0], window.kernel[1]};
-  c.attributes.x = c.attributes.residual = c.attributes.y = kI8;
-  fit_output_scale(c);
-  for (std::int64_t o = 0; o < c.weights[0]; ++o)
-    c.attributes.weight_scales.push_back(0.001F * static_cast<float>(numbers.pick(1, 40)));
-  c.bias = numbers.coin();
-  c.residual = numbers.coin();
-  if (numbers.coin()) c.attributes.conv.activation = numbers.coin() ? Clamp::relu() : Clamp{-1.5F, 2.25F};
-  return c;
-}
-
-// ways: where given, the case runs in every one of the candidate's, whose names without "+overlap" are added.
-void expect_conv(const std::string& candidate, const ConvCase& c, Numbers& numbers, Layout input = kLast,
-                 Precision precision = Precision::fp32, std::set<std::string>* ways = nullptr) {
-  GpuCase test = exact_case();
-  test.precision = precision;
-  test.inputs = {{numbers.quantised(c.x, c.attributes.x), input},
-                 {numbers.integers<std::int8_t>(c.weights, -c.largest_weight, c.largest_weight),
-                  Layout::row_major, true}};
-  if (c.bias || c.residual) test.inputs.push_back({});
-  if (c.bias)
-    test.inputs[2] = {numbers.integers<std::int32_t>(Shape{c.weights[0]}, -3000, 3000), Layout::row_major,
-                      true};
-  if (c.residual) test.inputs.push_back({numbers.quantised(output_of(c), c.attributes.residual), kLast});
-  const QConv layer(c.attributes);
-  if (ways == nullptr) return expect_gpu(layer, candidate, test);
-  for (const std::string& way : gpu_variants(layer, candidate, test)) {
-    test.variant = way;
-    ways->insert(way.substr(0, way.find('+')));
-    expect_gpu(layer, candidate, test);
-  }
-}
 
 // Why "pipelined_gemm" cannot run here; empty where it can.
 std::string pipelined_problem() {
@@ -143,42 +85,6 @@ TEST(QConv, Cudnn) {
   }
 }
 
-// Every count of channels, i8 and f32 images in both layouts, tiles beyond the edges, one and more groups of outputs.
-TEST(QConv, Stem) {
-  PIPIT_NEEDS_GPU();
-  Numbers numbers(217);
-  const auto check = [&](ConvCase c, bool real, Layout layout) {
-    if (real) c.residual = false;
-    if (!real) return expect_conv("stem", c, numbers, layout);
-    GpuCase test = exact_case();
-    test.inputs = {
-        {shared_random(c.x, numbers.random, -8, 8), layout},
-        {numbers.integers<std::int8_t>(c.weights, -127, 127), Layout::row_major, true},
-        {numbers.integers<std::int32_t>(Shape{c.weights[0]}, -3000, 3000), Layout::row_major, true}};
-    expect_gpu(QConv(c.attributes), "stem", test);
-    if (c.x[0] < 3) expect_gpu(QConv(c.attributes), "direct", test);
-  };
-  for (int i = 0; i < 64 && !HasFailure(); ++i) {
-    const std::int64_t filters = numbers.coin() ? 16 * numbers.pick(1, 7) : numbers.pick(1, 70);
-    check(random_case(numbers, 1 + i % 4, filters, 1), i / 4 % 2 == 0,
-          i / 8 % 2 == 0 ? Layout::row_major : kLast);
-  }
-  struct Size {
-    std::int64_t batch, size, filters, kernel, stride, pad;
-  };
-  // The last one: more tiles than the GPU holds blocks, so that every block takes several.
-  for (const Size& size :
-       {Size{2, 77, 64, 7, 2, 3}, {2, 61, 32, 3, 2, 1}, {1, 63, 96, 11, 4, 2}, {40, 96, 16, 3, 1, 1}}) {
-    ConvCase c = random_case(numbers, 3, size.filters, 1);
-    set_window(c.attributes.conv.window, size.kernel, size.stride, 1, size.pad);
-    c.x = Shape{size.batch, 3, size.size, size.size};
-    c.weights = Shape{size.filters, 3, size.kernel, size.kernel};
-    fit_output_scale(c);
-    for (const bool real : {false, true}) check(c, real, Layout::row_major);
-    if (HasFailure()) return;
-  }
-}
-
 TEST(QConv, ImplicitGemmOnRandomGeometries) {
   PIPIT_NEEDS_GPU();
   Numbers numbers(213);
@@ -195,53 +101,6 @@ TEST(QConv, ImplicitGemmOnRandomGeometries) {
     expect_conv("implicit_gemm", c, numbers, i % 7 == 0 ? Layout::row_major : kLast, precision);
     if (channels % 16 == 0 && pipelined_problem().empty())
       expect_conv("pipelined_gemm", c, numbers, kLast, precision);
-  }
-}
-
-// Channels that fill their units and channels that do not, one tile of every width and number of rows, every type of y,
-// small and large sums.
-TEST(QConv, StemWithEveryCountOfChannelsInEveryWay) {
-  PIPIT_NEEDS_GPU();
-  Numbers numbers(220);
-  std::set<std::string> ways;
-  for (std::int64_t channels = 1; channels <= 32; ++channels) {
-    for (const std::int64_t filters : {3, 8, 13, 16, 24, 32, 33, 64, 72}) {
-      if ((channels + filters) % 3 != 0 && channels % 8 != 0) continue;
-      ConvCase c = random_case(numbers, channels, filters, 1);
-      c.largest_weight = numbers.coin() ? 127 : 5;
-      const float scale = c.attributes.y.scale;
-      if (numbers.pick(0, 2) == 0) c.attributes.y = kReal;
-      c.attributes.y.scale = scale;
-      const Precision precision = numbers.coin() ? Precision::fp32 : Precision::fp16;
-      const Layout layout = channels % 5 == 0 ? Layout::row_major : kLast;
-      expect_conv("stem", c, numbers, layout, precision, &ways);
-      if (HasFailure()) return;
-    }
-  }
-  EXPECT_EQ(ways, (std::set<std::string>{"4x8", "8x8", "4x16", "8x16", "4x32", "8x32", "4x64", "8x64"}));
-}
-
-// Large windows, strides, sums that need a conversion; more tiles than the GPU holds blocks.
-TEST(QConv, StemWindowsAndStrides) {
-  PIPIT_NEEDS_GPU();
-  Numbers numbers(221);
-  for (const auto& [batch, channels, size, filters, kernel, stride] :
-       {std::array<std::int64_t, 6>{1, 1, 40, 3, 11, 1},
-        {2, 1, 33, 16, 9, 2},
-        {1, 2, 50, 8, 7, 3},
-        {1, 8, 35, 32, 11, 2},
-        {2, 16, 33, 64, 5, 2},
-        {1, 32, 33, 32, 3, 2},
-        {1, 32, 40, 16, 9, 1},
-        {1, 24, 21, 40, 3, 4},
-        {9, 8, 130, 8, 3, 1}}) {
-    ConvCase c = random_case(numbers, channels, filters, 1);
-    set_window(c.attributes.conv.window, kernel, stride, 1, kernel / 2);
-    c.x = Shape{batch, channels, size, size};
-    c.weights = Shape{filters, channels, kernel, kernel};
-    fit_output_scale(c);
-    expect_conv("stem", c, numbers);
-    if (HasFailure()) return;
   }
 }
 
