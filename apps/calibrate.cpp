@@ -67,7 +67,12 @@ void print_plan(const CalibrateOptions& options, const PrecisionPlan& plan) {
                fmt::format("{:.4g}", t.threshold), fmt::format("{:.4g}", t.scale),
                fmt::format("{:.4f} %", 100 * t.clipped)});
   }
-  fmt::print("{}\n{}, {}, method {}; written to {}\n", table.rows(0),
+  std::string kept;
+  for (const PrecisionPlan::Kept& k : plan.keep) {
+    kept += fmt::format("{} stays in {}{}\n", printable(k.node), k.precision,
+                        k.why.empty() ? "" : ": " + printable(k.why));
+  }
+  fmt::print("{}\n{}{}, {}, method {}; written to {}\n", table.rows(0), kept,
              counted(static_cast<std::int64_t>(plan.tensors.size()), "tensor"),
              counted(static_cast<std::int64_t>(plan.images.size()), "image"),
              threshold_method_name(plan.method.method), printable(options.output));
@@ -154,6 +159,7 @@ int calibrate(const CalibrateOptions& options) {
   if (options.percentile) plan.method.percentile = *options.percentile;
   plan.weights_per_channel = !options.per_tensor_weights;
   Graph fused = fuse(std::move(model.graph));
+  plan.keep = kept_by_default(fused);
   keep_nodes(plan, fused, options.common.kept());
   const bool ncnn =
       std::find(options.exports.begin(), options.exports.end(), "ncnn") != options.exports.end();

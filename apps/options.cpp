@@ -169,11 +169,13 @@ void CommonOptions::add_shared_to(CLI::App& command) {
       .add_option(
           "--keep", keep,
           "NAME=fp32 or NAME=fp16: a layer that does not run in INT8, besides those that the plan keeps; "
+          "NAME=int8: one "
+          "that does although the plan keeps it; "
           "'first' and 'last' are the first and last with weights. One layer each time; may be repeated. The "
           "CPU computes both in fp32")
       ->allow_extra_args(false)
       ->check(CLI::Validator(keep_problem, ""))
-      ->type_name("NAME=fp32|fp16");
+      ->type_name("NAME=fp32|fp16|int8");
   command
       .add_option("--group-size", group_size,
                   "For --precision w4: neighbouring weights that share a scale: 32, 64 or 128 [32 in "

@@ -281,6 +281,7 @@ int tune(const TuneOptions& options) {
 
   if (!plan) {
     const auto images = spread(paths_of(split.search), options.calibrate);
+    made.keep = kept_by_default(fused);
     outcome.calibrated = static_cast<std::int64_t>(images.size());
     calibrate_on(made, model.name, fused, preprocess, images, options.images, common);
     plan = std::move(made);

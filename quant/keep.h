@@ -11,10 +11,16 @@
 
 namespace pipit {
 
-/// "NAME=fp32" or "NAME=fp16" (the last '=' counts, names may have others). Throws Error for any other form.
+/// "NAME=fp32", "NAME=fp16" or "NAME=int8" (the last '=' counts, names may have others). Throws Error for any other form.
 PrecisionPlan::Kept parse_keep(std::string_view text);
 
-/// Adds `requests` to plan.keep; what the plan already says of a node is replaced. A name is that of a node of `graph`
+/// What a plan keeps in floating point unless it is told otherwise, each with its reason: the average pools over all
+/// positions that the scores are made of, which have nothing but values per channel behind them. Rounding what they
+/// average costs accuracy, floating point costs no time (docs/benchmarks/int8.md, "Layers that are kept by default").
+/// `graph`: fused.
+std::vector<PrecisionPlan::Kept> kept_by_default(const Graph& graph);
+
+/// Adds `requests` to plan.keep; what the plan already says of a node is replaced, and "int8" takes it out. A name is that of a node of `graph`
 /// (fused, its constants not released); where no node has it, "first" and "last" are its first and last convolution or
 /// fully connected layer that could compute in INT8. Throws Error, listing the nearest names, for one that it does not
 /// have.

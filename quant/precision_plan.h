@@ -48,6 +48,7 @@ struct PrecisionPlan {
   struct Kept {
     std::string node;
     std::string precision;  ///< "fp32" or "fp16"
+    std::string why = {};   ///< for people: decides nothing
     friend bool operator==(const Kept&, const Kept&) = default;
   };
   std::vector<Kept> keep;

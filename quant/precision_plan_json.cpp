@@ -33,7 +33,10 @@ std::string to_json(const PrecisionPlan& plan, bool with_histograms) {
   if (plan.method.method == ThresholdMethod::percentile) json["percentile"] = plan.method.percentile;
   json["weights"] = plan.weights_per_channel ? "per_channel" : "per_tensor";
   json["keep"] = Json::object();
-  for (const PrecisionPlan::Kept& kept : plan.keep) json["keep"][kept.node] = kept.precision;
+  for (const PrecisionPlan::Kept& kept : plan.keep) {
+    json["keep"][kept.node] = kept.precision;
+    if (!kept.why.empty()) json["keep"][kept.node] = {{"precision", kept.precision}, {"why", kept.why}};
+  }
   json["tensors"] = Json::array();
   for (const TensorScale& t : plan.tensors) {
     json["tensors"].push_back({{"name", t.name},

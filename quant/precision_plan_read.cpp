@@ -191,10 +191,17 @@ void tensors_from(const JsonObject& object, PrecisionPlan& plan) {
 }
 
 void keep_from(const JsonObject& object, PrecisionPlan& plan) {
-  for (const auto& [node, precision] : object.object("keep", R"({"node name": "fp32" or "fp16"})").items()) {
+  for (const auto& [node, kept] : object.object("keep", R"({"node name": "fp32" or "fp16"})").items()) {
+    std::string why;
+    if (kept.is_object()) {
+      const JsonObject reasoned(kept, fmt::format("'keep': '{}'", node));
+      reasoned.only({"precision", "why"});
+      why = reasoned.text("why");
+    }
+    const Json& precision = kept.is_object() ? JsonObject(kept, node).at("precision") : kept;
     if (precision != "fp32" && precision != "fp16")
       fail("'keep': the precision of '{}' must be fp32 or fp16, not {}", node, shown(precision));
-    plan.keep.push_back({node, precision.get<std::string>()});
+    plan.keep.push_back({node, precision.get<std::string>(), std::move(why)});
   }
 }
 

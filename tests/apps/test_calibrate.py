@@ -143,7 +143,8 @@ class Calibrate(CommandTest):
     def test_keeps_layers_in_floating_point(self):
         plan = self.calibrate(MODEL, "images", "--no-histograms", "--keep", "first=fp32", "--keep", "last=fp16")
         names = [layer["name"] for layer in self.json("inspect", MODEL)["layers"] if layer["type"] in ("Conv", "Gemm")]
-        self.assertEqual(plan["keep"], {names[0]: "fp32", names[-1]: "fp16"})
+        self.assertEqual(set(plan["keep"]), {names[0], names[-1], "/pool/GlobalAveragePool"})
+        self.assertEqual((plan["keep"][names[0]], plan["keep"][names[-1]]), ("fp32", "fp16"))
         int8 = ("inspect", MODEL, "--precision", "int8", "--plan", "plan.json", "--quiet")
 
         def in_int8(*arguments):
@@ -160,6 +161,25 @@ class Calibrate(CommandTest):
         done = self.pipit("calibrate", MODEL, "images", "--keep", "nothing=fp32", "--output", "x.json", code=RUNTIME)
         self.assert_one_line_error(done, "nothing")
         self.assertFalse((self.folder / "x.json").exists())
+
+    def test_the_average_before_the_scores_is_kept_and_why(self):
+        pool = "/pool/GlobalAveragePool"
+        done = self.pipit("calibrate", MODEL, "images", "--output", "plan.json", "--quiet")
+        plan = json.loads((self.folder / "plan.json").read_text())
+        self.assertEqual(list(plan["keep"]), [pool])
+        self.assertEqual(plan["keep"][pool]["precision"], "fp32")
+        self.assertIn(f"{pool} stays in fp32: {plan['keep'][pool]['why']}\n", done.stdout)
+        int8 = ("inspect", MODEL, "--precision", "int8", "--plan", "plan.json", "--quiet")
+
+        def pool_type(*arguments):
+            return {layer["name"]: layer["type"] for layer in self.json(*int8, *arguments)["layers"]}[pool]
+
+        self.assertEqual((pool_type(), pool_type("--keep", f"{pool}=int8")), ("Pool", "QAveragePool"))
+        # Plans are edited, too: without the entry, and with the short form.
+        for kept, expected in (({}, "QAveragePool"), ({pool: "fp16"}, "Pool")):
+            self.write("plan.json", json.dumps({**plan, "keep": kept}))
+            self.assertEqual(pool_type(), expected)
+        self.assertEqual(self.calibrate(MODEL, "images", "--keep", f"{pool}=int8")["keep"], {})
 
     def test_few_images_are_told_of(self):
         arguments = ("calibrate", MODEL, "images", "--output", "plan.json")

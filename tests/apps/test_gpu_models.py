@@ -1,5 +1,6 @@
 """Published models on a GPU against the CPU, on the photographs of test_real_models.py."""
 
+import json
 import os
 import pathlib
 import subprocess
@@ -43,9 +44,11 @@ class GpuModels(CommandTest):
         self.assert_devices_agree("resnet20-cifar10", self.folder / "cifar", "--batch", 25)
 
     def assert_same_int8(self, model, images, *arguments, limit):
-        """INT8 on the GPU: exactly the CPU's answers, probabilities included."""
+        """INT8 on the GPU: exactly the CPU's answers, probabilities included. Not where layers stay in floating point, whose
+        sums the devices round in another order."""
         plan = self.folder / "plan.json"
         self.pipit("calibrate", model, images, *arguments, "--limit", 20, "--quiet", "--output", plan)
+        plan.write_text(json.dumps({**json.loads(plan.read_text()), "keep": {}}))
         results = []
         for device in ("cpu", "cuda"):
             common = [*arguments, "--precision", "int8", "--plan", plan, "--device", device]

@@ -57,6 +57,19 @@ class RealModels(CommandTest):
                     self.assertEqual(written["notes"], [])
                     self.assertEqual(answers("quantised.onnx", "--no-autotune"), expected)
 
+    def test_the_kept_average_lowers_squeezenets_noise(self):
+        model, images = DATA / "models/squeezenet1_1.onnx", DATA / "imagenet-samples"
+        pixels = ("--resize", 256, "--crop", 227, "--preset", "torchvision")
+        self.pipit("calibrate", model, images, "--output", "plan.json", "--limit", 32, "--quiet", *pixels)
+
+        def sqnr(*arguments):
+            layers = self.json("diff", model, images, "--plan", "plan.json", "--fast", "--limit", 40, "--quiet", *pixels,
+                               *arguments)["layers"]
+            self.assertEqual(layers[-1]["name"], "pool10")
+            return layers[-1]["sqnr_db"]
+
+        self.assertGreater(sqnr(), sqnr("--keep", "pool10=int8"))
+
     def test_folded_and_unfolded_models_agree(self):
         self.extract_cifar(DATA / "cifar10-test.tar.gz", 2)
         images = sorted(self.folder.glob("cifar/*/*"))

@@ -41,6 +41,8 @@ class Tune(CommandTest):
     def test_writes_a_plan_that_says_what_is_kept(self):
         result = self.tune("--max-drop", 0, "--against", "fp32", "--confidence", 99, "--keep-as", "fp16")
         plan = json.loads((self.folder / "mixed.json").read_text())
+        reasoned = plan["keep"].pop("/pool/GlobalAveragePool")  # from the start
+        self.assertEqual(reasoned["precision"], "fp32")
         self.assertEqual(sorted(plan["keep"]), sorted(result["kept"]))
         self.assertEqual(set(plan["keep"].values()), {"fp16"})
         # Only fp32 itself is sure to agree with fp32.

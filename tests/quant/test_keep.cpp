@@ -4,8 +4,11 @@
 #include <gtest/gtest.h>
 
 #include "engine/error.h"
+#include "layers/binary.h"
 #include "layers/conv.h"
 #include "layers/fuse/passes.h"
+#include "layers/pool.h"
+#include "layers/reduce.h"
 #include "layers/unary.h"
 #include "quant/weighted_layer.h"
 
@@ -35,7 +38,8 @@ using Kept = PrecisionPlan::Kept;
 TEST(Keep, ParsesNameAndPrecision) {
   EXPECT_EQ(parse_keep("fc=fp32"), (Kept{"fc", "fp32"}));
   EXPECT_EQ(parse_keep("a=b/c=fp16"), (Kept{"a=b/c", "fp16"}));
-  for (const char* text : {"", "fc", "fc=", "fc=int8", "=fp32", "fp32"})
+  EXPECT_EQ(parse_keep("fc=int8"), (Kept{"fc", "int8"}));
+  for (const char* text : {"", "fc", "fc=", "fc=int4", "=fp32", "fp32"})
     EXPECT_THAT([&] { parse_keep(text); }, ThrowsMessage<Error>(HasSubstr("NAME=fp32"))) << text;
 }
 
@@ -52,6 +56,47 @@ TEST(Keep, ANodeOfThatNameGoesBeforeTheWord) {
   PrecisionPlan plan;
   keep_nodes(plan, small_graph("last"), std::vector<Kept>{{"last", "fp32"}});
   EXPECT_EQ(plan.keep[0].node, "last");
+}
+
+TEST(Keep, Int8TakesOutWhatThePlanKeeps) {
+  PrecisionPlan plan;
+  plan.keep = {{"stem", "fp16"}, {"layer2.conv", "fp32", "a reason"}};
+  keep_nodes(plan, small_graph(), std::vector<Kept>{{"last", "int8"}, {"layer1.conv", "int8"}});
+  EXPECT_THAT(plan.keep, ElementsAre(Kept{"stem", "fp16"}));
+}
+
+// A gate over channels, whose average is multiplied into the image again, and one last average. As `name` has it: a pool
+// over the whole image, or a mean.
+Graph gated_classifier(bool as_mean, bool scores_are_maps = false) {
+  GraphBuilder graph;
+  const auto average = [&](const char* name, ValueId x) {
+    if (as_mean) {
+      ReduceAttributes mean{ReduceKind::mean, {2, 3}};
+      mean.keep_dims = true;
+      return graph.add1(name, std::make_shared<Reduce>(mean), {x});
+    }
+    PoolAttributes pool{.kind = PoolKind::average};
+    pool.window.kernel = {4, 4, 1};
+    return graph.add1(name, std::make_shared<Pool>(pool), {x});
+  };
+  const ValueId x = graph.add_input("x", TensorDesc{Shape{2, 3, 4, 4}});
+  const ValueId gate = average("squeeze", x);
+  ValueId y = graph.add1("gated", std::make_shared<Binary>(BinaryAttributes{BinaryKind::mul}), {x, gate});
+  if (!scores_are_maps) y = average("last", y);
+  graph.mark_output(graph.add1("after", std::make_shared<Unary>(UnaryAttributes{UnaryKind::sigmoid}), {y}));
+  return graph.build();
+}
+
+TEST(Keep, TheAveragesThatScoresAreMadeOfAreKeptByDefault) {
+  for (const bool as_mean : {false, true}) {
+    const std::vector<Kept> kept = kept_by_default(gated_classifier(as_mean));
+    ASSERT_EQ(kept.size(), 1U);
+    EXPECT_EQ(kept[0].node, "last");
+    EXPECT_EQ(kept[0].precision, "fp32");
+    EXPECT_THAT(kept[0].why, HasSubstr("rounding what it averages costs accuracy"));
+    EXPECT_TRUE(kept_by_default(gated_classifier(as_mean, true)).empty());
+  }
+  EXPECT_TRUE(kept_by_default(small_graph()).empty());
 }
 
 TEST(Keep, ReplacesWhatThePlanSays) {

@@ -41,7 +41,7 @@ PrecisionPlan sample(unsigned seed) {
   plan.preprocess = R"({"resize":256,"crop":224})";
   plan.method = {ThresholdMethod::percentile, 99.9};
   plan.images = {{"b.jpg", fmt::format("b{:031}", seed)}, {"a.jpg", fmt::format("a{:031}", seed)}};
-  plan.keep = {{"fc", "fp16"}};
+  plan.keep = {{"fc", "fp16"}, {"pool", "fp32", "a reason"}};
   for (const char* name : {"input", "relu \"1\"", "zero"}) {
     TensorScale tensor;
     tensor.name = name;
@@ -69,7 +69,7 @@ TEST(PrecisionPlan, SurvivesJson) {
       EXPECT_EQ(back.tensors[t].scale, plan.tensors[t].scale);  // every bit
       EXPECT_EQ(back.tensors[t].histogram.has_value(), histograms);
     }
-    EXPECT_EQ(back.keep[0].node, "fc");
+    EXPECT_EQ(back.keep, plan.keep);
   }
 }
 
@@ -182,6 +182,9 @@ TEST(PrecisionPlan, RefusesJsonThatIsNone) {
   refused("99.9", "0", "'percentile'");
   refused("\"per_channel\"", "\"per_row\"", "'weights'");
   refused("\"fp16\"", "\"fp8\"", "'fc'");
+  refused("\"fp16\"", R"({"precision": "int8", "why": "x"})", "the precision of 'fc'");
+  refused("\"fp16\"", R"({"precision": "fp16", "because": "x"})", "no key 'because'");
+  refused("\"fp16\"", R"({"precision": "fp16", "why": 3})", "'why'");
   const std::string kept =
       good.substr(good.find("\"keep\": "), good.find("\"tensors\"") - good.find("\"keep\": "));
   for (const char* other : {"[\"fc\"]", "\"fc\"", "null", "3"})
