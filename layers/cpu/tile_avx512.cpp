@@ -99,12 +99,7 @@ struct Int8 {
     if (residual != nullptr && call.residual_type == TileType::f32) {
       x = _mm512_add_ps(x, _mm512_maskz_loadu_ps(lanes, residual + 64 * vector));
     } else if (residual != nullptr) {
-      const __m128i raw = _mm_maskz_loadu_epi8(lanes, residual + 16 * vector);
-      const __m512i r =
-          call.residual_type == TileType::s8 ? _mm512_cvtepi8_epi32(raw) : _mm512_cvtepu8_epi32(raw);
-      const __m512 steps =
-          _mm512_cvtepi32_ps(_mm512_sub_epi32(r, _mm512_set1_epi32(call.residual_zero_point)));
-      x = _mm512_add_ps(x, _mm512_mul_ps(steps, _mm512_set1_ps(call.residual_scale)));
+      x = _mm512_add_ps(x, residual_steps(_mm_maskz_loadu_epi8(lanes, residual + 16 * vector), call));
     }
     const __m512 low = _mm512_set1_ps(call.low);
     const __m512 high = _mm512_set1_ps(call.high);
@@ -120,6 +115,96 @@ struct Int8 {
     } else {
       _mm512_mask_cvtepi32_storeu_epi8(c + 16 * vector, lanes, y);
     }
+  }
+
+  // Results that are bytes, and whose residuals are: four vectors are packed into one before they are bounded below and
+  // stored, which takes 23 instructions in place of 32 (a residual 5 more for each vector).
+  PIPIT_TILE_INLINE bool packs_bytes(const TileCall& call) {
+    return call.output_type != TileType::f32 && call.bias == nullptr && call.pixel_scale[0] == nullptr &&
+           (call.residual[0] == nullptr || call.residual_type != TileType::f32);
+  }
+
+  // s8 is u8 with a zero point that is higher by 128, its upper bit turned afterwards. Rounding is monotone, so the lower
+  // bound may come after it; the upper one may not, for beyond 2^31 there is no conversion. NaN becomes the lower bound.
+  template <int Groups, int Pixels, int Vectors>
+  PIPIT_TILE_INLINE void finish_bytes(const Vector* sums, const TileCall& call) {
+    constexpr int kCount = Groups * Pixels * Vectors;
+    const int moved = call.output_type == TileType::s8 ? 128 : 0;
+    const int zero_point = call.zero_point + moved;
+    const __m512i zero_points = _mm512_set1_epi16(static_cast<short>(zero_point));
+    const __m512i low =
+        _mm512_set1_epi8(static_cast<char>(_mm_cvtss_si32(_mm_set_ss(call.low)) + zero_point));
+    const __m512i turned = _mm512_set1_epi8(static_cast<char>(moved));
+    // The lanes of one vector lie together again.
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    __m512 multiplier[Vectors];
+    __mmask16 lanes[Vectors];
+#pragma GCC unroll 2
+    for (int v = 0; v < Vectors; ++v) {
+      lanes[v] = lanes_of(call, v);
+      multiplier[v] = _mm512_maskz_loadu_ps(lanes[v], call.multiplier + 16 * v);
+    }
+#pragma GCC unroll 7
+    for (int first = 0; first < kCount; first += 4) {
+      __m512i steps[4];
+#pragma GCC unroll 4
+      for (int j = 0; j < 4; ++j) {
+        const int i =
+            first + j < kCount ? first + j : kCount - 1;  // what is missing at the end is not stored
+        const int v = i % Vectors;
+        __m512 x = _mm512_mul_ps(_mm512_cvtepi32_ps(reinterpret_cast<__m512i>(sums[i])), multiplier[v]);
+        if (call.residual[0] != nullptr) {
+          const std::byte* residual =
+              call.residual[i / (Pixels * Vectors)] + i / Vectors % Pixels * call.residual_stride + 16 * v;
+          x = _mm512_add_ps(x, residual_steps(_mm_maskz_loadu_epi8(lanes[v], residual), call));
+        }
+        steps[j] = _mm512_cvtps_epi32(_mm512_min_ps(_mm512_set1_ps(call.high), x));
+      }
+      const __m512i low_half = _mm512_adds_epi16(_mm512_packs_epi32(steps[0], steps[1]), zero_points);
+      const __m512i high_half = _mm512_adds_epi16(_mm512_packs_epi32(steps[2], steps[3]), zero_points);
+      __m512i bytes = _mm512_max_epu8(_mm512_packus_epi16(low_half, high_half), low);
+      bytes = _mm512_permutexvar_epi32(order, _mm512_xor_si512(bytes, turned));
+      store_bytes<Groups, Pixels, Vectors>(bytes, first, call);
+    }
+  }
+
+  // Four vectors from number `first` on.
+  template <int Groups, int Pixels, int Vectors>
+  PIPIT_TILE_INLINE void store_bytes(__m512i bytes, int first, const TileCall& call) {
+    constexpr int kCount = Groups * Pixels * Vectors;
+    constexpr int kBytes = 16 * Vectors;  // of a pixel
+#pragma GCC unroll 4
+    for (int part = 0; part < 4 / Vectors; ++part) {
+      const int i = first + part * Vectors;
+      if (i >= kCount) break;
+      std::byte* c = call.c[i / (Pixels * Vectors)] + i / Vectors % Pixels * call.c_stride;
+      const __mmask32 wanted = call.columns == kBytes ? ~__mmask32{0} : (__mmask32{1} << call.columns) - 1;
+      if constexpr (Vectors == 2) {
+        const __m256i pixel = part == 0 ? _mm512_castsi512_si256(bytes) : _mm512_extracti64x4_epi64(bytes, 1);
+        if (call.columns == kBytes) {
+          _mm256_storeu_si256(reinterpret_cast<__m256i*>(c), pixel);
+        } else {
+          _mm256_mask_storeu_epi8(c, wanted, pixel);
+        }
+      } else {
+        const __m128i pixel = part == 0   ? _mm512_castsi512_si128(bytes)
+                              : part == 1 ? _mm512_extracti32x4_epi32(bytes, 1)
+                              : part == 2 ? _mm512_extracti32x4_epi32(bytes, 2)
+                                          : _mm512_extracti32x4_epi32(bytes, 3);
+        if (call.columns == kBytes) {
+          _mm_storeu_si128(reinterpret_cast<__m128i*>(c), pixel);
+        } else {
+          _mm_mask_storeu_epi8(c, static_cast<__mmask16>(wanted), pixel);
+        }
+      }
+    }
+  }
+
+  PIPIT_TILE_INLINE __m512 residual_steps(__m128i raw, const TileCall& call) {
+    const __m512i r =
+        call.residual_type == TileType::s8 ? _mm512_cvtepi8_epi32(raw) : _mm512_cvtepu8_epi32(raw);
+    const __m512 steps = _mm512_cvtepi32_ps(_mm512_sub_epi32(r, _mm512_set1_epi32(call.residual_zero_point)));
+    return _mm512_mul_ps(steps, _mm512_set1_ps(call.residual_scale));
   }
 };
 
