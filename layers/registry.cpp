@@ -32,6 +32,7 @@ Registry build() {
   register_cpu_weight_only(registry);
   register_cpu_dynamic_quantize(registry);
   register_cpu_dynamic_conv(registry);
+  register_cpu_qconv_depthwise_quads(registry);
   register_cpu_qconv_depthwise(registry);
   register_cpu_qconv_tile(registry);
   register_cpu_qelementwise(registry);

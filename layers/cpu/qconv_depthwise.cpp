@@ -5,6 +5,7 @@
 #include "layers/cpu/chunks.h"
 #include "layers/cpu/cpu.h"
 #include "layers/cpu/depthwise_rows.h"
+#include "layers/cpu/qconv_depthwise.h"
 #include "layers/layer_kernel.h"
 #include "layers/operands.h"
 #include "layers/qconv.h"
@@ -16,7 +17,9 @@ namespace {
 // Sums of more taps may leave the whole numbers that floats hold exactly: 255 * 128 * taps < 2^24.
 constexpr std::int64_t kMostTaps = 512;
 
-Refusal refuse_depthwise(const NodeSpec& spec) {
+}  // namespace
+
+Refusal refuse_qconv_depthwise(const NodeSpec& spec) {
   if (Refusal reason = refuse_reduced_precision(spec)) return reason;
   const TensorDesc& x = *spec.inputs[0];
   const TensorDesc& y = spec.outputs[0];
@@ -34,6 +37,8 @@ Refusal refuse_depthwise(const NodeSpec& spec) {
   if (layer_as<QConv>(spec.layer).attributes().conv.window.taps() > kMostTaps) return "more than 512 taps";
   return std::nullopt;
 }
+
+namespace {
 
 class QDepthwise final : public Kernel {
  public:
@@ -118,7 +123,7 @@ class QDepthwise final : public Kernel {
 }  // namespace
 
 void register_cpu_qconv_depthwise(Registry& registry) {
-  registry.add(QConv::kType, DeviceKind::cpu, {"depthwise", refuse_depthwise, [](const NodeSpec& spec) {
+  registry.add(QConv::kType, DeviceKind::cpu, {"depthwise", refuse_qconv_depthwise, [](const NodeSpec& spec) {
                                                  return std::make_unique<QDepthwise>(spec);
                                                }});
 }
