@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "layers/cpu/depthwise_quads.h"
 #include "layers/qconv.h"
 #include "layers/quantize.h"
 #include "tests/layers/quantised_operands.h"
@@ -165,6 +166,43 @@ TEST(QConv, LayersOfNetworks) {
     if (bytes && layer.groups == layer.channels && layer.filters == layer.channels)
       conformance.expected.emplace_back("depthwise");
     expect_conformance(QConv(c.attributes), conformance);
+  }
+}
+
+// Every instance of the tiles that take four rows of taps at a time, with rows that end anywhere in a tile, borders on all
+// sides, channels that end anywhere in a register, and results beyond every integer.
+TEST(QConv, DepthwiseQuads) {
+  if (quad_kernels() == nullptr) GTEST_SKIP() << "this CPU, or PIPIT_ISA, is without AVX512-VNNI";
+  Random random;
+  for (const std::int64_t kernel : {3, 5, 7}) {
+    for (const std::int64_t stride : {1, 2}) {
+      for (const std::int64_t channels : {2, 33, 64, 200}) {
+        Case c;
+        Window& window = c.attributes.conv.window;
+        window.kernel = {random.integer(1, kernel), kernel, 1};
+        window.stride = {random.integer(1, 3), stride, 1};
+        window.dilation = {random.integer(1, 2), 1, 1};
+        for (std::size_t axis = 0; axis < 2; ++axis) {
+          window.pad_begin[axis] = random.integer(0, kernel - 1);
+          window.pad_end[axis] = random.integer(0, kernel);
+        }
+        c.attributes.conv.groups = channels;
+        c.attributes.conv.activation = random.coin() ? Clamp{-1.5F, 2.25F} : Clamp{};
+        c.x = Shape{random.integer(1, 2), channels, window.span(0) + random.integer(0, 9),
+                    kernel + random.integer(0, 40)};
+        c.w = Shape{channels, 1, window.kernel[0], kernel};
+        c.attributes.x = random.coin() ? kU8 : kOdd;
+        c.attributes.x.dtype = DType::u8;
+        c.attributes.y = {random.integer(0, 4) == 0 ? 1e-9F : 3.0F, static_cast<int>(random.integer(0, 255)),
+                          DType::u8};
+        for (std::int64_t o = 0; o < channels; ++o)
+          c.attributes.weight_scales.push_back(static_cast<float>(random.real(0.01, 1)));
+        c.bias = random.coin();
+        Conformance conformance = conformance_of(c, random);
+        conformance.expected = {"depthwise_quads", "depthwise", "tile", "reference"};
+        expect_conformance(QConv(c.attributes), conformance);
+      }
+    }
   }
 }
 

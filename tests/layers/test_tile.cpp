@@ -193,7 +193,8 @@ struct Int8Product {
       x = static_cast<std::int8_t>(extreme ? (random.coin() ? 127 : -128) : random.integer(-128, 127));
     for (std::int64_t i = 0; i < columns; ++i) {
       bias.push_back(static_cast<std::int32_t>(random.integer(-100000, 100000)));
-      multiplier.push_back(static_cast<float>(random.real(1e-5, 2e-3)));
+      // Some so large that results lie beyond every integer.
+      multiplier.push_back(static_cast<float>(random.integer(0, 9) == 0 ? 1e6 : random.real(1e-5, 2e-3)));
     }
     if (random.coin()) {
       residual.resize(static_cast<std::size_t>(pixels * columns));
