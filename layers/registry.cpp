@@ -34,6 +34,7 @@ Registry build() {
   register_cpu_dynamic_conv(registry);
   register_cpu_qconv_depthwise_quads(registry);
   register_cpu_qconv_depthwise(registry);
+  register_cpu_qconv_winograd(registry);
   register_cpu_qconv_tile(registry);
   register_cpu_qelementwise(registry);
   register_cpu_qpool(registry);

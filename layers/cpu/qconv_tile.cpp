@@ -79,8 +79,10 @@ Refusal refuse_tile(const NodeSpec& spec) {
 }  // namespace
 
 void register_cpu_qconv_tile(Registry& registry) {
-  registry.add(QConv::kType, DeviceKind::cpu,
-               {"tile", refuse_tile, [](const NodeSpec& spec) { return std::make_unique<QConvTile>(spec); }});
+  Candidate candidate{"tile", refuse_tile,
+                      [](const NodeSpec& spec) { return std::make_unique<QConvTile>(spec); }};
+  candidate.measure_at_load = true;  // against Winograd
+  registry.add(QConv::kType, DeviceKind::cpu, std::move(candidate));
 }
 
 }  // namespace pipit

@@ -254,13 +254,33 @@ struct U8S8 : Int8 {
   }
 };
 
+// Sums of products of 16 bits, modulo 2^32 and stored as they are.
+struct S16S16 : Int8 {
+  static constexpr int kStep = 2;
+  static constexpr int kGroup = 7;
+  PIPIT_TILE_INLINE Vector multiply_add(Vector sum, Vector a, Vector b) {
+    return reinterpret_cast<Vector>(_mm512_dpwssd_epi32(
+        reinterpret_cast<__m512i>(sum), reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b)));
+  }
+  PIPIT_TILE_INLINE Vector start(const TileCall& /*call*/, int /*vector*/) { return zero(); }
+  PIPIT_TILE_INLINE bool packs_bytes(const TileCall& /*call*/) { return false; }
+  template <bool Whole>
+  PIPIT_TILE_INLINE void finish(Vector sum, const TileCall& call, int vector, const std::byte* /*residual*/,
+                                std::byte* c, const float* /*scale*/) {
+    const __mmask16 lanes = Whole ? kAllLanes : lanes_of(call, vector);
+    _mm512_mask_storeu_epi32(c + 64 * vector, lanes, reinterpret_cast<__m512i>(sum));
+  }
+};
+
 constexpr TileKernels kTiles = PIPIT_TILE_KERNELS(U8S8, Isa::avx512vnni);
+constexpr TileKernels kTiles16 = PIPIT_TILE_KERNELS(S16S16, Isa::avx512vnni);
 
 }  // namespace
 
 }  // namespace pipit::vnni
 
 const pipit::TileKernels pipit::u8s8_tiles_avx512vnni = pipit::vnni::kTiles;
+const pipit::TileKernels pipit::s16_tiles_avx512vnni = pipit::vnni::kTiles16;
 
 #if defined(__clang__)
 #pragma clang attribute pop

@@ -26,7 +26,7 @@ extern const PackedKernels packed_kernels_baseline;
 extern const TileKernels f32_tiles_avx2, u8s8_tiles_avx2;
 extern const TileKernels u8s8_tiles_avxvnni;
 extern const TileKernels f32_tiles_avx512, u8s8_tiles_avx512;
-extern const TileKernels u8s8_tiles_avx512vnni;
+extern const TileKernels u8s8_tiles_avx512vnni, s16_tiles_avx512vnni;
 extern const PackedKernels packed_kernels_avx2, packed_kernels_avx512;
 #endif
 #if PIPIT_ISA_FP16

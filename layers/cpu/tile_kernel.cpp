@@ -33,6 +33,14 @@ const TileKernels& u8s8_tiles(Isa isa) {
   return u8s8_tiles_baseline;
 }
 
+const TileKernels* s16_tiles(Isa isa) {
+#if PIPIT_ISA_X86
+  if (isa >= Isa::avx512vnni) return &s16_tiles_avx512vnni;
+#endif
+  static_cast<void>(isa);
+  return nullptr;
+}
+
 const TileKernels* f16_tiles(Isa isa) {
 #if PIPIT_ISA_FP16
   if (isa >= Isa::avx512fp16) return &f16_tiles_avx512fp16;

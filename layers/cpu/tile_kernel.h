@@ -77,7 +77,7 @@ struct TileKernels {
   Isa isa;
   int lanes;  ///< outputs in a vector
   int group;  ///< most pixels in a group; two such groups and two vectors fill the registers
-  int step;   ///< elements of A in a step of K: 1 (f32), 2 (f16) or 4 (int8)
+  int step;   ///< elements of A in a step of K: 1 (f32), 2 (f16, s16) or 4 (int8)
   int chunk;  ///< f16: steps that are summed up in halves
   /// [groups - 1][pixels in a group - 1][vectors - 1]
   Function tile[2][kMaxTileGroup][kMaxTileVectors];
@@ -95,6 +95,9 @@ struct TileKernels {
 /// For `isa`, or the best that it contains. isa must be available.
 const TileKernels& f32_tiles(Isa isa = chosen_isa());
 const TileKernels& u8s8_tiles(Isa isa = chosen_isa());
+/// Two s16 that meet two s16 in a step; sums are int32, modulo 2^32, and stored as they are: of the epilogue only `columns`
+/// counts. Null where the instruction set has no such step on 512 bits.
+const TileKernels* s16_tiles(Isa isa = chosen_isa());
 /// Null where the instruction set has no arithmetic on halves.
 const TileKernels* f16_tiles(Isa isa = chosen_isa());
 

@@ -21,22 +21,38 @@ void pack_f32_panel(const TilePanels& panels, std::int64_t p, const WeightView& 
   }
 }
 
-void pack_s8_panel(const TilePanels& panels, std::int64_t p, const WeightsOf<std::int8_t>& weights,
-                   std::byte* packed) {
+namespace {
+
+// As many integers as fill a step of 4 bytes.
+template <typename T>
+void pack_integers(const TilePanels& panels, std::int64_t p, const WeightsOf<T>& weights, std::byte* packed) {
+  constexpr std::int64_t kStep = 4 / sizeof(T);
   const std::int64_t columns = panels.columns(p);
   const std::int64_t width = (columns + panels.lanes - 1) / panels.lanes * panels.lanes;
-  const std::int8_t* first = weights.data + p * panels.panel * weights.output_stride;
-  auto* to = reinterpret_cast<std::int8_t*>(packed + panels.offset(p));
+  const T* first = weights.data + p * panels.panel * weights.output_stride;
+  auto* to = reinterpret_cast<T*>(packed + panels.offset(p));
   for (std::int64_t outer = 0; outer < weights.outer_count; ++outer) {
-    for (std::int64_t inner = 0; inner < weights.inner_count; inner += 4, to += 4 * width) {
-      std::fill_n(to, 4 * width, std::int8_t{0});
-      const std::int64_t used = std::min<std::int64_t>(4, weights.inner_count - inner);
+    for (std::int64_t inner = 0; inner < weights.inner_count; inner += kStep, to += kStep * width) {
+      std::fill_n(to, kStep * width, T{0});
+      const std::int64_t used = std::min<std::int64_t>(kStep, weights.inner_count - inner);
       for (std::int64_t o = 0; o < columns; ++o) {
-        const std::int8_t* from = first + o * weights.output_stride + outer * weights.outer_stride;
-        for (std::int64_t i = 0; i < used; ++i) to[4 * o + i] = from[(inner + i) * weights.inner_stride];
+        const T* from = first + o * weights.output_stride + outer * weights.outer_stride;
+        for (std::int64_t i = 0; i < used; ++i) to[kStep * o + i] = from[(inner + i) * weights.inner_stride];
       }
     }
   }
+}
+
+}  // namespace
+
+void pack_s8_panel(const TilePanels& panels, std::int64_t p, const WeightsOf<std::int8_t>& weights,
+                   std::byte* packed) {
+  pack_integers(panels, p, weights, packed);
+}
+
+void pack_s16_panel(const TilePanels& panels, std::int64_t p, const WeightsOf<std::int16_t>& weights,
+                    std::byte* packed) {
+  pack_integers(panels, p, weights, packed);
 }
 
 namespace {

@@ -51,6 +51,10 @@ void pack_f32_panel(const TilePanels& panels, std::int64_t p, const WeightView& 
 void pack_s8_panel(const TilePanels& panels, std::int64_t p, const WeightsOf<std::int8_t>& weights,
                    std::byte* packed);
 
+/// The same for s16, two neighbours in a step.
+void pack_s16_panel(const TilePanels& panels, std::int64_t p, const WeightsOf<std::int16_t>& weights,
+                    std::byte* packed);
+
 /// The same for f16: two neighbours of the inner dimension are one step, the last one filled up with zeros, so panels.steps
 /// must be outer_count * ceil(inner_count / 2). `chunk`: steps that are summed up in halves. The weights of an output are
 /// multiplied by the power of two with which the magnitudes of no chunk add up to more than 0.98. Products with any

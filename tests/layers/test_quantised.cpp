@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "layers/cpu/depthwise_quads.h"
+#include "layers/cpu/winograd_int8.h"
 #include "layers/qconv.h"
 #include "layers/quantize.h"
 #include "tests/layers/quantised_operands.h"
@@ -203,6 +204,57 @@ TEST(QConv, DepthwiseQuads) {
         expect_conformance(QConv(c.attributes), conformance);
       }
     }
+  }
+}
+
+// Tiles that end outside the image, channels that end anywhere in a register, every zero point; the largest sums that are
+// taken, and those that are not.
+TEST(QConv, WinogradGivesTheBitsOfDirectSums) {
+  if (byte_winograd() == nullptr) GTEST_SKIP() << "this CPU, or PIPIT_ISA, is without AVX512-VNNI";
+  Random random;
+  for (int i = 0; i < 12 && !HasFailure(); ++i) {
+    Case c;
+    Window& window = c.attributes.conv.window;
+    window.kernel = {3, 3, 1};
+    for (std::size_t axis = 0; axis < 2; ++axis) {
+      window.pad_begin[axis] = random.integer(0, 2);
+      window.pad_end[axis] = random.integer(0, 2);
+    }
+    c.x = Shape{random.integer(1, 3), random.integer(16, 70), random.integer(11, 22), random.integer(11, 22)};
+    c.w = Shape{random.integer(16, 70), c.x[1], 3, 3};
+    c.attributes.x = {0.02F, static_cast<int>(random.integer(0, 255)), DType::u8};
+    c.attributes.residual = {0.3F, static_cast<int>(random.integer(0, 255)), DType::u8};
+    c.attributes.y = {i == 0 ? 1e-9F : 1.0F, static_cast<int>(random.integer(0, 255)), DType::u8};
+    for (std::int64_t o = 0; o < c.w[0]; ++o)
+      c.attributes.weight_scales.push_back(static_cast<float>(random.real(0.01, 1)));
+    c.bias = random.coin();
+    c.residual = random.coin();
+    if (random.coin()) c.attributes.conv.activation = random.coin() ? Clamp::relu() : Clamp{-1.5F, 2.25F};
+    Conformance conformance = conformance_of(c, random);
+    conformance.expected = {"winograd_f4x4", "tile", "reference"};
+    expect_conformance(QConv(c.attributes), conformance);
+  }
+  // 255 * 127 * 9 * channels, below and above 2^25.
+  for (const std::int64_t channels : {112, 120}) {
+    Case c;
+    c.x = Shape{1, channels, 12, 12};
+    c.w = Shape{17, channels, 3, 3};
+    c.attributes.conv.window.kernel = {3, 3, 1};
+    c.attributes.conv.window.pad_begin = c.attributes.conv.window.pad_end = {1, 1, 0};
+    c.attributes.x = {0.02F, 0, DType::u8};
+    c.attributes.y = {1000, 3, DType::u8};
+    c.attributes.weight_scales = {0.02F};
+    std::vector<std::int8_t> weights(static_cast<std::size_t>(c.w.elements()));
+    for (auto& w : weights) w = static_cast<std::int8_t>(random.coin() ? 127 : -127);
+    std::fill_n(weights.begin(), 2 * 9 * channels, std::int8_t{127});
+    std::fill_n(weights.begin(), 9 * channels, std::int8_t{-127});
+    Conformance conformance;
+    conformance.inputs = {
+        operand<std::uint8_t>(c.x, std::vector<std::uint8_t>(static_cast<std::size_t>(c.x.elements()), 255)),
+        operand<std::int8_t>(c.w, weights, true)};
+    conformance.expected = {"tile", "reference"};
+    if (channels == 112) conformance.expected.emplace_back("winograd_f4x4");
+    expect_conformance(QConv(c.attributes), conformance);
   }
 }
 
