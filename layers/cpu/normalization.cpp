@@ -133,13 +133,12 @@ Refusal refuse_layer_norm(const NodeSpec& spec) {
 
 // The lanes of four vectors as one number, pair by pair.
 PIPIT_INLINE inline float total(const Vector (&lanes)[4]) {
-  const Vector sum = (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
-  float parts[kLanes];
-  store(sum, parts);
-  for (std::int64_t half = kLanes / 2; half > 0; half /= 2) {
-    for (std::int64_t i = 0; i < half; ++i) parts[i] += parts[i + half];
-  }
-  return parts[0];
+  Vector v = (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
+  v += __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7);
+  v += __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11);
+  v += __builtin_shufflevector(v, v, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13);
+  v += __builtin_shufflevector(v, v, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14);
+  return v[0];
 }
 
 // The sum of map(x) over a row, in 64 partial sums: rounding errors grow with count / 64, and no addition waits for the
