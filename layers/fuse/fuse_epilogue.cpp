@@ -1,4 +1,5 @@
 // What can run in the epilogue of the node before it: activations and the residual add. Also Silu.
+#include <cmath>
 #include <optional>
 
 #include "layers/binary.h"
@@ -131,8 +132,9 @@ namespace {
 // What x times this function of x is.
 std::optional<UnaryKind> gated(const UnaryAttributes& gate) {
   if (gate.kind == UnaryKind::sigmoid) return UnaryKind::silu;
+  // Exporters write a sixth in six digits or more.
   const bool hard =
-      gate.kind == UnaryKind::hard_sigmoid && gate.beta == 0.5 && static_cast<float>(gate.alpha) == 1.0F / 6;
+      gate.kind == UnaryKind::hard_sigmoid && gate.beta == 0.5 && std::abs(gate.alpha * 6 - 1) <= 0x1p-20;
   return hard ? std::optional(UnaryKind::hard_swish) : std::nullopt;
 }
 

@@ -152,6 +152,7 @@ Graph fuse(Graph graph, std::vector<PassReport>* report) {
       {"drop identities", drop_identities},
       {"drop requantisation", drop_requantisation},
       {"fuse layer normalisation", fuse_layer_norm},
+      {"fuse hard swish", fuse_hard_swish},
       {"fuse silu", fuse_silu},
       {"fuse gelu", fuse_gelu},
       {"sink transposes", sink_transposes},

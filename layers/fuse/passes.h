@@ -39,6 +39,10 @@ Rewritten drop_requantisation(const Graph& graph);
 /// a graph handed over (std::move) is never held twice.
 Rewritten fold_scale_shift(Graph graph);
 
+/// min(max(x + 3, 0), 6) / 6 becomes one HardSigmoid, x times that one HardSwish, in whichever order they are written.
+/// Runs before fold_scale_shift, which would take the sum.
+Rewritten fuse_hard_swish(const Graph& graph);
+
 /// x * Sigmoid(x) becomes one Silu, x * HardSigmoid(x) with x / 6 + 1 / 2 one HardSwish.
 Rewritten fuse_silu(const Graph& graph);
 
@@ -108,7 +112,7 @@ struct ExtraPass {
   std::function<Rewritten(Graph)> run;
 };
 
-/// All of the above up to fuse_quantised: the graph as it is quantised and written to files, without layouts.
+/// All of the above up to fuse_quantised, and trim_taps: the graph as it is quantised and written to files, without layouts.
 Graph fuse(Graph graph, std::vector<PassReport>* report = nullptr);
 
 /// fuse(), then `before_layouts`, what a model that is quantised already needs on `device` (on a CPU
