@@ -54,10 +54,10 @@ Rewritten fuse_layer_norm(const Graph& graph);
 /// 0.5 * x * (1 + Erf(x / sqrt(2))) becomes one Gelu; so does its approximation with Tanh.
 Rewritten fuse_gelu(const Graph& graph);
 
-/// Transposes move behind element-wise layers, whose constants are turned with them, as long as nothing else reads what
-/// is moved, and meet their inverses there. A product of the channels of [N, H, W, C] with constant weights becomes a 1x1
-/// Conv between Transposes, which cost nothing where the layout pass can rename them away. Weights are freed as
-/// fold_scale_shift frees them.
+/// Transposes move behind layers that compute element by element, reduce, join or pad, whose constants, axes and small
+/// operands are turned with them: where they meet their inverses there, or nothing else reads what is moved. A product of
+/// the channels of [N, H, W, C] with constant weights becomes a 1x1 Conv between Transposes, which cost nothing where the
+/// layout pass can rename them away. Weights are freed as fold_scale_shift frees them.
 Rewritten sink_transposes(Graph graph);
 
 /// conv(x) + r of equal shapes becomes one convolution with a residual input.

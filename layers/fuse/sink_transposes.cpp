@@ -1,15 +1,21 @@
-// Transposes move behind element-wise layers, so that they meet their inverses, and matrix products over the channels of
-// an image become 1x1 convolutions, which have residuals, INT8 and more kernels.
+// Transposes move behind element-wise layers, so that they meet their inverses and arithmetic meets the convolution that
+// takes it, and matrix products over the channels of an image become 1x1 convolutions, which have residuals, INT8 and more
+// kernels.
 #include <algorithm>
 #include <numeric>
 
+#include "layers/arrange.h"
 #include "layers/binary.h"
+#include "layers/cast.h"
 #include "layers/conv.h"
 #include "layers/evaluate.h"
 #include "layers/fuse/passes.h"
 #include "layers/fuse/rewriter.h"
 #include "layers/matmul.h"
+#include "layers/quantize.h"
 #include "layers/rearrange.h"
+#include "layers/reduce.h"
+#include "layers/softmax.h"
 #include "layers/unary.h"
 
 namespace pipit {
@@ -26,6 +32,17 @@ Permutation inverse(const Permutation& p) {
   for (std::size_t i = 0; i < p.size(); ++i)
     result[static_cast<std::size_t>(p[i])] = static_cast<std::int64_t>(i);
   return result;
+}
+
+// Dimension i of transpose_q(transpose_p(x)) is dimension result[i] of x.
+Permutation composed(const Permutation& p, const Permutation& q) {
+  Permutation result;
+  for (const std::int64_t d : q) result.push_back(p[static_cast<std::size_t>(d)]);
+  return result;
+}
+
+std::size_t index(ValueId id) {
+  return static_cast<std::size_t>(id);
 }
 
 LayerPtr transpose(const Permutation& p) {
@@ -55,7 +72,12 @@ Tensor filters(const Tensor& weights) {
 class TransposePass {
  public:
   explicit TransposePass(Graph&& graph)
-      : graph_(std::move(graph)), rewriter_(graph_), moved_(graph_.values().size()) {}
+      : graph_(std::move(graph)),
+        rewriter_(graph_),
+        moved_(graph_.values().size()),
+        wanted_(graph_.values().size()) {
+    for (std::size_t n = graph_.nodes().size(); n > 0; --n) want(graph_.nodes()[n - 1]);
+  }
 
   Rewritten run() {
     for (const Node& node : graph_.nodes()) {
@@ -75,23 +97,80 @@ class TransposePass {
     Permutation permutation;
     std::string node;  // names of the transpose and its result
     std::string value;
-    bool pending() const { return base != kNoValue; }
+    bool made = false;
   };
 
-  Moved& moved(ValueId id) { return moved_[static_cast<std::size_t>(id)]; }
-  bool pending(ValueId id) { return id != kNoValue && moved(id).pending(); }
+  Moved& moved(ValueId id) { return moved_[index(id)]; }
+  bool pending(ValueId id) { return id != kNoValue && moved(id).base != kNoValue; }
 
   void settle(ValueId id) {
-    if (!pending(id)) return;
-    const Moved m = std::exchange(moved(id), {});
+    if (!pending(id) || std::exchange(moved(id).made, true)) return;
+    const Moved& m = moved(id);
     rewriter_.forward(id, rewriter_.builder().add1(m.node, transpose(m.permutation), {m.base}, m.value));
   }
+  // The value in the new graph as it stands in the source.
+  ValueId plain(ValueId id) {
+    settle(id);
+    return rewriter_.map(id);
+  }
+
+  // --- what Transposes would meet ---
+
+  // Notes which permutation waits behind the node's inputs, as far as transposes can follow.
+  void want(const Node& node) {
+    if (const auto* layer = layer_if<Transpose>(node))
+      return want(node.inputs[0], layer->attributes().permutation);
+    if (const auto* reduce = layer_if<Reduce>(node);
+        reduce != nullptr && averages_channels_last(node, *reduce)) {
+      // In channels_first order it is a global average pool.
+      Permutation first(static_cast<std::size_t>(graph_.value(node.inputs[0]).desc.shape.rank()));
+      std::iota(first.begin(), first.end(), -1);
+      first[0] = 0;
+      first[1] = static_cast<std::int64_t>(first.size()) - 1;
+      for (std::size_t d = 2; d < first.size(); ++d) first[d] = static_cast<std::int64_t>(d) - 1;
+      return want(node.inputs[0], first);
+    }
+    if (node.outputs.size() != 1 || wanted_[index(node.outputs[0])].empty() || !may_follow(node)) return;
+    for (const ValueId id : node.inputs) {
+      if (id != kNoValue) want(id, wanted_[index(node.outputs[0])]);
+    }
+  }
+  void want(ValueId id, const Permutation& permutation) {
+    const Value& value = graph_.value(id);
+    if (value.is_constant() || static_cast<std::size_t>(value.desc.shape.rank()) != permutation.size())
+      return;
+    if (wanted_[index(id)].empty()) wanted_[index(id)] = permutation;
+  }
+  bool averages_channels_last(const Node& node, const Reduce& layer) const {
+    const Shape& x = graph_.value(node.inputs[0]).desc.shape;
+    if (layer.attributes().kind != ReduceKind::mean || x.rank() < 4) return false;
+    const auto reduced = reduced_dims(layer.attributes(), x);
+    for (int d = 0; d < x.rank(); ++d) {
+      if (reduced[static_cast<std::size_t>(d)] != (d > 0 && d + 1 < x.rank())) return false;
+    }
+    return true;
+  }
+  static bool may_follow(const Node& node) {
+    const auto* reduce = layer_if<Reduce>(node);
+    const auto* softmax = layer_if<Softmax>(node);
+    return layer_if<Unary>(node) || layer_if<Binary>(node) || layer_if<Cast>(node) ||
+           layer_if<Quantize>(node) || layer_if<Dequantize>(node) || layer_if<Concat>(node) ||
+           layer_if<Pad>(node) || (reduce != nullptr && reduce->attributes().keep_dims) ||
+           (softmax != nullptr && !softmax->attributes().flatten_from_axis);
+  }
+
+  // --- moving them ---
 
   bool visit(const Node& node) {
     if (const auto* layer = layer_if<Transpose>(node)) return join(node, layer->attributes().permutation);
-    if (layer_if<Unary>(node) != nullptr) return sinks(node.inputs[0]) && move_unary(node);
+    if (node.inputs.empty() || node.outputs.size() != 1) return false;
+    if (layer_if<MatMul>(node) != nullptr) return convolve(node);
+    if (layer_if<Reshape>(node) != nullptr) return move_reshape(node);
     if (layer_if<Binary>(node) != nullptr) return move_binary(node);
-    return layer_if<MatMul>(node) != nullptr && convolve(node);
+    if (const auto* layer = layer_if<Concat>(node)) return move_concat(node, *layer);
+    if (const auto* layer = layer_if<Reduce>(node); layer != nullptr && !layer->attributes().keep_dims)
+      return move_reduction(node, *layer);
+    return may_follow(node) && sinks(node, node.inputs[0]) && move_function(node);
   }
 
   // Two transposes are one, or none.
@@ -99,11 +178,12 @@ class TransposePass {
     const ValueId x = node.inputs[0];
     const ValueId y = node.outputs[0];
     if (!pending(x)) {
+      if (pad_behind(node, permutation)) return true;
       moved(y) = {rewriter_.map(x), std::move(permutation), node.name, graph_.value(y).name};
       return true;
     }
     const Moved& before = moved(x);
-    for (std::int64_t& d : permutation) d = before.permutation[static_cast<std::size_t>(d)];
+    permutation = composed(before.permutation, permutation);
     ++changes_;
     if (std::ranges::is_sorted(permutation)) {
       rewriter_.forward(y, before.base);
@@ -113,46 +193,154 @@ class TransposePass {
     return true;
   }
 
-  // Read by nothing else: the transpose would be made twice.
-  bool sinks(ValueId id) { return pending(id) && rewriter_.uses(id) == 1; }
+  // Pad -> Transpose is Transpose -> Pad: padding is wanted next to the layer that takes it.
+  bool pad_behind(const Node& node, const Permutation& permutation) {
+    const int producer = rewriter_.producer(node.inputs[0]);
+    if (producer < 0 || rewriter_.uses(node.inputs[0]) != 1) return false;
+    const Node& before = graph_.nodes()[static_cast<std::size_t>(producer)];
+    const auto* pad = layer_if<Pad>(before);
+    if (pad == nullptr) return false;
+    const std::string& name = graph_.value(node.inputs[0]).name;
+    const ValueId x = rewriter_.builder().add1(node.name, transpose(permutation),
+                                               {rewriter_.map(before.inputs[0])}, name + ".transposed");
+    rewriter_.emit(before.name, permuted(*pad, permutation), {x}, node.outputs);
+    ++changes_;
+    return true;
+  }
+  // The Pad of transpose(x) that is the transpose of the Pad of x.
+  static LayerPtr permuted(const Pad& layer, const Permutation& permutation) {
+    PadAttributes a = layer.attributes();
+    a.begin = composed(layer.attributes().begin, permutation);
+    a.end = composed(layer.attributes().end, permutation);
+    return std::make_shared<Pad>(std::move(a));
+  }
 
-  void place(const Node& node, std::vector<ValueId> inputs, const Permutation& permutation) {
+  // Whether the transpose behind `id` had better come behind the node: where it meets its inverse, or where nothing else
+  // reads the value, so that it is not made twice. Padding stays next to what takes it, a Softmax as it lies, and what is
+  // moved as small as it is.
+  bool sinks(const Node& node, ValueId id) {
+    if (!pending(id)) return false;
+    const bool stays = layer_if<Pad>(node) || layer_if<Softmax>(node) || layer_if<Dequantize>(node);
+    if (rewriter_.uses(id) == 1 && !stays) return true;
+    const Permutation& wanted = wanted_[index(node.outputs[0])];
+    return wanted.size() == moved(id).permutation.size() &&
+           std::ranges::is_sorted(composed(moved(id).permutation, wanted));
+  }
+
+  void place(const Node& node, LayerPtr layer, std::vector<ValueId> inputs, const Permutation& permutation) {
     const std::string& name = graph_.value(node.outputs[0]).name;
-    const ValueId base = rewriter_.builder().add1(node.name, node.layer, std::move(inputs), name);
+    const ValueId base = rewriter_.builder().add1(node.name, std::move(layer), std::move(inputs), name);
     moved(node.outputs[0]) = {base, permutation, node.name + ".transpose", name + ".transposed"};
     ++changes_;
   }
 
-  bool move_unary(const Node& node) {
-    const Moved m = std::exchange(moved(node.inputs[0]), {});
-    place(node, {m.base}, m.permutation);
+  // Functions of one tensor.
+  bool move_function(const Node& node) {
+    const Moved& m = moved(node.inputs[0]);
+    LayerPtr layer = node.layer;
+    if (const auto* reduce = layer_if<Reduce>(node)) {
+      ReduceAttributes a = reduce->attributes();
+      turn(a.axes, m.permutation);
+      layer = std::make_shared<Reduce>(std::move(a));
+    } else if (const auto* softmax = layer_if<Softmax>(node)) {
+      SoftmaxAttributes a = softmax->attributes();
+      a.axis = m.permutation[static_cast<std::size_t>(
+          softmax_groups(a, graph_.value(node.inputs[0]).desc.shape).begin)];
+      layer = std::make_shared<Softmax>(a);
+    } else if (const auto* pad = layer_if<Pad>(node)) {
+      layer = permuted(*pad, inverse(m.permutation));
+    }
+    place(node, layer, {m.base}, m.permutation);
+    return true;
+  }
+
+  // Axes of transpose(x) as those of x.
+  static void turn(std::vector<std::int64_t>& axes, const Permutation& permutation) {
+    const auto rank = static_cast<std::int64_t>(permutation.size());
+    for (std::int64_t& axis : axes)
+      axis = permutation[static_cast<std::size_t>(axis < 0 ? axis + rank : axis)];
+  }
+
+  // A reduction that drops its dimensions, where what is left is in order.
+  bool move_reduction(const Node& node, const Reduce& layer) {
+    if (!pending(node.inputs[0])) return false;
+    const Moved& m = moved(node.inputs[0]);
+    const auto reduced = reduced_dims(layer.attributes(), graph_.value(node.inputs[0]).desc.shape);
+    Permutation left;
+    for (std::size_t d = 0; d < m.permutation.size(); ++d) {
+      if (!reduced[d]) left.push_back(m.permutation[d]);
+    }
+    if (!std::ranges::is_sorted(left)) return false;
+    ReduceAttributes a = layer.attributes();
+    turn(a.axes, m.permutation);
+    a.keep_dims = true;  // any memory order will do, then
+    const std::string& name = graph_.value(node.outputs[0]).name;
+    const ValueId kept =
+        rewriter_.builder().add1(node.name, std::make_shared<Reduce>(std::move(a)), {m.base}, name + ".kept");
+    const Shape& shape = graph_.value(node.outputs[0]).desc.shape;
+    rewriter_.emit(node.name + ".reshape", std::make_shared<Reshape>(ReshapeAttributes{shape}), {kept},
+                   node.outputs);
+    ++changes_;
+    return true;
+  }
+
+  // What moves only dimensions of extent 1 is a Reshape itself.
+  bool move_reshape(const Node& node) {
+    if (!pending(node.inputs[0])) return false;
+    const Moved& m = moved(node.inputs[0]);
+    const Shape& shape = graph_.value(node.inputs[0]).desc.shape;
+    Permutation extended;
+    for (std::size_t d = 0; d < m.permutation.size(); ++d) {
+      if (shape[static_cast<int>(d)] != 1) extended.push_back(m.permutation[d]);
+    }
+    if (!std::ranges::is_sorted(extended)) return false;
+    rewriter_.emit(node.name, node.layer, {m.base}, node.outputs);
+    ++changes_;
+    return true;
+  }
+
+  bool move_concat(const Node& node, const Concat& layer) {
+    const ValueId first = node.inputs[0];
+    for (const ValueId id : node.inputs) {
+      if (!sinks(node, id) || moved(id).permutation != moved(first).permutation) return false;
+    }
+    const Permutation permutation = moved(first).permutation;
+    std::int64_t axis = layer.attributes().axis;
+    if (axis < 0) axis += static_cast<std::int64_t>(permutation.size());
+    std::vector<ValueId> inputs;
+    for (const ValueId id : node.inputs) inputs.push_back(moved(id).base);
+    place(node, std::make_shared<Concat>(ConcatAttributes{permutation[static_cast<std::size_t>(axis)]}),
+          std::move(inputs), permutation);
     return true;
   }
 
   bool move_binary(const Node& node) {
-    const ValueId a = node.inputs[0];
-    const ValueId b = node.inputs[1];
     const Shape& result = graph_.value(node.outputs[0]).desc.shape;
     const auto whole = [&](ValueId id) { return graph_.value(id).desc.shape == result; };
-    if (a != b && sinks(a) && sinks(b)) {
-      if (!whole(a) || !whole(b) || moved(a).permutation != moved(b).permutation) return false;
-      const Permutation permutation = moved(a).permutation;
-      const std::vector<ValueId> inputs{moved(a).base, moved(b).base};
-      moved(a) = moved(b) = {};
-      place(node, inputs, permutation);
-      return true;
+    const auto data =
+        std::ranges::find_if(node.inputs, [&](ValueId id) { return whole(id) && sinks(node, id); });
+    if (data == node.inputs.end()) return false;
+    const Permutation permutation = moved(*data).permutation;
+    const auto follows = [&](ValueId id) {
+      if (graph_.value(id).constant != nullptr || (pending(id) && moved(id).permutation == permutation))
+        return true;
+      // A small operand, such as a gate per channel, is turned for it.
+      return graph_.value(id).desc.shape.rank() == result.rank() && !whole(id);
+    };
+    if (!std::ranges::all_of(node.inputs, follows)) return false;
+    std::vector<ValueId> inputs;
+    for (const ValueId id : node.inputs) {
+      if (graph_.value(id).constant != nullptr) {
+        inputs.push_back(permuted(id, permutation));
+      } else if (pending(id) && moved(id).permutation == permutation) {
+        inputs.push_back(moved(id).base);
+      } else {
+        inputs.push_back(
+            rewriter_.builder().add1(node.name + ".operand", transpose(inverse(permutation)), {plain(id)}));
+      }
     }
-    for (const bool swapped : {false, true}) {
-      const ValueId data = swapped ? b : a;
-      const ValueId other = swapped ? a : b;
-      if (!sinks(data) || !whole(data) || graph_.value(other).constant == nullptr) continue;
-      const Moved m = std::exchange(moved(data), {});
-      const ValueId constant = permuted(other, m.permutation);
-      place(node, swapped ? std::vector<ValueId>{constant, m.base} : std::vector<ValueId>{m.base, constant},
-            m.permutation);
-      return true;
-    }
-    return false;
+    place(node, node.layer, std::move(inputs), permutation);
+    return true;
   }
 
   // A constant as it meets what is transposed afterwards.
@@ -178,11 +366,10 @@ class TransposePass {
         graph_.value(x).is_constant()) {
       return false;
     }
-    if (pending(x) && moved(x).permutation != kToChannelsLast) settle(x);
-    const ValueId image = pending(x)
+    const ValueId image = pending(x) && moved(x).permutation == kToChannelsLast
                               ? moved(x).base
                               : rewriter_.builder().add1(node.name + ".image", transpose(kToChannelsFirst),
-                                                         {rewriter_.map(x)}, node.name + ".image");
+                                                         {plain(x)}, node.name + ".image");
     const ValueId w = rewriter_.constant(weights.name, filters(*weights.constant));
     const std::string& name = graph_.value(node.outputs[0]).name;
     const ValueId y =
@@ -196,6 +383,7 @@ class TransposePass {
   Graph graph_;
   Rewriter rewriter_;
   std::vector<Moved> moved_;
+  std::vector<Permutation> wanted_;  // what a Transpose behind the value does, past layers that it can follow
   int changes_ = 0;
 };
 
