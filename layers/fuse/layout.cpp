@@ -156,6 +156,7 @@ Graph fuse(Graph graph, std::vector<PassReport>* report) {
       {"fuse silu", fuse_silu},
       {"fuse gelu", fuse_gelu},
       {"sink transposes", sink_transposes},
+      {"fold padding", fold_padding},
       {"fold batch-norm, scale and shift", fold_scale_shift},
       {"fuse residual add", fuse_residual},
       {"fuse relu and clip", fuse_activation},

@@ -39,6 +39,10 @@ Rewritten drop_requantisation(const Graph& graph);
 /// a graph handed over (std::move) is never held twice.
 Rewritten fold_scale_shift(Graph graph);
 
+/// Pad by zeros moves into the padding of the Conv or Pool that reads it, also from between integers that are quantised
+/// alike: average pools count it then; max pools take it where it is -infinity or nothing they see is negative.
+Rewritten fold_padding(const Graph& graph);
+
 /// min(max(x + 3, 0), 6) / 6 becomes one HardSigmoid, x times that one HardSwish, in whichever order they are written.
 /// Runs before fold_scale_shift, which would take the sum.
 Rewritten fuse_hard_swish(const Graph& graph);
