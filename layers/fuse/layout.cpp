@@ -161,6 +161,7 @@ Graph fuse(Graph graph, std::vector<PassReport>* report) {
       {"fuse residual add", fuse_residual},
       {"fuse relu and clip", fuse_activation},
       {"fuse quantised layers", fuse_quantised},
+      {"trim taps", trim_taps},
   };
   return run_passes(std::move(graph), passes, report);
 }

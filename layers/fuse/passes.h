@@ -43,6 +43,10 @@ Rewritten fold_scale_shift(Graph graph);
 /// alike: average pools count it then; max pools take it where it is -infinity or nothing they see is negative.
 Rewritten fold_padding(const Graph& graph);
 
+/// Outer rows and columns of taps that read nothing but padding leave convolutions (and INT8 ones) with constant weights.
+/// Runs behind fold_padding and fuse_quantised.
+Rewritten trim_taps(const Graph& graph);
+
 /// min(max(x + 3, 0), 6) / 6 becomes one HardSigmoid, x times that one HardSwish, in whichever order they are written.
 /// Runs before fold_scale_shift, which would take the sum.
 Rewritten fuse_hard_swish(const Graph& graph);
