@@ -42,8 +42,6 @@ PIPIT_SIMD_CLONES void affine_span(const float* x, float scale, float shift, flo
 
 Refusal refuse_batch_norm(const NodeSpec& spec) {
   if (Refusal reason = refuse_unless_stored_floats(spec)) return reason;
-  if (spec.outputs[0].dtype == DType::f16 && !is_channels_last(spec.outputs[0]))
-    return "f16: rows of channels only";
   if (Refusal reason = refuse_unless_same_layout(spec)) return reason;
   for (std::size_t i = 1; i < 5; ++i) {
     if (spec.constant(i) == nullptr) return "scale, bias, mean and variance must be constants";
@@ -59,14 +57,16 @@ class FoldedBatchNorm final : public Kernel {
         half_(spec.outputs[0].dtype == DType::f16),
         threads_(spec.threads) {}
   std::size_t scratch_bytes() const override {
-    return half_ ? channels_.factors.size() * static_cast<std::size_t>(threads_) * sizeof(float) : 0;
+    const std::size_t row = by_rows_ ? channels_.factors.size() : static_cast<std::size_t>(kPiece);
+    return half_ ? row * static_cast<std::size_t>(threads_) * sizeof(float) : 0;
   }
   bool reads_constant(std::size_t index) const override { return index == 0; }
   bool absorb(const NodeSpec& next) override { return by_rows_ && epilogue_.absorb(next); }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
-    if (half_) return run_halves(inputs[0], outputs[0].as<Half>(), context);
+    if (half_ && by_rows_) return run_halves(inputs[0], outputs[0].as<Half>(), context);
+    if (half_) return run_planes_of_halves(inputs[0], outputs[0].as<Half>(), context);
     const TensorDesc& desc = inputs[0].desc;
     const float* x = inputs[0].as<float>();
     float* y = outputs[0].as<float>();
@@ -108,6 +108,22 @@ class FoldedBatchNorm final : public Kernel {
     });
   }
 
+  void run_planes_of_halves(const ConstTensorView& x, Half* y, const RunContext& context) const {
+    const std::int64_t spatial = positions(x.desc.shape);
+    const auto channels = static_cast<std::int64_t>(channels_.factors.size());
+    context.pool.parallel_for(x.desc.shape[0] * channels, [&](std::int64_t plane, int worker) {
+      float* stage = reinterpret_cast<float*>(context.scratch) + worker * kPiece;
+      const auto c = static_cast<std::size_t>(plane % channels);
+      for (std::int64_t i = 0; i < spatial; i += kPiece) {
+        const std::int64_t count = std::min(kPiece, spatial - i);
+        row_kernels().to_float(x.as<Half>() + plane * spatial + i, stage, count);
+        affine_span(stage, channels_.factors[c], channels_.shifts[c], stage, count);
+        row_kernels().to_half(stage, y + plane * spatial + i, count);
+      }
+    });
+  }
+
+  static constexpr std::int64_t kPiece = 2048;  // halves of a plane that are made f32 at a time
   AffineChannels channels_;
   bool by_rows_;
   bool half_;

@@ -200,7 +200,80 @@ Folded fold_followers(const Rewriter& rewriter, const Node& node, const Target& 
   return folded;
 }
 
+// The operand of an element-wise node that is no constant; kNoValue where there is not one of them.
+ValueId data_operand(const Graph& graph, const Node& node) {
+  if (layer_if<BatchNorm>(node)) return node.inputs[0];
+  if (!layer_if<Binary>(node)) return kNoValue;
+  const bool first = graph.value(node.inputs[0]).is_constant();
+  const bool second = graph.value(node.inputs[1]).is_constant();
+  return first == second ? kNoValue : node.inputs[first ? 1 : 0];
+}
+
+bool has_vector(const Graph& graph, const Node& node) {
+  return std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) {
+    return graph.value(id).is_constant() && graph.value(id).desc.elements() > 1;
+  });
+}
+
+// A node and the arithmetic behind it as one scale and shift; none where there are not two nodes, or where no constant
+// has a value per channel: scalars suit any layout and rank as they are.
+Folded join_followers(const Rewriter& rewriter, const Node& first, std::vector<bool>& absorbed) {
+  const Graph& graph = rewriter.source();
+  Folded folded;
+  std::vector<int> nodes;
+  bool vectors = false;
+  const Node* node = &first;
+  for (ValueId data = data_operand(graph, first); data != kNoValue;) {
+    const std::optional<ScaleShift> affine = scale_shift_of(graph, *node, data);
+    if (!affine) break;
+    if (folded.scale.empty()) {
+      folded.scale.assign(affine->scale.size(), 1.0);
+      folded.bias.assign(affine->scale.size(), 0.0);
+    }
+    for (std::size_t c = 0; c < folded.scale.size(); ++c) {
+      folded.scale[c] *= affine->scale[c];
+      folded.bias[c] = folded.bias[c] * affine->scale[c] + affine->shift[c];
+    }
+    nodes.push_back(static_cast<int>(node - graph.nodes().data()));
+    vectors = vectors || has_vector(graph, *node);
+    data = node->outputs[0];
+    const int next = rewriter.only_consumer(data);
+    if (next < 0) break;
+    node = &graph.nodes()[static_cast<std::size_t>(next)];
+  }
+  if (nodes.size() < 2 || !vectors) return {};
+  folded.last = nodes.back();
+  for (const int n : nodes) absorbed[static_cast<std::size_t>(n)] = true;
+  return folded;
+}
+
 }  // namespace
+
+Rewritten join_scale_shift(const Graph& graph) {
+  Rewriter rewriter(graph);
+  std::vector<bool> absorbed(graph.nodes().size(), false);
+  int changes = 0;
+  for (std::size_t n = 0; n < graph.nodes().size(); ++n) {
+    const Node& node = graph.nodes()[n];
+    if (absorbed[n]) continue;
+    const Folded folded = join_followers(rewriter, node, absorbed);
+    if (folded.last < 0) {
+      rewriter.copy(node);
+      continue;
+    }
+    const std::vector<double> zeros(folded.scale.size(), 0.0);
+    const std::vector<double> ones(folded.scale.size(), 1.0);
+    const auto constant = [&](const char* what, const std::vector<double>& values) {
+      return rewriter.constant(node.name + what, vector_f32(values));
+    };
+    rewriter.emit(node.name, std::make_shared<BatchNorm>(BatchNormAttributes{.epsilon = 0}),
+                  {rewriter.map(data_operand(graph, node)), constant(".scale", folded.scale),
+                   constant(".shift", folded.bias), constant(".mean", zeros), constant(".variance", ones)},
+                  graph.nodes()[static_cast<std::size_t>(folded.last)].outputs);
+    ++changes;
+  }
+  return {rewriter.finish(), changes};
+}
 
 Rewritten fold_scale_shift(Graph graph) {
   Rewriter rewriter(graph);

@@ -158,6 +158,7 @@ Graph fuse(Graph graph, std::vector<PassReport>* report) {
       {"sink transposes", sink_transposes},
       {"fold padding", fold_padding},
       {"fold batch-norm, scale and shift", fold_scale_shift},
+      {"join scale and shift", join_scale_shift},
       {"fuse residual add", fuse_residual},
       {"fuse relu and clip", fuse_activation},
       {"fuse quantised layers", fuse_quantised},

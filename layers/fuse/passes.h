@@ -39,6 +39,10 @@ Rewritten drop_requantisation(const Graph& graph);
 /// a graph handed over (std::move) is never held twice.
 Rewritten fold_scale_shift(Graph graph);
 
+/// Two or more such layers that follow each other behind anything else become one BatchNormalization, where a constant
+/// among them has a value per channel.
+Rewritten join_scale_shift(const Graph& graph);
+
 /// Pad by zeros moves into the padding of the Conv or Pool that reads it, also from between integers that are quantised
 /// alike: average pools count it then; max pools take it where it is -infinity or nothing they see is negative.
 Rewritten fold_padding(const Graph& graph);

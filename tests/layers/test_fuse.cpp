@@ -131,6 +131,45 @@ TEST(FoldScaleShift, LeavesAloneWhatItMustNotTouch) {
   EXPECT_EQ(fold_scale_shift(before).changes, 0);
 }
 
+TEST(JoinScaleShift, ArithmeticPerChannelIsOneLayer) {
+  TestGraph b;
+  const Shape shape{2, 6, 5, 4};
+  ValueId v = b.unary("abs", UnaryKind::abs, b.input(shape));
+  v = b.binary("sub", BinaryKind::sub, v, b.constant(Shape{1, 6, 1, 1}));
+  v = b.binary("mul", BinaryKind::mul, b.constant(Shape{6, 1, 1}), v);
+  v = b.binary("add", BinaryKind::add, v, b.constant(Shape{1}));
+  v = b.unary("relu", UnaryKind::relu, v);
+  const Graph before = b.build({v});
+  const Rewritten after = join_scale_shift(before);
+  EXPECT_EQ(after.changes, 1);
+  EXPECT_EQ(count_type(after.graph, "BatchNorm"), 1);
+  EXPECT_EQ(after.graph.nodes().size(), 3U);
+  expect_same_outputs(before, after.graph);
+}
+
+TEST(JoinScaleShift, TakesTheArithmeticBehindABatchNorm) {
+  TestGraph b;
+  ValueId v = b.batch_norm("bn", b.input(Shape{2, 6, 5, 4}));
+  v = b.binary("mul", BinaryKind::mul, v, b.constant(Shape{6, 1, 1}));
+  const Graph before = b.build({v});
+  const Rewritten after = join_scale_shift(before);
+  EXPECT_EQ(after.graph.nodes().size(), 1U);
+  expect_same_outputs(before, after.graph);
+}
+
+TEST(JoinScaleShift, NotOneLayerNorScalarsNorWhatIsReadTwice) {
+  TestGraph b;
+  const ValueId x = b.input(Shape{2, 6, 5, 4});
+  const ValueId one = b.binary("one", BinaryKind::mul, x, b.constant(Shape{6, 1, 1}));
+  const ValueId scalars = b.binary(
+      "s2", BinaryKind::add, b.binary("s1", BinaryKind::mul, x, b.constant(Shape{1})), b.constant(Shape{}));
+  const ValueId twice = b.binary("t2", BinaryKind::add, one, b.constant(Shape{6, 1, 1}));
+  const ValueId wide =
+      b.binary("w2", BinaryKind::add, b.binary("w1", BinaryKind::mul, x, b.constant(Shape{4})),
+               b.constant(Shape{5, 1}));
+  EXPECT_EQ(join_scale_shift(b.build({one, scalars, twice, wide})).changes, 0);
+}
+
 TEST(FuseSilu, ReplacesTheProduct) {
   TestGraph b;
   const ValueId x = b.input(Shape{1, 4, 3, 3});
@@ -278,7 +317,7 @@ TEST(Optimize, AResidualBlockBecomesItsConvolutions) {
   const Graph after = optimize(before, &report);
   EXPECT_EQ(count_type(after, "Conv"), 3);
   EXPECT_EQ(count_type(after, "BatchNorm") + count_type(after, "Unary") + count_type(after, "Binary"), 0);
-  EXPECT_EQ(report.size(), 15U);
+  EXPECT_EQ(report.size(), 16U);
   expect_same_outputs(before, after, 5e-5);
 }
 
