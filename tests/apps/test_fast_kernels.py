@@ -202,6 +202,18 @@ def resize(n):
     return n.add("Relu", [n.add("Add", [y, n.x])])
 
 
+def selective_kernel(n):
+    """Two branches, a softmax over them, and their weighted sum (SK-ResNet)."""
+    half = SIDE // 2
+    branches = [n.add("Unsqueeze", [n.conv(n.x, CHANNELS, CHANNELS, k, pads=[k // 2] * 4), n.integers(1)]) for k in (1, 3)]
+    y = n.add("Concat", branches, axis=1)
+    s = n.pooled(n.add("ReduceSum", [y, n.integers(1)], keepdims=0))
+    s = n.add("Reshape", [n.conv(s, CHANNELS, 2 * CHANNELS), n.integers(0, 2, CHANNELS, 1, 1)])
+    y = n.add("Mul", [y, n.add("Softmax", [s], axis=1)])
+    y = n.add("ReduceSum", [y, n.integers(1)], keepdims=0)
+    return n.add("Reshape", [y, n.integers(0, CHANNELS, half, half)])
+
+
 def slices(n):
     """Res2Net, GhostNet: parts of the channels, and joined again."""
     a = n.add("Slice", [n.x, n.integers(0), n.integers(8), n.integers(1)])
@@ -248,6 +260,7 @@ PATTERNS = {
     "Inception": inception,
     "pools": pools,
     "resize": resize,
+    "selective kernels": selective_kernel,
     "slices": slices,
     "scaled residual": scaled_residual,
     "gathered pool": gathered_pool,
