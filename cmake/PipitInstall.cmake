@@ -12,7 +12,7 @@ endif()
 # private.
 file(GLOB headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
      engine/*.h layers/*.h layers/fuse/*.h models/*.h models/image/*.h models/onnx/reader.h quant/*.h)
-list(REMOVE_ITEM headers quant/json_object.h)
+list(REMOVE_ITEM headers engine/parse_json.h quant/json_object.h)
 foreach(header IN LISTS headers)
   cmake_path(GET header PARENT_PATH folder)
   install(FILES ${PROJECT_SOURCE_DIR}/${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/pipit/${folder})

@@ -5,6 +5,7 @@
 
 #include "engine/file.h"
 #include "engine/json_problem.h"
+#include "engine/parse_json.h"
 
 namespace pipit {
 
@@ -14,21 +15,22 @@ using nlohmann::json;
 namespace fs = std::filesystem;
 
 constexpr std::string_view kFormat = "pipit tuning cache 1";
-// Some thousand times what a model needs.
-constexpr std::uintmax_t kMaxBytes = std::uintmax_t{64} << 20;
+// Some hundred times what a model needs.
+constexpr std::uintmax_t kMaxBytes = std::uintmax_t{16} << 20;
+constexpr int kMaxLevels = 6;
 
-double milliseconds(const json& value) {
+double milliseconds(const JsonDocument& value) {
   const double ms = value.get<double>();
   if (!std::isfinite(ms) || ms < 0) fail("a time of {} ms", ms);
   return ms;
 }
 
-Tuner::Decision decision_of(const json& entry) {
+Tuner::Decision decision_of(const JsonDocument& entry) {
   Tuner::Decision decision;
   decision.kernel = entry.at("kernel").get<std::string>();
   decision.variant = entry.at("variant").get<std::string>();
   decision.scope = entry.at("scope").get<std::string>() == "all" ? TuneScope::all : TuneScope::flagged;
-  for (const json& timed : entry.at("timed")) {
+  for (const JsonDocument& timed : entry.at("timed")) {
     TimedKernel kernel{timed.at("kernel").get<std::string>(), timed.at("variant").get<std::string>(), 0, {}};
     if (timed.contains("problem")) {
       kernel.problem = timed.at("problem").get<std::string>();
@@ -67,8 +69,7 @@ TuningCache read_tuning_cache(const fs::path& path) {
   const std::string text = read_file(path, kMaxBytes);
   TuningCache cache;
   try {
-    const json document = json::parse(text, nullptr, false);
-    if (document.is_discarded()) fail("it is not JSON, or is cut off");
+    const JsonDocument document = parse_json(text, kMaxLevels);
     if (document.at("format").get<std::string>() != kFormat) fail("its format is not \"{}\"", kFormat);
     for (const auto& [device, decisions] : document.at("devices").items()) {
       for (const auto& [key, entry] : decisions.items()) cache[device][key] = decision_of(entry);

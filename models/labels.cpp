@@ -2,16 +2,15 @@
 
 #include <algorithm>
 #include <charconv>
-#include <nlohmann/json.hpp>
 
 #include "engine/error.h"
 #include "engine/file.h"
-#include "engine/json_problem.h"
+#include "engine/parse_json.h"
 
 namespace pipit {
 namespace {
 
-using Json = nlohmann::json;
+using Json = JsonDocument;
 
 constexpr std::uintmax_t kMaxLabelBytes = std::uintmax_t{16} << 20;
 constexpr std::size_t kSynsetLength = 9;  // n and 8 digits
@@ -95,30 +94,40 @@ std::string label_of(const Json& value, const std::string& name, std::size_t ind
   return value.get<std::string>();
 }
 
+// The position that a key of a map names; nullopt for what is none of `count`.
+std::optional<std::size_t> position(const std::string& key, std::size_t count) {
+  std::size_t index = 0;
+  std::from_chars(key.data(), key.data() + key.size(), index);
+  if (index >= count || key != std::to_string(index)) return std::nullopt;
+  return index;
+}
+
+Labels from_map(const Json& json, const std::string& name) {
+  std::vector<std::optional<std::string>> found(json.size());
+  for (const auto& [key, value] : json.items()) {
+    if (const auto index = position(key, found.size())) found[*index] = label_of(value, name, *index);
+  }
+  Labels labels;
+  for (std::optional<std::string>& label : found) {
+    if (!label) {
+      fail("{}: a map of {} labels needs the keys \"0\" to \"{}\", but \"{}\" is missing", name, json.size(),
+           json.size() - 1, labels.size());
+    }
+    labels.push_back(std::move(*label));
+  }
+  return labels;
+}
+
 Labels from_json(std::string_view text, const std::string& name) {
   Json json;
   try {
-    // Labels have two levels; without a limit a file of brackets takes memory for each.
-    json = Json::parse(text, [&name](int depth, Json::parse_event_t, Json&) {
-      if (depth > 2) fail("{}: the JSON is nested too deeply for labels", name);
-      return true;
-    });
-  } catch (const Json::exception& e) {
-    fail("{}: begins like JSON, but is not valid: {}", name, json_problem(e.what()));
+    json = parse_json(text, 1);
+  } catch (const Error& e) {
+    fail("{}: begins like a JSON list or map of labels, but is none: {}", name, e.what());
   }
+  if (json.is_object()) return from_map(json, name);
   Labels labels;
-  for (std::size_t i = 0; i < json.size(); ++i) {
-    if (json.is_array()) {
-      labels.push_back(label_of(json[i], name, i));
-      continue;
-    }
-    const auto entry = json.find(std::to_string(i));
-    if (entry == json.end()) {
-      fail("{}: a map of {} labels needs the keys \"0\" to \"{}\", but \"{}\" is missing", name, json.size(),
-           json.size() - 1, i);
-    }
-    labels.push_back(label_of(*entry, name, i));
-  }
+  for (const Json& label : json) labels.push_back(label_of(label, name, labels.size()));
   return labels;
 }
 

@@ -2,26 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 #include <vector>
 
 #include "engine/error.h"
-#include "engine/json_problem.h"
 #include "quant/near_names.h"
 
 namespace pipit {
-
-namespace {
-
-// A plan has 5 levels. Writing JSON takes stack for each level, so brackets without end would kill the process.
-constexpr int kMostLevels = 64;
-constexpr std::size_t kMostShown = 80;
-
-}  // namespace
-
-std::string shown(const JsonObject::Json& json) {
-  return json.dump(-1, ' ', false, JsonObject::Json::error_handler_t::replace).substr(0, kMostShown);
-}
 
 JsonObject::JsonObject(const Json& json, std::string where) : json_(json), where_(std::move(where)) {
   if (!json.is_object()) fail("{} must be a JSON object, not {}", where_, shown(json));
@@ -82,24 +68,6 @@ void JsonObject::only(std::initializer_list<const char*> keys) const {
 
 void JsonObject::wrong(const char* key, const std::string& expected) const {
   fail("{}: '{}' must be {}, not {}", where_, key, expected, shown(at(key)));
-}
-
-JsonObject::Json parse_json(std::string_view text) {
-  using Json = JsonObject::Json;
-  std::vector<std::set<std::string>> keys;  // of the objects that are open
-  const auto check = [&](int depth, Json::parse_event_t event, Json& parsed) {
-    if (depth > kMostLevels) fail("its JSON is nested deeper than {} levels", kMostLevels);
-    if (event == Json::parse_event_t::object_start) keys.emplace_back();
-    if (event == Json::parse_event_t::object_end) keys.pop_back();
-    if (event == Json::parse_event_t::key && !keys.back().insert(parsed.get<std::string>()).second)
-      fail("the key {} is there twice", shown(parsed));
-    return true;
-  };
-  try {
-    return Json::parse(text, check);
-  } catch (const Json::exception& e) {
-    fail("{}", json_problem(e.what()));
-  }
 }
 
 }  // namespace pipit

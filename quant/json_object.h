@@ -3,16 +3,16 @@
 
 #include <cstdint>
 #include <initializer_list>
-#include <nlohmann/json.hpp>
 #include <string>
-#include <string_view>
+
+#include "engine/parse_json.h"
 
 namespace pipit {
 
 /// Every function throws Error, beginning with `where`, for a member that is missing or of another type.
 class JsonObject {
  public:
-  using Json = nlohmann::ordered_json;
+  using Json = JsonDocument;
 
   /// Throws Error when `json`, which must outlive this, is no object.
   JsonObject(const Json& json, std::string where);
@@ -35,12 +35,5 @@ class JsonObject {
   const Json& json_;
   std::string where_;
 };
-
-/// The document `text`. Throws Error with line and column of what is not JSON, for more than 64 levels, and for a
-/// member that an object has twice, of which the library would drop one.
-JsonObject::Json parse_json(std::string_view text);
-
-/// `json` as one short line for a message.
-std::string shown(const JsonObject::Json& json);
 
 }  // namespace pipit

@@ -47,9 +47,11 @@ std::string to_json(const PrecisionPlan& plan, bool with_histograms) {
                                {"zero_point", t.zero_point},
                                {"clipped", t.clipped}});
   }
+  // Looked up by its name, every member would be compared with all before it.
+  Json::object_t files;
+  for (const CalibrationImage& image : plan.images) files.emplace_back(image.path, image.hash);
   json["images"] = {
-      {"count", plan.images.size()}, {"hash", image_list_hash(plan.images)}, {"files", Json::object()}};
-  for (const CalibrationImage& image : plan.images) json["images"]["files"][image.path] = image.hash;
+      {"count", plan.images.size()}, {"hash", image_list_hash(plan.images)}, {"files", std::move(files)}};
   for (const PrecisionPlan::Equalised& pair : plan.equalised)
     json["equalisation"].push_back(
         {{"first", pair.first}, {"second", pair.second}, {"factors", pair.factors}});

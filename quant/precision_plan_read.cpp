@@ -16,7 +16,9 @@ namespace {
 
 using Json = JsonObject::Json;
 
-constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30;
+constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 28;
+// Five are needed. Writing JSON takes stack for each level.
+constexpr int kMostLevels = 8;
 
 ThresholdOptions method_from(const JsonObject& plan) {
   ThresholdOptions options;
@@ -232,7 +234,7 @@ PrecisionPlan plan_from(const Json& json) {
 PrecisionPlan precision_plan_from_json(std::string_view text) {
   JsonObject::Json json;
   try {
-    json = parse_json(text);
+    json = parse_json(text, kMostLevels);
   } catch (const Error& e) {
     fail("not a precision plan: {}", e.what());
   }

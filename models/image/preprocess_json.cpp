@@ -1,20 +1,18 @@
 #include <array>
 #include <cmath>
-#include <nlohmann/json.hpp>
-#include <set>
 
 #include "engine/error.h"
-#include "engine/json_problem.h"
+#include "engine/parse_json.h"
 #include "models/image/preprocess.h"
 
 namespace pipit {
 namespace {
 
-using Json = nlohmann::json;
+using Json = JsonDocument;
 
 // The real thing takes about 200 bytes and two levels.
 constexpr std::size_t kMaxJsonBytes = 64 * 1024;
-constexpr int kMaxJsonDepth = 3;
+constexpr int kMaxJsonLevels = 3;
 
 std::string list(const std::array<float, 3>& values) {
   return fmt::format("[{}, {}, {}]", values[0], values[1], values[2]);
@@ -24,31 +22,15 @@ std::string size_text(int height, int width) {
   return width == 0 ? fmt::format("{}", height) : fmt::format("[{}, {}]", height, width);
 }
 
-// A value for a message; the text comes from a file, so it is cut and may hold invalid UTF-8.
-std::string shown(const Json& value) {
-  std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
-  if (text.size() > 60) text = text.substr(0, 60) + "…";
-  return text;
-}
-
 Json parse(std::string_view text) {
   if (text.size() > kMaxJsonBytes) {
     fail("preprocess: {} bytes of JSON are above the limit of {}", text.size(), kMaxJsonBytes);
   }
-  std::set<std::string> keys;
-  const auto check = [&keys](int depth, Json::parse_event_t event, Json& parsed) {
-    if (depth > kMaxJsonDepth) fail("preprocess: the JSON is nested deeper than {} levels", kMaxJsonDepth);
-    // The parser would silently keep the last of two.
-    if (depth == 1 && event == Json::parse_event_t::key && !keys.insert(parsed.get<std::string>()).second) {
-      fail("preprocess: the key {} is there twice", shown(parsed));
-    }
-    return true;
-  };
   Json json;
   try {
-    json = Json::parse(text, check);
-  } catch (const Json::exception& e) {
-    fail("preprocess: not valid JSON: {}", json_problem(e.what()));
+    json = parse_json(text, kMaxJsonLevels);
+  } catch (const Error& e) {
+    fail("preprocess: {}", e.what());
   }
   if (!json.is_object()) fail("preprocess: expected a JSON object, got {}", shown(json));
   return json;
@@ -148,8 +130,8 @@ std::string to_json(const Preprocess& p) {
 }
 
 std::vector<std::string> preprocess_differences(const Preprocess& actual, const Preprocess& expected) {
-  const auto own = nlohmann::ordered_json::parse(to_json(actual));
-  const auto theirs = nlohmann::ordered_json::parse(to_json(expected));
+  const auto own = Json::parse(to_json(actual));
+  const auto theirs = Json::parse(to_json(expected));
   std::vector<std::string> differences;
   for (const auto& [key, ours] : own.items()) {
     if (ours != theirs[key])

@@ -34,47 +34,49 @@ struct Range {
   std::uint64_t size = 0;
 };
 
-// The part of a message that is parsed in the ordinary way.
+// The part of a message that is parsed in the ordinary way. All fields are written to one stream: opening a string for
+// writing fills all the room that it has.
 class Rest {
  public:
   // Copies the field whose tag was just read. False when it is cut short, or of a kind that ONNX does not use
   // (groups).
   bool copy(std::uint32_t tag, io::CodedInputStream& in) {
-    io::StringOutputStream stream(&bytes_);
-    io::CodedOutputStream out(&stream);
-    out.WriteTag(tag);
+    out_.WriteTag(tag);
     std::uint64_t wide = 0;
     std::uint32_t narrow = 0;
     switch (tag & 7U) {
       case 0:
         if (!in.ReadVarint64(&wide)) return false;
-        out.WriteVarint64(wide);
+        out_.WriteVarint64(wide);
         return true;
       case 1:
         if (!in.ReadLittleEndian64(&wide)) return false;
-        out.WriteLittleEndian64(wide);
+        out_.WriteLittleEndian64(wide);
         return true;
       case 2:
         if (!in.ReadVarint32(&narrow) || narrow > kMaxMessageBytes) return false;
         if (!in.ReadString(&field_, static_cast<int>(narrow))) return false;
-        out.WriteVarint32(narrow);
-        out.WriteString(field_);
+        out_.WriteVarint32(narrow);
+        out_.WriteString(field_);
         return true;
       case 5:
         if (!in.ReadLittleEndian32(&narrow)) return false;
-        out.WriteLittleEndian32(narrow);
+        out_.WriteLittleEndian32(narrow);
         return true;
       default:
         return false;
     }
   }
   template <typename Message>
-  bool merge_into(Message& message) const {
+  bool merge_into(Message& message) {
+    out_.Trim();
     return message.MergeFromString(bytes_);
   }
 
  private:
   std::string bytes_;
+  io::StringOutputStream stream_{&bytes_};
+  io::CodedOutputStream out_{&stream_};
   std::string field_;
 };
 

@@ -77,6 +77,12 @@ TEST_F(TuningCacheTest, OtherFilesAreRefusedByNameAndReplacedByMerging) {
   EXPECT_EQ(read_tuning_cache(file_).size(), 1U);
 }
 
+TEST_F(TuningCacheTest, DeepNestingIsRefusedWhileItIsRead) {
+  fs::create_directories(folder_ / "deep");
+  write(R"({"format": "pipit tuning cache 1", "devices": )" + std::string(10'000'000, '['));
+  EXPECT_THAT([&] { read_tuning_cache(file_); }, ThrowsMessage<Error>(HasSubstr("nested")));
+}
+
 TEST_F(TuningCacheTest, OnlyRegularFilesAreRead) {
   EXPECT_THAT([&] { read_tuning_cache("/dev/zero"); }, ThrowsMessage<Error>(HasSubstr("regular file")));
   EXPECT_THAT([&] { read_tuning_cache(fs::temp_directory_path()); },

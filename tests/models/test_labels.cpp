@@ -2,6 +2,7 @@
 
 #include "image_test_util.h"
 #include "models/labels.h"
+#include "tests/support/linear_time.h"
 
 namespace pipit {
 namespace {
@@ -43,6 +44,26 @@ TEST(LabelsText, BadContentIsAnErrorWithTheName) {
   EXPECT_THAT(text_error(std::string_view("a\0b", 3)), HasSubstr("zero byte"));
   EXPECT_THAT(text_error(std::string(1'000'000, '[')), HasSubstr("nested"));
   EXPECT_THAT(text_error(std::string((16u << 20) + 1, 'a')), HasSubstr("limit"));
+}
+
+TEST(LabelsText, ReadingTakesLinearTime) {
+  const auto text = [](const char* open, bool keys, const char* close) {
+    return [=](int n) {
+      std::string json = open;
+      for (int i = 0; i < n; ++i) {
+        if (i > 0) json += ",";
+        if (keys) json += fmt::format("\"{}\":", i);
+        json += "\"a\"";
+      }
+      return json + close;
+    };
+  };
+  const auto read = [](const std::string& json) { labels_from_text(json); };
+  test::expect_linear_time(500, text("[", false, "]"), read);
+  test::expect_linear_time(500, text("{", true, "}"), read);
+  std::string structures = "[{}";  // refused at the first
+  for (int i = 0; i < 1'000'000; ++i) structures += ",{}";
+  EXPECT_THAT(text_error(structures + "]"), HasSubstr("nested"));
 }
 
 TEST(LabelsText, RoundTripsThroughTheMetadataForm) {

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "tests/models/onnx_writer.h"
+#include "tests/support/linear_time.h"
 #include "tests/support/run_graph.h"
 
 namespace pipit {
@@ -74,6 +75,22 @@ TEST(OnnxHostile, FlippedBytes) {
     refused += reads(bytes) ? 0 : 1;
   }
   EXPECT_GT(refused, 1000);
+}
+
+// A large field makes the parser's buffer large, many small ones open it often.
+TEST(OnnxHostile, ReadingTakesLinearTime) {
+  const auto model = [](int n) {
+    OnnxWriter model;
+    model.input("x", {1});
+    const auto size = static_cast<std::size_t>(n) * 10;
+    model.node("Constant", {}, {"large"},
+               {{"value", test::tensor_proto<float>("t", {static_cast<std::int64_t>(size)},
+                                                    std::vector<float>(size, 1))}});
+    for (int i = 0; i < n; ++i) model.node("Relu", {"x"}, {fmt::format("unused{}", i)});
+    for (int i = 0; i < n; ++i) model.constant<float>(fmt::format("w{}", i), {}, {1});
+    return model.node("Relu", {"x"}, {"y"}).output("y").bytes();
+  };
+  test::expect_linear_time(12000, model, [](const std::string& bytes) { EXPECT_TRUE(reads(bytes)); });
 }
 
 TEST(OnnxHostile, DeepSubgraphsStopTheParser) {

@@ -13,6 +13,7 @@
 #include "engine/error.h"
 #include "engine/file.h"
 #include "quant/export.h"
+#include "tests/support/linear_time.h"
 
 namespace pipit {
 namespace {
@@ -220,6 +221,19 @@ TEST(PrecisionPlan, NamesWhatIsMissing) {
   text.erase(at, good.find('"', at + 5) - at);
   EXPECT_THAT([&] { precision_plan_from_json(text); },
               ThrowsMessage<Error>(HasSubstr("tensor 'input': 'min' is missing")));
+}
+
+TEST(PrecisionPlan, ManyImagesTakeLinearTime) {
+  const auto plan = [](int n) {
+    PrecisionPlan plan;
+    plan.preprocess = "{}";
+    for (int i = 0; i < n; ++i) plan.images.push_back({fmt::format("image {}", i), std::string(32, '0')});
+    return plan;
+  };
+  const auto through_text = [](const PrecisionPlan& plan) {
+    EXPECT_EQ(precision_plan_from_json(to_json(plan, false)).images.size(), plan.images.size());
+  };
+  test::expect_linear_time(100, plan, through_text);
 }
 
 TEST(PrecisionPlan, RefusesJsonOfAnyOtherKind) {

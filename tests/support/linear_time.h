@@ -1,0 +1,52 @@
+// Holds that work grows in proportion to its input.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <ctime>
+#include <limits>
+
+namespace pipit::test {
+
+/// The least CPU time of a few calls, in seconds: other load makes single calls slower, never faster.
+template <typename Run>
+double least_cpu_seconds(Run&& run) {
+  const auto now = [] {
+    timespec time{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+  };
+  double least = std::numeric_limits<double>::infinity();
+  for (int i = 0; i < 3; ++i) {
+    const double start = now();
+    run();
+    least = std::min(least, now() - start);
+  }
+  return least;
+}
+
+/// `make(n)` makes an input of a size proportional to n, `run(input)` works on it. Fails where doubling the input takes
+/// more than 2.5 times the time, on average over three doublings: what leaves a cache on the way may take twice as long.
+/// n grows from `first` until its time can be measured.
+template <typename Make, typename Run>
+void expect_linear_time(int first, Make&& make, Run&& run) {
+  constexpr double kMeasurable = 0.01;
+  constexpr int kDoublings = 3;
+  constexpr int kAttempts = 3;
+  const auto seconds = [&](int n) {
+    const auto input = make(n);
+    return least_cpu_seconds([&] { run(input); });
+  };
+  int n = first;
+  while (seconds(n) < kMeasurable) n *= 2;
+  double factor = 0;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    factor = std::pow(seconds(n << kDoublings) / seconds(n), 1.0 / kDoublings);
+    if (factor <= 2.5) return;
+  }
+  ADD_FAILURE() << "from size " << n << " on doubling it takes " << factor << " times as long";
+}
+
+}  // namespace pipit::test
