@@ -32,7 +32,7 @@ struct BenchOptions {
   std::vector<std::string> precisions = {"fp32"};
   std::vector<std::int64_t> batches;  // empty: 1, or what the file fixes
   std::vector<int> threads = {0};
-  std::vector<std::string> dims;
+  std::vector<std::string> dims, shapes;
   double seconds = 2;
   std::optional<std::int64_t> runs;
   bool seconds_given = false;
@@ -78,7 +78,7 @@ std::vector<double> timed_runs(const BenchOptions& options, Runner& runner,
 void measure(const BenchOptions& options, Row& row) {
   reset_peak_resident_memory();
   const Clock::time_point begin = Clock::now();
-  const ModelOptions source{row.model, row.batch, options.dims};
+  const ModelOptions source{row.model, row.batch, options.dims, options.shapes};
   Model model = source.load();
   CommonOptions common = options.common;
   common.precision = precisions().at(row.precision);
@@ -306,8 +306,7 @@ void add_bench(CLI::App& app, int& exit_code) {
            "Images per run [1, or what the file fixes]");
   add_list(*command, "--threads", options->threads, CLI::Range(0, 1024),
            "CPU threads; 0: all CPUs this process may use [0]");
-  command->add_option("--dim", options->dims,
-                      "NAME=VALUE: the value of a symbolic dimension; may be repeated");
+  ModelOptions::add_extents(*command, options->dims, options->shapes);
   CLI::Option* seconds =
       command->add_option("--seconds", options->seconds, "Time box of a combination: no run begins after it")
           ->check(nonnegative_number())

@@ -53,7 +53,10 @@ int classify(const ClassifyOptions& options) {
   const Labels labels = options.image.resolve_labels(model, output.classes);
   if (output.batch != 1) {
     fail("{}: {} the batch at {}, classify runs one image at a time", model.name,
-         model.fixed_batch ? "the file fixes" : "--dim sets", output.batch);
+         model.fixed_batch              ? "the file fixes"
+         : options.model.shapes.empty() ? "--dim sets"
+                                        : "--shape sets",
+         output.batch);
   }
 
   nlohmann::ordered_json json = json_header("classify", model, *runner.plan);

@@ -88,6 +88,8 @@ void print_text(const Model& model, const Runner& runner, bool why) {
   for (std::size_t i = 0; i < graph.outputs().size(); ++i) {
     fmt::print("output  {}  {}\n", graph.output_names()[i], graph.value(graph.outputs()[i]).desc.str());
   }
+  if (!model.widened.empty())
+    fmt::print("widened   16-bit floating point in the file, f32 here: {}\n", printable(model.widened));
   std::string rewrites;
   for (const PassReport& pass : runner.passes) {
     if (pass.changes > 0)
@@ -165,6 +167,7 @@ nlohmann::ordered_json to_json(const Model& model, const Runner& runner, bool wh
   json["outputs"] = describe(graph.outputs());
   for (std::size_t i = 0; i < graph.outputs().size(); ++i)
     json["outputs"][i]["name"] = graph.output_names()[i];
+  json["widened"] = model.widened;
   json["rewrites"] = nlohmann::ordered_json::object();
   for (const PassReport& pass : runner.passes) json["rewrites"][pass.pass] = pass.changes;
   json["notes"] = nlohmann::ordered_json::array();

@@ -242,15 +242,6 @@ PlanOptions CommonOptions::plan_options() const {
   return options;
 }
 
-void ModelOptions::add_to(CLI::App& command, bool with_batch) {
-  command.add_option("MODEL", model, model_help())->required();
-  if (with_batch) {
-    command.add_option("--batch", batch, "Images per run (for models that leave the batch open) [1]")
-        ->check(CLI::Range(std::int64_t{1}, std::int64_t{65536}));
-  }
-  command.add_option("--dim", dims, "NAME=VALUE: the value of a symbolic dimension; may be repeated");
-}
-
 std::map<std::string, std::set<std::string>> foreign_on_the_cpu(std::set<std::string> precisions,
                                                                 bool times_kernels) {
   std::map<std::string, std::set<std::string>> options{{"--device", {"cpu"}},
@@ -273,41 +264,6 @@ void without_options(CLI::App& command, const std::map<std::string, std::set<std
     };
     command.get_option(option)->group("")->check(CLI::Validator(check, ""));
   }
-}
-
-Model ModelOptions::load(std::optional<std::int64_t> run_batch) const {
-  OnnxOptions options;
-  options.batch = run_batch ? *run_batch : batch.value_or(1);
-  for (const std::string& dim : dims) {
-    const std::size_t equals = dim.find('=');
-    std::int64_t value = 0;
-    const char* end = dim.data() + dim.size();
-    if (equals == std::string::npos || equals == 0 ||
-        std::from_chars(dim.data() + equals + 1, end, value).ptr != end || value < 1 ||
-        equals + 1 == dim.size()) {
-      throw CLI::ValidationError("--dim", "'" + dim + "' is not NAME=VALUE with a positive integer");
-    }
-    options.dims[dim.substr(0, equals)] = value;
-  }
-  const bool reduced = batch && options.batch != *batch;
-  const bool dim_may_hide_it = std::any_of(options.dims.begin(), options.dims.end(), [&](const auto& dim) {
-    return reduced && dim.second == options.batch;
-  });
-  if (dim_may_hide_it) load();  // throws where --dim makes the batch another one than --batch
-  Model loaded = load_model(model, options);
-  const Graph& graph = loaded.graph;
-  const Shape shape = graph.inputs().empty() ? Shape{} : graph.value(graph.inputs()[0]).desc.shape;
-  if (!batch || shape.rank() == 0 || shape[0] == *batch) return loaded;
-  if (loaded.fixed_batch) {
-    fail("{}: the file fixes the batch at {}; export it with a symbolic batch, or leave --batch {} out",
-         loaded.name, shape[0], *batch);
-  }
-  if (shape[0] != options.batch) {
-    throw CLI::ValidationError("--batch",
-                               fmt::format("{} contradicts --dim, which makes dimension 0 of '{}' {}", *batch,
-                                           graph.value(graph.inputs()[0]).name, shape[0]));
-  }
-  return loaded;
 }
 
 void ImageOptions::add_to(CLI::App& command) {

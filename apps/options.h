@@ -74,13 +74,17 @@ void without_options(CLI::App& command, const std::map<std::string, std::set<std
 std::map<std::string, std::set<std::string>> foreign_on_the_cpu(std::set<std::string> precisions,
                                                                 bool times_kernels);
 
-/// MODEL, --batch, --dim: how a model is loaded.
+/// MODEL, --batch, --dim, --shape: how a model is loaded.
 struct ModelOptions {
   std::string model;
   std::optional<std::int64_t> batch;  ///< unset: 1, or what the file fixes
   std::vector<std::string> dims;      ///< NAME=VALUE for symbolic dimensions
+  std::vector<std::string> shapes;    ///< NAME=1x3x224x224 for inputs with open extents
 
   void add_to(CLI::App& command, bool with_batch);
+  /// --dim and --shape.
+  static void add_extents(CLI::App& command, std::vector<std::string>& dims,
+                          std::vector<std::string>& shapes);
   /// With `run_batch` instead of --batch where it is given: --batch, reduced to what a run can use. An option
   /// that contradicts another throws CLI::ValidationError, one that contradicts the file Error.
   Model load(std::optional<std::int64_t> run_batch = std::nullopt) const;

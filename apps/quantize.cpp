@@ -67,7 +67,8 @@ int quantize(const QuantizeCommand& options) {
   OnnxWriteOptions write_options;
   write_options.metadata = metadata_of(model, plan);
   write_options.producer_version = kVersion;
-  write_options.symbolic_batch = !model.fixed_batch && !options.model.batch && options.model.dims.empty();
+  write_options.symbolic_batch = !model.fixed_batch && !options.model.batch && options.model.dims.empty() &&
+                                 options.model.shapes.empty();
   const std::string bytes = write(model.name, quantized.graph, write_options);
   write_file(options.output, bytes);
   if (options.common.json) {

@@ -15,6 +15,7 @@ Model from_onnx(std::string name, OnnxModel onnx) {
   model.name = std::move(name);
   model.graph = std::move(onnx.graph);
   model.fixed_batch = !onnx.symbolic_batch;
+  model.widened = std::move(onnx.widened);
   if (const auto labels = onnx.metadata.find(std::string(kLabelsKey)); labels != onnx.metadata.end()) {
     model.labels = labels_from_text(labels->second, model.name + " metadata " + std::string(kLabelsKey));
   }

@@ -22,6 +22,7 @@ struct Model {
   Labels labels;                                ///< from the model's metadata; may be empty
   std::optional<Preprocess> preprocess;         ///< from the model's metadata
   bool fixed_batch = false;                     ///< the file fixes the batch size
+  std::string widened;                          ///< OnnxModel::widened
 };
 
 /// Loads a model by its name (models/catalogue.h; names win over files) or an ONNX file. Throws what read_onnx throws;

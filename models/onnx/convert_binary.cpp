@@ -32,7 +32,7 @@ std::vector<ValueId> convert_mod(NodeContext& node) {
   const bool fmod = node.attributes().flag("fmod", false);
   const DType type = node.desc(node.input(0)).dtype;
   if (!fmod && (type == DType::f32 || type == DType::f64)) {
-    fail("Mod of {} needs attribute 'fmod' = 1", dtype_name(type));
+    fail_unsupported("Mod of {} without attribute 'fmod' = 1", dtype_name(type));
   }
   return {node.emit<Binary>({node.input(0), node.input(1)},
                             BinaryAttributes{fmod ? BinaryKind::fmod : BinaryKind::mod})};

@@ -43,16 +43,21 @@ std::vector<ValueId> convert_gather(NodeContext& node) {
   return {node.emit<Gather>({node.input(0), node.input(1)}, attributes)};
 }
 
-std::vector<ValueId> convert_depth_to_space(NodeContext& node) {
+// SpaceToDepth has the attribute since opset 28.
+bool reads_column_row_depth(NodeContext& node) {
   const std::string mode = node.attributes().text("mode", "DCR");
   if (mode != "DCR" && mode != "CRD") fail("attribute 'mode' is '{}', expected DCR or CRD", mode);
-  DepthToSpaceAttributes attributes{.column_row_depth = mode == "CRD"};
+  return mode == "CRD";
+}
+
+std::vector<ValueId> convert_depth_to_space(NodeContext& node) {
+  DepthToSpaceAttributes attributes{.column_row_depth = reads_column_row_depth(node)};
   attributes.block = node.attributes().required_integer("blocksize");
   return {node.emit<DepthToSpace>({node.input(0)}, attributes)};
 }
 
 std::vector<ValueId> convert_space_to_depth(NodeContext& node) {
-  DepthToSpaceAttributes attributes{.inverse = true};
+  DepthToSpaceAttributes attributes{.column_row_depth = reads_column_row_depth(node), .inverse = true};
   attributes.block = node.attributes().required_integer("blocksize");
   return {node.emit<DepthToSpace>({node.input(0)}, attributes)};
 }

@@ -5,10 +5,11 @@
 #include <algorithm>
 #include <cctype>
 #include <limits>
-#include <set>
+#include <map>
 #include <unordered_set>
 
 #include "layers/rearrange.h"
+#include "models/onnx/input_shapes.h"
 #include "models/onnx/node_order.h"
 #include "models/onnx/operators.h"
 
@@ -25,6 +26,23 @@ void check_name(const std::string& name, const char* what) {
   if (std::any_of(name.begin(), name.end(), is_control)) fail("the name of {} has control characters", what);
 }
 
+// What is not supported, and everything that it holds for.
+struct Refusal {
+  std::string reason;
+  std::vector<std::string> where;
+
+  // The first place in full, as many others by name as a line takes.
+  std::string text() const {
+    constexpr std::size_t kMostNames = 3;
+    std::string line = fmt::format("{}: {}", where[0], reason);
+    if (where.size() == 1) return line;
+    line += fmt::format(" (and {} more:", where.size() - 1);
+    for (std::size_t i = 1; i < std::min(where.size(), 1 + kMostNames); ++i)
+      line += fmt::format("{} {}", i == 1 ? "" : ",", where[i].substr(0, where[i].find("' (") + 1));
+    return line + (where.size() > 1 + kMostNames ? ", ...)" : ")");
+  }
+};
+
 class Importer {
  public:
   Importer(ParsedModel model, const std::filesystem::path& folder, const OnnxOptions& options)
@@ -37,7 +55,7 @@ class Importer {
     check_header();
     check_names();
     add_initializers();
-    add_inputs();
+    const InputShapes shapes = add_inputs();
     const FlatNodes flat = inline_functions(model_, result_.opset);
     std::vector<std::string> outputs;
     for (const auto& output : model_.graph().output()) {
@@ -54,7 +72,9 @@ class Importer {
     }
     for (const std::size_t n : order) convert(flat.nodes[n]);
     refuse_unsupported();
+    shapes.refuse_open();
     add_outputs(outputs);
+    tell_widened();
     result_.graph = context_.emitter.builder().build();
     return std::move(result_);
   }
@@ -123,7 +143,7 @@ class Importer {
       body();
       return true;
     } catch (const UnsupportedError& e) {
-      unsupported_.push_back(fmt::format("{}: {}", where, e.what()));
+      refuse(where, e.what());
     } catch (const Error& e) {
       fail("{}: {}", where, e.what());
     }
@@ -143,6 +163,7 @@ class Importer {
       ++raw;
       attempt(fmt::format("initializer '{}'", proto.name()), [&] {
         id = context_.emitter.constant(proto.name(), tensor_from_onnx(proto, context_.external, payload));
+        widened_initializers_ += is_widened(proto.data_type()) ? 1 : 0;
       });
       define(proto.name(), id, "initializer");
       onnx_pb::TensorProto().Swap(&proto);  // Clear() would keep the memory
@@ -151,60 +172,38 @@ class Importer {
     for (const auto& sparse : model_.graph().sparse_initializer()) {
       check_name(sparse.values().name(), "an initializer");
       define(sparse.values().name(), kUnknown, "sparse initializer");
-      unsupported_.push_back(fmt::format("sparse initializer '{}'", sparse.values().name()));
+      refuse(fmt::format("sparse initializer '{}'", sparse.values().name()), "sparse tensors");
     }
   }
 
-  void add_inputs() {
+  InputShapes add_inputs() {
     if (options_.batch < 1) fail("batch {} must be at least 1", options_.batch);
-    std::set<std::string> symbols;
     std::unordered_set<std::string> names;
+    std::vector<const onnx_pb::ValueInfoProto*> inputs;
     for (const auto& input : model_.graph().input()) {
       if (!names.insert(input.name()).second) fail("graph input '{}' is defined twice", input.name());
       // Before IR version 4 every initializer was listed as an input too.
       if (values_.contains(input.name())) continue;
+      for (const auto& dim : input.type().tensor_type().shape().dim())
+        check_name(dim.dim_param(), "a dimension");
+      inputs.push_back(&input);
+    }
+    InputShapes shapes(inputs, options_);
+    for (const auto* input : inputs) {
       ValueId id = kUnknown;
-      attempt(fmt::format("input '{}'", input.name()), [&] {
-        id = context_.emitter.builder().add_input(input.name(), input_desc(input, symbols));
+      attempt(fmt::format("input '{}'", input->name()), [&] {
+        const std::optional<Shape> shape = shapes.resolve(*input);
+        const std::int32_t type = input->type().tensor_type().elem_type();
+        const DType dtype = dtype_from_onnx(type);
+        if (!shape) return;
+        id = context_.emitter.builder().add_input(input->name(), TensorDesc{*shape, dtype});
         context_.inputs.emplace(id, nullptr);
+        if (is_widened(type)) widened_.push_back(fmt::format("input '{}'", input->name()));
       });
-      define(input.name(), id, "graph input");
+      define(input->name(), id, "graph input");
     }
-    for (const auto& [symbol, extent] : options_.dims) {
-      if (!symbols.contains(symbol)) {
-        fail("no graph input has a symbolic dimension '{}' (given as {}); there are: {}", symbol, extent,
-             symbols.empty() ? "none" : fmt::format("{}", fmt::join(symbols, ", ")));
-      }
-    }
-  }
-
-  TensorDesc input_desc(const onnx_pb::ValueInfoProto& input, std::set<std::string>& symbols) {
-    if (!input.type().has_tensor_type()) fail_unsupported("not a tensor");
-    const auto& type = input.type().tensor_type();
-    if (!type.has_shape()) fail_unsupported("the file does not give its shape");
-    std::vector<std::int64_t> dims;
-    for (const auto& dim : type.shape().dim()) {
-      if (dim.has_dim_value()) {
-        dims.push_back(dim.dim_value());
-        continue;
-      }
-      check_name(dim.dim_param(), "a dimension");
-      if (!dim.dim_param().empty()) symbols.insert(dim.dim_param());
-      result_.symbolic_batch = result_.symbolic_batch || dims.empty();
-      if (const auto given = options_.dims.find(dim.dim_param()); given != options_.dims.end()) {
-        dims.push_back(given->second);
-      } else if (dims.empty()) {
-        dims.push_back(options_.batch);
-      } else {
-        if (dim.dim_param().empty()) {
-          fail("dimension {} has neither an extent nor a name; export the model with its extent",
-               dims.size());
-        }
-        fail("dimension {0} is symbolic ('{1}'); give its extent (--dim {1}=VALUE, OnnxOptions::dims)",
-             dims.size(), dim.dim_param());
-      }
-    }
-    return TensorDesc{shape_from_onnx(dims), dtype_from_onnx(type.elem_type())};
+    result_.symbolic_batch = shapes.symbolic_batch();
+    return shapes;
   }
 
   void convert(const FlatNode& node) {
@@ -253,11 +252,33 @@ class Importer {
     return fmt::format("node '{}' ({}, opset {})", node.name, qualified_operator(*node.proto), node.opset);
   }
 
+  void refuse(const std::string& where, const std::string& reason) {
+    const auto [place, is_new] = places_.emplace(reason, unsupported_.size());
+    if (is_new) unsupported_.push_back({reason, {}});
+    unsupported_[place->second].where.push_back(where);
+  }
+
   void refuse_unsupported() const {
-    if (unsupported_.empty()) return;
-    if (unsupported_.size() == 1) fail_unsupported("{}", unsupported_[0]);
-    fail_unsupported("{} parts of the model are not supported:\n  {}", unsupported_.size(),
-                     fmt::join(unsupported_, "\n  "));
+    std::size_t parts = 0;
+    std::vector<std::string> lines;
+    for (const Refusal& refusal : unsupported_) {
+      parts += refusal.where.size();
+      lines.push_back(refusal.text());
+    }
+    if (lines.empty()) return;
+    if (lines.size() == 1) fail_unsupported("{}", lines[0]);
+    fail_unsupported("{} parts of the model are not supported:\n  {}", parts, fmt::join(lines, "\n  "));
+  }
+
+  void tell_widened() {
+    for (const auto& output : model_.graph().output()) {
+      if (is_widened(output.type().tensor_type().elem_type()))
+        widened_.push_back(fmt::format("output '{}'", output.name()));
+    }
+    if (widened_initializers_ > 0)
+      widened_.push_back(
+          fmt::format("{} initializer{}", widened_initializers_, widened_initializers_ == 1 ? "" : "s"));
+    result_.widened = fmt::format("{}", fmt::join(widened_, ", "));
   }
 
   void add_outputs(const std::vector<std::string>& outputs) {
@@ -274,7 +295,10 @@ class Importer {
   ImportContext context_;
   std::unordered_map<std::string, ValueId> values_;
   std::unordered_set<std::string> wanted_;  // names that a node or the graph reads
-  std::vector<std::string> unsupported_;
+  std::vector<Refusal> unsupported_;
+  std::map<std::string, std::size_t> places_;  // in unsupported_, by reason
+  std::vector<std::string> widened_;
+  std::size_t widened_initializers_ = 0;
   OnnxModel result_;
 };
 

@@ -10,11 +10,11 @@
 
 namespace pipit::onnx {
 
-/// The operator sets that were checked. From 22 to 25 the operators of the table only gained element types
+/// The operator sets that were checked. From 22 to 28 the operators of the table only gained element types
 /// and attributes that are refused when they occur. Before 7 an operator is in the table where it means the
 /// same as later; broadcasting along an 'axis' does not.
 inline constexpr std::int64_t kFirstOpset = 1;
-inline constexpr std::int64_t kLastOpset = 25;
+inline constexpr std::int64_t kLastOpset = 28;
 
 inline constexpr int kVariadic = std::numeric_limits<int>::max();
 

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <bit>
+#include <cstring>
 #include <limits>
 
 #include "models/onnx/external_data.h"
@@ -9,6 +10,10 @@
 namespace pipit::onnx {
 
 namespace {
+
+// TensorProto.DataType
+constexpr std::int32_t kFloat16 = 10;
+constexpr std::int32_t kBfloat16 = 16;
 
 static_assert(std::endian::native == std::endian::little, "raw tensor data is little-endian");
 
@@ -36,6 +41,35 @@ void normalize_bools(Tensor& tensor) {
   for (std::byte& byte : bytes) byte = std::byte{byte != std::byte{0}};
 }
 
+// The bytes of an element in a file.
+std::size_t stored_bytes(const TensorDesc& desc, std::int32_t data_type) {
+  return is_widened(data_type) ? sizeof(std::uint16_t) * static_cast<std::size_t>(desc.elements())
+                               : desc.bytes();
+}
+
+// Where the bytes of a file go: the end of the tensor, so that widen() can go from its start.
+std::span<std::byte> payload(Tensor& tensor, std::int32_t data_type) {
+  const std::size_t size = stored_bytes(tensor.desc(), data_type);
+  return {tensor.view().data + (tensor.desc().bytes() - size), size};
+}
+
+float widened(std::uint16_t bits, std::int32_t data_type) {
+  if (data_type == kFloat16) return to_float(Half{bits});
+  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+}
+
+// Halves at the end of the tensor become floats all over it; each is read before it is overwritten.
+void widen(Tensor& tensor, std::int32_t data_type) {
+  if (!is_widened(data_type)) return;
+  const std::byte* halves = payload(tensor, data_type).data();
+  for (float& value : tensor.values<float>()) {
+    std::uint16_t bits = 0;
+    std::memcpy(&bits, halves, sizeof bits);
+    halves += sizeof bits;
+    value = widened(bits, data_type);
+  }
+}
+
 template <typename T, typename Field>
 Tensor from_field(const TensorDesc& desc, const Field& field) {
   check_size(static_cast<std::uint64_t>(field.size()), static_cast<std::uint64_t>(desc.elements()),
@@ -53,7 +87,21 @@ Tensor from_field(const TensorDesc& desc, const Field& field) {
   return tensor;
 }
 
+// Halves are in int32_data as their bits.
+Tensor from_bits(const TensorDesc& desc, const onnx_pb::TensorProto& proto) {
+  check_size(static_cast<std::uint64_t>(proto.int32_data_size()), static_cast<std::uint64_t>(desc.elements()),
+             "elements", desc);
+  Tensor tensor(desc);
+  float* target = tensor.view().as<float>();
+  for (const std::int32_t bits : proto.int32_data()) {
+    if (bits < 0 || bits > std::numeric_limits<std::uint16_t>::max()) fail("{} is not 16 bits", bits);
+    *target++ = widened(static_cast<std::uint16_t>(bits), proto.data_type());
+  }
+  return tensor;
+}
+
 Tensor from_typed(const TensorDesc& desc, const onnx_pb::TensorProto& proto) {
+  if (is_widened(proto.data_type())) return from_bits(desc, proto);
   switch (desc.dtype) {
     case DType::f32:
       return from_field<float>(desc, proto.float_data());
@@ -77,20 +125,26 @@ Tensor from_typed(const TensorDesc& desc, const onnx_pb::TensorProto& proto) {
 
 Tensor from_external(const TensorDesc& desc, const onnx_pb::TensorProto& proto, ExternalData& external) {
   const ExternalRange range = resolve_external(proto, external.folder);
-  check_size(range.length, desc.bytes(), "bytes", desc);
+  check_size(range.length, stored_bytes(desc, proto.data_type()), "bytes", desc);
   if (desc.bytes() > external.budget) {
     fail("external tensors take more than {} bytes together", ExternalData{}.budget);
   }
   external.budget -= desc.bytes();
   Tensor tensor(desc);
-  read_external(range, {tensor.view().data, desc.bytes()});
+  read_external(range, payload(tensor, proto.data_type()));
+  widen(tensor, proto.data_type());
   normalize_bools(tensor);
   return tensor;
 }
 
 }  // namespace
 
+bool is_widened(std::int32_t data_type) {
+  return data_type == kFloat16 || data_type == kBfloat16;
+}
+
 DType dtype_from_onnx(std::int32_t data_type) {
+  if (is_widened(data_type)) return DType::f32;
   switch (data_type) {
     case 1:
       return DType::f32;
@@ -112,9 +166,7 @@ DType dtype_from_onnx(std::int32_t data_type) {
   if (data_type <= 0 || data_type >= static_cast<std::int32_t>(kTypeNames.size())) {
     fail("data type {} is not an element type of ONNX", data_type);
   }
-  const std::string_view name = kTypeNames[static_cast<std::size_t>(data_type)];
-  const bool half = name == "float16" || name == "bfloat16";
-  fail_unsupported("element type {}{}", name, half ? "; convert the model to float32" : "");
+  fail_unsupported("element type {}", kTypeNames[static_cast<std::size_t>(data_type)]);
 }
 
 Shape shape_from_onnx(std::span<const std::int64_t> dims) {
@@ -135,14 +187,16 @@ Tensor tensor_from_onnx(const onnx_pb::TensorProto& proto, ExternalData& externa
       0) {
     fail("both raw and typed data");
   }
-  check_size(raw != nullptr ? raw->size : proto.raw_data().size(), desc.bytes(), "bytes", desc);
+  check_size(raw != nullptr ? raw->size : proto.raw_data().size(), stored_bytes(desc, proto.data_type()),
+             "bytes", desc);
   Tensor tensor(desc);
-  const std::span target(tensor.view().data, desc.bytes());
+  const std::span<std::byte> target = payload(tensor, proto.data_type());
   if (raw != nullptr) {
     raw->read(target);
   } else if (!target.empty()) {  // memcpy must not be given the null pointer of an empty string
     std::memcpy(target.data(), proto.raw_data().data(), target.size());
   }
+  widen(tensor, proto.data_type());
   normalize_bools(tensor);
   return tensor;
 }

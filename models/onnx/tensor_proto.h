@@ -10,8 +10,11 @@
 
 namespace pipit::onnx {
 
-/// The element type of an ONNX data type number. Throws UnsupportedError naming the type otherwise.
+/// The element type of an ONNX data type number: f32 for float16 and bfloat16, whose every number it has. Throws
+/// UnsupportedError naming the type otherwise.
 DType dtype_from_onnx(std::int32_t data_type);
+/// True for float16 and bfloat16.
+bool is_widened(std::int32_t data_type);
 
 /// Shape of TensorProto dims or a shape operand. Throws Error on negative extents and overflow,
 /// UnsupportedError on more than kMaxRank dimensions.

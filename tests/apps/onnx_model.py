@@ -2,7 +2,7 @@
 
 import struct
 
-FLOAT, INT64 = 1, 7
+FLOAT, INT64, FLOAT16 = 1, 7, 10
 
 
 def varint(value):
@@ -98,3 +98,28 @@ def as_nhwc(data, shape):
             content = b"".join(field(*entry) for entry in [(1, transpose), *graph])
         changed += field(number, content)
     return changed
+
+
+def with_field(message, number, change):
+    """The message with `change` applied to what field `number` holds."""
+    return b"".join(field(n, change(content) if n == number else content) for n, content in fields(message))
+
+
+def as_float16(data):
+    """The model with its float32 initializers, inputs and outputs in float16."""
+    def tensor_in_half(message):
+        held = dict(fields(message))
+        if held[2] != FLOAT:
+            return message
+        halves = struct.pack(f"<{len(held[9]) // 4}e", *struct.unpack(f"<{len(held[9]) // 4}f", held[9]))
+        return with_field(with_field(message, 2, lambda _: FLOAT16), 9, lambda _: halves)
+
+    def value_in_half(message):
+        return with_field(message, 2, lambda kind: with_field(kind, 1, lambda it: with_field(it, 1, lambda _: FLOAT16)))
+
+    def graph_in_half(graph):
+        for number, change in ((5, tensor_in_half), (11, value_in_half), (12, value_in_half)):
+            graph = with_field(graph, number, change)
+        return graph
+
+    return with_field(data, 7, graph_in_half)

@@ -93,7 +93,7 @@ class Models(CommandTest):
         self.assertTrue(done.stderr.startswith("pipit: huge.onnx: the activations need"), done.stderr)
 
     def test_long_lists_are_cut(self):
-        nodes = [node("Nonsense", [f"v{i}" if i > 0 else "x"], f"v{i + 1}", f"node {i}") for i in range(30)]
+        nodes = [node(f"Nonsense{i}", [f"v{i}" if i > 0 else "x"], f"v{i + 1}", f"node {i}") for i in range(30)]
         nodes.append(node("Flatten", ["v30"], "y"))
         data = model((1, 3, 2, 2), nodes)
         self.write("test/model.onnx", data)

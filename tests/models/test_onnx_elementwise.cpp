@@ -175,7 +175,7 @@ TEST(OnnxElementwise, BinaryFunctionsBroadcast) {
   EXPECT_THAT(values("Greater", 9), ElementsAre(1, 0, 0, 0));
   EXPECT_THAT(values("GreaterOrEqual", 12), ElementsAre(1, 1, 0, 0));
   EXPECT_THAT(one_node(10, "Mod", {"a", "a"}).input("a", {2}).failure<Error>(),
-              HasSubstr("Mod of f32 needs attribute 'fmod' = 1"));
+              HasSubstr("Mod of f32 without attribute 'fmod' = 1"));
   EXPECT_THAT(one_node(10, "Add", {"a", "b"}).input("a", {2}).input("b", {3}).failure<Error>(),
               HasSubstr("node 'the_Add' (Add, opset 10): shapes 2 and 3 do not broadcast"));
 }

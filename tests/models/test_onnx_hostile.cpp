@@ -87,10 +87,9 @@ TEST(OnnxHostile, ReadingTakesLinearTime) {
                {{"value", test::tensor_proto<float>("t", {static_cast<std::int64_t>(size)},
                                                     std::vector<float>(size, 1))}});
     for (int i = 0; i < n; ++i) model.node("Relu", {"x"}, {fmt::format("unused{}", i)});
-    for (int i = 0; i < n; ++i) model.constant<float>(fmt::format("w{}", i), {}, {1});
     return model.node("Relu", {"x"}, {"y"}).output("y").bytes();
   };
-  test::expect_linear_time(12000, model, [](const std::string& bytes) { EXPECT_TRUE(reads(bytes)); });
+  test::expect_linear_time(30000, model, [](const std::string& bytes) { EXPECT_TRUE(reads(bytes)); });
 }
 
 TEST(OnnxHostile, DeepSubgraphsStopTheParser) {

@@ -189,6 +189,17 @@ TEST(OnnxShapes, DepthAndSpace) {
                           {tensor({1, 1, 2, 4}, {0, 2, 1, 3, 4, 6, 5, 7})});
   EXPECT_EQ(back.shape, (Shape{1, 4, 1, 2}));
   EXPECT_THAT(back.values, ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
+  // Since opset 28 in either order; the first twelve values that ONNX's own reference gives.
+  const auto gathered = [&](const char* mode) {
+    auto values = run(one_node(28, "SpaceToDepth", {"x"}, {block, {"mode", std::string(mode)}})
+                          .input("x", {1, 2, 4, 4}),
+                      {iota({1, 2, 4, 4})})
+                      .values;
+    values.resize(12);
+    return values;
+  };
+  EXPECT_THAT(gathered("DCR"), ElementsAre(0, 2, 8, 10, 16, 18, 24, 26, 1, 3, 9, 11));
+  EXPECT_THAT(gathered("CRD"), ElementsAre(0, 2, 8, 10, 1, 3, 9, 11, 4, 6, 12, 14));
 }
 
 }  // namespace

@@ -95,6 +95,37 @@ TEST(OnnxTensor, EmptyAndScalar) {
   EXPECT_THAT(read_values<float>(tensor_proto<float>("w", {}, {4})), ElementsAre(4));
 }
 
+TEST(OnnxTensor, HalvesAreWidened) {
+  // 1, -2, 2^-24, 65504, infinity; 1, -2, 2^-126, the largest, infinity
+  const std::vector<std::uint16_t> halves{0x3C00, 0xC000, 0x0001, 0x7BFF, 0x7C00};
+  const std::vector<std::uint16_t> brains{0x3F80, 0xC000, 0x0080, 0x7F7F, 0x7F80};
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (const bool brain : {false, true}) {
+    const std::vector<std::uint16_t>& bits = brain ? brains : halves;
+    const auto expected = brain ? ElementsAre(1.0F, -2.0F, 0x1p-126F, 0x1.FEp127F, infinity)
+                                : ElementsAre(1.0F, -2.0F, 0x1p-24F, 65504.0F, infinity);
+    onnx_pb::TensorProto raw;
+    raw.set_name("w");
+    raw.set_data_type(brain ? 16 : 10);
+    raw.add_dims(5);
+    onnx_pb::TensorProto typed = raw;
+    raw.set_raw_data(bits.data(), bits.size() * sizeof bits[0]);
+    for (const std::uint16_t b : bits) typed.add_int32_data(b);
+    EXPECT_THAT(read_values<float>(raw), expected);
+    EXPECT_THAT(read_values<float>(typed), expected);
+    EXPECT_EQ(holding(raw).read().widened, "1 initializer");
+  }
+}
+
+TEST(OnnxTensor, InputsAndOutputsOfHalvesAreF32) {
+  OnnxWriter model = test::one_node(17, "Add", {"x", "w"}).input("x", {2}, 10);
+  model.constant<float>("w", {2}, {1, 2});
+  model.graph().mutable_output(0)->mutable_type()->mutable_tensor_type()->set_elem_type(10);
+  const OnnxModel read = model.read();
+  EXPECT_EQ(read.widened, "input 'x', output 'y'");
+  EXPECT_EQ(read.graph.value(read.graph.inputs()[0]).desc, TensorDesc{Shape{2}});
+}
+
 TEST(OnnxTensor, BrokenOnesAreRefusedByName) {
   const auto broken = tensor_proto<float>("w", {2, 3}, {1, 2, 3, 4, 5, 6});
   ASSERT_EQ(holding(broken).failure<Error>(), "");
@@ -119,8 +150,14 @@ TEST(OnnxTensor, BrokenOnesAreRefusedByName) {
   expect([](Proto& t) { t.mutable_dims()->Resize(7, 1); }, "7 dimensions; at most 6");
   expect([](Proto& t) { t.clear_data_type(); }, "data type 0");
   expect([](Proto& t) { t.set_data_type(12345); }, "data type 12345");
-  expect([](Proto& t) { t.set_data_type(10); }, "float16; convert the model to float32");
-  expect([](Proto& t) { t.set_data_type(16); }, "bfloat16; convert");
+  expect([](Proto& t) { t.set_data_type(10); }, "24 bytes for f32 2x3, which takes 12");
+  expect(
+      [](Proto& t) {
+        t.set_data_type(16);
+        t.clear_raw_data();
+        for (int i = 0; i < 6; ++i) t.add_int32_data(i == 5 ? 1 << 16 : 0);
+      },
+      "65536 is not 16 bits");
   expect([](Proto& t) { t.set_data_type(8); }, "element type string");
   expect([](Proto& t) { t.set_segment("x"); }, "segments");
   expect([](Proto& t) { t.set_data_location(2); }, "data location 2");
