@@ -70,8 +70,8 @@ inline GpuCase make_case(const Geometry& g, Precision precision, std::mt19937& r
   return test;
 }
 
-void expect_conv(const std::string& candidate, const Geometry& g, Precision precision, std::mt19937& random,
-                 Layout input_layout = Layout::channels_last) {
+inline void expect_conv(const std::string& candidate, const Geometry& g, Precision precision,
+                        std::mt19937& random, Layout input_layout = Layout::channels_last) {
   const Conv layer(ConvAttributes{g.window, g.groups, g.activation});
   expect_gpu(layer, candidate, make_case(g, precision, random, input_layout));
 }
