@@ -153,7 +153,7 @@ int calibrate(const CalibrateOptions& options) {
         "{} is quantised already: its scales are in the file; calibrate the model that it was made from",
         model.name);
   const std::vector<std::filesystem::path> images = choose_images(options);
-  const Preprocess preprocess = options.image.resolve(model);
+  const Preprocess preprocess = options.image.resolve(model).preprocess;
   PrecisionPlan plan = empty_plan(model, preprocess);
   plan.method = options.method;
   if (options.percentile) plan.method.percentile = *options.percentile;

@@ -8,6 +8,8 @@
 #include "apps/table.h"
 #include "apps/terminal.h"
 #include "engine/device.h"
+#include "layers/fuse/passes.h"
+#include "models/image/folder.h"
 
 namespace pipit::apps {
 
@@ -26,6 +28,7 @@ struct ClassifyOptions {
 nlohmann::ordered_json image_json(const ImageResult& result, const std::string& path,
                                   const std::vector<Prediction>& top, const Labels& labels) {
   nlohmann::ordered_json json = {{"path", path}, {"decode_ms", result.decode_ms}, {"run_ms", result.run_ms}};
+  if (result.loaded.exif_orientation != 1) json["exif_orientation"] = result.loaded.exif_orientation;
   for (const Prediction& p : top) {
     json["top"].push_back(
         {{"class", p.index}, {"label", label_of(labels, p.index)}, {"probability", p.probability}});
@@ -42,10 +45,26 @@ Table image_table(const std::vector<Prediction>& top, const Labels& labels) {
   return table;
 }
 
+// Folders stand for the images below them.
+std::vector<std::filesystem::path> image_paths(const std::vector<std::string>& arguments) {
+  std::vector<std::filesystem::path> paths;
+  for (const std::filesystem::path argument : arguments) {
+    if (!std::filesystem::is_directory(argument)) {
+      paths.push_back(argument);  // whatever is wrong with it is said in its turn
+      continue;
+    }
+    for (std::filesystem::path& image : list_images(argument)) paths.push_back(std::move(image));
+  }
+  return paths;
+}
+
 int classify(const ClassifyOptions& options) {
   const auto begin = std::chrono::steady_clock::now();
   Model model = options.model.load();
-  const Preprocess preprocess = options.image.resolve(model);
+  const Preparation preparation = options.image.resolve(model);
+  const Preprocess& preprocess = preparation.preprocess;
+  const bool quantised = is_quantised(model.graph);
+  const std::vector<std::filesystem::path> paths = image_paths(options.images);
   CommonOptions common = options.common;
   common.preprocess = preprocess;
   Runner runner(model.name, std::move(model.graph), common);
@@ -61,13 +80,14 @@ int classify(const ClassifyOptions& options) {
 
   nlohmann::ordered_json json = json_header("classify", model, *runner.plan);
   json["image_decoders"] = decoders_json();
+  json["preprocessing"] = preparation_json(preparation);
   if (!common.plan.empty()) json["preprocess_differences"] = runner.preprocess_differences;
   json["images"] = nlohmann::ordered_json::array();
   bool failed = false;
   std::string last;  // the last image that could be classified
-  const std::vector<std::filesystem::path> paths(options.images.begin(), options.images.end());
+  ImageCounts counts;
   run_images({&runner, 1}, preprocess, output, paths, [&](const ImageResult& result) {
-    const std::string& path = options.images[static_cast<std::size_t>(result.image)];
+    const std::string path = paths[static_cast<std::size_t>(result.image)].string();
     std::vector<Prediction> top;
     try {
       if (result.error) std::rethrow_exception(result.error);
@@ -83,9 +103,12 @@ int classify(const ClassifyOptions& options) {
           std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
     }
     last = path;
+    counts.add(result.loaded);
     json["images"].push_back(image_json(result, path, top, labels));
     if (!options.common.json) fmt::print("{}\n{}", printable(path), image_table(top, labels).rows(2));
   });
+  if (!options.common.json && !last.empty())
+    fmt::print("preprocessing {}: {}\n", source_text(preparation), describe(preprocess));
   if (options.profile && !last.empty()) {
     const Graph& graph = runner.plan->graph();
     Tensor input(graph.value(graph.inputs()[0]).desc);
@@ -100,6 +123,12 @@ int classify(const ClassifyOptions& options) {
     json["device_memory_bytes"] = memory.held;
     json["device_memory_peak_bytes"] = memory.peak;
   }
+  const std::optional<ImageInput> input =
+      image_input(runner.plan->graph().value(runner.plan->graph().inputs()[0]).desc.shape);
+  const std::vector<std::string> notes =
+      notes_on(model, preparation, !labels.empty(), quantised, counts, input ? input->channels : 0);
+  json["notes"] = notes;
+  if (!options.common.quiet && !failed) print_notes(notes);
   if (options.common.json) print_json(json);
   return failed ? kExitRuntime : kExitOk;
 }
@@ -113,7 +142,7 @@ void add_classify(CLI::App& app, int& exit_code) {
   options->common.add_to(*command);
   options->model.add_to(*command, false);
   options->image.add_to(*command);
-  command->add_option("IMAGE", options->images, "JPEG, PNG or BMP files")->required();
+  command->add_option("IMAGE", options->images, "JPEG, PNG or BMP files, or folders of them")->required();
   command->add_option("--topk", options->topk, "Classes to print per image")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
@@ -124,6 +153,7 @@ void add_classify(CLI::App& app, int& exit_code) {
   command->footer(
       "Examples:\n"
       "  pipit classify resnet20-cifar10 cat.jpg\n"
+      "  pipit classify resnet20-cifar10 photographs/\n"
       "  pipit classify squeezenet.onnx *.jpg --labels imagenet-classes.txt --topk 3 --json\n"
       "  pipit classify model.onnx cat.jpg --preset caffe --crop 227 --profile");
   command->callback([options, &exit_code] { exit_code = classify(*options); });

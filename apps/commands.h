@@ -19,6 +19,7 @@ void add_verify(CLI::App& app, int& exit_code);
 void add_profile(CLI::App& app, int& exit_code);
 void add_bench(CLI::App& app, int& exit_code);
 void add_calibrate(CLI::App& app, int& exit_code);
+void add_annotate(CLI::App& app, int& exit_code);
 void add_quantize(CLI::App& app, int& exit_code);
 void add_diff(CLI::App& app, int& exit_code);
 void add_tune(CLI::App& app, int& exit_code);

@@ -186,7 +186,7 @@ void print_as_table(const DiffOptions& options, const Result& result) {
 int diff(const DiffOptions& options) {
   if (options.common.plan.empty()) throw CLI::RequiredError("--plan");
   Model model = options.model.load();
-  const Preprocess preprocess = options.image.resolve(model);
+  const Preprocess preprocess = options.image.resolve(model).preprocess;
   PrecisionPlan plan = load_precision_plan(options.common.plan, model.graph);
   Result result;
   result.preprocess_differences =

@@ -8,6 +8,7 @@
 #include "apps/pipeline.h"
 #include "apps/progress.h"
 #include "apps/runner.h"
+#include "layers/fuse/passes.h"
 #include "models/image/folder.h"
 
 namespace pipit::apps {
@@ -49,6 +50,7 @@ struct Score {
   std::int64_t top5 = 0;
   double seconds = 0;                ///< from the first image's file to the last one's classes
   std::vector<DeviceScore> devices;  ///< one per runner
+  ImageCounts counts;
 
   double images_per_s() const { return static_cast<double>(images) / seconds; }
   // What the devices would do if nothing kept them waiting: images over the time in kernels, summed over devices.
@@ -80,6 +82,7 @@ Score measure(std::span<Runner> runners, const Preprocess& preprocess,
         std::any_of(top.begin(), top.end(), [&](const Prediction& p) { return p.index == image.label; }) ? 1
                                                                                                          : 0;
     ++score.images;
+    score.counts.add(result.loaded);
     ++score.devices[result.runner].images;
     score.devices[result.runner].run_ms += result.run_ms;
     progress.update(score.images, fmt::format("top-1 {:.2f} %", 100.0 * static_cast<double>(score.top1) /
@@ -144,7 +147,9 @@ int evaluate(const EvaluateOptions& options) {
   if (!options.devices.empty() && options.common.device != DeviceKind::cuda)
     throw CLI::ValidationError("--devices", "numbers GPUs: it needs --device cuda");
   Model model = options.model.load(useful_batch(options));
-  const Preprocess preprocess = options.image.resolve(model);
+  const Preparation preparation = options.image.resolve(model);
+  const Preprocess& preprocess = preparation.preprocess;
+  const bool quantised = is_quantised(model.graph);
   std::vector<Runner> runners = load_runners(options, model, preprocess);
   const Runner& runner = runners[0];
   const ClassOutput output(*runner.plan, model.name);
@@ -154,12 +159,20 @@ int evaluate(const EvaluateOptions& options) {
   images = spread(std::move(images), options.limit);
 
   const Score score = measure(runners, preprocess, images, output, options.common.quiet);
+  const std::optional<ImageInput> input =
+      image_input(runner.plan->graph().value(runner.plan->graph().inputs()[0]).desc.shape);
+  const std::vector<std::string> notes =
+      notes_on(model, preparation, true, quantised, score.counts, input ? input->channels : 0);
+  if (!options.common.quiet) print_notes(notes);
   const auto n = static_cast<double>(score.images);
   const Interval top1 = wilson(score.top1, score.images);
   const Interval top5 = wilson(score.top5, score.images);
   if (options.common.json) {
     nlohmann::ordered_json json = json_header("evaluate", model, *runner.plan);
     json["image_decoders"] = decoders_json();
+    json["preprocessing"] = preparation_json(preparation);
+    json["notes"] = notes;
+    json["exif_transposed"] = score.counts.turned;
     if (!options.common.plan.empty()) json["preprocess_differences"] = runner.preprocess_differences;
     json["folder"] = options.folder;
     json["batch"] = output.batch;
@@ -176,6 +189,7 @@ int evaluate(const EvaluateOptions& options) {
     print_json(json);
     return kExitOk;
   }
+  fmt::print("pixels    {}: {}\n", source_text(preparation), describe(preprocess));
   fmt::print("images    {}\n", score.images);
   fmt::print("top-1     {:.2f} %  [{:.2f}, {:.2f}]\n", 100.0 * static_cast<double>(score.top1) / n,
              100 * top1.low, 100 * top1.high);

@@ -90,6 +90,11 @@ void print_text(const Model& model, const Runner& runner, bool why) {
   }
   if (!model.widened.empty())
     fmt::print("widened   16-bit floating point in the file, f32 here: {}\n", printable(model.widened));
+  if (!model.labels.empty()) {
+    fmt::print("labels  {}: {}, ..., {}\n", model.labels.size(), printable(model.labels.front()),
+               printable(model.labels.back()));
+  }
+  if (model.preprocess) fmt::print("preprocessing  stored in the model: {}\n", describe(*model.preprocess));
   std::string rewrites;
   for (const PassReport& pass : runner.passes) {
     if (pass.changes > 0)
@@ -168,6 +173,9 @@ nlohmann::ordered_json to_json(const Model& model, const Runner& runner, bool wh
   for (std::size_t i = 0; i < graph.outputs().size(); ++i)
     json["outputs"][i]["name"] = graph.output_names()[i];
   json["widened"] = model.widened;
+  json["labels"] = model.labels;
+  json["preprocessing"] =
+      model.preprocess ? nlohmann::ordered_json::parse(to_json(*model.preprocess)) : nlohmann::ordered_json();
   json["rewrites"] = nlohmann::ordered_json::object();
   for (const PassReport& pass : runner.passes) json["rewrites"][pass.pass] = pass.changes;
   json["notes"] = nlohmann::ordered_json::array();

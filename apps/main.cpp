@@ -85,6 +85,7 @@ int run(int argc, char** argv) {
   add_bench(app, exit_code);
   add_calibrate(app, exit_code);
   add_quantize(app, exit_code);
+  add_annotate(app, exit_code);
   add_diff(app, exit_code);
   add_tune(app, exit_code);
   add_models(app, exit_code);

@@ -286,10 +286,18 @@ void ImageOptions::add_to(CLI::App& command) {
       ->type_name("a,b,c");
   add_list(command, "--std", std, positive_number(), "a,b,c: divides per channel")->type_name("a,b,c");
   command.add_flag("--bgr", bgr, "Channels in the order blue, green, red");
+  command.add_flag(
+      "--no-exif-transpose", no_exif_transpose,
+      "Leave photographs as they are stored, instead of turning them upright as their EXIF data says");
   command.add_option("--labels", labels, "File with one class name per line (or a JSON list)");
 }
 
-Preprocess ImageOptions::resolve(const Model& model) const {
+bool ImageOptions::has_preprocessing() const {
+  return !preset.empty() || resize || crop || !interpolation.empty() || !mean.empty() || !std.empty() ||
+         bgr || no_exif_transpose;
+}
+
+Preparation ImageOptions::resolve(const Model& model) const {
   const Graph& graph = model.graph;
   if (graph.inputs().size() != 1)
     fail("{}: {} inputs, expected one image", model.name, graph.inputs().size());
@@ -306,10 +314,10 @@ Preprocess ImageOptions::resolve(const Model& model) const {
   }
   const int height = static_cast<int>(image->height);
   const int width = static_cast<int>(image->width);
-  Preprocess p =
-      preset.empty() && model.preprocess
-          ? *model.preprocess
-          : fit_to_input(preprocess_preset(preset.empty() ? "torchvision" : preset), height, width);
+  Preparation result;
+  const bool stored = preset.empty() && model.preprocess;
+  result.preset = stored ? "" : preset.empty() ? "torchvision" : preset;
+  Preprocess p = stored ? *model.preprocess : fit_to_input(preprocess_preset(result.preset), height, width);
   if (resize) {
     p.resize = *resize;
     p.resize_width = 0;
@@ -325,13 +333,29 @@ Preprocess ImageOptions::resolve(const Model& model) const {
   if (!mean.empty()) std::copy(mean.begin(), mean.end(), p.mean.begin());
   if (!std.empty()) std::copy(std.begin(), std.end(), p.std.begin());
   if (bgr) p.bgr = true;
+  if (no_exif_transpose) p.exif_transpose = false;
   check_preprocess(p);
   const Extent out = p.crop_extent();
   if (p.crop != 0 && out != Extent{height, width}) {
     fail("preprocessing gives {}x{} pixels, {} takes {}x{}; use --crop {}", out.height, out.width, model.name,
          height, width, std::min(height, width));
   }
-  return p;
+  result.preprocess = p;
+  const std::pair<const char*, bool> options[] = {{"resize", resize.has_value()},
+                                                  {"crop", crop.has_value()},
+                                                  {"interpolation", !interpolation.empty()},
+                                                  {"mean", !mean.empty()},
+                                                  {"std", !std.empty()},
+                                                  {"bgr", bgr},
+                                                  {"exif_transpose", no_exif_transpose}};
+  for (const auto& [name, given] : options) {
+    if (given) result.given.emplace_back(name);
+  }
+  // Without --bgr the order of colours is the usual one; the rest differs from model to model.
+  const bool complete = resize && !interpolation.empty() && !mean.empty() && !std.empty();
+  using Source = Preparation::Source;
+  result.source = stored ? Source::stored : !preset.empty() || complete ? Source::given : Source::guessed;
+  return result;
 }
 
 Labels ImageOptions::resolve_labels(const Model& model, std::int64_t classes) const {

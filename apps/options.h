@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/preparation.h"
 #include "apps/tuning.h"
 #include "engine/plan.h"
 #include "models/image/preprocess.h"
@@ -90,19 +91,22 @@ struct ModelOptions {
   Model load(std::optional<std::int64_t> run_batch = std::nullopt) const;
 };
 
-/// --preset, --resize, --crop, --interpolation, --mean, --std, --bgr, --labels.
+/// --preset, --resize, --crop, --interpolation, --mean, --std, --bgr, --no-exif-transpose, --labels.
 struct ImageOptions {
   std::string preset;
   std::optional<int> resize, crop;
   std::string interpolation;
   std::vector<float> mean, std;
   bool bgr = false;
+  bool no_exif_transpose = false;
   std::string labels;
 
   void add_to(CLI::App& command);
   /// The model's stored preset, or --preset (default torchvision) fitted to the model's input, with the
   /// explicit options on top. Throws Error when the result is not the model's input size.
-  Preprocess resolve(const Model& model) const;
+  Preparation resolve(const Model& model) const;
+  /// Whether an option about preprocessing was given.
+  bool has_preprocessing() const;
   /// --labels, else the model's own; may be empty. Throws Error when there are more or fewer than classes.
   Labels resolve_labels(const Model& model, std::int64_t classes) const;
 };

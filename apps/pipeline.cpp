@@ -80,6 +80,7 @@ class Pipeline {
  private:
   struct Image {
     std::exception_ptr error;
+    LoadedImage loaded;
     double decode_ms = 0;
   };
   // Batch b lies in slot b % slots_.size(), and there in turn batches b + slots_.size(), ...
@@ -128,8 +129,8 @@ class Pipeline {
     const std::size_t elements = slot.values.size() / static_cast<std::size_t>(batch_);
     Image& result = slot.images[k];
     try {
-      load_image(images_[static_cast<std::size_t>(image)], preprocess_, slot.shape,
-                 slot.values.subspan(k * elements, elements));
+      result.loaded = load_image(images_[static_cast<std::size_t>(image)], preprocess_, slot.shape,
+                                 slot.values.subspan(k * elements, elements));
     } catch (...) {
       result.error = std::current_exception();
     }
@@ -173,7 +174,7 @@ class Pipeline {
     }
     for (std::int64_t i = 0; i < count; ++i) {
       const Image& image = slot.images[static_cast<std::size_t>(i)];
-      ImageResult result{batch * batch_ + i, slot.runner, {}, run_error, image.decode_ms};
+      ImageResult result{batch * batch_ + i, slot.runner, {}, run_error, image.loaded, image.decode_ms};
       if (!slot.readable) {
         if (!image.error) continue;
         result.error = image.error;

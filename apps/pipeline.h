@@ -17,6 +17,7 @@ struct ImageResult {
   std::size_t runner = 0;         ///< which of the runners had it
   std::span<const float> scores;  ///< one per class, valid during the call; empty where there is an error
   std::exception_ptr error;       ///< why the image could not be read, or its batch not be run
+  LoadedImage loaded;             ///< nothing where it could not be read
   double decode_ms = 0;           ///< reading, decoding and preprocessing, in one thread
   double run_ms = 0;              ///< its share of the kernel time of its batch
 };

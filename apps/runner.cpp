@@ -20,6 +20,7 @@
 #include "layers/qunary.h"
 #include "layers/registry.h"
 #include "models/image/decode.h"
+#include "models/image/orientation.h"
 #include "quant/dynamic.h"
 #include "quant/weight_only.h"
 
@@ -126,6 +127,14 @@ Graph prepare(Graph graph, const CommonOptions& options, Prepared& prepared) {
     optimised = std::move(stored.graph);
   }
   return optimised;
+}
+
+bool is_grey(const Image& image) {
+  const std::uint8_t* const end = image.pixels.data() + image.pixels.size();
+  for (const std::uint8_t* p = image.pixels.data(); p < end; p += 3) {
+    if (p[0] != p[1] || p[1] != p[2]) return false;
+  }
+  return true;
 }
 
 double milliseconds_since(std::chrono::steady_clock::time_point begin) {
@@ -265,10 +274,16 @@ std::string label_of(const Labels& labels, int index) {
   return i < labels.size() && !labels[i].empty() ? labels[i] : fmt::format("class {}", index);
 }
 
-void load_image(const std::filesystem::path& path, const Preprocess& preprocess, const Shape& input,
-                std::span<float> out) {
+LoadedImage load_image(const std::filesystem::path& path, const Preprocess& preprocess, const Shape& input,
+                       std::span<float> out) {
   const ImageInput place = image_input(input).value();
-  const Image image = decode_image(path);
+  Image image = decode_image(path);
+  LoadedImage loaded;
+  if (preprocess.exif_transpose) {
+    loaded.exif_orientation = image.exif_orientation;
+    image = upright(std::move(image));
+  }
+  loaded.grey = is_grey(image);
   const Extent extent = preprocessed_extent(preprocess, image.extent());
   if (extent.height != place.height || extent.width != place.width) {
     fail("{}: {}x{} pixels after preprocessing, the model takes {}x{}; use --crop or --resize", path.string(),
@@ -279,6 +294,7 @@ void load_image(const std::filesystem::path& path, const Preprocess& preprocess,
   } else {
     pipit::preprocess(image, preprocess, out, place.layout);
   }
+  return loaded;
 }
 
 std::vector<Tensor> random_inputs(const Graph& graph, const std::string& model) {

@@ -68,9 +68,15 @@ std::vector<Prediction> top_classes(std::span<const float> scores, int k, const 
 /// "cat", or "class 3" where there is no label.
 std::string label_of(const Labels& labels, int index);
 
+/// What a file turned out to hold.
+struct LoadedImage {
+  int exif_orientation = 1;  ///< from which it was turned upright; 1: nothing was done
+  bool grey = false;         ///< no pixel has a colour
+};
+
 /// Fills `out` (one image of the input's shape, for which image_input() must know the layout) from a file.
-void load_image(const std::filesystem::path& path, const Preprocess& preprocess, const Shape& input,
-                std::span<float> out);
+LoadedImage load_image(const std::filesystem::path& path, const Preprocess& preprocess, const Shape& input,
+                       std::span<float> out);
 
 /// Standard normal numbers, always the same, for every input of the graph: zeros could run faster than data does.
 /// Throws Error, beginning with `model`, for an input that is not f32.

@@ -260,7 +260,7 @@ int tune(const TuneOptions& options) {
   if (std::filesystem::weakly_canonical(options.svg) == std::filesystem::weakly_canonical(options.output))
     throw CLI::ValidationError("--save-svg", "is the same file as --output");
   Model model = options.model.load();
-  const Preprocess preprocess = options.image.resolve(model);
+  const Preprocess preprocess = options.image.resolve(model).preprocess;
   std::optional<PrecisionPlan> plan;
   Outcome outcome;
   if (!common.plan.empty()) {

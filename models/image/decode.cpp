@@ -8,6 +8,7 @@
 
 #include "engine/error.h"
 #include "models/image/formats.h"
+#include "models/image/orientation.h"
 
 namespace pipit {
 namespace detail {
@@ -63,10 +64,18 @@ Image decode_image(std::span<const std::uint8_t> bytes, const std::string& name,
     fail("{}: {} bytes are above the limit of {} for an image file", name, bytes.size(),
          limits.max_file_bytes);
   }
-  if (starts_with(bytes, "BM")) return detail::decode_bmp(source, limits);
-  if (starts_with(bytes, "\xFF\xD8")) return detail::decode_jpeg(source, limits);
-  if (starts_with(bytes, "\x89PNG\r\n\x1A\n")) return detail::decode_png(source, limits);
-  fail_unknown_format(source);
+  Image image;
+  if (starts_with(bytes, "BM")) {
+    image = detail::decode_bmp(source, limits);
+  } else if (starts_with(bytes, "\xFF\xD8")) {
+    image = detail::decode_jpeg(source, limits);
+  } else if (starts_with(bytes, "\x89PNG\r\n\x1A\n")) {
+    image = detail::decode_png(source, limits);
+  } else {
+    fail_unknown_format(source);
+  }
+  image.exif_orientation = exif_orientation(bytes);
+  return image;
 }
 
 Image decode_image(const std::filesystem::path& path, const DecodeLimits& limits) {

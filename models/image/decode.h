@@ -8,8 +8,7 @@
 //   - 16 bits per channel keep their top 8 bits, except in grey PNGs without alpha: Pillow clips these to 255.
 //   - CMYK and YCCK have inverted inks, as Adobe writes them; their profiles are not applied.
 //   - Colour profiles and gamma chunks are ignored.
-//   - The EXIF orientation of a JPEG is ignored, as torchvision's image folders do: models are trained and
-//     evaluated on the stored orientation.
+//   - Pixels stay as they are stored; Image::exif_orientation says how upright() (orientation.h) would turn them.
 //   - The format is told by content, never by the file's name.
 // Refused as damaged: a file that ends before its end marker (JPEG EOI, PNG IEND, the last BMP row), and a
 // critical PNG chunk whose checksum is wrong. Corrupt data within the scans of a JPEG is decoded as far as it

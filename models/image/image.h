@@ -26,6 +26,8 @@ struct Image {
   int width = 0;
   int height = 0;
   std::vector<std::uint8_t> pixels;
+  /// How the file says that the pixels lie, 1 to 8 as in EXIF; see upright() (orientation.h). 1: upright.
+  int exif_orientation = 1;
 
   Extent extent() const { return {height, width}; }
   const std::uint8_t* row(int y) const { return pixels.data() + std::size_t(y) * std::size_t(width) * 3; }

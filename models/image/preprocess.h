@@ -40,6 +40,8 @@ struct Preprocess {
   bool bgr = false;
   /// Multiplies the pixel before the mean is taken off: 1/255 for models of [0, 1], 1 for models of 0..255.
   float scale = 1.0f / 255.0f;
+  /// Photographs are turned upright first, as their EXIF orientation says; whoever decodes does it (upright()).
+  bool exif_transpose = true;
 
   Extent crop_extent() const { return {crop, crop_width != 0 ? crop_width : crop}; }
   Extent stretch_extent() const { return {resize, resize_width != 0 ? resize_width : resize}; }
@@ -99,7 +101,8 @@ void preprocess_gray(const Image& image, const Preprocess& preprocess, std::span
 
 /// The JSON form that models carry in the ONNX metadata under kPreprocessKey:
 ///   {"resize": 256, "crop": 224, "interpolation": "bilinear", "mean": [0.485, 0.456, 0.406],
-///    "std": [0.229, 0.224, 0.225], "bgr": false, "scale": 0.003921569, "resize_mode": "short_side"}
+///    "std": [0.229, 0.224, 0.225], "bgr": false, "scale": 0.003921569, "resize_mode": "short_side",
+///    "exif_transpose": true}
 /// "resize" is an integer, or [height, width] with "resize_mode": "stretch"; "crop" is an integer or
 /// [height, width]; "mean" and "std" are three numbers, or one for all channels.
 std::string to_json(const Preprocess& preprocess);

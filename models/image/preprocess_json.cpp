@@ -103,15 +103,15 @@ void read_key(const std::string& key, const Json& value, Preprocess& p) {
     p.mean = three_numbers(key, value);
   } else if (key == "std") {
     p.std = three_numbers(key, value);
-  } else if (key == "bgr") {
-    if (!value.is_boolean()) fail("preprocess: \"bgr\" is {}, expected true or false", shown(value));
-    p.bgr = value.get<bool>();
+  } else if (key == "bgr" || key == "exif_transpose") {
+    if (!value.is_boolean()) fail("preprocess: \"{}\" is {}, expected true or false", key, shown(value));
+    (key == "bgr" ? p.bgr : p.exif_transpose) = value.get<bool>();
   } else if (key == "scale") {
     p.scale = number(key, value);
   } else if (key != "preset") {
     fail(
         "preprocess: unknown key {}: expected preset, resize, resize_mode, crop, interpolation, mean, std, "
-        "bgr, scale",
+        "bgr, scale, exif_transpose",
         shown(Json(key)));
   }
 }
@@ -123,10 +123,10 @@ std::string to_json(const Preprocess& p) {
   // Written by hand: shortest float text (0.485, not 0.48500001430511475) and the order of the documentation.
   return fmt::format(
       R"({{"resize": {}, "crop": {}, "interpolation": "{}", "mean": {}, "std": {}, "bgr": {}, "scale": {}, )"
-      R"("resize_mode": "{}"}})",
+      R"("resize_mode": "{}", "exif_transpose": {}}})",
       size_text(p.resize, p.resize_width), size_text(p.crop, p.crop_width),
       interpolation_name(p.interpolation), list(p.mean), list(p.std), p.bgr, p.scale,
-      p.resize_mode == ResizeRule::stretch ? "stretch" : "short_side");
+      p.resize_mode == ResizeRule::stretch ? "stretch" : "short_side", p.exif_transpose);
 }
 
 std::vector<std::string> preprocess_differences(const Preprocess& actual, const Preprocess& expected) {

@@ -31,8 +31,9 @@ class Classify(CommandTest):
 
     def test_text_says_what_json_says(self):
         (image,) = self.json("classify", MODEL, "image.bmp", "--no-autotune")["images"]
-        lines = self.pipit("classify", MODEL, "image.bmp", "--no-autotune").stdout.splitlines()
+        *lines, last = self.pipit("classify", MODEL, "image.bmp", "--no-autotune").stdout.splitlines()
         self.assertEqual(lines[0], "image.bmp")
+        self.assertRegex(last, "^preprocessing stored in the model: .*crop 32x32")
         for rank, (line, entry) in enumerate(zip(lines[1:], image["top"], strict=True), 1):
             self.assertEqual(line.split(), [str(rank), f"{100 * entry['probability']:.2f}", "%", entry["label"]])
 
@@ -91,7 +92,7 @@ class Classify(CommandTest):
             for image in images:
                 self.assertEqual(image.get("top"), one_by_one.get(image["path"]))
         text = self.pipit("classify", MODEL, *names, code=RUNTIME).stdout
-        self.assertEqual([line for line in text.splitlines() if not line.startswith(" ")],
+        self.assertEqual([line for line in text.splitlines() if not line.startswith(" ")][:-1],
                          [name for name in names if name != "13.bmp"])
 
     def test_profile_is_of_the_last_good_image(self):

@@ -35,6 +35,8 @@ class Quantize(CommandTest):
                 self.assertEqual(self.top("q.onnx"), planned)
                 if keep:
                     self.assertEqual(self.top("q.onnx", "--kernel", "reference"), planned)
+        said = self.pipit_with_notes("classify", "q.onnx", "images/0.bmp").stderr
+        self.assertRegex(said, r"\Apipit: note: the model is quantised already[^\n]*\n\Z")
 
     def write_almost_dead_channels(self, name):
         """A depthwise network most of whose filters are next to nothing beside their biases, as training leaves them."""

@@ -22,7 +22,7 @@ class Help(CommandTest):
                 for option in (SUBCOMMANDS[name], "--json", "--threads"):
                     self.assertIn(option, text)
                 # What a command refuses is not offered.
-                runs_as_told = name not in ("calibrate", "quantize", "diff", "tune")
+                runs_as_told = name not in ("calibrate", "quantize", "annotate", "diff", "tune")
                 for option in ("--device", "--precision", "--group-size"):
                     self.assertEqual(re.search(rf"^  {option}\b", text, re.M) is not None, runs_as_told, option)
 
@@ -129,6 +129,7 @@ class RuntimeErrors(CommandTest):
                 operands = {"classify": ["a.png"], "evaluate": ["images"],
                             "calibrate": ["images", "--output", "plan.json"],
                             "quantize": ["--plan", "plan.json", "--output", "q.onnx"],
+                            "annotate": ["--preset", "timm", "--output", "a.onnx"],
                             "diff": ["images", "--plan", "plan.json"],
                             "tune": ["images", "--max-drop", "1", "--output", "plan.json"]}.get(name, [])
                 done = self.pipit(name, "no-such-model.onnx", *operands, code=RUNTIME)

@@ -19,7 +19,7 @@ import zlib
 
 try:
     import numpy as np
-    from PIL import Image, features
+    from PIL import Image, ImageOps, features
 except ImportError as error:
     print(f"SKIP: {error}")
     sys.exit(77)
@@ -43,6 +43,13 @@ def picture(rng, mode):
     return Image.fromarray(values[:, :, 0] if channels == 1 else values, mode)
 
 
+def orientation(rng):
+    """EXIF data with an orientation, now and then one that does not exist."""
+    order, mark = rng.choice(((">", b"MM\0*"), ("<", b"II*\0")))
+    return (mark + struct.pack(order + "IH", 8, 2) + struct.pack(order + "HHIHH", 0x0100, 3, 1, 5, 0)
+            + struct.pack(order + "HHIHH", 0x0112, 3, 1, rng.randint(0, 9), 0) + bytes(4))
+
+
 def jpeg(rng):
     image = picture(rng, rng.choice(("L", "RGB", "RGB", "RGB", "CMYK")))
     options = {"quality": rng.randint(1, 100), "progressive": rng.random() < 0.4, "optimize": rng.random() < 0.5}
@@ -53,6 +60,8 @@ def jpeg(rng):
             options["subsampling"] = rng.choice(("4:4:4", "4:2:2", "4:2:0"))
     if rng.random() < 0.3:
         options[rng.choice(("restart_marker_blocks", "restart_marker_rows"))] = rng.randint(1, 5)
+    if rng.random() < 0.4:
+        options["exif"] = b"Exif\0\0" + orientation(rng)
     stream = io.BytesIO()
     image.save(stream, "JPEG", **options)
     data = stream.getvalue()
@@ -103,6 +112,8 @@ def png(rng):
             extra += chunk(b"tRNS", rng.randbytes(rng.randint(1, entries)))
     elif colour in (0, 2) and rng.random() < 0.5:
         extra += chunk(b"tRNS", struct.pack(">H", rng.randrange(2**depth)) * channels)
+    if rng.random() < 0.3:
+        extra += chunk(b"eXIf", orientation(rng))
     header = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, interlaced)
     data = zlib.compress(rows, rng.randint(0, 9))
     return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + extra + chunk(b"IDAT", data[:7]) + chunk(b"IDAT", data[7:])
@@ -151,7 +162,7 @@ def main():
         for start in range(0, len(files), 200):
             part = files[start : start + 200]
             for file, ours in zip(part, decoded(program, part)):
-                theirs = np.asarray(Image.open(file).convert("RGB"))
+                theirs = np.asarray(ImageOps.exif_transpose(Image.open(file)).convert("RGB"))
                 if not isinstance(ours, np.ndarray) or ours.shape != theirs.shape or (ours != theirs).any():
                     different += 1
                     how = ours if isinstance(ours, str) else f"{ours.shape} and {theirs.shape}"

@@ -1,16 +1,17 @@
-// write_pixels IMAGE...: what the decoder makes of each file, for test_pillow.py to compare. Per image one line, "WIDTH
+// write_pixels IMAGE...: what each file shows, turned upright, for test_pillow.py to compare. Per image one line, "WIDTH
 // HEIGHT" or "error: REASON", and after the first its pixels. Without images: the names of the decoders.
 #include <cstdio>
 
 #include "engine/error.h"
 #include "models/image/decode.h"
+#include "models/image/orientation.h"
 
 int main(int argc, char** argv) {
   const pipit::ImageDecoders decoders = pipit::image_decoders();
   if (argc == 1) std::printf("%s, %s\n", decoders.jpeg.c_str(), decoders.png.c_str());
   for (int i = 1; i < argc; ++i) {
     try {
-      const pipit::Image image = pipit::decode_image(std::filesystem::path(argv[i]));
+      const pipit::Image image = pipit::upright(pipit::decode_image(std::filesystem::path(argv[i])));
       std::printf("%d %d\n", image.width, image.height);
       std::fwrite(image.pixels.data(), 1, image.pixels.size(), stdout);
     } catch (const pipit::Error& e) {

@@ -1,0 +1,99 @@
+#include "apps/preparation.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "apps/runner.h"
+#include "apps/terminal.h"
+#include "models/catalogue.h"
+
+namespace pipit::apps {
+
+namespace {
+
+std::string_view source_name(Preparation::Source source) {
+  using enum Preparation::Source;
+  return source == stored ? "stored" : source == given ? "given" : "guessed";
+}
+
+}  // namespace
+
+std::string source_text(const Preparation& p) {
+  using enum Preparation::Source;
+  std::string text(source_name(p.source));
+  if (p.source == stored) text += " in the model";
+  if (p.source == guessed) text += ": " + p.preset + " at the input's size";
+  if (p.source == given && !p.preset.empty()) text += ": " + p.preset;
+  if (!p.given.empty()) text += fmt::format(", with {} given", fmt::join(p.given, ", "));
+  return text;
+}
+
+std::string describe(const Preprocess& p) {
+  std::string text;
+  if (p.resize == 0) {
+    text = "not resized";
+  } else {
+    const Extent to = p.stretch_extent();
+    text = p.resize_mode == ResizeRule::stretch ? fmt::format("stretched to {}x{}", to.height, to.width)
+                                                : fmt::format("short side {}", p.resize);
+    text += fmt::format(", {}", interpolation_name(p.interpolation));
+  }
+  if (p.crop != 0) text += fmt::format(", crop {}x{}", p.crop_extent().height, p.crop_extent().width);
+  text += fmt::format(", pixels * {:.6g}, mean {:.6g}, std {:.6g}", p.scale, fmt::join(p.mean, " "),
+                      fmt::join(p.std, " "));
+  if (p.bgr) text += ", BGR";
+  if (!p.exif_transpose) text += ", EXIF orientation ignored";
+  return text;
+}
+
+nlohmann::ordered_json preparation_json(const Preparation& p) {
+  nlohmann::ordered_json json = {{"source", source_name(p.source)}};
+  json["preset"] = p.preset.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(p.preset);
+  json["given"] = p.given;
+  json.update(nlohmann::ordered_json::parse(to_json(p.preprocess)));
+  return json;
+}
+
+void ImageCounts::add(const LoadedImage& image) {
+  ++images;
+  grey += image.grey ? 1 : 0;
+  turned += image.exif_orientation != 1 ? 1 : 0;
+}
+
+std::vector<std::string> notes_on(const Model& model, const Preparation& preparation, bool labelled,
+                                  bool quantised, const ImageCounts& counts, std::int64_t channels) {
+  std::vector<std::string> notes;
+  if (const NamedModel* named = find_named_model(model.name);
+      named != nullptr && named->origin == ModelOrigin::random)
+    notes.push_back(model.name + " has random weights, for timing: its classes mean nothing");
+  if (preparation.source == Preparation::Source::guessed) {
+    notes.push_back(fmt::format(
+        "preprocessing {} ({}); where the model was trained with another its answers suffer: see --preset, "
+        "--mean, --std; pipit annotate stores it in the model",
+        source_text(preparation), describe(preparation.preprocess)));
+  }
+  if (!labelled) {
+    notes.emplace_back(
+        "the model holds no labels, so classes are numbers: --labels names them, pipit annotate stores the "
+        "names");
+  }
+  if (quantised)
+    notes.emplace_back("the model is quantised already: it runs in INT8, with the scales in its file");
+  if (counts.images > 0 && counts.grey == counts.images && channels == 3) {
+    notes.push_back(fmt::format("{}, but the model takes colour: red, green and blue get the same values",
+                                counts.images == 1 ? "the image is grey" : "all images are grey"));
+  }
+  if (counts.turned > 0) {
+    notes.push_back(
+        fmt::format("{} turned upright as the EXIF orientation says; --no-exif-transpose leaves photographs "
+                    "as they are stored",
+                    counts.turned == 1 ? "1 image was" : fmt::format("{} images were", counts.turned)));
+  }
+  return notes;
+}
+
+void print_notes(const std::vector<std::string>& notes) {
+  for (const std::string& note : notes) print_error("note: " + note);
+}
+
+}  // namespace pipit::apps
