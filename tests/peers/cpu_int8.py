@@ -1,24 +1,25 @@
 #!/usr/bin/env python3
-"""Times INT8 on the CPU: pipit and ONNX Runtime, each against its own float32, all four interleaved in one run.
+"""Times INT8 on the CPU: pipit and ONNX Runtime, each against its own float32, and OpenVINO, interleaved in one run.
 
     cpu_int8.py build/pipit resnet50.onnx mobilenet_v2.onnx --images photographs --threads 2 --rounds 5
 
 Both quantise the same model, calibrated on the same images: pipit with `pipit calibrate` (every tensor symmetric,
 weights per output channel), ONNX Runtime with quantize_static as its documentation recommends for x86 (QDQ, u8
 activations, s8 weights per channel, after its own pre-processing), range by min and max unless --method says
-otherwise. The images are read as one input of the model: short side 256, centre crop of its width, ImageNet's mean.
+otherwise. OpenVINO, where it is installed, runs the file that ONNX Runtime quantised. The images are read as one input of the model: short side 256, centre crop of its width, ImageNet's mean.
 
-In every round each of the four runs in a process of its own, in turn; rounds rotate the order. Printed: medians over
+In every round each of them runs in a process of its own, in turn; rounds rotate the order. Printed: medians over
 rounds with their range, and ratios round by round (above 1: pipit is faster). Then the answers: relative error of
 each INT8 output against float32's on one of the images, so that nobody wins by computing something else; beyond
 --max-error (of the norm) the exit code is 4.
 
-Needs: pip install numpy onnx onnxruntime pillow.
+Needs: pip install numpy onnx onnxruntime pillow; openvino.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import sys
@@ -30,7 +31,8 @@ import accuracy
 import cpu
 from cpu import Case, Skip, call, cpu_name, spread
 
-COLUMNS = ("pipit fp32", "pipit int8", "onnxruntime fp32", "onnxruntime int8")
+PEERS = ["onnxruntime"] + ["openvino"] * (importlib.util.find_spec("openvino") is not None)
+COLUMNS = ["pipit fp32", "pipit int8", "onnxruntime fp32", *(f"{peer} int8" for peer in PEERS)]
 
 
 def pixels(case: Case, image: Path):
@@ -109,19 +111,21 @@ def measure(case: Case, a: argparse.Namespace, folder: Path) -> dict:
         "pipit fp32": lambda: run_pipit(a, case, []),
         "pipit int8": lambda: run_pipit(a, case, ["--precision", "int8", "--plan", str(plan)]),
         "onnxruntime fp32": lambda: cpu.run_peer("onnxruntime", case, a, a.seconds),
-        "onnxruntime int8": lambda: cpu.run_peer("onnxruntime", int8, a, a.seconds),
     }
+    for peer in PEERS:
+        runs[f"{peer} int8"] = lambda peer=peer: cpu.run_peer(peer, int8, a, a.seconds)
     times: dict[str, list[float]] = {name: [] for name in COLUMNS}
     for r in range(a.rounds):
         turn = r % len(COLUMNS)
         for name in COLUMNS[turn:] + COLUMNS[:turn]:
             times[name].append(runs[name]()["median_ms"])
     gain = [f / i for f, i in zip(times["pipit fp32"], times["pipit int8"])]
-    ratio = [theirs / ours for theirs, ours in zip(times["onnxruntime int8"], times["pipit int8"])]
-    cells = [spread(times[name], 2) for name in COLUMNS] + [spread(gain, 2), spread(ratio, 2)]
+    ratios = {peer: [theirs / ours for theirs, ours in zip(times[f"{peer} int8"], times["pipit int8"])] for peer in PEERS}
+    cells = [spread(times[name], 2) for name in COLUMNS] + [spread(gain, 2)]
+    cells += [spread(ratio, 2) for ratio in ratios.values()]
     cells += [f"{errors[name]:.3f}" if name in errors else "" for name in ("pipit int8", "onnxruntime int8")]
     print(f"| {case.name} | {case.batch} | {' | '.join(cells)} |", flush=True)
-    return {"model": case.name, "batch": case.batch, "threads": a.threads, "ms": times, "gain": gain, "ratio": ratio,
+    return {"model": case.name, "batch": case.batch, "threads": a.threads, "ms": times, "gain": gain, "ratios": ratios,
             "relative_error": errors}
 
 
@@ -146,9 +150,9 @@ def main() -> int:
         parser.error(f"--images: {a.images} holds no JPEG or PNG")
     count = min(a.limit, len(found))
 
-    print("| model | batch | " + " ms | ".join(COLUMNS) + " ms | fp32 / int8 | ONNX Runtime int8 / pipit int8 "
-          "| error, pipit | error, ONNX Runtime |")
-    print("|" + "---|" * 10, flush=True)
+    head = ["model", "batch", *(f"{name} ms" for name in COLUMNS), "fp32 / int8"]
+    head += [f"{peer} / pipit, int8" for peer in PEERS] + ["error, pipit", "error, onnxruntime"]
+    print(f"| {' | '.join(head)} |\n|" + "---|" * len(head), flush=True)
     results = []
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
@@ -160,7 +164,7 @@ def main() -> int:
             results.append(measure(Case(path / "model.onnx" if path.is_dir() else path, a.batch), a, folder))
     if a.json:
         document = {"cpu": cpu_name(), "cpus": os.cpu_count(), "rounds": a.rounds, "seconds": a.seconds,
-                    "images": count, "method": a.method, "onnxruntime": version("onnxruntime"), "results": results}
+                    "images": count, "method": a.method, "peers": {peer: version(peer) for peer in PEERS}, "results": results}
         temporary_file = a.json.with_suffix(".tmp")
         temporary_file.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
         temporary_file.replace(a.json)
