@@ -1,6 +1,9 @@
 // Quantize, Dequantize, the sum and the product of two INT8 tensors, and functions of one.
 #include "layers/qelementwise.h"
 
+#include <array>
+#include <cstring>
+
 #include "layers/cpu/byte_spans.h"
 #include "layers/cpu/chunks.h"
 #include "layers/cpu/cpu.h"
@@ -60,6 +63,53 @@ void run_qadd(const QAdd& layer, std::span<const ConstTensorView> inputs, std::s
       });
 }
 
+// Joins short runs that follow each other in y and a and read the same b, as a gate per channel is read for every pixel:
+// b is then repeated as often. A call for each run would take longer than what it computes.
+class RepeatedRuns {
+ public:
+  /// Operands as StridedLoop<3> counts them: y, a, b. b: null where runs are not to be joined.
+  explicit RepeatedRuns(const std::byte* b) : data_(b) {}
+
+  struct Piece {
+    std::array<std::int64_t, 3> at{};
+    std::int64_t count = 0;
+    const std::byte* b = nullptr;  ///< null: b lies at at[2]
+  };
+
+  template <typename Body>
+  void add(const std::array<std::int64_t, 3>& at, std::int64_t count, const Body& body) {
+    const bool follows = data_ != nullptr && piece_.count > 0 && at[2] == piece_.at[2] && run_ == count &&
+                         at[0] == piece_.at[0] + piece_.count && at[1] == piece_.at[1] + piece_.count &&
+                         piece_.count + count <= static_cast<std::int64_t>(repeated_.size());
+    if (!follows) {
+      finish(body);
+      if (at[2] != filled_at_ || count != run_) filled_ = 0;
+      piece_ = {at, count, nullptr};
+      run_ = count;
+      filled_at_ = at[2];
+      return;
+    }
+    piece_.count += count;
+    for (; filled_ < piece_.count; filled_ += run_)
+      std::memcpy(repeated_.data() + filled_, data_ + at[2], static_cast<std::size_t>(run_));
+    piece_.b = repeated_.data();
+  }
+
+  template <typename Body>
+  void finish(const Body& body) {
+    if (piece_.count > 0) body(piece_);
+    piece_.count = 0;
+  }
+
+ private:
+  const std::byte* data_;
+  Piece piece_;
+  std::int64_t run_ = 0;         // of each run that was joined
+  std::int64_t filled_at_ = -1;  // what repeated_ holds, and how much of it
+  std::int64_t filled_ = 0;
+  std::array<std::byte, 2048> repeated_;
+};
+
 class QMulKernel final : public Kernel {
  public:
   explicit QMulKernel(const NodeSpec& spec)
@@ -72,10 +122,15 @@ class QMulKernel final : public Kernel {
     const float multiplier = qmul_multiplier(attributes_);
     const bool one_b = loop_.row_strides()[2] == 0;
     parallel_chunks(context.pool, loop_.size(), kChunk, [&](std::int64_t begin, std::int64_t end) {
-      loop_.for_each_run(begin, end, [&](const auto& at, std::int64_t count) {
-        multiply_span({inputs[0].data + at[1], attributes_.a}, {inputs[1].data + at[2], attributes_.b}, one_b,
-                      multiplier, target_, outputs[0].data + at[0], count);
-      });
+      RepeatedRuns runs(one_b ? nullptr : inputs[1].data);
+      const auto multiply = [&](const RepeatedRuns::Piece& piece) {
+        const std::byte* b = piece.b != nullptr ? piece.b : inputs[1].data + piece.at[2];
+        multiply_span({inputs[0].data + piece.at[1], attributes_.a}, {b, attributes_.b}, one_b, multiplier,
+                      target_, outputs[0].data + piece.at[0], piece.count);
+      };
+      loop_.for_each_run(begin, end,
+                         [&](const auto& at, std::int64_t count) { runs.add(at, count, multiply); });
+      runs.finish(multiply);
     });
   }
 
