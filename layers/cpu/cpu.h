@@ -28,7 +28,7 @@ void register_cpu_qconv_tile(Registry& registry);
 void register_cpu_qconv_depthwise(Registry& registry);
 void register_cpu_qconv_depthwise_quads(Registry& registry);
 void register_cpu_qconv_winograd(Registry& registry);  // 3x3 of stride 1 by transforms
-void register_cpu_qelementwise(Registry& registry);  // Quantize, Dequantize, QAdd, QMul, QUnary
-void register_cpu_qpool(Registry& registry);         // QAveragePool, and Pool on i8 and u8
+void register_cpu_qelementwise(Registry& registry);    // Quantize, Dequantize, QAdd, QMul, QUnary
+void register_cpu_qpool(Registry& registry);           // QAveragePool, and Pool on i8 and u8
 
 }  // namespace pipit
