@@ -69,6 +69,7 @@ bool is_activation(UnaryKind kind) {
     case UnaryKind::hard_sigmoid:
     case UnaryKind::hard_swish:
     case UnaryKind::silu:
+    case UnaryKind::swish:
     case UnaryKind::mish:
     case UnaryKind::gelu:
     case UnaryKind::gelu_tanh:

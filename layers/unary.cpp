@@ -60,6 +60,8 @@ std::string_view unary_name(UnaryKind kind) {
       return "hard_swish";
     case UnaryKind::silu:
       return "silu";
+    case UnaryKind::swish:
+      return "swish";
     case UnaryKind::mish:
       return "mish";
     case UnaryKind::gelu:
@@ -104,6 +106,10 @@ std::string_view unary_name(UnaryKind kind) {
   return "?";
 }
 
+UnaryAttributes swish(double alpha) {
+  return alpha == 1 ? UnaryAttributes{UnaryKind::silu} : UnaryAttributes{UnaryKind::swish, alpha};
+}
+
 Unary::Unary(UnaryAttributes attributes) : attributes_(attributes) {
   if (attributes_.kind == UnaryKind::celu && attributes_.alpha == 0) {
     fail("Unary celu: alpha is 0, but the function divides by it");
@@ -131,6 +137,7 @@ std::string Unary::summary() const {
     case UnaryKind::celu:
     case UnaryKind::thresholded_relu:
     case UnaryKind::pow:
+    case UnaryKind::swish:
       return fmt::format("{} {:.6g}", name, attributes_.alpha);
     case UnaryKind::clip:
       return fmt::format("{} [{:.6g}, {:.6g}]", name, attributes_.alpha, attributes_.beta);

@@ -18,6 +18,7 @@ enum class UnaryKind : std::uint8_t {
   hard_sigmoid,
   hard_swish,
   silu,
+  swish,
   mish,
   gelu,
   gelu_tanh,
@@ -43,13 +44,16 @@ enum class UnaryKind : std::uint8_t {
 std::string_view unary_name(UnaryKind kind);
 
 /// alpha and beta mean: leaky_relu alpha; elu, celu alpha; selu alpha, beta = gamma; thresholded_relu alpha;
-/// clip alpha = low, beta = high; hard_sigmoid max(0, min(1, alpha x + beta)); pow x^alpha, with the special cases of
-/// C's pow(); unused otherwise.
+/// clip alpha = low, beta = high; hard_sigmoid max(0, min(1, alpha x + beta)); swish x * sigmoid(alpha x), of which silu
+/// has alpha 1; pow x^alpha, with the special cases of C's pow(); unused otherwise.
 struct UnaryAttributes {
   UnaryKind kind = UnaryKind::relu;
   double alpha = 0;
   double beta = 0;
 };
+
+/// x * sigmoid(alpha x).
+UnaryAttributes swish(double alpha);
 
 /// f(x) by the formulas of the ONNX operators, written so that no argument overflows on the way to a finite result. Throws
 /// Error for logical_not.

@@ -42,6 +42,8 @@ double unary_value(const UnaryAttributes& a, double x) {
       return x * clip(x / 6 + 0.5, 0, 1);
     case UnaryKind::silu:
       return x / (1 + std::exp(-x));
+    case UnaryKind::swish:
+      return x / (1 + std::exp(-a.alpha * x));
     case UnaryKind::mish:
       return x * std::tanh(x > 0 ? x + std::log1p(std::exp(-x)) : std::log1p(std::exp(x)));
     case UnaryKind::gelu:

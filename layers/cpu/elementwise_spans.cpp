@@ -76,6 +76,8 @@ void unary_loops(const UnaryAttributes& attributes, const float* x, float* y, co
       return map(x, y, span, [](float v) PIPIT_INLINE { return vm::tanh(v); });
     case UnaryKind::hard_sigmoid:
       return map(x, y, span, [=](float v) PIPIT_INLINE { return clip(alpha * v + beta, 0.0F, 1.0F); });
+    case UnaryKind::swish:
+      return map(x, y, span, [=](float v) PIPIT_INLINE { return v / (1.0F + vm::exp(-alpha * v)); });
     case UnaryKind::mish:
       // tanh(ln(1 + e^x)) = p / (p + 2) with p = e^x (e^x + 2); it rounds to 1 from x = 20 on.
       return map(x, y, span, [](float v) PIPIT_INLINE {

@@ -59,6 +59,8 @@ struct FloatFunction {
         return x * clip(x / 6 + static_cast<W>(0.5), 0, 1);
       case UnaryKind::silu:
         return x / (1 + exp(-x));
+      case UnaryKind::swish:
+        return x / (1 + exp(-alpha * x));
       case UnaryKind::mish:
         return x * tanh(softplus(x));
       case UnaryKind::gelu:
@@ -166,6 +168,8 @@ void run_float(const UnaryAttributes& a, std::span<const ConstTensorView> inputs
       return launch_float_map<1>("clip", inputs, y, ClipFunction{alpha, beta}, context);
     case UnaryKind::silu:
       return launch_float_map<1>("silu", inputs, y, FixedFunction<UnaryKind::silu>{}, context);
+    case UnaryKind::swish:
+      return launch_float_map<1>("swish", inputs, y, FixedFunction<UnaryKind::swish>{alpha, beta}, context);
     case UnaryKind::sigmoid:
       return launch_float_map<1>("sigmoid", inputs, y, FixedFunction<UnaryKind::sigmoid>{}, context);
     case UnaryKind::gelu:

@@ -129,13 +129,44 @@ Rewritten fuse_residual(const Graph& graph) {
 
 namespace {
 
-// What x times this function of x is.
-std::optional<UnaryKind> gated(const UnaryAttributes& gate) {
-  if (gate.kind == UnaryKind::sigmoid) return UnaryKind::silu;
+// The value that a node multiplies or divides by a constant scalar, and the factor; nothing where it does neither.
+std::optional<std::pair<ValueId, double>> scaled(const Graph& graph, const Node& node) {
+  const auto* binary = layer_if<Binary>(node);
+  if (binary == nullptr || !binary->attributes().activation.is_identity()) return std::nullopt;
+  const bool divides = binary->attributes().kind == BinaryKind::div;
+  if (!divides && binary->attributes().kind != BinaryKind::mul) return std::nullopt;
+  for (std::size_t i = divides ? 1 : 0; i < 2; ++i) {
+    const auto& constant = graph.value(node.inputs[i]).constant;
+    if (constant == nullptr || constant->desc().dtype != DType::f32 || constant->desc().elements() != 1)
+      continue;
+    const double factor = constant->values<float>()[0];
+    return std::pair{node.inputs[1 - i], divides ? 1 / factor : factor};
+  }
+  return std::nullopt;
+}
+
+// What x times this gate is, where that is one function of x.
+std::optional<UnaryAttributes> gated(const Rewriter& rewriter, ValueId x, ValueId gate) {
+  const Graph& graph = rewriter.source();
+  const auto producer = [&](ValueId id) {
+    const int n = rewriter.producer(id);
+    return n < 0 ? nullptr : &graph.nodes()[static_cast<std::size_t>(n)];
+  };
+  const Node* node = producer(gate);
+  const auto* unary = node != nullptr ? layer_if<Unary>(*node) : nullptr;
+  if (unary == nullptr) return std::nullopt;
+  const UnaryAttributes& f = unary->attributes();
+  const ValueId argument = node->inputs[0];
+  if (f.kind == UnaryKind::sigmoid) {
+    if (argument == x) return swish(1);
+    const Node* product = producer(argument);
+    const auto parts = product != nullptr ? scaled(graph, *product) : std::nullopt;
+    return parts && parts->first == x ? std::optional(swish(parts->second)) : std::nullopt;
+  }
   // Exporters write a sixth in six digits or more.
-  const bool hard =
-      gate.kind == UnaryKind::hard_sigmoid && gate.beta == 0.5 && std::abs(gate.alpha * 6 - 1) <= 0x1p-20;
-  return hard ? std::optional(UnaryKind::hard_swish) : std::nullopt;
+  const bool hard_swish =
+      f.kind == UnaryKind::hard_sigmoid && f.beta == 0.5 && std::abs(f.alpha * 6 - 1) <= 0x1p-20;
+  return hard_swish && argument == x ? std::optional(UnaryAttributes{UnaryKind::hard_swish}) : std::nullopt;
 }
 
 }  // namespace
@@ -145,29 +176,21 @@ Rewritten fuse_silu(const Graph& graph) {
   int changes = 0;
   for (const Node& node : graph.nodes()) {
     const auto* binary = layer_if<Binary>(node);
+    std::optional<UnaryAttributes> function;
     ValueId x = kNoValue;
-    UnaryKind kind = UnaryKind::silu;
-    if (binary != nullptr && binary->attributes().kind == BinaryKind::mul &&
-        binary->attributes().activation.is_identity()) {
-      for (std::size_t i = 0; i < 2; ++i) {
-        const int producer = rewriter.producer(node.inputs[i]);
-        if (producer < 0) continue;
-        const Node& candidate = graph.nodes()[static_cast<std::size_t>(producer)];
-        const auto* unary = layer_if<Unary>(candidate);
-        const auto product = unary != nullptr ? gated(unary->attributes()) : std::nullopt;
-        if (product && candidate.inputs[0] == node.inputs[1 - i]) {
-          x = candidate.inputs[0];
-          kind = *product;
-        }
-      }
+    const bool product = binary != nullptr && binary->attributes().kind == BinaryKind::mul &&
+                         binary->attributes().activation.is_identity();
+    for (std::size_t i = 0; product && !function && i < 2; ++i) {
+      x = node.inputs[i];
+      function = gated(rewriter, x, node.inputs[1 - i]);
     }
-    if (x == kNoValue) {
+    // A scalar of more dimensions would have made the result's rank larger.
+    if (!function || !(graph.value(x).desc == graph.value(node.outputs[0]).desc)) {
       rewriter.copy(node);
       continue;
     }
     // The gate goes with it unless something else reads it: build() drops what no output needs.
-    rewriter.emit(node.name, std::make_shared<Unary>(UnaryAttributes{kind, 0, 0}), {rewriter.map(x)},
-                  node.outputs);
+    rewriter.emit(node.name, std::make_shared<Unary>(*function), {rewriter.map(x)}, node.outputs);
     ++changes;
   }
   return {rewriter.finish(), changes};

@@ -55,7 +55,8 @@ Rewritten trim_taps(const Graph& graph);
 /// Runs before fold_scale_shift, which would take the sum.
 Rewritten fuse_hard_swish(const Graph& graph);
 
-/// x * Sigmoid(x) becomes one Silu, x * HardSigmoid(x) with x / 6 + 1 / 2 one HardSwish.
+/// x * Sigmoid(x) becomes one Silu, x * Sigmoid(alpha x) one Swish (QuickGelu written out), x * HardSigmoid(x) with
+/// x / 6 + 1 / 2 one HardSwish.
 Rewritten fuse_silu(const Graph& graph);
 
 /// (x - mean) / sqrt(variance + epsilon), written out over any dimensions but the first, and a constant scale and bias

@@ -41,9 +41,12 @@ std::vector<ValueId> convert_gelu(NodeContext& node) {
 }
 
 std::vector<ValueId> convert_swish(NodeContext& node) {
-  const float alpha = node.attributes().number("alpha", 1);
-  if (alpha != 1) fail_unsupported("attribute 'alpha' is {}; 1 is supported", alpha);
-  return emit_unary(node, {UnaryKind::silu});
+  return emit_unary(node, swish(node.attributes().number("alpha", 1)));
+}
+
+// com.microsoft, with a default of its own.
+std::vector<ValueId> convert_quick_gelu(NodeContext& node) {
+  return emit_unary(node, swish(node.attributes().number("alpha", 1.702F)));
 }
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -92,6 +95,7 @@ constexpr Operator kOperators[] = {
     {"Swish", 24, kLastOpset, 1, 1, convert_swish},
     {"Tanh", 6, kLastOpset, 1, 1, convert_unary<UnaryKind::tanh>},
     {"ThresholdedRelu", 10, kLastOpset, 1, 1, convert_with_alpha<UnaryKind::thresholded_relu>},
+    {"com.microsoft::QuickGelu", 1, kLastOpset, 1, 1, convert_quick_gelu},
 };
 
 }  // namespace

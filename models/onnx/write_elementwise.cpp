@@ -101,8 +101,13 @@ void add_unary(GraphWriter& writer, const Node& node, const UnaryAttributes& a) 
     onnx_pb::NodeProto& proto = writer.add(selu ? "Selu" : "HardSigmoid", node.name, {x});
     set(proto, "alpha", alpha);
     set(proto, selu ? "gamma" : "beta", static_cast<float>(a.beta));
-  } else if (a.kind == UnaryKind::silu) {
-    writer.add("Sigmoid", node.name + "/sigmoid", {x});
+  } else if (a.kind == UnaryKind::silu || a.kind == UnaryKind::swish) {
+    std::string argument = x;
+    if (a.kind == UnaryKind::swish) {
+      writer.add("Mul", node.name + "/scaled", {x, writer.number(node.name + "/alpha", alpha)});
+      argument = writer.last_result();
+    }
+    writer.add("Sigmoid", node.name + "/sigmoid", {argument});
     write_gated(writer, node, x);
   } else if (a.kind == UnaryKind::hard_swish) {
     onnx_pb::NodeProto& proto = writer.add("HardSigmoid", node.name + "/hard_sigmoid", {x});

@@ -181,6 +181,41 @@ TEST(FuseSilu, ReplacesTheProduct) {
   expect_same_outputs(before, after.graph);
 }
 
+// QuickGelu written out, with either order of the operands and with a quotient.
+TEST(FuseSilu, ReplacesTheProductWithAScaledGate) {
+  for (const bool divides : {false, true}) {
+    for (const bool swapped : {false, true}) {
+      TestGraph b;
+      const ValueId x = b.input(Shape{1, 4, 3, 3});
+      const ValueId c = b.graph.add_constant("c", Tensor::scalar(divides ? 0.5875F : 1.702F));
+      const ValueId scaled = b.binary("scaled", divides ? BinaryKind::div : BinaryKind::mul,
+                                      swapped && !divides ? c : x, swapped && !divides ? x : c);
+      const ValueId gate = b.unary("sigmoid", UnaryKind::sigmoid, scaled);
+      const Graph before =
+          b.build({b.binary("mul", BinaryKind::mul, swapped ? gate : x, swapped ? x : gate)});
+      const Rewritten after = fuse_silu(before);
+      ASSERT_EQ(after.graph.nodes().size(), 1U);
+      EXPECT_NEAR(layer_if<Unary>(after.graph.nodes()[0])->attributes().alpha, 1.702, 1e-3);
+      expect_same_outputs(before, after.graph);
+    }
+  }
+}
+
+TEST(FuseSilu, NotForAGateOfAnotherScaleOrRank) {
+  TestGraph b;
+  const ValueId x = b.input(Shape{1, 4, 3, 3});
+  const auto gated = [&](const std::string& name, ValueId factor) {
+    const ValueId scaled = b.binary(name + ".scaled", BinaryKind::mul, x, factor);
+    return b.binary(name, BinaryKind::mul, b.unary(name + ".gate", UnaryKind::sigmoid, scaled), x);
+  };
+  const ValueId channels = gated("channels", b.constant(Shape{4, 1, 1}));
+  const ValueId rank = gated("rank", b.constant(Shape{1, 1, 1, 1, 1}));
+  const ValueId over = b.binary("over", BinaryKind::div, b.constant(Shape{}), x);
+  const Graph before =
+      b.build({channels, rank, b.binary("mul", BinaryKind::mul, b.unary("s", UnaryKind::sigmoid, over), x)});
+  EXPECT_EQ(fuse_silu(before).changes, 0);
+}
+
 TEST(FuseSilu, NotForAGateOfSomethingElse) {
   TestGraph b;
   const ValueId x = b.input(Shape{1, 4, 3, 3});

@@ -45,6 +45,8 @@ const Bound kBounds[] = {
     {{UnaryKind::hard_sigmoid, 0.2, 0.5}, 0, 4 * (0.2 * kRange + 0.5)},
     {{UnaryKind::hard_swish}, 1, kRange * 4 * (kRange / 6 + 0.5)},
     {{UnaryKind::silu}, 7, 0},
+    // What the argument of e^x is off by is a relative error of the result: alpha and the product are rounded.
+    {{UnaryKind::swish, 1.702}, 7 + 2 * 1.702 * kRange, 0},
     {{UnaryKind::mish}, 12, 0},
     {{UnaryKind::gelu}, 2, kRange * 3},
     {{UnaryKind::gelu_tanh}, 2, kRange * 4},
@@ -195,6 +197,7 @@ TEST(Unary, ReferenceFollowsOnnx) {
   EXPECT_EQ(reference(UnaryKind::hard_swish, -3), 0);
   EXPECT_EQ(reference(UnaryKind::hard_swish, 4), 4);
   EXPECT_DOUBLE_EQ(reference(UnaryKind::silu, 0.75), 0.75 * 0.679178699175393);
+  EXPECT_DOUBLE_EQ(reference(UnaryKind::swish, 0.5, 1.5), 0.5 * 0.679178699175393);
   EXPECT_DOUBLE_EQ(reference(UnaryKind::mish, 1), std::tanh(std::log(1 + std::exp(1.0))));
   EXPECT_DOUBLE_EQ(reference(UnaryKind::gelu, 1), 0.841344746068543);
   EXPECT_NEAR(reference(UnaryKind::gelu_tanh, 1), 0.8411919906082768, 1e-15);

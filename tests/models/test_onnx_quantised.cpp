@@ -1,6 +1,8 @@
 // Quantised operators of ONNX and ONNX Runtime: their meaning, by the reference kernels.
 #include <gmock/gmock.h>
 
+#include <cmath>
+
 #include "layers/quantize.h"
 #include "layers/quantize_axis.h"
 #include "tests/models/onnx_run.h"
@@ -37,6 +39,19 @@ OnnxWriter& add_operand(OnnxWriter& model, const std::string& name, const Dims& 
   return model.constant<std::uint8_t>(name, dims, integers)
       .constant<float>(name + "_scale", {}, {0.5F})
       .constant<std::uint8_t>(name + "_zero", {}, {10});
+}
+
+TEST(OnnxMicrosoft, QuickGelu) {
+  const auto sigmoid = [](double x) { return 1 / (1 + std::exp(-x)); };
+  const std::vector<float> x = {-3, -0.5F, 0, 2};
+  for (const float alpha : {0.0F, 1.0F, 2.5F}) {  // 0: the default
+    const std::vector<test::Attribute> attributes{{"alpha", alpha}};
+    OnnxWriter model =
+        microsoft_node("QuickGelu", {"x"}, alpha == 0 ? std::vector<test::Attribute>{} : attributes);
+    const std::vector<float> y = values<float>(model.input("x", {4}).read(), {tensor(Shape{4}, x)});
+    for (std::size_t i = 0; i < x.size(); ++i)
+      EXPECT_NEAR(y[i], x[i] * sigmoid((alpha == 0 ? 1.702 : alpha) * x[i]), 1e-6);
+  }
 }
 
 TEST(OnnxQuantised, QuantizeLinearRoundsTiesToEvenAndSaturatesAtTheEndsOfTheType) {

@@ -102,6 +102,14 @@ TEST(OnnxWrite, ElementwiseFunctions) {
     SCOPED_TRACE(op);
     expect_round_trip(model);
   }
+  OnnxWriter quick_gelu(13);
+  quick_gelu.input("x", {2, 3})
+      .constant<float>("c", {}, {1.702F})
+      .node("Mul", {"x", "c"}, {"a"})
+      .node("Sigmoid", {"a"}, {"s"})
+      .node("Mul", {"x", "s"}, {"y"})
+      .output("y");
+  expect_round_trip(quick_gelu);
   OnnxWriter swish(13);
   swish.input("x", {2, 3}).node("Sigmoid", {"x"}, {"s"}).node("Mul", {"x", "s"}, {"y"}).output("y");
   expect_round_trip(swish);
