@@ -42,6 +42,7 @@ Registry build() {
   register_cuda(registry);
 
   register_reference_conv(registry);
+  register_reference_conv_transpose(registry);
   register_reference_pool(registry);
   register_reference_linear(registry);
   register_reference_normalization(registry);

@@ -4,6 +4,7 @@
 
 #include "layers/binary.h"
 #include "layers/conv.h"
+#include "layers/conv_transpose.h"
 #include "layers/fuse/passes.h"
 #include "layers/fuse/rewriter.h"
 #include "layers/gemm.h"
@@ -123,7 +124,9 @@ Tensor vector_f32(const std::vector<double>& values) {
 // Convolutions and Gemms that may take a scale and shift: one weight tensor with the output channel along a
 // known axis, nothing after the bias yet.
 struct Target {
-  int channel_axis = 0;    // of the weights
+  int channel_axis = 0;  // of the weights
+  std::int64_t groups =
+      1;  // into which the weights' dimension 0 is split; the channel axis counts those of one
   double bias_factor = 1;  // Gemm's beta
 };
 
@@ -131,11 +134,16 @@ std::optional<Target> target_of(const Graph& graph, const Node& node) {
   if (node.inputs.size() < 2 || constant_f32(graph, node.inputs[1]) == nullptr) return std::nullopt;
   if (const auto* conv = layer_if<Conv>(node)) {
     if (!conv->attributes().activation.is_identity() || node.inputs.size() > 3) return std::nullopt;
-    return Target{0, 1};
+    return Target{};
+  }
+  if (const auto* conv = layer_if<ConvTranspose>(node)) {
+    if (!conv->attributes().activation.is_identity()) return std::nullopt;
+    return Target{.channel_axis = 1, .groups = conv->attributes().groups};
   }
   if (const auto* gemm = layer_if<Gemm>(node)) {
     if (!gemm->attributes().activation.is_identity()) return std::nullopt;
-    return Target{gemm->attributes().transpose_b ? 0 : 1, gemm->attributes().beta};
+    return Target{.channel_axis = gemm->attributes().transpose_b ? 0 : 1,
+                  .bias_factor = gemm->attributes().beta};
   }
   return std::nullopt;
 }
@@ -149,17 +157,19 @@ LayerPtr with_unit_beta(const Node& node) {
   return node.layer;
 }
 
-Tensor scaled_weights(const Tensor& weights, int channel_axis, const std::vector<double>& scale) {
+Tensor scaled_weights(const Tensor& weights, const Target& target, const std::vector<double>& scale) {
   Tensor result = to_layout(weights.view(), Layout::row_major);
   const std::span<float> values = result.values<float>();
-  const std::int64_t channels = weights.shape()[channel_axis];
+  const std::int64_t channels = weights.shape()[target.channel_axis];
   std::int64_t inner = 1;
-  for (int d = channel_axis + 1; d < weights.shape().rank(); ++d) inner *= weights.shape()[d];
+  for (int d = target.channel_axis + 1; d < weights.shape().rank(); ++d) inner *= weights.shape()[d];
   float* at = values.data();
   const std::int64_t outer = values.empty() ? 0 : std::ssize(values) / (channels * inner);
   for (std::int64_t o = 0; o < outer; ++o) {
-    for (const double factor : scale) {
-      for (std::int64_t i = 0; i < inner; ++i, ++at) *at = static_cast<float>(*at * factor);
+    // `scale` has the channels of all groups.
+    const double* factors = scale.data() + o * target.groups / outer * channels;
+    for (std::int64_t c = 0; c < channels; ++c) {
+      for (std::int64_t i = 0; i < inner; ++i, ++at) *at = static_cast<float>(*at * factors[c]);
     }
   }
   return result;
@@ -292,8 +302,7 @@ Rewritten fold_scale_shift(Graph graph) {
     if (std::ranges::all_of(folded.scale, [](double factor) { return factor == 1; })) {
       w = rewriter.map(node.inputs[1]);
     } else {
-      w = rewriter.constant(weights.name,
-                            scaled_weights(*weights.constant, target->channel_axis, folded.scale));
+      w = rewriter.constant(weights.name, scaled_weights(*weights.constant, *target, folded.scale));
       if (rewriter.uses(node.inputs[1]) == 1) graph.release_constant(node.inputs[1]);
     }
     const ValueId b = rewriter.constant(node.name + ".bias", vector_f32(folded.bias));

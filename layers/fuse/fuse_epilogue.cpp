@@ -4,6 +4,7 @@
 
 #include "layers/binary.h"
 #include "layers/conv.h"
+#include "layers/conv_transpose.h"
 #include "layers/fuse/passes.h"
 #include "layers/fuse/rewriter.h"
 #include "layers/gemm.h"
@@ -23,6 +24,7 @@ LayerPtr with_activation(const Graph& graph, const Node& node, const Clamp& clam
     return std::make_shared<L>(attributes);
   };
   if (const auto* conv = layer_if<Conv>(node)) return extend(conv);
+  if (const auto* conv = layer_if<ConvTranspose>(node)) return extend(conv);
   if (const auto* gemm = layer_if<Gemm>(node)) return extend(gemm);
   if (const auto* binary = layer_if<Binary>(node)) return extend(binary);
   return nullptr;

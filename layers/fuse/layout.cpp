@@ -161,6 +161,7 @@ Graph fuse(Graph graph, std::vector<PassReport>* report) {
       {"join scale and shift", join_scale_shift},
       {"fuse residual add", fuse_residual},
       {"fuse relu and clip", fuse_activation},
+      {"lower transposed convolutions", lower_conv_transpose},
       {"fuse quantised layers", fuse_quantised},
       {"trim taps", trim_taps},
   };

@@ -79,6 +79,11 @@ Rewritten fuse_residual(const Graph& graph);
 /// Relu or Clip after Conv, Gemm or a floating-point Binary moves into its epilogue.
 Rewritten fuse_activation(const Graph& graph);
 
+/// ConvTranspose with constant weights becomes convolutions of stride 1, one for every phase of the stride or several
+/// phases at once, and the interleaving of their outputs (Concat, DepthToSpace; Slice where the output is no multiple of
+/// the stride): layers that every device and precision has kernels for. Notes name those that cannot.
+Rewritten lower_conv_transpose(const Graph& graph);
+
 /// Makes INT8 layers of what a quantised model writes as Dequantize -> layer -> Quantize (ONNX "QDQ"): QConv of Conv,
 /// Gemm and MatMul with constant weights, residual and activation included; QAdd; QAveragePool; and max pools, Concat and
 /// what only moves elements on the integers themselves. Where no Quantize follows, QConv and QAveragePool write f32.

@@ -7,6 +7,7 @@
 namespace pipit {
 
 void register_reference_conv(Registry& registry);
+void register_reference_conv_transpose(Registry& registry);
 void register_reference_pool(Registry& registry);
 void register_reference_linear(Registry& registry);  // Gemm, MatMul
 void register_reference_normalization(Registry& registry);

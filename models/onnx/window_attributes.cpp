@@ -8,17 +8,6 @@ namespace pipit::onnx {
 
 namespace {
 
-std::vector<std::int64_t> read_list(NodeContext& node, const char* name, std::size_t count,
-                                    std::int64_t fallback) {
-  auto values = node.attributes().integers(name);
-  if (!values) return std::vector<std::int64_t>(count, fallback);
-  if (values->size() != count) {
-    fail("attribute '{}' has {} numbers, expected {} for input {}", name, values->size(), count,
-         node.input_shape(0).str());
-  }
-  return *std::move(values);
-}
-
 std::vector<std::int64_t> read_kernel(NodeContext& node, std::span<const std::int64_t> weights,
                                       std::size_t count) {
   const auto attribute = node.attributes().integers("kernel_shape");
@@ -45,7 +34,19 @@ AutoPad read_auto_pad(NodeContext& node) {
 
 }  // namespace
 
-Window read_window(NodeContext& node, std::span<const std::int64_t> weights_kernel, const char* layer) {
+std::vector<std::int64_t> read_list(NodeContext& node, const char* name, std::size_t count,
+                                    std::int64_t fallback) {
+  auto values = node.attributes().integers(name);
+  if (!values) return std::vector<std::int64_t>(count, fallback);
+  if (values->size() != count) {
+    fail("attribute '{}' has {} numbers, expected {} for input {}", name, values->size(), count,
+         node.input_shape(0).str());
+  }
+  return *std::move(values);
+}
+
+UnresolvedWindow read_unresolved_window(NodeContext& node, std::span<const std::int64_t> weights_kernel,
+                                        const char* layer) {
   const Shape& input = node.input_shape(0);
   const int rank = input.rank() - 2;
   if (rank < 1 || rank > kMaxSpatial) {
@@ -68,7 +69,12 @@ Window read_window(NodeContext& node, std::span<const std::int64_t> weights_kern
   if (auto_pad != AutoPad::notset && std::ranges::any_of(pads, [](std::int64_t pad) { return pad != 0; })) {
     fail("attributes 'auto_pad' and 'pads' ({}) contradict each other", fmt::join(pads, ","));
   }
-  return resolve_auto_pad(window, auto_pad, input.dims().subspan(2));
+  return {window, auto_pad};
+}
+
+Window read_window(NodeContext& node, std::span<const std::int64_t> weights_kernel, const char* layer) {
+  const auto [window, auto_pad] = read_unresolved_window(node, weights_kernel, layer);
+  return resolve_auto_pad(window, auto_pad, node.input_shape(0).dims().subspan(2));
 }
 
 }  // namespace pipit::onnx

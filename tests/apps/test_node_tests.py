@@ -15,7 +15,7 @@ NODE_TESTS = pathlib.Path("/usr/share/libonnx-testdata/data")
 
 # What must not be missing: a reason "operator X is not supported" for one of these is a failure.
 OPERATORS = set("""
-    Abs Add ArgMax AveragePool BatchNormalization Cast Clip Concat Constant Conv ConvInteger DepthToSpace
+    Abs Add ArgMax AveragePool BatchNormalization Cast Clip Concat Constant Conv ConvInteger ConvTranspose DepthToSpace
     DequantizeLinear Div Dropout DynamicQuantizeLinear Elu Erf Exp Expand Flatten Gather Gelu Gemm GlobalAveragePool GlobalMaxPool HardSigmoid HardSwish Identity
     InstanceNormalization LRN LayerNormalization LeakyRelu LogSoftmax LpPool MatMul MatMulInteger Max MaxPool Mean Min Mish Mul Neg
     PRelu Pad Pow QLinearConv QLinearMatMul QuantizeLinear ReduceMax ReduceMean ReduceSum Relu Reshape Resize Shape Sigmoid Slice Softmax Softplus

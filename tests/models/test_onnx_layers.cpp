@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "layers/conv.h"
+#include "layers/conv_transpose.h"
 #include "layers/pool.h"
 #include "tests/models/onnx_run.h"
 
@@ -63,6 +64,60 @@ OnnxWriter conv(const Dims& input, const Dims& weights, const std::vector<test::
 
 Window conv_window(const Dims& input, const Dims& weights, const std::vector<test::Attribute>& attributes) {
   return only_layer<Conv>(conv(input, weights, attributes).read().graph).attributes().window;
+}
+
+// Weights of ones.
+OnnxWriter conv_transpose(const Dims& input, const Dims& weights,
+                          const std::vector<test::Attribute>& attributes) {
+  std::int64_t count = 1;
+  for (const std::int64_t extent : weights) count *= extent;
+  OnnxWriter model = one_node(11, "ConvTranspose", {"x", "w"}, attributes).input("x", input);
+  return model.constant<float>("w", weights, std::vector<float>(static_cast<std::size_t>(count), 1));
+}
+
+TEST(OnnxConvTranspose, ReadsEveryAttribute) {
+  const Graph graph = conv_transpose({1, 4, 5, 4}, {4, 3, 3, 2},
+                                     {{"kernel_shape", Dims{3, 2}},
+                                      {"strides", Dims{2, 3}},
+                                      {"dilations", Dims{1, 2}},
+                                      {"pads", Dims{1, 0, 2, 1}},
+                                      {"output_padding", Dims{1, 2}},
+                                      {"group", kTwo}})
+                          .read()
+                          .graph;
+  const ConvTransposeAttributes& conv = only_layer<ConvTranspose>(graph).attributes();
+  EXPECT_EQ(conv.window.str(), "3x2 s2,3 d1,2 p1,0,2,1");
+  EXPECT_THAT(conv.output_padding, ElementsAre(1, 2, 0));
+  EXPECT_EQ(conv.groups, 2);
+  // (5 - 1) * 2 + 3 + 1 - 3 and (4 - 1) * 3 + 3 + 2 - 1.
+  EXPECT_EQ(graph.value(graph.outputs()[0]).desc.shape, (Shape{1, 6, 9, 13}));
+}
+
+// The pads that the outputs' extents leave, the odd one at the end for SAME_UPPER and at the beginning otherwise.
+TEST(OnnxConvTranspose, PadsFollowFromTheOutput) {
+  const auto pads = [](const std::vector<test::Attribute>& attributes, const Shape& expected) {
+    std::vector<test::Attribute> all = attributes;
+    all.push_back({"strides", Dims{2, 2}});
+    const Graph graph = conv_transpose({1, 1, 4, 4}, {1, 1, 5, 3}, all).read().graph;
+    EXPECT_EQ(graph.value(graph.outputs()[0]).desc.shape, expected);
+    const ConvTransposeAttributes& conv = only_layer<ConvTranspose>(graph).attributes();
+    return std::vector<std::int64_t>{conv.window.pad_begin[0], conv.window.pad_begin[1],
+                                     conv.window.pad_end[0], conv.window.pad_end[1], conv.output_padding[0]};
+  };
+  const auto mode = [](const char* name) { return test::Attribute{"auto_pad", std::string(name)}; };
+  EXPECT_THAT(pads({}, Shape{1, 1, 11, 9}), ElementsAre(0, 0, 0, 0, 0));
+  EXPECT_THAT(pads({mode("VALID")}, Shape{1, 1, 11, 9}), ElementsAre(0, 0, 0, 0, 0));
+  EXPECT_THAT(pads({mode("SAME_UPPER")}, Shape{1, 1, 8, 8}), ElementsAre(1, 0, 2, 1, 0));
+  EXPECT_THAT(pads({mode("SAME_LOWER")}, Shape{1, 1, 8, 8}), ElementsAre(2, 1, 1, 0, 0));
+  EXPECT_THAT(pads({{"output_shape", Dims{8, 8}}}, Shape{1, 1, 8, 8}), ElementsAre(2, 1, 1, 0, 0));
+  EXPECT_THAT(pads({{"output_shape", Dims{8, 8}}, mode("SAME_UPPER")}, Shape{1, 1, 8, 8}),
+              ElementsAre(1, 0, 2, 1, 0));
+  // With batch and channels; more than all taps reach: only the bias is there.
+  EXPECT_THAT(pads({{"output_shape", Dims{1, 1, 13, 9}}}, Shape{1, 1, 13, 9}), ElementsAre(0, 0, 0, 0, 2));
+  EXPECT_THAT(conv_transpose({1, 1, 4, 4}, {1, 1, 5, 3}, {{"output_shape", Dims{8, 8, 8}}}).failure<Error>(),
+              HasSubstr("'output_shape' has 3 numbers, expected 2"));
+  EXPECT_THAT(conv_transpose({1, 1, 4, 4}, {1, 1, 5, 3}, {{"output_shape", Dims{8, 0}}}).failure<Error>(),
+              HasSubstr("0 positions"));
 }
 
 TEST(OnnxConv, AutoPad) {
