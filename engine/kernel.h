@@ -67,7 +67,7 @@ class Kernel {
   /// release the original.
   virtual bool reads_constant(std::size_t /*index*/) const { return true; }
   /// Asked once, after creation, when output 0 is used by nothing but one input of `next`, whose other inputs are
-  /// constants and whose one output has the same desc. True: from now on run() computes `next` as well and writes
+  /// constants and whose one output is as large. True: from now on run() computes `next` as well and writes
   /// its output in place of output 0. May be asked again for what follows.
   virtual bool absorb(const NodeSpec& /*next*/) { return false; }
   /// Asked once, after absorb() and write_rows_apart(): whether output 0 may lie where input `index` does, which has its

@@ -143,8 +143,8 @@ class StepBuilder {
     uses_ = graph_.use_counts();
   }
 
-  // Whether the kernel before the node may compute it as well: it is element-wise (may run in place) in what only that
-  // kernel computes and only it reads; its other inputs are constants.
+  // Whether the kernel before the node may compute it as well: it makes as many elements of what only that kernel
+  // computes and only it reads; its other inputs are constants.
   bool is_follower(const Node& node) const {
     if (options_.device != DeviceKind::cpu || options_.keep_every_value) return false;
     if (node.outputs.size() != 1 || is_view(graph_, node)) return false;
@@ -155,8 +155,8 @@ class StepBuilder {
       const Node* producer = producers_[index(id)];
       follows = !follows && producer != nullptr && producer->outputs.size() == 1 &&
                 !is_view(graph_, *producer) && uses_[index(id)] == 1 &&
-                node.layer->may_run_in_place(static_cast<int>(i)) &&
-                graph_.value(id).desc == graph_.value(node.outputs[0]).desc;
+                graph_.value(id).desc.dtype == graph_.value(node.outputs[0]).desc.dtype &&
+                graph_.value(id).desc.elements() == graph_.value(node.outputs[0]).desc.elements();
       if (!follows) return false;
     }
     return follows;

@@ -62,6 +62,10 @@ std::optional<AffineChannels> affine_of(const BinaryAttributes& attributes, bool
 
 bool Epilogue::absorb(const NodeSpec& next) {
   if (next.outputs[0].dtype != DType::f32 && next.outputs[0].dtype != DType::f16) return false;
+  for (std::size_t i = 0; i < next.inputs.size(); ++i) {
+    if (next.has_input(i) && next.constant(i) == nullptr && !(*next.inputs[i] == next.outputs[0]))
+      return false;
+  }
   if (const auto* unary = dynamic_cast<const Unary*>(&next.layer)) {
     stages_.push_back({.unary = unary->attributes()});
     return true;

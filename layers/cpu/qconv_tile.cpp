@@ -43,6 +43,7 @@ class QConvTile final : public Kernel {
 
   std::size_t scratch_bytes() const override { return convolution_.scratch_bytes(); }
   bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
+  bool absorb(const NodeSpec& next) override { return convolution_.absorb_depth_to_space(next); }
   bool write_rows_apart(std::size_t stride) override { return convolution_.write_rows_apart(stride); }
   bool may_overwrite(std::size_t index) const override {
     return index == 3 && convolution_.may_overwrite_residual();

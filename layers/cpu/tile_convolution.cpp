@@ -7,6 +7,8 @@
 
 #include "layers/cpu/chunks.h"
 #include "layers/cpu/row_kernels.h"
+#include "layers/layer_kernel.h"
+#include "layers/rearrange.h"
 
 namespace pipit {
 
@@ -161,12 +163,31 @@ void TileConvolution::book_scratch() {
 }
 
 bool TileConvolution::absorb(const NodeSpec& next) {
-  if (!epilogue_.absorb(next)) return false;
+  if (absorb_depth_to_space(next)) return true;
+  if (block_ > 1 || !epilogue_.absorb(next)) return false;
   if (multiplies_halves()) {
     loop_.c_bytes = kFloat;
     loop_.shared.output_type = TileType::f32;
     book_scratch();
   }
+  return true;
+}
+
+// A row of the output is, pixel after pixel, the outputs for one row of the block: a group of outputs, as tiles see it,
+// that reads the same input as the others.
+bool TileConvolution::absorb_depth_to_space(const NodeSpec& next) {
+  const auto* layer = dynamic_cast<const DepthToSpace*>(&next.layer);
+  if (layer == nullptr) return false;
+  const DepthToSpaceAttributes& a = layer->attributes();
+  const std::int64_t outputs = channels_ / a.block;
+  const bool plain = loop_.groups == 1 && block_ == 1 && !adds_ && !stored_ && !in_f32() && epilogue_.empty();
+  const bool fits = !a.inverse && !a.column_row_depth && outputs % loop_.panels.panel == 0;
+  if (!plain || !fits || !is_channels_last(next.outputs[0])) return false;
+  block_ = a.block;
+  loop_.groups = a.block;
+  loop_.a_group = 0;
+  loop_.panels.outputs = outputs;  // the packed panels stay as they are
+  loop_.c_group = width_ * outputs * loop_.c_bytes;
   return true;
 }
 
@@ -177,6 +198,7 @@ std::span<const std::byte> TileConvolution::kept_panel(std::int64_t panel) const
 }
 
 bool TileConvolution::write_rows_apart(std::size_t stride) {
+  if (block_ > 1) return false;
   y_pixel_ = static_cast<std::int64_t>(stride);
   return true;
 }

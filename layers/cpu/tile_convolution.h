@@ -70,6 +70,8 @@ class TileConvolution {
   std::size_t scratch_bytes() const { return scratch_bytes_; }
   /// Kernel::absorb and Kernel::write_rows_apart.
   bool absorb(const NodeSpec& next);
+  /// absorb() for a DepthToSpace (mode DCR) whose rows of the block are whole panels: results go to their places.
+  bool absorb_depth_to_space(const NodeSpec& next);
   bool write_rows_apart(std::size_t stride);
   /// Whether y may be the residual: no pixel is computed twice, then.
   bool may_overwrite_residual() const;
@@ -148,8 +150,9 @@ class TileConvolution {
   std::int64_t width_;
   std::int64_t input_bytes_;  // of one image
   std::int64_t y_pixel_ = 0;  // bytes from pixel to pixel of y
-  bool half_;                 // operands are stored as f16
-  bool widens_;               // weights, for a run
+  std::int64_t block_ = 1;  // of the DepthToSpace that y is the output of; then y_pixel_ is that of its input
+  bool half_;               // operands are stored as f16
+  bool widens_;             // weights, for a run
   int threads_;
   bool adds_;  // there is a residual
   Epilogue epilogue_;

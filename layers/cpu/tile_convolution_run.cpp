@@ -80,7 +80,8 @@ void TileConvolution::join_rows(TileBand& t) const {
 TileBand TileConvolution::tile_band(const Operands& operands, const Band& b, const std::byte* copied,
                                     std::byte* results) const {
   TileBand t = input_band(operands.x, b, copied);
-  t.c_pixel = in_f32() ? channels_ * loop_.c_bytes : y_pixel_;
+  t.c_pixel = in_f32() ? channels_ * loop_.c_bytes : y_pixel_ / block_;
+  if (block_ > 1) t.c_row = width_ * y_pixel_;
   t.residual_pixel = channels_ * loop_.residual_bytes;
   if (operands.scales.data != nullptr) {
     t.pixel_scale = operands.scales.data + first_pixel(b) * operands.scales.step;
@@ -92,7 +93,7 @@ TileBand TileConvolution::tile_band(const Operands& operands, const Band& b, con
                                    : operands.residual + first_element(b) * loop_.residual_bytes;
     t.once = t.residual == t.c;
   }
-  join_rows(t);
+  if (block_ == 1) join_rows(t);
   return t;
 }
 

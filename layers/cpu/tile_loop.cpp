@@ -85,7 +85,8 @@ void TileLoop::run_tiles(const TileBand& band, const TileRange& tiles, const Til
       if (shared.multiplier != nullptr) call.multiplier = shared.multiplier + output;
       for (int slot = 0; slot < used; ++slot) {
         call.a[slot] = a[slot] + group * a_group;
-        call.c[slot] = c[slot] + output * c_bytes;
+        call.c[slot] =
+            c[slot] + (c_group == 0 ? output * c_bytes : group * c_group + panel * panels.panel * c_bytes);
         if (band.residual != nullptr) {
           call.residual[slot] = band.residual + at[slot] * band.residual_pixel + output * residual_bytes;
         }

@@ -46,6 +46,7 @@ struct TileLoop {
   TilePanels panels;  ///< of one group
   std::int64_t groups = 1;
   std::int64_t a_group = 0;                ///< bytes from the input of one group to that of the next
+  std::int64_t c_group = 0;                ///< and from its outputs; 0: they follow each other
   const std::int32_t* segments = nullptr;  ///< see TileCall
   std::int32_t segment_count = 0;
   std::int32_t run = 0;

@@ -10,6 +10,7 @@
 #include "layers/matmul.h"
 #include "layers/normalization.h"
 #include "layers/pool.h"
+#include "layers/rearrange.h"
 #include "layers/registry.h"
 #include "layers/unary.h"
 #include "tests/support/run_graph.h"
@@ -116,6 +117,22 @@ TEST(Absorb, ConvolutionsTakeActivations) {
       return b.unary(UnaryKind::gelu, b.batch_norm(b.conv(x, 45, 1, kernel)));
     });
   }
+}
+
+// What a transposed convolution is lowered to. Rows of whole groups of pixels, and rows that end in an overlap.
+TEST(Absorb, ConvolutionsWriteWhereDepthToSpaceWants) {
+  for (const std::int64_t kernel : {1, 3}) {
+    for (const std::int64_t width : {7, 28, 45}) {
+      check(Shape{2, 19, 13, width}, 2, [&](Builder& b, ValueId x) {
+        return b.add(DepthToSpace({.block = 2}), {b.conv(x, 256, 1, kernel)});
+      });
+    }
+  }
+  // Panels of weights would hold outputs of two rows: then it is copied.
+  Builder b{.graph = {}, .random = std::mt19937(1)};
+  const ValueId x = b.graph.add_input("x", TensorDesc{Shape{1, 8, 4, 4}});
+  b.graph.mark_output(b.add(DepthToSpace({.block = 3}), {b.conv(x, 18, 1, 1)}));
+  EXPECT_EQ(plan_of(assign_layouts(b.graph.build()).graph, false, Precision::fp32)->steps().size(), 3U);
 }
 
 TEST(Absorb, BatchNormTakesRelu) {
