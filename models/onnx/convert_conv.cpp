@@ -44,8 +44,8 @@ std::vector<ValueId> convert_conv_transpose(NodeContext& node) {
   attributes.window = window;
   attributes.groups = node.attributes().integer("group", 1);
   std::ranges::copy(read_list(node, "output_padding", rank, 0), attributes.output_padding.begin());
-  if (const auto output = read_output_shape(node, rank)) {
-    attributes = with_output_shape(attributes, spatial, *output, auto_pad);
+  if (const auto given = read_output_shape(node, rank)) {
+    attributes = with_output_shape(attributes, spatial, *given, auto_pad);
   } else if (auto_pad == AutoPad::same_upper || auto_pad == AutoPad::same_lower) {
     std::vector<std::int64_t> output;
     for (std::size_t axis = 0; axis < rank; ++axis)
