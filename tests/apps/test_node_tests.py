@@ -26,7 +26,6 @@ OPERATORS = set("""
 EXCLUDED = {
     "test_*cast*FLOAT16*": "float16 and bfloat16 tensors",
     "test_*cast*STRING*": "strings",
-    "test_m*_float16": "float16 tensors",
     "test_m*_*int16": "16-bit integers",
     "test_m*_uint32": "uint32 tensors",
     "test_m*_uint64": "uint64 tensors",

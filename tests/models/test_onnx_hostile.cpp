@@ -5,6 +5,7 @@
 #include <fstream>
 #include <random>
 
+#include "models/onnx/parsed_model.h"
 #include "tests/models/onnx_writer.h"
 #include "tests/support/linear_time.h"
 #include "tests/support/run_graph.h"
@@ -78,8 +79,8 @@ TEST(OnnxHostile, FlippedBytes) {
 }
 
 // A large field makes the parser's buffer large, many small ones open it often.
-TEST(OnnxHostile, ReadingTakesLinearTime) {
-  const auto model = [](int n) {
+TEST(OnnxHostile, ParsingTakesLinearTime) {
+  const auto file = [](int n) {
     OnnxWriter model;
     model.input("x", {1});
     const auto size = static_cast<std::size_t>(n) * 10;
@@ -89,7 +90,9 @@ TEST(OnnxHostile, ReadingTakesLinearTime) {
     for (int i = 0; i < n; ++i) model.node("Relu", {"x"}, {fmt::format("unused{}", i)});
     return model.node("Relu", {"x"}, {"y"}).output("y").bytes();
   };
-  test::expect_linear_time(30000, model, [](const std::string& bytes) { EXPECT_TRUE(reads(bytes)); });
+  test::expect_linear_time(1000, file, [](const std::string& bytes) {
+    EXPECT_TRUE(onnx::parse_model(std::as_bytes(std::span(bytes))).proto.has_graph());
+  });
 }
 
 TEST(OnnxHostile, DeepSubgraphsStopTheParser) {

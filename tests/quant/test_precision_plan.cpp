@@ -224,7 +224,7 @@ TEST(PrecisionPlan, NamesWhatIsMissing) {
 }
 
 TEST(PrecisionPlan, ManyImagesTakeLinearTime) {
-  const auto plan = [](int n) {
+  const auto with_images = [](int n) {
     PrecisionPlan plan;
     plan.preprocess = "{}";
     for (int i = 0; i < n; ++i) plan.images.push_back({fmt::format("image {}", i), std::string(32, '0')});
@@ -233,7 +233,7 @@ TEST(PrecisionPlan, ManyImagesTakeLinearTime) {
   const auto through_text = [](const PrecisionPlan& plan) {
     EXPECT_EQ(precision_plan_from_json(to_json(plan, false)).images.size(), plan.images.size());
   };
-  test::expect_linear_time(100, plan, through_text);
+  test::expect_linear_time(100, with_images, through_text);
 }
 
 TEST(PrecisionPlan, RefusesJsonOfAnyOtherKind) {
