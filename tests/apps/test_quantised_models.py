@@ -128,6 +128,11 @@ class QuantisedModels(CommandTest):
         self.assertNotIn("reference", {layer["kernel"] for layer in layers})
         return sorted((layer["type"], layer["kernel"]) for layer in layers)
 
+    @staticmethod
+    def depthwise(kernels):
+        """How many layers run on a kernel made for depthwise convolutions; which one the instruction set decides."""
+        return sum(kernel.startswith("depthwise") for _, kernel in kernels)
+
     def test_signed_activations_run_on_the_kernels_of_unsigned_ones(self):
         kind = quantization.QuantType
         mobile = self.write_mobile_network("mobile.onnx")
@@ -144,13 +149,13 @@ class QuantisedModels(CommandTest):
                         done = self.pipit_with_notes("verify", folder, "--norm", SHARE)
                         self.assertIn("passed 1 failed 0", done.stdout)
                 self.assertEqual(found[kind.QInt8], found[kind.QUInt8])
-                self.assertEqual(found[kind.QInt8].count(("QConv", "depthwise")), 3)
+                self.assertEqual(self.depthwise(found[kind.QInt8]), 3)
 
     def test_signed_inputs_and_outputs(self):
         folder = self.quantise("bytes", self.write_mobile_network("mobile.onnx"))  # signed by default
         self.take_off_conversions(folder / "model.onnx")
         self.write_expectations(folder, as_bytes=True)
-        self.assertEqual(self.kernels(folder / "model.onnx").count(("QConv", "depthwise")), 3)
+        self.assertEqual(self.depthwise(self.kernels(folder / "model.onnx")), 3)
         shown = self.json("inspect", folder / "model.onnx")
         self.assertEqual([one["dtype"] for one in (shown["inputs"][0], shown["outputs"][0])], ["i8", "i8"])
         self.assertIn("passed 1 failed 0", self.pipit_with_notes("verify", folder, "--norm", SHARE).stdout)
