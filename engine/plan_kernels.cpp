@@ -143,8 +143,9 @@ class StepBuilder {
     uses_ = graph_.use_counts();
   }
 
-  // Whether the kernel before the node may compute it as well: it makes as many elements of what only that kernel
-  // computes and only it reads; its other inputs are constants.
+  // Whether the kernel before the node may compute it as well: it is element-wise (may run in place), or makes as many
+  // elements of a single input, in what only that kernel computes and only it reads; its other inputs are constants. Not
+  // a layer with weights: those choose kernels of their own.
   bool is_follower(const Node& node) const {
     if (options_.device != DeviceKind::cpu || options_.keep_every_value) return false;
     if (node.outputs.size() != 1 || is_view(graph_, node)) return false;
@@ -153,10 +154,13 @@ class StepBuilder {
       const ValueId id = node.inputs[i];
       if (id == kNoValue || graph_.value(id).is_constant()) continue;
       const Node* producer = producers_[index(id)];
+      const TensorDesc& x = graph_.value(id).desc;
+      const TensorDesc& y = graph_.value(node.outputs[0]).desc;
       follows = !follows && producer != nullptr && producer->outputs.size() == 1 &&
                 !is_view(graph_, *producer) && uses_[index(id)] == 1 &&
-                graph_.value(id).desc.dtype == graph_.value(node.outputs[0]).desc.dtype &&
-                graph_.value(id).desc.elements() == graph_.value(node.outputs[0]).desc.elements();
+                (node.layer->may_run_in_place(static_cast<int>(i))
+                     ? x == y
+                     : node.inputs.size() == 1 && x.dtype == y.dtype && x.elements() == y.elements());
       if (!follows) return false;
     }
     return follows;

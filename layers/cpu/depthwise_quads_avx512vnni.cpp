@@ -42,6 +42,7 @@ struct Block {
   __m512 high;
   __m512i low;
   __m512i zero_point;
+  __m512i turned;
 };
 
 // Requantises and stores one pixel. Rounding is monotone, so the lower bound may come after it; the upper one may not, for
@@ -57,7 +58,8 @@ PIPIT_QUADS void finish(const Block& block, const Vector* sums, std::uint8_t* y)
   }
   const __m512i low_half = _mm512_adds_epi16(_mm512_packs_epi32(steps[0], steps[1]), block.zero_point);
   const __m512i high_half = _mm512_adds_epi16(_mm512_packs_epi32(steps[2], steps[3]), block.zero_point);
-  const __m512i bytes = _mm512_max_epu8(_mm512_packus_epi16(low_half, high_half), block.low);
+  const __m512i bytes =
+      _mm512_xor_si512(_mm512_max_epu8(_mm512_packus_epi16(low_half, high_half), block.low), block.turned);
   if constexpr (Whole) {
     _mm512_storeu_si512(y, bytes);
   } else {
@@ -132,6 +134,7 @@ void quad_tile(const QuadTile& call) {
   block.high = _mm512_set1_ps(t.high);
   block.zero_point = _mm512_set1_epi16(static_cast<short>(t.zero_point));
   block.low = _mm512_set1_epi8(static_cast<char>(_mm_cvtss_si32(_mm_set_ss(t.low)) + t.zero_point));
+  block.turned = _mm512_set1_epi8(static_cast<char>(t.turned));
   block.weights = t.weights;
   block.bias = t.bias;
   block.multiplier = t.multiplier;

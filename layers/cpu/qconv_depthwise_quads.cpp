@@ -34,7 +34,7 @@ Refusal refuse_quads(const NodeSpec& spec) {
   if (columns != 3 && columns != 5 && columns != 7) return "the filter is not 3, 5 or 7 columns wide";
   if (window.kernel[0] > kQuad * quads_of(window)) return "the filter is higher than wide";
   if (window.stride[1] > 2 || window.dilation[1] != 1) return "horizontal stride above 2, or dilation";
-  if (attributes.y.dtype != DType::u8) return "the output must be u8";
+  if (!attributes.y.quantised()) return "the output is f32";
   if (spec.has_input(3)) return "there is a residual";
   if (spec.outputs[0].elements() == 0) return "the output is empty";
   return std::nullopt;
@@ -55,7 +55,9 @@ class QDepthwiseQuads final : public Kernel {
         step_bounds(attributes.y, attributes.conv.activation.low, attributes.conv.activation.high);
     shared_.low = bounds.low;
     shared_.high = bounds.high;
-    shared_.zero_point = attributes.y.zero_point;
+    const bool is_signed = attributes.y.dtype == DType::i8;
+    shared_.zero_point = attributes.y.zero_point + (is_signed ? 128 : 0);
+    shared_.turned = is_signed ? 0x80 : 0;
     shared_.y_step = y_[1];
     padding_.assign(static_cast<std::size_t>(x_[1]), static_cast<std::uint8_t>(attributes.x.zero_point));
     pack(attributes, *spec.constant(1), spec.constant(2));

@@ -196,6 +196,10 @@ TEST(QConv, DepthwiseQuads) {
         c.attributes.x.dtype = DType::u8;
         c.attributes.y = {random.integer(0, 4) == 0 ? 1e-9F : 3.0F, static_cast<int>(random.integer(0, 255)),
                           DType::u8};
+        if (random.coin()) {
+          c.attributes.y.zero_point -= 128;
+          c.attributes.y.dtype = DType::i8;
+        }
         for (std::int64_t o = 0; o < channels; ++o)
           c.attributes.weight_scales.push_back(static_cast<float>(random.real(0.01, 1)));
         c.bias = random.coin();
