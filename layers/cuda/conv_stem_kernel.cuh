@@ -116,10 +116,20 @@ __device__ __forceinline__ void write_rows(const StemArgs& a, const TileOrigin& 
   }
 }
 
+// Blocks that a multiprocessor is to hold at once. Before Hopper the compiler needs more registers for the same code, and
+// would spill.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+template <int Columns, Staging How>
+inline constexpr int kStemBlocks = 2;
+#else
+template <int Columns, Staging How>
+inline constexpr int kStemBlocks = Columns < 16 && How == Staging::copied ? 4 : 3;
+#endif
+
 /// Arithmetic: Element and Sum, Tap (a unit of the window: its offset, and what of it is the window's), Constants (what
 /// belongs to the tile's columns, in shared memory), how sums start and finish. Words: of a unit.
 template <typename Arithmetic, int Words, int Columns, Staging How>
-__global__ void __launch_bounds__(kStemMaxThreads, Columns < 16 && How == Staging::copied ? 4 : 3)
+__global__ void __launch_bounds__(kStemMaxThreads, kStemBlocks<Columns, How>)
     conv_few_channels(const __grid_constant__ StemArgs a) {
   extern __shared__ __align__(1024) std::uint8_t shared[];
   __shared__ typename Arithmetic::template Constants<Columns> constants;
