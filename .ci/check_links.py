@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+"""Checks that every relative link of the Markdown files leads somewhere: to a file, and to a heading where it names one.
+
+    check_links.py [ROOT]       exits 1 and prints one line per broken link; reads the files that git does not
+                                ignore, or all where ROOT is no checkout
+    check_links.py --self-test
+"""
+
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+LINK = re.compile(r"!?\[[^\]]*\]\(\s*<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\s*\)")
+FENCE = re.compile(r"^ *(```|~~~).*?^ *\1[^\n]*$", re.M | re.S)
+CODE = re.compile(r"`[^`\n]*`")
+SKIPPED = {"build", "build-asan", "build-debug", "build-fuzz", ".git"}
+
+
+def anchors(text):
+    """The fragments that headings can be reached by: lower case, punctuation dropped, spaces to hyphens."""
+    found, counts = set(), {}
+    for heading in re.findall(r"^#{1,6}\s+(.+?)\s*#*$", FENCE.sub("", text), re.M):
+        heading = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
+        anchor = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+        counts[anchor] = counts.get(anchor, -1) + 1
+        found.add(anchor if counts[anchor] == 0 else f"{anchor}-{counts[anchor]}")
+    return found
+
+
+def check(root, files):
+    for name in files:
+        text = (root / name).read_text(encoding="utf-8")
+        blank = CODE.sub("", FENCE.sub(lambda m: "\n" * m[0].count("\n"), text))
+        for match in LINK.finditer(blank):
+            target, _, fragment = match[1].partition("#")
+            if re.match(r"[a-z][a-z0-9+.-]*:", target):
+                continue
+            where = f"{name}:{blank.count(chr(10), 0, match.start()) + 1}"
+            path = (root / name).parent / target if target else root / name
+            if not path.exists() or not path.resolve().is_relative_to(root.resolve()):
+                yield f"{where}: there is no {match[1]}"
+            elif fragment and path.suffix == ".md" and fragment not in anchors(path.read_text(encoding="utf-8")):
+                yield f"{where}: {target or name} has no heading for #{fragment}"
+
+
+def markdown_files(root):
+    listed = subprocess.run(["git", "-C", root, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "*.md"], check=False, capture_output=True)
+    files = [f for f in listed.stdout.decode().split("\0") if f and (root / f).exists()]
+    if files:
+        return files
+    return sorted(str(p.relative_to(root)) for p in root.rglob("*.md") if not SKIPPED & set(p.relative_to(root).parts))
+
+
+def self_test():
+    text = ("# A title, of `two` parts\n## Again\n## Again\n[good](b.md) [good](#a-title-of-two-parts) [good](#again-1)\n"
+            "[good](https://example.org/x) `[code](none.md)`\n```\n[code](none.md)\n```\n[bad](none.md)\n"
+            "[bad](b.md#none) [bad](../outside.md)\n")
+    with tempfile.TemporaryDirectory() as folder:
+        root = pathlib.Path(folder) / "root"
+        root.mkdir()
+        (root.parent / "outside.md").write_text("# Outside\n")
+        (root / "a.md").write_text(text)
+        (root / "b.md").write_text("# B\n")
+        found = list(check(root, ["a.md", "b.md"]))
+    expected = ["a.md:9: there is no none.md", "a.md:10: b.md has no heading for #none",
+                "a.md:10: there is no ../outside.md"]
+    if found != expected:
+        print(f"check_links.py --self-test: {found}, expected {expected}", file=sys.stderr)
+    return 0 if found == expected else 1
+
+
+def main(arguments):
+    if arguments == ["--self-test"]:
+        return self_test()
+    root = pathlib.Path(arguments[0] if arguments else pathlib.Path(__file__).parent.parent).resolve()
+    files = markdown_files(root)
+    broken = list(check(root, files))
+    for line in broken:
+        print(line, file=sys.stderr)
+    print(f"links: {len(files)} documents, {len(broken)} broken")
+    return 1 if broken or not files else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
