@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Checks the rules of docs/design.md that a compiler does not: who may include whom, where CUDA may appear,
-how long a file may be, and that nothing unfinished is left behind.
+"""Checks the rules of docs/architecture.md that a compiler does not: who may include whom, where CUDA may appear,
+how long a file and a comment's line may be, and that nothing unfinished is left behind.
 
     check_layering.py [ROOT]     exits 1 and prints one line per violation; reads the files that git tracks
     check_layering.py --self-test
@@ -28,6 +28,7 @@ CXX = {".h", ".hpp", ".cpp", ".cc", ".cu", ".cuh", ".inc"}
 SOURCES = {".cpp", ".cc", ".cu"}
 TEXT = CXX | {".py", ".sh", ".cmake", ".in", ".md", ".json", ".txt", ".proto"}
 LONG, TOO_LONG = 400, 500
+COLUMNS = 120  # of comments: clang-format breaks code before that, and leaves comments alone
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.M)
 CUDA_HEADER = re.compile(r"(^|/)(cuda|cudnn|cublas|nvrtc|nvml|mma\.h|cutlass|thrust/|cub/)|\.cuh$")
@@ -87,6 +88,14 @@ def check_text(path, text):
         yield f"{path}:{line_of(text, match.start())}: '{match[0]}': finish it, or open an issue"
 
 
+def check_comments(path, text):
+    """Of scripts, only lines that are nothing but comment, or begin a docstring."""
+    marks = ("#", '"""') if path.suffix not in CXX else ("",)
+    for number, line in enumerate(text.splitlines(), 1):
+        if len(line) > COLUMNS and line.lstrip().startswith(marks):
+            yield f"{path}:{number}: {len(line)} columns; comments end at {COLUMNS}"
+
+
 def check(root, files):
     """The violations in `files` (paths relative to `root`), and the notes that are none."""
     linked = linked_folders(root)
@@ -98,6 +107,8 @@ def check(root, files):
         violations += check_text(path, text)
         if path.suffix in CXX:
             violations += check_includes(path, text, linked)
+        if path.suffix in CXX | {".py", ".sh", ".cmake"} or path.name == "CMakeLists.txt":
+            violations += check_comments(path, text)
         if path.suffix in CXX | {".py", ".sh"}:
             lines = len(text.splitlines())
             if lines > TOO_LONG:
@@ -121,6 +132,7 @@ def self_test():
         "apps/main.cpp": '#include "models/model.h"\n#include "quant/calibrate.h"\n',
         "tests/models/test.cpp": '#include "apps/table.h"\n#include "samples.h"\n',
         "layers/long.cpp": "// a line\n" * 400,
+        "tests/wide.py": f"# {'é' * 118}\nname = '{'x' * 120}'\n",
     }
     bad = {
         "engine/up.cpp": ('#include "layers/conv.h"\n', "engine/up.cpp:1: engine includes layers/conv.h"),
@@ -133,6 +145,8 @@ def self_test():
         "engine/source.cpp": ('#include "engine/shape.cpp"\n', "includes the source file engine/shape.cpp"),
         "engine/dots.cpp": ('#include "../engine/shape.h"\n', "from the root of the project"),
         "engine/unfinished.cpp": ("int a;\n// TO" + "DO: later\n", "engine/unfinished.cpp:2: 'TO" + "DO'"),
+        "engine/wide.h": ("int a;\n  /// " + "x" * 115 + "\n", "engine/wide.h:2: 121 columns"),
+        "tests/wide.sh": ("  # " + "x" * 117 + "\n", "tests/wide.sh:1: 121 columns"),
         "models/too_long.cpp": ("// a line\n" * 501, "models/too_long.cpp: 501 lines"),
         "sparsity/CMakeLists.txt": ("pipit_library(sparsity DEPENDS pipit::models)\n", "links pipit::models"),
     }

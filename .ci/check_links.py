@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks that every relative link of the Markdown files leads somewhere: to a file, and to a heading where it names one.
+"""Checks that every relative link of the Markdown files leads to a file, and to a heading where it names one.
 
     check_links.py [ROOT]       exits 1 and prints one line per broken link; reads the files that git does not
                                 ignore, or all where ROOT is no checkout

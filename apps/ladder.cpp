@@ -44,7 +44,8 @@ std::vector<int> top_classes_of(const ImageOutputs& outputs) {
   return classes;
 }
 
-// Time of a run of `session` over that of `base`, of the same turns: fast quartiles, for other work only adds time; `base_ms` collects the latter.
+// Time of a run of `session` over that of `base`, of the same turns: fast quartiles, for other work only adds time;
+// `base_ms` collects the latter.
 double relative_time(Session& session, Session& base, const ConstTensorView& input,
                      std::vector<double>& base_ms) {
   for (int warmup = 0; warmup < 2; ++warmup) {

@@ -57,11 +57,11 @@ struct Search {
 
 using ProgressReport = std::function<void(std::int64_t done, std::int64_t total)>;
 
-/// Orders the layers and followers of `model` twice: by the noise that each causes at the output (of `some` images), and by
-/// how much less the top-1 of `images` is expected to drop when it is kept, each per millisecond that keeping it costs (its
-/// step's medians over profiled runs in both precisions). Then runs both ladders over `images` and times their steps
-/// on the first batch in turns with the all-INT8 model, so that a machine that becomes slower meanwhile makes no
-/// step look slower.
+/// Orders the layers and followers of `model` twice: by the noise that each causes at the output (of `some` images),
+/// and by how much less the top-1 of `images` is expected to drop when it is kept, each per millisecond that keeping it
+/// costs (its step's medians over profiled runs in both precisions). Then runs both ladders over `images` and times
+/// their steps on the first batch in turns with the all-INT8 model, so that a machine that becomes slower meanwhile
+/// makes no step look slower.
 Search search_mixed(const MixedModel& model, PreparedImages& some, PreparedImages& images, const Judge& judge,
                     const ProgressReport& judging, const ProgressReport& climbing);
 

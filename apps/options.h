@@ -70,8 +70,8 @@ std::string model_help();
 void without_options(CLI::App& command, const std::map<std::string, std::set<std::string>>& options,
                      const std::string& why);
 
-/// For without_options(): what means nothing to a command that computes on the CPU in these precisions, and where it does
-/// not choose kernels by timing, what is about that.
+/// For without_options(): what means nothing to a command that computes on the CPU in these precisions, and where it
+/// does not choose kernels by timing, what is about that.
 std::map<std::string, std::set<std::string>> foreign_on_the_cpu(std::set<std::string> precisions,
                                                                 bool times_kernels);
 

@@ -41,8 +41,8 @@ struct ImageCounts {
 };
 
 /// What a user should know of a run, one line each: random weights, guessed preprocessing, no labels (`labelled`: there
-/// are, or they do not matter), a model that is quantised already, only grey images for a model of colours (`channels` of
-/// its input), images that were turned upright.
+/// are, or they do not matter), a model that is quantised already, only grey images for a model of colours (`channels`
+/// of its input), images that were turned upright.
 std::vector<std::string> notes_on(const Model& model, const Preparation& preparation, bool labelled,
                                   bool quantised, const ImageCounts& counts, std::int64_t channels);
 /// Writes them to stderr.

@@ -13,8 +13,8 @@
 
 namespace pipit::apps {
 
-/// Decodes on the pool, several images at a time. Batches within `cache_bytes` are kept and decoded once, the others each
-/// time they are asked for, so memory does not grow with the number of images.
+/// Decodes on the pool, several images at a time. Batches within `cache_bytes` are kept and decoded once, the others
+/// each time they are asked for, so memory does not grow with the number of images.
 class PreparedImages {
  public:
   /// `input`: f32, of a shape that image_input() knows.

@@ -10,8 +10,8 @@
 
 namespace pipit {
 
-/// A NodeSpec and what it points to; keeps constants alive that are being packed. A step on the host of a GPU plan computes
-/// in fp32, whatever its operands are stored as.
+/// A NodeSpec and what it points to; keeps constants alive that are being packed. A step on the host of a GPU plan
+/// computes in fp32, whatever its operands are stored as.
 struct DescribedNode {
   std::vector<TensorDesc> widened;  ///< on the host: what `inputs` points to
   std::vector<const TensorDesc*> inputs;

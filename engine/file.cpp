@@ -41,8 +41,8 @@ std::filesystem::path beside(const std::filesystem::path& target) {
   return target.string() + fmt::format(".{}.tmp", getpid());
 }
 
-// Writes a file without a name, which is gone when the process is killed, and names it when it is whole. False where the
-// file system, or a system without /proc, cannot; nothing is left then.
+// Writes a file without a name, which is gone when the process is killed, and names it when it is whole. False where
+// the file system, or a system without /proc, cannot; nothing is left then.
 bool write_unnamed(const std::filesystem::path& target, const std::filesystem::path& temporary,
                    std::string_view content) {
   const int descriptor = open(folder_of(target).c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);

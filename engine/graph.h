@@ -53,8 +53,8 @@ class Graph {
   std::vector<int> use_counts() const;
   /// Forgets the memory of a constant that no kernel reads any more.
   void release_constant(ValueId id);
-  /// Gives the values marked in `by_sample` (one mark per value; see find_samples) `samples` entries of dimension 0, and
-  /// the layers that read them theirs (Layer::for_samples).
+  /// Gives the values marked in `by_sample` (one mark per value; see find_samples) `samples` entries of dimension 0,
+  /// and the layers that read them theirs (Layer::for_samples).
   void set_samples(const std::vector<bool>& by_sample, std::int64_t samples);
 
  private:

@@ -70,8 +70,8 @@ class Kernel {
   /// constants and whose one output is as large. True: from now on run() computes `next` as well and writes
   /// its output in place of output 0. May be asked again for what follows.
   virtual bool absorb(const NodeSpec& /*next*/) { return false; }
-  /// Asked once, after absorb() and write_rows_apart(): whether output 0 may lie where input `index` does, which has its
-  /// desc, is not read again, and shares no memory with another operand.
+  /// Asked once, after absorb() and write_rows_apart(): whether output 0 may lie where input `index` does, which has
+  /// its desc, is not read again, and shares no memory with another operand.
   virtual bool may_overwrite(std::size_t /*index*/) const { return false; }
   /// Where output 0 holds input `index` unchanged; nothing where it does not.
   virtual std::optional<RowPlace> place_of_input(std::size_t /*index*/) const { return std::nullopt; }
@@ -81,10 +81,10 @@ class Kernel {
   /// on run() leaves `stride` bytes from the start of one row of channels of output 0 to that of the next, and leaves
   /// what lies between them alone.
   virtual bool write_rows_apart(std::size_t /*stride*/) { return false; }
-  /// Asked once, after absorb() of both kernels, when input 0 is what `producer` computes and nothing else reads, and the
-  /// other inputs are constants; `spec` is this kernel's node. True: this kernel has taken `producer` and what it needs of
-  /// its own constants, and run() from now on gets the producer's inputs and computes both nodes piece by piece, so that
-  /// what lies between them stays in a cache.
+  /// Asked once, after absorb() of both kernels, when input 0 is what `producer` computes and nothing else reads, and
+  /// the other inputs are constants; `spec` is this kernel's node. True: this kernel has taken `producer` and what it
+  /// needs of its own constants, and run() from now on gets the producer's inputs and computes both nodes piece by
+  /// piece, so that what lies between them stays in a cache.
   virtual bool take_over(std::unique_ptr<Kernel>& /*producer*/, const NodeSpec& /*spec*/) { return false; }
   /// Computes the outputs. inputs[i] is not present() for an absent optional input or a released constant.
   virtual void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,

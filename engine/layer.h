@@ -58,9 +58,9 @@ class Layer {
   /// their final layouts.
   virtual bool is_view(const TensorDesc& /*input*/, const TensorDesc& /*output*/) const { return false; }
 
-  /// True when entry n of dimension 0 of every output is computed from entry n of the inputs that are by sample and from
-  /// the others, for every n alike: then some of the samples can be computed without the rest (engine/micro_batch.h).
-  /// Asked only where at least one input is by sample.
+  /// True when entry n of dimension 0 of every output is computed from entry n of the inputs that are by sample and
+  /// from the others, for every n alike: then some of the samples can be computed without the rest
+  /// (engine/micro_batch.h). Asked only where at least one input is by sample.
   virtual bool keeps_samples_apart(const SampledInputs& /*inputs*/) const { return false; }
 
   /// The layer for inputs with another number of samples, where attributes name that number; null where they do not.

@@ -12,8 +12,8 @@ namespace pipit {
 
 namespace {
 
-// What is alive may take so many times the second-level caches of all threads: with 2 MiB a core and a large shared cache
-// behind it, the best of half to four times as much. Twice that loses nothing yet (docs/benchmarks/cpu.md).
+// What is alive may take so many times the second-level caches of all threads: with 2 MiB a core and a large shared
+// cache behind it, the best of half to four times as much. Twice that loses nothing yet (docs/benchmarks/cpu.md).
 constexpr std::int64_t kCaches = 8;
 constexpr std::int64_t kStillNear = 2;
 // Every micro-batch reads all weights. They may be so many times as much as the activations that it writes.
@@ -80,8 +80,8 @@ std::vector<ValueId> find_roots(const Graph& graph) {
   return roots;
 }
 
-// What output 0 of an element-wise node may take over, as the placement does it: an input that dies here and is no graph
-// input; else none.
+// What output 0 of an element-wise node may take over, as the placement does it: an input that dies here and is no
+// graph input; else none.
 ValueId overwritten(const Graph& graph, const Node& node, const std::vector<ValueId>& roots,
                     const std::vector<int>& last_use, int step) {
   for (std::size_t i = 0; i < node.inputs.size(); ++i) {

@@ -1,5 +1,5 @@
-// Micro-batches: a batch goes through a graph a few samples at a time, so that what one layer writes is still in a cache
-// when the next one reads it.
+// Micro-batches: a batch goes through a graph a few samples at a time, so that what one layer writes is still in a
+// cache when the next one reads it.
 #pragma once
 
 #include <algorithm>
@@ -34,16 +34,17 @@ struct Samples {
 };
 
 /// All graph inputs are by sample; from there every layer says whether it keeps samples apart
-/// (Layer::keeps_samples_apart). An obstacle is a layer that does not, inputs that disagree, or an output that is not by
-/// sample.
+/// (Layer::keeps_samples_apart). An obstacle is a layer that does not, inputs that disagree, or an output that is not
+/// by sample.
 Samples find_samples(const Graph& graph);
 
 /// Bytes of the largest set of values that a run of one sample must hold at once.
 std::int64_t live_bytes_per_sample(const Graph& graph, const Samples& samples);
 
-/// `wanted` samples together (0: all). Without a wish, about as many as keep what is alive at once near the second-level
-/// caches of `threads` threads, but so many that reading all weights for each micro-batch costs little beside their
-/// activations; all where they are no more than that or cannot be cut evenly. Throws Error when it cannot be as wanted.
+/// `wanted` samples together (0: all). Without a wish, about as many as keep what is alive at once near the
+/// second-level caches of `threads` threads, but so many that reading all weights for each micro-batch costs little
+/// beside their activations; all where they are no more than that or cannot be cut evenly. Throws Error when it cannot
+/// be as wanted.
 MicroBatches choose_micro_batches(const Graph& graph, const Samples& samples,
                                   std::optional<std::int64_t> wanted, int threads);
 

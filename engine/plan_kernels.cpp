@@ -71,8 +71,8 @@ class StepBuilder {
     return line;
   }
 
-  // Creating is packing, mostly: several nodes at once on the CPU, but of large ones one at a time, whose weights are there
-  // twice meanwhile. Whichever fails first, the error reported is that of the earliest node.
+  // Creating is packing, mostly: several nodes at once on the CPU, but of large ones one at a time, whose weights are
+  // there twice meanwhile. Whichever fails first, the error reported is that of the earliest node.
   void create_kernels() {
     constexpr std::size_t kLargeBytes = std::size_t{4} << 20;
     std::mutex mutex;
@@ -144,8 +144,8 @@ class StepBuilder {
   }
 
   // Whether the kernel before the node may compute it as well: it is element-wise (may run in place), or makes as many
-  // elements of a single input, in what only that kernel computes and only it reads; its other inputs are constants. Not
-  // a layer with weights: those choose kernels of their own.
+  // elements of a single input, in what only that kernel computes and only it reads; its other inputs are constants.
+  // Not a layer with weights: those choose kernels of their own.
   bool is_follower(const Node& node) const {
     if (options_.device != DeviceKind::cpu || options_.keep_every_value) return false;
     if (node.outputs.size() != 1 || is_view(graph_, node)) return false;

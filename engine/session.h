@@ -10,7 +10,8 @@
 
 namespace pipit {
 
-/// Called around every kernel: where the batch runs in parts (Plan::micro_batches), once for each of them, with its views. The single hook for profiling, calibration and layer-by-layer comparison.
+/// Called around every kernel: where the batch runs in parts (Plan::micro_batches), once for each of them, with its
+/// views. The single hook for profiling, calibration and layer-by-layer comparison.
 class RunObserver {
  public:
   virtual ~RunObserver() = default;
@@ -31,8 +32,8 @@ class Session {
   /// Runs the graph on `inputs`, one per graph input with exactly its desc (throws Error otherwise). The
   /// returned views, one per graph output, lie in the arena (or in an input or a constant that the graph
   /// passes through; on a GPU, in page-locked host
-  /// memory) and are valid until the next run. Allocates nothing. On the CPU, denormal numbers are taken for zero during
-  /// the run, whichever kernel runs, and the caller's floating-point mode is restored, also after an exception.
+  /// memory) and are valid until the next run. Allocates nothing. On the CPU, denormal numbers are taken for zero
+  /// during the run, whichever kernel runs, and the caller's floating-point mode is restored, also after an exception.
   std::span<const ConstTensorView> run(std::span<const ConstTensorView> inputs);
 
   /// Overlapped runs. A slot is memory for one run's inputs, page-locked where the device is a GPU: the caller fills it

@@ -22,11 +22,11 @@ class ThreadPool {
   int size() const;
 
   /// Calls body(index, worker) once for every index in [0, count), worker in [0, size()). Which worker runs
-  /// which index is unspecified, so bodies must not let results depend on it. As a rule worker w begins with the w-th of
-  /// size() equal parts of the indices and takes from the others when that is done: what a loop wrote is in the caches of
-  /// the worker that reads it where both loops count their indices alike through the data. Returns when all are done; the
-  /// first exception of a body is rethrown here. Allocates nothing. When another thread is inside a loop of
-  /// this pool, or a body calls in again, the loop runs serially in the caller as worker 0 of its own. Bodies run in
+  /// which index is unspecified, so bodies must not let results depend on it. As a rule worker w begins with the w-th
+  /// of size() equal parts of the indices and takes from the others when that is done: what a loop wrote is in the
+  /// caches of the worker that reads it where both loops count their indices alike through the data. Returns when all
+  /// are done; the first exception of a body is rethrown here. Allocates nothing. When another thread is inside a loop
+  /// of this pool, or a body calls in again, the loop runs serially in the caller as worker 0 of its own. Bodies run in
   /// the caller's floating-point mode (rounding, denormals).
   template <typename Body>
   void parallel_for(std::int64_t count, Body&& body) {

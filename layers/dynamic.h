@@ -44,9 +44,9 @@ struct DynamicQConvAttributes {
 };
 
 /// sum = conv(q - 128, w) in int32, padding counts as the value 0; with s the scale of the image that n belongs to
-/// (entry n / (N / S)): value = float(sum) * weight_scale * s, then value += bias, value += residual, in this order, each
-/// operation rounded to f32; y = the activation of it, NaN stays. An image with a NaN or an infinity has the scale NaN,
-/// and so every y of it is NaN.
+/// (entry n / (N / S)): value = float(sum) * weight_scale * s, then value += bias, value += residual, in this order,
+/// each operation rounded to f32; y = the activation of it, NaN stays. An image with a NaN or an infinity has the scale
+/// NaN, and so every y of it is NaN.
 /// Inputs: q [N, C, spatial...] (u8 as kDynamicBytes); weights [O, C/groups, kernel...] (i8 in [-127, 127]); bias [O]
 /// (f32, optional); residual (f32, shaped like y, optional); scales [S] (f32), S divides N. Output f32. Depths beyond
 /// 2^31 / (255 * 128), about 65,000, are refused.

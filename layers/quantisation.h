@@ -86,8 +86,8 @@ struct DynamicScale {
   float inverse = 1;
 };
 
-/// The specification, for the largest magnitude_bits of the tensor: m / 127 and 127 / m for the magnitude m. 1 and 1 for
-/// zeros, and where m / 127 would be denormal: everything becomes 0. NaN and NaN for an infinity or a NaN: no scale
+/// The specification, for the largest magnitude_bits of the tensor: m / 127 and 127 / m for the magnitude m. 1 and 1
+/// for zeros, and where m / 127 would be denormal: everything becomes 0. NaN and NaN for an infinity or a NaN: no scale
 /// says anything about the rest, and what is computed with it is NaN.
 inline DynamicScale dynamic_scale(std::uint32_t largest) {
   float m = 0;

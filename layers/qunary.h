@@ -15,8 +15,8 @@ struct QUnaryAttributes {
 };
 
 /// Dequantize, Unary and Quantize in one: r = float(x - x.zero_point) * x.scale, rounded to f32;
-/// f = float(unary_value(function, r)), 0 where that is denormal; y = requantise(f / y.scale). A function of 256 values.
-/// Inputs: x (i8 or u8).
+/// f = float(unary_value(function, r)), 0 where that is denormal; y = requantise(f / y.scale). A function of 256
+/// values. Inputs: x (i8 or u8).
 class QUnary final : public Layer {
  public:
   static constexpr std::string_view kType = "QUnary";
@@ -42,8 +42,8 @@ std::array<std::uint8_t, 256> unary_table(const QUnaryAttributes& attributes);
 /// The function that changes nothing: the values of x as y has them.
 QUnaryAttributes requantisation(const Quantisation& x, const Quantisation& y);
 
-/// Activation functions, whose values do not grow much faster than their argument: 8 bits hold what they return as well as
-/// what they are given. Not exp, log, reciprocal and the like.
+/// Activation functions, whose values do not grow much faster than their argument: 8 bits hold what they return as well
+/// as what they are given. Not exp, log, reciprocal and the like.
 bool is_activation(UnaryKind kind);
 
 }  // namespace pipit

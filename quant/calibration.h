@@ -11,8 +11,9 @@
 namespace pipit {
 
 /// The values of a graph that quantisation needs ranges of: what Conv, Gemm, MatMul, Pool, Concat, activation
-/// functions, and the adding and multiplying of two tensors read and write at run time, in floating point. A value seen through views (Reshape, Flatten) or in
-/// another layout is listed once, as the value that was computed. In the order of the graph.
+/// functions, and the adding and multiplying of two tensors read and write at run time, in floating point. A value seen
+/// through views (Reshape, Flatten) or in another layout is listed once, as the value that was computed. In the order
+/// of the graph.
 std::vector<ValueId> calibrated_values(const Graph& graph);
 
 /// Per value of the graph: itself, or the value that it is a view or another layout of.

@@ -11,7 +11,8 @@
 
 namespace pipit {
 
-/// "NAME=fp32", "NAME=fp16" or "NAME=int8" (the last '=' counts, names may have others). Throws Error for any other form.
+/// "NAME=fp32", "NAME=fp16" or "NAME=int8" (the last '=' counts, names may have others). Throws Error for any other
+/// form.
 PrecisionPlan::Kept parse_keep(std::string_view text);
 
 /// What a plan keeps in floating point unless it is told otherwise, each with its reason: the average pools over all
@@ -20,10 +21,10 @@ PrecisionPlan::Kept parse_keep(std::string_view text);
 /// `graph`: fused.
 std::vector<PrecisionPlan::Kept> kept_by_default(const Graph& graph);
 
-/// Adds `requests` to plan.keep; what the plan already says of a node is replaced, and "int8" takes it out. A name is that of a node of `graph`
-/// (fused, its constants not released); where no node has it, "first" and "last" are its first and last convolution or
-/// fully connected layer that could compute in INT8. Throws Error, listing the nearest names, for one that it does not
-/// have.
+/// Adds `requests` to plan.keep; what the plan already says of a node is replaced, and "int8" takes it out. A name is
+/// that of a node of `graph` (fused, its constants not released); where no node has it, "first" and "last" are its
+/// first and last convolution or fully connected layer that could compute in INT8. Throws Error, listing the nearest
+/// names, for one that it does not have.
 void keep_nodes(PrecisionPlan& plan, const Graph& graph, std::span<const PrecisionPlan::Kept> requests);
 
 /// Throws Error, listing the nearest names, when plan.keep names a node that `graph` does not have.

@@ -13,14 +13,15 @@ namespace pipit {
 
 class MixedModel {
  public:
-  /// `fused`: without layouts (fuse() of layers/fuse/passes.h), not equalised. `options`: how everything is planned; the precision is
-  /// set here. Throws Error when the plan does not fit the graph, or leaves nothing that could compute in INT8.
+  /// `fused`: without layouts (fuse() of layers/fuse/passes.h), not equalised. `options`: how everything is planned;
+  /// the precision is set here. Throws Error when the plan does not fit the graph, or leaves nothing that could compute
+  /// in INT8.
   MixedModel(Graph fused, PrecisionPlan plan, PlanOptions options);
 
   /// The layers with weights that compute in INT8 as the plan says, in the order of the graph.
   const std::vector<std::string>& layers() const { return layers_; }
-  /// The additions, products, activation functions and average pools that compute in INT8 because all that they read is INT8 already. Keeping one spares
-  /// its operands and result a rounding for little time.
+  /// The additions, products, activation functions and average pools that compute in INT8 because all that they read is
+  /// INT8 already. Keeping one spares its operands and result a rounding for little time.
   const std::vector<std::string>& followers() const { return followers_; }
   const PrecisionPlan& plan() const { return plan_; }
 
@@ -29,7 +30,8 @@ class MixedModel {
   /// In INT8 but for `floating` (of layers() and followers()) and what the plan keeps.
   std::shared_ptr<const Plan> in_int8(const std::set<std::string>& floating = {},
                                       bool keep_every_value = false) const;
-  /// With this one layer in INT8 and all others in fp32. Layers without weights follow as far as they read nothing else.
+  /// With this one layer in INT8 and all others in fp32. Layers without weights follow as far as they read nothing
+  /// else.
   std::shared_ptr<const Plan> alone_in_int8(const std::string& layer) const;
 
  private:

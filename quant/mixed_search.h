@@ -22,9 +22,9 @@ struct DropInterval {
   double low = 0;
   double high = 0;
 };
-/// Two-sided interval of paired_drop() at `confidence` in (0, 1): the adjusted Wald interval for the difference of paired
-/// proportions of Bonett and Price (2012), which also has a width where the answers never differ. Throws Error without
-/// images.
+/// Two-sided interval of paired_drop() at `confidence` in (0, 1): the adjusted Wald interval for the difference of
+/// paired proportions of Bonett and Price (2012), which also has a width where the answers never differ. Throws Error
+/// without images.
 DropInterval drop_interval(const PairedAnswers& answers, double confidence);
 
 /// A drop as the search sees it: a mean and its standard error, as shares of the images.
@@ -37,14 +37,14 @@ DropEstimate measured_drop(const PairedAnswers& answers);
 
 /// The drop that is to be expected on more images, from margins: per image the score of the right class less the best
 /// other score. Where INT8 moves a margin across 0 the answer changes, so with few images the measured drop hangs on
-/// the few near ties. Here an image counts as right by 1 / (1 + exp(-margin / width)), which near ties do in part and the
-/// others nearly in full: the estimate has a third of the standard error and the same meaning, as long as `width` is
-/// small against the spread of the margins. Throws Error for lists of different lengths, without images, or a
+/// the few near ties. Here an image counts as right by 1 / (1 + exp(-margin / width)), which near ties do in part and
+/// the others nearly in full: the estimate has a third of the standard error and the same meaning, as long as `width`
+/// is small against the spread of the margins. Throws Error for lists of different lengths, without images, or a
 /// width that is not positive.
 DropEstimate expected_drop(std::span<const float> fp32_margins, std::span<const float> margins, double width);
 
-/// A width for expected_drop(): twice the root mean square difference of the margins, but at most a quarter of the standard
-/// deviation of fp32's, since changes as large as the margins themselves are no near ties; and above 0.
+/// A width for expected_drop(): twice the root mean square difference of the margins, but at most a quarter of the
+/// standard deviation of fp32's, since changes as large as the margins themselves are no near ties; and above 0.
 double margin_width(std::span<const float> fp32_margins, std::span<const float> int8_margins);
 
 /// What keeping one layer in floating point brings and costs.
@@ -71,11 +71,11 @@ struct MixedStep {
 /// Sets `pareto`.
 void mark_pareto(std::vector<MixedStep>& steps);
 
-/// The index of the step to take. `steps`: of one order, by rising `kept`, the last one all that there are. A step is good enough when
-/// its drop and those of all later steps, which keep more, are at most `max_drop` (one that drops little by luck does
-/// not count), each with the one-sided upper end of its interval at `confidence` (0.5: the mean), and when
-/// the 95 % interval of the drop measured on the answers does not lie above `max_drop` as a whole. Of those the
-/// fastest, and of those within 1 % of it the one that keeps least. -1 when not even the last step is good enough.
+/// The index of the step to take. `steps`: of one order, by rising `kept`, the last one all that there are. A step is
+/// good enough when its drop and those of all later steps, which keep more, are at most `max_drop` (one that drops
+/// little by luck does not count), each with the one-sided upper end of its interval at `confidence` (0.5: the mean),
+/// and when the 95 % interval of the drop measured on the answers does not lie above `max_drop` as a whole. Of those
+/// the fastest, and of those within 1 % of it the one that keeps least. -1 when not even the last step is good enough.
 int choose_step(const std::vector<MixedStep>& steps, double max_drop, double confidence);
 
 /// Numbers of kept layers from 0 to `layers`, at most about 20: all up to 6, then ever fewer.

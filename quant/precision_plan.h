@@ -52,8 +52,8 @@ struct PrecisionPlan {
     friend bool operator==(const Kept&, const Kept&) = default;
   };
   std::vector<Kept> keep;
-  /// Cross-layer equalisation (quant/equalise.h): what the channels between two convolutions are divided by. The tensors
-  /// above are those of the equalised graph.
+  /// Cross-layer equalisation (quant/equalise.h): what the channels between two convolutions are divided by. The
+  /// tensors above are those of the equalised graph.
   struct Equalised {
     std::string first;
     std::string second;
@@ -90,9 +90,10 @@ std::string corrections_hash(const PrecisionPlan& plan);
 
 /// The plan as JSON (docs/precision-plan.md); histograms last, or not at all.
 std::string to_json(const PrecisionPlan& plan, bool with_histograms);
-/// Reads that form. Throws Error naming the key and value for anything that is not a plan: missing, unknown and repeated
-/// keys, wrong types, a count or hash of images that is not that of the files, scales that are not positive and normal or whose 127 steps reach more than 1024 times as far as the values observed or
-/// less than a 1024th of that, zero points other than 0, repeated tensors.
+/// Reads that form. Throws Error naming the key and value for anything that is not a plan: missing, unknown and
+/// repeated keys, wrong types, a count or hash of images that is not that of the files, scales that are not positive
+/// and normal or whose 127 steps reach more than 1024 times as far as the values observed or less than a 1024th of
+/// that, zero points other than 0, repeated tensors.
 PrecisionPlan precision_plan_from_json(std::string_view json);
 /// Likewise from a file of at most 1 GiB; errors begin with its path.
 PrecisionPlan read_precision_plan(const std::filesystem::path& path);

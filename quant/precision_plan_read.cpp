@@ -69,8 +69,8 @@ Histogram histogram_from(const Json& json, const TensorScale& tensor) {
   }
 }
 
-// People edit scales. One that has nothing to do with the values observed is a slip, and would silently make every value
-// of the tensor 0 or clip it.
+// People edit scales. One that has nothing to do with the values observed is a slip, and would silently make every
+// value of the tensor 0 or clip it.
 void check_scale(const JsonObject& object, const TensorScale& tensor) {
   constexpr double kMostApart = 1024;
   if (!std::isnormal(tensor.scale) || tensor.scale < 0)
@@ -158,8 +158,8 @@ void images_from(const JsonObject& object, PrecisionPlan& plan) {
   if (images.text("hash") != hash) images.wrong("hash", fmt::format("{}, that of its 'files'", hash));
 }
 
-// Every image adds the same number of values to a tensor. Not to every one where the model fixes a batch and the last was
-// filled up, but always to its input.
+// Every image adds the same number of values to a tensor. Not to every one where the model fixes a batch and the last
+// was filled up, but always to its input.
 void check_counts(const PrecisionPlan& plan) {
   const std::uint64_t images = plan.images.size();
   const bool fits = std::any_of(plan.tensors.begin(), plan.tensors.end(), [&](const TensorScale& t) {

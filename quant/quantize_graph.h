@@ -23,10 +23,10 @@ struct Quantized {
 /// Rewrites a fused graph without layouts (optimize()'s, before assign_layouts). Convolutions and fully connected
 /// layers with constant weights become QConv wherever the plan has the scale of what they read and does not keep them
 /// in floating point; additions, products, activation functions, pools, Concat and what rearranges one tensor (Reshape,
-/// Transpose, Slice, Split, DepthToSpace) follow when all that they read is INT8 already, so nothing goes through floats
-/// between them; functions, products and rearrangements only where an INT8 layer reads what they write, for otherwise
-/// nothing is gained by rounding their operands. Tensors that a Concat, a max pool or a rearrangement ties together share
-/// the largest of their scales. What floating-point layers and outputs read is written in f32.
+/// Transpose, Slice, Split, DepthToSpace) follow when all that they read is INT8 already, so nothing goes through
+/// floats between them; functions, products and rearrangements only where an INT8 layer reads what they write, for
+/// otherwise nothing is gained by rounding their operands. Tensors that a Concat, a max pool or a rearrangement ties
+/// together share the largest of their scales. What floating-point layers and outputs read is written in f32.
 /// Weights: symmetric, the largest magnitude at 127; bias: int32 in units of input scale times weight scale; where it
 /// would not fit, the weight scale of that channel is enlarged.
 /// Equalisation and corrections of biases that the plan holds come first (quant/equalise.h, bias_correction.h).

@@ -11,9 +11,9 @@ namespace pipit {
 
 class TensorDifference {
  public:
-  /// Adds values of one run, row-major, both of the same `shape`: dimension 1 counts channels, below rank 2 there is one.
-  /// `reach`: the magnitude beyond which a reference value is clipped; infinity where nothing is. Throws Error when
-  /// a length is not that of the shape, or the number of channels another one than before.
+  /// Adds values of one run, row-major, both of the same `shape`: dimension 1 counts channels, below rank 2 there is
+  /// one. `reach`: the magnitude beyond which a reference value is clipped; infinity where nothing is. Throws Error
+  /// when a length is not that of the shape, or the number of channels another one than before.
   void add(const Shape& shape, std::span<const float> reference, std::span<const float> values, float reach);
 
   std::uint64_t count() const { return count_; }

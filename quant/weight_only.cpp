@@ -86,10 +86,10 @@ float scale_of(std::span<const float> group, int bits) {
   return best;
 }
 
-// Makes the errors of a group add up to nearly nothing: most inputs are positive (behind a ReLU), so that the sum of the
-// errors weighs more than each of them. `carried` is the sum of the groups before, in real units, and then of this one
-// too. Of the weights nearest to the middle between two integers, as many go to the other one as the sum asks for; no
-// more than one in sixteen for the groups before, whose scales may be larger than this one can make up for.
+// Makes the errors of a group add up to nearly nothing: most inputs are positive (behind a ReLU), so that the sum of
+// the errors weighs more than each of them. `carried` is the sum of the groups before, in real units, and then of this
+// one too. Of the weights nearest to the middle between two integers, as many go to the other one as the sum asks for;
+// no more than one in sixteen for the groups before, whose scales may be larger than this one can make up for.
 void balance(const float* weights, float scale, Range range, std::span<float> q, double& carried) {
   constexpr double kShare = 16;
   std::vector<float> errors(q.size());

@@ -20,10 +20,10 @@ struct StoredWeights {
 ///  - 8 bits: scale = the largest magnitude / 127, integers in [-127, 127];
 ///  - 4 bits: of the scales +-f m / 8 (f from 1 down to 0.8, the largest magnitude m at -8) and f m / 7, the one with
 ///    the least squared error; integers in [-8, 7].
-/// Integers are rounded to nearest, ties to even. In 4 bits, after that, some of the weights nearest to the middle between
-/// two integers go to the other one, so that the errors of a row add up to less than one step (after SQuant, Guo et al.,
-/// ICLR 2022, which needs no data either). A group of zeros has scale 1. Throws Error for a weight that is not
-/// finite. Rows are shared out over `pool`.
+/// Integers are rounded to nearest, ties to even. In 4 bits, after that, some of the weights nearest to the middle
+/// between two integers go to the other one, so that the errors of a row add up to less than one step (after SQuant,
+/// Guo et al., ICLR 2022, which needs no data either). A group of zeros has scale 1. Throws Error for a weight that is
+/// not finite. Rows are shared out over `pool`.
 StoredWeights store_weights(const WeightFormat& format, std::int64_t outputs, std::span<const float> weights,
                             ThreadPool& pool);
 
@@ -33,8 +33,8 @@ struct WeightOnlyOptions {
   std::int64_t group_size = 0;
 };
 
-/// How a layer stores its weights. With few inputs (64 at most) always in 8 bits: there is little to save, and rounding to
-/// 4 costs such layers the most.
+/// How a layer stores its weights. With few inputs (64 at most) always in 8 bits: there is little to save, and rounding
+/// to 4 costs such layers the most.
 WeightFormat weight_format(const WeightOnlyOptions& options, bool convolution, std::int64_t inputs);
 
 /// Turns every Gemm, MatMul and ungrouped Conv of one tap with constant weights into WLinear or WConv. The other nodes

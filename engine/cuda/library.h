@@ -95,8 +95,8 @@ CudnnHandle& cudnn_handle();
 
 /// To be called before a stream is destroyed.
 void forget_stream(cudaStream_t stream) noexcept;
-/// To be held while a stream of the current GPU is captured. Waits while others capture, or build plans of cuDNN's; empty
-/// where cuDNN is not in use.
+/// To be held while a stream of the current GPU is captured. Waits while others capture, or build plans of cuDNN's;
+/// empty where cuDNN is not in use.
 std::unique_lock<std::recursive_mutex> lock_for_capture();
 
 }  // namespace pipit::cuda

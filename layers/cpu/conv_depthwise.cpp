@@ -105,9 +105,9 @@ class Depthwise final : public Kernel {
     return rows_.pointer_bytes() + static_cast<std::size_t>(plane + row) * sizeof(float);
   }
 
-  // How the work is cut where this kernel computes its input as well. A task is a block of channels in some neighbouring
-  // output rows; it computes the input a few rows at a time into a ring that stays in the first-level cache. Tasks of
-  // neighbouring rows compute the rows that both read twice.
+  // How the work is cut where this kernel computes its input as well. A task is a block of channels in some
+  // neighbouring output rows; it computes the input a few rows at a time into a ring that stays in the first-level
+  // cache. Tasks of neighbouring rows compute the rows that both read twice.
   struct Pieces {
     std::int64_t bands = 0;     // of the rows of an image
     std::int64_t blocks = 0;    // of channels

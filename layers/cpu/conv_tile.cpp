@@ -20,8 +20,8 @@ TileConvolution::Geometry geometry_of(const NodeSpec& spec) {
           attributes.groups, attributes.activation, spec.has_input(3)};
 }
 
-// The weights in row-major order: a copy only where they lie otherwise, in `moved`, which lives as long as the expression
-// of the call.
+// The weights in row-major order: a copy only where they lie otherwise, in `moved`, which lives as long as the
+// expression of the call.
 const float* row_major_weights(const Tensor& weights, Tensor&& moved = {}) {
   if (is_row_major(weights.desc())) return weights.values<float>().data();
   moved = to_layout(weights.view(), Layout::row_major);

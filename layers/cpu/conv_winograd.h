@@ -20,10 +20,10 @@ struct WinogradOptions {
 };
 
 /// Adds the candidate for m x m outputs per tile (2 or 4). It takes convolutions of 3 x 3, stride 1, dilation 1 and one
-/// group, with constant weights and channels_last operands, stored as f32 or all as f16 (then a tile is made f32 when it is
-/// read, and results are rounded); any padding, extents, channels and batch.
-/// A NaN makes NaN of every output that depends on it, as it should, and it or an infinity may do so to all other outputs
-/// of the tiles that read it.
+/// group, with constant weights and channels_last operands, stored as f32 or all as f16 (then a tile is made f32 when
+/// it is read, and results are rounded); any padding, extents, channels and batch.
+/// A NaN makes NaN of every output that depends on it, as it should, and it or an infinity may do so to all other
+/// outputs of the tiles that read it.
 void add_winograd(Registry& registry, int m, const WinogradOptions& options);
 
 }  // namespace pipit

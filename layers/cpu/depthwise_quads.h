@@ -14,11 +14,11 @@ inline constexpr int kQuadTile = 7;
 
 /// A tile: up to kQuadTile neighbouring output pixels of one row, channels [0, channels), with the arithmetic of
 /// layers/quantisation.h. Four input pixels below each other are interleaved channel by channel, so that one VPDPBUSD
-/// meets four taps of 16 channels; the order of channels that interleaving leaves is quad_lane()'s, and packing the results
-/// undoes it.
+/// meets four taps of 16 channels; the order of channels that interleaving leaves is quad_lane()'s, and packing the
+/// results undoes it.
 struct QuadTile {
-  /// [columns of input, (kQuadTile - 1) * stride + kernel][4 * quads rows of taps], each the first channel of a pixel. Any
-  /// pixel will do where weights are zero.
+  /// [columns of input, (kQuadTile - 1) * stride + kernel][4 * quads rows of taps], each the first channel of a pixel.
+  /// Any pixel will do where weights are zero.
   const std::uint8_t* const* pixels = nullptr;
   /// [blocks of 64 channels][quads][kernel columns][4 vectors][16 channels][4 rows]
   const std::int8_t* weights = nullptr;

@@ -45,8 +45,8 @@ struct Block {
   __m512i turned;
 };
 
-// Requantises and stores one pixel. Rounding is monotone, so the lower bound may come after it; the upper one may not, for
-// beyond 2^31 there is no conversion.
+// Requantises and stores one pixel. Rounding is monotone, so the lower bound may come after it; the upper one may not,
+// for beyond 2^31 there is no conversion.
 template <bool Whole>
 PIPIT_QUADS void finish(const Block& block, const Vector* sums, std::uint8_t* y) {
   __m512i steps[4];
@@ -67,7 +67,8 @@ PIPIT_QUADS void finish(const Block& block, const Vector* sums, std::uint8_t* y)
   }
 }
 
-// Four pixels below each other, interleaved: vector j, lane l of 16 holds their bytes of channel l / 4 * 16 + j * 4 + l % 4.
+// Four pixels below each other, interleaved: vector j, lane l of 16 holds their bytes of channel
+// l / 4 * 16 + j * 4 + l % 4.
 template <bool Whole>
 PIPIT_QUADS void interleave(const std::uint8_t* const* pixels, const Block& block, Vector* x) {
   __m512i row[4];

@@ -19,8 +19,8 @@ class DepthwiseRows {
  public:
   using Function = typename DepthwiseKernels<T>::Function;
 
-  /// Shapes [N, C, H, W] and [N, C * m, OH, OW]; bodies get several tiles at once only where m is 1. `padding` is what is read outside the image. `threads` will share the
-  /// work.
+  /// Shapes [N, C, H, W] and [N, C * m, OH, OW]; bodies get several tiles at once only where m is 1. `padding` is what
+  /// is read outside the image. `threads` will share the work.
   DepthwiseRows(const Window& window, const Shape& x, const Shape& y, const DepthwiseKernels<T>& kernels,
                 T padding, int threads)
       : window_(window), x_(x), y_(y), side_by_side_(y[1] == x[1]) {
@@ -60,8 +60,8 @@ class DepthwiseRows {
   }
 
   /// Rows of input that somebody else computes: a block of channels that starts at `channel`, in a ring
-  /// [ring][piece_columns()][channels] of which slot 0 holds row `first` of an image. Column 0 of the image is the piece's column left_columns(), what lies left and
-  /// right of the image is padding.
+  /// [ring][piece_columns()][channels] of which slot 0 holds row `first` of an image. Column 0 of the image is the
+  /// piece's column left_columns(), what lies left and right of the image is padding.
   struct Piece {
     const T* x = nullptr;
     std::int64_t first = 0;
@@ -99,8 +99,8 @@ class DepthwiseRows {
   }
 
   /// Calls body(tile, function, first element of the first output pixel, first channel, scratch) for all tiles, which
-  /// have their x, weights and counts; the rest is the body's to fill in. The scratch of worker i is at i * scratch_step;
-  /// the body gets the part behind pointer_bytes().
+  /// have their x, weights and counts; the rest is the body's to fill in. The scratch of worker i is at
+  /// i * scratch_step; the body gets the part behind pointer_bytes().
   template <typename Body>
   void for_each_tile(const T* x, const float* packed, const RunContext& context, std::size_t scratch_step,
                      Body&& body) const {
@@ -119,8 +119,8 @@ class DepthwiseRows {
   static std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
   // A task is a block of channels in some neighbouring rows. The block is so narrow that the image rows which an output
-  // row reads, and the weights, stay in the first-level cache from row to row: otherwise every value came from the second
-  // one again for every row of taps. Few pixels of many channels are shared out by channels alone.
+  // row reads, and the weights, stay in the first-level cache from row to row: otherwise every value came from the
+  // second one again for every row of taps. Few pixels of many channels are shared out by channels alone.
   void share_out(int threads) {
     constexpr std::int64_t kTaskProducts = 1 << 15;  // a microsecond on a fast core
     constexpr std::int64_t kCacheBytes = 24 << 10;   // of a first-level cache of 32 or 48 KiB
@@ -149,8 +149,8 @@ class DepthwiseRows {
     channel_blocks_ = ceil_div(x_[1], block_);
   }
 
-  // Where an image's rows lie: in a ring of `ring` rows with row `first` in slot 0, whose column 0 has its first channel of
-  // interest at x; elements from pixel to pixel, and pixels from row to row.
+  // Where an image's rows lie: in a ring of `ring` rows with row `first` in slot 0, whose column 0 has its first
+  // channel of interest at x; elements from pixel to pixel, and pixels from row to row.
   struct Rows {
     const T* x;
     std::int64_t first;

@@ -64,7 +64,8 @@ Refusal refuse_binary(const NodeSpec& spec) {
   return std::nullopt;
 }
 
-// An operand of a binary layer, of halves or (a constant) of floats, as f32 piece by piece; `step` along a row is 0 or 1.
+// An operand of a binary layer, of halves or (a constant) of floats, as f32 piece by piece; `step` along a row is
+// 0 or 1.
 struct StoredOperand {
   const std::byte* data;
   std::int64_t step;

@@ -7,8 +7,9 @@
 
 namespace pipit {
 
-/// y[i] = f(x[i]) for all elements of the rows, which lie alike in x and y; y may be x. Against the exact value: correctly rounded where one operation
-/// makes the function, else within the bounds of layers/cpu/vector_math.h. Requires a floating-point function.
+/// y[i] = f(x[i]) for all elements of the rows, which lie alike in x and y; y may be x. Against the exact value:
+/// correctly rounded where one operation makes the function, else within the bounds of layers/cpu/vector_math.h.
+/// Requires a floating-point function.
 void unary_span(const UnaryAttributes& attributes, const float* x, float* y, const SpanRows& span);
 
 /// The loop over f16 that needs no f32 copy of its operands, by the same arithmetic; null where there is none.

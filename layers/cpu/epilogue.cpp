@@ -32,7 +32,8 @@ bool all_finite(const AffineChannels& affine) {
          std::all_of(affine.shifts.begin(), affine.shifts.end(), finite);
 }
 
-// Sums and products with constants, one or one per channel, as a scale and a shift of `channels`; none for anything else.
+// Sums and products with constants, one or one per channel, as a scale and a shift of `channels`; none for anything
+// else.
 std::optional<AffineChannels> affine_of(const BinaryAttributes& attributes, bool constant_first,
                                         std::span<const float> values, std::int64_t channels) {
   if (!attributes.activation.is_identity()) return std::nullopt;

@@ -24,9 +24,9 @@ class Epilogue {
   /// For results in rows along dimension `channel_dim` of the output.
   explicit Epilogue(int channel_dim) : channel_dim_(channel_dim) {}
 
-  /// Appends the layer where it is an element-wise function of one floating-point tensor (Unary), of one and a constant scalar or
-  /// one value per channel (Binary), or a batch normalisation; else returns false. `next` as Kernel::absorb has it. Sums
-  /// and products with constants that follow each other become one scale and shift.
+  /// Appends the layer where it is an element-wise function of one floating-point tensor (Unary), of one and a constant
+  /// scalar or one value per channel (Binary), or a batch normalisation; else returns false. `next` as Kernel::absorb
+  /// has it. Sums and products with constants that follow each other become one scale and shift.
   bool absorb(const NodeSpec& next);
   bool empty() const { return stages_.empty(); }
   /// y[i] becomes the result for channel first + i, i in [0, span.count), in every row.

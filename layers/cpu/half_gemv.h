@@ -13,8 +13,8 @@
 namespace pipit {
 
 /// y = clamp(x w + bias + residual), then what the epilogue says, where x, y and the residual are rows of halves that
-/// follow each other. Weights are kept as halves and decoded in registers, sums are f32: what such a layer takes is reading
-/// its weights.
+/// follow each other. Weights are kept as halves and decoded in registers, sums are f32: what such a layer takes is
+/// reading its weights.
 class HalfGemv {
  public:
   struct Problem {

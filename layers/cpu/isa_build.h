@@ -1,5 +1,5 @@
-// Whether this build contains the x86 instruction sets beyond its baseline, and AVX512-FP16, which older compilers do not
-// know.
+// Whether this build contains the x86 instruction sets beyond its baseline, and AVX512-FP16, which older compilers do
+// not know.
 #pragma once
 
 #if defined(__x86_64__) && defined(__GNUC__)

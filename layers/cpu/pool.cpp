@@ -227,8 +227,8 @@ class PoolRows final : public Kernel {
     }
   }
 
-  // As run_windows(). Maxima are found among halves; for sums every input row is made f32 for each output row that reads
-  // it.
+  // As run_windows(). Maxima are found among halves; for sums every input row is made f32 for each output row that
+  // reads it.
   void run_halves(const Half* x, Half* y, const RunContext& context) const {
     const std::int64_t channels = y_[1];
     const std::int64_t blocks = (channels + block_ - 1) / block_;

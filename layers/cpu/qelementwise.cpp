@@ -63,8 +63,8 @@ void run_qadd(const QAdd& layer, std::span<const ConstTensorView> inputs, std::s
       });
 }
 
-// Joins short runs that follow each other in y and a and read the same b, as a gate per channel is read for every pixel:
-// b is then repeated as often. A call for each run would take longer than what it computes.
+// Joins short runs that follow each other in y and a and read the same b, as a gate per channel is read for every
+// pixel: b is then repeated as often. A call for each run would take longer than what it computes.
 class RepeatedRuns {
  public:
   /// Operands as StridedLoop<3> counts them: y, a, b. b: null where runs are not to be joined.

@@ -22,9 +22,9 @@ struct ByteFinish {
 /// T is what activations are stored in; arithmetic is f32, also of u8: its sums are integers, exact below 2^24.
 template <typename T>
 struct DepthwiseTile {
-  /// Where every row of taps has a column of its own choice, at the first channel, and how many elements behind that the
-  /// first pixel is. With `pixels` these are ignored and pixels[row * row_pixels + i] is pixel i of that row: outside the
-  /// image a row of zeros.
+  /// Where every row of taps has a column of its own choice, at the first channel, and how many elements behind that
+  /// the first pixel is. With `pixels` these are ignored and pixels[row * row_pixels + i] is pixel i of that row:
+  /// outside the image a row of zeros.
   const T* const* row_starts = nullptr;
   std::int64_t first = 0;
   const T* const* pixels = nullptr;

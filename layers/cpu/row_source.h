@@ -9,18 +9,18 @@
 
 namespace pipit {
 
-/// Computes pieces of an output [N, C, H, W]: some rows of one image, one block of channels. Several threads may compute
-/// pieces at once, also the same one.
+/// Computes pieces of an output [N, C, H, W]: some rows of one image, one block of channels. Several threads may
+/// compute pieces at once, also the same one.
 class RowSource {
  public:
   virtual ~RowSource() = default;
-  /// Channels of a block; the last one has what is left. 0: this kernel computes its output only as a whole, and nothing
-  /// else may be asked.
+  /// Channels of a block; the last one has what is left. 0: this kernel computes its output only as a whole, and
+  /// nothing else may be asked.
   virtual std::int64_t piece_channels() const = 0;
   /// Scratch that compute_piece() needs, at a multiple of 64 bytes.
   virtual std::size_t piece_scratch_bytes() const = 0;
-  /// Writes rows [begin, end) of image `image`, block `block`, to y [end - begin][W][channels of the block], in the type of
-  /// the kernel's output; from row to row there are `columns` >= W pixels. `inputs`: as Kernel::run has them.
+  /// Writes rows [begin, end) of image `image`, block `block`, to y [end - begin][W][channels of the block], in the
+  /// type of the kernel's output; from row to row there are `columns` >= W pixels. `inputs`: as Kernel::run has them.
   virtual void compute_piece(std::span<const ConstTensorView> inputs, std::int64_t image, std::int64_t begin,
                              std::int64_t end, std::int64_t block, std::byte* y, std::int64_t columns,
                              std::byte* scratch) const = 0;

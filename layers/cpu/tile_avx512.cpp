@@ -124,8 +124,9 @@ struct Int8 {
            (call.residual[0] == nullptr || call.residual_type != TileType::f32);
   }
 
-  // s8 is u8 with a zero point that is higher by 128, its upper bit turned afterwards. Rounding is monotone, so the lower
-  // bound may come after it; the upper one may not, for beyond 2^31 there is no conversion. NaN becomes the lower bound.
+  // s8 is u8 with a zero point that is higher by 128, its upper bit turned afterwards. Rounding is monotone, so the
+  // lower bound may come after it; the upper one may not, for beyond 2^31 there is no conversion. NaN becomes the lower
+  // bound.
   template <int Groups, int Pixels, int Vectors>
   PIPIT_TILE_INLINE void finish_bytes(const Vector* sums, const TileCall& call) {
     constexpr int kCount = Groups * Pixels * Vectors;

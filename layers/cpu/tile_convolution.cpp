@@ -212,8 +212,8 @@ bool TileConvolution::may_overwrite_residual() const {
 
 // Two orders. In one each worker takes bands of pixels through all panels, in the other all workers take panels through
 // all pixels of one large band. Bands need weights that stay in five eighths of what the worker
-// keeps, since every tile reads all of them, and every worker reads them from the shared cache once; panels need each weight once, but what one worker wrote the others read, which is slower by the
-// ratio kRemoteCost.
+// keeps, since every tile reads all of them, and every worker reads them from the shared cache once; panels need each
+// weight once, but what one worker wrote the others read, which is slower by the ratio kRemoteCost.
 void TileConvolution::cut(std::int64_t element_bytes, int threads) {
   const std::int64_t budget = cache_budget();
   const std::int64_t rows = images_ * height_;

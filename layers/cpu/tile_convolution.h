@@ -16,8 +16,8 @@
 
 namespace pipit {
 
-/// INT8 with results in f32: what each output pixel's sums are multiplied by besides the output's multiplier. `step`: from
-/// pixel to pixel, 0 or 1. Null: 1.
+/// INT8 with results in f32: what each output pixel's sums are multiplied by besides the output's multiplier. `step`:
+/// from pixel to pixel, 0 or 1. Null: 1.
 struct PixelScales {
   const float* data = nullptr;
   std::int64_t step = 0;
@@ -25,10 +25,11 @@ struct PixelScales {
 
 /// y = clamp(conv(x, w) + bias + residual), then what the epilogue says; computed in f32. x, y and residual are stored
 /// as f32, or all as f16: then weights are kept as f16 too, and results are rounded when they are complete. Where there
-/// are tiles of halves (f16_tiles()) they multiply x and weights as they are and add up short chunks in halves; elsewhere weights are widened for a run
-/// (panel by panel where they do not stay in the cache), and x as it is copied. Or a QConv in INT8, with
-/// the bits of its specification, and an epilogue only where its results are f32. No patch matrix: x is read where it lies, or from a copy with
-/// borders that stays in the second-level cache. The same bits for any number of threads.
+/// are tiles of halves (f16_tiles()) they multiply x and weights as they are and add up short chunks in halves;
+/// elsewhere weights are widened for a run (panel by panel where they do not stay in the cache), and x as it is copied.
+/// Or a QConv in INT8, with the bits of its specification, and an epilogue only where its results are f32. No patch
+/// matrix: x is read where it lies, or from a copy with borders that stays in the second-level cache. The same bits for
+/// any number of threads.
 class TileConvolution {
  public:
   struct Geometry {
@@ -75,14 +76,14 @@ class TileConvolution {
   bool write_rows_apart(std::size_t stride);
   /// Whether y may be the residual: no pixel is computed twice, then.
   bool may_overwrite_residual() const;
-  /// bias [O] may be null, as it is for INT8 that has one in its sums; so is the residual (laid out like y) where there is
-  /// none. y overlaps no operand, but may be
+  /// bias [O] may be null, as it is for INT8 that has one in its sums; so is the residual (laid out like y) where there
+  /// is none. y overlaps no operand, but may be
   /// the residual as may_overwrite_residual() says.
   void run(const std::byte* x, const float* bias, const std::byte* residual, std::byte* y,
            const RunContext& context, const PixelScales& scales = {}) const;
 
-  /// RowSource's methods: one group, f32 or halves that are multiplied as they are, no residual, an input that tiles read
-  /// where it lies.
+  /// RowSource's methods: one group, f32 or halves that are multiplied as they are, no residual, an input that tiles
+  /// read where it lies.
   std::int64_t piece_channels() const;
   std::size_t piece_scratch_bytes() const;
   void compute_piece(const std::byte* x, const float* bias, std::int64_t image, const TileRange& rows,

@@ -23,9 +23,9 @@ namespace pipit {
 inline constexpr int kMaxTileGroup = 7;
 inline constexpr int kMaxTileVectors = 2;
 
-/// Steps of K whose products are summed up in halves: twice so many products for an output. An addition in halves is off
-/// by at most 2^-11 of its result, and a sum of n terms therefore, whatever they are, by n * 2^-11 of the sum of their
-/// magnitudes; sums of random terms by about sqrt(n / 6) * 2^-11 of their own size.
+/// Steps of K whose products are summed up in halves: twice so many products for an output. An addition in halves is
+/// off by at most 2^-11 of its result, and a sum of n terms therefore, whatever they are, by n * 2^-11 of the sum of
+/// their magnitudes; sums of random terms by about sqrt(n / 6) * 2^-11 of their own size.
 inline constexpr int kHalfChunk = 32;
 
 /// Element type of outputs and residuals.
@@ -57,9 +57,9 @@ struct TileCall {
   float low = 0;
   float high = 0;
 
-  // u8 * s8, the arithmetic of layers/quantisation.h: value = float(sum + sum_bias) * multiplier, times pixel_scale, plus
-  // bias, plus float(r - residual_zero_point) * residual_scale, or for f32 the residual; clamped, for int8 rounded to
-  // nearest even and moved by the zero point. The zero point of A is the caller's to fold into sum_bias.
+  // u8 * s8, the arithmetic of layers/quantisation.h: value = float(sum + sum_bias) * multiplier, times pixel_scale,
+  // plus bias, plus float(r - residual_zero_point) * residual_scale, or for f32 the residual; clamped, for int8 rounded
+  // to nearest even and moved by the zero point. The zero point of A is the caller's to fold into sum_bias.
   const std::int32_t* sum_bias = nullptr;  ///< [columns]
   const float* multiplier = nullptr;       ///< [columns]; f16: powers of two
   const float* pixel_scale[2] = {};        ///< of the first pixel of each group, or null: 1
@@ -95,8 +95,8 @@ struct TileKernels {
 /// For `isa`, or the best that it contains. isa must be available.
 const TileKernels& f32_tiles(Isa isa = chosen_isa());
 const TileKernels& u8s8_tiles(Isa isa = chosen_isa());
-/// Two s16 that meet two s16 in a step; sums are int32, modulo 2^32, and stored as they are: of the epilogue only `columns`
-/// counts. Null where the instruction set has no such step on 512 bits.
+/// Two s16 that meet two s16 in a step; sums are int32, modulo 2^32, and stored as they are: of the epilogue only
+/// `columns` counts. Null where the instruction set has no such step on 512 bits.
 const TileKernels* s16_tiles(Isa isa = chosen_isa());
 /// Null where the instruction set has no arithmetic on halves.
 const TileKernels* f16_tiles(Isa isa = chosen_isa());

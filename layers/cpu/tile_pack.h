@@ -55,11 +55,12 @@ void pack_s8_panel(const TilePanels& panels, std::int64_t p, const WeightsOf<std
 void pack_s16_panel(const TilePanels& panels, std::int64_t p, const WeightsOf<std::int16_t>& weights,
                     std::byte* packed);
 
-/// The same for f16: two neighbours of the inner dimension are one step, the last one filled up with zeros, so panels.steps
-/// must be outer_count * ceil(inner_count / 2). `chunk`: steps that are summed up in halves. The weights of an output are
-/// multiplied by the power of two with which the magnitudes of no chunk add up to more than 0.98. Products with any
-/// finite halves then add up to no more than 65504 * 0.98, and with what additions round up (kHalfChunk + 1 times up to
-/// 2^-11) to less than 65504: no sum in halves overflows. Writes what undoes the scaling to `multipliers` [columns].
+/// The same for f16: two neighbours of the inner dimension are one step, the last one filled up with zeros, so
+/// panels.steps must be outer_count * ceil(inner_count / 2). `chunk`: steps that are summed up in halves. The weights
+/// of an output are multiplied by the power of two with which the magnitudes of no chunk add up to more than 0.98.
+/// Products with any finite halves then add up to no more than 65504 * 0.98, and with what additions round up
+/// (kHalfChunk + 1 times up to 2^-11) to less than 65504: no sum in halves overflows. Writes what undoes the scaling to
+/// `multipliers` [columns].
 void pack_f16_panel(const TilePanels& panels, std::int64_t p, const WeightView& weights, int chunk,
                     std::byte* packed, float* multipliers);
 

@@ -95,8 +95,8 @@ PIPIT_INLINE inline float erf(float x) {
   return magnitude <= 1.0F ? near : far;
 }
 
-/// Half an exponent's parity: 0 for even integers (floats from 2^24 on, infinities and NaN among them), 0.5 for odd ones,
-/// something else for other numbers.
+/// Half an exponent's parity: 0 for even integers (floats from 2^24 on, infinities and NaN among them), 0.5 for odd
+/// ones, something else for other numbers.
 PIPIT_INLINE inline float half_remainder(float b) {
   const float magnitude = std::abs(b);
   const float half = magnitude < 0x1p24F ? 0.5F * magnitude : 0.0F;

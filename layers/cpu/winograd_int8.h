@@ -1,12 +1,13 @@
-// Winograd's F(4 x 4, 3 x 3) in integers: the exact sums of an INT8 convolution, from 36 products of 16 bits in place of
-// 144 of 8 bits.
+// Winograd's F(4 x 4, 3 x 3) in integers: the exact sums of an INT8 convolution, from 36 products of 16 bits in place
+// of 144 of 8 bits.
 //
 // Row i of G (winograd.h) has the common denominator s_i: 4, 6, 6, 24, 24, 1. Transformed filters without it,
-// U = s G g G^T s, are integers of at most 49 * 128 in magnitude, transformed inputs B^T d B of at most 100 * 255, and both
-// fit 16 bits. Their products M, summed up over channels, are 576 / (D_i D_j) times too large, D_i = 24 / s_i, so that
+// U = s G g G^T s, are integers of at most 49 * 128 in magnitude, transformed inputs B^T d B of at most 100 * 255, and
+// both fit 16 bits. Their products M, summed up over channels, are 576 / (D_i D_j) times too large, D_i = 24 / s_i, so
+// that
 //   576 y = A^T (D_i D_j M) A.
-// All of this is sums and multiples of integers, so it may be done modulo 2^32, however large M is: 576 = 9 * 64, and 9 has
-// an inverse modulo 2^32, which leaves 64 y. Where |y| < 2^25, a shift brings y back exactly.
+// All of this is sums and multiples of integers, so it may be done modulo 2^32, however large M is: 576 = 9 * 64, and 9
+// has an inverse modulo 2^32, which leaves 64 y. Where |y| < 2^25, a shift brings y back exactly.
 #pragma once
 
 #include <cstdint>

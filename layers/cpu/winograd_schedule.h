@@ -40,8 +40,8 @@ class WinogradSchedule {
   std::int64_t input_plane() const { return v_.plane; }
   std::int64_t output_plane() const { return m_.plane; }
 
-  /// Calls input(tile, v, worker), which writes a tile's transformed inputs, and output(tile, m, worker), which reads its
-  /// products; both get the tile's row in the first plane.
+  /// Calls input(tile, v, worker), which writes a tile's transformed inputs, and output(tile, m, worker), which reads
+  /// its products; both get the tile's row in the first plane.
   template <typename Input, typename Output>
   void run(const std::byte* packed, const RunContext& context, const Input& input,
            const Output& output) const {

@@ -38,8 +38,8 @@ struct ConvGemmFragments {
 #endif
   typename T::Sum sums[kM][kN][4] = {};
 
-  /// sums += left (rows x kTileDepth units) * right (columns x kTileDepth units), both in shared memory. Asynchronous on
-  /// Hopper: finish() before the operands are overwritten or the sums are read.
+  /// sums += left (rows x kTileDepth units) * right (columns x kTileDepth units), both in shared memory. Asynchronous
+  /// on Hopper: finish() before the operands are overwritten or the sums are read.
   __device__ __forceinline__ void multiply_step(std::uint32_t left, std::uint32_t right, int warp) {
 #ifdef PIPIT_WARPGROUP_MMA
     ptx::begin_products();

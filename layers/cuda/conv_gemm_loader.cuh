@@ -8,8 +8,8 @@
 
 namespace pipit::cuda {
 
-/// Copies the tile's next step along k from x and the weights to shared memory. Positions along k count units of 16 bits,
-/// which are halves or pairs of bytes.
+/// Copies the tile's next step along k from x and the weights to shared memory. Positions along k count units of 16
+/// bits, which are halves or pairs of bytes.
 template <typename T>
 struct ConvGemmLoader {
   static constexpr int kRowLoads = T::kRows / T::kRowStep;

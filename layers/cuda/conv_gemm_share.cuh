@@ -1,5 +1,5 @@
-// What both epilogues of the implicit-GEMM kernel share: the residual's way in, and tiles whose depth a cluster's blocks
-// have between them.
+// What both epilogues of the implicit-GEMM kernel share: the residual's way in, and tiles whose depth a cluster's
+// blocks have between them.
 #pragma once
 
 #include <cooperative_groups.h>

@@ -1,5 +1,5 @@
-// Candidate "stem": convolutions of few channels in fp16, such as the first of a network, which reads the user's f32 image
-// itself.
+// Candidate "stem": convolutions of few channels in fp16, such as the first of a network, which reads the user's f32
+// image itself.
 #include "engine/cuda/runtime.h"
 #include "layers/conv.h"
 #include "layers/cuda/conv_stem_launch.h"

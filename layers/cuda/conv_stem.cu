@@ -12,8 +12,8 @@ struct HalfArithmetic {
   using Element = __half;
   using Sum = float;
 
-  // Not a pixel times zero: it may be infinite. So what a unit has beyond the window's row, and units beyond the window,
-  // are masked.
+  // Not a pixel times zero: it may be infinite. So what a unit has beyond the window's row, and units beyond the
+  // window, are masked.
   struct alignas(16) Tap {
     int offset = 0;
     std::uint32_t mask[2] = {0, 0};

@@ -81,8 +81,9 @@ struct alignas(Count * sizeof(T)) StemRun {
   T v[Count];
 };
 
-/// Writes the lanes' rows of a tile: value(sum, column) becomes real numbers, store(run, at, channels, whole) gets `Run` of
-/// them that are for neighbouring channels, `channels` of which are y's; whole: runs are, and begin at multiples of Run.
+/// Writes the lanes' rows of a tile: value(sum, column) becomes real numbers, store(run, at, channels, whole) gets
+/// `Run` of them that are for neighbouring channels, `channels` of which are y's; whole: runs are, and begin at
+/// multiples of Run.
 template <int Columns, typename Sum, typename Value, typename Store>
 __device__ __forceinline__ void write_rows(const StemArgs& a, const TileOrigin& tile,
                                            const Sum (&sums)[Columns / 8][4], Value value, Store store) {
@@ -116,8 +117,8 @@ __device__ __forceinline__ void write_rows(const StemArgs& a, const TileOrigin& 
   }
 }
 
-// Blocks that a multiprocessor is to hold at once. Before Hopper the compiler needs more registers for the same code, and
-// would spill.
+// Blocks that a multiprocessor is to hold at once. Before Hopper the compiler needs more registers for the same code,
+// and would spill.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
 template <int Columns, Staging How>
 inline constexpr int kStemBlocks = 2;

@@ -94,8 +94,8 @@ constexpr std::uint32_t small_factor(int divisor) {
 /// can run (kStemMaxShared).
 StemArgs stem_args(const ConvShape& shape, const StemTile& tile);
 
-/// Where byte `byte` of unit `unit` of the window lies along k, in bytes. A lane t of a fragment's row holds bytes 4 t to
-/// 4 t + 3 and 4 t + 16 to 4 t + 19 of 32: these are the words of its units, in their order.
+/// Where byte `byte` of unit `unit` of the window lies along k, in bytes. A lane t of a fragment's row holds bytes 4 t
+/// to 4 t + 3 and 4 t + 16 to 4 t + 19 of 32: these are the words of its units, in their order.
 constexpr int stem_depth(int unit_bytes, int unit, int byte) {
   const int word = unit / 4 * (unit_bytes / 4) + byte / 4;
   return word / 2 * 32 + word % 2 * 16 + unit % 4 * 4 + byte % 4;
@@ -110,7 +110,8 @@ PIPIT_HOST_DEVICE constexpr int stem_channel(int width, int row) {
 }
 
 /// Weights [out_c, in_c, kernel_h, kernel_w] in row-major order for blocks of tile.width output channels:
-/// [block][128 bytes of k][width][128 bytes], rows in the order of stem_channel, zeros beyond out_c and the units' ends.
+/// [block][128 bytes of k][width][128 bytes], rows in the order of stem_channel, zeros beyond out_c and the units'
+/// ends.
 std::vector<Half> pack_stem_weights(const StemArgs& args, const float* weights);
 std::vector<std::int8_t> pack_qstem_weights(const StemArgs& args, const std::int8_t* weights);
 

@@ -19,8 +19,8 @@ std::vector<std::string> stem_variants(const NodeSpec& spec, const ConvAttribute
 /// Whether the matrix products should run a node that both can.
 bool stem_yields(const NodeSpec& spec, const ConvAttributes& attributes);
 
-/// Arguments for the node in the way that it names, or by rule in the best: geometry, where the elements of x lie, type of
-/// x, overlap. Throws Error when there is no such way.
+/// Arguments for the node in the way that it names, or by rule in the best: geometry, where the elements of x lie, type
+/// of x, overlap. Throws Error when there is no such way.
 StemArgs stem_args(const NodeSpec& spec, const ConvAttributes& attributes);
 
 }  // namespace pipit::cuda

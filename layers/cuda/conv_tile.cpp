@@ -13,10 +13,10 @@ struct TileTimes {
   double busy_block;  // filling the pipeline and writing the tile, likewise
 };
 
-// Fitted to times of ResNet's convolutions on an H200 (warpgroup products; mean deviation 13 %), halves at batches 1 and
-// 32, INT8 at 1, 8, 32 and 128. Those of the smallest INT8 tile are 1.6 times what was measured of it alone: in a whole
-// model, where launches overlap, its many blocks stand in the way of the next layer's (ResNet-50 at batch 1 took 0.216 ms
-// without that factor, 0.199 with it).
+// Fitted to times of ResNet's convolutions on an H200 (warpgroup products; mean deviation 13 %), halves at batches 1
+// and 32, INT8 at 1, 8, 32 and 128. Those of the smallest INT8 tile are 1.6 times what was measured of it alone: in a
+// whole model, where launches overlap, its many blocks stand in the way of the next layer's (ResNet-50 at batch 1 took
+// 0.216 ms without that factor, 0.199 with it).
 struct Times {
   TileTimes tiles[std::size(kConvTiles)];
   double launch;

@@ -156,7 +156,8 @@ PIPIT_HOST_DEVICE constexpr int packed_channel(int row) {
   return (row & ~31) + (row >> 1 & 3) * 8 + (row >> 3 & 3) * 2 + (row & 1);
 }
 
-/// The same for bytes, rows in the order of packed_channel: shape.in_c, kTileDepth and packed_depth() count pairs of them.
+/// The same for bytes, rows in the order of packed_channel: shape.in_c, kTileDepth and packed_depth() count pairs of
+/// them.
 std::vector<std::int8_t> pack_qconv_weights(const ConvShape& shape, int channels, const std::int8_t* weights,
                                             int columns);
 /// Values per output channel in the order of those rows.

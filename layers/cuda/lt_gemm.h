@@ -10,8 +10,8 @@
 
 namespace pipit::cuda {
 
-/// D = epilogue(alpha * A' * B' + beta * C), all row-major: A' [m, k], B' [k, n], C and D [m, n]. Distances in elements.
-/// Operands are f16 or f32;
+/// D = epilogue(alpha * A' * B' + beta * C), all row-major: A' [m, k], B' [k, n], C and D [m, n]. Distances in
+/// elements. Operands are f16 or f32;
 /// arithmetic is fp32 (never TF32).
 struct GemmShape {
   DType dtype = DType::f32;  ///< of A and B, and of C, D and the bias unless wide_output

@@ -1,5 +1,5 @@
-// Maxima over the small windows that networks use, NHWC, halves or bytes: two by two neighbouring outputs and 16 bytes of
-// channels a thread, so that every pixel is read about once.
+// Maxima over the small windows that networks use, NHWC, halves or bytes: two by two neighbouring outputs and 16 bytes
+// of channels a thread, so that every pixel is read about once.
 #include "layers/cuda/async_ptx.cuh"
 #include "layers/cuda/families.h"
 #include "layers/cuda/kernel.cuh"

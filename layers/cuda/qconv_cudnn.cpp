@@ -1,4 +1,5 @@
-// Candidate "cudnn" of QConv: one fused plan of cuDNN's graph interface, where that plan gives the specification's bits.
+// Candidate "cudnn" of QConv: one fused plan of cuDNN's graph interface, where that plan gives the specification's
+// bits.
 #include <algorithm>
 #include <map>
 #include <mutex>

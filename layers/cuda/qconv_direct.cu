@@ -44,8 +44,8 @@ __device__ __forceinline__ int load_element(const QDirectConvArgs& a, const std:
 }
 
 // A thread computes four neighbouring columns of four output channels. Channels run fastest through the threads, so
-// that a warp reads the same pixels and neighbouring weights. Channels: input channels that a thread takes at once, 1 or
-// 4.
+// that a warp reads the same pixels and neighbouring weights. Channels: input channels that a thread takes at once, 1
+// or 4.
 template <int Channels>
 __global__ void __launch_bounds__(kThreads, 4) qconv_direct(const __grid_constant__ QDirectConvArgs args) {
   const DirectConvArgs& a = args.conv;

@@ -146,8 +146,8 @@ class PipelinedGemm final : public Kernel {
 };
 
 // Blocks that stay pay where each computes several tiles, and the last round of tiles occupies most of them. With fewer
-// tiles small ones and depths that a cluster shares are faster; and where more than a quarter of every tap's steps would
-// be zeros, steps that run on through the taps.
+// tiles small ones and depths that a cluster shares are faster; and where more than a quarter of every tap's steps
+// would be zeros, steps that run on through the taps.
 bool yields_to_implicit_gemm(const NodeSpec& spec) {
   constexpr int kResident = 2;  // blocks of a multiprocessor
   constexpr double kFewRounds = 2;

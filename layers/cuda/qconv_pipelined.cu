@@ -1,6 +1,6 @@
 // INT8 convolution on Hopper: one thread has the bulk tensor copy engine bring operands to shared memory, two groups of
-// four warps multiply and write. Blocks stay for many tiles, and copies are some steps ahead: those of the next tile run
-// while this one is written.
+// four warps multiply and write. Blocks stay for many tiles, and copies are some steps ahead: those of the next tile
+// run while this one is written.
 #include <algorithm>
 
 #include "layers/cuda/conv_gemm_epilogue_int8.cuh"

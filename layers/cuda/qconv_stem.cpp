@@ -1,5 +1,5 @@
-// Candidate "stem" of QConv: convolutions of few channels, such as the first of a network, which reads the user's f32 image
-// itself where the graph says so.
+// Candidate "stem" of QConv: convolutions of few channels, such as the first of a network, which reads the user's f32
+// image itself where the graph says so.
 #include "engine/cuda/runtime.h"
 #include "layers/cuda/conv_gemm_launch.h"
 #include "layers/cuda/conv_stem_launch.h"

@@ -7,7 +7,8 @@
 
 namespace pipit::cuda {
 
-/// 8-bit integers. Kernels read u8 with its highest bit flipped as i8 and a zero point that is 128 less: the same values.
+/// 8-bit integers. Kernels read u8 with its highest bit flipped as i8 and a zero point that is 128 less: the same
+/// values.
 struct IntegerOperand {
   std::uint32_t flip = 0;  ///< 0x80808080 for u8
   int zero_point = 0;      ///< of the flipped bytes

@@ -8,8 +8,8 @@
 
 namespace pipit::cuda {
 
-/// One value per output channel for y = requantise((0 + bias) * multiplier + residual * kProbeResidualScale, bounds, 0),
-/// which layers/quantisation.h rounds after every operation.
+/// One value per output channel for y = requantise((0 + bias) * multiplier + residual * kProbeResidualScale, bounds,
+/// 0), which layers/quantisation.h rounds after every operation.
 struct RequantisationProbe {
   static constexpr float kResidualScale = 7.3F;
 
@@ -20,8 +20,8 @@ struct RequantisationProbe {
 };
 
 /// With a residual: values on which either of the two contractions to a multiply-add ends at another integer, in turns,
-/// and values beyond `bounds`. Without one: ties, values next to them, values beyond `bounds`, sums that f32 does not have. The same for equal
-/// arguments; where `bounds` leave no room for a tie, values beyond them alone.
+/// and values beyond `bounds`. Without one: ties, values next to them, values beyond `bounds`, sums that f32 does not
+/// have. The same for equal arguments; where `bounds` leave no room for a tie, values beyond them alone.
 RequantisationProbe requantisation_probe(std::size_t channels, bool residual, const StepBounds& bounds);
 
 }  // namespace pipit::cuda

@@ -11,8 +11,8 @@ namespace pipit::cuda {
 
 inline constexpr int kSkinnyRows = 8;  ///< most rows of A
 
-/// y = clamp(alpha * A * B' + bias): A [m, k] and B [n, k] are f16 with k a multiple of 8, both on 16 bytes; y [m, n] is
-/// f16 where y_half, else f32. fp32 arithmetic; the order of additions depends on k only.
+/// y = clamp(alpha * A * B' + bias): A [m, k] and B [n, k] are f16 with k a multiple of 8, both on 16 bytes; y [m, n]
+/// is f16 where y_half, else f32. fp32 arithmetic; the order of additions depends on k only.
 struct SkinnyGemm {
   int m = 1, n = 1, k = 8;
   const Half* a = nullptr;

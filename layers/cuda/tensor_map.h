@@ -1,5 +1,5 @@
-// Tensor maps: what Hopper's bulk tensor copies know of a tensor in memory. Bytes throughout, rows in shared memory of 128
-// of them, swizzled in 16-byte chunks as by swizzled_chunk<8> (conv_tile.h).
+// Tensor maps: what Hopper's bulk tensor copies know of a tensor in memory. Bytes throughout, rows in shared memory of
+// 128 of them, swizzled in 16-byte chunks as by swizzled_chunk<8> (conv_tile.h).
 #pragma once
 
 #include <cuda.h>

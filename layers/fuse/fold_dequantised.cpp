@@ -1,4 +1,5 @@
-// Constants that a quantised model stores as integers: kept as such where an INT8 kernel can take them, folded elsewhere.
+// Constants that a quantised model stores as integers: kept as such where an INT8 kernel can take them, folded
+// elsewhere.
 #include <map>
 
 #include "layers/arrange.h"
@@ -68,8 +69,8 @@ class Folder {
   }
 
  private:
-  // Elements that may be moved ahead of time, per element of the constants: files with chains of Transpose exist to keep
-  // readers busy.
+  // Elements that may be moved ahead of time, per element of the constants: files with chains of Transpose exist to
+  // keep readers busy.
   static constexpr std::int64_t kMovesPerElement = 4;
 
   struct Constant {

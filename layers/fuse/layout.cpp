@@ -101,7 +101,8 @@ class LayoutPass {
     return layer_if<QConv>(node) != nullptr || layer_if<DynamicQConv>(node) != nullptr;
   }
 
-  // A convolution reads the user's row-major image itself, quantised or not; other operands are brought to channels_last.
+  // A convolution reads the user's row-major image itself, quantised or not; other operands are brought to
+  // channels_last.
   ValueId image_operand(const Node& node, ValueId id) {
     if (id == kNoValue) return kNoValue;
     const Graph& graph = rewriter_.source();

@@ -1,6 +1,7 @@
 // Transposed convolutions as ordinary ones: output positions t * stride + phase are, for each phase, a convolution of
 // stride 1 with the taps that reach them (sub-pixel convolution; Shi et al., "Is the deconvolution layer the same as a
-// convolutional layer?", 2016). Nothing is multiplied by the zeros between inputs, and no matrix of columns is added up.
+// convolutional layer?", 2016). Nothing is multiplied by the zeros between inputs, and no matrix of columns is added
+// up.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -29,8 +29,9 @@ Rewritten fold_dequantised(const Graph& graph);
 /// Concat of one.
 Rewritten drop_identities(const Graph& graph);
 
-/// Quantize -> Dequantize -> Relu or Clip -> Quantize of one quantisation becomes Relu or Clip -> Quantize. The integers
-/// are the same: rounding keeps order, so that it does not matter whether values are cut off before or after it.
+/// Quantize -> Dequantize -> Relu or Clip -> Quantize of one quantisation becomes Relu or Clip -> Quantize. The
+/// integers are the same: rounding keeps order, so that it does not matter whether values are cut off before or after
+/// it.
 Rewritten drop_requantisation(const Graph& graph);
 
 /// Folds what follows a convolution with constant weights as y * scale[c] + shift[c] into weights and bias:
@@ -47,8 +48,8 @@ Rewritten join_scale_shift(const Graph& graph);
 /// alike: average pools count it then; max pools take it where it is -infinity or nothing they see is negative.
 Rewritten fold_padding(const Graph& graph);
 
-/// Outer rows and columns of taps that read nothing but padding leave convolutions (and INT8 ones) with constant weights.
-/// Runs behind fold_padding and fuse_quantised.
+/// Outer rows and columns of taps that read nothing but padding leave convolutions (and INT8 ones) with constant
+/// weights. Runs behind fold_padding and fuse_quantised.
 Rewritten trim_taps(const Graph& graph);
 
 /// min(max(x + 3, 0), 6) / 6 becomes one HardSigmoid, x times that one HardSwish, in whichever order they are written.
@@ -68,9 +69,9 @@ Rewritten fuse_layer_norm(const Graph& graph);
 Rewritten fuse_gelu(const Graph& graph);
 
 /// Transposes move behind layers that compute element by element, reduce, join or pad, whose constants, axes and small
-/// operands are turned with them: where they meet their inverses there, or nothing else reads what is moved. A product of
-/// the channels of [N, H, W, C] with constant weights becomes a 1x1 Conv between Transposes, which cost nothing where the
-/// layout pass can rename them away. Weights are freed as fold_scale_shift frees them.
+/// operands are turned with them: where they meet their inverses there, or nothing else reads what is moved. A product
+/// of the channels of [N, H, W, C] with constant weights becomes a 1x1 Conv between Transposes, which cost nothing
+/// where the layout pass can rename them away. Weights are freed as fold_scale_shift frees them.
 Rewritten sink_transposes(Graph graph);
 
 /// conv(x) + r of equal shapes becomes one convolution with a residual input.
@@ -80,19 +81,19 @@ Rewritten fuse_residual(const Graph& graph);
 Rewritten fuse_activation(const Graph& graph);
 
 /// ConvTranspose with constant weights becomes convolutions of stride 1, one for every phase of the stride or several
-/// phases at once, and the interleaving of their outputs (Concat, DepthToSpace; Slice where the output is no multiple of
-/// the stride): layers that every device and precision has kernels for. Notes name those that cannot.
+/// phases at once, and the interleaving of their outputs (Concat, DepthToSpace; Slice where the output is no multiple
+/// of the stride): layers that every device and precision has kernels for. Notes name those that cannot.
 Rewritten lower_conv_transpose(const Graph& graph);
 
 /// Makes INT8 layers of what a quantised model writes as Dequantize -> layer -> Quantize (ONNX "QDQ"): QConv of Conv,
-/// Gemm and MatMul with constant weights, residual and activation included; QAdd; QAveragePool; and max pools, Concat and
-/// what only moves elements on the integers themselves. Where no Quantize follows, QConv and QAveragePool write f32.
-/// Every result is that of the layers replaced but for the rounding of their sums in f32. Layers that cannot (weights
-/// whose zero point takes them out of i8, say) stay in floating point, with a note.
+/// Gemm and MatMul with constant weights, residual and activation included; QAdd; QAveragePool; and max pools, Concat
+/// and what only moves elements on the integers themselves. Where no Quantize follows, QConv and QAveragePool write
+/// f32. Every result is that of the layers replaced but for the rounding of their sums in f32. Layers that cannot
+/// (weights whose zero point takes them out of i8, say) stay in floating point, with a note.
 Rewritten fuse_quantised(const Graph& graph);
 
-/// Dequantize -> function of one tensor -> Quantize becomes QUnary, also without a function between, and a product of two
-/// dequantised tensors QMul: for the CPU, after fuse_quantised.
+/// Dequantize -> function of one tensor -> Quantize becomes QUnary, also without a function between, and a product of
+/// two dequantised tensors QMul: for the CPU, after fuse_quantised.
 Rewritten fuse_quantised_functions(const Graph& graph);
 
 /// Activations in i8 with zero point z that convolutions read, and what they are made of, become u8 with zero point
@@ -106,8 +107,8 @@ bool is_quantised(const Graph& graph);
 /// Gives every value its layout and inserts ToLayout where a layer asks for another one. Runs last.
 Rewritten assign_layouts(const Graph& graph);
 
-/// A first convolution in INT8 quantises the user's f32 image itself, where it has up to four channels: for a GPU, after
-/// assign_layouts.
+/// A first convolution in INT8 quantises the user's f32 image itself, where it has up to four channels: for a GPU,
+/// after assign_layouts.
 Rewritten fuse_quantised_image(const Graph& graph);
 
 /// Stores floating-point values in the precision's element type, converting at the graph's inputs and outputs. Runs
@@ -130,7 +131,8 @@ struct ExtraPass {
   std::function<Rewritten(Graph)> run;
 };
 
-/// All of the above up to fuse_quantised, and trim_taps: the graph as it is quantised and written to files, without layouts.
+/// All of the above up to fuse_quantised, and trim_taps: the graph as it is quantised and written to files, without
+/// layouts.
 Graph fuse(Graph graph, std::vector<PassReport>* report = nullptr);
 
 /// fuse(), then `before_layouts`, what a model that is quantised already needs on `device` (on a CPU

@@ -38,7 +38,8 @@ struct QConvConstants {
 
 /// Weights of a Conv, Gemm or MatMul (`node`), less their zero points, and the bias in units of x.scale * weight scale.
 /// A bias that is not stored in these units is rounded to them. Returns the reason where that is not possible: weights
-/// that leave i8, scales that are not per output, weights and a bias with which some input would take a sum out of int32.
+/// that leave i8, scales that are not per output, weights and a bias with which some input would take a sum out of
+/// int32.
 std::optional<std::string> make_qconv_constants(const Node& node, const QuantisedConstant& weights,
                                                 const BiasSource& bias, const Quantisation& x,
                                                 QConvConstants& result);

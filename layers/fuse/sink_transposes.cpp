@@ -1,6 +1,6 @@
-// Transposes move behind element-wise layers, so that they meet their inverses and arithmetic meets the convolution that
-// takes it, and matrix products over the channels of an image become 1x1 convolutions, which have residuals, INT8 and more
-// kernels.
+// Transposes move behind element-wise layers, so that they meet their inverses and arithmetic meets the convolution
+// that takes it, and matrix products over the channels of an image become 1x1 convolutions, which have residuals, INT8
+// and more kernels.
 #include <algorithm>
 #include <numeric>
 
@@ -215,9 +215,9 @@ class TransposePass {
     return std::make_shared<Pad>(std::move(a));
   }
 
-  // Whether the transpose behind `id` had better come behind the node: where it meets its inverse, or where nothing else
-  // reads the value, so that it is not made twice. Padding stays next to what takes it, a Softmax as it lies, and what is
-  // moved as small as it is.
+  // Whether the transpose behind `id` had better come behind the node: where it meets its inverse, or where nothing
+  // else reads the value, so that it is not made twice. Padding stays next to what takes it, a Softmax as it lies, and
+  // what is moved as small as it is.
   bool sinks(const Node& node, ValueId id) {
     if (!pending(id)) return false;
     const bool stays = layer_if<Pad>(node) || layer_if<Softmax>(node) || layer_if<Dequantize>(node);

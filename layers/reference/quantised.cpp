@@ -1,4 +1,5 @@
-// The oracle of INT8: Quantize, Dequantize, QConv, QAdd, QMul, QUnary and QAveragePool, as layers/quantisation.h specifies them.
+// The oracle of INT8: Quantize, Dequantize, QConv, QAdd, QMul, QUnary and QAveragePool, as layers/quantisation.h
+// specifies them.
 #include "layers/layer_kernel.h"
 #include "layers/operands.h"
 #include "layers/qconv.h"

@@ -85,9 +85,9 @@ struct ImageInput {
   Layout layout = Layout::row_major;  ///< [N, C, H, W], or channels_last: [N, H, W, C]
 };
 
-/// Which dimension is the channels: dimension 1 where it is 1 or 3, as PyTorch exports; else dimension 3 where that is 1
-/// or 3, as TensorFlow exports. A shape that could be either ([N, 3, H, 3]) is therefore [N, C, H, W], ONNX's own order:
-/// the image would be 3 pixels wide or 3 high. Empty for all other shapes.
+/// Which dimension is the channels: dimension 1 where it is 1 or 3, as PyTorch exports; else dimension 3 where that is
+/// 1 or 3, as TensorFlow exports. A shape that could be either ([N, 3, H, 3]) is therefore [N, C, H, W], ONNX's own
+/// order: the image would be 3 pixels wide or 3 high. Empty for all other shapes.
 std::optional<ImageInput> image_input(const Shape& shape);
 
 /// Writes the image as floats, H x W = preprocessed_extent: 3 x H x W (row_major), or H x W x 3 (channels_last). Throws

@@ -1,5 +1,5 @@
-// QLinearConv and QLinearMatMul, written out as Dequantize -> Conv or MatMul -> Quantize. The pass that recognises these
-// (layers/fuse/fuse_quantised.h) makes INT8 kernels of them again.
+// QLinearConv and QLinearMatMul, written out as Dequantize -> Conv or MatMul -> Quantize. The pass that recognises
+// these (layers/fuse/fuse_quantised.h) makes INT8 kernels of them again.
 #include "layers/conv.h"
 #include "layers/matmul.h"
 #include "models/onnx/operators.h"

@@ -28,8 +28,8 @@ class GraphWriter {
   const Graph& graph() const { return graph_; }
   const TensorDesc& desc(ValueId id) const { return graph_.value(id).desc; }
 
-  /// What nodes that compute in floating point read: the value, INT8 ones behind one DequantizeLinear. A constant becomes
-  /// an initializer on the first call.
+  /// What nodes that compute in floating point read: the value, INT8 ones behind one DequantizeLinear. A constant
+  /// becomes an initializer on the first call.
   std::string operand(ValueId id);
   /// operand(), or "" for an absent input.
   std::string optional_operand(ValueId id) { return id == kNoValue ? "" : operand(id); }
@@ -55,8 +55,9 @@ class GraphWriter {
   onnx_pb::NodeProto& add(const std::string& op, const std::string& name, const Names& inputs,
                           int outputs = 1);
   std::string last_result() const { return last_->output(0); }
-  /// Relu, Clip or nothing behind last(). With a quantisation the result is rounded to it before: that changes no integer
-  /// of what store() then makes of it, and runtimes without a Relu in their INT8 layers find the layer itself quantised.
+  /// Relu, Clip or nothing behind last(). With a quantisation the result is rounded to it before: that changes no
+  /// integer of what store() then makes of it, and runtimes without a Relu in their INT8 layers find the layer itself
+  /// quantised.
   void add_activation(const std::string& name, const Clamp& clamp, const Quantisation& rounded = {});
   /// Result `output` of the last node becomes the value, through a QuantizeLinear where `q` is INT8.
   void store(ValueId id, const Quantisation& q = {}, int output = 0);

@@ -12,8 +12,8 @@ namespace pipit::onnx {
 AxisQuantisation read_quantisation(NodeContext& node, int scale, int zero_point, DType absent,
                                    const Shape& shape, std::int64_t axis = 0);
 
-/// Of a bias (i32) in units of the products of `weights` and an input with scale `factor`. Throws UnsupportedError where
-/// such a product is no positive number of 32 bits.
+/// Of a bias (i32) in units of the products of `weights` and an input with scale `factor`. Throws UnsupportedError
+/// where such a product is no positive number of 32 bits.
 AxisQuantisation bias_quantisation(AxisQuantisation weights, float factor);
 
 /// Adds Dequantize or DequantizeAxis. Throws UnsupportedError on a denormal scale, unless the integers are constant.

@@ -15,8 +15,8 @@
 namespace pipit {
 
 /// Metadata key of quantised models. With the value "narrow", INT8 tensors whose zero point is in the middle of their
-/// type leave its lowest value out (-128, or 0 of u8): the range that precision plans have, in which pipit then computes.
-/// Without it QuantizeLinear saturates at the ends of the type, as ONNX says.
+/// type leave its lowest value out (-128, or 0 of u8): the range that precision plans have, in which pipit then
+/// computes. Without it QuantizeLinear saturates at the ends of the type, as ONNX says.
 inline constexpr std::string_view kQuantisedRangeKey = "pipit.quantised_range";
 inline constexpr std::string_view kNarrowRange = "narrow";
 
@@ -25,8 +25,8 @@ struct OnnxOptions {
   std::int64_t batch = 1;
   /// Extents of symbolic dimensions by their names in the file (these go before `batch`).
   std::map<std::string, std::int64_t> dims;
-  /// Shapes of graph inputs of which the file leaves extents open, by name (these go before both). A name that stands for
-  /// an extent there stands for it in other inputs too.
+  /// Shapes of graph inputs of which the file leaves extents open, by name (these go before both). A name that stands
+  /// for an extent there stands for it in other inputs too.
   std::map<std::string, Shape> shapes;
   /// Asked for the value of a graph input when an operator needs a constant there (the shape of a Reshape,
   /// say). Null, or a null answer, makes such a node unsupported. The tensor is copied. Its shape also gives extents of
@@ -44,13 +44,13 @@ struct OnnxModel {
   std::int64_t ir_version = 0;
   std::string producer;         ///< "name version"
   bool symbolic_batch = false;  ///< the file leaves dimension 0 of some graph input open
-  /// Which inputs, outputs and initializers are float16 or bfloat16 in the file, in words; empty where none. All are f32
-  /// here, inputs and outputs included.
+  /// Which inputs, outputs and initializers are float16 or bfloat16 in the file, in words; empty where none. All are
+  /// f32 here, inputs and outputs included.
   std::string widened;
 };
 
-/// Reads a .onnx file (IR versions 3 to 14, opsets 1 to 28, the old ones in part), with external data from the file's own folder.
-/// Throws UnsupportedError listing every node, initializer and input that is not supported, one line each;
+/// Reads a .onnx file (IR versions 3 to 14, opsets 1 to 28, the old ones in part), with external data from the file's
+/// own folder. Throws UnsupportedError listing every node, initializer and input that is not supported, one line each;
 /// Error naming file, node and value when the file is broken.
 OnnxModel read_onnx(const std::filesystem::path& file, const OnnxOptions& options = {});
 

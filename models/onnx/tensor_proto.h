@@ -27,9 +27,9 @@ struct ExternalData {
   std::size_t budget = std::size_t{8} << 30;
 };
 
-/// The elements, row_major; those of `raw` where it is not null (the parser left them in the file). The payload is checked against the dimensions before memory is allocated. Throws
-/// Error on a payload of another size, UnsupportedError on element types pipit does not have; the messages
-/// do not name the tensor.
+/// The elements, row_major; those of `raw` where it is not null (the parser left them in the file). The payload is
+/// checked against the dimensions before memory is allocated. Throws Error on a payload of another size,
+/// UnsupportedError on element types pipit does not have; the messages do not name the tensor.
 Tensor tensor_from_onnx(const onnx_pb::TensorProto& proto, ExternalData& external,
                         const RawData* raw = nullptr);
 

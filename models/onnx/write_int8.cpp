@@ -43,8 +43,8 @@ std::string add_dequantised(GraphWriter& writer, const std::string& name, const 
   return node.output(0);
 }
 
-// A matrix product in disguise: a QConv of one tap over [N, K] rows, which are given two more dimensions for it and lose
-// them behind it.
+// A matrix product in disguise: a QConv of one tap over [N, K] rows, which are given two more dimensions for it and
+// lose them behind it.
 struct MatrixProduct {
   ValueId rows = kNoValue;
   ValueId result = kNoValue;

@@ -38,7 +38,7 @@ class CommandTest(unittest.TestCase):
         return self.pipit(*arguments, silent=False)
 
     def pipit(self, *arguments, code=OK, stdout=subprocess.PIPE, silent=True):
-        """Runs pipit, checks the exit code and that success is silent on stderr but for ASSUMPTIONS, returns the process."""
+        """Runs pipit, checks the exit code and that success is silent on stderr but for ASSUMPTIONS."""
         command = [PIPIT, *map(str, arguments)]
         done = subprocess.run(command, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=stdout,
                               stderr=subprocess.PIPE, text=True, timeout=300, check=False)

@@ -86,7 +86,7 @@ def fields(message):
 
 
 def as_nhwc(data, shape):
-    """The model with its one input as TensorFlow's exporter writes it: `shape` = [N, H, W, C], and a Transpose behind."""
+    """The model with its input as TensorFlow's exporter writes it: `shape` = [N, H, W, C], a Transpose behind."""
     changed = b""
     for number, content in fields(data):
         if number == 7:

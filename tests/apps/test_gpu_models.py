@@ -44,8 +44,8 @@ class GpuModels(CommandTest):
         self.assert_devices_agree("resnet20-cifar10", self.folder / "cifar", "--batch", 25)
 
     def assert_same_int8(self, model, images, *arguments, limit):
-        """INT8 on the GPU: exactly the CPU's answers, probabilities included. Not where layers stay in floating point, whose
-        sums the devices round in another order."""
+        """INT8 on the GPU: exactly the CPU's answers, probabilities included. Not where layers stay in floating
+        point, whose sums the devices round in another order."""
         plan = self.folder / "plan.json"
         self.pipit("calibrate", model, images, *arguments, "--limit", 20, "--quiet", "--output", plan)
         plan.write_text(json.dumps({**json.loads(plan.read_text()), "keep": {}}))

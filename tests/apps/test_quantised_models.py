@@ -65,7 +65,7 @@ class QuantisedModels(CommandTest):
                 (data / f"{kind}_0.pb").write_bytes(tensor.SerializeToString())
 
     def write_mobile_network(self, name):
-        """Inverted residuals, a Concat of two scales, HardSwish, a gate per channel: what mobile networks are made of."""
+        """What mobile networks are made of: inverted residuals, a Concat of two scales, HardSwish, a gate."""
         nodes, weights = [], []
 
         def add(op, inputs, output, **attributes):

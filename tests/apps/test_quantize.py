@@ -39,14 +39,15 @@ class Quantize(CommandTest):
         self.assertRegex(said, r"\Apipit: note: the model is quantised already[^\n]*\n\Z")
 
     def write_almost_dead_channels(self, name):
-        """A depthwise network most of whose filters are next to nothing beside their biases, as training leaves them."""
+        """A depthwise network most of whose filters are next to nothing beside their biases."""
         seed = int(os.environ.get("PIPIT_TEST_SEED", "1"))
         numbers, channels = random.Random(seed), 32
 
         def floats(tensor, shape, values):
             return onnx_model.tensor(tensor, onnx_model.FLOAT, shape, struct.pack(f"<{len(values)}f", *values))
 
-        # Below 1e-8 nothing is left of them in units in which the bias fits into int32; a little above, the bias decides.
+        # Below 1e-8 nothing is left of them in units in which the bias fits into int32; a little above, the bias
+        # decides.
         magnitudes = [10 ** numbers.uniform(*((-42, -8) if i % 2 else (-8, -6))) for i in range(channels)]
         tensors = [
             floats("w1", (channels, 3, 1, 1), [numbers.gauss(0, 1) for _ in range(3 * channels)]),

@@ -61,8 +61,8 @@ class Tune(CommandTest):
         self.assert_one_line_error(done, "0 of them new to the plan")
 
     def test_a_broken_promise_is_exit_code_4(self):
-        # The first of every two images has a wrong class: where fp32 is never right INT8 has nothing to lose. The second
-        # one has the class that fp32 gives it, and an INT8 model of few levels hardly ever does.
+        # The first of every two images has a wrong class: where fp32 is never right INT8 has nothing to lose. The
+        # second one has the class that fp32 gives it, and an INT8 model of few levels hardly ever does.
         self.pipit("calibrate", MODEL, "images", "--output", "plan.json", "--no-histograms", "--quiet")
         for i in range(12):
             image = self.write_bmp("image.bmp", (20 * i, 250 - 15 * i, 60 + 20 * (i % 7)))

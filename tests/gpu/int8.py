@@ -23,7 +23,7 @@ def write_image(path: pathlib.Path, seed: int, side: int = 256) -> None:
 
 
 def slower_layers(int8: dict, fp16: dict) -> list[str]:
-    """Layers that took more than 3 % longer in INT8, by name; kernels are timed one by one here, outside of the graph."""
+    """Layers that took more than 3 % longer in INT8, by name; kernels are timed one by one, outside of the graph."""
     before = {layer["name"]: layer["median_ms"] for layer in fp16["layers"]}
     return [layer["name"] for layer in int8["layers"]
             if layer["name"] in before and layer["median_ms"] > 1.03 * before[layer["name"]]]

@@ -33,8 +33,8 @@ LayerPtr pointwise_qconv(const Quantisation& y) {
   return std::make_shared<QConv>(a);
 }
 
-// image -> quantised convolution -> [f32] a convolution in floating point -> quantised -> quantised convolution whose f32
-// result a Relu turns into the output.
+// image -> quantised convolution -> [f32] a convolution in floating point -> quantised -> quantised convolution whose
+// f32 result a Relu turns into the output.
 Graph mixed(bool image_is_output, unsigned seed) {
   std::mt19937 random(seed);
   GraphBuilder b;

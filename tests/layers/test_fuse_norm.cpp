@@ -1,5 +1,5 @@
-// Layer normalisation and Gelu written out, and what moves behind Transposes: found in every form, left alone where it is
-// something else.
+// Layer normalisation and Gelu written out, and what moves behind Transposes: found in every form, left alone where it
+// is something else.
 #include <gmock/gmock.h>
 
 #include "layers/fuse/passes.h"

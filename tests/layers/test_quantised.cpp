@@ -120,8 +120,8 @@ TEST(QConv, EveryKernelGivesTheReferencesBits) {
   }
 }
 
-// Kernel, stride, channels, filters, groups and image of what networks are made of, and edges of the tiles: few columns,
-// few outputs, channels that fill no step.
+// Kernel, stride, channels, filters, groups and image of what networks are made of, and edges of the tiles: few
+// columns, few outputs, channels that fill no step.
 TEST(QConv, LayersOfNetworks) {
   struct Layer {
     std::int64_t kernel, stride, dilation, channels, filters, groups, height, width;
@@ -170,8 +170,8 @@ TEST(QConv, LayersOfNetworks) {
   }
 }
 
-// Every instance of the tiles that take four rows of taps at a time, with rows that end anywhere in a tile, borders on all
-// sides, channels that end anywhere in a register, and results beyond every integer.
+// Every instance of the tiles that take four rows of taps at a time, with rows that end anywhere in a tile, borders on
+// all sides, channels that end anywhere in a register, and results beyond every integer.
 TEST(QConv, DepthwiseQuads) {
   if (quad_kernels() == nullptr) GTEST_SKIP() << "this CPU, or PIPIT_ISA, is without AVX512-VNNI";
   Random random;
@@ -211,8 +211,8 @@ TEST(QConv, DepthwiseQuads) {
   }
 }
 
-// Tiles that end outside the image, channels that end anywhere in a register, every zero point; the largest sums that are
-// taken, and those that are not.
+// Tiles that end outside the image, channels that end anywhere in a register, every zero point; the largest sums that
+// are taken, and those that are not.
 TEST(QConv, WinogradGivesTheBitsOfDirectSums) {
   if (byte_winograd() == nullptr) GTEST_SKIP() << "this CPU, or PIPIT_ISA, is without AVX512-VNNI";
   Random random;

@@ -162,9 +162,9 @@ struct HalfProduct {
     return finish(total * multiplier, pixel, column);
   }
 
-  // The sum in double, and how far off the tile may be: additions in halves, kHalfChunk + 1 of them one after the other,
-  // each by 2^-11 of what it gives or by half of the smallest subnormal, in units of the scaled weights; the weights'
-  // rounding, likewise; additions in f32; the result's rounding.
+  // The sum in double, and how far off the tile may be: additions in halves, kHalfChunk + 1 of them one after the
+  // other, each by 2^-11 of what it gives or by half of the smallest subnormal, in units of the scaled weights; the
+  // weights' rounding, likewise; additions in f32; the result's rounding.
   struct Bounded {
     double value;
     double error;

@@ -1,6 +1,6 @@
-// Graphs grow while they are read: what a converter holds of an earlier value must outlive every growth. Unused constants
-// before a model's own values move the places where a growing list of values is copied, one value at a time. Stale
-// references show under AddressSanitizer, and as wrong graphs.
+// Graphs grow while they are read: what a converter holds of an earlier value must outlive every growth. Unused
+// constants before a model's own values move the places where a growing list of values is copied, one value at a time.
+// Stale references show under AddressSanitizer, and as wrong graphs.
 #include <gtest/gtest.h>
 
 #include <bit>

@@ -1,5 +1,5 @@
-// Functions and products of quantised models: what becomes of DequantizeLinear, Sigmoid, QuantizeLinear and the like, and
-// that files say the same when they are written and read again.
+// Functions and products of quantised models: what becomes of DequantizeLinear, Sigmoid, QuantizeLinear and the like,
+// and that files say the same when they are written and read again.
 #include <gmock/gmock.h>
 
 #include <cstring>

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Compares the INT8 model that `pipit quantize` writes in three runs on the same pixels: pipit with the plan, pipit with
-the file, ONNX Runtime with the file.
+"""Compares the INT8 model that `pipit quantize` writes in three runs on the same pixels: pipit with the plan, pipit
+with the file, ONNX Runtime with the file.
 
     quantised.py build/pipit model.onnx plan.json photographs [--activations s8] [--limit 500]
 

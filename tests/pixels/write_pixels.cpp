@@ -1,5 +1,5 @@
-// write_pixels IMAGE...: what each file shows, turned upright, for test_pillow.py to compare. Per image one line, "WIDTH
-// HEIGHT" or "error: REASON", and after the first its pixels. Without images: the names of the decoders.
+// write_pixels IMAGE...: what each file shows, turned upright, for test_pillow.py to compare. Per image one line,
+// "WIDTH HEIGHT" or "error: REASON", and after the first its pixels. Without images: the names of the decoders.
 #include <cstdio>
 
 #include "engine/error.h"

@@ -65,8 +65,8 @@ TEST(Keep, Int8TakesOutWhatThePlanKeeps) {
   EXPECT_THAT(plan.keep, ElementsAre(Kept{"stem", "fp16"}));
 }
 
-// A gate over channels, whose average is multiplied into the image again, and one last average. As `name` has it: a pool
-// over the whole image, or a mean.
+// A gate over channels, whose average is multiplied into the image again, and one last average. As `name` has it: a
+// pool over the whole image, or a mean.
 Graph gated_classifier(bool as_mean, bool scores_are_maps = false) {
   GraphBuilder graph;
   const auto average = [&](const char* name, ValueId x) {

@@ -25,7 +25,8 @@ TEST(QuantizeWeights, BiasesOfAlmostDeadChannelsLeaveTheReaderHalfOfInt32) {
   std::uniform_real_distribution<float> one(-1, 1);
   constexpr std::int64_t kOutputs = 64;
   for (int round = 0; round < 20; ++round) {
-    // Channels of all magnitudes, batch normalisation's running variance being what it is; denormal numbers and zeros too.
+    // Channels of all magnitudes, batch normalisation's running variance being what it is; denormal numbers and zeros
+    // too.
     std::vector<float> weights(kOutputs * 9);
     std::vector<float> bias(kOutputs);
     for (std::size_t o = 0; o < bias.size(); ++o) {

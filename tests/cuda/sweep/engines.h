@@ -20,8 +20,8 @@ struct Measured {
 /// engines of their own ("int8: ...").
 std::vector<Measured> measure_pipit(const Configuration& c, Timer& timer, bool every);
 
-/// cuDNN in fp16, channels last and first: as PyTorch calls it, the first plan of the heuristics and a kernel that adds the
-/// bias; and the fastest of `proposals` plans in which the bias is fused. Nothing without cuDNN.
+/// cuDNN in fp16, channels last and first: as PyTorch calls it, the first plan of the heuristics and a kernel that adds
+/// the bias; and the fastest of `proposals` plans in which the bias is fused. Nothing without cuDNN.
 std::vector<Measured> measure_cudnn(const Configuration& c, Timer& timer, int proposals);
 
 }  // namespace pipit::sweep
