@@ -1,6 +1,7 @@
 // Plain text tables with columns as wide as their widest cell.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 

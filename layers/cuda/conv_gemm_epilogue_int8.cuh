@@ -10,8 +10,9 @@
 
 namespace pipit::cuda {
 
-/// x, residual and an INT8 y are i8 with zero point 0. y may be f32 or f16 as well.
-template <typename T>
+/// x, residual and an INT8 y are i8 with zero point 0. Real: y is f32 or f16 instead. One kernel for both would be up to a
+/// fifth slower where it writes i8.
+template <typename T, bool Real>
 struct Int8Epilogue {
   using F = ConvGemmFragments<T>;
   using Eight = uint2;  // neighbouring channels of residual or y
@@ -55,22 +56,58 @@ struct Int8Epilogue {
   static __device__ __forceinline__ float with_residual(const ConvGemmArgs& args, float v, float residual) {
     return __fadd_rn(v, __fmul_rn(residual, args.residual_scale));
   }
-  static __device__ __forceinline__ float clamped(const ConvGemmArgs& args, float v) {
-    v = v < args.low ? args.low : v;
-    return v > args.high ? args.high : v;
-  }
+  struct Bounds {
+    float low, high;
+    __device__ __forceinline__ float clamped(float v) const {
+      v = v < low ? low : v;
+      return v > high ? high : v;
+    }
+  };
 
   /// One element whose residual, if any, is not at hand yet.
   static __device__ __forceinline__ void store_one(const ConvGemmArgs& args, float v, std::int64_t at) {
+    const Bounds bounds{args.low, args.high};
     if (args.residual != nullptr)
       v = with_residual(args, v, static_cast<float>(static_cast<const signed char*>(args.residual)[at]));
-    if (args.stored == ConvStored::i8) {
+    if constexpr (!Real) {
       static_cast<unsigned char*>(args.y)[at] =
-          static_cast<unsigned char>(requantise_bits(v, args.low, args.high));
+          static_cast<unsigned char>(requantise_bits(v, bounds.low, bounds.high));
     } else if (args.stored == ConvStored::f16) {
-      static_cast<__half*>(args.y)[at] = __float2half_rn(clamped(args, v));
+      static_cast<__half*>(args.y)[at] = __float2half_rn(bounds.clamped(v));
     } else {
-      static_cast<float*>(args.y)[at] = clamped(args, v);
+      static_cast<float*>(args.y)[at] = bounds.clamped(v);
+    }
+  }
+
+  /// Count neighbouring channels, 4 or 8; `at` is a multiple of Count.
+  template <ConvStored Stored, int Count>
+  static __device__ __forceinline__ void store_run(void* y, const Bounds& bounds, const float (&v)[Count],
+                                                   std::int64_t at) {
+    if constexpr (Stored == ConvStored::i8) {
+      Words<Count / 4> run;
+#pragma unroll
+      for (int w = 0; w < Count / 4; ++w) {
+        std::uint32_t bits[4];
+#pragma unroll
+        for (int j = 0; j < 4; ++j) bits[j] = requantise_bits(v[w * 4 + j], bounds.low, bounds.high);
+        run.word[w] = low_bytes(bits);
+      }
+      *reinterpret_cast<Words<Count / 4>*>(static_cast<std::uint8_t*>(y) + at) = run;
+    } else if constexpr (Stored == ConvStored::f16) {
+      Words<Count / 2> run;
+#pragma unroll
+      for (int w = 0; w < Count / 2; ++w) {
+        const __half2 pair = __floats2half2_rn(bounds.clamped(v[w * 2]), bounds.clamped(v[w * 2 + 1]));
+        run.word[w] = *reinterpret_cast<const std::uint32_t*>(&pair);
+      }
+      *reinterpret_cast<Words<Count / 2>*>(static_cast<__half*>(y) + at) = run;
+    } else {
+      auto* to = reinterpret_cast<float4*>(static_cast<float*>(y) + at);
+#pragma unroll
+      for (int q = 0; q < Count; q += 4) {
+        to[q / 4] = make_float4(bounds.clamped(v[q]), bounds.clamped(v[q + 1]), bounds.clamped(v[q + 2]),
+                                bounds.clamped(v[q + 3]));
+      }
     }
   }
 
@@ -85,27 +122,30 @@ struct Int8Epilogue {
                                                          int first_column, int tile_channel) {
     const int out_c = args.shape.out_c;
     const std::int64_t at = output_offset(args, row, first_column + tile_channel);
-    if (out_c % 8 == 0 && args.stored == ConvStored::i8) {
-      const std::uint32_t residual[2] = {held.x, held.y};
-      std::uint32_t words[2];
+    const Bounds bounds{args.low, args.high};
+    float v[8];
 #pragma unroll
-      for (int w = 0; w < 2; ++w) {
-        std::uint32_t bits[4];
+    for (int j = 0; j < 8; ++j) v[j] = scaled(args, sum[j], columns.multiplier[column_of(tile_channel, j)]);
+    if (out_c % 8 == 0) {
+      if (args.residual != nullptr) {
 #pragma unroll
-        for (int j = 0; j < 4; ++j) {
-          float v = scaled(args, sum[w * 4 + j], columns.multiplier[column_of(tile_channel, w * 4 + j)]);
-          if (args.residual != nullptr)
-            v = with_residual(args, v, static_cast<float>(static_cast<signed char>(residual[w] >> j * 8)));
-          bits[j] = requantise_bits(v, args.low, args.high);
+        for (int j = 0; j < 8; ++j) {
+          const std::uint32_t word = j < 4 ? held.x : held.y;
+          v[j] = with_residual(args, v[j], static_cast<float>(static_cast<signed char>(word >> j % 4 * 8)));
         }
-        words[w] = low_bytes(bits);
       }
-      *reinterpret_cast<uint2*>(static_cast<std::uint8_t*>(args.y) + at) = make_uint2(words[0], words[1]);
+      if constexpr (!Real) {
+        store_run<ConvStored::i8>(args.y, bounds, v, at);
+      } else if (args.stored == ConvStored::f16) {
+        store_run<ConvStored::f16>(args.y, bounds, v, at);
+      } else {
+        store_run<ConvStored::f32>(args.y, bounds, v, at);
+      }
     } else {
 #pragma unroll
       for (int j = 0; j < 8; ++j) {
         if (first_column + tile_channel + j >= out_c) break;
-        store_one(args, scaled(args, sum[j], columns.multiplier[column_of(tile_channel, j)]), at + j);
+        store_one(args, v[j], at + j);
       }
     }
   }
@@ -115,85 +155,95 @@ struct Int8Epilogue {
                                                     std::uint8_t*, const Columns& columns, bool,
                                                     int first_row, int first_column) {
     const bool whole = first_column + T::kColumns <= args.shape.out_c;
-    if (args.stored != ConvStored::i8 || args.shape.out_c % 8 != 0 || !whole) {
+    if (args.shape.out_c % 8 != 0 || (!Real && !whole)) {
       write_elements(args, fragments, columns, first_row, first_column);
-    } else if (args.residual != nullptr) {
-      args.small_sums ? write_bytes<true, true>(args, fragments, columns, first_row, first_column)
-                      : write_bytes<true, false>(args, fragments, columns, first_row, first_column);
+    } else if constexpr (!Real) {
+      write_runs<ConvStored::i8>(args, fragments, columns, first_row, first_column);
+    } else if (args.stored == ConvStored::f16) {
+      write_runs<ConvStored::f16>(args, fragments, columns, first_row, first_column);
     } else {
-      args.small_sums ? write_bytes<false, true>(args, fragments, columns, first_row, first_column)
-                      : write_bytes<false, false>(args, fragments, columns, first_row, first_column);
+      write_runs<ConvStored::f32>(args, fragments, columns, first_row, first_column);
     }
   }
 
  private:
   static constexpr int kTogether =
       F::kN % 4 == 0 ? 4 : 2;  // fragments whose columns are a lane's neighbouring channels
-  struct alignas(kTogether * 2) Group {
-    std::uint32_t word[kTogether / 2];
+  static constexpr int kRun = kTogether * 2;
+
+  template <int Count>
+  struct alignas(Count * 4) Words {
+    std::uint32_t word[Count];
   };
 
-  // Columns within y, as nearly all are: no tests between the elements.
-  template <bool Residual, bool Small>
-  static __device__ __forceinline__ void write_bytes(const ConvGemmArgs& args, const F& fragments,
-                                                     const Columns& columns, int first_row,
-                                                     int first_column) {
+  template <ConvStored Stored>
+  static __device__ __forceinline__ void write_runs(const ConvGemmArgs& args, const F& fragments,
+                                                    const Columns& columns, int first_row, int first_column) {
+    if (args.residual != nullptr) {
+      args.small_sums ? write_runs<Stored, true, true>(args, fragments, columns, first_row, first_column)
+                      : write_runs<Stored, true, false>(args, fragments, columns, first_row, first_column);
+    } else {
+      args.small_sums ? write_runs<Stored, false, true>(args, fragments, columns, first_row, first_column)
+                      : write_runs<Stored, false, false>(args, fragments, columns, first_row, first_column);
+    }
+  }
+
+  // Straight from registers, a lane's neighbouring channels at once. Those of i8 are all y's: no tests between them.
+  template <ConvStored Stored, bool Residual, bool Small>
+  static __device__ __forceinline__ void write_runs(const ConvGemmArgs& args, const F& fragments,
+                                                    const Columns& columns, int first_row, int first_column) {
     constexpr int kBlocks = F::kN / kTogether;
+    constexpr int kStep = kTogether * 8;  // channels from a lane's run to its next
     const int warp = static_cast<int>(threadIdx.x) / 32;
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const int first = F::first_column(warp) + lane % 4 * 2;  // in the order of the packed weights
     const float* multipliers = columns.multiplier + first;
-    const float low = args.low, high = args.high, residual_scale = args.residual_scale;
-    const auto row_of = [&](int i, int h) {
-      return first_row + F::first_row(warp) + i * F::kRowStep + lane / 4 + h * 8;
-    };
-    const auto offset_of = [&](int i, int h) {
-      return output_offset(args, row_of(i, h), first_column + packed_channel(first));
-    };
+    const int channel = first_column + packed_channel(first);
+    const int left = args.shape.out_c - channel;
+    const float residual_scale = args.residual_scale;
+    const Bounds bounds{args.low, args.high};
 #pragma unroll
     for (int i = 0; i < F::kM; ++i) {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        if (row_of(i, h) >= args.rows) continue;
-        Group held[kBlocks];
+        const int row = first_row + F::first_row(warp) + i * F::kRowStep + lane / 4 + h * 8;
+        if (row >= args.rows) continue;
+        const std::int64_t at = output_offset(args, row, channel);
+        Words<kRun / 4> held[kBlocks];
         if constexpr (Residual) {
-          const auto* from = static_cast<const std::uint8_t*>(args.residual) + offset_of(i, h);
+          const auto* from = static_cast<const std::uint8_t*>(args.residual) + at;
 #pragma unroll
-          for (int block = 0; block < kBlocks; ++block)
-            held[block] = *reinterpret_cast<const Group*>(from + block * kTogether * 8);
+          for (int block = 0; block < kBlocks; ++block) {
+            if (!Real || block * kStep < left)
+              held[block] = *reinterpret_cast<const Words<kRun / 4>*>(from + block * kStep);
+          }
         }
-        auto* to = static_cast<std::uint8_t*>(args.y) + offset_of(i, h);
 #pragma unroll
         for (int block = 0; block < kBlocks; ++block) {
-          Group group;
+          if (Real && block * kStep >= left) break;
+          float v[kRun];
 #pragma unroll
-          for (int w = 0; w < kTogether / 2; ++w) {
-            std::uint32_t bits[4];
-#pragma unroll
-            for (int u = 0; u < 2; ++u) {
-              const int j = block * kTogether + w * 2 + u;
-              const float2 m = *reinterpret_cast<const float2*>(multipliers + j * 8);
-              float2 v;
-              const int(&sums)[4] = fragments.sums[i][j];
-              v.x = __fmul_rn(Small ? small_to_float(sums[h * 2]) : __int2float_rn(sums[h * 2]), m.x);
-              v.y = __fmul_rn(Small ? small_to_float(sums[h * 2 + 1]) : __int2float_rn(sums[h * 2 + 1]), m.y);
-              if constexpr (Residual) {
-                const float2 r = bytes_to_float(static_cast<std::uint16_t>(held[block].word[w] >> u * 16));
-                v.x = __fadd_rn(v.x, __fmul_rn(r.x, residual_scale));
-                v.y = __fadd_rn(v.y, __fmul_rn(r.y, residual_scale));
-              }
-              bits[u * 2] = requantise_bits(v.x, low, high);
-              bits[u * 2 + 1] = requantise_bits(v.y, low, high);
+          for (int u = 0; u < kTogether; ++u) {
+            const int j = block * kTogether + u;
+            const float2 m = *reinterpret_cast<const float2*>(multipliers + j * 8);
+            const int(&sums)[4] = fragments.sums[i][j];
+            v[u * 2] = __fmul_rn(Small ? small_to_float(sums[h * 2]) : __int2float_rn(sums[h * 2]), m.x);
+            v[u * 2 + 1] =
+                __fmul_rn(Small ? small_to_float(sums[h * 2 + 1]) : __int2float_rn(sums[h * 2 + 1]), m.y);
+            if constexpr (Residual) {
+              const float2 r =
+                  bytes_to_float(static_cast<std::uint16_t>(held[block].word[u / 2] >> u % 2 * 16));
+              v[u * 2] = __fadd_rn(v[u * 2], __fmul_rn(r.x, residual_scale));
+              v[u * 2 + 1] = __fadd_rn(v[u * 2 + 1], __fmul_rn(r.y, residual_scale));
             }
-            group.word[w] = low_bytes(bits);
           }
-          *reinterpret_cast<Group*>(to + block * kTogether * 8) = group;
+          store_run<Stored>(args.y, bounds, v, at + block * kStep);
         }
       }
     }
   }
 
-  // Everything else, one element after the other: f32 or f16, the last columns.
+  // Rows of y that begin anywhere, one element after the other.
   static __device__ __forceinline__ void write_elements(const ConvGemmArgs& args, const F& fragments,
                                                         const Columns& columns, int first_row,
                                                         int first_column) {

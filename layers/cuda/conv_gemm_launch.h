@@ -91,8 +91,8 @@ cudaError_t conv_gemm_has_clusters(bool& result);
 /// After prepare_conv_gemm: launches only.
 cudaError_t launch_conv_gemm(const ConvTile& tile, int vector, const ConvGemmArgs& args, cudaStream_t stream);
 cudaError_t launch_pad_channels(const PadChannelsArgs& args, cudaStream_t stream);
-/// The same in INT8; x's units are copied eight at once.
-cudaError_t prepare_qconv_gemm(const ConvTile& tile);
+/// The same in INT8, for what y is stored as; x's units are copied eight at once.
+cudaError_t prepare_qconv_gemm(const ConvTile& tile, ConvStored stored);
 cudaError_t launch_qconv_gemm(const ConvTile& tile, const ConvGemmArgs& args, cudaStream_t stream);
 cudaError_t launch_pad_bytes(const PadBytesArgs& args, cudaStream_t stream);
 

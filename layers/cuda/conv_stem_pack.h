@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "layers/cuda/conv_tile.h"
+#include "layers/cuda/image_scale.h"
 #include "layers/cuda/quantised_types.h"
 
 namespace pipit::cuda {
@@ -51,9 +52,8 @@ struct StemArgs {
   ConvShape shape;          ///< in_c: the channels of x, 1 to kStemMaxChannels; int8
   const void* x = nullptr;  ///< f32 where x_f32, else f16 or in INT8 i8; any layout
   bool x_f32 = false;
-  float x_scale = 1;         ///< INT8: of an f32 x, which becomes i8 while it is staged
-  std::int64_t x_image = 0;  ///< strides of x in elements
-  int x_channel = 0, x_row = 0, x_pixel = 0;
+  ImageScale x_scale;  ///< INT8: of an f32 x, which becomes i8 while it is staged
+  int x_image = 0, x_channel = 0, x_row = 0, x_pixel = 0;  ///< strides of x in elements
   int copied_bytes = 0;            ///< that are copied at once, 4, 8 or 16; 0: x is read element by element
   const void* weights = nullptr;   ///< pack_stem_weights, pack_qstem_weights
   const void* bias = nullptr;      ///< one per packed output channel: f32, in INT8 i32

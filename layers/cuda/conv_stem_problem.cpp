@@ -127,8 +127,8 @@ StemArgs stem_args(const NodeSpec& spec, const ConvAttributes& attributes) {
   const TensorDesc& x = *spec.inputs[0];
   const Strides strides = x.strides();
   const auto narrow = [](std::int64_t v) { return static_cast<int>(v); };
-  args.x_image = strides[0];
-  args.x_channel = narrow(strides[1]), args.x_row = narrow(strides[2]), args.x_pixel = narrow(strides[3]);
+  args.x_image = narrow(strides[0]), args.x_channel = narrow(strides[1]);
+  args.x_row = narrow(strides[2]), args.x_pixel = narrow(strides[3]);
   args.x_f32 = x.dtype == DType::f32;
   const int element = shape.int8 ? 1 : 2;
   args.copied_bytes = copied_bytes(args, element);

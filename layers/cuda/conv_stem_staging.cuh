@@ -31,7 +31,8 @@ struct HaloPixel {
   int h, w;
 
   __device__ __forceinline__ HaloPixel(const StemArgs& a, const TileOrigin& tile, int at) {
-    const int row = divide_small(at, a.halo_width);
+    // halo_w is at least kStemColumns.
+    const int row = static_cast<int>(__umulhi(static_cast<std::uint32_t>(at), a.halo_width));
     h = tile.row * a.shape.stride_h - a.shape.pad_h + row;
     w = tile.column * a.shape.stride_w - a.shape.pad_w + at - row * a.halo_w;
   }
@@ -45,7 +46,8 @@ struct HaloPixel {
 template <int Bytes>
 __device__ __forceinline__ void copy_halo(const StemArgs& a, const TileOrigin& tile, std::uint32_t halo) {
   const int element = a.shape.int8 ? 1 : 2;
-  const auto* image = static_cast<const std::uint8_t*>(a.x) + tile.image * a.x_image * element;
+  const auto* image =
+      static_cast<const std::uint8_t*>(a.x) + static_cast<std::int64_t>(tile.image) * a.x_image * element;
   const int row_bytes = a.x_row * element, pixel_bytes = a.x_pixel * element;
   const int pitch = a.pitch * a.units.unit_bytes;
   const int per_pixel = a.parts;
@@ -61,7 +63,7 @@ __device__ __forceinline__ void copy_halo(const StemArgs& a, const TileOrigin& t
   }
 }
 
-/// A unit's elements as they are kept.
+/// A unit's elements as they are kept, zeros where they are outside of the image.
 template <typename To, typename From>
 __device__ __forceinline__ void convert_unit(const StemArgs& a, const From (&value)[4],
                                              const bool (&inside)[4], std::uint32_t* to) {
@@ -70,7 +72,7 @@ __device__ __forceinline__ void convert_unit(const StemArgs& a, const From (&val
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
       if constexpr (sizeof(From) == 4) {
-        bytes[e] = requantise_bits(__fdiv_rn(value[e], a.x_scale), -127.0F, 127.0F);
+        bytes[e] = image_bits(value[e], a.x_scale);
       } else {
         bytes[e] = static_cast<std::uint32_t>(value[e]);
       }
@@ -106,8 +108,10 @@ __device__ __forceinline__ void copy_halo(const StemArgs& a, const TileOrigin& t
 template <typename To, typename From, bool Grouped, int AtOnce>
 __device__ __forceinline__ void read_halo(const StemArgs& a, const TileOrigin& tile, std::uint8_t* halo) {
   const ConvShape& s = a.shape;
-  const From* image = static_cast<const From*>(a.x) + tile.image * a.x_image;
-  const int quads = a.parts;
+  const From* x = static_cast<const From*>(a.x);
+  const int image = tile.image * a.x_image;
+  constexpr bool kOne = Grouped || sizeof(From) == 4;  // images have up to four channels
+  const int quads = kOne ? 1 : a.parts;
   const int pitch = a.pitch * a.units.unit_bytes;
   const int count = a.halo_h * a.halo_w * quads;
   const int threads = static_cast<int>(blockDim.x);
@@ -118,28 +122,40 @@ __device__ __forceinline__ void read_halo(const StemArgs& a, const TileOrigin& t
     std::uint8_t* to[AtOnce];
 #pragma unroll
     for (int u = 0; u < AtOnce; ++u) {
-      const int i = min(first + u * threads, count - 1);
-      const int index = divide_small(i, a.parts_factor);
+      const int i = first + u * threads;
+      const bool there = u == 0 || i < count;
+      const int index = kOne ? i : divide_small(i, a.parts_factor);
       const int quad = i - index * quads;
       const HaloPixel pixel(a, tile, index);
       to[u] = halo + index * pitch + quad * 4 * static_cast<int>(sizeof(To));
+      if constexpr (Grouped) {
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        HaloPixel tap = pixel;
-        int channel = quad * 4 + e;
-        if constexpr (Grouped) {
-          channel = s.in_c == 1 ? 0 : e % 2;
+        for (int e = 0; e < 4; ++e) {
+          const int channel = s.in_c == 1 ? 0 : e % 2;
+          HaloPixel tap = pixel;
           tap.w += (s.in_c == 1 ? e : e / 2) * s.dilation_w;
+          inside[u][e] = tap.inside(a);
+          value[u][e] = 0;
+          if (there) {
+            value[u][e] =
+                x[image + channel * a.x_channel + (inside[u][e] ? tap.h * a.x_row + tap.w * a.x_pixel : 0)];
+          }
         }
-        inside[u][e] = tap.inside(a) && channel < s.in_c;
-        const int at = inside[u][e] ? tap.h * a.x_row + tap.w * a.x_pixel + channel * a.x_channel : 0;
-        value[u][e] = 0;
-        if (channel < s.in_c) value[u][e] = image[at];
+      } else {
+        const bool within = pixel.inside(a);
+        const int at =
+            image + quad * 4 * a.x_channel + (within ? pixel.h * a.x_row + pixel.w * a.x_pixel : 0);
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          inside[u][e] = within;
+          value[u][e] = 0;
+          if (there && quad * 4 + e < s.in_c) value[u][e] = x[at + e * a.x_channel];
+        }
       }
     }
 #pragma unroll
     for (int u = 0; u < AtOnce; ++u) {
-      if (first + u * threads < count)
+      if (u == 0 || first + u * threads < count)
         convert_unit<To>(a, value[u], inside[u], reinterpret_cast<std::uint32_t*>(to[u]));
     }
   }
@@ -149,8 +165,8 @@ template <typename To, typename From, bool Grouped>
 __device__ __forceinline__ void read_halo(const StemArgs& a, const TileOrigin& tile, std::uint8_t* halo) {
   if constexpr (Grouped) {
     read_halo<To, From, Grouped, 1>(a, tile, halo);
-  } else if (sizeof(From) < 4 && a.halo_h * a.halo_w * a.parts <= static_cast<int>(blockDim.x)) {
-    read_halo<To, From, Grouped, 1>(a, tile, halo);
+  } else if constexpr (sizeof(From) == 4) {
+    read_halo<To, From, Grouped, 3>(a, tile, halo);
   } else {
     read_halo<To, From, Grouped, 2>(a, tile, halo);
   }

@@ -53,7 +53,7 @@ double tile_cost(const ConvShape& shape, const ConvTile& tile, int processors) {
   double cost = all.launch + std::max(times.lone_step * steps, busiest * times.busy_step * steps) +
                 busiest * times.busy_block;
   if (shape.real_output) {
-    constexpr double kElement = 0.07;
+    constexpr double kElement = 0.03;
     const int threads = tile.columns == 128 ? 256 : 128;
     cost += kElement * tile.rows * tile.columns / threads / tile.splits * busiest;
   }

@@ -27,7 +27,7 @@ struct ConvShape {
   int kernel_h = 1, kernel_w = 1, stride_h = 1, stride_w = 1, dilation_h = 1, dilation_w = 1;
   int pad_h = 0, pad_w = 0;  ///< begin pads; end pads are implied by the output extents
   bool int8 = false;
-  bool real_output = false;  ///< of INT8: y is f32 or f16, written one element at a time
+  bool real_output = false;  ///< of INT8: y is f32 or f16, two to four times the bytes
 
   std::int64_t rows() const { return static_cast<std::int64_t>(batch) * out_h * out_w; }
   std::int64_t depth() const { return static_cast<std::int64_t>(kernel_h) * kernel_w * in_c; }

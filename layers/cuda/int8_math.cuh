@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "layers/cuda/image_scale.h"
+
 namespace pipit::cuda {
 
 /// 1.5 * 2^23: a float this large has a step of 1, and its low bits are a whole number in two's complement.
@@ -28,6 +30,11 @@ __device__ __forceinline__ float2 bytes_to_float(std::uint16_t pair) {
 __device__ __forceinline__ std::uint32_t requantise_bits(float v, float low, float high) {
   // The addition rounds to whole numbers, ties to even, as kMagic is even.
   return __float_as_uint(__fadd_rn(fminf(fmaxf(v, low), high), kMagic));
+}
+
+/// An element of an f32 image as i8: the result is the low byte. NaN becomes -127.
+__device__ __forceinline__ std::uint32_t image_bits(float x, const ImageScale& scale) {
+  return __float_as_uint(__fadd_rn(scale.quotient(fminf(fmaxf(x, -scale.bound), scale.bound)), kMagic));
 }
 
 /// The low bytes of four words.

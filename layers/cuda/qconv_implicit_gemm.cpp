@@ -42,7 +42,7 @@ class QImplicitGemm final : public Kernel {
         args_(cuda::conv_gemm_args(shape_, variant_.tile)) {
     args_.overlap = variant_.overlap;
     operands_.set(args_);
-    PIPIT_CUDA(cuda::prepare_qconv_gemm(variant_.tile));
+    PIPIT_CUDA(cuda::prepare_qconv_gemm(variant_.tile, args_.stored));
   }
 
   std::size_t scratch_bytes() const override {

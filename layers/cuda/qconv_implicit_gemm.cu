@@ -25,15 +25,21 @@ __global__ void pad_bytes(const __grid_constant__ PadBytesArgs args, std::int64_
   *reinterpret_cast<uint4*>(args.y + index * 16) = *reinterpret_cast<const uint4*>(values);
 }
 
+template <typename T>
+using BytesEpilogue = Int8Epilogue<T, false>;
+template <typename T>
+using RealEpilogue = Int8Epilogue<T, true>;
+
 // Null when there is no such instance.
+template <template <typename> typename Epilogue>
 const ConvGemmInstance* find_instance(const ConvTile& tile) {
   using Sum = std::int32_t;
   // Rows, columns, warps along each, stages, vector, blocks per multiprocessor that registers must allow.
   static const std::array kInstances{
-      instance<ConvGemmTraits<128, 128, 2, 4, 3, 8, 2, Sum>, Int8Epilogue>(),
-      instance<ConvGemmTraits<128, 64, 2, 2, 3, 8, 3, Sum>, Int8Epilogue>(),
-      instance<ConvGemmTraits<64, 64, 2, 2, 4, 8, 3, Sum>, Int8Epilogue>(),
-      instance<ConvGemmTraits<64, 32, 2, 2, 4, 8, 4, Sum>, Int8Epilogue>(),
+      instance<ConvGemmTraits<128, 128, 2, 4, 3, 8, 2, Sum>, Epilogue>(),
+      instance<ConvGemmTraits<128, 64, 2, 2, 3, 8, 3, Sum>, Epilogue>(),
+      instance<ConvGemmTraits<64, 64, 2, 2, 4, 8, 3, Sum>, Epilogue>(),
+      instance<ConvGemmTraits<64, 32, 2, 2, 4, 8, 4, Sum>, Epilogue>(),
   };
   for (const ConvGemmInstance& i : kInstances) {
     if (i.rows == tile.rows && i.columns == tile.columns) return &i;
@@ -41,14 +47,18 @@ const ConvGemmInstance* find_instance(const ConvTile& tile) {
   return nullptr;
 }
 
+const ConvGemmInstance* find_instance(const ConvTile& tile, ConvStored stored) {
+  return stored == ConvStored::i8 ? find_instance<BytesEpilogue>(tile) : find_instance<RealEpilogue>(tile);
+}
+
 }  // namespace
 
-cudaError_t prepare_qconv_gemm(const ConvTile& tile) {
-  return prepare_instance(find_instance(tile));
+cudaError_t prepare_qconv_gemm(const ConvTile& tile, ConvStored stored) {
+  return prepare_instance(find_instance(tile, stored));
 }
 
 cudaError_t launch_qconv_gemm(const ConvTile& tile, const ConvGemmArgs& args, cudaStream_t stream) {
-  return launch_instance(find_instance(tile), args, stream);
+  return launch_instance(find_instance(tile, args.stored), args, stream);
 }
 
 cudaError_t launch_pad_bytes(const PadBytesArgs& args, cudaStream_t stream) {

@@ -45,6 +45,7 @@ Refusal refuse_pipelined(const NodeSpec& spec) {
   if (Refusal reason = cuda::refuse_qconv_gemm(spec)) return reason;
   const TensorDesc& x = *spec.inputs[0];
   const Window& w = attributes_of(spec).conv.window;
+  if (spec.outputs[0].dtype != DType::i8) return "y must be i8: real results have no room in its registers";
   if (!is_channels_last(x)) return "x must be channels_last";
   if (x.shape[1] % 16 != 0) return "channels must be a multiple of 16";
   for (std::size_t i = 0; i < 2; ++i) {

@@ -73,7 +73,7 @@ __device__ __forceinline__ void copy_step(const PipelinedArgs& p, const Stages& 
 template <typename T>
 __global__ void __launch_bounds__(kThreads, 2) pipelined_gemm(const __grid_constant__ PipelinedArgs p) {
 #ifdef PIPIT_WARPGROUP_MMA
-  using Epilogue = Int8Epilogue<T>;
+  using Epilogue = Int8Epilogue<T, false>;
   extern __shared__ std::uint8_t dynamic[];
   __shared__ typename Epilogue::Columns columns;
   __shared__ std::uint64_t barriers[2 * T::kStages];

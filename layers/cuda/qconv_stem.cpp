@@ -1,5 +1,7 @@
 // Candidate "stem" of QConv: convolutions of few channels, such as the first of a network, which reads the user's f32
 // image itself where the graph says so.
+#include <fmt/format.h>
+
 #include "engine/cuda/runtime.h"
 #include "layers/cuda/conv_gemm_launch.h"
 #include "layers/cuda/conv_stem_launch.h"
@@ -26,6 +28,8 @@ Refusal refuse_stem(const NodeSpec& spec) {
   if (a.y.quantised() && !cuda::is_symmetric_i8(a.y)) return "y is not i8 with zero point 0";
   if (spec.has_input(3) && !cuda::is_symmetric_i8(a.residual))
     return "the residual is not i8 with zero point 0";
+  if (spec.inputs[0]->dtype == DType::f32 && !cuda::ImageScale::takes(a.x.scale))
+    return fmt::format("the image's scale is {:g}; 2^-60 to 2^60 are handled", a.x.scale);
   return cuda::refuse_stem_problem(spec, a.conv);
 }
 
@@ -36,7 +40,7 @@ class QStem final : public Kernel {
     const StepBounds bounds = cuda::output_bounds(a.y, a.conv.activation);
     args_.low = bounds.low;
     args_.high = bounds.high;
-    args_.x_scale = a.x.scale;
+    args_.x_scale = cuda::ImageScale(a.x.scale);
     args_.residual_scale = cuda::residual_factor(a);
     args_.stored = cuda::stored_type(spec.outputs[0].dtype);
     const Tensor weights = to_layout(spec.constant(1)->view(), Layout::row_major);

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <random>
 #include <set>
 
@@ -241,6 +243,40 @@ TEST(ConvStem, TilesFitTheSharedMemory) {
       }
     }
   }
+}
+
+// Against divisions: everything that lies near the middle between two integers, where a quotient that is off by one bit
+// would be another integer, and random numbers; what is not finite.
+TEST(ImageScale, QuotientsRoundToTheIntegersOfDivisions) {
+  std::mt19937 random(test::gpu_seed() + 5);
+  const auto integer = [](float q) { return std::nearbyint(std::min(std::max(q, -127.0F), 127.0F)); };
+  const auto bounded = [](const ImageScale& s, float x) { return std::min(std::max(x, -s.bound), s.bound); };
+  for (int round = 0; round < 3000; ++round) {
+    const int exponent = round % 3 == 0 ? std::uniform_int_distribution(-60, 59)(random)
+                                        : std::uniform_int_distribution(-9, -3)(random);
+    float mantissa = std::uniform_real_distribution(1.0F, 2.0F)(random);
+    if (round < 4)
+      mantissa = std::array{1.0F, 0x1.fffffep0F, 0x1.000002p0F, 0x1.8p0F}[static_cast<std::size_t>(round)];
+    const ImageScale scale(std::ldexp(mantissa, exponent));
+    ASSERT_TRUE(ImageScale::takes(scale.scale));
+    const auto expect_equal = [&](float x) {
+      const float in = bounded(scale, x);
+      const float q = scale.quotient(in);
+      if (std::fabs(in / scale.scale) >= 0x1p-20F) {
+        ASSERT_EQ(q, in / scale.scale) << std::hexfloat << x << " / " << scale.scale;
+      }
+      ASSERT_EQ(integer(q), integer(x / scale.scale)) << std::hexfloat << x << " / " << scale.scale;
+    };
+    for (int k = -129; k < 129; ++k) {
+      float x = (static_cast<float>(k) + 0.5F) * scale.scale;
+      for (int i = 0; i < 4; ++i) x = std::nextafter(x, -INFINITY);
+      for (int i = 0; i < 9; ++i, x = std::nextafter(x, INFINITY)) expect_equal(x);
+    }
+    std::uniform_real_distribution value(-130.0F, 130.0F);
+    for (int i = 0; i < 100; ++i) expect_equal(value(random) * scale.scale);
+    for (const float x : {0.0F, -0.0F, 1e-45F, -1e-38F, 3e38F, -3e38F, INFINITY, -INFINITY}) expect_equal(x);
+  }
+  EXPECT_FALSE(ImageScale::takes(0x1p-61F) || ImageScale::takes(0x1p61F) || ImageScale::takes(NAN));
 }
 
 TEST(ConvTile, ChoiceFitsTheGpu) {

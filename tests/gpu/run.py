@@ -40,7 +40,7 @@ SANITIZER = [
 ]
 LIMITS = {  # seconds of one command
     False: {"tests": 900, "models": 300, "benchmarks": 120, "int8": 120, "peers": 900, "sanitizer": 600, "all": 7200},
-    True: {"tests": 120, "models": 40, "benchmarks": 40, "int8": 40, "peers": 80, "sanitizer": 45, "all": 235},
+    True: {"tests": 120, "models": 40, "benchmarks": 40, "int8": 40, "peers": 80, "sanitizer": 75, "all": 270},
 }
 
 
