@@ -10,8 +10,8 @@
 
 namespace pipit::cuda {
 
-/// x, residual and an INT8 y are i8 with zero point 0. Real: y is f32 or f16 instead. One kernel for both would be up to
-/// a fifth slower where it writes i8.
+/// x, residual and an INT8 y are i8 with zero point 0. Real: y is f32 or f16 instead. One kernel for both would be up
+/// to a fifth slower where it writes i8.
 template <typename T, bool Real>
 struct Int8Epilogue {
   using F = ConvGemmFragments<T>;
