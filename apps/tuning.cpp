@@ -55,7 +55,7 @@ std::shared_ptr<Tuner> TuningOptions::tuner(const PlanOptions& plan, bool quiet)
   TunerOptions options;
   options.scope = all_ ? TuneScope::all : TuneScope::flagged;
   options.build = fmt::format("pipit {}, {}", kVersion, isa_name(chosen_isa()));
-  const auto tuner = std::make_shared<Tuner>(std::move(options));
+  auto tuner = std::make_shared<Tuner>(std::move(options));
   fs::path file = file_;
   if (file.empty() && all_) file = default_tuning_cache();
   if (!file.empty()) {

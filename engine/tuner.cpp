@@ -234,9 +234,9 @@ Tuner::Selected Tuner::choose(DeviceKind device, const NodeSpec& spec,
 
 void Tuner::add_decisions(const std::string& device, Decisions decisions) {
   const std::lock_guard lock(mutex_);
-  for (auto& [key, decision] : decisions) {
-    decision.cached = true;
-    decisions_[device].try_emplace(key, std::move(decision));
+  for (auto& entry : decisions) {
+    entry.second.cached = true;
+    decisions_[device].try_emplace(entry.first, std::move(entry.second));
   }
 }
 
