@@ -36,7 +36,7 @@ fs::path locate(const std::string& location, const fs::path& folder) {
   std::error_code error;
   const fs::path base = fs::weakly_canonical(folder, error);
   if (error) fail("external data '{}': {}", location, error.message());
-  const fs::path file = fs::weakly_canonical(base / relative, error);
+  fs::path file = fs::weakly_canonical(base / relative, error);
   if (error) fail("external data '{}': {}", location, error.message());
   if (std::mismatch(base.begin(), base.end(), file.begin(), file.end()).first != base.end()) {
     fail("external data '{}': leads out of the model's folder to {}", location, file.string());
