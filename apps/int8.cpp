@@ -57,8 +57,7 @@ ExtraPass int8_pass(PrecisionPlan plan, std::vector<PrecisionPlan::Kept> keep, b
               if (keep_f32 && kept.precision == "fp32") keep_f32->insert(kept.node);
             }
             const bool gpu = device == DeviceKind::cuda;
-            Quantized quantised =
-                quantize_graph(fused, own, {.activations = gpu ? DType::i8 : DType::u8, .functions = !gpu});
+            Quantized quantised = quantize_graph(fused, own, {.activations = gpu ? DType::i8 : DType::u8});
             if (quantised.kept > 0 && !quiet) {
               print_error(fmt::format(
                   "note: {} not in INT8: the plan keeps {} in floating point or has no scale for {}",

@@ -321,6 +321,10 @@ class StepBuilder {
         step.refused.push_back({candidate->name, "switched off"});
         continue;
       }
+      if (candidate->slow_to_make && !accepting.empty()) {
+        step.refused.push_back({candidate->name, "not timed behind others: its kernels take long to make"});
+        continue;
+      }
       if (Refusal reason = candidate->refuse(spec)) {
         step.refused.push_back({candidate->name, *reason});
         continue;

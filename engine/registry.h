@@ -33,6 +33,9 @@ struct Candidate {
   std::function<bool(const NodeSpec&)> yields = {};
   /// Which of several such candidates is the fastest is not known without timing them: done when a model is loaded.
   bool measure_at_load = false;
+  /// A library compiles each of its kernels, for about half a second: choice by measurement asks it only where it comes
+  /// first in the order.
+  bool slow_to_make = false;
 };
 
 class Registry {

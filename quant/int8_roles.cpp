@@ -31,10 +31,9 @@ std::size_t index(ValueId id) {
 
 class RoleChooser {
  public:
-  RoleChooser(const Graph& graph, const PrecisionPlan& plan, const QuantizeOptions& options)
+  RoleChooser(const Graph& graph, const PrecisionPlan& plan)
       : graph_(graph),
         plan_(plan),
-        options_(options),
         roles_(graph.nodes().size(), Role::floating),
         group_(graph.values().size()),
         scale_(graph.values().size(), 0.0F) {}
@@ -94,12 +93,11 @@ class RoleChooser {
     if (const auto* binary = layer_if<Binary>(node)) {
       const bool same = graph_.value(node.inputs[0]).desc.shape == graph_.value(node.inputs[1]).desc.shape;
       if (binary->attributes().kind == BinaryKind::add && same) return Role::add;
-      return options_.functions && binary->attributes().kind == BinaryKind::mul && factors(graph_, node)
-                 ? Role::product
-                 : Role::floating;
+      return binary->attributes().kind == BinaryKind::mul && factors(graph_, node) ? Role::product
+                                                                                   : Role::floating;
     }
     if (const auto* unary = layer_if<Unary>(node)) {
-      return options_.functions && is_activation(unary->attributes().kind) ? Role::function : Role::floating;
+      return is_activation(unary->attributes().kind) ? Role::function : Role::floating;
     }
     if (const auto* pool = layer_if<Pool>(node)) {
       if (pool->attributes().kind == PoolKind::average) return Role::average;
@@ -192,7 +190,6 @@ class RoleChooser {
 
   const Graph& graph_;
   const PrecisionPlan& plan_;
-  const QuantizeOptions& options_;
   std::set<std::string_view> keep_;
   std::vector<Role> roles_;
   std::vector<std::size_t> group_;  // union-find of values that share a scale
@@ -203,8 +200,8 @@ class RoleChooser {
 
 }  // namespace
 
-Roles choose_roles(const Graph& graph, const PrecisionPlan& plan, const QuantizeOptions& options) {
-  return RoleChooser(graph, plan, options).run();
+Roles choose_roles(const Graph& graph, const PrecisionPlan& plan) {
+  return RoleChooser(graph, plan).run();
 }
 
 std::optional<std::pair<ValueId, ValueId>> factors(const Graph& graph, const Node& node) {

@@ -29,7 +29,7 @@ struct Roles {
 };
 
 /// What quantize_graph() says of them. Throws what it throws about names.
-Roles choose_roles(const Graph& graph, const PrecisionPlan& plan, const QuantizeOptions& options);
+Roles choose_roles(const Graph& graph, const PrecisionPlan& plan);
 
 /// The operands of a product as QMul takes them, the larger one first; nothing where it does not.
 std::optional<std::pair<ValueId, ValueId>> factors(const Graph& graph, const Node& node);

@@ -30,7 +30,7 @@ class Quantiser {
         plan_(plan),
         options_(options),
         rewriter_(graph),
-        roles_(choose_roles(graph, plan, options)),
+        roles_(choose_roles(graph, plan)),
         integer_(graph.values().size(), kNoValue),
         real_(graph.values().size(), kNoValue) {}
 

@@ -10,8 +10,6 @@ struct QuantizeOptions {
   /// How activations are stored: i8 with zero point 0, or u8 with zero point 128, which hold the same values. The
   /// CPU's dot products multiply u8 by s8.
   DType activations = DType::u8;
-  /// Activation functions and products in INT8 (QUnary, QMul), which the CPU has kernels for.
-  bool functions = true;
 };
 
 struct Quantized {

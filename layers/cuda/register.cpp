@@ -30,6 +30,7 @@ void register_cuda(Registry& registry) {
   register_cuda_qconv_implicit_gemm(registry);
   register_cuda_qconv_direct(registry);
   register_cuda_qelementwise(registry);
+  register_cuda_qfunctions(registry);
   register_cuda_qpool(registry);
 }
 

@@ -172,9 +172,9 @@ Graph fuse(Graph graph, std::vector<PassReport>* report) {
 Graph optimize(Graph graph, std::vector<PassReport>* report, const ExtraPass& before_layouts,
                DeviceKind device) {
   std::vector<ExtraPass> passes{before_layouts};
-  if (device == DeviceKind::cpu && is_quantised(graph)) {
+  if (is_quantised(graph)) {
     passes.push_back({"fuse quantised functions", fuse_quantised_functions});
-    passes.push_back({"make activations unsigned", unsigned_activations});
+    if (device == DeviceKind::cpu) passes.push_back({"make activations unsigned", unsigned_activations});
   }
   passes.push_back({"assign layouts", assign_layouts});
   return run_passes(fuse(std::move(graph), report), passes, report);

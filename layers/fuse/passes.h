@@ -93,7 +93,7 @@ Rewritten lower_conv_transpose(const Graph& graph);
 Rewritten fuse_quantised(const Graph& graph);
 
 /// Dequantize -> function of one tensor -> Quantize becomes QUnary, also without a function between, and a product of
-/// two dequantised tensors QMul: for the CPU, after fuse_quantised.
+/// two dequantised tensors QMul: after fuse_quantised.
 Rewritten fuse_quantised_functions(const Graph& graph);
 
 /// Activations in i8 with zero point z that convolutions read, and what they are made of, become u8 with zero point
@@ -135,8 +135,8 @@ struct ExtraPass {
 /// layouts.
 Graph fuse(Graph graph, std::vector<PassReport>* report = nullptr);
 
-/// fuse(), then `before_layouts`, what a model that is quantised already needs on `device` (on a CPU
-/// fuse_quantised_functions and unsigned_activations), and assign_layouts. `before_layouts`, if it has a function, sees
+/// fuse(), then `before_layouts`, for a model that is quantised already fuse_quantised_functions and on a CPU
+/// unsigned_activations, and assign_layouts. `before_layouts`, if it has a function, sees
 /// the fused graph before it is given layouts: that is where a graph is quantised.
 Graph optimize(Graph graph, std::vector<PassReport>* report = nullptr, const ExtraPass& before_layouts = {},
                DeviceKind device = DeviceKind::cpu);

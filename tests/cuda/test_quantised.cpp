@@ -3,6 +3,7 @@
 #include "layers/pool.h"
 #include "layers/qelementwise.h"
 #include "layers/quantize.h"
+#include "layers/qunary.h"
 #include "layers/rearrange.h"
 #include "tests/cuda/quantised_cases.h"
 
@@ -31,6 +32,32 @@ TEST(QElementwise, RandomShapesTypesAndLayouts) {
     GpuCase test = exact_case(layout);
     test.inputs = {{numbers.quantised(shape, add.a), layout}, {numbers.quantised(shape, add.b), layout}};
     expect_gpu(QAdd(add), "elementwise", test);
+  }
+}
+
+TEST(QFunctions, RandomShapesTypesAndLayouts) {
+  PIPIT_NEEDS_GPU();
+  Numbers numbers(203);
+  for (int i = 0; i < 48 && !HasFailure(); ++i) {
+    const Shape shape{numbers.pick(1, 3), i % 2 == 0 ? 16 * numbers.pick(1, 5) : numbers.pick(1, 40),
+                      numbers.pick(1, 9), numbers.pick(1, 9)};
+    const Layout layout = numbers.coin() ? kLast : Layout::row_major;
+    Quantisation y = kTypes[numbers.pick(0, 3)];
+    y.scale = 0.04F;
+    const UnaryKind kinds[] = {UnaryKind::silu, UnaryKind::sigmoid, UnaryKind::hard_swish, UnaryKind::gelu};
+    GpuCase test = exact_case(layout);
+    test.precision = numbers.coin() ? Precision::fp32 : Precision::fp16;
+    const Quantisation& x = kTypes[i % 4];
+    test.inputs = {{numbers.quantised(shape, x), layout}};
+    expect_gpu(QUnary({{kinds[i / 4 % 4]}, x, y}), "table", test);
+
+    // A gate per image and channel, the same shape, a plane for all channels, one factor for all.
+    const Shape gates[] = {{shape[0], shape[1], 1, 1}, shape, {1, 1, shape[2], shape[3]}, {1, 1, 1, 1}};
+    QMulAttributes product{x, kTypes[numbers.pick(0, 3)], y, {}};
+    product.y.scale = 0.3F;
+    if (numbers.coin()) product.activation = Clamp::relu();
+    test.inputs.push_back({numbers.quantised(gates[i / 2 % 4], product.b), layout});
+    expect_gpu(QMul(product), "elementwise", test);
   }
 }
 

@@ -122,6 +122,29 @@ TEST_F(TunerTest, TiesGoToTheEarlier) {
             "second");
 }
 
+TEST_F(TunerTest, WhatIsSlowToMakeIsAskedOnlyWhereItComesFirst) {
+  int asked = 0;
+  const auto slow = [&asked](double ms) {
+    Candidate candidate = toy("library", ms);
+    candidate.slow_to_make = true;
+    candidate.refuse = [&asked](const NodeSpec&) -> Refusal {
+      ++asked;
+      return std::nullopt;
+    };
+    return candidate;
+  };
+  const auto behind = plan(registry_of({toy("own", 2), slow(1)}), make_tuner());
+  EXPECT_EQ(asked, 0);
+  EXPECT_EQ(behind->steps()[0].kernel_name, "own");
+  ASSERT_EQ(behind->steps()[0].refused.size(), 1U);
+  EXPECT_EQ(behind->steps()[0].refused[0].name, "library");
+  EXPECT_EQ(plan(registry_of({slow(1), toy("own", 2)}), make_tuner())->steps()[0].kernel_name, "library");
+  PlanOptions preferred;
+  preferred.prefer_kernel = "library";
+  EXPECT_EQ(plan(registry_of({toy("own", 1), slow(2)}), make_tuner(), {8}, preferred)->steps()[0].kernel_name,
+            "library");
+}
+
 TEST_F(TunerTest, HopelessOnesAreGivenUpAfterTheEstimate) {
   const auto built = plan(registry_of({toy("fast", 1), toy("hopeless", 4)}), make_tuner());
   EXPECT_EQ(built->steps()[0].kernel_name, "fast");
