@@ -38,7 +38,9 @@ COLUMNS = ["pipit fp32", "pipit int8", "onnxruntime fp32", *(f"{peer} int8" for 
 def pixels(case: Case, image: Path):
     """One image as the model's input, [1, 3, height, width]."""
     side = case.shape[3]
-    return accuracy.preprocess(accuracy.Image.open(image).convert("RGB"), max(256, side), side)
+    how = argparse.Namespace(resize=max(256, side), crop=side, interpolation="bilinear", mean=[0.485, 0.456, 0.406],
+                             std=[0.229, 0.224, 0.225])
+    return accuracy.preprocess(accuracy.Image.open(image).convert("RGB"), how)
 
 
 def quantised_by_peer(case: Case, images: list[Path], folder: Path) -> Path:
