@@ -131,6 +131,22 @@ PIPIT_SIMD_CLONES void join_three(const std::uint8_t* a, const std::uint8_t* b, 
   }
 }
 
+PIPIT_SIMD_CLONES void join_three_wide(const std::uint8_t* a, const std::uint8_t* b, const std::uint8_t* c,
+                                       std::uint16_t flip, std::uint16_t* y, std::int64_t count) {
+  PIPIT_INDEPENDENT
+  for (std::int64_t i = 0; i < count; ++i) {
+    y[3 * i] = a[i] ^ flip;
+    y[3 * i + 1] = b[i] ^ flip;
+    y[3 * i + 2] = c[i] ^ flip;
+  }
+}
+
+PIPIT_SIMD_CLONES void widen_loop(const std::uint8_t* x, std::uint16_t flip, std::uint16_t* y,
+                                  std::int64_t count) {
+  PIPIT_INDEPENDENT
+  for (std::int64_t i = 0; i < count; ++i) y[i] = x[i] ^ flip;
+}
+
 PIPIT_SIMD_CLONES void join_three_halves(const Half* a, const Half* b, const Half* c, Half* y,
                                          std::int64_t count) {
   PIPIT_INDEPENDENT
@@ -213,6 +229,23 @@ void join_half_planes(const Half* planes, std::int64_t plane, std::int64_t step,
   for (std::int64_t p = 0; p < channels; ++p) {
     for (std::int64_t i = 0; i < count; ++i) y[i * pitch + p] = planes[p * plane + i * step];
   }
+}
+
+void join_planes_wide(const std::byte* planes, std::int64_t plane, std::int64_t step, std::int64_t channels,
+                      std::int64_t count, std::uint16_t* y, std::int64_t pitch, bool flip) {
+  const std::uint16_t flipped = flip ? 0x80 : 0;
+  const std::uint8_t* x = bytes(planes);
+  if (channels == 3 && pitch == 3 && step == 1) {
+    join_three_wide(x, x + plane, x + 2 * plane, flipped, y, count);
+    return;
+  }
+  for (std::int64_t p = 0; p < channels; ++p) {
+    for (std::int64_t i = 0; i < count; ++i) y[i * pitch + p] = x[p * plane + i * step] ^ flipped;
+  }
+}
+
+void widen_bytes(const std::byte* x, std::int64_t count, std::uint16_t* y, bool flip) {
+  widen_loop(bytes(x), flip ? 0x80 : 0, y, count);
 }
 
 }  // namespace pipit

@@ -56,9 +56,14 @@ void flip_signs(std::byte* x, std::int64_t count);
 /// y[i * pitch + p] = planes[p * plane + i * step]: `count` pixels of `channels` bytes out of planes.
 void join_planes(const std::byte* planes, std::int64_t plane, std::int64_t step, std::int64_t channels,
                  std::int64_t count, std::byte* y, std::int64_t pitch);
-
+/// The same with results of 16 bits; pitch in results. `flip`: of i8, plus 128.
+void join_planes_wide(const std::byte* planes, std::int64_t plane, std::int64_t step, std::int64_t channels,
+                      std::int64_t count, std::uint16_t* y, std::int64_t pitch, bool flip);
 /// The same for halves; plane, step and pitch in halves. Where the pitch is 4, three channels are followed by a zero.
 void join_half_planes(const Half* planes, std::int64_t plane, std::int64_t step, std::int64_t channels,
                       std::int64_t count, Half* y, std::int64_t pitch);
+
+/// y[i] = x[i], of u8, or with `flip` of i8 and plus 128.
+void widen_bytes(const std::byte* x, std::int64_t count, std::uint16_t* y, bool flip);
 
 }  // namespace pipit

@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::int64_t kFloat = sizeof(float);
 constexpr std::int64_t kHalf = sizeof(Half);
+constexpr std::int64_t kByte = 1;
 // Lines this far apart share a set of the first-level cache: 64 sets of 64 bytes, 8 to 12 lines each.
 constexpr std::int64_t kSetPeriod = 4096;
 constexpr std::int64_t kWays = 8;
@@ -42,16 +43,16 @@ bool reads_padding(const Window& window, int axis, std::int64_t input, std::int6
 }  // namespace
 
 ConvInput::ConvInput(const TensorDesc& input, const Shape& output, const Window& window, std::int64_t groups,
-                     std::int64_t pixels, int zero_point, bool reads_halves)
+                     std::int64_t pixels, std::int64_t read_element, int zero_point)
     : window_(as_2d(window)),
       element_(static_cast<std::int64_t>(dtype_bytes(input.dtype))),
-      read_element_(input.dtype == DType::f16 && !reads_halves ? kFloat : element_),
+      read_element_(read_element),
       planar_(!is_channels_last(input)),
       channels_last_(!planar_ || read_element_ < kFloat),
       moved_(input.dtype == DType::i8),
-      fill_(static_cast<std::byte>(moved_ ? zero_point + 128 : zero_point)),
+      fill_(moved_ ? zero_point + 128 : zero_point),
       channels_(input.shape[1]),
-      pixel_channels_(read_element_ == kHalf ? (channels_ + 1) / 2 * 2 : channels_) {
+      pixel_channels_(element_ == kHalf && read_element_ == kHalf ? (channels_ + 1) / 2 * 2 : channels_) {
   const int rank = input.shape.rank();
   height_ = rank == 4 ? input.shape[2] : 1;
   width_ = input.shape[rank - 1];
@@ -128,6 +129,8 @@ void ConvInput::list_segments(std::int64_t group_channels) {
 void ConvInput::copy_elements(const std::byte* from, std::int64_t count, std::byte* to) const {
   if (element_ == read_element_) {
     std::memcpy(to, from, static_cast<std::size_t>(count * element_));
+  } else if (element_ == kByte) {
+    widen_bytes(from, count, reinterpret_cast<std::uint16_t*>(to), moved_);
   } else {
     row_kernels().to_float(reinterpret_cast<const Half*>(from), reinterpret_cast<float*>(to), count);
   }
@@ -140,22 +143,27 @@ void ConvInput::copy(const std::byte* x, std::int64_t output_row, std::int64_t b
   const std::int64_t inside = std::min(columns_, (window_.pad_begin[1] + gather_w_ - 1) / gather_w_);
   const std::int64_t outside =
       std::clamp((width_ + window_.pad_begin[1] + gather_w_ - 1) / gather_w_, inside, columns_);
-  const auto pad = [&](std::byte* row, std::int64_t first, std::int64_t last) {
-    std::memset(row + first * column_pitch_, static_cast<int>(fill_),
-                static_cast<std::size_t>((last - first) * column_pitch_));
-  };
   for (std::int64_t i = begin; i < end; ++i) {
     const std::int64_t row = (output_row * stride_h_ + i) * gather_h_ - window_.pad_begin[0];
     for (std::int64_t p = 0; p < planes; ++p) {
       std::byte* target = to + i * row_pitch_ + p * plane_pitch_;
       if (row < 0 || row >= height_) {
-        pad(target, 0, columns_);
+        pad(target, columns_);
         continue;
       }
-      pad(target, 0, inside);
+      pad(target, inside);
       copy_columns(x + p * source_plane_ + row * source_row_, inside, outside, target);
-      pad(target, outside, columns_);
+      pad(target + outside * column_pitch_, columns_ - outside);
     }
+  }
+}
+
+void ConvInput::pad(std::byte* pixels, std::int64_t count) const {
+  if (element_ == kByte && read_element_ == kHalf) {
+    std::fill_n(reinterpret_cast<std::uint16_t*>(pixels), count * column_pitch_ / kHalf,
+                static_cast<std::uint16_t>(fill_));
+  } else {
+    std::memset(pixels, fill_, static_cast<std::size_t>(count * column_pitch_));
   }
 }
 
@@ -176,12 +184,8 @@ void ConvInput::copy_columns(const std::byte* row, std::int64_t first, std::int6
   const std::int64_t count = last - first;
   if (count <= 0) return;
   const std::int64_t elements = channels_last_ ? channels_ : 1;
-  if (planar_ && channels_last_ && read_element_ == kHalf) {
-    join_half_planes(reinterpret_cast<const Half*>(source), source_plane_ / kHalf, gather_w_, channels_,
-                     count, reinterpret_cast<Half*>(target), column_pitch_ / kHalf);
-    fill_up(target, count);
-  } else if (planar_ && channels_last_) {
-    join_planes(source, source_plane_, gather_w_, channels_, count, target, column_pitch_);
+  if (planar_ && channels_last_) {
+    join_columns(source, count, target);
   } else if (column_pitch_ == elements * read_element_ && gather_w_ == 1) {
     copy_elements(source, count * elements, target);
   } else {
@@ -190,7 +194,21 @@ void ConvInput::copy_columns(const std::byte* row, std::int64_t first, std::int6
     }
     if (channels_last_) fill_up(target, count);
   }
-  if (moved_) flip_signs(target, count * column_pitch_);
+  if (moved_ && read_element_ == kByte) flip_signs(target, count * column_pitch_);
+}
+
+// Pixels of channels out of planes.
+void ConvInput::join_columns(const std::byte* source, std::int64_t count, std::byte* to) const {
+  if (element_ == kHalf) {
+    join_half_planes(reinterpret_cast<const Half*>(source), source_plane_ / kHalf, gather_w_, channels_,
+                     count, reinterpret_cast<Half*>(to), column_pitch_ / kHalf);
+    fill_up(to, count);
+  } else if (read_element_ == kByte) {
+    join_planes(source, source_plane_, gather_w_, channels_, count, to, column_pitch_);
+  } else {
+    join_planes_wide(source, source_plane_, gather_w_, channels_, count, reinterpret_cast<std::uint16_t*>(to),
+                     column_pitch_ / kHalf, moved_);
+  }
 }
 
 }  // namespace pipit

@@ -10,15 +10,16 @@
 namespace pipit {
 
 /// Addresses of the input [N, C, H, W] or [N, C, W] (f32, f16, i8 or u8, any layout) of a convolution, in bytes. Tiles
-/// read f32 or u8, and where they say so f16: else an f16 input is always copied, as i8 is.
+/// say how many bytes an element has that they read: 4 for f32, 2 or 4 for f16, 1 for u8, 2 for u8 widened to 16 bits.
+/// An input that has others is always copied, as i8 is.
 ///
 /// A channels_last pixel is one run of its channels. A row_major input is read plane by plane; its runs are the taps
 /// of a kernel row. The copy of some output rows is [image][row][plane][column][channels], holding what these rows
 /// read and zeros for the padding.
 ///
-/// Tiles read u8, four of them in a step. So the copy of an i8 input holds its values plus 128; that of a row_major one
-/// has pixels of channels. A run whose bytes are no multiple of four reads on into what follows it, where weights are
-/// zero; the copy's last one by up to kSlack bytes beyond the copy.
+/// Tiles read u8, four or, widened, two of them in a step. So the copy of an i8 input holds its values plus
+/// 128; that of a row_major one has pixels of channels. A run whose bytes are no multiple of four reads on into
+/// what follows it, where weights are zero; the copy's last one by up to kSlack bytes beyond the copy.
 ///
 /// Tiles that read f16 take two of them in a step. The copy of a row_major input has pixels of channels then as well,
 /// and an odd number of channels is filled up with a zero: what follows a run might be an infinity, and zero times that
@@ -27,9 +28,9 @@ class ConvInput {
  public:
   /// `output`: the convolution's output. `pixels`: how many pixels of a row a tile reads at once; where so many lie
   /// at addresses that share one set of the first-level cache, the copy keeps them apart. `zero_point`: of an i8 or u8
-  /// input, the padding's value. `reads_halves`: f16 is read as it is.
+  /// input, the padding's value. `read_element`: bytes of an element that tiles read.
   ConvInput(const TensorDesc& input, const Shape& output, const Window& window, std::int64_t groups,
-            std::int64_t pixels, int zero_point = 0, bool reads_halves = false);
+            std::int64_t pixels, std::int64_t read_element, int zero_point);
 
   static constexpr std::int64_t kSlack = 3;
 
@@ -68,9 +69,11 @@ class ConvInput {
 
  private:
   void lay_out_copy(std::int64_t pixels);
-  // f16 to f32 where tiles read that, others as they are.
+  // To what tiles read.
   void copy_elements(const std::byte* from, std::int64_t count, std::byte* to) const;
   void list_segments(std::int64_t group_channels);
+  void join_columns(const std::byte* source, std::int64_t count, std::byte* to) const;
+  void pad(std::byte* pixels, std::int64_t count) const;
   void fill_up(std::byte* pixels, std::int64_t count) const;
   void copy_columns(const std::byte* row, std::int64_t first, std::int64_t last, std::byte* to) const;
 
@@ -80,8 +83,8 @@ class ConvInput {
   bool planar_;                // the input; the next member is about what tiles read
   bool channels_last_;
   bool copied_;
-  bool moved_;      // the copy of i8 is u8
-  std::byte fill_;  // padding, in the copy
+  bool moved_;  // the copy of i8 is u8
+  int fill_;    // padding, in the copy
   std::int64_t channels_, height_, width_, output_height_, output_width_;
   std::int64_t pixel_channels_;  // of a pixel as it is read
   // Pitches of the input.

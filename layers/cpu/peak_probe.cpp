@@ -44,13 +44,15 @@ struct TileOperands {
   HostBuffer weights;
   HostBuffer c;
   std::vector<float> multipliers;
+  std::vector<std::int32_t> sum_bias;
   std::int32_t segment = 0;
   TileCall call;
 
   explicit TileOperands(const TileKernels& kernels)
       : weights(static_cast<std::size_t>(kDepth * kernels.panel()) * sizeof(float)),
         c(static_cast<std::size_t>(kPixels * kernels.panel()) * sizeof(float)),
-        multipliers(static_cast<std::size_t>(kernels.panel()), 1.0F) {
+        multipliers(static_cast<std::size_t>(kernels.panel()), 1.0F),
+        sum_bias(multipliers.size(), 0) {
     std::mt19937 random(1);
     fill(a, kPixels * kDepth, kernels, random);
     fill(weights, std::int64_t{kDepth} * kernels.panel(), kernels, random);
@@ -66,6 +68,7 @@ struct TileOperands {
     }
     call.columns = kernels.panel();
     call.multiplier = multipliers.data();
+    call.sum_bias = sum_bias.data();
     call.high = 1e30F;
     call.output_type = TileType::f32;
   }

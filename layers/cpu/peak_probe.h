@@ -12,7 +12,7 @@ namespace pipit {
 double measure_peak(ThreadPool& pool, const TileKernels& kernels);
 
 /// The same for the largest tile as convolutions call it, on operands that stay in the first-level cache: what no layer
-/// can exceed. Reading operands costs clock rate besides time: 15 % of the peak on Emerald Rapids. Not for int8.
+/// can exceed. Reading operands costs clock rate besides time: 15 % of the peak on Emerald Rapids.
 double measure_tile_rate(ThreadPool& pool, const TileKernels& kernels);
 
 }  // namespace pipit

@@ -1,4 +1,4 @@
-// INT8 convolution on the register-tile kernel, u8 by s8.
+// INT8 convolution on the register-tile kernel, u8 by s8, which without VNNI are widened to 16 bits.
 #include "layers/cpu/cpu.h"
 #include "layers/cpu/tile_convolution.h"
 #include "layers/layer_kernel.h"

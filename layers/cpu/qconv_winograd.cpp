@@ -125,7 +125,7 @@ std::int64_t largest_sum(const Tensor& weights, int zero_point) {
 }
 
 Refusal refuse_winograd(const NodeSpec& spec) {
-  if (byte_winograd() == nullptr) return "the instruction set has no products of 16 bits on 512 bits";
+  if (byte_winograd() == nullptr) return "the instruction set has no vectors of 256 bits";
   if (Refusal reason = refuse_reduced_precision(spec)) return reason;
   const TensorDesc& x = *spec.inputs[0];
   const TensorDesc& y = spec.outputs[0];

@@ -1,4 +1,4 @@
-// AVX2 and FMA: 6 pixels by 16 outputs, 12 sums in 16 registers; without VNNI 4 pixels in int8.
+// AVX2 and FMA: 6 pixels by 16 outputs, 12 sums in 16 registers.
 #include "layers/cpu/tile_isa.h"
 
 #if PIPIT_ISA_X86
@@ -107,14 +107,7 @@ struct Int8 {
     if (residual != nullptr && call.residual_type == TileType::f32) {
       x = _mm256_add_ps(x, _mm256_maskload_ps(reinterpret_cast<const float*>(residual) + 8 * vector, lanes));
     } else if (residual != nullptr) {
-      long long eight = 0;
-      std::memcpy(&eight, residual + 8 * vector, bytes);
-      const __m128i raw = _mm_cvtsi64_si128(eight);
-      const __m256i r =
-          call.residual_type == TileType::s8 ? _mm256_cvtepi8_epi32(raw) : _mm256_cvtepu8_epi32(raw);
-      const __m256 steps =
-          _mm256_cvtepi32_ps(_mm256_sub_epi32(r, _mm256_set1_epi32(call.residual_zero_point)));
-      x = _mm256_add_ps(x, _mm256_mul_ps(steps, _mm256_set1_ps(call.residual_scale)));
+      x = _mm256_add_ps(x, residual_steps(residual + 8 * vector, bytes, call));
     }
     const __m256 low = _mm256_set1_ps(call.low);
     const __m256 high = _mm256_set1_ps(call.high);
@@ -134,26 +127,118 @@ struct Int8 {
         _mm_unpacklo_epi32(_mm256_castsi256_si128(low_bytes), _mm256_extracti128_si256(low_bytes, 1)));
     std::memcpy(c + 8 * vector, &eight, bytes);
   }
+
+  PIPIT_TILE_INLINE __m256 residual_steps(const std::byte* residual, std::size_t bytes,
+                                          const TileCall& call) {
+    long long eight = 0;
+    std::memcpy(&eight, residual, bytes);
+    const __m128i raw = _mm_cvtsi64_si128(eight);
+    const __m256i r =
+        call.residual_type == TileType::s8 ? _mm256_cvtepi8_epi32(raw) : _mm256_cvtepu8_epi32(raw);
+    const __m256 steps = _mm256_cvtepi32_ps(_mm256_sub_epi32(r, _mm256_set1_epi32(call.residual_zero_point)));
+    return _mm256_mul_ps(steps, _mm256_set1_ps(call.residual_scale));
+  }
+
+  // Results that are bytes, and whose residuals are: four vectors are packed into one before they are bounded below and
+  // stored.
+  PIPIT_TILE_INLINE bool packs_bytes(const TileCall& call) {
+    return call.output_type != TileType::f32 && call.bias == nullptr && call.pixel_scale[0] == nullptr &&
+           (call.residual[0] == nullptr || call.residual_type != TileType::f32);
+  }
+
+  template <int Groups, int Pixels, int Vectors>
+  PIPIT_TILE_INLINE void finish_bytes(const Vector* sums, const TileCall& call) {
+    if (call.columns == Vectors * kLanes) {
+      pack_vectors<true, Groups, Pixels, Vectors>(sums, call);
+    } else {
+      pack_vectors<false, Groups, Pixels, Vectors>(sums, call);
+    }
+  }
+
+  // s8 is u8 with a zero point that is higher by 128, its upper bit turned afterwards. Rounding is monotone, so the
+  // lower bound may come after it; the upper one may not, for beyond 2^31 there is no conversion. NaN becomes the lower
+  // bound.
+  template <bool Whole, int Groups, int Pixels, int Vectors>
+  PIPIT_TILE_INLINE void pack_vectors(const Vector* sums, const TileCall& call) {
+    constexpr int kCount = Groups * Pixels * Vectors;
+    const int moved = call.output_type == TileType::s8 ? 128 : 0;
+    const int zero_point = call.zero_point + moved;
+    const __m256i zero_points = _mm256_set1_epi16(static_cast<short>(zero_point));
+    const __m256i low =
+        _mm256_set1_epi8(static_cast<char>(_mm_cvtss_si32(_mm_set_ss(call.low)) + zero_point));
+    const __m256i turned = _mm256_set1_epi8(static_cast<char>(moved));
+    // The lanes of one vector lie together again.
+    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    __m256 multiplier[Vectors];
+#pragma GCC unroll 2
+    for (int v = 0; v < Vectors; ++v)
+      multiplier[v] = _mm256_maskload_ps(call.multiplier + 8 * v, lanes_of(call, v));
+#pragma GCC unroll 3
+    for (int first = 0; first < kCount; first += 4) {
+      __m256i steps[4];
+#pragma GCC unroll 4
+      for (int j = 0; j < 4; ++j) {
+        const int i =
+            first + j < kCount ? first + j : kCount - 1;  // what is missing at the end is not stored
+        const int v = i % Vectors;
+        __m256 x = _mm256_mul_ps(_mm256_cvtepi32_ps(reinterpret_cast<__m256i>(sums[i])), multiplier[v]);
+        if (call.residual[0] != nullptr) {
+          const std::byte* residual =
+              call.residual[i / (Pixels * Vectors)] + i / Vectors % Pixels * call.residual_stride + 8 * v;
+          const int bytes = Whole || v + 1 < Vectors ? 8 : call.columns - 8 * v;
+          x = _mm256_add_ps(x, residual_steps(residual, static_cast<std::size_t>(bytes), call));
+        }
+        steps[j] = _mm256_cvtps_epi32(_mm256_min_ps(_mm256_set1_ps(call.high), x));
+      }
+      const __m256i low_half = _mm256_adds_epi16(_mm256_packs_epi32(steps[0], steps[1]), zero_points);
+      const __m256i high_half = _mm256_adds_epi16(_mm256_packs_epi32(steps[2], steps[3]), zero_points);
+      const __m256i bounded = _mm256_max_epu8(_mm256_packus_epi16(low_half, high_half), low);
+      const __m256i bytes = _mm256_permutevar8x32_epi32(_mm256_xor_si256(bounded, turned), order);
+      alignas(32) std::byte pixels[32];
+      _mm256_store_si256(reinterpret_cast<__m256i*>(pixels), bytes);
+#pragma GCC unroll 4
+      for (int part = 0; part < 4 / Vectors; ++part) {
+        const int i = first + part * Vectors;
+        if (i >= kCount) break;
+        std::byte* c = call.c[i / (Pixels * Vectors)] + i / Vectors % Pixels * call.c_stride;
+        const int stored = Whole ? 8 * Vectors : call.columns;
+        std::memcpy(c, pixels + 8 * (i - first), static_cast<std::size_t>(stored));
+      }
+    }
+  }
 };
 
-// VPMADDUBSW saturates at 16 bits. So products of 16 bits: bytes 0 and 2, then 1 and 3 of every four.
-struct U8S8 : Int8 {
-  static constexpr int kGroup = 2;
+// VPMADDUBSW, which multiplies bytes, saturates at 16 bits.
+struct WideInt8 : Int8 {
+  static constexpr int kStep = 2;
+  static constexpr int kGroup = 3;
   PIPIT_TILE_INLINE Vector multiply_add(Vector sum, Vector a, Vector b) {
-    const auto u = reinterpret_cast<__m256i>(a);
-    const auto s = reinterpret_cast<__m256i>(b);
-    const __m256i even = _mm256_madd_epi16(_mm256_and_si256(u, _mm256_set1_epi16(0xFF)),
-                                           _mm256_srai_epi16(_mm256_slli_epi16(s, 8), 8));
-    const __m256i odd = _mm256_madd_epi16(_mm256_srli_epi16(u, 8), _mm256_srai_epi16(s, 8));
-    const auto total = reinterpret_cast<__m256i>(sum);
-    return reinterpret_cast<Vector>(_mm256_add_epi32(_mm256_add_epi32(total, even), odd));
+    const __m256i products = _mm256_madd_epi16(reinterpret_cast<__m256i>(a), reinterpret_cast<__m256i>(b));
+    return reinterpret_cast<Vector>(_mm256_add_epi32(reinterpret_cast<__m256i>(sum), products));
+  }
+};
+
+// Sums of products of 16 bits, modulo 2^32 and stored as they are.
+struct S16S16 : WideInt8 {
+  PIPIT_TILE_INLINE bool packs_bytes(const TileCall& /*call*/) { return false; }
+  PIPIT_TILE_INLINE Vector start(const TileCall& /*call*/, int /*vector*/) { return zero(); }
+  template <bool Whole>
+  PIPIT_TILE_INLINE void finish(Vector sum, const TileCall& call, int vector, const std::byte* /*residual*/,
+                                std::byte* c, const float* /*scale*/) {
+    int* y = reinterpret_cast<int*>(c) + 8 * vector;
+    if constexpr (Whole) {
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(y), reinterpret_cast<__m256i>(sum));
+    } else {
+      _mm256_maskstore_epi32(y, lanes_of(call, vector), reinterpret_cast<__m256i>(sum));
+    }
   }
 };
 
 }  // namespace
 
 const TileKernels f32_tiles_avx2 = PIPIT_TILE_KERNELS(F32, Isa::avx2);
-const TileKernels u8s8_tiles_avx2 = PIPIT_TILE_KERNELS(U8S8, Isa::avx2);
+const TileKernels u8s8_tiles_avx2 = PIPIT_TILE_KERNELS(WideInt8, Isa::avx2);
+const TileKernels s16_tiles_avx2 = PIPIT_TILE_KERNELS(S16S16, Isa::avx2);
 const PackedKernels packed_kernels_avx2 = PIPIT_PACKED_KERNELS(F32, Isa::avx2);
 
 }  // namespace pipit

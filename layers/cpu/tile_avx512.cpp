@@ -209,24 +209,20 @@ struct Int8 {
   }
 };
 
-// VPMADDUBSW saturates at 16 bits. So products of 16 bits: bytes 0 and 2, then 1 and 3 of every four.
-struct U8S8 : Int8 {
-  static constexpr int kGroup = 5;
+// VPMADDUBSW, which multiplies bytes, saturates at 16 bits.
+struct WideInt8 : Int8 {
+  static constexpr int kStep = 2;
+  static constexpr int kGroup = 6;
   PIPIT_TILE_INLINE Vector multiply_add(Vector sum, Vector a, Vector b) {
-    const auto u = reinterpret_cast<__m512i>(a);
-    const auto s = reinterpret_cast<__m512i>(b);
-    const __m512i even = _mm512_madd_epi16(_mm512_and_si512(u, _mm512_set1_epi16(0xFF)),
-                                           _mm512_srai_epi16(_mm512_slli_epi16(s, 8), 8));
-    const __m512i odd = _mm512_madd_epi16(_mm512_srli_epi16(u, 8), _mm512_srai_epi16(s, 8));
-    const auto total = reinterpret_cast<__m512i>(sum);
-    return reinterpret_cast<Vector>(_mm512_add_epi32(_mm512_add_epi32(total, even), odd));
+    const __m512i products = _mm512_madd_epi16(reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b));
+    return reinterpret_cast<Vector>(_mm512_add_epi32(reinterpret_cast<__m512i>(sum), products));
   }
 };
 
 }  // namespace
 
 const TileKernels f32_tiles_avx512 = PIPIT_TILE_KERNELS(F32, Isa::avx512);
-const TileKernels u8s8_tiles_avx512 = PIPIT_TILE_KERNELS(U8S8, Isa::avx512);
+const TileKernels u8s8_tiles_avx512 = PIPIT_TILE_KERNELS(WideInt8, Isa::avx512);
 const PackedKernels packed_kernels_avx512 = PIPIT_PACKED_KERNELS(F32, Isa::avx512);
 
 }  // namespace pipit

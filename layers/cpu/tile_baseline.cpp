@@ -77,11 +77,11 @@ struct F32 {
   }
 };
 
-struct U8S8 {
+struct WideInt8 {
   using Vector = int __attribute__((vector_size(16)));
   using Bits = unsigned __attribute__((vector_size(16)));  // sums wrap around
   static constexpr int kLanes = 4;
-  static constexpr int kStep = 4;
+  static constexpr int kStep = 2;
   static constexpr int kGroup = 2;
 
   PIPIT_TILE_INLINE Vector zero() { return Vector{}; }
@@ -95,20 +95,18 @@ struct U8S8 {
     std::memcpy(&value, b, sizeof value);
     return value;
   }
-  // Byte i of every lane, counted from the lowest address.
-  template <int I>
-  PIPIT_TILE_INLINE Vector signed_byte(Vector x) {
-    return reinterpret_cast<Vector>(reinterpret_cast<Bits>(x) << (24 - 8 * I)) >> 24;
-  }
-  template <int I>
-  PIPIT_TILE_INLINE Vector unsigned_byte(Vector x) {
-    return (x >> (8 * I)) & 0xFF;
+  // Two products of 16 bits, whose sum no operands that are 8 bits wide bring beyond 32.
+  PIPIT_TILE_INLINE Vector products(Vector a, Vector b) {
+#if defined(__SSE2__)
+    return reinterpret_cast<Vector>(
+        _mm_madd_epi16(reinterpret_cast<__m128i>(a), reinterpret_cast<__m128i>(b)));
+#else
+    const auto low = [](Vector x) { return reinterpret_cast<Vector>(reinterpret_cast<Bits>(x) << 16) >> 16; };
+    return low(a) * low(b) + (a >> 16) * (b >> 16);
+#endif
   }
   PIPIT_TILE_INLINE Vector multiply_add(Vector sum, Vector a, Vector b) {
-    const Vector products = unsigned_byte<0>(a) * signed_byte<0>(b) +
-                            unsigned_byte<1>(a) * signed_byte<1>(b) +
-                            unsigned_byte<2>(a) * signed_byte<2>(b) + unsigned_byte<3>(a) * signed_byte<3>(b);
-    return reinterpret_cast<Vector>(reinterpret_cast<Bits>(sum) + reinterpret_cast<Bits>(products));
+    return reinterpret_cast<Vector>(reinterpret_cast<Bits>(sum) + reinterpret_cast<Bits>(products(a, b)));
   }
   PIPIT_TILE_INLINE Vector start(const TileCall& call, int vector) {
     return first_lanes<Vector>(call, vector, call.sum_bias);
@@ -144,7 +142,7 @@ struct U8S8 {
 }  // namespace
 
 const TileKernels f32_tiles_baseline = PIPIT_TILE_KERNELS(F32, Isa::baseline);
-const TileKernels u8s8_tiles_baseline = PIPIT_TILE_KERNELS(U8S8, Isa::baseline);
+const TileKernels u8s8_tiles_baseline = PIPIT_TILE_KERNELS(WideInt8, Isa::baseline);
 const PackedKernels packed_kernels_baseline = PIPIT_PACKED_KERNELS(F32, Isa::baseline);
 
 }  // namespace pipit

@@ -51,7 +51,7 @@ std::int64_t TileConvolution::cache_budget() {
 
 ConvInput TileConvolution::input_of(const Geometry& geometry) {
   return ConvInput(geometry.input, geometry.output, geometry.window, geometry.groups,
-                   2 * kernels_of(geometry).group, geometry.zero_point, pipit::multiplies_halves(geometry));
+                   2 * kernels_of(geometry).group, kernels_of(geometry).element(), geometry.zero_point);
 }
 
 bool TileConvolution::copies_long_rows(const Geometry& geometry) {
@@ -60,8 +60,8 @@ bool TileConvolution::copies_long_rows(const Geometry& geometry) {
   const double columns = static_cast<double>(geometry.output[geometry.output.rank() - 1]) *
                              static_cast<double>(geometry.window.stride[static_cast<std::size_t>(axis)]) +
                          static_cast<double>(geometry.window.span(axis));
-  const double element = dtype_bytes(geometry.input.dtype) == 1 ? 1 : kFloat;
-  return columns * static_cast<double>(geometry.input.shape[1]) * element > kMostRowBytes;
+  const auto pixel = static_cast<double>(geometry.input.shape[1] * kernels_of(geometry).element());
+  return columns * pixel > kMostRowBytes;
 }
 
 TileConvolution::TileConvolution(const Geometry& geometry, Weights weights, int threads)

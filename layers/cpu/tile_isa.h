@@ -23,7 +23,7 @@ namespace pipit {
 extern const TileKernels f32_tiles_baseline, u8s8_tiles_baseline;
 extern const PackedKernels packed_kernels_baseline;
 #if PIPIT_ISA_X86
-extern const TileKernels f32_tiles_avx2, u8s8_tiles_avx2;
+extern const TileKernels f32_tiles_avx2, u8s8_tiles_avx2, s16_tiles_avx2;
 extern const TileKernels u8s8_tiles_avxvnni;
 extern const TileKernels f32_tiles_avx512, u8s8_tiles_avx512;
 extern const TileKernels u8s8_tiles_avx512vnni, s16_tiles_avx512vnni;

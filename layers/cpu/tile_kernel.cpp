@@ -36,6 +36,7 @@ const TileKernels& u8s8_tiles(Isa isa) {
 const TileKernels* s16_tiles(Isa isa) {
 #if PIPIT_ISA_X86
   if (isa >= Isa::avx512vnni) return &s16_tiles_avx512vnni;
+  if (isa >= Isa::avx2) return &s16_tiles_avx2;
 #endif
   static_cast<void>(isa);
   return nullptr;

@@ -7,9 +7,10 @@
 // output rows, or two pieces of one. All instruction sets sum up in the order of K, so a result does not depend
 // on how pixels are cut into tiles.
 //
-// fp32, int8 and fp16 are one loop: a step of K is 4 bytes of A, that is one float, four u8 that meet four s8, or two
-// halves that meet two. Products of halves are summed up in halves, even and odd K apart, for a chunk of steps; then
-// both are added, and their sum to an f32 total outside the registers.
+// fp32, int8 and fp16 are one loop: a step of K is 4 bytes of A, that is one float, four u8 that meet four s8
+// (without VNNI two of each, widened to 16 bits), or two halves that meet two. Products of halves are summed up in
+// halves, even and odd K apart, for a chunk of steps; then both are added, and their sum to an f32 total outside the
+// registers.
 #pragma once
 
 #include <cstddef>
@@ -77,7 +78,7 @@ struct TileKernels {
   Isa isa;
   int lanes;  ///< outputs in a vector
   int group;  ///< most pixels in a group; two such groups and two vectors fill the registers
-  int step;   ///< elements of A in a step of K: 1 (f32), 2 (f16, s16) or 4 (int8)
+  int step;   ///< elements of A in a step of K: 1 (f32), 2 (f16, s16, widened int8) or 4 (int8)
   int chunk;  ///< f16: steps that are summed up in halves
   /// [groups - 1][pixels in a group - 1][vectors - 1]
   Function tile[2][kMaxTileGroup][kMaxTileVectors];
@@ -88,15 +89,18 @@ struct TileKernels {
   /// Multiply-accumulates in a step of K of the largest tile.
   double step_macs() const { return 2.0 * group * kMaxTileVectors * lanes * step; }
   int panel() const { return kMaxTileVectors * lanes; }
+  /// Bytes of an element of A.
+  std::int64_t element() const { return 4 / step; }
   /// Vectors that a panel of so many outputs takes.
   int vectors(std::int64_t columns) const { return columns > lanes ? 2 : 1; }
 };
 
 /// For `isa`, or the best that it contains. isa must be available.
 const TileKernels& f32_tiles(Isa isa = chosen_isa());
+/// Where step is 2, u8 and s8 come widened to 16 bits: only VNNI multiplies bytes without saturating.
 const TileKernels& u8s8_tiles(Isa isa = chosen_isa());
 /// Two s16 that meet two s16 in a step; sums are int32, modulo 2^32, and stored as they are: of the epilogue only
-/// `columns` counts. Null where the instruction set has no such step on 512 bits.
+/// `columns` counts. Null for the baseline.
 const TileKernels* s16_tiles(Isa isa = chosen_isa());
 /// Null where the instruction set has no arithmetic on halves.
 const TileKernels* f16_tiles(Isa isa = chosen_isa());

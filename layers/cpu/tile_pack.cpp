@@ -23,17 +23,17 @@ void pack_f32_panel(const TilePanels& panels, std::int64_t p, const WeightView& 
 
 namespace {
 
-// As many integers as fill a step of 4 bytes.
-template <typename T>
+// As many integers of type Packed as fill a step of 4 bytes.
+template <typename Packed, typename T>
 void pack_integers(const TilePanels& panels, std::int64_t p, const WeightsOf<T>& weights, std::byte* packed) {
-  constexpr std::int64_t kStep = 4 / sizeof(T);
+  constexpr std::int64_t kStep = 4 / sizeof(Packed);
   const std::int64_t columns = panels.columns(p);
   const std::int64_t width = (columns + panels.lanes - 1) / panels.lanes * panels.lanes;
   const T* first = weights.data + p * panels.panel * weights.output_stride;
-  auto* to = reinterpret_cast<T*>(packed + panels.offset(p));
+  auto* to = reinterpret_cast<Packed*>(packed + panels.offset(p));
   for (std::int64_t outer = 0; outer < weights.outer_count; ++outer) {
     for (std::int64_t inner = 0; inner < weights.inner_count; inner += kStep, to += kStep * width) {
-      std::fill_n(to, kStep * width, T{0});
+      std::fill_n(to, kStep * width, Packed{0});
       const std::int64_t used = std::min<std::int64_t>(kStep, weights.inner_count - inner);
       for (std::int64_t o = 0; o < columns; ++o) {
         const T* from = first + o * weights.output_stride + outer * weights.outer_stride;
@@ -47,12 +47,16 @@ void pack_integers(const TilePanels& panels, std::int64_t p, const WeightsOf<T>&
 
 void pack_s8_panel(const TilePanels& panels, std::int64_t p, const WeightsOf<std::int8_t>& weights,
                    std::byte* packed) {
-  pack_integers(panels, p, weights, packed);
+  if (panels.step == 2) {
+    pack_integers<std::int16_t>(panels, p, weights, packed);
+  } else {
+    pack_integers<std::int8_t>(panels, p, weights, packed);
+  }
 }
 
 void pack_s16_panel(const TilePanels& panels, std::int64_t p, const WeightsOf<std::int16_t>& weights,
                     std::byte* packed) {
-  pack_integers(panels, p, weights, packed);
+  pack_integers<std::int16_t>(panels, p, weights, packed);
 }
 
 namespace {

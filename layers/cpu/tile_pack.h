@@ -15,10 +15,15 @@ struct TilePanels {
   std::int64_t outputs = 0;
   int lanes = 0;
   int panel = 0;
+  int step = 0;  ///< elements of K in one of the steps
 
   TilePanels() = default;
   TilePanels(const TileKernels& kernels, std::int64_t k_steps, std::int64_t output_count)
-      : steps(k_steps), outputs(output_count), lanes(kernels.lanes), panel(kernels.panel()) {}
+      : steps(k_steps),
+        outputs(output_count),
+        lanes(kernels.lanes),
+        panel(kernels.panel()),
+        step(kernels.step) {}
 
   std::int64_t count() const { return (outputs + panel - 1) / panel; }
   std::int32_t columns(std::int64_t p) const {
@@ -46,8 +51,8 @@ using WeightView = WeightsOf<float>;
 
 /// Writes panel p to `packed` + panels.offset(p). panels.steps must be outer_count * inner_count.
 void pack_f32_panel(const TilePanels& panels, std::int64_t p, const WeightView& weights, std::byte* packed);
-/// The same for s8: four neighbours of the inner dimension are one step, the last one filled up with zeros, so
-/// panels.steps must be outer_count * ceil(inner_count / 4).
+/// The same for s8: panels.step neighbours of the inner dimension are one step, widened to 16 bits where that is 2, the
+/// last one filled up with zeros, so panels.steps must be outer_count * ceil(inner_count / panels.step).
 void pack_s8_panel(const TilePanels& panels, std::int64_t p, const WeightsOf<std::int8_t>& weights,
                    std::byte* packed);
 

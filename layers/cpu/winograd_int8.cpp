@@ -1,5 +1,7 @@
 #include "layers/cpu/winograd_int8.h"
 
+#include "layers/cpu/isa_build.h"
+
 namespace pipit {
 
 namespace {
@@ -29,6 +31,15 @@ void transform_byte_filters(const std::int8_t* g, std::int64_t count, std::int16
     for (int i = 0; i < 6; ++i) transform(half + 3 * i, 1, whole + 6 * i, 1);
     for (int i = 0; i < 36; ++i) u[i * plane + f] = static_cast<std::int16_t>(whole[i]);
   }
+}
+
+const ByteWinograd* byte_winograd(Isa isa) {
+#if PIPIT_ISA_X86
+  if (isa >= Isa::avx512vnni) return &byte_winograd_avx512vnni;
+  if (isa >= Isa::avx2) return &byte_winograd_avx2;
+#endif
+  static_cast<void>(isa);
+  return nullptr;
 }
 
 }  // namespace pipit

@@ -65,7 +65,9 @@ struct ByteWinograd {
   void (*output)(const std::byte* m, std::int64_t plane, const ByteOutput& output);
 };
 
-/// Null where the instruction set has no vectors for it; with it come s16_tiles().
+/// Those of single instruction sets.
+extern const ByteWinograd byte_winograd_avx2, byte_winograd_avx512vnni;
+/// Null for the baseline; with it come s16_tiles().
 const ByteWinograd* byte_winograd(Isa isa = chosen_isa());
 
 }  // namespace pipit

@@ -20,46 +20,11 @@ namespace pipit {
 
 namespace {
 
-constexpr int n = kByteWinogradInputs;
-constexpr int m = kByteWinogradOutputs;
-
 // Unsigned, so that sums wrap around. Not __m512i: GCC 12 keeps an array of those in memory.
 using Words = unsigned short __attribute__((vector_size(64)));
 using Ints = unsigned __attribute__((vector_size(64)));
 
-// Of [begin, end) of a tile's inputs, those inside the image.
-struct Inside {
-  std::int64_t begin, end;
-  Inside(std::int64_t first, std::int64_t extent)
-      : begin(first < 0 ? -first : 0), end(extent - first < n ? extent - first : n) {}
-  bool has(std::int64_t i) const { return i >= begin && i < end; }
-};
-
-// B^T d; the matrix stands in winograd.cpp.
-PIPIT_BYTES void transform_input(const Words* d, Words* v) {
-  const Words even = d[4] - (d[2] << 2);
-  const Words odd = d[3] - (d[1] << 2);
-  const Words even2 = d[4] - d[2];
-  const Words odd2 = (d[3] - d[1]) << 1;
-  v[0] = even2 - ((d[2] - d[0]) << 2);
-  v[1] = even + odd;
-  v[2] = even - odd;
-  v[3] = even2 + odd2;
-  v[4] = even2 - odd2;
-  v[5] = (d[5] - d[3]) - (odd2 << 1);
-}
-
-// A^T D m, D = 6 4 4 1 1 24.
-PIPIT_BYTES void transform_output(const Ints* d, Ints* y) {
-  const Ints even = (d[1] + d[2]) << 2;
-  const Ints odd = (d[1] - d[2]) << 2;
-  const Ints even2 = d[3] + d[4];
-  const Ints odd2 = d[3] - d[4];
-  y[0] = d[0] * 6 + even + even2;
-  y[1] = odd + (odd2 << 1);
-  y[2] = even + (even2 << 2);
-  y[3] = odd + (odd2 << 3) + d[5] * 24;
-}
+#include "layers/cpu/winograd_int8.inc"
 
 template <bool Whole>
 PIPIT_BYTES void input_channels(const ByteImage& image, std::int64_t corner, const Inside& rows,
@@ -188,9 +153,9 @@ void output_tile(const std::byte* products, std::int64_t plane, const ByteOutput
   }
 }
 
-constexpr ByteWinograd kTransforms{input_tile, output_tile};
-
 }  // namespace
+
+const ByteWinograd byte_winograd_avx512vnni{input_tile, output_tile};
 
 }  // namespace pipit
 
@@ -200,11 +165,3 @@ constexpr ByteWinograd kTransforms{input_tile, output_tile};
 #pragma GCC pop_options
 #endif
 #endif
-
-const pipit::ByteWinograd* pipit::byte_winograd(Isa isa) {
-#if PIPIT_ISA_X86
-  if (isa >= Isa::avx512vnni) return &kTransforms;
-#endif
-  static_cast<void>(isa);
-  return nullptr;
-}
