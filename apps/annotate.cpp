@@ -7,8 +7,8 @@
 #include "apps/runner.h"
 #include "apps/table.h"
 #include "apps/terminal.h"
-#include "apps/version.h"
 #include "engine/file.h"
+#include "engine/version.h"
 #include "models/onnx/annotate.h"
 
 namespace pipit::apps {
@@ -70,7 +70,7 @@ int annotate(const AnnotateOptions& options) {
 
   std::map<std::string, std::string> metadata;
   nlohmann::ordered_json json = {
-      {"pipit", kVersion}, {"command", "annotate"}, {"model", model.name}, {"output", options.output}};
+      {"pipit", version()}, {"command", "annotate"}, {"model", model.name}, {"output", options.output}};
   std::string stored;
   if (!options.image.labels.empty()) {
     const Labels labels = options.image.resolve_labels(model, class_count(model));

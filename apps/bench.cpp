@@ -11,10 +11,10 @@
 #include "apps/runner.h"
 #include "apps/table.h"
 #include "apps/terminal.h"
-#include "apps/version.h"
 #include "engine/device.h"
 #include "engine/host_memory.h"
 #include "engine/statistics.h"
+#include "engine/version.h"
 #include "layers/cpu_peak.h"
 
 namespace pipit::apps {
@@ -265,7 +265,7 @@ int bench(const BenchOptions& options) {
   if (options.peak) peaks = measure_peaks(rows);
   if (options.common.json) {
     nlohmann::ordered_json json;
-    json["pipit"] = kVersion;
+    json["pipit"] = version();
     json["command"] = "bench";
     json["device"] = device_name(options.common.device);
     json["results"] = nlohmann::ordered_json::array();

@@ -68,7 +68,7 @@ int classify(const ClassifyOptions& options) {
   CommonOptions common = options.common;
   common.preprocess = preprocess;
   Runner runner(model.name, std::move(model.graph), common);
-  const ClassOutput output(*runner.plan, model.name);
+  const ClassOutput output(runner.plan->graph(), model.name);
   const Labels labels = options.image.resolve_labels(model, output.classes);
   if (output.batch != 1) {
     fail("{}: {} the batch at {}, classify runs one image at a time", model.name,

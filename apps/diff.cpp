@@ -196,7 +196,8 @@ int diff(const DiffOptions& options) {
   // Kernels chosen by timing may differ from run to run in the last digits.
   CommonOptions common = options.common;
   common.tuning.switch_off();
-  const MixedModel mixed(std::move(fused), std::move(plan), common.plan_options());
+  common.keep.clear();  // the plan has them
+  const MixedModel mixed(std::move(fused), std::move(plan), common.compile_options());
   const auto fp32 = mixed.in_fp32();
   const TensorDesc& input = fp32->graph().value(fp32->graph().inputs()[0]).desc;
   const std::shared_ptr<ThreadPool> pool = shared_pool(fp32->options().threads);

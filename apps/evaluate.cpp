@@ -121,16 +121,6 @@ std::vector<int> parse_devices(const std::string& text) {
   }
 }
 
-std::vector<Runner> load_runners(const EvaluateOptions& options, Model& model, const Preprocess& preprocess) {
-  CommonOptions common = options.common;
-  common.preprocess = preprocess;
-  if (!options.devices.empty())
-    return make_runners(model.name, std::move(model.graph), common, options.devices);
-  std::vector<Runner> one;
-  one.emplace_back(model.name, std::move(model.graph), common);
-  return one;
-}
-
 nlohmann::ordered_json devices_json(const EvaluateOptions& options, const Score& score) {
   nlohmann::ordered_json json = nlohmann::ordered_json::array();
   for (std::size_t d = 0; d < score.devices.size(); ++d) {
@@ -150,9 +140,11 @@ int evaluate(const EvaluateOptions& options) {
   const Preparation preparation = options.image.resolve(model);
   const Preprocess& preprocess = preparation.preprocess;
   const bool quantised = is_quantised(model.graph);
-  std::vector<Runner> runners = load_runners(options, model, preprocess);
+  CommonOptions common = options.common;
+  common.preprocess = preprocess;
+  std::vector<Runner> runners = make_runners(model.name, std::move(model.graph), common, options.devices);
   const Runner& runner = runners[0];
-  const ClassOutput output(*runner.plan, model.name);
+  const ClassOutput output(runner.plan->graph(), model.name);
   const Labels labels = options.image.resolve_labels(model, output.classes);
   std::vector<LabelledImage> images =
       list_labelled_images(options.folder, labels, static_cast<int>(output.classes));

@@ -8,8 +8,8 @@
 #include "apps/commands.h"
 #include "apps/runner.h"
 #include "apps/terminal.h"
-#include "apps/version.h"
 #include "engine/file.h"
+#include "engine/version.h"
 #include "models/catalogue.h"
 #include "models/fetched_model.h"
 
@@ -73,7 +73,7 @@ bool fetch_named(const std::string& name, const fs::path& file, bool quiet) {
 }
 
 int fetch(const FetchOptions& options) {
-  nlohmann::ordered_json json = {{"pipit", kVersion}, {"command", "fetch"}};
+  nlohmann::ordered_json json = {{"pipit", version()}, {"command", "fetch"}};
   json["models"] = nlohmann::ordered_json::array();
   for (const std::string& name : options.names) {
     const fs::path file = fetched_model_path(name);

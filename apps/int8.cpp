@@ -2,12 +2,9 @@
 
 #include <fmt/format.h>
 
-#include "apps/table.h"
 #include "apps/terminal.h"
 #include "engine/error.h"
 #include "quant/hash.h"
-#include "quant/keep.h"
-#include "quant/quantize_graph.h"
 
 namespace pipit::apps {
 
@@ -44,29 +41,6 @@ std::vector<std::string> compare_preprocess(const PrecisionPlan& plan, const std
                     path, fmt::join(differences, ", ")));
   }
   return differences;
-}
-
-ExtraPass int8_pass(PrecisionPlan plan, std::vector<PrecisionPlan::Kept> keep, bool quiet, DeviceKind device,
-                    std::shared_ptr<std::set<std::string>> keep_f32) {
-  for (TensorScale& tensor : plan.tensors) tensor.histogram.reset();  // large, and only calibration needs it
-  return {"quantise", [plan = std::move(plan), keep = std::move(keep), quiet, device,
-                       keep_f32 = std::move(keep_f32)](const Graph& fused) {
-            PrecisionPlan own = plan;
-            keep_nodes(own, fused, keep);
-            for (const PrecisionPlan::Kept& kept : own.keep) {
-              if (keep_f32 && kept.precision == "fp32") keep_f32->insert(kept.node);
-            }
-            const bool gpu = device == DeviceKind::cuda;
-            Quantized quantised = quantize_graph(fused, own, {.activations = gpu ? DType::i8 : DType::u8});
-            if (quantised.kept > 0 && !quiet) {
-              print_error(fmt::format(
-                  "note: {} not in INT8: the plan keeps {} in floating point or has no scale for {}",
-                  counted(quantised.kept, "convolution or fully connected layer is",
-                          "convolutions or fully connected layers are"),
-                  quantised.kept == 1 ? "it" : "them", quantised.kept == 1 ? "it" : "them"));
-            }
-            return Rewritten{std::move(quantised.graph), quantised.quantised, {}};
-          }};
 }
 
 }  // namespace pipit::apps

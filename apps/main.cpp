@@ -10,9 +10,9 @@
 
 #include "apps/commands.h"
 #include "apps/terminal.h"
-#include "apps/version.h"
 #include "engine/device.h"
 #include "engine/thread_pool.h"
+#include "engine/version.h"
 #include "models/image/decode.h"
 
 namespace {
@@ -23,7 +23,7 @@ using namespace pipit::apps;
 std::string version_text() {
   const CudaStatus cuda = cuda_status();
   const ImageDecoders image = image_decoders();
-  std::string text = fmt::format("pipit {}\ncpu   {} threads\njpeg  {}\npng   {}\ncuda  ", kVersion,
+  std::string text = fmt::format("pipit {}\ncpu   {} threads\njpeg  {}\npng   {}\ncuda  ", version(),
                                  available_cpus(), image.jpeg, image.png);
   if (!cuda.compiled) return text + "not built in";
   text += fmt::format("built with toolkit {}; ", cuda.toolkit);

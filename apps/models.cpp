@@ -6,7 +6,7 @@
 #include "apps/commands.h"
 #include "apps/runner.h"
 #include "apps/table.h"
-#include "apps/version.h"
+#include "engine/version.h"
 #include "models/catalogue.h"
 
 namespace pipit::apps {
@@ -98,7 +98,7 @@ void add_models(CLI::App& app, int& exit_code) {
   command->footer("Example: pipit models --json");
   command->callback([json, quiet, &exit_code] {
     if (*json) {
-      nlohmann::ordered_json document = {{"pipit", kVersion}, {"command", "models"}};
+      nlohmann::ordered_json document = {{"pipit", version()}, {"command", "models"}};
       for (const NamedModel& model : named_models()) document["models"].push_back(to_json(model));
       print_json(document);
     } else {

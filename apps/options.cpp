@@ -9,7 +9,6 @@
 #include <span>
 
 #include "apps/list_option.h"
-#include "engine/device.h"
 #include "layers/conv.h"
 #include "layers/dynamic.h"
 #include "layers/qconv.h"
@@ -216,29 +215,28 @@ void CommonOptions::add_shared_to(CLI::App& command) {
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{65536}));
 }
 
-WeightOnlyOptions CommonOptions::weight_options() const {
-  return {precision == Precision::w8 ? 8 : 4, group_size.value_or(0)};
-}
-
-PlanOptions CommonOptions::plan_options() const {
-  require_device(device);
-  PlanOptions options;
-  options.device = device;
-  options.precision = precision;
-  options.threads = threads;
-  options.prefer_kernel = kernel;
+CompileOptions CommonOptions::compile_options() const {
+  CompileOptions options;
+  options.tuning = tuning.tuning();
+  options.keep = kept();
+  options.per_sample_scales = dynamic_scales != "per-tensor";
+  options.group_size = group_size.value_or(0);
+  PlanOptions& planning = options.planning;
+  planning.device = device;
+  planning.precision = precision;
+  planning.threads = threads;
+  planning.prefer_kernel = kernel;
   if (!conv_backend.empty()) {
-    for (const std::string_view type : kConvolutions) options.prefer_for_type.emplace(type, conv_backend);
+    for (const std::string_view type : kConvolutions) planning.prefer_for_type.emplace(type, conv_backend);
   }
   if (no_winograd) {
     for (const std::string& name : default_registry().kernel_names(Conv::kType)) {
-      if (name.rfind("winograd", 0) == 0) options.exclude_kernels.push_back(name);
+      if (name.rfind("winograd", 0) == 0) planning.exclude_kernels.push_back(name);
     }
   }
-  options.allow_fallback = allow_fallback;
-  options.tuner = tuning.tuner(options, quiet);
-  options.keep_every_value = keep_every_value;
-  options.micro_batch = micro_batch;
+  planning.allow_fallback = allow_fallback;
+  planning.keep_every_value = keep_every_value;
+  planning.micro_batch = micro_batch;
   return options;
 }
 

@@ -11,11 +11,9 @@
 
 #include "apps/preparation.h"
 #include "apps/tuning.h"
-#include "engine/plan.h"
 #include "models/image/preprocess.h"
 #include "models/model.h"
-#include "quant/precision_plan.h"
-#include "quant/weight_only.h"
+#include "quant/compile.h"
 
 namespace pipit::apps {
 
@@ -55,9 +53,8 @@ struct CommonOptions {
   std::vector<PrecisionPlan::Kept> kept() const;
   /// The same without --threads and --precision, for a command that takes several of each.
   void add_shared_to(CLI::App& command);
-  PlanOptions plan_options() const;
-  /// How w8 and w4 store weights.
-  WeightOnlyOptions weight_options() const;
+  /// How the model is compiled, but for the scales of --plan.
+  CompileOptions compile_options() const;
 };
 
 /// The choices of --precision.

@@ -6,8 +6,8 @@
 #include "apps/runner.h"
 #include "apps/table.h"
 #include "apps/terminal.h"
-#include "apps/version.h"
 #include "engine/file.h"
+#include "engine/version.h"
 #include "layers/fuse/passes.h"
 #include "models/image/preprocess.h"
 #include "models/onnx/writer.h"
@@ -66,13 +66,13 @@ int quantize(const QuantizeCommand& options) {
   const Quantized quantized = quantize_graph(fused, plan, quantize_options);
   OnnxWriteOptions write_options;
   write_options.metadata = metadata_of(model, plan);
-  write_options.producer_version = kVersion;
+  write_options.producer_version = version();
   write_options.symbolic_batch = !model.fixed_batch && !options.model.batch && options.model.dims.empty() &&
                                  options.model.shapes.empty();
   const std::string bytes = write(model.name, quantized.graph, write_options);
   write_file(options.output, bytes);
   if (options.common.json) {
-    print_json({{"pipit", kVersion},
+    print_json({{"pipit", version()},
                 {"command", "quantize"},
                 {"model", model.name},
                 {"output", options.output},

@@ -23,7 +23,7 @@ struct Runner {
   std::string model;
   double load_ms = 0;
 
-  /// Optimises, plans and allocates. `graph` is consumed. Errors begin with `model`, a name or a file.
+  /// compile() and a session; notes go to stderr. `graph` is consumed. Errors begin with `model`, a name or a file.
   Runner(std::string model, Graph graph, const CommonOptions& options);
   /// session->run with errors that begin with `model`.
   std::span<const ConstTensorView> run(std::span<const ConstTensorView> inputs);
@@ -41,9 +41,8 @@ struct Runner {
   Runner() = default;
 };
 
-/// One runner for each of `gpus` (ordinals, at least one, repetitions allowed), in that order. Those on one GPU share
-/// its plan, all share the threads of the first one's pool. The plans are built side by side. Throws Error when there
-/// is no such GPU, before anything is built.
+/// One runner for each of `gpus` (CompileOptions::gpus), in that order, or one where there are none. Those on one GPU
+/// share its plan, all share the threads of one pool.
 std::vector<Runner> make_runners(std::string model, Graph graph, const CommonOptions& options,
                                  std::span<const int> gpus);
 
@@ -52,7 +51,7 @@ std::vector<Runner> make_runners(std::string model, Graph graph, const CommonOpt
 struct ClassOutput {
   std::int64_t batch = 0;
   std::int64_t classes = 0;
-  ClassOutput(const Plan& plan, const std::string& model);
+  ClassOutput(const Graph& graph, const std::string& model);
 };
 
 struct Prediction {

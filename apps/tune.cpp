@@ -13,7 +13,6 @@
 #include "apps/table.h"
 #include "apps/terminal.h"
 #include "engine/file.h"
-#include "layers/registry.h"
 #include "models/image/folder.h"
 #include "quant/hash.h"
 #include "quant/keep.h"
@@ -269,14 +268,7 @@ int tune(const TuneOptions& options) {
   }
   PrecisionPlan made = plan ? PrecisionPlan{} : empty_plan(model, preprocess);
   Graph fused = fuse(std::move(model.graph));
-  const PlanOptions plan_options = common.plan_options();
-  std::int64_t classes = 0;
-  {
-    PlanOptions probe = plan_options;
-    probe.tuner.reset();
-    classes =
-        ClassOutput(*Plan::build(assign_layouts(fused).graph, default_registry(), probe), model.name).classes;
-  }
+  const std::int64_t classes = ClassOutput(fused, model.name).classes;
   const Split split = split_images(find_images(options, model, classes), plan ? &*plan : nullptr);
 
   if (!plan) {
@@ -287,7 +279,9 @@ int tune(const TuneOptions& options) {
     plan = std::move(made);
   }
   keep_nodes(*plan, fused, common.kept());
-  const MixedModel mixed(std::move(fused), *plan, plan_options);
+  CompileOptions how = common.compile_options();
+  how.keep.clear();  // the plan has them
+  const MixedModel mixed(std::move(fused), *plan, std::move(how));
   search(mixed, options, split, preprocess, outcome);
   check_unseen(mixed, options, split, preprocess, outcome);
 

@@ -1,6 +1,7 @@
 #include "engine/plan.h"
 
 #include <algorithm>
+#include <set>
 
 #include "engine/device.h"
 #include "engine/memory_planner.h"
@@ -29,12 +30,34 @@ MicroBatches cut_batch(const Graph& graph, const Samples& samples, const PlanOpt
   return choose_micro_batches(graph, samples, options.micro_batch, options.threads);
 }
 
+// Passes put a graph in a precision; a plan that only says so would run in f32. Types of inputs prove nothing: bytes may
+// be those of an image.
+void check_precision(const Graph& graph, Precision precision) {
+  if (precision == Precision::fp32) return;
+  std::vector<bool> counts(graph.values().size(), true);
+  for (const ValueId input : graph.inputs()) counts[static_cast<std::size_t>(input)] = false;
+  std::set<DType> types;
+  for (std::size_t v = 0; v < counts.size(); ++v) {
+    if (counts[v]) types.insert(graph.values()[v].desc.dtype);
+  }
+  const bool half = precision == Precision::fp16;
+  const bool there = half ? types.contains(DType::f16) || !types.contains(DType::f32)
+                          : types.contains(DType::i8) || types.contains(DType::u8);
+  if (there) return;
+  fail_unsupported(
+      "precision {} is asked for, but no value that the graph computes or holds is {}: compile() puts a "
+      "graph in "
+      "a precision, of which assign_precision(), quantize_graph() and their like are parts",
+      precision_name(precision), half ? "f16" : "i8 or u8");
+}
+
 }  // namespace
 
 std::shared_ptr<const Plan> Plan::build(Graph graph, const Registry& registry, const PlanOptions& options) {
   const std::shared_ptr<Plan> plan(new Plan());
   plan->graph_ = std::move(graph);
   plan->options_ = options;
+  check_precision(plan->graph_, options.precision);
   if (plan->options_.threads == 0) plan->options_.threads = available_cpus();
   if (options.device == DeviceKind::cuda) select_gpu(options.gpu);
   const Samples samples = find_samples(plan->graph_);

@@ -1,16 +1,16 @@
 #include "quant/mixed_model.h"
 
-#include "layers/fuse/passes.h"
+#include <algorithm>
+
 #include "layers/qconv.h"
 #include "layers/qelementwise.h"
 #include "layers/qunary.h"
-#include "layers/registry.h"
 #include "quant/equalise.h"
 #include "quant/quantize_graph.h"
 
 namespace pipit {
 
-MixedModel::MixedModel(Graph fused, PrecisionPlan plan, PlanOptions options)
+MixedModel::MixedModel(Graph fused, PrecisionPlan plan, CompileOptions options)
     : fused_(std::move(fused)), plan_(std::move(plan)), options_(std::move(options)) {
   const Graph quantised = quantize_graph(fused_, plan_).graph;
   for (const Node& node : quantised.nodes()) {
@@ -23,22 +23,27 @@ MixedModel::MixedModel(Graph fused, PrecisionPlan plan, PlanOptions options)
     fail("nothing would compute in INT8: the plan keeps every layer with weights, or has no scales for them");
 }
 
-std::shared_ptr<const Plan> MixedModel::build(Graph graph, Precision precision, bool keep_every_value) const {
-  PlanOptions options = options_;
-  options.precision = precision;
-  options.keep_every_value = keep_every_value;
-  return Plan::build(assign_layouts(graph).graph, default_registry(), options);
+std::shared_ptr<const Plan> MixedModel::build(Graph graph, CompileOptions options,
+                                              bool keep_every_value) const {
+  options.planning.keep_every_value = keep_every_value;
+  return compile(std::move(graph), options).plans[0];
 }
 
 std::shared_ptr<const Plan> MixedModel::in_fp32(bool keep_every_value) const {
-  return build(equalise(fused_, plan_.equalised), Precision::fp32, keep_every_value);
+  CompileOptions options = options_;
+  options.planning.precision = Precision::fp32;
+  return build(equalise(fused_, plan_.equalised), std::move(options), keep_every_value);
 }
 
 std::shared_ptr<const Plan> MixedModel::in_int8(const std::set<std::string>& floating,
                                                 bool keep_every_value) const {
-  PrecisionPlan plan = plan_;
-  for (const std::string& layer : floating) plan.keep.push_back({layer, "fp32"});
-  return build(quantize_graph(fused_, plan).graph, Precision::int8, keep_every_value);
+  const auto kept = [&](const std::string& layer) { return floating.contains(layer); };
+  if (std::all_of(layers_.begin(), layers_.end(), kept)) return in_fp32(keep_every_value);
+  CompileOptions options = options_;
+  options.planning.precision = Precision::int8;
+  options.scales = plan_;
+  for (const std::string& layer : floating) options.scales->keep.push_back({layer, "fp32"});
+  return build(fused_, std::move(options), keep_every_value);
 }
 
 std::shared_ptr<const Plan> MixedModel::alone_in_int8(const std::string& layer) const {

@@ -6,17 +6,16 @@
 #include <string>
 #include <vector>
 
-#include "engine/plan.h"
-#include "quant/precision_plan.h"
+#include "quant/compile.h"
 
 namespace pipit {
 
 class MixedModel {
  public:
-  /// `fused`: without layouts (fuse() of layers/fuse/passes.h), not equalised. `options`: how everything is planned;
-  /// the precision is set here. Throws Error when the plan does not fit the graph, or leaves nothing that could compute
-  /// in INT8.
-  MixedModel(Graph fused, PrecisionPlan plan, PlanOptions options);
+  /// `fused`: without layouts (fuse() of layers/fuse/passes.h), not equalised. `options`: how everything is compiled;
+  /// the precision and scales are set here. Throws Error when the plan does not fit the graph, or leaves nothing that
+  /// could compute in INT8.
+  MixedModel(Graph fused, PrecisionPlan plan, CompileOptions options);
 
   /// The layers with weights that compute in INT8 as the plan says, in the order of the graph.
   const std::vector<std::string>& layers() const { return layers_; }
@@ -27,7 +26,7 @@ class MixedModel {
 
   /// Equalised as the plan says, so that values are comparable.
   std::shared_ptr<const Plan> in_fp32(bool keep_every_value = false) const;
-  /// In INT8 but for `floating` (of layers() and followers()) and what the plan keeps.
+  /// In INT8 but for `floating` (of layers() and followers()) and what the plan keeps; in_fp32() where that is all.
   std::shared_ptr<const Plan> in_int8(const std::set<std::string>& floating = {},
                                       bool keep_every_value = false) const;
   /// With this one layer in INT8 and all others in fp32. Layers without weights follow as far as they read nothing
@@ -35,10 +34,10 @@ class MixedModel {
   std::shared_ptr<const Plan> alone_in_int8(const std::string& layer) const;
 
  private:
-  std::shared_ptr<const Plan> build(Graph graph, Precision precision, bool keep_every_value) const;
+  std::shared_ptr<const Plan> build(Graph graph, CompileOptions options, bool keep_every_value) const;
   Graph fused_;
   PrecisionPlan plan_;
-  PlanOptions options_;
+  CompileOptions options_;
   std::vector<std::string> layers_;
   std::vector<std::string> followers_;
 };

@@ -3,9 +3,8 @@
 
 #include <cmath>
 
-#include "layers/fuse/passes.h"
-#include "layers/registry.h"
 #include "models/model.h"
+#include "quant/compile.h"
 #include "tests/cuda/conformance.h"
 #include "tests/support/run_graph.h"
 
@@ -15,12 +14,10 @@ namespace {
 Session make_session(const std::string& model, std::int64_t batch, DeviceKind device, Precision precision) {
   OnnxOptions onnx;
   onnx.batch = batch;
-  Graph graph = optimize(load_model(model, onnx).graph);
-  if (precision != Precision::fp32) graph = assign_precision(graph, precision, device).graph;
-  PlanOptions options;
-  options.device = device;
-  options.precision = precision;
-  return Session(Plan::build(std::move(graph), default_registry(), options));
+  CompileOptions options;
+  options.planning.device = device;
+  options.planning.precision = precision;
+  return Session(compile(load_model(model, onnx).graph, options).plans[0]);
 }
 
 std::vector<float> logits(Session& session, const Tensor& input) {

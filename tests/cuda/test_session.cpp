@@ -12,8 +12,7 @@
 #include "engine/cuda/runtime.h"
 #include "layers/binary.h"
 #include "layers/conv.h"
-#include "layers/fuse/passes.h"
-#include "layers/registry.h"
+#include "quant/compile.h"
 #include "tests/cuda/conformance.h"
 #include "tests/support/run_graph.h"
 
@@ -45,16 +44,13 @@ Graph small_graph(std::int64_t batch) {
 }
 
 std::shared_ptr<const Plan> gpu_plan(Precision precision, int gpu = 0, const std::string& kernel = {}) {
-  std::vector<PassReport> passes;
-  Graph graph = optimize(small_graph(2), &passes);
-  if (precision != Precision::fp32) graph = assign_precision(graph, precision).graph;
-  PlanOptions options;
-  options.device = DeviceKind::cuda;
-  options.precision = precision;
-  options.gpu = gpu;
-  options.threads = 1;
-  options.prefer_kernel = kernel;
-  return Plan::build(std::move(graph), default_registry(), options);
+  CompileOptions options;
+  options.planning.device = DeviceKind::cuda;
+  options.planning.precision = precision;
+  options.planning.gpu = gpu;
+  options.planning.threads = 1;
+  options.planning.prefer_kernel = kernel;
+  return compile(small_graph(2), options).plans[0];
 }
 
 std::vector<Bytes> copy(std::span<const ConstTensorView> outputs) {

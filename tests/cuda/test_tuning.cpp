@@ -7,6 +7,7 @@
 #include "layers/fuse/passes.h"
 #include "layers/registry.h"
 #include "layers/unary.h"
+#include "quant/compile.h"
 #include "tests/cuda/conformance.h"
 #include "tests/cuda/seed.h"
 #include "tests/support/run_graph.h"
@@ -66,9 +67,10 @@ Graph convolutions() {
 }
 
 std::shared_ptr<const Plan> convolution_plan(Precision precision, std::shared_ptr<Tuner> tuner) {
-  PlanOptions options = gpu_options(precision);
-  options.tuner = std::move(tuner);
-  return Plan::build(stored(convolutions(), precision), default_registry(), options);
+  CompileOptions options;
+  options.planning = gpu_options(precision);
+  options.planning.tuner = std::move(tuner);
+  return compile(convolutions(), options).plans[0];
 }
 
 TEST(GpuTuning, ATunedPlanComputesTheSameAndItsDecisionsHold) {

@@ -153,15 +153,28 @@ TEST(Plan, ACandidateMayYieldToTheNext) {
 }
 
 TEST(Plan, NamesEveryNodeWithoutAKernel) {
-  PlanOptions options = one_thread();
-  options.precision = Precision::fp16;
+  Registry registry;
+  for (const char* name : {"picky", "other"}) {
+    registry.add(ToyAdd::kType, DeviceKind::cpu,
+                 {name, [name](const NodeSpec&) -> Refusal { return std::string(name) + " says no"; }, {}});
+  }
   EXPECT_THAT(
-      [&] { Plan::build(chain(2, false), toy_registry(), options); },
+      [&] { Plan::build(chain(2, false), registry, one_thread()); },
       ThrowsMessage<UnsupportedError>(AllOf(
-          HasSubstr("n0 (ToyAdd): picky: needs 4 elements; plain: only fp32"), HasSubstr("n1 (ToyAdd)"))));
-  options.precision = Precision::fp32;
-  EXPECT_THAT([&] { Plan::build(chain(1, false), Registry(), options); },
+          HasSubstr("n0 (ToyAdd): picky: picky says no; other: other says no"), HasSubstr("n1 (ToyAdd)"))));
+  EXPECT_THAT([&] { Plan::build(chain(1, false), Registry(), one_thread()); },
               ThrowsMessage<UnsupportedError>(HasSubstr("no kernel is registered")));
+}
+
+TEST(Plan, RefusesAPrecisionThatTheGraphIsNotIn) {
+  for (const Precision precision :
+       {Precision::fp16, Precision::int8, Precision::int8_dynamic, Precision::w8, Precision::w4}) {
+    PlanOptions options = one_thread();
+    options.precision = precision;
+    EXPECT_THAT([&] { Plan::build(chain(2, false), toy_registry(), options); },
+                ThrowsMessage<UnsupportedError>(
+                    AllOf(HasSubstr(std::string(precision_name(precision))), HasSubstr("compile()"))));
+  }
 }
 
 TEST(Plan, ReportsTheEarliestOfSeveralFailures) {

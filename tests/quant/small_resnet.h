@@ -14,7 +14,7 @@
 #include "layers/rearrange.h"
 #include "layers/registry.h"
 #include "quant/calibration.h"
-#include "quant/precision_plan.h"
+#include "quant/compile.h"
 #include "quant/quantize_graph.h"
 #include "tests/support/run_graph.h"
 
@@ -61,10 +61,10 @@ inline Graph small_resnet(std::mt19937& random) {
 }
 
 inline PrecisionPlan calibrated(const Graph& graph, std::mt19937& random, int images) {
-  PlanOptions options;
-  options.keep_every_value = true;
-  options.threads = 1;
-  const auto plan = Plan::build(assign_layouts(graph).graph, default_registry(), options);
+  CompileOptions options;
+  options.planning.keep_every_value = true;
+  options.planning.threads = 1;
+  const auto plan = compile(graph, options).plans[0];
   Session session(plan);
   CalibrationObserver observer(*plan, session.pool());
   session.set_observer(&observer);

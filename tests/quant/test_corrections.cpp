@@ -154,10 +154,10 @@ TEST(BiasCorrection, TakesBackTheShiftOfTheMean) {
     x = builder.add1("conv", std::make_shared<Conv>(a), {x, builder.add_constant("w", std::move(w))}, "y");
     builder.mark_output(x);
     const Graph graph = builder.build();
-    PlanOptions options;
-    options.keep_every_value = true;
-    options.threads = 1;
-    const auto built = Plan::build(assign_layouts(graph).graph, default_registry(), options);
+    CompileOptions options;
+    options.planning.keep_every_value = true;
+    options.planning.threads = 1;
+    const auto built = compile(graph, options).plans[0];
     Session session(built);
     ChannelMeans means(built->graph());
     session.set_observer(&means);

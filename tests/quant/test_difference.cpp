@@ -58,12 +58,12 @@ TEST(TensorDifference, EqualZeroAndEmptyTensors) {
 
 struct Mixed {
   explicit Mixed(unsigned seed) : random(seed), graph(small_resnet(random)) {
-    options.threads = 1;
+    options.planning.threads = 1;
     model = std::make_unique<MixedModel>(graph, calibrated(graph, random, 8), options);
   }
   std::mt19937 random;
   Graph graph;
-  PlanOptions options;
+  CompileOptions options;
   std::unique_ptr<MixedModel> model;
 };
 
@@ -90,7 +90,7 @@ TEST(MixedModel, RefusesAPlanThatLeavesNothing) {
   const Graph graph = small_resnet(random);
   PrecisionPlan plan = calibrated(graph, random, 2);
   for (const char* node : {"stem", "block1", "block2", "fc"}) plan.keep.push_back({node, "fp32"});
-  EXPECT_THAT([&] { MixedModel(graph, plan, PlanOptions{}); },
+  EXPECT_THAT([&] { MixedModel(graph, plan, CompileOptions{}); },
               ThrowsMessage<Error>(HasSubstr("nothing would compute in INT8")));
 }
 

@@ -1,0 +1,73 @@
+#include "layers/kernel_tuning.h"
+
+#include <fmt/format.h>
+
+#include "engine/file.h"
+#include "engine/tuning_cache.h"
+#include "engine/version.h"
+#include "layers/cpu/isa.h"
+
+namespace pipit {
+
+namespace fs = std::filesystem;
+
+fs::path default_tuning_cache() {
+  const fs::path folder = cache_folder();
+  return folder.empty() ? folder : folder / "tuning.json";
+}
+
+KernelTuning::KernelTuning(TuneScope scope, fs::path file) : named_(!file.empty()), file_(std::move(file)) {
+  if (!named_ && scope == TuneScope::all) file_ = default_tuning_cache();
+  TunerOptions options;
+  options.scope = scope;
+  options.build = fmt::format("pipit {}, {}", version(), isa_name(chosen_isa()));
+  tuner_ = std::make_shared<Tuner>(std::move(options));
+}
+
+std::shared_ptr<Tuner> KernelTuning::tuner(const PlanOptions& plan) {
+  const std::lock_guard lock(mutex_);
+  if (!read_ && !file_.empty()) read(plan);
+  read_ = true;
+  return tuner_;
+}
+
+void KernelTuning::read(const PlanOptions& plan) {
+  TuningCache cache;
+  try {
+    cache = read_tuning_cache(file_);
+  } catch (const Error& e) {
+    if (named_) throw;
+    notes_.push_back(fmt::format("{}; timing anew", e.what()));
+  }
+  const std::string device =
+      tuner_->device_key(plan.device, plan.gpu, plan.threads == 0 ? available_cpus() : plan.threads);
+  if (!cache.empty() && cache.find(device) == cache.end()) {
+    notes_.push_back(fmt::format("{}: nothing for {}, only for {}{}; timing anew", file_.string(), device,
+                                 cache.begin()->first,
+                                 cache.size() > 1 ? fmt::format(" and {} more", cache.size() - 1) : ""));
+  }
+  for (auto& [name, decisions] : cache) tuner_->add_decisions(name, std::move(decisions));
+}
+
+void KernelTuning::save() {
+  const std::lock_guard lock(mutex_);
+  if (!read_ || file_.empty()) return;
+  const TuningCache made = tuner_->decisions();
+  std::size_t count = 0;
+  for (const auto& [device, decisions] : made) count += decisions.size();
+  if (count == saved_) return;
+  saved_ = count;
+  try {
+    merge_tuning_cache(file_, made);
+  } catch (const Error& e) {
+    if (named_) throw;
+    notes_.emplace_back(e.what());
+  }
+}
+
+std::vector<std::string> KernelTuning::take_notes() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(notes_, {});
+}
+
+}  // namespace pipit

@@ -1,0 +1,45 @@
+// How the plans of a process choose kernels by timing, and the file that keeps what they found.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "engine/plan.h"
+
+namespace pipit {
+
+/// $XDG_CACHE_HOME/pipit/tuning.json, else ~/.cache/pipit/tuning.json; empty where neither folder is known.
+std::filesystem::path default_tuning_cache();
+
+/// One tuner for any number of plans, so that all of them time a geometry once and tell of the file once. Functions may
+/// be called from several threads.
+class KernelTuning {
+ public:
+  /// `file`: the tuning cache (engine/tuning_cache.h). Empty: default_tuning_cache() where every kernel is timed, else
+  /// none.
+  explicit KernelTuning(TuneScope scope, std::filesystem::path file = {});
+
+  /// The tuner for plans like `plan` (device, gpu, threads). Reads the cache on first use. Throws Error for a file named
+  /// to the constructor that holds anything else; the default file, which nobody asked for, gets a note and is replaced.
+  std::shared_ptr<Tuner> tuner(const PlanOptions& plan);
+  /// Adds what was timed since the last call to the cache. Throws Error for a file named to the constructor; for the
+  /// default file a failure is a note.
+  void save();
+  /// What a user should know, each said once.
+  std::vector<std::string> take_notes();
+
+ private:
+  void read(const PlanOptions& plan);
+  std::mutex mutex_;
+  bool named_;
+  std::filesystem::path file_;  // empty: none is used
+  std::shared_ptr<Tuner> tuner_;
+  bool read_ = false;
+  std::size_t saved_ = 0;
+  std::vector<std::string> notes_;
+};
+
+}  // namespace pipit

@@ -1,0 +1,179 @@
+#include "quant/compile.h"
+
+#include <fmt/format.h>
+
+#include <future>
+#include <map>
+#include <set>
+
+#include "engine/device.h"
+#include "layers/registry.h"
+#include "quant/dynamic.h"
+#include "quant/keep.h"
+#include "quant/quantize_graph.h"
+#include "quant/weight_only.h"
+
+namespace pipit {
+
+namespace {
+
+void check_options(const CompileOptions& options) {
+  const Precision precision = options.planning.precision;
+  const auto only_for = [&](Precision own, bool given, const char* what) {
+    if (given && precision != own)
+      fail("{} for precision {}, not {}", what, precision_name(own), precision_name(precision));
+  };
+  only_for(Precision::int8, options.scales.has_value(), "a precision plan is");
+  only_for(Precision::int8, !options.keep.empty(), "layers to keep are");
+  only_for(Precision::w4, options.group_size != 0, "a group size is");
+  only_for(Precision::int8_dynamic, !options.per_sample_scales, "the kind of dynamic scales is");
+  const bool gpu = options.planning.device == DeviceKind::cuda;
+  if (!options.gpus.empty() && !gpu) fail("GPUs are given, but the device is the CPU");
+  const bool on_gpus =
+      precision == Precision::fp32 || precision == Precision::fp16 || precision == Precision::int8;
+  if (gpu && !on_gpus)
+    fail_unsupported("precision {} runs on the CPU only; use device cpu, or fp32, fp16 or int8 on a GPU",
+                     precision_name(precision));
+}
+
+// A model that is quantised already has its scales, and computes in what they say.
+void check_unquantised(const Graph& graph, const CompileOptions& options) {
+  const Precision precision = options.planning.precision;
+  const bool quantised = is_quantised(graph);
+  if (precision == Precision::int8 && quantised)
+    fail_unsupported(
+        "the model is quantised already and holds its own scales: leave precision int8 and the plan out");
+  if (precision == Precision::int8 && !options.scales)
+    fail_unsupported(
+        "the model is in floating point: int8 needs a precision plan with scales, which calibration makes; "
+        "int8-dynamic needs none");
+  if (precision != Precision::fp32 && quantised)
+    fail_unsupported(
+        "the model is quantised: its layers run in INT8 where it says so, the others in fp32; leave "
+        "precision {} out",
+        precision_name(precision));
+}
+
+// quantize_graph() with the options' plan. Names of nodes that are kept in fp32 are added to `keep_f32`.
+Rewritten quantise(const Graph& fused, const CompileOptions& options, std::set<std::string>& keep_f32) {
+  PrecisionPlan plan = *options.scales;
+  keep_nodes(plan, fused, options.keep);
+  for (const PrecisionPlan::Kept& kept : plan.keep) {
+    if (kept.precision == "fp32") keep_f32.insert(kept.node);
+  }
+  const bool gpu = options.planning.device == DeviceKind::cuda;
+  Quantized quantised = quantize_graph(fused, plan, {.activations = gpu ? DType::i8 : DType::u8});
+  if (quantised.quantised == 0)
+    fail("nothing would compute in INT8: the plan keeps every layer with weights, or has no scales for them");
+  std::vector<std::string> notes;
+  if (quantised.kept > 0) {
+    const bool one = quantised.kept == 1;
+    notes.push_back(
+        fmt::format("{} not in INT8: the plan keeps {} in floating point or has no scale for {}",
+                    one ? "1 convolution or fully connected layer is"
+                        : fmt::format("{} convolutions or fully connected layers are", quantised.kept),
+                    one ? "it" : "them", one ? "it" : "them"));
+  }
+  return {std::move(quantised.graph), quantised.quantised, std::move(notes)};
+}
+
+Rewritten none_is_unsupported(Rewritten rewritten, Precision precision, const char* layers) {
+  if (rewritten.changes == 0)
+    fail_unsupported("nothing would compute in {}: the model has no {}; use fp32", precision_name(precision),
+                     layers);
+  return rewritten;
+}
+
+// The pass that makes the graph compute with integers, or none.
+ExtraPass quantising_pass(const CompileOptions& options, std::set<std::string>& keep_f32) {
+  const Precision precision = options.planning.precision;
+  switch (precision) {
+    case Precision::fp32:
+    case Precision::fp16:
+      return {};
+    case Precision::int8:
+      return {"quantise", [&](const Graph& fused) { return quantise(fused, options, keep_f32); }};
+    case Precision::int8_dynamic:
+      return {"quantise dynamically", [&options](Graph fused) {
+                return none_is_unsupported(
+                    quantize_dynamically(std::move(fused), {options.per_sample_scales}),
+                    Precision::int8_dynamic, "convolution or matrix product that is worth it");
+              }};
+    case Precision::w8:
+    case Precision::w4:
+      break;
+  }
+  return {"store weights", [&options, precision](Graph fused) {
+            const WeightOnlyOptions how{precision == Precision::w8 ? 8 : 4, options.group_size};
+            return none_is_unsupported(
+                store_weights_only(std::move(fused), how, *shared_pool(options.planning.threads)), precision,
+                "fully connected layer or 1x1 convolution with constant weights");
+          }};
+}
+
+// The graph as it is planned.
+Graph prepare(Graph graph, const CompileOptions& options, std::vector<PassReport>& passes) {
+  const PlanOptions& planning = options.planning;
+  std::set<std::string> keep_f32;
+  graph = optimize(std::move(graph), &passes, quantising_pass(options, keep_f32), planning.device);
+  const auto run = [&](const char* name, Rewritten next) {
+    passes.push_back({name, next.changes, std::move(next.notes)});
+    graph = std::move(next.graph);
+  };
+  const bool int8_on_gpu = planning.precision == Precision::int8 && planning.device == DeviceKind::cuda;
+  if (int8_on_gpu) run("fuse quantised image", fuse_quantised_image(graph));
+  if (planning.precision == Precision::fp16 || int8_on_gpu)
+    run("convert precision", assign_precision(graph, planning.precision, planning.device, keep_f32));
+  return graph;
+}
+
+// One plan for each GPU, each built in a thread of its own.
+std::map<int, std::shared_ptr<const Plan>> build_plans(Graph graph, const PlanOptions& options,
+                                                       const std::set<int>& gpus) {
+  std::map<int, std::future<std::shared_ptr<const Plan>>> building;
+  for (const int gpu : gpus) {
+    PlanOptions own = options;
+    own.gpu = gpu;
+    building[gpu] = std::async(std::launch::async, [graph, own]() mutable {
+      return Plan::build(std::move(graph), default_registry(), own);
+    });
+  }
+  graph = Graph{};
+  std::map<int, std::shared_ptr<const Plan>> plans;
+  for (auto& [gpu, plan] : building) plans[gpu] = plan.get();
+  return plans;
+}
+
+}  // namespace
+
+Compiled compile(Graph graph, const CompileOptions& options) {
+  PlanOptions planning = options.planning;
+  require_device(planning.device);
+  check_options(options);
+  for (const int gpu : options.gpus) select_gpu(gpu);
+  check_unquantised(graph, options);
+  Compiled compiled;
+  if (!planning.tuner && options.tuning) planning.tuner = options.tuning->tuner(planning);
+  graph = prepare(std::move(graph), options, compiled.passes);
+  if (options.gpus.empty()) {
+    compiled.plans.push_back(Plan::build(std::move(graph), default_registry(), planning));
+  } else {
+    const auto plans =
+        build_plans(std::move(graph), planning, std::set<int>(options.gpus.begin(), options.gpus.end()));
+    for (const int gpu : options.gpus) compiled.plans.push_back(plans.at(gpu));
+  }
+  if (options.tuning) {
+    options.tuning->save();
+    compiled.notes = options.tuning->take_notes();
+  }
+  for (const PassReport& pass : compiled.passes) {
+    if (pass.notes.empty()) continue;
+    const std::size_t more = pass.notes.size() - 1;
+    compiled.notes.push_back(
+        more == 0 ? pass.notes[0]
+                  : fmt::format("{} ({} more such layers: pipit inspect lists them)", pass.notes[0], more));
+  }
+  return compiled;
+}
+
+}  // namespace pipit
