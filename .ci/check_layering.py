@@ -5,8 +5,9 @@ how long a file and a comment's line may be, and that nothing unfinished is left
     check_layering.py [ROOT]     exits 1 and prints one line per violation; reads the files that git tracks
     check_layering.py --self-test
 
-apps -> models, quant, sparsity -> layers -> engine: a folder includes only what stands to its right, and its
-CMake link line names every folder that it includes.
+apps -> pipit -> models, quant, sparsity -> layers -> engine: a folder includes only what stands to its right, and its
+CMake link line names every folder that it includes. The headers in pipit/ itself are public: they include the standard
+library and each other. Two of them, the words that all folders share, may be included everywhere.
 """
 
 import pathlib
@@ -21,9 +22,11 @@ MAY_INCLUDE = {
     "models": {"layers", "engine"},
     "quant": {"layers", "engine"},
     "sparsity": {"layers", "engine"},
-    "apps": {"models", "quant", "sparsity", "layers", "engine"},
-    "tests": {"apps", "models", "quant", "sparsity", "layers", "engine"},
+    "pipit": {"models", "quant", "sparsity", "layers", "engine"},
+    "apps": {"pipit", "models", "quant", "sparsity", "layers", "engine"},
+    "tests": {"apps", "pipit", "models", "quant", "sparsity", "layers", "engine"},
 }
+SHARED_WORDS = {"pipit/error.h", "pipit/types.h"}
 CXX = {".h", ".hpp", ".cpp", ".cc", ".cu", ".cuh", ".inc"}
 SOURCES = {".cpp", ".cc", ".cu"}
 TEXT = CXX | {".py", ".sh", ".cmake", ".in", ".md", ".json", ".txt", ".proto"}
@@ -62,6 +65,15 @@ def names(folders):
     return ", ".join(sorted(folders)) or "no other folder"
 
 
+def is_public(path):
+    return path.parent == pathlib.PurePosixPath("pipit") and path.suffix == ".h"
+
+
+def may_stand_in_public(bracket, target):
+    standard = bracket == "<" and len(target.parts) == 1 and not target.suffix
+    return standard or (bracket == '"' and is_public(target))
+
+
 def check_includes(path, text, linked):
     folder = path.parts[0]
     allowed = MAY_INCLUDE.get(folder)
@@ -75,7 +87,9 @@ def check_includes(path, text, linked):
         if CUDA_HEADER.search(match[2]) and not in_cuda:
             yield f"{where}: includes the CUDA header {target} outside of a cuda/ folder"
         other = target.parts[0]
-        if match[1] == "<" or allowed is None or other not in MAY_INCLUDE or other == folder:
+        if is_public(path) and not may_stand_in_public(match[1], target):
+            yield f"{where}: a public header includes {target}; it may include the standard library and others of pipit/"
+        if match[1] == "<" or str(target) in SHARED_WORDS or allowed is None or other not in MAY_INCLUDE or other == folder:
             continue
         if other not in allowed:
             yield f"{where}: {folder} includes {target}; it may include {names(allowed)}"
@@ -129,7 +143,11 @@ def self_test():
         "engine/cuda/device.cpp": "#include <cuda_runtime_api.h>\n",
         "layers/conv.h": '#include "engine/layer.h"\n',
         "models/model.h": '#include "layers/conv.h"\n#include "onnx.pb.h"\n',
-        "apps/main.cpp": '#include "models/model.h"\n#include "quant/calibrate.h"\n',
+        "engine/tensor.h": '#include "pipit/types.h"\n',
+        "pipit/CMakeLists.txt": "pipit_library(pipit PRIVATE pipit::models SOURCES ${sources})\n",
+        "pipit/pipit.h": '#include <string>\n#include "pipit/error.h"\n',
+        "pipit/detail/load.h": '#include <fmt/format.h>\n#include "models/model.h"\n#include "pipit/pipit.h"\n',
+        "apps/main.cpp": '#include "models/model.h"\n#include "quant/calibrate.h"\n#include "pipit/detail/load.h"\n',
         "tests/models/test.cpp": '#include "apps/table.h"\n#include "samples.h"\n',
         "layers/long.cpp": "// a line\n" * 400,
         "tests/wide.py": f"# {'é' * 118}\nname = '{'x' * 120}'\n",
@@ -148,6 +166,10 @@ def self_test():
         "engine/wide.h": ("int a;\n  /// " + "x" * 115 + "\n", "engine/wide.h:2: 121 columns"),
         "tests/wide.sh": ("  # " + "x" * 117 + "\n", "tests/wide.sh:1: 121 columns"),
         "models/too_long.cpp": ("// a line\n" * 501, "models/too_long.cpp: 501 lines"),
+        "engine/door.cpp": ('#include "pipit/pipit.h"\n', "engine/door.cpp:1: engine includes pipit/pipit.h"),
+        "pipit/up.cpp": ('#include "apps/table.h"\n', "pipit/up.cpp:1: pipit includes apps/table.h"),
+        "pipit/private.h": ('#include "pipit/detail/load.h"\n', "a public header includes pipit/detail/load.h"),
+        "pipit/foreign.h": ("#include <fmt/format.h>\n", "a public header includes fmt/format.h"),
         "sparsity/CMakeLists.txt": ("pipit_library(sparsity DEPENDS pipit::models)\n", "links pipit::models"),
     }
     noted = {"layers/rather_long.cpp": "// a line\n" * 401}

@@ -3,15 +3,16 @@
 #include <array>
 #include <cstdlib>
 
-#include "apps/calibration.h"
 #include "apps/commands.h"
 #include "apps/list_option.h"
 #include "apps/output.h"
+#include "apps/progress.h"
 #include "apps/runner.h"
 #include "apps/table.h"
 #include "apps/terminal.h"
 #include "engine/file.h"
 #include "models/image/folder.h"
+#include "pipit/detail/calibration.h"
 #include "quant/export.h"
 #include "quant/keep.h"
 
@@ -31,7 +32,7 @@ struct CalibrateOptions {
   bool method_given = false;
   std::optional<double> percentile;
   bool per_tensor_weights = false;
-  Corrections corrections;
+  detail::Corrections corrections;
   bool no_histograms = false;
   std::int64_t limit = 0;
   std::int64_t skip = 0;
@@ -154,7 +155,7 @@ int calibrate(const CalibrateOptions& options) {
         model.name);
   const std::vector<std::filesystem::path> images = choose_images(options);
   const Preprocess preprocess = options.image.resolve(model).preprocess;
-  PrecisionPlan plan = empty_plan(model, preprocess);
+  PrecisionPlan plan = detail::empty_plan(model, preprocess);
   plan.method = options.method;
   if (options.percentile) plan.method.percentile = *options.percentile;
   plan.weights_per_channel = !options.per_tensor_weights;
@@ -164,8 +165,12 @@ int calibrate(const CalibrateOptions& options) {
   const bool ncnn =
       std::find(options.exports.begin(), options.exports.end(), "ncnn") != options.exports.end();
   const Graph laid_out = ncnn ? optimize(fused) : Graph{};
-  calibrate_on(plan, model.name, std::move(fused), preprocess, images, options.images, options.common,
-               options.corrections);
+  Progress progress("calibrate", static_cast<std::int64_t>(images.size()), options.common.quiet);
+  const std::vector<std::string> notes =
+      detail::calibrate_on(plan, model.name, std::move(fused), preprocess, images, options.images,
+                           options.common.compile_options().planning, options.corrections,
+                           [&](std::int64_t done, std::int64_t) { progress.update(done); });
+  if (!options.common.quiet) print_notes(notes);
   write_file(options.output, to_json(plan, !options.no_histograms));
   for (const std::string& format : options.exports) {
     if (format == "trt-cache") write_file(export_path(options, format), to_trt_cache(plan));

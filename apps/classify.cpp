@@ -26,17 +26,17 @@ struct ClassifyOptions {
 };
 
 nlohmann::ordered_json image_json(const ImageResult& result, const std::string& path,
-                                  const std::vector<Prediction>& top, const Labels& labels) {
+                                  const std::vector<ScoredClass>& top, const Labels& labels) {
   nlohmann::ordered_json json = {{"path", path}, {"decode_ms", result.decode_ms}, {"run_ms", result.run_ms}};
   if (result.loaded.exif_orientation != 1) json["exif_orientation"] = result.loaded.exif_orientation;
-  for (const Prediction& p : top) {
+  for (const ScoredClass& p : top) {
     json["top"].push_back(
         {{"class", p.index}, {"label", label_of(labels, p.index)}, {"probability", p.probability}});
   }
   return json;
 }
 
-Table image_table(const std::vector<Prediction>& top, const Labels& labels) {
+Table image_table(const std::vector<ScoredClass>& top, const Labels& labels) {
   Table table({{"", Table::Align::right}, {"", Table::Align::right}, {""}});
   for (std::size_t i = 0; i < top.size(); ++i) {
     table.add({fmt::format("{}", i + 1), fmt::format("{:.2f} %", 100 * top[i].probability),
@@ -88,10 +88,10 @@ int classify(const ClassifyOptions& options) {
   ImageCounts counts;
   run_images({&runner, 1}, preprocess, output, paths, [&](const ImageResult& result) {
     const std::string path = paths[static_cast<std::size_t>(result.image)].string();
-    std::vector<Prediction> top;
+    std::vector<ScoredClass> top;
     try {
       if (result.error) std::rethrow_exception(result.error);
-      top = top_classes(result.scores, options.topk, runner, path);
+      top = top_classes(result.scores, options.topk, path, runner.model, options.common.precision);
     } catch (const Error& e) {
       failed = true;
       print_error(e.what());

@@ -4,13 +4,13 @@
 #include <map>
 
 #include "apps/commands.h"
-#include "apps/int8.h"
 #include "apps/layer_shares.h"
 #include "apps/progress.h"
 #include "apps/runner.h"
 #include "apps/table.h"
 #include "apps/terminal.h"
 #include "models/image/folder.h"
+#include "pipit/detail/load.h"
 #include "quant/keep.h"
 #include "quant/layer_difference.h"
 
@@ -187,10 +187,9 @@ int diff(const DiffOptions& options) {
   if (options.common.plan.empty()) throw CLI::RequiredError("--plan");
   Model model = options.model.load();
   const Preprocess preprocess = options.image.resolve(model).preprocess;
-  PrecisionPlan plan = load_precision_plan(options.common.plan, model.graph);
+  PrecisionPlan plan = detail::read_plan_for(options.common.plan, model.graph);
   Result result;
-  result.preprocess_differences =
-      compare_preprocess(plan, options.common.plan, preprocess, options.common.quiet);
+  result.preprocess_differences = options.common.compare_preprocess(plan, preprocess);
   Graph fused = fuse(std::move(model.graph));
   keep_nodes(plan, fused, options.common.kept());
   // Kernels chosen by timing may differ from run to run in the last digits.

@@ -76,11 +76,12 @@ Score measure(std::span<Runner> runners, const Preprocess& preprocess,
   run_images(runners, preprocess, output, paths, [&](const ImageResult& result) {
     if (result.error) std::rethrow_exception(result.error);
     const LabelledImage& image = images[static_cast<std::size_t>(result.image)];
-    const std::vector<Prediction> top = top_classes(result.scores, 5, runners[0], image.path);
+    const std::vector<ScoredClass> top = top_classes(result.scores, 5, image.path.string(), runners[0].model,
+                                                     runners[0].plan->options().precision);
     score.top1 += top[0].index == image.label ? 1 : 0;
     score.top5 +=
-        std::any_of(top.begin(), top.end(), [&](const Prediction& p) { return p.index == image.label; }) ? 1
-                                                                                                         : 0;
+        std::any_of(top.begin(), top.end(), [&](const ScoredClass& p) { return p.index == image.label; }) ? 1
+                                                                                                          : 0;
     ++score.images;
     score.counts.add(result.loaded);
     ++score.devices[result.runner].images;

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/prepared_images.h"
+#include "models/prepared_images.h"
 #include "quant/mixed_model.h"
 
 namespace pipit::apps {

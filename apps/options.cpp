@@ -9,12 +9,14 @@
 #include <span>
 
 #include "apps/list_option.h"
+#include "apps/terminal.h"
 #include "layers/conv.h"
 #include "layers/dynamic.h"
 #include "layers/qconv.h"
 #include "layers/registry.h"
 #include "layers/weight_only.h"
 #include "models/catalogue.h"
+#include "pipit/detail/load.h"
 #include "quant/keep.h"
 
 namespace pipit::apps {
@@ -26,10 +28,6 @@ const std::map<std::string, Precision> kPrecisions = {
     {"fp32", Precision::fp32}, {"fp16", Precision::fp16},
     {"int8", Precision::int8}, {"int8-dynamic", Precision::int8_dynamic},
     {"w8", Precision::w8},     {"w4", Precision::w4}};
-const std::map<std::string, Interpolation> kInterpolations = {{"nearest", Interpolation::nearest},
-                                                              {"bilinear", Interpolation::bilinear},
-                                                              {"bicubic", Interpolation::bicubic}};
-
 template <typename T>
 CLI::Option* add_choice(CLI::App& command, const std::string& name, T& value,
                         const std::map<std::string, T>& choices, const std::string& help) {
@@ -86,11 +84,6 @@ CLI::Validator number(const std::string& what, bool (*accepts)(float)) {
                        : fmt::format("'{}' is not {}", text, what);
           },
           "NUMBER"};
-}
-
-void check_three(const char* option, const std::vector<float>& values) {
-  if (!values.empty() && values.size() != 3)
-    throw CLI::ValidationError(option, fmt::format("{} numbers; expected a,b,c", values.size()));
 }
 
 }  // namespace
@@ -215,29 +208,34 @@ void CommonOptions::add_shared_to(CLI::App& command) {
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{65536}));
 }
 
+LoadOptions CommonOptions::load_options() const {
+  LoadOptions load;
+  load.device = device;
+  load.threads = threads;
+  load.precision = precision;
+  load.keep = keep;
+  load.per_sample_scales = dynamic_scales != "per-tensor";
+  load.group_size = group_size.value_or(0);
+  load.tuning = Tuning::by_order;  // a command's models share one tuner
+  load.kernel = kernel;
+  load.convolution_kernel = conv_backend;
+  load.winograd = !no_winograd;
+  load.allow_fallback = allow_fallback;
+  load.micro_batch = micro_batch;
+  return load;
+}
+
 CompileOptions CommonOptions::compile_options() const {
-  CompileOptions options;
+  CompileOptions options = detail::compile_options(load_options());
   options.tuning = tuning.tuning();
-  options.keep = kept();
-  options.per_sample_scales = dynamic_scales != "per-tensor";
-  options.group_size = group_size.value_or(0);
-  PlanOptions& planning = options.planning;
-  planning.device = device;
-  planning.precision = precision;
-  planning.threads = threads;
-  planning.prefer_kernel = kernel;
-  if (!conv_backend.empty()) {
-    for (const std::string_view type : kConvolutions) planning.prefer_for_type.emplace(type, conv_backend);
-  }
-  if (no_winograd) {
-    for (const std::string& name : default_registry().kernel_names(Conv::kType)) {
-      if (name.rfind("winograd", 0) == 0) planning.exclude_kernels.push_back(name);
-    }
-  }
-  planning.allow_fallback = allow_fallback;
-  planning.keep_every_value = keep_every_value;
-  planning.micro_batch = micro_batch;
   return options;
+}
+
+std::vector<std::string> CommonOptions::compare_preprocess(const PrecisionPlan& scales,
+                                                           const Preprocess& images) const {
+  std::vector<std::string> differences = detail::differences_from(scales, images);
+  if (!differences.empty() && !quiet) print_error("note: " + detail::differences_note(plan, differences));
+  return differences;
 }
 
 std::map<std::string, std::set<std::string>> foreign_on_the_cpu(std::set<std::string> precisions,
@@ -295,76 +293,33 @@ bool ImageOptions::has_preprocessing() const {
          bgr || no_exif_transpose;
 }
 
+PreprocessOptions ImageOptions::preprocess_options() const {
+  const auto three = [](const char* option, const std::vector<float>& values) {
+    std::optional<std::array<float, 3>> result;
+    if (values.empty()) return result;
+    if (values.size() != 3)
+      throw CLI::ValidationError(option, fmt::format("{} numbers; expected a,b,c", values.size()));
+    std::copy_n(values.begin(), 3, result.emplace().begin());
+    return result;
+  };
+  PreprocessOptions options;
+  options.preset = preset;
+  options.resize = resize;
+  options.crop = crop;
+  options.interpolation = interpolation;
+  options.mean = three("--mean", mean);
+  options.std = three("--std", std);
+  options.bgr = bgr;
+  options.ignore_exif_orientation = no_exif_transpose;
+  return options;
+}
+
 Preparation ImageOptions::resolve(const Model& model) const {
-  const Graph& graph = model.graph;
-  if (graph.inputs().size() != 1)
-    fail("{}: {} inputs, expected one image", model.name, graph.inputs().size());
-  const Value& input = graph.value(graph.inputs()[0]);
-  const Shape& shape = input.desc.shape;
-  const std::optional<ImageInput> image = image_input(shape);
-  if (!image || input.desc.dtype != DType::f32) {
-    fail("{}: input '{}' is {}, expected images in f32: Nx3xHxW, Nx1xHxW, NxHxWx3 or NxHxWx1", model.name,
-         input.name, input.desc.str());
-  }
-  if (image->height > kMaxPreprocessSide || image->width > kMaxPreprocessSide) {
-    fail("{}: input '{}' is {}: images of more than {} pixels a side are not prepared", model.name,
-         input.name, input.desc.str(), kMaxPreprocessSide);
-  }
-  const int height = static_cast<int>(image->height);
-  const int width = static_cast<int>(image->width);
-  Preparation result;
-  const bool stored = preset.empty() && model.preprocess;
-  result.preset = stored ? "" : preset.empty() ? "torchvision" : preset;
-  Preprocess p = stored ? *model.preprocess : fit_to_input(preprocess_preset(result.preset), height, width);
-  if (resize) {
-    p.resize = *resize;
-    p.resize_width = 0;
-    p.resize_mode = ResizeRule::short_side;
-  }
-  if (crop) {
-    p.crop = *crop;
-    p.crop_width = 0;
-  }
-  if (!interpolation.empty()) p.interpolation = kInterpolations.at(interpolation);
-  check_three("--mean", mean);
-  check_three("--std", std);
-  if (!mean.empty()) std::copy(mean.begin(), mean.end(), p.mean.begin());
-  if (!std.empty()) std::copy(std.begin(), std.end(), p.std.begin());
-  if (bgr) p.bgr = true;
-  if (no_exif_transpose) p.exif_transpose = false;
-  check_preprocess(p);
-  const Extent out = p.crop_extent();
-  if (p.crop != 0 && out != Extent{height, width}) {
-    fail("preprocessing gives {}x{} pixels, {} takes {}x{}; use --crop {}", out.height, out.width, model.name,
-         height, width, std::min(height, width));
-  }
-  result.preprocess = p;
-  const std::pair<const char*, bool> options[] = {{"resize", resize.has_value()},
-                                                  {"crop", crop.has_value()},
-                                                  {"interpolation", !interpolation.empty()},
-                                                  {"mean", !mean.empty()},
-                                                  {"std", !std.empty()},
-                                                  {"bgr", bgr},
-                                                  {"exif_transpose", no_exif_transpose}};
-  for (const auto& [name, given] : options) {
-    if (given) result.given.emplace_back(name);
-  }
-  // Without --bgr the order of colours is the usual one; the rest differs from model to model.
-  const bool complete = resize && !interpolation.empty() && !mean.empty() && !std.empty();
-  using Source = Preparation::Source;
-  result.source = stored ? Source::stored : !preset.empty() || complete ? Source::given : Source::guessed;
-  return result;
+  return detail::prepare_for(model, preprocess_options());
 }
 
 Labels ImageOptions::resolve_labels(const Model& model, std::int64_t classes) const {
-  Labels found = labels.empty() ? model.labels : read_labels(labels);
-  // One label too many is most often a background class in front: every name would be off by one.
-  if (!found.empty() && static_cast<std::int64_t>(found.size()) != classes) {
-    if (labels.empty())
-      fail("{}: its metadata holds {} labels for {} classes", model.name, found.size(), classes);
-    fail("{}: {} labels, but {} has {} classes", labels, found.size(), model.name, classes);
-  }
-  return found;
+  return detail::labels_for(model, labels, classes);
 }
 
 }  // namespace pipit::apps

@@ -13,6 +13,7 @@
 #include "apps/tuning.h"
 #include "models/image/preprocess.h"
 #include "models/model.h"
+#include "pipit/classifier.h"
 #include "quant/compile.h"
 
 namespace pipit::apps {
@@ -42,9 +43,8 @@ struct CommonOptions {
   TuningOptions tuning;
   bool no_winograd = false;
   std::optional<std::int64_t> micro_batch;  ///< PlanOptions::micro_batch
-  // Not on the command line:
-  bool keep_every_value = false;         ///< PlanOptions::keep_every_value
-  std::optional<Preprocess> preprocess;  ///< of the run's images, to compare with the plan's
+  /// Not on the command line: of the run's images, to compare with the plan's.
+  std::optional<Preprocess> preprocess;
 
   void add_to(CLI::App& command);
   /// Throws CLI::ValidationError when --precision and its options (--plan, ...) do not go together.
@@ -53,8 +53,13 @@ struct CommonOptions {
   std::vector<PrecisionPlan::Kept> kept() const;
   /// The same without --threads and --precision, for a command that takes several of each.
   void add_shared_to(CLI::App& command);
+  /// How a model is read and compiled, but for --plan, tuning, and what ModelOptions says.
+  LoadOptions load_options() const;
   /// How the model is compiled, but for the scales of --plan.
   CompileOptions compile_options() const;
+  /// What `images` does to images in another way than was done to those that `scales`, read from --plan, was calibrated
+  /// on. Unless `quiet`, a note on stderr says it: ranges may not fit, but that is for the user to judge.
+  std::vector<std::string> compare_preprocess(const PrecisionPlan& scales, const Preprocess& images) const;
 };
 
 /// The choices of --precision.
@@ -99,12 +104,13 @@ struct ImageOptions {
   std::string labels;
 
   void add_to(CLI::App& command);
-  /// The model's stored preset, or --preset (default torchvision) fitted to the model's input, with the
-  /// explicit options on top. Throws Error when the result is not the model's input size.
+  /// Throws CLI::ValidationError for --mean or --std of other than three numbers.
+  PreprocessOptions preprocess_options() const;
+  /// detail::prepare_for() with them.
   Preparation resolve(const Model& model) const;
   /// Whether an option about preprocessing was given.
   bool has_preprocessing() const;
-  /// --labels, else the model's own; may be empty. Throws Error when there are more or fewer than classes.
+  /// detail::labels_for() with --labels.
   Labels resolve_labels(const Model& model, std::int64_t classes) const;
 };
 

@@ -9,45 +9,8 @@
 
 namespace pipit::apps {
 
-namespace {
-
-std::string_view source_name(Preparation::Source source) {
-  using enum Preparation::Source;
-  return source == stored ? "stored" : source == given ? "given" : "guessed";
-}
-
-}  // namespace
-
-std::string source_text(const Preparation& p) {
-  using enum Preparation::Source;
-  std::string text(source_name(p.source));
-  if (p.source == stored) text += " in the model";
-  if (p.source == guessed) text += ": " + p.preset + " at the input's size";
-  if (p.source == given && !p.preset.empty()) text += ": " + p.preset;
-  if (!p.given.empty()) text += fmt::format(", with {} given", fmt::join(p.given, ", "));
-  return text;
-}
-
-std::string describe(const Preprocess& p) {
-  std::string text;
-  if (p.resize == 0) {
-    text = "not resized";
-  } else {
-    const Extent to = p.stretch_extent();
-    text = p.resize_mode == ResizeRule::stretch ? fmt::format("stretched to {}x{}", to.height, to.width)
-                                                : fmt::format("short side {}", p.resize);
-    text += fmt::format(", {}", interpolation_name(p.interpolation));
-  }
-  if (p.crop != 0) text += fmt::format(", crop {}x{}", p.crop_extent().height, p.crop_extent().width);
-  text += fmt::format(", pixels * {:.6g}, mean {:.6g}, std {:.6g}", p.scale, fmt::join(p.mean, " "),
-                      fmt::join(p.std, " "));
-  if (p.bgr) text += ", BGR";
-  if (!p.exif_transpose) text += ", EXIF orientation ignored";
-  return text;
-}
-
 nlohmann::ordered_json preparation_json(const Preparation& p) {
-  nlohmann::ordered_json json = {{"source", source_name(p.source)}};
+  nlohmann::ordered_json json = {{"source", detail::source_name(p.source)}};
   json["preset"] = p.preset.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(p.preset);
   json["given"] = p.given;
   json.update(nlohmann::ordered_json::parse(to_json(p.preprocess)));

@@ -1,4 +1,4 @@
-// How images are prepared for a model, who said so, and what a user should know of it.
+// What a user should know of how images are prepared.
 #pragma once
 
 #include <cstdint>
@@ -6,29 +6,16 @@
 #include <string>
 #include <vector>
 
-#include "models/image/preprocess.h"
+#include "models/classification.h"
 #include "models/model.h"
+#include "pipit/detail/preparation.h"
 
 namespace pipit::apps {
 
-struct LoadedImage;
+using detail::describe;
+using detail::Preparation;
+using detail::source_text;
 
-struct Preparation {
-  enum class Source {
-    stored,   ///< in the model's metadata
-    given,    ///< by --preset, or by --resize, --interpolation, --mean and --std together
-    guessed,  ///< torchvision's at the input's size
-  };
-  Preprocess preprocess;
-  Source source = Source::guessed;
-  std::string preset;              ///< what it began with; empty when stored
-  std::vector<std::string> given;  ///< keys of the JSON form that options have set
-};
-
-/// "stored in the model", "given", "guessed", with the preset and the options on top.
-std::string source_text(const Preparation& preparation);
-/// "short side 256, bilinear, crop 224x224, mean 0.485 0.456 0.406, ...".
-std::string describe(const Preprocess& preprocess);
 /// The JSON form (models/image/preprocess.h) with "source", "preset" and "given" in front.
 nlohmann::ordered_json preparation_json(const Preparation& preparation);
 

@@ -1,6 +1,5 @@
 // pipit quantize MODEL --plan PLAN --output FILE: the model with its plan's scales as a QDQ ONNX file.
 #include "apps/commands.h"
-#include "apps/int8.h"
 #include "apps/options.h"
 #include "apps/output.h"
 #include "apps/runner.h"
@@ -8,11 +7,8 @@
 #include "apps/terminal.h"
 #include "engine/file.h"
 #include "engine/version.h"
-#include "layers/fuse/passes.h"
-#include "models/image/preprocess.h"
-#include "models/onnx/writer.h"
-#include "quant/keep.h"
-#include "quant/quantize_graph.h"
+#include "pipit/detail/load.h"
+#include "pipit/detail/quantised_file.h"
 
 namespace pipit::apps {
 
@@ -25,25 +21,6 @@ struct QuantizeCommand {
   std::string activations = "u8";
 };
 
-// What the file says of itself: the model's own metadata, and how the calibration images were prepared where the model
-// does not say how its images are.
-std::map<std::string, std::string> metadata_of(const Model& model, const PrecisionPlan& plan) {
-  std::map<std::string, std::string> metadata = model.metadata;
-  if (!plan.preprocess.empty()) metadata.emplace(kPreprocessKey, plan.preprocess);
-  return metadata;
-}
-
-// write_onnx() with errors that begin with the model.
-std::string write(const std::string& model, const Graph& graph, const OnnxWriteOptions& options) {
-  try {
-    return write_onnx(graph, options);
-  } catch (const UnsupportedError& e) {
-    fail_unsupported("{}: {}", model, e.what());
-  } catch (const Error& e) {
-    fail("{}: {}", model, e.what());
-  }
-}
-
 void check_usage(const QuantizeCommand& options) {
   if (options.common.plan.empty()) throw CLI::RequiredError("--plan");
   if (options.output.empty()) throw CLI::RequiredError("--output");
@@ -53,40 +30,31 @@ void check_usage(const QuantizeCommand& options) {
 int quantize(const QuantizeCommand& options) {
   check_usage(options);
   Model model = options.model.load();
-  if (is_quantised(model.graph))
-    fail_unsupported("{} is quantised already: its scales are in the file", model.name);
-  PrecisionPlan plan = load_precision_plan(options.common.plan, model.graph);
-  std::vector<std::string> differences;
-  if (model.preprocess)
-    differences = compare_preprocess(plan, options.common.plan, *model.preprocess, options.common.quiet);
-  QuantizeOptions quantize_options;
-  quantize_options.activations = options.activations == "s8" ? DType::i8 : DType::u8;
-  const Graph fused = fuse(std::move(model.graph));
-  keep_nodes(plan, fused, options.common.kept());
-  const Quantized quantized = quantize_graph(fused, plan, quantize_options);
-  OnnxWriteOptions write_options;
-  write_options.metadata = metadata_of(model, plan);
-  write_options.producer_version = version();
-  write_options.symbolic_batch = !model.fixed_batch && !options.model.batch && options.model.dims.empty() &&
-                                 options.model.shapes.empty();
-  const std::string bytes = write(model.name, quantized.graph, write_options);
-  write_file(options.output, bytes);
+  const std::string name = model.name;
+  const bool symbolic_batch = !model.fixed_batch && !options.model.batch && options.model.dims.empty() &&
+                              options.model.shapes.empty();
+  const detail::QuantisedFile file =
+      detail::quantised_file(std::move(model), options.common.plan, options.common.kept(),
+                             options.activations == "s8" ? DType::i8 : DType::u8, symbolic_batch);
+  if (!file.differences.empty() && !options.common.quiet)
+    print_error("note: " + detail::differences_note(options.common.plan, file.differences));
+  write_file(options.output, file.bytes);
   if (options.common.json) {
     print_json({{"pipit", version()},
                 {"command", "quantize"},
-                {"model", model.name},
+                {"model", name},
                 {"output", options.output},
-                {"preprocess_differences", differences},
+                {"preprocess_differences", file.differences},
                 {"activations", options.activations},
-                {"int8_nodes", quantized.quantised},
-                {"kept_nodes", quantized.kept},
-                {"bytes", bytes.size()}});
+                {"int8_nodes", file.quantised},
+                {"kept_nodes", file.kept},
+                {"bytes", file.bytes.size()}});
   } else {
-    fmt::print("{}: {} in INT8, {} in floating point; {:.2f} MiB\n", printable(options.output),
-               counted(quantized.quantised, "node"),
-               counted(quantized.kept, "convolution or fully connected layer",
-                       "convolutions or fully connected layers"),
-               static_cast<double>(bytes.size()) / (1 << 20));
+    fmt::print(
+        "{}: {} in INT8, {} in floating point; {:.2f} MiB\n", printable(options.output),
+        counted(file.quantised, "node"),
+        counted(file.kept, "convolution or fully connected layer", "convolutions or fully connected layers"),
+        static_cast<double>(file.bytes.size()) / (1 << 20));
   }
   return kExitOk;
 }

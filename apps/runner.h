@@ -1,4 +1,4 @@
-// A loaded model ready to run: optimised graph, plan, session; and the top classes of its output.
+// A loaded model ready to run: optimised graph, plan, session.
 #pragma once
 
 #include <functional>
@@ -10,13 +10,13 @@
 #include "engine/profile.h"
 #include "engine/session.h"
 #include "layers/fuse/passes.h"
-#include "quant/precision_plan.h"
+#include "models/classification.h"
 
 namespace pipit::apps {
 
 struct Runner {
   std::vector<PassReport> passes;
-  /// compare_preprocess() (apps/int8.h) of options.preprocess and the plan, where there are both.
+  /// CommonOptions::compare_preprocess() of options.preprocess and the plan, where there are both.
   std::vector<std::string> preprocess_differences;
   std::shared_ptr<const Plan> plan;
   std::unique_ptr<Session> session;
@@ -45,37 +45,6 @@ struct Runner {
 /// share its plan, all share the threads of one pool.
 std::vector<Runner> make_runners(std::string model, Graph graph, const CommonOptions& options,
                                  std::span<const int> gpus);
-
-/// For classification: output 0 is [N, classes] (trailing extents of 1 allowed) and N is that of input 0;
-/// throws Error otherwise.
-struct ClassOutput {
-  std::int64_t batch = 0;
-  std::int64_t classes = 0;
-  ClassOutput(const Graph& graph, const std::string& model);
-};
-
-struct Prediction {
-  int index = 0;
-  float probability = 0;
-};
-
-/// The k most probable classes, best first, ties to the lower index. Applies a softmax unless the scores
-/// already are probabilities (all in [0, 1], sum 1 within 1e-3). NaN scores throw Error naming both.
-std::vector<Prediction> top_classes(std::span<const float> scores, int k, const Runner& runner,
-                                    const std::filesystem::path& image);
-
-/// "cat", or "class 3" where there is no label.
-std::string label_of(const Labels& labels, int index);
-
-/// What a file turned out to hold.
-struct LoadedImage {
-  int exif_orientation = 1;  ///< from which it was turned upright; 1: nothing was done
-  bool grey = false;         ///< no pixel has a colour
-};
-
-/// Fills `out` (one image of the input's shape, for which image_input() must know the layout) from a file.
-LoadedImage load_image(const std::filesystem::path& path, const Preprocess& preprocess, const Shape& input,
-                       std::span<float> out);
 
 /// Standard normal numbers, always the same, for every input of the graph: zeros could run faster than data does.
 /// Throws Error, beginning with `model`, for an input that is not f32.

@@ -2,9 +2,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "apps/calibration.h"
 #include "apps/commands.h"
-#include "apps/int8.h"
 #include "apps/ladder.h"
 #include "apps/output.h"
 #include "apps/pareto_svg.h"
@@ -14,6 +12,8 @@
 #include "apps/terminal.h"
 #include "engine/file.h"
 #include "models/image/folder.h"
+#include "pipit/detail/calibration.h"
+#include "pipit/detail/load.h"
 #include "quant/hash.h"
 #include "quant/keep.h"
 
@@ -263,10 +263,10 @@ int tune(const TuneOptions& options) {
   std::optional<PrecisionPlan> plan;
   Outcome outcome;
   if (!common.plan.empty()) {
-    plan = load_precision_plan(common.plan, model.graph);
-    outcome.preprocess_differences = compare_preprocess(*plan, common.plan, preprocess, common.quiet);
+    plan = detail::read_plan_for(common.plan, model.graph);
+    outcome.preprocess_differences = common.compare_preprocess(*plan, preprocess);
   }
-  PrecisionPlan made = plan ? PrecisionPlan{} : empty_plan(model, preprocess);
+  PrecisionPlan made = plan ? PrecisionPlan{} : detail::empty_plan(model, preprocess);
   Graph fused = fuse(std::move(model.graph));
   const std::int64_t classes = ClassOutput(fused, model.name).classes;
   const Split split = split_images(find_images(options, model, classes), plan ? &*plan : nullptr);
@@ -275,7 +275,11 @@ int tune(const TuneOptions& options) {
     const auto images = spread(paths_of(split.search), options.calibrate);
     made.keep = kept_by_default(fused);
     outcome.calibrated = static_cast<std::int64_t>(images.size());
-    calibrate_on(made, model.name, fused, preprocess, images, options.images, common);
+    Progress progress("calibrate", outcome.calibrated, common.quiet);
+    const std::vector<std::string> notes = detail::calibrate_on(
+        made, model.name, fused, preprocess, images, options.images, common.compile_options().planning, {},
+        [&](std::int64_t done, std::int64_t) { progress.update(done); });
+    if (!common.quiet) print_notes(notes);
     plan = std::move(made);
   }
   keep_nodes(*plan, fused, common.kept());

@@ -1,5 +1,7 @@
 #include "apps/tuning.h"
 
+#include "pipit/detail/load.h"
+
 namespace pipit::apps {
 
 void TuningOptions::add_to(CLI::App& command) {
@@ -20,7 +22,7 @@ void TuningOptions::add_to(CLI::App& command) {
 
 std::shared_ptr<KernelTuning> TuningOptions::tuning() const {
   if (none_) return nullptr;
-  if (!*shared_) *shared_ = std::make_shared<KernelTuning>(all_ ? TuneScope::all : TuneScope::flagged, file_);
+  if (!*shared_) *shared_ = detail::kernel_tuning(all_ ? Tuning::all : Tuning::at_load, file_);
   return *shared_;
 }
 

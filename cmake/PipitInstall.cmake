@@ -8,17 +8,9 @@ if(PIPIT_APPS)
   install(TARGETS pipit_command RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
 
-# Folders of kernels (reference, cpu, cuda), what reads ONNX's protobuf messages and what needs the JSON library stay
-# private.
-file(GLOB headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
-     engine/*.h layers/*.h layers/fuse/*.h models/*.h models/image/*.h models/onnx/reader.h quant/*.h)
-list(REMOVE_ITEM headers engine/parse_json.h quant/json_object.h)
-foreach(header IN LISTS headers)
-  cmake_path(GET header PARENT_PATH folder)
-  install(FILES ${PROJECT_SOURCE_DIR}/${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/pipit/${folder})
-endforeach()
-
-install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/THIRD_PARTY_NOTICES.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+# The public headers; everything below is private.
+file(GLOB headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/pipit/*.h)
+install(FILES ${headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/pipit)
 
 if(PIPIT_HAVE_CUDA)
   # The CUDA runtime goes along, under a name of ours, so that consumers need no toolkit.

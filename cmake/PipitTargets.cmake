@@ -45,7 +45,7 @@ function(pipit_library name)
                                                  VISIBILITY_INLINES_HIDDEN ON)
   target_compile_features(pipit_${name} PUBLIC cxx_std_20)
   target_include_directories(pipit_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
-                                                  $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/pipit>)
+                                                  $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   target_link_libraries(pipit_${name} PUBLIC ${arg_DEPENDS} PRIVATE $<BUILD_INTERFACE:pipit_flags> ${arg_PRIVATE})
   set_property(GLOBAL APPEND PROPERTY PIPIT_LIBRARIES pipit_${name})
 endfunction()

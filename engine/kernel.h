@@ -9,21 +9,9 @@
 
 #include "engine/layer.h"
 #include "engine/thread_pool.h"
+#include "pipit/types.h"
 
 namespace pipit {
-
-enum class DeviceKind : std::uint8_t { cpu, cuda };
-enum class Precision : std::uint8_t {
-  fp32,
-  fp16,
-  int8,          ///< static: scales from a precision plan
-  int8_dynamic,  ///< scales of activations found at run time
-  w8,            ///< weights of fully connected layers and 1x1 convolutions in 8 bits, arithmetic in f32
-  w4,            ///< the same in 4 bits
-};
-
-std::string_view device_name(DeviceKind device);
-std::string_view precision_name(Precision precision);
 
 /// One node with everything that is known before the run. Valid only while a candidate is asked or created.
 struct NodeSpec {

@@ -1,7 +1,6 @@
 #include "engine/plan.h"
 
 #include <algorithm>
-#include <set>
 
 #include "engine/device.h"
 #include "engine/memory_planner.h"
@@ -30,20 +29,22 @@ MicroBatches cut_batch(const Graph& graph, const Samples& samples, const PlanOpt
   return choose_micro_batches(graph, samples, options.micro_batch, options.threads);
 }
 
-// Passes put a graph in a precision; a plan that only says so would run in f32. Types of inputs prove nothing: bytes may
-// be those of an image.
+// Passes put a graph in a precision; a plan that only says so would run in f32. Types of inputs prove nothing: bytes
+// may be those of an image.
 void check_precision(const Graph& graph, Precision precision) {
   if (precision == Precision::fp32) return;
-  std::vector<bool> counts(graph.values().size(), true);
-  for (const ValueId input : graph.inputs()) counts[static_cast<std::size_t>(input)] = false;
-  std::set<DType> types;
-  for (std::size_t v = 0; v < counts.size(); ++v) {
-    if (counts[v]) types.insert(graph.values()[v].desc.dtype);
-  }
+  std::vector<bool> is_input(graph.values().size(), false);
+  for (const ValueId input : graph.inputs()) is_input[static_cast<std::size_t>(input)] = true;
+  const auto holds = [&](DType type) {
+    for (std::size_t v = 0; v < is_input.size(); ++v) {
+      if (!is_input[v] && graph.values()[v].desc.dtype == type) return true;
+    }
+    return false;
+  };
   const bool half = precision == Precision::fp16;
-  const bool there = half ? types.contains(DType::f16) || !types.contains(DType::f32)
-                          : types.contains(DType::i8) || types.contains(DType::u8);
-  if (there) return;
+  if (half ? holds(DType::f16) || !holds(DType::f32) : holds(DType::i8) || holds(DType::u8)) return;
+  // What a GPU's plan keeps in floating point may be all of it, stored as halves.
+  if (precision == Precision::int8 && holds(DType::f16)) return;
   fail_unsupported(
       "precision {} is asked for, but no value that the graph computes or holds is {}: compile() puts a "
       "graph in "

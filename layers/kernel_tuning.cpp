@@ -12,8 +12,9 @@ namespace pipit {
 namespace fs = std::filesystem;
 
 fs::path default_tuning_cache() {
-  const fs::path folder = cache_folder();
-  return folder.empty() ? folder : folder / "tuning.json";
+  fs::path folder = cache_folder();
+  if (!folder.empty()) folder /= "tuning.json";
+  return folder;
 }
 
 KernelTuning::KernelTuning(TuneScope scope, fs::path file) : named_(!file.empty()), file_(std::move(file)) {

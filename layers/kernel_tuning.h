@@ -22,8 +22,9 @@ class KernelTuning {
   /// none.
   explicit KernelTuning(TuneScope scope, std::filesystem::path file = {});
 
-  /// The tuner for plans like `plan` (device, gpu, threads). Reads the cache on first use. Throws Error for a file named
-  /// to the constructor that holds anything else; the default file, which nobody asked for, gets a note and is replaced.
+  /// The tuner for plans like `plan` (device, gpu, threads). Reads the cache on first use. Throws Error for a file
+  /// named to the constructor that holds anything else; the default file, which nobody asked for, gets a note and is
+  /// replaced.
   std::shared_ptr<Tuner> tuner(const PlanOptions& plan);
   /// Adds what was timed since the last call to the cache. Throws Error for a file named to the constructor; for the
   /// default file a failure is a note.

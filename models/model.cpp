@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "engine/error.h"
 #include "models/catalogue.h"
 #include "models/embedded.h"
 #include "models/resnet.h"
@@ -31,6 +32,10 @@ Model from_onnx(std::string name, OnnxModel onnx) {
 }
 
 }  // namespace
+
+Model parse_model(std::span<const std::byte> onnx, const std::string& name, const OnnxOptions& options) {
+  return from_onnx(name, naming(name, [&] { return parse_onnx(onnx, {}, options); }));
+}
 
 Model load_model(const std::string& name, const OnnxOptions& options) {
   const NamedModel* named = find_named_model(name);

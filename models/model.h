@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,5 +29,8 @@ struct Model {
 /// Loads a model by its name (models/catalogue.h; names win over files) or an ONNX file. Throws what read_onnx throws;
 /// Error saying what to do when a model was not fetched yet, and naming all when `name` is neither name nor file.
 Model load_model(const std::string& name, const OnnxOptions& options);
+
+/// The same from the bytes of an ONNX file without external data, called `name`; errors begin with it.
+Model parse_model(std::span<const std::byte> onnx, const std::string& name, const OnnxOptions& options);
 
 }  // namespace pipit

@@ -2,9 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <future>
-#include <map>
+#include <algorithm>
+#include <exception>
 #include <set>
+#include <thread>
 
 #include "engine/device.h"
 #include "layers/registry.h"
@@ -36,24 +37,6 @@ void check_options(const CompileOptions& options) {
                      precision_name(precision));
 }
 
-// A model that is quantised already has its scales, and computes in what they say.
-void check_unquantised(const Graph& graph, const CompileOptions& options) {
-  const Precision precision = options.planning.precision;
-  const bool quantised = is_quantised(graph);
-  if (precision == Precision::int8 && quantised)
-    fail_unsupported(
-        "the model is quantised already and holds its own scales: leave precision int8 and the plan out");
-  if (precision == Precision::int8 && !options.scales)
-    fail_unsupported(
-        "the model is in floating point: int8 needs a precision plan with scales, which calibration makes; "
-        "int8-dynamic needs none");
-  if (precision != Precision::fp32 && quantised)
-    fail_unsupported(
-        "the model is quantised: its layers run in INT8 where it says so, the others in fp32; leave "
-        "precision {} out",
-        precision_name(precision));
-}
-
 // quantize_graph() with the options' plan. Names of nodes that are kept in fp32 are added to `keep_f32`.
 Rewritten quantise(const Graph& fused, const CompileOptions& options, std::set<std::string>& keep_f32) {
   PrecisionPlan plan = *options.scales;
@@ -63,8 +46,6 @@ Rewritten quantise(const Graph& fused, const CompileOptions& options, std::set<s
   }
   const bool gpu = options.planning.device == DeviceKind::cuda;
   Quantized quantised = quantize_graph(fused, plan, {.activations = gpu ? DType::i8 : DType::u8});
-  if (quantised.quantised == 0)
-    fail("nothing would compute in INT8: the plan keeps every layer with weights, or has no scales for them");
   std::vector<std::string> notes;
   if (quantised.kept > 0) {
     const bool one = quantised.kept == 1;
@@ -127,40 +108,84 @@ Graph prepare(Graph graph, const CompileOptions& options, std::vector<PassReport
   return graph;
 }
 
-// One plan for each GPU, each built in a thread of its own.
-std::map<int, std::shared_ptr<const Plan>> build_plans(Graph graph, const PlanOptions& options,
-                                                       const std::set<int>& gpus) {
-  std::map<int, std::future<std::shared_ptr<const Plan>>> building;
+// A plan may keep every layer in floating point.
+bool computes_in_f32(const Graph& graph) {
+  return std::none_of(graph.nodes().begin(), graph.nodes().end(), [&](const Node& node) {
+    const DType type = graph.value(node.outputs[0]).desc.dtype;
+    return type == DType::i8 || type == DType::u8 || type == DType::f16;
+  });
+}
+
+struct GpuPlan {
+  int gpu = 0;
+  std::shared_ptr<const Plan> plan;
+  std::exception_ptr error;
+};
+
+// One plan for each GPU, each built in a thread of its own, in the order of `gpus`.
+std::vector<std::shared_ptr<const Plan>> build_plans(Graph graph, const PlanOptions& options,
+                                                     const std::vector<int>& gpus) {
+  std::vector<GpuPlan> built;
+  const auto of = [&](int gpu) {
+    return std::find_if(built.begin(), built.end(), [&](const GpuPlan& plan) { return plan.gpu == gpu; });
+  };
   for (const int gpu : gpus) {
-    PlanOptions own = options;
-    own.gpu = gpu;
-    building[gpu] = std::async(std::launch::async, [graph, own]() mutable {
-      return Plan::build(std::move(graph), default_registry(), own);
+    if (of(gpu) == built.end()) built.push_back({gpu, nullptr, nullptr});
+  }
+  std::vector<std::jthread> threads;
+  for (GpuPlan& own : built) {
+    PlanOptions planning = options;
+    planning.gpu = own.gpu;
+    threads.emplace_back([&own, planning, graph]() mutable {
+      try {
+        own.plan = Plan::build(std::move(graph), default_registry(), planning);
+      } catch (...) {
+        own.error = std::current_exception();
+      }
     });
   }
   graph = Graph{};
-  std::map<int, std::shared_ptr<const Plan>> plans;
-  for (auto& [gpu, plan] : building) plans[gpu] = plan.get();
+  threads.clear();  // joins
+  std::vector<std::shared_ptr<const Plan>> plans;
+  for (const int gpu : gpus) {
+    if (of(gpu)->error) std::rethrow_exception(of(gpu)->error);
+    plans.push_back(of(gpu)->plan);
+  }
   return plans;
 }
 
 }  // namespace
+
+// A model that is quantised already has its scales, and computes in what they say.
+void check_unquantised(const Graph& graph, Precision precision) {
+  if (precision == Precision::fp32 || !is_quantised(graph)) return;
+  if (precision == Precision::int8)
+    fail_unsupported(
+        "the model is quantised already and holds its own scales: leave precision int8 and the plan out");
+  fail_unsupported(
+      "the model is quantised: its layers run in INT8 where it says so, the others in fp32; leave "
+      "precision {} out",
+      precision_name(precision));
+}
 
 Compiled compile(Graph graph, const CompileOptions& options) {
   PlanOptions planning = options.planning;
   require_device(planning.device);
   check_options(options);
   for (const int gpu : options.gpus) select_gpu(gpu);
-  check_unquantised(graph, options);
+  check_unquantised(graph, planning.precision);
+  if (planning.precision == Precision::int8 && !options.scales)
+    fail_unsupported(
+        "the model is in floating point: int8 needs a precision plan with scales, which calibration makes; "
+        "int8-dynamic needs none");
   Compiled compiled;
   if (!planning.tuner && options.tuning) planning.tuner = options.tuning->tuner(planning);
   graph = prepare(std::move(graph), options, compiled.passes);
+  if (planning.precision == Precision::int8 && computes_in_f32(graph)) planning.precision = Precision::fp32;
   if (options.gpus.empty()) {
     compiled.plans.push_back(Plan::build(std::move(graph), default_registry(), planning));
   } else {
-    const auto plans =
-        build_plans(std::move(graph), planning, std::set<int>(options.gpus.begin(), options.gpus.end()));
-    for (const int gpu : options.gpus) compiled.plans.push_back(plans.at(gpu));
+    compiled.plans = build_plans(std::move(graph), planning, options.gpus);
   }
   if (options.tuning) {
     options.tuning->save();

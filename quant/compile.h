@@ -23,8 +23,8 @@ struct CompileOptions {
   std::shared_ptr<KernelTuning> tuning;
   /// For int8, which needs it: the scales.
   std::optional<PrecisionPlan> scales;
-  /// For int8: what stays in floating point besides what `scales` keeps, or does not although that keeps it (keep_nodes,
-  /// quant/keep.h).
+  /// For int8: what stays in floating point besides what `scales` keeps, or does not although that keeps it
+  /// (keep_nodes, quant/keep.h).
   std::vector<PrecisionPlan::Kept> keep;
   /// For int8_dynamic: a scale for each sample of a batch, or one for all.
   bool per_sample_scales = true;
@@ -46,8 +46,13 @@ struct Compiled {
 ///
 /// Throws Error when there is no such device (before anything is done), when options are of another precision than
 /// planning.precision, when `scales` do not fit the graph, or what Plan::build throws; UnsupportedError when nothing of
-/// the graph would compute in the precision: int8 without scales, a model that is quantised already and holds its own, no
-/// layer that w8 or w4 could store; and for int8_dynamic, w8 and w4 on a GPU.
+/// the graph could compute in the precision: int8 without scales, a model that is quantised already and holds its own,
+/// no layer that w8 or w4 could store; and for int8_dynamic, w8 and w4 on a GPU. Where `scales` keep every layer in
+/// floating point there is nothing to compute in INT8, and the plans say fp32.
 Compiled compile(Graph graph, const CompileOptions& options = {});
+
+/// What compile() asks of a graph first, for callers that read a plan in between: throws UnsupportedError when the
+/// model is quantised already and `precision` would do it again.
+void check_unquantised(const Graph& graph, Precision precision);
 
 }  // namespace pipit

@@ -1,7 +1,5 @@
 #include "quant/mixed_model.h"
 
-#include <algorithm>
-
 #include "layers/qconv.h"
 #include "layers/qelementwise.h"
 #include "layers/qunary.h"
@@ -37,8 +35,6 @@ std::shared_ptr<const Plan> MixedModel::in_fp32(bool keep_every_value) const {
 
 std::shared_ptr<const Plan> MixedModel::in_int8(const std::set<std::string>& floating,
                                                 bool keep_every_value) const {
-  const auto kept = [&](const std::string& layer) { return floating.contains(layer); };
-  if (std::all_of(layers_.begin(), layers_.end(), kept)) return in_fp32(keep_every_value);
   CompileOptions options = options_;
   options.planning.precision = Precision::int8;
   options.scales = plan_;

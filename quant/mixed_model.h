@@ -26,7 +26,7 @@ class MixedModel {
 
   /// Equalised as the plan says, so that values are comparable.
   std::shared_ptr<const Plan> in_fp32(bool keep_every_value = false) const;
-  /// In INT8 but for `floating` (of layers() and followers()) and what the plan keeps; in_fp32() where that is all.
+  /// In INT8 but for `floating` (of layers() and followers()) and what the plan keeps; where that is all, in fp32.
   std::shared_ptr<const Plan> in_int8(const std::set<std::string>& floating = {},
                                       bool keep_every_value = false) const;
   /// With this one layer in INT8 and all others in fp32. Layers without weights follow as far as they read nothing

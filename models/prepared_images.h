@@ -11,7 +11,7 @@
 #include "engine/thread_pool.h"
 #include "models/image/preprocess.h"
 
-namespace pipit::apps {
+namespace pipit {
 
 /// Decodes on the pool, several images at a time. Batches within `cache_bytes` are kept and decoded once, the others
 /// each time they are asked for, so memory does not grow with the number of images.
@@ -39,4 +39,4 @@ class PreparedImages {
   std::vector<Tensor> passing_;  // memory of those being decoded
 };
 
-}  // namespace pipit::apps
+}  // namespace pipit

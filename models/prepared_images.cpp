@@ -1,10 +1,10 @@
-#include "apps/prepared_images.h"
+#include "models/prepared_images.h"
 
 #include <algorithm>
 
-#include "apps/runner.h"
+#include "models/classification.h"
 
-namespace pipit::apps {
+namespace pipit {
 
 namespace {
 
@@ -65,4 +65,4 @@ void PreparedImages::for_each_batch(const Run& run) {
   }
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit

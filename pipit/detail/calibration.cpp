@@ -1,19 +1,20 @@
-#include "apps/calibration.h"
+#include "pipit/detail/calibration.h"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 
-#include "apps/prepared_images.h"
-#include "apps/progress.h"
-#include "apps/runner.h"
-#include "apps/table.h"
-#include "apps/terminal.h"
+#include "engine/error.h"
+#include "engine/printable.h"
+#include "engine/session.h"
+#include "models/prepared_images.h"
 #include "quant/bias_correction.h"
 #include "quant/calibration.h"
 #include "quant/equalise.h"
 #include "quant/hash.h"
 #include "quant/weighted_layer.h"
 
-namespace pipit::apps {
+namespace pipit::detail {
 
 namespace {
 
@@ -39,19 +40,18 @@ class Observers final : public RunObserver {
   ChannelMeans* means_;
 };
 
-void observe(Runner& runner, Observers observers, const Preprocess& preprocess,
-             const std::vector<std::filesystem::path>& images, bool quiet) {
-  const Graph& graph = runner.plan->graph();
+void observe(Session& session, const std::string& model, Observers observers, const Preprocess& preprocess,
+             const std::vector<std::filesystem::path>& images, const ImagesDone& progress) {
+  const Graph& graph = session.plan().graph();
   PreparedImages prepared(images, preprocess, graph.value(graph.inputs()[0]).desc,
-                          shared_pool(runner.plan->options().threads));
-  Progress progress("calibrate", prepared.size(), quiet);
-  runner.session->set_observer(&observers);
+                          shared_pool(session.plan().options().threads));
+  session.set_observer(&observers);
   prepared.for_each_batch([&](const ConstTensorView& batch, std::int64_t first, std::int64_t count) {
     observers.begin(batch, count);
-    runner.run({&batch, 1});
-    progress.update(first + count);
+    naming(model, [&] { session.run({&batch, 1}); });
+    if (progress) progress(first + count, prepared.size());
   });
-  runner.session->set_observer(nullptr);
+  session.set_observer(nullptr);
 }
 
 std::vector<CalibrationImage> identify(const std::vector<std::filesystem::path>& images,
@@ -77,38 +77,44 @@ PrecisionPlan empty_plan(const Model& model, const Preprocess& preprocess) {
   return plan;
 }
 
-void calibrate_on(PrecisionPlan& plan, const std::string& model, Graph fused, const Preprocess& preprocess,
-                  const std::vector<std::filesystem::path>& images, const std::filesystem::path& folder,
-                  const CommonOptions& options, const Corrections& corrections) {
+std::vector<std::string> calibrate_on(PrecisionPlan& plan, const std::string& model, Graph fused,
+                                      const Preprocess& preprocess,
+                                      const std::vector<std::filesystem::path>& images,
+                                      const std::filesystem::path& folder, PlanOptions planning,
+                                      const Corrections& corrections, const ImagesDone& progress) {
   if (weighted_layers(fused).empty())
     fail_unsupported(
         "{}: nothing to quantise: it has no convolution or fully connected layer with constant weights",
         model);
+  std::vector<std::string> notes;
   if (corrections.equalise) {
     plan.equalised = equalisation(fused);
-    if (plan.equalised.empty() && !options.quiet)
-      print_error(
-          "note: nothing to equalise: no convolution is read by one other alone, with at most a relu "
-          "between");
+    if (plan.equalised.empty())
+      notes.emplace_back(
+          "nothing to equalise: no convolution is read by one other alone, with at most a relu between");
     fused = equalise(fused, plan.equalised);
   }
   const Graph weights = corrections.bias_correction ? fused : Graph{};
-  CommonOptions common = options;
-  common.tuning.switch_off();  // the same kernels in every run: those chosen by timing may round differently
-  common.keep_every_value = true;
-  common.keep.clear();
-  common.plan.clear();
-  common.precision = Precision::fp32;
-  Runner runner(model, std::move(fused), common);
-  CalibrationObserver observer(*runner.plan, runner.session->pool());
-  if (images.size() < kFewImages && !options.quiet)
-    print_error(fmt::format(
-        "note: {} few to calibrate on: ranges may be too narrow for others; {} or more are better",
-        counted(static_cast<std::int64_t>(images.size()), "image is", "images are"), kFewImages));
+  planning.device = DeviceKind::cpu;
+  planning.precision = Precision::fp32;
+  planning.keep_every_value = true;
+  planning.tuner.reset();
+  CompileOptions how;
+  how.planning = std::move(planning);
+  Session session = naming(model, [&] {
+    Compiled compiled = compile(std::move(fused), how);
+    notes.insert(notes.end(), compiled.notes.begin(), compiled.notes.end());
+    return Session(compiled.plans[0]);
+  });
+  CalibrationObserver observer(session.plan(), session.pool());
+  if (images.size() < kFewImages)
+    notes.push_back(fmt::format(
+        "{} few to calibrate on: ranges may be too narrow for others; {} or more are better",
+        images.size() == 1 ? "1 image is" : fmt::format("{} images are", images.size()), kFewImages));
   std::optional<ChannelMeans> means;
-  if (corrections.bias_correction) means.emplace(runner.plan->graph());
-  observe(runner, {observer, means ? &*means : nullptr}, preprocess, images, options.quiet);
-  plan.images = identify(images, folder, runner.session->pool());
+  if (corrections.bias_correction) means.emplace(session.plan().graph());
+  observe(session, model, {observer, means ? &*means : nullptr}, preprocess, images, progress);
+  plan.images = identify(images, folder, session.pool());
   plan.tensors.clear();
   for (const CalibrationObserver::Observed& o : observer.observed()) {
     TensorScale tensor;
@@ -117,13 +123,13 @@ void calibrate_on(PrecisionPlan& plan, const std::string& model, Graph fused, co
     plan.tensors.push_back(std::move(tensor));
   }
   set_scales(plan);
-  if (!means) return;
+  if (!means) return notes;
   plan.corrected = bias_correction(weights, plan, *means);
   const bool changed = std::any_of(plan.corrected.begin(), plan.corrected.end(), [](const auto& node) {
     return std::any_of(node.deltas.begin(), node.deltas.end(), [](float delta) { return delta != 0; });
   });
-  if (!changed && !options.quiet)
-    print_error("note: no bias was corrected: rounding the weights changes no mean");
+  if (!changed) notes.emplace_back("no bias was corrected: rounding the weights changes no mean");
+  return notes;
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::detail

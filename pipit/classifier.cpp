@@ -1,0 +1,127 @@
+#include "pipit/classifier.h"
+
+#include <fmt/format.h>
+
+#include "engine/error.h"
+#include "engine/tensor.h"
+#include "models/classification.h"
+#include "models/image/decode.h"
+#include "pipit/detail/load.h"
+#include "pipit/detail/preparation.h"
+
+namespace pipit {
+
+namespace {
+
+// What copies of a classifier share.
+struct Shared {
+  explicit Shared(CompiledModel compiled) : model(std::move(compiled)) {}
+  CompiledModel model;
+  detail::Preparation preparation;
+  Labels labels;
+  std::int64_t classes = 0;
+  Precision precision = Precision::fp32;
+  std::vector<std::string> notes;
+};
+
+std::shared_ptr<const Shared> load(const std::string& name, const ClassifierOptions& options) {
+  Model model = load_model(name, detail::onnx_options(options.load));
+  const detail::Preparation preparation = detail::prepare_for(model, options.preprocess);
+  const ClassOutput output(model.graph, model.name);
+  if (output.batch != 1)
+    fail("{}: its batch is {}, a classifier runs one image at a time", model.name, output.batch);
+  Labels labels = detail::labels_for(model, options.labels, output.classes);
+  auto shared = std::make_shared<Shared>(
+      CompiledModel(detail::compile_model(std::move(model), options.load, &preparation.preprocess)));
+  shared->preparation = preparation;
+  shared->labels = std::move(labels);
+  shared->classes = output.classes;
+  shared->precision = options.load.precision;
+  shared->notes.assign(shared->model.notes().begin(), shared->model.notes().end());
+  if (preparation.source == detail::Preparation::Source::guessed) {
+    shared->notes.push_back(
+        fmt::format("preprocessing {} ({}); where the model was trained with another its answers suffer",
+                    detail::source_text(preparation), detail::describe(preparation.preprocess)));
+  }
+  return shared;
+}
+
+}  // namespace
+
+struct Classifier::State {
+  explicit State(std::shared_ptr<const Shared> all)
+      : shared(std::move(all)),
+        session(shared->model.session()),
+        info(shared->model.inputs()[0]),
+        input(TensorDesc{info.shape}) {}
+
+  std::vector<Prediction> classify(Image image, const std::string& name, int top) {
+    if (top < 1) fail("{} classes are asked for; at least 1", top);
+    const std::span<float> values = input.values<float>();
+    fill_input(std::move(image), name, shared->preparation.preprocess, info.shape, values);
+    const ArrayView scores = session.run({ArrayView(std::span<const float>(values), info.shape)})[0];
+    std::vector<Prediction> predictions;
+    for (const ScoredClass& scored :
+         top_classes(scores.values<float>(), top, name, shared->model.name(), shared->precision)) {
+      predictions.push_back({scored.index, scored.probability, label_of(shared->labels, scored.index)});
+    }
+    return predictions;
+  }
+
+  std::shared_ptr<const Shared> shared;
+  ModelSession session;
+  TensorInfo info;
+  Tensor input;
+};
+
+Classifier::Classifier(const std::string& model, const ClassifierOptions& options)
+    : state_(std::make_unique<State>(load(model, options))) {}
+Classifier::Classifier(const Classifier& other) : state_(std::make_unique<State>(other.state_->shared)) {}
+Classifier& Classifier::operator=(const Classifier& other) {
+  state_ = std::make_unique<State>(other.state_->shared);
+  return *this;
+}
+Classifier::Classifier(Classifier&& other) noexcept = default;
+Classifier& Classifier::operator=(Classifier&& other) noexcept = default;
+Classifier::~Classifier() = default;
+
+std::vector<Prediction> Classifier::classify(const std::filesystem::path& image, int top) {
+  return state_->classify(decode_image(image), image.string(), top);
+}
+
+std::vector<Prediction> Classifier::classify(const PixelView& image, int top) {
+  Image copy;
+  copy.height = image.height;
+  copy.width = image.width;
+  copy.pixels.assign(image.rgb.begin(), image.rgb.end());
+  check_image(copy, "classify");
+  return state_->classify(std::move(copy), "image in memory", top);
+}
+
+std::vector<Prediction> Classifier::classify_encoded(std::span<const std::byte> file, int top) {
+  const std::span bytes(reinterpret_cast<const std::uint8_t*>(file.data()), file.size());
+  return state_->classify(decode_image(bytes), "image in memory", top);
+}
+
+std::span<const std::string> Classifier::labels() const {
+  return state_->shared->labels;
+}
+
+std::int64_t Classifier::classes() const {
+  return state_->shared->classes;
+}
+
+std::string Classifier::preprocessing() const {
+  const detail::Preparation& preparation = state_->shared->preparation;
+  return detail::source_text(preparation) + ": " + detail::describe(preparation.preprocess);
+}
+
+std::span<const std::string> Classifier::notes() const {
+  return state_->shared->notes;
+}
+
+const CompiledModel& Classifier::model() const {
+  return state_->shared->model;
+}
+
+}  // namespace pipit

@@ -1,0 +1,106 @@
+/// @file
+/// Images in, labels with probabilities out.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "pipit/compiled_model.h"
+
+namespace pipit {
+
+/// How images are prepared. What is not set here is as the model stores it (`pipit annotate`), else as the preset says.
+struct PreprocessOptions {
+  /// "torchvision", "timm", "caffe" or "cifar", fitted to the model's input. Empty: what the model stores, else
+  /// "torchvision".
+  std::string preset;
+  /// Short side after resizing, in pixels; 0: not resized.
+  std::optional<int> resize;
+  /// Side of the square cut from the centre, in pixels.
+  std::optional<int> crop;
+  /// Filter of the resize: "nearest", "bilinear" or "bicubic", antialiased, bit for bit Pillow's.
+  std::string interpolation;
+  /// Subtracted from each channel after scaling to [0, 1], in the order of the model's channels.
+  std::optional<std::array<float, 3>> mean;
+  /// Divides each channel after that; positive.
+  std::optional<std::array<float, 3>> std;
+  /// Channels in the order blue, green, red.
+  bool bgr = false;
+  /// Photographs are left as they are stored, instead of turned upright as their EXIF data says.
+  bool ignore_exif_orientation = false;
+};
+
+/// How a classifier is made.
+struct ClassifierOptions {
+  LoadOptions load;              ///< how the model is read and compiled; the batch is 1
+  PreprocessOptions preprocess;  ///< how images are prepared
+  /// File with one class name per line, or a JSON list. Empty: the names that the model stores, if any.
+  std::filesystem::path labels;
+};
+
+/// Pixels that somebody else owns.
+struct PixelView {
+  /// 8 bits per channel: red, green, blue interleaved, rows from top to bottom without padding; height * width * 3
+  /// bytes.
+  std::span<const std::uint8_t> rgb;
+  int height = 0;  ///< rows, from 1 to 30000
+  int width = 0;   ///< columns, from 1 to 30000
+};
+
+/// One class of an answer.
+struct Prediction {
+  int index = 0;          ///< position among the model's outputs
+  float probability = 0;  ///< in [0, 1]; over all classes they add up to 1
+  std::string label;      ///< the class's name; "class 7" where it has none
+};
+
+/// An image classifier: a model with one input [N, 3, H, W], [N, 1, H, W] (luma) or the same with channels last, in
+/// f32, and a first output [N, classes]. One thread at a time may use a Classifier; copies share the model and have
+/// memory of their own, so give every thread a copy.
+class Classifier {
+ public:
+  /// Loads a model: an ONNX file, or one of the names that `pipit models` lists. Throws what CompiledModel does; Error
+  /// for a model that is no image classifier, for options that do not fit it, and for a file of labels that cannot be
+  /// read or has another number of classes.
+  explicit Classifier(const std::string& model, const ClassifierOptions& options = {});
+  Classifier(const Classifier& other);             ///< Shares the model. Throws Error where memory runs out.
+  Classifier& operator=(const Classifier& other);  ///< As the constructor.
+  Classifier(Classifier&& other) noexcept;         ///< `other` may only be assigned to or destroyed after it.
+  Classifier& operator=(Classifier&& other) noexcept;  ///< As the constructor.
+  ~Classifier();                                       ///< Frees the memory.
+
+  /// The `top` most probable classes of a JPEG, PNG or BMP, best first, ties to the lower index; all where there are
+  /// fewer. The model's scores go through a softmax unless they are probabilities already. Throws Error, beginning with
+  /// the path, when the file cannot be read as an image (decoded sizes up to 2^26 pixels), does not give the model's
+  /// input size, or makes the model answer NaN; UnsupportedError for another format.
+  std::vector<Prediction> classify(const std::filesystem::path& image, int top = 5);
+  /// The same of pixels, which are upright. Throws Error when their number is not height * width * 3.
+  std::vector<Prediction> classify(const PixelView& image, int top = 5);
+  /// The same of the bytes of a JPEG, PNG or BMP file.
+  std::vector<Prediction> classify_encoded(std::span<const std::byte> file, int top = 5);
+
+  /// The name of every class; empty where neither model nor options have them.
+  std::span<const std::string> labels() const;
+  /// How many classes the model tells apart.
+  std::int64_t classes() const;
+  /// What happens to images, in words: "stored in the model: short side 256, bilinear, crop 224x224, ...".
+  std::string preprocessing() const;
+  /// CompiledModel::notes(), and what a user should know of the preprocessing: that it is guessed, or another one than
+  /// the plan's images had.
+  std::span<const std::string> notes() const;
+  /// The model underneath.
+  const CompiledModel& model() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace pipit

@@ -1,0 +1,183 @@
+/// @file
+/// A model ready to run: tensors in, tensors out.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <initializer_list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "pipit/error.h"
+#include "pipit/types.h"
+
+namespace pipit {
+
+/// @cond
+namespace detail {
+struct CompiledState;
+struct SessionState;
+}  // namespace detail
+/// @endcond
+
+/// How kernels are chosen where several can run a layer.
+enum class Tuning : std::uint8_t {
+  by_order,  ///< by a documented order: the same kernels, and so the same bits, every time
+  at_load,  ///< on a CPU the few of which only timing tells the fastest are timed while the model is compiled
+  all,  ///< all that accept a layer are timed; takes seconds to minutes, once where a cache keeps the times
+};
+
+/// How a model is read and compiled. The defaults are those of the `pipit` command.
+struct LoadOptions {
+  /// Samples of a run, for models whose file leaves the first dimension open; at least 1.
+  std::int64_t batch = 1;
+  /// Extents of symbolic dimensions, by their names in the file; these go before `batch`.
+  std::map<std::string, std::int64_t> dimensions;
+  /// Shapes of inputs that the file leaves open, by input; these go before both.
+  std::map<std::string, Shape> shapes;
+
+  /// Where the model runs. Throws when there is no such device or the build has no support for it.
+  DeviceKind device = DeviceKind::cpu;
+  /// For DeviceKind::cuda: ordinals of the GPUs that get a copy each. Empty: GPU 0.
+  std::vector<int> gpus;
+  /// CPU threads of a run; 0: all CPUs that this process may use. Sessions with the same number share one pool.
+  int threads = 0;
+  /// What the model computes in.
+  Precision precision = Precision::fp32;
+  /// For Precision::int8, which needs it: the file that `pipit calibrate` or tools::calibrate() wrote for this model.
+  std::filesystem::path plan;
+  /// For Precision::int8: "NAME=fp32" or "NAME=fp16" for a layer that stays in floating point besides those that the
+  /// plan keeps, "NAME=int8" for one that does not; "first" and "last" name the first and last layer with weights.
+  std::vector<std::string> keep;
+  /// For Precision::int8_dynamic: a scale for each sample, so that its answer does not depend on the rest of the batch;
+  /// else one for all.
+  bool per_sample_scales = true;
+  /// For Precision::w4: neighbouring weights that share a scale, 32, 64 or 128; 0: 32 in convolutions, 128 in fully
+  /// connected layers.
+  std::int64_t group_size = 0;
+
+  /// How kernels are chosen.
+  Tuning tuning = Tuning::at_load;
+  /// File with the times of earlier runs, read and added to. Empty: `pipit/tuning.json` in the user's cache folder for
+  /// Tuning::all, else none.
+  std::filesystem::path tuning_cache;
+  /// A kernel to use wherever it accepts a layer, for example "reference"; `pipit inspect --why` lists them.
+  std::string kernel;
+  /// The same for convolutions only; goes before `kernel`.
+  std::string convolution_kernel;
+  /// Whether convolutions on the CPU may go by Winograd's transforms: faster, and about one decimal digit less exact.
+  bool winograd = true;
+  /// For DeviceKind::cuda: layers without a GPU kernel run on the CPU, through copies; otherwise they are an error.
+  bool allow_fallback = false;
+  /// On the CPU: how many samples of a batch go through all layers together; 0: all. Without a value it is chosen.
+  std::optional<std::int64_t> micro_batch;
+};
+
+/// An input or output of a model.
+struct TensorInfo {
+  std::string name;          ///< in the model file
+  DType dtype = DType::f32;  ///< never f16
+  Shape shape;  ///< in the order of the file, for images mostly N, C, H, W; all extents are known
+};
+
+/// A dense array in row-major order (last dimension fastest) that somebody else owns.
+struct ArrayView {
+  DType dtype = DType::f32;    ///< of the elements
+  Shape shape;                 ///< its extents
+  const void* data = nullptr;  ///< shape.elements() elements
+
+  /// No array.
+  ArrayView() = default;
+  /// A view of `values`, valid as long as they are. Throws Error when their number is not that of `extents`.
+  template <typename T>
+  ArrayView(std::span<const T> values, const Shape& extents)
+      : dtype(DTypeOf<T>::value), shape(extents), data(values.data()) {
+    check_count(values.size());
+  }
+  /// The same for a std::vector.
+  template <typename T>
+  ArrayView(const std::vector<T>& values, const Shape& extents)
+      : ArrayView(std::span<const T>(values), extents) {}
+
+  /// The elements. Throws Error when T is not their type.
+  template <typename T>
+  std::span<const T> values() const {
+    check_type(DTypeOf<T>::value);
+    return {static_cast<const T*>(data), static_cast<std::size_t>(shape.elements())};
+  }
+
+ private:
+  void check_count(std::size_t count) const;
+  void check_type(DType asked) const;
+};
+
+/// Memory for runs of a compiled model. One thread at a time may use a session; sessions of one model run in any number
+/// of threads at once. It keeps what it needs of its model. Can be moved, not copied.
+class ModelSession {
+ public:
+  ModelSession(ModelSession&& other) noexcept;  ///< `other` may only be assigned to or destroyed after it.
+  ModelSession& operator=(ModelSession&& other) noexcept;  ///< As the constructor.
+  ~ModelSession();                                         ///< Frees its memory.
+
+  /// Runs the model on one array for each of CompiledModel::inputs(), in that order, with exactly its type and shape.
+  /// Returns one for each of outputs(), valid until the next run of this session. Allocates no memory (on a GPU: from
+  /// the second run on). The same inputs give the same bits for any number of threads. Throws Error, beginning with the
+  /// model, for another number of arrays, another type or shape, and for errors of the device.
+  std::span<const ArrayView> run(std::span<const ArrayView> inputs);
+  /// The same from a list: run({{pixels, shape}}).
+  std::span<const ArrayView> run(std::initializer_list<ArrayView> inputs) {
+    return run(std::span(inputs.begin(), inputs.size()));
+  }
+
+ private:
+  friend class CompiledModel;
+  explicit ModelSession(std::unique_ptr<detail::SessionState> state);
+  std::unique_ptr<detail::SessionState> state_;
+};
+
+/// A model with kernels chosen, weights packed and memory planned. Immutable: copies share it, and any number of
+/// threads may use one.
+class CompiledModel {
+ public:
+  /// Reads and compiles a model: an ONNX file, or one of the names that `pipit models` lists. Throws Error naming the
+  /// file and what is wrong with it or with `options`; UnsupportedError with every reason for a model that cannot run,
+  /// and for a precision that nothing of it would compute in.
+  explicit CompiledModel(const std::string& model, const LoadOptions& options = {});
+  /// The same from the bytes of an ONNX file, which may refer to no other files; `name` stands for it in messages.
+  CompiledModel(std::span<const std::byte> onnx, const std::string& name, const LoadOptions& options = {});
+
+  /// As given to the constructor.
+  const std::string& name() const;
+  /// In the order of the file, as ModelSession::run() takes them.
+  std::span<const TensorInfo> inputs() const;
+  /// In the order of the file, as ModelSession::run() returns them.
+  std::span<const TensorInfo> outputs() const;
+  /// What a user should know: rewrites that were not possible, a tuning cache of another machine, layers that stay in
+  /// floating point. One sentence each.
+  std::span<const std::string> notes() const;
+  /// What the model's file says of itself, by key.
+  const std::map<std::string, std::string>& metadata() const;
+  /// The number of devices that have a copy: LoadOptions::gpus, else 1.
+  int devices() const;
+  /// Bytes that a session needs for values between the layers.
+  std::size_t arena_bytes() const;
+
+  /// Allocates what a run needs on device `device` of devices(). Throws Error when there is no such device or the
+  /// memory is not to be had.
+  ModelSession session(int device = 0) const;
+
+  /// @cond
+  explicit CompiledModel(std::shared_ptr<const detail::CompiledState> state) : state_(std::move(state)) {}
+  const detail::CompiledState& state() const { return *state_; }
+  /// @endcond
+
+ private:
+  std::shared_ptr<const detail::CompiledState> state_;
+};
+
+}  // namespace pipit

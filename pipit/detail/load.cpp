@@ -1,0 +1,155 @@
+#include "pipit/detail/load.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <set>
+
+#include "engine/error.h"
+#include "layers/conv.h"
+#include "layers/dynamic.h"
+#include "layers/qconv.h"
+#include "layers/registry.h"
+#include "layers/weight_only.h"
+#include "quant/hash.h"
+#include "quant/keep.h"
+
+namespace pipit::detail {
+
+namespace {
+
+// What LoadOptions::convolution_kernel is about, in every precision.
+constexpr std::string_view kConvolutions[] = {Conv::kType, QConv::kType, DynamicQConv::kType, WConv::kType};
+
+Preprocess preprocess_of(const PrecisionPlan& plan, const std::string& path) {
+  return naming(path, [&] { return preprocess_from_json(plan.preprocess); });
+}
+
+std::vector<TensorInfo> infos(const Graph& graph, const std::vector<ValueId>& ids,
+                              const std::vector<std::string>* names) {
+  std::vector<TensorInfo> result;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const Value& value = graph.value(ids[i]);
+    result.push_back({names != nullptr ? (*names)[i] : value.name, value.desc.dtype, value.desc.shape});
+  }
+  return result;
+}
+
+void check_range(const char* what, std::int64_t value, std::int64_t least, std::int64_t most) {
+  if (value < least || value > most) fail("{} is {}; expected {} to {}", what, value, least, most);
+}
+
+void check_kernel(const std::string& name, std::span<const std::string_view> types) {
+  if (name.empty()) return;
+  const Registry& registry = default_registry();
+  std::set<std::string> known;
+  if (types.empty()) known = registry.kernel_names();
+  for (const std::string_view type : types) known.merge(registry.kernel_names(type));
+  if (!known.contains(name)) fail("there is no kernel '{}'; there are {}", name, fmt::join(known, ", "));
+}
+
+void check(const LoadOptions& options) {
+  check_range("threads", options.threads, 0, 1024);
+  check_range("micro_batch", options.micro_batch.value_or(0), 0, 65536);
+  const std::int64_t group = options.group_size;
+  if (group != 0 && group != 32 && group != 64 && group != 128)
+    fail("group_size is {}; expected 32, 64 or 128, or 0", group);
+  check_kernel(options.kernel, {});
+  check_kernel(options.convolution_kernel, kConvolutions);
+  if (options.precision != Precision::int8 && !options.plan.empty())
+    fail("{}: a precision plan is for Precision::int8", options.plan.string());
+}
+
+}  // namespace
+
+OnnxOptions onnx_options(const LoadOptions& options) {
+  OnnxOptions onnx;
+  onnx.batch = options.batch;
+  onnx.dims = options.dimensions;
+  onnx.shapes = options.shapes;
+  return onnx;
+}
+
+std::shared_ptr<KernelTuning> kernel_tuning(Tuning tuning, const std::filesystem::path& cache) {
+  if (tuning == Tuning::by_order) {
+    if (!cache.empty())
+      fail("{}: a tuning cache is for kernels that are timed, not for Tuning::by_order", cache.string());
+    return nullptr;
+  }
+  return std::make_shared<KernelTuning>(tuning == Tuning::all ? TuneScope::all : TuneScope::flagged, cache);
+}
+
+CompileOptions compile_options(const LoadOptions& options) {
+  check(options);
+  CompileOptions how;
+  how.gpus = options.gpus;
+  how.tuning = kernel_tuning(options.tuning, options.tuning_cache);
+  for (const std::string& text : options.keep) how.keep.push_back(parse_keep(text));
+  how.per_sample_scales = options.per_sample_scales;
+  how.group_size = options.group_size;
+  PlanOptions& planning = how.planning;
+  planning.device = options.device;
+  planning.precision = options.precision;
+  planning.threads = options.threads;
+  planning.prefer_kernel = options.kernel;
+  if (!options.convolution_kernel.empty()) {
+    for (const std::string_view type : kConvolutions)
+      planning.prefer_for_type.emplace(type, options.convolution_kernel);
+  }
+  if (!options.winograd) {
+    for (const std::string& name : default_registry().kernel_names(Conv::kType)) {
+      if (name.rfind("winograd", 0) == 0) planning.exclude_kernels.push_back(name);
+    }
+  }
+  planning.allow_fallback = options.allow_fallback;
+  planning.micro_batch = options.micro_batch;
+  return how;
+}
+
+PrecisionPlan read_plan_for(const std::filesystem::path& path, const Graph& graph) {
+  PrecisionPlan plan = read_precision_plan(path);
+  preprocess_of(plan, path.string());  // nothing that is wrong passes
+  const std::string hash = hash_model(graph);
+  if (plan.model_hash != hash) {
+    fail("{} was calibrated for another model ({}, hash {}; this one's is {}); calibrate this one",
+         path.string(), plan.model, plan.model_hash, hash);
+  }
+  return plan;
+}
+
+std::vector<std::string> differences_from(const PrecisionPlan& plan, const Preprocess& preprocess) {
+  return preprocess_differences(preprocess, preprocess_from_json(plan.preprocess));
+}
+
+std::string differences_note(const std::filesystem::path& path, const std::vector<std::string>& differences) {
+  return fmt::format(
+      "images are prepared in another way than those that {} was calibrated on, and its ranges may not fit: "
+      "{}",
+      path.string(), fmt::join(differences, ", "));
+}
+
+std::shared_ptr<const CompiledState> compile_model(Model model, const LoadOptions& options,
+                                                   const Preprocess* preprocess) {
+  auto state = std::make_shared<CompiledState>();
+  state->name = model.name;
+  state->metadata = std::move(model.metadata);
+  naming(model.name, [&] {
+    check_unquantised(model.graph, options.precision);
+    CompileOptions how = compile_options(options);
+    if (!options.plan.empty()) {
+      how.scales = read_plan_for(options.plan, model.graph);
+      const std::vector<std::string> differences =
+          preprocess != nullptr ? differences_from(*how.scales, *preprocess) : std::vector<std::string>{};
+      if (!differences.empty()) state->notes.push_back(differences_note(options.plan, differences));
+    }
+    Compiled compiled = compile(std::move(model.graph), how);
+    state->plans = std::move(compiled.plans);
+    state->notes.insert(state->notes.end(), compiled.notes.begin(), compiled.notes.end());
+  });
+  const Graph& graph = state->plans[0]->graph();
+  state->inputs = infos(graph, graph.inputs(), nullptr);
+  state->outputs = infos(graph, graph.outputs(), &graph.output_names());
+  return state;
+}
+
+}  // namespace pipit::detail

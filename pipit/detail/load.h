@@ -1,0 +1,47 @@
+// From LoadOptions to a compiled model: what the command and the public classes share.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "models/model.h"
+#include "pipit/compiled_model.h"
+#include "quant/compile.h"
+
+namespace pipit::detail {
+
+/// How a model's file is read.
+OnnxOptions onnx_options(const LoadOptions& options);
+
+/// How it is compiled, but for the scales of options.plan. Throws Error for values out of range.
+CompileOptions compile_options(const LoadOptions& options);
+/// Null for Tuning::by_order.
+std::shared_ptr<KernelTuning> kernel_tuning(Tuning tuning, const std::filesystem::path& cache);
+
+/// Reads the plan at `path` for the model whose graph, as it was read, is `graph`. Throws Error when it was calibrated
+/// for another one, or does not say how its images were prepared.
+PrecisionPlan read_plan_for(const std::filesystem::path& path, const Graph& graph);
+
+/// What `preprocess` does to images in another way than was done to those that `plan` was calibrated on.
+std::vector<std::string> differences_from(const PrecisionPlan& plan, const Preprocess& preprocess);
+/// What a user should know of differences_from() the plan at `path`, which are not empty: whether ranges fit is for
+/// them to judge.
+std::string differences_note(const std::filesystem::path& path, const std::vector<std::string>& differences);
+
+/// What CompiledModel shares with its sessions.
+struct CompiledState {
+  std::string name;
+  std::map<std::string, std::string> metadata;
+  std::vector<std::shared_ptr<const Plan>> plans;  ///< one per device
+  std::vector<TensorInfo> inputs;
+  std::vector<TensorInfo> outputs;
+  std::vector<std::string> notes;
+};
+
+/// Compiles a model that onnx_options(options) has read. With `preprocess`, that of the model's images, a plan that was
+/// calibrated on others adds a note. Errors begin with the model's name.
+std::shared_ptr<const CompiledState> compile_model(Model model, const LoadOptions& options,
+                                                   const Preprocess* preprocess = nullptr);
+
+}  // namespace pipit::detail

@@ -1,0 +1,115 @@
+#include "pipit/detail/preparation.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+namespace pipit::detail {
+
+std::string_view source_name(Preparation::Source source) {
+  using enum Preparation::Source;
+  return source == stored ? "stored" : source == given ? "given" : "guessed";
+}
+
+std::string source_text(const Preparation& p) {
+  using enum Preparation::Source;
+  std::string text(source_name(p.source));
+  if (p.source == stored) text += " in the model";
+  if (p.source == guessed) text += ": " + p.preset + " at the input's size";
+  if (p.source == given && !p.preset.empty()) text += ": " + p.preset;
+  if (!p.given.empty()) text += fmt::format(", with {} given", fmt::join(p.given, ", "));
+  return text;
+}
+
+std::string describe(const Preprocess& p) {
+  std::string text;
+  if (p.resize == 0) {
+    text = "not resized";
+  } else {
+    const Extent to = p.stretch_extent();
+    text = p.resize_mode == ResizeRule::stretch ? fmt::format("stretched to {}x{}", to.height, to.width)
+                                                : fmt::format("short side {}", p.resize);
+    text += fmt::format(", {}", interpolation_name(p.interpolation));
+  }
+  if (p.crop != 0) text += fmt::format(", crop {}x{}", p.crop_extent().height, p.crop_extent().width);
+  text += fmt::format(", pixels * {:.6g}, mean {:.6g}, std {:.6g}", p.scale, fmt::join(p.mean, " "),
+                      fmt::join(p.std, " "));
+  if (p.bgr) text += ", BGR";
+  if (!p.exif_transpose) text += ", EXIF orientation ignored";
+  return text;
+}
+
+Preparation prepare_for(const Model& model, const PreprocessOptions& options) {
+  const Graph& graph = model.graph;
+  if (graph.inputs().size() != 1)
+    fail("{}: {} inputs, expected one image", model.name, graph.inputs().size());
+  const Value& input = graph.value(graph.inputs()[0]);
+  const Shape& shape = input.desc.shape;
+  const std::optional<ImageInput> image = image_input(shape);
+  if (!image || input.desc.dtype != DType::f32) {
+    fail("{}: input '{}' is {}, expected images in f32: Nx3xHxW, Nx1xHxW, NxHxWx3 or NxHxWx1", model.name,
+         input.name, input.desc.str());
+  }
+  if (image->height > kMaxPreprocessSide || image->width > kMaxPreprocessSide) {
+    fail("{}: input '{}' is {}: images of more than {} pixels a side are not prepared", model.name,
+         input.name, input.desc.str(), kMaxPreprocessSide);
+  }
+  const int height = static_cast<int>(image->height);
+  const int width = static_cast<int>(image->width);
+  Preparation result;
+  const bool stored = options.preset.empty() && model.preprocess;
+  result.preset = stored ? "" : options.preset.empty() ? "torchvision" : options.preset;
+  Preprocess p = stored ? *model.preprocess : fit_to_input(preprocess_preset(result.preset), height, width);
+  if (options.resize) {
+    p.resize = *options.resize;
+    p.resize_width = 0;
+    p.resize_mode = ResizeRule::short_side;
+  }
+  if (options.crop) {
+    p.crop = *options.crop;
+    p.crop_width = 0;
+  }
+  if (!options.interpolation.empty()) p.interpolation = parse_interpolation(options.interpolation);
+  if (options.mean) p.mean = *options.mean;
+  if (options.std) p.std = *options.std;
+  if (options.bgr) p.bgr = true;
+  if (options.ignore_exif_orientation) p.exif_transpose = false;
+  check_preprocess(p);
+  const Extent out = p.crop_extent();
+  if (p.crop != 0 && out != Extent{height, width}) {
+    fail("preprocessing gives {}x{} pixels, {} takes {}x{}; set crop to {}", out.height, out.width,
+         model.name, height, width, std::min(height, width));
+  }
+  result.preprocess = p;
+  const std::pair<const char*, bool> set[] = {{"resize", options.resize.has_value()},
+                                              {"crop", options.crop.has_value()},
+                                              {"interpolation", !options.interpolation.empty()},
+                                              {"mean", options.mean.has_value()},
+                                              {"std", options.std.has_value()},
+                                              {"bgr", options.bgr},
+                                              {"exif_transpose", options.ignore_exif_orientation}};
+  for (const auto& [name, given] : set) {
+    if (given) result.given.emplace_back(name);
+  }
+  // Without bgr the order of colours is the usual one; the rest differs from model to model.
+  const bool complete = options.resize && !options.interpolation.empty() && options.mean && options.std;
+  using Source = Preparation::Source;
+  result.source = stored                                ? Source::stored
+                  : !options.preset.empty() || complete ? Source::given
+                                                        : Source::guessed;
+  return result;
+}
+
+Labels labels_for(const Model& model, const std::filesystem::path& file, std::int64_t classes) {
+  Labels found = file.empty() ? model.labels : read_labels(file);
+  // One label too many is most often a background class in front: every name would be off by one.
+  if (!found.empty() && static_cast<std::int64_t>(found.size()) != classes) {
+    if (file.empty())
+      fail("{}: its metadata holds {} labels for {} classes", model.name, found.size(), classes);
+    fail("{}: {} labels, but {} has {} classes", file.string(), found.size(), model.name, classes);
+  }
+  return found;
+}
+
+}  // namespace pipit::detail

@@ -1,0 +1,39 @@
+// How images are prepared for a model, and who said so.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "models/model.h"
+#include "pipit/classifier.h"
+
+namespace pipit::detail {
+
+struct Preparation {
+  enum class Source {
+    stored,   ///< in the model's metadata
+    given,    ///< by a preset, or by resize, interpolation, mean and std together
+    guessed,  ///< torchvision's at the input's size
+  };
+  Preprocess preprocess;
+  Source source = Source::guessed;
+  std::string preset;              ///< what it began with; empty when stored
+  std::vector<std::string> given;  ///< keys of the JSON form that options have set
+};
+
+/// What the model stores, or the preset of `options` (torchvision without one) fitted to the model's input, with the
+/// other options on top. Throws Error, naming the model, when its input is no image or the result is not of its size.
+Preparation prepare_for(const Model& model, const PreprocessOptions& options);
+
+/// "stored", "given" or "guessed".
+std::string_view source_name(Preparation::Source source);
+/// "stored in the model", "given", "guessed", with the preset and the options on top.
+std::string source_text(const Preparation& preparation);
+/// "short side 256, bilinear, crop 224x224, mean 0.485 0.456 0.406, ...".
+std::string describe(const Preprocess& preprocess);
+
+/// Those of the file, else the model's own; may be empty. Throws Error when there are more or fewer than classes.
+Labels labels_for(const Model& model, const std::filesystem::path& file, std::int64_t classes);
+
+}  // namespace pipit::detail

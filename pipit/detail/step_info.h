@@ -1,0 +1,21 @@
+// What describes one step of a plan in tables, JSON and profiles.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "engine/plan.h"
+
+namespace pipit::detail {
+
+struct StepInfo {
+  int index = 0;
+  std::string name, type, kernel, geometry;
+  Shape input, output;
+  std::int64_t macs = 0;
+  /// Inputs, outputs and weights, each once, in the type in which they are stored: what must move at least.
+  std::int64_t bytes = 0;
+};
+StepInfo step_info(const Plan& plan, const Step& step);
+
+}  // namespace pipit::detail

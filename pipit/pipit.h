@@ -1,0 +1,27 @@
+/// @file
+/// All of pipit's public interface. Headers of this folder are the whole of it: what they declare follows the version
+/// (CONTRIBUTING.md), everything else may change at any time.
+///
+/// Three levels:
+///   - Classifier: images in, labels with probabilities out;
+///   - CompiledModel and ModelSession: tensors in, tensors out, on a CPU or on GPUs;
+///   - tools: calibrating, quantising, profiling, comparing.
+///
+/// Functions throw Error, or UnsupportedError for what pipit does not implement; std::bad_alloc where memory runs out.
+/// Link with the CMake target pipit::pipit, or as `pkg-config pipit` says. C++20.
+#pragma once
+
+#include <string_view>
+
+#include "pipit/classifier.h"
+#include "pipit/compiled_model.h"
+#include "pipit/error.h"
+#include "pipit/tools.h"
+#include "pipit/types.h"
+
+namespace pipit {
+
+/// "0.1.0": major, minor and patch.
+std::string_view version();
+
+}  // namespace pipit

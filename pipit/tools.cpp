@@ -1,0 +1,204 @@
+#include "pipit/tools.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <random>
+
+#include "engine/error.h"
+#include "engine/file.h"
+#include "engine/profiler.h"
+#include "engine/version.h"
+#include "models/image/folder.h"
+#include "models/onnx/writer.h"
+#include "models/prepared_images.h"
+#include "pipit/detail/calibration.h"
+#include "pipit/detail/load.h"
+#include "pipit/detail/preparation.h"
+#include "pipit/detail/quantised_file.h"
+#include "pipit/detail/step_info.h"
+#include "quant/keep.h"
+#include "quant/layer_difference.h"
+#include "quant/mixed_model.h"
+
+namespace pipit::tools {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Images {
+  std::vector<fs::path> paths;
+  fs::path folder;  // that they are named after
+};
+
+Images find_images(std::span<const fs::path> given) {
+  Images images;
+  for (const fs::path& path : given) {
+    for (fs::path& image : list_images(path)) images.paths.push_back(std::move(image));
+  }
+  if (images.paths.empty()) fail("no images are given");
+  if (given.size() == 1) images.folder = given[0];
+  return images;
+}
+
+PlanOptions on_the_cpu(int threads) {
+  LoadOptions options;
+  options.threads = threads;
+  options.tuning = Tuning::by_order;
+  return detail::compile_options(options).planning;
+}
+
+std::vector<PrecisionPlan::Kept> parse_all(const std::vector<std::string>& keep) {
+  std::vector<PrecisionPlan::Kept> kept;
+  for (const std::string& text : keep) kept.push_back(parse_keep(text));
+  return kept;
+}
+
+ThresholdMethod method_of(RangeMethod method) {
+  switch (method) {
+    case RangeMethod::minmax:
+      return ThresholdMethod::minmax;
+    case RangeMethod::percentile:
+      return ThresholdMethod::percentile;
+    case RangeMethod::entropy:
+      return ThresholdMethod::entropy;
+    case RangeMethod::mse:
+      break;
+  }
+  return ThresholdMethod::mse;
+}
+
+// Normal numbers, always the same: zeros could run faster than data does.
+std::vector<std::vector<float>> random_values(const CompiledModel& model) {
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal;
+  std::vector<std::vector<float>> all;
+  for (const TensorInfo& info : model.inputs()) {
+    if (info.dtype != DType::f32)
+      fail("{}: input '{}' is {}; made-up inputs are f32 only", model.name(), info.name,
+           dtype_name(info.dtype));
+    std::vector<float>& values = all.emplace_back(static_cast<std::size_t>(info.shape.elements()));
+    for (float& x : values) x = normal(random);
+  }
+  return all;
+}
+
+}  // namespace
+
+std::vector<std::string> calibrate(const std::string& model, std::span<const fs::path> images,
+                                   const fs::path& plan, const CalibrateOptions& options) {
+  if (!(options.percentile > 0 && options.percentile <= 100))
+    fail("percentile is {}; expected more than 0 and at most 100", options.percentile);
+  check_writable(plan);
+  Model loaded = load_model(model, {});
+  if (is_quantised(loaded.graph))
+    fail_unsupported(
+        "{} is quantised already: its scales are in the file; calibrate the model that it was made from",
+        model);
+  const Images found = find_images(images);
+  const Preprocess preprocess = detail::prepare_for(loaded, options.preprocess).preprocess;
+  PrecisionPlan made = detail::empty_plan(loaded, preprocess);
+  made.method.method = method_of(options.method);
+  made.method.percentile = options.percentile;
+  made.weights_per_channel = options.per_channel_weights;
+  Graph fused = fuse(std::move(loaded.graph));
+  made.keep = kept_by_default(fused);
+  keep_nodes(made, fused, parse_all(options.keep));
+  std::vector<std::string> notes = detail::calibrate_on(
+      made, model, std::move(fused), preprocess, found.paths, found.folder, on_the_cpu(options.threads),
+      {options.equalize, options.bias_correction}, options.progress);
+  write_file(plan, to_json(made, true));
+  return notes;
+}
+
+QuantizedFile quantize(const std::string& model, const fs::path& plan, const fs::path& output,
+                       const QuantizeOptions& options) {
+  check_writable(output);
+  Model loaded = load_model(model, detail::onnx_options(options.load));
+  const bool symbolic = !loaded.fixed_batch && options.load.batch == 1 && options.load.dimensions.empty() &&
+                        options.load.shapes.empty();
+  const detail::QuantisedFile file =
+      detail::quantised_file(std::move(loaded), plan, parse_all(options.keep),
+                             options.signed_activations ? DType::i8 : DType::u8, symbolic);
+  write_file(output, file.bytes);
+  QuantizedFile result;
+  result.int8_layers = file.quantised;
+  result.float_layers = file.kept;
+  result.bytes = static_cast<std::int64_t>(file.bytes.size());
+  if (!file.differences.empty()) result.notes.push_back(detail::differences_note(plan, file.differences));
+  return result;
+}
+
+ModelProfile profile(const CompiledModel& model, std::span<const ArrayView> inputs,
+                     const ProfileOptions& options) {
+  if (options.device < 0 || options.device >= model.devices())
+    fail("{}: device {} is asked for, it was compiled for {}", model.name(), options.device, model.devices());
+  const std::shared_ptr<const Plan>& plan = model.state().plans[static_cast<std::size_t>(options.device)];
+  std::vector<std::vector<float>> made;
+  std::vector<ConstTensorView> views;
+  if (inputs.empty()) {
+    made = random_values(model);
+    for (std::size_t i = 0; i < made.size(); ++i)
+      views.push_back(
+          {TensorDesc{model.inputs()[i].shape}, reinterpret_cast<const std::byte*>(made[i].data())});
+  }
+  for (const ArrayView& given : inputs)
+    views.push_back({TensorDesc{given.shape, given.dtype}, static_cast<const std::byte*>(given.data)});
+  const Profile measured = naming(model.name(), [&] {
+    Session session(plan);
+    session.run(views);  // checks the inputs
+    return profile_session(session, views, options.warmup, options.runs);
+  });
+  ModelProfile result;
+  result.runs = measured.runs;
+  result.layers_ms = measured.layers_ms;
+  result.end_to_end_ms = measured.end_to_end_ms;
+  result.residual_ms = measured.residual_ms;
+  result.graph_ms = measured.graph_ms;
+  for (const StepTime& time : measured.steps) {
+    detail::StepInfo info = detail::step_info(*plan, plan->steps()[static_cast<std::size_t>(time.step)]);
+    result.layers.push_back({std::move(info.name), std::move(info.type), std::move(info.kernel),
+                             std::move(info.geometry), info.input, info.output, info.macs, info.bytes,
+                             time.median_ms});
+  }
+  return result;
+}
+
+std::vector<LayerError> compare_int8(const std::string& model, std::span<const fs::path> images,
+                                     const fs::path& plan, const CompareOptions& options) {
+  Model loaded = load_model(model, {});
+  const Preprocess preprocess = detail::prepare_for(loaded, options.preprocess).preprocess;
+  const Images found = find_images(images);
+  PrecisionPlan scales = detail::read_plan_for(plan, loaded.graph);
+  Graph fused = fuse(std::move(loaded.graph));
+  keep_nodes(scales, fused, parse_all(options.keep));
+  CompileOptions how;
+  how.planning = on_the_cpu(options.threads);
+  const MixedModel mixed(std::move(fused), std::move(scales), std::move(how));
+  const auto fp32 = mixed.in_fp32(true);
+  const auto int8 = mixed.in_int8({}, true);
+  Session reference(fp32);
+  Session quantised(int8);
+  LayerComparison comparison(*fp32, *int8);
+  reference.set_observer(&comparison.reference());
+  quantised.set_observer(&comparison.quantised());
+  const Graph& graph = fp32->graph();
+  PreparedImages prepared(found.paths, preprocess, graph.value(graph.inputs()[0]).desc,
+                          shared_pool(fp32->options().threads));
+  prepared.for_each_batch([&](const ConstTensorView& input, std::int64_t first, std::int64_t count) {
+    comparison.begin(count);
+    reference.run({&input, 1});
+    quantised.run({&input, 1});
+    if (options.progress) options.progress(first + count, prepared.size());
+  });
+  std::vector<LayerError> errors;
+  for (const LayerDifference& layer : comparison.layers()) {
+    const TensorDifference& d = layer.difference;
+    errors.push_back({layer.node, layer.type, layer.int8, d.cosine(), d.sqnr_db(), d.max_error(),
+                      layer.output8 ? d.clipped() : 0});
+  }
+  return errors;
+}
+
+}  // namespace pipit::tools

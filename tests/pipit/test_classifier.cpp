@@ -1,0 +1,135 @@
+// Images in, labels out, through the public headers alone.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <pipit/pipit.h>
+
+#include <thread>
+
+#include "tests/pipit/models.h"
+
+namespace {
+
+using pipit::Classifier;
+using pipit::ClassifierOptions;
+using pipit::Error;
+using pipit::PixelView;
+using pipit::Prediction;
+using pipit::test::bmp;
+using pipit::test::pattern;
+using pipit::test::Scratch;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+using ::testing::ThrowsMessage;
+
+constexpr char kModel[] = "resnet20-cifar10";
+
+ClassifierOptions one_thread() {
+  ClassifierOptions options;
+  options.load.threads = 1;
+  options.load.tuning = pipit::Tuning::by_order;
+  return options;
+}
+
+std::vector<std::pair<int, float>> answer(const std::vector<Prediction>& predictions) {
+  std::vector<std::pair<int, float>> all;
+  for (const Prediction& p : predictions) all.emplace_back(p.index, p.probability);
+  return all;
+}
+
+TEST(Classifier, NamesWhatFilesBytesAndPixelsShow) {
+  const Scratch scratch("classifier");
+  Classifier classifier(kModel, one_thread());
+  EXPECT_EQ(classifier.classes(), 10);
+  ASSERT_THAT(classifier.labels(), SizeIs(10));
+  const std::string file = bmp(32, 1);
+  const std::vector<Prediction> top = classifier.classify(scratch.write("image.bmp", file), 10);
+  ASSERT_THAT(top, SizeIs(10));
+  float sum = 0;
+  for (std::size_t i = 0; i < top.size(); ++i) {
+    sum += top[i].probability;
+    EXPECT_EQ(top[i].label, classifier.labels()[static_cast<std::size_t>(top[i].index)]);
+    if (i > 0) {
+      EXPECT_GE(top[i - 1].probability, top[i].probability);
+    }
+  }
+  EXPECT_NEAR(sum, 1, 1e-5);
+  EXPECT_EQ(answer(classifier.classify_encoded(std::as_bytes(std::span(file)), 10)), answer(top));
+  const std::vector<std::uint8_t> pixels = pattern(32, 1);
+  EXPECT_EQ(answer(classifier.classify(PixelView{pixels, 32, 32}, 10)), answer(top));
+  EXPECT_NE(answer(classifier.classify(PixelView{pattern(32, 2), 32, 32}, 10)), answer(top));
+  EXPECT_THAT(classifier.classify(PixelView{pixels, 32, 32}, 3), SizeIs(3));
+  EXPECT_THAT(classifier.classify(PixelView{pixels, 32, 32}, 1000), SizeIs(10));
+}
+
+TEST(Classifier, TakesPreprocessingAndLabelsFromOptions) {
+  const Scratch scratch("classifier-options");
+  ClassifierOptions options = one_thread();
+  EXPECT_THAT(Classifier(kModel, options).preprocessing(), HasSubstr("stored in the model"));
+  options.preprocess.preset = "caffe";
+  options.preprocess.mean = {1, 2, 3};
+  options.labels = scratch.write("labels.txt", "a\nb\nc\nd\ne\nf\ng\nh\ni\nj\n");
+  Classifier classifier(kModel, options);
+  EXPECT_THAT(classifier.preprocessing(),
+              AllOf(HasSubstr("caffe"), HasSubstr("mean 1 2 3"), HasSubstr("BGR")));
+  const Prediction best = classifier.classify(PixelView{pattern(32, 1), 32, 32}, 1).at(0);
+  EXPECT_EQ(best.label, std::string(1, static_cast<char>('a' + best.index)));
+}
+
+TEST(Classifier, SaysWhatIsGuessed) {
+  ClassifierOptions options = one_thread();
+  const Classifier classifier("resnet18", options);
+  EXPECT_THAT(classifier.notes(), testing::Contains(HasSubstr("preprocessing guessed")));
+  EXPECT_THAT(classifier.labels(), testing::IsEmpty());
+}
+
+TEST(Classifier, RefusesWhatDoesNotFit) {
+  const Scratch scratch("classifier-misuse");
+  ClassifierOptions options = one_thread();
+  EXPECT_THAT([&] { Classifier("no-such-model.onnx", options); },
+              ThrowsMessage<Error>(HasSubstr("no-such-model.onnx")));
+  EXPECT_THAT([&] { Classifier(scratch.write("hostile.onnx", "\x08\x07 not a model").string(), options); },
+              ThrowsMessage<Error>(HasSubstr("hostile.onnx")));
+  EXPECT_THROW(Classifier(scratch.write("empty.onnx", "").string(), options), Error);
+  options.labels = scratch.write("two.txt", "cat\ndog\n");
+  EXPECT_THAT([&] { Classifier(kModel, options); }, ThrowsMessage<Error>(HasSubstr("2 labels")));
+  options = one_thread();
+  options.preprocess.crop = 24;
+  EXPECT_THAT([&] { Classifier(kModel, options); }, ThrowsMessage<Error>(HasSubstr("32x32")));
+  options.preprocess.crop.reset();
+  options.preprocess.preset = "imaginary";
+  EXPECT_THAT([&] { Classifier(kModel, options); }, ThrowsMessage<Error>(HasSubstr("torchvision")));
+  options = one_thread();
+  options.load.batch = 2;
+  EXPECT_THAT([&] { Classifier(kModel, options); }, ThrowsMessage<Error>(HasSubstr("one image at a time")));
+
+  Classifier classifier(kModel, one_thread());
+  EXPECT_THAT([&] { classifier.classify(scratch / "none.jpg"); },
+              ThrowsMessage<Error>(HasSubstr("none.jpg")));
+  EXPECT_THAT([&] { classifier.classify(scratch.write("text.jpg", "no image")); },
+              ThrowsMessage<Error>(HasSubstr("text.jpg")));
+  const std::vector<std::uint8_t> pixels = pattern(32, 1);
+  EXPECT_THROW(classifier.classify(PixelView{pixels, 32, 31}), Error);
+  EXPECT_THROW(classifier.classify(PixelView{{}, 0, 0}), Error);
+  EXPECT_THROW(classifier.classify(PixelView{pixels, 32, 32}, 0), Error);
+  // An error leaves the classifier as it was.
+  EXPECT_THAT(classifier.classify(PixelView{pixels, 32, 32}), SizeIs(5));
+}
+
+TEST(Classifier, CopiesAnswerInThreadsOfTheirOwn) {
+  const Classifier classifier(kModel, one_thread());
+  std::vector<std::vector<std::pair<int, float>>> answers(4);
+  std::vector<std::thread> threads;
+  for (std::size_t t = 0; t < answers.size(); ++t) {
+    threads.emplace_back([&, t, own = classifier]() mutable {
+      for (int run = 0; run < 5; ++run)
+        answers[t] = answer(own.classify(PixelView{pattern(32, static_cast<unsigned>(t)), 32, 32}));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  Classifier alone = classifier;
+  for (unsigned t = 0; t < 4; ++t)
+    EXPECT_EQ(answers[t], answer(alone.classify(PixelView{pattern(32, t), 32, 32})));
+}
+
+}  // namespace

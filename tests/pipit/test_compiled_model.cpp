@@ -1,0 +1,195 @@
+// Tensors in, tensors out, through the public headers alone.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <pipit/pipit.h>
+
+#include <cmath>
+#include <thread>
+
+#include "tests/pipit/models.h"
+#include "tests/support/allocation_counter.h"
+
+namespace {
+
+using pipit::ArrayView;
+using pipit::CompiledModel;
+using pipit::DType;
+using pipit::Error;
+using pipit::LoadOptions;
+using pipit::ModelSession;
+using pipit::Precision;
+using pipit::Shape;
+using pipit::UnsupportedError;
+using pipit::test::Scratch;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+using ::testing::ThrowsMessage;
+
+constexpr char kModel[] = "resnet20-cifar10";
+const Shape kImage{1, 3, 32, 32};
+
+LoadOptions one_thread() {
+  LoadOptions options;
+  options.threads = 1;
+  options.tuning = pipit::Tuning::by_order;
+  return options;
+}
+
+std::vector<float> image(unsigned seed, std::size_t samples = 1) {
+  std::vector<float> values(samples * 3 * 32 * 32);
+  for (std::size_t i = 0; i < values.size(); ++i)
+    values[i] = static_cast<float>((i * 2654435761U + seed * 40503U) % 1000) / 500 - 1;
+  return values;
+}
+
+std::vector<float> run(ModelSession& session, const std::vector<float>& values, const Shape& shape = kImage) {
+  const std::span<const float> scores = session.run({ArrayView(values, shape)})[0].values<float>();
+  return {scores.begin(), scores.end()};
+}
+
+TEST(CompiledModel, DescribesItselfAndRuns) {
+  const CompiledModel model(kModel, one_thread());
+  EXPECT_EQ(model.name(), kModel);
+  ASSERT_THAT(model.inputs(), SizeIs(1));
+  EXPECT_EQ(model.inputs()[0].dtype, DType::f32);
+  EXPECT_EQ(model.inputs()[0].shape, kImage);
+  ASSERT_THAT(model.outputs(), SizeIs(1));
+  EXPECT_EQ(model.outputs()[0].shape, (Shape{1, 10}));
+  EXPECT_FALSE(model.outputs()[0].name.empty());
+  EXPECT_EQ(model.devices(), 1);
+  EXPECT_GT(model.arena_bytes(), 0U);
+  ModelSession session = model.session();
+  const std::vector<float> first = run(session, image(1));
+  EXPECT_THAT(first, SizeIs(10));
+  EXPECT_NE(run(session, image(2)), first);
+  EXPECT_EQ(run(session, image(1)), first);
+  LoadOptions two = one_thread();
+  two.threads = 2;
+  ModelSession other = CompiledModel(kModel, two).session();  // outlives its model
+  EXPECT_EQ(run(other, image(1)), first);
+}
+
+TEST(CompiledModel, RunsBatchesAndPrecisions) {
+  ModelSession single = CompiledModel(kModel, one_thread()).session();
+  LoadOptions options = one_thread();
+  options.batch = 3;
+  ModelSession three = CompiledModel(kModel, options).session();
+  std::vector<float> all;
+  for (unsigned seed = 1; seed <= 3; ++seed) {
+    const std::vector<float> one = image(seed);
+    all.insert(all.end(), one.begin(), one.end());
+  }
+  const std::vector<float> scores = run(three, all, Shape{3, 3, 32, 32});
+  ASSERT_THAT(scores, SizeIs(30));
+  for (const Precision precision :
+       {Precision::fp32, Precision::fp16, Precision::int8_dynamic, Precision::w8}) {
+    LoadOptions own = one_thread();
+    own.precision = precision;
+    ModelSession session = CompiledModel(kModel, own).session();
+    for (unsigned seed = 1; seed <= 3; ++seed) {
+      const std::vector<float> got = run(session, image(seed));
+      double difference = 0, norm = 0;
+      for (std::size_t i = 0; i < 10; ++i) {
+        const double expected = scores[(seed - 1) * 10 + i];
+        difference += (got[i] - expected) * (got[i] - expected);
+        norm += expected * expected;
+      }
+      // About 1 % a layer in 8 bits, 20 of them, added as a random walk.
+      EXPECT_LT(std::sqrt(difference / norm), precision == Precision::fp32 ? 1e-5 : 0.1)
+          << precision_name(precision);
+    }
+  }
+}
+
+TEST(ModelSession, AllocatesNothingInSteadyState) {
+  if (!pipit::test::AllocationCounter::available()) GTEST_SKIP() << "malloc belongs to a sanitizer";
+  LoadOptions options = one_thread();
+  options.threads = 2;
+  ModelSession session = CompiledModel(kModel, options).session();
+  const std::vector<float> values = image(1);
+  const ArrayView view(values, kImage);
+  session.run({view});
+  const pipit::test::AllocationCounter counter;
+  for (int i = 0; i < 3; ++i) session.run({view});
+  EXPECT_EQ(counter.count(), 0);
+}
+
+TEST(ModelSession, SessionsOfOneModelRunInThreads) {
+  const CompiledModel model(kModel, one_thread());
+  std::vector<std::vector<float>> results(4);
+  std::vector<std::thread> threads;
+  for (unsigned t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      ModelSession session = model.session();
+      for (int i = 0; i < 5; ++i) results[t] = run(session, image(t));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  ModelSession alone = model.session();
+  for (unsigned t = 0; t < 4; ++t) EXPECT_EQ(results[t], run(alone, image(t)));
+}
+
+TEST(ModelSession, RefusesOtherInputs) {
+  const CompiledModel model(kModel, one_thread());
+  ModelSession session = model.session();
+  const std::vector<float> values = image(1);
+  const std::vector<double> doubles(values.begin(), values.end());
+  EXPECT_THAT([&] { session.run({}); },
+              ThrowsMessage<Error>(AllOf(HasSubstr(kModel), HasSubstr("0 inputs"))));
+  EXPECT_THAT(
+      [&] {
+        session.run({ArrayView(values, Shape{1, 3, 1024})});
+      },
+      ThrowsMessage<Error>(AllOf(HasSubstr("1x3x1024"), HasSubstr("1x3x32x32"))));
+  EXPECT_THAT([&] { session.run({ArrayView(doubles, kImage)}); },
+              ThrowsMessage<Error>(AllOf(HasSubstr("f64"), HasSubstr("f32"))));
+  ArrayView nothing;
+  nothing.shape = kImage;
+  EXPECT_THROW(session.run({nothing}), Error);
+  EXPECT_THAT(
+      [&] {
+        ArrayView(values, Shape{1, 3, 32, 31});
+      },
+      ThrowsMessage<Error>(AllOf(HasSubstr("3072"), HasSubstr("1x3x32x31"))));
+  EXPECT_THAT([&] { ArrayView(values, kImage).values<double>(); }, ThrowsMessage<Error>(HasSubstr("f32")));
+  EXPECT_THAT([&] { model.session(1); }, ThrowsMessage<Error>(HasSubstr("device 1")));
+  EXPECT_THAT(run(session, values), SizeIs(10));  // still works
+}
+
+TEST(CompiledModel, RefusesOptionsThatMeanNothing) {
+  const auto refused = [](auto&& change, const char* text) {
+    LoadOptions options = one_thread();
+    change(options);
+    EXPECT_THAT([&] { CompiledModel(kModel, options); },
+                ThrowsMessage<Error>(AllOf(HasSubstr(kModel), HasSubstr(text))));
+  };
+  refused([](LoadOptions& o) { o.precision = Precision::int8; }, "needs a precision plan");
+  refused([](LoadOptions& o) { o.plan = "plan.json"; }, "plan.json");
+  refused([](LoadOptions& o) { o.keep = {"stem=fp32"}; }, "layers to keep");
+  refused([](LoadOptions& o) { o.keep = {"nonsense"}; }, "nonsense");
+  refused([](LoadOptions& o) { o.threads = -1; }, "threads is -1");
+  refused([](LoadOptions& o) { o.group_size = 7; }, "group_size is 7");
+  refused([](LoadOptions& o) { o.kernel = "imaginary"; }, "no kernel 'imaginary'");
+  refused([](LoadOptions& o) { o.gpus = {0}; }, "the device is the CPU");
+  refused([](LoadOptions& o) { o.tuning_cache = "cache.json"; }, "cache.json");
+  LoadOptions options = one_thread();
+  options.batch = 0;
+  EXPECT_THROW(CompiledModel(kModel, options), Error);
+  EXPECT_THROW(CompiledModel("", {}), Error);
+}
+
+TEST(CompiledModel, ReadsFilesAndBytes) {
+  const Scratch scratch("model-files");
+  const std::string broken("\x08\x08\x3a\xff\xff\xff\xff\x0f", 8);  // a graph of 4 GiB
+  const std::string path = scratch.write("broken.onnx", broken).string();
+  EXPECT_THAT([&] { CompiledModel(path, one_thread()); }, ThrowsMessage<Error>(HasSubstr("broken.onnx")));
+  EXPECT_THAT([&] { CompiledModel(std::as_bytes(std::span(broken)), "mine", one_thread()); },
+              ThrowsMessage<Error>(HasSubstr("mine")));
+}
+
+TEST(Version, HasThreeNumbers) {
+  EXPECT_THAT(std::string(pipit::version()), testing::MatchesRegex("[0-9]+\\.[0-9]+\\.[0-9]+"));
+}
+
+}  // namespace

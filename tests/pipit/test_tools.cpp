@@ -1,0 +1,144 @@
+// From photographs to an INT8 model, through the public headers alone.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <pipit/pipit.h>
+
+#include "tests/pipit/models.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+namespace tools = pipit::tools;
+
+using pipit::ArrayView;
+using pipit::CompiledModel;
+using pipit::Error;
+using pipit::LoadOptions;
+using pipit::Precision;
+using pipit::Shape;
+using pipit::UnsupportedError;
+using pipit::test::Scratch;
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::Each;
+using ::testing::Field;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+constexpr char kModel[] = "resnet20-cifar10";
+
+class Tools : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    for (unsigned i = 0; i < 6; ++i)
+      scratch.write("image" + std::to_string(i) + ".bmp", pipit::test::bmp(32, i));
+    images = {scratch.path()};
+    tools::CalibrateOptions options;
+    options.threads = 1;
+    options.progress = [&](std::int64_t done, std::int64_t total) { seen = {done, total}; };
+    notes = tools::calibrate(kModel, images, plan, options);
+  }
+  Scratch scratch{"tools"};
+  std::vector<fs::path> images;
+  fs::path plan = scratch / "plan.json";
+  std::vector<std::string> notes;
+  std::pair<std::int64_t, std::int64_t> seen;
+};
+
+LoadOptions one_thread(Precision precision = Precision::fp32) {
+  LoadOptions options;
+  options.threads = 1;
+  options.tuning = pipit::Tuning::by_order;
+  options.precision = precision;
+  return options;
+}
+
+std::vector<float> scores(const CompiledModel& model) {
+  std::vector<float> image(3 * 32 * 32);
+  for (std::size_t i = 0; i < image.size(); ++i) image[i] = static_cast<float>(i % 97) / 48 - 1;
+  pipit::ModelSession session = model.session();
+  const std::span<const float> y = session.run({ArrayView(image, Shape{1, 3, 32, 32})})[0].values<float>();
+  return {y.begin(), y.end()};
+}
+
+TEST_F(Tools, CalibratesAndQuantisesWithTheSameBits) {
+  EXPECT_THAT(notes, Contains(HasSubstr("6 images are few")));
+  EXPECT_EQ(seen, (std::pair<std::int64_t, std::int64_t>{6, 6}));
+  LoadOptions int8 = one_thread(Precision::int8);
+  int8.plan = plan;
+  const std::vector<float> planned = scores(CompiledModel(kModel, int8));
+  EXPECT_NE(planned, scores(CompiledModel(kModel, one_thread())));
+
+  const fs::path file = scratch / "int8.onnx";
+  const tools::QuantizedFile written = tools::quantize(kModel, plan, file);
+  EXPECT_GT(written.int8_layers, 20);
+  EXPECT_EQ(written.float_layers, 0);
+  EXPECT_EQ(static_cast<std::uintmax_t>(written.bytes), fs::file_size(file));
+  EXPECT_EQ(scores(CompiledModel(file.string(), one_thread())), planned);
+  EXPECT_THAT([&] { tools::quantize(file.string(), plan, scratch / "again.onnx"); },
+              ThrowsMessage<UnsupportedError>(HasSubstr("quantised already")));
+  EXPECT_FALSE(fs::exists(scratch / "again.onnx"));
+}
+
+TEST_F(Tools, ThePlanIsForItsModelAlone) {
+  LoadOptions options = one_thread(Precision::int8);
+  options.plan = plan;
+  EXPECT_THAT([&] { CompiledModel("resnet18", options); },
+              ThrowsMessage<Error>(AllOf(HasSubstr("resnet18"), HasSubstr("calibrated for another model"))));
+  EXPECT_THAT([&] { tools::quantize("resnet18", plan, scratch / "x.onnx"); },
+              ThrowsMessage<Error>(HasSubstr("another model")));
+}
+
+TEST_F(Tools, ComparesLayers) {
+  tools::CompareOptions options;
+  options.threads = 1;
+  const std::vector<tools::LayerError> errors = tools::compare_int8(kModel, images, plan, options);
+  EXPECT_GT(errors.size(), 20U);
+  EXPECT_THAT(errors, Contains(Field(&tools::LayerError::int8, true)));
+  EXPECT_THAT(errors, Each(Field(&tools::LayerError::cosine, testing::Gt(0.8))));
+}
+
+TEST_F(Tools, RefusesWhatCannotBe) {
+  const std::vector<fs::path> none = {scratch / "none"};
+  EXPECT_THAT([&] { tools::calibrate(kModel, none, scratch / "p.json"); },
+              ThrowsMessage<Error>(HasSubstr("none")));
+  EXPECT_THROW(tools::calibrate(kModel, {}, scratch / "p.json"), Error);
+  EXPECT_THROW(tools::calibrate(kModel, images, scratch / "no folder" / "p.json"), Error);
+  tools::CalibrateOptions options;
+  options.percentile = 0;
+  EXPECT_THAT([&] { tools::calibrate(kModel, images, scratch / "p.json", options); },
+              ThrowsMessage<Error>(HasSubstr("percentile is 0")));
+  EXPECT_FALSE(fs::exists(scratch / "p.json"));
+}
+
+TEST(Profile, ExplainsTheTimeOfEveryLayer) {
+  const CompiledModel model(kModel, one_thread());
+  tools::ProfileOptions options;
+  options.runs = 5;
+  options.warmup = 1;
+  const tools::ModelProfile profile = tools::profile(model, {}, options);
+  EXPECT_EQ(profile.runs, 5);
+  ASSERT_FALSE(profile.layers.empty());
+  double sum = 0;
+  for (const tools::LayerTime& layer : profile.layers) {
+    EXPECT_FALSE(layer.name.empty());
+    EXPECT_FALSE(layer.kernel.empty());
+    EXPECT_GT(layer.bytes, 0);
+    sum += layer.median_ms;
+  }
+  EXPECT_GT(sum, 0);
+  // A 3x3 convolution of 3 channels to 24, at 32 x 32.
+  EXPECT_EQ(profile.layers[0].macs, 3 * 24 * 9 * 32 * 32);
+  EXPECT_EQ(profile.layers[0].output, (Shape{1, 24, 32, 32}));
+  EXPECT_GE(profile.end_to_end_ms, profile.layers_ms - 1e-9);
+  options.runs = 0;
+  EXPECT_THROW(tools::profile(model, {}, options), Error);
+  options.runs = 1;
+  const std::vector<float> wrong(12);
+  const ArrayView view(wrong, Shape{12});
+  EXPECT_THROW(tools::profile(model, {&view, 1}, options), Error);
+  options.device = 1;
+  EXPECT_THAT([&] { tools::profile(model, {}, options); }, ThrowsMessage<Error>(HasSubstr("device 1")));
+}
+
+}  // namespace
