@@ -41,6 +41,10 @@ void copy_external(const fs::path& model, const fs::path& output) {
   if (files.empty() || fs::equivalent(folder_of(model), folder_of(output))) return;
   for (const fs::path& file : files) {
     const fs::path target = folder_of(output) / file;
+    if (target.lexically_normal() == (folder_of(output) / output.filename()).lexically_normal()) {
+      fail("{}: weights of {} go into a file of this name; choose another for --output", output.string(),
+           model.string());
+    }
     if (fs::exists(target)) {
       fail(
           "{}: there is such a file already, and the weights of {} would go there; choose another folder for "

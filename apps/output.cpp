@@ -6,17 +6,35 @@
 
 #include "engine/file.h"
 #include "models/image/folder.h"
+#include "models/onnx/annotate.h"
 
 namespace pipit::apps {
 
 namespace {
 
-// Whether `output`, which is there, is the file `input` or one of the images below that folder.
+// The files that hold weights of `file`, if that is a model that has some.
+std::vector<std::filesystem::path> weights_beside(const std::filesystem::path& file) {
+  std::vector<std::filesystem::path> files;
+  try {
+    for (const std::filesystem::path& name : external_files(file)) files.push_back(file.parent_path() / name);
+  } catch (const Error&) {
+    files.clear();  // no model, or one that reading will refuse
+  }
+  return files;
+}
+
+// Whether `output`, which is there, is the file `input`, one that it keeps its weights in, or one of the images below
+// that folder.
 bool is_among(const std::filesystem::path& output, const std::filesystem::path& input) {
   namespace fs = std::filesystem;
   std::error_code ignored;
   const auto same = [&](const fs::path& file) { return fs::equivalent(output, file, ignored); };
-  if (!fs::is_directory(input, ignored)) return same(input);
+  if (same(input)) return true;
+  if (fs::is_regular_file(input, ignored)) {
+    const std::vector<fs::path> weights = weights_beside(input);
+    return std::any_of(weights.begin(), weights.end(), same);
+  }
+  if (!fs::is_directory(input, ignored)) return false;
   // Only what ends like an image is read from a folder.
   if (!has_image_extension(output)) return false;
   const std::vector<fs::path> images = list_images(input);

@@ -7,8 +7,8 @@
 namespace pipit::apps {
 
 /// For a file that is written when the work is done: throws CLI::ValidationError, naming `option`, when it is, under
-/// whatever name, one of the files that the command reads (or an image below a folder of them), and Error when it could
-/// not be written (check_writable). No `output`: nothing to check.
+/// whatever name, one of the files that the command reads (a model's weights and the images below a folder included),
+/// and Error when it could not be written (check_writable). No `output`: nothing to check.
 void check_output(const std::string& option, const std::string& output,
                   const std::vector<std::string>& inputs);
 

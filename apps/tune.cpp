@@ -332,7 +332,7 @@ void add_tune(CLI::App& app, int& exit_code) {
           "--confidence", options->confidence,
           "Percent: how sure the search must be of a drop within --max-drop, from its images alone. 50 takes "
           "the measured drop as it is; more keeps more layers, and needs many images")
-      ->check(CLI::Range(50.0, 99.9))
+      ->check(positive_number() & CLI::Range(50.0, 99.9))
       ->capture_default_str();
   command->add_option("--keep-as", options->keep_as, "What the plan says of layers that are kept")
       ->check(CLI::IsMember({"fp32", "fp16"}))

@@ -84,7 +84,13 @@ LoadedImage fill_input(Image image, const std::string& name, const Preprocess& p
     image = upright(std::move(image));
   }
   loaded.grey = is_grey(image);
-  const Extent extent = preprocessed_extent(preprocess, image.extent());
+  const Extent extent = [&] {
+    try {
+      return preprocessed_extent(preprocess, image.extent());
+    } catch (const Error& e) {
+      fail("{}: {}", name, e.what());
+    }
+  }();
   if (extent.height != place.height || extent.width != place.width) {
     fail("{}: {}x{} pixels after preprocessing, the model takes {}x{}; change crop or resize", name,
          extent.height, extent.width, place.height, place.width);

@@ -81,14 +81,15 @@ class CommandTest(unittest.TestCase):
         self.assertEqual(len(taken), 10)
         return sum(map(len, taken.values()))
 
-    def write_bmp(self, name, colour, side=32):
-        """A square 24-bit BMP with a gradient around one (red, green, blue) colour."""
+    def write_bmp(self, name, colour, side=32, height=None):
+        """A 24-bit BMP, square unless given a height, with a gradient around one (red, green, blue) colour."""
         def pixel(x, y):
             return bytes(max(0, min(255, c + 2 * (x - y))) for c in reversed(colour))
 
         padding = bytes(-3 * side % 4)
-        rows = b"".join(b"".join(pixel(x, y) for x in range(side)) + padding for y in range(side))
-        info = struct.pack("<IiiHHIIiiII", 40, side, side, 1, 24, 0, len(rows), 2835, 2835, 0, 0)
+        height = height or side
+        rows = b"".join(b"".join(pixel(x, y) for x in range(side)) + padding for y in range(height))
+        info = struct.pack("<IiiHHIIiiII", 40, side, height, 1, 24, 0, len(rows), 2835, 2835, 0, 0)
         header = struct.pack("<2sIHHI", b"BM", 54 + len(rows), 0, 0, 54)
         return self.write(name, header + info + rows)
 

@@ -74,6 +74,13 @@ class Annotate(CommandTest):
         done = self.pipit(*command, "elsewhere/again.onnx", code=RUNTIME)
         self.assert_one_line_error(done, "w.bin")
         self.assertFalse((self.folder / "elsewhere" / "again.onnx").exists())
+        # Neither the weights themselves nor where they would go may become the model.
+        done = self.pipit(*command, "w.bin", code=USAGE)
+        self.assert_one_line_error(done, "--output", "w.bin")
+        self.assertEqual((self.folder / "w.bin").read_bytes(), weights)
+        (self.folder / "third").mkdir()
+        self.assert_one_line_error(self.pipit(*command, "third/w.bin", code=RUNTIME), "w.bin")
+        self.assertEqual(list((self.folder / "third").iterdir()), [])
 
     def test_mistakes(self):
         self.write("model.onnx", self.before)

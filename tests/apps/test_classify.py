@@ -63,18 +63,19 @@ class Classify(CommandTest):
         self.write("cut.bmp", whole[:-100])
         self.write("text.jpg", "not an image\n")
         self.write("second.bmp", whole)
-        names = ["empty.png", "image.bmp", "cut.bmp", "missing.jpg", "text.jpg", "second.bmp"]
+        self.write_bmp("thin.bmp", (90, 120, 150), 1, 3000)
+        names = ["empty.png", "image.bmp", "cut.bmp", "missing.jpg", "text.jpg", "second.bmp", "thin.bmp"]
         done = self.pipit("classify", MODEL, *names, code=RUNTIME)
         errors = done.stderr.splitlines()
-        self.assertEqual(len(errors), 4, done.stderr)
-        for error, name in zip(errors, ["empty.png", "cut.bmp", "missing.jpg", "text.jpg"]):
+        self.assertEqual(len(errors), 5, done.stderr)
+        for error, name in zip(errors, ["empty.png", "cut.bmp", "missing.jpg", "text.jpg", "thin.bmp"]):
             self.assertRegex(error, rf"^pipit: .*{name}")
         for name in ("image.bmp", "second.bmp"):
             self.assertIn(name + "\n", done.stdout)
 
         images = self.json("classify", MODEL, *names, code=RUNTIME)["images"]
         self.assertEqual([image["path"] for image in images], names)
-        self.assertEqual(["error" in image for image in images], [True, False, True, True, True, False])
+        self.assertEqual(["error" in image for image in images], [True, False, True, True, True, False, True])
         self.assertEqual(images[1]["top"], images[5]["top"])
 
     def test_many_images_come_in_the_order_of_the_arguments(self):

@@ -88,7 +88,8 @@ class Tune(CommandTest):
 
         refused(MODEL, "images", code=USAGE, words=["--max-drop"])
         refused(MODEL, "images", "--max-drop", -1, code=USAGE, words=["--max-drop"])
-        refused(MODEL, "images", "--max-drop", 1, "--confidence", 20, code=USAGE, words=["--confidence"])
+        for confidence in (20, "nan"):
+            refused(MODEL, "images", "--max-drop", 1, "--confidence", confidence, code=USAGE, words=["--confidence"])
         refused(MODEL, "images", "--max-drop", 1, "--precision", "fp16", code=USAGE, words=["INT8"])
         refused(MODEL, "nowhere", "--max-drop", 1, code=RUNTIME, words=["nowhere"])
         for i in range(3):
