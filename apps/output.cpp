@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "engine/error.h"
 #include "engine/file.h"
 #include "models/image/folder.h"
 #include "models/onnx/annotate.h"

@@ -84,21 +84,19 @@ LoadedImage fill_input(Image image, const std::string& name, const Preprocess& p
     image = upright(std::move(image));
   }
   loaded.grey = is_grey(image);
-  const Extent extent = [&] {
-    try {
-      return preprocessed_extent(preprocess, image.extent());
-    } catch (const Error& e) {
-      fail("{}: {}", name, e.what());
-    }
-  }();
+  const Extent extent = preprocessed_extent(preprocess, image.extent());
   if (extent.height != place.height || extent.width != place.width) {
     fail("{}: {}x{} pixels after preprocessing, the model takes {}x{}; change crop or resize", name,
          extent.height, extent.width, place.height, place.width);
   }
-  if (place.channels == 1) {
-    preprocess_gray(image, preprocess, out);
-  } else {
-    pipit::preprocess(image, preprocess, out, place.layout);
+  try {
+    if (place.channels == 1) {
+      preprocess_gray(image, preprocess, out);
+    } else {
+      pipit::preprocess(image, preprocess, out, place.layout);
+    }
+  } catch (const Error& e) {
+    fail("{}: {}", name, e.what());
   }
   return loaded;
 }
