@@ -47,8 +47,8 @@ class QuantisedModels(CommandTest):
 
         folder = self.folder / name
         folder.mkdir()
-        # Weights of 7 bits: with 8, ONNX Runtime's products saturate on a CPU without VNNI. But unsigned ones of a whole
-        # tensor keep the zero points that i8 does not hold.
+        # Weights of 7 bits: with 8, ONNX Runtime's products saturate on a CPU without VNNI. But unsigned ones of a
+        # whole tensor keep the zero points that i8 does not hold.
         whole = options.get("weight_type") == quantization.QuantType.QUInt8 and not options.get("per_channel")
         quantization.quantize_static(str(model), str(folder / "model.onnx"), Reader(), reduce_range=not whole, **options)
         return folder
