@@ -1,23 +1,24 @@
 #include "models/safetensors.h"
 
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <vector>
 
 #include "engine/json_problem.h"
+#include "engine/parse_json.h"
 
 namespace pipit {
 
 namespace {
 
-using Json = nlohmann::json;
+using Json = JsonDocument;
 
 constexpr std::uint64_t kMaxHeaderBytes = std::uint64_t{16} << 20;
+constexpr int kMaxLevels = 3;  // header, tensor, shape
 
 // `numbers` is what lies behind the header.
 Tensor read_tensor(const Json& entry, std::string_view numbers) {
-  if (entry.at("dtype") != "F32") fail("is of type {}, not F32", entry.at("dtype").dump());
+  if (entry.at("dtype") != "F32") fail("is of type {}, not F32", shown(entry.at("dtype")));
   const auto extents = entry.at("shape").get<std::vector<std::int64_t>>();
   const Shape shape{std::span(extents)};
   const auto offsets = entry.at("data_offsets").get<std::vector<std::uint64_t>>();
@@ -25,7 +26,7 @@ Tensor read_tensor(const Json& entry, std::string_view numbers) {
   if (offsets.size() != 2 || offsets[0] > offsets[1] || offsets[1] > numbers.size() ||
       offsets[1] - offsets[0] != desc.bytes()) {
     fail("of shape {} does not fit its data_offsets {} in {} bytes", shape.str(),
-         entry.at("data_offsets").dump(), numbers.size());
+         shown(entry.at("data_offsets")), numbers.size());
   }
   Tensor tensor(desc);
   if (desc.bytes() > 0) std::memcpy(tensor.view().data, numbers.data() + offsets[0], desc.bytes());
@@ -46,7 +47,7 @@ std::map<std::string, Tensor> parse_safetensors(std::string_view bytes, const st
   std::map<std::string, Tensor> tensors;
   std::string key;
   try {
-    const Json header = Json::parse(bytes.substr(0, length));
+    const Json header = parse_json(bytes.substr(0, length), kMaxLevels);
     if (!header.is_object()) fail("its header is no JSON object");
     for (const auto& [tensor, entry] : header.items()) {
       if (tensor == "__metadata__") continue;

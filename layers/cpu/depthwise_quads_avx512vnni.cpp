@@ -22,6 +22,8 @@ namespace pipit {
 
 namespace {
 
+#include "layers/cpu/requantise_avx512.inc"
+
 // Not __m512i: GCC 12 keeps an array of those in memory.
 using Vector = int __attribute__((vector_size(64)));
 
@@ -39,14 +41,11 @@ struct Block {
   const std::int8_t* weights;
   const std::int32_t* bias;
   const float* multiplier;
-  __m512 high;
-  __m512i low;
-  __m512i zero_point;
+  ByteBounds bounds;
   __m512i turned;
 };
 
-// Requantises and stores one pixel. Rounding is monotone, so the lower bound may come after it; the upper one may not,
-// for beyond 2^31 there is no conversion.
+// Requantises and stores one pixel. Its sums are interleaved as the packing expects them.
 template <bool Whole>
 PIPIT_QUADS void finish(const Block& block, const Vector* sums, std::uint8_t* y) {
   __m512i steps[4];
@@ -54,12 +53,9 @@ PIPIT_QUADS void finish(const Block& block, const Vector* sums, std::uint8_t* y)
   for (int j = 0; j < 4; ++j) {
     const __m512 x =
         _mm512_mul_ps(_mm512_cvtepi32_ps(raw(sums[j])), _mm512_loadu_ps(block.multiplier + 16 * j));
-    steps[j] = _mm512_cvtps_epi32(_mm512_min_ps(block.high, x));
+    steps[j] = round_below(x, block.bounds);
   }
-  const __m512i low_half = _mm512_adds_epi16(_mm512_packs_epi32(steps[0], steps[1]), block.zero_point);
-  const __m512i high_half = _mm512_adds_epi16(_mm512_packs_epi32(steps[2], steps[3]), block.zero_point);
-  const __m512i bytes =
-      _mm512_xor_si512(_mm512_max_epu8(_mm512_packus_epi16(low_half, high_half), block.low), block.turned);
+  const __m512i bytes = _mm512_xor_si512(pack_interleaved(steps, block.bounds), block.turned);
   if constexpr (Whole) {
     _mm512_storeu_si512(y, bytes);
   } else {
@@ -132,9 +128,7 @@ template <int Kernel, int Stride>
 void quad_tile(const QuadTile& call) {
   const QuadTile t = call;  // which no store can change
   Block block;
-  block.high = _mm512_set1_ps(t.high);
-  block.zero_point = _mm512_set1_epi16(static_cast<short>(t.zero_point));
-  block.low = _mm512_set1_epi8(static_cast<char>(_mm_cvtss_si32(_mm_set_ss(t.low)) + t.zero_point));
+  block.bounds = byte_bounds(t.low, t.high, t.zero_point);
   block.turned = _mm512_set1_epi8(static_cast<char>(t.turned));
   block.weights = t.weights;
   block.bias = t.bias;

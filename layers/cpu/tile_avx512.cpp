@@ -20,6 +20,7 @@ namespace pipit {
 namespace {
 
 #include "layers/cpu/packed_kernel.inc"
+#include "layers/cpu/requantise_avx512.inc"
 #include "layers/cpu/tile_kernel.inc"
 
 constexpr __mmask16 kAllLanes = 0xFFFF;
@@ -124,20 +125,13 @@ struct Int8 {
            (call.residual[0] == nullptr || call.residual_type != TileType::f32);
   }
 
-  // s8 is u8 with a zero point that is higher by 128, its upper bit turned afterwards. Rounding is monotone, so the
-  // lower bound may come after it; the upper one may not, for beyond 2^31 there is no conversion. NaN becomes the lower
-  // bound.
+  // s8 is u8 with a zero point that is higher by 128, its upper bit turned afterwards.
   template <int Groups, int Pixels, int Vectors>
   PIPIT_TILE_INLINE void finish_bytes(const Vector* sums, const TileCall& call) {
     constexpr int kCount = Groups * Pixels * Vectors;
     const int moved = call.output_type == TileType::s8 ? 128 : 0;
-    const int zero_point = call.zero_point + moved;
-    const __m512i zero_points = _mm512_set1_epi16(static_cast<short>(zero_point));
-    const __m512i low =
-        _mm512_set1_epi8(static_cast<char>(_mm_cvtss_si32(_mm_set_ss(call.low)) + zero_point));
+    const ByteBounds bounds = byte_bounds(call.low, call.high, call.zero_point + moved);
     const __m512i turned = _mm512_set1_epi8(static_cast<char>(moved));
-    // The lanes of one vector lie together again.
-    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     __m512 multiplier[Vectors];
     __mmask16 lanes[Vectors];
 #pragma GCC unroll 2
@@ -159,13 +153,10 @@ struct Int8 {
               call.residual[i / (Pixels * Vectors)] + i / Vectors % Pixels * call.residual_stride + 16 * v;
           x = _mm512_add_ps(x, residual_steps(_mm_maskz_loadu_epi8(lanes[v], residual), call));
         }
-        steps[j] = _mm512_cvtps_epi32(_mm512_min_ps(_mm512_set1_ps(call.high), x));
+        steps[j] = round_below(x, bounds);
       }
-      const __m512i low_half = _mm512_adds_epi16(_mm512_packs_epi32(steps[0], steps[1]), zero_points);
-      const __m512i high_half = _mm512_adds_epi16(_mm512_packs_epi32(steps[2], steps[3]), zero_points);
-      __m512i bytes = _mm512_max_epu8(_mm512_packus_epi16(low_half, high_half), low);
-      bytes = _mm512_permutexvar_epi32(order, _mm512_xor_si512(bytes, turned));
-      store_bytes<Groups, Pixels, Vectors>(bytes, first, call);
+      const __m512i bytes = _mm512_xor_si512(pack_interleaved(steps, bounds), turned);
+      store_bytes<Groups, Pixels, Vectors>(in_order(bytes), first, call);
     }
   }
 

@@ -20,6 +20,11 @@ namespace pipit {
 
 namespace {
 
+#include "layers/cpu/requantise_avx512.inc"
+
+constexpr int n = kByteWinogradInputs;
+constexpr int m = kByteWinogradOutputs;
+
 // Unsigned, so that sums wrap around. Not __m512i: GCC 12 keeps an array of those in memory.
 using Words = unsigned short __attribute__((vector_size(64)));
 using Ints = unsigned __attribute__((vector_size(64)));
@@ -78,6 +83,7 @@ PIPIT_BYTES __m512i finish_row(const Ints* sums, const ByteOutput& o, std::int64
                                __mmask16 channels) {
   const __m512i bias = _mm512_maskz_loadu_epi32(channels, o.bias + c);
   const __m512 multiplier = _mm512_maskz_loadu_ps(channels, o.multiplier + c);
+  const ByteBounds bounds = byte_bounds(o.bounds.low, o.bounds.high, o.zero_point);
   __m512i steps[m];
 #pragma GCC unroll 4
   for (int j = 0; j < m; ++j) {
@@ -90,18 +96,9 @@ PIPIT_BYTES __m512i finish_row(const Ints* sums, const ByteOutput& o, std::int64
                                          _mm512_set1_epi32(o.residual_zero_point));
       x = _mm512_add_ps(x, _mm512_mul_ps(_mm512_cvtepi32_ps(r), _mm512_set1_ps(o.residual_scale)));
     }
-    // Rounding is monotone, so the lower bound may come after it; beyond 2^31 there is no conversion. NaN becomes the
-    // lower bound.
-    steps[j] = _mm512_cvtps_epi32(_mm512_min_ps(_mm512_set1_ps(o.bounds.high), x));
+    steps[j] = round_below(x, bounds);
   }
-  const __m512i zero_point = _mm512_set1_epi16(static_cast<short>(o.zero_point));
-  const __m512i low_half = _mm512_adds_epi16(_mm512_packs_epi32(steps[0], steps[1]), zero_point);
-  const __m512i high_half = _mm512_adds_epi16(_mm512_packs_epi32(steps[2], steps[3]), zero_point);
-  const int low = _mm_cvtss_si32(_mm_set_ss(o.bounds.low)) + o.zero_point;
-  const __m512i bytes =
-      _mm512_max_epu8(_mm512_packus_epi16(low_half, high_half), _mm512_set1_epi8(static_cast<char>(low)));
-  const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-  return _mm512_permutexvar_epi32(order, bytes);
+  return in_order(pack_interleaved(steps, bounds));
 }
 
 template <bool Whole>

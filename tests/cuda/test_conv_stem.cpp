@@ -1,9 +1,9 @@
 // The fp16 kernel for few channels against the CPU reference.
-#include <array>
 #include <limits>
 #include <set>
 
 #include "tests/cuda/conv_cases.h"
+#include "tests/cuda/stem_cases.h"
 
 namespace pipit::test {
 namespace {
@@ -54,23 +54,13 @@ TEST(ConvStem, EveryCountOfChannelsInEveryWay) {
       }
     }
   }
-  EXPECT_EQ(ways, (std::set<std::string>{"4x8", "8x8", "4x16", "8x16", "4x32", "8x32", "4x64", "8x64"}));
+  EXPECT_EQ(ways, kStemTiles);
 }
 
-// Large windows, strides and dilation; more tiles than the GPU holds blocks.
 TEST(ConvStem, WindowsAndStrides) {
   PIPIT_NEEDS_GPU();
   std::mt19937 random(gpu_seed() + 13);
-  for (const auto& [batch, channels, size, outputs, kernel, stride] :
-       {std::array<std::int64_t, 6>{1, 1, 40, 3, 11, 1},
-        {2, 1, 33, 16, 9, 2},
-        {1, 2, 50, 8, 7, 3},
-        {1, 8, 35, 32, 11, 2},
-        {2, 16, 33, 64, 5, 2},
-        {1, 32, 33, 32, 3, 2},
-        {1, 32, 40, 16, 5, 1},
-        {1, 24, 21, 40, 3, 4},
-        {9, 8, 130, 8, 3, 1}}) {
+  for (const auto& [batch, channels, size, outputs, kernel, stride] : stem_sizes(5)) {
     const Geometry g = geometry(batch, channels, size, outputs, kernel, stride, kernel / 2);
     expect_gpu(Conv(ConvAttributes{g.window, 1, Clamp::relu()}), "stem",
                make_case(g, Precision::fp16, random));

@@ -1,8 +1,8 @@
 // The INT8 kernel for few channels against the CPU's scalar specification, bit for bit.
-#include <array>
 #include <set>
 
 #include "tests/cuda/qconv_cases.h"
+#include "tests/cuda/stem_cases.h"
 
 namespace pipit::test {
 namespace {
@@ -63,23 +63,14 @@ TEST(QConv, StemWithEveryCountOfChannelsInEveryWay) {
       if (HasFailure()) return;
     }
   }
-  EXPECT_EQ(ways, (std::set<std::string>{"4x8", "8x8", "4x16", "8x16", "4x32", "8x32", "4x64", "8x64"}));
+  EXPECT_EQ(ways, kStemTiles);
 }
 
-// Large windows, strides, sums that need a conversion; more tiles than the GPU holds blocks.
+// Sums that need a conversion as well.
 TEST(QConv, StemWindowsAndStrides) {
   PIPIT_NEEDS_GPU();
   Numbers numbers(221);
-  for (const auto& [batch, channels, size, filters, kernel, stride] :
-       {std::array<std::int64_t, 6>{1, 1, 40, 3, 11, 1},
-        {2, 1, 33, 16, 9, 2},
-        {1, 2, 50, 8, 7, 3},
-        {1, 8, 35, 32, 11, 2},
-        {2, 16, 33, 64, 5, 2},
-        {1, 32, 33, 32, 3, 2},
-        {1, 32, 40, 16, 9, 1},
-        {1, 24, 21, 40, 3, 4},
-        {9, 8, 130, 8, 3, 1}}) {
+  for (const auto& [batch, channels, size, filters, kernel, stride] : stem_sizes(9)) {
     ConvCase c = random_case(numbers, channels, filters, 1);
     set_window(c.attributes.conv.window, kernel, stride, 1, kernel / 2);
     c.x = Shape{batch, channels, size, size};
