@@ -1,6 +1,5 @@
 // pipit bench MODEL...: how long a run takes, for every combination of model, precision, batch and threads.
 #include <algorithm>
-#include <chrono>
 #include <limits>
 #include <map>
 #include <new>
@@ -11,6 +10,8 @@
 #include "apps/runner.h"
 #include "apps/table.h"
 #include "apps/terminal.h"
+#include "apps/version.h"
+#include "engine/clock.h"
 #include "engine/device.h"
 #include "engine/host_memory.h"
 #include "engine/statistics.h"
@@ -20,8 +21,6 @@
 namespace pipit::apps {
 
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 // Above this the machine was not quiet, and small differences between rows mean nothing.
 constexpr double kUnsteady = 0.05;
@@ -54,10 +53,6 @@ struct Row {
   std::size_t peak_rss_bytes = 0;
   std::string error;
 };
-
-double milliseconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
-}
 
 // At most --runs runs and, unless only --runs is given, no new run once --seconds have passed.
 std::vector<double> timed_runs(const BenchOptions& options, Runner& runner,

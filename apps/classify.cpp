@@ -1,5 +1,4 @@
 // pipit classify MODEL IMAGE...: the most probable classes of images.
-#include <chrono>
 
 #include "apps/commands.h"
 #include "apps/layer_table.h"
@@ -7,6 +6,7 @@
 #include "apps/runner.h"
 #include "apps/table.h"
 #include "apps/terminal.h"
+#include "engine/clock.h"
 #include "engine/device.h"
 #include "layers/fuse/passes.h"
 #include "models/image/folder.h"
@@ -59,7 +59,7 @@ std::vector<std::filesystem::path> image_paths(const std::vector<std::string>& a
 }
 
 int classify(const ClassifyOptions& options) {
-  const auto begin = std::chrono::steady_clock::now();
+  const auto begin = Clock::now();
   Model model = options.model.load();
   const Preparation preparation = options.image.resolve(model);
   const Preprocess& preprocess = preparation.preprocess;
@@ -98,10 +98,7 @@ int classify(const ClassifyOptions& options) {
       json["images"].push_back({{"path", path}, {"error", e.what()}});
       return;
     }
-    if (last.empty()) {
-      json["first_answer_ms"] =
-          std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
-    }
+    if (last.empty()) json["first_answer_ms"] = milliseconds_since(begin);
     last = path;
     counts.add(result.loaded);
     json["images"].push_back(image_json(result, path, top, labels));

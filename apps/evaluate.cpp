@@ -1,13 +1,13 @@
 // pipit evaluate MODEL FOLDER: accuracy on a folder of labelled images.
 #include <algorithm>
 #include <charconv>
-#include <chrono>
 #include <cmath>
 
 #include "apps/commands.h"
 #include "apps/pipeline.h"
 #include "apps/progress.h"
 #include "apps/runner.h"
+#include "engine/clock.h"
 #include "layers/fuse/passes.h"
 #include "models/image/folder.h"
 
@@ -72,7 +72,7 @@ Score measure(std::span<Runner> runners, const Preprocess& preprocess,
   Score score;
   score.devices.resize(runners.size());
   Progress progress("evaluate", static_cast<std::int64_t>(images.size()), quiet);
-  const auto begin = std::chrono::steady_clock::now();
+  const auto begin = Clock::now();
   run_images(runners, preprocess, output, paths, [&](const ImageResult& result) {
     if (result.error) std::rethrow_exception(result.error);
     const LabelledImage& image = images[static_cast<std::size_t>(result.image)];
@@ -89,7 +89,7 @@ Score measure(std::span<Runner> runners, const Preprocess& preprocess,
     progress.update(score.images, fmt::format("top-1 {:.2f} %", 100.0 * static_cast<double>(score.top1) /
                                                                     static_cast<double>(score.images)));
   });
-  score.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  score.seconds = milliseconds_since(begin) / 1e3;
   return score;
 }
 

@@ -4,6 +4,7 @@
 #include "apps/runner.h"
 #include "apps/table.h"
 #include "apps/terminal.h"
+#include "engine/host_memory.h"
 #include "layers/cast.h"
 #include "layers/fuse/rewriter.h"
 #include "layers/quantize.h"

@@ -1,17 +1,15 @@
 #include "apps/ladder.h"
 
 #include <algorithm>
-#include <chrono>
 #include <map>
 
+#include "engine/clock.h"
 #include "engine/profiler.h"
 #include "engine/statistics.h"
 
 namespace pipit::apps {
 
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 // At least this many turns and this long, unless one run takes very long.
 constexpr int kLeastTurns = 9;
@@ -30,7 +28,7 @@ Tensor first_batch(PreparedImages& images) {
 double timed_run(Session& session, const ConstTensorView& input) {
   const Clock::time_point begin = Clock::now();
   session.run({&input, 1});
-  return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+  return milliseconds_since(begin);
 }
 
 // The class with the largest score, ties to the lower index, of every image.

@@ -6,7 +6,8 @@
 #include "apps/commands.h"
 #include "apps/runner.h"
 #include "apps/table.h"
-#include "engine/version.h"
+#include "apps/version.h"
+#include "engine/host_memory.h"
 #include "models/catalogue.h"
 
 namespace pipit::apps {

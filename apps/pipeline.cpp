@@ -1,8 +1,9 @@
 #include "apps/pipeline.h"
+#include "engine/ceil_div.h"
+#include "engine/clock.h"
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <condition_variable>
 #include <mutex>
 
@@ -12,10 +13,6 @@ namespace {
 
 // Inputs of all slots together are kept within this, however large the images; one slot a runner is always there.
 constexpr std::int64_t kMaxSlotBytes = std::int64_t{512} << 20;
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
-  return (a + b - 1) / b;
-}
 
 // Images in flight are counted in those that one thread has ahead of it. On the CPU a thread that finds none left waits
 // for the slowest one: with 4 each that is an eighth of the decoding time at most. A GPU is fed without such pauses.
@@ -124,7 +121,7 @@ class Pipeline {
       }
       if (failed_) return;
     }
-    const auto begin = std::chrono::steady_clock::now();
+    const auto begin = Clock::now();
     const auto k = static_cast<std::size_t>(image % batch_);
     const std::size_t elements = slot.values.size() / static_cast<std::size_t>(batch_);
     Image& result = slot.images[k];
@@ -134,8 +131,7 @@ class Pipeline {
     } catch (...) {
       result.error = std::current_exception();
     }
-    result.decode_ms =
-        std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+    result.decode_ms = milliseconds_since(begin);
 
     const std::lock_guard lock(mutex_);
     slot.readable = slot.readable && !result.error;

@@ -1,5 +1,4 @@
 // pipit profile MODEL: where the time of a run goes, layer by layer.
-#include <chrono>
 
 #include "apps/commands.h"
 #include "apps/layer_table.h"
@@ -7,7 +6,9 @@
 #include "apps/runner.h"
 #include "apps/table.h"
 #include "apps/terminal.h"
+#include "engine/clock.h"
 #include "engine/device.h"
+#include "engine/host_memory.h"
 #include "layers/cpu_peak.h"
 #include "layers/gpu_peak.h"
 
@@ -25,10 +26,6 @@ struct ProfileOptions {
   double bandwidth_tbs = 0;
 };
 
-double since(std::chrono::steady_clock::time_point begin) {
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
-}
-
 // What the options say, the rest measured.
 MachinePeak machine_peak(const ProfileOptions& options, const PlanOptions& plan) {
   MachinePeak peak;
@@ -43,18 +40,18 @@ MachinePeak machine_peak(const ProfileOptions& options, const PlanOptions& plan)
 }
 
 int profile(const ProfileOptions& options) {
-  const auto begin = std::chrono::steady_clock::now();
+  const auto begin = Clock::now();
   Model model = options.model.load();
-  const double read_ms = since(begin);
+  const double read_ms = milliseconds_since(begin);
   Runner runner(model.name, std::move(model.graph), options.common);
   const Plan& plan = *runner.plan;
   const std::vector<Tensor> inputs = random_inputs(plan.graph(), model.name);
   std::vector<ConstTensorView> views;
   for (const Tensor& t : inputs) views.push_back(t.view());
 
-  const auto first_begin = std::chrono::steady_clock::now();
+  const auto first_begin = Clock::now();
   runner.run(views);
-  const double first_run_ms = since(first_begin);
+  const double first_run_ms = milliseconds_since(first_begin);
   const double first_answer_ms = read_ms + runner.load_ms + first_run_ms;
   Progress progress("profile", options.warmup + options.runs, options.common.quiet);
   const Profile result =

@@ -6,9 +6,12 @@
 #include "apps/table.h"
 #include "apps/terminal.h"
 #include "engine/file.h"
-#include "engine/version.h"
-#include "pipit/detail/load.h"
-#include "pipit/detail/quantised_file.h"
+#include "engine/host_memory.h"
+#include "layers/fuse/passes.h"
+#include "models/image/preprocess.h"
+#include "models/onnx/writer.h"
+#include "quant/keep.h"
+#include "quant/quantize_graph.h"
 
 namespace pipit::apps {
 
@@ -50,11 +53,11 @@ int quantize(const QuantizeCommand& options) {
                 {"kept_nodes", file.kept},
                 {"bytes", file.bytes.size()}});
   } else {
-    fmt::print(
-        "{}: {} in INT8, {} in floating point; {:.2f} MiB\n", printable(options.output),
-        counted(file.quantised, "node"),
-        counted(file.kept, "convolution or fully connected layer", "convolutions or fully connected layers"),
-        static_cast<double>(file.bytes.size()) / (1 << 20));
+    fmt::print("{}: {} in INT8, {} in floating point; {}\n", printable(options.output),
+               counted(quantized.quantised, "node"),
+               counted(quantized.kept, "convolution or fully connected layer",
+                       "convolutions or fully connected layers"),
+               mebibytes(bytes.size()));
   }
   return kExitOk;
 }

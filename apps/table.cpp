@@ -75,8 +75,4 @@ std::string counted(std::int64_t count, std::string_view one, std::string_view m
   return more.empty() ? fmt::format("{} {}s", count, one) : fmt::format("{} {}", count, more);
 }
 
-std::string mebibytes(std::size_t bytes) {
-  return fmt::format("{:.2f} MiB", static_cast<double>(bytes) / 1048576.0);
-}
-
 }  // namespace pipit::apps

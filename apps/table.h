@@ -32,7 +32,5 @@ class Table {
 std::string with_prefix(double value);
 /// "1 image", "2 images"; `more` where the plural takes other words.
 std::string counted(std::int64_t count, std::string_view one, std::string_view more = {});
-/// Bytes as "12.3 MiB".
-std::string mebibytes(std::size_t bytes);
 
 }  // namespace pipit::apps

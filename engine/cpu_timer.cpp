@@ -1,12 +1,9 @@
 // The CPU's KernelTimer.
 #include <algorithm>
-#include <chrono>
 #include <limits>
 
-#ifdef __linux__
-#include <unistd.h>
-#endif
-
+#include "engine/cache_size.h"
+#include "engine/clock.h"
 #include "engine/host_memory.h"
 #include "engine/tuner.h"
 
@@ -16,12 +13,8 @@ namespace {
 
 // Bytes that fill one core's second-level cache twice over.
 std::size_t eviction_bytes() {
-  long cache = 0;
-#ifdef _SC_LEVEL2_CACHE_SIZE
-  cache = sysconf(_SC_LEVEL2_CACHE_SIZE);
-#endif
-  constexpr long kLikely = 2L << 20;
-  return 2 * static_cast<std::size_t>(std::clamp(cache > 0 ? cache : kLikely, 256L << 10, 16L << 20));
+  constexpr std::int64_t kMost = 16 << 20;
+  return 2 * static_cast<std::size_t>(std::min(second_level_cache(), kMost));
 }
 
 class CpuTimer final : public KernelTimer {
@@ -61,14 +54,13 @@ class CpuTimer final : public KernelTimer {
   double warm_up(const Kernel& kernel) override { return time(kernel, 1); }
 
   double time(const Kernel& kernel, int runs) override {
-    using Clock = std::chrono::steady_clock;
     if (scratch_.bytes() < kernel.scratch_bytes()) scratch_ = HostBuffer(kernel.scratch_bytes());
     double best = std::numeric_limits<double>::infinity();
     for (int r = 0; r < runs; ++r) {
       evict();
       const Clock::time_point begin = Clock::now();
       kernel.run(inputs_, outputs_, RunContext{*pool_, scratch_.data()});
-      best = std::min(best, std::chrono::duration<double, std::milli>(Clock::now() - begin).count());
+      best = std::min(best, milliseconds_since(begin));
     }
     return best;
   }

@@ -16,6 +16,11 @@ using ValueId = std::int32_t;
 /// Stands for an optional input that is not given.
 inline constexpr ValueId kNoValue = -1;
 
+/// Where `id`, which is not kNoValue, stands in Graph::values() and in lists with one entry per value.
+constexpr std::size_t index(ValueId id) {
+  return static_cast<std::size_t>(id);
+}
+
 /// A named tensor: a graph input, a constant, or what one node computes.
 struct Value {
   std::string name;
@@ -38,7 +43,7 @@ class Graph {
   Graph() = default;
 
   const std::vector<Value>& values() const { return values_; }
-  const Value& value(ValueId id) const { return values_[static_cast<std::size_t>(id)]; }
+  const Value& value(ValueId id) const { return values_[index(id)]; }
   /// In topological order: every input of a node is a graph input, a constant, or an earlier node's output.
   const std::vector<Node>& nodes() const { return nodes_; }
   const std::vector<ValueId>& inputs() const { return inputs_; }
@@ -85,7 +90,7 @@ class GraphBuilder {
   /// The output is named after the value unless it is given another name.
   void mark_output(ValueId id, std::string name = {});
   /// The reference stays valid until build(), whatever is added meanwhile.
-  const Value& value(ValueId id) const { return values_.at(static_cast<std::size_t>(id)); }
+  const Value& value(ValueId id) const { return values_.at(index(id)); }
   /// Replaces the layout that inference gave to a value (used by the layout pass only).
   void set_layout(ValueId id, Layout layout);
   /// Replaces the element type (used by the precision pass only, which runs after every inference).

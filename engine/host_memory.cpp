@@ -1,5 +1,6 @@
 #include "engine/host_memory.h"
 
+#include <fmt/format.h>
 #include <malloc.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -7,6 +8,8 @@
 #include <algorithm>
 #include <fstream>
 #include <string>
+
+#include "engine/cgroup.h"
 
 namespace pipit {
 
@@ -20,14 +23,8 @@ std::size_t available_host_memory() {
     std::getline(meminfo, unit);
     if (key == "MemAvailable:") bytes = std::min(bytes, kibibytes * 1024);
   }
-  // cgroup v2; "max" where there is no limit, which does not parse.
-  std::size_t limit = 0;
-  std::size_t used = 0;
-  if (std::ifstream("/sys/fs/cgroup/memory.max") >> limit) {
-    std::ifstream("/sys/fs/cgroup/memory.current") >> used;
-    bytes = std::min(bytes, limit > used ? limit - used : 0);
-  }
-  return bytes;
+  const double granted = cgroup_free_memory("/sys/fs/cgroup", own_cgroups());
+  return granted < static_cast<double>(bytes) ? static_cast<std::size_t>(granted) : bytes;
 }
 
 std::size_t peak_resident_memory() {
@@ -49,6 +46,10 @@ bool reset_peak_resident_memory() {
   std::ofstream clear("/proc/self/clear_refs");
   clear << "5" << std::flush;  // proc(5): resets VmHWM
   return static_cast<bool>(clear);
+}
+
+std::string mebibytes(std::size_t bytes) {
+  return fmt::format("{:.2f} MiB", static_cast<double>(bytes) / 1048576.0);
 }
 
 }  // namespace pipit

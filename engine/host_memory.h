@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 
 namespace pipit {
 
@@ -16,5 +17,8 @@ std::size_t peak_resident_memory();
 /// Gives freed memory back to the system and lets peak_resident_memory() start again at what is held now. Returns
 /// false where the kernel does not offer it (/proc/self/clear_refs); the peak then goes on.
 bool reset_peak_resident_memory();
+
+/// "1.50 MiB".
+std::string mebibytes(std::size_t bytes);
 
 }  // namespace pipit

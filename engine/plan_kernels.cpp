@@ -11,10 +11,6 @@ namespace pipit {
 
 namespace {
 
-std::size_t index(ValueId id) {
-  return static_cast<std::size_t>(id);
-}
-
 class StepBuilder {
  public:
   StepBuilder(Graph& graph, const Registry& registry, const PlanOptions& options)

@@ -12,17 +12,13 @@ double median(std::vector<double> values) {
   return quantile(std::move(values), 0.5);
 }
 
-double milliseconds(std::chrono::steady_clock::duration d) {
-  return std::chrono::duration<double, std::milli>(d).count();
-}
-
 // What one read of the clock costs: the median of many, so that one interruption does not count.
 double clock_read_ms() {
   std::vector<double> costs;
   for (int i = 0; i < 101; ++i) {
-    const auto begin = std::chrono::steady_clock::now();
-    for (int k = 0; k < 10; ++k) (void)std::chrono::steady_clock::now();
-    costs.push_back(milliseconds(std::chrono::steady_clock::now() - begin) / 11);
+    const auto begin = Clock::now();
+    for (int k = 0; k < 10; ++k) (void)Clock::now();
+    costs.push_back(milliseconds_since(begin) / 11);
   }
   return median(std::move(costs));
 }
@@ -46,12 +42,12 @@ void Profiler::before_step(const Step&) {
 }
 
 void Profiler::after_step(const Step& step, std::span<const ConstTensorView>, std::span<const TensorView>) {
-  const double ms = milliseconds(Clock::now() - step_start_);
+  const double ms = milliseconds_since(step_start_);
   step_ms_[step_ms_.size() - steps_ + static_cast<std::size_t>(step.index)] += ms;
 }
 
 void Profiler::after_run() {
-  run_ms_.push_back(milliseconds(Clock::now() - run_start_));
+  run_ms_.push_back(milliseconds_since(run_start_));
 }
 
 Profile Profiler::report() const {

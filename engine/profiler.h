@@ -1,10 +1,10 @@
 // Profiler: per-step wall time of a session's runs, its own overhead, and what no layer explains.
 #pragma once
 
-#include <chrono>
 #include <functional>
 #include <vector>
 
+#include "engine/clock.h"
 #include "engine/profile.h"
 #include "engine/session.h"
 
@@ -24,7 +24,6 @@ class Profiler final : public RunObserver {
   Profile report() const;
 
  private:
-  using Clock = std::chrono::steady_clock;
   std::size_t steps_ = 0;
   double calls_per_step_;        ///< in one run
   std::vector<double> step_ms_;  ///< [run][step], the sum of its calls

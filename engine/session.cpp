@@ -1,8 +1,8 @@
 #include "engine/session.h"
 
-#include <chrono>
 #include <cstring>
 
+#include "engine/clock.h"
 #include "engine/float_mode.h"
 
 namespace pipit {
@@ -173,10 +173,9 @@ SlotRun Session::collect(int slot) {
   if (state != SlotState::submitted) fail("slot {} was not submitted", slot);
   state = SlotState::idle;
   if (device_) return device_->collect(slot);
-  const auto begin = std::chrono::steady_clock::now();
+  const auto begin = Clock::now();
   SlotRun result{run(slot_views_[static_cast<std::size_t>(slot)])};
-  result.kernel_ms =
-      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+  result.kernel_ms = milliseconds_since(begin);
   return result;
 }
 

@@ -16,10 +16,6 @@ namespace pipit {
 
 namespace {
 
-std::size_t index(ValueId id) {
-  return static_cast<std::size_t>(id);
-}
-
 // A constant that was released still marks a layer with weights; only Conv and Gemm have a bias to correct.
 bool reads_weights(const Graph& graph, const Node& node) {
   return node.inputs.size() > 1 && node.inputs[1] != kNoValue && graph.value(node.inputs[1]).is_constant() &&

@@ -25,10 +25,6 @@ namespace pipit {
 
 namespace {
 
-std::size_t index(ValueId id) {
-  return static_cast<std::size_t>(id);
-}
-
 class RoleChooser {
  public:
   RoleChooser(const Graph& graph, const PrecisionPlan& plan)

@@ -13,10 +13,6 @@ namespace pipit {
 
 namespace {
 
-std::size_t index(ValueId id) {
-  return static_cast<std::size_t>(id);
-}
-
 bool is_integer(DType dtype) {
   return dtype == DType::u8 || dtype == DType::i8;
 }

@@ -19,10 +19,6 @@ namespace pipit {
 
 namespace {
 
-std::size_t index(ValueId id) {
-  return static_cast<std::size_t>(id);
-}
-
 class Quantiser {
  public:
   Quantiser(const Graph& graph, const PrecisionPlan& plan, const QuantizeOptions& options)

@@ -4,11 +4,11 @@
 // copy on the GPU into the inputs that the captured graph reads, the graph, the download. One graph and one staging
 // buffer serve any number of slots, and the copy on the GPU costs a hundredth of the upload that it hides.
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <map>
 #include <vector>
 
+#include "engine/clock.h"
 #include "engine/cuda/host_step.h"
 #include "engine/cuda/runtime.h"
 #include "engine/device.h"
@@ -163,10 +163,9 @@ class CudaSession final : public DeviceSession {
       marks.back().record(stream_);
       stream_.synchronize();
       graphs.push_back(marks.back().since(marks.front()));
-      const auto begin = std::chrono::steady_clock::now();
+      const auto begin = Clock::now();
       run(inputs);
-      totals.push_back(
-          std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count());
+      totals.push_back(milliseconds_since(begin));
       progress(warmup + r + 1);
     }
     for (std::size_t s = 0; s < bound_.size(); ++s)

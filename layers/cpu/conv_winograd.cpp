@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "engine/ceil_div.h"
 #include "layers/conv.h"
 #include "layers/cpu/cpu.h"
 #include "layers/cpu/epilogue.h"
@@ -19,10 +20,6 @@ namespace pipit {
 namespace {
 
 constexpr std::int64_t kLine = 16;  // floats in a cache line
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
-  return (a + b - 1) / b;
-}
 
 class ConvWinograd final : public Kernel {
  public:

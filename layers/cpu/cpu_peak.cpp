@@ -1,10 +1,10 @@
 #include "layers/cpu_peak.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <vector>
 
+#include "engine/clock.h"
 #include "engine/tensor.h"
 #include "engine/thread_pool.h"
 #include "layers/cpu/peak_probe.h"
@@ -13,8 +13,6 @@ namespace pipit {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 // The shortest of several parallel runs of piece(index), one piece per thread, in seconds.
 template <typename Piece>
 double best_seconds(ThreadPool& pool, int repeats, Piece piece) {
@@ -22,7 +20,7 @@ double best_seconds(ThreadPool& pool, int repeats, Piece piece) {
   for (int r = 0; r < repeats; ++r) {
     const Clock::time_point begin = Clock::now();
     pool.parallel_for(pool.size(), [&](std::int64_t index, int) { piece(static_cast<std::size_t>(index)); });
-    best = std::min(best, std::chrono::duration<double>(Clock::now() - begin).count());
+    best = std::min(best, milliseconds_since(begin) / 1e3);
   }
   return best;
 }

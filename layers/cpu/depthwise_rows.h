@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "engine/ceil_div.h"
 #include "engine/kernel.h"
 #include "engine/tensor.h"
 #include "layers/cpu/chunks.h"
@@ -116,8 +117,6 @@ class DepthwiseRows {
   }
 
  private:
-  static std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-
   // A task is a block of channels in some neighbouring rows. The block is so narrow that the image rows which an output
   // row reads, and the weights, stay in the first-level cache from row to row: otherwise every value came from the
   // second one again for every row of taps. Few pixels of many channels are shared out by channels alone.

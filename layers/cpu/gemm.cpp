@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/ceil_div.h"
 #include "layers/cpu/gemm_isa.h"
 
 namespace pipit {
@@ -16,13 +17,6 @@ constexpr std::int64_t kMaxDepth = 192;
 constexpr std::int64_t kAlignFloats = HostBuffer::kAlignment / sizeof(float);
 // About four tasks for each of eight cores, so that the last ones leave few cores idle.
 constexpr std::int64_t kEnoughTasks = 32;
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
-  return (a + b - 1) / b;
-}
-std::int64_t round_up(std::int64_t a, std::int64_t multiple) {
-  return ceil_div(a, multiple) * multiple;
-}
 
 }  // namespace
 

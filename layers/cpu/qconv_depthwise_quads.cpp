@@ -3,6 +3,7 @@
 #include <cstring>
 #include <vector>
 
+#include "engine/ceil_div.h"
 #include "layers/cpu/chunks.h"
 #include "layers/cpu/cpu.h"
 #include "layers/cpu/depthwise_quads.h"
@@ -16,10 +17,6 @@ namespace pipit {
 namespace {
 
 constexpr std::int64_t kQuad = 4;
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
-  return (a + b - 1) / b;
-}
 
 std::int64_t quads_of(const Window& window) {
   return ceil_div(window.kernel[1], kQuad);

@@ -1,10 +1,10 @@
 #include "layers/cpu/tile_convolution.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <utility>
 
+#include "engine/cache_size.h"
+#include "engine/ceil_div.h"
 #include "layers/cpu/chunks.h"
 #include "layers/cpu/row_kernels.h"
 #include "layers/layer_kernel.h"
@@ -23,10 +23,6 @@ constexpr std::int64_t kRowsPerThread = 6;
 // Time of reading from another core's cache over reading from the shared one: 24 against 18 GB/s (Emerald Rapids).
 constexpr double kRemoteCost = 4.0 / 3;
 
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
-  return (a + b - 1) / b;
-}
-
 // Tiles of halves read pairs of channels: see ConvInput.
 bool multiplies_halves(const TileConvolution::Geometry& geometry) {
   return geometry.input.dtype == DType::f16 && f16_tiles() != nullptr &&
@@ -42,11 +38,7 @@ const TileKernels& kernels_of(const TileConvolution::Geometry& geometry) {
 
 // Half of a core's second-level cache: what a worker may want to keep there.
 std::int64_t TileConvolution::cache_budget() {
-  static const std::int64_t bytes = [] {
-    const long l2 = sysconf(_SC_LEVEL2_CACHE_SIZE);
-    return std::int64_t{l2 > 0 ? l2 : 1 << 20} / 2;
-  }();
-  return bytes;
+  return second_level_cache() / 2;
 }
 
 ConvInput TileConvolution::input_of(const Geometry& geometry) {

@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "engine/ceil_div.h"
 #include "layers/clamp.h"
 
 namespace pipit {
@@ -14,10 +15,6 @@ constexpr std::int64_t kWorkerBytes = 1 << 20;
 constexpr std::int64_t kSharedBytes = 8 << 20;
 // Steps of 4 bytes that a core multiplies while it reads a byte from its third-level cache: about 80 G/s over 20 GB/s.
 constexpr std::int64_t kStepsPerByte = 4;
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
-  return (a + b - 1) / b;
-}
 
 }  // namespace
 

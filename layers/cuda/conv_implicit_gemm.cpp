@@ -18,7 +18,7 @@ using cuda::DeviceBuffer;
 
 /// Channels as the kernel reads them: 8-byte copies for narrow images, else 16-byte copies.
 std::int64_t padded_channels(std::int64_t channels) {
-  return channels <= 4 ? 4 : cuda::ceil_div(channels, 8) * 8;
+  return channels <= 4 ? 4 : ceil_div(channels, 8) * 8;
 }
 
 Refusal refuse_implicit_gemm(const NodeSpec& spec) {

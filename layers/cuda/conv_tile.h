@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/ceil_div.h"
 #include "engine/half.h"
 
 #ifdef __CUDACC__
@@ -118,10 +119,6 @@ struct ConvTile {
 
 /// The tile sizes that are compiled, largest first.
 inline constexpr ConvTile kConvTiles[] = {{128, 128, 1}, {128, 64, 1}, {64, 64, 1}, {64, 32, 1}};
-
-inline std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
-  return (a + b - 1) / b;
-}
 
 /// Estimated microseconds of one convolution with this tile on `processors` multiprocessors: for comparing tiles.
 double tile_cost(const ConvShape& shape, const ConvTile& tile, int processors);

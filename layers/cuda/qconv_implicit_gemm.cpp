@@ -16,7 +16,7 @@ using cuda::ConvShape;
 
 /// Channels as the kernel reads them, 16 bytes at once.
 std::int64_t padded_channels(std::int64_t channels) {
-  return cuda::ceil_div(channels, 16) * 16;
+  return ceil_div(channels, 16) * 16;
 }
 
 ConvShape shape_of(const NodeSpec& spec) {

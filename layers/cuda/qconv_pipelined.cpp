@@ -28,9 +28,8 @@ const QConvAttributes& attributes_of(const NodeSpec& spec) {
 // in_c in pairs of bytes, every tap's channels in whole steps.
 ConvShape shape_of(const NodeSpec& spec) {
   const std::int64_t channels = spec.inputs[0]->shape[1];
-  ConvShape shape =
-      cuda::conv_gemm_shape(spec, attributes_of(spec).conv,
-                            cuda::ceil_div(channels, cuda::kPipelinedDepth) * cuda::kPipelinedDepth / 2);
+  ConvShape shape = cuda::conv_gemm_shape(
+      spec, attributes_of(spec).conv, ceil_div(channels, cuda::kPipelinedDepth) * cuda::kPipelinedDepth / 2);
   shape.int8 = true;
   return shape;
 }
@@ -116,7 +115,7 @@ class PipelinedGemm final : public Kernel {
                                      cuda::kPipelinedDepth, way_.columns);
     int resident = 1;
     PIPIT_CUDA(cuda::prepare_pipelined_gemm(way_.columns, resident));
-    const std::int64_t row_tiles = cuda::ceil_div(shape_.rows(), cuda::kPipelinedRows);
+    const std::int64_t row_tiles = ceil_div(shape_.rows(), cuda::kPipelinedRows);
     args_.workers =
         static_cast<int>(std::clamp<std::int64_t>(resident / args_.conv.column_tiles, 1, row_tiles));
     map_x(operands_.weights());  // throws what is wrong with the geometry, if anything, before the first run
@@ -156,11 +155,11 @@ bool yields_to_implicit_gemm(const NodeSpec& spec) {
   const ConvShape shape = shape_of(spec);
   const std::int64_t channels = spec.inputs[0]->shape[1];
   if (shape.kernel_h * shape.kernel_w > 1 && shape.in_c * 2 * 3 > channels * 4) return true;
-  const std::int64_t column_tiles = cuda::ceil_div(shape.out_c, way_for(spec).columns);
+  const std::int64_t column_tiles = ceil_div(shape.out_c, way_for(spec).columns);
   const std::int64_t workers =
       std::max<std::int64_t>(1, std::int64_t{kResident} * processors_of(spec.gpu) / column_tiles);
   const double rounds =
-      static_cast<double>(cuda::ceil_div(shape.rows(), cuda::kPipelinedRows)) / static_cast<double>(workers);
+      static_cast<double>(ceil_div(shape.rows(), cuda::kPipelinedRows)) / static_cast<double>(workers);
   return rounds < kFewRounds || rounds / std::ceil(rounds) < kBusy;
 }
 

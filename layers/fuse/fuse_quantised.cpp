@@ -24,10 +24,6 @@ namespace pipit {
 
 namespace {
 
-std::size_t index(ValueId id) {
-  return static_cast<std::size_t>(id);
-}
-
 // Whether integers of `from` are those of `to`: one meaning, and none outside the range of `to`.
 bool same_integers(const Quantisation& from, const Quantisation& to) {
   const QuantisedRange a = quantised_range(from);

@@ -2,12 +2,6 @@
 
 namespace pipit {
 
-namespace {
-std::size_t index(ValueId id) {
-  return static_cast<std::size_t>(id);
-}
-}  // namespace
-
 Rewriter::Rewriter(const Graph& source)
     : source_(source),
       mapped_(source.values().size(), kNoValue),

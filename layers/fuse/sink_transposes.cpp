@@ -41,10 +41,6 @@ Permutation composed(const Permutation& p, const Permutation& q) {
   return result;
 }
 
-std::size_t index(ValueId id) {
-  return static_cast<std::size_t>(id);
-}
-
 LayerPtr transpose(const Permutation& p) {
   return std::make_shared<Transpose>(TransposeAttributes{p});
 }

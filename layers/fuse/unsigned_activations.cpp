@@ -13,10 +13,6 @@ namespace pipit {
 
 namespace {
 
-std::size_t index(ValueId id) {
-  return static_cast<std::size_t>(id);
-}
-
 Quantisation as_unsigned(Quantisation q) {
   q.dtype = DType::u8;
   q.zero_point += 128;

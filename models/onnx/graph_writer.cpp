@@ -15,10 +15,6 @@ constexpr std::int32_t kFloat = 1;
 constexpr std::int32_t kInt = 2;
 constexpr std::int32_t kInts = 7;
 
-std::size_t index(ValueId id) {
-  return static_cast<std::size_t>(id);
-}
-
 // TensorProto.DataType
 std::int32_t data_type(DType type) {
   switch (type) {

@@ -13,7 +13,6 @@
 #include <thread>
 #include <vector>
 
-#include "engine/cgroup.h"
 #include "engine/error.h"
 #include "engine/float_mode.h"
 
@@ -190,52 +189,6 @@ TEST(ThreadPool, WorkersComputeInTheCallersMode) {
   EXPECT_EQ(products(), denormal);
 }
 #endif
-
-class CgroupLimit : public testing::Test {
- protected:
-  void SetUp() override {
-    root_ = std::filesystem::path(testing::TempDir()) /
-            testing::UnitTest::GetInstance()->current_test_info()->name();
-    std::filesystem::remove_all(root_);
-  }
-  void TearDown() override { std::filesystem::remove_all(root_); }
-  void write(const std::string& file, const std::string& text) const {
-    std::filesystem::create_directories((root_ / file).parent_path());
-    std::ofstream(root_ / file) << text;
-  }
-  std::filesystem::path root_;
-};
-
-TEST_F(CgroupLimit, Version2TakesTheLowestUpToTheRoot) {
-  EXPECT_EQ(cgroup_cpu_limit(root_, "0::/a/b\n"), HUGE_VAL);
-  write("a/cpu.max", "150000 100000\n");
-  write("a/b/cpu.max", "max 100000\n");
-  EXPECT_EQ(cgroup_cpu_limit(root_, "0::/a/b\n"), 1.5);
-  write("a/b/cpu.max", "50000 100000\n");
-  EXPECT_EQ(cgroup_cpu_limit(root_, "0::/a/b\n"), 0.5);
-  EXPECT_EQ(cgroup_cpu_limit(root_, "0::/a\n"), 1.5);
-  EXPECT_EQ(cgroup_cpu_limit(root_, "0::/\n"), HUGE_VAL);
-  // In a container the group's own files are at the root.
-  write("cpu.max", "300000 100000\n");
-  EXPECT_EQ(cgroup_cpu_limit(root_, "0::/system.slice/not-mounted-here\n"), 3);
-  EXPECT_EQ(cgroup_cpu_limit(root_, "0::/../a/b\n"), 3);
-}
-
-TEST_F(CgroupLimit, Version1) {
-  write("cpu/job/cpu.cfs_quota_us", "250000\n");
-  write("cpu/job/cpu.cfs_period_us", "100000\n");
-  EXPECT_EQ(cgroup_cpu_limit(root_, "3:memory:/job\n2:cpu,cpuacct:/job\n"), 2.5);
-  EXPECT_EQ(cgroup_cpu_limit(root_, "3:cpuset:/job\n"), HUGE_VAL);
-  write("cpu/job/cpu.cfs_quota_us", "-1\n");
-  EXPECT_EQ(cgroup_cpu_limit(root_, "2:cpu,cpuacct:/job\n"), HUGE_VAL);
-}
-
-TEST_F(CgroupLimit, NonsenseIsNoLimit) {
-  write("cpu.max", "none of these\n");
-  for (const char* text : {"", "\n\n", "0", "0:", "::", "0::\n", ":cpu:"}) {
-    EXPECT_EQ(cgroup_cpu_limit(root_, text), HUGE_VAL) << text;
-  }
-}
 
 TEST(ThreadPool, RefusesAbsurdCounts) {
   EXPECT_THROW(ThreadPool(-1), Error);

@@ -1,0 +1,11 @@
+// The size of a core's second-level cache.
+#pragma once
+
+#include <cstdint>
+
+namespace pipit {
+
+/// Bytes; 1 MiB, the least that server cores of the last years have, where the system does not say.
+std::int64_t second_level_cache();
+
+}  // namespace pipit

@@ -1,0 +1,27 @@
+// Which values of a graph share memory, and from when to when each piece of it is needed.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "engine/memory_planner.h"
+#include "engine/plan.h"
+
+namespace pipit {
+
+struct ValueBuffers {
+  static constexpr int kNone = -1;
+
+  std::vector<ValueId> root;        ///< per value: itself, or the value that it is a view of
+  std::vector<int> buffer;          ///< per root: which of `ranges`; kNone for graph inputs and constants
+  std::vector<std::size_t> offset;  ///< per root: bytes to it where it lies inside another (Step::parts)
+  std::vector<LiveRange> ranges;
+
+  int of(ValueId id) const { return buffer[index(root[index(id)])]; }
+};
+
+/// One buffer for each output of a step, or that of an input that dies with it and may be overwritten, or of the value
+/// that it is a part of. Steps without a kernel overwrite what their layers allow.
+ValueBuffers find_buffers(const Graph& graph, std::span<const Step> steps);
+
+}  // namespace pipit
