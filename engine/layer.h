@@ -2,11 +2,13 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "engine/attributes.h"
 #include "engine/tensor.h"
 
 namespace pipit {
@@ -21,6 +23,27 @@ enum class LayoutPreference : std::uint8_t {
 /// Arithmetic of one node at the inferred shapes.
 struct Work {
   std::int64_t macs = 0;  ///< multiply-accumulates; 1 MAC = 2 FLOP
+};
+
+/// What kind of work a layer is, in whatever precision.
+enum class LayerFamily : std::uint8_t {
+  convolution,
+  linear,  ///< other products of matrices
+  other,
+};
+
+enum class Arithmetic : std::uint8_t {
+  floating,  ///< or none: values are only moved
+  integers,  ///< on 8-bit integers
+  between,   ///< from one of these to the other
+};
+
+/// What others ask of a layer, so that nobody keeps a list of types.
+struct LayerTraits {
+  LayerFamily family = LayerFamily::other;
+  Arithmetic arithmetic = Arithmetic::floating;
+  std::optional<std::size_t> weights = {};   ///< which input they are
+  std::optional<std::size_t> residual = {};  ///< which input is added to the result, where it is there
 };
 
 /// The inputs of a node in a graph that computes several samples, the entries of dimension 0, in one run.
@@ -67,11 +90,51 @@ class Layer {
   /// Asked only where keeps_samples_apart().
   virtual std::shared_ptr<const Layer> for_samples(std::int64_t /*samples*/) const { return nullptr; }
 
-  /// Kernel, stride, padding and fused activation in a short form for tables, for example "3x3 s2 p1 +relu".
+  virtual LayerTraits traits() const { return {}; }
+
+  /// Kernel, stride, padding and fused activation in a short form for tables, for example "3x3 s2 p1 +relu". For people:
+  /// it leaves out what they need not see.
   virtual std::string summary() const { return {}; }
+
+  /// Type and all attributes: the same text for layers that compute the same, and only for them. With Reals::kind it is
+  /// the same for layers that take equally long.
+  std::string identity(Reals reals = Reals::exact) const {
+    AttributeText text(reals);
+    add_attributes(text);
+    return std::string(type()) + text.take();
+  }
+
+ private:
+  virtual void add_attributes(AttributeText& text) const = 0;
 };
 
 using LayerPtr = std::shared_ptr<const Layer>;
+
+/// What layer L, named L::kType, is when it is all in a plain struct of attributes.
+template <typename L, typename Attributes>
+class LayerOf : public Layer {
+ public:
+  explicit LayerOf(Attributes attributes) : attributes_(std::move(attributes)) {}
+  const Attributes& attributes() const { return attributes_; }
+  std::string_view type() const final { return L::kType; }
+
+ protected:
+  Attributes attributes_;
+
+ private:
+  void add_attributes(AttributeText& text) const final { text.add(attributes_); }
+};
+
+struct NoAttributes {};
+
+template <typename L>
+class LayerOf<L, NoAttributes> : public Layer {
+ public:
+  std::string_view type() const final { return L::kType; }
+
+ private:
+  void add_attributes(AttributeText& /*text*/) const final {}
+};
 
 /// The layer as its concrete class; throws Error when it is another one (a registration mistake).
 template <typename L>

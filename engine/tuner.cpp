@@ -66,7 +66,7 @@ std::string_view chosen_by_name(ChosenBy by) {
 }
 
 std::string node_key(const NodeSpec& spec) {
-  std::string key = fmt::format("{} {};", spec.layer.type(), spec.layer.summary());
+  std::string key = spec.layer.identity(Reals::kind) + ";";
   for (std::size_t i = 0; i < spec.inputs.size(); ++i) {
     key += !spec.has_input(i) ? " -"
                               : fmt::format(" {}{}", spec.constant(i) != nullptr ? "constant " : "",

@@ -136,8 +136,8 @@ class Tuner {
   std::map<std::pair<DeviceKind, int>, std::unique_ptr<KernelTimer>> timers_;
 };
 
-/// Type, attributes (Layer::summary), descs and precision of a node: equal nodes take equally long. Layers whose
-/// summary leaves attributes out share a decision, which only costs time: it is used where its kernel accepts.
+/// Type and attributes (Layer::identity with Reals::kind: scales do not matter), descs and precision of a node: equal
+/// nodes take equally long. A decision is used where its kernel accepts.
 std::string node_key(const NodeSpec& spec);
 
 }  // namespace pipit

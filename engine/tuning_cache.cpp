@@ -14,7 +14,7 @@ namespace {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-constexpr std::string_view kFormat = "pipit tuning cache 1";
+constexpr std::string_view kFormat = "pipit tuning cache 2";
 // Some hundred times what a model needs.
 constexpr std::uintmax_t kMaxBytes = std::uintmax_t{16} << 20;
 constexpr int kMaxLevels = 6;
@@ -70,7 +70,9 @@ TuningCache read_tuning_cache(const fs::path& path) {
   TuningCache cache;
   try {
     const JsonDocument document = parse_json(text, kMaxLevels);
-    if (document.at("format").get<std::string>() != kFormat) fail("its format is not \"{}\"", kFormat);
+    if (document.at("format").get<std::string>() != kFormat)
+      fail("its format is {}, not \"{}\"; delete it, or name another file", shown(document.at("format")),
+           kFormat);
     for (const auto& [device, decisions] : document.at("devices").items()) {
       for (const auto& [key, entry] : decisions.items()) cache[device][key] = decision_of(entry);
     }

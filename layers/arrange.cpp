@@ -27,8 +27,6 @@ const char* pad_mode_name(PadMode mode) {
 
 }  // namespace
 
-Concat::Concat(ConcatAttributes attributes) : attributes_(attributes) {}
-
 std::vector<TensorDesc> Concat::infer(std::span<const TensorDesc* const> inputs) const {
   check_inputs(inputs, kType, std::max<std::size_t>(inputs.size(), 1));
   const TensorDesc& first = *inputs[0];
@@ -55,7 +53,7 @@ std::string Concat::summary() const {
   return fmt::format("axis {}", attributes_.axis);
 }
 
-Split::Split(SplitAttributes attributes) : attributes_(std::move(attributes)) {
+Split::Split(SplitAttributes attributes) : LayerOf(std::move(attributes)) {
   if (attributes_.sizes.empty()) fail("Split: no output sizes given");
 }
 
@@ -85,7 +83,7 @@ std::string Split::summary() const {
   return fmt::format("axis {} into {}", attributes_.axis, fmt::join(attributes_.sizes, ","));
 }
 
-Slice::Slice(SliceAttributes attributes) : attributes_(std::move(attributes)) {
+Slice::Slice(SliceAttributes attributes) : LayerOf(std::move(attributes)) {
   const std::size_t n = attributes_.axes.size();
   if (attributes_.starts.size() != n || attributes_.ends.size() != n || attributes_.steps.size() != n) {
     fail("Slice: {} starts, {} ends and {} steps for {} axes", attributes_.starts.size(),
@@ -144,7 +142,7 @@ std::string Slice::summary() const {
   return fmt::format("axes {}", fmt::join(attributes_.axes, ","));
 }
 
-Pad::Pad(PadAttributes attributes) : attributes_(std::move(attributes)) {
+Pad::Pad(PadAttributes attributes) : LayerOf(std::move(attributes)) {
   if (attributes_.begin.size() != attributes_.end.size()) {
     fail("Pad: {} begins for {} ends", attributes_.begin.size(), attributes_.end.size());
   }

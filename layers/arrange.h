@@ -12,19 +12,14 @@ struct ConcatAttributes {
 };
 
 /// Inputs: one or more tensors equal but for the extent of `axis`.
-class Concat final : public Layer {
+class Concat final : public LayerOf<Concat, ConcatAttributes> {
  public:
   static constexpr std::string_view kType = "Concat";
-  explicit Concat(ConcatAttributes attributes);
-  const ConcatAttributes& attributes() const { return attributes_; }
+  using LayerOf::LayerOf;
 
-  std::string_view type() const override { return kType; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
   bool keeps_samples_apart(const SampledInputs& inputs) const override;
   std::string summary() const override;
-
- private:
-  ConcatAttributes attributes_;
 };
 
 struct SplitAttributes {
@@ -33,19 +28,14 @@ struct SplitAttributes {
 };
 
 /// Inputs: x. One output per size.
-class Split final : public Layer {
+class Split final : public LayerOf<Split, SplitAttributes> {
  public:
   static constexpr std::string_view kType = "Split";
   explicit Split(SplitAttributes attributes);
-  const SplitAttributes& attributes() const { return attributes_; }
 
-  std::string_view type() const override { return kType; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
   bool keeps_samples_apart(const SampledInputs& inputs) const override;
   std::string summary() const override;
-
- private:
-  SplitAttributes attributes_;
 };
 
 /// One entry per sliced dimension, ONNX semantics: negative positions count from the end and are clamped;
@@ -55,19 +45,14 @@ struct SliceAttributes {
 };
 
 /// Inputs: x.
-class Slice final : public Layer {
+class Slice final : public LayerOf<Slice, SliceAttributes> {
  public:
   static constexpr std::string_view kType = "Slice";
   explicit Slice(SliceAttributes attributes);
-  const SliceAttributes& attributes() const { return attributes_; }
 
-  std::string_view type() const override { return kType; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
   bool keeps_samples_apart(const SampledInputs& inputs) const override;
   std::string summary() const override;
-
- private:
-  SliceAttributes attributes_;
 };
 
 /// The attributes against one shape: where output 0 starts along every dimension, the step, and how many.
@@ -88,19 +73,14 @@ struct PadAttributes {
 };
 
 /// Inputs: x.
-class Pad final : public Layer {
+class Pad final : public LayerOf<Pad, PadAttributes> {
  public:
   static constexpr std::string_view kType = "Pad";
   explicit Pad(PadAttributes attributes);
-  const PadAttributes& attributes() const { return attributes_; }
 
-  std::string_view type() const override { return kType; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
   bool keeps_samples_apart(const SampledInputs& inputs) const override;
   std::string summary() const override;
-
- private:
-  PadAttributes attributes_;
 };
 
 }  // namespace pipit

@@ -82,8 +82,6 @@ bool is_comparison(BinaryKind kind) {
   }
 }
 
-Binary::Binary(BinaryAttributes attributes) : attributes_(attributes) {}
-
 std::vector<TensorDesc> Binary::infer(std::span<const TensorDesc* const> inputs) const {
   check_inputs(inputs, kType, 2);
   const TensorDesc& a = *inputs[0];

@@ -40,27 +40,21 @@ struct BinaryAttributes {
 /// inputs have one dtype, except pow, whose exponent may have another. Integer division truncates; dividing
 /// by an integer zero throws; integer overflow wraps. mod has the divisor's sign (Python), fmod the dividend's
 /// (C). min and max are NaN if either operand is.
-class Binary final : public Layer {
+class Binary final : public LayerOf<Binary, BinaryAttributes> {
  public:
   static constexpr std::string_view kType = "Binary";
-  explicit Binary(BinaryAttributes attributes);
-  const BinaryAttributes& attributes() const { return attributes_; }
+  using LayerOf::LayerOf;
 
-  std::string_view type() const override { return kType; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
   bool keeps_samples_apart(const SampledInputs& inputs) const override;
   bool may_run_in_place(int /*index*/) const override { return true; }
   std::string summary() const override;
-
- private:
-  BinaryAttributes attributes_;
 };
 
 /// ONNX Where: y = condition ? a : b, all three broadcast. Inputs: condition (bool), a, b of one dtype.
-class Where final : public Layer {
+class Where final : public LayerOf<Where, NoAttributes> {
  public:
   static constexpr std::string_view kType = "Where";
-  std::string_view type() const override { return kType; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
   bool keeps_samples_apart(const SampledInputs& inputs) const override;
 };

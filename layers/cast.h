@@ -11,19 +11,14 @@ struct CastAttributes {
 
 /// Inputs: x. Float to integer truncates toward zero; out of range saturates and NaN becomes 0 (ONNX leaves
 /// both undefined). A narrower integer keeps the low bits. Anything to bool is x != 0.
-class Cast final : public Layer {
+class Cast final : public LayerOf<Cast, CastAttributes> {
  public:
   static constexpr std::string_view kType = "Cast";
-  explicit Cast(CastAttributes attributes);
-  const CastAttributes& attributes() const { return attributes_; }
+  using LayerOf::LayerOf;
 
-  std::string_view type() const override { return kType; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
   bool keeps_samples_apart(const SampledInputs& inputs) const override;
   std::string summary() const override;
-
- private:
-  CastAttributes attributes_;
 };
 
 }  // namespace pipit

@@ -9,7 +9,7 @@
 
 namespace pipit {
 
-Conv::Conv(ConvAttributes attributes) : attributes_(attributes) {
+Conv::Conv(ConvAttributes attributes) : LayerOf(attributes) {
   check_window(attributes_.window, "Conv");
   if (attributes_.groups < 1) fail("Conv: {} groups; expected at least 1", attributes_.groups);
 }

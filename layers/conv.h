@@ -16,21 +16,19 @@ struct ConvAttributes {
 /// y = activation(conv(x, w) + bias + residual).
 /// Inputs: x [N, C, spatial...]; weights [O, C/groups, kernel...]; bias [O] (optional); residual, shaped like
 /// the output (optional, made by the fuse pass). Group g reads channels [g C/groups, (g+1) C/groups).
-class Conv final : public Layer {
+class Conv final : public LayerOf<Conv, ConvAttributes> {
  public:
   static constexpr std::string_view kType = "Conv";
   explicit Conv(ConvAttributes attributes);
-  const ConvAttributes& attributes() const { return attributes_; }
 
-  std::string_view type() const override { return kType; }
+  LayerTraits traits() const override {
+    return {.family = LayerFamily::convolution, .weights = 1, .residual = 3};
+  }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
   bool keeps_samples_apart(const SampledInputs& inputs) const override;
   LayoutPreference layout_preference() const override { return LayoutPreference::channels_last; }
   Work work(std::span<const TensorDesc* const> inputs, std::span<const TensorDesc> outputs) const override;
   std::string summary() const override;
-
- private:
-  ConvAttributes attributes_;
 };
 
 }  // namespace pipit

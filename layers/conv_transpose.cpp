@@ -23,7 +23,7 @@ std::int64_t reach(const Window& window, int axis, std::int64_t input) {
 
 }  // namespace
 
-ConvTranspose::ConvTranspose(ConvTransposeAttributes attributes) : attributes_(attributes) {
+ConvTranspose::ConvTranspose(ConvTransposeAttributes attributes) : LayerOf(attributes) {
   check_window(attributes_.window, "ConvTranspose");
   if (attributes_.groups < 1) fail("ConvTranspose: {} groups; expected at least 1", attributes_.groups);
   for (const std::int64_t padding : attributes_.output_padding) {

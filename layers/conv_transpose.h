@@ -23,21 +23,17 @@ struct ConvTransposeAttributes {
 /// Inputs: x [N, C, spatial...]; weights [C, O/groups, kernel...]; bias [O] (optional). Group g reads channels
 /// [g C/groups, (g+1) C/groups) and writes [g O/groups, (g+1) O/groups).
 /// Output extent: (in - 1) * stride + span + output_padding - pads.
-class ConvTranspose final : public Layer {
+class ConvTranspose final : public LayerOf<ConvTranspose, ConvTransposeAttributes> {
  public:
   static constexpr std::string_view kType = "ConvTranspose";
   explicit ConvTranspose(ConvTransposeAttributes attributes);
-  const ConvTransposeAttributes& attributes() const { return attributes_; }
 
-  std::string_view type() const override { return kType; }
+  LayerTraits traits() const override { return {.family = LayerFamily::convolution, .weights = 1}; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
   bool keeps_samples_apart(const SampledInputs& inputs) const override;
   LayoutPreference layout_preference() const override { return LayoutPreference::channels_last; }
   Work work(std::span<const TensorDesc* const> inputs, std::span<const TensorDesc> outputs) const override;
   std::string summary() const override;
-
- private:
-  ConvTransposeAttributes attributes_;
 };
 
 /// The attributes with the pads, and where these would be negative the output padding, with which the spatial output is

@@ -25,7 +25,7 @@ std::string DynamicQuantize::summary() const {
   return attributes_.per_sample ? "per sample" : "per tensor";
 }
 
-DynamicQConv::DynamicQConv(DynamicQConvAttributes attributes) : attributes_(std::move(attributes)) {
+DynamicQConv::DynamicQConv(DynamicQConvAttributes attributes) : LayerOf(std::move(attributes)) {
   for (const float scale : attributes_.weight_scales) {
     if (!(scale > 0) || !std::isfinite(scale))
       fail("DynamicQConv: a weight scale is {}; expected a positive number", scale);

@@ -22,19 +22,15 @@ struct DynamicQuantizeAttributes {
 /// Inputs: x (f32, at least one dimension). Outputs: q, shaped like x, u8 as kDynamicBytes; scales f32 [S], S = the
 /// extent of dimension 0 or 1, of neighbouring parts of x of equal size. scale and q are those of dynamic_scale() and
 /// its reciprocal (layers/quantisation.h).
-class DynamicQuantize final : public Layer {
+class DynamicQuantize final : public LayerOf<DynamicQuantize, DynamicQuantizeAttributes> {
  public:
   static constexpr std::string_view kType = "DynamicQuantize";
-  explicit DynamicQuantize(DynamicQuantizeAttributes attributes) : attributes_(attributes) {}
-  const DynamicQuantizeAttributes& attributes() const { return attributes_; }
+  using LayerOf::LayerOf;
 
-  std::string_view type() const override { return kType; }
+  LayerTraits traits() const override { return {.arithmetic = Arithmetic::between}; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
   bool keeps_samples_apart(const SampledInputs& inputs) const override;
   std::string summary() const override;
-
- private:
-  DynamicQuantizeAttributes attributes_;
 };
 
 struct DynamicQConvAttributes {
@@ -50,23 +46,24 @@ struct DynamicQConvAttributes {
 /// Inputs: q [N, C, spatial...] (u8 as kDynamicBytes); weights [O, C/groups, kernel...] (i8 in [-127, 127]); bias [O]
 /// (f32, optional); residual (f32, shaped like y, optional); scales [S] (f32), S divides N. Output f32. Depths beyond
 /// 2^31 / (255 * 128), about 65,000, are refused.
-class DynamicQConv final : public Layer {
+class DynamicQConv final : public LayerOf<DynamicQConv, DynamicQConvAttributes> {
  public:
   static constexpr std::string_view kType = "DynamicQConv";
   static constexpr std::size_t kResidual = 3;
   static constexpr std::size_t kScales = 4;
   explicit DynamicQConv(DynamicQConvAttributes attributes);
-  const DynamicQConvAttributes& attributes() const { return attributes_; }
 
-  std::string_view type() const override { return kType; }
+  LayerTraits traits() const override {
+    return {.family = LayerFamily::convolution,
+            .arithmetic = Arithmetic::integers,
+            .weights = 1,
+            .residual = kResidual};
+  }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
   bool keeps_samples_apart(const SampledInputs& inputs) const override;
   LayoutPreference layout_preference() const override { return LayoutPreference::channels_last; }
   Work work(std::span<const TensorDesc* const> inputs, std::span<const TensorDesc> outputs) const override;
   std::string summary() const override;
-
- private:
-  DynamicQConvAttributes attributes_;
 };
 
 /// weight_scales, one for every output.

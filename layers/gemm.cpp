@@ -6,7 +6,7 @@
 
 namespace pipit {
 
-Gemm::Gemm(GemmAttributes attributes) : attributes_(attributes) {
+Gemm::Gemm(GemmAttributes attributes) : LayerOf(attributes) {
   if (!std::isfinite(attributes_.alpha) || !std::isfinite(attributes_.beta)) {
     fail("Gemm: alpha {} and beta {} must be finite", attributes_.alpha, attributes_.beta);
   }

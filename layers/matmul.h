@@ -31,10 +31,10 @@ struct MatMulGeometry {
 MatMulGeometry matmul_geometry(const Shape& a, const Shape& b);
 
 /// y = A x B over the last two dimensions, the others broadcast; a rank-1 A is a row, a rank-1 B a column.
-class MatMul final : public Layer {
+class MatMul final : public LayerOf<MatMul, NoAttributes> {
  public:
   static constexpr std::string_view kType = "MatMul";
-  std::string_view type() const override { return kType; }
+  LayerTraits traits() const override { return {.family = LayerFamily::linear, .weights = 1}; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
   bool keeps_samples_apart(const SampledInputs& inputs) const override;
   LayoutPreference layout_preference() const override { return LayoutPreference::row_major; }

@@ -32,7 +32,7 @@ TensorDesc like(const TensorDesc& x) {
 
 }  // namespace
 
-BatchNorm::BatchNorm(BatchNormAttributes attributes) : attributes_(attributes) {
+BatchNorm::BatchNorm(BatchNormAttributes attributes) : LayerOf(attributes) {
   check_epsilon(attributes_.epsilon, kType);
 }
 
@@ -49,7 +49,7 @@ bool BatchNorm::keeps_samples_apart(const SampledInputs& inputs) const {
   return sampled_exactly(inputs, {0}) && inputs.descs[0]->shape.rank() > 1;
 }
 
-LayerNorm::LayerNorm(LayerNormAttributes attributes) : attributes_(attributes) {
+LayerNorm::LayerNorm(LayerNormAttributes attributes) : LayerOf(attributes) {
   check_epsilon(attributes_.epsilon, kType);
   if (attributes_.outputs < 1 || attributes_.outputs > 3) {
     fail("LayerNorm: {} outputs; expected 1 to 3", attributes_.outputs);
@@ -86,7 +86,7 @@ std::string LayerNorm::summary() const {
   return fmt::format("axis {}", attributes_.axis);
 }
 
-InstanceNorm::InstanceNorm(InstanceNormAttributes attributes) : attributes_(attributes) {
+InstanceNorm::InstanceNorm(InstanceNormAttributes attributes) : LayerOf(attributes) {
   check_epsilon(attributes_.epsilon, kType);
 }
 
@@ -109,7 +109,7 @@ LrnWindow lrn_window(const LrnAttributes& attributes, std::int64_t c, std::int64
   return {c - before, c + after + 1};
 }
 
-Lrn::Lrn(LrnAttributes attributes) : attributes_(attributes) {
+Lrn::Lrn(LrnAttributes attributes) : LayerOf(attributes) {
   if (attributes_.size < 1) fail("LRN: size {}; expected at least 1", attributes_.size);
   for (const float value : {attributes_.alpha, attributes_.beta, attributes_.bias}) {
     if (!std::isfinite(value)) fail("LRN: alpha, beta and bias must be finite, got {}", value);

@@ -11,19 +11,14 @@ struct BatchNormAttributes {
 
 /// Inference form of ONNX BatchNormalization: y = (x - mean) / sqrt(var + epsilon) * scale + bias along
 /// dimension 1. Inputs: x [N, C, ...]; scale, bias, mean, var, each [C].
-class BatchNorm final : public Layer {
+class BatchNorm final : public LayerOf<BatchNorm, BatchNormAttributes> {
  public:
   static constexpr std::string_view kType = "BatchNorm";
   explicit BatchNorm(BatchNormAttributes attributes);
-  const BatchNormAttributes& attributes() const { return attributes_; }
 
-  std::string_view type() const override { return kType; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
   bool keeps_samples_apart(const SampledInputs& inputs) const override;
   bool may_run_in_place(int index) const override { return index == 0; }
-
- private:
-  BatchNormAttributes attributes_;
 };
 
 struct LayerNormAttributes {
@@ -33,20 +28,15 @@ struct LayerNormAttributes {
 };
 
 /// ONNX LayerNormalization. Inputs: x; scale and bias (optional), broadcastable to the normalised dimensions.
-class LayerNorm final : public Layer {
+class LayerNorm final : public LayerOf<LayerNorm, LayerNormAttributes> {
  public:
   static constexpr std::string_view kType = "LayerNorm";
   explicit LayerNorm(LayerNormAttributes attributes);
-  const LayerNormAttributes& attributes() const { return attributes_; }
 
-  std::string_view type() const override { return kType; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
   bool keeps_samples_apart(const SampledInputs& inputs) const override;
   LayoutPreference layout_preference() const override { return LayoutPreference::row_major; }
   std::string summary() const override;
-
- private:
-  LayerNormAttributes attributes_;
 };
 
 struct InstanceNormAttributes {
@@ -54,18 +44,13 @@ struct InstanceNormAttributes {
 };
 
 /// ONNX InstanceNormalization over the spatial dimensions. Inputs: x [N, C, spatial...]; scale [C]; bias [C].
-class InstanceNorm final : public Layer {
+class InstanceNorm final : public LayerOf<InstanceNorm, InstanceNormAttributes> {
  public:
   static constexpr std::string_view kType = "InstanceNorm";
   explicit InstanceNorm(InstanceNormAttributes attributes);
-  const InstanceNormAttributes& attributes() const { return attributes_; }
 
-  std::string_view type() const override { return kType; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
   bool keeps_samples_apart(const SampledInputs& inputs) const override;
-
- private:
-  InstanceNormAttributes attributes_;
 };
 
 struct LrnAttributes {
@@ -85,20 +70,15 @@ LrnWindow lrn_window(const LrnAttributes& attributes, std::int64_t c, std::int64
 
 /// ONNX LRN (Krizhevsky et al. 2012): y = x / (bias + alpha / size * sum of squares over `size` neighbouring
 /// channels) ^ beta. Inputs: x [N, C, ...].
-class Lrn final : public Layer {
+class Lrn final : public LayerOf<Lrn, LrnAttributes> {
  public:
   static constexpr std::string_view kType = "LRN";
   explicit Lrn(LrnAttributes attributes);
-  const LrnAttributes& attributes() const { return attributes_; }
 
-  std::string_view type() const override { return kType; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
   bool keeps_samples_apart(const SampledInputs& inputs) const override;
   LayoutPreference layout_preference() const override { return LayoutPreference::channels_last; }
   std::string summary() const override;
-
- private:
-  LrnAttributes attributes_;
 };
 
 }  // namespace pipit

@@ -21,7 +21,7 @@ const char* kind_name(PoolKind kind) {
 
 }  // namespace
 
-Pool::Pool(PoolAttributes attributes) : attributes_(attributes) {
+Pool::Pool(PoolAttributes attributes) : LayerOf(attributes) {
   if (attributes_.indices && attributes_.kind != PoolKind::max) {
     fail("Pool: indices are defined for max pooling only, not for {}", kind_name(attributes_.kind));
   }

@@ -32,20 +32,15 @@ std::int64_t average_divisor(const Window& window, bool count_include_pad,
 /// Inputs: x [N, C, spatial...]; f32 or f64, max also i8 and u8. Padding is -inf for max and 0 for average and
 /// lp. Of equal maxima the first in row-major order gives the index. Where a dilated window has no tap inside
 /// the input at all, max is the type's lowest value with index -1 and average is 0.
-class Pool final : public Layer {
+class Pool final : public LayerOf<Pool, PoolAttributes> {
  public:
   static constexpr std::string_view kType = "Pool";
   explicit Pool(PoolAttributes attributes);
-  const PoolAttributes& attributes() const { return attributes_; }
 
-  std::string_view type() const override { return kType; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
   bool keeps_samples_apart(const SampledInputs& inputs) const override;
   LayoutPreference layout_preference() const override { return LayoutPreference::channels_last; }
   std::string summary() const override;
-
- private:
-  PoolAttributes attributes_;
 };
 
 }  // namespace pipit

@@ -14,7 +14,7 @@ constexpr std::int64_t kMostDepth = (std::int64_t{1} << 31) / (255 * 128) - 1;
 
 }  // namespace
 
-QConv::QConv(QConvAttributes attributes) : attributes_(std::move(attributes)) {
+QConv::QConv(QConvAttributes attributes) : LayerOf(std::move(attributes)) {
   check_quantisation(attributes_.x, kType, "x");
   check_quantisation(attributes_.y, kType, "y");
   check_quantisation(attributes_.residual, kType, "the residual");

@@ -5,7 +5,7 @@
 
 namespace pipit {
 
-QAdd::QAdd(QAddAttributes attributes) : attributes_(attributes) {
+QAdd::QAdd(QAddAttributes attributes) : LayerOf(attributes) {
   for (const auto& [q, name] : {std::pair{attributes_.a, "a"}, {attributes_.b, "b"}, {attributes_.y, "y"}}) {
     check_quantisation(q, kType, name);
     if (!q.quantised()) fail("QAdd: {} is not quantised", name);
@@ -27,7 +27,7 @@ std::string QAdd::summary() const {
   return clamp_summary(attributes_.activation);
 }
 
-QMul::QMul(QMulAttributes attributes) : attributes_(attributes) {
+QMul::QMul(QMulAttributes attributes) : LayerOf(attributes) {
   for (const auto& [q, name] : {std::pair{attributes_.a, "a"}, {attributes_.b, "b"}, {attributes_.y, "y"}}) {
     check_quantisation(q, kType, name);
     if (!q.quantised()) fail("QMul: {} is not quantised", name);
@@ -63,7 +63,7 @@ float qmul_multiplier(const QMulAttributes& attributes) {
   return attributes.a.scale * attributes.b.scale / attributes.y.scale;
 }
 
-QAveragePool::QAveragePool(QAveragePoolAttributes attributes) : attributes_(attributes) {
+QAveragePool::QAveragePool(QAveragePoolAttributes attributes) : LayerOf(attributes) {
   check_quantisation(attributes_.x, kType, "x");
   check_quantisation(attributes_.y, kType, "y");
   if (!attributes_.x.quantised()) fail("QAveragePool: x is not quantised");

@@ -20,14 +20,14 @@ void check_integer(const Quantisation& q, std::string_view layer) {
 
 }  // namespace
 
-Quantize::Quantize(Quantisation y) : y_(y) {
-  check_integer(y_, kType);
+Quantize::Quantize(Quantisation y) : LayerOf(y) {
+  check_integer(attributes_, kType);
 }
 
 std::vector<TensorDesc> Quantize::infer(std::span<const TensorDesc* const> inputs) const {
   check_inputs(inputs, kType, 1);
   check_operand(*inputs[0], inputs[0]->shape, DType::f32, kType, "x");
-  return {{inputs[0]->shape, y_.dtype}};
+  return {{inputs[0]->shape, attributes_.dtype}};
 }
 
 bool Quantize::keeps_samples_apart(const SampledInputs& inputs) const {
@@ -35,16 +35,16 @@ bool Quantize::keeps_samples_apart(const SampledInputs& inputs) const {
 }
 
 std::string Quantize::summary() const {
-  return summary_of(y_);
+  return summary_of(attributes_);
 }
 
-Dequantize::Dequantize(Quantisation x) : x_(x) {
-  check_integer(x_, kType);
+Dequantize::Dequantize(Quantisation x) : LayerOf(x) {
+  check_integer(attributes_, kType);
 }
 
 std::vector<TensorDesc> Dequantize::infer(std::span<const TensorDesc* const> inputs) const {
   check_inputs(inputs, kType, 1);
-  check_operand(*inputs[0], inputs[0]->shape, x_.dtype, kType, "x");
+  check_operand(*inputs[0], inputs[0]->shape, attributes_.dtype, kType, "x");
   return {{inputs[0]->shape, DType::f32}};
 }
 
@@ -53,7 +53,7 @@ bool Dequantize::keeps_samples_apart(const SampledInputs& inputs) const {
 }
 
 std::string Dequantize::summary() const {
-  return summary_of(x_);
+  return summary_of(attributes_);
 }
 
 }  // namespace pipit

@@ -41,43 +41,43 @@ std::string summary_of(const AxisQuantisation& q) {
 
 }  // namespace
 
-QuantizeAxis::QuantizeAxis(AxisQuantisation y) : y_(std::move(y)) {
-  if (y_.dtype == DType::i32) fail("QuantizeAxis: the output is i32; expected i8 or u8");
-  check(y_, kType);
+QuantizeAxis::QuantizeAxis(AxisQuantisation y) : LayerOf(std::move(y)) {
+  if (attributes_.dtype == DType::i32) fail("QuantizeAxis: the output is i32; expected i8 or u8");
+  check(attributes_, kType);
 }
 
 std::vector<TensorDesc> QuantizeAxis::infer(std::span<const TensorDesc* const> inputs) const {
   check_inputs(inputs, kType, 1);
   check_operand(*inputs[0], inputs[0]->shape, DType::f32, kType, "x");
-  check_axis(y_, inputs[0]->shape, kType);
-  return {{inputs[0]->shape, y_.dtype}};
+  check_axis(attributes_, inputs[0]->shape, kType);
+  return {{inputs[0]->shape, attributes_.dtype}};
 }
 
 bool QuantizeAxis::keeps_samples_apart(const SampledInputs& inputs) const {
-  return sampled_exactly(inputs, {0}) && (y_.per_tensor() || y_.axis != 0);
+  return sampled_exactly(inputs, {0}) && (attributes_.per_tensor() || attributes_.axis != 0);
 }
 
 std::string QuantizeAxis::summary() const {
-  return summary_of(y_);
+  return summary_of(attributes_);
 }
 
-DequantizeAxis::DequantizeAxis(AxisQuantisation x) : x_(std::move(x)) {
-  check(x_, kType);
+DequantizeAxis::DequantizeAxis(AxisQuantisation x) : LayerOf(std::move(x)) {
+  check(attributes_, kType);
 }
 
 std::vector<TensorDesc> DequantizeAxis::infer(std::span<const TensorDesc* const> inputs) const {
   check_inputs(inputs, kType, 1);
-  check_operand(*inputs[0], inputs[0]->shape, x_.dtype, kType, "x");
-  check_axis(x_, inputs[0]->shape, kType);
+  check_operand(*inputs[0], inputs[0]->shape, attributes_.dtype, kType, "x");
+  check_axis(attributes_, inputs[0]->shape, kType);
   return {{inputs[0]->shape, DType::f32}};
 }
 
 bool DequantizeAxis::keeps_samples_apart(const SampledInputs& inputs) const {
-  return sampled_exactly(inputs, {0}) && (x_.per_tensor() || x_.axis != 0);
+  return sampled_exactly(inputs, {0}) && (attributes_.per_tensor() || attributes_.axis != 0);
 }
 
 std::string DequantizeAxis::summary() const {
-  return summary_of(x_);
+  return summary_of(attributes_);
 }
 
 }  // namespace pipit

@@ -19,35 +19,29 @@ struct AxisQuantisation {
 };
 
 /// Inputs: x (f32). y = requantise(x / scale) of the output's type (i8 or u8), over all of its range.
-class QuantizeAxis final : public Layer {
+class QuantizeAxis final : public LayerOf<QuantizeAxis, AxisQuantisation> {
  public:
   static constexpr std::string_view kType = "QuantizeAxis";
   explicit QuantizeAxis(AxisQuantisation y);
-  const AxisQuantisation& y() const { return y_; }
+  const AxisQuantisation& y() const { return attributes(); }
 
-  std::string_view type() const override { return kType; }
+  LayerTraits traits() const override { return {.arithmetic = Arithmetic::between}; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
   bool keeps_samples_apart(const SampledInputs& inputs) const override;
   std::string summary() const override;
-
- private:
-  AxisQuantisation y_;
 };
 
 /// Inputs: x (i8, u8, or i32 with zero points 0). y = (x - zero_point) * scale in f32.
-class DequantizeAxis final : public Layer {
+class DequantizeAxis final : public LayerOf<DequantizeAxis, AxisQuantisation> {
  public:
   static constexpr std::string_view kType = "DequantizeAxis";
   explicit DequantizeAxis(AxisQuantisation x);
-  const AxisQuantisation& x() const { return x_; }
+  const AxisQuantisation& x() const { return attributes(); }
 
-  std::string_view type() const override { return kType; }
+  LayerTraits traits() const override { return {.arithmetic = Arithmetic::between}; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
   bool keeps_samples_apart(const SampledInputs& inputs) const override;
   std::string summary() const override;
-
- private:
-  AxisQuantisation x_;
 };
 
 }  // namespace pipit

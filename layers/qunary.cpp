@@ -7,7 +7,7 @@
 
 namespace pipit {
 
-QUnary::QUnary(QUnaryAttributes attributes) : attributes_(attributes) {
+QUnary::QUnary(QUnaryAttributes attributes) : LayerOf(attributes) {
   for (const auto& [q, name] : {std::pair{attributes_.x, "x"}, {attributes_.y, "y"}}) {
     check_quantisation(q, kType, name);
     if (!q.quantised()) fail("QUnary: {} is not quantised", name);

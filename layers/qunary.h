@@ -15,22 +15,18 @@ struct QUnaryAttributes {
 };
 
 /// Dequantize, Unary and Quantize in one: r = float(x - x.zero_point) * x.scale, rounded to f32;
-/// f = float(unary_value(function, r)), 0 where that is denormal; y = requantise(f / y.scale). A function of 256
-/// values. Inputs: x (i8 or u8).
-class QUnary final : public Layer {
+/// f = float(unary_value(function, r)), 0 where that is denormal; y = requantise(f / y.scale). A function of 256 values.
+/// Inputs: x (i8 or u8).
+class QUnary final : public LayerOf<QUnary, QUnaryAttributes> {
  public:
   static constexpr std::string_view kType = "QUnary";
   explicit QUnary(QUnaryAttributes attributes);
-  const QUnaryAttributes& attributes() const { return attributes_; }
 
-  std::string_view type() const override { return kType; }
+  LayerTraits traits() const override { return {.arithmetic = Arithmetic::integers}; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
   bool may_run_in_place(int /*index*/) const override { return true; }
   bool keeps_samples_apart(const SampledInputs& inputs) const override;
   std::string summary() const override;
-
- private:
-  QUnaryAttributes attributes_;
 };
 
 /// The specification: the integer of y for the integer of x.

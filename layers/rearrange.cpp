@@ -17,8 +17,6 @@ bool is_row_major_in_memory(const TensorDesc& desc) {
 
 }  // namespace
 
-Reshape::Reshape(ReshapeAttributes attributes) : attributes_(attributes) {}
-
 std::vector<TensorDesc> Reshape::infer(std::span<const TensorDesc* const> inputs) const {
   check_inputs(inputs, kType, 1);
   const TensorDesc& x = *inputs[0];
@@ -43,7 +41,7 @@ bool Reshape::is_view(const TensorDesc& input, const TensorDesc& output) const {
          (is_row_major_in_memory(input) && is_row_major_in_memory(output));
 }
 
-Transpose::Transpose(TransposeAttributes attributes) : attributes_(std::move(attributes)) {
+Transpose::Transpose(TransposeAttributes attributes) : LayerOf(std::move(attributes)) {
   const auto& permutation = attributes_.permutation;
   for (std::size_t d = 0; d < permutation.size(); ++d) {
     if (std::count(permutation.begin(), permutation.end(), static_cast<std::int64_t>(d)) != 1) {
@@ -84,7 +82,7 @@ bool Transpose::is_view(const TensorDesc& input, const TensorDesc& output) const
   return true;
 }
 
-DepthToSpace::DepthToSpace(DepthToSpaceAttributes attributes) : attributes_(attributes) {
+DepthToSpace::DepthToSpace(DepthToSpaceAttributes attributes) : LayerOf(attributes) {
   if (attributes_.block < 1) fail("DepthToSpace: block {} is below 1", attributes_.block);
 }
 
@@ -120,8 +118,6 @@ std::string DepthToSpace::summary() const {
                      attributes_.inverse ? " inverse" : "");
 }
 
-Expand::Expand(ExpandAttributes attributes) : attributes_(attributes) {}
-
 std::vector<TensorDesc> Expand::infer(std::span<const TensorDesc* const> inputs) const {
   check_inputs(inputs, kType, 1);
   const TensorDesc& x = *inputs[0];
@@ -139,8 +135,6 @@ bool Expand::keeps_samples_apart(const SampledInputs& inputs) const {
 LayerPtr Expand::for_samples(std::int64_t samples) const {
   return std::make_shared<Expand>(ExpandAttributes{attributes_.shape.with(0, samples)});
 }
-
-Tile::Tile(TileAttributes attributes) : attributes_(std::move(attributes)) {}
 
 std::vector<TensorDesc> Tile::infer(std::span<const TensorDesc* const> inputs) const {
   check_inputs(inputs, kType, 1);
@@ -160,8 +154,6 @@ std::vector<TensorDesc> Tile::infer(std::span<const TensorDesc* const> inputs) c
 bool Tile::keeps_samples_apart(const SampledInputs& inputs) const {
   return sampled_exactly(inputs, {0}) && attributes_.repeats[0] == 1;
 }
-
-Gather::Gather(GatherAttributes attributes) : attributes_(attributes) {}
 
 std::vector<TensorDesc> Gather::infer(std::span<const TensorDesc* const> inputs) const {
   check_inputs(inputs, kType, 2);
@@ -193,8 +185,6 @@ std::int64_t gathered_position(const ConstTensorView& indices, std::int64_t offs
   }
   return index < 0 ? index + extent : index;
 }
-
-ToLayout::ToLayout(ToLayoutAttributes attributes) : attributes_(attributes) {}
 
 std::vector<TensorDesc> ToLayout::infer(std::span<const TensorDesc* const> inputs) const {
   check_inputs(inputs, kType, 1);

@@ -11,22 +11,17 @@ struct ReshapeAttributes {
 
 /// Row-major reinterpretation (ONNX Reshape, Flatten, Squeeze, Unsqueeze; Identity when the shape is the
 /// same). Inputs: x with as many elements.
-class Reshape final : public Layer {
+class Reshape final : public LayerOf<Reshape, ReshapeAttributes> {
  public:
   static constexpr std::string_view kType = "Reshape";
-  explicit Reshape(ReshapeAttributes attributes);
-  const ReshapeAttributes& attributes() const { return attributes_; }
+  using LayerOf::LayerOf;
 
-  std::string_view type() const override { return kType; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
   bool keeps_samples_apart(const SampledInputs& inputs) const override;
   LayerPtr for_samples(std::int64_t samples) const override;
   LayoutPreference layout_preference() const override { return LayoutPreference::row_major; }
   /// Where both are row_major or the order does not matter.
   bool is_view(const TensorDesc& input, const TensorDesc& output) const override;
-
- private:
-  ReshapeAttributes attributes_;
 };
 
 struct TransposeAttributes {
@@ -35,22 +30,17 @@ struct TransposeAttributes {
 
 /// Inputs: x. Reads and writes any layout; the layout pass gives the output the layout that makes the copy a
 /// view where there is one (NHWC permutations around channels_last tensors).
-class Transpose final : public Layer {
+class Transpose final : public LayerOf<Transpose, TransposeAttributes> {
  public:
   static constexpr std::string_view kType = "Transpose";
   explicit Transpose(TransposeAttributes attributes);
-  const TransposeAttributes& attributes() const { return attributes_; }
 
-  std::string_view type() const override { return kType; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
   bool keeps_samples_apart(const SampledInputs& inputs) const override;
   std::string summary() const override;
   LayoutPreference layout_preference() const override { return LayoutPreference::row_major; }
   /// Where the permutation only renames what the layouts already order so.
   bool is_view(const TensorDesc& input, const TensorDesc& output) const override;
-
- private:
-  TransposeAttributes attributes_;
 };
 
 struct DepthToSpaceAttributes {
@@ -60,19 +50,14 @@ struct DepthToSpaceAttributes {
 };
 
 /// Inputs: x [N, C, H, W].
-class DepthToSpace final : public Layer {
+class DepthToSpace final : public LayerOf<DepthToSpace, DepthToSpaceAttributes> {
  public:
   static constexpr std::string_view kType = "DepthToSpace";
   explicit DepthToSpace(DepthToSpaceAttributes attributes);
-  const DepthToSpaceAttributes& attributes() const { return attributes_; }
 
-  std::string_view type() const override { return kType; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
   bool keeps_samples_apart(const SampledInputs& inputs) const override;
   std::string summary() const override;
-
- private:
-  DepthToSpaceAttributes attributes_;
 };
 
 struct ExpandAttributes {
@@ -80,20 +65,15 @@ struct ExpandAttributes {
 };
 
 /// Inputs: x, broadcastable to the shape.
-class Expand final : public Layer {
+class Expand final : public LayerOf<Expand, ExpandAttributes> {
  public:
   static constexpr std::string_view kType = "Expand";
-  explicit Expand(ExpandAttributes attributes);
-  const ExpandAttributes& attributes() const { return attributes_; }
+  using LayerOf::LayerOf;
 
-  std::string_view type() const override { return kType; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
   bool keeps_samples_apart(const SampledInputs& inputs) const override;
   LayerPtr for_samples(std::int64_t samples) const override;
   LayoutPreference layout_preference() const override { return LayoutPreference::row_major; }
-
- private:
-  ExpandAttributes attributes_;
 };
 
 struct TileAttributes {
@@ -101,19 +81,14 @@ struct TileAttributes {
 };
 
 /// Inputs: x.
-class Tile final : public Layer {
+class Tile final : public LayerOf<Tile, TileAttributes> {
  public:
   static constexpr std::string_view kType = "Tile";
-  explicit Tile(TileAttributes attributes);
-  const TileAttributes& attributes() const { return attributes_; }
+  using LayerOf::LayerOf;
 
-  std::string_view type() const override { return kType; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
   bool keeps_samples_apart(const SampledInputs& inputs) const override;
   LayoutPreference layout_preference() const override { return LayoutPreference::row_major; }
-
- private:
-  TileAttributes attributes_;
 };
 
 struct GatherAttributes {
@@ -121,19 +96,14 @@ struct GatherAttributes {
 };
 
 /// Inputs: data; indices (i32 or i64, negative from the end; out of range throws at run time).
-class Gather final : public Layer {
+class Gather final : public LayerOf<Gather, GatherAttributes> {
  public:
   static constexpr std::string_view kType = "Gather";
-  explicit Gather(GatherAttributes attributes);
-  const GatherAttributes& attributes() const { return attributes_; }
+  using LayerOf::LayerOf;
 
-  std::string_view type() const override { return kType; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
   bool keeps_samples_apart(const SampledInputs& inputs) const override;
   LayoutPreference layout_preference() const override { return LayoutPreference::row_major; }
-
- private:
-  GatherAttributes attributes_;
 };
 
 /// indices[offset] as a position in [0, extent); throws Error when it is outside [-extent, extent).
@@ -144,20 +114,15 @@ struct ToLayoutAttributes {
 };
 
 /// Copies into another memory order; the logical tensor is unchanged. Made by the layout pass. Inputs: x.
-class ToLayout final : public Layer {
+class ToLayout final : public LayerOf<ToLayout, ToLayoutAttributes> {
  public:
   static constexpr std::string_view kType = "ToLayout";
-  explicit ToLayout(ToLayoutAttributes attributes);
-  const ToLayoutAttributes& attributes() const { return attributes_; }
+  using LayerOf::LayerOf;
 
-  std::string_view type() const override { return kType; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
   bool keeps_samples_apart(const SampledInputs& inputs) const override;
   /// A copy only where the two orders differ.
   bool is_view(const TensorDesc& input, const TensorDesc& output) const override;
-
- private:
-  ToLayoutAttributes attributes_;
 };
 
 }  // namespace pipit

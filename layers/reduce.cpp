@@ -67,8 +67,6 @@ std::array<bool, kMaxRank> reduced_dims(const ReduceAttributes& attributes, cons
   return reduced;
 }
 
-Reduce::Reduce(ReduceAttributes attributes) : attributes_(std::move(attributes)) {}
-
 std::vector<TensorDesc> Reduce::infer(std::span<const TensorDesc* const> inputs) const {
   check_inputs(inputs, kType, 1);
   const TensorDesc& x = *inputs[0];
@@ -109,8 +107,6 @@ std::string Reduce::summary() const {
   if (attributes_.axes.empty()) return fmt::format("{} of all", reduce_name(attributes_.kind));
   return fmt::format("{} axes {}", reduce_name(attributes_.kind), fmt::join(attributes_.axes, ","));
 }
-
-ArgMax::ArgMax(ArgMaxAttributes attributes) : attributes_(attributes) {}
 
 std::vector<TensorDesc> ArgMax::infer(std::span<const TensorDesc* const> inputs) const {
   check_inputs(inputs, kType, 1);

@@ -24,21 +24,16 @@ std::array<bool, kMaxRank> reduced_dims(const ReduceAttributes& attributes, cons
 /// not depend on threads. max and min return NaN where there is one. Of no elements: sum, l1, l2, sum_square 0;
 /// prod 1; mean NaN; max, log_sum, log_sum_exp -inf; min inf; integers without such a value are refused.
 /// Integers: sums and products wrap, the mean truncates; l2, log_sum, log_sum_exp need floating point.
-class Reduce final : public Layer {
+class Reduce final : public LayerOf<Reduce, ReduceAttributes> {
  public:
   static constexpr std::string_view kType = "Reduce";
-  explicit Reduce(ReduceAttributes attributes);
-  const ReduceAttributes& attributes() const { return attributes_; }
+  using LayerOf::LayerOf;
 
-  std::string_view type() const override { return kType; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
   bool keeps_samples_apart(const SampledInputs& inputs) const override;
   /// any where the reduced dimensions stay as 1; row_major where they are dropped (the rank changes).
   LayoutPreference layout_preference() const override;
   std::string summary() const override;
-
- private:
-  ReduceAttributes attributes_;
 };
 
 /// Whether it is the mean over all spatial dimensions of x [N, C, spatial...], which a global average pool computes
@@ -54,22 +49,17 @@ struct ArgMaxAttributes {
 
 /// Inputs: x. Output: i64, the position of the maximum along `axis`; a NaN counts as larger (ArgMin: smaller)
 /// than any number, as in NumPy.
-class ArgMax final : public Layer {
+class ArgMax final : public LayerOf<ArgMax, ArgMaxAttributes> {
  public:
   static constexpr std::string_view kType = "ArgMax";
-  explicit ArgMax(ArgMaxAttributes attributes);
-  const ArgMaxAttributes& attributes() const { return attributes_; }
+  using LayerOf::LayerOf;
 
-  std::string_view type() const override { return kType; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
   bool keeps_samples_apart(const SampledInputs& inputs) const override;
   LayoutPreference layout_preference() const override {
     return attributes_.keep_dims ? LayoutPreference::any : LayoutPreference::row_major;
   }
   std::string summary() const override;
-
- private:
-  ArgMaxAttributes attributes_;
 };
 
 }  // namespace pipit

@@ -21,7 +21,7 @@ std::size_t at(int axis) {
 
 }  // namespace
 
-Resize::Resize(ResizeAttributes attributes) : attributes_(attributes) {
+Resize::Resize(ResizeAttributes attributes) : LayerOf(attributes) {
   if (attributes_.rank < 1 || attributes_.rank > kMaxRank) {
     fail("Resize: rank {}; 1 to {} are supported", attributes_.rank, kMaxRank);
   }

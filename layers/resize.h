@@ -29,20 +29,15 @@ struct ResizeAttributes {
 };
 
 /// ONNX Resize without antialiasing. Inputs: x, rank as in the attributes; f32 or f64, nearest any type.
-class Resize final : public Layer {
+class Resize final : public LayerOf<Resize, ResizeAttributes> {
  public:
   static constexpr std::string_view kType = "Resize";
   explicit Resize(ResizeAttributes attributes);
-  const ResizeAttributes& attributes() const { return attributes_; }
 
-  std::string_view type() const override { return kType; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
   bool keeps_samples_apart(const SampledInputs& inputs) const override;
   LayerPtr for_samples(std::int64_t samples) const override;
   std::string summary() const override;
-
- private:
-  ResizeAttributes attributes_;
 };
 
 /// False where every output position is the input position of the same index: the axis is not resized.

@@ -7,8 +7,6 @@
 
 namespace pipit {
 
-Softmax::Softmax(SoftmaxAttributes attributes) : attributes_(attributes) {}
-
 std::vector<TensorDesc> Softmax::infer(std::span<const TensorDesc* const> inputs) const {
   check_inputs(inputs, kType, 1);
   const TensorDesc& x = *inputs[0];

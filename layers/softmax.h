@@ -20,21 +20,16 @@ struct SoftmaxGroups {
 SoftmaxGroups softmax_groups(const SoftmaxAttributes& attributes, const Shape& shape);
 
 /// Numerically stable: the maximum is subtracted before the exponential. Inputs: x.
-class Softmax final : public Layer {
+class Softmax final : public LayerOf<Softmax, SoftmaxAttributes> {
  public:
   static constexpr std::string_view kType = "Softmax";
-  explicit Softmax(SoftmaxAttributes attributes);
-  const SoftmaxAttributes& attributes() const { return attributes_; }
+  using LayerOf::LayerOf;
 
-  std::string_view type() const override { return kType; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
   bool keeps_samples_apart(const SampledInputs& inputs) const override;
   /// row_major when flatten_from_axis spans several dimensions.
   LayoutPreference layout_preference() const override;
   std::string summary() const override;
-
- private:
-  SoftmaxAttributes attributes_;
 };
 
 }  // namespace pipit

@@ -110,7 +110,7 @@ UnaryAttributes swish(double alpha) {
   return alpha == 1 ? UnaryAttributes{UnaryKind::silu} : UnaryAttributes{UnaryKind::swish, alpha};
 }
 
-Unary::Unary(UnaryAttributes attributes) : attributes_(attributes) {
+Unary::Unary(UnaryAttributes attributes) : LayerOf(attributes) {
   if (attributes_.kind == UnaryKind::celu && attributes_.alpha == 0) {
     fail("Unary celu: alpha is 0, but the function divides by it");
   }

@@ -61,20 +61,15 @@ double unary_value(const UnaryAttributes& attributes, double x);
 
 /// y = f(x), same shape and dtype. Integers only where the function is exact on them (relu, clip, neg, abs,
 /// sign, floor, ceil, round); bool only for logical_not. type() is "Unary"; summary() names the function.
-class Unary final : public Layer {
+class Unary final : public LayerOf<Unary, UnaryAttributes> {
  public:
   static constexpr std::string_view kType = "Unary";
   explicit Unary(UnaryAttributes attributes);
-  const UnaryAttributes& attributes() const { return attributes_; }
 
-  std::string_view type() const override { return kType; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
   bool keeps_samples_apart(const SampledInputs& inputs) const override;
   bool may_run_in_place(int /*index*/) const override { return true; }
   std::string summary() const override;
-
- private:
-  UnaryAttributes attributes_;
 };
 
 }  // namespace pipit

@@ -39,7 +39,7 @@ std::string format_summary(const WeightFormat& format) {
 
 }  // namespace
 
-WLinear::WLinear(WLinearAttributes attributes) : attributes_(attributes) {
+WLinear::WLinear(WLinearAttributes attributes) : LayerOf(attributes) {
   check_format(attributes_.format, kType);
 }
 
@@ -68,7 +68,7 @@ std::string WLinear::summary() const {
   return format_summary(attributes_.format) + clamp_summary(attributes_.activation);
 }
 
-WConv::WConv(WConvAttributes attributes) : attributes_(attributes) {
+WConv::WConv(WConvAttributes attributes) : LayerOf(attributes) {
   check_format(attributes_.format, kType);
   check_window(attributes_.conv.window, "WConv");
   if (attributes_.conv.window.taps() != 1 || attributes_.conv.groups != 1) {

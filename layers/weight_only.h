@@ -42,21 +42,17 @@ struct WLinearAttributes {
 /// y = activation(x w + bias) with w in the format above; rounded to f32 wherever a kernel likes, as for f32 weights.
 /// Inputs: x [..., K] (f32), weights [O, K] and scales [O, groups] (constant), bias [O] (f32, optional). Output
 /// [..., O].
-class WLinear final : public Layer {
+class WLinear final : public LayerOf<WLinear, WLinearAttributes> {
  public:
   static constexpr std::string_view kType = "WLinear";
   explicit WLinear(WLinearAttributes attributes);
-  const WLinearAttributes& attributes() const { return attributes_; }
 
-  std::string_view type() const override { return kType; }
+  LayerTraits traits() const override { return {.family = LayerFamily::linear, .weights = 1}; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
   bool keeps_samples_apart(const SampledInputs& inputs) const override;
   LayoutPreference layout_preference() const override { return LayoutPreference::row_major; }
   Work work(std::span<const TensorDesc* const> inputs, std::span<const TensorDesc> outputs) const override;
   std::string summary() const override;
-
- private:
-  WLinearAttributes attributes_;
 };
 
 struct WConvAttributes {
@@ -67,21 +63,19 @@ struct WConvAttributes {
 /// A convolution of one tap, y = activation(conv(x, w) + bias + residual), with w in the format above.
 /// Inputs: x [N, K, spatial...] (f32), weights [O, K] and scales [O, groups] (constant), bias [O] (f32, optional),
 /// residual, shaped like y (optional).
-class WConv final : public Layer {
+class WConv final : public LayerOf<WConv, WConvAttributes> {
  public:
   static constexpr std::string_view kType = "WConv";
   explicit WConv(WConvAttributes attributes);
-  const WConvAttributes& attributes() const { return attributes_; }
 
-  std::string_view type() const override { return kType; }
+  LayerTraits traits() const override {
+    return {.family = LayerFamily::convolution, .weights = 1, .residual = 4};
+  }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
   bool keeps_samples_apart(const SampledInputs& inputs) const override;
   LayoutPreference layout_preference() const override { return LayoutPreference::channels_last; }
   Work work(std::span<const TensorDesc* const> inputs, std::span<const TensorDesc> outputs) const override;
   std::string summary() const override;
-
- private:
-  WConvAttributes attributes_;
 };
 
 }  // namespace pipit

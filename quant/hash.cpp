@@ -61,8 +61,8 @@ std::string hash_file(const std::filesystem::path& path) {
 std::string hash_model(const Graph& graph) {
   Hasher hasher;
   for (const Node& node : graph.nodes()) {
-    hasher.add(node.layer->type());
-    hasher.add(node.layer->summary());
+    const LayerPtr for_one = node.layer->for_samples(1);
+    hasher.add((for_one ? *for_one : *node.layer).identity());
     for (const ValueId id : node.inputs) {
       hasher.add(std::int64_t{id});
       if (id == kNoValue || !graph.value(id).is_constant()) continue;

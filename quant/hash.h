@@ -13,7 +13,7 @@ namespace pipit {
 std::string hash_bytes(std::span<const std::byte> bytes);
 /// Of a file's content; throws Error when it cannot be read.
 std::string hash_file(const std::filesystem::path& path);
-/// Of what a graph computes: its layers in order with their geometry (Layer::summary), how they are wired, and its
+/// Of what a graph computes: its layers in order with all attributes (Layer::identity), how they are wired, and its
 /// floating-point constants. Names and the batch have no part in it. Throws Error when constants were released.
 std::string hash_model(const Graph& graph);
 

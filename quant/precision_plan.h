@@ -15,7 +15,7 @@
 namespace pipit {
 
 /// Of the JSON form.
-inline constexpr int kPrecisionPlanVersion = 1;
+inline constexpr int kPrecisionPlanVersion = 2;
 
 /// One calibrated tensor. Symmetric int8: q = clamp(round_to_nearest_even(x / scale), -127, 127).
 struct TensorScale {

@@ -209,7 +209,10 @@ void keep_from(const JsonObject& object, PrecisionPlan& plan) {
 
 PrecisionPlan plan_from(const Json& json) {
   const JsonObject object(json, "a precision plan");
-  object.integer("pipit_precision_plan", kPrecisionPlanVersion, kPrecisionPlanVersion);
+  if (object.integer("pipit_precision_plan", 1, kPrecisionPlanVersion) == 1)
+    fail(
+        "a plan of version 1, whose model hash left attributes out and can no longer be compared; calibrate "
+        "the model again ('pipit calibrate MODEL IMAGES')");
   object.only({"pipit_precision_plan", "model", "model_hash", "preprocess", "method", "percentile", "weights",
                "keep", "tensors", "images", "equalisation", "bias_correction", "corrections_hash",
                "histograms"});

@@ -23,7 +23,7 @@ class Calibrate(CommandTest):
 
     def test_writes_a_plan_that_a_person_can_read(self):
         plan = self.calibrate(MODEL, "images", "--method", "minmax")
-        self.assertEqual((plan["pipit_precision_plan"], plan["method"], plan["weights"]), (1, "minmax", "per_channel"))
+        self.assertEqual((plan["pipit_precision_plan"], plan["method"], plan["weights"]), (2, "minmax", "per_channel"))
         self.assertEqual(plan["images"]["count"], 7)
         self.assertEqual(sorted(plan["images"]["files"]), [f"{i}.bmp" for i in range(7)])
         for tensor in plan["tensors"]:

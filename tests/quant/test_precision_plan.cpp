@@ -178,7 +178,8 @@ TEST(PrecisionPlan, RefusesJsonThatIsNone) {
     refused(good.substr(at - key.size() - 4, good.find_first_of(",\n", at) - at + key.size() + 4),
             "\"" + key + "\": " + number, why);
   };
-  refused("\"pipit_precision_plan\": 1", "\"pipit_precision_plan\": 2", "'pipit_precision_plan'");
+  refused("\"pipit_precision_plan\": 2", "\"pipit_precision_plan\": 3", "'pipit_precision_plan'");
+  refused("\"pipit_precision_plan\": 2", "\"pipit_precision_plan\": 1", "calibrate the model again");
   refused("\"percentile\",", "\"guess\",", "'method'");
   refused("99.9", "0", "'percentile'");
   refused("\"per_channel\"", "\"per_row\"", "'weights'");
@@ -237,12 +238,12 @@ TEST(PrecisionPlan, ManyImagesTakeLinearTime) {
 }
 
 TEST(PrecisionPlan, RefusesJsonOfAnyOtherKind) {
-  for (const char* text : {"", "[]", "{}", "3", "{\"pipit_precision_plan\": 1", "null"}) {
+  for (const char* text : {"", "[]", "{}", "3", "{\"pipit_precision_plan\": 2", "null"}) {
     EXPECT_THROW(precision_plan_from_json(text), Error) << text;
   }
   const std::string deep = std::string(1'000'000, '[') + std::string(1'000'000, ']');
   for (const std::string& text : {deep, "{\"pipit_precision_plan\": " + deep + "}",
-                                  "{\"pipit_precision_plan\": 1, \"preprocess\": " + deep + "}"}) {
+                                  "{\"pipit_precision_plan\": 2, \"preprocess\": " + deep + "}"}) {
     EXPECT_THAT([&] { precision_plan_from_json(text); }, ThrowsMessage<Error>(HasSubstr("nested")));
   }
   EXPECT_THAT(

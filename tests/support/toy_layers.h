@@ -8,12 +8,15 @@
 
 namespace pipit::test {
 
+struct ToyAddAttributes {
+  bool in_place = false;
+};
+
 /// y = a + b (b optional), element by element; optionally in place, with scratch, or refusing.
-class ToyAdd final : public Layer {
+class ToyAdd final : public LayerOf<ToyAdd, ToyAddAttributes> {
  public:
   static constexpr std::string_view kType = "ToyAdd";
-  explicit ToyAdd(bool in_place = false) : in_place_(in_place) {}
-  std::string_view type() const override { return kType; }
+  explicit ToyAdd(bool in_place = false) : LayerOf({in_place}) {}
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override {
     if (inputs.empty() || inputs[0] == nullptr) fail("input 0 is missing");
     if (inputs.size() > 1 && inputs[1] != nullptr && !(inputs[1]->shape == inputs[0]->shape)) {
@@ -21,34 +24,31 @@ class ToyAdd final : public Layer {
     }
     return {*inputs[0]};
   }
-  bool may_run_in_place(int) const override { return in_place_; }
+  bool may_run_in_place(int) const override { return attributes_.in_place; }
   bool keeps_samples_apart(const SampledInputs& inputs) const override {
     return inputs.by_sample[0] && (inputs.by_sample.size() < 2 || inputs.by_sample[1]);
   }
+};
 
- private:
-  bool in_place_;
+struct ToyViewAttributes {
+  Shape shape;
 };
 
 /// The same memory under another shape.
-class ToyView final : public Layer {
+class ToyView final : public LayerOf<ToyView, ToyViewAttributes> {
  public:
   static constexpr std::string_view kType = "ToyView";
-  explicit ToyView(Shape shape) : shape_(shape) {}
-  std::string_view type() const override { return kType; }
+  explicit ToyView(Shape shape) : LayerOf({shape}) {}
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override {
-    return {TensorDesc{shape_, inputs[0]->dtype}};
+    return {TensorDesc{attributes_.shape, inputs[0]->dtype}};
   }
   bool is_view(const TensorDesc&, const TensorDesc&) const override { return true; }
   bool keeps_samples_apart(const SampledInputs& inputs) const override {
-    return shape_[0] == inputs.descs[0]->shape[0];
+    return attributes_.shape[0] == inputs.descs[0]->shape[0];
   }
   LayerPtr for_samples(std::int64_t samples) const override {
-    return std::make_shared<ToyView>(shape_.with(0, samples));
+    return std::make_shared<ToyView>(attributes_.shape.with(0, samples));
   }
-
- private:
-  Shape shape_;
 };
 
 class ToyAddKernel final : public Kernel {
