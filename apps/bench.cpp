@@ -88,7 +88,7 @@ void measure(const BenchOptions& options, Row& row) {
   Runner runner(model.name, std::move(model.graph), common);
   row.load_ms = milliseconds_since(begin);
   row.arena_bytes = runner.plan->arena_bytes();
-  row.precision = computed_precision(*runner.plan);
+  row.precision = precision_name(computed_precision(*runner.plan));
 
   const std::vector<Tensor> inputs = random_inputs(runner.plan->graph(), model.name);
   std::vector<ConstTensorView> views;

@@ -5,9 +5,7 @@
 #include "apps/table.h"
 #include "apps/terminal.h"
 #include "engine/host_memory.h"
-#include "layers/cast.h"
 #include "layers/fuse/rewriter.h"
-#include "layers/quantize.h"
 #include "layers/weight_only.h"
 
 namespace pipit::apps {
@@ -53,10 +51,12 @@ bool is_byte(DType type) {
 
 void count_int8(const Graph& graph, const Step& step, std::int64_t macs, Totals& sum) {
   const Node& node = graph.nodes()[static_cast<std::size_t>(step.node)];
-  const std::string_view type = node.layer->type();
-  if (type == Quantize::kType || type == Dequantize::kType) {
+  const Arithmetic arithmetic = node.layer->traits().arithmetic;
+  const bool moves_bytes =
+      is_byte(graph.value(node.inputs[0]).desc.dtype) && is_byte(graph.value(node.outputs[0]).desc.dtype);
+  if (arithmetic == Arithmetic::between) {
     ++sum.conversions;
-  } else if (is_byte(graph.value(node.inputs[0]).desc.dtype) && type != Cast::kType) {
+  } else if (arithmetic == Arithmetic::integers || moves_bytes) {
     ++sum.int8_steps;
     sum.int8_macs += macs;
   }

@@ -27,12 +27,13 @@ struct ProfileOptions {
 };
 
 // What the options say, the rest measured.
-MachinePeak machine_peak(const ProfileOptions& options, const PlanOptions& plan) {
+MachinePeak machine_peak(const ProfileOptions& options, const Plan& plan) {
   MachinePeak peak;
   if (!options.floor) return peak;
   if (options.peak_tflops == 0 || options.bandwidth_tbs == 0) {
-    peak = plan.device == DeviceKind::cuda ? measure_gpu_peak(plan.gpu, plan.precision)
-                                           : measure_cpu_peak(plan.threads, plan.precision);
+    const PlanOptions& made = plan.options();
+    peak = made.device == DeviceKind::cuda ? measure_gpu_peak(made.gpu, made.precision)
+                                           : measure_cpu_peak(made.threads, computed_precision(plan));
   }
   if (options.peak_tflops > 0) peak.flops_per_second = 1e12 * options.peak_tflops;
   if (options.bandwidth_tbs > 0) peak.bytes_per_second = 1e12 * options.bandwidth_tbs;
@@ -81,8 +82,9 @@ int profile(const ProfileOptions& options) {
     json.update(layer_json(plan, result, peak));
     print_json(json);
   } else {
-    fmt::print("{}: {} on {} with {} threads\n\n{}", printable(model.name), computed_precision(plan),
-               device_name(plan.options().device), plan.options().threads, layer_table(plan, result, peak));
+    fmt::print("{}: {} on {} with {} threads\n\n{}", printable(model.name),
+               precision_name(computed_precision(plan)), device_name(plan.options().device),
+               plan.options().threads, layer_table(plan, result, peak));
     fmt::print("first answer   {:9.1f} ms   reading the model {:.1f}, planning {:.1f}, one run {:.1f}\n",
                first_answer_ms, read_ms, runner.load_ms, first_run_ms);
     if (on_gpu) {
@@ -110,8 +112,9 @@ void add_profile(CLI::App& app, int& exit_code) {
       "Also show how far each layer is from its floor: what its arithmetic at the machine's peak, or "
       "its inputs, outputs and weights at the memory's bandwidth, would take, whichever is longer; "
       "and the convolutions' share of the peak, and on a CPU of what their kernel reaches on operands in the "
-      "first-level cache. All are measured in this run (on a CPU the peak is that of "
-      "fp32). Winograd needs fewer products than are counted and small layers stay in the caches, so both "
+      "first-level cache. All are measured in this run, for the precision that the model computes in "
+      "(on a CPU; with weights in 8 or 4 bits that is fp32). Winograd needs fewer products than are counted "
+      "and small layers stay in the caches, so both "
       "may be passed");
   command->add_option("--peak-tflops", options->peak_tflops, "With --floor: TFLOP/s instead of a measurement")
       ->check(positive_number())

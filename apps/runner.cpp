@@ -9,9 +9,7 @@
 #include "engine/profiler.h"
 #include "engine/version.h"
 #include "layers/fuse/rewriter.h"
-#include "layers/qconv.h"
-#include "layers/qelementwise.h"
-#include "layers/qunary.h"
+#include "layers/registry.h"
 #include "models/image/decode.h"
 #include "pipit/detail/load.h"
 
@@ -94,14 +92,13 @@ std::vector<Tensor> random_inputs(const Graph& graph, const std::string& model) 
   return inputs;
 }
 
-std::string_view computed_precision(const Plan& plan) {
+Precision computed_precision(const Plan& plan) {
   const std::vector<Node>& nodes = plan.graph().nodes();
   const bool integers = std::any_of(nodes.begin(), nodes.end(), [](const Node& node) {
-    return layer_if<QConv>(node) || layer_if<QAdd>(node) || layer_if<QAveragePool>(node) ||
-           layer_if<QMul>(node) || layer_if<QUnary>(node);
+    return node.layer->traits().arithmetic == Arithmetic::integers;
   });
   const Precision precision = plan.options().precision;
-  return precision_name(precision == Precision::fp32 && integers ? Precision::int8 : precision);
+  return precision == Precision::fp32 && integers ? Precision::int8 : precision;
 }
 
 nlohmann::ordered_json decoders_json() {
@@ -115,7 +112,7 @@ nlohmann::ordered_json json_header(const std::string& command, const Model& mode
   json["command"] = command;
   json["model"] = model.name;
   json["device"] = device_name(plan.options().device);
-  json["precision"] = computed_precision(plan);
+  json["precision"] = precision_name(computed_precision(plan));
   json["threads"] = plan.options().threads;
   return json;
 }

@@ -62,7 +62,7 @@ std::vector<T> spread(std::vector<T> list, std::int64_t limit) {
 }
 
 /// The precision that the plan was made for; "int8" for an fp32 plan of a model that is quantised itself.
-std::string_view computed_precision(const Plan& plan);
+Precision computed_precision(const Plan& plan);
 
 /// What decodes the images, for the JSON of commands that read some.
 nlohmann::ordered_json decoders_json();

@@ -23,11 +23,12 @@ struct QConvAttributes {
 /// f32. Inputs: x [N, C, spatial...] (i8 or u8; f32 is quantised first, as Quantize does); weights [O, C/groups, kernel...] (i8, in [-127, 127] or
 /// [-128, 127]); bias [O] (i32, in units of x.scale * weight_scale; optional); residual (optional), shaped like y.
 /// The sum wraps around like int32: depths beyond 2^31 / (255 * 128), about 65,000, are refused.
-class QConv final : public LayerOf<QConv, QConvAttributes> {
+class QConv final : public LayerOf<QConv, QConvAttributes>, public QuantisedOutput {
  public:
   static constexpr std::string_view kType = "QConv";
   explicit QConv(QConvAttributes attributes);
 
+  const Quantisation& output_quantisation() const override { return attributes_.y; }
   LayerTraits traits() const override {
     return {
         .family = LayerFamily::convolution, .arithmetic = Arithmetic::integers, .weights = 1, .residual = 3};

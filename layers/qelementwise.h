@@ -15,11 +15,12 @@ struct QAddAttributes {
 
 /// value = float(a - a.zero_point) * (a.scale / y.scale) + float(b - b.zero_point) * (b.scale / y.scale), every
 /// operation rounded to f32; y = requantise(value) with the activation's bounds. Inputs: a, b of one shape.
-class QAdd final : public LayerOf<QAdd, QAddAttributes> {
+class QAdd final : public LayerOf<QAdd, QAddAttributes>, public QuantisedOutput {
  public:
   static constexpr std::string_view kType = "QAdd";
   explicit QAdd(QAddAttributes attributes);
 
+  const Quantisation& output_quantisation() const override { return attributes_.y; }
   LayerTraits traits() const override { return {.arithmetic = Arithmetic::integers}; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
   bool keeps_samples_apart(const SampledInputs& inputs) const override;
@@ -35,11 +36,12 @@ struct QMulAttributes {
 /// value = float((a - a.zero_point) * (b - b.zero_point)) * m with m = a.scale * b.scale / y.scale in this order, every
 /// operation rounded to f32; y = requantise(value) with the activation's bounds. Inputs: a; b of the same rank, whose
 /// extents are those of a or 1 (a gate per image and channel).
-class QMul final : public LayerOf<QMul, QMulAttributes> {
+class QMul final : public LayerOf<QMul, QMulAttributes>, public QuantisedOutput {
  public:
   static constexpr std::string_view kType = "QMul";
   explicit QMul(QMulAttributes attributes);
 
+  const Quantisation& output_quantisation() const override { return attributes_.y; }
   LayerTraits traits() const override { return {.arithmetic = Arithmetic::integers}; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
   bool may_run_in_place(int index) const override { return index == 0; }
@@ -59,11 +61,12 @@ struct QAveragePoolAttributes {
 
 /// sum over the window of (x - x.zero_point) in int32; value = float(sum) * (x.scale / (y.scale * float(n))) with n as
 /// average_divisor() counts; y = requantise(value), or for f32 (y.scale = 1) the value itself.
-class QAveragePool final : public LayerOf<QAveragePool, QAveragePoolAttributes> {
+class QAveragePool final : public LayerOf<QAveragePool, QAveragePoolAttributes>, public QuantisedOutput {
  public:
   static constexpr std::string_view kType = "QAveragePool";
   explicit QAveragePool(QAveragePoolAttributes attributes);
 
+  const Quantisation& output_quantisation() const override { return attributes_.y; }
   LayerTraits traits() const override { return {.arithmetic = Arithmetic::integers}; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
   bool keeps_samples_apart(const SampledInputs& inputs) const override;

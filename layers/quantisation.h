@@ -26,6 +26,15 @@ struct Quantisation {
   friend bool operator==(const Quantisation&, const Quantisation&) = default;
 };
 
+/// A layer whose output 0 is, or may be, quantised. Each such layer also derives from it.
+class QuantisedOutput {
+ public:
+  virtual const Quantisation& output_quantisation() const = 0;
+
+ protected:
+  ~QuantisedOutput() = default;
+};
+
 /// Throws Error naming `layer` and `operand` unless dtype is f32, or i8 or u8 with a scale that is positive and finite
 /// and a zero point of that type.
 void check_quantisation(const Quantisation& q, std::string_view layer, std::string_view operand);

@@ -7,12 +7,13 @@
 namespace pipit {
 
 /// Inputs: x (f32). y = requantise(x / scale) of the output's type.
-class Quantize final : public LayerOf<Quantize, Quantisation> {
+class Quantize final : public LayerOf<Quantize, Quantisation>, public QuantisedOutput {
  public:
   static constexpr std::string_view kType = "Quantize";
   explicit Quantize(Quantisation y);
   const Quantisation& y() const { return attributes(); }
 
+  const Quantisation& output_quantisation() const override { return attributes_; }
   LayerTraits traits() const override { return {.arithmetic = Arithmetic::between}; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
   bool keeps_samples_apart(const SampledInputs& inputs) const override;

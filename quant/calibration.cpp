@@ -5,10 +5,7 @@
 
 #include "layers/arrange.h"
 #include "layers/binary.h"
-#include "layers/conv.h"
 #include "layers/fuse/rewriter.h"
-#include "layers/gemm.h"
-#include "layers/matmul.h"
 #include "layers/pool.h"
 #include "layers/qunary.h"
 #include "layers/rearrange.h"
@@ -25,9 +22,8 @@ bool takes_int8(const Graph& graph, const Node& node) {
     return kind == BinaryKind::add || (kind == BinaryKind::mul && !constant);
   }
   if (const auto* unary = layer_if<Unary>(node)) return is_activation(unary->attributes().kind);
-  const std::string_view type = node.layer->type();
-  return type == Conv::kType || type == Gemm::kType || type == MatMul::kType || type == Pool::kType ||
-         type == Concat::kType;
+  return node.layer->traits().family != LayerFamily::other || layer_if<Pool>(node) != nullptr ||
+         layer_if<Concat>(node) != nullptr;
 }
 
 // Views and changes of layout: the same numbers under another name.

@@ -123,9 +123,10 @@ class RoleChooser {
         fits =
             fits && id != kNoValue && (follows ? integer[index(id)] : scale_of(id) > 0 || integer[index(id)]);
       }
-      const bool adds = role == Role::weighted && layer_if<Conv>(node) != nullptr && node.inputs.size() > 3 &&
-                        node.inputs[3] != kNoValue;
-      if (adds) fits = fits && (scale_of(node.inputs[3]) > 0 || integer[index(node.inputs[3])]);
+      const std::size_t residual = node.layer->traits().residual.value_or(node.inputs.size());
+      const bool adds =
+          role == Role::weighted && residual < node.inputs.size() && node.inputs[residual] != kNoValue;
+      if (adds) fits = fits && (scale_of(node.inputs[residual]) > 0 || integer[index(node.inputs[residual])]);
       // What is only moved has its input's scale; what is computed needs one of its own.
       if (role != Role::moving) fits = fits && scale_of(node.outputs[0]) > 0;
       if (role == Role::product) fits = fits && has_normal_multiplier(node);

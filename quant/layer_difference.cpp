@@ -2,11 +2,7 @@
 
 #include <limits>
 
-#include "layers/fuse/rewriter.h"
-#include "layers/qconv.h"
-#include "layers/qelementwise.h"
-#include "layers/quantize.h"
-#include "layers/qunary.h"
+#include "layers/quantisation.h"
 #include "quant/calibration.h"
 
 namespace pipit {
@@ -55,18 +51,8 @@ std::vector<Quantisation> value_quantisations(const Graph& graph) {
   std::vector<Quantisation> all(graph.values().size());
   for (const Node& node : graph.nodes()) {
     Quantisation& y = all[index(node.outputs[0])];
-    if (const auto* conv = layer_if<QConv>(node)) {
-      y = conv->attributes().y;
-    } else if (const auto* add = layer_if<QAdd>(node)) {
-      y = add->attributes().y;
-    } else if (const auto* product = layer_if<QMul>(node)) {
-      y = product->attributes().y;
-    } else if (const auto* function = layer_if<QUnary>(node)) {
-      y = function->attributes().y;
-    } else if (const auto* pool = layer_if<QAveragePool>(node)) {
-      y = pool->attributes().y;
-    } else if (const auto* quantize = layer_if<Quantize>(node)) {
-      y = quantize->y();
+    if (const auto* quantised = dynamic_cast<const QuantisedOutput*>(node.layer.get())) {
+      y = quantised->output_quantisation();
     } else if (!node.inputs.empty() && node.inputs[0] != kNoValue &&
                is_integer(graph.value(node.outputs[0]).desc.dtype)) {
       for (const ValueId id : node.outputs) all[index(id)] = all[index(node.inputs[0])];

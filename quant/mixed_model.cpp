@@ -1,8 +1,7 @@
 #include "quant/mixed_model.h"
 
-#include "layers/qconv.h"
-#include "layers/qelementwise.h"
-#include "layers/qunary.h"
+#include "layers/fuse/passes.h"
+#include "layers/registry.h"
 #include "quant/equalise.h"
 #include "quant/quantize_graph.h"
 
@@ -12,10 +11,9 @@ MixedModel::MixedModel(Graph fused, PrecisionPlan plan, CompileOptions options)
     : fused_(std::move(fused)), plan_(std::move(plan)), options_(std::move(options)) {
   const Graph quantised = quantize_graph(fused_, plan_).graph;
   for (const Node& node : quantised.nodes()) {
-    const std::string_view type = node.layer->type();
-    if (type == QConv::kType) layers_.push_back(node.name);
-    if (type == QAdd::kType || type == QMul::kType || type == QUnary::kType || type == QAveragePool::kType)
-      followers_.push_back(node.name);
+    const LayerTraits traits = node.layer->traits();
+    if (traits.arithmetic == Arithmetic::integers)
+      (traits.weights ? layers_ : followers_).push_back(node.name);
   }
   if (layers_.empty())
     fail("nothing would compute in INT8: the plan keeps every layer with weights, or has no scales for them");

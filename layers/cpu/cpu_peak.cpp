@@ -57,8 +57,10 @@ double bytes_per_second(ThreadPool& pool) {
 MachinePeak measure_cpu_peak(int threads, Precision precision) {
   const std::shared_ptr<ThreadPool> pool = shared_pool(threads);
   MachinePeak peak;
-  const TileKernels& tiles =
-      precision == Precision::fp16 && f16_tiles() != nullptr ? *f16_tiles() : f32_tiles();
+  const bool integers = precision == Precision::int8 || precision == Precision::int8_dynamic;
+  const TileKernels& tiles = integers                                                 ? u8s8_tiles()
+                             : precision == Precision::fp16 && f16_tiles() != nullptr ? *f16_tiles()
+                                                                                      : f32_tiles();
   peak.flops_per_second = measure_peak(*pool, tiles);
   peak.kernel_flops_per_second = measure_tile_rate(*pool, tiles);
   peak.bytes_per_second = bytes_per_second(*pool);

@@ -98,7 +98,8 @@ class LayoutPass {
   }
 
   static bool is_integer_conv(const Node& node) {
-    return layer_if<QConv>(node) != nullptr || layer_if<DynamicQConv>(node) != nullptr;
+    const LayerTraits traits = node.layer->traits();
+    return traits.family == LayerFamily::convolution && traits.arithmetic == Arithmetic::integers;
   }
 
   // A convolution reads the user's row-major image itself, quantised or not; other operands are brought to

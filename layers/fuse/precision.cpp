@@ -8,9 +8,7 @@
 #include "layers/fuse/passes.h"
 #include "layers/fuse/rewriter.h"
 #include "layers/gemm.h"
-#include "layers/matmul.h"
 #include "layers/qconv.h"
-#include "layers/qelementwise.h"
 #include "layers/quantize.h"
 
 namespace pipit {
@@ -91,9 +89,7 @@ class HalfValues {
     for (const Node& node : graph.nodes()) {
       const std::size_t region = region_of(node);
       if (region == kNone) continue;
-      const bool product = layer_if<Conv>(node) != nullptr || layer_if<Gemm>(node) != nullptr ||
-                           layer_if<MatMul>(node) != nullptr;
-      if (product) half_[region] = true;
+      if (node.layer->traits().family != LayerFamily::other) half_[region] = true;
       if (keep_f32.count(node.name) != 0) wide[region] = true;
     }
     for (std::size_t v = 0; v < half_.size(); ++v) half_[v] = half_[find(v)] && !wide[find(v)];
@@ -107,9 +103,7 @@ class HalfValues {
   static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
 
   static bool computes_in_integers(const Node& node) {
-    return layer_if<Quantize>(node) != nullptr || layer_if<Dequantize>(node) != nullptr ||
-           layer_if<QConv>(node) != nullptr || layer_if<QAdd>(node) != nullptr ||
-           layer_if<QAveragePool>(node) != nullptr;
+    return node.layer->traits().arithmetic != Arithmetic::floating;
   }
   template <typename Body>
   void for_each_value(const Node& node, Body&& body) const {

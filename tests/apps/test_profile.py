@@ -69,6 +69,14 @@ class Profile(CommandTest):
         text = self.pipit("profile", MODEL, "--runs", "2", "--threads", "1", "--floor").stdout
         self.assertRegex(text, r"(?m)^their kernel +[\d.]+ GFLOP/s on operands in the first-level cache; the convolutions")
 
+    def test_integer_convolutions_count(self):
+        result = self.json("profile", MODEL, "--precision", "int8-dynamic", "--runs", "2", "--threads", "1", "--floor")
+        convolutions = [layer for layer in result["layers"] if layer["type"] in ("Conv", "DynamicQConv")]
+        self.assertIn("DynamicQConv", {layer["type"] for layer in convolutions})
+        self.assertAlmostEqual(result["convolutions_ms"], sum(layer["median_ms"] for layer in convolutions), delta=1e-9)
+        self.assertGreater(result["kernel_tflops"], 1e-3)
+        self.assertTrue(0 < result["convolutions_share_of_peak"] < 5, result["convolutions_share_of_peak"])
+
 
 if __name__ == "__main__":
     main()

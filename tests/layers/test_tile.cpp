@@ -135,7 +135,7 @@ TEST(TileF32, EveryInstructionSetMatchesDoubleArithmetic) {
     for (const Isa isa : instruction_sets()) {
       SCOPED_TRACE(fmt::format("{}: {} pixels, {} columns, {} segments of {}, seed {}", isa_name(isa),
                                product.pixels, product.columns, product.segments.size(), product.run,
-                               test::conformance_seed()));
+                               test::test_seed()));
       const std::vector<float> c = product.run_on(f32_tiles(isa));
       product.check(c);
       if (testing::Test::HasFatalFailure()) return;
@@ -292,9 +292,9 @@ TEST(TileInt8, EveryInstructionSetMatchesTheSpecificationBitForBit) {
     const Int8Product product(random);
     const std::vector<std::byte> expected = product.expected();
     for (const Isa isa : instruction_sets()) {
-      ASSERT_EQ(product.run_on(u8s8_tiles(isa)), expected) << fmt::format(
-          "{}: {} pixels, {} columns, {} channels, {} taps, seed {}", isa_name(isa), product.pixels,
-          product.columns, product.channels, product.taps, test::conformance_seed());
+      ASSERT_EQ(product.run_on(u8s8_tiles(isa)), expected)
+          << fmt::format("{}: {} pixels, {} columns, {} channels, {} taps, seed {}", isa_name(isa),
+                         product.pixels, product.columns, product.channels, product.taps, test::test_seed());
     }
   }
 }
