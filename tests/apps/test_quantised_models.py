@@ -11,7 +11,7 @@ import pathlib
 import sys
 import unittest
 
-from command import CommandTest, main
+from command import CommandTest, drawn_seed, main
 
 # onnxruntime imports a module of its own by a name that a file in this folder has too.
 sys.path = [folder for folder in sys.path if pathlib.Path(folder).resolve() != pathlib.Path(__file__).resolve().parent]
@@ -31,7 +31,7 @@ SHARE = 0.05  # of the norm of the scores
 class QuantisedModels(CommandTest):
     def setUp(self):
         super().setUp()
-        self.random = numpy.random.default_rng(int(os.environ.get("PIPIT_TEST_SEED", "1")))
+        self.random = numpy.random.default_rng(drawn_seed())
 
     def images(self, count):
         # Smooth, as photographs are: noise would saturate nothing and excite few channels.

@@ -1,9 +1,12 @@
 // The seed of the GPU tests.
 #pragma once
 
+#include "tests/support/seed.h"
+
 namespace pipit::test {
 
-/// The seed of this process: PIPIT_TEST_SEED, or a random one, printed on first use.
-unsigned gpu_seed();
+inline unsigned gpu_seed() {
+  return test_seed();
+}
 
 }  // namespace pipit::test

@@ -2,10 +2,10 @@
 
 #include <gmock/gmock.h>
 
-#include <cstdlib>
 #include <random>
 
 #include "engine/error.h"
+#include "tests/support/seed.h"
 
 namespace pipit {
 namespace {
@@ -53,11 +53,8 @@ TEST(MemoryPlanner, PrefersTheTightestOfTwoGaps) {
 }
 
 TEST(MemoryPlanner, RandomPlansNeverOverlap) {
-  const char* fixed = std::getenv("PIPIT_TEST_SEED");
-  const auto seed =
-      fixed != nullptr ? static_cast<unsigned>(std::strtoul(fixed, nullptr, 10)) : std::random_device{}();
-  SCOPED_TRACE(testing::Message() << "PIPIT_TEST_SEED=" << seed);
-  std::mt19937 random(seed);
+  SCOPED_TRACE(testing::Message() << "PIPIT_TEST_SEED=" << test::test_seed());
+  std::mt19937 random(test::test_seed());
   for (int round = 0; round < 200; ++round) {
     std::vector<LiveRange> ranges(1 + random() % 40);
     for (LiveRange& r : ranges) {

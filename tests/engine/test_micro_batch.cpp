@@ -101,9 +101,9 @@ TEST(MicroBatches, ProfilesAddUp) {
   Session session(plan);
   const Tensor x = numbers(Shape({7, 6}));
   const ConstTensorView view = x.view();
-  const Profile profile = profile_session(session, {&view, 1}, 1, 5);
+  const Profile profile = profile_session(session, {&view, 1}, 1, 1);
   ASSERT_EQ(profile.steps.size(), plan->steps().size());
-  EXPECT_EQ(profile.runs, 5);
+  EXPECT_EQ(profile.runs, 1);  // medians of several would be of different runs
   for (const StepTime& step : profile.steps) EXPECT_GT(step.median_ms, 0);
   EXPECT_LE(profile.layers_ms, profile.end_to_end_ms);
 }

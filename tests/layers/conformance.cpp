@@ -5,9 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
-#include <iostream>
 #include <set>
 
 #include "layers/cpu/tile_kernel.h"
@@ -17,16 +15,6 @@
 #include "tests/support/allocation_counter.h"
 
 namespace pipit::test {
-
-std::uint64_t conformance_seed() {
-  static const std::uint64_t seed = [] {
-    const char* given = std::getenv("PIPIT_TEST_SEED");
-    const std::uint64_t value = given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device{}();
-    std::cout << "PIPIT_TEST_SEED=" << value << std::endl;
-    return value;
-  }();
-  return seed;
-}
 
 std::shared_ptr<const Tensor> Random::tensor(const Shape& shape, double low, double high, DType dtype) {
   Tensor result(TensorDesc{shape, dtype, Layout::row_major});
@@ -202,7 +190,7 @@ class Run {
   std::string description(int threads) const {
     std::string text =
         fmt::format("{} [{}], kernel {} in {}, {} threads, seed {}\n", layer_.type(), layer_.summary(),
-                    candidate_.name, precision_name(precision_), threads, conformance_seed());
+                    candidate_.name, precision_name(precision_), threads, test_seed());
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
       text += fmt::format(
           "  input {}: {}\n", i,
@@ -345,11 +333,21 @@ class Run {
 
 namespace {
 
-// The candidates that accepted, all tested.
-std::set<std::string> check_candidates(const Layer& layer, const Conformance& conformance,
-                                       Precision precision) {
+// Kernels that read and write halves themselves, each after its layer's type.
+const std::set<std::string> kHalfKernels = {
+    "BatchNorm folded",      "Binary vector",          "Concat rows",
+    "Concat strided_copy",   "Conv depthwise",         "Conv tile",
+    "Conv winograd_f2x2",    "Conv winograd_f4x4",     "DepthToSpace strided_copy",
+    "Expand strided_copy",   "Gather block_copy",      "Gemm tile",
+    "MatMul tile",           "Pad strided_copy",       "Pool nhwc",
+    "Slice strided_copy",    "Split strided_copy",     "Tile strided_copy",
+    "ToLayout strided_copy", "Transpose strided_copy", "Unary vector"};
+
+// The candidates that accepted, all tested; nothing where f16 cannot hold the results.
+std::optional<std::set<std::string>> check_candidates(const Layer& layer, const Conformance& conformance,
+                                                      Precision precision) {
   const std::vector<Tensor> expected = run_reference(layer, conformance.inputs);
-  if (precision == Precision::fp16 && !fit_half(expected)) return {kReference};
+  if (precision == Precision::fp16 && !fit_half(expected)) return std::nullopt;
   // One bit per operand that may lie in two ways; the last bit is that of the outputs.
   std::vector<std::size_t> movable;
   for (std::size_t i = 0; conformance.all_layouts && i < conformance.inputs.size(); ++i) {
@@ -384,20 +382,30 @@ std::set<std::string> check_candidates(const Layer& layer, const Conformance& co
 }  // namespace
 
 void expect_conformance(const Layer& layer, const Conformance& conformance) {
-  const std::set<std::string> accepted = check_candidates(layer, conformance, Precision::fp32);
+  const std::set<std::string> accepted = *check_candidates(layer, conformance, Precision::fp32);
   if (::testing::Test::HasFailure()) return;
+  const std::string where = fmt::format("{} [{}], seed {}", layer.type(), layer.summary(), test_seed());
   for (const std::string& name : conformance.expected) {
     EXPECT_TRUE(accepted.count(name) == 1)
-        << "kernel " << name << " of " << layer.type() << " [" << layer.summary() << "] refuses all layouts: "
-        << refusal(layer, conformance.inputs, name).value_or("it accepts row_major") << "; seed "
-        << conformance_seed();
+        << "kernel " << name << " refuses all layouts: "
+        << refusal(layer, conformance.inputs, name).value_or("it accepts row_major") << "; " << where;
   }
-  const bool any = !check_candidates(layer, rounded_to_half(conformance), Precision::fp16).empty();
+  const auto halves = check_candidates(layer, rounded_to_half(conformance), Precision::fp16);
+  if (!halves) return;
+  for (const std::string& name : conformance.expected_fp16)
+    EXPECT_TRUE(halves->count(name) == 1) << "kernel " << name << " refuses fp16; " << where;
   // Layers of integers are not stored as f16; a test's own registry need not hold kernels for it.
   const auto& candidates = default_registry().candidates(layer.type(), DeviceKind::cpu);
   if (conformance.registry != nullptr || candidates.back().name == kReference) return;
-  EXPECT_TRUE(any) << "no kernel of " << layer.type() << " [" << layer.summary() << "] accepts fp16; seed "
-                   << conformance_seed();
+  EXPECT_FALSE(halves->empty()) << "no kernel accepts fp16; " << where;
+  for (const std::string& name : conformance.expected) {
+    const bool reads_halves = kHalfKernels.count(fmt::format("{} {}", layer.type(), name)) == 1;
+    EXPECT_EQ(halves->count(name) == 1, reads_halves)
+        << "kernel " << name << (reads_halves ? " refuses" : " accepts") << " halves in all layouts; "
+        << where;
+    EXPECT_TRUE(reads_halves || halves->count(name + ", f16 storage") == 1)
+        << "kernel " << name << " refuses f16; " << where;
+  }
 }
 
 std::optional<std::string> refusal(const Layer& layer, const std::vector<Operand>& inputs,

@@ -238,6 +238,16 @@ TEST(Conv, DepthwiseTiles) {
   }
 }
 
+TEST(Conv, FewPixelsInHalves) {
+  Random random;
+  Conformance conformance{{{random.tensor(Shape{1, 96, 2, 5})}, {random.tensor(Shape{40, 96, 1, 1}), true}},
+                          {"tile", "gemm_1x1"}};
+  conformance.expected_fp16 = {"gemv"};
+  conformance.absolute = 1;  // the norm decides
+  conformance.norm_relative = 1e-5;
+  expect_conformance(Conv({}), conformance);
+}
+
 TEST(Conv, StaysWithinTheNormOfTheReference) {
   Random random;
   const auto x = random.tensor(Shape{1, 96, 14, 14});

@@ -51,7 +51,7 @@ TEST(GemmIsa, EveryOneMultipliesAndAccumulates) {
     };
     for (const GemmIsa* isa : instruction_sets()) {
       SCOPED_TRACE(fmt::format("{} m {} n {} k {} {}{} seed {}", isa->name, m, n, k, transpose_a, transpose_b,
-                               test::conformance_seed()));
+                               test::test_seed()));
       const HostBuffer packed = poisoned(static_cast<std::size_t>(k * n));
       const HostBuffer workspace = poisoned(static_cast<std::size_t>(m * k));
       Tensor y = c->clone();

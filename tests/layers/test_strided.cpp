@@ -69,7 +69,7 @@ TEST(StridedLoop, CollapsingAndCuttingKeepThePoints) {
     std::sort(expected.begin(), expected.end());
 
     const Loop loop = broadcast_loop<2>({&out, &in});
-    EXPECT_EQ(points(loop), expected) << "seed " << test::conformance_seed();
+    EXPECT_EQ(points(loop), expected) << "seed " << test::test_seed();
 
     std::vector<Loop::Offsets> pieces;
     for (std::int64_t begin = 0; begin < loop.size();) {
@@ -82,7 +82,7 @@ TEST(StridedLoop, CollapsingAndCuttingKeepThePoints) {
       });
       begin = end;
     }
-    EXPECT_EQ(pieces, expected) << "seed " << test::conformance_seed();
+    EXPECT_EQ(pieces, expected) << "seed " << test::test_seed();
   }
 }
 

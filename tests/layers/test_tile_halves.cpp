@@ -196,7 +196,7 @@ struct HalfProduct {
 
   std::string description(std::int64_t pixel, std::int64_t column) const {
     return fmt::format("pixel {} of {}, column {} of {}, {} channels, {} taps, seed {}", pixel, pixels,
-                       column, columns, channels, taps, test::conformance_seed());
+                       column, columns, channels, taps, test::test_seed());
   }
 };
 
@@ -281,7 +281,7 @@ TEST(TileF16, ErrorsOfRandomTermsAreSmall) {
     }
     // sqrt(kHalfChunk / 6) * 2^-11, and half as much again for weights, pairs and chance.
     EXPECT_LT(std::sqrt(errors / squares), 1.5 * std::sqrt(kHalfChunk / 6.0) * 0x1p-11)
-        << "seed " << test::conformance_seed();
+        << "seed " << test::test_seed();
   }
 }
 

@@ -362,9 +362,9 @@ TEST(Winograd, NanReachesWhatDependsOnItAndNoOtherTile) {
       for (std::int64_t o = 0; o < 17; ++o) {
         const auto at = static_cast<std::size_t>(i * 17 + o);
         if (depends) {
-          EXPECT_TRUE(std::isnan(dirty[at])) << m << " " << i << " seed " << test::conformance_seed();
+          EXPECT_TRUE(std::isnan(dirty[at])) << m << " " << i << " seed " << test::test_seed();
         } else if (!same_tile) {
-          EXPECT_EQ(dirty[at], clean[at]) << m << " " << i << " seed " << test::conformance_seed();
+          EXPECT_EQ(dirty[at], clean[at]) << m << " " << i << " seed " << test::test_seed();
         }
       }
     }
@@ -405,7 +405,7 @@ TEST(Winograd, OrdinaryWeightsAreFarFromTheLimit) {
     const auto w = random.tensor(Shape{64, channels, 3, 3});
     const double f4 = winograd_error(winograd_transforms(4), w->values<float>().data(), 64, channels);
     const double f2 = winograd_error(winograd_transforms(2), w->values<float>().data(), 64, channels);
-    EXPECT_LT(f4, kMaxWinogradError / 1.2) << channels << " seed " << test::conformance_seed();
+    EXPECT_LT(f4, kMaxWinogradError / 1.2) << channels << " seed " << test::test_seed();
     EXPECT_LT(f2, f4) << channels;
     EXPECT_GT(f2, 0);
   }

@@ -9,6 +9,7 @@
 #include <random>
 
 #include "engine/error.h"
+#include "tests/support/seed.h"
 
 namespace pipit {
 namespace {
@@ -56,9 +57,8 @@ TEST(Histogram, CountsEveryValueInItsBin) {
 }
 
 TEST(Histogram, DoesNotDependOnOrderPiecesThreadsOrMerging) {
-  const unsigned seed = std::random_device{}();
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
-  std::mt19937 random(seed);
+  SCOPED_TRACE(testing::Message() << "PIPIT_TEST_SEED=" << test::test_seed());
+  std::mt19937 random(test::test_seed());
   // Magnitudes over many powers of two, so that pieces start with bins of very different widths.
   std::vector<std::vector<float>> pieces;
   for (const float scale : {1e-6F, 0.0F, 40.0F, 0.3F, 1e4F, 1e-20F})

@@ -2,20 +2,14 @@
 #pragma once
 
 #include <cmath>
-#include <cstdlib>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "engine/session.h"
+#include "tests/support/seed.h"
 
 namespace pipit::test {
-
-/// PIPIT_TEST_SEED, or a fresh seed. Print it with SCOPED_TRACE so that a failure can be repeated.
-inline unsigned test_seed() {
-  const char* fixed = std::getenv("PIPIT_TEST_SEED");
-  return fixed != nullptr ? static_cast<unsigned>(std::strtoul(fixed, nullptr, 10)) : std::random_device{}();
-}
 
 inline Tensor random_tensor(const Shape& shape, std::mt19937& random, float low = -1, float high = 1) {
   Tensor tensor{TensorDesc{shape}};
