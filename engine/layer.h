@@ -92,8 +92,8 @@ class Layer {
 
   virtual LayerTraits traits() const { return {}; }
 
-  /// Kernel, stride, padding and fused activation in a short form for tables, for example "3x3 s2 p1 +relu". For people:
-  /// it leaves out what they need not see.
+  /// Kernel, stride, padding and fused activation in a short form for tables, for example "3x3 s2 p1 +relu". For
+  /// people: it leaves out what they need not see.
   virtual std::string summary() const { return {}; }
 
   /// Type and all attributes: the same text for layers that compute the same, and only for them. With Reals::kind it is

@@ -20,8 +20,9 @@ struct QConvAttributes {
 /// value = float(sum) * m, with m = x.scale * weight_scale / y.scale in this order (y.scale = 1 for f32);
 /// with a residual: value += float(r - residual.zero_point) * (residual.scale / y.scale);
 /// y = requantise(value), the activation's bounds in it, or for f32 the clamped value. Every operation is rounded to
-/// f32. Inputs: x [N, C, spatial...] (i8 or u8; f32 is quantised first, as Quantize does); weights [O, C/groups, kernel...] (i8, in [-127, 127] or
-/// [-128, 127]); bias [O] (i32, in units of x.scale * weight_scale; optional); residual (optional), shaped like y.
+/// f32. Inputs: x [N, C, spatial...] (i8 or u8; f32 is quantised first, as Quantize does); weights
+/// [O, C/groups, kernel...] (i8, in [-127, 127] or [-128, 127]); bias [O] (i32, in units of x.scale * weight_scale;
+/// optional); residual (optional), shaped like y.
 /// The sum wraps around like int32: depths beyond 2^31 / (255 * 128), about 65,000, are refused.
 class QConv final : public LayerOf<QConv, QConvAttributes>, public QuantisedOutput {
  public:

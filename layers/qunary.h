@@ -15,8 +15,8 @@ struct QUnaryAttributes {
 };
 
 /// Dequantize, Unary and Quantize in one: r = float(x - x.zero_point) * x.scale, rounded to f32;
-/// f = float(unary_value(function, r)), 0 where that is denormal; y = requantise(f / y.scale). A function of 256 values.
-/// Inputs: x (i8 or u8).
+/// f = float(unary_value(function, r)), 0 where that is denormal; y = requantise(f / y.scale). A function of 256
+/// values. Inputs: x (i8 or u8).
 class QUnary final : public LayerOf<QUnary, QUnaryAttributes>, public QuantisedOutput {
  public:
   static constexpr std::string_view kType = "QUnary";

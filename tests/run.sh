@@ -5,7 +5,8 @@
 #     --werror     treat warnings as errors
 #     --sanitize   build into build-asan with AddressSanitizer and UndefinedBehaviorSanitizer, run there
 #
-# Numbers are drawn from a fixed seed; PIPIT_TEST_SEED=random draws others and prints the seed, PIPIT_TEST_SEED=N repeats.
+# Numbers are drawn from a fixed seed; PIPIT_TEST_SEED=random draws others and prints the seed, which PIPIT_TEST_SEED=N
+# repeats.
 # Tests that need real models and images find them in the folder that PIPIT_TEST_DATA names, and say that they
 # were skipped where it is not set. ONNX Runtime and Pillow, which some tests compare with, come with pip into
 # build/python.

@@ -75,7 +75,8 @@ struct TileOperands {
   TileOperands(const TileOperands&) = delete;
   TileOperands& operator=(const TileOperands&) = delete;
 
-  // Random values, reals between -0.1 and 0.1: arithmetic on zeros would need less power, and run at a higher clock rate.
+  // Random values, reals between -0.1 and 0.1: arithmetic on zeros would need less power, and run at a higher clock
+  // rate.
   static void fill(HostBuffer& buffer, std::int64_t steps, const TileKernels& kernels, std::mt19937& random) {
     std::uniform_real_distribution<float> values(-0.1F, 0.1F);
     if (kernels.step == 1) {

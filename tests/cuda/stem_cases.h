@@ -16,8 +16,8 @@ struct StemSize {
   std::int64_t batch, channels, size, outputs, kernel, stride;
 };
 
-/// Large windows and strides, and in the last more tiles than a GPU holds blocks. `widest`: of a window over 32 channels,
-/// whose weights take as many bytes as their type has.
+/// Large windows and strides, and in the last more tiles than a GPU holds blocks. `widest`: of a window over 32
+/// channels, whose weights take as many bytes as their type has.
 inline std::array<StemSize, 9> stem_sizes(std::int64_t widest) {
   return {{{1, 1, 40, 3, 11, 1},
            {2, 1, 33, 16, 9, 2},

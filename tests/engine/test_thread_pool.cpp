@@ -86,9 +86,8 @@ TEST(ThreadPool, TakesWhatASlowWorkerLeaves) {
   for (const auto& c : calls) EXPECT_EQ(c, 1);
 }
 
-// The system may bring a thread back at any time, so only what it is told can be held here: the mask stays what it was, the
-// thread leaves at once (twenty times in a row it is not brought back before it looks), and where all CPUs are taken it
-// stays.
+// The system may bring a thread back at any time, so only this is held: the mask stays what it was, the thread leaves
+// (not twenty times in a row it is brought back before it looks), and where all CPUs are taken it stays.
 TEST(MoveAway, LeavesACpuAndKeepsTheMask) {
   cpu_set_t mask;
   ASSERT_EQ(sched_getaffinity(0, sizeof mask, &mask), 0);

@@ -56,8 +56,8 @@ struct Conformance {
   bool all_layouts = true;
   /// Whose candidates are tested; null: default_registry().
   const Registry* registry = nullptr;
-  /// The same in fp16, of candidates for fp16 alone. Those of `expected` must run in fp16 as well: on halves where they read
-  /// them (the list in conformance.cpp), else as "NAME, f16 storage".
+  /// The same in fp16, of candidates for fp16 alone. Those of `expected` must run in fp16 as well: on halves where they
+  /// read them (the list in conformance.cpp), else as "NAME, f16 storage".
   std::vector<std::string> expected_fp16;
 };
 
