@@ -43,6 +43,9 @@ class Plans(CommandTest):
         self.refused("'images'", "0_a.bmp", "32 hexadecimal", images=images | {"files": {"0_a.bmp": "guess"}})
         self.refused("preprocess", "crop", preprocess={"resize": 32})
 
+    def test_plans_of_the_first_version_say_what_to_do(self):
+        self.refused("version 1", "calibrate the model again", pipit_precision_plan=1)
+
     def test_files_that_are_no_plans(self):
         self.write("broken.json", '{\n  "keep": {,\n')
         self.assert_refused("broken.json", "line 2, column 12", "syntax error")

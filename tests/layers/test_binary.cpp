@@ -196,7 +196,7 @@ TEST(Binary, RefusesWhatDoesNotFit) {
   EXPECT_THROW(infer(BinaryKind::prelu, {Shape{3}}, f), Error);
   EXPECT_THROW(infer(BinaryKind::add, i, i, Clamp::relu()), Error);
   EXPECT_THROW(infer(BinaryKind::less, f, f, Clamp::relu()), Error);
-  EXPECT_THROW(test::infer(Binary({}), {f}), Error);
+  EXPECT_THROW(test::infer(Binary(BinaryAttributes{}), {f}), Error);
   EXPECT_EQ(infer(BinaryKind::less, f, f)[0].dtype, DType::boolean);
 }
 

@@ -179,9 +179,9 @@ TEST(ArgMax, EveryLayout) {
 }
 
 TEST(ArgMax, RefusesEmptyAndBool) {
-  EXPECT_THROW(test::infer(ArgMax({}), {{Shape{0, 2}}}), Error);
-  EXPECT_THROW(test::infer(ArgMax({}), {{Shape{}}}), Error);
-  EXPECT_THROW(test::infer(ArgMax({}), {{Shape{2}, DType::boolean}}), Error);
+  EXPECT_THROW(test::infer(ArgMax(ArgMaxAttributes{}), {{Shape{0, 2}}}), Error);
+  EXPECT_THROW(test::infer(ArgMax(ArgMaxAttributes{}), {{Shape{}}}), Error);
+  EXPECT_THROW(test::infer(ArgMax(ArgMaxAttributes{}), {{Shape{2}, DType::boolean}}), Error);
 }
 
 }  // namespace

@@ -92,7 +92,7 @@ TEST(Samples, ANetworkWithEveryKindOfBranch) {
   const ValueId means = b.add("means", Pool(all), {act});
   const ValueId flat = b.add("flat", Reshape({Shape{kSamples, 23}}), {means});
   const ValueId scores = b.add("fc", Gemm({}), {flat, b.constant(Shape{23, 10}), b.constant(Shape{10})});
-  expect_apart(b, {b.add("soft", Softmax({}), {scores}), joined, flat});
+  expect_apart(b, {b.add("soft", Softmax(SoftmaxAttributes{}), {scores}), joined, flat});
 }
 
 TEST(Samples, Movements) {
