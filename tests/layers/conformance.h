@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <random>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -59,6 +60,8 @@ struct Conformance {
   /// The same in fp16, of candidates for fp16 alone. Those of `expected` must run in fp16 as well: on halves where they
   /// read them (the list in conformance.cpp), else as "NAME, f16 storage".
   std::vector<std::string> expected_fp16;
+  /// Those of the list that do not read them in this geometry.
+  std::set<std::string> widened;
 };
 
 /// For every candidate of the layer on the CPU and every combination of operand layouts that it accepts: runs

@@ -49,6 +49,7 @@ void check(const Case& c, Random& random, std::vector<std::string> expected) {
   }
   Conformance conformance{inputs, std::move(expected)};
   conformance.magnitude = test::doubles(test::run_reference(Conv(linear), magnitudes)[0]);
+  if (c.channels == 1 && c.filters > 1) conformance.widened = {"depthwise"};
   const std::int64_t k = c.channels * c.attributes.window.taps();
   conformance.scale = static_cast<double>(k + 3) * FLT_EPSILON;
   expect_conformance(Conv(c.attributes), conformance);

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <functional>
+#include <cmath>
 
 #include "layers/arrange.h"
 #include "layers/binary.h"
@@ -108,47 +108,42 @@ auto attributes<QAveragePool>() {
   return QAveragePoolAttributes{{PoolKind::average, {}}, kBytes, kBytes};
 }
 
-// Other values for one number, of which layers refuse some.
-template <typename T>
-std::vector<T> others(const T& value) {
-  std::vector<T> list;
-  if constexpr (std::is_same_v<T, bool>) {
-    list = {!value};
-  } else if constexpr (std::is_enum_v<T>) {
-    for (int i = 0; i < 8; ++i) list.push_back(static_cast<T>(i));
-  } else {
-    for (const int step : {1, -1, 2, 4})
-      list.push_back(static_cast<T>(std::isfinite(double(value)) ? value + T(step) : T(step)));
-  }
-  std::erase(list, value);
-  return list;
+template <typename Attributes>
+std::string text_of(const Attributes& attributes) {
+  AttributeText text(Reals::exact);
+  text.add(attributes);
+  return text.take();
 }
 
-// Calls `change(try_value)` for every number in `object`, in its place.
-template <typename T, typename Body>
-void for_each_number(T& object, Body&& body) {
-  if constexpr (std::is_same_v<T, Shape>) {
-    const Shape old = object;
-    body(
-        "extent", [&] { object = old.with(0, old[0] + 1); }, [&] { object = old; });
-    body(
-        "rank",
-        [&] {
-          object = Shape{old[0], old[1], 1};
-        },
-        [&] { object = old; });
-  } else if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T>) {
-    const T old = object;
-    for (const T other : others(old)) {
-      if (body(
-              "number", [&] { object = other; }, [&] { object = old; }))
-        return;
-    }
-    ADD_FAILURE() << "no other value is accepted";
-  } else if constexpr (AttributeList<T>) {
-    for (auto& element : object) for_each_number(element, body);
+template <typename T>
+T other(const T& value) {
+  if constexpr (std::is_same_v<T, bool>) {
+    return !value;
+  } else if constexpr (std::is_floating_point_v<T>) {
+    return std::isfinite(value) ? value + 1 : 1;
   } else {
-    for_each_field(object, [&](auto& field) { for_each_number(field, body); });
+    return static_cast<T>(static_cast<int>(value) + 1);
+  }
+}
+
+// Calls `body` whenever it has changed one number in `object`, which is as it was afterwards.
+template <typename T, typename Body>
+void change_each(T& object, Body&& body) {
+  const T old = object;
+  if constexpr (std::is_same_v<T, Shape>) {
+    for (const Shape& shape : {old.with(0, old[0] + 1), Shape{old[0], old[1], 1}}) {
+      object = shape;
+      body();
+    }
+    object = old;
+  } else if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T>) {
+    object = other(old);
+    body();
+    object = old;
+  } else if constexpr (AttributeList<T>) {
+    for (auto& element : object) change_each(element, body);
+  } else {
+    for_each_field(object, [&](auto& field) { change_each(field, body); });
   }
 }
 
@@ -159,22 +154,13 @@ void expect_sensitive() {
     EXPECT_EQ(L().identity(), L::kType);
   } else {
     auto a = attributes<L>();
-    const std::string identity = L(a).identity();
-    EXPECT_EQ(L(a).identity(), identity);
+    const std::string text = text_of(a);
+    EXPECT_EQ(L(a).identity(), std::string(L::kType) + text);
     int number = 0;
-    for_each_number(
-        a, [&](const char* what, const std::function<void()>& change, const std::function<void()>& undo) {
-          change();
-          bool accepted = true;
-          try {
-            EXPECT_NE(L(a).identity(), identity) << what << " " << number;
-          } catch (const Error&) {
-            accepted = false;
-          }
-          undo();
-          number += accepted ? 1 : 0;
-          return accepted;
-        });
+    change_each(a, [&] {
+      EXPECT_NE(text_of(a), text) << "number " << number;
+      ++number;
+    });
     EXPECT_GT(number, 0);
   }
 }
@@ -209,7 +195,7 @@ TEST(Identity, TellsEqualLayersApartFromOthersOnly) {
   EXPECT_NE(Conv(a).identity(Reals::kind), Conv(ConvAttributes{}).identity(Reals::kind))
       << "a kernel may refuse it";
   // Lists do not run into each other.
-  EXPECT_NE(Slice({{0, 1}, {2}, {}, {}}).identity(), Slice({{0}, {1, 2}, {}, {}}).identity());
+  EXPECT_NE(text_of(SliceAttributes{{0, 1}, {2}, {}, {}}), text_of(SliceAttributes{{0}, {1, 2}, {}, {}}));
   EXPECT_NE(Lrn({.alpha = 0.1F}).identity(), Lrn({.alpha = std::nextafter(0.1F, 1.0F)}).identity());
 }
 
