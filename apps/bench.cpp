@@ -10,7 +10,6 @@
 #include "apps/runner.h"
 #include "apps/table.h"
 #include "apps/terminal.h"
-#include "apps/version.h"
 #include "engine/clock.h"
 #include "engine/device.h"
 #include "engine/host_memory.h"

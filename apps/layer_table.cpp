@@ -4,60 +4,6 @@
 
 namespace pipit::apps {
 
-namespace {
-
-// What the step must read and write: not what lies between the nodes that its kernel computes.
-std::int64_t stored_bytes(const Plan& plan, const Step& step) {
-  const Graph& graph = plan.graph();
-  std::int64_t bytes = 0;
-  const auto add_inputs = [&](int index, bool constants_only) {
-    for (const ValueId id : graph.nodes()[static_cast<std::size_t>(index)].inputs) {
-      if (id == kNoValue) continue;
-      const Value& value = graph.value(id);
-      if (constants_only && !value.is_constant()) continue;
-      const bool packed = value.is_constant() && value.desc.dtype == DType::f32 &&
-                          plan.options().precision == Precision::fp16;  // kernels keep a half of it
-      bytes += static_cast<std::int64_t>(value.desc.bytes()) / (packed ? 2 : 1);
-    }
-  };
-  add_inputs(step.node, false);
-  for (const int next : step.absorbed) add_inputs(next, true);
-  for (const ValueId id : plan.last_node(step).outputs)
-    bytes += static_cast<std::int64_t>(graph.value(id).desc.bytes());
-  return bytes;
-}
-
-}  // namespace
-
-StepInfo step_info(const Plan& plan, const Step& step) {
-  const Graph& graph = plan.graph();
-  const Node& node = graph.nodes()[static_cast<std::size_t>(step.node)];
-  const std::vector<const TensorDesc*> inputs = graph.input_descs(node);
-  const std::vector<TensorDesc> outputs = graph.output_descs(node);
-  const LayerTraits traits = node.layer->traits();
-  StepInfo info;
-  info.index = step.index;
-  info.name = node.name;
-  info.type = node.layer->type();
-  info.family = traits.family;
-  info.kernel = step.kernel_name;
-  info.geometry = node.layer->summary();
-  if (!inputs.empty() && inputs[0] != nullptr) info.input = inputs[0]->shape;
-  info.output = graph.value(plan.last_node(step).outputs[0]).desc.shape;
-  const std::size_t residual = traits.residual.value_or(node.inputs.size());
-  if (residual < node.inputs.size() && node.inputs[residual] != kNoValue) info.geometry += " +add";
-  info.macs = node.layer->work(inputs, outputs).macs;
-  for (const int next : step.absorbed) {
-    const Node& follower = graph.nodes()[static_cast<std::size_t>(next)];
-    const Layer& layer = *follower.layer;
-    info.macs += layer.work(graph.input_descs(follower), graph.output_descs(follower)).macs;
-    info.geometry +=
-        fmt::format(" then {}{}{}", layer.type(), layer.summary().empty() ? "" : " ", layer.summary());
-  }
-  info.bytes = stored_bytes(plan, step);
-  return info;
-}
-
 void add_choice(nlohmann::ordered_json& layer, const Step& step) {
   if (!step.variant.empty()) layer["variant"] = step.variant;
   layer["chosen"] = chosen_by_name(step.choice.by);

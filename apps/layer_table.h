@@ -9,17 +9,8 @@
 
 namespace pipit::apps {
 
-/// What describes one step of a plan in tables and JSON.
-struct StepInfo {
-  int index = 0;
-  std::string name, type, kernel, geometry;
-  LayerFamily family = LayerFamily::other;
-  Shape input, output;
-  std::int64_t macs = 0;
-  /// Inputs, outputs and weights, each once, in the type in which they are stored: what must move at least.
-  std::int64_t bytes = 0;
-};
-StepInfo step_info(const Plan& plan, const Step& step);
+using detail::step_info;
+using detail::StepInfo;
 
 /// "variant" where the kernel has several, "chosen" (order, preference, measurement or cache), and "timed" where
 /// kernels were: what each took, in ms.

@@ -6,8 +6,8 @@
 #include "apps/commands.h"
 #include "apps/runner.h"
 #include "apps/table.h"
-#include "apps/version.h"
 #include "engine/host_memory.h"
+#include "engine/version.h"
 #include "models/catalogue.h"
 
 namespace pipit::apps {

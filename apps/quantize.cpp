@@ -7,11 +7,9 @@
 #include "apps/terminal.h"
 #include "engine/file.h"
 #include "engine/host_memory.h"
-#include "layers/fuse/passes.h"
-#include "models/image/preprocess.h"
-#include "models/onnx/writer.h"
-#include "quant/keep.h"
-#include "quant/quantize_graph.h"
+#include "engine/version.h"
+#include "pipit/detail/load.h"
+#include "pipit/detail/quantised_file.h"
 
 namespace pipit::apps {
 
@@ -53,11 +51,11 @@ int quantize(const QuantizeCommand& options) {
                 {"kept_nodes", file.kept},
                 {"bytes", file.bytes.size()}});
   } else {
-    fmt::print("{}: {} in INT8, {} in floating point; {}\n", printable(options.output),
-               counted(quantized.quantised, "node"),
-               counted(quantized.kept, "convolution or fully connected layer",
-                       "convolutions or fully connected layers"),
-               mebibytes(bytes.size()));
+    fmt::print(
+        "{}: {} in INT8, {} in floating point; {}\n", printable(options.output),
+        counted(file.quantised, "node"),
+        counted(file.kept, "convolution or fully connected layer", "convolutions or fully connected layers"),
+        mebibytes(file.bytes.size()));
   }
   return kExitOk;
 }

@@ -1,34 +1,25 @@
 #include "apps/runner.h"
 
 #include <algorithm>
-#include <chrono>
 #include <random>
 
 #include "apps/terminal.h"
+#include "engine/clock.h"
 #include "engine/device.h"
 #include "engine/profiler.h"
 #include "engine/version.h"
 #include "layers/fuse/rewriter.h"
-#include "layers/registry.h"
 #include "models/image/decode.h"
 #include "pipit/detail/load.h"
 
 namespace pipit::apps {
-
-namespace {
-
-double milliseconds_since(std::chrono::steady_clock::time_point begin) {
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
-}
-
-}  // namespace
 
 Runner::Runner(std::string name, Graph graph, const CommonOptions& options)
     : Runner(std::move(make_runners(std::move(name), std::move(graph), options, {})[0])) {}
 
 std::vector<Runner> make_runners(std::string model, Graph graph, const CommonOptions& options,
                                  std::span<const int> gpus) {
-  const auto begin = std::chrono::steady_clock::now();
+  const auto begin = Clock::now();
   return naming(model, [&] {
     check_unquantised(graph, options.precision);
     options.check_precision();

@@ -1,7 +1,5 @@
 #include "quant/mixed_model.h"
 
-#include "layers/fuse/passes.h"
-#include "layers/registry.h"
 #include "quant/equalise.h"
 #include "quant/quantize_graph.h"
 

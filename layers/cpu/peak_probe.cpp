@@ -52,7 +52,7 @@ struct TileOperands {
       : weights(static_cast<std::size_t>(kDepth * kernels.panel()) * sizeof(float)),
         c(static_cast<std::size_t>(kPixels * kernels.panel()) * sizeof(float)),
         multipliers(static_cast<std::size_t>(kernels.panel()), 1.0F),
-        sum_bias(static_cast<std::size_t>(kernels.panel()), 0) {
+        sum_bias(multipliers.size(), 0) {
     std::mt19937 random(1);
     fill(a, kPixels * kDepth, kernels, random);
     fill(weights, std::int64_t{kDepth} * kernels.panel(), kernels, random);
@@ -75,15 +75,12 @@ struct TileOperands {
   TileOperands(const TileOperands&) = delete;
   TileOperands& operator=(const TileOperands&) = delete;
 
-  // Random values, reals between -0.1 and 0.1: arithmetic on zeros would need less power, and run at a higher clock
-  // rate.
+  // Values between -0.1 and 0.1: arithmetic on zeros would need less power, and run at a higher clock rate.
   static void fill(HostBuffer& buffer, std::int64_t steps, const TileKernels& kernels, std::mt19937& random) {
     std::uniform_real_distribution<float> values(-0.1F, 0.1F);
     if (kernels.step == 1) {
       auto* floats = reinterpret_cast<float*>(buffer.data());
       for (std::int64_t i = 0; i < steps; ++i) floats[i] = values(random);
-    } else if (kernels.step == 4) {
-      for (std::int64_t i = 0; i < 4 * steps; ++i) buffer.data()[i] = static_cast<std::byte>(random());
     } else {
       auto* halves = reinterpret_cast<Half*>(buffer.data());
       for (std::int64_t i = 0; i < 2 * steps; ++i) halves[i] = to_half(values(random));

@@ -34,15 +34,18 @@ StepInfo step_info(const Plan& plan, const Step& step) {
   const Node& node = graph.nodes()[static_cast<std::size_t>(step.node)];
   const std::vector<const TensorDesc*> inputs = graph.input_descs(node);
   const std::vector<TensorDesc> outputs = graph.output_descs(node);
+  const LayerTraits traits = node.layer->traits();
   StepInfo info;
   info.index = step.index;
   info.name = node.name;
   info.type = node.layer->type();
+  info.family = traits.family;
   info.kernel = step.kernel_name;
   info.geometry = node.layer->summary();
   if (!inputs.empty() && inputs[0] != nullptr) info.input = inputs[0]->shape;
   info.output = graph.value(plan.last_node(step).outputs[0]).desc.shape;
-  if (node.inputs.size() > 3 && node.inputs[3] != kNoValue && info.type == "Conv") info.geometry += " +add";
+  const std::size_t residual = traits.residual.value_or(node.inputs.size());
+  if (residual < node.inputs.size() && node.inputs[residual] != kNoValue) info.geometry += " +add";
   info.macs = node.layer->work(inputs, outputs).macs;
   for (const int next : step.absorbed) {
     const Node& follower = graph.nodes()[static_cast<std::size_t>(next)];

@@ -11,6 +11,7 @@ namespace pipit::detail {
 struct StepInfo {
   int index = 0;
   std::string name, type, kernel, geometry;
+  LayerFamily family = LayerFamily::other;
   Shape input, output;
   std::int64_t macs = 0;
   /// Inputs, outputs and weights, each once, in the type in which they are stored: what must move at least.
