@@ -22,9 +22,6 @@ namespace {
 
 #include "layers/cpu/requantise_avx512.inc"
 
-constexpr int n = kByteWinogradInputs;
-constexpr int m = kByteWinogradOutputs;
-
 // Unsigned, so that sums wrap around. Not __m512i: GCC 12 keeps an array of those in memory.
 using Words = unsigned short __attribute__((vector_size(64)));
 using Ints = unsigned __attribute__((vector_size(64)));
