@@ -60,7 +60,7 @@ int profile(const ProfileOptions& options) {
   // The memory first: measuring the peak takes some.
   const bool on_gpu = plan.options().device == DeviceKind::cuda;
   const DeviceMemory memory = on_gpu ? device_memory(plan.options().gpu) : DeviceMemory{};
-  const MachinePeak peak = machine_peak(options, plan.options());
+  const MachinePeak peak = machine_peak(options, plan);
 
   if (const std::string note = reference_note(plan, result); !note.empty() && !options.common.quiet) {
     print_error(note);
