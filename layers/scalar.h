@@ -8,6 +8,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "engine/half.h"
 #include "layers/dispatch.h"
 
 namespace pipit {
@@ -31,9 +32,15 @@ T saturate_cast(double value) {
   }
 }
 
-/// The bytes of one element (the first dtype_bytes(type)) that holds saturate_cast of `value`.
+/// The bytes of one element (the first dtype_bytes(type)) that holds saturate_cast of `value`; f16 is rounded from
+/// float.
 inline std::array<std::byte, 8> element_bytes(DType type, double value) {
   std::array<std::byte, 8> bytes{};
+  if (type == DType::f16) {
+    const Half half = to_half(static_cast<float>(value));
+    std::memcpy(bytes.data(), &half, sizeof half);
+    return bytes;
+  }
   with_dtype(type, [&]<typename T>(std::type_identity<T>) {
     const T element = saturate_cast<T>(value);
     std::memcpy(bytes.data(), &element, sizeof element);

@@ -194,7 +194,7 @@ class MovementKernel final : public Kernel {
  public:
   MovementKernel(const Parts& parts, const NodeSpec& spec) {
     const DType type = spec.outputs[0].dtype;
-    if (type != DType::f16) fill_ = element_bytes(type, fill_value(spec.layer));
+    fill_ = element_bytes(type, fill_value(spec.layer));
     const std::size_t bytes = dtype_bytes(type);
     for (const Part& part : parts) {
       if (part.loop.size() == 0) continue;
@@ -249,7 +249,6 @@ Refusal refuse_pad(const NodeSpec& spec) {
   if (layer_as<Pad>(spec.layer).attributes().mode != PadMode::constant) {
     return "only constant padding is handled";
   }
-  if (spec.outputs[0].dtype == DType::f16) return "the fill value is not made in f16";
   return refuse_mixed_storage(spec);
 }
 

@@ -83,13 +83,7 @@ void run_pad(const Pad& layer, std::span<const ConstTensorView> inputs, std::spa
   }
   std::stable_sort(g.dim, g.dim + g.rank,
                    [](const PadDimension& l, const PadDimension& r) { return l.to > r.to; });
-  std::array<std::byte, 8> value{};
-  if (x.dtype == DType::f16) {
-    const Half half = to_half(static_cast<float>(a.value));
-    std::memcpy(value.data(), &half, sizeof half);
-  } else {
-    value = element_bytes(x.dtype, a.value);
-  }
+  const std::array<std::byte, 8> value = element_bytes(x.dtype, a.value);
   with_element_size(x.dtype, [&](auto size) {
     using T = Element<decltype(size)::value>;
     T fill;

@@ -334,26 +334,14 @@ class Run {
 namespace {
 
 // Kernels that read and write halves themselves, each after its layer's type.
-const std::set<std::string> kHalfKernels = {"BatchNorm folded",
-                                            "Binary vector",
-                                            "Concat rows",
-                                            "Concat strided_copy",
-                                            "Conv depthwise",
-                                            "Conv tile",
-                                            "Conv winograd_f2x2",
-                                            "Conv winograd_f4x4",
-                                            "DepthToSpace strided_copy",
-                                            "Expand strided_copy",
-
-                                            "Gemm tile",
-                                            "MatMul tile",
-                                            "Pool nhwc",
-                                            "Slice strided_copy",
-                                            "Split strided_copy",
-                                            "Tile strided_copy",
-                                            "ToLayout strided_copy",
-                                            "Transpose strided_copy",
-                                            "Unary vector"};
+const std::set<std::string> kHalfKernels = {
+    "BatchNorm folded",       "Binary vector",      "Concat rows",
+    "Concat strided_copy",    "Conv depthwise",     "Conv tile",
+    "Conv winograd_f2x2",     "Conv winograd_f4x4", "DepthToSpace strided_copy",
+    "Expand strided_copy",    "Gemm tile",          "MatMul tile",
+    "Pad strided_copy",       "Pool nhwc",          "Slice strided_copy",
+    "Split strided_copy",     "Tile strided_copy",  "ToLayout strided_copy",
+    "Transpose strided_copy", "Unary vector"};
 
 // The candidates that accepted, all tested; nothing where f16 cannot hold the results.
 std::optional<std::set<std::string>> check_candidates(const Layer& layer, const Conformance& conformance,
