@@ -21,27 +21,25 @@ Precision arithmetic(Precision precision, const std::vector<const TensorDesc*>& 
   return reads || std::any_of(outputs.begin(), outputs.end(), half) ? Precision::fp16 : Precision::fp32;
 }
 
-std::vector<std::shared_ptr<const Tensor>> constants_of(const Graph& graph, const Node& node) {
-  std::vector<std::shared_ptr<const Tensor>> constants;
-  for (const ValueId id : node.inputs) {
-    constants.push_back(id == kNoValue ? nullptr : graph.value(id).constant);
-  }
-  return constants;
+std::vector<std::shared_ptr<const Tensor>> constants_of(const PlanConstants& constants, const Node& node) {
+  std::vector<std::shared_ptr<const Tensor>> tensors;
+  for (const ValueId id : node.inputs) tensors.push_back(id == kNoValue ? nullptr : constants.tensor(id));
+  return tensors;
 }
 
 }  // namespace
 
-DescribedNode::DescribedNode(const Graph& graph, const Node& node, const PlanOptions& options, bool on_host)
-    : inputs(graph.input_descs(node)),
-      outputs(graph.output_descs(node)),
-      constants(constants_of(graph, node)),
+DescribedNode::DescribedNode(const PlanSubject& subject, const Node& node, bool on_host)
+    : inputs(subject.graph.input_descs(node)),
+      outputs(subject.graph.output_descs(node)),
+      constants(constants_of(subject.constants, node)),
       spec{*node.layer,
            inputs,
            outputs,
            constants,
-           on_host ? Precision::fp32 : arithmetic(options.precision, inputs, outputs),
-           options.threads,
-           options.gpu} {
+           on_host ? Precision::fp32 : arithmetic(subject.options.precision, inputs, outputs),
+           subject.options.threads,
+           subject.options.gpu} {
   if (!on_host) return;
   widened.reserve(inputs.size());
   for (const TensorDesc*& input : inputs) {
@@ -51,6 +49,26 @@ DescribedNode::DescribedNode(const Graph& graph, const Node& node, const PlanOpt
     input = &widened.back();
   }
   for (TensorDesc& output : outputs) widen(output);
+}
+
+DescribedKernel::DescribedKernel(const PlanSubject& subject, const StepDraft& draft)
+    : node_(subject, subject.graph.nodes()[static_cast<std::size_t>(draft.node)], draft.step.on_host) {
+  for (const int n : draft.followers) {
+    followers_.push_back(std::make_unique<const DescribedNode>(
+        subject, subject.graph.nodes()[static_cast<std::size_t>(n)], false));
+    follower_specs_.push_back(&followers_.back()->spec);
+  }
+  node_.spec.variant = draft.variant;
+  Fusion& fusion = node_.spec.fusion;
+  fusion.followers = follower_specs_;
+  if (draft.producer) {
+    producer_ = std::make_unique<const DescribedKernel>(subject, *draft.producer);
+    fusion.producer = &producer_->spec();
+    fusion.producer_candidate = draft.producer->candidate;
+  }
+  fusion.row_stride = draft.row_stride;
+  fusion.in_place = draft.in_place;
+  fusion.overwritten = draft.overwritten;
 }
 
 }  // namespace pipit

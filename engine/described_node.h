@@ -1,12 +1,10 @@
-// A node as candidates and kernels are told about it.
+// A node, and a kernel with all that is fused into it, as candidates are told about them.
 #pragma once
 
 #include <memory>
 #include <vector>
 
-#include "engine/graph.h"
-#include "engine/kernel.h"
-#include "engine/plan.h"
+#include "engine/plan_parts.h"
 
 namespace pipit {
 
@@ -19,9 +17,22 @@ struct DescribedNode {
   std::vector<std::shared_ptr<const Tensor>> constants;
   NodeSpec spec;
 
-  DescribedNode(const Graph& graph, const Node& node, const PlanOptions& options, bool on_host);
+  DescribedNode(const PlanSubject& subject, const Node& node, bool on_host);
   DescribedNode(const DescribedNode&) = delete;
   DescribedNode& operator=(const DescribedNode&) = delete;
+};
+
+/// The same of a draft's kernel: its node with NodeSpec::variant and NodeSpec::fusion. The draft must outlive it.
+class DescribedKernel {
+ public:
+  DescribedKernel(const PlanSubject& subject, const StepDraft& draft);
+  const NodeSpec& spec() const { return node_.spec; }
+
+ private:
+  DescribedNode node_;
+  std::vector<std::unique_ptr<const DescribedNode>> followers_;
+  std::vector<const NodeSpec*> follower_specs_;
+  std::unique_ptr<const DescribedKernel> producer_;
 };
 
 }  // namespace pipit

@@ -47,17 +47,26 @@ void Graph::release_constant(ValueId id) {
   value.constant.reset();
 }
 
-void Graph::set_samples(const std::vector<bool>& by_sample, std::int64_t samples) {
+Graph Graph::without_constants() const {
+  Graph result = *this;
+  for (std::size_t v = 0; v < values_.size(); ++v) result.release_constant(static_cast<ValueId>(v));
+  return result;
+}
+
+Graph Graph::with_samples(const std::vector<bool>& by_sample, std::int64_t samples) const {
+  Graph result = *this;
   for (std::size_t v = 0; v < values_.size(); ++v) {
-    if (by_sample[v]) values_[v].desc.shape = values_[v].desc.shape.with(0, samples);
+    TensorDesc& desc = result.values_[v].desc;
+    if (by_sample[v]) desc.shape = desc.shape.with(0, samples);
   }
-  for (Node& node : nodes_) {
+  for (Node& node : result.nodes_) {
     const bool reads = std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) {
       return id != kNoValue && by_sample[static_cast<std::size_t>(id)];
     });
     if (!reads) continue;
     if (LayerPtr layer = node.layer->for_samples(samples)) node.layer = std::move(layer);
   }
+  return result;
 }
 
 ValueId GraphBuilder::add_value(Value value) {

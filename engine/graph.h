@@ -26,7 +26,7 @@ struct Value {
   std::string name;
   TensorDesc desc;
   std::shared_ptr<const Tensor> constant;  ///< set for constants only
-  bool released = false;                   ///< a constant whose memory a plan gave back after packing it
+  bool released = false;                   ///< a constant whose memory was given back
 
   bool is_constant() const { return constant != nullptr || released; }
 };
@@ -56,11 +56,13 @@ class Graph {
   std::vector<TensorDesc> output_descs(const Node& node) const;
   /// How many node inputs and graph outputs read each value.
   std::vector<int> use_counts() const;
-  /// Forgets the memory of a constant that no kernel reads any more.
+  /// Forgets the memory of a constant that nothing reads any more.
   void release_constant(ValueId id);
-  /// Gives the values marked in `by_sample` (one mark per value; see find_samples) `samples` entries of dimension 0,
-  /// and the layers that read them theirs (Layer::for_samples).
-  void set_samples(const std::vector<bool>& by_sample, std::int64_t samples);
+  /// The same graph with every constant released: shapes and attributes, and nothing of the model's size.
+  Graph without_constants() const;
+  /// The same graph where the values marked in `by_sample` (one mark per value; see find_samples) have `samples`
+  /// entries of dimension 0, and the layers that read them know (Layer::for_samples).
+  Graph with_samples(const std::vector<bool>& by_sample, std::int64_t samples) const;
 
  private:
   friend class GraphBuilder;

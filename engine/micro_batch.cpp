@@ -107,7 +107,9 @@ std::int64_t live_bytes_per_sample(const Graph& graph, const Samples& samples) {
     step.index = static_cast<int>(steps.size()) - 1;
     step.node = static_cast<int>(n);
   }
-  ValueBuffers buffers = find_buffers(graph, steps);
+  std::vector<const Step*> in_order;
+  for (const Step& step : steps) in_order.push_back(&step);
+  ValueBuffers buffers = find_buffers(graph, in_order);
   std::vector<bool> by_sample(buffers.ranges.size(), false);
   for (std::size_t v = 0; v < graph.values().size(); ++v) {
     const int buffer = buffers.of(static_cast<ValueId>(v));

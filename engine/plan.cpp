@@ -14,7 +14,7 @@ bool is_view(const Graph& graph, const Node& node) {
 }
 
 const Node& last_node(const Graph& graph, const Step& step) {
-  return graph.nodes()[static_cast<std::size_t>(step.absorbed.empty() ? step.node : step.absorbed.back())];
+  return graph.nodes()[static_cast<std::size_t>(step.fused.empty() ? step.node : step.fused.back())];
 }
 
 const Node& Plan::last_node(const Step& step) const {
@@ -56,26 +56,29 @@ void check_precision(const Graph& graph, Precision precision) {
 
 std::shared_ptr<const Plan> Plan::build(Graph graph, const Registry& registry, const PlanOptions& options) {
   const std::shared_ptr<Plan> plan(new Plan());
-  plan->graph_ = std::move(graph);
   plan->options_ = options;
-  check_precision(plan->graph_, options.precision);
+  check_precision(graph, options.precision);
   if (plan->options_.threads == 0) plan->options_.threads = available_cpus();
   if (options.device == DeviceKind::cuda) select_gpu(options.gpu);
+  PlanConstants constants(graph);
+  plan->graph_ = graph.without_constants();
+  graph = Graph{};  // the constants are now held there alone
   const Samples samples = find_samples(plan->graph_);
   const MicroBatches& cut = plan->micro_batches_ = cut_batch(plan->graph_, samples, plan->options_);
-  if (cut.cut()) plan->graph_.set_samples(samples.by_sample, cut.size);
-  plan->steps_ = choose_kernels(plan->graph_, registry, plan->options_);
-  PlacedValues placed = place_values(plan->graph_, plan->options_, plan->steps_);
+  const Graph part = cut.cut() ? plan->graph_.with_samples(samples.by_sample, cut.size) : plan->graph_;
+  const PlanSubject subject{part, constants, plan->options_};
+  const Followers followers(part, plan->options_);
+  std::vector<StepDraft> drafts =
+      fuse_steps(subject, followers, choose_candidates(subject, registry, followers));
+  const ValueBuffers buffers = share_memory(subject, drafts);
+  plan->steps_ = make_kernels(subject, std::move(drafts));
+  PlacedValues placed = place_values(subject, buffers, plan->steps_);
   plan->outputs_ = plan->step_outputs_ = std::move(placed.outputs);
   plan->arena_bytes_ = placed.arena_bytes;
   plan->peak_live_bytes_ = placed.peak_live_bytes;
-  plan->view_nodes_ =
-      static_cast<int>(std::count_if(plan->graph_.nodes().begin(), plan->graph_.nodes().end(),
-                                     [&](const Node& node) { return is_view(plan->graph_, node); }));
-  if (cut.cut()) {
-    plan->graph_.set_samples(samples.by_sample, cut.samples);
-    plan->place_whole_outputs();
-  }
+  plan->view_nodes_ = static_cast<int>(std::count_if(part.nodes().begin(), part.nodes().end(),
+                                                     [&](const Node& node) { return is_view(part, node); }));
+  if (cut.cut()) plan->place_whole_outputs();
   for (const Step& step : plan->steps_) {
     for (const ValueId id : plan->last_node(step).outputs)
       plan->activation_bytes_ += plan->graph_.value(id).desc.bytes();

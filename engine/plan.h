@@ -65,7 +65,7 @@ struct Step {
   bool on_host = false;     ///< a fallback step of a GPU plan
   std::string variant;      ///< what the tuner chose among the candidate's; else empty
   std::vector<int>
-      absorbed;  ///< nodes after it that the kernel computes too; the last one's outputs are written
+      fused;  ///< nodes after it that the kernel computes too; the last one's outputs are written
   /// Outputs of other steps that lie inside output 0 because their kernels write them there.
   struct Part {
     ValueId value = kNoValue;
@@ -82,11 +82,12 @@ struct Step {
 
 class Plan {
  public:
-  /// Chooses kernels and packs memory. Throws UnsupportedError naming every node that no candidate accepts,
-  /// each with all reasons; Error when the arena is larger than allowed.
+  /// Chooses kernels and packs memory. A graph that is moved here gives its constants away: each is freed when the last
+  /// kernel that reads it has packed it. Throws UnsupportedError naming every node that no candidate accepts, each with
+  /// all reasons; Error when the arena is larger than allowed.
   static std::shared_ptr<const Plan> build(Graph graph, const Registry& registry, const PlanOptions& options);
 
-  /// With the whole batch, whatever goes through the steps together.
+  /// Without its constants; with the whole batch, whatever goes through the steps together.
   const Graph& graph() const { return graph_; }
   /// Their kernels and placements are for one micro-batch.
   const std::vector<Step>& steps() const { return steps_; }

@@ -4,7 +4,6 @@
 #include "engine/host_memory.h"
 #include "engine/memory_planner.h"
 #include "engine/plan_parts.h"
-#include "engine/value_buffers.h"
 
 namespace pipit {
 
@@ -12,40 +11,39 @@ namespace {
 
 class Placer {
  public:
-  Placer(Graph& graph, const PlanOptions& options, std::vector<Step>& steps)
-      : graph_(graph), options_(options), steps_(steps), buffers_(find_buffers(graph, steps)) {}
+  Placer(const PlanSubject& subject, const ValueBuffers& buffers, std::vector<Step>& steps)
+      : subject_(subject), graph_(subject.graph), buffers_(buffers), steps_(steps) {}
 
   PlacedValues run() {
-    place();
-    release_packed_constants();
-    return std::move(placed_);
-  }
-
- private:
-  void place() {
     std::vector<LiveRange> ranges = buffers_.ranges;
     // Libraries on a GPU want their workspace on 256 bytes: room to move it there.
-    const std::size_t alignment = options_.device == DeviceKind::cuda ? 256 : kArenaAlignment;
+    const std::size_t alignment = subject_.options.device == DeviceKind::cuda ? 256 : kArenaAlignment;
     for (const Step& step : steps_) {
       // The scratch of a step on the host is its session's.
       const std::size_t bytes = step.on_host ? 0 : step.kernel->scratch_bytes();
       ranges.push_back({bytes == 0 ? 0 : bytes + alignment - kArenaAlignment, step.index, step.index});
     }
     const MemoryPlan memory = plan_memory(ranges);
-    check_arena(memory.arena_bytes, options_);
-    placed_.arena_bytes = memory.arena_bytes;
-    placed_.peak_live_bytes = peak_live_bytes(ranges);
+    check_arena(memory.arena_bytes, subject_.options);
+    PlacedValues placed;
+    placed.arena_bytes = memory.arena_bytes;
+    placed.peak_live_bytes = peak_live_bytes(ranges);
     for (Step& step : steps_) {
-      const Node& node = node_of(step);
-      for (const ValueId id : node.inputs) step.inputs.push_back(placement(id, memory));
+      const std::vector<ValueId>& inputs = graph_.nodes()[static_cast<std::size_t>(step.node)].inputs;
+      for (std::size_t i = 0; i < inputs.size(); ++i) {
+        step.inputs.push_back(placement(inputs[i], memory));
+        if (!step.kernel->reads_constant(i)) step.inputs.back().constant.reset();
+      }
       for (const ValueId id : last_node(graph_, step).outputs) step.outputs.push_back(placement(id, memory));
       const std::size_t offset =
           memory.offsets[buffers_.ranges.size() + static_cast<std::size_t>(step.index)];
       step.scratch_offset = (offset + alignment - 1) / alignment * alignment;
     }
-    for (const ValueId id : graph_.outputs()) placed_.outputs.push_back(placement(id, memory));
+    for (const ValueId id : graph_.outputs()) placed.outputs.push_back(placement(id, memory));
+    return placed;
   }
 
+ private:
   Placement placement(ValueId id, const MemoryPlan& memory) const {
     Placement p;
     if (id == kNoValue) return p;
@@ -57,7 +55,7 @@ class Placer {
       p.offset = memory.offsets[static_cast<std::size_t>(buffer)] + buffers_.offset[index(root)];
     } else if (graph_.value(root).is_constant()) {
       p.kind = Placement::Kind::constant;
-      p.constant = graph_.value(root).constant;
+      p.constant = subject_.constants.tensor(root);
     } else {
       const auto& inputs = graph_.inputs();
       p.kind = Placement::Kind::input;
@@ -66,33 +64,10 @@ class Placer {
     return p;
   }
 
-  void release_packed_constants() {
-    std::vector<bool> read(graph_.values().size(), false);
-    for (const ValueId id : graph_.outputs()) read[root_index(id)] = true;
-    for (Step& step : steps_) {
-      const Node& node = node_of(step);
-      for (std::size_t i = 0; i < node.inputs.size(); ++i) {
-        if (node.inputs[i] == kNoValue) continue;
-        if (step.kernel->reads_constant(i)) {
-          read[root_index(node.inputs[i])] = true;
-        } else {
-          step.inputs[i].constant.reset();
-        }
-      }
-    }
-    for (std::size_t v = 0; v < read.size(); ++v) {
-      if (!read[v] && graph_.values()[v].constant) graph_.release_constant(static_cast<ValueId>(v));
-    }
-  }
-
-  std::size_t root_index(ValueId id) const { return index(buffers_.root[index(id)]); }
-  const Node& node_of(const Step& step) const { return graph_.nodes()[static_cast<std::size_t>(step.node)]; }
-
-  Graph& graph_;
-  const PlanOptions& options_;
+  const PlanSubject& subject_;
+  const Graph& graph_;
+  const ValueBuffers& buffers_;
   std::vector<Step>& steps_;
-  PlacedValues placed_;
-  ValueBuffers buffers_;
 };
 
 }  // namespace
@@ -107,8 +82,8 @@ void check_arena(std::size_t bytes, const PlanOptions& options) {
   }
 }
 
-PlacedValues place_values(Graph& graph, const PlanOptions& options, std::vector<Step>& steps) {
-  return Placer(graph, options, steps).run();
+PlacedValues place_values(const PlanSubject& subject, const ValueBuffers& buffers, std::vector<Step>& steps) {
+  return Placer(subject, buffers, steps).run();
 }
 
 }  // namespace pipit

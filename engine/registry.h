@@ -36,6 +36,28 @@ struct Candidate {
   /// A library compiles each of its kernels, for about half a second: choice by measurement asks it only where it comes
   /// first in the order.
   bool slow_to_make = false;
+
+  // What its kernels can do beside their node: asked once it is chosen, before its kernel is made, in this order, with
+  // what was decided so far in NodeSpec::fusion. Functions of the description alone; null: never. What is accepted
+  // create() finds in NodeSpec::fusion.
+
+  /// Whether `next` is computed as well. Output 0 (of the last follower, where there is one) is used by nothing but one
+  /// input of `next`, whose other inputs are constants and whose one output is as large.
+  std::function<bool(const NodeSpec& spec, const NodeSpec& next)> fuses_epilogue = {};
+  /// Whether its kernels can compute output 0 in pieces for a kernel that reads them at once (fuses_producer); how is
+  /// between the two kernels.
+  std::function<bool(const NodeSpec&)> computes_pieces = {};
+  /// Whether input 0 is computed as well, piece by piece, so that it stays in a cache. Nothing else reads it, the other
+  /// inputs are constants, and the candidate that computes it computes pieces.
+  std::function<bool(const NodeSpec&)> fuses_producer = {};
+  /// Where output 0 holds the input unchanged; nothing where it does not.
+  std::function<std::optional<RowPlace>(const NodeSpec&, std::size_t input)> place_of_input = {};
+  /// Whether rows of channels of output 0 may lie apart (Fusion::row_stride). It is used by nothing but a kernel that
+  /// has a place for it.
+  std::function<bool(const NodeSpec&)> writes_rows_apart = {};
+  /// Whether output 0 may lie where the input does, which has its desc, is not read again, and shares no memory with
+  /// another operand.
+  std::function<bool(const NodeSpec&, std::size_t input)> overwrites = {};
 };
 
 class Registry {

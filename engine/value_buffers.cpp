@@ -10,7 +10,9 @@ namespace {
 
 class Finder {
  public:
-  Finder(const Graph& graph, std::span<const Step> steps) : graph_(graph), steps_(steps) {}
+  using Overwrites = std::function<bool(const Step&, std::size_t)>;
+  Finder(const Graph& graph, std::span<const Step* const> steps, const Overwrites& overwrites)
+      : graph_(graph), steps_(steps), overwrites_(overwrites) {}
 
   ValueBuffers run() {
     find_roots();
@@ -32,10 +34,10 @@ class Finder {
   // The last step that needs each value, the index after all steps for the graph's outputs; -1: none does.
   std::vector<int> find_last_uses() const {
     std::vector<int> last_use(graph_.values().size(), -1);
-    for (const Step& step : steps_) {
-      for (const ValueId id : last_node(graph_, step).outputs) last_use[index(id)] = step.index;
-      for (const ValueId id : node_of(step).inputs) {
-        if (id != kNoValue) last_use[root_index(id)] = step.index;
+    for (const Step* step : steps_) {
+      for (const ValueId id : last_node(graph_, *step).outputs) last_use[index(id)] = step->index;
+      for (const ValueId id : node_of(*step).inputs) {
+        if (id != kNoValue) last_use[root_index(id)] = step->index;
       }
     }
     for (const ValueId id : graph_.outputs()) last_use[root_index(id)] = static_cast<int>(steps_.size());
@@ -47,9 +49,9 @@ class Finder {
     whole_.assign(graph_.values().size(), kNoValue);
     found_.offset.assign(graph_.values().size(), 0);
     for (auto step = steps_.rbegin(); step != steps_.rend(); ++step) {
-      const ValueId id = last_node(graph_, *step).outputs[0];
+      const ValueId id = last_node(graph_, **step).outputs[0];
       const bool nested = whole_[index(id)] != kNoValue;
-      for (const Step::Part& part : step->parts) {
+      for (const Step::Part& part : (*step)->parts) {
         whole_[index(part.value)] = nested ? whole_[index(id)] : id;
         found_.offset[index(part.value)] = found_.offset[index(id)] + part.offset;
       }
@@ -59,7 +61,9 @@ class Finder {
   void find_ranges() {
     const std::vector<int> last_use = find_last_uses();
     found_.buffer.assign(graph_.values().size(), ValueBuffers::kNone);
-    for (const Step& step : steps_) {
+    found_.overwritten.assign(steps_.size(), std::nullopt);
+    for (const Step* const at : steps_) {
+      const Step& step = *at;
       const std::vector<ValueId>& outputs = last_node(graph_, step).outputs;
       for (std::size_t o = 0; o < outputs.size(); ++o) {
         const std::size_t out = index(outputs[o]);
@@ -80,14 +84,14 @@ class Finder {
 
   // The buffer of an input that output 0 may overwrite: it dies here, has the same desc, and no other operand sees it
   // under another desc, or where it is the kernel and not the layer that allows it, at all.
-  int reusable_buffer(const Step& step) const {
+  int reusable_buffer(const Step& step) {
     const Node& node = node_of(step);
     const TensorDesc& out = graph_.value(node.outputs[0]).desc;
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
       const ValueId id = node.inputs[i];
       if (id == kNoValue) continue;
       const bool element_wise = node.layer->may_run_in_place(static_cast<int>(i));
-      if (!element_wise && (!step.kernel || !step.kernel->may_overwrite(i))) continue;
+      if (!element_wise && !(overwrites_ && overwrites_(step, i))) continue;
       const int buffer = found_.of(id);
       if (buffer == ValueBuffers::kNone || !(graph_.value(id).desc == out)) continue;
       if (found_.ranges[static_cast<std::size_t>(buffer)].last != step.index) continue;
@@ -97,7 +101,9 @@ class Finder {
         seen_otherwise = seen_otherwise || (j != i && other != kNoValue && found_.of(other) == buffer &&
                                             !(element_wise && graph_.value(other).desc == out));
       }
-      if (!seen_otherwise) return buffer;
+      if (seen_otherwise) continue;
+      found_.overwritten[static_cast<std::size_t>(step.index)] = i;
+      return buffer;
     }
     return ValueBuffers::kNone;
   }
@@ -106,15 +112,17 @@ class Finder {
   const Node& node_of(const Step& step) const { return graph_.nodes()[static_cast<std::size_t>(step.node)]; }
 
   const Graph& graph_;
-  std::span<const Step> steps_;
+  std::span<const Step* const> steps_;
+  const Overwrites& overwrites_;
   ValueBuffers found_;
   std::vector<ValueId> whole_;  // per value: the one that it is written into, or none
 };
 
 }  // namespace
 
-ValueBuffers find_buffers(const Graph& graph, std::span<const Step> steps) {
-  return Finder(graph, steps).run();
+ValueBuffers find_buffers(const Graph& graph, std::span<const Step* const> steps,
+                          const std::function<bool(const Step&, std::size_t)>& overwrites) {
+  return Finder(graph, steps, overwrites).run();
 }
 
 }  // namespace pipit

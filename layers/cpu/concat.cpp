@@ -29,31 +29,34 @@ Refusal refuse_concat(const NodeSpec& spec) {
   return std::nullopt;
 }
 
+// Bytes of an output pixel, as the Concat alone has it.
+std::size_t row_bytes(const NodeSpec& spec) {
+  return static_cast<std::size_t>(spec.outputs[0].shape[1]) * dtype_bytes(spec.outputs[0].dtype);
+}
+
+std::optional<RowPlace> place_of_input(const NodeSpec& spec, std::size_t input) {
+  RowPlace place{0, spec.fusion.row_stride != 0 ? spec.fusion.row_stride : row_bytes(spec)};
+  for (std::size_t i = 0; i < input; ++i)
+    place.offset += static_cast<std::size_t>(spec.inputs[i]->shape[1]) * dtype_bytes(spec.outputs[0].dtype);
+  return place;
+}
+
 class ConcatRows final : public Kernel {
  public:
-  explicit ConcatRows(const NodeSpec& spec) : type_(spec.outputs[0].dtype), threads_(spec.threads) {
+  explicit ConcatRows(const NodeSpec& spec)
+      : type_(spec.outputs[0].dtype), threads_(spec.threads), epilogue_(1, spec.fusion.followers) {
     const auto bytes = static_cast<std::int64_t>(dtype_bytes(spec.outputs[0].dtype));
     const Shape& y = spec.outputs[0].shape;
     channels_ = y[1];
     row_ = channels_ * bytes;
     pixels_ = channels_ == 0 ? 0 : y.elements() / channels_;
-    stride_ = row_;
+    stride_ = spec.fusion.row_stride != 0 ? static_cast<std::int64_t>(spec.fusion.row_stride) : row_;
     std::int64_t offset = 0;
     for (const TensorDesc* input : spec.inputs) {
       parts_.push_back({offset, input->shape[1] * bytes});
       offset += parts_.back().bytes;
     }
-  }
-  std::optional<RowPlace> place_of_input(std::size_t index) const override {
-    return RowPlace{static_cast<std::size_t>(parts_[index].offset), static_cast<std::size_t>(stride_)};
-  }
-  void find_in_place(std::size_t index) override { parts_[index].in_place = true; }
-  bool write_rows_apart(std::size_t stride) override {
-    stride_ = static_cast<std::int64_t>(stride);
-    return true;
-  }
-  bool absorb(const NodeSpec& next) override {
-    return (type_ == DType::f32 || type_ == DType::f16) && epilogue_.absorb(next);
+    for (const std::size_t input : spec.fusion.in_place) parts_[input].in_place = true;
   }
   std::size_t scratch_bytes() const override {
     return widens() ? static_cast<std::size_t>(row_floats() * threads_) * sizeof(float) : 0;
@@ -119,15 +122,18 @@ class ConcatRows final : public Kernel {
   std::int64_t row_ = 0;     // bytes of an output pixel
   std::int64_t stride_ = 0;  // from one to the next
   std::vector<Part> parts_;
-  Epilogue epilogue_{1};
+  Epilogue epilogue_;
 };
 
 }  // namespace
 
 void register_cpu_concat(Registry& registry) {
-  registry.add(Concat::kType, DeviceKind::cpu, {"rows", refuse_concat, [](const NodeSpec& spec) {
-                                                  return std::make_unique<ConcatRows>(spec);
-                                                }});
+  Candidate rows{"rows", refuse_concat,
+                 [](const NodeSpec& spec) { return std::make_unique<ConcatRows>(spec); }};
+  rows.fuses_epilogue = fuses_image_epilogue;
+  rows.place_of_input = place_of_input;
+  rows.writes_rows_apart = [](const NodeSpec&) { return true; };
+  registry.add(Concat::kType, DeviceKind::cpu, std::move(rows));
 }
 
 }  // namespace pipit

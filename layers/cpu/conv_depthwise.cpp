@@ -39,6 +39,13 @@ const DepthwiseKernels<T>& kernels_of() {
   }
 }
 
+bool fuses_producer(const NodeSpec& spec) {
+  // A smaller input stays in second-level caches by itself, and nothing computes its rows twice.
+  constexpr std::size_t kLeastBytes = 1 << 20;
+  const TensorDesc& x = *spec.inputs[0];
+  return spec.outputs[0].shape[1] == x.shape[1] && !spec.has_input(3) && x.bytes() >= kLeastBytes;
+}
+
 // T: what activations are stored in.
 template <typename T>
 class Depthwise final : public Kernel {
@@ -46,37 +53,23 @@ class Depthwise final : public Kernel {
   explicit Depthwise(const NodeSpec& spec)
       : window_(layer_as<Conv>(spec.layer).attributes().window),
         activation_(layer_as<Conv>(spec.layer).attributes().activation),
+        epilogue_(1, spec.fusion.followers),
         x_(spec.inputs[0]->shape),
         y_(spec.outputs[0].shape),
         multiplier_(y_[1] / x_[1]),
-        rows_(window_, x_, y_, kernels_of<T>(), T{}, spec.threads) {
+        rows_(window_, x_, y_, kernels_of<T>(), T{}, spec.threads),
+        threads_(spec.threads) {
     pack(*spec.constant(1));
-    worker_bytes_ = worker_stride(tile_bytes(rows_.block()));
-    threads_ = spec.threads;
+    if (spec.fusion.producer != nullptr) {
+      compute_input(spec);
+    } else {
+      worker_bytes_ = worker_stride(tile_bytes(rows_.block()));
+    }
   }
 
-  std::size_t scratch_bytes() const override {
-    return static_cast<std::size_t>(threads_) * (source_ ? pieces_.worker_bytes : worker_bytes_);
-  }
+  std::size_t scratch_bytes() const override { return static_cast<std::size_t>(threads_) * worker_bytes_; }
   bool reads_constant(std::size_t index) const override {
     return source_ ? source_->reads_constant(index) : index != 1;
-  }
-  bool absorb(const NodeSpec& next) override { return epilogue_.absorb(next); }
-
-  bool take_over(std::unique_ptr<Kernel>& producer, const NodeSpec& spec) override {
-    // A smaller input stays in second-level caches by itself, and nothing computes its rows twice.
-    constexpr std::int64_t kLeastBytes = 1 << 20;
-    const auto* rows = dynamic_cast<const RowSource*>(producer.get());
-    if (rows == nullptr || rows->piece_channels() == 0 || multiplier_ != 1 || spec.has_input(3)) return false;
-    if (x_.elements() * static_cast<std::int64_t>(sizeof(T)) < kLeastBytes) return false;
-    cut_pieces(*rows);
-    if (spec.has_input(2)) {
-      const auto bias = spec.constant(2)->values<float>();
-      bias_.assign(bias.begin(), bias.end());
-    }
-    source_ = std::move(producer);
-    source_rows_ = rows;
-    return true;
   }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
@@ -117,8 +110,19 @@ class Depthwise final : public Kernel {
     // Scratch of a worker: what tiles need, then the ring, then the producer's.
     std::size_t ring_at = 0;
     std::size_t source_at = 0;
-    std::size_t worker_bytes = 0;
   };
+
+  void compute_input(const NodeSpec& spec) {
+    source_ = spec.fusion.producer_candidate->create(*spec.fusion.producer);
+    source_rows_ = dynamic_cast<const RowSource*>(source_.get());
+    if (source_rows_ == nullptr)
+      fail("kernel {} computes no rows for a depthwise convolution", spec.fusion.producer_candidate->name);
+    cut_pieces(*source_rows_);
+    if (spec.has_input(2)) {
+      const auto bias = spec.constant(2)->values<float>();
+      bias_.assign(bias.begin(), bias.end());
+    }
+  }
 
   void cut_pieces(const RowSource& source) {
     constexpr std::int64_t kTogetherBytes = 16 << 10;
@@ -138,7 +142,7 @@ class Depthwise final : public Kernel {
     pieces_.bands = std::min(pieces_.bands, y_[2]);
     pieces_.ring_at = up(tile_bytes(pieces_.channels), 64);
     pieces_.source_at = up(pieces_.ring_at + static_cast<std::size_t>(pieces_.ring * row_bytes), 64);
-    pieces_.worker_bytes = worker_stride(pieces_.source_at + source.piece_scratch_bytes());
+    worker_bytes_ = worker_stride(pieces_.source_at + source.piece_scratch_bytes());
   }
 
   void run_pieces(std::span<const ConstTensorView> inputs, T* y, const RunContext& context) const {
@@ -146,7 +150,7 @@ class Depthwise final : public Kernel {
     context.pool.parallel_for(x_[0] * pieces_.bands * pieces_.blocks, [&](std::int64_t task, int worker) {
       const std::int64_t band = task / pieces_.blocks;
       run_piece(inputs, operands, band / pieces_.bands, band % pieces_.bands, task % pieces_.blocks,
-                context.scratch + static_cast<std::size_t>(worker) * pieces_.worker_bytes);
+                context.scratch + static_cast<std::size_t>(worker) * worker_bytes_);
     });
   }
 
@@ -267,17 +271,17 @@ class Depthwise final : public Kernel {
 
   Window window_;
   Clamp activation_;
-  Epilogue epilogue_{1};
+  Epilogue epilogue_;
   Shape x_;
   Shape y_;
   std::int64_t multiplier_;  // output channels per input channel
   DepthwiseRows<T> rows_;
   std::int64_t plane_ = 0;  // floats of the weights of one output per channel
   HostBuffer packed_;
-  // Scratch of one worker: pixel pointers, then with several outputs per channel one of them.
+  // Scratch of one worker: pixel pointers, then with several outputs per channel one of them; see also Pieces.
   std::size_t worker_bytes_ = 0;
-  std::int64_t threads_ = 0;
-  std::unique_ptr<Kernel> source_;          // computes the input, or null
+  std::int64_t threads_;
+  std::unique_ptr<const Kernel> source_;    // computes the input, or null
   const RowSource* source_rows_ = nullptr;  // the same
   Pieces pieces_;
   std::vector<float> bias_;  // with a source
@@ -286,11 +290,14 @@ class Depthwise final : public Kernel {
 }  // namespace
 
 void register_cpu_conv_depthwise(Registry& registry) {
-  registry.add(Conv::kType, DeviceKind::cpu,
-               {"depthwise", refuse_depthwise, [](const NodeSpec& spec) -> std::unique_ptr<Kernel> {
-                  if (spec.inputs[0]->dtype == DType::f16) return std::make_unique<Depthwise<Half>>(spec);
-                  return std::make_unique<Depthwise<float>>(spec);
-                }});
+  Candidate depthwise{"depthwise", refuse_depthwise, [](const NodeSpec& spec) -> std::unique_ptr<Kernel> {
+                        if (spec.inputs[0]->dtype == DType::f16)
+                          return std::make_unique<Depthwise<Half>>(spec);
+                        return std::make_unique<Depthwise<float>>(spec);
+                      }};
+  depthwise.fuses_epilogue = fuses_image_epilogue;
+  depthwise.fuses_producer = fuses_producer;
+  registry.add(Conv::kType, DeviceKind::cpu, std::move(depthwise));
 }
 
 }  // namespace pipit

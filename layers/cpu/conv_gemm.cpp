@@ -41,7 +41,7 @@ Refusal refuse_1x1(const NodeSpec& spec) {
 class ConvGemm final : public Kernel {
  public:
   // Without `read_patches` the input is the patch matrix already (1x1, stride 1, no padding).
-  ConvGemm(const NodeSpec& spec, bool read_patches) {
+  ConvGemm(const NodeSpec& spec, bool read_patches) : epilogue_(1, spec.fusion.followers) {
     const ConvAttributes& attributes = layer_as<Conv>(spec.layer).attributes();
     const TensorDesc& x = *spec.inputs[0];
     const Shape& y = spec.outputs[0].shape;
@@ -64,7 +64,6 @@ class ConvGemm final : public Kernel {
 
   std::size_t scratch_bytes() const override { return scratch_bytes_; }
   bool reads_constant(std::size_t index) const override { return index != 1; }
-  bool absorb(const NodeSpec& next) override { return epilogue_.absorb(next); }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
@@ -136,7 +135,7 @@ class ConvGemm final : public Kernel {
   }
 
   Clamp activation_;
-  Epilogue epilogue_{1};
+  Epilogue epilogue_;
   std::int64_t groups_ = 1;
   std::int64_t group_inputs_ = 0;
   std::int64_t group_outputs_ = 0;
@@ -155,12 +154,14 @@ class ConvGemm final : public Kernel {
 }  // namespace
 
 void register_cpu_conv_im2col(Registry& registry) {
-  registry.add(Conv::kType, DeviceKind::cpu, {"gemm_1x1", refuse_1x1, [](const NodeSpec& spec) {
-                                                return std::make_unique<ConvGemm>(spec, false);
-                                              }});
-  registry.add(Conv::kType, DeviceKind::cpu, {"im2col_gemm", refuse_conv, [](const NodeSpec& spec) {
-                                                return std::make_unique<ConvGemm>(spec, true);
-                                              }});
+  Candidate pointwise{"gemm_1x1", refuse_1x1,
+                      [](const NodeSpec& spec) { return std::make_unique<ConvGemm>(spec, false); }};
+  Candidate any{"im2col_gemm", refuse_conv,
+                [](const NodeSpec& spec) { return std::make_unique<ConvGemm>(spec, true); }};
+  for (Candidate* candidate : {&pointwise, &any}) {
+    candidate->fuses_epilogue = fuses_image_epilogue;
+    registry.add(Conv::kType, DeviceKind::cpu, std::move(*candidate));
+  }
 }
 
 }  // namespace pipit

@@ -16,8 +16,16 @@ constexpr std::int64_t kLeastGroup = 8;
 
 TileConvolution::Geometry geometry_of(const NodeSpec& spec) {
   const ConvAttributes& attributes = layer_as<Conv>(spec.layer).attributes();
-  return {*spec.inputs[0],   spec.outputs[0].shape, attributes.window,
-          attributes.groups, attributes.activation, spec.has_input(3)};
+  return {*spec.inputs[0],
+          spec.outputs[0].shape,
+          attributes.window,
+          attributes.groups,
+          attributes.activation,
+          spec.has_input(3),
+          0,
+          false,
+          1,
+          spec.fusion};
 }
 
 // The weights in row-major order: a copy only where they lie otherwise, in `moved`, which lives as long as the
@@ -35,11 +43,6 @@ class ConvTile final : public Kernel, public RowSource {
 
   std::size_t scratch_bytes() const override { return convolution_.scratch_bytes(); }
   bool reads_constant(std::size_t index) const override { return index != 1; }
-  bool absorb(const NodeSpec& next) override { return convolution_.absorb(next); }
-  bool write_rows_apart(std::size_t stride) override { return convolution_.write_rows_apart(stride); }
-  bool may_overwrite(std::size_t index) const override {
-    return index == 3 && convolution_.may_overwrite_residual();
-  }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
@@ -86,7 +89,7 @@ Refusal refuse_tile(const NodeSpec& spec) {
 HalfGemv::Problem few_pixels(const NodeSpec& spec) {
   const Shape& y = spec.outputs[0].shape;
   return {y.elements() / y[1], spec.inputs[0]->shape[1], y[1],
-          layer_as<Conv>(spec.layer).attributes().activation, 1};
+          layer_as<Conv>(spec.layer).attributes().activation};
 }
 
 class ConvGemv final : public Kernel {
@@ -94,7 +97,6 @@ class ConvGemv final : public Kernel {
   explicit ConvGemv(const NodeSpec& spec) : ConvGemv(spec, few_pixels(spec)) {}
   std::size_t scratch_bytes() const override { return gemv_.scratch_bytes(); }
   bool reads_constant(std::size_t index) const override { return index != 1; }
-  bool absorb(const NodeSpec& next) override { return gemv_.absorb(next); }
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
     gemv_.run(inputs[0].as<Half>(), optional_data<float>(inputs, 2), optional_data<Half>(inputs, 3),
@@ -103,7 +105,8 @@ class ConvGemv final : public Kernel {
 
  private:
   ConvGemv(const NodeSpec& spec, const HalfGemv::Problem& problem)
-      : gemv_(problem, {row_major_weights(*spec.constant(1)), problem.depth, 1, 0, problem.depth, 1}) {}
+      : gemv_(problem, {row_major_weights(*spec.constant(1)), problem.depth, 1, 0, problem.depth, 1},
+              Epilogue(1, spec.fusion.followers)) {}
   HalfGemv gemv_;
 };
 
@@ -124,12 +127,24 @@ Refusal refuse_gemv(const NodeSpec& spec) {
 }  // namespace
 
 void register_cpu_conv_tile(Registry& registry) {
-  registry.add(Conv::kType, DeviceKind::cpu,
-               {"gemv", refuse_gemv, [](const NodeSpec& spec) { return std::make_unique<ConvGemv>(spec); }});
-  Candidate candidate{"tile", refuse_tile,
-                      [](const NodeSpec& spec) { return std::make_unique<ConvTile>(spec); }};
-  candidate.measure_at_load = true;  // against Winograd
-  registry.add(Conv::kType, DeviceKind::cpu, std::move(candidate));
+  Candidate gemv{"gemv", refuse_gemv, [](const NodeSpec& spec) { return std::make_unique<ConvGemv>(spec); }};
+  gemv.fuses_epilogue = fuses_image_epilogue;
+  registry.add(Conv::kType, DeviceKind::cpu, std::move(gemv));
+  Candidate tile{"tile", refuse_tile, [](const NodeSpec& spec) { return std::make_unique<ConvTile>(spec); }};
+  tile.measure_at_load = true;  // against Winograd
+  tile.fuses_epilogue = [](const NodeSpec& spec, const NodeSpec& next) {
+    return TileConvolution::fuses_epilogue(geometry_of(spec), next);
+  };
+  tile.computes_pieces = [](const NodeSpec& spec) {
+    return TileConvolution::computes_pieces(geometry_of(spec));
+  };
+  tile.writes_rows_apart = [](const NodeSpec& spec) {
+    return TileConvolution::writes_rows_apart(geometry_of(spec));
+  };
+  tile.overwrites = [](const NodeSpec& spec, std::size_t input) {
+    return input == 3 && TileConvolution::overwrites_residual(geometry_of(spec));
+  };
+  registry.add(Conv::kType, DeviceKind::cpu, std::move(tile));
 }
 
 }  // namespace pipit

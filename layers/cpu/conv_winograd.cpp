@@ -26,6 +26,7 @@ class ConvWinograd final : public Kernel {
   ConvWinograd(const NodeSpec& spec, const WinogradTransforms& transforms, const TileKernels& kernels)
       : transforms_(transforms),
         activation_(layer_as<Conv>(spec.layer).attributes().activation),
+        epilogue_(1, spec.fusion.followers),
         x_(spec.inputs[0]->shape),
         y_(spec.outputs[0].shape),
         schedule_(x_, y_, transforms.outputs, kernels, spec.threads),
@@ -34,8 +35,9 @@ class ConvWinograd final : public Kernel {
     const Window& window = layer_as<Conv>(spec.layer).attributes().window;
     pad_top_ = window.pad_begin[0];
     pad_left_ = window.pad_begin[1];
-    adds_ = spec.has_input(3);
     y_pixel_ = y_[1];
+    if (const std::size_t stride = spec.fusion.row_stride; stride != 0)
+      y_pixel_ = static_cast<std::int64_t>(stride / dtype_bytes(spec.outputs[0].dtype));
     if (half_) {
       const std::int64_t m = transforms.outputs;
       stage_ =
@@ -48,14 +50,6 @@ class ConvWinograd final : public Kernel {
     return schedule_.scratch_bytes() + static_cast<std::size_t>(stage_ * threads_) * sizeof(float);
   }
   bool reads_constant(std::size_t index) const override { return index != 1; }
-  bool absorb(const NodeSpec& next) override { return epilogue_.absorb(next); }
-  bool may_overwrite(std::size_t index) const override { return index == 3 && adds_; }
-  bool write_rows_apart(std::size_t stride) override {
-    // In f32 both go through y as one run of elements.
-    if (!half_ && (adds_ || !epilogue_.empty())) return false;
-    y_pixel_ = static_cast<std::int64_t>(stride / (half_ ? sizeof(Half) : sizeof(float)));
-    return true;
-  }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
@@ -177,11 +171,10 @@ class ConvWinograd final : public Kernel {
 
   const WinogradTransforms& transforms_;
   Clamp activation_;
-  Epilogue epilogue_{1};
+  Epilogue epilogue_;
   Shape x_;
   Shape y_;
   std::int64_t y_pixel_ = 0;  // elements from pixel to pixel
-  bool adds_ = false;
   WinogradSchedule schedule_;
   std::int64_t pad_top_ = 0;
   std::int64_t pad_left_ = 0;
@@ -239,6 +232,12 @@ void add_winograd(Registry& registry, int m, const WinogradOptions& options) {
     return std::make_unique<ConvWinograd>(spec, *transforms, *kernels);
   };
   candidate.measure_at_load = true;
+  candidate.fuses_epilogue = fuses_image_epilogue;
+  candidate.writes_rows_apart = [](const NodeSpec& spec) {
+    // In f32 residuals and epilogues go through y as one run of elements.
+    return spec.outputs[0].dtype == DType::f16 || (!spec.has_input(3) && spec.fusion.followers.empty());
+  };
+  candidate.overwrites = [](const NodeSpec&, std::size_t input) { return input == 3; };
   registry.add(Conv::kType, DeviceKind::cpu, std::move(candidate));
 }
 

@@ -17,8 +17,10 @@ TileConvolution::Geometry geometry_of(const NodeSpec& spec) {
           conv.groups,
           conv.activation,
           spec.has_input(DynamicQConv::kResidual),
+          kDynamicBytes.zero_point,
+          false,
           1,
-          kDynamicBytes.zero_point};
+          spec.fusion};
 }
 
 TileConvolution::Int8 arithmetic_of(const NodeSpec& spec) {
@@ -42,11 +44,6 @@ class DynamicTile final : public Kernel {
            (scales_ == 1 ? 0 : static_cast<std::size_t>(scales_ * pixels_) * sizeof(float));
   }
   bool reads_constant(std::size_t index) const override { return index != 1; }
-  bool absorb(const NodeSpec& next) override { return convolution_.absorb(next); }
-  bool write_rows_apart(std::size_t stride) override { return convolution_.write_rows_apart(stride); }
-  bool may_overwrite(std::size_t index) const override {
-    return index == DynamicQConv::kResidual && convolution_.may_overwrite_residual();
-  }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
@@ -87,9 +84,18 @@ Refusal refuse_tile(const NodeSpec& spec) {
 }  // namespace
 
 void register_cpu_dynamic_conv(Registry& registry) {
-  registry.add(DynamicQConv::kType, DeviceKind::cpu, {"tile", refuse_tile, [](const NodeSpec& spec) {
-                                                        return std::make_unique<DynamicTile>(spec);
-                                                      }});
+  Candidate tile{"tile", refuse_tile,
+                 [](const NodeSpec& spec) { return std::make_unique<DynamicTile>(spec); }};
+  tile.fuses_epilogue = [](const NodeSpec& spec, const NodeSpec& next) {
+    return TileConvolution::fuses_epilogue(geometry_of(spec), next);
+  };
+  tile.writes_rows_apart = [](const NodeSpec& spec) {
+    return TileConvolution::writes_rows_apart(geometry_of(spec));
+  };
+  tile.overwrites = [](const NodeSpec& spec, std::size_t input) {
+    return input == DynamicQConv::kResidual && TileConvolution::overwrites_residual(geometry_of(spec));
+  };
+  registry.add(DynamicQConv::kType, DeviceKind::cpu, std::move(tile));
 }
 
 }  // namespace pipit

@@ -59,47 +59,74 @@ std::optional<AffineChannels> affine_of(const BinaryAttributes& attributes, bool
   return all_finite(result) ? std::optional(std::move(result)) : std::nullopt;
 }
 
+// The constant of a Binary, and which operand it is.
+struct ConstantOperand {
+  const Tensor* tensor;
+  bool first;
+};
+
+ConstantOperand constant_of(const NodeSpec& binary) {
+  const bool first = binary.constant(0) != nullptr;
+  return {binary.constant(first ? 0 : 1), first};
+}
+
+bool fuses_binary(int channel_dim, const NodeSpec& next) {
+  const Tensor* constant = constant_of(next).tensor;
+  if (constant == nullptr || constant->desc().dtype != DType::f32 ||
+      !has_binary_span(layer_as<Binary>(next.layer).attributes().kind))
+    return false;
+  const Shape& shape = constant->shape();
+  const Shape& output = next.outputs[0].shape;
+  if (shape.elements() == 1) return true;
+  const int dim = channel_dim - (output.rank() - shape.rank());  // the channels in the constant's shape
+  return dim >= 0 && shape[dim] == shape.elements() && shape[dim] == output[channel_dim];
+}
+
 }  // namespace
 
-bool Epilogue::absorb(const NodeSpec& next) {
+bool Epilogue::fuses(int channel_dim, const NodeSpec& next) {
   if (next.outputs[0].dtype != DType::f32 && next.outputs[0].dtype != DType::f16) return false;
   for (std::size_t i = 0; i < next.inputs.size(); ++i) {
     if (next.has_input(i) && next.constant(i) == nullptr && !(*next.inputs[i] == next.outputs[0]))
       return false;
   }
-  if (const auto* unary = dynamic_cast<const Unary*>(&next.layer)) {
-    stages_.push_back({.unary = unary->attributes()});
-    return true;
-  }
-  if (dynamic_cast<const BatchNorm*>(&next.layer) != nullptr && channel_dim_ == 1) {
-    append(affine_channels(next));
-    return true;
-  }
-  return dynamic_cast<const Binary*>(&next.layer) != nullptr && absorb_binary(next);
+  if (dynamic_cast<const Unary*>(&next.layer) != nullptr) return true;
+  if (dynamic_cast<const BatchNorm*>(&next.layer) != nullptr) return channel_dim == 1;
+  return dynamic_cast<const Binary*>(&next.layer) != nullptr && fuses_binary(channel_dim, next);
 }
 
-bool Epilogue::absorb_binary(const NodeSpec& next) {
-  const BinaryAttributes& attributes = layer_as<Binary>(next.layer).attributes();
-  const bool swapped = next.constant(0) != nullptr;
-  const Tensor* constant = next.constant(swapped ? 0 : 1);
-  if (constant == nullptr || constant->desc().dtype != DType::f32 || !has_binary_span(attributes.kind))
-    return false;
-  const Shape& shape = constant->shape();
-  const Shape& output = next.outputs[0].shape;
-  const int dim = channel_dim_ - (output.rank() - shape.rank());  // the channels in the constant's shape
-  const bool one = shape.elements() == 1;
-  if (!one && (dim < 0 || shape[dim] != shape.elements() || shape[dim] != output[channel_dim_])) return false;
-  const auto values = constant->values<float>();
-  if (auto affine = affine_of(attributes, swapped, values, output[channel_dim_])) {
-    append(std::move(*affine));
-    return true;
+bool fuses_image_epilogue(const NodeSpec& /*spec*/, const NodeSpec& next) {
+  return Epilogue::fuses(1, next);
+}
+
+bool fuses_matrix_epilogue(const NodeSpec& spec, const NodeSpec& next) {
+  return Epilogue::fuses(spec.outputs[0].shape.rank() - 1, next);
+}
+
+Epilogue::Epilogue(int channel_dim, std::span<const NodeSpec* const> layers) {
+  for (const NodeSpec* layer : layers) {
+    if (!fuses(channel_dim, *layer)) fail("a {} is not computed in an epilogue", layer->layer.type());
+    if (const auto* unary = dynamic_cast<const Unary*>(&layer->layer)) {
+      stages_.push_back({.unary = unary->attributes()});
+    } else if (dynamic_cast<const BatchNorm*>(&layer->layer) != nullptr) {
+      append(affine_channels(*layer));
+    } else {
+      append_binary(channel_dim, *layer);
+    }
   }
+}
+
+void Epilogue::append_binary(int channel_dim, const NodeSpec& next) {
+  const BinaryAttributes& attributes = layer_as<Binary>(next.layer).attributes();
+  const auto [constant, first] = constant_of(next);
+  const auto values = constant->values<float>();
+  if (auto affine = affine_of(attributes, first, values, next.outputs[0].shape[channel_dim]))
+    return append(std::move(*affine));
   stages_.push_back({.kind = Kind::binary,
                      .binary = attributes,
-                     .swapped = swapped,
-                     .step = one ? 0 : 1,
+                     .swapped = first,
+                     .step = values.size() == 1 ? 0 : 1,
                      .values = {values.begin(), values.end()}});
-  return true;
 }
 
 void Epilogue::append(AffineChannels affine) {

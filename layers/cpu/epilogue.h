@@ -1,7 +1,8 @@
-// Element-wise layers that a kernel applies to its results while they are in the cache (Kernel::absorb).
+// Element-wise layers that a kernel applies to its results while they are in the cache (Candidate::fuses_epilogue).
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "engine/half.h"
@@ -21,13 +22,15 @@ AffineChannels affine_channels(const NodeSpec& batch_norm);
 
 class Epilogue {
  public:
-  /// For results in rows along dimension `channel_dim` of the output.
-  explicit Epilogue(int channel_dim) : channel_dim_(channel_dim) {}
+  /// Of nothing.
+  Epilogue() = default;
+  /// Of layers that fuses() accepts, for results in rows along dimension `channel_dim` of the output. Sums and products
+  /// with constants that follow each other become one scale and shift.
+  Epilogue(int channel_dim, std::span<const NodeSpec* const> layers);
 
-  /// Appends the layer where it is an element-wise function of one floating-point tensor (Unary), of one and a constant
-  /// scalar or one value per channel (Binary), or a batch normalisation; else returns false. `next` as Kernel::absorb
-  /// has it. Sums and products with constants that follow each other become one scale and shift.
-  bool absorb(const NodeSpec& next);
+  /// Whether the layer is an element-wise function of one floating-point tensor (Unary), of one and a constant scalar
+  /// or one value per channel (Binary), or a batch normalisation. `next` as Candidate::fuses_epilogue has it.
+  static bool fuses(int channel_dim, const NodeSpec& next);
   bool empty() const { return stages_.empty(); }
   /// y[i] becomes the result for channel first + i, i in [0, span.count), in every row.
   void apply(float* y, std::int64_t first, SpanRows span) const;
@@ -47,13 +50,17 @@ class Epilogue {
     std::vector<float> values;  // of the constant; affine: the factors
     std::vector<float> shifts;  // affine
   };
-  bool absorb_binary(const NodeSpec& next);
+  void append_binary(int channel_dim, const NodeSpec& next);
   void append(AffineChannels affine);
   void apply_stages(float* y, std::int64_t first, const SpanRows& span) const;
   bool depends_on_channel() const;
 
-  int channel_dim_;
   std::vector<Stage> stages_;
 };
+
+/// Candidate::fuses_epilogue of kernels that apply an Epilogue to results in rows along dimension 1.
+bool fuses_image_epilogue(const NodeSpec& spec, const NodeSpec& next);
+/// And along the last dimension.
+bool fuses_matrix_epilogue(const NodeSpec& spec, const NodeSpec& next);
 
 }  // namespace pipit

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "layers/cpu/isa_build.h"
 #include "layers/cpu/row_kernels.h"
@@ -30,13 +31,13 @@ Refusal HalfGemv::refuse(std::int64_t rows, std::int64_t depth) {
   return std::nullopt;
 }
 
-HalfGemv::HalfGemv(const Problem& problem, const WeightView& weights)
+HalfGemv::HalfGemv(const Problem& problem, const WeightView& weights, Epilogue epilogue)
     : problem_(problem),
       depth_((problem.depth + kPackedBlock - 1) / kPackedBlock * kPackedBlock),
       kernels_(packed_kernels()),
       panels_(f32_tiles(), depth_, problem.outputs),
       packed_(static_cast<std::size_t>(panels_.bytes() / 2)),
-      epilogue_(problem.channel_dim) {
+      epilogue_(std::move(epilogue)) {
   std::fill_n(packed_.data(), packed_.bytes(), std::byte{0});
   const HostBuffer panel(static_cast<std::size_t>(problem.depth * panels_.panel) * sizeof(float));
   WeightView of_panel = weights;

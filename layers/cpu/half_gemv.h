@@ -22,10 +22,9 @@ class HalfGemv {
     std::int64_t depth = 0;
     std::int64_t outputs = 0;
     Clamp activation;
-    int channel_dim = 1;  ///< where the outputs are in the layer's own result, for what it absorbs
   };
 
-  HalfGemv(const Problem& problem, const WeightView& weights);
+  HalfGemv(const Problem& problem, const WeightView& weights, Epilogue epilogue);
 
   /// Why another kernel is better; nothing where this one is to be used.
   static Refusal refuse(std::int64_t rows, std::int64_t depth);
@@ -33,7 +32,6 @@ class HalfGemv {
   std::size_t scratch_bytes() const {
     return static_cast<std::size_t>(problem_.rows * depth_) * sizeof(float);
   }
-  bool absorb(const NodeSpec& next) { return epilogue_.absorb(next); }
   /// bias [outputs] and the residual may be null.
   void run(const Half* x, const float* bias, const Half* residual, Half* y, const RunContext& context) const;
 

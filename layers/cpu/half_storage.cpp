@@ -34,10 +34,14 @@ TensorDesc as_f32(TensorDesc desc) {
   return desc;
 }
 
-// The same node with f32 where f16 is stored.
+// The same node with f32 where f16 is stored, and the same followers. Nothing else is fused into it.
 class Twin {
  public:
   explicit Twin(const NodeSpec& spec) {
+    for (const NodeSpec* follower : spec.fusion.followers) {
+      followers_.push_back(std::make_unique<Twin>(*follower));
+      follower_specs_.push_back(&followers_.back()->spec());
+    }
     descs_.reserve(spec.inputs.size());
     for (const TensorDesc* input : spec.inputs) {
       if (input != nullptr) descs_.push_back(as_f32(*input));
@@ -48,6 +52,8 @@ class Twin {
     spec_->inputs = inputs_;
     spec_->outputs = outputs_;
     spec_->precision = Precision::fp32;
+    spec_->fusion = {};
+    spec_->fusion.followers = follower_specs_;
   }
   const NodeSpec& spec() const { return *spec_; }
 
@@ -55,6 +61,8 @@ class Twin {
   std::vector<TensorDesc> descs_;
   std::vector<const TensorDesc*> inputs_;
   std::vector<TensorDesc> outputs_;
+  std::vector<std::unique_ptr<Twin>> followers_;
+  std::vector<const NodeSpec*> follower_specs_;
   std::unique_ptr<NodeSpec> spec_;
 };
 
@@ -78,7 +86,6 @@ class HalfStorage final : public Kernel {
 
   std::size_t scratch_bytes() const override { return scratch_bytes_; }
   bool reads_constant(std::size_t index) const override { return inner_->reads_constant(index); }
-  bool absorb(const NodeSpec& next) override { return inner_->absorb(Twin(next).spec()); }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
@@ -159,6 +166,11 @@ void add_half_storage(Registry& registry) {
         stored.variants = [candidate](const NodeSpec& spec) { return candidate.variants(Twin(spec).spec()); };
       }
       stored.measure_at_load = candidate.measure_at_load;
+      if (candidate.fuses_epilogue) {
+        stored.fuses_epilogue = [candidate](const NodeSpec& spec, const NodeSpec& next) {
+          return candidate.fuses_epilogue(Twin(spec).spec(), Twin(next).spec());
+        };
+      }
       registry.add(type, DeviceKind::cpu, std::move(stored));
     }
   }

@@ -66,7 +66,7 @@ PIPIT_SIMD_CLONES void scale_row(const float* c, std::int64_t step, float beta, 
 class Linear final : public Kernel {
  public:
   Linear(const Product& product, const NodeSpec& spec)
-      : product_(product), epilogue_(spec.outputs[0].shape.rank() - 1) {
+      : product_(product), epilogue_(spec.outputs[0].shape.rank() - 1, spec.fusion.followers) {
     const MatMulGeometry& g = product_.shape;
     tile_ = tile_rows(g.m, kMostTileRows);
     tiles_ = (g.m + tile_ - 1) / tile_;
@@ -88,7 +88,6 @@ class Linear final : public Kernel {
 
   std::size_t scratch_bytes() const override { return scratch_bytes_; }
   bool reads_constant(std::size_t index) const override { return index != 1; }
-  bool absorb(const NodeSpec& next) override { return epilogue_.absorb(next); }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
@@ -180,10 +179,11 @@ Refusal refuse_linear(const NodeSpec& spec) {
 
 template <typename L>
 void add(Registry& registry) {
-  registry.add(L::kType, DeviceKind::cpu, {"gemm", refuse_linear, [](const NodeSpec& spec) {
-                                             return std::make_unique<Linear>(
-                                                 product_of(spec, layer_as<L>(spec.layer)), spec);
-                                           }});
+  Candidate gemm{"gemm", refuse_linear, [](const NodeSpec& spec) {
+                   return std::make_unique<Linear>(product_of(spec, layer_as<L>(spec.layer)), spec);
+                 }};
+  gemm.fuses_epilogue = fuses_matrix_epilogue;
+  registry.add(L::kType, DeviceKind::cpu, std::move(gemm));
 }
 
 }  // namespace

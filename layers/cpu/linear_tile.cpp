@@ -22,8 +22,8 @@ struct LinearSpec {
   DType stored = DType::f32;
   int rank = 2;  // of the result
 
-  HalfGemv::Problem few_rows() const { return {rows, inputs, outputs, activation, rank - 1}; }
-  TileConvolution::Geometry geometry() const {
+  HalfGemv::Problem few_rows() const { return {rows, inputs, outputs, activation}; }
+  TileConvolution::Geometry geometry(const Fusion& fusion) const {
     Window window;
     window.rank = 1;
     return {TensorDesc{Shape{1, inputs, rows}, stored, Layout::channels_last},
@@ -32,7 +32,10 @@ struct LinearSpec {
             1,
             activation,
             false,
-            rank - 1};
+            0,
+            false,
+            rank - 1,
+            fusion};
   }
   WeightView weights(const Tensor& b) const {
     const float* data = b.values<float>().data();
@@ -81,7 +84,6 @@ class LinearTile final : public Kernel {
   explicit LinearTile(const NodeSpec& spec) : LinearTile(spec, linear_of(spec, layer_as<L>(spec.layer))) {}
   std::size_t scratch_bytes() const override { return convolution_.scratch_bytes(); }
   bool reads_constant(std::size_t index) const override { return index != 1; }
-  bool absorb(const NodeSpec& next) override { return convolution_.absorb(next); }
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
     convolution_.run(inputs[0].data, optional_data<float>(inputs, 2), nullptr, outputs[0].data, context);
@@ -89,7 +91,7 @@ class LinearTile final : public Kernel {
 
  private:
   LinearTile(const NodeSpec& spec, const LinearSpec& linear)
-      : convolution_(linear.geometry(), linear.weights(*spec.constant(1)), spec.threads) {}
+      : convolution_(linear.geometry(spec.fusion), linear.weights(*spec.constant(1)), spec.threads) {}
   TileConvolution convolution_;
 };
 
@@ -99,7 +101,6 @@ class LinearGemv final : public Kernel {
   explicit LinearGemv(const NodeSpec& spec) : LinearGemv(spec, linear_of(spec, layer_as<L>(spec.layer))) {}
   std::size_t scratch_bytes() const override { return gemv_.scratch_bytes(); }
   bool reads_constant(std::size_t index) const override { return index != 1; }
-  bool absorb(const NodeSpec& next) override { return gemv_.absorb(next); }
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
     gemv_.run(inputs[0].as<Half>(), optional_data<float>(inputs, 2), nullptr, outputs[0].as<Half>(), context);
@@ -107,7 +108,8 @@ class LinearGemv final : public Kernel {
 
  private:
   LinearGemv(const NodeSpec& spec, const LinearSpec& linear)
-      : gemv_(linear.few_rows(), linear.weights(*spec.constant(1))) {}
+      : gemv_(linear.few_rows(), linear.weights(*spec.constant(1)),
+              Epilogue(linear.rank - 1, spec.fusion.followers)) {}
   HalfGemv gemv_;
 };
 
@@ -132,12 +134,17 @@ Refusal refuse_gemv(const NodeSpec& spec) {
 
 template <typename L>
 void add(Registry& registry) {
-  registry.add(L::kType, DeviceKind::cpu, {"gemv", refuse_gemv<L>, [](const NodeSpec& spec) {
-                                             return std::make_unique<LinearGemv<L>>(spec);
-                                           }});
-  registry.add(L::kType, DeviceKind::cpu, {"tile", refuse_linear<L>, [](const NodeSpec& spec) {
-                                             return std::make_unique<LinearTile<L>>(spec);
-                                           }});
+  Candidate gemv{"gemv", refuse_gemv<L>,
+                 [](const NodeSpec& spec) { return std::make_unique<LinearGemv<L>>(spec); }};
+  gemv.fuses_epilogue = fuses_matrix_epilogue;
+  registry.add(L::kType, DeviceKind::cpu, std::move(gemv));
+  Candidate tile{"tile", refuse_linear<L>,
+                 [](const NodeSpec& spec) { return std::make_unique<LinearTile<L>>(spec); }};
+  tile.fuses_epilogue = [](const NodeSpec& spec, const NodeSpec& next) {
+    return TileConvolution::fuses_epilogue(linear_of(spec, layer_as<L>(spec.layer)).geometry(spec.fusion),
+                                           next);
+  };
+  registry.add(L::kType, DeviceKind::cpu, std::move(tile));
 }
 
 }  // namespace

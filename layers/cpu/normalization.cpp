@@ -49,19 +49,23 @@ Refusal refuse_batch_norm(const NodeSpec& spec) {
   return std::nullopt;
 }
 
+bool goes_by_rows(const NodeSpec& spec) {
+  return is_channels_last(*spec.inputs[0]) && is_channels_last(spec.outputs[0]);
+}
+
 class FoldedBatchNorm final : public Kernel {
  public:
   explicit FoldedBatchNorm(const NodeSpec& spec)
       : channels_(affine_channels(spec)),
-        by_rows_(is_channels_last(*spec.inputs[0]) && is_channels_last(spec.outputs[0])),
+        by_rows_(goes_by_rows(spec)),
         half_(spec.outputs[0].dtype == DType::f16),
-        threads_(spec.threads) {}
+        threads_(spec.threads),
+        epilogue_(1, spec.fusion.followers) {}
   std::size_t scratch_bytes() const override {
     const std::size_t row = by_rows_ ? channels_.factors.size() : static_cast<std::size_t>(kPiece);
     return half_ ? row * static_cast<std::size_t>(threads_) * sizeof(float) : 0;
   }
   bool reads_constant(std::size_t index) const override { return index == 0; }
-  bool absorb(const NodeSpec& next) override { return by_rows_ && epilogue_.absorb(next); }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
@@ -128,7 +132,7 @@ class FoldedBatchNorm final : public Kernel {
   bool by_rows_;
   bool half_;
   int threads_;
-  Epilogue epilogue_{1};
+  Epilogue epilogue_;
 };
 
 // ---- layer normalisation over contiguous elements
@@ -325,9 +329,12 @@ void run_instance_norm(const InstanceNorm& layer, std::span<const ConstTensorVie
 }  // namespace
 
 void register_cpu_normalization(Registry& registry) {
-  registry.add(BatchNorm::kType, DeviceKind::cpu, {"folded", refuse_batch_norm, [](const NodeSpec& spec) {
-                                                     return std::make_unique<FoldedBatchNorm>(spec);
-                                                   }});
+  Candidate folded{"folded", refuse_batch_norm,
+                   [](const NodeSpec& spec) { return std::make_unique<FoldedBatchNorm>(spec); }};
+  folded.fuses_epilogue = [](const NodeSpec& spec, const NodeSpec& next) {
+    return goes_by_rows(spec) && fuses_image_epilogue(spec, next);
+  };
+  registry.add(BatchNorm::kType, DeviceKind::cpu, std::move(folded));
   add_layer_kernel<LayerNorm>(registry, "contiguous", refuse_layer_norm, run_layer_norm);
   add_layer_kernel<InstanceNorm>(registry, "two_pass", refuse_instance_norm, run_instance_norm);
   register_cpu_lrn(registry);

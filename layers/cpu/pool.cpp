@@ -168,6 +168,8 @@ class PoolRows final : public Kernel {
         half_(spec.inputs[0]->dtype == DType::f16),
         threads_(spec.threads),
         by_rows_(takes_rows(x_, y_)) {
+    if (const std::size_t stride = spec.fusion.row_stride; stride != 0)
+      y_pixel_ = static_cast<std::int64_t>(stride / dtype_bytes(spec.outputs[0].dtype));
     block_ = channel_block(y_);
     const bool stages = half_ && (by_rows_ || attributes_.kind != PoolKind::max);
     stage_ = stages ? stage_floats(x_, y_, window_) : 0;
@@ -179,10 +181,6 @@ class PoolRows final : public Kernel {
     return static_cast<std::size_t>(rows + stage_ * threads_) * sizeof(float);
   }
 
-  bool write_rows_apart(std::size_t stride) override {
-    y_pixel_ = static_cast<std::int64_t>(stride / (half_ ? sizeof(Half) : sizeof(float)));
-    return true;
-  }
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
     if (by_rows_) {
@@ -319,8 +317,9 @@ class PoolRows final : public Kernel {
 }  // namespace
 
 void register_cpu_pool(Registry& registry) {
-  registry.add(Pool::kType, DeviceKind::cpu,
-               {"nhwc", refuse_pool, [](const NodeSpec& spec) { return std::make_unique<PoolRows>(spec); }});
+  Candidate nhwc{"nhwc", refuse_pool, [](const NodeSpec& spec) { return std::make_unique<PoolRows>(spec); }};
+  nhwc.writes_rows_apart = [](const NodeSpec&) { return true; };
+  registry.add(Pool::kType, DeviceKind::cpu, std::move(nhwc));
 }
 
 }  // namespace pipit

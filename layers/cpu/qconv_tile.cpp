@@ -17,8 +17,10 @@ TileConvolution::Geometry geometry_of(const NodeSpec& spec) {
           attributes.conv.groups,
           attributes.conv.activation,
           spec.has_input(3),
+          attributes.x.zero_point,
+          false,
           1,
-          attributes.x.zero_point};
+          spec.fusion};
 }
 
 TileConvolution::Int8 arithmetic_of(const NodeSpec& spec) {
@@ -43,11 +45,6 @@ class QConvTile final : public Kernel {
 
   std::size_t scratch_bytes() const override { return convolution_.scratch_bytes(); }
   bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
-  bool absorb(const NodeSpec& next) override { return convolution_.absorb_depth_to_space(next); }
-  bool write_rows_apart(std::size_t stride) override { return convolution_.write_rows_apart(stride); }
-  bool may_overwrite(std::size_t index) const override {
-    return index == 3 && convolution_.may_overwrite_residual();
-  }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
@@ -83,6 +80,15 @@ void register_cpu_qconv_tile(Registry& registry) {
   Candidate candidate{"tile", refuse_tile,
                       [](const NodeSpec& spec) { return std::make_unique<QConvTile>(spec); }};
   candidate.measure_at_load = true;  // against Winograd
+  candidate.fuses_epilogue = [](const NodeSpec& spec, const NodeSpec& next) {
+    return TileConvolution::fuses_depth_to_space(geometry_of(spec), next);
+  };
+  candidate.writes_rows_apart = [](const NodeSpec& spec) {
+    return TileConvolution::writes_rows_apart(geometry_of(spec));
+  };
+  candidate.overwrites = [](const NodeSpec& spec, std::size_t input) {
+    return input == 3 && TileConvolution::overwrites_residual(geometry_of(spec));
+  };
   registry.add(QConv::kType, DeviceKind::cpu, std::move(candidate));
 }
 

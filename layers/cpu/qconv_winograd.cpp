@@ -23,7 +23,7 @@ class QConvWinograd final : public Kernel {
       : attributes_(layer_as<QConv>(spec.layer).attributes()),
         x_(spec.inputs[0]->shape),
         y_(spec.outputs[0].shape),
-        y_pixel_(y_[1]),
+        y_pixel_(spec.fusion.row_stride != 0 ? static_cast<std::int64_t>(spec.fusion.row_stride) : y_[1]),
         schedule_(x_, y_, kByteWinogradOutputs, *s16_tiles(), spec.threads),
         multipliers_(requantisation_multipliers(attributes_, y_[1])),
         bias_(multipliers_.size(), 0) {
@@ -34,11 +34,6 @@ class QConvWinograd final : public Kernel {
 
   std::size_t scratch_bytes() const override { return schedule_.scratch_bytes(); }
   bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
-  bool may_overwrite(std::size_t index) const override { return index == 3; }
-  bool write_rows_apart(std::size_t stride) override {
-    y_pixel_ = static_cast<std::int64_t>(stride);
-    return true;
-  }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
@@ -163,6 +158,8 @@ void register_cpu_qconv_winograd(Registry& registry) {
   Candidate candidate{"winograd_f4x4", refuse_winograd,
                       [](const NodeSpec& spec) { return std::make_unique<QConvWinograd>(spec); }};
   candidate.measure_at_load = true;
+  candidate.writes_rows_apart = [](const NodeSpec&) { return true; };
+  candidate.overwrites = [](const NodeSpec&, std::size_t input) { return input == 3; };
   registry.add(QConv::kType, DeviceKind::cpu, std::move(candidate));
 }
 

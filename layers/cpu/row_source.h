@@ -10,12 +10,11 @@
 namespace pipit {
 
 /// Computes pieces of an output [N, C, H, W]: some rows of one image, one block of channels. Several threads may
-/// compute pieces at once, also the same one.
+/// compute pieces at once, also the same one. What a kernel is whose candidate computes pieces.
 class RowSource {
  public:
   virtual ~RowSource() = default;
-  /// Channels of a block; the last one has what is left. 0: this kernel computes its output only as a whole, and
-  /// nothing else may be asked.
+  /// Channels of a block; the last one has what is left.
   virtual std::int64_t piece_channels() const = 0;
   /// Scratch that compute_piece() needs, at a multiple of 64 bytes.
   virtual std::size_t piece_scratch_bytes() const = 0;

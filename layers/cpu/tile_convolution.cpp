@@ -29,6 +29,22 @@ bool multiplies_halves(const TileConvolution::Geometry& geometry) {
          (geometry.groups == 1 || geometry.input.shape[1] / geometry.groups % 2 == 0);
 }
 
+// Weights are widened for a run.
+bool widens(const TileConvolution::Geometry& geometry) {
+  return geometry.stored || (geometry.input.dtype == DType::f16 && !multiplies_halves(geometry));
+}
+
+// The DepthToSpace whose result is computed, or null.
+const DepthToSpace* depth_to_space(const TileConvolution::Geometry& geometry) {
+  const auto followers = geometry.fusion.followers;
+  return followers.empty() ? nullptr : dynamic_cast<const DepthToSpace*>(&followers[0]->layer);
+}
+
+Epilogue epilogue_of(const TileConvolution::Geometry& geometry) {
+  if (depth_to_space(geometry) != nullptr) return {};
+  return {geometry.channel_dim, geometry.fusion.followers};
+}
+
 const TileKernels& kernels_of(const TileConvolution::Geometry& geometry) {
   if (multiplies_halves(geometry)) return *f16_tiles();
   return dtype_bytes(geometry.input.dtype) == 1 ? u8s8_tiles() : f32_tiles();
@@ -56,7 +72,7 @@ bool TileConvolution::copies_long_rows(const Geometry& geometry) {
   return columns * pixel > kMostRowBytes;
 }
 
-TileConvolution::TileConvolution(const Geometry& geometry, Weights weights, int threads)
+TileConvolution::TileConvolution(const Geometry& geometry, int threads)
     : input_(input_of(geometry)),
       images_(geometry.output[0]),
       channels_(geometry.output[1]),
@@ -64,10 +80,11 @@ TileConvolution::TileConvolution(const Geometry& geometry, Weights weights, int 
       width_(geometry.output[geometry.output.rank() - 1]),
       input_bytes_(static_cast<std::int64_t>(geometry.input.bytes()) / images_),
       half_(geometry.input.dtype == DType::f16),
-      widens_(weights == Weights::stored),
+      widens_(widens(geometry)),
       threads_(threads),
       adds_(geometry.residual),
-      epilogue_(geometry.channel_dim) {
+      once_(geometry.fusion.overwritten.has_value()),
+      epilogue_(epilogue_of(geometry)) {
   const auto segments = static_cast<std::int64_t>(input_.segments().size());
   loop_.kernels = &kernels_of(geometry);
   loop_.panels = TilePanels(*loop_.kernels, segments * input_.run(), channels_ / geometry.groups);
@@ -78,18 +95,33 @@ TileConvolution::TileConvolution(const Geometry& geometry, Weights weights, int 
   loop_.run = static_cast<std::int32_t>(input_.run());
   loop_.shared.low = geometry.activation.low;
   loop_.shared.high = geometry.activation.high;
-  y_pixel_ = channels_ * (half_ ? kHalf : kFloat);
-  if (multiplies_halves()) {
-    loop_.c_bytes = kHalf;
-    loop_.residual_bytes = kHalf;
-    loop_.shared.output_type = TileType::f16;
-  }
   cut(static_cast<std::int64_t>(dtype_bytes(geometry.input.dtype)), threads);
+  if (const DepthToSpace* layer = depth_to_space(geometry)) {
+    // A row of the output is, pixel after pixel, the outputs for one row of the block: a group of outputs, as tiles see
+    // it, that reads the same input as the others.
+    block_ = layer->attributes().block;
+    loop_.groups = block_;
+    loop_.a_group = 0;
+    loop_.panels.outputs = channels_ / block_;  // of whole panels: packed they lie as before
+  }
+  if (multiplies_halves()) loop_.shared.output_type = in_f32() ? TileType::f32 : TileType::f16;
+  store_as(geometry, half_ ? kHalf : kFloat, half_ && !in_f32() ? kHalf : kFloat,
+           multiplies_halves() ? kHalf : kFloat);
   book_scratch();
 }
 
+// Bytes of a result in y and as tiles leave it, and of a residual as they read it.
+void TileConvolution::store_as(const Geometry& geometry, std::int64_t stored_bytes,
+                               std::int64_t computed_bytes, std::int64_t residual_bytes) {
+  const auto apart = static_cast<std::int64_t>(geometry.fusion.row_stride);
+  y_pixel_ = apart != 0 ? apart : channels_ * stored_bytes;
+  loop_.c_bytes = computed_bytes;
+  loop_.residual_bytes = residual_bytes;
+  if (block_ > 1) loop_.c_group = width_ * channels_ / block_ * computed_bytes;
+}
+
 TileConvolution::TileConvolution(const Geometry& geometry, const float* weights, int threads)
-    : TileConvolution(geometry, weights_of(geometry), threads) {
+    : TileConvolution(geometry, threads) {
   const std::int64_t taps = geometry.window.taps();
   const std::int64_t channels = geometry.input.shape[1] / geometry.groups;
   if (input_.channels_last()) {
@@ -100,19 +132,14 @@ TileConvolution::TileConvolution(const Geometry& geometry, const float* weights,
 }
 
 TileConvolution::TileConvolution(const Geometry& geometry, const WeightView& weights, int threads)
-    : TileConvolution(geometry, weights_of(geometry), threads) {
+    : TileConvolution(geometry, threads) {
   pack(weights);
 }
 
 TileConvolution::TileConvolution(const Geometry& geometry, std::unique_ptr<const StoredPanels> weights,
                                  int threads)
-    : TileConvolution(geometry, Weights::stored, threads) {
+    : TileConvolution(geometry, threads) {
   stored_ = std::move(weights);
-}
-
-TileConvolution::Weights TileConvolution::weights_of(const Geometry& geometry) {
-  return geometry.input.dtype == DType::f16 && !pipit::multiplies_halves(geometry) ? Weights::stored
-                                                                                   : Weights::as_read;
 }
 
 void TileConvolution::pack(WeightView weights) {
@@ -154,52 +181,45 @@ void TileConvolution::book_scratch() {
   scratch_bytes_ = static_cast<std::size_t>(weights_at_ + widened);
 }
 
-bool TileConvolution::absorb(const NodeSpec& next) {
-  if (absorb_depth_to_space(next)) return true;
-  if (block_ > 1 || !epilogue_.absorb(next)) return false;
-  if (multiplies_halves()) {
-    loop_.c_bytes = kFloat;
-    loop_.shared.output_type = TileType::f32;
-    book_scratch();
-  }
-  return true;
+bool TileConvolution::fuses_epilogue(const Geometry& geometry, const NodeSpec& next) {
+  if (fuses_depth_to_space(geometry, next)) return true;
+  return depth_to_space(geometry) == nullptr && Epilogue::fuses(geometry.channel_dim, next);
 }
 
-// A row of the output is, pixel after pixel, the outputs for one row of the block: a group of outputs, as tiles see it,
-// that reads the same input as the others.
-bool TileConvolution::absorb_depth_to_space(const NodeSpec& next) {
+bool TileConvolution::fuses_depth_to_space(const Geometry& geometry, const NodeSpec& next) {
   const auto* layer = dynamic_cast<const DepthToSpace*>(&next.layer);
   if (layer == nullptr) return false;
   const DepthToSpaceAttributes& a = layer->attributes();
-  const std::int64_t outputs = channels_ / a.block;
-  const bool plain = loop_.groups == 1 && block_ == 1 && !adds_ && !stored_ && !in_f32() && epilogue_.empty();
-  const bool fits = !a.inverse && !a.column_row_depth && outputs % loop_.panels.panel == 0;
-  if (!plain || !fits || !is_channels_last(next.outputs[0])) return false;
-  block_ = a.block;
-  loop_.groups = a.block;
-  loop_.a_group = 0;
-  loop_.panels.outputs = outputs;  // the packed panels stay as they are
-  loop_.c_group = width_ * outputs * loop_.c_bytes;
-  return true;
+  const bool plain =
+      geometry.groups == 1 && geometry.fusion.followers.empty() && !geometry.residual && !widens(geometry);
+  return plain && !a.inverse && !a.column_row_depth &&
+         geometry.output[1] / a.block % kernels_of(geometry).panel() == 0 &&
+         is_channels_last(next.outputs[0]);
+}
+
+bool TileConvolution::computes_pieces(const Geometry& geometry) {
+  return geometry.groups == 1 && depth_to_space(geometry) == nullptr && !geometry.residual &&
+         !widens(geometry) && dtype_bytes(geometry.input.dtype) > 1 && !input_of(geometry).copied();
+}
+
+bool TileConvolution::writes_rows_apart(const Geometry& geometry) {
+  return depth_to_space(geometry) == nullptr;
+}
+
+bool TileConvolution::overwrites_residual(const Geometry& geometry) {
+  const bool half = geometry.input.dtype == DType::f16;
+  const bool as_stored = !half || (pipit::multiplies_halves(geometry) && geometry.fusion.followers.empty());
+  if (!geometry.residual || !as_stored || geometry.fusion.row_stride != 0) return false;
+  // Rows that no whole number of groups covers would end in a small tile each.
+  const std::int64_t width = geometry.output[geometry.output.rank() - 1];
+  const TileGroups groups(kernels_of(geometry), width);
+  return groups.count * groups.size == width || input_of(geometry).evenly_spaced();
 }
 
 // Panel `panel`, counted through the groups, as it is kept.
 std::span<const std::byte> TileConvolution::kept_panel(std::int64_t panel) const {
   if (stored_) return stored_->kept(panel);
   return {packed_.data() + panel_offset(panel), static_cast<std::size_t>(panel_bytes())};
-}
-
-bool TileConvolution::write_rows_apart(std::size_t stride) {
-  if (block_ > 1) return false;
-  y_pixel_ = static_cast<std::int64_t>(stride);
-  return true;
-}
-
-bool TileConvolution::may_overwrite_residual() const {
-  // Rows that no whole number of groups covers would end in a small tile each.
-  const TileGroups groups(*loop_.kernels, width_);
-  const bool covered = input_.evenly_spaced() || groups.count * groups.size == width_;
-  return adds_ && covered && loop_.c_bytes == loop_.residual_bytes && y_pixel_ == channels_ * loop_.c_bytes;
 }
 
 // Two orders. In one each worker takes bands of pixels through all panels, in the other all workers take panels through

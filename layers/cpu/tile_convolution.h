@@ -39,8 +39,10 @@ class TileConvolution {
     std::int64_t groups = 1;
     Clamp activation;
     bool residual = false;  ///< there is one
-    int channel_dim = 1;    ///< where the outputs are in the layer's own result, for what it absorbs
     int zero_point = 0;     ///< INT8: of the input
+    bool stored = false;    ///< weights are StoredPanels
+    int channel_dim = 1;    ///< where the outputs are in the layer's own result, for its followers
+    Fusion fusion = {};     ///< of which producer and in_place have no meaning
   };
 
   /// INT8: what layers/qconv.h says of the operands.
@@ -68,23 +70,25 @@ class TileConvolution {
   /// Whether a copied row of the input would be padding without end (64 MiB or more).
   static bool copies_long_rows(const Geometry& geometry);
 
+  /// As Candidate has them, with what is in geometry.fusion already. A follower is what an Epilogue takes, or a
+  /// DepthToSpace alone.
+  static bool fuses_epilogue(const Geometry& geometry, const NodeSpec& next);
+  /// For a DepthToSpace (mode DCR) whose rows of the block are whole panels: results go to their places.
+  static bool fuses_depth_to_space(const Geometry& geometry, const NodeSpec& next);
+  /// One group, f32 or halves that are multiplied as they are, no residual, an input that tiles read where it lies.
+  static bool computes_pieces(const Geometry& geometry);
+  static bool writes_rows_apart(const Geometry& geometry);
+  /// No pixel is computed twice, then.
+  static bool overwrites_residual(const Geometry& geometry);
+
   std::size_t scratch_bytes() const { return scratch_bytes_; }
-  /// Kernel::absorb and Kernel::write_rows_apart.
-  bool absorb(const NodeSpec& next);
-  /// absorb() for a DepthToSpace (mode DCR) whose rows of the block are whole panels: results go to their places.
-  bool absorb_depth_to_space(const NodeSpec& next);
-  bool write_rows_apart(std::size_t stride);
-  /// Whether y may be the residual: no pixel is computed twice, then.
-  bool may_overwrite_residual() const;
   /// bias [O] may be null, as it is for INT8 that has one in its sums; so is the residual (laid out like y) where there
-  /// is none. y overlaps no operand, but may be
-  /// the residual as may_overwrite_residual() says.
+  /// is none. y overlaps no operand, but is the residual where that is overwritten.
   void run(const std::byte* x, const float* bias, const std::byte* residual, std::byte* y,
            const RunContext& context, const PixelScales& scales = {}) const;
 
-  /// RowSource's methods: one group, f32 or halves that are multiplied as they are, no residual, an input that tiles
-  /// read where it lies.
-  std::int64_t piece_channels() const;
+  /// RowSource's methods, of what computes_pieces().
+  std::int64_t piece_channels() const { return loop_.panels.panel; }
   std::size_t piece_scratch_bytes() const;
   void compute_piece(const std::byte* x, const float* bias, std::int64_t image, const TileRange& rows,
                      std::int64_t block, std::byte* y, std::int64_t columns, std::byte* scratch) const;
@@ -106,15 +110,15 @@ class TileConvolution {
   };
 
   static std::int64_t cache_budget();
-  enum class Weights : std::uint8_t { as_read, stored };
-  TileConvolution(const Geometry& geometry, Weights weights, int threads);
+  TileConvolution(const Geometry& geometry, int threads);
   void pack(WeightView weights);
   void pack(const std::int8_t* weights);
   void start_sums(const Int8& arithmetic, const std::int8_t* weights);
   void cut(std::int64_t element_bytes, int threads);
   std::int64_t bands() const { return (images_ + band_images_ - 1) / band_images_ * bands_per_image_; }
   Band band(std::int64_t index) const;
-  static Weights weights_of(const Geometry& geometry);
+  void store_as(const Geometry& geometry, std::int64_t stored_bytes, std::int64_t computed_bytes,
+                std::int64_t residual_bytes);
   void book_scratch();
   // Halves whose results are computed in f32 before they are stored, and whose residual is made f32 first.
   bool in_f32() const { return half_ && (!multiplies_halves() || !epilogue_.empty()); }
@@ -156,6 +160,7 @@ class TileConvolution {
   bool widens_;             // weights, for a run
   int threads_;
   bool adds_;  // there is a residual
+  bool once_;  // y is the residual
   Epilogue epilogue_;
   HostBuffer packed_;                           // weights as tiles read them, or
   std::unique_ptr<const StoredPanels> stored_;  // in another form

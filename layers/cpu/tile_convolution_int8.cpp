@@ -20,7 +20,7 @@ std::int64_t bytes_of(DType type) {
 
 TileConvolution::TileConvolution(const Geometry& geometry, Int8 arithmetic, const std::int8_t* weights,
                                  int threads)
-    : TileConvolution(geometry, Weights::as_read, threads) {
+    : TileConvolution(geometry, threads) {
   pack(weights);
   start_sums(arithmetic, weights);
   multipliers_ = std::move(arithmetic.multipliers);
@@ -39,9 +39,7 @@ TileConvolution::TileConvolution(const Geometry& geometry, Int8 arithmetic, cons
     shared.low = bounds.low;
     shared.high = bounds.high;
   }
-  loop_.c_bytes = bytes_of(y.dtype);
-  y_pixel_ = channels_ * loop_.c_bytes;
-  loop_.residual_bytes = bytes_of(residual.dtype);
+  store_as(geometry, bytes_of(y.dtype), bytes_of(y.dtype), bytes_of(residual.dtype));
 }
 
 // Zero points: sum((x - zero_point) * w) = sum(x * w) - zero_point * sum(w), modulo 2^32 like every int32 sum here.

@@ -91,7 +91,7 @@ TileBand TileConvolution::tile_band(const Operands& operands, const Band& b, con
   if (adds_) {
     t.residual = widens_residual() ? results + result_bytes_
                                    : operands.residual + first_element(b) * loop_.residual_bytes;
-    t.once = t.residual == t.c;
+    t.once = once_;
   }
   if (block_ == 1) join_rows(t);
   return t;
@@ -193,12 +193,6 @@ void TileConvolution::run_panel(TileBand t, const TileRange& tiles, std::int64_t
   t.a += group * loop_.a_group;
   alone.run_tiles(t, tiles, {0, 1}, weights, bias == nullptr ? nullptr : bias + output, prefetch,
                   prefetch_bytes);
-}
-
-std::int64_t TileConvolution::piece_channels() const {
-  const bool plain =
-      loop_.groups == 1 && !adds_ && !widens_ && !stored_ && sum_bias_.empty() && !input_.copied();
-  return plain && half_ == multiplies_halves() ? loop_.panels.panel : 0;
 }
 
 // Results of one row in f32 where they are stored as halves but not computed so.

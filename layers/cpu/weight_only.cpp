@@ -50,6 +50,8 @@ Product product_of(const NodeSpec& spec, const WLinear& layer) {
                 1,
                 p.activation,
                 false,
+                0,
+                true,
                 p.channel_dim};
   return p;
 }
@@ -65,7 +67,7 @@ Product product_of(const NodeSpec& spec, const WConv& layer) {
   p.outputs = y[1];
   p.residual = 4;
   p.channel_dim = 1;
-  p.geometry = {x, y, conv.window, 1, conv.activation, spec.has_input(4)};
+  p.geometry = {x, y, conv.window, 1, conv.activation, spec.has_input(4), 0, true};
   Window plain;
   plain.rank = conv.window.rank;
   plain.dilation = conv.window.dilation;  // of one tap: without meaning
@@ -79,15 +81,20 @@ Product product_of(const NodeSpec& spec) {
   return product_of(spec, layer_as<L>(spec.layer));
 }
 
+TileConvolution::Geometry geometry_of(const NodeSpec& spec, const Product& product) {
+  TileConvolution::Geometry geometry = product.geometry;
+  geometry.fusion = spec.fusion;
+  return geometry;
+}
+
 class PackedGemv final : public Kernel {
  public:
   PackedGemv(const NodeSpec& spec, const Product& product)
       : product_(product),
         weights_(product.format, *spec.constant(1), *spec.constant(2), product.depth),
-        epilogue_(product.channel_dim) {}
+        epilogue_(product.channel_dim, spec.fusion.followers) {}
 
   bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
-  bool absorb(const NodeSpec& next) override { return epilogue_.absorb(next); }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
@@ -119,15 +126,13 @@ class PackedTile final : public Kernel {
  public:
   PackedTile(const NodeSpec& spec, const Product& product)
       : residual_(product.residual),
-        convolution_(product.geometry,
+        convolution_(geometry_of(spec, product),
                      std::make_unique<PackedWeights>(product.format, *spec.constant(1), *spec.constant(2),
                                                      product.depth),
                      spec.threads) {}
 
   std::size_t scratch_bytes() const override { return convolution_.scratch_bytes(); }
   bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
-  bool absorb(const NodeSpec& next) override { return convolution_.absorb(next); }
-  bool write_rows_apart(std::size_t stride) override { return convolution_.write_rows_apart(stride); }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
@@ -190,8 +195,19 @@ std::unique_ptr<Kernel> create(const NodeSpec& spec) {
 
 template <typename L>
 void add(Registry& registry) {
-  registry.add(L::kType, DeviceKind::cpu, {"gemv", refuse_gemv<L>, create<PackedGemv, L>});
-  registry.add(L::kType, DeviceKind::cpu, {"tile", refuse_tile<L>, create<PackedTile, L>});
+  Candidate gemv{"gemv", refuse_gemv<L>, create<PackedGemv, L>};
+  gemv.fuses_epilogue = [](const NodeSpec& spec, const NodeSpec& next) {
+    return Epilogue::fuses(product_of<L>(spec).channel_dim, next);
+  };
+  registry.add(L::kType, DeviceKind::cpu, std::move(gemv));
+  Candidate tile{"tile", refuse_tile<L>, create<PackedTile, L>};
+  tile.fuses_epilogue = [](const NodeSpec& spec, const NodeSpec& next) {
+    return TileConvolution::fuses_epilogue(geometry_of(spec, product_of<L>(spec)), next);
+  };
+  tile.writes_rows_apart = [](const NodeSpec& spec) {
+    return TileConvolution::writes_rows_apart(geometry_of(spec, product_of<L>(spec)));
+  };
+  registry.add(L::kType, DeviceKind::cpu, std::move(tile));
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ std::int64_t stored_bytes(const Plan& plan, const Step& step) {
     }
   };
   add_inputs(step.node, false);
-  for (const int next : step.absorbed) add_inputs(next, true);
+  for (const int next : step.fused) add_inputs(next, true);
   for (const ValueId id : plan.last_node(step).outputs)
     bytes += static_cast<std::int64_t>(graph.value(id).desc.bytes());
   return bytes;
@@ -47,7 +47,7 @@ StepInfo step_info(const Plan& plan, const Step& step) {
   const std::size_t residual = traits.residual.value_or(node.inputs.size());
   if (residual < node.inputs.size() && node.inputs[residual] != kNoValue) info.geometry += " +add";
   info.macs = node.layer->work(inputs, outputs).macs;
-  for (const int next : step.absorbed) {
+  for (const int next : step.fused) {
     const Node& follower = graph.nodes()[static_cast<std::size_t>(next)];
     const Layer& layer = *follower.layer;
     info.macs += layer.work(graph.input_descs(follower), graph.output_descs(follower)).macs;

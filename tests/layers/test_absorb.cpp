@@ -1,4 +1,5 @@
-// Kernels that compute the element-wise layers that follow them (Kernel::absorb): fewer steps, the same outputs.
+// Kernels that compute the element-wise layers that follow them (Candidate::fuses_epilogue): fewer steps, the same
+// outputs.
 #include <gtest/gtest.h>
 
 #include <functional>

@@ -1,5 +1,5 @@
-// Depthwise convolutions that compute their input as well (Kernel::take_over): one step in place of two, the same
-// outputs.
+// Depthwise convolutions that compute their input as well (Candidate::fuses_producer): one step in place of two, the
+// same outputs.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
