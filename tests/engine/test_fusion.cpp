@@ -1,5 +1,5 @@
-// What the planner decides before it makes a kernel, and tells the candidate: each kernel is made once, with all that is
-// fused into it.
+// What the planner decides before it makes a kernel, and tells the candidate: each kernel is made once, with all that
+// is fused into it.
 #include <gmock/gmock.h>
 
 #include "engine/plan.h"
