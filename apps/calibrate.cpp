@@ -109,7 +109,7 @@ void check_usage(const CalibrateOptions& options) {
   }
   if (options.output.empty()) throw CLI::RequiredError("--output");
   std::vector<std::string> inputs = options.merge;
-  inputs.insert(inputs.end(), {options.model.model, options.images, options.image.labels});
+  inputs.insert(inputs.end(), {options.model.model, options.images});
   check_output("--output", options.output, inputs);
   if (options.corrections.equalise && !options.exports.empty())
     throw CLI::ValidationError("--export", "other engines would run the model as it is, not equalised");
@@ -195,6 +195,7 @@ void add_calibrate(CLI::App& app, int& exit_code) {
   without_options(*command, foreign_on_the_cpu({"fp32"}, false),
                   "calibrate observes the model in fp32 on the CPU, with the same kernels every time");
   without_options(*command, {{"--plan", {}}}, "is what calibrate writes: name the file with --output");
+  without_options(*command, {{"--labels", {}}}, "calibrate shows no classes; pipit annotate stores labels");
   command->add_option("IMAGES", options->images, "A folder of images (or one image); classes do not matter");
   command->add_option("--output", options->output,
                       "The plan to write, JSON; replaced when it exists (required)");

@@ -231,6 +231,7 @@ void add_diff(CLI::App& app, int& exit_code) {
   options->image.add_to(*command);
   without_options(*command, foreign_on_the_cpu({"fp32", "int8"}, false),
                   "diff compares INT8 with fp32, both on the CPU, with the same kernels every time");
+  without_options(*command, {{"--labels", {}}}, "diff shows no classes; pipit annotate stores labels");
   command->add_option("IMAGES", options->images, "A folder of images (or one image); classes do not matter")
       ->required();
   command->add_option("--limit", options->limit, "Use only N images, spread evenly over the folder; 0: all")

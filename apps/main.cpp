@@ -69,6 +69,16 @@ bool belongs_after_subcommand(const CLI::App& app, const std::string& argument) 
   });
 }
 
+// CLI11 takes an empty value for none at all.
+void refuse_empty_values(CLI::App& app) {
+  const CLI::Validator filled([](const std::string& value) { return value.empty() ? "is empty" : std::string{}; }, "");
+  for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) {
+    for (CLI::Option* option : command->get_options()) {
+      if (option->get_items_expected_max() > 0) option->check(filled);
+    }
+  }
+}
+
 int run(int argc, char** argv) {
   int exit_code = kExitOk;
   CLI::App app("Run ONNX image classifiers, see where their time goes.", "pipit");
@@ -90,6 +100,7 @@ int run(int argc, char** argv) {
   add_tune(app, exit_code);
   add_models(app, exit_code);
   add_fetch(app, exit_code);
+  refuse_empty_values(app);
   if (argc > 1 && belongs_after_subcommand(app, argv[1])) {
     return report(fmt::format("{} stands before the subcommand; options go after it: pipit SUBCOMMAND ... {}",
                               argv[1], argv[1]),

@@ -79,6 +79,8 @@ CLI::Validator number(const std::string& what, bool (*accepts)(float)) {
             double value = 0;
             const bool parsed = CLI::detail::lexical_cast(text, value);
             const auto narrow = static_cast<float>(value);
+            if (parsed && std::isfinite(value) && !std::isfinite(narrow))
+              return fmt::format("'{}' is beyond float, which ends at 3.4e38", text);
             return parsed && std::isfinite(narrow) && accepts(narrow)
                        ? std::string{}
                        : fmt::format("'{}' is not {}", text, what);

@@ -1,5 +1,9 @@
 #include "apps/tuning.h"
 
+#include <fmt/format.h>
+
+#include <filesystem>
+
 #include "pipit/detail/load.h"
 
 namespace pipit::apps {
@@ -16,7 +20,16 @@ void TuningOptions::add_to(CLI::App& command) {
       .add_option("--tuning-cache", file_,
                   "File with the times of earlier runs, read and added to [with --autotune: "
                   "$XDG_CACHE_HOME/pipit/tuning.json or ~/.cache/pipit/tuning.json; else none]")
-      ->excludes(none);
+      ->excludes(none)
+      ->check(CLI::Validator(
+          [](const std::string& path) {
+            const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+            std::error_code problem;
+            return folder.empty() || std::filesystem::is_directory(folder, problem)
+                       ? std::string{}
+                       : fmt::format("there is no folder '{}'", folder.string());
+          },
+          ""));
   none->excludes(all);
 }
 

@@ -108,6 +108,11 @@ std::vector<NamedTensor> read_tensors(const fs::path& folder, const std::string&
       return tensors;
     }
     tensors.push_back(read_named_tensor(file));
+    const std::string& name = tensors.back().name;
+    for (std::size_t other = 0; other + 1 < tensors.size(); ++other) {
+      if (!name.empty() && tensors[other].name == name)
+        fail("{}: its tensor is named '{}' as that of {}_{}.pb", file.string(), name, prefix, other);
+    }
   }
 }
 

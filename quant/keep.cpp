@@ -1,6 +1,7 @@
 #include "quant/keep.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "engine/error.h"
@@ -98,8 +99,12 @@ PrecisionPlan::Kept parse_keep(std::string_view text) {
 void keep_nodes(PrecisionPlan& plan, const Graph& graph, std::span<const PrecisionPlan::Kept> requests) {
   if (requests.empty()) return;
   const std::vector<std::string> nodes = node_names(graph);
+  std::map<std::string, std::string> asked;
   for (const PrecisionPlan::Kept& request : requests) {
     const std::string node = resolve(request.node, nodes, graph);
+    const auto& precision = asked.emplace(node, request.precision).first->second;
+    if (precision != request.precision)
+      fail("keep: node '{}' is asked for in {} and in {}; say one of them", node, precision, request.precision);
     const auto known = std::find_if(plan.keep.begin(), plan.keep.end(),
                                     [&](const PrecisionPlan::Kept& kept) { return kept.node == node; });
     if (request.precision == "int8") {

@@ -23,8 +23,8 @@ std::vector<PrecisionPlan::Kept> kept_by_default(const Graph& graph);
 
 /// Adds `requests` to plan.keep; what the plan already says of a node is replaced, and "int8" takes it out. A name is
 /// that of a node of `graph` (fused, its constants not released); where no node has it, "first" and "last" are its
-/// first and last convolution or fully connected layer that could compute in INT8. Throws Error, listing the nearest
-/// names, for one that it does not have.
+/// first and last convolution or fully connected layer that could compute in INT8. Throws Error for a
+/// node that is asked for in two precisions, and for a name that it does not have, with the nearest ones.
 void keep_nodes(PrecisionPlan& plan, const Graph& graph, std::span<const PrecisionPlan::Kept> requests);
 
 /// Throws Error, listing the nearest names, when plan.keep names a node that `graph` does not have.

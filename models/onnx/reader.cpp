@@ -33,8 +33,7 @@ OnnxModel read_onnx(const std::filesystem::path& file, const OnnxOptions& option
 
 OnnxModel parse_onnx(std::span<const std::byte> bytes, const std::filesystem::path& folder,
                      const OnnxOptions& options) {
-  return with_name("ONNX model",
-                   [&] { return onnx::import_model(onnx::parse_model(bytes), folder, options); });
+  return onnx::import_model(onnx::parse_model(bytes), folder, options);
 }
 
 NamedTensor read_named_tensor(const std::filesystem::path& file) {

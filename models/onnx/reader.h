@@ -54,7 +54,8 @@ struct OnnxModel {
 /// Error naming file, node and value when the file is broken.
 OnnxModel read_onnx(const std::filesystem::path& file, const OnnxOptions& options = {});
 
-/// read_onnx of bytes in memory. External data is looked up in `folder`; an empty folder allows none.
+/// read_onnx of bytes in memory, whose errors name no file. External data is looked up in `folder`; an empty folder
+/// allows none.
 OnnxModel parse_onnx(std::span<const std::byte> bytes, const std::filesystem::path& folder,
                      const OnnxOptions& options = {});
 

@@ -157,6 +157,8 @@ class Calibrate(CommandTest):
         done = self.pipit(*int8, "--keep", f"{names[3]}x=fp32", code=RUNTIME)
         self.assert_one_line_error(done, names[3] + "x", f"did you mean '{names[3]}'")
         self.assert_one_line_error(self.pipit(*int8, "--keep", names[3], code=USAGE), "--keep", "NAME=fp32")
+        done = self.pipit(*int8, "--keep", "first=fp32", "--keep", f"{names[0]}=int8", code=RUNTIME)
+        self.assert_one_line_error(done, names[0], "in fp32 and in int8")
         done = self.pipit("inspect", MODEL, "--keep", "first=fp32", code=USAGE)
         self.assert_one_line_error(done, "--keep", "--precision int8")
         done = self.pipit("calibrate", MODEL, "images", "--keep", "nothing=fp32", "--output", "x.json", code=RUNTIME)

@@ -102,6 +102,15 @@ class UsageErrors(CommandTest):
                 (("evaluate", MODEL, "images", "--limit", "9223372036854775808"), "--limit"),
                 (("verify", "tests", "--rtol", "nan"), "--rtol"),
                 (("verify", "tests", "--atol", "-1"), "--atol"),
+                (("calibrate", MODEL, "images", "--output", "p.json", "--labels", "l.txt"), "--labels"),
+                (("diff", MODEL, "images", "--plan", "p.json", "--labels", "l.txt"), "--labels"),
+                (("tune", MODEL, "images", "--max-drop", "1", "--output", "p.json", "--against", "fp32", "--labels",
+                  "l.txt"), "--labels"),
+                (("inspect", MODEL, "--tuning-cache", "nowhere/cache.json"), "'nowhere'"),
+                (("inspect", MODEL, "--plan", ""), "--plan"),
+                (("inspect", MODEL, "--group-size", ""), "--group-size"),
+                (("inspect", ""), "MODEL"),
+                (("verify", "tests", "--atol", "1e99"), "float"),
                 (("verify", "tests", "--norm", "inf"), "--norm"),
                 (("verify", "tests", "--norm", "0"), "--norm")):
             with self.subTest(arguments):

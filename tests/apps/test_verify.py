@@ -44,6 +44,13 @@ class Verify(CommandTest):
         self.assertAlmostEqual(test["max_error"], 1, delta=1e-6)
         self.json("verify", "tests", "--atol", "1.01")
 
+    def test_two_tensors_of_one_name(self):
+        self.copy("test_relu")
+        data = self.folder / "tests/test_relu/test_data_set_0"
+        shutil.copy(data / "input_0.pb", data / "input_1.pb")
+        (test,) = self.json("verify", "tests", code=CHECK_FAILED)["tests"]
+        self.assertRegex(test["note"], "input_1.pb: its tensor is named 'x' as that of input_0.pb")
+
     def test_unsupported(self):
         self.copy("test_lstm_defaults")
         result = self.json("verify", "tests", code=UNSUPPORTED)

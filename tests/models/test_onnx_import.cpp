@@ -13,6 +13,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 OnnxWriter relu_model(std::int64_t opset = 17) {
   return one_node(opset, "Relu", {"x"}).input("x", {2, 3});
@@ -221,8 +222,7 @@ TEST(OnnxImport, NodesGetUniqueNames) {
 TEST(OnnxImport, BrokenGraphsNameNodeAndValue) {
   OnnxWriter missing;
   missing.input("x", {2}).node("Add", {"x", "w"}, {"y"}).output("y");
-  EXPECT_THAT(missing.failure<Error>(),
-              HasSubstr("ONNX model: node 'the_Add' (Add): input 'w' is produced by no node"));
+  EXPECT_THAT(missing.failure<Error>(), StartsWith("node 'the_Add' (Add): input 'w' is produced by no node"));
 
   OnnxWriter cycle;
   cycle.input("x", {2}).node("Add", {"x", "b"}, {"a"}).node("Neg", {"a"}, {"b"}).output("b");

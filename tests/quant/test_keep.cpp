@@ -102,8 +102,19 @@ TEST(Keep, TheAveragesThatScoresAreMadeOfAreKeptByDefault) {
 TEST(Keep, ReplacesWhatThePlanSays) {
   PrecisionPlan plan;
   plan.keep = {{"stem", "fp16"}};
-  keep_nodes(plan, small_graph(), std::vector<Kept>{{"stem", "fp32"}, {"first", "fp16"}});
-  EXPECT_THAT(plan.keep, ElementsAre(Kept{"stem", "fp16"}));
+  keep_nodes(plan, small_graph(), std::vector<Kept>{{"first", "fp32"}});
+  EXPECT_THAT(plan.keep, ElementsAre(Kept{"stem", "fp32"}));
+}
+
+TEST(Keep, RefusesTwoPrecisionsForOneNode) {
+  PrecisionPlan plan;
+  EXPECT_THAT(
+      [&] {
+        keep_nodes(plan, small_graph(), std::vector<Kept>{{"stem", "fp32"}, {"first", "int8"}});
+      },
+      ThrowsMessage<Error>(HasSubstr("'stem' is asked for in fp32 and in int8")));
+  keep_nodes(plan, small_graph(), std::vector<Kept>{{"stem", "fp32"}, {"first", "fp32"}});
+  EXPECT_THAT(plan.keep, ElementsAre(Kept{"stem", "fp32"}));
 }
 
 TEST(Keep, UnknownNamesListTheNearest) {
