@@ -24,8 +24,8 @@ PIPIT_INLINE inline float to_integer(float steps, float low, float high) {
 
 constexpr std::int64_t kLanes = 16;
 
-PIPIT_SIMD_CLONES double squared_error(const float* weights, std::int64_t count, float scale, float low,
-                                       float high) {
+PIPIT_INLINE inline double squared_error(const float* weights, std::int64_t count, float scale, float low,
+                                         float high) {
   const float inverse = 1.0F / scale;
   float sums[kLanes] = {};
   std::int64_t i = 0;
@@ -76,7 +76,7 @@ float scale_of(std::span<const float> group, int bits) {
   for (int step = 0; step <= 4; ++step) {
     const float shrink = 1.0F - 0.05F * static_cast<float>(step);
     for (const float scale : {shrink * std::abs(most) / 7.0F, shrink * most / -8.0F}) {
-      const double error = squared_error(group.data(), count, scale, range.low, range.high);
+      const double error = simd<squared_error>(group.data(), count, scale, range.low, range.high);
       if (error < least) {
         least = error;
         best = scale;

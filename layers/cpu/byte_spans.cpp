@@ -19,16 +19,16 @@ std::uint8_t* bytes(std::byte* x) {
   return reinterpret_cast<std::uint8_t*>(x);
 }
 
-PIPIT_SIMD_CLONES void quantize_loop(const float* x, float scale, StepBounds bounds, int zero_point,
-                                     std::uint8_t* y, std::int64_t count) {
+PIPIT_INLINE inline void quantize_loop(const float* x, float scale, StepBounds bounds, int zero_point,
+                                       std::uint8_t* y, std::int64_t count) {
   PIPIT_INDEPENDENT
   for (std::int64_t i = 0; i < count; ++i) {
     y[i] = static_cast<std::uint8_t>(requantise_step(x[i] / scale, bounds, zero_point));
   }
 }
 
-PIPIT_SIMD_CLONES void quantize_steps_loop(const float* x, float factor, StepBounds bounds, int zero_point,
-                                           std::uint8_t* y, std::int64_t count) {
+PIPIT_INLINE inline void quantize_steps_loop(const float* x, float factor, StepBounds bounds, int zero_point,
+                                             std::uint8_t* y, std::int64_t count) {
   PIPIT_INDEPENDENT
   for (std::int64_t i = 0; i < count; ++i) {
     y[i] = static_cast<std::uint8_t>(requantise_step(x[i] * factor, bounds, zero_point));
@@ -36,7 +36,7 @@ PIPIT_SIMD_CLONES void quantize_steps_loop(const float* x, float factor, StepBou
 }
 
 // Signed integers, which every instruction set compares: the sign bit is gone.
-PIPIT_SIMD_CLONES std::int32_t largest_loop(const std::int32_t* bits, std::int64_t count) {
+PIPIT_INLINE inline std::int32_t largest_loop(const std::int32_t* bits, std::int64_t count) {
   std::int32_t largest = 0;
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int32_t magnitude = bits[i] & 0x7FFFFFFF;
@@ -45,8 +45,8 @@ PIPIT_SIMD_CLONES std::int32_t largest_loop(const std::int32_t* bits, std::int64
   return largest;
 }
 
-PIPIT_SIMD_CLONES void dequantize_loop(const std::uint8_t* x, unsigned flip, int offset, float scale,
-                                       float* y, std::int64_t count) {
+PIPIT_INLINE inline void dequantize_loop(const std::uint8_t* x, unsigned flip, int offset, float scale,
+                                         float* y, std::int64_t count) {
   PIPIT_INDEPENDENT
   for (std::int64_t i = 0; i < count; ++i) y[i] = steps(x, flip, offset, i) * scale;
 }
@@ -58,8 +58,8 @@ struct Addend {
   float scale;
 };
 
-PIPIT_SIMD_CLONES void add_loop(const Addend& a, const Addend& b, StepBounds bounds, int zero_point,
-                                std::uint8_t* y, std::int64_t count) {
+PIPIT_INLINE inline void add_loop(const Addend& a, const Addend& b, StepBounds bounds, int zero_point,
+                                  std::uint8_t* y, std::int64_t count) {
   const std::uint8_t* p = a.data;
   const std::uint8_t* q = b.data;
   const unsigned a_flip = a.flip;
@@ -75,8 +75,8 @@ PIPIT_SIMD_CLONES void add_loop(const Addend& a, const Addend& b, StepBounds bou
   }
 }
 
-PIPIT_SIMD_CLONES void multiply_loop(const Addend& a, const Addend& b, float multiplier, StepBounds bounds,
-                                     int zero_point, std::uint8_t* y, std::int64_t count) {
+PIPIT_INLINE inline void multiply_loop(const Addend& a, const Addend& b, float multiplier, StepBounds bounds,
+                                       int zero_point, std::uint8_t* y, std::int64_t count) {
   const std::uint8_t* p = a.data;
   const std::uint8_t* q = b.data;
   const unsigned a_flip = a.flip;
@@ -91,8 +91,8 @@ PIPIT_SIMD_CLONES void multiply_loop(const Addend& a, const Addend& b, float mul
   }
 }
 
-PIPIT_SIMD_CLONES void multiply_by_one_loop(const Addend& a, float b, float multiplier, StepBounds bounds,
-                                            int zero_point, std::uint8_t* y, std::int64_t count) {
+PIPIT_INLINE inline void multiply_by_one_loop(const Addend& a, float b, float multiplier, StepBounds bounds,
+                                              int zero_point, std::uint8_t* y, std::int64_t count) {
   const std::uint8_t* p = a.data;
   const unsigned a_flip = a.flip;
   const int a_offset = a.offset;
@@ -103,8 +103,8 @@ PIPIT_SIMD_CLONES void multiply_by_one_loop(const Addend& a, float b, float mult
   }
 }
 
-PIPIT_SIMD_CLONES void requantise_loop(const std::int32_t* sums, float scale, StepBounds bounds,
-                                       int zero_point, std::uint8_t* y, std::int64_t count) {
+PIPIT_INLINE inline void requantise_loop(const std::int32_t* sums, float scale, StepBounds bounds,
+                                         int zero_point, std::uint8_t* y, std::int64_t count) {
   PIPIT_INDEPENDENT
   for (std::int64_t i = 0; i < count; ++i) {
     y[i] =
@@ -112,17 +112,17 @@ PIPIT_SIMD_CLONES void requantise_loop(const std::int32_t* sums, float scale, St
   }
 }
 
-PIPIT_SIMD_CLONES void scale_loop(const std::int32_t* sums, float scale, float* y, std::int64_t count) {
+PIPIT_INLINE inline void scale_loop(const std::int32_t* sums, float scale, float* y, std::int64_t count) {
   PIPIT_INDEPENDENT
   for (std::int64_t i = 0; i < count; ++i) y[i] = static_cast<float>(sums[i]) * scale;
 }
 
-PIPIT_SIMD_CLONES void flip_loop(std::uint8_t* x, std::int64_t count) {
+PIPIT_INLINE inline void flip_loop(std::uint8_t* x, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) x[i] ^= 0x80U;
 }
 
-PIPIT_SIMD_CLONES void join_three(const std::uint8_t* a, const std::uint8_t* b, const std::uint8_t* c,
-                                  std::uint8_t* y, std::int64_t count) {
+PIPIT_INLINE inline void join_three(const std::uint8_t* a, const std::uint8_t* b, const std::uint8_t* c,
+                                    std::uint8_t* y, std::int64_t count) {
   PIPIT_INDEPENDENT
   for (std::int64_t i = 0; i < count; ++i) {
     y[3 * i] = a[i];
@@ -131,8 +131,8 @@ PIPIT_SIMD_CLONES void join_three(const std::uint8_t* a, const std::uint8_t* b, 
   }
 }
 
-PIPIT_SIMD_CLONES void join_three_wide(const std::uint8_t* a, const std::uint8_t* b, const std::uint8_t* c,
-                                       std::uint16_t flip, std::uint16_t* y, std::int64_t count) {
+PIPIT_INLINE inline void join_three_wide(const std::uint8_t* a, const std::uint8_t* b, const std::uint8_t* c,
+                                         std::uint16_t flip, std::uint16_t* y, std::int64_t count) {
   PIPIT_INDEPENDENT
   for (std::int64_t i = 0; i < count; ++i) {
     y[3 * i] = a[i] ^ flip;
@@ -141,14 +141,14 @@ PIPIT_SIMD_CLONES void join_three_wide(const std::uint8_t* a, const std::uint8_t
   }
 }
 
-PIPIT_SIMD_CLONES void widen_loop(const std::uint8_t* x, std::uint16_t flip, std::uint16_t* y,
-                                  std::int64_t count) {
+PIPIT_INLINE inline void widen_loop(const std::uint8_t* x, std::uint16_t flip, std::uint16_t* y,
+                                    std::int64_t count) {
   PIPIT_INDEPENDENT
   for (std::int64_t i = 0; i < count; ++i) y[i] = x[i] ^ flip;
 }
 
-PIPIT_SIMD_CLONES void join_three_halves(const Half* a, const Half* b, const Half* c, Half* y,
-                                         std::int64_t count) {
+PIPIT_INLINE inline void join_three_halves(const Half* a, const Half* b, const Half* c, Half* y,
+                                           std::int64_t count) {
   PIPIT_INDEPENDENT
   for (std::int64_t i = 0; i < count; ++i) {
     y[4 * i] = a[i];
@@ -161,27 +161,27 @@ PIPIT_SIMD_CLONES void join_three_halves(const Half* a, const Half* b, const Hal
 }  // namespace
 
 void quantize_span(const float* x, float scale, const ByteTarget& target, std::byte* y, std::int64_t count) {
-  quantize_loop(x, scale, target.bounds, target.zero_point, bytes(y), count);
+  simd<quantize_loop>(x, scale, target.bounds, target.zero_point, bytes(y), count);
 }
 
 void quantize_steps(const float* x, float factor, const ByteTarget& target, std::byte* y,
                     std::int64_t count) {
-  quantize_steps_loop(x, factor, target.bounds, target.zero_point, bytes(y), count);
+  simd<quantize_steps_loop>(x, factor, target.bounds, target.zero_point, bytes(y), count);
 }
 
 std::uint32_t largest_magnitude_bits(const float* x, std::int64_t count) {
-  return static_cast<std::uint32_t>(largest_loop(reinterpret_cast<const std::int32_t*>(x), count));
+  return static_cast<std::uint32_t>(simd<largest_loop>(reinterpret_cast<const std::int32_t*>(x), count));
 }
 
 void dequantize_span(const ByteSpan& x, float scale, float* y, std::int64_t count) {
-  dequantize_loop(bytes(x.data), static_cast<unsigned>(x.flip), x.offset, scale, y, count);
+  simd<dequantize_loop>(bytes(x.data), static_cast<unsigned>(x.flip), x.offset, scale, y, count);
 }
 
 void add_span(const ByteSpan& a, float a_scale, const ByteSpan& b, float b_scale, const ByteTarget& target,
               std::byte* y, std::int64_t count) {
-  add_loop({bytes(a.data), static_cast<unsigned>(a.flip), a.offset, a_scale},
-           {bytes(b.data), static_cast<unsigned>(b.flip), b.offset, b_scale}, target.bounds,
-           target.zero_point, bytes(y), count);
+  simd<add_loop>({bytes(a.data), static_cast<unsigned>(a.flip), a.offset, a_scale},
+                 {bytes(b.data), static_cast<unsigned>(b.flip), b.offset, b_scale}, target.bounds,
+                 target.zero_point, bytes(y), count);
 }
 
 void multiply_span(const ByteSpan& a, const ByteSpan& b, bool one_b, float multiplier,
@@ -189,30 +189,30 @@ void multiply_span(const ByteSpan& a, const ByteSpan& b, bool one_b, float multi
   const Addend x{bytes(a.data), static_cast<unsigned>(a.flip), a.offset, 1};
   const Addend factor{bytes(b.data), static_cast<unsigned>(b.flip), b.offset, 1};
   if (one_b) {
-    multiply_by_one_loop(x, steps(factor.data, factor.flip, factor.offset, 0), multiplier, target.bounds,
-                         target.zero_point, bytes(y), count);
+    simd<multiply_by_one_loop>(x, steps(factor.data, factor.flip, factor.offset, 0), multiplier,
+                               target.bounds, target.zero_point, bytes(y), count);
   } else {
-    multiply_loop(x, factor, multiplier, target.bounds, target.zero_point, bytes(y), count);
+    simd<multiply_loop>(x, factor, multiplier, target.bounds, target.zero_point, bytes(y), count);
   }
 }
 
 void requantise_span(const std::int32_t* sums, float scale, const ByteTarget& target, std::byte* y,
                      std::int64_t count) {
   if (target.real) {
-    scale_loop(sums, scale, reinterpret_cast<float*>(y), count);
+    simd<scale_loop>(sums, scale, reinterpret_cast<float*>(y), count);
   } else {
-    requantise_loop(sums, scale, target.bounds, target.zero_point, bytes(y), count);
+    simd<requantise_loop>(sums, scale, target.bounds, target.zero_point, bytes(y), count);
   }
 }
 
 void flip_signs(std::byte* x, std::int64_t count) {
-  flip_loop(bytes(x), count);
+  simd<flip_loop>(bytes(x), count);
 }
 
 void join_planes(const std::byte* planes, std::int64_t plane, std::int64_t step, std::int64_t channels,
                  std::int64_t count, std::byte* y, std::int64_t pitch) {
   if (channels == 3 && pitch == 3 && step == 1) {
-    join_three(bytes(planes), bytes(planes + plane), bytes(planes + 2 * plane), bytes(y), count);
+    simd<join_three>(bytes(planes), bytes(planes + plane), bytes(planes + 2 * plane), bytes(y), count);
     return;
   }
   for (std::int64_t p = 0; p < channels; ++p) {
@@ -223,7 +223,7 @@ void join_planes(const std::byte* planes, std::int64_t plane, std::int64_t step,
 void join_half_planes(const Half* planes, std::int64_t plane, std::int64_t step, std::int64_t channels,
                       std::int64_t count, Half* y, std::int64_t pitch) {
   if (channels == 3 && pitch == 4 && step == 1) {
-    join_three_halves(planes, planes + plane, planes + 2 * plane, y, count);
+    simd<join_three_halves>(planes, planes + plane, planes + 2 * plane, y, count);
     return;
   }
   for (std::int64_t p = 0; p < channels; ++p) {
@@ -236,7 +236,7 @@ void join_planes_wide(const std::byte* planes, std::int64_t plane, std::int64_t 
   const std::uint16_t flipped = flip ? 0x80 : 0;
   const std::uint8_t* x = bytes(planes);
   if (channels == 3 && pitch == 3 && step == 1) {
-    join_three_wide(x, x + plane, x + 2 * plane, flipped, y, count);
+    simd<join_three_wide>(x, x + plane, x + 2 * plane, flipped, y, count);
     return;
   }
   for (std::int64_t p = 0; p < channels; ++p) {
@@ -245,7 +245,7 @@ void join_planes_wide(const std::byte* planes, std::int64_t plane, std::int64_t 
 }
 
 void widen_bytes(const std::byte* x, std::int64_t count, std::uint16_t* y, bool flip) {
-  widen_loop(bytes(x), flip ? 0x80 : 0, y, count);
+  simd<widen_loop>(bytes(x), flip ? 0x80 : 0, y, count);
 }
 
 }  // namespace pipit

@@ -41,8 +41,8 @@ PIPIT_INLINE inline void map_power(const float* x, float exponent, float* y, con
   map(x, y, span, [=](float v) PIPIT_INLINE { return vm::pow(v, exponent); });
 }
 
-PIPIT_SIMD_CLONES
-void unary_loops(const UnaryAttributes& attributes, const float* x, float* y, const SpanRows& span) {
+PIPIT_INLINE inline void unary_loops(const UnaryAttributes& attributes, const float* x, float* y,
+                                     const SpanRows& span) {
   const auto alpha = static_cast<float>(attributes.alpha);
   const auto beta = static_cast<float>(attributes.beta);
   switch (attributes.kind) {
@@ -143,7 +143,7 @@ void unary_span(const UnaryAttributes& attributes, const float* x, float* y, con
     case UnaryKind::gelu:
       return row_kernels().activations_f32.gelu(x, y, span);
     default:
-      return unary_loops(attributes, x, y, span);
+      return simd<unary_loops>(attributes, x, y, span);
   }
 }
 
@@ -223,9 +223,8 @@ bool has_binary_span(BinaryKind kind) {
 
 namespace {
 
-PIPIT_SIMD_CLONES
-void binary_loops(const BinaryAttributes& attributes, StridedFloats a, StridedFloats b, float* y,
-                  const SpanRows& span) {
+PIPIT_INLINE inline void binary_loops(const BinaryAttributes& attributes, StridedFloats a, StridedFloats b,
+                                      float* y, const SpanRows& span) {
   const Clamp& activation = attributes.activation;
   switch (attributes.kind) {
     case BinaryKind::add:
@@ -258,7 +257,7 @@ void binary_loops(const BinaryAttributes& attributes, StridedFloats a, StridedFl
 
 void binary_span(const BinaryAttributes& attributes, StridedFloats a, StridedFloats b, float* y,
                  const SpanRows& span) {
-  binary_loops(attributes, a, b, y, span);
+  simd<binary_loops>(attributes, a, b, y, span);
 }
 
 }  // namespace pipit

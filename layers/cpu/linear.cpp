@@ -54,8 +54,8 @@ Product product_of(const NodeSpec& spec, const MatMul&) {
 }
 
 // y[i] = beta * c[i * step].
-PIPIT_SIMD_CLONES void scale_row(const float* c, std::int64_t step, float beta, float* y,
-                                 std::int64_t count) {
+PIPIT_INLINE inline void scale_row(const float* c, std::int64_t step, float beta, float* y,
+                                   std::int64_t count) {
   if (step == 1) {
     for (std::int64_t i = 0; i < count; ++i) y[i] = beta * c[i];
   } else {
@@ -155,8 +155,8 @@ class Linear final : public Kernel {
     const std::int64_t column_step = rank > 0 && shape[rank - 1] != 1 ? 1 : 0;
     const std::int64_t row_step = rank > 1 && shape[rank - 2] != 1 ? shape[rank - 1] : 0;
     for (std::int64_t r = 0; r < y.count; ++r) {
-      scale_row(c + (row + r) * row_step + column * column_step, column_step, product_.beta,
-                y.data + r * y.stride, y.channels);
+      simd<scale_row>(c + (row + r) * row_step + column * column_step, column_step, product_.beta,
+                      y.data + r * y.stride, y.channels);
     }
   }
 

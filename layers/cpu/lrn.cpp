@@ -21,13 +21,13 @@ Refusal refuse_lrn(const NodeSpec& spec) {
   return std::nullopt;
 }
 
-PIPIT_SIMD_CLONES void add_squares(const float* x, float* sums, std::int64_t count) {
+PIPIT_INLINE inline void add_squares(const float* x, float* sums, std::int64_t count) {
   for (std::int64_t c = 0; c < count; ++c) sums[c] += x[c] * x[c];
 }
 
 // y = x / base^(3/4), the exponent of nearly every network that has this layer.
-PIPIT_SIMD_CLONES void finish_three_quarters(const float* x, float bias, float factor, float* y,
-                                             std::int64_t count) {
+PIPIT_INLINE inline void finish_three_quarters(const float* x, float bias, float factor, float* y,
+                                               std::int64_t count) {
   for (std::int64_t c = 0; c < count; ++c) {
     const float root = std::sqrt(bias + factor * y[c]);
     y[c] = x[c] / (root * std::sqrt(root));
@@ -47,11 +47,11 @@ void normalize_row(const LrnAttributes& a, const float* x, float* y, std::int64_
   for (std::int64_t d = -before; d <= after; ++d) {
     const std::int64_t first = std::max<std::int64_t>(0, -d);
     const std::int64_t last = std::min(channels, channels - d);
-    add_squares(x + first + d, y + first, last - first);
+    simd<add_squares>(x + first + d, y + first, last - first);
   }
   const float factor = a.alpha / static_cast<float>(a.size);
   if (a.beta == 0.75F) {
-    finish_three_quarters(x, a.bias, factor, y, channels);
+    simd<finish_three_quarters>(x, a.bias, factor, y, channels);
   } else {
     finish(x, a.bias, factor, a.beta, y, channels);
   }

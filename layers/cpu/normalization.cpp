@@ -34,7 +34,7 @@ std::int64_t positions(const Shape& shape) {
 }
 
 // y = x * scale + shift with one pair for the whole span.
-PIPIT_SIMD_CLONES void affine_span(const float* x, float scale, float shift, float* y, std::int64_t count) {
+PIPIT_INLINE inline void affine_span(const float* x, float scale, float shift, float* y, std::int64_t count) {
   PIPIT_INDEPENDENT
   for (std::int64_t i = 0; i < count; ++i) y[i] = x[i] * scale + shift;
 }
@@ -89,8 +89,8 @@ class FoldedBatchNorm final : public Kernel {
                       [&](std::int64_t begin, std::int64_t end) {
                         for (std::int64_t plane = begin; plane < end; ++plane) {
                           const auto c = static_cast<std::size_t>(plane % channels);
-                          affine_span(x + plane * spatial, channels_.factors[c], channels_.shifts[c],
-                                      y + plane * spatial, spatial);
+                          simd<affine_span>(x + plane * spatial, channels_.factors[c], channels_.shifts[c],
+                                            y + plane * spatial, spatial);
                         }
                       });
     }
@@ -121,7 +121,7 @@ class FoldedBatchNorm final : public Kernel {
       for (std::int64_t i = 0; i < spatial; i += kPiece) {
         const std::int64_t count = std::min(kPiece, spatial - i);
         row_kernels().to_float(x.as<Half>() + plane * spatial + i, stage, count);
-        affine_span(stage, channels_.factors[c], channels_.shifts[c], stage, count);
+        simd<affine_span>(stage, channels_.factors[c], channels_.shifts[c], stage, count);
         row_kernels().to_half(stage, y + plane * spatial + i, count);
       }
     });
@@ -203,7 +203,7 @@ struct LayerNormRows {
 };
 
 // y = (x - mean) * factor * scale + bias; in two passes, so that a large mean costs no accuracy.
-PIPIT_SIMD_CLONES void normalize_rows(const LayerNormRows& job) {
+PIPIT_INLINE inline void normalize_rows(const LayerNormRows& job) {
   const std::int64_t count = job.count;
   const auto n = static_cast<float>(count);
   const float* scale = job.scale;
@@ -245,8 +245,8 @@ void run_layer_norm(const LayerNorm& layer, std::span<const ConstTensorView> inp
     return outputs.size() > output ? outputs[output].as<float>() + row * length : nullptr;
   };
   parallel_chunks(context.pool, rows, rows_per_chunk(count), [&](std::int64_t begin, std::int64_t end) {
-    normalize_rows({x + begin * count, end - begin, count, layer.attributes().epsilon, scale, bias,
-                    row_of(0, begin, count), row_of(1, begin, 1), row_of(2, begin, 1)});
+    simd<normalize_rows>({x + begin * count, end - begin, count, layer.attributes().epsilon, scale, bias,
+                          row_of(0, begin, count), row_of(1, begin, 1), row_of(2, begin, 1)});
   });
 }
 
@@ -254,9 +254,9 @@ void run_layer_norm(const LayerNorm& layer, std::span<const ConstTensorView> inp
 
 constexpr std::int64_t kChannelBlock = 16;
 
-PIPIT_SIMD_CLONES void instance_norm_block(const float* x, std::int64_t rows, std::int64_t stride,
-                                           std::int64_t channels, const float* scale, const float* bias,
-                                           float epsilon, float* y) {
+PIPIT_INLINE inline void instance_norm_block(const float* x, std::int64_t rows, std::int64_t stride,
+                                             std::int64_t channels, const float* scale, const float* bias,
+                                             float epsilon, float* y) {
   // Sums of 64 rows are added up separately, so that the rounding error does not grow with all rows.
   constexpr std::int64_t kRows = 64;
   const auto n = static_cast<float>(rows);
@@ -288,8 +288,8 @@ PIPIT_SIMD_CLONES void instance_norm_block(const float* x, std::int64_t rows, st
   }
 }
 
-PIPIT_SIMD_CLONES void normalize_span(const float* x, float mean, float factor, float bias, float* y,
-                                      std::int64_t count) {
+PIPIT_INLINE inline void normalize_span(const float* x, float mean, float factor, float bias, float* y,
+                                        std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) y[i] = (x[i] - mean) * factor + bias;
 }
 
@@ -312,8 +312,8 @@ void run_instance_norm(const InstanceNorm& layer, std::span<const ConstTensorVie
     context.pool.parallel_for(desc.shape[0] * channels, [&](std::int64_t plane, int) {
       const SpanMoments m = moments_of(x + plane * spatial, spatial, epsilon);
       const std::int64_t c = plane % channels;
-      normalize_span(x + plane * spatial, m.mean, m.inverse_deviation * scale[c], bias[c],
-                     y + plane * spatial, spatial);
+      simd<normalize_span>(x + plane * spatial, m.mean, m.inverse_deviation * scale[c], bias[c],
+                           y + plane * spatial, spatial);
     });
     return;
   }
@@ -321,8 +321,8 @@ void run_instance_norm(const InstanceNorm& layer, std::span<const ConstTensorVie
   context.pool.parallel_for(desc.shape[0] * blocks, [&](std::int64_t task, int) {
     const std::int64_t c = task % blocks * kChannelBlock;
     const std::int64_t offset = task / blocks * spatial * channels + c;
-    instance_norm_block(x + offset, spatial, channels, std::min(kChannelBlock, channels - c), scale + c,
-                        bias + c, epsilon, y + offset);
+    simd<instance_norm_block>(x + offset, spatial, channels, std::min(kChannelBlock, channels - c), scale + c,
+                              bias + c, epsilon, y + offset);
   });
 }
 

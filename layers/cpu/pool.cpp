@@ -112,8 +112,8 @@ PIPIT_INLINE inline void reduce_channels(const TapGrid& x, std::int64_t channels
 // y[c] = the reduction over all taps, for every channel.
 using ReduceRow = void (*)(const TapGrid& x, std::int64_t channels, float* y);
 
-// A plain loop per tap: comparisons of Vectors are taken apart lane by lane before the clones are made.
-PIPIT_SIMD_CLONES void max_row(const TapGrid& x, std::int64_t channels, float* y) {
+// A plain loop per tap: comparisons of Vectors are taken apart lane by lane before they are inlined under an instruction set.
+PIPIT_INLINE inline void max_row(const TapGrid& x, std::int64_t channels, float* y) {
   for (std::int64_t c = 0; c < channels; ++c) y[c] = -std::numeric_limits<float>::infinity();
   for (std::int64_t h = 0; h < x.rows; ++h) {
     for (std::int64_t w = 0; w < x.columns; ++w) {
@@ -125,33 +125,33 @@ PIPIT_SIMD_CLONES void max_row(const TapGrid& x, std::int64_t channels, float* y
     }
   }
 }
-PIPIT_SIMD_CLONES void sum_row(const TapGrid& x, std::int64_t channels, float* y) {
+PIPIT_INLINE inline void sum_row(const TapGrid& x, std::int64_t channels, float* y) {
   reduce_channels<Sum>(x, channels, y);
 }
-PIPIT_SIMD_CLONES void sum_absolute_row(const TapGrid& x, std::int64_t channels, float* y) {
+PIPIT_INLINE inline void sum_absolute_row(const TapGrid& x, std::int64_t channels, float* y) {
   reduce_channels<SumAbsolute>(x, channels, y);
 }
-PIPIT_SIMD_CLONES void sum_squares_row(const TapGrid& x, std::int64_t channels, float* y) {
+PIPIT_INLINE inline void sum_squares_row(const TapGrid& x, std::int64_t channels, float* y) {
   reduce_channels<SumSquares>(x, channels, y);
 }
 
-PIPIT_SIMD_CLONES void divide_row(float* y, std::int64_t channels, float divisor) {
+PIPIT_INLINE inline void divide_row(float* y, std::int64_t channels, float divisor) {
   for (std::int64_t c = 0; c < channels; ++c) y[c] /= divisor;
 }
-PIPIT_SIMD_CLONES void sqrt_row(float* y, std::int64_t channels) {
+PIPIT_INLINE inline void sqrt_row(float* y, std::int64_t channels) {
   for (std::int64_t c = 0; c < channels; ++c) y[c] = std::sqrt(y[c]);
 }
 
 ReduceRow reduction_of(const PoolAttributes& attributes) {
   switch (attributes.kind) {
     case PoolKind::max:
-      return max_row;
+      return simd<max_row>;
     case PoolKind::average:
-      return sum_row;
+      return simd<sum_row>;
     case PoolKind::lp:
       break;
   }
-  return attributes.p == 1 ? sum_absolute_row : sum_squares_row;
+  return attributes.p == 1 ? simd<sum_absolute_row> : simd<sum_squares_row>;
 }
 
 class PoolRows final : public Kernel {
@@ -164,7 +164,7 @@ class PoolRows final : public Kernel {
         window_(pool_window(attributes_, x_)),
         reduction_(reduction_of(attributes_)),
         // What joins the results of rows; sums of absolute values or squares are not taken again.
-        join_(attributes_.kind == PoolKind::max ? max_row : sum_row),
+        join_(attributes_.kind == PoolKind::max ? simd<max_row> : simd<sum_row>),
         half_(spec.inputs[0]->dtype == DType::f16),
         threads_(spec.threads),
         by_rows_(takes_rows(x_, y_)) {
@@ -294,9 +294,9 @@ class PoolRows final : public Kernel {
     if (attributes_.kind == PoolKind::average) {
       const std::int64_t divisor =
           average_divisor(as_3d(window_), attributes_.count_include_pad, {0, row, column}, {1, x_[2], x_[3]});
-      divide_row(y, count, static_cast<float>(std::max<std::int64_t>(divisor, 1)));
+      simd<divide_row>(y, count, static_cast<float>(std::max<std::int64_t>(divisor, 1)));
     } else if (attributes_.kind == PoolKind::lp && attributes_.p == 2) {
-      sqrt_row(y, count);
+      simd<sqrt_row>(y, count);
     }
   }
 

@@ -53,8 +53,8 @@ struct ByteTaps {
 };
 
 // y[c] = start + sum of (x[c] ^ flip).
-PIPIT_SIMD_CLONES void sum_taps(const ByteTaps& x, unsigned flip, int start, std::int32_t* y,
-                                std::int64_t count) {
+PIPIT_INLINE inline void sum_taps(const ByteTaps& x, unsigned flip, int start, std::int32_t* y,
+                                  std::int64_t count) {
   for (std::int64_t c = 0; c < count; ++c) y[c] = start;
   for (std::int64_t h = 0; h < x.rows; ++h) {
     for (std::int64_t w = 0; w < x.columns; ++w) {
@@ -82,7 +82,7 @@ PIPIT_INLINE inline void max_block(const ByteTaps& x, std::int64_t c, std::uint8
   for (int i = 0; i < Count; ++i) y[c + i] = static_cast<std::uint8_t>(best[i] ^ flip);
 }
 
-PIPIT_SIMD_CLONES void max_taps(const ByteTaps& x, std::uint8_t flip, std::uint8_t* y, std::int64_t count) {
+PIPIT_INLINE inline void max_taps(const ByteTaps& x, std::uint8_t flip, std::uint8_t* y, std::int64_t count) {
   std::int64_t c = 0;
   for (; c + 32 <= count; c += 32) max_block<32>(x, c, flip, y);
   for (; c + 8 <= count; c += 8) max_block<8>(x, c, flip, y);
@@ -127,7 +127,7 @@ void run_average(const QAveragePool& layer, std::span<const ConstTensorView> inp
       [&](const ByteTaps& taps, std::int64_t row, std::int64_t column, std::int64_t at, std::int64_t count) {
         std::int32_t sums[kBlock];
         const auto start = static_cast<int>(-input.offset * taps.rows * taps.columns);
-        sum_taps(taps, static_cast<unsigned>(input.flip), start, sums, count);
+        simd<sum_taps>(taps, static_cast<unsigned>(input.flip), start, sums, count);
         const std::int64_t divisor = std::max<std::int64_t>(
             1,
             average_divisor(window_3d, attributes.pool.count_include_pad, {0, row, column}, {1, x[2], x[3]}));
@@ -143,7 +143,7 @@ void run_max(const Pool& layer, std::span<const ConstTensorView> inputs, std::sp
   auto* y = reinterpret_cast<std::uint8_t*>(outputs[0].data);
   for_each_block(inputs[0], outputs[0].desc.shape, window, context.pool,
                  [&](const ByteTaps& taps, std::int64_t /*row*/, std::int64_t /*column*/, std::int64_t at,
-                     std::int64_t count) { max_taps(taps, flip, y + at, count); });
+                     std::int64_t count) { simd<max_taps>(taps, flip, y + at, count); });
 }
 
 }  // namespace

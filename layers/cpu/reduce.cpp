@@ -129,9 +129,8 @@ PIPIT_INLINE inline void reduce_block(const float* x, const ReduceGeometry& g, s
   }
 }
 
-PIPIT_SIMD_CLONES
-void reduce_block(ReduceKind kind, const float* x, const ReduceGeometry& g, std::int64_t columns,
-                  double* results) {
+PIPIT_INLINE inline void reduce_block_of(ReduceKind kind, const float* x, const ReduceGeometry& g,
+                                         std::int64_t columns, double* results) {
   switch (kind) {
     case ReduceKind::sum:
     case ReduceKind::mean:
@@ -171,7 +170,7 @@ class ReduceKernel final : public Kernel {
       const std::int64_t first = task % blocks * kLanes;
       const std::int64_t columns = std::min(kLanes, g.inner - first);
       double results[kLanes];
-      reduce_block(kind_, x + outer * g.reduced * g.inner + first, g, columns, results);
+      simd<reduce_block_of>(kind_, x + outer * g.reduced * g.inner + first, g, columns, results);
       for (std::int64_t k = 0; k < columns; ++k) {
         y[outer * g.inner + first + k] = finish(kind_, results[k], g.reduced);
       }

@@ -48,9 +48,9 @@ class Axis {
 };
 
 // y = mix of four corners of `channels` floats each: first along the width, then along the height.
-PIPIT_SIMD_CLONES void mix(const float* top_left, const float* top_right, const float* bottom_left,
-                           const float* bottom_right, float across, float down, float* y,
-                           std::int64_t channels) {
+PIPIT_INLINE inline void mix(const float* top_left, const float* top_right, const float* bottom_left,
+                             const float* bottom_right, float across, float down, float* y,
+                             std::int64_t channels) {
   for (std::int64_t c = 0; c < channels; ++c) {
     const float top = (1 - across) * top_left[c] + across * top_right[c];
     const float bottom = (1 - across) * bottom_left[c] + across * bottom_right[c];
@@ -82,8 +82,8 @@ void run_resize(const Resize& layer, std::span<const ConstTensorView> inputs,
     const float* bottom = image + h.high * x[3] * channels;
     for (std::int64_t column = 0; column < y[3]; ++column, to += channels) {
       const LinearTap w = width.linear(column);
-      mix(top + w.low * channels, top + w.high * channels, bottom + w.low * channels,
-          bottom + w.high * channels, w.weight, h.weight, to, channels);
+      simd<mix>(top + w.low * channels, top + w.high * channels, bottom + w.low * channels,
+                bottom + w.high * channels, w.weight, h.weight, to, channels);
     }
   });
 }

@@ -1,21 +1,10 @@
 // What lets plain loops become vector code for every x86-64 in one binary.
 #pragma once
 
-#include <cstdint>  // defines __GLIBC__ where it is the C library
+#include "layers/cpu/isa.h"
+#include "layers/cpu/isa_build.h"
 
-// On a function: compiled for the baseline, AVX2 and AVX-512, the best one chosen when the program is loaded.
-// Its loops and everything inlined into them are vectorised; nothing in it may be contracted into FMA
-// (-ffp-contract=off), so that all versions compute the same bits. Needs GNU indirect functions, which run
-// before sanitizers are set up. Only for functions of an unnamed namespace: GCC would export others whatever
-// visibility they are given.
-#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) && \
-    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define PIPIT_SIMD_CLONES __attribute__((target_clones("default", "avx2", "avx512f")))
-#else
-#define PIPIT_SIMD_CLONES
-#endif
-
-// On helpers of such functions and the lambdas they take: a call would leave the vector code.
+// On loops that simd<> compiles, on their helpers and on the lambdas they take: a call would leave the vector code.
 #define PIPIT_INLINE __attribute__((always_inline))
 
 // Before a loop whose iterations do not read what others write: operands may be the same memory (in place).
@@ -25,3 +14,39 @@
 #else
 #define PIPIT_INDEPENDENT _Pragma("GCC ivdep")
 #endif
+
+namespace pipit {
+
+namespace detail {
+
+template <auto kLoop>
+struct Simd;
+
+template <typename Result, typename... Parameters, Result (*kLoop)(Parameters...)>
+struct Simd<kLoop> {
+#if PIPIT_ISA_X86
+  __attribute__((target("avx2"))) static Result avx2(Parameters... parameters) {
+    return kLoop(parameters...);
+  }
+  __attribute__((target("avx512f"))) static Result avx512(Parameters... parameters) {
+    return kLoop(parameters...);
+  }
+#endif
+  static Result run(Parameters... parameters) {
+#if PIPIT_ISA_X86
+    if (chosen_isa() >= Isa::avx512) return avx512(parameters...);
+    if (chosen_isa() >= Isa::avx2) return avx2(parameters...);
+#endif
+    return kLoop(parameters...);
+  }
+};
+
+}  // namespace detail
+
+/// The function kLoop, which is PIPIT_INLINE, compiled for the baseline, AVX2 and AVX-512: runs the one that
+/// chosen_isa() asks for. Its loops and everything inlined into them are vectorised; nothing in it may be contracted
+/// into FMA (-ffp-contract=off), so that all versions compute the same bits.
+template <auto kLoop>
+constexpr auto simd = &detail::Simd<kLoop>::run;
+
+}  // namespace pipit

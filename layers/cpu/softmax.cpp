@@ -31,24 +31,24 @@ Refusal refuse_softmax(const NodeSpec& spec) {
   return std::nullopt;
 }
 
-PIPIT_SIMD_CLONES void exp_of_difference(const float* x, float shift, float* y, std::int64_t count) {
+PIPIT_INLINE inline void exp_of_difference(const float* x, float shift, float* y, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) y[i] = vector_math::exp(x[i] - shift);
 }
-PIPIT_SIMD_CLONES void divide(float* y, float divisor, std::int64_t count) {
+PIPIT_INLINE inline void divide(float* y, float divisor, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) y[i] /= divisor;
 }
-PIPIT_SIMD_CLONES void subtract(const float* x, float shift, float log_sum, float* y, std::int64_t count) {
+PIPIT_INLINE inline void subtract(const float* x, float shift, float log_sum, float* y, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) y[i] = x[i] - shift - log_sum;
 }
 
 void normalize(const float* x, std::int64_t count, bool log, float* y) {
   const float highest = max_of(x, count);
-  exp_of_difference(x, highest, y, count);
+  simd<exp_of_difference>(x, highest, y, count);
   const float sum = sum_of(y, count);
   if (log) {
-    subtract(x, highest, std::log(sum), y, count);
+    simd<subtract>(x, highest, std::log(sum), y, count);
   } else {
-    divide(y, sum, count);
+    simd<divide>(y, sum, count);
   }
 }
 
@@ -106,8 +106,8 @@ Refusal refuse_strided_softmax(const NodeSpec& spec) {
 constexpr std::int64_t kColumns = 64;
 
 // Sums of 64 rows are added up separately, so that the rounding error does not grow with all rows.
-PIPIT_SIMD_CLONES void normalize_columns(const float* x, std::int64_t count, std::int64_t step,
-                                         std::int64_t columns, bool log, float* y) {
+PIPIT_INLINE inline void normalize_columns(const float* x, std::int64_t count, std::int64_t step,
+                                           std::int64_t columns, bool log, float* y) {
   constexpr std::int64_t kRows = 64;
   float highest[kColumns];
   float sum[kColumns] = {};
@@ -154,8 +154,9 @@ void run_strided_softmax(const Softmax& layer, std::span<const ConstTensorView> 
                     for (std::int64_t block = begin; block < end; ++block) {
                       const std::int64_t column = block % blocks * kColumns;
                       const std::int64_t offset = block / blocks * e.count * e.inner + column;
-                      normalize_columns(x + offset, e.count, e.inner, std::min(kColumns, e.inner - column),
-                                        layer.attributes().log, y + offset);
+                      simd<normalize_columns>(x + offset, e.count, e.inner,
+                                              std::min(kColumns, e.inner - column), layer.attributes().log,
+                                              y + offset);
                     }
                   });
 }

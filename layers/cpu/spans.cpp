@@ -46,30 +46,30 @@ PIPIT_INLINE inline float fold(const float* x, std::int64_t count, Map map) {
   return result;
 }
 
-PIPIT_SIMD_CLONES float max_loop(const float* x, std::int64_t count) {
+PIPIT_INLINE inline float max_loop(const float* x, std::int64_t count) {
   return fold<LargerOf>(x, count, [](auto&) PIPIT_INLINE {});
 }
 
-PIPIT_SIMD_CLONES float sum_loop(const float* x, std::int64_t count) {
+PIPIT_INLINE inline float sum_loop(const float* x, std::int64_t count) {
   return fold<Plus>(x, count, [](auto&) PIPIT_INLINE {});
 }
 
-PIPIT_SIMD_CLONES float squared_distance_loop(const float* x, std::int64_t count, float center) {
+PIPIT_INLINE inline float squared_distance_loop(const float* x, std::int64_t count, float center) {
   return fold<Plus>(x, count, [center](auto& v) PIPIT_INLINE { v = (v - center) * (v - center); });
 }
 
 }  // namespace
 
 float max_of(const float* x, std::int64_t count) {
-  return max_loop(x, count);
+  return simd<max_loop>(x, count);
 }
 
 float sum_of(const float* x, std::int64_t count) {
-  return sum_loop(x, count);
+  return simd<sum_loop>(x, count);
 }
 
 float squared_distance(const float* x, std::int64_t count, float center) {
-  return squared_distance_loop(x, count, center);
+  return simd<squared_distance_loop>(x, count, center);
 }
 
 SpanMoments moments_of(const float* x, std::int64_t count, float epsilon) {

@@ -247,28 +247,15 @@ PIPIT_INLINE inline void filter_tiles(const float* g, std::int64_t count, float*
   }
 }
 
-// Clones are made of functions only, not of templates.
-#define PIPIT_WINOGRAD(F)                                                                                \
-  PIPIT_SIMD_CLONES void filters_##F(const float* g, std::int64_t count, float* u, std::int64_t plane) { \
-    filter_tiles<F>(g, count, u, plane);                                                                 \
-  }                                                                                                      \
-  PIPIT_SIMD_CLONES void input_##F(const WinogradImage& image, std::int64_t row, std::int64_t column,    \
-                                   float* v, std::int64_t plane) {                                       \
-    input_tile<F>(image, row, column, v, plane);                                                         \
-  }                                                                                                      \
-  PIPIT_SIMD_CLONES void output_##F(const float* m, std::int64_t plane, const WinogradOutput& output) {  \
-    output_tile<F>(m, plane, output);                                                                    \
-  }                                                                                                      \
-  constexpr WinogradTransforms kTransforms##F{F::kName,    F::kOutputs, F::kInputs,                      \
-                                              filters_##F, input_##F,   output_##F};
-PIPIT_WINOGRAD(F2x2)
-PIPIT_WINOGRAD(F4x4)
+template <typename F>
+constexpr WinogradTransforms kTransforms{
+    F::kName, F::kOutputs, F::kInputs, simd<filter_tiles<F>>, simd<input_tile<F>>, simd<output_tile<F>>};
 
 }  // namespace
 
 const WinogradTransforms& winograd_transforms(int m) {
-  if (m == kTransformsF2x2.outputs) return kTransformsF2x2;
-  if (m == kTransformsF4x4.outputs) return kTransformsF4x4;
+  if (m == kTransforms<F2x2>.outputs) return kTransforms<F2x2>;
+  if (m == kTransforms<F4x4>.outputs) return kTransforms<F4x4>;
   fail("no Winograd transforms for tiles of {} outputs; 2 and 4 exist", m);
 }
 

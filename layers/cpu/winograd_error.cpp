@@ -72,8 +72,8 @@ std::vector<double> transpose_filters(const float* weights, const std::vector<st
 
 // y[kSample] of one output position, and the sums of its squared products. x points at the position's first input in
 // [inputs][inputs][channels].
-PIPIT_SIMD_CLONES void correlate(const float* x, std::int64_t inputs, std::int64_t channels,
-                                 const double* taps, double* y, double* squares) {
+PIPIT_INLINE inline void correlate(const float* x, std::int64_t inputs, std::int64_t channels,
+                                   const double* taps, double* y, double* squares) {
   double sum[kSample] = {};
   double square[kSample] = {};
   for (std::int64_t c = 0; c < channels; ++c) {
@@ -93,8 +93,8 @@ PIPIT_SIMD_CLONES void correlate(const float* x, std::int64_t inputs, std::int64
 }
 
 // m[kSample] = sum over channels of v[c] * u[o][c], in f32.
-PIPIT_SIMD_CLONES void multiply(const float* v, const float* u, std::int64_t u_step, std::int64_t channels,
-                                float* m) {
+PIPIT_INLINE inline void multiply(const float* v, const float* u, std::int64_t u_step, std::int64_t channels,
+                                  float* m) {
   float sum[kSample] = {};
   for (std::int64_t c = 0; c < channels; ++c) {
     for (std::int64_t o = 0; o < kSample; ++o) sum[o] += v[c] * u[c * u_step + o];
@@ -136,8 +136,8 @@ double winograd_error(const WinogradTransforms& transforms, const float* weights
   std::vector<float> y(static_cast<std::size_t>(m * m * kSample));
   transforms.input({x.data(), n, n, channels}, 0, 0, v.data(), v_plane);
   for (std::int64_t i = 0; i < n * n; ++i) {
-    multiply(v.data() + i * v_plane, u.data() + i * u_plane, kSample, channels,
-             products.data() + i * kSample);
+    simd<multiply>(v.data() + i * v_plane, u.data() + i * u_plane, kSample, channels,
+                   products.data() + i * kSample);
   }
   transforms.output(products.data(), kSample,
                     {y.data(), nullptr, nullptr, m * kSample, kSample, m, m, kSample, {}});
@@ -146,8 +146,8 @@ double winograd_error(const WinogradTransforms& transforms, const float* weights
   std::vector<double> exact(static_cast<std::size_t>(m * m * kSample));
   std::vector<double> squares(exact.size());
   for (std::int64_t p = 0; p < m * m; ++p) {
-    correlate(x.data() + (p / m * n + p % m) * channels, n, channels, taps.data(), exact.data() + p * kSample,
-              squares.data() + p * kSample);
+    simd<correlate>(x.data() + (p / m * n + p % m) * channels, n, channels, taps.data(),
+                    exact.data() + p * kSample, squares.data() + p * kSample);
   }
   double sum = 0;
   for (std::size_t f = 0; f < filters.size(); ++f) {
