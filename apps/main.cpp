@@ -71,7 +71,8 @@ bool belongs_after_subcommand(const CLI::App& app, const std::string& argument) 
 
 // CLI11 takes an empty value for none at all.
 void refuse_empty_values(CLI::App& app) {
-  const CLI::Validator filled([](const std::string& value) { return value.empty() ? "is empty" : std::string{}; }, "");
+  const CLI::Validator filled(
+      [](const std::string& value) { return value.empty() ? "is empty" : std::string{}; }, "");
   for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) {
     for (CLI::Option* option : command->get_options()) {
       if (option->get_items_expected_max() > 0) option->check(filled);

@@ -43,8 +43,7 @@ Model load_model(const std::string& name, const OnnxOptions& options) {
     if (std::filesystem::exists(name)) return from_onnx(name, read_onnx(name, options));
     fail("{}: there is no such file, and no model of that name ({})", name, named_model_list());
   }
-  if (named->origin == ModelOrigin::embedded)
-    return parse_model(resnet20_cifar10_onnx(), name, options);
+  if (named->origin == ModelOrigin::embedded) return parse_model(resnet20_cifar10_onnx(), name, options);
   if (named->origin == ModelOrigin::fetched) {
     const std::filesystem::path file = fetched_model_path(name);
     if (!std::filesystem::exists(file)) fail("{} is not on this machine yet: pipit fetch {}", name, name);

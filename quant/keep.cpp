@@ -104,7 +104,8 @@ void keep_nodes(PrecisionPlan& plan, const Graph& graph, std::span<const Precisi
     const std::string node = resolve(request.node, nodes, graph);
     const auto& precision = asked.emplace(node, request.precision).first->second;
     if (precision != request.precision)
-      fail("keep: node '{}' is asked for in {} and in {}; say one of them", node, precision, request.precision);
+      fail("keep: node '{}' is asked for in {} and in {}; say one of them", node, precision,
+           request.precision);
     const auto known = std::find_if(plan.keep.begin(), plan.keep.end(),
                                     [&](const PrecisionPlan::Kept& kept) { return kept.node == node; });
     if (request.precision == "int8") {

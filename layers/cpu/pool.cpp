@@ -112,7 +112,8 @@ PIPIT_INLINE inline void reduce_channels(const TapGrid& x, std::int64_t channels
 // y[c] = the reduction over all taps, for every channel.
 using ReduceRow = void (*)(const TapGrid& x, std::int64_t channels, float* y);
 
-// A plain loop per tap: comparisons of Vectors are taken apart lane by lane before they are inlined under an instruction set.
+// A plain loop per tap: comparisons of Vectors are taken apart lane by lane before they are inlined under an
+// instruction set.
 PIPIT_INLINE inline void max_row(const TapGrid& x, std::int64_t channels, float* y) {
   for (std::int64_t c = 0; c < channels; ++c) y[c] = -std::numeric_limits<float>::infinity();
   for (std::int64_t h = 0; h < x.rows; ++h) {

@@ -109,8 +109,7 @@ std::optional<Shape> InputShapes::resolve(const onnx_pb::ValueInfoProto& input) 
   if (!input.type().tensor_type().has_shape()) {
     if (!whole) {
       open_.push_back(fmt::format(
-          "input '{0}': the file does not give its shape; give --shape {0}=1x3x224x224",
-          input.name()));
+          "input '{0}': the file does not give its shape; give --shape {0}=1x3x224x224", input.name()));
     }
     return whole;
   }
@@ -139,8 +138,7 @@ std::optional<Shape> InputShapes::resolve(const onnx_pb::ValueInfoProto& input) 
   open_.push_back(fmt::format(
       "input '{0}' is {1}: dimension{2} {3} {4} open; give {5}--shape {0}={1} with numbers for what is open",
       input.name(), declared(input), missing.size() > 1 ? "s" : "", fmt::join(missing, ", "),
-      missing.size() > 1 ? "are" : "is",
-      all_named ? fmt::format("{} or ", fmt::join(by_name, " ")) : ""));
+      missing.size() > 1 ? "are" : "is", all_named ? fmt::format("{} or ", fmt::join(by_name, " ")) : ""));
   return std::nullopt;
 }
 
