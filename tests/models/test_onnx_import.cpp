@@ -91,7 +91,7 @@ TEST(OnnxImport, SymbolicDimensions) {
   model.symbol(1, "width");
   EXPECT_THAT(
       model.failure<Error>(),
-      HasSubstr("input 'x' is Nxwidth: dimension 1 is open; give --dim width=VALUE (OnnxOptions::dims) or "
+      HasSubstr("input 'x' is Nxwidth: dimension 1 is open; give --dim width=VALUE or "
                 "--shape x=Nxwidth with numbers"));
   EXPECT_EQ(shape({.dims = {{"width", 9}}}), (Shape{1, 9}));
   EXPECT_THAT(model.failure<Error>({.dims = {{"width", 9}, {"widht", 9}}}),
