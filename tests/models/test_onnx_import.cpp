@@ -89,10 +89,9 @@ TEST(OnnxImport, SymbolicDimensions) {
   EXPECT_EQ(shape({.batch = 5}), (Shape{5, 3}));
   EXPECT_EQ(shape({.batch = 5, .dims = {{"N", 7}}}), (Shape{7, 3}));
   model.symbol(1, "width");
-  EXPECT_THAT(
-      model.failure<Error>(),
-      HasSubstr("input 'x' is Nxwidth: dimension 1 is open; give --dim width=VALUE or "
-                "--shape x=Nxwidth with numbers"));
+  EXPECT_THAT(model.failure<Error>(),
+              HasSubstr("input 'x' is Nxwidth: dimension 1 is open; give --dim width=VALUE or "
+                        "--shape x=Nxwidth with numbers"));
   EXPECT_EQ(shape({.dims = {{"width", 9}}}), (Shape{1, 9}));
   EXPECT_THAT(model.failure<Error>({.dims = {{"width", 9}, {"widht", 9}}}),
               HasSubstr("no graph input has a symbolic dimension 'widht' (given as 9); there are: N, width"));
