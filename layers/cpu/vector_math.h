@@ -1,4 +1,4 @@
-// Branch-free f32 functions that vectorise inside PIPIT_SIMD_CLONES loops. Error bounds hold without FMA and are
+// Branch-free f32 functions that vectorise inside loops of simd<>. Error bounds hold without FMA and are
 // checked over the whole range by the tests. An ulp is the distance of neighbouring floats at the exact result.
 #pragma once
 

@@ -88,7 +88,7 @@ void check(const Shape& shape, int steps, const std::function<ValueId(Builder&, 
 
 // Kernels for NHWC data do not read the user's row-major input: a first layer is in between, and the last step brings
 // the output back.
-TEST(Absorb, DepthwiseTakesActivationsAndChannelArithmetic) {
+TEST(FuseEpilogue, DepthwiseTakesActivationsAndChannelArithmetic) {
   check(Shape{2, 37, 11, 9}, 4, [](Builder& b, ValueId x) {
     const ValueId image = b.unary(UnaryKind::abs, x);
     const ValueId y = b.binary(BinaryKind::mul, b.constant(Shape{37, 1, 1}), b.conv(image, 37, 37, 3));
@@ -102,7 +102,7 @@ TEST(Absorb, DepthwiseTakesActivationsAndChannelArithmetic) {
 }
 
 // On few channels, and on blocks of many, whose rows are taken in one call.
-TEST(Absorb, DepthwiseTakesSeveralLayers) {
+TEST(FuseEpilogue, DepthwiseTakesSeveralLayers) {
   for (const std::int64_t channels : {16, 64}) {
     check(Shape{1, channels, 24, 160}, 4, [&](Builder& b, ValueId x) {
       ValueId y = b.conv(b.unary(UnaryKind::abs, x), channels, channels, 3);
@@ -112,7 +112,7 @@ TEST(Absorb, DepthwiseTakesSeveralLayers) {
   }
 }
 
-TEST(Absorb, ConvolutionsTakeActivations) {
+TEST(FuseEpilogue, ConvolutionsTakeActivations) {
   for (const std::int64_t kernel : {1, 3}) {
     check(Shape{2, 19, 13, 7}, 2, [&](Builder& b, ValueId x) {
       return b.unary(UnaryKind::gelu, b.batch_norm(b.conv(x, 45, 1, kernel)));
@@ -121,7 +121,7 @@ TEST(Absorb, ConvolutionsTakeActivations) {
 }
 
 // What a transposed convolution is lowered to. Rows of whole groups of pixels, and rows that end in an overlap.
-TEST(Absorb, ConvolutionsWriteWhereDepthToSpaceWants) {
+TEST(FuseEpilogue, ConvolutionsWriteWhereDepthToSpaceWants) {
   for (const std::int64_t kernel : {1, 3}) {
     for (const std::int64_t width : {7, 28, 45}) {
       check(Shape{2, 19, 13, width}, 2, [&](Builder& b, ValueId x) {
@@ -136,28 +136,28 @@ TEST(Absorb, ConvolutionsWriteWhereDepthToSpaceWants) {
   EXPECT_EQ(plan_of(assign_layouts(b.graph.build()).graph, false, Precision::fp32)->steps().size(), 3U);
 }
 
-TEST(Absorb, BatchNormTakesRelu) {
+TEST(FuseEpilogue, BatchNormTakesRelu) {
   check(Shape{2, 19, 13, 7}, 4, [](Builder& b, ValueId x) {
     const ValueId pooled = b.add(Pool({.kind = PoolKind::average, .window = {.kernel = {2, 2, 1}}}), {x});
     return b.unary(UnaryKind::relu, b.batch_norm(pooled));
   });
 }
 
-TEST(Absorb, ConcatTakesBatchNormAndRelu) {
+TEST(FuseEpilogue, ConcatTakesBatchNormAndRelu) {
   check(Shape{2, 19, 13, 7}, 4, [](Builder& b, ValueId x) {
     const ValueId parts = b.add(Concat({1}), {b.conv(x, 24, 1, 1), b.conv(x, 33, 1, 3)});
     return b.unary(UnaryKind::relu, b.batch_norm(parts));
   });
 }
 
-TEST(Absorb, MatrixProductsTakeBiasAndGelu) {
+TEST(FuseEpilogue, MatrixProductsTakeBiasAndGelu) {
   check(Shape{3, 20, 24}, 1, [](Builder& b, ValueId x) {
     const ValueId product = b.add(MatMul(), {x, b.constant(Shape{24, 50})});
     return b.unary(UnaryKind::gelu, b.binary(BinaryKind::add, b.constant(Shape{50}), product));
   });
 }
 
-TEST(Absorb, NotWhatIsReadTwiceIsAnOutputOrVariesOverPixels) {
+TEST(FuseEpilogue, NotWhatIsReadTwiceIsAnOutputOrVariesOverPixels) {
   const auto steps = [](const std::function<ValueId(Builder&, ValueId)>& make) {
     Builder b{.graph = {}, .random = std::mt19937(1)};
     b.graph.mark_output(make(b, b.graph.add_input("x", TensorDesc{Shape{1, 8, 4, 4}})));

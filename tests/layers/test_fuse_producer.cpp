@@ -123,7 +123,7 @@ std::vector<float> run_behind_nan(const std::shared_ptr<const Plan>& plan, const
   return run(session, input);
 }
 
-TEST(TakeOver, DepthwiseComputesItsInput) {
+TEST(FuseProducer, DepthwiseComputesItsInput) {
   const unsigned seed = test::test_seed();
   SCOPED_TRACE(testing::Message() << "PIPIT_TEST_SEED=" << seed);
   std::mt19937 random(seed);
@@ -157,7 +157,7 @@ TEST(TakeOver, DepthwiseComputesItsInput) {
 }
 
 // What lies between is small, read twice, an output, or not what a register tile computes in pieces.
-TEST(TakeOver, NotEverything) {
+TEST(FuseProducer, NotEverything) {
   const auto chained = [](std::int64_t side, const std::function<void(GraphBuilder&, ValueId, ValueId)>& also,
                           std::int64_t multiplier = 1, bool residual = false, std::int64_t kernel = 1) {
     std::mt19937 random(1);
