@@ -57,7 +57,7 @@ void check(const Graph& rewritten, const Tensor& input, int steps) {
   EXPECT_LE(test::relative_error(results[1], results[0]), 1e-6);
 }
 
-TEST(Absorb, BehindStoredWeights) {
+TEST(FuseEpilogue, BehindStoredWeights) {
   const unsigned seed = test::test_seed();
   SCOPED_TRACE(testing::Message() << "PIPIT_TEST_SEED=" << seed);
   std::mt19937 random(seed);
@@ -76,7 +76,7 @@ TEST(Absorb, BehindStoredWeights) {
   }
 }
 
-TEST(Absorb, BehindDynamicConvolutions) {
+TEST(FuseEpilogue, BehindDynamicConvolutions) {
   const unsigned seed = test::test_seed();
   SCOPED_TRACE(testing::Message() << "PIPIT_TEST_SEED=" << seed);
   std::mt19937 random(seed);
