@@ -18,11 +18,13 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # What only g++ knows.
 GCC = ("-Wno-unknown-warning-option", "-Wno-ignored-optimization-argument")
+PRECOMPILED = re.compile(r" -Winvalid-pch| -include \S*cmake_pch\.hxx")
 
 
 def git(*arguments):
@@ -66,7 +68,8 @@ def main():
     database = ROOT / arguments.build / "compile_commands.json"
     if not database.exists():
         sys.exit(f"check_tidy.py: there is no {database}; configure first: cmake --preset default")
-    compiled = (pathlib.Path(entry["directory"], entry["file"]) for entry in json.loads(database.read_text()))
+    entries = json.loads(database.read_text())
+    compiled = [pathlib.Path(entry["directory"], entry["file"]) for entry in entries]
     known = sorted({str(f.relative_to(ROOT)) for f in compiled if f.suffix == ".cpp" and f.is_relative_to(ROOT)})
     known = [n for n in known if not (ROOT / n).is_relative_to(database.parent)]
     files = known if arguments.all else sources_of(arguments.files or changed(arguments.base), known)
@@ -77,11 +80,15 @@ def main():
     def check(name):
         if time.monotonic() > end:
             return None
-        return subprocess.run([tidy, "-p", database.parent, "--quiet", *extra, name], check=False, cwd=ROOT,
+        return subprocess.run([tidy, "-p", folder, "--quiet", *extra, name], check=False, cwd=ROOT,
                               capture_output=True, text=True)
 
     found, left = 0, []
-    with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+    with tempfile.TemporaryDirectory() as folder, \
+            concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        # Headers that GCC precompiled are none that clang could read.
+        without = [{**e, "command": PRECOMPILED.sub("", e["command"])} for e in entries]
+        pathlib.Path(folder, "compile_commands.json").write_text(json.dumps(without))
         for name, done in zip(files, pool.map(check, files)):
             if done is None:
                 left.append(name)

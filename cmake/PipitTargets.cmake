@@ -15,8 +15,8 @@ target_compile_options(pipit_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall -We
                                              -Wold-style-cast
                                              -Wno-missing-field-initializers -fno-math-errno -ffp-contract=off>)
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-  # GCC 12 sees impossible overlaps inside std::string at -O3 (GCC bug 105651).
-  target_compile_options(pipit_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)
+  # GCC 12 sees impossible overlaps and sizes inside std::string at -O3 (GCC bug 105651).
+  target_compile_options(pipit_flags INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict;-Wno-stringop-overflow>")
 endif()
 if(PIPIT_WERROR)
   target_compile_options(pipit_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
@@ -35,10 +35,21 @@ if(PIPIT_FUZZ)
   target_compile_options(pipit_flags INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
-# pipit_library(NAME DEPENDS targets… PRIVATE targets… SOURCES files…): the static library pipit::NAME of one
-# folder. A folder's link line states which folders it may include (.ci/check_layering.py enforces it).
+# What nearly every file includes, parsed once for each target: a quarter of the compiler's time. Every file includes
+# what it uses all the same; the asan preset builds without, and finds those that do not.
+set(pipit_common_headers <algorithm> <cmath> <cstdint> <filesystem> <functional> <map> <memory> <optional> <set> <span>
+                         <string> <string_view> <vector> <fmt/core.h>)
+# pipit_precompile(TARGET header…): these, and more of its own.
+function(pipit_precompile target)
+  list(TRANSFORM pipit_common_headers REPLACE "^<(.*)>$" "$<$<COMPILE_LANGUAGE:CXX>:<\\1$<ANGLE-R>>" OUTPUT_VARIABLE common)
+  target_precompile_headers(${target} PRIVATE ${common} ${ARGN})
+endfunction()
+
+# pipit_library(NAME DEPENDS targets… PRIVATE targets… SOURCES files… PRECOMPILE headers…): the static library
+# pipit::NAME of one folder. A folder's link line states which folders it may include (.ci/check_layering.py enforces
+# it).
 function(pipit_library name)
-  cmake_parse_arguments(arg "" "" "DEPENDS;PRIVATE;SOURCES" ${ARGN})
+  cmake_parse_arguments(arg "" "" "DEPENDS;PRIVATE;SOURCES;PRECOMPILE" ${ARGN})
   add_library(pipit_${name} STATIC ${arg_SOURCES})
   add_library(pipit::${name} ALIAS pipit_${name})
   set_target_properties(pipit_${name} PROPERTIES EXPORT_NAME ${name} CXX_VISIBILITY_PRESET hidden CUDA_VISIBILITY_PRESET hidden
@@ -47,5 +58,6 @@ function(pipit_library name)
   target_include_directories(pipit_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
                                                   $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   target_link_libraries(pipit_${name} PUBLIC ${arg_DEPENDS} PRIVATE $<BUILD_INTERFACE:pipit_flags> ${arg_PRIVATE})
+  pipit_precompile(pipit_${name} ${arg_PRECOMPILE})
   set_property(GLOBAL APPEND PROPERTY PIPIT_LIBRARIES pipit_${name})
 endfunction()
