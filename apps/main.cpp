@@ -8,11 +8,11 @@
 #include <new>
 #include <string_view>
 
-#include "apps/commands.h"
-#include "apps/terminal.h"
-#include "engine/device.h"
-#include "engine/thread_pool.h"
-#include "engine/version.h"
+#include "apps/commands/commands.h"
+#include "apps/display/terminal.h"
+#include "engine/base/version.h"
+#include "engine/platform/device.h"
+#include "engine/platform/thread_pool.h"
 #include "models/image/decode.h"
 
 namespace {

@@ -8,7 +8,7 @@ set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 # Flags for our own code: used privately by every target, never exported to consumers.
 add_library(pipit_flags INTERFACE)
 target_compile_features(pipit_flags INTERFACE cxx_std_20)
-# -fno-math-errno: sqrt and friends need not set errno, so they vectorise; results are unchanged.
+# -fno-math-errno: sqrt and friends need not set errno, so they vectorize; results are unchanged.
 # -ffp-contract=off: the same source gives the same bits whatever ISA a function is compiled for;
 # kernels that want FMA say so with intrinsics or through Eigen.
 target_compile_options(pipit_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow -Wnon-virtual-dtor
@@ -24,7 +24,7 @@ endif()
 if(PIPIT_SANITIZE)
   target_compile_options(pipit_flags INTERFACE -fsanitize=${PIPIT_SANITIZE} -fno-sanitize-recover=all
                                                -fno-omit-frame-pointer
-                                               # instrumented loops do not vectorise, whatever a pragma asks
+                                               # instrumented loops do not vectorize, whatever a pragma asks
                                                $<$<CXX_COMPILER_ID:Clang>:-Wno-pass-failed>)
   target_link_options(pipit_flags INTERFACE -fsanitize=${PIPIT_SANITIZE})
 endif()

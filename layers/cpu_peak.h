@@ -1,8 +1,8 @@
 // The ceilings of the CPU, measured.
 #pragma once
 
-#include "engine/kernel.h"
-#include "engine/machine_peak.h"
+#include "engine/plan/kernel.h"
+#include "engine/platform/machine_peak.h"
 
 namespace pipit {
 

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/layer.h"
+#include "engine/graph/layer.h"
 
 namespace pipit {
 

@@ -1,7 +1,7 @@
 // The GPU kernels, registered in one call. They and the CUDA headers they include stay in layers/cuda/.
 #pragma once
 
-#include "engine/registry.h"
+#include "engine/plan/registry.h"
 
 namespace pipit {
 

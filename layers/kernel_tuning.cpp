@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 
-#include "engine/file.h"
-#include "engine/tuning_cache.h"
-#include "engine/version.h"
-#include "layers/cpu/isa.h"
+#include "engine/base/file.h"
+#include "engine/base/version.h"
+#include "engine/plan/tuning_cache.h"
+#include "engine/platform/isa.h"
 
 namespace pipit {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/plan.h"
+#include "engine/plan/execution_plan.h"
 
 namespace pipit {
 
@@ -18,8 +18,8 @@ std::filesystem::path default_tuning_cache();
 /// be called from several threads.
 class KernelTuning {
  public:
-  /// `file`: the tuning cache (engine/tuning_cache.h). Empty: default_tuning_cache() where every kernel is timed, else
-  /// none.
+  /// `file`: the tuning cache (engine/plan/tuning_cache.h). Empty: default_tuning_cache() where every kernel is timed,
+  /// else none.
   explicit KernelTuning(TuneScope scope, std::filesystem::path file = {});
 
   /// The tuner for plans like `plan` (device, gpu, threads). Reads the cache on first use. Throws Error for a file

@@ -1,8 +1,8 @@
 #include "layers/registry.h"
 
-#include "layers/cpu/cpu.h"
+#include "engine/platform/isa.h"
+#include "layers/cpu/families.h"
 #include "layers/cpu/half_storage.h"
-#include "layers/cpu/isa.h"
 #include "layers/gpu_kernels.h"
 #include "layers/reference/reference.h"
 
@@ -51,13 +51,13 @@ Registry build() {
   register_reference_unary(registry);
   register_reference_binary(registry);
   register_reference_reduce(registry);
-  register_reference_arrange(registry);
-  register_reference_rearrange(registry);
+  register_reference_slicing(registry);
+  register_reference_reshaping(registry);
   register_reference_cast(registry);
   add_half_storage(registry);
   register_reference_weight_only(registry);
-  register_reference_dynamic(registry);
-  register_reference_quantised(registry);
+  register_reference_dynamic_int8(registry);
+  register_reference_quantized(registry);
   register_reference_quantize_axis(registry);
   return registry;
 }

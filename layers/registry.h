@@ -1,7 +1,7 @@
 // The registry with every kernel of the layers library.
 #pragma once
 
-#include "engine/registry.h"
+#include "engine/plan/registry.h"
 
 namespace pipit {
 

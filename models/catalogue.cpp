@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "engine/file.h"
+#include "engine/base/file.h"
 
 namespace pipit {
 

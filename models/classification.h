@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/graph.h"
-#include "engine/kernel.h"
+#include "engine/graph/graph.h"
+#include "engine/plan/kernel.h"
 #include "models/image/preprocess.h"
 #include "models/labels.h"
 

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <array>
 
-#include "layers/binary.h"
-#include "layers/conv.h"
-#include "layers/gemm.h"
-#include "layers/normalization.h"
-#include "layers/pool.h"
-#include "layers/rearrange.h"
-#include "layers/unary.h"
+#include "layers/ops/binary.h"
+#include "layers/ops/conv.h"
+#include "layers/ops/gemm.h"
+#include "layers/ops/normalization.h"
+#include "layers/ops/pool.h"
+#include "layers/ops/reshaping.h"
+#include "layers/ops/unary.h"
 
 namespace pipit {
 

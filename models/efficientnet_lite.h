@@ -5,7 +5,7 @@
 #include <functional>
 #include <string>
 
-#include "engine/graph.h"
+#include "engine/graph/graph.h"
 
 namespace pipit {
 

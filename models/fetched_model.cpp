@@ -1,13 +1,13 @@
 #include "models/fetched_model.h"
 
-#include "engine/error.h"
+#include "engine/base/error.h"
 #include "models/catalogue.h"
 #include "models/efficientnet_lite.h"
 #include "models/embedded.h"
 #include "models/image/preprocess.h"
 #include "models/labels.h"
 #include "models/model.h"
-#include "models/onnx/writer.h"
+#include "models/onnx/write/writer.h"
 #include "models/safetensors.h"
 
 namespace pipit {

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <charconv>
 
-#include "engine/error.h"
-#include "engine/file.h"
-#include "engine/parse_json.h"
+#include "engine/base/error.h"
+#include "engine/base/file.h"
+#include "engine/base/parse_json.h"
 
 namespace pipit {
 namespace {
@@ -30,7 +30,7 @@ std::string_view trimmed(std::string_view s) {
   return s;
 }
 
-std::string normalised(std::string_view s) {
+std::string normalized(std::string_view s) {
   std::string out;
   for (const char c : trimmed(s)) out += c == '_' || c == '-' ? ' ' : lower(c);
   return out;
@@ -48,10 +48,10 @@ std::string_view synset(std::string_view s) {
 bool has_synonym(std::string_view label, const std::string& wanted) {
   const std::string_view id = synset(label);
   if (!id.empty()) label.remove_prefix(std::min(id.size() + 1, label.size()));
-  if (normalised(label) == wanted) return true;
+  if (normalized(label) == wanted) return true;
   while (true) {
     const std::size_t comma = label.find(',');
-    if (normalised(label.substr(0, comma)) == wanted) return true;
+    if (normalized(label.substr(0, comma)) == wanted) return true;
     if (comma == label.npos) return false;
     label.remove_prefix(comma + 1);
   }
@@ -163,14 +163,14 @@ std::optional<int> find_label(const Labels& labels, std::string_view name) {
   if (trimmed(name).empty()) return std::nullopt;
   if (const auto exact = only_match(labels, name, [&](const std::string& l) { return l == name; }))
     return exact;
-  const std::string wanted = normalised(name);
-  const auto same = only_match(labels, name, [&](const std::string& l) { return normalised(l) == wanted; });
+  const std::string wanted = normalized(name);
+  const auto same = only_match(labels, name, [&](const std::string& l) { return normalized(l) == wanted; });
   if (same) return same;
   const auto synonym = only_match(labels, name, [&](const std::string& l) { return has_synonym(l, wanted); });
   if (synonym) return synonym;
-  const std::string id = normalised(synset(name));
+  const std::string id = normalized(synset(name));
   if (id.empty()) return std::nullopt;
-  return only_match(labels, name, [&](const std::string& l) { return normalised(synset(l)) == id; });
+  return only_match(labels, name, [&](const std::string& l) { return normalized(synset(l)) == id; });
 }
 
 std::optional<int> class_from_filename(std::string_view filename) {

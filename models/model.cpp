@@ -2,7 +2,7 @@
 
 #include <filesystem>
 
-#include "engine/error.h"
+#include "engine/base/error.h"
 #include "models/catalogue.h"
 #include "models/embedded.h"
 #include "models/resnet.h"

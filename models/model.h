@@ -9,10 +9,10 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/graph.h"
+#include "engine/graph/graph.h"
 #include "models/image/preprocess.h"
 #include "models/labels.h"
-#include "models/onnx/reader.h"
+#include "models/onnx/read/reader.h"
 
 namespace pipit {
 

@@ -7,8 +7,8 @@
 #include <memory>
 #include <vector>
 
-#include "engine/tensor.h"
-#include "engine/thread_pool.h"
+#include "engine/graph/tensor.h"
+#include "engine/platform/thread_pool.h"
 #include "models/image/preprocess.h"
 
 namespace pipit {

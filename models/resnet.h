@@ -4,14 +4,14 @@
 
 #include <cstdint>
 
-#include "engine/graph.h"
+#include "engine/graph/graph.h"
 
 namespace pipit {
 
 enum class ResnetDepth : std::uint8_t { resnet18, resnet50 };
 
 /// Input "input" [batch, 3, 224, 224] f32, output "logits" [batch, 1000]. Weights are drawn from a fixed seed
-/// (He initialisation) with batch-norm statistics that keep activations near unit variance: for timing, the
+/// (He initialization) with batch-norm statistics that keep activations near unit variance: for timing, the
 /// predictions mean nothing. BatchNormalization, Relu and Add are nodes of their own, as in an exported
 /// model.
 Graph build_resnet(ResnetDepth depth, std::int64_t batch);

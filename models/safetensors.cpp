@@ -4,8 +4,8 @@
 #include <span>
 #include <vector>
 
-#include "engine/json_problem.h"
-#include "engine/parse_json.h"
+#include "engine/base/json_problem.h"
+#include "engine/base/parse_json.h"
 
 namespace pipit {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "engine/tensor.h"
+#include "engine/graph/tensor.h"
 
 namespace pipit {
 

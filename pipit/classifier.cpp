@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "engine/error.h"
-#include "engine/tensor.h"
+#include "engine/base/error.h"
+#include "engine/graph/tensor.h"
 #include "models/classification.h"
 #include "models/image/decode.h"
 #include "pipit/detail/load.h"

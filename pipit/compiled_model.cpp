@@ -1,7 +1,7 @@
 #include "pipit/compiled_model.h"
 
-#include "engine/error.h"
-#include "engine/session.h"
+#include "engine/base/error.h"
+#include "engine/runtime/session.h"
 #include "pipit/detail/load.h"
 
 namespace pipit {
@@ -85,7 +85,7 @@ std::size_t CompiledModel::arena_bytes() const {
 ModelSession CompiledModel::session(int device) const {
   if (device < 0 || device >= devices())
     fail("{}: device {} is asked for, it was compiled for {}", name(), device, devices());
-  const std::shared_ptr<const Plan>& plan = state_->plans[static_cast<std::size_t>(device)];
+  const std::shared_ptr<const ExecutionPlan>& plan = state_->plans[static_cast<std::size_t>(device)];
   auto state = naming(name(), [&] {
     return std::unique_ptr<detail::SessionState>(new detail::SessionState{state_, Session(plan), {}, {}});
   });

@@ -5,7 +5,7 @@
 /// Three levels:
 ///   - Classifier: images in, labels with probabilities out;
 ///   - CompiledModel and ModelSession: tensors in, tensors out, on a CPU or on GPUs;
-///   - tools: calibrating, quantising, profiling, comparing.
+///   - tools: calibrating, quantizing, profiling, comparing.
 ///
 /// Functions throw Error, or UnsupportedError for what pipit does not implement; std::bad_alloc where memory runs out.
 /// Link with the CMake target pipit::pipit, or as `pkg-config pipit` says. C++20.

@@ -5,19 +5,19 @@
 #include <cmath>
 #include <random>
 
-#include "engine/error.h"
-#include "engine/file.h"
-#include "engine/profiler.h"
-#include "engine/version.h"
+#include "engine/base/error.h"
+#include "engine/base/file.h"
+#include "engine/base/version.h"
+#include "engine/runtime/profiler.h"
 #include "models/image/folder.h"
-#include "models/onnx/writer.h"
+#include "models/onnx/write/writer.h"
 #include "models/prepared_images.h"
 #include "pipit/detail/calibration.h"
 #include "pipit/detail/load.h"
 #include "pipit/detail/preparation.h"
-#include "pipit/detail/quantised_file.h"
+#include "pipit/detail/quantized_file.h"
 #include "pipit/detail/step_info.h"
-#include "quant/keep.h"
+#include "quant/kept_layers.h"
 #include "quant/layer_difference.h"
 #include "quant/mixed_model.h"
 
@@ -49,8 +49,8 @@ PlanOptions on_the_cpu(int threads) {
   return detail::compile_options(options).planning;
 }
 
-std::vector<PrecisionPlan::Kept> parse_all(const std::vector<std::string>& keep) {
-  std::vector<PrecisionPlan::Kept> kept;
+std::vector<QuantizationPlan::Kept> parse_all(const std::vector<std::string>& keep) {
+  std::vector<QuantizationPlan::Kept> kept;
   for (const std::string& text : keep) kept.push_back(parse_keep(text));
   return kept;
 }
@@ -92,13 +92,13 @@ std::vector<std::string> calibrate(const std::string& model, std::span<const fs:
     fail("percentile is {}; expected more than 0 and at most 100", options.percentile);
   check_writable(plan);
   Model loaded = load_model(model, {});
-  if (is_quantised(loaded.graph))
+  if (is_quantized(loaded.graph))
     fail_unsupported(
-        "{} is quantised already: its scales are in the file; calibrate the model that it was made from",
+        "{} is quantized already: its scales are in the file; calibrate the model that it was made from",
         model);
   const Images found = find_images(images);
   const Preprocess preprocess = detail::prepare_for(loaded, options.preprocess).preprocess;
-  PrecisionPlan made = detail::empty_plan(loaded, preprocess);
+  QuantizationPlan made = detail::empty_plan(loaded, preprocess);
   made.method.method = method_of(options.method);
   made.method.percentile = options.percentile;
   made.weights_per_channel = options.per_channel_weights;
@@ -118,12 +118,12 @@ QuantizedFile quantize(const std::string& model, const fs::path& plan, const fs:
   Model loaded = load_model(model, detail::onnx_options(options.load));
   const bool symbolic = !loaded.fixed_batch && options.load.batch == 1 && options.load.dimensions.empty() &&
                         options.load.shapes.empty();
-  const detail::QuantisedFile file =
-      detail::quantised_file(std::move(loaded), plan, parse_all(options.keep),
+  const detail::QuantizedFile file =
+      detail::quantized_file(std::move(loaded), plan, parse_all(options.keep),
                              options.signed_activations ? DType::i8 : DType::u8, symbolic);
   write_file(output, file.bytes);
   QuantizedFile result;
-  result.int8_layers = file.quantised;
+  result.int8_layers = file.quantized;
   result.float_layers = file.kept;
   result.bytes = static_cast<std::int64_t>(file.bytes.size());
   if (!file.differences.empty()) result.notes.push_back(detail::differences_note(plan, file.differences));
@@ -134,7 +134,8 @@ ModelProfile profile(const CompiledModel& model, std::span<const ArrayView> inpu
                      const ProfileOptions& options) {
   if (options.device < 0 || options.device >= model.devices())
     fail("{}: device {} is asked for, it was compiled for {}", model.name(), options.device, model.devices());
-  const std::shared_ptr<const Plan>& plan = model.state().plans[static_cast<std::size_t>(options.device)];
+  const std::shared_ptr<const ExecutionPlan>& plan =
+      model.state().plans[static_cast<std::size_t>(options.device)];
   std::vector<std::vector<float>> made;
   std::vector<ConstTensorView> views;
   if (inputs.empty()) {
@@ -170,7 +171,7 @@ std::vector<LayerError> compare_int8(const std::string& model, std::span<const f
   Model loaded = load_model(model, {});
   const Preprocess preprocess = detail::prepare_for(loaded, options.preprocess).preprocess;
   const Images found = find_images(images);
-  PrecisionPlan scales = detail::read_plan_for(plan, loaded.graph);
+  QuantizationPlan scales = detail::read_plan_for(plan, loaded.graph);
   Graph fused = fuse(std::move(loaded.graph));
   keep_nodes(scales, fused, parse_all(options.keep));
   CompileOptions how;
@@ -179,17 +180,17 @@ std::vector<LayerError> compare_int8(const std::string& model, std::span<const f
   const auto fp32 = mixed.in_fp32(true);
   const auto int8 = mixed.in_int8({}, true);
   Session reference(fp32);
-  Session quantised(int8);
+  Session quantized(int8);
   LayerComparison comparison(*fp32, *int8);
   reference.set_observer(&comparison.reference());
-  quantised.set_observer(&comparison.quantised());
+  quantized.set_observer(&comparison.quantized());
   const Graph& graph = fp32->graph();
   PreparedImages prepared(found.paths, preprocess, graph.value(graph.inputs()[0]).desc,
                           shared_pool(fp32->options().threads));
   prepared.for_each_batch([&](const ConstTensorView& input, std::int64_t first, std::int64_t count) {
     comparison.begin(count);
     reference.run({&input, 1});
-    quantised.run({&input, 1});
+    quantized.run({&input, 1});
     if (options.progress) options.progress(first + count, prepared.size());
   });
   std::vector<LayerError> errors;

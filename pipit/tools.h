@@ -1,5 +1,5 @@
 /// @file
-/// For tools: INT8 scales from images, quantised ONNX files, times and errors layer by layer.
+/// For tools: INT8 scales from images, quantized ONNX files, times and errors layer by layer.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ struct CalibrateOptions {
   RangeMethod method = RangeMethod::mse;  ///< how far ranges reach
   double percentile = 99.99;              ///< for RangeMethod::percentile, in (0, 100]
   bool per_channel_weights = true;        ///< a scale per output channel; else one for all weights of a layer
-  bool equalize = false;                  ///< cross-layer equalisation (Nagel et al. 2019, section 4.1)
+  bool equalize = false;                  ///< cross-layer equalization (Nagel et al. 2019, section 4.1)
   bool bias_correction = false;           ///< bias correction (the same, section 4.2)
   std::vector<std::string> keep;          ///< as LoadOptions::keep; the plan says so
   PreprocessOptions preprocess;           ///< how the images are prepared
@@ -42,13 +42,13 @@ struct CalibrateOptions {
 
 /// Runs a model in fp32 on the CPU over images (files, or folders of them; a hundred of all kinds are a good start) and
 /// writes the ranges and INT8 scales of its tensors to `plan`, a JSON file for LoadOptions::plan
-/// (docs/precision-plan.md). The same kernels run every time, so the same images give the same plan. Returns what a
+/// (docs/quantization-plan.md). The same kernels run every time, so the same images give the same plan. Returns what a
 /// user should know. Throws Error for an image or model that cannot be read and a file that cannot be written, which is
-/// there in full or not at all; UnsupportedError for a model that is quantised already or has nothing to quantise.
+/// there in full or not at all; UnsupportedError for a model that is quantized already or has nothing to quantize.
 std::vector<std::string> calibrate(const std::string& model, std::span<const std::filesystem::path> images,
                                    const std::filesystem::path& plan, const CalibrateOptions& options = {});
 
-/// How a quantised file is written.
+/// How a quantized file is written.
 struct QuantizeOptions {
   /// Symbolic dimensions, shapes and batch, as in LoadOptions; its other members have no part in it.
   LoadOptions load;
@@ -68,7 +68,7 @@ struct QuantizedFile {
 /// Writes a model with a plan's scales as standard ONNX (opset 13: QuantizeLinear and DequantizeLinear around the
 /// layers in INT8, weights and biases as integers). pipit runs the file without a plan, with the bits that
 /// Precision::int8 with the plan gives. Throws Error for a plan of another model and for files that cannot be read or
-/// written; UnsupportedError for a model that is quantised already.
+/// written; UnsupportedError for a model that is quantized already.
 QuantizedFile quantize(const std::string& model, const std::filesystem::path& plan,
                        const std::filesystem::path& output, const QuantizeOptions& options = {});
 
@@ -115,7 +115,7 @@ struct LayerError {
   bool int8 = false;  ///< whether it computes in INT8
   double cosine = 0;  ///< of the angle between both outputs
   double sqnr_db =
-      0;  ///< signal to quantisation noise, 10 log10(sum of squares / sum of squared differences)
+      0;  ///< signal to quantization noise, 10 log10(sum of squares / sum of squared differences)
   double max_error = 0;  ///< the largest difference
   double clipped = 0;    ///< share of the fp32 values beyond the INT8 range, in [0, 1]
 };

@@ -20,9 +20,9 @@ enum class DeviceKind : std::uint8_t {
 
 /// What a model computes in.
 enum class Precision : std::uint8_t {
-  fp32,          ///< 32-bit floating point; on a model that is quantised already, INT8 where it says so
+  fp32,          ///< 32-bit floating point; on a model that is quantized already, INT8 where it says so
   fp16,          ///< activations and most weights are stored as halves
-  int8,          ///< static: scales from a precision plan, which calibration makes
+  int8,          ///< static: scales from a quantization plan, which calibration makes
   int8_dynamic,  ///< scales of activations found at run time; CPU only
   w8,  ///< weights of fully connected layers and 1x1 convolutions in 8 bits, arithmetic in f32; CPU only
   w4,  ///< the same in 4 bits

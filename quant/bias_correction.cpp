@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <map>
 
-#include "engine/error.h"
-#include "layers/conv.h"
-#include "layers/fuse/rewriter.h"
-#include "layers/matmul.h"
+#include "engine/base/error.h"
+#include "layers/ops/conv.h"
+#include "layers/ops/matmul.h"
+#include "layers/passes/rewriter.h"
 #include "quant/calibration.h"
-#include "quant/qweights.h"
+#include "quant/int8_weights.h"
 #include "quant/real_weights.h"
 #include "quant/weighted_layer.h"
 
@@ -78,12 +78,12 @@ std::vector<double> ChannelMeans::means(const std::string& name) const {
   return {};
 }
 
-std::vector<PrecisionPlan::Corrected> bias_correction(const Graph& fused, const PrecisionPlan& plan,
-                                                      const ChannelMeans& means) {
+std::vector<QuantizationPlan::Corrected> bias_correction(const Graph& fused, const QuantizationPlan& plan,
+                                                         const ChannelMeans& means) {
   std::map<std::string_view, float> scales;
   for (const TensorScale& tensor : plan.tensors) scales.emplace(tensor.name, tensor.scale);
   const std::vector<ValueId> root = computed_values(fused);
-  std::vector<PrecisionPlan::Corrected> all;
+  std::vector<QuantizationPlan::Corrected> all;
   for (const Node& node : fused.nodes()) {
     if (!is_weighted_layer(fused, node) || layer_if<MatMul>(node) != nullptr) continue;
     const std::string& input = fused.value(root[index(node.inputs[0])]).name;
@@ -102,7 +102,7 @@ std::vector<PrecisionPlan::Corrected> bias_correction(const Graph& fused, const 
     // A flattened input has its positions among the columns: the mean of a channel holds for all of its columns.
     const std::size_t columns = in_group * groups / mean.size();
     if (columns * mean.size() != in_group * groups) continue;
-    PrecisionPlan::Corrected corrected{node.name, {}};
+    QuantizationPlan::Corrected corrected{node.name, {}};
     for (std::size_t o = 0; o < outputs; ++o) {
       const std::size_t first = o / (outputs / groups) * in_group;
       double shift = 0;

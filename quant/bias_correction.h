@@ -4,13 +4,13 @@
 
 #include <vector>
 
-#include "engine/session.h"
-#include "quant/precision_plan.h"
+#include "engine/runtime/session.h"
+#include "quant/quantization_plan.h"
 
 namespace pipit {
 
 /// Attached to a session whose plan keeps every value, sums up the channels of what the layers with weights read: their
-/// means over images and positions. Nagel et al. take them from batch normalisation; calibration images serve models
+/// means over images and positions. Nagel et al. take them from batch normalization; calibration images serve models
 /// without as well. Zeros of the padding, which pull the mean at borders, are left out of account, as there.
 class ChannelMeans final : public RunObserver {
  public:
@@ -37,9 +37,9 @@ class ChannelMeans final : public RunObserver {
   std::vector<int> slot_;  // per value: index into sums_, or -1
 };
 
-/// What each output of every convolution and Gemm of the fused graph that the plan quantises has to gain so that its
-/// mean over the observed images is that of fp32: -sum over inputs of (quantised weight - weight) * mean of the input.
-std::vector<PrecisionPlan::Corrected> bias_correction(const Graph& fused, const PrecisionPlan& plan,
-                                                      const ChannelMeans& means);
+/// What each output of every convolution and Gemm of the fused graph that the plan quantizes has to gain so that its
+/// mean over the observed images is that of fp32: -sum over inputs of (quantized weight - weight) * mean of the input.
+std::vector<QuantizationPlan::Corrected> bias_correction(const Graph& fused, const QuantizationPlan& plan,
+                                                         const ChannelMeans& means);
 
 }  // namespace pipit

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <numeric>
 
-#include "layers/arrange.h"
-#include "layers/binary.h"
-#include "layers/fuse/rewriter.h"
-#include "layers/pool.h"
-#include "layers/qunary.h"
-#include "layers/rearrange.h"
+#include "layers/ops/binary.h"
+#include "layers/ops/pool.h"
+#include "layers/ops/qunary.h"
+#include "layers/ops/reshaping.h"
+#include "layers/ops/slicing.h"
+#include "layers/passes/rewriter.h"
 
 namespace pipit {
 
@@ -65,7 +65,7 @@ std::vector<ValueId> calibrated_values(const Graph& graph) {
   return values;
 }
 
-CalibrationObserver::CalibrationObserver(const Plan& plan, ThreadPool& pool)
+CalibrationObserver::CalibrationObserver(const ExecutionPlan& plan, ThreadPool& pool)
     : graph_(plan.graph()), pool_(pool) {
   if (plan.options().device != DeviceKind::cpu || plan.options().precision != Precision::fp32) {
     fail("calibration observes fp32 on the CPU, not {} on {}", precision_name(plan.options().precision),

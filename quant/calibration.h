@@ -5,12 +5,12 @@
 #include <string>
 #include <vector>
 
-#include "engine/session.h"
+#include "engine/runtime/session.h"
 #include "quant/histogram.h"
 
 namespace pipit {
 
-/// The values of a graph that quantisation needs ranges of: what Conv, Gemm, MatMul, Pool, Concat, activation
+/// The values of a graph that quantization needs ranges of: what Conv, Gemm, MatMul, Pool, Concat, activation
 /// functions, and the adding and multiplying of two tensors read and write at run time, in floating point. A value seen
 /// through views (Reshape, Flatten) or in another layout is listed once, as the value that was computed. In the order
 /// of the graph.
@@ -20,11 +20,11 @@ std::vector<ValueId> calibrated_values(const Graph& graph);
 std::vector<ValueId> computed_values(const Graph& graph);
 
 /// Attached to a session (Session::set_observer), it counts the calibrated values of every run. Values are keyed by
-/// their names in the graph, which must be the optimised one: what fusion removed is never written.
+/// their names in the graph, which must be the optimized one: what fusion removed is never written.
 class CalibrationObserver final : public RunObserver {
  public:
   /// The session's plan must be one in fp32 on the CPU that keeps every value (throws Error).
-  CalibrationObserver(const Plan& plan, ThreadPool& pool);
+  CalibrationObserver(const ExecutionPlan& plan, ThreadPool& pool);
 
   /// The inputs of the run that comes next, of whose batch only the first `images` count: the rest is filling.
   /// Throws Error when images is not in [1, batch].

@@ -7,10 +7,10 @@
 #include <set>
 #include <thread>
 
-#include "engine/device.h"
+#include "engine/platform/device.h"
 #include "layers/registry.h"
-#include "quant/dynamic.h"
-#include "quant/keep.h"
+#include "quant/dynamic_int8.h"
+#include "quant/kept_layers.h"
 #include "quant/quantize_graph.h"
 #include "quant/weight_only.h"
 
@@ -24,7 +24,7 @@ void check_options(const CompileOptions& options) {
     if (given && precision != own)
       fail("{} for precision {}, not {}", what, precision_name(own), precision_name(precision));
   };
-  only_for(Precision::int8, options.scales.has_value(), "a precision plan is");
+  only_for(Precision::int8, options.scales.has_value(), "a quantization plan is");
   only_for(Precision::int8, !options.keep.empty(), "layers to keep are");
   only_for(Precision::w4, options.group_size != 0, "a group size is");
   only_for(Precision::int8_dynamic, !options.per_sample_scales, "the kind of dynamic scales is");
@@ -38,24 +38,24 @@ void check_options(const CompileOptions& options) {
 }
 
 // quantize_graph() with the options' plan. Names of nodes that are kept in fp32 are added to `keep_f32`.
-Rewritten quantise(const Graph& fused, const CompileOptions& options, std::set<std::string>& keep_f32) {
-  PrecisionPlan plan = *options.scales;
+Rewritten quantize(const Graph& fused, const CompileOptions& options, std::set<std::string>& keep_f32) {
+  QuantizationPlan plan = *options.scales;
   keep_nodes(plan, fused, options.keep);
-  for (const PrecisionPlan::Kept& kept : plan.keep) {
+  for (const QuantizationPlan::Kept& kept : plan.keep) {
     if (kept.precision == "fp32") keep_f32.insert(kept.node);
   }
   const bool gpu = options.planning.device == DeviceKind::cuda;
-  Quantized quantised = quantize_graph(fused, plan, {.activations = gpu ? DType::i8 : DType::u8});
+  Quantized quantized = quantize_graph(fused, plan, {.activations = gpu ? DType::i8 : DType::u8});
   std::vector<std::string> notes;
-  if (quantised.kept > 0) {
-    const bool one = quantised.kept == 1;
+  if (quantized.kept > 0) {
+    const bool one = quantized.kept == 1;
     notes.push_back(
         fmt::format("{} not in INT8: the plan keeps {} in floating point or has no scale for {}",
                     one ? "1 convolution or fully connected layer is"
-                        : fmt::format("{} convolutions or fully connected layers are", quantised.kept),
+                        : fmt::format("{} convolutions or fully connected layers are", quantized.kept),
                     one ? "it" : "them", one ? "it" : "them"));
   }
-  return {std::move(quantised.graph), quantised.quantised, std::move(notes)};
+  return {std::move(quantized.graph), quantized.quantized, std::move(notes)};
 }
 
 Rewritten none_is_unsupported(Rewritten rewritten, Precision precision, const char* layers) {
@@ -66,16 +66,16 @@ Rewritten none_is_unsupported(Rewritten rewritten, Precision precision, const ch
 }
 
 // The pass that makes the graph compute with integers, or none.
-ExtraPass quantising_pass(const CompileOptions& options, std::set<std::string>& keep_f32) {
+ExtraPass quantizing_pass(const CompileOptions& options, std::set<std::string>& keep_f32) {
   const Precision precision = options.planning.precision;
   switch (precision) {
     case Precision::fp32:
     case Precision::fp16:
       return {};
     case Precision::int8:
-      return {"quantise", [&](const Graph& fused) { return quantise(fused, options, keep_f32); }};
+      return {"quantize", [&](const Graph& fused) { return quantize(fused, options, keep_f32); }};
     case Precision::int8_dynamic:
-      return {"quantise dynamically", [&options](Graph fused) {
+      return {"quantize dynamically", [&options](Graph fused) {
                 return none_is_unsupported(
                     quantize_dynamically(std::move(fused), {options.per_sample_scales}),
                     Precision::int8_dynamic, "convolution or matrix product that is worth it");
@@ -96,13 +96,13 @@ ExtraPass quantising_pass(const CompileOptions& options, std::set<std::string>& 
 Graph prepare(Graph graph, const CompileOptions& options, std::vector<PassReport>& passes) {
   const PlanOptions& planning = options.planning;
   std::set<std::string> keep_f32;
-  graph = optimize(std::move(graph), &passes, quantising_pass(options, keep_f32), planning.device);
+  graph = optimize(std::move(graph), &passes, quantizing_pass(options, keep_f32), planning.device);
   const auto run = [&](const char* name, Rewritten next) {
     passes.push_back({name, next.changes, std::move(next.notes)});
     graph = std::move(next.graph);
   };
   const bool int8_on_gpu = planning.precision == Precision::int8 && planning.device == DeviceKind::cuda;
-  if (int8_on_gpu) run("fuse quantised image", fuse_quantised_image(graph));
+  if (int8_on_gpu) run("fuse quantized image", fuse_quantized_image(graph));
   if (planning.precision == Precision::fp16 || int8_on_gpu)
     run("convert precision", assign_precision(graph, planning.precision, planning.device, keep_f32));
   return graph;
@@ -118,13 +118,13 @@ bool computes_in_f32(const Graph& graph) {
 
 struct GpuPlan {
   int gpu = 0;
-  std::shared_ptr<const Plan> plan;
+  std::shared_ptr<const ExecutionPlan> plan;
   std::exception_ptr error;
 };
 
 // One plan for each GPU, each built in a thread of its own, in the order of `gpus`.
-std::vector<std::shared_ptr<const Plan>> build_plans(Graph graph, const PlanOptions& options,
-                                                     const std::vector<int>& gpus) {
+std::vector<std::shared_ptr<const ExecutionPlan>> build_plans(Graph graph, const PlanOptions& options,
+                                                              const std::vector<int>& gpus) {
   std::vector<GpuPlan> built;
   const auto of = [&](int gpu) {
     return std::find_if(built.begin(), built.end(), [&](const GpuPlan& plan) { return plan.gpu == gpu; });
@@ -138,7 +138,7 @@ std::vector<std::shared_ptr<const Plan>> build_plans(Graph graph, const PlanOpti
     planning.gpu = own.gpu;
     threads.emplace_back([&own, planning, graph]() mutable {
       try {
-        own.plan = Plan::build(std::move(graph), default_registry(), planning);
+        own.plan = ExecutionPlan::build(std::move(graph), default_registry(), planning);
       } catch (...) {
         own.error = std::current_exception();
       }
@@ -146,7 +146,7 @@ std::vector<std::shared_ptr<const Plan>> build_plans(Graph graph, const PlanOpti
   }
   graph = Graph{};
   threads.clear();  // joins
-  std::vector<std::shared_ptr<const Plan>> plans;
+  std::vector<std::shared_ptr<const ExecutionPlan>> plans;
   for (const int gpu : gpus) {
     if (of(gpu)->error) std::rethrow_exception(of(gpu)->error);
     plans.push_back(of(gpu)->plan);
@@ -156,14 +156,14 @@ std::vector<std::shared_ptr<const Plan>> build_plans(Graph graph, const PlanOpti
 
 }  // namespace
 
-// A model that is quantised already has its scales, and computes in what they say.
-void check_unquantised(const Graph& graph, Precision precision) {
-  if (precision == Precision::fp32 || !is_quantised(graph)) return;
+// A model that is quantized already has its scales, and computes in what they say.
+void check_unquantized(const Graph& graph, Precision precision) {
+  if (precision == Precision::fp32 || !is_quantized(graph)) return;
   if (precision == Precision::int8)
     fail_unsupported(
-        "the model is quantised already and holds its own scales: leave precision int8 and the plan out");
+        "the model is quantized already and holds its own scales: leave precision int8 and the plan out");
   fail_unsupported(
-      "the model is quantised: its layers run in INT8 where it says so, the others in fp32; leave "
+      "the model is quantized: its layers run in INT8 where it says so, the others in fp32; leave "
       "precision {} out",
       precision_name(precision));
 }
@@ -173,17 +173,18 @@ Compiled compile(Graph graph, const CompileOptions& options) {
   require_device(planning.device);
   check_options(options);
   for (const int gpu : options.gpus) select_gpu(gpu);
-  check_unquantised(graph, planning.precision);
+  check_unquantized(graph, planning.precision);
   if (planning.precision == Precision::int8 && !options.scales)
     fail_unsupported(
-        "the model is in floating point: int8 needs a precision plan with scales, which calibration makes; "
+        "the model is in floating point: int8 needs a quantization plan with scales, which calibration "
+        "makes; "
         "int8-dynamic needs none");
   Compiled compiled;
   if (!planning.tuner && options.tuning) planning.tuner = options.tuning->tuner(planning);
   graph = prepare(std::move(graph), options, compiled.passes);
   if (planning.precision == Precision::int8 && computes_in_f32(graph)) planning.precision = Precision::fp32;
   if (options.gpus.empty()) {
-    compiled.plans.push_back(Plan::build(std::move(graph), default_registry(), planning));
+    compiled.plans.push_back(ExecutionPlan::build(std::move(graph), default_registry(), planning));
   } else {
     compiled.plans = build_plans(std::move(graph), planning, options.gpus);
   }

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "engine/error.h"
+#include "engine/base/error.h"
 
 namespace pipit {
 
@@ -14,7 +14,7 @@ namespace {
 constexpr int kBins = 2 * Histogram::kSide;
 // The finest width: 2^kFinest * kSide is far below what any scale resolves, and x / width stays finite in float.
 constexpr int kFinest = -100;
-constexpr std::int64_t kPiece = 1 << 16;
+constexpr std::int64_t kChunk = 1 << 16;
 // Sums of two stay within 64 bits.
 constexpr std::uint64_t kMostCounts = std::uint64_t{1} << 62;
 
@@ -66,15 +66,15 @@ void tally(std::span<const float> values, float per_bin, Counts& counts) {
 void Histogram::add(std::span<const float> values, ThreadPool& pool) {
   if (values.empty()) return;
   const auto size = static_cast<std::int64_t>(values.size());
-  const std::int64_t pieces = (size + kPiece - 1) / kPiece;
-  const auto piece = [&](std::int64_t p) {
-    return values.subspan(static_cast<std::size_t>(p * kPiece),
-                          static_cast<std::size_t>(std::min(kPiece, size - p * kPiece)));
+  const std::int64_t chunks = (size + kChunk - 1) / kChunk;
+  const auto chunk = [&](std::int64_t p) {
+    return values.subspan(static_cast<std::size_t>(p * kChunk),
+                          static_cast<std::size_t>(std::min(kChunk, size - p * kChunk)));
   };
   std::vector<Range> ranges(static_cast<std::size_t>(pool.size()));
-  pool.parallel_for(pieces, [&](std::int64_t p, int worker) {
+  pool.parallel_for(chunks, [&](std::int64_t p, int worker) {
     Range& all = ranges[static_cast<std::size_t>(worker)];
-    const Range r = range_of(piece(p));
+    const Range r = range_of(chunk(p));
     all = {std::min(all.min, r.min), std::max(all.max, r.max), std::max(all.magnitude, r.magnitude)};
   });
   Range range;
@@ -94,12 +94,12 @@ void Histogram::add(std::span<const float> values, ThreadPool& pool) {
     return;
   }
   widen(exponent_for(magnitude));
-  std::vector<Counts> counts(static_cast<std::size_t>(std::min<std::int64_t>(pool.size(), pieces)));
+  std::vector<Counts> counts(static_cast<std::size_t>(std::min<std::int64_t>(pool.size(), chunks)));
   const auto per_bin = static_cast<float>(std::ldexp(1.0, -exponent_));
-  // A worker may have a higher number than there are pieces: each takes every n-th piece instead.
+  // A worker may have a higher number than there are chunks: each takes every n-th chunk instead.
   pool.parallel_for(static_cast<std::int64_t>(counts.size()), [&](std::int64_t c, int) {
-    for (std::int64_t p = c; p < pieces; p += static_cast<std::int64_t>(counts.size()))
-      tally(piece(p), per_bin, counts[static_cast<std::size_t>(c)]);
+    for (std::int64_t p = c; p < chunks; p += static_cast<std::int64_t>(counts.size()))
+      tally(chunk(p), per_bin, counts[static_cast<std::size_t>(c)]);
   });
   for (const Counts& c : counts) {
     for (std::size_t b = 0; b < bins_.size(); ++b) bins_[b] += c.even[b] + std::uint64_t{c.odd[b]};

@@ -5,14 +5,14 @@
 #include <span>
 #include <vector>
 
-#include "engine/thread_pool.h"
+#include "engine/platform/thread_pool.h"
 
 namespace pipit {
 
 /// Counts values in equal bins. The width of a bin is a power of two that depends only on the largest magnitude
 /// seen: when a larger value arrives, neighbouring bins are joined, and floor(floor(x / w) / 2) = floor(x / 2w).
 /// So the counts are exactly those of one pass with the final width, whatever the order of the values, how they
-/// were cut into pieces, or which histogram of a merge saw them.
+/// were cut into chunks, or which histogram of a merge saw them.
 class Histogram {
  public:
   /// Bins on each side of zero. Bin b of [-kSide, kSide) holds the values in [b * width, (b + 1) * width).

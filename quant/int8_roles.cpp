@@ -7,17 +7,17 @@
 #include <set>
 #include <string>
 
-#include "layers/arrange.h"
-#include "layers/binary.h"
-#include "layers/conv.h"
-#include "layers/fuse/moving.h"
-#include "layers/fuse/rewriter.h"
-#include "layers/pool.h"
-#include "layers/qelementwise.h"
-#include "layers/qunary.h"
-#include "layers/rearrange.h"
-#include "layers/reduce.h"
-#include "quant/keep.h"
+#include "layers/ops/binary.h"
+#include "layers/ops/conv.h"
+#include "layers/ops/pool.h"
+#include "layers/ops/qelementwise.h"
+#include "layers/ops/qunary.h"
+#include "layers/ops/reduce.h"
+#include "layers/ops/reshaping.h"
+#include "layers/ops/slicing.h"
+#include "layers/passes/moves_elements.h"
+#include "layers/passes/rewriter.h"
+#include "quant/kept_layers.h"
 #include "quant/near_names.h"
 #include "quant/weighted_layer.h"
 
@@ -27,7 +27,7 @@ namespace {
 
 class RoleChooser {
  public:
-  RoleChooser(const Graph& graph, const PrecisionPlan& plan)
+  RoleChooser(const Graph& graph, const QuantizationPlan& plan)
       : graph_(graph),
         plan_(plan),
         roles_(graph.nodes().size(), Role::floating),
@@ -39,7 +39,7 @@ class RoleChooser {
     choose();
     std::vector<float> scales(scale_.size());
     for (std::size_t v = 0; v < scales.size(); ++v) scales[v] = scale_[find(v)];
-    return {std::move(roles_), std::move(scales), quantised_, kept_};
+    return {std::move(roles_), std::move(scales), quantized_, kept_};
   }
 
  private:
@@ -77,7 +77,7 @@ class RoleChooser {
       }
     }
     check_kept_nodes(plan_, graph_);
-    for (const PrecisionPlan::Kept& kept : plan_.keep) keep_.insert(kept.node);
+    for (const QuantizationPlan::Kept& kept : plan_.keep) keep_.insert(kept.node);
     std::iota(group_.begin(), group_.end(), 0);
   }
 
@@ -140,7 +140,7 @@ class RoleChooser {
         for (const ValueId id : node.inputs) join(id, node.outputs[0]);
         for (const ValueId id : node.outputs) join(id, node.outputs[0]);
       }
-      ++quantised_;
+      ++quantized_;
     }
     leave_last();
   }
@@ -156,7 +156,7 @@ class RoleChooser {
           std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId id) { return read[index(id)]; });
       if (roles_[n] != Role::floating && follows && !is_read) {
         roles_[n] = Role::floating;
-        --quantised_;
+        --quantized_;
       }
       if (roles_[n] == Role::floating) continue;
       for (const ValueId id : node.inputs) {
@@ -168,7 +168,7 @@ class RoleChooser {
   // A factor that is no normal number would be taken for zero, or make everything saturate.
   bool has_normal_multiplier(const Node& node) {
     const auto [a, b] = *factors(graph_, node);
-    const Quantisation y{scale_of(node.outputs[0]), 0, DType::i8};
+    const Quantization y{scale_of(node.outputs[0]), 0, DType::i8};
     return std::isnormal(qmul_multiplier({{scale_of(a), 0, DType::i8}, {scale_of(b), 0, DType::i8}, y, {}}));
   }
 
@@ -186,18 +186,18 @@ class RoleChooser {
   }
 
   const Graph& graph_;
-  const PrecisionPlan& plan_;
+  const QuantizationPlan& plan_;
   std::set<std::string_view> keep_;
   std::vector<Role> roles_;
   std::vector<std::size_t> group_;  // union-find of values that share a scale
   std::vector<float> scale_;        // of the group's root; 0: unknown
-  int quantised_ = 0;
+  int quantized_ = 0;
   int kept_ = 0;
 };
 
 }  // namespace
 
-Roles choose_roles(const Graph& graph, const PrecisionPlan& plan) {
+Roles choose_roles(const Graph& graph, const QuantizationPlan& plan) {
   return RoleChooser(graph, plan).run();
 }
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <vector>
 
-#include "engine/error.h"
+#include "engine/base/error.h"
 #include "quant/near_names.h"
 
 namespace pipit {

@@ -5,7 +5,7 @@
 #include <initializer_list>
 #include <string>
 
-#include "engine/parse_json.h"
+#include "engine/base/parse_json.h"
 
 namespace pipit {
 

@@ -2,7 +2,7 @@
 
 #include <limits>
 
-#include "layers/quantisation.h"
+#include "layers/ops/quantization.h"
 #include "quant/calibration.h"
 
 namespace pipit {
@@ -14,17 +14,17 @@ bool is_integer(DType dtype) {
 }
 
 // A view's data under another shape, in floating point.
-std::vector<float> real_values(const ConstTensorView& view, const Quantisation& q) {
+std::vector<float> real_values(const ConstTensorView& view, const Quantization& q) {
   const Tensor rows = to_layout(view, Layout::row_major);
   std::vector<float> out(static_cast<std::size_t>(view.desc.elements()));
-  const auto dequantise = [&](auto values) {
+  const auto dequantize = [&](auto values) {
     for (std::size_t i = 0; i < out.size(); ++i)
       out[i] = static_cast<float>(static_cast<int>(values[i]) - q.zero_point) * q.scale;
   };
   if (view.desc.dtype == DType::u8) {
-    dequantise(rows.values<std::uint8_t>());
+    dequantize(rows.values<std::uint8_t>());
   } else if (view.desc.dtype == DType::i8) {
-    dequantise(rows.values<std::int8_t>());
+    dequantize(rows.values<std::int8_t>());
   } else {
     const std::span<const float> values = rows.values<float>();
     out.assign(values.begin(), values.end());
@@ -47,12 +47,12 @@ std::vector<int> layer_slots(const Graph& graph, const std::vector<LayerDifferen
 
 }  // namespace
 
-std::vector<Quantisation> value_quantisations(const Graph& graph) {
-  std::vector<Quantisation> all(graph.values().size());
+std::vector<Quantization> value_quantizations(const Graph& graph) {
+  std::vector<Quantization> all(graph.values().size());
   for (const Node& node : graph.nodes()) {
-    Quantisation& y = all[index(node.outputs[0])];
-    if (const auto* quantised = dynamic_cast<const QuantisedOutput*>(node.layer.get())) {
-      y = quantised->output_quantisation();
+    Quantization& y = all[index(node.outputs[0])];
+    if (const auto* quantized = dynamic_cast<const QuantizedOutput*>(node.layer.get())) {
+      y = quantized->output_quantization();
     } else if (!node.inputs.empty() && node.inputs[0] != kNoValue &&
                is_integer(graph.value(node.outputs[0]).desc.dtype)) {
       for (const ValueId id : node.outputs) all[index(id)] = all[index(node.inputs[0])];
@@ -79,12 +79,12 @@ class LayerComparison::ReferenceObserver final : public RunObserver {
   std::vector<int> slots_;
 };
 
-class LayerComparison::QuantisedObserver final : public RunObserver {
+class LayerComparison::QuantizedObserver final : public RunObserver {
  public:
-  QuantisedObserver(LayerComparison& owner, const Graph& graph)
+  QuantizedObserver(LayerComparison& owner, const Graph& graph)
       : owner_(owner),
         graph_(graph),
-        quantisations_(value_quantisations(graph)),
+        quantizations_(value_quantizations(graph)),
         slots_(layer_slots(graph, owner.layers_)) {}
 
   void after_step(const Step& step, std::span<const ConstTensorView> /*inputs*/,
@@ -94,7 +94,7 @@ class LayerComparison::QuantisedObserver final : public RunObserver {
     if (slot < 0) return;
     LayerDifference& layer = owner_.layers_[static_cast<std::size_t>(slot)];
     const Tensor& reference = owner_.values_[static_cast<std::size_t>(slot)];
-    const Quantisation& q = quantisations_[index(id)];
+    const Quantization& q = quantizations_[index(id)];
     const std::vector<float> values = real_values(outputs[0], q);
     if (reference.desc().elements() != static_cast<std::int64_t>(values.size()))
       fail("node '{}': {} values in fp32 and {} in INT8: run the reference first", layer.node,
@@ -106,7 +106,7 @@ class LayerComparison::QuantisedObserver final : public RunObserver {
       count = count / static_cast<std::size_t>(owner_.batch_) * static_cast<std::size_t>(owner_.images_);
       shape = shape.with(0, owner_.images_);
     }
-    const float reach = q.quantised() ? 127.0F * q.scale : std::numeric_limits<float>::infinity();
+    const float reach = q.quantized() ? 127.0F * q.scale : std::numeric_limits<float>::infinity();
     layer.difference.add(shape, reference.values<float>().first(count), std::span(values).first(count),
                          reach);
   }
@@ -114,12 +114,12 @@ class LayerComparison::QuantisedObserver final : public RunObserver {
  private:
   LayerComparison& owner_;
   const Graph& graph_;
-  std::vector<Quantisation> quantisations_;
+  std::vector<Quantization> quantizations_;
   std::vector<int> slots_;
 };
 
-LayerComparison::LayerComparison(const Plan& reference, const Plan& quantised) {
-  if (!reference.options().keep_every_value || !quantised.options().keep_every_value)
+LayerComparison::LayerComparison(const ExecutionPlan& reference, const ExecutionPlan& quantized) {
+  if (!reference.options().keep_every_value || !quantized.options().keep_every_value)
     fail("a comparison layer by layer needs plans that keep every value");
   const Graph& graph = reference.graph();
   const std::vector<ValueId> root = computed_values(graph);
@@ -133,14 +133,14 @@ LayerComparison::LayerComparison(const Plan& reference, const Plan& quantised) {
     layer.shape = value.desc.shape;
     layers_.push_back(std::move(layer));
   }
-  const std::vector<Quantisation> quantisations = value_quantisations(quantised.graph());
+  const std::vector<Quantization> quantizations = value_quantizations(quantized.graph());
   std::map<std::string_view, const Node*> nodes;
-  for (const Node& node : quantised.graph().nodes()) nodes.emplace(node.name, &node);
+  for (const Node& node : quantized.graph().nodes()) nodes.emplace(node.name, &node);
   for (LayerDifference& layer : layers_) {
     const auto found = nodes.find(layer.node);
     if (found == nodes.end()) fail("the INT8 graph has no node '{}'", layer.node);
     const Node& node = *found->second;
-    layer.output8 = quantisations[index(node.outputs[0])].quantised();
+    layer.output8 = quantizations[index(node.outputs[0])].quantized();
     layer.int8 = layer.output8 || node.layer->type().starts_with('Q');
   }
   const Shape& shape = graph.value(graph.inputs().at(0)).desc.shape;
@@ -148,7 +148,7 @@ LayerComparison::LayerComparison(const Plan& reference, const Plan& quantised) {
   images_ = batch_;
   values_.resize(layers_.size());
   reference_ = std::make_unique<ReferenceObserver>(*this, reference.graph());
-  quantised_ = std::make_unique<QuantisedObserver>(*this, quantised.graph());
+  quantized_ = std::make_unique<QuantizedObserver>(*this, quantized.graph());
 }
 
 LayerComparison::~LayerComparison() = default;
@@ -162,8 +162,8 @@ RunObserver& LayerComparison::reference() {
   return *reference_;
 }
 
-RunObserver& LayerComparison::quantised() {
-  return *quantised_;
+RunObserver& LayerComparison::quantized() {
+  return *quantized_;
 }
 
 }  // namespace pipit

@@ -5,15 +5,15 @@
 #include <string>
 #include <vector>
 
-#include "engine/session.h"
-#include "layers/quantisation.h"
+#include "engine/runtime/session.h"
+#include "layers/ops/quantization.h"
 #include "quant/tensor_difference.h"
 
 namespace pipit {
 
-/// How every value of a graph is stored: dtype f32 for those that are not quantised. What only moves integers hands on
-/// the quantisation of its (first) input.
-std::vector<Quantisation> value_quantisations(const Graph& graph);
+/// How every value of a graph is stored: dtype f32 for those that are not quantized. What only moves integers hands on
+/// the quantization of its (first) input.
+std::vector<Quantization> value_quantizations(const Graph& graph);
 
 /// One node of the fp32 graph and its first output.
 struct LayerDifference {
@@ -26,13 +26,13 @@ struct LayerDifference {
   TensorDifference difference;
 };
 
-/// Compares two plans of one model on the CPU that keep every value, one in fp32, one quantised from the same fused
+/// Compares two plans of one model on the CPU that keep every value, one in fp32, one quantized from the same fused
 /// graph. For each batch: begin(), a run of the reference with reference() as its observer, then one of the other with
-/// quantised().
+/// quantized().
 class LayerComparison {
  public:
   /// Throws Error when a plan does not keep every value.
-  LayerComparison(const Plan& reference, const Plan& quantised);
+  LayerComparison(const ExecutionPlan& reference, const ExecutionPlan& quantized);
   ~LayerComparison();
   LayerComparison(const LayerComparison&) = delete;
   LayerComparison& operator=(const LayerComparison&) = delete;
@@ -40,20 +40,20 @@ class LayerComparison {
   /// Only the first `images` of the batch that comes next count. Throws Error when that is not in [1, batch].
   void begin(std::int64_t images);
   RunObserver& reference();
-  RunObserver& quantised();
+  RunObserver& quantized();
 
   /// In the order of the graph: every node that computes f32 values, without views and changes of layout.
   const std::vector<LayerDifference>& layers() const { return layers_; }
 
  private:
   class ReferenceObserver;
-  class QuantisedObserver;
+  class QuantizedObserver;
   std::vector<LayerDifference> layers_;
   std::vector<Tensor> values_;  // of the reference's last run, row-major, one per layer
   std::int64_t batch_ = 1;
   std::int64_t images_ = 1;
   std::unique_ptr<ReferenceObserver> reference_;
-  std::unique_ptr<QuantisedObserver> quantised_;
+  std::unique_ptr<QuantizedObserver> quantized_;
 };
 
 }  // namespace pipit

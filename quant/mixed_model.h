@@ -12,31 +12,32 @@ namespace pipit {
 
 class MixedModel {
  public:
-  /// `fused`: without layouts (fuse() of layers/fuse/passes.h), not equalised. `options`: how everything is compiled;
+  /// `fused`: without layouts (fuse() of layers/passes/passes.h), not equalized. `options`: how everything is compiled;
   /// the precision and scales are set here. Throws Error when the plan does not fit the graph, or leaves nothing that
   /// could compute in INT8.
-  MixedModel(Graph fused, PrecisionPlan plan, CompileOptions options);
+  MixedModel(Graph fused, QuantizationPlan plan, CompileOptions options);
 
   /// The layers with weights that compute in INT8 as the plan says, in the order of the graph.
   const std::vector<std::string>& layers() const { return layers_; }
   /// The additions, products, activation functions and average pools that compute in INT8 because all that they read is
   /// INT8 already. Keeping one spares its operands and result a rounding for little time.
   const std::vector<std::string>& followers() const { return followers_; }
-  const PrecisionPlan& plan() const { return plan_; }
+  const QuantizationPlan& plan() const { return plan_; }
 
-  /// Equalised as the plan says, so that values are comparable.
-  std::shared_ptr<const Plan> in_fp32(bool keep_every_value = false) const;
+  /// Equalized as the plan says, so that values are comparable.
+  std::shared_ptr<const ExecutionPlan> in_fp32(bool keep_every_value = false) const;
   /// In INT8 but for `floating` (of layers() and followers()) and what the plan keeps; where that is all, in fp32.
-  std::shared_ptr<const Plan> in_int8(const std::set<std::string>& floating = {},
-                                      bool keep_every_value = false) const;
+  std::shared_ptr<const ExecutionPlan> in_int8(const std::set<std::string>& floating = {},
+                                               bool keep_every_value = false) const;
   /// With this one layer in INT8 and all others in fp32. Layers without weights follow as far as they read nothing
   /// else.
-  std::shared_ptr<const Plan> alone_in_int8(const std::string& layer) const;
+  std::shared_ptr<const ExecutionPlan> alone_in_int8(const std::string& layer) const;
 
  private:
-  std::shared_ptr<const Plan> build(Graph graph, CompileOptions options, bool keep_every_value) const;
+  std::shared_ptr<const ExecutionPlan> build(Graph graph, CompileOptions options,
+                                             bool keep_every_value) const;
   Graph fused_;
-  PrecisionPlan plan_;
+  QuantizationPlan plan_;
   CompileOptions options_;
   std::vector<std::string> layers_;
   std::vector<std::string> followers_;

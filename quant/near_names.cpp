@@ -4,7 +4,7 @@
 #include <numeric>
 #include <vector>
 
-#include "engine/error.h"
+#include "engine/base/error.h"
 
 namespace pipit {
 

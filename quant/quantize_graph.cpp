@@ -1,27 +1,27 @@
 #include "quant/quantize_graph.h"
 
-#include "layers/binary.h"
-#include "layers/conv.h"
-#include "layers/fuse/rewriter.h"
-#include "layers/gemm.h"
-#include "layers/pool.h"
-#include "layers/qconv.h"
-#include "layers/qelementwise.h"
-#include "layers/quantize.h"
-#include "layers/qunary.h"
-#include "layers/rearrange.h"
-#include "quant/equalise.h"
+#include "layers/ops/binary.h"
+#include "layers/ops/conv.h"
+#include "layers/ops/gemm.h"
+#include "layers/ops/pool.h"
+#include "layers/ops/qconv.h"
+#include "layers/ops/qelementwise.h"
+#include "layers/ops/quantize.h"
+#include "layers/ops/qunary.h"
+#include "layers/ops/reshaping.h"
+#include "layers/passes/rewriter.h"
+#include "quant/equalize.h"
 #include "quant/int8_roles.h"
-#include "quant/qweights.h"
+#include "quant/int8_weights.h"
 #include "quant/real_weights.h"
 
 namespace pipit {
 
 namespace {
 
-class Quantiser {
+class Quantizer {
  public:
-  Quantiser(const Graph& graph, const PrecisionPlan& plan, const QuantizeOptions& options)
+  Quantizer(const Graph& graph, const QuantizationPlan& plan, const QuantizeOptions& options)
       : graph_(graph),
         plan_(plan),
         options_(options),
@@ -36,7 +36,7 @@ class Quantiser {
     for (const ValueId id : graph_.outputs()) {
       if (!graph_.value(id).is_constant() && is_f32(id)) rewriter_.forward(id, real(id));
     }
-    return {rewriter_.finish(), roles_.quantised, roles_.kept};
+    return {rewriter_.finish(), roles_.quantized, roles_.kept};
   }
 
  private:
@@ -52,19 +52,19 @@ class Quantiser {
     }
   }
 
-  Quantisation quantisation(ValueId id) const {
+  Quantization quantization(ValueId id) const {
     return {roles_.scale[index(id)], options_.activations == DType::u8 ? 128 : 0, options_.activations};
   }
   // f32 where no INT8 node reads the value.
-  Quantisation output_quantisation(ValueId id) {
-    return wanted_[index(id)] ? quantisation(id) : Quantisation{};
+  Quantization output_quantization(ValueId id) {
+    return wanted_[index(id)] ? quantization(id) : Quantization{};
   }
 
   ValueId integer(ValueId id) {
     ValueId& made = integer_[index(id)];
     if (made == kNoValue) {
       made = rewriter_.builder().add1(graph_.value(id).name + ".quantize",
-                                      std::make_shared<Quantize>(quantisation(id)), {real(id)});
+                                      std::make_shared<Quantize>(quantization(id)), {real(id)});
     }
     return made;
   }
@@ -75,14 +75,14 @@ class Quantiser {
       made = integer_[index(id)] == kNoValue
                  ? rewriter_.map(id)
                  : rewriter_.builder().add1(graph_.value(id).name + ".dequantize",
-                                            std::make_shared<Dequantize>(quantisation(id)),
+                                            std::make_shared<Dequantize>(quantization(id)),
                                             {integer_[index(id)]});
     }
     return made;
   }
 
-  void made(ValueId old, ValueId now, const Quantisation& q) {
-    (q.quantised() ? integer_ : real_)[index(old)] = now;
+  void made(ValueId old, ValueId now, const Quantization& q) {
+    (q.quantized() ? integer_ : real_)[index(old)] = now;
   }
 
   void emit(std::size_t n) {
@@ -113,7 +113,7 @@ class Quantiser {
   }
 
   void correct_bias(const Node& node, RealWeights& weights) const {
-    for (const PrecisionPlan::Corrected& corrected : plan_.corrected) {
+    for (const QuantizationPlan::Corrected& corrected : plan_.corrected) {
       if (corrected.node != node.name) continue;
       const auto outputs = static_cast<std::size_t>(weights.shape[0]);
       if (corrected.deltas.size() != outputs)
@@ -126,8 +126,8 @@ class Quantiser {
   void emit_weighted(const Node& node) {
     const auto* conv = layer_if<Conv>(node);
     QConvAttributes attributes;
-    attributes.x = quantisation(node.inputs[0]);
-    attributes.y = output_quantisation(node.outputs[0]);
+    attributes.x = quantization(node.inputs[0]);
+    attributes.y = output_quantization(node.outputs[0]);
     if (conv != nullptr) attributes.conv = conv->attributes();
     if (const auto* gemm = layer_if<Gemm>(node)) attributes.conv.activation = gemm->attributes().activation;
     RealWeights weights = real_weights(graph_, node);
@@ -150,10 +150,10 @@ class Quantiser {
     std::vector<ValueId> inputs{x, rewriter_.constant(node.name + ".weights", std::move(q.weights)),
                                 rewriter_.constant(node.name + ".bias", std::move(q.bias))};
     if (conv != nullptr && node.inputs.size() > 3 && node.inputs[3] != kNoValue) {
-      attributes.residual = quantisation(node.inputs[3]);
+      attributes.residual = quantization(node.inputs[3]);
       inputs.push_back(integer(node.inputs[3]));
     }
-    const Quantisation y = attributes.y;
+    const Quantization y = attributes.y;
     const auto layer = std::make_shared<QConv>(std::move(attributes));
     ValueId out = kNoValue;
     if (conv != nullptr) {
@@ -171,9 +171,9 @@ class Quantiser {
 
   void emit_add(const Node& node) {
     const Clamp& activation = layer_if<Binary>(node)->attributes().activation;
-    // The sum itself is always an integer; floating-point readers get it dequantised.
-    const Quantisation y = quantisation(node.outputs[0]);
-    const QAddAttributes attributes{quantisation(node.inputs[0]), quantisation(node.inputs[1]), y,
+    // The sum itself is always an integer; floating-point readers get it dequantized.
+    const Quantization y = quantization(node.outputs[0]);
+    const QAddAttributes attributes{quantization(node.inputs[0]), quantization(node.inputs[1]), y,
                                     activation};
     made(node.outputs[0],
          rewriter_.emit(node.name, std::make_shared<QAdd>(attributes),
@@ -183,8 +183,8 @@ class Quantiser {
 
   void emit_product(const Node& node) {
     const auto [a, b] = *factors(graph_, node);
-    const Quantisation y = quantisation(node.outputs[0]);
-    const QMulAttributes attributes{quantisation(a), quantisation(b), y,
+    const Quantization y = quantization(node.outputs[0]);
+    const QMulAttributes attributes{quantization(a), quantization(b), y,
                                     layer_if<Binary>(node)->attributes().activation};
     made(node.outputs[0],
          rewriter_.emit(node.name, std::make_shared<QMul>(attributes), {integer(a), integer(b)},
@@ -193,8 +193,8 @@ class Quantiser {
   }
 
   void emit_function(const Node& node) {
-    const Quantisation y = quantisation(node.outputs[0]);
-    const QUnaryAttributes attributes{layer_if<Unary>(node)->attributes(), quantisation(node.inputs[0]), y};
+    const Quantization y = quantization(node.outputs[0]);
+    const QUnaryAttributes attributes{layer_if<Unary>(node)->attributes(), quantization(node.inputs[0]), y};
     made(node.outputs[0],
          rewriter_.emit(node.name, std::make_shared<QUnary>(attributes), {integer(node.inputs[0])},
                         node.outputs)[0],
@@ -202,11 +202,11 @@ class Quantiser {
   }
 
   void emit_average(const Node& node) {
-    const Quantisation y = output_quantisation(node.outputs[0]);
+    const Quantization y = output_quantization(node.outputs[0]);
     const auto* pool = layer_if<Pool>(node);  // else a mean over all positions
     const QAveragePoolAttributes attributes{
         pool != nullptr ? pool->attributes() : PoolAttributes{.kind = PoolKind::average, .global = true},
-        quantisation(node.inputs[0]), y};
+        quantization(node.inputs[0]), y};
     made(node.outputs[0],
          rewriter_.emit(node.name, std::make_shared<QAveragePool>(attributes), {integer(node.inputs[0])},
                         node.outputs)[0],
@@ -219,11 +219,11 @@ class Quantiser {
     const std::vector<ValueId> outputs =
         rewriter_.emit(node.name, node.layer, std::move(inputs), node.outputs);
     for (std::size_t o = 0; o < outputs.size(); ++o)
-      made(node.outputs[o], outputs[o], quantisation(node.outputs[o]));
+      made(node.outputs[o], outputs[o], quantization(node.outputs[o]));
   }
 
   const Graph& graph_;
-  const PrecisionPlan& plan_;
+  const QuantizationPlan& plan_;
   const QuantizeOptions& options_;
   Rewriter rewriter_;
   const Roles roles_;
@@ -234,9 +234,9 @@ class Quantiser {
 
 }  // namespace
 
-Quantized quantize_graph(const Graph& graph, const PrecisionPlan& plan, const QuantizeOptions& options) {
-  const Graph equal = equalise(graph, plan.equalised);
-  return Quantiser(equal, plan, options).run();
+Quantized quantize_graph(const Graph& graph, const QuantizationPlan& plan, const QuantizeOptions& options) {
+  const Graph equal = equalize(graph, plan.equalized);
+  return Quantizer(equal, plan, options).run();
 }
 
 }  // namespace pipit

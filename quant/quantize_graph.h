@@ -1,8 +1,8 @@
-// From a float graph and a precision plan to a graph that computes in INT8.
+// From a float graph and a quantization plan to a graph that computes in INT8.
 #pragma once
 
-#include "engine/graph.h"
-#include "quant/precision_plan.h"
+#include "engine/graph/graph.h"
+#include "quant/quantization_plan.h"
 
 namespace pipit {
 
@@ -14,7 +14,7 @@ struct QuantizeOptions {
 
 struct Quantized {
   Graph graph;
-  int quantised = 0;  ///< nodes that compute in INT8
+  int quantized = 0;  ///< nodes that compute in INT8
   int kept = 0;       ///< nodes that could but do not: the plan keeps them or has no scale for them
 };
 
@@ -27,9 +27,10 @@ struct Quantized {
 /// together share the largest of their scales. What floating-point layers and outputs read is written in f32.
 /// Weights: symmetric, the largest magnitude at 127; bias: int32 in units of input scale times weight scale; where it
 /// would not fit, the weight scale of that channel is enlarged.
-/// Equalisation and corrections of biases that the plan holds come first (quant/equalise.h, bias_correction.h).
+/// Equalization and corrections of biases that the plan holds come first (quant/equalize.h, bias_correction.h).
 /// Throws Error when the plan has a scale for a tensor or keeps a node that the graph does not have, with the nearest
 /// names, or has no scale at all.
-Quantized quantize_graph(const Graph& graph, const PrecisionPlan& plan, const QuantizeOptions& options = {});
+Quantized quantize_graph(const Graph& graph, const QuantizationPlan& plan,
+                         const QuantizeOptions& options = {});
 
 }  // namespace pipit

@@ -1,9 +1,9 @@
 #include "quant/real_weights.h"
 
-#include "layers/conv.h"
-#include "layers/fuse/rewriter.h"
-#include "layers/gemm.h"
-#include "layers/matmul.h"
+#include "layers/ops/conv.h"
+#include "layers/ops/gemm.h"
+#include "layers/ops/matmul.h"
+#include "layers/passes/rewriter.h"
 
 namespace pipit {
 

@@ -1,11 +1,11 @@
-// The weights of a float graph's convolutions and fully connected layers, as every scheme of quantisation takes them.
+// The weights of a float graph's convolutions and fully connected layers, as every scheme of quantization takes them.
 #pragma once
 
 #include <memory>
 #include <span>
 #include <vector>
 
-#include "engine/graph.h"
+#include "engine/graph/graph.h"
 
 namespace pipit {
 

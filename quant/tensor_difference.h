@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/shape.h"
+#include "engine/graph/shape.h"
 
 namespace pipit {
 
@@ -22,7 +22,7 @@ class TensorDifference {
   double noise() const;
   /// Of the angle between the two: 1 where both are zero everywhere, 0 where only one is.
   double cosine() const;
-  /// Signal to quantisation noise, 10 log10(signal / noise): infinite without noise, minus infinity without signal.
+  /// Signal to quantization noise, 10 log10(signal / noise): infinite without noise, minus infinity without signal.
   double sqnr_db() const;
   double max_error() const { return max_error_; }
   /// Share of the reference values beyond reach.

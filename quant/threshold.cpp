@@ -5,7 +5,7 @@
 #include <numeric>
 #include <vector>
 
-#include "engine/error.h"
+#include "engine/base/error.h"
 
 namespace pipit {
 
@@ -57,7 +57,7 @@ double divergence(const std::vector<double>& bins, std::size_t size, double abov
       if (p > 0) result += p * std::log(p / q);
     }
   }
-  // With p and q normalised by their sums, sum p/P log((p/P) / (q/Q)).
+  // With p and q normalized by their sums, sum p/P log((p/P) / (q/Q)).
   return q_total > 0 ? result / total + std::log(q_total / total) : std::numeric_limits<double>::infinity();
 }
 

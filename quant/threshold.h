@@ -14,7 +14,7 @@ enum class ThresholdMethod : std::uint8_t {
   /// The magnitude at which the clipped distribution and its 128-level version differ least in Kullback-Leibler
   /// divergence (Migacz, "8-bit inference with TensorRT", GTC 2017).
   entropy,
-  mse,  ///< the magnitude with the least mean squared error of quantising, clipping included
+  mse,  ///< the magnitude with the least mean squared error of quantizing, clipping included
 };
 
 /// "minmax", "percentile", "entropy" or "mse".

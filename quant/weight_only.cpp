@@ -3,17 +3,17 @@
 #include <algorithm>
 #include <cmath>
 
-#include "layers/conv.h"
-#include "layers/cpu/simd.h"
-#include "layers/fuse/rewriter.h"
-#include "layers/gemm.h"
+#include "engine/platform/simd.h"
+#include "layers/ops/conv.h"
+#include "layers/ops/gemm.h"
+#include "layers/passes/rewriter.h"
 #include "quant/real_weights.h"
 
 namespace pipit {
 
 namespace {
 
-// Below 2^22 adding and taking away 1.5 * 2^23 rounds to nearest, ties to even: a loop that vectorises everywhere.
+// Below 2^22 adding and taking away 1.5 * 2^23 rounds to nearest, ties to even: a loop that vectorizes everywhere.
 constexpr float kUnits = 12582912.0F;
 
 PIPIT_INLINE inline float to_integer(float steps, float low, float high) {

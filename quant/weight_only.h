@@ -4,13 +4,13 @@
 #include <span>
 #include <vector>
 
-#include "engine/thread_pool.h"
-#include "layers/fuse/passes.h"
-#include "layers/weight_only.h"
+#include "engine/platform/thread_pool.h"
+#include "layers/ops/weight_only.h"
+#include "layers/passes/passes.h"
 
 namespace pipit {
 
-/// Weights as layers/weight_only.h stores them.
+/// Weights as layers/ops/weight_only.h stores them.
 struct StoredWeights {
   Tensor integers;
   Tensor scales;

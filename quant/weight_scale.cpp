@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "layers/conv.h"
-#include "layers/gemm.h"
-#include "layers/matmul.h"
+#include "layers/ops/conv.h"
+#include "layers/ops/gemm.h"
+#include "layers/ops/matmul.h"
 
 namespace pipit {
 

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "engine/graph.h"
+#include "engine/graph/graph.h"
 
 namespace pipit {
 

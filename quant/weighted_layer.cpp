@@ -1,15 +1,15 @@
 #include "quant/weighted_layer.h"
 
-#include "layers/conv.h"
-#include "layers/fuse/rewriter.h"
-#include "layers/gemm.h"
+#include "layers/ops/conv.h"
+#include "layers/ops/gemm.h"
+#include "layers/passes/rewriter.h"
 #include "quant/real_weights.h"
 
 namespace pipit {
 
 namespace {
 
-// Sums of more products of u8 by s8 could leave int32 (layers/qconv.h).
+// Sums of more products of u8 by s8 could leave int32 (layers/ops/qconv.h).
 constexpr std::int64_t kMostDepth = 60'000;
 
 }  // namespace

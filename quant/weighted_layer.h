@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/graph.h"
+#include "engine/graph/graph.h"
 
 namespace pipit {
 

@@ -7,7 +7,7 @@
 #include <mutex>
 
 #include "engine/cuda/runtime.h"
-#include "engine/device.h"
+#include "engine/platform/device.h"
 
 namespace pipit {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "engine/cuda/runtime.h"
-#include "engine/plan.h"
+#include "engine/plan/execution_plan.h"
 
 namespace pipit::cuda {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "engine/cuda/runtime.h"
-#include "engine/device.h"
+#include "engine/platform/device.h"
 
 namespace pipit::cuda {
 

@@ -8,8 +8,8 @@
 #include <mutex>
 #include <utility>
 
-#include "engine/error.h"
-#include "engine/tensor.h"
+#include "engine/base/error.h"
+#include "engine/graph/tensor.h"
 
 namespace pipit::cuda {
 
@@ -77,7 +77,7 @@ class PinnedBuffer {
 
 class Event;
 
-/// A stream of its own on the current GPU, not synchronising with the default stream.
+/// A stream of its own on the current GPU, not synchronizing with the default stream.
 class Stream {
  public:
   Stream();

@@ -8,11 +8,11 @@
 #include <map>
 #include <vector>
 
-#include "engine/clock.h"
+#include "engine/base/clock.h"
 #include "engine/cuda/host_step.h"
 #include "engine/cuda/runtime.h"
-#include "engine/device.h"
-#include "engine/device_session.h"
+#include "engine/platform/device.h"
+#include "engine/runtime/device_session.h"
 
 namespace pipit {
 
@@ -30,7 +30,7 @@ double median(std::vector<double> values) {
 
 class CudaSession final : public DeviceSession {
  public:
-  explicit CudaSession(std::shared_ptr<const Plan> plan)
+  explicit CudaSession(std::shared_ptr<const ExecutionPlan> plan)
       : plan_(std::move(plan)),
         gpu_((select_gpu(plan_->options().gpu), plan_->options().gpu)),
         pool_(1),
@@ -258,7 +258,7 @@ class CudaSession final : public DeviceSession {
     if (!bound_.empty()) graph_ = cuda::Graph(stream_, [&] { run_steps(); });
   }
 
-  // The first run goes step by step: libraries initialise themselves on first use, which a capture forbids.
+  // The first run goes step by step: libraries initialize themselves on first use, which a capture forbids.
   void launch() {
     if (!warm_) {
       run_steps();
@@ -269,7 +269,7 @@ class CudaSession final : public DeviceSession {
     if (graph_) graph_.launch(stream_);
   }
 
-  std::shared_ptr<const Plan> plan_;
+  std::shared_ptr<const ExecutionPlan> plan_;
   int gpu_;
   ThreadPool pool_;
   std::unique_ptr<ThreadPool> host_pool_;  // for steps on the CPU; null where there are none
@@ -293,7 +293,7 @@ class CudaSession final : public DeviceSession {
 
 }  // namespace
 
-std::unique_ptr<DeviceSession> make_cuda_session(std::shared_ptr<const Plan> plan) {
+std::unique_ptr<DeviceSession> make_cuda_session(std::shared_ptr<const ExecutionPlan> plan) {
   return std::make_unique<CudaSession>(std::move(plan));
 }
 

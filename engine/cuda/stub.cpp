@@ -1,7 +1,7 @@
 // Linked instead of the CUDA device when pipit is built without the toolkit.
-#include "engine/device.h"
-#include "engine/device_session.h"
-#include "engine/tuner.h"
+#include "engine/plan/tuner.h"
+#include "engine/platform/device.h"
+#include "engine/runtime/device_session.h"
 
 namespace pipit {
 
@@ -39,7 +39,7 @@ void select_gpu(int) {
   require_device(DeviceKind::cuda);
 }
 
-std::unique_ptr<DeviceSession> make_cuda_session(std::shared_ptr<const Plan>) {
+std::unique_ptr<DeviceSession> make_cuda_session(std::shared_ptr<const ExecutionPlan>) {
   require_device(DeviceKind::cuda);
   return nullptr;
 }

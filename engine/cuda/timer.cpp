@@ -2,8 +2,8 @@
 #include <utility>
 
 #include "engine/cuda/runtime.h"
-#include "engine/device.h"
-#include "engine/tuner.h"
+#include "engine/plan/tuner.h"
+#include "engine/platform/device.h"
 
 namespace pipit {
 
@@ -42,7 +42,7 @@ class CudaTimer final : public KernelTimer {
     PIPIT_CUDA(cudaDeviceSynchronize());
   }
 
-  // Not captured: libraries initialise themselves on first use, which a capture forbids. The second run counts: the
+  // Not captured: libraries initialize themselves on first use, which a capture forbids. The second run counts: the
   // first loads the kernel's code, which can take longer than any run.
   double warm_up(const Kernel& kernel) override {
     PIPIT_CUDA(cudaSetDevice(gpu_));

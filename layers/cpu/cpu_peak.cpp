@@ -4,22 +4,22 @@
 #include <cstring>
 #include <vector>
 
-#include "engine/clock.h"
-#include "engine/tensor.h"
-#include "engine/thread_pool.h"
-#include "layers/cpu/peak_probe.h"
+#include "engine/base/clock.h"
+#include "engine/graph/tensor.h"
+#include "engine/platform/thread_pool.h"
+#include "layers/cpu/tile/peak_probe.h"
 
 namespace pipit {
 
 namespace {
 
-// The shortest of several parallel runs of piece(index), one piece per thread, in seconds.
-template <typename Piece>
-double best_seconds(ThreadPool& pool, int repeats, Piece piece) {
+// The shortest of several parallel runs of work(index), one per thread, in seconds.
+template <typename Work>
+double best_seconds(ThreadPool& pool, int repeats, Work work) {
   double best = 1e30;
   for (int r = 0; r < repeats; ++r) {
     const Clock::time_point begin = Clock::now();
-    pool.parallel_for(pool.size(), [&](std::int64_t index, int) { piece(static_cast<std::size_t>(index)); });
+    pool.parallel_for(pool.size(), [&](std::int64_t index, int) { work(static_cast<std::size_t>(index)); });
     best = std::min(best, milliseconds_since(begin) / 1e3);
   }
   return best;

@@ -3,10 +3,10 @@
 #include <array>
 #include <vector>
 
-#include "layers/cast.h"
-#include "layers/cpu/chunks.h"
-#include "layers/cpu/row_kernels.h"
-#include "layers/layer_kernel.h"
+#include "layers/common/layer_kernel.h"
+#include "layers/cpu/vector/row_kernels.h"
+#include "layers/cpu/work_sharing.h"
+#include "layers/ops/cast.h"
 
 namespace pipit {
 

@@ -1,7 +1,7 @@
 // Half precision as storage: every CPU kernel also runs on operands that are stored as f16.
 #pragma once
 
-#include "engine/registry.h"
+#include "engine/plan/registry.h"
 
 namespace pipit {
 

@@ -2,7 +2,7 @@
 // is the order of preference.
 #pragma once
 
-#include "engine/registry.h"
+#include "engine/plan/registry.h"
 
 namespace pipit {
 
@@ -12,8 +12,8 @@ void register_cuda_binary(Registry& registry);  // Binary, Where
 void register_cuda_cast(Registry& registry);
 void register_cuda_movement(
     Registry& registry);  // Reshape, Transpose, Concat, Split, Slice, Expand, Tile, ...
-void register_cuda_padding(Registry& registry);   // Pad, Gather
-void register_cuda_pool_max(Registry& registry);  // the usual windows in fp16
+void register_cuda_pad_gather(Registry& registry);  // Pad, Gather
+void register_cuda_pool_max(Registry& registry);    // the usual windows in fp16
 void register_cuda_pool(Registry& registry);
 void register_cuda_normalization(Registry& registry);
 void register_cuda_softmax(Registry& registry);

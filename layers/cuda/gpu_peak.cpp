@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "engine/cuda/runtime.h"
-#include "engine/device.h"
-#include "engine/half.h"
-#include "layers/cuda/lt_gemm.h"
+#include "engine/graph/half.h"
+#include "engine/platform/device.h"
+#include "layers/cuda/libraries/lt_gemm.h"
 
 namespace pipit {
 

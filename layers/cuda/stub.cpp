@@ -1,5 +1,5 @@
 // Linked instead of the GPU kernels when pipit is built without the toolkit.
-#include "engine/device.h"
+#include "engine/platform/device.h"
 #include "layers/gpu_kernels.h"
 #include "layers/gpu_peak.h"
 

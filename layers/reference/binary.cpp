@@ -1,14 +1,14 @@
-#include "layers/binary.h"
+#include "layers/ops/binary.h"
 
 #include <cmath>
 
-#include "layers/dispatch.h"
-#include "layers/layer_kernel.h"
-#include "layers/operands.h"
+#include "layers/common/dispatch.h"
+#include "layers/common/layer_kernel.h"
+#include "layers/common/scalar.h"
+#include "layers/common/strided_loop.h"
+#include "layers/ops/operands.h"
 #include "layers/reference/integer.h"
 #include "layers/reference/reference.h"
-#include "layers/scalar.h"
-#include "layers/strided.h"
 
 namespace pipit {
 

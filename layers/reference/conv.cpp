@@ -1,7 +1,7 @@
-#include "layers/conv.h"
+#include "layers/ops/conv.h"
 
+#include "layers/common/image.h"
 #include "layers/reference/float_kernel.h"
-#include "layers/reference/image.h"
 
 namespace pipit {
 

@@ -1,7 +1,7 @@
-#include "layers/conv_transpose.h"
+#include "layers/ops/conv_transpose.h"
 
+#include "layers/common/image.h"
 #include "layers/reference/float_kernel.h"
-#include "layers/reference/image.h"
 
 namespace pipit {
 

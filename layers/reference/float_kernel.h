@@ -3,8 +3,8 @@
 
 #include <fmt/format.h>
 
-#include "layers/layer_kernel.h"
-#include "layers/operands.h"
+#include "layers/common/layer_kernel.h"
+#include "layers/ops/operands.h"
 #include "layers/reference/reference.h"
 
 namespace pipit {

@@ -4,7 +4,7 @@
 #include <array>
 #include <cstring>
 
-#include "layers/dispatch.h"
+#include "layers/common/dispatch.h"
 
 namespace pipit {
 

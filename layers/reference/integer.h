@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "engine/error.h"
+#include "engine/base/error.h"
 
 namespace pipit::wrapping {
 

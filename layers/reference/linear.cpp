@@ -1,6 +1,6 @@
 // Gemm and MatMul.
-#include "layers/gemm.h"
-#include "layers/matmul.h"
+#include "layers/ops/gemm.h"
+#include "layers/ops/matmul.h"
 #include "layers/reference/float_kernel.h"
 
 namespace pipit {

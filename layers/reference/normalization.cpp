@@ -1,10 +1,10 @@
-#include "layers/normalization.h"
+#include "layers/ops/normalization.h"
 
 #include <algorithm>
 #include <cmath>
 
 #include "layers/reference/float_kernel.h"
-#include "layers/reference/groups.h"
+#include "layers/reference/group_loops.h"
 
 namespace pipit {
 

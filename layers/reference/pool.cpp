@@ -1,12 +1,12 @@
-#include "layers/pool.h"
+#include "layers/ops/pool.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
-#include "layers/layer_kernel.h"
-#include "layers/operands.h"
-#include "layers/reference/image.h"
+#include "layers/common/image.h"
+#include "layers/common/layer_kernel.h"
+#include "layers/ops/operands.h"
 #include "layers/reference/reference.h"
 
 namespace pipit {

@@ -1,18 +1,18 @@
-#include "layers/quantize_axis.h"
+#include "layers/ops/quantize_axis.h"
 
-#include "layers/dispatch.h"
-#include "layers/layer_kernel.h"
-#include "layers/operands.h"
-#include "layers/quantisation.h"
+#include "layers/common/dispatch.h"
+#include "layers/common/layer_kernel.h"
+#include "layers/common/strided_loop.h"
+#include "layers/ops/operands.h"
+#include "layers/ops/quantization.h"
 #include "layers/reference/reference.h"
-#include "layers/strided.h"
 
 namespace pipit {
 
 namespace {
 
 // A tensor that broadcasts to `shape` and holds one element per scale: its offsets are the scales' indices.
-TensorDesc scale_desc(const AxisQuantisation& q, const Shape& shape) {
+TensorDesc scale_desc(const AxisQuantization& q, const Shape& shape) {
   std::array<std::int64_t, kMaxRank> dims;
   dims.fill(1);
   if (!q.per_tensor()) dims[static_cast<std::size_t>(q.axis)] = static_cast<std::int64_t>(q.scales.size());
@@ -22,7 +22,7 @@ TensorDesc scale_desc(const AxisQuantisation& q, const Shape& shape) {
 
 void run_quantize(const QuantizeAxis& layer, std::span<const ConstTensorView> inputs,
                   std::span<const TensorView> outputs, const RunContext& /*context*/) {
-  const AxisQuantisation& q = layer.y();
+  const AxisQuantization& q = layer.y();
   const TensorDesc scales = scale_desc(q, outputs[0].desc.shape);
   const auto loop = broadcast_loop<3>({&outputs[0].desc, &inputs[0].desc, &scales});
   const float* x = inputs[0].as<float>();
@@ -31,13 +31,13 @@ void run_quantize(const QuantizeAxis& layer, std::span<const ConstTensorView> in
     const StepBounds bounds =
         step_bounds({q.scales[i], q.zero_points[i], q.dtype, true}, -INFINITY, INFINITY);
     outputs[0].data[at[0]] =
-        static_cast<std::byte>(requantise(x[at[1]] / q.scales[i], bounds, q.zero_points[i]));
+        static_cast<std::byte>(requantize(x[at[1]] / q.scales[i], bounds, q.zero_points[i]));
   });
 }
 
 void run_dequantize(const DequantizeAxis& layer, std::span<const ConstTensorView> inputs,
                     std::span<const TensorView> outputs, const RunContext& /*context*/) {
-  const AxisQuantisation& q = layer.x();
+  const AxisQuantization& q = layer.x();
   const TensorDesc scales = scale_desc(q, outputs[0].desc.shape);
   const auto loop = broadcast_loop<3>({&outputs[0].desc, &inputs[0].desc, &scales});
   auto* y = outputs[0].as<float>();

@@ -1,13 +1,13 @@
-#include "layers/reduce.h"
+#include "layers/ops/reduce.h"
 
 #include <cmath>
 
-#include "layers/dispatch.h"
-#include "layers/layer_kernel.h"
-#include "layers/operands.h"
+#include "layers/common/dispatch.h"
+#include "layers/common/layer_kernel.h"
+#include "layers/common/strided_loop.h"
+#include "layers/ops/operands.h"
 #include "layers/reference/integer.h"
 #include "layers/reference/reference.h"
-#include "layers/strided.h"
 
 namespace pipit {
 

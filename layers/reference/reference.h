@@ -2,7 +2,7 @@
 // layer. Written for clarity: loops over logical indices through strides, any layout, double accumulation.
 #pragma once
 
-#include "engine/registry.h"
+#include "engine/plan/registry.h"
 
 namespace pipit {
 
@@ -16,12 +16,12 @@ void register_reference_resize(Registry& registry);
 void register_reference_unary(Registry& registry);
 void register_reference_binary(Registry& registry);  // Binary, Where
 void register_reference_reduce(Registry& registry);  // Reduce, ArgMax
-void register_reference_arrange(Registry& registry);
-void register_reference_rearrange(Registry& registry);
+void register_reference_slicing(Registry& registry);
+void register_reference_reshaping(Registry& registry);
 void register_reference_cast(Registry& registry);
-void register_reference_weight_only(Registry& registry);  // WLinear, WConv
-void register_reference_dynamic(Registry& registry);      // DynamicQuantize, DynamicQConv
-void register_reference_quantised(
+void register_reference_weight_only(Registry& registry);   // WLinear, WConv
+void register_reference_dynamic_int8(Registry& registry);  // DynamicQuantize, DynamicQConv
+void register_reference_quantized(
     Registry& registry);  // Quantize, Dequantize, QConv, QAdd, QMul, QUnary, QAveragePool
 void register_reference_quantize_axis(Registry& registry);
 

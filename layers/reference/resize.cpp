@@ -1,9 +1,9 @@
-#include "layers/resize.h"
+#include "layers/ops/resize.h"
 
 #include <cstring>
 
-#include "layers/layer_kernel.h"
-#include "layers/operands.h"
+#include "layers/common/layer_kernel.h"
+#include "layers/ops/operands.h"
 #include "layers/reference/reference.h"
 
 namespace pipit {

@@ -1,11 +1,11 @@
-#include "layers/softmax.h"
+#include "layers/ops/softmax.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "layers/reference/float_kernel.h"
-#include "layers/reference/groups.h"
+#include "layers/reference/group_loops.h"
 
 namespace pipit {
 

@@ -1,8 +1,8 @@
 // WLinear and WConv: the products with the weights as they are stored, summed up in double.
-#include "layers/weight_only.h"
+#include "layers/ops/weight_only.h"
 
+#include "layers/common/image.h"
 #include "layers/reference/float_kernel.h"
-#include "layers/reference/image.h"
 
 namespace pipit {
 

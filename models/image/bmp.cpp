@@ -1,11 +1,11 @@
 // BMP is decoded here: stb_image reads a truncated file as zeros and entries beyond the palette as
-// uninitialised memory, and both cannot be seen from outside. Layout: Microsoft's BITMAPFILEHEADER and
+// uninitialized memory, and both cannot be seen from outside. Layout: Microsoft's BITMAPFILEHEADER and
 // BITMAPINFOHEADER.
 #include <array>
 #include <bit>
 #include <cstring>
 
-#include "engine/error.h"
+#include "engine/base/error.h"
 #include "models/image/formats.h"
 
 namespace pipit::detail {

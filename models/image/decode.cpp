@@ -6,7 +6,7 @@
 #include <string_view>
 #include <system_error>
 
-#include "engine/error.h"
+#include "engine/base/error.h"
 #include "models/image/formats.h"
 #include "models/image/orientation.h"
 

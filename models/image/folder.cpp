@@ -7,7 +7,7 @@
 #include <set>
 #include <system_error>
 
-#include "engine/error.h"
+#include "engine/base/error.h"
 
 namespace pipit {
 namespace {

@@ -1,6 +1,6 @@
 #include "models/image/image.h"
 
-#include "engine/error.h"
+#include "engine/base/error.h"
 
 namespace pipit {
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <utility>
 
-#include "engine/error.h"
+#include "engine/base/error.h"
 
 namespace pipit {
 namespace {
@@ -76,7 +76,7 @@ void check_output(const Image& image, std::size_t channels, std::size_t availabl
 }
 
 // A byte has 256 values: a table gives each the nearest float of the exact result.
-std::array<float, 256> normalisation_table(const Preprocess& p, std::size_t channel) {
+std::array<float, 256> normalization_table(const Preprocess& p, std::size_t channel) {
   std::array<float, 256> table;
   for (int v = 0; v < 256; ++v) {
     table[std::size_t(v)] =
@@ -191,7 +191,7 @@ void preprocess(const Image& image, const Preprocess& p, std::span<float> out, L
   check_output(ready, 3, out.size());
   const bool pixels = layout == Layout::channels_last;
   for (std::size_t c = 0; c < 3; ++c) {
-    write_channel(ready, p.bgr ? 2 - c : c, normalisation_table(p, c),
+    write_channel(ready, p.bgr ? 2 - c : c, normalization_table(p, c),
                   out.data() + c * (pixels ? 1 : out.size() / 3), pixels ? 3 : 1);
   }
 }
@@ -203,7 +203,7 @@ void preprocess_gray(const Image& image, const Preprocess& p, std::span<float> o
   to_luma(luma);
   const Image ready = resize_and_crop(luma, p);
   check_output(ready, 1, out.size());
-  write_channel(ready, 0, normalisation_table(p, 0), out.data(), 1);
+  write_channel(ready, 0, normalization_table(p, 0), out.data(), 1);
 }
 
 }  // namespace pipit

@@ -1,4 +1,4 @@
-// From a decoded image to the input tensor of a model: resize, centre crop, normalise.
+// From a decoded image to the input tensor of a model: resize, centre crop, normalize.
 #pragma once
 
 #include <array>
@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/tensor.h"
+#include "engine/graph/tensor.h"
 #include "models/image/image.h"
 #include "models/image/resize.h"
 
@@ -96,7 +96,7 @@ void preprocess(const Image& image, const Preprocess& preprocess, std::span<floa
                 Layout layout = Layout::row_major);
 
 /// The same for models with one input channel: H x W floats of luma (ITU-R 601, Pillow's convert('L'), taken
-/// before resizing), normalised with mean[0] and std[0].
+/// before resizing), normalized with mean[0] and std[0].
 void preprocess_gray(const Image& image, const Preprocess& preprocess, std::span<float> out);
 
 /// The JSON form that models carry in the ONNX metadata under kPreprocessKey:

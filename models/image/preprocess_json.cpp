@@ -1,8 +1,8 @@
 #include <array>
 #include <cmath>
 
-#include "engine/error.h"
-#include "engine/parse_json.h"
+#include "engine/base/error.h"
+#include "engine/base/parse_json.h"
 #include "models/image/preprocess.h"
 
 namespace pipit {

@@ -5,7 +5,7 @@
 #include <charconv>
 #include <fstream>
 
-#include "engine/error.h"
+#include "engine/base/error.h"
 
 namespace pipit::onnx {
 

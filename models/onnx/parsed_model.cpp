@@ -13,7 +13,7 @@
 #include <memory>
 #include <string>
 
-#include "engine/error.h"
+#include "engine/base/error.h"
 
 namespace pipit::onnx {
 

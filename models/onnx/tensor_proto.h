@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <string>
 
-#include "engine/tensor.h"
+#include "engine/graph/tensor.h"
 #include "models/onnx/parsed_model.h"
 
 namespace pipit::onnx {

@@ -71,8 +71,8 @@ def split_holdout(images: Images, count: int, seed: int) -> tuple[Images, Images
     return images.subset(~held), images.subset(held)
 
 
-def normalise(pixels: Tensor) -> Tensor:
-    """uint8 pixels to the network's input: scaled to [0, 1], then standardised."""
+def normalize(pixels: Tensor) -> Tensor:
+    """uint8 pixels to the network's input: scaled to [0, 1], then standardized."""
     mean = torch.tensor(MEAN, device=pixels.device).view(1, 3, 1, 1)
     std = torch.tensor(STD, device=pixels.device).view(1, 3, 1, 1)
     return (pixels.float() / 255 - mean) / std
@@ -104,7 +104,7 @@ def augment(padded: Tensor, order: Tensor, cutout: int, generator: torch.Generat
         top, left = draw(IMAGE_SIZE) - cutout // 2, draw(IMAGE_SIZE) - cutout // 2
         in_rows, in_columns = (steps >= top) & (steps < top + cutout), (steps >= left) & (steps < left + cutout)
         hidden = in_rows.view(count, 1, -1, 1) & in_columns.view(count, 1, 1, -1)
-        # Mean grey is zero after normalisation: the square carries no signal.
+        # Mean grey is zero after normalization: the square carries no signal.
         grey = (torch.tensor(MEAN, device=device) * 255).round().to(torch.uint8).view(1, 3, 1, 1)
         images = torch.where(hidden, grey, images)
     return images

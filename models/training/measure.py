@@ -10,19 +10,19 @@ import onnxruntime
 import torch
 from torch import Tensor, nn
 
-from images import CLASSES, Images, normalise
+from images import CLASSES, Images, normalize
 
 
 @torch.no_grad()
 def predict(model: nn.Module, data: Images, batch: int = 1000) -> Tensor:
     """Logits on the CPU, computed in plain fp32 (no autocast, no TF32)."""
-    return torch.cat([model(normalise(pixels)).cpu() for pixels in data.pixels.split(batch)])
+    return torch.cat([model(normalize(pixels)).cpu() for pixels in data.pixels.split(batch)])
 
 
 def predict_onnx(path: Path, data: Images, batch: int = 500) -> Tensor:
     """Logits of the exported file, run by ONNX Runtime on the CPU."""
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    outputs = [session.run(["logits"], {"input": normalise(p).numpy()})[0] for p in data.pixels.cpu().split(batch)]
+    outputs = [session.run(["logits"], {"input": normalize(p).numpy()})[0] for p in data.pixels.cpu().split(batch)]
     return torch.from_numpy(np.concatenate(outputs))
 
 
@@ -34,7 +34,7 @@ def wilson(correct: int, total: int, z: float = 1.959964) -> tuple[float, float]
     return (centre - spread) / (1 + z * z / total), (centre + spread) / (1 + z * z / total)
 
 
-def summarise(logits: Tensor, labels: Tensor) -> dict[str, object]:
+def summarize(logits: Tensor, labels: Tensor) -> dict[str, object]:
     """Top-1 and top-5 with intervals, and top-1 of each class."""
     labels = labels.cpu()
     ranked = logits.topk(5, dim=1).indices == labels[:, None]

@@ -32,8 +32,8 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from export import export_onnx
-from images import CLASSES, CROP_PADDING, Images, augment, load_archive, mix, normalise, split_holdout
-from measure import describe, predict, predict_onnx, summarise
+from images import CLASSES, CROP_PADDING, Images, augment, load_archive, mix, normalize, split_holdout
+from measure import describe, predict, predict_onnx, summarize
 from network import (
     STUDENT_BLOCKS,
     STUDENT_WIDTHS,
@@ -126,7 +126,7 @@ def train_network(model: nn.Module, data: Images, recipe: Recipe, teacher: nn.Mo
         # An incomplete last batch is left out; each epoch leaves out other images.
         for first in range(0, steps_per_epoch * batch, batch):
             chosen = slice(first, first + batch)
-            inputs, targets = normalise(pixels[chosen]), F.one_hot(labels[chosen], len(CLASSES)).float()
+            inputs, targets = normalize(pixels[chosen]), F.one_hot(labels[chosen], len(CLASSES)).float()
             if recipe.mixup > 0:
                 inputs, targets = mix(inputs, targets, recipe.mixup, generator)
             inputs = inputs.contiguous(memory_format=torch.channels_last)
@@ -248,7 +248,7 @@ def main() -> None:
 
     teacher = obtain_teacher(arguments, data) if arguments.teacher_epochs > 0 else None
     if held and teacher:
-        print(describe("teacher, held-out", summarise(predict(teacher, held), held.labels)), flush=True)
+        print(describe("teacher, held-out", summarize(predict(teacher, held), held.labels)), flush=True)
     # Seeded anew: the small network starts the same whether a teacher was trained or read.
     torch.manual_seed(arguments.seed)
     model = CifarResNet(STUDENT_WIDTHS, STUDENT_BLOCKS)
@@ -264,7 +264,7 @@ def main() -> None:
     trained = time.monotonic() - began
 
     if held:
-        print(describe("held-out", summarise(predict(model, held), held.labels)))
+        print(describe("held-out", summarize(predict(model, held), held.labels)))
         return
     export_onnx(model, arguments.out)
     test = load_archive(arguments.test, device)
@@ -274,15 +274,15 @@ def main() -> None:
         "macs": macs,
         "bytes": arguments.out.stat().st_size,
         "training_seconds": round(trained, 1),
-        "pytorch": summarise(logits, test.labels),
-        "onnxruntime": summarise(onnx_logits, test.labels),
+        "pytorch": summarize(logits, test.labels),
+        "onnxruntime": summarize(onnx_logits, test.labels),
         "same_answers": int((logits.argmax(1) == onnx_logits.argmax(1)).sum()),
         "largest_logit_difference": float((logits - onnx_logits).abs().max()),
         "torch": torch.__version__,
         "device": torch.cuda.get_device_name() if device.type == "cuda" else "CPU",
     }
     if teacher:
-        report["teacher"] = summarise(predict(teacher, test), test.labels)
+        report["teacher"] = summarize(predict(teacher, test), test.labels)
         print(describe("teacher", report["teacher"]))
     print(json.dumps(report, indent=2))
     print(describe("PyTorch", report["pytorch"]))

@@ -4,13 +4,13 @@
 
 #include <algorithm>
 
-#include "engine/error.h"
-#include "engine/printable.h"
-#include "engine/session.h"
+#include "engine/base/error.h"
+#include "engine/base/printable.h"
+#include "engine/runtime/session.h"
 #include "models/prepared_images.h"
 #include "quant/bias_correction.h"
 #include "quant/calibration.h"
-#include "quant/equalise.h"
+#include "quant/equalize.h"
 #include "quant/hash.h"
 #include "quant/weighted_layer.h"
 
@@ -69,30 +69,30 @@ std::vector<CalibrationImage> identify(const std::vector<std::filesystem::path>&
 
 }  // namespace
 
-PrecisionPlan empty_plan(const Model& model, const Preprocess& preprocess) {
-  PrecisionPlan plan;
+QuantizationPlan empty_plan(const Model& model, const Preprocess& preprocess) {
+  QuantizationPlan plan;
   plan.model = model.name;
   plan.model_hash = hash_model(model.graph);
   plan.preprocess = to_json(preprocess);
   return plan;
 }
 
-std::vector<std::string> calibrate_on(PrecisionPlan& plan, const std::string& model, Graph fused,
+std::vector<std::string> calibrate_on(QuantizationPlan& plan, const std::string& model, Graph fused,
                                       const Preprocess& preprocess,
                                       const std::vector<std::filesystem::path>& images,
                                       const std::filesystem::path& folder, PlanOptions planning,
                                       const Corrections& corrections, const ImagesDone& progress) {
   if (weighted_layers(fused).empty())
     fail_unsupported(
-        "{}: nothing to quantise: it has no convolution or fully connected layer with constant weights",
+        "{}: nothing to quantize: it has no convolution or fully connected layer with constant weights",
         model);
   std::vector<std::string> notes;
-  if (corrections.equalise) {
-    plan.equalised = equalisation(fused);
-    if (plan.equalised.empty())
+  if (corrections.equalize) {
+    plan.equalized = equalization(fused);
+    if (plan.equalized.empty())
       notes.emplace_back(
-          "nothing to equalise: no convolution is read by one other alone, with at most a relu between");
-    fused = equalise(fused, plan.equalised);
+          "nothing to equalize: no convolution is read by one other alone, with at most a relu between");
+    fused = equalize(fused, plan.equalized);
   }
   const Graph weights = corrections.bias_correction ? fused : Graph{};
   planning.device = DeviceKind::cpu;

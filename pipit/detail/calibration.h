@@ -8,7 +8,7 @@
 
 #include "models/model.h"
 #include "quant/compile.h"
-#include "quant/precision_plan.h"
+#include "quant/quantization_plan.h"
 
 namespace pipit::detail {
 
@@ -16,19 +16,19 @@ namespace pipit::detail {
 using ImagesDone = std::function<void(std::int64_t done, std::int64_t total)>;
 
 /// A plan without tensors and images for `model`, whose graph is still as it was read.
-PrecisionPlan empty_plan(const Model& model, const Preprocess& preprocess);
+QuantizationPlan empty_plan(const Model& model, const Preprocess& preprocess);
 
 struct Corrections {
-  bool equalise = false;         ///< quant/equalise.h
+  bool equalize = false;         ///< quant/equalize.h
   bool bias_correction = false;  ///< quant/bias_correction.h
 };
 
-/// Runs `fused` (of fuse(), layers/fuse/passes.h) in fp32 on the CPU over `images` and sets the plan's tensors, with
+/// Runs `fused` (of fuse(), layers/passes/passes.h) in fp32 on the CPU over `images` and sets the plan's tensors, with
 /// scales by its method, and its images, named by their paths below `folder`. Of `planning` the threads and kernels
 /// count, and kernels are chosen by their order: those chosen by timing may round differently from run to run. Returns
 /// what a user should know. Throws UnsupportedError, beginning with `model`, when the graph has no layer with weights
 /// that could run in INT8.
-std::vector<std::string> calibrate_on(PrecisionPlan& plan, const std::string& model, Graph fused,
+std::vector<std::string> calibrate_on(QuantizationPlan& plan, const std::string& model, Graph fused,
                                       const Preprocess& preprocess,
                                       const std::vector<std::filesystem::path>& images,
                                       const std::filesystem::path& folder, PlanOptions planning,

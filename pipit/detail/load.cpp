@@ -5,14 +5,14 @@
 
 #include <set>
 
-#include "engine/error.h"
-#include "layers/conv.h"
-#include "layers/dynamic.h"
-#include "layers/qconv.h"
+#include "engine/base/error.h"
+#include "layers/ops/conv.h"
+#include "layers/ops/dynamic_int8.h"
+#include "layers/ops/qconv.h"
+#include "layers/ops/weight_only.h"
 #include "layers/registry.h"
-#include "layers/weight_only.h"
 #include "quant/hash.h"
-#include "quant/keep.h"
+#include "quant/kept_layers.h"
 
 namespace pipit::detail {
 
@@ -21,7 +21,7 @@ namespace {
 // What LoadOptions::convolution_kernel is about, in every precision.
 constexpr std::string_view kConvolutions[] = {Conv::kType, QConv::kType, DynamicQConv::kType, WConv::kType};
 
-Preprocess preprocess_of(const PrecisionPlan& plan, const std::string& path) {
+Preprocess preprocess_of(const QuantizationPlan& plan, const std::string& path) {
   return naming(path, [&] { return preprocess_from_json(plan.preprocess); });
 }
 
@@ -57,7 +57,7 @@ void check(const LoadOptions& options) {
   check_kernel(options.kernel, {});
   check_kernel(options.convolution_kernel, kConvolutions);
   if (options.precision != Precision::int8 && !options.plan.empty())
-    fail("{}: a precision plan is for Precision::int8", options.plan.string());
+    fail("{}: a quantization plan is for Precision::int8", options.plan.string());
 }
 
 }  // namespace
@@ -106,8 +106,8 @@ CompileOptions compile_options(const LoadOptions& options) {
   return how;
 }
 
-PrecisionPlan read_plan_for(const std::filesystem::path& path, const Graph& graph) {
-  PrecisionPlan plan = read_precision_plan(path);
+QuantizationPlan read_plan_for(const std::filesystem::path& path, const Graph& graph) {
+  QuantizationPlan plan = read_quantization_plan(path);
   preprocess_of(plan, path.string());  // nothing that is wrong passes
   const std::string hash = hash_model(graph);
   if (plan.model_hash != hash) {
@@ -117,7 +117,7 @@ PrecisionPlan read_plan_for(const std::filesystem::path& path, const Graph& grap
   return plan;
 }
 
-std::vector<std::string> differences_from(const PrecisionPlan& plan, const Preprocess& preprocess) {
+std::vector<std::string> differences_from(const QuantizationPlan& plan, const Preprocess& preprocess) {
   return preprocess_differences(preprocess, preprocess_from_json(plan.preprocess));
 }
 
@@ -134,7 +134,7 @@ std::shared_ptr<const CompiledState> compile_model(Model model, const LoadOption
   state->name = model.name;
   state->metadata = std::move(model.metadata);
   naming(model.name, [&] {
-    check_unquantised(model.graph, options.precision);
+    check_unquantized(model.graph, options.precision);
     CompileOptions how = compile_options(options);
     if (!options.plan.empty()) {
       how.scales = read_plan_for(options.plan, model.graph);

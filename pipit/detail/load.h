@@ -21,10 +21,10 @@ std::shared_ptr<KernelTuning> kernel_tuning(Tuning tuning, const std::filesystem
 
 /// Reads the plan at `path` for the model whose graph, as it was read, is `graph`. Throws Error when it was calibrated
 /// for another one, or does not say how its images were prepared.
-PrecisionPlan read_plan_for(const std::filesystem::path& path, const Graph& graph);
+QuantizationPlan read_plan_for(const std::filesystem::path& path, const Graph& graph);
 
 /// What `preprocess` does to images in another way than was done to those that `plan` was calibrated on.
-std::vector<std::string> differences_from(const PrecisionPlan& plan, const Preprocess& preprocess);
+std::vector<std::string> differences_from(const QuantizationPlan& plan, const Preprocess& preprocess);
 /// What a user should know of differences_from() the plan at `path`, which are not empty: whether ranges fit is for
 /// them to judge.
 std::string differences_note(const std::filesystem::path& path, const std::vector<std::string>& differences);
@@ -33,7 +33,7 @@ std::string differences_note(const std::filesystem::path& path, const std::vecto
 struct CompiledState {
   std::string name;
   std::map<std::string, std::string> metadata;
-  std::vector<std::shared_ptr<const Plan>> plans;  ///< one per device
+  std::vector<std::shared_ptr<const ExecutionPlan>> plans;  ///< one per device
   std::vector<TensorInfo> inputs;
   std::vector<TensorInfo> outputs;
   std::vector<std::string> notes;

@@ -7,7 +7,7 @@ namespace pipit::detail {
 namespace {
 
 // What the step must read and write: not what lies between the nodes that its kernel computes.
-std::int64_t stored_bytes(const Plan& plan, const Step& step) {
+std::int64_t stored_bytes(const ExecutionPlan& plan, const Step& step) {
   const Graph& graph = plan.graph();
   std::int64_t bytes = 0;
   const auto add_inputs = [&](int index, bool constants_only) {
@@ -29,7 +29,7 @@ std::int64_t stored_bytes(const Plan& plan, const Step& step) {
 
 }  // namespace
 
-StepInfo step_info(const Plan& plan, const Step& step) {
+StepInfo step_info(const ExecutionPlan& plan, const Step& step) {
   const Graph& graph = plan.graph();
   const Node& node = graph.nodes()[static_cast<std::size_t>(step.node)];
   const std::vector<const TensorDesc*> inputs = graph.input_descs(node);

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "engine/plan.h"
+#include "engine/plan/execution_plan.h"
 
 namespace pipit::detail {
 
@@ -17,6 +17,6 @@ struct StepInfo {
   /// Inputs, outputs and weights, each once, in the type in which they are stored: what must move at least.
   std::int64_t bytes = 0;
 };
-StepInfo step_info(const Plan& plan, const Step& step);
+StepInfo step_info(const ExecutionPlan& plan, const Step& step);
 
 }  // namespace pipit::detail

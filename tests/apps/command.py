@@ -23,7 +23,7 @@ SUBCOMMANDS = {"classify": "MODEL", "evaluate": "MODEL", "inspect": "MODEL", "ve
 OTHER_SUBCOMMANDS = ("models", "fetch")
 # What classify and evaluate had to assume, said on stderr of a run that succeeds (test_annotate.py).
 ASSUMPTIONS = re.compile(r"\A(pipit: note: (preprocessing guessed|the model holds no labels|the image is grey|all images "
-                         r"are grey|resnet\d+ has random weights|the model is quantised already)[^\n]*\n)*\Z")
+                         r"are grey|resnet\d+ has random weights|the model is quantized already)[^\n]*\n)*\Z")
 
 
 def drawn_seed():

@@ -52,7 +52,7 @@ class Calibrate(CommandTest):
         whole = self.calibrate(MODEL, "images", "--method", "minmax", output="minmax.json")
         self.calibrate(MODEL, "images", output="mse.json")
         self.assertEqual(whole, self.calibrate("--merge", "mse.json", "--method", "minmax", output="again.json"))
-        for option in (["--equalise"], ["--per-tensor-weights"], ["--limit", 3], ["--preset", "caffe"]):
+        for option in (["--equalize"], ["--per-tensor-weights"], ["--limit", 3], ["--preset", "caffe"]):
             done = self.pipit("calibrate", "--merge", "mse.json", *option, "--output", "x.json", code=USAGE)
             self.assert_one_line_error(done, option[0], "--merge")
 
@@ -222,11 +222,11 @@ class Calibrate(CommandTest):
                          "int8", "--plan", "plan.json")
         self.assertEqual(done["images"][0]["top"][0]["class"], 0)
 
-    def test_models_with_nothing_to_quantise_are_refused(self):
+    def test_models_with_nothing_to_quantize_are_refused(self):
         nodes = [onnx_model.node("GlobalAveragePool", ["x"], "p"), onnx_model.node("Flatten", ["p"], "y")]
         self.write("pool.onnx", onnx_model.model((1, 3, 32, 32), nodes))
         done = self.pipit("calibrate", "pool.onnx", "images", "--output", "out.json", "--quiet", code=UNSUPPORTED)
-        self.assert_one_line_error(done, "pool.onnx", "nothing to quantise")
+        self.assert_one_line_error(done, "pool.onnx", "nothing to quantize")
 
     def test_an_interrupt_leaves_no_file(self):
         self.write_bmp("many/0.bmp", (1, 100, 200))
@@ -246,11 +246,11 @@ class Calibrate(CommandTest):
 
     def test_corrections_are_part_of_the_plan(self):
         plain = self.calibrate(MODEL, "images", "--no-histograms", output="plain.json")
-        plan = self.calibrate(MODEL, "images", "--no-histograms", "--equalise", "--bias-correction")
+        plan = self.calibrate(MODEL, "images", "--no-histograms", "--equalize", "--bias-correction")
         self.assertNotIn("corrections_hash", plain)
         self.assertEqual(plan["model_hash"], plain["model_hash"])
         # The first two convolutions of each of the nine blocks, and nothing across a residual.
-        self.assertEqual(len(plan["equalisation"]), 9)
+        self.assertEqual(len(plan["equalization"]), 9)
         self.assertEqual(len(plan["bias_correction"]), 22)
 
         def scores(*arguments):
@@ -271,9 +271,9 @@ class Calibrate(CommandTest):
         for i in range(32):
             self.write_bmp(f"many/{i}.bmp", (8 * i, 255 - 8 * i, 90))
         arguments = ("calibrate", "exact.onnx", "many", "--output", "plan.json")
-        self.assert_one_line_error(self.pipit_with_notes(*arguments, "--equalise"), "note", "nothing to equalise")
+        self.assert_one_line_error(self.pipit_with_notes(*arguments, "--equalize"), "note", "nothing to equalize")
         self.assert_one_line_error(self.pipit_with_notes(*arguments, "--bias-correction"), "note", "no bias")
-        self.pipit(*arguments, "--equalise", "--bias-correction", "--quiet")
+        self.pipit(*arguments, "--equalize", "--bias-correction", "--quiet")
 
     def test_refuses_bad_input_and_leaves_no_file(self):
         def refused(*arguments, code, words):

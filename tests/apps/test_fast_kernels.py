@@ -250,8 +250,8 @@ PATTERNS = {
     "ConvNeXt, Mul and Reciprocal": convnext("Mul", "Reciprocal"),
     "ConvNeXt, tanh": convnext(activation=gelu_tanh),
     "ConvNeXt, LayerNormalization": convnext(fused=True),
-    "Keras layer normalisation": tensorflow_norm,
-    "batch normalisation": batch_norm,
+    "Keras layer normalization": tensorflow_norm,
+    "batch normalization": batch_norm,
     **{f"depthwise with {op}": depthwise(op) for op in ("Relu", "Clip", "Silu", "HardSwish", "HardSigmoidMul", "LeakyRelu")},
     "squeeze and excitation": squeeze_excitation("GlobalAveragePool", "Sigmoid"),
     "squeeze and excitation, ReduceMean": squeeze_excitation("ReduceMean", "HardSigmoid"),
@@ -289,7 +289,7 @@ class FastKernels(CommandTest):
                         self.assertGreater(len(layers), 2)
                         self.assertEqual(slow, [])
 
-    def test_a_convnext_block_is_one_normalisation_and_convolutions(self):
+    def test_a_convnext_block_is_one_normalization_and_convolutions(self):
         for name in (name for name in PATTERNS if name.startswith("ConvNeXt")):
             network = Network()
             model = self.write("model.onnx", network.classifier(PATTERNS[name](network)))

@@ -36,7 +36,7 @@ class Quantize(CommandTest):
                 if keep:
                     self.assertEqual(self.top("q.onnx", "--kernel", "reference"), planned)
         said = self.pipit_with_notes("classify", "q.onnx", "images/0.bmp").stderr
-        self.assertRegex(said, r"\Apipit: note: the model is quantised already[^\n]*\n\Z")
+        self.assertRegex(said, r"\Apipit: note: the model is quantized already[^\n]*\n\Z")
 
     def write_almost_dead_channels(self, name):
         """A depthwise network most of whose filters are next to nothing beside their biases."""
@@ -117,11 +117,11 @@ class Quantize(CommandTest):
     def test_what_is_refused(self):
         self.quantize()
         for arguments, words, code in (
-                (("calibrate", "q.onnx", "images", "--output", "p.json"), "is quantised already", UNSUPPORTED),
-                (("quantize", "q.onnx", "--plan", "plan.json", "--output", "r.onnx"), "is quantised already", UNSUPPORTED),
-                (("inspect", "q.onnx", "--precision", "int8", "--plan", "plan.json"), "is quantised already", UNSUPPORTED),
-                (("inspect", "q.onnx", "--precision", "int8"), "is quantised already", UNSUPPORTED),
-                (("inspect", "q.onnx", "--precision", "fp16"), "the model is quantised", UNSUPPORTED),
+                (("calibrate", "q.onnx", "images", "--output", "p.json"), "is quantized already", UNSUPPORTED),
+                (("quantize", "q.onnx", "--plan", "plan.json", "--output", "r.onnx"), "is quantized already", UNSUPPORTED),
+                (("inspect", "q.onnx", "--precision", "int8", "--plan", "plan.json"), "is quantized already", UNSUPPORTED),
+                (("inspect", "q.onnx", "--precision", "int8"), "is quantized already", UNSUPPORTED),
+                (("inspect", "q.onnx", "--precision", "fp16"), "the model is quantized", UNSUPPORTED),
                 (("quantize", "resnet18", "--plan", "plan.json", "--output", "r.onnx"), "another model", RUNTIME),
                 (("quantize", MODEL, "--output", "r.onnx"), "--plan is required", USAGE),
                 (("quantize", MODEL, "--plan", "plan.json"), "--output is required", USAGE),

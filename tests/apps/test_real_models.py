@@ -30,7 +30,7 @@ class RealModels(CommandTest):
         self.assert_rate(result["top1"], 0.622, result["images"])
         self.assert_rate(result["top5"], 0.842, result["images"])
 
-    def test_a_quantised_file_answers_like_its_plan(self):
+    def test_a_quantized_file_answers_like_its_plan(self):
         # EfficientNet-Lite0 has depthwise filters of almost no weight; SqueezeNet has Concat.
         photographs = sorted((DATA / "imagenet-samples").iterdir())
         for image in photographs[::16]:
@@ -50,12 +50,12 @@ class RealModels(CommandTest):
             plan, expected = self.json("inspect", model, *planned), answers(model, *planned, *pixels)
             for activations in ("u8", "s8"):
                 with self.subTest(name, activations=activations):
-                    self.pipit("quantize", model, "--plan", "plan.json", "--output", "quantised.onnx", "--activations",
+                    self.pipit("quantize", model, "--plan", "plan.json", "--output", "quantized.onnx", "--activations",
                                activations)
-                    written = self.json("inspect", "quantised.onnx", "--no-autotune")
+                    written = self.json("inspect", "quantized.onnx", "--no-autotune")
                     self.assertEqual(written["int8"], plan["int8"])
                     self.assertEqual(written["notes"], [])
-                    self.assertEqual(answers("quantised.onnx", "--no-autotune"), expected)
+                    self.assertEqual(answers("quantized.onnx", "--no-autotune"), expected)
 
     def test_the_kept_average_lowers_squeezenets_noise(self):
         model, images = DATA / "models/squeezenet1_1.onnx", DATA / "imagenet-samples"

@@ -1,14 +1,14 @@
 // Prints how fast the GPU kernels that are no matrix products run.
 #include <cstdio>
 
-#include "layers/arrange.h"
-#include "layers/binary.h"
-#include "layers/gemm.h"
-#include "layers/normalization.h"
-#include "layers/pool.h"
-#include "layers/rearrange.h"
-#include "layers/softmax.h"
-#include "layers/unary.h"
+#include "layers/ops/binary.h"
+#include "layers/ops/gemm.h"
+#include "layers/ops/normalization.h"
+#include "layers/ops/pool.h"
+#include "layers/ops/reshaping.h"
+#include "layers/ops/slicing.h"
+#include "layers/ops/softmax.h"
+#include "layers/ops/unary.h"
 #include "tests/cuda/conformance.h"
 
 namespace pipit {

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/device.h"
-#include "engine/layer.h"
+#include "engine/graph/layer.h"
+#include "engine/platform/device.h"
 #include "tests/cuda/seed.h"
 
 /// Skips the current test, with the reason, where there is no usable GPU.

@@ -37,7 +37,7 @@ Tensor random_image(std::int64_t batch, unsigned seed) {
 /// u = 2^-11 as well, once a layer. Activations keep their norm from layer to layer, and rectifiers and sums do not
 /// enlarge errors relative to it. (Rounding every weight and activation of ResNet-50 to half, on the CPU, gave 4.3e-4
 /// where this gives 3.6e-3: the root mean square of a rounding is 0.4 u, and branches are scaled down.)
-double tolerance(const Plan& plan, Precision precision) {
+double tolerance(const ExecutionPlan& plan, Precision precision) {
   double variance = 0;
   for (const Node& node : plan.graph().nodes()) {
     const std::vector<TensorDesc> outputs = plan.graph().output_descs(node);

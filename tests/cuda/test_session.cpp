@@ -1,5 +1,5 @@
 // Sessions on a GPU: overlapped runs, and several sessions, threads and GPUs at once.
-#include "engine/session.h"
+#include "engine/runtime/session.h"
 
 #include <gmock/gmock.h>
 
@@ -10,8 +10,8 @@
 #include <thread>
 
 #include "engine/cuda/runtime.h"
-#include "layers/binary.h"
-#include "layers/conv.h"
+#include "layers/ops/binary.h"
+#include "layers/ops/conv.h"
 #include "quant/compile.h"
 #include "tests/cuda/conformance.h"
 #include "tests/support/run_graph.h"
@@ -43,7 +43,8 @@ Graph small_graph(std::int64_t batch) {
   return builder.build();
 }
 
-std::shared_ptr<const Plan> gpu_plan(Precision precision, int gpu = 0, const std::string& kernel = {}) {
+std::shared_ptr<const ExecutionPlan> gpu_plan(Precision precision, int gpu = 0,
+                                              const std::string& kernel = {}) {
   CompileOptions options;
   options.planning.device = DeviceKind::cuda;
   options.planning.precision = precision;
@@ -65,7 +66,7 @@ struct Sample {
 };
 
 // Random inputs and what run() makes of them in a session of its own.
-std::vector<Sample> samples(const std::shared_ptr<const Plan>& plan, int count, unsigned seed) {
+std::vector<Sample> samples(const std::shared_ptr<const ExecutionPlan>& plan, int count, unsigned seed) {
   std::mt19937 random(seed);
   Session session(plan);
   std::vector<Sample> result;

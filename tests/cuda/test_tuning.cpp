@@ -1,12 +1,12 @@
 // Choice by measurement and the fallback to the CPU on a GPU.
 #include <gmock/gmock.h>
 
-#include "engine/session.h"
-#include "layers/conv.h"
-#include "layers/cuda/proposals.h"
-#include "layers/fuse/passes.h"
+#include "engine/runtime/session.h"
+#include "layers/cuda/libraries/proposals.h"
+#include "layers/ops/conv.h"
+#include "layers/ops/unary.h"
+#include "layers/passes/passes.h"
 #include "layers/registry.h"
-#include "layers/unary.h"
 #include "quant/compile.h"
 #include "tests/cuda/conformance.h"
 #include "tests/cuda/seed.h"
@@ -27,8 +27,8 @@ PlanOptions gpu_options(Precision precision) {
 }
 
 // Every output of `runs` runs on one input: the first goes step by step, later ones replay a graph.
-std::vector<std::vector<float>> run_plan(const std::shared_ptr<const Plan>& plan, const Tensor& input,
-                                         int runs) {
+std::vector<std::vector<float>> run_plan(const std::shared_ptr<const ExecutionPlan>& plan,
+                                         const Tensor& input, int runs) {
   Session session(plan);
   std::vector<std::vector<float>> results;
   for (int r = 0; r < runs; ++r) {
@@ -40,9 +40,9 @@ std::vector<std::vector<float>> run_plan(const std::shared_ptr<const Plan>& plan
 }
 
 Graph stored(const Graph& graph, Precision precision) {
-  Graph optimised = optimize(graph);
-  return precision == Precision::fp32 ? optimised
-                                      : assign_precision(optimised, precision, DeviceKind::cuda).graph;
+  Graph optimized = optimize(graph);
+  return precision == Precision::fp32 ? optimized
+                                      : assign_precision(optimized, precision, DeviceKind::cuda).graph;
 }
 
 // Three convolutions, two of them of one geometry.
@@ -66,7 +66,7 @@ Graph convolutions() {
   return builder.build();
 }
 
-std::shared_ptr<const Plan> convolution_plan(Precision precision, std::shared_ptr<Tuner> tuner) {
+std::shared_ptr<const ExecutionPlan> convolution_plan(Precision precision, std::shared_ptr<Tuner> tuner) {
   CompileOptions options;
   options.planning = gpu_options(precision);
   options.planning.tuner = std::move(tuner);
@@ -141,7 +141,8 @@ TEST(GpuTuning, EveryVariantComputesTheSame) {
         }
         registry.add(Conv::kType, DeviceKind::cuda, fixed);
         try {
-          const auto plan = Plan::build(stored(convolutions(), precision), registry, gpu_options(precision));
+          const auto plan =
+              ExecutionPlan::build(stored(convolutions(), precision), registry, gpu_options(precision));
           const auto got = run_plan(plan, input, 2);
           EXPECT_LT(relative_error(got[1], expected), precision == Precision::fp16 ? 4e-3 : 2e-5)
               << candidate.name << " " << names[static_cast<std::size_t>(i)];
@@ -218,10 +219,10 @@ TEST(GpuFallback, ANodeWithoutAGpuKernelRunsOnTheCpu) {
     SCOPED_TRACE(precision_name(precision));
     PlanOptions options = gpu_options(precision);
     const Graph final = precision == Precision::fp32 ? graph : assign_precision(graph, precision).graph;
-    EXPECT_THAT([&] { Plan::build(final, registry, options); },
+    EXPECT_THAT([&] { ExecutionPlan::build(final, registry, options); },
                 testing::ThrowsMessage<UnsupportedError>(HasSubstr("sum (ToyAdd)")));
     options.allow_fallback = true;
-    const auto plan = Plan::build(final, registry, options);
+    const auto plan = ExecutionPlan::build(final, registry, options);
     int on_host = 0;
     for (const Step& step : plan->steps()) {
       EXPECT_EQ(step.on_host, step.kernel_name == "cpu:plain") << step.kernel_name;
@@ -247,7 +248,7 @@ TEST(GpuFallback, AnErrorOfTheCpuKernelIsThrownOnceAndNamesTheNode) {
   const Registry registry = with_toy([&](const NodeSpec&) { return std::make_unique<Throwing>(&calls); });
   PlanOptions options = gpu_options(Precision::fp32);
   options.allow_fallback = true;
-  Session session(Plan::build(mixed_graph(shape), registry, options));
+  Session session(ExecutionPlan::build(mixed_graph(shape), registry, options));
   std::mt19937 random(gpu_seed() + 3);
   const Tensor input = random_tensor(shape, random);
   const ConstTensorView view = input.view();

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/error.h"
+#include "engine/base/error.h"
 #include "models/image/decode.h"
 #include "models/image/preprocess.h"
 #include "models/image/resize.h"

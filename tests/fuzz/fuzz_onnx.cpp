@@ -1,12 +1,12 @@
-// libFuzzer target: bytes of a model -> graph, and INT8 layers where it is quantised. Only pipit::Error may come out.
+// libFuzzer target: bytes of a model -> graph, and INT8 layers where it is quantized. Only pipit::Error may come out.
 //   Seeds: small .onnx files. Run with -rss_limit_mb=2048 -max_len=65536.
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
-#include "engine/error.h"
-#include "layers/fuse/passes.h"
-#include "models/onnx/reader.h"
+#include "engine/base/error.h"
+#include "layers/passes/passes.h"
+#include "models/onnx/read/reader.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace pipit;
@@ -19,7 +19,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   options.bind_input = [&](const std::string& /*input*/) { return &shape; };
   try {
     const OnnxModel model = parse_onnx(std::as_bytes(std::span(data, size)), {}, options);
-    if (is_quantised(model.graph)) fuse_quantised(fold_dequantised(model.graph).graph);
+    if (is_quantized(model.graph)) fuse_quantized(fold_dequantized(model.graph).graph);
   } catch (const Error&) {
   }
   return 0;

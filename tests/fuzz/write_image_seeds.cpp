@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "tests/models/image_samples.h"
+#include "tests/models/image/image_samples.h"
 
 int main(int argc, char** argv) {
   if (argc != 2) {

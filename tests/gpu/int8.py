@@ -54,8 +54,8 @@ def int8(run, json_of) -> tuple[list[dict], dict]:
                 tuning = ["--autotune", "--tuning-cache", folder / "tuning.json"] if tuned else []
                 documents = {}
                 for precision in ("fp16", "int8"):
-                    quantised = ["--plan", plan] if precision == "int8" else []
-                    done = run("int8", "pipit", "profile", model, "--device", "cuda", "--precision", precision, *quantised,
+                    quantized = ["--plan", plan] if precision == "int8" else []
+                    done = run("int8", "pipit", "profile", model, "--device", "cuda", "--precision", precision, *quantized,
                                "--json", "--quiet", "--runs", 50, "--warmup", 10, "--batch", batch, *tuning,
                                *run.profile_options)
                     document = json_of(done["text"]) if done["code"] == 0 else None

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <set>
 
-#include "layers/cpu/tile_kernel.h"
+#include "layers/cpu/tile/tile_kernel.h"
 #include "layers/evaluate.h"
 #include "layers/reference/reference.h"
 #include "layers/registry.h"
@@ -268,9 +268,9 @@ class Run {
     if (precision_ == Precision::fp16) {
       // Constants (weights) rounded to f16, where the kernel keeps them so, then the result: half a unit in the last
       // place of 11 bits, or of the subnormals.
-      // Where chunks are summed up in halves: kHalfChunk additions and one of both sums, each off by that as well.
+      // Where stretches are summed up in halves: kHalfStretch additions and one of both sums, each off by that as well.
       if (output == 0 && !c.magnitude.empty())
-        allowed += (sums_in_halves() ? kHalfChunk + 3 : 1) * 0x1p-11 * c.magnitude.at(index);
+        allowed += (sums_in_halves() ? kHalfStretch + 3 : 1) * 0x1p-11 * c.magnitude.at(index);
       allowed += 0x1p-11 * (std::abs(reference) + allowed) + 0x1p-25;
     }
     return allowed;
@@ -306,7 +306,7 @@ class Run {
     if (output == 0 && conformance_.norm_relative > 0) {
       // Constants and result; sums in halves, of terms of random signs (tile_kernel.h).
       double rounding = precision_ == Precision::fp16 ? 0x1p-10 : 0;
-      if (sums_in_halves()) rounding += 1.5 * std::sqrt(kHalfChunk / 6.0) * 0x1p-11;
+      if (sums_in_halves()) rounding += 1.5 * std::sqrt(kHalfStretch / 6.0) * 0x1p-11;
       EXPECT_LE(std::sqrt(difference), (conformance_.norm_relative + rounding) * std::sqrt(norm))
           << description(1);
     }

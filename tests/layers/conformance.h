@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/registry.h"
+#include "engine/plan/registry.h"
 #include "tests/support/seed.h"
 
 namespace pipit::test {

@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <thread>
 
-#include "layers/binary.h"
-#include "layers/rearrange.h"
-#include "layers/reduce.h"
+#include "layers/ops/binary.h"
+#include "layers/ops/reduce.h"
+#include "layers/ops/reshaping.h"
+#include "layers/ops/unary.h"
 #include "layers/reference/reference.h"
 #include "layers/registry.h"
-#include "layers/unary.h"
 #include "tests/layers/values.h"
 
 namespace pipit {

@@ -5,14 +5,14 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "layers/conv.h"
+#include "layers/ops/conv.h"
 #include "models/catalogue.h"
 #include "models/efficientnet_lite.h"
 #include "models/embedded.h"
 #include "models/fetched_model.h"
 #include "models/image/preprocess.h"
 #include "models/labels.h"
-#include "models/onnx/reader.h"
+#include "models/onnx/read/reader.h"
 #include "models/safetensors.h"
 #include "tests/support/run_graph.h"
 

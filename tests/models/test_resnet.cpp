@@ -3,7 +3,7 @@
 
 #include <thread>
 
-#include "layers/fuse/passes.h"
+#include "layers/passes/passes.h"
 #include "layers/registry.h"
 #include "models/model.h"
 #include "models/resnet.h"
@@ -13,11 +13,12 @@
 namespace pipit {
 namespace {
 
-std::shared_ptr<const Plan> plan_of(const Graph& graph, int threads, const std::string& kernel = {}) {
+std::shared_ptr<const ExecutionPlan> plan_of(const Graph& graph, int threads,
+                                             const std::string& kernel = {}) {
   PlanOptions options;
   options.threads = threads;
   options.prefer_kernel = kernel;
-  return Plan::build(optimize(graph), default_registry(), options);
+  return ExecutionPlan::build(optimize(graph), default_registry(), options);
 }
 
 TEST(Resnet, HasThePublishedSizes) {
@@ -70,7 +71,8 @@ TEST(Resnet, ArenaOfResnet50IsTheLargestLiveSet) {
                                             kBlock, 2 * kBlock, kBlock));
 }
 
-std::vector<float> run_once(const std::shared_ptr<const Plan>& plan, const std::vector<Tensor>& inputs) {
+std::vector<float> run_once(const std::shared_ptr<const ExecutionPlan>& plan,
+                            const std::vector<Tensor>& inputs) {
   Session session(plan);
   std::vector<ConstTensorView> views;
   for (const Tensor& t : inputs) views.push_back(t.view());

@@ -3,10 +3,10 @@
 
     cpu_int8.py build/pipit resnet50.onnx mobilenet_v2.onnx --images photographs --threads 2 --rounds 5
 
-Both quantise the same model, calibrated on the same images: pipit with `pipit calibrate` (every tensor symmetric,
+Both quantize the same model, calibrated on the same images: pipit with `pipit calibrate` (every tensor symmetric,
 weights per output channel), ONNX Runtime with quantize_static as its documentation recommends for x86 (QDQ, u8
 activations, s8 weights per channel, after its own pre-processing), range by min and max unless --method says
-otherwise. OpenVINO, where it is installed, runs the file that ONNX Runtime quantised. The images are read as one input of the model: short side 256, centre crop of its width, ImageNet's mean.
+otherwise. OpenVINO, where it is installed, runs the file that ONNX Runtime quantized. The images are read as one input of the model: short side 256, centre crop of its width, ImageNet's mean.
 
 In every round each of them runs in a process of its own, in turn; rounds rotate the order. Printed: medians over
 rounds with their range, and ratios round by round (above 1: pipit is faster). Then the answers: relative error of
@@ -43,8 +43,8 @@ def pixels(case: Case, image: Path):
     return accuracy.preprocess(accuracy.Image.open(image).convert("RGB"), how)
 
 
-def quantised_by_peer(case: Case, images: list[Path], folder: Path) -> Path:
-    """The model as ONNX Runtime quantises it."""
+def quantized_by_peer(case: Case, images: list[Path], folder: Path) -> Path:
+    """The model as ONNX Runtime quantizes it."""
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
@@ -57,11 +57,11 @@ def quantised_by_peer(case: Case, images: list[Path], folder: Path) -> Path:
             return None if image is None else {case.input: pixels(case, image)}
 
     prepared = folder / f"{case.name}.prepared.onnx"
-    quantised = folder / f"{case.name}.int8.onnx"
+    quantized = folder / f"{case.name}.int8.onnx"
     quant_pre_process(str(case.path), str(prepared), skip_symbolic_shape=True)
-    quantize_static(str(prepared), str(quantised), Reader(), quant_format=QuantFormat.QDQ, per_channel=True,
+    quantize_static(str(prepared), str(quantized), Reader(), quant_format=QuantFormat.QDQ, per_channel=True,
                     activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8)
-    return quantised
+    return quantized
 
 
 def calibrated(a: argparse.Namespace, case: Case, folder: Path) -> Path:
@@ -79,7 +79,7 @@ def run_pipit(a: argparse.Namespace, case: Case, options: list[str]) -> dict:
     return json.loads(call(command, a.threads))["results"][0]
 
 
-def answers(a: argparse.Namespace, case: Case, folder: Path, plan: Path, quantised: Path) -> dict[str, float]:
+def answers(a: argparse.Namespace, case: Case, folder: Path, plan: Path, quantized: Path) -> dict[str, float]:
     """Relative error of the two INT8 answers against ONNX Runtime's float32, on the first image."""
     np = accuracy.np
     if case.batch != 1:
@@ -99,16 +99,16 @@ def answers(a: argparse.Namespace, case: Case, folder: Path, plan: Path, quantis
         (data / file).write_bytes(cpu.onnx.numpy_helper.from_array(value, name).SerializeToString())
     ours = json.loads(call([str(a.pipit), "verify", str(test), "--json", "--norm", "1e30", "--precision", "int8",
                             "--plan", str(plan)], a.threads))["tests"][0]["relative_error"]
-    theirs = peer(quantised)
+    theirs = peer(quantized)
     return {"pipit int8": ours,
             "onnxruntime int8": float(np.linalg.norm(theirs - expected) / np.linalg.norm(expected))}
 
 
 def measure(case: Case, a: argparse.Namespace, folder: Path) -> dict:
     images = sorted((folder / "images").iterdir())
-    plan, quantised = calibrated(a, case, folder), quantised_by_peer(case, images, folder)
-    errors = answers(a, case, folder, plan, quantised)
-    int8 = Case(quantised, case.batch)
+    plan, quantized = calibrated(a, case, folder), quantized_by_peer(case, images, folder)
+    errors = answers(a, case, folder, plan, quantized)
+    int8 = Case(quantized, case.batch)
     runs = {
         "pipit fp32": lambda: run_pipit(a, case, []),
         "pipit int8": lambda: run_pipit(a, case, ["--precision", "int8", "--plan", str(plan)]),

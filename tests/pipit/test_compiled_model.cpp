@@ -164,7 +164,7 @@ TEST(CompiledModel, RefusesOptionsThatMeanNothing) {
     EXPECT_THAT([&] { CompiledModel(kModel, options); },
                 ThrowsMessage<Error>(AllOf(HasSubstr(kModel), HasSubstr(text))));
   };
-  refused([](LoadOptions& o) { o.precision = Precision::int8; }, "needs a precision plan");
+  refused([](LoadOptions& o) { o.precision = Precision::int8; }, "needs a quantization plan");
   refused([](LoadOptions& o) { o.plan = "plan.json"; }, "plan.json");
   refused([](LoadOptions& o) { o.keep = {"stem=fp32"}; }, "layers to keep");
   refused([](LoadOptions& o) { o.keep = {"nonsense"}; }, "nonsense");

@@ -61,7 +61,7 @@ std::vector<float> scores(const CompiledModel& model) {
   return {y.begin(), y.end()};
 }
 
-TEST_F(Tools, CalibratesAndQuantisesWithTheSameBits) {
+TEST_F(Tools, CalibratesAndQuantizesWithTheSameBits) {
   EXPECT_THAT(notes, Contains(HasSubstr("6 images are few")));
   EXPECT_EQ(seen, (std::pair<std::int64_t, std::int64_t>{6, 6}));
   LoadOptions int8 = one_thread(Precision::int8);
@@ -76,7 +76,7 @@ TEST_F(Tools, CalibratesAndQuantisesWithTheSameBits) {
   EXPECT_EQ(static_cast<std::uintmax_t>(written.bytes), fs::file_size(file));
   EXPECT_EQ(scores(CompiledModel(file.string(), one_thread())), planned);
   EXPECT_THAT([&] { tools::quantize(file.string(), plan, scratch / "again.onnx"); },
-              ThrowsMessage<UnsupportedError>(HasSubstr("quantised already")));
+              ThrowsMessage<UnsupportedError>(HasSubstr("quantized already")));
   EXPECT_FALSE(fs::exists(scratch / "again.onnx"));
 }
 

@@ -2,7 +2,7 @@
 // "WIDTH HEIGHT" or "error: REASON", and after the first its pixels. Without images: the names of the decoders.
 #include <cstdio>
 
-#include "engine/error.h"
+#include "engine/base/error.h"
 #include "models/image/decode.h"
 #include "models/image/orientation.h"
 

@@ -1,4 +1,4 @@
-// A small network with everything that a ResNet has, a precision plan for it, and what INT8 with a plan must give.
+// A small network with everything that a ResNet has, a quantization plan for it, and what INT8 with a plan must give.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -7,11 +7,11 @@
 #include <random>
 #include <string>
 
-#include "layers/conv.h"
-#include "layers/fuse/passes.h"
-#include "layers/gemm.h"
-#include "layers/pool.h"
-#include "layers/rearrange.h"
+#include "layers/ops/conv.h"
+#include "layers/ops/gemm.h"
+#include "layers/ops/pool.h"
+#include "layers/ops/reshaping.h"
+#include "layers/passes/passes.h"
 #include "layers/registry.h"
 #include "quant/calibration.h"
 #include "quant/compile.h"
@@ -60,7 +60,7 @@ inline Graph small_resnet(std::mt19937& random) {
   return graph.build();
 }
 
-inline PrecisionPlan calibrated(const Graph& graph, std::mt19937& random, int images) {
+inline QuantizationPlan calibrated(const Graph& graph, std::mt19937& random, int images) {
   CompileOptions options;
   options.planning.keep_every_value = true;
   options.planning.threads = 1;
@@ -74,7 +74,7 @@ inline PrecisionPlan calibrated(const Graph& graph, std::mt19937& random, int im
     observer.begin({&view, 1}, 1);
     session.run({&view, 1});
   }
-  PrecisionPlan result;
+  QuantizationPlan result;
   result.method.method = ThresholdMethod::minmax;
   for (const auto& o : observer.observed()) {
     result.tensors.push_back({});
@@ -86,7 +86,7 @@ inline PrecisionPlan calibrated(const Graph& graph, std::mt19937& random, int im
 }
 
 /// In INT8 with `plan` the graph's answers are near those in f32, and the same with activations of both signs.
-inline void expect_int8_like_float(const Graph& graph, const PrecisionPlan& plan, std::mt19937& random) {
+inline void expect_int8_like_float(const Graph& graph, const QuantizationPlan& plan, std::mt19937& random) {
   QuantizeOptions signed_bytes;
   signed_bytes.activations = DType::i8;
   const Graph u8 = assign_layouts(quantize_graph(graph, plan).graph).graph;
@@ -94,11 +94,11 @@ inline void expect_int8_like_float(const Graph& graph, const PrecisionPlan& plan
   for (int i = 0; i < 4; ++i) {
     const std::vector<Tensor> inputs = random_inputs(graph, random);
     const auto real = run_graph(graph, default_registry(), inputs);
-    const auto quantised = run_graph(u8, default_registry(), inputs);
+    const auto quantized = run_graph(u8, default_registry(), inputs);
     // 7 bits and a sign per tensor: about 1 % a layer.
-    EXPECT_LT(relative_error(quantised[0].values<float>(), real[0].values<float>()), 0.08);
+    EXPECT_LT(relative_error(quantized[0].values<float>(), real[0].values<float>()), 0.08);
     EXPECT_THAT(run_graph(i8, default_registry(), inputs)[0].values<float>(),
-                ::testing::ElementsAreArray(quantised[0].values<float>()));
+                ::testing::ElementsAreArray(quantized[0].values<float>()));
   }
 }
 

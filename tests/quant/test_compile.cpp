@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "engine/device.h"
-#include "layers/qconv.h"
+#include "engine/platform/device.h"
+#include "layers/ops/qconv.h"
 #include "tests/quant/small_resnet.h"
 #include "tests/support/run_graph.h"
 
@@ -31,7 +31,7 @@ CompileOptions in(Precision precision) {
   return options;
 }
 
-std::vector<float> scores(const std::shared_ptr<const Plan>& plan, const Tensor& image) {
+std::vector<float> scores(const std::shared_ptr<const ExecutionPlan>& plan, const Tensor& image) {
   Session session(plan);
   const ConstTensorView view = image.view();
   const Tensor y = to_layout(session.run({&view, 1})[0], Layout::row_major);
@@ -99,7 +99,7 @@ TEST_F(Compile, KeepsLayersAndSaysSo) {
 
 TEST_F(Compile, RefusesAPrecisionThatNothingWouldComputeIn) {
   EXPECT_THAT([&] { compile(graph, in(Precision::int8)); },
-              ThrowsMessage<UnsupportedError>(HasSubstr("needs a precision plan")));
+              ThrowsMessage<UnsupportedError>(HasSubstr("needs a quantization plan")));
   CompileOptions options = in(Precision::int8);
   options.scales = calibrated(graph, random, 2);
   for (const char* node : {"stem", "block1", "block2", "fc"}) options.keep.push_back({node, "fp32"});
@@ -122,14 +122,14 @@ TEST_F(Compile, RefusesAPrecisionThatNothingWouldComputeIn) {
   }
 }
 
-TEST_F(Compile, RefusesToQuantiseTwice) {
-  const Graph quantised = quantize_graph(graph, calibrated(graph, random, 4)).graph;
-  EXPECT_EQ(scores(compile(quantised, in(Precision::fp32)).plans[0], image).size(), 10U);
+TEST_F(Compile, RefusesToQuantizeTwice) {
+  const Graph quantized = quantize_graph(graph, calibrated(graph, random, 4)).graph;
+  EXPECT_EQ(scores(compile(quantized, in(Precision::fp32)).plans[0], image).size(), 10U);
   CompileOptions options = in(Precision::int8);
   options.scales = calibrated(graph, random, 2);
-  EXPECT_THAT([&] { compile(quantised, options); },
-              ThrowsMessage<UnsupportedError>(HasSubstr("quantised already")));
-  EXPECT_THAT([&] { compile(quantised, in(Precision::fp16)); },
+  EXPECT_THAT([&] { compile(quantized, options); },
+              ThrowsMessage<UnsupportedError>(HasSubstr("quantized already")));
+  EXPECT_THAT([&] { compile(quantized, in(Precision::fp16)); },
               ThrowsMessage<UnsupportedError>(HasSubstr("leave precision fp16 out")));
 }
 
@@ -139,7 +139,8 @@ TEST_F(Compile, RefusesOptionsOfAnotherPrecision) {
     change(options);
     EXPECT_THAT([&] { compile(graph, options); }, ThrowsMessage<Error>(HasSubstr(text)));
   };
-  refused([&](CompileOptions& o) { o.scales = PrecisionPlan{}; }, "a precision plan is for precision int8");
+  refused([&](CompileOptions& o) { o.scales = QuantizationPlan{}; },
+          "a quantization plan is for precision int8");
   refused([&](CompileOptions& o) { o.keep = {{"stem", "fp32"}}; }, "layers to keep are for precision int8");
   refused([&](CompileOptions& o) { o.group_size = 32; }, "a group size is for precision w4, not fp32");
   refused([&](CompileOptions& o) { o.per_sample_scales = false; }, "for precision int8-dynamic");

@@ -1,10 +1,10 @@
-// Cross-layer equalisation and bias correction.
+// Cross-layer equalization and bias correction.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "engine/error.h"
+#include "engine/base/error.h"
 #include "quant/bias_correction.h"
-#include "quant/equalise.h"
+#include "quant/equalize.h"
 #include "quant/quantize_graph.h"
 #include "quant/tensor_difference.h"
 #include "tests/quant/small_resnet.h"
@@ -58,43 +58,43 @@ Graph unequal_graph(std::mt19937& random, const Clamp& activation) {
   return graph.build();
 }
 
-double noise(const Graph& graph, const Graph& quantised, std::mt19937& random) {
+double noise(const Graph& graph, const Graph& quantized, std::mt19937& random) {
   TensorDifference difference;
   for (int i = 0; i < 4; ++i) {
     const std::vector<Tensor> inputs = test::random_inputs(graph, random);
     const auto real = test::run_graph(assign_layouts(graph).graph, default_registry(), inputs);
-    const auto coarse = test::run_graph(assign_layouts(quantised).graph, default_registry(), inputs);
+    const auto coarse = test::run_graph(assign_layouts(quantized).graph, default_registry(), inputs);
     difference.add(real[0].shape(), real[0].values<float>(), coarse[0].values<float>(), 1e30F);
   }
   return difference.noise() / difference.signal();
 }
 
-TEST(Equalisation, KeepsTheFunctionAndBalancesTheRanges) {
+TEST(Equalization, KeepsTheFunctionAndBalancesTheRanges) {
   const unsigned seed = test::test_seed();
   SCOPED_TRACE(testing::Message() << "PIPIT_TEST_SEED=" << seed);
   std::mt19937 random(seed);
   const Graph graph = unequal_graph(random, Clamp::relu());
-  const std::vector<PrecisionPlan::Equalised> pairs = equalisation(graph);
+  const std::vector<QuantizationPlan::Equalized> pairs = equalization(graph);
   ASSERT_EQ(pairs.size(), 2U);
   EXPECT_EQ(pairs[0].first + " " + pairs[0].second, "first depthwise");
   EXPECT_EQ(pairs[1].first + " " + pairs[1].second, "depthwise last");
-  const Graph equal = equalise(graph, pairs);
+  const Graph equal = equalize(graph, pairs);
   const std::vector<Tensor> inputs = test::random_inputs(graph, random);
   const auto before = test::run_graph(graph, default_registry(), inputs, "reference");
   const auto after = test::run_graph(equal, default_registry(), inputs, "reference");
   // Three roundings of weights and sums in double.
   EXPECT_LT(test::relative_error(after[0].values<float>(), before[0].values<float>()), 1e-6);
-  for (const PrecisionPlan::Equalised& again : equalisation(equal)) {
+  for (const QuantizationPlan::Equalized& again : equalization(equal)) {
     for (const float factor : again.factors) EXPECT_NEAR(factor, 1, 0.01);
   }
 }
 
-TEST(Equalisation, BringsBackWhatUnequalChannelsCost) {
+TEST(Equalization, BringsBackWhatUnequalChannelsCost) {
   const unsigned seed = test::test_seed();
   SCOPED_TRACE(testing::Message() << "PIPIT_TEST_SEED=" << seed);
   std::mt19937 random(seed);
   const Graph graph = unequal_graph(random, Clamp::relu());
-  const Graph equal = equalise(graph, equalisation(graph));
+  const Graph equal = equalize(graph, equalization(graph));
   const double plain = noise(graph, quantize_graph(graph, test::calibrated(graph, random, 16)).graph, random);
   const double better =
       noise(graph, quantize_graph(equal, test::calibrated(equal, random, 16)).graph, random);
@@ -102,27 +102,27 @@ TEST(Equalisation, BringsBackWhatUnequalChannelsCost) {
   EXPECT_LT(better, plain / 3) << plain;
 }
 
-TEST(Equalisation, LeavesOutWhatDoesNotScaleAlong) {
+TEST(Equalization, LeavesOutWhatDoesNotScaleAlong) {
   std::mt19937 random(1);
-  EXPECT_TRUE(equalisation(unequal_graph(random, Clamp{0, 6})).empty());
-  EXPECT_EQ(equalisation(unequal_graph(random, Clamp{})).size(), 2U);
+  EXPECT_TRUE(equalization(unequal_graph(random, Clamp{0, 6})).empty());
+  EXPECT_EQ(equalization(unequal_graph(random, Clamp{})).size(), 2U);
   // The stem is read by a pool, block1 by block2 alone, block2 has a residual.
-  const std::vector<PrecisionPlan::Equalised> pairs = equalisation(test::small_resnet(random));
+  const std::vector<QuantizationPlan::Equalized> pairs = equalization(test::small_resnet(random));
   ASSERT_EQ(pairs.size(), 1U);
   EXPECT_EQ(pairs[0].first, "block1");
 }
 
-TEST(Equalisation, RefusesFactorsOfAnotherModel) {
+TEST(Equalization, RefusesFactorsOfAnotherModel) {
   std::mt19937 random(1);
   const Graph graph = unequal_graph(random, Clamp::relu());
-  std::vector<PrecisionPlan::Equalised> pairs = equalisation(graph);
+  std::vector<QuantizationPlan::Equalized> pairs = equalization(graph);
   pairs[0].factors.pop_back();
-  EXPECT_THAT([&] { equalise(graph, pairs); }, ThrowsMessage<Error>(HasSubstr("7 factors")));
+  EXPECT_THAT([&] { equalize(graph, pairs); }, ThrowsMessage<Error>(HasSubstr("7 factors")));
   pairs[0].second = "last";
-  EXPECT_THAT([&] { equalise(graph, pairs); }, ThrowsMessage<Error>(HasSubstr("no neighbouring")));
+  EXPECT_THAT([&] { equalize(graph, pairs); }, ThrowsMessage<Error>(HasSubstr("no neighbouring")));
 }
 
-TEST(Equalisation, LeavesDeadChannelsAlone) {
+TEST(Equalization, LeavesDeadChannelsAlone) {
   GraphBuilder graph;
   ValueId x = graph.add_input("x", TensorDesc{Shape{1, 1, 2, 2}});
   const std::vector<float> first{0, 4}, second{3, 1};
@@ -133,7 +133,7 @@ TEST(Equalisation, LeavesDeadChannelsAlone) {
       "b", std::make_shared<Conv>(ConvAttributes{}),
       {x, graph.add_constant("bw", Tensor::from<float>(Shape{1, 2, 1, 1}, std::span<const float>(second)))});
   graph.mark_output(x);
-  EXPECT_THAT(equalisation(graph.build())[0].factors, testing::ElementsAre(1.0F, 2.0F));
+  EXPECT_THAT(equalization(graph.build())[0].factors, testing::ElementsAre(1.0F, 2.0F));
 }
 
 // Weights that all round the same way, and inputs with a mean: the outputs shift, and the correction takes it back.
@@ -168,21 +168,21 @@ TEST(BiasCorrection, TakesBackTheShiftOfTheMean) {
       means.begin({&view, 1}, 1);
       session.run({&view, 1});
     }
-    PrecisionPlan plan;
+    QuantizationPlan plan;
     for (const char* name : {"image", "y"}) {
       plan.tensors.push_back({});
       plan.tensors.back().name = name;
       plan.tensors.back().scale = 8.0F / 127;
     }
     plan.tensors[0].scale = 2.0F / 127;
-    const auto shift = [&](const PrecisionPlan& own) {
-      const Graph quantised = assign_layouts(quantize_graph(graph, own).graph).graph;
+    const auto shift = [&](const QuantizationPlan& own) {
+      const Graph quantized = assign_layouts(quantize_graph(graph, own).graph).graph;
       double sum = 0;
       for (const Tensor& image : images) {
         std::vector<Tensor> inputs;
         inputs.push_back(image.clone());
         const auto real = test::run_graph(graph, default_registry(), inputs);
-        const auto coarse = test::run_graph(quantised, default_registry(), inputs);
+        const auto coarse = test::run_graph(quantized, default_registry(), inputs);
         for (std::size_t i = 0; i < 144; ++i)
           sum += coarse[0].values<float>()[i] - real[0].values<float>()[i];
       }
@@ -206,7 +206,7 @@ TEST(BiasCorrection, TakesBackTheShiftOfTheMean) {
 TEST(Corrections, OfAnotherShapeAreRefused) {
   std::mt19937 random(1);
   const Graph graph = test::small_resnet(random);
-  PrecisionPlan plan = test::calibrated(graph, random, 2);
+  QuantizationPlan plan = test::calibrated(graph, random, 2);
   plan.corrected = {{"fc", {1, 2}}};
   EXPECT_THAT([&] { quantize_graph(graph, plan); },
               ThrowsMessage<Error>(HasSubstr("corrects 2 biases of 10")));

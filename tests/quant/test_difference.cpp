@@ -4,8 +4,8 @@
 
 #include <cmath>
 
-#include "engine/error.h"
-#include "layers/qconv.h"
+#include "engine/base/error.h"
+#include "layers/ops/qconv.h"
 #include "quant/layer_difference.h"
 #include "quant/mixed_model.h"
 #include "tests/quant/small_resnet.h"
@@ -67,7 +67,7 @@ struct Mixed {
   std::unique_ptr<MixedModel> model;
 };
 
-std::vector<std::string> in_int8(const Plan& plan) {
+std::vector<std::string> in_int8(const ExecutionPlan& plan) {
   std::vector<std::string> names;
   for (const Node& node : plan.graph().nodes()) {
     if (node.layer->type() == QConv::kType) names.push_back(node.name);
@@ -75,7 +75,7 @@ std::vector<std::string> in_int8(const Plan& plan) {
   return names;
 }
 
-TEST(MixedModel, QuantisesWhatIsAskedFor) {
+TEST(MixedModel, QuantizesWhatIsAskedFor) {
   const Mixed mixed(test::test_seed());
   const std::vector<std::string> all{"stem", "block1", "block2", "fc"};
   EXPECT_EQ(mixed.model->layers(), all);
@@ -88,7 +88,7 @@ TEST(MixedModel, QuantisesWhatIsAskedFor) {
 TEST(MixedModel, RefusesAPlanThatLeavesNothing) {
   std::mt19937 random(test::test_seed());
   const Graph graph = small_resnet(random);
-  PrecisionPlan plan = calibrated(graph, random, 2);
+  QuantizationPlan plan = calibrated(graph, random, 2);
   for (const char* node : {"stem", "block1", "block2", "fc"}) plan.keep.push_back({node, "fp32"});
   EXPECT_THAT([&] { MixedModel(graph, plan, CompileOptions{}); },
               ThrowsMessage<Error>(HasSubstr("nothing would compute in INT8")));
@@ -102,16 +102,16 @@ TEST(LayerComparison, AgreesWithTheOutputsThemselves) {
     const auto fp32 = mixed.model->in_fp32(true);
     const auto int8 = mixed.model->in_int8(floating, true);
     LayerComparison comparison(*fp32, *int8);
-    Session reference(fp32), quantised(int8);
+    Session reference(fp32), quantized(int8);
     reference.set_observer(&comparison.reference());
-    quantised.set_observer(&comparison.quantised());
+    quantized.set_observer(&comparison.quantized());
     TensorDifference scores;
     for (int i = 0; i < 3; ++i) {
       const Tensor image = random_tensor(Shape{1, 3, 12, 12}, mixed.random);
       const ConstTensorView view = image.view();
       comparison.begin(1);
       const Tensor real = to_layout(reference.run({&view, 1})[0], Layout::row_major);
-      const Tensor coarse = to_layout(quantised.run({&view, 1})[0], Layout::row_major);
+      const Tensor coarse = to_layout(quantized.run({&view, 1})[0], Layout::row_major);
       scores.add(real.shape(), real.values<float>(), coarse.values<float>(), kInfinity);
     }
     std::vector<std::string> names;

@@ -1,13 +1,13 @@
 // Kernels of rewritten graphs compute the element-wise layers that follow them: fewer steps, the same outputs.
 #include <gtest/gtest.h>
 
-#include "layers/binary.h"
-#include "layers/conv.h"
-#include "layers/fuse/passes.h"
-#include "layers/matmul.h"
+#include "layers/ops/binary.h"
+#include "layers/ops/conv.h"
+#include "layers/ops/matmul.h"
+#include "layers/ops/unary.h"
+#include "layers/passes/passes.h"
 #include "layers/registry.h"
-#include "layers/unary.h"
-#include "quant/dynamic.h"
+#include "quant/dynamic_int8.h"
 #include "quant/weight_only.h"
 #include "tests/support/run_graph.h"
 
@@ -45,7 +45,7 @@ void check(const Graph& rewritten, const Tensor& input, int steps) {
     PlanOptions options;
     options.threads = 2;
     options.keep_every_value = keep;
-    const auto plan = Plan::build(graph, default_registry(), options);
+    const auto plan = ExecutionPlan::build(graph, default_registry(), options);
     counts.push_back(static_cast<int>(plan->steps().size()));
     Session session(plan);
     const ConstTensorView view = input.view();

@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "layers/normalization.h"
-#include "layers/rearrange.h"
+#include "layers/ops/normalization.h"
+#include "layers/ops/reshaping.h"
 
 namespace pipit {
 namespace {
@@ -39,7 +39,7 @@ TEST(HashModel, SeesWhatIsComputedAndNeitherNamesNorBatch) {
   EXPECT_NE(hash_of({.scale = 2}), hash);
   EXPECT_EQ(hash_of({.name = "other"}), hash);
   EXPECT_EQ(hash_of({.batch = 5}), hash);
-  // Whoever changes it makes all plans that people have useless: kPrecisionPlanVersion must then change too.
+  // Whoever changes it makes all plans that people have useless: kQuantizationPlanVersion must then change too.
   EXPECT_EQ(hash, "96d7c5e50840d77c54253080ccfd97a7");
 }
 

@@ -8,7 +8,7 @@
 #include <limits>
 #include <random>
 
-#include "engine/error.h"
+#include "engine/base/error.h"
 #include "tests/support/seed.h"
 
 namespace pipit {

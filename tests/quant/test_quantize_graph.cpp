@@ -1,12 +1,12 @@
-// A float graph, calibrated and quantised: integers from end to end, and answers near those of the float graph.
+// A float graph, calibrated and quantized: integers from end to end, and answers near those of the float graph.
 #include "quant/quantize_graph.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "layers/arrange.h"
-#include "layers/conv.h"
-#include "layers/fuse/passes.h"
+#include "layers/ops/conv.h"
+#include "layers/ops/slicing.h"
+#include "layers/passes/passes.h"
 #include "layers/registry.h"
 #include "tests/quant/small_resnet.h"
 #include "tests/support/run_graph.h"
@@ -33,7 +33,7 @@ TEST(QuantizeGraph, StaysInIntegersFromTheImageToTheScores) {
   const Quantized q = quantize_graph(graph, calibrated(graph, random, 8));
   EXPECT_THAT(types(q.graph), testing::ElementsAre("Quantize", "QConv", "Pool", "QConv", "QConv",
                                                    "QAveragePool", "Reshape", "Reshape", "QConv", "Reshape"));
-  EXPECT_EQ(q.quantised, 7);
+  EXPECT_EQ(q.quantized, 7);
   EXPECT_EQ(q.kept, 0);
   // The first convolution reads the planes of the image.
   const std::vector<std::string> laid_out = types(assign_layouts(q.graph).graph);
@@ -47,7 +47,7 @@ TEST(QuantizeGraph, AnswersLikeTheFloatGraph) {
   std::mt19937 random(seed);
   const Graph graph = small_resnet(random);
   for (const bool per_channel : {true, false}) {
-    PrecisionPlan plan = calibrated(graph, random, 16);
+    QuantizationPlan plan = calibrated(graph, random, 16);
     plan.weights_per_channel = per_channel;
     test::expect_int8_like_float(graph, plan, random);
   }
@@ -56,7 +56,7 @@ TEST(QuantizeGraph, AnswersLikeTheFloatGraph) {
 TEST(QuantizeGraph, KeepsWhatThePlanKeeps) {
   std::mt19937 random(test::test_seed());
   const Graph graph = small_resnet(random);
-  PrecisionPlan plan = calibrated(graph, random, 4);
+  QuantizationPlan plan = calibrated(graph, random, 4);
   plan.keep = {{"stem", "fp32"}, {"fc", "fp32"}};
   const Quantized q = quantize_graph(graph, plan);
   EXPECT_THAT(types(q.graph), testing::ElementsAre("Conv", "Pool", "Quantize", "QConv", "QConv",
@@ -69,11 +69,11 @@ TEST(QuantizeGraph, KeepsWhatThePlanKeeps) {
 TEST(QuantizeGraph, LeavesAloneWhatHasNoScale) {
   std::mt19937 random(test::test_seed());
   const Graph graph = small_resnet(random);
-  PrecisionPlan plan = calibrated(graph, random, 4);
+  QuantizationPlan plan = calibrated(graph, random, 4);
   std::erase_if(plan.tensors, [](const TensorScale& t) { return t.name == "block1"; });
   const Quantized q = quantize_graph(graph, plan);
   EXPECT_EQ(q.kept, 2);       // what writes it and what reads it
-  EXPECT_EQ(q.quantised, 3);  // stem, max pool and classifier
+  EXPECT_EQ(q.quantized, 3);  // stem, max pool and classifier
   plan.tensors[1].name += "e";
   EXPECT_THAT([&] { quantize_graph(graph, plan); },
               ThrowsMessage<Error>(HasSubstr("no such tensor; did you mean '")));
@@ -100,7 +100,7 @@ TEST(QuantizeGraph, RearrangesIntegers) {
   x = t.add("pixels", Transpose(TransposeAttributes{{0, 2, 3, 1}}), {x});
   const Graph graph = t.build({x});
   std::mt19937 random(seed);
-  const PrecisionPlan plan = calibrated(graph, random, 8);
+  const QuantizationPlan plan = calibrated(graph, random, 8);
   const Quantized q = quantize_graph(graph, plan);
   EXPECT_THAT(types(q.graph), testing::ElementsAre("Transpose", "Quantize", "QConv", "Split", "Concat",
                                                    "QConv", "DepthToSpace", "Slice", "QConv", "Transpose"));
@@ -119,7 +119,7 @@ TEST(QuantizeGraph, GivesADeadChannelWithABiasItsBias) {
                     builder.add_constant("b", Tensor::from<float>(Shape{3}, bias))},
                    "y"));
   const Graph graph = builder.build();
-  PrecisionPlan plan;
+  QuantizationPlan plan;
   for (const char* name : {"x", "y"}) {
     plan.tensors.push_back({});
     plan.tensors.back().name = name;

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <random>
 
-#include "engine/error.h"
+#include "engine/base/error.h"
 
 namespace pipit {
 namespace {

@@ -6,10 +6,10 @@
 
 #include <limits>
 
-#include "layers/conv.h"
-#include "layers/gemm.h"
-#include "layers/matmul.h"
-#include "layers/rearrange.h"
+#include "layers/ops/conv.h"
+#include "layers/ops/gemm.h"
+#include "layers/ops/matmul.h"
+#include "layers/ops/reshaping.h"
 #include "layers/registry.h"
 #include "tests/support/run_graph.h"
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/session.h"
+#include "engine/runtime/session.h"
 #include "tests/support/seed.h"
 
 namespace pipit::test {
@@ -31,7 +31,7 @@ inline std::vector<Tensor> run_graph(const Graph& graph, const Registry& registr
   PlanOptions options;
   options.threads = threads;
   options.prefer_kernel = kernel;
-  Session session(Plan::build(graph, registry, options));
+  Session session(ExecutionPlan::build(graph, registry, options));
   std::vector<ConstTensorView> views;
   for (const Tensor& t : inputs) views.push_back(t.view());
   std::vector<Tensor> outputs;

@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "layers/binary.h"
-#include "layers/conv.h"
-#include "layers/normalization.h"
+#include "layers/ops/binary.h"
+#include "layers/ops/conv.h"
+#include "layers/ops/normalization.h"
+#include "layers/ops/unary.h"
 #include "layers/registry.h"
-#include "layers/unary.h"
 #include "tests/support/run_graph.h"
 
 namespace pipit::test {

@@ -3,8 +3,8 @@
 
 #include <thread>
 
-#include "engine/graph.h"
-#include "engine/registry.h"
+#include "engine/graph/graph.h"
+#include "engine/plan/registry.h"
 
 namespace pipit::test {
 

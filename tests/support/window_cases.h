@@ -5,7 +5,7 @@
 #include <array>
 #include <cstdint>
 
-#include "layers/window.h"
+#include "layers/ops/window.h"
 
 namespace pipit::test {
 

@@ -6,7 +6,7 @@
 #include <jerror.h>
 #include <jpeglib.h>
 
-#include "engine/error.h"
+#include "engine/base/error.h"
 #include "models/image/formats.h"
 #include "models/image/libraries/guarded.h"
 

@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "engine/error.h"
+#include "engine/base/error.h"
 #include "models/image/formats.h"
 #include "models/image/libraries/guarded.h"
 

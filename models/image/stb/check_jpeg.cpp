@@ -1,6 +1,6 @@
 #include <array>
 
-#include "engine/error.h"
+#include "engine/base/error.h"
 #include "models/image/stb/container.h"
 
 namespace pipit::detail {
@@ -57,7 +57,7 @@ class Walker {
     if (marker == 0xC4) {
       huffman_tables(data);
     } else if (marker == 0xDB) {
-      quantisation_tables(data);
+      quantization_tables(data);
     } else if (marker == 0xDA) {
       scan(data);
     } else if (marker >= 0xC0 && marker <= 0xCF && marker != 0xC8 && marker != 0xCC) {
@@ -81,13 +81,13 @@ class Walker {
     }
   }
 
-  void quantisation_tables(std::span<const std::uint8_t> data) {
+  void quantization_tables(std::span<const std::uint8_t> data) {
     while (!data.empty()) {
       const std::size_t size = (data[0] >> 4) != 0 ? 129 : 65;
       if ((data[0] >> 4) > 1 || (data[0] & 15) > 3 || data.size() < size) {
-        corrupt("a quantisation table that is not 64 values of 8 or 16 bits");
+        corrupt("a quantization table that is not 64 values of 8 or 16 bits");
       }
-      quantisation_defined_[data[0] & 15] = true;
+      quantization_defined_[data[0] & 15] = true;
       data = data.subspan(size);
     }
   }
@@ -133,7 +133,7 @@ class Walker {
       if (dc_missing || ac_missing) corrupt("a scan uses a Huffman table that is not defined");
     }
     for (const std::uint8_t table : frame_tables_) {
-      if (table > 3 || !quantisation_defined_[table]) corrupt("quantisation table {} is not defined", table);
+      if (table > 3 || !quantization_defined_[table]) corrupt("quantization table {} is not defined", table);
     }
   }
 
@@ -142,7 +142,7 @@ class Walker {
   Extent extent_;
   int scans_ = 0;
   std::array<std::array<bool, 4>, 2> huffman_defined_{};  // [DC, AC][number]
-  std::array<bool, 16> quantisation_defined_{};
+  std::array<bool, 16> quantization_defined_{};
   std::vector<std::uint8_t> frame_tables_;
 };
 

@@ -1,6 +1,6 @@
 #include <string_view>
 
-#include "engine/error.h"
+#include "engine/base/error.h"
 #include "models/image/stb/container.h"
 #include "models/image/stb/crc32.h"
 

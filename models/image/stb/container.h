@@ -21,7 +21,7 @@ struct PngHeader {
 };
 
 /// Follows the markers of a JPEG (ISO/IEC 10918-1 annex B) up to EOI. Throws Error when a segment or the EOI
-/// is missing, a scan uses a Huffman or quantisation table that was not defined, a table has more symbols
+/// is missing, a scan uses a Huffman or quantization table that was not defined, a table has more symbols
 /// than fit, or there are absurdly many scans; UnsupportedError for anything but 8-bit baseline and
 /// progressive.
 Extent check_jpeg(const Source& source, const DecodeLimits& limits);

@@ -5,7 +5,7 @@
 #include <memory>
 #include <type_traits>
 
-#include "engine/error.h"
+#include "engine/base/error.h"
 #include "models/image/stb/container.h"
 
 namespace {
@@ -89,7 +89,7 @@ namespace detail {
 namespace {
 
 // A copy of the PNG whose palette has an entry for every index that its bit depth allows. stb_image looks an
-// index beyond the palette up in uninitialised memory; with this it is black, as with Pillow.
+// index beyond the palette up in uninitialized memory; with this it is black, as with Pillow.
 std::vector<std::uint8_t> with_full_palette(std::span<const std::uint8_t> png, const PngHeader& header) {
   const auto byte_at = [&](std::size_t at) { return png.begin() + std::ptrdiff_t(at); };
   const std::size_t end = header.palette_at + 8 + header.palette_entries * 3;

@@ -8,8 +8,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "engine/device.h"
-#include "engine/half.h"
+#include "engine/graph/half.h"
+#include "engine/platform/device.h"
 #include "layers/gpu_peak.h"
 #include "tests/cuda/sweep/engines.h"
 

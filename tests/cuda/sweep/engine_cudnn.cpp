@@ -1,8 +1,8 @@
 #include <fmt/format.h>
 
-#include "engine/half.h"
-#include "layers/cuda/cudnn_graph.h"
-#include "layers/cuda/epilogue.h"
+#include "engine/graph/half.h"
+#include "layers/cuda/libraries/cudnn_graph.h"
+#include "layers/cuda/libraries/epilogue.h"
 #include "tests/cuda/sweep/engines.h"
 
 namespace pipit::sweep {

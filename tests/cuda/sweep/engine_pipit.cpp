@@ -5,9 +5,9 @@
 #include <random>
 #include <set>
 
-#include "engine/candidate_order.h"
-#include "layers/conv.h"
-#include "layers/qconv.h"
+#include "engine/plan/candidate_order.h"
+#include "layers/ops/conv.h"
+#include "layers/ops/qconv.h"
 #include "layers/registry.h"
 #include "tests/cuda/sweep/engines.h"
 
@@ -59,11 +59,11 @@ Node int8_node(const Configuration& c, DType stored) {
   const auto next = [&] { return static_cast<int>(random() % 255) - 127; };
   QConvAttributes a;
   a.conv.window = c.window();
-  a.x = Quantisation{0.05F, 0, DType::i8};
+  a.x = Quantization{0.05F, 0, DType::i8};
   // Some outputs saturate and most do not.
   const double deviation =
       73.0 * 73.0 * 0.05 * 0.01 * std::sqrt(static_cast<double>(c.weights().elements() / c.out_c));
-  if (stored == DType::i8) a.y = Quantisation{static_cast<float>(deviation / 64), 0, DType::i8};
+  if (stored == DType::i8) a.y = Quantization{static_cast<float>(deviation / 64), 0, DType::i8};
   a.weight_scales = {0.01F};
   Node node;
   node.layer = std::make_unique<QConv>(a);

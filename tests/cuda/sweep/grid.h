@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "layers/window.h"
+#include "layers/ops/window.h"
 
 namespace pipit::sweep {
 

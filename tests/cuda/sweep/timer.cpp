@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <random>
 
-#include "engine/error.h"
-#include "engine/half.h"
+#include "engine/base/error.h"
+#include "engine/graph/half.h"
 
 namespace pipit::sweep {
 
@@ -82,7 +82,7 @@ Times Timer::measure(DType x_type, std::size_t x_bytes, std::size_t y_bytes, con
   const auto launch_on = [&](std::size_t copy) {
     launch(inputs.data() + copy * x_step, results_.data() + copy * y_step, stream_);
   };
-  launch_on(0);  // not captured: libraries initialise themselves on first use, which a capture forbids
+  launch_on(0);  // not captured: libraries initialize themselves on first use, which a capture forbids
   stream_.synchronize();
   const cuda::Graph rotating(stream_, [&] {
     for (std::size_t i = 0; i < kLaunches; ++i) launch_on(i % copies);

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "engine/cuda/runtime.h"
-#include "engine/dtype.h"
+#include "engine/graph/dtype.h"
 
 namespace pipit::sweep {
 

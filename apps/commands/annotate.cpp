@@ -1,0 +1,137 @@
+// pipit annotate MODEL --output FILE: the model with labels and preprocessing in its metadata.
+#include <CLI/CLI.hpp>
+
+#include "apps/commands/commands.h"
+#include "apps/display/output_files.h"
+#include "apps/display/table.h"
+#include "apps/display/terminal.h"
+#include "apps/measuring/runner.h"
+#include "apps/options/options.h"
+#include "engine/base/file.h"
+#include "engine/base/version.h"
+#include "models/onnx/write/annotate.h"
+
+namespace pipit::apps {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+struct AnnotateOptions {
+  CommonOptions common;
+  ModelOptions model;
+  ImageOptions image;
+  std::string output;
+};
+
+// The classes of the first output, [N, classes].
+std::int64_t class_count(const Model& model) {
+  const Shape& shape = model.graph.value(model.graph.outputs().at(0)).desc.shape;
+  if (shape.rank() < 2)
+    fail("{}: its output is {}, not scores of classes [N, classes]", model.name, shape.str());
+  return shape[1];
+}
+
+// Where the model moves to another folder, what lies beside it goes along.
+void copy_external(const fs::path& model, const fs::path& output) {
+  const auto folder_of = [](const fs::path& file) {
+    return file.has_parent_path() ? file.parent_path() : fs::path(".");
+  };
+  const std::vector<fs::path> files = external_files(model);
+  if (files.empty() || fs::equivalent(folder_of(model), folder_of(output))) return;
+  for (const fs::path& file : files) {
+    const fs::path target = folder_of(output) / file;
+    if (target.lexically_normal() == (folder_of(output) / output.filename()).lexically_normal()) {
+      fail("{}: weights of {} go into a file of this name; choose another for --output", output.string(),
+           model.string());
+    }
+    if (fs::exists(target)) {
+      fail(
+          "{}: there is such a file already, and the weights of {} would go there; choose another folder for "
+          "--output",
+          target.string(), model.string());
+    }
+  }
+  for (const fs::path& file : files) {
+    const fs::path target = folder_of(output) / file;
+    const fs::path beside = target.string() + ".part";
+    fs::create_directories(folder_of(target));
+    fs::copy_file(folder_of(model) / file, beside, fs::copy_options::overwrite_existing);
+    fs::rename(beside, target);
+  }
+}
+
+int annotate(const AnnotateOptions& options) {
+  if (options.output.empty()) throw CLI::RequiredError("--output");
+  if (options.image.labels.empty() && !options.image.has_preprocessing())
+    throw CLI::ValidationError("annotate",
+                               "nothing to store: give --labels, or --preset, --mean and the like");
+  check_output("--output", options.output, {options.model.model, options.image.labels});
+  const Model model = options.model.load();
+  if (!fs::is_regular_file(options.model.model))
+    fail("{} is the name of a model that pipit knows, no file; only files can be annotated",
+         options.model.model);
+
+  std::map<std::string, std::string> metadata;
+  nlohmann::ordered_json json = {
+      {"pipit", version()}, {"command", "annotate"}, {"model", model.name}, {"output", options.output}};
+  std::string stored;
+  if (!options.image.labels.empty()) {
+    const Labels labels = options.image.resolve_labels(model, class_count(model));
+    metadata.emplace(kLabelsKey, labels_to_text(labels));
+    json["labels"] = labels.size();
+    stored = counted(static_cast<std::int64_t>(labels.size()), "label");
+  }
+  if (options.image.has_preprocessing()) {
+    const Preparation preparation = options.image.resolve(model);
+    metadata.emplace(kPreprocessKey, to_json(preparation.preprocess));
+    json["preprocessing"] = preparation_json(preparation);
+    stored += (stored.empty() ? "" : "; ") + describe(preparation.preprocess);
+  }
+  constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 31;  // of a protobuf message
+  const std::string bytes = with_metadata(read_file(options.model.model, kMostBytes), metadata);
+  copy_external(options.model.model, options.output);
+  write_file(options.output, bytes);
+  json["bytes"] = bytes.size();
+  if (options.common.json) {
+    print_json(json);
+  } else {
+    fmt::print("{}: {}\n", printable(options.output), printable(stored));
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+void add_annotate(CLI::App& app, int& exit_code) {
+  const auto options = std::make_shared<AnnotateOptions>();
+  CLI::App* command =
+      app.add_subcommand("annotate", "Store labels and preprocessing in a copy of a model, and nothing else");
+  options->common.add_to(*command);
+  options->model.add_to(*command, false);
+  options->image.add_to(*command);
+  const std::string why = "annotate runs nothing";
+  without_options(*command, foreign_on_the_cpu({"fp32"}, false), why);
+  without_options(*command,
+                  {{"--kernel", {}},
+                   {"--conv-backend", {}},
+                   {"--no-winograd", {}},
+                   {"--plan", {}},
+                   {"--keep", {}},
+                   {"--micro-batch", {}}},
+                  why);
+  command->add_option("--output", options->output,
+                      "The ONNX file to write; replaced when it exists (required)");
+  command->footer(
+      "Labels go into the metadata (metadata_props) under pipit.labels, one per line, preprocessing under\n"
+      "pipit.preprocess as JSON (docs/metadata.md). All other bytes of the model stay as they are; weights "
+      "that lie\n"
+      "in files beside it are copied where --output is in another folder.\n"
+      "Examples:\n"
+      "  pipit annotate model.onnx --labels classes.txt --preset timm --output annotated.onnx\n"
+      "  pipit annotate model.onnx --resize 256 --crop 224 --mean 0.5,0.5,0.5 --std 0.5,0.5,0.5 --output "
+      "m.onnx");
+  command->callback([options, &exit_code] { exit_code = annotate(*options); });
+}
+
+}  // namespace pipit::apps

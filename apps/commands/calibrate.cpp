@@ -1,0 +1,251 @@
+// pipit calibrate MODEL IMAGES: the ranges and INT8 scales of a model's tensors.
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+
+#include "apps/commands/commands.h"
+#include "apps/display/output_files.h"
+#include "apps/display/progress.h"
+#include "apps/display/table.h"
+#include "apps/display/terminal.h"
+#include "apps/measuring/runner.h"
+#include "apps/options/list_option.h"
+#include "engine/base/file.h"
+#include "models/image/folder.h"
+#include "pipit/detail/calibration.h"
+#include "quant/export_scales.h"
+#include "quant/kept_layers.h"
+
+namespace pipit::apps {
+
+namespace {
+
+struct CalibrateOptions {
+  CommonOptions common;
+  ModelOptions model;
+  ImageOptions image;
+  std::string images;
+  std::string output;
+  std::vector<std::string> merge;
+  std::vector<std::string> exports;
+  ThresholdOptions method;
+  bool method_given = false;
+  std::optional<double> percentile;
+  bool per_tensor_weights = false;
+  detail::Corrections corrections;
+  bool no_histograms = false;
+  std::int64_t limit = 0;
+  std::int64_t skip = 0;
+};
+
+const std::map<std::string, ThresholdMethod> kMethods = {{"minmax", ThresholdMethod::minmax},
+                                                         {"percentile", ThresholdMethod::percentile},
+                                                         {"entropy", ThresholdMethod::entropy},
+                                                         {"mse", ThresholdMethod::mse}};
+
+// Every n-th image, so that all classes have a share, or without --limit all from --skip on.
+std::vector<std::filesystem::path> choose_images(const CalibrateOptions& options) {
+  std::vector<std::filesystem::path> images = list_images(options.images);
+  const auto total = static_cast<std::int64_t>(images.size());
+  if (options.skip >= total) fail("--skip {}: {} holds {} images", options.skip, options.images, total);
+  images.erase(images.begin(), images.begin() + options.skip);
+  return spread(std::move(images), options.limit);
+}
+
+void print_plan(const CalibrateOptions& options, const QuantizationPlan& plan) {
+  if (options.common.json) {
+    fmt::print("{}", printable_json(to_json(plan, false)));
+    return;
+  }
+  Table table({{"tensor"},
+               {"min", Table::Align::right},
+               {"max", Table::Align::right},
+               {"threshold", Table::Align::right},
+               {"scale", Table::Align::right},
+               {"clipped", Table::Align::right}});
+  for (const TensorScale& t : plan.tensors) {
+    table.add({t.name, fmt::format("{:.4g}", t.min), fmt::format("{:.4g}", t.max),
+               fmt::format("{:.4g}", t.threshold), fmt::format("{:.4g}", t.scale),
+               fmt::format("{:.4f} %", 100 * t.clipped)});
+  }
+  std::string kept;
+  for (const QuantizationPlan::Kept& k : plan.keep) {
+    kept += fmt::format("{} stays in {}{}\n", printable(k.node), k.precision,
+                        k.why.empty() ? "" : ": " + printable(k.why));
+  }
+  fmt::print("{}\n{}{}, {}, method {}; written to {}\n", table.rows(0), kept,
+             counted(static_cast<std::int64_t>(plan.tensors.size()), "tensor"),
+             counted(static_cast<std::int64_t>(plan.images.size()), "image"),
+             threshold_method_name(plan.method.method), printable(options.output));
+}
+
+// The file of an --export.
+std::string export_path(const CalibrateOptions& options, const std::string& format) {
+  const char* extension = format == "ncnn" ? ".ncnn-table" : ".trt-cache";
+  return std::filesystem::path(options.output).replace_extension(extension).string();
+}
+
+void check_exports(const CalibrateOptions& options, const std::vector<std::string>& inputs) {
+  for (const std::string& format : options.exports) {
+    if (export_path(options, format) == options.output)
+      throw CLI::ValidationError("--export", "would replace the plan; give --output another extension");
+    check_output("--export", export_path(options, format), inputs);
+    if (format == "ncnn" && !options.merge.empty())
+      throw CLI::ValidationError(
+          "--export",
+          "an ncnn table needs the model's weights, which plans do not hold: only a run that "
+          "calibrates writes one");
+  }
+}
+
+void check_usage(const CalibrateOptions& options) {
+  if (options.merge.empty()) {
+    if (options.model.model.empty()) throw CLI::RequiredError("MODEL");
+    if (options.images.empty()) throw CLI::RequiredError("IMAGES");
+  } else if (!options.model.model.empty()) {
+    throw CLI::ValidationError("--merge", "takes plans only, no MODEL and IMAGES");
+  } else if (!options.common.keep.empty()) {
+    throw CLI::ValidationError("--keep", "needs the model; a merged plan keeps what its shards keep");
+  }
+  if (options.output.empty()) throw CLI::RequiredError("--output");
+  std::vector<std::string> inputs = options.merge;
+  inputs.insert(inputs.end(), {options.model.model, options.images});
+  check_output("--output", options.output, inputs);
+  if (options.corrections.equalize && !options.exports.empty())
+    throw CLI::ValidationError("--export", "other engines would run the model as it is, not equalized");
+  if (options.percentile && options.method.method != ThresholdMethod::percentile)
+    throw CLI::ValidationError("--percentile", "is for --method percentile");
+  check_exports(options, inputs);
+}
+
+// What is merged was calibrated already: only the method may be chosen anew.
+void check_merge(const CLI::App& command) {
+  constexpr std::array kMeant = {"merge",         "output", "json",   "quiet",
+                                 "no-histograms", "export", "method", "percentile"};
+  for (const CLI::Option* option : command.get_options()) {
+    if (option->count() == 0 || option->get_positional()) continue;
+    const std::string& name = option->get_lnames().at(0);
+    if (std::find(kMeant.begin(), kMeant.end(), name) == kMeant.end())
+      throw CLI::ValidationError("--" + name, "means nothing to --merge, which adds up what was calibrated");
+  }
+}
+
+int calibrate(const CalibrateOptions& options) {
+  check_usage(options);
+  if (!options.merge.empty()) {
+    std::vector<QuantizationPlan> plans;
+    for (const std::string& path : options.merge) plans.push_back(read_quantization_plan(path));
+    QuantizationPlan merged = merge_plans(plans);
+    if (options.method_given) {  // the histograms serve every method
+      merged.method = options.method;
+      if (options.percentile) merged.method.percentile = *options.percentile;
+      set_scales(merged);
+    }
+    write_file(options.output, to_json(merged, !options.no_histograms));
+    for (const std::string& format : options.exports) {
+      if (format == "trt-cache") write_file(export_path(options, format), to_trt_cache(merged));
+    }
+    print_plan(options, merged);
+    return kExitOk;
+  }
+  Model model = options.model.load();
+  if (is_quantized(model.graph))
+    fail_unsupported(
+        "{} is quantized already: its scales are in the file; calibrate the model that it was made from",
+        model.name);
+  const std::vector<std::filesystem::path> images = choose_images(options);
+  const Preprocess preprocess = options.image.resolve(model).preprocess;
+  QuantizationPlan plan = detail::empty_plan(model, preprocess);
+  plan.method = options.method;
+  if (options.percentile) plan.method.percentile = *options.percentile;
+  plan.weights_per_channel = !options.per_tensor_weights;
+  Graph fused = fuse(std::move(model.graph));
+  plan.keep = kept_by_default(fused);
+  keep_nodes(plan, fused, options.common.kept());
+  const bool ncnn =
+      std::find(options.exports.begin(), options.exports.end(), "ncnn") != options.exports.end();
+  const Graph laid_out = ncnn ? optimize(fused) : Graph{};
+  Progress progress("calibrate", static_cast<std::int64_t>(images.size()), options.common.quiet);
+  const std::vector<std::string> notes =
+      detail::calibrate_on(plan, model.name, std::move(fused), preprocess, images, options.images,
+                           options.common.compile_options().planning, options.corrections,
+                           [&](std::int64_t done, std::int64_t) { progress.update(done); });
+  if (!options.common.quiet) print_notes(notes);
+  write_file(options.output, to_json(plan, !options.no_histograms));
+  for (const std::string& format : options.exports) {
+    if (format == "trt-cache") write_file(export_path(options, format), to_trt_cache(plan));
+    if (format == "ncnn")
+      write_file(export_path(options, format),
+                 to_ncnn_table(plan, laid_out, weight_scales(laid_out, plan.weights_per_channel)));
+  }
+  print_plan(options, plan);
+  return kExitOk;
+}
+
+}  // namespace
+
+void add_calibrate(CLI::App& app, int& exit_code) {
+  const auto options = std::make_shared<CalibrateOptions>();
+  CLI::App* command =
+      app.add_subcommand("calibrate", "Find the INT8 scales of a model's tensors from a folder of images");
+  options->common.add_to(*command);
+  options->model.add_to(*command, false);  // sums of another batch size may differ in their last bit
+  command->get_option("MODEL")->required(false);
+  options->image.add_to(*command);
+  without_options(*command, foreign_on_the_cpu({"fp32"}, false),
+                  "calibrate observes the model in fp32 on the CPU, with the same kernels every time");
+  without_options(*command, {{"--plan", {}}}, "is what calibrate writes: name the file with --output");
+  without_options(*command, {{"--labels", {}}}, "calibrate shows no classes; pipit annotate stores labels");
+  command->add_option("IMAGES", options->images, "A folder of images (or one image); classes do not matter");
+  command->add_option("--output", options->output,
+                      "The plan to write, JSON; replaced when it exists (required)");
+  command
+      ->add_option_function<std::string>(
+          "--method", [options](const std::string& name) { options->method.method = kMethods.at(name); },
+          "How far a range reaches: the largest magnitude, a percentile, least KL divergence, or least mean "
+          "squared "
+          "error [mse]")
+      ->check(CLI::IsMember({"minmax", "percentile", "entropy", "mse"}));
+  command
+      ->add_option("--percentile", options->percentile,
+                   "With --method percentile: percent of the magnitudes that are kept [99.99]")
+      ->check(positive_number() & CLI::Range(0.0, 100.0));
+  command->add_flag("--per-tensor-weights", options->per_tensor_weights,
+                    "One scale for all weights of a node instead of one per output channel");
+  command->add_flag("--equalize", options->corrections.equalize,
+                    "Cross-layer equalization: balance the channels between neighbouring convolutions before "
+                    "calibrating (Nagel et al. 2019); the plan holds the factors");
+  command->add_flag(
+      "--bias-correction", options->corrections.bias_correction,
+      "Add to biases what rounding the weights takes from the mean of each output (Nagel et al. 2019); "
+      "the plan holds the differences");
+  command->add_option("--limit", options->limit, "Use only N images, spread evenly over the folder; 0: all")
+      ->check(count_value())
+      ->capture_default_str();
+  command->add_option("--skip", options->skip, "Leave out the first N images of the folder")
+      ->check(count_value())
+      ->capture_default_str();
+  add_list(*command, "--export", options->exports, CLI::IsMember({"trt-cache", "ncnn"}),
+           "trt-cache, ncnn or both: also write the scales beside the plan for TensorRT (.trt-cache) or ncnn "
+           "(.ncnn-table)");
+  command
+      ->add_option("--merge", options->merge,
+                   "Instead of calibrating: add up plans of different images (shards) of one model")
+      ->check(CLI::ExistingFile);
+  command->add_flag("--no-histograms", options->no_histograms,
+                    "Leave the histograms out of the plan: smaller, but it cannot be merged");
+  command->footer(
+      "A hundred images of all kinds that the model will see are a good start; below 32 a note says so.\n"
+      "Examples:\n"
+      "  pipit calibrate squeezenet.onnx photos --resize 256 --crop 227 --output plan.json\n"
+      "  pipit calibrate model.onnx photos --method percentile --percentile 99.9 --limit 100 --output "
+      "plan.json\n"
+      "  pipit calibrate --merge shard1.json shard2.json --output plan.json");
+  command->callback([options, command, &exit_code] {
+    options->method_given = command->get_option("--method")->count() > 0;
+    if (!options->merge.empty()) check_merge(*command);
+    exit_code = calibrate(*options);
+  });
+}
+
+}  // namespace pipit::apps

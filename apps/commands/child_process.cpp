@@ -1,0 +1,79 @@
+#include "apps/commands/child_process.h"
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+
+#include "engine/base/error.h"
+
+namespace pipit::apps {
+
+namespace {
+
+struct Descriptor {
+  int number = -1;
+  ~Descriptor() {
+    if (number >= 0) close(number);
+  }
+};
+
+// Spawns the program with stdout going to `output`.
+pid_t spawn(const std::vector<std::string>& command, int output) {
+  std::vector<char*> arguments;
+  for (const std::string& argument : command) arguments.push_back(const_cast<char*>(argument.c_str()));
+  arguments.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_adddup2(&actions, output, STDOUT_FILENO);
+  pid_t child = -1;
+  const int problem = posix_spawnp(&child, arguments[0], &actions, nullptr, arguments.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  if (problem == ENOENT) fail("there is no {} in PATH", command[0]);
+  if (problem != 0) fail("{} cannot be run: {}", command[0], std::strerror(problem));
+  return child;
+}
+
+int wait_for(pid_t child, const std::string& name) {
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0) {
+    if (errno != EINTR) fail("{}: {}", name, std::strerror(errno));
+  }
+  if (WIFSIGNALED(status)) fail("{} was ended by signal {}", name, WTERMSIG(status));
+  return WEXITSTATUS(status);
+}
+
+}  // namespace
+
+ChildResult run_child(const std::vector<std::string>& command, std::size_t most_bytes) {
+  std::array<int, 2> ends{};
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) fail("{}: {}", command[0], std::strerror(errno));
+  const Descriptor reading{ends[0]};
+  pid_t child = -1;
+  {
+    const Descriptor writing{ends[1]};
+    child = spawn(command, writing.number);
+  }
+  ChildResult result;
+  std::vector<char> block(std::size_t{1} << 16);
+  ssize_t count = 0;
+  while ((count = read(reading.number, block.data(), block.size())) != 0) {
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 || result.output.size() + static_cast<std::size_t>(count) > most_bytes) {
+      kill(child, SIGKILL);
+      waitpid(child, nullptr, 0);
+      fail("{} wrote more than {} bytes, or could not be read", command[0], most_bytes);
+    }
+    result.output.append(block.data(), static_cast<std::size_t>(count));
+  }
+  result.exit_code = wait_for(child, command[0]);
+  return result;
+}
+
+}  // namespace pipit::apps

@@ -1,0 +1,159 @@
+// pipit classify MODEL IMAGE...: the most probable classes of images.
+
+#include "apps/commands/commands.h"
+#include "apps/display/layer_table.h"
+#include "apps/display/table.h"
+#include "apps/display/terminal.h"
+#include "apps/measuring/image_pipeline.h"
+#include "apps/measuring/runner.h"
+#include "engine/base/clock.h"
+#include "engine/platform/device.h"
+#include "layers/passes/passes.h"
+#include "models/image/folder.h"
+
+namespace pipit::apps {
+
+namespace {
+
+struct ClassifyOptions {
+  CommonOptions common;
+  ModelOptions model;
+  ImageOptions image;
+  std::vector<std::string> images;
+  int topk = 5;
+  bool profile = false;
+  int runs = 20;
+};
+
+nlohmann::ordered_json image_json(const ImageResult& result, const std::string& path,
+                                  const std::vector<ScoredClass>& top, const Labels& labels) {
+  nlohmann::ordered_json json = {{"path", path}, {"decode_ms", result.decode_ms}, {"run_ms", result.run_ms}};
+  if (result.loaded.exif_orientation != 1) json["exif_orientation"] = result.loaded.exif_orientation;
+  for (const ScoredClass& p : top) {
+    json["top"].push_back(
+        {{"class", p.index}, {"label", label_of(labels, p.index)}, {"probability", p.probability}});
+  }
+  return json;
+}
+
+Table image_table(const std::vector<ScoredClass>& top, const Labels& labels) {
+  Table table({{"", Table::Align::right}, {"", Table::Align::right}, {""}});
+  for (std::size_t i = 0; i < top.size(); ++i) {
+    table.add({fmt::format("{}", i + 1), fmt::format("{:.2f} %", 100 * top[i].probability),
+               label_of(labels, top[i].index)});
+  }
+  return table;
+}
+
+// Folders stand for the images below them.
+std::vector<std::filesystem::path> image_paths(const std::vector<std::string>& arguments) {
+  std::vector<std::filesystem::path> paths;
+  for (const std::filesystem::path argument : arguments) {
+    if (!std::filesystem::is_directory(argument)) {
+      paths.push_back(argument);  // whatever is wrong with it is said in its turn
+      continue;
+    }
+    for (std::filesystem::path& image : list_images(argument)) paths.push_back(std::move(image));
+  }
+  return paths;
+}
+
+int classify(const ClassifyOptions& options) {
+  const auto begin = Clock::now();
+  Model model = options.model.load();
+  const Preparation preparation = options.image.resolve(model);
+  const Preprocess& preprocess = preparation.preprocess;
+  const bool quantized = is_quantized(model.graph);
+  const std::vector<std::filesystem::path> paths = image_paths(options.images);
+  CommonOptions common = options.common;
+  common.preprocess = preprocess;
+  Runner runner(model.name, std::move(model.graph), common);
+  const ClassOutput output(runner.plan->graph(), model.name);
+  const Labels labels = options.image.resolve_labels(model, output.classes);
+  if (output.batch != 1) {
+    fail("{}: {} the batch at {}, classify runs one image at a time", model.name,
+         model.fixed_batch              ? "the file fixes"
+         : options.model.shapes.empty() ? "--dim sets"
+                                        : "--shape sets",
+         output.batch);
+  }
+
+  nlohmann::ordered_json json = json_header("classify", model, *runner.plan);
+  json["image_decoders"] = decoders_json();
+  json["preprocessing"] = preparation_json(preparation);
+  if (!common.plan.empty()) json["preprocess_differences"] = runner.preprocess_differences;
+  json["images"] = nlohmann::ordered_json::array();
+  bool failed = false;
+  std::string last;  // the last image that could be classified
+  ImageCounts counts;
+  run_images({&runner, 1}, preprocess, output, paths, [&](const ImageResult& result) {
+    const std::string path = paths[static_cast<std::size_t>(result.image)].string();
+    std::vector<ScoredClass> top;
+    try {
+      if (result.error) std::rethrow_exception(result.error);
+      top = top_classes(result.scores, options.topk, path, runner.model, options.common.precision);
+    } catch (const Error& e) {
+      failed = true;
+      print_error(e.what());
+      json["images"].push_back({{"path", path}, {"error", e.what()}});
+      return;
+    }
+    if (last.empty()) json["first_answer_ms"] = milliseconds_since(begin);
+    last = path;
+    counts.add(result.loaded);
+    json["images"].push_back(image_json(result, path, top, labels));
+    if (!options.common.json) fmt::print("{}\n{}", printable(path), image_table(top, labels).rows(2));
+  });
+  if (!options.common.json && !last.empty())
+    fmt::print("preprocessing {}: {}\n", source_text(preparation), describe(preprocess));
+  if (options.profile && !last.empty()) {
+    const Graph& graph = runner.plan->graph();
+    Tensor input(graph.value(graph.inputs()[0]).desc);
+    load_image(last, preprocess, input.shape(), input.values<float>());
+    const ConstTensorView view = input.view();
+    const Profile profile = runner.profile({&view, 1}, 0, options.runs);
+    json["profile"] = layer_json(*runner.plan, profile);
+    if (!options.common.json) fmt::print("\n{}", layer_table(*runner.plan, profile));
+  }
+  if (const PlanOptions& plan = runner.plan->options(); plan.device == DeviceKind::cuda) {
+    const DeviceMemory memory = device_memory(plan.gpu);
+    json["device_memory_bytes"] = memory.held;
+    json["device_memory_peak_bytes"] = memory.peak;
+  }
+  const std::optional<ImageInput> input =
+      image_input(runner.plan->graph().value(runner.plan->graph().inputs()[0]).desc.shape);
+  const std::vector<std::string> notes =
+      notes_on(model, preparation, !labels.empty(), quantized, counts, input ? input->channels : 0);
+  json["notes"] = notes;
+  if (!options.common.quiet && !failed) print_notes(notes);
+  if (options.common.json) print_json(json);
+  return failed ? kExitRuntime : kExitOk;
+}
+
+}  // namespace
+
+void add_classify(CLI::App& app, int& exit_code) {
+  const auto options = std::make_shared<ClassifyOptions>();
+  CLI::App* command =
+      app.add_subcommand("classify", "Name what images show: the most probable classes of each");
+  options->common.add_to(*command);
+  options->model.add_to(*command, false);
+  options->image.add_to(*command);
+  command->add_option("IMAGE", options->images, "JPEG, PNG or BMP files, or folders of them")->required();
+  command->add_option("--topk", options->topk, "Classes to print per image")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  command->add_flag("--profile", options->profile, "Also print the time of every layer (on the last image)");
+  command->add_option("--runs", options->runs, "Runs behind the medians of --profile")
+      ->check(CLI::Range(1, 100000))
+      ->capture_default_str();
+  command->footer(
+      "Examples:\n"
+      "  pipit classify resnet20-cifar10 cat.jpg\n"
+      "  pipit classify resnet20-cifar10 photographs/\n"
+      "  pipit classify squeezenet.onnx *.jpg --labels imagenet-classes.txt --topk 3 --json\n"
+      "  pipit classify model.onnx cat.jpg --preset caffe --crop 227 --profile");
+  command->callback([options, &exit_code] { exit_code = classify(*options); });
+}
+
+}  // namespace pipit::apps

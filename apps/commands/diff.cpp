@@ -1,0 +1,267 @@
+// pipit diff MODEL IMAGES: what INT8 costs, layer by layer, against fp32 on the same images.
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "apps/commands/commands.h"
+#include "apps/display/progress.h"
+#include "apps/display/table.h"
+#include "apps/display/terminal.h"
+#include "apps/measuring/error_shares.h"
+#include "apps/measuring/runner.h"
+#include "models/image/folder.h"
+#include "pipit/detail/load.h"
+#include "quant/kept_layers.h"
+#include "quant/layer_difference.h"
+
+namespace pipit::apps {
+
+namespace {
+
+constexpr std::size_t kCacheBytes = std::size_t{512} << 20;
+
+struct DiffOptions {
+  CommonOptions common;
+  ModelOptions model;
+  ImageOptions image;
+  std::string images;
+  std::int64_t limit = 0;
+  std::int64_t share_limit = 32;
+  bool fast = false;
+};
+
+struct Result {
+  std::vector<std::string> preprocess_differences;
+  std::vector<LayerDifference> layers;
+  TensorDifference output;
+  std::int64_t images = 0;
+  std::int64_t other_top1 = 0;  // images whose largest output is another one
+  std::int64_t share_images = 0;
+  LayerShares shares;  // empty with --fast
+};
+
+std::int64_t count_other_top1(const Tensor& a, const Tensor& b, std::int64_t batch, std::int64_t images) {
+  const auto values = static_cast<std::size_t>(a.desc().elements() / batch);
+  std::int64_t other = 0;
+  for (std::int64_t i = 0; i < images; ++i) {
+    const auto top = [&](const Tensor& t) {
+      const auto row = t.values<float>().subspan(static_cast<std::size_t>(i) * values, values);
+      return std::max_element(row.begin(), row.end()) - row.begin();
+    };
+    other += top(a) != top(b) ? 1 : 0;
+  }
+  return other;
+}
+
+void compare_layers(const MixedModel& model, PreparedImages& images, bool quiet, Result& result) {
+  const auto fp32 = model.in_fp32(true);
+  const auto int8 = model.in_int8({}, true);
+  Session reference(fp32);
+  Session quantized(int8);
+  LayerComparison comparison(*fp32, *int8);
+  reference.set_observer(&comparison.reference());
+  quantized.set_observer(&comparison.quantized());
+  Progress progress("diff", images.size(), quiet);
+  images.for_each_batch([&](const ConstTensorView& input, std::int64_t first, std::int64_t count) {
+    comparison.begin(count);
+    const Tensor real = to_layout(reference.run({&input, 1})[0], Layout::row_major);
+    const Tensor coarse = to_layout(quantized.run({&input, 1})[0], Layout::row_major);
+    const std::int64_t batch = input.desc.shape[0];
+    const Shape shape = real.shape().with(0, count);
+    const auto own = static_cast<std::size_t>(shape.elements());
+    result.output.add(shape, real.values<float>().first(own), coarse.values<float>().first(own),
+                      std::numeric_limits<float>::infinity());
+    result.other_top1 += count_other_top1(real, coarse, batch, count);
+    progress.update(first + count);
+  });
+  result.images = images.size();
+  result.layers = comparison.layers();
+}
+
+const LayerShare* share_of(const LayerShares& shares, const std::string& node) {
+  const auto found = std::find_if(shares.layers.begin(), shares.layers.end(),
+                                  [&](const LayerShare& share) { return share.layer == node; });
+  return found == shares.layers.end() ? nullptr : &*found;
+}
+
+// Shares of the noise with all layers in INT8.
+std::optional<double> alone_share(const LayerShares& shares, const LayerShare& share) {
+  if (!share.alone) return {};
+  return shares.all > 0 ? *share.alone / shares.all : 0;
+}
+double removed_share(const LayerShares& shares, const LayerShare& share) {
+  return shares.all > 0 ? 1 - share.without.value_or(shares.all) / shares.all : 0;
+}
+
+nlohmann::ordered_json difference_json(const TensorDifference& d) {
+  // JSON has no infinity: null.
+  return {{"cosine", d.cosine()}, {"sqnr_db", d.sqnr_db()}, {"max_error", d.max_error()}};
+}
+
+void print_as_json(const Model& model, const ExecutionPlan& plan, const DiffOptions& options,
+                   const Result& result) {
+  nlohmann::ordered_json json = json_header("diff", model, plan);
+  json["precision"] = "int8";
+  json["plan"] = options.common.plan;
+  json["preprocess_differences"] = result.preprocess_differences;
+  json["images"] = result.images;
+  json["output"] = difference_json(result.output);
+  json["output"]["other_top1"] = result.other_top1;
+  if (!options.fast) {
+    json["share_images"] = result.share_images;
+    json["output_noise"] = result.shares.all;
+  }
+  json["layers"] = nlohmann::ordered_json::array();
+  for (const LayerDifference& layer : result.layers) {
+    nlohmann::ordered_json entry = {{"name", layer.node},
+                                    {"type", layer.type},
+                                    {"tensor", layer.tensor},
+                                    {"precision", layer.int8 ? "int8" : "fp32"}};
+    entry.update(difference_json(layer.difference));
+    entry["clipped"] =
+        layer.output8 ? nlohmann::ordered_json(layer.difference.clipped()) : nlohmann::ordered_json();
+    const TensorDifference::Channel worst = layer.difference.worst_channel();
+    entry["worst_channel"] = {
+        {"index", worst.index}, {"noise_share", worst.noise_share}, {"sqnr_db", worst.sqnr_db}};
+    if (const LayerShare* share = share_of(result.shares, layer.node)) {
+      if (share->alone) {
+        entry["noise_alone"] = *share->alone;
+        entry["share_alone"] = *alone_share(result.shares, *share);
+      }
+      entry["noise_without"] = share->without.value_or(0);
+      entry["share_removed"] = removed_share(result.shares, *share);
+    }
+    json["layers"].push_back(std::move(entry));
+  }
+  print_json(json);
+}
+
+std::string decibel(double db) {
+  return std::isinf(db) ? (db > 0 ? "exact" : "-inf") : fmt::format("{:.1f}", db);
+}
+
+void print_as_table(const DiffOptions& options, const Result& result) {
+  using Align = Table::Align;
+  std::vector<Table::Column> columns = {{"layer"},
+                                        {"type"},
+                                        {"in"},
+                                        {"cosine", Align::right},
+                                        {"SQNR dB", Align::right},
+                                        {"max error", Align::right},
+                                        {"clipped %", Align::right},
+                                        {"worst channel", Align::right}};
+  if (!options.fast) {
+    columns.push_back({"alone %", Align::right});
+    columns.push_back({"removed %", Align::right});
+  }
+  Table table(columns);
+  for (const LayerDifference& layer : result.layers) {
+    const TensorDifference& d = layer.difference;
+    const TensorDifference::Channel worst = d.worst_channel();
+    std::vector<std::string> row = {
+        layer.node,
+        layer.type,
+        layer.int8 ? "int8" : "fp32",
+        fmt::format("{:.5f}", d.cosine()),
+        decibel(d.sqnr_db()),
+        fmt::format("{:.3g}", d.max_error()),
+        layer.output8 ? fmt::format("{:.3f}", 100 * d.clipped()) : "",
+        d.noise() > 0 ? fmt::format("{} ({:.0f} %)", worst.index, 100 * worst.noise_share) : ""};
+    if (const LayerShare* share = share_of(result.shares, layer.node)) {
+      const std::optional<double> alone = alone_share(result.shares, *share);
+      row.push_back(alone ? fmt::format("{:.1f}", 100 * *alone) : "");
+      row.push_back(fmt::format("{:.1f}", 100 * removed_share(result.shares, *share)));
+    }
+    table.add(std::move(row));
+  }
+  fmt::print("{}\noutput       SQNR {} dB, cosine {:.5f}, max error {:.3g}\n", table.str(),
+             decibel(result.output.sqnr_db()), result.output.cosine(), result.output.max_error());
+  fmt::print("top-1        another one for {} of {} images\n", result.other_top1, result.images);
+  if (options.fast) return;
+  fmt::print(
+      "alone %      noise of the output with only this layer in INT8, of that with all ({} images)\n"
+      "removed %    how much of it goes when only this layer stays in fp32\n",
+      result.share_images);
+}
+
+int diff(const DiffOptions& options) {
+  if (options.common.plan.empty()) throw CLI::RequiredError("--plan");
+  Model model = options.model.load();
+  const Preprocess preprocess = options.image.resolve(model).preprocess;
+  QuantizationPlan plan = detail::read_plan_for(options.common.plan, model.graph);
+  Result result;
+  result.preprocess_differences = options.common.compare_preprocess(plan, preprocess);
+  Graph fused = fuse(std::move(model.graph));
+  keep_nodes(plan, fused, options.common.kept());
+  // Kernels chosen by timing may differ from run to run in the last digits.
+  CommonOptions common = options.common;
+  common.tuning.switch_off();
+  common.keep.clear();  // the plan has them
+  const MixedModel mixed(std::move(fused), std::move(plan), common.compile_options());
+  const auto fp32 = mixed.in_fp32();
+  const TensorDesc& input = fp32->graph().value(fp32->graph().inputs()[0]).desc;
+  const std::shared_ptr<ThreadPool> pool = shared_pool(fp32->options().threads);
+
+  std::vector<std::filesystem::path> images = spread(list_images(options.images), options.limit);
+  PreparedImages prepared(images, preprocess, input, pool);
+  compare_layers(mixed, prepared, common.quiet, result);
+  if (!options.fast) {
+    PreparedImages some(spread(std::move(images), options.share_limit), preprocess, input, pool, kCacheBytes);
+    result.share_images = some.size();
+    Progress progress("layer by layer", 0, common.quiet);
+    result.shares = measure_shares(mixed, some, false, [&](std::int64_t done, std::int64_t total) {
+      progress.set_total(total);
+      progress.update(done);
+    });
+  }
+  if (common.json) {
+    print_as_json(model, *fp32, options, result);
+  } else {
+    print_as_table(options, result);
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+void add_diff(CLI::App& app, int& exit_code) {
+  const auto options = std::make_shared<DiffOptions>();
+  CLI::App* command = app.add_subcommand("diff", "Show what INT8 costs each layer, against fp32");
+  options->common.add_to(*command);
+  options->model.add_to(*command, false);
+  options->image.add_to(*command);
+  without_options(*command, foreign_on_the_cpu({"fp32", "int8"}, false),
+                  "diff compares INT8 with fp32, both on the CPU, with the same kernels every time");
+  without_options(*command, {{"--labels", {}}}, "diff shows no classes; pipit annotate stores labels");
+  command->add_option("IMAGES", options->images, "A folder of images (or one image); classes do not matter")
+      ->required();
+  command->add_option("--limit", options->limit, "Use only N images, spread evenly over the folder; 0: all")
+      ->check(count_value())
+      ->capture_default_str();
+  command
+      ->add_option(
+          "--share-limit", options->share_limit,
+          "Use at most N of them for the columns alone and removed, which run the model twice for each "
+          "layer; 0: all")
+      ->check(count_value())
+      ->capture_default_str();
+  command->add_flag("--fast", options->fast, "Leave those two columns out");
+  command->footer(
+      "Every row is a layer's output in INT8, with all layers before it in INT8 too, against the same in "
+      "fp32:\n"
+      "  cosine         of the angle between both\n"
+      "  SQNR           signal to quantization noise, 10 log10(sum of squares / sum of squared differences)\n"
+      "  clipped %      fp32 values beyond the INT8 range\n"
+      "  worst channel  the output channel with most of the layer's noise, and how much\n"
+      "  alone %        noise of the model's output with only this layer in INT8, of that with all\n"
+      "  removed %      how much of that noise goes when this layer stays in fp32: --keep NAME=fp32\n"
+      "The last two are of layers with weights (and removed of additions and average pools); they add up to "
+      "100 only\n"
+      "as far as layers err independently. A negative share says that the layer's errors cancel others'.\n"
+      "Examples:\n"
+      "  pipit diff squeezenet.onnx photos --plan plan.json --resize 256 --crop 227 --limit 50\n"
+      "  pipit diff resnet20-cifar10 cifar10-test --plan plan.json --fast --json");
+  command->callback([options, &exit_code] { exit_code = diff(*options); });
+}
+
+}  // namespace pipit::apps

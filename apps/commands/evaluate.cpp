@@ -1,0 +1,235 @@
+// pipit evaluate MODEL FOLDER: accuracy on a folder of labelled images.
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "apps/commands/commands.h"
+#include "apps/display/progress.h"
+#include "apps/measuring/image_pipeline.h"
+#include "apps/measuring/runner.h"
+#include "engine/base/clock.h"
+#include "layers/passes/passes.h"
+#include "models/image/folder.h"
+
+namespace pipit::apps {
+
+namespace {
+
+struct EvaluateOptions {
+  CommonOptions common;
+  ModelOptions model;
+  ImageOptions image;
+  std::string folder;
+  std::int64_t limit = 0;
+  std::vector<int> devices;
+};
+
+struct Interval {
+  double low = 0;
+  double high = 0;
+};
+
+// Wilson's score interval at 95 %: unlike the normal one it stays in [0, 1] and holds near the ends.
+Interval wilson(std::int64_t hits, std::int64_t n) {
+  constexpr double z = 1.959963984540054;
+  const double count = static_cast<double>(n);
+  const double p = static_cast<double>(hits) / count;
+  const double centre = (p + z * z / (2 * count)) / (1 + z * z / count);
+  const double half = z / (1 + z * z / count) * std::sqrt(p * (1 - p) / count + z * z / (4 * count * count));
+  return {std::max(0.0, centre - half), std::min(1.0, centre + half)};
+}
+
+struct DeviceScore {
+  std::int64_t images = 0;
+  double run_ms = 0;
+};
+
+struct Score {
+  std::int64_t images = 0;
+  std::int64_t top1 = 0;
+  std::int64_t top5 = 0;
+  double seconds = 0;                ///< from the first image's file to the last one's classes
+  std::vector<DeviceScore> devices;  ///< one per runner
+  ImageCounts counts;
+
+  double images_per_s() const { return static_cast<double>(images) / seconds; }
+  // What the devices would do if nothing kept them waiting: images over the time in kernels, summed over devices.
+  double model_images_per_s() const {
+    double sum = 0;
+    for (const DeviceScore& d : devices) sum += model_images_per_s(d);
+    return sum;
+  }
+  static double model_images_per_s(const DeviceScore& d) {
+    return d.images > 0 ? 1000 * static_cast<double>(d.images) / d.run_ms : 0;
+  }
+};
+
+Score measure(std::span<Runner> runners, const Preprocess& preprocess,
+              const std::vector<LabelledImage>& images, const ClassOutput& output, bool quiet) {
+  std::vector<std::filesystem::path> paths;
+  for (const LabelledImage& image : images) paths.push_back(image.path);
+
+  Score score;
+  score.devices.resize(runners.size());
+  Progress progress("evaluate", static_cast<std::int64_t>(images.size()), quiet);
+  const auto begin = Clock::now();
+  run_images(runners, preprocess, output, paths, [&](const ImageResult& result) {
+    if (result.error) std::rethrow_exception(result.error);
+    const LabelledImage& image = images[static_cast<std::size_t>(result.image)];
+    const std::vector<ScoredClass> top = top_classes(result.scores, 5, image.path.string(), runners[0].model,
+                                                     runners[0].plan->options().precision);
+    score.top1 += top[0].index == image.label ? 1 : 0;
+    score.top5 +=
+        std::any_of(top.begin(), top.end(), [&](const ScoredClass& p) { return p.index == image.label; }) ? 1
+                                                                                                          : 0;
+    ++score.images;
+    score.counts.add(result.loaded);
+    ++score.devices[result.runner].images;
+    score.devices[result.runner].run_ms += result.run_ms;
+    progress.update(score.images, fmt::format("top-1 {:.2f} %", 100.0 * static_cast<double>(score.top1) /
+                                                                    static_cast<double>(score.images)));
+  });
+  score.seconds = milliseconds_since(begin) / 1e3;
+  return score;
+}
+
+// --batch, but no more than there are images: the slots beyond them would cost time and memory for nothing.
+// The folder is read for it before the model, and again when the model's labels are known.
+std::optional<std::int64_t> useful_batch(const EvaluateOptions& options) {
+  if (options.model.batch.value_or(1) == 1) return options.model.batch;
+  const auto images = static_cast<std::int64_t>(list_images(options.folder).size());
+  return std::min({*options.model.batch, images, options.limit > 0 ? options.limit : images});
+}
+
+// "0,2" as {0, 2}.
+std::vector<int> parse_devices(const std::string& text) {
+  constexpr std::size_t kMaxDevices = 64;
+  std::vector<int> devices;
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  for (;;) {
+    int ordinal = -1;
+    const auto [stop, error] = std::from_chars(at, end, ordinal);
+    if (error != std::errc{} || ordinal < 0 || (stop != end && *stop != ',') ||
+        devices.size() == kMaxDevices) {
+      throw CLI::ValidationError(
+          "--devices",
+          fmt::format("'{}' is not a list of at most {} GPU numbers such as 0,1", text, kMaxDevices));
+    }
+    devices.push_back(ordinal);
+    if (stop == end) return devices;
+    at = stop + 1;
+  }
+}
+
+nlohmann::ordered_json devices_json(const EvaluateOptions& options, const Score& score) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::array();
+  for (std::size_t d = 0; d < score.devices.size(); ++d) {
+    const DeviceScore& device = score.devices[d];
+    json.push_back({{"gpu", options.devices[d]},
+                    {"images", device.images},
+                    {"images_per_s", static_cast<double>(device.images) / score.seconds},
+                    {"model_images_per_s", Score::model_images_per_s(device)}});
+  }
+  return json;
+}
+
+int evaluate(const EvaluateOptions& options) {
+  if (!options.devices.empty() && options.common.device != DeviceKind::cuda)
+    throw CLI::ValidationError("--devices", "numbers GPUs: it needs --device cuda");
+  Model model = options.model.load(useful_batch(options));
+  const Preparation preparation = options.image.resolve(model);
+  const Preprocess& preprocess = preparation.preprocess;
+  const bool quantized = is_quantized(model.graph);
+  CommonOptions common = options.common;
+  common.preprocess = preprocess;
+  std::vector<Runner> runners = make_runners(model.name, std::move(model.graph), common, options.devices);
+  const Runner& runner = runners[0];
+  const ClassOutput output(runner.plan->graph(), model.name);
+  const Labels labels = options.image.resolve_labels(model, output.classes);
+  std::vector<LabelledImage> images =
+      list_labelled_images(options.folder, labels, static_cast<int>(output.classes));
+  images = spread(std::move(images), options.limit);
+
+  const Score score = measure(runners, preprocess, images, output, options.common.quiet);
+  const std::optional<ImageInput> input =
+      image_input(runner.plan->graph().value(runner.plan->graph().inputs()[0]).desc.shape);
+  const std::vector<std::string> notes =
+      notes_on(model, preparation, true, quantized, score.counts, input ? input->channels : 0);
+  if (!options.common.quiet) print_notes(notes);
+  const auto n = static_cast<double>(score.images);
+  const Interval top1 = wilson(score.top1, score.images);
+  const Interval top5 = wilson(score.top5, score.images);
+  if (options.common.json) {
+    nlohmann::ordered_json json = json_header("evaluate", model, *runner.plan);
+    json["image_decoders"] = decoders_json();
+    json["preprocessing"] = preparation_json(preparation);
+    json["notes"] = notes;
+    json["exif_transposed"] = score.counts.turned;
+    if (!options.common.plan.empty()) json["preprocess_differences"] = runner.preprocess_differences;
+    json["folder"] = options.folder;
+    json["batch"] = output.batch;
+    json["images"] = score.images;
+    json["top1"] = static_cast<double>(score.top1) / n;
+    json["top1_correct"] = score.top1;
+    json["top1_interval95"] = {top1.low, top1.high};
+    json["top5"] = static_cast<double>(score.top5) / n;
+    json["top5_correct"] = score.top5;
+    json["top5_interval95"] = {top5.low, top5.high};
+    json["images_per_s"] = score.images_per_s();
+    json["model_images_per_s"] = score.model_images_per_s();
+    if (!options.devices.empty()) json["devices"] = devices_json(options, score);
+    print_json(json);
+    return kExitOk;
+  }
+  fmt::print("pixels    {}: {}\n", source_text(preparation), describe(preprocess));
+  fmt::print("images    {}\n", score.images);
+  fmt::print("top-1     {:.2f} %  [{:.2f}, {:.2f}]\n", 100.0 * static_cast<double>(score.top1) / n,
+             100 * top1.low, 100 * top1.high);
+  fmt::print("top-5     {:.2f} %  [{:.2f}, {:.2f}]   (95 % Wilson intervals)\n",
+             100.0 * static_cast<double>(score.top5) / n, 100 * top5.low, 100 * top5.high);
+  fmt::print("speed     {:.1f} images/s with decoding, {:.1f} images/s in the model alone\n",
+             score.images_per_s(), score.model_images_per_s());
+  for (std::size_t d = 0; d < options.devices.size(); ++d) {
+    fmt::print("GPU {:<5} {} images, {:.1f} images/s in the model alone\n", options.devices[d],
+               score.devices[d].images, Score::model_images_per_s(score.devices[d]));
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+void add_evaluate(CLI::App& app, int& exit_code) {
+  const auto options = std::make_shared<EvaluateOptions>();
+  CLI::App* command =
+      app.add_subcommand("evaluate", "Measure top-1 and top-5 accuracy on a folder of images");
+  options->common.add_to(*command);
+  options->model.add_to(*command, true);
+  options->image.add_to(*command);
+  command
+      ->add_option(
+          "FOLDER", options->folder,
+          "Images in one sub-folder per class, named by its label or all by their class indices; or images "
+          "named with the class index and '_' first")
+      ->required();
+  command->add_option("--limit", options->limit, "Use only N images, spread evenly over the folder; 0: all")
+      ->check(count_value())
+      ->capture_default_str();
+  command
+      ->add_option_function<std::string>(
+          "--devices", [options](const std::string& text) { options->devices = parse_devices(text); },
+          "With --device cuda: share the images out among these GPUs, for example 0,1; one session for each "
+          "number")
+      ->type_name("LIST");
+  command->footer(
+      "images_per_s is images over wall-clock time, decoding included. model_images_per_s is images over the "
+      "time\n"
+      "in the model's kernels alone, without waiting and without copies to and from a GPU; GPUs add up.\n"
+      "Examples:\n"
+      "  pipit evaluate resnet20-cifar10 cifar10-test --batch 32\n"
+      "  pipit evaluate squeezenet.onnx photos --labels imagenet-classes.txt --resize 256 --crop 227 --json\n"
+      "  pipit evaluate resnet50.onnx val --device cuda --devices 0,1 --precision fp16 --batch 32");
+  command->callback([options, &exit_code] { exit_code = evaluate(*options); });
+}
+
+}  // namespace pipit::apps

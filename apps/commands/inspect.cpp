@@ -1,0 +1,246 @@
+// pipit inspect MODEL: every node with shapes, parameters, MACs and the kernel chosen.
+#include "apps/commands/commands.h"
+#include "apps/display/layer_table.h"
+#include "apps/display/table.h"
+#include "apps/display/terminal.h"
+#include "apps/measuring/runner.h"
+#include "engine/platform/host_memory.h"
+#include "layers/ops/weight_only.h"
+#include "layers/passes/rewriter.h"
+
+namespace pipit::apps {
+
+namespace {
+
+struct InspectOptions {
+  CommonOptions common;
+  ModelOptions model;
+  bool why = false;
+};
+
+// Weights of 4 bits lie two in an element: how many more than elements a node has.
+std::int64_t packed_twice(const Graph& graph, const Node& node) {
+  const auto* conv = layer_if<WConv>(node);
+  const auto* linear = layer_if<WLinear>(node);
+  if (conv == nullptr && linear == nullptr) return 0;
+  const Shape& x = graph.value(node.inputs[0]).desc.shape;
+  const Shape& stored = graph.value(node.inputs[1]).desc.shape;
+  return stored[0] * (conv != nullptr ? x[1] : x[x.rank() - 1]) - stored.elements();
+}
+
+std::int64_t parameters(const Graph& graph, const Node& node) {
+  std::int64_t count = packed_twice(graph, node);
+  for (const ValueId id : node.inputs) {
+    if (id != kNoValue && graph.value(id).is_constant()) count += graph.value(id).desc.elements();
+  }
+  return count;
+}
+
+struct Totals {
+  std::int64_t parameters = 0;
+  std::size_t parameter_bytes = 0;  // in the graph; kernels may keep less (f16) or more (Winograd)
+  std::int64_t macs = 0;
+  int int8_steps = 0;   // that compute with 8-bit integers
+  int conversions = 0;  // between these and floating point
+  std::int64_t int8_macs = 0;
+};
+
+bool is_byte(DType type) {
+  return type == DType::i8 || type == DType::u8;
+}
+
+void count_int8(const Graph& graph, const Step& step, std::int64_t macs, Totals& sum) {
+  const Node& node = graph.nodes()[static_cast<std::size_t>(step.node)];
+  const Arithmetic arithmetic = node.layer->traits().arithmetic;
+  const bool moves_bytes =
+      is_byte(graph.value(node.inputs[0]).desc.dtype) && is_byte(graph.value(node.outputs[0]).desc.dtype);
+  if (arithmetic == Arithmetic::between) {
+    ++sum.conversions;
+  } else if (arithmetic == Arithmetic::integers || moves_bytes) {
+    ++sum.int8_steps;
+    sum.int8_macs += macs;
+  }
+}
+
+Totals totals(const ExecutionPlan& plan) {
+  Totals sum;
+  const Graph& graph = plan.graph();
+  for (const Value& value : graph.values()) {
+    if (!value.is_constant()) continue;
+    sum.parameters += value.desc.elements();
+    sum.parameter_bytes += value.desc.bytes();
+  }
+  for (const Node& node : graph.nodes()) sum.parameters += packed_twice(graph, node);
+  for (const Step& step : plan.steps()) {
+    const std::int64_t macs = step_info(plan, step).macs;
+    sum.macs += macs;
+    count_int8(graph, step, macs, sum);
+  }
+  return sum;
+}
+
+void print_text(const Model& model, const Runner& runner, bool why) {
+  using enum Table::Align;
+  const ExecutionPlan& plan = *runner.plan;
+  const Graph& graph = plan.graph();
+  fmt::print("{}\n", printable(model.name));
+  for (const ValueId id : graph.inputs())
+    fmt::print("input   {}  {}\n", printable(graph.value(id).name), graph.value(id).desc.str());
+  for (std::size_t i = 0; i < graph.outputs().size(); ++i) {
+    fmt::print("output  {}  {}\n", graph.output_names()[i], graph.value(graph.outputs()[i]).desc.str());
+  }
+  if (!model.widened.empty())
+    fmt::print("widened   16-bit floating point in the file, f32 here: {}\n", printable(model.widened));
+  if (!model.labels.empty()) {
+    fmt::print("labels  {}: {}, ..., {}\n", model.labels.size(), printable(model.labels.front()),
+               printable(model.labels.back()));
+  }
+  if (model.preprocess) fmt::print("preprocessing  stored in the model: {}\n", describe(*model.preprocess));
+  std::string rewrites;
+  for (const PassReport& pass : runner.passes) {
+    if (pass.changes > 0)
+      rewrites += fmt::format("{}{} ({})", rewrites.empty() ? "" : ", ", pass.pass, pass.changes);
+  }
+  fmt::print("rewrites  {}\n", rewrites.empty() ? "none" : rewrites);
+  for (const PassReport& pass : runner.passes) {
+    for (const std::string& note : pass.notes) fmt::print("note      {}\n", printable(note));
+  }
+  fmt::print("\n");
+
+  Table table({{"#", right},
+               {"layer"},
+               {"type"},
+               {"kernel"},
+               {"input"},
+               {"output"},
+               {"geometry"},
+               {"parameters", right},
+               {"MACs", right}});
+  for (const Step& step : plan.steps()) {
+    const StepInfo info = step_info(plan, step);
+    const std::int64_t params = parameters(graph, graph.nodes()[static_cast<std::size_t>(step.node)]);
+    table.add({fmt::format("{}", info.index), info.name, info.type, info.kernel, info.input.str(),
+               info.output.str(), info.geometry, params > 0 ? fmt::format("{}", params) : "",
+               info.macs > 0 ? with_prefix(static_cast<double>(info.macs)) : ""});
+    if (!why) continue;
+    for (const RefusedCandidate& r : step.refused)
+      table.add({"", fmt::format("  not {}: {}", r.name, r.reason)});
+    const std::string variant = step.variant.empty() ? "" : " " + step.variant;
+    table.add({"", fmt::format("  {}{}: by {}{}{}", step.kernel_name, variant, chosen_by_name(step.choice.by),
+                               step.choice.note.empty() ? "" : "; ", step.choice.note)});
+    for (const TimedKernel& t : step.choice.timed) {
+      table.add({"", fmt::format("    {}{}{}: {}", t.name, t.variant.empty() ? "" : " ", t.variant,
+                                 t.problem.empty() ? fmt::format("{:.4f} ms", t.ms) : t.problem)});
+    }
+  }
+  fmt::print("{}\n", table.str());
+  const Totals sum = totals(plan);
+  fmt::print("nodes         {} ({} run, {} are views)\n", graph.nodes().size(), plan.steps().size(),
+             plan.view_nodes());
+  fmt::print("parameters    {} ({})\n", sum.parameters, mebibytes(sum.parameter_bytes));
+  fmt::print("MACs          {}\n", with_prefix(static_cast<double>(sum.macs)));
+  if (sum.int8_steps > 0) {
+    const std::int64_t all = std::max<std::int64_t>(1, sum.macs);
+    fmt::print("INT8          {} of {} nodes that run, {:.1f} % of the MACs; {} convert from or to it\n",
+               sum.int8_steps, plan.steps().size(),
+               100.0 * static_cast<double>(sum.int8_macs) / static_cast<double>(all), sum.conversions);
+  }
+  const MicroBatches& batches = plan.micro_batches();
+  if (batches.cut() || why) fmt::print("micro-batches {}\n", describe(batches));
+  // In a tiny model the kernels' scratch and the alignment outweigh the activations: no share of them.
+  const std::string share = plan.arena_bytes() < plan.activation_bytes()
+                                ? fmt::format(" ({:.1f} %)", 100.0 * static_cast<double>(plan.arena_bytes()) /
+                                                                 static_cast<double>(plan.activation_bytes()))
+                                : "";
+  fmt::print("arena         {} for {} of activations{}; the largest set alive at once is {}\n",
+             mebibytes(plan.arena_bytes()), mebibytes(plan.activation_bytes()), share,
+             mebibytes(plan.peak_live_bytes()));
+}
+
+nlohmann::ordered_json to_json(const Model& model, const Runner& runner, bool why) {
+  const ExecutionPlan& plan = *runner.plan;
+  const Graph& graph = plan.graph();
+  nlohmann::ordered_json json = json_header("inspect", model, plan);
+  const auto describe = [&](const std::vector<ValueId>& ids) {
+    auto list = nlohmann::ordered_json::array();
+    for (const ValueId id : ids) {
+      const Value& v = graph.value(id);
+      list.push_back({{"name", v.name}, {"dtype", dtype_name(v.desc.dtype)}, {"shape", v.desc.shape.dims()}});
+    }
+    return list;
+  };
+  json["inputs"] = describe(graph.inputs());
+  json["outputs"] = describe(graph.outputs());
+  for (std::size_t i = 0; i < graph.outputs().size(); ++i)
+    json["outputs"][i]["name"] = graph.output_names()[i];
+  json["widened"] = model.widened;
+  json["labels"] = model.labels;
+  json["preprocessing"] =
+      model.preprocess ? nlohmann::ordered_json::parse(to_json(*model.preprocess)) : nlohmann::ordered_json();
+  json["rewrites"] = nlohmann::ordered_json::object();
+  for (const PassReport& pass : runner.passes) json["rewrites"][pass.pass] = pass.changes;
+  json["notes"] = nlohmann::ordered_json::array();
+  for (const PassReport& pass : runner.passes) {
+    for (const std::string& note : pass.notes) json["notes"].push_back(note);
+  }
+  json["layers"] = nlohmann::ordered_json::array();
+  for (const Step& step : plan.steps()) {
+    const StepInfo info = step_info(plan, step);
+    nlohmann::ordered_json layer = {
+        {"index", info.index},
+        {"name", info.name},
+        {"type", info.type},
+        {"kernel", info.kernel},
+        {"input", info.input.dims()},
+        {"output", info.output.dims()},
+        {"geometry", info.geometry},
+        {"parameters", parameters(graph, graph.nodes()[static_cast<std::size_t>(step.node)])},
+        {"macs", info.macs}};
+    add_choice(layer, step);
+    if (why) {
+      layer["refused"] = nlohmann::ordered_json::array();
+      for (const RefusedCandidate& r : step.refused)
+        layer["refused"].push_back({{"kernel", r.name}, {"why", r.reason}});
+    }
+    json["layers"].push_back(std::move(layer));
+  }
+  const Totals sum = totals(plan);
+  json["parameters"] = sum.parameters;
+  json["parameter_bytes"] = sum.parameter_bytes;
+  json["macs"] = sum.macs;
+  json["int8"] = {{"nodes", sum.int8_steps}, {"conversions", sum.conversions}, {"macs", sum.int8_macs}};
+  json["arena_bytes"] = plan.arena_bytes();
+  json["peak_live_bytes"] = plan.peak_live_bytes();
+  json["activation_bytes"] = plan.activation_bytes();
+  add_micro_batches(json, plan.micro_batches());
+  json["view_nodes"] = plan.view_nodes();
+  return json;
+}
+
+int inspect(const InspectOptions& options) {
+  Model model = options.model.load();
+  const Runner runner(model.name, std::move(model.graph), options.common);
+  if (options.common.json) {
+    print_json(to_json(model, runner, options.why));
+  } else {
+    print_text(model, runner, options.why);
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+void add_inspect(CLI::App& app, int& exit_code) {
+  const auto options = std::make_shared<InspectOptions>();
+  CLI::App* command = app.add_subcommand(
+      "inspect", "Show a model as it will run: layers, shapes, parameters, MACs, kernels, memory");
+  options->common.add_to(*command);
+  options->model.add_to(*command, true);
+  command->add_flag(
+      "--why", options->why,
+      "Also show every kernel that refused a layer, and its reason, and how the layer's kernel was chosen");
+  command->footer("Examples:\n  pipit inspect resnet50 --why\n  pipit inspect model.onnx --batch 8 --json");
+  command->callback([options, &exit_code] { exit_code = inspect(*options); });
+}
+
+}  // namespace pipit::apps

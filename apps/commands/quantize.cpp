@@ -1,0 +1,90 @@
+// pipit quantize MODEL --plan PLAN --output FILE: the model with its plan's scales as a QDQ ONNX file.
+#include "apps/commands/commands.h"
+#include "apps/display/output_files.h"
+#include "apps/display/table.h"
+#include "apps/display/terminal.h"
+#include "apps/measuring/runner.h"
+#include "apps/options/options.h"
+#include "engine/base/file.h"
+#include "engine/base/version.h"
+#include "engine/platform/host_memory.h"
+#include "pipit/detail/load.h"
+#include "pipit/detail/quantized_file.h"
+
+namespace pipit::apps {
+
+namespace {
+
+struct QuantizeCommand {
+  CommonOptions common;
+  ModelOptions model;
+  std::string output;
+  std::string activations = "u8";
+};
+
+void check_usage(const QuantizeCommand& options) {
+  if (options.common.plan.empty()) throw CLI::RequiredError("--plan");
+  if (options.output.empty()) throw CLI::RequiredError("--output");
+  check_output("--output", options.output, {options.model.model, options.common.plan});
+}
+
+int quantize(const QuantizeCommand& options) {
+  check_usage(options);
+  Model model = options.model.load();
+  const std::string name = model.name;
+  const bool symbolic_batch = !model.fixed_batch && !options.model.batch && options.model.dims.empty() &&
+                              options.model.shapes.empty();
+  const detail::QuantizedFile file =
+      detail::quantized_file(std::move(model), options.common.plan, options.common.kept(),
+                             options.activations == "s8" ? DType::i8 : DType::u8, symbolic_batch);
+  if (!file.differences.empty() && !options.common.quiet)
+    print_error("note: " + detail::differences_note(options.common.plan, file.differences));
+  write_file(options.output, file.bytes);
+  if (options.common.json) {
+    print_json({{"pipit", version()},
+                {"command", "quantize"},
+                {"model", name},
+                {"output", options.output},
+                {"preprocess_differences", file.differences},
+                {"activations", options.activations},
+                {"int8_nodes", file.quantized},
+                {"kept_nodes", file.kept},
+                {"bytes", file.bytes.size()}});
+  } else {
+    fmt::print(
+        "{}: {} in INT8, {} in floating point; {}\n", printable(options.output),
+        counted(file.quantized, "node"),
+        counted(file.kept, "convolution or fully connected layer", "convolutions or fully connected layers"),
+        mebibytes(file.bytes.size()));
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+void add_quantize(CLI::App& app, int& exit_code) {
+  const auto options = std::make_shared<QuantizeCommand>();
+  CLI::App* command = app.add_subcommand("quantize", "Write a model as INT8 ONNX with the scales of a plan");
+  options->common.add_to(*command);
+  options->model.add_to(*command, true);
+  const std::string why = "quantize writes INT8 and runs nothing";
+  without_options(*command, foreign_on_the_cpu({"fp32", "int8"}, false), why);
+  without_options(*command, {{"--kernel", {}}, {"--conv-backend", {}}, {"--no-winograd", {}}}, why);
+  command->add_option("--output", options->output,
+                      "The ONNX file to write; replaced when it exists (required)");
+  command
+      ->add_option("--activations", options->activations,
+                   "Type of the activations: u8 with zero point 128, or s8 with 0; both hold the same values")
+      ->check(CLI::IsMember({"u8", "s8"}))
+      ->capture_default_str();
+  command->footer(
+      "The file is standard ONNX (opset 13): QuantizeLinear and DequantizeLinear around the layers that "
+      "compute in\n"
+      "INT8, batch normalization folded, weights int8 per output channel, biases int32. pipit runs it "
+      "without a plan,\n"
+      "with the bits that --precision int8 --plan gives; nodes that the plan keeps stay in floating point.\n"
+      "Example: pipit quantize model.onnx --plan plan.json --output model-int8.onnx");
+  command->callback([options, &exit_code] { exit_code = quantize(*options); });
+}
+
+}  // namespace pipit::apps

@@ -1,0 +1,370 @@
+// pipit tune MODEL IMAGES: which layers to keep in floating point so that accuracy drops no more than allowed.
+#include <algorithm>
+#include <numeric>
+
+#include "apps/commands/commands.h"
+#include "apps/display/output_files.h"
+#include "apps/display/pareto_svg.h"
+#include "apps/display/progress.h"
+#include "apps/display/table.h"
+#include "apps/display/terminal.h"
+#include "apps/measuring/precision_ladder.h"
+#include "apps/measuring/runner.h"
+#include "engine/base/file.h"
+#include "models/image/folder.h"
+#include "pipit/detail/calibration.h"
+#include "pipit/detail/load.h"
+#include "quant/hash.h"
+#include "quant/kept_layers.h"
+
+namespace pipit::apps {
+
+namespace {
+
+constexpr std::size_t kCacheBytes = std::size_t{512} << 20;
+constexpr std::int64_t kShareImages = 32;
+
+struct TuneOptions {
+  CommonOptions common;
+  ModelOptions model;
+  ImageOptions image;
+  std::string images;
+  std::string output;
+  std::string svg;
+  double max_drop = -1;  // points; negative: not given
+  double confidence = 75;
+  std::string against = "labels";
+  std::string keep_as = "fp32";
+  std::int64_t limit = 0;
+  std::int64_t calibrate = 100;
+};
+
+// Some images for choosing, the others for checking the choice.
+struct Split {
+  std::vector<LabelledImage> search;
+  std::vector<LabelledImage> unseen;
+};
+
+// Every other image of the sorted folder, so that both parts have all classes. What the plan was calibrated on is not
+// unseen.
+Split split_images(const std::vector<LabelledImage>& images, const QuantizationPlan* plan) {
+  std::set<std::string> known;
+  if (plan != nullptr) {
+    for (const CalibrationImage& image : plan->images) known.insert(image.hash);
+  }
+  Split split;
+  std::size_t position = 0;
+  for (const LabelledImage& image : images) {
+    const bool calibrated = !known.empty() && known.contains(hash_file(image.path));
+    const bool search = calibrated || position++ % 2 == 0;
+    (search ? split.search : split.unseen).push_back(image);
+  }
+  if (split.search.empty() || split.unseen.empty())
+    fail("{} images, {} of them new to the plan: too few to choose on some and to check on others",
+         images.size(), split.unseen.size());
+  return split;
+}
+
+std::vector<std::filesystem::path> paths_of(const std::vector<LabelledImage>& images) {
+  std::vector<std::filesystem::path> paths;
+  for (const LabelledImage& image : images) paths.push_back(image.path);
+  return paths;
+}
+
+Judge judge_of(const TuneOptions& options, const std::vector<LabelledImage>& images,
+               const ImageOutputs& fp32) {
+  std::vector<int> labels;
+  for (const LabelledImage& image : images) labels.push_back(image.label);
+  return {options.against == "labels" ? Against::labels : Against::fp32, std::move(labels), fp32};
+}
+
+struct Outcome {
+  std::vector<std::string> preprocess_differences;
+  std::int64_t calibrated = 0;  // images, 0 with --plan
+  Search search;
+  std::vector<MixedStep> steps;
+  MixedStep chosen;
+  std::vector<std::string> kept;
+  double search_top1 = 0;  // of fp32
+  double unseen_top1 = 0;
+  PairedAnswers unseen;       // of the chosen step
+  PairedAnswers unseen_int8;  // of INT8 throughout
+  bool holds = false;
+
+  bool is_chosen(const MixedStep& step) const {
+    return step.order == chosen.order && step.kept == chosen.kept;
+  }
+};
+
+nlohmann::ordered_json paired_json(const PairedAnswers& answers, double fp32_top1) {
+  const DropInterval interval = drop_interval(answers, 0.95);
+  return {{"images", answers.images},
+          {"top1", fp32_top1 - paired_drop(answers)},
+          {"drop_points", 100 * paired_drop(answers)},
+          {"drop_interval95", {100 * interval.low, 100 * interval.high}},
+          {"only_fp32_right", answers.only_first},
+          {"only_mixed_right", answers.only_second}};
+}
+
+void print_as_json(const TuneOptions& options, const Model& model, const ExecutionPlan& plan,
+                   const Outcome& outcome) {
+  nlohmann::ordered_json json = json_header("tune", model, plan);
+  json["precision"] = "int8";
+  json["output"] = options.output;
+  if (!options.common.plan.empty()) json["preprocess_differences"] = outcome.preprocess_differences;
+  json["max_drop"] = options.max_drop;
+  json["confidence"] = options.confidence;
+  json["against"] = options.against;
+  json["calibration_images"] = outcome.calibrated;
+  json["kept"] = outcome.kept;
+  for (std::size_t l = 0; l < outcome.search.ladders.size(); ++l)
+    json["orders"][outcome.search.order_names[l]] = outcome.search.ladders[l].order;
+  json["fp32"] = {{"ms", outcome.search.fp32_ms},
+                  {"search_top1", outcome.search_top1},
+                  {"unseen_top1", outcome.unseen_top1}};
+  json["steps"] = nlohmann::ordered_json::array();
+  for (const MixedStep& step : outcome.steps) {
+    nlohmann::ordered_json entry = {
+        {"order", outcome.search.order_names[static_cast<std::size_t>(step.order)]},
+        {"kept", step.kept},
+        {"ms", step.ms}};
+    entry.update(paired_json(step.answers, outcome.search_top1));
+    entry["expected_drop_points"] = 100 * step.drop.mean;
+    entry["expected_drop_error"] = 100 * step.drop.standard_error;
+    entry["pareto"] = step.pareto;
+    entry["chosen"] = outcome.is_chosen(step);
+    json["steps"].push_back(std::move(entry));
+  }
+  json["unseen"] = paired_json(outcome.unseen, outcome.unseen_top1);
+  json["unseen_int8"] = paired_json(outcome.unseen_int8, outcome.unseen_top1);
+  json["holds"] = outcome.holds;
+  print_json(json);
+}
+
+std::string drop_text(const PairedAnswers& answers) {
+  const DropInterval interval = drop_interval(answers, 0.95);
+  return fmt::format("{:.2f} [{:.2f}, {:.2f}]", 100 * paired_drop(answers), 100 * interval.low,
+                     100 * interval.high);
+}
+
+void print_as_table(const TuneOptions& options, const Outcome& outcome) {
+  using Align = Table::Align;
+  Table table({{"order"},
+               {"kept", Align::right},
+               {"last one kept"},
+               {"ms", Align::right},
+               {"top-1 %", Align::right},
+               {"drop [95 %]", Align::right},
+               {"expected drop", Align::right},
+               {""}});
+  for (const MixedStep& step : outcome.steps) {
+    const auto order = static_cast<std::size_t>(step.order);
+    std::string mark = step.pareto ? "pareto" : "";
+    if (outcome.is_chosen(step)) mark += mark.empty() ? "chosen" : ", chosen";
+    table.add(
+        {outcome.search.order_names[order], std::to_string(step.kept),
+         step.kept == 0 ? "" : outcome.search.ladders[order].order[static_cast<std::size_t>(step.kept - 1)],
+         fmt::format("{:.3f}", step.ms),
+         fmt::format("{:.2f}", 100 * (outcome.search_top1 - paired_drop(step.answers))),
+         drop_text(step.answers),
+         fmt::format("{:.2f} ± {:.2f}", 100 * step.drop.mean, 100 * step.drop.standard_error), mark});
+  }
+  const char* top1 = options.against == "labels" ? "top-1" : "agreement with fp32";
+  fmt::print("{}\n", table.str());
+  fmt::print("fp32         {:.3f} ms, {} {:.2f} % on the {} images above\n", outcome.search.fp32_ms, top1,
+             100 * outcome.search_top1, outcome.steps[0].answers.images);
+  fmt::print("kept in {}", options.keep_as);
+  if (outcome.kept.empty()) fmt::print(" nothing");
+  for (const std::string& layer : outcome.kept) fmt::print(" {}", printable(layer));
+  fmt::print("\nunseen       {} images: {} {:.2f} % in fp32, drop {} points (in INT8 throughout {})\n",
+             outcome.unseen.images, top1, 100 * outcome.unseen_top1, drop_text(outcome.unseen),
+             drop_text(outcome.unseen_int8));
+  fmt::print("promise      at most {:g} points: {} there; written to {}\n", options.max_drop,
+             outcome.holds ? "holds" : "does not hold", printable(options.output));
+}
+
+void save_svg(const TuneOptions& options, const Model& model, const Outcome& outcome) {
+  std::vector<ParetoPoint> points;
+  for (const MixedStep& step : outcome.steps) {
+    const std::size_t all = outcome.search.ladders[0].order.size();
+    points.push_back({step.ms, 100 * (outcome.search_top1 - step.drop.mean),
+                      fmt::format("{} of {} layers in floating point", step.kept, all), step.pareto,
+                      outcome.is_chosen(step)});
+  }
+  write_file(options.svg, pareto_svg(fmt::format("{}: accuracy and time in mixed precision", model.name),
+                                     points, 100 * outcome.search_top1 - options.max_drop));
+}
+
+std::vector<LabelledImage> find_images(const TuneOptions& options, const Model& model, std::int64_t classes) {
+  std::vector<LabelledImage> images;
+  if (options.against == "labels") {
+    const Labels labels = options.image.resolve_labels(model, classes);
+    try {
+      images = list_labelled_images(options.images, labels, static_cast<int>(classes));
+    } catch (const Error& e) {
+      fail("{} (images without classes: --against fp32)", e.what());
+    }
+  } else {
+    for (std::filesystem::path& path : list_images(options.images)) images.push_back({std::move(path), 0});
+  }
+  return spread(std::move(images), options.limit);
+}
+
+void search(const MixedModel& mixed, const TuneOptions& options, const Split& split,
+            const Preprocess& preprocess, Outcome& outcome) {
+  const bool quiet = options.common.quiet;
+  const auto fp32 = mixed.in_fp32();
+  const TensorDesc& input = fp32->graph().value(fp32->graph().inputs()[0]).desc;
+  const std::shared_ptr<ThreadPool> pool = shared_pool(fp32->options().threads);
+  PreparedImages images(paths_of(split.search), preprocess, input, pool, kCacheBytes);
+  const Judge judge = judge_of(options, split.search, run_outputs(fp32, images));
+  outcome.search_top1 = judge.fp32_top1();
+
+  PreparedImages some(spread(paths_of(split.search), kShareImages), preprocess, input, pool, kCacheBytes);
+  Progress progress("tune", 0, quiet);
+  const auto stage = [&](const char* name) {
+    return [&progress, name](std::int64_t done, std::int64_t total) {
+      progress.set_total(total);
+      progress.update(done, name);
+    };
+  };
+  outcome.search =
+      search_mixed(mixed, some, images, judge, stage("judging layers"), stage("mixing precisions"));
+  outcome.steps = outcome.search.all_steps();
+  outcome.chosen = outcome.search.choose(options.max_drop / 100, options.confidence / 100);
+}
+
+void check_unseen(const MixedModel& mixed, const TuneOptions& options, const Split& split,
+                  const Preprocess& preprocess, Outcome& outcome) {
+  const std::set<std::string> kept = outcome.search.kept(outcome.chosen);
+  outcome.kept.assign(kept.begin(), kept.end());
+  const auto fp32 = mixed.in_fp32();
+  const TensorDesc& input = fp32->graph().value(fp32->graph().inputs()[0]).desc;
+  PreparedImages images(paths_of(split.unseen), preprocess, input, shared_pool(fp32->options().threads),
+                        kCacheBytes);
+  const Judge judge = judge_of(options, split.unseen, run_outputs(fp32, images));
+  outcome.unseen_top1 = judge.fp32_top1();
+  outcome.unseen = judge.compare(run_outputs(mixed.in_int8(kept), images));
+  outcome.unseen_int8 = judge.compare(run_outputs(mixed.in_int8(), images));
+  outcome.holds = 100 * paired_drop(outcome.unseen) <= options.max_drop;
+}
+
+int tune(const TuneOptions& options) {
+  const CommonOptions& common = options.common;
+  if (options.max_drop < 0) throw CLI::RequiredError("--max-drop");
+  if (options.output.empty()) throw CLI::RequiredError("--output");
+  if (options.against == "fp32" && !options.image.labels.empty())
+    throw CLI::ValidationError("--labels", "names classes, which --against fp32 does not ask for");
+  const std::vector<std::string> inputs = {options.model.model, options.images, options.image.labels};
+  check_output("--output", options.output, inputs);  // not --plan, which may be changed in place
+  check_output("--save-svg", options.svg, inputs);
+  check_output("--save-svg", options.svg, {common.plan});
+  if (std::filesystem::weakly_canonical(options.svg) == std::filesystem::weakly_canonical(options.output))
+    throw CLI::ValidationError("--save-svg", "is the same file as --output");
+  Model model = options.model.load();
+  const Preprocess preprocess = options.image.resolve(model).preprocess;
+  std::optional<QuantizationPlan> plan;
+  Outcome outcome;
+  if (!common.plan.empty()) {
+    plan = detail::read_plan_for(common.plan, model.graph);
+    outcome.preprocess_differences = common.compare_preprocess(*plan, preprocess);
+  }
+  QuantizationPlan made = plan ? QuantizationPlan{} : detail::empty_plan(model, preprocess);
+  Graph fused = fuse(std::move(model.graph));
+  const std::int64_t classes = ClassOutput(fused, model.name).classes;
+  const Split split = split_images(find_images(options, model, classes), plan ? &*plan : nullptr);
+
+  if (!plan) {
+    const auto images = spread(paths_of(split.search), options.calibrate);
+    made.keep = kept_by_default(fused);
+    outcome.calibrated = static_cast<std::int64_t>(images.size());
+    Progress progress("calibrate", outcome.calibrated, common.quiet);
+    const std::vector<std::string> notes = detail::calibrate_on(
+        made, model.name, fused, preprocess, images, options.images, common.compile_options().planning, {},
+        [&](std::int64_t done, std::int64_t) { progress.update(done); });
+    if (!common.quiet) print_notes(notes);
+    plan = std::move(made);
+  }
+  keep_nodes(*plan, fused, common.kept());
+  CompileOptions how = common.compile_options();
+  how.keep.clear();  // the plan has them
+  const MixedModel mixed(std::move(fused), *plan, std::move(how));
+  search(mixed, options, split, preprocess, outcome);
+  check_unseen(mixed, options, split, preprocess, outcome);
+
+  for (const std::string& layer : outcome.kept) plan->keep.push_back({layer, options.keep_as});
+  const bool histograms = std::all_of(plan->tensors.begin(), plan->tensors.end(),
+                                      [](const TensorScale& t) { return t.histogram.has_value(); });
+  write_file(options.output, to_json(*plan, histograms));
+  if (!options.svg.empty()) save_svg(options, model, outcome);
+  if (common.json) {
+    print_as_json(options, model, *mixed.in_fp32(), outcome);
+  } else {
+    print_as_table(options, outcome);
+  }
+  return outcome.holds ? kExitOk : kExitCheckFailed;
+}
+
+}  // namespace
+
+void add_tune(CLI::App& app, int& exit_code) {
+  const auto options = std::make_shared<TuneOptions>();
+  CLI::App* command = app.add_subcommand(
+      "tune", "Find the layers to keep in floating point so that INT8 costs no more accuracy than allowed");
+  options->common.add_to(*command);
+  options->model.add_to(*command, false);
+  options->image.add_to(*command);
+  without_options(*command, foreign_on_the_cpu({"fp32", "int8"}, true),
+                  "tune mixes INT8 and fp32 on the CPU");
+  command->add_option("IMAGES", options->images, "Images with their classes, as pipit evaluate takes them")
+      ->required();
+  command
+      ->add_option("--max-drop", options->max_drop,
+                   "Points of top-1 (percent of the images) that may be lost against fp32 (required)")
+      ->check(nonnegative_number());
+  command->add_option("--output", options->output,
+                      "The mixed plan to write, JSON; replaced when it exists (required)");
+  command->add_option("--save-svg", options->svg, "Also draw accuracy against time into this file");
+  command
+      ->add_option("--against", options->against,
+                   "What is right: the images' classes, or what fp32 says (for images without classes)")
+      ->check(CLI::IsMember({"labels", "fp32"}))
+      ->capture_default_str();
+  command
+      ->add_option(
+          "--confidence", options->confidence,
+          "Percent: how sure the search must be of a drop within --max-drop, from its images alone. 50 takes "
+          "the measured drop as it is; more keeps more layers, and needs many images")
+      ->check(positive_number() & CLI::Range(50.0, 99.9))
+      ->capture_default_str();
+  command->add_option("--keep-as", options->keep_as, "What the plan says of layers that are kept")
+      ->check(CLI::IsMember({"fp32", "fp16"}))
+      ->capture_default_str();
+  command
+      ->add_option("--calibrate-limit", options->calibrate,
+                   "Without --plan: calibrate on N of the images that the search uses; 0: all of them")
+      ->check(count_value())
+      ->capture_default_str();
+  command->add_option("--limit", options->limit, "Use only N images, spread evenly over the folder; 0: all")
+      ->check(count_value())
+      ->capture_default_str();
+  command->footer(
+      "Half of the images serve the search, half are looked at only when it is over; images of --plan belong "
+      "to the\n"
+      "first half. Layers are ordered by the noise that each alone causes at the output, per millisecond "
+      "that keeping\n"
+      "it costs; then more and more of them are kept, each step evaluated and timed in turns with INT8 "
+      "throughout.\n"
+      "A step is good enough when it and all later ones stay within --max-drop; of those the fastest is "
+      "written.\n"
+      "Exit code 4 says that it drops more on the unseen images. Intervals: 95 %, Bonett and Price 2012.\n"
+      "Examples:\n"
+      "  pipit tune resnet20-cifar10 cifar10-test --max-drop 0.2 --output mixed.json --save-svg mixed.svg\n"
+      "  pipit tune squeezenet.onnx photos --labels classes.txt --resize 256 --crop 227 --plan plan.json "
+      "--max-drop 1 "
+      "--output mixed.json\n"
+      "  pipit evaluate squeezenet.onnx photos --precision int8 --plan mixed.json --resize 256 --crop 227");
+  command->callback([options, &exit_code] { exit_code = tune(*options); });
+}
+
+}  // namespace pipit::apps

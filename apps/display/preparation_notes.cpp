@@ -1,0 +1,62 @@
+#include "apps/display/preparation_notes.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "apps/display/terminal.h"
+#include "apps/measuring/runner.h"
+#include "models/catalogue.h"
+
+namespace pipit::apps {
+
+nlohmann::ordered_json preparation_json(const Preparation& p) {
+  nlohmann::ordered_json json = {{"source", detail::source_name(p.source)}};
+  json["preset"] = p.preset.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(p.preset);
+  json["given"] = p.given;
+  json.update(nlohmann::ordered_json::parse(to_json(p.preprocess)));
+  return json;
+}
+
+void ImageCounts::add(const LoadedImage& image) {
+  ++images;
+  grey += image.grey ? 1 : 0;
+  turned += image.exif_orientation != 1 ? 1 : 0;
+}
+
+std::vector<std::string> notes_on(const Model& model, const Preparation& preparation, bool labelled,
+                                  bool quantized, const ImageCounts& counts, std::int64_t channels) {
+  std::vector<std::string> notes;
+  if (const NamedModel* named = find_named_model(model.name);
+      named != nullptr && named->origin == ModelOrigin::random)
+    notes.push_back(model.name + " has random weights, for timing: its classes mean nothing");
+  if (preparation.source == Preparation::Source::guessed) {
+    notes.push_back(fmt::format(
+        "preprocessing {} ({}); where the model was trained with another its answers suffer: see --preset, "
+        "--mean, --std; pipit annotate stores it in the model",
+        source_text(preparation), describe(preparation.preprocess)));
+  }
+  if (!labelled) {
+    notes.emplace_back(
+        "the model holds no labels, so classes are numbers: --labels names them, pipit annotate stores the "
+        "names");
+  }
+  if (quantized)
+    notes.emplace_back("the model is quantized already: it runs in INT8, with the scales in its file");
+  if (counts.images > 0 && counts.grey == counts.images && channels == 3) {
+    notes.push_back(fmt::format("{}, but the model takes colour: red, green and blue get the same values",
+                                counts.images == 1 ? "the image is grey" : "all images are grey"));
+  }
+  if (counts.turned > 0) {
+    notes.push_back(
+        fmt::format("{} turned upright as the EXIF orientation says; --no-exif-transpose leaves photographs "
+                    "as they are stored",
+                    counts.turned == 1 ? "1 image was" : fmt::format("{} images were", counts.turned)));
+  }
+  return notes;
+}
+
+void print_notes(const std::vector<std::string>& notes) {
+  for (const std::string& note : notes) print_error("note: " + note);
+}
+
+}  // namespace pipit::apps

@@ -1,0 +1,38 @@
+// What a user should know of how images are prepared.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "models/classification.h"
+#include "models/model.h"
+#include "pipit/detail/preparation.h"
+
+namespace pipit::apps {
+
+using detail::describe;
+using detail::Preparation;
+using detail::source_text;
+
+/// The JSON form (models/image/preprocess.h) with "source", "preset" and "given" in front.
+nlohmann::ordered_json preparation_json(const Preparation& preparation);
+
+/// Counts what the images of a run turned out to be.
+struct ImageCounts {
+  std::int64_t images = 0;
+  std::int64_t grey = 0;
+  std::int64_t turned = 0;  ///< upright
+  void add(const LoadedImage& image);
+};
+
+/// What a user should know of a run, one line each: random weights, guessed preprocessing, no labels (`labelled`: there
+/// are, or they do not matter), a model that is quantized already, only grey images for a model of colours (`channels`
+/// of its input), images that were turned upright.
+std::vector<std::string> notes_on(const Model& model, const Preparation& preparation, bool labelled,
+                                  bool quantized, const ImageCounts& counts, std::int64_t channels);
+/// Writes them to stderr.
+void print_notes(const std::vector<std::string>& notes);
+
+}  // namespace pipit::apps

@@ -1,0 +1,35 @@
+#include "apps/display/terminal.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+
+namespace pipit::apps {
+
+std::string first_lines(std::string_view text, int count) {
+  std::size_t end = 0;
+  for (int line = 0; line < count; ++line) {
+    end = text.find('\n', end);
+    if (end == std::string_view::npos) return std::string(text);
+    ++end;
+  }
+  const auto more = std::count(text.begin() + static_cast<std::ptrdiff_t>(end), text.end(), '\n') + 1;
+  return fmt::format("{}  ... and {} more", text.substr(0, end), more);
+}
+
+void print_error(std::string_view message) noexcept {
+  try {
+    write_stderr(fmt::format("pipit: {}\n", first_lines(printable_lines(message))));
+  } catch (...) {  // no memory for the copy: better the bare fact than an abort
+    std::fputs("pipit: out of memory\n", stderr);
+  }
+}
+
+void write_stderr(const std::string& text) noexcept {
+  std::fputs(text.c_str(), stderr);
+  std::fflush(stderr);
+}
+
+}  // namespace pipit::apps

@@ -1,0 +1,24 @@
+// Text on its way to a terminal.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "engine/base/printable.h"
+
+namespace pipit::apps {
+
+/// The most lines of one message that reach the terminal.
+inline constexpr int kMaxMessageLines = 20;
+
+/// The first `count` lines; "... and N more" stands for the others.
+std::string first_lines(std::string_view text, int count = kMaxMessageLines);
+
+/// Writes "pipit: MESSAGE" to stderr, made printable and at most kMaxMessageLines long. Never throws: when
+/// stderr cannot be written there is nowhere left to say so, and the exit code still tells.
+void print_error(std::string_view message) noexcept;
+
+/// Writes to stderr; failures are ignored as in print_error.
+void write_stderr(const std::string& text) noexcept;
+
+}  // namespace pipit::apps

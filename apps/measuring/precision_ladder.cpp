@@ -1,0 +1,241 @@
+#include "apps/measuring/precision_ladder.h"
+
+#include <algorithm>
+#include <map>
+
+#include "engine/base/clock.h"
+#include "engine/base/statistics.h"
+#include "engine/runtime/profiler.h"
+
+namespace pipit::apps {
+
+namespace {
+
+// At least this many turns and this long, unless one run takes very long.
+constexpr int kLeastTurns = 9;
+constexpr int kMostTurns = 400;
+constexpr double kTurnsMs = 250;
+constexpr int kProfiledRuns = 30;
+
+Tensor first_batch(PreparedImages& images) {
+  Tensor batch;
+  images.for_each_batch([&](const ConstTensorView& input, std::int64_t first, std::int64_t) {
+    if (first == 0) batch = to_layout(input, Layout::row_major);
+  });
+  return batch;
+}
+
+double timed_run(Session& session, const ConstTensorView& input) {
+  const Clock::time_point begin = Clock::now();
+  session.run({&input, 1});
+  return milliseconds_since(begin);
+}
+
+// The class with the largest score, ties to the lower index, of every image.
+std::vector<int> top_classes_of(const ImageOutputs& outputs) {
+  std::vector<int> classes;
+  const auto images = static_cast<std::int64_t>(outputs.all.size() / outputs.values);
+  for (std::int64_t i = 0; i < images; ++i) {
+    const std::span<const float> row = outputs.image(i);
+    classes.push_back(static_cast<int>(std::max_element(row.begin(), row.end()) - row.begin()));
+  }
+  return classes;
+}
+
+// Time of a run of `session` over that of `base`, of the same turns: fast quartiles, for other work only adds time;
+// `base_ms` collects the latter.
+double relative_time(Session& session, Session& base, const ConstTensorView& input,
+                     std::vector<double>& base_ms) {
+  for (int warmup = 0; warmup < 2; ++warmup) {
+    timed_run(session, input);
+    timed_run(base, input);
+  }
+  std::vector<double> own, of_base;
+  double sum = 0;
+  for (int turn = 0; turn < kMostTurns && (turn < kLeastTurns || sum < kTurnsMs); ++turn) {
+    own.push_back(timed_run(session, input));
+    of_base.push_back(timed_run(base, input));
+    sum += own.back() + of_base.back();
+  }
+  base_ms.insert(base_ms.end(), of_base.begin(), of_base.end());
+  return quantile(std::move(own), 0.25) / quantile(std::move(of_base), 0.25);
+}
+
+// Per node with a step of its own: the median time.
+std::map<std::string, double> step_times(const std::shared_ptr<const ExecutionPlan>& plan,
+                                         const ConstTensorView& input, int runs) {
+  Session session(plan);
+  const Profile profile = profile_session(session, {&input, 1}, 2, runs);
+  std::map<std::string, double> times;
+  for (const StepTime& time : profile.steps) {
+    const Step& step = plan->steps()[static_cast<std::size_t>(time.step)];
+    times[plan->graph().nodes()[static_cast<std::size_t>(step.node)].name] += time.median_ms;
+  }
+  return times;
+}
+
+}  // namespace
+
+Judge::Judge(Against against, std::vector<int> labels, const ImageOutputs& fp32)
+    : against_(against), right_(std::move(labels)), fp32_(top_classes_of(fp32)) {
+  if (against_ == Against::fp32) right_ = fp32_;
+  fp32_margins_ = margins(fp32);
+}
+
+double Judge::fp32_top1() const {
+  std::int64_t hits = 0;
+  for (std::size_t i = 0; i < fp32_.size(); ++i) hits += fp32_[i] == right_[i] ? 1 : 0;
+  return static_cast<double>(hits) / static_cast<double>(fp32_.size());
+}
+
+PairedAnswers Judge::compare(const ImageOutputs& outputs) const {
+  const std::vector<int> classes = top_classes_of(outputs);
+  PairedAnswers paired;
+  for (std::size_t i = 0; i < classes.size(); ++i) {
+    const bool fp32 = fp32_[i] == right_[i];
+    const bool own = classes[i] == right_[i];
+    ++paired.images;
+    paired.only_first += fp32 && !own ? 1 : 0;
+    paired.only_second += own && !fp32 ? 1 : 0;
+  }
+  return paired;
+}
+
+DropEstimate Judge::drop(const ImageOutputs& outputs, const ImageOutputs& int8) const {
+  if (against_ == Against::fp32) return measured_drop(compare(outputs));
+  return expected_drop(fp32_margins_, margins(outputs), margin_width(fp32_margins_, margins(int8)));
+}
+
+std::vector<float> Judge::margins(const ImageOutputs& outputs) const {
+  std::vector<float> margins;
+  for (std::size_t i = 0; i < right_.size(); ++i) {
+    const std::span<const float> row = outputs.image(static_cast<std::int64_t>(i));
+    const auto right = static_cast<std::size_t>(right_[i]);
+    float other = -std::numeric_limits<float>::max();
+    for (std::size_t c = 0; c < row.size(); ++c) {
+      if (c != right) other = std::max(other, row[c]);
+    }
+    margins.push_back(row[right] - other);
+  }
+  return margins;
+}
+
+std::set<std::string> Search::kept(const MixedStep& step) const {
+  const std::vector<std::string>& order = ladders[static_cast<std::size_t>(step.order)].order;
+  return {order.begin(), order.begin() + step.kept};
+}
+
+std::vector<MixedStep> Search::all_steps() const {
+  std::vector<MixedStep> all;
+  std::set<std::set<std::string>> known;
+  for (const Ladder& ladder : ladders) {
+    for (const MixedStep& step : ladder.steps) {
+      if (known.insert(kept(step)).second) all.push_back(step);
+    }
+  }
+  mark_pareto(all);
+  return all;
+}
+
+MixedStep Search::choose(double max_drop, double confidence) const {
+  const MixedStep* best = nullptr;
+  for (const Ladder& ladder : ladders) {
+    const int index = choose_step(ladder.steps, max_drop, confidence);
+    if (index < 0) continue;
+    const MixedStep& step = ladder.steps[static_cast<std::size_t>(index)];
+    if (best == nullptr || step.ms < best->ms) best = &step;
+  }
+  if (best == nullptr) fail("not even fp32 drops at most {}", max_drop);
+  return *best;
+}
+
+namespace {
+
+struct Orders {
+  std::vector<std::string> by_noise;
+  std::vector<std::string> by_accuracy;
+};
+
+Orders find_orders(const MixedModel& model, PreparedImages& some, PreparedImages& images, const Tensor& batch,
+                   const Judge& judge, const ImageOutputs& int8, const ProgressReport& progress) {
+  const auto candidates = static_cast<std::int64_t>(model.layers().size() + model.followers().size());
+  std::int64_t shares_total = 0;
+  const LayerShares shares = measure_shares(model, some, true, [&](std::int64_t done, std::int64_t total) {
+    shares_total = total;
+    progress(done, total + candidates);
+  });
+  const std::map<std::string, double> slow = step_times(model.in_fp32(), batch.view(), kProfiledRuns);
+  const std::map<std::string, double> fast = step_times(model.in_int8(), batch.view(), kProfiledRuns);
+  // A follower that another kernel computes too has no step and no time of its own.
+  const auto time = [](const std::map<std::string, double>& times, const std::string& node) {
+    const auto found = times.find(node);
+    return found == times.end() ? 0 : found->second;
+  };
+  const auto extra_ms = [&](const std::string& node) { return time(slow, node) - time(fast, node); };
+
+  Orders orders;
+  std::vector<LayerCost> costs;
+  for (const LayerShare& share : shares.layers)
+    costs.push_back({share.layer, share.cause(shares.all), extra_ms(share.layer)});
+  orders.by_noise = keeping_order(std::move(costs));
+  costs.clear();
+  const double drop = judge.drop(int8, int8).mean;
+  for (const std::string& layer : orders.by_noise) {
+    const ImageOutputs without = run_outputs(model.in_int8({layer}), images);
+    costs.push_back({layer, drop - judge.drop(without, int8).mean, extra_ms(layer)});
+    progress(shares_total + static_cast<std::int64_t>(costs.size()), shares_total + candidates);
+  }
+  orders.by_accuracy = keeping_order(std::move(costs));
+  return orders;
+}
+
+}  // namespace
+
+Search search_mixed(const MixedModel& model, PreparedImages& some, PreparedImages& images, const Judge& judge,
+                    const ProgressReport& judging, const ProgressReport& climbing) {
+  const Tensor batch = first_batch(some);
+  const ImageOutputs int8 = run_outputs(model.in_int8(), images);
+  Orders orders = find_orders(model, some, images, batch, judge, int8, judging);
+  Search search;
+  search.order_names = {"noise", "accuracy"};
+  search.ladders = {{std::move(orders.by_noise), {}}, {std::move(orders.by_accuracy), {}}};
+
+  Session base(model.in_int8());
+  std::vector<double> base_ms;
+  std::map<std::set<std::string>, MixedStep> known;  // times relative to the base
+  const std::vector<int> counts = kept_counts(static_cast<int>(search.ladders[0].order.size()));
+  std::int64_t done = 0;
+  for (std::size_t l = 0; l < search.ladders.size(); ++l) {
+    for (const int count : counts) {
+      MixedStep step;
+      step.order = static_cast<int>(l);
+      step.kept = count;
+      const std::set<std::string> kept = search.kept(step);
+      const auto found = known.find(kept);
+      if (found != known.end()) {
+        step.ms = found->second.ms;
+        step.answers = found->second.answers;
+        step.drop = found->second.drop;
+      } else {
+        const bool last = count == counts.back();
+        const auto plan = last ? model.in_fp32() : model.in_int8(kept);
+        const ImageOutputs outputs = run_outputs(plan, images);
+        step.answers = judge.compare(outputs);
+        if (!last) step.drop = judge.drop(outputs, int8);  // fp32 loses nothing, and that is certain
+        Session session(plan);
+        step.ms = count == 0 ? 1 : relative_time(session, base, batch.view(), base_ms);
+        known.emplace(kept, step);
+      }
+      search.ladders[l].steps.push_back(step);
+      climbing(++done, static_cast<std::int64_t>(counts.size() * search.ladders.size()));
+    }
+  }
+  search.int8_ms = quantile(std::move(base_ms), 0.25);
+  for (Ladder& ladder : search.ladders) {
+    for (MixedStep& step : ladder.steps) step.ms *= search.int8_ms;
+  }
+  search.fp32_ms = search.ladders[0].steps.back().ms;
+  return search;
+}
+
+}  // namespace pipit::apps

@@ -1,0 +1,68 @@
+// Measures a model with more and more of its layers in floating point: accuracy and time.
+#pragma once
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "apps/measuring/error_shares.h"
+#include "quant/mixed_search.h"
+
+namespace pipit::apps {
+
+/// What counts as right.
+enum class Against : std::uint8_t {
+  labels,  ///< the images' classes
+  fp32,    ///< what the model answers in fp32
+};
+
+/// The answers of the model in fp32 and what is right, for all images.
+class Judge {
+ public:
+  /// `labels`: one per image; not read for Against::fp32.
+  Judge(Against against, std::vector<int> labels, const ImageOutputs& fp32);
+
+  double fp32_top1() const;
+  PairedAnswers compare(const ImageOutputs& outputs) const;
+  /// With labels expected_drop(), its width taken from `int8`, the outputs of INT8 throughout. What fp32 says itself
+  /// INT8 can only lose: there the measured drop.
+  DropEstimate drop(const ImageOutputs& outputs, const ImageOutputs& int8) const;
+
+ private:
+  std::vector<float> margins(const ImageOutputs& outputs) const;
+  Against against_;
+  std::vector<int> right_;
+  std::vector<int> fp32_;
+  std::vector<float> fp32_margins_;
+};
+
+struct Ladder {
+  std::vector<std::string> order;  ///< layers, the one best kept in floating point first
+  std::vector<MixedStep> steps;    ///< the first in INT8 throughout, the last with no layer in INT8
+};
+
+/// What was measured: orders of layers, each with steps that keep more and more of them.
+struct Search {
+  std::vector<std::string> order_names;
+  std::vector<Ladder> ladders;
+  double int8_ms = 0;
+  double fp32_ms = 0;
+
+  std::set<std::string> kept(const MixedStep& step) const;
+  /// All steps, those of later ladders that are in the first one too left out; with `pareto` set.
+  std::vector<MixedStep> all_steps() const;
+  /// choose_step() in every ladder, the fastest of those.
+  MixedStep choose(double max_drop, double confidence) const;
+};
+
+using ProgressReport = std::function<void(std::int64_t done, std::int64_t total)>;
+
+/// Orders the layers and followers of `model` twice: by the noise that each causes at the output (of `some` images),
+/// and by how much less the top-1 of `images` is expected to drop when it is kept, each per millisecond that keeping it
+/// costs (its step's medians over profiled runs in both precisions). Then runs both ladders over `images` and times
+/// their steps on the first batch in turns with the all-INT8 model, so that a machine that becomes slower meanwhile
+/// makes no step look slower.
+Search search_mixed(const MixedModel& model, PreparedImages& some, PreparedImages& images, const Judge& judge,
+                    const ProgressReport& judging, const ProgressReport& climbing);
+
+}  // namespace pipit::apps

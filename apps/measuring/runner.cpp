@@ -1,0 +1,118 @@
+#include "apps/measuring/runner.h"
+
+#include <algorithm>
+#include <random>
+
+#include "apps/display/terminal.h"
+#include "engine/base/clock.h"
+#include "engine/base/version.h"
+#include "engine/platform/device.h"
+#include "engine/runtime/profiler.h"
+#include "layers/passes/rewriter.h"
+#include "models/image/decode.h"
+#include "pipit/detail/load.h"
+
+namespace pipit::apps {
+
+Runner::Runner(std::string name, Graph graph, const CommonOptions& options)
+    : Runner(std::move(make_runners(std::move(name), std::move(graph), options, {})[0])) {}
+
+std::vector<Runner> make_runners(std::string model, Graph graph, const CommonOptions& options,
+                                 std::span<const int> gpus) {
+  const auto begin = Clock::now();
+  return naming(model, [&] {
+    check_unquantized(graph, options.precision);
+    options.check_precision();
+    CompileOptions how = options.compile_options();
+    how.gpus.assign(gpus.begin(), gpus.end());
+    std::vector<std::string> preprocess_differences;
+    if (!options.plan.empty()) {
+      how.scales = detail::read_plan_for(options.plan, graph);
+      if (options.preprocess)
+        preprocess_differences = options.compare_preprocess(*how.scales, *options.preprocess);
+    }
+    Compiled compiled = compile(std::move(graph), how);
+    if (!options.quiet) print_notes(compiled.notes);
+    std::vector<Runner> runners;
+    for (std::shared_ptr<const ExecutionPlan>& plan : compiled.plans) {
+      Runner& runner = runners.emplace_back(Runner());
+      runner.passes = compiled.passes;
+      runner.preprocess_differences = preprocess_differences;
+      runner.plan = std::move(plan);
+      runner.session = std::make_unique<Session>(runner.plan);
+      runner.model = model;
+      runner.load_ms = milliseconds_since(begin);
+    }
+    return runners;
+  });
+}
+
+void Runner::make_slots(int count) {
+  naming(model, [&] { session->make_slots(count); });
+}
+
+void Runner::submit(int slot) {
+  naming(model, [&] { session->submit(slot); });
+}
+
+SlotRun Runner::collect(int slot) {
+  return naming(model, [&] { return session->collect(slot); });
+}
+
+std::span<const ConstTensorView> Runner::run(std::span<const ConstTensorView> inputs) {
+  return naming(model, [&] { return session->run(inputs); });
+}
+
+Profile Runner::profile(std::span<const ConstTensorView> inputs, int warmup, int runs,
+                        const std::function<void(int)>& progress) {
+  return naming(model, [&] { return profile_session(*session, inputs, warmup, runs, progress); });
+}
+
+std::vector<Tensor> random_inputs(const Graph& graph, const std::string& model) {
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal;
+  std::vector<Tensor> inputs;
+  for (const ValueId id : graph.inputs()) {
+    const Value& value = graph.value(id);
+    if (value.desc.dtype != DType::f32) {
+      fail("{}: input '{}' is {}; random inputs are made of f32 only", model, value.name, value.desc.str());
+    }
+    inputs.emplace_back(value.desc);
+    for (float& x : inputs.back().values<float>()) x = normal(random);
+  }
+  return inputs;
+}
+
+Precision computed_precision(const ExecutionPlan& plan) {
+  const std::vector<Node>& nodes = plan.graph().nodes();
+  const bool integers = std::any_of(nodes.begin(), nodes.end(), [](const Node& node) {
+    return node.layer->traits().arithmetic == Arithmetic::integers;
+  });
+  const Precision precision = plan.options().precision;
+  return precision == Precision::fp32 && integers ? Precision::int8 : precision;
+}
+
+nlohmann::ordered_json decoders_json() {
+  const ImageDecoders decoders = image_decoders();
+  return {{"jpeg", decoders.jpeg}, {"png", decoders.png}};
+}
+
+nlohmann::ordered_json json_header(const std::string& command, const Model& model,
+                                   const ExecutionPlan& plan) {
+  nlohmann::ordered_json json;
+  json["pipit"] = version();
+  json["command"] = command;
+  json["model"] = model.name;
+  json["device"] = device_name(plan.options().device);
+  json["precision"] = precision_name(computed_precision(plan));
+  json["threads"] = plan.options().threads;
+  return json;
+}
+
+void print_json(const nlohmann::ordered_json& json) {
+  // Paths and labels may hold bytes that are not UTF-8: replace them rather than fail.
+  fmt::print("{}\n",
+             printable_json(json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace)));
+}
+
+}  // namespace pipit::apps

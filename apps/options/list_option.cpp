@@ -1,0 +1,17 @@
+#include "apps/options/list_option.h"
+
+namespace pipit::apps {
+
+std::vector<std::string> split_list(const std::string& option, std::string_view text) {
+  std::vector<std::string> entries;
+  for (std::size_t begin = 0;;) {
+    const std::size_t comma = text.find(',', begin);
+    entries.emplace_back(text.substr(begin, comma == text.npos ? comma : comma - begin));
+    if (entries.back().empty())
+      throw CLI::ValidationError(option, "'" + std::string(text) + "' has an empty entry");
+    if (comma == text.npos) return entries;
+    begin = comma + 1;
+  }
+}
+
+}  // namespace pipit::apps

@@ -1,0 +1,103 @@
+// How a model is loaded: MODEL, --batch, --dim, --shape.
+#include <algorithm>
+#include <charconv>
+
+#include "apps/options/options.h"
+
+namespace pipit::apps {
+
+namespace {
+
+// NAME=VALUE; names may have a '=' in them. Without one the name is empty.
+std::pair<std::string, std::string_view> split(std::string_view text) {
+  const std::size_t equals = text.rfind('=');
+  if (equals == text.npos) return {};
+  return {std::string(text.substr(0, equals)), text.substr(equals + 1)};
+}
+
+std::optional<std::int64_t> extent_of(std::string_view text) {
+  std::int64_t value = 0;
+  const char* end = text.data() + text.size();
+  if (std::from_chars(text.data(), end, value).ptr != end || value < 1) return std::nullopt;
+  return value;
+}
+
+// 1x3x224x224
+std::optional<Shape> shape_of(std::string_view text) {
+  std::vector<std::int64_t> extents;
+  while (true) {
+    const std::size_t x = text.find('x');
+    const auto extent = extent_of(text.substr(0, x));
+    if (!extent || extents.size() == std::size_t{kMaxRank}) return std::nullopt;
+    extents.push_back(*extent);
+    if (x == text.npos) return Shape(extents);
+    text.remove_prefix(x + 1);
+  }
+}
+
+}  // namespace
+
+void ModelOptions::add_to(CLI::App& command, bool with_batch) {
+  command.add_option("MODEL", model, model_help())->required();
+  if (with_batch) {
+    command.add_option("--batch", batch, "Images per run (for models that leave the batch open) [1]")
+        ->check(CLI::Range(std::int64_t{1}, std::int64_t{65536}));
+  }
+  add_extents(command, dims, shapes);
+}
+
+void ModelOptions::add_extents(CLI::App& command, std::vector<std::string>& dims,
+                               std::vector<std::string>& shapes) {
+  command.add_option("--dim", dims, "NAME=VALUE: the value of a symbolic dimension; may be repeated");
+  command.add_option(
+      "--shape", shapes,
+      "NAME=1x3x224x224: the shape of an input whose extents the file leaves open; may be repeated");
+}
+
+Model ModelOptions::load(std::optional<std::int64_t> run_batch) const {
+  OnnxOptions options;
+  options.batch = run_batch ? *run_batch : batch.value_or(1);
+  for (const std::string& text : dims) {
+    const auto [name, value] = split(text);
+    const auto extent = extent_of(value);
+    if (name.empty() || !extent)
+      throw CLI::ValidationError("--dim", "'" + text + "' is not NAME=VALUE with a positive integer");
+    options.dims.insert_or_assign(name, *extent);
+  }
+  for (const std::string& text : shapes) {
+    const auto [name, value] = split(text);
+    const auto shape = shape_of(value);
+    if (name.empty() || !shape) {
+      throw CLI::ValidationError(
+          "--shape",
+          fmt::format("'{}' is not NAME=1x3x224x224: 1 to {} positive integers with x between them", text,
+                      kMaxRank));
+    }
+    options.shapes.insert_or_assign(name, *shape);
+  }
+  const bool reduced = batch && options.batch != *batch;
+  const bool dim_may_hide_it = std::any_of(options.dims.begin(), options.dims.end(), [&](const auto& dim) {
+    return reduced && dim.second == options.batch;
+  });
+  const bool shape_may_hide_it = std::ranges::any_of(
+      options.shapes, [&](const auto& shape) { return reduced && shape.second[0] == options.batch; });
+  if (dim_may_hide_it || shape_may_hide_it)
+    load();  // throws where these make the batch another one than --batch
+  Model loaded = load_model(model, options);
+  const Graph& graph = loaded.graph;
+  const Shape shape = graph.inputs().empty() ? Shape{} : graph.value(graph.inputs()[0]).desc.shape;
+  if (!batch || shape.rank() == 0 || shape[0] == *batch) return loaded;
+  if (loaded.fixed_batch) {
+    fail("{}: the file fixes the batch at {}; export it with a symbolic batch, or leave --batch {} out",
+         loaded.name, shape[0], *batch);
+  }
+  if (shape[0] != options.batch) {
+    throw CLI::ValidationError("--batch",
+                               fmt::format("{} contradicts {}, which makes dimension 0 of '{}' {}", *batch,
+                                           options.shapes.empty() ? "--dim" : "--dim or --shape",
+                                           graph.value(graph.inputs()[0]).name, shape[0]));
+  }
+  return loaded;
+}
+
+}  // namespace pipit::apps

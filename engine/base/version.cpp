@@ -1,0 +1,9 @@
+#include "engine/base/version.h"
+
+namespace pipit {
+
+std::string_view version() {
+  return PIPIT_VERSION;
+}
+
+}  // namespace pipit

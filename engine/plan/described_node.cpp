@@ -1,0 +1,74 @@
+#include "engine/plan/described_node.h"
+
+#include <algorithm>
+
+namespace pipit {
+
+namespace {
+
+void widen(TensorDesc& desc) {
+  if (desc.dtype == DType::f16) desc.dtype = DType::f32;
+}
+
+// In INT8 and with stored weights the graph itself says what computes in integers; everything else computes in what
+// it is stored as.
+Precision arithmetic(Precision precision, const std::vector<const TensorDesc*>& inputs,
+                     const std::vector<TensorDesc>& outputs) {
+  if (precision == Precision::fp32 || precision == Precision::fp16) return precision;
+  const auto half = [](const TensorDesc& desc) { return desc.dtype == DType::f16; };
+  const bool reads = std::any_of(inputs.begin(), inputs.end(),
+                                 [&](const TensorDesc* input) { return input != nullptr && half(*input); });
+  return reads || std::any_of(outputs.begin(), outputs.end(), half) ? Precision::fp16 : Precision::fp32;
+}
+
+std::vector<std::shared_ptr<const Tensor>> constants_of(const PlanConstants& constants, const Node& node) {
+  std::vector<std::shared_ptr<const Tensor>> tensors;
+  for (const ValueId id : node.inputs) tensors.push_back(id == kNoValue ? nullptr : constants.tensor(id));
+  return tensors;
+}
+
+}  // namespace
+
+DescribedNode::DescribedNode(const PlanSubject& subject, const Node& node, bool on_host)
+    : inputs(subject.graph.input_descs(node)),
+      outputs(subject.graph.output_descs(node)),
+      constants(constants_of(subject.constants, node)),
+      spec{*node.layer,
+           inputs,
+           outputs,
+           constants,
+           on_host ? Precision::fp32 : arithmetic(subject.options.precision, inputs, outputs),
+           subject.options.threads,
+           subject.options.gpu} {
+  if (!on_host) return;
+  widened.reserve(inputs.size());
+  for (const TensorDesc*& input : inputs) {
+    if (input == nullptr) continue;
+    widened.push_back(*input);
+    widen(widened.back());
+    input = &widened.back();
+  }
+  for (TensorDesc& output : outputs) widen(output);
+}
+
+DescribedKernel::DescribedKernel(const PlanSubject& subject, const StepDraft& draft)
+    : node_(subject, subject.graph.nodes()[static_cast<std::size_t>(draft.node)], draft.step.on_host) {
+  for (const int n : draft.followers) {
+    followers_.push_back(std::make_unique<const DescribedNode>(
+        subject, subject.graph.nodes()[static_cast<std::size_t>(n)], false));
+    follower_specs_.push_back(&followers_.back()->spec);
+  }
+  node_.spec.variant = draft.variant;
+  Fusion& fusion = node_.spec.fusion;
+  fusion.followers = follower_specs_;
+  if (draft.producer) {
+    producer_ = std::make_unique<const DescribedKernel>(subject, *draft.producer);
+    fusion.producer = &producer_->spec();
+    fusion.producer_candidate = draft.producer->candidate;
+  }
+  fusion.row_stride = draft.row_stride;
+  fusion.in_place = draft.in_place;
+  fusion.overwritten = draft.overwritten;
+}
+
+}  // namespace pipit

@@ -1,0 +1,86 @@
+// Kernel: what runs one node on one device in one precision.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "engine/graph/layer.h"
+#include "engine/platform/thread_pool.h"
+#include "pipit/types.h"
+
+namespace pipit {
+
+struct Candidate;
+struct NodeSpec;
+
+/// What a kernel does beside its own node. The planner decides it from what candidates say of themselves
+/// (engine/plan/registry.h), before any kernel is made.
+struct Fusion {
+  /// Nodes that are computed as well, each from the result of the one before, the first from the node's own: output 0
+  /// is that of the last one. Their other inputs are constants.
+  std::span<const NodeSpec* const> followers;
+  /// Null, or the node that computes input 0, with what is fused into it, and the candidate that runs it. Nothing else
+  /// reads that input and it lies nowhere as a whole: run() gets the producer's inputs in place of the node's.
+  const NodeSpec* producer = nullptr;
+  const Candidate* producer_candidate = nullptr;
+  /// Bytes from the start of one row of channels of output 0 to that of the next, where they lie in a larger value, of
+  /// which run() leaves the rest alone. 0: they follow each other.
+  std::size_t row_stride = 0;
+  /// Inputs that their kernels have written right to their place in output 0.
+  std::span<const std::size_t> in_place;
+  /// The input whose memory output 0 is.
+  std::optional<std::size_t> overwritten;
+};
+
+/// One node with everything that is known before the run. Valid only while a candidate is asked or created.
+struct NodeSpec {
+  const Layer& layer;
+  std::span<const TensorDesc* const> inputs;  ///< null where an optional input is absent
+  std::span<const TensorDesc> outputs;
+  /// Per input: the constant, or null when it is computed at run time (or absent).
+  std::span<const std::shared_ptr<const Tensor>> constants;
+  Precision precision = Precision::fp32;
+  int threads = 1;  ///< workers that will call run's parallel loops; sizes per-worker scratch
+  int gpu = 0;      ///< ordinal of the GPU that is current while candidates are asked and kernels created
+  /// Which of its ways to run the node a candidate shall create (Candidate::variants); empty: its own choice.
+  std::string_view variant = {};
+  /// Nothing while candidates are chosen and timed.
+  Fusion fusion = {};
+
+  bool has_input(std::size_t i) const { return i < inputs.size() && inputs[i] != nullptr; }
+  const Tensor* constant(std::size_t i) const { return i < constants.size() ? constants[i].get() : nullptr; }
+};
+
+/// What a run hands to every kernel besides its operands.
+struct RunContext {
+  ThreadPool& pool;
+  std::byte* scratch =
+      nullptr;  ///< scratch_bytes() bytes, aligned (256 on a GPU, 64 on the CPU), contents unspecified
+  void* stream = nullptr;  ///< on a GPU: the cudaStream_t to launch on; run() must not synchronize it
+};
+
+/// Where an input lies in an output that holds its rows (the elements of one pixel, say) one by one: bytes to its first
+/// row, and from row to row.
+struct RowPlace {
+  std::size_t offset = 0;
+  std::size_t stride = 0;
+};
+
+/// Created once per node, immutable: packs weights, builds descriptors, sizes scratch. run() allocates nothing and may
+/// be called by several sessions at once.
+class Kernel {
+ public:
+  virtual ~Kernel() = default;
+  virtual std::size_t scratch_bytes() const { return 0; }
+  /// False when run() never reads constant `index` of its inputs (it was packed at creation), so that the plan may
+  /// release the original.
+  virtual bool reads_constant(std::size_t /*index*/) const { return true; }
+  /// Computes the outputs. inputs[i] is not present() for an absent optional input or a released constant.
+  virtual void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
+                   const RunContext& context) const = 0;
+};
+
+}  // namespace pipit

@@ -1,0 +1,87 @@
+// The parts of ExecutionPlan::build, in their order: candidates are chosen, what is fused is decided, values share
+// memory, kernels are made, and everything gets its place.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/plan/execution_plan.h"
+#include "engine/plan/plan_constants.h"
+#include "engine/plan/value_buffers.h"
+
+namespace pipit {
+
+/// Whether the node only shows its first input under another desc: it has no kernel and no memory of its own.
+bool is_view(const Graph& graph, const Node& node);
+
+/// The node whose outputs the step writes.
+const Node& last_node(const Graph& graph, const Step& step);
+
+/// Whether the options allow steps of several nodes.
+bool may_fuse(const PlanOptions& options);
+
+/// The nodes that the kernel before them may compute as well: element-wise ones (which may run in place), or such that
+/// make as many elements of a single input, in what only that kernel computes and only they read; their other inputs
+/// are constants. Not layers with weights: those choose kernels of their own. None where the options allow no fusion.
+class Followers {
+ public:
+  Followers(const Graph& graph, const PlanOptions& options);
+  bool is_follower(int node) const { return follows_[static_cast<std::size_t>(node)]; }
+  /// The follower of the node's output; -1: there is none.
+  int after(int node) const;
+
+ private:
+  const Graph& graph_;
+  std::vector<bool> follows_;   // per node
+  std::vector<int> consumers_;  // per value: the last node that reads it, or -1
+};
+
+/// What is planned: a graph without constants, which are apart.
+struct PlanSubject {
+  const Graph& graph;
+  PlanConstants& constants;
+  const PlanOptions& options;
+};
+
+/// A step, and what its kernel is to be made for.
+struct StepDraft {
+  Step step;  ///< its kernel is set only where the tuner made it and nothing can be fused into it
+  const Candidate* candidate = nullptr;
+  int node = 0;  ///< that the candidate was chosen for
+  std::string variant;
+  std::vector<int> followers;           ///< of `node`
+  std::unique_ptr<StepDraft> producer;  ///< computes input 0; step.node is the producer's
+  std::size_t row_stride = 0;           ///< this and what follows as Fusion has it
+  std::vector<std::size_t> in_place;
+  std::optional<std::size_t> overwritten;
+};
+
+/// A candidate for every node that is not a view. Throws UnsupportedError naming every node that none accepts.
+std::vector<StepDraft> choose_candidates(const PlanSubject& subject, const Registry& registry,
+                                         const Followers& followers);
+
+/// Decides greedily what is fused, asking candidates: first followers, then producers, then values that lie in others.
+std::vector<StepDraft> fuse_steps(const PlanSubject& subject, const Followers& followers,
+                                  std::vector<StepDraft> drafts);
+
+/// find_buffers() for the drafts; tells them what they overwrite.
+ValueBuffers share_memory(const PlanSubject& subject, std::vector<StepDraft>& drafts);
+
+/// Makes the kernels. The steps lack placements only.
+std::vector<Step> make_kernels(const PlanSubject& subject, std::vector<StepDraft> drafts);
+
+struct PlacedValues {
+  std::vector<Placement> outputs;  ///< one per graph output
+  std::size_t arena_bytes = 0;
+  std::size_t peak_live_bytes = 0;
+};
+
+/// Packs the arena and fills the steps' placements.
+PlacedValues place_values(const PlanSubject& subject, const ValueBuffers& buffers, std::vector<Step>& steps);
+
+/// Throws Error when the options or the machine allow no arena of so many bytes.
+void check_arena(std::size_t bytes, const PlanOptions& options);
+
+}  // namespace pipit

@@ -1,0 +1,144 @@
+#include <algorithm>
+
+#include "engine/plan/candidate_order.h"
+#include "engine/plan/described_node.h"
+#include "engine/plan/plan_building.h"
+
+namespace pipit {
+
+namespace {
+
+class Chooser {
+ public:
+  Chooser(const PlanSubject& subject, const Registry& registry, const Followers& followers)
+      : subject_(subject), options_(subject.options), registry_(registry), followers_(followers) {}
+
+  std::vector<StepDraft> run() {
+    const Graph& graph = subject_.graph;
+    std::vector<StepDraft> drafts;
+    std::string refused;
+    for (std::size_t n = 0; n < graph.nodes().size(); ++n) {
+      const Node& node = graph.nodes()[n];
+      if (is_view(graph, node)) continue;
+      StepDraft& draft = drafts.emplace_back();
+      draft.step.index = static_cast<int>(drafts.size()) - 1;
+      draft.step.node = draft.node = static_cast<int>(n);
+      refused += choose(node, draft);
+      if (draft.step.kernel) subject_.constants.drop_packed(node, *draft.step.kernel);
+    }
+    if (!refused.empty()) {
+      fail_unsupported("no kernel on {} in {} for these nodes:{}", device_name(options_.device),
+                       precision_name(options_.precision), refused);
+    }
+    return drafts;
+  }
+
+ private:
+  // Returns a line for the error message when every candidate refuses.
+  std::string choose(const Node& node, StepDraft& draft) const {
+    const std::vector<Candidate>& candidates = registry_.candidates(node.layer->type(), options_.device);
+    const DescribedNode described(subject_, node, false);
+    Step& step = draft.step;
+    draft.candidate =
+        select_candidate(candidates, described.spec, draft, !followers_.is_follower(draft.node));
+    if (draft.candidate == nullptr && options_.device != DeviceKind::cpu && options_.allow_fallback)
+      draft.candidate = fall_back(node, step);
+    if (draft.candidate != nullptr) {
+      step.kernel_name = (step.on_host ? "cpu:" : "") + draft.candidate->name;
+      return {};
+    }
+    std::string line = fmt::format("\n  {} ({}):", node.name, node.layer->type());
+    if (candidates.empty()) line += " no kernel is registered";
+    for (const RefusedCandidate& r : step.refused) line += fmt::format(" {}: {};", r.name, r.reason);
+    return line;
+  }
+
+  // The CPU's first kernel that takes the node; null when there is none. Its refusals join the others.
+  const Candidate* fall_back(const Node& node, Step& step) const {
+    const DescribedNode described(subject_, node, true);
+    for (const Candidate& candidate : registry_.candidates(node.layer->type(), DeviceKind::cpu)) {
+      Refusal reason = excluded(candidate.name) ? Refusal("switched off") : candidate.refuse(described.spec);
+      if (!reason) {
+        step.on_host = true;
+        return &candidate;
+      }
+      step.refused.push_back({"cpu:" + candidate.name, *reason});
+    }
+    return nullptr;
+  }
+
+  // The candidate's name that the options ask for; empty: none.
+  std::string_view preferred(std::string_view type) const {
+    const auto& by_type = options_.prefer_for_type;
+    const auto found = by_type.find(type);
+    return found != by_type.end() ? std::string_view(found->second) : options_.prefer_kernel;
+  }
+
+  // "tile" asks for "tile" and for "tile, f16 storage".
+  static bool asks_for(std::string_view wish, std::string_view name) {
+    return !wish.empty() && name.starts_with(wish) &&
+           (name.size() == wish.size() || name.substr(wish.size()).starts_with(", "));
+  }
+
+  bool excluded(const std::string& name) const {
+    const auto& names = options_.exclude_kernels;
+    return std::any_of(names.begin(), names.end(), [&](const std::string& n) { return asks_for(n, name); });
+  }
+
+  // The candidate, and in the step how it was chosen; null when all refuse. Without a tuner nobody is asked after
+  // the first that accepts: asking can take long where a library builds what it is asked for.
+  const Candidate* select_candidate(const std::vector<Candidate>& candidates, const NodeSpec& spec,
+                                    StepDraft& draft, bool may_time) const {
+    Step& step = draft.step;
+    std::vector<const Candidate*> order = candidate_order(candidates, spec);
+    const std::string_view wish = preferred(spec.layer.type());
+    std::stable_partition(order.begin(), order.end(),
+                          [&](const Candidate* c) { return asks_for(wish, c->name); });
+    Tuner* tuner = may_time ? options_.tuner.get() : nullptr;
+    std::vector<const Candidate*> accepting;
+    for (const Candidate* candidate : order) {
+      if (excluded(candidate->name)) {
+        step.refused.push_back({candidate->name, "switched off"});
+        continue;
+      }
+      if (candidate->slow_to_make && !accepting.empty()) {
+        step.refused.push_back({candidate->name, "not timed behind others: its kernels take long to make"});
+        continue;
+      }
+      if (Refusal reason = candidate->refuse(spec)) {
+        step.refused.push_back({candidate->name, *reason});
+        continue;
+      }
+      accepting.push_back(candidate);
+      if (tuner == nullptr || asks_for(wish, candidate->name) || !tuner->times(*accepting[0])) break;
+    }
+    if (accepting.empty()) return nullptr;
+    const Candidate* chosen = accepting[0];
+    if (tuner != nullptr) {
+      Tuner::Selected selected = tuner->choose(options_.device, spec, accepting);
+      chosen = selected.candidate;
+      draft.variant = step.variant = std::move(selected.variant);
+      // Where something may yet be fused into it, it is made again.
+      if (!may_fuse(options_)) step.kernel = std::move(selected.kernel);
+      step.choice = std::move(selected.choice);
+    }
+    if (asks_for(wish, chosen->name)) step.choice.by = ChosenBy::preference;
+    return chosen;
+  }
+
+  const PlanSubject& subject_;
+  const PlanOptions& options_;
+  const Registry& registry_;
+  const Followers& followers_;
+};
+
+}  // namespace
+
+std::vector<StepDraft> choose_candidates(const PlanSubject& subject, const Registry& registry,
+                                         const Followers& followers) {
+  std::vector<StepDraft> drafts = Chooser(subject, registry, followers).run();
+  if (subject.options.tuner) subject.options.tuner->free_operands();
+  return drafts;
+}
+
+}  // namespace pipit

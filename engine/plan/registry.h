@@ -1,0 +1,78 @@
+// Registry: for each layer type and device an ordered list of candidates, the reference last.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/plan/kernel.h"
+
+namespace pipit {
+
+/// Why a candidate cannot run a node; empty when it can.
+using Refusal = std::optional<std::string>;
+
+/// The name of the plain kernel that is the oracle of all others and the last candidate of its layer.
+inline constexpr const char* kReference = "reference";
+
+struct Candidate {
+  std::string name;  ///< shown to users and matched by --kernel, for example "im2col_gemm"
+  std::function<Refusal(const NodeSpec&)> refuse;
+  /// Makes the kernel in NodeSpec::variant, or in the way that it thinks best where that is empty.
+  std::function<std::unique_ptr<Kernel>(const NodeSpec&)> create;
+  /// For choice by measurement: the ways to run an accepted node that are worth timing, best guess first. Null or none:
+  /// the candidate has one way only.
+  std::function<std::vector<std::string>(const NodeSpec&)> variants = {};
+  /// Whether the next candidate that does not yield goes before this one for a node, for example in one precision.
+  /// Null: never.
+  std::function<bool(const NodeSpec&)> yields = {};
+  /// Which of several such candidates is the fastest is not known without timing them: done when a model is loaded.
+  bool measure_at_load = false;
+  /// A library compiles each of its kernels, for about half a second: choice by measurement asks it only where it comes
+  /// first in the order.
+  bool slow_to_make = false;
+
+  // What its kernels can do beside their node: asked once it is chosen, before its kernel is made, in this order, with
+  // what was decided so far in NodeSpec::fusion. Functions of the description alone; null: never. What is accepted
+  // create() finds in NodeSpec::fusion.
+
+  /// Whether `next` is computed as well. Output 0 (of the last follower, where there is one) is used by nothing but one
+  /// input of `next`, whose other inputs are constants and whose one output is as large.
+  std::function<bool(const NodeSpec& spec, const NodeSpec& next)> fuses_epilogue = {};
+  /// Whether its kernels can compute output 0 in pieces for a kernel that reads them at once (fuses_producer); how is
+  /// between the two kernels.
+  std::function<bool(const NodeSpec&)> computes_pieces = {};
+  /// Whether input 0 is computed as well, piece by piece, so that it stays in a cache. Nothing else reads it, the other
+  /// inputs are constants, and the candidate that computes it computes pieces.
+  std::function<bool(const NodeSpec&)> fuses_producer = {};
+  /// Where output 0 holds the input unchanged; nothing where it does not.
+  std::function<std::optional<RowPlace>(const NodeSpec&, std::size_t input)> place_of_input = {};
+  /// Whether rows of channels of output 0 may lie apart (Fusion::row_stride). It is used by nothing but a kernel that
+  /// has a place for it.
+  std::function<bool(const NodeSpec&)> writes_rows_apart = {};
+  /// Whether output 0 may lie where the input does, which has its desc, is not read again, and shares no memory with
+  /// another operand.
+  std::function<bool(const NodeSpec&, std::size_t input)> overwrites = {};
+};
+
+class Registry {
+ public:
+  /// Appends a candidate; order of calls is order of preference.
+  void add(std::string_view layer_type, DeviceKind device, Candidate candidate);
+  /// Candidates in order of preference; empty when the layer type is unknown on the device.
+  const std::vector<Candidate>& candidates(std::string_view layer_type, DeviceKind device) const;
+  /// The layer types that have candidates on the device, sorted.
+  std::vector<std::string> layer_types(DeviceKind device) const;
+  /// The names of all candidates on all devices: of one layer type, or of all where it is empty.
+  std::set<std::string> kernel_names(std::string_view layer_type = {}) const;
+
+ private:
+  std::map<std::pair<std::string, DeviceKind>, std::vector<Candidate>, std::less<>> candidates_;
+};
+
+}  // namespace pipit

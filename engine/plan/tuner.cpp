@@ -1,0 +1,254 @@
+#include "engine/plan/tuner.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "engine/platform/device.h"
+
+namespace pipit {
+
+namespace {
+
+// A kernel this many times slower than the best is given up after its estimate.
+constexpr double kHopeless = 3;
+// Smaller differences are noise: the earlier candidate keeps the node.
+constexpr double kTie = 0.03;
+// A first run this long needs no second one for its estimate, in milliseconds.
+constexpr double kLongRun = 50;
+
+bool can_be_made_up(DType type) {
+  return type != DType::i32 && type != DType::i64 && type != DType::boolean;
+}
+
+std::string describe(const TensorDesc& desc) {
+  return desc.str() + (desc.layouts_coincide()                ? ""
+                       : desc.layout == Layout::channels_last ? " nhwc"
+                                                              : " nchw");
+}
+
+}  // namespace
+
+struct Tuner::Contender {
+  const Candidate* candidate = nullptr;
+  std::string variant;
+  std::unique_ptr<Kernel> kernel;
+  double ms = std::numeric_limits<double>::infinity();
+};
+
+// What may be spent on one node.
+struct Tuner::Limits {
+  int rounds;        // timed turns of each contender, after its estimate
+  double sample_ms;  // a turn repeats short runs for about so long, at most kMaxRuns times
+  double
+      node_ms;  // no further turn once all runs took so long together; four times that: no further contender
+  std::int64_t macs;  // larger nodes go by order
+
+  static constexpr int kMaxRuns = 20;
+  static Limits of(TuneScope scope) {
+    if (scope == TuneScope::flagged) return {3, 0, 60, std::int64_t{20'000'000'000}};
+    return {5, 0.5, 3000, std::numeric_limits<std::int64_t>::max()};
+  }
+};
+
+std::string_view chosen_by_name(ChosenBy by) {
+  switch (by) {
+    case ChosenBy::order:
+      return "order";
+    case ChosenBy::preference:
+      return "preference";
+    case ChosenBy::measurement:
+      return "measurement";
+    case ChosenBy::cache:
+      return "cache";
+  }
+  return "?";
+}
+
+std::string node_key(const NodeSpec& spec) {
+  std::string key = spec.layer.identity(Reals::kind) + ";";
+  for (std::size_t i = 0; i < spec.inputs.size(); ++i) {
+    key += !spec.has_input(i) ? " -"
+                              : fmt::format(" {}{}", spec.constant(i) != nullptr ? "constant " : "",
+                                            describe(*spec.inputs[i]));
+    key += i + 1 < spec.inputs.size() ? "," : "";
+  }
+  key += " ->";
+  for (const TensorDesc& output : spec.outputs) key += " " + describe(output);
+  return key + "; " + std::string(precision_name(spec.precision));
+}
+
+std::string Tuner::device_key(DeviceKind device, int gpu, int threads) const {
+  const std::string name = device == DeviceKind::cuda
+                               ? gpu_description(gpu)
+                               : fmt::format("{}, {} threads", cpu_description(), threads);
+  return options_.build.empty() ? name : fmt::format("{}; {}", name, options_.build);
+}
+
+std::vector<Tuner::Contender> Tuner::contenders(const NodeSpec& spec,
+                                                std::span<const Candidate* const> accepting) const {
+  std::vector<Contender> list;
+  if (!times(*accepting[0])) return list;
+  for (const Candidate* candidate : accepting) {
+    if (options_.scope == TuneScope::flagged && !candidate->measure_at_load) continue;
+    if (candidate->name == kReference && accepting.size() > 1) continue;
+    std::vector<std::string> variants;
+    if (candidate->variants) variants = candidate->variants(spec);
+    if (variants.empty()) variants.emplace_back();
+    for (std::string& variant : variants) list.push_back({candidate, std::move(variant), nullptr});
+  }
+  return list;
+}
+
+// The candidate that the decision names, if it still is there and knows the variant; null otherwise. It need not be
+// among the contenders: a decision over all candidates also serves where only some would be timed.
+const Candidate* Tuner::candidate_of(const Decision& decision, const NodeSpec& spec,
+                                     std::span<const Candidate* const> accepting) {
+  for (const Candidate* candidate : accepting) {
+    if (candidate->name != decision.kernel) continue;
+    std::vector<std::string> variants;
+    if (candidate->variants) variants = candidate->variants(spec);
+    if (variants.empty()) variants.emplace_back();
+    const bool known = std::find(variants.begin(), variants.end(), decision.variant) != variants.end();
+    return known ? candidate : nullptr;
+  }
+  return nullptr;
+}
+
+KernelTimer& Tuner::timer(DeviceKind device, const NodeSpec& spec) {
+  std::unique_ptr<KernelTimer>& timer =
+      timers_[{device, device == DeviceKind::cuda ? spec.gpu : spec.threads}];
+  if (!timer) {
+    timer = options_.make_timer          ? options_.make_timer(device, spec)
+            : device == DeviceKind::cuda ? make_cuda_timer(spec.gpu)
+                                         : make_cpu_timer(spec.threads);
+  }
+  return *timer;
+}
+
+// Keeps two kernels at most: each holds its packed weights.
+Tuner::Decision Tuner::measure(KernelTimer& timer, const NodeSpec& spec, std::vector<Contender>& list,
+                               Contender*& winner) const {
+  const Limits limits = Limits::of(options_.scope);
+  double spent = 0;
+  const auto run = [&](Contender& contender, int runs) {
+    const double ms = timer.time(*contender.kernel, runs);
+    spent += ms * runs;
+    return ms;
+  };
+  std::vector<std::string> problems(list.size());
+  Contender* best = nullptr;
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    Contender& contender = list[i];
+    if (best != nullptr && spent > 4 * limits.node_ms) {
+      problems[i] = "not timed: the time for this node was used up";
+      continue;
+    }
+    try {
+      NodeSpec own = spec;
+      own.variant = contender.variant;
+      contender.kernel = contender.candidate->create(own);
+      contender.ms = timer.warm_up(*contender.kernel);
+      spent += contender.ms;
+      if (contender.ms < kLongRun) contender.ms = run(contender, 1);
+      if (best != nullptr && contender.ms > kHopeless * best->ms) {
+        contender.kernel.reset();
+        continue;
+      }
+      for (int round = 0; round < limits.rounds && spent <= limits.node_ms; ++round) {
+        for (Contender* turn : {best, &contender}) {
+          if (turn == nullptr) continue;
+          const double repeats = std::clamp(limits.sample_ms / std::max(turn->ms, 1e-6), 1.0,
+                                            static_cast<double>(Limits::kMaxRuns));
+          turn->ms = std::min(turn->ms, run(*turn, static_cast<int>(repeats)));
+        }
+      }
+    } catch (const Error& e) {
+      contender.kernel.reset();
+      problems[i] = e.what();
+      continue;
+    }
+    if (best != nullptr && contender.ms >= best->ms * (1 - kTie)) {
+      contender.kernel.reset();
+      continue;
+    }
+    if (best != nullptr) best->kernel.reset();
+    best = &contender;
+  }
+  winner = best;
+  Decision decision;
+  if (best != nullptr) decision = {best->candidate->name, best->variant, {}, options_.scope, false};
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    const Contender& c = list[i];
+    decision.timed.push_back(
+        {c.candidate->name, c.variant, problems[i].empty() ? c.ms : 0, std::move(problems[i])});
+  }
+  return decision;
+}
+
+void Tuner::free_operands() {
+  const std::lock_guard lock(mutex_);
+  timers_.clear();
+}
+
+Tuner::Selected Tuner::choose(DeviceKind device, const NodeSpec& spec,
+                              std::span<const Candidate* const> accepting) {
+  const auto by_order = [&](std::string note, std::vector<TimedKernel> timed = {}) {
+    return Selected{accepting[0], {}, nullptr, {ChosenBy::order, std::move(timed), std::move(note)}};
+  };
+  std::vector<Contender> list = contenders(spec, accepting);
+  if (list.size() < 2) return by_order({});
+
+  const std::lock_guard lock(mutex_);
+  Decisions& known = decisions_[device_key(device, spec.gpu, spec.threads)];
+  const std::string key = node_key(spec);
+  if (const auto found = known.find(key); found != known.end()) {
+    const Decision& decision = found->second;
+    const Candidate* candidate = candidate_of(decision, spec, accepting);
+    if (candidate != nullptr && (options_.scope == TuneScope::flagged || decision.scope == TuneScope::all)) {
+      const ChosenBy by = decision.cached ? ChosenBy::cache : ChosenBy::measurement;
+      return {candidate, decision.variant, nullptr, {by, decision.timed, {}}};
+    }
+  }
+  for (std::size_t i = 0; i < spec.inputs.size(); ++i) {
+    if (spec.has_input(i) && spec.constant(i) == nullptr && !can_be_made_up(spec.inputs[i]->dtype))
+      return by_order(fmt::format("input {} is {}: not timed on made-up values", i, spec.inputs[i]->str()));
+  }
+  if (const std::int64_t macs = spec.layer.work(spec.inputs, spec.outputs).macs;
+      macs > Limits::of(options_.scope).macs) {
+    return by_order(fmt::format("{} multiply-accumulates take too long to time at load", macs));
+  }
+  KernelTimer& clock = timer(device, spec);
+  try {
+    clock.load(spec);
+  } catch (const Error& e) {
+    return by_order(e.what());
+  }
+  Contender* winner = nullptr;
+  Decision decision = measure(clock, spec, list, winner);
+  if (winner == nullptr) return by_order("no kernel could be timed", std::move(decision.timed));
+  Choice choice{ChosenBy::measurement, decision.timed, {}};
+  known.insert_or_assign(key, std::move(decision));
+  return {winner->candidate, winner->variant, std::move(winner->kernel), std::move(choice)};
+}
+
+void Tuner::add_decisions(const std::string& device, Decisions decisions) {
+  const std::lock_guard lock(mutex_);
+  for (auto& entry : decisions) {
+    entry.second.cached = true;
+    decisions_[device].try_emplace(entry.first, std::move(entry.second));
+  }
+}
+
+std::map<std::string, Tuner::Decisions> Tuner::decisions() const {
+  const std::lock_guard lock(mutex_);
+  std::map<std::string, Decisions> made;
+  for (const auto& [device, decisions] : decisions_) {
+    for (const auto& [key, decision] : decisions) {
+      if (!decision.cached) made[device].emplace(key, decision);
+    }
+  }
+  return made;
+}
+
+}  // namespace pipit

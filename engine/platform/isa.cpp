@@ -1,0 +1,74 @@
+#include "engine/platform/isa.h"
+
+#include <cstdlib>
+#include <string>
+
+#include "engine/base/error.h"
+#include "engine/platform/isa_build.h"
+
+namespace pipit {
+
+namespace {
+
+constexpr Isa kIsas[] = {Isa::baseline, Isa::avx2,       Isa::avxvnni,
+                         Isa::avx512,   Isa::avx512vnni, Isa::avx512fp16};
+constexpr std::string_view kNames[] = {"baseline", "avx2", "avxvnni", "avx512", "avx512vnni", "avx512fp16"};
+
+}  // namespace
+
+std::span<const Isa> all_isas() {
+  return kIsas;
+}
+
+std::string_view isa_name(Isa isa) {
+  return kNames[static_cast<std::size_t>(isa)];
+}
+
+bool isa_available(Isa isa) {
+#if PIPIT_ISA_X86
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  const bool avx512vnni = avx512 && __builtin_cpu_supports("avx512vnni");
+  switch (isa) {
+    case Isa::baseline:
+      return true;
+    case Isa::avx2:
+      return avx2;
+    case Isa::avxvnni:
+      return avx2 && cpu_has_avxvnni();
+    case Isa::avx512:
+      return avx512;
+    case Isa::avx512vnni:
+      return avx512vnni;
+    case Isa::avx512fp16:
+      return PIPIT_ISA_FP16 != 0 && avx512vnni && cpu_has_avx512fp16();
+  }
+#endif
+  return isa == Isa::baseline;
+}
+
+Isa find_isa(std::string_view name) {
+  std::string expected;
+  Isa best = Isa::baseline;
+  for (const Isa isa : kIsas) {
+    if (name == isa_name(isa) && !isa_available(isa)) fail("PIPIT_ISA={}: this CPU does not have it", name);
+    if (name == isa_name(isa)) return isa;
+    if (!isa_available(isa)) continue;
+    best = isa;
+    expected += expected.empty() ? "" : ", ";
+    expected += isa_name(isa);
+  }
+  if (!name.empty()) fail("PIPIT_ISA={}: this CPU and build have {}", name, expected);
+  return best;
+}
+
+Isa chosen_isa() {
+  static const Isa isa = [] {
+    const char* name = std::getenv("PIPIT_ISA");
+    return find_isa(name == nullptr ? "" : name);
+  }();
+  return isa;
+}
+
+}  // namespace pipit

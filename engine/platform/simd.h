@@ -1,0 +1,52 @@
+// What lets plain loops become vector code for every x86-64 in one binary.
+#pragma once
+
+#include "engine/platform/isa.h"
+#include "engine/platform/isa_build.h"
+
+// On loops that simd<> compiles, on their helpers and on the lambdas they take: a call would leave the vector code.
+#define PIPIT_INLINE __attribute__((always_inline))
+
+// Before a loop whose iterations do not read what others write: operands may be the same memory (in place).
+// Clang's pragma demands vector code and warns where a loop calls the C library, so it is left to find out itself.
+#if defined(__clang__)
+#define PIPIT_INDEPENDENT
+#else
+#define PIPIT_INDEPENDENT _Pragma("GCC ivdep")
+#endif
+
+namespace pipit {
+
+namespace detail {
+
+template <auto kLoop>
+struct Simd;
+
+template <typename Result, typename... Parameters, Result (*kLoop)(Parameters...)>
+struct Simd<kLoop> {
+#if PIPIT_ISA_X86
+  __attribute__((target("avx2"))) static Result avx2(Parameters... parameters) {
+    return kLoop(parameters...);
+  }
+  __attribute__((target("avx512f"))) static Result avx512(Parameters... parameters) {
+    return kLoop(parameters...);
+  }
+#endif
+  static Result run(Parameters... parameters) {
+#if PIPIT_ISA_X86
+    if (chosen_isa() >= Isa::avx512) return avx512(parameters...);
+    if (chosen_isa() >= Isa::avx2) return avx2(parameters...);
+#endif
+    return kLoop(parameters...);
+  }
+};
+
+}  // namespace detail
+
+/// The function kLoop, which is PIPIT_INLINE, compiled for the baseline, AVX2 and AVX-512: runs the one that
+/// chosen_isa() asks for. Its loops and everything inlined into them are vectorized; nothing in it may be contracted
+/// into FMA (-ffp-contract=off), so that all versions compute the same bits.
+template <auto kLoop>
+constexpr auto simd = &detail::Simd<kLoop>::run;
+
+}  // namespace pipit

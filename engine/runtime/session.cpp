@@ -1,0 +1,182 @@
+#include "engine/runtime/session.h"
+
+#include <cstring>
+
+#include "engine/base/clock.h"
+#include "engine/platform/float_mode.h"
+
+namespace pipit {
+
+namespace {
+
+// Bytes from the first sample of a value to another one. Dimension 0 is the outermost in every layout.
+std::size_t sample_offset(const TensorDesc& whole, const MicroBatches& batches, std::int64_t sample) {
+  return sample == 0
+             ? 0
+             : whole.bytes() / static_cast<std::size_t>(batches.samples) * static_cast<std::size_t>(sample);
+}
+
+}  // namespace
+
+Session::Session(std::shared_ptr<const ExecutionPlan> plan, std::shared_ptr<ThreadPool> pool)
+    : plan_(std::move(plan)), pool_(std::move(pool)) {
+  if (!pool_) pool_ = shared_pool(plan_->options().threads);
+  if (pool_->size() > plan_->options().threads) {
+    fail("a pool of {} threads cannot run a plan built for {}", pool_->size(), plan_->options().threads);
+  }
+  if (plan_->options().device == DeviceKind::cuda) {
+    device_ = make_cuda_session(plan_);
+    return;
+  }
+  arena_ = HostBuffer(plan_->arena_bytes());
+  const auto at = [&](const Placement& p) -> std::byte* {
+    switch (p.kind) {
+      case Placement::Kind::arena:
+        return arena_.data() + p.offset;
+      case Placement::Kind::constant:
+        // Kernels never write to constants; outputs are placed in the arena only.
+        return p.constant ? const_cast<std::byte*>(p.constant->view().data) : nullptr;
+      case Placement::Kind::input:
+      case Placement::Kind::absent:
+        break;
+    }
+    return nullptr;
+  };
+  bound_.reserve(plan_->steps().size());
+  for (const Step& step : plan_->steps()) {
+    BoundStep bound;
+    bound.step = &step;
+    for (std::size_t i = 0; i < step.inputs.size(); ++i) {
+      const Placement& p = step.inputs[i];
+      bound.inputs.push_back({p.desc, at(p)});
+      if (p.kind == Placement::Kind::input) bound.from_user.emplace_back(i, p.input);
+    }
+    for (const Placement& p : step.outputs) bound.outputs.push_back({p.desc, at(p)});
+    bound.scratch = arena_.data() + step.scratch_offset;
+    bound_.push_back(std::move(bound));
+  }
+  for (const Placement& p : plan_->outputs()) outputs_.push_back({p.desc, at(p)});
+}
+
+void Session::set_observer(RunObserver* observer) {
+  if (device_ && observer != nullptr)
+    fail("steps on a GPU cannot be observed from the host; use profile_session");
+  observer_ = observer;
+}
+
+std::span<const ConstTensorView> Session::run(std::span<const ConstTensorView> inputs) {
+  const Graph& graph = plan_->graph();
+  if (inputs.size() != graph.inputs().size()) {
+    fail("{} inputs given, the model has {}", inputs.size(), graph.inputs().size());
+  }
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const Value& expected = graph.value(graph.inputs()[i]);
+    if (!inputs[i].present() || !(inputs[i].desc == expected.desc)) {
+      fail("input '{}' must be {} {}, got {} {}", expected.name, expected.desc.str(),
+           layout_name(expected.desc.layout), inputs[i].desc.str(),
+           inputs[i].present() ? layout_name(inputs[i].desc.layout) : "without data");
+    }
+  }
+  if (device_) return device_->run(inputs);
+  const WithoutDenormals mode;
+  if (observer_ != nullptr) observer_->before_run();
+  const MicroBatches& batches = plan_->micro_batches();
+  for (std::int64_t b = 0; b < batches.count(); ++b) {
+    run_steps(inputs, batches.first(b));
+    if (batches.cut()) gather_outputs(batches.first(b));
+  }
+  if (observer_ != nullptr) observer_->after_run();
+  for (std::size_t i = 0; i < outputs_.size(); ++i) {
+    const Placement& p = plan_->outputs()[i];
+    if (p.kind == Placement::Kind::input) outputs_[i].data = inputs[static_cast<std::size_t>(p.input)].data;
+  }
+  return outputs_;
+}
+
+void Session::run_steps(std::span<const ConstTensorView> inputs, std::int64_t first_sample) {
+  const Graph& graph = plan_->graph();
+  const MicroBatches& batches = plan_->micro_batches();
+  for (BoundStep& bound : bound_) {
+    for (const auto& [operand, input] : bound.from_user) {
+      const ConstTensorView& whole = inputs[static_cast<std::size_t>(input)];
+      bound.inputs[operand].data = whole.data + sample_offset(whole.desc, batches, first_sample);
+    }
+    if (observer_ != nullptr) observer_->before_step(*bound.step);
+    try {
+      bound.step->kernel->run(bound.inputs, bound.outputs, RunContext{*pool_, bound.scratch});
+    } catch (const Error& e) {
+      const Node& node = graph.nodes()[static_cast<std::size_t>(bound.step->node)];
+      fail("node '{}' ({}): {}", node.name, node.layer->type(), e.what());
+    }
+    if (observer_ != nullptr) observer_->after_step(*bound.step, bound.inputs, bound.outputs);
+  }
+}
+
+// Copies a micro-batch's outputs to their places in the whole ones.
+void Session::gather_outputs(std::int64_t first_sample) {
+  for (std::size_t i = 0; i < outputs_.size(); ++i) {
+    const Placement& whole = plan_->outputs()[i];
+    const Placement& part = plan_->step_outputs()[i];
+    if (whole.kind != Placement::Kind::arena) continue;
+    const std::size_t offset = sample_offset(whole.desc, plan_->micro_batches(), first_sample);
+    std::memcpy(arena_.data() + whole.offset + offset, arena_.data() + part.offset, part.desc.bytes());
+  }
+}
+
+void Session::make_slots(int count) {
+  if (count < 1) fail("a session needs at least 1 slot, not {}", count);
+  for (std::size_t s = 0; s < slot_states_.size(); ++s) {
+    if (slot_states_[s] != SlotState::idle)
+      fail("slot {} is in flight: collect it before new slots are made", s);
+  }
+  slot_states_.clear();
+  slot_inputs_.clear();
+  slot_views_.clear();
+  if (device_) {
+    device_->make_slots(count);
+  } else {
+    const Graph& graph = plan_->graph();
+    for (int s = 0; s < count; ++s) {
+      std::vector<Tensor>& inputs = slot_inputs_.emplace_back();
+      std::vector<ConstTensorView>& views = slot_views_.emplace_back();
+      for (const ValueId id : graph.inputs())
+        views.push_back(inputs.emplace_back(graph.value(id).desc).view());
+    }
+  }
+  slot_states_.assign(static_cast<std::size_t>(count), SlotState::idle);
+}
+
+void Session::check_slot(int slot) const {
+  if (slot < 0 || slot >= slots()) fail("there is no slot {}: the session has {}", slot, slots());
+}
+
+TensorView Session::slot_input(int slot, int input) {
+  check_slot(slot);
+  const std::size_t count = plan_->graph().inputs().size();
+  if (input < 0 || static_cast<std::size_t>(input) >= count)
+    fail("there is no input {}: the model has {}", input, count);
+  if (device_) return device_->slot_input(slot, input);
+  return slot_inputs_[static_cast<std::size_t>(slot)][static_cast<std::size_t>(input)].view();
+}
+
+void Session::submit(int slot) {
+  check_slot(slot);
+  SlotState& state = slot_states_[static_cast<std::size_t>(slot)];
+  if (state != SlotState::idle) fail("slot {} is in flight: collect it before it is submitted again", slot);
+  if (device_) device_->submit(slot);
+  state = SlotState::submitted;
+}
+
+SlotRun Session::collect(int slot) {
+  check_slot(slot);
+  SlotState& state = slot_states_[static_cast<std::size_t>(slot)];
+  if (state != SlotState::submitted) fail("slot {} was not submitted", slot);
+  state = SlotState::idle;
+  if (device_) return device_->collect(slot);
+  const auto begin = Clock::now();
+  SlotRun result{run(slot_views_[static_cast<std::size_t>(slot)])};
+  result.kernel_ms = milliseconds_since(begin);
+  return result;
+}
+
+}  // namespace pipit

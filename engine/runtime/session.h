@@ -1,0 +1,93 @@
+// Session: a plan plus its arena. One per thread.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "engine/plan/execution_plan.h"
+#include "engine/runtime/device_session.h"
+
+namespace pipit {
+
+/// Called around every kernel: where the batch runs in parts (ExecutionPlan::micro_batches), once for each of them,
+/// with its views. The single hook for profiling, calibration and layer-by-layer comparison.
+class RunObserver {
+ public:
+  virtual ~RunObserver() = default;
+  virtual void before_run() {}
+  virtual void before_step(const Step& /*step*/) {}
+  /// Views are valid during the call only; inputs may already be overwritten by an in-place kernel.
+  virtual void after_step(const Step& /*step*/, std::span<const ConstTensorView> /*inputs*/,
+                          std::span<const TensorView> /*outputs*/) {}
+  virtual void after_run() {}
+};
+
+class Session {
+ public:
+  /// Allocates the arena. `pool` null: the shared_pool() of the plan's thread count. A pool must not have more
+  /// threads than the plan was built for (throws Error).
+  explicit Session(std::shared_ptr<const ExecutionPlan> plan, std::shared_ptr<ThreadPool> pool = nullptr);
+
+  /// Runs the graph on `inputs`, one per graph input with exactly its desc (throws Error otherwise). The
+  /// returned views, one per graph output, lie in the arena (or in an input or a constant that the graph
+  /// passes through; on a GPU, in page-locked host
+  /// memory) and are valid until the next run. Allocates nothing. On the CPU, denormal numbers are taken for zero
+  /// during the run, whichever kernel runs, and the caller's floating-point mode is restored, also after an exception.
+  std::span<const ConstTensorView> run(std::span<const ConstTensorView> inputs);
+
+  /// Overlapped runs. A slot is memory for one run's inputs, page-locked where the device is a GPU: the caller fills it
+  /// in place, submits it, and goes on to fill the next one while this one is copied and computed.
+  ///
+  /// make_slots throws Error when the memory is not to be had, and when a slot is in flight. Views from before are
+  /// dangling afterwards.
+  void make_slots(int count);
+  int slots() const { return static_cast<int>(slot_states_.size()); }
+  /// Where to write graph input `input`. Not to be written between submit and collect. Uninitialized at first.
+  TensorView slot_input(int slot, int input = 0);
+  /// On a GPU: queues copies and kernels and returns; runs follow each other in the order of submission. On the CPU,
+  /// where there is nothing to overlap with: only notes the order. Throws Error when the slot is in flight.
+  void submit(int slot);
+  /// Waits for the slot's run; on the CPU, runs it. The same bits as run(). The views are valid until the slot is
+  /// submitted again; on the CPU until the next run() or collect() of any slot. Throws Error when the slot was not
+  /// submitted. On a GPU, one thread may collect a slot while another fills or submits other slots.
+  SlotRun collect(int slot);
+  /// True when submit() starts the run, false when collect() does.
+  bool overlaps() const { return device_ != nullptr; }
+
+  /// Null switches observation off. The observer must outlive its use. Throws Error on a GPU, where steps run
+  /// after the host has gone on: use profile_session.
+  void set_observer(RunObserver* observer);
+  const ExecutionPlan& plan() const { return *plan_; }
+  ThreadPool& pool() { return *pool_; }
+  /// Null on the CPU.
+  DeviceSession* device_session() { return device_.get(); }
+
+ private:
+  struct BoundStep {
+    const Step* step = nullptr;
+    std::vector<ConstTensorView> inputs;
+    std::vector<TensorView> outputs;
+    std::vector<std::pair<std::size_t, int>>
+        from_user;  ///< (operand, graph input) to bind for every micro-batch
+    std::byte* scratch = nullptr;
+  };
+  void run_steps(std::span<const ConstTensorView> inputs, std::int64_t first_sample);
+  void gather_outputs(std::int64_t first_sample);
+
+  std::shared_ptr<const ExecutionPlan> plan_;
+  std::shared_ptr<ThreadPool> pool_;
+  std::unique_ptr<DeviceSession> device_;
+  HostBuffer arena_;
+  std::vector<BoundStep> bound_;
+  std::vector<ConstTensorView> outputs_;
+  RunObserver* observer_ = nullptr;
+
+  enum class SlotState : std::uint8_t { idle, submitted };
+  void check_slot(int slot) const;
+  std::vector<SlotState> slot_states_;
+  std::vector<std::vector<Tensor>> slot_inputs_;          ///< on the CPU only
+  std::vector<std::vector<ConstTensorView>> slot_views_;  ///< of slot_inputs_, as run() takes them
+};
+
+}  // namespace pipit

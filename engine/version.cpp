@@ -1,9 +1,0 @@
-#include "engine/version.h"
-
-namespace pipit {
-
-std::string_view version() {
-  return PIPIT_VERSION;
-}
-
-}  // namespace pipit

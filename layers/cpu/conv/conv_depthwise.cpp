@@ -1,0 +1,303 @@
+// Depthwise convolution on NHWC data: tiles of neighbouring output pixels, vectorized over the channels.
+#include "layers/common/layer_kernel.h"
+#include "layers/cpu/conv/depthwise_rows.h"
+#include "layers/cpu/conv/row_source.h"
+#include "layers/cpu/elementwise/epilogue.h"
+#include "layers/cpu/families.h"
+#include "layers/cpu/vector/channel_rows.h"
+#include "layers/ops/conv.h"
+#include "layers/ops/operands.h"
+
+namespace pipit {
+
+namespace {
+
+Refusal refuse_depthwise(const NodeSpec& spec) {
+  if (Refusal reason = refuse_unless_stored_floats(spec)) return reason;
+  const TensorDesc& x = *spec.inputs[0];
+  if (x.shape.rank() != 4) return "only two spatial dimensions are handled";
+  if (layer_as<Conv>(spec.layer).attributes().groups != x.shape[1] || x.shape[1] == 1) {
+    return "not a depthwise convolution";
+  }
+  if (spec.constant(1) == nullptr) return "weights are computed at run time";
+  if (!is_channels_last(x) || !is_channels_last(spec.outputs[0]))
+    return "input and output must be channels_last";
+  if (spec.has_input(3) && !is_channels_last(*spec.inputs[3])) return "the residual must be channels_last";
+  if (spec.has_input(2) && spec.inputs[2]->dtype != DType::f32) return "the bias must be f32";
+  if (x.dtype != DType::f32 && spec.outputs[0].shape[1] != x.shape[1]) {
+    return "several outputs per channel are handled in f32 only";
+  }
+  return std::nullopt;
+}
+
+template <typename T>
+const DepthwiseKernels<T>& kernels_of() {
+  if constexpr (std::is_same_v<T, float>) {
+    return row_kernels().depthwise_f32;
+  } else {
+    return row_kernels().depthwise_f16;
+  }
+}
+
+bool fuses_producer(const NodeSpec& spec) {
+  // A smaller input stays in second-level caches by itself, and nothing computes its rows twice.
+  constexpr std::size_t kLeastBytes = 1 << 20;
+  const TensorDesc& x = *spec.inputs[0];
+  return spec.outputs[0].shape[1] == x.shape[1] && !spec.has_input(3) && x.bytes() >= kLeastBytes;
+}
+
+// T: what activations are stored in.
+template <typename T>
+class Depthwise final : public Kernel {
+ public:
+  explicit Depthwise(const NodeSpec& spec)
+      : window_(layer_as<Conv>(spec.layer).attributes().window),
+        activation_(layer_as<Conv>(spec.layer).attributes().activation),
+        epilogue_(1, spec.fusion.followers),
+        x_(spec.inputs[0]->shape),
+        y_(spec.outputs[0].shape),
+        multiplier_(y_[1] / x_[1]),
+        rows_(window_, x_, y_, kernels_of<T>(), T{}, spec.threads),
+        threads_(spec.threads) {
+    pack(*spec.constant(1));
+    if (spec.fusion.producer != nullptr) {
+      compute_input(spec);
+    } else {
+      worker_bytes_ = worker_stride(tile_bytes(rows_.block()));
+    }
+  }
+
+  std::size_t scratch_bytes() const override { return static_cast<std::size_t>(threads_) * worker_bytes_; }
+  bool reads_constant(std::size_t index) const override {
+    return source_ ? source_->reads_constant(index) : index != 1;
+  }
+
+  void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
+           const RunContext& context) const override {
+    if (source_) return run_pieces(inputs, outputs[0].as<T>(), context);
+    const Operands operands{inputs[0].as<T>(), optional_data<float>(inputs, 2), optional_data<T>(inputs, 3),
+                            outputs[0].as<T>()};
+    rows_.for_each_tile(operands.x, reinterpret_cast<const float*>(packed_.data()), context, worker_bytes_,
+                        tile_body(operands));
+  }
+
+ private:
+  using Function = typename DepthwiseRows<T>::Function;
+
+  struct Operands {
+    const T* x;
+    const float* bias;
+    const T* residual;
+    T* y;
+  };
+
+  // Scratch of tiles of at most so many channels.
+  std::size_t tile_bytes(std::int64_t channels) const {
+    const std::int64_t plane = multiplier_ > 1 ? rows_.tile() * channels : 0;
+    const std::int64_t row = std::is_same_v<T, Half> ? channels : 0;
+    return rows_.pointer_bytes() + static_cast<std::size_t>(plane + row) * sizeof(float);
+  }
+
+  // How the work is cut where this kernel computes its input as well. A task is a block of channels in some
+  // neighbouring output rows; it computes the input a few rows at a time into a ring that stays in the first-level
+  // cache. Tasks of neighbouring rows compute the rows that both read twice.
+  struct Pieces {
+    std::int64_t bands = 0;     // of the rows of an image
+    std::int64_t blocks = 0;    // of channels
+    std::int64_t channels = 0;  // of a block
+    std::int64_t rows = 0;      // of input that are computed together
+    std::int64_t ring = 0;      // rows, a multiple of that
+    // Scratch of a worker: what tiles need, then the ring, then the producer's.
+    std::size_t ring_at = 0;
+    std::size_t source_at = 0;
+  };
+
+  void compute_input(const NodeSpec& spec) {
+    source_ = spec.fusion.producer_candidate->create(*spec.fusion.producer);
+    source_rows_ = dynamic_cast<const RowSource*>(source_.get());
+    if (source_rows_ == nullptr)
+      fail("kernel {} computes no rows for a depthwise convolution", spec.fusion.producer_candidate->name);
+    cut_pieces(*source_rows_);
+    if (spec.has_input(2)) {
+      const auto bias = spec.constant(2)->values<float>();
+      bias_.assign(bias.begin(), bias.end());
+    }
+  }
+
+  void cut_pieces(const RowSource& source) {
+    constexpr std::int64_t kTogetherBytes = 16 << 10;
+    constexpr std::int64_t kLeastPixels = 28;  // two register tiles
+    constexpr std::int64_t kTasksPerThread = 4;
+    const auto up = [](auto n, decltype(n) step) { return (n + step - 1) / step * step; };
+    pieces_.channels = std::min(source.piece_channels(), x_[1]);
+    pieces_.blocks = (x_[1] + pieces_.channels - 1) / pieces_.channels;
+    const std::int64_t row_bytes =
+        rows_.piece_columns() * pieces_.channels * static_cast<std::int64_t>(sizeof(T));
+    pieces_.rows =
+        std::clamp<std::int64_t>(kTogetherBytes / row_bytes, (kLeastPixels + x_[3] - 1) / x_[3], x_[2]);
+    pieces_.ring = up(std::min(rows_.rows_of_taps() - 1 + pieces_.rows, x_[2]), pieces_.rows);
+    pieces_.bands = 1;
+    if (x_[0] % threads_ != 0)
+      pieces_.bands = threads_ * std::max<std::int64_t>(1, kTasksPerThread / pieces_.blocks);
+    pieces_.bands = std::min(pieces_.bands, y_[2]);
+    pieces_.ring_at = up(tile_bytes(pieces_.channels), 64);
+    pieces_.source_at = up(pieces_.ring_at + static_cast<std::size_t>(pieces_.ring * row_bytes), 64);
+    worker_bytes_ = worker_stride(pieces_.source_at + source.piece_scratch_bytes());
+  }
+
+  void run_pieces(std::span<const ConstTensorView> inputs, T* y, const RunContext& context) const {
+    const Operands operands{nullptr, bias_.empty() ? nullptr : bias_.data(), nullptr, y};
+    context.pool.parallel_for(x_[0] * pieces_.bands * pieces_.blocks, [&](std::int64_t task, int worker) {
+      const std::int64_t band = task / pieces_.blocks;
+      run_piece(inputs, operands, band / pieces_.bands, band % pieces_.bands, task % pieces_.blocks,
+                context.scratch + static_cast<std::size_t>(worker) * worker_bytes_);
+    });
+  }
+
+  void run_piece(std::span<const ConstTensorView> inputs, const Operands& operands, std::int64_t image,
+                 std::int64_t band, std::int64_t block, std::byte* scratch) const {
+    T* ring = reinterpret_cast<T*>(scratch + pieces_.ring_at);
+    std::byte* source_scratch = scratch + pieces_.source_at;
+    const std::int64_t begin = y_[2] * band / pieces_.bands;
+    const std::int64_t end = y_[2] * (band + 1) / pieces_.bands;
+    const auto [first, last] = rows_.rows_read(begin, end);
+    const std::int64_t channel = block * pieces_.channels;
+    const typename DepthwiseRows<T>::Piece piece{ring, first, pieces_.ring, channel,
+                                                 std::min(pieces_.channels, x_[1] - channel)};
+    const std::int64_t columns = rows_.piece_columns();
+    pad(ring, piece.channels);
+    std::int64_t next = first;  // row of input to be computed
+    for (std::int64_t row = begin; row < end; ++row) {
+      for (const std::int64_t needed = rows_.rows_read(row, row + 1).second; next < needed;) {
+        const std::int64_t stop = std::min(next + pieces_.rows, last);
+        T* to = ring + ((next - first) % pieces_.ring * columns + rows_.left_columns()) * piece.channels;
+        source_rows_->compute_piece(inputs, image, next, stop, block, reinterpret_cast<std::byte*>(to),
+                                    columns, source_scratch);
+        next = stop;
+      }
+      rows_.for_each_tile_of_piece(piece, reinterpret_cast<const float*>(packed_.data()), image * y_[2] + row,
+                                   scratch, tile_body(operands));
+    }
+  }
+
+  // Zeros left and right of the ring's rows.
+  void pad(T* input, std::int64_t channels) const {
+    const std::int64_t left = rows_.left_columns() * channels;
+    const std::int64_t right = (rows_.piece_columns() - x_[3]) * channels - left;
+    for (std::int64_t row = 0; row < pieces_.ring; ++row) {
+      std::fill_n(input, left, T{});
+      std::fill_n(input + left + x_[3] * channels, right, T{});
+      input += left + x_[3] * channels + right;
+    }
+  }
+
+  auto tile_body(const Operands& operands) const {
+    return [this, &operands](DepthwiseTile<T>& tile, Function function, std::int64_t pixel,
+                             std::int64_t channel, std::byte* scratch) {
+      compute(operands, tile, function, pixel + channel * multiplier_, channel,
+              reinterpret_cast<float*>(scratch));
+    };
+  }
+
+  // [C * m, 1, KH, KW] to m times [C / lanes, KH, KW, lanes], zeros behind the last channel.
+  void pack(const Tensor& weights) {
+    const Tensor plain = to_layout(weights.view(), Layout::row_major);
+    const float* from = plain.values<float>().data();
+    const std::int64_t taps = window_.taps();
+    const std::int64_t lanes = row_kernels().lanes;
+    plane_ = rows_.packed_size();
+    packed_ = HostBuffer(static_cast<std::size_t>(multiplier_ * plane_) * sizeof(float));
+    float* to = reinterpret_cast<float*>(packed_.data());
+    std::fill_n(to, multiplier_ * plane_, 0.0F);
+    for (std::int64_t o = 0; o < y_[1]; ++o) {
+      float* panel = to + o % multiplier_ * plane_ + rows_.packed_at(o / multiplier_);
+      for (std::int64_t t = 0; t < taps; ++t) panel[t * lanes] = from[o * taps + t];
+    }
+  }
+
+  // One tile, `offset` elements into y. `plane`: room for [tile][block] results where a channel has several; f16: for a
+  // row of them in f32.
+  void compute(const Operands& operands, DepthwiseTile<T>& tile, Function function, std::int64_t offset,
+               std::int64_t channel, float* plane) const {
+    tile.low = activation_.low;
+    tile.high = activation_.high;
+    if (multiplier_ == 1) {
+      tile.bias = operands.bias == nullptr ? nullptr : operands.bias + channel;
+      tile.residual = operands.residual == nullptr ? nullptr : operands.residual + offset;
+      tile.y = operands.y + offset;
+      tile.y_step = y_[1];
+      function(tile);
+      apply_epilogue(tile, channel, plane);
+    } else if constexpr (std::is_same_v<T, float>) {
+      tile.y = plane;
+      tile.y_step = rows_.block();
+      tile.low = Clamp{}.low;
+      tile.high = Clamp{}.high;
+      for (std::int64_t j = 0; j < multiplier_; ++j, tile.weights += plane_) {
+        function(tile);
+        spread(plane, tile, j, operands.y + offset);
+      }
+      finish(operands, tile, offset, channel);
+    }
+  }
+
+  // Output j of every channel of the tile to where it belongs.
+  void spread(const float* plane, const DepthwiseTile<T>& tile, std::int64_t j, T* y) const {
+    for (std::int64_t i = 0; i < tile.columns; ++i) {
+      for (std::int64_t c = 0; c < tile.channels; ++c)
+        y[i * y_[1] + c * multiplier_ + j] = plane[i * rows_.block() + c];
+    }
+  }
+
+  void apply_epilogue(const DepthwiseTile<T>& tile, std::int64_t channel, [[maybe_unused]] float* row) const {
+    if (epilogue_.empty()) return;
+    const SpanRows pixels{tile.channels, tile.tiles * tile.columns, tile.y_step};
+    if constexpr (std::is_same_v<T, float>) {
+      epilogue_.apply(tile.y, channel, pixels);
+    } else {
+      epilogue_.apply(tile.y, channel, pixels, row);
+    }
+  }
+
+  void finish(const Operands& operands, const DepthwiseTile<T>& tile, std::int64_t offset,
+              std::int64_t channel) const {
+    const float* bias = operands.bias == nullptr ? nullptr : operands.bias + channel * multiplier_;
+    for (std::int64_t i = 0; i < tile.columns; ++i, offset += y_[1]) {
+      const float* residual = operands.residual == nullptr ? nullptr : operands.residual + offset;
+      finish_row(operands.y + offset, tile.channels * multiplier_, bias, residual, activation_);
+      epilogue_.apply(operands.y + offset, channel * multiplier_, {tile.channels * multiplier_});
+    }
+  }
+
+  Window window_;
+  Clamp activation_;
+  Epilogue epilogue_;
+  Shape x_;
+  Shape y_;
+  std::int64_t multiplier_;  // output channels per input channel
+  DepthwiseRows<T> rows_;
+  std::int64_t plane_ = 0;  // floats of the weights of one output per channel
+  HostBuffer packed_;
+  // Scratch of one worker: pixel pointers, then with several outputs per channel one of them; see also Pieces.
+  std::size_t worker_bytes_ = 0;
+  std::int64_t threads_;
+  std::unique_ptr<const Kernel> source_;    // computes the input, or null
+  const RowSource* source_rows_ = nullptr;  // the same
+  Pieces pieces_;
+  std::vector<float> bias_;  // with a source
+};
+
+}  // namespace
+
+void register_cpu_conv_depthwise(Registry& registry) {
+  Candidate depthwise{"depthwise", refuse_depthwise, [](const NodeSpec& spec) -> std::unique_ptr<Kernel> {
+                        if (spec.inputs[0]->dtype == DType::f16)
+                          return std::make_unique<Depthwise<Half>>(spec);
+                        return std::make_unique<Depthwise<float>>(spec);
+                      }};
+  depthwise.fuses_epilogue = fuses_image_epilogue;
+  depthwise.fuses_producer = fuses_producer;
+  registry.add(Conv::kType, DeviceKind::cpu, std::move(depthwise));
+}
+
+}  // namespace pipit

@@ -1,0 +1,150 @@
+// Convolution on the register-tile kernel; of one tap and few pixels in fp16 by a kernel of its own.
+#include "layers/common/layer_kernel.h"
+#include "layers/cpu/conv/row_source.h"
+#include "layers/cpu/families.h"
+#include "layers/cpu/linear/half_gemv.h"
+#include "layers/cpu/tile/tile_convolution.h"
+#include "layers/ops/conv.h"
+#include "layers/ops/operands.h"
+
+namespace pipit {
+
+namespace {
+
+// Fewer channels leave most lanes of a vector empty.
+constexpr std::int64_t kLeastGroup = 8;
+
+TileConvolution::Geometry geometry_of(const NodeSpec& spec) {
+  const ConvAttributes& attributes = layer_as<Conv>(spec.layer).attributes();
+  return {*spec.inputs[0],
+          spec.outputs[0].shape,
+          attributes.window,
+          attributes.groups,
+          attributes.activation,
+          spec.has_input(3),
+          0,
+          false,
+          1,
+          spec.fusion};
+}
+
+// The weights in row-major order: a copy only where they lie otherwise, in `moved`, which lives as long as the
+// expression of the call.
+const float* row_major_weights(const Tensor& weights, Tensor&& moved = {}) {
+  if (is_row_major(weights.desc())) return weights.values<float>().data();
+  moved = to_layout(weights.view(), Layout::row_major);
+  return moved.values<float>().data();
+}
+
+class ConvTile final : public Kernel, public RowSource {
+ public:
+  explicit ConvTile(const NodeSpec& spec)
+      : convolution_(geometry_of(spec), row_major_weights(*spec.constant(1)), spec.threads) {}
+
+  std::size_t scratch_bytes() const override { return convolution_.scratch_bytes(); }
+  bool reads_constant(std::size_t index) const override { return index != 1; }
+
+  void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
+           const RunContext& context) const override {
+    const bool adds = inputs.size() > 3 && inputs[3].present();
+    convolution_.run(inputs[0].data, optional_data<float>(inputs, 2), adds ? inputs[3].data : nullptr,
+                     outputs[0].data, context);
+  }
+
+  std::int64_t piece_channels() const override { return convolution_.piece_channels(); }
+  std::size_t piece_scratch_bytes() const override { return convolution_.piece_scratch_bytes(); }
+  void compute_piece(std::span<const ConstTensorView> inputs, std::int64_t image, std::int64_t begin,
+                     std::int64_t end, std::int64_t block, std::byte* y, std::int64_t columns,
+                     std::byte* scratch) const override {
+    convolution_.compute_piece(inputs[0].data, optional_data<float>(inputs, 2), image, {begin, end}, block, y,
+                               columns, scratch);
+  }
+
+ private:
+  TileConvolution convolution_;
+};
+
+Refusal refuse_tile(const NodeSpec& spec) {
+  if (Refusal reason = refuse_unless_stored_floats(spec)) return reason;
+  if (spec.has_input(2) && spec.inputs[2]->dtype != DType::f32) return "the bias must be f32";
+  const TensorDesc& x = *spec.inputs[0];
+  const TensorDesc& y = spec.outputs[0];
+  const ConvAttributes& attributes = layer_as<Conv>(spec.layer).attributes();
+  const int rank = x.shape.rank();
+  if (rank > 4) return "only one or two spatial dimensions are handled";
+  if (spec.constant(1) == nullptr) return "weights are computed at run time";
+  if (!is_channels_last(y)) return "the output must be channels_last";
+  if (spec.has_input(3) && !is_channels_last(*spec.inputs[3])) return "the residual must be channels_last";
+  if (attributes.groups > 1 &&
+      (x.shape[1] / attributes.groups < kLeastGroup || y.shape[1] / attributes.groups < kLeastGroup)) {
+    return "fewer than 8 channels in a group";
+  }
+  if (y.elements() == 0) return "the output is empty";
+  if (TileConvolution::copies_long_rows(geometry_of(spec))) return "a padded input row is too long";
+  if (TileConvolution::input_of(geometry_of(spec)).segments().empty())
+    return "a filter reaches over more than 2 GiB of input";
+  return std::nullopt;
+}
+
+HalfGemv::Problem few_pixels(const NodeSpec& spec) {
+  const Shape& y = spec.outputs[0].shape;
+  return {y.elements() / y[1], spec.inputs[0]->shape[1], y[1],
+          layer_as<Conv>(spec.layer).attributes().activation};
+}
+
+class ConvGemv final : public Kernel {
+ public:
+  explicit ConvGemv(const NodeSpec& spec) : ConvGemv(spec, few_pixels(spec)) {}
+  std::size_t scratch_bytes() const override { return gemv_.scratch_bytes(); }
+  bool reads_constant(std::size_t index) const override { return index != 1; }
+  void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
+           const RunContext& context) const override {
+    gemv_.run(inputs[0].as<Half>(), optional_data<float>(inputs, 2), optional_data<Half>(inputs, 3),
+              outputs[0].as<Half>(), context);
+  }
+
+ private:
+  ConvGemv(const NodeSpec& spec, const HalfGemv::Problem& problem)
+      : gemv_(problem, {row_major_weights(*spec.constant(1)), problem.depth, 1, 0, problem.depth, 1},
+              Epilogue(1, spec.fusion.followers)) {}
+  HalfGemv gemv_;
+};
+
+Refusal refuse_gemv(const NodeSpec& spec) {
+  if (spec.precision != Precision::fp16 || spec.inputs[0]->dtype != DType::f16) return "for fp16 only";
+  if (Refusal reason = refuse_tile(spec)) return reason;
+  const ConvAttributes& attributes = layer_as<Conv>(spec.layer).attributes();
+  Window plain;
+  plain.rank = attributes.window.rank;
+  plain.dilation = attributes.window.dilation;  // of one tap: without meaning
+  plain.ceil_mode = attributes.window.ceil_mode;
+  if (!(attributes.window == plain) || attributes.groups != 1 || !is_channels_last(*spec.inputs[0]))
+    return "not a product of rows that follow each other";
+  const HalfGemv::Problem problem = few_pixels(spec);
+  return HalfGemv::refuse(problem.rows, problem.depth);
+}
+
+}  // namespace
+
+void register_cpu_conv_tile(Registry& registry) {
+  Candidate gemv{"gemv", refuse_gemv, [](const NodeSpec& spec) { return std::make_unique<ConvGemv>(spec); }};
+  gemv.fuses_epilogue = fuses_image_epilogue;
+  registry.add(Conv::kType, DeviceKind::cpu, std::move(gemv));
+  Candidate tile{"tile", refuse_tile, [](const NodeSpec& spec) { return std::make_unique<ConvTile>(spec); }};
+  tile.measure_at_load = true;  // against Winograd
+  tile.fuses_epilogue = [](const NodeSpec& spec, const NodeSpec& next) {
+    return TileConvolution::fuses_epilogue(geometry_of(spec), next);
+  };
+  tile.computes_pieces = [](const NodeSpec& spec) {
+    return TileConvolution::computes_pieces(geometry_of(spec));
+  };
+  tile.writes_rows_apart = [](const NodeSpec& spec) {
+    return TileConvolution::writes_rows_apart(geometry_of(spec));
+  };
+  tile.overwrites = [](const NodeSpec& spec, std::size_t input) {
+    return input == 3 && TileConvolution::overwrites_residual(geometry_of(spec));
+  };
+  registry.add(Conv::kType, DeviceKind::cpu, std::move(tile));
+}
+
+}  // namespace pipit

@@ -1,0 +1,248 @@
+#include "layers/cpu/conv/conv_winograd.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "engine/base/ceil_div.h"
+#include "layers/common/layer_kernel.h"
+#include "layers/cpu/conv/winograd.h"
+#include "layers/cpu/conv/winograd_schedule.h"
+#include "layers/cpu/elementwise/epilogue.h"
+#include "layers/cpu/families.h"
+#include "layers/cpu/tile/tile_pack.h"
+#include "layers/cpu/vector/row_kernels.h"
+#include "layers/ops/conv.h"
+#include "layers/ops/operands.h"
+
+namespace pipit {
+
+namespace {
+
+constexpr std::int64_t kLine = 16;  // floats in a cache line
+
+class ConvWinograd final : public Kernel {
+ public:
+  ConvWinograd(const NodeSpec& spec, const WinogradTransforms& transforms, const TileKernels& kernels)
+      : transforms_(transforms),
+        activation_(layer_as<Conv>(spec.layer).attributes().activation),
+        epilogue_(1, spec.fusion.followers),
+        x_(spec.inputs[0]->shape),
+        y_(spec.outputs[0].shape),
+        schedule_(x_, y_, transforms.outputs, kernels, spec.threads),
+        half_(spec.inputs[0]->dtype == DType::f16),
+        threads_(spec.threads) {
+    const Window& window = layer_as<Conv>(spec.layer).attributes().window;
+    pad_top_ = window.pad_begin[0];
+    pad_left_ = window.pad_begin[1];
+    y_pixel_ = y_[1];
+    if (const std::size_t stride = spec.fusion.row_stride; stride != 0)
+      y_pixel_ = static_cast<std::int64_t>(stride / dtype_bytes(spec.outputs[0].dtype));
+    if (half_) {
+      const std::int64_t m = transforms.outputs;
+      stage_ =
+          ceil_div(std::max(transforms.inputs * transforms.inputs * x_[1], 2 * m * m * y_[1]), kLine) * kLine;
+    }
+    pack(*spec.constant(1), kernels);
+  }
+
+  std::size_t scratch_bytes() const override {
+    return schedule_.scratch_bytes() + static_cast<std::size_t>(stage_ * threads_) * sizeof(float);
+  }
+  bool reads_constant(std::size_t index) const override { return index != 1; }
+
+  void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
+           const RunContext& context) const override {
+    const bool adds = inputs.size() > 3 && inputs[3].present();
+    const Operands operands{inputs[0].data, optional_data<float>(inputs, 2), adds ? inputs[3].data : nullptr,
+                            outputs[0].data};
+    auto* stages = reinterpret_cast<float*>(context.scratch + schedule_.scratch_bytes());
+    schedule_.run(
+        packed_.data(), context,
+        [&](std::int64_t tile, std::byte* v, int worker) {
+          transform_input(operands, tile, reinterpret_cast<float*>(v), stages + worker * stage_);
+        },
+        [&](std::int64_t tile, const std::byte* m, int worker) {
+          transform_output(operands, tile, reinterpret_cast<const float*>(m), stages + worker * stage_);
+        });
+    if (!half_) epilogue_.apply_all(outputs[0].as<float>(), y_.elements(), y_[1], context.pool);
+  }
+
+ private:
+  struct Operands {
+    const std::byte* x;  // f32 or f16, like the residual and y
+    const float* bias;
+    const std::byte* residual;
+    std::byte* y;
+  };
+  // Panel by panel, so that no second copy of all transformed weights is needed.
+  void pack(const Tensor& weights, const TileKernels& kernels) {
+    const float* filters = weights.values<float>().data();
+    const std::int64_t channels = x_[1];
+    const TilePanels& panels = schedule_.panels();
+    const std::int64_t plane = panels.panel * channels;
+    const int products = schedule_.products();
+    packed_ = HostBuffer(static_cast<std::size_t>(products * panels.bytes()));
+    const HostBuffer transformed(static_cast<std::size_t>(products * plane) * sizeof(float));
+    float* u = reinterpret_cast<float*>(transformed.data());
+    for (std::int64_t p = 0; p < panels.count(); ++p) {
+      transforms_.filters(filters + p * panels.panel * channels * 9, panels.columns(p) * channels, u, plane);
+      const TilePanels one(kernels, channels, panels.columns(p));
+      for (int i = 0; i < products; ++i) {
+        pack_f32_panel(one, 0, {u + i * plane, channels, 1, 0, channels, 1},
+                       packed_.data() + schedule_.panel_offset(i, p));
+      }
+    }
+  }
+
+  using Place = WinogradSchedule::Place;
+  static std::int64_t floats(std::int64_t bytes) { return bytes / static_cast<std::int64_t>(sizeof(float)); }
+
+  void transform_input(const Operands& operands, std::int64_t tile, float* v, float* stage) const {
+    Place at = schedule_.place(tile);
+    at.row -= pad_top_;
+    at.column -= pad_left_;
+    WinogradImage image{reinterpret_cast<const float*>(operands.x) + at.image * x_[1] * x_[2] * x_[3], x_[2],
+                        x_[3], x_[1]};
+    if (half_) image = widen_inputs(reinterpret_cast<const Half*>(operands.x), at, stage);
+    transforms_.input(image, at.row, at.column, v, floats(schedule_.input_plane()));
+  }
+
+  // What a tile reads as an image of its own, of which `at` becomes the place.
+  WinogradImage widen_inputs(const Half* x, Place& at, float* stage) const {
+    const std::int64_t row = std::max<std::int64_t>(at.row, 0);
+    const std::int64_t column = std::max<std::int64_t>(at.column, 0);
+    const std::int64_t rows = std::max<std::int64_t>(0, std::min(at.row + transforms_.inputs, x_[2]) - row);
+    const std::int64_t columns =
+        std::max<std::int64_t>(0, std::min(at.column + transforms_.inputs, x_[3]) - column);
+    const std::int64_t count = columns * x_[1];
+    for (std::int64_t i = 0; i < rows; ++i) {
+      row_kernels().to_float(x + ((at.image * x_[2] + row + i) * x_[3] + column) * x_[1], stage + i * count,
+                             count);
+    }
+    at.row -= row;
+    at.column -= column;
+    return {stage, rows, columns, x_[1]};
+  }
+
+  void transform_output(const Operands& operands, std::int64_t tile, const float* m, float* stage) const {
+    const Place at = schedule_.place(tile);
+    const std::int64_t pixel = (at.image * y_[2] + at.row) * y_[3] + at.column;
+    WinogradOutput output;
+    output.bias = operands.bias;
+    output.rows = std::min<std::int64_t>(transforms_.outputs, y_[2] - at.row);
+    output.columns = std::min<std::int64_t>(transforms_.outputs, y_[3] - at.column);
+    output.channels = y_[1];
+    output.clamp = activation_;
+    output.pixel_step = half_ ? y_[1] : y_pixel_;
+    output.row_step = half_ ? output.columns * y_[1] : y_[3] * y_pixel_;
+    if (half_) {
+      output.data = stage;
+      if (operands.residual != nullptr) output.residual = widen_residual(operands, pixel, output);
+    } else {
+      output.data = reinterpret_cast<float*>(operands.y) + pixel * y_pixel_;
+      if (operands.residual != nullptr)
+        output.residual = reinterpret_cast<const float*>(operands.residual) + pixel * y_pixel_;
+    }
+    transforms_.output(m, floats(schedule_.output_plane()), output);
+    if (half_) store_halves(output, reinterpret_cast<Half*>(operands.y) + pixel * y_pixel_);
+  }
+
+  // Behind the place of the outputs.
+  const float* widen_residual(const Operands& operands, std::int64_t pixel,
+                              const WinogradOutput& output) const {
+    float* to = output.data + output.rows * output.row_step;
+    for (std::int64_t i = 0; i < output.rows; ++i) {
+      row_kernels().to_float(reinterpret_cast<const Half*>(operands.residual) + (pixel + i * y_[3]) * y_[1],
+                             to + i * output.row_step, output.row_step);
+    }
+    return to;
+  }
+
+  void store_halves(const WinogradOutput& output, Half* y) const {
+    for (std::int64_t i = 0; i < output.rows; ++i) {
+      for (std::int64_t j = 0; j < output.columns; ++j) {
+        float* from = output.data + i * output.row_step + j * output.pixel_step;
+        if (!epilogue_.empty()) epilogue_.apply(from, 0, {y_[1]});
+        row_kernels().to_half(from, y + (i * y_[3] + j) * y_pixel_, y_[1]);
+      }
+    }
+  }
+
+  const WinogradTransforms& transforms_;
+  Clamp activation_;
+  Epilogue epilogue_;
+  Shape x_;
+  Shape y_;
+  std::int64_t y_pixel_ = 0;  // elements from pixel to pixel
+  WinogradSchedule schedule_;
+  std::int64_t pad_top_ = 0;
+  std::int64_t pad_left_ = 0;
+  bool half_;  // operands are stored as f16
+  int threads_;
+  std::int64_t stage_ = 0;  // f16: floats of one tile's inputs, or of its outputs and residuals
+  HostBuffer packed_;       // [products][panels]
+};
+
+Refusal refuse_winograd(const NodeSpec& spec, const WinogradTransforms& transforms,
+                        const WinogradOptions& options) {
+  if (Refusal reason = refuse_unless_stored_floats(spec)) return reason;
+  if (spec.has_input(2) && spec.inputs[2]->dtype != DType::f32) return "the bias must be f32";
+  const ConvAttributes& attributes = layer_as<Conv>(spec.layer).attributes();
+  const Window& window = attributes.window;
+  if (window.rank != 2) return "only two spatial dimensions are handled";
+  for (std::size_t axis = 0; axis < 2; ++axis) {
+    if (window.kernel[axis] != 3) return "not a 3x3 kernel";
+    if (window.stride[axis] != 1 || window.dilation[axis] != 1) return "stride or dilation is not 1";
+  }
+  if (attributes.groups != 1) return "more than one group";
+  const Tensor* weights = spec.constant(1);
+  if (weights == nullptr) return "weights are computed at run time";
+  if (!is_channels_last(*spec.inputs[0])) return "the input must be channels_last";
+  if (!is_channels_last(spec.outputs[0])) return "the output must be channels_last";
+  if (spec.has_input(3) && !is_channels_last(*spec.inputs[3])) return "the residual must be channels_last";
+  const Shape& y = spec.outputs[0].shape;
+  const std::int64_t channels = spec.inputs[0]->shape[1];
+  if (!options.everywhere) {
+    const std::int64_t tiles = WinogradSchedule::tiles(y, transforms.outputs);
+    if (tiles < 25) return fmt::format("{} tiles are too few for transformed weights to pay", tiles);
+    if (channels < 16 || y[1] < 16) return "too few channels for the transforms to pay";
+  }
+  if (!is_row_major(weights->desc())) return "the weights must be row_major";
+  const double error = winograd_error(transforms, weights->values<float>().data(), y[1], channels);
+  if (!(error <= options.max_error)) {
+    return fmt::format(
+        "inexact with these weights: relative error {:.1e} on a sample, at most {:.0e} allowed", error,
+        kMaxWinogradError);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+void add_winograd(Registry& registry, int m, const WinogradOptions& options) {
+  const WinogradTransforms* transforms = &winograd_transforms(m);
+  const TileKernels* kernels = &f32_tiles(options.isa);
+  Candidate candidate;
+  candidate.name = fmt::format("winograd_f{}", transforms->name);
+  candidate.refuse = [transforms, options](const NodeSpec& spec) {
+    return refuse_winograd(spec, *transforms, options);
+  };
+  candidate.create = [transforms, kernels](const NodeSpec& spec) {
+    return std::make_unique<ConvWinograd>(spec, *transforms, *kernels);
+  };
+  candidate.measure_at_load = true;
+  candidate.fuses_epilogue = fuses_image_epilogue;
+  candidate.writes_rows_apart = [](const NodeSpec& spec) {
+    // In f32 residuals and epilogues go through y as one run of elements.
+    return spec.outputs[0].dtype == DType::f16 || (!spec.has_input(3) && spec.fusion.followers.empty());
+  };
+  candidate.overwrites = [](const NodeSpec&, std::size_t input) { return input == 3; };
+  registry.add(Conv::kType, DeviceKind::cpu, std::move(candidate));
+}
+
+void register_cpu_conv_winograd(Registry& registry) {
+  for (const int m : {4, 2}) add_winograd(registry, m, {});
+}
+
+}  // namespace pipit

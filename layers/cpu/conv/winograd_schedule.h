@@ -1,0 +1,106 @@
+// How the tiles of a Winograd convolution go through its three stages: transformed inputs, products, outputs.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "engine/plan/kernel.h"
+#include "layers/cpu/tile/tile_kernel.h"
+#include "layers/cpu/tile/tile_pack.h"
+#include "layers/cpu/work_sharing.h"
+
+namespace pipit {
+
+/// Cuts a convolution by F(m x m, 3 x 3) into bands of tiles. A stage of a band lies in planes, one for each of the
+/// (m + 2)^2 products; in each, one row of channels per tile. Every plane is one matrix product on the register tile.
+/// No output depends on how tiles are cut.
+class WinogradSchedule {
+ public:
+  /// Images x [N, C, H, W] and y [N, O, ...]. kernels.step transformed inputs are 4 bytes, and so is a product.
+  WinogradSchedule(const Shape& x, const Shape& y, int m, const TileKernels& kernels, int threads);
+
+  /// Tiles that cover the outputs of so many images.
+  static std::int64_t tiles(const Shape& y, int m);
+
+  /// A tile's first output.
+  struct Place {
+    std::int64_t image, row, column;
+  };
+  Place place(std::int64_t tile) const;
+
+  /// Weights: [products][panels], see tile_pack.h.
+  int products() const { return products_; }
+  const TilePanels& panels() const { return panels_; }
+  std::int64_t panel_offset(std::int64_t product, std::int64_t panel) const {
+    return product * panels_.bytes() + panels_.offset(panel);
+  }
+
+  std::size_t scratch_bytes() const { return static_cast<std::size_t>(workspace()) * workspaces_; }
+  /// Bytes from plane to plane of the transformed inputs, and of the products.
+  std::int64_t input_plane() const { return v_.plane; }
+  std::int64_t output_plane() const { return m_.plane; }
+
+  /// Calls input(tile, v, worker), which writes a tile's transformed inputs, and output(tile, m, worker), which reads
+  /// its products; both get the tile's row in the first plane.
+  template <typename Input, typename Output>
+  void run(const std::byte* packed, const RunContext& context, const Input& input,
+           const Output& output) const {
+    const std::int64_t all = products_ * panels_.count();
+    if (!shared_) {
+      context.pool.parallel_for((count_ + band_ - 1) / band_, [&](std::int64_t band, int worker) {
+        std::byte* v = context.scratch + worker * workspace();
+        std::byte* m = v + v_.bytes;
+        const std::int64_t first = band * band_;
+        const std::int64_t end = std::min(count_, first + band_);
+        for (std::int64_t t = first; t < end; ++t) input(t, v + (t - first) * v_.row, worker);
+        multiply(packed, v, m, end - first, 0, all);
+        for (std::int64_t t = first; t < end; ++t) output(t, m + (t - first) * m_.row, worker);
+      });
+      return;
+    }
+    std::byte* v = context.scratch;
+    std::byte* m = v + v_.bytes;
+    for (std::int64_t first = 0; first < count_; first += band_) {
+      const std::int64_t size = std::min(count_ - first, band_);
+      context.pool.parallel_for(
+          size, [&](std::int64_t t, int worker) { input(first + t, v + t * v_.row, worker); });
+      context.pool.parallel_for(tasks_, [&](std::int64_t task, int /*worker*/) {
+        multiply(packed, v, m, size, all * task / tasks_, all * (task + 1) / tasks_);
+      });
+      context.pool.parallel_for(
+          size, [&](std::int64_t t, int worker) { output(first + t, m + t * m_.row, worker); });
+    }
+  }
+
+ private:
+  // In bytes.
+  struct Planes {
+    std::int64_t row = 0;  // from tile to tile
+    std::int64_t plane = 0;
+    std::int64_t bytes = 0;
+
+    Planes() = default;
+    Planes(std::int64_t tiles, std::int64_t row_bytes, int products);
+  };
+
+  std::int64_t workspace() const {
+    return static_cast<std::int64_t>(worker_stride(static_cast<std::size_t>(v_.bytes + m_.bytes)));
+  }
+  void cut(std::int64_t channels, int threads);
+  void multiply(const std::byte* packed, const std::byte* v, std::byte* m, std::int64_t tiles,
+                std::int64_t begin, std::int64_t end) const;
+
+  const TileKernels& kernels_;
+  int outputs_;                          // of a tile, along one axis
+  int products_;                         // planes
+  std::int64_t rows_, columns_, count_;  // tiles of an image, of all
+  TilePanels panels_;                    // of one product
+  bool shared_ = false;                  // all workers share a band, or each has one of its own
+  std::int64_t band_ = 0;                // tiles
+  std::size_t workspaces_ = 0;           // bands in work at a time
+  std::int64_t tasks_ = 0;               // parts of the products of a shared band
+  Planes v_;                             // inputs of a band
+  Planes m_;                             // its products
+};
+
+}  // namespace pipit

@@ -1,0 +1,34 @@
+// Fast CPU kernels, one file per family. Each is registered before the reference of its layer.
+#pragma once
+
+#include "engine/plan/registry.h"
+
+namespace pipit {
+
+void register_cpu_conv_tile(Registry& registry);       // any dense geometry, no patch matrix
+void register_cpu_conv_im2col(Registry& registry);     // im2col + GEMM, 1x1 without im2col
+void register_cpu_conv_depthwise(Registry& registry);  // direct depthwise
+void register_cpu_conv_winograd(Registry& registry);   // 3x3 of stride 1 by transforms
+void register_cpu_pool(Registry& registry);
+void register_cpu_linear_tile(Registry& registry);  // Gemm, MatMul with constant weights
+void register_cpu_linear(Registry& registry);       // Gemm, MatMul
+void register_cpu_normalization(Registry& registry);
+void register_cpu_lrn(Registry& registry);  // called by register_cpu_normalization
+void register_cpu_softmax(Registry& registry);
+void register_cpu_resize(Registry& registry);
+void register_cpu_elementwise(Registry& registry);  // Unary, Binary
+void register_cpu_reduce(Registry& registry);
+void register_cpu_concat(Registry& registry);  // along the channels of NHWC data
+void register_cpu_movement(
+    Registry& registry);  // Concat, Split, Slice, Pad, Transpose, ToLayout, DepthToSpace
+void register_cpu_weight_only(Registry& registry);  // WLinear, WConv
+void register_cpu_dynamic_quantize(Registry& registry);
+void register_cpu_dynamic_conv(Registry& registry);  // DynamicQConv
+void register_cpu_qconv_tile(Registry& registry);
+void register_cpu_qconv_depthwise(Registry& registry);
+void register_cpu_qconv_depthwise_quads(Registry& registry);
+void register_cpu_qconv_winograd(Registry& registry);  // 3x3 of stride 1 by transforms
+void register_cpu_qelementwise(Registry& registry);    // Quantize, Dequantize, QAdd, QMul, QUnary
+void register_cpu_qpool(Registry& registry);           // QAveragePool, and Pool on i8 and u8
+
+}  // namespace pipit

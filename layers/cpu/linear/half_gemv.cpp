@@ -1,0 +1,102 @@
+#include "layers/cpu/linear/half_gemv.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/platform/isa_build.h"
+#include "layers/cpu/vector/row_kernels.h"
+
+namespace pipit {
+
+namespace {
+
+constexpr std::int64_t kMostRows = 16;
+// Of a panel in f32: a larger one, widened for the tile kernel, leaves the second-level cache before it is used.
+constexpr std::int64_t kMostPanelBytes = 1 << 20;
+constexpr std::int64_t kMostPanel = 64;  // outputs
+
+}  // namespace
+
+Refusal HalfGemv::refuse(std::int64_t rows, std::int64_t depth) {
+#if PIPIT_ISA_X86
+  // Every CPU with AVX2 is expected to have F16C, but it is a feature of its own.
+  if (packed_kernels().isa == Isa::avx2 && !cpu_has_f16c()) return "the CPU has no F16C";
+#endif
+  const bool widens_in_cache = f16_tiles() != nullptr || depth * f32_tiles().panel() * 4 <= kMostPanelBytes;
+  if (rows > kMostRows && widens_in_cache)
+    return fmt::format("{} rows, more than {}: decoding the weights for each few would take too long", rows,
+                       kMostRows);
+  return std::nullopt;
+}
+
+HalfGemv::HalfGemv(const Problem& problem, const WeightView& weights, Epilogue epilogue)
+    : problem_(problem),
+      depth_((problem.depth + kPackedBlock - 1) / kPackedBlock * kPackedBlock),
+      kernels_(packed_kernels()),
+      panels_(f32_tiles(), depth_, problem.outputs),
+      packed_(static_cast<std::size_t>(panels_.bytes() / 2)),
+      epilogue_(std::move(epilogue)) {
+  std::fill_n(packed_.data(), packed_.bytes(), std::byte{0});
+  const HostBuffer panel(static_cast<std::size_t>(problem.depth * panels_.panel) * sizeof(float));
+  WeightView of_panel = weights;
+  for (std::int64_t p = 0; p < panels_.count(); ++p) {
+    const TilePanels one(f32_tiles(), problem.depth, panels_.columns(p));
+    pack_f32_panel(one, 0, of_panel, panel.data());
+    row_kernels().to_half(reinterpret_cast<const float*>(panel.data()),
+                          reinterpret_cast<Half*>(packed_.data() + panels_.offset(p) / 2), one.bytes() / 4);
+    of_panel.data += panels_.panel * weights.output_stride;
+  }
+}
+
+void HalfGemv::run(const Half* x, const float* bias, const Half* residual, Half* y,
+                   const RunContext& context) const {
+  auto* rows = reinterpret_cast<float*>(context.scratch);
+  for (std::int64_t r = 0; r < problem_.rows; ++r) {
+    row_kernels().to_float(x + r * problem_.depth, rows + r * depth_, problem_.depth);
+    std::fill(rows + r * depth_ + problem_.depth, rows + (r + 1) * depth_, 0.0F);
+  }
+  context.pool.parallel_for(panels_.count(), [&](std::int64_t panel, int /*worker*/) {
+    run_panel(panel, rows, bias, residual, y);
+  });
+}
+
+void HalfGemv::run_panel(std::int64_t panel, const float* x, const float* bias, const Half* residual,
+                         Half* y) const {
+  alignas(64) float sums[kMostPackedRows * kMostPanel];
+  alignas(64) float added[kMostPackedRows * kMostPanel];
+  const std::int64_t first = panel * panels_.panel;
+  PackedCall call;
+  call.weights = packed_.data() + panels_.offset(panel) / 2;
+  call.x_stride = depth_;
+  call.depth = depth_;
+  call.group = depth_;
+  call.y = sums;
+  call.y_stride = panels_.panel;
+  call.finish.columns = panels_.columns(panel);
+  call.finish.bias = bias != nullptr ? bias + first : nullptr;
+  call.finish.low = problem_.activation.low;
+  call.finish.high = problem_.activation.high;
+  const int vectors = f32_tiles().vectors(call.finish.columns);
+  // In calls of nearly equal size.
+  const std::int64_t calls = (problem_.rows + kernels_.rows - 1) / kernels_.rows;
+  for (std::int64_t c = 0; c < calls; ++c) {
+    const std::int64_t begin = problem_.rows * c / calls;
+    const std::int64_t end = problem_.rows * (c + 1) / calls;
+    call.x = x + begin * depth_;
+    for (std::int64_t r = begin; residual != nullptr && r < end; ++r) {
+      row_kernels().to_float(residual + r * problem_.outputs + first, added + (r - begin) * panels_.panel,
+                             call.finish.columns);
+      call.residual = added;
+    }
+    kernels_.multiply_halves[end - begin - 1][vectors - 1](call);
+    for (std::int64_t r = begin; r < end; ++r) {
+      float* row = sums + (r - begin) * panels_.panel;
+      if (!epilogue_.empty()) epilogue_.apply(row, first, {call.finish.columns});
+      row_kernels().to_half(row, y + r * problem_.outputs + first, call.finish.columns);
+    }
+  }
+}
+
+}  // namespace pipit

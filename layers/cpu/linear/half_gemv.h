@@ -1,0 +1,49 @@
+// Fully connected layers of few rows in fp16.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/plan/kernel.h"
+#include "engine/plan/registry.h"
+#include "layers/cpu/elementwise/epilogue.h"
+#include "layers/cpu/tile/packed_kernel.h"
+#include "layers/cpu/tile/tile_pack.h"
+#include "layers/ops/clamp.h"
+
+namespace pipit {
+
+/// y = clamp(x w + bias + residual), then what the epilogue says, where x, y and the residual are rows of halves that
+/// follow each other. Weights are kept as halves and decoded in registers, sums are f32: what such a layer takes is
+/// reading its weights.
+class HalfGemv {
+ public:
+  struct Problem {
+    std::int64_t rows = 0;
+    std::int64_t depth = 0;
+    std::int64_t outputs = 0;
+    Clamp activation;
+  };
+
+  HalfGemv(const Problem& problem, const WeightView& weights, Epilogue epilogue);
+
+  /// Why another kernel is better; nothing where this one is to be used.
+  static Refusal refuse(std::int64_t rows, std::int64_t depth);
+
+  std::size_t scratch_bytes() const {
+    return static_cast<std::size_t>(problem_.rows * depth_) * sizeof(float);
+  }
+  /// bias [outputs] and the residual may be null.
+  void run(const Half* x, const float* bias, const Half* residual, Half* y, const RunContext& context) const;
+
+ private:
+  void run_panel(std::int64_t panel, const float* x, const float* bias, const Half* residual, Half* y) const;
+
+  Problem problem_;
+  std::int64_t depth_;  // filled up with zeros to whole blocks
+  const PackedKernels& kernels_;
+  TilePanels panels_;
+  HostBuffer packed_;
+  Epilogue epilogue_;
+};
+
+}  // namespace pipit

@@ -1,0 +1,217 @@
+// INT8 depthwise convolution on NHWC data, four rows of taps at a time.
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "engine/base/ceil_div.h"
+#include "layers/common/layer_kernel.h"
+#include "layers/cpu/families.h"
+#include "layers/cpu/quantized/depthwise_quads.h"
+#include "layers/cpu/quantized/qconv_depthwise.h"
+#include "layers/cpu/work_sharing.h"
+#include "layers/ops/operands.h"
+#include "layers/ops/qconv.h"
+
+namespace pipit {
+
+namespace {
+
+constexpr std::int64_t kQuad = 4;
+
+std::int64_t quads_of(const Window& window) {
+  return ceil_div(window.kernel[1], kQuad);
+}
+
+Refusal refuse_quads(const NodeSpec& spec) {
+  if (quad_kernels() == nullptr) return "the instruction set has no products of bytes on 512 bits";
+  if (Refusal reason = refuse_qconv_depthwise(spec)) return reason;
+  const QConvAttributes& attributes = layer_as<QConv>(spec.layer).attributes();
+  const Window& window = attributes.conv.window;
+  const std::int64_t columns = window.kernel[1];
+  if (columns != 3 && columns != 5 && columns != 7) return "the filter is not 3, 5 or 7 columns wide";
+  if (window.kernel[0] > kQuad * quads_of(window)) return "the filter is higher than wide";
+  if (window.stride[1] > 2 || window.dilation[1] != 1) return "horizontal stride above 2, or dilation";
+  if (!attributes.y.quantized()) return "the output is f32";
+  if (spec.has_input(3)) return "there is a residual";
+  if (spec.outputs[0].elements() == 0) return "the output is empty";
+  return std::nullopt;
+}
+
+class QDepthwiseQuads final : public Kernel {
+ public:
+  explicit QDepthwiseQuads(const NodeSpec& spec)
+      : window_(layer_as<QConv>(spec.layer).attributes().conv.window),
+        x_(spec.inputs[0]->shape),
+        y_(spec.outputs[0].shape),
+        quads_(quads_of(window_)),
+        blocks_(ceil_div(x_[1], kQuadChannels)),
+        tile_columns_((kQuadTile - 1) * window_.stride[1] + window_.kernel[1]),
+        function_(quad_kernels()->tile[(window_.kernel[1] - 3) / 2][window_.stride[1] - 1]) {
+    const QConvAttributes& attributes = layer_as<QConv>(spec.layer).attributes();
+    const StepBounds bounds =
+        step_bounds(attributes.y, attributes.conv.activation.low, attributes.conv.activation.high);
+    shared_.low = bounds.low;
+    shared_.high = bounds.high;
+    const bool is_signed = attributes.y.dtype == DType::i8;
+    shared_.zero_point = attributes.y.zero_point + (is_signed ? 128 : 0);
+    shared_.turned = is_signed ? 0x80 : 0;
+    shared_.y_step = y_[1];
+    padding_.assign(static_cast<std::size_t>(x_[1]), static_cast<std::uint8_t>(attributes.x.zero_point));
+    pack(attributes, *spec.constant(1), spec.constant(2));
+    share_out(spec.threads);
+    worker_bytes_ = worker_stride(static_cast<std::size_t>(pointers()) * sizeof(const std::uint8_t*));
+    scratch_bytes_ = static_cast<std::size_t>(spec.threads) * worker_bytes_;
+  }
+
+  std::size_t scratch_bytes() const override { return scratch_bytes_; }
+  bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
+
+  void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
+           const RunContext& context) const override {
+    const auto* x = reinterpret_cast<const std::uint8_t*>(inputs[0].data);
+    auto* y = reinterpret_cast<std::uint8_t*>(outputs[0].data);
+    const std::int64_t rows = y_[0] * y_[2];
+    context.pool.parallel_for(row_tasks_ * channel_tasks_, [&](std::int64_t task, int worker) {
+      auto** pixels = reinterpret_cast<const std::uint8_t**>(
+          context.scratch + static_cast<std::size_t>(worker) * worker_bytes_);
+      const std::int64_t part = task / channel_tasks_;
+      const std::int64_t first = blocks_ * (task % channel_tasks_) / channel_tasks_;
+      const std::int64_t last = blocks_ * (task % channel_tasks_ + 1) / channel_tasks_;
+      for (std::int64_t row = rows * part / row_tasks_; row < rows * (part + 1) / row_tasks_; ++row)
+        run_row(x, y, row, first, last, pixels);
+    });
+  }
+
+ private:
+  std::int8_t* weight_data() const { return reinterpret_cast<std::int8_t*>(weights_.data()); }
+  std::int32_t* bias_data() const { return reinterpret_cast<std::int32_t*>(bias_.data()); }
+  float* multiplier_data() const { return reinterpret_cast<float*>(multipliers_.data()); }
+  std::int64_t pointers() const { return tile_columns_ * quads_ * kQuad; }
+
+  // Weights [C, 1, KH, KW] to what QuadTile wants; zeros for the rows and channels that do not exist.
+  void pack(const QConvAttributes& attributes, const Tensor& weights, const Tensor* bias) {
+    const Tensor plain = to_layout(weights.view(), Layout::row_major);
+    const std::int8_t* from = plain.values<std::int8_t>().data();
+    const std::vector<float> multipliers = requantization_multipliers(attributes, y_[1]);
+    const auto lanes = static_cast<std::size_t>(blocks_ * kQuadChannels);
+    const std::size_t weight_bytes = lanes * static_cast<std::size_t>(quads_ * window_.kernel[1] * kQuad);
+    weights_ = HostBuffer(weight_bytes);
+    bias_ = HostBuffer(lanes * sizeof(std::int32_t));
+    multipliers_ = HostBuffer(lanes * sizeof(float));
+    std::memset(weights_.data(), 0, weight_bytes);
+    std::memset(bias_.data(), 0, lanes * sizeof(std::int32_t));
+    std::fill_n(multiplier_data(), lanes, 1.0F);
+    for (std::int64_t c = 0; c < x_[1]; ++c) {
+      const std::int64_t block = c / kQuadChannels;
+      const std::int64_t lane = quad_lane(static_cast<int>(c % kQuadChannels));
+      std::int64_t sum = 0;
+      for (std::int64_t h = 0; h < window_.kernel[0]; ++h) {
+        for (std::int64_t k = 0; k < window_.kernel[1]; ++k) {
+          const std::int8_t w = *from++;
+          sum += w;
+          const std::int64_t tap = (block * quads_ + h / kQuad) * window_.kernel[1] + k;
+          weight_data()[(tap * kQuadChannels + lane) * kQuad + h % kQuad] = w;
+        }
+      }
+      const std::int64_t at = block * kQuadChannels + lane;
+      const std::int64_t given =
+          bias != nullptr ? bias->values<std::int32_t>()[static_cast<std::size_t>(c)] : 0;
+      // Modulo 2^32, like every sum of int32 here.
+      bias_data()[at] =
+          static_cast<std::int32_t>(static_cast<std::uint32_t>(given - attributes.x.zero_point * sum));
+      multiplier_data()[at] = multipliers[static_cast<std::size_t>(c)];
+    }
+  }
+
+  // Workers take neighbouring rows of all channels, or where the layers around do so blocks of channels.
+  void share_out(int threads) {
+    constexpr std::int64_t kTaskRows = 8;  // so that what neighbouring tasks both read is little
+    const std::int64_t rows = y_[0] * y_[2];
+    if (shares_channels(x_[1], rows * y_[3])) {
+      channel_tasks_ = blocks_;
+    } else {
+      row_tasks_ = std::clamp<std::int64_t>(rows / (threads * kTaskRows) * threads,
+                                            std::min<std::int64_t>(rows, threads), rows);
+    }
+  }
+
+  // One output row, which counts through images, and blocks [first, last) of channels.
+  void run_row(const std::uint8_t* x, std::uint8_t* y, std::int64_t row, std::int64_t first,
+               std::int64_t last, const std::uint8_t** pixels) const {
+    const std::int64_t channel = first * kQuadChannels;
+    const std::uint8_t* image = x + row / y_[2] * x_[2] * x_[3] * x_[1];
+    QuadTile tile = shared_;
+    tile.pixels = pixels;
+    tile.channels = std::min(x_[1], last * kQuadChannels) - channel;
+    tile.weights = weight_data() + channel * quads_ * window_.kernel[1] * kQuad;
+    tile.bias = bias_data() + channel;
+    tile.multiplier = multiplier_data() + channel;
+    tile.columns = std::min<std::int64_t>(kQuadTile, y_[3]);
+    const std::int64_t top = row % y_[2] * window_.stride[0] - window_.pad_begin[0];
+    bool inside = false;
+    for (std::int64_t next = 0; next < y_[3]; next += kQuadTile) {
+      // The last tile overlaps its neighbour.
+      const std::int64_t column = std::min(next, y_[3] - tile.columns);
+      const std::int64_t left = column * window_.stride[1] - window_.pad_begin[1];
+      const bool was_inside = inside && column == next;
+      inside = left >= 0 && left + tile_columns_ <= x_[3];
+      if (was_inside && inside) {
+        move(pixels);
+      } else {
+        point(image + channel, top, left, pixels);
+      }
+      tile.y = y + (row * y_[3] + column) * y_[1] + channel;
+      function_(tile);
+    }
+  }
+
+  // The pixels of a tile whose first input column is `left`, below `top`; what lies outside is padding, and so is what
+  // meets no weights.
+  void point(const std::uint8_t* image, std::int64_t top, std::int64_t left,
+             const std::uint8_t** pixels) const {
+    const std::int64_t rows = quads_ * kQuad;
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const std::int64_t row = top + r * window_.dilation[0];
+      const bool exists = r < window_.kernel[0] && row >= 0 && row < x_[2];
+      for (std::int64_t i = 0; i < tile_columns_; ++i) {
+        const std::int64_t column = left + i;
+        const bool read = exists && column >= 0 && column < x_[3];
+        pixels[i * rows + r] = read ? image + (row * x_[3] + column) * x_[1] : padding_.data();
+      }
+    }
+  }
+
+  // On to the next tile of the row, where both lie inside; padding rows stay where they are.
+  void move(const std::uint8_t** pixels) const {
+    const std::int64_t step = kQuadTile * window_.stride[1] * x_[1];
+    const std::uint8_t* padding = padding_.data();
+    for (std::int64_t i = 0; i < pointers(); ++i)
+      pixels[i] = pixels[i] == padding ? padding : pixels[i] + step;
+  }
+
+  Window window_;
+  Shape x_;
+  Shape y_;
+  std::int64_t quads_;
+  std::int64_t blocks_;
+  std::int64_t tile_columns_;  // input columns that a tile reads
+  QuadKernels::Function function_;
+  QuadTile shared_;
+  std::vector<std::uint8_t> padding_;  // a pixel
+  // Aligned: every load of 64 bytes would cross a line.
+  HostBuffer weights_, bias_, multipliers_;
+  std::int64_t row_tasks_ = 1;
+  std::int64_t channel_tasks_ = 1;
+  std::size_t worker_bytes_ = 0;
+  std::size_t scratch_bytes_ = 0;
+};
+
+}  // namespace
+
+void register_cpu_qconv_depthwise_quads(Registry& registry) {
+  registry.add(QConv::kType, DeviceKind::cpu, {"depthwise_quads", refuse_quads, [](const NodeSpec& spec) {
+                                                 return std::make_unique<QDepthwiseQuads>(spec);
+                                               }});
+}
+
+}  // namespace pipit

@@ -1,0 +1,104 @@
+// How a convolution on the tile kernel reads its input: where it lies, or through a copy with zeros around it.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/graph/tensor.h"
+#include "layers/ops/window.h"
+
+namespace pipit {
+
+/// Addresses of the input [N, C, H, W] or [N, C, W] (f32, f16, i8 or u8, any layout) of a convolution, in bytes. Tiles
+/// say how many bytes an element has that they read: 4 for f32, 2 or 4 for f16, 1 for u8, 2 for u8 widened to 16 bits.
+/// An input that has others is always copied, as i8 is.
+///
+/// A channels_last pixel is one run of its channels. A row_major input is read plane by plane; its runs are the taps
+/// of a kernel row. The copy of some output rows is [image][row][plane][column][channels], holding what these rows
+/// read and zeros for the padding.
+///
+/// Tiles read u8, four or, widened, two of them in a step. So the copy of an i8 input holds its values plus
+/// 128; that of a row_major one has pixels of channels. A run whose bytes are no multiple of four reads on into
+/// what follows it, where weights are zero; the copy's last one by up to kSlack bytes beyond the copy.
+///
+/// Tiles that read f16 take two of them in a step. The copy of a row_major input has pixels of channels then as well,
+/// and an odd number of channels is filled up with a zero: what follows a run might be an infinity, and zero times that
+/// is no zero. Only a single group may have an odd number.
+class ConvInput {
+ public:
+  /// `output`: the convolution's output. `pixels`: how many pixels of a row a tile reads at once; where so many lie
+  /// at addresses that share one set of the first-level cache, the copy keeps them apart. `zero_point`: of an i8 or u8
+  /// input, the padding's value. `read_element`: bytes of an element that tiles read.
+  ConvInput(const TensorDesc& input, const Shape& output, const Window& window, std::int64_t groups,
+            std::int64_t pixels, std::int64_t read_element, int zero_point);
+
+  static constexpr std::int64_t kSlack = 3;
+
+  bool copied() const { return copied_; }
+  /// True when all output pixels of all images read their inputs at equal distances.
+  bool evenly_spaced() const;
+  /// True when K is ordered (tap, channel); otherwise (channel, tap), as weights come.
+  bool channels_last() const { return channels_last_; }
+
+  /// K of one group: runs of run() steps of 4 bytes at these offsets from a pixel, of which run_elements() elements
+  /// count.
+  const std::vector<std::int32_t>& segments() const { return segments_; }
+  std::int64_t run() const { return (run_elements_ * read_element_ + 3) / 4; }
+  std::int64_t run_elements() const { return run_elements_; }
+  /// The last offset; segments() is empty when it exceeds 31 bits.
+  std::int64_t reach() const { return reach_; }
+
+  // From one output pixel, row, image and group to the next, in the input or the copy. The copy's image_step()
+  // holds for whole images.
+  std::int64_t pixel_step() const { return stride_w_ * column_pitch_; }
+  std::int64_t row_step() const { return stride_h_ * row_pitch_; }
+  std::int64_t image_step() const { return image_pitch_; }
+  std::int64_t group_step() const { return group_step_; }
+
+  /// Input rows, as they are read, of so many output rows of one image; and the most output rows that need no more
+  /// than so many input rows (at least 1).
+  std::int64_t copied_rows(std::int64_t output_rows) const;
+  std::int64_t output_rows(std::int64_t copied_rows) const;
+  /// Bytes of one of them, all planes.
+  std::int64_t copied_row_bytes() const {
+    return copied_ || channels_last_ ? row_pitch_ : row_pitch_ * channels_;
+  }
+  /// Writes rows [begin, end) of the copy that starts at output row `output_row` of image `x`.
+  void copy(const std::byte* x, std::int64_t output_row, std::int64_t begin, std::int64_t end,
+            std::byte* to) const;
+
+ private:
+  void lay_out_copy(std::int64_t pixels);
+  // To what tiles read.
+  void copy_elements(const std::byte* from, std::int64_t count, std::byte* to) const;
+  void list_segments(std::int64_t group_channels);
+  void join_columns(const std::byte* source, std::int64_t count, std::byte* to) const;
+  void pad(std::byte* pixels, std::int64_t count) const;
+  void fill_up(std::byte* pixels, std::int64_t count) const;
+  void copy_columns(const std::byte* row, std::int64_t first, std::int64_t last, std::byte* to) const;
+
+  Window window_;              // two-dimensional
+  std::int64_t element_;       // bytes of one in the input
+  std::int64_t read_element_;  // and in what tiles read
+  bool planar_;                // the input; the next member is about what tiles read
+  bool channels_last_;
+  bool copied_;
+  bool moved_;  // the copy of i8 is u8
+  int fill_;    // padding, in the copy
+  std::int64_t channels_, height_, width_, output_height_, output_width_;
+  std::int64_t pixel_channels_;  // of a pixel as it is read
+  // Pitches of the input.
+  std::int64_t source_column_, source_row_, source_plane_, source_image_;
+  // The copy: every gather-th input position; where the kernel has one tap it leaves out what the stride skips.
+  std::int64_t gather_h_ = 1, gather_w_ = 1;
+  std::int64_t columns_ = 0;
+  // Of what the tiles read.
+  std::int64_t stride_h_, stride_w_;
+  std::int64_t column_pitch_, row_pitch_, plane_pitch_, image_pitch_;
+  std::int64_t group_step_ = 0;
+  std::int64_t run_elements_ = 0;
+  std::int64_t reach_ = 0;
+  std::vector<std::int32_t> segments_;
+};
+
+}  // namespace pipit

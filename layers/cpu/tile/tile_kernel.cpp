@@ -1,0 +1,73 @@
+#include "layers/cpu/tile/tile_kernel.h"
+
+#include "layers/cpu/tile/tile_isa.h"
+
+namespace pipit {
+
+const TileKernels& f32_tiles(Isa isa) {
+#if PIPIT_ISA_X86
+  if (isa >= Isa::avx512) return f32_tiles_avx512;
+  if (isa >= Isa::avx2) return f32_tiles_avx2;
+#endif
+  static_cast<void>(isa);
+  return f32_tiles_baseline;
+}
+
+const TileKernels& u8s8_tiles(Isa isa) {
+#if PIPIT_ISA_X86
+  switch (isa) {
+    case Isa::avx512fp16:
+    case Isa::avx512vnni:
+      return u8s8_tiles_avx512vnni;
+    case Isa::avx512:
+      return u8s8_tiles_avx512;
+    case Isa::avxvnni:
+      return u8s8_tiles_avxvnni;
+    case Isa::avx2:
+      return u8s8_tiles_avx2;
+    case Isa::baseline:
+      break;
+  }
+#endif
+  static_cast<void>(isa);
+  return u8s8_tiles_baseline;
+}
+
+const TileKernels* s16_tiles(Isa isa) {
+#if PIPIT_ISA_X86
+  if (isa >= Isa::avx512vnni) return &s16_tiles_avx512vnni;
+  if (isa >= Isa::avx2) return &s16_tiles_avx2;
+#endif
+  static_cast<void>(isa);
+  return nullptr;
+}
+
+const TileKernels* f16_tiles(Isa isa) {
+#if PIPIT_ISA_FP16
+  if (isa >= Isa::avx512fp16) return &f16_tiles_avx512fp16;
+#endif
+  static_cast<void>(isa);
+  return nullptr;
+}
+
+void run_tile_row(const TileKernels& kernels, const TileCall& call, std::int64_t pixels) {
+  const TileStrips strips(kernels, pixels);
+  const int vectors = kernels.vectors(call.columns);
+  TileCall part = call;
+  const auto place = [&](int slot, std::int64_t strip) {
+    const std::int64_t pixel = strips.start(strip);
+    part.a[slot] = call.a[0] + pixel * call.a_stride;
+    part.c[slot] = call.c[0] + pixel * call.c_stride;
+    if (call.residual[0] != nullptr) part.residual[slot] = call.residual[0] + pixel * call.residual_stride;
+    if (call.pixel_scale[0] != nullptr)
+      part.pixel_scale[slot] = call.pixel_scale[0] + pixel * call.pixel_scale_step;
+  };
+  for (std::int64_t g = 0; g < strips.count; g += 2) {
+    const int used = g + 1 < strips.count ? 2 : 1;
+    for (int slot = 0; slot < used; ++slot) place(slot, g + slot);
+    kernels.tile[used - 1][strips.size - 1][vectors - 1](part);
+    part.prefetch += call.prefetch_step * call.run * call.segment_count;
+  }
+}
+
+}  // namespace pipit

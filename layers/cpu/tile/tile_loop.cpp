@@ -1,0 +1,110 @@
+#include "layers/cpu/tile/tile_loop.h"
+
+#include <algorithm>
+
+namespace pipit {
+
+namespace {
+
+constexpr std::int64_t kLine = 64;
+
+TileCall second_strip(TileCall call) {
+  call.a[0] = call.a[1];
+  call.c[0] = call.c[1];
+  call.residual[0] = call.residual[1];
+  call.pixel_scale[0] = call.pixel_scale[1];
+  return call;
+}
+
+}  // namespace
+
+std::int64_t TileLoop::tiles(const TileBand& band) const {
+  return (TileStrips(*kernels, band.width).count * band.rows + 1) / 2;
+}
+
+void TileLoop::run_tiles(const TileBand& band, const TileRange& tiles, const TileRange& panel_range,
+                         const std::byte* packed, const float* bias, const std::byte* prefetch,
+                         std::int64_t prefetch_bytes) const {
+  const TileStrips cut(*kernels, band.width);
+  const std::int64_t total = cut.count * band.rows;
+  const std::int64_t c_row = band.c_row != 0 ? band.c_row : band.width * band.c_pixel;
+  const std::int64_t per_group = panels.count();
+  const std::int64_t group_bytes = panels.bytes();
+
+  const std::int64_t first_group = panel_range.begin / per_group;
+  const std::int64_t first_panel = panel_range.begin % per_group;
+
+  TileCall call = shared;
+  call.a_stride = band.a_pixel;
+  call.segments = segments;
+  call.segment_count = segment_count;
+  call.run = run;
+  call.c_stride = band.c_pixel;
+  call.residual_stride = band.residual_pixel;
+  call.pixel_scale_step = band.pixel_scale_step;
+  // Every step of K of every tile calls one line; neighbouring lines come in pairs.
+  const std::int64_t calls = std::max<std::int64_t>(1, tiles.size() * panel_range.size() * panels.steps);
+  const std::int64_t prefetch_step = std::min(2 * kLine, (prefetch_bytes + calls - 1) / calls);
+  call.prefetch_step = prefetch_step;
+  call.prefetch = prefetch_step > 0 ? prefetch : packed;
+
+  // Where the next strip of pixels is: counted on rather than divided out, which takes as long as a short sum.
+  std::int64_t row = 2 * tiles.begin / cut.count;
+  std::int64_t index = 2 * tiles.begin % cut.count;
+  std::int64_t image_row = row % band.rows_per_image;
+  const std::byte* image = band.a + row / band.rows_per_image * band.a_image;
+  for (std::int64_t tile = tiles.begin; tile < tiles.end; ++tile) {
+    const std::byte* a[2] = {};
+    std::int64_t at[2] = {};  // pixel of the band
+    std::byte* c[2] = {};
+    std::int64_t size[2] = {};
+    const int used = 2 * tile + 1 < total ? 2 : 1;
+    for (int slot = 0; slot < used; ++slot) {
+      const std::int64_t pixel = band.once ? index * cut.size : cut.start(index);
+      size[slot] = std::min(cut.size, band.width - pixel);
+      a[slot] = image + image_row * band.a_row + pixel * band.a_pixel;
+      at[slot] = row * band.width + pixel;
+      c[slot] = band.c + row * c_row + pixel * band.c_pixel;
+      if (band.pixel_scale != nullptr)
+        call.pixel_scale[slot] = band.pixel_scale + at[slot] * band.pixel_scale_step;
+      if (++index < cut.count) continue;
+      index = 0;
+      ++row;
+      if (++image_row < band.rows_per_image) continue;
+      image_row = 0;
+      image += band.a_image;
+    }
+    std::int64_t group = first_group;
+    std::int64_t panel = first_panel;
+    for (std::int64_t i = panel_range.begin; i < panel_range.end; ++i) {
+      const std::int64_t output = group * panels.outputs + panel * panels.panel;
+      call.weights = packed + group * group_bytes + panels.offset(panel);
+      call.columns = panels.columns(panel);
+      call.bias = bias != nullptr ? bias + output : nullptr;
+      if (shared.sum_bias != nullptr) call.sum_bias = shared.sum_bias + output;
+      if (shared.multiplier != nullptr) call.multiplier = shared.multiplier + output;
+      for (int slot = 0; slot < used; ++slot) {
+        call.a[slot] = a[slot] + group * a_group;
+        call.c[slot] =
+            c[slot] + (c_group == 0 ? output * c_bytes : group * c_group + panel * panels.panel * c_bytes);
+        if (band.residual != nullptr) {
+          call.residual[slot] = band.residual + at[slot] * band.residual_pixel + output * residual_bytes;
+        }
+      }
+      const int vectors = kernels->vectors(call.columns);
+      if (used == 1 || size[0] == size[1]) {
+        kernels->tile[used - 1][size[0] - 1][vectors - 1](call);
+      } else {
+        kernels->tile[0][size[0] - 1][vectors - 1](call);
+        kernels->tile[0][size[1] - 1][vectors - 1](second_strip(call));
+      }
+      call.prefetch += prefetch_step * panels.steps;
+      if (++panel == per_group) {
+        panel = 0;
+        ++group;
+      }
+    }
+  }
+}
+
+}  // namespace pipit

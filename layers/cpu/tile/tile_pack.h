@@ -1,0 +1,72 @@
+// Weights in the order in which the tile kernel reads them.
+#pragma once
+
+#include <cstdint>
+
+#include "layers/cpu/tile/tile_kernel.h"
+
+namespace pipit {
+
+/// How a matrix [steps of K, outputs] is cut into panels of kernels.panel() outputs; the last one holds the rest,
+/// in as few vectors as that takes. Panel p is [steps][vectors * lanes] elements of 4 bytes, the last vector filled
+/// up with zeros.
+struct TilePanels {
+  std::int64_t steps = 0;
+  std::int64_t outputs = 0;
+  int lanes = 0;
+  int panel = 0;
+  int step = 0;  ///< elements of K in one of the steps
+
+  TilePanels() = default;
+  TilePanels(const TileKernels& kernels, std::int64_t k_steps, std::int64_t output_count)
+      : steps(k_steps),
+        outputs(output_count),
+        lanes(kernels.lanes),
+        panel(kernels.panel()),
+        step(kernels.step) {}
+
+  std::int64_t count() const { return (outputs + panel - 1) / panel; }
+  std::int32_t columns(std::int64_t p) const {
+    return static_cast<std::int32_t>(outputs - p * panel < panel ? outputs - p * panel : panel);
+  }
+  /// Where panel p starts, in bytes; a multiple of 64 where lanes * 4 is.
+  std::int64_t offset(std::int64_t p) const { return p * panel * steps * 4; }
+  /// Of all panels.
+  std::int64_t bytes() const { return (outputs + lanes - 1) / lanes * lanes * steps * 4; }
+};
+
+/// Weights as they come: output o, step (outer, inner) of K = [outer_count][inner_count] is
+/// data[o * output_stride + outer * outer_stride + inner * inner_stride].
+template <typename T>
+struct WeightsOf {
+  const T* data = nullptr;
+  std::int64_t output_stride = 0;
+  std::int64_t outer_count = 1;
+  std::int64_t outer_stride = 0;
+  std::int64_t inner_count = 0;
+  std::int64_t inner_stride = 1;
+};
+
+using WeightView = WeightsOf<float>;
+
+/// Writes panel p to `packed` + panels.offset(p). panels.steps must be outer_count * inner_count.
+void pack_f32_panel(const TilePanels& panels, std::int64_t p, const WeightView& weights, std::byte* packed);
+/// The same for s8: panels.step neighbours of the inner dimension are one step, widened to 16 bits where that is 2, the
+/// last one filled up with zeros, so panels.steps must be outer_count * ceil(inner_count / panels.step).
+void pack_s8_panel(const TilePanels& panels, std::int64_t p, const WeightsOf<std::int8_t>& weights,
+                   std::byte* packed);
+
+/// The same for s16, two neighbours in a step.
+void pack_s16_panel(const TilePanels& panels, std::int64_t p, const WeightsOf<std::int16_t>& weights,
+                    std::byte* packed);
+
+/// The same for f16: two neighbours of the inner dimension are one step, the last one filled up with zeros, so
+/// panels.steps must be outer_count * ceil(inner_count / 2). `stretch`: steps that are summed up in halves. The weights
+/// of an output are multiplied by the power of two with which the magnitudes of no stretch add up to more than 0.98.
+/// Products with any finite halves then add up to no more than 65504 * 0.98, and with what additions round up
+/// (kHalfStretch + 1 times up to 2^-11) to less than 65504: no sum in halves overflows. Writes what undoes the scaling
+/// to `multipliers` [columns].
+void pack_f16_panel(const TilePanels& panels, std::int64_t p, const WeightView& weights, int stretch,
+                    std::byte* packed, float* multipliers);
+
+}  // namespace pipit

@@ -1,0 +1,110 @@
+// Kernels over rows of NHWC data with fused multiply-add, compiled once per instruction set.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/graph/half.h"
+
+namespace pipit {
+
+/// What INT8 does with its sums, as layers/ops/qconv.h has it; arrays reach to the end of the last register.
+struct ByteFinish {
+  const std::int32_t* bias = nullptr;
+  const float* multiplier = nullptr;
+  float x_zero_point = 0;
+  float residual_zero_point = 0;
+  float residual_scale = 0;
+  float* real = nullptr;  ///< where results go that are not quantized, in place of y
+  int zero_point = 0;     ///< of y
+};
+
+/// Tiles of a depthwise convolution: `columns` neighbouring output pixels of one row, channels [0, channels).
+/// T is what activations are stored in; arithmetic is f32, also of u8: its sums are integers, exact below 2^24.
+template <typename T>
+struct DepthwiseTile {
+  /// Where every row of taps has a column of its own choice, at the first channel, and how many elements behind that
+  /// the first pixel is. With `pixels` these are ignored and pixels[row * row_pixels + i] is pixel i of that row:
+  /// outside the image a row of zeros.
+  const T* const* row_starts = nullptr;
+  std::int64_t first = 0;
+  const T* const* pixels = nullptr;
+  std::int64_t row_pixels = 0;
+  std::int64_t pixel_step = 0;  ///< elements from pixel to pixel of x (without `pixels`)
+  std::int64_t rows = 0;        ///< rows of taps to add up
+  const float* weights =
+      nullptr;  ///< [channel vectors][kernel rows][kernel columns][lanes], at the first row of taps
+  std::int64_t weights_step = 0;  ///< floats from channel vector to channel vector
+  const float* bias = nullptr;    ///< may be null
+  const T* residual = nullptr;    ///< may be null; steps as y
+  T* y = nullptr;
+  std::int64_t y_step = 0;  ///< elements from pixel to pixel
+  std::int64_t channels = 0;
+  std::int64_t columns = 0;  ///< pixels to store, at most the function's tile width
+  /// Without `pixels`: so many tiles side by side, of the whole width if there are several.
+  std::int64_t tiles = 1;
+  float low = 0;
+  float high = 0;
+  std::int64_t kernel = 0;  ///< taps in a row; read by the general function only
+  ByteFinish bytes;         ///< u8: in place of the bias; low and high are in steps of y
+};
+
+/// Output pixels of a wide and of a narrow tile.
+inline constexpr int kWideTile = 7;
+inline constexpr int kNarrowTile = 4;
+
+template <typename T>
+struct DepthwiseKernels {
+  using Function = void (*)(const DepthwiseTile<T>& tile);
+  /// Dilation 1: [(kernel columns - 3) / 2: 3, 5, 7][stride - 1: 1, 2][wide, narrow][through `pixels`].
+  Function special[3][2][2][2];
+  /// Any kernel, stride and dilation, wide tiles. Only through `pixels`, where a row of taps holds a tile's pixels of
+  /// the first tap, of the second and so on.
+  Function general;
+};
+
+/// Rows of elements that follow each other; `step` from row to row.
+struct SpanRows {
+  std::int64_t count = 0;  ///< of a row
+  std::int64_t rows = 1;
+  std::int64_t step = 0;
+};
+
+/// y[i] = f(x[i]) for all elements of the rows, which lie alike in x and y; y may be x.
+template <typename T>
+struct ActivationSpans {
+  using Function = void (*)(const T* x, T* y, const SpanRows& span);
+  Function sigmoid;
+  Function silu;
+  Function hard_swish;
+  Function gelu;
+};
+
+/// A rectangle of taps over rows of halves; steps from row to row and from column to column in halves.
+struct HalfTaps {
+  const Half* data = nullptr;
+  std::int64_t row_step = 0;
+  std::int64_t column_step = 0;
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+};
+
+/// The kernels of one instruction set.
+struct RowKernels {
+  int lanes;  ///< floats in a register
+  DepthwiseKernels<float> depthwise_f32;
+  DepthwiseKernels<Half> depthwise_f16;
+  DepthwiseKernels<std::uint8_t> depthwise_u8;
+  ActivationSpans<float> activations_f32;
+  ActivationSpans<Half> activations_f16;
+  /// y[i] = x[i] * factors[i] + shifts[i] for i in [0, span.count) of every row; rows lie alike in x and y; y may be x.
+  void (*affine)(const float* x, const float* factors, const float* shifts, float* y, const SpanRows& span);
+  void (*to_float)(const Half* x, float* y, std::int64_t count);
+  void (*to_half)(const float* x, Half* y, std::int64_t count);
+  /// y[c] = the largest tap of every channel, -infinity of none; NaN if one is.
+  void (*max_taps)(const HalfTaps& taps, std::int64_t channels, Half* y);
+};
+
+/// Those of the instruction set that PIPIT_ISA names, or of the best that this CPU has.
+const RowKernels& row_kernels();
+
+}  // namespace pipit

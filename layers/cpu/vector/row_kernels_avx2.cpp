@@ -1,0 +1,41 @@
+#include "layers/cpu/vector/row_kernels_isa.h"
+
+#if PIPIT_ROWS_X86
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma,f16c"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,f16c")
+#endif
+
+namespace pipit {
+
+namespace {
+
+#include "layers/cpu/vector/lanes_avx2.inc"
+
+#include "layers/cpu/vector/activations.inc"
+#include "layers/cpu/vector/depthwise.inc"
+#include "layers/cpu/vector/half_loops.inc"
+
+}  // namespace
+
+const RowKernels row_kernels_avx2 = {Lanes::kCount,
+                                     depthwise_kernels<float>(),
+                                     depthwise_kernels<Half>(),
+                                     depthwise_kernels<std::uint8_t>(),
+                                     activation_spans<float>(),
+                                     activation_spans<Half>(),
+                                     affine_span,
+                                     convert_span<Half, float>,
+                                     convert_span<float, Half>,
+                                     max_taps};
+
+}  // namespace pipit
+
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif

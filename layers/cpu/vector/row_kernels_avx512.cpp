@@ -1,0 +1,45 @@
+#include "layers/cpu/vector/row_kernels_isa.h"
+
+#if PIPIT_ROWS_X86
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx512f,avx512dq,avx512vl,avx512bw,avx2,fma,f16c"))), \
+                             apply_to = function)
+#else
+// GCC's AVX-512 intrinsics start from values that they declare undefined (fixed in GCC 13).
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512dq,avx512vl,avx512bw,avx2,fma,f16c")
+#endif
+
+namespace pipit {
+
+namespace {
+
+#include "layers/cpu/vector/lanes_avx512.inc"
+
+#include "layers/cpu/vector/activations.inc"
+#include "layers/cpu/vector/depthwise.inc"
+#include "layers/cpu/vector/half_loops.inc"
+
+}  // namespace
+
+const RowKernels row_kernels_avx512 = {Lanes::kCount,
+                                       depthwise_kernels<float>(),
+                                       depthwise_kernels<Half>(),
+                                       depthwise_kernels<std::uint8_t>(),
+                                       activation_spans<float>(),
+                                       activation_spans<Half>(),
+                                       affine_span,
+                                       convert_span<Half, float>,
+                                       convert_span<float, Half>,
+                                       max_taps};
+
+}  // namespace pipit
+
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif

@@ -1,0 +1,26 @@
+#include "layers/cpu/vector/row_kernels_isa.h"
+
+namespace pipit {
+
+namespace {
+
+#include "layers/cpu/vector/lanes_baseline.inc"
+
+#include "layers/cpu/vector/activations.inc"
+#include "layers/cpu/vector/depthwise.inc"
+#include "layers/cpu/vector/half_loops.inc"
+
+}  // namespace
+
+const RowKernels row_kernels_baseline = {Lanes::kCount,
+                                         depthwise_kernels<float>(),
+                                         depthwise_kernels<Half>(),
+                                         depthwise_kernels<std::uint8_t>(),
+                                         activation_spans<float>(),
+                                         activation_spans<Half>(),
+                                         affine_span,
+                                         convert_span<Half, float>,
+                                         convert_span<float, Half>,
+                                         max_taps};
+
+}  // namespace pipit

@@ -1,0 +1,270 @@
+// From int32 sums to y as layers/ops/quantization.h specifies it, bit for bit: every operation is rounded to f32, none
+// is contracted.
+#pragma once
+
+#include <cuda_fp16.h>
+
+#include "layers/cuda/conv/conv_gemm_fragments.cuh"
+#include "layers/cuda/conv/conv_gemm_share.cuh"
+#include "layers/cuda/conv/int8_math.cuh"
+
+namespace pipit::cuda {
+
+/// x, residual and an INT8 y are i8 with zero point 0. Real: y is f32 or f16 instead. One kernel for both would be up
+/// to a fifth slower where it writes i8.
+template <typename T, bool Real>
+struct Int8Epilogue {
+  using F = ConvGemmFragments<T>;
+  using Eight = uint2;  // neighbouring channels of residual or y
+  /// What belongs to the tile's columns, in shared memory.
+  struct Columns {
+    float multiplier[T::kColumns];
+  };
+
+  static __device__ __forceinline__ void load(const ConvGemmArgs& args, int first_column, Columns& columns) {
+    for (int c = threadIdx.x; c < T::kColumns; c += T::kThreads)
+      columns.multiplier[c] = args.multipliers[first_column + c];
+  }
+  /// Sums begin with the bias; small ones with kMagicBits in addition, so that their bits are a float (int8_math.cuh).
+  static __device__ __forceinline__ void start(const ConvGemmArgs& args, F& fragments, int first_column,
+                                               int split) {
+    if (split != 0) return;  // they are added up
+    const int magic = args.small_sums ? kMagicBits : 0;
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+#pragma unroll
+    for (int j = 0; j < F::kN; ++j) {
+      const int column = first_column + F::first_column(warp) + j * 8 + static_cast<int>(threadIdx.x) % 4 * 2;
+      const int2 bias = *reinterpret_cast<const int2*>(static_cast<const int*>(args.bias) + column);
+#pragma unroll
+      for (int i = 0; i < F::kM; ++i) {
+        fragments.sums[i][j][0] = fragments.sums[i][j][2] = bias.x + magic;
+        fragments.sums[i][j][1] = fragments.sums[i][j][3] = bias.y + magic;
+      }
+    }
+  }
+  static __device__ __forceinline__ int first_sum(const Columns&, int) {
+    return 0;
+  }
+  /// Residuals go from memory to registers.
+  static __device__ __forceinline__ bool stages_residual(const ConvGemmArgs&) {
+    return false;
+  }
+
+  static __device__ __forceinline__ float scaled(const ConvGemmArgs& args, int sum, float multiplier) {
+    return __fmul_rn(args.small_sums ? small_to_float(sum) : __int2float_rn(sum), multiplier);
+  }
+  static __device__ __forceinline__ float with_residual(const ConvGemmArgs& args, float v, float residual) {
+    return __fadd_rn(v, __fmul_rn(residual, args.residual_scale));
+  }
+  struct Bounds {
+    float low, high;
+    __device__ __forceinline__ float clamped(float v) const {
+      v = v < low ? low : v;
+      return v > high ? high : v;
+    }
+  };
+
+  /// One element whose residual, if any, is not at hand yet.
+  static __device__ __forceinline__ void store_one(const ConvGemmArgs& args, float v, std::int64_t at) {
+    const Bounds bounds{args.low, args.high};
+    if (args.residual != nullptr)
+      v = with_residual(args, v, static_cast<float>(static_cast<const signed char*>(args.residual)[at]));
+    if constexpr (!Real) {
+      static_cast<unsigned char*>(args.y)[at] =
+          static_cast<unsigned char>(requantize_bits(v, bounds.low, bounds.high));
+    } else if (args.stored == ConvStored::f16) {
+      static_cast<__half*>(args.y)[at] = __float2half_rn(bounds.clamped(v));
+    } else {
+      static_cast<float*>(args.y)[at] = bounds.clamped(v);
+    }
+  }
+
+  /// Count neighbouring channels, 4 or 8; `at` is a multiple of Count.
+  template <ConvStored Stored, int Count>
+  static __device__ __forceinline__ void store_run(void* y, const Bounds& bounds, const float (&v)[Count],
+                                                   std::int64_t at) {
+    if constexpr (Stored == ConvStored::i8) {
+      Words<Count / 4> run;
+#pragma unroll
+      for (int w = 0; w < Count / 4; ++w) {
+        std::uint32_t bits[4];
+#pragma unroll
+        for (int j = 0; j < 4; ++j) bits[j] = requantize_bits(v[w * 4 + j], bounds.low, bounds.high);
+        run.word[w] = low_bytes(bits);
+      }
+      *reinterpret_cast<Words<Count / 4>*>(static_cast<std::uint8_t*>(y) + at) = run;
+    } else if constexpr (Stored == ConvStored::f16) {
+      Words<Count / 2> run;
+#pragma unroll
+      for (int w = 0; w < Count / 2; ++w) {
+        const __half2 pair = __floats2half2_rn(bounds.clamped(v[w * 2]), bounds.clamped(v[w * 2 + 1]));
+        run.word[w] = *reinterpret_cast<const std::uint32_t*>(&pair);
+      }
+      *reinterpret_cast<Words<Count / 2>*>(static_cast<__half*>(y) + at) = run;
+    } else {
+      auto* to = reinterpret_cast<float4*>(static_cast<float*>(y) + at);
+#pragma unroll
+      for (int q = 0; q < Count; q += 4) {
+        to[q / 4] = make_float4(bounds.clamped(v[q]), bounds.clamped(v[q + 1]), bounds.clamped(v[q + 2]),
+                                bounds.clamped(v[q + 3]));
+      }
+    }
+  }
+
+  /// The column of the tile that has channel `channel` + k of it, channel being a multiple of 8 and k < 8.
+  static __device__ __forceinline__ constexpr int column_of(int channel, int k) {
+    return (channel & ~31) + k / 2 * 8 + (channel >> 3 & 3) * 2 + k % 2;
+  }
+
+  /// Eight neighbouring channels: sum + residual, clamped. `held` is the residual where out_c is a multiple of 8.
+  static __device__ __forceinline__ void finish_channels(const ConvGemmArgs& args, const Columns& columns,
+                                                         const int (&sum)[8], uint2 held, int row,
+                                                         int first_column, int tile_channel) {
+    const int out_c = args.shape.out_c;
+    const std::int64_t at = output_offset(args, row, first_column + tile_channel);
+    const Bounds bounds{args.low, args.high};
+    float v[8];
+#pragma unroll
+    for (int j = 0; j < 8; ++j) v[j] = scaled(args, sum[j], columns.multiplier[column_of(tile_channel, j)]);
+    if (out_c % 8 == 0) {
+      if (args.residual != nullptr) {
+#pragma unroll
+        for (int j = 0; j < 8; ++j) {
+          const std::uint32_t word = j < 4 ? held.x : held.y;
+          v[j] = with_residual(args, v[j], static_cast<float>(static_cast<signed char>(word >> j % 4 * 8)));
+        }
+      }
+      if constexpr (!Real) {
+        store_run<ConvStored::i8>(args.y, bounds, v, at);
+      } else if (args.stored == ConvStored::f16) {
+        store_run<ConvStored::f16>(args.y, bounds, v, at);
+      } else {
+        store_run<ConvStored::f32>(args.y, bounds, v, at);
+      }
+    } else {
+#pragma unroll
+      for (int j = 0; j < 8; ++j) {
+        if (first_column + tile_channel + j >= out_c) break;
+        store_one(args, v[j], at + j);
+      }
+    }
+  }
+
+  /// Writes the tile when its block has the whole depth: a lane has eight neighbouring channels of every 32.
+  static __device__ __forceinline__ void write_tile(const ConvGemmArgs& args, const F& fragments,
+                                                    std::uint8_t*, const Columns& columns, bool,
+                                                    int first_row, int first_column) {
+    const bool whole = first_column + T::kColumns <= args.shape.out_c;
+    if (args.shape.out_c % 8 != 0 || (!Real && !whole)) {
+      write_elements(args, fragments, columns, first_row, first_column);
+    } else if constexpr (!Real) {
+      write_runs<ConvStored::i8>(args, fragments, columns, first_row, first_column);
+    } else if (args.stored == ConvStored::f16) {
+      write_runs<ConvStored::f16>(args, fragments, columns, first_row, first_column);
+    } else {
+      write_runs<ConvStored::f32>(args, fragments, columns, first_row, first_column);
+    }
+  }
+
+ private:
+  static constexpr int kTogether =
+      F::kN % 4 == 0 ? 4 : 2;  // fragments whose columns are a lane's neighbouring channels
+  static constexpr int kRun = kTogether * 2;
+
+  template <int Count>
+  struct alignas(Count * 4) Words {
+    std::uint32_t word[Count];
+  };
+
+  template <ConvStored Stored>
+  static __device__ __forceinline__ void write_runs(const ConvGemmArgs& args, const F& fragments,
+                                                    const Columns& columns, int first_row, int first_column) {
+    if (args.residual != nullptr) {
+      args.small_sums ? write_runs<Stored, true, true>(args, fragments, columns, first_row, first_column)
+                      : write_runs<Stored, true, false>(args, fragments, columns, first_row, first_column);
+    } else {
+      args.small_sums ? write_runs<Stored, false, true>(args, fragments, columns, first_row, first_column)
+                      : write_runs<Stored, false, false>(args, fragments, columns, first_row, first_column);
+    }
+  }
+
+  // Straight from registers, a lane's neighbouring channels at once. Those of i8 are all y's: no tests between them.
+  template <ConvStored Stored, bool Residual, bool Small>
+  static __device__ __forceinline__ void write_runs(const ConvGemmArgs& args, const F& fragments,
+                                                    const Columns& columns, int first_row, int first_column) {
+    constexpr int kBlocks = F::kN / kTogether;
+    constexpr int kStep = kTogether * 8;  // channels from a lane's run to its next
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const int first = F::first_column(warp) + lane % 4 * 2;  // in the order of the packed weights
+    const float* multipliers = columns.multiplier + first;
+    const int channel = first_column + packed_channel(first);
+    const int left = args.shape.out_c - channel;
+    const float residual_scale = args.residual_scale;
+    const Bounds bounds{args.low, args.high};
+#pragma unroll
+    for (int i = 0; i < F::kM; ++i) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int row = first_row + F::first_row(warp) + i * F::kRowStep + lane / 4 + h * 8;
+        if (row >= args.rows) continue;
+        const std::int64_t at = output_offset(args, row, channel);
+        Words<kRun / 4> held[kBlocks];
+        if constexpr (Residual) {
+          const auto* from = static_cast<const std::uint8_t*>(args.residual) + at;
+#pragma unroll
+          for (int block = 0; block < kBlocks; ++block) {
+            if (!Real || block * kStep < left)
+              held[block] = *reinterpret_cast<const Words<kRun / 4>*>(from + block * kStep);
+          }
+        }
+#pragma unroll
+        for (int block = 0; block < kBlocks; ++block) {
+          if (Real && block * kStep >= left) break;
+          float v[kRun];
+#pragma unroll
+          for (int u = 0; u < kTogether; ++u) {
+            const int j = block * kTogether + u;
+            const float2 m = *reinterpret_cast<const float2*>(multipliers + j * 8);
+            const int(&sums)[4] = fragments.sums[i][j];
+            v[u * 2] = __fmul_rn(Small ? small_to_float(sums[h * 2]) : __int2float_rn(sums[h * 2]), m.x);
+            v[u * 2 + 1] =
+                __fmul_rn(Small ? small_to_float(sums[h * 2 + 1]) : __int2float_rn(sums[h * 2 + 1]), m.y);
+            if constexpr (Residual) {
+              const float2 r =
+                  bytes_to_float(static_cast<std::uint16_t>(held[block].word[u / 2] >> u % 2 * 16));
+              v[u * 2] = __fadd_rn(v[u * 2], __fmul_rn(r.x, residual_scale));
+              v[u * 2 + 1] = __fadd_rn(v[u * 2 + 1], __fmul_rn(r.y, residual_scale));
+            }
+          }
+          store_run<Stored>(args.y, bounds, v, at + block * kStep);
+        }
+      }
+    }
+  }
+
+  // Rows of y that begin anywhere, one element after the other.
+  static __device__ __forceinline__ void write_elements(const ConvGemmArgs& args, const F& fragments,
+                                                        const Columns& columns, int first_row,
+                                                        int first_column) {
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+    for (int i = 0; i < F::kM; ++i) {
+#pragma unroll
+      for (int j = 0; j < F::kN; ++j) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          const int row = first_row + F::first_row(warp) + i * F::kRowStep + lane / 4 + e / 2 * 8;
+          const int column = F::first_column(warp) + j * 8 + lane % 4 * 2 + e % 2;
+          const int channel = first_column + packed_channel(column);
+          if (row >= args.rows || channel >= args.shape.out_c) continue;
+          store_one(args, scaled(args, fragments.sums[i][j][e], columns.multiplier[column]),
+                    output_offset(args, row, channel));
+        }
+      }
+    }
+  }
+};
+
+}  // namespace pipit::cuda

@@ -1,0 +1,77 @@
+// Compiled instances of the implicit-GEMM kernel and their launch.
+#pragma once
+
+#include <algorithm>
+#include <array>
+
+#include "layers/cuda/conv/conv_implicit_gemm_kernel.cuh"
+
+namespace pipit::cuda {
+
+/// One compiled instance of the kernel.
+struct ConvGemmInstance {
+  int rows, columns, vector, threads;
+  int shared;  // bytes with all stages
+  int stages;
+  int stage_bytes;
+  int sum_bytes;   // of the tile of sums that a cluster exchanges
+  int tile_bytes;  // of the tile of residual and y
+  const void* function;
+};
+
+template <typename T, template <typename> typename Epilogue>
+ConvGemmInstance instance() {
+  return {T::kRows,
+          T::kColumns,
+          T::kVector,
+          T::kThreads,
+          T::kShared,
+          T::kStages,
+          T::kStageBytes,
+          T::kSumBytes,
+          T::kInt8 ? 0 : T::kTileBytes,
+          reinterpret_cast<const void*>(&conv_gemm<T, Epilogue<T>>)};
+}
+
+/// Lets the kernel use its shared memory. cudaErrorInvalidValue for null.
+inline cudaError_t prepare_instance(const ConvGemmInstance* instance) {
+  if (instance == nullptr) return cudaErrorInvalidValue;
+  return cudaFuncSetAttribute(instance->function, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                              instance->shared);
+}
+
+/// After prepare_instance: launches only.
+inline cudaError_t launch_instance(const ConvGemmInstance* instance, const ConvGemmArgs& args,
+                                   cudaStream_t stream) {
+  if (instance == nullptr) return cudaErrorInvalidValue;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(ceil_div(args.rows, instance->rows) * args.column_tiles),
+                        static_cast<unsigned>(args.splits));
+  config.blockDim = dim3(static_cast<unsigned>(instance->threads));
+  // A short depth does not need every stage, and without them more blocks fit a multiprocessor.
+  const int steps = static_cast<int>(ceil_div(args.steps, args.splits));
+  const int stages = std::min(steps, instance->stages) * instance->stage_bytes;
+  const int tile_bytes = steps < instance->stages ? instance->tile_bytes : 0;  // else in a stage
+  config.dynamicSmemBytes =
+      static_cast<std::size_t>(args.splits > 1 ? std::max(stages, instance->sum_bytes) : stages + tile_bytes);
+  config.stream = stream;
+  std::array<cudaLaunchAttribute, 2> attributes{};
+  config.attrs = attributes.data();
+  if (args.overlap) {
+    cudaLaunchAttribute& overlap = attributes[config.numAttrs++];
+    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    overlap.val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (args.splits > 1) {
+    cudaLaunchAttribute& cluster = attributes[config.numAttrs++];
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim.x = 1;
+    cluster.val.clusterDim.y = static_cast<unsigned>(args.splits);
+    cluster.val.clusterDim.z = 1;
+  }
+  ConvGemmArgs copy = args;
+  void* parameters[] = {&copy};
+  return cudaLaunchKernelExC(&config, instance->function, parameters);
+}
+
+}  // namespace pipit::cuda

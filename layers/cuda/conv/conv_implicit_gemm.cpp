@@ -1,0 +1,138 @@
+// Candidate "implicit_gemm": fp16 convolution on the tensor cores without a patch matrix.
+#include "engine/cuda/runtime.h"
+#include "layers/common/layer_kernel.h"
+#include "layers/cuda/conv/conv_gemm_launch.h"
+#include "layers/cuda/conv/conv_gemm_problem.h"
+#include "layers/cuda/families.h"
+#include "layers/ops/conv.h"
+
+namespace pipit {
+
+namespace {
+
+using cuda::ConvGemmArgs;
+using cuda::ConvShape;
+using cuda::ConvTile;
+using cuda::ConvVariant;
+using cuda::DeviceBuffer;
+
+/// Channels as the kernel reads them: 8-byte copies for narrow images, else 16-byte copies.
+std::int64_t padded_channels(std::int64_t channels) {
+  return channels <= 4 ? 4 : ceil_div(channels, 8) * 8;
+}
+
+Refusal refuse_implicit_gemm(const NodeSpec& spec) {
+  const ConvAttributes& attributes = layer_as<Conv>(spec.layer).attributes();
+  const TensorDesc& x = *spec.inputs[0];
+  const TensorDesc& y = spec.outputs[0];
+  // An f32 image is converted while its channels are padded.
+  if (spec.precision != Precision::fp16 || (x.dtype != DType::f16 && x.dtype != DType::f32) ||
+      y.dtype != DType::f16)
+    return "only fp16 is handled";
+  if (spec.has_input(3) && spec.inputs[3]->dtype != DType::f16) return "the residual must be f16";
+  return cuda::refuse_conv_gemm(spec, attributes, padded_channels(x.shape[1]));
+}
+
+ConvShape shape_of(const NodeSpec& spec) {
+  return cuda::conv_gemm_shape(spec, layer_as<Conv>(spec.layer).attributes(),
+                               padded_channels(spec.inputs[0]->shape[1]));
+}
+
+std::vector<std::string> variant_names(const NodeSpec& spec) {
+  return cuda::names_of(cuda::conv_gemm_variants(shape_of(spec), spec.gpu));
+}
+
+class ImplicitGemm final : public Kernel {
+ public:
+  explicit ImplicitGemm(const NodeSpec& spec)
+      : shape_(shape_of(spec)),
+        channels_(static_cast<int>(spec.inputs[0]->shape[1])),
+        vector_(shape_.in_c == 4 ? 4 : 8),
+        copies_(shape_.in_c != channels_ || !is_channels_last(*spec.inputs[0]) ||
+                spec.inputs[0]->dtype != DType::f16),
+        variant_(cuda::named_variant(cuda::conv_gemm_variants(shape_, spec.gpu), spec.variant)),
+        tile_(variant_.tile) {
+    const Clamp& clamp = layer_as<Conv>(spec.layer).attributes().activation;
+    args_ = cuda::conv_gemm_args(shape_, tile_);
+    args_.overlap = variant_.overlap;
+    args_.low = clamp.low;
+    args_.high = clamp.high;
+    const Tensor weights = to_layout(spec.constant(1)->view(), Layout::row_major);
+    const std::vector<Half> packed =
+        cuda::pack_conv_weights(shape_, channels_, weights.values<float>().data(), tile_.columns);
+    weights_ = DeviceBuffer(packed.data(), packed.size() * sizeof(Half));
+    std::vector<float> bias(static_cast<std::size_t>(args_.column_tiles) *
+                            static_cast<std::size_t>(tile_.columns));
+    if (const Tensor* given = spec.constant(2)) {
+      std::copy_n(given->values<float>().data(), shape_.out_c, bias.begin());
+    }
+    bias_ = DeviceBuffer(bias.data(), bias.size() * sizeof(float));
+    args_.weights = weights_.as<const Half>();
+    args_.bias = bias_.as<const float>();
+    PIPIT_CUDA(cuda::prepare_conv_gemm(tile_, vector_));
+  }
+
+  std::size_t scratch_bytes() const override {
+    return copies_ ? static_cast<std::size_t>(pixels() * shape_.in_c) * sizeof(Half) : 0;
+  }
+  bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
+
+  void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
+           const RunContext& context) const override {
+    const auto stream = static_cast<cudaStream_t>(context.stream);
+    ConvGemmArgs args = args_;
+    if (!copies_) args.x = inputs[0].as<Half>();
+    if (copies_) args.x = copy_input(inputs[0], reinterpret_cast<Half*>(context.scratch), stream);
+    args.residual = optional_data<Half>(inputs, 3);
+    args.y = outputs[0].as<Half>();
+    PIPIT_CUDA(cuda::launch_conv_gemm(tile_, vector_, args, stream));
+  }
+
+ private:
+  std::int64_t pixels() const { return static_cast<std::int64_t>(shape_.batch) * shape_.in_h * shape_.in_w; }
+
+  const Half* copy_input(const ConstTensorView& x, Half* to, cudaStream_t stream) const {
+    const Strides strides = x.desc.strides();
+    cuda::PadChannelsArgs args;
+    args.x = x.data;
+    args.x_half = x.desc.dtype == DType::f16;
+    args.y = to;
+    args.channels = channels_;
+    args.padded = shape_.in_c;
+    args.pixels = pixels();
+    args.pixels_per_image = static_cast<std::int64_t>(shape_.in_h) * shape_.in_w;
+    args.image_stride = strides[0];
+    args.channel_stride = strides[1];
+    args.pixel_stride = strides[3];  // rows lie behind each other in both layouts
+    PIPIT_CUDA(cuda::launch_pad_channels(args, stream));
+    return to;
+  }
+
+  ConvShape shape_;
+  int channels_;  ///< of x itself
+  int vector_;
+  bool copies_;  ///< x is brought to [pixels, in_c] first
+  ConvVariant variant_;
+  ConvTile tile_;
+  ConvGemmArgs args_;
+  DeviceBuffer weights_;
+  DeviceBuffer bias_;
+};
+
+// Long convolutions are the library's: on an H200 its kernels took 0.5 to 1.0 times as long from here on, while short
+// ones start faster here, and without the time that a library's plan takes to build.
+bool is_long(const NodeSpec& spec) {
+  constexpr std::int64_t kLongMacs = 500'000'000;
+  return layer_as<Conv>(spec.layer).work(spec.inputs, spec.outputs).macs >= kLongMacs;
+}
+
+}  // namespace
+
+void register_cuda_conv_implicit_gemm(Registry& registry) {
+  registry.add(
+      Conv::kType, DeviceKind::cuda,
+      {"implicit_gemm", refuse_implicit_gemm,
+       [](const NodeSpec& spec) { return std::make_unique<ImplicitGemm>(spec); }, variant_names, is_long});
+}
+
+}  // namespace pipit

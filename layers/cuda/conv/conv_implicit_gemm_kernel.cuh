@@ -1,0 +1,95 @@
+// The implicit-GEMM kernel: output positions x output channels on the tensor cores, in fp16 with fp32 sums or in INT8
+// with int32 sums.
+#pragma once
+
+#include <cstdint>
+
+#include "layers/cuda/conv/conv_gemm_fragments.cuh"
+#include "layers/cuda/conv/conv_gemm_launch.h"
+#include "layers/cuda/conv/conv_gemm_loader.cuh"
+#include "layers/cuda/conv/conv_gemm_share.cuh"
+#include "layers/cuda/device/async_ptx.cuh"
+#include "layers/cuda/device/warpgroup_mma.cuh"
+
+namespace pipit::cuda {
+
+/// Epilogue: HalfEpilogue or Int8Epilogue of the same traits.
+template <typename T, typename Epilogue>
+__global__ void __launch_bounds__(T::kThreads, T::kBlocks)
+    conv_gemm(const __grid_constant__ ConvGemmArgs args) {
+  extern __shared__ __align__(1024) std::uint8_t shared[];
+  const int warp = threadIdx.x / 32;
+  const int row_tile = blockIdx.x / args.column_tiles;
+  const int first_row = row_tile * T::kRows;
+  const int first_column = (blockIdx.x - row_tile * args.column_tiles) * T::kColumns;
+  const int split = blockIdx.y;
+  const int first_step = args.steps * split / args.splits;
+  const int steps = args.steps * (split + 1) / args.splits - first_step;
+
+  ConvGemmLoader<T> loader(args, first_row, first_column, first_step);
+  const std::uint32_t base = ptx::shared_address(shared);
+  // Only the weights may be read before the kernel in front has finished.
+#pragma unroll
+  for (int s = 0; s < T::kStages - 1; ++s) {
+    if (s < steps) loader.load_right(base + s * T::kStageBytes);
+  }
+  __shared__ typename Epilogue::Columns columns;
+  Epilogue::load(args, first_column, columns);
+  ConvGemmFragments<T> fragments;
+  Epilogue::start(args, fragments, first_column, split);
+  ptx::release_next_kernel();
+  ptx::wait_for_previous_kernel();
+  // The residual takes the buffer of the step behind the last, as soon as that one is free.
+  const bool staged = Epilogue::stages_residual(args);
+  const int tile_stage = steps % T::kStages;
+  const auto load_left = [&](int step, int stage) {
+    if (step < steps) {
+      loader.load_left(base + stage * T::kStageBytes);
+    } else if (step == steps && staged) {
+      load_residual<T>(args, base + stage * T::kStageBytes, first_row, first_column);
+    }
+  };
+#pragma unroll
+  for (int s = 0; s < T::kStages - 1; ++s) {
+    load_left(s, s);
+    ptx::commit_copies();
+  }
+  ConvGemmShare<T, Epilogue> share(args, first_row, first_column);
+  if (args.splits > 1) share.fetch_residual();
+
+  int stage = 0;
+  int next_stage = T::kStages - 1;
+  for (int step = 0; step < steps; ++step) {
+    ptx::wait_copies<T::kStages - 2>();
+#ifdef PIPIT_WARPGROUP_MMA
+    ptx::publish_shared();
+#endif
+    __syncthreads();
+    const std::uint32_t left = base + stage * T::kStageBytes;
+    fragments.multiply_step(left, left + T::kRows * T::kRowBytes, warp);
+    // Everybody has passed the barrier, so the stage before this one is free.
+    load_left(step + T::kStages - 1, next_stage);
+    if (step + T::kStages - 1 < steps) loader.load_right(base + next_stage * T::kStageBytes);
+    ptx::commit_copies();
+    fragments.finish();
+    stage = stage + 1 == T::kStages ? 0 : stage + 1;
+    next_stage = next_stage + 1 == T::kStages ? 0 : next_stage + 1;
+  }
+  if (args.splits == 1) {
+    // The last products read other stages, so the tile's may be written at once.
+    if (staged) {
+      ptx::wait_copies<0>();
+      __syncthreads();
+    }
+    Epilogue::write_tile(args, fragments, shared + tile_stage * T::kStageBytes, columns, staged, first_row,
+                         first_column);
+  } else {
+    // The sums go through shared memory, within reach of the cluster.
+    __syncthreads();
+    auto* tile = reinterpret_cast<typename T::Sum*>(shared);
+    fragments.store(tile, warp);
+    share.write(tile, columns);
+  }
+}
+
+}  // namespace pipit::cuda

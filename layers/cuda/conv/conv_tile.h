@@ -1,0 +1,175 @@
+// Index mathematics, tile choice and weight packing of the GPU convolutions. Plain C++ apart from the function
+// qualifiers, so that it is tested without a GPU.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/base/ceil_div.h"
+#include "engine/graph/half.h"
+
+#ifdef __CUDACC__
+#define PIPIT_HOST_DEVICE __host__ __device__
+#else
+#define PIPIT_HOST_DEVICE
+#endif
+
+namespace pipit::cuda {
+
+/// A two-dimensional convolution with one group as a matrix product: rows are the output positions
+/// (n, oh, ow), columns the output channels, and k runs over (kernel row, kernel column, input channel).
+struct ConvShape {
+  int batch = 1, in_h = 1, in_w = 1;
+  int in_c =
+      8;  ///< channels as they lie in memory: padded to the vector width where x was copied; in INT8, pairs
+  int out_h = 1, out_w = 1, out_c = 8;
+  int kernel_h = 1, kernel_w = 1, stride_h = 1, stride_w = 1, dilation_h = 1, dilation_w = 1;
+  int pad_h = 0, pad_w = 0;  ///< begin pads; end pads are implied by the output extents
+  bool int8 = false;
+  bool real_output = false;  ///< of INT8: y is f32 or f16, two to four times the bytes
+
+  std::int64_t rows() const { return static_cast<std::int64_t>(batch) * out_h * out_w; }
+  std::int64_t depth() const { return static_cast<std::int64_t>(kernel_h) * kernel_w * in_c; }
+};
+
+/// Where one output position starts to read: input coordinates of tap (0, 0), possibly in the padding.
+struct PixelOrigin {
+  int image;
+  int h;
+  int w;
+};
+
+/// Division of 0 <= n < 2^31 by a constant without a divide instruction: multiplication by the rounded-up reciprocal
+/// (Granlund & Montgomery 1994).
+struct Divisor {
+  std::uint32_t value = 1;
+  std::uint32_t factor = 0x80000001U;
+  int shift = 31;
+
+  Divisor() = default;
+  explicit Divisor(int divisor) : value(static_cast<std::uint32_t>(divisor)) {
+    int bits = 0;  // smallest with 2^bits >= divisor
+    while ((std::uint64_t{1} << bits) < value) ++bits;
+    shift = 31 + bits;
+    factor = static_cast<std::uint32_t>((std::uint64_t{1} << shift) / value + 1);
+  }
+  PIPIT_HOST_DEVICE int divide(int n) const {
+    return static_cast<int>(static_cast<std::uint64_t>(static_cast<std::uint32_t>(n)) * factor >> shift);
+  }
+};
+
+/// The origin of matrix row `row` (0 <= row < rows()). positions divides by out_h * out_w, width by out_w.
+PIPIT_HOST_DEVICE inline PixelOrigin pixel_origin(const ConvShape& s, const Divisor& positions,
+                                                  const Divisor& width, int row) {
+  const int image = positions.divide(row);
+  const int rest = row - image * (s.out_h * s.out_w);
+  const int oh = width.divide(rest);
+  return {image, oh * s.stride_h - s.pad_h, (rest - oh * s.out_w) * s.stride_w - s.pad_w};
+}
+
+/// A position along k, kept as (kernel row, kernel column, channel).
+struct DepthCursor {
+  int r = 0;
+  int s = 0;
+  int c = 0;
+
+  /// Moves on by `step` positions of k. Beyond the last tap r >= kernel_h.
+  PIPIT_HOST_DEVICE void advance(const ConvShape& shape, int step) {
+    c += step;
+    while (c >= shape.in_c) {
+      c -= shape.in_c;
+      if (++s == shape.kernel_w) {
+        s = 0;
+        ++r;
+      }
+    }
+  }
+};
+
+/// The cursor at position k. channels divides by in_c, width by kernel_w.
+PIPIT_HOST_DEVICE inline DepthCursor depth_cursor(const ConvShape& shape, const Divisor& channels,
+                                                  const Divisor& width, int k) {
+  const int tap = channels.divide(k);
+  const int r = width.divide(tap);
+  return {r, tap - r * shape.kernel_w, k - tap * shape.in_c};
+}
+
+/// 16-byte chunk of a shared-memory row of `chunks` (4 or 8) chunks where logical chunk `chunk` of row `row` is
+/// kept, so that the eight rows that ldmatrix reads at once fall into different banks.
+template <int Chunks>
+PIPIT_HOST_DEVICE constexpr int swizzled_chunk(int row, int chunk) {
+  static_assert(Chunks == 4 || Chunks == 8);
+  return Chunks == 8 ? chunk ^ (row & 7) : chunk ^ (row >> 1 & 3);
+}
+
+/// Depth of one pipeline step of every tile, in elements of k.
+inline constexpr int kTileDepth = 64;
+/// Widest cluster that every GPU with clusters can launch.
+inline constexpr int kMaxSplits = 8;
+
+/// A tile of the output matrix and how many blocks share its depth.
+struct ConvTile {
+  int rows = 64;
+  int columns = 64;
+  int splits = 1;
+  friend bool operator==(const ConvTile&, const ConvTile&) = default;
+};
+
+/// The tile sizes that are compiled, largest first.
+inline constexpr ConvTile kConvTiles[] = {{128, 128, 1}, {128, 64, 1}, {64, 64, 1}, {64, 32, 1}};
+
+/// Estimated microseconds of one convolution with this tile on `processors` multiprocessors: for comparing tiles.
+double tile_cost(const ConvShape& shape, const ConvTile& tile, int processors);
+
+/// Whether a launch gains by starting while the kernel in front still runs: it saves the start-up time, but the
+/// blocks then crowd on the multiprocessors that were idle, which costs more when there is one long wave of them.
+bool pays_to_overlap(const ConvShape& shape, const ConvTile& tile, int processors);
+
+/// The cheapest compiled tile; splits > 1 only where the GPU has clusters.
+ConvTile choose_tile(const ConvShape& shape, int processors, bool clusters);
+
+/// A tile and whether its launch overlaps with the kernel in front.
+struct ConvVariant {
+  ConvTile tile;
+  bool overlap = false;
+  /// "128x64", "64x64/4" for splits of 4, with "+overlap".
+  std::string name() const;
+};
+
+/// The ways to run a convolution that are worth timing, at most eight: first the one that choose_tile and
+/// pays_to_overlap name, then the next cheapest tiles, then the best of them the other way round. `clusters` as in
+/// choose_tile: without them launches cannot overlap either.
+std::vector<ConvVariant> conv_variants(const ConvShape& shape, int processors, bool clusters);
+
+/// Weights [out_c, channels, kernel_h, kernel_w] in row-major order as the right-hand matrix: rows are output
+/// channels (count rounded up to `columns`, the rest zero), k innermost, rounded up to kTileDepth with zeros.
+/// channels <= shape.in_c; the channels beyond are zero.
+std::vector<Half> pack_conv_weights(const ConvShape& shape, int channels, const float* weights, int columns);
+/// The output channel, within its 32, that a row of INT8 weights is for. A lane of an m16n8 accumulator has columns 2 t
+/// and 2 t + 1 of every eight: so four of them give it the neighbouring channels 8 t to 8 t + 7.
+PIPIT_HOST_DEVICE constexpr int packed_channel(int row) {
+  return (row & ~31) + (row >> 1 & 3) * 8 + (row >> 3 & 3) * 2 + (row & 1);
+}
+
+/// The same for bytes, rows in the order of packed_channel: shape.in_c, kTileDepth and packed_depth() count pairs of
+/// them.
+std::vector<std::int8_t> pack_qconv_weights(const ConvShape& shape, int channels, const std::int8_t* weights,
+                                            int columns);
+/// Values per output channel in the order of those rows.
+template <typename T>
+std::vector<T> in_packed_order(std::vector<T> values, std::size_t rows) {
+  values.resize(rows);
+  std::vector<T> packed(rows);
+  for (std::size_t r = 0; r < rows; ++r)
+    packed[r] = values[static_cast<std::size_t>(packed_channel(static_cast<int>(r)))];
+  return packed;
+}
+
+/// Elements of one packed row.
+inline std::int64_t packed_depth(const ConvShape& shape) {
+  return ceil_div(shape.depth(), kTileDepth) * kTileDepth;
+}
+
+}  // namespace pipit::cuda

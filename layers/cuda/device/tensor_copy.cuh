@@ -1,0 +1,62 @@
+// Hopper's bulk tensor copies and the barriers in shared memory that count their bytes (PTX ISA, "Tensor copy" and
+// "mbarrier").
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+
+namespace pipit::cuda::ptx {
+
+__device__ __forceinline__ void init_barrier(std::uint32_t barrier, int arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;\n" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+/// Makes initialized barriers visible to the copy engine; a block barrier must follow.
+__device__ __forceinline__ void publish_barriers() {
+  asm volatile("fence.mbarrier_init.release.cluster;\n" ::: "memory");
+  asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");
+}
+__device__ __forceinline__ void arrive(std::uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];\n" ::"r"(barrier) : "memory");
+}
+/// Arrives, and lets the phase wait for so many bytes in addition.
+__device__ __forceinline__ void arrive_expecting(std::uint32_t barrier, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;\n" ::"r"(barrier), "r"(bytes)
+               : "memory");
+}
+/// Waits until the phase of this parity has ended.
+__device__ __forceinline__ void wait_barrier(std::uint32_t barrier, std::uint32_t parity) {
+  std::uint32_t done = 0;
+  while (done == 0) {
+    asm volatile(
+        "{\n.reg .pred p;\n"
+        "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+        "selp.u32 %0, 1, 0, p;\n}\n"
+        : "=r"(done)
+        : "r"(barrier), "r"(parity)
+        : "memory");
+  }
+}
+
+/// The map's box at (column, row) to shared memory; its bytes count on `barrier`.
+__device__ __forceinline__ void copy_box(std::uint32_t to, const CUtensorMap& map, std::uint32_t barrier,
+                                         int column, int row) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], "
+      "[%2];\n" ::"r"(to),
+      "l"(reinterpret_cast<std::uint64_t>(&map)), "r"(barrier), "r"(column), "r"(row)
+      : "memory");
+}
+/// The pixels of a row of patches, from the one at (c, w, h, n) on, each moved by the tap's offsets.
+__device__ __forceinline__ void copy_pixels(std::uint32_t to, const CUtensorMap& map, std::uint32_t barrier,
+                                            int c, int w, int h, int n, int offset_w, int offset_h) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%0], [%1, {%3, "
+      "%4, %5, "
+      "%6}], [%2], {%7, %8};\n" ::"r"(to),
+      "l"(reinterpret_cast<std::uint64_t>(&map)), "r"(barrier), "r"(c), "r"(w), "r"(h), "r"(n),
+      "h"(static_cast<std::uint16_t>(offset_w)), "h"(static_cast<std::uint16_t>(offset_h))
+      : "memory");
+}
+
+}  // namespace pipit::cuda::ptx

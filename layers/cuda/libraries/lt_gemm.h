@@ -1,0 +1,69 @@
+// A matrix product of cuBLASLt whose algorithm is chosen once.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "engine/cuda/library.h"
+#include "engine/graph/dtype.h"
+
+namespace pipit::cuda {
+
+/// D = epilogue(alpha * A' * B' + beta * C), all row-major: A' [m, k], B' [k, n], C and D [m, n]. Distances in
+/// elements. Operands are f16 or f32;
+/// arithmetic is fp32 (never TF32).
+struct GemmShape {
+  DType dtype = DType::f32;  ///< of A and B, and of C, D and the bias unless wide_output
+  bool wide_output = false;  ///< C, D and the bias are f32 whatever A and B are
+  std::int64_t m = 0;
+  std::int64_t n = 0;
+  std::int64_t k = 0;
+  bool transpose_a = false;  ///< A is stored [k, m]
+  bool transpose_b = false;  ///< B is stored [n, k]
+  std::int64_t lda = 0;      ///< between rows as stored
+  std::int64_t ldb = 0;
+  std::int64_t ldd = 0;  ///< of C too
+  std::int64_t batch = 1;
+  std::int64_t a_step = 0;  ///< between the matrices of a batch
+  std::int64_t b_step = 0;
+  std::int64_t d_step = 0;  ///< of C too
+  float alpha = 1;
+  float beta = 0;              ///< 0: C is not read
+  const void* bias = nullptr;  ///< n elements on the GPU, `bias_step` apart per batch; null: none
+  std::int64_t bias_step = 0;
+  bool relu = false;
+  std::int64_t alignment = 16;  ///< bytes that every operand's address is a multiple of
+};
+
+class LtGemm {
+ public:
+  static constexpr std::size_t kMaxWorkspace = std::size_t{32} << 20;
+  /// How many of the heuristic's proposals are worth timing.
+  static constexpr int kProposals = 4;
+  /// Asks the library's heuristic for algorithms with the same bits on every run and takes the one with this number,
+  /// the first being its best guess. Null when it has none or not so many, with the reason. Throws Error when the
+  /// library cannot be used.
+  static std::unique_ptr<LtGemm> create(const GemmShape& shape, std::string& reason, int proposal = 0);
+  ~LtGemm();
+  LtGemm(const LtGemm&) = delete;
+  LtGemm& operator=(const LtGemm&) = delete;
+
+  std::size_t workspace_bytes() const { return workspace_; }
+  /// `c` may be `d`, and is not read when beta is 0. The workspace is 256-byte aligned.
+  void run(const void* a, const void* b, const void* c, void* d, void* workspace, cudaStream_t stream) const;
+
+ private:
+  LtGemm() = default;
+  float alpha_ = 1;
+  float beta_ = 0;
+  cublasLtHandle_t handle_ = nullptr;
+  cublasLtMatmulDesc_t desc_ = nullptr;
+  cublasLtMatrixLayout_t a_ = nullptr;
+  cublasLtMatrixLayout_t b_ = nullptr;
+  cublasLtMatrixLayout_t d_ = nullptr;
+  cublasLtMatmulAlgo_t algorithm_{};
+  std::size_t workspace_ = 0;
+};
+
+}  // namespace pipit::cuda

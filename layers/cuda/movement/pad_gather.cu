@@ -1,0 +1,162 @@
+// Pad and Gather: copies whose source follows no strides.
+#include "layers/common/scalar.h"
+#include "layers/cuda/device/kernel.cuh"
+#include "layers/cuda/families.h"
+#include "layers/ops/reshaping.h"
+#include "layers/ops/slicing.h"
+
+namespace pipit {
+
+namespace {
+
+using namespace cuda;
+
+Refusal refuse_conversion(const NodeSpec& spec) {
+  if (Refusal reason = refuse_unless_indexable(spec)) return reason;
+  if (spec.inputs[0]->dtype == spec.outputs[0].dtype) return std::nullopt;
+  return std::string(dtype_name(spec.inputs[0]->dtype)) + " is not converted to " +
+         std::string(dtype_name(spec.outputs[0].dtype)) + " on the way";
+}
+
+struct PadDimension {
+  Divider extent;  // of the output
+  int to, from;    // strides of output and input
+  int source_extent;
+  int begin;
+};
+
+struct PadGeometry {
+  int rank = 0;
+  unsigned size = 0;
+  PadMode mode = PadMode::constant;
+  PadDimension dim[kMaxRank];  // in the memory order of the output
+};
+
+// Where an extended dimension reads; -1 outside in constant mode.
+__device__ int padded_source(PadMode mode, int position, int extent) {
+  if (position >= 0 && position < extent) return position;
+  if (mode == PadMode::constant) return -1;
+  if (mode == PadMode::edge) return position < 0 ? 0 : extent - 1;
+  if (mode == PadMode::wrap) {
+    const int r = position % extent;
+    return r < 0 ? r + extent : r;
+  }
+  if (extent == 1) return 0;
+  const int period = 2 * (extent - 1);  // forth and back, the ends once
+  const int r = abs(position % period);
+  return min(r, period - r);
+}
+
+template <typename T>
+__global__ void pad_kernel(PadGeometry g, T* y, const T* x, T value) {
+  unsigned i = thread_index();
+  if (i >= g.size) return;
+  int to = 0;
+  int from = 0;
+  bool inside = true;
+  for (int d = g.rank - 1; d >= 0; --d) {
+    const PadDimension& dim = g.dim[d];
+    const unsigned rest = dim.extent.divide(i);
+    const int index = static_cast<int>(i - rest * dim.extent.divisor);
+    const int source = padded_source(g.mode, index - dim.begin, dim.source_extent);
+    inside = inside && source >= 0;
+    to += index * dim.to;
+    from += source * dim.from;
+    i = rest;
+  }
+  y[to] = inside ? x[from] : value;
+}
+
+void run_pad(const Pad& layer, std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
+             const RunContext& context) {
+  const PadAttributes& a = layer.attributes();
+  const TensorDesc& x = inputs[0].desc;
+  const TensorDesc& y = outputs[0].desc;
+  if (y.elements() == 0) return;
+  PadGeometry g{y.shape.rank(), static_cast<unsigned>(y.elements()), a.mode, {}};
+  const Strides to = y.strides();
+  const Strides from = x.strides();
+  for (int d = 0; d < g.rank; ++d) {
+    const auto u = static_cast<std::size_t>(d);
+    g.dim[d] = {Divider(static_cast<unsigned>(y.shape[d])), static_cast<int>(to[u]),
+                static_cast<int>(from[u]), static_cast<int>(x.shape[d]), static_cast<int>(a.begin[u])};
+  }
+  std::stable_sort(g.dim, g.dim + g.rank,
+                   [](const PadDimension& l, const PadDimension& r) { return l.to > r.to; });
+  const std::array<std::byte, 8> value = element_bytes(x.dtype, a.value);
+  with_element_size(x.dtype, [&](auto size) {
+    using T = Element<decltype(size)::value>;
+    T fill;
+    std::memcpy(&fill, value.data(), sizeof fill);
+    launch("pad", pad_kernel<T>, y.elements(), context, g, reinterpret_cast<T*>(outputs[0].data),
+           reinterpret_cast<const T*>(inputs[0].data), fill);
+  });
+}
+
+// y[o, g, i] = x[o, position[g], i], all row-major.
+template <typename T>
+__global__ void gather_kernel(unsigned size, Divider inner, Divider count, int extent, const int* position,
+                              T* y, const T* x) {
+  const unsigned i = thread_index();
+  if (i >= size) return;
+  const unsigned row = inner.divide(i);
+  const unsigned outer = count.divide(row);
+  const unsigned source =
+      outer * static_cast<unsigned>(extent) + static_cast<unsigned>(position[row - outer * count.divisor]);
+  y[i] = x[source * inner.divisor + (i - row * inner.divisor)];
+}
+
+Refusal refuse_gather(const NodeSpec& spec) {
+  if (Refusal reason = refuse_conversion(spec)) return reason;
+  if (Refusal reason = refuse_unless_row_major(spec)) return reason;
+  if (spec.constant(1) == nullptr) return "an index computed at run time could not be reported out of range";
+  return std::nullopt;
+}
+
+class GatherKernel final : public Kernel {
+ public:
+  explicit GatherKernel(const NodeSpec& spec) {
+    const Shape& shape = spec.inputs[0]->shape;
+    const int axis = normalize_axis(layer_as<Gather>(spec.layer).attributes().axis, shape.rank(), "Gather");
+    extent_ = shape[axis];
+    for (int d = axis + 1; d < shape.rank(); ++d) inner_ *= shape[d];
+    const Tensor& indices = *spec.constant(1);
+    count_ = indices.desc().elements();
+    std::vector<int> positions;
+    for (std::int64_t i = 0; i < count_; ++i) {
+      positions.push_back(static_cast<int>(gathered_position(indices.view(), i, extent_)));
+    }
+    positions_ = DeviceBuffer(positions.data(), positions.size() * sizeof(int));
+  }
+  bool reads_constant(std::size_t index) const override { return index != 1; }
+  void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
+           const RunContext& context) const override {
+    const std::int64_t size = outputs[0].desc.elements();
+    if (size == 0) return;
+    with_element_size(outputs[0].desc.dtype, [&](auto bytes) {
+      using T = Element<decltype(bytes)::value>;
+      launch("gather", gather_kernel<T>, size, context, static_cast<unsigned>(size),
+             Divider(static_cast<unsigned>(inner_)), Divider(static_cast<unsigned>(count_)),
+             static_cast<int>(extent_), positions_.as<int>(), reinterpret_cast<T*>(outputs[0].data),
+             reinterpret_cast<const T*>(inputs[0].data));
+    });
+  }
+
+ private:
+  std::int64_t extent_ = 0;
+  std::int64_t inner_ = 1;
+  std::int64_t count_ = 0;
+  DeviceBuffer positions_;
+};
+
+}  // namespace
+
+void register_cuda_pad_gather(Registry& registry) {
+  add_kernel<Pad>(registry, "pad", refuse_conversion, run_pad);
+  registry.add(Gather::kType, DeviceKind::cuda,
+               {"gather", refuse_gather, [](const NodeSpec& spec) {
+                  return std::unique_ptr<Kernel>(std::make_unique<GatherKernel>(spec));
+                }});
+}
+
+}  // namespace pipit

@@ -1,0 +1,244 @@
+// Candidate "cudnn" of QConv: one fused plan of cuDNN's graph interface, where that plan gives the specification's
+// bits.
+#include <algorithm>
+#include <map>
+#include <mutex>
+
+#include "engine/cuda/runtime.h"
+#include "engine/graph/half.h"
+#include "layers/cuda/conv/conv_library.h"
+#include "layers/cuda/families.h"
+#include "layers/cuda/libraries/cudnn_geometry.h"
+#include "layers/cuda/libraries/proposals.h"
+#include "layers/cuda/quantized/qconv_common.h"
+#include "layers/cuda/quantized/requantization_probe.h"
+#include "layers/ops/qconv.h"
+
+namespace pipit {
+
+#if PIPIT_HAVE_CUDNN
+
+namespace {
+
+using cuda::CudnnConv;
+using cuda::CudnnPlan;
+using cuda::DeviceBuffer;
+
+const QConvAttributes& attributes_of(const NodeSpec& spec) {
+  return layer_as<QConv>(spec.layer).attributes();
+}
+
+CudnnConv conv_of(const NodeSpec& spec) {
+  const QConvAttributes& a = attributes_of(spec);
+  const StepBounds bounds = cuda::output_bounds(a.y, a.conv.activation);
+  CudnnConv conv;
+  conv.dtype = DType::i8;
+  conv.y_dtype = spec.outputs[0].dtype;
+  cuda::set_geometry(conv, a.conv, spec, spec.inputs[0]->shape[1]);
+  conv.bias = true;
+  conv.residual = spec.has_input(3);
+  conv.low = bounds.low;
+  conv.high = bounds.high;
+  return conv;
+}
+
+template <typename T>
+DeviceBuffer upload(const std::vector<T>& values) {
+  return DeviceBuffer(values.data(), values.size() * sizeof(T));
+}
+
+std::size_t bytes_of(const CudnnConv::Tensor& tensor, DType type) {
+  return static_cast<std::size_t>(tensor.extents[0] * tensor.strides[0]) * dtype_bytes(type);
+}
+
+// A value as the kernel is to store it, in as many bytes as its type has.
+void append_stored(std::vector<std::byte>& row, float value, const CudnnConv& conv) {
+  const auto append = [&](const auto& stored) {
+    const auto* bytes = reinterpret_cast<const std::byte*>(&stored);
+    row.insert(row.end(), bytes, bytes + sizeof stored);
+  };
+  const float clamped = std::min(std::max(value, conv.low), conv.high);
+  if (conv.y_dtype == DType::i8)
+    append(static_cast<std::int8_t>(requantize(value, {conv.low, conv.high}, 0)));
+  else if (conv.y_dtype == DType::f16)
+    append(to_half(clamped));
+  else
+    append(clamped);
+}
+
+// Runs the plan on an x of zeros, so that its sums are the bias, and on numbers that show every way of rounding. What
+// the plan computes with other sums is the same code: it does not look at them.
+bool rounds_as_specified(const CudnnConv& conv, const CudnnPlan& plan) {
+  const auto channels = static_cast<std::size_t>(conv.y.extents[1]);
+  const StepBounds bounds{std::max(conv.low, -127.0F), std::min(conv.high, 127.0F)};
+  const cuda::RequantizationProbe probe = cuda::requantization_probe(channels, conv.residual, bounds);
+  const std::size_t y_bytes = bytes_of(conv.y, conv.y_dtype);
+  const std::size_t rows = y_bytes / channels / dtype_bytes(conv.y_dtype);
+  std::vector<std::byte> expected;
+  for (const float value : probe.value) append_stored(expected, value, conv);
+
+  DeviceBuffer x(bytes_of(conv.x, DType::i8));
+  DeviceBuffer w(bytes_of(conv.w, DType::i8));
+  DeviceBuffer y(y_bytes);
+  DeviceBuffer workspace(std::max<std::size_t>(plan.workspace_bytes(), 16));
+  const DeviceBuffer bias = upload(probe.bias);
+  const DeviceBuffer multiplier = upload(probe.multiplier);
+  const DeviceBuffer residual_scale = upload(std::vector<float>{cuda::RequantizationProbe::kResidualScale});
+  DeviceBuffer residual;
+  if (conv.residual) {
+    std::vector<std::int8_t> all;
+    for (std::size_t row = 0; row < rows; ++row)
+      all.insert(all.end(), probe.residual.begin(), probe.residual.end());
+    residual = upload(all);
+  }
+  PIPIT_CUDA(cudaMemset(x.data(), 0, bytes_of(conv.x, DType::i8)));
+  PIPIT_CUDA(cudaMemset(w.data(), 0, bytes_of(conv.w, DType::i8)));
+  PIPIT_CUDA(cudaMemset(y.data(), 0x5A, y_bytes));
+  PIPIT_CUDA(cudaDeviceSynchronize());
+  cuda::CudnnOperands operands;
+  operands.x = x.data();
+  operands.w = w.data();
+  operands.y = y.data();
+  operands.workspace = workspace.data();
+  operands.bias = bias.data();
+  operands.multiplier = multiplier.data();
+  operands.residual = residual.data();
+  if (conv.residual) operands.residual_scale = residual_scale.data();
+  plan.run(operands, nullptr);
+  std::vector<std::byte> got(y_bytes);
+  PIPIT_CUDA(cudaMemcpy(got.data(), y.data(), y_bytes, cudaMemcpyDeviceToHost));
+  for (std::size_t row = 0; row < rows; ++row) {
+    if (!std::equal(expected.begin(), expected.end(),
+                    got.begin() + static_cast<std::ptrdiff_t>(row * expected.size())))
+      return false;
+  }
+  return true;
+}
+
+// The plan with the spec's number among those that round as specified. Null when there is none, with the reason.
+std::shared_ptr<const CudnnPlan> find_plan(const NodeSpec& spec, std::string& reason) {
+  static std::mutex mutex;
+  static std::map<std::string, bool> known;  // by GPU, convolution and number of the plan
+  const CudnnConv conv = conv_of(spec);
+  const int wanted = cuda::proposal_number(spec.variant);
+  int exact = 0;
+  for (int number = 0; number < CudnnPlan::kProposals; ++number) {
+    const std::shared_ptr<const CudnnPlan> plan = CudnnPlan::find(conv, reason, number);
+    if (!plan) return nullptr;
+    const std::string key = fmt::format("{}: {} {}", spec.gpu, conv.key(), number);
+    const std::lock_guard lock(mutex);
+    auto entry = known.find(key);
+    if (entry == known.end()) entry = known.emplace(key, rounds_as_specified(conv, *plan)).first;
+    if (entry->second && exact++ == wanted) return plan;
+  }
+  reason = fmt::format("of the plans that cuDNN {} proposes {} round as INT8 is specified",
+                       cuda::cudnn_state().version, exact);
+  return nullptr;
+}
+
+class CudnnQConv final : public Kernel {
+ public:
+  explicit CudnnQConv(const NodeSpec& spec) {
+    const QConvAttributes& a = attributes_of(spec);
+    std::string reason;
+    plan_ = find_plan(spec, reason);
+    if (!plan_) fail("{}", reason);
+    const Tensor weights = to_layout(spec.constant(1)->view(), Layout::row_major);
+    const std::int64_t outputs = weights.shape()[0];
+    weights_ =
+        upload(cuda::filters_by_tap<std::int8_t>(weights, weights.shape().elements() / weights.shape()[0]));
+    std::vector<std::int32_t> bias(static_cast<std::size_t>(outputs));
+    if (const Tensor* given = spec.constant(2)) {
+      const auto values = given->values<std::int32_t>();
+      bias.assign(values.begin(), values.end());
+    }
+    bias_ = upload(bias);
+    multiplier_ = upload(requantization_multipliers(a, outputs));
+    if (spec.has_input(3)) residual_scale_ = upload(std::vector<float>{cuda::residual_factor(a)});
+  }
+  std::size_t scratch_bytes() const override { return plan_->workspace_bytes(); }
+  bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
+
+  void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
+           const RunContext& context) const override {
+    cuda::CudnnOperands operands;
+    operands.x = inputs[0].data;
+    operands.w = weights_.data();
+    operands.bias = bias_.data();
+    operands.multiplier = multiplier_.data();
+    operands.residual = optional_data<std::int8_t>(inputs, 3);
+    operands.residual_scale = residual_scale_.data();
+    operands.y = outputs[0].data;
+    operands.workspace = context.scratch;
+    plan_->run(operands, static_cast<cudaStream_t>(context.stream));
+  }
+
+ private:
+  std::shared_ptr<const CudnnPlan> plan_;
+  DeviceBuffer weights_;
+  DeviceBuffer bias_;
+  DeviceBuffer multiplier_;
+  DeviceBuffer residual_scale_;
+};
+
+Refusal refuse(const NodeSpec& spec) {
+  const QConvAttributes& a = attributes_of(spec);
+  const TensorDesc& x = *spec.inputs[0];
+  if (!cuda::is_symmetric_i8(a.x) || x.dtype != DType::i8) return "x is not i8 with zero point 0";
+  if (a.y.quantized() && !cuda::is_symmetric_i8(a.y)) return "y is not i8 with zero point 0";
+  if (spec.has_input(3) && !cuda::is_symmetric_i8(a.residual))
+    return "the residual is not i8 with zero point 0";
+  if (Refusal reason = cuda::refuse_library_operands(spec)) return reason;
+  if (!is_channels_last(x)) return "x must be channels_last";
+  if (spec.has_input(3) && !is_channels_last(*spec.inputs[3])) return "the residual must be channels_last";
+  if (a.conv.groups != 1) return "groups are not handled";
+  if (x.shape[1] % 4 != 0 || spec.outputs[0].shape[1] % 4 != 0) return "channels must be a multiple of 4";
+  if (const std::string& problem = cuda::cudnn_state().problem; !problem.empty()) return problem;
+  std::string reason;
+  if (!find_plan(spec, reason)) return reason;
+  return std::nullopt;
+}
+
+// Further proposals were up to 7 % faster in two of five convolutions; each takes half a second to make.
+constexpr int kTimed = 2;
+
+// Deep convolutions of few tiles are the library's: on an H200 it took 0.65 to 0.85 times as long for ResNet's at batch
+// 32, where tiles of 128 x 128 leave multiprocessors without one. Everything else was faster here.
+bool yields_to_own_kernels(const NodeSpec& spec) {
+  constexpr std::int64_t kDeep = 2048;
+  constexpr std::int64_t kLongMacs = 1'500'000'000;
+  constexpr std::int64_t kTile = 128;
+  const Shape& weights = spec.inputs[1]->shape;
+  const Shape& y = spec.outputs[0].shape;
+  const std::int64_t outputs = weights[0];
+  if (outputs == 0 || y.elements() == 0) return true;
+  const std::int64_t depth = weights.elements() / outputs;
+  const std::int64_t rows = y.elements() / outputs;
+  int processors = 0;
+  PIPIT_CUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, spec.gpu));
+  const std::int64_t tiles = (rows + kTile - 1) / kTile * ((outputs + kTile - 1) / kTile);
+  return depth < kDeep || rows * outputs * depth < kLongMacs || tiles >= processors;
+}
+
+}  // namespace
+
+void register_cuda_qconv_cudnn(Registry& registry) {
+  Candidate candidate{"cudnn", refuse,
+                      [](const NodeSpec& spec) { return std::make_unique<CudnnQConv>(spec); },
+                      [](const NodeSpec&) { return cuda::proposals(kTimed); }, yields_to_own_kernels};
+  // Of 28 different convolutions of ResNet-50 at batch 32 it was the fastest in five on an H200, those where it comes
+  // first; to try it on all took 52 of 56 s.
+  candidate.slow_to_make = true;
+  registry.add(QConv::kType, DeviceKind::cuda, std::move(candidate));
+}
+
+#else
+
+void register_cuda_qconv_cudnn(Registry& registry) {
+  registry.add(QConv::kType, DeviceKind::cuda,
+               {"cudnn", [](const NodeSpec&) -> Refusal { return cuda::cudnn_state().problem; }, nullptr});
+}
+
+#endif
+
+}  // namespace pipit

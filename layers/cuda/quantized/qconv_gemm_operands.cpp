@@ -1,0 +1,65 @@
+#include "layers/cuda/quantized/qconv_gemm_operands.h"
+
+#include "layers/common/layer_kernel.h"
+#include "layers/cuda/conv/conv_gemm_problem.h"
+#include "layers/cuda/quantized/qconv_common.h"
+#include "layers/ops/qconv.h"
+
+namespace pipit::cuda {
+
+namespace {
+
+ConvStored stored_as(const NodeSpec& spec, const Quantization& y) {
+  if (y.quantized()) return ConvStored::i8;
+  return spec.outputs[0].dtype == DType::f16 ? ConvStored::f16 : ConvStored::f32;
+}
+
+}  // namespace
+
+Refusal refuse_qconv_gemm(const NodeSpec& spec) {
+  const QConvAttributes& a = layer_as<QConv>(spec.layer).attributes();
+  if (!is_symmetric_i8(a.x) || spec.inputs[0]->dtype != DType::i8) return "x is not i8 with zero point 0";
+  if (a.y.quantized() && !is_symmetric_i8(a.y)) return "y is not i8 with zero point 0";
+  if (spec.has_input(3) && !is_symmetric_i8(a.residual)) return "the residual is not i8 with zero point 0";
+  constexpr std::int64_t kDepth = 2 * kTileDepth;  // offsets are counted for channels padded to a whole step
+  return refuse_conv_gemm(spec, a.conv, ceil_div(spec.inputs[0]->shape[1], kDepth) * kTileDepth);
+}
+
+QConvGemmOperands::QConvGemmOperands(const NodeSpec& spec, const ConvShape& shape, int channels,
+                                     int columns) {
+  const QConvAttributes& a = layer_as<QConv>(spec.layer).attributes();
+  const Tensor weights = to_layout(spec.constant(1)->view(), Layout::row_major);
+  const std::vector<std::int8_t> packed =
+      pack_qconv_weights(shape, channels, weights.values<std::int8_t>().data(), columns);
+  weights_ = DeviceBuffer(packed.data(), packed.size());
+  std::vector<std::int32_t> bias(static_cast<std::size_t>(shape.out_c));
+  if (const Tensor* given = spec.constant(2)) {
+    const auto values = given->values<std::int32_t>();
+    bias.assign(values.begin(), values.end());
+  }
+  epilogue_.small_sums = sums_stay_below(weights.values<std::int8_t>(), bias, kSmallSum);
+  const auto rows = static_cast<std::size_t>(ceil_div(shape.out_c, columns) * columns);
+  bias = in_packed_order(std::move(bias), rows);
+  bias_ = DeviceBuffer(bias.data(), bias.size() * sizeof(std::int32_t));
+  const std::vector<float> multipliers = in_packed_order(requantization_multipliers(a, shape.out_c), rows);
+  multipliers_ = DeviceBuffer(multipliers.data(), multipliers.size() * sizeof(float));
+
+  const StepBounds bounds = output_bounds(a.y, a.conv.activation);
+  epilogue_.low = bounds.low;
+  epilogue_.high = bounds.high;
+  epilogue_.residual_scale = residual_factor(a);
+  epilogue_.stored = stored_as(spec, a.y);
+}
+
+void QConvGemmOperands::set(ConvGemmArgs& args) const {
+  args.weights = weights_.data();
+  args.bias = bias_.data();
+  args.multipliers = multipliers_.as<const float>();
+  args.small_sums = epilogue_.small_sums;
+  args.low = epilogue_.low;
+  args.high = epilogue_.high;
+  args.residual_scale = epilogue_.residual_scale;
+  args.stored = epilogue_.stored;
+}
+
+}  // namespace pipit::cuda

@@ -1,0 +1,30 @@
+// The constants of a QConv as the implicit-GEMM kernels read them: what their candidates share.
+#pragma once
+
+#include "engine/cuda/runtime.h"
+#include "engine/plan/registry.h"
+#include "layers/cuda/conv/conv_gemm_launch.h"
+
+namespace pipit::cuda {
+
+/// What no INT8 instance of the kernels handles: x, residual or an INT8 y other than i8 with zero point 0, and what
+/// refuse_conv_gemm names.
+Refusal refuse_qconv_gemm(const NodeSpec& spec);
+
+/// Weights, bias and multipliers on the GPU, in the order of packed_channel.
+class QConvGemmOperands {
+ public:
+  /// shape: in_c in pairs of bytes, as packed; channels: those of x itself; columns of a tile.
+  QConvGemmOperands(const NodeSpec& spec, const ConvShape& shape, int channels, int columns);
+  /// Sets the constants and everything else that the epilogue needs, but for residual and y.
+  void set(ConvGemmArgs& args) const;
+  const void* weights() const { return weights_.data(); }
+
+ private:
+  DeviceBuffer weights_;
+  DeviceBuffer bias_;
+  DeviceBuffer multipliers_;
+  ConvGemmArgs epilogue_;
+};
+
+}  // namespace pipit::cuda

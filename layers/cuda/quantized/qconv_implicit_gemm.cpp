@@ -1,0 +1,99 @@
+// Candidate "implicit_gemm" of QConv: INT8 convolution on the tensor cores without a patch matrix.
+#include "engine/cuda/runtime.h"
+#include "layers/common/layer_kernel.h"
+#include "layers/cuda/conv/conv_gemm_launch.h"
+#include "layers/cuda/conv/conv_gemm_problem.h"
+#include "layers/cuda/families.h"
+#include "layers/cuda/quantized/qconv_gemm_operands.h"
+#include "layers/ops/qconv.h"
+
+namespace pipit {
+
+namespace {
+
+using cuda::ConvGemmArgs;
+using cuda::ConvShape;
+
+/// Channels as the kernel reads them, 16 bytes at once.
+std::int64_t padded_channels(std::int64_t channels) {
+  return ceil_div(channels, 16) * 16;
+}
+
+ConvShape shape_of(const NodeSpec& spec) {
+  ConvShape shape = cuda::conv_gemm_shape(spec, layer_as<QConv>(spec.layer).attributes().conv,
+                                          padded_channels(spec.inputs[0]->shape[1]) / 2);
+  shape.int8 = true;
+  shape.real_output = !layer_as<QConv>(spec.layer).attributes().y.quantized();
+  return shape;
+}
+
+std::vector<std::string> variant_names(const NodeSpec& spec) {
+  return cuda::names_of(cuda::conv_gemm_variants(shape_of(spec), spec.gpu));
+}
+
+class QImplicitGemm final : public Kernel {
+ public:
+  explicit QImplicitGemm(const NodeSpec& spec)
+      : shape_(shape_of(spec)),
+        channels_(static_cast<int>(spec.inputs[0]->shape[1])),
+        copies_(shape_.in_c * 2 != channels_ || !is_channels_last(*spec.inputs[0])),
+        variant_(cuda::named_variant(cuda::conv_gemm_variants(shape_, spec.gpu), spec.variant)),
+        operands_(spec, shape_, channels_, variant_.tile.columns),
+        args_(cuda::conv_gemm_args(shape_, variant_.tile)) {
+    args_.overlap = variant_.overlap;
+    operands_.set(args_);
+    PIPIT_CUDA(cuda::prepare_qconv_gemm(variant_.tile, args_.stored));
+  }
+
+  std::size_t scratch_bytes() const override {
+    return copies_ ? static_cast<std::size_t>(pixels() * shape_.in_c * 2) : 0;
+  }
+  bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
+
+  void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
+           const RunContext& context) const override {
+    const auto stream = static_cast<cudaStream_t>(context.stream);
+    ConvGemmArgs args = args_;
+    args.x = copies_ ? copy_input(inputs[0], reinterpret_cast<std::int8_t*>(context.scratch), stream)
+                     : inputs[0].as<std::int8_t>();
+    args.residual = optional_data<std::int8_t>(inputs, 3);
+    args.y = outputs[0].data;
+    PIPIT_CUDA(cuda::launch_qconv_gemm(variant_.tile, args, stream));
+  }
+
+ private:
+  std::int64_t pixels() const { return static_cast<std::int64_t>(shape_.batch) * shape_.in_h * shape_.in_w; }
+
+  const std::int8_t* copy_input(const ConstTensorView& x, std::int8_t* to, cudaStream_t stream) const {
+    const Strides strides = x.desc.strides();
+    cuda::PadBytesArgs args;
+    args.x = x.as<std::int8_t>();
+    args.y = to;
+    args.channels = channels_;
+    args.padded = shape_.in_c * 2;
+    args.pixels = pixels();
+    args.pixels_per_image = static_cast<std::int64_t>(shape_.in_h) * shape_.in_w;
+    args.image_stride = strides[0];
+    args.channel_stride = strides[1];
+    args.pixel_stride = strides[3];  // rows lie behind each other in both layouts
+    PIPIT_CUDA(cuda::launch_pad_bytes(args, stream));
+    return to;
+  }
+
+  ConvShape shape_;
+  int channels_;  ///< of x itself
+  bool copies_;   ///< x is brought to [pixels, in_c] first
+  cuda::ConvVariant variant_;
+  cuda::QConvGemmOperands operands_;
+  ConvGemmArgs args_;
+};
+
+}  // namespace
+
+void register_cuda_qconv_implicit_gemm(Registry& registry) {
+  registry.add(QConv::kType, DeviceKind::cuda,
+               {"implicit_gemm", cuda::refuse_qconv_gemm,
+                [](const NodeSpec& spec) { return std::make_unique<QImplicitGemm>(spec); }, variant_names});
+}
+
+}  // namespace pipit

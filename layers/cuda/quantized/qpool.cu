@@ -1,0 +1,198 @@
+// Pooling of 8-bit integers: maxima, and averages as QAveragePool specifies them.
+#include "layers/cuda/device/async_ptx.cuh"
+#include "layers/cuda/device/overlap.cuh"
+#include "layers/cuda/families.h"
+#include "layers/cuda/quantized/quantized.cuh"
+#include "layers/cuda/spatial/pool_geometry.cuh"
+#include "layers/ops/qelementwise.h"
+
+namespace pipit {
+
+namespace {
+
+using namespace cuda;
+
+// An average of `count` positions whose integers, less the zero point, add up to `sum`.
+struct AverageStore {
+  float x_scale = 1, y_scale = 1;
+  QuantizedStore store;
+  __device__ void operator()(void* y, std::int64_t at, int sum, int count) const {
+    const float factor = __fdiv_rn(x_scale, __fmul_rn(y_scale, __int2float_rn(max(count, 1))));
+    store(y, at, __fmul_rn(__int2float_rn(sum), factor));
+  }
+};
+
+AverageStore store_of(const QAveragePoolAttributes& a, DType type) {
+  const StepBounds bounds =
+      a.y.quantized() ? step_bounds(a.y, -INFINITY, INFINITY) : StepBounds{-INFINITY, INFINITY};
+  return {a.x.scale,
+          a.y.quantized() ? a.y.scale : 1.0F,
+          {stored_type(type), a.y.zero_point, bounds.low, bounds.high}};
+}
+
+// V neighbouring channels a thread, 1 or 4. Offsets fit 31 bits (refuse_unless_indexable).
+template <PoolKind kKind, int V>
+__global__ void pool_integers(PoolGeometry g, IntegerOperand operand, AverageStore average, void* y,
+                              const std::uint8_t* x) {
+  const unsigned i = thread_index();
+  if (i >= g.size) return;
+  const PoolPoint point(g, i);
+  const Taps(&taps)[3] = point.taps;
+  int result[V];
+#pragma unroll
+  for (int v = 0; v < V; ++v) result[v] = kKind == PoolKind::max ? -128 : 0;
+  const int w_step = g.axis[2].dilation * g.axis[2].x_step;
+  int count = 0;
+  for (int d = taps[0].begin; d < taps[0].end; ++d) {
+    for (int h = taps[1].begin; h < taps[1].end; ++h) {
+      const int row = point.plane + (taps[0].first + d * g.axis[0].dilation) * g.axis[0].x_step +
+                      (taps[1].first + h * g.axis[1].dilation) * g.axis[1].x_step +
+                      taps[2].first * g.axis[2].x_step;
+      for (int w = taps[2].begin; w < taps[2].end; ++w, ++count) {
+        const std::uint8_t* from = x + row + w * w_step;
+        unsigned word = V == 1 ? *from : *reinterpret_cast<const unsigned*>(from);
+        word ^= operand.flip;
+#pragma unroll
+        for (int v = 0; v < V; ++v) {
+          const int value = static_cast<std::int8_t>(word >> v * 8);
+          result[v] = kKind == PoolKind::max ? max(result[v], value) : result[v] + value;
+        }
+      }
+    }
+  }
+#pragma unroll
+  for (int v = 0; v < V; ++v) {
+    if constexpr (kKind == PoolKind::max) {
+      static_cast<std::uint8_t*>(y)[point.to + v] =
+          static_cast<std::uint8_t>(static_cast<unsigned>(result[v]) ^ (operand.flip & 0xFFU));
+    } else {
+      average(y, point.to + v, result[v] - count * operand.zero_point, point.divisor);
+    }
+  }
+}
+
+// Four channels a thread where both sides allow it.
+bool takes_words(const ConstTensorView& x, const TensorView& y) {
+  return is_channels_last(x.desc) && is_channels_last(y.desc) && x.desc.shape[1] % 4 == 0 &&
+         reinterpret_cast<std::uintptr_t>(x.data) % 4 == 0;
+}
+
+template <PoolKind kKind>
+void run_windows(const PoolAttributes& attributes, const IntegerOperand& operand, const AverageStore& average,
+                 const ConstTensorView& x, const TensorView& y, const RunContext& context) {
+  if (y.desc.elements() == 0) return;
+  const bool words = takes_words(x, y);
+  const PoolGeometry g = pool_geometry(attributes, x.desc, y.desc, words ? 4 : 1);
+  launch("pool integers", words ? pool_integers<kKind, 4> : pool_integers<kKind, 1>, g.size, context, g,
+         operand, average, static_cast<void*>(y.data), reinterpret_cast<const std::uint8_t*>(x.data));
+}
+
+void run_max(const Pool& layer, std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
+             const RunContext& context) {
+  const IntegerOperand operand(Quantization{1, 0, inputs[0].desc.dtype});
+  run_windows<PoolKind::max>(layer.attributes(), operand, {}, inputs[0], outputs[0], context);
+}
+
+void run_average(const QAveragePool& layer, std::span<const ConstTensorView> inputs,
+                 std::span<const TensorView> outputs, const RunContext& context) {
+  const QAveragePoolAttributes& a = layer.attributes();
+  run_windows<PoolKind::average>(a.pool, IntegerOperand(a.x), store_of(a, outputs[0].desc.dtype), inputs[0],
+                                 outputs[0], context);
+}
+
+// ---- Global average over NHWC: four channels a thread, the positions shared by the rows of a block. Whole numbers may
+// be added in any order.
+
+constexpr int kWords = 16;  // threads along the channels
+constexpr int kRows = 16;   // threads along the positions
+
+__global__ void __launch_bounds__(kWords* kRows)
+    global_average_integers(int words, int positions, unsigned flip, int zero_point, AverageStore average,
+                            void* y, const unsigned* x) {
+  ptx::release_next_kernel();
+  ptx::wait_for_previous_kernel();
+  __shared__ int shared[kRows][kWords * 4 + 1];
+  const int word = static_cast<int>(blockIdx.x) * kWords + static_cast<int>(threadIdx.x);
+  const auto n = static_cast<std::int64_t>(blockIdx.y);
+  int sum[4] = {};
+  if (word < words) {
+#pragma unroll 4
+    for (int p = static_cast<int>(threadIdx.y); p < positions; p += kRows) {
+      const unsigned value = x[(n * positions + p) * words + word] ^ flip;
+#pragma unroll
+      for (int v = 0; v < 4; ++v) sum[v] += static_cast<std::int8_t>(value >> v * 8);
+    }
+  }
+#pragma unroll
+  for (int v = 0; v < 4; ++v) shared[threadIdx.y][threadIdx.x * 4 + v] = sum[v];
+  __syncthreads();
+  const int column = static_cast<int>(threadIdx.y * kWords + threadIdx.x);
+  const int channel = static_cast<int>(blockIdx.x) * kWords * 4 + column;
+  if (column >= kWords * 4 || channel >= words * 4) return;
+  int total = 0;
+  for (int r = 0; r < kRows; ++r) total += shared[r][column];
+  average(y, n * words * 4 + channel, total - positions * zero_point, positions);
+}
+
+class GlobalAverage final : public Kernel {
+ public:
+  explicit GlobalAverage(const NodeSpec& spec)
+      : operand_(layer_as<QAveragePool>(spec.layer).attributes().x),
+        store_(store_of(layer_as<QAveragePool>(spec.layer).attributes(), spec.outputs[0].dtype)) {
+    PIPIT_CUDA(can_overlap(reinterpret_cast<const void*>(&global_average_integers), overlap_));
+  }
+  void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
+           const RunContext& context) const override {
+    const Shape& shape = inputs[0].desc.shape;
+    const std::int64_t words = shape[1] / 4;
+    const auto positions = static_cast<int>(shape.elements() / (shape[0] * shape[1]));
+    const dim3 grid(blocks_for(words, kWords), static_cast<unsigned>(shape[0]));
+    PIPIT_CUDA(launch_overlapping(global_average_integers, grid, dim3(kWords, kRows), overlap_,
+                                  static_cast<cudaStream_t>(context.stream), static_cast<int>(words),
+                                  positions, operand_.flip, operand_.zero_point, store_,
+                                  static_cast<void*>(outputs[0].data),
+                                  reinterpret_cast<const unsigned*>(inputs[0].data)));
+  }
+
+ private:
+  IntegerOperand operand_;
+  AverageStore store_;
+  bool overlap_ = false;
+};
+
+Refusal refuse_global(const NodeSpec& spec) {
+  if (Refusal reason = refuse_unless_indexable(spec)) return reason;
+  const TensorDesc& x = *spec.inputs[0];
+  if (!layer_as<QAveragePool>(spec.layer).attributes().pool.global) return "only global average pooling";
+  if (!is_channels_last(x)) return "the input must be channels_last";
+  if (x.elements() == 0 || x.shape[1] % 4 != 0) return "channels must be a multiple of 4";
+  if (x.shape[0] > 65535) return "more than 65535 images";
+  return std::nullopt;
+}
+
+Refusal refuse_average(const NodeSpec& spec) {
+  if (Refusal reason = refuse_unless_indexable(spec)) return reason;
+  return refuse_wide_pool(layer_as<QAveragePool>(spec.layer).attributes().pool, spec.inputs[0]->shape);
+}
+
+Refusal refuse_max(const NodeSpec& spec) {
+  if (Refusal reason = refuse_unless_indexable(spec)) return reason;
+  const PoolAttributes& a = layer_as<Pool>(spec.layer).attributes();
+  const DType type = spec.inputs[0]->dtype;
+  if (a.kind != PoolKind::max || (type != DType::i8 && type != DType::u8)) return "only maxima of i8 and u8";
+  if (a.indices) return "the positions of the maxima are not computed";
+  return refuse_wide_pool(a, spec.inputs[0]->shape);
+}
+
+}  // namespace
+
+void register_cuda_qpool(Registry& registry) {
+  add_kernel<Pool>(registry, "integer_windows", refuse_max, run_max);
+  registry.add(QAveragePool::kType, DeviceKind::cuda,
+               {"global_average", refuse_global, [](const NodeSpec& spec) {
+                  return std::unique_ptr<Kernel>(std::make_unique<GlobalAverage>(spec));
+                }});
+  add_kernel<QAveragePool>(registry, "windows", refuse_average, run_average);
+}
+
+}  // namespace pipit

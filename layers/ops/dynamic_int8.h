@@ -1,0 +1,72 @@
+// INT8 with scales that are found at run time (after ONNX DynamicQuantizeLinear, ConvInteger and MatMulInteger, but
+// symmetric).
+#pragma once
+
+#include <vector>
+
+#include "engine/graph/layer.h"
+#include "layers/ops/conv.h"
+#include "layers/ops/quantization.h"
+
+namespace pipit {
+
+/// The type of dynamic activations: u8 with zero point 128, in [1, 255].
+inline constexpr Quantization kDynamicBytes{1, 128, DType::u8};
+
+struct DynamicQuantizeAttributes {
+  /// One scale for every entry of dimension 0, so that an image's result does not depend on who shares its batch; else
+  /// one for all.
+  bool per_sample = true;
+};
+
+/// Inputs: x (f32, at least one dimension). Outputs: q, shaped like x, u8 as kDynamicBytes; scales f32 [S], S = the
+/// extent of dimension 0 or 1, of neighbouring parts of x of equal size. scale and q are those of dynamic_scale() and
+/// its reciprocal (layers/ops/quantization.h).
+class DynamicQuantize final : public LayerOf<DynamicQuantize, DynamicQuantizeAttributes> {
+ public:
+  static constexpr std::string_view kType = "DynamicQuantize";
+  using LayerOf::LayerOf;
+
+  LayerTraits traits() const override { return {.arithmetic = Arithmetic::between}; }
+  std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
+  bool keeps_samples_apart(const SampledInputs& inputs) const override;
+  std::string summary() const override;
+};
+
+struct DynamicQConvAttributes {
+  ConvAttributes conv;
+  /// One per output channel, or one for all. Weights are symmetric.
+  std::vector<float> weight_scales;
+};
+
+/// sum = conv(q - 128, w) in int32, padding counts as the value 0; with s the scale of the image that n belongs to
+/// (entry n / (N / S)): value = float(sum) * weight_scale * s, then value += bias, value += residual, in this order,
+/// each operation rounded to f32; y = the activation of it, NaN stays. An image with a NaN or an infinity has the scale
+/// NaN, and so every y of it is NaN.
+/// Inputs: q [N, C, spatial...] (u8 as kDynamicBytes); weights [O, C/groups, kernel...] (i8 in [-127, 127]); bias [O]
+/// (f32, optional); residual (f32, shaped like y, optional); scales [S] (f32), S divides N. Output f32. Depths beyond
+/// 2^31 / (255 * 128), about 65,000, are refused.
+class DynamicQConv final : public LayerOf<DynamicQConv, DynamicQConvAttributes> {
+ public:
+  static constexpr std::string_view kType = "DynamicQConv";
+  static constexpr std::size_t kResidual = 3;
+  static constexpr std::size_t kScales = 4;
+  explicit DynamicQConv(DynamicQConvAttributes attributes);
+
+  LayerTraits traits() const override {
+    return {.family = LayerFamily::convolution,
+            .arithmetic = Arithmetic::integers,
+            .weights = 1,
+            .residual = kResidual};
+  }
+  std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
+  bool keeps_samples_apart(const SampledInputs& inputs) const override;
+  LayoutPreference layout_preference() const override { return LayoutPreference::channels_last; }
+  Work work(std::span<const TensorDesc* const> inputs, std::span<const TensorDesc> outputs) const override;
+  std::string summary() const override;
+};
+
+/// weight_scales, one for every output.
+std::vector<float> scales_of_outputs(const DynamicQConvAttributes& attributes, std::int64_t outputs);
+
+}  // namespace pipit

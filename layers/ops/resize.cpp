@@ -1,0 +1,146 @@
+#include "layers/ops/resize.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "layers/ops/inference_checks.h"
+#include "layers/ops/samples.h"
+
+namespace pipit {
+
+namespace {
+
+// Above this float coordinates no longer resolve neighbouring positions.
+constexpr std::int64_t kMaxExtent = std::int64_t{1} << 24;
+
+std::size_t at(int axis) {
+  return static_cast<std::size_t>(axis);
+}
+
+}  // namespace
+
+Resize::Resize(ResizeAttributes attributes) : LayerOf(attributes) {
+  if (attributes_.rank < 1 || attributes_.rank > kMaxRank) {
+    fail("Resize: rank {}; 1 to {} are supported", attributes_.rank, kMaxRank);
+  }
+  for (int axis = 0; axis < attributes_.rank; ++axis) {
+    const float scale = attributes_.scales[at(axis)];
+    if (!(scale > 0) || !std::isfinite(scale)) {
+      fail("Resize: scale {} of dimension {}; expected a positive number", scale, axis);
+    }
+    if (attributes_.sizes[at(axis)] < 0) {
+      fail("Resize: size {} of dimension {}; expected at least 1, or 0 to follow the scale",
+           attributes_.sizes[at(axis)], axis);
+    }
+  }
+}
+
+std::vector<TensorDesc> Resize::infer(std::span<const TensorDesc* const> inputs) const {
+  check_inputs(inputs, kType, 1);
+  const TensorDesc& x = *inputs[0];
+  if (attributes_.mode == ResizeMode::linear) check_float(x, kType, "x");
+  if (x.shape.rank() != attributes_.rank) {
+    fail("Resize: x is {}; expected {} dimensions", x.shape.str(), attributes_.rank);
+  }
+  std::array<std::int64_t, kMaxRank> dims{};
+  for (int axis = 0; axis < attributes_.rank; ++axis) {
+    const std::int64_t in = x.shape[axis];
+    const float scaled = std::floor(static_cast<float>(in) * attributes_.scales[at(axis)]);
+    const bool identity = !resizes_axis(attributes_, axis, in);
+    if (!identity && (in < 1 || in > kMaxExtent)) {
+      fail("Resize: dimension {} of {} cannot be resized; extents of 1 to {} can", axis, x.shape.str(),
+           kMaxExtent);
+    }
+    if (identity) {
+      dims[at(axis)] = in;
+    } else if (attributes_.sizes[at(axis)] > 0) {
+      dims[at(axis)] = attributes_.sizes[at(axis)];
+    } else {
+      dims[at(axis)] =
+          scaled > static_cast<float>(kMaxExtent) ? kMaxExtent + 1 : static_cast<std::int64_t>(scaled);
+    }
+    if (!identity && (dims[at(axis)] < 1 || dims[at(axis)] > kMaxExtent)) {
+      fail("Resize: dimension {} of {} would get extent {}; 1 to {} are supported", axis, x.shape.str(),
+           attributes_.sizes[at(axis)] > 0 ? static_cast<float>(dims[at(axis)]) : scaled, kMaxExtent);
+    }
+  }
+  return {
+      {Shape(std::span<const std::int64_t>(dims.data(), at(attributes_.rank))), x.dtype, Layout::row_major}};
+}
+
+bool Resize::keeps_samples_apart(const SampledInputs& inputs) const {
+  return sampled_exactly(inputs, {0}) && !resizes_axis(attributes_, 0, inputs.descs[0]->shape[0]);
+}
+
+LayerPtr Resize::for_samples(std::int64_t samples) const {
+  if (attributes_.sizes[0] == 0) return nullptr;
+  ResizeAttributes attributes = attributes_;
+  attributes.sizes[0] = samples;
+  return std::make_shared<Resize>(attributes);
+}
+
+std::string Resize::summary() const {
+  static constexpr const char* kCoordinates[] = {"half pixel", "half pixel symmetric", "pytorch half pixel",
+                                                 "align corners", "asymmetric"};
+  return fmt::format("{} {}", attributes_.mode == ResizeMode::nearest ? "nearest" : "linear",
+                     kCoordinates[static_cast<std::size_t>(attributes_.coordinates)]);
+}
+
+bool resizes_axis(const ResizeAttributes& attributes, int axis, std::int64_t input_extent) {
+  const std::int64_t size = attributes.sizes[at(axis)];
+  return attributes.scales[at(axis)] != 1.0F || (size != 0 && size != input_extent);
+}
+
+float source_coordinate(const ResizeAttributes& attributes, int axis, std::int64_t output,
+                        std::int64_t input_extent, std::int64_t output_extent) {
+  const float scale = attributes.scales[at(axis)];
+  const auto x = static_cast<float>(output);
+  const auto in = static_cast<float>(input_extent);
+  const auto out = static_cast<float>(output_extent);
+  switch (attributes.coordinates) {
+    case ResizeCoordinates::half_pixel:
+      return (x + 0.5F) / scale - 0.5F;
+    case ResizeCoordinates::half_pixel_symmetric: {
+      // The output is as wide as scale * in rounded down; keep it centred over the input.
+      const float adjustment = out / (scale * in);
+      return in / 2 * (1 - adjustment) + (x + 0.5F) / scale - 0.5F;
+    }
+    case ResizeCoordinates::pytorch_half_pixel:
+      return output_extent > 1 ? (x + 0.5F) / scale - 0.5F : 0.0F;
+    case ResizeCoordinates::align_corners:
+      return output_extent > 1 ? x * (in - 1) / (out - 1) : 0.0F;
+    case ResizeCoordinates::asymmetric:
+      return x / scale;
+  }
+  return 0;
+}
+
+std::int64_t nearest_position(ResizeNearest mode, float coordinate, std::int64_t input_extent) {
+  float position = 0;
+  switch (mode) {
+    case ResizeNearest::round_prefer_floor:
+      position = std::ceil(coordinate - 0.5F);
+      break;
+    case ResizeNearest::round_prefer_ceil:
+      position = std::floor(coordinate + 0.5F);
+      break;
+    case ResizeNearest::floor:
+      position = std::floor(coordinate);
+      break;
+    case ResizeNearest::ceil:
+      position = std::ceil(coordinate);
+      break;
+  }
+  const auto last = static_cast<float>(input_extent - 1);
+  return static_cast<std::int64_t>(std::clamp(position, 0.0F, last));
+}
+
+LinearTap linear_tap(float coordinate, std::int64_t input_extent) {
+  const float inside = std::clamp(coordinate, 0.0F, static_cast<float>(input_extent - 1));
+  const auto low = static_cast<std::int64_t>(inside);
+  return {low, std::min(low + 1, input_extent - 1), inside - static_cast<float>(low)};
+}
+
+}  // namespace pipit

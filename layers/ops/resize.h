@@ -1,0 +1,63 @@
+// Resize and Upsample: nearest and (multi-)linear.
+#pragma once
+
+#include <array>
+
+#include "engine/graph/layer.h"
+
+namespace pipit {
+
+enum class ResizeMode : std::uint8_t { nearest, linear };
+enum class ResizeCoordinates : std::uint8_t {
+  half_pixel,
+  half_pixel_symmetric,
+  pytorch_half_pixel,
+  align_corners,
+  asymmetric,
+};
+enum class ResizeNearest : std::uint8_t { round_prefer_floor, round_prefer_ceil, floor, ceil };
+
+struct ResizeAttributes {
+  ResizeMode mode = ResizeMode::nearest;
+  ResizeCoordinates coordinates = ResizeCoordinates::half_pixel;
+  ResizeNearest nearest = ResizeNearest::round_prefer_floor;
+  int rank = 4;
+  /// Output extent / input extent per dimension; used in the coordinate mapping even where `sizes` is given.
+  std::array<float, kMaxRank> scales{1, 1, 1, 1, 1, 1};
+  /// Output extents; 0 means floor(input * scale).
+  std::array<std::int64_t, kMaxRank> sizes{};
+};
+
+/// ONNX Resize without antialiasing. Inputs: x, rank as in the attributes; f32 or f64, nearest any type.
+class Resize final : public LayerOf<Resize, ResizeAttributes> {
+ public:
+  static constexpr std::string_view kType = "Resize";
+  explicit Resize(ResizeAttributes attributes);
+
+  std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
+  bool keeps_samples_apart(const SampledInputs& inputs) const override;
+  LayerPtr for_samples(std::int64_t samples) const override;
+  std::string summary() const override;
+};
+
+/// False where every output position is the input position of the same index: the axis is not resized.
+bool resizes_axis(const ResizeAttributes& attributes, int axis, std::int64_t input_extent);
+
+/// Where output position `output` lies along one axis of the input (ONNX coordinate_transformation_mode),
+/// before clamping. Computed in float as ONNX Runtime does: a scale such as 1/3 then still hits whole positions
+/// that the exact quotient by the rounded scale just misses.
+float source_coordinate(const ResizeAttributes& attributes, int axis, std::int64_t output,
+                        std::int64_t input_extent, std::int64_t output_extent);
+
+/// The input position that nearest mode reads, within [0, input_extent).
+std::int64_t nearest_position(ResizeNearest mode, float coordinate, std::int64_t input_extent);
+
+/// The two input positions that linear mode mixes: (1 - weight) * x[low] + weight * x[high].
+struct LinearTap {
+  std::int64_t low = 0;
+  std::int64_t high = 0;
+  float weight = 0;
+};
+LinearTap linear_tap(float coordinate, std::int64_t input_extent);
+
+}  // namespace pipit

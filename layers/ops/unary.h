@@ -1,0 +1,75 @@
+// Element-wise functions of one tensor.
+#pragma once
+
+#include "engine/graph/layer.h"
+
+namespace pipit {
+
+enum class UnaryKind : std::uint8_t {
+  relu,
+  leaky_relu,
+  elu,
+  selu,
+  celu,
+  thresholded_relu,
+  clip,
+  sigmoid,
+  tanh,
+  hard_sigmoid,
+  hard_swish,
+  silu,
+  swish,
+  mish,
+  gelu,
+  gelu_tanh,
+  erf,
+  exp,
+  log,
+  sqrt,
+  reciprocal,
+  softplus,
+  softsign,
+  neg,
+  abs,
+  sign,
+  floor,
+  ceil,
+  round,
+  sin,
+  cos,
+  pow,
+  logical_not,
+};
+
+std::string_view unary_name(UnaryKind kind);
+
+/// alpha and beta mean: leaky_relu alpha; elu, celu alpha; selu alpha, beta = gamma; thresholded_relu alpha;
+/// clip alpha = low, beta = high; hard_sigmoid max(0, min(1, alpha x + beta)); swish x * sigmoid(alpha x), of which
+/// silu has alpha 1; pow x^alpha, with the special cases of C's pow(); unused otherwise.
+struct UnaryAttributes {
+  UnaryKind kind = UnaryKind::relu;
+  double alpha = 0;
+  double beta = 0;
+};
+
+/// x * sigmoid(alpha x).
+UnaryAttributes swish(double alpha);
+
+/// f(x) by the formulas of the ONNX operators, written so that no argument overflows on the way to a finite result.
+/// Throws Error for logical_not.
+double unary_value(const UnaryAttributes& attributes, double x);
+
+/// y = f(x), same shape and dtype. Integers only where the function is exact on them (relu, clip, neg, abs,
+/// sign, floor, ceil, round); bool only for logical_not. type() is "Unary"; summary() names the function.
+class Unary final : public LayerOf<Unary, UnaryAttributes> {
+ public:
+  static constexpr std::string_view kType = "Unary";
+  explicit Unary(UnaryAttributes attributes);
+
+  std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
+  bool keeps_samples_apart(const SampledInputs& inputs) const override;
+  bool may_run_in_place(int /*index*/) const override { return true; }
+  std::string summary() const override;
+};
+
+}  // namespace pipit

@@ -1,0 +1,184 @@
+#include <array>
+#include <functional>
+
+#include "layers/ops/conv.h"
+#include "layers/ops/dynamic_int8.h"
+#include "layers/ops/qconv.h"
+#include "layers/ops/quantize.h"
+#include "layers/ops/reshaping.h"
+#include "layers/passes/passes.h"
+#include "layers/passes/rewriter.h"
+
+namespace pipit {
+
+namespace {
+
+bool is_image(const TensorDesc& desc) {
+  return desc.shape.rank() >= 3;
+}
+
+class LayoutPass {
+ public:
+  explicit LayoutPass(const Graph& graph)
+      : rewriter_(graph), converted_(graph.values().size(), {kNoValue, kNoValue}) {}
+
+  Rewritten run() {
+    const Graph& graph = rewriter_.source();
+    for (const Node& node : graph.nodes()) visit(node);
+    // Callers read plain row-major results.
+    for (const ValueId id : graph.outputs()) {
+      if (!graph.value(id).is_constant()) rewriter_.forward(id, in_layout(id, Layout::row_major));
+    }
+    return {rewriter_.finish(), changes_};
+  }
+
+ private:
+  const TensorDesc& desc(ValueId old) { return rewriter_.builder().value(rewriter_.map(old)).desc; }
+
+  // The new value for `old` in the wanted layout, converted at most once.
+  ValueId in_layout(ValueId old, Layout wanted) {
+    const TensorDesc& now = desc(old);
+    if (!is_image(now) || now.layout == wanted || rewriter_.source().value(old).is_constant()) {
+      return rewriter_.map(old);
+    }
+    ValueId& converted = converted_[static_cast<std::size_t>(old)][wanted == Layout::channels_last ? 1 : 0];
+    if (converted == kNoValue) {
+      const std::string name =
+          rewriter_.source().value(old).name + (wanted == Layout::channels_last ? ".nhwc" : ".nchw");
+      converted = rewriter_.builder().add1(name, std::make_shared<ToLayout>(ToLayoutAttributes{wanted}),
+                                           {rewriter_.map(old)});
+      rewriter_.builder().set_layout(converted, wanted);
+      ++changes_;
+    }
+    return converted;
+  }
+
+  void visit(const Node& node) {
+    const LayoutPreference preference = node.layer->layout_preference();
+    std::vector<ValueId> inputs;
+    Layout output = Layout::row_major;
+    const auto* transpose = layer_if<Transpose>(node);
+    if (transpose != nullptr) {
+      inputs = {rewriter_.map(node.inputs[0])};
+    } else if (preference == LayoutPreference::channels_last) {
+      output = Layout::channels_last;
+      for (const ValueId id : node.inputs) inputs.push_back(image_operand(node, id));
+    } else if (preference == LayoutPreference::row_major) {
+      for (const ValueId id : node.inputs) {
+        inputs.push_back(id == kNoValue ? kNoValue : in_layout(id, Layout::row_major));
+      }
+    } else {
+      for (const ValueId id : node.inputs) {
+        inputs.push_back(rewriter_.map(id));
+        if (id != kNoValue && is_image(desc(id)) && desc(id).layout == Layout::channels_last) {
+          output = Layout::channels_last;
+        }
+      }
+    }
+    const std::vector<ValueId> outputs = rewriter_.emit(node.name, node.layer, inputs, node.outputs);
+    for (const ValueId id : outputs) {
+      const TensorDesc& made = rewriter_.builder().value(id).desc;
+      if (!is_image(made)) continue;
+      if (transpose != nullptr) output = transposed_layout(*transpose, inputs[0], made);
+      rewriter_.builder().set_layout(id, output);
+    }
+  }
+
+  // The user's image of few channels, quantized.
+  bool is_quantized_image(ValueId id) {
+    constexpr std::int64_t kFewChannels = 4;
+    const Graph& graph = rewriter_.source();
+    const int producer = rewriter_.producer(id);
+    if (producer < 0) return false;
+    const Node& node = graph.nodes()[static_cast<std::size_t>(producer)];
+    const ValueId image = node.inputs[0];
+    const bool quantizes = layer_if<Quantize>(node) != nullptr || layer_if<DynamicQuantize>(node) != nullptr;
+    return quantizes && graph.value(id).desc.shape[1] <= kFewChannels && rewriter_.producer(image) < 0 &&
+           !graph.value(image).is_constant();
+  }
+
+  static bool is_integer_conv(const Node& node) {
+    const LayerTraits traits = node.layer->traits();
+    return traits.family == LayerFamily::convolution && traits.arithmetic == Arithmetic::integers;
+  }
+
+  // A convolution reads the user's row-major image itself, quantized or not; other operands are brought to
+  // channels_last.
+  ValueId image_operand(const Node& node, ValueId id) {
+    if (id == kNoValue) return kNoValue;
+    const Graph& graph = rewriter_.source();
+    const bool user_input = rewriter_.producer(id) < 0 && !graph.value(id).is_constant();
+    const bool image =
+        user_input ? layer_if<Conv>(node) != nullptr : is_integer_conv(node) && is_quantized_image(id);
+    if (image && id == node.inputs[0]) return rewriter_.map(id);
+    return in_layout(id, Layout::channels_last);
+  }
+
+  // The output layout in which the transpose moves nothing, where there is one.
+  Layout transposed_layout(const Transpose& layer, ValueId input, const TensorDesc& output) {
+    const TensorDesc& in = rewriter_.builder().value(input).desc;
+    for (const Layout layout : {Layout::row_major, Layout::channels_last}) {
+      if (layer.is_view(in, TensorDesc{output.shape, output.dtype, layout})) return layout;
+    }
+    return Layout::row_major;
+  }
+
+  Rewriter rewriter_;
+  std::vector<std::array<ValueId, 2>> converted_;  // [old id][is channels_last]
+  int changes_ = 0;
+};
+
+}  // namespace
+
+Rewritten assign_layouts(const Graph& graph) {
+  return LayoutPass(graph).run();
+}
+
+namespace {
+
+Graph run_passes(Graph graph, std::span<const ExtraPass> passes, std::vector<PassReport>* report) {
+  for (const ExtraPass& pass : passes) {
+    if (!pass.run) continue;
+    Rewritten next = pass.run(std::move(graph));
+    graph = std::move(next.graph);
+    if (report != nullptr) report->push_back({pass.name, next.changes, std::move(next.notes)});
+  }
+  return graph;
+}
+
+}  // namespace
+
+Graph fuse(Graph graph, std::vector<PassReport>* report) {
+  const ExtraPass passes[] = {
+      {"fold dequantized constants", fold_dequantized},
+      {"drop identities", drop_identities},
+      {"drop requantization", drop_requantization},
+      {"fuse layer normalization", fuse_layer_norm},
+      {"fuse hard swish", fuse_hard_swish},
+      {"fuse silu", fuse_silu},
+      {"fuse gelu", fuse_gelu},
+      {"sink transposes", sink_transposes},
+      {"fold padding", fold_padding},
+      {"fold batch-norm, scale and shift", fold_scale_shift},
+      {"join scale and shift", join_scale_shift},
+      {"fuse residual add", fuse_residual},
+      {"fuse relu and clip", fuse_activation},
+      {"lower transposed convolutions", lower_conv_transpose},
+      {"fuse quantized layers", fuse_quantized},
+      {"trim taps", trim_taps},
+  };
+  return run_passes(std::move(graph), passes, report);
+}
+
+Graph optimize(Graph graph, std::vector<PassReport>* report, const ExtraPass& before_layouts,
+               DeviceKind device) {
+  std::vector<ExtraPass> passes{before_layouts};
+  if (is_quantized(graph)) {
+    passes.push_back({"fuse quantized functions", fuse_quantized_functions});
+    if (device == DeviceKind::cpu) passes.push_back({"make activations unsigned", unsigned_activations});
+  }
+  passes.push_back({"assign layouts", assign_layouts});
+  return run_passes(fuse(std::move(graph), report), passes, report);
+}
+
+}  // namespace pipit

@@ -1,0 +1,205 @@
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <numeric>
+
+#include "layers/ops/cast.h"
+#include "layers/ops/conv.h"
+#include "layers/ops/gemm.h"
+#include "layers/ops/qconv.h"
+#include "layers/ops/quantize.h"
+#include "layers/passes/passes.h"
+#include "layers/passes/rewriter.h"
+
+namespace pipit {
+
+namespace {
+
+bool is_constant(const Graph& graph, const Node& node, std::size_t input) {
+  return graph.value(node.inputs[input]).is_constant();
+}
+
+bool absent_or_constant(const Graph& graph, const Node& node, std::size_t input) {
+  return input >= node.inputs.size() || node.inputs[input] == kNoValue || is_constant(graph, node, input);
+}
+
+// A convolution that converts an f32 image while it stages it: what the GPU's "stem" takes, or failing that
+// "implicit_gemm" (layers/cuda). Sizes are held well below the limits of the latter.
+bool converts_image(const Graph& graph, const Node& node) {
+  constexpr std::int64_t kMaxElements = std::int64_t{1} << 26;
+  constexpr std::int64_t kMaxWindow = 256;
+  const auto* conv = layer_if<Conv>(node);
+  if (conv == nullptr || !is_constant(graph, node, 1) || !absent_or_constant(graph, node, 2)) return false;
+  const Window& w = conv->attributes().window;
+  const TensorDesc& x = graph.value(node.inputs[0]).desc;
+  const TensorDesc& y = graph.value(node.outputs[0]).desc;
+  if (w.rank != 2 || conv->attributes().groups != 1 || x.shape[1] > 4) return false;
+  if (x.elements() > kMaxElements || y.elements() > kMaxElements * 4) return false;
+  if (x.elements() == 0 || y.elements() == 0 || y.layout != Layout::channels_last) return false;
+  for (std::size_t i = 0; i < 2; ++i) {
+    if (w.span(static_cast<int>(i)) > kMaxWindow || w.pad_begin[i] > kMaxWindow || w.pad_end[i] > kMaxWindow)
+      return false;
+  }
+  return true;
+}
+
+bool reads_f32(const Node& node) {
+  return layer_if<Quantize>(node) != nullptr || layer_if<QConv>(node) != nullptr;
+}
+
+// A graph input that only such convolutions read, and only as their image, beside what reads f32 anyway.
+bool read_as_image(const Graph& graph, ValueId id) {
+  const auto& outputs = graph.outputs();
+  if (std::find(outputs.begin(), outputs.end(), id) != outputs.end()) return false;
+  int readers = 0;
+  for (const Node& node : graph.nodes()) {
+    const auto uses = std::count(node.inputs.begin(), node.inputs.end(), id);
+    if (uses == 0 || reads_f32(node)) continue;
+    if (uses > 1 || node.inputs[0] != id || !converts_image(graph, node)) return false;
+    ++readers;
+  }
+  return readers > 0;
+}
+
+// The result of a Gemm that nothing but the graph's output reads.
+bool written_wide(const Rewriter& rewriter, ValueId id) {
+  const Graph& graph = rewriter.source();
+  if (rewriter.producer(id) < 0 || rewriter.uses(id) != 1) return false;
+  const Node& node = graph.nodes()[static_cast<std::size_t>(rewriter.producer(id))];
+  return layer_if<Gemm>(node) != nullptr && !is_constant(graph, node, 0) && is_constant(graph, node, 1) &&
+         absent_or_constant(graph, node, 2) && graph.value(id).desc.elements() > 0;
+}
+
+// Which f32 values become halves: in fp16 all of them. In INT8 on a GPU those of regions with a matrix product in
+// floating point, where a region is what floating-point layers connect: everything else there (a shortcut between two
+// INT8 layers, the logits) gains little and stays exact. A node that is to be f32 keeps its whole region so.
+class HalfValues {
+ public:
+  HalfValues(const Graph& graph, Precision precision, DeviceKind device,
+             const std::set<std::string>& keep_f32)
+      : graph_(graph),
+        region_(graph.values().size()),
+        half_(graph.values().size(), precision == Precision::fp16) {
+    std::iota(region_.begin(), region_.end(), std::size_t{0});
+    if (precision != Precision::int8 || device != DeviceKind::cuda) return;
+    for (const Node& node : graph.nodes()) {
+      if (!computes_in_integers(node)) connect(node);
+    }
+    std::vector<bool> wide(half_.size(), false);
+    for (const Node& node : graph.nodes()) {
+      const std::size_t region = region_of(node);
+      if (region == kNone) continue;
+      if (node.layer->traits().family != LayerFamily::other) half_[region] = true;
+      if (keep_f32.count(node.name) != 0) wide[region] = true;
+    }
+    for (std::size_t v = 0; v < half_.size(); ++v) half_[v] = half_[find(v)] && !wide[find(v)];
+  }
+  bool operator[](ValueId id) const {
+    return half_[static_cast<std::size_t>(id)] && graph_.value(id).desc.dtype == DType::f32;
+  }
+  bool any() const { return std::find(half_.begin(), half_.end(), true) != half_.end(); }
+
+ private:
+  static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
+
+  static bool computes_in_integers(const Node& node) {
+    return node.layer->traits().arithmetic != Arithmetic::floating;
+  }
+  template <typename Body>
+  void for_each_value(const Node& node, Body&& body) const {
+    for (const std::vector<ValueId>* list : {&node.inputs, &node.outputs}) {
+      for (const ValueId id : *list) {
+        if (id == kNoValue || graph_.value(id).is_constant() || graph_.value(id).desc.dtype != DType::f32)
+          continue;
+        body(static_cast<std::size_t>(id));
+      }
+    }
+  }
+  std::size_t find(std::size_t v) {
+    while (region_[v] != v) v = region_[v] = region_[region_[v]];
+    return v;
+  }
+  void connect(const Node& node) {
+    std::size_t first = kNone;
+    for_each_value(node, [&](std::size_t v) {
+      if (first == kNone) first = find(v);
+      region_[find(v)] = first;
+    });
+  }
+  std::size_t region_of(const Node& node) {
+    std::size_t region = kNone;
+    if (!computes_in_integers(node)) for_each_value(node, [&](std::size_t v) { region = find(v); });
+    return region;
+  }
+
+  const Graph& graph_;
+  std::vector<std::size_t> region_;  // union-find
+  std::vector<bool> half_;
+};
+
+}  // namespace
+
+// Shape inference knows f32 only: half is how values are stored, not what they mean. The pass therefore builds
+// the graph in f32 and changes the element types of the finished values.
+Rewritten assign_precision(const Graph& graph, Precision precision, DeviceKind device,
+                           const std::set<std::string>& keep_f32) {
+  Rewriter rewriter(graph);
+  GraphBuilder& builder = rewriter.builder();
+  const HalfValues half(graph, precision, device, keep_f32);
+  std::vector<ValueId> halves;
+  int changes = 0;
+  const auto convert = [&](ValueId id, const std::string& name, DType to) {
+    const ValueId result = builder.add1(name, std::make_shared<Cast>(CastAttributes{to}), {id});
+    builder.set_layout(result, builder.value(id).desc.layout);
+    ++changes;
+    return result;
+  };
+  const bool gpu = device == DeviceKind::cuda;
+  std::vector<ValueId> wide;  // of the source: values that stay f32
+  if (gpu && half.any()) {
+    const auto& outputs = graph.outputs();
+    std::copy_if(outputs.begin(), outputs.end(), std::back_inserter(wide),
+                 [&](ValueId id) { return written_wide(rewriter, id); });
+  }
+  const auto stored_half = [&](ValueId id) {
+    return half[id] && std::find(wide.begin(), wide.end(), id) == wide.end();
+  };
+  std::map<ValueId, ValueId> images;  // graph inputs that are converted, as they were
+  for (const ValueId id : graph.inputs()) {
+    if (!half[id] || (gpu && read_as_image(graph, id))) continue;
+    const ValueId image = rewriter.map(id);
+    const ValueId result = convert(image, graph.value(id).name + ".f16", DType::f16);
+    builder.set_dtype(result, DType::f32);
+    halves.push_back(result);
+    images[id] = image;
+    rewriter.forward(id, result);
+  }
+  for (const Node& node : graph.nodes()) {
+    const auto image = reads_f32(node) ? images.find(node.inputs[0]) : images.end();
+    if (image != images.end()) {
+      // The user's image is not rounded twice.
+      std::vector<ValueId> inputs;
+      for (const ValueId id : node.inputs) inputs.push_back(rewriter.map(id));
+      inputs[0] = image->second;
+      rewriter.emit(node.name, node.layer, std::move(inputs), node.outputs);
+    } else {
+      rewriter.copy(node);
+    }
+    for (const ValueId old : node.outputs) {
+      const ValueId id = rewriter.map(old);
+      builder.set_layout(id, graph.value(old).desc.layout);
+      if (stored_half(old)) halves.push_back(id);
+    }
+  }
+  for (const ValueId old : graph.outputs()) {
+    if (!stored_half(old) || graph.value(old).is_constant()) continue;
+    const ValueId id = rewriter.map(old);
+    const std::string name = graph.value(old).name;
+    builder.rename(id, name + ".f16");
+    rewriter.forward(old, convert(id, name, DType::f32));
+  }
+  for (const ValueId id : halves) builder.set_dtype(id, DType::f16);
+  return {rewriter.finish(), changes};
+}
+
+}  // namespace pipit

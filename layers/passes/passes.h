@@ -1,0 +1,144 @@
+// The rewrites that every model goes through before it is planned. Each is a function Graph -> Graph with the
+// same outputs (up to rounding where constants are multiplied ahead of time).
+#pragma once
+
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "engine/graph/graph.h"
+#include "engine/plan/kernel.h"
+
+namespace pipit {
+
+/// A rewritten graph and how many places changed.
+struct Rewritten {
+  Graph graph;
+  int changes = 0;
+  std::vector<std::string> notes = {};  ///< for the user: what could not be done, and why
+};
+
+/// Folds constants that are dequantized into f32, except the weights and biases of convolutions and matrix products
+/// whose input is quantized too: those stay integers behind one DequantizeAxis, with a Transpose or Reshape between
+/// applied to the integers.
+Rewritten fold_dequantized(const Graph& graph);
+
+/// Removes layers that change nothing: Reshape to the same shape (Identity, Dropout), Cast to the same type,
+/// Pad by zero, Slice of everything, Transpose without a permutation, Expand to the same shape, Tile by one,
+/// Concat of one.
+Rewritten drop_identities(const Graph& graph);
+
+/// Quantize -> Dequantize -> Relu or Clip -> Quantize of one quantization becomes Relu or Clip -> Quantize. The
+/// integers are the same: rounding keeps order, so that it does not matter whether values are cut off before or after
+/// it.
+Rewritten drop_requantization(const Graph& graph);
+
+/// Folds what follows a convolution with constant weights as y * scale[c] + shift[c] into weights and bias:
+/// BatchNormalization, and Mul, Div, Add, Sub by a constant scalar or per-channel vector. The same for a Gemm
+/// with a constant B. Products are formed in double. Weights that `graph` alone holds are freed one by one, so that
+/// a graph handed over (std::move) is never held twice.
+Rewritten fold_scale_shift(Graph graph);
+
+/// Two or more such layers that follow each other behind anything else become one BatchNormalization, where a constant
+/// among them has a value per channel.
+Rewritten join_scale_shift(const Graph& graph);
+
+/// Pad by zeros moves into the padding of the Conv or Pool that reads it, also from between integers that are quantized
+/// alike: average pools count it then; max pools take it where it is -infinity or nothing they see is negative.
+Rewritten fold_padding(const Graph& graph);
+
+/// Outer rows and columns of taps that read nothing but padding leave convolutions (and INT8 ones) with constant
+/// weights. Runs behind fold_padding and fuse_quantized.
+Rewritten trim_taps(const Graph& graph);
+
+/// min(max(x + 3, 0), 6) / 6 becomes one HardSigmoid, x times that one HardSwish, in whichever order they are written.
+/// Runs before fold_scale_shift, which would take the sum.
+Rewritten fuse_hard_swish(const Graph& graph);
+
+/// x * Sigmoid(x) becomes one Silu, x * Sigmoid(alpha x) one Swish (QuickGelu written out), x * HardSigmoid(x) with
+/// x / 6 + 1 / 2 one HardSwish.
+Rewritten fuse_silu(const Graph& graph);
+
+/// (x - mean) / sqrt(variance + epsilon), written out over any dimensions but the first, and a constant scale and bias
+/// behind it become one LayerNorm, between Transposes where the dimensions are not the last; over several spatial
+/// dimensions, with a scale and bias per channel or none, one InstanceNorm.
+Rewritten fuse_layer_norm(const Graph& graph);
+
+/// 0.5 * x * (1 + Erf(x / sqrt(2))) becomes one Gelu; so does its approximation with Tanh.
+Rewritten fuse_gelu(const Graph& graph);
+
+/// Transposes move behind layers that compute element by element, reduce, join or pad, whose constants, axes and small
+/// operands are turned with them: where they meet their inverses there, or nothing else reads what is moved. A product
+/// of the channels of [N, H, W, C] with constant weights becomes a 1x1 Conv between Transposes, which cost nothing
+/// where the layout pass can rename them away. Weights are freed as fold_scale_shift frees them.
+Rewritten sink_transposes(Graph graph);
+
+/// conv(x) + r of equal shapes becomes one convolution with a residual input.
+Rewritten fuse_residual(const Graph& graph);
+
+/// Relu or Clip after Conv, Gemm or a floating-point Binary moves into its epilogue.
+Rewritten fuse_activation(const Graph& graph);
+
+/// ConvTranspose with constant weights becomes convolutions of stride 1, one for every phase of the stride or several
+/// phases at once, and the interleaving of their outputs (Concat, DepthToSpace; Slice where the output is no multiple
+/// of the stride): layers that every device and precision has kernels for. Notes name those that cannot.
+Rewritten lower_conv_transpose(const Graph& graph);
+
+/// Makes INT8 layers of what a quantized model writes as Dequantize -> layer -> Quantize (ONNX "QDQ"): QConv of Conv,
+/// Gemm and MatMul with constant weights, residual and activation included; QAdd; QAveragePool; and max pools, Concat
+/// and what only moves elements on the integers themselves. Where no Quantize follows, QConv and QAveragePool write
+/// f32. Every result is that of the layers replaced but for the rounding of their sums in f32. Layers that cannot
+/// (weights whose zero point takes them out of i8, say) stay in floating point, with a note.
+Rewritten fuse_quantized(const Graph& graph);
+
+/// Dequantize -> function of one tensor -> Quantize becomes QUnary, also without a function between, and a product of
+/// two dequantized tensors QMul: after fuse_quantized.
+Rewritten fuse_quantized_functions(const Graph& graph);
+
+/// Activations in i8 with zero point z that convolutions read, and what they are made of, become u8 with zero point
+/// z + 128, which hold the same values: for the CPU, whose instructions multiply u8 by s8. The graph's own inputs and
+/// outputs keep their type.
+Rewritten unsigned_activations(const Graph& graph);
+
+/// Whether the graph holds quantized layers: INT8 ones, or conversions to and from integers.
+bool is_quantized(const Graph& graph);
+
+/// Gives every value its layout and inserts ToLayout where a layer asks for another one. Runs last.
+Rewritten assign_layouts(const Graph& graph);
+
+/// A first convolution in INT8 quantizes the user's f32 image itself, where it has up to four channels: for a GPU,
+/// after assign_layouts.
+Rewritten fuse_quantized_image(const Graph& graph);
+
+/// Stores floating-point values in the precision's element type, converting at the graph's inputs and outputs. Runs
+/// after assign_layouts; nothing that infers shapes may run after it. fp32 changes nothing here. On a GPU a first
+/// convolution reads an f32 image itself and a last Gemm writes f32 itself: no conversions there. int8 changes nothing
+/// on the CPU; on a GPU, floating-point layers that are connected with a matrix product among them store halves, unless
+/// one of them is named in `keep_f32`.
+Rewritten assign_precision(const Graph& graph, Precision precision, DeviceKind device = DeviceKind::cpu,
+                           const std::set<std::string>& keep_f32 = {});
+
+struct PassReport {
+  std::string pass;
+  int changes = 0;
+  std::vector<std::string> notes = {};
+};
+
+/// A rewrite that a caller brings along, with the name it is reported under.
+struct ExtraPass {
+  std::string name;
+  std::function<Rewritten(Graph)> run;
+};
+
+/// All of the above up to fuse_quantized, and trim_taps: the graph as it is quantized and written to files, without
+/// layouts.
+Graph fuse(Graph graph, std::vector<PassReport>* report = nullptr);
+
+/// fuse(), then `before_layouts`, for a model that is quantized already fuse_quantized_functions and on a CPU
+/// unsigned_activations, and assign_layouts. `before_layouts`, if it has a function, sees
+/// the fused graph before it is given layouts: that is where a graph is quantized.
+Graph optimize(Graph graph, std::vector<PassReport>* report = nullptr, const ExtraPass& before_layouts = {},
+               DeviceKind device = DeviceKind::cpu);
+
+}  // namespace pipit

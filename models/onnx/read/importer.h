@@ -1,0 +1,13 @@
+// ParsedModel -> OnnxModel.
+#pragma once
+
+#include "models/onnx/parsed_model.h"
+#include "models/onnx/read/reader.h"
+
+namespace pipit::onnx {
+
+/// Converts a parsed model; its tensors are released on the way. Messages do not name the file. Throws as
+/// read_onnx does.
+OnnxModel import_model(ParsedModel model, const std::filesystem::path& folder, const OnnxOptions& options);
+
+}  // namespace pipit::onnx

@@ -1,0 +1,30 @@
+// Scales and zero points as ONNX's quantized operators give them: two more inputs per tensor.
+#pragma once
+
+#include "layers/ops/quantize_axis.h"
+#include "models/onnx/read/node_context.h"
+
+namespace pipit::onnx {
+
+/// The quantization whose scale is input `scale` and whose zero point is input `zero_point` (absent: 0 of type
+/// `absent`). Both must be constants; a list of scales holds along `axis`, which may be negative, of `shape`. Throws
+/// UnsupportedError on scales of more than one dimension (blocks).
+AxisQuantization read_quantization(NodeContext& node, int scale, int zero_point, DType absent,
+                                   const Shape& shape, std::int64_t axis = 0);
+
+/// Of a bias (i32) in units of the products of `weights` and an input with scale `factor`. Throws UnsupportedError
+/// where such a product is no positive number of 32 bits.
+AxisQuantization bias_quantization(AxisQuantization weights, float factor);
+
+/// Adds Dequantize or DequantizeAxis. Throws UnsupportedError on a denormal scale, unless the integers are constant.
+ValueId dequantized(NodeContext& node, ValueId integers, const AxisQuantization& q,
+                    const char* part = nullptr);
+/// dequantized() of input `x`, whose scale and zero point follow it.
+ValueId dequantized_input(NodeContext& node, int x, const char* part, std::int64_t axis = 0);
+
+/// Adds Quantize or QuantizeAxis. Throws UnsupportedError on a denormal scale.
+ValueId quantized(NodeContext& node, ValueId real, const AxisQuantization& q, const char* part = nullptr);
+/// quantized() with the scale in input `scale` and the zero point in the one after it (absent: 0 of u8).
+ValueId quantized_output(NodeContext& node, ValueId real, int scale);
+
+}  // namespace pipit::onnx

@@ -1,0 +1,70 @@
+// Reads ONNX models into graphs. docs/operators.md lists the operators and their restrictions.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "engine/graph/graph.h"
+
+namespace pipit {
+
+/// Metadata key of quantized models. With the value "narrow", INT8 tensors whose zero point is in the middle of their
+/// type leave its lowest value out (-128, or 0 of u8): the range that quantization plans have, in which pipit then
+/// computes. Without it QuantizeLinear saturates at the ends of the type, as ONNX says.
+inline constexpr std::string_view kQuantizedRangeKey = "pipit.quantized_range";
+inline constexpr std::string_view kNarrowRange = "narrow";
+
+struct OnnxOptions {
+  /// Extent given to dimension 0 of a graph input where the file leaves it symbolic.
+  std::int64_t batch = 1;
+  /// Extents of symbolic dimensions by their names in the file (these go before `batch`).
+  std::map<std::string, std::int64_t> dims;
+  /// Shapes of graph inputs of which the file leaves extents open, by name (these go before both). A name that stands
+  /// for an extent there stands for it in other inputs too.
+  std::map<std::string, Shape> shapes;
+  /// Asked for the value of a graph input when an operator needs a constant there (the shape of a Reshape,
+  /// say). Null, or a null answer, makes such a node unsupported. The tensor is copied. Its shape also gives extents of
+  /// that input that the file leaves open.
+  std::function<const Tensor*(const std::string& input)> bind_input;
+  /// Most bytes that constants computed while reading may take together. A small file can ask for any number
+  /// (ConstantOfShape, Tile); reading it then fails.
+  std::size_t max_folded_bytes = std::size_t{1} << 30;
+};
+
+struct OnnxModel {
+  Graph graph;                                  ///< one node or more per operator, nothing fused
+  std::map<std::string, std::string> metadata;  ///< metadata_props
+  std::int64_t opset = 0;                       ///< of the default domain
+  std::int64_t ir_version = 0;
+  std::string producer;         ///< "name version"
+  bool symbolic_batch = false;  ///< the file leaves dimension 0 of some graph input open
+  /// Which inputs, outputs and initializers are float16 or bfloat16 in the file, in words; empty where none. All are
+  /// f32 here, inputs and outputs included.
+  std::string widened;
+};
+
+/// Reads a .onnx file (IR versions 3 to 14, opsets 1 to 28, the old ones in part), with external data from the file's
+/// own folder. Throws UnsupportedError listing every node, initializer and input that is not supported, one line each;
+/// Error naming file, node and value when the file is broken.
+OnnxModel read_onnx(const std::filesystem::path& file, const OnnxOptions& options = {});
+
+/// read_onnx of bytes in memory, whose errors name no file. External data is looked up in `folder`; an empty folder
+/// allows none.
+OnnxModel parse_onnx(std::span<const std::byte> bytes, const std::filesystem::path& folder,
+                     const OnnxOptions& options = {});
+
+struct NamedTensor {
+  std::string name;
+  Tensor tensor;  ///< row_major
+};
+
+/// Reads a file with one serialized TensorProto (input_0.pb of the ONNX test layout).
+NamedTensor read_named_tensor(const std::filesystem::path& file);
+
+}  // namespace pipit

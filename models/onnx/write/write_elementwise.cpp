@@ -1,0 +1,238 @@
+// Element-wise layers, normalizations and reductions as ONNX nodes.
+#include <cmath>
+#include <map>
+#include <numbers>
+
+#include "layers/ops/binary.h"
+#include "layers/ops/normalization.h"
+#include "layers/ops/reduce.h"
+#include "layers/ops/softmax.h"
+#include "layers/ops/unary.h"
+#include "layers/passes/rewriter.h"
+#include "models/onnx/write/graph_writer.h"
+
+namespace pipit::onnx {
+
+namespace {
+
+// Functions that are one operator without attributes.
+const std::map<UnaryKind, const char*> kPlain = {
+    {UnaryKind::relu, "Relu"},         {UnaryKind::sigmoid, "Sigmoid"},
+    {UnaryKind::tanh, "Tanh"},         {UnaryKind::erf, "Erf"},
+    {UnaryKind::exp, "Exp"},           {UnaryKind::log, "Log"},
+    {UnaryKind::sqrt, "Sqrt"},         {UnaryKind::reciprocal, "Reciprocal"},
+    {UnaryKind::softplus, "Softplus"}, {UnaryKind::softsign, "Softsign"},
+    {UnaryKind::neg, "Neg"},           {UnaryKind::abs, "Abs"},
+    {UnaryKind::sign, "Sign"},         {UnaryKind::floor, "Floor"},
+    {UnaryKind::ceil, "Ceil"},         {UnaryKind::round, "Round"},
+    {UnaryKind::sin, "Sin"},           {UnaryKind::cos, "Cos"},
+    {UnaryKind::logical_not, "Not"}};
+
+// Functions of one parameter.
+const std::map<UnaryKind, const char*> kWithAlpha = {{UnaryKind::leaky_relu, "LeakyRelu"},
+                                                     {UnaryKind::elu, "Elu"},
+                                                     {UnaryKind::celu, "Celu"},
+                                                     {UnaryKind::thresholded_relu, "ThresholdedRelu"}};
+
+const std::map<BinaryKind, const char*> kBinary = {{BinaryKind::add, "Add"}, {BinaryKind::sub, "Sub"},
+                                                   {BinaryKind::mul, "Mul"}, {BinaryKind::div, "Div"},
+                                                   {BinaryKind::min, "Min"}, {BinaryKind::max, "Max"},
+                                                   {BinaryKind::pow, "Pow"}, {BinaryKind::prelu, "PRelu"}};
+
+// x * f(x): the activations that opset 13 has no operator for.
+void write_gated(GraphWriter& writer, const Node& node, const std::string& x) {
+  writer.add("Mul", node.name, {x, writer.last_result()});
+}
+
+// 0.5 x (1 + erf(x / sqrt(2)))
+void write_gelu(GraphWriter& writer, const Node& node, const std::string& x) {
+  const std::string root = writer.number(node.name + "/sqrt2", std::numbers::sqrt2_v<float>);
+  const std::string one = writer.number(node.name + "/one", 1);
+  const std::string half = writer.number(node.name + "/half", 0.5F);
+  writer.add("Div", node.name + "/div", {x, root});
+  writer.add("Erf", node.name + "/erf", {writer.last_result()});
+  writer.add("Add", node.name + "/add", {writer.last_result(), one});
+  write_gated(writer, node, x);
+  writer.add("Mul", node.name + "/halved", {writer.last_result(), half});
+}
+
+// 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
+void write_gelu_tanh(GraphWriter& writer, const Node& node, const std::string& x) {
+  const auto number = [&](const char* part, float value) { return writer.number(node.name + part, value); };
+  const auto then = [&](const char* op, const char* part, const std::string& other) {
+    writer.add(op, node.name + part, {writer.last_result(), other});
+  };
+  writer.add("Pow", node.name + "/cube", {x, number("/three", 3)});
+  then("Mul", "/term", number("/factor", 0.044715F));
+  then("Add", "/inner", x);
+  then("Mul", "/scaled", number("/root", static_cast<float>(std::sqrt(2 / std::numbers::pi))));
+  writer.add("Tanh", node.name + "/tanh", {writer.last_result()});
+  then("Add", "/add", number("/one", 1));
+  write_gated(writer, node, x);
+  then("Mul", "/halved", number("/half", 0.5F));
+}
+
+void write_clip(GraphWriter& writer, const Node& node, const std::string& x, const UnaryAttributes& a) {
+  if (writer.desc(node.inputs[0]).dtype != DType::f32) fail_unsupported("Clip of other types than f32");
+  const std::string low =
+      std::isinf(a.alpha) ? "" : writer.number(node.name + "/low", static_cast<float>(a.alpha));
+  const std::string high =
+      std::isinf(a.beta) ? "" : writer.number(node.name + "/high", static_cast<float>(a.beta));
+  writer.add("Clip", node.name, {x, low, high});
+}
+
+}  // namespace
+
+void add_unary(GraphWriter& writer, const Node& node, const UnaryAttributes& a) {
+  const std::string x = writer.operand(node.inputs[0]);
+  const auto alpha = static_cast<float>(a.alpha);
+  if (const auto plain = kPlain.find(a.kind); plain != kPlain.end()) {
+    writer.add(plain->second, node.name, {x});
+  } else if (const auto with_alpha = kWithAlpha.find(a.kind); with_alpha != kWithAlpha.end()) {
+    set(writer.add(with_alpha->second, node.name, {x}), "alpha", alpha);
+  } else if (a.kind == UnaryKind::gelu_tanh) {
+    write_gelu_tanh(writer, node, x);
+  } else if (a.kind == UnaryKind::pow) {
+    writer.add("Pow", node.name, {x, writer.number(node.name + "/exponent", alpha)});
+  } else if (a.kind == UnaryKind::clip) {
+    write_clip(writer, node, x, a);
+  } else if (a.kind == UnaryKind::selu || a.kind == UnaryKind::hard_sigmoid) {
+    const bool selu = a.kind == UnaryKind::selu;
+    onnx_pb::NodeProto& proto = writer.add(selu ? "Selu" : "HardSigmoid", node.name, {x});
+    set(proto, "alpha", alpha);
+    set(proto, selu ? "gamma" : "beta", static_cast<float>(a.beta));
+  } else if (a.kind == UnaryKind::silu || a.kind == UnaryKind::swish) {
+    std::string argument = x;
+    if (a.kind == UnaryKind::swish) {
+      writer.add("Mul", node.name + "/scaled", {x, writer.number(node.name + "/alpha", alpha)});
+      argument = writer.last_result();
+    }
+    writer.add("Sigmoid", node.name + "/sigmoid", {argument});
+    write_gated(writer, node, x);
+  } else if (a.kind == UnaryKind::hard_swish) {
+    onnx_pb::NodeProto& proto = writer.add("HardSigmoid", node.name + "/hard_sigmoid", {x});
+    set(proto, "alpha", 1.0F / 6);
+    set(proto, "beta", 0.5F);
+    write_gated(writer, node, x);
+  } else if (a.kind == UnaryKind::mish) {
+    writer.add("Softplus", node.name + "/softplus", {x});
+    writer.add("Tanh", node.name + "/tanh", {writer.last_result()});
+    write_gated(writer, node, x);
+  } else if (a.kind == UnaryKind::gelu) {
+    write_gelu(writer, node, x);
+  } else {
+    fail_unsupported("function {}", unary_name(a.kind));
+  }
+}
+
+namespace {
+
+void write_binary(GraphWriter& writer, const Node& node, const BinaryAttributes& attributes) {
+  const auto op = kBinary.find(attributes.kind);
+  if (op == kBinary.end()) fail_unsupported("function {}", binary_name(attributes.kind));
+  const std::string a = writer.operand(node.inputs[0]);
+  const std::string b = writer.operand(node.inputs[1]);
+  writer.add(op->second, node.name, {a, b});
+  writer.add_activation(node.name, attributes.activation);
+}
+
+void write_softmax(GraphWriter& writer, const Node& node, const SoftmaxAttributes& attributes) {
+  const Shape& shape = writer.desc(node.inputs[0]).shape;
+  const SoftmaxGroups groups = softmax_groups(attributes, shape);
+  for (int d = groups.begin + 1; d < groups.end; ++d) {
+    if (shape[d] != 1) fail_unsupported("a softmax over several dimensions");
+  }
+  const std::string x = writer.operand(node.inputs[0]);
+  set(writer.add(attributes.log ? "LogSoftmax" : "Softmax", node.name, {x}), "axis",
+      std::int64_t{groups.begin});
+}
+
+void write_reduce(GraphWriter& writer, const Node& node, const ReduceAttributes& attributes) {
+  const char* op = nullptr;
+  if (attributes.kind == ReduceKind::mean) op = "ReduceMean";
+  if (attributes.kind == ReduceKind::max) op = "ReduceMax";
+  if (attributes.kind == ReduceKind::min) op = "ReduceMin";
+  if (attributes.kind == ReduceKind::l2) op = "ReduceL2";
+  if (op == nullptr) fail_unsupported("reduction {}", reduce_name(attributes.kind));
+  const std::string x = writer.operand(node.inputs[0]);
+  onnx_pb::NodeProto& proto = writer.add(op, node.name, {x});
+  if (!attributes.axes.empty()) set(proto, "axes", attributes.axes);
+  set(proto, "keepdims", std::int64_t{attributes.keep_dims});
+}
+
+void write_batch_norm(GraphWriter& writer, const Node& node, const BatchNormAttributes& attributes) {
+  GraphWriter::Names inputs;
+  for (const ValueId id : node.inputs) inputs.push_back(writer.operand(id));
+  set(writer.add("BatchNormalization", node.name, inputs), "epsilon", attributes.epsilon);
+}
+
+// Opset 13 has no LayerNormalization: the form that PyTorch writes there, which other runtimes recognize.
+void write_layer_norm(GraphWriter& writer, const Node& node, const LayerNormAttributes& attributes) {
+  if (attributes.outputs != 1) fail_unsupported("a layer normalization with its mean and deviation");
+  const std::string x = writer.operand(node.inputs[0]);
+  const int rank = writer.desc(node.inputs[0]).shape.rank();
+  std::vector<std::int64_t> axes;
+  for (std::int64_t d = attributes.axis < 0 ? attributes.axis + rank : attributes.axis; d < rank; ++d) {
+    axes.push_back(d);
+  }
+  const auto mean = [&](const char* part, const std::string& of) {
+    set(writer.add("ReduceMean", node.name + part, {of}), "axes", axes);
+  };
+  mean("/mean", x);
+  writer.add("Sub", node.name + "/difference", {x, writer.last_result()});
+  const std::string difference = writer.last_result();
+  writer.add("Pow", node.name + "/square", {difference, writer.number(node.name + "/two", 2)});
+  mean("/variance", writer.last_result());
+  writer.add("Add", node.name + "/add",
+             {writer.last_result(), writer.number(node.name + "/epsilon", attributes.epsilon)});
+  writer.add("Sqrt", node.name + "/deviation", {writer.last_result()});
+  writer.add("Div", node.name, {difference, writer.last_result()});
+  for (std::size_t i = 1; i < node.inputs.size(); ++i) {
+    if (node.inputs[i] == kNoValue) continue;
+    writer.add(i == 1 ? "Mul" : "Add", node.name + (i == 1 ? "/scaled" : "/shifted"),
+               {writer.last_result(), writer.operand(node.inputs[i])});
+  }
+}
+
+void write_instance_norm(GraphWriter& writer, const Node& node, const InstanceNormAttributes& attributes) {
+  GraphWriter::Names inputs;
+  for (const ValueId id : node.inputs) inputs.push_back(writer.operand(id));
+  set(writer.add("InstanceNormalization", node.name, inputs), "epsilon", attributes.epsilon);
+}
+
+void write_lrn(GraphWriter& writer, const Node& node, const LrnAttributes& attributes) {
+  const std::string x = writer.operand(node.inputs[0]);
+  onnx_pb::NodeProto& proto = writer.add("LRN", node.name, {x});
+  set(proto, "size", attributes.size);
+  set(proto, "alpha", attributes.alpha);
+  set(proto, "beta", attributes.beta);
+  set(proto, "bias", attributes.bias);
+}
+
+}  // namespace
+
+bool write_elementwise_layer(GraphWriter& writer, const Node& node) {
+  if (const auto* unary = layer_if<Unary>(node)) {
+    add_unary(writer, node, unary->attributes());
+  } else if (const auto* binary = layer_if<Binary>(node)) {
+    write_binary(writer, node, binary->attributes());
+  } else if (const auto* softmax = layer_if<Softmax>(node)) {
+    write_softmax(writer, node, softmax->attributes());
+  } else if (const auto* reduce = layer_if<Reduce>(node)) {
+    write_reduce(writer, node, reduce->attributes());
+  } else if (const auto* norm = layer_if<BatchNorm>(node)) {
+    write_batch_norm(writer, node, norm->attributes());
+  } else if (const auto* layer_norm = layer_if<LayerNorm>(node)) {
+    write_layer_norm(writer, node, layer_norm->attributes());
+  } else if (const auto* instance_norm = layer_if<InstanceNorm>(node)) {
+    write_instance_norm(writer, node, instance_norm->attributes());
+  } else if (const auto* lrn = layer_if<Lrn>(node)) {
+    write_lrn(writer, node, lrn->attributes());
+  } else {
+    return false;
+  }
+  writer.store(node.outputs[0]);
+  return true;
+}
+
+}  // namespace pipit::onnx

@@ -1,0 +1,154 @@
+// INT8 layers as floating-point ones between DequantizeLinear and QuantizeLinear.
+#include <cstring>
+#include <optional>
+
+#include "layers/ops/qconv.h"
+#include "layers/ops/qelementwise.h"
+#include "layers/ops/quantize.h"
+#include "layers/ops/qunary.h"
+#include "layers/ops/reshaping.h"
+#include "layers/passes/rewriter.h"
+#include "models/onnx/write/graph_writer.h"
+
+namespace pipit::onnx {
+
+namespace {
+
+const Tensor& constant(const GraphWriter& writer, const Node& node, std::size_t input, const char* what) {
+  const Tensor* tensor = writer.graph().value(node.inputs[input]).constant.get();
+  if (tensor == nullptr) fail_unsupported("{} that are computed at run time", what);
+  return *tensor;
+}
+
+Tensor reshaped(const Tensor& tensor, const Shape& shape) {
+  Tensor result(TensorDesc{shape, tensor.desc().dtype});
+  std::memcpy(result.view().data, tensor.view().data, tensor.desc().bytes());
+  return result;
+}
+
+// The integers as an initializer, dequantized per output (or per tensor). Returns the name of the real values.
+std::string add_dequantized(GraphWriter& writer, const std::string& name, const Tensor& integers,
+                            const std::vector<float>& scales) {
+  const auto count = static_cast<std::int64_t>(scales.size());
+  const Shape list = count == 1 ? Shape{} : Shape{count};
+  const std::string q = writer.initializer(name, integers);
+  const std::string scale = writer.initializer(name + "/scale", Tensor::from<float>(list, scales));
+  GraphWriter::Names inputs{q, scale};
+  if (integers.desc().dtype == DType::i8) {
+    const std::vector<std::int8_t> zeros(scales.size(), 0);
+    inputs.push_back(writer.initializer(name + "/zero_point", Tensor::from<std::int8_t>(list, zeros)));
+  }
+  onnx_pb::NodeProto& node = writer.add("DequantizeLinear", name + "/dequantize", inputs);
+  if (count != 1) set(node, "axis", std::int64_t{0});
+  return node.output(0);
+}
+
+// A matrix product in disguise: a QConv of one tap over [N, K] rows, which are given two more dimensions for it and
+// lose them behind it.
+struct MatrixProduct {
+  ValueId rows = kNoValue;
+  ValueId result = kNoValue;
+};
+
+std::optional<MatrixProduct> matrix_product(const GraphWriter& writer, const Node& node) {
+  const Node* before = writer.producer(node.inputs[0]);
+  const Node* after = writer.only_reader(node.outputs[0]);
+  if (before == nullptr || after == nullptr || node.inputs.size() > 3) return std::nullopt;
+  if (layer_if<Reshape>(*before) == nullptr || layer_if<Reshape>(*after) == nullptr) return std::nullopt;
+  const MatrixProduct product{before->inputs[0], after->outputs[0]};
+  const Shape& x = writer.desc(product.rows).shape;
+  const Shape& y = writer.desc(product.result).shape;
+  const Shape& weights = writer.desc(node.inputs[1]).shape;
+  if (x.rank() != 2 || y.rank() != 2 || writer.only_reader(node.inputs[0]) != &node) return std::nullopt;
+  if (!(writer.desc(node.inputs[0]).shape == Shape{x[0], x[1], 1, 1})) return std::nullopt;
+  if (!(weights == Shape{y[1], x[1], 1, 1}) || y[0] != x[0]) return std::nullopt;
+  return product;
+}
+
+// The Reshapes around a matrix product are not written.
+bool belongs_to_matrix_product(const GraphWriter& writer, const Node& node) {
+  if (layer_if<Reshape>(node) == nullptr) return false;
+  for (const Node* other : {writer.only_reader(node.outputs[0]), writer.producer(node.inputs[0])}) {
+    if (other != nullptr && layer_if<QConv>(*other) != nullptr && matrix_product(writer, *other)) return true;
+  }
+  return false;
+}
+
+void write_qconv(GraphWriter& writer, const Node& node, const QConvAttributes& attributes) {
+  const bool has_residual = node.inputs.size() > 3 && node.inputs[3] != kNoValue;
+  const std::optional<MatrixProduct> product = matrix_product(writer, node);
+  const Tensor& weights = constant(writer, node, 1, "weights");
+  std::vector<float> bias_scales = attributes.weight_scales;
+  for (float& scale : bias_scales) scale *= attributes.x.scale;
+  const std::string x = writer.operand(product ? product->rows : node.inputs[0]);
+  const std::string residual = has_residual ? writer.operand(node.inputs[3]) : "";
+  const Tensor matrix = product ? reshaped(weights, Shape{weights.shape()[0], weights.shape()[1]}) : Tensor{};
+  const std::string w =
+      add_dequantized(writer, node.name + ".weights", product ? matrix : weights, attributes.weight_scales);
+  std::string bias;
+  if (node.inputs.size() > 2 && node.inputs[2] != kNoValue)
+    bias = add_dequantized(writer, node.name + ".bias", constant(writer, node, 2, "biases"), bias_scales);
+  onnx_pb::NodeProto& proto = writer.add(product ? "Gemm" : "Conv", node.name, {x, w, bias});
+  if (product) {
+    set(proto, "transB", std::int64_t{1});
+  } else {
+    set_window(proto, attributes.conv.window);
+    if (attributes.conv.groups != 1) set(proto, "group", attributes.conv.groups);
+  }
+  if (has_residual) writer.add("Add", node.name + "/add", {writer.last_result(), residual});
+  // With a residual only the sum is rounded.
+  writer.add_activation(node.name, attributes.conv.activation, has_residual ? Quantization{} : attributes.y);
+  writer.store(product ? product->result : node.outputs[0], attributes.y);
+}
+
+void write_qadd(GraphWriter& writer, const Node& node, const QAddAttributes& attributes) {
+  const std::string a = writer.operand(node.inputs[0]);
+  const std::string b = writer.operand(node.inputs[1]);
+  writer.add("Add", node.name, {a, b});
+  writer.add_activation(node.name, attributes.activation, attributes.y);
+  writer.store(node.outputs[0], attributes.y);
+}
+
+void write_qmul(GraphWriter& writer, const Node& node, const QMulAttributes& attributes) {
+  const std::string a = writer.operand(node.inputs[0]);
+  const std::string b = writer.operand(node.inputs[1]);
+  writer.add("Mul", node.name, {a, b});
+  writer.add_activation(node.name, attributes.activation, attributes.y);
+  writer.store(node.outputs[0], attributes.y);
+}
+
+void write_qunary(GraphWriter& writer, const Node& node, const QUnaryAttributes& attributes) {
+  add_unary(writer, node, attributes.function);
+  writer.store(node.outputs[0], attributes.y);
+}
+
+void write_qaverage_pool(GraphWriter& writer, const Node& node, const QAveragePoolAttributes& attributes) {
+  add_pool(writer, node, attributes.pool);
+  writer.store(node.outputs[0], attributes.y);
+}
+
+}  // namespace
+
+bool write_int8_layer(GraphWriter& writer, const Node& node) {
+  if (belongs_to_matrix_product(writer, node)) return true;
+  if (const auto* qconv = layer_if<QConv>(node)) {
+    write_qconv(writer, node, qconv->attributes());
+  } else if (const auto* qadd = layer_if<QAdd>(node)) {
+    write_qadd(writer, node, qadd->attributes());
+  } else if (const auto* qmul = layer_if<QMul>(node)) {
+    write_qmul(writer, node, qmul->attributes());
+  } else if (const auto* qunary = layer_if<QUnary>(node)) {
+    write_qunary(writer, node, qunary->attributes());
+  } else if (const auto* pool = layer_if<QAveragePool>(node)) {
+    write_qaverage_pool(writer, node, pool->attributes());
+  } else if (const auto* quantize = layer_if<Quantize>(node)) {
+    writer.quantize(node, quantize->y());
+  } else if (layer_if<Dequantize>(node) != nullptr) {
+    writer.dequantize(node);
+  } else {
+    return false;
+  }
+  return true;
+}
+
+}  // namespace pipit::onnx

@@ -1,0 +1,24 @@
+// Weights and bias of one layer as INT8 kernels take them.
+#pragma once
+
+#include <vector>
+
+#include "engine/graph/tensor.h"
+
+namespace pipit {
+
+struct QuantizedWeights {
+  Tensor weights;             ///< i8, [O, I, kernel...], in [-127, 127]
+  Tensor bias;                ///< i32, [O], in units of input scale * weight scale
+  std::vector<float> scales;  ///< [O]
+};
+
+/// `weights`: row-major [O, I, kernel...] values of that shape; bias: O values or none. Symmetric scales, the largest
+/// magnitude of a channel (or of all, unless per_channel) at 127; 1 for a channel of zeros without a bias. A channel's
+/// scale is enlarged where its bias would leave the range of 2^29, which leaves readers of a written file half of what
+/// int32 holds and more, and where input scale * weight scale would be no normal number. Throws Error when a number is
+/// not finite, or a bias is beyond all scales.
+QuantizedWeights quantize_weights(const Shape& shape, std::span<const float> weights,
+                                  std::span<const float> bias, float input_scale, bool per_channel);
+
+}  // namespace pipit

@@ -1,0 +1,127 @@
+// Layers that move elements, on the GPU, against the CPU reference: exact in fp32 and, after rounding, in fp16.
+#include "layers/ops/reshaping.h"
+#include "layers/ops/slicing.h"
+#include "tests/cuda/conformance.h"
+
+namespace pipit {
+namespace {
+
+using test::expect_gpu;
+using test::GpuOperand;
+using test::shared_random;
+
+constexpr const char* kCopy = "strided_copy";
+constexpr Layout kBoth[] = {Layout::row_major, Layout::channels_last};
+constexpr Precision kPrecisions[] = {Precision::fp32, Precision::fp16};
+constexpr double kExact = 1e-12;
+
+// Both precisions and all combinations of input and output layouts.
+void check(const Layer& layer, const char* name, const std::vector<std::shared_ptr<const Tensor>>& inputs) {
+  for (const Precision precision : kPrecisions) {
+    for (const Layout in : kBoth) {
+      for (const Layout out : kBoth) {
+        test::GpuCase test;
+        for (const auto& x : inputs) test.inputs.push_back({x, in});
+        test.precision = precision;
+        test.output_layout = out;
+        test.tolerance = kExact;
+        expect_gpu(layer, name, test);
+        if (::testing::Test::HasFailure()) return;
+      }
+    }
+  }
+}
+
+std::shared_ptr<const Tensor> bytes(const Shape& shape, std::mt19937& random) {
+  Tensor tensor(TensorDesc{shape, DType::u8, Layout::row_major});
+  for (auto& x : tensor.values<std::uint8_t>()) x = static_cast<std::uint8_t>(random());
+  return std::make_shared<const Tensor>(std::move(tensor));
+}
+
+TEST(GpuMovement, ToLayoutAndTranspose) {
+  PIPIT_NEEDS_GPU();
+  std::mt19937 random(test::gpu_seed());
+  for (const Shape& shape :
+       {Shape{2, 3, 17, 19}, Shape{2, 64, 9, 7}, Shape{1, 33, 40, 5}, Shape{3, 40, 35}}) {
+    const auto x = shared_random(shape, random);
+    check(ToLayout({Layout::channels_last}), kCopy, {x});
+    check(ToLayout({Layout::channels_last}), kCopy, {bytes(shape, random)});
+    std::vector<std::int64_t> permutation;
+    for (int d = 0; d < shape.rank(); ++d) permutation.push_back(d);
+    do check(Transpose({permutation}), kCopy, {x});
+    while (std::next_permutation(permutation.begin(), permutation.end()) && !HasFailure());
+  }
+}
+
+TEST(GpuMovement, ConcatSplitSlice) {
+  PIPIT_NEEDS_GPU();
+  std::mt19937 random(test::gpu_seed());
+  for (const int axis : {1, 2, -1}) {
+    for (const std::int64_t step : {8, 3}) {
+      const auto part = [&](std::int64_t extent) {
+        return shared_random(Shape{2, 16, 8, 24}.with(axis < 0 ? 3 : axis, extent), random);
+      };
+      check(Concat({axis}), kCopy, {part(step), part(2 * step), part(5)});
+      check(Split({axis, {step, 5, 3 * step}}), kCopy, {part(4 * step + 5)});
+    }
+  }
+  const auto x = shared_random({2, 12, 9, 16}, random);
+  check(Slice({{8}, {100}, {3}, {1}}), kCopy, {x});
+  check(Slice({{4}, {12}, {1}, {1}}), kCopy, {x});
+  check(Slice({{-1, 1}, {-100, 8}, {1, 2}, {-2, 3}}), kCopy, {x});
+  check(Slice({{5}, {5}, {2}, {1}}), kCopy, {x});  // nothing
+}
+
+TEST(GpuMovement, AConstantIsConvertedOnItsWayIntoAConcat) {
+  PIPIT_NEEDS_GPU();
+  std::mt19937 random(test::gpu_seed());
+  const auto x = shared_random({1, 5, 8, 3}, random);
+  const auto constant = shared_random({1, 5, 4, 3}, random);
+  expect_gpu(Concat({2}), kCopy,
+             {{{x}, {constant, Layout::row_major, true}}, Precision::fp16, Layout::row_major, kExact});
+}
+
+TEST(GpuMovement, RepeatsAndBlocks) {
+  PIPIT_NEEDS_GPU();
+  std::mt19937 random(test::gpu_seed());
+  check(Expand({Shape{2, 3, 8, 5}}), kCopy, {shared_random({3, 1, 5}, random)});
+  check(Expand({Shape{7, 16}}), kCopy, {shared_random({16}, random)});
+  check(Tile({{2, 1, 3, 2}}), kCopy, {shared_random({1, 4, 3, 8}, random)});
+  for (const bool crd : {false, true}) {
+    check(DepthToSpace({2, crd, false}), kCopy, {shared_random({2, 12, 5, 3}, random)});
+    check(DepthToSpace({3, crd, true}), kCopy, {shared_random({2, 2, 6, 9}, random)});
+  }
+  const auto x = shared_random({2, 3, 4, 5}, random);
+  for (const Precision precision : kPrecisions) {
+    expect_gpu(Reshape({Shape{6, 20}}), kCopy, {{{x}}, precision, Layout::row_major, kExact});
+  }
+  EXPECT_TRUE(test::gpu_refusal(Reshape({Shape{6, 20}}), kCopy, {{{x, Layout::channels_last}}}).has_value());
+}
+
+TEST(GpuMovement, Pad) {
+  PIPIT_NEEDS_GPU();
+  std::mt19937 random(test::gpu_seed());
+  for (const PadMode mode : {PadMode::constant, PadMode::reflect, PadMode::edge, PadMode::wrap}) {
+    check(Pad({mode, {0, 1, 2, 3}, {0, 0, 1, 4}, 1.5}), "pad", {shared_random({2, 3, 6, 7}, random)});
+    check(Pad({mode, {0, -1}, {2, -1}, -7}), "pad", {shared_random({3, 9}, random)});
+  }
+  check(Pad({PadMode::constant, {1, 2}, {0, 3}, 9}), "pad", {bytes({4, 5}, random)});
+}
+
+TEST(GpuMovement, Gather) {
+  PIPIT_NEEDS_GPU();
+  std::mt19937 random(test::gpu_seed());
+  const std::int64_t positions[] = {3, -1, 0, 0, -4, 2};
+  const auto indices = std::make_shared<const Tensor>(Tensor::from<std::int64_t>({2, 3}, positions));
+  const auto x = shared_random({5, 4, 7}, random);
+  const GpuOperand constant{indices, Layout::row_major, true};
+  for (const Precision precision : kPrecisions) {
+    for (const int axis : {0, 1, -1}) {
+      expect_gpu(Gather({axis}), "gather", {{{x}, constant}, precision, Layout::row_major, kExact});
+    }
+  }
+  EXPECT_TRUE(test::gpu_refusal(Gather({0}), "gather", {{{x}, {indices}}}).has_value());
+}
+
+}  // namespace
+}  // namespace pipit

@@ -1,0 +1,71 @@
+// Random INT8 convolutions for the tests of the GPU's kernels.
+#pragma once
+
+#include <set>
+#include <string>
+
+#include "layers/ops/qconv.h"
+#include "tests/cuda/quantized/quantized_cases.h"
+
+namespace pipit::test {
+
+struct ConvCase {
+  QConvAttributes attributes;
+  Shape x, weights;
+  bool bias = true, residual = false;
+  int largest_weight = 127;
+};
+
+inline Shape output_of(const ConvCase& c) {
+  return window_output_shape(c.attributes.conv.window, c.x, c.weights[0]);
+}
+
+// y's scale for which some outputs saturate and most do not.
+inline void fit_output_scale(ConvCase& c) {
+  const double depth = static_cast<double>(c.weights.elements() / c.weights[0]);
+  c.attributes.y.scale = static_cast<float>(0.02 * std::sqrt(depth) * 0.05 * 73 * 42);
+}
+
+inline ConvCase random_case(Numbers& numbers, std::int64_t channels, std::int64_t filters,
+                            std::int64_t groups) {
+  ConvCase c;
+  Window& window = c.attributes.conv.window;
+  const auto pick = [&](std::int64_t low, std::int64_t high) { return numbers.pick(low, high); };
+  const std::array<std::int64_t, 2> extent = random_window(window, pick, 15);
+  c.attributes.conv.groups = groups;
+  c.x = Shape{numbers.pick(1, 2), channels * groups, extent[0], extent[1]};
+  c.weights = Shape{filters * groups, channels, window.kernel[0], window.kernel[1]};
+  c.attributes.x = c.attributes.residual = c.attributes.y = kI8;
+  fit_output_scale(c);
+  for (std::int64_t o = 0; o < c.weights[0]; ++o)
+    c.attributes.weight_scales.push_back(0.001F * static_cast<float>(numbers.pick(1, 40)));
+  c.bias = numbers.coin();
+  c.residual = numbers.coin();
+  if (numbers.coin()) c.attributes.conv.activation = numbers.coin() ? Clamp::relu() : Clamp{-1.5F, 2.25F};
+  return c;
+}
+
+// ways: where given, the case runs in every one of the candidate's, whose names without "+overlap" are added.
+inline void expect_conv(const std::string& candidate, const ConvCase& c, Numbers& numbers,
+                        Layout input = kLast, Precision precision = Precision::fp32,
+                        std::set<std::string>* ways = nullptr) {
+  GpuCase test = exact_case();
+  test.precision = precision;
+  test.inputs = {{numbers.quantized(c.x, c.attributes.x), input},
+                 {numbers.integers<std::int8_t>(c.weights, -c.largest_weight, c.largest_weight),
+                  Layout::row_major, true}};
+  if (c.bias || c.residual) test.inputs.push_back({});
+  if (c.bias)
+    test.inputs[2] = {numbers.integers<std::int32_t>(Shape{c.weights[0]}, -3000, 3000), Layout::row_major,
+                      true};
+  if (c.residual) test.inputs.push_back({numbers.quantized(output_of(c), c.attributes.residual), kLast});
+  const QConv layer(c.attributes);
+  if (ways == nullptr) return expect_gpu(layer, candidate, test);
+  for (const std::string& way : gpu_variants(layer, candidate, test)) {
+    test.variant = way;
+    ways->insert(way.substr(0, way.find('+')));
+    expect_gpu(layer, candidate, test);
+  }
+}
+
+}  // namespace pipit::test

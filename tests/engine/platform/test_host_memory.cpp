@@ -1,0 +1,33 @@
+#include "engine/platform/host_memory.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace pipit {
+namespace {
+
+TEST(HostMemory, PeakSeesWhatIsGoneAndForgetsItOnRequest) {
+  constexpr std::size_t kBytes = std::size_t{64} << 20;
+  const std::size_t before = peak_resident_memory();
+  {
+    std::vector<char> touched(kBytes, 1);
+    ASSERT_EQ(std::count(touched.begin(), touched.end(), 1), static_cast<std::ptrdiff_t>(kBytes));
+  }
+  const std::size_t peak = peak_resident_memory();
+  EXPECT_GE(peak, kBytes);
+  EXPECT_GE(peak, before);
+#if defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "AddressSanitizer keeps freed memory";
+#endif
+  if (!reset_peak_resident_memory()) GTEST_SKIP() << "/proc/self/clear_refs cannot be written";
+  EXPECT_LT(peak_resident_memory(), peak - kBytes / 2);
+}
+
+TEST(HostMemory, SomeIsAvailable) {
+  EXPECT_GT(available_host_memory(), std::size_t{1} << 20);
+}
+
+}  // namespace
+}  // namespace pipit

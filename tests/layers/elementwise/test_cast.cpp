@@ -1,0 +1,54 @@
+#include <gmock/gmock.h>
+
+#include <limits>
+
+#include "layers/ops/cast.h"
+#include "tests/layers/conformance.h"
+#include "tests/layers/values.h"
+
+namespace pipit {
+namespace {
+
+using test::make;
+using test::results;
+using ::testing::ElementsAre;
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+TEST(Cast, FloatToIntegerTruncatesAndSaturates) {
+  const auto x = make<double>({1.9, -1.9, 1e30, -kInf, kNaN, 127.9, -128.9});
+  EXPECT_THAT(results<std::int8_t>(Cast({DType::i8}), {x}), ElementsAre(1, -1, 127, -128, 0, 127, -128));
+  EXPECT_THAT(results<std::uint8_t>(Cast({DType::u8}), {x}), ElementsAre(1, 0, 255, 0, 0, 127, 0));
+  EXPECT_THAT(results<std::int64_t>(Cast({DType::i64}), {x}),
+              ElementsAre(1, -1, INT64_MAX, INT64_MIN, 0, 127, -128));
+  EXPECT_THAT(results<std::int64_t>(Cast({DType::i64}), {make<float>({0x1p63F, -0x1p63F})}),
+              ElementsAre(INT64_MAX, INT64_MIN));
+}
+
+TEST(Cast, OtherPairs) {
+  EXPECT_THAT(results<bool>(Cast({DType::boolean}), {make<double>({0, -0.0, 0.25, kNaN})}),
+              ElementsAre(false, false, true, true));
+  EXPECT_THAT(results<std::int64_t>(Cast({DType::i64}), {make<bool>({true, false})}), ElementsAre(1, 0));
+  EXPECT_THAT(results<std::int8_t>(Cast({DType::i8}), {make<std::int32_t>({257, -129, 200})}),
+              ElementsAre(1, 127, -56))
+      << "keeps the low bits";
+  EXPECT_THAT(results<float>(Cast({DType::f32}), {make<std::int64_t>({-3, 16777217})}),
+              ElementsAre(-3, 16777216));
+  EXPECT_THAT(results<float>(Cast({DType::f32}), {make<double>({1e300})}), ElementsAre(kInf));
+}
+
+TEST(Cast, EveryPairInEveryLayout) {
+  constexpr DType kTypes[] = {DType::f32, DType::f64, DType::i8,     DType::u8,
+                              DType::i32, DType::i64, DType::boolean};
+  test::Random random;
+  for (const DType from : kTypes) {
+    for (const DType to : kTypes) {
+      test::expect_conformance(Cast({to}), {.inputs = {{random.tensor(Shape{2, 3, 5, 2}, 0, 100, from)}},
+                                            .expected = {"reference"}});
+    }
+  }
+}
+
+}  // namespace
+}  // namespace pipit

@@ -1,0 +1,122 @@
+// The last rewrites: the layout and the stored type of every value.
+#include <gmock/gmock.h>
+
+#include "layers/ops/cast.h"
+#include "layers/ops/gemm.h"
+#include "layers/ops/matmul.h"
+#include "layers/ops/pool.h"
+#include "layers/ops/reshaping.h"
+#include "layers/passes/passes.h"
+#include "tests/support/test_graph.h"
+
+namespace pipit {
+namespace {
+
+using test::count_type;
+using test::expect_same_outputs;
+using test::TestGraph;
+
+TEST(AssignLayouts, ConvertsOnlyAtTheBoundaries) {
+  TestGraph b;
+  const ValueId x = b.input(Shape{2, 3, 8, 8});
+  ValueId v = b.conv("c1", x, 8);
+  v = b.unary("relu", UnaryKind::relu, v);
+  v = b.conv("c2", v, 8);
+  v = b.add("pool", Pool(PoolAttributes{.kind = PoolKind::average, .global = true}), {v});
+  v = b.add("flatten", Reshape(ReshapeAttributes{Shape{2, 8}}), {v});
+  const Graph before = b.build({v});
+  const Rewritten after = assign_layouts(before);
+  EXPECT_EQ(count_type(after.graph, "ToLayout"), 1);  // before flatten; a view, since H = W = 1
+  for (const Node& node : after.graph.nodes()) {
+    if (node.layer->type() == "Conv" || node.layer->type() == "Unary") {
+      EXPECT_EQ(after.graph.value(node.outputs[0]).desc.layout, Layout::channels_last) << node.name;
+    }
+  }
+  expect_same_outputs(before, after.graph);
+}
+
+TEST(AssignLayouts, ImageOutputsAreRowMajor) {
+  TestGraph b;
+  const ValueId c = b.conv("c", b.input(Shape{1, 3, 4, 4}), 5);
+  const Graph before = b.build({c});
+  const Rewritten after = assign_layouts(before);
+  EXPECT_EQ(after.graph.value(after.graph.outputs()[0]).desc.layout, Layout::row_major);
+  expect_same_outputs(before, after.graph);
+}
+
+TEST(AssignLayouts, TransposesAroundNhwcBlocksMoveNothing) {
+  // ConvNeXt: NCHW -> NHWC, layer norm and linear over channels, back.
+  TestGraph b;
+  ValueId v = b.conv("c", b.input(Shape{2, 3, 6, 5}), 8);
+  v = b.add("to nhwc", Transpose(TransposeAttributes{{0, 2, 3, 1}}), {v});
+  v = b.add("ln", LayerNorm(LayerNormAttributes{}), {v, b.constant(Shape{8}), b.constant(Shape{8})});
+  v = b.add("mm", MatMul(), {v, b.constant(Shape{8, 8})});
+  v = b.add("to nchw", Transpose(TransposeAttributes{{0, 3, 1, 2}}), {v});
+  v = b.conv("c2", v, 4);
+  v = b.add("pool", Pool(PoolAttributes{.kind = PoolKind::average, .global = true}), {v});
+  const Graph before = b.build({v});
+  const Rewritten after = assign_layouts(before);
+  PlanOptions options;
+  options.threads = 1;
+  const auto plan = ExecutionPlan::build(after.graph, default_registry(), options);
+  for (const Step& step : plan->steps()) {
+    const auto type = plan->graph().nodes()[static_cast<std::size_t>(step.node)].layer->type();
+    EXPECT_NE(type, "Transpose");
+    EXPECT_NE(type, "ToLayout");
+  }
+  expect_same_outputs(before, after.graph);
+}
+
+// A classifier: convolution, global average, Gemm. `other_readers` of the image and of the scores.
+Graph small_classifier(bool other_readers) {
+  TestGraph b;
+  const ValueId x = b.input(Shape{2, 3, 9, 9});
+  const ValueId c = b.conv("conv", x, 8);
+  ValueId v = b.add("pool", Pool(PoolAttributes{.kind = PoolKind::average, .global = true}), {c});
+  v = b.add("flatten", Reshape(ReshapeAttributes{Shape{2, 8}}), {v});
+  v = b.add("scores", Gemm(GemmAttributes{}), {v, b.constant(Shape{8, 5}), b.constant(Shape{5})});
+  b.graph.mark_output(v, "scores");
+  if (other_readers) {
+    b.graph.mark_output(b.unary("relu", UnaryKind::relu, v), "rectified");
+    b.graph.mark_output(b.unary("negated", UnaryKind::neg, x), "negated");
+  }
+  return optimize(b.graph.build());
+}
+
+const TensorDesc& output_of(const Graph& graph, std::string_view type) {
+  for (const Node& node : graph.nodes()) {
+    if (node.layer->type() == type) return graph.value(node.outputs[0]).desc;
+  }
+  throw Error("no such node");
+}
+
+TEST(AssignPrecision, ConvertsAtTheBorders) {
+  const Rewritten after = assign_precision(small_classifier(false), Precision::fp16, DeviceKind::cpu);
+  EXPECT_EQ(count_type(after.graph, "Cast"), 2);
+  EXPECT_EQ(output_of(after.graph, "Gemm").dtype, DType::f16);
+  EXPECT_EQ(after.graph.value(after.graph.outputs()[0]).desc.dtype, DType::f32);
+}
+
+TEST(AssignPrecision, AGpusFirstConvolutionAndLastGemmConvertThemselves) {
+  const Rewritten after = assign_precision(small_classifier(false), Precision::fp16, DeviceKind::cuda);
+  EXPECT_EQ(count_type(after.graph, "Cast"), 0);
+  EXPECT_EQ(after.changes, 0);
+  EXPECT_EQ(after.graph.value(after.graph.inputs()[0]).desc.dtype, DType::f32);
+  EXPECT_EQ(output_of(after.graph, "Conv").dtype, DType::f16);
+  EXPECT_EQ(output_of(after.graph, "Gemm").dtype, DType::f32);
+  EXPECT_EQ(after.graph.output_names()[0], "scores");
+}
+
+TEST(AssignPrecision, OtherReadersNeedTheConversions) {
+  const Rewritten after = assign_precision(small_classifier(true), Precision::fp16, DeviceKind::cuda);
+  EXPECT_EQ(count_type(after.graph, "Cast"), 1 + 3);  // the image, and three outputs
+  EXPECT_EQ(output_of(after.graph, "Gemm").dtype, DType::f16);
+}
+
+TEST(AssignPrecision, Fp32ChangesNothing) {
+  const Rewritten after = assign_precision(small_classifier(true), Precision::fp32, DeviceKind::cuda);
+  EXPECT_EQ(count_type(after.graph, "Cast"), 0);
+}
+
+}  // namespace
+}  // namespace pipit

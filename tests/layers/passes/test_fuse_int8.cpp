@@ -1,0 +1,107 @@
+// What a GPU's graphs go through in INT8: the image that the first convolution quantizes itself, and which values
+// become halves.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "layers/ops/binary.h"
+#include "layers/ops/conv.h"
+#include "layers/ops/qconv.h"
+#include "layers/ops/quantize.h"
+#include "layers/ops/unary.h"
+#include "layers/passes/passes.h"
+#include "layers/registry.h"
+#include "tests/support/run_graph.h"
+
+namespace pipit {
+namespace {
+
+constexpr Quantization kQ{0.05F, 0, DType::i8};
+constexpr Quantization kReal{};
+
+Tensor bytes(const Shape& shape, std::mt19937& random) {
+  Tensor tensor(TensorDesc{shape, DType::i8});
+  for (std::int8_t& v : tensor.values<std::int8_t>())
+    v = static_cast<std::int8_t>(std::uniform_int_distribution<int>(-127, 127)(random));
+  return tensor;
+}
+
+LayerPtr pointwise_qconv(const Quantization& y) {
+  QConvAttributes a;
+  a.x = kQ, a.y = y;
+  a.weight_scales = {0.01F};
+  return std::make_shared<QConv>(a);
+}
+
+// image -> quantized convolution -> [f32] a convolution in floating point -> quantized -> quantized convolution whose
+// f32 result a Relu turns into the output.
+Graph mixed(bool image_is_output, unsigned seed) {
+  std::mt19937 random(seed);
+  GraphBuilder b;
+  const ValueId image = b.add_input("image", TensorDesc{{2, 3, 6, 5}});
+  const ValueId q = b.add1("quantize", std::make_shared<Quantize>(kQ), {image});
+  const ValueId w1 = b.add_constant("w1", bytes({8, 3, 1, 1}, random));
+  const ValueId real = b.add1("first", pointwise_qconv(kReal), {q, w1});
+  const ValueId w2 = b.add_constant("w2", test::random_tensor({8, 8, 1, 1}, random));
+  const ValueId conv = b.add1("kept", std::make_shared<Conv>(ConvAttributes{}), {real, w2});
+  const ValueId again = b.add1("again", std::make_shared<Quantize>(kQ), {conv});
+  const ValueId w3 = b.add_constant("w3", bytes({4, 8, 1, 1}, random));
+  const ValueId last = b.add1("last", pointwise_qconv(kReal), {again, w3});
+  b.mark_output(b.add1("relu", std::make_shared<Unary>(UnaryAttributes{UnaryKind::relu}), {last}), "y");
+  if (image_is_output) b.mark_output(q, "integers");
+  return b.build();
+}
+
+int count(const Graph& graph, std::string_view type) {
+  int found = 0;
+  for (const Node& node : graph.nodes()) found += node.layer->type() == type ? 1 : 0;
+  return found;
+}
+
+DType type_of(const Graph& graph, std::string_view node_name) {
+  for (const Node& node : graph.nodes()) {
+    if (node.name == node_name) return graph.value(node.outputs[0]).desc.dtype;
+  }
+  throw Error("no such node");
+}
+
+TEST(FuseQuantizedImage, GivesTheSameBits) {
+  const unsigned seed = test::test_seed();
+  SCOPED_TRACE("PIPIT_TEST_SEED=" + std::to_string(seed));
+  const Graph before = mixed(false, seed);
+  const Rewritten after = fuse_quantized_image(before);
+  EXPECT_EQ(after.changes, 1);
+  EXPECT_EQ(count(after.graph, "Quantize"), 1);
+  std::mt19937 random(seed + 1);
+  const std::vector<Tensor> inputs = test::random_inputs(before, random);
+  const auto expected = test::run_graph(before, default_registry(), inputs, kReference);
+  const auto got = test::run_graph(after.graph, default_registry(), inputs, kReference);
+  EXPECT_EQ(std::memcmp(got[0].view().data, expected[0].view().data, expected[0].desc().bytes()), 0);
+  // Kernels that do not read f32 leave it to the reference.
+  const auto chosen = test::run_graph(after.graph, default_registry(), inputs);
+  EXPECT_LT(test::relative_error(chosen[0].values<float>(), expected[0].values<float>()), 1e-5);
+}
+
+TEST(FuseQuantizedImage, LeavesIntegersThatOthersRead) {
+  const Rewritten after = fuse_quantized_image(mixed(true, 1));
+  EXPECT_EQ(after.changes, 0);
+  EXPECT_EQ(count(after.graph, "Quantize"), 2);
+}
+
+TEST(AssignPrecisionInInt8, HalvesAreWhereFloatingPointProductsAre) {
+  const Graph graph = mixed(false, 1);
+  const Rewritten cpu = assign_precision(graph, Precision::int8, DeviceKind::cpu);
+  EXPECT_EQ(type_of(cpu.graph, "kept"), DType::f32);
+  const Rewritten gpu = assign_precision(graph, Precision::int8, DeviceKind::cuda);
+  EXPECT_EQ(type_of(gpu.graph, "first"), DType::f16);
+  EXPECT_EQ(type_of(gpu.graph, "kept"), DType::f16);
+  EXPECT_EQ(type_of(gpu.graph, "last"), DType::f32) << "no product in floating point follows";
+  EXPECT_EQ(type_of(gpu.graph, "relu"), DType::f32);
+  EXPECT_EQ(count(gpu.graph, "Cast"), 0) << "Quantize reads the f32 image itself";
+  const Rewritten wide = assign_precision(graph, Precision::int8, DeviceKind::cuda, {"kept"});
+  EXPECT_EQ(type_of(wide.graph, "first"), DType::f32);
+  EXPECT_EQ(type_of(wide.graph, "kept"), DType::f32);
+}
+
+}  // namespace
+}  // namespace pipit

@@ -1,0 +1,294 @@
+// Layer normalization and Gelu written out, and what moves behind Transposes: found in every form, left alone where it
+// is something else.
+#include <gmock/gmock.h>
+
+#include "layers/ops/matmul.h"
+#include "layers/ops/reduce.h"
+#include "layers/ops/reshaping.h"
+#include "layers/passes/passes.h"
+#include "tests/support/test_graph.h"
+
+namespace pipit {
+namespace {
+
+using test::count_type;
+using test::expect_same_outputs;
+using test::TestGraph;
+
+using Axes = std::vector<std::int64_t>;
+
+ValueId number(TestGraph& b, float value) {
+  return b.graph.add_constant("n" + std::to_string(++b.constants), Tensor::scalar(value));
+}
+
+ValueId mean(TestGraph& b, ValueId x, const Axes& axes, bool as_sum = false) {
+  if (!as_sum) return b.add("mean", Reduce({ReduceKind::mean, axes, true}), {x});
+  const ValueId sum = b.add("sum", Reduce({ReduceKind::sum, axes, true}), {x});
+  const auto count =
+      static_cast<float>(b.graph.value(x).desc.elements() / b.graph.value(sum).desc.elements());
+  return b.binary("mean", BinaryKind::div, sum, number(b, count));
+}
+
+// How exporters write (x - mean) / sqrt(variance + epsilon).
+enum class Square { pow, mul };
+enum class Root { div_sqrt, mul_reciprocal, div_pow, mul_pow, mul_one_over };
+struct Form {
+  Square square = Square::pow;
+  Root root = Root::div_sqrt;
+  bool sums = false;
+  bool twice = false;  // the difference is computed once more for the square
+};
+
+ValueId normalized(TestGraph& b, ValueId x, const Axes& axes, const Form& form = {}) {
+  const ValueId d = b.binary("d", BinaryKind::sub, x, mean(b, x, axes, form.sums));
+  const ValueId e = form.twice ? b.binary("e", BinaryKind::sub, x, mean(b, x, axes)) : d;
+  const ValueId square = form.square == Square::pow ? b.unary("sq", UnaryKind::pow, e, 2)
+                                                    : b.binary("sq", BinaryKind::mul, e, e);
+  const ValueId v = b.binary("v", BinaryKind::add, mean(b, square, axes, form.sums), number(b, 1e-5F));
+  const ValueId root = b.unary("sqrt", UnaryKind::sqrt, v);
+  switch (form.root) {
+    case Root::div_sqrt:
+      return b.binary("y", BinaryKind::div, d, root);
+    case Root::mul_reciprocal:
+      return b.binary("y", BinaryKind::mul, b.unary("r", UnaryKind::reciprocal, root), d);
+    case Root::div_pow:
+      return b.binary("y", BinaryKind::div, d, b.unary("p", UnaryKind::pow, v, 0.5));
+    case Root::mul_pow:
+      return b.binary("y", BinaryKind::mul, d, b.unary("p", UnaryKind::pow, v, -0.5));
+    case Root::mul_one_over:
+      return b.binary("y", BinaryKind::mul, d, b.binary("o", BinaryKind::div, number(b, 1), root));
+  }
+  return kNoValue;
+}
+
+TEST(FuseLayerNorm, EveryFormBecomesOneLayer) {
+  for (const Square square : {Square::pow, Square::mul}) {
+    for (const Root root :
+         {Root::div_sqrt, Root::mul_reciprocal, Root::div_pow, Root::mul_pow, Root::mul_one_over}) {
+      for (const bool sums : {false, true}) {
+        TestGraph b;
+        const ValueId x = b.input(Shape{2, 5, 3, 7});
+        ValueId y = normalized(b, x, {-1}, {square, root, sums, !sums});
+        y = b.binary("scale", BinaryKind::mul, y, b.constant(Shape{7}));
+        y = b.binary("bias", BinaryKind::add, b.constant(Shape{7}), y);
+        const Graph before = b.build({y});
+        const Rewritten after = fuse_layer_norm(before);
+        EXPECT_EQ(after.changes, 1);
+        EXPECT_EQ(after.graph.nodes().size(), 1U);
+        EXPECT_EQ(count_type(after.graph, "LayerNorm"), 1);
+        expect_same_outputs(before, after.graph);
+      }
+    }
+  }
+}
+
+// Channels first (LayerNorm2d), dimensions that are no neighbours, several last ones.
+TEST(FuseLayerNorm, AnyDimensionsButTheFirst) {
+  struct Case {
+    Shape x;
+    Axes axes;
+    Shape parameters;
+    int transposes;
+  };
+  const Case cases[] = {{{2, 6, 3, 4}, {1}, {6, 1, 1}, 2},
+                        {{2, 6, 3, 4}, {1}, {1, 6, 1, 1}, 2},
+                        {{2, 6, 3, 4}, {-1, 1}, {6, 1, 4}, 2},
+                        {{2, 6, 3, 4}, {2, 3}, {3, 4}, 0},
+                        {{2, 6, 9}, {1}, {6, 1}, 2},
+                        {{2, 6, 9}, {2}, {9}, 0},
+                        {{4, 8}, {1}, {8}, 0},
+                        {{2, 3, 4, 5}, {1, 2, 3}, {}, 0},
+                        {{2, 3, 4, 5}, {1, 2, 3}, {3, 1, 5}, 0}};
+  for (const Case& c : cases) {
+    SCOPED_TRACE(testing::Message() << c.x.str() << " axis " << c.axes[0]);
+    TestGraph b;
+    ValueId y = normalized(b, b.input(c.x), c.axes);
+    y = b.binary("scale", BinaryKind::mul, y, b.constant(c.parameters));
+    y = b.binary("bias", BinaryKind::add, y, b.constant(c.parameters));
+    const Graph before = b.build({y});
+    const Rewritten after = fuse_layer_norm(before);
+    EXPECT_EQ(count_type(after.graph, "LayerNorm"), 1);
+    EXPECT_EQ(count_type(after.graph, "Binary"), 0);
+    EXPECT_EQ(count_type(after.graph, "Transpose"), c.transposes);
+    expect_same_outputs(before, after.graph);
+  }
+}
+
+TEST(FuseLayerNorm, SpatialDimensionsWithParametersPerChannelAreAnInstanceNorm) {
+  for (const bool parameters : {false, true}) {
+    TestGraph b;
+    ValueId y = normalized(b, b.input(Shape{2, 6, 5, 4}), {2, 3});
+    if (parameters) {
+      y = b.binary("scale", BinaryKind::mul, y, b.constant(Shape{6, 1, 1}));
+      y = b.binary("bias", BinaryKind::add, y, b.constant(Shape{1, 6, 1, 1}));
+    }
+    const Graph before = b.build({y});
+    const Rewritten after = fuse_layer_norm(before);
+    EXPECT_EQ(count_type(after.graph, "InstanceNorm"), 1);
+    EXPECT_EQ(after.graph.nodes().size(), 1U);
+    expect_same_outputs(before, after.graph);
+  }
+}
+
+// x * k + (bias - mean * k) with k = scale / deviation.
+TEST(FuseLayerNorm, TheFormOfTensorFlow) {
+  for (const bool channels : {false, true}) {
+    for (const bool scaled : {false, true}) {
+      TestGraph b;
+      const Axes axes = channels ? Axes{2, 3} : Axes{3};
+      const Shape parameters = channels ? Shape{6, 1, 1} : Shape{4};
+      const ValueId x = b.input(Shape{2, 6, 5, 4});
+      const ValueId m = mean(b, x, axes);
+      const ValueId d = b.binary("d", BinaryKind::sub, x, m);
+      const ValueId variance = mean(b, b.binary("sq", BinaryKind::mul, d, d), axes);
+      const ValueId v = b.binary("v", BinaryKind::add, variance, number(b, 1e-3F));
+      ValueId k = b.unary("r", UnaryKind::reciprocal, b.unary("s", UnaryKind::sqrt, v));
+      if (scaled) k = b.binary("k", BinaryKind::mul, k, b.constant(parameters));
+      const ValueId shift =
+          b.binary("shift", BinaryKind::sub, b.constant(parameters), b.binary("mk", BinaryKind::mul, m, k));
+      const Graph before =
+          b.build({b.binary("y", BinaryKind::add, b.binary("xk", BinaryKind::mul, x, k), shift)});
+      const Rewritten after = fuse_layer_norm(before);
+      EXPECT_EQ(after.graph.nodes().size(), 1U);
+      EXPECT_EQ(count_type(after.graph, channels ? "InstanceNorm" : "LayerNorm"), 1);
+      expect_same_outputs(before, after.graph);
+    }
+  }
+}
+
+TEST(FuseLayerNorm, ParametersThatDoNotFitStayBehindIt) {
+  TestGraph b;
+  ValueId y = normalized(b, b.input(Shape{2, 5, 3, 7}), {-1});
+  y = b.binary("scale", BinaryKind::mul, y, b.constant(Shape{3, 1}));
+  const Graph before = b.build({y});
+  const Rewritten after = fuse_layer_norm(before);
+  EXPECT_EQ(count_type(after.graph, "LayerNorm"), 1);
+  EXPECT_EQ(count_type(after.graph, "Binary"), 1);
+  expect_same_outputs(before, after.graph);
+}
+
+TEST(FuseLayerNorm, LeavesAloneWhatIsSomethingElse) {
+  TestGraph b;
+  const ValueId x = b.input(Shape{2, 5, 3, 7});
+  std::vector<ValueId> outputs;
+  outputs.push_back(normalized(b, x, {0, 2, 3}));  // mixes samples
+  const auto finish = [&](ValueId d, ValueId variance) {
+    const ValueId v = b.binary("v", BinaryKind::add, variance, number(b, 1e-5F));
+    outputs.push_back(b.binary("y", BinaryKind::div, d, b.unary("s", UnaryKind::sqrt, v)));
+  };
+  const ValueId d = b.binary("d", BinaryKind::sub, x, mean(b, x, {-1}));
+  finish(d, mean(b, b.unary("cube", UnaryKind::pow, d, 3), {-1}));  // no square
+  finish(d, mean(b, b.unary("sq", UnaryKind::pow, d, 2), {-2}));    // other dimensions
+  finish(d, mean(b, b.unary("sq", UnaryKind::pow, x, 2), {-1}));    // of x, not of the difference
+  finish(x, mean(b, b.unary("sq", UnaryKind::pow, d, 2), {-1}));    // x over its deviation
+  const ValueId sum =
+      b.add("sum", Reduce({ReduceKind::sum, {-1}, true}), {b.unary("sq", UnaryKind::pow, d, 2)});
+  finish(d, b.binary("unbiased", BinaryKind::div, sum, number(b, 6)));  // n - 1 terms
+  const Graph before = b.build(outputs);
+  EXPECT_EQ(fuse_layer_norm(before).changes, 0);
+}
+
+TEST(FuseGelu, TheApproximationWithTanh) {
+  for (const bool cube_by_pow : {false, true}) {
+    for (const bool half_first : {false, true}) {
+      TestGraph b;
+      const ValueId x = b.input(Shape{2, 3, 4, 5});
+      const ValueId cube = cube_by_pow
+                               ? b.unary("cube", UnaryKind::pow, x, 3)
+                               : b.binary("cube", BinaryKind::mul, b.binary("sq", BinaryKind::mul, x, x), x);
+      const ValueId inner =
+          b.binary("inner", BinaryKind::add, x, b.binary("k", BinaryKind::mul, cube, number(b, 0.044715F)));
+      const ValueId t =
+          b.unary("tanh", UnaryKind::tanh, b.binary("s", BinaryKind::mul, number(b, 0.7978845608F), inner));
+      const ValueId one = b.binary("one", BinaryKind::add, t, number(b, 1));
+      const ValueId y =
+          half_first
+              ? b.binary("y", BinaryKind::mul, b.binary("h", BinaryKind::mul, x, number(b, 0.5F)), one)
+              : b.binary("y", BinaryKind::mul, x, b.binary("h", BinaryKind::mul, number(b, 0.5F), one));
+      const Graph before = b.build({y});
+      const Rewritten after = fuse_gelu(before);
+      EXPECT_EQ(after.changes, 1);
+      ASSERT_EQ(after.graph.nodes().size(), 1U);
+      EXPECT_EQ(after.graph.nodes()[0].layer->summary(), "gelu_tanh");
+      expect_same_outputs(before, after.graph);
+    }
+  }
+}
+
+ValueId transposed(TestGraph& b, ValueId x, const Axes& permutation) {
+  return b.add("transpose", Transpose(TransposeAttributes{permutation}), {x});
+}
+
+TEST(SinkTransposes, TheyMeetTheirInversesBehindElementwiseLayers) {
+  TestGraph b;
+  const ValueId x = b.input(Shape{2, 5, 3, 7});
+  ValueId y = transposed(b, x, {0, 2, 3, 1});
+  y = b.unary("relu", UnaryKind::relu, y);
+  y = b.binary("a", BinaryKind::add, y, b.constant(Shape{5}));
+  y = b.binary("s", BinaryKind::sub, b.constant(Shape{7, 1}), y);
+  y = b.binary("m", BinaryKind::mul, y, b.constant(Shape{2, 3, 1, 5}));
+  y = b.binary("h", BinaryKind::mul, y, number(b, 0.5F));
+  const Graph before = b.build({transposed(b, y, {0, 3, 1, 2})});
+  const Rewritten after = sink_transposes(Graph(before));
+  EXPECT_EQ(count_type(after.graph, "Transpose"), 0);
+  EXPECT_EQ(after.graph.nodes().size(), 5U);
+  expect_same_outputs(before, after.graph, 0);
+}
+
+TEST(SinkTransposes, TwoOperandsOfOneOrder) {
+  TestGraph b;
+  const ValueId x = b.input(Shape{2, 5, 3, 7});
+  const ValueId p = transposed(b, b.unary("relu", UnaryKind::relu, x), {0, 2, 3, 1});
+  const ValueId q = transposed(b, b.unary("abs", UnaryKind::abs, x), {0, 2, 3, 1});
+  const Graph before = b.build({transposed(b, b.binary("add", BinaryKind::add, p, q), {0, 3, 1, 2})});
+  const Rewritten after = sink_transposes(Graph(before));
+  EXPECT_EQ(count_type(after.graph, "Transpose"), 0);
+  expect_same_outputs(before, after.graph, 0);
+}
+
+TEST(SinkTransposes, WhatIsReadTwiceOrBroadcastIsMadeOnce) {
+  TestGraph b;
+  const ValueId x = b.input(Shape{2, 5, 3, 7});
+  const ValueId t = transposed(b, x, {0, 2, 3, 1});
+  const ValueId other = transposed(b, b.unary("abs", UnaryKind::abs, x), {0, 3, 2, 1});
+  const ValueId grown =
+      b.binary("grown", BinaryKind::add, transposed(b, x, {0, 2, 1, 3}), b.constant(Shape{2, 1, 1, 1, 1}));
+  const Graph before = b.build({b.unary("relu", UnaryKind::relu, t), b.unary("neg", UnaryKind::neg, t), t,
+                                transposed(b, other, {1, 0, 2, 3}), grown});
+  const Rewritten after = sink_transposes(Graph(before));
+  EXPECT_EQ(count_type(after.graph, "Transpose"), 3)
+      << "one for t, one for both behind each other, one for grown";
+  expect_same_outputs(before, after.graph, 0);
+}
+
+// A block of ConvNeXt as PyTorch writes it.
+TEST(SinkTransposes, AConvNeXtBlockIsConvolutionsAndOneNormalization) {
+  TestGraph b;
+  constexpr std::int64_t kChannels = 12;
+  const ValueId x = b.input(Shape{2, kChannels, 5, 6});
+  ValueId y = transposed(b, b.conv("dw", x, kChannels), {0, 2, 3, 1});
+  y = normalized(b, y, {-1});
+  y = b.binary("g", BinaryKind::mul, y, b.constant(Shape{kChannels}));
+  y = b.binary("b", BinaryKind::add, y, b.constant(Shape{kChannels}));
+  y = b.add("fc1", MatMul(), {y, b.constant(Shape{kChannels, 20})});
+  y = b.binary("b1", BinaryKind::add, b.constant(Shape{20}), y);
+  const ValueId erf =
+      b.unary("erf", UnaryKind::erf, b.binary("d", BinaryKind::div, y, number(b, 1.41421354F)));
+  y = b.binary("h", BinaryKind::mul,
+               b.binary("p", BinaryKind::mul, y, b.binary("o", BinaryKind::add, erf, number(b, 1))),
+               number(b, 0.5F));
+  y = b.add("fc2", MatMul(), {y, b.constant(Shape{20, kChannels})});
+  y = b.binary("b2", BinaryKind::add, b.constant(Shape{kChannels}), y);
+  y = b.binary("gamma", BinaryKind::mul, b.constant(Shape{kChannels, 1, 1}), transposed(b, y, {0, 3, 1, 2}));
+  const Graph before = b.build({b.binary("sum", BinaryKind::add, y, x)});
+  const Graph after = fuse(Graph(before));
+  std::vector<std::string> types;
+  for (const Node& node : after.nodes()) types.emplace_back(node.layer->type());
+  EXPECT_THAT(types,
+              testing::ElementsAre("Conv", "Transpose", "LayerNorm", "Transpose", "Conv", "Unary", "Conv"));
+  EXPECT_EQ(after.nodes().back().inputs.size(), 4U) << "the last convolution adds x";
+  expect_same_outputs(before, optimize(Graph(before)));
+}
+
+}  // namespace
+}  // namespace pipit

@@ -1,0 +1,154 @@
+#include <gmock/gmock.h>
+
+#include <cfloat>
+#include <cmath>
+
+#include "layers/ops/resize.h"
+#include "tests/layers/conformance.h"
+
+namespace pipit {
+namespace {
+
+using test::Conformance;
+using test::expect_conformance;
+using test::Random;
+using testing::ElementsAre;
+
+ResizeAttributes resize_1d(ResizeMode mode, ResizeCoordinates coordinates, float scale,
+                           std::int64_t size = 0) {
+  ResizeAttributes a;
+  a.mode = mode;
+  a.coordinates = coordinates;
+  a.rank = 1;
+  a.scales[0] = scale;
+  a.sizes[0] = size;
+  return a;
+}
+
+std::vector<float> resized(const ResizeAttributes& a, std::vector<float> x) {
+  const Shape shape{static_cast<std::int64_t>(x.size())};
+  const auto y = test::run_reference(
+      Resize(a), {{std::make_shared<const Tensor>(Tensor::from<float>(shape, std::span<const float>(x)))}});
+  return {y[0].values<float>().begin(), y[0].values<float>().end()};
+}
+
+// Values from the definitions in the ONNX operator documentation, worked by hand.
+TEST(Resize, CoordinateModes) {
+  using C = ResizeCoordinates;
+  const std::vector<float> x{0, 10, 20, 30};
+  EXPECT_THAT(resized(resize_1d(ResizeMode::linear, C::half_pixel, 2), x),
+              ElementsAre(0, 2.5F, 7.5F, 12.5F, 17.5F, 22.5F, 27.5F, 30));
+  EXPECT_THAT(resized(resize_1d(ResizeMode::linear, C::asymmetric, 2), x),
+              ElementsAre(0, 5, 10, 15, 20, 25, 30, 30));
+  EXPECT_THAT(resized(resize_1d(ResizeMode::linear, C::align_corners, 1.75F), x),
+              ElementsAre(0, 5, 10, 15, 20, 25, 30));
+  EXPECT_THAT(resized(resize_1d(ResizeMode::linear, C::half_pixel, 0.5F), x), ElementsAre(5, 25));
+  // One output: the first input, the centre, and the first input.
+  EXPECT_THAT(resized(resize_1d(ResizeMode::linear, C::pytorch_half_pixel, 0.25F, 1), x), ElementsAre(0));
+  EXPECT_THAT(resized(resize_1d(ResizeMode::linear, C::half_pixel, 0.25F, 1), x), ElementsAre(15));
+  EXPECT_THAT(resized(resize_1d(ResizeMode::linear, C::align_corners, 0.25F, 1), x), ElementsAre(0));
+  // 4 * 0.6 = 2.4 gives 2 outputs; adjustment 2 / 2.4, offset 2 * (1 - 2 / 2.4) = 1 / 3.
+  EXPECT_THAT(resized(resize_1d(ResizeMode::linear, C::half_pixel_symmetric, 0.6F), x),
+              testing::Pointwise(testing::FloatNear(1e-4F), {20.0F / 3, 70.0F / 3}));
+}
+
+TEST(Resize, NearestModes) {
+  const auto with = [](ResizeNearest nearest) {
+    // Coordinates x / 2: 0, 0.5, 1, 1.5, 2, 2.5.
+    ResizeAttributes a = resize_1d(ResizeMode::nearest, ResizeCoordinates::asymmetric, 2);
+    a.nearest = nearest;
+    return resized(a, {1, 2, 3});
+  };
+  EXPECT_THAT(with(ResizeNearest::round_prefer_floor), ElementsAre(1, 1, 2, 2, 3, 3));
+  EXPECT_THAT(with(ResizeNearest::round_prefer_ceil), ElementsAre(1, 2, 2, 3, 3, 3));
+  EXPECT_THAT(with(ResizeNearest::floor), ElementsAre(1, 1, 2, 2, 3, 3));
+  EXPECT_THAT(with(ResizeNearest::ceil), ElementsAre(1, 2, 2, 3, 3, 3));
+}
+
+TEST(Resize, ScalesThatAreNotExactStillHitWholePositions) {
+  // 1 / (1/3 as float) is just below 3 when computed exactly, and 10 * 0.7 just below 7.
+  ResizeAttributes a = resize_1d(ResizeMode::nearest, ResizeCoordinates::asymmetric, 1.0F / 3);
+  a.nearest = ResizeNearest::floor;
+  EXPECT_THAT(resized(a, {0, 1, 2, 3, 4, 5, 6, 7, 8}), ElementsAre(0, 3, 6));
+  EXPECT_EQ(
+      resized(resize_1d(ResizeMode::nearest, ResizeCoordinates::asymmetric, 0.7F), std::vector<float>(10))
+          .size(),
+      7U);
+}
+
+ResizeAttributes random_attributes(Random& random, const Shape& shape) {
+  ResizeAttributes a;
+  a.rank = shape.rank();
+  a.mode = random.coin() ? ResizeMode::nearest : ResizeMode::linear;
+  a.coordinates = static_cast<ResizeCoordinates>(random.integer(0, 4));
+  a.nearest = static_cast<ResizeNearest>(random.integer(0, 3));
+  for (int axis = 2; axis < a.rank; ++axis) {
+    if (random.integer(0, 4) == 0) continue;
+    const auto i = static_cast<std::size_t>(axis);
+    const auto in = static_cast<double>(shape[axis]);
+    if (random.coin()) {
+      a.sizes[i] = random.integer(1, 20);
+      a.scales[i] = static_cast<float>(static_cast<double>(a.sizes[i]) / in);
+    } else {
+      a.scales[i] = static_cast<float>(random.real(1 / in + 0.01, 3));
+    }
+  }
+  return a;
+}
+
+TEST(Resize, RandomCasesMatchTheReference) {
+  Random random;
+  for (int i = 0; i < 80 && !HasFailure(); ++i) {
+    const Shape shape{random.integer(1, 3), random.integer(1, 40), random.integer(1, 9),
+                      random.integer(1, 9)};
+    const ResizeAttributes a = random_attributes(random, shape);
+    Conformance conformance{{{random.tensor(shape)}}, {"nhwc", "reference"}};
+    // Two mixes of values of at most 1: two products, 1 - weight and a sum each.
+    conformance.absolute = a.mode == ResizeMode::linear ? 8 * FLT_EPSILON : 0;
+    expect_conformance(Resize(a), conformance);
+  }
+}
+
+TEST(Resize, NearestMovesEveryType) {
+  Random random;
+  const Shape shape{2, 3, 4, 5};
+  ResizeAttributes a = random_attributes(random, shape);
+  a.mode = ResizeMode::nearest;
+  for (const DType type : {DType::u8, DType::i64, DType::f64}) {
+    expect_conformance(Resize(a), {{{random.tensor(shape, 0, 100, type)}}, {"reference"}});
+  }
+}
+
+TEST(Resize, OtherRanksAndChannelsRunOnTheReference) {
+  Random random;
+  const Shape shape{2, 3, 4, 5, 2};
+  ResizeAttributes a = random_attributes(random, shape);
+  a.scales[1] = 2;
+  a.mode = ResizeMode::linear;
+  expect_conformance(Resize(a), {{{random.tensor(shape)}}, {"reference"}});
+}
+
+TEST(Resize, RefusesHostileNumbers) {
+  const auto infer = [](float scale, std::int64_t size, std::int64_t extent) {
+    const TensorDesc x{Shape{extent}};
+    const TensorDesc* inputs[] = {&x};
+    return Resize(resize_1d(ResizeMode::nearest, ResizeCoordinates::half_pixel, scale, size)).infer(inputs);
+  };
+  EXPECT_NO_THROW(infer(2, 0, 5));
+  for (const float scale : {0.0F, -1.0F, NAN, INFINITY}) EXPECT_THROW(infer(scale, 0, 5), Error);
+  EXPECT_THROW(infer(2, -1, 5), Error);
+  EXPECT_THROW(infer(0.1F, 0, 5), Error);
+  EXPECT_THROW(infer(1e30F, 0, 5), Error);
+  EXPECT_THROW(infer(1, INT64_MAX, 5), Error);
+  EXPECT_THROW(infer(2, 0, 0), Error);
+  EXPECT_THROW(infer(0.5F, 0, std::int64_t{1} << 40), Error);
+  ResizeAttributes a;
+  a.rank = 7;
+  EXPECT_THROW(Resize{a}, Error);
+  const TensorDesc x{Shape{1, 2, 3}};
+  const TensorDesc* inputs[] = {&x};
+  EXPECT_THROW(Resize(ResizeAttributes{}).infer(inputs), Error);
+}
+
+}  // namespace
+}  // namespace pipit
