@@ -8,6 +8,9 @@ how long a file and a comment's line may be, and that nothing unfinished is left
 apps -> pipit -> models, quant, sparsity -> layers -> engine: a folder includes only what stands to its right, and its
 CMake link line names every folder that it includes. The headers in pipit/ itself are public: they include the standard
 library and each other. Two of them, the words that all folders share, may be included everywhere.
+
+Inside of a folder ROOMS says the same of its rooms. Some rooms are closed: what happens in them is reached through
+headers of the folder itself, the doors, and only tests include theirs.
 """
 
 import pathlib
@@ -26,6 +29,65 @@ MAY_INCLUDE = {
     "apps": {"pipit", "models", "quant", "sparsity", "layers", "engine"},
     "tests": {"apps", "pipit", "models", "quant", "sparsity", "layers", "engine"},
 }
+# Room -> the rooms of its folder that it may include besides itself; "." is what lies in the folder itself. A room with
+# rooms of its own stands here for what lies in it directly.
+ENGINE = "base platform graph plan runtime cuda".split()  # each includes those before it
+ROOMS = {
+    **{f"engine/{room}": set(ENGINE[:i]) for i, room in enumerate(ENGINE)},
+    "layers": {"ops", "common", "passes", "reference"},
+    "layers/ops": set(),
+    "layers/common": {"ops"},
+    "layers/passes": {".", "ops", "common"},
+    "layers/reference": {"ops", "common"},
+    "layers/cpu": {".", "ops", "common", "cpu/vector", "cpu/tile"},
+    "layers/cuda": {".", "ops", "common", "cuda/device", "cuda/libraries"},
+    "models": {"image", "onnx", "onnx/read", "onnx/write"},
+    "models/image": {"."},
+    "models/image/libraries": {"image"},
+    "models/image/stb": {"image"},
+    "models/onnx": set(),
+    "models/onnx/read": {"onnx"},
+    "models/onnx/write": {"onnx", "onnx/read"},
+    "quant": set(),
+    "pipit": {"detail"},
+    "pipit/detail": {"."},
+    "apps": {"commands", "display"},
+    "apps/display": set(),
+    "apps/options": {"display"},
+    "apps/measuring": {"options", "display"},
+    "apps/commands": {"measuring", "options", "display"},
+}
+
+
+def add_kernels(device, rooms):
+    """Rooms of kernels: layers/DEVICE/ROOM -> the rooms of the device that it may include besides DEVICE itself."""
+    for room, others in rooms.items():
+        ROOMS[f"layers/{device}/{room}"] = {"ops", "common", device} | {f"{device}/{other}" for other in others.split()}
+
+
+add_kernels("cpu", {
+    "vector": "",
+    "elementwise": "vector",
+    "tile": "elementwise vector",
+    "linear": "tile elementwise vector",
+    "conv": "linear tile elementwise vector",
+    "spatial": "vector",
+    "reduction": "elementwise vector",
+    "movement": "elementwise vector",
+    "quantized": "conv linear tile elementwise vector",
+})
+add_kernels("cuda", {
+    "device": "",
+    "libraries": "device",
+    "elementwise": "device",
+    "linear": "libraries device",
+    "conv": "libraries device",
+    "spatial": "device",
+    "reduction": "device",
+    "movement": "device",
+    "quantized": "conv spatial libraries device",
+})
+CLOSED = {"layers/cpu", "layers/cuda", "layers/reference"}
 SHARED_WORDS = {"pipit/error.h", "pipit/types.h"}
 CXX = {".h", ".hpp", ".cpp", ".cc", ".cu", ".cuh", ".inc"}
 SOURCES = {".cpp", ".cc", ".cu"}
@@ -74,9 +136,29 @@ def may_stand_in_public(bracket, target):
     return standard or (bracket == '"' and is_public(target))
 
 
+def room_of(path):
+    """The folder that a file lies in, where its top folder is divided into rooms."""
+    return str(path.parent) if any(room.split("/")[0] == path.parts[0] for room in ROOMS) else None
+
+
+def check_room(where, path, target):
+    """An include of one of our files: whether the room that it stands in may have it."""
+    folder, room, other = path.parts[0], room_of(path), room_of(target)
+    if folder != target.parts[0]:
+        closed = next((str(p) for p in target.parents if str(p) in CLOSED), None)
+        if closed and folder in MAY_INCLUDE and folder != "tests":
+            yield f"{where}: {folder} includes {target}; {closed}/ is closed, the headers in {target.parts[0]}/ are its doors"
+    elif room in ROOMS and room != other:
+        short = "." if other == folder else other[len(folder) + 1:]
+        if short not in ROOMS[room]:
+            yield f"{where}: {room}/ includes {target}; of {folder}/ it may include {names(ROOMS[room])}"
+
+
 def check_includes(path, text, linked):
     folder = path.parts[0]
     allowed = MAY_INCLUDE.get(folder)
+    if room_of(path) not in ROOMS and room_of(path) is not None:
+        yield f"{path}: {path.parent}/ is no room; ROOMS in .ci/check_layering.py says which there are"
     in_cuda = "cuda" in path.parts[:-1]
     for match in INCLUDE.finditer(text):
         where, target = f"{path}:{line_of(text, match.start())}", pathlib.PurePosixPath(match[2])
@@ -89,7 +171,10 @@ def check_includes(path, text, linked):
         other = target.parts[0]
         if is_public(path) and not may_stand_in_public(match[1], target):
             yield f"{where}: a public header includes {target}; it may include the standard library and others of pipit/"
-        if match[1] == "<" or str(target) in SHARED_WORDS or allowed is None or other not in MAY_INCLUDE or other == folder:
+        if match[1] == "<" or str(target) in SHARED_WORDS or allowed is None or other not in MAY_INCLUDE:
+            continue
+        yield from check_room(where, path, target)
+        if other == folder:
             continue
         if other not in allowed:
             yield f"{where}: {folder} includes {target}; it may include {names(allowed)}"
@@ -139,40 +224,55 @@ def self_test():
         "layers/CMakeLists.txt": "pipit_library(layers DEPENDS pipit::engine SOURCES ${sources})\n",
         "models/CMakeLists.txt": "pipit_library(models DEPENDS pipit::engine pipit::layers)\n",
         "quant/CMakeLists.txt": "pipit_library(quant DEPENDS pipit::engine)\n",
-        "engine/shape.h": '#include <vector>\n#include "engine/error.h"\n',
-        "engine/cuda/device.cpp": "#include <cuda_runtime_api.h>\n",
-        "layers/conv.h": '#include "engine/layer.h"\n',
-        "models/model.h": '#include "layers/conv.h"\n#include "onnx.pb.h"\n',
-        "engine/tensor.h": '#include "pipit/types.h"\n',
+        "engine/graph/shape.h": '#include <vector>\n#include "engine/base/error.h"\n',
+        "engine/cuda/device.cpp": '#include <cuda_runtime_api.h>\n#include "engine/runtime/session.h"\n',
+        "engine/graph/tensor.h": '#include "pipit/types.h"\n#include "engine/graph/shape.h"\n',
+        "layers/cpu_peak.h": "#include <vector>\n",
+        "layers/ops/conv.h": '#include "engine/graph/layer.h"\n',
+        "layers/cpu/peak.cpp": '#include "layers/cpu_peak.h"\n#include "layers/cpu/tile/tile.h"\n',
+        "layers/cpu/tile/tile.h": '#include "layers/cpu/parallel.h"\n#include "layers/cpu/vector/lookup.h"\n',
+        "models/model.h": '#include "layers/ops/conv.h"\n#include "onnx.pb.h"\n',
         "pipit/CMakeLists.txt": "pipit_library(pipit PRIVATE pipit::models SOURCES ${sources})\n",
         "pipit/pipit.h": '#include <string>\n#include "pipit/error.h"\n',
         "pipit/detail/load.h": '#include <fmt/format.h>\n#include "models/model.h"\n#include "pipit/pipit.h"\n',
         "apps/main.cpp": '#include "models/model.h"\n#include "quant/calibrate.h"\n#include "pipit/detail/load.h"\n',
-        "tests/models/test.cpp": '#include "apps/table.h"\n#include "samples.h"\n',
-        "layers/long.cpp": "// a line\n" * 400,
+        "tests/models/test.cpp": '#include "apps/display/table.h"\n#include "layers/cpu/tile/tile.h"\n#include "samples.h"\n',
+        "layers/ops/long.cpp": "// a line\n" * 400,
         "tests/wide.py": f"# {'é' * 118}\nname = '{'x' * 120}'\n",
     }
     bad = {
-        "engine/up.cpp": ('#include "layers/conv.h"\n', "engine/up.cpp:1: engine includes layers/conv.h"),
+        "engine/graph/up.cpp": ('#include "layers/ops/conv.h"\n', "engine/graph/up.cpp:1: engine includes layers/ops/conv.h"),
         "layers/up.cpp": ('\n# include "models/model.h"\n', "layers/up.cpp:2: layers includes models/model.h"),
         "models/side.cpp": ('#include "quant/scale.h"\n', "models/side.cpp:1: models includes quant/scale.h"),
         "models/tests.cpp": ('#include "tests/a.h"\n', "models/tests.cpp:1: models includes tests/a.h"),
-        "quant/unlinked.cpp": ('#include "layers/conv.h"\n', "does not link pipit::layers"),
+        "quant/unlinked.cpp": ('#include "layers/ops/conv.h"\n', "does not link pipit::layers"),
         "layers/cpu/gpu.cpp": ("#include <cublasLt.h>\n", "CUDA header cublasLt.h outside"),
-        "layers/cpu/device.cpp": ('#include "engine/cuda/launch.cuh"\n', "launch.cuh outside"),
-        "engine/source.cpp": ('#include "engine/shape.cpp"\n', "includes the source file engine/shape.cpp"),
-        "engine/dots.cpp": ('#include "../engine/shape.h"\n', "from the root of the project"),
-        "engine/unfinished.cpp": ("int a;\n// TO" + "DO: later\n", "engine/unfinished.cpp:2: 'TO" + "DO'"),
-        "engine/wide.h": ("int a;\n  /// " + "x" * 115 + "\n", "engine/wide.h:2: 121 columns"),
+        "quant/device.cpp": ('#include "engine/cuda/launch.cuh"\n', "launch.cuh outside"),
+        "engine/graph/source.cpp": ('#include "engine/graph/shape.cpp"\n', "includes the source file engine/graph/shape.cpp"),
+        "engine/graph/dots.cpp": ('#include "../graph/shape.h"\n', "from the root of the project"),
+        "engine/graph/unfinished.cpp": ("int a;\n// TO" + "DO: later\n", "engine/graph/unfinished.cpp:2: 'TO" + "DO'"),
+        "engine/base/wide.h": ("int a;\n  /// " + "x" * 115 + "\n", "engine/base/wide.h:2: 121 columns"),
         "tests/wide.sh": ("  # " + "x" * 117 + "\n", "tests/wide.sh:1: 121 columns"),
         "models/too_long.cpp": ("// a line\n" * 501, "models/too_long.cpp: 501 lines"),
-        "engine/door.cpp": ('#include "pipit/pipit.h"\n', "engine/door.cpp:1: engine includes pipit/pipit.h"),
+        "engine/plan/door.cpp": ('#include "pipit/pipit.h"\n', "engine/plan/door.cpp:1: engine includes pipit/pipit.h"),
         "pipit/up.cpp": ('#include "apps/table.h"\n', "pipit/up.cpp:1: pipit includes apps/table.h"),
         "pipit/private.h": ('#include "pipit/detail/load.h"\n', "a public header includes pipit/detail/load.h"),
         "pipit/foreign.h": ("#include <fmt/format.h>\n", "a public header includes fmt/format.h"),
         "sparsity/CMakeLists.txt": ("pipit_library(sparsity DEPENDS pipit::models)\n", "links pipit::models"),
+        # rooms
+        "engine/roomless.h": ("int a;\n", "engine/ is no room"),
+        "layers/cpu/attic/new.h": ("int a;\n", "layers/cpu/attic/ is no room"),
+        "engine/plan/up.h": ('#include "engine/runtime/session.h"\n', "engine/plan/ includes engine/runtime/session.h"),
+        "layers/registry.cpp": ('#include "layers/cpu/vector/lookup.h"\n', "layers/ includes layers/cpu/vector/lookup.h"),
+        "layers/ops/kernel.h": ('#include "layers/cpu/parallel.h"\n', "layers/ops/ includes layers/cpu/parallel.h"),
+        "layers/passes/oracle.h": ('#include "layers/reference/conv.h"\n', "layers/passes/ includes layers/reference/conv.h"),
+        "layers/cpu/conv/side.h": ('#include "layers/cpu/quantized/side.h"\n', "layers/cpu/conv/ includes layers/cpu/quantized"),
+        "layers/cuda/conv/cpu.h": ('#include "layers/cpu/conv/im2col.h"\n', "layers/cuda/conv/ includes layers/cpu/conv/im2col.h"),
+        "models/tile.cpp": ('#include "layers/cpu/tile/tile.h"\n', "layers/cpu/ is closed"),
+        "apps/commands/oracle.cpp": ('#include "layers/reference/index.h"\n', "layers/reference/ is closed"),
+        "apps/display/run.h": ('#include "apps/measuring/runner.h"\n', "apps/display/ includes apps/measuring/runner.h"),
     }
-    noted = {"layers/rather_long.cpp": "// a line\n" * 401}
+    noted = {"layers/ops/rather_long.cpp": "// a line\n" * 401}
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder)
         for name, text in {**good, **{k: v[0] for k, v in bad.items()}, **noted}.items():

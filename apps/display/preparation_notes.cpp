@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include "apps/display/terminal.h"
-#include "apps/measuring/runner.h"
 #include "models/catalogue.h"
 
 namespace pipit::apps {

@@ -2,6 +2,8 @@
 
 #include <fstream>
 
+#include "engine/base/error.h"
+
 namespace pipit {
 
 namespace {

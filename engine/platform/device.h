@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/plan/kernel.h"
+#include "pipit/types.h"
 
 namespace pipit {
 

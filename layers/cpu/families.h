@@ -1,4 +1,5 @@
-// Fast CPU kernels, one file per family. Each is registered before the reference of its layer.
+// The registration functions of the CPU kernels, one per file. Within a layer the order of the calls in register.cpp is
+// the order of preference.
 #pragma once
 
 #include "engine/plan/registry.h"
@@ -21,6 +22,7 @@ void register_cpu_reduce(Registry& registry);
 void register_cpu_concat(Registry& registry);  // along the channels of NHWC data
 void register_cpu_movement(
     Registry& registry);  // Concat, Split, Slice, Pad, Transpose, ToLayout, DepthToSpace
+void register_cpu_half_cast(Registry& registry);    // Cast between f32 and f16 of one layout
 void register_cpu_weight_only(Registry& registry);  // WLinear, WConv
 void register_cpu_dynamic_quantize(Registry& registry);
 void register_cpu_dynamic_conv(Registry& registry);  // DynamicQConv

@@ -1,11 +1,12 @@
-#include "layers/cpu/half_storage.h"
-
+// Half precision as storage: every CPU kernel also runs on operands that are stored as f16.
 #include <array>
 #include <vector>
 
 #include "layers/common/layer_kernel.h"
+#include "layers/cpu/families.h"
 #include "layers/cpu/vector/row_kernels.h"
 #include "layers/cpu/work_sharing.h"
+#include "layers/cpu_kernels.h"
 #include "layers/ops/cast.h"
 
 namespace pipit {

@@ -1,12 +1,13 @@
-// Half precision as storage: every CPU kernel also runs on operands that are stored as f16.
+// The CPU kernels, registered in one call. They and their headers stay in layers/cpu/.
 #pragma once
 
 #include "engine/plan/registry.h"
 
 namespace pipit {
 
-/// Registers Cast between f32 and f16 of one layout.
-void register_cpu_half_cast(Registry& registry);
+/// Registers every fast CPU candidate, in order of preference. Throws Error where PIPIT_ISA names an instruction set
+/// that there is not here.
+void register_cpu(Registry& registry);
 
 /// For every candidate registered for the CPU so far another one behind all of them, "NAME, f16 storage". It converts
 /// its f16 operands to f32 in scratch memory, runs the kernel on them, and rounds the results. Accepts in fp16 what

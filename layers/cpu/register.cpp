@@ -1,0 +1,36 @@
+#include "engine/platform/isa.h"
+#include "layers/cpu/families.h"
+#include "layers/cpu_kernels.h"
+
+namespace pipit {
+
+void register_cpu(Registry& registry) {
+  chosen_isa();  // a wrong PIPIT_ISA is reported here, not by the first node that multiplies
+
+  register_cpu_conv_depthwise(registry);
+  register_cpu_conv_winograd(registry);
+  register_cpu_conv_tile(registry);
+  register_cpu_conv_im2col(registry);
+  register_cpu_pool(registry);
+  register_cpu_linear_tile(registry);
+  register_cpu_linear(registry);
+  register_cpu_normalization(registry);
+  register_cpu_softmax(registry);
+  register_cpu_resize(registry);
+  register_cpu_elementwise(registry);
+  register_cpu_reduce(registry);
+  register_cpu_concat(registry);
+  register_cpu_movement(registry);
+  register_cpu_half_cast(registry);
+  register_cpu_weight_only(registry);
+  register_cpu_dynamic_quantize(registry);
+  register_cpu_dynamic_conv(registry);
+  register_cpu_qconv_depthwise_quads(registry);
+  register_cpu_qconv_depthwise(registry);
+  register_cpu_qconv_winograd(registry);
+  register_cpu_qconv_tile(registry);
+  register_cpu_qelementwise(registry);
+  register_cpu_qpool(registry);
+}
+
+}  // namespace pipit
