@@ -43,7 +43,7 @@ fetch_photos
 images=("${photos[@]/#/$folder/}")
 
 # In a subshell: without root or sudo it may fail.
-python3 -m pip --version >/dev/null 2>&1 || (install_packages python3-pip) || true
+python3 -c "import pip" 2>/dev/null || (install_packages python3-pip) || true
 model=efficientnet-lite0
 if ! build/pipit fetch $model >/dev/null; then
   cat <<'EOF'

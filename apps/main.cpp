@@ -10,6 +10,7 @@
 
 #include "apps/commands/commands.h"
 #include "apps/display/terminal.h"
+#include "engine/base/error.h"
 #include "engine/base/version.h"
 #include "engine/platform/device.h"
 #include "engine/platform/thread_pool.h"

@@ -1,7 +1,7 @@
 #include <gmock/gmock.h>
 
-#include "image_test_util.h"
 #include "models/labels.h"
+#include "tests/models/image/image_test_util.h"
 #include "tests/support/linear_time.h"
 
 namespace pipit {

@@ -92,7 +92,7 @@ TEST(Overwrite, PointwiseConvolutionsOfAnySize) {
 TEST(Overwrite, RowsThatGroupsCover) {
   for (const std::int64_t width : {7, 14, 20, 24}) {
     const TileStrips strips(f32_tiles(), width);
-    check({2, 5, width, 24, 3}, "tile", groups.count * groups.size == width);
+    check({2, 5, width, 24, 3}, "tile", strips.count * strips.size == width);
   }
 }
 

@@ -4,10 +4,10 @@
 #include <cstdlib>
 #include <iterator>
 
-#include "image_samples.h"
-#include "image_test_util.h"
 #include "models/image/decode.h"
 #include "models/image/stb/crc32.h"
+#include "tests/models/image/image_samples.h"
+#include "tests/models/image/image_test_util.h"
 
 namespace pipit {
 namespace {

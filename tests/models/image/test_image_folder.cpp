@@ -1,8 +1,8 @@
 #include <gmock/gmock.h>
 #include <unistd.h>
 
-#include "image_test_util.h"
 #include "models/image/folder.h"
+#include "tests/models/image/image_test_util.h"
 
 namespace pipit {
 namespace {

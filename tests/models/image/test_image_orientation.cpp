@@ -2,10 +2,10 @@
 
 #include <string>
 
-#include "image_samples.h"
-#include "image_test_util.h"
 #include "models/image/decode.h"
 #include "models/image/orientation.h"
+#include "tests/models/image/image_samples.h"
+#include "tests/models/image/image_test_util.h"
 
 namespace pipit {
 namespace {

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <limits>
 
-#include "image_test_util.h"
 #include "models/image/preprocess.h"
+#include "tests/models/image/image_test_util.h"
 
 namespace pipit {
 namespace {

@@ -1,8 +1,8 @@
 #include <gmock/gmock.h>
 
-#include "image_test_util.h"
 #include "models/image/resize.h"
-#include "resize_expectations.h"
+#include "tests/models/image/image_test_util.h"
+#include "tests/models/image/resize_expectations.h"
 
 namespace pipit {
 namespace {
