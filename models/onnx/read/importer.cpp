@@ -105,7 +105,10 @@ class Importer {
     }
     result_.producer = model_.producer_name();
     if (!model_.producer_version().empty()) result_.producer += " " + model_.producer_version();
-    for (const auto& entry : model_.metadata_props()) result_.metadata[entry.key()] = entry.value();
+    for (const auto& entry : model_.metadata_props()) {
+      const bool before_0_1 = entry.key() == "pipit.quantised_range";
+      result_.metadata[before_0_1 ? std::string(kQuantizedRangeKey) : entry.key()] = entry.value();
+    }
     if (const auto range = result_.metadata.find(std::string(kQuantizedRangeKey));
         range != result_.metadata.end()) {
       if (range->second != kNarrowRange)

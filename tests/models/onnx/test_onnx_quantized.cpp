@@ -69,6 +69,8 @@ TEST(OnnxQuantized, NarrowRangeIsAskedForByMetadata) {
   entry->set_key(std::string(kQuantizedRangeKey));
   entry->set_value(std::string(kNarrowRange));
   EXPECT_THAT(values<std::uint8_t>(model.read(), {tensor(Shape{2}, {-1000, 1000})}), ElementsAre(1, 255));
+  entry->set_key("pipit.quantised_range");  // as files before 0.1.0 have it
+  EXPECT_THAT(values<std::uint8_t>(model.read(), {tensor(Shape{2}, {-1000, 1000})}), ElementsAre(1, 255));
   entry->set_value("wide");
   EXPECT_THAT(model.failure<Error>(),
               HasSubstr("metadata pipit.quantized_range is 'wide', expected 'narrow'"));
