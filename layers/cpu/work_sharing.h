@@ -26,7 +26,7 @@ inline constexpr std::size_t worker_stride(std::size_t bytes) {
 }
 
 /// True when workers share out the channels of an activation rather than its pixels: few pixels of many channels, of
-/// which the pointwise convolutions around read more weights than values (TileConvolution::cut). Layers between them do
+/// which the pointwise convolutions around read more weights than values (TileSchedule). Layers between them do
 /// the same, so that a worker reads what it wrote itself.
 inline bool shares_channels(std::int64_t channels, std::int64_t pixels) {
   return channels > 8 * pixels;

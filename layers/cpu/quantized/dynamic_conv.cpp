@@ -23,7 +23,7 @@ TileConvolution::Geometry geometry_of(const NodeSpec& spec) {
           spec.fusion};
 }
 
-TileConvolution::Int8 arithmetic_of(const NodeSpec& spec) {
+ByteArithmetic arithmetic_of(const NodeSpec& spec) {
   const DynamicQConvAttributes& attributes = layer_as<DynamicQConv>(spec.layer).attributes();
   return {kDynamicBytes, {}, {}, scales_of_outputs(attributes, spec.outputs[0].shape[1]), {}};
 }

@@ -23,13 +23,13 @@ TileConvolution::Geometry geometry_of(const NodeSpec& spec) {
           spec.fusion};
 }
 
-TileConvolution::Int8 arithmetic_of(const NodeSpec& spec) {
+ByteArithmetic arithmetic_of(const NodeSpec& spec) {
   const QConvAttributes& attributes = layer_as<QConv>(spec.layer).attributes();
-  TileConvolution::Int8 arithmetic{attributes.x,
-                                   attributes.residual,
-                                   attributes.y,
-                                   requantization_multipliers(attributes, spec.outputs[0].shape[1]),
-                                   {}};
+  ByteArithmetic arithmetic{attributes.x,
+                            attributes.residual,
+                            attributes.y,
+                            requantization_multipliers(attributes, spec.outputs[0].shape[1]),
+                            {}};
   if (const Tensor* bias = spec.constant(2)) {
     arithmetic.bias.assign(bias->values<std::int32_t>().begin(), bias->values<std::int32_t>().end());
   }

@@ -1,7 +1,8 @@
-// Weights that are kept in a smaller form than the f32 tile kernel reads, and widened panel by panel for a run.
+// The weights of a convolution on the tile kernel, panel by panel: as tiles read them, or in a smaller form.
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <span>
 
 #include "engine/graph/tensor.h"
@@ -9,16 +10,34 @@
 
 namespace pipit {
 
+/// Panels are counted through the groups of a convolution, one group after the other.
 class StoredPanels {
  public:
   virtual ~StoredPanels() = default;
-  /// Writes panel `panel`, counted through the groups, as pack_f32_panel() has it.
+  /// All panels as tiles read them, one after the other; null where they are widened for a run.
+  virtual const std::byte* as_read() const { return nullptr; }
+  /// Writes a panel as pack_f32_panel() has it, where as_read() is null.
   virtual void widen(std::int64_t panel, std::byte* to) const = 0;
-  /// Where it is kept, to be fetched into a cache.
+  /// Where a panel is kept, to be fetched into a cache.
   virtual std::span<const std::byte> kept(std::int64_t panel) const = 0;
 };
 
-/// As f16.
+/// As tiles read them.
+class PackedPanels final : public StoredPanels {
+ public:
+  PackedPanels(const TilePanels& panels, std::int64_t groups);
+  const std::byte* as_read() const override { return packed_.data(); }
+  void widen(std::int64_t panel, std::byte* to) const override;
+  std::span<const std::byte> kept(std::int64_t panel) const override;
+  /// Of a group; to be filled in once.
+  std::byte* group(std::int64_t index) { return packed_.data() + index * panels_.bytes(); }
+
+ private:
+  TilePanels panels_;  // of one group
+  HostBuffer packed_;
+};
+
+/// f32 panels as f16.
 class HalfPanels final : public StoredPanels {
  public:
   /// `packed`: the panels of all groups in f32, one group after the other.
@@ -30,5 +49,16 @@ class HalfPanels final : public StoredPanels {
   TilePanels panels_;
   HostBuffer halves_;
 };
+
+/// The panels of `groups` groups, of which the weights follow each other; `panels` are those of one.
+std::unique_ptr<const StoredPanels> pack_f32(const TilePanels& panels, std::int64_t groups,
+                                             WeightView weights);
+/// The same for tiles that multiply halves, `stretch` steps at a time (pack_f16_panel()); writes `multipliers`, one for
+/// each output.
+std::unique_ptr<const StoredPanels> pack_f16(const TilePanels& panels, std::int64_t groups,
+                                             WeightView weights, int stretch, float* multipliers);
+/// The same in s8.
+std::unique_ptr<const StoredPanels> pack_s8(const TilePanels& panels, std::int64_t groups,
+                                            WeightsOf<std::int8_t> weights);
 
 }  // namespace pipit

@@ -6,8 +6,6 @@
 #include "engine/base/ceil_div.h"
 #include "engine/platform/cache_size.h"
 #include "layers/common/layer_kernel.h"
-#include "layers/cpu/vector/row_kernels.h"
-#include "layers/cpu/work_sharing.h"
 #include "layers/ops/reshaping.h"
 
 namespace pipit {
@@ -15,13 +13,11 @@ namespace pipit {
 namespace {
 
 constexpr std::int64_t kFloat = sizeof(float);
-constexpr std::int64_t kHalf = sizeof(Half);
-// The last tasks to finish leave few workers idle.
-constexpr std::int64_t kTasksPerThread = 8;
-// With so many rows for each worker the last row does not matter.
-constexpr std::int64_t kRowsPerThread = 6;
-// Time of reading from another core's cache over reading from the shared one: 24 against 18 GB/s (Emerald Rapids).
-constexpr double kRemoteCost = 4.0 / 3;
+
+// Half of a core's second-level cache.
+std::int64_t cache_budget() {
+  return second_level_cache() / 2;
+}
 
 // Tiles of halves read pairs of channels: see ConvInput.
 bool multiplies_halves(const TileConvolution::Geometry& geometry) {
@@ -50,12 +46,15 @@ const TileKernels& kernels_of(const TileConvolution::Geometry& geometry) {
   return dtype_bytes(geometry.input.dtype) == 1 ? u8s8_tiles() : f32_tiles();
 }
 
-}  // namespace
-
-// Half of a core's second-level cache: what a worker may want to keep there.
-std::int64_t TileConvolution::cache_budget() {
-  return second_level_cache() / 2;
+// In floating point.
+TileArithmetic arithmetic_of(const TileConvolution::Geometry& geometry) {
+  if (!multiplies_halves(geometry))
+    return float_arithmetic(geometry.input.dtype, geometry.activation, geometry.residual);
+  const bool more = depth_to_space(geometry) == nullptr && !geometry.fusion.followers.empty();
+  return half_arithmetic(geometry.activation, geometry.output[1], more);
 }
+
+}  // namespace
 
 ConvInput TileConvolution::input_of(const Geometry& geometry) {
   return ConvInput(geometry.input, geometry.output, geometry.window, geometry.groups,
@@ -72,113 +71,126 @@ bool TileConvolution::copies_long_rows(const Geometry& geometry) {
   return columns * pixel > kMostRowBytes;
 }
 
-TileConvolution::TileConvolution(const Geometry& geometry, int threads)
-    : input_(input_of(geometry)),
-      images_(geometry.output[0]),
-      channels_(geometry.output[1]),
-      height_(geometry.output.rank() == 4 ? geometry.output[2] : 1),
+TileConvolution::TileConvolution(const Geometry& geometry, ConvInput input, TileArithmetic arithmetic,
+                                 int threads)
+    : channels_(geometry.output[1]),
       width_(geometry.output[geometry.output.rank() - 1]),
-      input_bytes_(static_cast<std::int64_t>(geometry.input.bytes()) / images_),
-      half_(geometry.input.dtype == DType::f16),
-      widens_(widens(geometry)),
-      threads_(threads),
+      input_bytes_(static_cast<std::int64_t>(geometry.input.bytes()) / geometry.output[0]),
+      y_pixel_(geometry.fusion.row_stride != 0 ? static_cast<std::int64_t>(geometry.fusion.row_stride)
+                                               : channels_ * arithmetic.stored_bytes),
       adds_(geometry.residual),
       once_(geometry.fusion.overwritten.has_value()),
-      epilogue_(epilogue_of(geometry)) {
-  const auto segments = static_cast<std::int64_t>(input_.segments().size());
-  loop_.kernels = &kernels_of(geometry);
-  loop_.panels = TilePanels(*loop_.kernels, segments * input_.run(), channels_ / geometry.groups);
-  loop_.groups = geometry.groups;
-  loop_.a_group = input_.group_step();
-  loop_.segments = input_.segments().data();
-  loop_.segment_count = static_cast<std::int32_t>(segments);
-  loop_.run = static_cast<std::int32_t>(input_.run());
-  loop_.shared.low = geometry.activation.low;
-  loop_.shared.high = geometry.activation.high;
-  cut(static_cast<std::int64_t>(dtype_bytes(geometry.input.dtype)), threads);
-  if (const DepthToSpace* layer = depth_to_space(geometry)) {
-    // A row of the output is, pixel after pixel, the outputs for one row of the block: a group of outputs, as tiles see
-    // it, that reads the same input as the others.
-    block_ = layer->attributes().block;
-    loop_.groups = block_;
-    loop_.a_group = 0;
-    loop_.panels.outputs = channels_ / block_;  // of whole panels: packed they lie as before
-  }
-  if (multiplies_halves()) loop_.shared.output_type = in_f32() ? TileType::f32 : TileType::f16;
-  store_as(geometry, half_ ? kHalf : kFloat, half_ && !in_f32() ? kHalf : kFloat,
-           multiplies_halves() ? kHalf : kFloat);
-  book_scratch();
+      input_(std::move(input)),
+      arithmetic_(std::move(arithmetic)),
+      epilogue_(epilogue_of(geometry)),
+      panels_(*arithmetic_.kernels, static_cast<std::int64_t>(input_.segments().size()) * input_.run(),
+              channels_ / geometry.groups),
+      loop_(loop_of(geometry)),
+      schedule_(work_of(geometry, threads), input_),
+      scratch_(book_scratch(widens(geometry), threads)) {
+  if (const DepthToSpace* layer = depth_to_space(geometry)) block_ = layer->attributes().block;
 }
 
-// Bytes of a result in y and as tiles leave it, and of a residual as they read it.
-void TileConvolution::store_as(const Geometry& geometry, std::int64_t stored_bytes,
-                               std::int64_t computed_bytes, std::int64_t residual_bytes) {
-  const auto apart = static_cast<std::int64_t>(geometry.fusion.row_stride);
-  y_pixel_ = apart != 0 ? apart : channels_ * stored_bytes;
-  loop_.c_bytes = computed_bytes;
-  loop_.residual_bytes = residual_bytes;
-  if (block_ > 1) loop_.c_group = width_ * channels_ / block_ * computed_bytes;
+// Where a DepthToSpace follows, a row of the output is, pixel after pixel, the outputs for one row of the block: a
+// group of outputs that reads the same input as the others. Packed they lie as without it.
+TileLoop TileConvolution::loop_of(const Geometry& geometry) const {
+  const DepthToSpace* layer = depth_to_space(geometry);
+  const std::int64_t groups = layer != nullptr ? layer->attributes().block : geometry.groups;
+  const TilePanels of_group(*arithmetic_.kernels, panels_.steps, channels_ / groups);
+  const std::int64_t result_bytes = arithmetic_.result_bytes;
+  TileLoop loop{arithmetic_.kernels, {}, arithmetic_.shared, arithmetic_.residual_bytes};
+  for (std::int64_t g = 0; g < groups; ++g) {
+    for (std::int64_t p = 0; p < of_group.count(); ++p) {
+      const std::int64_t in_group = p * of_group.panel;
+      TilePanel& panel = loop.panels.emplace_back();
+      panel.output = g * of_group.outputs + in_group;
+      panel.columns = of_group.columns(p);
+      panel.segments = input_.segments().data();
+      panel.segment_count = static_cast<std::int32_t>(input_.segments().size());
+      panel.run = static_cast<std::int32_t>(input_.run());
+      panel.input = layer != nullptr ? 0 : g * input_.group_step();
+      panel.result = layer != nullptr ? (g * width_ * of_group.outputs + in_group) * result_bytes
+                                      : panel.output * result_bytes;
+      panel.weights = g * of_group.bytes() + of_group.offset(p);
+      panel.weight_bytes = of_group.panel_bytes(p);
+    }
+  }
+  return loop;
+}
+
+TileWork TileConvolution::work_of(const Geometry& geometry, int threads) const {
+  TileWork work;
+  work.images = geometry.output[0];
+  work.height = geometry.output.rank() == 4 ? geometry.output[2] : 1;
+  work.width = width_;
+  work.channels = channels_;
+  work.input_bytes = input_bytes_;
+  work.element_bytes = static_cast<std::int64_t>(dtype_bytes(geometry.input.dtype));
+  work.weight_bytes = geometry.groups * panels_.bytes();
+  work.panels = loop_.panel_count();
+  work.cache_bytes = cache_budget();
+  work.threads = threads;
+  return work;
+}
+
+TileScratch TileConvolution::book_scratch(bool widens_weights, int threads) const {
+  TileScratch scratch;
+  scratch.bands = schedule_.bands_at_work();
+  scratch.copy = schedule_.copy_bytes();
+  const std::int64_t floats = ceil_div(schedule_.most_pixels() * channels_ * kFloat, 64) * 64;
+  if (arithmetic_.rounds_results) scratch.results = floats;
+  if (arithmetic_.widens_residual) scratch.residual = floats;
+  if (!widens_weights) return scratch;
+  for (const TilePanel& panel : loop_.panels) {
+    scratch.weights = schedule_.shares_bands() ? scratch.weights + panel.weight_bytes
+                                               : std::max(scratch.weights, panel.weight_bytes);
+  }
+  scratch.panels = schedule_.shares_bands() ? 1 : threads;
+  return scratch;
 }
 
 TileConvolution::TileConvolution(const Geometry& geometry, const float* weights, int threads)
-    : TileConvolution(geometry, threads) {
+    : TileConvolution(geometry, input_of(geometry), arithmetic_of(geometry), threads) {
   const std::int64_t taps = geometry.window.taps();
   const std::int64_t channels = geometry.input.shape[1] / geometry.groups;
   if (input_.channels_last()) {
-    pack({weights, channels * taps, taps, 1, channels, taps});
+    pack(geometry, {weights, channels * taps, taps, 1, channels, taps});
   } else {
-    pack({weights, channels * taps, 1, 0, channels * taps, 1});
+    pack(geometry, {weights, channels * taps, 1, 0, channels * taps, 1});
   }
 }
 
 TileConvolution::TileConvolution(const Geometry& geometry, const WeightView& weights, int threads)
-    : TileConvolution(geometry, threads) {
-  pack(weights);
+    : TileConvolution(geometry, input_of(geometry), arithmetic_of(geometry), threads) {
+  pack(geometry, weights);
 }
 
 TileConvolution::TileConvolution(const Geometry& geometry, std::unique_ptr<const StoredPanels> weights,
                                  int threads)
-    : TileConvolution(geometry, threads) {
-  stored_ = std::move(weights);
+    : TileConvolution(geometry, input_of(geometry), arithmetic_of(geometry), threads) {
+  weights_ = std::move(weights);
 }
 
-void TileConvolution::pack(WeightView weights) {
-  packed_ = HostBuffer(static_cast<std::size_t>(loop_.packed_bytes()));
-  if (multiplies_halves()) {
-    multipliers_.resize(static_cast<std::size_t>(channels_));
-    loop_.shared.multiplier = multipliers_.data();
-  }
-  for (std::int64_t g = 0; g < loop_.groups; ++g) {
-    for (std::int64_t p = 0; p < loop_.panels.count(); ++p) {
-      std::byte* packed = packed_.data() + g * loop_.panels.bytes();
-      if (multiplies_halves()) {
-        pack_f16_panel(loop_.panels, p, weights, loop_.kernels->stretch, packed,
-                       multipliers_.data() + g * loop_.panels.outputs + p * loop_.panels.panel);
-      } else {
-        pack_f32_panel(loop_.panels, p, weights, packed);
-      }
-    }
-    weights.data += loop_.panels.outputs * weights.output_stride;
-  }
-  if (!widens_) return;
-  stored_ = std::make_unique<HalfPanels>(loop_.panels, loop_.groups, packed_.data());
-  packed_ = HostBuffer();
+TileConvolution::TileConvolution(const Geometry& geometry, ByteArithmetic arithmetic,
+                                 const std::int8_t* weights, int threads)
+    : TileConvolution(geometry, input_of(geometry),
+                      byte_arithmetic(std::move(arithmetic), geometry.activation, weights, geometry.output[1],
+                                      geometry.input.shape[1] / geometry.groups * geometry.window.taps()),
+                      threads) {
+  const std::int64_t run = input_.run_elements();
+  const auto segments = static_cast<std::int64_t>(input_.segments().size());
+  weights_ = pack_s8(panels_, geometry.groups, {weights, segments * run, segments, run, run, 1});
 }
 
-// Scratch behind the copies of the input: results of the bands at work, and residuals, where they are not f32 but
-// computed in f32, then f32 weights where they are stored in another form.
-void TileConvolution::book_scratch() {
-  const int workers = panels_outside_ ? 1 : threads_;
-  results_at_ = copy_bytes_ * workers;
-  result_bytes_ = 0;
-  if (in_f32()) {
-    const std::int64_t outputs = band_images_ * band_rows_ * width_ * channels_;
-    result_bytes_ = ceil_div(outputs * kFloat, 64) * 64;
+void TileConvolution::pack(const Geometry& geometry, const WeightView& weights) {
+  if (multiplies_halves(geometry)) {
+    weights_ = pack_f16(panels_, geometry.groups, weights, arithmetic_.kernels->stretch,
+                        arithmetic_.multipliers.data());
+    return;
   }
-  weights_at_ = results_at_ + result_bytes_ * (widens_residual() ? 2 : 1) * workers;
-  std::int64_t widened = 0;
-  if (widens_) widened = panels_outside_ ? panel_bytes() * threads_ : loop_.packed_bytes();
-  scratch_bytes_ = static_cast<std::size_t>(weights_at_ + widened);
+  weights_ = pack_f32(panels_, geometry.groups, weights);
+  if (widens(geometry))
+    weights_ = std::make_unique<const HalfPanels>(panels_, geometry.groups, weights_->as_read());
 }
 
 bool TileConvolution::fuses_epilogue(const Geometry& geometry, const NodeSpec& next) {
@@ -208,73 +220,12 @@ bool TileConvolution::writes_rows_apart(const Geometry& geometry) {
 
 bool TileConvolution::overwrites_residual(const Geometry& geometry) {
   const bool half = geometry.input.dtype == DType::f16;
-  const bool as_stored = !half || (pipit::multiplies_halves(geometry) && geometry.fusion.followers.empty());
+  const bool as_stored = !half || (multiplies_halves(geometry) && geometry.fusion.followers.empty());
   if (!geometry.residual || !as_stored || geometry.fusion.row_stride != 0) return false;
   // Rows that no whole number of strips covers would end in a small tile each.
   const std::int64_t width = geometry.output[geometry.output.rank() - 1];
   const TileStrips strips(kernels_of(geometry), width);
   return strips.count * strips.size == width || input_of(geometry).evenly_spaced();
-}
-
-// Panel `panel`, counted through the groups, as it is kept.
-std::span<const std::byte> TileConvolution::kept_panel(std::int64_t panel) const {
-  if (stored_) return stored_->kept(panel);
-  return {packed_.data() + panel_offset(panel), static_cast<std::size_t>(panel_bytes())};
-}
-
-// Two orders. In one each worker takes bands of pixels through all panels, in the other all workers take panels through
-// all pixels of one large band. Bands need weights that stay in five eighths of what the worker
-// keeps, since every tile reads all of them, and every worker reads them from the shared cache once; panels need each
-// weight once, but what one worker wrote the others read, which is slower by the ratio kRemoteCost.
-void TileConvolution::cut(std::int64_t element_bytes, int threads) {
-  const std::int64_t budget = cache_budget();
-  const std::int64_t rows = images_ * height_;
-  const std::int64_t weights = loop_.packed_bytes();
-  const std::int64_t activations = images_ * (input_bytes_ + height_ * width_ * channels_ * element_bytes);
-  const bool even = rows % threads == 0 || rows >= kRowsPerThread * threads;
-  panels_outside_ = weights > budget / 8 * 5 ||
-                    static_cast<double>(weights) > kRemoteCost * static_cast<double>(activations) || !even;
-  // Bands that copy their input copy the rows between them twice.
-  const std::int64_t tasks = threads * (input_.copied_rows(1) > 1 ? kTasksPerThread / 2 : kTasksPerThread);
-  const std::int64_t most_rows = panels_outside_ ? rows : ceil_div(rows, tasks);
-  const std::int64_t fitting = input_.output_rows(budget / input_.copied_row_bytes());
-  band_rows_ = std::clamp<std::int64_t>(std::min(most_rows, fitting), 1, height_);
-  bands_per_image_ = ceil_div(height_, band_rows_);
-  if (!panels_outside_ && images_ % threads != 0) {
-    // As many for every worker.
-    bands_per_image_ = std::min(height_, ceil_div(bands_per_image_, threads) * threads);
-  }
-  band_rows_ = ceil_div(height_, bands_per_image_);
-  band_images_ = 1;
-  if (band_rows_ == height_) {
-    const std::int64_t image_bytes = input_.copied_rows(height_) * input_.copied_row_bytes();
-    band_images_ = std::clamp<std::int64_t>(std::min(most_rows / height_, budget / image_bytes), 1, images_);
-  }
-  copy_bytes_ = 0;
-  if (input_.copied()) {
-    const std::int64_t bytes = band_images_ * input_.copied_rows(band_rows_) * input_.copied_row_bytes();
-    copy_bytes_ =
-        static_cast<std::int64_t>(worker_stride(static_cast<std::size_t>(bytes + ConvInput::kSlack)));
-  }
-  splits_ = panels_outside_
-                ? std::max<std::int64_t>(1, ceil_div(kTasksPerThread * threads, loop_.panel_count()))
-                : 1;
-}
-
-TileConvolution::Band TileConvolution::band(std::int64_t index) const {
-  const std::int64_t image = index / bands_per_image_ * band_images_;
-  const TileRange rows = TileRange{0, height_}.part(index % bands_per_image_, bands_per_image_);
-  return {image, std::min(band_images_, images_ - image), rows.begin, rows.size()};
-}
-
-std::int64_t TileConvolution::first_output(std::int64_t panel) const {
-  return panel / loop_.panels.count() * loop_.panels.outputs +
-         panel % loop_.panels.count() * loop_.panels.panel;
-}
-
-std::int64_t TileConvolution::panel_offset(std::int64_t panel) const {
-  return panel / loop_.panels.count() * loop_.panels.bytes() +
-         loop_.panels.offset(panel % loop_.panels.count());
 }
 
 }  // namespace pipit

@@ -4,15 +4,15 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <vector>
 
 #include "engine/plan/kernel.h"
 #include "layers/cpu/elementwise/epilogue.h"
 #include "layers/cpu/tile/conv_input.h"
 #include "layers/cpu/tile/stored_panels.h"
+#include "layers/cpu/tile/tile_arithmetic.h"
 #include "layers/cpu/tile/tile_loop.h"
+#include "layers/cpu/tile/tile_schedule.h"
 #include "layers/ops/clamp.h"
-#include "layers/ops/quantization.h"
 
 namespace pipit {
 
@@ -45,13 +45,6 @@ class TileConvolution {
     Fusion fusion = {};     ///< of which producer and in_place have no meaning
   };
 
-  /// INT8: what layers/ops/qconv.h says of the operands.
-  struct Int8 {
-    Quantization x, residual, y;
-    std::vector<float> multipliers;  ///< [O], see requantization_multipliers()
-    std::vector<std::int32_t> bias;  ///< [O], or empty
-  };
-
   /// Weights [O, C / groups, kernel...], row-major. The filters must reach over less than 2 GiB of input
   /// (ConvInput::segments() is not empty).
   TileConvolution(const Geometry& geometry, const float* weights, int threads);
@@ -60,7 +53,8 @@ class TileConvolution {
   /// Weights that are widened for a run, f32 operands.
   TileConvolution(const Geometry& geometry, std::unique_ptr<const StoredPanels> weights, int threads);
   /// INT8; weights [O, kernel..., C / groups].
-  TileConvolution(const Geometry& geometry, Int8 arithmetic, const std::int8_t* weights, int threads);
+  TileConvolution(const Geometry& geometry, ByteArithmetic arithmetic, const std::int8_t* weights,
+                  int threads);
 
   TileConvolution(const TileConvolution&) = delete;
   TileConvolution& operator=(const TileConvolution&) = delete;
@@ -81,14 +75,14 @@ class TileConvolution {
   /// No pixel is computed twice, then.
   static bool overwrites_residual(const Geometry& geometry);
 
-  std::size_t scratch_bytes() const { return scratch_bytes_; }
+  std::size_t scratch_bytes() const { return scratch_.bytes(); }
   /// bias [O] may be null, as it is for INT8 that has one in its sums; so is the residual (laid out like y) where there
   /// is none. y overlaps no operand, but is the residual where that is overwritten.
   void run(const std::byte* x, const float* bias, const std::byte* residual, std::byte* y,
            const RunContext& context, const PixelScales& scales = {}) const;
 
   /// RowSource's methods, of what computes_pieces().
-  std::int64_t piece_channels() const { return loop_.panels.panel; }
+  std::int64_t piece_channels() const { return loop_.kernels->panel(); }
   std::size_t piece_scratch_bytes() const;
   void compute_piece(const std::byte* x, const float* bias, std::int64_t image, const TileRange& rows,
                      std::int64_t block, std::byte* y, std::int64_t columns, std::byte* scratch) const;
@@ -101,81 +95,48 @@ class TileConvolution {
     std::byte* y;
     PixelScales scales;
   };
-  // Output rows of one image, or whole images.
-  struct Band {
-    std::int64_t image;
-    std::int64_t images;
-    std::int64_t row;
-    std::int64_t rows;  // of each image
+  // A band at work: what its results, and its residual in f32, are written to where they are not in y or as they come.
+  struct Stage {
+    std::byte* copied = nullptr;
+    std::byte* results = nullptr;
+    std::byte* residual = nullptr;
   };
 
-  static std::int64_t cache_budget();
-  TileConvolution(const Geometry& geometry, int threads);
-  void pack(WeightView weights);
-  void pack(const std::int8_t* weights);
-  void start_sums(const Int8& arithmetic, const std::int8_t* weights);
-  void cut(std::int64_t element_bytes, int threads);
-  std::int64_t bands() const { return (images_ + band_images_ - 1) / band_images_ * bands_per_image_; }
-  Band band(std::int64_t index) const;
-  void store_as(const Geometry& geometry, std::int64_t stored_bytes, std::int64_t computed_bytes,
-                std::int64_t residual_bytes);
-  void book_scratch();
-  // Halves whose results are computed in f32 before they are stored, and whose residual is made f32 first.
-  bool in_f32() const { return half_ && (!multiplies_halves() || !epilogue_.empty()); }
-  bool widens_residual() const { return half_ && adds_ && !multiplies_halves(); }
-  bool multiplies_halves() const { return loop_.kernels->stretch > 0; }
-  std::byte* results(const RunContext& context, int worker) const;
-  std::int64_t first_pixel(const Band& b) const { return (b.image * height_ + b.row) * width_; }
-  std::int64_t first_element(const Band& b) const { return first_pixel(b) * channels_; }
-  std::int64_t pixels(const Band& b) const { return b.images * b.rows * width_; }
-  std::int64_t panel_bytes() const { return loop_.panels.steps * loop_.panels.panel * 4; }
-  std::span<const std::byte> kept_panel(std::int64_t panel) const;
-  void widen_residual(const Operands& operands, const Band& b, std::byte* results, std::int64_t begin,
-                      std::int64_t end) const;
-  void finish(const Operands& operands, const Band& b, std::byte* results, std::int64_t begin,
-              std::int64_t end) const;
-  void run_panel(TileBand t, const TileRange& tiles, std::int64_t panel, const std::byte* weights,
-                 const float* bias, const std::byte* prefetch = nullptr,
-                 std::int64_t prefetch_bytes = 0) const;
-  TileBand input_band(const std::byte* x, const Band& b, const std::byte* copied) const;
+  TileConvolution(const Geometry& geometry, ConvInput input, TileArithmetic arithmetic, int threads);
+  TileLoop loop_of(const Geometry& geometry) const;
+  TileWork work_of(const Geometry& geometry, int threads) const;
+  TileScratch book_scratch(bool widens_weights, int threads) const;
+  void pack(const Geometry& geometry, const WeightView& weights);
+
+  Stage stage(const RunContext& context, int worker) const;
+  void widen_residual(const Operands& operands, const ImageBand& b, const Stage& stage,
+                      const TileRange& pixels) const;
+  void finish(const Operands& operands, const ImageBand& b, const Stage& stage,
+              const TileRange& pixels) const;
+  TileBand input_band(const std::byte* x, const ImageBand& b, const std::byte* copied) const;
   void join_rows(TileBand& t) const;
-  TileBand tile_band(const Operands& operands, const Band& b, const std::byte* copied,
-                     std::byte* results) const;
-  void copy(const std::byte* x, const Band& b, std::int64_t begin, std::int64_t end, std::byte* to) const;
+  TileBand tile_band(const Operands& operands, const ImageBand& b, const Stage& stage) const;
+  void copy(const std::byte* x, const ImageBand& b, const TileRange& rows, std::byte* to) const;
   void run_bands(const Operands& operands, const RunContext& context) const;
   void run_panels(const Operands& operands, const RunContext& context) const;
-  std::int64_t panel_offset(std::int64_t panel) const;
-  std::int64_t first_output(std::int64_t panel) const;
+  void run_panel(const TileBand& t, const TileRange& tiles, bool alone, std::int64_t panel, const float* bias,
+                 std::byte* widened) const;
 
-  ConvInput input_;
-  TileLoop loop_;
-  std::int64_t images_;
   std::int64_t channels_;
-  std::int64_t height_;
   std::int64_t width_;
   std::int64_t input_bytes_;  // of one image
-  std::int64_t y_pixel_ = 0;  // bytes from pixel to pixel of y
+  std::int64_t y_pixel_;      // bytes from pixel to pixel of y
   std::int64_t block_ = 1;  // of the DepthToSpace that y is the output of; then y_pixel_ is that of its input
-  bool half_;               // operands are stored as f16
-  bool widens_;             // weights, for a run
-  int threads_;
-  bool adds_;  // there is a residual
-  bool once_;  // y is the residual
+  bool adds_;               // there is a residual
+  bool once_;               // y is the residual
+  ConvInput input_;
+  TileArithmetic arithmetic_;
   Epilogue epilogue_;
-  HostBuffer packed_;                           // weights as tiles read them, or
-  std::unique_ptr<const StoredPanels> stored_;  // in another form
-  std::vector<std::int32_t> sum_bias_;          // INT8
-  std::vector<float> multipliers_;
-  bool panels_outside_ = false;
-  std::int64_t bands_per_image_ = 1;  // of equal size but for one row
-  std::int64_t band_rows_ = 0;        // of the largest
-  std::int64_t band_images_ = 1;
-  std::int64_t splits_ = 1;        // tasks that share a panel
-  std::int64_t copy_bytes_ = 0;    // of one band
-  std::int64_t result_bytes_ = 0;  // in_f32(): one band's outputs
-  std::int64_t results_at_ = 0;    // in the scratch
-  std::int64_t weights_at_ = 0;
-  std::size_t scratch_bytes_ = 0;
+  TilePanels panels_;  // of one group of the convolution, as weights are packed
+  TileLoop loop_;
+  TileSchedule schedule_;
+  TileScratch scratch_;
+  std::unique_ptr<const StoredPanels> weights_;
 };
 
 }  // namespace pipit

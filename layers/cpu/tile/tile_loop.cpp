@@ -23,30 +23,26 @@ std::int64_t TileLoop::tiles(const TileBand& band) const {
 }
 
 void TileLoop::run_tiles(const TileBand& band, const TileRange& tiles, const TileRange& panel_range,
-                         const std::byte* packed, const float* bias, const std::byte* prefetch,
+                         const std::byte* weights, const float* bias, const std::byte* prefetch,
                          std::int64_t prefetch_bytes) const {
   const TileStrips cut(*kernels, band.width);
   const std::int64_t total = cut.count * band.rows;
   const std::int64_t c_row = band.c_row != 0 ? band.c_row : band.width * band.c_pixel;
-  const std::int64_t per_group = panels.count();
-  const std::int64_t group_bytes = panels.bytes();
-
-  const std::int64_t first_group = panel_range.begin / per_group;
-  const std::int64_t first_panel = panel_range.begin % per_group;
+  const TilePanel* const first = panels.data() + panel_range.begin;
+  const TilePanel* const last = panels.data() + panel_range.end;
 
   TileCall call = shared;
   call.a_stride = band.a_pixel;
-  call.segments = segments;
-  call.segment_count = segment_count;
-  call.run = run;
   call.c_stride = band.c_pixel;
   call.residual_stride = band.residual_pixel;
   call.pixel_scale_step = band.pixel_scale_step;
   // Every step of K of every tile calls one line; neighbouring lines come in pairs.
-  const std::int64_t calls = std::max<std::int64_t>(1, tiles.size() * panel_range.size() * panels.steps);
+  std::int64_t steps = 0;
+  for (const TilePanel* panel = first; panel != last; ++panel) steps += panel->steps();
+  const std::int64_t calls = std::max<std::int64_t>(1, tiles.size() * steps);
   const std::int64_t prefetch_step = std::min(2 * kLine, (prefetch_bytes + calls - 1) / calls);
   call.prefetch_step = prefetch_step;
-  call.prefetch = prefetch_step > 0 ? prefetch : packed;
+  call.prefetch = prefetch_step > 0 ? prefetch : weights;
 
   // Where the next strip of pixels is: counted on rather than divided out, which takes as long as a short sum.
   std::int64_t row = 2 * tiles.begin / cut.count;
@@ -74,22 +70,21 @@ void TileLoop::run_tiles(const TileBand& band, const TileRange& tiles, const Til
       image_row = 0;
       image += band.a_image;
     }
-    std::int64_t group = first_group;
-    std::int64_t panel = first_panel;
-    for (std::int64_t i = panel_range.begin; i < panel_range.end; ++i) {
-      const std::int64_t output = group * panels.outputs + panel * panels.panel;
-      call.weights = packed + group * group_bytes + panels.offset(panel);
-      call.columns = panels.columns(panel);
+    for (const TilePanel* panel = first; panel != last; ++panel) {
+      const std::int64_t output = panel->output;
+      call.weights = weights + (panel->weights - first->weights);
+      call.columns = panel->columns;
+      call.segments = panel->segments;
+      call.segment_count = panel->segment_count;
+      call.run = panel->run;
       call.bias = bias != nullptr ? bias + output : nullptr;
       if (shared.sum_bias != nullptr) call.sum_bias = shared.sum_bias + output;
       if (shared.multiplier != nullptr) call.multiplier = shared.multiplier + output;
       for (int slot = 0; slot < used; ++slot) {
-        call.a[slot] = a[slot] + group * a_group;
-        call.c[slot] =
-            c[slot] + (c_group == 0 ? output * c_bytes : group * c_group + panel * panels.panel * c_bytes);
-        if (band.residual != nullptr) {
+        call.a[slot] = a[slot] + panel->input;
+        call.c[slot] = c[slot] + (panel->result - band.c_begin);
+        if (band.residual != nullptr)
           call.residual[slot] = band.residual + at[slot] * band.residual_pixel + output * residual_bytes;
-        }
       }
       const int vectors = kernels->vectors(call.columns);
       if (used == 1 || size[0] == size[1]) {
@@ -98,11 +93,7 @@ void TileLoop::run_tiles(const TileBand& band, const TileRange& tiles, const Til
         kernels->tile[0][size[0] - 1][vectors - 1](call);
         kernels->tile[0][size[1] - 1][vectors - 1](second_strip(call));
       }
-      call.prefetch += prefetch_step * panels.steps;
-      if (++panel == per_group) {
-        panel = 0;
-        ++group;
-      }
+      call.prefetch += prefetch_step * panel->steps();
     }
   }
 }

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
-#include "layers/cpu/tile/tile_pack.h"
+#include "layers/cpu/tile/tile_kernel.h"
+#include "layers/cpu/tile/tile_schedule.h"
 
 namespace pipit {
 
@@ -16,8 +18,9 @@ struct TileBand {
   std::int64_t a_row = 0;
   std::int64_t a_image = 0;         ///< from the first row of an image to that of the next
   std::int64_t rows_per_image = 1;  ///< the first row of the band is the first of an image, or all are of one
-  std::byte* c = nullptr;           ///< output 0 of the first pixel
-  const std::byte* residual = nullptr;  ///< [pixel][output] like c, or null
+  std::byte* c = nullptr;           ///< results of the first pixel, from byte c_begin on
+  std::int64_t c_begin = 0;
+  const std::byte* residual = nullptr;  ///< [pixel][output], or null
   std::int64_t c_pixel = 0;
   std::int64_t c_row = 0;  ///< 0: rows follow each other, as those of residual and scales always do
   std::int64_t residual_pixel = 0;
@@ -28,42 +31,40 @@ struct TileBand {
   std::int64_t pixel_scale_step = 0;
 };
 
-/// A range [begin, end).
-struct TileRange {
-  std::int64_t begin = 0;
-  std::int64_t end = 0;
-  std::int64_t size() const { return end - begin; }
-  /// Part `index` of `parts` of nearly equal size.
-  TileRange part(std::int64_t index, std::int64_t parts) const {
-    return {begin + size() * index / parts, begin + size() * (index + 1) / parts};
-  }
-};
-
-/// What all tiles of a layer share. A layer of several groups has panels().count() panels per group, one group after
-/// the other; they are counted through.
-struct TileLoop {
-  const TileKernels* kernels = nullptr;
-  TilePanels panels;  ///< of one group
-  std::int64_t groups = 1;
-  std::int64_t a_group = 0;                ///< bytes from the input of one group to that of the next
-  std::int64_t c_group = 0;                ///< and from its outputs; 0: they follow each other
+/// Neighbouring outputs that tiles compute together, and what they are summed up from. Panels of a layer may have K of
+/// their own each.
+struct TilePanel {
+  std::int64_t output = 0;  ///< the first
+  std::int32_t columns = 0;
   const std::int32_t* segments = nullptr;  ///< see TileCall
   std::int32_t segment_count = 0;
   std::int32_t run = 0;
+  std::int64_t input = 0;         ///< bytes from where a pixel's input is to where segments count from
+  std::int64_t result = 0;        ///< bytes from where a pixel's results are to those of the panel
+  std::int64_t weights = 0;       ///< bytes from the weights of the first panel
+  std::int64_t weight_bytes = 0;  ///< [steps][vectors * lanes] elements of 4 bytes
+
+  std::int64_t steps() const { return std::int64_t{segment_count} * run; }
+};
+
+/// What all tiles of a layer share.
+struct TileLoop {
+  const TileKernels* kernels = nullptr;
+  std::vector<TilePanel> panels;
   /// What all calls have in common: the bounds, and for int8 its arithmetic, of which sum_bias and multiplier are of
   /// output 0.
   TileCall shared;
-  std::int64_t c_bytes = 4;  ///< of an output
-  std::int64_t residual_bytes = 4;
+  std::int64_t residual_bytes = 4;  ///< of one output's
 
-  std::int64_t panel_count() const { return groups * panels.count(); }
-  std::int64_t packed_bytes() const { return groups * panels.bytes(); }
+  std::int64_t panel_count() const { return static_cast<std::int64_t>(panels.size()); }
+  const TilePanel& panel(std::int64_t index) const { return panels[static_cast<std::size_t>(index)]; }
   /// Tiles that one panel takes: pairs of strips.
   std::int64_t tiles(const TileBand& band) const;
-  /// Computes `tiles` of the band for each of the panels [panels.begin, panels.end): tile by tile, and for each
-  /// tile panel by panel. Meanwhile `prefetch_bytes` from `prefetch` on are called into the second-level cache.
+  /// Computes `tiles` of the band for each of the panels [panels.begin, panels.end): tile by tile, and for each tile
+  /// panel by panel. `weights`: of the first of them. Meanwhile `prefetch_bytes` from `prefetch` on are called into the
+  /// second-level cache.
   void run_tiles(const TileBand& band, const TileRange& tiles, const TileRange& panels,
-                 const std::byte* packed, const float* bias, const std::byte* prefetch = nullptr,
+                 const std::byte* weights, const float* bias, const std::byte* prefetch = nullptr,
                  std::int64_t prefetch_bytes = 0) const;
 };
 

@@ -31,6 +31,9 @@ struct TilePanels {
   }
   /// Where panel p starts, in bytes; a multiple of 64 where lanes * 4 is.
   std::int64_t offset(std::int64_t p) const { return p * panel * steps * 4; }
+  std::int64_t panel_bytes(std::int64_t p) const {
+    return (columns(p) + lanes - 1) / lanes * lanes * steps * 4;
+  }
   /// Of all panels.
   std::int64_t bytes() const { return (outputs + lanes - 1) / lanes * lanes * steps * 4; }
 };
