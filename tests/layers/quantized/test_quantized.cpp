@@ -173,7 +173,7 @@ TEST(QConv, LayersOfNetworks) {
 // Every instance of the tiles that take four rows of taps at a time, with rows that end anywhere in a tile, borders on
 // all sides, channels that end anywhere in a register, and results beyond every integer.
 TEST(QConv, DepthwiseQuads) {
-  if (quad_kernels() == nullptr) GTEST_SKIP() << "this CPU, or PIPIT_ISA, is without AVX2";
+  if (quad_kernels() == nullptr) GTEST_SKIP() << "this CPU, or PIPIT_ISA, is without AVX-512 VNNI";
   Random random;
   for (const std::int64_t kernel : {3, 5, 7}) {
     for (const std::int64_t stride : {1, 2}) {
