@@ -1,14 +1,19 @@
 #include "engine/base/file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <memory>
+#include <random>
+#include <thread>
 
 #include "engine/base/error.h"
 
@@ -37,8 +42,20 @@ std::filesystem::path folder_of(const std::filesystem::path& file) {
   return file.has_parent_path() ? file.parent_path() : ".";
 }
 
+// In containers every process has the same number: a name by chance, so that what a killed one left is in nobody's way.
 std::filesystem::path beside(const std::filesystem::path& target) {
-  return target.string() + fmt::format(".{}.tmp", getpid());
+  std::random_device random;
+  return target.string() + fmt::format(".{:08x}{:08x}.tmp", random(), random());
+}
+
+// The mode of the file that is replaced, and its owner and group as far as this user may give a file away.
+bool resemble(int descriptor, const std::filesystem::path& target) {
+  struct stat old = {};
+  if (stat(target.c_str(), &old) != 0) return true;
+  if (fchown(descriptor, old.st_uid, old.st_gid) != 0 && fchown(descriptor, uid_t(-1), old.st_gid) != 0 &&
+      errno != EPERM)
+    return false;
+  return fchmod(descriptor, old.st_mode & 07777) == 0;
 }
 
 // Writes a file without a name, which is gone when the process is killed, and names it when it is whole. False where
@@ -52,7 +69,7 @@ bool write_unnamed(const std::filesystem::path& target, const std::filesystem::p
     close(descriptor);
     return false;
   }
-  if (!put(file.get(), content) || fsync(descriptor) != 0) return false;
+  if (!put(file.get(), content) || !resemble(descriptor, target) || fsync(descriptor) != 0) return false;
   const std::string self = fmt::format("/proc/self/fd/{}", descriptor);
   if (linkat(AT_FDCWD, self.c_str(), AT_FDCWD, temporary.c_str(), AT_SYMLINK_FOLLOW) != 0) return false;
   std::error_code error;
@@ -124,7 +141,8 @@ void write_file(const std::filesystem::path& path, std::string_view content) {
   // "x": never through a file or link that somebody else put there.
   std::unique_ptr<std::FILE, Close> file(std::fopen(temporary.c_str(), "wbx"));
   if (!file) fail("{}: cannot be written: {}", path.string(), std::strerror(errno));
-  bool written = put(file.get(), content) && fsync(fileno(file.get())) == 0;
+  const int descriptor = fileno(file.get());
+  bool written = put(file.get(), content) && resemble(descriptor, target) && fsync(descriptor) == 0;
   written = std::fclose(file.release()) == 0 && written;
   std::error_code error;
   if (written) std::filesystem::rename(temporary, target, error);
@@ -133,6 +151,20 @@ void write_file(const std::filesystem::path& path, std::string_view content) {
     std::filesystem::remove(temporary, ignored);
     fail("{}: cannot be written: {}", path.string(), reason);
   }
+}
+
+FolderLock::FolderLock(const std::filesystem::path& folder)
+    : descriptor_(open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+  constexpr std::chrono::milliseconds kWait(10);
+  constexpr int kTries = 500;
+  for (int i = 0; descriptor_ >= 0 && i < kTries; ++i) {
+    if (flock(descriptor_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
+    std::this_thread::sleep_for(kWait);
+  }
+}
+
+FolderLock::~FolderLock() {
+  if (descriptor_ >= 0) close(descriptor_);
 }
 
 std::filesystem::path cache_folder() {

@@ -17,9 +17,23 @@ std::string read_file(const std::filesystem::path& path, std::uint64_t most_byte
 void check_writable(const std::filesystem::path& path);
 
 /// Writes a file beside `path` and renames it into place, so that readers see the old content or the new, and an
-/// error or interrupt leaves what was there. A link stays and leads to the new content; a device or pipe is written
-/// to, never replaced. Throws Error, beginning with the path, when that fails.
+/// error or interrupt leaves what was there. A file that is replaced keeps its mode, and its owner where this user may
+/// say so. A link stays and leads to the new content; a device or pipe is written to, never replaced. Throws Error,
+/// beginning with the path, when that fails.
 void write_file(const std::filesystem::path& path, std::string_view content);
+
+/// While it lives other threads and processes that make one for the same folder wait: for changes of a file there that
+/// begin with reading it. They wait for five seconds, or not at all where the file system has no locks, and then go on.
+class FolderLock {
+ public:
+  explicit FolderLock(const std::filesystem::path& folder);
+  ~FolderLock();
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+
+ private:
+  int descriptor_;
+};
 
 /// Where pipit keeps what it can make again: $XDG_CACHE_HOME/pipit, else ~/.cache/pipit; empty where neither variable
 /// holds an absolute path. May not be there yet.

@@ -23,8 +23,9 @@ inline constexpr std::size_t kArenaAlignment = 64;
 
 /// Greedy by size (Pisarchyk & Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020):
 /// the largest buffer first, each at the lowest offset of the tightest gap that is free over its whole range.
-/// Buffers whose ranges share a step never overlap. Sizes are rounded up to kArenaAlignment.
-/// Deterministic. Throws Error when the arena would overflow.
+/// Beyond 20,000 buffers, where comparing all with all takes seconds, in the order of their steps instead, each into
+/// the smallest block that is free. Buffers whose ranges share a step never overlap. Sizes are rounded up to
+/// kArenaAlignment. Deterministic. Throws Error when the arena would overflow.
 MemoryPlan plan_memory(std::span<const LiveRange> ranges);
 
 /// The largest sum of (aligned) bytes alive at one step: no plan can use less.

@@ -85,6 +85,10 @@ TuningCache read_tuning_cache(const fs::path& path) {
 }
 
 void merge_tuning_cache(const fs::path& path, const TuningCache& decisions) {
+  std::error_code error;
+  if (path.has_parent_path()) fs::create_directories(path.parent_path(), error);
+  if (error) fail("{}: its folder cannot be made: {}", path.string(), error.message());
+  const FolderLock lock(path.parent_path());
   TuningCache all;
   try {
     all = read_tuning_cache(path);
@@ -99,9 +103,6 @@ void merge_tuning_cache(const fs::path& path, const TuningCache& decisions) {
     json& list = devices[device] = json::object();
     for (const auto& [key, decision] : entries) list[key] = to_json(decision);
   }
-  std::error_code error;
-  if (path.has_parent_path()) fs::create_directories(path.parent_path(), error);
-  if (error) fail("{}: its folder cannot be made: {}", path.string(), error.message());
   const json document = {{"format", kFormat}, {"devices", std::move(devices)}};
   write_file(path, document.dump(1, ' ', false, json::error_handler_t::replace) + "\n");
 }

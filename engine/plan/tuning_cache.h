@@ -1,6 +1,6 @@
 // Decisions of a Tuner in a JSON file, for later processes. One file may hold several devices.
 //
-//   {"format": "pipit tuning cache 1",
+//   {"format": "pipit tuning cache 2",
 //    "devices": {DEVICE: {GEOMETRY: {"kernel": "tile", "variant": "", "scope": "all" or "load",
 //                                    "timed": [{"kernel": ..., "variant": ..., "ms": ...}]}}}}
 //
@@ -22,7 +22,8 @@ using TuningCache = std::map<std::string, Tuner::Decisions>;
 TuningCache read_tuning_cache(const std::filesystem::path& path);
 
 /// Adds the decisions to what the file holds, replacing those for the same device and geometry, and makes the folders
-/// that lead to it. What is there and is no tuning cache is replaced. Throws Error, beginning with the path.
+/// that lead to it. What is there and is no tuning cache is replaced. Processes that add to one file at a time lose
+/// nothing (FolderLock). Throws Error, beginning with the path.
 void merge_tuning_cache(const std::filesystem::path& path, const TuningCache& decisions);
 
 }  // namespace pipit

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "layers/ops/inference_checks.h"
 #include "layers/ops/samples.h"
@@ -117,24 +118,67 @@ float source_coordinate(const ResizeAttributes& attributes, int axis, std::int64
   return 0;
 }
 
-std::int64_t nearest_position(ResizeNearest mode, float coordinate, std::int64_t input_extent) {
-  float position = 0;
+namespace {
+
+struct Fraction {
+  std::int64_t over;
+  std::int64_t under;  // above 0
+};
+
+// source_coordinate() without rounding, where the scale is no other number than the quotient of the extents. These are
+// at most kMaxExtent.
+std::optional<Fraction> exact_coordinate(const ResizeAttributes& attributes, int axis, std::int64_t output,
+                                         std::int64_t in, std::int64_t out) {
+  if (attributes.coordinates == ResizeCoordinates::align_corners)
+    return out > 1 ? Fraction{output * (in - 1), out - 1} : Fraction{0, 1};
+  if (attributes.scales[at(axis)] != static_cast<float>(out) / static_cast<float>(in)) return std::nullopt;
+  if (attributes.coordinates == ResizeCoordinates::asymmetric) return Fraction{output * in, out};
+  if (attributes.coordinates == ResizeCoordinates::pytorch_half_pixel && out == 1) return Fraction{0, 1};
+  return Fraction{(2 * output + 1) * in - out, 2 * out};
+}
+
+std::int64_t floor_of(const Fraction& f) {
+  return f.over / f.under - (f.over % f.under < 0 ? 1 : 0);
+}
+
+std::int64_t nearest_to(ResizeNearest mode, const Fraction& at) {
   switch (mode) {
     case ResizeNearest::round_prefer_floor:
-      position = std::ceil(coordinate - 0.5F);
-      break;
+      return -floor_of({at.under - 2 * at.over, 2 * at.under});
     case ResizeNearest::round_prefer_ceil:
-      position = std::floor(coordinate + 0.5F);
-      break;
+      return floor_of({2 * at.over + at.under, 2 * at.under});
     case ResizeNearest::floor:
-      position = std::floor(coordinate);
-      break;
+      return floor_of(at);
     case ResizeNearest::ceil:
-      position = std::ceil(coordinate);
-      break;
+      return -floor_of({-at.over, at.under});
   }
-  const auto last = static_cast<float>(input_extent - 1);
-  return static_cast<std::int64_t>(std::clamp(position, 0.0F, last));
+  return 0;
+}
+
+float nearest_to(ResizeNearest mode, float at) {
+  switch (mode) {
+    case ResizeNearest::round_prefer_floor:
+      return std::ceil(at - 0.5F);
+    case ResizeNearest::round_prefer_ceil:
+      return std::floor(at + 0.5F);
+    case ResizeNearest::floor:
+      return std::floor(at);
+    case ResizeNearest::ceil:
+      return std::ceil(at);
+  }
+  return 0;
+}
+
+}  // namespace
+
+std::int64_t nearest_position(const ResizeAttributes& attributes, int axis, std::int64_t output,
+                              std::int64_t input_extent, std::int64_t output_extent) {
+  const std::int64_t last = input_extent - 1;
+  if (const auto exact = exact_coordinate(attributes, axis, output, input_extent, output_extent))
+    return std::clamp<std::int64_t>(nearest_to(attributes.nearest, *exact), 0, last);
+  const float at = source_coordinate(attributes, axis, output, input_extent, output_extent);
+  return static_cast<std::int64_t>(
+      std::clamp(nearest_to(attributes.nearest, at), 0.0F, static_cast<float>(last)));
 }
 
 LinearTap linear_tap(float coordinate, std::int64_t input_extent) {

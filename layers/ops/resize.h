@@ -49,8 +49,12 @@ bool resizes_axis(const ResizeAttributes& attributes, int axis, std::int64_t inp
 float source_coordinate(const ResizeAttributes& attributes, int axis, std::int64_t output,
                         std::int64_t input_extent, std::int64_t output_extent);
 
-/// The input position that nearest mode reads, within [0, input_extent).
-std::int64_t nearest_position(ResizeNearest mode, float coordinate, std::int64_t input_extent);
+/// The input position that nearest mode reads for position `output`, within [0, input_extent). Where the scale is the
+/// quotient of the extents (sizes are given, or a scale that divides evenly) the coordinate is that exact fraction, so
+/// that a tie is one: 11 to 26, asymmetric, puts position 13 at 5.5, where floats are just above it. ONNX Runtime
+/// rounds there. Other scales give source_coordinate().
+std::int64_t nearest_position(const ResizeAttributes& attributes, int axis, std::int64_t output,
+                              std::int64_t input_extent, std::int64_t output_extent);
 
 /// The two input positions that linear mode mixes: (1 - weight) * x[low] + weight * x[high].
 struct LinearTap {

@@ -45,9 +45,8 @@ void nearest(const ResizeAttributes& a, const ConstTensorView& x, const TensorVi
     Index from{};
     for (int axis = 0; axis < a.rank; ++axis) {
       const auto d = static_cast<std::size_t>(axis);
-      const float at = source_coordinate(a, axis, index[d], x.desc.shape[axis], y.desc.shape[axis]);
       from[d] = resizes_axis(a, axis, x.desc.shape[axis])
-                    ? nearest_position(a.nearest, at, x.desc.shape[axis])
+                    ? nearest_position(a, axis, index[d], x.desc.shape[axis], y.desc.shape[axis])
                     : index[d];
     }
     std::memcpy(y.data + static_cast<std::size_t>(to) * bytes,

@@ -1,7 +1,9 @@
 #include "layers/cpu/elementwise/elementwise_loops.h"
 #include "layers/cpu/vector/row_kernels.h"
 
+#include <bit>
 #include <cmath>
+#include <cstdint>
 
 #include "engine/platform/simd.h"
 #include "layers/cpu/vector/vector_math.h"
@@ -111,7 +113,12 @@ PIPIT_INLINE inline void unary_loops(const UnaryAttributes& attributes, const fl
     case UnaryKind::abs:
       return map(x, y, span, [](float v) PIPIT_INLINE { return std::abs(v); });
     case UnaryKind::sign:
-      return map(x, y, span, [](float v) PIPIT_INLINE { return v > 0.0F ? 1.0F : v < 0.0F ? -1.0F : v; });
+      // By bits: workers take denormals for zeros when they compare.
+      return map(x, y, span, [](float v) PIPIT_INLINE {
+        const std::uint32_t magnitude = std::bit_cast<std::uint32_t>(v) & 0x7fffffffU;
+        const bool zero_or_nan = magnitude - 1U >= 0x7f800000U;
+        return zero_or_nan ? v : std::copysign(1.0F, v);
+      });
     case UnaryKind::floor:
       return map(x, y, span, [](float v) PIPIT_INLINE { return std::floor(v); });
     case UnaryKind::ceil:

@@ -31,7 +31,7 @@ class Axis {
   Axis(const ResizeAttributes& attributes, int axis, std::int64_t input, std::int64_t output)
       : attributes_(attributes), axis_(axis), input_(input), output_(output) {}
   std::int64_t nearest(std::int64_t i) const {
-    return moves() ? nearest_position(attributes_.nearest, coordinate(i), input_) : i;
+    return moves() ? nearest_position(attributes_, axis_, i, input_, output_) : i;
   }
   LinearTap linear(std::int64_t i) const {
     return moves() ? linear_tap(coordinate(i), input_) : LinearTap{i, i, 0};

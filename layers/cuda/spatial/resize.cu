@@ -103,11 +103,10 @@ class ResizeKernel final : public Kernel {
       for (std::int64_t p = 0; p < y.shape[d]; ++p) {
         LinearTap tap{p, p, 0};
         if (resized) {
-          const float at = source_coordinate(a, d, p, x.shape[d], y.shape[d]);
           if (linear_) {
-            tap = linear_tap(at, x.shape[d]);
+            tap = linear_tap(source_coordinate(a, d, p, x.shape[d], y.shape[d]), x.shape[d]);
           } else {
-            tap.low = tap.high = nearest_position(a.nearest, at, x.shape[d]);
+            tap.low = tap.high = nearest_position(a, d, p, x.shape[d], y.shape[d]);
           }
         }
         taps.push_back(

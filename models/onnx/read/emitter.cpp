@@ -3,10 +3,13 @@
 #include <algorithm>
 
 #include "layers/evaluate.h"
+#include "layers/ops/binary.h"
 #include "layers/ops/normalization.h"
 #include "layers/ops/pool.h"
 #include "layers/ops/quantize.h"
 #include "layers/ops/quantize_axis.h"
+#include "layers/ops/softmax.h"
+#include "layers/ops/unary.h"
 
 namespace pipit::onnx {
 
@@ -20,20 +23,31 @@ constexpr double kWorkPerByte = 4;
 constexpr std::size_t kGrowthPart = 4;
 constexpr std::size_t kBytesPerElement = 4;
 
-// Elements read and written and multiply-accumulates; layers that visit inputs several times are counted so.
+// What pow, exp and their like take, in visits.
+constexpr double kFunction = 8;
+
+// Visits that one element of the output takes.
+double visits(const Layer& layer) {
+  if (const auto* pool = dynamic_cast<const Pool*>(&layer)) {
+    const PoolAttributes& a = pool->attributes();
+    return (a.kind == PoolKind::lp ? kFunction : 1) * (a.global ? 1 : static_cast<double>(a.window.taps()));
+  }
+  if (const auto* lrn = dynamic_cast<const Lrn*>(&layer))
+    return kFunction + static_cast<double>(lrn->attributes().size);
+  const auto* binary = dynamic_cast<const Binary*>(&layer);
+  const bool function = dynamic_cast<const Unary*>(&layer) != nullptr || layer.type() == Softmax::kType ||
+                        (binary != nullptr && binary->attributes().kind == BinaryKind::pow);
+  return function ? kFunction : 1;
+}
+
+// Elements read and written and multiply-accumulates.
 double fold_work(const Layer& layer, const std::vector<const TensorDesc*>& inputs,
                  const std::vector<TensorDesc>& outputs) {
   double elements = 0;
   for (const TensorDesc* input : inputs) {
     if (input != nullptr) elements += static_cast<double>(input->elements());
   }
-  double repeats = 1;
-  if (const auto* pool = dynamic_cast<const Pool*>(&layer); pool != nullptr && !pool->attributes().global) {
-    repeats = static_cast<double>(pool->attributes().window.taps());
-  }
-  if (const auto* lrn = dynamic_cast<const Lrn*>(&layer))
-    repeats = static_cast<double>(lrn->attributes().size);
-  for (const TensorDesc& output : outputs) elements += repeats * static_cast<double>(output.elements());
+  for (const TensorDesc& output : outputs) elements += visits(layer) * static_cast<double>(output.elements());
   return elements + static_cast<double>(layer.work(inputs, outputs).macs);
 }
 

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <map>
 #include <random>
 
 #include "engine/base/error.h"
@@ -73,6 +74,34 @@ TEST(MemoryPlanner, RandomPlansNeverOverlap) {
                            plan.offsets[j] + ranges[j].bytes <= plan.offsets[i];
         ASSERT_TRUE(!together || apart) << "buffers " << i << " and " << j << " overlap";
       }
+    }
+  }
+}
+
+// Twice as many values alive together take about twice the time.
+TEST(MemoryPlanner, ManyBuffersNeverOverlap) {
+  SCOPED_TRACE(testing::Message() << "PIPIT_TEST_SEED=" << test::test_seed());
+  std::mt19937 random(test::test_seed());
+  std::vector<LiveRange> ranges(100'000);
+  for (LiveRange& r : ranges) {
+    r.bytes = 1 + random() % 5000;
+    r.first = static_cast<int>(random() % 1000);
+    r.last = r.first + static_cast<int>(random() % 1000);
+  }
+  const MemoryPlan plan = plan_memory(ranges);
+  EXPECT_LE(plan.arena_bytes, 2 * peak_live_bytes(ranges));
+  for (const int step : {0, 1, 500, 999, 1500, 1998}) {
+    std::map<std::size_t, std::size_t> alive;  // offset -> bytes
+    for (std::size_t i = 0; i < ranges.size(); ++i) {
+      if (ranges[i].first > step || ranges[i].last < step) continue;
+      ASSERT_EQ(plan.offsets[i] % kArenaAlignment, 0U);
+      ASSERT_LE(plan.offsets[i] + ranges[i].bytes, plan.arena_bytes);
+      ASSERT_TRUE(alive.emplace(plan.offsets[i], ranges[i].bytes).second);
+    }
+    std::size_t end = 0;
+    for (const auto& [offset, bytes] : alive) {
+      ASSERT_GE(offset, end);
+      end = offset + bytes;
     }
   }
 }

@@ -4,6 +4,9 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
 
 namespace pipit {
 namespace {
@@ -53,6 +56,20 @@ TEST_F(TuningCacheTest, MergesWithWhatIsThere) {
   EXPECT_EQ(cache.at("a").at("1").kernel, "x");
   EXPECT_EQ(cache.at("a").at("2").kernel, "y");
   EXPECT_EQ(cache.at("b").at("1").kernel, "z");
+}
+
+TEST_F(TuningCacheTest, WritersAtATimeLoseNothing) {
+  const fs::path file = folder_ / "tuning.json";
+  constexpr int kWriters = 8, kTimes = 5;
+  std::vector<std::thread> writers;
+  for (int writer = 0; writer < kWriters; ++writer) {
+    writers.emplace_back([&, writer] {
+      for (int i = 0; i < kTimes; ++i)
+        merge_tuning_cache(file, {{"a", {{std::to_string(writer * kTimes + i), decision("x", 1)}}}});
+    });
+  }
+  for (std::thread& writer : writers) writer.join();
+  EXPECT_EQ(read_tuning_cache(file).at("a").size(), std::size_t{kWriters * kTimes});
 }
 
 TEST_F(TuningCacheTest, OtherFilesAreRefusedByNameAndReplacedByMerging) {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "engine/platform/float_mode.h"
 #include "layers/cpu/elementwise/elementwise_loops.h"
 #include "layers/cpu/vector/vector_math.h"
 #include "layers/ops/unary.h"
@@ -123,6 +124,22 @@ TEST(Unary, FastKernelAgreesOnSpecialValues) {
       }
     }
   }
+}
+
+// Sessions take denormals for zero: comparisons do, the sign of one is 1 or -1 all the same.
+TEST(Unary, SignOfADenormal) {
+  const std::vector<float> x = {1e-40F, -1e-40F, 1e-45F, -1e-45F, 0.0F, -0.0F, 2.0F, -kInf, kInf};
+  const UnaryAttributes sign{UnaryKind::sign};
+  std::vector<float> got(x.size(), 7.0F);
+  {
+    const WithoutDenormals mode;
+    unary_span(sign, x.data(), got.data(), {static_cast<std::int64_t>(x.size())});
+  }
+  EXPECT_THAT(got, testing::ElementsAre(1, -1, 1, -1, 0, 0, 1, -1, 1));
+  EXPECT_TRUE(std::signbit(got[5]));
+  got[0] = kNaN;
+  unary_span(sign, got.data(), got.data(), {1});
+  EXPECT_TRUE(std::isnan(got[0]));
 }
 
 // Largest error of f in units in the last place of the exact result, over every 997th float of [low, high].

@@ -1,7 +1,9 @@
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 
 #include <cfloat>
 #include <cmath>
+#include <cstdlib>
 
 #include "layers/ops/resize.h"
 #include "tests/layers/conformance.h"
@@ -74,6 +76,53 @@ TEST(Resize, ScalesThatAreNotExactStillHitWholePositions) {
       resized(resize_1d(ResizeMode::nearest, ResizeCoordinates::asymmetric, 0.7F), std::vector<float>(10))
           .size(),
       7U);
+}
+
+// ONNX Runtime rounds the quotient first and answers 6 and 14.
+TEST(Resize, TiesAreExact) {
+  ResizeAttributes a = resize_1d(ResizeMode::nearest, ResizeCoordinates::asymmetric, 26.0F / 11, 26);
+  EXPECT_EQ(nearest_position(a, 0, 13, 11, 26), 5);  // 13 * 11 / 26 = 5.5
+  a = resize_1d(ResizeMode::nearest, ResizeCoordinates::half_pixel_symmetric, 6.0F / 20, 6);
+  a.nearest = ResizeNearest::round_prefer_ceil;
+  EXPECT_EQ(nearest_position(a, 0, 4, 20, 6), 15);  // 4.5 * 20 / 6 - 0.5 = 14.5
+}
+
+// Every pair of extents, against a search among all positions by their distances in whole numbers.
+TEST(Resize, NearestByDistance) {
+  using C = ResizeCoordinates;
+  using N = ResizeNearest;
+  for (const C coordinates : {C::half_pixel, C::align_corners, C::asymmetric}) {
+    for (std::int64_t in = 1; in <= 24; ++in) {
+      for (std::int64_t out = 1; out <= 24; ++out) {
+        ResizeAttributes a = resize_1d(ResizeMode::nearest, coordinates,
+                                       static_cast<float>(out) / static_cast<float>(in), out);
+        for (std::int64_t x = 0; x < out; ++x) {
+          // The coordinate times `unit`.
+          const std::int64_t unit =
+              coordinates == C::align_corners ? std::max<std::int64_t>(out - 1, 1) : 2 * out;
+          const std::int64_t at = coordinates == C::half_pixel      ? (2 * x + 1) * in - out
+                                  : coordinates == C::align_corners ? x * (in - 1)
+                                                                    : 2 * x * in;
+          std::int64_t below = 0, above = in - 1, early = 0, late = 0;
+          for (std::int64_t i = 0; i < in; ++i) {
+            if (i * unit <= at) below = i;
+            if ((in - 1 - i) * unit >= at) above = in - 1 - i;
+            if (std::abs(i * unit - at) < std::abs(early * unit - at)) early = i;
+            if (std::abs(i * unit - at) <= std::abs(late * unit - at)) late = i;
+          }
+          const auto nearest = [&](N mode) {
+            a.nearest = mode;
+            return nearest_position(a, 0, x, in, out);
+          };
+          const std::string where = fmt::format("{} of {} from {}", x, out, in);
+          EXPECT_EQ(nearest(N::floor), below) << where;
+          EXPECT_EQ(nearest(N::ceil), above) << where;
+          EXPECT_EQ(nearest(N::round_prefer_floor), early) << where;
+          EXPECT_EQ(nearest(N::round_prefer_ceil), late) << where;
+        }
+      }
+    }
+  }
 }
 
 ResizeAttributes random_attributes(Random& random, const Shape& shape) {

@@ -374,6 +374,13 @@ TEST(OnnxImport, FoldingIsBounded) {
   OnnxWriter product = one_node(17, "MatMul", {"a", "a"});
   product.integers("shape", {500, 500}).node("ConstantOfShape", {"shape"}, {"a"});
   EXPECT_THAT(product.failure<Error>({.max_folded_bytes = 10 << 20}), HasSubstr("visits 1.26e+08 elements"));
+  // Nine taps, each to a power: 9 * 8 * 10'000 besides the operand.
+  OnnxWriter power = one_node(17, "LpPool", {"a"},
+                              {{"kernel_shape", std::vector<std::int64_t>{3, 3}},
+                               {"pads", std::vector<std::int64_t>{1, 1, 1, 1}},
+                               {"p", std::int64_t{7}}});
+  power.integers("shape", {1, 1, 100, 100}).node("ConstantOfShape", {"shape"}, {"a"});
+  EXPECT_THAT(power.failure<Error>({.max_folded_bytes = 160'000}), HasSubstr("visits 7.3e+05 elements"));
 }
 
 }  // namespace
