@@ -1,18 +1,21 @@
 // requantize() of layers/ops/quantization.h in a form that every instruction set can vectorize.
 #pragma once
 
+#include <bit>
+
 #include "engine/platform/simd.h"
 #include "layers/ops/quantization.h"
 
 namespace pipit {
 
 /// The integer as the low byte of the result. Bit for bit requantize(): |x| is at most 255 after clamping, and adding
-/// 1.5 * 2^23 leaves no bits below the unit, so the sum is rounded to nearest even as std::nearbyint() does.
+/// 1.5 * 2^23 leaves no bits below the unit, so the sum is rounded to nearest even as std::nearbyint() does. Its bits
+/// less those of 1.5 * 2^23 are the integer: two operations instead of three.
 PIPIT_INLINE inline int requantize_step(float x, StepBounds bounds, int zero_point) {
   constexpr float kUnits = 12582912.0F;
   const float above = x > bounds.low ? x : bounds.low;
   const float clamped = above < bounds.high ? above : bounds.high;
-  return static_cast<int>((clamped + kUnits) - kUnits) + zero_point;
+  return std::bit_cast<int>(clamped + kUnits) - std::bit_cast<int>(kUnits) + zero_point;
 }
 
 }  // namespace pipit
