@@ -19,17 +19,18 @@ namespace pipit {
 
 namespace detail {
 
-template <auto kLoop>
+template <auto kLoop, auto kWide>
 struct Simd;
 
-template <typename Result, typename... Parameters, Result (*kLoop)(Parameters...)>
-struct Simd<kLoop> {
+template <typename Result, typename... Parameters, Result (*kLoop)(Parameters...),
+          Result (*kWide)(Parameters...)>
+struct Simd<kLoop, kWide> {
 #if PIPIT_ISA_X86
   __attribute__((target("avx2"))) static Result avx2(Parameters... parameters) {
     return kLoop(parameters...);
   }
   __attribute__((target("avx512f"))) static Result avx512(Parameters... parameters) {
-    return kLoop(parameters...);
+    return kWide(parameters...);
   }
 #endif
   static Result run(Parameters... parameters) {
@@ -45,8 +46,10 @@ struct Simd<kLoop> {
 
 /// The function kLoop, which is PIPIT_INLINE, compiled for the baseline, AVX2 and AVX-512: runs the one that
 /// chosen_isa() asks for. Its loops and everything inlined into them are vectorized; nothing in it may be contracted
-/// into FMA (-ffp-contract=off), so that all versions compute the same bits.
-template <auto kLoop>
-constexpr auto simd = &detail::Simd<kLoop>::run;
+/// into FMA (-ffp-contract=off), so that all versions compute the same bits. kWide is what AVX-512 runs, where a loop
+/// over vectors of 8 floats has a twin over vectors of 16. A vector that is wider than the registers is kept in memory
+/// and copied there in pieces, which takes several times as long.
+template <auto kLoop, auto kWide = kLoop>
+constexpr auto simd = &detail::Simd<kLoop, kWide>::run;
 
 }  // namespace pipit

@@ -92,19 +92,19 @@ struct F4x4 {
   }
 };
 
-// 16 channels at p, or the first `count` of them and zeros.
-template <bool Whole>
-PIPIT_INLINE inline void load_channels(const float* p, [[maybe_unused]] std::int64_t count, Vector& x) {
+// A register of channels at p, or the first `count` of them and zeros.
+template <bool Whole, typename V>
+PIPIT_INLINE inline void load_channels(const float* p, [[maybe_unused]] std::int64_t count, V& x) {
   if constexpr (Whole) {
     load(p, x);
   } else {
-    x = Vector{};
+    x = V{};
     for (std::int64_t i = 0; i < count; ++i) x[i] = p[i];
   }
 }
 
-template <bool Whole>
-PIPIT_INLINE inline void store_channels(const Vector& x, [[maybe_unused]] std::int64_t count, float* p) {
+template <bool Whole, typename V>
+PIPIT_INLINE inline void store_channels(const V& x, [[maybe_unused]] std::int64_t count, float* p) {
   if constexpr (Whole) {
     store(x, p);
   } else {
@@ -121,23 +121,23 @@ struct Inside {
         end(std::clamp<std::int64_t>(extent - first, begin, inputs)) {}
 };
 
-// Up to 16 channels of a tile that starts at `corner` (which need not lie inside) of an image.
-template <typename F, bool Whole>
+// Up to a register of channels of a tile that starts at `corner` (which need not lie inside) of an image.
+template <typename F, typename V, bool Whole>
 PIPIT_INLINE inline void input_channels(const WinogradImage& image, std::int64_t corner, const Inside& rows,
                                         const Inside& columns, std::int64_t count, float* v,
                                         std::int64_t plane) {
   constexpr int n = F::kInputs;
-  Vector half[n * n];
+  V half[n * n];
   const std::int64_t row_step = image.width * image.channels;
 #pragma GCC unroll 1
   for (int j = 0; j < n; ++j) {
-    Vector d[n];
-    Vector t[n];
+    V d[n];
+    V t[n];
     const bool outside = j < columns.begin || j >= columns.end;
 #pragma GCC unroll 6
     for (int i = 0; i < n; ++i) {
       if (outside || i < rows.begin || i >= rows.end) {
-        d[i] = Vector{};
+        d[i] = V{};
       } else {
         load_channels<Whole>(image.data + (corner + i * row_step + j * image.channels), count, d[i]);
       }
@@ -148,50 +148,50 @@ PIPIT_INLINE inline void input_channels(const WinogradImage& image, std::int64_t
   }
 #pragma GCC unroll 1
   for (int i = 0; i < n; ++i) {
-    Vector t[n];
+    V t[n];
     F::input(half + i * n, t);
 #pragma GCC unroll 6
     for (int j = 0; j < n; ++j) store(t[j], v + (i * n + j) * plane);
   }
 }
 
-template <typename F>
+template <typename F, typename V>
 PIPIT_INLINE inline void input_tile(const WinogradImage& image, std::int64_t row, std::int64_t column,
                                     float* v, std::int64_t plane) {
   const Inside rows(row, F::kInputs, image.height);
   const Inside columns(column, F::kInputs, image.width);
   const std::int64_t corner = (row * image.width + column) * image.channels;
   std::int64_t c = 0;
-  for (; c + kLanes <= image.channels; c += kLanes) {
-    input_channels<F, true>(image, corner + c, rows, columns, kLanes, v + c, plane);
+  for (; c + kLanes<V> <= image.channels; c += kLanes<V>) {
+    input_channels<F, V, true>(image, corner + c, rows, columns, kLanes<V>, v + c, plane);
   }
   if (c < image.channels) {
-    input_channels<F, false>(image, corner + c, rows, columns, image.channels - c, v + c, plane);
+    input_channels<F, V, false>(image, corner + c, rows, columns, image.channels - c, v + c, plane);
   }
 }
 
-template <typename F, bool Whole>
+template <typename F, typename V, bool Whole>
 PIPIT_INLINE inline void output_channels(const float* m, std::int64_t plane, const WinogradOutput& output,
                                          std::int64_t c, std::int64_t count) {
   constexpr int n = F::kInputs;
-  Vector half[F::kOutputs * n];
+  V half[F::kOutputs * n];
 #pragma GCC unroll 1
   for (int j = 0; j < n; ++j) {
-    Vector d[n];
-    Vector t[F::kOutputs];
+    V d[n];
+    V t[F::kOutputs];
 #pragma GCC unroll 6
     for (int i = 0; i < n; ++i) load(m + (i * n + j) * plane + c, d[i]);
     F::output(d, t);
 #pragma GCC unroll 4
     for (int i = 0; i < F::kOutputs; ++i) half[i * n + j] = t[i];
   }
-  Vector bias{};
+  V bias{};
   if (output.bias != nullptr) load_channels<Whole>(output.bias + c, count, bias);
-  const Vector low = output.clamp.low - Vector{};
-  const Vector high = output.clamp.high - Vector{};
+  const V low = output.clamp.low - V{};
+  const V high = output.clamp.high - V{};
 #pragma GCC unroll 1
   for (int i = 0; i < output.rows; ++i) {
-    Vector y[F::kOutputs];
+    V y[F::kOutputs];
     F::output(half + i * n, y);
 #pragma GCC unroll 4
     for (int j = 0; j < F::kOutputs; ++j) {
@@ -199,7 +199,7 @@ PIPIT_INLINE inline void output_channels(const float* m, std::int64_t plane, con
       const std::int64_t at = i * output.row_step + j * output.pixel_step + c;
       y[j] += bias;
       if (output.residual != nullptr) {
-        Vector residual;
+        V residual;
         load_channels<Whole>(output.residual + at, count, residual);
         y[j] += residual;
       }
@@ -210,11 +210,12 @@ PIPIT_INLINE inline void output_channels(const float* m, std::int64_t plane, con
   }
 }
 
-template <typename F>
+template <typename F, typename V>
 PIPIT_INLINE inline void output_tile(const float* m, std::int64_t plane, const WinogradOutput& output) {
   std::int64_t c = 0;
-  for (; c + kLanes <= output.channels; c += kLanes) output_channels<F, true>(m, plane, output, c, kLanes);
-  if (c < output.channels) output_channels<F, false>(m, plane, output, c, output.channels - c);
+  for (; c + kLanes<V> <= output.channels; c += kLanes<V>)
+    output_channels<F, V, true>(m, plane, output, c, kLanes<V>);
+  if (c < output.channels) output_channels<F, V, false>(m, plane, output, c, output.channels - c);
 }
 
 // Eight filters at a time.
@@ -248,8 +249,12 @@ PIPIT_INLINE inline void filter_tiles(const float* g, std::int64_t count, float*
 }
 
 template <typename F>
-constexpr WinogradTransforms kTransforms{
-    F::kName, F::kOutputs, F::kInputs, simd<filter_tiles<F>>, simd<input_tile<F>>, simd<output_tile<F>>};
+constexpr WinogradTransforms kTransforms{F::kName,
+                                         F::kOutputs,
+                                         F::kInputs,
+                                         simd<filter_tiles<F>>,
+                                         simd<input_tile<F, ShortVector>, input_tile<F, Vector>>,
+                                         simd<output_tile<F, ShortVector>, output_tile<F, Vector>>};
 
 }  // namespace
 

@@ -161,25 +161,39 @@ PIPIT_INLINE inline float total(const Vector (&lanes)[4]) {
   return v[0];
 }
 
+// The same of eight, of which two are one of those.
+PIPIT_INLINE inline float total(const ShortVector (&lanes)[8]) {
+  ShortVector v = (lanes[0] + lanes[2]) + (lanes[4] + lanes[6]);
+  v += (lanes[1] + lanes[3]) + (lanes[5] + lanes[7]);
+  v += __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3);
+  v += __builtin_shufflevector(v, v, 2, 3, 0, 1, 6, 7, 4, 5);
+  v += __builtin_shufflevector(v, v, 1, 0, 3, 2, 5, 4, 7, 6);
+  return v[0];
+}
+
 // The sum of map(x) over a row, in 64 partial sums: rounding errors grow with count / 64, and no addition waits for the
 // one before it.
-template <typename Map>
+template <typename V, typename Map>
 PIPIT_INLINE inline float sum_row(const float* x, std::int64_t count, Map map) {
-  Vector lanes[4] = {};
+  constexpr std::int64_t kQuarter = kLanes<Vector>;
+  constexpr std::int64_t kRegisters = kQuarter / kLanes<V>;  // of a quarter of the sums
+  V lanes[4 * kRegisters] = {};
   std::int64_t i = 0;
-  for (; i + 4 * kLanes <= count; i += 4 * kLanes) {
-    for (std::int64_t part = 0; part < 4; ++part) {
-      Vector v;
-      load(x + i + part * kLanes, v);
+  for (; i + 4 * kQuarter <= count; i += 4 * kQuarter) {
+    for (std::int64_t part = 0; part < 4 * kRegisters; ++part) {
+      V v;
+      load(x + i + part * kLanes<V>, v);
       map(v);
       lanes[part] += v;
     }
   }
-  for (std::int64_t part = 0; i + kLanes <= count; i += kLanes, ++part) {
-    Vector v;
-    load(x + i, v);
-    map(v);
-    lanes[part] += v;
+  for (V* quarter = lanes; i + kQuarter <= count; i += kQuarter, quarter += kRegisters) {
+    for (std::int64_t part = 0; part < kRegisters; ++part) {
+      V v;
+      load(x + i + part * kLanes<V>, v);
+      map(v);
+      quarter[part] += v;
+    }
   }
   float sum = total(lanes);
   for (; i < count; ++i) {
@@ -203,6 +217,7 @@ struct LayerNormRows {
 };
 
 // y = (x - mean) * factor * scale + bias; in two passes, so that a large mean costs no accuracy.
+template <typename V>
 PIPIT_INLINE inline void normalize_rows(const LayerNormRows& job) {
   const std::int64_t count = job.count;
   const auto n = static_cast<float>(count);
@@ -211,8 +226,8 @@ PIPIT_INLINE inline void normalize_rows(const LayerNormRows& job) {
   for (std::int64_t r = 0; r < job.rows; ++r) {
     const float* x = job.x + r * count;
     float* y = job.y + r * count;
-    const float mean = sum_row(x, count, [](auto&) PIPIT_INLINE {}) / n;
-    const float squares = sum_row(x, count, [mean](auto& v) PIPIT_INLINE { v = (v - mean) * (v - mean); });
+    const float mean = sum_row<V>(x, count, [](auto&) PIPIT_INLINE {}) / n;
+    const float squares = sum_row<V>(x, count, [mean](auto& v) PIPIT_INLINE { v = (v - mean) * (v - mean); });
     const float factor = 1 / std::sqrt(squares / n + job.epsilon);
     if (scale != nullptr && bias != nullptr) {
       PIPIT_INDEPENDENT
@@ -245,8 +260,9 @@ void run_layer_norm(const LayerNorm& layer, std::span<const ConstTensorView> inp
     return outputs.size() > output ? outputs[output].as<float>() + row * length : nullptr;
   };
   parallel_chunks(context.pool, rows, rows_per_chunk(count), [&](std::int64_t begin, std::int64_t end) {
-    simd<normalize_rows>({x + begin * count, end - begin, count, layer.attributes().epsilon, scale, bias,
-                          row_of(0, begin, count), row_of(1, begin, 1), row_of(2, begin, 1)});
+    simd<normalize_rows<ShortVector>, normalize_rows<Vector>>(
+        {x + begin * count, end - begin, count, layer.attributes().epsilon, scale, bias,
+         row_of(0, begin, count), row_of(1, begin, 1), row_of(2, begin, 1)});
   });
 }
 

@@ -18,7 +18,7 @@ namespace {
 
 // Channels that one task takes: few output rows (global pooling) leave the channels to share out.
 std::int64_t channel_block(const Shape& y) {
-  return y[0] * y[2] < 32 ? 4 * kLanes : std::max<std::int64_t>(y[1], 1);
+  return y[0] * y[2] < 32 ? 4 * kLanes<Vector> : std::max<std::int64_t>(y[1], 1);
 }
 
 // One window per image, of which a task takes a row.
@@ -51,7 +51,7 @@ Refusal refuse_pool(const NodeSpec& spec) {
   return std::nullopt;
 }
 
-// The reductions, on one float or one Vector. `join` adds the result of a row of taps.
+// The reductions, on one float or one register of them. `join` adds the result of a row of taps.
 struct Sum {
   static constexpr float kStart = 0;
   template <typename T>
@@ -83,7 +83,7 @@ struct SumSquares : Sum {
 // `Count` Ts of channels at a time: one alone would wait for its own last sum.
 template <typename Reduction, typename T, int Count>
 PIPIT_INLINE inline void reduce(const TapGrid& x, std::int64_t c, float* y) {
-  constexpr auto kStep = static_cast<std::int64_t>(sizeof(T) / sizeof(float));
+  constexpr std::int64_t kStep = kLanes<T>;
   T result[Count];
   for (int i = 0; i < Count; ++i) result[i] = T{} + Reduction::kStart;
   for (std::int64_t h = 0; h < x.rows; ++h) {
@@ -101,11 +101,11 @@ PIPIT_INLINE inline void reduce(const TapGrid& x, std::int64_t c, float* y) {
   for (int i = 0; i < Count; ++i) store(result[i], y + c + i * kStep);
 }
 
-template <typename Reduction>
+template <typename Reduction, typename V>
 PIPIT_INLINE inline void reduce_channels(const TapGrid& x, std::int64_t channels, float* y) {
   std::int64_t c = 0;
-  for (; c + 4 * kLanes <= channels; c += 4 * kLanes) reduce<Reduction, Vector, 4>(x, c, y);
-  for (; c + kLanes <= channels; c += kLanes) reduce<Reduction, Vector, 1>(x, c, y);
+  for (; c + 4 * kLanes<V> <= channels; c += 4 * kLanes<V>) reduce<Reduction, V, 4>(x, c, y);
+  for (; c + kLanes<V> <= channels; c += kLanes<V>) reduce<Reduction, V, 1>(x, c, y);
   for (; c < channels; ++c) reduce<Reduction, float, 1>(x, c, y);
 }
 
@@ -126,15 +126,9 @@ PIPIT_INLINE inline void max_row(const TapGrid& x, std::int64_t channels, float*
     }
   }
 }
-PIPIT_INLINE inline void sum_row(const TapGrid& x, std::int64_t channels, float* y) {
-  reduce_channels<Sum>(x, channels, y);
-}
-PIPIT_INLINE inline void sum_absolute_row(const TapGrid& x, std::int64_t channels, float* y) {
-  reduce_channels<SumAbsolute>(x, channels, y);
-}
-PIPIT_INLINE inline void sum_squares_row(const TapGrid& x, std::int64_t channels, float* y) {
-  reduce_channels<SumSquares>(x, channels, y);
-}
+template <typename Reduction>
+constexpr ReduceRow kReduceRow =
+    simd<reduce_channels<Reduction, ShortVector>, reduce_channels<Reduction, Vector>>;
 
 PIPIT_INLINE inline void divide_row(float* y, std::int64_t channels, float divisor) {
   for (std::int64_t c = 0; c < channels; ++c) y[c] /= divisor;
@@ -148,11 +142,11 @@ ReduceRow reduction_of(const PoolAttributes& attributes) {
     case PoolKind::max:
       return simd<max_row>;
     case PoolKind::average:
-      return simd<sum_row>;
+      return kReduceRow<Sum>;
     case PoolKind::lp:
       break;
   }
-  return attributes.p == 1 ? simd<sum_absolute_row> : simd<sum_squares_row>;
+  return attributes.p == 1 ? kReduceRow<SumAbsolute> : kReduceRow<SumSquares>;
 }
 
 class PoolRows final : public Kernel {
@@ -165,7 +159,7 @@ class PoolRows final : public Kernel {
         window_(pool_window(attributes_, x_)),
         reduction_(reduction_of(attributes_)),
         // What joins the results of rows; sums of absolute values or squares are not taken again.
-        join_(attributes_.kind == PoolKind::max ? simd<max_row> : simd<sum_row>),
+        join_(attributes_.kind == PoolKind::max ? simd<max_row> : kReduceRow<Sum>),
         half_(spec.inputs[0]->dtype == DType::f16),
         threads_(spec.threads),
         by_rows_(takes_rows(x_, y_)) {

@@ -24,20 +24,27 @@ struct Plus {
   }
 };
 
-// Combines map(x) over all elements: whole vectors lane by lane, then the lanes, then the tail.
-template <typename Combine, typename Map>
+// Combines map(x) over all elements in 16 parts, lane by lane in registers V, then the parts, then the tail.
+template <typename Combine, typename V, typename Map>
 PIPIT_INLINE inline float fold(const float* x, std::int64_t count, Map map) {
   constexpr Combine kCombine;
-  Vector lanes = Vector{} + Combine::kStart;
+  constexpr std::int64_t kParts = 16;
+  constexpr std::int64_t kRegisters = kParts / kLanes<V>;
+  V parts[kRegisters];
+  for (V& part : parts) part = V{} + Combine::kStart;
   std::int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    Vector v;
-    load(x + i, v);
-    map(v);
-    kCombine(lanes, v);
+  for (; i + kParts <= count; i += kParts) {
+    for (std::int64_t r = 0; r < kRegisters; ++r) {
+      V v;
+      load(x + i + r * kLanes<V>, v);
+      map(v);
+      kCombine(parts[r], v);
+    }
   }
   float result = Combine::kStart;
-  for (int lane = 0; lane < kLanes; ++lane) kCombine(result, static_cast<float>(lanes[lane]));
+  for (const V& part : parts) {
+    for (int lane = 0; lane < kLanes<V>; ++lane) kCombine(result, static_cast<float>(part[lane]));
+  }
   for (; i < count; ++i) {
     float v = x[i];
     map(v);
@@ -46,30 +53,33 @@ PIPIT_INLINE inline float fold(const float* x, std::int64_t count, Map map) {
   return result;
 }
 
+template <typename V>
 PIPIT_INLINE inline float max_loop(const float* x, std::int64_t count) {
-  return fold<LargerOf>(x, count, [](auto&) PIPIT_INLINE {});
+  return fold<LargerOf, V>(x, count, [](auto&) PIPIT_INLINE {});
 }
 
+template <typename V>
 PIPIT_INLINE inline float sum_loop(const float* x, std::int64_t count) {
-  return fold<Plus>(x, count, [](auto&) PIPIT_INLINE {});
+  return fold<Plus, V>(x, count, [](auto&) PIPIT_INLINE {});
 }
 
+template <typename V>
 PIPIT_INLINE inline float squared_distance_loop(const float* x, std::int64_t count, float center) {
-  return fold<Plus>(x, count, [center](auto& v) PIPIT_INLINE { v = (v - center) * (v - center); });
+  return fold<Plus, V>(x, count, [center](auto& v) PIPIT_INLINE { v = (v - center) * (v - center); });
 }
 
 }  // namespace
 
 float max_of(const float* x, std::int64_t count) {
-  return simd<max_loop>(x, count);
+  return simd<max_loop<ShortVector>, max_loop<Vector>>(x, count);
 }
 
 float sum_of(const float* x, std::int64_t count) {
-  return simd<sum_loop>(x, count);
+  return simd<sum_loop<ShortVector>, sum_loop<Vector>>(x, count);
 }
 
 float squared_distance(const float* x, std::int64_t count, float center) {
-  return simd<squared_distance_loop>(x, count, center);
+  return simd<squared_distance_loop<ShortVector>, squared_distance_loop<Vector>>(x, count, center);
 }
 
 SpanMoments moments_of(const float* x, std::int64_t count, float epsilon) {

@@ -1,4 +1,4 @@
-// Taps of a window over NHWC data, 16 channels at a time.
+// Taps of a window over NHWC data, a register of channels at a time.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,15 @@
 
 namespace pipit {
 
-/// 16 floats: one AVX-512 register, or what the target makes of it. Never passed or returned by value: how
-/// that is done depends on the instruction set.
+/// A register of AVX-512 and one of AVX2, for the two twins that simd<> takes of a loop. Never passed or returned by
+/// value: how that is done depends on the instruction set.
 using Vector = float __attribute__((vector_size(64)));
-inline constexpr std::int64_t kLanes = 16;
+using ShortVector = float __attribute__((vector_size(32)));
+/// The floats of a V: Vector, ShortVector or float.
+template <typename V>
+inline constexpr auto kLanes = static_cast<std::int64_t>(sizeof(V) / sizeof(float));
 
-/// Reads or writes a Vector, or one float, at any alignment.
+/// Reads or writes a V at any alignment.
 template <typename T>
 PIPIT_INLINE inline void load(const float* p, T& value) {
   std::memcpy(&value, p, sizeof value);

@@ -41,7 +41,7 @@ TEST(Simd, EveryInstructionSetGivesTheSameBits) {
   EXPECT_EQ(y, expected);
   EXPECT_EQ(simd<count_negative>(x.data(), count), count_negative(x.data(), count));
 #if PIPIT_ISA_X86
-  using Loop = detail::Simd<loop>;
+  using Loop = detail::Simd<loop, loop>;
   if (isa_available(Isa::avx2)) {
     std::fill(y.begin(), y.end(), NAN);
     Loop::avx2(x.data(), 1.7F, y.data(), count);
@@ -53,6 +53,18 @@ TEST(Simd, EveryInstructionSetGivesTheSameBits) {
     EXPECT_EQ(y, expected) << "avx512";
   }
 #endif
+}
+
+PIPIT_INLINE inline int eight_floats() {
+  return 8;
+}
+PIPIT_INLINE inline int sixteen_floats() {
+  return 16;
+}
+
+TEST(Simd, TheTwinIsForAvx512) {
+  const auto lanes = simd<eight_floats, sixteen_floats>;
+  EXPECT_EQ(lanes(), chosen_isa() >= Isa::avx512 ? 16 : 8);
 }
 
 }  // namespace
