@@ -39,8 +39,9 @@ class Chooser {
     const std::vector<Candidate>& candidates = registry_.candidates(node.layer->type(), options_.device);
     const DescribedNode described(subject_, node, false);
     Step& step = draft.step;
-    draft.candidate =
-        select_candidate(candidates, described.spec, draft, !followers_.is_follower(draft.node));
+    // On a GPU few followers are fused, and the others are worth timing.
+    const bool may_time = options_.device != DeviceKind::cpu || !followers_.is_follower(draft.node);
+    draft.candidate = select_candidate(candidates, described.spec, draft, may_time);
     if (draft.candidate == nullptr && options_.device != DeviceKind::cpu && options_.allow_fallback)
       draft.candidate = fall_back(node, step);
     if (draft.candidate != nullptr) {
@@ -65,6 +66,11 @@ class Chooser {
       step.refused.push_back({"cpu:" + candidate.name, *reason});
     }
     return nullptr;
+  }
+
+  static bool fuses_anything(const Candidate& c) {
+    return c.fuses_epilogue || c.fuses_producer || c.computes_pieces || c.place_of_input ||
+           c.writes_rows_apart || c.overwrites;
   }
 
   // The candidate's name that the options ask for; empty: none.
@@ -119,7 +125,7 @@ class Chooser {
       chosen = selected.candidate;
       draft.variant = step.variant = std::move(selected.variant);
       // Where something may yet be fused into it, it is made again.
-      if (!may_fuse(options_)) step.kernel = std::move(selected.kernel);
+      if (!may_fuse(options_) || !fuses_anything(*chosen)) step.kernel = std::move(selected.kernel);
       step.choice = std::move(selected.choice);
     }
     if (asks_for(wish, chosen->name)) step.choice.by = ChosenBy::preference;

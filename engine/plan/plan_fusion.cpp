@@ -6,7 +6,7 @@
 namespace pipit {
 
 bool may_fuse(const PlanOptions& options) {
-  return options.device == DeviceKind::cpu && !options.keep_every_value;
+  return !options.keep_every_value;
 }
 
 Followers::Followers(const Graph& graph, const PlanOptions& options)
@@ -50,6 +50,7 @@ int Followers::after(int node) const {
 
 namespace {
 
+// Steps on the host of a GPU plan stay single nodes.
 class Fuser {
  public:
   Fuser(const PlanSubject& subject, const Followers& followers, std::vector<StepDraft> drafts)
@@ -81,7 +82,7 @@ class Fuser {
   }
 
   bool fuses_epilogue(const StepDraft& draft, int next) const {
-    return draft.candidate->fuses_epilogue &&
+    return draft.candidate->fuses_epilogue && !draft.step.on_host &&
            draft.candidate->fuses_epilogue(
                DescribedKernel(subject_, draft).spec(),
                DescribedNode(subject_, graph_.nodes()[static_cast<std::size_t>(next)], false).spec);
@@ -121,6 +122,7 @@ class Fuser {
 
   bool fuses_producer(const StepDraft& draft, const StepDraft& producer) const {
     return draft.candidate->fuses_producer && !producer.producer && producer.candidate->computes_pieces &&
+           !draft.step.on_host && !producer.step.on_host &&
            producer.candidate->computes_pieces(DescribedKernel(subject_, producer).spec()) &&
            draft.candidate->fuses_producer(DescribedKernel(subject_, draft).spec());
   }
@@ -145,7 +147,7 @@ class Fuser {
       if (outputs.size() == 1) writers[index(outputs[0])] = draft.step.index;
     }
     for (auto draft = drafts_.rbegin(); draft != drafts_.rend(); ++draft) {
-      if (!draft->candidate->place_of_input || draft->producer) continue;
+      if (!draft->candidate->place_of_input || draft->producer || draft->step.on_host) continue;
       const std::vector<ValueId>& inputs = graph_.nodes()[static_cast<std::size_t>(draft->node)].inputs;
       for (std::size_t i = 0; i < inputs.size(); ++i) {
         const ValueId id = inputs[i];
@@ -163,7 +165,7 @@ class Fuser {
   }
 
   bool writes_rows_apart(const StepDraft& draft) const {
-    return draft.candidate->writes_rows_apart &&
+    return draft.candidate->writes_rows_apart && !draft.step.on_host &&
            draft.candidate->writes_rows_apart(DescribedKernel(subject_, draft).spec());
   }
 

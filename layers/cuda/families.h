@@ -29,6 +29,7 @@ void register_cuda_conv_implicit_gemm(
 void register_cuda_conv_direct(Registry& registry);
 
 // INT8.
+void register_cuda_qconv_depthwise_quads(Registry& registry);  // directly in front of depthwise
 void register_cuda_qconv_depthwise(Registry& registry);
 void register_cuda_qconv_stem(Registry& registry);       // as stem of Conv
 void register_cuda_qconv_pipelined(Registry& registry);  // directly in front of implicit_gemm

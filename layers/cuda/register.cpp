@@ -23,6 +23,7 @@ void register_cuda(Registry& registry) {
   register_cuda_softmax(registry);
   register_cuda_reduce(registry);
   register_cuda_resize(registry);
+  register_cuda_qconv_depthwise_quads(registry);
   register_cuda_qconv_depthwise(registry);
   register_cuda_qconv_stem(registry);
   register_cuda_qconv_cudnn(registry);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 
@@ -117,14 +118,31 @@ class Run {
       if (desc.shape.rank() >= 3) desc.layout = test.output_layout;
       if (half && desc.dtype == DType::f32 && !test.keep_output_f32) desc.dtype = DType::f16;
     }
+    if (test.follower != nullptr) {
+      follower_input_ = &output_descs_[0];
+      follower_outputs_ = test.follower->infer({&follower_input_, 1});
+      follower_outputs_[0].layout = output_descs_[0].layout;
+      follower_ = std::make_unique<const NodeSpec>(NodeSpec{
+          *test.follower, {&follower_input_, 1}, follower_outputs_, follower_constants_, test.precision});
+      follower_pointer_ = follower_.get();
+    }
   }
 
-  std::optional<std::string> refusal() const { return candidate_.refuse(spec()); }
+  // Why the candidate runs the layer, or the follower with it, not.
+  std::optional<std::string> refusal() const {
+    if (auto reason = candidate_.refuse(described(false))) return reason;
+    if (follower_ && !(candidate_.fuses_epilogue && candidate_.fuses_epilogue(described(false), *follower_)))
+      return "the follower is not fused";
+    return std::nullopt;
+  }
   std::vector<std::string> variants() const { return candidate_.variants(spec()); }
 
   void check() {
-    const std::vector<Tensor> expected =
+    std::vector<Tensor> expected =
         evaluate(test_.reference != nullptr ? *test_.reference : layer_, reference_inputs_);
+    if (follower_) {
+      expected = evaluate(*test_.follower, std::vector{std::make_shared<const Tensor>(expected[0].clone())});
+    }
     kernel_ = candidate_.create(spec());
     std::vector<std::vector<Tensor>> results;
     for (int r = 0; r < 3; ++r) {
@@ -144,7 +162,7 @@ class Run {
     for (std::size_t i = 0; i < host_.size(); ++i) {
       if (::testing::Test::HasFailure()) return;
       if (!layer_.may_run_in_place(static_cast<int>(i)) || !host_[i] || constants_[i] ||
-          !(host_[i]->desc() == output_descs_[0])) {
+          !(host_[i]->desc() == written()[0])) {
         continue;
       }
       compare(run(static_cast<int>(i), false)[0], expected[0], 0);
@@ -193,8 +211,8 @@ class Run {
         owned.back()->upload(host->view().data);
         inputs.push_back({host->desc(), owned.back()->data()});
       }
-      for (std::size_t o = 0; o < run.output_descs_.size(); ++o) {
-        const TensorDesc& desc = run.output_descs_[o];
+      for (std::size_t o = 0; o < run.written().size(); ++o) {
+        const TensorDesc& desc = run.written()[o];
         if (o == 0 && in_place >= 0) {
           outputs.push_back({desc, const_cast<std::byte*>(inputs[static_cast<std::size_t>(in_place)].data)});
           continue;
@@ -209,9 +227,16 @@ class Run {
     return std::make_shared<const Tensor>(std::move(tensor));
   }
 
-  NodeSpec spec() const {
-    return {layer_, input_descs_, output_descs_, constants_, test_.precision, 1, 0, test_.variant};
+  NodeSpec spec() const { return described(follower_ != nullptr); }
+
+  NodeSpec described(bool with_follower) const {
+    NodeSpec result{layer_, input_descs_, output_descs_, constants_, test_.precision, 1, 0, test_.variant};
+    if (with_follower) result.fusion.followers = {&follower_pointer_, 1};
+    return result;
   }
+
+  // What the kernel writes.
+  const std::vector<TensorDesc>& written() const { return follower_ ? follower_outputs_ : output_descs_; }
 
   void launch(const Memory& memory, const cuda::Stream& stream) {
     kernel_->run(memory.inputs, memory.outputs,
@@ -259,7 +284,7 @@ class Run {
   void compare(const Tensor& got, const Tensor& expected, std::size_t output) const {
     ASSERT_EQ(got.desc().str(), expected.desc().str()) << description();
     if (test_.exact && got.desc().dtype == DType::f32) {
-      const bool half = output_descs_[output].dtype == DType::f16;
+      const bool half = written()[output].dtype == DType::f16;
       return compare_bits(got, half ? rounded_to_half(expected) : expected.clone(), output);
     }
     if (got.desc().dtype == DType::f32) return compare_floats<float>(got, expected, output);
@@ -333,6 +358,7 @@ class Run {
                       host_[i] ? describe(host_[i]->desc()) + (constants_[i] ? " constant" : "") : "absent");
     }
     for (const TensorDesc& desc : output_descs_) text += fmt::format("  output: {}\n", describe(desc));
+    if (follower_) text += fmt::format("  then {} [{}]\n", test_.follower->type(), test_.follower->summary());
     return text;
   }
   static std::string describe(const TensorDesc& desc) {
@@ -349,6 +375,11 @@ class Run {
   std::vector<std::shared_ptr<const Tensor>> constants_;
   std::vector<const TensorDesc*> input_descs_;
   std::vector<TensorDesc> output_descs_;
+  const TensorDesc* follower_input_ = nullptr;
+  std::array<std::shared_ptr<const Tensor>, 1> follower_constants_;
+  std::vector<TensorDesc> follower_outputs_;
+  std::unique_ptr<const NodeSpec> follower_;
+  const NodeSpec* follower_pointer_ = nullptr;
 };
 
 }  // namespace

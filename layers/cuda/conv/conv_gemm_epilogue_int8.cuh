@@ -10,20 +10,31 @@
 
 namespace pipit::cuda {
 
-/// x, residual and an INT8 y are i8 with zero point 0. Real: y is f32 or f16 instead. One kernel for both would be up
-/// to a fifth slower where it writes i8.
-template <typename T, bool Real>
+/// What y is: i8, i8 that went through a table (ConvGemmArgs::table), f16 or f32 (`stored`). One kernel for all would be
+/// up to a fifth slower where it writes i8.
+enum class Int8Result : std::uint8_t { bytes, looked_up, real };
+
+/// x, residual and, before the table, an INT8 y are i8 with zero point 0.
+template <typename T, Int8Result Result>
 struct Int8Epilogue {
+  static constexpr bool kReal = Result == Int8Result::real;
+  static constexpr bool kLooksUp = Result == Int8Result::looked_up;
   using F = ConvGemmFragments<T>;
   using Eight = uint2;  // neighbouring channels of residual or y
   /// What belongs to the tile's columns, in shared memory.
   struct Columns {
     float multiplier[T::kColumns];
+    alignas(4) std::uint8_t table[kLooksUp ? 256 : 4];
   };
 
   static __device__ __forceinline__ void load(const ConvGemmArgs& args, int first_column, Columns& columns) {
     for (int c = threadIdx.x; c < T::kColumns; c += T::kThreads)
       columns.multiplier[c] = args.multipliers[first_column + c];
+    if constexpr (kLooksUp) {
+      if (threadIdx.x < sizeof columns.table / 4)
+        reinterpret_cast<std::uint32_t*>(columns.table)[threadIdx.x] =
+            reinterpret_cast<const std::uint32_t*>(args.table)[threadIdx.x];
+    }
   }
   /// Sums begin with the bias; small ones with kMagicBits in addition, so that their bits are a float (int8_math.cuh).
   static __device__ __forceinline__ void start(const ConvGemmArgs& args, F& fragments, int first_column,
@@ -64,14 +75,22 @@ struct Int8Epilogue {
     }
   };
 
+  /// The low byte is y's.
+  static __device__ __forceinline__ std::uint32_t byte_of(const Columns& columns, const Bounds& bounds,
+                                                          float v) {
+    const std::uint32_t bits = requantize_bits(v, bounds.low, bounds.high);
+    if constexpr (kLooksUp) return columns.table[bits & 0xFFU];
+    return bits;
+  }
+
   /// One element whose residual, if any, is not at hand yet.
-  static __device__ __forceinline__ void store_one(const ConvGemmArgs& args, float v, std::int64_t at) {
+  static __device__ __forceinline__ void store_one(const ConvGemmArgs& args, const Columns& columns, float v,
+                                                   std::int64_t at) {
     const Bounds bounds{args.low, args.high};
     if (args.residual != nullptr)
       v = with_residual(args, v, static_cast<float>(static_cast<const signed char*>(args.residual)[at]));
-    if constexpr (!Real) {
-      static_cast<unsigned char*>(args.y)[at] =
-          static_cast<unsigned char>(requantize_bits(v, bounds.low, bounds.high));
+    if constexpr (!kReal) {
+      static_cast<unsigned char*>(args.y)[at] = static_cast<unsigned char>(byte_of(columns, bounds, v));
     } else if (args.stored == ConvStored::f16) {
       static_cast<__half*>(args.y)[at] = __float2half_rn(bounds.clamped(v));
     } else {
@@ -81,15 +100,15 @@ struct Int8Epilogue {
 
   /// Count neighbouring channels, 4 or 8; `at` is a multiple of Count.
   template <ConvStored Stored, int Count>
-  static __device__ __forceinline__ void store_run(void* y, const Bounds& bounds, const float (&v)[Count],
-                                                   std::int64_t at) {
+  static __device__ __forceinline__ void store_run(void* y, const Columns& columns, const Bounds& bounds,
+                                                   const float (&v)[Count], std::int64_t at) {
     if constexpr (Stored == ConvStored::i8) {
       Words<Count / 4> run;
 #pragma unroll
       for (int w = 0; w < Count / 4; ++w) {
         std::uint32_t bits[4];
 #pragma unroll
-        for (int j = 0; j < 4; ++j) bits[j] = requantize_bits(v[w * 4 + j], bounds.low, bounds.high);
+        for (int j = 0; j < 4; ++j) bits[j] = byte_of(columns, bounds, v[w * 4 + j]);
         run.word[w] = low_bytes(bits);
       }
       *reinterpret_cast<Words<Count / 4>*>(static_cast<std::uint8_t*>(y) + at) = run;
@@ -134,18 +153,18 @@ struct Int8Epilogue {
           v[j] = with_residual(args, v[j], static_cast<float>(static_cast<signed char>(word >> j % 4 * 8)));
         }
       }
-      if constexpr (!Real) {
-        store_run<ConvStored::i8>(args.y, bounds, v, at);
+      if constexpr (!kReal) {
+        store_run<ConvStored::i8>(args.y, columns, bounds, v, at);
       } else if (args.stored == ConvStored::f16) {
-        store_run<ConvStored::f16>(args.y, bounds, v, at);
+        store_run<ConvStored::f16>(args.y, columns, bounds, v, at);
       } else {
-        store_run<ConvStored::f32>(args.y, bounds, v, at);
+        store_run<ConvStored::f32>(args.y, columns, bounds, v, at);
       }
     } else {
 #pragma unroll
       for (int j = 0; j < 8; ++j) {
         if (first_column + tile_channel + j >= out_c) break;
-        store_one(args, v[j], at + j);
+        store_one(args, columns, v[j], at + j);
       }
     }
   }
@@ -154,11 +173,14 @@ struct Int8Epilogue {
   static __device__ __forceinline__ void write_tile(const ConvGemmArgs& args, const F& fragments,
                                                     std::uint8_t*, const Columns& columns, bool,
                                                     int first_row, int first_column) {
-    const bool whole = first_column + T::kColumns <= args.shape.out_c;
-    if (args.shape.out_c % 8 != 0 || (!Real && !whole)) {
+    if (args.shape.out_c % 8 != 0) {
       write_elements(args, fragments, columns, first_row, first_column);
-    } else if constexpr (!Real) {
-      write_runs<ConvStored::i8>(args, fragments, columns, first_row, first_column);
+    } else if constexpr (!kReal) {
+      if (first_column + T::kColumns <= args.shape.out_c) {
+        write_runs<ConvStored::i8, true>(args, fragments, columns, first_row, first_column);
+      } else {
+        write_runs<ConvStored::i8>(args, fragments, columns, first_row, first_column);
+      }
     } else if (args.stored == ConvStored::f16) {
       write_runs<ConvStored::f16>(args, fragments, columns, first_row, first_column);
     } else {
@@ -176,21 +198,23 @@ struct Int8Epilogue {
     std::uint32_t word[Count];
   };
 
-  template <ConvStored Stored>
+  // Whole: the tile's columns are all y's, and need no tests.
+  template <ConvStored Stored, bool Whole = false>
   static __device__ __forceinline__ void write_runs(const ConvGemmArgs& args, const F& fragments,
                                                     const Columns& columns, int first_row, int first_column) {
+    const auto write = [&]<bool Residual, bool Small>() {
+      write_rows<Stored, Whole, Residual, Small>(args, fragments, columns, first_row, first_column);
+    };
     if (args.residual != nullptr) {
-      args.small_sums ? write_runs<Stored, true, true>(args, fragments, columns, first_row, first_column)
-                      : write_runs<Stored, true, false>(args, fragments, columns, first_row, first_column);
+      args.small_sums ? write.template operator()<true, true>() : write.template operator()<true, false>();
     } else {
-      args.small_sums ? write_runs<Stored, false, true>(args, fragments, columns, first_row, first_column)
-                      : write_runs<Stored, false, false>(args, fragments, columns, first_row, first_column);
+      args.small_sums ? write.template operator()<false, true>() : write.template operator()<false, false>();
     }
   }
 
-  // Straight from registers, a lane's neighbouring channels at once. Those of i8 are all y's: no tests between them.
-  template <ConvStored Stored, bool Residual, bool Small>
-  static __device__ __forceinline__ void write_runs(const ConvGemmArgs& args, const F& fragments,
+  // Straight from registers, a lane's neighbouring channels at once.
+  template <ConvStored Stored, bool Whole, bool Residual, bool Small>
+  static __device__ __forceinline__ void write_rows(const ConvGemmArgs& args, const F& fragments,
                                                     const Columns& columns, int first_row, int first_column) {
     constexpr int kBlocks = F::kN / kTogether;
     constexpr int kStep = kTogether * 8;  // channels from a lane's run to its next
@@ -214,13 +238,13 @@ struct Int8Epilogue {
           const auto* from = static_cast<const std::uint8_t*>(args.residual) + at;
 #pragma unroll
           for (int block = 0; block < kBlocks; ++block) {
-            if (!Real || block * kStep < left)
+            if (Whole || block * kStep < left)
               held[block] = *reinterpret_cast<const Words<kRun / 4>*>(from + block * kStep);
           }
         }
 #pragma unroll
         for (int block = 0; block < kBlocks; ++block) {
-          if (Real && block * kStep >= left) break;
+          if (!Whole && block * kStep >= left) break;
           float v[kRun];
 #pragma unroll
           for (int u = 0; u < kTogether; ++u) {
@@ -237,7 +261,7 @@ struct Int8Epilogue {
               v[u * 2 + 1] = __fadd_rn(v[u * 2 + 1], __fmul_rn(r.y, residual_scale));
             }
           }
-          store_run<Stored>(args.y, bounds, v, at + block * kStep);
+          store_run<Stored>(args.y, columns, bounds, v, at + block * kStep);
         }
       }
     }
@@ -259,7 +283,7 @@ struct Int8Epilogue {
           const int column = F::first_column(warp) + j * 8 + lane % 4 * 2 + e % 2;
           const int channel = first_column + packed_channel(column);
           if (row >= args.rows || channel >= args.shape.out_c) continue;
-          store_one(args, scaled(args, fragments.sums[i][j][e], columns.multiplier[column]),
+          store_one(args, columns, scaled(args, fragments.sums[i][j][e], columns.multiplier[column]),
                     output_offset(args, row, channel));
         }
       }

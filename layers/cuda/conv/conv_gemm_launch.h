@@ -30,10 +30,11 @@ struct ConvGemmArgs {
   void* y = nullptr;               ///< [rows, out_c]: f16, in INT8 as `stored` says
   float low = 0;                   ///< activation: clamp to [low, high]; for an i8 y its StepBounds
   float high = 0;
-  const float* multipliers = nullptr;  ///< INT8: one per packed weight row
-  float residual_scale = 0;            ///< INT8: of the residual, in steps of y
-  ConvStored stored = ConvStored::i8;  ///< INT8
-  bool small_sums = false;             ///< INT8: no sum reaches kSmallSum in magnitude (int8_math.cuh)
+  const float* multipliers = nullptr;   ///< INT8: one per packed weight row
+  float residual_scale = 0;             ///< INT8: of the residual, in steps of y
+  ConvStored stored = ConvStored::i8;   ///< INT8
+  const std::uint8_t* table = nullptr;  ///< INT8 in i8: what y's bytes become (QUnary), or null
+  bool small_sums = false;              ///< INT8: no sum reaches kSmallSum in magnitude (int8_math.cuh)
   int rows = 0;
   int depth = 0;         ///< units of a packed weight row
   int steps = 0;         ///< depth / kTileDepth
@@ -91,8 +92,8 @@ cudaError_t conv_gemm_has_clusters(bool& result);
 /// After prepare_conv_gemm: launches only.
 cudaError_t launch_conv_gemm(const ConvTile& tile, int vector, const ConvGemmArgs& args, cudaStream_t stream);
 cudaError_t launch_pad_channels(const PadChannelsArgs& args, cudaStream_t stream);
-/// The same in INT8, for what y is stored as; x's units are copied eight at once.
-cudaError_t prepare_qconv_gemm(const ConvTile& tile, ConvStored stored);
+/// The same in INT8, for what y is stored as and whether there is a table; x's units are copied eight at once.
+cudaError_t prepare_qconv_gemm(const ConvTile& tile, const ConvGemmArgs& args);
 cudaError_t launch_qconv_gemm(const ConvTile& tile, const ConvGemmArgs& args, cudaStream_t stream);
 cudaError_t launch_pad_bytes(const PadBytesArgs& args, cudaStream_t stream);
 

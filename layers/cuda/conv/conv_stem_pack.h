@@ -60,11 +60,12 @@ struct StemArgs {
   const void* residual = nullptr;  ///< shaped like y, f16 or i8; or null
   void* y = nullptr;               ///< [batch, out_h, out_w, out_c]: f16, in INT8 as `stored` says
   float low = 0, high = 0;         ///< activation: clamp to [low, high]; for an i8 y its StepBounds
-  const float* multipliers = nullptr;  ///< INT8: one per packed output channel
-  float residual_scale = 0;            ///< INT8: of the residual, in steps of y
-  StoredType stored = StoredType::i8;  ///< INT8: i8, f16 or f32
-  bool small_sums = false;             ///< INT8: no sum reaches kSmallSum (conv_gemm_launch.h) in magnitude
-  bool overlap = false;                ///< start while the kernel in front still runs (Hopper and later)
+  const float* multipliers = nullptr;   ///< INT8: one per packed output channel
+  float residual_scale = 0;             ///< INT8: of the residual, in steps of y
+  StoredType stored = StoredType::i8;   ///< INT8: i8, f16 or f32
+  const std::uint8_t* table = nullptr;  ///< INT8 in i8: what y's bytes become (QUnary), or null
+  bool small_sums = false;              ///< INT8: no sum reaches kSmallSum (conv_gemm_launch.h) in magnitude
+  bool overlap = false;                 ///< start while the kernel in front still runs (Hopper and later)
 
   StemTile tile;
   StemUnits units;

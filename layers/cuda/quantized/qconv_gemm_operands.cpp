@@ -3,6 +3,7 @@
 #include "layers/common/layer_kernel.h"
 #include "layers/cuda/conv/conv_gemm_problem.h"
 #include "layers/cuda/quantized/qconv_common.h"
+#include "layers/cuda/quantized/qconv_follower.h"
 #include "layers/ops/qconv.h"
 
 namespace pipit::cuda {
@@ -49,6 +50,7 @@ QConvGemmOperands::QConvGemmOperands(const NodeSpec& spec, const ConvShape& shap
   epilogue_.high = bounds.high;
   epilogue_.residual_scale = residual_factor(a);
   epilogue_.stored = stored_as(spec, a.y);
+  table_ = follower_table(spec);
 }
 
 void QConvGemmOperands::set(ConvGemmArgs& args) const {
@@ -60,6 +62,7 @@ void QConvGemmOperands::set(ConvGemmArgs& args) const {
   args.high = epilogue_.high;
   args.residual_scale = epilogue_.residual_scale;
   args.stored = epilogue_.stored;
+  args.table = table_.as<const std::uint8_t>();
 }
 
 }  // namespace pipit::cuda

@@ -11,7 +11,7 @@ namespace pipit::cuda {
 /// refuse_conv_gemm names.
 Refusal refuse_qconv_gemm(const NodeSpec& spec);
 
-/// Weights, bias and multipliers on the GPU, in the order of packed_channel.
+/// Weights, bias and multipliers on the GPU, in the order of packed_channel, and the follower's table.
 class QConvGemmOperands {
  public:
   /// shape: in_c in pairs of bytes, as packed; channels: those of x itself; columns of a tile.
@@ -24,6 +24,7 @@ class QConvGemmOperands {
   DeviceBuffer weights_;
   DeviceBuffer bias_;
   DeviceBuffer multipliers_;
+  DeviceBuffer table_;
   ConvGemmArgs epilogue_;
 };
 

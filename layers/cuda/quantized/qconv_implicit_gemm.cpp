@@ -4,6 +4,7 @@
 #include "layers/cuda/conv/conv_gemm_launch.h"
 #include "layers/cuda/conv/conv_gemm_problem.h"
 #include "layers/cuda/families.h"
+#include "layers/cuda/quantized/qconv_follower.h"
 #include "layers/cuda/quantized/qconv_gemm_operands.h"
 #include "layers/ops/qconv.h"
 
@@ -42,7 +43,7 @@ class QImplicitGemm final : public Kernel {
         args_(cuda::conv_gemm_args(shape_, variant_.tile)) {
     args_.overlap = variant_.overlap;
     operands_.set(args_);
-    PIPIT_CUDA(cuda::prepare_qconv_gemm(variant_.tile, args_.stored));
+    PIPIT_CUDA(cuda::prepare_qconv_gemm(variant_.tile, args_));
   }
 
   std::size_t scratch_bytes() const override {
@@ -91,9 +92,11 @@ class QImplicitGemm final : public Kernel {
 }  // namespace
 
 void register_cuda_qconv_implicit_gemm(Registry& registry) {
-  registry.add(QConv::kType, DeviceKind::cuda,
-               {"implicit_gemm", cuda::refuse_qconv_gemm,
-                [](const NodeSpec& spec) { return std::make_unique<QImplicitGemm>(spec); }, variant_names});
+  Candidate candidate{"implicit_gemm", cuda::refuse_qconv_gemm,
+                      [](const NodeSpec& spec) { return std::make_unique<QImplicitGemm>(spec); },
+                      variant_names};
+  candidate.fuses_epilogue = cuda::fuses_table;
+  registry.add(QConv::kType, DeviceKind::cuda, std::move(candidate));
 }
 
 }  // namespace pipit

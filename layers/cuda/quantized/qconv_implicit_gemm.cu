@@ -26,9 +26,11 @@ __global__ void pad_bytes(const __grid_constant__ PadBytesArgs args, std::int64_
 }
 
 template <typename T>
-using BytesEpilogue = Int8Epilogue<T, false>;
+using BytesEpilogue = Int8Epilogue<T, Int8Result::bytes>;
 template <typename T>
-using RealEpilogue = Int8Epilogue<T, true>;
+using LookedUpEpilogue = Int8Epilogue<T, Int8Result::looked_up>;
+template <typename T>
+using RealEpilogue = Int8Epilogue<T, Int8Result::real>;
 
 // Null when there is no such instance.
 template <template <typename> typename Epilogue>
@@ -47,18 +49,19 @@ const ConvGemmInstance* find_instance(const ConvTile& tile) {
   return nullptr;
 }
 
-const ConvGemmInstance* find_instance(const ConvTile& tile, ConvStored stored) {
-  return stored == ConvStored::i8 ? find_instance<BytesEpilogue>(tile) : find_instance<RealEpilogue>(tile);
+const ConvGemmInstance* find_instance(const ConvTile& tile, const ConvGemmArgs& args) {
+  if (args.stored != ConvStored::i8) return find_instance<RealEpilogue>(tile);
+  return args.table != nullptr ? find_instance<LookedUpEpilogue>(tile) : find_instance<BytesEpilogue>(tile);
 }
 
 }  // namespace
 
-cudaError_t prepare_qconv_gemm(const ConvTile& tile, ConvStored stored) {
-  return prepare_instance(find_instance(tile, stored));
+cudaError_t prepare_qconv_gemm(const ConvTile& tile, const ConvGemmArgs& args) {
+  return prepare_instance(find_instance(tile, args));
 }
 
 cudaError_t launch_qconv_gemm(const ConvTile& tile, const ConvGemmArgs& args, cudaStream_t stream) {
-  return launch_instance(find_instance(tile, args.stored), args, stream);
+  return launch_instance(find_instance(tile, args), args, stream);
 }
 
 cudaError_t launch_pad_bytes(const PadBytesArgs& args, cudaStream_t stream) {

@@ -10,6 +10,7 @@
 #include "layers/cuda/conv/tensor_map.h"
 #include "layers/cuda/families.h"
 #include "layers/cuda/quantized/qconv_common.h"
+#include "layers/cuda/quantized/qconv_follower.h"
 #include "layers/cuda/quantized/qconv_gemm_operands.h"
 #include "layers/cuda/quantized/qconv_pipelined_launch.h"
 #include "layers/ops/qconv.h"
@@ -114,7 +115,7 @@ class PipelinedGemm final : public Kernel {
                                      static_cast<std::int64_t>(args_.conv.column_tiles) * way_.columns,
                                      cuda::kPipelinedDepth, way_.columns);
     int resident = 1;
-    PIPIT_CUDA(cuda::prepare_pipelined_gemm(way_.columns, resident));
+    PIPIT_CUDA(cuda::prepare_pipelined_gemm(way_.columns, args_, resident));
     const std::int64_t row_tiles = ceil_div(shape_.rows(), cuda::kPipelinedRows);
     args_.workers =
         static_cast<int>(std::clamp<std::int64_t>(resident / args_.conv.column_tiles, 1, row_tiles));
@@ -166,10 +167,11 @@ bool yields_to_implicit_gemm(const NodeSpec& spec) {
 }  // namespace
 
 void register_cuda_qconv_pipelined(Registry& registry) {
-  registry.add(QConv::kType, DeviceKind::cuda,
-               {"pipelined_gemm", refuse_pipelined,
-                [](const NodeSpec& spec) { return std::make_unique<PipelinedGemm>(spec); }, variant_names,
-                yields_to_implicit_gemm});
+  Candidate candidate{"pipelined_gemm", refuse_pipelined,
+                      [](const NodeSpec& spec) { return std::make_unique<PipelinedGemm>(spec); },
+                      variant_names, yields_to_implicit_gemm};
+  candidate.fuses_epilogue = cuda::fuses_table;
+  registry.add(QConv::kType, DeviceKind::cuda, std::move(candidate));
 }
 
 }  // namespace pipit

@@ -70,10 +70,10 @@ __device__ __forceinline__ void copy_step(const PipelinedArgs& p, const Stages& 
   if (++at.stage == T::kStages) at.stage = 0, at.parity ^= 1;
 }
 
-template <typename T>
+template <typename T, Int8Result Result>
 __global__ void __launch_bounds__(kThreads, 2) pipelined_gemm(const __grid_constant__ PipelinedArgs p) {
 #ifdef PIPIT_WARPGROUP_MMA
-  using Epilogue = Int8Epilogue<T, false>;
+  using Epilogue = Int8Epilogue<T, Result>;
   extern __shared__ std::uint8_t dynamic[];
   __shared__ typename Epilogue::Columns columns;
   __shared__ std::uint64_t barriers[2 * T::kStages];
@@ -94,8 +94,8 @@ __global__ void __launch_bounds__(kThreads, 2) pipelined_gemm(const __grid_const
     }
     ptx::publish_barriers();
   }
-  for (int c = static_cast<int>(threadIdx.x); c < T::kColumns; c += kThreads)
-    columns.multiplier[c] = args.multipliers[first_column + c];
+  static_assert(T::kThreads == kThreads);
+  Epilogue::load(args, first_column, columns);
   __syncthreads();
   ptx::release_next_kernel();
   ptx::wait_for_previous_kernel();
@@ -130,10 +130,15 @@ struct Instance {
   int shared;
 };
 
-Instance instance_of(int columns) {
-  return columns == 128
-             ? Instance{reinterpret_cast<const void*>(&pipelined_gemm<Wide>), Wide::kSharedBytes}
-             : Instance{reinterpret_cast<const void*>(&pipelined_gemm<Narrow>), Narrow::kSharedBytes};
+template <typename T>
+Instance instance_of(bool looks_up) {
+  return {looks_up ? reinterpret_cast<const void*>(&pipelined_gemm<T, Int8Result::looked_up>)
+                   : reinterpret_cast<const void*>(&pipelined_gemm<T, Int8Result::bytes>),
+          T::kSharedBytes};
+}
+
+Instance instance_of(int columns, bool looks_up) {
+  return columns == 128 ? instance_of<Wide>(looks_up) : instance_of<Narrow>(looks_up);
 }
 
 }  // namespace
@@ -141,13 +146,13 @@ Instance instance_of(int columns) {
 cudaError_t has_pipelined_gemm(bool& result) {
   // Compiled for anything else the kernel is empty.
   cudaFuncAttributes attributes{};
-  const cudaError_t status = cudaFuncGetAttributes(&attributes, instance_of(128).function);
+  const cudaError_t status = cudaFuncGetAttributes(&attributes, instance_of(128, false).function);
   result = status == cudaSuccess && attributes.sharedSizeBytes > 0;
   return status;
 }
 
-cudaError_t prepare_pipelined_gemm(int columns, int& resident_blocks) {
-  const Instance instance = instance_of(columns);
+cudaError_t prepare_pipelined_gemm(int columns, const PipelinedArgs& args, int& resident_blocks) {
+  const Instance instance = instance_of(columns, args.conv.table != nullptr);
   int gpu = 0;
   int processors = 0;
   int blocks = 0;
@@ -165,7 +170,7 @@ cudaError_t prepare_pipelined_gemm(int columns, int& resident_blocks) {
 }
 
 cudaError_t launch_pipelined_gemm(int columns, const PipelinedArgs& args, cudaStream_t stream) {
-  const Instance instance = instance_of(columns);
+  const Instance instance = instance_of(columns, args.conv.table != nullptr);
   cudaLaunchAttribute overlap{};
   overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   overlap.val.programmaticStreamSerializationAllowed = 1;

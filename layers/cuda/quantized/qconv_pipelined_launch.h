@@ -21,8 +21,9 @@ struct PipelinedArgs {
 
 /// Whether the kernels that the current GPU runs have these copies and Hopper's products.
 cudaError_t has_pipelined_gemm(bool& result);
-/// Lets the kernel use its shared memory; blocks of it that the current GPU runs at once. columns: 64 or 128.
-cudaError_t prepare_pipelined_gemm(int columns, int& resident_blocks);
+/// Lets the kernel use its shared memory; blocks of it that the current GPU runs at once. columns: 64 or 128; of args
+/// only whether there is a table counts.
+cudaError_t prepare_pipelined_gemm(int columns, const PipelinedArgs& args, int& resident_blocks);
 /// After prepare_pipelined_gemm: launches only.
 cudaError_t launch_pipelined_gemm(int columns, const PipelinedArgs& args, cudaStream_t stream);
 

@@ -9,6 +9,7 @@
 #include "layers/cuda/conv/conv_stem_problem.h"
 #include "layers/cuda/families.h"
 #include "layers/cuda/quantized/qconv_common.h"
+#include "layers/cuda/quantized/qconv_follower.h"
 #include "layers/ops/qconv.h"
 
 namespace pipit {
@@ -61,6 +62,8 @@ class QStem final : public Kernel {
     args_.weights = weights_.data();
     args_.bias = bias_.data();
     args_.multipliers = multipliers_.as<const float>();
+    table_ = cuda::follower_table(spec);
+    args_.table = table_.as<const std::uint8_t>();
     bool can_overlap = false;
     PIPIT_CUDA(cuda::prepare_qstem(args_, resident_blocks_, can_overlap));
     args_.overlap = args_.overlap && can_overlap;
@@ -82,15 +85,21 @@ class QStem final : public Kernel {
   DeviceBuffer weights_;
   DeviceBuffer bias_;
   DeviceBuffer multipliers_;
+  DeviceBuffer table_;
 };
 
 }  // namespace
 
 void register_cuda_qconv_stem(Registry& registry) {
-  registry.add(QConv::kType, DeviceKind::cuda,
-               {"stem", refuse_stem, [](const NodeSpec& spec) { return std::make_unique<QStem>(spec); },
-                [](const NodeSpec& spec) { return cuda::stem_variants(spec, attributes_of(spec).conv); },
-                [](const NodeSpec& spec) { return cuda::stem_yields(spec, attributes_of(spec).conv); }});
+  Candidate candidate{
+      "stem", refuse_stem, [](const NodeSpec& spec) { return std::make_unique<QStem>(spec); },
+      [](const NodeSpec& spec) { return cuda::stem_variants(spec, attributes_of(spec).conv); },
+      [](const NodeSpec& spec) { return cuda::stem_yields(spec, attributes_of(spec).conv); }};
+  candidate.fuses_epilogue = [](const NodeSpec& spec, const NodeSpec& next) {
+    return cuda::fuses_table(spec, next) &&
+           cuda::stem_args(spec, attributes_of(spec).conv).tile.width <= cuda::kStemLooksUp;
+  };
+  registry.add(QConv::kType, DeviceKind::cuda, std::move(candidate));
 }
 
 }  // namespace pipit

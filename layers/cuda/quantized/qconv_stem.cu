@@ -23,12 +23,16 @@ struct Int8Arithmetic {
   struct Constants {
     alignas(8) int first[Columns];
     float multiplier[Columns];
+    alignas(4) std::uint8_t table[256];
     __device__ __forceinline__ void load(const StemArgs& a) {
       const int magic = a.small_sums ? kMagicBits : 0;
       for (int c = static_cast<int>(threadIdx.x); c < Columns; c += static_cast<int>(blockDim.x)) {
         first[c] = static_cast<const int*>(a.bias)[blockIdx.y * Columns + c] + magic;
         multiplier[c] = a.multipliers[blockIdx.y * Columns + c];
       }
+      if (a.table == nullptr) return;
+      for (int w = static_cast<int>(threadIdx.x); w < 64; w += static_cast<int>(blockDim.x))
+        reinterpret_cast<std::uint32_t*>(table)[w] = reinterpret_cast<const std::uint32_t*>(a.table)[w];
     }
   };
 
@@ -49,7 +53,7 @@ struct Int8Arithmetic {
                                                 const Sum (&sums)[Columns / 8][4],
                                                 const Constants<Columns>& constants) {
     const auto store_run = [&](auto& run, std::int64_t at, int channels, bool whole) {
-      store(a, run, at, channels, whole);
+      store<(Columns <= kStemLooksUp)>(a, constants.table, run, at, channels, whole);
     };
     if (a.small_sums) {
       write_rows<Columns>(
@@ -65,9 +69,10 @@ struct Int8Arithmetic {
   }
 
  private:
-  template <int Count>
-  static __device__ __forceinline__ void store(const StemArgs& a, float (&run)[Count], std::int64_t at,
-                                               int channels, bool whole) {
+  template <bool LooksUp, int Count>
+  static __device__ __forceinline__ void store(const StemArgs& a, const std::uint8_t* table,
+                                               float (&run)[Count], std::int64_t at, int channels,
+                                               bool whole) {
     const auto* residual = static_cast<const std::int8_t*>(a.residual);
     if (residual != nullptr) {
       StemRun<std::int8_t, Count> held{};
@@ -85,9 +90,14 @@ struct Int8Arithmetic {
     }
     if (a.stored == StoredType::i8) {
       StemRun<std::uint8_t, Count> bytes;
+      if (LooksUp && a.table != nullptr) {
 #pragma unroll
-      for (int c = 0; c < Count; ++c)
-        bytes.v[c] = static_cast<std::uint8_t>(requantize_bits(run[c], a.low, a.high));
+        for (int c = 0; c < Count; ++c) bytes.v[c] = table[requantize_bits(run[c], a.low, a.high) & 0xFFU];
+      } else {
+#pragma unroll
+        for (int c = 0; c < Count; ++c)
+          bytes.v[c] = static_cast<std::uint8_t>(requantize_bits(run[c], a.low, a.high));
+      }
       return write(static_cast<std::uint8_t*>(a.y) + at, bytes, channels, whole);
     }
 #pragma unroll

@@ -1,6 +1,9 @@
 // QUnary and QMul, as layers/ops/qunary.h and layers/ops/qelementwise.h specify them.
 #include "engine/cuda/runtime.h"
+#include "layers/cuda/conv/int8_math.cuh"
+#include "layers/cuda/device/async_ptx.cuh"
 #include "layers/cuda/device/kernel.cuh"
+#include "layers/cuda/device/overlap.cuh"
 #include "layers/cuda/families.h"
 #include "layers/cuda/quantized/quantized.cuh"
 #include "layers/ops/qelementwise.h"
@@ -31,6 +34,8 @@ __global__ void look_up(DeviceLoop<2> loop, std::byte* y, const std::byte* x, co
   for (int k = static_cast<int>(threadIdx.x); k < kTable; k += static_cast<int>(blockDim.x))
     own[k] = table[k];
   __syncthreads();
+  ptx::release_next_kernel();
+  ptx::wait_for_previous_kernel();
   const unsigned i = thread_index();
   if (i >= loop.size) return;
   int at[2];
@@ -44,13 +49,16 @@ __global__ void look_up(DeviceLoop<2> loop, std::byte* y, const std::byte* x, co
 struct Product {
   IntegerOperand a, b;
   float multiplier;
-  QuantizedStore store;
-  bool spread;  // one element of b is for all neighbours of a
+  float low, high;  // as in StepBounds
+  int zero_point;   // of y
+  bool spread;      // one element of b is for all neighbours of a
 };
 
 template <int V>
 __global__ void product_kernel(DeviceLoop<3> loop, std::byte* y, const std::byte* a, const std::byte* b,
                                Product product) {
+  ptx::release_next_kernel();
+  ptx::wait_for_previous_kernel();
   const unsigned i = thread_index();
   if (i >= loop.size) return;
   int at[3];
@@ -67,11 +75,22 @@ __global__ void product_kernel(DeviceLoop<3> loop, std::byte* y, const std::byte
   Bytes<V> result;
 #pragma unroll
   for (int v = 0; v < V; ++v) {
-    const int sum = load_integer(product.a, left.v, v) * load_integer(product.b, right.v, v);
-    result.v[v] =
-        static_cast<std::uint8_t>(product.store.integer(__fmul_rn(__int2float_rn(sum), product.multiplier)));
+    // At most 255 * 255 in magnitude: a small sum.
+    const int sum = load_integer(product.a, left.v, v) * load_integer(product.b, right.v, v) + kMagicBits;
+    const float value = __fmul_rn(small_to_float(sum), product.multiplier);
+    result.v[v] = static_cast<std::uint8_t>(requantize_bits(value, product.low, product.high) +
+                                            static_cast<unsigned>(product.zero_point));
   }
   *reinterpret_cast<Bytes<V>*>(y + at[0]) = result;
+}
+
+// One thread per point, which may begin while the kernel in front still runs.
+template <typename... Parameters, typename... Arguments>
+void launch_early(void (*kernel)(Parameters...), std::int64_t points, bool overlap, const RunContext& context,
+                  const Arguments&... arguments) {
+  if (points == 0) return;
+  PIPIT_CUDA(launch_overlapping(kernel, dim3(blocks_for(points)), dim3(kThreads), overlap,
+                                static_cast<cudaStream_t>(context.stream), arguments...));
 }
 
 class QUnaryTable final : public Kernel {
@@ -79,6 +98,7 @@ class QUnaryTable final : public Kernel {
   explicit QUnaryTable(const QUnary& layer) {
     const std::array<std::uint8_t, kTable> table = unary_table(layer.attributes());
     table_ = DeviceBuffer(table.data(), table.size());
+    PIPIT_CUDA(can_overlap(reinterpret_cast<const void*>(&look_up<kWide>), overlap_));
   }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
@@ -88,28 +108,44 @@ class QUnaryTable final : public Kernel {
     const auto loop = broadcast_loop<2>({&y.desc, &x.desc});
     const bool wide = vectorizes<2>(loop, kWide, {y.data, x.data}, {1, 1});
     const int width = wide ? kWide : 1;
-    launch("look up", wide ? look_up<kWide> : look_up<1>, loop.size() / width, context,
-           DeviceLoop<2>(loop, width), y.data, x.data, table_.as<const std::uint8_t>());
+    launch_early(wide ? look_up<kWide> : look_up<1>, loop.size() / width, overlap_, context,
+                 DeviceLoop<2>(loop, width), y.data, x.data, table_.as<const std::uint8_t>());
   }
 
  private:
   DeviceBuffer table_;
+  bool overlap_ = false;
 };
 
-void run_product(const QMul& layer, std::span<const ConstTensorView> inputs,
-                 std::span<const TensorView> outputs, const RunContext& context) {
-  const QMulAttributes& a = layer.attributes();
-  const TensorView& y = outputs[0];
-  const auto loop = broadcast_loop<3>({&y.desc, &inputs[0].desc, &inputs[1].desc});
-  const bool wide = vectorizes<3>(loop, kWide, {y.data, inputs[0].data, inputs[1].data}, {1, 1, 1});
-  const int width = wide ? kWide : 1;
-  const StepBounds bounds = step_bounds(a.y, a.activation.low, a.activation.high);
-  const Product product{IntegerOperand(a.a), IntegerOperand(a.b), qmul_multiplier(a),
-                        QuantizedStore{stored_type(a.y.dtype), a.y.zero_point, bounds.low, bounds.high},
-                        loop.rank() > 0 && loop.row_strides()[2] == 0};
-  launch("multiply integers", wide ? product_kernel<kWide> : product_kernel<1>, loop.size() / width, context,
-         DeviceLoop<3>(loop, width), y.data, inputs[0].data, inputs[1].data, product);
-}
+class QProduct final : public Kernel {
+ public:
+  explicit QProduct(const QMul& layer) : layer_(layer) {
+    PIPIT_CUDA(can_overlap(reinterpret_cast<const void*>(&product_kernel<kWide>), overlap_));
+  }
+
+  void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
+           const RunContext& context) const override {
+    const QMulAttributes& a = layer_.attributes();
+    const TensorView& y = outputs[0];
+    const auto loop = broadcast_loop<3>({&y.desc, &inputs[0].desc, &inputs[1].desc});
+    const bool wide = vectorizes<3>(loop, kWide, {y.data, inputs[0].data, inputs[1].data}, {1, 1, 1});
+    const int width = wide ? kWide : 1;
+    const StepBounds bounds = step_bounds(a.y, a.activation.low, a.activation.high);
+    const Product product{IntegerOperand(a.a),
+                          IntegerOperand(a.b),
+                          qmul_multiplier(a),
+                          bounds.low,
+                          bounds.high,
+                          a.y.zero_point,
+                          loop.rank() > 0 && loop.row_strides()[2] == 0};
+    launch_early(wide ? product_kernel<kWide> : product_kernel<1>, loop.size() / width, overlap_, context,
+                 DeviceLoop<3>(loop, width), y.data, inputs[0].data, inputs[1].data, product);
+  }
+
+ private:
+  QMul layer_;
+  bool overlap_ = false;
+};
 
 }  // namespace
 
@@ -118,7 +154,10 @@ void register_cuda_qfunctions(Registry& registry) {
                {"table", refuse_unless_indexable, [](const NodeSpec& spec) -> std::unique_ptr<Kernel> {
                   return std::make_unique<QUnaryTable>(layer_as<QUnary>(spec.layer));
                 }});
-  add_kernel<QMul>(registry, "elementwise", refuse_unless_indexable, run_product);
+  registry.add(QMul::kType, DeviceKind::cuda,
+               {"elementwise", refuse_unless_indexable, [](const NodeSpec& spec) -> std::unique_ptr<Kernel> {
+                  return std::make_unique<QProduct>(layer_as<QMul>(spec.layer));
+                }});
 }
 
 }  // namespace pipit

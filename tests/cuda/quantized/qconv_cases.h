@@ -1,10 +1,12 @@
 // Random INT8 convolutions for the tests of the GPU's kernels.
 #pragma once
 
+#include <optional>
 #include <set>
 #include <string>
 
 #include "layers/ops/qconv.h"
+#include "layers/ops/qunary.h"
 #include "tests/cuda/quantized/quantized_cases.h"
 
 namespace pipit::test {
@@ -14,6 +16,8 @@ struct ConvCase {
   Shape x, weights;
   bool bias = true, residual = false;
   int largest_weight = 127;
+  int largest_bias = 3000;
+  std::optional<QUnary> follower;  // that the kernel computes as well
 };
 
 inline Shape output_of(const ConvCase& c) {
@@ -45,19 +49,29 @@ inline ConvCase random_case(Numbers& numbers, std::int64_t channels, std::int64_
   return c;
 }
 
+// A function of y's integers, for half of the cases.
+inline void maybe_follow(ConvCase& c, Numbers& numbers) {
+  if (numbers.coin()) return;
+  const UnaryKind kinds[] = {UnaryKind::silu, UnaryKind::sigmoid, UnaryKind::hard_swish, UnaryKind::gelu};
+  Quantization y = kTypes[c.attributes.y.dtype == DType::i8 ? 0 : 2];
+  y.scale = 0.04F;
+  c.follower.emplace(QUnaryAttributes{{kinds[numbers.pick(0, 3)]}, c.attributes.y, y});
+}
+
 // ways: where given, the case runs in every one of the candidate's, whose names without "+overlap" are added.
 inline void expect_conv(const std::string& candidate, const ConvCase& c, Numbers& numbers,
                         Layout input = kLast, Precision precision = Precision::fp32,
                         std::set<std::string>* ways = nullptr) {
   GpuCase test = exact_case();
   test.precision = precision;
+  test.follower = c.follower ? &*c.follower : nullptr;
   test.inputs = {{numbers.quantized(c.x, c.attributes.x), input},
                  {numbers.integers<std::int8_t>(c.weights, -c.largest_weight, c.largest_weight),
                   Layout::row_major, true}};
   if (c.bias || c.residual) test.inputs.push_back({});
   if (c.bias)
-    test.inputs[2] = {numbers.integers<std::int32_t>(Shape{c.weights[0]}, -3000, 3000), Layout::row_major,
-                      true};
+    test.inputs[2] = {numbers.integers<std::int32_t>(Shape{c.weights[0]}, -c.largest_bias, c.largest_bias),
+                      Layout::row_major, true};
   if (c.residual) test.inputs.push_back({numbers.quantized(output_of(c), c.attributes.residual), kLast});
   const QConv layer(c.attributes);
   if (ways == nullptr) return expect_gpu(layer, candidate, test);

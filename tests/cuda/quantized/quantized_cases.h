@@ -37,6 +37,14 @@ class Numbers {
     return q.dtype == DType::i8 ? integers<std::int8_t>(shape, range.low, range.high)
                                 : integers<std::uint8_t>(shape, range.low, range.high);
   }
+  // The lowest and the highest integer.
+  std::shared_ptr<const Tensor> extreme(const Shape& shape, const Quantization& q) {
+    const QuantizedRange range = quantized_range(q);
+    Tensor tensor(TensorDesc{shape, q.dtype});
+    for (std::int64_t i = 0; i < shape.elements(); ++i)
+      tensor.view().data[i] = static_cast<std::byte>(coin() ? range.low : range.high);
+    return std::make_shared<const Tensor>(std::move(tensor));
+  }
 
   std::mt19937 random;
 };

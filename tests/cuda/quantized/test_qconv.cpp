@@ -70,6 +70,107 @@ TEST(QConv, Depthwise) {
   }
 }
 
+// Square windows of odd images, uneven padding that may be wider than the window, every type of x and y, small and large
+// sums, one and many blocks.
+TEST(QConv, DepthwiseQuads) {
+  PIPIT_NEEDS_GPU();
+  Numbers numbers(216);
+  for (int i = 0; i < 96 && !HasFailure(); ++i) {
+    const std::int64_t kernel = i % 2 == 0 ? 3 : 5;
+    const std::int64_t channels = 4 * (i % 8 == 0 ? numbers.pick(1, 80) : numbers.pick(1, 9));
+    ConvCase c = random_case(numbers, 1, 1, channels);
+    Window& window = c.attributes.conv.window;
+    set_window(window, kernel, 1 + i / 2 % 2, 1, 0);
+    for (std::size_t axis = 0; axis < 2; ++axis) {
+      window.pad_begin[axis] = numbers.pick(0, kernel + 1);
+      window.pad_end[axis] = numbers.pick(0, kernel + 1);
+      c.x[static_cast<int>(axis) + 2] = numbers.pick(kernel, i % 16 == 15 ? 70 : 19);
+    }
+    c.x[0] = numbers.pick(1, i % 6 == 5 ? 9 : 2);
+    c.weights = Shape{channels, 1, kernel, kernel};
+    fit_output_scale(c);
+    c.residual = false;
+    const float scale = c.attributes.y.scale;
+    c.attributes.x = kTypes[numbers.pick(0, 3)];
+    c.attributes.y = numbers.pick(0, 4) == 0 ? kReal : kTypes[numbers.pick(0, 3)];
+    c.attributes.y.scale = scale;
+    if (c.attributes.y.quantized()) maybe_follow(c, numbers);
+    c.largest_bias = numbers.pick(0, 3) == 0 ? 50'000'000 : 3000;
+    expect_conv("depthwise_quads", c, numbers, kLast, numbers.coin() ? Precision::fp32 : Precision::fp16);
+  }
+}
+
+// What networks are made of; sums at both ends of what the bytes can reach.
+TEST(QConv, DepthwiseQuadsOnLayersOfNetworks) {
+  PIPIT_NEEDS_GPU();
+  struct Layer {
+    std::int64_t batch, kernel, stride, channels, size;
+  };
+  const Layer layers[] = {{1, 3, 1, 32, 112}, {2, 3, 2, 96, 112}, {2, 5, 2, 144, 56}, {2, 5, 1, 240, 28},
+                          {1, 3, 1, 480, 14}, {2, 5, 1, 672, 14}, {3, 5, 2, 672, 14}, {4, 5, 1, 1152, 7}};
+  Numbers numbers(219);
+  for (const Layer& layer : layers) {
+    ConvCase c;
+    set_window(c.attributes.conv.window, layer.kernel, layer.stride, 1, layer.kernel / 2);
+    c.attributes.conv.groups = layer.channels;
+    c.x = Shape{layer.batch, layer.channels, layer.size, layer.size};
+    c.weights = Shape{layer.channels, 1, layer.kernel, layer.kernel};
+    c.attributes.x = c.attributes.y = kI8;
+    c.attributes.weight_scales = {0.02F};
+    fit_output_scale(c);
+    maybe_follow(c, numbers);
+    expect_conv("depthwise_quads", c, numbers);
+    for (const Quantization& x : {kI8, kOdd, kOddI8}) {
+      c.attributes.x = x;
+      GpuCase test = exact_case();
+      test.inputs = {{numbers.extreme(c.x, x), kLast},
+                     {numbers.extreme(c.weights, kI8), Layout::row_major, true}};
+      expect_gpu(QConv(c.attributes), "depthwise_quads", test);
+    }
+    if (HasFailure()) return;
+  }
+}
+
+// What depthwise_quads leaves to others, which take it.
+TEST(QConv, DepthwiseQuadsRefuses) {
+  PIPIT_NEEDS_GPU();
+  Numbers numbers(223);
+  const auto case_of = [&](std::int64_t channels, std::int64_t kernel) {
+    ConvCase c = random_case(numbers, 1, 1, channels);
+    set_window(c.attributes.conv.window, kernel, 1, 1, kernel / 2);
+    c.x = Shape{2, channels, 9, 11};
+    c.weights = Shape{channels, 1, kernel, kernel};
+    c.residual = false;
+    return c;
+  };
+  const auto refuses = [&](const ConvCase& c, const std::string& other) {
+    GpuCase test = exact_case();
+    test.inputs = {{numbers.quantized(c.x, c.attributes.x), kLast},
+                   {numbers.integers<std::int8_t>(c.weights, -9, 9), Layout::row_major, true}};
+    if (c.residual) {
+      test.inputs.push_back({});
+      test.inputs.push_back({numbers.quantized(output_of(c), c.attributes.residual), kLast});
+    }
+    const auto reason = gpu_refusal(QConv(c.attributes), "depthwise_quads", test);
+    expect_conv(other, c, numbers);
+    return reason.value_or("");
+  };
+  EXPECT_EQ(refuses(case_of(16, 3), "depthwise"), "");
+  EXPECT_EQ(refuses(case_of(18, 3), "depthwise"), "18 channels; multiples of 4 are handled");
+  EXPECT_EQ(refuses(case_of(16, 7), "depthwise"), "the window is 7x7; 3x3 and 5x5 are handled");
+  ConvCase c = case_of(16, 3);
+  c.attributes.conv.window.dilation = {2, 2, 1};
+  EXPECT_EQ(refuses(c, "depthwise"), "dilation is not handled");
+  c = case_of(16, 3);
+  c.attributes.conv.window.stride = {1, 2, 1};
+  EXPECT_EQ(refuses(c, "depthwise"), "the strides are 1 and 2; 1 and 1, 2 and 2 are handled");
+  c = case_of(16, 3);
+  c.residual = true;
+  EXPECT_EQ(refuses(c, "depthwise"), "a residual is not added");
+  c = random_case(numbers, 1, 2, 8);  // two outputs per channel
+  EXPECT_EQ(refuses(c, "direct"), "not a depthwise convolution with one output per channel");
+}
+
 // Plans that do not round as specified are refused; where one is found, it gives the specification's bits.
 TEST(QConv, Cudnn) {
   PIPIT_NEEDS_GPU();
@@ -97,6 +198,7 @@ TEST(QConv, ImplicitGemmOnRandomGeometries) {
       c.attributes.y = kReal;
       c.attributes.y.scale = scale;
     }
+    if (c.attributes.y.quantized()) maybe_follow(c, numbers);
     const Precision precision = i % 10 == 0 ? Precision::fp16 : Precision::fp32;
     expect_conv("implicit_gemm", c, numbers, i % 7 == 0 ? Layout::row_major : kLast, precision);
     if (channels % 16 == 0 && c.attributes.y.quantized() && pipelined_problem().empty())
@@ -129,8 +231,12 @@ TEST(QConv, ImplicitGemmOnLayersOfNetworks) {
         layer.residual ? 20 : 127;  // sums below and beyond what floats hold without a conversion
     fit_output_scale(c);
     c.attributes.conv.activation = Clamp::relu();
-    expect_conv("implicit_gemm", c, numbers);
-    if (pipelined_problem().empty()) expect_conv("pipelined_gemm", c, numbers);
+    for (const bool follower : {false, true}) {
+      if (follower) c.follower.emplace(QUnaryAttributes{{UnaryKind::silu}, c.attributes.y, kI8});
+      expect_conv("implicit_gemm", c, numbers);
+      if (pipelined_problem().empty()) expect_conv("pipelined_gemm", c, numbers);
+    }
+    c.follower.reset();
     // Real results, as of the last convolution in front of an average that is kept in floating point.
     if (layer.size > 13) continue;
     const float scale = c.attributes.y.scale;
@@ -244,7 +350,7 @@ void check_every_kernel(std::int64_t channels, std::int64_t filters, std::int64_
         args.low = -127, args.high = 127, args.small_sums = small;
         args.overlap = clusters && tile.splits != 2;
         const cuda::Stream stream;
-        PIPIT_CUDA(cuda::prepare_qconv_gemm(tile, args.stored));
+        PIPIT_CUDA(cuda::prepare_qconv_gemm(tile, args));
         PIPIT_CUDA(cuda::launch_qconv_gemm(tile, args, stream));
         stream.synchronize();
         std::vector<std::int8_t> result(expected.desc().bytes());

@@ -1,0 +1,47 @@
+// What the candidate of qconv_depthwise.cpp asks of the kernels in qconv_depthwise.cu.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "layers/cuda/device/quantized_types.h"
+
+namespace pipit::cuda {
+
+/// A depthwise INT8 convolution of two dimensions as QConv specifies it, window 3x3 or 5x5, the same stride of 1 or 2
+/// along both, dilation 1, any padding; x and y are [batch, h, w, channels].
+struct QDepthwiseArgs {
+  const void* x = nullptr;
+  void* y = nullptr;
+  int batch = 1, channels = 4;  ///< channels: a multiple of 4
+  int in_h = 1, in_w = 1, out_h = 1, out_w = 1;
+  int pad_h = 0, pad_w = 0;
+  int window = 3, stride = 1;
+  int rows = 1;               ///< of y that a thread computes
+  std::uint32_t flip = 0;     ///< IntegerOperand's of x
+  std::uint32_t padding = 0;  ///< four bytes of x that stand for 0
+  /// [parts][channels / 4][4]: word c of a part is four rows of taps of one column of channel c, the newest in the
+  /// highest byte; in a window of 5 rows a part for every column of the fifth row follows, its tap in byte c.
+  const std::int32_t* weights = nullptr;
+  /// Per channel, less the zero point of x (as flipped) times the sum of the weights.
+  const std::int32_t* bias = nullptr;
+  const float* multipliers = nullptr;  ///< per channel
+  bool small_sums = false;             ///< no sum reaches kSmallSum in magnitude
+  float low = 0, high = 0;             ///< as in StepBounds
+  StoredType stored = StoredType::i8;
+  std::uint32_t y_zero_points = 0;      ///< the zero point in each byte
+  const std::uint8_t* table = nullptr;  ///< what y's bytes become (QUnary), for i8 and u8; or null
+};
+
+/// Taps' columns and, in a window of 5 rows, those of the fifth.
+constexpr int depthwise_parts(int window) {
+  return window == 3 ? 3 : 2 * window;
+}
+
+/// The rows of a thread that suit the current GPU, for everything else in `args`; and whether launches may overlap.
+cudaError_t prepare_qconv_depthwise(QDepthwiseArgs& args, bool& overlap);
+/// After prepare_qconv_depthwise: launches only.
+cudaError_t launch_qconv_depthwise_quads(const QDepthwiseArgs& args, bool overlap, cudaStream_t stream);
+
+}  // namespace pipit::cuda

@@ -1,0 +1,20 @@
+#include "layers/cuda/quantized/qconv_follower.h"
+
+#include "layers/common/layer_kernel.h"
+#include "layers/ops/qunary.h"
+
+namespace pipit::cuda {
+
+bool fuses_table(const NodeSpec& spec, const NodeSpec& next) {
+  const DType type = spec.outputs[0].dtype;
+  return spec.fusion.followers.empty() && next.layer.type() == QUnary::kType &&
+         (type == DType::i8 || type == DType::u8);
+}
+
+DeviceBuffer follower_table(const NodeSpec& spec) {
+  if (spec.fusion.followers.empty()) return {};
+  const auto table = unary_table(layer_as<QUnary>(spec.fusion.followers[0]->layer).attributes());
+  return {table.data(), table.size()};
+}
+
+}  // namespace pipit::cuda
