@@ -1,7 +1,6 @@
 // What the INT8 candidates share on the host.
 #pragma once
 
-#include <cstdint>
 #include <cstdlib>
 #include <span>
 
@@ -17,11 +16,6 @@ constexpr bool is_symmetric_i8(const Quantization& q) {
 inline StepBounds output_bounds(const Quantization& y, const Clamp& activation) {
   if (y.quantized()) return step_bounds(y, activation.low, activation.high);
   return {activation.low, activation.high};
-}
-
-/// The zero point in each of four bytes, which is signed or not.
-constexpr std::uint32_t four_bytes(int zero_point) {
-  return static_cast<std::uint8_t>(zero_point) * 0x01010101U;
 }
 
 /// What the residual's integers are multiplied by.

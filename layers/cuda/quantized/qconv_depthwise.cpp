@@ -82,6 +82,19 @@ std::vector<std::int32_t> pack_weights(std::span<const std::int8_t> from, std::s
   return packed;
 }
 
+/// QDepthwiseArgs::table.
+std::optional<cuda::ByteTable> table_of(const NodeSpec& spec) {
+  const std::optional<cuda::ByteTable> follower = cuda::follower_table(spec);
+  const Quantization& y = attributes_of(spec).y;
+  if (!follower && (!y.quantized() || y.zero_point == 0)) return std::nullopt;
+  cuda::ByteTable table{};
+  for (std::size_t step = 0; step < table.size(); ++step) {
+    const auto byte = static_cast<std::uint8_t>(step + static_cast<unsigned>(y.zero_point));
+    table[step] = follower ? (*follower)[byte] : byte;
+  }
+  return table;
+}
+
 template <typename T>
 DeviceBuffer upload(const std::vector<T>& values) {
   return {values.data(), values.size() * sizeof(T)};
@@ -102,14 +115,13 @@ class QDepthwise final : public Kernel {
     args_.window = narrow(window.kernel[0]), args_.stride = narrow(window.stride[0]);
     const cuda::IntegerOperand operand(a.x);
     args_.flip = operand.flip;
-    args_.padding = cuda::four_bytes(a.x.zero_point);
+    args_.padding = static_cast<std::uint8_t>(a.x.zero_point) * 0x01010101U;
     set_constants(spec, operand.zero_point);
     const StepBounds bounds = cuda::output_bounds(a.y, a.conv.activation);
     args_.low = bounds.low;
     args_.high = bounds.high;
-    args_.stored = cuda::stored_type(spec.outputs[0].dtype);
-    if (a.y.quantized()) args_.y_zero_points = cuda::four_bytes(a.y.zero_point);
-    table_ = cuda::follower_table(spec);
+    args_.stored = a.y.quantized() ? cuda::StoredType::i8 : cuda::stored_type(spec.outputs[0].dtype);
+    table_ = cuda::upload_table(table_of(spec));
     args_.table = table_.as<const std::uint8_t>();
     PIPIT_CUDA(cuda::prepare_qconv_depthwise(args_, overlap_));
   }

@@ -2,7 +2,9 @@
 // the rows: of every column and channel it keeps the last four rows as the bytes of one register, so that one product
 // of four bytes meets four rows of taps, and every byte of x is moved into place once.
 #include <algorithm>
+#include <cmath>
 
+#include "engine/base/ceil_div.h"
 #include "layers/cuda/conv/int8_math.cuh"
 #include "layers/cuda/device/async_ptx.cuh"
 #include "layers/cuda/device/overlap.cuh"
@@ -27,46 +29,45 @@ struct alignas(4 * sizeof(T)) Four {
   T v[4];
 };
 
-// Four neighbouring channels from their sums to y, as layers/ops/quantization.h specifies it.
-struct FinishQuad {
-  const QDepthwiseArgs& a;
-  const std::uint8_t* table;  // in shared memory
-  float multiplier[kQuad];
+// Results of four neighbouring channels, as layers/ops/quantization.h specifies them: bytes, bytes that went through a
+// table, f16 or f32.
+enum class Result : std::uint8_t { bytes, looked_up, real };
 
-  template <bool Small>
-  __device__ __forceinline__ void write(const int (&sum)[kQuad], std::int64_t at) const {
-    float v[kQuad];
+template <bool Small>
+__device__ __forceinline__ void scale(float (&v)[kQuad], const int (&sums)[kQuad],
+                                      const Four<float>& multipliers) {
 #pragma unroll
-    for (int c = 0; c < kQuad; ++c)
-      v[c] = __fmul_rn(Small ? small_to_float(sum[c]) : __int2float_rn(sum[c]), multiplier[c]);
-    if (a.stored == StoredType::i8 || a.stored == StoredType::u8) {
-      std::uint32_t bits[kQuad];
+  for (int c = 0; c < kQuad; ++c)
+    v[c] = __fmul_rn(Small ? small_to_float(sums[c]) : __int2float_rn(sums[c]), multipliers.v[c]);
+}
+
+template <Result R>
+__device__ __forceinline__ std::uint32_t four_bytes(const QDepthwiseArgs& a, const std::uint8_t* table,
+                                                    const float (&v)[kQuad]) {
+  std::uint32_t bits[kQuad];
 #pragma unroll
-      for (int c = 0; c < kQuad; ++c) bits[c] = requantize_bits(v[c], a.low, a.high);
-      std::uint32_t bytes = low_bytes(bits);
-      if (a.y_zero_points != 0) bytes = __vadd4(bytes, a.y_zero_points);
-      if (a.table != nullptr) {
-#pragma unroll
-        for (int c = 0; c < kQuad; ++c) bits[c] = table[bytes >> c * 8 & 0xFFU];
-        bytes = low_bytes(bits);
-      }
-      *reinterpret_cast<std::uint32_t*>(static_cast<std::uint8_t*>(a.y) + at) = bytes;
-      return;
-    }
-    const QuantizedStore store{a.stored, 0, a.low, a.high};
-    if (a.stored == StoredType::f16) {
-      Four<__half> halves;
-#pragma unroll
-      for (int c = 0; c < kQuad; ++c) halves.v[c] = __float2half_rn(store.real(v[c]));
-      *reinterpret_cast<Four<__half>*>(static_cast<__half*>(a.y) + at) = halves;
-    } else {
-      Four<float> floats;
-#pragma unroll
-      for (int c = 0; c < kQuad; ++c) floats.v[c] = store.real(v[c]);
-      *reinterpret_cast<Four<float>*>(static_cast<float*>(a.y) + at) = floats;
-    }
+  for (int c = 0; c < kQuad; ++c) {
+    bits[c] = requantize_bits(v[c], a.low, a.high);
+    if constexpr (R == Result::looked_up) bits[c] = table[bits[c] & 0xFFU];
   }
-};
+  return low_bytes(bits);
+}
+
+__device__ __forceinline__ void store_real(const QDepthwiseArgs& a, const float (&v)[kQuad],
+                                           std::int64_t at) {
+  const QuantizedStore store{a.stored, 0, a.low, a.high};
+  if (a.stored == StoredType::f16) {
+    Four<__half> halves;
+#pragma unroll
+    for (int c = 0; c < kQuad; ++c) halves.v[c] = __float2half_rn(store.real(v[c]));
+    *reinterpret_cast<Four<__half>*>(static_cast<__half*>(a.y) + at) = halves;
+  } else {
+    Four<float> floats;
+#pragma unroll
+    for (int c = 0; c < kQuad; ++c) floats.v[c] = store.real(v[c]);
+    *reinterpret_cast<Four<float>*>(static_cast<float*>(a.y) + at) = floats;
+  }
+}
 
 // Where a thread's results begin.
 struct Place {
@@ -86,14 +87,18 @@ struct Place {
   }
 };
 
-template <int Window, int Stride, int Columns>
-__global__ void __launch_bounds__(kThreads, 4) depthwise_quads(const __grid_constant__ QDepthwiseArgs a) {
+// Blocks: what registers must allow a multiprocessor.
+template <int Window, int Stride, int Columns, int Blocks, Result R>
+__global__ void __launch_bounds__(kThreads, Blocks)
+    depthwise_quads(const __grid_constant__ QDepthwiseArgs a) {
   constexpr int kIn = (Columns - 1) * Stride + Window;  // columns of x
   constexpr bool kFifth = Window == 5;                  // a row of taps that the registers have no room for
-  __shared__ std::uint32_t table[kTable / 4];
-  if (a.table != nullptr && threadIdx.x < kTable / 4)
-    table[threadIdx.x] = reinterpret_cast<const std::uint32_t*>(a.table)[threadIdx.x];
-  __syncthreads();
+  __shared__ std::uint32_t table[R == Result::looked_up ? kTable / 4 : 1];
+  if constexpr (R == Result::looked_up) {
+    if (threadIdx.x < kTable / 4)
+      table[threadIdx.x] = reinterpret_cast<const std::uint32_t*>(a.table)[threadIdx.x];
+    __syncthreads();
+  }
   ptx::release_next_kernel();
   const Place place(a, Columns);
   if (place.image >= a.batch) return;
@@ -104,9 +109,6 @@ __global__ void __launch_bounds__(kThreads, 4) depthwise_quads(const __grid_cons
 #pragma unroll
   for (int c = 0; c < kQuad; ++c) first.v[c] += a.small_sums ? kMagicBits : 0;
   const auto multipliers = *reinterpret_cast<const Four<float>*>(a.multipliers + channel);
-  const FinishQuad finish{a,
-                          reinterpret_cast<const std::uint8_t*>(table),
-                          {multipliers.v[0], multipliers.v[1], multipliers.v[2], multipliers.v[3]}};
   Four<int> weights[Window], fifth[kFifth ? Window : 1];
 #pragma unroll
   for (int j = 0; j < Window; ++j) {
@@ -184,10 +186,24 @@ __global__ void __launch_bounds__(kThreads, 4) depthwise_quads(const __grid_cons
     }
     if constexpr (kFifth) push(pixels[Stride - 1]);
     const auto write = [&]<bool Small>() {
+      float v[Columns][kQuad];
 #pragma unroll
-      for (int t = 0; t < Columns; ++t) {
-        if (place.column + t < a.out_w)
-          finish.template write<Small>(sums[t], at + t * static_cast<std::int64_t>(a.channels));
+      for (int t = 0; t < Columns; ++t) scale<Small>(v[t], sums[t], multipliers);
+      if constexpr (R == Result::real) {
+#pragma unroll
+        for (int t = 0; t < Columns; ++t) {
+          if (place.column + t < a.out_w) store_real(a, v[t], at + t * static_cast<std::int64_t>(a.channels));
+        }
+      } else {
+        std::uint32_t words[Columns];
+#pragma unroll
+        for (int t = 0; t < Columns; ++t)
+          words[t] = four_bytes<R>(a, reinterpret_cast<const std::uint8_t*>(table), v[t]);
+        auto* y = static_cast<std::uint8_t*>(a.y) + at;
+#pragma unroll
+        for (int t = 0; t < Columns; ++t) {
+          if (place.column + t < a.out_w) *reinterpret_cast<std::uint32_t*>(y + t * a.channels) = words[t];
+        }
       }
     };
     if (a.small_sums) {
@@ -206,65 +222,101 @@ __global__ void __launch_bounds__(kThreads, 4) depthwise_quads(const __grid_cons
 
 struct Instance {
   int window, stride, columns;
-  void (*kernel)(QDepthwiseArgs);
+  void (*kernels[3])(QDepthwiseArgs);  // by Result
+
+  auto* kernel(const QDepthwiseArgs& a) const {
+    if (a.stored != StoredType::i8) return kernels[static_cast<int>(Result::real)];
+    return kernels[static_cast<int>(a.table != nullptr ? Result::looked_up : Result::bytes)];
+  }
 };
 
-template <int Window, int Stride, int Columns>
+template <int Window, int Stride, int Columns, int Blocks>
 constexpr Instance instance() {
-  return {Window, Stride, Columns, &depthwise_quads<Window, Stride, Columns>};
+  return {Window,
+          Stride,
+          Columns,
+          {&depthwise_quads<Window, Stride, Columns, Blocks, Result::bytes>,
+           &depthwise_quads<Window, Stride, Columns, Blocks, Result::looked_up>,
+           &depthwise_quads<Window, Stride, Columns, Blocks, Result::real>}};
+}
+
+// Few columns for small products, in which every thread is on its own, many where there is more to do.
+constexpr Instance kInstances[] = {instance<3, 1, 2, 4>(), instance<3, 1, 7, 3>(), instance<3, 2, 2, 4>(),
+                                   instance<5, 1, 2, 4>(), instance<5, 1, 4, 3>(), instance<5, 2, 1, 4>(),
+                                   instance<5, 2, 3, 3>()};
+
+std::int64_t blocks_for(const QDepthwiseArgs& a, int columns, int rows) {
+  const std::int64_t threads =
+      a.batch * ceil_div(a.out_h, rows) * ceil_div(a.out_w, columns) * (a.channels / kQuad);
+  return ceil_div(threads, kThreads);
+}
+
+// Long threads read fewer rows twice, short ones are enough to occupy the GPU; rounds of blocks that are not full are
+// a half lost. The cost of a thread is counted in rows: those it reads, those it writes, and its start. Within 5 % of
+// the best on average (docs/benchmarks/gpu.md).
+int rows_for(const QDepthwiseArgs& a, int columns, int resident_blocks) {
+  constexpr int kMostRows = 28;
+  constexpr int kStart = 2;
+  constexpr double kLost = 0.5;
+  int rows = 1;
+  double best = 0;
+  for (int most = std::min(kMostRows, a.out_h); most > 0; --most) {
+    const auto each = static_cast<int>(ceil_div(a.out_h, ceil_div(a.out_h, most)));
+    double rounds = static_cast<double>(blocks_for(a, columns, each)) / resident_blocks;
+    rounds = rounds <= 1 ? 1 : rounds + kLost * (std::ceil(rounds) - rounds);
+    const double cost = rounds * (kStart + each * (a.stride + 1) + a.window - a.stride);
+    if (best == 0 || cost < best) best = cost, rows = each;
+  }
+  return rows;
+}
+
+cudaError_t resident_blocks_of(const void* kernel, int& blocks) {
+  int gpu = 0;
+  int processors = 0;
+  cudaError_t status = cudaGetDevice(&gpu);
+  if (status == cudaSuccess)
+    status = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, gpu);
+  if (status == cudaSuccess)
+    status = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, kThreads, 0);
+  blocks = std::max(blocks, 1) * processors;
+  return status;
 }
 
 const Instance* find_instance(const QDepthwiseArgs& a) {
-  static constexpr Instance kInstances[] = {instance<3, 1, 4>(), instance<3, 2, 2>(), instance<5, 1, 2>(),
-                                            instance<5, 2, 2>()};
   for (const Instance& i : kInstances) {
-    if (i.window == a.window && i.stride == a.stride) return &i;
+    if (i.window == a.window && i.stride == a.stride && i.columns == a.columns) return &i;
   }
   return nullptr;
-}
-
-std::int64_t blocks_for(const QDepthwiseArgs& a, int columns, int rows) {
-  const auto parts = [](std::int64_t n, std::int64_t d) { return (n + d - 1) / d; };
-  return parts(a.batch * parts(a.out_h, rows) * parts(a.out_w, columns) * (a.channels / kQuad), kThreads);
 }
 
 }  // namespace
 
 cudaError_t prepare_qconv_depthwise(QDepthwiseArgs& args, bool& overlap) {
-  const Instance* instance = find_instance(args);
-  if (instance == nullptr) return cudaErrorInvalidValue;
-  const auto* function = reinterpret_cast<const void*>(instance->kernel);
-  int gpu = 0;
-  int processors = 0;
-  int resident = 0;
-  cudaError_t status = cudaGetDevice(&gpu);
-  if (status == cudaSuccess)
-    status = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, gpu);
-  if (status == cudaSuccess)
-    status = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, function, kThreads, 0);
-  if (status == cudaSuccess) status = can_overlap(function, overlap);
-  if (status != cudaSuccess) return status;
-  // Long threads read fewer rows twice, short ones are enough to occupy the GPU. The cost of a thread is counted in
-  // rows: those it reads, those it writes, and its start.
-  constexpr int kStart = 2;
-  double best = 0;
-  for (int parts = 1; parts <= args.out_h; ++parts) {
-    const int rows = (args.out_h + parts - 1) / parts;
-    const double waves = static_cast<double>(blocks_for(args, instance->columns, rows)) /
-                         (std::max(resident, 1) * static_cast<double>(processors));
-    const double cost =
-        std::max(waves, 1.0) * (kStart + rows * (args.stride + 1) + args.window - args.stride);
-    if (parts == 1 || cost < best) best = cost, args.rows = rows;
+  const Instance* chosen = nullptr;
+  int resident = 1;
+  for (const Instance& i : kInstances) {
+    if (i.window != args.window || i.stride != args.stride) continue;
+    // Wider threads may occupy less of the GPU, or compute much that lies outside.
+    const bool much_outside = ceil_div(args.out_w, i.columns) * i.columns * 4 > args.out_w * std::int64_t{5};
+    if (chosen != nullptr && (much_outside || blocks_for(args, chosen->columns, 1) <= resident)) break;
+    chosen = &i;
+    const auto* kernel = reinterpret_cast<const void*>(i.kernel(args));
+    cudaError_t status = resident_blocks_of(kernel, resident);
+    if (status == cudaSuccess) status = can_overlap(kernel, overlap);
+    if (status != cudaSuccess) return status;
   }
+  if (chosen == nullptr) return cudaErrorInvalidValue;
+  args.columns = chosen->columns;
+  args.rows = rows_for(args, chosen->columns, resident);
   return cudaSuccess;
 }
 
 cudaError_t launch_qconv_depthwise_quads(const QDepthwiseArgs& args, bool overlap, cudaStream_t stream) {
   const Instance* instance = find_instance(args);
   if (instance == nullptr) return cudaErrorInvalidValue;
-  const std::int64_t blocks = blocks_for(args, instance->columns, args.rows);
-  return launch_overlapping(instance->kernel, dim3(static_cast<unsigned>(blocks)), dim3(kThreads), overlap,
-                            stream, args);
+  const std::int64_t blocks = blocks_for(args, args.columns, args.rows);
+  return launch_overlapping(instance->kernel(args), dim3(static_cast<unsigned>(blocks)), dim3(kThreads),
+                            overlap, stream, args);
 }
 
 }  // namespace pipit::cuda

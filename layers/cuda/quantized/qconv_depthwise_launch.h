@@ -18,7 +18,7 @@ struct QDepthwiseArgs {
   int in_h = 1, in_w = 1, out_h = 1, out_w = 1;
   int pad_h = 0, pad_w = 0;
   int window = 3, stride = 1;
-  int rows = 1;               ///< of y that a thread computes
+  int columns = 1, rows = 1;  ///< of y that a thread computes: see prepare_qconv_depthwise
   std::uint32_t flip = 0;     ///< IntegerOperand's of x
   std::uint32_t padding = 0;  ///< four bytes of x that stand for 0
   /// [parts][channels / 4][4]: word c of a part is four rows of taps of one column of channel c, the newest in the
@@ -29,9 +29,9 @@ struct QDepthwiseArgs {
   const float* multipliers = nullptr;  ///< per channel
   bool small_sums = false;             ///< no sum reaches kSmallSum in magnitude
   float low = 0, high = 0;             ///< as in StepBounds
-  StoredType stored = StoredType::i8;
-  std::uint32_t y_zero_points = 0;      ///< the zero point in each byte
-  const std::uint8_t* table = nullptr;  ///< what y's bytes become (QUnary), for i8 and u8; or null
+  StoredType stored = StoredType::i8;  ///< i8 for u8 too, f16 or f32
+  /// For bytes: what a value in steps, as a signed byte, becomes: y's zero point and a QUnary that follows. Null: itself.
+  const std::uint8_t* table = nullptr;
 };
 
 /// Taps' columns and, in a window of 5 rows, those of the fifth.
@@ -39,7 +39,8 @@ constexpr int depthwise_parts(int window) {
   return window == 3 ? 3 : 2 * window;
 }
 
-/// The rows of a thread that suit the current GPU, for everything else in `args`; and whether launches may overlap.
+/// Sets the columns and rows of a thread that suit the current GPU, by everything else in `args`; overlap: whether
+/// launches may overlap.
 cudaError_t prepare_qconv_depthwise(QDepthwiseArgs& args, bool& overlap);
 /// After prepare_qconv_depthwise: launches only.
 cudaError_t launch_qconv_depthwise_quads(const QDepthwiseArgs& args, bool overlap, cudaStream_t stream);

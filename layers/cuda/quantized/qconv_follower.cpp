@@ -11,10 +11,13 @@ bool fuses_table(const NodeSpec& spec, const NodeSpec& next) {
          (type == DType::i8 || type == DType::u8);
 }
 
-DeviceBuffer follower_table(const NodeSpec& spec) {
-  if (spec.fusion.followers.empty()) return {};
-  const auto table = unary_table(layer_as<QUnary>(spec.fusion.followers[0]->layer).attributes());
-  return {table.data(), table.size()};
+std::optional<ByteTable> follower_table(const NodeSpec& spec) {
+  if (spec.fusion.followers.empty()) return std::nullopt;
+  return unary_table(layer_as<QUnary>(spec.fusion.followers[0]->layer).attributes());
+}
+
+DeviceBuffer upload_table(const std::optional<ByteTable>& table) {
+  return table ? DeviceBuffer(table->data(), table->size()) : DeviceBuffer();
 }
 
 }  // namespace pipit::cuda

@@ -1,6 +1,10 @@
 // The function of 8-bit results that an INT8 convolution computes as well (Candidate::fuses_epilogue).
 #pragma once
 
+#include <array>
+#include <cstdint>
+#include <optional>
+
 #include "engine/cuda/runtime.h"
 #include "engine/plan/registry.h"
 
@@ -10,7 +14,12 @@ namespace pipit::cuda {
 /// convolution's own results are floating-point.
 bool fuses_table(const NodeSpec& spec, const NodeSpec& next);
 
-/// The follower's table (unary_table) on the GPU; empty where there is no follower.
-DeviceBuffer follower_table(const NodeSpec& spec);
+using ByteTable = std::array<std::uint8_t, 256>;
+
+/// The follower's table (unary_table); nothing where there is no follower.
+std::optional<ByteTable> follower_table(const NodeSpec& spec);
+
+/// On the GPU; empty where there is none.
+DeviceBuffer upload_table(const std::optional<ByteTable>& table);
 
 }  // namespace pipit::cuda

@@ -50,7 +50,7 @@ QConvGemmOperands::QConvGemmOperands(const NodeSpec& spec, const ConvShape& shap
   epilogue_.high = bounds.high;
   epilogue_.residual_scale = residual_factor(a);
   epilogue_.stored = stored_as(spec, a.y);
-  table_ = follower_table(spec);
+  table_ = upload_table(follower_table(spec));
 }
 
 void QConvGemmOperands::set(ConvGemmArgs& args) const {

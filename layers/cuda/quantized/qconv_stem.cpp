@@ -62,7 +62,7 @@ class QStem final : public Kernel {
     args_.weights = weights_.data();
     args_.bias = bias_.data();
     args_.multipliers = multipliers_.as<const float>();
-    table_ = cuda::follower_table(spec);
+    table_ = cuda::upload_table(cuda::follower_table(spec));
     args_.table = table_.as<const std::uint8_t>();
     bool can_overlap = false;
     PIPIT_CUDA(cuda::prepare_qstem(args_, resident_blocks_, can_overlap));
