@@ -207,7 +207,7 @@ Registry with_toy(std::function<std::unique_ptr<Kernel>(const NodeSpec&)> create
 TEST(GpuFallback, ANodeWithoutAGpuKernelRunsOnTheCpu) {
   PIPIT_NEEDS_GPU();
   const Shape shape({3, 5, 7});
-  std::mt19937 random(gpu_seed() + 2);
+  std::mt19937 random(gpu_seed() + 29);  // not what makes k
   const Tensor input = random_tensor(shape, random);
   const Registry registry =
       with_toy([](const NodeSpec&) { return std::make_unique<ToyAddKernel>(4096, true); });

@@ -1,4 +1,6 @@
 // Candidate "implicit_gemm": fp16 convolution on the tensor cores without a patch matrix.
+#include <cmath>
+
 #include "engine/cuda/runtime.h"
 #include "layers/common/layer_kernel.h"
 #include "layers/cuda/conv/conv_gemm_launch.h"
@@ -120,9 +122,11 @@ class ImplicitGemm final : public Kernel {
 };
 
 // Long convolutions are the library's: on an H200 its kernels took 0.5 to 1.0 times as long from here on, while short
-// ones start faster here, and without the time that a library's plan takes to build.
+// ones start faster here, and without the time that a library's plan takes to build. It has no ready kernel for results
+// that are bounded from above (relu6): those took up to 260 times as long.
 bool is_long(const NodeSpec& spec) {
   constexpr std::int64_t kLongMacs = 500'000'000;
+  if (std::isfinite(layer_as<Conv>(spec.layer).attributes().activation.high)) return false;
   return layer_as<Conv>(spec.layer).work(spec.inputs, spec.outputs).macs >= kLongMacs;
 }
 

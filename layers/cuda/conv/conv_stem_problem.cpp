@@ -103,6 +103,8 @@ bool stem_yields(const NodeSpec& spec, const ConvAttributes& attributes) {
   constexpr int kDeep = 48;  // steps
   const ConvShape shape = shape_of(spec, attributes);
   if (shape.in_c <= kStemNarrow) return false;
+  // In INT8 the others would copy x first.
+  if (shape.int8 && shape.kernel_h * shape.kernel_w == 1 && shape.in_c % 16 != 0) return false;
   const int width = widest_stem_tile(shape);
   if (shape.out_c > width) return true;
   const StemArgs args = stem_args(shape, {8, width});

@@ -84,6 +84,45 @@ __global__ void product_kernel(DeviceLoop<3> loop, std::byte* y, const std::byte
   *reinterpret_cast<Bytes<V>*>(y + at[0]) = result;
 }
 
+// The same for zero points of 0 (of the flipped bytes), four elements at a time: a product of four bytes, of which all but
+// one are masked, is theirs.
+__global__ void product_of_words(DeviceLoop<3> loop, std::byte* y, const std::byte* a, const std::byte* b,
+                                 Product product) {
+  ptx::release_next_kernel();
+  ptx::wait_for_previous_kernel();
+  struct alignas(kWide) Words {
+    std::uint32_t v[kWide / 4];
+  };
+  const unsigned i = thread_index();
+  if (i >= loop.size) return;
+  int at[3];
+  loop.offsets(i, at);
+  const Words left = *reinterpret_cast<const Words*>(a + at[1]);
+  Words right;
+  if (product.spread) {
+    const std::uint32_t one = load_bytes<1>(b, at[2]).v[0] * 0x01010101U;
+#pragma unroll
+    for (std::uint32_t& word : right.v) word = one;
+  } else {
+    right = *reinterpret_cast<const Words*>(b + at[2]);
+  }
+  Words result;
+#pragma unroll
+  for (int w = 0; w < kWide / 4; ++w) {
+    const std::uint32_t l = left.v[w] ^ product.a.flip;
+    const auto r = static_cast<int>(right.v[w] ^ product.b.flip);
+    std::uint32_t bits[4];
+#pragma unroll
+    for (int c = 0; c < 4; ++c) {
+      const int sum = __dp4a(static_cast<int>(l & 0xFFU << c * 8), r, kMagicBits);
+      bits[c] =
+          requantize_bits(__fmul_rn(small_to_float(sum), product.multiplier), product.low, product.high);
+    }
+    result.v[w] = low_bytes(bits);
+  }
+  *reinterpret_cast<Words*>(y + at[0]) = result;
+}
+
 // One thread per point, which may begin while the kernel in front still runs.
 template <typename... Parameters, typename... Arguments>
 void launch_early(void (*kernel)(Parameters...), std::int64_t points, bool overlap, const RunContext& context,
@@ -138,8 +177,10 @@ class QProduct final : public Kernel {
                           bounds.high,
                           a.y.zero_point,
                           loop.rank() > 0 && loop.row_strides()[2] == 0};
-    launch_early(wide ? product_kernel<kWide> : product_kernel<1>, loop.size() / width, overlap_, context,
-                 DeviceLoop<3>(loop, width), y.data, inputs[0].data, inputs[1].data, product);
+    const bool plain = product.a.zero_point == 0 && product.b.zero_point == 0 && product.zero_point == 0;
+    const auto kernel = !wide ? product_kernel<1> : plain ? product_of_words : product_kernel<kWide>;
+    launch_early(kernel, loop.size() / width, overlap_, context, DeviceLoop<3>(loop, width), y.data,
+                 inputs[0].data, inputs[1].data, product);
   }
 
  private:

@@ -1,4 +1,8 @@
 // Pooling of 8-bit integers: maxima, and averages as QAveragePool specifies them.
+#include <cooperative_groups.h>
+
+#include <algorithm>
+
 #include "layers/cuda/device/async_ptx.cuh"
 #include "layers/cuda/device/overlap.cuh"
 #include "layers/cuda/families.h"
@@ -100,62 +104,125 @@ void run_average(const QAveragePool& layer, std::span<const ConstTensorView> inp
                                  outputs[0], context);
 }
 
-// ---- Global average over NHWC: four channels a thread, the positions shared by the rows of a block. Whole numbers may
-// be added in any order.
+// ---- Global average over NHWC: four channels a thread, the positions shared by the threads of a block and, where there
+// are many, by the blocks of a cluster. Whole numbers may be added in any order.
 
-constexpr int kWords = 16;  // threads along the channels
-constexpr int kRows = 16;   // threads along the positions
+constexpr int kAverageThreads = 512;
+constexpr int kMostWords = 16;  // of a block
+constexpr int kMostSplits = 8;  // widest cluster that every GPU with clusters can launch
 
-__global__ void __launch_bounds__(kWords* kRows)
-    global_average_integers(int words, int positions, unsigned flip, int zero_point, AverageStore average,
-                            void* y, const unsigned* x) {
+struct GlobalAverage {
+  int all_words = 1;  // of a position
+  int words = 1;      // of a block, a power of two
+  int positions = 1;
+  int splits = 1;  // blocks of a cluster, along x
+  unsigned flip = 0;
+  int zero_point = 0;
+};
+
+__global__ void __launch_bounds__(kAverageThreads)
+    global_average_integers(GlobalAverage g, AverageStore average, void* y, const unsigned* x) {
   ptx::release_next_kernel();
   ptx::wait_for_previous_kernel();
-  __shared__ int shared[kRows][kWords * 4 + 1];
-  const int word = static_cast<int>(blockIdx.x) * kWords + static_cast<int>(threadIdx.x);
-  const auto n = static_cast<std::int64_t>(blockIdx.y);
+  constexpr int kWarps = kAverageThreads / 32;
+  __shared__ int partial[kWarps][kMostWords * 4];
+  __shared__ int totals[kMostWords * 4];
+  const int thread = static_cast<int>(threadIdx.x);
+  const int column = thread & (g.words - 1);
+  const int word = static_cast<int>(blockIdx.y) * g.words + column;
+  const int rows = kAverageThreads / g.words;
+  const auto n = static_cast<std::int64_t>(blockIdx.z);
   int sum[4] = {};
-  if (word < words) {
-#pragma unroll 4
-    for (int p = static_cast<int>(threadIdx.y); p < positions; p += kRows) {
-      const unsigned value = x[(n * positions + p) * words + word] ^ flip;
+  if (word < g.all_words) {
+    const unsigned* from = x + n * g.positions * g.all_words + word;
+    const int step = rows * g.splits;
+#pragma unroll 8
+    for (int p = static_cast<int>(blockIdx.x) * rows + thread / g.words; p < g.positions; p += step) {
+      const auto value = static_cast<int>(from[static_cast<std::int64_t>(p) * g.all_words] ^ g.flip);
 #pragma unroll
-      for (int v = 0; v < 4; ++v) sum[v] += static_cast<std::int8_t>(value >> v * 8);
+      for (int v = 0; v < 4; ++v) sum[v] = __dp4a(value, 1 << v * 8, sum[v]);
     }
   }
 #pragma unroll
-  for (int v = 0; v < 4; ++v) shared[threadIdx.y][threadIdx.x * 4 + v] = sum[v];
+  for (int v = 0; v < 4; ++v) {
+    for (int lanes = g.words; lanes < 32; lanes *= 2) sum[v] += __shfl_xor_sync(~0U, sum[v], lanes);
+    if (thread % 32 < g.words) partial[thread / 32][column * 4 + v] = sum[v];
+  }
   __syncthreads();
-  const int column = static_cast<int>(threadIdx.y * kWords + threadIdx.x);
-  const int channel = static_cast<int>(blockIdx.x) * kWords * 4 + column;
-  if (column >= kWords * 4 || channel >= words * 4) return;
+  const bool mine = thread < g.words * 4;
   int total = 0;
-  for (int r = 0; r < kRows; ++r) total += shared[r][column];
-  average(y, n * words * 4 + channel, total - positions * zero_point, positions);
+  if (mine) {
+#pragma unroll
+    for (int warp = 0; warp < kWarps; ++warp) total += partial[warp][thread];
+  }
+#if __CUDA_ARCH__ >= 900
+  if (g.splits > 1) {
+    namespace cg = cooperative_groups;
+    const cg::cluster_group cluster = cg::this_cluster();
+    if (mine) totals[thread] = total;
+    cluster.sync();
+    if (mine && blockIdx.x == 0) {
+      for (int rank = 1; rank < g.splits; ++rank)
+        total += cluster.map_shared_rank(totals, static_cast<unsigned>(rank))[thread];
+    }
+    cluster.sync();  // nobody leaves while others still read its sums
+  }
+#endif
+  const int channel = static_cast<int>(blockIdx.y) * g.words * 4 + thread;
+  if (!mine || blockIdx.x != 0 || channel >= g.all_words * 4) return;
+  average(y, n * g.all_words * 4 + channel, total - g.positions * g.zero_point, g.positions);
 }
 
-class GlobalAverage final : public Kernel {
+class GlobalAverageKernel final : public Kernel {
  public:
-  explicit GlobalAverage(const NodeSpec& spec)
-      : operand_(layer_as<QAveragePool>(spec.layer).attributes().x),
-        store_(store_of(layer_as<QAveragePool>(spec.layer).attributes(), spec.outputs[0].dtype)) {
+  explicit GlobalAverageKernel(const NodeSpec& spec)
+      : store_(store_of(layer_as<QAveragePool>(spec.layer).attributes(), spec.outputs[0].dtype)) {
+    const IntegerOperand operand(layer_as<QAveragePool>(spec.layer).attributes().x);
+    const Shape& shape = spec.inputs[0]->shape;
+    average_.all_words = static_cast<int>(shape[1] / 4);
+    average_.positions = static_cast<int>(shape.elements() / (shape[0] * shape[1]));
+    average_.flip = operand.flip;
+    average_.zero_point = operand.zero_point;
+    // Blocks of 64 bytes a position where they leave little idle, else of 32.
+    while (average_.words < std::min(average_.all_words, kMostWords / 2)) average_.words *= 2;
+    if (average_.all_words % kMostWords == 0 || average_.all_words > 4 * kMostWords)
+      average_.words = kMostWords;
     PIPIT_CUDA(can_overlap(reinterpret_cast<const void*>(&global_average_integers), overlap_));
+    int processors = 0;
+    PIPIT_CUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, spec.gpu));
+    constexpr int kFewSteps = 8;  // of a thread
+    const std::int64_t blocks =
+        shape[0] * blocks_for(average_.all_words, static_cast<unsigned>(average_.words));
+    const std::int64_t steps = std::int64_t{average_.positions} * average_.words / kAverageThreads;
+    const auto worth = [&](int splits) {
+      return splits <= kMostSplits && steps >= kFewSteps * splits && blocks * splits <= 4LL * processors;
+    };
+    // What overlaps was compiled for GPUs with clusters.
+    while (overlap_ && worth(average_.splits * 2)) average_.splits *= 2;
   }
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
-    const Shape& shape = inputs[0].desc.shape;
-    const std::int64_t words = shape[1] / 4;
-    const auto positions = static_cast<int>(shape.elements() / (shape[0] * shape[1]));
-    const dim3 grid(blocks_for(words, kWords), static_cast<unsigned>(shape[0]));
-    PIPIT_CUDA(launch_overlapping(global_average_integers, grid, dim3(kWords, kRows), overlap_,
-                                  static_cast<cudaStream_t>(context.stream), static_cast<int>(words),
-                                  positions, operand_.flip, operand_.zero_point, store_,
+    cudaLaunchAttribute attributes[2]{};
+    attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[0].val.programmaticStreamSerializationAllowed = 1;
+    attributes[1].id = cudaLaunchAttributeClusterDimension;
+    attributes[1].val.clusterDim.x = static_cast<unsigned>(average_.splits);
+    attributes[1].val.clusterDim.y = attributes[1].val.clusterDim.z = 1;
+    cudaLaunchConfig_t config{};
+    config.gridDim = dim3(static_cast<unsigned>(average_.splits),
+                          blocks_for(average_.all_words, static_cast<unsigned>(average_.words)),
+                          static_cast<unsigned>(inputs[0].desc.shape[0]));
+    config.blockDim = dim3(kAverageThreads);
+    config.stream = static_cast<cudaStream_t>(context.stream);
+    config.attrs = attributes;
+    config.numAttrs = !overlap_ ? 0 : average_.splits > 1 ? 2 : 1;
+    PIPIT_CUDA(cudaLaunchKernelEx(&config, global_average_integers, average_, store_,
                                   static_cast<void*>(outputs[0].data),
                                   reinterpret_cast<const unsigned*>(inputs[0].data)));
   }
 
  private:
-  IntegerOperand operand_;
+  GlobalAverage average_;
   AverageStore store_;
   bool overlap_ = false;
 };
@@ -167,6 +234,7 @@ Refusal refuse_global(const NodeSpec& spec) {
   if (!is_channels_last(x)) return "the input must be channels_last";
   if (x.elements() == 0 || x.shape[1] % 4 != 0) return "channels must be a multiple of 4";
   if (x.shape[0] > 65535) return "more than 65535 images";
+  if (x.shape[1] > (1 << 20)) return "more than 2^20 channels";
   return std::nullopt;
 }
 
@@ -190,7 +258,7 @@ void register_cuda_qpool(Registry& registry) {
   add_kernel<Pool>(registry, "integer_windows", refuse_max, run_max);
   registry.add(QAveragePool::kType, DeviceKind::cuda,
                {"global_average", refuse_global, [](const NodeSpec& spec) {
-                  return std::unique_ptr<Kernel>(std::make_unique<GlobalAverage>(spec));
+                  return std::unique_ptr<Kernel>(std::make_unique<GlobalAverageKernel>(spec));
                 }});
   add_kernel<QAveragePool>(registry, "windows", refuse_average, run_average);
 }

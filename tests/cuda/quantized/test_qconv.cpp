@@ -84,9 +84,10 @@ TEST(QConv, DepthwiseQuads) {
     for (std::size_t axis = 0; axis < 2; ++axis) {
       window.pad_begin[axis] = numbers.pick(0, kernel + 1);
       window.pad_end[axis] = numbers.pick(0, kernel + 1);
-      c.x[static_cast<int>(axis) + 2] = numbers.pick(kernel, i % 16 == 15 ? 70 : 19);
     }
-    c.x[0] = numbers.pick(1, i % 6 == 5 ? 9 : 2);
+    const std::int64_t largest = i % 16 == 15 ? 70 : 19;
+    c.x = Shape{numbers.pick(1, i % 6 == 5 ? 9 : 2), channels, numbers.pick(kernel, largest),
+                numbers.pick(kernel, largest)};
     c.weights = Shape{channels, 1, kernel, kernel};
     fit_output_scale(c);
     c.residual = false;

@@ -54,6 +54,7 @@ TEST(QFunctions, RandomShapesTypesAndLayouts) {
     // A gate per image and channel, the same shape, a plane for all channels, one factor for all.
     const Shape gates[] = {{shape[0], shape[1], 1, 1}, shape, {1, 1, shape[2], shape[3]}, {1, 1, 1, 1}};
     QMulAttributes product{x, kTypes[numbers.pick(0, 3)], y, {}};
+    if (i / 8 % 2 == 0) product.b = i / 4 % 2 == 0 ? kI8 : kU8, product.y = kI8;  // no zero points but x's
     product.y.scale = 0.3F;
     if (numbers.coin()) product.activation = Clamp::relu();
     test.inputs.push_back({numbers.quantized(gates[i / 2 % 4], product.b), layout});
@@ -99,6 +100,28 @@ TEST(QPool, Averages) {
     if (a.pool.global && channels % 4 == 0) expect_gpu(QAveragePool(a), "global_average", test);
     test.output_layout = test.inputs[0].layout = Layout::row_major;
     expect_gpu(QAveragePool(a), "windows", test);
+  }
+}
+
+// Positions that the blocks of a cluster share, few and many channels.
+TEST(QPool, GlobalAveragesOfLargeImages) {
+  PIPIT_NEEDS_GPU();
+  Numbers numbers(224);
+  const Shape shapes[] = {
+      {1, 32, 112, 112}, {2, 4, 97, 201}, {3, 96, 56, 56}, {1, 1152, 31, 33}, {1, 20, 300, 7}};
+  for (const Shape& shape : shapes) {
+    for (const Quantization& x : kTypes) {
+      QAveragePoolAttributes a;
+      a.x = x;
+      a.y = numbers.coin() ? kReal : kTypes[numbers.pick(0, 3)];
+      if (a.y.quantized()) a.y.scale = 0.01F;
+      a.pool.kind = PoolKind::average;
+      a.pool.global = true;
+      GpuCase test = exact_case();
+      test.inputs = {{numbers.quantized(shape, x), kLast}};
+      expect_gpu(QAveragePool(a), "global_average", test);
+      if (HasFailure()) return;
+    }
   }
 }
 
