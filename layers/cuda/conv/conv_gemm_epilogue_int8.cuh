@@ -10,8 +10,8 @@
 
 namespace pipit::cuda {
 
-/// What y is: i8, i8 that went through a table (ConvGemmArgs::table), f16 or f32 (`stored`). One kernel for all would be
-/// up to a fifth slower where it writes i8.
+/// What y is: i8, i8 that went through a table (ConvGemmArgs::table), f16 or f32 (`stored`). One kernel for all would
+/// be up to a fifth slower where it writes i8.
 enum class Int8Result : std::uint8_t { bytes, looked_up, real };
 
 /// x, residual and, before the table, an INT8 y are i8 with zero point 0.

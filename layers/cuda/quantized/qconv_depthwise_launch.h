@@ -30,7 +30,8 @@ struct QDepthwiseArgs {
   bool small_sums = false;             ///< no sum reaches kSmallSum in magnitude
   float low = 0, high = 0;             ///< as in StepBounds
   StoredType stored = StoredType::i8;  ///< i8 for u8 too, f16 or f32
-  /// For bytes: what a value in steps, as a signed byte, becomes: y's zero point and a QUnary that follows. Null: itself.
+  /// For bytes: what a value in steps, as a signed byte, becomes: y's zero point and a QUnary that follows.
+  /// Null: itself.
   const std::uint8_t* table = nullptr;
 };
 

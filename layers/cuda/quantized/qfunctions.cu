@@ -84,8 +84,8 @@ __global__ void product_kernel(DeviceLoop<3> loop, std::byte* y, const std::byte
   *reinterpret_cast<Bytes<V>*>(y + at[0]) = result;
 }
 
-// The same for zero points of 0 (of the flipped bytes), four elements at a time: a product of four bytes, of which all but
-// one are masked, is theirs.
+// The same for zero points of 0 (of the flipped bytes), a word at a time: a product of four bytes, of which all but one
+// are masked, is that one's.
 __global__ void product_of_words(DeviceLoop<3> loop, std::byte* y, const std::byte* a, const std::byte* b,
                                  Product product) {
   ptx::release_next_kernel();

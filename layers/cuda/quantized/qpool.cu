@@ -104,8 +104,8 @@ void run_average(const QAveragePool& layer, std::span<const ConstTensorView> inp
                                  outputs[0], context);
 }
 
-// ---- Global average over NHWC: four channels a thread, the positions shared by the threads of a block and, where there
-// are many, by the blocks of a cluster. Whole numbers may be added in any order.
+// ---- Global average over NHWC: four channels a thread, the positions shared by the threads of a block and, where
+// there are many, by the blocks of a cluster. Whole numbers may be added in any order.
 
 constexpr int kAverageThreads = 512;
 constexpr int kMostWords = 16;  // of a block
