@@ -126,7 +126,6 @@ __global__ void __launch_bounds__(kAverageThreads)
   ptx::wait_for_previous_kernel();
   constexpr int kWarps = kAverageThreads / 32;
   __shared__ int partial[kWarps][kMostWords * 4];
-  __shared__ int totals[kMostWords * 4];
   const int thread = static_cast<int>(threadIdx.x);
   const int column = thread & (g.words - 1);
   const int word = static_cast<int>(blockIdx.y) * g.words + column;
@@ -158,6 +157,7 @@ __global__ void __launch_bounds__(kAverageThreads)
 #if __CUDA_ARCH__ >= 900
   if (g.splits > 1) {
     namespace cg = cooperative_groups;
+    __shared__ int totals[kMostWords * 4];
     const cg::cluster_group cluster = cg::this_cluster();
     if (mine) totals[thread] = total;
     cluster.sync();
