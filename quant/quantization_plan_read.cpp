@@ -131,7 +131,11 @@ void corrections_from(const JsonObject& object, QuantizationPlan& plan) {
     for (const auto& [node, deltas] : nodes.items())
       plan.corrected.push_back({node, floats_from(deltas, fmt::format("bias correction of '{}'", node))});
   }
-  if (plan.equalized.empty() && plan.corrected.empty()) return;
+  if (plan.equalized.empty() && plan.corrected.empty()) {
+    if (object.has("corrections_hash"))
+      fail("'corrections_hash' stands without factors and deltas: they were taken out; calibrate again");
+    return;
+  }
   const std::string hash = corrections_hash(plan);
   if (object.text("corrections_hash") != hash)
     fail(

@@ -109,6 +109,7 @@ void add_annotate(CLI::App& app, int& exit_code) {
       app.add_subcommand("annotate", "Store labels and preprocessing in a copy of a model, and nothing else");
   options->common.add_to(*command);
   options->model.add_to(*command, false);
+  command->get_option("MODEL")->description("An ONNX file");
   options->image.add_to(*command);
   const std::string why = "annotate runs nothing";
   without_options(*command, foreign_on_the_cpu({"fp32"}, false), why);

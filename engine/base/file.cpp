@@ -48,14 +48,15 @@ std::filesystem::path beside(const std::filesystem::path& target) {
   return target.string() + fmt::format(".{:08x}{:08x}.tmp", random(), random());
 }
 
-// The mode of the file that is replaced, and its owner and group as far as this user may give a file away.
+// The permissions of the file that is replaced, but no set-user-ID that another program was given, and its owner and
+// group as far as this user may give a file away.
 bool resemble(int descriptor, const std::filesystem::path& target) {
   struct stat old = {};
   if (stat(target.c_str(), &old) != 0) return true;
   if (fchown(descriptor, old.st_uid, old.st_gid) != 0 && fchown(descriptor, uid_t(-1), old.st_gid) != 0 &&
       errno != EPERM)
     return false;
-  return fchmod(descriptor, old.st_mode & 07777) == 0;
+  return fchmod(descriptor, old.st_mode & 0777) == 0;
 }
 
 // Writes a file without a name, which is gone when the process is killed, and names it when it is whole. False where

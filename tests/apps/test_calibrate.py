@@ -262,6 +262,10 @@ class Calibrate(CommandTest):
         self.write("plan.json", json.dumps(plan))
         done = self.pipit("inspect", MODEL, "--precision", "int8", "--plan", "plan.json", code=RUNTIME)
         self.assert_one_line_error(done, "corrections_hash")
+        del plan["bias_correction"], plan["equalization"]
+        self.write("plan.json", json.dumps(plan))
+        done = self.pipit("inspect", MODEL, "--precision", "int8", "--plan", "plan.json", code=RUNTIME)
+        self.assert_one_line_error(done, "corrections_hash", "taken out")
         self.calibrate(MODEL, "images", "--bias-correction", output="a.json")
         done = self.pipit("calibrate", "--merge", "a.json", "a.json", "--output", "b.json", code=RUNTIME)
         self.assert_one_line_error(done, "bias")

@@ -77,11 +77,11 @@ TEST(File, ReplacedKeepsItsModeAndOwner) {
   const std::filesystem::path path = testing::TempDir() + "/pipit-mode-test";
   std::filesystem::remove(path);
   write_file(path, "old");
-  ASSERT_EQ(chmod(path.c_str(), 0640), 0);
   const bool root = geteuid() == 0;
   if (root) {
     ASSERT_EQ(chown(path.c_str(), 12, 34), 0);
   }
+  ASSERT_EQ(chmod(path.c_str(), 04640), 0);
   write_file(path, "new");
   struct stat now = {};
   ASSERT_EQ(stat(path.c_str(), &now), 0);
