@@ -1,5 +1,5 @@
-// Whether this build contains the x86 instruction sets beyond its baseline, and AVX512-FP16, which older compilers do
-// not know.
+// Whether this build contains the x86 instruction sets beyond its baseline, and AVX512-FP16 and AMX, which older
+// compilers do not know. AMX needs a system that grants its registers: Linux.
 #pragma once
 
 #if defined(__x86_64__) && defined(__GNUC__)
@@ -8,6 +8,11 @@
 #define PIPIT_ISA_FP16 (__clang_major__ >= 16)  // 14 has the functions with -mavx512fp16 only
 #else
 #define PIPIT_ISA_FP16 (__GNUC__ >= 12)
+#endif
+#if defined(__linux__)
+#define PIPIT_ISA_AMX PIPIT_ISA_FP16
+#else
+#define PIPIT_ISA_AMX 0
 #endif
 #include <cpuid.h>
 
@@ -40,8 +45,26 @@ inline bool cpu_has_avx512fp16() {
   return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && ((d >> 23) & 1U) != 0;
 }
 
+/// CPUID leaf 7, EDX bits 24 and 25: tile registers, and products of bytes in them.
+inline bool cpu_has_amx() {
+  unsigned a = 0;
+  unsigned b = 0;
+  unsigned c = 0;
+  unsigned d = 0;
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && ((d >> 24) & 3U) == 3U;
+}
+
+/// XCR0 bits 17 and 18: the operating system saves tile registers. The CPU must have AVX.
+inline bool os_saves_tiles() {
+  unsigned low = 0;
+  unsigned high = 0;
+  __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return ((low >> 17) & 3U) == 3U;
+}
+
 }  // namespace pipit
 #else
 #define PIPIT_ISA_X86 0
 #define PIPIT_ISA_FP16 0
+#define PIPIT_ISA_AMX 0
 #endif

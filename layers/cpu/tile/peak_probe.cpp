@@ -103,6 +103,7 @@ double measure_tile_rate(ThreadPool& pool, const TileKernels& kernels) {
                        [&](std::int64_t task, std::int64_t steps) {
                          const TileCall& call = operands[static_cast<std::size_t>(task)]->call;
                          for (std::int64_t i = 0; i < steps; ++i) tile(call);
+                         kernels.done();
                        });
 }
 

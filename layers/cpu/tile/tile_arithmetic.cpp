@@ -59,12 +59,12 @@ TileArithmetic half_arithmetic(const Clamp& activation, std::int64_t channels, b
   return result;
 }
 
-TileArithmetic byte_arithmetic(ByteArithmetic bytes, const Clamp& activation, const std::int8_t* weights,
-                               std::int64_t channels, std::int64_t depth) {
+TileArithmetic byte_arithmetic(const TileKernels& kernels, ByteArithmetic bytes, const Clamp& activation,
+                               const std::int8_t* weights, std::int64_t channels, std::int64_t depth) {
   const Quantization& y = bytes.y;
   const Quantization& residual = bytes.residual;
   TileArithmetic result;
-  result.kernels = &u8s8_tiles();
+  result.kernels = &kernels;
   result.sum_bias = start_sums(bytes, weights, channels, depth);
   result.multipliers = std::move(bytes.multipliers);
   TileCall& shared = result.shared;

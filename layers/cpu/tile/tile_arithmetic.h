@@ -41,7 +41,7 @@ TileArithmetic float_arithmetic(DType stored, const Clamp& activation, bool resi
 /// The multipliers, one for each of `channels` outputs, are for pack_f16() to fill in.
 TileArithmetic half_arithmetic(const Clamp& activation, std::int64_t channels, bool more);
 /// Products of bytes, with the bits of QConv's specification. `weights` [channels][depth].
-TileArithmetic byte_arithmetic(ByteArithmetic bytes, const Clamp& activation, const std::int8_t* weights,
-                               std::int64_t channels, std::int64_t depth);
+TileArithmetic byte_arithmetic(const TileKernels& kernels, ByteArithmetic bytes, const Clamp& activation,
+                               const std::int8_t* weights, std::int64_t channels, std::int64_t depth);
 
 }  // namespace pipit

@@ -41,9 +41,15 @@ Epilogue epilogue_of(const TileConvolution::Geometry& geometry) {
   return {geometry.channel_dim, geometry.fusion.followers};
 }
 
+ConvInput input_for(const TileKernels& kernels, const TileConvolution::Geometry& geometry) {
+  return ConvInput(geometry.input, geometry.output, geometry.window, geometry.groups, 2 * kernels.strip,
+                   kernels.element(), geometry.zero_point);
+}
+
 const TileKernels& kernels_of(const TileConvolution::Geometry& geometry) {
   if (multiplies_halves(geometry)) return *f16_tiles();
-  return dtype_bytes(geometry.input.dtype) == 1 ? u8s8_tiles() : f32_tiles();
+  if (dtype_bytes(geometry.input.dtype) > 1) return f32_tiles();
+  return u8s8_tiles_for(input_for(u8s8_tiles(), geometry).run());
 }
 
 // In floating point.
@@ -57,8 +63,7 @@ TileArithmetic arithmetic_of(const TileConvolution::Geometry& geometry) {
 }  // namespace
 
 ConvInput TileConvolution::input_of(const Geometry& geometry) {
-  return ConvInput(geometry.input, geometry.output, geometry.window, geometry.groups,
-                   2 * kernels_of(geometry).strip, kernels_of(geometry).element(), geometry.zero_point);
+  return input_for(kernels_of(geometry), geometry);
 }
 
 bool TileConvolution::copies_long_rows(const Geometry& geometry) {
@@ -174,7 +179,8 @@ TileConvolution::TileConvolution(const Geometry& geometry, std::unique_ptr<const
 TileConvolution::TileConvolution(const Geometry& geometry, ByteArithmetic arithmetic,
                                  const std::int8_t* weights, int threads)
     : TileConvolution(geometry, input_of(geometry),
-                      byte_arithmetic(std::move(arithmetic), geometry.activation, weights, geometry.output[1],
+                      byte_arithmetic(kernels_of(geometry), std::move(arithmetic), geometry.activation,
+                                      weights, geometry.output[1],
                                       geometry.input.shape[1] / geometry.groups * geometry.window.taps()),
                       threads) {
   const std::int64_t run = input_.run_elements();

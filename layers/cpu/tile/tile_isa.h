@@ -29,9 +29,20 @@ extern const TileKernels f32_tiles_avx512, u8s8_tiles_avx512;
 extern const TileKernels u8s8_tiles_avx512vnni, s16_tiles_avx512vnni;
 extern const PackedKernels packed_kernels_avx2, packed_kernels_avx512;
 #endif
+#if PIPIT_ISA_AMX
+extern const TileKernels u8s8_tiles_amx;
+#endif
 #if PIPIT_ISA_FP16
 extern const TileKernels f16_tiles_avx512fp16;
 #endif
+
+/// Steps of K that AMX takes at a time from runs of so many: as many as a tile register holds, 16, or fewer that divide
+/// the run.
+constexpr int amx_steps(std::int64_t run) {
+  int steps = 16;
+  while (run % steps != 0) --steps;
+  return steps;
+}
 
 template <typename T>
 inline constexpr std::int64_t kVectorBytes = sizeof(typename T::Vector);

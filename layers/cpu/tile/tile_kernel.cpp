@@ -16,6 +16,10 @@ const TileKernels& f32_tiles(Isa isa) {
 const TileKernels& u8s8_tiles(Isa isa) {
 #if PIPIT_ISA_X86
   switch (isa) {
+    case Isa::amx:
+#if PIPIT_ISA_AMX
+      return u8s8_tiles_amx;
+#endif
     case Isa::avx512fp16:
     case Isa::avx512vnni:
       return u8s8_tiles_avx512vnni;
@@ -31,6 +35,12 @@ const TileKernels& u8s8_tiles(Isa isa) {
 #endif
   static_cast<void>(isa);
   return u8s8_tiles_baseline;
+}
+
+const TileKernels& u8s8_tiles_for(std::int64_t run, Isa isa) {
+  constexpr int kFewestSteps = 4;
+  const bool short_run = isa == Isa::amx && amx_steps(run) < kFewestSteps;
+  return u8s8_tiles(short_run ? Isa::avx512vnni : isa);
 }
 
 const TileKernels* s16_tiles(Isa isa) {
@@ -68,6 +78,7 @@ void run_tile_row(const TileKernels& kernels, const TileCall& call, std::int64_t
     kernels.tile[used - 1][strips.size - 1][vectors - 1](part);
     part.prefetch += call.prefetch_step * call.run * call.segment_count;
   }
+  kernels.done();
 }
 
 }  // namespace pipit

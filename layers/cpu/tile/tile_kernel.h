@@ -21,7 +21,7 @@
 namespace pipit {
 
 /// Most pixels in a strip, and most vectors of outputs in a panel, of any instruction set.
-inline constexpr int kMaxTileStrip = 7;
+inline constexpr int kMaxTileStrip = 16;
 inline constexpr int kMaxTileVectors = 2;
 
 /// Steps of K whose products are summed up in halves: twice so many products for an output. An addition in halves is
@@ -86,7 +86,13 @@ struct TileKernels {
   /// The tile's arithmetic without its memory: `steps` steps of K of the largest tile, on registers. What it reaches is
   /// this core's peak.
   void (*spin)(std::int64_t steps);
+  /// Gives back what tiles have set up in their thread; null where that is nothing. See done().
+  void (*release)() = nullptr;
 
+  /// To be called by a thread after its last tile before it runs anything else.
+  void done() const {
+    if (release != nullptr) release();
+  }
   /// Multiply-accumulates in a step of K of the largest tile.
   double step_macs() const { return 2.0 * strip * kMaxTileVectors * lanes * step; }
   int panel() const { return kMaxTileVectors * lanes; }
@@ -100,6 +106,9 @@ struct TileKernels {
 const TileKernels& f32_tiles(Isa isa = chosen_isa());
 /// Where step is 2, u8 and s8 come widened to 16 bits: only VNNI multiplies bytes without saturating.
 const TileKernels& u8s8_tiles(Isa isa = chosen_isa());
+/// The same for segments of so many steps, which is what AMX multiplies at a time: for few those of the instruction set
+/// below are faster. They read the same bytes.
+const TileKernels& u8s8_tiles_for(std::int64_t run, Isa isa = chosen_isa());
 /// Two s16 that meet two s16 in a step; sums are int32, modulo 2^32, and stored as they are: of the epilogue only
 /// `columns` counts. Null for the baseline.
 const TileKernels* s16_tiles(Isa isa = chosen_isa());

@@ -96,6 +96,7 @@ void TileLoop::run_tiles(const TileBand& band, const TileRange& tiles, const Til
       call.prefetch += prefetch_step * panel->steps();
     }
   }
+  kernels->done();
 }
 
 }  // namespace pipit

@@ -51,8 +51,7 @@ using Lookup = void (*)(const Table&, const std::byte*, std::byte*, std::int64_t
 
 Lookup choose() {
 #if PIPIT_ISA_X86
-  const bool avx512 = chosen_isa() == Isa::avx512 || chosen_isa() == Isa::avx512vnni;
-  if (avx512 && __builtin_cpu_supports("avx512vbmi")) return lookup_registers;
+  if (chosen_isa() >= Isa::avx512 && __builtin_cpu_supports("avx512vbmi")) return lookup_registers;
 #endif
   return lookup_each;
 }

@@ -120,6 +120,22 @@ TEST(QConv, EveryKernelGivesTheReferencesBits) {
   }
 }
 
+// Channels that fill tile registers (AMX) once, several times and in part, with everything that a convolution may have.
+TEST(QConv, ChannelsOfTileRegisters) {
+  Random random;
+  for (int i = 0; i < 24 && !HasFailure(); ++i) {
+    Case c = random_case(random);
+    const std::int64_t groups = random.integer(1, 2);
+    const std::int64_t channels = 4 * random.integer(4, 36);
+    const std::int64_t filters = random.integer(1, 70);
+    c.attributes.conv.groups = groups;
+    c.x = Shape{random.integer(1, 3), channels * groups, c.x[2], c.x[3]};
+    c.w = Shape{filters * groups, channels, c.w[2], c.w[3]};
+    c.attributes.weight_scales = {0.02F};
+    expect_conformance(QConv(c.attributes), conformance_of(c, random));
+  }
+}
+
 // Kernel, stride, channels, filters, groups and image of what networks are made of, and edges of the tiles: few
 // columns, few outputs, channels that fill no step.
 TEST(QConv, LayersOfNetworks) {
