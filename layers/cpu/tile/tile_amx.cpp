@@ -79,20 +79,10 @@ PIPIT_TILE_INLINE const std::byte* prefetch_lines(const std::byte* at, std::int6
 template <int Strips, int Vectors>
 PIPIT_TILE_INLINE void multiply(const TileCall& call, int pixels, int steps, Int8::Vector* sums) {
   constexpr std::int64_t kPanelRow = Vectors * kRowBytes;
-  // Rows at a distance of zero: every pixel starts from the same sums.
-  const std::int32_t* start = call.sum_bias;
-  alignas(64) std::int32_t copied[Vectors * 16];
-  if (call.columns != Vectors * 16) {
-    for (int v = 0; v < Vectors; ++v) {
-      _mm512_store_si512(copied + 16 * v, reinterpret_cast<__m512i>(Int8::start(call, v)));
-    }
-    start = copied;
-  }
-  __asm__ volatile("" : : "r"(copied) : "memory");  // nor do these
-  _tile_loadd(0, start, std::int64_t{0});
-  if constexpr (Vectors > 1) _tile_loadd(1, start + 16, std::int64_t{0});
-  if constexpr (Strips > 1) _tile_loadd(2, start, std::int64_t{0});
-  if constexpr (Strips > 1 && Vectors > 1) _tile_loadd(3, start + 16, std::int64_t{0});
+  _tile_zero(0);
+  if constexpr (Vectors > 1) _tile_zero(1);
+  if constexpr (Strips > 1) _tile_zero(2);
+  if constexpr (Strips > 1 && Vectors > 1) _tile_zero(3);
 
   const std::int64_t a_stride = call.a_stride;
   const std::byte* weights = call.weights;
@@ -128,29 +118,43 @@ PIPIT_TILE_INLINE void multiply(const TileCall& call, int pixels, int steps, Int
   }
 }
 
-// Epilogue and stores of `pixels` pixels of strip 0, kFour pixels at a time: those that four vectors hold.
+// Bias, epilogue and stores of `pixels` pixels of strip 0, as many at a time as four vectors hold. The bias comes last:
+// loading the registers with it, rows at a distance of zero, took as long as all of this.
 template <int Vectors, typename Finish>
 PIPIT_TILE_INLINE void finish_strip(const Int8::Vector* sums, TileCall call, int pixels, Finish&& finish) {
   constexpr int kFour = 4 / Vectors;
-  const auto advance = [&](int count) {
-    sums += count * Vectors;
-    call.c[0] += count * call.c_stride;
-    if (call.residual[0] != nullptr) call.residual[0] += count * call.residual_stride;
-    if (call.pixel_scale[0] != nullptr) call.pixel_scale[0] += count * call.pixel_scale_step;
+  Int8::Vector bias[Vectors];
+#pragma GCC unroll 2
+  for (int v = 0; v < Vectors; ++v) bias[v] = Int8::start(call, v);
+  const auto finish_next = [&](auto count) {
+    constexpr int kCount = count() * Vectors;
+    Int8::Vector whole[kCount];
+    for (int i = 0; i < kCount; ++i) {
+      whole[i] = reinterpret_cast<Int8::Vector>(
+          _mm512_add_epi32(reinterpret_cast<__m512i>(sums[i]), reinterpret_cast<__m512i>(bias[i % Vectors])));
+    }
+    finish(whole, call, count);
+    sums += count() * Vectors;
+    call.c[0] += count() * call.c_stride;
+    if (call.residual[0] != nullptr) call.residual[0] += count() * call.residual_stride;
+    if (call.pixel_scale[0] != nullptr) call.pixel_scale[0] += count() * call.pixel_scale_step;
   };
-  for (; pixels >= kFour; pixels -= kFour, advance(kFour)) {
-    finish(sums, call, std::integral_constant<int, kFour>());
-  }
-  for (; pixels > 0; --pixels, advance(1)) finish(sums, call, std::integral_constant<int, 1>());
+  for (; pixels >= kFour; pixels -= kFour) finish_next(std::integral_constant<int, kFour>());
+  for (; pixels > 0; --pixels) finish_next(std::integral_constant<int, 1>());
 }
 
 template <int Vectors>
 PIPIT_TILE_INLINE void finish_any(const Int8::Vector* sums, const TileCall& call, int pixels) {
-  if (Int8::packs_bytes(call)) {
+  const bool whole = call.columns == Vectors * 16;
+  if (Int8::packs_bytes(call) && whole && call.small) {
+    finish_strip<Vectors>(sums, call, pixels, [](const Int8::Vector* of, const TileCall& at, auto count) {
+      Int8::finish_bytes<1, count(), Vectors, true, true>(of, at);
+    });
+  } else if (Int8::packs_bytes(call)) {
     finish_strip<Vectors>(sums, call, pixels, [](const Int8::Vector* of, const TileCall& at, auto count) {
       Int8::finish_bytes<1, count(), Vectors>(of, at);
     });
-  } else if (call.columns == Vectors * 16) {
+  } else if (whole) {
     finish_strip<Vectors>(sums, call, pixels, [](const Int8::Vector* of, const TileCall& at, auto count) {
       finish_pixels<Int8, true, 1, count(), Vectors>(of, at);
     });

@@ -1,5 +1,7 @@
 #include "layers/cpu/tile/tile_arithmetic.h"
 
+#include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <utility>
 
@@ -30,6 +32,14 @@ std::vector<std::int32_t> start_sums(const ByteArithmetic& bytes, const std::int
     start[o] = static_cast<std::int32_t>(static_cast<std::uint32_t>(bias - zero_point * sum));
   }
   return start;
+}
+
+// Sums are less than 2^31, steps of a residual from its zero point less than 2^9.
+bool stay_small(const std::vector<float>& multipliers, float residual_scale) {
+  constexpr float kMostMultiplier = 0.25F;
+  constexpr float kMostScale = 1 << 20;
+  const auto small = [](float m) { return std::abs(m) <= kMostMultiplier; };
+  return std::abs(residual_scale) <= kMostScale && std::all_of(multipliers.begin(), multipliers.end(), small);
 }
 
 }  // namespace
@@ -82,6 +92,7 @@ TileArithmetic byte_arithmetic(const TileKernels& kernels, ByteArithmetic bytes,
   shared.residual_type = tile_type(residual.dtype);
   shared.output_type = tile_type(y.dtype);
   shared.zero_point = y.zero_point;
+  shared.small = stay_small(result.multipliers, shared.residual_scale);
   result.stored_bytes = result.result_bytes = bytes_of(y.dtype);
   result.residual_bytes = bytes_of(residual.dtype);
   return result;

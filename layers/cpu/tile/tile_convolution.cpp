@@ -49,7 +49,8 @@ ConvInput input_for(const TileKernels& kernels, const TileConvolution::Geometry&
 const TileKernels& kernels_of(const TileConvolution::Geometry& geometry) {
   if (multiplies_halves(geometry)) return *f16_tiles();
   if (dtype_bytes(geometry.input.dtype) > 1) return f32_tiles();
-  return u8s8_tiles_for(input_for(u8s8_tiles(), geometry).run());
+  const ConvInput input = input_for(u8s8_tiles(), geometry);
+  return u8s8_tiles_for(static_cast<std::int64_t>(input.segments().size()), input.run());
 }
 
 // In floating point.

@@ -37,10 +37,16 @@ const TileKernels& u8s8_tiles(Isa isa) {
   return u8s8_tiles_baseline;
 }
 
-const TileKernels& u8s8_tiles_for(std::int64_t run, Isa isa) {
-  constexpr int kFewestSteps = 4;
-  const bool short_run = isa == Isa::amx && amx_steps(run) < kFewestSteps;
-  return u8s8_tiles(short_run ? Isa::avx512vnni : isa);
+const TileKernels& u8s8_tiles_for(std::int64_t segments, std::int64_t run, Isa isa) {
+  if (isa != Isa::amx) return u8s8_tiles(isa);
+  // In steps of VNNI, for as many pixels (Emerald Rapids): what AMX takes for as many steps as it multiplies at a time,
+  // and what it takes longer for the way of sums to their results and for its registers.
+  constexpr std::int64_t kAtATime = 3;
+  constexpr std::int64_t kFinish = 4;
+  const std::int64_t steps = segments * run;
+  const std::int64_t at_a_time = amx_steps(run);
+  const bool faster = steps * (at_a_time - kAtATime) >= kFinish * at_a_time;
+  return u8s8_tiles(faster ? isa : Isa::avx512vnni);
 }
 
 const TileKernels* s16_tiles(Isa isa) {

@@ -71,6 +71,7 @@ struct TileCall {
   TileType residual_type = TileType::u8;
   TileType output_type = TileType::u8;
   std::int32_t zero_point = 0;
+  bool small = false;  ///< results before they are clamped lie within 2^30 of 0, whatever the sums are
 };
 
 /// The tile kernels of one instruction set and one element type.
@@ -86,10 +87,10 @@ struct TileKernels {
   /// The tile's arithmetic without its memory: `steps` steps of K of the largest tile, on registers. What it reaches is
   /// this core's peak.
   void (*spin)(std::int64_t steps);
-  /// Gives back what tiles have set up in their thread; null where that is nothing. See done().
+  /// See done(); null where there is nothing to do.
   void (*release)() = nullptr;
 
-  /// To be called by a thread after its last tile before it runs anything else.
+  /// Gives back what tiles have set up in their thread: to be called after the last one, before anything else runs.
   void done() const {
     if (release != nullptr) release();
   }
@@ -106,9 +107,9 @@ struct TileKernels {
 const TileKernels& f32_tiles(Isa isa = chosen_isa());
 /// Where step is 2, u8 and s8 come widened to 16 bits: only VNNI multiplies bytes without saturating.
 const TileKernels& u8s8_tiles(Isa isa = chosen_isa());
-/// The same for segments of so many steps, which is what AMX multiplies at a time: for few those of the instruction set
-/// below are faster. They read the same bytes.
-const TileKernels& u8s8_tiles_for(std::int64_t run, Isa isa = chosen_isa());
+/// The same for sums over so many segments of `run` steps: AMX is slower where there are few of them, or few that it
+/// can multiply at a time; then these are the tiles of the instruction set below, which read the same bytes.
+const TileKernels& u8s8_tiles_for(std::int64_t segments, std::int64_t run, Isa isa = chosen_isa());
 /// Two s16 that meet two s16 in a step; sums are int32, modulo 2^32, and stored as they are: of the epilogue only
 /// `columns` counts. Null for the baseline.
 const TileKernels* s16_tiles(Isa isa = chosen_isa());

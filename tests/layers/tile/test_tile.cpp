@@ -192,10 +192,12 @@ struct Int8Product {
     weights.resize(static_cast<std::size_t>(columns * channels * taps));
     for (auto& x : weights)
       x = static_cast<std::int8_t>(extreme ? (random.coin() ? 127 : -128) : random.integer(-128, 127));
+    const bool huge = random.coin();
     for (std::int64_t i = 0; i < columns; ++i) {
       bias.push_back(static_cast<std::int32_t>(random.integer(-100000, 100000)));
       // Some so large that results lie beyond every integer.
-      multiplier.push_back(static_cast<float>(random.integer(0, 9) == 0 ? 1e6 : random.real(1e-5, 2e-3)));
+      const bool beyond = huge && random.integer(0, 9) == 0;
+      multiplier.push_back(static_cast<float>(beyond ? 1e6 : random.real(1e-5, 2e-3)));
     }
     if (random.coin()) {
       residual.resize(static_cast<std::size_t>(pixels * columns));
@@ -265,6 +267,7 @@ struct Int8Product {
       call.residual_type = residual_signed ? TileType::s8 : TileType::u8;
       call.output_type = f32_output ? TileType::f32 : y.dtype == DType::i8 ? TileType::s8 : TileType::u8;
       call.zero_point = y.zero_point;
+      call.small = *std::max_element(multiplier.begin(), multiplier.end()) <= 0.25F;
       call.low = bounds.low;
       call.high = bounds.high;
       run_tile_row(kernels, call, pixels);
@@ -330,13 +333,15 @@ TEST(TileInt8, AmxGivesTheBitsOfVnni) {
   }
 }
 
-TEST(TileInt8, RunsOfFewStepsAreNotForAmx) {
+TEST(TileInt8, FewStepsAreNotForAmx) {
   for (const Isa isa : instruction_sets()) {
-    EXPECT_EQ(&u8s8_tiles_for(64, isa), &u8s8_tiles(isa)) << isa_name(isa);
-    EXPECT_EQ(&u8s8_tiles_for(36, isa), &u8s8_tiles(isa)) << isa_name(isa);
-    const Isa below = isa == Isa::amx ? Isa::avx512vnni : isa;
-    for (const std::int64_t run : {1, 3, 17, 251})
-      EXPECT_EQ(&u8s8_tiles_for(run, isa), &u8s8_tiles(below)) << isa_name(isa);
+    SCOPED_TRACE(isa_name(isa));
+    const TileKernels* const own = &u8s8_tiles(isa);
+    const TileKernels* const below = &u8s8_tiles(isa == Isa::amx ? Isa::avx512vnni : isa);
+    for (const auto& [segments, run] : {std::pair{1, 64}, {3, 48}, {1, 16}, {7, 6}, {1, 8}})
+      EXPECT_EQ(&u8s8_tiles_for(segments, run, isa), own) << segments << " of " << run;
+    for (const auto& [segments, run] : {std::pair{0, 16}, {1, 4}, {1, 6}, {1, 17}, {9, 1}, {9, 3}, {1, 251}})
+      EXPECT_EQ(&u8s8_tiles_for(segments, run, isa), below) << segments << " of " << run;
   }
 }
 
