@@ -49,6 +49,7 @@ ROOMS = {
     "models/onnx/read": {"onnx"},
     "models/onnx/write": {"onnx", "onnx/read"},
     "quant": set(),
+    "sparsity": set(),
     "pipit": {"detail"},
     "pipit/detail": {"."},
     "apps": {"commands", "display"},

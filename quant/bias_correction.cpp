@@ -6,10 +6,10 @@
 #include "engine/base/error.h"
 #include "layers/ops/conv.h"
 #include "layers/ops/matmul.h"
+#include "layers/passes/real_weights.h"
 #include "layers/passes/rewriter.h"
 #include "quant/calibration.h"
 #include "quant/int8_weights.h"
-#include "quant/real_weights.h"
 #include "quant/weighted_layer.h"
 
 namespace pipit {

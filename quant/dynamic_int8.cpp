@@ -6,9 +6,9 @@
 #include "layers/ops/conv.h"
 #include "layers/ops/gemm.h"
 #include "layers/ops/reshaping.h"
+#include "layers/passes/real_weights.h"
 #include "layers/passes/rewriter.h"
 #include "quant/int8_weights.h"
-#include "quant/real_weights.h"
 
 namespace pipit {
 

@@ -9,11 +9,11 @@
 #include "layers/ops/quantize.h"
 #include "layers/ops/qunary.h"
 #include "layers/ops/reshaping.h"
+#include "layers/passes/real_weights.h"
 #include "layers/passes/rewriter.h"
 #include "quant/equalize.h"
 #include "quant/int8_roles.h"
 #include "quant/int8_weights.h"
-#include "quant/real_weights.h"
 
 namespace pipit {
 

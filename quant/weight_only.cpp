@@ -6,8 +6,8 @@
 #include "engine/platform/simd.h"
 #include "layers/ops/conv.h"
 #include "layers/ops/gemm.h"
+#include "layers/passes/real_weights.h"
 #include "layers/passes/rewriter.h"
-#include "quant/real_weights.h"
 
 namespace pipit {
 

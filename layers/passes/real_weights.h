@@ -1,4 +1,4 @@
-// The weights of a float graph's convolutions and fully connected layers, as every scheme of quantization takes them.
+// The weights of a float graph's convolutions and fully connected layers, as quantization and pruning take them.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-#include "quant/real_weights.h"
+#include "layers/passes/real_weights.h"
 
 #include "layers/ops/conv.h"
 #include "layers/ops/gemm.h"
