@@ -8,7 +8,7 @@
 
 namespace pipit {
 
-/// Whether a node can become a QConv: constant weights (has_constant_weights), a result in f32, and sums that fit int32.
+/// Whether a node can become a QConv: constant weights (has_constant_weights), an f32 result, and sums that fit int32.
 bool is_weighted_layer(const Graph& graph, const Node& node);
 
 /// The names of those nodes, in the order of the graph.
