@@ -13,9 +13,11 @@ namespace {
 // AttributeProto.AttributeType
 constexpr std::int32_t kFloat = 1;
 constexpr std::int32_t kInt = 2;
+constexpr std::int32_t kString = 3;
 constexpr std::int32_t kInts = 7;
 
-// TensorProto.DataType
+}  // namespace
+
 std::int32_t data_type(DType type) {
   switch (type) {
     case DType::f32:
@@ -37,6 +39,8 @@ std::int32_t data_type(DType type) {
   }
   fail_unsupported("tensors of {}", dtype_name(type));
 }
+
+namespace {
 
 void describe(onnx_pb::ValueInfoProto& info, const std::string& name, const TensorDesc& desc,
               bool symbolic_batch) {
@@ -259,6 +263,9 @@ void set(onnx_pb::NodeProto& node, const char* name, std::int64_t value) {
 }
 void set(onnx_pb::NodeProto& node, const char* name, float value) {
   attribute(node, name, kFloat).set_f(value);
+}
+void set(onnx_pb::NodeProto& node, const char* name, const char* value) {
+  attribute(node, name, kString).set_s(value);
 }
 void set(onnx_pb::NodeProto& node, const char* name, const std::vector<std::int64_t>& values) {
   attribute(node, name, kInts).mutable_ints()->Add(values.begin(), values.end());

@@ -92,8 +92,12 @@ class GraphWriter {
   bool any_full_ = false;
 };
 
+/// TensorProto.DataType. Throws UnsupportedError for f16.
+std::int32_t data_type(DType type);
+
 void set(onnx_pb::NodeProto& node, const char* name, std::int64_t value);
 void set(onnx_pb::NodeProto& node, const char* name, float value);
+void set(onnx_pb::NodeProto& node, const char* name, const char* value);
 void set(onnx_pb::NodeProto& node, const char* name, const std::vector<std::int64_t>& values);
 /// kernel_shape, strides and pads; dilations and ceil_mode where they say something.
 void set_window(onnx_pb::NodeProto& node, const Window& window);
@@ -106,11 +110,12 @@ void add_unary(GraphWriter& writer, const Node& node, const UnaryAttributes& att
 
 /// Writes one node of the graph. Returns false for layers of another kind, throws UnsupportedError for attributes that
 /// have no form in opset 13.
-bool write_conv_layer(GraphWriter& writer, const Node& node);  // Conv, Gemm, MatMul, Pool
+bool write_conv_layer(GraphWriter& writer, const Node& node);  // Conv, ConvTranspose, Gemm, MatMul, Pool
 bool write_elementwise_layer(GraphWriter& writer,
                              const Node& node);  // Unary, Binary, normalizations, Softmax, Reduce
 bool write_movement_layer(GraphWriter& writer,
                           const Node& node);  // Reshape, Concat and what else moves elements
+bool write_selecting_layer(GraphWriter& writer, const Node& node);  // Where, ArgMax, Cast, Resize
 bool write_int8_layer(GraphWriter& writer, const Node& node);
 
 }  // namespace pipit::onnx

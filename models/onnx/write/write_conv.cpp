@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "layers/ops/conv.h"
+#include "layers/ops/conv_transpose.h"
 #include "layers/ops/gemm.h"
 #include "layers/ops/matmul.h"
 #include "layers/ops/pool.h"
@@ -22,6 +23,22 @@ void write_conv(GraphWriter& writer, const Node& node, const ConvAttributes& att
   set_window(conv, attributes.window);
   if (attributes.groups != 1) set(conv, "group", attributes.groups);
   if (has_residual) writer.add("Add", node.name + "/add", {writer.last_result(), residual});
+  writer.add_activation(node.name, attributes.activation);
+  writer.store(node.outputs[0]);
+}
+
+// One that lower_conv_transpose left as it was.
+void write_conv_transpose(GraphWriter& writer, const Node& node, const ConvTransposeAttributes& attributes) {
+  const std::string bias = node.inputs.size() > 2 ? writer.optional_operand(node.inputs[2]) : "";
+  const std::string x = writer.operand(node.inputs[0]);
+  const std::string weights = writer.operand(node.inputs[1]);
+  onnx_pb::NodeProto& conv = writer.add("ConvTranspose", node.name, {x, weights, bias});
+  Window window = attributes.window;
+  window.ceil_mode = false;
+  set_window(conv, window);
+  const auto& padding = attributes.output_padding;
+  set(conv, "output_padding", std::vector<std::int64_t>(padding.begin(), padding.begin() + window.rank));
+  if (attributes.groups != 1) set(conv, "group", attributes.groups);
   writer.add_activation(node.name, attributes.activation);
   writer.store(node.outputs[0]);
 }
@@ -61,6 +78,8 @@ void add_pool(GraphWriter& writer, const Node& node, const PoolAttributes& attri
 bool write_conv_layer(GraphWriter& writer, const Node& node) {
   if (const auto* conv = layer_if<Conv>(node)) {
     write_conv(writer, node, conv->attributes());
+  } else if (const auto* transposed = layer_if<ConvTranspose>(node)) {
+    write_conv_transpose(writer, node, transposed->attributes());
   } else if (const auto* gemm = layer_if<Gemm>(node)) {
     write_gemm(writer, node, gemm->attributes());
   } else if (layer_if<MatMul>(node) != nullptr) {

@@ -34,10 +34,24 @@ const std::map<UnaryKind, const char*> kWithAlpha = {{UnaryKind::leaky_relu, "Le
                                                      {UnaryKind::celu, "Celu"},
                                                      {UnaryKind::thresholded_relu, "ThresholdedRelu"}};
 
-const std::map<BinaryKind, const char*> kBinary = {{BinaryKind::add, "Add"}, {BinaryKind::sub, "Sub"},
-                                                   {BinaryKind::mul, "Mul"}, {BinaryKind::div, "Div"},
-                                                   {BinaryKind::min, "Min"}, {BinaryKind::max, "Max"},
-                                                   {BinaryKind::pow, "Pow"}, {BinaryKind::prelu, "PRelu"}};
+const std::map<BinaryKind, const char*> kBinary = {{BinaryKind::add, "Add"},
+                                                   {BinaryKind::sub, "Sub"},
+                                                   {BinaryKind::mul, "Mul"},
+                                                   {BinaryKind::div, "Div"},
+                                                   {BinaryKind::min, "Min"},
+                                                   {BinaryKind::max, "Max"},
+                                                   {BinaryKind::pow, "Pow"},
+                                                   {BinaryKind::prelu, "PRelu"},
+                                                   {BinaryKind::mod, "Mod"},
+                                                   {BinaryKind::fmod, "Mod"},
+                                                   {BinaryKind::equal, "Equal"},
+                                                   {BinaryKind::less, "Less"},
+                                                   {BinaryKind::less_equal, "LessOrEqual"},
+                                                   {BinaryKind::greater, "Greater"},
+                                                   {BinaryKind::greater_equal, "GreaterOrEqual"},
+                                                   {BinaryKind::logical_and, "And"},
+                                                   {BinaryKind::logical_or, "Or"},
+                                                   {BinaryKind::logical_xor, "Xor"}};
 
 // x * f(x): the activations that opset 13 has no operator for.
 void write_gated(GraphWriter& writer, const Node& node, const std::string& x) {
@@ -132,7 +146,8 @@ void write_binary(GraphWriter& writer, const Node& node, const BinaryAttributes&
   if (op == kBinary.end()) fail_unsupported("function {}", binary_name(attributes.kind));
   const std::string a = writer.operand(node.inputs[0]);
   const std::string b = writer.operand(node.inputs[1]);
-  writer.add(op->second, node.name, {a, b});
+  onnx_pb::NodeProto& proto = writer.add(op->second, node.name, {a, b});
+  if (attributes.kind == BinaryKind::fmod) set(proto, "fmod", std::int64_t{1});
   writer.add_activation(node.name, attributes.activation);
 }
 
@@ -147,16 +162,21 @@ void write_softmax(GraphWriter& writer, const Node& node, const SoftmaxAttribute
       std::int64_t{groups.begin});
 }
 
+// Reductions that are one operator.
+const std::map<ReduceKind, const char*> kReduce = {
+    {ReduceKind::sum, "ReduceSum"},        {ReduceKind::mean, "ReduceMean"},
+    {ReduceKind::max, "ReduceMax"},        {ReduceKind::min, "ReduceMin"},
+    {ReduceKind::prod, "ReduceProd"},      {ReduceKind::l1, "ReduceL1"},
+    {ReduceKind::l2, "ReduceL2"},          {ReduceKind::sum_square, "ReduceSumSquare"},
+    {ReduceKind::log_sum, "ReduceLogSum"}, {ReduceKind::log_sum_exp, "ReduceLogSumExp"}};
+
+// Opset 13 has the axes of a sum as an input, those of all others as an attribute.
 void write_reduce(GraphWriter& writer, const Node& node, const ReduceAttributes& attributes) {
-  const char* op = nullptr;
-  if (attributes.kind == ReduceKind::mean) op = "ReduceMean";
-  if (attributes.kind == ReduceKind::max) op = "ReduceMax";
-  if (attributes.kind == ReduceKind::min) op = "ReduceMin";
-  if (attributes.kind == ReduceKind::l2) op = "ReduceL2";
-  if (op == nullptr) fail_unsupported("reduction {}", reduce_name(attributes.kind));
-  const std::string x = writer.operand(node.inputs[0]);
-  onnx_pb::NodeProto& proto = writer.add(op, node.name, {x});
-  if (!attributes.axes.empty()) set(proto, "axes", attributes.axes);
+  GraphWriter::Names inputs{writer.operand(node.inputs[0])};
+  const bool as_input = attributes.kind == ReduceKind::sum && !attributes.axes.empty();
+  if (as_input) inputs.push_back(writer.integers(node.name + "/axes", attributes.axes));
+  onnx_pb::NodeProto& proto = writer.add(kReduce.at(attributes.kind), node.name, inputs);
+  if (!as_input && !attributes.axes.empty()) set(proto, "axes", attributes.axes);
   set(proto, "keepdims", std::int64_t{attributes.keep_dims});
 }
 

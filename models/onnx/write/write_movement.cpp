@@ -43,8 +43,22 @@ void write_slice(GraphWriter& writer, const Node& node, const SliceAttributes& a
   writer.add("Slice", node.name, inputs);
 }
 
+const char* pad_mode(PadMode mode) {
+  switch (mode) {
+    case PadMode::reflect:
+      return "reflect";
+    case PadMode::edge:
+      return "edge";
+    case PadMode::constant:
+      return "constant";
+    case PadMode::wrap:
+      break;
+  }
+  fail_unsupported("padding that wraps around, which opset 13 does not have");
+}
+
 void write_pad(GraphWriter& writer, const Node& node, const PadAttributes& attributes) {
-  if (attributes.mode != PadMode::constant) fail_unsupported("padding that is not constant");
+  const char* mode = pad_mode(attributes.mode);
   double value = attributes.value;
   if (writer.is_integer(node.inputs[0])) {
     const Quantization& q = writer.quantization(node.inputs[0]);
@@ -55,7 +69,8 @@ void write_pad(GraphWriter& writer, const Node& node, const PadAttributes& attri
   pads.insert(pads.end(), attributes.end.begin(), attributes.end.end());
   const std::string amounts = writer.integers(node.name + "/pads", pads);
   const std::string fill = writer.number(node.name + "/value", static_cast<float>(value));
-  writer.add("Pad", node.name, {x, amounts, fill});
+  onnx_pb::NodeProto& pad = writer.add("Pad", node.name, {x, amounts, fill});
+  if (attributes.mode != PadMode::constant) set(pad, "mode", mode);
 }
 
 void write_split(GraphWriter& writer, const Node& node, const SplitAttributes& attributes) {
@@ -68,10 +83,32 @@ void write_split(GraphWriter& writer, const Node& node, const SplitAttributes& a
 }
 
 void write_depth_to_space(GraphWriter& writer, const Node& node, const DepthToSpaceAttributes& attributes) {
-  if (attributes.column_row_depth) fail_unsupported("DepthToSpace in mode CRD");
   const std::string x = writer.operand(node.inputs[0]);
-  set(writer.add(attributes.inverse ? "SpaceToDepth" : "DepthToSpace", node.name, {x}), "blocksize",
-      attributes.block);
+  onnx_pb::NodeProto& proto =
+      writer.add(attributes.inverse ? "SpaceToDepth" : "DepthToSpace", node.name, {x});
+  set(proto, "blocksize", attributes.block);
+  if (attributes.column_row_depth && !attributes.inverse) set(proto, "mode", "CRD");
+}
+
+// The batch is written as 1, which broadcasts to any.
+void write_expand(GraphWriter& writer, const Node& node, const ExpandAttributes& attributes) {
+  const Shape& from = writer.desc(node.inputs[0]).shape;
+  const auto dims = attributes.shape.dims();
+  std::vector<std::int64_t> shape(dims.begin(), dims.end());
+  if (from.rank() == attributes.shape.rank() && from.rank() > 0 && shape[0] == from[0]) shape[0] = 1;
+  const std::string x = writer.operand(node.inputs[0]);
+  writer.add("Expand", node.name, {x, writer.integers(node.name + "/shape", shape)});
+}
+
+void write_gather(GraphWriter& writer, const Node& node, const GatherAttributes& attributes) {
+  const std::string data = writer.operand(node.inputs[0]);
+  const std::string indices = writer.operand(node.inputs[1]);
+  set(writer.add("Gather", node.name, {data, indices}), "axis", attributes.axis);
+}
+
+void write_tile(GraphWriter& writer, const Node& node, const TileAttributes& attributes) {
+  const std::string x = writer.operand(node.inputs[0]);
+  writer.add("Tile", node.name, {x, writer.integers(node.name + "/repeats", attributes.repeats)});
 }
 
 }  // namespace
@@ -94,6 +131,12 @@ bool write_movement_layer(GraphWriter& writer, const Node& node) {
     set(writer.add("Transpose", node.name, {x}), "perm", transpose->attributes().permutation);
   } else if (const auto* depth = layer_if<DepthToSpace>(node)) {
     write_depth_to_space(writer, node, depth->attributes());
+  } else if (const auto* expand = layer_if<Expand>(node)) {
+    write_expand(writer, node, expand->attributes());
+  } else if (const auto* gather = layer_if<Gather>(node)) {
+    write_gather(writer, node, gather->attributes());
+  } else if (const auto* tile = layer_if<Tile>(node)) {
+    write_tile(writer, node, tile->attributes());
   } else {
     return false;
   }

@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <limits>
 
-#include "layers/ops/reshaping.h"
-#include "layers/ops/slicing.h"
+#include "layers/ops/resize.h"
 #include "models/onnx/read/reader.h"
 #include "models/onnx/write/graph_writer.h"
 
@@ -36,7 +36,8 @@ void write_nodes(onnx::GraphWriter& writer) {
   for (const Node& node : writer.graph().nodes()) {
     try {
       if (!onnx::write_int8_layer(writer, node) && !onnx::write_conv_layer(writer, node) &&
-          !onnx::write_elementwise_layer(writer, node) && !onnx::write_movement_layer(writer, node))
+          !onnx::write_elementwise_layer(writer, node) && !onnx::write_movement_layer(writer, node) &&
+          !onnx::write_selecting_layer(writer, node))
         fail_unsupported("layer {} has no form here", node.layer->type());
     } catch (const UnsupportedError& e) {
       unsupported.push_back(fmt::format("node '{}': {}", node.name, e.what()));
@@ -46,28 +47,23 @@ void write_nodes(onnx::GraphWriter& writer) {
   if (!unsupported.empty()) fail_unsupported("cannot be written as ONNX: {}", fmt::join(unsupported, "\n  "));
 }
 
-// Dimension 0 may be any number: every layer hands it on, and none but Reshape (which writes it as "the input's")
-// has it among its attributes.
+// Dimension 0 may be any number: every layer that computes samples keeps them apart, and none but Reshape and Expand
+// (which are written so that they fit any) has their number among its attributes.
 bool keeps_batch(const Graph& graph) {
+  std::vector<bool> by_sample(graph.values().size(), false);
+  for (const ValueId id : graph.inputs()) by_sample[index(id)] = true;
   for (const Node& node : graph.nodes()) {
-    const ValueId first = node.inputs.empty() ? kNoValue : node.inputs[0];
-    for (const ValueId id : node.outputs) {
-      const Shape& y = graph.value(id).desc.shape;
-      if (first == kNoValue || graph.value(first).desc.shape.rank() == 0 || y.rank() == 0) return false;
-      if (y[0] != graph.value(first).desc.shape[0]) return false;
-    }
-    if (const auto* transpose = dynamic_cast<const Transpose*>(node.layer.get());
-        transpose != nullptr && transpose->attributes().permutation[0] != 0)
-      return false;
-    // A constant operand with a batch of its own would not broadcast.
-    if (const auto* concat = dynamic_cast<const Concat*>(node.layer.get())) {
-      if (concat->attributes().axis == 0) return false;
-      for (const ValueId id : node.inputs) {
-        if (graph.value(id).is_constant()) return false;
-      }
-    }
+    std::vector<bool> inputs;
+    for (const ValueId id : node.inputs) inputs.push_back(id != kNoValue && by_sample[index(id)]);
+    if (std::find(inputs.begin(), inputs.end(), true) == inputs.end()) continue;
+    const std::vector<const TensorDesc*> descs = graph.input_descs(node);
+    const auto* resize = dynamic_cast<const Resize*>(node.layer.get());
+    if (!node.layer->keeps_samples_apart({descs, inputs})) return false;
+    if (resize != nullptr && resize->attributes().sizes != decltype(ResizeAttributes::sizes){}) return false;
+    for (const ValueId id : node.outputs) by_sample[index(id)] = true;
   }
-  return true;
+  return std::all_of(graph.outputs().begin(), graph.outputs().end(),
+                     [&](ValueId id) { return by_sample[index(id)]; });
 }
 
 }  // namespace

@@ -214,21 +214,102 @@ TEST(OnnxWrite, MetadataAndWhatIsRefused) {
   options.metadata = {{"pipit.labels", "cat\ndog"}};
   EXPECT_EQ(read(write_onnx(model.read().graph, options)).metadata, options.metadata);
 
-  OnnxWriter refused(17);
+  OnnxWriter refused(19);
   refused.input("x", {1, 4, 3, 3})
-      .integers("repeats", {1, 1, 2, 2})
       .constant<float>("scales", {4}, {1, 1, 2, 2})
-      .node("Tile", {"x", "repeats"}, {"a"})
+      .node("LpPool", {"x"}, {"a"}, {{"kernel_shape", Dims{2, 2}}})
       .node("Relu", {"a"}, {"b"})
-      .node("Resize", {"b", "", "scales"}, {"y"})
+      .node("Resize", {"b", "", "scales"}, {"y"},
+            {{"coordinate_transformation_mode", "half_pixel_symmetric"}})
       .output("y");
   try {
     write_onnx(refused.read().graph);
     FAIL();
   } catch (const UnsupportedError& e) {
-    EXPECT_THAT(e.what(), HasSubstr("node 'the_Tile': layer Tile has no form here\n  node 'the_Resize'"));
+    EXPECT_THAT(e.what(), HasSubstr("node 'the_LpPool': pooling by a norm\n  node 'the_Resize'"));
     EXPECT_THAT(e.what(), testing::Not(HasSubstr("Relu")));
   }
+}
+
+TEST(OnnxWrite, LayersThatChooseAmongElements) {
+  OnnxWriter model(18);
+  model.input("x", {2, 4, 3, 5})
+      .integers("repeats", {1, 1, 2, 1})
+      .integers("shape", {3, 2, 4, 6, 5})
+      .integers("picked", {3, 0, -1})
+      .constant<float>("zero", {}, {0})
+      .node("Tile", {"x", "repeats"}, {"t"})
+      .node("Greater", {"t", "zero"}, {"g"})
+      .node("Neg", {"t"}, {"n"})
+      .node("Where", {"g", "t", "n"}, {"w"})
+      .node("Gather", {"w", "picked"}, {"p"}, {{"axis", std::int64_t{1}}})
+      .node("Cast", {"g"}, {"c"}, {{"to", std::int64_t{1}}})
+      .node("ArgMin", {"p"}, {"a"}, {{"axis", std::int64_t{3}}, {"select_last_index", std::int64_t{1}}})
+      .node("Cast", {"a"}, {"y"}, {{"to", std::int64_t{1}}})
+      .node("Expand", {"c", "shape"}, {"e"})
+      .output("y")
+      .output("e")
+      .output("p");
+  expect_round_trip(model);
+  for (const char* kind : {"Sum", "Mean", "Max", "Min", "Prod", "L1", "L2", "SumSquare", "LogSumExp"}) {
+    OnnxWriter reduce(18);
+    reduce.input("x", {2, 3, 4, 5})
+        .integers("axes", {1, -1})
+        .node(std::string("Reduce") + kind, {"x", "axes"}, {"y"}, {{"keepdims", std::int64_t{0}}})
+        .output("y");
+    SCOPED_TRACE(kind);
+    expect_round_trip(reduce);
+  }
+}
+
+TEST(OnnxWrite, ResizedPaddedAndTransposedConvolutions) {
+  for (const char* mode : {"half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"}) {
+    for (const bool by_sizes : {false, true}) {
+      OnnxWriter model(13);
+      model.input("x", {1, 3, 4, 5})
+          .constant<float>("scales", {4}, {1, 1, 1.5F, 2})
+          .integers("sizes", {1, 3, 7, 3});
+      const std::vector<test::Attribute> linear{{"coordinate_transformation_mode", mode}, {"mode", "linear"}};
+      const std::vector<test::Attribute> nearest{{"coordinate_transformation_mode", mode},
+                                                 {"nearest_mode", "ceil"}};
+      const test::Names inputs =
+          by_sizes ? test::Names{"x", "", "", "sizes"} : test::Names{"x", "", "scales"};
+      model.node("Resize", inputs, {"y"}, linear)
+          .node("Resize", inputs, {"z"}, nearest)
+          .output("y")
+          .output("z");
+      SCOPED_TRACE(mode);
+      expect_round_trip(model);
+    }
+  }
+  OnnxWriter model(13);
+  model.input("x", {2, 4, 4, 5})
+      .integers("pads", {0, 0, 1, 2, 0, 0, 1, 0})
+      .constant<float>("w", {4, 2, 3, 2}, pattern(48, 0.1F))
+      .constant<float>("b", {4}, pattern(4, 0.2F))
+      .node("Pad", {"x", "pads"}, {"r"}, {{"mode", "reflect"}})
+      .node("Pad", {"r", "pads"}, {"e"}, {{"mode", "edge"}})
+      .node("ConvTranspose", {"e", "w", "b"}, {"c"},
+            {{"group", std::int64_t{2}},
+             {"strides", Dims{2, 3}},
+             {"pads", Dims{1, 0, 0, 1}},
+             {"output_padding", Dims{1, 0}}})
+      .node("Relu", {"c"}, {"d"})
+      .node("DepthToSpace", {"d"}, {"y"}, {{"blocksize", std::int64_t{2}}, {"mode", "CRD"}})
+      .output("y");
+  expect_round_trip(model);
+}
+
+// As it was read: lower_conv_transpose makes convolutions of it otherwise.
+TEST(OnnxWrite, ATransposedConvolutionItself) {
+  OnnxWriter model(13);
+  model.input("x", {1, 2, 3, 3})
+      .constant<float>("w", {2, 3, 2, 2}, pattern(24, 0.1F))
+      .node("ConvTranspose", {"x", "w"}, {"y"}, {{"strides", Dims{2, 2}}, {"output_padding", Dims{1, 0}}})
+      .output("y");
+  const Graph graph = model.read().graph;
+  const Graph again = read(write_onnx(graph)).graph;
+  EXPECT_EQ(again.nodes()[0].layer->identity(), graph.nodes()[0].layer->identity());
 }
 
 // A quantized model with every INT8 layer; `narrow` asks for ranges as plans have them.
