@@ -56,8 +56,8 @@ struct ChannelGroups {
 /// The groups of a floating-point graph without layouts, as read or as fuse() leaves it. What the graph's outputs show,
 /// what a layer mixes (a normalization over channels, a softmax) or what comes to a layer that is not known here is not
 /// removable, with the reason. A convolution of several groups ties whole groups, inputs with outputs, or the same
-/// channel of every group, whichever leaves more choice. Takes time in proportion to nodes times channels; with more than
-/// 2^26 of them, an absurd model, nothing is removable.
+/// channel of every group, whichever leaves more choice. Takes time in proportion to nodes times channels; where these
+/// are more than 2^26, an absurd model, no groups are found.
 ChannelGroups find_channel_groups(const Graph& graph);
 
 }  // namespace pipit

@@ -25,7 +25,7 @@ Graph remove_channels(const Graph& graph, const ChannelGroups& found, const std:
 void spare_last_channels(const ChannelGroups& found, std::vector<bool>& removed);
 
 /// Marks of the removable groups that compute nothing, in a model from anyone: all weights and biases that write them
-/// are zero, or all weights that read them are; the last of a layer are spared. Without them remove_channels() gives the
+/// are zero, or all weights that read them are; the last of a layer are spared. What remove_channels() leaves has the
 /// outputs of the graph itself.
 std::vector<bool> find_dead_groups(const Graph& graph, const ChannelGroups& found);
 
