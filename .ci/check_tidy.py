@@ -24,12 +24,20 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # What only g++ knows.
 GCC = ("-Wno-unknown-warning-option", "-Wno-ignored-optimization-argument")
+UNITY = re.compile(r'^#include "(.*\.cpp)"$', re.MULTILINE)
 PRECOMPILED = re.compile(r" -Winvalid-pch| -include \S*cmake_pch\.hxx")
 
 
 def git(*arguments):
     done = subprocess.run(["git", "-C", ROOT, *arguments], check=False, capture_output=True, text=True)
     return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def apart(entry):
+    """The entries of the sources that one run of the compiler takes together, or the entry itself."""
+    source = pathlib.Path(entry["directory"], entry["file"])
+    together = UNITY.findall(source.read_text(encoding="utf-8")) if source.name.startswith("unity_") else []
+    return [{**entry, "file": f, "command": entry["command"].replace(entry["file"], f)} for f in together] or [entry]
 
 
 def changed(base):
@@ -68,7 +76,7 @@ def main():
     database = ROOT / arguments.build / "compile_commands.json"
     if not database.exists():
         sys.exit(f"check_tidy.py: there is no {database}; configure first: cmake --preset default")
-    entries = json.loads(database.read_text())
+    entries = [e for entry in json.loads(database.read_text()) for e in apart(entry)]
     compiled = [pathlib.Path(entry["directory"], entry["file"]) for entry in entries]
     known = sorted({str(f.relative_to(ROOT)) for f in compiled if f.suffix == ".cpp" and f.is_relative_to(ROOT)})
     known = [n for n in known if not (ROOT / n).is_relative_to(database.parent)]

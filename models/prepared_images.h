@@ -18,6 +18,9 @@ namespace pipit {
 class PreparedImages {
  public:
   /// `input`: f32, of a shape that image_input() knows.
+  /// What a command keeps that goes through its images several times.
+  static constexpr std::size_t kUsualCacheBytes = std::size_t{512} << 20;
+
   PreparedImages(std::vector<std::filesystem::path> images, Preprocess preprocess, const TensorDesc& input,
                  std::shared_ptr<ThreadPool> pool, std::size_t cache_bytes = 0);
 

@@ -18,8 +18,6 @@ namespace pipit::apps {
 
 namespace {
 
-constexpr std::size_t kCacheBytes = std::size_t{512} << 20;
-
 struct DiffOptions {
   CommonOptions common;
   ModelOptions model;
@@ -30,7 +28,7 @@ struct DiffOptions {
   bool fast = false;
 };
 
-struct Result {
+struct Comparison {
   std::vector<std::string> preprocess_differences;
   std::vector<LayerDifference> layers;
   TensorDifference output;
@@ -53,7 +51,7 @@ std::int64_t count_other_top1(const Tensor& a, const Tensor& b, std::int64_t bat
   return other;
 }
 
-void compare_layers(const MixedModel& model, PreparedImages& images, bool quiet, Result& result) {
+void compare_layers(const MixedModel& model, PreparedImages& images, bool quiet, Comparison& result) {
   const auto fp32 = model.in_fp32(true);
   const auto int8 = model.in_int8({}, true);
   Session reference(fp32);
@@ -99,7 +97,7 @@ nlohmann::ordered_json difference_json(const TensorDifference& d) {
 }
 
 void print_as_json(const Model& model, const ExecutionPlan& plan, const DiffOptions& options,
-                   const Result& result) {
+                   const Comparison& result) {
   nlohmann::ordered_json json = json_header("diff", model, plan);
   json["precision"] = "int8";
   json["plan"] = options.common.plan;
@@ -140,7 +138,7 @@ std::string decibel(double db) {
   return std::isinf(db) ? (db > 0 ? "exact" : "-inf") : fmt::format("{:.1f}", db);
 }
 
-void print_as_table(const DiffOptions& options, const Result& result) {
+void print_as_table(const DiffOptions& options, const Comparison& result) {
   using Align = Table::Align;
   std::vector<Table::Column> columns = {{"layer"},
                                         {"type"},
@@ -189,7 +187,7 @@ int diff(const DiffOptions& options) {
   Model model = options.model.load();
   const Preprocess preprocess = options.image.resolve(model).preprocess;
   QuantizationPlan plan = detail::read_plan_for(options.common.plan, model.graph);
-  Result result;
+  Comparison result;
   result.preprocess_differences = options.common.compare_preprocess(plan, preprocess);
   Graph fused = fuse(std::move(model.graph));
   keep_nodes(plan, fused, options.common.kept());
@@ -206,7 +204,8 @@ int diff(const DiffOptions& options) {
   PreparedImages prepared(images, preprocess, input, pool);
   compare_layers(mixed, prepared, common.quiet, result);
   if (!options.fast) {
-    PreparedImages some(spread(std::move(images), options.share_limit), preprocess, input, pool, kCacheBytes);
+    PreparedImages some(spread(std::move(images), options.share_limit), preprocess, input, pool,
+                        PreparedImages::kUsualCacheBytes);
     result.share_images = some.size();
     Progress progress("layer by layer", 0, common.quiet);
     result.shares = measure_shares(mixed, some, false, [&](std::int64_t done, std::int64_t total) {

@@ -21,7 +21,6 @@ namespace pipit::apps {
 
 namespace {
 
-constexpr std::size_t kCacheBytes = std::size_t{512} << 20;
 constexpr std::int64_t kShareImages = 32;
 
 struct TuneOptions {
@@ -216,11 +215,12 @@ void search(const MixedModel& mixed, const TuneOptions& options, const Split& sp
   const auto fp32 = mixed.in_fp32();
   const TensorDesc& input = fp32->graph().value(fp32->graph().inputs()[0]).desc;
   const std::shared_ptr<ThreadPool> pool = shared_pool(fp32->options().threads);
-  PreparedImages images(paths_of(split.search), preprocess, input, pool, kCacheBytes);
+  PreparedImages images(paths_of(split.search), preprocess, input, pool, PreparedImages::kUsualCacheBytes);
   const Judge judge = judge_of(options, split.search, run_outputs(fp32, images));
   outcome.search_top1 = judge.fp32_top1();
 
-  PreparedImages some(spread(paths_of(split.search), kShareImages), preprocess, input, pool, kCacheBytes);
+  PreparedImages some(spread(paths_of(split.search), kShareImages), preprocess, input, pool,
+                      PreparedImages::kUsualCacheBytes);
   Progress progress("tune", 0, quiet);
   const auto stage = [&](const char* name) {
     return [&progress, name](std::int64_t done, std::int64_t total) {
@@ -241,7 +241,7 @@ void check_unseen(const MixedModel& mixed, const TuneOptions& options, const Spl
   const auto fp32 = mixed.in_fp32();
   const TensorDesc& input = fp32->graph().value(fp32->graph().inputs()[0]).desc;
   PreparedImages images(paths_of(split.unseen), preprocess, input, shared_pool(fp32->options().threads),
-                        kCacheBytes);
+                        PreparedImages::kUsualCacheBytes);
   const Judge judge = judge_of(options, split.unseen, run_outputs(fp32, images));
   outcome.unseen_top1 = judge.fp32_top1();
   outcome.unseen = judge.compare(run_outputs(mixed.in_int8(kept), images));

@@ -33,7 +33,7 @@ struct Errors {
   double norm = 0;  // ||got - expected|| / ||expected||
 };
 
-struct Result {
+struct VerifiedModel {
   std::string directory;
   Verdict verdict = Verdict::passed;
   Errors errors;
@@ -226,9 +226,9 @@ std::string run_data_set(const fs::path& directory, const fs::path& data, const 
   return {};
 }
 
-Result verify_one(const Found& test, const VerifyOptions& options) {
+VerifiedModel verify_one(const Found& test, const VerifyOptions& options) {
   const fs::path& directory = test.folder;
-  Result result;
+  VerifiedModel result;
   result.directory = directory.string();
   try {
     std::string problem = test.problem;
@@ -284,7 +284,7 @@ int verify(const VerifyOptions& options) {
   {
     Progress progress("verify", static_cast<std::int64_t>(tests.size()), options.common.quiet);
     for (const Found& test : tests) {
-      const Result r = verify_one(test, options);
+      const VerifiedModel r = verify_one(test, options);
       ++counts[static_cast<std::size_t>(r.verdict)];
       const bool ran = r.verdict != Verdict::unsupported;
       table.add({r.directory, ran ? fmt::format("{:.3g}", r.errors.max) : "",
