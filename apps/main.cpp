@@ -15,6 +15,7 @@
 #include "engine/platform/device.h"
 #include "engine/platform/thread_pool.h"
 #include "models/image/decode.h"
+#include "quant/near_names.h"
 
 namespace {
 
@@ -50,7 +51,12 @@ int flushed(int code) {
 int exit_of(const CLI::App& app, const CLI::ParseError& error) {
   const std::vector<std::string> unknown = app.remaining();
   if (app.get_subcommands().empty() && !unknown.empty()) {
-    return report(fmt::format("'{}' is no subcommand or option; see pipit --help", unknown[0]), kExitUsage);
+    std::vector<std::string> names;
+    for (const CLI::App* known : app.get_subcommands([](const CLI::App*) { return true; }))
+      names.push_back(known->get_name());
+    return report(fmt::format("'{}' is no subcommand or option{}; see pipit --help", unknown[0],
+                              near_names(unknown[0], names)),
+                  kExitUsage);
   }
   if (error.get_exit_code() == 0) {
     app.exit(error);

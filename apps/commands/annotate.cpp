@@ -9,6 +9,7 @@
 #include "apps/options/options.h"
 #include "engine/base/file.h"
 #include "engine/base/version.h"
+#include "models/catalogue.h"
 #include "models/onnx/write/annotate.h"
 
 namespace pipit::apps {
@@ -67,10 +68,11 @@ int annotate(const AnnotateOptions& options) {
     throw CLI::ValidationError("annotate",
                                "nothing to store: give --labels, or --preset, --mean and the like");
   check_output("--output", options.output, {options.model.model, options.image.labels});
+  if (find_named_model(options.model.model) != nullptr)
+    throw CLI::ValidationError(
+        "MODEL", fmt::format("{} is a model that pipit knows by name; annotate takes an ONNX file",
+                             options.model.model));
   const Model model = options.model.load();
-  if (!fs::is_regular_file(options.model.model))
-    fail("{} is the name of a model that pipit knows, no file; only files can be annotated",
-         options.model.model);
 
   std::map<std::string, std::string> metadata;
   nlohmann::ordered_json json = {

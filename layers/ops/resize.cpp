@@ -63,8 +63,9 @@ std::vector<TensorDesc> Resize::infer(std::span<const TensorDesc* const> inputs)
           scaled > static_cast<float>(kMaxExtent) ? kMaxExtent + 1 : static_cast<std::int64_t>(scaled);
     }
     if (!identity && (dims[at(axis)] < 1 || dims[at(axis)] > kMaxExtent)) {
+      const std::int64_t size = attributes_.sizes[at(axis)];
       fail("Resize: dimension {} of {} would get extent {}; 1 to {} are supported", axis, x.shape.str(),
-           attributes_.sizes[at(axis)] > 0 ? static_cast<float>(dims[at(axis)]) : scaled, kMaxExtent);
+           size > 0 ? fmt::format("{}", size) : fmt::format("{:.0f}", scaled), kMaxExtent);
     }
   }
   return {

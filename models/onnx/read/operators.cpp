@@ -41,7 +41,9 @@ const Operator& find_operator(const FlatNode& node) {
     const int inputs = node.proto->input_size();
     if (inputs < op.min_inputs || inputs > op.max_inputs) {
       if (op.max_inputs == kVariadic) fail("{} inputs, expected at least {}", inputs, op.min_inputs);
-      fail("{} inputs, expected {} to {}", inputs, op.min_inputs, op.max_inputs);
+      fail("{} inputs, expected {}", inputs,
+           op.min_inputs == op.max_inputs ? fmt::format("{}", op.min_inputs)
+                                          : fmt::format("{} to {}", op.min_inputs, op.max_inputs));
     }
     return op;
   }

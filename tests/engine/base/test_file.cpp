@@ -54,6 +54,24 @@ TEST(File, CheckingFindsWhatWritingWould) {
   std::filesystem::remove_all(folder);
 }
 
+TEST(File, CheckingKnowsFoldersInWhichOnlyOwnersReplace) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root, to become somebody else";
+  const std::filesystem::path folder = testing::TempDir() + "/pipit-sticky-test";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  write_file(folder / "theirs", "x");
+  std::filesystem::permissions(folder, std::filesystem::perms::all | std::filesystem::perms::sticky_bit);
+  constexpr uid_t kNobody = 65534;
+  ASSERT_EQ(seteuid(kNobody), 0);
+  EXPECT_NO_THROW(check_writable(folder / "mine"));
+  EXPECT_THAT([&] { check_writable(folder / "theirs"); }, ThrowsMessage<Error>(HasSubstr("another user")));
+  EXPECT_THROW(write_file(folder / "theirs", "y"), Error);
+  ASSERT_EQ(seteuid(0), 0);
+  EXPECT_NO_THROW(check_writable(folder / "theirs"));
+  EXPECT_EQ(read_file(folder / "theirs", 10), "x");
+  std::filesystem::remove_all(folder);
+}
+
 TEST(File, IsWrittenInFullOrNotAtAll) {
   const std::filesystem::path folder = testing::TempDir() + "/pipit-file-test";
   std::filesystem::remove_all(folder);
