@@ -13,10 +13,10 @@
 #include "engine/base/file.h"
 #include "engine/runtime/session.h"
 #include "layers/passes/passes.h"
-#include "layers/passes/real_weights.h"
 #include "layers/registry.h"
 #include "models/model.h"
 #include "models/onnx/write/writer.h"
+#include "sparsity/channel_lists.h"
 #include "sparsity/remove_channels.h"
 #include "tests/support/run_graph.h"
 
@@ -32,43 +32,12 @@ std::vector<bool> draw(const ChannelGroups& found, double share, std::mt19937& r
   return removed;
 }
 
-// The squared norm of the weights that write each group.
-std::vector<double> norms(const Graph& graph, const ChannelGroups& found) {
-  std::vector<RealWeights> weights(graph.nodes().size());
-  std::vector<double> norms;
-  for (const ChannelGroup& group : found.groups) {
-    double norm = 0;
-    for (const ChannelRun& run : group.outputs) {
-      RealWeights& real = weights[static_cast<std::size_t>(run.node)];
-      if (!real.tensor) real = real_weights(graph, graph.nodes()[static_cast<std::size_t>(run.node)]);
-      const auto row = static_cast<std::size_t>(real.shape.elements() / real.shape[0]);
-      for (const float w : real.values().subspan(static_cast<std::size_t>(run.first) * row,
-                                                 static_cast<std::size_t>(run.count) * row))
-        norm += static_cast<double>(w) * w;
-    }
-    norms.push_back(norm);
-  }
-  return norms;
-}
-
-// Groups that the same nodes write are in one list; of those that one node alone writes half are marked. The first layer
-// is no inner one.
+// Half of the channels between layers, those of the smaller norm.
 std::vector<bool> inner_half(const Graph& graph, const ChannelGroups& found) {
-  const std::vector<double> norm = norms(graph, found);
-  std::map<std::vector<int>, std::vector<std::size_t>> lists;
-  for (std::size_t g = 0; g < found.groups.size(); ++g) {
-    std::vector<int> writers;
-    for (const ChannelRun& run : found.groups[g].outputs) writers.push_back(run.node);
-    if (writers.size() != 1) continue;
-    const Node& writer = graph.nodes()[static_cast<std::size_t>(writers[0])];
-    const bool first = writer.inputs[0] == graph.inputs()[0];
-    if (found.groups[g].removable() && !first) lists[writers].push_back(g);
-  }
+  const std::vector<double> norms = channel_norms(graph, found, ChannelNorm::l2);
   std::vector<bool> removed(found.groups.size(), false);
-  for (auto& [writers, groups] : lists) {
-    std::stable_sort(groups.begin(), groups.end(),
-                     [&](std::size_t a, std::size_t b) { return norm[a] < norm[b]; });
-    for (std::size_t i = 0; i < groups.size() / 2; ++i) removed[groups[i]] = true;
+  for (const ChannelList& list : channel_lists(graph, found)) {
+    if (list.inner) remove_least(list, norms, channels_kept(std::ssize(list.groups), 0.5), removed);
   }
   return removed;
 }
