@@ -1,4 +1,4 @@
-// shrink_model MODEL SHARE SEED FOLDER: a model, by name or file, without a share of its channels, drawn at random among
+// shrink_model MODEL SHARE SEED FOLDER: a model, by name or file, without a share of its channels, at random among
 // those that can be removed. Writes FOLDER/zero.onnx, where they are zero, and FOLDER/small.onnx, where they are gone,
 // for test_shrink.py to compare in ONNX Runtime, and prints how far apart the outputs of the two are in pipit, as JSON.
 // With SHARE "half" every list of channels between layers loses half, those of the smallest norm: for measurements.
