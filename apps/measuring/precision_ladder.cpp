@@ -3,33 +3,14 @@
 #include <algorithm>
 #include <map>
 
-#include "engine/base/clock.h"
+#include "apps/measuring/timing.h"
 #include "engine/base/statistics.h"
-#include "engine/runtime/profiler.h"
 
 namespace pipit::apps {
 
 namespace {
 
-// At least this many turns and this long, unless one run takes very long.
-constexpr int kLeastTurns = 9;
-constexpr int kMostTurns = 400;
-constexpr double kTurnsMs = 250;
 constexpr int kProfiledRuns = 30;
-
-Tensor first_batch(PreparedImages& images) {
-  Tensor batch;
-  images.for_each_batch([&](const ConstTensorView& input, std::int64_t first, std::int64_t) {
-    if (first == 0) batch = to_layout(input, Layout::row_major);
-  });
-  return batch;
-}
-
-double timed_run(Session& session, const ConstTensorView& input) {
-  const Clock::time_point begin = Clock::now();
-  session.run({&input, 1});
-  return milliseconds_since(begin);
-}
 
 // The class with the largest score, ties to the lower index, of every image.
 std::vector<int> top_classes_of(const ImageOutputs& outputs) {
@@ -40,38 +21,6 @@ std::vector<int> top_classes_of(const ImageOutputs& outputs) {
     classes.push_back(static_cast<int>(std::max_element(row.begin(), row.end()) - row.begin()));
   }
   return classes;
-}
-
-// Time of a run of `session` over that of `base`, of the same turns: fast quartiles, for other work only adds time;
-// `base_ms` collects the latter.
-double relative_time(Session& session, Session& base, const ConstTensorView& input,
-                     std::vector<double>& base_ms) {
-  for (int warmup = 0; warmup < 2; ++warmup) {
-    timed_run(session, input);
-    timed_run(base, input);
-  }
-  std::vector<double> own, of_base;
-  double sum = 0;
-  for (int turn = 0; turn < kMostTurns && (turn < kLeastTurns || sum < kTurnsMs); ++turn) {
-    own.push_back(timed_run(session, input));
-    of_base.push_back(timed_run(base, input));
-    sum += own.back() + of_base.back();
-  }
-  base_ms.insert(base_ms.end(), of_base.begin(), of_base.end());
-  return quantile(std::move(own), 0.25) / quantile(std::move(of_base), 0.25);
-}
-
-// Per node with a step of its own: the median time.
-std::map<std::string, double> step_times(const std::shared_ptr<const ExecutionPlan>& plan,
-                                         const ConstTensorView& input, int runs) {
-  Session session(plan);
-  const Profile profile = profile_session(session, {&input, 1}, 2, runs);
-  std::map<std::string, double> times;
-  for (const StepTime& time : profile.steps) {
-    const Step& step = plan->steps()[static_cast<std::size_t>(time.step)];
-    times[plan->graph().nodes()[static_cast<std::size_t>(step.node)].name] += time.median_ms;
-  }
-  return times;
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ MODEL = "resnet20-cifar10"
 # With the first operand of each.
 SUBCOMMANDS = {"classify": "MODEL", "evaluate": "MODEL", "inspect": "MODEL", "verify": "DIR", "profile": "MODEL",
                "bench": "MODEL", "calibrate": "MODEL", "quantize": "MODEL", "annotate": "MODEL", "diff": "MODEL",
-               "tune": "MODEL"}
+               "tune": "MODEL", "prune": "MODEL"}
 # Those that take no model.
 OTHER_SUBCOMMANDS = ("models", "fetch")
 # What classify and evaluate had to assume, said on stderr of a run that succeeds (test_annotate.py).

@@ -22,7 +22,7 @@ class Help(CommandTest):
                 for option in (SUBCOMMANDS[name], "--json", "--threads"):
                     self.assertIn(option, text)
                 # What a command refuses is not offered.
-                runs_as_told = name not in ("calibrate", "quantize", "annotate", "diff", "tune")
+                runs_as_told = name not in ("calibrate", "quantize", "annotate", "diff", "tune", "prune")
                 for option in ("--device", "--precision", "--group-size"):
                     self.assertEqual(re.search(rf"^  {option}\b", text, re.M) is not None, runs_as_told, option)
 
@@ -140,7 +140,8 @@ class RuntimeErrors(CommandTest):
                             "quantize": ["--plan", "plan.json", "--output", "q.onnx"],
                             "annotate": ["--preset", "timm", "--output", "a.onnx"],
                             "diff": ["images", "--plan", "plan.json"],
-                            "tune": ["images", "--max-drop", "1", "--output", "plan.json"]}.get(name, [])
+                            "tune": ["images", "--max-drop", "1", "--output", "plan.json"],
+                            "prune": ["images", "--keep", "0.5", "--output", "pruned.onnx"]}.get(name, [])
                 done = self.pipit(name, "no-such-model.onnx", *operands, code=RUNTIME)
                 self.assert_one_line_error(done, "no-such-model.onnx")
                 self.assertEqual(done.stdout, "")

@@ -1,0 +1,285 @@
+// pipit prune MODEL IMAGES: takes structured groups of weights out of a model and fits the others, without training.
+#include <algorithm>
+
+#include "apps/commands/commands.h"
+#include "apps/commands/prune_report.h"
+#include "apps/display/output_files.h"
+#include "apps/display/progress.h"
+#include "apps/display/terminal.h"
+#include "apps/measuring/prune_search.h"
+#include "apps/measuring/runner.h"
+#include "engine/base/file.h"
+#include "engine/base/version.h"
+#include "engine/platform/host_memory.h"
+#include "models/image/folder.h"
+#include "models/onnx/write/writer.h"
+
+namespace pipit::apps {
+
+namespace {
+
+constexpr std::size_t kPruneCacheBytes = std::size_t{256} << 20;
+// Of the values that walk_layers() holds; the sums of a layer of depth 4608 come on top, about 0.7 GiB.
+constexpr std::size_t kPruneWalkBytes = std::size_t{1700} << 20;
+constexpr std::int64_t kProbeImages = 16;
+
+const std::map<std::string, Importance> kImportances = {{"l1", Importance::l1},
+                                                        {"l2", Importance::l2},
+                                                        {"activation", Importance::activation},
+                                                        {"second-order", Importance::second_order}};
+
+struct PruneCommand {
+  CommonOptions common;
+  ModelOptions model;
+  ImageOptions image;
+  std::string images;
+  PruneGoal goal;
+  PruneSource source;
+  std::string check;
+  std::string importance = "second-order";
+  std::int64_t group = 1;
+  std::int64_t panel = 16;
+  bool no_refit = false;
+  std::int64_t limit = 0;
+  std::int64_t calibrate = 512;
+};
+
+struct PruneSplit {
+  std::vector<LabelledImage> search;
+  std::vector<LabelledImage> unseen;
+};
+
+std::vector<LabelledImage> images_of(const PruneCommand& options, const std::string& folder,
+                                     const Model& model, std::int64_t classes) {
+  std::vector<LabelledImage> images;
+  if (options.goal.against == Against::labels) {
+    try {
+      images = list_labelled_images(folder, options.image.resolve_labels(model, classes),
+                                    static_cast<int>(classes));
+    } catch (const Error& e) {
+      fail("{} (images without classes: --against dense)", e.what());
+    }
+  } else {
+    for (std::filesystem::path& path : list_images(folder)) images.push_back({std::move(path), 0});
+  }
+  return spread(std::move(images), options.limit);
+}
+
+// The images of --check are unseen; without, every other image of the sorted folder.
+PruneSplit split_for_pruning(const PruneCommand& options, const Model& model, std::int64_t classes) {
+  std::vector<LabelledImage> images = images_of(options, options.images, model, classes);
+  PruneSplit split;
+  if (!options.check.empty()) {
+    split.search = std::move(images);
+    split.unseen = images_of(options, options.check, model, classes);
+  } else {
+    for (std::size_t i = 0; i < images.size(); ++i)
+      (i % 2 == 0 ? split.search : split.unseen).push_back(images[i]);
+  }
+  if (split.search.empty() || split.unseen.empty())
+    fail("{} is too few images to prune on some and to check on others", images.size());
+  return split;
+}
+
+void check_prune_usage(const PruneCommand& options) {
+  const PruneGoal& goal = options.goal;
+  const int goals = (goal.keep ? 1 : 0) + (goal.speedup ? 1 : 0) + (goal.max_drop ? 1 : 0);
+  if (goals != 1) throw CLI::ValidationError("prune", "wants one of --keep, --target-speedup and --max-drop");
+  if (goal.global && !goal.keep) throw CLI::ValidationError("--global", "is for --keep");
+  if (goal.keep && (!(*goal.keep > 0) || *goal.keep > 1))
+    throw CLI::ValidationError("--keep", "is a share above 0 and at most 1");
+  if (goal.speedup && !(*goal.speedup > 1))
+    throw CLI::ValidationError("--target-speedup", "is a factor above 1");
+  if (options.source.output.empty()) throw CLI::RequiredError("--output");
+  const std::vector<std::string> inputs = {options.model.model, options.images, options.check,
+                                           options.image.labels};
+  check_output("--output", options.source.output, inputs);
+  check_output("--save-svg", options.source.svg, inputs);
+  if (!options.source.svg.empty() && std::filesystem::weakly_canonical(options.source.svg) ==
+                                         std::filesystem::weakly_canonical(options.source.output))
+    throw CLI::ValidationError("--save-svg", "is the same file as --output");
+}
+
+std::vector<std::filesystem::path> paths_in(const std::vector<LabelledImage>& images) {
+  std::vector<std::filesystem::path> paths;
+  for (const LabelledImage& image : images) paths.push_back(image.path);
+  return paths;
+}
+
+std::vector<int> labels_in(const std::vector<LabelledImage>& images) {
+  std::vector<int> labels;
+  for (const LabelledImage& image : images) labels.push_back(image.label);
+  return labels;
+}
+
+PruningOptions pruning_options(const PruneCommand& options) {
+  PruningOptions how;
+  how.path.walk.threads = how.removal.walk.threads = options.common.threads;
+  how.path.elimination.importance = kImportances.at(options.importance);
+  how.path.channels = options.group;
+  how.path.panel = options.panel;
+  how.removal.refits = !options.no_refit;
+  return how;
+}
+
+int prune(PruneCommand options) {
+  check_prune_usage(options);
+  const bool quiet = options.common.quiet;
+  Model model = options.model.load();
+  if (is_quantized(model.graph))
+    fail_unsupported("{} is quantized; prune the model that it was made from", model.name);
+  const Preprocess preprocess = options.image.resolve(model).preprocess;
+  const bool symbolic_batch =
+      !model.fixed_batch && options.model.dims.empty() && options.model.shapes.empty();
+  Graph dense = fuse(std::move(model.graph));
+  const ClassOutput output(dense, model.name);
+  if (prunable_layers(dense).empty())
+    fail_unsupported(
+        "{}: nothing to prune: no convolution or matrix product of at least 8 channels between the first "
+        "and the last layer",
+        model.name);
+  const PruneSplit split = split_for_pruning(options, model, output.classes);
+  const TensorDesc input = dense.value(dense.inputs()[0]).desc;
+  const std::shared_ptr<ThreadPool> pool = shared_pool(options.common.threads);
+
+  const auto fit = static_cast<std::int64_t>(kPruneWalkBytes /
+                                             (walk_bytes(dense) / static_cast<std::size_t>(output.batch)));
+  std::int64_t calibrated = std::min<std::int64_t>(options.calibrate == 0 ? fit : options.calibrate,
+                                                   static_cast<std::int64_t>(split.search.size()));
+  if (calibrated > fit) {
+    calibrated = std::max(fit, output.batch);
+    if (!quiet)
+      print_notes(
+          {fmt::format("{} of the images are used to choose and fit weights: what lies between the layers of "
+                       "more does not fit {}",
+                       calibrated, mebibytes(kPruneWalkBytes))});
+  }
+  PreparedImages calibration(spread(paths_in(split.search), calibrated), preprocess, input, pool);
+  Progress bar("prune", 0, quiet);
+  const auto stage = [&bar](const char* name) -> ProgressReport {
+    return [&bar, name](std::int64_t done, std::int64_t total) {
+      bar.set_total(total);
+      bar.update(done, name);
+    };
+  };
+  const Pruning pruning = naming(model.name, [&] {
+    return Pruning(std::move(dense), read_runs(calibration), pruning_options(options),
+                   options.common.compile_options(), stage("ordering groups"));
+  });
+  PreparedImages search(spread(paths_in(split.search), 1000), preprocess, input, pool, kPruneCacheBytes);
+  PreparedImages probe(spread(paths_in(split.search), kProbeImages), preprocess, input, pool,
+                       kPruneCacheBytes);
+  PreparedImages unseen(paths_in(split.unseen), preprocess, input, pool, kPruneCacheBytes);
+  PruneImages images{calibration.size(),     search, labels_in(spread(split.search, 1000)), probe, unseen,
+                     labels_in(split.unseen)};
+  PruneOutcome outcome =
+      naming(model.name, [&] { return search_pruned(pruning, options.goal, images, stage); });
+
+  OnnxWriteOptions writing;
+  writing.metadata = model.metadata;
+  writing.producer_version = version();
+  writing.symbolic_batch = symbolic_batch;
+  const std::string bytes = naming(model.name, [&] { return write_onnx(outcome.pruned.graph, writing); });
+  outcome.bytes = bytes.size();
+  outcome.dense_bytes = naming(model.name, [&] { return write_onnx(pruning.dense(), writing); }).size();
+  write_file(options.source.output, bytes);
+  if (!options.source.svg.empty())
+    write_file(options.source.svg, prune_svg(model.name, options.goal, outcome));
+  options.source.mode = "k";
+  options.source.importance = options.importance;
+  options.source.group = options.group;
+  options.source.panel = options.panel;
+  options.source.refits = !options.no_refit;
+  if (options.common.json) {
+    print_json(prune_json(json_header("prune", model, *outcome.plan), options.source, options.goal, outcome));
+  } else {
+    print_pruned(options.source, options.goal, outcome);
+  }
+  return outcome.holds ? kExitOk : kExitCheckFailed;
+}
+
+}  // namespace
+
+void add_prune(CLI::App& app, int& exit_code) {
+  const auto options = std::make_shared<PruneCommand>();
+  CLI::App* command = app.add_subcommand(
+      "prune",
+      "Take groups of weights out of a model, fit the others without training, and write it as ONNX");
+  options->common.add_to(*command);
+  options->model.add_to(*command, false);
+  options->image.add_to(*command);
+  without_options(*command, foreign_on_the_cpu({"fp32"}, true), "prune computes in fp32 on the CPU");
+  without_options(*command, {{"--plan", {}}}, "prune computes in fp32");
+  command->remove_option(command->get_option("--keep"));  // of layers in INT8
+  command->add_option("IMAGES", options->images, "Images with their classes, as pipit evaluate takes them")
+      ->required();
+  PruneGoal& goal = options->goal;
+  command->add_option("--keep", goal.keep, "Keep this share of every layer, for example 0.5")
+      ->check(positive_number());
+  command->add_flag("--global", goal.global,
+                    "With --keep: of all layers together, each losing what costs it least");
+  command
+      ->add_option("--target-speedup", goal.speedup,
+                   "Become so many times as fast, measured, at the least error")
+      ->check(positive_number());
+  command
+      ->add_option(
+          "--max-drop", goal.max_drop,
+          "Become as fast as is possible for at most so many points of top-1 (percent of the images)")
+      ->check(nonnegative_number());
+  command->add_option("--output", options->source.output,
+                      "The ONNX file to write; replaced when it exists (required)");
+  command->add_option("--save-svg", options->source.svg, "Also draw accuracy against time into this file");
+  command
+      ->add_option(
+          "--check", options->check,
+          "Images to check the result on [every other one of IMAGES, which are then not used otherwise]")
+      ->check(CLI::ExistingPath);
+  command
+      ->add_option_function<std::string>(
+          "--against",
+          [options](const std::string& name) {
+            options->goal.against = name == "labels" ? Against::labels : Against::fp32;
+          },
+          "What is right: the images' classes, or what the dense model says (for images without classes) "
+          "[labels]")
+      ->check(CLI::IsMember({"labels", "dense"}));
+  command->add_option("--importance", options->importance, "How the loss of a group is judged")
+      ->check(CLI::IsMember({"l1", "l2", "activation", "second-order"}))
+      ->capture_default_str();
+  command
+      ->add_option("--group", options->group,
+                   "Neighbouring input channels that fall together: 1 for fp32, 4 for INT8 on the CPU, 8 or "
+                   "16 on a GPU")
+      ->check(CLI::IsMember({1, 4, 8, 16}))
+      ->capture_default_str();
+  command
+      ->add_option("--panel", options->panel,
+                   "Neighbouring outputs that lose the same rows; 0: all of a layer, as GPUs want it")
+      ->check(CLI::IsMember({0, 16, 32}))
+      ->capture_default_str();
+  command->add_flag("--no-refit", options->no_refit,
+                    "Leave the kept weights as they are, to see what fitting brings");
+  command
+      ->add_option("--calibrate-limit", options->calibrate,
+                   "Choose and fit on N images; 0: as many as fit the memory for it (1.7 GiB)")
+      ->check(count_value())
+      ->capture_default_str();
+  command->add_option("--limit", options->limit, "Use only N images, spread evenly over the folder; 0: all")
+      ->check(count_value())
+      ->capture_default_str();
+  command->footer(
+      "A row of a layer's im2col product (one tap of --group input channels) falls for --panel outputs at a "
+      "time. "
+      "Zeros\n"
+      "in the weights are all that marks it: pipit finds them in any model. Batch normalization is folded.\n"
+      "Exit code 4 says that --target-speedup was not reached, or that --max-drop does not hold on unseen "
+      "images.\n"
+      "Examples:\n"
+      "  pipit prune resnet20-cifar10 cifar10-train --check cifar10-test --target-speedup 1.5 --output "
+      "pruned.onnx\n"
+      "  pipit prune model.onnx photos --against dense --keep 0.5 --output pruned.onnx");
+  command->callback([options, &exit_code] { exit_code = prune(*options); });
+}
+
+}  // namespace pipit::apps

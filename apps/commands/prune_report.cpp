@@ -1,0 +1,156 @@
+#include "apps/commands/prune_report.h"
+
+#include <fmt/format.h>
+
+#include "apps/display/pareto_svg.h"
+#include "apps/display/table.h"
+#include "apps/display/terminal.h"
+#include "engine/platform/host_memory.h"
+
+namespace pipit::apps {
+
+namespace {
+
+const char* name_of_top1(const PruneGoal& goal) {
+  return goal.against == Against::labels ? "top-1" : "agreement with dense";
+}
+
+std::string drop_of(const PairedAnswers& answers) {
+  const DropInterval interval = drop_interval(answers, 0.95);
+  return fmt::format("{:.2f} [{:.2f}, {:.2f}]", 100 * paired_drop(answers), 100 * interval.low,
+                     100 * interval.high);
+}
+
+nlohmann::ordered_json answers_json(const PairedAnswers& answers, double dense_top1) {
+  const DropInterval interval = drop_interval(answers, 0.95);
+  return {{"images", answers.images},
+          {"dense_top1", dense_top1},
+          {"top1", dense_top1 - paired_drop(answers)},
+          {"drop_points", 100 * paired_drop(answers)},
+          {"drop_interval95", {100 * interval.low, 100 * interval.high}}};
+}
+
+double mean_kept(const PruneOutcome& outcome) {
+  double kept = 0, all = 0;
+  for (const PruneLayer& layer : outcome.layers) {
+    kept += layer.kept * static_cast<double>(layer.macs);
+    all += static_cast<double>(layer.macs);
+  }
+  return all > 0 ? kept / all : 1;
+}
+
+}  // namespace
+
+nlohmann::ordered_json prune_json(nlohmann::ordered_json json, const PruneSource& source,
+                                  const PruneGoal& goal, const PruneOutcome& outcome) {
+  json["output"] = source.output;
+  json["mode"] = source.mode;
+  json["importance"] = source.importance;
+  json["group"] = source.group;
+  json["panel"] = source.panel;
+  json["refit"] = source.refits;
+  json["against"] = goal.against == Against::labels ? "labels" : "dense";
+  if (goal.keep) json["keep"] = *goal.keep;
+  if (goal.speedup) json["target_speedup"] = *goal.speedup;
+  if (goal.max_drop) json["max_drop"] = *goal.max_drop;
+  json["calibration_images"] = outcome.calibrated;
+  const PruneStep& chosen = outcome.steps[outcome.chosen];
+  json["dense"] = {{"ms", outcome.dense_ms}, {"bytes", outcome.dense_bytes}};
+  json["pruned"] = {{"ms", outcome.dense_ms / chosen.speedup},
+                    {"speedup", chosen.speedup},
+                    {"macs_kept", mean_kept(outcome)},
+                    {"bytes", outcome.bytes}};
+  json["unseen"] = answers_json(outcome.unseen, outcome.unseen_top1);
+  json["steps"] = nlohmann::ordered_json::array();
+  for (std::size_t i = 0; i < outcome.steps.size(); ++i) {
+    const PruneStep& step = outcome.steps[i];
+    nlohmann::ordered_json entry = {{"ms", outcome.dense_ms / step.speedup},
+                                    {"speedup", step.speedup},
+                                    {"predicted_speedup", step.predicted}};
+    entry.update(answers_json(step.answers, outcome.search_top1));
+    entry["expected_drop_points"] = 100 * step.drop.mean;
+    entry["pareto"] = step.pareto;
+    entry["chosen"] = i == outcome.chosen;
+    json["steps"].push_back(std::move(entry));
+  }
+  json["layers"] = nlohmann::ordered_json::array();
+  for (const PruneLayer& layer : outcome.layers) {
+    nlohmann::ordered_json entry = {{"name", layer.name},
+                                    {"kept", layer.kept},
+                                    {"dense_macs", layer.macs},
+                                    {"dense_ms", layer.dense_ms},
+                                    {"pruned_ms", layer.pruned_ms},
+                                    {"dense_kernel", layer.dense_kernel},
+                                    {"pruned_kernel", layer.pruned_kernel}};
+    entry["error"] = layer.error ? nlohmann::ordered_json(*layer.error) : nlohmann::ordered_json();
+    json["layers"].push_back(std::move(entry));
+  }
+  json["holds"] = outcome.holds;
+  return json;
+}
+
+void print_pruned(const PruneSource& source, const PruneGoal& goal, const PruneOutcome& outcome) {
+  using Align = Table::Align;
+  Table layers({{"layer"},
+                {"kept %", Align::right},
+                {"MACs", Align::right},
+                {"left", Align::right},
+                {"ms", Align::right},
+                {"pruned", Align::right},
+                {"kernel"},
+                {"error %", Align::right}});
+  for (const PruneLayer& layer : outcome.layers) {
+    const double left = layer.kept * static_cast<double>(layer.macs);
+    layers.add({layer.name, fmt::format("{:.0f}", 100 * layer.kept),
+                with_prefix(static_cast<double>(layer.macs)), with_prefix(left),
+                fmt::format("{:.4f}", layer.dense_ms), fmt::format("{:.4f}", layer.pruned_ms),
+                layer.pruned_kernel, layer.error ? fmt::format("{:.2f}", 100 * *layer.error) : ""});
+  }
+  fmt::print("{}\n", layers.str());
+  if (outcome.steps.size() > 1) {
+    Table steps({{"speed-up", Align::right},
+                 {"ms", Align::right},
+                 {fmt::format("{} %", name_of_top1(goal)), Align::right},
+                 {"drop [95 %]", Align::right},
+                 {"expected drop", Align::right},
+                 {""}});
+    for (std::size_t i = 0; i < outcome.steps.size(); ++i) {
+      const PruneStep& step = outcome.steps[i];
+      std::string mark = step.pareto ? "pareto" : "";
+      if (i == outcome.chosen) mark += mark.empty() ? "chosen" : ", chosen";
+      steps.add({fmt::format("{:.2f}", step.speedup), fmt::format("{:.3f}", outcome.dense_ms / step.speedup),
+                 fmt::format("{:.2f}", 100 * (outcome.search_top1 - paired_drop(step.answers))),
+                 drop_of(step.answers),
+                 fmt::format("{:.2f} ± {:.2f}", 100 * step.drop.mean, 100 * step.drop.standard_error), mark});
+    }
+    fmt::print("{}\n", steps.str());
+  }
+  const PruneStep& chosen = outcome.steps[outcome.chosen];
+  fmt::print("time         {:.3f} ms, dense {:.3f}: {:.2f} times as fast; {:.0f} % of the MACs\n",
+             outcome.dense_ms / chosen.speedup, outcome.dense_ms, chosen.speedup, 100 * mean_kept(outcome));
+  fmt::print("unseen       {} images: {} {:.2f} %, dense {:.2f} %: drop {} points\n", outcome.unseen.images,
+             name_of_top1(goal), 100 * (outcome.unseen_top1 - paired_drop(outcome.unseen)),
+             100 * outcome.unseen_top1, drop_of(outcome.unseen));
+  if (goal.speedup)
+    fmt::print("goal         {:g} times as fast: {}\n", *goal.speedup,
+               outcome.holds ? "reached" : "not reached");
+  if (goal.max_drop)
+    fmt::print("promise      at most {:g} points: {} there\n", *goal.max_drop,
+               outcome.holds ? "holds" : "does not hold");
+  fmt::print("written      {}, {} ({} dense), chosen and fitted on {}\n", printable(source.output),
+             mebibytes(outcome.bytes), mebibytes(outcome.dense_bytes), counted(outcome.calibrated, "image"));
+}
+
+std::string prune_svg(const std::string& model, const PruneGoal& goal, const PruneOutcome& outcome) {
+  std::vector<ParetoPoint> points;
+  points.push_back({outcome.dense_ms, 100 * outcome.search_top1, "dense", true, false});
+  for (std::size_t i = 0; i < outcome.steps.size(); ++i) {
+    const PruneStep& step = outcome.steps[i];
+    points.push_back({outcome.dense_ms / step.speedup, 100 * (outcome.search_top1 - step.drop.mean),
+                      fmt::format("{:.2f} times as fast", step.speedup), step.pareto, i == outcome.chosen});
+  }
+  const double least = goal.max_drop ? 100 * outcome.search_top1 - *goal.max_drop : 0;
+  return pareto_svg(fmt::format("{}: accuracy and time, pruned", model), points, least);
+}
+
+}  // namespace pipit::apps

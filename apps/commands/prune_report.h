@@ -1,0 +1,26 @@
+// What pipit prune says.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "apps/measuring/prune_search.h"
+
+namespace pipit::apps {
+
+/// How it was pruned, for the report.
+struct PruneSource {
+  std::string output, svg;
+  std::string mode, importance;
+  std::int64_t group = 1;
+  std::int64_t panel = 0;
+  bool refits = true;
+};
+
+nlohmann::ordered_json prune_json(nlohmann::ordered_json head, const PruneSource& source,
+                                  const PruneGoal& goal, const PruneOutcome& outcome);
+void print_pruned(const PruneSource& source, const PruneGoal& goal, const PruneOutcome& outcome);
+/// pareto_svg() of the steps and the dense model.
+std::string prune_svg(const std::string& model, const PruneGoal& goal, const PruneOutcome& outcome);
+
+}  // namespace pipit::apps

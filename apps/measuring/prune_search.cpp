@@ -1,0 +1,198 @@
+#include "apps/measuring/prune_search.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+
+#include "apps/measuring/timing.h"
+#include "engine/base/statistics.h"
+#include "layers/passes/real_weights.h"
+#include "pipit/detail/step_info.h"
+
+namespace pipit::apps {
+
+namespace {
+
+constexpr int kLayerRuns = 30;
+constexpr int kMostAttempts = 4;  // to meet a speed-up
+constexpr double kClose = 0.99;   // of a speed-up, which is measured no better than that
+constexpr std::array kSpeedups{1.1,  1.2, 1.35, 1.5,
+                               1.75, 2.0, 2.5,  3.0};  // predicted, of the steps for a drop
+constexpr double kDropConfidence = 0.75;
+
+double share_of_nonzeros(const Graph& graph, const Node& node, std::size_t dense) {
+  const RealWeights weights = real_weights(graph, node);
+  const auto zeros = std::count(weights.values().begin(), weights.values().end(), 0.0F);
+  return static_cast<double>(weights.values().size() - static_cast<std::size_t>(zeros)) /
+         static_cast<double>(dense);
+}
+
+class Searcher {
+ public:
+  Searcher(const Pruning& pruning, const PruneGoal& goal, PruneImages& images,
+           const std::function<ProgressReport(const char*)>& stage)
+      : pruning_(pruning),
+        goal_(goal),
+        images_(images),
+        stage_(stage),
+        dense_plan_(pruning.compiled(pruning.dense())),
+        dense_(dense_plan_),
+        batch_(first_batch(images.probe)),
+        judge_(goal.against, images.search_labels, run_outputs(dense_plan_, images.search)) {}
+
+  PruneOutcome run() {
+    outcome_.calibrated = images_.calibrated;
+    outcome_.search_top1 = judge_.fp32_top1();
+    if (goal_.keep) {
+      take(goal_.global ? pruning_.global(*goal_.keep) : pruning_.uniform(*goal_.keep), 0);
+    } else {
+      budget_ = pruning_.budget(images_.probe, stage_("timing candidates"));
+      goal_.speedup ? meet_speedup() : meet_drop();
+    }
+    std::sort(outcome_.steps.begin(), outcome_.steps.end(),
+              [](const PruneStep& a, const PruneStep& b) { return a.speedup < b.speedup; });
+    for (std::size_t i = 0; i < outcome_.steps.size(); ++i) {
+      if (outcome_.steps[i].keeps.rows == chosen_.rows) outcome_.chosen = i;
+    }
+    mark();
+    finish();
+    return std::move(outcome_);
+  }
+
+ private:
+  PruneStep& take(const Keeps& keeps, double predicted) {
+    PrunedModel made = pruning_.prune(keeps, stage_("fitting weights"));
+    const auto plan = pruning_.compiled(made.graph);
+    const ImageOutputs outputs = run_outputs(plan, images_.search);
+    PruneStep step;
+    step.keeps = keeps;
+    step.predicted = predicted;
+    step.answers = judge_.compare(outputs);
+    step.drop = judge_.drop(outputs, outputs);
+    Session session(plan);
+    step.speedup = 1 / relative_time(session, dense_, batch_.view(), dense_ms_);
+    choose(keeps, std::move(made));
+    outcome_.steps.push_back(std::move(step));
+    return outcome_.steps.back();
+  }
+
+  void choose(const Keeps& keeps, PrunedModel made) {
+    chosen_ = keeps;
+    outcome_.pruned = std::move(made);
+  }
+
+  // The index of the selection that is predicted to be so fast, in a run of the whole model.
+  std::size_t predicted_at(double speedup) const {
+    const double ms = budget_.dense_ms / speedup - budget_.others_ms;
+    return static_cast<std::size_t>(&within(budget_.selections, ms) - budget_.selections.data());
+  }
+  double prediction(std::size_t i) const {
+    return budget_.dense_ms / (budget_.selections[i].ms + budget_.others_ms);
+  }
+
+  void meet_speedup() {
+    double wanted = *goal_.speedup;
+    std::size_t last = budget_.selections.size();
+    for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
+      const std::size_t i = predicted_at(wanted);
+      if (i == last) break;
+      last = i;
+      const PruneStep& step = take(budget_.keeps[i], prediction(i));
+      outcome_.holds = step.speedup >= kClose * *goal_.speedup;
+      if (outcome_.holds) break;
+      wanted *= 1.01 * *goal_.speedup / step.speedup;
+    }
+  }
+
+  void meet_drop() {
+    std::vector<PrunedModel> made;
+    std::size_t last = 0;
+    for (const double speedup : kSpeedups) {
+      const std::size_t i = predicted_at(speedup);
+      if (i == last) continue;
+      last = i;
+      take(budget_.keeps[i], prediction(i));
+      made.push_back(std::move(outcome_.pruned));
+      // Twice the drop: the faster ones are only worse.
+      if (100 * outcome_.steps.back().drop.mean > 2 * *goal_.max_drop + 1) break;
+    }
+    // As choose_step() has them: by falling speed, what is dense last.
+    std::vector<MixedStep> steps;
+    for (std::size_t i = outcome_.steps.size(); i-- > 0;) {
+      const PruneStep& step = outcome_.steps[i];
+      steps.push_back({0, static_cast<int>(i), 1 / step.speedup, step.answers, step.drop, false});
+    }
+    steps.push_back({0, -1, 1, {static_cast<std::int64_t>(images_.search_labels.size()), 0, 0}, {}, false});
+    const int index = choose_step(steps, *goal_.max_drop / 100, kDropConfidence);
+    const int step = index < 0 ? -1 : steps[static_cast<std::size_t>(index)].kept;
+    if (step < 0)
+      fail("no pruned model is faster than the dense one and drops at most {:g} points", *goal_.max_drop);
+    choose(outcome_.steps[static_cast<std::size_t>(step)].keeps,
+           std::move(made[static_cast<std::size_t>(step)]));
+  }
+
+  void mark() {
+    std::vector<MixedStep> steps;
+    for (const PruneStep& step : outcome_.steps)
+      steps.push_back({0, 0, 1 / step.speedup, {}, step.drop, false});
+    steps.push_back({0, 0, 1, {}, {}, false});
+    mark_pareto(steps);
+    for (std::size_t i = 0; i < outcome_.steps.size(); ++i) outcome_.steps[i].pareto = steps[i].pareto;
+  }
+
+  void finish() {
+    outcome_.plan = pruning_.compiled(outcome_.pruned.graph);
+    const ImageOutputs dense = run_outputs(dense_plan_, images_.unseen);
+    const Judge judge(goal_.against, images_.unseen_labels, dense);
+    outcome_.unseen_top1 = judge.fp32_top1();
+    outcome_.unseen = judge.compare(run_outputs(outcome_.plan, images_.unseen));
+    if (goal_.max_drop) outcome_.holds = 100 * paired_drop(outcome_.unseen) <= *goal_.max_drop;
+    outcome_.dense_ms = quantile(dense_ms_, 0.25);
+    const std::map<std::string, double> before = step_times(dense_plan_, batch_.view(), kLayerRuns);
+    const std::map<std::string, double> after = step_times(outcome_.plan, batch_.view(), kLayerRuns);
+    std::map<std::string, std::string> kernels;
+    for (const Step& step : outcome_.plan->steps())
+      kernels[outcome_.plan->graph().nodes()[static_cast<std::size_t>(step.node)].name] = step.kernel_name;
+    for (const Step& step : dense_plan_->steps()) {
+      const detail::StepInfo info = detail::step_info(*dense_plan_, step);
+      PruneLayer layer;
+      layer.name = info.name;
+      layer.macs = info.macs;
+      layer.dense_kernel = step.kernel_name;
+      layer.pruned_kernel = kernels[info.name];
+      if (before.contains(info.name)) layer.dense_ms = before.at(info.name);
+      if (after.contains(info.name)) layer.pruned_ms = after.at(info.name);
+      const auto error = outcome_.pruned.errors.find(info.name);
+      if (error != outcome_.pruned.errors.end()) {
+        layer.error = error->second;
+        const Node& node = weighted_node(pruning_.dense(), info.name);
+        const auto size = static_cast<std::size_t>(real_weights(pruning_.dense(), node).shape.elements());
+        layer.kept =
+            share_of_nonzeros(outcome_.pruned.graph, weighted_node(outcome_.pruned.graph, info.name), size);
+      }
+      outcome_.layers.push_back(std::move(layer));
+    }
+  }
+
+  const Pruning& pruning_;
+  const PruneGoal& goal_;
+  PruneImages& images_;
+  const std::function<ProgressReport(const char*)>& stage_;
+  std::shared_ptr<const ExecutionPlan> dense_plan_;
+  Session dense_;
+  Tensor batch_;
+  Judge judge_;
+  Pruning::Budget budget_;
+  std::vector<double> dense_ms_;
+  Keeps chosen_;
+  PruneOutcome outcome_;
+};
+
+}  // namespace
+
+PruneOutcome search_pruned(const Pruning& pruning, const PruneGoal& goal, PruneImages& images,
+                           const std::function<ProgressReport(const char* stage)>& stage) {
+  return Searcher(pruning, goal, images, stage).run();
+}
+
+}  // namespace pipit::apps

@@ -1,0 +1,72 @@
+// From a goal (a share, a speed-up, a drop) to the pruned model that meets it, measured.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apps/measuring/pruning.h"
+#include "quant/mixed_search.h"
+
+namespace pipit::apps {
+
+/// One of keep, speedup and max_drop.
+struct PruneGoal {
+  std::optional<double> keep;      ///< share of the weights
+  std::optional<double> speedup;   ///< of a run of the model
+  std::optional<double> max_drop;  ///< points
+  bool global = false;             ///< keep is that of all layers together
+  Against against = Against::labels;
+};
+
+struct PruneImages {
+  std::int64_t calibrated = 0;  ///< number of images that weights were chosen and fitted on
+  PreparedImages& search;       ///< that steps are judged on
+  std::vector<int> search_labels;
+  PreparedImages& probe;  ///< a few of them, to measure noise with
+  PreparedImages& unseen;
+  std::vector<int> unseen_labels;
+};
+
+/// A pruned model that was measured.
+struct PruneStep {
+  Keeps keeps;
+  double speedup = 1;     ///< measured in turns with the dense model
+  double predicted = 1;   ///< by its layers' times
+  PairedAnswers answers;  ///< on the search images, dense against pruned
+  DropEstimate drop;
+  bool pareto = false;
+};
+
+struct PruneLayer {
+  std::string name;
+  double kept = 1;  ///< share of the weights that are not zero, of the dense layer's
+  std::int64_t macs = 0;
+  double dense_ms = 0, pruned_ms = 0;
+  std::optional<double> error;
+  std::string dense_kernel, pruned_kernel;
+};
+
+struct PruneOutcome {
+  std::int64_t calibrated = 0;
+  PrunedModel pruned;
+  std::shared_ptr<const ExecutionPlan> plan;  ///< of the pruned model
+  std::vector<PruneStep> steps;               ///< the slowest first
+  std::size_t chosen = 0;
+  double dense_ms = 0;
+  double search_top1 = 0, unseen_top1 = 0;  ///< of the dense model
+  PairedAnswers unseen;                     ///< dense against pruned
+  std::vector<PruneLayer> layers;
+  bool holds = true;
+  std::size_t bytes = 0, dense_bytes = 0;
+};
+
+/// Prunes, measures steps until the goal is met, and checks the one that is chosen on the unseen images. For a speed-up
+/// the prediction is corrected by what was measured, a few times; for a drop, steps of rising speed are judged, the
+/// fastest taken that is good enough together with all slower ones (choose_step()).
+PruneOutcome search_pruned(const Pruning& pruning, const PruneGoal& goal, PruneImages& images,
+                           const std::function<ProgressReport(const char* stage)>& stage);
+
+}  // namespace pipit::apps

@@ -1,0 +1,244 @@
+#include "sparsity/eliminate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <queue>
+
+#include "engine/base/error.h"
+#include "sparsity/linear_algebra.h"
+
+namespace pipit {
+
+namespace {
+
+constexpr std::size_t kShare = 32;  // 1 / kShare of the groups fall at a time
+
+// What is left of a panel: positions, their inverse covariance and weights.
+struct Rest {
+  std::size_t outputs = 0;
+  std::vector<std::vector<int>> groups;  // positions below are counted among what is left
+  std::vector<int> names;                // the groups' own numbers
+  std::size_t size = 0;
+  std::vector<double> inverse;  // [size, size]
+  std::vector<double> weights;  // [outputs, size]
+};
+
+// w_g^T ((H^-1)_gg)^-1 w_g, summed over outputs; ((H^-1)_gg)^-1 W_g^T is left in `moved` [group, outputs].
+double loss_of(const Rest& rest, const std::vector<int>& group, std::vector<double>& small,
+               std::vector<double>& moved) {
+  const std::size_t n = group.size();
+  small.resize(n * n);
+  moved.resize(n * rest.outputs);
+  for (std::size_t i = 0; i < n; ++i) {
+    const auto row = static_cast<std::size_t>(group[i]);
+    for (std::size_t j = 0; j < n; ++j)
+      small[i * n + j] = rest.inverse[row * rest.size + static_cast<std::size_t>(group[j])];
+    for (std::size_t o = 0; o < rest.outputs; ++o)
+      moved[i * rest.outputs + o] = rest.weights[o * rest.size + row];
+  }
+  if (n == 1) {
+    if (!(small[0] > 0)) fail("the inverse covariance of a layer's columns has no positive diagonal");
+    for (double& x : moved) x /= small[0];
+  } else {
+    if (!linear_algebra().factor(small.data(), n))
+      fail("the inverse covariance of {} rows of a layer's columns is not positive definite", n);
+    linear_algebra().solve(small.data(), n, moved.data(), rest.outputs, rest.outputs);
+  }
+  double loss = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    for (std::size_t o = 0; o < rest.outputs; ++o)
+      loss += moved[i * rest.outputs + o] * rest.weights[o * rest.size + static_cast<std::size_t>(group[i])];
+  }
+  return loss;
+}
+
+// Removes the marked groups: W -= ..., H^-1 -= ..., of what is left.
+void fall(Rest& rest, const std::vector<std::uint8_t>& falls, std::vector<double>& small,
+          std::vector<double>& moved) {
+  std::vector<int> gone;
+  std::vector<std::uint8_t> goes(rest.size, 0);
+  Rest next;
+  next.outputs = rest.outputs;
+  for (std::size_t g = 0; g < rest.groups.size(); ++g) {
+    if (falls[g] == 0) continue;
+    gone.insert(gone.end(), rest.groups[g].begin(), rest.groups[g].end());
+  }
+  for (const int p : gone) goes[static_cast<std::size_t>(p)] = 1;
+  std::vector<int> place(rest.size, -1);
+  std::vector<std::size_t> stay;
+  for (std::size_t p = 0; p < rest.size; ++p) {
+    if (goes[p] != 0) continue;
+    place[p] = static_cast<int>(stay.size());
+    stay.push_back(p);
+  }
+  for (std::size_t g = 0; g < rest.groups.size(); ++g) {
+    if (falls[g] != 0) continue;
+    next.groups.push_back(rest.groups[g]);
+    for (int& p : next.groups.back()) p = place[static_cast<std::size_t>(p)];
+    next.names.push_back(rest.names[g]);
+  }
+  const std::size_t m = gone.size();
+  const std::size_t n = next.size = stay.size();
+  loss_of(rest, gone, small, moved);  // moved: S^-1 W_gone^T [m, outputs]; small: the factor of S
+  std::vector<double> cross(m * n);   // H^-1 [gone, stay]
+  for (std::size_t i = 0; i < m; ++i) {
+    for (std::size_t j = 0; j < n; ++j)
+      cross[i * n + j] = rest.inverse[static_cast<std::size_t>(gone[i]) * rest.size + stay[j]];
+  }
+  std::vector<double> turned(m * rest.outputs);  // [outputs, m]
+  for (std::size_t i = 0; i < m; ++i) {
+    for (std::size_t o = 0; o < rest.outputs; ++o) turned[o * m + i] = moved[i * rest.outputs + o];
+  }
+  const LinearAlgebra& algebra = linear_algebra();
+  next.weights.resize(rest.outputs * n);
+  for (std::size_t o = 0; o < rest.outputs; ++o) {
+    for (std::size_t j = 0; j < n; ++j) next.weights[o * n + j] = rest.weights[o * rest.size + stay[j]];
+  }
+  algebra.add_product(next.weights.data(), n, -1, turned.data(), m, cross.data(), n, rest.outputs, n, m);
+  // L^-1 cross, so that both sides of the product are the same and H^-1 stays symmetric.
+  std::vector<double> solved = cross;
+  if (m == 1) {
+    const double pivot = rest.inverse[static_cast<std::size_t>(gone[0]) * (rest.size + 1)];
+    for (double& x : solved) x /= pivot;
+  } else {
+    algebra.solve(small.data(), m, solved.data(), n, n);
+  }
+  next.inverse.resize(n * n);
+  for (std::size_t i = 0; i < n; ++i) {
+    const double* from = &rest.inverse[stay[i] * rest.size];
+    for (std::size_t j = 0; j < n; ++j) next.inverse[i * n + j] = from[stay[j]];
+  }
+  std::vector<double> left(n * m);  // cross^T
+  for (std::size_t i = 0; i < m; ++i) {
+    for (std::size_t j = 0; j < n; ++j) left[j * m + i] = cross[i * n + j];
+  }
+  algebra.add_product(next.inverse.data(), n, -1, left.data(), m, solved.data(), n, n, n, m);
+  rest = std::move(next);
+}
+
+std::vector<int> by_loss(const std::vector<double>& loss) {
+  std::vector<int> order(loss.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+    return loss[static_cast<std::size_t>(a)] < loss[static_cast<std::size_t>(b)];
+  });
+  return order;
+}
+
+// Importances that do not change as others fall.
+Elimination eliminate_at_once(const Gram& gram, const std::vector<double>& weights,
+                              const std::vector<std::vector<int>>& groups, Importance importance,
+                              std::size_t falling) {
+  const std::size_t depth = gram.depth;
+  const std::size_t outputs = weights.size() / depth;
+  std::vector<double> score, loss;
+  for (const std::vector<int>& group : groups) {
+    double s = 0, l = 0;
+    for (const int position : group) {
+      const auto p = static_cast<std::size_t>(position);
+      const double square = gram.count > 0 ? gram.xx[p * (depth + 1) + p] / gram.count : 1;
+      for (std::size_t o = 0; o < outputs; ++o) {
+        const double w = weights[o * depth + p];
+        l += w * w * square;
+        s += importance == Importance::l1 ? std::abs(w) : w * w;
+      }
+    }
+    score.push_back(importance == Importance::activation ? l : s);
+    loss.push_back(l);
+  }
+  Elimination path{by_loss(score), {}};
+  path.order.resize(falling);
+  for (const int g : path.order) path.loss.push_back(loss[static_cast<std::size_t>(g)]);
+  return path;
+}
+
+}  // namespace
+
+std::string_view importance_name(Importance importance) {
+  switch (importance) {
+    case Importance::l1:
+      return "l1";
+    case Importance::l2:
+      return "l2";
+    case Importance::activation:
+      return "activation";
+    case Importance::second_order:
+      break;
+  }
+  return "second-order";
+}
+
+std::vector<double> covariance_inverse(const Gram& gram, const EliminationOptions& options,
+                                       ThreadPool& pool) {
+  const std::size_t n = gram.depth;
+  std::vector<double> covariance(n * n);
+  double trace = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    const double* row = &gram.xx[i * (n + 1)];
+    for (std::size_t j = 0; j < n; ++j)
+      covariance[i * n + j] = (row[j] - row[n] * gram.xx[j * (n + 1) + n] / gram.count) / gram.count;
+    trace += covariance[i * n + i];
+  }
+  const double ridge = std::max(options.ridge * trace / static_cast<double>(n), 1e-30);
+  for (std::size_t i = 0; i < n; ++i) covariance[i * n + i] += ridge;
+  if (!linear_algebra().factor(covariance.data(), n))
+    fail("the columns of a layer of depth {} are not finite, or far too large for one another", n);
+  std::vector<double> inverse(n * n, 0.0);
+  for (std::size_t i = 0; i < n; ++i) inverse[i * n + i] = 1;
+  constexpr std::size_t kColumns = 256;
+  pool.parallel_for(static_cast<std::int64_t>((n + kColumns - 1) / kColumns), [&](std::int64_t b, int) {
+    const std::size_t first = static_cast<std::size_t>(b) * kColumns;
+    linear_algebra().solve(covariance.data(), n, &inverse[first], n, std::min(kColumns, n - first));
+  });
+  return inverse;
+}
+
+Elimination eliminate(const Gram& gram, const std::vector<double>& inverse, std::vector<double> weights,
+                      const std::vector<std::vector<int>>& groups, const EliminationOptions& options) {
+  const std::size_t outputs = weights.size() / gram.depth;
+  const auto left = static_cast<std::size_t>(std::ceil(options.least * static_cast<double>(groups.size())));
+  const std::size_t falling = groups.size() - std::min(groups.size(), std::max<std::size_t>(left, 1));
+  if (options.importance != Importance::second_order)
+    return eliminate_at_once(gram, weights, groups, options.importance, falling);
+  Rest rest{outputs, groups, std::vector<int>(groups.size()), gram.depth, inverse, std::move(weights)};
+  std::iota(rest.names.begin(), rest.names.end(), 0);
+  Elimination path;
+  std::vector<double> small, moved;
+  while (path.order.size() < falling) {
+    std::vector<double> loss;
+    for (const std::vector<int>& group : rest.groups) loss.push_back(loss_of(rest, group, small, moved));
+    const std::vector<int> order = by_loss(loss);
+    const std::size_t now = std::min(falling - path.order.size(), (order.size() + kShare - 1) / kShare);
+    std::vector<std::uint8_t> falls(order.size(), 0);
+    for (std::size_t i = 0; i < now; ++i) {
+      const auto g = static_cast<std::size_t>(order[i]);
+      falls[g] = 1;
+      path.order.push_back(rest.names[g]);
+      path.loss.push_back(loss[g]);
+    }
+    if (path.order.size() < falling) fall(rest, falls, small, moved);
+  }
+  return path;
+}
+
+std::vector<PanelStep> merge_paths(const std::vector<Elimination>& panels) {
+  using Head = std::pair<double, std::size_t>;  // loss of the next group, panel
+  std::priority_queue<Head, std::vector<Head>, std::greater<>> heads;
+  std::vector<std::size_t> next(panels.size(), 0);
+  const auto push = [&](std::size_t p) {
+    if (next[p] < panels[p].order.size()) heads.push({panels[p].loss[next[p]], p});
+  };
+  for (std::size_t p = 0; p < panels.size(); ++p) push(p);
+  std::vector<PanelStep> merged;
+  while (!heads.empty()) {
+    const std::size_t p = heads.top().second;
+    heads.pop();
+    merged.push_back({static_cast<int>(p), panels[p].order[next[p]], panels[p].loss[next[p]]});
+    ++next[p];
+    push(p);
+  }
+  return merged;
+}
+
+}  // namespace pipit

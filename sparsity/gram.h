@@ -1,0 +1,63 @@
+// Second moments of what a layer reads and of what it should compute: all that selection and refit know of images.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/graph/graph.h"
+#include "engine/platform/thread_pool.h"
+
+namespace pipit {
+
+/// Sums over sampled columns of the im2col product of one layer, or of one group of a grouped convolution. A column x
+/// has depth K = I * taps, in the order of a row of the weights [I, kernel...], and a 1 behind it, for the bias; y are
+/// the outputs that the layer should compute from it, before its activation.
+struct Gram {
+  std::size_t depth = 0;    ///< K
+  std::size_t outputs = 0;  ///< of the group
+  double count = 0;         ///< columns
+  std::vector<double> xx;   ///< [K + 1, K + 1], sum of x x^T; symmetric, in full
+  std::vector<double> xy;   ///< [K + 1, outputs], sum of x y^T
+  std::vector<double> yy;   ///< [outputs], sum of y^2
+
+  Gram() = default;
+  Gram(std::size_t depth, std::size_t outputs);
+  /// Adds the sums of other columns. Throws Error for sums of another layer.
+  void merge(const Gram& other);
+  /// Sets xy and yy to what weights [outputs, K] and biases (or none) compute from the columns.
+  void set_outputs(std::span<const float> weights, std::span<const float> bias);
+  /// Mean square of the difference between y and what weights and biases compute, over the variance of y; 0 where y is
+  /// constant.
+  double relative_error(std::span<const float> weights, std::span<const float> bias) const;
+};
+
+/// Adds columns to a Gram. Rows are summed in f32 within chunks of a fixed number and in f64 across them, every sum by
+/// one thread: the same columns in the same order give the same bits for any number of threads.
+class GramBuilder {
+ public:
+  GramBuilder(Gram& gram, ThreadPool& pool, bool with_outputs);
+  ~GramBuilder();
+  GramBuilder(const GramBuilder&) = delete;
+  GramBuilder& operator=(const GramBuilder&) = delete;
+
+  /// Where the next column goes: K values, and `outputs` values where there are outputs. Valid until the next call.
+  struct Row {
+    float* x;
+    float* y;
+  };
+  Row next();
+  /// Adds what is left. To be called once, after the last row.
+  void finish();
+
+ private:
+  void flush();
+  Gram& gram_;
+  ThreadPool& pool_;
+  bool with_outputs_;
+  std::size_t rows_ = 0;
+  std::vector<float> x_;  // [chunk, K + 1]
+  std::vector<float> y_;  // [chunk, outputs]
+};
+
+}  // namespace pipit

@@ -1,0 +1,272 @@
+#include "sparsity/layer_walk.h"
+
+#include <algorithm>
+#include <map>
+
+#include "engine/base/error.h"
+#include "engine/runtime/session.h"
+#include "layers/passes/passes.h"
+#include "layers/passes/real_weights.h"
+#include "layers/passes/rewriter.h"
+#include "layers/registry.h"
+#include "sparsity/columns.h"
+#include "sparsity/linear_algebra.h"
+
+namespace pipit {
+
+namespace {
+
+using TensorPtr = std::shared_ptr<const Tensor>;
+
+// One node as a graph of its own, on its fastest kernel.
+class NodeRunner {
+ public:
+  NodeRunner(const Graph& graph, const Node& node, const PlanOptions& options,
+             const std::shared_ptr<ThreadPool>& pool) {
+    GraphBuilder builder;
+    std::map<ValueId, ValueId> known;
+    std::vector<ValueId> inputs;
+    for (const ValueId id : node.inputs) {
+      if (id == kNoValue) {
+        inputs.push_back(kNoValue);
+        continue;
+      }
+      const Value& value = graph.value(id);
+      const auto found = known.try_emplace(id, kNoValue);
+      if (found.second) {
+        if (!value.constant) reads_.push_back(id);
+        found.first->second = value.constant ? builder.add_constant(value.name, value.constant)
+                                             : builder.add_input(value.name, value.desc);
+      }
+      inputs.push_back(found.first->second);
+    }
+    for (const ValueId id : builder.add(node.name, node.layer, inputs)) builder.mark_output(id);
+    session_ = std::make_unique<Session>(
+        ExecutionPlan::build(assign_layouts(builder.build()).graph, default_registry(), options), pool);
+  }
+
+  /// The node's inputs that are computed, each once.
+  const std::vector<ValueId>& reads() const { return reads_; }
+
+  std::vector<TensorPtr> run(const std::vector<TensorPtr>& inputs) {
+    std::vector<ConstTensorView> views;
+    for (const TensorPtr& input : inputs) views.push_back(input->view());
+    std::vector<TensorPtr> outputs;
+    for (const ConstTensorView& view : session_->run(views))
+      outputs.push_back(std::make_shared<const Tensor>(to_layout(view, Layout::row_major)));
+    return outputs;
+  }
+
+ private:
+  std::vector<ValueId> reads_;
+  std::unique_ptr<Session> session_;
+};
+
+// A value of one run in both networks: one tensor while they agree.
+struct Pair {
+  TensorPtr dense;
+  TensorPtr changed;
+};
+
+struct Walk {
+  const Graph& graph;
+  const WalkOptions& options;
+  std::shared_ptr<ThreadPool> pool;
+  std::size_t runs = 0;
+  std::vector<std::vector<Pair>> values;  // per value, per run
+  std::vector<int> readers;               // per value: how many nodes are still to read it
+};
+
+class Visited final : public WalkedLayer {
+ public:
+  Visited(const Walk& walk, const Node& node, std::size_t number)
+      : walk_(walk), node_(node), number_(number) {}
+  const Node& node() const override { return node_; }
+  bool untouched() const override {
+    return agrees(node_.inputs[0]) && (residual() == kNoValue || agrees(residual()));
+  }
+
+  std::vector<Gram> sums() const override {
+    const Columns columns(walk_.graph, node_);
+    const RealWeights weights = real_weights(walk_.graph, node_);
+    std::vector<Gram> grams;
+    for (std::size_t g = 0; g < columns.groups(); ++g) grams.push_back(add_up(columns, weights, g));
+    return grams;
+  }
+
+ private:
+  bool agrees(ValueId id) const {
+    const Pair& pair = walk_.values[index(id)][0];
+    return pair.dense == pair.changed;
+  }
+
+  ValueId residual() const {
+    const std::optional<std::size_t> input = node_.layer->traits().residual;
+    return input && *input < node_.inputs.size() ? node_.inputs[*input] : kNoValue;
+  }
+
+  std::int64_t columns_of_a_run(const Columns& columns) const {
+    const auto depth = static_cast<double>(columns.depth() + 1);
+    const double wanted = std::clamp(walk_.options.work / (depth * depth), 4 * depth,
+                                     std::max(4 * depth, static_cast<double>(walk_.options.most_columns)));
+    return static_cast<std::int64_t>(wanted / static_cast<double>(walk_.runs)) + 1;
+  }
+
+  Gram add_up(const Columns& columns, const RealWeights& weights, std::size_t group) const {
+    const std::size_t outputs = columns.outputs();
+    const std::size_t depth = columns.depth();
+    const bool same = untouched();
+    Gram gram(depth, outputs);
+    GramBuilder builder(gram, *walk_.pool, !same);
+    const std::int64_t wanted = columns_of_a_run(columns);
+    const std::span<const float> w = weights.values().subspan(group * outputs * depth, outputs * depth);
+    const float* bias = weights.bias.empty() ? nullptr : weights.bias.data() + group * outputs;
+    std::vector<float> dense;
+    std::vector<float> y;
+    for (std::size_t run = 0; run < walk_.runs; ++run) {
+      const Pair& x = walk_.values[index(node_.inputs[0])][run];
+      const std::vector<std::int64_t> positions =
+          sample_positions(columns.positions(), wanted, walk_.options.seed + number_, run);
+      if (!same) {
+        dense.resize(positions.size() * depth);
+        y.resize(positions.size() * outputs);
+        const float* from = x.dense->values<float>().data();
+        walk_.pool->parallel_for(static_cast<std::int64_t>(positions.size()), [&](std::int64_t p, int) {
+          const auto row = static_cast<std::size_t>(p);
+          columns.read(from, positions[row], group, &dense[row * depth]);
+        });
+        linear_algebra().outputs(y.data(), dense.data(), depth, w.data(), bias, positions.size(), outputs,
+                                 depth);
+        if (residual() != kNoValue) add_residual(columns, positions, run, group * outputs, outputs, y);
+      }
+      const float* from = x.changed->values<float>().data();
+      for (std::size_t p = 0; p < positions.size(); ++p) {
+        const GramBuilder::Row row = builder.next();
+        columns.read(from, positions[p], group, row.x);
+        if (!same) std::copy_n(&y[p * outputs], outputs, row.y);
+      }
+    }
+    builder.finish();
+    if (same) gram.set_outputs(w, bias == nullptr ? std::span<const float>() : std::span(bias, outputs));
+    return gram;
+  }
+
+  // What the dense residual has more than the changed one.
+  void add_residual(const Columns& columns, const std::vector<std::int64_t>& positions, std::size_t run,
+                    std::size_t first, std::size_t outputs, std::vector<float>& y) const {
+    const Pair& r = walk_.values[index(residual())][run];
+    const std::span<const float> dense = r.dense->values<float>();
+    const std::span<const float> changed = r.changed->values<float>();
+    for (std::size_t p = 0; p < positions.size(); ++p) {
+      for (std::size_t o = 0; o < outputs; ++o) {
+        const std::size_t at = columns.offset(positions[p], first + o);
+        y[p * outputs + o] += dense[at] - changed[at];
+      }
+    }
+  }
+
+  const Walk& walk_;
+  const Node& node_;
+  std::size_t number_;
+};
+
+// Computes the node in both networks for every run, and lets go of what nobody reads any more.
+void step(Walk& walk, const Node& node, NodeRunner dense, std::unique_ptr<NodeRunner> changed) {
+  const std::vector<ValueId>& reads = dense.reads();
+  for (const ValueId id : reads) --walk.readers[index(id)];
+  for (const ValueId id : node.outputs) {
+    if (walk.readers[index(id)] > 0) walk.values[index(id)].resize(walk.runs);
+  }
+  for (std::size_t run = 0; run < walk.runs; ++run) {
+    std::vector<TensorPtr> own, other;
+    for (const ValueId id : reads) {
+      Pair& pair = walk.values[index(id)][run];
+      own.push_back(pair.dense);
+      other.push_back(pair.changed);
+      if (walk.readers[index(id)] == 0) pair = {};
+    }
+    const bool same = changed == nullptr && own == other;
+    const std::vector<TensorPtr> y = dense.run(own);
+    own.clear();
+    const std::vector<TensorPtr> z = same ? y : (changed ? *changed : dense).run(other);
+    for (std::size_t o = 0; o < y.size(); ++o) {
+      if (walk.readers[index(node.outputs[o])] > 0) walk.values[index(node.outputs[o])][run] = {y[o], z[o]};
+    }
+  }
+  for (const ValueId id : reads) {
+    if (walk.readers[index(id)] == 0) walk.values[index(id)] = {};
+  }
+}
+
+std::vector<int> count_readers(const Graph& graph) {
+  std::vector<int> readers(graph.values().size(), 0);
+  for (const Node& node : graph.nodes()) {
+    std::vector<ValueId> reads = node.inputs;
+    std::sort(reads.begin(), reads.end());
+    reads.erase(std::unique(reads.begin(), reads.end()), reads.end());
+    for (const ValueId id : reads) {
+      if (id != kNoValue && !graph.value(id).is_constant()) ++readers[index(id)];
+    }
+  }
+  return readers;
+}
+
+}  // namespace
+
+Graph walk_layers(const Graph& graph, std::vector<Tensor> inputs, const WalkOptions& options,
+                  const VisitLayer& visit,
+                  const std::function<void(std::int64_t done, std::int64_t total)>& progress) {
+  if (graph.inputs().size() != 1)
+    fail("a model with {} inputs: expected one, the image", graph.inputs().size());
+  if (inputs.empty()) fail("no images to observe the model on");
+  PlanOptions planning;
+  planning.threads = options.threads;
+  Walk walk{graph, options, shared_pool(options.threads), inputs.size(), {}, count_readers(graph)};
+  walk.values.resize(graph.values().size());
+  for (Tensor& input : inputs) {
+    const auto shared = std::make_shared<const Tensor>(std::move(input));
+    walk.values[index(graph.inputs()[0])].push_back({shared, shared});
+  }
+  std::map<std::string, NewWeights> replaced;
+  const auto total = static_cast<std::int64_t>(graph.nodes().size());
+  for (std::size_t n = 0; n < graph.nodes().size(); ++n) {
+    const Node& node = graph.nodes()[n];
+    std::unique_ptr<NodeRunner> changed;
+    if (has_constant_weights(graph, node)) {
+      std::optional<NewWeights> weights = visit(Visited(walk, node, n));
+      if (weights) {
+        std::map<std::string, NewWeights> one;
+        one.emplace(node.name, NewWeights{weights->weights.clone(), weights->bias});
+        const Graph single = replace_weights(graph, std::move(one));
+        changed = std::make_unique<NodeRunner>(single, weighted_node(single, node.name), planning, walk.pool);
+        replaced.insert_or_assign(node.name, std::move(*weights));
+      }
+    }
+    const bool last = std::all_of(node.outputs.begin(), node.outputs.end(),
+                                  [&](ValueId id) { return walk.readers[index(id)] == 0; });
+    if (!last) step(walk, node, NodeRunner(graph, node, planning, walk.pool), std::move(changed));
+    if (progress) progress(static_cast<std::int64_t>(n) + 1, total);
+  }
+  return replace_weights(graph, std::move(replaced));
+}
+
+std::size_t walk_bytes(const Graph& graph) {
+  std::vector<int> readers = count_readers(graph);
+  std::size_t held = graph.value(graph.inputs().at(0)).desc.bytes();
+  std::size_t most = held;
+  for (const Node& node : graph.nodes()) {
+    std::vector<ValueId> reads = node.inputs;
+    std::sort(reads.begin(), reads.end());
+    reads.erase(std::unique(reads.begin(), reads.end()), reads.end());
+    // What dies with this node goes run by run, as the outputs come.
+    for (const ValueId id : node.outputs) held += readers[index(id)] > 0 ? graph.value(id).desc.bytes() : 0;
+    for (const ValueId id : reads) {
+      if (id != kNoValue && !graph.value(id).is_constant() && --readers[index(id)] == 0)
+        held -= graph.value(id).desc.bytes();
+    }
+    most = std::max(most, held);
+  }
+  return 2 * most;
+}
+
+}  // namespace pipit

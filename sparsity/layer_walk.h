@@ -1,0 +1,57 @@
+// Two networks side by side, layer by layer: the dense one, and one whose layers are changed on the way.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "engine/graph/graph.h"
+#include "engine/platform/thread_pool.h"
+#include "sparsity/gram.h"
+#include "sparsity/replace_weights.h"
+
+namespace pipit {
+
+struct WalkOptions {
+  /// Which columns are sampled; the same for every run of the same images.
+  std::uint64_t seed = 1;
+  /// Columns of a layer over all inputs: as many as cost about `work` multiplications (columns * depth^2), but at least
+  /// 4 * depth and at most `most_columns`, and no more than there are.
+  double work = 6e10;
+  std::int64_t most_columns = 65'536;
+  int threads = 0;
+};
+
+/// A layer with constant weights, as the walk comes to it.
+class WalkedLayer {
+ public:
+  virtual ~WalkedLayer() = default;
+  virtual const Node& node() const = 0;
+  /// One per group of a convolution. The columns are what the layer reads in the changed network; y is what it computes
+  /// in the dense one, plus what the dense residual (fused into the layer) has more than the changed one: a layer that
+  /// computes y takes back the errors of all layers before it. Images are added up in the order of the inputs.
+  virtual std::vector<Gram> sums() const = 0;
+  /// Whether both networks have computed the same up to here.
+  virtual bool untouched() const = 0;
+};
+
+/// What becomes of the layer in the changed network; nothing: it stays as it is.
+using VisitLayer = std::function<std::optional<NewWeights>(const WalkedLayer&)>;
+
+/// Walks through `graph` (as fuse() leaves it, without layouts) on `inputs`, each the one f32 input of a run, and
+/// returns the changed graph. The values between the layers are held for all inputs, each until its last reader has
+/// read it, and only once as long as the networks have not parted: memory is twice the widest cut through the graph
+/// times the inputs, and one layer's sums, 8 (depth + 1)^2 bytes. `progress` is called after every node.
+///
+/// A. Aghasi et al. (Net-Trim, NeurIPS 2017) and Y. He et al. (Channel pruning, ICCV 2017) go through networks like
+/// this. Throws Error when the graph has more than one input.
+Graph walk_layers(const Graph& graph, std::vector<Tensor> inputs, const WalkOptions& options,
+                  const VisitLayer& visit,
+                  const std::function<void(std::int64_t done, std::int64_t total)>& progress = {});
+
+/// The bytes that walk_layers() holds of values for one input, at most.
+std::size_t walk_bytes(const Graph& graph);
+
+}  // namespace pipit

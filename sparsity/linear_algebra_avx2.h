@@ -1,0 +1,13 @@
+// linear_algebra.h compiled for AVX2 with FMA.
+#pragma once
+
+#include "engine/platform/isa_build.h"
+#include "sparsity/linear_algebra.h"
+
+#if PIPIT_ISA_X86
+namespace pipit {
+
+const LinearAlgebra& linear_algebra_avx2();
+
+}  // namespace pipit
+#endif

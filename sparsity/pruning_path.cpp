@@ -1,0 +1,140 @@
+#include "sparsity/pruning_path.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/base/error.h"
+#include "layers/ops/conv.h"
+#include "layers/passes/real_weights.h"
+#include "layers/passes/rewriter.h"
+
+namespace pipit {
+
+namespace {
+
+constexpr std::int64_t kLeastChannels = 8;
+
+// Outputs that share a choice: a multiple of the panel.
+std::int64_t chosen_panel(const PathOptions& options, std::int64_t outputs, std::size_t depth) {
+  if (options.panel == 0) return outputs;
+  const double each = std::pow(static_cast<double>(depth), 3) / 3;
+  std::int64_t panel = options.panel;
+  while (panel < outputs &&
+         each * std::ceil(static_cast<double>(outputs) / static_cast<double>(panel)) > options.work)
+    panel *= 2;
+  return std::min(panel, outputs);
+}
+
+// Positions in a column of the mask's groups of one panel: [taps, input groups].
+std::vector<std::vector<int>> groups_of(const Shape& shape, std::int64_t channels) {
+  const std::int64_t taps = shape.elements() / (shape[0] * shape[1]);
+  std::vector<std::vector<int>> groups;
+  for (std::int64_t tap = 0; tap < taps; ++tap) {
+    for (std::int64_t first = 0; first < shape[1]; first += channels) {
+      std::vector<int>& group = groups.emplace_back();
+      for (std::int64_t i = first; i < std::min(first + channels, shape[1]); ++i)
+        group.push_back(static_cast<int>(i * taps + tap));
+    }
+  }
+  return groups;
+}
+
+PruningPath path_of(const Graph& graph, const WalkedLayer& layer, const PathOptions& options,
+                    ThreadPool& pool) {
+  const RealWeights weights = real_weights(graph, layer.node());
+  const Gram gram = layer.sums().at(0);
+  const std::vector<std::vector<int>> groups = groups_of(weights.shape, options.channels);
+  PruningPath path;
+  path.node = layer.node().name;
+  path.mask = {
+      path.node, MaskMode::k, options.channels, options.panel >= weights.shape[0] ? 0 : options.panel, {}};
+  path.mask.removed.assign(mask_size(path.mask, weights.shape, 1), 0);
+  const std::int64_t together = chosen_panel(options, weights.shape[0], gram.depth);
+  const auto choices = static_cast<std::size_t>((weights.shape[0] + together - 1) / together);
+  std::vector<double> inverse;
+  if (options.elimination.importance == Importance::second_order)
+    inverse = covariance_inverse(gram, options.elimination, pool);
+  std::vector<Elimination> paths(choices);
+  pool.parallel_for(static_cast<std::int64_t>(choices), [&](std::int64_t c, int) {
+    const auto first = static_cast<std::size_t>(c * together) * gram.depth;
+    const auto last =
+        std::min(first + static_cast<std::size_t>(together) * gram.depth, weights.values().size());
+    paths[static_cast<std::size_t>(c)] =
+        eliminate(gram, inverse,
+                  {weights.values().begin() + static_cast<std::ptrdiff_t>(first),
+                   weights.values().begin() + static_cast<std::ptrdiff_t>(last)},
+                  groups, options.elimination);
+  });
+  double variance = 0;
+  for (std::size_t o = 0; o < gram.outputs; ++o) {
+    const double mean = gram.xy[gram.depth * gram.outputs + o] / gram.count;
+    variance += gram.yy[o] / gram.count - mean * mean;
+  }
+  const std::int64_t panel = path.mask.panel == 0 ? weights.shape[0] : path.mask.panel;
+  const auto panels = static_cast<int>((weights.shape[0] + panel - 1) / panel);
+  const auto each = static_cast<int>(together / panel);  // panels that share a choice
+  double loss = 0;
+  for (const PanelStep& step : merge_paths(paths)) {
+    const int first = step.panel * each;
+    const int last = std::min(first + std::max(each, 1), panels);
+    for (int p = first; p < last; ++p) {
+      loss += step.loss / (last - first);
+      path.order.push_back(p * static_cast<int>(groups.size()) + step.group);
+      path.loss.push_back(variance > 0 ? loss / variance : 0);
+    }
+  }
+  return path;
+}
+
+}  // namespace
+
+std::size_t PruningPath::falling(double share) const {
+  if (!(share > 0 && share <= 1)) fail("a share of {} to keep: expected above 0 and at most 1", share);
+  const double falls = std::round((1 - share) * static_cast<double>(mask.removed.size()));
+  return std::min(static_cast<std::size_t>(falls), order.size());
+}
+
+LayerMask PruningPath::keep(double share) const {
+  LayerMask made = mask;
+  for (std::size_t i = 0; i < falling(share); ++i) made.removed[static_cast<std::size_t>(order[i])] = 1;
+  return made;
+}
+
+double PruningPath::loss_at(double share) const {
+  const std::size_t falls = falling(share);
+  return falls == 0 ? 0 : loss[falls - 1];
+}
+
+std::vector<std::string> prunable_layers(const Graph& graph) {
+  std::vector<std::string> names;
+  for (const Node& node : graph.nodes()) {
+    if (!has_constant_weights(graph, node)) continue;
+    const auto* conv = layer_if<Conv>(node);
+    if (conv != nullptr && conv->attributes().groups != 1) continue;
+    const auto is = [](const std::vector<ValueId>& list, ValueId id) {
+      return std::find(list.begin(), list.end(), id) != list.end();
+    };
+    if (is(graph.inputs(), node.inputs[0]) || is(graph.outputs(), node.outputs[0])) continue;
+    if (real_weights(graph, node).shape[1] >= kLeastChannels) names.push_back(node.name);
+  }
+  return names;
+}
+
+std::vector<PruningPath> find_paths(
+    const Graph& graph, std::vector<Tensor> inputs, const PathOptions& options,
+    const std::function<void(std::int64_t done, std::int64_t total)>& progress) {
+  const std::vector<std::string> layers = prunable_layers(graph);
+  std::vector<PruningPath> paths;
+  const std::shared_ptr<ThreadPool> pool = shared_pool(options.walk.threads);
+  walk_layers(
+      graph, std::move(inputs), options.walk,
+      [&](const WalkedLayer& layer) -> std::optional<NewWeights> {
+        if (std::find(layers.begin(), layers.end(), layer.node().name) != layers.end())
+          paths.push_back(path_of(graph, layer, options, *pool));
+        return std::nullopt;
+      },
+      progress);
+  return paths;
+}
+
+}  // namespace pipit

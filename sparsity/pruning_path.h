@@ -1,0 +1,45 @@
+// For every layer: in which order its groups fall, and what that costs it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "sparsity/eliminate.h"
+#include "sparsity/layer_walk.h"
+#include "sparsity/mask.h"
+
+namespace pipit {
+
+struct PathOptions {
+  WalkOptions walk;
+  EliminationOptions elimination;
+  std::int64_t channels = 1;  ///< LayerMask::channels of mode k
+  std::int64_t panel = 0;     ///< LayerMask::panel of mode k
+  /// Panels share one choice, two, four, ... of them, until choosing costs at most so many multiplications.
+  double work = 4e11;
+};
+
+/// The path of one layer in mode k.
+struct PruningPath {
+  std::string node;
+  LayerMask mask;          ///< nothing removed
+  std::vector<int> order;  ///< marks of the mask, in the order in which they fall
+  std::vector<double>
+      loss;  ///< of the layer, over the variance of its outputs, once that many and one have fallen
+
+  /// The mask that keeps this share of the groups, rounded to the nearest number, and not fewer than the path leaves.
+  LayerMask keep(double share) const;
+  double loss_at(double share) const;
+  std::size_t falling(double share) const;
+};
+
+/// The layers that pruning may take from: with constant weights, at least 8 channels in a group, and neither reading
+/// the graph's input nor computing its output.
+std::vector<std::string> prunable_layers(const Graph& graph);
+
+/// One pass over the inputs; one path per prunable layer, in the order of the graph.
+std::vector<PruningPath> find_paths(
+    const Graph& graph, std::vector<Tensor> inputs, const PathOptions& options,
+    const std::function<void(std::int64_t done, std::int64_t total)>& progress = {});
+
+}  // namespace pipit

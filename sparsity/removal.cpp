@@ -1,0 +1,88 @@
+#include "sparsity/removal.h"
+
+#include "engine/base/error.h"
+#include "layers/ops/conv.h"
+#include "layers/ops/matmul.h"
+#include "layers/passes/real_weights.h"
+#include "layers/passes/rewriter.h"
+
+namespace pipit {
+
+namespace {
+
+void join(std::vector<std::uint8_t>& to, const std::vector<std::uint8_t>& from) {
+  if (to.empty()) to.assign(from.size(), 0);
+  for (std::size_t i = 0; i < from.size(); ++i) to[i] |= from[i];
+}
+
+NewWeights masked(const NewWeights& dense, const Removal& removal) {
+  NewWeights made{dense.weights.clone(), dense.bias};
+  const std::span<float> values = made.weights.values<float>();
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (removal.weights[i] != 0) values[i] = 0;
+  }
+  for (std::size_t o = 0; o < made.bias.size(); ++o) {
+    if (removal.outputs[o] != 0) made.bias[o] = 0;
+  }
+  return made;
+}
+
+double relative_error(const std::vector<Gram>& sums, const NewWeights& weights) {
+  const std::span<const float> w = weights.weights.values<float>();
+  const std::span<const float> b = weights.bias;
+  const std::size_t each = w.size() / sums.size();
+  double error = 0;
+  for (std::size_t g = 0; g < sums.size(); ++g) {
+    const std::size_t outputs = sums[g].outputs;
+    error +=
+        sums[g].relative_error(w.subspan(g * each, each), b.empty() ? b : b.subspan(g * outputs, outputs));
+  }
+  return error / static_cast<double>(sums.size());
+}
+
+}  // namespace
+
+Removals removals_of(const Graph& graph, const PruningMask& mask) {
+  Removals removals;
+  for (const LayerMask& layer : mask) {
+    const Node& node = weighted_node(graph, layer.node);
+    const auto* conv = layer_if<Conv>(node);
+    const std::int64_t groups = conv == nullptr ? 1 : conv->attributes().groups;
+    const Shape shape = real_weights(graph, node).shape;
+    Removal& removal = removals[layer.node];
+    join(removal.weights, removed_weights(layer, shape, groups));
+    join(removal.outputs, removed_outputs(layer, shape, groups));
+  }
+  return removals;
+}
+
+Remaining remove_and_refit(const Graph& graph, std::vector<Tensor> inputs, const Removals& removals,
+                           const RemovalOptions& options,
+                           const std::function<void(std::int64_t done, std::int64_t total)>& progress) {
+  for (const auto& [name, removal] : removals) weighted_node(graph, name);
+  Remaining remaining;
+  const std::shared_ptr<ThreadPool> pool = shared_pool(options.walk.threads);
+  const auto visit = [&](const WalkedLayer& layer) -> std::optional<NewWeights> {
+    const auto found = removals.find(layer.node().name);
+    const bool loses = found != removals.end();
+    if (!loses && layer.untouched()) return std::nullopt;
+    const NewWeights dense = weights_of(graph, layer.node());
+    const std::vector<Gram> sums = layer.sums();
+    const bool with_bias = layer_if<MatMul>(layer.node()) == nullptr;
+    std::optional<NewWeights> made;
+    if (!options.refits) {
+      if (loses) made = masked(dense, found->second);
+    } else if (loses) {
+      made =
+          refit(sums, dense, found->second.weights, found->second.outputs, with_bias, options.refit, *pool);
+    } else {
+      made = refit(sums, dense, {}, {}, with_bias, options.refit, *pool);
+    }
+    remaining.errors[layer.node().name] = relative_error(sums, made ? *made : dense);
+    return made;
+  };
+  remaining.graph = walk_layers(graph, std::move(inputs), options.walk, visit, progress);
+  return remaining;
+}
+
+}  // namespace pipit

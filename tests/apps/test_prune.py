@@ -1,0 +1,122 @@
+"""pipit prune: the model it writes, what it says about it, and what it refuses."""
+
+import json
+import xml.etree.ElementTree
+
+from command import MODEL, OK, RUNTIME, UNSUPPORTED, USAGE, CommandTest, main
+
+CLASSES = ["airplane", "cat", "frog"]
+
+
+class Prune(CommandTest):
+    def setUp(self):
+        super().setUp()
+        for c, name in enumerate(CLASSES):
+            for i in range(6):
+                self.write_bmp(f"images/{name}/{i}.bmp", (40 * i, 250 - 70 * c - 10 * i, 60 + 20 * i))
+
+    def prune(self, *arguments, code=OK):
+        return self.json("prune", MODEL, "images", "--output", "pruned.onnx", "--quiet", *arguments, code=code)
+
+    def test_half_of_every_layer(self):
+        result = self.prune("--keep", 0.5, "--panel", 0)
+        self.assertEqual((result["mode"], result["keep"], result["calibration_images"]), ("k", 0.5, 9))
+        self.assertEqual(result["unseen"]["images"], 9)
+        low, high = result["unseen"]["drop_interval95"]
+        self.assertTrue(low <= result["unseen"]["drop_points"] <= high)
+        layers = {layer["name"]: layer for layer in result["layers"]}
+        self.assertEqual(len(layers), 23)
+        self.assertEqual((layers["/conv/Conv"]["kept"], layers["/conv/Conv"]["error"]), (1, None))
+        inner = layers["/stages/stages.1/stages.1.1/conv1/Conv"]
+        self.assertAlmostEqual(inner["kept"], 0.5, places=2)
+        self.assertGreater(inner["error"], 0)
+        self.assertAlmostEqual(layers["/fc/Gemm"]["kept"], 1, places=2)
+        self.assertLess(result["pruned"]["macs_kept"], 0.53)
+        # The file is an ordinary model: it runs as any other, and says what the report says.
+        self.assertEqual((self.folder / "pruned.onnx").stat().st_size, result["pruned"]["bytes"])
+        self.pipit("classify", "pruned.onnx", "images/cat/0.bmp")
+        evaluated = self.json("evaluate", "pruned.onnx", "images", "--quiet")
+        self.assertEqual(evaluated["images"], 18)
+        layers = self.json("inspect", "pruned.onnx", "--quiet")["layers"]
+        self.assertIn("/stages/stages.1/stages.1.1/conv1/Conv", [layer["name"] for layer in layers])
+
+    def test_the_same_twice_and_for_any_number_of_threads(self):
+        self.prune("--keep", 0.6, "--threads", 1)
+        first = (self.folder / "pruned.onnx").read_bytes()
+        self.prune("--keep", 0.6, "--threads", 2)
+        self.assertEqual((self.folder / "pruned.onnx").read_bytes(), first)
+
+    def test_refit_and_importance_matter(self):
+        errors = {}
+        for name, options in {
+            "second-order": (),
+            "no refit": ("--no-refit",),
+            "l1": ("--importance", "l1", "--no-refit"),
+        }.items():
+            result = self.prune("--keep", 0.5, "--group", 4, *options)
+            layers = {layer["name"]: layer for layer in result["layers"]}
+            errors[name] = layers["/stages/stages.0/stages.0.0/conv1/Conv"]["error"]
+        self.assertLess(errors["second-order"], 0.5 * errors["no refit"])
+        self.assertNotEqual(errors["no refit"], errors["l1"])
+
+    def test_a_global_share(self):
+        result = self.prune("--keep", 0.7, "--global", "--against", "dense", "--check", "images/cat")
+        self.assertEqual(result["unseen"]["images"], 6)
+        self.assertEqual(result["unseen"]["dense_top1"], 1)
+        kept = {round(layer["kept"], 2) for layer in result["layers"]}
+        self.assertGreater(len(kept), 4)
+
+    def test_steps_of_a_drop(self):
+        result = self.prune("--max-drop", 100, "--against", "dense", "--save-svg", "pruned.svg")
+        steps = result["steps"]
+        self.assertTrue(result["holds"])
+        self.assertEqual([s["chosen"] for s in steps].count(True), 1)
+        self.assertEqual([s["speedup"] for s in steps], sorted(s["speedup"] for s in steps))
+        svg = xml.etree.ElementTree.parse(self.folder / "pruned.svg").getroot()
+        circles = [e for e in svg.iter() if e.tag.endswith("circle")]
+        self.assertEqual(len(circles), len(steps) + 1)
+
+    def test_a_table_for_people(self):
+        done = self.pipit("prune", MODEL, "images", "--output", "pruned.onnx", "--keep", 0.8)
+        self.assertIn("unseen       9 images: top-1", done.stdout)
+        self.assertIn("written      pruned.onnx", done.stdout)
+        self.assertEqual(done.stderr, "")
+
+    def test_usage(self):
+        prune = ("prune", MODEL, "images")
+        for arguments, message in [
+            (("--output", "x.onnx"), "one of --keep"),
+            (("--output", "x.onnx", "--keep", 0.5, "--max-drop", 1), "one of --keep"),
+            (("--output", "x.onnx", "--keep", 1.5), "above 0 and at most 1"),
+            (("--output", "x.onnx", "--keep", 0), "--keep"),
+            (("--output", "x.onnx", "--keep", "nan"), "--keep"),
+            (("--output", "x.onnx", "--target-speedup", 1), "above 1"),
+            (("--output", "x.onnx", "--max-drop", 1, "--global"), "--keep"),
+            (("--keep", 0.5), "--output"),
+            (("--output", "x.onnx", "--keep", 0.5, "--group", 3), "--group"),
+            (("--output", "x.onnx", "--keep", 0.5, "--panel", 5), "--panel"),
+            (("--output", "x.onnx", "--keep", 0.5, "--precision", "int8"), "--precision"),
+            (("--output", "x.onnx", "--keep", 0.5, "--check", "nowhere"), "--check"),
+            (("--output", "images/cat/0.bmp", "--keep", 0.5), "--output"),
+            (("--output", "x.onnx", "--save-svg", "x.onnx", "--keep", 0.5), "--save-svg"),
+        ]:
+            done = self.pipit(*prune, *arguments, code=USAGE)
+            self.assertIn(message, done.stderr, arguments)
+            self.assertFalse((self.folder / "x.onnx").exists())
+
+    def test_what_cannot_be_pruned(self):
+        self.write_bmp("one/cat/0.bmp", (1, 2, 3))
+        done = self.pipit("prune", MODEL, "one", "--output", "x.onnx", "--keep", 0.5, code=RUNTIME)
+        self.assert_one_line_error(done, "too few images")
+        self.pipit("calibrate", MODEL, "images", "--output", "plan.json", "--quiet")
+        self.pipit("quantize", MODEL, "--plan", "plan.json", "--output", "int8.onnx")
+        done = self.pipit("prune", "int8.onnx", "images", "--output", "x.onnx", "--keep", 0.5, code=UNSUPPORTED)
+        self.assert_one_line_error(done, "is quantized")
+        self.write("images/cat/broken.png", "no image")
+        done = self.pipit("prune", MODEL, "images", "--output", "x.onnx", "--keep", 0.5, code=RUNTIME)
+        self.assert_one_line_error(done, "broken.png")
+        self.assertFalse((self.folder / "x.onnx").exists())
+
+
+if __name__ == "__main__":
+    main()
