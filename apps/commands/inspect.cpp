@@ -196,6 +196,7 @@ nlohmann::ordered_json to_json(const Model& model, const Runner& runner, bool wh
         {"geometry", info.geometry},
         {"parameters", parameters(graph, graph.nodes()[static_cast<std::size_t>(step.node)])},
         {"macs", info.macs}};
+    if (info.kept < 1) layer["kept"] = info.kept;
     add_choice(layer, step);
     if (why) {
       layer["refused"] = nlohmann::ordered_json::array();

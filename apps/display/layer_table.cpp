@@ -206,6 +206,7 @@ nlohmann::ordered_json layer_json(const ExecutionPlan& plan, const Profile& prof
                               {"share", time.median_ms / profile.layers_ms},
                               {"gflops", gflops(info.macs, time.median_ms)},
                               {"bytes", info.bytes}});
+    if (info.kept < 1) json["layers"].back()["kept"] = info.kept;
     add_choice(json["layers"].back(), plan.steps()[static_cast<std::size_t>(time.step)]);
     if (!peak.known()) continue;
     const double floor = floor_ms(info, peak);

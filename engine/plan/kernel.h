@@ -78,6 +78,9 @@ class Kernel {
   /// False when run() never reads constant `index` of its inputs (it was packed at creation), so that the plan may
   /// release the original.
   virtual bool reads_constant(std::size_t /*index*/) const { return true; }
+  /// Of its node's multiply-accumulates the share that run() does: less than 1 where it leaves out weights that are
+  /// zero.
+  virtual double kept_share() const { return 1; }
   /// Computes the outputs. inputs[i] is not present() for an absent optional input or a released constant.
   virtual void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
                    const RunContext& context) const = 0;

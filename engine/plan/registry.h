@@ -33,6 +33,9 @@ struct Candidate {
   std::function<bool(const NodeSpec&)> yields = {};
   /// Which of several such candidates is the fastest is not known without timing them: done when a model is loaded.
   bool measure_at_load = false;
+  /// Kernel::kept_share() of the kernel that would be made: equal descriptions do not take equally long where the
+  /// weights decide about that. Null: 1.
+  std::function<double(const NodeSpec&)> kept_share = {};
   /// A library compiles each of its kernels, for about half a second: choice by measurement asks it only where it comes
   /// first in the order.
   bool slow_to_make = false;

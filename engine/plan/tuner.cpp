@@ -78,6 +78,20 @@ std::string node_key(const NodeSpec& spec) {
   return key + "; " + std::string(precision_name(spec.precision));
 }
 
+namespace {
+
+// node_key() and what candidates say of the weights, in whole percents: a percent more or less changes no order.
+std::string decision_key(const NodeSpec& spec, std::span<const Candidate* const> accepting) {
+  std::string key = node_key(spec);
+  for (const Candidate* candidate : accepting) {
+    const double share = candidate->kept_share ? candidate->kept_share(spec) : 1;
+    if (share < 1) key += fmt::format("; {} keeps {:.0f} %", candidate->name, 100 * share);
+  }
+  return key;
+}
+
+}  // namespace
+
 std::string Tuner::device_key(DeviceKind device, int gpu, int threads) const {
   const std::string name = device == DeviceKind::cuda
                                ? gpu_description(gpu)
@@ -201,7 +215,7 @@ Tuner::Selected Tuner::choose(DeviceKind device, const NodeSpec& spec,
 
   const std::lock_guard lock(mutex_);
   Decisions& known = decisions_[device_key(device, spec.gpu, spec.threads)];
-  const std::string key = node_key(spec);
+  const std::string key = decision_key(spec, accepting);
   if (const auto found = known.find(key); found != known.end()) {
     const Decision& decision = found->second;
     const Candidate* candidate = candidate_of(decision, spec, accepting);

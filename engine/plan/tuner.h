@@ -88,7 +88,7 @@ class Tuner {
     TuneScope scope = TuneScope::all;  ///< of the tuner that made it; TuneScope::all uses no other
     bool cached = false;               ///< came through add_decisions
   };
-  /// Per geometry (node_key), of one device.
+  /// Per geometry (node_key, and shares that candidates keep), of one device.
   using Decisions = std::map<std::string, Decision, std::less<>>;
 
   struct Selected {
@@ -137,7 +137,7 @@ class Tuner {
 };
 
 /// Type and attributes (Layer::identity with Reals::kind: scales do not matter), descs and precision of a node: equal
-/// nodes take equally long. A decision is used where its kernel accepts.
+/// nodes take equally long, but for what Candidate::kept_share() says of their weights.
 std::string node_key(const NodeSpec& spec);
 
 }  // namespace pipit

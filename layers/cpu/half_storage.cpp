@@ -87,6 +87,7 @@ class HalfStorage final : public Kernel {
 
   std::size_t scratch_bytes() const override { return scratch_bytes_; }
   bool reads_constant(std::size_t index) const override { return inner_->reads_constant(index); }
+  double kept_share() const override { return inner_->kept_share(); }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
@@ -165,6 +166,11 @@ void add_half_storage(Registry& registry) {
       };
       if (candidate.variants) {
         stored.variants = [candidate](const NodeSpec& spec) { return candidate.variants(Twin(spec).spec()); };
+      }
+      if (candidate.kept_share) {
+        stored.kept_share = [candidate](const NodeSpec& spec) {
+          return candidate.kept_share(Twin(spec).spec());
+        };
       }
       stored.measure_at_load = candidate.measure_at_load;
       if (candidate.fuses_epilogue) {

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 namespace pipit::detail {
 
 namespace {
@@ -10,18 +12,19 @@ namespace {
 std::int64_t stored_bytes(const ExecutionPlan& plan, const Step& step) {
   const Graph& graph = plan.graph();
   std::int64_t bytes = 0;
-  const auto add_inputs = [&](int index, bool constants_only) {
+  const auto add_inputs = [&](int index, bool constants_only, double kept_weights) {
     for (const ValueId id : graph.nodes()[static_cast<std::size_t>(index)].inputs) {
       if (id == kNoValue) continue;
       const Value& value = graph.value(id);
       if (constants_only && !value.is_constant()) continue;
       const bool packed = value.is_constant() && value.desc.dtype == DType::f32 &&
                           plan.options().precision == Precision::fp16;  // kernels keep a half of it
-      bytes += static_cast<std::int64_t>(value.desc.bytes()) / (packed ? 2 : 1);
+      const double kept = value.is_constant() ? kept_weights : 1;
+      bytes += std::llround(static_cast<double>(value.desc.bytes()) * kept) / (packed ? 2 : 1);
     }
   };
-  add_inputs(step.node, false);
-  for (const int next : step.fused) add_inputs(next, true);
+  add_inputs(step.node, false, step.kernel->kept_share());
+  for (const int next : step.fused) add_inputs(next, true, 1);
   for (const ValueId id : plan.last_node(step).outputs)
     bytes += static_cast<std::int64_t>(graph.value(id).desc.bytes());
   return bytes;
@@ -46,7 +49,9 @@ StepInfo step_info(const ExecutionPlan& plan, const Step& step) {
   info.output = graph.value(plan.last_node(step).outputs[0]).desc.shape;
   const std::size_t residual = traits.residual.value_or(node.inputs.size());
   if (residual < node.inputs.size() && node.inputs[residual] != kNoValue) info.geometry += " +add";
-  info.macs = node.layer->work(inputs, outputs).macs;
+  info.kept = step.kernel->kept_share();
+  if (info.kept < 1) info.geometry += fmt::format(" kept {:.1f} %", 100 * info.kept);
+  info.macs = std::llround(static_cast<double>(node.layer->work(inputs, outputs).macs) * info.kept);
   for (const int next : step.fused) {
     const Node& follower = graph.nodes()[static_cast<std::size_t>(next)];
     const Layer& layer = *follower.layer;

@@ -71,6 +71,7 @@ class Depthwise final : public Kernel {
   bool reads_constant(std::size_t index) const override {
     return source_ ? source_->reads_constant(index) : index != 1;
   }
+  double kept_share() const override { return source_ ? source_->kept_share() : 1; }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {

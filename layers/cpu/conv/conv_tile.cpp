@@ -1,4 +1,6 @@
 // Convolution on the register-tile kernel; of one tap and few pixels in fp16 by a kernel of its own.
+#include "layers/cpu/conv/conv_tile.h"
+
 #include "layers/common/layer_kernel.h"
 #include "layers/cpu/conv/row_source.h"
 #include "layers/cpu/families.h"
@@ -43,6 +45,7 @@ class ConvTile final : public Kernel, public RowSource {
 
   std::size_t scratch_bytes() const override { return convolution_.scratch_bytes(); }
   bool reads_constant(std::size_t index) const override { return index != 1; }
+  double kept_share() const override { return convolution_.kept_share(); }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
@@ -126,12 +129,17 @@ Refusal refuse_gemv(const NodeSpec& spec) {
 
 }  // namespace
 
+double kept_by_conv_tile(const NodeSpec& spec) {
+  return TileConvolution::kept_share(geometry_of(spec), row_major_weights(*spec.constant(1)));
+}
+
 void register_cpu_conv_tile(Registry& registry) {
   Candidate gemv{"gemv", refuse_gemv, [](const NodeSpec& spec) { return std::make_unique<ConvGemv>(spec); }};
   gemv.fuses_epilogue = fuses_image_epilogue;
   registry.add(Conv::kType, DeviceKind::cpu, std::move(gemv));
   Candidate tile{"tile", refuse_tile, [](const NodeSpec& spec) { return std::make_unique<ConvTile>(spec); }};
   tile.measure_at_load = true;  // against Winograd
+  tile.kept_share = kept_by_conv_tile;
   tile.fuses_epilogue = [](const NodeSpec& spec, const NodeSpec& next) {
     return TileConvolution::fuses_epilogue(geometry_of(spec), next);
   };

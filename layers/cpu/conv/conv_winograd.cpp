@@ -6,7 +6,9 @@
 
 #include "engine/base/ceil_div.h"
 #include "layers/common/layer_kernel.h"
+#include "layers/cpu/conv/conv_tile.h"
 #include "layers/cpu/conv/winograd.h"
+#include "layers/cpu/conv/winograd_cost.h"
 #include "layers/cpu/conv/winograd_schedule.h"
 #include "layers/cpu/elementwise/epilogue.h"
 #include "layers/cpu/families.h"
@@ -209,6 +211,12 @@ Refusal refuse_winograd(const NodeSpec& spec, const WinogradTransforms& transfor
     if (channels < 16 || y[1] < 16) return "too few channels for the transforms to pay";
   }
   if (!is_row_major(weights->desc())) return "the weights must be row_major";
+  if (!options.everywhere) {
+    const bool halves = spec.inputs[0]->dtype == DType::f16 && f16_tiles() != nullptr;
+    Refusal reason = refuse_beside_pruned(spec.inputs[0]->shape, y, transforms.outputs,
+                                          kept_by_conv_tile(spec), halves ? f16_tiles()->step : 1);
+    if (reason) return reason;
+  }
   const double error = winograd_error(transforms, weights->values<float>().data(), y[1], channels);
   if (!(error <= options.max_error)) {
     return fmt::format(

@@ -84,6 +84,7 @@ class LinearTile final : public Kernel {
   explicit LinearTile(const NodeSpec& spec) : LinearTile(spec, linear_of(spec, layer_as<L>(spec.layer))) {}
   std::size_t scratch_bytes() const override { return convolution_.scratch_bytes(); }
   bool reads_constant(std::size_t index) const override { return index != 1; }
+  double kept_share() const override { return convolution_.kept_share(); }
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
     convolution_.run(inputs[0].data, optional_data<float>(inputs, 2), nullptr, outputs[0].data, context);
@@ -143,6 +144,10 @@ void add(Registry& registry) {
   tile.fuses_epilogue = [](const NodeSpec& spec, const NodeSpec& next) {
     return TileConvolution::fuses_epilogue(linear_of(spec, layer_as<L>(spec.layer)).geometry(spec.fusion),
                                            next);
+  };
+  tile.kept_share = [](const NodeSpec& spec) {
+    const LinearSpec linear = linear_of(spec, layer_as<L>(spec.layer));
+    return TileConvolution::kept_share(linear.geometry(spec.fusion), linear.weights(*spec.constant(1)));
   };
   registry.add(L::kType, DeviceKind::cpu, std::move(tile));
 }

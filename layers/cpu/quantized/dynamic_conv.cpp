@@ -44,6 +44,7 @@ class DynamicTile final : public Kernel {
            (scales_ == 1 ? 0 : static_cast<std::size_t>(scales_ * pixels_) * sizeof(float));
   }
   bool reads_constant(std::size_t index) const override { return index != 1; }
+  double kept_share() const override { return convolution_.kept_share(); }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {

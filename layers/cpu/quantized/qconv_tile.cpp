@@ -1,4 +1,6 @@
 // INT8 convolution on the register-tile kernel, u8 by s8, which without VNNI are widened to 16 bits.
+#include "layers/cpu/quantized/qconv_tile.h"
+
 #include "layers/common/layer_kernel.h"
 #include "layers/cpu/families.h"
 #include "layers/cpu/tile/tile_convolution.h"
@@ -45,6 +47,7 @@ class QConvTile final : public Kernel {
 
   std::size_t scratch_bytes() const override { return convolution_.scratch_bytes(); }
   bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
+  double kept_share() const override { return convolution_.kept_share(); }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
@@ -76,10 +79,16 @@ Refusal refuse_tile(const NodeSpec& spec) {
 
 }  // namespace
 
+double kept_by_qconv_tile(const NodeSpec& spec) {
+  const Tensor weights = to_layout(spec.constant(1)->view(), Layout::channels_last);
+  return TileConvolution::kept_share(geometry_of(spec), weights.values<std::int8_t>().data());
+}
+
 void register_cpu_qconv_tile(Registry& registry) {
   Candidate candidate{"tile", refuse_tile,
                       [](const NodeSpec& spec) { return std::make_unique<QConvTile>(spec); }};
   candidate.measure_at_load = true;  // against Winograd
+  candidate.kept_share = kept_by_qconv_tile;
   candidate.fuses_epilogue = [](const NodeSpec& spec, const NodeSpec& next) {
     return TileConvolution::fuses_depth_to_space(geometry_of(spec), next);
   };

@@ -4,8 +4,10 @@
 #include <cmath>
 
 #include "layers/common/layer_kernel.h"
+#include "layers/cpu/conv/winograd_cost.h"
 #include "layers/cpu/conv/winograd_schedule.h"
 #include "layers/cpu/families.h"
+#include "layers/cpu/quantized/qconv_tile.h"
 #include "layers/cpu/quantized/winograd_int8.h"
 #include "layers/ops/operands.h"
 #include "layers/ops/qconv.h"
@@ -149,7 +151,8 @@ Refusal refuse_winograd(const NodeSpec& spec) {
   const std::int64_t sum = largest_sum(*spec.constant(1), attributes.x.zero_point);
   if (sum >= kByteWinogradSums)
     return fmt::format("sums may reach {}, of which {} bits are not kept", sum, 32 - 6);
-  return std::nullopt;
+  const double rate = static_cast<double>(u8s8_tiles().step) / s16_tiles()->step;
+  return refuse_beside_pruned(x.shape, y.shape, kByteWinogradOutputs, kept_by_qconv_tile(spec), rate);
 }
 
 }  // namespace

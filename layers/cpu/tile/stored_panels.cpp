@@ -8,27 +8,26 @@ namespace pipit {
 
 namespace {
 
-// Where a panel, counted through the groups, begins, in bytes of f32.
-std::int64_t offset_of(const TilePanels& panels, std::int64_t panel) {
-  return panel / panels.count() * panels.bytes() + panels.offset(panel % panels.count());
-}
-
-std::int64_t bytes_of(const TilePanels& panels, std::int64_t panel) {
-  return panels.panel_bytes(panel % panels.count());
-}
-
-// Calls pack(group, panel of the group, weights of the group).
+// Calls pack(panel, panel of its group, weights of the group).
 template <typename T, typename Pack>
-void for_each_panel(const TilePanels& panels, std::int64_t groups, WeightsOf<T> weights, const Pack& pack) {
-  for (std::int64_t g = 0; g < groups; ++g, weights.data += panels.outputs * weights.output_stride) {
-    for (std::int64_t p = 0; p < panels.count(); ++p) pack(g, p, weights);
+void for_each_panel(const TilePanels& panels, const KeptSteps& kept, const WeightsOf<T>& weights,
+                    const Pack& pack) {
+  WeightsOf<T> of_group = weights;
+  for (std::int64_t panel = 0; panel < kept.panels(); ++panel) {
+    const std::int64_t group = panel / panels.count();
+    of_group.data = weights.data + group * panels.outputs * weights.output_stride;
+    pack(panel, panel % panels.count(), of_group);
   }
+}
+
+std::span<const std::byte> part(const HostBuffer& buffer, std::int64_t offset, std::int64_t bytes) {
+  return {buffer.data() + offset, static_cast<std::size_t>(bytes)};
 }
 
 }  // namespace
 
-PackedPanels::PackedPanels(const TilePanels& panels, std::int64_t groups)
-    : panels_(panels), packed_(static_cast<std::size_t>(groups * panels.bytes())) {}
+PackedPanels::PackedPanels(const KeptSteps& kept)
+    : kept_(kept), packed_(static_cast<std::size_t>(kept.bytes())) {}
 
 void PackedPanels::widen(std::int64_t panel, std::byte* to) const {
   const std::span<const std::byte> from = kept(panel);
@@ -36,18 +35,17 @@ void PackedPanels::widen(std::int64_t panel, std::byte* to) const {
 }
 
 std::span<const std::byte> PackedPanels::kept(std::int64_t panel) const {
-  return {packed_.data() + offset_of(panels_, panel), static_cast<std::size_t>(bytes_of(panels_, panel))};
+  return part(packed_, kept_.offset(panel), kept_.panel_bytes(panel));
 }
 
-HalfPanels::HalfPanels(const TilePanels& panels, std::int64_t groups, const std::byte* packed)
-    : panels_(panels), halves_(static_cast<std::size_t>(groups * panels.bytes() / 2)) {
+HalfPanels::HalfPanels(const KeptSteps& kept, const std::byte* packed)
+    : kept_(kept), halves_(static_cast<std::size_t>(kept.bytes() / 2)) {
   row_kernels().to_half(reinterpret_cast<const float*>(packed), reinterpret_cast<Half*>(halves_.data()),
-                        groups * panels.bytes() / 4);
+                        kept.bytes() / 4);
 }
 
 std::span<const std::byte> HalfPanels::kept(std::int64_t panel) const {
-  return {halves_.data() + offset_of(panels_, panel) / 2,
-          static_cast<std::size_t>(bytes_of(panels_, panel) / 2)};
+  return part(halves_, kept_.offset(panel) / 2, kept_.panel_bytes(panel) / 2);
 }
 
 void HalfPanels::widen(std::int64_t panel, std::byte* to) const {
@@ -56,31 +54,31 @@ void HalfPanels::widen(std::int64_t panel, std::byte* to) const {
                          static_cast<std::int64_t>(halves.size() / sizeof(Half)));
 }
 
-std::unique_ptr<const StoredPanels> pack_f32(const TilePanels& panels, std::int64_t groups,
+std::unique_ptr<const StoredPanels> pack_f32(const TilePanels& panels, const KeptSteps& kept,
                                              WeightView weights) {
-  auto packed = std::make_unique<PackedPanels>(panels, groups);
-  for_each_panel(panels, groups, weights, [&](std::int64_t g, std::int64_t p, const WeightView& w) {
-    pack_f32_panel(panels, p, w, packed->group(g));
+  auto packed = std::make_unique<PackedPanels>(kept);
+  for_each_panel(panels, kept, weights, [&](std::int64_t panel, std::int64_t p, const WeightView& w) {
+    pack_f32_panel(panels, p, w, kept.steps(panel), packed->panel(panel));
   });
   return packed;
 }
 
-std::unique_ptr<const StoredPanels> pack_f16(const TilePanels& panels, std::int64_t groups,
+std::unique_ptr<const StoredPanels> pack_f16(const TilePanels& panels, const KeptSteps& kept,
                                              WeightView weights, int stretch, float* multipliers) {
-  auto packed = std::make_unique<PackedPanels>(panels, groups);
-  for_each_panel(panels, groups, weights, [&](std::int64_t g, std::int64_t p, const WeightView& w) {
-    pack_f16_panel(panels, p, w, stretch, packed->group(g),
-                   multipliers + g * panels.outputs + p * panels.panel);
+  auto packed = std::make_unique<PackedPanels>(kept);
+  for_each_panel(panels, kept, weights, [&](std::int64_t panel, std::int64_t p, const WeightView& w) {
+    const std::int64_t output = panel / panels.count() * panels.outputs + p * panels.panel;
+    pack_f16_panel(panels, p, w, kept.steps(panel), stretch, packed->panel(panel), multipliers + output);
   });
   return packed;
 }
 
-std::unique_ptr<const StoredPanels> pack_s8(const TilePanels& panels, std::int64_t groups,
+std::unique_ptr<const StoredPanels> pack_s8(const TilePanels& panels, const KeptSteps& kept,
                                             WeightsOf<std::int8_t> weights) {
-  auto packed = std::make_unique<PackedPanels>(panels, groups);
-  for_each_panel(panels, groups, weights,
-                 [&](std::int64_t g, std::int64_t p, const WeightsOf<std::int8_t>& w) {
-                   pack_s8_panel(panels, p, w, packed->group(g));
+  auto packed = std::make_unique<PackedPanels>(kept);
+  for_each_panel(panels, kept, weights,
+                 [&](std::int64_t panel, std::int64_t p, const WeightsOf<std::int8_t>& w) {
+                   pack_s8_panel(panels, p, w, kept.steps(panel), packed->panel(panel));
                  });
   return packed;
 }

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "engine/graph/tensor.h"
+#include "layers/cpu/tile/kept_steps.h"
 #include "layers/cpu/tile/tile_pack.h"
 
 namespace pipit {
@@ -25,40 +26,41 @@ class StoredPanels {
 /// As tiles read them.
 class PackedPanels final : public StoredPanels {
  public:
-  PackedPanels(const TilePanels& panels, std::int64_t groups);
+  /// `kept` is to live as long.
+  explicit PackedPanels(const KeptSteps& kept);
   const std::byte* as_read() const override { return packed_.data(); }
   void widen(std::int64_t panel, std::byte* to) const override;
   std::span<const std::byte> kept(std::int64_t panel) const override;
-  /// Of a group; to be filled in once.
-  std::byte* group(std::int64_t index) { return packed_.data() + index * panels_.bytes(); }
+  /// To be filled in once.
+  std::byte* panel(std::int64_t index) { return packed_.data() + kept_.offset(index); }
 
  private:
-  TilePanels panels_;  // of one group
+  const KeptSteps& kept_;
   HostBuffer packed_;
 };
 
 /// f32 panels as f16.
 class HalfPanels final : public StoredPanels {
  public:
-  /// `packed`: the panels of all groups in f32, one group after the other.
-  HalfPanels(const TilePanels& panels, std::int64_t groups, const std::byte* packed);
+  /// `packed`: the panels in f32, one after the other. `kept` is to live as long.
+  HalfPanels(const KeptSteps& kept, const std::byte* packed);
   void widen(std::int64_t panel, std::byte* to) const override;
   std::span<const std::byte> kept(std::int64_t panel) const override;
 
  private:
-  TilePanels panels_;
+  const KeptSteps& kept_;
   HostBuffer halves_;
 };
 
-/// The panels of `groups` groups, of which the weights follow each other; `panels` are those of one.
-std::unique_ptr<const StoredPanels> pack_f32(const TilePanels& panels, std::int64_t groups,
+/// The steps `kept` of the panels of all groups, of which the weights follow each other; `panels` are those of one.
+std::unique_ptr<const StoredPanels> pack_f32(const TilePanels& panels, const KeptSteps& kept,
                                              WeightView weights);
 /// The same for tiles that multiply halves, `stretch` steps at a time (pack_f16_panel()); writes `multipliers`, one for
 /// each output.
-std::unique_ptr<const StoredPanels> pack_f16(const TilePanels& panels, std::int64_t groups,
+std::unique_ptr<const StoredPanels> pack_f16(const TilePanels& panels, const KeptSteps& kept,
                                              WeightView weights, int stretch, float* multipliers);
 /// The same in s8.
-std::unique_ptr<const StoredPanels> pack_s8(const TilePanels& panels, std::int64_t groups,
+std::unique_ptr<const StoredPanels> pack_s8(const TilePanels& panels, const KeptSteps& kept,
                                             WeightsOf<std::int8_t> weights);
 
 }  // namespace pipit

@@ -61,6 +61,43 @@ TileArithmetic arithmetic_of(const TileConvolution::Geometry& geometry) {
   return half_arithmetic(geometry.activation, geometry.output[1], more);
 }
 
+TilePanels panels_of(const TileConvolution::Geometry& geometry, const ConvInput& input,
+                     const TileKernels& kernels) {
+  return {kernels, std::ssize(input.segments()) * input.run(), geometry.output[1] / geometry.groups};
+}
+
+// Weights [O, C / groups, kernel...].
+WeightView view_of(const TileConvolution::Geometry& geometry, const ConvInput& input, const float* weights) {
+  const std::int64_t taps = geometry.window.taps();
+  const std::int64_t channels = geometry.input.shape[1] / geometry.groups;
+  if (input.channels_last()) return {weights, channels * taps, taps, 1, channels, taps};
+  return {weights, channels * taps, 1, 0, channels * taps, 1};
+}
+
+// Weights [O, kernel..., C / groups].
+WeightsOf<std::int8_t> view_of(const ConvInput& input, const std::int8_t* weights) {
+  const std::int64_t run = input.run_elements();
+  const std::int64_t segments = std::ssize(input.segments());
+  return {weights, segments * run, segments, run, run, 1};
+}
+
+// Weights that stay in another form are not looked into.
+KeptSteps kept_of(const TileConvolution::Geometry& geometry, const ConvInput& input, const TilePanels& panels,
+                  const WeightView* weights) {
+  if (weights == nullptr) return {panels, geometry.groups, input.run()};
+  return kept_steps(panels, geometry.groups, input.run(),
+                    steps_with_weights(panels, geometry.groups, *weights));
+}
+
+KeptForBytes kept_of(const TileConvolution::Geometry& geometry, const ConvInput& input,
+                     const std::int8_t* weights) {
+  const TileKernels& kernels = kernels_of(geometry);
+  const TilePanels panels = panels_of(geometry, input, kernels);
+  const std::vector<std::uint8_t> marks =
+      steps_with_weights(panels, geometry.groups, view_of(input, weights));
+  return kept_for_bytes(kernels, panels, geometry.groups, input.run(), marks);
+}
+
 }  // namespace
 
 ConvInput TileConvolution::input_of(const Geometry& geometry) {
@@ -77,24 +114,53 @@ bool TileConvolution::copies_long_rows(const Geometry& geometry) {
   return columns * pixel > kMostRowBytes;
 }
 
-TileConvolution::TileConvolution(const Geometry& geometry, ConvInput input, TileArithmetic arithmetic,
-                                 int threads)
+TileConvolution::Parts TileConvolution::float_parts(const Geometry& geometry, const WeightView* weights) {
+  ConvInput input = input_of(geometry);
+  TileArithmetic arithmetic = arithmetic_of(geometry);
+  const TilePanels panels = panels_of(geometry, input, *arithmetic.kernels);
+  KeptSteps kept = kept_of(geometry, input, panels, weights);
+  return {std::move(input), std::move(arithmetic), panels, std::move(kept)};
+}
+
+TileConvolution::Parts TileConvolution::byte_parts(const Geometry& geometry, ByteArithmetic bytes,
+                                                   const std::int8_t* weights) {
+  ConvInput input = input_of(geometry);
+  KeptForBytes kept = kept_of(geometry, input, weights);
+  const std::int64_t depth = geometry.input.shape[1] / geometry.groups * geometry.window.taps();
+  TileArithmetic arithmetic = byte_arithmetic(kept.kernels, std::move(bytes), geometry.activation, weights,
+                                              geometry.output[1], depth);
+  const TilePanels panels = panels_of(geometry, input, kept.kernels);
+  return {std::move(input), std::move(arithmetic), panels, std::move(kept.steps)};
+}
+
+TileConvolution::TileConvolution(const Geometry& geometry, Parts parts, int threads)
     : channels_(geometry.output[1]),
       width_(geometry.output[geometry.output.rank() - 1]),
       input_bytes_(static_cast<std::int64_t>(geometry.input.bytes()) / geometry.output[0]),
       y_pixel_(geometry.fusion.row_stride != 0 ? static_cast<std::int64_t>(geometry.fusion.row_stride)
-                                               : channels_ * arithmetic.stored_bytes),
+                                               : channels_ * parts.arithmetic.stored_bytes),
       adds_(geometry.residual),
       once_(geometry.fusion.overwritten.has_value()),
-      input_(std::move(input)),
-      arithmetic_(std::move(arithmetic)),
+      input_(std::move(parts.input)),
+      arithmetic_(std::move(parts.arithmetic)),
       epilogue_(epilogue_of(geometry)),
-      panels_(*arithmetic_.kernels, static_cast<std::int64_t>(input_.segments().size()) * input_.run(),
-              channels_ / geometry.groups),
+      panels_(parts.panels),
+      kept_(std::move(parts.kept)),
+      offsets_(offsets()),
       loop_(loop_of(geometry)),
       schedule_(work_of(geometry, threads), input_),
       scratch_(book_scratch(widens(geometry), threads)) {
   if (const DepthToSpace* layer = depth_to_space(geometry)) block_ = layer->attributes().block;
+}
+
+std::vector<std::int32_t> TileConvolution::offsets() const {
+  constexpr std::int32_t kStep = 4;
+  const auto run = static_cast<std::int32_t>(input_.run());
+  std::vector<std::int32_t> offsets;
+  offsets.reserve(kept_.all_starts().size());
+  for (const std::int32_t start : kept_.all_starts())
+    offsets.push_back(input_.segments()[static_cast<std::size_t>(start / run)] + start % run * kStep);
+  return offsets;
 }
 
 // Where a DepthToSpace follows, a row of the output is, pixel after pixel, the outputs for one row of the block: a
@@ -111,14 +177,15 @@ TileLoop TileConvolution::loop_of(const Geometry& geometry) const {
       TilePanel& panel = loop.panels.emplace_back();
       panel.output = g * of_group.outputs + in_group;
       panel.columns = of_group.columns(p);
-      panel.segments = input_.segments().data();
-      panel.segment_count = static_cast<std::int32_t>(input_.segments().size());
-      panel.run = static_cast<std::int32_t>(input_.run());
+      const std::int64_t index = g * of_group.count() + p;
+      panel.segments = offsets_.data() + kept_.first_start(index);
+      panel.segment_count = static_cast<std::int32_t>(kept_.steps(index).starts.size());
+      panel.run = kept_.run();
       panel.input = layer != nullptr ? 0 : g * input_.group_step();
       panel.result = layer != nullptr ? (g * width_ * of_group.outputs + in_group) * result_bytes
                                       : panel.output * result_bytes;
-      panel.weights = g * of_group.bytes() + of_group.offset(p);
-      panel.weight_bytes = of_group.panel_bytes(p);
+      panel.weights = kept_.offset(index);
+      panel.weight_bytes = kept_.panel_bytes(index);
     }
   }
   return loop;
@@ -132,7 +199,7 @@ TileWork TileConvolution::work_of(const Geometry& geometry, int threads) const {
   work.channels = channels_;
   work.input_bytes = input_bytes_;
   work.element_bytes = static_cast<std::int64_t>(dtype_bytes(geometry.input.dtype));
-  work.weight_bytes = geometry.groups * panels_.bytes();
+  work.weight_bytes = kept_.bytes();
   work.panels = loop_.panel_count();
   work.cache_bytes = cache_budget();
   work.threads = threads;
@@ -156,48 +223,42 @@ TileScratch TileConvolution::book_scratch(bool widens_weights, int threads) cons
 }
 
 TileConvolution::TileConvolution(const Geometry& geometry, const float* weights, int threads)
-    : TileConvolution(geometry, input_of(geometry), arithmetic_of(geometry), threads) {
-  const std::int64_t taps = geometry.window.taps();
-  const std::int64_t channels = geometry.input.shape[1] / geometry.groups;
-  if (input_.channels_last()) {
-    pack(geometry, {weights, channels * taps, taps, 1, channels, taps});
-  } else {
-    pack(geometry, {weights, channels * taps, 1, 0, channels * taps, 1});
-  }
-}
+    : TileConvolution(geometry, view_of(geometry, input_of(geometry), weights), threads) {}
 
 TileConvolution::TileConvolution(const Geometry& geometry, const WeightView& weights, int threads)
-    : TileConvolution(geometry, input_of(geometry), arithmetic_of(geometry), threads) {
-  pack(geometry, weights);
+    : TileConvolution(geometry, float_parts(geometry, &weights), threads) {
+  if (multiplies_halves(geometry)) {
+    weights_ =
+        pack_f16(panels_, kept_, weights, arithmetic_.kernels->stretch, arithmetic_.multipliers.data());
+    return;
+  }
+  weights_ = pack_f32(panels_, kept_, weights);
+  if (widens(geometry)) weights_ = std::make_unique<const HalfPanels>(kept_, weights_->as_read());
 }
 
 TileConvolution::TileConvolution(const Geometry& geometry, std::unique_ptr<const StoredPanels> weights,
                                  int threads)
-    : TileConvolution(geometry, input_of(geometry), arithmetic_of(geometry), threads) {
+    : TileConvolution(geometry, float_parts(geometry, nullptr), threads) {
   weights_ = std::move(weights);
 }
 
 TileConvolution::TileConvolution(const Geometry& geometry, ByteArithmetic arithmetic,
                                  const std::int8_t* weights, int threads)
-    : TileConvolution(geometry, input_of(geometry),
-                      byte_arithmetic(kernels_of(geometry), std::move(arithmetic), geometry.activation,
-                                      weights, geometry.output[1],
-                                      geometry.input.shape[1] / geometry.groups * geometry.window.taps()),
-                      threads) {
-  const std::int64_t run = input_.run_elements();
-  const auto segments = static_cast<std::int64_t>(input_.segments().size());
-  weights_ = pack_s8(panels_, geometry.groups, {weights, segments * run, segments, run, run, 1});
+    : TileConvolution(geometry, byte_parts(geometry, std::move(arithmetic), weights), threads) {
+  weights_ = pack_s8(panels_, kept_, view_of(input_, weights));
 }
 
-void TileConvolution::pack(const Geometry& geometry, const WeightView& weights) {
-  if (multiplies_halves(geometry)) {
-    weights_ = pack_f16(panels_, geometry.groups, weights, arithmetic_.kernels->stretch,
-                        arithmetic_.multipliers.data());
-    return;
-  }
-  weights_ = pack_f32(panels_, geometry.groups, weights);
-  if (widens(geometry))
-    weights_ = std::make_unique<const HalfPanels>(panels_, geometry.groups, weights_->as_read());
+double TileConvolution::kept_share(const Geometry& geometry, const float* weights) {
+  return kept_share(geometry, view_of(geometry, input_of(geometry), weights));
+}
+
+double TileConvolution::kept_share(const Geometry& geometry, const WeightView& weights) {
+  const ConvInput input = input_of(geometry);
+  return kept_of(geometry, input, panels_of(geometry, input, kernels_of(geometry)), &weights).share();
+}
+
+double TileConvolution::kept_share(const Geometry& geometry, const std::int8_t* weights) {
+  return kept_of(geometry, input_of(geometry), weights).steps.share();
 }
 
 bool TileConvolution::fuses_epilogue(const Geometry& geometry, const NodeSpec& next) {

@@ -8,6 +8,7 @@
 #include "engine/plan/kernel.h"
 #include "layers/cpu/elementwise/epilogue.h"
 #include "layers/cpu/tile/conv_input.h"
+#include "layers/cpu/tile/kept_steps.h"
 #include "layers/cpu/tile/stored_panels.h"
 #include "layers/cpu/tile/tile_arithmetic.h"
 #include "layers/cpu/tile/tile_loop.h"
@@ -29,7 +30,7 @@ struct PixelScales {
 /// elsewhere weights are widened for a run (panel by panel where they do not stay in the cache), and x as it is copied.
 /// Or a QConv in INT8, with the bits of its specification, and an epilogue only where its results are f32. No patch
 /// matrix: x is read where it lies, or from a copy with borders that stays in the second-level cache. The same bits for
-/// any number of threads.
+/// any number of threads. Steps of K whose weights are zero for a whole panel of outputs are left out (KeptSteps).
 class TileConvolution {
  public:
   struct Geometry {
@@ -55,6 +56,12 @@ class TileConvolution {
   /// INT8; weights [O, kernel..., C / groups].
   TileConvolution(const Geometry& geometry, ByteArithmetic arithmetic, const std::int8_t* weights,
                   int threads);
+
+  /// Of the multiply-accumulates of the layer the share that a convolution with these weights is left with.
+  static double kept_share(const Geometry& geometry, const float* weights);
+  static double kept_share(const Geometry& geometry, const WeightView& weights);
+  static double kept_share(const Geometry& geometry, const std::int8_t* weights);
+  double kept_share() const { return kept_.share(); }
 
   TileConvolution(const TileConvolution&) = delete;
   TileConvolution& operator=(const TileConvolution&) = delete;
@@ -102,7 +109,17 @@ class TileConvolution {
     std::byte* residual = nullptr;
   };
 
-  TileConvolution(const Geometry& geometry, ConvInput input, TileArithmetic arithmetic, int threads);
+  // What the other members are made of.
+  struct Parts {
+    ConvInput input;
+    TileArithmetic arithmetic;
+    TilePanels panels;
+    KeptSteps kept;
+  };
+  static Parts float_parts(const Geometry& geometry, const WeightView* weights);
+  static Parts byte_parts(const Geometry& geometry, ByteArithmetic arithmetic, const std::int8_t* weights);
+  TileConvolution(const Geometry& geometry, Parts parts, int threads);
+  std::vector<std::int32_t> offsets() const;
   TileLoop loop_of(const Geometry& geometry) const;
   TileWork work_of(const Geometry& geometry, int threads) const;
   TileScratch book_scratch(bool widens_weights, int threads) const;
@@ -133,6 +150,8 @@ class TileConvolution {
   TileArithmetic arithmetic_;
   Epilogue epilogue_;
   TilePanels panels_;  // of one group of the convolution, as weights are packed
+  KeptSteps kept_;
+  std::vector<std::int32_t> offsets_;  // of kept_.all_starts() from a pixel, in bytes
   TileLoop loop_;
   TileSchedule schedule_;
   TileScratch scratch_;

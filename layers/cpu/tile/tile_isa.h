@@ -17,6 +17,7 @@
 #endif
 
 #define PIPIT_TILE_INLINE __attribute__((always_inline)) static inline
+#define PIPIT_TILE_INLINE_LAMBDA __attribute__((always_inline))
 
 namespace pipit {
 
@@ -35,14 +36,6 @@ extern const TileKernels u8s8_tiles_amx;
 #if PIPIT_ISA_FP16
 extern const TileKernels f16_tiles_avx512fp16;
 #endif
-
-/// Steps of K that AMX takes at a time from runs of so many: as many as a tile register holds, 16, or fewer that divide
-/// the run.
-constexpr int amx_steps(std::int64_t run) {
-  int steps = 16;
-  while (run % steps != 0) --steps;
-  return steps;
-}
 
 template <typename T>
 inline constexpr std::int64_t kVectorBytes = sizeof(typename T::Vector);

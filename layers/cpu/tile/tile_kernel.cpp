@@ -37,15 +37,17 @@ const TileKernels& u8s8_tiles(Isa isa) {
   return u8s8_tiles_baseline;
 }
 
+double amx_cost(double runs, std::int64_t run) {
+  // On Emerald Rapids: what AMX takes for as many steps as it multiplies at a time, and what it takes longer for the
+  // way of sums to their results and for its registers.
+  constexpr double kAtATime = 3;
+  constexpr double kFinish = 4;
+  return kAtATime * runs * static_cast<double>(run) / amx_steps(run) + kFinish;
+}
+
 const TileKernels& u8s8_tiles_for(std::int64_t segments, std::int64_t run, Isa isa) {
   if (isa != Isa::amx) return u8s8_tiles(isa);
-  // In steps of VNNI, for as many pixels (Emerald Rapids): what AMX takes for as many steps as it multiplies at a time,
-  // and what it takes longer for the way of sums to their results and for its registers.
-  constexpr std::int64_t kAtATime = 3;
-  constexpr std::int64_t kFinish = 4;
-  const std::int64_t steps = segments * run;
-  const std::int64_t at_a_time = amx_steps(run);
-  const bool faster = steps * (at_a_time - kAtATime) >= kFinish * at_a_time;
+  const bool faster = amx_cost(static_cast<double>(segments), run) <= static_cast<double>(segments * run);
   return u8s8_tiles(faster ? isa : Isa::avx512vnni);
 }
 

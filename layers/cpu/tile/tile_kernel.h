@@ -40,7 +40,7 @@ struct TileCall {
   const std::int32_t* segments =
       nullptr;  ///< offsets from a pixel; multiples of an element's size from each other
   std::int32_t segment_count = 0;
-  std::int32_t run = 0;  ///< steps (of 4 bytes) in every segment
+  std::int32_t run = 0;  ///< steps (of 4 bytes) in every segment; 1 is as fast as many
   /// The panel: [segment_count][run][vectors * lanes] steps, see pack order in tile_pack.h; 64-byte aligned.
   const std::byte* weights = nullptr;
   /// Where to prefetch (into the second-level cache) while computing, one line a step; may be any address.
@@ -110,6 +110,15 @@ const TileKernels& u8s8_tiles(Isa isa = chosen_isa());
 /// The same for sums over so many segments of `run` steps: AMX is slower where there are few of them, or few that it
 /// can multiply at a time; then these are the tiles of the instruction set below, which read the same bytes.
 const TileKernels& u8s8_tiles_for(std::int64_t segments, std::int64_t run, Isa isa = chosen_isa());
+/// Steps of K that AMX takes at a time from runs of so many: as many as a tile register holds, 16, or fewer that divide
+/// the run.
+constexpr int amx_steps(std::int64_t run) {
+  int steps = 16;
+  while (run % steps != 0) --steps;
+  return steps;
+}
+/// What AMX takes for sums over so many runs of `run` steps, in steps of VNNI for as many pixels.
+double amx_cost(double runs, std::int64_t run);
 /// Two s16 that meet two s16 in a step; sums are int32, modulo 2^32, and stored as they are: of the epilogue only
 /// `columns` counts. Null for the baseline.
 const TileKernels* s16_tiles(Isa isa = chosen_isa());

@@ -3,76 +3,110 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/base/ceil_div.h"
 #include "layers/cpu/vector/row_kernels.h"
 
 namespace pipit {
 
-void pack_f32_panel(const TilePanels& panels, std::int64_t p, const WeightView& weights, std::byte* packed) {
-  const std::int64_t columns = panels.columns(p);
-  const std::int64_t width = (columns + panels.lanes - 1) / panels.lanes * panels.lanes;
+namespace {
+
+// What is packed of a panel: its outputs, and those that a step has room for.
+struct PanelShape {
+  std::int64_t columns;
+  std::int64_t width;
+
+  PanelShape(const TilePanels& panels, std::int64_t p)
+      : columns(panels.columns(p)), width(panels.step_bytes(p) / 4) {}
+};
+
+// Calls pack(all steps).
+template <typename Pack>
+void with_all_steps(const TilePanels& panels, const Pack& pack) {
+  constexpr std::int32_t kFirst = 0;
+  if (panels.steps > 0) pack(PanelSteps{std::span(&kFirst, 1), static_cast<std::int32_t>(panels.steps)});
+}
+
+}  // namespace
+
+void pack_f32_panel(const TilePanels& panels, std::int64_t p, const WeightView& weights,
+                    const PanelSteps& steps, std::byte* to) {
+  const PanelShape shape(panels, p);
   const float* first = weights.data + p * panels.panel * weights.output_stride;
-  float* to = reinterpret_cast<float*>(packed + panels.offset(p));
-  for (std::int64_t outer = 0; outer < weights.outer_count; ++outer) {
-    for (std::int64_t inner = 0; inner < weights.inner_count; ++inner, to += width) {
-      const float* from = first + outer * weights.outer_stride + inner * weights.inner_stride;
-      for (std::int64_t o = 0; o < columns; ++o) to[o] = from[o * weights.output_stride];
-      std::fill(to + columns, to + width, 0.0F);
-    }
-  }
+  auto* row = reinterpret_cast<float*>(to);
+  steps.for_each([&](std::int64_t k) {
+    const float* from = first + k / weights.inner_count * weights.outer_stride +
+                        k % weights.inner_count * weights.inner_stride;
+    for (std::int64_t o = 0; o < shape.columns; ++o) row[o] = from[o * weights.output_stride];
+    std::fill(row + shape.columns, row + shape.width, 0.0F);
+    row += shape.width;
+  });
+}
+
+void pack_f32_panel(const TilePanels& panels, std::int64_t p, const WeightView& weights, std::byte* packed) {
+  with_all_steps(panels, [&](const PanelSteps& steps) {
+    pack_f32_panel(panels, p, weights, steps, packed + panels.offset(p));
+  });
 }
 
 namespace {
 
 // As many integers of type Packed as fill a step of 4 bytes.
 template <typename Packed, typename T>
-void pack_integers(const TilePanels& panels, std::int64_t p, const WeightsOf<T>& weights, std::byte* packed) {
+void pack_integers(const TilePanels& panels, std::int64_t p, const WeightsOf<T>& weights,
+                   const PanelSteps& steps, std::byte* packed) {
   constexpr std::int64_t kStep = 4 / sizeof(Packed);
-  const std::int64_t columns = panels.columns(p);
-  const std::int64_t width = (columns + panels.lanes - 1) / panels.lanes * panels.lanes;
+  const PanelShape shape(panels, p);
+  const std::int64_t inner_steps = ceil_div(weights.inner_count, kStep);
   const T* first = weights.data + p * panels.panel * weights.output_stride;
-  auto* to = reinterpret_cast<Packed*>(packed + panels.offset(p));
-  for (std::int64_t outer = 0; outer < weights.outer_count; ++outer) {
-    for (std::int64_t inner = 0; inner < weights.inner_count; inner += kStep, to += kStep * width) {
-      std::fill_n(to, kStep * width, Packed{0});
-      const std::int64_t used = std::min<std::int64_t>(kStep, weights.inner_count - inner);
-      for (std::int64_t o = 0; o < columns; ++o) {
-        const T* from = first + o * weights.output_stride + outer * weights.outer_stride;
-        for (std::int64_t i = 0; i < used; ++i) to[kStep * o + i] = from[(inner + i) * weights.inner_stride];
-      }
+  auto* to = reinterpret_cast<Packed*>(packed);
+  steps.for_each([&](std::int64_t k) {
+    const std::int64_t inner = k % inner_steps * kStep;
+    const std::int64_t used = std::min<std::int64_t>(kStep, weights.inner_count - inner);
+    const T* from = first + k / inner_steps * weights.outer_stride + inner * weights.inner_stride;
+    std::fill_n(to, kStep * shape.width, Packed{0});
+    for (std::int64_t o = 0; o < shape.columns; ++o, from += weights.output_stride) {
+      for (std::int64_t i = 0; i < used; ++i) to[kStep * o + i] = from[i * weights.inner_stride];
     }
-  }
+    to += kStep * shape.width;
+  });
 }
 
 }  // namespace
 
 void pack_s8_panel(const TilePanels& panels, std::int64_t p, const WeightsOf<std::int8_t>& weights,
-                   std::byte* packed) {
+                   const PanelSteps& steps, std::byte* to) {
   if (panels.step == 2) {
-    pack_integers<std::int16_t>(panels, p, weights, packed);
+    pack_integers<std::int16_t>(panels, p, weights, steps, to);
   } else {
-    pack_integers<std::int8_t>(panels, p, weights, packed);
+    pack_integers<std::int8_t>(panels, p, weights, steps, to);
   }
 }
 
 void pack_s16_panel(const TilePanels& panels, std::int64_t p, const WeightsOf<std::int16_t>& weights,
                     std::byte* packed) {
-  pack_integers<std::int16_t>(panels, p, weights, packed);
+  with_all_steps(panels, [&](const PanelSteps& steps) {
+    pack_integers<std::int16_t>(panels, p, weights, steps, packed + panels.offset(p));
+  });
 }
 
 namespace {
 
 constexpr int kMostOutputs = 64;  // of a panel
 
-// Calls body(step, j, w) for element j of every step of K, w pointing to its weight for output 0 of the panel.
+// Calls body(step, j, w) for element j of every step, counted from 0, w pointing to its weight for output 0 of the
+// panel.
 template <typename Body>
-void for_each_half(const WeightView& weights, const float* first, Body&& body) {
+void for_each_half(const WeightView& weights, const PanelSteps& steps, const float* first, Body&& body) {
+  const std::int64_t inner_steps = ceil_div(weights.inner_count, 2);
   std::int64_t step = 0;
-  for (std::int64_t outer = 0; outer < weights.outer_count; ++outer) {
-    for (std::int64_t inner = 0; inner < weights.inner_count; ++inner) {
-      body(step + inner / 2, inner % 2, first + outer * weights.outer_stride + inner * weights.inner_stride);
-    }
-    step += (weights.inner_count + 1) / 2;
-  }
+  steps.for_each([&](std::int64_t k) {
+    const float* from = first + k / inner_steps * weights.outer_stride;
+    const std::int64_t begin = 2 * (k % inner_steps);
+    const std::int64_t end = std::min(begin + 2, weights.inner_count);
+    for (std::int64_t inner = begin; inner < end; ++inner)
+      body(step, inner - begin, from + inner * weights.inner_stride);
+    ++step;
+  });
 }
 
 // The power of two that brings magnitudes of this sum to (0.49, 0.98]; 1 where there is none.
@@ -87,11 +121,10 @@ float scale_of(double sum) {
 
 }  // namespace
 
-void pack_f16_panel(const TilePanels& panels, std::int64_t p, const WeightView& weights, int stretch,
-                    std::byte* packed, float* multipliers) {
-  const std::int64_t columns = panels.columns(p);
+void pack_f16_panel(const TilePanels& panels, std::int64_t p, const WeightView& weights,
+                    const PanelSteps& steps, int stretch, std::byte* packed, float* multipliers) {
+  const auto [columns, width] = PanelShape(panels, p);
   const bool pair = columns > panels.lanes;
-  const std::int64_t width = pair ? 2 * panels.lanes : panels.lanes;
   const float* first = weights.data + p * panels.panel * weights.output_stride;
 
   double sums[kMostOutputs] = {};  // of the current stretch
@@ -103,7 +136,7 @@ void pack_f16_panel(const TilePanels& panels, std::int64_t p, const WeightView& 
       sums[o] = 0;
     }
   };
-  for_each_half(weights, first, [&](std::int64_t step, std::int64_t /*j*/, const float* w) {
+  for_each_half(weights, steps, first, [&](std::int64_t step, std::int64_t /*j*/, const float* w) {
     if (step / stretch != current) end_stretch();
     current = step / stretch;
     for (std::int64_t o = 0; o < columns; ++o) sums[o] += std::abs(w[o * weights.output_stride]);
@@ -115,7 +148,7 @@ void pack_f16_panel(const TilePanels& panels, std::int64_t p, const WeightView& 
     multipliers[o] = 1 / scales[o];
   }
 
-  auto* to = reinterpret_cast<Half*>(packed + panels.offset(p));
+  auto* to = reinterpret_cast<Half*>(packed);
   float pairs[2 * kMostOutputs] = {};  // of one step
   std::int64_t written = 0;
   const auto write = [&] {
@@ -123,14 +156,14 @@ void pack_f16_panel(const TilePanels& panels, std::int64_t p, const WeightView& 
     std::fill(std::begin(pairs), std::end(pairs), 0.0F);
     ++written;
   };
-  for_each_half(weights, first, [&](std::int64_t step, std::int64_t j, const float* w) {
+  for_each_half(weights, steps, first, [&](std::int64_t step, std::int64_t j, const float* w) {
     if (step != written) write();
     for (std::int64_t o = 0; o < columns; ++o) {
       const std::int64_t place = pair ? o % 2 * panels.lanes + o / 2 : o;
       pairs[2 * place + j] = w[o * weights.output_stride] * scales[o];
     }
   });
-  if (panels.steps > 0) write();
+  if (steps.count() > 0) write();
 }
 
 }  // namespace pipit

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "layers/cpu/tile/tile_kernel.h"
 
@@ -31,9 +32,9 @@ struct TilePanels {
   }
   /// Where panel p starts, in bytes; a multiple of 64 where lanes * 4 is.
   std::int64_t offset(std::int64_t p) const { return p * panel * steps * 4; }
-  std::int64_t panel_bytes(std::int64_t p) const {
-    return (columns(p) + lanes - 1) / lanes * lanes * steps * 4;
-  }
+  std::int64_t panel_bytes(std::int64_t p) const { return step_bytes(p) * steps; }
+  /// Of one step of panel p.
+  std::int64_t step_bytes(std::int64_t p) const { return (columns(p) + lanes - 1) / lanes * lanes * 4; }
   /// Of all panels.
   std::int64_t bytes() const { return (outputs + lanes - 1) / lanes * lanes * steps * 4; }
 };
@@ -52,14 +53,33 @@ struct WeightsOf {
 
 using WeightView = WeightsOf<float>;
 
-/// Writes panel p to `packed` + panels.offset(p). panels.steps must be outer_count * inner_count.
+/// Steps of K: `run` neighbours from each of `starts` on.
+struct PanelSteps {
+  std::span<const std::int32_t> starts;
+  std::int32_t run = 1;
+
+  std::int64_t count() const { return std::ssize(starts) * run; }
+  /// Calls body(k) for every step.
+  template <typename Body>
+  void for_each(Body&& body) const {
+    for (const std::int64_t start : starts) {
+      for (std::int64_t k = start; k < start + run; ++k) body(k);
+    }
+  }
+};
+
+/// Writes these steps of panel p to `to`: [steps.count()][vectors * lanes]. panels.steps must be outer_count *
+/// inner_count.
+void pack_f32_panel(const TilePanels& panels, std::int64_t p, const WeightView& weights,
+                    const PanelSteps& steps, std::byte* to);
+/// All of them, to `packed` + panels.offset(p).
 void pack_f32_panel(const TilePanels& panels, std::int64_t p, const WeightView& weights, std::byte* packed);
 /// The same for s8: panels.step neighbours of the inner dimension are one step, widened to 16 bits where that is 2, the
 /// last one filled up with zeros, so panels.steps must be outer_count * ceil(inner_count / panels.step).
 void pack_s8_panel(const TilePanels& panels, std::int64_t p, const WeightsOf<std::int8_t>& weights,
-                   std::byte* packed);
+                   const PanelSteps& steps, std::byte* to);
 
-/// The same for s16, two neighbours in a step.
+/// The same for s16, two neighbours in a step; all of them, to `packed` + panels.offset(p).
 void pack_s16_panel(const TilePanels& panels, std::int64_t p, const WeightsOf<std::int16_t>& weights,
                     std::byte* packed);
 
@@ -69,7 +89,7 @@ void pack_s16_panel(const TilePanels& panels, std::int64_t p, const WeightsOf<st
 /// Products with any finite halves then add up to no more than 65504 * 0.98, and with what additions round up
 /// (kHalfStretch + 1 times up to 2^-11) to less than 65504: no sum in halves overflows. Writes what undoes the scaling
 /// to `multipliers` [columns].
-void pack_f16_panel(const TilePanels& panels, std::int64_t p, const WeightView& weights, int stretch,
-                    std::byte* packed, float* multipliers);
+void pack_f16_panel(const TilePanels& panels, std::int64_t p, const WeightView& weights,
+                    const PanelSteps& steps, int stretch, std::byte* to, float* multipliers);
 
 }  // namespace pipit

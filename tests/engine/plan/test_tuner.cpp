@@ -123,6 +123,27 @@ TEST_F(TunerTest, TiesGoToTheEarlier) {
             "second");
 }
 
+TEST_F(TunerTest, NodesWhoseKernelsKeepOtherSharesAreTimedApart) {
+  std::vector<double> shares{1, 0.5, 0.25, 0.2504, 1};
+  Candidate pruned = toy("pruned", 1);
+  pruned.kept_share = [&shares](const NodeSpec&) {
+    const double share = shares.back();
+    shares.pop_back();
+    return share;
+  };
+  const auto tuner = make_tuner();
+  plan(registry_of({toy("dense", 2), pruned}), tuner, {8, 8, 8, 8, 8});
+  EXPECT_TRUE(shares.empty());
+  EXPECT_EQ(log_.loads, 3) << "all, a half and a quarter";
+  const auto made = tuner->decisions();
+  ASSERT_EQ(made.size(), 1U);
+  std::vector<std::string> keys;
+  for (const auto& entry : made.begin()->second) keys.push_back(entry.first);
+  EXPECT_THAT(
+      keys, testing::UnorderedElementsAre(testing::Not(HasSubstr("keeps")), HasSubstr("; pruned keeps 25 %"),
+                                          HasSubstr("; pruned keeps 50 %")));
+}
+
 TEST_F(TunerTest, WhatIsSlowToMakeIsAskedOnlyWhereItComesFirst) {
   int asked = 0;
   const auto slow = [&asked](double ms) {

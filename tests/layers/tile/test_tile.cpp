@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "engine/base/error.h"
+#include "layers/cpu/tile/kept_steps.h"
 #include "layers/cpu/tile/peak_probe.h"
 #include "layers/cpu/tile/tile_kernel.h"
 #include "layers/cpu/tile/tile_pack.h"
@@ -228,6 +229,7 @@ struct Int8Product {
   std::vector<std::byte> run_on(const TileKernels& kernels) const {
     const std::int64_t run = (channels + kernels.step - 1) / kernels.step;
     const TilePanels panels(kernels, taps * run, columns);
+    const KeptSteps all(panels, 1, run);
     const HostBuffer packed(static_cast<std::size_t>(panels.bytes()));
     const std::vector<std::uint16_t> wide(a.begin(), a.end());
     const bool widened = kernels.step == 2;
@@ -239,7 +241,7 @@ struct Int8Product {
     std::vector<std::byte> c(static_cast<std::size_t>(pixels * columns) * output_bytes() + 64,
                              std::byte{0xA5});
     for (std::int64_t p = 0; p < panels.count(); ++p) {
-      pack_s8_panel(panels, p, view, packed.data());
+      pack_s8_panel(panels, p, view, all.steps(p), packed.data() + all.offset(p));
       TileCall call;
       call.a[0] = widened ? reinterpret_cast<const std::byte*>(wide.data())
                           : reinterpret_cast<const std::byte*>(a.data());

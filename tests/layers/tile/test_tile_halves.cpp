@@ -91,6 +91,7 @@ struct HalfProduct {
 
   Result run_on(const TileKernels& kernels) const {
     const TilePanels panels(kernels, steps(), columns);
+    const KeptSteps all(panels, 1, steps());
     const HostBuffer packed(static_cast<std::size_t>(panels.bytes()));
     const std::size_t element = f32_output ? sizeof(float) : sizeof(Half);
     std::vector<std::byte> c(static_cast<std::size_t>(pixels * columns) * element + 64, std::byte{0xA5});
@@ -99,7 +100,8 @@ struct HalfProduct {
     const WeightView view{weights.data(), channels * taps, taps, 1, channels, taps};
     for (std::int64_t p = 0; p < panels.count(); ++p) {
       const std::int64_t first = p * panels.panel;
-      pack_f16_panel(panels, p, view, kernels.stretch, packed.data(), result.multipliers.data() + first);
+      pack_f16_panel(panels, p, view, all.steps(p), kernels.stretch, packed.data() + all.offset(p),
+                     result.multipliers.data() + first);
       TileCall call;
       call.a[0] = reinterpret_cast<const std::byte*>(a.data());
       call.a_stride = 2 * a_stride;
@@ -292,8 +294,8 @@ TEST(TileF16, NanAndInfinityPass) {
       const std::vector<float> weights(static_cast<std::size_t>(2 * kernels->panel()), 1.0F);
       const HostBuffer packed(static_cast<std::size_t>(panels.bytes()));
       std::vector<float> multipliers(static_cast<std::size_t>(kernels->panel()));
-      pack_f16_panel(panels, 0, {weights.data(), 2, 1, 0, 2, 1}, kernels->stretch, packed.data(),
-                     multipliers.data());
+      pack_f16_panel(panels, 0, {weights.data(), 2, 1, 0, 2, 1}, KeptSteps(panels, 1, 1).steps(0),
+                     kernels->stretch, packed.data(), multipliers.data());
       const Half a[2] = {to_half(value), to_half(1)};
       const std::int32_t segment = 0;
       std::vector<float> c(static_cast<std::size_t>(kernels->panel()));

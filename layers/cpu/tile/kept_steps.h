@@ -1,0 +1,78 @@
+// Which steps of K the panels of a layer are multiplied with: all, or those whose weights are not all zero.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "layers/cpu/tile/tile_pack.h"
+
+namespace pipit {
+
+/// Of the panels of `groups` groups, counted through the groups, of which `panels` are those of one. A step that is
+/// left out belongs to nothing but zeros (of either sign) in its whole panel: without it sums are the same, but for the
+/// sign of a zero and for what an infinity or a NaN of the input times zero would have made of them.
+class KeptSteps {
+ public:
+  /// All of them, in runs of `run` neighbours, which divides panels.steps.
+  KeptSteps(const TilePanels& panels, std::int64_t groups, std::int64_t run);
+  /// Of each panel the runs with a mark. `marks` [panel][panels.steps]: not 0 where a step has a weight.
+  KeptSteps(const TilePanels& panels, std::int64_t groups, std::int64_t run,
+            std::span<const std::uint8_t> marks);
+
+  std::int64_t panels() const { return static_cast<std::int64_t>(panels_.size()); }
+  PanelSteps steps(std::int64_t panel) const;
+  /// Where the starts of a panel are among all_starts(). Panels with the same steps may share them.
+  std::int64_t first_start(std::int64_t panel) const { return at(panel).first; }
+  std::span<const std::int32_t> all_starts() const { return starts_; }
+  std::int32_t run() const { return run_; }
+
+  /// Where the weights of a panel lie, one panel after the other, and how many these are, in bytes.
+  std::int64_t offset(std::int64_t panel) const { return at(panel).offset; }
+  std::int64_t panel_bytes(std::int64_t panel) const { return at(panel).bytes; }
+  std::int64_t bytes() const { return bytes_; }
+
+  /// Runs of a panel, in the mean.
+  double mean_runs() const;
+  /// Of all multiply-accumulates the share that is left.
+  double share() const { return share_; }
+
+ private:
+  struct Panel {
+    std::int64_t first = 0;  // start
+    std::int64_t count = 0;  // of starts
+    std::int64_t offset = 0;
+    std::int64_t bytes = 0;
+  };
+  const Panel& at(std::int64_t panel) const { return panels_[static_cast<std::size_t>(panel)]; }
+  void add(const TilePanels& panels, std::int64_t in_group, std::int64_t first, std::int64_t count);
+
+  std::int32_t run_;
+  std::vector<std::int32_t> starts_;
+  std::vector<Panel> panels_;
+  std::int64_t bytes_ = 0;
+  double share_ = 1;
+};
+
+/// [panel][panels.steps]: 1 where a step of a panel has a weight that is not zero. Of the weights that the groups have
+/// one after the other; panels.step neighbours of the inner dimension are one step, the last one has what is left.
+template <typename T>
+std::vector<std::uint8_t> steps_with_weights(const TilePanels& panels, std::int64_t groups,
+                                             WeightsOf<T> weights);
+
+/// What `kernels` of vector instructions want to be given, whose input lies in segments of `segment` steps: the steps
+/// that have a mark, each for itself; whole segments where hardly any other step is left out.
+KeptSteps kept_steps(const TilePanels& panels, std::int64_t groups, std::int64_t segment,
+                     std::span<const std::uint8_t> marks);
+
+/// The same for bytes, with the tiles themselves: those of the dense layer, or, where these are AMX's, perhaps those of
+/// VNNI, which read the same panels. AMX multiplies whole blocks of steps and leaves out those that are quite empty;
+/// VNNI takes over when so few steps are left that it takes less time for them.
+struct KeptForBytes {
+  const TileKernels& kernels;
+  KeptSteps steps;
+};
+KeptForBytes kept_for_bytes(const TileKernels& dense, const TilePanels& panels, std::int64_t groups,
+                            std::int64_t segment, std::span<const std::uint8_t> marks);
+
+}  // namespace pipit
