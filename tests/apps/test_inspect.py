@@ -1,8 +1,11 @@
 """pipit inspect."""
 
 import pathlib
+import random
+import struct
 
 from command import MODEL, RUNTIME, UNSUPPORTED, CommandTest, main
+from onnx_model import FLOAT, model, node, tensor
 
 CONFORMANCE = pathlib.Path("/usr/share/libonnx-testdata/data/node")
 
@@ -73,6 +76,35 @@ class Inspect(CommandTest):
         self.assertFalse(any(map(winograd, off)))
         reasons = {r["why"] for layer in off for r in layer["refused"] if winograd(r)}
         self.assertEqual(reasons, {"switched off"})
+
+    def test_rows_of_zeros_are_found(self):
+        channels, kept = 64, 8
+        weights = random.Random(1)
+
+        def conv(name, extent, zeros):
+            """Weights of which all but some input channels are zero."""
+            values = [0.0 if zeros and c >= kept else weights.uniform(-0.1, 0.1)
+                      for _ in range(channels) for c in range(channels) for _ in range(extent * extent)]
+            return tensor(name, FLOAT, (channels, channels, extent, extent), struct.pack(f"<{len(values)}f", *values))
+
+        nodes = [node("Conv", ["x", "w0"], "a", kernel_shape=[1, 1]),
+                 node("Conv", ["a", "w1"], "b", kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+                 node("Conv", ["b", "w2"], "y", kernel_shape=[3, 3], pads=[1, 1, 1, 1])]
+        path = self.write("pruned.onnx", model((1, channels, 28, 28), nodes, [
+            conv("w0", 1, True), conv("w1", 3, True), conv("w2", 3, False)]))
+        layers = {layer["name"]: layer for layer in self.json("inspect", path, "--why")["layers"]}
+        one, three, dense = layers["a"], layers["b"], layers["y"]
+        self.assertEqual((one["kernel"], one["kept"]), ("tile", kept / channels))
+        self.assertEqual(one["macs"], channels * kept * 28 * 28)
+        self.assertEqual((three["kernel"], three["kept"]), ("tile", kept / channels))
+        self.assertIn("kept 12.5 %", three["geometry"])
+        reasons = {r["kernel"]: r["why"] for r in three["refused"]}
+        self.assertRegex(reasons["winograd_f4x4"],
+                         r"the direct sums keep 12\.5 % of K, 3\.6 M multiply-accumulates; Winograd would take at least")
+        self.assertNotIn("kept", dense)
+        for command in (("profile", path, "--runs", 1), ("inspect", path, "--autotune", "--tuning-cache", "c.json")):
+            layers = {layer["name"]: layer for layer in self.json(*command)["layers"]}
+            self.assertEqual((layers["b"]["kernel"], layers["b"].get("kept")), ("tile", kept / channels), command)
 
     def test_unsupported_operators_are_listed(self):
         model = CONFORMANCE / "test_lstm_defaults" / "model.onnx"
