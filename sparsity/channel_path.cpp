@@ -37,7 +37,11 @@ std::vector<ChannelFamily> find_families(const Graph& graph, const ChannelGroups
     }
     const auto plain = [&](int n) { return conv_groups(node_at(graph, n)) == 1; };
     const bool one_writer = std::count_if(writers.begin(), writers.end(), plain) == 1;
-    if (one_writer && !readers.empty() && std::all_of(readers.begin(), readers.end(), plain))
+    const auto readable = [&](int n) {
+      const Shape shape = real_weights(graph, node_at(graph, n)).shape;
+      return plain(n) && shape.elements() / shape[0] <= most_depth();
+    };
+    if (one_writer && !readers.empty() && std::all_of(readers.begin(), readers.end(), readable))
       families[{std::move(writers), std::move(readers)}].push_back(static_cast<int>(g));
   }
   std::vector<ChannelFamily> all;

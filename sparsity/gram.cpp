@@ -59,18 +59,23 @@ void Gram::set_outputs(std::span<const float> weights, std::span<const float> bi
   for (std::size_t i = 0; i < w.size(); ++i) yy[i % outputs] += w[i] * xy[i];
 }
 
-double Gram::relative_error(std::span<const float> weights, std::span<const float> bias) const {
+double Gram::relative_error(std::span<const float> weights, std::span<const float> bias,
+                            std::span<const std::uint8_t> skip) const {
   if (count == 0) return 0;
   const std::vector<double> w = with_bias(*this, weights, bias);
   const std::vector<double> product = product_with(*this, w);
   double error = 0;
   double variance = 0;
+  const auto counts = [&](std::size_t o) { return skip.empty() || skip[o] == 0; };
   for (std::size_t o = 0; o < outputs; ++o) {
+    if (!counts(o)) continue;
     const double mean = xy[depth * outputs + o] / count;
     variance += yy[o] / count - mean * mean;
     error += yy[o] / count;
   }
-  for (std::size_t i = 0; i < w.size(); ++i) error += w[i] * (product[i] - 2 * xy[i]) / count;
+  for (std::size_t i = 0; i < w.size(); ++i) {
+    if (counts(i % outputs)) error += w[i] * (product[i] - 2 * xy[i]) / count;
+  }
   return variance > 0 ? std::max(0.0, error) / variance : 0;
 }
 

@@ -28,8 +28,9 @@ struct Gram {
   /// Sets xy and yy to what weights [outputs, K] and biases (or none) compute from the columns.
   void set_outputs(std::span<const float> weights, std::span<const float> bias);
   /// Mean square of the difference between y and what weights and biases compute, over the variance of y; 0 where y is
-  /// constant.
-  double relative_error(std::span<const float> weights, std::span<const float> bias) const;
+  /// constant. Outputs that `skip` marks (none where it is empty) do not count.
+  double relative_error(std::span<const float> weights, std::span<const float> bias,
+                        std::span<const std::uint8_t> skip = {}) const;
 };
 
 /// Adds columns to a Gram. Rows are summed in f32 within chunks of a fixed number and in f64 across them, every sum by

@@ -19,10 +19,15 @@ struct WalkOptions {
   std::uint64_t seed = 1;
   /// Columns of a layer over all inputs: as many as cost about `work` multiplications (columns * depth^2), but at least
   /// 4 * depth and at most `most_columns`, and no more than there are.
-  double work = 6e10;
+  double work = 2e10;
   std::int64_t most_columns = 65'536;
   int threads = 0;
 };
+
+/// The depth of the largest layers that sums are held of: each of a few matrices takes 8 * depth^2 bytes.
+constexpr std::int64_t most_depth() {
+  return 6144;
+}
 
 /// A layer with constant weights, as the walk comes to it.
 class WalkedLayer {

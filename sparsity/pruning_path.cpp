@@ -39,21 +39,16 @@ std::vector<std::vector<int>> groups_of(const Shape& shape, std::int64_t channel
   return groups;
 }
 
-PruningPath path_of(const Graph& graph, const WalkedLayer& layer, const PathOptions& options,
-                    ThreadPool& pool) {
-  const RealWeights weights = real_weights(graph, layer.node());
-  const Gram gram = layer.sums().at(0);
+PruningPath path_of(const Node& node, const RealWeights& weights, const Gram& gram,
+                    const std::vector<double>& inverse, const PathOptions& options, ThreadPool& pool) {
   const std::vector<std::vector<int>> groups = groups_of(weights.shape, options.channels);
   PruningPath path;
-  path.node = layer.node().name;
+  path.node = node.name;
   path.mask = {
       path.node, MaskMode::k, options.channels, options.panel >= weights.shape[0] ? 0 : options.panel, {}};
   path.mask.removed.assign(mask_size(path.mask, weights.shape, 1), 0);
   const std::int64_t together = chosen_panel(options, weights.shape[0], gram.depth);
   const auto choices = static_cast<std::size_t>((weights.shape[0] + together - 1) / together);
-  std::vector<double> inverse;
-  if (options.elimination.importance == Importance::second_order)
-    inverse = covariance_inverse(gram, options.elimination, pool);
   std::vector<Elimination> paths(choices);
   pool.parallel_for(static_cast<std::int64_t>(choices), [&](std::int64_t c, int) {
     const auto first = static_cast<std::size_t>(c * together) * gram.depth;
@@ -115,25 +110,46 @@ std::vector<std::string> prunable_layers(const Graph& graph) {
       return std::find(list.begin(), list.end(), id) != list.end();
     };
     if (is(graph.inputs(), node.inputs[0]) || is(graph.outputs(), node.outputs[0])) continue;
-    if (real_weights(graph, node).shape[1] >= kLeastChannels) names.push_back(node.name);
+    const Shape shape = real_weights(graph, node).shape;
+    if (shape[1] >= kLeastChannels && shape.elements() / shape[0] <= most_depth()) names.push_back(node.name);
   }
   return names;
 }
 
-std::vector<PruningPath> find_paths(
-    const Graph& graph, std::vector<Tensor> inputs, const PathOptions& options,
-    const std::function<void(std::int64_t done, std::int64_t total)>& progress) {
-  const std::vector<std::string> layers = prunable_layers(graph);
-  std::vector<PruningPath> paths;
+Paths find_paths(const Graph& graph, std::vector<Tensor> inputs, const PathOptions& options,
+                 const std::function<void(std::int64_t done, std::int64_t total)>& progress) {
+  const std::vector<std::string> layers = options.rows ? prunable_layers(graph) : std::vector<std::string>();
+  Paths paths;
+  std::vector<ChannelFamily> families;
+  if (options.families) {
+    paths.groups = find_channel_groups(graph);
+    families = find_families(graph, paths.groups);
+  }
+  std::vector<std::vector<Elimination>> said(families.size());
   const std::shared_ptr<ThreadPool> pool = shared_pool(options.walk.threads);
-  walk_layers(
-      graph, std::move(inputs), options.walk,
-      [&](const WalkedLayer& layer) -> std::optional<NewWeights> {
-        if (std::find(layers.begin(), layers.end(), layer.node().name) != layers.end())
-          paths.push_back(path_of(graph, layer, options, *pool));
-        return std::nullopt;
-      },
-      progress);
+  const auto visit = [&](const WalkedLayer& layer) -> std::optional<NewWeights> {
+    const Node& node = layer.node();
+    const auto number = static_cast<int>(&node - graph.nodes().data());
+    const bool rows = std::find(layers.begin(), layers.end(), node.name) != layers.end();
+    const bool reads = std::any_of(families.begin(), families.end(), [&](const ChannelFamily& family) {
+      return family.readers.contains(number);
+    });
+    if (!rows && !reads) return std::nullopt;
+    const Gram gram = layer.sums().at(0);
+    std::vector<double> inverse;
+    if (options.elimination.importance == Importance::second_order)
+      inverse = covariance_inverse(gram, options.elimination, *pool);
+    if (rows) paths.rows.push_back(path_of(node, real_weights(graph, node), gram, inverse, options, *pool));
+    for (std::size_t f = 0; f < families.size(); ++f) {
+      if (families[f].readers.contains(number))
+        said[f].push_back(
+            eliminate_channels(graph, paths.groups, families[f], number, gram, inverse, options.elimination));
+    }
+    return std::nullopt;
+  };
+  walk_layers(graph, std::move(inputs), options.walk, visit, progress);
+  for (std::size_t f = 0; f < families.size(); ++f)
+    paths.channels.push_back(join_readers(std::move(families[f]), said[f]));
   return paths;
 }
 

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "sparsity/channel_path.h"
 #include "sparsity/eliminate.h"
 #include "sparsity/layer_walk.h"
 #include "sparsity/mask.h"
@@ -11,12 +12,14 @@
 namespace pipit {
 
 struct PathOptions {
+  bool rows = true;       ///< paths of mode k
+  bool families = false;  ///< paths of channels
   WalkOptions walk;
   EliminationOptions elimination;
   std::int64_t channels = 1;  ///< LayerMask::channels of mode k
   std::int64_t panel = 0;     ///< LayerMask::panel of mode k
   /// Panels share one choice, two, four, ... of them, until choosing costs at most so many multiplications.
-  double work = 4e11;
+  double work = 1.5e11;
 };
 
 /// The path of one layer in mode k.
@@ -33,13 +36,18 @@ struct PruningPath {
   std::size_t falling(double share) const;
 };
 
-/// The layers that pruning may take from: with constant weights, at least 8 channels in a group, and neither reading
-/// the graph's input nor computing its output.
+/// The layers that mode k may take from: with constant weights, ungrouped, at least 8 input channels, a depth that
+/// sums can be held of (most_depth()), and neither reading the graph's input nor computing its output.
 std::vector<std::string> prunable_layers(const Graph& graph);
 
-/// One pass over the inputs; one path per prunable layer, in the order of the graph.
-std::vector<PruningPath> find_paths(
-    const Graph& graph, std::vector<Tensor> inputs, const PathOptions& options,
-    const std::function<void(std::int64_t done, std::int64_t total)>& progress = {});
+struct Paths {
+  std::vector<PruningPath> rows;  ///< of the prunable layers, in the order of the graph
+  ChannelGroups groups;           ///< of the graph
+  std::vector<ChannelPath> channels;
+};
+
+/// One pass over the inputs.
+Paths find_paths(const Graph& graph, std::vector<Tensor> inputs, const PathOptions& options,
+                 const std::function<void(std::int64_t done, std::int64_t total)>& progress = {});
 
 }  // namespace pipit

@@ -27,7 +27,8 @@ NewWeights masked(const NewWeights& dense, const Removal& removal) {
   return made;
 }
 
-double relative_error(const std::vector<Gram>& sums, const NewWeights& weights) {
+double relative_error(const std::vector<Gram>& sums, const NewWeights& weights,
+                      std::span<const std::uint8_t> dead) {
   const std::span<const float> w = weights.weights.values<float>();
   const std::span<const float> b = weights.bias;
   const std::size_t each = w.size() / sums.size();
@@ -35,7 +36,8 @@ double relative_error(const std::vector<Gram>& sums, const NewWeights& weights) 
   for (std::size_t g = 0; g < sums.size(); ++g) {
     const std::size_t outputs = sums[g].outputs;
     error +=
-        sums[g].relative_error(w.subspan(g * each, each), b.empty() ? b : b.subspan(g * outputs, outputs));
+        sums[g].relative_error(w.subspan(g * each, each), b.empty() ? b : b.subspan(g * outputs, outputs),
+                               dead.empty() ? dead : dead.subspan(g * outputs, outputs));
   }
   return error / static_cast<double>(sums.size());
 }
@@ -67,6 +69,9 @@ Remaining remove_and_refit(const Graph& graph, std::vector<Tensor> inputs, const
     const bool loses = found != removals.end();
     if (!loses && layer.untouched()) return std::nullopt;
     const NewWeights dense = weights_of(graph, layer.node());
+    const Shape& shape = dense.weights.shape();
+    if (shape.elements() / shape[0] > most_depth())
+      return loses ? std::optional(masked(dense, found->second)) : std::nullopt;
     const std::vector<Gram> sums = layer.sums();
     const bool with_bias = layer_if<MatMul>(layer.node()) == nullptr;
     std::optional<NewWeights> made;
@@ -78,7 +83,9 @@ Remaining remove_and_refit(const Graph& graph, std::vector<Tensor> inputs, const
     } else {
       made = refit(sums, dense, {}, {}, with_bias, options.refit, *pool);
     }
-    remaining.errors[layer.node().name] = relative_error(sums, made ? *made : dense);
+    remaining.errors[layer.node().name] =
+        relative_error(sums, made ? *made : dense,
+                       loses ? std::span(found->second.outputs) : std::span<const std::uint8_t>());
     return made;
   };
   remaining.graph = walk_layers(graph, std::move(inputs), options.walk, visit, progress);

@@ -29,12 +29,13 @@ struct RemovalOptions {
 
 struct Remaining {
   Graph graph;
-  /// Per layer with constant weights that changed, or reads what did: Gram::relative_error() on the sampled columns.
+  /// Per layer with constant weights that changed, or reads what did: Gram::relative_error() on the sampled columns,
+  /// of the outputs that live.
   std::map<std::string, double> errors;
 };
 
 /// Removes the weights and fits those that are kept, layer after layer (walk_layers, refit): also layers that lose
-/// nothing make up for what those before them lost.
+/// nothing make up for what those before them lost. Layers deeper than most_depth() are not fitted.
 Remaining remove_and_refit(const Graph& graph, std::vector<Tensor> inputs, const Removals& removals,
                            const RemovalOptions& options,
                            const std::function<void(std::int64_t done, std::int64_t total)>& progress = {});

@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::size_t kPruneCacheBytes = std::size_t{256} << 20;
 // Of the values that walk_layers() holds; the sums of a layer of depth 4608 come on top, about 0.7 GiB.
-constexpr std::size_t kPruneWalkBytes = std::size_t{1700} << 20;
+constexpr std::size_t kPruneWalkBytes = std::size_t{1900} << 20;
 constexpr std::int64_t kProbeImages = 16;
 
 const std::map<std::string, Importance> kImportances = {{"l1", Importance::l1},
@@ -36,6 +36,7 @@ struct PruneCommand {
   PruneGoal goal;
   PruneSource source;
   std::string check;
+  std::string mode = "auto";
   std::string importance = "second-order";
   std::int64_t group = 1;
   std::int64_t panel = 16;
@@ -86,6 +87,7 @@ void check_prune_usage(const PruneCommand& options) {
   const int goals = (goal.keep ? 1 : 0) + (goal.speedup ? 1 : 0) + (goal.max_drop ? 1 : 0);
   if (goals != 1) throw CLI::ValidationError("prune", "wants one of --keep, --target-speedup and --max-drop");
   if (goal.global && !goal.keep) throw CLI::ValidationError("--global", "is for --keep");
+  if (goal.global && options.mode == "channel") throw CLI::ValidationError("--global", "is for --mode k");
   if (goal.keep && (!(*goal.keep > 0) || *goal.keep > 1))
     throw CLI::ValidationError("--keep", "is a share above 0 and at most 1");
   if (goal.speedup && !(*goal.speedup > 1))
@@ -116,6 +118,8 @@ PruningOptions pruning_options(const PruneCommand& options) {
   PruningOptions how;
   how.path.walk.threads = how.removal.walk.threads = options.common.threads;
   how.path.elimination.importance = kImportances.at(options.importance);
+  how.path.rows = options.mode != "channel";
+  how.path.families = options.mode == "channel" || (options.mode == "auto" && !options.goal.keep);
   how.path.channels = options.group;
   how.path.panel = options.panel;
   how.removal.refits = !options.no_refit;
@@ -133,7 +137,7 @@ int prune(PruneCommand options) {
       !model.fixed_batch && options.model.dims.empty() && options.model.shapes.empty();
   Graph dense = fuse(std::move(model.graph));
   const ClassOutput output(dense, model.name);
-  if (prunable_layers(dense).empty())
+  if (options.mode != "channel" && prunable_layers(dense).empty())
     fail_unsupported(
         "{}: nothing to prune: no convolution or matrix product of at least 8 channels between the first "
         "and the last layer",
@@ -166,6 +170,8 @@ int prune(PruneCommand options) {
     return Pruning(std::move(dense), read_runs(calibration), pruning_options(options),
                    options.common.compile_options(), stage("ordering groups"));
   });
+  if (options.mode == "channel" && pruning.paths().channels.empty())
+    fail_unsupported("{}: no channels that one layer alone writes can be removed", model.name);
   PreparedImages search(spread(paths_in(split.search), 1000), preprocess, input, pool, kPruneCacheBytes);
   PreparedImages probe(spread(paths_in(split.search), kProbeImages), preprocess, input, pool,
                        kPruneCacheBytes);
@@ -185,7 +191,7 @@ int prune(PruneCommand options) {
   write_file(options.source.output, bytes);
   if (!options.source.svg.empty())
     write_file(options.source.svg, prune_svg(model.name, options.goal, outcome));
-  options.source.mode = "k";
+  options.source.mode = options.mode == "auto" && options.goal.keep ? "k" : options.mode;
   options.source.importance = options.importance;
   options.source.group = options.group;
   options.source.panel = options.panel;
@@ -227,6 +233,13 @@ void add_prune(CLI::App& app, int& exit_code) {
           "--max-drop", goal.max_drop,
           "Become as fast as is possible for at most so many points of top-1 (percent of the images)")
       ->check(nonnegative_number());
+  command
+      ->add_option(
+          "--mode", options->mode,
+          "What falls: rows of K; channels between two layers, which become smaller; or for each layer what "
+          "is better by --target-speedup or --max-drop (with --keep, rows)")
+      ->check(CLI::IsMember({"auto", "k", "channel"}))
+      ->capture_default_str();
   command->add_option("--output", options->source.output,
                       "The ONNX file to write; replaced when it exists (required)");
   command->add_option("--save-svg", options->source.svg, "Also draw accuracy against time into this file");
@@ -262,7 +275,7 @@ void add_prune(CLI::App& app, int& exit_code) {
                     "Leave the kept weights as they are, to see what fitting brings");
   command
       ->add_option("--calibrate-limit", options->calibrate,
-                   "Choose and fit on N images; 0: as many as fit the memory for it (1.7 GiB)")
+                   "Choose and fit on N images; 0: as many as fit the memory for it (1.9 GiB)")
       ->check(count_value())
       ->capture_default_str();
   command->add_option("--limit", options->limit, "Use only N images, spread evenly over the folder; 0: all")

@@ -52,7 +52,7 @@ class Searcher {
     std::sort(outcome_.steps.begin(), outcome_.steps.end(),
               [](const PruneStep& a, const PruneStep& b) { return a.speedup < b.speedup; });
     for (std::size_t i = 0; i < outcome_.steps.size(); ++i) {
-      if (outcome_.steps[i].keeps.rows == chosen_.rows) outcome_.chosen = i;
+      if (outcome_.steps[i].keeps == chosen_) outcome_.chosen = i;
     }
     mark();
     finish();

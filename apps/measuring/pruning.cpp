@@ -1,29 +1,13 @@
 #include "apps/measuring/pruning.h"
 
 #include <algorithm>
-#include <array>
 
-#include "apps/measuring/timing.h"
 #include "engine/base/error.h"
-#include "layers/ops/matmul.h"
 #include "layers/passes/real_weights.h"
-#include "layers/passes/rewriter.h"
+#include "sparsity/remove_channels.h"
 #include "sparsity/replace_weights.h"
 
 namespace pipit::apps {
-
-namespace {
-
-constexpr std::array kShares{1.0, 0.85, 0.75, 0.65, 0.5, 0.35, 0.25, 0.15};
-constexpr double kProbed = 0.5;  // the share that a layer keeps to measure what its loss does to the output
-constexpr int kCandidateRuns = 15;
-
-double time_of(const std::map<std::string, double>& times, const std::string& node) {
-  const auto found = times.find(node);
-  return found == times.end() ? 0 : found->second;
-}
-
-}  // namespace
 
 Pruning::Pruning(Graph dense, std::vector<Tensor> images, PruningOptions options, CompileOptions compiling,
                  const ProgressReport& progress)
@@ -42,8 +26,32 @@ std::vector<Tensor> Pruning::inputs() const {
 
 Keeps Pruning::uniform(double share) const {
   Keeps keeps;
-  for (const PruningPath& path : paths_) keeps.rows[path.node] = share;
+  for (const PruningPath& path : paths_.rows) keeps.rows[path.node] = share;
+  for (std::size_t f = 0; f < paths_.channels.size(); ++f) keeps.channels[f] = share;
   return keeps;
+}
+
+PruningMask Pruning::mask_of(const Keeps& keeps) const {
+  PruningMask mask;
+  for (const PruningPath& path : paths_.rows) {
+    const auto found = keeps.rows.find(path.node);
+    if (found != keeps.rows.end() && found->second < 1) mask.push_back(path.keep(found->second));
+  }
+  return mask;
+}
+
+// None when no family loses any.
+std::vector<bool> Pruning::removed_channels(const Keeps& keeps) const {
+  std::vector<bool> removed(paths_.groups.groups.size(), false);
+  bool any = false;
+  for (const auto& [family, share] : keeps.channels) {
+    const ChannelPath& path = paths_.channels.at(family);
+    for (std::size_t i = 0; i < path.falling(share, options_.multiple); ++i) {
+      removed[static_cast<std::size_t>(path.order[i])] = true;
+      any = true;
+    }
+  }
+  return any ? removed : std::vector<bool>();
 }
 
 Keeps Pruning::global(double share) const {
@@ -55,8 +63,8 @@ Keeps Pruning::global(double share) const {
   };
   std::vector<Fall> falls;
   double all = 0;
-  for (std::size_t p = 0; p < paths_.size(); ++p) {
-    const PruningPath& path = paths_[p];
+  for (std::size_t p = 0; p < paths_.rows.size(); ++p) {
+    const PruningPath& path = paths_.rows[p];
     const auto weights =
         static_cast<double>(real_weights(dense_, weighted_node(dense_, path.node)).shape.elements());
     const double each = weights / static_cast<double>(path.mask.removed.size());
@@ -69,7 +77,7 @@ Keeps Pruning::global(double share) const {
     }
   }
   std::stable_sort(falls.begin(), falls.end(), [](const Fall& a, const Fall& b) { return a.loss < b.loss; });
-  std::vector<double> gone(paths_.size(), 0);
+  std::vector<double> gone(paths_.rows.size(), 0);
   double left = all;
   for (const Fall& fall : falls) {
     if (left - fall.weights < share * all) break;
@@ -77,83 +85,32 @@ Keeps Pruning::global(double share) const {
     ++gone[fall.path];
   }
   Keeps keeps;
-  for (std::size_t p = 0; p < paths_.size(); ++p)
-    keeps.rows[paths_[p].node] = 1 - gone[p] / static_cast<double>(paths_[p].mask.removed.size());
+  for (std::size_t p = 0; p < paths_.rows.size(); ++p)
+    keeps.rows[paths_.rows[p].node] = 1 - gone[p] / static_cast<double>(paths_.rows[p].mask.removed.size());
   return keeps;
 }
 
 PrunedModel Pruning::prune(const Keeps& keeps, const ProgressReport& progress) const {
-  PruningMask mask;
-  for (const PruningPath& path : paths_) {
-    const auto found = keeps.rows.find(path.node);
-    if (found != keeps.rows.end() && found->second < 1) mask.push_back(path.keep(found->second));
+  Removals removals = removals_of(dense_, mask_of(keeps));
+  const std::vector<bool> channels = removed_channels(keeps);
+  if (!channels.empty()) {
+    for (auto& [node, removal] : removals_of(dense_, paths_.groups, channels)) {
+      const auto found = removals.try_emplace(node, removal);
+      if (found.second) continue;
+      for (std::size_t i = 0; i < removal.weights.size(); ++i)
+        found.first->second.weights[i] |= removal.weights[i];
+      for (std::size_t o = 0; o < removal.outputs.size(); ++o)
+        found.first->second.outputs[o] |= removal.outputs[o];
+    }
   }
-  Remaining remaining =
-      remove_and_refit(dense_, inputs(), removals_of(dense_, mask), options_.removal, progress);
+  Remaining remaining = remove_and_refit(dense_, inputs(), removals, options_.removal, progress);
+  if (!channels.empty())
+    remaining.graph = remove_channels(remaining.graph, find_channel_groups(remaining.graph), channels);
   return {std::move(remaining.graph), std::move(remaining.errors)};
 }
 
 std::shared_ptr<const ExecutionPlan> Pruning::compiled(const Graph& graph) const {
   return compile(graph, compiling_).plans.at(0);
-}
-
-Pruning::Budget Pruning::budget(PreparedImages& probe, const ProgressReport& progress) const {
-  const Tensor batch = first_batch(probe);
-  const ImageOutputs reference = run_outputs(compiled(dense_), probe);
-  const auto total = static_cast<std::int64_t>(kShares.size() + 2 * paths_.size());
-  std::int64_t done = 0;
-
-  std::vector<std::map<std::string, double>> times;
-  for (const double share : kShares) {
-    PruningMask mask;
-    for (const PruningPath& path : paths_) mask.push_back(path.keep(share));
-    times.push_back(
-        step_times(compiled(share < 1 ? apply_mask(dense_, mask) : dense_), batch.view(), kCandidateRuns));
-    progress(++done, total);
-  }
-  // Every layer alone: refitted on the dense network's inputs, so that its error is the one that its path promises.
-  std::vector<double> noise_per_loss(paths_.size(), 0);
-  std::map<std::string, NewWeights> alone;
-  const std::shared_ptr<ThreadPool> pool = shared_pool(options_.removal.walk.threads);
-  walk_layers(dense_, inputs(), options_.removal.walk,
-              [&](const WalkedLayer& layer) -> std::optional<NewWeights> {
-                for (const PruningPath& path : paths_) {
-                  if (path.node != layer.node().name) continue;
-                  const Removals removal = removals_of(dense_, {path.keep(kProbed)});
-                  const std::vector<std::uint8_t>& removed = removal.at(path.node).weights;
-                  const bool with_bias = layer_if<MatMul>(layer.node()) == nullptr;
-                  alone.emplace(path.node, refit(layer.sums(), weights_of(dense_, layer.node()), removed, {},
-                                                 with_bias, options_.removal.refit, *pool));
-                  progress(++done, total);
-                }
-                return std::nullopt;
-              });
-  for (std::size_t p = 0; p < paths_.size(); ++p) {
-    std::map<std::string, NewWeights> one;
-    one.insert(alone.extract(paths_[p].node));
-    const ImageOutputs outputs = run_outputs(compiled(replace_weights(dense_, std::move(one))), probe);
-    const double loss = paths_[p].loss_at(kProbed);
-    noise_per_loss[p] = loss > 0 ? relative_noise(outputs, reference) / loss : 0;
-    progress(++done, total);
-  }
-
-  Budget budget;
-  std::vector<std::vector<Option>> layers;
-  for (const auto& [node, ms] : times[0]) budget.dense_ms += ms;
-  budget.others_ms = budget.dense_ms;
-  for (std::size_t p = 0; p < paths_.size(); ++p) {
-    std::vector<Option>& options = layers.emplace_back();
-    for (std::size_t r = 0; r < kShares.size(); ++r)
-      options.push_back(
-          {time_of(times[r], paths_[p].node), noise_per_loss[p] * paths_[p].loss_at(kShares[r])});
-    budget.others_ms -= options[0].ms;
-  }
-  budget.selections = selections(layers);
-  for (const Selection& selection : budget.selections) {
-    Keeps& keeps = budget.keeps.emplace_back();
-    for (std::size_t p = 0; p < paths_.size(); ++p) keeps.rows[paths_[p].node] = kShares[selection.chosen[p]];
-  }
-  return budget;
 }
 
 std::vector<Tensor> read_runs(PreparedImages& images) {

@@ -15,14 +15,17 @@
 
 namespace pipit::apps {
 
-/// What is kept of the layers that lose something.
+/// What is kept of what loses something.
 struct Keeps {
-  std::map<std::string, double> rows;  ///< per layer, in mode k
+  std::map<std::string, double> rows;      ///< per layer, in mode k
+  std::map<std::size_t, double> channels;  ///< per family of channels (Paths::channels)
+  friend bool operator==(const Keeps&, const Keeps&) = default;
 };
 
 struct PruningOptions {
   PathOptions path;
   RemovalOptions removal;
+  std::size_t multiple = 4;  ///< of channels that stay in a family
 };
 
 struct PrunedModel {
@@ -38,17 +41,19 @@ class Pruning {
           const ProgressReport& progress);
 
   const Graph& dense() const { return dense_; }
-  const std::vector<PruningPath>& paths() const { return paths_; }
-  /// Every layer that can lose something keeps this share.
+  const Paths& paths() const { return paths_; }
+  /// Every layer that can lose rows, and every family that can lose channels, keeps this share.
   Keeps uniform(double share) const;
-  /// Every layer loses groups until the next would cost more than in the others: `share` of all weights stay.
+  /// Rows fall where the loss per weight is the least, in all layers: `share` of all weights stay. Mode k only.
   Keeps global(double share) const;
   PrunedModel prune(const Keeps& keeps, const ProgressReport& progress) const;
   std::shared_ptr<const ExecutionPlan> compiled(const Graph& graph) const;
 
-  /// Selections by budget (sparsity/budget.h), from dense to fastest, with the Keeps of each. Times are those of the
-  /// steps of whole models in which all layers keep one share of a ladder; costs are the loss of the layer times what
-  /// the model's output loses per loss of this layer, measured on `probe` with that layer alone pruned and refitted.
+  /// Selections by budget (sparsity/budget.h), from dense to fastest, with the Keeps of each. What is chosen at once
+  /// are layers that share families of channels: rows of each, or channels of all their families. Times are those of
+  /// the steps of whole models in which everything keeps one share of a ladder; costs are the loss of the layer times
+  /// what the model's output loses per loss of this layer, measured on `probe` with that layer alone pruned and
+  /// refitted.
   struct Budget {
     double dense_ms = 0;   ///< sum of the steps
     double others_ms = 0;  ///< of that, steps of layers that lose nothing
@@ -59,11 +64,13 @@ class Pruning {
 
  private:
   std::vector<Tensor> inputs() const;
+  PruningMask mask_of(const Keeps& keeps) const;
+  std::vector<bool> removed_channels(const Keeps& keeps) const;
   Graph dense_;
   std::vector<Tensor> images_;
   PruningOptions options_;
   CompileOptions compiling_;
-  std::vector<PruningPath> paths_;
+  Paths paths_;
 };
 
 /// Copies of the batches of `images`, as many whole ones as fit `most_bytes` times walk_layers()'s need, spread evenly.

@@ -76,6 +76,20 @@ class Prune(CommandTest):
         circles = [e for e in svg.iter() if e.tag.endswith("circle")]
         self.assertEqual(len(circles), len(steps) + 1)
 
+    def test_channels_leave_the_graph(self):
+        result = self.prune("--mode", "channel", "--keep", 0.5)
+        self.assertEqual(result["mode"], "channel")
+        self.assertLess(result["pruned"]["bytes"], 0.7 * result["dense"]["bytes"])
+        inspected = {layer["name"]: layer for layer in self.json("inspect", "pruned.onnx", "--quiet")["layers"]}
+        outer = "/stages/stages.2/stages.2.1/conv2/Conv"
+        self.assertEqual(inspected[outer]["input"][1], 40)
+        layers = {layer["name"]: layer for layer in result["layers"]}
+        self.assertAlmostEqual(layers[outer]["kept"], 0.5, places=2)
+        self.assertEqual(self.json("evaluate", "pruned.onnx", "images", "--quiet")["images"], 18)
+        done = self.pipit("prune", MODEL, "images", "--mode", "channel", "--keep", 0.5, "--global", "--output", "x.onnx",
+                          code=USAGE)
+        self.assertIn("--global", done.stderr)
+
     def test_a_table_for_people(self):
         done = self.pipit("prune", MODEL, "images", "--output", "pruned.onnx", "--keep", 0.8)
         self.assertIn("unseen       9 images: top-1", done.stdout)

@@ -62,7 +62,7 @@ TEST(PruningPath, KeepsTheShareThatIsAsked) {
   const Fixture f;
   SCOPED_TRACE(testing::Message() << "PIPIT_TEST_SEED=" << f.seed);
   for (const std::int64_t panel : {0, 16}) {
-    const std::vector<PruningPath> paths = find_paths(f.graph, copies(f.images), path_options(4, panel));
+    const std::vector<PruningPath> paths = find_paths(f.graph, copies(f.images), path_options(4, panel)).rows;
     ASSERT_EQ(paths.size(), 3U);
     for (const PruningPath& path : paths) {
       const LayerMask half = path.keep(0.5);
@@ -86,7 +86,7 @@ TEST(Removal, RefitRecoversMostOfTheError) {
   const Fixture f;
   SCOPED_TRACE(testing::Message() << "PIPIT_TEST_SEED=" << f.seed);
   PruningMask mask;
-  for (const PruningPath& path : find_paths(f.graph, copies(f.images), path_options(1, 16)))
+  for (const PruningPath& path : find_paths(f.graph, copies(f.images), path_options(1, 16)).rows)
     mask.push_back(path.keep(0.6));
   RemovalOptions options;
   options.walk.threads = 2;
@@ -117,7 +117,7 @@ TEST(Removal, SameBitsForAnyNumberOfThreads) {
     PathOptions options = path_options(2, 16);
     options.walk.threads = threads;
     PruningMask mask;
-    for (const PruningPath& path : find_paths(f.graph, copies(f.images), options))
+    for (const PruningPath& path : find_paths(f.graph, copies(f.images), options).rows)
       mask.push_back(path.keep(0.5));
     RemovalOptions removal;
     removal.walk.threads = threads;
