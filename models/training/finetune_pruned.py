@@ -29,6 +29,10 @@ from measure import describe, predict, predict_onnx, summarize
 from onnx_network import OnnxNetwork
 from train_cifar10 import Recipe, loss_of, make_optimizer, make_reproducible, schedule
 
+# Batch normalization is folded in these networks and bounds nothing: the first gradients, right after pruning, are
+# hundreds of times those that follow, and one step along them would end in infinities.
+LARGEST_GRADIENT = 1.0
+
 
 def shared_activations(pruned: OnnxNetwork, dense: OnnxNetwork, sample: Tensor) -> list[str]:
     """Names of activations that both networks have in one shape; the output is compared in another way."""
@@ -74,6 +78,7 @@ def finetune(pruned: OnnxNetwork, dense: OnnxNetwork, data: Images, recipe: Reci
             if names:
                 loss = loss + feature_weight * feature_loss(ours, theirs, names)
             loss.backward()
+            torch.nn.utils.clip_grad_norm_(pruned.parameters(), LARGEST_GRADIENT, error_if_nonfinite=True)
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
             scheduler.step()

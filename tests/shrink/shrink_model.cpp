@@ -13,10 +13,11 @@
 #include "engine/base/file.h"
 #include "engine/runtime/session.h"
 #include "layers/passes/passes.h"
+#include "layers/passes/real_weights.h"
 #include "layers/registry.h"
 #include "models/model.h"
 #include "models/onnx/write/writer.h"
-#include "sparsity/channel_lists.h"
+#include "sparsity/channel_path.h"
 #include "sparsity/remove_channels.h"
 #include "tests/support/run_graph.h"
 
@@ -32,12 +33,39 @@ std::vector<bool> draw(const ChannelGroups& found, double share, std::mt19937& r
   return removed;
 }
 
-// Half of the channels between layers, those of the smaller norm.
+// The squared norm of all weights that write each group.
+std::vector<double> norms(const Graph& graph, const ChannelGroups& found) {
+  std::vector<std::vector<double>> rows(graph.nodes().size());
+  for (std::size_t n = 0; n < rows.size(); ++n) {
+    if (!has_constant_weights(graph, graph.nodes()[n])) continue;
+    const RealWeights real = real_weights(graph, graph.nodes()[n]);
+    rows[n].assign(static_cast<std::size_t>(real.shape[0]), 0);
+    const std::size_t length = real.values().size() / rows[n].size();
+    for (std::size_t i = 0; i < real.values().size(); ++i)
+      rows[n][i / length] += static_cast<double>(real.values()[i]) * real.values()[i];
+  }
+  std::vector<double> norms(found.groups.size(), 0);
+  for (std::size_t g = 0; g < norms.size(); ++g) {
+    for (const ChannelRun& run : found.groups[g].outputs) {
+      for (std::int64_t o = run.first; o < run.first + run.count; ++o)
+        norms[g] += rows[static_cast<std::size_t>(run.node)][static_cast<std::size_t>(o)];
+    }
+  }
+  return norms;
+}
+
+// Half of the channels between two layers, those of the smaller norm; the first layer is none between two.
 std::vector<bool> inner_half(const Graph& graph, const ChannelGroups& found) {
-  const std::vector<double> norms = channel_norms(graph, found, ChannelNorm::l2);
+  const std::vector<double> norm = norms(graph, found);
   std::vector<bool> removed(found.groups.size(), false);
-  for (const ChannelList& list : channel_lists(graph, found)) {
-    if (list.inner) remove_least(list, norms, channels_kept(std::ssize(list.groups), 0.5), removed);
+  for (ChannelFamily& family : find_families(graph, found)) {
+    if (graph.nodes()[static_cast<std::size_t>(*family.writers.begin())].inputs[0] == graph.inputs()[0])
+      continue;
+    std::stable_sort(family.groups.begin(), family.groups.end(), [&](int a, int b) {
+      return norm[static_cast<std::size_t>(a)] < norm[static_cast<std::size_t>(b)];
+    });
+    for (std::size_t i = 0; i < family.groups.size() / 2; ++i)
+      removed[static_cast<std::size_t>(family.groups[i])] = true;
   }
   return removed;
 }
