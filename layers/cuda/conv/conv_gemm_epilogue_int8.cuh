@@ -173,14 +173,19 @@ struct Int8Epilogue {
   static __device__ __forceinline__ void write_tile(const ConvGemmArgs& args, const F& fragments,
                                                     std::uint8_t*, const Columns& columns, bool,
                                                     int first_row, int first_column) {
-    if (args.shape.out_c % 8 != 0) {
-      write_elements(args, fragments, columns, first_row, first_column);
-    } else if constexpr (!kReal) {
-      if (first_column + T::kColumns <= args.shape.out_c) {
+    if constexpr (!kReal) {
+      // What nearly all tiles run lies next to the products, and what hardly any does is small: nothing but the size
+      // of the rest made kernels that compute little up to a fifth slower.
+      if (args.shape.out_c % 8 == 0 && first_column + T::kColumns <= args.shape.out_c) [[likely]] {
         write_runs<ConvStored::i8, true>(args, fragments, columns, first_row, first_column);
+      } else if (args.shape.out_c % 8 == 0) {
+        write_rows<ConvStored::i8, false>(args, fragments, columns, first_row, first_column,
+                                          args.residual != nullptr, args.small_sums);
       } else {
-        write_runs<ConvStored::i8>(args, fragments, columns, first_row, first_column);
+        write_elements(args, fragments, columns, first_row, first_column);
       }
+    } else if (args.shape.out_c % 8 != 0) {
+      write_elements(args, fragments, columns, first_row, first_column);
     } else if (args.stored == ConvStored::f16) {
       write_runs<ConvStored::f16>(args, fragments, columns, first_row, first_column);
     } else {
@@ -202,20 +207,22 @@ struct Int8Epilogue {
   template <ConvStored Stored, bool Whole = false>
   static __device__ __forceinline__ void write_runs(const ConvGemmArgs& args, const F& fragments,
                                                     const Columns& columns, int first_row, int first_column) {
-    const auto write = [&]<bool Residual, bool Small>() {
-      write_rows<Stored, Whole, Residual, Small>(args, fragments, columns, first_row, first_column);
+    const auto write = [&](bool residual, bool small) {
+      write_rows<Stored, Whole>(args, fragments, columns, first_row, first_column, residual, small);
     };
+    // A loop for each, of constants.
     if (args.residual != nullptr) {
-      args.small_sums ? write.template operator()<true, true>() : write.template operator()<true, false>();
+      args.small_sums ? write(true, true) : write(true, false);
     } else {
-      args.small_sums ? write.template operator()<false, true>() : write.template operator()<false, false>();
+      args.small_sums ? write(false, true) : write(false, false);
     }
   }
 
   // Straight from registers, a lane's neighbouring channels at once.
-  template <ConvStored Stored, bool Whole, bool Residual, bool Small>
+  template <ConvStored Stored, bool Whole>
   static __device__ __forceinline__ void write_rows(const ConvGemmArgs& args, const F& fragments,
-                                                    const Columns& columns, int first_row, int first_column) {
+                                                    const Columns& columns, int first_row, int first_column,
+                                                    bool residual, bool small) {
     constexpr int kBlocks = F::kN / kTogether;
     constexpr int kStep = kTogether * 8;  // channels from a lane's run to its next
     const int warp = static_cast<int>(threadIdx.x) / 32;
@@ -234,7 +241,7 @@ struct Int8Epilogue {
         if (row >= args.rows) continue;
         const std::int64_t at = output_offset(args, row, channel);
         Words<kRun / 4> held[kBlocks];
-        if constexpr (Residual) {
+        if (residual) {
           const auto* from = static_cast<const std::uint8_t*>(args.residual) + at;
 #pragma unroll
           for (int block = 0; block < kBlocks; ++block) {
@@ -251,10 +258,10 @@ struct Int8Epilogue {
             const int j = block * kTogether + u;
             const float2 m = *reinterpret_cast<const float2*>(multipliers + j * 8);
             const int(&sums)[4] = fragments.sums[i][j];
-            v[u * 2] = __fmul_rn(Small ? small_to_float(sums[h * 2]) : __int2float_rn(sums[h * 2]), m.x);
+            v[u * 2] = __fmul_rn(small ? small_to_float(sums[h * 2]) : __int2float_rn(sums[h * 2]), m.x);
             v[u * 2 + 1] =
-                __fmul_rn(Small ? small_to_float(sums[h * 2 + 1]) : __int2float_rn(sums[h * 2 + 1]), m.y);
-            if constexpr (Residual) {
+                __fmul_rn(small ? small_to_float(sums[h * 2 + 1]) : __int2float_rn(sums[h * 2 + 1]), m.y);
+            if (residual) {
               const float2 r =
                   bytes_to_float(static_cast<std::uint16_t>(held[block].word[u / 2] >> u % 2 * 16));
               v[u * 2] = __fadd_rn(v[u * 2], __fmul_rn(r.x, residual_scale));
