@@ -17,6 +17,7 @@
 #include "layers/ops/unary.h"
 #include "layers/registry.h"
 #include "tests/cuda/conformance.h"
+#include "tests/cuda/conv/pruned_weights.h"
 
 namespace pipit::test {
 namespace {
@@ -38,7 +39,7 @@ void expect_kernels(const Layer& layer, const std::string& candidate, const GpuC
 struct Geometry {
   std::int64_t batch, channels, height, width, outputs, kernel, stride, pad;
   std::int64_t groups = 1;
-  bool residual = false;
+  bool residual = false, pruned = false;
 };
 
 void conv(const std::string& candidate, const Geometry& g, Precision precision, Layout input = kLast) {
@@ -59,6 +60,7 @@ void conv(const std::string& candidate, const Geometry& g, Precision precision, 
   test.inputs = {{shared_random(x, random), input},
                  {shared_random(weights, random), Layout::row_major, true},
                  {shared_random({g.outputs}, random), Layout::row_major, true}};
+  if (g.pruned) test.inputs[1].tensor = pruned_weights(*test.inputs[1].tensor, 8, random);
   if (g.residual)
     test.inputs.push_back({shared_random(window_output_shape(window, x, g.outputs), random), kLast});
   expect_kernels(Conv(attributes), candidate, test);
@@ -91,6 +93,7 @@ TEST(SmallShapes, ImplicitGemm) {
   conv("implicit_gemm", {1, 72, 5, 5, 136, 1, 1, 0, 1, true}, kHalf);
   conv("implicit_gemm", {1, 200, 5, 5, 40, 3, 1, 1}, kHalf);  // deep and few positions: split over a cluster
   conv("implicit_gemm", {1, 8, 3, 3, 3, 5, 1, 2}, kHalf);     // the kernel is larger than the image
+  conv("implicit_gemm", {2, 40, 6, 5, 150, 3, 1, 1, 1, true, true}, kHalf);
 }
 
 TEST(SmallShapes, DirectConvolutions) {

@@ -10,7 +10,9 @@ namespace pipit::cuda {
 
 /// One compiled instance of the kernel.
 struct ConvGemmInstance {
-  int rows, columns, vector, threads;
+  int rows, columns, vector;
+  bool listed;
+  int threads;
   int shared;  // bytes with all stages
   int stages;
   int stage_bytes;
@@ -19,18 +21,19 @@ struct ConvGemmInstance {
   const void* function;
 };
 
-template <typename T, template <typename> typename Epilogue>
+template <typename T, bool Listed, template <typename> typename Epilogue>
 ConvGemmInstance instance() {
   return {T::kRows,
           T::kColumns,
           T::kVector,
+          Listed,
           T::kThreads,
           T::kShared,
           T::kStages,
           T::kStageBytes,
           T::kSumBytes,
           T::kInt8 ? 0 : T::kTileBytes,
-          reinterpret_cast<const void*>(&conv_gemm<T, Epilogue<T>>)};
+          reinterpret_cast<const void*>(&conv_gemm<T, Listed, Epilogue<T>>)};
 }
 
 /// Lets the kernel use its shared memory. cudaErrorInvalidValue for null.

@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "layers/cuda/conv/conv_tile.h"
+#include "layers/cuda/conv/conv_depth.h"
 
 namespace pipit::cuda {
 
@@ -35,9 +35,12 @@ struct ConvGemmArgs {
   ConvStored stored = ConvStored::i8;   ///< INT8
   const std::uint8_t* table = nullptr;  ///< INT8 in i8: what y's bytes become (QUnary), or null
   bool small_sums = false;              ///< INT8: no sum reaches kSmallSum in magnitude (int8_math.cuh)
+  const DepthBlock* blocks = nullptr;   ///< depth_blocks; null: all blocks, which are found without a list
+  int tile_blocks = 0;  ///< from one column tile's blocks to the next's: 0 where they are the same
+  const int* tile_steps = nullptr;  ///< of every column tile, or null where all have `steps`
   int rows = 0;
   int depth = 0;         ///< units of a packed weight row
-  int steps = 0;         ///< depth / kTileDepth
+  int steps = 0;         ///< depth / kTileDepth, the most of any column tile
   int column_tiles = 1;  ///< tiles side by side; blockIdx.x counts through them first
   int splits = 1;        ///< blocks of one cluster (gridDim.y) that share the steps of a tile
   /// Start while the kernel in front still runs, and wait for it before reading x (Hopper and later).
@@ -45,7 +48,7 @@ struct ConvGemmArgs {
 };
 
 /// The geometry's part of the arguments; pointers and activation are left to the caller.
-inline ConvGemmArgs conv_gemm_args(const ConvShape& shape, const ConvTile& tile) {
+inline ConvGemmArgs conv_gemm_args(const ConvShape& shape, const KeptDepth& depth, const ConvTile& tile) {
   ConvGemmArgs args;
   args.shape = shape;
   args.positions = Divisor(shape.out_h * shape.out_w);
@@ -53,8 +56,8 @@ inline ConvGemmArgs conv_gemm_args(const ConvShape& shape, const ConvTile& tile)
   args.channels = Divisor(shape.in_c);
   args.kernel_width = Divisor(shape.kernel_w);
   args.rows = static_cast<int>(shape.rows());
-  args.depth = static_cast<int>(packed_depth(shape));
-  args.steps = args.depth / kTileDepth;
+  args.steps = depth.most_steps(tile.columns);
+  args.depth = args.steps * kTileDepth;
   args.column_tiles = static_cast<int>(ceil_div(shape.out_c, tile.columns));
   args.splits = tile.splits;
   return args;
@@ -84,8 +87,8 @@ struct PadBytesArgs {
 };
 
 /// Lets the kernel of this tile use its shared memory on the current GPU. vector: 4 or 8 channels of x that are
-/// copied at once. cudaErrorInvalidValue when there is no such kernel.
-cudaError_t prepare_conv_gemm(const ConvTile& tile, int vector);
+/// copied at once; of args only whether blocks are listed counts. cudaErrorInvalidValue when there is no such kernel.
+cudaError_t prepare_conv_gemm(const ConvTile& tile, int vector, const ConvGemmArgs& args);
 /// Whether the kernels that the current GPU runs were compiled for clusters and overlapping launches (9.0 and
 /// later); a newer GPU may have to run those compiled for an older one.
 cudaError_t conv_gemm_has_clusters(bool& result);

@@ -4,9 +4,7 @@
 
 #include <limits>
 
-#include "engine/cuda/runtime.h"
 #include "layers/common/layer_kernel.h"
-#include "layers/cuda/conv/conv_gemm_launch.h"
 
 namespace pipit::cuda {
 
@@ -48,11 +46,74 @@ ConvShape conv_gemm_shape(const NodeSpec& spec, const ConvAttributes& attributes
   return s;
 }
 
-std::vector<ConvVariant> conv_gemm_variants(const ConvShape& shape, int gpu) {
-  int processors = 0;
+namespace {
+
+struct Processors {
+  int count = 0;
   bool clusters = false;
-  PIPIT_CUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, gpu));
-  PIPIT_CUDA(conv_gemm_has_clusters(clusters));
+};
+
+Processors processors_of(int gpu) {
+  Processors result;
+  PIPIT_CUDA(cudaDeviceGetAttribute(&result.count, cudaDevAttrMultiProcessorCount, gpu));
+  PIPIT_CUDA(conv_gemm_has_clusters(result.clusters));
+  return result;
+}
+
+template <typename T>
+KeptDepth kept_by(const Tensor& weights, const ConvShape& shape) {
+  const int channels = static_cast<int>(weights.shape()[1]);
+  if (weights.desc().layout == Layout::row_major) return {shape, channels, weights.values<T>()};
+  const Tensor moved = to_layout(weights.view(), Layout::row_major);
+  return {shape, channels, moved.values<T>()};
+}
+
+}  // namespace
+
+KeptDepth kept_depth(const NodeSpec& spec, const ConvShape& shape) {
+  const Tensor& weights = *spec.constant(1);
+  KeptDepth depth = weights.desc().dtype == DType::i8 ? kept_by<std::int8_t>(weights, shape)
+                                                      : kept_by<float>(weights, shape);
+  if (depth.all() || block_units(shape) < 8)
+    return KeptDepth(shape);  // narrow images have no kernel for lists
+  ConvShape described = shape;
+  depth.describe(described);
+  return kept_cost(described, spec.gpu) < 1 ? depth : KeptDepth(shape);
+}
+
+double kept_cost(const ConvShape& shape, int gpu) {
+  const Processors p = processors_of(gpu);
+  return kept_cost(shape, p.count, p.clusters);
+}
+
+DepthOnGpu::DepthOnGpu(const ConvShape& shape, const KeptDepth& depth, int columns) {
+  if (depth.all()) return;
+  std::vector<DepthBlock> blocks = depth_blocks(shape, depth, columns);
+  const auto tiles = static_cast<std::size_t>(ceil_div(shape.out_c, columns));
+  const std::size_t row = blocks.size() / tiles;
+  // The blocks of the first tile serve all where they are the same.
+  bool same = true;
+  std::vector<int> steps;
+  for (std::size_t tile = 0; tile < tiles; ++tile) {
+    const auto begin = blocks.begin() + static_cast<std::ptrdiff_t>(tile * row);
+    same = same && std::equal(begin, begin + static_cast<std::ptrdiff_t>(row), blocks.begin());
+    steps.push_back(depth.steps(static_cast<int>(tile), columns));
+  }
+  if (same) blocks.resize(row);
+  tile_blocks_ = same ? 0 : static_cast<int>(row);
+  blocks_ = DeviceBuffer(blocks.data(), blocks.size() * sizeof(DepthBlock));
+  if (std::any_of(steps.begin(), steps.end(), [&](int s) { return s != steps[0]; }))
+    steps_ = DeviceBuffer(steps.data(), steps.size() * sizeof(int));
+}
+
+void DepthOnGpu::set(ConvGemmArgs& args) const {
+  args.blocks = blocks_.as<const DepthBlock>();
+  args.tile_blocks = tile_blocks_;
+  args.tile_steps = steps_.as<const int>();
+}
+
+std::vector<ConvVariant> conv_gemm_variants(const ConvShape& shape, int gpu) {
+  const auto [processors, clusters] = processors_of(gpu);
   if (shape.in_c != 4) return conv_variants(shape, processors, clusters);
   const ConvTile narrow{128, 64, 1};  // the one tile that reads narrow pixels
   const bool pays = clusters && pays_to_overlap(shape, narrow, processors);

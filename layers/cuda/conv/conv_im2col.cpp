@@ -38,6 +38,30 @@ struct Split {
   }
 };
 
+// Where the runs of `block` channels of a tap begin, in tap * channels + channel, in which any output has a weight other
+// than zero; at least one. weights [outputs, channels, taps].
+std::vector<std::int64_t> kept_runs(const Tensor& weights, std::int64_t block) {
+  const std::int64_t outputs = weights.shape()[0];
+  const std::int64_t channels = weights.shape()[1];
+  const std::int64_t taps = weights.shape().elements() / outputs / channels;
+  const std::int64_t per_tap = channels / block;
+  const std::span<const float> values = weights.values<float>();
+  std::vector<bool> kept(static_cast<std::size_t>(taps * per_tap));
+  // Of a dense layer the first output has weights in all of them.
+  for (std::int64_t o = 0; o < outputs && std::find(kept.begin(), kept.end(), false) != kept.end(); ++o) {
+    for (std::int64_t i = 0; i < channels * taps; ++i) {
+      if (values[static_cast<std::size_t>(o * channels * taps + i)] != 0)
+        kept[static_cast<std::size_t>(i % taps * per_tap + i / taps / block)] = true;
+    }
+  }
+  if (std::find(kept.begin(), kept.end(), true) == kept.end()) kept[0] = true;
+  std::vector<std::int64_t> runs;
+  for (std::int64_t run = 0; run < taps * per_tap; ++run) {
+    if (kept[static_cast<std::size_t>(run)]) runs.push_back(run * block);
+  }
+  return runs;
+}
+
 Split split(const Conv& layer, const NodeSpec& spec) {
   const ConvAttributes& attributes = layer.attributes();
   const TensorDesc& input = *spec.inputs[0];
@@ -59,7 +83,14 @@ Split split(const Conv& layer, const NodeSpec& spec) {
   p.group_channels = x.channels / attributes.groups;
   p.element = dtype_bytes(s.type);
   const auto wide = static_cast<std::int64_t>(16 / p.element);
-  const std::int64_t depth = p.group_channels * w.taps();
+  std::int64_t depth = p.group_channels * w.taps();
+  if (!pointwise) {
+    p.block = is_channels_last(input) && p.group_channels % wide == 0 ? wide : 1;
+    p.kept = kept_runs(*spec.constant(1), p.block);
+    const std::int64_t kept = static_cast<std::int64_t>(p.kept.size()) * p.block;
+    if (kept == depth) p.kept.clear();
+    depth = kept;
+  }
   // Rows of whole 16-byte words: the library has no fast algorithm for others.
   p.row = pointwise ? depth : (depth + wide - 1) / wide * wide;
   p.input = x.extent;
@@ -98,12 +129,25 @@ Split split(const Conv& layer, const NodeSpec& spec) {
   return s;
 }
 
+// Filters by tap, of each what is kept, followed by zeros.
+std::vector<float> kept_filters(const Tensor& weights, const Im2colShape& p) {
+  if (p.kept.empty()) return cuda::filters_by_tap<float>(weights, p.row);
+  const std::int64_t outputs = weights.shape()[0];
+  const std::int64_t depth = weights.shape().elements() / outputs;
+  const std::vector<float> all = cuda::filters_by_tap<float>(weights, depth);
+  std::vector<float> packed(static_cast<std::size_t>(outputs * p.row), 0.0F);
+  for (std::int64_t o = 0; o < outputs; ++o) {
+    auto to = packed.begin() + o * p.row;
+    for (const std::int64_t run : p.kept) to = std::copy_n(all.begin() + o * depth + run, p.block, to);
+  }
+  return packed;
+}
+
 class Im2colConv final : public Kernel {
  public:
   Im2colConv(const Conv& layer, const NodeSpec& spec)
       : split_(split(layer, spec)),
-        weights_(
-            cuda::upload(cuda::filters_by_tap<float>(*spec.constant(1), split_.patches.row), split_.type)),
+        weights_(cuda::upload(kept_filters(*spec.constant(1), split_.patches), split_.type)),
         clamp_(layer.attributes().activation) {
     if (split_.gather) im2col_ = cuda::Im2col(split_.patches);
     GemmShape shape = split_.gemm;

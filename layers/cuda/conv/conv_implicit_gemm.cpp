@@ -36,8 +36,10 @@ Refusal refuse_implicit_gemm(const NodeSpec& spec) {
 }
 
 ConvShape shape_of(const NodeSpec& spec) {
-  return cuda::conv_gemm_shape(spec, layer_as<Conv>(spec.layer).attributes(),
-                               padded_channels(spec.inputs[0]->shape[1]));
+  ConvShape shape = cuda::conv_gemm_shape(spec, layer_as<Conv>(spec.layer).attributes(),
+                                          padded_channels(spec.inputs[0]->shape[1]));
+  cuda::kept_depth(spec, shape).describe(shape);
+  return shape;
 }
 
 std::vector<std::string> variant_names(const NodeSpec& spec) {
@@ -54,14 +56,17 @@ class ImplicitGemm final : public Kernel {
                 spec.inputs[0]->dtype != DType::f16),
         variant_(cuda::named_variant(cuda::conv_gemm_variants(shape_, spec.gpu), spec.variant)),
         tile_(variant_.tile) {
+    const cuda::KeptDepth depth = cuda::kept_depth(spec, shape_);
+    depth_ = cuda::DepthOnGpu(shape_, depth, tile_.columns);
     const Clamp& clamp = layer_as<Conv>(spec.layer).attributes().activation;
-    args_ = cuda::conv_gemm_args(shape_, tile_);
+    args_ = cuda::conv_gemm_args(shape_, depth, tile_);
+    depth_.set(args_);
     args_.overlap = variant_.overlap;
     args_.low = clamp.low;
     args_.high = clamp.high;
     const Tensor weights = to_layout(spec.constant(1)->view(), Layout::row_major);
     const std::vector<Half> packed =
-        cuda::pack_conv_weights(shape_, channels_, weights.values<float>().data(), tile_.columns);
+        cuda::pack_conv_weights(shape_, depth, channels_, weights.values<float>().data(), tile_.columns);
     weights_ = DeviceBuffer(packed.data(), packed.size() * sizeof(Half));
     std::vector<float> bias(static_cast<std::size_t>(args_.column_tiles) *
                             static_cast<std::size_t>(tile_.columns));
@@ -71,7 +76,7 @@ class ImplicitGemm final : public Kernel {
     bias_ = DeviceBuffer(bias.data(), bias.size() * sizeof(float));
     args_.weights = weights_.as<const Half>();
     args_.bias = bias_.as<const float>();
-    PIPIT_CUDA(cuda::prepare_conv_gemm(tile_, vector_));
+    PIPIT_CUDA(cuda::prepare_conv_gemm(tile_, vector_, args_));
   }
 
   std::size_t scratch_bytes() const override {
@@ -117,6 +122,7 @@ class ImplicitGemm final : public Kernel {
   ConvVariant variant_;
   ConvTile tile_;
   ConvGemmArgs args_;
+  cuda::DepthOnGpu depth_;
   DeviceBuffer weights_;
   DeviceBuffer bias_;
 };
@@ -124,10 +130,13 @@ class ImplicitGemm final : public Kernel {
 // Long convolutions are the library's: on an H200 its kernels took 0.5 to 1.0 times as long from here on, while short
 // ones start faster here, and without the time that a library's plan takes to build. It has no ready kernel for results
 // that are bounded from above (relu6): those took up to 260 times as long.
+// Where many weights are zeros, which the library multiplies as well, they are not.
 bool is_long(const NodeSpec& spec) {
   constexpr std::int64_t kLongMacs = 500'000'000;
+  constexpr double kFewBlocks = 0.7;  // of the time of all of them
   if (std::isfinite(layer_as<Conv>(spec.layer).attributes().activation.high)) return false;
-  return layer_as<Conv>(spec.layer).work(spec.inputs, spec.outputs).macs >= kLongMacs;
+  if (layer_as<Conv>(spec.layer).work(spec.inputs, spec.outputs).macs < kLongMacs) return false;
+  return refuse_implicit_gemm(spec).has_value() || cuda::kept_cost(shape_of(spec), spec.gpu) > kFewBlocks;
 }
 
 }  // namespace

@@ -37,37 +37,43 @@ __global__ void pad_channels(const __grid_constant__ PadChannelsArgs args, std::
 }
 
 // Null when there is no such instance.
-const ConvGemmInstance* find_instance(const ConvTile& tile, int vector) {
+const ConvGemmInstance* find_instance(const ConvTile& tile, int vector, bool listed) {
   // Rows, columns, warps along each, stages, vector, blocks per multiprocessor that registers must allow.
+  using Large = ConvGemmTraits<128, 128, 2, 4, 3, 8, 2>;
+  using Square = ConvGemmTraits<64, 64, 2, 2, 4, 8, 3>;
   static const std::array kInstances{
-      instance<ConvGemmTraits<128, 128, 2, 4, 3, 8, 2>, HalfEpilogue>(),
-      instance<ConvGemmTraits<128, 64, 2, 2, 3, 8, 3>, HalfEpilogue>(),
-      instance<ConvGemmTraits<64, 64, 2, 2, 4, 8, 3>, HalfEpilogue>(),
-      instance<ConvGemmTraits<64, 32, 2, 2, 4, 8, 4>, HalfEpilogue>(),
-      instance<ConvGemmTraits<128, 64, 2, 2, 3, 4, 3>, HalfEpilogue>(),
+      instance<Large, false, HalfEpilogue>(),
+      instance<ConvGemmTraits<128, 64, 2, 2, 3, 8, 3>, false, HalfEpilogue>(),
+      instance<Square, false, HalfEpilogue>(),
+      instance<ConvGemmTraits<64, 32, 2, 2, 4, 8, 4>, false, HalfEpilogue>(),
+      instance<ConvGemmTraits<128, 64, 2, 2, 3, 4, 3>, false, HalfEpilogue>(),
+      instance<Large, true, HalfEpilogue>(),
+      instance<Square, true, HalfEpilogue>(),
   };
   for (const ConvGemmInstance& i : kInstances) {
-    if (i.rows == tile.rows && i.columns == tile.columns && i.vector == vector) return &i;
+    if (i.rows == tile.rows && i.columns == tile.columns && i.vector == vector && i.listed == listed)
+      return &i;
   }
   return nullptr;
 }
 
 }  // namespace
 
-cudaError_t prepare_conv_gemm(const ConvTile& tile, int vector) {
-  return prepare_instance(find_instance(tile, vector));
+cudaError_t prepare_conv_gemm(const ConvTile& tile, int vector, const ConvGemmArgs& args) {
+  return prepare_instance(find_instance(tile, vector, args.blocks != nullptr));
 }
 
 cudaError_t conv_gemm_has_clusters(bool& result) {
   cudaFuncAttributes attributes{};
-  const cudaError_t status = cudaFuncGetAttributes(&attributes, find_instance(kConvTiles[0], 8)->function);
+  const cudaError_t status =
+      cudaFuncGetAttributes(&attributes, find_instance(kConvTiles[0], 8, false)->function);
   result = status == cudaSuccess && attributes.ptxVersion >= 90;
   return status;
 }
 
 cudaError_t launch_conv_gemm(const ConvTile& tile, int vector, const ConvGemmArgs& args,
                              cudaStream_t stream) {
-  return launch_instance(find_instance(tile, vector), args, stream);
+  return launch_instance(find_instance(tile, vector, args.blocks != nullptr), args, stream);
 }
 
 cudaError_t launch_pad_channels(const PadChannelsArgs& args, cudaStream_t stream) {

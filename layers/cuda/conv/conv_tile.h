@@ -29,9 +29,14 @@ struct ConvShape {
   int pad_h = 0, pad_w = 0;  ///< begin pads; end pads are implied by the output extents
   bool int8 = false;
   bool real_output = false;  ///< of INT8: y is f32 or f16, two to four times the bytes
+  /// Steps along k of tiles of kTileColumns in the mean, where zeros are left out (KeptDepth); 0: none are.
+  int kept_steps[3] = {};
 
   std::int64_t rows() const { return static_cast<std::int64_t>(batch) * out_h * out_w; }
   std::int64_t depth() const { return static_cast<std::int64_t>(kernel_h) * kernel_w * in_c; }
+  bool listed() const { return kept_steps[0] > 0; }
+  /// Steps of kTileDepth along k of a tile of so many columns.
+  std::int64_t steps(int columns) const;
 };
 
 /// Where one output position starts to read: input coordinates of tap (0, 0), possibly in the padding.
@@ -119,9 +124,19 @@ struct ConvTile {
 
 /// The tile sizes that are compiled, largest first.
 inline constexpr ConvTile kConvTiles[] = {{128, 128, 1}, {128, 64, 1}, {64, 64, 1}, {64, 32, 1}};
+/// Their columns.
+inline constexpr int kTileColumns[] = {128, 64, 32};
+/// Whether a tile is compiled for lists of blocks as well (KeptDepth). Narrow ones read x again for every few outputs,
+/// which from single blocks takes longest.
+constexpr bool has_listed_kernel(const ConvTile& tile) {
+  return tile.rows == tile.columns;
+}
 
 /// Estimated microseconds of one convolution with this tile on `processors` multiprocessors: for comparing tiles.
 double tile_cost(const ConvShape& shape, const ConvTile& tile, int processors);
+
+/// What the cheapest tile takes where zeros are left out (shape.kept_steps), of what it takes with all blocks of k.
+double kept_cost(const ConvShape& shape, int processors, bool clusters);
 
 /// Whether a launch gains by starting while the kernel in front still runs: it saves the start-up time, but the
 /// blocks then crowd on the multiprocessors that were idle, which costs more when there is one long wave of them.
@@ -143,20 +158,12 @@ struct ConvVariant {
 /// choose_tile: without them launches cannot overlap either.
 std::vector<ConvVariant> conv_variants(const ConvShape& shape, int processors, bool clusters);
 
-/// Weights [out_c, channels, kernel_h, kernel_w] in row-major order as the right-hand matrix: rows are output
-/// channels (count rounded up to `columns`, the rest zero), k innermost, rounded up to kTileDepth with zeros.
-/// channels <= shape.in_c; the channels beyond are zero.
-std::vector<Half> pack_conv_weights(const ConvShape& shape, int channels, const float* weights, int columns);
 /// The output channel, within its 32, that a row of INT8 weights is for. A lane of an m16n8 accumulator has columns 2 t
 /// and 2 t + 1 of every eight: so four of them give it the neighbouring channels 8 t to 8 t + 7.
 PIPIT_HOST_DEVICE constexpr int packed_channel(int row) {
   return (row & ~31) + (row >> 1 & 3) * 8 + (row >> 3 & 3) * 2 + (row & 1);
 }
 
-/// The same for bytes, rows in the order of packed_channel: shape.in_c, kTileDepth and packed_depth() count pairs of
-/// them.
-std::vector<std::int8_t> pack_qconv_weights(const ConvShape& shape, int channels, const std::int8_t* weights,
-                                            int columns);
 /// Values per output channel in the order of those rows.
 template <typename T>
 std::vector<T> in_packed_order(std::vector<T> values, std::size_t rows) {
@@ -165,11 +172,6 @@ std::vector<T> in_packed_order(std::vector<T> values, std::size_t rows) {
   for (std::size_t r = 0; r < rows; ++r)
     packed[r] = values[static_cast<std::size_t>(packed_channel(static_cast<int>(r)))];
   return packed;
-}
-
-/// Elements of one packed row.
-inline std::int64_t packed_depth(const ConvShape& shape) {
-  return ceil_div(shape.depth(), kTileDepth) * kTileDepth;
 }
 
 }  // namespace pipit::cuda

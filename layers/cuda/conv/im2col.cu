@@ -91,7 +91,8 @@ const char* Im2col::problem(const Im2colShape& s, std::int64_t images) {
 Im2col::Im2col(const Im2colShape& shape) : shape_(shape) {
   const std::int64_t wide = static_cast<std::int64_t>(16 / shape.element);
   // Sixteen bytes at once where channels are dense and every start of a run of channels is so aligned.
-  const bool dense = shape.channel_stride == 1 && shape.group_channels % wide == 0 && shape.row % wide == 0 &&
+  const bool dense = shape.channel_stride == 1 && shape.group_channels % wide == 0 &&
+                     (shape.kept.empty() || shape.block % wide == 0) && shape.row % wide == 0 &&
                      shape.batch_stride % wide == 0 && shape.stride[0] % wide == 0 &&
                      shape.stride[1] % wide == 0 && shape.stride[2] % wide == 0;
   vector_ = dense ? static_cast<int>(wide) : 1;
@@ -99,7 +100,12 @@ Im2col::Im2col(const Im2colShape& shape) : shape_(shape) {
   const Window& w = shape.window;
   std::vector<Column> table(static_cast<std::size_t>(columns_), Column{-1, 0, 0, 0});
   for (std::int64_t c = 0; c < columns_; ++c) {
-    const std::int64_t at = c * vector_ % shape.row;
+    std::int64_t at = c * vector_ % shape.row;
+    if (!shape.kept.empty()) {
+      const auto run = static_cast<std::size_t>(at / shape.block);
+      if (run >= shape.kept.size()) continue;
+      at = shape.kept[run] + at % shape.block;
+    }
     const std::int64_t tap = at / shape.group_channels;
     if (tap >= w.taps()) continue;
     const std::int64_t channel = c * vector_ / shape.row * shape.group_channels + at % shape.group_channels;

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <vector>
 
 #include "engine/cuda/runtime.h"
 #include "layers/ops/window.h"
@@ -12,12 +13,16 @@
 namespace pipit::cuda {
 
 /// patches [positions, groups, row]: row `p` holds for each group the taps of output position p, per tap the group's
-/// channels, 0 where a tap lies in the padding, and zeros up to `row` elements.
+/// channels, 0 where a tap lies in the padding, and zeros up to `row` elements. Of these only what `kept` names.
 struct Im2colShape {
   Window window;  ///< of rank 3
   std::int64_t groups = 1;
   std::int64_t group_channels = 1;
-  std::int64_t row = 0;                  ///< elements of a group's row, at least taps * group_channels
+  std::int64_t row = 0;  ///< elements of a group's row, at least those that are kept
+  /// What a row holds: runs of `block` neighbouring channels of a tap, ascending, each by where it begins in
+  /// tap * group_channels + channel. Empty: everything.
+  std::vector<std::int64_t> kept;
+  std::int64_t block = 1;                ///< divides group_channels
   std::size_t element = 4;               ///< bytes
   std::array<std::int64_t, 3> input{};   ///< extents
   std::array<std::int64_t, 3> output{};  ///< extents

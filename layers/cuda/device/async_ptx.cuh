@@ -28,11 +28,14 @@ __device__ __forceinline__ void wait_for_previous_kernel() {
 #endif
 }
 
-/// Copies Bytes (8 or 16) to shared memory, or writes zeros.
-template <int Bytes>
+/// The caches that a copy goes through: what is read once takes no room in the first.
+enum class Through { second_cache, both_caches };
+
+/// Copies Bytes (8 or 16) to shared memory, or writes zeros. 8 bytes always go through both caches.
+template <int Bytes, Through Caches = Through::second_cache>
 __device__ __forceinline__ void copy_async(std::uint32_t to, const void* from, bool valid) {
   const int size = valid ? Bytes : 0;
-  if constexpr (Bytes == 16) {
+  if constexpr (Bytes == 16 && Caches == Through::second_cache) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from), "r"(size));
   } else {
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;\n" ::"r"(to), "l"(from), "n"(Bytes),

@@ -11,6 +11,7 @@
 #include "layers/cuda/libraries/cudnn_geometry.h"
 #include "layers/cuda/libraries/proposals.h"
 #include "layers/cuda/quantized/qconv_common.h"
+#include "layers/cuda/quantized/qconv_gemm_operands.h"
 #include "layers/cuda/quantized/requantization_probe.h"
 #include "layers/ops/qconv.h"
 
@@ -217,7 +218,10 @@ bool yields_to_own_kernels(const NodeSpec& spec) {
   int processors = 0;
   PIPIT_CUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, spec.gpu));
   const std::int64_t tiles = (rows + kTile - 1) / kTile * ((outputs + kTile - 1) / kTile);
-  return depth < kDeep || rows * outputs * depth < kLongMacs || tiles >= processors;
+  constexpr double kFewBlocks =
+      0.65;  // of the time of all of them: zeros are weights like others to the library
+  return depth < kDeep || rows * outputs * depth < kLongMacs || tiles >= processors ||
+         cuda::qconv_kept_cost(spec) < kFewBlocks;
 }
 
 }  // namespace

@@ -26,12 +26,25 @@ Refusal refuse_qconv_gemm(const NodeSpec& spec) {
   return refuse_conv_gemm(spec, a.conv, ceil_div(spec.inputs[0]->shape[1], kDepth) * kTileDepth);
 }
 
-QConvGemmOperands::QConvGemmOperands(const NodeSpec& spec, const ConvShape& shape, int channels,
-                                     int columns) {
+ConvShape qconv_gemm_shape(const NodeSpec& spec) {
+  const QConvAttributes& a = layer_as<QConv>(spec.layer).attributes();
+  ConvShape shape = conv_gemm_shape(spec, a.conv, ceil_div(spec.inputs[0]->shape[1], 16) * 8);
+  shape.int8 = true;
+  shape.real_output = !a.y.quantized();
+  kept_depth(spec, shape).describe(shape);
+  return shape;
+}
+
+double qconv_kept_cost(const NodeSpec& spec) {
+  return refuse_qconv_gemm(spec) ? 1 : kept_cost(qconv_gemm_shape(spec), spec.gpu);
+}
+
+QConvGemmOperands::QConvGemmOperands(const NodeSpec& spec, const ConvShape& shape, const KeptDepth& depth,
+                                     int channels, int columns) {
   const QConvAttributes& a = layer_as<QConv>(spec.layer).attributes();
   const Tensor weights = to_layout(spec.constant(1)->view(), Layout::row_major);
   const std::vector<std::int8_t> packed =
-      pack_qconv_weights(shape, channels, weights.values<std::int8_t>().data(), columns);
+      pack_qconv_weights(shape, depth, channels, weights.values<std::int8_t>().data(), columns);
   weights_ = DeviceBuffer(packed.data(), packed.size());
   std::vector<std::int32_t> bias(static_cast<std::size_t>(shape.out_c));
   if (const Tensor* given = spec.constant(2)) {

@@ -11,11 +11,17 @@ namespace pipit::cuda {
 /// refuse_conv_gemm names.
 Refusal refuse_qconv_gemm(const NodeSpec& spec);
 
+/// The convolution as "implicit_gemm" computes it: channels padded to the 16 that are copied at once.
+ConvShape qconv_gemm_shape(const NodeSpec& spec);
+/// What "implicit_gemm" takes, of what it would take if no weight were zero: others multiply zeros. 1 where it refuses.
+double qconv_kept_cost(const NodeSpec& spec);
+
 /// Weights, bias and multipliers on the GPU, in the order of packed_channel, and the follower's table.
 class QConvGemmOperands {
  public:
-  /// shape: in_c in pairs of bytes, as packed; channels: those of x itself; columns of a tile.
-  QConvGemmOperands(const NodeSpec& spec, const ConvShape& shape, int channels, int columns);
+  /// shape: in_c in pairs of bytes, as packed; depth: what is packed; channels: those of x itself; columns of a tile.
+  QConvGemmOperands(const NodeSpec& spec, const ConvShape& shape, const KeptDepth& depth, int channels,
+                    int columns);
   /// Sets the constants and everything else that the epilogue needs, but for residual and y.
   void set(ConvGemmArgs& args) const;
   const void* weights() const { return weights_.data(); }

@@ -15,33 +15,23 @@ namespace {
 using cuda::ConvGemmArgs;
 using cuda::ConvShape;
 
-/// Channels as the kernel reads them, 16 bytes at once.
-std::int64_t padded_channels(std::int64_t channels) {
-  return ceil_div(channels, 16) * 16;
-}
-
-ConvShape shape_of(const NodeSpec& spec) {
-  ConvShape shape = cuda::conv_gemm_shape(spec, layer_as<QConv>(spec.layer).attributes().conv,
-                                          padded_channels(spec.inputs[0]->shape[1]) / 2);
-  shape.int8 = true;
-  shape.real_output = !layer_as<QConv>(spec.layer).attributes().y.quantized();
-  return shape;
-}
-
 std::vector<std::string> variant_names(const NodeSpec& spec) {
-  return cuda::names_of(cuda::conv_gemm_variants(shape_of(spec), spec.gpu));
+  return cuda::names_of(cuda::conv_gemm_variants(cuda::qconv_gemm_shape(spec), spec.gpu));
 }
 
 class QImplicitGemm final : public Kernel {
  public:
   explicit QImplicitGemm(const NodeSpec& spec)
-      : shape_(shape_of(spec)),
+      : shape_(cuda::qconv_gemm_shape(spec)),
         channels_(static_cast<int>(spec.inputs[0]->shape[1])),
         copies_(shape_.in_c * 2 != channels_ || !is_channels_last(*spec.inputs[0])),
         variant_(cuda::named_variant(cuda::conv_gemm_variants(shape_, spec.gpu), spec.variant)),
-        operands_(spec, shape_, channels_, variant_.tile.columns),
-        args_(cuda::conv_gemm_args(shape_, variant_.tile)) {
+        depth_(cuda::kept_depth(spec, shape_)),
+        blocks_(shape_, depth_, variant_.tile.columns),
+        operands_(spec, shape_, depth_, channels_, variant_.tile.columns),
+        args_(cuda::conv_gemm_args(shape_, depth_, variant_.tile)) {
     args_.overlap = variant_.overlap;
+    blocks_.set(args_);
     operands_.set(args_);
     PIPIT_CUDA(cuda::prepare_qconv_gemm(variant_.tile, args_));
   }
@@ -85,6 +75,8 @@ class QImplicitGemm final : public Kernel {
   int channels_;  ///< of x itself
   bool copies_;   ///< x is brought to [pixels, in_c] first
   cuda::ConvVariant variant_;
+  cuda::KeptDepth depth_;
+  cuda::DepthOnGpu blocks_;
   cuda::QConvGemmOperands operands_;
   ConvGemmArgs args_;
 };

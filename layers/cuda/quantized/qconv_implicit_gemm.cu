@@ -34,24 +34,30 @@ using RealEpilogue = Int8Epilogue<T, Int8Result::real>;
 
 // Null when there is no such instance.
 template <template <typename> typename Epilogue>
-const ConvGemmInstance* find_instance(const ConvTile& tile) {
+const ConvGemmInstance* find_instance(const ConvTile& tile, bool listed) {
   using Sum = std::int32_t;
   // Rows, columns, warps along each, stages, vector, blocks per multiprocessor that registers must allow.
+  using Large = ConvGemmTraits<128, 128, 2, 4, 3, 8, 2, Sum>;
+  using Square = ConvGemmTraits<64, 64, 2, 2, 4, 8, 3, Sum>;
   static const std::array kInstances{
-      instance<ConvGemmTraits<128, 128, 2, 4, 3, 8, 2, Sum>, Epilogue>(),
-      instance<ConvGemmTraits<128, 64, 2, 2, 3, 8, 3, Sum>, Epilogue>(),
-      instance<ConvGemmTraits<64, 64, 2, 2, 4, 8, 3, Sum>, Epilogue>(),
-      instance<ConvGemmTraits<64, 32, 2, 2, 4, 8, 4, Sum>, Epilogue>(),
+      instance<Large, false, Epilogue>(),
+      instance<ConvGemmTraits<128, 64, 2, 2, 3, 8, 3, Sum>, false, Epilogue>(),
+      instance<Square, false, Epilogue>(),
+      instance<ConvGemmTraits<64, 32, 2, 2, 4, 8, 4, Sum>, false, Epilogue>(),
+      instance<Large, true, Epilogue>(),
+      instance<Square, true, Epilogue>(),
   };
   for (const ConvGemmInstance& i : kInstances) {
-    if (i.rows == tile.rows && i.columns == tile.columns) return &i;
+    if (i.rows == tile.rows && i.columns == tile.columns && i.listed == listed) return &i;
   }
   return nullptr;
 }
 
 const ConvGemmInstance* find_instance(const ConvTile& tile, const ConvGemmArgs& args) {
-  if (args.stored != ConvStored::i8) return find_instance<RealEpilogue>(tile);
-  return args.table != nullptr ? find_instance<LookedUpEpilogue>(tile) : find_instance<BytesEpilogue>(tile);
+  const bool listed = args.blocks != nullptr;
+  if (args.stored != ConvStored::i8) return find_instance<RealEpilogue>(tile, listed);
+  return args.table != nullptr ? find_instance<LookedUpEpilogue>(tile, listed)
+                               : find_instance<BytesEpilogue>(tile, listed);
 }
 
 }  // namespace

@@ -101,9 +101,9 @@ class PipelinedGemm final : public Kernel {
       : way_(way_for(spec)),
         shape_(shape_of(spec)),
         channels_(static_cast<int>(spec.inputs[0]->shape[1])),
-        operands_(spec, shape_, channels_, way_.columns) {
+        operands_(spec, shape_, cuda::KeptDepth(shape_), channels_, way_.columns) {
     cuda::ConvTile tile{cuda::kPipelinedRows, way_.columns, 1};
-    args_.conv = cuda::conv_gemm_args(shape_, tile);
+    args_.conv = cuda::conv_gemm_args(shape_, cuda::KeptDepth(shape_), tile);
     args_.conv.overlap = way_.overlap;
     operands_.set(args_.conv);
     args_.tap_steps = shape_.in_c * 2 / cuda::kPipelinedDepth;
@@ -148,11 +148,12 @@ class PipelinedGemm final : public Kernel {
 
 // Blocks that stay pay where each computes several tiles, and the last round of tiles occupies most of them. With fewer
 // tiles small ones and depths that a cluster shares are faster; and where more than a quarter of every tap's steps
-// would be zeros, steps that run on through the taps.
+// would be zeros, steps that run on through the taps; where many weights are zeros, steps of the others.
 bool yields_to_implicit_gemm(const NodeSpec& spec) {
   constexpr int kResident = 2;  // blocks of a multiprocessor
   constexpr double kFewRounds = 2;
   constexpr double kBusy = 0.8;
+  constexpr double kFewBlocks = 0.7;  // of the time of all of them
   const ConvShape shape = shape_of(spec);
   const std::int64_t channels = spec.inputs[0]->shape[1];
   if (shape.kernel_h * shape.kernel_w > 1 && shape.in_c * 2 * 3 > channels * 4) return true;
@@ -161,7 +162,8 @@ bool yields_to_implicit_gemm(const NodeSpec& spec) {
       std::max<std::int64_t>(1, std::int64_t{kResident} * processors_of(spec.gpu) / column_tiles);
   const double rounds =
       static_cast<double>(ceil_div(shape.rows(), cuda::kPipelinedRows)) / static_cast<double>(workers);
-  return rounds < kFewRounds || rounds / std::ceil(rounds) < kBusy;
+  return rounds < kFewRounds || rounds / std::ceil(rounds) < kBusy ||
+         cuda::qconv_kept_cost(spec) < kFewBlocks;
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 #include <random>
 
 #include "engine/cuda/runtime.h"
-#include "layers/cuda/conv/conv_gemm_launch.h"
+#include "layers/cuda/conv/conv_gemm_problem.h"
 #include "layers/ops/conv.h"
 #include "tests/cuda/conformance.h"
 
@@ -42,7 +42,10 @@ struct Buffers {
 
 // Microseconds per launch: median of nine replays of a graph of 20.
 double measure(const ConvShape& s, const ConvTile& tile, const Buffers& buffers, int processors) {
-  ConvGemmArgs args = conv_gemm_args(s, tile);
+  const KeptDepth depth(s);
+  const DepthOnGpu blocks(s, depth, tile.columns);
+  ConvGemmArgs args = conv_gemm_args(s, depth, tile);
+  blocks.set(args);
   args.overlap = pays_to_overlap(s, tile, processors);
   args.x = buffers.x.as<const Half>();
   args.weights = buffers.weights.as<const Half>();
@@ -50,7 +53,7 @@ double measure(const ConvShape& s, const ConvTile& tile, const Buffers& buffers,
   args.y = buffers.y.as<Half>();
   args.low = 0, args.high = HUGE_VALF;
   const int vector = s.in_c == 4 ? 4 : 8;
-  PIPIT_CUDA(prepare_conv_gemm(tile, vector));
+  PIPIT_CUDA(prepare_conv_gemm(tile, vector, args));
   const Stream stream;
   constexpr int kLaunches = 20;
   const Graph graph(stream, [&] {
@@ -143,7 +146,7 @@ TEST(DISABLED_ConvBench, ResNet50) {
       for (ConvTile tile : kConvTiles) {
         if (b.channels == 4 && !(tile == ConvTile{128, 64, 1})) continue;
         for (tile.splits = 1; tile.splits <= kMaxSplits; tile.splits *= 2) {
-          if (tile.splits > packed_depth(s) / kTileDepth) break;
+          if (tile.splits > s.steps(tile.columns)) break;
           const double us = measure(s, tile, buffers, processors);
           row += fmt::format(" {}x{}/{}:{:.1f}", tile.rows, tile.columns, tile.splits, us);
           if (tile == chosen) chosen_us = us;

@@ -6,6 +6,7 @@
 #include "engine/cuda/library.h"
 #include "layers/ops/conv.h"
 #include "tests/cuda/conformance.h"
+#include "tests/cuda/conv/pruned_weights.h"
 
 namespace pipit::test {
 namespace {
@@ -84,6 +85,21 @@ const Geometry kUnusual[] = {
     {{1, 1, 1, 1}, {1, 1, 1, 1}, 1, 0, 1, 1, true, false, {}},
     {{1, 64, 3, 3}, {3, 64, 11, 11}, 1, 5, 1, 1, true, false, {}},
 };
+
+// Runs of channels of a tap in which every weight is zero are no columns of the patches.
+TEST(GpuConvIm2col, LeavesZerosOut) {
+  PIPIT_NEEDS_LIBRARY(cuda::cublaslt());
+  std::mt19937 random(gpu_seed() + 13);
+  for (int i = 0; i < 24 && !HasFailure(); ++i) {
+    Geometry g = i % 2 == 0 ? kCommon[static_cast<std::size_t>(i / 2) % std::size(kCommon)]
+                            : kUnusual[static_cast<std::size_t>(i / 2) % std::size(kUnusual)];
+    for (const Precision precision : {Precision::fp32, Precision::fp16}) {
+      GpuCase test = case_of(g, precision, random);
+      test.inputs[1].tensor = pruned_weights(*test.inputs[1].tensor, i % 3 == 0 ? 3 : 8, random);
+      expect_gpu(layer_of(g), "im2col_gemm", test);
+    }
+  }
+}
 
 TEST(GpuConvIm2col, CommonGeometries) {
   PIPIT_NEEDS_LIBRARY(cuda::cublaslt());

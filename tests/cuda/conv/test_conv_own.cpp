@@ -6,10 +6,11 @@
 #include <set>
 
 #include "engine/cuda/runtime.h"
-#include "layers/cuda/conv/conv_gemm_launch.h"
+#include "layers/cuda/conv/conv_gemm_problem.h"
 #include "layers/evaluate.h"
 #include "layers/ops/conv.h"
 #include "tests/cuda/conv/conv_cases.h"
+#include "tests/cuda/conv/pruned_weights.h"
 #include "tests/support/run_graph.h"
 
 namespace pipit::test {
@@ -82,7 +83,7 @@ TEST(ConvImplicitGemm, ChosenTilesAndSplits) {
 // Tiles that only large products choose, on small ones: every compiled kernel, with and without a cluster, against
 // the reference. Depths of one step, of as many as there are stages and of more; odd rows and columns beyond the last
 // tile; with and without a residual; overlap on and off.
-void check_every_kernel(const Geometry& g, bool clusters, std::mt19937& random) {
+void check_every_kernel(const Geometry& g, bool clusters, bool pruned, std::mt19937& random) {
   const auto rounded = [&](const Shape& shape) {
     Tensor t = random_tensor(shape, random);
     for (float& v : t.values<float>()) v = to_float(to_half(v));
@@ -97,7 +98,8 @@ void check_every_kernel(const Geometry& g, bool clusters, std::mt19937& random) 
   const Shape x_shape{g.batch, g.channels, g.height, g.width};
   const Shape y_shape = window_output_shape(g.window, x_shape, g.outputs);
   const auto x = rounded(x_shape);
-  const auto weights = rounded(weight_shape(g));
+  const auto dense = rounded(weight_shape(g));
+  const auto weights = pruned ? pruned_weights(*dense, 8, random) : dense;
   const auto residual = rounded(y_shape);
   std::vector<std::shared_ptr<const Tensor>> inputs{x, weights};
   if (g.residual) inputs = {x, weights, nullptr, residual};
@@ -114,14 +116,18 @@ void check_every_kernel(const Geometry& g, bool clusters, std::mt19937& random) 
   s.pad_h = s.pad_w = narrow(g.window.pad_begin[0]);
   const cuda::DeviceBuffer input = halves(*x);
   const cuda::DeviceBuffer addend = halves(*residual);
-  const std::int64_t steps = cuda::packed_depth(s) / cuda::kTileDepth;
+  const cuda::KeptDepth depth(s, s.in_c, weights->values<float>());
   for (cuda::ConvTile tile : cuda::kConvTiles) {
+    if (!depth.all() && !cuda::has_listed_kernel(tile)) continue;
+    const int steps = depth.most_steps(tile.columns);
     const std::vector<Half> packed =
-        cuda::pack_conv_weights(s, s.in_c, weights->values<float>().data(), tile.columns);
+        cuda::pack_conv_weights(s, depth, s.in_c, weights->values<float>().data(), tile.columns);
+    const cuda::DepthOnGpu blocks(s, depth, tile.columns);
     const cuda::DeviceBuffer right(packed.data(), packed.size() * sizeof(Half));
     for (tile.splits = 1; tile.splits <= (clusters ? cuda::kMaxSplits : 1) && tile.splits <= steps;
          tile.splits *= 2) {
-      cuda::ConvGemmArgs args = cuda::conv_gemm_args(s, tile);
+      cuda::ConvGemmArgs args = cuda::conv_gemm_args(s, depth, tile);
+      blocks.set(args);
       const std::vector<float> zeros(static_cast<std::size_t>(args.column_tiles * tile.columns));
       const cuda::DeviceBuffer bias(zeros.data(), zeros.size() * sizeof(float));
       const cuda::DeviceBuffer output(expected.values<float>().size() * sizeof(Half));
@@ -133,7 +139,7 @@ void check_every_kernel(const Geometry& g, bool clusters, std::mt19937& random) 
       args.low = 0, args.high = Clamp::relu().high;
       args.overlap = clusters && tile.splits != 2;
       const cuda::Stream stream;
-      PIPIT_CUDA(cuda::prepare_conv_gemm(tile, 8));
+      PIPIT_CUDA(cuda::prepare_conv_gemm(tile, 8, args));
       PIPIT_CUDA(cuda::launch_conv_gemm(tile, 8, args, stream));
       stream.synchronize();
       std::vector<Half> result(expected.values<float>().size());
@@ -142,7 +148,8 @@ void check_every_kernel(const Geometry& g, bool clusters, std::mt19937& random) 
       for (const Half v : result) got.push_back(to_float(v));
       EXPECT_LT(relative_error(got, expected.values<float>()), 1e-3)
           << tile.rows << "x" << tile.columns << ", " << tile.splits << " splits, " << steps << " steps, "
-          << g.outputs << " outputs, residual " << g.residual << ", seed " << gpu_seed();
+          << g.outputs << " outputs, residual " << g.residual << ", pruned " << pruned << ", seed "
+          << gpu_seed();
     }
   }
 }
@@ -163,7 +170,28 @@ TEST(ConvImplicitGemm, EveryKernelOnASmallProduct) {
   for (Geometry& g : geometries) {
     for (const bool residual : {false, true}) {
       g.residual = residual;
-      check_every_kernel(g, clusters, random);
+      for (const bool pruned : {false, true}) check_every_kernel(g, clusters, pruned, random);
+    }
+  }
+}
+
+// Zeros that tiles leave out: of 8 channels of a tap as in memory, of more and of fewer, in every way to run a node.
+TEST(ConvImplicitGemm, LeavesZerosOut) {
+  PIPIT_NEEDS_GPU();
+  std::mt19937 random(gpu_seed() + 12);
+  for (int i = 0; i < 40 && !HasFailure(); ++i) {
+    Geometry g = random_geometry(random);
+    if (i % 4 == 0) g.channels = std::uniform_int_distribution<std::int64_t>(1, 40)(random);
+    if (i % 3 == 0) g.outputs += 128;  // several tiles, with lists of their own
+    GpuCase test =
+        make_case(g, Precision::fp16, random, i % 5 == 0 ? Layout::row_major : Layout::channels_last);
+    const std::int64_t block = std::array{8, 16, 3}[static_cast<std::size_t>(i % 3)];
+    test.inputs[1].tensor = pruned_weights(*test.inputs[1].tensor, block, random);
+    const Conv layer(ConvAttributes{g.window, 1, g.activation});
+    for (const std::string& way : gpu_variants(layer, "implicit_gemm", test)) {
+      test.variant = way;
+      expect_gpu(layer, "implicit_gemm", test);
+      if (HasFailure()) return;
     }
   }
 }

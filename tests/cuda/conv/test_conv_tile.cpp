@@ -7,6 +7,7 @@
 #include <random>
 #include <set>
 
+#include "layers/cuda/conv/conv_depth.h"
 #include "layers/cuda/conv/conv_stem_pack.h"
 #include "layers/cuda/conv/conv_tile.h"
 #include "tests/cuda/seed.h"
@@ -113,8 +114,7 @@ TEST(ConvTile, PackedWeightsAreTapMajorAndZeroBeyond) {
   const int channels = 7;  // one channel of padding
   std::vector<float> weights(static_cast<std::size_t>(s.out_c * channels * 6));
   for (float& w : weights) w = std::uniform_real_distribution<float>(1, 2)(random);
-  const std::vector<Half> packed = pack_conv_weights(s, channels, weights.data(), 32);
-  ASSERT_EQ(packed_depth(s), kTileDepth);
+  const std::vector<Half> packed = pack_conv_weights(s, KeptDepth(s), channels, weights.data(), 32);
   ASSERT_EQ(packed.size(), static_cast<std::size_t>(32 * kTileDepth));
   for (int o = 0; o < 32; ++o) {
     for (int k = 0; k < kTileDepth; ++k) {

@@ -7,6 +7,7 @@
 
 #include "layers/ops/qconv.h"
 #include "layers/ops/qunary.h"
+#include "tests/cuda/conv/pruned_weights.h"
 #include "tests/cuda/quantized/quantized_cases.h"
 
 namespace pipit::test {
@@ -17,6 +18,7 @@ struct ConvCase {
   bool bias = true, residual = false;
   int largest_weight = 127;
   int largest_bias = 3000;
+  std::int64_t pruned_block = 0;   // weights are pruned_weights() of so many channels; 0: none is
   std::optional<QUnary> follower;  // that the kernel computes as well
 };
 
@@ -68,6 +70,8 @@ inline void expect_conv(const std::string& candidate, const ConvCase& c, Numbers
   test.inputs = {{numbers.quantized(c.x, c.attributes.x), input},
                  {numbers.integers<std::int8_t>(c.weights, -c.largest_weight, c.largest_weight),
                   Layout::row_major, true}};
+  if (c.pruned_block > 0)
+    test.inputs[1].tensor = pruned_weights(*test.inputs[1].tensor, c.pruned_block, numbers.random);
   if (c.bias || c.residual) test.inputs.push_back({});
   if (c.bias)
     test.inputs[2] = {numbers.integers<std::int32_t>(Shape{c.weights[0]}, -c.largest_bias, c.largest_bias),

@@ -3,7 +3,7 @@
 
 #include "engine/cuda/library.h"
 #include "engine/cuda/runtime.h"
-#include "layers/cuda/conv/conv_gemm_launch.h"
+#include "layers/cuda/conv/conv_gemm_problem.h"
 #include "layers/cuda/quantized/qconv_pipelined_launch.h"
 #include "layers/evaluate.h"
 #include "layers/ops/qconv.h"
@@ -89,6 +89,25 @@ TEST(QConv, ImplicitGemmOnRandomGeometries) {
     expect_conv("implicit_gemm", c, numbers, i % 7 == 0 ? Layout::row_major : kLast, precision);
     if (channels % 16 == 0 && c.attributes.y.quantized() && pipelined_problem().empty())
       expect_conv("pipelined_gemm", c, numbers, kLast, precision);
+  }
+}
+
+// Zeros that tiles leave out: of 16 channels of a tap as in memory, of more and of fewer, in every way to run a node.
+TEST(QConv, ImplicitGemmLeavesZerosOut) {
+  PIPIT_NEEDS_GPU();
+  Numbers numbers(219);
+  for (int i = 0; i < 30 && !HasFailure(); ++i) {
+    ConvCase c = random_case(numbers, i % 4 == 3 ? numbers.pick(1, 70) : 16 * numbers.pick(1, 6),
+                             numbers.pick(1, 70) + (i % 3 == 0 ? 128 : 0), 1);
+    c.pruned_block = i % 2 == 0 ? 16 : numbers.pick(1, 40);
+    if (i % 5 == 0) {
+      const float scale = c.attributes.y.scale;
+      c.attributes.y = kReal;
+      c.attributes.y.scale = scale;
+    }
+    if (c.attributes.y.quantized()) maybe_follow(c, numbers);
+    std::set<std::string> ways;
+    expect_conv("implicit_gemm", c, numbers, i % 7 == 0 ? Layout::row_major : kLast, Precision::fp32, &ways);
   }
 }
 
@@ -181,7 +200,7 @@ TEST(QConv, ImplicitGemmRefuses) {
 // Tiles that only large products choose, on a small one: every compiled kernel, with and without a cluster, with small
 // and large sums, with and without a residual.
 void check_every_kernel(std::int64_t channels, std::int64_t filters, std::int64_t kernel, int largest,
-                        bool residual, bool clusters, Numbers& numbers) {
+                        bool residual, bool clusters, bool pruned, Numbers& numbers) {
   ConvCase c;
   set_window(c.attributes.conv.window, kernel, 1, 1, kernel / 2);
   c.x = Shape{2, channels, 13, 11};
@@ -190,7 +209,8 @@ void check_every_kernel(std::int64_t channels, std::int64_t filters, std::int64_
   c.attributes.weight_scales = {0.02F};
   fit_output_scale(c);
   const auto x = numbers.quantized(c.x, kI8);
-  const auto weights = numbers.integers<std::int8_t>(c.weights, -largest, largest);
+  const auto dense = numbers.integers<std::int8_t>(c.weights, -largest, largest);
+  const auto weights = pruned ? pruned_weights(*dense, 16, numbers.random) : dense;
   const auto bias = numbers.integers<std::int32_t>(Shape{filters}, -3000, 3000);
   const auto addend = residual ? numbers.quantized(output_of(c), kI8) : nullptr;
   const Tensor expected = to_layout(
@@ -208,16 +228,20 @@ void check_every_kernel(std::int64_t channels, std::int64_t filters, std::int64_
   s.kernel_h = s.kernel_w = narrow(kernel), s.pad_h = s.pad_w = narrow(kernel / 2);
   const cuda::DeviceBuffer input = upload(*x);
   const cuda::DeviceBuffer added = residual ? upload(*addend) : cuda::DeviceBuffer();
-  const std::int64_t steps = cuda::packed_depth(s) / cuda::kTileDepth;
+  const cuda::KeptDepth depth(s, narrow(channels), weights->values<std::int8_t>());
   for (cuda::ConvTile tile : cuda::kConvTiles) {
-    const std::vector<std::int8_t> packed =
-        cuda::pack_qconv_weights(s, narrow(channels), weights->values<std::int8_t>().data(), tile.columns);
+    if (!depth.all() && !cuda::has_listed_kernel(tile)) continue;
+    const int steps = depth.most_steps(tile.columns);
+    const std::vector<std::int8_t> packed = cuda::pack_qconv_weights(
+        s, depth, narrow(channels), weights->values<std::int8_t>().data(), tile.columns);
+    const cuda::DepthOnGpu blocks(s, depth, tile.columns);
     const cuda::DeviceBuffer right(packed.data(), packed.size());
     for (tile.splits = 1; tile.splits <= (clusters ? cuda::kMaxSplits : 1) && tile.splits <= steps;
          tile.splits *= 2) {
       for (const bool small : {false, true}) {
         if (small && channels * kernel * kernel * 128 * largest + 3000 >= cuda::kSmallSum) continue;
-        cuda::ConvGemmArgs args = cuda::conv_gemm_args(s, tile);
+        cuda::ConvGemmArgs args = cuda::conv_gemm_args(s, depth, tile);
+        blocks.set(args);
         const auto columns = static_cast<std::size_t>(args.column_tiles * tile.columns);
         std::vector<std::int32_t> biases(bias->values<std::int32_t>().begin(),
                                          bias->values<std::int32_t>().end());
@@ -244,8 +268,8 @@ void check_every_kernel(std::int64_t channels, std::int64_t filters, std::int64_
         const auto want = expected.values<std::int8_t>();
         EXPECT_TRUE(std::equal(result.begin(), result.end(), want.begin()))
             << tile.rows << "x" << tile.columns << ", " << tile.splits << " splits, " << steps << " steps, "
-            << filters << " outputs, residual " << residual << ", small sums " << small << ", seed "
-            << gpu_seed();
+            << filters << " outputs, residual " << residual << ", small sums " << small << ", pruned "
+            << pruned << ", seed " << gpu_seed();
       }
     }
   }
@@ -269,8 +293,11 @@ TEST(QConv, EveryImplicitGemmKernelOnASmallProduct) {
                            {64, 80, 3, 20},
                            {576, 33, 1, 50}}) {
     for (const bool residual : {false, true}) {
-      check_every_kernel(size.channels, size.filters, size.kernel, size.largest, residual, clusters, numbers);
-      if (HasFailure()) return;
+      for (const bool pruned : {false, true}) {
+        check_every_kernel(size.channels, size.filters, size.kernel, size.largest, residual, clusters, pruned,
+                           numbers);
+        if (HasFailure()) return;
+      }
     }
   }
 }
@@ -301,6 +328,9 @@ TEST(SmallShapes, Int8) {
                 &ways);
   }
   expect_conv("depthwise", random_case(numbers, 1, 1, 24), numbers);
+  c = random_case(numbers, 48, 72, 1);
+  c.pruned_block = 16;
+  expect_conv("implicit_gemm", c, numbers);
 }
 
 }  // namespace

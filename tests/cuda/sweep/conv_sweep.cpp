@@ -3,10 +3,12 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "engine/graph/half.h"
 #include "engine/platform/device.h"
@@ -25,6 +27,9 @@ struct Options {
   bool pipit_only = false, every_variant = false;
   int proposals = 4;
   std::string json, only;
+  std::vector<std::string> layers;
+  std::vector<double> keep;
+  std::vector<std::int64_t> panels{0};
 };
 
 struct Result {
@@ -120,6 +125,8 @@ Json as_json(const std::vector<Result>& results, const Options& options, const M
                     {"size", c.size},
                     {"kernel", c.kernel},
                     {"stride", c.stride},
+                    {"keep", c.keep},
+                    {"panel", c.panel},
                     {"floor_int8_us", std::round(floor_us(c, peak, true) * 100) / 100},
                     {"floor_fp16_us", std::round(floor_us(c, peak, false) * 100) / 100},
                     {"engines", engines}});
@@ -133,6 +140,57 @@ Json as_json(const std::vector<Result>& results, const Options& options, const M
           {"configurations", list}};
 }
 
+Configuration parse_layer(const std::string& text) {
+  std::vector<std::int64_t> numbers;
+  std::istringstream stream(text);
+  for (std::string number; std::getline(stream, number, ',');) {
+    const char* end = number.data() + number.size();
+    std::int64_t value = 0;
+    if (std::from_chars(number.data(), end, value).ptr != end || value < 1 || value > 4096)
+      fail("'{}' in the layer '{}' is no number from 1 to 4096", number, text);
+    numbers.push_back(value);
+  }
+  if (numbers.size() != 6)
+    fail("a layer is batch, channels, outputs, image, window and stride, with commas between; not '{}'",
+         text);
+  return {numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5]};
+}
+
+// The layers that were asked for, each with every share of its blocks.
+std::vector<Configuration> pruned_layers(const Options& options) {
+  std::vector<Configuration> all;
+  for (const std::string& text : options.layers) {
+    Configuration c = parse_layer(text);
+    all.push_back(c);
+    for (const std::int64_t panel : options.panels) {
+      for (const double keep : options.keep) {
+        if (keep >= 1) continue;
+        c.keep = keep, c.panel = panel;
+        all.push_back(c);
+      }
+    }
+  }
+  return all;
+}
+
+// Every layer against itself with all of its weights.
+void print_pruned(const std::vector<Result>& results) {
+  fmt::print("{:<38}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}  {}\n", "us, operands in memory; ratio to all weights",
+             "fp16", "", "int8", "", "cudnn16", "cudnn8", "kernels: fp16, int8");
+  const Result* dense = nullptr;
+  for (const Result& r : results) {
+    if (r.configuration.keep >= 1) dense = &r;
+    const auto of = [](const Result& result, const std::string& engine) {
+      return *std::find_if(result.measured.begin(), result.measured.end(),
+                           [&](const Measured& m) { return m.engine == engine; });
+    };
+    const double half = r.best({"fp16"}), bytes = r.best({"int8"});
+    fmt::print("{:<38}{:>9.2f}{:>8.2f}x{:>9.2f}{:>8.2f}x{:>9.2f}{:>9.2f}  {}, {}\n", r.configuration.name(),
+               half, dense->best({"fp16"}) / half, bytes, dense->best({"int8"}) / bytes, dense->fused(),
+               dense->best({"cudnn int8"}), of(r, "fp16").kernel, of(r, "int8").kernel);
+  }
+}
+
 int run(const Options& options) {
   if (const std::string problem = cuda_status().problem; !problem.empty()) fail("{}", problem);
   select_gpu(0);
@@ -144,13 +202,20 @@ int run(const Options& options) {
                   [&](const Configuration& c) { return c.name().find(options.only) == std::string::npos; });
   }
   chosen.resize(std::min(chosen.size(), options.count));
+  if (!options.layers.empty()) chosen = pruned_layers(options);
+  if (!chosen.empty()) measure_pipit(chosen[0], timer, false);  // until the clocks are up
   const auto start = std::chrono::steady_clock::now();
   std::vector<Result> results;
   for (const Configuration& c : chosen) {
     const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
     if (options.seconds > 0 && spent.count() > options.seconds) break;
     Result result{c, measure_pipit(c, timer, options.every_variant)};
-    if (!options.pipit_only) {
+    // To cuDNN zeros are weights like others.
+    if (!options.pipit_only && c.keep >= 1) {
+      if (!options.layers.empty()) {
+        for (Measured& m : measure_cudnn_int8(c, timer, options.proposals))
+          result.measured.push_back(std::move(m));
+      }
       for (Measured& m : measure_cudnn(c, timer, options.proposals)) result.measured.push_back(std::move(m));
     }
     results.push_back(std::move(result));
@@ -160,6 +225,7 @@ int run(const Options& options) {
     file << as_json(results, options, peak).dump(1) << "\n";
     if (!file.flush()) fail("cannot write {}", options.json);
   }
+  if (!options.layers.empty()) return print_pruned(results), 0;
   fmt::print("{} of {} configurations, seed {}; {:.0f} TFLOP/s, {:.2f} TB/s\n", results.size(), grid().size(),
              options.seed, peak.flops_per_second / 1e12, peak.bytes_per_second / 1e12);
   print_table(results, peak);
@@ -188,6 +254,17 @@ int main(int argc, char** argv) {
   app.add_option("--proposals", options.proposals, "Plans of cuDNN's to choose the fused ones from")
       ->capture_default_str()
       ->check(CLI::Range(0, 16));
+  app.add_option(
+      "--layer", options.layers,
+      "Instead of the 3686: batch,channels,outputs,image,window,stride, such as 16,64,128,56,3,1; again for "
+      "further ones");
+  app.add_option("--keep", options.keep,
+                 "With --layer: shares of the blocks of 16 bytes of channels of a tap that are not zeros")
+      ->check(CLI::Range(0.0, 1.0))
+      ->delimiter(',');
+  app.add_option("--panel", options.panels, "With --keep: outputs that keep the same blocks; 0: all")
+      ->check(CLI::Range(0, 4096))
+      ->delimiter(',');
   app.add_option("--json", options.json, "Write all times to this file");
   CLI11_PARSE(app, argc, argv);
   try {

@@ -1,10 +1,13 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <random>
 #include <set>
 
+#include "engine/base/ceil_div.h"
+#include "engine/graph/half.h"
 #include "engine/plan/candidate_order.h"
 #include "layers/ops/conv.h"
 #include "layers/ops/qconv.h"
@@ -16,6 +19,7 @@ namespace pipit::sweep {
 namespace {
 
 const std::set<std::string> kLibraries{"cudnn", "im2col_gemm"};
+constexpr std::size_t kBlockBytes = 16;  // of channels: what kernels keep or leave out as one
 
 // A layer with what a candidate is told of its node.
 struct Node {
@@ -40,6 +44,30 @@ std::shared_ptr<const Tensor> filled(const Shape& shape, Next next) {
   return std::make_shared<const Tensor>(std::move(tensor));
 }
 
+// Weights of which every panel of outputs keeps a share of the blocks, drawn at random.
+template <typename T, typename Next>
+std::shared_ptr<const Tensor> pruned(const Configuration& c, std::int64_t block, Next next) {
+  Tensor tensor(TensorDesc{c.weights(), DTypeOf<T>::value});
+  const std::int64_t taps = c.kernel * c.kernel;
+  const std::int64_t per_tap = ceil_div(c.in_c, block);
+  const std::int64_t panel = c.panel > 0 ? c.panel : c.out_c;
+  std::vector<bool> kept(static_cast<std::size_t>(taps * per_tap));
+  std::fill_n(kept.begin(), std::lround(c.keep * static_cast<double>(kept.size())), true);
+  std::mt19937 random(2);
+  std::size_t i = 0;
+  for (std::int64_t o = 0; o < c.out_c; ++o) {
+    if (o % panel == 0) std::shuffle(kept.begin(), kept.end(), random);
+    for (std::int64_t channel = 0; channel < c.in_c; ++channel) {
+      for (std::int64_t tap = 0; tap < taps; ++tap, ++i) {
+        const T value = static_cast<T>(next());
+        tensor.values<T>()[i] =
+            kept[static_cast<std::size_t>(tap * per_tap + channel / block)] ? value : T{0};
+      }
+    }
+  }
+  return std::make_shared<const Tensor>(std::move(tensor));
+}
+
 Node half_node(const Configuration& c) {
   std::mt19937 random(1);
   std::uniform_real_distribution<float> uniform(-1, 1);
@@ -49,7 +77,7 @@ Node half_node(const Configuration& c) {
   node.precision = Precision::fp16;
   node.x = TensorDesc{c.x(), DType::f16, Layout::channels_last};
   node.y = TensorDesc{c.y(), DType::f16, Layout::channels_last};
-  node.weights = filled<float>(c.weights(), next);
+  node.weights = pruned<float>(c, kBlockBytes / sizeof(Half), next);
   node.bias = filled<float>(Shape{c.out_c}, next);
   return node;
 }
@@ -70,7 +98,7 @@ Node int8_node(const Configuration& c, DType stored) {
   node.precision = stored == DType::f16 ? Precision::fp16 : Precision::fp32;
   node.x = TensorDesc{c.x(), DType::i8, Layout::channels_last};
   node.y = TensorDesc{c.y(), stored, Layout::channels_last};
-  node.weights = filled<std::int8_t>(c.weights(), next);
+  node.weights = pruned<std::int8_t>(c, kBlockBytes, next);
   node.bias = filled<std::int32_t>(Shape{c.out_c}, next);
   return node;
 }
@@ -115,6 +143,25 @@ void measure_node(const std::string& engine, const Node& node, Timer& timer, boo
 }
 
 }  // namespace
+
+std::vector<Measured> measure_cudnn_int8(const Configuration& c, Timer& timer, int proposals) {
+  const Node node = int8_node(c, DType::i8);
+  Measured best{"cudnn int8", "", {}};
+  for (const Candidate& candidate : default_registry().candidates(QConv::kType, DeviceKind::cuda)) {
+    if (candidate.name != "cudnn") continue;
+    if (const Refusal reason = node.with_spec("", candidate.refuse)) {
+      best.kernel = *reason;
+      continue;
+    }
+    const std::vector<std::string> variants = node.with_spec("", candidate.variants);
+    for (std::size_t i = 0; i < variants.size() && i < static_cast<std::size_t>(proposals); ++i) {
+      const std::unique_ptr<Kernel> kernel = node.with_spec(variants[i], candidate.create);
+      const Times times = time_kernel(node, *kernel, timer);
+      if (!best.ran() || times.memory < best.times.memory) best = {best.engine, variants[i], times};
+    }
+  }
+  return {best};
+}
 
 std::vector<Measured> measure_pipit(const Configuration& c, Timer& timer, bool every) {
   std::vector<Measured> results;

@@ -24,4 +24,7 @@ std::vector<Measured> measure_pipit(const Configuration& c, Timer& timer, bool e
 /// the bias; and the fastest of `proposals` plans in which the bias is fused. Nothing without cuDNN.
 std::vector<Measured> measure_cudnn(const Configuration& c, Timer& timer, int proposals);
 
+/// The fastest of cuDNN's INT8 plans that round as specified, of at most so many ("cudnn int8").
+std::vector<Measured> measure_cudnn_int8(const Configuration& c, Timer& timer, int proposals);
+
 }  // namespace pipit::sweep

@@ -24,7 +24,10 @@ double Configuration::elements() const {
 }
 
 std::string Configuration::name() const {
-  return fmt::format("n{} {}->{} k{} s{} @{}", batch, in_c, out_c, kernel, stride, size);
+  std::string text = fmt::format("n{} {}->{} k{} s{} @{}", batch, in_c, out_c, kernel, stride, size);
+  if (keep < 1) text += fmt::format(" keep {}", keep);
+  if (keep < 1 && panel > 0) text += fmt::format(" per {}", panel);
+  return text;
 }
 
 std::vector<Configuration> grid() {
