@@ -38,8 +38,8 @@ struct Split {
   }
 };
 
-// Where the runs of `block` channels of a tap begin, in tap * channels + channel, in which any output has a weight other
-// than zero; at least one. weights [outputs, channels, taps].
+// Where the runs of `block` channels of a tap begin, in tap * channels + channel, in which any output has a weight that
+// is not zero; at least one. weights [outputs, channels, taps].
 std::vector<std::int64_t> kept_runs(const Tensor& weights, std::int64_t block) {
   const std::int64_t outputs = weights.shape()[0];
   const std::int64_t channels = weights.shape()[1];
