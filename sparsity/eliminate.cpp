@@ -53,9 +53,9 @@ double loss_of(const Rest& rest, const std::vector<int>& group, std::vector<doub
   return loss;
 }
 
-// Removes the marked groups: W -= ..., H^-1 -= ..., of what is left.
-void fall(Rest& rest, const std::vector<std::uint8_t>& falls, std::vector<double>& small,
-          std::vector<double>& moved) {
+// Removes the marked groups: W -= ..., H^-1 -= ..., of what is left. Returns their loss together.
+double fall(Rest& rest, const std::vector<std::uint8_t>& falls, std::vector<double>& small,
+            std::vector<double>& moved) {
   std::vector<int> gone;
   std::vector<std::uint8_t> goes(rest.size, 0);
   Rest next;
@@ -80,8 +80,9 @@ void fall(Rest& rest, const std::vector<std::uint8_t>& falls, std::vector<double
   }
   const std::size_t m = gone.size();
   const std::size_t n = next.size = stay.size();
-  loss_of(rest, gone, small, moved);  // moved: S^-1 W_gone^T [m, outputs]; small: the factor of S
-  std::vector<double> cross(m * n);   // H^-1 [gone, stay]
+  const double loss =
+      loss_of(rest, gone, small, moved);  // moved: S^-1 W_gone^T [m, outputs]; small: the factor of S
+  std::vector<double> cross(m * n);       // H^-1 [gone, stay]
   for (std::size_t i = 0; i < m; ++i) {
     for (std::size_t j = 0; j < n; ++j)
       cross[i * n + j] = rest.inverse[static_cast<std::size_t>(gone[i]) * rest.size + stay[j]];
@@ -115,6 +116,7 @@ void fall(Rest& rest, const std::vector<std::uint8_t>& falls, std::vector<double
   }
   algebra.add_product(next.inverse.data(), n, -1, left.data(), m, solved.data(), n, n, n, m);
   rest = std::move(next);
+  return loss;
 }
 
 std::vector<int> by_loss(const std::vector<double>& loss) {
@@ -211,13 +213,18 @@ Elimination eliminate(const Gram& gram, const std::vector<double>& inverse, std:
     const std::vector<int> order = by_loss(loss);
     const std::size_t now = std::min(falling - path.order.size(), (order.size() + kShare - 1) / kShare);
     std::vector<std::uint8_t> falls(order.size(), 0);
+    double apart = 0;
     for (std::size_t i = 0; i < now; ++i) {
       const auto g = static_cast<std::size_t>(order[i]);
       falls[g] = 1;
       path.order.push_back(rest.names[g]);
       path.loss.push_back(loss[g]);
+      apart += loss[g];
     }
-    if (path.order.size() < falling) fall(rest, falls, small, moved);
+    // Groups that stand in for each other lose more together than one by one.
+    const double together = fall(rest, falls, small, moved);
+    for (std::size_t i = path.loss.size() - now; i < path.loss.size(); ++i)
+      path.loss[i] = apart > 0 ? path.loss[i] * together / apart : together / static_cast<double>(now);
   }
   return path;
 }

@@ -21,7 +21,8 @@ namespace {
 constexpr std::size_t kPruneCacheBytes = std::size_t{256} << 20;
 // Of the values that walk_layers() holds; the sums of a layer of depth 4608 come on top, about 0.7 GiB.
 constexpr std::size_t kPruneWalkBytes = std::size_t{1900} << 20;
-constexpr std::int64_t kProbeImages = 16;
+constexpr std::size_t kFewest = 50;  // images to judge steps on
+constexpr std::int64_t kProbeImages = 32;
 
 const std::map<std::string, Importance> kImportances = {{"l1", Importance::l1},
                                                         {"l2", Importance::l2},
@@ -41,6 +42,7 @@ struct PruneCommand {
   std::int64_t group = 1;
   std::int64_t panel = 16;
   bool no_refit = false;
+  double ridge = RefitOptions{}.ridge;
   std::int64_t limit = 0;
   std::int64_t calibrate = 512;
 };
@@ -108,6 +110,17 @@ std::vector<std::filesystem::path> paths_in(const std::vector<LabelledImage>& im
   return paths;
 }
 
+// What weights were fitted on they fit too well: steps are judged on the others, where those are enough.
+std::vector<LabelledImage> not_calibrated(const std::vector<LabelledImage>& images,
+                                          const std::vector<std::filesystem::path>& calibrated) {
+  const std::set<std::filesystem::path> known(calibrated.begin(), calibrated.end());
+  std::vector<LabelledImage> others;
+  for (const LabelledImage& image : images) {
+    if (!known.contains(image.path)) others.push_back(image);
+  }
+  return others.size() < kFewest ? images : others;
+}
+
 std::vector<int> labels_in(const std::vector<LabelledImage>& images) {
   std::vector<int> labels;
   for (const LabelledImage& image : images) labels.push_back(image.label);
@@ -123,6 +136,7 @@ PruningOptions pruning_options(const PruneCommand& options) {
   how.path.channels = options.group;
   how.path.panel = options.panel;
   how.removal.refits = !options.no_refit;
+  how.removal.refit.ridge = options.ridge;
   return how;
 }
 
@@ -172,12 +186,12 @@ int prune(PruneCommand options) {
   });
   if (options.mode == "channel" && pruning.paths().channels.empty())
     fail_unsupported("{}: no channels that one layer alone writes can be removed", model.name);
-  PreparedImages search(spread(paths_in(split.search), 1000), preprocess, input, pool, kPruneCacheBytes);
+  const std::vector<LabelledImage> judged = spread(not_calibrated(split.search, calibration.paths()), 1000);
+  PreparedImages search(paths_in(judged), preprocess, input, pool, kPruneCacheBytes);
   PreparedImages probe(spread(paths_in(split.search), kProbeImages), preprocess, input, pool,
                        kPruneCacheBytes);
   PreparedImages unseen(paths_in(split.unseen), preprocess, input, pool, kPruneCacheBytes);
-  PruneImages images{calibration.size(),     search, labels_in(spread(split.search, 1000)), probe, unseen,
-                     labels_in(split.unseen)};
+  PruneImages images{calibration.size(), search, labels_in(judged), probe, unseen, labels_in(split.unseen)};
   PruneOutcome outcome =
       naming(model.name, [&] { return search_pruned(pruning, options.goal, images, stage); });
 
@@ -273,6 +287,13 @@ void add_prune(CLI::App& app, int& exit_code) {
       ->capture_default_str();
   command->add_flag("--no-refit", options->no_refit,
                     "Leave the kept weights as they are, to see what fitting brings");
+  command
+      ->add_option(
+          "--ridge", options->ridge,
+          "How strongly the kept weights are held to what they were, as a share of the variance of what they "
+          "multiply: more where images are few")
+      ->check(nonnegative_number())
+      ->capture_default_str();
   command
       ->add_option("--calibrate-limit", options->calibrate,
                    "Choose and fit on N images; 0: as many as fit the memory for it (1.9 GiB)")
