@@ -107,6 +107,7 @@ int run(int argc, char** argv) {
   add_diff(app, exit_code);
   add_tune(app, exit_code);
   add_prune(app, exit_code);
+  add_sweep(app, exit_code);
   add_models(app, exit_code);
   add_fetch(app, exit_code);
   refuse_empty_values(app);

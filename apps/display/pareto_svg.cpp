@@ -55,8 +55,10 @@ struct Axis {
 
 }  // namespace
 
-std::string pareto_svg(const std::string& title, const std::vector<ParetoPoint>& points, double least) {
-  double fastest = points.at(0).ms, slowest = fastest, worst = least, best = least;
+std::string pareto_svg(const std::string& title, const std::vector<ParetoPoint>& points,
+                       std::optional<double> least, const std::string& what) {
+  double fastest = points.at(0).ms, slowest = fastest;
+  double worst = least.value_or(points[0].accuracy), best = worst;
   for (const ParetoPoint& point : points) {
     fastest = std::min(fastest, point.ms);
     slowest = std::max(slowest, point.ms);
@@ -88,11 +90,13 @@ std::string pareto_svg(const std::string& title, const std::vector<ParetoPoint>&
         y(t), kLeft, kWidth - kRight, kLeft - 8, y(t) + 4, t);
   svg += fmt::format(
       "<text x=\"{:.0f}\" y=\"{}\" text-anchor=\"middle\">measured time of a run, ms</text>\n"
-      "<text transform=\"translate(18 {:.0f}) rotate(-90)\" text-anchor=\"middle\">top-1, %</text>\n",
-      (kLeft + kWidth - kRight) / 2, kHeight - 14, (kTop + kHeight - kBottom) / 2);
-  svg += fmt::format(
-      "<line x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"#b00\" stroke-dasharray=\"6 4\"/>\n",
-      kLeft, kWidth - kRight, y(least), y(least));
+      "<text transform=\"translate(18 {:.0f}) rotate(-90)\" text-anchor=\"middle\">{}</text>\n",
+      (kLeft + kWidth - kRight) / 2, kHeight - 14, (kTop + kHeight - kBottom) / 2, escaped(what));
+  if (least) {
+    svg += fmt::format(
+        "<line x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"#b00\" stroke-dasharray=\"6 4\"/>\n",
+        kLeft, kWidth - kRight, y(*least), y(*least));
+  }
   std::vector<ParetoPoint> front;
   std::copy_if(points.begin(), points.end(), std::back_inserter(front),
                [](const auto& p) { return p.pareto; });

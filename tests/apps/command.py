@@ -21,6 +21,8 @@ SUBCOMMANDS = {"classify": "MODEL", "evaluate": "MODEL", "inspect": "MODEL", "ve
                "tune": "MODEL", "prune": "MODEL"}
 # Those that take no model.
 OTHER_SUBCOMMANDS = ("models", "fetch")
+# Those with subcommands of their own.
+NESTED_SUBCOMMANDS = ("sweep",)
 # What classify and evaluate had to assume, said on stderr of a run that succeeds (test_annotate.py).
 ASSUMPTIONS = re.compile(r"\A(pipit: note: (preprocessing guessed|the model holds no labels|the image is grey|all images "
                          r"are grey|resnet\d+ has random weights|the model is quantized already)[^\n]*\n)*\Z")

@@ -6,14 +6,15 @@ import re
 import subprocess
 import unittest.mock
 
-from command import MODEL, OTHER_SUBCOMMANDS, PIPIT, RUNTIME, SUBCOMMANDS, USAGE, CommandTest, main
+from command import MODEL, NESTED_SUBCOMMANDS, OTHER_SUBCOMMANDS, PIPIT, RUNTIME, SUBCOMMANDS, USAGE, CommandTest, main
 
 
 class Help(CommandTest):
     def test_lists_every_subcommand(self):
         text = self.pipit("--help").stdout
         listed = re.search(r"Subcommands:\n((?:  .*\n?)+)", text)[1]
-        self.assertEqual(sorted(re.findall(r"^  (\w+)", listed, re.M)), sorted([*SUBCOMMANDS, *OTHER_SUBCOMMANDS]))
+        self.assertEqual(sorted(re.findall(r"^  (\w+)", listed, re.M)),
+                         sorted([*SUBCOMMANDS, *OTHER_SUBCOMMANDS, *NESTED_SUBCOMMANDS]))
 
     def test_of_every_subcommand(self):
         for name in SUBCOMMANDS:

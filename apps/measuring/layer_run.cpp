@@ -1,0 +1,290 @@
+#include "apps/measuring/layer_run.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <random>
+
+#include "engine/base/clock.h"
+#include "engine/base/statistics.h"
+#include "engine/plan/tuner.h"
+#include "engine/runtime/profiler.h"
+#include "layers/ops/qconv.h"
+#include "layers/registry.h"
+
+namespace pipit::apps {
+
+namespace {
+
+constexpr int kLeastLayerTurns = 7;
+constexpr int kMostLayerTurns = 2000;
+constexpr int kGpuRuns = 20;  // of a turn
+constexpr float kSteps = 127;
+
+float scale_of(double most) {
+  return most > 0 ? static_cast<float>(most) / kSteps : 1.0F;
+}
+
+// u8 around 128 on the CPU, whose kernels want that, i8 on a GPU.
+Quantization quantization(double most, DeviceKind device) {
+  return device == DeviceKind::cpu ? Quantization{scale_of(most), 128, DType::u8}
+                                   : Quantization{scale_of(most), 0, DType::i8};
+}
+
+// The listed inputs of x, channels_last, as `type`.
+Tensor input_of(const Tensor& x, const std::vector<std::int64_t>& inputs, DType type, const Quantization& q) {
+  const Shape& shape = x.shape();
+  const auto channels = static_cast<std::int64_t>(inputs.size());
+  const std::int64_t places = shape[2] * shape[3];
+  Tensor made(TensorDesc{Shape{shape[0], channels, shape[2], shape[3]}, type, Layout::channels_last});
+  const std::span<const float> values = x.values<float>();
+  const auto fill = [&](auto convert) {
+    using T = decltype(convert(0.0F));
+    T* to = made.values<T>().data();
+    for (std::int64_t n = 0; n < shape[0]; ++n) {
+      for (std::int64_t p = 0; p < places; ++p) {
+        for (const std::int64_t c : inputs)
+          *to++ = convert(values[static_cast<std::size_t>((n * shape[1] + c) * places + p)]);
+      }
+    }
+  };
+  const auto step = [&](float v) {
+    const QuantizedRange range = quantized_range(q);
+    return std::clamp(static_cast<int>(std::lrint(v / q.scale)) + q.zero_point, range.low, range.high);
+  };
+  if (type == DType::f32) {
+    fill([](float v) { return v; });
+  } else if (type == DType::f16) {
+    fill([](float v) { return to_half(v); });
+  } else if (type == DType::u8) {
+    fill([&](float v) { return static_cast<std::uint8_t>(step(v)); });
+  } else {
+    fill([&](float v) { return static_cast<std::int8_t>(step(v)); });
+  }
+  return made;
+}
+
+NewWeights part_of(const NewWeights& weights, const std::vector<std::int64_t>& inputs,
+                   const std::vector<std::int64_t>& outputs) {
+  const Shape& shape = weights.weights.shape();
+  const std::int64_t taps = shape.elements() / (shape[0] * shape[1]);
+  NewWeights part;
+  part.weights = Tensor(
+      TensorDesc{Shape{std::ssize(outputs), std::ssize(inputs), shape[2], shape.rank() > 3 ? shape[3] : 1}});
+  auto to = part.weights.values<float>().begin();
+  for (const std::int64_t o : outputs) {
+    for (const std::int64_t i : inputs)
+      to = std::copy_n(weights.weights.values<float>().begin() + (o * shape[1] + i) * taps, taps, to);
+    part.bias.push_back(weights.bias[static_cast<std::size_t>(o)]);
+  }
+  return part;
+}
+
+ValueId add_float(GraphBuilder& graph, const ConvAttributes& attributes, ValueId x, NewWeights weights) {
+  const Shape bias{std::ssize(weights.bias)};
+  return graph.add1("layer", std::make_shared<Conv>(attributes),
+                    {x, graph.add_constant("weights", std::move(weights.weights)),
+                     graph.add_constant("bias", Tensor::from<float>(bias, weights.bias))});
+}
+
+ValueId add_bytes(GraphBuilder& graph, QConvAttributes attributes, ValueId x, const NewWeights& weights) {
+  const Shape& shape = weights.weights.shape();
+  const std::int64_t filter = shape.elements() / shape[0];
+  Tensor integers(TensorDesc{shape, DType::i8});
+  std::vector<std::int32_t> bias;
+  for (std::int64_t o = 0; o < shape[0]; ++o) {
+    const auto from = weights.weights.values<float>().subspan(static_cast<std::size_t>(o * filter),
+                                                              static_cast<std::size_t>(filter));
+    const auto to = integers.values<std::int8_t>().subspan(static_cast<std::size_t>(o * filter),
+                                                           static_cast<std::size_t>(filter));
+    float most = 0;
+    for (const float w : from) most = std::max(most, std::abs(w));
+    const float scale = scale_of(most);
+    attributes.weight_scales.push_back(scale);
+    std::transform(from.begin(), from.end(), to.begin(),
+                   [&](float w) { return static_cast<std::int8_t>(std::lrint(w / scale)); });
+    bias.push_back(static_cast<std::int32_t>(std::llrint(double{weights.bias[static_cast<std::size_t>(o)]} /
+                                                         (double{attributes.x.scale} * scale))));
+  }
+  return graph.add1("layer", std::make_shared<QConv>(std::move(attributes)),
+                    {x, graph.add_constant("weights", std::move(integers)),
+                     graph.add_constant("bias", Tensor::from<std::int32_t>(Shape{shape[0]}, bias))});
+}
+
+}  // namespace
+
+Tensor network_values(const Shape& shape, int threads) {
+  const std::int64_t channels = std::max<std::int64_t>(1, shape[1] / 2);
+  std::mt19937 random(2);
+  std::normal_distribution<float> normal(0, 1);
+  const auto noise = [&](const Shape& of) {
+    Tensor made(TensorDesc{of});
+    for (float& value : made.values<float>()) value = normal(random);
+    return made;
+  };
+  ConvAttributes attributes;
+  attributes.window.rank = 2;
+  attributes.window.kernel = {3, 3, 1};
+  attributes.window.pad_begin = attributes.window.pad_end = {1, 1, 0};
+  attributes.activation = Clamp::relu();
+  Tensor weights = noise(Shape{shape[1], channels, 3, 3});
+  for (float& w : weights.values<float>()) w /= std::sqrt(9 * static_cast<float>(channels));
+  const Tensor x = noise(Shape{shape[0], channels, shape[2], shape[3]});
+  GraphBuilder graph;
+  const ValueId read = graph.add_input("x", x.desc());
+  graph.mark_output(graph.add1("layer", std::make_shared<Conv>(attributes),
+                               {read, graph.add_constant("weights", std::move(weights))}));
+  PlanOptions options;
+  options.threads = threads;
+  Session session(ExecutionPlan::build(graph.build(), default_registry(), options));
+  const ConstTensorView input = x.view();
+  return to_layout(session.run({&input, 1})[0], Layout::row_major);
+}
+
+LayerRun::LayerRun(const SparseLayer& layer, const NewWeights& weights,
+                   const std::vector<std::int64_t>& inputs, const std::vector<std::int64_t>& outputs,
+                   const Tensor& x, const LayerTarget& target, const LayerRanges& ranges)
+    : outputs_(outputs), all_outputs_(layer.weights.weights.shape()[0]) {
+  const bool bytes = target.precision == Precision::int8;
+  const Quantization q = quantization(ranges.x, target.device);
+  x_ = input_of(x, inputs,
+                bytes                                 ? q.dtype
+                : target.precision == Precision::fp16 ? DType::f16
+                                                      : DType::f32,
+                q);
+  NewWeights part = part_of(weights, inputs, outputs);
+  GraphBuilder graph;
+  TensorDesc input = x_.desc();
+  if (!bytes) input.dtype = DType::f32;
+  const ValueId read = graph.add_input("x", input);
+  ValueId written = kNoValue;
+  if (bytes) {
+    const Quantization y = quantization(ranges.y, target.device);
+    y_scale_ = y.scale;
+    written = add_bytes(graph, {layer.attributes, q, {}, y, {}}, read, part);
+  } else {
+    written = add_float(graph, layer.attributes, read, std::move(part));
+  }
+  graph.set_layout(written, Layout::channels_last);
+  if (target.precision == Precision::fp16) {
+    graph.set_dtype(read, DType::f16);
+    graph.set_dtype(written, DType::f16);
+  }
+  graph.mark_output(written);
+
+  PlanOptions options;
+  options.device = target.device;
+  options.precision = target.precision;
+  options.threads = target.threads;
+  options.micro_batch = 0;
+  options.tuner = std::make_shared<Tuner>(TunerOptions{});
+  plan_ = ExecutionPlan::build(graph.build(), default_registry(), options);
+  session_ = std::make_unique<Session>(plan_);
+}
+
+std::vector<float> LayerRun::results() {
+  const ConstTensorView input = x_.view();
+  const ConstTensorView y = session_->run({&input, 1})[0];
+  const auto count = static_cast<std::size_t>(y.desc.elements());
+  std::vector<float> values(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    switch (y.desc.dtype) {
+      case DType::f16:
+        values[i] = to_float(y.as<Half>()[i]);
+        break;
+      case DType::u8:
+        values[i] = static_cast<float>(y.as<std::uint8_t>()[i] - 128) * y_scale_;
+        break;
+      case DType::i8:
+        values[i] = static_cast<float>(y.as<std::int8_t>()[i]) * y_scale_;
+        break;
+      default:
+        values[i] = y.as<float>()[i];
+    }
+  }
+  if (std::ssize(outputs_) == all_outputs_) return values;
+  const std::size_t pixels = count / outputs_.size();
+  std::vector<float> spread(pixels * static_cast<std::size_t>(all_outputs_), 0.0F);
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto at = static_cast<std::size_t>(outputs_[i % outputs_.size()]);
+    spread[i / outputs_.size() * static_cast<std::size_t>(all_outputs_) + at] = values[i];
+  }
+  return spread;
+}
+
+double LayerRun::run_ms() {
+  const ConstTensorView input = x_.view();
+  if (session_->device_session() != nullptr)
+    return profile_session(*session_, {&input, 1}, 1, kGpuRuns).graph_ms;
+  const Clock::time_point begin = Clock::now();
+  session_->run({&input, 1});
+  return milliseconds_since(begin);
+}
+
+LayerError layer_error(const std::vector<float>& results, const std::vector<float>& dense,
+                       std::int64_t outputs) {
+  constexpr std::size_t kLargest = 10;
+  constexpr std::size_t kMostPixels = 4096;
+  LayerError error;
+  double squares = 0;
+  double reference = 0;
+  for (std::size_t i = 0; i < dense.size(); ++i) {
+    const double difference = double{results[i]} - dense[i];
+    error.mae += std::abs(difference);
+    error.max = std::max(error.max, std::abs(difference));
+    squares += difference * difference;
+    reference += double{dense[i]} * dense[i];
+  }
+  error.mae /= static_cast<double>(dense.size());
+  error.relative_l2 = reference > 0 ? std::sqrt(squares / reference) : 0;
+
+  const auto width = static_cast<std::size_t>(outputs);
+  const std::size_t pixels = dense.size() / width;
+  const std::size_t largest = std::min(kLargest, width);
+  const std::size_t looked_at = std::min(pixels, kMostPixels);
+  const auto largest_of = [&](const std::vector<float>& values, std::size_t pixel) {
+    std::vector<std::size_t> order(width);
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    const auto middle = order.begin() + static_cast<std::ptrdiff_t>(largest);
+    std::partial_sort(order.begin(), middle, order.end(), [&](std::size_t a, std::size_t b) {
+      const float at_a = values[pixel * width + a];
+      const float at_b = values[pixel * width + b];
+      return at_a != at_b ? at_a > at_b : a < b;
+    });
+    std::sort(order.begin(), middle);
+    return std::vector<std::size_t>(order.begin(), middle);
+  };
+  std::size_t same = 0;
+  for (std::size_t i = 0; i < looked_at; ++i) {
+    const std::size_t pixel = i * pixels / looked_at;
+    const std::vector<std::size_t> a = largest_of(results, pixel);
+    const std::vector<std::size_t> b = largest_of(dense, pixel);
+    std::vector<std::size_t> both;
+    std::set_intersection(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(both));
+    same += both.size();
+  }
+  error.top10 = static_cast<double>(same) / static_cast<double>(looked_at * largest);
+  return error;
+}
+
+LayerTimes time_in_turns(LayerRun& run, LayerRun& base, double seconds) {
+  for (LayerRun* each : {&base, &run}) each->run_ms();
+  std::vector<double> own, of_base, ratios;
+  const Clock::time_point start = Clock::now();
+  while (std::ssize(own) < kMostLayerTurns &&
+         (std::ssize(own) < kLeastLayerTurns || milliseconds_since(start) < 1e3 * seconds)) {
+    of_base.push_back(base.run_ms());
+    own.push_back(run.run_ms());
+    ratios.push_back(of_base.back() / own.back());
+  }
+  LayerTimes times;
+  times.turns = static_cast<int>(own.size());
+  times.ms = quantile(own, 0.5);
+  times.low_ms = quantile(own, 0.25);
+  times.high_ms = quantile(own, 0.75);
+  times.base_ms = quantile(of_base, 0.5);
+  times.speedup = quantile(ratios, 0.5);
+  return times;
+}
+
+}  // namespace pipit::apps

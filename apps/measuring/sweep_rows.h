@@ -1,0 +1,64 @@
+// Rows of `pipit sweep sparsity`: what was measured of one layer in one way, their tables, and the file they gather in.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "apps/measuring/layer_run.h"
+
+namespace pipit::apps {
+
+struct SweepRow {
+  std::string layer, precision, mode;  ///< mode "dense": nothing was removed
+  double keep = 1;                     ///< share asked for
+  double kept = 1;                     ///< share of the multiply-accumulates that is left
+  std::string kernel, dense_kernel;
+  LayerTimes times;
+  LayerError error;
+  std::optional<LayerError> refit;
+  std::string problem;  ///< why there is nothing of all this
+
+  /// What it is a row of.
+  std::string key() const;
+  nlohmann::ordered_json json() const;
+  /// Throws Error for JSON that is none.
+  static SweepRow from_json(const nlohmann::ordered_json& json);
+};
+
+std::string sweep_table(const std::vector<SweepRow>& rows);
+std::string sweep_csv(const std::vector<SweepRow>& rows);
+/// Time against what is left of the output (1 - relative error) of all rows of one layer and precision; the fitted
+/// weights' error where there is one. Empty where nothing was measured.
+std::string sweep_svg(const std::vector<SweepRow>& rows);
+
+/// A file that rows are appended to, one line of JSON each behind a line that says what is swept. A line is there in
+/// full or, after a crash, cut off at the end of the file, and then done again.
+class SweepFile {
+ public:
+  /// `settings`: what two runs must share for their rows to stand side by side. With `resume` the rows of an existing
+  /// file are read; otherwise there must be none. Throws Error for what is in the way, other settings, and lines that
+  /// are no rows.
+  SweepFile(std::string path, const nlohmann::ordered_json& settings, bool resume);
+  ~SweepFile();
+  SweepFile(const SweepFile&) = delete;
+  SweepFile& operator=(const SweepFile&) = delete;
+
+  const std::vector<SweepRow>& rows() const { return rows_; }
+  bool has(const SweepRow& row) const { return keys_.contains(row.key()); }
+  /// Throws Error when it cannot be written; it is on the disk when this returns.
+  void append(SweepRow row);
+
+ private:
+  void read(const nlohmann::ordered_json& settings);
+  void write_line(const nlohmann::ordered_json& json);
+
+  std::string path_;  // empty: rows are only kept
+  int descriptor_ = -1;
+  std::vector<SweepRow> rows_;
+  std::set<std::string> keys_;
+};
+
+}  // namespace pipit::apps
