@@ -2,6 +2,7 @@
 // those that can be removed. Writes FOLDER/zero.onnx, where they are zero, and FOLDER/small.onnx, where they are gone,
 // for test_shrink.py to compare in ONNX Runtime, and prints how far apart the outputs of the two are in pipit, as JSON.
 // With SHARE "half" every list of channels between layers loses half, those of the smallest norm: for measurements.
+// With "dead" those go that compute nothing, of a model that somebody else has pruned.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -95,8 +96,14 @@ int shrink(const std::string& name, const std::string& share, unsigned seed,
   const Graph graph = fuse(std::move(model.graph));
   const ChannelGroups found = find_channel_groups(graph);
   std::mt19937 random(seed);
-  const std::vector<bool> removed =
-      share == "half" ? inner_half(graph, found) : draw(found, std::stod(share), random);
+  std::vector<bool> removed;
+  if (share == "half") {
+    removed = inner_half(graph, found);
+  } else if (share == "dead") {
+    removed = find_dead_groups(graph, found);
+  } else {
+    removed = draw(found, std::stod(share), random);
+  }
   const Graph zero = zero_channels(graph, found, removed);
   const Graph small = remove_channels(graph, found, removed);
   write_file(folder / "zero.onnx", write_onnx(zero, options));

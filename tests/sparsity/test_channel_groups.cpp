@@ -8,6 +8,7 @@
 #include "layers/ops/reshaping.h"
 #include "layers/ops/slicing.h"
 #include "layers/ops/softmax.h"
+#include "sparsity/remove_channels.h"
 #include "tests/support/linear_time.h"
 #include "tests/support/test_graph.h"
 
@@ -194,6 +195,21 @@ TEST(ChannelGroups, AbsurdShapesAreBounded) {
   const Graph graph = b.build({b.unary("relu", UnaryKind::relu, part), b.unary("r", UnaryKind::relu, v)});
   EXPECT_THAT(group_of(graph, find_channel_groups(graph), "conv", 0).kept_because,
               HasSubstr("too many channels"));
+}
+
+// Empty parts are no channels, and no division by their number.
+TEST(ChannelGroups, EmptyPartsAreBounded) {
+  TestGraph b;
+  const ValueId v = b.conv("conv", b.input(Shape{1, 3, 4, 4}), 4);
+  const std::vector<ValueId> parts =
+      b.graph.add("split", std::make_shared<Split>(SplitAttributes{1, {0, 4}}), {v});
+  const ValueId joined =
+      b.add("concat", Concat(ConcatAttributes{1}), {b.unary("relu", UnaryKind::relu, parts[0]), parts[1]});
+  const Graph graph = b.build({b.conv("after", joined, 2)});
+  const ChannelGroups found = find_channel_groups(graph);
+  EXPECT_TRUE(group_of(graph, found, "conv", 2).removable());
+  const Graph small = remove_channels(graph, found, {true, false, false, false, false, false});
+  EXPECT_EQ(small.value(small.nodes()[3].outputs[0]).desc.shape[1], 3);
 }
 
 }  // namespace

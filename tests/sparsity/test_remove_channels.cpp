@@ -176,6 +176,21 @@ TEST(RemoveChannels, ThroughMovement) {
   });
 }
 
+TEST(RemoveChannels, ThroughExpandAndChannelsLast) {
+  expect_removable_through([](TestGraph& b, ValueId v) {
+    const ValueId mean = b.add("mean", Reduce(ReduceAttributes{ReduceKind::mean, {2, 3}, true}), {v});
+    const ValueId spread = b.add("spread", Expand(ExpandAttributes{Shape{2, extent(b, v, 1), 6, 7}}), {mean});
+    return b.binary("centred", BinaryKind::sub, v, spread);
+  });
+  expect_removable_through([](TestGraph& b, ValueId v) {
+    const std::int64_t columns = extent(b, v, 1) * 42;
+    v = b.add("nhwc", Transpose(TransposeAttributes{{0, 2, 3, 1}}), {v});
+    v = b.binary("shifted", BinaryKind::add, v, b.constant(Shape{extent(b, v, 3)}));
+    v = b.add("flatten", Reshape(ReshapeAttributes{Shape{2, columns}}), {v});
+    return b.add("fc", Gemm(GemmAttributes{}), {v, b.constant(Shape{columns, 3}), b.constant(Shape{3})});
+  });
+}
+
 TEST(RemoveChannels, OfBranches) {
   expect_removable_through([](TestGraph& b, ValueId v) {  // squeeze and excite
     ValueId gate = b.add("pool", Pool(PoolAttributes{.kind = PoolKind::average, .global = true}), {v});
