@@ -137,6 +137,7 @@ PruningOptions pruning_options(const PruneCommand& options) {
   how.path.panel = options.panel;
   how.removal.refits = !options.no_refit;
   how.removal.refit.ridge = options.ridge;
+  how.path.elimination.ridge = std::max(how.path.elimination.ridge, options.ridge);
   return how;
 }
 
