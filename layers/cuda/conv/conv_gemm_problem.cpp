@@ -78,7 +78,13 @@ KeptDepth kept_depth(const NodeSpec& spec, const ConvShape& shape) {
     return KeptDepth(shape);  // narrow images have no kernel for lists
   ConvShape described = shape;
   depth.describe(described);
-  return kept_cost(described, spec.gpu) < 1 ? depth : KeptDepth(shape);
+  constexpr double kWorthwhile = 0.9;  // the estimate is no better than that
+  return kept_cost(described, spec.gpu) < kWorthwhile ? depth : KeptDepth(shape);
+}
+
+double kept_share(const NodeSpec& spec, const ConvShape& shape) {
+  const int columns = named_variant(conv_gemm_variants(shape, spec.gpu), spec.variant).tile.columns;
+  return kept_depth(spec, shape).share(columns);
 }
 
 double kept_cost(const ConvShape& shape, int gpu) {

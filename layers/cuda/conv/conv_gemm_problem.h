@@ -22,6 +22,8 @@ ConvShape conv_gemm_shape(const NodeSpec& spec, const ConvAttributes& attributes
 /// The blocks of k that the spec's constant weights (f32, or i8 where two channels are a unit) keep; all where leaving
 /// the others out would take longer.
 KeptDepth kept_depth(const NodeSpec& spec, const ConvShape& shape);
+/// Kernel::kept_share() of the kernel that would be made.
+double kept_share(const NodeSpec& spec, const ConvShape& shape);
 /// kept_cost() on a GPU.
 double kept_cost(const ConvShape& shape, int gpu);
 

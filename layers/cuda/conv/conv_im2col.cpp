@@ -31,6 +31,11 @@ struct Split {
   Im2colShape patches;
   GemmShape gemm;  // one product, all groups, without epilogue
 
+  double kept_share() const {
+    if (patches.kept.empty()) return 1;
+    return static_cast<double>(std::ssize(patches.kept) * patches.block) /
+           static_cast<double>(patches.group_channels * patches.window.taps());
+  }
   std::int64_t patch_bytes() const {
     return gather ? images * positions * patches.groups * patches.row *
                         static_cast<std::int64_t>(patches.element)
@@ -180,6 +185,7 @@ class Im2colConv final : public Kernel {
 
   std::size_t scratch_bytes() const override { return patch_area() + gemm_->workspace_bytes(); }
   bool reads_constant(std::size_t) const override { return false; }
+  double kept_share() const override { return split_.kept_share(); }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
@@ -239,12 +245,15 @@ Refusal refuse(const NodeSpec& spec) {
 }  // namespace
 
 void register_cuda_conv_im2col(Registry& registry) {
-  registry.add(Conv::kType, DeviceKind::cuda,
-               {"im2col_gemm", refuse,
-                [](const NodeSpec& spec) -> std::unique_ptr<Kernel> {
-                  return std::make_unique<Im2colConv>(layer_as<Conv>(spec.layer), spec);
-                },
-                [](const NodeSpec&) { return cuda::proposals(LtGemm::kProposals); }});
+  Candidate candidate{"im2col_gemm", refuse,
+                      [](const NodeSpec& spec) -> std::unique_ptr<Kernel> {
+                        return std::make_unique<Im2colConv>(layer_as<Conv>(spec.layer), spec);
+                      },
+                      [](const NodeSpec&) { return cuda::proposals(LtGemm::kProposals); }};
+  candidate.kept_share = [](const NodeSpec& spec) {
+    return split(layer_as<Conv>(spec.layer), spec).kept_share();
+  };
+  registry.add(Conv::kType, DeviceKind::cuda, std::move(candidate));
 }
 
 }  // namespace pipit

@@ -58,6 +58,7 @@ class ImplicitGemm final : public Kernel {
         tile_(variant_.tile) {
     const cuda::KeptDepth depth = cuda::kept_depth(spec, shape_);
     depth_ = cuda::DepthOnGpu(shape_, depth, tile_.columns);
+    kept_share_ = depth.share(tile_.columns);
     const Clamp& clamp = layer_as<Conv>(spec.layer).attributes().activation;
     args_ = cuda::conv_gemm_args(shape_, depth, tile_);
     depth_.set(args_);
@@ -83,6 +84,7 @@ class ImplicitGemm final : public Kernel {
     return copies_ ? static_cast<std::size_t>(pixels() * shape_.in_c) * sizeof(Half) : 0;
   }
   bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
+  double kept_share() const override { return kept_share_; }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
@@ -123,6 +125,7 @@ class ImplicitGemm final : public Kernel {
   ConvTile tile_;
   ConvGemmArgs args_;
   cuda::DepthOnGpu depth_;
+  double kept_share_ = 1;
   DeviceBuffer weights_;
   DeviceBuffer bias_;
 };
@@ -142,10 +145,11 @@ bool is_long(const NodeSpec& spec) {
 }  // namespace
 
 void register_cuda_conv_implicit_gemm(Registry& registry) {
-  registry.add(
-      Conv::kType, DeviceKind::cuda,
-      {"implicit_gemm", refuse_implicit_gemm,
-       [](const NodeSpec& spec) { return std::make_unique<ImplicitGemm>(spec); }, variant_names, is_long});
+  Candidate candidate{"implicit_gemm", refuse_implicit_gemm,
+                      [](const NodeSpec& spec) { return std::make_unique<ImplicitGemm>(spec); },
+                      variant_names, is_long};
+  candidate.kept_share = [](const NodeSpec& spec) { return cuda::kept_share(spec, shape_of(spec)); };
+  registry.add(Conv::kType, DeviceKind::cuda, std::move(candidate));
 }
 
 }  // namespace pipit

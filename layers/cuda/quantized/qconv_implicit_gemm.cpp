@@ -40,6 +40,7 @@ class QImplicitGemm final : public Kernel {
     return copies_ ? static_cast<std::size_t>(pixels() * shape_.in_c * 2) : 0;
   }
   bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
+  double kept_share() const override { return depth_.share(variant_.tile.columns); }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
@@ -87,6 +88,9 @@ void register_cuda_qconv_implicit_gemm(Registry& registry) {
   Candidate candidate{"implicit_gemm", cuda::refuse_qconv_gemm,
                       [](const NodeSpec& spec) { return std::make_unique<QImplicitGemm>(spec); },
                       variant_names};
+  candidate.kept_share = [](const NodeSpec& spec) {
+    return cuda::kept_share(spec, cuda::qconv_gemm_shape(spec));
+  };
   candidate.fuses_epilogue = cuda::fuses_table;
   registry.add(QConv::kType, DeviceKind::cuda, std::move(candidate));
 }
