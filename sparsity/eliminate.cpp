@@ -176,13 +176,18 @@ std::vector<double> covariance_inverse(const Gram& gram, const EliminationOption
   const std::size_t n = gram.depth;
   std::vector<double> covariance(n * n);
   double trace = 0;
+  double moment = 0;
   for (std::size_t i = 0; i < n; ++i) {
     const double* row = &gram.xx[i * (n + 1)];
+    moment += row[i] / gram.count;
     for (std::size_t j = 0; j < n; ++j)
       covariance[i * n + j] = (row[j] - row[n] * gram.xx[j * (n + 1) + n] / gram.count) / gram.count;
     trace += covariance[i * n + i];
   }
-  const double ridge = std::max(options.ridge * trace / static_cast<double>(n), 1e-30);
+  // Columns that do not vary, as of one image, leave only what rounding to float makes of their moments.
+  const double ridge =
+      std::max({options.ridge * trace, 1e-6 * std::sqrt(static_cast<double>(n)) * moment, 1e-30}) /
+      static_cast<double>(n);
   for (std::size_t i = 0; i < n; ++i) covariance[i * n + i] += ridge;
   if (!linear_algebra().factor(covariance.data(), n))
     fail("the columns of a layer of depth {} are not finite, or far too large for one another", n);

@@ -1,6 +1,7 @@
 #include "sparsity/refit.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "engine/base/error.h"
@@ -35,12 +36,15 @@ std::vector<Alike> find_alike(std::span<const std::uint8_t> removed, std::span<c
 double ridge_of(const Gram& gram, const RefitOptions& options) {
   const std::size_t size = gram.depth + 1;
   double variance = 0;
+  double moment = 0;
   for (std::size_t k = 0; k < gram.depth; ++k) {
     const double sum = gram.xx[k * size + gram.depth];
     variance += gram.xx[k * size + k] - sum * sum / gram.count;
+    moment += gram.xx[k * size + k];
   }
   const auto depth = static_cast<double>(gram.depth);
-  const double least = 1e-30;  // of a layer that reads constants only
+  // Columns that do not vary, as of one image, leave only what rounding to float makes of their moments.
+  const double least = std::max(1e-6 * moment / std::sqrt(depth), 1e-30);
   return std::max((options.ridge + options.scarcity * depth / gram.count) * variance / depth, least);
 }
 

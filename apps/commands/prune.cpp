@@ -60,6 +60,7 @@ std::vector<LabelledImage> images_of(const PruneCommand& options, const std::str
       images = list_labelled_images(folder, options.image.resolve_labels(model, classes),
                                     static_cast<int>(classes));
     } catch (const Error& e) {
+      if (!std::filesystem::is_directory(folder)) throw;
       fail("{} (images without classes: --against dense)", e.what());
     }
   } else {
@@ -193,8 +194,19 @@ int prune(PruneCommand options) {
                        kPruneCacheBytes);
   PreparedImages unseen(paths_in(split.unseen), preprocess, input, pool, kPruneCacheBytes);
   PruneImages images{calibration.size(), search, labels_in(judged), probe, unseen, labels_in(split.unseen)};
-  PruneOutcome outcome =
-      naming(model.name, [&] { return search_pruned(pruning, options.goal, images, stage); });
+  std::string missed;
+  PruneOutcome outcome = naming(model.name, [&] {
+    try {
+      return search_pruned(pruning, options.goal, images, stage);
+    } catch (const GoalMissed& e) {
+      missed = e.what();
+      return PruneOutcome{};
+    }
+  });
+  if (!missed.empty()) {
+    print_error(fmt::format("{}: {}", model.name, missed));
+    return kExitCheckFailed;
+  }
 
   OnnxWriteOptions writing;
   writing.metadata = model.metadata;
@@ -308,8 +320,9 @@ void add_prune(CLI::App& app, int& exit_code) {
       "time. "
       "Zeros\n"
       "in the weights are all that marks it: pipit finds them in any model. Batch normalization is folded.\n"
-      "Exit code 4 says that --target-speedup was not reached, or that --max-drop does not hold on unseen "
-      "images.\n"
+      "Exit code 4 says that --target-speedup was not reached, that no faster model drops as little as "
+      "--max-drop "
+      "says (nothing is written then), or that it does not hold on unseen images.\n"
       "Examples:\n"
       "  pipit prune resnet20-cifar10 cifar10-train --check cifar10-test --target-speedup 1.5 --output "
       "pruned.onnx\n"

@@ -126,7 +126,9 @@ class Searcher {
     const int index = choose_step(steps, *goal_.max_drop / 100, kDropConfidence);
     const int step = index < 0 ? -1 : steps[static_cast<std::size_t>(index)].kept;
     if (step < 0)
-      fail("no pruned model is faster than the dense one and drops at most {:g} points", *goal_.max_drop);
+      throw GoalMissed(fmt::format(
+          "no pruned model is faster than the dense one and drops at most {:g} points; nothing is written",
+          *goal_.max_drop));
     choose(outcome_.steps[static_cast<std::size_t>(step)].keeps,
            std::move(made[static_cast<std::size_t>(step)]));
   }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "apps/measuring/pruning.h"
+#include "engine/base/error.h"
 #include "quant/mixed_search.h"
 
 namespace pipit::apps {
@@ -63,9 +64,15 @@ struct PruneOutcome {
   std::size_t bytes = 0, dense_bytes = 0;
 };
 
+/// No pruned model reaches the goal.
+struct GoalMissed : Error {
+  using Error::Error;
+};
+
 /// Prunes, measures steps until the goal is met, and checks the one that is chosen on the unseen images. For a speed-up
 /// the prediction is corrected by what was measured, a few times; for a drop, steps of rising speed are judged, the
-/// fastest taken that is good enough together with all slower ones (choose_step()).
+/// fastest taken that is good enough together with all slower ones (choose_step()). Throws GoalMissed where nothing is
+/// worth writing.
 PruneOutcome search_pruned(const Pruning& pruning, const PruneGoal& goal, PruneImages& images,
                            const std::function<ProgressReport(const char* stage)>& stage);
 

@@ -70,6 +70,22 @@ NewWeights as_weights(const Problem& p) {
       p.bias};
 }
 
+TEST(Refit, ColumnsThatDoNotVaryAreFittedToo) {
+  std::mt19937 random(3);
+  ThreadPool pool(1);
+  Problem p = random_problem(random, 80, 10, 1);
+  const NewWeights dense = as_weights(p);
+  std::vector<std::uint8_t> removed(p.weights.size(), 0);
+  for (std::size_t i = 0; i < removed.size(); i += 2) removed[i] = 1;
+  const NewWeights fitted = refit({p.gram}, dense, removed, {}, true, {}, pool);
+  double scale = 0;
+  for (const float y : p.bias) scale += static_cast<double>(y) * y;
+  for (std::size_t i = 0; i < p.weights.size(); ++i)
+    scale += static_cast<double>(p.weights[i]) * p.weights[i];
+  EXPECT_LT(squared_error(p, fitted.weights.values<float>(), fitted.bias), 1e-6 * scale);
+  EXPECT_THAT(covariance_inverse(p.gram, {}, pool), Each(::testing::Lt(1e30)));
+}
+
 TEST(Gram, SumsWhatIsAdded) {
   std::mt19937 random(test::test_seed());
   const Problem p = random_problem(random, 5, 3, 1100);  // three chunks
