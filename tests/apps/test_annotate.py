@@ -87,7 +87,7 @@ class Annotate(CommandTest):
         self.assert_one_line_error(self.annotate(code=USAGE), "--labels")
         self.write("few.txt", "one\ntwo\n")
         self.assert_one_line_error(self.annotate("--labels", "few.txt", code=RUNTIME), "2 labels", "12 classes")
-        done = self.pipit("annotate", MODEL, "--labels", "labels.txt", "--output", "out.onnx", code=RUNTIME)
+        done = self.pipit("annotate", MODEL, "--labels", "labels.txt", "--output", "out.onnx", code=USAGE)
         self.assert_one_line_error(done, MODEL)
         done = self.pipit("annotate", "model.onnx", "--labels", "labels.txt", "--output", "model.onnx", code=USAGE)
         self.assert_one_line_error(done, "--output")
