@@ -18,9 +18,9 @@ void Progress::update(std::int64_t done, const std::string& note) {
   const auto now = std::chrono::steady_clock::now();
   if (!shown_ || (done < total_ && now - last_ < std::chrono::milliseconds(100))) return;
   last_ = now;
-  constexpr int kWidth = 30;
-  const int filled = total_ > 0 ? static_cast<int>(kWidth * done / total_) : kWidth;
-  write_stderr(fmt::format("\r\033[K{} [{:#<{}}{:.<{}}] {}/{} {}", what_, "", filled, "", kWidth - filled,
+  constexpr int kBarWidth = 30;
+  const int filled = total_ > 0 ? static_cast<int>(kBarWidth * done / total_) : kBarWidth;
+  write_stderr(fmt::format("\r\033[K{} [{:#<{}}{:.<{}}] {}/{} {}", what_, "", filled, "", kBarWidth - filled,
                            done, total_, note));
 }
 

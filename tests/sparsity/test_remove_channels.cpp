@@ -216,18 +216,20 @@ TEST(RemoveChannels, OfBranches) {
 }
 
 TEST(RemoveChannels, OfConvolutionsOfGroups) {
-  for (const auto& [inputs, outputs, groups] :
-       {std::array{6, 6, 6}, std::array{4, 12, 4}, std::array{8, 16, 8}, std::array{12, 8, 2},
-        std::array{8, 8, 4}}) {
-    SCOPED_TRACE(testing::Message() << inputs << " to " << outputs << " in " << groups << " groups");
+  struct Case {
+    int inputs, outputs, groups;
+  };
+  for (const Case& c : {Case{6, 6, 6}, Case{4, 12, 4}, Case{8, 16, 8}, Case{12, 8, 2}, Case{8, 8, 4}}) {
+    SCOPED_TRACE(testing::Message() << c.inputs << " to " << c.outputs << " in " << c.groups << " groups");
     expect_removable_through([&](TestGraph& b, ValueId v) {
-      v = b.conv("wide", v, inputs);
+      v = b.conv("wide", v, c.inputs);
       ConvAttributes a;
-      a.groups = groups;
+      a.groups = c.groups;
       a.window.kernel = {3, 2, 1};
       a.window.pad_begin = {1, 0, 0};
-      return b.add("grouped", Conv(a),
-                   {v, b.constant(Shape{outputs, inputs / groups, 3, 2}), b.constant(Shape{outputs})});
+      return b.add(
+          "grouped", Conv(a),
+          {v, b.constant(Shape{c.outputs, c.inputs / c.groups, 3, 2}), b.constant(Shape{c.outputs})});
     });
   }
 }

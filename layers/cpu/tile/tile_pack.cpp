@@ -123,7 +123,9 @@ float scale_of(double sum) {
 
 void pack_f16_panel(const TilePanels& panels, std::int64_t p, const WeightView& weights,
                     const PanelSteps& steps, int stretch, std::byte* packed, float* multipliers) {
-  const auto [columns, width] = PanelShape(panels, p);
+  const PanelShape shape(panels, p);
+  const std::int64_t columns = shape.columns;
+  const std::int64_t width = shape.width;
   const bool pair = columns > panels.lanes;
   const float* first = weights.data + p * panels.panel * weights.output_stride;
 
