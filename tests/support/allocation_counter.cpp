@@ -4,6 +4,8 @@
 #include <cerrno>
 #include <cstddef>
 
+#include "tests/support/sanitized.h"
+
 namespace {
 std::atomic<bool> counting{false};
 std::atomic<long> allocations{0};
@@ -13,7 +15,7 @@ std::atomic<long> allocations{0};
 }
 }  // namespace
 
-#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if defined(__GLIBC__) && !PIPIT_SANITIZED
 #define PIPIT_COUNTS_ALLOCATIONS 1
 // glibc lets a program replace malloc and keeps its own under these names. operator new ends here too.
 extern "C" {

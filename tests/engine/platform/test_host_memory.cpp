@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "tests/support/sanitized.h"
+
 namespace pipit {
 namespace {
 
@@ -18,7 +20,7 @@ TEST(HostMemory, PeakSeesWhatIsGoneAndForgetsItOnRequest) {
   const std::size_t peak = peak_resident_memory();
   EXPECT_GE(peak, kBytes);
   EXPECT_GE(peak, before);
-#if defined(__SANITIZE_ADDRESS__)
+#if PIPIT_SANITIZED
   GTEST_SKIP() << "AddressSanitizer keeps freed memory";
 #endif
   if (!reset_peak_resident_memory()) GTEST_SKIP() << "/proc/self/clear_refs cannot be written";
