@@ -9,7 +9,8 @@
 #include "apps/display/table.h"
 #include "apps/display/terminal.h"
 #include "apps/measuring/runner.h"
-#include "apps/options/list_option.h"
+#include "apps/measuring/timing.h"
+#include "apps/options/settings.h"
 #include "engine/base/clock.h"
 #include "engine/base/statistics.h"
 #include "engine/base/version.h"
@@ -21,15 +22,10 @@ namespace pipit::apps {
 
 namespace {
 
-// Above this the machine was not quiet, and small differences between rows mean nothing.
-constexpr double kUnsteady = 0.05;
-
 struct BenchOptions {
   CommonOptions common;  // without its threads and precision
   std::vector<std::string> models;
-  std::vector<std::string> precisions = {"fp32"};
-  std::vector<std::int64_t> batches;  // empty: 1, or what the file fixes
-  std::vector<int> threads = {0};
+  SettingLists settings;
   std::vector<std::string> dims, shapes;
   double seconds = 2;
   std::optional<std::int64_t> runs;
@@ -41,9 +37,8 @@ struct BenchOptions {
 // One row of the result. `batch` is the one asked for until the model is loaded.
 struct Row {
   std::string model;
-  std::string precision;
-  std::optional<std::int64_t> batch;
-  int threads = 0;
+  Setting setting;
+  std::vector<double> samples_ms;
   Summary ms;
   double load_ms = 0;
   double first_run_ms = 0;
@@ -72,27 +67,17 @@ std::vector<double> timed_runs(const BenchOptions& options, Runner& runner,
 void measure(const BenchOptions& options, Row& row) {
   reset_peak_resident_memory();
   const Clock::time_point begin = Clock::now();
-  const ModelOptions source{row.model, row.batch, options.dims, options.shapes};
+  const ModelOptions source{row.model, row.setting.batch, options.dims, options.shapes};
   Model model = source.load();
-  CommonOptions common = options.common;
-  common.precision = precisions().at(row.precision);
-  // What is for the other rows.
-  if (common.precision != Precision::int8) {
-    common.plan.clear();
-    common.keep.clear();
-  }
-  if (common.precision != Precision::w4) common.group_size.reset();
-  if (common.precision != Precision::int8_dynamic) common.dynamic_scales.clear();
-  common.threads = row.threads;
-  Runner runner(model.name, std::move(model.graph), common);
+  Runner runner(model.name, std::move(model.graph), common_options(options.common, row.setting));
   row.load_ms = milliseconds_since(begin);
   row.arena_bytes = runner.plan->arena_bytes();
-  row.precision = precision_name(computed_precision(*runner.plan));
+  row.setting.precision = precision_name(computed_precision(*runner.plan));
 
   const std::vector<Tensor> inputs = random_inputs(runner.plan->graph(), model.name);
   std::vector<ConstTensorView> views;
   for (const Tensor& t : inputs) views.push_back(t.view());
-  if (!inputs.empty() && inputs[0].shape().rank() > 0) row.batch = inputs[0].shape()[0];
+  if (!inputs.empty() && inputs[0].shape().rank() > 0) row.setting.batch = inputs[0].shape()[0];
 
   // At least a tenth of the time box too: a few runs of a small model do not bring a core to its speed.
   const Clock::time_point warm = Clock::now();
@@ -101,7 +86,8 @@ void measure(const BenchOptions& options, Row& row) {
     runner.run(views);
     if (r == 0) row.first_run_ms = milliseconds_since(first);
   }
-  row.ms = summarize(timed_runs(options, runner, views));
+  row.samples_ms = timed_runs(options, runner, views);
+  row.ms = summarize(row.samples_ms);
   if (runner.session->device_session() != nullptr) {
     const auto runs = static_cast<int>(std::min<std::size_t>(row.ms.count, 100));
     row.graph_ms = runner.profile(views, 1, runs).graph_ms;
@@ -110,16 +96,16 @@ void measure(const BenchOptions& options, Row& row) {
 }
 
 double images_per_s(const Row& row) {
-  return 1e3 * static_cast<double>(row.batch.value_or(1)) / row.ms.median;
+  return 1e3 * static_cast<double>(row.setting.batch.value_or(1)) / row.ms.median;
 }
 
 nlohmann::ordered_json row_json(const Row& row, DeviceKind device) {
   nlohmann::ordered_json json;
   json["model"] = row.model;
   json["device"] = device_name(device);
-  json["precision"] = row.precision;
-  json["batch"] = row.batch.value_or(1);
-  json["threads"] = row.threads;
+  json["precision"] = row.setting.precision;
+  json["batch"] = row.setting.batch.value_or(1);
+  json["threads"] = row.setting.threads;
   if (!row.error.empty()) {
     json["error"] = row.error;
     return json;
@@ -136,6 +122,7 @@ nlohmann::ordered_json row_json(const Row& row, DeviceKind device) {
   json["first_run_ms"] = row.first_run_ms;
   json["arena_bytes"] = row.arena_bytes;
   json["peak_rss_bytes"] = row.peak_rss_bytes;
+  json["samples_ms"] = row.samples_ms;
   return json;
 }
 
@@ -150,8 +137,9 @@ void print_table(const std::vector<Row>& rows, DeviceKind device) {
   columns.push_back({"error"});
   Table table(columns);
   for (const Row& row : rows) {
-    std::vector<std::string> cells = {row.model, row.precision, fmt::format("{}", row.batch.value_or(1)),
-                                      fmt::format("{}", row.threads)};
+    std::vector<std::string> cells = {row.model, row.setting.precision,
+                                      fmt::format("{}", row.setting.batch.value_or(1)),
+                                      fmt::format("{}", row.setting.threads)};
     if (row.error.empty()) {
       cells.insert(cells.end(),
                    {fmt::format("{}", row.ms.count), fmt::format("{:.3f}", row.ms.median),
@@ -170,20 +158,12 @@ void print_table(const std::vector<Row>& rows, DeviceKind device) {
 
 // Every combination, models outermost, threads innermost.
 std::vector<Row> combinations(const BenchOptions& options) {
-  std::vector<std::optional<std::int64_t>> batches(options.batches.begin(), options.batches.end());
-  if (batches.empty()) batches.emplace_back();
   std::vector<Row> rows;
   for (const std::string& model : options.models) {
-    for (const std::string& precision : options.precisions) {
-      for (const auto& batch : batches) {
-        for (const int threads : options.threads) {
-          rows.emplace_back();
-          rows.back().model = model;
-          rows.back().precision = precision;
-          rows.back().batch = batch;
-          rows.back().threads = threads == 0 ? available_cpus() : threads;
-        }
-      }
+    for (const Setting& setting : options.settings.all()) {
+      rows.emplace_back();
+      rows.back().model = model;
+      rows.back().setting = setting;
     }
   }
   return rows;
@@ -193,35 +173,14 @@ std::vector<Row> combinations(const BenchOptions& options) {
 std::vector<std::pair<int, MachinePeak>> measure_peaks(const std::vector<Row>& rows) {
   std::map<int, MachinePeak> peaks;
   for (const Row& row : rows) {
-    if (!peaks.contains(row.threads)) peaks[row.threads] = measure_cpu_peak(row.threads);
+    if (!peaks.contains(row.setting.threads))
+      peaks[row.setting.threads] = measure_cpu_peak(row.setting.threads);
   }
   return {peaks.begin(), peaks.end()};
 }
 
-std::string label(const Row& row) {
-  return fmt::format("{}, batch {}, {} threads", row.precision, row.batch.value_or(1), row.threads);
-}
-
-// Among several precisions an option of one is for that one only.
-void check_precisions(const BenchOptions& options) {
-  const auto listed = [&](const char* name) {
-    return std::find(options.precisions.begin(), options.precisions.end(), name) != options.precisions.end();
-  };
-  for (const std::string& name : options.precisions) {
-    CommonOptions common = options.common;
-    common.precision = precisions().at(name);
-    if (common.precision != Precision::int8 && listed("int8")) {
-      common.plan.clear();
-      common.keep.clear();
-    }
-    if (common.precision != Precision::w4 && listed("w4")) common.group_size.reset();
-    if (common.precision != Precision::int8_dynamic && listed("int8-dynamic")) common.dynamic_scales.clear();
-    common.check_precision();
-  }
-}
-
 int bench(const BenchOptions& options) {
-  check_precisions(options);
+  options.settings.check(options.common);
   require_device(options.common.device);
   std::vector<Row> rows = combinations(options);
   bool failed = false;       // with exit code 1
@@ -230,7 +189,8 @@ int bench(const BenchOptions& options) {
     Progress progress("bench", static_cast<std::int64_t>(rows.size()), options.common.quiet);
     for (std::size_t i = 0; i < rows.size(); ++i) {
       Row& row = rows[i];
-      progress.update(static_cast<std::int64_t>(i), fmt::format("{}, {}", printable(row.model), label(row)));
+      progress.update(static_cast<std::int64_t>(i),
+                      fmt::format("{}, {}", printable(row.model), setting_text(row.setting)));
       try {
         measure(options, row);
       } catch (const UnsupportedError& e) {
@@ -249,10 +209,11 @@ int bench(const BenchOptions& options) {
   for (const Row& row : rows) {
     measured |= row.error.empty();
     if (!row.error.empty()) {
-      print_error(fmt::format("{}: {}", label(row), row.error));
-    } else if (row.ms.cv > kUnsteady && !options.common.quiet) {
-      print_error(fmt::format("{}, {}: the times vary by {:.1f} % (above {:.0f} %): is the machine busy?",
-                              row.model, label(row), 100 * row.ms.cv, 100 * kUnsteady));
+      print_error(fmt::format("{}: {}", setting_text(row.setting), row.error));
+    } else if (!options.common.quiet) {
+      const std::string note =
+          busy_note(fmt::format("{}, {}", row.model, setting_text(row.setting)), row.samples_ms);
+      if (!note.empty()) print_error(note);
     }
   }
   std::vector<std::pair<int, MachinePeak>> peaks;
@@ -261,7 +222,9 @@ int bench(const BenchOptions& options) {
     nlohmann::ordered_json json;
     json["pipit"] = version();
     json["command"] = "bench";
+    json["schema"] = kTimesSchema;
     json["device"] = device_name(options.common.device);
+    json["machine"] = options.common.device == DeviceKind::cuda ? gpu_description(0) : cpu_description();
     json["results"] = nlohmann::ordered_json::array();
     for (const Row& row : rows) json["results"].push_back(row_json(row, options.common.device));
     for (const auto& [threads, peak] : peaks) {
@@ -280,12 +243,6 @@ int bench(const BenchOptions& options) {
   return failed ? kExitRuntime : unsupported ? kExitUnsupported : kExitOk;
 }
 
-std::vector<std::string> precision_names() {
-  std::vector<std::string> names;
-  for (const auto& [name, unused] : precisions()) names.push_back(name);
-  return names;
-}
-
 }  // namespace
 
 void add_bench(CLI::App& app, int& exit_code) {
@@ -294,12 +251,7 @@ void add_bench(CLI::App& app, int& exit_code) {
       app.add_subcommand("bench", "Time whole runs of models, for every combination of the lists given");
   options->common.add_shared_to(*command);
   command->add_option("MODEL", options->models, model_help())->required();
-  add_list(*command, "--precision", options->precisions, CLI::IsMember(precision_names()),
-           "Arithmetic of the kernels [fp32]");
-  add_list(*command, "--batch", options->batches, CLI::Range(std::int64_t{1}, std::int64_t{65536}),
-           "Images per run [1, or what the file fixes]");
-  add_list(*command, "--threads", options->threads, CLI::Range(0, 1024),
-           "CPU threads; 0: all CPUs this process may use [0]");
+  options->settings.add_to(*command);
   ModelOptions::add_extents(*command, options->dims, options->shapes);
   CLI::Option* seconds =
       command->add_option("--seconds", options->seconds, "Time box of a combination: no run begins after it")

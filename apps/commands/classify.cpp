@@ -1,6 +1,7 @@
 // pipit classify MODEL IMAGE...: the most probable classes of images.
 
 #include "apps/commands/commands.h"
+#include "apps/display/layer_json.h"
 #include "apps/display/layer_table.h"
 #include "apps/display/table.h"
 #include "apps/display/terminal.h"
@@ -112,8 +113,12 @@ int classify(const ClassifyOptions& options) {
     load_image(last, preprocess, input.shape(), input.values<float>());
     const ConstTensorView view = input.view();
     const Profile profile = runner.profile({&view, 1}, 0, options.runs);
-    json["profile"] = layer_json(*runner.plan, profile);
-    if (!options.common.json) fmt::print("\n{}", layer_table(*runner.plan, profile));
+    const std::vector<LayerRow> rows = layer_rows(*runner.plan, profile);
+    json["profile"] = layer_json(rows, *runner.plan, profile);
+    if (!options.common.json) {
+      fmt::print("\n{}{}", layer_table(rows, profile, {}, {.width = terminal_width()}),
+                 profile_summary(rows, *runner.plan, profile));
+    }
   }
   if (const PlanOptions& plan = runner.plan->options(); plan.device == DeviceKind::cuda) {
     const DeviceMemory memory = device_memory(plan.gpu);

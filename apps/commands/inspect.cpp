@@ -1,5 +1,6 @@
 // pipit inspect MODEL: every node with shapes, parameters, MACs and the kernel chosen.
 #include "apps/commands/commands.h"
+#include "apps/display/layer_json.h"
 #include "apps/display/layer_table.h"
 #include "apps/display/table.h"
 #include "apps/display/terminal.h"

@@ -1,12 +1,22 @@
 // pipit profile MODEL: where the time of a run goes, layer by layer.
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
 #include "apps/commands/commands.h"
+#include "apps/display/joined_table.h"
+#include "apps/display/layer_json.h"
 #include "apps/display/layer_table.h"
 #include "apps/display/progress.h"
 #include "apps/display/table.h"
 #include "apps/display/terminal.h"
+#include "apps/measuring/input_file.h"
 #include "apps/measuring/runner.h"
+#include "apps/measuring/timing.h"
+#include "apps/options/settings.h"
 #include "engine/base/clock.h"
+#include "engine/base/version.h"
 #include "engine/platform/device.h"
 #include "engine/platform/host_memory.h"
 #include "layers/cpu_peak.h"
@@ -16,14 +26,46 @@ namespace pipit::apps {
 
 namespace {
 
+const std::map<std::string, LayerOrder> kOrders = {{"order", LayerOrder::order},
+                                                   {"ms", LayerOrder::ms},
+                                                   {"macs", LayerOrder::macs},
+                                                   {"name", LayerOrder::name}};
+
 struct ProfileOptions {
-  CommonOptions common;
-  ModelOptions model;
+  CommonOptions common;  // without its threads and precision
+  ModelOptions model;    // without its batch
+  SettingLists settings;
+  std::string input;
+  std::string sort;  // empty: as the layers run, groups by time
+  int top = 0;
+  std::string by = "layer";
+  bool wide = false;
   int runs = 50;
   int warmup = 5;
   bool floor = false;
   double peak_tflops = 0;
   double bandwidth_tbs = 0;
+
+  TableView view() const {
+    const std::string order = sort.empty() ? (by == "layer" ? "order" : "ms") : sort;
+    return {kOrders.at(order), top, wide ? 0 : terminal_width()};
+  }
+  GroupBy group() const { return by == "type" ? GroupBy::type : GroupBy::kernel; }
+};
+
+// What was found with one setting.
+struct Measured {
+  std::shared_ptr<const ExecutionPlan> plan;
+  ProfiledSide side;
+  MachinePeak peak;
+  double read_ms = 0;
+  double load_ms = 0;
+  double first_run_ms = 0;
+  DeviceMemory memory;  // on a GPU
+  nlohmann::ordered_json header;
+
+  bool on_gpu() const { return plan->options().device == DeviceKind::cuda; }
+  double first_answer_ms() const { return read_ms + load_ms + first_run_ms; }
 };
 
 // What the options say, the rest measured.
@@ -40,56 +82,142 @@ MachinePeak machine_peak(const ProfileOptions& options, const ExecutionPlan& pla
   return peak;
 }
 
-int profile(const ProfileOptions& options) {
+// What sets it apart from the others: "int8, 2 threads".
+std::string setting_label(const SettingLists& lists, const Setting& setting, const ExecutionPlan& plan,
+                          std::int64_t samples) {
+  std::vector<std::string> parts;
+  if (lists.precisions.size() > 1) parts.emplace_back(precision_name(computed_precision(plan)));
+  if (lists.batches.size() > 1) parts.push_back(fmt::format("batch {}", samples));
+  if (lists.threads.size() > 1) parts.push_back(counted(setting.threads, "thread"));
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+Measured measure(const ProfileOptions& options, const Setting& setting) {
+  Measured measured;
   const auto begin = Clock::now();
-  Model model = options.model.load();
-  const double read_ms = milliseconds_since(begin);
-  Runner runner(model.name, std::move(model.graph), options.common);
+  ModelOptions source = options.model;
+  source.batch = setting.batch;
+  Model model = source.load();
+  measured.read_ms = milliseconds_since(begin);
+  const InputFile file = options.input.empty() ? InputFile() : InputFile(options.input, model);
+  Runner runner(model.name, std::move(model.graph), common_options(options.common, setting));
   const ExecutionPlan& plan = *runner.plan;
-  const std::vector<Tensor> inputs = random_inputs(plan.graph(), model.name);
+  measured.plan = runner.plan;
+  measured.load_ms = runner.load_ms;
+  const Graph& graph = plan.graph();
+  std::vector<Tensor> inputs;
+  if (options.input.empty()) {
+    inputs = random_inputs(graph, model.name);
+  } else {
+    inputs.push_back(file.tensor(graph.value(graph.inputs()[0]).desc));
+  }
   std::vector<ConstTensorView> views;
   for (const Tensor& t : inputs) views.push_back(t.view());
+  // The file or --dim may have set it as well as --batch.
+  const Shape shape = inputs.empty() ? Shape{} : inputs[0].shape();
+  ProfiledSide& side = measured.side;
+  side.samples = shape.rank() > 0 ? std::max<std::int64_t>(shape[0], 1) : 1;
+  side.label = setting_label(options.settings, setting, plan, side.samples);
 
   const auto first_begin = Clock::now();
   runner.run(views);
-  const double first_run_ms = milliseconds_since(first_begin);
-  const double first_answer_ms = read_ms + runner.load_ms + first_run_ms;
+  measured.first_run_ms = milliseconds_since(first_begin);
   Progress progress("profile", options.warmup + options.runs, options.common.quiet);
-  const Profile result =
-      runner.profile(views, options.warmup, options.runs, [&](int done) { progress.update(done); });
+  side.profile = runner.profile(views, options.warmup, options.runs,
+                                [&](int done) { progress.update(done, side.label); });
+  side.rows = layer_rows(plan, side.profile);
   // The memory first: measuring the peak takes some.
-  const bool on_gpu = plan.options().device == DeviceKind::cuda;
-  const DeviceMemory memory = on_gpu ? device_memory(plan.options().gpu) : DeviceMemory{};
-  const MachinePeak peak = machine_peak(options, plan);
+  if (measured.on_gpu()) measured.memory = device_memory(plan.options().gpu);
+  measured.peak = machine_peak(options, plan);
+  measured.header = json_header("profile", model, plan);
+  return measured;
+}
 
-  if (const std::string note = reference_note(plan, result); !note.empty() && !options.common.quiet) {
-    print_error(note);
+void print_profile_notes(const Measured& measured, const std::string& model) {
+  const ProfiledSide& side = measured.side;
+  if (const std::string note = reference_note(side.rows, side.profile); !note.empty()) print_error(note);
+  const std::string what = side.label.empty() ? model : model + ", " + side.label;
+  if (const std::string note = busy_note(what, side.profile.run_ms); !note.empty()) print_error(note);
+}
+
+nlohmann::ordered_json result_json(const ProfileOptions& options, const Measured& measured) {
+  nlohmann::ordered_json json = measured.header;
+  json["schema"] = kTimesSchema;
+  json["machine"] = machine_description(*measured.plan);
+  json["batch"] = measured.side.samples;
+  if (!options.input.empty()) json["input"] = options.input;
+  json["read_ms"] = measured.read_ms;
+  json["load_ms"] = measured.load_ms;
+  json["first_run_ms"] = measured.first_run_ms;
+  json["first_answer_ms"] = measured.first_answer_ms();
+  json["arena_bytes"] = measured.plan->arena_bytes();
+  if (measured.on_gpu()) {
+    json["device_memory_bytes"] = measured.memory.held;
+    json["device_memory_peak_bytes"] = measured.memory.peak;
   }
+  const ProfiledSide& side = measured.side;
+  if (options.by != "layer") json["groups"] = group_json(side.rows, side.profile, options.group());
+  json.update(layer_json(side.rows, *measured.plan, side.profile, measured.peak));
+  return json;
+}
+
+void print_text(const ProfileOptions& options, const Measured& measured) {
+  const ExecutionPlan& plan = *measured.plan;
+  const auto& [label, rows, profile, samples] = measured.side;
+  const TableView view = options.view();
+  fmt::print("{}: {} on {} with {} threads\n\n", printable(options.model.model),
+             precision_name(computed_precision(plan)), device_name(plan.options().device),
+             plan.options().threads);
+  fmt::print("{}{}",
+             options.by == "layer" ? layer_table(rows, profile, measured.peak, view)
+                                   : group_table(rows, profile, options.group(), view),
+             profile_summary(rows, plan, profile, measured.peak));
+  fmt::print("first answer   {:9.1f} ms   reading the model {:.1f}, planning {:.1f}, one run {:.1f}\n",
+             measured.first_answer_ms(), measured.read_ms, measured.load_ms, measured.first_run_ms);
+  if (measured.on_gpu()) {
+    fmt::print("device memory  {:>9}      at worst {}\n", mebibytes(measured.memory.held),
+               mebibytes(measured.memory.peak));
+  }
+}
+
+// Several settings: one table of all.
+void print_joined(const ProfileOptions& options, const std::vector<Measured>& measured) {
+  std::vector<ProfiledSide> sides;
+  for (const Measured& one : measured) sides.push_back(one.side);
   if (options.common.json) {
-    nlohmann::ordered_json json = json_header("profile", model, plan);
-    // The file or --dim may have set it as well as --batch.
-    const Shape shape = inputs.empty() ? Shape{} : inputs[0].shape();
-    json["batch"] = shape.rank() > 0 ? shape[0] : 1;
-    json["read_ms"] = read_ms;
-    json["load_ms"] = runner.load_ms;
-    json["first_run_ms"] = first_run_ms;
-    json["first_answer_ms"] = first_answer_ms;
-    json["arena_bytes"] = plan.arena_bytes();
-    if (on_gpu) {
-      json["device_memory_bytes"] = memory.held;
-      json["device_memory_peak_bytes"] = memory.peak;
-    }
-    json.update(layer_json(plan, result, peak));
+    nlohmann::ordered_json json;
+    json["pipit"] = version();
+    json["command"] = "profile";
+    json["schema"] = kTimesSchema;
+    json["results"] = nlohmann::ordered_json::array();
+    for (const Measured& one : measured) json["results"].push_back(result_json(options, one));
+    json["joined"] = joined_json(sides);
     print_json(json);
+    return;
+  }
+  const bool batches = options.settings.batches.size() > 1;
+  fmt::print("{}: x is how many times as fast as with {}{}\n\n{}", printable(options.model.model),
+             sides[0].label, batches ? ", for one image" : "", joined_table(sides, options.view()));
+}
+
+int profile(const ProfileOptions& options) {
+  options.settings.check(options.common);
+  const std::vector<Setting> settings = options.settings.all();
+  if (settings.size() > 1 && options.floor)
+    throw CLI::ValidationError("--floor", "is for one precision, batch and number of threads");
+  if (settings.size() > 1 && options.by != "layer")
+    throw CLI::ValidationError("--by", "is for one precision, batch and number of threads");
+  std::vector<Measured> measured;
+  for (const Setting& setting : settings) {
+    measured.push_back(measure(options, setting));
+    if (!options.common.quiet) print_profile_notes(measured.back(), options.model.model);
+  }
+  if (settings.size() > 1) {
+    print_joined(options, measured);
+  } else if (options.common.json) {
+    print_json(result_json(options, measured[0]));
   } else {
-    fmt::print("{}: {} on {} with {} threads\n\n{}", printable(model.name),
-               precision_name(computed_precision(plan)), device_name(plan.options().device),
-               plan.options().threads, layer_table(plan, result, peak));
-    fmt::print("first answer   {:9.1f} ms   reading the model {:.1f}, planning {:.1f}, one run {:.1f}\n",
-               first_answer_ms, read_ms, runner.load_ms, first_run_ms);
-    if (on_gpu) {
-      fmt::print("device memory  {:>9}      at worst {}\n", mebibytes(memory.held), mebibytes(memory.peak));
-    }
+    print_text(options, measured[0]);
   }
   return kExitOk;
 }
@@ -98,10 +226,29 @@ int profile(const ProfileOptions& options) {
 
 void add_profile(CLI::App& app, int& exit_code) {
   const auto options = std::make_shared<ProfileOptions>();
-  CLI::App* command = app.add_subcommand("profile", "Time every layer of a model on random data");
-  options->common.add_to(*command);
-  options->model.add_to(*command, true);
-  command->add_option("--runs", options->runs, "Timed runs; the table shows medians")
+  CLI::App* command = app.add_subcommand("profile", "Time every layer of a model");
+  options->common.add_shared_to(*command);
+  options->model.add_to(*command, false);
+  options->settings.add_to(*command);
+  command->add_option("--input", options->input,
+                      "What the model is timed on: a .npy file of its input's shape or of one sample, or an "
+                      "image, prepared as pipit classify does [random numbers]");
+  command
+      ->add_option("--sort", options->sort,
+                   "Rows of the table by time, multiply-accumulates, name, or in the order in which they run "
+                   "[order; with --by type and kernel: ms]")
+      ->check(CLI::IsMember({"ms", "macs", "name", "order"}));
+  command->add_option("--top", options->top, "Only the first rows of the table; 0: all")
+      ->check(CLI::Range(0, 1000000))
+      ->capture_default_str();
+  command->add_option("--by", options->by, "A row for each layer, or for all of a type or kernel together")
+      ->check(CLI::IsMember({"layer", "type", "kernel"}))
+      ->capture_default_str();
+  command->add_flag("--wide", options->wide,
+                    "All columns, also where the terminal is narrower; what is no terminal always gets them");
+  command
+      ->add_option("--runs", options->runs,
+                   "Timed runs; the table shows medians, and between p10 and p90 lie eight of ten runs")
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();
   command->add_option("--warmup", options->warmup, "Runs before the first timed one")
@@ -124,8 +271,16 @@ void add_profile(CLI::App& app, int& exit_code) {
       ->check(positive_number())
       ->needs("--floor");
   command->footer(
+      "A LIST is separated by commas, or the option repeated. Several precisions, batches or numbers of "
+      "threads make "
+      "one table of all, with how many times as fast as the first each layer is; layers are matched by the "
+      "model's "
+      "nodes that they compute, so what one kernel does here and two do there is one row.\n"
+      "With --json all layers come in the order in which they run, with the times of all runs.\n"
       "Examples:\n  pipit profile resnet50 --runs 100\n  pipit profile model.onnx --batch 8 --threads 1 "
-      "--json");
+      "--json\n"
+      "  pipit profile resnet50 --by type\n  pipit profile resnet50 --precision fp32,int8-dynamic --sort ms "
+      "--top 10");
   command->callback([options, &exit_code] { exit_code = profile(*options); });
 }
 

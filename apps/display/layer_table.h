@@ -1,34 +1,41 @@
-// The per-layer timing table of `profile` and `classify --profile`.
+// The per-layer timing tables of `profile` and `classify --profile`.
 #pragma once
 
-#include <nlohmann/json.hpp>
-
-#include "engine/platform/machine_peak.h"
-#include "engine/runtime/profiler.h"
-#include "pipit/detail/step_info.h"
+#include "apps/display/layer_rows.h"
 
 namespace pipit::apps {
 
-using detail::step_info;
-using detail::StepInfo;
+enum class LayerOrder { order, ms, macs, name };
 
-/// "variant" where the kernel has several, "chosen" (order, preference, measurement or cache), and "timed" where
-/// kernels were: what each took, in ms.
-void add_choice(nlohmann::ordered_json& layer, const Step& step);
+/// What of a table is shown.
+struct TableView {
+  LayerOrder sort = LayerOrder::order;  ///< the longest, the most work, or the first letter come first
+  int top = 0;                          ///< so many rows, and a line about the others; 0: all
+  int width = 0;                        ///< Table::str()
+};
+
+/// With a known `peak`, also how far every layer is from its floor.
+std::string layer_table(const std::vector<LayerRow>& rows, const Profile& profile,
+                        const MachinePeak& peak = {}, const TableView& view = {});
+std::string group_table(const std::vector<LayerRow>& rows, const Profile& profile, GroupBy by,
+                        const TableView& view);
+
+/// What follows the table: sums, what no layer explains, the floor.
+std::string profile_summary(const std::vector<LayerRow>& rows, const ExecutionPlan& plan,
+                            const Profile& profile, const MachinePeak& peak = {});
+/// For users, where reference kernels, which are plain loops, take more than a hundredth of the layers' time: how much,
+/// and which; else empty.
+std::string reference_note(const std::vector<LayerRow>& rows, const Profile& profile);
 
 /// "4 of 32 samples at a time: ...", or why all go together.
 std::string describe(const MicroBatches& batches);
-/// "micro_batch": "size", "runs" (of the steps in one run of the session) and "why".
-void add_micro_batches(nlohmann::ordered_json& json, const MicroBatches& batches);
 
-/// With a known `peak`, also how far every layer is from its floor: the time that its arithmetic or its bytes take at
-/// the peak, whichever is longer.
-std::string layer_table(const ExecutionPlan& plan, const Profile& profile, const MachinePeak& peak = {});
-/// For users, where reference kernels, which are plain loops, take more than a hundredth of the layers' time: how much,
-/// and which; else empty.
-std::string reference_note(const ExecutionPlan& plan, const Profile& profile);
-/// "reference_share" is what they take of the layers' time.
-nlohmann::ordered_json layer_json(const ExecutionPlan& plan, const Profile& profile,
-                                  const MachinePeak& peak = {});
+struct SortKey {
+  std::string name;
+  double ms = 0;
+  std::int64_t macs = 0;
+};
+/// The positions of the rows that are shown, in their order.
+std::vector<std::size_t> shown_rows(const std::vector<SortKey>& rows, const TableView& view);
 
 }  // namespace pipit::apps

@@ -12,42 +12,111 @@ namespace pipit::apps {
 
 namespace {
 
+constexpr std::size_t kGap = 2;         // between columns
+constexpr std::size_t kLeastName = 20;  // names are not cut below this as long as a column can go instead
+constexpr std::size_t kShortest = 5;
+
+bool begins_character(char c) {
+  return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+}
+
 // Columns of text: code points, not bytes. Combining and wide characters are not told apart.
 std::size_t display_width(const std::string& text) {
-  return static_cast<std::size_t>(std::count_if(
-      text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
+  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), begins_character));
+}
+
+// The byte at which code point `count` of the text begins.
+std::size_t offset_of(const std::string& text, std::size_t count) {
+  std::size_t at = 0;
+  for (; at < text.size(); ++at) {
+    if (begins_character(text[at]) && count-- == 0) break;
+  }
+  return at;
 }
 
 }  // namespace
+
+std::string shortened(const std::string& text, std::size_t width) {
+  const std::size_t all = display_width(text);
+  const std::size_t kept = std::max(width, kShortest) - 3;
+  if (all <= kept + 3) return text;
+  const std::size_t front = (kept + 1) / 2;
+  return text.substr(0, offset_of(text, front)) + "..." + text.substr(offset_of(text, all - (kept - front)));
+}
 
 void Table::add(std::vector<std::string> cells) {
   for (std::string& cell : cells) cell = printable(cell);
   rows_.push_back(std::move(cells));
 }
 
-std::string Table::str(int indent) const {
-  return format(indent, true);
+std::string Table::str(int indent, int width) const {
+  if (width == 0) return format(indent, true, natural_widths());
+  return format(indent, true, fitting_widths(static_cast<std::size_t>(std::max(width - indent, 1))));
 }
 
 std::string Table::rows(int indent) const {
-  return format(indent, false);
+  return format(indent, false, natural_widths());
 }
 
-std::string Table::format(int indent, bool titles) const {
+std::vector<std::size_t> Table::natural_widths() const {
   std::vector<std::size_t> widths;
   for (std::size_t c = 0; c < columns_.size(); ++c) {
     std::size_t width = display_width(columns_[c].title);
     for (const auto& row : rows_) width = std::max(width, c < row.size() ? display_width(row[c]) : 0);
     widths.push_back(width);
   }
+  return widths;
+}
+
+// 0 for columns that have gone.
+std::vector<std::size_t> Table::fitting_widths(std::size_t room) const {
+  std::vector<std::size_t> widths = natural_widths();
+  const auto excess = [&](const std::vector<std::size_t>& of) {
+    std::size_t sum = 0;
+    for (const std::size_t width : of) sum += width == 0 ? 0 : width + kGap;
+    return sum > room + kGap ? sum - room - kGap : 0;
+  };
+  // The longest names first, as far as they must, each to `least` at the lowest.
+  const auto with_short_names = [&](std::size_t least) {
+    std::vector<std::size_t> narrow = widths;
+    for (std::size_t over = excess(narrow); over > 0; --over) {
+      std::size_t longest = columns_.size();
+      for (std::size_t c = 0; c < columns_.size(); ++c) {
+        const std::size_t limit = std::max(least, display_width(columns_[c].title));
+        if (columns_[c].name && narrow[c] > limit &&
+            (longest == columns_.size() || narrow[c] > narrow[longest])) {
+          longest = c;
+        }
+      }
+      if (longest == columns_.size()) break;
+      --narrow[longest];
+    }
+    return narrow;
+  };
+  for (;;) {
+    std::vector<std::size_t> narrow = with_short_names(kLeastName);
+    if (excess(narrow) == 0) return narrow;
+    std::size_t last = columns_.size();
+    for (std::size_t c = 0; c < columns_.size(); ++c) {
+      if (widths[c] == 0 || columns_[c].rank == 0) continue;
+      if (last == columns_.size() || columns_[c].rank > columns_[last].rank) last = c;
+    }
+    if (last == columns_.size()) return with_short_names(kShortest);
+    widths[last] = 0;
+  }
+}
+
+std::string Table::format(int indent, bool titles, const std::vector<std::size_t>& widths) const {
   std::string text;
   const auto line = [&](const auto& cell) {
     std::string row(static_cast<std::size_t>(indent), ' ');
     for (std::size_t c = 0; c < columns_.size(); ++c) {
-      const std::string value = cell(c);
-      const std::string blanks(widths[c] - display_width(value), ' ');
+      if (widths[c] == 0) continue;
+      const std::string value = columns_[c].name ? shortened(cell(c), widths[c]) : cell(c);
+      const std::size_t width = display_width(value);
+      const std::string blanks(widths[c] > width ? widths[c] - width : 0, ' ');
       row += columns_[c].align == Align::right ? blanks + value : value + blanks;
-      row += "  ";
+      row.append(kGap, ' ');
     }
     row.erase(row.find_last_not_of(' ') + 1);
     text += row + "\n";

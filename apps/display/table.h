@@ -1,8 +1,9 @@
-// Plain text tables with columns as wide as their widest cell.
+// Plain text tables with columns as wide as their widest cell, or narrowed to the terminal.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace pipit::apps {
@@ -13,21 +14,30 @@ class Table {
   struct Column {
     std::string title;
     Align align = Align::left;
+    /// Where the table is too wide, columns go one by one, the highest rank first; 0 stays.
+    int rank = 0;
+    /// Long cells of names lose their middle before a column goes.
+    bool name = false;
   };
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
   /// Missing cells are empty. Cells are made printable: they may hold names from files.
   void add(std::vector<std::string> cells);
-  /// Title line, then the rows, each indented by `indent` and ending in a newline, without trailing blanks.
-  std::string str(int indent = 0) const;
+  /// Title line, then the rows, each indented by `indent` and ending in a newline, without trailing blanks. At most
+  /// `width` columns of text (0: as many as it takes), as far as ranks and names allow.
+  std::string str(int indent = 0, int width = 0) const;
   /// The same without the title line.
   std::string rows(int indent = 0) const;
 
  private:
-  std::string format(int indent, bool titles) const;
+  std::vector<std::size_t> natural_widths() const;
+  std::vector<std::size_t> fitting_widths(std::size_t room) const;
+  std::string format(int indent, bool titles, const std::vector<std::size_t>& widths) const;
   std::vector<Column> columns_;
   std::vector<std::vector<std::string>> rows_;
 };
 
+/// `text` in at most `width` columns: where it is longer, "..." stands for its middle. At least 5 columns.
+std::string shortened(const std::string& text, std::size_t width);
 /// 1234567 -> "1.23 M": three significant digits and a decimal prefix (k, M, G, T).
 std::string with_prefix(double value);
 /// "1 image", "2 images"; `more` where the plural takes other words.

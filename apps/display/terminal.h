@@ -8,6 +8,9 @@
 
 namespace pipit::apps {
 
+/// Columns of text of the terminal that stdout is; 0 where it is none, or does not know.
+int terminal_width();
+
 /// The most lines of one message that reach the terminal.
 inline constexpr int kMaxMessageLines = 20;
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <random>
+#include <string_view>
 
 #include "apps/display/terminal.h"
 #include "engine/base/clock.h"
@@ -13,6 +14,36 @@
 #include "pipit/detail/load.h"
 
 namespace pipit::apps {
+
+namespace {
+
+// Lists of nothing but numbers, which dump() spreads over as many lines. `text` is what it wrote.
+std::string numbers_in_one_line(std::string_view text) {
+  std::string result;
+  bool quoted = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (quoted && c == '\\') {
+      result += c;
+      result += text[++i];
+      continue;
+    }
+    if (c == '"') quoted = !quoted;
+    const std::size_t end = !quoted && c == '[' ? text.find_first_not_of("0123456789+-.eE, \n", i + 1) : 0;
+    if (end == 0 || end == text.npos || text[end] != ']') {
+      result += c;
+      continue;
+    }
+    for (const char inside : text.substr(i, end - i)) {
+      if (inside != ' ' && inside != '\n') result += inside;
+      if (inside == ',') result += ' ';
+    }
+    i = end - 1;
+  }
+  return result;
+}
+
+}  // namespace
 
 Runner::Runner(std::string name, Graph graph, const CommonOptions& options)
     : Runner(std::move(make_runners(std::move(name), std::move(graph), options, {})[0])) {}
@@ -111,8 +142,8 @@ nlohmann::ordered_json json_header(const std::string& command, const Model& mode
 
 void print_json(const nlohmann::ordered_json& json) {
   // Paths and labels may hold bytes that are not UTF-8: replace them rather than fail.
-  fmt::print("{}\n",
-             printable_json(json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace)));
+  fmt::print("{}\n", printable_json(numbers_in_one_line(
+                         json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace))));
 }
 
 }  // namespace pipit::apps

@@ -1,7 +1,10 @@
 #include "apps/measuring/timing.h"
 
+#include <fmt/format.h>
+
 #include "engine/base/clock.h"
 #include "engine/base/statistics.h"
+#include "engine/platform/device.h"
 #include "engine/runtime/profiler.h"
 
 namespace pipit::apps {
@@ -12,6 +15,7 @@ namespace {
 constexpr int kLeastTurns = 9;
 constexpr int kMostTurns = 400;
 constexpr double kTurnsMs = 250;
+constexpr double kUnsteady = 0.05;
 
 double timed_run(Session& session, const ConstTensorView& input) {
   const Clock::time_point begin = Clock::now();
@@ -20,6 +24,18 @@ double timed_run(Session& session, const ConstTensorView& input) {
 }
 
 }  // namespace
+
+std::string busy_note(const std::string& what, std::span<const double> ms) {
+  const double cv = summarize(ms).cv;
+  if (cv <= kUnsteady) return {};
+  return fmt::format("note: {}: the times vary by {:.1f} % (above {:.0f} %): is the machine busy?", what,
+                     100 * cv, 100 * kUnsteady);
+}
+
+std::string machine_description(const ExecutionPlan& plan) {
+  const PlanOptions& options = plan.options();
+  return options.device == DeviceKind::cuda ? gpu_description(options.gpu) : cpu_description();
+}
 
 Tensor first_batch(PreparedImages& images) {
   Tensor batch;

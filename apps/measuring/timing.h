@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,16 @@
 #include "models/prepared_images.h"
 
 namespace pipit::apps {
+
+/// "schema" in the JSON of profile and bench: it changes when a key that is there changes its meaning or goes.
+inline constexpr int kTimesSchema = 1;
+
+/// Where single runs vary by more than 5 % (coefficient of variation) the machine was not quiet and small differences
+/// mean nothing: a note that says so of `what`; else empty.
+std::string busy_note(const std::string& what, std::span<const double> ms);
+
+/// The CPU, or the GPU with its driver and libraries, that a plan runs on.
+std::string machine_description(const ExecutionPlan& plan);
 
 /// A copy of the first batch.
 Tensor first_batch(PreparedImages& images);

@@ -169,11 +169,12 @@ class CudaSession final : public DeviceSession {
       progress(warmup + r + 1);
     }
     for (std::size_t s = 0; s < bound_.size(); ++s)
-      result.steps.push_back({static_cast<int>(s), median(step_ms[s])});
+      result.steps.push_back({static_cast<int>(s), median(step_ms[s]), step_ms[s]});
     result.layers_ms = median(sums);
     result.graph_ms = median(graphs);
     result.end_to_end_ms = median(totals);
     result.residual_ms = result.graph_ms - result.layers_ms;
+    result.run_ms = std::move(totals);
     return result;
   }
 

@@ -62,10 +62,11 @@ Profile Profiler::report() const {
       times[r] = step_ms_[r * steps_ + s];
       sums[r] += times[r];
     }
-    profile.steps.push_back({static_cast<int>(s), median(std::move(times))});
+    profile.steps.push_back({static_cast<int>(s), median(times), std::move(times)});
   }
   profile.layers_ms = median(sums);
   profile.end_to_end_ms = median(run_ms_);
+  profile.run_ms = run_ms_;
   profile.residual_ms = profile.end_to_end_ms - profile.layers_ms;
   profile.overhead_ms = clock_read_ms() * static_cast<double>(2 * steps_) * calls_per_step_;
   return profile;

@@ -41,6 +41,7 @@ StepInfo step_info(const ExecutionPlan& plan, const Step& step) {
   StepInfo info;
   info.index = step.index;
   info.name = node.name;
+  info.nodes = {node.name};
   info.type = node.layer->type();
   info.family = traits.family;
   info.kernel = step.kernel_name;
@@ -55,6 +56,7 @@ StepInfo step_info(const ExecutionPlan& plan, const Step& step) {
   for (const int next : step.fused) {
     const Node& follower = graph.nodes()[static_cast<std::size_t>(next)];
     const Layer& layer = *follower.layer;
+    info.nodes.push_back(follower.name);
     info.macs += layer.work(graph.input_descs(follower), graph.output_descs(follower)).macs;
     info.geometry +=
         fmt::format(" then {}{}{}", layer.type(), layer.summary().empty() ? "" : " ", layer.summary());

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "engine/plan/execution_plan.h"
 
@@ -11,6 +12,8 @@ namespace pipit::detail {
 struct StepInfo {
   int index = 0;
   std::string name, type, kernel, geometry;
+  /// Of the model: its own, and those that its kernel computes as well.
+  std::vector<std::string> nodes;
   LayerFamily family = LayerFamily::other;
   Shape input, output;
   std::int64_t macs = 0;  ///< without those of `kept`

@@ -1,6 +1,21 @@
 """pipit profile."""
 
-from command import MODEL, USAGE, CommandTest, main
+import fcntl
+import os
+import re
+import struct
+import subprocess
+import termios
+
+import onnx_model
+from command import MODEL, PIPIT, RUNTIME, USAGE, CommandTest, main
+
+
+def npy(shape, values, descr="<f4", fortran=False):
+    """What numpy.save() writes of 32-bit floats."""
+    header = f"{{'descr': '{descr}', 'fortran_order': {fortran}, 'shape': {tuple(shape)}, }}".encode()
+    header += b" " * (-(len(header) + 11) % 64) + b"\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + struct.pack(f"<{len(values)}f", *values)
 
 
 class Profile(CommandTest):
@@ -15,7 +30,15 @@ class Profile(CommandTest):
         layers = result["layers"]
         self.assertEqual([layer["index"] for layer in layers], list(range(len(layers))))
         self.assertAlmostEqual(result["residual_ms"], result["end_to_end_ms"] - result["layers_ms"], delta=1e-9)
+        self.assertEqual(result["schema"], 1)
+        self.assertEqual(len(result["samples_ms"]), 5)
+        self.assertLessEqual(result["end_to_end_p10_ms"], result["end_to_end_ms"])
+        self.assertLessEqual(result["end_to_end_ms"], result["end_to_end_p90_ms"])
         for layer in layers:
+            self.assertEqual(layer["nodes"][0], layer["name"])
+            self.assertEqual(sorted(layer["samples_ms"])[2], layer["median_ms"])
+            self.assertLessEqual(layer["p10_ms"], layer["median_ms"])
+            self.assertLessEqual(layer["median_ms"], layer["p90_ms"])
             self.assertEqual(layer["input"][0], 2)
             self.assertAlmostEqual(layer["share"], layer["median_ms"] / result["layers_ms"], delta=1e-9)
             self.assertEqual(layer["gflops"] > 0, layer["macs"] > 0)
@@ -31,7 +54,7 @@ class Profile(CommandTest):
     def test_text(self):
         text = self.pipit("profile", MODEL, "--runs", "2").stdout
         self.assertRegex(text, r"(?m)^sum of layers +[\d.]+ ms .*\(median of 2 runs\)$")
-        self.assertRegex(text, r"(?m)^end to end +[\d.]+ ms$")
+        self.assertRegex(text, r"(?m)^end to end +[\d.]+ ms   p10 [\d.]+, p90 [\d.]+$")
         self.assertRegex(text, r"(?m)^unexplained +-?[\d.]+ ms")
 
     def test_floor(self):
@@ -68,6 +91,109 @@ class Profile(CommandTest):
         self.assertAlmostEqual(result["convolutions_share_of_kernel"], rate / (1e12 * result["kernel_tflops"]), delta=1e-9)
         text = self.pipit("profile", MODEL, "--runs", "2", "--threads", "1", "--floor").stdout
         self.assertRegex(text, r"(?m)^their kernel +[\d.]+ GFLOP/s on operands in the first-level cache; the convolutions")
+
+    def rows(self, *arguments):
+        """The lines of the table: what stands between its title line and the sums."""
+        text = self.pipit("profile", MODEL, "--runs", "3", *arguments).stdout
+        return re.search(r"\n\n(.*?\n)(.*)^sum of layers", text, re.M | re.S)[2].splitlines()
+
+    def test_rows_are_sorted(self):
+        names = [row.split()[1] for row in self.rows("--sort", "name")]
+        self.assertEqual(names, sorted(names))
+        self.assertEqual([row.split()[0] for row in self.rows("--sort", "order")], [str(i) for i in range(len(names))])
+        slowest, *_, rest = self.rows("--sort", "ms", "--top", "3")
+        self.assertRegex(rest, rf"^\.\.\. and {len(names) - 3} layers more, [\d.]+ ms, [\d.]+%$")
+        shares = [float(re.search(r"([\d.]+)%", row)[1]) for row in self.rows("--sort", "ms")]
+        self.assertEqual(shares, sorted(shares, reverse=True))
+        self.assertEqual(len(self.rows("--sort", "macs", "--top", "2")), 3)
+        self.assertIn("Conv", slowest)
+
+    def test_layers_of_a_type_together(self):
+        layers = self.json("profile", MODEL, "--runs", "3", "--no-autotune")["layers"]
+        for by in ("type", "kernel"):
+            groups = self.json("profile", MODEL, "--runs", "3", "--no-autotune", "--by", by)["groups"]
+            self.assertEqual({group[by] for group in groups}, {layer[by] for layer in layers})
+            self.assertEqual(sum(group["layers"] for group in groups), len(layers))
+            self.assertEqual(sum(group["macs"] for group in groups), sum(layer["macs"] for layer in layers))
+            self.assertAlmostEqual(sum(group["share"] for group in groups), 1, delta=0.5)
+            table = self.rows("--by", by)
+            self.assertEqual(len(table), len(groups))
+        self.assertRegex("\n".join(self.rows("--by", "type")), r"(?m)^Conv +\d+ +[\d.]+ M +[\d.]+ +[\d.]+ +[\d.]+ +[\d.]+%")
+
+    def test_lists_are_joined(self):
+        result = self.json("profile", MODEL, "--runs", "3", "--precision", "fp32,int8-dynamic", "--batch", "1,2")
+        sides = [(one["precision"], one["batch"]) for one in result["results"]]
+        self.assertEqual(sides, [("fp32", 1), ("fp32", 2), ("int8-dynamic", 1), ("int8-dynamic", 2)])
+        nodes = [node for row in result["joined"] for node in row["nodes"]]
+        self.assertEqual(len(nodes), len(set(nodes)))
+        for one in result["results"]:
+            self.assertLessEqual({node for layer in one["layers"] for node in layer["nodes"]}, set(nodes))
+        for row in result["joined"]:
+            first, *others = row["median_ms"]
+            for ms, speedup, batch in zip(others, row["speedup"][1:], (2, 1, 2)):
+                if first and ms:
+                    self.assertAlmostEqual(speedup, first / (ms / batch), delta=1e-9 * speedup)
+                else:
+                    self.assertIsNone(speedup)
+        text = self.pipit("profile", MODEL, "--runs", "3", "--threads", "1,2").stdout
+        self.assertIn("x is how many times as fast as with 1 thread", text)
+        self.assertRegex(text, r"(?m)^layer +type +1 thread ms +p10 +p90 +2 threads ms +p10 +p90 +x +kernel 1 thread")
+        self.assertRegex(text, r"(?m)^sum of layers( +[\d.]+){7}$")
+        self.assertRegex(text, r"(?m)^end to end( +[\d.]+){7}$")
+        for option in (("--floor",), ("--by", "type")):
+            done = self.pipit("profile", MODEL, "--threads", "1,2", *option, code=USAGE)
+            self.assert_one_line_error(done, option[0])
+
+    def test_input_file(self):
+        model = self.write("relu.onnx", onnx_model.model((2, 3, 2, 2), [onnx_model.node("Relu", ["x"], "y")]))
+        one = [float(i) for i in range(12)]
+        for name, shape, values in (("batch.npy", (2, 3, 2, 2), one * 2), ("one.npy", (1, 3, 2, 2), one),
+                                    ("sample.npy", (3, 2, 2), one)):
+            path = self.write(name, npy(shape, values))
+            self.assertEqual(self.json("profile", model, "--runs", "1", "--input", path)["input"], str(path))
+        for content, words in ((npy((5,), one[:5]), ("2x3x2x2", "5")), (npy((2, 3, 2, 2), one), ("bytes",)),
+                               (npy((12,), one, "<f8"), ("<f8", "float32")),
+                               (npy((3, 2, 2), one, fortran=True), ("ascontiguousarray",)),
+                               (npy((3, 2, 2), one)[:40], ("header",)), (npy((3, 2, 2), one)[:9], ("numpy.save",)),
+                               (npy((-3, 2, 2), one), ("-3",)), (npy(("a", 2), one), ("extent",)),
+                               (npy((1 << 40, 1 << 40), one), ()), (npy((1,) * 9, one), ("dimensions",))):
+            path = self.write("bad.npy", content)
+            done = self.pipit("profile", model, "--input", path, code=RUNTIME)
+            self.assert_one_line_error(done, *words)
+        self.assert_one_line_error(self.pipit("profile", model, "--input", "missing.npy", code=RUNTIME), "missing.npy")
+        self.write_bmp("image.bmp", (90, 120, 150))
+        self.assertEqual(self.json("profile", MODEL, "--runs", "1", "--batch", "2", "--input", "image.bmp")["batch"], 2)
+
+    def on_a_terminal(self, columns, *arguments):
+        """What `profile` writes to a terminal of so many columns."""
+        ours, theirs = os.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+        with os.fdopen(ours, "rb", buffering=0) as terminal:
+            process = subprocess.Popen([PIPIT, "profile", MODEL, "--runs", "2", *arguments], stdout=theirs,
+                                       stderr=subprocess.DEVNULL)
+            os.close(theirs)
+            written = b""
+            try:
+                while block := terminal.read(4096):
+                    written += block
+            except OSError:  # the other end is closed
+                pass
+            self.assertEqual(process.wait(timeout=300), 0)
+        return written.decode().replace("\r\n", "\n")
+
+    def test_a_table_fits_its_terminal(self):
+        wide = self.pipit("profile", MODEL, "--runs", "2").stdout
+        title = next(line for line in wide.splitlines() if "kernel" in line and "share" in line)
+        self.assertGreater(max(len(line) for line in wide.splitlines()), 100)
+        for columns in (80, 100):
+            table = self.on_a_terminal(columns).split("sum of layers")[0]
+            self.assertLessEqual(max(len(line) for line in table.splitlines()), columns)
+            for word in ("layer", "ms", "share"):
+                self.assertRegex(table, rf"\b{word}\b")
+        self.assertIn(title.split(), [line.split() for line in self.on_a_terminal(80, "--wide").splitlines()])
+        narrow = self.on_a_terminal(30).split("sum of layers")[0].splitlines()
+        self.assertLessEqual(max(len(line) for line in narrow[1:]), 30)
+        self.assertTrue(any("..." in line for line in narrow))
 
     def test_integer_convolutions_count(self):
         result = self.json("profile", MODEL, "--precision", "int8-dynamic", "--runs", "2", "--threads", "1", "--floor")

@@ -1,0 +1,113 @@
+#include "apps/display/layer_json.h"
+
+#include "engine/base/statistics.h"
+
+namespace pipit::apps {
+
+namespace {
+
+void add_times(nlohmann::ordered_json& json, const std::vector<double>& ms, double median_ms,
+               const Profile& profile) {
+  json["median_ms"] = median_ms;
+  json["p10_ms"] = quantile(ms, 0.1);
+  json["p90_ms"] = quantile(ms, 0.9);
+  json["share"] = median_ms / profile.layers_ms;
+}
+
+}  // namespace
+
+void add_choice(nlohmann::ordered_json& layer, const Step& step) {
+  if (!step.variant.empty()) layer["variant"] = step.variant;
+  layer["chosen"] = chosen_by_name(step.choice.by);
+  if (!step.choice.note.empty()) layer["note"] = step.choice.note;
+  for (const TimedKernel& timed : step.choice.timed) {
+    nlohmann::ordered_json entry = {{"kernel", timed.name}};
+    if (!timed.variant.empty()) entry["variant"] = timed.variant;
+    if (timed.problem.empty()) {
+      entry["ms"] = timed.ms;
+    } else {
+      entry["problem"] = timed.problem;
+    }
+    layer["timed"].push_back(std::move(entry));
+  }
+}
+
+void add_micro_batches(nlohmann::ordered_json& json, const MicroBatches& batches) {
+  json["micro_batch"] = {
+      {"size", batches.cut() ? nlohmann::ordered_json(batches.size) : nlohmann::ordered_json()},
+      {"runs", batches.count()},
+      {"why", batches.why}};
+}
+
+nlohmann::ordered_json layer_json(const std::vector<LayerRow>& rows, const ExecutionPlan& plan,
+                                  const Profile& profile, const MachinePeak& peak) {
+  nlohmann::ordered_json json;
+  json["runs"] = profile.runs;
+  add_micro_batches(json, plan.micro_batches());
+  json["layers_ms"] = profile.layers_ms;
+  json["end_to_end_ms"] = profile.end_to_end_ms;
+  json["end_to_end_p10_ms"] = quantile(profile.run_ms, 0.1);
+  json["end_to_end_p90_ms"] = quantile(profile.run_ms, 0.9);
+  json["residual_ms"] = profile.residual_ms;
+  json["profiler_overhead_ms"] = profile.overhead_ms;
+  json["reference_share"] = ReferenceTime(rows).ms / profile.layers_ms;
+  if (profile.graph_ms > 0) json["graph_ms"] = profile.graph_ms;
+  if (peak.known()) {
+    json["peak_tflops"] = 1e-12 * peak.flops_per_second;
+    json["bandwidth_tbs"] = 1e-12 * peak.bytes_per_second;
+    double floors = 0;
+    for (const LayerRow& row : rows) floors += floor_ms(row.info, peak);
+    json["floor_ms"] = floors;
+  }
+  json["samples_ms"] = profile.run_ms;
+  json["layers"] = nlohmann::ordered_json::array();
+  for (const LayerRow& row : rows) {
+    const StepInfo& info = row.info;
+    nlohmann::ordered_json layer = {{"index", info.index},
+                                    {"name", info.name},
+                                    {"nodes", info.nodes},
+                                    {"type", info.type},
+                                    {"kernel", info.kernel},
+                                    {"input", info.input.dims()},
+                                    {"output", info.output.dims()},
+                                    {"geometry", info.geometry},
+                                    {"macs", info.macs}};
+    add_times(layer, row.ms, row.median_ms, profile);
+    layer["gflops"] = gflops(info.macs, row.median_ms);
+    layer["bytes"] = info.bytes;
+    if (info.kept < 1) layer["kept"] = info.kept;
+    add_choice(layer, *row.step);
+    if (peak.known()) {
+      const double floor = floor_ms(info, peak);
+      layer["floor_us"] = 1e3 * floor;
+      layer["x_floor"] = floor > 0 ? row.median_ms / floor : 0;
+    }
+    layer["samples_ms"] = row.ms;
+    json["layers"].push_back(std::move(layer));
+  }
+  const Convolutions convolutions(rows);
+  if (peak.known() && convolutions.macs > 0) {
+    json["convolutions_ms"] = convolutions.ms;
+    json["convolutions_share_of_peak"] = convolutions.share_of(peak.flops_per_second);
+    if (peak.kernel_flops_per_second > 0) {
+      json["kernel_tflops"] = 1e-12 * peak.kernel_flops_per_second;
+      json["convolutions_share_of_kernel"] = convolutions.share_of(peak.kernel_flops_per_second);
+    }
+  }
+  return json;
+}
+
+nlohmann::ordered_json group_json(const std::vector<LayerRow>& rows, const Profile& profile, GroupBy by) {
+  nlohmann::ordered_json groups = nlohmann::ordered_json::array();
+  for (const LayerGroup& group : layer_groups(rows, by)) {
+    nlohmann::ordered_json json = {{by == GroupBy::type ? "type" : "kernel", group.name},
+                                   {"layers", group.layers},
+                                   {"macs", group.macs}};
+    add_times(json, group.ms, group.median_ms, profile);
+    json["gflops"] = gflops(group.macs, group.median_ms);
+    groups.push_back(std::move(json));
+  }
+  return groups;
+}
+
+}  // namespace pipit::apps

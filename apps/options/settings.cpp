@@ -1,0 +1,78 @@
+#include "apps/options/settings.h"
+
+#include <algorithm>
+
+#include "apps/options/list_option.h"
+
+namespace pipit::apps {
+
+namespace {
+
+std::vector<std::string> precision_names() {
+  std::vector<std::string> names;
+  for (const auto& [name, unused] : precisions()) names.push_back(name);
+  return names;
+}
+
+}  // namespace
+
+void SettingLists::add_to(CLI::App& command) {
+  add_list(command, "--precision", precisions, CLI::IsMember(precision_names()),
+           "Arithmetic of the kernels; int8 has the scales of --plan, int8-dynamic finds its own at run "
+           "time; w8 and w4 store the weights of fully connected layers and 1x1 convolutions in 8 or 4 bits "
+           "and compute in f32 [fp32]");
+  add_list(command, "--batch", batches, CLI::Range(std::int64_t{1}, std::int64_t{65536}),
+           "Images per run (for models that leave the batch open) [1, or what the file fixes]");
+  add_list(command, "--threads", threads, CLI::Range(0, 1024),
+           "CPU threads; 0: all CPUs this process may use [0]");
+}
+
+void SettingLists::check(const CommonOptions& given) const {
+  const auto listed = [&](const char* name) {
+    return std::ranges::find(precisions, name) != precisions.end();
+  };
+  for (const std::string& name : precisions) {
+    CommonOptions common = given;
+    common.precision = apps::precisions().at(name);
+    if (common.precision != Precision::int8 && listed("int8")) {
+      common.plan.clear();
+      common.keep.clear();
+    }
+    if (common.precision != Precision::w4 && listed("w4")) common.group_size.reset();
+    if (common.precision != Precision::int8_dynamic && listed("int8-dynamic")) common.dynamic_scales.clear();
+    common.check_precision();
+  }
+}
+
+std::vector<Setting> SettingLists::all() const {
+  std::vector<std::optional<std::int64_t>> of_batches(batches.begin(), batches.end());
+  if (of_batches.empty()) of_batches.emplace_back();
+  std::vector<Setting> settings;
+  for (const std::string& precision : precisions) {
+    for (const auto& batch : of_batches) {
+      for (const int count : threads)
+        settings.push_back({precision, batch, count == 0 ? available_cpus() : count});
+    }
+  }
+  return settings;
+}
+
+CommonOptions common_options(const CommonOptions& given, const Setting& setting) {
+  CommonOptions common = given;
+  common.precision = precisions().at(setting.precision);
+  common.threads = setting.threads;
+  if (common.precision != Precision::int8) {
+    common.plan.clear();
+    common.keep.clear();
+  }
+  if (common.precision != Precision::w4) common.group_size.reset();
+  if (common.precision != Precision::int8_dynamic) common.dynamic_scales.clear();
+  return common;
+}
+
+std::string setting_text(const Setting& setting) {
+  return fmt::format("{}, batch {}, {} threads", setting.precision, setting.batch.value_or(1),
+                     setting.threads);
+}
+
+}  // namespace pipit::apps

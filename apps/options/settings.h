@@ -1,0 +1,33 @@
+// Combinations of --precision, --batch and --threads, for commands that take lists of them.
+#pragma once
+
+#include "apps/options/options.h"
+
+namespace pipit::apps {
+
+struct Setting {
+  std::string precision;              ///< a key of precisions()
+  std::optional<std::int64_t> batch;  ///< unset: 1, or what the file fixes
+  int threads = 0;                    ///< not 0
+};
+
+struct SettingLists {
+  std::vector<std::string> precisions = {"fp32"};
+  std::vector<std::int64_t> batches;
+  std::vector<int> threads = {0};
+
+  void add_to(CLI::App& command);
+  /// CommonOptions::check_precision() for each precision; an option of one is for that one only. Throws
+  /// CLI::ValidationError.
+  void check(const CommonOptions& common) const;
+  /// Precisions outermost, threads innermost.
+  std::vector<Setting> all() const;
+};
+
+/// `common` with precision and threads of the setting, without what is for other precisions.
+CommonOptions common_options(const CommonOptions& common, const Setting& setting);
+
+/// "fp32, batch 8, 2 threads".
+std::string setting_text(const Setting& setting);
+
+}  // namespace pipit::apps
