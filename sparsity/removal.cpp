@@ -1,5 +1,7 @@
 #include "sparsity/removal.h"
 
+#include <algorithm>
+
 #include "engine/base/error.h"
 #include "layers/ops/conv.h"
 #include "layers/ops/matmul.h"
@@ -25,6 +27,11 @@ NewWeights masked(const NewWeights& dense, const Removal& removal) {
     if (removal.outputs[o] != 0) made.bias[o] = 0;
   }
   return made;
+}
+
+bool computes_nothing(const Removal& removal) {
+  return std::all_of(removal.outputs.begin(), removal.outputs.end(),
+                     [](std::uint8_t mark) { return mark != 0; });
 }
 
 double relative_error(const std::vector<Gram>& sums, const NewWeights& weights,
@@ -69,6 +76,7 @@ Remaining remove_and_refit(const Graph& graph, std::vector<Tensor> inputs, const
     const bool loses = found != removals.end();
     if (!loses && layer.untouched()) return std::nullopt;
     const NewWeights dense = weights_of(graph, layer.node());
+    if (loses && computes_nothing(found->second)) return masked(dense, found->second);
     const Shape& shape = dense.weights.shape();
     if (shape.elements() / shape[0] > most_depth())
       return loses ? std::optional(masked(dense, found->second)) : std::nullopt;

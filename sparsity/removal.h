@@ -29,8 +29,8 @@ struct RemovalOptions {
 
 struct Remaining {
   Graph graph;
-  /// Per layer with constant weights that changed, or reads what did: Gram::relative_error() on the sampled columns,
-  /// of the outputs that live.
+  /// Per layer with constant weights that changed, or reads what did, and of which outputs are left:
+  /// Gram::relative_error() of those on the sampled columns.
   std::map<std::string, double> errors;
 };
 

@@ -134,6 +134,7 @@ PruningOptions pruning_options(const PruneCommand& options) {
   how.path.elimination.importance = kImportances.at(options.importance);
   how.path.rows = options.mode != "channel";
   how.path.families = options.mode == "channel" || (options.mode == "auto" && !options.goal.keep);
+  how.branches = options.mode == "auto" && !options.goal.keep;
   how.path.channels = options.group;
   how.path.panel = options.panel;
   how.removal.refits = !options.no_refit;

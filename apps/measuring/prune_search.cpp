@@ -155,6 +155,8 @@ class Searcher {
     std::map<std::string, std::string> kernels;
     for (const Step& step : outcome_.plan->steps())
       kernels[outcome_.plan->graph().nodes()[static_cast<std::size_t>(step.node)].name] = step.kernel_name;
+    std::set<std::string> left;
+    for (const Node& node : outcome_.pruned.graph.nodes()) left.insert(node.name);
     for (const Step& step : dense_plan_->steps()) {
       const detail::StepInfo info = detail::step_info(*dense_plan_, step);
       PruneLayer layer;
@@ -164,6 +166,7 @@ class Searcher {
       layer.pruned_kernel = kernels[info.name];
       if (before.contains(info.name)) layer.dense_ms = before.at(info.name);
       if (after.contains(info.name)) layer.pruned_ms = after.at(info.name);
+      if (!left.contains(info.name)) layer.kept = 0;
       const auto error = outcome_.pruned.errors.find(info.name);
       if (error != outcome_.pruned.errors.end()) {
         layer.error = error->second;

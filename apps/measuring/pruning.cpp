@@ -9,6 +9,21 @@
 
 namespace pipit::apps {
 
+namespace {
+
+void add_removals(Removals& to, const Removals& from) {
+  for (const auto& [node, removal] : from) {
+    const auto found = to.try_emplace(node, removal);
+    if (found.second) continue;
+    for (std::size_t i = 0; i < removal.weights.size(); ++i)
+      found.first->second.weights[i] |= removal.weights[i];
+    for (std::size_t o = 0; o < removal.outputs.size(); ++o)
+      found.first->second.outputs[o] |= removal.outputs[o];
+  }
+}
+
+}  // namespace
+
 Pruning::Pruning(Graph dense, std::vector<Tensor> images, PruningOptions options, CompileOptions compiling,
                  const ProgressReport& progress)
     : dense_(std::move(dense)),
@@ -90,22 +105,24 @@ Keeps Pruning::global(double share) const {
   return keeps;
 }
 
+std::vector<Branch> Pruning::branches_of(const Keeps& keeps) const {
+  std::vector<Branch> chosen;
+  for (Branch& branch : find_branches(dense_)) {
+    if (keeps.branches.contains(dense_.nodes()[static_cast<std::size_t>(branch.last)].name))
+      chosen.push_back(std::move(branch));
+  }
+  return chosen;
+}
+
 PrunedModel Pruning::prune(const Keeps& keeps, const ProgressReport& progress) const {
   Removals removals = removals_of(dense_, mask_of(keeps));
   const std::vector<bool> channels = removed_channels(keeps);
-  if (!channels.empty()) {
-    for (auto& [node, removal] : removals_of(dense_, paths_.groups, channels)) {
-      const auto found = removals.try_emplace(node, removal);
-      if (found.second) continue;
-      for (std::size_t i = 0; i < removal.weights.size(); ++i)
-        found.first->second.weights[i] |= removal.weights[i];
-      for (std::size_t o = 0; o < removal.outputs.size(); ++o)
-        found.first->second.outputs[o] |= removal.outputs[o];
-    }
-  }
+  if (!channels.empty()) add_removals(removals, removals_of(dense_, paths_.groups, channels));
+  add_removals(removals, removals_of(dense_, branches_of(keeps)));
   Remaining remaining = remove_and_refit(dense_, inputs(), removals, options_.removal, progress);
   if (!channels.empty())
     remaining.graph = remove_channels(remaining.graph, find_channel_groups(remaining.graph), channels);
+  remaining.graph = remove_branches(remaining.graph, keeps.branches);
   return {std::move(remaining.graph), std::move(remaining.errors)};
 }
 

@@ -9,16 +9,18 @@
 
 #include "apps/measuring/precision_ladder.h"
 #include "quant/compile.h"
+#include "sparsity/branches.h"
 #include "sparsity/budget.h"
 #include "sparsity/pruning_path.h"
 #include "sparsity/removal.h"
 
 namespace pipit::apps {
 
-/// What is kept of what loses something.
+/// What is kept of what loses something, and what goes as a whole.
 struct Keeps {
   std::map<std::string, double> rows;      ///< per layer, in mode k
   std::map<std::size_t, double> channels;  ///< per family of channels (Paths::channels)
+  std::set<std::string> branches;          ///< residual branches that are left out, by their last nodes
   friend bool operator==(const Keeps&, const Keeps&) = default;
 };
 
@@ -26,6 +28,7 @@ struct PruningOptions {
   PathOptions path;
   RemovalOptions removal;
   std::size_t multiple = 4;  ///< of channels that stay in a family
+  bool branches = false;     ///< whether a budget may leave residual branches out
 };
 
 struct PrunedModel {
@@ -50,10 +53,11 @@ class Pruning {
   std::shared_ptr<const ExecutionPlan> compiled(const Graph& graph) const;
 
   /// Selections by budget (sparsity/budget.h), from dense to fastest, with the Keeps of each. What is chosen at once
-  /// are layers that share families of channels: rows of each, or channels of all their families. Times are those of
-  /// the steps of whole models in which everything keeps one share of a ladder; costs are the loss of the layer times
-  /// what the model's output loses per loss of this layer, measured on `probe` with that layer alone pruned and
-  /// refitted.
+  /// are layers that share families of channels or a residual branch: rows of each, channels of all their families, or
+  /// nothing of the branch. Times are those of the steps of whole models in which everything keeps one share of a
+  /// ladder; costs are the loss of the layer times what the model's output loses per loss of this layer, measured on
+  /// `probe` with that layer alone pruned and refitted, and of a branch what the output loses without it
+  /// and those that cost less for their time.
   struct Budget {
     double dense_ms = 0;   ///< sum of the steps
     double others_ms = 0;  ///< of that, steps of layers that lose nothing
@@ -66,6 +70,7 @@ class Pruning {
   std::vector<Tensor> inputs() const;
   PruningMask mask_of(const Keeps& keeps) const;
   std::vector<bool> removed_channels(const Keeps& keeps) const;
+  std::vector<Branch> branches_of(const Keeps& keeps) const;
   Graph dense_;
   std::vector<Tensor> images_;
   PruningOptions options_;

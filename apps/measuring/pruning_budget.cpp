@@ -1,7 +1,11 @@
 // Pruning::budget(): what every candidate takes, measured, and what it costs.
+#include <algorithm>
 #include <array>
+#include <functional>
 #include <numeric>
+#include <queue>
 #include <set>
+#include <tuple>
 
 #include "apps/measuring/pruning.h"
 #include "apps/measuring/timing.h"
@@ -17,6 +21,7 @@ namespace {
 constexpr std::array kShares{1.0, 0.85, 0.75, 0.65, 0.5, 0.35, 0.25, 0.15};
 constexpr double kProbed = 0.5;  // the share that a layer keeps to measure what its loss does to the output
 constexpr int kCandidateRuns = 15;
+constexpr double kMostNoise = 0.5;  // of the output, over its variance: worse ones are not looked at
 
 using Times = std::map<std::string, double>;
 
@@ -25,14 +30,16 @@ double time_of(const Times& times, const std::string& node) {
   return found == times.end() ? 0 : found->second;
 }
 
-// Layers that are decided on together: one that shares no family, or all that are tied by families.
+// Layers that are decided on together: one that shares nothing, or all that are tied by families or by a branch.
 struct Component {
   std::set<std::string> nodes;
   std::vector<std::size_t> rows;      // in Paths::rows
   std::vector<std::size_t> families;  // in Paths::channels
+  std::string branch;                 // by its last node, where it is one; else empty
 };
 
-std::vector<Component> components_of(const Graph& graph, const Paths& paths) {
+std::vector<Component> components_of(const Graph& graph, const Paths& paths,
+                                     const std::vector<Branch>& branches) {
   const auto& nodes = graph.nodes();
   std::vector<int> root(nodes.size());
   std::iota(root.begin(), root.end(), 0);
@@ -46,6 +53,9 @@ std::vector<Component> components_of(const Graph& graph, const Paths& paths) {
       for (const int n : set) root[static_cast<std::size_t>(find(n))] = first;
     }
   }
+  for (const Branch& branch : branches) {
+    for (const int n : branch.nodes) root[static_cast<std::size_t>(find(n))] = find(branch.last);
+  }
   std::map<int, Component> components;
   std::map<std::string, int> root_of;
   for (std::size_t n = 0; n < nodes.size(); ++n) root_of[nodes[n].name] = find(static_cast<int>(n));
@@ -56,6 +66,11 @@ std::vector<Component> components_of(const Graph& graph, const Paths& paths) {
   for (const auto& [name, r] : root_of) {
     const auto found = components.find(r);
     if (found != components.end()) found->second.nodes.insert(name);
+  }
+  for (const Branch& branch : branches) {
+    const auto found = components.find(find(branch.last));
+    if (found != components.end() && found->second.nodes.size() == branch.nodes.size())
+      found->second.branch = nodes[static_cast<std::size_t>(branch.last)].name;
   }
   std::vector<Component> all;
   for (auto& [r, component] : components) all.push_back(std::move(component));
@@ -73,7 +88,60 @@ struct Candidates {
   std::vector<Times> rows, channels;              // per share; channels may be empty
   std::map<std::string, double> noise;            // of the output, per loss of a layer
   std::vector<std::vector<double>> channel_loss;  // per family and share, weighted by the noise
+  std::map<std::string, double> without;          // noise of the output without a branch
 };
+
+// What the output loses without a branch, once those have gone that cost less for their time: branches near each other
+// stand in for each other, and single losses say nothing of the loss of both. A loss that was measured with fewer gone
+// is taken for the least that it can be, so that few are measured again. Branches without which little is left of the
+// output have no cost.
+std::map<std::string, double> cost_of_branches(
+    const Graph& graph, const std::vector<Branch>& branches, const Times& times,
+    const std::function<double(const std::set<std::string>&)>& noise_without,
+    const std::function<void()>& progress) {
+  struct Candidate {
+    double ratio = 0;  // of noise to time
+    double noise = 0;  // without this one and those gone
+    std::size_t branch = 0;
+    bool operator>(const Candidate& other) const {
+      return std::tie(ratio, branch) > std::tie(other.ratio, other.branch);
+    }
+  };
+  std::set<std::string> gone;
+  double noise = 0;
+  std::vector<double> ms(branches.size(), 0);
+  const auto name = [&](std::size_t b) {
+    return graph.nodes()[static_cast<std::size_t>(branches[b].last)].name;
+  };
+  const auto measured = [&](std::size_t b) {
+    std::set<std::string> with = gone;
+    with.insert(name(b));
+    const double without = noise_without(with);
+    return Candidate{std::max(without - noise, 0.0) / ms[b], without, b};
+  };
+  std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> left;
+  for (std::size_t b = 0; b < branches.size(); ++b) {
+    for (const int n : branches[b].nodes)
+      ms[b] += time_of(times, graph.nodes()[static_cast<std::size_t>(n)].name);
+    if (ms[b] > 0) left.push(measured(b));
+    progress();
+  }
+  std::map<std::string, double> costs;
+  double worst = 0;  // ratios rise, as those of options have to
+  while (!left.empty() && noise < kMostNoise) {
+    Candidate next = measured(left.top().branch);
+    left.pop();
+    if (!left.empty() && next > left.top()) {
+      left.push(next);
+      continue;
+    }
+    worst = std::max(worst, next.ratio);
+    costs[name(next.branch)] = worst * ms[next.branch];
+    gone.insert(name(next.branch));
+    noise = next.noise;
+  }
+  return costs;
+}
 
 Ways ways_of(const Candidates& candidates, const Component& component) {
   const Times& dense = candidates.rows.empty() ? candidates.channels[0] : candidates.rows[0];
@@ -111,6 +179,10 @@ Ways ways_of(const Candidates& candidates, const Component& component) {
     ways.options.push_back(option);
     ways.keeps.push_back(std::move(keeps));
   }
+  if (candidates.without.contains(component.branch)) {
+    ways.options.push_back({0, candidates.without.at(component.branch)});
+    ways.keeps.emplace_back().branches.insert(component.branch);
+  }
   return ways;
 }
 
@@ -125,9 +197,10 @@ Pruning::Budget Pruning::budget(PreparedImages& probe, const ProgressReport& pro
     for (const int reader : path.family.readers)
       probed.insert(dense_.nodes()[static_cast<std::size_t>(reader)].name);
   }
-  const auto total = static_cast<std::int64_t>(2 * kShares.size() + 2 * probed.size());
+  const std::vector<Branch> branches = options_.branches ? find_branches(dense_) : std::vector<Branch>();
+  const auto total = static_cast<std::int64_t>(2 * kShares.size() + 2 * probed.size() + branches.size());
   std::int64_t done = 0;
-  Candidates candidates{paths_, {}, {}, {}, {}};
+  Candidates candidates{paths_, {}, {}, {}, {}, {}};
   for (const double share : kShares) {
     const auto time = [&](const Graph& graph) {
       return step_times(compiled(graph), batch.view(), kCandidateRuns);
@@ -177,6 +250,12 @@ Pruning::Budget Pruning::budget(PreparedImages& probe, const ProgressReport& pro
     candidates.noise[name] = losses.at(name) > 0 ? relative_noise(outputs, reference) / losses.at(name) : 0;
     progress(++done, total);
   }
+  const auto noise_without = [&](const std::set<std::string>& last) {
+    return relative_noise(run_outputs(compiled(remove_branches(dense_, last)), probe), reference);
+  };
+  const Times& as_it_was = candidates.rows.empty() ? candidates.channels.at(0) : candidates.rows[0];
+  candidates.without =
+      cost_of_branches(dense_, branches, as_it_was, noise_without, [&] { progress(++done, total); });
   for (const ChannelPath& path : paths_.channels) {
     double noise = 0;
     for (const int reader : path.family.readers)
@@ -192,7 +271,7 @@ Pruning::Budget Pruning::budget(PreparedImages& probe, const ProgressReport& pro
   budget.others_ms = budget.dense_ms;
   std::vector<Ways> ways;
   std::vector<std::vector<Option>> options;
-  for (const Component& component : components_of(dense_, paths_)) {
+  for (const Component& component : components_of(dense_, paths_, branches)) {
     ways.push_back(ways_of(candidates, component));
     options.push_back(ways.back().options);
     budget.others_ms -= options.back()[0].ms;
@@ -204,6 +283,7 @@ Pruning::Budget Pruning::budget(PreparedImages& probe, const ProgressReport& pro
       Keeps own = ways[c].keeps[selection.chosen[c]];
       keeps.rows.merge(own.rows);
       keeps.channels.merge(own.channels);
+      keeps.branches.merge(own.branches);
     }
   }
   return budget;
