@@ -116,8 +116,7 @@ QuantizedFile quantize(const std::string& model, const fs::path& plan, const fs:
                        const QuantizeOptions& options) {
   check_writable(output);
   Model loaded = load_model(model, detail::onnx_options(options.load));
-  const bool symbolic = !loaded.fixed_batch && options.load.batch == 1 && options.load.dimensions.empty() &&
-                        options.load.shapes.empty();
+  const bool symbolic = !loaded.fixed_batch;
   const detail::QuantizedFile file =
       detail::quantized_file(std::move(loaded), plan, parse_all(options.keep),
                              options.signed_activations ? DType::i8 : DType::u8, symbolic);

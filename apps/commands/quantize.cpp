@@ -32,8 +32,7 @@ int quantize(const QuantizeCommand& options) {
   check_usage(options);
   Model model = options.model.load();
   const std::string name = model.name;
-  const bool symbolic_batch = !model.fixed_batch && !options.model.batch && options.model.dims.empty() &&
-                              options.model.shapes.empty();
+  const bool symbolic_batch = !model.fixed_batch && !options.model.batch;
   const detail::QuantizedFile file =
       detail::quantized_file(std::move(model), options.common.plan, options.common.kept(),
                              options.activations == "s8" ? DType::i8 : DType::u8, symbolic_batch);

@@ -80,6 +80,9 @@ class Quantize(CommandTest):
         self.assertEqual(self.json("inspect", "q.onnx", "--batch", 3)["inputs"][0]["shape"], [3, 3, 32, 32])
         self.quantize("--batch", 2)
         self.assertEqual(self.json("inspect", "q.onnx")["inputs"][0]["shape"], [2, 3, 32, 32])
+        name = self.json("inspect", MODEL)["inputs"][0]["name"]
+        self.quantize("--shape", f"{name}=1x3x32x32")
+        self.assertEqual(self.json("inspect", "q.onnx", "--batch", 3)["inputs"][0]["shape"], [3, 3, 32, 32])
 
     def test_inspect_counts_what_computes_in_int8(self):
         self.quantize()

@@ -47,9 +47,13 @@ void write_nodes(onnx::GraphWriter& writer) {
   if (!unsupported.empty()) fail_unsupported("cannot be written as ONNX: {}", fmt::join(unsupported, "\n  "));
 }
 
-// Dimension 0 may be any number: every layer that computes samples keeps them apart, and none but Reshape and Expand
-// (which are written so that they fit any) has their number among its attributes.
+// Dimension 0, which is 1, may be any number: every layer that computes samples keeps them apart, and none but Reshape
+// and Expand (which are written so that they fit any) has their number among its attributes.
 bool keeps_batch(const Graph& graph) {
+  for (const ValueId id : graph.inputs()) {
+    const Shape& shape = graph.value(id).desc.shape;
+    if (shape.rank() == 0 || shape[0] != 1) return false;
+  }
   std::vector<bool> by_sample(graph.values().size(), false);
   for (const ValueId id : graph.inputs()) by_sample[index(id)] = true;
   for (const Node& node : graph.nodes()) {

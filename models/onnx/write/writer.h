@@ -11,7 +11,7 @@ namespace pipit {
 struct OnnxWriteOptions {
   std::map<std::string, std::string> metadata;  ///< metadata_props
   std::string producer_version;
-  /// Dimension 0 of inputs and outputs is written as a symbol where every layer keeps it. The graph has it as 1.
+  /// Dimension 0 of inputs and outputs is written as a symbol where all inputs have it as 1 and every layer keeps it.
   bool symbolic_batch = false;
 };
 
