@@ -15,7 +15,7 @@ import tempfile
 LINK = re.compile(r"!?\[[^\]]*\]\(\s*<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\s*\)")
 FENCE = re.compile(r"^ *(```|~~~).*?^ *\1[^\n]*$", re.M | re.S)
 CODE = re.compile(r"`[^`\n]*`")
-SKIPPED = {"build", "build-asan", "build-debug", ".git"}
+SKIPPED = {"build", "build-asan", "build-debug", "build-fuzz", ".git"}
 
 
 def anchors(text):

@@ -3,7 +3,7 @@
 #
 #   tests/run.sh [--werror | --sanitize] [CTEST ARGUMENT...]
 #     --werror     treat warnings as errors
-#     --sanitize   build into build-asan with clang, AddressSanitizer and UndefinedBehaviorSanitizer, run there, fuzz
+#     --sanitize   build into build-asan with AddressSanitizer and UndefinedBehaviorSanitizer, run there
 #
 # Numbers are drawn from a fixed seed; PIPIT_TEST_SEED=random draws others and prints the seed, which PIPIT_TEST_SEED=N
 # repeats.
@@ -13,14 +13,14 @@
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../cmake/setup.sh"
 
-# Tests of the image decoder of builds without libraries need libstb-dev, the package test pkg-config, the ONNX reader's
-# conformance tests libonnx-testdata.
-test_packages=(libstb-dev libonnx-testdata pkg-config python3-pip)
+# The fuzz targets need clang, tests of the image decoder of builds without libraries libstb-dev, the package test
+# pkg-config, the ONNX reader's conformance tests libonnx-testdata.
+test_packages=(clang libclang-rt-dev libstb-dev libonnx-testdata pkg-config python3-pip)
 
 preset=default folder=build
 case ${1-} in
   --werror) preset=ci && shift ;;
-  --sanitize) preset=asan folder=build-asan test_packages+=(clang libclang-rt-dev) && shift ;;
+  --sanitize) preset=asan folder=build-asan && shift ;;
 esac
 
 install_packages "${build_packages[@]}" "${test_packages[@]}"

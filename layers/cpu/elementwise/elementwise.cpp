@@ -130,7 +130,7 @@ class BinaryKernel final : public Kernel {
       // The result is dense in loop order.
       loop_.for_each_run(begin, end, [&](const auto& at, std::int64_t count) {
         binary_span(attributes_, a.row(at[1], begin, count, stages[0]), b.row(at[2], begin, count, stages[1]),
-                    stages[2] + at[0] - begin, {count});
+                    stages[2] + (at[0] - begin), {count});
       });
       row_kernels().to_half(stages[2], result.as<Half>() + begin, end - begin);
     });
