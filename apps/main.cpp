@@ -101,6 +101,7 @@ int run(int argc, char** argv) {
   add_verify(app, exit_code);
   add_profile(app, exit_code);
   add_bench(app, exit_code);
+  add_compare(app, exit_code);
   add_calibrate(app, exit_code);
   add_quantize(app, exit_code);
   add_annotate(app, exit_code);

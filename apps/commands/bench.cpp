@@ -1,18 +1,15 @@
 // pipit bench MODEL...: how long a run takes, for every combination of model, precision, batch and threads.
 #include <algorithm>
-#include <limits>
 #include <map>
-#include <new>
 
 #include "apps/commands/commands.h"
 #include "apps/display/progress.h"
 #include "apps/display/table.h"
 #include "apps/display/terminal.h"
+#include "apps/measuring/bench_rows.h"
+#include "apps/measuring/comparison.h"
 #include "apps/measuring/runner.h"
 #include "apps/measuring/timing.h"
-#include "apps/options/settings.h"
-#include "engine/base/clock.h"
-#include "engine/base/statistics.h"
 #include "engine/base/version.h"
 #include "engine/platform/device.h"
 #include "engine/platform/host_memory.h"
@@ -23,77 +20,16 @@ namespace pipit::apps {
 namespace {
 
 struct BenchOptions {
-  CommonOptions common;  // without its threads and precision
+  BenchTiming timing;
   std::vector<std::string> models;
+  std::string against;
   SettingLists settings;
-  std::vector<std::string> dims, shapes;
-  double seconds = 2;
-  std::optional<std::int64_t> runs;
-  bool seconds_given = false;
+  std::optional<double> fail_above;  // percent
   bool peak = false;
-  int warmup = 2;
+  bool wide = false;
 };
 
-// One row of the result. `batch` is the one asked for until the model is loaded.
-struct Row {
-  std::string model;
-  Setting setting;
-  std::vector<double> samples_ms;
-  Summary ms;
-  double load_ms = 0;
-  double first_run_ms = 0;
-  double graph_ms = 0;  // on a GPU
-  std::size_t arena_bytes = 0;
-  std::size_t peak_rss_bytes = 0;
-  std::string error;
-};
-
-// At most --runs runs and, unless only --runs is given, no new run once --seconds have passed.
-std::vector<double> timed_runs(const BenchOptions& options, Runner& runner,
-                               std::span<const ConstTensorView> inputs) {
-  const std::int64_t most = options.runs.value_or(std::numeric_limits<std::int64_t>::max());
-  const bool boxed = options.seconds_given || !options.runs;
-  std::vector<double> times;
-  const Clock::time_point start = Clock::now();
-  do {
-    const Clock::time_point begin = Clock::now();
-    runner.run(inputs);
-    times.push_back(milliseconds_since(begin));
-  } while (static_cast<std::int64_t>(times.size()) < most &&
-           (!boxed || milliseconds_since(start) < 1e3 * options.seconds));
-  return times;
-}
-
-void measure(const BenchOptions& options, Row& row) {
-  reset_peak_resident_memory();
-  const Clock::time_point begin = Clock::now();
-  const ModelOptions source{row.model, row.setting.batch, options.dims, options.shapes};
-  Model model = source.load();
-  Runner runner(model.name, std::move(model.graph), common_options(options.common, row.setting));
-  row.load_ms = milliseconds_since(begin);
-  row.arena_bytes = runner.plan->arena_bytes();
-  row.setting.precision = precision_name(computed_precision(*runner.plan));
-
-  const std::vector<Tensor> inputs = random_inputs(runner.plan->graph(), model.name);
-  std::vector<ConstTensorView> views;
-  for (const Tensor& t : inputs) views.push_back(t.view());
-  if (!inputs.empty() && inputs[0].shape().rank() > 0) row.setting.batch = inputs[0].shape()[0];
-
-  // At least a tenth of the time box too: a few runs of a small model do not bring a core to its speed.
-  const Clock::time_point warm = Clock::now();
-  for (int r = 0; r < options.warmup || milliseconds_since(warm) < 100 * options.seconds; ++r) {
-    const Clock::time_point first = Clock::now();
-    runner.run(views);
-    if (r == 0) row.first_run_ms = milliseconds_since(first);
-  }
-  row.samples_ms = timed_runs(options, runner, views);
-  row.ms = summarize(row.samples_ms);
-  if (runner.session->device_session() != nullptr) {
-    const auto runs = static_cast<int>(std::min<std::size_t>(row.ms.count, 100));
-    row.graph_ms = runner.profile(views, 1, runs).graph_ms;
-  }
-  row.peak_rss_bytes = peak_resident_memory();
-}
+using Row = BenchRow;
 
 double images_per_s(const Row& row) {
   return 1e3 * static_cast<double>(row.setting.batch.value_or(1)) / row.ms.median;
@@ -126,15 +62,15 @@ nlohmann::ordered_json row_json(const Row& row, DeviceKind device) {
   return json;
 }
 
-void print_table(const std::vector<Row>& rows, DeviceKind device) {
+void print_table(const std::vector<Row>& rows, DeviceKind device, int width) {
   using enum Table::Align;
   const bool gpu = device == DeviceKind::cuda;
-  std::vector<Table::Column> columns = {{"model"},           {"precision"},      {"batch", right},
-                                        {"threads", right},  {"runs", right},    {"median ms", right},
-                                        {"p90", right},      {"p99", right},     {"cv", right},
-                                        {"images/s", right}, {"load ms", right}, {"peak memory", right}};
-  if (gpu) columns.push_back({"graph ms", right});
-  columns.push_back({"error"});
+  std::vector<Table::Column> columns = {
+      {"model", left, 0, true}, {"precision"},          {"batch", right},      {"threads", right},
+      {"runs", right, 4},       {"median ms", right},   {"p90", right, 1},     {"p99", right, 3},
+      {"cv", right, 2},         {"images/s", right, 5}, {"load ms", right, 7}, {"peak memory", right, 6}};
+  if (gpu) columns.push_back({"graph ms", right, 1});
+  columns.push_back({"error", left, 0, true});
   Table table(columns);
   for (const Row& row : rows) {
     std::vector<std::string> cells = {row.model, row.setting.precision,
@@ -153,20 +89,70 @@ void print_table(const std::vector<Row>& rows, DeviceKind device) {
     }
     table.add(std::move(cells));
   }
-  fmt::print("{}", table.str());
+  fmt::print("{}", table.str(0, width));
 }
 
-// Every combination, models outermost, threads innermost.
+// Every combination, models outermost, threads innermost; what --against names stands behind its model.
 std::vector<Row> combinations(const BenchOptions& options) {
   std::vector<Row> rows;
   for (const std::string& model : options.models) {
     for (const Setting& setting : options.settings.all()) {
-      rows.emplace_back();
-      rows.back().model = model;
-      rows.back().setting = setting;
+      for (const std::string& name : {model, options.against}) {
+        if (name.empty()) continue;
+        rows.emplace_back();
+        rows.back().model = name;
+        rows.back().setting = setting;
+      }
     }
   }
   return rows;
+}
+
+// Rows that are compared with their first one: a model and the other, or a model's precisions. Groups are in the order
+// of their first rows.
+std::vector<std::vector<Row*>> groups_of(const BenchOptions& options, std::vector<Row>& rows) {
+  std::vector<std::vector<Row*>> groups;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    Row& row = rows[i];
+    const auto group = std::ranges::find_if(groups, [&](const std::vector<Row*>& known) {
+      const Row& first = *known[0];
+      if (!options.against.empty()) return known.size() == 1;
+      return first.model == row.model && first.setting.batch == row.setting.batch &&
+             first.setting.threads == row.setting.threads && first.setting.precision != row.setting.precision;
+    });
+    if (group == groups.end()) {
+      groups.push_back({&row});
+    } else {
+      group->push_back(&row);
+    }
+  }
+  return groups;
+}
+
+std::string text_of_row(const Row& row) {
+  TimedRuns runs;
+  runs.model = row.model;
+  runs.precision = row.setting.precision;
+  runs.batch = row.setting.batch.value_or(1);
+  runs.threads = row.setting.threads;
+  return runs.text();
+}
+
+std::vector<TimeComparison> compare_rows(const std::vector<std::vector<Row*>>& groups) {
+  std::vector<TimeComparison> comparisons;
+  for (const std::vector<Row*>& group : groups) {
+    const Row& first = *group[0];
+    for (const Row* row : group) {
+      if (row == &first || !row->error.empty() || !first.error.empty()) continue;
+      comparisons.push_back({text_of_row(first),
+                             text_of_row(*row),
+                             first.ms.median,
+                             row->ms.median,
+                             compare_turns(first.turns_ms, row->turns_ms),
+                             {}});
+    }
+  }
+  return comparisons;
 }
 
 // The CPU's ceilings at each number of threads asked for.
@@ -180,37 +166,35 @@ std::vector<std::pair<int, MachinePeak>> measure_peaks(const std::vector<Row>& r
 }
 
 int bench(const BenchOptions& options) {
-  options.settings.check(options.common);
-  require_device(options.common.device);
+  options.settings.check(options.timing.common);
+  require_device(options.timing.common.device);
   std::vector<Row> rows = combinations(options);
-  bool failed = false;       // with exit code 1
-  bool unsupported = false;  // with exit code 3
+  const std::vector<std::vector<Row*>> groups = groups_of(options, rows);
+  if (options.fail_above && groups.size() == rows.size())
+    throw CLI::ValidationError("--fail-above", "compares; it goes with --against or several precisions");
   {
-    Progress progress("bench", static_cast<std::int64_t>(rows.size()), options.common.quiet);
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      Row& row = rows[i];
-      progress.update(static_cast<std::int64_t>(i),
-                      fmt::format("{}, {}", printable(row.model), setting_text(row.setting)));
-      try {
-        measure(options, row);
-      } catch (const UnsupportedError& e) {
-        row.error = e.what();
-        unsupported = true;
-      } catch (const Error& e) {
-        row.error = e.what();
-        failed = true;
-      } catch (const std::bad_alloc&) {
-        row.error = "out of memory";
-        failed = true;
-      }
+    Progress progress("bench", std::ssize(rows), options.timing.common.quiet);
+    std::int64_t done = 0;
+    for (const std::vector<Row*>& group : groups) {
+      progress.update(done,
+                      fmt::format("{}, {}", printable(group[0]->model), setting_text(group[0]->setting)));
+      measure_in_turns(options.timing, group);
+      done += std::ssize(group);
     }
   }
+  const bool failed =
+      std::ranges::any_of(rows, [](const Row& row) { return !row.error.empty() && !row.unsupported; });
+  const bool unsupported = std::ranges::any_of(rows, &Row::unsupported);
+  const std::vector<TimeComparison> comparisons = compare_rows(groups);
+  const bool slower = options.fail_above && std::ranges::any_of(comparisons, [&](const TimeComparison& c) {
+                        return c.fails_above(*options.fail_above);
+                      });
   bool measured = false;
   for (const Row& row : rows) {
     measured |= row.error.empty();
     if (!row.error.empty()) {
       print_error(fmt::format("{}: {}", setting_text(row.setting), row.error));
-    } else if (!options.common.quiet) {
+    } else if (!options.timing.common.quiet) {
       const std::string note =
           busy_note(fmt::format("{}, {}", row.model, setting_text(row.setting)), row.samples_ms);
       if (!note.empty()) print_error(note);
@@ -218,15 +202,22 @@ int bench(const BenchOptions& options) {
   }
   std::vector<std::pair<int, MachinePeak>> peaks;
   if (options.peak) peaks = measure_peaks(rows);
-  if (options.common.json) {
+  if (options.timing.common.json) {
     nlohmann::ordered_json json;
     json["pipit"] = version();
     json["command"] = "bench";
     json["schema"] = kTimesSchema;
-    json["device"] = device_name(options.common.device);
-    json["machine"] = options.common.device == DeviceKind::cuda ? gpu_description(0) : cpu_description();
+    json["device"] = device_name(options.timing.common.device);
+    json["machine"] =
+        options.timing.common.device == DeviceKind::cuda ? gpu_description(0) : cpu_description();
     json["results"] = nlohmann::ordered_json::array();
-    for (const Row& row : rows) json["results"].push_back(row_json(row, options.common.device));
+    for (const Row& row : rows) json["results"].push_back(row_json(row, options.timing.common.device));
+    for (const TimeComparison& comparison : comparisons)
+      json["comparisons"].push_back(comparison_json(comparison));
+    if (options.fail_above) {
+      json["fail_above"] = *options.fail_above;
+      json["failed"] = slower;
+    }
     for (const auto& [threads, peak] : peaks) {
       json["peaks"].push_back({{"threads", threads},
                                {"fp32_gflops", 1e-9 * peak.flops_per_second},
@@ -234,13 +225,16 @@ int bench(const BenchOptions& options) {
     }
     print_json(json);
   } else if (measured) {
-    print_table(rows, options.common.device);
+    const int width = options.wide ? 0 : terminal_width();
+    print_table(rows, options.timing.common.device, width);
+    for (const TimeComparison& comparison : comparisons)
+      fmt::print("\n{}", comparison_text(comparison, width));
     for (const auto& [threads, peak] : peaks) {
       fmt::print("peak of {} threads: {:.1f} GFLOP/s in fp32, reading {:.1f} GB/s\n", threads,
                  1e-9 * peak.flops_per_second, 1e-9 * peak.bytes_per_second);
     }
   }
-  return failed ? kExitRuntime : unsupported ? kExitUnsupported : kExitOk;
+  return failed ? kExitRuntime : unsupported ? kExitUnsupported : slower ? kExitCheckFailed : kExitOk;
 }
 
 }  // namespace
@@ -249,23 +243,33 @@ void add_bench(CLI::App& app, int& exit_code) {
   const auto options = std::make_shared<BenchOptions>();
   CLI::App* command =
       app.add_subcommand("bench", "Time whole runs of models, for every combination of the lists given");
-  options->common.add_shared_to(*command);
+  options->timing.common.add_shared_to(*command);
   command->add_option("MODEL", options->models, model_help())->required();
   options->settings.add_to(*command);
-  ModelOptions::add_extents(*command, options->dims, options->shapes);
-  CLI::Option* seconds =
-      command->add_option("--seconds", options->seconds, "Time box of a combination: no run begins after it")
-          ->check(nonnegative_number())
-          ->check(CLI::Range(0.0, 86400.0))
-          ->capture_default_str();
+  ModelOptions::add_extents(*command, options->timing.dims, options->timing.shapes);
+  CLI::Option* seconds = command
+                             ->add_option("--seconds", options->timing.seconds,
+                                          "Time box of each combination: no run begins after it")
+                             ->check(nonnegative_number())
+                             ->check(CLI::Range(0.0, 86400.0))
+                             ->capture_default_str();
   command
-      ->add_option("--runs", options->runs, "At most so many timed runs; without --seconds: exactly so many")
+      ->add_option("--runs", options->timing.runs,
+                   "At most so many timed runs; without --seconds: exactly so many")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{10000000}));
   command
-      ->add_option("--warmup", options->warmup,
+      ->add_option("--warmup", options->timing.warmup,
                    "Runs before the first timed one, and at least a tenth of --seconds")
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();
+  command->add_option("--against", options->against,
+                      "Another model, which runs in turns with each MODEL and is compared with it");
+  command
+      ->add_option(
+          "--fail-above", options->fail_above,
+          "Exit code 4 where what is compared is shown to be slower, and by more than so many percent")
+      ->check(nonnegative_number());
+  command->add_flag("--wide", options->wide, "All columns, also where the terminal is narrower");
   command->add_flag(
       "--peak", options->peak,
       "Also measure what the CPU reaches at most, with as many threads: fp32 multiply-adds and reading "
@@ -278,13 +282,20 @@ void add_bench(CLI::App& app, int& exit_code) {
       "above 5 % a warning says that the machine was busy. Load time reaches from opening the file to the "
       "first run. "
       "Peak memory is the process's while the row was made.\n"
+      "Several precisions of a model, and what --against names, run in turns of 10 ms, and each is compared "
+      "with the "
+      "first: the median of the turns' ratios with its 95 % interval. Differences below 1 % are no verdict: "
+      "so "
+      "much may "
+      "come of where memory lies.\n"
       "A combination that fails leaves a row with its error; the others go on. Exit code 1 if any failed, 3 "
       "if "
       "nothing but unsupported combinations did.\n"
       "Examples:\n  pipit bench resnet50 --batch 1,8,32 --threads 1,2\n"
-      "  pipit bench a.onnx b.onnx --seconds 10 --json > times.json");
+      "  pipit bench a.onnx b.onnx --seconds 10 --json > times.json\n"
+      "  pipit bench dense.onnx --against pruned.onnx --fail-above 0");
   command->callback([options, seconds, &exit_code] {
-    options->seconds_given = seconds->count() > 0;
+    options->timing.boxed = seconds->count() > 0 || !options->timing.runs;
     exit_code = bench(*options);
   });
 }

@@ -18,6 +18,7 @@ void add_inspect(CLI::App& app, int& exit_code);
 void add_verify(CLI::App& app, int& exit_code);
 void add_profile(CLI::App& app, int& exit_code);
 void add_bench(CLI::App& app, int& exit_code);
+void add_compare(CLI::App& app, int& exit_code);
 void add_calibrate(CLI::App& app, int& exit_code);
 void add_annotate(CLI::App& app, int& exit_code);
 void add_quantize(CLI::App& app, int& exit_code);

@@ -12,7 +12,8 @@
 
 namespace pipit::apps {
 
-/// "schema" in the JSON of profile and bench: it changes when a key that is there changes its meaning or goes.
+/// "schema" in the JSON of profile and bench, of which compare reads this one only: it changes when a key that is there
+/// changes its meaning or goes.
 inline constexpr int kTimesSchema = 1;
 
 /// Where single runs vary by more than 5 % (coefficient of variation) the machine was not quiet and small differences

@@ -32,7 +32,8 @@ class Help(CommandTest):
             text = self.pipit(name, "--help").stdout
             for option in ("--json", "--quiet", "Example"):
                 self.assertIn(option, text)
-            self.assertIn("--thread-count", self.pipit(name, "efficientnet-lite0", "--thread-count", code=USAGE).stderr)
+            operands = ["efficientnet-lite0"] * (2 if name == "compare" else 1)
+            self.assertIn("--thread-count", self.pipit(name, *operands, "--thread-count", code=USAGE).stderr)
         self.assert_one_line_error(self.pipit("fetch", code=USAGE), "NAME")
 
     def test_version_tells_what_is_built_in(self):

@@ -1,0 +1,114 @@
+// pipit compare A B: whether what was measured twice differs, by more than the noise of both.
+#include <algorithm>
+#include <set>
+
+#include "apps/commands/commands.h"
+#include "apps/display/terminal.h"
+#include "apps/measuring/comparison.h"
+#include "apps/measuring/runner.h"
+#include "apps/measuring/times_file.h"
+#include "engine/base/version.h"
+
+namespace pipit::apps {
+
+namespace {
+
+struct CompareOptions {
+  std::string first, second;
+  std::optional<double> fail_above;  // percent
+  bool wide = false;
+  bool json = false;
+  bool quiet = false;
+};
+
+// Pairs of what both files have. One result in each is a pair whatever they are; models are told apart by name only
+// where a file has several, for the same model may lie elsewhere.
+std::vector<std::pair<const TimedRuns*, const TimedRuns*>> pairs_of(const std::vector<TimedRuns>& first,
+                                                                    const std::vector<TimedRuns>& second) {
+  if (first.size() == 1 && second.size() == 1) return {{&first[0], &second[0]}};
+  const auto models = [](const std::vector<TimedRuns>& all) {
+    std::set<std::string> names;
+    for (const TimedRuns& runs : all) names.insert(runs.model);
+    return names.size();
+  };
+  const bool by_model = models(first) > 1 || models(second) > 1;
+  std::vector<std::pair<const TimedRuns*, const TimedRuns*>> pairs;
+  for (const TimedRuns& a : first) {
+    const auto b = std::ranges::find_if(second, [&](const TimedRuns& r) {
+      return r.device == a.device && r.precision == a.precision && r.batch == a.batch &&
+             r.threads == a.threads && (!by_model || r.model == a.model);
+    });
+    if (b != second.end()) pairs.emplace_back(&a, &*b);
+  }
+  return pairs;
+}
+
+int compare(const CompareOptions& options) {
+  const std::vector<TimedRuns> first = read_times(options.first);
+  const std::vector<TimedRuns> second = read_times(options.second);
+  const auto pairs = pairs_of(first, second);
+  if (pairs.empty())
+    fail("{} and {} have no model, precision, batch and number of threads in common", options.first,
+         options.second);
+  nlohmann::ordered_json json = {{"pipit", version()},
+                                 {"command", "compare"},
+                                 {"first", options.first},
+                                 {"second", options.second},
+                                 {"comparisons", nlohmann::ordered_json::array()}};
+  std::vector<std::string> notes;
+  if (pairs.size() < std::max(first.size(), second.size()))
+    notes.push_back(fmt::format("{} of {} results of {} and {} of {} have no counterpart",
+                                first.size() - pairs.size(), first.size(), options.first,
+                                second.size() - pairs.size(), options.second));
+  bool failed = false;
+  for (const auto& [a, b] : pairs) {
+    if (a->machine != b->machine)
+      notes.push_back(
+          fmt::format("{} was measured on {}, {} on {}", a->text(), a->machine, b->text(), b->machine));
+    const TimeComparison comparison = compare_runs(*a, *b);
+    failed |= options.fail_above && comparison.fails_above(*options.fail_above);
+    if (options.json) {
+      json["comparisons"].push_back(comparison_json(comparison));
+    } else {
+      fmt::print("{}{}", a == pairs[0].first ? "" : "\n",
+                 comparison_text(comparison, options.wide ? 0 : terminal_width()));
+    }
+  }
+  if (options.json) {
+    if (options.fail_above) json["fail_above"] = *options.fail_above;
+    json["failed"] = failed;
+    print_json(json);
+  }
+  if (!options.quiet) print_notes(notes);
+  return failed ? kExitCheckFailed : kExitOk;
+}
+
+}  // namespace
+
+void add_compare(CLI::App& app, int& exit_code) {
+  const auto options = std::make_shared<CompareOptions>();
+  CLI::App* command =
+      app.add_subcommand("compare", "Say whether two profiles or benchmarks differ by more than their noise");
+  command->add_option("A", options->first, "JSON of pipit profile or bench")->required();
+  command->add_option("B", options->second, "The same of what is compared with it")->required();
+  command
+      ->add_option("--fail-above", options->fail_above,
+                   "Exit code 4 where a whole run is shown to be slower, and by more than so many percent")
+      ->check(nonnegative_number());
+  command->add_flag("--wide", options->wide, "All columns, also where the terminal is narrower");
+  command->add_flag("--json", options->json, "Write the result to stdout as one JSON document");
+  command->add_flag("--quiet", options->quiet, "No notes on stderr; errors still appear");
+  command->footer(
+      "Ratios are of medians, B over A, with 95 % intervals; layers are judged together. One process a side "
+      "says nothing "
+      "about others: differences of 1 %, or of as much as the process changed while it ran, are then no "
+      "verdict. A file "
+      "may hold the JSON of several processes, one behind the other; from three on each side these are what "
+      "is compared.\n"
+      "Examples:\n  pipit bench resnet50 --json > before.json\n  pipit compare before.json after.json "
+      "--fail-above 3\n"
+      "  for i in 1 2 3 4 5; do pipit profile resnet50 --json >> after.json; done");
+  command->callback([options, &exit_code] { exit_code = compare(*options); });
+}
+
+}  // namespace pipit::apps

@@ -1,0 +1,58 @@
+// Times of two things held against each other, with what the noise of both leaves to be said.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/base/time_ratio.h"
+#include "engine/runtime/match_layers.h"
+
+namespace pipit::apps {
+
+/// What JSON files, or a run of bench, hold about one thing.
+struct TimedRuns {
+  std::string model, device, precision, machine;
+  std::int64_t batch = 1;
+  int threads = 0;
+  TimedProcesses processes;  ///< of whole runs
+
+  struct Layer {
+    std::string name, type;
+    std::vector<std::string> nodes;
+    TimedProcesses processes;
+  };
+  std::vector<Layer> layers;  ///< of a profile; in the order in which they run
+
+  /// "resnet50, fp32, batch 1, 2 threads".
+  std::string text() const;
+};
+
+struct ComparedLayer {
+  std::string name, type;
+  double first_ms = 0, second_ms = 0;  ///< medians; 0 where a side has nothing of the kind
+  std::optional<TimeRatio> ratio;      ///< where both have
+};
+
+struct TimeComparison {
+  std::string first, second;  ///< what they are
+  double first_ms = 0, second_ms = 0;
+  TimeRatio ratio;
+  std::vector<ComparedLayer> layers;  ///< where both sides have some
+
+  /// Whether `second` is shown to be slower, and by more than so many percent in the median.
+  bool fails_above(double percent) const;
+};
+
+/// compare_times() of whole runs, and of the layers together, matched by their nodes.
+TimeComparison compare_runs(const TimedRuns& first, const TimedRuns& second);
+
+/// What a user is told: "1.052 [1.031, 1.071], slower", or "0.996 [0.981, 1.012], no difference that this data can show
+/// (2.2 % or more it would; 1 % after about 240 runs)".
+std::string verdict_text(const TimeRatio& ratio);
+/// The layers of both, and the whole.
+std::string comparison_text(const TimeComparison& comparison, int width);
+nlohmann::ordered_json comparison_json(const TimeComparison& comparison);
+
+}  // namespace pipit::apps

@@ -1,0 +1,183 @@
+#include "engine/base/time_ratio.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numbers>
+#include <random>
+
+#include "engine/base/error.h"
+#include "engine/base/statistics.h"
+
+namespace pipit {
+
+namespace {
+
+constexpr std::size_t kLeastProcesses = 3;
+constexpr std::size_t kMostBlocks = 20;
+constexpr std::size_t kLeastBlock = 3;
+constexpr int kResamples = 200;
+constexpr std::size_t kParts = 5;  // of a process, that are held against each other
+
+using Units = std::vector<std::vector<double>>;
+
+void check(const TimedProcesses& side) {
+  std::size_t runs = 0;
+  for (const std::vector<double>& process : side) {
+    runs += process.size();
+    for (const double ms : process) {
+      if (!(ms > 0) || !std::isfinite(ms)) fail("a run of {} ms: times are positive", ms);
+    }
+  }
+  if (runs == 0) fail("a comparison needs at least 1 run of each side");
+}
+
+// Runs that follow each other, in parts as equal as can be.
+Units blocks_of(const TimedProcesses& side, std::size_t most = kMostBlocks) {
+  std::size_t runs = 0;
+  for (const std::vector<double>& process : side) runs += process.size();
+  const std::size_t count = std::clamp<std::size_t>(runs / kLeastBlock, 1, most);
+  Units blocks(count);
+  std::size_t run = 0;
+  for (const std::vector<double>& process : side) {
+    for (const double ms : process) blocks[run++ * count / runs].push_back(ms);
+  }
+  return blocks;
+}
+
+double median_of(const Units& units) {
+  std::vector<double> all;
+  for (const std::vector<double>& unit : units) all.insert(all.end(), unit.begin(), unit.end());
+  return quantile(std::move(all), 0.5);
+}
+
+// How far apart the medians of the parts of one side lie, as a share.
+double drift_of(const TimedProcesses& side) {
+  double least = std::numeric_limits<double>::infinity();
+  double most = 0;
+  for (const std::vector<double>& part : blocks_of(side, kParts)) {
+    const double median = quantile(part, 0.5);
+    least = std::min(least, median);
+    most = std::max(most, median);
+  }
+  return most / least - 1;
+}
+
+// Of `statistic` of the units' median; infinite for one unit.
+template <typename Statistic>
+double standard_error(const Units& units, const Statistic& statistic) {
+  const std::size_t count = units.size();
+  if (count < 2) return std::numeric_limits<double>::infinity();
+  std::mt19937 random(1);
+  double sum = 0;
+  double squares = 0;
+  Units drawn(count);
+  for (int r = 0; r < kResamples; ++r) {
+    // Not std::uniform_int_distribution, which draws otherwise in other libraries.
+    for (std::vector<double>& unit : drawn) unit = units[random() % count];
+    const double value = statistic(median_of(drawn));
+    sum += value;
+    squares += value * value;
+  }
+  const double mean = sum / kResamples;
+  const double variance = std::max(squares / kResamples - mean * mean, 0.0);
+  // Resampling has the spread of the units around their own mean, which is too small by this.
+  return std::sqrt(variance * static_cast<double>(count) / static_cast<double>(count - 1));
+}
+
+TimeRatio judged(double log_ratio, double half, double margin, std::size_t repeats, bool of_processes) {
+  TimeRatio result;
+  result.ratio = std::exp(log_ratio);
+  result.low = std::exp(log_ratio - half);
+  result.high = std::exp(log_ratio + half);
+  result.margin = margin;
+  result.repeats = repeats;
+  result.of_processes = of_processes;
+  if (result.low > 1 + margin) result.verdict = TimeVerdict::slower;
+  if (result.high < 1 / (1 + margin)) result.verdict = TimeVerdict::faster;
+  return result;
+}
+
+std::size_t runs_of(const TimedProcesses& side) {
+  std::size_t runs = 0;
+  for (const std::vector<double>& process : side) runs += process.size();
+  return runs;
+}
+
+}  // namespace
+
+double TimeRatio::shown_from() const {
+  return std::exp(std::log1p(margin) + std::log(high / ratio)) - 1;
+}
+
+double TimeRatio::repeats_for(double share) const {
+  // All but kProcessEffect shrinks with the square root of the repeats.
+  const double stays = of_processes ? 0 : std::log1p(kProcessEffect);
+  const double room = std::log1p(share) - stays;
+  const double now = std::log1p(margin) + std::log(high / ratio) - stays;
+  if (room <= 0 || !std::isfinite(now)) return 0;
+  return std::ceil(static_cast<double>(repeats) * now * now / (room * room));
+}
+
+TimeRatio compare_times(const TimedProcesses& first, const TimedProcesses& second, double confidence,
+                        std::size_t tests) {
+  check(first);
+  check(second);
+  const bool processes = std::min(first.size(), second.size()) >= kLeastProcesses;
+  const Units a = processes ? first : blocks_of(first);
+  const Units b = processes ? second : blocks_of(second);
+  const auto logarithm = [](double ms) { return std::log(ms); };
+  const double error_a = standard_error(a, logarithm);
+  const double error_b = standard_error(b, logarithm);
+  const double variance_a = error_a * error_a;
+  const double variance_b = error_b * error_b;
+  const double variance = variance_a + variance_b;
+  double half = 0;
+  if (!std::isfinite(variance)) {
+    half = variance;
+  } else if (variance > 0) {
+    const double freedom = variance * variance /
+                           (variance_a * variance_a / static_cast<double>(a.size() - 1) +
+                            variance_b * variance_b / static_cast<double>(b.size() - 1));
+    const double error_rate = (1 - confidence) / static_cast<double>(std::max<std::size_t>(tests, 1));
+    half = student_limit(freedom, 1 - error_rate) * std::sqrt(variance);
+  }
+  const std::size_t repeats =
+      processes ? std::min(first.size(), second.size()) : std::min(runs_of(first), runs_of(second));
+  const double margin = processes ? 0 : std::max({kProcessEffect, drift_of(first), drift_of(second)});
+  return judged(std::log(median_of(b) / median_of(a)), half, margin, repeats, processes);
+}
+
+TimeRatio compare_turns(std::span<const double> first, std::span<const double> second, double confidence) {
+  if (first.size() != second.size())
+    fail("{} turns of one side, {} of the other", first.size(), second.size());
+  check({{first.begin(), first.end()}});
+  check({{second.begin(), second.end()}});
+  std::vector<double> logs;
+  for (std::size_t i = 0; i < first.size(); ++i) logs.push_back(std::log(second[i] / first[i]));
+  const Units blocks = blocks_of({logs});
+  const double error = standard_error(blocks, [](double value) { return value; });
+  double half = error;
+  if (std::isfinite(error)) half = student_limit(static_cast<double>(blocks.size() - 1), confidence) * error;
+  return judged(median_of(blocks), half, kProcessEffect, first.size(), false);
+}
+
+double student_limit(double freedom, double confidence) {
+  if (!(freedom >= 1) || !(confidence >= 0 && confidence < 1))
+    fail("Student's distribution with {} degrees of freedom at {}", freedom, confidence);
+  // With t = sqrt(freedom) tan(angle) the probability between -t and t is the integral of cos^(freedom - 1) from 0 to
+  // the angle over that to a right angle. With many degrees of freedom all of it is near 0.
+  constexpr int kSteps = 20'000;
+  const double last = std::min(std::numbers::pi / 2, 40 / std::sqrt(freedom));
+  const double step = last / kSteps;
+  std::vector<double> sums{0};
+  for (int i = 0; i < kSteps; ++i)
+    sums.push_back(sums.back() + std::pow(std::cos((i + 0.5) * step), freedom - 1));
+  const double wanted = confidence * sums.back();
+  const auto above = std::upper_bound(sums.begin(), sums.end(), wanted);
+  const auto i = above - sums.begin() - 1;
+  const double within = (wanted - *(above - 1)) / (*above - *(above - 1));
+  return std::sqrt(freedom) * std::tan((static_cast<double>(i) + within) * step);
+}
+
+}  // namespace pipit

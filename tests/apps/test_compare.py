@@ -1,0 +1,186 @@
+"""pipit compare, and what bench says of things that ran in turns."""
+
+import json
+import random
+
+from command import CHECK_FAILED, MODEL, OK, RUNTIME, USAGE, CommandTest, main
+
+
+class Data(CommandTest):
+    def setUp(self):
+        super().setUp()
+        self.random = random.Random(1)
+
+    def times(self, ms, runs=200):
+        """Of a quiet machine: 2 % of spread to the slower side, and a run in fifty interrupted."""
+        return [ms * (1 + self.random.expovariate(50) + 0.5 * (self.random.random() < 0.02)) for _ in range(runs)]
+
+    def bench(self, ms=7, runs=200, **more):
+        row = {"model": "m", "device": "cpu", "precision": "fp32", "batch": 1, "threads": 2,
+               "samples_ms": self.times(ms, runs), **more}
+        return {"pipit": "0", "command": "bench", "schema": 1, "machine": "a CPU", "results": [row]}
+
+    def profile(self, layers, runs=200):
+        """layers: a list of (nodes, ms)."""
+        entries = [{"name": nodes[0], "type": "Conv", "nodes": nodes, "samples_ms": self.times(ms, runs)}
+                   for nodes, ms in layers]
+        sums = [sum(all_of) for all_of in zip(*(entry["samples_ms"] for entry in entries))]
+        return {"pipit": "0", "command": "profile", "schema": 1, "machine": "a CPU", "model": "m", "device": "cpu",
+                "precision": "fp32", "batch": 1, "threads": 2, "samples_ms": sums, "layers": entries}
+
+    def save(self, name, *documents):
+        return self.write(name, "\n".join(json.dumps(document, indent=1) for document in documents) + "\n")
+
+
+class Compare(Data):
+    def compare(self, a, b, *arguments, code=OK):
+        comparison, = self.json("compare", a, b, *arguments, code=code)["comparisons"]
+        return comparison
+
+    def test_the_same_is_no_difference(self):
+        tries = 20
+        same = 0
+        for _ in range(tries):
+            a, b = self.save("a.json", self.bench()), self.save("b.json", self.bench())
+            same += self.compare(a, b, "--fail-above", "0")["verdict"] == "no difference"
+        self.assertGreaterEqual(same, tries - 1)
+
+    def test_three_percent_are_found(self):
+        a, b = self.save("a.json", self.bench()), self.save("b.json", self.bench(7 * 1.03))
+        slower = self.compare(a, b)
+        self.assertEqual(slower["verdict"], "slower")
+        self.assertAlmostEqual(slower["ratio"], 1.03, delta=0.01)
+        low, high = slower["interval95"]
+        self.assertTrue(1.01 < low < slower["ratio"] < high < 1.05, (low, high))
+        self.assertEqual((slower["repeats"], slower["repeats_are"]), (200, "runs"))
+        self.assertEqual(self.compare(b, a)["verdict"], "faster")
+        self.compare(a, b, "--fail-above", "1", code=CHECK_FAILED)
+        self.compare(a, b, "--fail-above", "10")
+        self.compare(b, a, "--fail-above", "0")
+        text = self.pipit("compare", a, b).stdout
+        self.assertRegex(text, r"\Am, fp32, batch 1, 2 threads\nwhole run  7\.\d+ -> 7\.\d+ ms: 1\.0\d\d "
+                               r"\[1\.0\d\d, 1\.0\d\d\], slower\n\Z")
+
+    def test_what_would_be_shown(self):
+        text = self.pipit("compare", self.save("a.json", self.bench(runs=8)), self.save("b.json", self.bench(runs=8)))
+        self.assertRegex(text.stdout, r"no difference that this data can show \(\d+\.\d % or more it would; 3 % after "
+                                      r"about \d+ runs of each\)")
+        text = self.pipit("compare", self.save("a.json", self.bench(runs=2)), self.save("b.json", self.bench(9, 2)))
+        self.assertRegex(text.stdout, "too few runs to tell")
+
+    def test_several_processes(self):
+        # Each process is up to 4 % slower or faster: within one that cannot be seen.
+        def processes(ms):
+            return [self.bench(ms * (1 + 0.04 * self.random.uniform(-1, 1))) for _ in range(6)]
+
+        a, b = self.save("a.json", *processes(7)), self.save("b.json", *processes(7 * 1.3))
+        comparison = self.compare(a, b)
+        self.assertEqual((comparison["verdict"], comparison["repeats"], comparison["repeats_are"], comparison["margin"]),
+                         ("slower", 6, "processes", 0))
+        self.assertGreater(comparison["interval95"][1] / comparison["interval95"][0], 1.02)
+
+    def test_layers_are_matched_by_their_nodes(self):
+        a = self.save("a.json", self.profile([(["stem"], 2), (["expand"], 1), (["depthwise"], 1), (["head"], 3)]))
+        b = self.save("b.json", self.profile([(["stem"], 2), (["expand", "depthwise"], 1.5), (["cast"], 0.1),
+                                              (["head"], 3.5)]))
+        layers = self.compare(a, b)["layers"]
+        self.assertEqual([layer["name"] for layer in layers], ["stem", "expand", "cast", "head"])
+        self.assertEqual([layer.get("verdict") for layer in layers], ["no difference", "faster", None, "slower"])
+        self.assertAlmostEqual(layers[1]["ratio"], 0.75, delta=0.02)
+        self.assertEqual(layers[2]["first_ms"], 0)
+        text = self.pipit("compare", a, b).stdout
+        self.assertRegex(text, r"(?m)^expand +Conv +2\.\d+ +1\.5\d+ +0\.7\d+ +\[0\.\d+, 0\.\d+\] +faster$")
+        self.assertRegex(text, r"(?m)^cast +Conv +0\.1\d+$")
+
+    def test_rows_of_both_files(self):
+        def rows(*batches):
+            result = self.bench()
+            result["results"] = [dict(result["results"][0], batch=batch) for batch in batches]
+            return result
+
+        result = self.pipit_with_notes("compare", self.save("a.json", rows(1, 2, 4)), self.save("b.json", rows(2, 4, 8)),
+                                       "--json")
+        first = [comparison["first"] for comparison in json.loads(result.stdout)["comparisons"]]
+        self.assertEqual(first, ["m, fp32, batch 2, 2 threads", "m, fp32, batch 4, 2 threads"])
+        self.assertIn("have no counterpart", result.stderr)
+        # One result each is compared whatever it is.
+        other = self.save("b.json", self.bench(precision="int8", batch=8))
+        self.assertEqual(self.compare(self.save("a.json", self.bench()), other)["second"], "m, int8, batch 8, 2 threads")
+        done = self.pipit("compare", self.save("a.json", rows(1, 2)), other, code=RUNTIME)
+        self.assert_one_line_error(done, "a.json", "b.json", "in common")
+
+    def test_a_profile_with_itself(self):
+        path = self.write("a.json", self.pipit("profile", MODEL, "--runs", "5", "--json").stdout)
+        comparison = self.compare(path, path)
+        self.assertEqual((comparison["ratio"], comparison["verdict"]), (1, "no difference"))
+        self.assertEqual(len(comparison["layers"]), len(json.loads(path.read_text())["layers"]))
+        path = self.write("b.json", self.pipit("bench", MODEL, "--runs", "5", "--quiet", "--json").stdout)
+        self.assertEqual(self.compare(path, path)["ratio"], 1)
+
+    def test_other_machines_are_noted(self):
+        a, b = self.save("a.json", self.bench()), self.save("b.json", dict(self.bench(), machine="another"))
+        self.assertIn("another", self.pipit_with_notes("compare", a, b).stderr)
+        self.assertEqual(self.pipit("compare", a, b, "--quiet").stderr, "")
+
+    def test_what_is_no_such_file(self):
+        good = self.save("a.json", self.bench())
+        row = self.bench()["results"][0]
+        for document, words in ((dict(self.bench(), schema=2), ("schema", "2")),
+                                (dict(self.bench(), command="inspect"), ("pipit inspect",)),
+                                (dict(self.bench(), results=[dict(row, error="no")]), ("error",)),
+                                (dict(self.bench(), results=[dict(row, samples_ms=[])]), ("samples_ms",)),
+                                (dict(self.bench(), results=[dict(row, samples_ms=[1, -1])]), ("-1",)),
+                                (dict(self.bench(), results=[dict(row, samples_ms=[0, 1])]), ("positive",)),
+                                (dict(self.bench(), results=[dict(row, samples_ms=7)]), ("samples_ms",)),
+                                (dict(self.bench(), results=[dict(row, batch=-1)]), ("batch",)),
+                                (dict(self.bench(), results=[3]), ("model",)), (dict(self.bench(), results=3), ("results",)),
+                                ({}, ("command",)), ([], ("command",)), (7, ("command",))):
+            with self.subTest(document):
+                done = self.pipit("compare", good, self.save("b.json", document), code=RUNTIME)
+                self.assert_one_line_error(done, *words)
+        for text in ("", "{", json.dumps(self.bench())[:-3], json.dumps(self.bench()) + "}", "{" * 100000):
+            done = self.pipit("compare", good, self.write("b.json", text), code=RUNTIME)
+            self.assert_one_line_error(done, "b.json")
+        self.assert_one_line_error(self.pipit("compare", good, "missing.json", code=RUNTIME), "missing.json")
+        self.assert_one_line_error(self.pipit("compare", good, code=USAGE), "B")
+
+
+class InTurns(Data):
+    def test_another_model(self):
+        result = self.json("bench", MODEL, "--against", MODEL, "--seconds", "0.3", "--threads", "1", "--quiet")
+        self.assertEqual([row["model"] for row in result["results"]], [MODEL, MODEL])
+        comparison, = result["comparisons"]
+        self.assertTrue(0.3 < comparison["ratio"] < 3, comparison)  # beside any load
+        self.assertEqual(comparison["first"], f"{MODEL}, fp32, batch 1, 1 thread")
+        for row in result["results"]:
+            self.assertEqual(row["runs"], len(row["samples_ms"]))
+            self.assertGreater(row["peak_rss_bytes"], row["arena_bytes"])
+        text = self.pipit("bench", MODEL, "--against", MODEL, "--seconds", "0.2", "--quiet").stdout
+        self.assertRegex(text, r"(?m)^whole run  [\d.]+ -> [\d.]+ ms: [\d.]+")
+
+    def test_precisions(self):
+        result = self.json("bench", MODEL, "--precision", "fp32,int8-dynamic,w8", "--batch", "1,2", "--runs", "4", "--quiet")
+        self.assertEqual(len(result["results"]), 6)
+        self.assertEqual({row["runs"] for row in result["results"]}, {4})
+        pairs = [(comparison["first"].split(", ")[1:3], comparison["second"].split(", ")[1:3])
+                 for comparison in result["comparisons"]]
+        self.assertEqual(pairs, [(["fp32", f"batch {batch}"], [precision, f"batch {batch}"])
+                                 for batch in (1, 2) for precision in ("int8-dynamic", "w8")])
+
+    def test_slower_than_allowed(self):
+        # A hundred times the work cannot be mistaken.
+        model = ("resnet18", "--against", MODEL, "--seconds", "1", "--quiet", "--fail-above", "10")
+        self.assertFalse(self.json("bench", *model)["failed"])
+        model = (MODEL, "--against", "resnet18", "--seconds", "1", "--quiet", "--fail-above", "10")
+        self.assertTrue(self.json("bench", *model, code=CHECK_FAILED)["failed"])
+        self.assert_one_line_error(self.pipit("bench", MODEL, "--fail-above", "3", code=USAGE), "--against")
+
+    def test_failures_are_rows(self):
+        done = self.pipit("bench", MODEL, "--against", "missing.onnx", "--runs", "2", "--quiet", "--json", code=RUNTIME)
+        result = json.loads(done.stdout)
+        self.assertEqual(["error" in row for row in result["results"]], [False, True])
+        self.assertNotIn("comparisons", result)
+
+
+if __name__ == "__main__":
+    main()
