@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <vector>
 
 namespace pipit {
@@ -27,5 +28,13 @@ std::vector<Selection> selections(const std::vector<std::vector<Option>>& layers
 
 /// The first selection that takes at most `ms`, or the last one.
 const Selection& within(const std::vector<Selection>& all, double ms);
+
+/// The first of a list of ever faster models that is `wanted` times as fast by `measure`, which is called as seldom as
+/// may be: `predicted`, by which the list rises, says where to begin, and corrected by what was measured where to go
+/// on. What lies between one that is too slow and one that is fast enough is halved, until they are neighbours or the
+/// fast one is at most `close` (a share) faster than wanted: nothing is pruned that the goal does not need, however
+/// wrong the prediction was. The length of the list where not even the last one is fast enough.
+std::size_t first_fast_enough(const std::vector<double>& predicted, double wanted, double close,
+                              const std::function<double(std::size_t)>& measure);
 
 }  // namespace pipit

@@ -30,6 +30,27 @@ nlohmann::ordered_json answers_json(const PairedAnswers& answers, double dense_t
           {"drop_interval95", {100 * interval.low, 100 * interval.high}}};
 }
 
+nlohmann::ordered_json speed_json(const MedianInterval& speedup) {
+  return {{"speedup", speedup.median}, {"speedup_interval95", {speedup.low, speedup.high}}};
+}
+
+nlohmann::ordered_json predicted_json(const std::optional<double>& predicted) {
+  return predicted ? nlohmann::ordered_json(*predicted) : nlohmann::ordered_json();
+}
+
+std::string speed_text(const MedianInterval& speedup) {
+  return fmt::format("{:.2f} [{:.2f}, {:.2f}]", speedup.median, speedup.low, speedup.high);
+}
+
+// What is said of a speed-up that was asked for.
+std::string reached_text(double wanted, const MedianInterval& speedup) {
+  if (speedup.low >= wanted) return "reached";
+  if (speedup.high < wanted) return "not reached";
+  return fmt::format(
+      "{}reached by the median, but the 95 % interval holds {:g}: other work disturbs the times",
+      speedup.median >= wanted ? "" : "not ", wanted);
+}
+
 double mean_kept(const PruneOutcome& outcome) {
   double kept = 0, all = 0;
   for (const PruneLayer& layer : outcome.layers) {
@@ -56,22 +77,29 @@ nlohmann::ordered_json prune_json(nlohmann::ordered_json json, const PruneSource
   json["calibration_images"] = outcome.calibrated;
   const PruneStep& chosen = outcome.steps[outcome.chosen];
   json["dense"] = {{"ms", outcome.dense_ms}, {"bytes", outcome.dense_bytes}};
-  json["pruned"] = {{"ms", outcome.dense_ms / chosen.speedup},
-                    {"speedup", chosen.speedup},
-                    {"macs_kept", mean_kept(outcome)},
-                    {"bytes", outcome.bytes}};
+  json["pruned"] = {{"ms", outcome.dense_ms / chosen.speedup.median}};
+  json["pruned"].update(speed_json(chosen.speedup));
+  json["pruned"]["macs_kept"] = mean_kept(outcome);
+  json["pruned"]["bytes"] = outcome.bytes;
   json["unseen"] = answers_json(outcome.unseen, outcome.unseen_top1);
   json["steps"] = nlohmann::ordered_json::array();
   for (std::size_t i = 0; i < outcome.steps.size(); ++i) {
     const PruneStep& step = outcome.steps[i];
-    nlohmann::ordered_json entry = {{"ms", outcome.dense_ms / step.speedup},
-                                    {"speedup", step.speedup},
-                                    {"predicted_speedup", step.predicted}};
+    nlohmann::ordered_json entry = {{"ms", outcome.dense_ms / step.speedup.median}};
+    entry.update(speed_json(step.speedup));
+    entry["predicted_speedup"] = predicted_json(step.predicted);
     entry.update(answers_json(step.answers, outcome.search_top1));
     entry["expected_drop_points"] = 100 * step.drop.mean;
     entry["pareto"] = step.pareto;
     entry["chosen"] = i == outcome.chosen;
     json["steps"].push_back(std::move(entry));
+  }
+  if (goal.speedup) {
+    json["timed"] = nlohmann::ordered_json::array();
+    for (const TimedSelection& timed : outcome.timed) {
+      json["timed"].push_back({{"predicted_speedup", timed.predicted}});
+      json["timed"].back().update(speed_json(timed.speedup));
+    }
   }
   json["layers"] = nlohmann::ordered_json::array();
   for (const PruneLayer& layer : outcome.layers) {
@@ -108,7 +136,7 @@ void print_pruned(const PruneSource& source, const PruneGoal& goal, const PruneO
   }
   fmt::print("{}\n", layers.str());
   if (outcome.steps.size() > 1) {
-    Table steps({{"speed-up", Align::right},
+    Table steps({{"speed-up [95 %]", Align::right},
                  {"ms", Align::right},
                  {fmt::format("{} %", name_of_top1(goal)), Align::right},
                  {"drop [95 %]", Align::right},
@@ -118,7 +146,7 @@ void print_pruned(const PruneSource& source, const PruneGoal& goal, const PruneO
       const PruneStep& step = outcome.steps[i];
       std::string mark = step.pareto ? "pareto" : "";
       if (i == outcome.chosen) mark += mark.empty() ? "chosen" : ", chosen";
-      steps.add({fmt::format("{:.2f}", step.speedup), fmt::format("{:.3f}", outcome.dense_ms / step.speedup),
+      steps.add({speed_text(step.speedup), fmt::format("{:.3f}", outcome.dense_ms / step.speedup.median),
                  fmt::format("{:.2f}", 100 * (outcome.search_top1 - paired_drop(step.answers))),
                  drop_of(step.answers),
                  fmt::format("{:.2f} ± {:.2f}", 100 * step.drop.mean, 100 * step.drop.standard_error), mark});
@@ -126,14 +154,15 @@ void print_pruned(const PruneSource& source, const PruneGoal& goal, const PruneO
     fmt::print("{}\n", steps.str());
   }
   const PruneStep& chosen = outcome.steps[outcome.chosen];
-  fmt::print("time         {:.3f} ms, dense {:.3f}: {:.2f} times as fast; {:.0f} % of the MACs\n",
-             outcome.dense_ms / chosen.speedup, outcome.dense_ms, chosen.speedup, 100 * mean_kept(outcome));
+  fmt::print("time         {:.3f} ms, dense {:.3f}: {} times as fast (95 % interval); {:.0f} % of the MACs\n",
+             outcome.dense_ms / chosen.speedup.median, outcome.dense_ms, speed_text(chosen.speedup),
+             100 * mean_kept(outcome));
   fmt::print("unseen       {} images: {} {:.2f} %, dense {:.2f} %: drop {} points\n", outcome.unseen.images,
              name_of_top1(goal), 100 * (outcome.unseen_top1 - paired_drop(outcome.unseen)),
              100 * outcome.unseen_top1, drop_of(outcome.unseen));
   if (goal.speedup)
     fmt::print("goal         {:g} times as fast: {}\n", *goal.speedup,
-               outcome.holds ? "reached" : "not reached");
+               reached_text(*goal.speedup, chosen.speedup));
   if (goal.max_drop)
     fmt::print("promise      at most {:g} points: {} there\n", *goal.max_drop,
                outcome.holds ? "holds" : "does not hold");
@@ -146,8 +175,9 @@ std::string prune_svg(const std::string& model, const PruneGoal& goal, const Pru
   points.push_back({outcome.dense_ms, 100 * outcome.search_top1, "dense", true, false});
   for (std::size_t i = 0; i < outcome.steps.size(); ++i) {
     const PruneStep& step = outcome.steps[i];
-    points.push_back({outcome.dense_ms / step.speedup, 100 * (outcome.search_top1 - step.drop.mean),
-                      fmt::format("{:.2f} times as fast", step.speedup), step.pareto, i == outcome.chosen});
+    points.push_back({outcome.dense_ms / step.speedup.median, 100 * (outcome.search_top1 - step.drop.mean),
+                      fmt::format("{:.2f} times as fast", step.speedup.median), step.pareto,
+                      i == outcome.chosen});
   }
   const double least = goal.max_drop ? 100 * outcome.search_top1 - *goal.max_drop : 0;
   return pareto_svg(fmt::format("{}: accuracy and time, pruned", model), points, least);

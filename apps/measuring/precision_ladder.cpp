@@ -172,7 +172,7 @@ Search search_mixed(const MixedModel& model, PreparedImages& some, PreparedImage
         step.answers = judge.compare(outputs);
         if (!last) step.drop = judge.drop(outputs, int8);  // fp32 loses nothing, and that is certain
         Session session(plan);
-        step.ms = count == 0 ? 1 : relative_time(session, base, batch.view(), base_ms);
+        step.ms = count == 0 ? 1 : 1 / speedup_over(session, base, batch.view(), base_ms).median;
         known.emplace(kept, step);
       }
       search.ladders[l].steps.push_back(step);

@@ -14,8 +14,8 @@ namespace pipit::apps {
 namespace {
 
 constexpr int kLayerRuns = 30;
-constexpr int kMostAttempts = 4;  // to meet a speed-up
-constexpr double kClose = 0.99;   // of a speed-up, which is measured no better than that
+constexpr int kMostAttempts = 3;  // to meet a speed-up once weights are fitted
+constexpr double kClose = 0.03;   // a speed-up may be passed by this share: it is measured no better
 constexpr std::array kSpeedups{1.1,  1.2, 1.35, 1.5,
                                1.75, 2.0, 2.5,  3.0};  // predicted, of the steps for a drop
 constexpr double kDropConfidence = 0.75;
@@ -44,13 +44,13 @@ class Searcher {
     outcome_.calibrated = images_.calibrated;
     outcome_.search_top1 = judge_.fp32_top1();
     if (goal_.keep) {
-      take(goal_.global ? pruning_.global(*goal_.keep) : pruning_.uniform(*goal_.keep), 0);
+      take(goal_.global ? pruning_.global(*goal_.keep) : pruning_.uniform(*goal_.keep), std::nullopt);
     } else {
       budget_ = pruning_.budget(images_.probe, stage_("timing candidates"));
       goal_.speedup ? meet_speedup() : meet_drop();
     }
     std::sort(outcome_.steps.begin(), outcome_.steps.end(),
-              [](const PruneStep& a, const PruneStep& b) { return a.speedup < b.speedup; });
+              [](const PruneStep& a, const PruneStep& b) { return a.speedup.median < b.speedup.median; });
     for (std::size_t i = 0; i < outcome_.steps.size(); ++i) {
       if (outcome_.steps[i].keeps == chosen_) outcome_.chosen = i;
     }
@@ -60,7 +60,7 @@ class Searcher {
   }
 
  private:
-  PruneStep& take(const Keeps& keeps, double predicted) {
+  PruneStep& take(const Keeps& keeps, std::optional<double> predicted) {
     PrunedModel made = pruning_.prune(keeps, stage_("fitting weights"));
     const auto plan = pruning_.compiled(made.graph);
     const ImageOutputs outputs = run_outputs(plan, images_.search);
@@ -69,11 +69,15 @@ class Searcher {
     step.predicted = predicted;
     step.answers = judge_.compare(outputs);
     step.drop = judge_.drop(outputs, outputs);
-    Session session(plan);
-    step.speedup = 1 / relative_time(session, dense_, batch_.view(), dense_ms_);
+    step.speedup = timed(plan);
     choose(keeps, std::move(made));
     outcome_.steps.push_back(std::move(step));
     return outcome_.steps.back();
+  }
+
+  MedianInterval timed(const std::shared_ptr<const ExecutionPlan>& plan) {
+    Session session(plan);
+    return speedup_over(session, dense_, batch_.view(), dense_ms_);
   }
 
   void choose(const Keeps& keeps, PrunedModel made) {
@@ -91,16 +95,24 @@ class Searcher {
   }
 
   void meet_speedup() {
-    double wanted = *goal_.speedup;
-    std::size_t last = budget_.selections.size();
+    const std::size_t count = budget_.selections.size();
+    std::vector<double> predicted;
+    for (std::size_t i = 0; i < count; ++i) predicted.push_back(prediction(i));
+    const ProgressReport progress = stage_("timing selections");
+    const auto measure = [&](std::size_t i) {
+      outcome_.timed.push_back({predicted[i], timed(pruning_.compiled(pruning_.unfitted(budget_.keeps[i])))});
+      const auto done = static_cast<std::int64_t>(outcome_.timed.size());
+      progress(done, std::max<std::int64_t>(done + 1, 8));
+      return outcome_.timed.back().speedup.low;
+    };
+    std::size_t next = first_fast_enough(predicted, *goal_.speedup, kClose, measure);
     for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
-      const std::size_t i = predicted_at(wanted);
-      if (i == last) break;
-      last = i;
-      const PruneStep& step = take(budget_.keeps[i], prediction(i));
-      outcome_.holds = step.speedup >= kClose * *goal_.speedup;
-      if (outcome_.holds) break;
-      wanted *= 1.01 * *goal_.speedup / step.speedup;
+      const std::size_t i = std::min(next, count - 1);
+      const double measured = take(budget_.keeps[i], predicted[i]).speedup.median;
+      outcome_.holds = measured >= *goal_.speedup;
+      if (outcome_.holds || i + 1 == count) break;
+      // A little more than was measured too slow.
+      next = std::max(i + 1, predicted_at(1.01 * predicted[i] * *goal_.speedup / measured));
     }
   }
 
@@ -120,7 +132,7 @@ class Searcher {
     std::vector<MixedStep> steps;
     for (std::size_t i = outcome_.steps.size(); i-- > 0;) {
       const PruneStep& step = outcome_.steps[i];
-      steps.push_back({0, static_cast<int>(i), 1 / step.speedup, step.answers, step.drop, false});
+      steps.push_back({0, static_cast<int>(i), 1 / step.speedup.median, step.answers, step.drop, false});
     }
     steps.push_back({0, -1, 1, {static_cast<std::int64_t>(images_.search_labels.size()), 0, 0}, {}, false});
     const int index = choose_step(steps, *goal_.max_drop / 100, kDropConfidence);
@@ -136,7 +148,7 @@ class Searcher {
   void mark() {
     std::vector<MixedStep> steps;
     for (const PruneStep& step : outcome_.steps)
-      steps.push_back({0, 0, 1 / step.speedup, {}, step.drop, false});
+      steps.push_back({0, 0, 1 / step.speedup.median, {}, step.drop, false});
     steps.push_back({0, 0, 1, {}, {}, false});
     mark_pareto(steps);
     for (std::size_t i = 0; i < outcome_.steps.size(); ++i) outcome_.steps[i].pareto = steps[i].pareto;

@@ -9,6 +9,7 @@
 
 #include "apps/measuring/pruning.h"
 #include "engine/base/error.h"
+#include "engine/base/statistics.h"
 #include "quant/mixed_search.h"
 
 namespace pipit::apps {
@@ -34,9 +35,9 @@ struct PruneImages {
 /// A pruned model that was measured.
 struct PruneStep {
   Keeps keeps;
-  double speedup = 1;     ///< measured in turns with the dense model
-  double predicted = 1;   ///< by its layers' times
-  PairedAnswers answers;  ///< on the search images, dense against pruned
+  MedianInterval speedup;           ///< over the dense model: speedup_over()
+  std::optional<double> predicted;  ///< by its layers' times, where those were measured
+  PairedAnswers answers;            ///< on the search images, dense against pruned
   DropEstimate drop;
   bool pareto = false;
 };
@@ -50,11 +51,18 @@ struct PruneLayer {
   std::string dense_kernel, pruned_kernel;
 };
 
+/// A selection that was only timed, with weights that are not fitted: on the way to a speed-up.
+struct TimedSelection {
+  double predicted = 1;
+  MedianInterval speedup;
+};
+
 struct PruneOutcome {
   std::int64_t calibrated = 0;
   PrunedModel pruned;
   std::shared_ptr<const ExecutionPlan> plan;  ///< of the pruned model
   std::vector<PruneStep> steps;               ///< the slowest first
+  std::vector<TimedSelection> timed;          ///< in the order in which they were
   std::size_t chosen = 0;
   double dense_ms = 0;
   double search_top1 = 0, unseen_top1 = 0;  ///< of the dense model
@@ -70,9 +78,10 @@ struct GoalMissed : Error {
 };
 
 /// Prunes, measures steps until the goal is met, and checks the one that is chosen on the unseen images. For a speed-up
-/// the prediction is corrected by what was measured, a few times; for a drop, steps of rising speed are judged, the
-/// fastest taken that is good enough together with all slower ones (choose_step()). Throws GoalMissed where nothing is
-/// worth writing.
+/// selections are timed before weights are fitted, until the first is found that is so fast by the lower end of its
+/// interval (first_fast_enough()); that one is fitted, and holds when the median says so once more. For a drop, steps
+/// of rising speed are judged, the fastest taken that is good enough together with all slower ones (choose_step()).
+/// Throws GoalMissed where nothing is worth writing.
 PruneOutcome search_pruned(const Pruning& pruning, const PruneGoal& goal, PruneImages& images,
                            const std::function<ProgressReport(const char* stage)>& stage);
 

@@ -126,6 +126,13 @@ PrunedModel Pruning::prune(const Keeps& keeps, const ProgressReport& progress) c
   return {std::move(remaining.graph), std::move(remaining.errors)};
 }
 
+Graph Pruning::unfitted(const Keeps& keeps) const {
+  Graph graph = apply_mask(dense_, mask_of(keeps));
+  const std::vector<bool> channels = removed_channels(keeps);
+  if (!channels.empty()) graph = remove_channels(graph, find_channel_groups(graph), channels);
+  return remove_branches(graph, keeps.branches);
+}
+
 std::shared_ptr<const ExecutionPlan> Pruning::compiled(const Graph& graph) const {
   return compile(graph, compiling_).plans.at(0);
 }

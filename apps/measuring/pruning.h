@@ -50,6 +50,8 @@ class Pruning {
   /// Rows fall where the loss per weight is the least, in all layers: `share` of all weights stay. Mode k only.
   Keeps global(double share) const;
   PrunedModel prune(const Keeps& keeps, const ProgressReport& progress) const;
+  /// prune() but for the values of the weights, which are as they were: runs as fast.
+  Graph unfitted(const Keeps& keeps) const;
   std::shared_ptr<const ExecutionPlan> compiled(const Graph& graph) const;
 
   /// Selections by budget (sparsity/budget.h), from dense to fastest, with the Keeps of each. What is chosen at once

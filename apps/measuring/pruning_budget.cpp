@@ -20,7 +20,6 @@ namespace {
 
 constexpr std::array kShares{1.0, 0.85, 0.75, 0.65, 0.5, 0.35, 0.25, 0.15};
 constexpr double kProbed = 0.5;  // the share that a layer keeps to measure what its loss does to the output
-constexpr int kCandidateRuns = 15;
 constexpr double kMostNoise = 0.5;  // of the output, over its variance: worse ones are not looked at
 
 using Times = std::map<std::string, double>;
@@ -201,10 +200,9 @@ Pruning::Budget Pruning::budget(PreparedImages& probe, const ProgressReport& pro
   const auto total = static_cast<std::int64_t>(2 * kShares.size() + 2 * probed.size() + branches.size());
   std::int64_t done = 0;
   Candidates candidates{paths_, {}, {}, {}, {}, {}};
+  ComparableStepTimes times(compiled(dense_), batch.view());
+  const auto time = [&](const Graph& graph) { return times(compiled(graph)); };
   for (const double share : kShares) {
-    const auto time = [&](const Graph& graph) {
-      return step_times(compiled(graph), batch.view(), kCandidateRuns);
-    };
     const Keeps keeps = uniform(share);
     if (!paths_.rows.empty()) candidates.rows.push_back(time(apply_mask(dense_, mask_of(keeps))));
     progress(++done, total);

@@ -11,10 +11,14 @@ namespace pipit::apps {
 
 namespace {
 
-// At least this many turns and this long, unless one run takes very long.
-constexpr int kLeastTurns = 9;
-constexpr int kMostTurns = 400;
-constexpr double kTurnsMs = 250;
+constexpr std::size_t kLeastTurns = 9;
+constexpr double kLeastTurnsMs = 250;
+constexpr double kMostTurnsMs = 3000;
+constexpr double kNarrow = 0.02;
+constexpr double kConfidence = 0.95;
+// Of ComparableStepTimes.
+constexpr int kStepTurns = 5;
+constexpr int kStepRuns = 3;
 constexpr double kUnsteady = 0.05;
 
 double timed_run(Session& session, const ConstTensorView& input) {
@@ -45,32 +49,70 @@ Tensor first_batch(PreparedImages& images) {
   return batch;
 }
 
-double relative_time(Session& session, Session& base, const ConstTensorView& input,
-                     std::vector<double>& base_ms) {
+MedianInterval speedup_over(Session& session, Session& base, const ConstTensorView& input,
+                            std::vector<double>& base_ms) {
   for (int warmup = 0; warmup < 2; ++warmup) {
     timed_run(session, input);
     timed_run(base, input);
   }
-  std::vector<double> own, of_base;
+  std::vector<double> ratios;
+  MedianInterval speedup;
   double sum = 0;
-  for (int turn = 0; turn < kMostTurns && (turn < kLeastTurns || sum < kTurnsMs); ++turn) {
-    own.push_back(timed_run(session, input));
-    of_base.push_back(timed_run(base, input));
-    sum += own.back() + of_base.back();
+  for (double next_look = kLeastTurnsMs;;) {
+    const bool base_first = ratios.size() % 2 == 1;
+    const double before = base_first ? timed_run(base, input) : 0;
+    const double own = timed_run(session, input);
+    base_ms.push_back(base_first ? before : timed_run(base, input));
+    ratios.push_back(base_ms.back() / own);
+    sum += base_ms.back() + own;
+    if (ratios.size() < kLeastTurns || sum < next_look) continue;
+    speedup = median_interval(ratios, kConfidence);
+    const bool narrow = speedup.high - speedup.median <= kNarrow * speedup.median &&
+                        speedup.median - speedup.low <= kNarrow * speedup.median;
+    if (narrow || sum >= kMostTurnsMs) return speedup;
+    next_look = 1.5 * sum;
   }
-  base_ms.insert(base_ms.end(), of_base.begin(), of_base.end());
-  return quantile(std::move(own), 0.25) / quantile(std::move(of_base), 0.25);
 }
+
+namespace {
+
+std::map<std::string, double> by_node(const ExecutionPlan& plan, const Profile& profile) {
+  std::map<std::string, double> times;
+  for (const StepTime& time : profile.steps) {
+    const Step& step = plan.steps()[static_cast<std::size_t>(time.step)];
+    times[plan.graph().nodes()[static_cast<std::size_t>(step.node)].name] += time.median_ms;
+  }
+  return times;
+}
+
+}  // namespace
 
 std::map<std::string, double> step_times(const std::shared_ptr<const ExecutionPlan>& plan,
                                          const ConstTensorView& input, int runs) {
   Session session(plan);
-  const Profile profile = profile_session(session, {&input, 1}, 2, runs);
-  std::map<std::string, double> times;
-  for (const StepTime& time : profile.steps) {
-    const Step& step = plan->steps()[static_cast<std::size_t>(time.step)];
-    times[plan->graph().nodes()[static_cast<std::size_t>(step.node)].name] += time.median_ms;
+  return by_node(*plan, profile_session(session, {&input, 1}, 2, runs));
+}
+
+ComparableStepTimes::ComparableStepTimes(const std::shared_ptr<const ExecutionPlan>& base,
+                                         ConstTensorView input)
+    : base_(base), input_(std::move(input)) {
+  base_.run({&input_, 1});
+}
+
+std::map<std::string, double> ComparableStepTimes::operator()(
+    const std::shared_ptr<const ExecutionPlan>& plan) {
+  Session session(plan);
+  session.run({&input_, 1});
+  std::map<std::string, std::vector<double>> turns;
+  std::vector<double> base_ms;
+  for (int turn = 0; turn < kStepTurns; ++turn) {
+    const Profile own = profile_session(session, {&input_, 1}, 1, kStepRuns);
+    base_ms.push_back(profile_session(base_, {&input_, 1}, 1, kStepRuns).layers_ms);
+    for (const auto& [node, ms] : by_node(*plan, own)) turns[node].push_back(ms / base_ms.back());
   }
+  if (usual_ms_ == 0) usual_ms_ = quantile(base_ms, 0.25);
+  std::map<std::string, double> times;
+  for (auto& [node, shares] : turns) times[node] = usual_ms_ * quantile(std::move(shares), 0.5);
   return times;
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/base/statistics.h"
 #include "engine/runtime/session.h"
 #include "models/prepared_images.h"
 
@@ -26,13 +27,28 @@ std::string machine_description(const ExecutionPlan& plan);
 /// A copy of the first batch.
 Tensor first_batch(PreparedImages& images);
 
-/// Time of a run of `session` over that of `base`, of the same turns: fast quartiles, for other work only adds time;
-/// `base_ms` collects the latter.
-double relative_time(Session& session, Session& base, const ConstTensorView& input,
-                     std::vector<double>& base_ms);
+/// How many times as fast as `base` a run of `session` is: the median over turns of both, one after the other and in
+/// alternating order, and its 95 % interval. What other work does to one run in a while moves neither, what lasts does
+/// so to both runs of a turn. As many turns as make the interval narrow (2 % to either side), within bounds of time.
+/// `base_ms` collects the base's times.
+MedianInterval speedup_over(Session& session, Session& base, const ConstTensorView& input,
+                            std::vector<double>& base_ms);
 
 /// Per node with a step of its own: the median time.
 std::map<std::string, double> step_times(const std::shared_ptr<const ExecutionPlan>& plan,
                                          const ConstTensorView& input, int runs);
+
+/// step_times() of several plans, comparable although minutes lie between them: each is timed in turns with a base, and
+/// what makes the base slower in a turn is taken out of the turn. `input` has to outlive this.
+class ComparableStepTimes {
+ public:
+  ComparableStepTimes(const std::shared_ptr<const ExecutionPlan>& base, ConstTensorView input);
+  std::map<std::string, double> operator()(const std::shared_ptr<const ExecutionPlan>& plan);
+
+ private:
+  Session base_;
+  ConstTensorView input_;
+  double usual_ms_ = 0;  // of the base's steps, in the first plan's turns
+};
 
 }  // namespace pipit::apps

@@ -20,6 +20,26 @@ double quantile(std::vector<double> values, double q) {
   return *at + (rank - below) * (above - *at);
 }
 
+MedianInterval median_interval(std::vector<double> values, double confidence) {
+  if (values.empty()) fail("a median needs at least 1 value");
+  if (!(confidence > 0 && confidence < 1))
+    fail("a confidence of {}: expected above 0 and below 1", confidence);
+  std::sort(values.begin(), values.end());
+  const std::size_t n = values.size();
+  // P(at most k of n lie below the median), a term more with each k, by logarithms: 2^-n is 0 from n = 1075 on.
+  const double most = (1 - confidence) / 2;
+  double log_term = -static_cast<double>(n) * std::log(2.0);
+  double below = std::exp(log_term);
+  std::size_t k = 0;  // values that may be left out at either end
+  while (below <= most) {
+    log_term += std::log(static_cast<double>(n - k) / static_cast<double>(k + 1));
+    below += std::exp(log_term);
+    ++k;
+  }
+  const std::size_t first = k == 0 ? 0 : k - 1;
+  return {quantile(values, 0.5), values[first], values[n - 1 - first]};
+}
+
 Summary summarize(std::span<const double> values) {
   if (values.empty()) fail("a summary needs at least 1 value");
   const std::vector<double> copy(values.begin(), values.end());

@@ -12,6 +12,19 @@ namespace pipit {
 /// middle value, or the mean of the two. Throws Error without values or for q outside [0, 1].
 double quantile(std::vector<double> values, double q);
 
+/// A median and the range that holds the median of what the values were drawn from.
+struct MedianInterval {
+  double median = 0;
+  double low = 0;
+  double high = 0;
+};
+
+/// The median of values in any order, with the order statistics around it that hold the population's median with at
+/// least `confidence`, whatever the distribution (the sign test's interval; Conover, Practical nonparametric
+/// statistics): for independent values the number below the median is binomial. Of too few values for that the least
+/// and the largest. Throws Error without values or for a confidence outside (0, 1).
+MedianInterval median_interval(std::vector<double> values, double confidence);
+
 struct Summary {
   std::size_t count = 0;
   double mean = 0;

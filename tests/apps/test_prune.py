@@ -1,9 +1,10 @@
 """pipit prune: the model it writes, what it says about it, and what it refuses."""
 
 import json
+import subprocess
 import xml.etree.ElementTree
 
-from command import MODEL, OK, RUNTIME, UNSUPPORTED, USAGE, CommandTest, main
+from command import CHECK_FAILED, MODEL, OK, PIPIT, RUNTIME, UNSUPPORTED, USAGE, CommandTest, main
 
 CLASSES = ["airplane", "cat", "frog"]
 
@@ -31,6 +32,7 @@ class Prune(CommandTest):
         self.assertAlmostEqual(inner["kept"], 0.5, places=2)
         self.assertGreater(inner["error"], 0)
         self.assertAlmostEqual(layers["/fc/Gemm"]["kept"], 1, places=2)
+        self.assertEqual([step["predicted_speedup"] for step in result["steps"]], [None])
         self.assertLess(result["pruned"]["macs_kept"], 0.53)
         # The file is an ordinary model: it runs as any other, and says what the report says.
         self.assertEqual((self.folder / "pruned.onnx").stat().st_size, result["pruned"]["bytes"])
@@ -76,6 +78,28 @@ class Prune(CommandTest):
         circles = [e for e in svg.iter() if e.tag.endswith("circle")]
         self.assertEqual(len(circles), len(steps) + 1)
 
+    def test_a_speedup_says_how_sure_it_is(self):
+        # What is reached depends on the machine; what is said of it does not.
+        code = subprocess.run([PIPIT, "prune", MODEL, "images", "--output", "pruned.onnx", "--against", "dense",
+                               "--target-speedup", "1.2", "--json", "--quiet"], cwd=self.folder, capture_output=True,
+                              text=True, timeout=600, check=False)
+        self.assertIn(code.returncode, (OK, CHECK_FAILED), code.stderr)
+        result = json.loads(code.stdout)
+        self.assertEqual(code.returncode == OK, result["holds"])
+        chosen = [step for step in result["steps"] if step["chosen"]]
+        self.assertEqual(len(chosen), 1)
+        for measured in [result["pruned"], *result["steps"], *result["timed"]]:
+            low, high = measured["speedup_interval95"]
+            self.assertTrue(0 < low <= measured["speedup"] <= high, measured)
+        self.assertEqual(chosen[0]["speedup"], result["pruned"]["speedup"])
+        self.assertEqual(result["holds"], result["pruned"]["speedup"] >= 1.2)
+        # The first selection that was fast enough is fitted: what was tried on the way and is slower was not.
+        self.assertGreaterEqual(len(result["timed"]), 1)
+        fast = [t["predicted_speedup"] for t in result["timed"] if t["speedup_interval95"][0] >= 1.2]
+        if fast:
+            self.assertIn(min(fast), [step["predicted_speedup"] for step in result["steps"]])
+        self.assertTrue((self.folder / "pruned.onnx").exists())
+
     def test_channels_leave_the_graph(self):
         result = self.prune("--mode", "channel", "--keep", 0.5)
         self.assertEqual(result["mode"], "channel")
@@ -92,6 +116,7 @@ class Prune(CommandTest):
 
     def test_a_table_for_people(self):
         done = self.pipit("prune", MODEL, "images", "--output", "pruned.onnx", "--keep", 0.8)
+        self.assertRegex(done.stdout, r"time  .*: [\d.]+ \[[\d.]+, [\d.]+\] times as fast \(95 % interval\)")
         self.assertIn("unseen       9 images: top-1", done.stdout)
         self.assertIn("written      pruned.onnx", done.stdout)
         self.assertEqual(done.stderr, "")

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 
 #include "engine/base/error.h"
@@ -59,6 +60,68 @@ TEST(Budget, EverySelectionIsOptimal) {
       }
     }
   }
+}
+
+// Models 1, 1.01, ... times as fast by prediction, and `truth` of that in fact.
+struct Ladder {
+  std::vector<double> predicted;
+  explicit Ladder(std::size_t length) {
+    for (std::size_t i = 0; i < length; ++i) predicted.push_back(1 + 0.01 * static_cast<double>(i));
+  }
+};
+
+TEST(FirstFastEnough, GoesBackFromWhatOvershoots) {
+  // Predictions are 30 % too low: the first try is 1.97 times as fast.
+  const Ladder ladder(300);
+  std::vector<std::size_t> tried;
+  const std::size_t found = first_fast_enough(ladder.predicted, 1.5, 0, [&](std::size_t i) {
+    tried.push_back(i);
+    return 1.3 * ladder.predicted[i];
+  });
+  EXPECT_GT(1.3 * ladder.predicted[tried[0]], 1.9);
+  EXPECT_GE(1.3 * ladder.predicted[found], 1.5);
+  EXPECT_LT(1.3 * ladder.predicted[found - 1], 1.5);
+  EXPECT_LE(tried.size(), 6U);
+}
+
+TEST(FirstFastEnough, IsTheFirstOneHoweverWrongThePredictions) {
+  const unsigned seed = test::test_seed();
+  SCOPED_TRACE(testing::Message() << "PIPIT_TEST_SEED=" << seed);
+  std::mt19937 random(seed);
+  for (int trial = 0; trial < 300; ++trial) {
+    const Ladder ladder(1 + random() % 200);
+    std::uniform_real_distribution<double> step(0, trial % 2 == 0 ? 0.02 : 0.3);
+    std::vector<double> speeds{1};
+    while (speeds.size() < ladder.predicted.size()) speeds.push_back(speeds.back() + step(random));
+    const double wanted = 1 + 2 * step(random);
+    int measured = 0;
+    const std::size_t found = first_fast_enough(ladder.predicted, wanted, 0, [&](std::size_t i) {
+      ++measured;
+      return speeds[i];
+    });
+    const auto first = std::lower_bound(speeds.begin(), speeds.end(), wanted) - speeds.begin();
+    ASSERT_EQ(found, static_cast<std::size_t>(first));
+    ASSERT_LE(measured, 18);
+  }
+}
+
+TEST(FirstFastEnough, StopsWhereItIsClose) {
+  const Ladder ladder(300);
+  int measured = 0;
+  const std::size_t found = first_fast_enough(ladder.predicted, 1.5, 0.02, [&](std::size_t i) {
+    ++measured;
+    return ladder.predicted[i];
+  });
+  EXPECT_EQ(measured, 1);
+  EXPECT_GE(ladder.predicted[found], 1.5);
+  EXPECT_LE(ladder.predicted[found], 1.53);
+}
+
+TEST(FirstFastEnough, SaysThatNoneIs) {
+  const Ladder ladder(50);
+  EXPECT_EQ(first_fast_enough(ladder.predicted, 2, 0.02, [&](std::size_t i) { return ladder.predicted[i]; }),
+            50U);
+  EXPECT_EQ(first_fast_enough({}, 2, 0.02, [](std::size_t) { return 1.0; }), 0U);
 }
 
 }  // namespace
