@@ -97,6 +97,29 @@ std::vector<std::uint8_t> removed_outputs(const LayerMask& mask, const Shape& sh
   return removed;
 }
 
+std::vector<std::uint8_t> zero_rows(std::span<const float> weights, const Shape& shape, std::int64_t groups) {
+  constexpr std::int64_t kPanel = 16;
+  const std::int64_t depth = shape.elements() / shape[0];
+  const std::int64_t outputs = shape[0] / groups;
+  std::vector<std::uint8_t> zeros(weights.size(), 0);
+  for (std::int64_t first = 0; first < shape[0];) {
+    const std::int64_t last = std::min(first + kPanel, (first / outputs + 1) * outputs);
+    for (std::int64_t k = 0; k < depth; ++k) {
+      bool zero = true;
+      for (std::int64_t o = first; o < last && zero; ++o)
+        zero = weights[static_cast<std::size_t>(o * depth + k)] == 0;
+      for (std::int64_t o = first; o < last && zero; ++o) zeros[static_cast<std::size_t>(o * depth + k)] = 1;
+    }
+    first = last;
+  }
+  for (std::int64_t o = 0; o < shape[0]; ++o) {
+    const auto row = weights.subspan(static_cast<std::size_t>(o * depth), static_cast<std::size_t>(depth));
+    if (std::all_of(row.begin(), row.end(), [](float w) { return w == 0; }))
+      std::fill_n(zeros.begin() + o * depth, depth, 1);
+  }
+  return zeros;
+}
+
 Graph apply_mask(const Graph& graph, const PruningMask& mask) {
   std::map<std::string, NewWeights> replaced;
   for (const LayerMask& layer : mask) {

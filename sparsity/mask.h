@@ -45,6 +45,11 @@ std::vector<std::uint8_t> removed_weights(const LayerMask& mask, const Shape& sh
 /// Per output, 1 where all weights of it and its bias are removed: of modes channel and block; of others all 0.
 std::vector<std::uint8_t> removed_outputs(const LayerMask& mask, const Shape& shape, std::int64_t groups);
 
+/// What was removed from a layer before: per weight, 1 where it is zero together with the same position of all outputs
+/// of its panel of 16 (counted in each group of the convolution; the last may have fewer), the smallest that kernels
+/// leave out, or with all weights of its output.
+std::vector<std::uint8_t> zero_rows(std::span<const float> weights, const Shape& shape, std::int64_t groups);
+
 /// Masks of several layers, which may name a node more than once: what any of them removes is removed.
 using PruningMask = std::vector<LayerMask>;
 

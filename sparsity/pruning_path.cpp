@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <numeric>
 
 #include "engine/base/error.h"
 #include "layers/ops/conv.h"
@@ -39,6 +41,25 @@ std::vector<std::vector<int>> groups_of(const Shape& shape, std::int64_t channel
   return groups;
 }
 
+// Of every mark of a mask in mode k.
+std::vector<std::int64_t> count_nonzeros(const RealWeights& weights, const LayerMask& mask) {
+  const Shape& shape = weights.shape;
+  const std::int64_t taps = shape.elements() / (shape[0] * shape[1]);
+  const std::int64_t panel = mask.panel == 0 ? shape[0] : mask.panel;
+  const std::int64_t channel_groups = (shape[1] + mask.channels - 1) / mask.channels;
+  std::vector<std::int64_t> counts(mask.removed.size(), 0);
+  const float* value = weights.values().data();
+  for (std::int64_t o = 0; o < shape[0]; ++o) {
+    for (std::int64_t i = 0; i < shape[1]; ++i) {
+      for (std::int64_t tap = 0; tap < taps; ++tap) {
+        const std::int64_t mark = (o / panel * taps + tap) * channel_groups + i / mask.channels;
+        counts[static_cast<std::size_t>(mark)] += *value++ != 0 ? 1 : 0;
+      }
+    }
+  }
+  return counts;
+}
+
 PruningPath path_of(const Node& node, const RealWeights& weights, const Gram& gram,
                     const std::vector<double>& inverse, const PathOptions& options, ThreadPool& pool) {
   const std::vector<std::vector<int>> groups = groups_of(weights.shape, options.channels);
@@ -68,14 +89,30 @@ PruningPath path_of(const Node& node, const RealWeights& weights, const Gram& gr
   const std::int64_t panel = path.mask.panel == 0 ? weights.shape[0] : path.mask.panel;
   const auto panels = static_cast<int>((weights.shape[0] + panel - 1) / panel);
   const auto each = static_cast<int>(together / panel);  // panels that share a choice
+  const std::vector<std::int64_t> nonzeros = count_nonzeros(weights, path.mask);
+  const auto all = static_cast<double>(weights.values().size());
+  auto left = static_cast<double>(std::accumulate(nonzeros.begin(), nonzeros.end(), std::int64_t{0}));
+  path.dense = left / all;
+  for (std::size_t mark = 0; mark < nonzeros.size(); ++mark) {
+    if (nonzeros[mark] != 0) continue;
+    path.order.push_back(static_cast<int>(mark));
+    path.loss.push_back(0);
+    path.kept.push_back(path.dense);
+  }
   double loss = 0;
   for (const PanelStep& step : merge_paths(paths)) {
     const int first = step.panel * each;
     const int last = std::min(first + std::max(each, 1), panels);
     for (int p = first; p < last; ++p) {
       loss += step.loss / (last - first);
-      path.order.push_back(p * static_cast<int>(groups.size()) + step.group);
+      const int mark = p * static_cast<int>(groups.size()) + step.group;
+      const std::int64_t falls = nonzeros[static_cast<std::size_t>(mark)];
+      if (falls == 0 || static_cast<double>(falls) == left)
+        continue;  // a layer is never left without weights
+      left -= static_cast<double>(falls);
+      path.order.push_back(mark);
       path.loss.push_back(variance > 0 ? loss / variance : 0);
+      path.kept.push_back(left / all);
     }
   }
   return path;
@@ -85,8 +122,12 @@ PruningPath path_of(const Node& node, const RealWeights& weights, const Gram& gr
 
 std::size_t PruningPath::falling(double share) const {
   if (!(share > 0 && share <= 1)) fail("a share of {} to keep: expected above 0 and at most 1", share);
-  const double falls = std::round((1 - share) * static_cast<double>(mask.removed.size()));
-  return std::min(static_cast<std::size_t>(falls), order.size());
+  if (share >= dense) return 0;
+  const auto first = std::lower_bound(kept.begin(), kept.end(), share, std::greater<>());
+  if (first == kept.end()) return order.size();
+  const double before = first == kept.begin() ? dense : *std::prev(first);
+  const auto falls = static_cast<std::size_t>(first - kept.begin());
+  return before - share < share - *first ? falls : falls + 1;
 }
 
 LayerMask PruningPath::keep(double share) const {

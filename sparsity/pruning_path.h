@@ -22,18 +22,21 @@ struct PathOptions {
   double work = 1.5e11;
 };
 
-/// The path of one layer in mode k.
+/// The path of one layer in mode k. Groups of nothing but zeros come first, so that what was removed before counts.
 struct PruningPath {
   std::string node;
   LayerMask mask;          ///< nothing removed
   std::vector<int> order;  ///< marks of the mask, in the order in which they fall
-  std::vector<double>
-      loss;  ///< of the layer, over the variance of its outputs, once that many and one have fallen
+  /// Of the layer, over the variance of its outputs, once that many and one have fallen.
+  std::vector<double> loss;
+  double dense = 1;          ///< share of the layer's weights that are not zero
+  std::vector<double> kept;  ///< the same once that many and one have fallen
 
-  /// The mask that keeps this share of the groups, rounded to the nearest number, and not fewer than the path leaves.
+  /// How many fall so that this share of the layer's weights stays, as nearly as groups allow (the last of a layer may
+  /// have fewer weights); not more than the path has. Throws Error for a share that is not above 0 and at most 1.
+  std::size_t falling(double share) const;
   LayerMask keep(double share) const;
   double loss_at(double share) const;
-  std::size_t falling(double share) const;
 };
 
 /// The layers that mode k may take from: with constant weights, ungrouped, at least 8 input channels, a depth that

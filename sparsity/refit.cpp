@@ -6,6 +6,7 @@
 
 #include "engine/base/error.h"
 #include "sparsity/linear_algebra.h"
+#include "sparsity/mask.h"
 
 namespace pipit {
 
@@ -24,7 +25,7 @@ std::vector<Alike> find_alike(std::span<const std::uint8_t> removed, std::span<c
     if (!dead.empty() && dead[o] != 0) continue;
     std::vector<std::size_t> kept;
     for (std::size_t k = 0; k < depth; ++k) {
-      if (removed.empty() || removed[o * depth + k] == 0) kept.push_back(k);
+      if (removed[o * depth + k] == 0) kept.push_back(k);
     }
     found[std::move(kept)].push_back(o);
   }
@@ -90,6 +91,8 @@ NewWeights refit(const std::vector<Gram>& sums, const NewWeights& dense,
   if (made.bias.empty()) made.bias.assign(outputs * sums.size(), 0.0F);
   const std::span<float> weights = made.weights.values<float>();
   const std::size_t depth = weights.size() / sums.size() / outputs;
+  std::vector<std::uint8_t> gone = zero_rows(weights, dense.weights.shape(), std::ssize(sums));
+  for (std::size_t i = 0; i < removed.size(); ++i) gone[i] |= removed[i];
   for (std::size_t g = 0; g < sums.size(); ++g) {
     if (sums[g].depth != depth || sums[g].outputs != outputs || !(sums[g].count > 0))
       fail("sums of {} columns of depth {} for weights {}", sums[g].count, sums[g].depth,
@@ -99,7 +102,7 @@ NewWeights refit(const std::vector<Gram>& sums, const NewWeights& dense,
       return marks.empty() ? marks : marks.subspan(first * each, outputs * each);
     };
     const double ridge = ridge_of(sums[g], options);
-    const std::vector<Alike> all = find_alike(part(removed, depth), part(dead, 1), outputs, depth);
+    const std::vector<Alike> all = find_alike(part(gone, depth), part(dead, 1), outputs, depth);
     pool.parallel_for(static_cast<std::int64_t>(all.size()), [&](std::int64_t i, int) {
       solve(sums[g], all[static_cast<std::size_t>(i)], with_bias, ridge, &weights[first * depth],
             &made.bias[first]);

@@ -74,34 +74,35 @@ Keeps Pruning::global(double share) const {
   struct Fall {
     double loss = 0;  // per weight
     double weights = 0;
+    double kept = 0;  // share of the layer that stays with it
     std::size_t path = 0;
   };
   std::vector<Fall> falls;
-  double all = 0;
+  double all = 0, left = 0;
+  Keeps keeps;
   for (std::size_t p = 0; p < paths_.rows.size(); ++p) {
     const PruningPath& path = paths_.rows[p];
     const auto weights =
         static_cast<double>(real_weights(dense_, weighted_node(dense_, path.node)).shape.elements());
-    const double each = weights / static_cast<double>(path.mask.removed.size());
     all += weights;
-    double before = 0, worst = 0;
-    for (const double loss : path.loss) {
-      worst = std::max(worst, (loss - before) / each);  // in the order of the path
-      falls.push_back({worst, each, p});
-      before = loss;
+    left += path.dense * weights;
+    double lost = 0, kept = path.dense, worst = 0;
+    for (std::size_t i = 0; i < path.loss.size(); ++i) {
+      const double each = (kept - path.kept[i]) * weights;
+      if (each > 0) {
+        worst = std::max(worst, (path.loss[i] - lost) / each);  // in the order of the path
+        falls.push_back({worst, each, path.kept[i], p});
+      }
+      lost = path.loss[i];
+      kept = path.kept[i];
     }
   }
   std::stable_sort(falls.begin(), falls.end(), [](const Fall& a, const Fall& b) { return a.loss < b.loss; });
-  std::vector<double> gone(paths_.rows.size(), 0);
-  double left = all;
   for (const Fall& fall : falls) {
     if (left - fall.weights < share * all) break;
     left -= fall.weights;
-    ++gone[fall.path];
+    keeps.rows[paths_.rows[fall.path].node] = fall.kept;
   }
-  Keeps keeps;
-  for (std::size_t p = 0; p < paths_.rows.size(); ++p)
-    keeps.rows[paths_.rows[p].node] = 1 - gone[p] / static_cast<double>(paths_.rows[p].mask.removed.size());
   return keeps;
 }
 

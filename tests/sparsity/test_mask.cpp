@@ -78,6 +78,25 @@ TEST(Mask, OfAGemm) {
   EXPECT_THAT(real_weights(masked, masked.nodes()[0]).values(), ElementsAre(2, 0, 10, 4, 0, 12));
 }
 
+TEST(Mask, ZeroRowsAreThoseOfWholePanelsAndOutputs) {
+  // 18 outputs, panels of 16 and 2; depth 3.
+  std::vector<float> w(std::size_t{18} * 3, 1);
+  for (std::size_t o = 0; o < 16; ++o) w[o * 3 + 1] = 0;   // a row of the first panel
+  for (std::size_t o = 1; o < 16; ++o) w[o * 3 + 2] = 0;   // all but one of another
+  for (std::size_t o = 16; o < 18; ++o) w[o * 3 + 2] = 0;  // a row of the second
+  for (std::size_t k = 0; k < 3; ++k) w[4 * 3 + k] = 0;    // an output
+  const std::vector<std::uint8_t> zeros = zero_rows(w, Shape{18, 3, 1, 1}, 1);
+  for (std::size_t o = 0; o < 18; ++o) {
+    EXPECT_EQ(zeros[o * 3], o == 4) << o;
+    EXPECT_EQ(zeros[o * 3 + 1], o < 16) << o;
+    EXPECT_EQ(zeros[o * 3 + 2], o >= 16 || o == 4) << o;
+  }
+  // Two groups of 9 outputs: neither has output 8 and 9 in one panel.
+  const std::vector<std::uint8_t> grouped = zero_rows(w, Shape{18, 3, 1, 1}, 2);
+  EXPECT_EQ(grouped[8 * 3 + 1], 1);
+  EXPECT_EQ(grouped[9 * 3 + 1], 0) << "16 and 17 of its group are not zero there";
+}
+
 TEST(Mask, RefusesWhatDoesNotFit) {
   const Graph graph = convolution(2, 2, 1);
   EXPECT_THROW(apply_mask(graph, {{"other", MaskMode::channel, 1, 0, {0, 1}}}), Error);

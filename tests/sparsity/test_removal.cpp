@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 #include "engine/base/error.h"
 #include "layers/passes/real_weights.h"
 #include "layers/registry.h"
@@ -65,9 +67,11 @@ TEST(PruningPath, KeepsTheShareThatIsAsked) {
     const std::vector<PruningPath> paths = find_paths(f.graph, copies(f.images), path_options(4, panel)).rows;
     ASSERT_EQ(paths.size(), 3U);
     for (const PruningPath& path : paths) {
-      const LayerMask half = path.keep(0.5);
-      const auto removed = std::count(half.removed.begin(), half.removed.end(), 1);
-      EXPECT_NEAR(static_cast<double>(removed), 0.5 * static_cast<double>(half.removed.size()), 0.5);
+      // To half of the weights of a group: a tap of 4 channels for a panel of 16 outputs, or all 32.
+      const Shape shape = real_weights(f.graph, weighted_node(f.graph, path.node)).shape;
+      const std::vector<std::uint8_t> half = removed_weights(path.keep(0.5), shape, 1);
+      const auto removed = static_cast<double>(std::count(half.begin(), half.end(), 1));
+      EXPECT_NEAR(removed, 0.5 * static_cast<double>(half.size()), panel == 16 ? 4 * 16 / 2 : 4 * 32 / 2);
       EXPECT_EQ(path.loss_at(1), 0);
       EXPECT_LE(path.loss_at(0.75), path.loss_at(0.5));
       EXPECT_LE(path.loss_at(0.5), path.loss_at(0.25));
@@ -79,6 +83,84 @@ TEST(PruningPath, KeepsTheShareThatIsAsked) {
     }
     EXPECT_EQ(paths[0].mask.panel, panel);  // 24 outputs
     EXPECT_EQ(paths[1].mask.panel, 0);      // 16 outputs are one panel
+  }
+}
+
+std::vector<std::uint8_t> zeros_of(const Graph& graph, const char* layer) {
+  std::vector<std::uint8_t> zeros;
+  for (const float w : real_weights(graph, weighted_node(graph, layer)).values())
+    zeros.push_back(w == 0 ? 1 : 0);
+  return zeros;
+}
+
+Graph pruned_to(const Graph& graph, const std::vector<Tensor>& images, const PathOptions& options,
+                double share) {
+  PruningMask mask;
+  for (const PruningPath& path : find_paths(graph, copies(images), options).rows)
+    mask.push_back(path.keep(share));
+  RemovalOptions removal;
+  removal.walk.threads = 2;
+  return remove_and_refit(graph, copies(images), removals_of(graph, mask), removal).graph;
+}
+
+// 24 outputs in panels of 16 and 8: each panel has half of the groups, but not half of the weights.
+TEST(PruningPath, CountsWeightsWhereTheLastPanelIsShort) {
+  const Fixture f;
+  SCOPED_TRACE(testing::Message() << "PIPIT_TEST_SEED=" << f.seed);
+  const PruningPath path = find_paths(f.graph, copies(f.images), path_options(1, 16)).rows.at(0);
+  EXPECT_EQ(path.node, "inner");
+  const Shape shape{24, 16, 3, 3};
+  for (const double share : {0.9, 0.75, 0.5, 0.3}) {
+    const std::vector<std::uint8_t> removed = removed_weights(path.keep(share), shape, 1);
+    const auto kept = static_cast<double>(std::count(removed.begin(), removed.end(), 0));
+    EXPECT_NEAR(kept, share * static_cast<double>(removed.size()), 8);
+    EXPECT_DOUBLE_EQ(path.kept[path.falling(share) - 1], kept / static_cast<double>(removed.size()));
+  }
+}
+
+TEST(Removal, WhatWasRemovedStaysRemoved) {
+  const Fixture f;
+  SCOPED_TRACE(testing::Message() << "PIPIT_TEST_SEED=" << f.seed);
+  const Graph first = pruned_to(f.graph, f.images, path_options(1, 16), 0.4);
+  const auto ones = [](const std::vector<std::uint8_t>& list) {
+    return std::count(list.begin(), list.end(), 1);
+  };
+  // To a larger share: the same zeros, no more and no fewer. To a smaller one: more. With other groups: at least.
+  for (const auto& [channels, panel, share] :
+       std::vector<std::tuple<int, int, double>>{{1, 16, 0.7}, {1, 16, 0.3}, {4, 0, 0.5}}) {
+    const Graph again = pruned_to(first, f.images, path_options(channels, panel), share);
+    for (const char* layer : {"inner", "outer", "last"}) {
+      SCOPED_TRACE(testing::Message() << layer << " to " << share);
+      const std::vector<std::uint8_t> before = zeros_of(first, layer), after = zeros_of(again, layer);
+      ASSERT_GT(ones(before), 0.55 * static_cast<double>(before.size()));
+      for (std::size_t i = 0; i < before.size(); ++i) ASSERT_LE(before[i], after[i]) << i;
+      if (share == 0.7) {
+        EXPECT_EQ(ones(before), ones(after));
+      }
+      if (share == 0.3) {
+        EXPECT_NEAR(static_cast<double>(ones(after)), 0.7 * static_cast<double>(after.size()), 16);
+      }
+    }
+  }
+}
+
+// Unchanged layers that read what was changed are fitted as well: their zeros stay too.
+TEST(Removal, ZerosOfOtherLayersStay) {
+  const Fixture f;
+  SCOPED_TRACE(testing::Message() << "PIPIT_TEST_SEED=" << f.seed);
+  LayerMask taps{"depthwise", MaskMode::k, 1, 1, std::vector<std::uint8_t>(16 * 9, 0)};
+  for (std::size_t i = 0; i < taps.removed.size(); i += 3) taps.removed[i] = 1;
+  LayerMask rows{"last", MaskMode::k, 1, 16, std::vector<std::uint8_t>(2 * 9 * 16, 0)};
+  for (std::size_t i = 0; i < rows.removed.size(); i += 2) rows.removed[i] = 1;
+  const Graph before = apply_mask(f.graph, {taps, rows});
+  LayerMask outer{"outer", MaskMode::k, 1, 0, std::vector<std::uint8_t>(9 * 24, 0)};
+  std::fill_n(outer.removed.begin(), 100, 1);
+  RemovalOptions options;
+  options.walk.threads = 2;
+  const Remaining made = remove_and_refit(before, copies(f.images), removals_of(before, {outer}), options);
+  for (const char* layer : {"depthwise", "last"}) {
+    EXPECT_TRUE(made.errors.contains(layer));
+    EXPECT_EQ(zeros_of(made.graph, layer), zeros_of(before, layer)) << layer;
   }
 }
 
