@@ -13,6 +13,9 @@
 #include "engine/platform/host_memory.h"
 #include "models/image/folder.h"
 #include "models/onnx/write/writer.h"
+#include "pipit/detail/calibration.h"
+#include "pipit/detail/quantized_file.h"
+#include "quant/kept_layers.h"
 
 namespace pipit::apps {
 
@@ -23,6 +26,7 @@ constexpr std::size_t kPruneCacheBytes = std::size_t{256} << 20;
 constexpr std::size_t kPruneWalkBytes = std::size_t{1900} << 20;
 constexpr std::size_t kFewest = 50;  // images to judge steps on
 constexpr std::int64_t kProbeImages = 32;
+constexpr std::int64_t kScaleImages = 100;  // that INT8 scales are of
 
 const std::map<std::string, Importance> kImportances = {{"l1", Importance::l1},
                                                         {"l2", Importance::l2},
@@ -39,7 +43,7 @@ struct PruneCommand {
   std::string check;
   std::string mode = "auto";
   std::string importance = "second-order";
-  std::int64_t group = 1;
+  std::optional<std::int64_t> group;
   std::int64_t panel = 16;
   bool no_refit = false;
   double ridge = RefitOptions{}.ridge;
@@ -128,6 +132,11 @@ std::vector<int> labels_in(const std::vector<LabelledImage>& images) {
   return labels;
 }
 
+// INT8 kernels leave out four neighbouring channels at a time.
+std::int64_t group_of(const PruneCommand& options) {
+  return options.group.value_or(options.common.precision == Precision::int8 ? 4 : 1);
+}
+
 PruningOptions pruning_options(const PruneCommand& options) {
   PruningOptions how;
   how.path.walk.threads = how.removal.walk.threads = options.common.threads;
@@ -135,12 +144,71 @@ PruningOptions pruning_options(const PruneCommand& options) {
   how.path.rows = options.mode != "channel";
   how.path.families = options.mode == "channel" || (options.mode == "auto" && !options.goal.keep);
   how.branches = options.mode == "auto" && !options.goal.keep;
-  how.path.channels = options.group;
+  how.path.channels = group_of(options);
   how.path.panel = options.panel;
   how.removal.refits = !options.no_refit;
   how.removal.refit.ridge = options.ridge;
   how.path.elimination.ridge = std::max(how.path.elimination.ridge, options.ridge);
   return how;
+}
+
+CompileOptions fp32_options(const PruneCommand& options) {
+  CompileOptions how = options.common.compile_options();
+  how.planning.precision = Precision::fp32;
+  return how;
+}
+
+PruneCompiler compiler_for(const PruneCommand& options, const Model& model, const Preprocess& preprocess,
+                           const Graph& dense, QuantizationPlan plan,
+                           const std::vector<std::filesystem::path>& calibration,
+                           const ProgressReport& progress) {
+  CompileOptions how = fp32_options(options);
+  if (options.common.precision == Precision::fp32) return PruneCompiler(std::move(how));
+  plan.keep = kept_by_default(dense);
+  PruneCompiler compiler(
+      std::move(how),
+      {model.name, std::move(plan), preprocess, spread(calibration, kScaleImages), options.images}, dense,
+      progress);
+  if (!options.common.quiet) print_notes(compiler.notes());
+  return compiler;
+}
+
+// As many images as are asked for and fit the memory.
+std::int64_t images_to_fit_on(const PruneCommand& options, const Graph& dense, std::int64_t batch,
+                              std::size_t images) {
+  const auto fit =
+      static_cast<std::int64_t>(kPruneWalkBytes / (walk_bytes(dense) / static_cast<std::size_t>(batch)));
+  const std::int64_t wanted = std::min<std::int64_t>(options.calibrate == 0 ? fit : options.calibrate,
+                                                     static_cast<std::int64_t>(images));
+  if (wanted <= fit) return wanted;
+  const std::int64_t most = std::max(fit, batch);
+  if (!options.common.quiet)
+    print_notes(
+        {fmt::format("{} of the images are used to choose and fit weights: what lies between the layers of "
+                     "more does not fit {}",
+                     most, mebibytes(kPruneWalkBytes))});
+  return most;
+}
+
+std::string written(const Model& model, const Graph& graph, bool symbolic_batch) {
+  OnnxWriteOptions writing;
+  writing.metadata = model.metadata;
+  writing.producer_version = version();
+  writing.symbolic_batch = symbolic_batch;
+  return naming(model.name, [&] { return write_onnx(graph, writing); });
+}
+
+// The bytes of the pruned model's file.
+std::string written(const Model& model, PruneOutcome& outcome, bool symbolic_batch) {
+  const PrunedModel& pruned = outcome.pruned;
+  if (outcome.int8) {
+    detail::QuantizedFile file = detail::quantized_file(model.name, pruned.graph, *pruned.scales,
+                                                        model.metadata, DType::u8, symbolic_batch);
+    outcome.int8->nodes = file.quantized;
+    outcome.int8->kept = file.kept;
+    return std::move(file.bytes);
+  }
+  return written(model, pruned.graph, symbolic_batch);
 }
 
 int prune(PruneCommand options) {
@@ -150,8 +218,8 @@ int prune(PruneCommand options) {
   if (is_quantized(model.graph))
     fail_unsupported("{} is quantized; prune the model that it was made from", model.name);
   const Preprocess preprocess = options.image.resolve(model).preprocess;
-  const bool symbolic_batch =
-      !model.fixed_batch && options.model.dims.empty() && options.model.shapes.empty();
+  const bool symbolic_batch = !model.fixed_batch;
+  QuantizationPlan plan = detail::empty_plan(model, preprocess);
   Graph dense = fuse(std::move(model.graph));
   const ClassOutput output(dense, model.name);
   if (options.mode != "channel" && prunable_layers(dense).empty())
@@ -162,20 +230,7 @@ int prune(PruneCommand options) {
   const PruneSplit split = split_for_pruning(options, model, output.classes);
   const TensorDesc input = dense.value(dense.inputs()[0]).desc;
   const std::shared_ptr<ThreadPool> pool = shared_pool(options.common.threads);
-
-  const auto fit = static_cast<std::int64_t>(kPruneWalkBytes /
-                                             (walk_bytes(dense) / static_cast<std::size_t>(output.batch)));
-  std::int64_t calibrated = std::min<std::int64_t>(options.calibrate == 0 ? fit : options.calibrate,
-                                                   static_cast<std::int64_t>(split.search.size()));
-  if (calibrated > fit) {
-    calibrated = std::max(fit, output.batch);
-    if (!quiet)
-      print_notes(
-          {fmt::format("{} of the images are used to choose and fit weights: what lies between the layers of "
-                       "more does not fit {}",
-                       calibrated, mebibytes(kPruneWalkBytes))});
-  }
-  PreparedImages calibration(spread(paths_in(split.search), calibrated), preprocess, input, pool);
+  const std::int64_t calibrated = images_to_fit_on(options, dense, output.batch, split.search.size());
   Progress bar("prune", 0, quiet);
   const auto stage = [&bar](const char* name) -> ProgressReport {
     return [&bar, name](std::int64_t done, std::int64_t total) {
@@ -183,18 +238,33 @@ int prune(PruneCommand options) {
       bar.update(done, name);
     };
   };
+
+  // Every image is read before anything takes long, so that a damaged one is found now.
+  PreparedImages calibration(spread(paths_in(split.search), calibrated), preprocess, input, pool);
+  std::vector<Tensor> runs = read_runs(calibration);
+  const std::vector<LabelledImage> judged = spread(not_calibrated(split.search, calibration.paths()), 1000);
+  PreparedImages search(paths_in(judged), preprocess, input, pool, kPruneCacheBytes);
+  PreparedImages probe(spread(search.paths(), kProbeImages), preprocess, input, pool, kPruneCacheBytes);
+  PreparedImages unseen(paths_in(split.unseen), preprocess, input, pool, kPruneCacheBytes);
+  PruneImages images{calibration.size(),      search, labels_in(judged), {}, probe, unseen,
+                     labels_in(split.unseen), {}};
+  const PruneCompiler compiler = naming(model.name, [&] {
+    const auto dense_plan = PruneCompiler(fp32_options(options)).in_fp32(dense);
+    const std::int64_t all = search.size() + unseen.size();
+    const ProgressReport progress = stage("the dense model");
+    images.search_answers = run_outputs(dense_plan, search, [&](std::int64_t done) { progress(done, all); });
+    images.unseen_answers =
+        run_outputs(dense_plan, unseen, [&](std::int64_t done) { progress(search.size() + done, all); });
+    return compiler_for(options, model, preprocess, dense, std::move(plan), calibration.paths(),
+                        stage("calibrating"));
+  });
+
   const Pruning pruning = naming(model.name, [&] {
-    return Pruning(std::move(dense), read_runs(calibration), pruning_options(options),
-                   options.common.compile_options(), stage("ordering groups"));
+    return Pruning(std::move(dense), std::move(runs), pruning_options(options), compiler,
+                   stage("ordering groups"));
   });
   if (options.mode == "channel" && pruning.paths().channels.empty())
     fail_unsupported("{}: no channels that one layer alone writes can be removed", model.name);
-  const std::vector<LabelledImage> judged = spread(not_calibrated(split.search, calibration.paths()), 1000);
-  PreparedImages search(paths_in(judged), preprocess, input, pool, kPruneCacheBytes);
-  PreparedImages probe(spread(paths_in(split.search), kProbeImages), preprocess, input, pool,
-                       kPruneCacheBytes);
-  PreparedImages unseen(paths_in(split.unseen), preprocess, input, pool, kPruneCacheBytes);
-  PruneImages images{calibration.size(), search, labels_in(judged), probe, unseen, labels_in(split.unseen)};
   std::string missed;
   PruneOutcome outcome = naming(model.name, [&] {
     try {
@@ -209,19 +279,15 @@ int prune(PruneCommand options) {
     return kExitCheckFailed;
   }
 
-  OnnxWriteOptions writing;
-  writing.metadata = model.metadata;
-  writing.producer_version = version();
-  writing.symbolic_batch = symbolic_batch;
-  const std::string bytes = naming(model.name, [&] { return write_onnx(outcome.pruned.graph, writing); });
+  const std::string bytes = written(model, outcome, symbolic_batch);
   outcome.bytes = bytes.size();
-  outcome.dense_bytes = naming(model.name, [&] { return write_onnx(pruning.dense(), writing); }).size();
+  outcome.dense_bytes = written(model, pruning.dense(), symbolic_batch).size();
   write_file(options.source.output, bytes);
   if (!options.source.svg.empty())
     write_file(options.source.svg, prune_svg(model.name, options.goal, outcome));
   options.source.mode = options.mode == "auto" && options.goal.keep ? "k" : options.mode;
   options.source.importance = options.importance;
-  options.source.group = options.group;
+  options.source.group = group_of(options);
   options.source.panel = options.panel;
   options.source.refits = !options.no_refit;
   if (options.common.json) {
@@ -242,8 +308,9 @@ void add_prune(CLI::App& app, int& exit_code) {
   options->common.add_to(*command);
   options->model.add_to(*command, false);
   options->image.add_to(*command);
-  without_options(*command, foreign_on_the_cpu({"fp32"}, true), "prune computes in fp32 on the CPU");
-  without_options(*command, {{"--plan", {}}}, "prune computes in fp32");
+  without_options(*command, foreign_on_the_cpu({"fp32", "int8"}, true),
+                  "prune computes in fp32 or INT8 on the CPU");
+  without_options(*command, {{"--plan", {}}}, "prune calibrates what it makes");
   command->remove_option(command->get_option("--keep"));  // of layers in INT8
   command->add_option("IMAGES", options->images, "Images with their classes, as pipit evaluate takes them")
       ->required();
@@ -254,7 +321,8 @@ void add_prune(CLI::App& app, int& exit_code) {
                     "With --keep: of all layers together, each losing what costs it least");
   command
       ->add_option("--target-speedup", goal.speedup,
-                   "Become so many times as fast, measured, at the least error")
+                   "Become so many times as fast as the dense model in the same --precision, measured, at "
+                   "the least error")
       ->check(positive_number());
   command
       ->add_option(
@@ -291,9 +359,8 @@ void add_prune(CLI::App& app, int& exit_code) {
   command
       ->add_option("--group", options->group,
                    "Neighbouring input channels that fall together: 1 for fp32, 4 for INT8 on the CPU, 8 or "
-                   "16 on a GPU")
-      ->check(CLI::IsMember({1, 4, 8, 16}))
-      ->capture_default_str();
+                   "16 on a GPU [1, with --precision int8 4]")
+      ->check(CLI::IsMember({1, 4, 8, 16}));
   command
       ->add_option("--panel", options->panel,
                    "Neighbouring outputs that lose the same rows; 0: all of a layer, as GPUs want it")
@@ -321,13 +388,17 @@ void add_prune(CLI::App& app, int& exit_code) {
       "time. "
       "Zeros\n"
       "in the weights are all that marks it: pipit finds them in any model. Batch normalization is folded.\n"
+      "With --precision int8 what is pruned is calibrated on 100 of the images and written as pipit quantize "
+      "does; drops\n"
+      "are against the dense model in fp32.\n"
       "Exit code 4 says that --target-speedup was not reached, that no faster model drops as little as "
       "--max-drop "
       "says (nothing is written then), or that it does not hold on unseen images.\n"
       "Examples:\n"
       "  pipit prune resnet20-cifar10 cifar10-train --check cifar10-test --target-speedup 1.5 --output "
       "pruned.onnx\n"
-      "  pipit prune model.onnx photos --against dense --keep 0.5 --output pruned.onnx");
+      "  pipit prune model.onnx photos --against dense --keep 0.5 --output pruned.onnx\n"
+      "  pipit prune model.onnx photos --precision int8 --max-drop 1 --output pruned-int8.onnx");
   command->callback([options, &exit_code] { exit_code = prune(*options); });
 }
 

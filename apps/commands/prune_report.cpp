@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <map>
+
 #include "apps/display/pareto_svg.h"
 #include "apps/display/table.h"
 #include "apps/display/terminal.h"
@@ -10,6 +13,8 @@
 namespace pipit::apps {
 
 namespace {
+
+constexpr double kSayZeros = 5e-4;  // of the weights
 
 const char* name_of_top1(const PruneGoal& goal) {
   return goal.against == Against::labels ? "top-1" : "agreement with dense";
@@ -51,6 +56,19 @@ std::string reached_text(double wanted, const MedianInterval& speedup) {
       speedup.median >= wanted ? "" : "not ", wanted);
 }
 
+std::vector<std::string> notes_on(const PruneSource& source, const PruneOutcome& outcome) {
+  const std::map<std::string, double>& rows = outcome.steps[outcome.chosen].keeps.rows;
+  const bool falls = std::any_of(rows.begin(), rows.end(), [](const auto& row) { return row.second < 1; });
+  std::vector<std::string> notes;
+  if (falls && source.group % 4 != 0)
+    notes.push_back(fmt::format(
+        "INT8 kernels leave out 4 neighbouring channels at a time: what --group {} takes out makes {} no "
+        "faster; --group 4 does{}",
+        source.group, outcome.int8 ? "this model" : "INT8",
+        outcome.int8 ? "" : ", as --precision int8 has it"));
+  return notes;
+}
+
 double mean_kept(const PruneOutcome& outcome) {
   double kept = 0, all = 0;
   for (const PruneLayer& layer : outcome.layers) {
@@ -82,6 +100,15 @@ nlohmann::ordered_json prune_json(nlohmann::ordered_json json, const PruneSource
   json["pruned"]["macs_kept"] = mean_kept(outcome);
   json["pruned"]["bytes"] = outcome.bytes;
   json["unseen"] = answers_json(outcome.unseen, outcome.unseen_top1);
+  if (outcome.int8) {
+    json["dense_fp32"] = {{"ms", outcome.int8->fp32_ms}};
+    json["dense_fp32"].update(speed_json(outcome.int8->over_fp32));
+    json["dense_unseen"] = answers_json(outcome.int8->dense_unseen, outcome.unseen_top1);
+    json["int8_nodes"] = outcome.int8->nodes;
+    json["kept_nodes"] = outcome.int8->kept;
+  }
+  json["notes"] = notes_on(source, outcome);
+  json["zero_before"] = {{"rows", outcome.zero_rows}, {"others", outcome.other_zeros}};
   json["steps"] = nlohmann::ordered_json::array();
   for (std::size_t i = 0; i < outcome.steps.size(); ++i) {
     const PruneStep& step = outcome.steps[i];
@@ -154,18 +181,32 @@ void print_pruned(const PruneSource& source, const PruneGoal& goal, const PruneO
     fmt::print("{}\n", steps.str());
   }
   const PruneStep& chosen = outcome.steps[outcome.chosen];
-  fmt::print("time         {:.3f} ms, dense {:.3f}: {} times as fast (95 % interval); {:.0f} % of the MACs\n",
-             outcome.dense_ms / chosen.speedup.median, outcome.dense_ms, speed_text(chosen.speedup),
-             100 * mean_kept(outcome));
+  fmt::print(
+      "time         {:.3f} ms{}, dense {:.3f}: {} times as fast (95 % interval); {:.0f} % of the MACs\n",
+      outcome.dense_ms / chosen.speedup.median, outcome.int8 ? " in INT8" : "", outcome.dense_ms,
+      speed_text(chosen.speedup), 100 * mean_kept(outcome));
+  if (outcome.int8)
+    fmt::print("in fp32      {:.3f} ms dense: {} times as fast as that\n", outcome.int8->fp32_ms,
+               speed_text(outcome.int8->over_fp32));
+  if (outcome.zero_rows >= kSayZeros)
+    fmt::print("before       {:.1f} % of the weights were zero in whole rows, and stay so\n",
+               100 * outcome.zero_rows);
+  if (outcome.other_zeros >= kSayZeros)
+    fmt::print(
+        "before       {:.1f} % of the weights were zero, but not in rows: they are fitted like others\n",
+        100 * outcome.other_zeros);
   fmt::print("unseen       {} images: {} {:.2f} %, dense {:.2f} %: drop {} points\n", outcome.unseen.images,
              name_of_top1(goal), 100 * (outcome.unseen_top1 - paired_drop(outcome.unseen)),
              100 * outcome.unseen_top1, drop_of(outcome.unseen));
+  if (outcome.int8)
+    fmt::print("             of that INT8 without pruning {} points\n", drop_of(outcome.int8->dense_unseen));
   if (goal.speedup)
     fmt::print("goal         {:g} times as fast: {}\n", *goal.speedup,
                reached_text(*goal.speedup, chosen.speedup));
   if (goal.max_drop)
     fmt::print("promise      at most {:g} points: {} there\n", *goal.max_drop,
                outcome.holds ? "holds" : "does not hold");
+  for (const std::string& note : notes_on(source, outcome)) fmt::print("note         {}\n", note);
   fmt::print("written      {}, {} ({} dense), chosen and fitted on {}\n", printable(source.output),
              mebibytes(outcome.bytes), mebibytes(outcome.dense_bytes), counted(outcome.calibrated, "image"));
 }

@@ -6,7 +6,9 @@
 
 #include "apps/measuring/timing.h"
 #include "engine/base/statistics.h"
+#include "layers/ops/conv.h"
 #include "layers/passes/real_weights.h"
+#include "layers/passes/rewriter.h"
 #include "pipit/detail/step_info.h"
 
 namespace pipit::apps {
@@ -35,10 +37,10 @@ class Searcher {
         goal_(goal),
         images_(images),
         stage_(stage),
-        dense_plan_(pruning.compiled(pruning.dense())),
+        dense_plan_(pruning.compiler().for_times(pruning.dense())),
         dense_(dense_plan_),
         batch_(first_batch(images.probe)),
-        judge_(goal.against, images.search_labels, run_outputs(dense_plan_, images.search)) {}
+        judge_(goal.against, images.search_labels, images.search_answers) {}
 
   PruneOutcome run() {
     outcome_.calibrated = images_.calibrated;
@@ -56,13 +58,15 @@ class Searcher {
     }
     mark();
     finish();
+    count_zeros();
     return std::move(outcome_);
   }
 
  private:
   PruneStep& take(const Keeps& keeps, std::optional<double> predicted) {
     PrunedModel made = pruning_.prune(keeps, stage_("fitting weights"));
-    const auto plan = pruning_.compiled(made.graph);
+    made.scales = pruning_.compiler().scales(made.graph, stage_("calibrating"));
+    const auto plan = pruning_.compiler().compiled(made.graph, made.scales);
     const ImageOutputs outputs = run_outputs(plan, images_.search);
     PruneStep step;
     step.keeps = keeps;
@@ -100,7 +104,8 @@ class Searcher {
     for (std::size_t i = 0; i < count; ++i) predicted.push_back(prediction(i));
     const ProgressReport progress = stage_("timing selections");
     const auto measure = [&](std::size_t i) {
-      outcome_.timed.push_back({predicted[i], timed(pruning_.compiled(pruning_.unfitted(budget_.keeps[i])))});
+      outcome_.timed.push_back(
+          {predicted[i], timed(pruning_.compiler().for_times(pruning_.unfitted(budget_.keeps[i])))});
       const auto done = static_cast<std::int64_t>(outcome_.timed.size());
       progress(done, std::max<std::int64_t>(done + 1, 8));
       return outcome_.timed.back().speedup.low;
@@ -155,13 +160,13 @@ class Searcher {
   }
 
   void finish() {
-    outcome_.plan = pruning_.compiled(outcome_.pruned.graph);
-    const ImageOutputs dense = run_outputs(dense_plan_, images_.unseen);
-    const Judge judge(goal_.against, images_.unseen_labels, dense);
+    outcome_.plan = pruning_.compiler().compiled(outcome_.pruned.graph, outcome_.pruned.scales);
+    const Judge judge(goal_.against, images_.unseen_labels, images_.unseen_answers);
     outcome_.unseen_top1 = judge.fp32_top1();
     outcome_.unseen = judge.compare(run_outputs(outcome_.plan, images_.unseen));
     if (goal_.max_drop) outcome_.holds = 100 * paired_drop(outcome_.unseen) <= *goal_.max_drop;
     outcome_.dense_ms = quantile(dense_ms_, 0.25);
+    if (pruning_.compiler().int8()) compare_with_fp32(judge);
     const std::map<std::string, double> before = step_times(dense_plan_, batch_.view(), kLayerRuns);
     const std::map<std::string, double> after = step_times(outcome_.plan, batch_.view(), kLayerRuns);
     std::map<std::string, std::string> kernels;
@@ -189,6 +194,33 @@ class Searcher {
       }
       outcome_.layers.push_back(std::move(layer));
     }
+  }
+
+  void compare_with_fp32(const Judge& judge) {
+    PrunedInt8& int8 = outcome_.int8.emplace();
+    int8.dense_unseen = judge.compare(run_outputs(dense_plan_, images_.unseen));
+    Session pruned(outcome_.plan);
+    Session fp32(pruning_.compiler().in_fp32(pruning_.dense()));
+    std::vector<double> fp32_ms;
+    int8.over_fp32 = speedup_over(pruned, fp32, batch_.view(), fp32_ms);
+    int8.fp32_ms = quantile(std::move(fp32_ms), 0.25);
+  }
+
+  void count_zeros() {
+    double all = 0, zeros = 0, rows = 0;
+    const Graph& dense = pruning_.dense();
+    for (const Node& node : dense.nodes()) {
+      if (!has_constant_weights(dense, node)) continue;
+      const RealWeights weights = real_weights(dense, node);
+      const auto* conv = layer_if<Conv>(node);
+      const std::vector<std::uint8_t> marks =
+          zero_rows(weights.values(), weights.shape, conv == nullptr ? 1 : conv->attributes().groups);
+      all += static_cast<double>(marks.size());
+      rows += static_cast<double>(std::count(marks.begin(), marks.end(), 1));
+      zeros += static_cast<double>(std::count(weights.values().begin(), weights.values().end(), 0.0F));
+    }
+    outcome_.zero_rows = rows / all;
+    outcome_.other_zeros = (zeros - rows) / all;
   }
 
   const Pruning& pruning_;

@@ -27,15 +27,17 @@ struct PruneImages {
   std::int64_t calibrated = 0;  ///< number of images that weights were chosen and fitted on
   PreparedImages& search;       ///< that steps are judged on
   std::vector<int> search_labels;
-  PreparedImages& probe;  ///< a few of them, to measure noise with
+  ImageOutputs search_answers;  ///< of the dense model in fp32
+  PreparedImages& probe;        ///< a few of them, to measure noise with
   PreparedImages& unseen;
   std::vector<int> unseen_labels;
+  ImageOutputs unseen_answers;
 };
 
 /// A pruned model that was measured.
 struct PruneStep {
   Keeps keeps;
-  MedianInterval speedup;           ///< over the dense model: speedup_over()
+  MedianInterval speedup;           ///< over the dense model in the same precision: speedup_over()
   std::optional<double> predicted;  ///< by its layers' times, where those were measured
   PairedAnswers answers;            ///< on the search images, dense against pruned
   DropEstimate drop;
@@ -51,6 +53,14 @@ struct PruneLayer {
   std::string dense_kernel, pruned_kernel;
 };
 
+/// The pruned model in INT8 against what it was made from.
+struct PrunedInt8 {
+  int nodes = 0, kept = 0;  ///< QuantizedFile (pipit/detail/quantized_file.h)
+  double fp32_ms = 0;       ///< of the dense model
+  MedianInterval over_fp32;
+  PairedAnswers dense_unseen;  ///< the dense model in fp32 against INT8
+};
+
 /// A selection that was only timed, with weights that are not fitted: on the way to a speed-up.
 struct TimedSelection {
   double predicted = 1;
@@ -64,10 +74,13 @@ struct PruneOutcome {
   std::vector<PruneStep> steps;               ///< the slowest first
   std::vector<TimedSelection> timed;          ///< in the order in which they were
   std::size_t chosen = 0;
-  double dense_ms = 0;
-  double search_top1 = 0, unseen_top1 = 0;  ///< of the dense model
-  PairedAnswers unseen;                     ///< dense against pruned
+  double dense_ms = 0;                      ///< in the same precision
+  double search_top1 = 0, unseen_top1 = 0;  ///< of the dense model in fp32
+  PairedAnswers unseen;                     ///< dense in fp32 against pruned
+  std::optional<PrunedInt8> int8;
   std::vector<PruneLayer> layers;
+  double zero_rows = 0;    ///< share of the dense model's weights that zero_rows() marks: they stay zero
+  double other_zeros = 0;  ///< share that is zero otherwise: fitted like other weights
   bool holds = true;
   std::size_t bytes = 0, dense_bytes = 0;
 };

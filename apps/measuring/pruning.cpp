@@ -24,12 +24,12 @@ void add_removals(Removals& to, const Removals& from) {
 
 }  // namespace
 
-Pruning::Pruning(Graph dense, std::vector<Tensor> images, PruningOptions options, CompileOptions compiling,
-                 const ProgressReport& progress)
+Pruning::Pruning(Graph dense, std::vector<Tensor> images, PruningOptions options,
+                 const PruneCompiler& compiler, const ProgressReport& progress)
     : dense_(std::move(dense)),
       images_(std::move(images)),
       options_(std::move(options)),
-      compiling_(std::move(compiling)) {
+      compiler_(compiler) {
   paths_ = find_paths(dense_, inputs(), options_.path, progress);
 }
 
@@ -124,7 +124,7 @@ PrunedModel Pruning::prune(const Keeps& keeps, const ProgressReport& progress) c
   if (!channels.empty())
     remaining.graph = remove_channels(remaining.graph, find_channel_groups(remaining.graph), channels);
   remaining.graph = remove_branches(remaining.graph, keeps.branches);
-  return {std::move(remaining.graph), std::move(remaining.errors)};
+  return {std::move(remaining.graph), std::move(remaining.errors), std::nullopt};
 }
 
 Graph Pruning::unfitted(const Keeps& keeps) const {
@@ -132,10 +132,6 @@ Graph Pruning::unfitted(const Keeps& keeps) const {
   const std::vector<bool> channels = removed_channels(keeps);
   if (!channels.empty()) graph = remove_channels(graph, find_channel_groups(graph), channels);
   return remove_branches(graph, keeps.branches);
-}
-
-std::shared_ptr<const ExecutionPlan> Pruning::compiled(const Graph& graph) const {
-  return compile(graph, compiling_).plans.at(0);
 }
 
 std::vector<Tensor> read_runs(PreparedImages& images) {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "apps/measuring/precision_ladder.h"
-#include "quant/compile.h"
+#include "apps/measuring/prune_compiler.h"
 #include "sparsity/branches.h"
 #include "sparsity/budget.h"
 #include "sparsity/pruning_path.h"
@@ -33,26 +33,29 @@ struct PruningOptions {
 
 struct PrunedModel {
   Graph graph;
-  std::map<std::string, double> errors;  ///< Remaining::errors
+  std::map<std::string, double> errors;    ///< Remaining::errors
+  std::optional<QuantizationPlan> scales;  ///< PruneCompiler::scales()
 };
 
 /// A dense model, what can fall in it, and the images that say so.
 class Pruning {
  public:
-  /// `dense`: of fuse(). Finds the order in which groups fall, from `images` (read_runs()).
-  Pruning(Graph dense, std::vector<Tensor> images, PruningOptions options, CompileOptions compiling,
+  /// `dense`: of fuse(). Finds the order in which groups fall, from `images` (read_runs()). `compiler` has to outlive
+  /// this.
+  Pruning(Graph dense, std::vector<Tensor> images, PruningOptions options, const PruneCompiler& compiler,
           const ProgressReport& progress);
 
   const Graph& dense() const { return dense_; }
+  const PruneCompiler& compiler() const { return compiler_; }
   const Paths& paths() const { return paths_; }
   /// Every layer that can lose rows, and every family that can lose channels, keeps this share.
   Keeps uniform(double share) const;
   /// Rows fall where the loss per weight is the least, in all layers: `share` of all weights stay. Mode k only.
   Keeps global(double share) const;
+  /// Without scales.
   PrunedModel prune(const Keeps& keeps, const ProgressReport& progress) const;
   /// prune() but for the values of the weights, which are as they were: runs as fast.
   Graph unfitted(const Keeps& keeps) const;
-  std::shared_ptr<const ExecutionPlan> compiled(const Graph& graph) const;
 
   /// Selections by budget (sparsity/budget.h), from dense to fastest, with the Keeps of each. What is chosen at once
   /// are layers that share families of channels or a residual branch: rows of each, channels of all their families, or
@@ -76,7 +79,7 @@ class Pruning {
   Graph dense_;
   std::vector<Tensor> images_;
   PruningOptions options_;
-  CompileOptions compiling_;
+  const PruneCompiler& compiler_;
   Paths paths_;
 };
 

@@ -189,7 +189,7 @@ Ways ways_of(const Candidates& candidates, const Component& component) {
 
 Pruning::Budget Pruning::budget(PreparedImages& probe, const ProgressReport& progress) const {
   const Tensor batch = first_batch(probe);
-  const ImageOutputs reference = run_outputs(compiled(dense_), probe);
+  const ImageOutputs reference = run_outputs(compiler_.in_fp32(dense_), probe);
   std::set<std::string> probed;
   for (const PruningPath& path : paths_.rows) probed.insert(path.node);
   for (const ChannelPath& path : paths_.channels) {
@@ -200,8 +200,8 @@ Pruning::Budget Pruning::budget(PreparedImages& probe, const ProgressReport& pro
   const auto total = static_cast<std::int64_t>(2 * kShares.size() + 2 * probed.size() + branches.size());
   std::int64_t done = 0;
   Candidates candidates{paths_, {}, {}, {}, {}, {}};
-  ComparableStepTimes times(compiled(dense_), batch.view());
-  const auto time = [&](const Graph& graph) { return times(compiled(graph)); };
+  ComparableStepTimes times(compiler_.for_times(dense_), batch.view());
+  const auto time = [&](const Graph& graph) { return times(compiler_.for_times(graph)); };
   for (const double share : kShares) {
     const Keeps keeps = uniform(share);
     if (!paths_.rows.empty()) candidates.rows.push_back(time(apply_mask(dense_, mask_of(keeps))));
@@ -244,12 +244,13 @@ Pruning::Budget Pruning::budget(PreparedImages& probe, const ProgressReport& pro
   for (const std::string& name : probed) {
     std::map<std::string, NewWeights> one;
     one.insert(alone.extract(name));
-    const ImageOutputs outputs = run_outputs(compiled(replace_weights(dense_, std::move(one))), probe);
+    const ImageOutputs outputs =
+        run_outputs(compiler_.in_fp32(replace_weights(dense_, std::move(one))), probe);
     candidates.noise[name] = losses.at(name) > 0 ? relative_noise(outputs, reference) / losses.at(name) : 0;
     progress(++done, total);
   }
   const auto noise_without = [&](const std::set<std::string>& last) {
-    return relative_noise(run_outputs(compiled(remove_branches(dense_, last)), probe), reference);
+    return relative_noise(run_outputs(compiler_.in_fp32(remove_branches(dense_, last)), probe), reference);
   };
   const Times& as_it_was = candidates.rows.empty() ? candidates.channels.at(0) : candidates.rows[0];
   candidates.without =

@@ -10,26 +10,36 @@
 
 namespace pipit::detail {
 
+QuantizedFile quantized_file(const std::string& name, const Graph& fused, const QuantizationPlan& plan,
+                             std::map<std::string, std::string> metadata, DType activations,
+                             bool symbolic_batch) {
+  const Quantized quantized = quantize_graph(fused, plan, {.activations = activations});
+  OnnxWriteOptions options;
+  options.metadata = std::move(metadata);
+  // How the calibration images were prepared, where the model does not say how its images are.
+  if (!plan.preprocess.empty()) options.metadata.emplace(kPreprocessKey, plan.preprocess);
+  options.producer_version = version();
+  options.symbolic_batch = symbolic_batch;
+  QuantizedFile file;
+  file.bytes = naming(name, [&] { return write_onnx(quantized.graph, options); });
+  file.quantized = quantized.quantized;
+  file.kept = quantized.kept;
+  return file;
+}
+
 QuantizedFile quantized_file(Model model, const std::filesystem::path& path,
                              std::span<const QuantizationPlan::Kept> keep, DType activations,
                              bool symbolic_batch) {
   if (is_quantized(model.graph))
     fail_unsupported("{} is quantized already: its scales are in the file", model.name);
   QuantizationPlan plan = read_plan_for(path, model.graph);
-  QuantizedFile file;
-  if (model.preprocess) file.differences = differences_from(plan, *model.preprocess);
+  std::vector<std::string> differences;
+  if (model.preprocess) differences = differences_from(plan, *model.preprocess);
   const Graph fused = fuse(std::move(model.graph));
   keep_nodes(plan, fused, keep);
-  const Quantized quantized = quantize_graph(fused, plan, {.activations = activations});
-  OnnxWriteOptions options;
-  options.metadata = std::move(model.metadata);
-  // How the calibration images were prepared, where the model does not say how its images are.
-  if (!plan.preprocess.empty()) options.metadata.emplace(kPreprocessKey, plan.preprocess);
-  options.producer_version = version();
-  options.symbolic_batch = symbolic_batch;
-  file.bytes = naming(model.name, [&] { return write_onnx(quantized.graph, options); });
-  file.quantized = quantized.quantized;
-  file.kept = quantized.kept;
+  QuantizedFile file =
+      quantized_file(model.name, fused, plan, std::move(model.metadata), activations, symbolic_batch);
+  file.differences = std::move(differences);
   return file;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,8 +20,14 @@ struct QuantizedFile {
       differences;  ///< differences_from() the plan of the preprocessing that the model stores
 };
 
-/// `model`, its graph as it was read, with the scales of the plan at `path` and `keep` besides what that keeps. Its
-/// metadata is the model's, with the plan's preprocessing where it has none. `symbolic_batch`: the batch stays open.
+/// What fuse() made of a model, or pruning of that, with the scales of `plan`. `metadata` is the model's; the plan's
+/// preprocessing is added where it has none. `symbolic_batch`: the batch stays open. Errors begin with `name`. Throws
+/// what write_onnx() does.
+QuantizedFile quantized_file(const std::string& name, const Graph& fused, const QuantizationPlan& plan,
+                             std::map<std::string, std::string> metadata, DType activations,
+                             bool symbolic_batch);
+
+/// `model`, its graph as it was read, with the scales of the plan at `path` and `keep` besides what that keeps.
 /// Throws what read_plan_for() and write_onnx() do; UnsupportedError for a model that is quantized already.
 QuantizedFile quantized_file(Model model, const std::filesystem::path& path,
                              std::span<const QuantizationPlan::Kept> keep, DType activations,

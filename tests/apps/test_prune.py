@@ -4,6 +4,7 @@ import json
 import subprocess
 import xml.etree.ElementTree
 
+import onnx_model
 from command import CHECK_FAILED, MODEL, OK, PIPIT, RUNTIME, UNSUPPORTED, USAGE, CommandTest, main
 
 CLASSES = ["airplane", "cat", "frog"]
@@ -78,6 +79,63 @@ class Prune(CommandTest):
         circles = [e for e in svg.iter() if e.tag.endswith("circle")]
         self.assertEqual(len(circles), len(steps) + 1)
 
+    def test_the_batch_stays_open(self):
+        name = self.json("inspect", MODEL)["inputs"][0]["name"]
+        self.prune("--keep", 0.9, "--shape", f"{name}=1x3x32x32")
+        self.assertEqual(self.json("inspect", "pruned.onnx", "--batch", 3)["inputs"][0]["shape"], [3, 3, 32, 32])
+        self.prune("--keep", 0.9, "--shape", f"{name}=2x3x32x32")
+        self.assertEqual(self.json("inspect", "pruned.onnx")["inputs"][0]["shape"], [2, 3, 32, 32])
+
+    def test_int8_is_pruned_calibrated_and_written(self):
+        for i in range(6):
+            self.write(f"checked/cat/{i}.bmp", (self.folder / f"images/cat/{i}.bmp").read_bytes())
+        result = self.prune("--precision", "int8", "--keep", 0.5, "--check", "checked")
+        self.assertEqual((result["precision"], result["group"]), ("int8", 4))
+        self.assertGreaterEqual(result["int8_nodes"], 20)
+        self.assertEqual(result["notes"], [])
+        for measured in (result["dense"], result["dense_fp32"], result["pruned"]):
+            self.assertGreater(measured["ms"], 0)
+        low, high = result["dense_fp32"]["speedup_interval95"]
+        self.assertTrue(low <= result["dense_fp32"]["speedup"] <= high)
+        inner = {layer["name"]: layer for layer in result["layers"]}["/stages/stages.1/stages.1.1/conv1/Conv"]
+        self.assertAlmostEqual(inner["kept"], 0.5, places=2)
+        # The file holds its scales, and answers as the report says.
+        inspected = self.json("inspect", "pruned.onnx", "--quiet")
+        self.assertEqual(inspected["int8"]["macs"], inspected["macs"])
+        self.assertLess(result["pruned"]["bytes"], 0.4 * result["dense"]["bytes"])
+        evaluated = self.json("evaluate", "pruned.onnx", "checked", "--quiet")
+        self.assertAlmostEqual(evaluated["top1"], result["unseen"]["top1"])
+        dense = self.json("evaluate", MODEL, "checked", "--quiet")
+        self.assertAlmostEqual(dense["top1"], result["unseen"]["dense_top1"])
+        done = self.pipit_with_notes("prune", MODEL, "images", "--output", "x.onnx", "--keep", 0.5, "--precision", "int8",
+                                     "--mode", "channel")
+        self.assertIn("in fp32      ", done.stdout)
+        self.assertIn("few to calibrate on", done.stderr)
+
+    def test_what_was_removed_stays_removed(self):
+        kept = {}
+        for name, model, options in [("first", MODEL, ("--keep", 0.3)),
+                                     ("second", "first.onnx", ("--keep", 0.6)),
+                                     ("third", "first.onnx", ("--keep", 0.2, "--group", 4)),
+                                     ("channels", "first.onnx", ("--keep", 0.7, "--mode", "channel"))]:
+            result = self.json("prune", model, "images", "--output", f"{name}.onnx", "--quiet", *options)
+            kept[name] = {layer["name"]: layer["kept"] for layer in result["layers"]}
+            before = result["zero_before"]["rows"]
+            self.assertTrue(before < 0.01 if name == "first" else before > 0.6, before)
+        layer = "/stages/stages.1/stages.1.1/conv1/Conv"
+        self.assertAlmostEqual(kept["first"][layer], 0.3, places=2)
+        self.assertAlmostEqual(kept["second"][layer], 0.3, places=2)
+        self.assertLess(kept["third"][layer], 0.21)
+        self.assertLess(kept["channels"][layer], 0.3)
+        done = self.pipit("prune", "first.onnx", "images", "--output", "x.onnx", "--keep", 0.5)
+        self.assertIn("% of the weights were zero in whole rows, and stay so", done.stdout)
+
+    def test_shares_are_those_of_the_weights(self):
+        # 24 outputs are a panel of 16 and one of 8: with half of the groups of each, more than half may stay.
+        for layer in self.prune("--keep", 0.5)["layers"]:
+            if layer["error"] is not None and layer["kept"] < 0.99:
+                self.assertAlmostEqual(layer["kept"], 0.5, places=2, msg=layer)
+
     def test_a_speedup_says_how_sure_it_is(self):
         # What is reached depends on the machine; what is said of it does not.
         code = subprocess.run([PIPIT, "prune", MODEL, "images", "--output", "pruned.onnx", "--against", "dense",
@@ -119,6 +177,10 @@ class Prune(CommandTest):
         self.assertRegex(done.stdout, r"time  .*: [\d.]+ \[[\d.]+, [\d.]+\] times as fast \(95 % interval\)")
         self.assertIn("unseen       9 images: top-1", done.stdout)
         self.assertIn("written      pruned.onnx", done.stdout)
+        self.assertIn("INT8 kernels leave out 4 neighbouring channels at a time", done.stdout)
+        self.assertIn("--group 4", "".join(self.prune("--keep", 0.8)["notes"]))
+        self.assertEqual(self.prune("--keep", 0.8, "--group", 4)["notes"], [])
+        self.assertEqual(self.prune("--keep", 0.8, "--mode", "channel")["notes"], [])
         self.assertEqual(done.stderr, "")
 
     def test_usage(self):
@@ -134,7 +196,8 @@ class Prune(CommandTest):
             (("--keep", 0.5), "--output"),
             (("--output", "x.onnx", "--keep", 0.5, "--group", 3), "--group"),
             (("--output", "x.onnx", "--keep", 0.5, "--panel", 5), "--panel"),
-            (("--output", "x.onnx", "--keep", 0.5, "--precision", "int8"), "--precision"),
+            (("--output", "x.onnx", "--keep", 0.5, "--precision", "fp16"), "--precision"),
+            (("--output", "x.onnx", "--keep", 0.5, "--precision", "int8", "--plan", "plan.json"), "--plan"),
             (("--output", "x.onnx", "--keep", 0.5, "--check", "nowhere"), "--check"),
             (("--output", "images/cat/0.bmp", "--keep", 0.5), "--output"),
             (("--output", "x.onnx", "--save-svg", "x.onnx", "--keep", 0.5), "--save-svg"),
@@ -155,6 +218,18 @@ class Prune(CommandTest):
         done = self.pipit("prune", MODEL, "images", "--output", "x.onnx", "--keep", 0.5, code=RUNTIME)
         self.assert_one_line_error(done, "broken.png")
         self.assertFalse((self.folder / "x.onnx").exists())
+
+    def test_damaged_images_are_found_first(self):
+        # That this model has no channels to remove is known once its groups are ordered.
+        self.write("flatten.onnx", onnx_model.flatten())
+        prune = ("prune", "flatten.onnx", "images", "--mode", "channel", "--keep", 0.5, "--output", "x.onnx",
+                 "--against", "dense", "--crop", 2, "--resize", 2)
+        done = self.pipit(*prune, "--check", "images/cat", code=UNSUPPORTED)
+        self.assertIn("no channels", done.stderr)
+        self.write("damaged/0.bmp", (self.folder / "images/cat/0.bmp").read_bytes())
+        self.write("damaged/1.bmp", (self.folder / "images/cat/1.bmp").read_bytes()[:300])
+        done = self.pipit(*prune, "--check", "damaged", code=RUNTIME)
+        self.assertIn("1.bmp", done.stderr)
 
 
 if __name__ == "__main__":

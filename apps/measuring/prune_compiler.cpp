@@ -1,0 +1,48 @@
+#include "apps/measuring/prune_compiler.h"
+
+#include "pipit/detail/calibration.h"
+
+namespace pipit::apps {
+
+PruneCompiler::PruneCompiler(CompileOptions options) : options_(std::move(options)) {}
+
+PruneCompiler::PruneCompiler(CompileOptions options, PruneCalibration calibration, const Graph& dense,
+                             const ProgressReport& progress)
+    : options_(std::move(options)), calibration_(std::move(calibration)) {
+  dense_scales_ = scales(dense, progress, notes_);
+}
+
+std::shared_ptr<const ExecutionPlan> PruneCompiler::in_fp32(const Graph& graph) const {
+  return compile(graph, options_).plans.at(0);
+}
+
+std::shared_ptr<const ExecutionPlan> PruneCompiler::for_times(const Graph& graph) const {
+  return compiled(graph, dense_scales_);
+}
+
+std::optional<QuantizationPlan> PruneCompiler::scales(const Graph& graph,
+                                                      const ProgressReport& progress) const {
+  std::vector<std::string> known;
+  return scales(graph, progress, known);
+}
+
+std::optional<QuantizationPlan> PruneCompiler::scales(const Graph& graph, const ProgressReport& progress,
+                                                      std::vector<std::string>& notes) const {
+  if (!calibration_) return std::nullopt;
+  QuantizationPlan plan = calibration_->plan;
+  notes = detail::calibrate_on(plan, calibration_->model, graph, calibration_->preprocess,
+                               calibration_->images, calibration_->folder, options_.planning, {}, progress);
+  return plan;
+}
+
+std::shared_ptr<const ExecutionPlan> PruneCompiler::compiled(
+    const Graph& graph, const std::optional<QuantizationPlan>& scales) const {
+  CompileOptions options = options_;
+  if (scales) {
+    options.planning.precision = Precision::int8;
+    options.scales = scales;
+  }
+  return compile(graph, options).plans.at(0);
+}
+
+}  // namespace pipit::apps
