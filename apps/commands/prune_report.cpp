@@ -50,10 +50,9 @@ std::string speed_text(const MedianInterval& speedup) {
 // What is said of a speed-up that was asked for.
 std::string reached_text(double wanted, const MedianInterval& speedup) {
   if (speedup.low >= wanted) return "reached";
+  if (reached(speedup, wanted)) return "reached by the median; the 95 % interval begins a little below";
   if (speedup.high < wanted) return "not reached";
-  return fmt::format(
-      "{}reached by the median, but the 95 % interval holds {:g}: other work disturbs the times",
-      speedup.median >= wanted ? "" : "not ", wanted);
+  return fmt::format("not certain: the 95 % interval holds {:g}; was the machine busy?", wanted);
 }
 
 std::vector<std::string> notes_on(const PruneSource& source, const PruneOutcome& outcome) {

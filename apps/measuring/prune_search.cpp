@@ -113,9 +113,10 @@ class Searcher {
     std::size_t next = first_fast_enough(predicted, *goal_.speedup, kClose, measure);
     for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
       const std::size_t i = std::min(next, count - 1);
-      const double measured = take(budget_.keeps[i], predicted[i]).speedup.median;
-      outcome_.holds = measured >= *goal_.speedup;
-      if (outcome_.holds || i + 1 == count) break;
+      const MedianInterval speedup = take(budget_.keeps[i], predicted[i]).speedup;
+      const double measured = speedup.median;
+      outcome_.holds = reached(speedup, *goal_.speedup);
+      if (measured >= *goal_.speedup || i + 1 == count) break;  // noise is no reason to prune more
       // A little more than was measured too slow.
       next = std::max(i + 1, predicted_at(1.01 * predicted[i] * *goal_.speedup / measured));
     }
@@ -238,6 +239,10 @@ class Searcher {
 };
 
 }  // namespace
+
+bool reached(const MedianInterval& speedup, double wanted) {
+  return speedup.median >= wanted && speedup.low >= (1 - kClose) * wanted;
+}
 
 PruneOutcome search_pruned(const Pruning& pruning, const PruneGoal& goal, PruneImages& images,
                            const std::function<ProgressReport(const char* stage)>& stage) {

@@ -85,6 +85,9 @@ struct PruneOutcome {
   std::size_t bytes = 0, dense_bytes = 0;
 };
 
+/// Whether a speed-up counts as reached: by the median, and nearly (3 %) by the lower end of the interval.
+bool reached(const MedianInterval& speedup, double wanted);
+
 /// No pruned model reaches the goal.
 struct GoalMissed : Error {
   using Error::Error;
@@ -92,8 +95,9 @@ struct GoalMissed : Error {
 
 /// Prunes, measures steps until the goal is met, and checks the one that is chosen on the unseen images. For a speed-up
 /// selections are timed before weights are fitted, until the first is found that is so fast by the lower end of its
-/// interval (first_fast_enough()); that one is fitted, and holds when the median says so once more. For a drop, steps
-/// of rising speed are judged, the fastest taken that is good enough together with all slower ones (choose_step()).
+/// interval (first_fast_enough()); that one is fitted, and holds when it is timed once more and reached(). For a drop,
+/// steps of rising speed are judged, the fastest taken that is good enough together with all slower ones
+/// (choose_step()).
 /// Throws GoalMissed where nothing is worth writing.
 PruneOutcome search_pruned(const Pruning& pruning, const PruneGoal& goal, PruneImages& images,
                            const std::function<ProgressReport(const char* stage)>& stage);
