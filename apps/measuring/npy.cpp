@@ -2,6 +2,9 @@
 
 #include <charconv>
 #include <cstring>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "engine/base/error.h"
 #include "engine/base/printable.h"
