@@ -172,7 +172,8 @@ Search search_mixed(const MixedModel& model, PreparedImages& some, PreparedImage
         step.answers = judge.compare(outputs);
         if (!last) step.drop = judge.drop(outputs, int8);  // fp32 loses nothing, and that is certain
         Session session(plan);
-        step.ms = count == 0 ? 1 : 1 / speedup_over(session, base, batch.view(), base_ms).median;
+        // Neighbouring steps differ by more than a moment's noise: a ladder has many.
+        step.ms = count == 0 ? 1 : 1 / speedup_over(session, base, batch.view(), base_ms, 500).median;
         known.emplace(kept, step);
       }
       search.ladders[l].steps.push_back(step);

@@ -13,7 +13,6 @@ namespace {
 
 constexpr std::size_t kLeastTurns = 9;
 constexpr double kLeastTurnsMs = 250;
-constexpr double kMostTurnsMs = 3000;
 constexpr double kNarrow = 0.02;
 constexpr double kConfidence = 0.95;
 // Of ComparableStepTimes.
@@ -50,7 +49,7 @@ Tensor first_batch(PreparedImages& images) {
 }
 
 MedianInterval speedup_over(Session& session, Session& base, const ConstTensorView& input,
-                            std::vector<double>& base_ms) {
+                            std::vector<double>& base_ms, double most_ms) {
   for (int warmup = 0; warmup < 2; ++warmup) {
     timed_run(session, input);
     timed_run(base, input);
@@ -69,7 +68,7 @@ MedianInterval speedup_over(Session& session, Session& base, const ConstTensorVi
     speedup = median_interval(ratios, kConfidence);
     const bool narrow = speedup.high - speedup.median <= kNarrow * speedup.median &&
                         speedup.median - speedup.low <= kNarrow * speedup.median;
-    if (narrow || sum >= kMostTurnsMs) return speedup;
+    if (narrow || sum >= most_ms) return speedup;
     next_look = 1.5 * sum;
   }
 }
