@@ -29,8 +29,8 @@ Tensor first_batch(PreparedImages& images);
 
 /// How many times as fast as `base` a run of `session` is: the median over turns of both, one after the other and in
 /// alternating order, and its 95 % interval. What other work does to one run in a while moves neither, what lasts does
-/// so to both runs of a turn. As many turns as make the interval narrow (2 % to either side), for at most `most_ms`, but
-/// nine. `base_ms` collects the base's times.
+/// so to both runs of a turn. As many turns as make the interval narrow (2 % to either side), nine at least, otherwise
+/// for at most `most_ms`. `base_ms` collects the base's times.
 MedianInterval speedup_over(Session& session, Session& base, const ConstTensorView& input,
                             std::vector<double>& base_ms, double most_ms = 3000);
 
