@@ -11,27 +11,33 @@
 
 namespace pipit {
 
-namespace {
+namespace detail {
 
 // What copies of a classifier share.
-struct Shared {
-  explicit Shared(CompiledModel compiled) : model(std::move(compiled)) {}
+struct SharedClassifier {
+  explicit SharedClassifier(CompiledModel compiled) : model(std::move(compiled)) {}
   CompiledModel model;
-  detail::Preparation preparation;
+  Preparation preparation;
   Labels labels;
   std::int64_t classes = 0;
   Precision precision = Precision::fp32;
   std::vector<std::string> notes;
 };
 
-std::shared_ptr<const Shared> load(const std::string& name, const ClassifierOptions& options) {
+}  // namespace detail
+
+namespace {
+
+using detail::SharedClassifier;
+
+std::shared_ptr<const SharedClassifier> load(const std::string& name, const ClassifierOptions& options) {
   Model model = load_model(name, detail::onnx_options(options.load));
   const detail::Preparation preparation = detail::prepare_for(model, options.preprocess);
   const ClassOutput output(model.graph, model.name);
   if (output.batch != 1)
     fail("{}: its batch is {}, a classifier runs one image at a time", model.name, output.batch);
   Labels labels = detail::labels_for(model, options.labels, output.classes);
-  auto shared = std::make_shared<Shared>(
+  auto shared = std::make_shared<SharedClassifier>(
       CompiledModel(detail::compile_model(std::move(model), options.load, &preparation.preprocess)));
   shared->preparation = preparation;
   shared->labels = std::move(labels);
@@ -49,7 +55,7 @@ std::shared_ptr<const Shared> load(const std::string& name, const ClassifierOpti
 }  // namespace
 
 struct Classifier::State {
-  explicit State(std::shared_ptr<const Shared> all)
+  explicit State(std::shared_ptr<const SharedClassifier> all)
       : shared(std::move(all)),
         session(shared->model.session()),
         info(shared->model.inputs()[0]),
@@ -68,7 +74,7 @@ struct Classifier::State {
     return predictions;
   }
 
-  std::shared_ptr<const Shared> shared;
+  std::shared_ptr<const SharedClassifier> shared;
   ModelSession session;
   TensorInfo info;
   Tensor input;

@@ -24,8 +24,8 @@ PIPIT_INLINE inline float to_integer(float steps, float low, float high) {
 
 constexpr std::int64_t kLanes = 16;
 
-PIPIT_INLINE inline double squared_error(const float* weights, std::int64_t count, float scale, float low,
-                                         float high) {
+PIPIT_INLINE inline double rounding_error(const float* weights, std::int64_t count, float scale, float low,
+                                          float high) {
   const float inverse = 1.0F / scale;
   float sums[kLanes] = {};
   std::int64_t i = 0;
@@ -45,12 +45,12 @@ PIPIT_INLINE inline double squared_error(const float* weights, std::int64_t coun
   return sum;
 }
 
-struct Range {
+struct Levels {
   float low;
   float high;
 };
-constexpr Range range_of(int bits) {
-  return bits == 8 ? Range{-127, 127} : Range{-8, 7};
+constexpr Levels levels_of(int bits) {
+  return bits == 8 ? Levels{-127, 127} : Levels{-8, 7};
 }
 
 // The value of the largest magnitude.
@@ -69,14 +69,14 @@ float scale_of(std::span<const float> group, int bits) {
   // What f32 cannot divide by is as good as 0.
   if (!std::isnormal(largest)) return 1;
   if (bits == 8) return largest;
-  const Range range = range_of(bits);
+  const Levels range = levels_of(bits);
   const auto count = static_cast<std::int64_t>(group.size());
   float best = std::abs(most) / 7.0F;
   double least = INFINITY;
   for (int step = 0; step <= 4; ++step) {
     const float shrink = 1.0F - 0.05F * static_cast<float>(step);
     for (const float scale : {shrink * std::abs(most) / 7.0F, shrink * most / -8.0F}) {
-      const double error = simd<squared_error>(group.data(), count, scale, range.low, range.high);
+      const double error = simd<rounding_error>(group.data(), count, scale, range.low, range.high);
       if (error < least) {
         least = error;
         best = scale;
@@ -90,7 +90,7 @@ float scale_of(std::span<const float> group, int bits) {
 // the errors weighs more than each of them. `carried` is the sum of the groups before, in real units, and then of this
 // one too. Of the weights nearest to the middle between two integers, as many go to the other one as the sum asks for;
 // no more than one in sixteen for the groups before, whose scales may be larger than this one can make up for.
-void balance(const float* weights, float scale, Range range, std::span<float> q, double& carried) {
+void balance(const float* weights, float scale, Levels range, std::span<float> q, double& carried) {
   constexpr double kShare = 16;
   std::vector<float> errors(q.size());
   double own = 0;
@@ -119,7 +119,7 @@ void balance(const float* weights, float scale, Range range, std::span<float> q,
 void store_row(const WeightFormat& format, std::span<const float> weights, std::byte* row, float* scales) {
   const auto depth = static_cast<std::int64_t>(weights.size());
   const std::int64_t group = format.group(depth);
-  const Range range = range_of(format.bits);
+  const Levels range = levels_of(format.bits);
   std::fill_n(row, format.row_bytes(depth), std::byte{0});
   std::vector<float> q;
   double carried = 0;

@@ -8,7 +8,7 @@ namespace pipit {
 
 namespace {
 
-struct Step {
+struct Trade {
   std::size_t layer = 0;
   std::size_t option = 0;
   double saved = 0;
@@ -43,7 +43,7 @@ std::vector<std::size_t> hull(const std::vector<Option>& options) {
 
 std::vector<Selection> selections(const std::vector<std::vector<Option>>& layers) {
   Selection now;
-  std::vector<Step> steps;
+  std::vector<Trade> steps;
   for (std::size_t l = 0; l < layers.size(); ++l) {
     if (layers[l].empty()) fail("layer {} has no option", l);
     const std::vector<std::size_t> kept = hull(layers[l]);
@@ -58,9 +58,9 @@ std::vector<Selection> selections(const std::vector<std::vector<Option>>& layers
   }
   // Stable: along a hull the cost per millisecond rises, so a layer's steps stay in their order.
   std::stable_sort(steps.begin(), steps.end(),
-                   [](const Step& a, const Step& b) { return a.cost * b.saved < b.cost * a.saved; });
+                   [](const Trade& a, const Trade& b) { return a.cost * b.saved < b.cost * a.saved; });
   std::vector<Selection> all{now};
-  for (const Step& step : steps) {
+  for (const Trade& step : steps) {
     now.chosen[step.layer] = step.option;
     now.ms -= step.saved;
     now.cost += step.cost;

@@ -11,8 +11,6 @@ namespace pipit {
 
 namespace {
 
-constexpr double kVaries = ChannelWalk::kVaries;
-
 double binary_value(BinaryKind kind, double a, double b) {
   switch (kind) {
     case BinaryKind::add:
@@ -32,7 +30,7 @@ double binary_value(BinaryKind kind, double a, double b) {
     case BinaryKind::prelu:
       return a < 0 ? a * b : a;
     default:
-      return kVaries;
+      return ChannelWalk::kVaries;
   }
 }
 
@@ -49,7 +47,7 @@ std::int64_t extent_at(const Shape& operand, const Shape& result, int axis) {
   return own < 0 ? 1 : operand[own];
 }
 
-// What a constant is at each channel of `x`; kVaries where it is not one number there.
+// What a constant is at each channel of `x`; ChannelWalk::kVaries where it is not one number there.
 std::vector<double> constant_rests(const Tensor& constant, const ValueChannels& x, int axis,
                                    const Shape& result) {
   const std::int64_t extent = extent_at(constant.shape(), result, axis);
@@ -59,11 +57,11 @@ std::vector<double> constant_rests(const Tensor& constant, const ValueChannels& 
     after *= constant.shape()[d];
   const Tensor plain = to_layout(constant.view(), Layout::row_major);
   const std::span<const float> values = plain.values<float>();
-  std::vector<double> rests(x.size(), kVaries);
+  std::vector<double> rests(x.size(), ChannelWalk::kVaries);
   std::vector<bool> seen(x.size(), false);
   const auto meet = [&](std::size_t i, double value) {
     if (!seen[i]) rests[i] = value;
-    if (rests[i] != value) rests[i] = kVaries;
+    if (rests[i] != value) rests[i] = ChannelWalk::kVaries;
     seen[i] = true;
   };
   if (extent == 1) {
@@ -97,7 +95,7 @@ void tie_with_constant(ChannelWalk& walk, const Node& node, const BinaryAttribut
     const double k = own && is_sum(attributes.kind) ? 0 : constants[i];
     double value =
         data_first ? binary_value(attributes.kind, rest, k) : binary_value(attributes.kind, k, rest);
-    if (std::isnan(k)) value = kVaries;  // std::max and pow may lose it
+    if (std::isnan(k)) value = ChannelWalk::kVaries;  // std::max and pow may lose it
     const bool times = attributes.kind == BinaryKind::mul && finite;
     const bool over = attributes.kind == BinaryKind::div && data_first && no_zero && finite;
     const bool slope = attributes.kind == BinaryKind::prelu && data_first;
@@ -119,7 +117,7 @@ void tie_with_fixed(ChannelWalk& walk, const Node& node, const BinaryAttributes&
       attributes.kind == BinaryKind::mul ||
       (data == 0 && (attributes.kind == BinaryKind::div || attributes.kind == BinaryKind::prelu));
   walk.set(node.outputs[0], walk.mapped(x, axis, [&](std::size_t, double rest) {
-    return product && rest == 0 ? attributes.activation(0.0) : kVaries;
+    return product && rest == 0 ? attributes.activation(0.0) : ChannelWalk::kVaries;
   }));
 }
 

@@ -15,7 +15,6 @@ namespace pipit {
 
 namespace {
 
-constexpr double kVaries = ChannelWalk::kVaries;
 constexpr const char* kMixes = "it normalizes over channels";
 
 // Scale, shift and what else there is per channel go with it, so that nothing is left of it behind.
@@ -42,9 +41,11 @@ void tie_pool(ChannelWalk& walk, const Node& node, const PoolAttributes& a) {
   // A dilated window may lie in the padding with all of its taps.
   const bool empty_windows = padded && any(a.window.dilation, 1);
   walk.set(node.outputs[0], walk.mapped(x, 1, [&](std::size_t, double rest) {
-    if (a.kind == PoolKind::max) return empty_windows ? kVaries : rest;
+    if (a.kind == PoolKind::max) return empty_windows ? ChannelWalk::kVaries : rest;
     if (rest == 0) return rest;
-    return a.kind == PoolKind::average && !(padded && a.count_include_pad) && !empty_windows ? rest : kVaries;
+    return a.kind == PoolKind::average && !(padded && a.count_include_pad) && !empty_windows
+               ? rest
+               : ChannelWalk::kVaries;
   }));
 }
 
@@ -66,7 +67,7 @@ void tie_reduce(ChannelWalk& walk, const Node& node, const ReduceAttributes& a) 
   for (int d = 0; d < x.axis; ++d) axis -= !a.keep_dims && reduced[static_cast<std::size_t>(d)] ? 1 : 0;
   const bool same = a.kind == ReduceKind::mean || a.kind == ReduceKind::max || a.kind == ReduceKind::min;
   walk.set(node.outputs[0], walk.mapped(x, axis, [&](std::size_t, double rest) {
-    return same || (rest == 0 && (sum || a.kind == ReduceKind::prod)) ? rest : kVaries;
+    return same || (rest == 0 && (sum || a.kind == ReduceKind::prod)) ? rest : ChannelWalk::kVaries;
   }));
 }
 
@@ -88,7 +89,7 @@ void tie_pad(ChannelWalk& walk, const Node& node, const PadAttributes& a) {
   const bool filled = a.mode == PadMode::constant && (std::any_of(a.begin.begin(), a.begin.end(), adds) ||
                                                       std::any_of(a.end.begin(), a.end.end(), adds));
   walk.set(node.outputs[0], walk.mapped(x, x.axis, [&](std::size_t, double rest) {
-    return filled && rest != a.value ? kVaries : rest;
+    return filled && rest != a.value ? ChannelWalk::kVaries : rest;
   }));
 }
 

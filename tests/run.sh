@@ -13,9 +13,9 @@
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../cmake/setup.sh"
 
-# The fuzz targets need clang, tests of the image decoder of builds without libraries libstb-dev, the package test
-# pkg-config, the ONNX reader's conformance tests libonnx-testdata.
-test_packages=(clang libclang-rt-dev libstb-dev libonnx-testdata pkg-config python3-pip)
+# Tests of the image decoder of builds without libraries need libstb-dev, the package test pkg-config, the ONNX reader's
+# conformance tests libonnx-testdata.
+test_packages=(libstb-dev libonnx-testdata pkg-config python3-pip)
 
 preset=default folder=build
 case ${1-} in

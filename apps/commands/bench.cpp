@@ -265,9 +265,10 @@ void add_bench(CLI::App& app, int& exit_code) {
   command->add_option("--against", options->against,
                       "Another model, which runs in turns with each MODEL and is compared with it");
   command
-      ->add_option(
-          "--fail-above", options->fail_above,
-          "Exit code 4 where what is compared is shown to be slower, and by more than so many percent")
+      ->add_option("--fail-above", options->fail_above,
+                   "Exit code 4 where what is compared is shown to be slower, and by more than so many "
+                   "percent, or has "
+                   "too few runs to tell")
       ->check(nonnegative_number());
   command->add_flag("--wide", options->wide, "All columns, also where the terminal is narrower");
   command->add_flag(

@@ -92,8 +92,10 @@ void add_compare(CLI::App& app, int& exit_code) {
   command->add_option("A", options->first, "JSON of pipit profile or bench")->required();
   command->add_option("B", options->second, "The same of what is compared with it")->required();
   command
-      ->add_option("--fail-above", options->fail_above,
-                   "Exit code 4 where a whole run is shown to be slower, and by more than so many percent")
+      ->add_option(
+          "--fail-above", options->fail_above,
+          "Exit code 4 where a whole run is shown to be slower, and by more than so many percent, or has too "
+          "few runs to tell")
       ->check(nonnegative_number());
   command->add_flag("--wide", options->wide, "All columns, also where the terminal is narrower");
   command->add_flag("--json", options->json, "Write the result to stdout as one JSON document");

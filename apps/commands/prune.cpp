@@ -85,7 +85,7 @@ PruneSplit split_for_pruning(const PruneCommand& options, const Model& model, st
       (i % 2 == 0 ? split.search : split.unseen).push_back(images[i]);
   }
   if (split.search.empty() || split.unseen.empty())
-    fail("{} is too few images to prune on some and to check on others", images.size());
+    fail("too few images: {} to prune on and {} to check on", split.search.size(), split.unseen.size());
   return split;
 }
 

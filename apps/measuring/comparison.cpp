@@ -73,6 +73,8 @@ std::string_view verdict_name(TimeVerdict verdict) {
       return "slower";
     case TimeVerdict::faster:
       return "faster";
+    case TimeVerdict::unknown:
+      return "too few runs";
     case TimeVerdict::no_difference:
       break;
   }
@@ -107,6 +109,7 @@ std::string TimedRuns::text() const {
 }
 
 bool TimeComparison::fails_above(double percent) const {
+  if (ratio.verdict == TimeVerdict::unknown) return true;  // a gate opens for what is known
   return ratio.verdict == TimeVerdict::slower && ratio.ratio > 1 + percent / 100;
 }
 
@@ -122,9 +125,10 @@ TimeComparison compare_runs(const TimedRuns& first, const TimedRuns& second) {
 }
 
 std::string verdict_text(const TimeRatio& ratio) {
+  if (ratio.verdict == TimeVerdict::unknown)
+    return fmt::format("{}, {} to tell", interval_text(ratio), verdict_name(ratio.verdict));
   if (ratio.verdict != TimeVerdict::no_difference)
     return fmt::format("{}, {}", interval_text(ratio), verdict_name(ratio.verdict));
-  if (!std::isfinite(ratio.high)) return fmt::format("{}, too few runs to tell", interval_text(ratio));
   std::string text = fmt::format("{}, no difference that this data can show ({:.1f} % or more it would",
                                  interval_text(ratio), 100 * ratio.shown_from());
   if (ratio.shown_from() > kUsualShare) {

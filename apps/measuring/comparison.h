@@ -41,7 +41,8 @@ struct TimeComparison {
   TimeRatio ratio;
   std::vector<ComparedLayer> layers;  ///< where both sides have some
 
-  /// Whether `second` is shown to be slower, and by more than so many percent in the median.
+  /// Whether `second` is shown to be slower, and by more than so many percent in the median, or there are too few runs
+  /// to tell.
   bool fails_above(double percent) const;
 };
 

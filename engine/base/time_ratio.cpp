@@ -93,6 +93,7 @@ TimeRatio judged(double log_ratio, double half, double margin, std::size_t repea
   result.margin = margin;
   result.repeats = repeats;
   result.of_processes = of_processes;
+  if (std::isfinite(half)) result.verdict = TimeVerdict::no_difference;
   if (result.low > 1 + margin) result.verdict = TimeVerdict::slower;
   if (result.high < 1 / (1 + margin)) result.verdict = TimeVerdict::faster;
   return result;

@@ -10,7 +10,8 @@ namespace pipit {
 /// Times of one thing: for each process that ran it, run by run in the order in which they were taken.
 using TimedProcesses = std::vector<std::vector<double>>;
 
-enum class TimeVerdict { no_difference, slower, faster };
+/// unknown: too few runs for an interval.
+enum class TimeVerdict { no_difference, slower, faster, unknown };
 
 /// Of the second thing's time over the first's.
 struct TimeRatio {
@@ -19,7 +20,7 @@ struct TimeRatio {
   double margin = 0;          ///< what the interval must stay away from 1 for a verdict
   std::size_t repeats = 0;    ///< runs, or processes where these were resampled, of the side with fewer
   bool of_processes = false;  ///< which of both
-  TimeVerdict verdict = TimeVerdict::no_difference;
+  TimeVerdict verdict = TimeVerdict::unknown;
 
   /// The smallest difference that data of this kind would show, as a share: 0.03 for 3 %.
   double shown_from() const;

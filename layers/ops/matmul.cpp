@@ -6,10 +6,6 @@ namespace pipit {
 
 namespace {
 
-std::size_t at(int axis) {
-  return static_cast<std::size_t>(axis);
-}
-
 Shape leading(const Shape& shape, int count) {
   return count > 0 ? Shape(shape.dims().first(at(count))) : Shape();
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "engine/base/error.h"
+#include "layers/ops/inference_checks.h"
 
 namespace pipit {
 
@@ -12,10 +13,6 @@ namespace {
 
 constexpr std::int64_t kMaxNumber = (std::int64_t{1} << 31) - 1;
 constexpr std::int64_t kMaxTaps = std::int64_t{1} << 62;
-
-std::size_t at(int axis) {
-  return static_cast<std::size_t>(axis);
-}
 
 std::span<const std::int64_t> used(const std::array<std::int64_t, kMaxSpatial>& values, int rank) {
   return {values.data(), at(rank)};

@@ -21,7 +21,7 @@ constexpr double kMostSum = std::numeric_limits<std::int32_t>::max();
 // What a bias becomes that is free to choose its unit.
 constexpr double kFreeBias = 1U << 29;
 // QConv's limit on products per output, whose sum must stay in int32.
-constexpr std::int64_t kMostDepth = 65'000;
+constexpr std::int64_t kMostProducts = 65'000;
 
 // Weights as a matrix of outputs times depth, wherever the layer has them.
 struct Matrix {
@@ -163,7 +163,7 @@ std::optional<std::string> make_qconv_constants(const Node& node, const Quantize
   if (layer_if<Conv>(node) == nullptr && shape.rank() != 2) return "its weights are no matrix";
   const Matrix m = matrix_of(node, shape);
   if (m.outputs == 0 || m.depth == 0) return "it has no weights";
-  if (m.depth > kMostDepth) return fmt::format("{} products per output may overflow int32", m.depth);
+  if (m.depth > kMostProducts) return fmt::format("{} products per output may overflow int32", m.depth);
   if (!(m.factor > 0)) return fmt::format("alpha is {}", m.factor);
   if (!weights.q.per_tensor() && weights.q.axis != m.output_axis)
     return fmt::format("the scales of its weights lie along axis {}, not the outputs'", weights.q.axis);

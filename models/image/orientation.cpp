@@ -9,7 +9,7 @@ namespace {
 
 using Bytes = std::span<const std::uint8_t>;
 
-bool starts_with(Bytes bytes, std::string_view text) {
+bool begins_with(Bytes bytes, std::string_view text) {
   return bytes.size() >= text.size() && std::memcmp(bytes.data(), text.data(), text.size()) == 0;
 }
 
@@ -25,9 +25,9 @@ std::uint32_t number(Bytes bytes, std::size_t at, std::size_t count, bool little
 
 // EXIF data is a TIFF file; the orientation is an entry of its first directory.
 int orientation_of_tiff(Bytes tiff) {
-  while (starts_with(tiff, kExif)) tiff = tiff.subspan(kExif.size());
-  const bool little = starts_with(tiff, {"II*\0", 4});
-  if (tiff.size() < 8 || (!little && !starts_with(tiff, {"MM\0*", 4}))) return 1;
+  while (begins_with(tiff, kExif)) tiff = tiff.subspan(kExif.size());
+  const bool little = begins_with(tiff, {"II*\0", 4});
+  if (tiff.size() < 8 || (!little && !begins_with(tiff, {"MM\0*", 4}))) return 1;
   const std::size_t directory = number(tiff, 4, 4, little);
   if (directory > tiff.size() - 2) return 1;
   const std::size_t entries = number(tiff, directory, 2, little);
@@ -59,7 +59,7 @@ Bytes exif_of_jpeg(Bytes file) {
     const std::size_t length = number(file, at + 2, 2, false);
     if (length < 2 || length > file.size() - at - 2) break;
     const Bytes data = file.subspan(at + 4, length - 2);
-    if (marker == 0xE1 && starts_with(data, kExif)) return data;
+    if (marker == 0xE1 && begins_with(data, kExif)) return data;
     at += 2 + length;
   }
   return {};
@@ -70,7 +70,7 @@ Bytes exif_of_png(Bytes file) {
   while (at + 12 <= file.size()) {
     const std::size_t length = number(file, at, 4, false);
     if (length > file.size() - at - 12) break;
-    if (starts_with(file.subspan(at + 4), "eXIf")) return file.subspan(at + 8, length);
+    if (begins_with(file.subspan(at + 4), "eXIf")) return file.subspan(at + 8, length);
     at += length + 12;
   }
   return {};
@@ -79,8 +79,8 @@ Bytes exif_of_png(Bytes file) {
 }  // namespace
 
 int exif_orientation(Bytes file) {
-  if (starts_with(file, "\xFF\xD8")) return orientation_of_tiff(exif_of_jpeg(file));
-  if (starts_with(file, kPng)) return orientation_of_tiff(exif_of_png(file));
+  if (begins_with(file, "\xFF\xD8")) return orientation_of_tiff(exif_of_jpeg(file));
+  if (begins_with(file, kPng)) return orientation_of_tiff(exif_of_png(file));
   return 1;
 }
 

@@ -1,16 +1,10 @@
 #!/usr/bin/env bash
 # What CTest runs to fuzz (tests/fuzz/CMakeLists.txt):
 #   run.sh seeds FOLDER WRITER             fills FOLDER/image, image_stb and onnx with small valid files
-#   run.sh build SOURCE BUILD [OPTION...]  configures and builds the targets with clang; 77 where it cannot
 #   run.sh fuzz NAME BUILD SEEDS           runs BUILD's fuzz_NAME for PIPIT_FUZZ_SECONDS (30) seconds
 # A finding is kept as BUILD/findings/NAME-*; once mended, it belongs into tests/fuzz/corpus/NAME.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-
-skip() {
-  echo "SKIP: $*"
-  exit 77
-}
 
 # Debian's libonnx-testdata holds one model per ONNX operator and attribute.
 seeds() {
@@ -29,22 +23,9 @@ seeds() {
   echo "$(find "$folder/image" -type f | wc -l) images, $(find "$folder/onnx" -type f | wc -l) models"
 }
 
-build() {
-  local source=$1 build=$2 probe
-  shift 2
-  probe=$(mktemp)
-  echo 'extern "C" int LLVMFuzzerTestOneInput(const unsigned char*, unsigned long) { return 0; }' |
-    clang++ -fsanitize=fuzzer,address,undefined -x c++ - -o "$probe" ||
-    skip "no clang++ with libFuzzer; apt-get install clang libclang-rt-dev"
-  rm "$probe"
-  cmake -S "$source" --preset fuzz -B "$build" "$@"
-  cmake --build "$build" --parallel "$(nproc)"
-}
-
 fuzz() {
   local name=$1 build=$2 folders=("$2/corpus/$1" "$3")
   local fuzzer=$build/tests/fuzz/fuzz_$name
-  [ -x "$fuzzer" ] || skip "the fuzz targets were not built (see the test fuzz_build)"
   mkdir -p "$build/corpus/$name" "$build/findings"
   [ ! -d "$here/corpus/$name" ] || folders+=("$here/corpus/$name")
   "$fuzzer" -max_total_time="${PIPIT_FUZZ_SECONDS:-30}" -max_len=65536 -rss_limit_mb=2048 -timeout=10 \

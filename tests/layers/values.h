@@ -1,12 +1,16 @@
 // Short spellings for tests that state operands and results as numbers.
 #pragma once
 
+#include <limits>
 #include <memory>
 #include <vector>
 
 #include "layers/evaluate.h"
 
 namespace pipit::test {
+
+inline constexpr float kInf = std::numeric_limits<float>::infinity();
+inline constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
 using TensorPtr = std::shared_ptr<const Tensor>;
 

@@ -16,7 +16,7 @@ using test::calibrated;
 using test::random_tensor;
 using ::testing::ElementsAre;
 
-std::vector<std::string> types(const Graph& graph) {
+std::vector<std::string> node_types(const Graph& graph) {
   std::vector<std::string> names;
   for (const Node& node : graph.nodes()) names.emplace_back(node.layer->type());
   return names;
@@ -62,8 +62,8 @@ TEST(QuantizedFunctions, StayInIntegersBetweenInt8Layers) {
   const QuantizationPlan plan = calibrated(graph, random, 8);
   const Quantized q = quantize_graph(graph, plan);
   // Nothing reads the last function in INT8: its operand is not rounded.
-  EXPECT_THAT(types(q.graph), ElementsAre("Quantize", "QConv", "QUnary", "QAveragePool", "QConv", "QUnary",
-                                          "QMul", "QConv", "Unary"));
+  EXPECT_THAT(node_types(q.graph), ElementsAre("Quantize", "QConv", "QUnary", "QAveragePool", "QConv",
+                                               "QUnary", "QMul", "QConv", "Unary"));
   EXPECT_EQ(q.quantized, 7);
 }
 
@@ -71,8 +71,8 @@ TEST(QuantizedFunctions, SpatialMeansArePools) {
   std::mt19937 random(test::test_seed());
   const Graph graph = gated_block(random, UnaryKind::silu, true);
   const Quantized q = quantize_graph(graph, calibrated(graph, random, 8));
-  EXPECT_THAT(types(q.graph), ElementsAre("Quantize", "QConv", "QUnary", "QAveragePool", "QConv", "QUnary",
-                                          "QMul", "QConv", "Unary"));
+  EXPECT_THAT(node_types(q.graph), ElementsAre("Quantize", "QConv", "QUnary", "QAveragePool", "QConv",
+                                               "QUnary", "QMul", "QConv", "Unary"));
 }
 
 TEST(QuantizedFunctions, KeepSamplesApart) {
@@ -87,12 +87,12 @@ TEST(QuantizedFunctions, AreKeptAsThePlanSays) {
   const Graph graph = gated_block(random, UnaryKind::hard_swish);
   QuantizationPlan plan = calibrated(graph, random, 8);
   plan.keep = {{"gated", "fp32"}};
-  const std::vector<std::string> kept = types(quantize_graph(graph, plan).graph);
+  const std::vector<std::string> kept = node_types(quantize_graph(graph, plan).graph);
   EXPECT_THAT(kept, testing::Not(testing::Contains("QMul")));
   // The function before the product is for nothing else, and goes with it; the one before the pool stays.
   EXPECT_EQ(std::count(kept.begin(), kept.end(), "QUnary"), 1);
   std::erase_if(plan.tensors, [](const TensorScale& t) { return t.name == "f1"; });
-  EXPECT_THAT(types(quantize_graph(graph, plan).graph), testing::Not(testing::Contains("QUnary")));
+  EXPECT_THAT(node_types(quantize_graph(graph, plan).graph), testing::Not(testing::Contains("QUnary")));
 }
 
 TEST(QuantizedFunctions, AnswerLikeTheFloatGraph) {

@@ -15,7 +15,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-struct Fixture {
+struct SmallNetwork {
   unsigned seed = test::test_seed();
   std::mt19937 random{seed};
   Graph graph = test::small_network(random);
@@ -25,7 +25,7 @@ struct Fixture {
 };
 
 TEST(ChannelPath, FamiliesHaveOneWriter) {
-  const Fixture f;
+  const SmallNetwork f;
   const std::vector<ChannelFamily> families = find_families(f.graph, find_channel_groups(f.graph));
   ASSERT_EQ(families.size(), 2U) << "not the residual stream";
   EXPECT_EQ(f.name(*families[0].writers.begin()), "inner");
@@ -63,7 +63,7 @@ TEST(ChannelPath, JoinsReaders) {
 
 // The pruned network is small for real, and computes what the masked one does; refit makes it better than its mask.
 TEST(ChannelPath, LeadsToASmallerNetwork) {
-  Fixture f;
+  SmallNetwork f;
   SCOPED_TRACE(testing::Message() << "PIPIT_TEST_SEED=" << f.seed);
   PathOptions options;
   options.walk.threads = 2;
@@ -102,7 +102,7 @@ TEST(ChannelPath, LeadsToASmallerNetwork) {
 }
 
 TEST(ChannelPath, RefusesOtherMarks) {
-  const Fixture f;
+  const SmallNetwork f;
   EXPECT_THROW(removals_of(f.graph, find_channel_groups(f.graph), {true}), Error);
 }
 

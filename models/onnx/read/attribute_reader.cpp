@@ -1,27 +1,20 @@
 #include "models/onnx/read/attribute_reader.h"
 
 #include "engine/base/error.h"
+#include "models/onnx/attribute_type.h"
 
 namespace pipit::onnx {
 
 namespace {
 
-// AttributeProto.AttributeType
-constexpr std::int32_t kFloat = 1;
-constexpr std::int32_t kInt = 2;
-constexpr std::int32_t kString = 3;
-constexpr std::int32_t kTensor = 4;
-constexpr std::int32_t kFloats = 6;
-constexpr std::int32_t kInts = 7;
-
-constexpr std::string_view kTypeNames[] = {
+constexpr std::string_view kAttributeTypeNames[] = {
     "none",    "float",   "int",    "string",        "tensor",         "graph", "floats", "ints",
     "strings", "tensors", "graphs", "sparse tensor", "sparse tensors", "type",  "types"};
 
 std::string type_name(std::int32_t type) {
-  if (type < 0 || type >= static_cast<std::int32_t>(std::size(kTypeNames)))
+  if (type < 0 || type >= static_cast<std::int32_t>(std::size(kAttributeTypeNames)))
     return fmt::format("type {}", type);
-  return std::string(kTypeNames[type]);
+  return std::string(kAttributeTypeNames[type]);
 }
 
 }  // namespace

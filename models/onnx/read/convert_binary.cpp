@@ -74,7 +74,7 @@ std::vector<ValueId> convert_where(NodeContext& node) {
   return {node.emit<Where>({node.input(0), node.input(1), node.input(2)})};
 }
 
-constexpr Operator kOperators[] = {
+constexpr Operator kBinaryOperators[] = {
     {"Add", 6, kLastOpset, 2, 2, convert_binary<BinaryKind::add>},
     {"And", 1, kLastOpset, 2, 2, convert_binary<BinaryKind::logical_and>},
     {"Div", 6, kLastOpset, 2, 2, convert_binary<BinaryKind::div>},
@@ -100,7 +100,7 @@ constexpr Operator kOperators[] = {
 }  // namespace
 
 std::span<const Operator> binary_operators() {
-  return kOperators;
+  return kBinaryOperators;
 }
 
 }  // namespace pipit::onnx

@@ -163,7 +163,7 @@ std::vector<ValueId> convert_cast_like(NodeContext& node) {
   return emit_cast(node, node.desc(node.input(1)).dtype);
 }
 
-constexpr Operator kOperators[] = {
+constexpr Operator kConstantOperators[] = {
     {"Cast", 6, kLastOpset, 1, 1, convert_cast},
     {"CastLike", 15, kLastOpset, 2, 2, convert_cast_like},
     {"Constant", 1, kLastOpset, 0, 0, convert_constant},
@@ -177,7 +177,7 @@ constexpr Operator kOperators[] = {
 }  // namespace
 
 std::span<const Operator> constant_operators() {
-  return kOperators;
+  return kConstantOperators;
 }
 
 }  // namespace pipit::onnx

@@ -57,13 +57,13 @@ std::vector<ValueId> convert_conv_transpose(NodeContext& node) {
   return {node.emit<ConvTranspose>(std::move(inputs), attributes)};
 }
 
-constexpr Operator kOperators[] = {{"Conv", 1, kLastOpset, 2, 3, convert_conv},
-                                   {"ConvTranspose", 1, kLastOpset, 2, 3, convert_conv_transpose}};
+constexpr Operator kConvOperators[] = {{"Conv", 1, kLastOpset, 2, 3, convert_conv},
+                                       {"ConvTranspose", 1, kLastOpset, 2, 3, convert_conv_transpose}};
 
 }  // namespace
 
 std::span<const Operator> conv_operators() {
-  return kOperators;
+  return kConvOperators;
 }
 
 }  // namespace pipit::onnx

@@ -104,7 +104,7 @@ std::vector<ValueId> convert_dynamic_quantize(NodeContext& node) {
   return {cast(node, saturated, DType::u8), scale, cast(node, zero_point, DType::u8, "zero_point")};
 }
 
-constexpr Operator kOperators[] = {
+constexpr Operator kIntegerOperators[] = {
     {"ConvInteger", 10, kLastOpset, 2, 4, convert_conv_integer},
     {"DynamicQuantizeLinear", 11, kLastOpset, 1, 1, convert_dynamic_quantize},
     {"MatMulInteger", 10, kLastOpset, 2, 4, convert_matmul_integer},
@@ -113,7 +113,7 @@ constexpr Operator kOperators[] = {
 }  // namespace
 
 std::span<const Operator> integer_operators() {
-  return kOperators;
+  return kIntegerOperators;
 }
 
 }  // namespace pipit::onnx

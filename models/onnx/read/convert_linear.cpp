@@ -24,7 +24,7 @@ std::vector<ValueId> convert_matmul(NodeContext& node) {
   return {node.emit<MatMul>({node.input(0), node.input(1)})};
 }
 
-constexpr Operator kOperators[] = {
+constexpr Operator kLinearOperators[] = {
     {"Gemm", 6, 10, 3, 3, convert_gemm},
     {"Gemm", 11, kLastOpset, 2, 3, convert_gemm},
     {"MatMul", 1, kLastOpset, 2, 2, convert_matmul},
@@ -33,7 +33,7 @@ constexpr Operator kOperators[] = {
 }  // namespace
 
 std::span<const Operator> linear_operators() {
-  return kOperators;
+  return kLinearOperators;
 }
 
 }  // namespace pipit::onnx

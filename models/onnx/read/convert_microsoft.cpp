@@ -17,7 +17,7 @@ namespace {
 
 // Inputs: a, scale, zero point; b likewise; scale and zero point of y.
 template <BinaryKind kind>
-std::vector<ValueId> convert_binary(NodeContext& node) {
+std::vector<ValueId> convert_qbinary(NodeContext& node) {
   const ValueId a = dequantized_input(node, 0, "a");
   const ValueId b = dequantized_input(node, 3, "b");
   return {quantized_output(node, node.emit<Binary>({a, b}, BinaryAttributes{kind}), 6)};
@@ -51,14 +51,14 @@ std::vector<ValueId> convert_pool(NodeContext& node, const PoolAttributes& attri
 std::vector<ValueId> convert_global_average_pool(NodeContext& node) {
   return convert_pool(node, {.kind = PoolKind::average, .global = true});
 }
-std::vector<ValueId> convert_average_pool(NodeContext& node) {
+std::vector<ValueId> convert_qaverage_pool(NodeContext& node) {
   PoolAttributes attributes{.kind = PoolKind::average, .window = read_window(node, {}, "QLinearAveragePool")};
   attributes.count_include_pad = node.attributes().flag("count_include_pad", false);
   return convert_pool(node, attributes);
 }
 
 // Inputs: scale and zero point of y; then x, scale, zero point of every operand.
-std::vector<ValueId> convert_concat(NodeContext& node) {
+std::vector<ValueId> convert_qconcat(NodeContext& node) {
   if ((node.input_count() - 2) % 3 != 0)
     fail("{} inputs; expected two and three for every operand", node.input_count());
   std::vector<ValueId> inputs;
@@ -71,7 +71,7 @@ std::vector<ValueId> convert_concat(NodeContext& node) {
 
 // Inputs: a, scale, zero point; b likewise, per column or per tensor; c (i32, in units of the products); scale and zero
 // point of y, without which y is f32.
-std::vector<ValueId> convert_gemm(NodeContext& node) {
+std::vector<ValueId> convert_qgemm(NodeContext& node) {
   GemmAttributes attributes;
   attributes.alpha = node.attributes().number("alpha", 1);
   attributes.transpose_a = node.attributes().flag("transA", false);
@@ -124,15 +124,15 @@ std::vector<ValueId> convert_fused_conv(NodeContext& node) {
   return {node.emit(std::make_shared<Unary>(read_activation(node)), {y}, "activation")};
 }
 
-constexpr Operator kOperators[] = {
+constexpr Operator kMicrosoftOperators[] = {
     {"com.microsoft::FusedConv", 1, kLastOpset, 2, 4, convert_fused_conv},
-    {"com.microsoft::QGemm", 1, kLastOpset, 6, 9, convert_gemm},
-    {"com.microsoft::QLinearAdd", 1, kLastOpset, 7, 8, convert_binary<BinaryKind::add>},
-    {"com.microsoft::QLinearAveragePool", 1, kLastOpset, 4, 5, convert_average_pool},
-    {"com.microsoft::QLinearConcat", 1, kLastOpset, 3, kVariadic, convert_concat},
+    {"com.microsoft::QGemm", 1, kLastOpset, 6, 9, convert_qgemm},
+    {"com.microsoft::QLinearAdd", 1, kLastOpset, 7, 8, convert_qbinary<BinaryKind::add>},
+    {"com.microsoft::QLinearAveragePool", 1, kLastOpset, 4, 5, convert_qaverage_pool},
+    {"com.microsoft::QLinearConcat", 1, kLastOpset, 3, kVariadic, convert_qconcat},
     {"com.microsoft::QLinearGlobalAveragePool", 1, kLastOpset, 5, 5, convert_global_average_pool},
     {"com.microsoft::QLinearLeakyRelu", 1, kLastOpset, 4, 5, convert_leaky_relu},
-    {"com.microsoft::QLinearMul", 1, kLastOpset, 7, 8, convert_binary<BinaryKind::mul>},
+    {"com.microsoft::QLinearMul", 1, kLastOpset, 7, 8, convert_qbinary<BinaryKind::mul>},
     {"com.microsoft::QLinearSigmoid", 1, kLastOpset, 4, 5, convert_sigmoid},
     {"com.microsoft::QLinearSoftmax", 1, kLastOpset, 5, 5, convert_softmax},
 };
@@ -140,7 +140,7 @@ constexpr Operator kOperators[] = {
 }  // namespace
 
 std::span<const Operator> microsoft_operators() {
-  return kOperators;
+  return kMicrosoftOperators;
 }
 
 }  // namespace pipit::onnx

@@ -62,7 +62,7 @@ std::vector<ValueId> convert_space_to_depth(NodeContext& node) {
   return {node.emit<DepthToSpace>({node.input(0)}, attributes)};
 }
 
-constexpr Operator kOperators[] = {
+constexpr Operator kMovementOperators[] = {
     {"DepthToSpace", 1, kLastOpset, 1, 1, convert_depth_to_space},
     {"Expand", 8, kLastOpset, 2, 2, convert_expand},
     {"Gather", 1, kLastOpset, 2, 2, convert_gather},
@@ -74,7 +74,7 @@ constexpr Operator kOperators[] = {
 }  // namespace
 
 std::span<const Operator> movement_operators() {
-  return kOperators;
+  return kMovementOperators;
 }
 
 }  // namespace pipit::onnx

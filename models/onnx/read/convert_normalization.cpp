@@ -120,7 +120,7 @@ std::vector<ValueId> convert_softmax(NodeContext& node) {
   return {node.emit<Softmax>({node.input(0)}, attributes)};
 }
 
-constexpr Operator kOperators[] = {
+constexpr Operator kNormalizationOperators[] = {
     {"BatchNormalization", 6, kLastOpset, 5, 5, convert_batch_norm},
     {"GroupNormalization", 18, kLastOpset, 3, 3, convert_group_norm},
     {"InstanceNormalization", 6, kLastOpset, 3, 3, convert_instance_norm},
@@ -133,7 +133,7 @@ constexpr Operator kOperators[] = {
 }  // namespace
 
 std::span<const Operator> normalization_operators() {
-  return kOperators;
+  return kNormalizationOperators;
 }
 
 }  // namespace pipit::onnx

@@ -34,7 +34,7 @@ std::vector<ValueId> convert_global_pool(NodeContext& node) {
   return {node.emit<Pool>({node.input(0)}, attributes)};
 }
 
-constexpr Operator kOperators[] = {
+constexpr Operator kPoolOperators[] = {
     {"AveragePool", 7, kLastOpset, 1, 1, convert_average_pool},
     {"GlobalAveragePool", 1, kLastOpset, 1, 1, convert_global_pool<PoolKind::average>},
     {"GlobalLpPool", 2, kLastOpset, 1, 1, convert_global_pool<PoolKind::lp>},
@@ -46,7 +46,7 @@ constexpr Operator kOperators[] = {
 }  // namespace
 
 std::span<const Operator> pool_operators() {
-  return kOperators;
+  return kPoolOperators;
 }
 
 }  // namespace pipit::onnx

@@ -35,7 +35,7 @@ std::vector<ValueId> convert_qlinear_matmul(NodeContext& node) {
   return {quantized_output(node, node.emit<MatMul>({a, b}), 6)};
 }
 
-constexpr Operator kOperators[] = {
+constexpr Operator kQlinearOperators[] = {
     {"QLinearConv", 10, kLastOpset, 8, 9, convert_qlinear_conv},
     {"QLinearMatMul", 10, kLastOpset, 8, 8, convert_qlinear_matmul},
 };
@@ -43,7 +43,7 @@ constexpr Operator kOperators[] = {
 }  // namespace
 
 std::span<const Operator> qlinear_operators() {
-  return kOperators;
+  return kQlinearOperators;
 }
 
 }  // namespace pipit::onnx

@@ -27,12 +27,12 @@ bool is_computed(NodeContext& node) {
   return computed;
 }
 
-ValueId cast(NodeContext& node, ValueId x, DType to, const char* part = nullptr) {
+ValueId as_type(NodeContext& node, ValueId x, DType to, const char* part = nullptr) {
   if (node.desc(x).dtype == to) return x;
   return node.emit(std::make_shared<Cast>(CastAttributes{to}), {x}, part);
 }
 
-ValueId binary(NodeContext& node, BinaryKind kind, ValueId a, ValueId b, const char* part = nullptr) {
+ValueId combine(NodeContext& node, BinaryKind kind, ValueId a, ValueId b, const char* part = nullptr) {
   return node.emit(std::make_shared<Binary>(BinaryAttributes{kind}), {a, b}, part);
 }
 
@@ -40,21 +40,21 @@ ValueId quantized_at_run_time(NodeContext& node, DType absent) {
   const DType type = node.has_input(2) ? node.desc(node.input(2)).dtype : absent;
   if (type != DType::i8 && type != DType::u8)
     fail("the zero point is {}; expected u8 or i8", dtype_name(type));
-  const ValueId x = cast(node, node.input(0), DType::f32, "x");
-  const ValueId steps = binary(node, BinaryKind::div, x, node.input(1), "steps");
+  const ValueId x = as_type(node, node.input(0), DType::f32, "x");
+  const ValueId steps = combine(node, BinaryKind::div, x, node.input(1), "steps");
   ValueId y = node.emit(std::make_shared<Unary>(UnaryAttributes{UnaryKind::round}), {steps}, "rounded");
   if (node.has_input(2))
-    y = binary(node, BinaryKind::add, y, cast(node, node.input(2), DType::f32, "zero_point"), "shifted");
+    y = combine(node, BinaryKind::add, y, as_type(node, node.input(2), DType::f32, "zero_point"), "shifted");
   const double low = type == DType::i8 ? -128 : 0;
   const UnaryAttributes saturate{UnaryKind::clip, low, low + 255};
-  return cast(node, node.emit(std::make_shared<Unary>(saturate), {y}, "saturated"), type);
+  return as_type(node, node.emit(std::make_shared<Unary>(saturate), {y}, "saturated"), type);
 }
 
 ValueId dequantized_at_run_time(NodeContext& node) {
-  ValueId x = cast(node, node.input(0), DType::f32, "x");
+  ValueId x = as_type(node, node.input(0), DType::f32, "x");
   if (node.has_input(2))
-    x = binary(node, BinaryKind::sub, x, cast(node, node.input(2), DType::f32, "zero_point"), "steps");
-  return binary(node, BinaryKind::mul, x, node.input(1));
+    x = combine(node, BinaryKind::sub, x, as_type(node, node.input(2), DType::f32, "zero_point"), "steps");
+  return combine(node, BinaryKind::mul, x, node.input(1));
 }
 
 std::vector<ValueId> convert_quantize(NodeContext& node) {
@@ -70,7 +70,7 @@ std::vector<ValueId> convert_quantize(NodeContext& node) {
   if (type != kUndefined && q.dtype != absent)
     fail("attribute 'output_dtype' is {}, but the zero point is {}", dtype_name(absent), dtype_name(q.dtype));
   if (q.dtype == DType::i32) fail("the zero point is i32; expected u8 or i8");
-  return {quantized(node, cast(node, node.input(0), DType::f32, "x"), q)};
+  return {quantized(node, as_type(node, node.input(0), DType::f32, "x"), q)};
 }
 
 std::vector<ValueId> convert_dequantize(NodeContext& node) {
@@ -83,7 +83,7 @@ std::vector<ValueId> convert_dequantize(NodeContext& node) {
   return {dequantized(node, node.input(0), read_quantization(node, 1, 2, x.dtype, x.shape, axis))};
 }
 
-constexpr Operator kOperators[] = {
+constexpr Operator kQuantizeOperators[] = {
     {"DequantizeLinear", 10, kLastOpset, 2, 3, convert_dequantize},
     {"QuantizeLinear", 10, kLastOpset, 2, 3, convert_quantize},
     // ONNX Runtime's own, from before ONNX had all their types.
@@ -94,7 +94,7 @@ constexpr Operator kOperators[] = {
 }  // namespace
 
 std::span<const Operator> quantize_operators() {
-  return kOperators;
+  return kQuantizeOperators;
 }
 
 }  // namespace pipit::onnx

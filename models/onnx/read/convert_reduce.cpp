@@ -56,7 +56,7 @@ constexpr Operator input_form(std::string_view name) {
   return {name, kind == ReduceKind::sum ? 13 : 18, kLastOpset, 1, 2, convert_reduce_of_input<kind>};
 }
 
-constexpr Operator kOperators[] = {
+constexpr Operator kReduceOperators[] = {
     {"ArgMax", 1, kLastOpset, 1, 1, convert_arg_max<false>},
     {"ArgMin", 1, kLastOpset, 1, 1, convert_arg_max<true>},
     attribute_form<ReduceKind::l1>("ReduceL1"),
@@ -84,7 +84,7 @@ constexpr Operator kOperators[] = {
 }  // namespace
 
 std::span<const Operator> reduce_operators() {
-  return kOperators;
+  return kReduceOperators;
 }
 
 }  // namespace pipit::onnx

@@ -125,7 +125,7 @@ std::vector<ValueId> convert_dropout(NodeContext& node) {
   return {node.input(0), mask};
 }
 
-constexpr Operator kOperators[] = {
+constexpr Operator kReshapeOperators[] = {
     {"Dropout", 6, 11, 1, 1, convert_dropout},
     {"Dropout", 12, kLastOpset, 1, 3, convert_dropout},
     {"Flatten", 1, kLastOpset, 1, 1, convert_flatten},
@@ -140,7 +140,7 @@ constexpr Operator kOperators[] = {
 }  // namespace
 
 std::span<const Operator> reshape_operators() {
-  return kOperators;
+  return kReshapeOperators;
 }
 
 }  // namespace pipit::onnx

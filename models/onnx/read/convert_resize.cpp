@@ -161,7 +161,7 @@ std::vector<ValueId> convert_upsample_of_attribute(NodeContext& node) {
   return resize_by(node, *scales);
 }
 
-constexpr Operator kOperators[] = {
+constexpr Operator kResizeOperators[] = {
     {"Resize", 10, 10, 2, 2, convert_resize_or_upsample_of_input},
     {"Resize", 11, 12, 3, 4, convert_resize},
     {"Resize", 13, kLastOpset, 1, 4, convert_resize},
@@ -172,7 +172,7 @@ constexpr Operator kOperators[] = {
 }  // namespace
 
 std::span<const Operator> resize_operators() {
-  return kOperators;
+  return kResizeOperators;
 }
 
 }  // namespace pipit::onnx

@@ -133,7 +133,7 @@ std::vector<ValueId> convert_pad_of_inputs(NodeContext& node) {
   return pad(node, pads, node.optional_integers(3, "axes"), value);
 }
 
-constexpr Operator kOperators[] = {
+constexpr Operator kSlicingOperators[] = {
     {"Concat", 4, kLastOpset, 1, kVariadic, convert_concat},
     {"Pad", 2, 10, 1, 1, convert_pad_of_attributes},
     {"Pad", 11, 17, 2, 3, convert_pad_of_inputs},
@@ -148,7 +148,7 @@ constexpr Operator kOperators[] = {
 }  // namespace
 
 std::span<const Operator> slicing_operators() {
-  return kOperators;
+  return kSlicingOperators;
 }
 
 }  // namespace pipit::onnx

@@ -63,7 +63,7 @@ std::vector<ValueId> convert_clip_of_inputs(NodeContext& node) {
   return emit_unary(node, {UnaryKind::clip, low, high});
 }
 
-constexpr Operator kOperators[] = {
+constexpr Operator kUnaryOperators[] = {
     {"Abs", 6, kLastOpset, 1, 1, convert_unary<UnaryKind::abs>},
     {"Ceil", 6, kLastOpset, 1, 1, convert_unary<UnaryKind::ceil>},
     {"Celu", 12, kLastOpset, 1, 1, convert_with_alpha<UnaryKind::celu>},
@@ -101,7 +101,7 @@ constexpr Operator kOperators[] = {
 }  // namespace
 
 std::span<const Operator> unary_operators() {
-  return kOperators;
+  return kUnaryOperators;
 }
 
 }  // namespace pipit::onnx

@@ -5,18 +5,9 @@
 #include <algorithm>
 
 #include "engine/base/error.h"
+#include "models/onnx/attribute_type.h"
 
 namespace pipit::onnx {
-
-namespace {
-
-// AttributeProto.AttributeType
-constexpr std::int32_t kFloat = 1;
-constexpr std::int32_t kInt = 2;
-constexpr std::int32_t kString = 3;
-constexpr std::int32_t kInts = 7;
-
-}  // namespace
 
 std::int32_t data_type(DType type) {
   switch (type) {

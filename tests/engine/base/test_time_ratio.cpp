@@ -157,7 +157,7 @@ TEST(TimeRatio, SaysWhatWouldBeShown) {
 
 TEST(TimeRatio, TooFewRunsShowNothing) {
   const TimeRatio one = compare_times({{1, 1}}, {{5, 5}});
-  EXPECT_EQ(one.verdict, TimeVerdict::no_difference);
+  EXPECT_EQ(one.verdict, TimeVerdict::unknown);
   EXPECT_DOUBLE_EQ(one.ratio, 5);
   EXPECT_EQ(one.low, 0);
   EXPECT_EQ(one.high, std::numeric_limits<double>::infinity());

@@ -21,7 +21,7 @@ using test::TestGraph;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-struct Case {
+struct TransposeCase {
   ConvTransposeAttributes attributes;
   std::int64_t batch = 1;
   std::int64_t channels = 1;  // per group
@@ -40,8 +40,8 @@ struct Case {
 };
 
 // Uneven on purpose; pads may cut off whole taps, and strides may leave phases without any.
-Case random_case(Random& random, int rank) {
-  Case c;
+TransposeCase random_transpose_case(Random& random, int rank) {
+  TransposeCase c;
   c.attributes.window.rank = rank;
   c.attributes.groups = random.coin() ? 1 : random.integer(1, 3);
   c.batch = random.integer(1, 2);
@@ -62,9 +62,9 @@ Case random_case(Random& random, int rank) {
   return c;
 }
 
-Case square(std::int64_t channels, std::int64_t filters, std::int64_t side, std::int64_t kernel,
-            std::int64_t stride, std::int64_t pad, std::int64_t output_padding = 0) {
-  Case c;
+TransposeCase square(std::int64_t channels, std::int64_t filters, std::int64_t side, std::int64_t kernel,
+                     std::int64_t stride, std::int64_t pad, std::int64_t output_padding = 0) {
+  TransposeCase c;
   c.channels = channels;
   c.filters = filters;
   c.extent = {side, side, 1};
@@ -76,14 +76,14 @@ Case square(std::int64_t channels, std::int64_t filters, std::int64_t side, std:
   return c;
 }
 
-Graph graph_of(const Case& c, TestGraph& b, bool bias = true) {
+Graph graph_of(const TransposeCase& c, TestGraph& b, bool bias = true) {
   std::vector<ValueId> inputs = {b.input(c.x()), b.constant(c.weights())};
   if (bias) inputs.push_back(b.constant(c.bias()));
   return b.build({b.add("up", ConvTranspose(c.attributes), inputs)});
 }
 
 // y by its definition: every input adds its products to the output, one after the other.
-std::vector<double> scattered(const Case& c, const Tensor& x, const Tensor& w, const Tensor& bias,
+std::vector<double> scattered(const TransposeCase& c, const Tensor& x, const Tensor& w, const Tensor& bias,
                               const Shape& y) {
   const Window window = as_3d(c.attributes.window);
   const auto extents = [](const Shape& shape) {
@@ -130,7 +130,7 @@ std::vector<double> scattered(const Case& c, const Tensor& x, const Tensor& w, c
 TEST(ConvTranspose, ReferenceIsTheSumOverInputs) {
   Random random;
   for (int i = 0; i < 60; ++i) {
-    const Case c = random_case(random, 1 + i % 3);
+    const TransposeCase c = random_transpose_case(random, 1 + i % 3);
     SCOPED_TRACE(ConvTranspose(c.attributes).summary() + " of " + c.x().str());
     const auto x = random.tensor(c.x()), w = random.tensor(c.weights()), bias = random.tensor(c.bias());
     const Tensor y =
@@ -145,7 +145,7 @@ TEST(ConvTranspose, ReferenceIsTheSumOverInputs) {
 
 TEST(ConvTranspose, CandidatesMatchTheReference) {
   Random random;
-  const Case c = random_case(random, 2);
+  const TransposeCase c = random_transpose_case(random, 2);
   test::Conformance conformance{
       {{random.tensor(c.x())}, {random.tensor(c.weights())}, {random.tensor(c.bias())}},
       {std::string(kReference)}};
@@ -157,7 +157,7 @@ TEST(LowerConvTranspose, KeepsTheAnswerOfEveryGeometry) {
   int lowered = 0;
   constexpr int kCases = 90;
   for (int i = 0; i < kCases; ++i) {
-    Case c = random_case(random, 1 + i % 3);
+    TransposeCase c = random_transpose_case(random, 1 + i % 3);
     if (random.coin()) c.attributes.activation = Clamp::relu();
     SCOPED_TRACE(ConvTranspose(c.attributes).summary() + " of " + c.x().str());
     TestGraph b;
@@ -172,7 +172,7 @@ TEST(LowerConvTranspose, KeepsTheAnswerOfEveryGeometry) {
   EXPECT_GT(lowered, kCases * 9 / 10);  // the others: pads that cut off nearly everything
 }
 
-std::vector<std::string> lowered_types(const Case& c) {
+std::vector<std::string> lowered_types(const TransposeCase& c) {
   TestGraph b;
   std::vector<std::string> types;
   const Graph after = lower_conv_transpose(graph_of(c, b)).graph;
@@ -193,8 +193,8 @@ TEST(LowerConvTranspose, TakesAsFewConvolutionsAsPhasesDiffer) {
 }
 
 TEST(LowerConvTranspose, MultipliesByNoZeros) {
-  for (const Case& c : {square(8, 4, 6, 2, 2, 0), square(8, 4, 6, 3, 2, 1, 1), square(8, 4, 6, 4, 2, 1),
-                        square(8, 4, 6, 5, 3, 1, 0)}) {
+  for (const TransposeCase& c : {square(8, 4, 6, 2, 2, 0), square(8, 4, 6, 3, 2, 1, 1),
+                                 square(8, 4, 6, 4, 2, 1), square(8, 4, 6, 5, 3, 1, 0)}) {
     TestGraph b;
     const Graph before = graph_of(c, b);
     const auto macs = [](const Graph& graph) {
@@ -212,7 +212,7 @@ TEST(LowerConvTranspose, MultipliesByNoZeros) {
 
 TEST(LowerConvTranspose, TakesBatchNormAndReluAlong) {
   for (const std::int64_t groups : {1, 2, 4}) {
-    Case c = square(4 / groups, 8 / groups, 5, 2, 2, 0);
+    TransposeCase c = square(4 / groups, 8 / groups, 5, 2, 2, 0);
     c.attributes.groups = groups;
     TestGraph b;
     const ValueId up = b.add("up", ConvTranspose(c.attributes), {b.input(c.x()), b.constant(c.weights())});
@@ -226,7 +226,7 @@ TEST(LowerConvTranspose, TakesBatchNormAndReluAlong) {
 
 TEST(LowerConvTranspose, LeavesWeightsOfTheRunAndSaysSo) {
   TestGraph b;
-  const Case c = square(2, 2, 3, 2, 2, 0);
+  const TransposeCase c = square(2, 2, 3, 2, 2, 0);
   const ValueId w = b.graph.add_input("w", TensorDesc{c.weights()});
   const Graph before = b.build({b.add("up", ConvTranspose(c.attributes), {b.input(c.x()), w})});
   const Rewritten after = lower_conv_transpose(before);
@@ -237,16 +237,16 @@ TEST(LowerConvTranspose, LeavesWeightsOfTheRunAndSaysSo) {
 
 // What a hostile model may ask for ends in a refusal, not in a loop or an allocation.
 TEST(ConvTranspose, RefusesWhatMakesNoSense) {
-  const auto infer = [](Case c, const Shape& weights) {
+  const auto infer = [](TransposeCase c, const Shape& weights) {
     return test::infer(ConvTranspose(c.attributes), {{c.x()}, {weights}});
   };
-  const Case good = square(4, 2, 3, 2, 2, 0);
+  const TransposeCase good = square(4, 2, 3, 2, 2, 0);
   EXPECT_EQ(infer(good, good.weights())[0].shape, (Shape{1, 2, 6, 6}));
   EXPECT_THROW(infer(good, Shape{4, 2, 3, 2}), Error);
   EXPECT_THROW(infer(good, Shape{3, 2, 2, 2}), Error);
   EXPECT_THROW(infer(good, Shape{4, 2, 2}), Error);
   EXPECT_THROW(infer(square(4, 2, 3, 2, 2, 3), good.weights()), Error) << "no output is left";
-  Case c = good;
+  TransposeCase c = good;
   c.attributes.groups = 3;
   EXPECT_THROW(infer(c, good.weights()), Error);
   c = good;

@@ -84,19 +84,19 @@ struct Matrices {
   }
 };
 
-struct Case {
+struct WinogradCase {
   std::int64_t batch = 1, channels = 1, filters = 1, height = 3, width = 3;
   Window window;
   bool bias = false, residual = false;
   Clamp activation;
 
-  Case() { window.kernel = {3, 3, 1}; }
+  WinogradCase() { window.kernel = {3, 3, 1}; }
 };
 
 // What bounds the rounding errors: every transform and sum on absolute values, bias and residual added.
 //   |A^T| [ sum over c of (|G| |g| |G^T|) * (|B^T| |d| |B|) ] |A|
-std::vector<double> magnitude(const Case& c, int m, const Tensor& x, const Tensor& w, const Tensor* bias,
-                              const Tensor* residual, const Shape& y) {
+std::vector<double> magnitude(const WinogradCase& c, int m, const Tensor& x, const Tensor& w,
+                              const Tensor* bias, const Tensor* residual, const Shape& y) {
   Matrices a(m);
   for (Matrix* matrix : {&a.output, &a.filter, &a.input}) *matrix = Matrices::absolute(*matrix);
   const std::int64_t n = m + 2;
@@ -148,14 +148,14 @@ std::vector<double> magnitude(const Case& c, int m, const Tensor& x, const Tenso
   return result;
 }
 
-ConvAttributes attributes_of(const Case& c) {
+ConvAttributes attributes_of(const WinogradCase& c) {
   ConvAttributes attributes;
   attributes.window = c.window;
   attributes.activation = c.activation;
   return attributes;
 }
 
-std::vector<Isa> instruction_sets() {
+std::vector<Isa> winograd_instruction_sets() {
   std::vector<Isa> result;
   for (const Isa isa : {Isa::baseline, Isa::avx2, Isa::avx512}) {
     if (isa_available(isa)) result.push_back(isa);
@@ -163,7 +163,7 @@ std::vector<Isa> instruction_sets() {
   return result;
 }
 
-void check(const Case& c, Random& random, int m) {
+void check(const WinogradCase& c, Random& random, int m) {
   const auto x = random.tensor(Shape{c.batch, c.channels, c.height, c.width});
   const auto w = random.tensor(Shape{c.filters, c.channels, 3, 3});
   const Shape y = window_output_shape(c.window, x->shape(), c.filters);
@@ -176,7 +176,7 @@ void check(const Case& c, Random& random, int m) {
   // out (the chains of the factored transforms), of the filter 1, of the sum 2 per channel without FMA, bias and
   // residual 2, the reference's own 1. Half an epsilon each.
   conformance.scale = static_cast<double>(2 * 4 + 2 * 4 + 1 + 2 * c.channels + 2 + 1) * FLT_EPSILON / 2;
-  for (const Isa isa : instruction_sets()) {
+  for (const Isa isa : winograd_instruction_sets()) {
     Registry registry;
     add_winograd(registry, m, {isa, true, std::numeric_limits<double>::infinity()});
     conformance.registry = &registry;
@@ -240,7 +240,7 @@ TEST(Winograd, TransformsOfImpulsesAreTheMatrices) {
 TEST(Winograd, RandomCasesMatchTheReference) {
   Random random;
   for (int i = 0; i < 30 && !HasFailure(); ++i) {
-    Case c;
+    WinogradCase c;
     for (std::size_t axis = 0; axis < 2; ++axis) {
       c.window.pad_begin[axis] = random.integer(0, 3);
       c.window.pad_end[axis] = random.integer(0, 3);
@@ -262,7 +262,7 @@ TEST(Winograd, LargeLayers) {
   Random random;
   for (const auto& [channels, filters, extent, batch] :
        {std::array<std::int64_t, 4>{70, 130, 12, 2}, {33, 67, 31, 2}, {150, 97, 4, 1}, {16, 48, 9, 0}}) {
-    Case c;
+    WinogradCase c;
     c.window.pad_begin = c.window.pad_end = {1, 1, 0};
     c.channels = channels;
     c.filters = filters;
@@ -295,13 +295,13 @@ std::optional<std::string> refusal_of(int m, const ConvAttributes& attributes, c
 
 TEST(Winograd, RefusesWhatItCannotOrShouldNotDo) {
   Random random;
-  const Case plain;
+  const WinogradCase plain;
   const Shape x{1, 20, 40, 40};
   const auto refused = [&](const ConvAttributes& attributes, const Shape& input, const Shape& weights) {
     return refusal_of(4, attributes, input, random.tensor(weights)->clone()).value_or("accepted");
   };
   EXPECT_EQ(refused(attributes_of(plain), x, Shape{32, 20, 3, 3}), "accepted");
-  Case c = plain;
+  WinogradCase c = plain;
   c.window.stride = {1, 2, 1};
   EXPECT_EQ(refused(attributes_of(c), x, Shape{32, 20, 3, 3}), "stride or dilation is not 1");
   c = plain;
@@ -321,7 +321,7 @@ TEST(Winograd, RefusesWhatItCannotOrShouldNotDo) {
 
 // y = relu(conv(x, w)) of a 3 x 3 kernel without padding on NHWC data.
 std::vector<float> run(int m, const Tensor& x, const std::shared_ptr<const Tensor>& w) {
-  ConvAttributes attributes = attributes_of(Case());
+  ConvAttributes attributes = attributes_of(WinogradCase());
   attributes.activation = Clamp::relu();
   const Conv conv(attributes);
   const TensorDesc* inputs[] = {&x.desc(), &w->desc()};
@@ -378,7 +378,8 @@ TEST(Winograd, RefusesWeightsThatItWouldComputeInexactly) {
     for (const auto& [scale, name] : {std::pair{1e38F, "overflow"}, {1e-43F, "underflow"}, {1.0F, "plain"}}) {
       Tensor weights = random.tensor(Shape{64, 32, 3, 3})->clone();
       for (float& w : weights.values<float>().subspan(41 * 32 * 9, 32 * 9)) w *= scale;
-      const auto reason = refusal_of(m, attributes_of(Case()), Shape{1, 32, 40, 40}, std::move(weights));
+      const auto reason =
+          refusal_of(m, attributes_of(WinogradCase()), Shape{1, 32, 40, 40}, std::move(weights));
       if (scale == 1) {
         EXPECT_EQ(reason, std::nullopt) << m;
       } else {
@@ -394,9 +395,9 @@ TEST(Winograd, RefusesFiltersOfHugeDynamicRange) {
   Random random;
   Tensor weights = random.tensor(Shape{16, 16, 3, 3})->clone();
   for (std::size_t f = 0; f < 16 * 16; ++f) weights.values<float>()[f * 9 + 4] *= 1e6F;
-  EXPECT_THAT(
-      refusal_of(4, attributes_of(Case()), Shape{1, 16, 40, 40}, std::move(weights)).value_or("accepted"),
-      testing::HasSubstr("inexact with these weights"));
+  EXPECT_THAT(refusal_of(4, attributes_of(WinogradCase()), Shape{1, 16, 40, 40}, std::move(weights))
+                  .value_or("accepted"),
+              testing::HasSubstr("inexact with these weights"));
 }
 
 TEST(Winograd, OrdinaryWeightsAreFarFromTheLimit) {

@@ -12,12 +12,11 @@ namespace pipit {
 namespace {
 
 using test::Conformance;
+using test::kInf;
+using test::kNaN;
 using test::make;
 using test::results;
 using ::testing::ElementsAre;
-
-constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
 constexpr BinaryKind kFastKinds[] = {BinaryKind::add, BinaryKind::sub, BinaryKind::mul,  BinaryKind::div,
                                      BinaryKind::min, BinaryKind::max, BinaryKind::prelu};

@@ -13,11 +13,11 @@ using test::make;
 using test::results;
 using ::testing::ElementsAre;
 
-constexpr double kInf = std::numeric_limits<double>::infinity();
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInfinite = std::numeric_limits<double>::infinity();
+constexpr double kNotANumber = std::numeric_limits<double>::quiet_NaN();
 
 TEST(Cast, FloatToIntegerTruncatesAndSaturates) {
-  const auto x = make<double>({1.9, -1.9, 1e30, -kInf, kNaN, 127.9, -128.9});
+  const auto x = make<double>({1.9, -1.9, 1e30, -kInfinite, kNotANumber, 127.9, -128.9});
   EXPECT_THAT(results<std::int8_t>(Cast({DType::i8}), {x}), ElementsAre(1, -1, 127, -128, 0, 127, -128));
   EXPECT_THAT(results<std::uint8_t>(Cast({DType::u8}), {x}), ElementsAre(1, 0, 255, 0, 0, 127, 0));
   EXPECT_THAT(results<std::int64_t>(Cast({DType::i64}), {x}),
@@ -27,7 +27,7 @@ TEST(Cast, FloatToIntegerTruncatesAndSaturates) {
 }
 
 TEST(Cast, OtherPairs) {
-  EXPECT_THAT(results<bool>(Cast({DType::boolean}), {make<double>({0, -0.0, 0.25, kNaN})}),
+  EXPECT_THAT(results<bool>(Cast({DType::boolean}), {make<double>({0, -0.0, 0.25, kNotANumber})}),
               ElementsAre(false, false, true, true));
   EXPECT_THAT(results<std::int64_t>(Cast({DType::i64}), {make<bool>({true, false})}), ElementsAre(1, 0));
   EXPECT_THAT(results<std::int8_t>(Cast({DType::i8}), {make<std::int32_t>({257, -129, 200})}),
@@ -35,7 +35,7 @@ TEST(Cast, OtherPairs) {
       << "keeps the low bits";
   EXPECT_THAT(results<float>(Cast({DType::f32}), {make<std::int64_t>({-3, 16777217})}),
               ElementsAre(-3, 16777216));
-  EXPECT_THAT(results<float>(Cast({DType::f32}), {make<double>({1e300})}), ElementsAre(kInf));
+  EXPECT_THAT(results<float>(Cast({DType::f32}), {make<double>({1e300})}), ElementsAre(kInfinite));
 }
 
 TEST(Cast, EveryPairInEveryLayout) {

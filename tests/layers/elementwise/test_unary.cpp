@@ -15,14 +15,14 @@ namespace pipit {
 namespace {
 
 using test::Conformance;
+using test::kInf;
+using test::kNaN;
 using test::make;
 using test::results;
 using ::testing::ElementsAre;
 
 constexpr double kUnit = 0x1p-24;  // unit roundoff of f32
 constexpr double kRange = 10;      // |x| of random inputs
-constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
 // What the fast kernel may differ by from the exact value on [-kRange, kRange].
 struct Bound {

@@ -10,12 +10,12 @@ namespace {
 
 using test::TestGraph;
 
-struct Case {
+struct OverwriteCase {
   std::int64_t batch, height, width, channels, kernel;
 };
 
 // r + conv(conv(r)); with `keeps` r is read again, so that nothing may lie over it.
-Graph block(TestGraph& b, const Case& c, bool keeps) {
+Graph block(TestGraph& b, const OverwriteCase& c, bool keeps) {
   const ValueId r = b.conv("r", b.input(Shape{c.batch, 3, c.height, c.width}), c.channels);
   ConvAttributes a;
   a.activation = Clamp::relu();
@@ -59,7 +59,7 @@ Result run(Graph graph, const Tensor& input, const char* kernel, int threads, Pr
 }
 
 // over: whether y is to lie where the residual lay; none where that depends on the instruction set.
-void check(const Case& c, const char* kernel, std::optional<bool> over,
+void check(const OverwriteCase& c, const char* kernel, std::optional<bool> over,
            Precision precision = Precision::fp32) {
   SCOPED_TRACE(testing::Message() << kernel << ", " << c.batch << " x " << c.height << " x " << c.width
                                   << " x " << c.channels << ", kernel " << c.kernel);

@@ -13,7 +13,7 @@ namespace {
 
 using test::Random;
 
-std::vector<const GemmIsa*> instruction_sets() {
+std::vector<const GemmIsa*> gemm_instruction_sets() {
   std::set<const GemmIsa*> result;
   for (const Isa isa : all_isas()) {
     if (isa_available(isa)) result.insert(&gemm_isa(isa));
@@ -33,7 +33,7 @@ float* floats(const HostBuffer& buffer) {
 
 TEST(GemmIsa, EveryOneMultipliesAndAccumulates) {
   Random random;
-  ASSERT_FALSE(instruction_sets().empty());
+  ASSERT_FALSE(gemm_instruction_sets().empty());
   for (int i = 0; i < 40; ++i) {
     const std::int64_t m = random.integer(1, 21);
     const std::int64_t n = random.integer(1, 120);
@@ -49,7 +49,7 @@ TEST(GemmIsa, EveryOneMultipliesAndAccumulates) {
       const std::int64_t index = transposed ? column * t.shape()[1] + row : row * t.shape()[1] + column;
       return t.values<float>()[static_cast<std::size_t>(index)];
     };
-    for (const GemmIsa* isa : instruction_sets()) {
+    for (const GemmIsa* isa : gemm_instruction_sets()) {
       SCOPED_TRACE(fmt::format("{} m {} n {} k {} {}{} seed {}", isa->name, m, n, k, transpose_a, transpose_b,
                                test::test_seed()));
       const HostBuffer packed = poisoned(static_cast<std::size_t>(k * n));

@@ -139,17 +139,18 @@ const Window& only_window(const Graph& graph) {
 }
 
 TEST(TrimTaps, LeavesOutTapsThatReadPaddingOnly) {
-  struct Case {
+  struct Trimmed {
     std::int64_t kernel, dilation;
     std::array<std::int64_t, 4> pads;
     std::array<std::int64_t, 2> left;  // taps
   };
-  const Case cases[] = {{3, 36, {36, 36, 36, 36}, {1, 1}},  // only the middle
-                        {3, 14, {14, 14, 14, 14}, {1, 3}},  // of 14 rows, but not of 15 columns
-                        {5, 9, {18, 18, 18, 18}, {3, 3}},
-                        {3, 16, {32, 20, 0, 12}, {1, 2}},  // only the last; a border too narrow to leave out
-                        {2, 20, {20, 0, 0, 20}, {1, 1}}};
-  for (const Case& c : cases) {
+  const Trimmed cases[] = {
+      {3, 36, {36, 36, 36, 36}, {1, 1}},  // only the middle
+      {3, 14, {14, 14, 14, 14}, {1, 3}},  // of 14 rows, but not of 15 columns
+      {5, 9, {18, 18, 18, 18}, {3, 3}},
+      {3, 16, {32, 20, 0, 12}, {1, 2}},  // only the last; a border too narrow to leave out
+      {2, 20, {20, 0, 0, 20}, {1, 1}}};
+  for (const Trimmed& c : cases) {
     for (const std::int64_t groups : {1, 6}) {
       TestGraph b;
       const Graph before =

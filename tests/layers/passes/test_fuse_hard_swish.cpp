@@ -44,7 +44,7 @@ struct Written : TestGraph {
   }
 };
 
-constexpr int kBounds = 5;
+constexpr int kClips = 5;
 
 void expect_one(const Graph& before, const Rewritten& after, UnaryKind kind) {
   ASSERT_EQ(after.graph.nodes().size(), 1U);
@@ -55,7 +55,7 @@ void expect_one(const Graph& before, const Rewritten& after, UnaryKind kind) {
 }
 
 TEST(FuseHardSwish, EveryOrderOfTheProduct) {
-  for (int bounds = 0; bounds < kBounds; ++bounds) {
+  for (int bounds = 0; bounds < kClips; ++bounds) {
     for (const bool divides : {false, true}) {
       for (const bool swapped : {false, true}) {
         for (int order = 0; order < 3; ++order) {
@@ -85,7 +85,7 @@ TEST(FuseHardSwish, EveryOrderOfTheProduct) {
 }
 
 TEST(FuseHardSwish, TheGateAlone) {
-  for (int bounds = 0; bounds < kBounds; ++bounds) {
+  for (int bounds = 0; bounds < kClips; ++bounds) {
     for (const bool divides : {false, true}) {
       Written b;
       const Graph before =

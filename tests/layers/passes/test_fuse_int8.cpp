@@ -17,7 +17,7 @@ namespace pipit {
 namespace {
 
 constexpr Quantization kQ{0.05F, 0, DType::i8};
-constexpr Quantization kReal{};
+constexpr Quantization kReals{};
 
 Tensor bytes(const Shape& shape, std::mt19937& random) {
   Tensor tensor(TensorDesc{shape, DType::i8});
@@ -41,12 +41,12 @@ Graph mixed(bool image_is_output, unsigned seed) {
   const ValueId image = b.add_input("image", TensorDesc{{2, 3, 6, 5}});
   const ValueId q = b.add1("quantize", std::make_shared<Quantize>(kQ), {image});
   const ValueId w1 = b.add_constant("w1", bytes({8, 3, 1, 1}, random));
-  const ValueId real = b.add1("first", pointwise_qconv(kReal), {q, w1});
+  const ValueId real = b.add1("first", pointwise_qconv(kReals), {q, w1});
   const ValueId w2 = b.add_constant("w2", test::random_tensor({8, 8, 1, 1}, random));
   const ValueId conv = b.add1("kept", std::make_shared<Conv>(ConvAttributes{}), {real, w2});
   const ValueId again = b.add1("again", std::make_shared<Quantize>(kQ), {conv});
   const ValueId w3 = b.add_constant("w3", bytes({4, 8, 1, 1}, random));
-  const ValueId last = b.add1("last", pointwise_qconv(kReal), {again, w3});
+  const ValueId last = b.add1("last", pointwise_qconv(kReals), {again, w3});
   b.mark_output(b.add1("relu", std::make_shared<Unary>(UnaryAttributes{UnaryKind::relu}), {last}), "y");
   if (image_is_output) b.mark_output(q, "integers");
   return b.build();

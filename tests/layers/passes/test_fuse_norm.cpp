@@ -84,22 +84,22 @@ TEST(FuseLayerNorm, EveryFormBecomesOneLayer) {
 
 // Channels first (LayerNorm2d), dimensions that are no neighbours, several last ones.
 TEST(FuseLayerNorm, AnyDimensionsButTheFirst) {
-  struct Case {
+  struct Normalized {
     Shape x;
     Axes axes;
     Shape parameters;
     int transposes;
   };
-  const Case cases[] = {{{2, 6, 3, 4}, {1}, {6, 1, 1}, 2},
-                        {{2, 6, 3, 4}, {1}, {1, 6, 1, 1}, 2},
-                        {{2, 6, 3, 4}, {-1, 1}, {6, 1, 4}, 2},
-                        {{2, 6, 3, 4}, {2, 3}, {3, 4}, 0},
-                        {{2, 6, 9}, {1}, {6, 1}, 2},
-                        {{2, 6, 9}, {2}, {9}, 0},
-                        {{4, 8}, {1}, {8}, 0},
-                        {{2, 3, 4, 5}, {1, 2, 3}, {}, 0},
-                        {{2, 3, 4, 5}, {1, 2, 3}, {3, 1, 5}, 0}};
-  for (const Case& c : cases) {
+  const Normalized cases[] = {{{2, 6, 3, 4}, {1}, {6, 1, 1}, 2},
+                              {{2, 6, 3, 4}, {1}, {1, 6, 1, 1}, 2},
+                              {{2, 6, 3, 4}, {-1, 1}, {6, 1, 4}, 2},
+                              {{2, 6, 3, 4}, {2, 3}, {3, 4}, 0},
+                              {{2, 6, 9}, {1}, {6, 1}, 2},
+                              {{2, 6, 9}, {2}, {9}, 0},
+                              {{4, 8}, {1}, {8}, 0},
+                              {{2, 3, 4, 5}, {1, 2, 3}, {}, 0},
+                              {{2, 3, 4, 5}, {1, 2, 3}, {3, 1, 5}, 0}};
+  for (const Normalized& c : cases) {
     SCOPED_TRACE(testing::Message() << c.x.str() << " axis " << c.axes[0]);
     TestGraph b;
     ValueId y = normalized(b, b.input(c.x), c.axes);

@@ -18,7 +18,7 @@ using test::expect_conformance;
 using test::Operand;
 using test::Random;
 
-Operand real(const Shape& shape, std::vector<float> values, bool constant = false) {
+Operand floats(const Shape& shape, std::vector<float> values, bool constant = false) {
   return {std::make_shared<const Tensor>(Tensor::from<float>(shape, values)), constant};
 }
 
@@ -43,11 +43,11 @@ TEST(DynamicScale, IsThatOfTheLargestMagnitude) {
 }
 
 TEST(DynamicQuantize, OfAHandWorkedExample) {
-  const Operand x = real(Shape{4, 2}, {127, -1.5F, 0, 0, NAN, 3, -2.54F, 1.27F});
+  const Operand x = floats(Shape{4, 2}, {127, -1.5F, 0, 0, NAN, 3, -2.54F, 1.27F});
   auto y = test::run_reference(DynamicQuantize({true}), {x});
   EXPECT_THAT(y[0].values<std::uint8_t>(), testing::ElementsAre(255, 126, 128, 128, 1, 1, 1, 192));
   EXPECT_THAT(y[1].values<float>(), testing::ElementsAre(1, 1, testing::IsNan(), 0.02F));
-  const Operand finite = real(Shape{2, 2}, {127, -1.5F, 1, 0});
+  const Operand finite = floats(Shape{2, 2}, {127, -1.5F, 1, 0});
   y = test::run_reference(DynamicQuantize({false}), {finite});
   EXPECT_THAT(y[0].values<std::uint8_t>(), testing::ElementsAre(255, 126, 129, 128));
   EXPECT_THAT(y[1].values<float>(), testing::ElementsAre(1));
@@ -69,7 +69,7 @@ TEST(DynamicQuantize, EveryKernelGivesTheReferencesBits) {
   expect_conformance(DynamicQuantize({true}), {{{random.tensor(Shape{5, 70'000})}}, {"vector", "reference"}});
 }
 
-struct Case {
+struct DynamicCase {
   DynamicQConvAttributes attributes;
   Shape x;
   Shape w;
@@ -78,7 +78,7 @@ struct Case {
   std::int64_t scales = 1;
 };
 
-Conformance conformance_of(const Case& c, Random& random) {
+Conformance conformance_of(const DynamicCase& c, Random& random) {
   Conformance conformance;
   conformance.inputs = {{random.tensor(c.x, 1, 255.999, DType::u8)},
                         {random.tensor(c.w, -127, 127.999, DType::i8), true},
@@ -93,8 +93,8 @@ Conformance conformance_of(const Case& c, Random& random) {
   return conformance;
 }
 
-Case random_case(Random& random) {
-  Case c;
+DynamicCase random_dynamic_case(Random& random) {
+  DynamicCase c;
   Window& window = c.attributes.conv.window;
   const auto extent = test::random_window(
       window, [&](std::int64_t low, std::int64_t high) { return random.integer(low, high); }, 17);
@@ -117,7 +117,7 @@ Case random_case(Random& random) {
 TEST(DynamicQConv, EveryKernelGivesTheReferencesBits) {
   Random random;
   for (int i = 0; i < 40 && !HasFailure(); ++i) {
-    const Case c = random_case(random);
+    const DynamicCase c = random_dynamic_case(random);
     expect_conformance(DynamicQConv(c.attributes), conformance_of(c, random));
   }
 }
@@ -126,7 +126,7 @@ TEST(DynamicQConv, EveryKernelGivesTheReferencesBits) {
 TEST(DynamicQConv, ManyScalesInOneTile) {
   Random random;
   for (const std::int64_t rows : {1, 2, 7, 13, 40}) {
-    Case c;
+    DynamicCase c;
     c.x = Shape{rows, 300, 1, 1};
     c.w = Shape{70, 300, 1, 1};
     c.scales = rows;
@@ -138,7 +138,7 @@ TEST(DynamicQConv, ManyScalesInOneTile) {
 
 TEST(DynamicQConv, ASampleThatIsNotFiniteIsNanAndNoOtherIs) {
   Random random;
-  Case c;
+  DynamicCase c;
   c.x = Shape{3, 20, 5, 5};
   c.w = Shape{17, 20, 3, 3};
   c.attributes.conv.window.kernel = {3, 3, 1};
@@ -146,7 +146,7 @@ TEST(DynamicQConv, ASampleThatIsNotFiniteIsNanAndNoOtherIs) {
   c.attributes.weight_scales = {0.01F};
   c.scales = 3;
   Conformance conformance = conformance_of(c, random);
-  conformance.inputs[4] = real(Shape{3}, {0.1F, NAN, 0.2F});
+  conformance.inputs[4] = floats(Shape{3}, {0.1F, NAN, 0.2F});
   expect_conformance(DynamicQConv(c.attributes), conformance);
   const auto y = test::run_reference(DynamicQConv(c.attributes), conformance.inputs);
   const std::int64_t image = y[0].shape().elements() / 3;
@@ -158,7 +158,7 @@ TEST(DynamicQConv, ASampleThatIsNotFiniteIsNanAndNoOtherIs) {
 TEST(DynamicQConv, IsNearTheConvolutionOfTheRealValues) {
   Random random;
   for (int i = 0; i < 10; ++i) {
-    const Case c = random_case(random);
+    const DynamicCase c = random_dynamic_case(random);
     const Operand x{random.tensor(c.x, -2, 2)};
     const auto q = test::run_reference(DynamicQuantize({c.scales > 1}), {x});
     if (c.scales > 1 && c.scales != c.x[0]) continue;
@@ -191,7 +191,7 @@ TEST(DynamicQConv, IsNearTheConvolutionOfTheRealValues) {
 
 TEST(DynamicQConv, RefusesWhatHasNoMeaning) {
   Random random;
-  Case c;
+  DynamicCase c;
   c.x = Shape{4, 8, 2, 2};
   c.w = Shape{3, 8, 1, 1};
   c.attributes.weight_scales = {1, 1};
@@ -202,7 +202,7 @@ TEST(DynamicQConv, RefusesWhatHasNoMeaning) {
   EXPECT_THROW(test::run_reference(DynamicQConv(c.attributes), conformance_of(c, random).inputs), Error);
   c.attributes.weight_scales = {-1};
   EXPECT_THROW(DynamicQConv{c.attributes}, Error);
-  EXPECT_THROW(test::run_reference(DynamicQuantize({true}), {real(Shape{}, {1})}), Error);
+  EXPECT_THROW(test::run_reference(DynamicQuantize({true}), {floats(Shape{}, {1})}), Error);
 }
 
 }  // namespace

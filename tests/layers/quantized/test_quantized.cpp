@@ -66,7 +66,7 @@ TEST(Quantize, EveryKernelGivesTheReferencesBits) {
   }
 }
 
-struct Case {
+struct QConvCase {
   QConvAttributes attributes;
   Shape x;
   Shape w;
@@ -74,7 +74,7 @@ struct Case {
   bool residual = false;
 };
 
-Conformance conformance_of(const Case& c, Random& random) {
+Conformance conformance_of(const QConvCase& c, Random& random) {
   Conformance conformance;
   conformance.inputs = {
       integers(random, c.x, c.attributes.x), {random.tensor(c.w, -127, 127.999, DType::i8), true}, {}, {}};
@@ -86,8 +86,8 @@ Conformance conformance_of(const Case& c, Random& random) {
   return conformance;
 }
 
-Case random_case(Random& random) {
-  Case c;
+QConvCase random_case(Random& random) {
+  QConvCase c;
   Window& window = c.attributes.conv.window;
   const auto extent = test::random_window(
       window, [&](std::int64_t low, std::int64_t high) { return random.integer(low, high); }, 17);
@@ -115,7 +115,7 @@ Case random_case(Random& random) {
 TEST(QConv, EveryKernelGivesTheReferencesBits) {
   Random random;
   for (int i = 0; i < 40 && !HasFailure(); ++i) {
-    const Case c = random_case(random);
+    const QConvCase c = random_case(random);
     expect_conformance(QConv(c.attributes), conformance_of(c, random));
   }
 }
@@ -124,7 +124,7 @@ TEST(QConv, EveryKernelGivesTheReferencesBits) {
 TEST(QConv, ChannelsOfTileRegisters) {
   Random random;
   for (int i = 0; i < 24 && !HasFailure(); ++i) {
-    Case c = random_case(random);
+    QConvCase c = random_case(random);
     const std::int64_t groups = random.integer(1, 2);
     const std::int64_t channels = 4 * random.integer(4, 36);
     const std::int64_t filters = random.integer(1, 70);
@@ -164,7 +164,7 @@ TEST(QConv, LayersOfNetworks) {
   const Quantization types[] = {kU8, kI8, kOdd};
   for (const Layer& layer : layers) {
     if (HasFailure()) break;
-    Case c;
+    QConvCase c;
     test::set_window(c.attributes.conv.window, layer.kernel, layer.stride, layer.dilation,
                      layer.kernel / 2 * layer.dilation);
     c.attributes.conv.groups = layer.groups;
@@ -194,7 +194,7 @@ TEST(QConv, DepthwiseQuads) {
   for (const std::int64_t kernel : {3, 5, 7}) {
     for (const std::int64_t stride : {1, 2}) {
       for (const std::int64_t channels : {2, 33, 64, 200}) {
-        Case c;
+        QConvCase c;
         Window& window = c.attributes.conv.window;
         window.kernel = {random.integer(1, kernel), kernel, 1};
         window.stride = {random.integer(1, 3), stride, 1};
@@ -233,7 +233,7 @@ TEST(QConv, WinogradGivesTheBitsOfDirectSums) {
   if (byte_winograd() == nullptr) GTEST_SKIP() << "this CPU, or PIPIT_ISA, is without AVX2";
   Random random;
   for (int i = 0; i < 12 && !HasFailure(); ++i) {
-    Case c;
+    QConvCase c;
     Window& window = c.attributes.conv.window;
     window.kernel = {3, 3, 1};
     for (std::size_t axis = 0; axis < 2; ++axis) {
@@ -256,7 +256,7 @@ TEST(QConv, WinogradGivesTheBitsOfDirectSums) {
   }
   // 255 * 127 * 9 * channels, below and above 2^25.
   for (const std::int64_t channels : {112, 120}) {
-    Case c;
+    QConvCase c;
     c.x = Shape{1, channels, 12, 12};
     c.w = Shape{17, channels, 3, 3};
     c.attributes.conv.window.kernel = {3, 3, 1};
@@ -282,7 +282,7 @@ TEST(QConv, WinogradGivesTheBitsOfDirectSums) {
 TEST(QConv, ExtremeOperands) {
   for (const int x : {0, 1, 255}) {
     for (const int w : {-127, 127}) {
-      Case c;
+      QConvCase c;
       c.x = Shape{1, 64, 7, 9};
       c.w = Shape{33, 64, 3, 3};
       c.attributes.conv.window.kernel = {3, 3, 1};
@@ -310,7 +310,7 @@ TEST(QConv, ExtremeOperands) {
 TEST(QConv, SignedAndUnsignedHoldTheSameValues) {
   Random random;
   for (int i = 0; i < 10; ++i) {
-    Case c = random_case(random);
+    QConvCase c = random_case(random);
     c.attributes.x = kI8;
     c.attributes.residual = kI8;
     c.attributes.y = {0.9F, 0, DType::i8};
@@ -340,7 +340,7 @@ TEST(QConv, SignedAndUnsignedHoldTheSameValues) {
 TEST(QConv, IsNearTheConvolutionOfTheRealValues) {
   Random random;
   for (int i = 0; i < 10; ++i) {
-    Case c = random_case(random);
+    QConvCase c = random_case(random);
     c.attributes.y = kReal;
     const Conformance conformance = conformance_of(c, random);
     const auto real = [&](std::size_t operand, const Quantization& q) {

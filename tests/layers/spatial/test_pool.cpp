@@ -17,7 +17,7 @@ using test::Random;
 using testing::ElementsAre;
 
 template <typename T>
-Operand operand(const Shape& shape, std::vector<T> values) {
+Operand pool_operand(const Shape& shape, std::vector<T> values) {
   return {std::make_shared<const Tensor>(Tensor::from<T>(shape, std::span<const T>(values)))};
 }
 
@@ -36,7 +36,7 @@ PoolAttributes attributes_1d(PoolKind kind, std::int64_t kernel, std::int64_t st
 
 std::vector<float> pooled(const PoolAttributes& a, std::vector<float> x) {
   const auto n = static_cast<std::int64_t>(x.size());
-  const auto y = test::run_reference(Pool(a), {operand<float>(Shape{1, 1, n}, std::move(x))});
+  const auto y = test::run_reference(Pool(a), {pool_operand<float>(Shape{1, 1, n}, std::move(x))});
   return {y[0].values<float>().begin(), y[0].values<float>().end()};
 }
 
@@ -74,7 +74,7 @@ TEST(Pool, IndicesCountThroughTheWholeTensor) {
   PoolAttributes a;
   a.window.kernel = {2, 2, 1};
   a.indices = true;
-  const Operand x = operand<float>(Shape{1, 2, 2, 3}, {1, 5, 2, 3, 4, 5, 9, 0, 7, 9, 9, 8});
+  const Operand x = pool_operand<float>(Shape{1, 2, 2, 3}, {1, 5, 2, 3, 4, 5, 9, 0, 7, 9, 9, 8});
   auto y = test::run_reference(Pool(a), {x});
   EXPECT_THAT(y[0].values<float>(), ElementsAre(5, 5, 9, 9));
   EXPECT_THAT(y[1].values<std::int64_t>(), ElementsAre(1, 1, 6, 10));  // the first of equal maxima
@@ -85,18 +85,18 @@ TEST(Pool, IndicesCountThroughTheWholeTensor) {
 
 TEST(Pool, IntegersAndEmptyWindows) {
   PoolAttributes a = attributes_1d(PoolKind::max, 2, 1, 0, 0);
-  const auto i8 = test::run_reference(Pool(a), {operand<std::int8_t>(Shape{1, 1, 3}, {-7, -9, 5})});
+  const auto i8 = test::run_reference(Pool(a), {pool_operand<std::int8_t>(Shape{1, 1, 3}, {-7, -9, 5})});
   EXPECT_THAT(i8[0].values<std::int8_t>(), ElementsAre(-7, 5));
   // Taps at -1 and 1 of an input of one element.
   a = attributes_1d(PoolKind::max, 2, 1, 1, 1);
   a.window.dilation[0] = 2;
   a.indices = true;
-  const auto none = test::run_reference(Pool(a), {operand<float>(Shape{1, 1, 1}, {3})});
+  const auto none = test::run_reference(Pool(a), {pool_operand<float>(Shape{1, 1, 1}, {3})});
   EXPECT_THAT(none[0].values<float>(), ElementsAre(-std::numeric_limits<float>::infinity()));
   EXPECT_THAT(none[1].values<std::int64_t>(), ElementsAre(-1));
   a.indices = false;
   a.kind = PoolKind::average;
-  EXPECT_THAT(test::run_reference(Pool(a), {operand<float>(Shape{1, 1, 1}, {3})})[0].values<float>(),
+  EXPECT_THAT(test::run_reference(Pool(a), {pool_operand<float>(Shape{1, 1, 1}, {3})})[0].values<float>(),
               ElementsAre(0));
 }
 
@@ -183,7 +183,7 @@ TEST(Pool, NanPropagatesThroughMax) {
       for (std::size_t c = 0; c < static_cast<std::size_t>(channels); ++c) x[c * 3 + at] = nan;
       PoolAttributes a;
       a.global = true;
-      const Operand input = operand<float>(Shape{1, channels, 1, 3}, x);
+      const Operand input = pool_operand<float>(Shape{1, channels, 1, 3}, x);
       EXPECT_TRUE(std::isnan(test::run_reference(Pool(a), {input})[0].values<float>()[0]));
       expect_conformance(Pool(a), {{input}, {"nhwc"}});
     }

@@ -152,13 +152,13 @@ std::unique_ptr<Kernel> tile_kernel(const Layer& layer, const std::vector<Operan
   return nullptr;
 }
 
-struct Case {
+struct PrunedCase {
   ConvAttributes attributes;
   Shape x, w;
 };
 
-Case random_case(Random& random, std::int64_t least_channels) {
-  Case c;
+PrunedCase random_pruned_case(Random& random, std::int64_t least_channels) {
+  PrunedCase c;
   Window& window = c.attributes.window;
   const auto extent = test::random_window(
       window, [&](std::int64_t low, std::int64_t high) { return random.integer(low, high); }, 17);
@@ -176,7 +176,7 @@ TEST(PrunedTile, FloatConvolutionsMatchTheReference) {
   Random random;
   int fewer = 0;
   for (int i = 0; i < 40 && !HasFailure(); ++i) {
-    const Case c = random_case(random, 8);
+    const PrunedCase c = random_pruned_case(random, 8);
     const std::int64_t groups = c.attributes.groups;
     const auto w =
         pruned<float>(random, *random.tensor(c.w), groups, f32_tiles().panel(), random.integer(0, 3) == 0);
@@ -208,7 +208,7 @@ TEST(PrunedTile, BytesHaveTheReferencesBits) {
   int fewer = 0;
   const std::int64_t step = u8s8_tiles().step;
   for (int i = 0; i < 40 && !HasFailure(); ++i) {
-    const Case c = random_case(random, 1);
+    const PrunedCase c = random_pruned_case(random, 1);
     const std::int64_t groups = c.attributes.groups;
     QConvAttributes attributes;
     attributes.conv = c.attributes;

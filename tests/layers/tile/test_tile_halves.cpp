@@ -15,7 +15,7 @@ namespace {
 
 using test::Random;
 
-std::vector<const TileKernels*> instruction_sets() {
+std::vector<const TileKernels*> half_instruction_sets() {
   std::vector<const TileKernels*> result;
   for (const Isa isa : all_isas()) {
     if (isa_available(isa) && f16_tiles(isa) != nullptr) result.push_back(f16_tiles(isa));
@@ -206,7 +206,7 @@ TEST(TileF16, EveryInstructionSetHasTheBitsOfItsDescription) {
   Random random;
   for (int i = 0; i < 100; ++i) {
     const HalfProduct product(random);
-    for (const TileKernels* kernels : instruction_sets()) {
+    for (const TileKernels* kernels : half_instruction_sets()) {
       const HalfProduct::Result result = product.run_on(*kernels);
       for (std::int64_t n = 0; n < product.pixels * product.columns; ++n) {
         const std::int64_t column = n % product.columns;
@@ -227,7 +227,7 @@ TEST(TileF16, ErrorsStayWithinTheBound) {
       for (int i = 0; i < 5; ++i) {
         HalfProduct product(random, input, weight);
         product.f32_output = true;  // halves would overflow
-        for (const TileKernels* kernels : instruction_sets()) {
+        for (const TileKernels* kernels : half_instruction_sets()) {
           const HalfProduct::Result result = product.run_on(*kernels);
           for (std::int64_t n = 0; n < product.pixels * product.columns; ++n) {
             const std::int64_t column = n % product.columns;
@@ -246,7 +246,7 @@ TEST(TileF16, ErrorsStayWithinTheBound) {
 // Sums whose parts are as large as they can be: every stretch at once 65504 times all weights of one sign.
 TEST(TileF16, NoStretchOverflows) {
   Random random;
-  for (const TileKernels* kernels : instruction_sets()) {
+  for (const TileKernels* kernels : half_instruction_sets()) {
     for (int i = 0; i < 20; ++i) {
       HalfProduct product(random);
       product.f32_output = true;
@@ -263,7 +263,7 @@ TEST(TileF16, NoStretchOverflows) {
 // What the bound of the worst case does not show: errors of random terms grow with the root of their number.
 TEST(TileF16, ErrorsOfRandomTermsAreSmall) {
   Random random;
-  for (const TileKernels* kernels : instruction_sets()) {
+  for (const TileKernels* kernels : half_instruction_sets()) {
     double squares = 0;
     double errors = 0;
     for (int i = 0; i < 30; ++i) {
@@ -288,7 +288,7 @@ TEST(TileF16, ErrorsOfRandomTermsAreSmall) {
 }
 
 TEST(TileF16, NanAndInfinityPass) {
-  for (const TileKernels* kernels : instruction_sets()) {
+  for (const TileKernels* kernels : half_instruction_sets()) {
     for (const float value : {INFINITY, -INFINITY, std::nanf("")}) {
       const TilePanels panels(*kernels, 1, kernels->panel());
       const std::vector<float> weights(static_cast<std::size_t>(2 * kernels->panel()), 1.0F);

@@ -41,15 +41,15 @@ TEST(Simd, EveryInstructionSetGivesTheSameBits) {
   EXPECT_EQ(y, expected);
   EXPECT_EQ(simd<count_negative>(x.data(), count), count_negative(x.data(), count));
 #if PIPIT_ISA_X86
-  using Loop = detail::Simd<loop, loop>;
+  using Dispatched = detail::Simd<loop, loop>;
   if (isa_available(Isa::avx2)) {
     std::fill(y.begin(), y.end(), NAN);
-    Loop::avx2(x.data(), 1.7F, y.data(), count);
+    Dispatched::avx2(x.data(), 1.7F, y.data(), count);
     EXPECT_EQ(y, expected) << "avx2";
   }
   if (isa_available(Isa::avx512)) {
     std::fill(y.begin(), y.end(), NAN);
-    Loop::avx512(x.data(), 1.7F, y.data(), count);
+    Dispatched::avx512(x.data(), 1.7F, y.data(), count);
     EXPECT_EQ(y, expected) << "avx512";
   }
 #endif

@@ -1,6 +1,7 @@
 // Writes small ONNX models for tests.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -11,6 +12,10 @@
 #include "onnx.pb.h"
 
 namespace pipit::test {
+
+// Attributes that are integers.
+inline constexpr std::int64_t kZero = 0;
+inline constexpr std::int64_t kOne = 1;
 
 using Dims = std::vector<std::int64_t>;
 using Names = std::vector<std::string>;

@@ -13,6 +13,7 @@ namespace {
 
 using test::Dims;
 using test::iota;
+using test::kOne;
 using test::one_node;
 using test::OnnxWriter;
 using test::Result;
@@ -23,7 +24,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Pointwise;
 
-constexpr std::int64_t kOne = 1;
 constexpr std::int64_t kTwo = 2;
 
 template <typename L>

@@ -10,6 +10,8 @@ namespace {
 
 using test::Dims;
 using test::iota;
+using test::kOne;
+using test::kZero;
 using test::one_node;
 using test::OnnxWriter;
 using test::Result;
@@ -18,9 +20,6 @@ using test::tensor;
 using ::testing::DoubleNear;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-constexpr std::int64_t kZero = 0;
-constexpr std::int64_t kOne = 1;
 
 TEST(OnnxReduce, AxesInBothForms) {
   struct Case {

@@ -8,6 +8,8 @@ namespace {
 
 using test::Dims;
 using test::iota;
+using test::kOne;
+using test::kZero;
 using test::one_node;
 using test::OnnxWriter;
 using test::Result;
@@ -15,9 +17,6 @@ using test::run;
 using test::tensor;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-constexpr std::int64_t kOne = 1;
-constexpr std::int64_t kZero = 0;
 
 Shape shape_of(const OnnxWriter& model) {
   const Graph graph = model.read().graph;

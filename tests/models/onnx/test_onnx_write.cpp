@@ -367,7 +367,7 @@ OnnxWriter int8_model(bool narrow, bool u8) {
   return model;
 }
 
-std::vector<std::string> types(const Graph& graph) {
+std::vector<std::string> layer_types(const Graph& graph) {
   std::vector<std::string> all;
   for (const Node& node : graph.nodes()) all.emplace_back(node.layer->type());
   return all;
@@ -380,11 +380,11 @@ TEST(OnnxWrite, Int8LayersComeBackAsTheyWere) {
       const std::vector<std::string> expected{"Quantize", "QConv",  "QConv",        "QAdd",
                                               "Pool",     "Concat", "QAveragePool", "Reshape",
                                               "Reshape",  "QConv",  "Reshape"};
-      EXPECT_EQ(types(graph), expected);
+      EXPECT_EQ(layer_types(graph), expected);
       const OnnxModel again = read(write_onnx(graph));
       EXPECT_EQ(again.metadata.contains(std::string(kQuantizedRangeKey)), narrow);
       const Graph fused = fuse(again.graph);
-      EXPECT_EQ(types(fused), expected);
+      EXPECT_EQ(layer_types(fused), expected);
       std::mt19937 random(test::test_seed());
       std::vector<Tensor> inputs;
       inputs.push_back(test::random_tensor(Shape{1, 4, 6, 6}, random, -2, 2));
