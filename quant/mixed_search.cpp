@@ -104,7 +104,7 @@ void mark_pareto(std::vector<MixedStep>& steps) {
   }
 }
 
-int choose_step(const std::vector<MixedStep>& steps, double max_drop, double confidence) {
+int first_good_step(const std::vector<MixedStep>& steps, double max_drop, double confidence) {
   if (!(confidence >= 0.5 && confidence < 1))
     fail("a confidence of {}: expected at least 0.5 and below 1", confidence);
   const double errors = normal_quantile(confidence);
@@ -114,6 +114,11 @@ int choose_step(const std::vector<MixedStep>& steps, double max_drop, double con
            (step.answers.images == 0 || drop_interval(step.answers, 0.95).low <= max_drop);
   };
   while (first > 0 && good_enough(steps[static_cast<std::size_t>(first - 1)])) --first;
+  return first;
+}
+
+int choose_step(const std::vector<MixedStep>& steps, double max_drop, double confidence) {
+  int first = first_good_step(steps, max_drop, confidence);
   if (first == static_cast<int>(steps.size())) return -1;
   double fastest = std::numeric_limits<double>::infinity();
   for (auto s = static_cast<std::size_t>(first); s < steps.size(); ++s)

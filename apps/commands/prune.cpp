@@ -295,7 +295,7 @@ int prune(PruneCommand options) {
   } else {
     print_pruned(options.source, options.goal, outcome);
   }
-  return outcome.holds ? kExitOk : kExitCheckFailed;
+  return outcome.passed ? kExitOk : kExitCheckFailed;
 }
 
 }  // namespace

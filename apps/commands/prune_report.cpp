@@ -139,7 +139,12 @@ nlohmann::ordered_json prune_json(nlohmann::ordered_json json, const PruneSource
     entry["error"] = layer.error ? nlohmann::ordered_json(*layer.error) : nlohmann::ordered_json();
     json["layers"].push_back(std::move(entry));
   }
-  json["holds"] = outcome.holds;
+  if (outcome.judged) {
+    json["verdict"] = verdict_name(outcome.judged->verdict);
+    json["images_needed"] = outcome.judged->images > 0 ? nlohmann::ordered_json(outcome.judged->images)
+                                                       : nlohmann::ordered_json();
+  }
+  json["passed"] = outcome.passed;
   return json;
 }
 
@@ -203,8 +208,7 @@ void print_pruned(const PruneSource& source, const PruneGoal& goal, const PruneO
     fmt::print("goal         {:g} times as fast: {}\n", *goal.speedup,
                reached_text(*goal.speedup, chosen.speedup));
   if (goal.max_drop)
-    fmt::print("promise      at most {:g} points: {} there\n", *goal.max_drop,
-               outcome.holds ? "holds" : "does not hold");
+    fmt::print("promise      at most {:g} points: {}\n", *goal.max_drop, verdict_text(*outcome.judged));
   for (const std::string& note : notes_on(source, outcome)) fmt::print("note         {}\n", note);
   fmt::print("written      {}, {} ({} dense), chosen and fitted on {}\n", printable(source.output),
              mebibytes(outcome.bytes), mebibytes(outcome.dense_bytes), counted(outcome.calibrated, "image"));

@@ -115,7 +115,7 @@ class Searcher {
       const std::size_t i = std::min(next, count - 1);
       const MedianInterval speedup = take(budget_.keeps[i], predicted[i]).speedup;
       const double measured = speedup.median;
-      outcome_.holds = reached(speedup, *goal_.speedup);
+      outcome_.passed = reached(speedup, *goal_.speedup);
       if (measured >= *goal_.speedup || i + 1 == count) break;  // noise is no reason to prune more
       // A little more than was measured too slow.
       next = std::max(i + 1, predicted_at(1.01 * predicted[i] * *goal_.speedup / measured));
@@ -165,7 +165,10 @@ class Searcher {
     const Judge judge(goal_.against, images_.unseen_labels, images_.unseen_answers);
     outcome_.unseen_top1 = judge.fp32_top1();
     outcome_.unseen = judge.compare(run_outputs(outcome_.plan, images_.unseen));
-    if (goal_.max_drop) outcome_.holds = 100 * paired_drop(outcome_.unseen) <= *goal_.max_drop;
+    if (goal_.max_drop) {
+      outcome_.judged = judge_drop(outcome_.unseen, *goal_.max_drop / 100);
+      outcome_.passed = outcome_.judged->within;
+    }
     outcome_.dense_ms = quantile(dense_ms_, 0.25);
     if (pruning_.compiler().int8()) compare_with_fp32(judge);
     const std::map<std::string, double> before = step_times(dense_plan_, batch_.view(), kLayerRuns);

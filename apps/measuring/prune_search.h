@@ -10,6 +10,7 @@
 #include "apps/measuring/pruning.h"
 #include "engine/base/error.h"
 #include "engine/base/statistics.h"
+#include "quant/drop_verdict.h"
 #include "quant/mixed_search.h"
 
 namespace pipit::apps {
@@ -81,7 +82,8 @@ struct PruneOutcome {
   std::vector<PruneLayer> layers;
   double zero_rows = 0;    ///< share of the dense model's weights that zero_rows() marks: they stay zero
   double other_zeros = 0;  ///< share that is zero otherwise: fitted like other weights
-  bool holds = true;
+  std::optional<JudgedDrop> judged;  ///< where the goal is a drop
+  bool passed = true;                ///< whether the goal counts as met
   std::size_t bytes = 0, dense_bytes = 0;
 };
 
@@ -95,7 +97,7 @@ struct GoalMissed : Error {
 
 /// Prunes, measures steps until the goal is met, and checks the one that is chosen on the unseen images. For a speed-up
 /// selections are timed before weights are fitted, until the first is found that is so fast by the lower end of its
-/// interval (first_fast_enough()); that one is fitted, and holds when it is timed once more and reached(). For a drop,
+/// interval (first_fast_enough()); that one is fitted, and passes when it is timed once more and reached(). For a drop,
 /// steps of rising speed are judged, the fastest taken that is good enough together with all slower ones
 /// (choose_step()).
 /// Throws GoalMissed where nothing is worth writing.

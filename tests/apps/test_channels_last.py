@@ -64,7 +64,7 @@ class ChannelsLast(CommandTest):
                  for model, plan in ((MODEL, "old.json"), ("nhwc.onnx", "new.json"))]
         self.assertAlmostEqual(noise[0], noise[1], delta=0.5)
         tuned = self.json("tune", "nhwc.onnx", "images", "--output", "mixed.json", "--max-drop", "100", "--quiet")
-        self.assertTrue(tuned["holds"])
+        self.assertTrue(tuned["passed"])
         self.pipit("quantize", "nhwc.onnx", "--plan", "new.json", "--output", "int8.onnx", "--quiet")
         for arguments in (["int8.onnx"], ["nhwc.onnx", "--precision", "int8", "--plan", "new.json"]):
             old, new = [self.json("classify", *model, *self.images, "--quiet", "--topk", "10")

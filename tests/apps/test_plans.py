@@ -74,7 +74,7 @@ class Plans(CommandTest):
                 self.assertEqual(same["preprocess_differences"], [])
                 other = (*command, "--resize", 40, "--bgr", "--std", "1,1,1")
                 # Other images of the same network: the promise of tune may well break.
-                code = CHECK_FAILED if command[0] == "tune" and not same["holds"] else OK
+                code = CHECK_FAILED if command[0] == "tune" and not same["passed"] else OK
                 done = self.pipit(*other, "--json", code=code, silent=False)
                 self.assert_one_line_error(done, "note", "plan.json", "resize 40 instead of", "bgr true instead of false",
                                            "std [1")

@@ -1,6 +1,7 @@
 """pipit tune: the plan it writes, what it says about it, and what it refuses."""
 
 import json
+import re
 import xml.etree.ElementTree
 
 from command import CHECK_FAILED, MODEL, OK, RUNTIME, USAGE, CommandTest, main
@@ -20,7 +21,8 @@ class Tune(CommandTest):
 
     def test_without_a_limit_everything_stays_in_int8(self):
         result = self.tune("--max-drop", 100, "--save-svg", "mixed.svg")
-        self.assertTrue(result["holds"])
+        self.assertTrue(result["passed"])
+        self.assertEqual((result["verdict"], result["images_needed"], result["int8_enough"]), ("proven", None, True))
         steps = result["steps"]
         self.assertEqual(steps[0]["kept"], 0)
         self.assertEqual([s["chosen"] for s in steps].count(True), 1)
@@ -47,8 +49,17 @@ class Tune(CommandTest):
         self.assertEqual(set(plan["keep"].values()), {"fp16"})
         # Only fp32 itself is sure to agree with fp32.
         self.assertEqual(result["unseen"]["drop_points"], 0)
+        # Nine equal answers prove nothing about others, and no number of images proves less than 0.
+        self.assertEqual((result["verdict"], result["images_needed"], result["passed"]), ("not proven", None, True))
         layers = self.json("inspect", MODEL, "--precision", "int8", "--plan", "mixed.json", "--quiet")["layers"]
         self.assertEqual([layer["name"] for layer in layers if layer["type"] == "QConv"], [])
+
+    def test_says_how_many_images_would_prove_it(self):
+        done = self.pipit_with_notes("tune", MODEL, "images", "--output", "mixed.json", "--max-drop", 20)
+        words = re.search(r"(?m)^promise      at most 20 points: not proven there: measured within, about (\d+) images there "
+                          r"would prove it$", done.stdout)
+        self.assertTrue(words, done.stdout)
+        self.assertGreater(int(words[1]), 9)
 
     def test_images_of_the_plan_are_not_unseen(self):
         self.pipit("calibrate", MODEL, "images/cat", "--output", "plan.json", "--quiet")
@@ -76,7 +87,10 @@ class Tune(CommandTest):
         done = self.pipit("tune", MODEL, "labelled", "--plan", "plan.json", "--max-drop", 40, "--output", "mixed.json",
                           "--json", code=CHECK_FAILED)
         result = json.loads(done.stdout)
-        self.assertFalse(result["holds"])
+        self.assertFalse(result["passed"])
+        low, high = result["unseen"]["drop_interval95"]
+        self.assertEqual(result["verdict"], "broken" if low > 40 else "not proven")
+        self.assertIsNone(result["images_needed"])
         self.assertEqual((result["fp32"]["search_top1"], result["fp32"]["unseen_top1"]), (0, 1))
         self.assertGreater(result["unseen"]["drop_points"], 40)
 

@@ -1,0 +1,32 @@
+// What a measured drop says of a limit that was promised.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "quant/mixed_search.h"
+
+namespace pipit {
+
+/// proven: the whole interval lies within the limit; broken: none of it; unproven: the data does not tell.
+enum class DropVerdict { proven, unproven, broken };
+
+struct JudgedDrop {
+  DropVerdict verdict = DropVerdict::unproven;
+  bool within = false;  ///< whether the drop as it was measured is at most the limit
+  std::int64_t images =
+      0;  ///< about so many would prove this drop to be within; 0 where none would, or where it is
+};
+
+/// Holds paired_drop() and its interval at `confidence` in (0, 1) against `limit`, a share of the images that is not
+/// negative. The images that would do are those at which the interval's upper end, whose distance from the drop shrinks
+/// with their square root, comes down to the limit. Throws Error without images.
+JudgedDrop judge_drop(const PairedAnswers& answers, double limit, double confidence = 0.95);
+
+/// "proven", "not proven" or "broken".
+std::string_view verdict_name(DropVerdict verdict);
+
+/// What a user is told of it: "proven there", "not proven there: about 1200 images would do", ...
+std::string verdict_text(const JudgedDrop& drop);
+
+}  // namespace pipit
