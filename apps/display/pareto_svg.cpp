@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "apps/display/terminal.h"
+#include "apps/display/svg_text.h"
 
 namespace pipit::apps {
 
@@ -13,29 +13,6 @@ namespace {
 
 constexpr double kWidth = 760, kHeight = 440;
 constexpr double kLeft = 70, kRight = 30, kTop = 46, kBottom = 56;
-
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : printable(text)) {
-    switch (c) {
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '&':
-        out += "&amp;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
-}
 
 // Values on an axis, with some room at both ends, and the distance of round ticks.
 struct Axis {
@@ -76,7 +53,7 @@ std::string pareto_svg(const std::string& title, const std::vector<ParetoPoint>&
       "font-family=\"sans-serif\" font-size=\"12\">\n"
       "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
       "<text x=\"{2:.0f}\" y=\"24\" font-size=\"15\">{3}</text>\n",
-      kWidth, kHeight, kLeft, escaped(title));
+      kWidth, kHeight, kLeft, svg_text(title));
   for (double t = std::ceil(time.low / time.tick) * time.tick; t <= time.high; t += time.tick)
     svg += fmt::format(
         "<line x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1}\" y2=\"{2}\" stroke=\"#ddd\"/>"
@@ -91,7 +68,7 @@ std::string pareto_svg(const std::string& title, const std::vector<ParetoPoint>&
   svg += fmt::format(
       "<text x=\"{:.0f}\" y=\"{}\" text-anchor=\"middle\">measured time of a run, ms</text>\n"
       "<text transform=\"translate(18 {:.0f}) rotate(-90)\" text-anchor=\"middle\">{}</text>\n",
-      (kLeft + kWidth - kRight) / 2, kHeight - 14, (kTop + kHeight - kBottom) / 2, escaped(what));
+      (kLeft + kWidth - kRight) / 2, kHeight - 14, (kTop + kHeight - kBottom) / 2, svg_text(what));
   if (least) {
     svg += fmt::format(
         "<line x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"#b00\" stroke-dasharray=\"6 4\"/>\n",
@@ -113,12 +90,12 @@ std::string pareto_svg(const std::string& title, const std::vector<ParetoPoint>&
         point.chosen   ? "#b00"
         : point.pareto ? "#36c"
                        : "white",
-        escaped(point.label), point.ms, point.accuracy);
+        svg_text(point.label), point.ms, point.accuracy);
     if (point.chosen) {
       const bool right = time.share(point.ms) < 0.7;
       svg += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\">{}</text>\n",
                          x(point.ms) + (right ? 10 : -10), y(point.accuracy) - 9, right ? "start" : "end",
-                         escaped(point.label));
+                         svg_text(point.label));
     }
   }
   return svg + "</svg>\n";

@@ -17,6 +17,8 @@ namespace pipit::apps {
 namespace {
 
 constexpr int kLeastLayerTurns = 7;
+constexpr int kLeastSlowTurns = 3;
+constexpr double kSlow = 10;  // times the time that was asked for
 constexpr int kMostLayerTurns = 2000;
 constexpr int kGpuRuns = 20;  // of a turn
 constexpr float kSteps = 127;
@@ -153,6 +155,7 @@ LayerRun::LayerRun(const SparseLayer& layer, const NewWeights& weights,
                                                       : DType::f32,
                 q);
   NewWeights part = part_of(weights, inputs, outputs);
+  const std::int64_t weight_elements = part.weights.shape().elements();
   GraphBuilder graph;
   TensorDesc input = x_.desc();
   if (!bytes) input.dtype = DType::f32;
@@ -178,8 +181,42 @@ LayerRun::LayerRun(const SparseLayer& layer, const NewWeights& weights,
   options.threads = target.threads;
   options.micro_batch = 0;
   options.tuner = std::make_shared<Tuner>(TunerOptions{});
+  if (!target.kernel.empty()) options.prefer_kernel = target.kernel;
   plan_ = ExecutionPlan::build(graph.build(), default_registry(), options);
+  const Step& step = plan_->steps().at(0);
+  if (!target.kernel.empty() && step.kernel_name != target.kernel) {
+    std::string reason = "no kernel of that name on this device and in this precision";
+    for (const RefusedCandidate& refused : step.refused) {
+      if (refused.name == target.kernel) reason = refused.reason;
+    }
+    fail_unsupported("{}: {}", target.kernel, reason);
+  }
+  const Shape y = layer.output();
+  const std::int64_t of_y = y[0] * std::ssize(outputs) * y[2] * y[3];
+  bytes_ = static_cast<std::size_t>(x_.desc().bytes()) +
+           static_cast<std::size_t>(weight_elements + of_y) * dtype_bytes(x_.desc().dtype);
   session_ = std::make_unique<Session>(plan_);
+}
+
+float LayerRun::value(const ConstTensorView& y, std::size_t i) const {
+  switch (y.desc.dtype) {
+    case DType::f16:
+      return to_float(y.as<Half>()[i]);
+    case DType::u8:
+      return static_cast<float>(y.as<std::uint8_t>()[i] - 128) * y_scale_;
+    case DType::i8:
+      return static_cast<float>(y.as<std::int8_t>()[i]) * y_scale_;
+    default:
+      return y.as<float>()[i];
+  }
+}
+
+std::vector<float> LayerRun::results_at(std::span<const std::size_t> elements) {
+  const ConstTensorView input = x_.view();
+  const ConstTensorView y = session_->run({&input, 1})[0];
+  std::vector<float> values;
+  for (const std::size_t i : elements) values.push_back(value(y, i));
+  return values;
 }
 
 std::vector<float> LayerRun::results() {
@@ -187,21 +224,7 @@ std::vector<float> LayerRun::results() {
   const ConstTensorView y = session_->run({&input, 1})[0];
   const auto count = static_cast<std::size_t>(y.desc.elements());
   std::vector<float> values(count);
-  for (std::size_t i = 0; i < count; ++i) {
-    switch (y.desc.dtype) {
-      case DType::f16:
-        values[i] = to_float(y.as<Half>()[i]);
-        break;
-      case DType::u8:
-        values[i] = static_cast<float>(y.as<std::uint8_t>()[i] - 128) * y_scale_;
-        break;
-      case DType::i8:
-        values[i] = static_cast<float>(y.as<std::int8_t>()[i]) * y_scale_;
-        break;
-      default:
-        values[i] = y.as<float>()[i];
-    }
-  }
+  for (std::size_t i = 0; i < count; ++i) values[i] = value(y, i);
   if (std::ssize(outputs_) == all_outputs_) return values;
   const std::size_t pixels = count / outputs_.size();
   std::vector<float> spread(pixels * static_cast<std::size_t>(all_outputs_), 0.0F);
@@ -210,6 +233,15 @@ std::vector<float> LayerRun::results() {
     spread[i / outputs_.size() * static_cast<std::size_t>(all_outputs_) + at] = values[i];
   }
   return spread;
+}
+
+double LayerRun::largest() {
+  const ConstTensorView input = x_.view();
+  const ConstTensorView y = session_->run({&input, 1})[0];
+  float most = 0;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(y.desc.elements()); ++i)
+    most = std::max(most, std::abs(value(y, i)));
+  return most;
 }
 
 double LayerRun::run_ms() {
@@ -271,8 +303,14 @@ LayerTimes time_in_turns(LayerRun& run, LayerRun& base, double seconds) {
   for (LayerRun* each : {&base, &run}) each->run_ms();
   std::vector<double> own, of_base, ratios;
   const Clock::time_point start = Clock::now();
-  while (std::ssize(own) < kMostLayerTurns &&
-         (std::ssize(own) < kLeastLayerTurns || milliseconds_since(start) < 1e3 * seconds)) {
+  const auto goes_on = [&] {
+    const double passed = milliseconds_since(start) / 1e3;
+    const std::ptrdiff_t turns = std::ssize(own);
+    if (turns >= kMostLayerTurns) return false;
+    return passed < seconds || turns < kLeastSlowTurns ||
+           (turns < kLeastLayerTurns && passed < std::max(kSlow * seconds, 1.0));
+  };
+  while (goes_on()) {
     of_base.push_back(base.run_ms());
     own.push_back(run.run_ms());
     ratios.push_back(of_base.back() / own.back());
@@ -283,7 +321,7 @@ LayerTimes time_in_turns(LayerRun& run, LayerRun& base, double seconds) {
   times.low_ms = quantile(own, 0.25);
   times.high_ms = quantile(own, 0.75);
   times.base_ms = quantile(of_base, 0.5);
-  times.speedup = quantile(ratios, 0.5);
+  times.speedup = median_interval(std::move(ratios), 0.95);
   return times;
 }
 

@@ -1,25 +1,19 @@
 #include "apps/measuring/sweep_rows.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
 
+#include "apps/display/csv.h"
 #include "apps/display/pareto_svg.h"
 #include "apps/display/table.h"
 #include "engine/base/error.h"
-#include "engine/base/file.h"
 
 namespace pipit::apps {
 
 namespace {
 
 using Json = nlohmann::ordered_json;
-constexpr std::uint64_t kMostSweepBytes = std::uint64_t{1} << 28;
 
 Json error_json(const LayerError& error) {
   return {{"mae", error.mae},
@@ -31,14 +25,6 @@ Json error_json(const LayerError& error) {
 LayerError error_from(const Json& json) {
   return {json.at("mae").get<double>(), json.at("max_error").get<double>(),
           json.at("relative_l2").get<double>(), json.at("top10").get<double>()};
-}
-
-// Quoted where it must be (RFC 4180).
-std::string csv_cell(const std::string& text) {
-  if (text.find_first_of(",\"\n\r") == std::string::npos) return text;
-  std::string quoted = "\"";
-  for (const char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
-  return quoted + "\"";
 }
 
 }  // namespace
@@ -60,7 +46,8 @@ Json SweepRow::json() const {
   json["ms_quartiles"] = {times.low_ms, times.high_ms};
   json["dense_ms"] = times.base_ms;
   json["turns"] = times.turns;
-  json["speedup"] = times.speedup;
+  json["speedup"] = times.speedup.median;
+  json["speedup_interval95"] = {times.speedup.low, times.speedup.high};
   json["error"] = error_json(error);
   if (refit) json["refit"] = error_json(*refit);
   return json;
@@ -84,7 +71,8 @@ SweepRow SweepRow::from_json(const Json& json) try {
   row.times.high_ms = json.at("ms_quartiles").at(1).get<double>();
   row.times.base_ms = json.at("dense_ms").get<double>();
   row.times.turns = json.at("turns").get<int>();
-  row.times.speedup = json.at("speedup").get<double>();
+  row.times.speedup = {json.at("speedup").get<double>(), json.at("speedup_interval95").at(0).get<double>(),
+                       json.at("speedup_interval95").at(1).get<double>()};
   row.error = error_from(json.at("error"));
   if (json.contains("refit")) row.refit = error_from(json.at("refit"));
   return row;
@@ -115,7 +103,7 @@ std::string sweep_table(const std::vector<SweepRow>& rows) {
     } else {
       cells.insert(cells.end(), {fmt::format("{:.4f}", row.times.ms),
                                  fmt::format("{:.4f}-{:.4f}", row.times.low_ms, row.times.high_ms),
-                                 fmt::format("{:.2f}", row.times.speedup), row.kernel,
+                                 fmt::format("{:.2f}", row.times.speedup.median), row.kernel,
                                  fmt::format("{:.3g}", row.error.mae), fmt::format("{:.3g}", row.error.max),
                                  fmt::format("{:.4f}", row.error.relative_l2),
                                  fmt::format("{:.1f}%", 100 * row.error.top10)});
@@ -145,7 +133,7 @@ std::string sweep_csv(const std::vector<SweepRow>& rows) {
     }
     csv += fmt::format("{},{},{},{},{},{},{},{},{}", row.kept, csv_cell(row.kernel),
                        csv_cell(row.dense_kernel), row.times.ms, row.times.low_ms, row.times.high_ms,
-                       row.times.base_ms, row.times.turns, row.times.speedup);
+                       row.times.base_ms, row.times.turns, row.times.speedup.median);
     csv += errors(row.error) + (row.refit ? errors(*row.refit) : ",,,,") + ",\n";
   }
   return csv;
@@ -170,56 +158,19 @@ std::string sweep_svg(const std::vector<SweepRow>& rows) {
                     "of the output, % (1 - relative error)");
 }
 
-SweepFile::SweepFile(std::string path, const Json& settings, bool resume) : path_(std::move(path)) {
-  if (path_.empty()) return;
-  const bool there = std::filesystem::exists(path_);
-  if (there && !resume) fail("{}: is there already; --resume goes on with it", path_);
-  if (there) read(settings);
-  descriptor_ = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
-  if (descriptor_ < 0) fail("{}: {}", path_, std::strerror(errno));
-  if (std::filesystem::file_size(path_) == 0) write_line(settings);
-}
-
-SweepFile::~SweepFile() {
-  if (descriptor_ >= 0) ::close(descriptor_);
-}
-
-void SweepFile::read(const Json& settings) {
-  const std::string content = read_file(path_, kMostSweepBytes);
-  const std::size_t complete = content.rfind('\n') == std::string::npos ? 0 : content.rfind('\n') + 1;
-  std::size_t line = 0;
-  for (std::size_t at = 0; at < complete; ++line) {
-    const std::size_t end = content.find('\n', at);
-    const Json json = Json::parse(content.substr(at, end - at), nullptr, false);
-    at = end + 1;
-    if (line == 0 && json != settings)
-      fail("{}: is of another sweep: it says {}, this is {}", path_,
-           json.dump(-1, ' ', false, Json::error_handler_t::replace), settings.dump());
-    if (line == 0) continue;
+SweepFile::SweepFile(std::string path, const Json& settings, bool resume) : lines_(path, settings, resume) {
+  for (std::size_t i = 0; i < lines_.found().size(); ++i) {
     try {
-      rows_.push_back(SweepRow::from_json(json));
+      rows_.push_back(SweepRow::from_json(lines_.found()[i]));
     } catch (const Error& e) {
-      fail("{}: line {}: {}", path_, line + 1, e.what());
+      fail("{}: line {}: {}", path, i + 2, e.what());
     }
     keys_.insert(rows_.back().key());
   }
-  if (complete < content.size()) std::filesystem::resize_file(path_, complete);
-}
-
-void SweepFile::write_line(const Json& json) {
-  const std::string line = json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
-  for (std::size_t at = 0; at < line.size();) {
-    const ssize_t written = ::write(descriptor_, line.data() + at, line.size() - at);
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) fail("{}: {}", path_, std::strerror(errno));
-    at += static_cast<std::size_t>(written);
-  }
-  if (::fsync(descriptor_) != 0 && errno != EINVAL && errno != EROFS)
-    fail("{}: {}", path_, std::strerror(errno));
 }
 
 void SweepFile::append(SweepRow row) {
-  if (descriptor_ >= 0) write_line(row.json());
+  lines_.append(row.json());
   keys_.insert(row.key());
   rows_.push_back(std::move(row));
 }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/measuring/json_lines.h"
 #include "apps/measuring/layer_run.h"
 
 namespace pipit::apps {
@@ -34,29 +35,18 @@ std::string sweep_csv(const std::vector<SweepRow>& rows);
 /// weights' error where there is one. Empty where nothing was measured.
 std::string sweep_svg(const std::vector<SweepRow>& rows);
 
-/// A file that rows are appended to, one line of JSON each behind a line that says what is swept. A line is there in
-/// full or, after a crash, cut off at the end of the file, and then done again.
+/// The rows of a file (JsonLines) and those that come to it.
 class SweepFile {
  public:
-  /// `settings`: what two runs must share for their rows to stand side by side. With `resume` the rows of an existing
-  /// file are read; otherwise there must be none. Throws Error for what is in the way, other settings, and lines that
-  /// are no rows.
+  /// As JsonLines; throws Error for lines that are no rows, too.
   SweepFile(std::string path, const nlohmann::ordered_json& settings, bool resume);
-  ~SweepFile();
-  SweepFile(const SweepFile&) = delete;
-  SweepFile& operator=(const SweepFile&) = delete;
 
   const std::vector<SweepRow>& rows() const { return rows_; }
   bool has(const SweepRow& row) const { return keys_.contains(row.key()); }
-  /// Throws Error when it cannot be written; it is on the disk when this returns.
   void append(SweepRow row);
 
  private:
-  void read(const nlohmann::ordered_json& settings);
-  void write_line(const nlohmann::ordered_json& json);
-
-  std::string path_;  // empty: rows are only kept
-  int descriptor_ = -1;
+  JsonLines lines_;
   std::vector<SweepRow> rows_;
   std::set<std::string> keys_;
 };

@@ -1,13 +1,15 @@
-"""pipit sweep sparsity."""
+"""pipit sweep: sparsity and conv."""
 
 import csv
 import json
+import math
 import os
 import signal
 import subprocess
 import time
+import xml.etree.ElementTree
 
-from command import MODEL, PIPIT, RUNTIME, USAGE, CommandTest, main
+from command import MODEL, PIPIT, RUNTIME, UNSUPPORTED, USAGE, CommandTest, main
 
 LAYER = "1x16x9x9:24x3x3"
 SMALL = ("--layer", LAYER, "--keep", "1,0.5,0.25")
@@ -113,6 +115,92 @@ class SweepSparsity(CommandTest):
         self.assert_one_line_error(self.pipit("sweep", code=USAGE), "subcommand")
         for option in ("--json", "--threads", "--device", "--precision", "Examples"):
             self.assertIn(option, self.pipit("sweep", "sparsity", "--help").stdout)
+
+
+
+class SweepConv(CommandTest):
+    GRID = ("--n", "1,2", "--in", "3,8", "--out", "8", "--size", "9,16", "--kernel", "1,3", "--stride", "1,2", "--seconds", "0")
+
+    def test_every_combination(self):
+        result = self.json("sweep", "conv", *self.GRID, "--precision", "fp32,fp16,int8", "--csv", "c.csv", "--save-svg",
+                           "c.svg")
+        rows = result["rows"]
+        shapes = {tuple(row[name] for name in ("n", "in", "out", "size", "kernel", "stride")) for row in rows}
+        self.assertEqual((len(rows), len(shapes), result["combinations"]), (96, 32, 32))
+        for row in rows:
+            with self.subTest(row):
+                low, high = row["speedup_interval95"]
+                self.assertTrue(0 < low <= row["speedup"] <= high)
+                low, high = row["ms_quartiles"]
+                self.assertTrue(0 < low <= row["ms"] <= high)
+                self.assertLess(row["relative_l2"], {"fp32": 1e-5, "fp16": 2e-3, "int8": 0.05}[row["precision"]])
+                self.assertGreater(row["relative_l2"], 0)
+                self.assertLessEqual(row["mae"], row["max_error"])
+                side = -(-row["size"] // row["stride"])
+                outputs = row["n"] * row["out"] * side ** 2
+                self.assertEqual(row["macs"], outputs * row["in"] * row["kernel"] ** 2)
+                size = {"fp32": 4, "fp16": 2, "int8": 1}[row["precision"]]
+                elements = row["n"] * row["in"] * row["size"] ** 2 + row["out"] * row["in"] * row["kernel"] ** 2 + outputs
+                self.assertEqual(row["bytes"], size * elements)
+        for summary in result["summaries"]:
+            mine = [row["speedup"] for row in rows if row["precision"] == summary["precision"]]
+            self.assertEqual((summary["layers"], summary["did_not_run"]), (32, 0))
+            self.assertAlmostEqual(math.log(summary["speedup_geometric_mean"]), sum(map(math.log, mine)) / 32)
+            self.assertEqual([best["size"] for best in summary["best_by_size"]], [9, 16])
+            self.assertEqual(max(best["speedup"] for best in summary["best_by_size"]), max(mine))
+        with open(self.folder / "c.csv", newline="", encoding="utf-8") as file:
+            table = list(csv.DictReader(file))
+        self.assertEqual([(row["runs"], float(row["ms"]), float(row["speedup_high"]), int(row["bytes"])) for row in table],
+                         [(row["runs"], row["ms"], row["speedup_interval95"][1], row["bytes"]) for row in rows])
+        svg = xml.etree.ElementTree.parse(self.folder / "c.svg").getroot()
+        cells = [e for e in svg.iter() if e.tag.endswith("rect")]
+        self.assertEqual(len(cells), 1 + 3 * 2 * 2)
+
+    def test_a_larger_sample_holds_a_smaller_one(self):
+        small = ("--size", "32", "--kernel", "1,3", "--seconds", "0", "--results", "rows.jsonl")
+        first = self.json("sweep", "conv", *small, "--n", "1", "--sample", "3")
+        before = (self.folder / "rows.jsonl").read_bytes()
+        more = self.json("sweep", "conv", *small, "--n", "1", "--sample", "5", "--resume")
+        self.assertTrue((self.folder / "rows.jsonl").read_bytes().startswith(before))
+        self.assertEqual(more["rows"][:3], first["rows"])
+        self.assertEqual((len(more["rows"]), more["sample"]), (5, 5))
+        other = self.pipit("sweep", "conv", *small, "--sample", "5", "--resume", "--base", "fp16", code=RUNTIME)
+        self.assert_one_line_error(other, "rows.jsonl", "another sweep")
+        # A row cut off by a kill is measured again; what is no row is an error.
+        text = (self.folder / "rows.jsonl").read_bytes()
+        self.write("rows.jsonl", text[:-30])
+        again = self.json("sweep", "conv", *small, "--n", "1", "--sample", "5", "--resume")
+        self.assertEqual(again["rows"][:4], more["rows"][:4])
+        self.assertNotIn("problem", again["rows"][4])
+        self.write("rows.jsonl", text + b'{"n":1}\n')
+        self.assert_one_line_error(self.pipit("sweep", "conv", *small, "--sample", "5", "--resume", code=RUNTIME), "line 7")
+
+    def test_the_usual_grid(self):
+        result = self.json("sweep", "conv", "--sample", "1", "--seconds", "0", "--seed", "4")
+        self.assertEqual((result["combinations"], result["base"], len(result["rows"])), (3686, "fp32", 1))
+        self.assertIn("--all", self.pipit("sweep", "conv", "--in", "64", "--out", "8", code=USAGE).stderr)
+
+    def test_what_does_not_run_is_a_row(self):
+        point = ("--n", "1", "--in", "8", "--out", "8", "--size", "12", "--kernel", "3", "--stride", "1", "--seconds", "0")
+        rows = self.json("sweep", "conv", *point, "--backend", "auto,reference,none-of-that-name")["rows"]
+        self.assertEqual([row["backend"] for row in rows], ["auto", "reference", "none-of-that-name"])
+        self.assertEqual(rows[1]["runs"], "reference")
+        self.assertIn("no kernel of that name", rows[2]["problem"])
+        text = self.pipit("sweep", "conv", *point, "--backend", "none-of-that-name", code=UNSUPPORTED).stdout
+        self.assertIn("1 layer did not run: none-of-that-name: no kernel", text)
+        huge = ("--n", "16", "--in", "32", "--out", "32", "--size", "3000", "--kernel", "3", "--stride", "1", "--all")
+        row, = self.json("sweep", "conv", *huge, code=UNSUPPORTED)["rows"]
+        self.assertIn("2^31 elements", row["problem"])
+
+    def test_text_and_usage(self):
+        text = self.pipit("sweep", "conv", "--n", "1", "--in", "3", "--out", "8", "--size", "9", "--seconds", "0", "--kernel",
+                          "1,3").stdout
+        self.assertRegex(text, r"\Aint8 against fp32: 4 layers, [\d.]+ times as fast in the geometric mean; \d faster, "
+                               r"\d slower, \d not certain\n     9 x 9    at best ")
+        self.assertRegex(text, r"(?m)^1x3x9x9:8x3x3:s2  \S+ +int8 ")
+        for arguments in (("--resume",), ("--n", "0"), ("--kernel", "a"), ("--size", "1,,2"), ("--precision", "fp8"),
+                          ("--base", "w4"), ("--seconds", "-1"), ("--sample", "-1")):
+            self.assertIn(arguments[0], self.pipit("sweep", "conv", *arguments, code=USAGE).stderr)
 
 
 if __name__ == "__main__":

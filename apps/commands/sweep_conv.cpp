@@ -1,0 +1,267 @@
+// pipit sweep conv: convolutions over a grid of sizes, each precision and kernel against one base.
+#include <algorithm>
+#include <new>
+
+#include "apps/commands/commands.h"
+#include "apps/display/output_files.h"
+#include "apps/display/progress.h"
+#include "apps/display/terminal.h"
+#include "apps/measuring/conv_rows.h"
+#include "apps/measuring/json_lines.h"
+#include "apps/measuring/runner.h"
+#include "apps/options/list_option.h"
+#include "engine/base/file.h"
+#include "engine/base/version.h"
+#include "engine/platform/device.h"
+#include "engine/platform/host_memory.h"
+
+namespace pipit::apps {
+
+namespace {
+
+constexpr std::size_t kSampledPixels = 256;
+
+struct SweepConvOptions {
+  ConvGrid grid;
+  std::size_t sample = 0;
+  unsigned seed = 1;
+  std::vector<std::string> precisions;  // empty: int8, on a GPU fp16 too
+  std::vector<std::string> backends = {"auto"};
+  std::string base;  // a precision; empty: fp32, on a GPU fp16
+  DeviceKind device = DeviceKind::cpu;
+  int threads = 0;
+  double seconds = 0.1;
+  std::size_t top = 10;
+  std::string results, csv, svg;
+  bool resume = false, json = false, quiet = false;
+
+  std::string base_precision() const {
+    return !base.empty() ? base : device == DeviceKind::cuda ? "fp16" : "fp32";
+  }
+};
+
+// parse_layer(), where there is memory for what becomes of it: input and output in f32 besides those of two sessions.
+SparseLayer layer_of(const ConvPoint& point) {
+  SparseLayer layer = parse_layer(point.name());
+  const double bytes = 4.0 * static_cast<double>(2 * layer.x.elements() + 2 * layer.output().elements());
+  if (bytes > static_cast<double>(available_host_memory()))
+    fail("out of memory: needs {:.0f} MiB, the machine has {:.0f} left", bytes / 0x1p20,
+         static_cast<double>(available_host_memory()) / 0x1p20);
+  return layer;
+}
+
+// One convolution: what its rows share is made once.
+class ConvMeasurement {
+ public:
+  ConvMeasurement(const ConvPoint& point, const SweepConvOptions& options)
+      : layer_(layer_of(point)),
+        options_(options),
+        x_(network_values(layer_.x, options.threads)),
+        reference_(layer_, x_, kSampledPixels) {
+    for (std::int64_t i = 0; i < point.in; ++i) inputs_.push_back(i);
+    for (std::int64_t o = 0; o < point.out; ++o) outputs_.push_back(o);
+    for (const float value : x_.values<float>()) ranges_.x = std::max(ranges_.x, std::abs(double{value}));
+    base_ = run(options.base_precision() == "int8" ? "fp32" : options.base_precision(), {});
+    ranges_.y = base_->largest();
+    if (options.base_precision() == "int8") base_ = run("int8", {});
+  }
+
+  void measure(ConvRow& row) {
+    const auto own = run(row.precision, row.backend == "auto" ? std::string() : row.backend);
+    row.runs = own->kernel();
+    row.base_runs = base_->kernel();
+    row.bytes = own->bytes();
+    row.arena_bytes = own->arena_bytes();
+    row.error = reference_.error(own->results_at(reference_.elements()));
+    row.times = time_in_turns(*own, *base_, options_.seconds);
+  }
+
+ private:
+  std::unique_ptr<LayerRun> run(const std::string& precision, const std::string& kernel) const {
+    const LayerTarget target{options_.device, precisions().at(precision), options_.threads, kernel};
+    return std::make_unique<LayerRun>(layer_, layer_.weights, inputs_, outputs_, x_, target, ranges_);
+  }
+
+  SparseLayer layer_;
+  const SweepConvOptions& options_;
+  Tensor x_;
+  SampledReference reference_;
+  std::vector<std::int64_t> inputs_, outputs_;
+  LayerRanges ranges_;
+  std::unique_ptr<LayerRun> base_;
+};
+
+nlohmann::ordered_json settings_of(const SweepConvOptions& options) {
+  const int threads = options.threads == 0 ? available_cpus() : options.threads;
+  return {{"pipit_sweep_conv", 1},
+          {"device", options.device == DeviceKind::cuda ? gpu_description(0) : cpu_description()},
+          {"threads", threads},
+          {"base", options.base_precision()}};
+}
+
+// Those of a layer beside each other, so that what they share is made once.
+std::vector<std::vector<ConvRow>> rows_of(const SweepConvOptions& options) {
+  std::vector<std::string> precisions = options.precisions;
+  if (precisions.empty()) precisions = {"int8"};
+  std::vector<std::vector<ConvRow>> layers;
+  for (const ConvPoint& point : sample(options.grid.points(), options.sample, options.seed)) {
+    std::vector<ConvRow>& rows = layers.emplace_back();
+    for (const std::string& precision : precisions) {
+      for (const std::string& backend : options.backends) {
+        ConvRow& row = rows.emplace_back();
+        row.point = point;
+        row.precision = precision;
+        row.backend = backend;
+      }
+    }
+  }
+  return layers;
+}
+
+// Rows with the reason where something goes wrong: a sweep goes on.
+template <typename Work>
+std::string problem_of(const Work& work) {
+  try {
+    work();
+  } catch (const Error& e) {
+    return e.what();
+  } catch (const std::bad_alloc&) {
+    return "out of memory";
+  }
+  return {};
+}
+
+void measure_layer(std::vector<ConvRow>& rows, const SweepConvOptions& options, JsonLines& lines) {
+  std::unique_ptr<ConvMeasurement> measurement;
+  const std::string general =
+      problem_of([&] { measurement = std::make_unique<ConvMeasurement>(rows[0].point, options); });
+  for (ConvRow& row : rows) {
+    row.problem = general.empty() ? problem_of([&] { measurement->measure(row); }) : general;
+    lines.append(row.json());
+  }
+}
+
+int sweep_conv(const SweepConvOptions& options) {
+  if (options.resume && options.results.empty())
+    throw CLI::ValidationError("--resume", "goes with --results");
+  check_output("--csv", options.csv, {options.results});
+  check_output("--save-svg", options.svg, {options.results, options.csv});
+  require_device(options.device);
+  std::vector<std::vector<ConvRow>> planned = rows_of(options);
+  if (planned.empty())
+    throw CLI::ValidationError(
+        "--in", "and the other lists: the usual rule leaves every combination out; --all takes them");
+  const nlohmann::ordered_json settings = settings_of(options);
+  JsonLines lines(options.results, settings, options.resume);
+  std::map<std::string, ConvRow> found;
+  for (std::size_t i = 0; i < lines.found().size(); ++i) {
+    try {
+      ConvRow row = ConvRow::from_json(lines.found()[i]);
+      found[row.key()] = std::move(row);
+    } catch (const Error& e) {
+      fail("{}: line {}: {}", options.results, i + 2, e.what());
+    }
+  }
+  std::vector<ConvRow> rows;
+  {
+    Progress progress("sweep", std::ssize(planned), options.quiet);
+    std::int64_t done = 0;
+    for (std::vector<ConvRow>& layer : planned) {
+      progress.update(done++, layer[0].point.name());
+      std::vector<ConvRow> missing;
+      for (const ConvRow& row : layer) {
+        if (!found.contains(row.key())) missing.push_back(row);
+      }
+      if (!missing.empty()) measure_layer(missing, options, lines);
+      for (ConvRow& row : missing) found[row.key()] = std::move(row);
+      for (const ConvRow& row : layer) rows.push_back(found.at(row.key()));
+    }
+  }
+  if (!options.csv.empty()) write_file(options.csv, conv_csv(rows));
+  if (!options.svg.empty()) write_file(options.svg, conv_svg(rows, options.base_precision()));
+  if (options.json) {
+    nlohmann::ordered_json json = {{"pipit", version()}, {"command", "sweep conv"}};
+    json.update(settings);
+    json["combinations"] = options.grid.points().size();
+    json["sample"] = planned.size();
+    json["summaries"] = summaries_json(rows);
+    json["rows"] = nlohmann::ordered_json::array();
+    for (const ConvRow& row : rows) json["rows"].push_back(row.json());
+    print_json(json);
+  } else {
+    fmt::print("{}", conv_table(rows, options.base_precision(), options.top, terminal_width()));
+  }
+  const bool nothing =
+      std::all_of(rows.begin(), rows.end(), [](const ConvRow& row) { return !row.problem.empty(); });
+  return nothing ? kExitUnsupported : kExitOk;
+}
+
+}  // namespace
+
+void add_sweep_conv(CLI::App& parent, int& exit_code) {
+  const auto options = std::make_shared<SweepConvOptions>();
+  CLI::App* command = parent.add_subcommand(
+      "conv", "Time convolutions over a grid of sizes and hold precisions and kernels against a base");
+  ConvGrid& grid = options->grid;
+  const auto extents = [](std::int64_t most) { return CLI::Range(std::int64_t{1}, most); };
+  add_list(*command, "--n", grid.batch, extents(65536), "Images [1,4,8,16]");
+  add_list(*command, "--in", grid.in, extents(65536), "Input channels [1,3,8,16,32]");
+  add_list(*command, "--out", grid.out, extents(65536), "Output channels [3,8,16,32,64]");
+  add_list(*command, "--size", grid.size, extents(65536), "Height and width [32,64,128,256,512]");
+  add_list(*command, "--kernel", grid.kernel, extents(255), "Height and width of the window [1,3,5,7,9,11]");
+  add_list(*command, "--stride", grid.stride, extents(255), "Strides [1,2]");
+  command->add_flag("--all", grid.all,
+                    "Also what is left out otherwise: fewer outputs than inputs, and large windows on large "
+                    "images (3686 of 6000 stay)");
+  command->add_option("--sample", options->sample, "Only N of the combinations, drawn at random; 0: all")
+      ->check(count_value())
+      ->capture_default_str();
+  command->add_option("--seed", options->seed, "Of --sample")->capture_default_str();
+  add_list(*command, "--precision", options->precisions, CLI::IsMember({"fp32", "fp16", "int8"}),
+           "What is held against the base [int8]");
+  add_list(*command, "--backend", options->backends, CLI::Validator(),
+           "Kernels by name (pipit inspect MODEL --why lists some); auto: the fastest of all [auto]");
+  command
+      ->add_option("--base", options->base,
+                   "The precision that the others are held against, by the fastest of its kernels [fp32, on "
+                   "a GPU fp16]")
+      ->check(CLI::IsMember({"fp32", "fp16", "int8"}));
+  command->add_option("--seconds", options->seconds, "Time box of a row: it and the base in turns")
+      ->check(nonnegative_number())
+      ->check(CLI::Range(0.0, 3600.0))
+      ->capture_default_str();
+  command->add_option("--top", options->top, "Rows in the table, those with the largest speed-ups")
+      ->check(count_value())
+      ->capture_default_str();
+  command->add_option("--results", options->results,
+                      "Append every row to this file as soon as it is measured");
+  command->add_flag("--resume", options->resume, "Go on with the rows that --results does not have yet");
+  command->add_option("--csv", options->csv, "Also write all rows into this file");
+  command->add_option("--save-svg", options->svg, "Also draw speed-ups over image size and input channels");
+  command
+      ->add_option_function<std::string>(
+          "--device",
+          [options](const std::string& name) {
+            options->device = name == "cuda" ? DeviceKind::cuda : DeviceKind::cpu;
+          },
+          "Where to run [cpu]")
+      ->check(CLI::IsMember({"cpu", "cuda"}));
+  command->add_option("--threads", options->threads, "CPU threads; 0: all CPUs this process may use [0]")
+      ->check(CLI::Range(0, 1024));
+  command->add_flag("--json", options->json, "Write the result to stdout as one JSON document");
+  command->add_flag("--quiet", options->quiet, "No progress and no notes on stderr; errors still appear");
+  command->footer(
+      "Square convolutions with a bias, padding half of the window and no activation, in NHWC, on what a "
+      "random "
+      "convolution\nand a ReLU make of normal numbers. Speed-ups are medians over turns of both, with 95 % "
+      "intervals; "
+      "'faster' and 'slower' count\nthose whose interval leaves out 1. Errors are against sums in double "
+      "precision of "
+      "the same data, at 256 pixels of all\nchannels. What does not run is a row with its reason.\n"
+      "Examples:\n  pipit sweep conv --sample 200 --results conv.jsonl --csv conv.csv --save-svg conv.svg\n"
+      "  pipit sweep conv --n 1 --in 64,128 --out 64,128 --size 28,56 --kernel 3 --stride 1 --all "
+      "--precision fp16,int8");
+  command->callback([options, &exit_code] { exit_code = sweep_conv(*options); });
+}
+
+}  // namespace pipit::apps

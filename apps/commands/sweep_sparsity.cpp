@@ -1,0 +1,316 @@
+// pipit sweep sparsity: what structured pruning of single layers brings and costs, over modes, shares and precisions.
+#include <algorithm>
+#include <filesystem>
+
+#include "apps/commands/commands.h"
+#include "apps/display/output_files.h"
+#include "apps/display/progress.h"
+#include "apps/display/terminal.h"
+#include "apps/measuring/runner.h"
+#include "apps/measuring/sweep_rows.h"
+#include "apps/options/list_option.h"
+#include "engine/base/file.h"
+#include "engine/base/version.h"
+#include "engine/platform/device.h"
+#include "layers/passes/passes.h"
+
+namespace pipit::apps {
+
+namespace {
+
+struct SweepOptions {
+  ModelOptions model;
+  std::vector<std::string> layers;
+  std::vector<std::string> modes = {"k", "k-panel", "channel", "block", "input"};
+  std::vector<std::string> precisions = {"fp32"};
+  std::vector<double> keeps = {1, 0.85, 0.75, 0.65, 0.5, 0.35, 0.25};
+  std::string importance = "second-order";
+  std::int64_t group = 0;  // 0: what the precision takes together
+  std::int64_t panel = 16;
+  std::int64_t block = 16;
+  bool no_refit = false;
+  DeviceKind device = DeviceKind::cpu;
+  int threads = 0;
+  double seconds = 0.5;
+  std::string results, csv, svg;
+  bool resume = false;
+  bool json = false;
+  bool quiet = false;
+};
+
+Importance importance_named(const std::string& name) {
+  for (const Importance i : {Importance::l1, Importance::l2, Importance::activation}) {
+    if (importance_name(i) == name) return i;
+  }
+  return Importance::second_order;
+}
+
+// The layers of convolutional networks that the table was first made of.
+std::vector<SparseLayer> layers_of(const SweepOptions& options) {
+  std::vector<SparseLayer> layers;
+  if (!options.model.model.empty()) {
+    Model model = options.model.load();
+    layers = convolutions_of(fuse(std::move(model.graph)));
+    if (layers.empty())
+      fail_unsupported("{}: no convolution of one group, with constant weights and at least 8 input channels",
+                       model.name);
+    return layers;
+  }
+  const std::vector<std::string> defaults = {"16x64x56x56:128x3x3", "4x64x128x128:128x3x3"};
+  for (const std::string& spec : options.layers.empty() ? defaults : options.layers) {
+    try {
+      layers.push_back(parse_layer(spec));
+    } catch (const Error& e) {
+      throw CLI::ValidationError("--layer", e.what());
+    }
+  }
+  return layers;
+}
+
+// Channels that a kernel leaves out together.
+std::int64_t group_of(const SweepOptions& options, Precision precision) {
+  if (options.group != 0) return options.group;
+  if (options.device == DeviceKind::cuda) return 16;
+  return precision == Precision::int8 ? 4 : precision == Precision::fp16 ? 2 : 1;
+}
+
+double largest(const std::span<const float> values) {
+  double most = 0;
+  for (const float v : values) most = std::max(most, std::abs(double{v}));
+  return most;
+}
+
+// Rows of one layer, made as they are asked for: what they share is made once.
+class LayerSweep {
+ public:
+  LayerSweep(const SparseLayer& layer, const SweepOptions& options)
+      : layer_(layer), options_(options), pool_(shared_pool(options.threads)) {
+    x_ = network_values(layer.x, options.threads);
+    pruner_ = std::make_unique<LayerPruner>(layer_, x_, *pool_);
+    for (std::int64_t i = 0; i < layer.weights.weights.shape()[1]; ++i) inputs_.push_back(i);
+    for (std::int64_t o = 0; o < layer.weights.weights.shape()[0]; ++o) outputs_.push_back(o);
+    reference_ =
+        run(layer.weights, inputs_, outputs_, {DeviceKind::cpu, Precision::fp32, options.threads})->results();
+    ranges_ = {largest(x_.values<float>()), largest(reference_)};
+  }
+
+  void measure(SweepRow& row) {
+    const LayerTarget target{options_.device, precisions().at(row.precision), options_.threads};
+    if (!dense_ || dense_precision_ != target.precision) {
+      dense_ = run(layer_.weights, inputs_, outputs_, target);
+      dense_precision_ = target.precision;
+    }
+    row.dense_kernel = dense_->kernel();
+    const std::int64_t outputs = std::ssize(outputs_);
+    if (row.mode == "dense") {
+      row.kernel = dense_->kernel();
+      const auto other = run(layer_.weights, inputs_, outputs_, target);
+      row.times = time_in_turns(*other, *dense_, options_.seconds);
+      row.error = layer_error(dense_->results(), reference_, outputs);
+      return;
+    }
+    const SweepMode mode = sweep_mode(row.mode);
+    const SelectionOptions how{importance_named(options_.importance), group_of(options_, target.precision),
+                               options_.panel, options_.block};
+    const bool refits = !options_.no_refit && LayerPruner::refits(mode);
+    const PrunedLayer plain = pruner_->prune(mode, row.keep, how, false);
+    row.kept = plain.kept;
+    const auto pruned = run(plain.weights, plain.inputs, plain.outputs, target);
+    row.kernel = pruned->kernel();
+    row.error = layer_error(pruned->results(), reference_, outputs);
+    row.times = time_in_turns(*pruned, *dense_, options_.seconds);
+    if (!refits) return;
+    const PrunedLayer fitted = pruner_->prune(mode, row.keep, how, true);
+    row.refit = layer_error(run(fitted.weights, fitted.inputs, fitted.outputs, target)->results(), reference_,
+                            outputs);
+  }
+
+ private:
+  std::unique_ptr<LayerRun> run(const NewWeights& weights, const std::vector<std::int64_t>& inputs,
+                                const std::vector<std::int64_t>& outputs, const LayerTarget& target) const {
+    return std::make_unique<LayerRun>(layer_, weights, inputs, outputs, x_, target, ranges_);
+  }
+
+  const SparseLayer& layer_;
+  const SweepOptions& options_;
+  std::shared_ptr<ThreadPool> pool_;
+  Tensor x_;
+  std::unique_ptr<LayerPruner> pruner_;
+  std::vector<std::int64_t> inputs_, outputs_;
+  std::vector<float> reference_;
+  LayerRanges ranges_;
+  std::unique_ptr<LayerRun> dense_;
+  Precision dense_precision_ = Precision::fp32;
+};
+
+// What is swept, precisions inside of layers, so that a dense run is made once.
+std::vector<SweepRow> rows_of(const SweepOptions& options, const SparseLayer& layer) {
+  std::vector<SweepRow> rows;
+  for (const std::string& precision : options.precisions) {
+    SweepRow row;
+    row.layer = layer.name;
+    row.precision = precision;
+    if (std::find(options.keeps.begin(), options.keeps.end(), 1.0) != options.keeps.end()) {
+      row.mode = "dense";
+      rows.push_back(row);
+    }
+    for (const std::string& mode : options.modes) {
+      for (const double keep : options.keeps) {
+        if (keep == 1) continue;
+        row.mode = mode;
+        row.keep = keep;
+        rows.push_back(row);
+      }
+    }
+  }
+  return rows;
+}
+
+nlohmann::ordered_json settings_of(const SweepOptions& options) {
+  const int threads = options.threads == 0 ? available_cpus() : options.threads;
+  return {{"pipit_sweep", 2},
+          {"device", options.device == DeviceKind::cuda ? gpu_description(0) : cpu_description()},
+          {"threads", threads},
+          {"importance", options.importance},
+          {"group", options.group},
+          {"panel", options.panel},
+          {"block", options.block},
+          {"refit", !options.no_refit}};
+}
+
+int sweep_sparsity(const SweepOptions& options) {
+  if (!options.model.model.empty() && !options.layers.empty())
+    throw CLI::ValidationError("--layer", "names layers beside those of MODEL; give one of both");
+  if (options.resume && options.results.empty())
+    throw CLI::ValidationError("--resume", "goes with --results");
+  check_output("--csv", options.csv, {options.model.model, options.results});
+  check_output("--save-svg", options.svg, {options.model.model, options.results, options.csv});
+  require_device(options.device);
+  const std::vector<SparseLayer> layers = layers_of(options);
+  const nlohmann::ordered_json settings = settings_of(options);
+  SweepFile file(options.results, settings, options.resume);
+  std::vector<std::vector<SweepRow>> planned;
+  std::int64_t total = 0;
+  for (const SparseLayer& layer : layers) {
+    planned.push_back(rows_of(options, layer));
+    total += std::ssize(planned.back());
+  }
+  std::set<std::string> wanted;
+  bool unsupported = false;
+  {
+    Progress progress("sweep", total, options.quiet);
+    std::int64_t done = 0;
+    for (std::size_t l = 0; l < layers.size(); ++l) {
+      std::unique_ptr<LayerSweep> measuring;
+      for (SweepRow& row : planned[l]) {
+        wanted.insert(row.key());
+        progress.update(done++, printable(row.key()));
+        if (file.has(row)) continue;
+        if (!measuring) measuring = std::make_unique<LayerSweep>(layers[l], options);
+        try {
+          measuring->measure(row);
+        } catch (const UnsupportedError& e) {
+          row.problem = e.what();
+        }
+        file.append(row);
+      }
+    }
+  }
+  std::vector<SweepRow> rows;
+  for (const SweepRow& row : file.rows()) {
+    if (wanted.contains(row.key())) rows.push_back(row);
+    unsupported |= wanted.contains(row.key()) && !row.problem.empty();
+  }
+  if (!options.csv.empty()) write_file(options.csv, sweep_csv(rows));
+  if (!options.svg.empty()) write_file(options.svg, sweep_svg(rows));
+  if (options.json) {
+    nlohmann::ordered_json json = {{"pipit", version()}, {"command", "sweep"}};
+    json.update(settings);
+    json["rows"] = nlohmann::ordered_json::array();
+    for (const SweepRow& row : rows) json["rows"].push_back(row.json());
+    print_json(json);
+  } else {
+    fmt::print("{}", sweep_table(rows));
+  }
+  const bool nothing =
+      std::all_of(rows.begin(), rows.end(), [](const SweepRow& row) { return !row.problem.empty(); });
+  return unsupported && nothing ? kExitUnsupported : kExitOk;
+}
+
+}  // namespace
+
+void add_sweep_sparsity(CLI::App& parent, int& exit_code) {
+  const auto options = std::make_shared<SweepOptions>();
+  CLI::App* command = parent.add_subcommand(
+      "sparsity",
+      "Remove rows of K, channels, blocks and inputs of layers; time and compare with the dense layer");
+  command->add_option("MODEL", options->model.model, model_help() + "; its convolutions in place of --layer");
+  command
+      ->add_option("--layer", options->layers,
+                   "NxCxHxW:OxRxS[:sSTRIDE][:pPADDING][:dDILATION], random weights; may be repeated "
+                   "[16x64x56x56:128x3x3, 4x64x128x128:128x3x3]")
+      ->allow_extra_args(false);
+  command->add_option("--batch", options->model.batch, "Images of a run of MODEL [1, or what the file fixes]")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{65536}));
+  add_list(*command, "--keep", options->keeps, CLI::Range(0.05, 1.0),
+           "Shares that are kept; 1 stands for the dense layer [1,0.85,0.75,0.65,0.5,0.35,0.25]");
+  add_list(*command, "--mode", options->modes, CLI::IsMember({"k", "k-panel", "channel", "block", "input"}),
+           "What is removed: rows of K for all outputs, for each panel of outputs its own, outputs, blocks "
+           "of outputs, "
+           "input channels [all]");
+  add_list(*command, "--precision", options->precisions, CLI::IsMember({"fp32", "fp16", "int8"}),
+           "Arithmetic of the kernels [fp32]");
+  command
+      ->add_option("--importance", options->importance,
+                   "How the loss of a group is judged; of outputs by l1 or l2")
+      ->check(CLI::IsMember({"l1", "l2", "activation", "second-order"}))
+      ->capture_default_str();
+  command
+      ->add_option(
+          "--group", options->group,
+          "Neighbouring input channels in a row of K; 0: 1 in fp32, 2 in fp16, 4 in INT8, on a GPU 16")
+      ->check(CLI::IsMember({0, 1, 2, 4, 8, 16}))
+      ->capture_default_str();
+  command->add_option("--panel", options->panel, "Outputs that share rows in mode k-panel")
+      ->check(CLI::IsMember({16, 32}))
+      ->capture_default_str();
+  command->add_option("--block", options->block, "Outputs of a block")
+      ->check(CLI::IsMember({4, 8, 16, 32}))
+      ->capture_default_str();
+  command->add_flag("--no-refit", options->no_refit, "Do not also fit the kept weights and compare again");
+  command->add_option("--seconds", options->seconds, "Time box of a row: pruned and dense layer in turns")
+      ->check(nonnegative_number())
+      ->check(CLI::Range(0.0, 3600.0))
+      ->capture_default_str();
+  command->add_option("--results", options->results,
+                      "Append every row to this file as soon as it is measured");
+  command->add_flag("--resume", options->resume, "Go on with the rows that --results does not have yet");
+  command->add_option("--csv", options->csv, "Also write the table into this file");
+  command->add_option("--save-svg", options->svg,
+                      "Also draw time against what is left of the output into this file");
+  command
+      ->add_option_function<std::string>(
+          "--device",
+          [options](const std::string& name) {
+            options->device = name == "cuda" ? DeviceKind::cuda : DeviceKind::cpu;
+          },
+          "Where to run [cpu]")
+      ->check(CLI::IsMember({"cpu", "cuda"}));
+  command->add_option("--threads", options->threads, "CPU threads; 0: all CPUs this process may use [0]")
+      ->check(CLI::Range(0, 1024));
+  command->add_flag("--json", options->json, "Write the result to stdout as one JSON document");
+  command->add_flag("--quiet", options->quiet, "No progress and no notes on stderr; errors still appear");
+  command->footer(
+      "Layers run by themselves, in NHWC and with no activation, on what a random convolution and a ReLU "
+      "make of "
+      "normal numbers:\nwhat real images lose, 'pipit prune' says. The dense layer runs the fastest of all "
+      "its kernels, "
+      "and so does the pruned\none; both are timed in turns. Errors are against the dense layer in fp32; "
+      "top-10 is the "
+      "share of the ten largest\noutputs of a pixel that stay.\n"
+      "Examples:\n  pipit sweep sparsity --precision fp32,int8 --results sweep.jsonl --csv sweep.csv\n"
+      "  pipit sweep sparsity resnet50 --mode k-panel --keep 0.5,0.25 --json");
+  command->callback([options, &exit_code] { exit_code = sweep_sparsity(*options); });
+}
+
+}  // namespace pipit::apps

@@ -1,0 +1,60 @@
+#include "apps/measuring/conv_grid.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <random>
+#include <set>
+
+namespace pipit::apps {
+
+namespace {
+
+bool usual(const ConvPoint& p) {
+  if (p.in > p.out) return false;
+  if (p.size >= 256 && p.kernel >= 9) return false;
+  return p.size < 512 || (p.kernel < 7 && p.batch < 16);
+}
+
+}  // namespace
+
+std::string ConvPoint::name() const {
+  return fmt::format("{}x{}x{}x{}:{}x{}x{}{}", batch, in, size, size, out, kernel, kernel,
+                     stride == 1 ? "" : fmt::format(":s{}", stride));
+}
+
+double ConvPoint::macs() const {
+  const double side = static_cast<double>((size + kernel / 2 * 2 - kernel) / stride + 1);
+  return static_cast<double>(batch * in * out * kernel * kernel) * side * side;
+}
+
+std::vector<ConvPoint> ConvGrid::points() const {
+  std::vector<ConvPoint> points;
+  std::set<std::string> names;
+  for (const std::int64_t n : batch) {
+    for (const std::int64_t i : in) {
+      for (const std::int64_t o : out) {
+        for (const std::int64_t h : size) {
+          for (const std::int64_t k : kernel) {
+            for (const std::int64_t s : stride) {
+              const ConvPoint point{n, i, o, h, k, s};
+              if ((all || usual(point)) && names.insert(point.name()).second) points.push_back(point);
+            }
+          }
+        }
+      }
+    }
+  }
+  return points;
+}
+
+std::vector<ConvPoint> sample(std::vector<ConvPoint> points, std::size_t count, unsigned seed) {
+  if (count == 0 || count >= points.size()) return points;
+  std::mt19937 random(seed);
+  // Fisher and Yates by hand: std::shuffle draws otherwise in other libraries.
+  for (std::size_t i = 0; i < count; ++i) std::swap(points[i], points[i + random() % (points.size() - i)]);
+  points.resize(count);
+  return points;
+}
+
+}  // namespace pipit::apps

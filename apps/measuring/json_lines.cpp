@@ -1,0 +1,62 @@
+#include "apps/measuring/json_lines.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "engine/base/error.h"
+#include "engine/base/file.h"
+
+namespace pipit::apps {
+
+using Json = nlohmann::ordered_json;
+
+JsonLines::JsonLines(std::string path, const Json& settings, bool resume) : path_(std::move(path)) {
+  if (path_.empty()) return;
+  const bool there = std::filesystem::exists(path_);
+  if (there && !resume) fail("{}: is there already; --resume goes on with it", path_);
+  if (there) read(settings);
+  descriptor_ = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+  if (descriptor_ < 0) fail("{}: {}", path_, std::strerror(errno));
+  if (std::filesystem::file_size(path_) == 0) append(settings);
+}
+
+JsonLines::~JsonLines() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+void JsonLines::read(const Json& settings) {
+  constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 28;
+  const std::string content = read_file(path_, kMostBytes);
+  const std::size_t complete = content.rfind('\n') == std::string::npos ? 0 : content.rfind('\n') + 1;
+  std::size_t line = 0;
+  for (std::size_t at = 0; at < complete; ++line) {
+    const std::size_t end = content.find('\n', at);
+    Json json = Json::parse(content.substr(at, end - at), nullptr, false);
+    at = end + 1;
+    if (line == 0 && json != settings)
+      fail("{}: is of another sweep: it says {}, this is {}", path_,
+           json.dump(-1, ' ', false, Json::error_handler_t::replace), settings.dump());
+    if (json.is_discarded()) fail("{}: line {} is no JSON", path_, line + 1);
+    if (line > 0) found_.push_back(std::move(json));
+  }
+  if (complete < content.size()) std::filesystem::resize_file(path_, complete);
+}
+
+void JsonLines::append(const Json& json) {
+  if (descriptor_ < 0) return;
+  const std::string line = json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  for (std::size_t at = 0; at < line.size();) {
+    const ssize_t written = ::write(descriptor_, line.data() + at, line.size() - at);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) fail("{}: {}", path_, std::strerror(errno));
+    at += static_cast<std::size_t>(written);
+  }
+  if (::fsync(descriptor_) != 0 && errno != EINVAL && errno != EROFS)
+    fail("{}: {}", path_, std::strerror(errno));
+}
+
+}  // namespace pipit::apps

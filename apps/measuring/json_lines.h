@@ -1,0 +1,35 @@
+// A file that grows by a line of JSON at a time and survives being cut off.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace pipit::apps {
+
+/// Lines behind a first one that says what they are of. A line is there in full or, after a crash, cut off at the end of
+/// the file, and then taken away when it is opened again.
+class JsonLines {
+ public:
+  /// `settings`: what two runs must share for their lines to stand side by side. With `resume` the lines of an existing
+  /// file are read; otherwise there must be none. Without a path nothing is written. Throws Error for what is in the
+  /// way, other settings, and lines that are no JSON.
+  JsonLines(std::string path, const nlohmann::ordered_json& settings, bool resume);
+  ~JsonLines();
+  JsonLines(const JsonLines&) = delete;
+  JsonLines& operator=(const JsonLines&) = delete;
+
+  /// Those that were there, the first one left out. Line i of them is line i + 2 of the file.
+  const std::vector<nlohmann::ordered_json>& found() const { return found_; }
+  /// Throws Error when it cannot be written; it is on the disk when this returns.
+  void append(const nlohmann::ordered_json& line);
+
+ private:
+  void read(const nlohmann::ordered_json& settings);
+
+  std::string path_;
+  int descriptor_ = -1;
+  std::vector<nlohmann::ordered_json> found_;
+};
+
+}  // namespace pipit::apps
