@@ -7,8 +7,8 @@
 
 namespace pipit::apps {
 
-/// Lines behind a first one that says what they are of. A line is there in full or, after a crash, cut off at the end of
-/// the file, and then taken away when it is opened again.
+/// Lines behind a first one that says what they are of. A line is there in full or, after a crash, cut off at the end
+/// of the file, and then taken away when it is opened again.
 class JsonLines {
  public:
   /// `settings`: what two runs must share for their lines to stand side by side. With `resume` the lines of an existing
