@@ -74,8 +74,8 @@ void mark_pareto(std::vector<MixedStep>& steps);
 /// The index of the first step that is good enough; their number when not even the last one is. `steps`: of one order,
 /// by rising `kept`, the last one all that there are. A step is good enough when its drop and those of all later steps,
 /// which keep more, are at most `max_drop` (one that drops little by luck does not count), each with the one-sided
-/// upper end of its interval at `confidence` (0.5: the mean), and when the 95 % interval of the drop measured on the answers
-/// does not lie above `max_drop` as a whole.
+/// upper end of its interval at `confidence` (0.5: the mean), and when the 95 % interval of the drop measured on the
+/// answers does not lie above `max_drop` as a whole.
 int first_good_step(const std::vector<MixedStep>& steps, double max_drop, double confidence);
 
 /// The index of the step to take: the fastest that is good enough, and of those within 1 % of it the one that keeps
