@@ -4,8 +4,6 @@
 #include <cerrno>
 #include <cstddef>
 
-#include "tests/support/sanitized.h"
-
 namespace {
 std::atomic<bool> counting{false};
 std::atomic<long> allocations{0};

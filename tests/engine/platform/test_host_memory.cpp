@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "tests/support/sanitized.h"
-
 namespace pipit {
 namespace {
 
