@@ -8,6 +8,32 @@
 
 namespace pipit {
 
+namespace {
+
+constexpr std::int64_t kMostImages = std::int64_t{1} << 30;
+
+// The fewest images at which the same shares of answers would be within the limit for certain; 0 for more than there
+// are anywhere.
+std::int64_t images_to_prove(const PairedAnswers& answers, double limit, double confidence) {
+  const auto proves = [&](std::int64_t images) {
+    const double times = static_cast<double>(images) / static_cast<double>(answers.images);
+    const PairedAnswers more{images, std::llround(times * static_cast<double>(answers.only_first)),
+                             std::llround(times * static_cast<double>(answers.only_second))};
+    return drop_interval(more, confidence).high <= limit;
+  };
+  std::int64_t low = answers.images;
+  std::int64_t high = 2 * low;
+  while (high < kMostImages && !proves(high)) high *= 2;
+  if (high >= kMostImages) return 0;
+  while (low + 1 < high) {
+    const std::int64_t middle = low + (high - low) / 2;
+    (proves(middle) ? high : low) = middle;
+  }
+  return high;
+}
+
+}  // namespace
+
 JudgedDrop judge_drop(const PairedAnswers& answers, double limit, double confidence) {
   if (!(limit >= 0)) fail("a limit of {}: expected 0 or more", limit);
   const double drop = paired_drop(answers);
@@ -19,9 +45,7 @@ JudgedDrop judge_drop(const PairedAnswers& answers, double limit, double confide
   } else if (interval.low > limit) {
     judged.verdict = DropVerdict::broken;
   } else if (drop < limit) {
-    const double times = (interval.high - drop) / (limit - drop);
-    const double images = std::ceil(static_cast<double>(answers.images) * times * times);
-    if (images < 1e9) judged.images = static_cast<std::int64_t>(images);
+    judged.images = images_to_prove(answers, limit, confidence);
   }
   return judged;
 }

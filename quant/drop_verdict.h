@@ -19,8 +19,8 @@ struct JudgedDrop {
 };
 
 /// Holds paired_drop() and its interval at `confidence` in (0, 1) against `limit`, a share of the images that is not
-/// negative. The images that would do are those at which the interval's upper end, whose distance from the drop shrinks
-/// with their square root, comes down to the limit. Throws Error without images.
+/// negative. The images that would do are so many that the interval of the same shares of answers ends at the limit.
+/// Throws Error without images.
 JudgedDrop judge_drop(const PairedAnswers& answers, double limit, double confidence = 0.95);
 
 /// "proven", "not proven" or "broken".
