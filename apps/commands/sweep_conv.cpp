@@ -252,12 +252,14 @@ void add_sweep_conv(CLI::App& parent, int& exit_code) {
   command->add_flag("--quiet", options->quiet, "No progress and no notes on stderr; errors still appear");
   command->footer(
       "Square convolutions with a bias, padding half of the window and no activation, in NHWC, on what a "
-      "random "
-      "convolution\nand a ReLU make of normal numbers. Speed-ups are medians over turns of both, with 95 % "
-      "intervals; "
-      "'faster' and 'slower' count\nthose whose interval leaves out 1. Errors are against sums in double "
-      "precision of "
-      "the same data, at 256 pixels of all\nchannels. What does not run is a row with its reason.\n"
+      "random\n"
+      "convolution and a ReLU make of normal numbers. Speed-ups are medians over turns of both, with 95 % "
+      "intervals;\n"
+      "'faster' and 'slower' count those whose whole interval is more than 1 % away from 1. Errors are "
+      "against sums\n"
+      "in double precision of the same data, at 256 pixels of all channels. What does not run is a row with "
+      "its\n"
+      "reason.\n"
       "Examples:\n  pipit sweep conv --sample 200 --results conv.jsonl --csv conv.csv --save-svg conv.svg\n"
       "  pipit sweep conv --n 1 --in 64,128 --out 64,128 --size 28,56 --kernel 3 --stride 1 --all "
       "--precision fp16,int8");

@@ -311,8 +311,11 @@ LayerTimes time_in_turns(LayerRun& run, LayerRun& base, double seconds) {
            (turns < kLeastLayerTurns && passed < std::max(kSlow * seconds, 1.0));
   };
   while (goes_on()) {
-    of_base.push_back(base.run_ms());
+    // In alternating order: who comes second finds the caches as the first left them.
+    const bool first = own.size() % 2 == 0;
+    if (first) of_base.push_back(base.run_ms());
     own.push_back(run.run_ms());
+    if (!first) of_base.push_back(base.run_ms());
     ratios.push_back(of_base.back() / own.back());
   }
   LayerTimes times;
