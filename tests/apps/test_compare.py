@@ -111,11 +111,11 @@ class Compare(Data):
         self.assert_one_line_error(done, "a.json", "b.json", "in common")
 
     def test_a_profile_with_itself(self):
-        path = self.write("a.json", self.pipit("profile", MODEL, "--runs", "5", "--json").stdout)
+        path = self.write("a.json", self.pipit("profile", MODEL, "--runs", "8", "--json").stdout)
         comparison = self.compare(path, path)
         self.assertEqual((comparison["ratio"], comparison["verdict"]), (1, "no difference"))
         self.assertEqual(len(comparison["layers"]), len(json.loads(path.read_text())["layers"]))
-        path = self.write("b.json", self.pipit("bench", MODEL, "--runs", "5", "--quiet", "--json").stdout)
+        path = self.write("b.json", self.pipit("bench", MODEL, "--runs", "8", "--quiet", "--json").stdout)
         self.assertEqual(self.compare(path, path)["ratio"], 1)
 
     def test_other_machines_are_noted(self):

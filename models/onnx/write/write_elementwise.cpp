@@ -1,7 +1,8 @@
 // Element-wise layers, normalizations and reductions as ONNX nodes.
+#include <algorithm>
 #include <cmath>
-#include <map>
 #include <numbers>
+#include <utility>
 
 #include "layers/ops/binary.h"
 #include "layers/ops/normalization.h"
@@ -15,8 +16,18 @@ namespace pipit::onnx {
 
 namespace {
 
+template <typename Kind>
+using Operators = std::pair<Kind, const char*>;
+
+// The operator of a kind; null for one that is not there.
+template <typename Kind, std::size_t N>
+const char* operator_of(const Operators<Kind> (&operators)[N], Kind kind) {
+  const auto* at = std::ranges::find(operators, kind, &Operators<Kind>::first);
+  return at == std::end(operators) ? nullptr : at->second;
+}
+
 // Functions that are one operator without attributes.
-const std::map<UnaryKind, const char*> kPlain = {
+constexpr Operators<UnaryKind> kPlain[] = {
     {UnaryKind::relu, "Relu"},         {UnaryKind::sigmoid, "Sigmoid"},
     {UnaryKind::tanh, "Tanh"},         {UnaryKind::erf, "Erf"},
     {UnaryKind::exp, "Exp"},           {UnaryKind::log, "Log"},
@@ -29,29 +40,29 @@ const std::map<UnaryKind, const char*> kPlain = {
     {UnaryKind::logical_not, "Not"}};
 
 // Functions of one parameter.
-const std::map<UnaryKind, const char*> kWithAlpha = {{UnaryKind::leaky_relu, "LeakyRelu"},
-                                                     {UnaryKind::elu, "Elu"},
-                                                     {UnaryKind::celu, "Celu"},
-                                                     {UnaryKind::thresholded_relu, "ThresholdedRelu"}};
+constexpr Operators<UnaryKind> kWithAlpha[] = {{UnaryKind::leaky_relu, "LeakyRelu"},
+                                               {UnaryKind::elu, "Elu"},
+                                               {UnaryKind::celu, "Celu"},
+                                               {UnaryKind::thresholded_relu, "ThresholdedRelu"}};
 
-const std::map<BinaryKind, const char*> kBinary = {{BinaryKind::add, "Add"},
-                                                   {BinaryKind::sub, "Sub"},
-                                                   {BinaryKind::mul, "Mul"},
-                                                   {BinaryKind::div, "Div"},
-                                                   {BinaryKind::min, "Min"},
-                                                   {BinaryKind::max, "Max"},
-                                                   {BinaryKind::pow, "Pow"},
-                                                   {BinaryKind::prelu, "PRelu"},
-                                                   {BinaryKind::mod, "Mod"},
-                                                   {BinaryKind::fmod, "Mod"},
-                                                   {BinaryKind::equal, "Equal"},
-                                                   {BinaryKind::less, "Less"},
-                                                   {BinaryKind::less_equal, "LessOrEqual"},
-                                                   {BinaryKind::greater, "Greater"},
-                                                   {BinaryKind::greater_equal, "GreaterOrEqual"},
-                                                   {BinaryKind::logical_and, "And"},
-                                                   {BinaryKind::logical_or, "Or"},
-                                                   {BinaryKind::logical_xor, "Xor"}};
+constexpr Operators<BinaryKind> kBinary[] = {{BinaryKind::add, "Add"},
+                                             {BinaryKind::sub, "Sub"},
+                                             {BinaryKind::mul, "Mul"},
+                                             {BinaryKind::div, "Div"},
+                                             {BinaryKind::min, "Min"},
+                                             {BinaryKind::max, "Max"},
+                                             {BinaryKind::pow, "Pow"},
+                                             {BinaryKind::prelu, "PRelu"},
+                                             {BinaryKind::mod, "Mod"},
+                                             {BinaryKind::fmod, "Mod"},
+                                             {BinaryKind::equal, "Equal"},
+                                             {BinaryKind::less, "Less"},
+                                             {BinaryKind::less_equal, "LessOrEqual"},
+                                             {BinaryKind::greater, "Greater"},
+                                             {BinaryKind::greater_equal, "GreaterOrEqual"},
+                                             {BinaryKind::logical_and, "And"},
+                                             {BinaryKind::logical_or, "Or"},
+                                             {BinaryKind::logical_xor, "Xor"}};
 
 // x * f(x): the activations that opset 13 has no operator for.
 void write_gated(GraphWriter& writer, const Node& node, const std::string& x) {
@@ -100,10 +111,10 @@ void write_clip(GraphWriter& writer, const Node& node, const std::string& x, con
 void add_unary(GraphWriter& writer, const Node& node, const UnaryAttributes& a) {
   const std::string x = writer.operand(node.inputs[0]);
   const auto alpha = static_cast<float>(a.alpha);
-  if (const auto plain = kPlain.find(a.kind); plain != kPlain.end()) {
-    writer.add(plain->second, node.name, {x});
-  } else if (const auto with_alpha = kWithAlpha.find(a.kind); with_alpha != kWithAlpha.end()) {
-    set(writer.add(with_alpha->second, node.name, {x}), "alpha", alpha);
+  if (const char* plain = operator_of(kPlain, a.kind)) {
+    writer.add(plain, node.name, {x});
+  } else if (const char* with_alpha = operator_of(kWithAlpha, a.kind)) {
+    set(writer.add(with_alpha, node.name, {x}), "alpha", alpha);
   } else if (a.kind == UnaryKind::gelu_tanh) {
     write_gelu_tanh(writer, node, x);
   } else if (a.kind == UnaryKind::pow) {
@@ -142,11 +153,11 @@ void add_unary(GraphWriter& writer, const Node& node, const UnaryAttributes& a) 
 namespace {
 
 void write_binary(GraphWriter& writer, const Node& node, const BinaryAttributes& attributes) {
-  const auto op = kBinary.find(attributes.kind);
-  if (op == kBinary.end()) fail_unsupported("function {}", binary_name(attributes.kind));
+  const char* op = operator_of(kBinary, attributes.kind);
+  if (op == nullptr) fail_unsupported("function {}", binary_name(attributes.kind));
   const std::string a = writer.operand(node.inputs[0]);
   const std::string b = writer.operand(node.inputs[1]);
-  onnx_pb::NodeProto& proto = writer.add(op->second, node.name, {a, b});
+  onnx_pb::NodeProto& proto = writer.add(op, node.name, {a, b});
   if (attributes.kind == BinaryKind::fmod) set(proto, "fmod", std::int64_t{1});
   writer.add_activation(node.name, attributes.activation);
 }
@@ -163,7 +174,7 @@ void write_softmax(GraphWriter& writer, const Node& node, const SoftmaxAttribute
 }
 
 // Reductions that are one operator.
-const std::map<ReduceKind, const char*> kReduce = {
+constexpr Operators<ReduceKind> kReduce[] = {
     {ReduceKind::sum, "ReduceSum"},        {ReduceKind::mean, "ReduceMean"},
     {ReduceKind::max, "ReduceMax"},        {ReduceKind::min, "ReduceMin"},
     {ReduceKind::prod, "ReduceProd"},      {ReduceKind::l1, "ReduceL1"},
@@ -175,7 +186,7 @@ void write_reduce(GraphWriter& writer, const Node& node, const ReduceAttributes&
   GraphWriter::Names inputs{writer.operand(node.inputs[0])};
   const bool as_input = attributes.kind == ReduceKind::sum && !attributes.axes.empty();
   if (as_input) inputs.push_back(writer.integers(node.name + "/axes", attributes.axes));
-  onnx_pb::NodeProto& proto = writer.add(kReduce.at(attributes.kind), node.name, inputs);
+  onnx_pb::NodeProto& proto = writer.add(operator_of(kReduce, attributes.kind), node.name, inputs);
   if (!as_input && !attributes.axes.empty()) set(proto, "axes", attributes.axes);
   set(proto, "keepdims", std::int64_t{attributes.keep_dims});
 }
