@@ -25,6 +25,7 @@ void add_quantize(CLI::App& app, int& exit_code);
 void add_diff(CLI::App& app, int& exit_code);
 void add_tune(CLI::App& app, int& exit_code);
 void add_prune(CLI::App& app, int& exit_code);
+void add_doctor(CLI::App& app, int& exit_code);
 void add_sweep(CLI::App& app, int& exit_code);  // of these two
 void add_sweep_conv(CLI::App& sweep, int& exit_code);
 void add_sweep_sparsity(CLI::App& sweep, int& exit_code);

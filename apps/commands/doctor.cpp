@@ -1,0 +1,57 @@
+// pipit doctor: what pipit finds on this machine, what it uses of it, and what to do about the rest.
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "apps/commands/commands.h"
+#include "apps/display/terminal.h"
+#include "apps/measuring/machine.h"
+#include "apps/measuring/runner.h"
+#include "engine/base/version.h"
+
+namespace pipit::apps {
+
+namespace {
+
+int doctor(bool as_json) {
+  const std::vector<Finding> findings = examine_machine();
+  if (as_json) {
+    nlohmann::ordered_json json = {{"pipit", version()}, {"command", "doctor"}};
+    json["findings"] = nlohmann::ordered_json::array();
+    for (const Finding& f : findings) {
+      json["findings"].push_back(
+          {{"name", f.name},
+           {"value", f.value},
+           {"advice", f.advice.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(f.advice)}});
+    }
+    print_json(json);
+    return kExitOk;
+  }
+  std::size_t width = 0;
+  for (const Finding& f : findings) width = std::max(width, f.name.size());
+  for (const Finding& f : findings) {
+    fmt::print("{:<{}}  {}\n", f.name, width, printable(f.value));
+    if (!f.advice.empty()) fmt::print("{:<{}}  -> {}\n", "", width, printable(f.advice));
+  }
+  fmt::print(
+      "\nnext: pipit classify resnet20-cifar10 IMAGE; pipit profile resnet50 shows where time goes, pipit "
+      "bench "
+      "resnet50 --peak what the machine reaches\n");
+  return kExitOk;
+}
+
+}  // namespace
+
+void add_doctor(CLI::App& app, int& exit_code) {
+  const auto as_json = std::make_shared<bool>(false);
+  CLI::App* command =
+      app.add_subcommand("doctor", "Show what pipit finds on this machine, what it uses and what is missing");
+  command->add_flag("--json", *as_json, "Write the result to stdout as one JSON document");
+  command->add_flag("--quiet", "Accepted as everywhere; there is nothing to leave out");
+  command->footer(
+      "Nothing is measured and no model is loaded. The exit code is 0 whatever is found; '->' is advice.\n"
+      "Example:\n  pipit doctor");
+  command->callback([as_json, &exit_code] { exit_code = doctor(*as_json); });
+}
+
+}  // namespace pipit::apps

@@ -1,0 +1,184 @@
+#include "apps/measuring/machine.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <thread>
+
+#include "apps/display/table.h"
+#include "engine/base/error.h"
+#include "engine/base/file.h"
+#include "engine/base/version.h"
+#include "engine/plan/tuning_cache.h"
+#include "engine/platform/cgroup.h"
+#include "engine/platform/device.h"
+#include "engine/platform/host_memory.h"
+#include "engine/platform/isa.h"
+#include "engine/platform/thread_pool.h"
+#include "models/image/decode.h"
+
+namespace pipit::apps {
+
+namespace {
+
+// Above this share of the CPUs others disturb what is timed.
+constexpr double kBusy = 0.15;
+constexpr std::size_t kLittleMemory = std::size_t{1} << 30;
+
+// The first line of a file of the system; empty where there is none.
+std::string first_line(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+Finding cpus() {
+  const int usable = available_cpus();
+  const auto all = static_cast<int>(std::thread::hardware_concurrency());
+  const long online = sysconf(_SC_NPROCESSORS_ONLN);
+  Finding finding{
+      "CPU", fmt::format("{}, {} of {} usable", cpu_description(), usable, std::max<long>(all, online)), {}};
+  const double quota = cgroup_cpu_limit("/sys/fs/cgroup", own_cgroups());
+  if (std::isfinite(quota)) finding.value += fmt::format("; a control group grants {:.3g}", quota);
+  if (std::isfinite(quota) && quota < std::ceil(quota))
+    finding.advice =
+        "a share of a CPU makes times uneven: grant the container whole ones (docker run --cpus)";
+  else if (!std::isfinite(quota) && usable < online)
+    finding.advice = "the affinity mask (taskset, numactl) leaves out the others";
+  return finding;
+}
+
+Finding instruction_sets() {
+  std::string names, missing;
+  for (const Isa isa : all_isas()) {
+    std::string& list = isa_available(isa) ? names : missing;
+    list += fmt::format("{}{}", list.empty() ? "" : ", ", isa_name(isa));
+  }
+  Finding finding{"instruction sets", names, {}};
+  try {
+    finding.value += fmt::format("; {} is used", isa_name(chosen_isa()));
+  } catch (const Error& e) {
+    finding.advice = fmt::format("{}: nothing runs before PIPIT_ISA is unset or names another", e.what());
+    return finding;
+  }
+  if (!missing.empty()) finding.value += fmt::format("; not here: {}", missing);
+  if (const char* forced = std::getenv("PIPIT_ISA"); forced != nullptr && *forced != '\0')
+    finding.advice = fmt::format("PIPIT_ISA={} decides; unset it for the best one", forced);
+  return finding;
+}
+
+Finding caches() {
+  Finding finding{"caches", {}, {}};
+  for (int index = 0; index < 8; ++index) {
+    const std::string folder = fmt::format("/sys/devices/system/cpu/cpu0/cache/index{}/", index);
+    const std::string size = first_line(folder + "size");
+    if (size.empty() || first_line(folder + "type") == "Instruction") continue;
+    finding.value +=
+        fmt::format("{}L{} {}", finding.value.empty() ? "" : ", ", first_line(folder + "level"), size);
+  }
+  if (finding.value.empty()) finding.value = "the system does not say";
+  return finding;
+}
+
+Finding memory() {
+  const std::size_t free = available_host_memory();
+  Finding finding{"memory", fmt::format("{} free", mebibytes(free)), {}};
+  if (free < kLittleMemory)
+    finding.advice = "large models and batches may not fit; plans whose arena is larger are refused";
+  return finding;
+}
+
+Finding clock_rate() {
+  const std::string governor = first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
+  Finding finding{
+      "clock", governor.empty() ? "the system shows no governor (a virtual machine?)" : governor, {}};
+  if (governor == "powersave" || governor == "conservative" || governor == "ondemand")
+    finding.advice =
+        "short runs are timed at a lower clock; for measurements: cpupower frequency-set -g performance";
+  return finding;
+}
+
+Finding load() {
+  const std::string line = first_line("/proc/loadavg");
+  const double one_minute = std::strtod(line.c_str(), nullptr);
+  if (line.empty()) return {"load", "the system does not say", {}};
+  Finding finding{"load", fmt::format("{:.2f} in the last minute", one_minute), {}};
+  if (one_minute > kBusy * available_cpus())
+    finding.advice = "other work disturbs times; compare in turns (bench --against), or wait";
+  return finding;
+}
+
+Finding images() {
+  const ImageDecoders decoders = image_decoders();
+  return {"images", fmt::format("JPEG by {}, PNG by {}", decoders.jpeg, decoders.png), {}};
+}
+
+void add_gpu(std::vector<Finding>& findings) {
+  const CudaStatus status = cuda_status();
+  if (!status.compiled) {
+    findings.push_back(
+        {"GPU", "this build has no CUDA",
+         "with an NVIDIA GPU: install the CUDA toolkit, then cmake --preset default -DPIPIT_CUDA=ON"});
+    return;
+  }
+  if (!status.problem.empty()) {
+    findings.push_back({"GPU", fmt::format("built with CUDA {}; {}", status.toolkit, status.problem),
+                        "--device cuda does not run; all else does"});
+    return;
+  }
+  for (std::size_t i = 0; i < status.devices.size(); ++i)
+    findings.push_back(
+        {"GPU", fmt::format("{}, {}", status.devices[i], mebibytes(gpu_memory(static_cast<int>(i)))), {}});
+  const CudaLibraries libraries = cuda_libraries();
+  for (const auto& [name, found] : {std::pair{"cuBLASLt", libraries.cublaslt}, {"cuDNN", libraries.cudnn}}) {
+    const bool missing = found.starts_with("not usable");
+    findings.push_back(
+        {name, found,
+         missing ? "kernels of its own run in its place; LD_LIBRARY_PATH says where it is" : ""});
+  }
+}
+
+Finding tuning() {
+  const std::filesystem::path folder = cache_folder();
+  if (folder.empty())
+    return {"tuning cache", "no folder for it", "set HOME or XDG_CACHE_HOME, or give --tuning-cache"};
+  const std::filesystem::path path = folder / "tuning.json";
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored))
+    return {"tuning cache", path.string() + ", not there yet; --autotune makes it", {}};
+  try {
+    std::size_t decisions = 0;
+    for (const auto& device : read_tuning_cache(path)) decisions += device.second.size();
+    return {"tuning cache",
+            fmt::format("{}, {}", path.string(), counted(static_cast<std::int64_t>(decisions), "layer")),
+            {}};
+  } catch (const Error& e) {
+    return {"tuning cache", e.what(), "delete it; --autotune makes another"};
+  }
+}
+
+}  // namespace
+
+std::vector<Finding> examine_machine() {
+  std::vector<Finding> findings;
+  findings.push_back({"pipit", std::string(version()), {}});
+  findings.push_back(cpus());
+  findings.push_back(instruction_sets());
+  findings.push_back(caches());
+  findings.push_back(memory());
+  findings.push_back(clock_rate());
+  findings.push_back(load());
+  findings.push_back(images());
+  add_gpu(findings);
+  findings.push_back(tuning());
+  return findings;
+}
+
+}  // namespace pipit::apps
