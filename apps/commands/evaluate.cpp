@@ -2,14 +2,20 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <set>
 
 #include "apps/commands/commands.h"
 #include "apps/display/progress.h"
+#include "apps/display/table.h"
+#include "apps/display/terminal.h"
 #include "apps/measuring/image_pipeline.h"
 #include "apps/measuring/runner.h"
 #include "engine/base/clock.h"
 #include "layers/passes/passes.h"
 #include "models/image/folder.h"
+#include "quant/drop_verdict.h"
+#include "quant/hash.h"
+#include "quant/quantization_plan.h"
 
 namespace pipit::apps {
 
@@ -22,6 +28,8 @@ struct EvaluateOptions {
   std::string folder;
   std::int64_t limit = 0;
   std::vector<int> devices;
+  std::string against;
+  double max_drop = -1;  // points; negative: not given
 };
 
 struct Interval {
@@ -50,6 +58,7 @@ struct Score {
   std::int64_t top5 = 0;
   double seconds = 0;                ///< from the first image's file to the last one's classes
   std::vector<DeviceScore> devices;  ///< one per runner
+  std::vector<int> answers;          ///< the most probable class of every image
   ImageCounts counts;
 
   double images_per_s() const { return static_cast<double>(images) / seconds; }
@@ -71,6 +80,7 @@ Score measure(std::span<Runner> runners, const Preprocess& preprocess,
 
   Score score;
   score.devices.resize(runners.size());
+  score.answers.resize(images.size());
   Progress progress("evaluate", static_cast<std::int64_t>(images.size()), quiet);
   const auto begin = Clock::now();
   run_images(runners, preprocess, output, paths, [&](const ImageResult& result) {
@@ -78,6 +88,7 @@ Score measure(std::span<Runner> runners, const Preprocess& preprocess,
     const LabelledImage& image = images[static_cast<std::size_t>(result.image)];
     const std::vector<ScoredClass> top = top_classes(result.scores, 5, image.path.string(), runners[0].model,
                                                      runners[0].plan->options().precision);
+    score.answers[static_cast<std::size_t>(result.image)] = top[0].index;
     score.top1 += top[0].index == image.label ? 1 : 0;
     score.top5 +=
         std::any_of(top.begin(), top.end(), [&](const ScoredClass& p) { return p.index == image.label; }) ? 1
@@ -134,29 +145,131 @@ nlohmann::ordered_json devices_json(const EvaluateOptions& options, const Score&
   return json;
 }
 
+// A model and what it says of the folder.
+struct Evaluated {
+  Model model;  // its graph is in the runners
+  bool quantized = false;
+  Preparation preparation;
+  std::vector<Runner> runners;
+  ClassOutput output;
+  std::vector<LabelledImage> images;
+  Score score;
+};
+
+Evaluated evaluate_model(const EvaluateOptions& options, const ModelOptions& from, CommonOptions common) {
+  Model model = from.load(useful_batch(options));
+  const Preparation preparation = options.image.resolve(model);
+  const bool quantized = is_quantized(model.graph);
+  common.preprocess = preparation.preprocess;
+  std::vector<Runner> runners = make_runners(model.name, std::move(model.graph), common, options.devices);
+  ClassOutput output(runners[0].plan->graph(), model.name);
+  const Labels labels = options.image.resolve_labels(model, output.classes);
+  std::vector<LabelledImage> images =
+      spread(list_labelled_images(options.folder, labels, static_cast<int>(output.classes)), options.limit);
+  Score score = measure(runners, preparation.preprocess, images, output, common.quiet);
+  return {std::move(model), quantized,         preparation,     std::move(runners),
+          output,           std::move(images), std::move(score)};
+}
+
+// --against, and how far the model falls behind it.
+struct Compared {
+  std::string name;
+  double top1 = 0;
+  PairedAnswers answers;
+  std::int64_t others = 0;  // images with another answer
+  std::optional<JudgedDrop> judged;
+};
+
+Compared compare_with(const EvaluateOptions& options, const Evaluated& own) {
+  Compared compared;
+  compared.name = options.against;
+  ModelOptions from = options.model;
+  CommonOptions common = options.common;
+  const auto precision = precisions().find(options.against);
+  common.precision = precision == precisions().end() ? Precision::fp32 : precision->second;
+  if (precision == precisions().end()) from.model = options.against;
+  common.plan.clear();
+  common.keep.clear();
+  common.group_size.reset();
+  common.dynamic_scales.clear();
+  const Evaluated base = evaluate_model(options, from, common);
+  if (base.output.classes != own.output.classes)
+    fail("--against {}: {} classes, {} has {}", options.against, base.output.classes, own.model.name,
+         own.output.classes);
+  compared.answers.images = own.score.images;
+  for (std::size_t i = 0; i < own.images.size(); ++i) {
+    const bool right = own.score.answers[i] == own.images[i].label;
+    const bool base_right = base.score.answers[i] == base.images.at(i).label;
+    compared.answers.only_first += base_right && !right ? 1 : 0;
+    compared.answers.only_second += right && !base_right ? 1 : 0;
+    compared.others += own.score.answers[i] != base.score.answers[i] ? 1 : 0;
+  }
+  compared.top1 = static_cast<double>(base.score.top1) / static_cast<double>(base.score.images);
+  if (options.max_drop >= 0) compared.judged = judge_drop(compared.answers, options.max_drop / 100);
+  return compared;
+}
+
+nlohmann::ordered_json compared_json(const EvaluateOptions& options, const Compared& compared) {
+  const DropInterval interval = drop_interval(compared.answers, 0.95);
+  nlohmann::ordered_json json = {{"name", compared.name},
+                                 {"top1", compared.top1},
+                                 {"drop_points", 100 * paired_drop(compared.answers)},
+                                 {"drop_interval95", {100 * interval.low, 100 * interval.high}},
+                                 {"only_it_right", compared.answers.only_first},
+                                 {"only_model_right", compared.answers.only_second},
+                                 {"other_answers", compared.others}};
+  if (compared.judged) {
+    json["max_drop"] = options.max_drop;
+    json["verdict"] = verdict_name(compared.judged->verdict);
+    json["images_needed"] = compared.judged->images > 0 ? nlohmann::ordered_json(compared.judged->images)
+                                                        : nlohmann::ordered_json();
+    json["passed"] = compared.judged->within;
+  }
+  return json;
+}
+
+void print_compared(const EvaluateOptions& options, const Compared& compared) {
+  const DropInterval interval = drop_interval(compared.answers, 0.95);
+  fmt::print("against   {}: top-1 {:.2f} %, drop {:.2f} points [{:.2f}, {:.2f}]; {} answered otherwise\n",
+             printable(compared.name), 100 * compared.top1, 100 * paired_drop(compared.answers),
+             100 * interval.low, 100 * interval.high, counted(compared.others, "image"));
+  if (compared.judged)
+    fmt::print("promise   at most {:g} points: {}\n", options.max_drop, verdict_text(*compared.judged));
+}
+
+// Images of the folder that the plan was calibrated on: what INT8 costs on them says less about others.
+std::int64_t calibrated_on(const std::string& plan, const std::vector<LabelledImage>& images) {
+  if (plan.empty()) return 0;
+  const QuantizationPlan read = read_quantization_plan(plan);
+  std::set<std::string> known;
+  for (const CalibrationImage& image : read.images) known.insert(image.hash);
+  if (known.empty()) return 0;
+  return std::count_if(images.begin(), images.end(),
+                       [&](const LabelledImage& image) { return known.contains(hash_file(image.path)); });
+}
+
 int evaluate(const EvaluateOptions& options) {
   if (!options.devices.empty() && options.common.device != DeviceKind::cuda)
     throw CLI::ValidationError("--devices", "numbers GPUs: it needs --device cuda");
-  Model model = options.model.load(useful_batch(options));
-  const Preparation preparation = options.image.resolve(model);
-  const Preprocess& preprocess = preparation.preprocess;
-  const bool quantized = is_quantized(model.graph);
-  CommonOptions common = options.common;
-  common.preprocess = preprocess;
-  std::vector<Runner> runners = make_runners(model.name, std::move(model.graph), common, options.devices);
-  const Runner& runner = runners[0];
-  const ClassOutput output(runner.plan->graph(), model.name);
-  const Labels labels = options.image.resolve_labels(model, output.classes);
-  std::vector<LabelledImage> images =
-      list_labelled_images(options.folder, labels, static_cast<int>(output.classes));
-  images = spread(std::move(images), options.limit);
-
-  const Score score = measure(runners, preprocess, images, output, options.common.quiet);
+  if (options.max_drop >= 0 && options.against.empty())
+    throw CLI::ValidationError("--max-drop", "is a drop against something; it goes with --against");
+  const Evaluated own = evaluate_model(options, options.model, options.common);
+  const Model& model = own.model;
+  const Preparation& preparation = own.preparation;
+  const Score& score = own.score;
+  const Runner& runner = own.runners[0];
+  std::optional<Compared> compared;
+  if (!options.against.empty()) compared = compare_with(options, own);
   const std::optional<ImageInput> input =
       image_input(runner.plan->graph().value(runner.plan->graph().inputs()[0]).desc.shape);
-  const std::vector<std::string> notes =
-      notes_on(model, preparation, true, quantized, score.counts, input ? input->channels : 0);
+  std::vector<std::string> notes =
+      notes_on(model, preparation, true, own.quantized, score.counts, input ? input->channels : 0);
+  if (const std::int64_t known = calibrated_on(options.common.plan, own.images); known > 0) {
+    notes.push_back(fmt::format("{} of the {} images calibrated {}: on them INT8 looks better than it is",
+                                known, score.images, options.common.plan));
+  }
   if (!options.common.quiet) print_notes(notes);
+  const int code = compared && compared->judged && !compared->judged->within ? kExitCheckFailed : kExitOk;
   const auto n = static_cast<double>(score.images);
   const Interval top1 = wilson(score.top1, score.images);
   const Interval top5 = wilson(score.top5, score.images);
@@ -168,7 +281,7 @@ int evaluate(const EvaluateOptions& options) {
     json["exif_transposed"] = score.counts.turned;
     if (!options.common.plan.empty()) json["preprocess_differences"] = runner.preprocess_differences;
     json["folder"] = options.folder;
-    json["batch"] = output.batch;
+    json["batch"] = own.output.batch;
     json["images"] = score.images;
     json["top1"] = static_cast<double>(score.top1) / n;
     json["top1_correct"] = score.top1;
@@ -179,10 +292,11 @@ int evaluate(const EvaluateOptions& options) {
     json["images_per_s"] = score.images_per_s();
     json["model_images_per_s"] = score.model_images_per_s();
     if (!options.devices.empty()) json["devices"] = devices_json(options, score);
+    if (compared) json["against"] = compared_json(options, *compared);
     print_json(json);
-    return kExitOk;
+    return code;
   }
-  fmt::print("pixels    {}: {}\n", source_text(preparation), describe(preprocess));
+  fmt::print("pixels    {}: {}\n", source_text(preparation), describe(preparation.preprocess));
   fmt::print("images    {}\n", score.images);
   fmt::print("top-1     {:.2f} %  [{:.2f}, {:.2f}]\n", 100.0 * static_cast<double>(score.top1) / n,
              100 * top1.low, 100 * top1.high);
@@ -194,7 +308,8 @@ int evaluate(const EvaluateOptions& options) {
     fmt::print("GPU {:<5} {} images, {:.1f} images/s in the model alone\n", options.devices[d],
                score.devices[d].images, Score::model_images_per_s(score.devices[d]));
   }
-  return kExitOk;
+  if (compared) print_compared(options, *compared);
+  return code;
 }
 
 }  // namespace
@@ -221,6 +336,14 @@ void add_evaluate(CLI::App& app, int& exit_code) {
           "With --device cuda: share the images out among these GPUs, for example 0,1; one session for each "
           "number")
       ->type_name("LIST");
+  command->add_option(
+      "--against", options->against,
+      "Also run the same images in another precision (fp32, fp16) or through another model, in fp32, "
+      "and say what was lost: paired, with its 95 % interval");
+  command
+      ->add_option("--max-drop", options->max_drop,
+                   "Points of top-1 that may be lost --against it; exit code 4 where more were measured")
+      ->check(nonnegative_number());
   command->footer(
       "images_per_s is images over wall-clock time, decoding included. model_images_per_s is images over the "
       "time\n"
@@ -228,6 +351,7 @@ void add_evaluate(CLI::App& app, int& exit_code) {
       "Examples:\n"
       "  pipit evaluate resnet20-cifar10 cifar10-test --batch 32\n"
       "  pipit evaluate squeezenet.onnx photos --labels imagenet-classes.txt --resize 256 --crop 227 --json\n"
+      "  pipit evaluate model.onnx val --precision int8 --plan plan.json --against fp32 --max-drop 1\n"
       "  pipit evaluate resnet50.onnx val --device cuda --devices 0,1 --precision fp16 --batch 32");
   command->callback([options, &exit_code] { exit_code = evaluate(*options); });
 }

@@ -26,7 +26,7 @@ NESTED_SUBCOMMANDS = ("sweep",)
 # What classify and evaluate had to assume, said on stderr of a run that succeeds (test_annotate.py), and what profile
 # says on a busy machine.
 ASSUMPTIONS = re.compile(r"\A(pipit: note: (preprocessing guessed|the model holds no labels|the image is grey|all images "
-                         r"are grey|resnet\d+ has random weights|the model is quantized already|[^\n]*: the times vary by)"
+                         r"are grey|resnet\d+ has random weights|the model is quantized already|\d+ of the \d+ images calibrated|[^\n]*: the times vary by)"
                          r"[^\n]*\n)*\Z")
 
 

@@ -1,6 +1,9 @@
 """pipit evaluate."""
 
-from command import MODEL, RUNTIME, USAGE, CommandTest, main
+import json
+
+import onnx_model
+from command import CHECK_FAILED, MODEL, RUNTIME, USAGE, CommandTest, main
 
 
 class Evaluate(CommandTest):
@@ -58,6 +61,68 @@ class Evaluate(CommandTest):
         self.assertRegex(text, rf"(?m)^top-1 +{100 * result['top1']:.2f} %")
         self.assertRegex(text, rf"(?m)^top-5 +{100 * result['top5']:.2f} %")
         self.assertRegex(text, r"(?m)^speed +[\d.]+ images/s")
+
+    def answers(self, *options):
+        """What classify says of every image, in the order of the folder."""
+        names = sorted(self.folder.glob("images/*/*.bmp"))
+        return [(name.parent.name, image["top"][0]["label"])
+                for name, image in zip(names, self.json("classify", MODEL, *names, *options)["images"], strict=True)]
+
+    def test_against_fp32(self):
+        self.pipit("calibrate", MODEL, "images/frog", "--output", "plan.json", "--no-histograms", "--quiet")
+        plan = json.loads((self.folder / "plan.json").read_text())
+        for tensor in plan["tensors"]:
+            tensor["scale"] *= 30  # few levels: other answers
+        self.write("plan.json", json.dumps(plan))
+        int8 = ("--precision", "int8", "--plan", "plan.json")
+        result = self.json("evaluate", MODEL, "images", *int8, "--against", "fp32", "--batch", 2)
+        self.assertEqual(len(result["notes"]), 2, result["notes"])
+        self.assertIn("2 of the 7 images calibrated plan.json", result["notes"][-1])
+        fp32, mixed = self.answers(), self.answers(*int8)
+        against = result["against"]
+        self.assertEqual(against["other_answers"], sum(a != b for a, b in zip(fp32, mixed)))
+        self.assertGreater(against["other_answers"], 0)
+        rights = [(label == a, label == b) for (label, a), (_, b) in zip(fp32, mixed)]
+        self.assertEqual(against["only_it_right"], sum(a and not b for a, b in rights))
+        self.assertEqual(against["only_model_right"], sum(b and not a for a, b in rights))
+        self.assertAlmostEqual(against["top1"] - result["top1"], against["drop_points"] / 100)
+        low, high = against["drop_interval95"]
+        self.assertTrue(low <= against["drop_points"] <= high)
+        self.assertNotIn("verdict", against)
+        text = self.pipit("evaluate", MODEL, "images", *int8, "--against", "fp32").stdout
+        self.assertRegex(text, rf"(?m)^against   fp32: top-1 {100 * against['top1']:.2f} %, drop "
+                               rf"{against['drop_points']:.2f} points \[.*\]; {against['other_answers']} images? answered "
+                               r"otherwise$")
+
+    def test_against_another_model_and_a_limit(self):
+        none = self.json("evaluate", MODEL, "images", "--against", MODEL, "--max-drop", "90")
+        self.assertEqual(none["notes"], self.json("evaluate", MODEL, "images")["notes"])
+        none = none["against"]
+        self.assertEqual((none["drop_points"], none["other_answers"], none["verdict"], none["passed"]), (0, 0, "proven", True))
+        text = self.pipit("evaluate", MODEL, "images", "--against", "fp16", "--max-drop", "0.5").stdout
+        self.assertRegex(text, r"(?m)^promise   at most 0.5 points: not proven there: measured within, about \d+ images")
+        self.write("flatten.onnx", onnx_model.flatten(("N", 3, 32, 32)))
+        done = self.pipit("evaluate", MODEL, "images", "--against", "flatten.onnx", code=RUNTIME)
+        self.assert_one_line_error(done)
+        done = self.pipit("evaluate", MODEL, "images", "--against", "missing.onnx", code=RUNTIME)
+        self.assert_one_line_error(done, "missing.onnx")
+        self.assert_one_line_error(self.pipit("evaluate", MODEL, "images", "--max-drop", "1", code=USAGE), "--against")
+
+    def test_too_much_lost_is_exit_code_4(self):
+        self.pipit("calibrate", MODEL, "images", "--output", "plan.json", "--no-histograms", "--quiet")
+        plan = json.loads((self.folder / "plan.json").read_text())
+        for tensor in plan["tensors"]:
+            tensor["scale"] *= 100
+        self.write("plan.json", json.dumps(plan))
+        # Images lie in the folder of what fp32 says of them, and few levels say one class of all.
+        said = [answer for _, answer in self.answers()]
+        for path, answer in zip(sorted(self.folder.glob("images/*/*.bmp")), said, strict=True):
+            self.write(f"said/{answer}/{path.name}", path.read_bytes())
+        self.assertGreater(len(set(said)), 1)
+        done = self.pipit("evaluate", MODEL, "said", "--precision", "int8", "--plan", "plan.json", "--against", "fp32",
+                          "--max-drop", "0", "--json", code=CHECK_FAILED)
+        against = json.loads(done.stdout)["against"]
+        self.assertEqual((against["top1"], against["passed"], against["images_needed"]), (1, False, None))
 
     def test_folder_problems(self):
         (self.folder / "empty").mkdir()
