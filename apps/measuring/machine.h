@@ -13,8 +13,8 @@ struct Finding {
   std::string advice;  ///< what to do about it; empty where nothing needs to be done
 };
 
-/// CPUs and what limits them, instruction sets, caches, memory, clock, load, image decoders, GPU with its libraries, the
-/// tuning cache. Loads the GPU's libraries. Never throws for what the machine lacks: that is a finding.
+/// CPUs and what limits them, instruction sets, caches, memory, clock, load, image decoders, GPU with its libraries,
+/// the tuning cache. Loads the GPU's libraries. Never throws for what the machine lacks: that is a finding.
 std::vector<Finding> examine_machine();
 
 }  // namespace pipit::apps
