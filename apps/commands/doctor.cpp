@@ -44,14 +44,15 @@ int doctor(bool as_json) {
 
 void add_doctor(CLI::App& app, int& exit_code) {
   const auto as_json = std::make_shared<bool>(false);
+  const auto quiet = std::make_shared<bool>(false);
   CLI::App* command =
       app.add_subcommand("doctor", "Show what pipit finds on this machine, what it uses and what is missing");
   command->add_flag("--json", *as_json, "Write the result to stdout as one JSON document");
-  command->add_flag("--quiet", "Accepted as everywhere; there is nothing to leave out");
+  command->add_flag("--quiet", *quiet, "Accepted as everywhere; there is nothing to leave out");
   command->footer(
       "Nothing is measured and no model is loaded. The exit code is 0 whatever is found; '->' is advice.\n"
       "Example:\n  pipit doctor");
-  command->callback([as_json, &exit_code] { exit_code = doctor(*as_json); });
+  command->callback([as_json, quiet, &exit_code] { exit_code = doctor(*as_json); });
 }
 
 }  // namespace pipit::apps
