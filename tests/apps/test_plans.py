@@ -63,7 +63,7 @@ class Plans(CommandTest):
 
     def test_images_prepared_otherwise_are_told_of(self):
         int8 = ("--precision", "int8", "--plan", "plan.json")
-        commands = (("evaluate", MODEL, "images", *int8), ("classify", MODEL, "images/1_a.bmp", *int8),
+        commands = (("evaluate", MODEL, "more", *int8), ("classify", MODEL, "images/1_a.bmp", *int8),
                     ("diff", MODEL, "images", "--fast", "--plan", "plan.json"),
                     ("tune", MODEL, "more", "--plan", "plan.json", "--max-drop", 100, "--output", "mixed.json"))
         for i in range(4):
