@@ -24,8 +24,8 @@ std::string ConvPoint::name() const {
 }
 
 double ConvPoint::macs() const {
-  const double side = static_cast<double>((size + kernel / 2 * 2 - kernel) / stride + 1);
-  return static_cast<double>(batch * in * out * kernel * kernel) * side * side;
+  const std::int64_t side = (size + kernel / 2 * 2 - kernel) / stride + 1;
+  return static_cast<double>(batch * in * out * kernel * kernel) * static_cast<double>(side * side);
 }
 
 std::vector<ConvPoint> ConvGrid::points() const {

@@ -30,8 +30,8 @@ struct TestGraph {
     return graph.add_constant("c" + std::to_string(++constants), random_tensor(shape, random, low, high));
   }
   template <typename L>
-  ValueId add(const std::string& name, L layer, std::vector<ValueId> inputs) {
-    return graph.add1(name, std::make_shared<L>(std::move(layer)), std::move(inputs));
+  ValueId add(const std::string& name, L layer, const std::vector<ValueId>& inputs) {
+    return graph.add1(name, std::make_shared<L>(std::move(layer)), inputs);
   }
   ValueId conv(const std::string& name, ValueId x, std::int64_t channels, std::int64_t kernel = 3,
                bool bias = false) {
@@ -56,7 +56,7 @@ struct TestGraph {
   ValueId binary(const std::string& name, BinaryKind kind, ValueId a, ValueId b) {
     return add(name, Binary(BinaryAttributes{.kind = kind}), {a, b});
   }
-  Graph build(std::vector<ValueId> outputs) {
+  Graph build(const std::vector<ValueId>& outputs) {
     for (const ValueId id : outputs) graph.mark_output(id);
     return graph.build();
   }

@@ -54,7 +54,8 @@ std::int64_t range_count(T start, T limit, T delta) {
       const auto from = static_cast<std::uint64_t>(rises ? start : limit);
       const auto to = static_cast<std::uint64_t>(rises ? limit : start);
       const auto step = rises ? static_cast<std::uint64_t>(delta) : 0 - static_cast<std::uint64_t>(delta);
-      count = static_cast<double>((to - from - 1) / step + 1);
+      const std::uint64_t steps = (to - from - 1) / step;
+      count = static_cast<double>(steps + 1);
     }
   } else {
     const auto first = static_cast<double>(start);

@@ -24,9 +24,8 @@ ValueId number(TestGraph& b, float value) {
 ValueId mean(TestGraph& b, ValueId x, const Axes& axes, bool as_sum = false) {
   if (!as_sum) return b.add("mean", Reduce({ReduceKind::mean, axes, true}), {x});
   const ValueId sum = b.add("sum", Reduce({ReduceKind::sum, axes, true}), {x});
-  const auto count =
-      static_cast<float>(b.graph.value(x).desc.elements() / b.graph.value(sum).desc.elements());
-  return b.binary("mean", BinaryKind::div, sum, number(b, count));
+  const std::int64_t count = b.graph.value(x).desc.elements() / b.graph.value(sum).desc.elements();
+  return b.binary("mean", BinaryKind::div, sum, number(b, static_cast<float>(count)));
 }
 
 // How exporters write (x - mean) / sqrt(variance + epsilon).
