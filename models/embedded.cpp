@@ -1,22 +1,8 @@
 #include "models/embedded.h"
 
-// The paths are set by models/CMakeLists.txt.
-#define PIPIT_EMBED(name, path)                                           \
-  asm(".section .rodata\n"                                                \
-      ".balign 64\n"                                                      \
-      ".local " #name                                                     \
-      "_begin\n"                                                          \
-      ".local " #name "_end\n" #name                                      \
-      "_begin:\n"                                                         \
-      ".incbin \"" path "\"\n" #name                                      \
-      "_end:\n"                                                           \
-      ".byte 0\n"                                                         \
-      ".previous\n");                                                     \
-  extern "C" {                                                            \
-  extern const char name##_begin[] __attribute__((visibility("hidden"))); \
-  extern const char name##_end[] __attribute__((visibility("hidden")));   \
-  }
+#include "engine/base/embed.h"
 
+// The paths are set by models/CMakeLists.txt.
 PIPIT_EMBED(pipit_resnet20, PIPIT_RESNET20_PATH)
 PIPIT_EMBED(pipit_imagenet_labels, PIPIT_IMAGENET_LABELS_PATH)
 PIPIT_EMBED(pipit_wheel_tensors, PIPIT_WHEEL_TENSORS_PATH)

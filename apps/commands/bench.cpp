@@ -3,6 +3,7 @@
 #include <map>
 
 #include "apps/commands/commands.h"
+#include "apps/display/json_csv.h"
 #include "apps/display/progress.h"
 #include "apps/display/table.h"
 #include "apps/display/terminal.h"
@@ -10,6 +11,7 @@
 #include "apps/measuring/comparison.h"
 #include "apps/measuring/runner.h"
 #include "apps/measuring/timing.h"
+#include "apps/options/output_option.h"
 #include "engine/base/version.h"
 #include "engine/platform/device.h"
 #include "engine/platform/host_memory.h"
@@ -23,6 +25,7 @@ struct BenchOptions {
   BenchTiming timing;
   std::vector<std::string> models;
   std::string against;
+  OutputOption output;
   SettingLists settings;
   std::optional<double> fail_above;  // percent
   bool peak = false;
@@ -60,6 +63,12 @@ nlohmann::ordered_json row_json(const Row& row, DeviceKind device) {
   json["peak_rss_bytes"] = row.peak_rss_bytes;
   json["samples_ms"] = row.samples_ms;
   return json;
+}
+
+std::string bench_csv(const nlohmann::ordered_json& document) {
+  return json_csv(document["results"].get<std::vector<nlohmann::ordered_json>>(),
+                  {"model", "device", "precision", "batch", "threads", "runs", "median_ms", "p90_ms", "p99_ms", "mean_ms",
+                   "cv", "images_per_s", "graph_ms", "load_ms", "first_run_ms", "arena_bytes", "peak_rss_bytes", "error"});
 }
 
 void print_table(const std::vector<Row>& rows, DeviceKind device, int width) {
@@ -165,6 +174,32 @@ std::vector<std::pair<int, MachinePeak>> measure_peaks(const std::vector<Row>& r
   return {peaks.begin(), peaks.end()};
 }
 
+nlohmann::ordered_json document_json(const BenchOptions& options, const std::vector<Row>& rows,
+                                     const std::vector<TimeComparison>& comparisons,
+                                     const std::vector<std::pair<int, MachinePeak>>& peaks, bool slower) {
+  const DeviceKind device = options.timing.common.device;
+  nlohmann::ordered_json json;
+  json["pipit"] = version();
+  json["command"] = "bench";
+  json["schema"] = kTimesSchema;
+  json["device"] = device_name(device);
+  json["machine"] = device == DeviceKind::cuda ? gpu_description(0) : cpu_description();
+  json["results"] = nlohmann::ordered_json::array();
+  for (const Row& row : rows) json["results"].push_back(row_json(row, device));
+  for (const TimeComparison& comparison : comparisons)
+    json["comparisons"].push_back(comparison_json(comparison));
+  if (options.fail_above) {
+    json["fail_above"] = *options.fail_above;
+    json["failed"] = slower;
+  }
+  for (const auto& [threads, peak] : peaks) {
+    json["peaks"].push_back({{"threads", threads},
+                             {"fp32_gflops", 1e-9 * peak.flops_per_second},
+                             {"read_gb_per_s", 1e-9 * peak.bytes_per_second}});
+  }
+  return json;
+}
+
 int bench(const BenchOptions& options) {
   options.settings.check(options.timing.common);
   require_device(options.timing.common.device);
@@ -172,6 +207,10 @@ int bench(const BenchOptions& options) {
   const std::vector<std::vector<Row*>> groups = groups_of(options, rows);
   if (options.fail_above && groups.size() == rows.size())
     throw CLI::ValidationError("--fail-above", "compares; it goes with --against or several precisions");
+  std::vector<std::string> read = options.models;
+  read.push_back(options.against);
+  read.push_back(options.timing.common.plan);
+  options.output.check(read);
   {
     Progress progress("bench", std::ssize(rows), options.timing.common.quiet);
     std::int64_t done = 0;
@@ -202,28 +241,11 @@ int bench(const BenchOptions& options) {
   }
   std::vector<std::pair<int, MachinePeak>> peaks;
   if (options.peak) peaks = measure_peaks(rows);
+  const nlohmann::ordered_json document = document_json(options, rows, comparisons, peaks, slower);
+  options.output.write(
+      [&](OutputForm form) { return form == OutputForm::csv ? bench_csv(document) : json_text(document); });
   if (options.timing.common.json) {
-    nlohmann::ordered_json json;
-    json["pipit"] = version();
-    json["command"] = "bench";
-    json["schema"] = kTimesSchema;
-    json["device"] = device_name(options.timing.common.device);
-    json["machine"] =
-        options.timing.common.device == DeviceKind::cuda ? gpu_description(0) : cpu_description();
-    json["results"] = nlohmann::ordered_json::array();
-    for (const Row& row : rows) json["results"].push_back(row_json(row, options.timing.common.device));
-    for (const TimeComparison& comparison : comparisons)
-      json["comparisons"].push_back(comparison_json(comparison));
-    if (options.fail_above) {
-      json["fail_above"] = *options.fail_above;
-      json["failed"] = slower;
-    }
-    for (const auto& [threads, peak] : peaks) {
-      json["peaks"].push_back({{"threads", threads},
-                               {"fp32_gflops", 1e-9 * peak.flops_per_second},
-                               {"read_gb_per_s", 1e-9 * peak.bytes_per_second}});
-    }
-    print_json(json);
+    print_json(document);
   } else if (measured) {
     const int width = options.wide ? 0 : terminal_width();
     print_table(rows, options.timing.common.device, width);
@@ -262,6 +284,7 @@ void add_bench(CLI::App& app, int& exit_code) {
                    "Runs before the first timed one, and at least a tenth of --seconds")
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();
+  options->output.add_to(*command, {OutputForm::json, OutputForm::csv});
   command->add_option("--against", options->against,
                       "Another model, which runs in turns with each MODEL and is compared with it");
   command

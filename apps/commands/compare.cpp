@@ -3,10 +3,12 @@
 #include <set>
 
 #include "apps/commands/commands.h"
+#include "apps/display/json_csv.h"
 #include "apps/display/terminal.h"
 #include "apps/measuring/comparison.h"
 #include "apps/measuring/runner.h"
 #include "apps/measuring/times_file.h"
+#include "apps/options/output_option.h"
 #include "engine/base/version.h"
 
 namespace pipit::apps {
@@ -15,6 +17,7 @@ namespace {
 
 struct CompareOptions {
   std::string first, second;
+  OutputOption output;
   std::optional<double> fail_above;  // percent
   bool wide = false;
   bool json = false;
@@ -43,7 +46,30 @@ std::vector<std::pair<const TimedRuns*, const TimedRuns*>> pairs_of(const std::v
   return pairs;
 }
 
+// A row for each comparison of whole runs, and behind it one for each of its layers.
+std::string compare_csv(const nlohmann::ordered_json& document) {
+  std::vector<nlohmann::ordered_json> rows;
+  const auto add = [&](const nlohmann::ordered_json& whole, nlohmann::ordered_json row, const char* what) {
+    if (const auto interval = row.find("interval95"); interval != row.end() && interval->is_array()) {
+      row["ratio_low"] = interval->at(0);
+      row["ratio_high"] = interval->at(1);
+    }
+    row["first"] = whole["first"];
+    row["second"] = whole["second"];
+    row["row"] = what;
+    rows.push_back(std::move(row));
+  };
+  for (const auto& comparison : document["comparisons"]) {
+    add(comparison, comparison, "run");
+    if (!comparison.contains("layers")) continue;
+    for (const auto& layer : comparison["layers"]) add(comparison, layer, "layer");
+  }
+  return json_csv(rows, {"first", "second", "row", "name", "type", "first_ms", "second_ms", "ratio", "ratio_low",
+                         "ratio_high", "verdict"});
+}
+
 int compare(const CompareOptions& options) {
+  options.output.check({options.first, options.second});
   const std::vector<TimedRuns> first = read_times(options.first);
   const std::vector<TimedRuns> second = read_times(options.second);
   const auto pairs = pairs_of(first, second);
@@ -67,18 +93,17 @@ int compare(const CompareOptions& options) {
           fmt::format("{} was measured on {}, {} on {}", a->text(), a->machine, b->text(), b->machine));
     const TimeComparison comparison = compare_runs(*a, *b);
     failed |= options.fail_above && comparison.fails_above(*options.fail_above);
-    if (options.json) {
-      json["comparisons"].push_back(comparison_json(comparison));
-    } else {
+    json["comparisons"].push_back(comparison_json(comparison));
+    if (!options.json) {
       fmt::print("{}{}", a == pairs[0].first ? "" : "\n",
                  comparison_text(comparison, options.wide ? 0 : terminal_width()));
     }
   }
-  if (options.json) {
-    if (options.fail_above) json["fail_above"] = *options.fail_above;
-    json["failed"] = failed;
-    print_json(json);
-  }
+  if (options.fail_above) json["fail_above"] = *options.fail_above;
+  json["failed"] = failed;
+  options.output.write(
+      [&](OutputForm form) { return form == OutputForm::csv ? compare_csv(json) : json_text(json); });
+  if (options.json) print_json(json);
   if (!options.quiet) print_notes(notes);
   return failed ? kExitCheckFailed : kExitOk;
 }
@@ -97,6 +122,7 @@ void add_compare(CLI::App& app, int& exit_code) {
           "Exit code 4 where a whole run is shown to be slower, and by more than so many percent, or has too "
           "few runs to tell")
       ->check(nonnegative_number());
+  options->output.add_to(*command, {OutputForm::json, OutputForm::csv});
   command->add_flag("--wide", options->wide, "All columns, also where the terminal is narrower");
   command->add_flag("--json", options->json, "Write the result to stdout as one JSON document");
   command->add_flag("--quiet", options->quiet, "No notes on stderr; errors still appear");

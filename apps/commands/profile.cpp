@@ -1,19 +1,27 @@
 // pipit profile MODEL: where the time of a run goes, layer by layer.
 
+#include <fmt/chrono.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <ctime>
 
 #include "apps/commands/commands.h"
 #include "apps/display/joined_table.h"
 #include "apps/display/layer_json.h"
 #include "apps/display/layer_table.h"
+#include "apps/display/profile_files.h"
 #include "apps/display/progress.h"
+#include "apps/display/report/html_report.h"
+#include "apps/display/run_json.h"
 #include "apps/display/table.h"
 #include "apps/display/terminal.h"
+#include "apps/measuring/accuracy_file.h"
 #include "apps/measuring/input_file.h"
+#include "apps/measuring/machine.h"
 #include "apps/measuring/runner.h"
 #include "apps/measuring/timing.h"
+#include "apps/options/output_option.h"
 #include "apps/options/settings.h"
 #include "engine/base/clock.h"
 #include "engine/base/version.h"
@@ -35,7 +43,9 @@ struct ProfileOptions {
   CommonOptions common;  // without its threads and precision
   ModelOptions model;    // without its batch
   SettingLists settings;
+  OutputOption output;
   std::string input;
+  std::string accuracy;
   std::string sort;  // empty: as the layers run, groups by time
   int top = 0;
   std::string by = "layer";
@@ -158,6 +168,44 @@ nlohmann::ordered_json result_json(const ProfileOptions& options, const Measured
   const ProfiledSide& side = measured.side;
   if (options.by != "layer") json["groups"] = group_json(side.rows, side.profile, options.group());
   json.update(layer_json(side.rows, *measured.plan, side.profile, measured.peak));
+  json["run"] = run_json(side.profile.trace);
+  json["arena"] = arena_json(*measured.plan);
+  return json;
+}
+
+// What is said once however many settings there are.
+struct Surroundings {
+  std::string measured_at;
+  std::vector<Finding> environment;
+  nlohmann::ordered_json accuracy;
+
+  void add_to(nlohmann::ordered_json& json) const {
+    json["measured_at"] = measured_at;
+    json["environment"] = nlohmann::ordered_json::array();
+    for (const Finding& f : environment) json["environment"].push_back({{"name", f.name}, {"value", f.value}});
+    if (!accuracy.is_null()) json["accuracy"] = accuracy;
+  }
+};
+
+nlohmann::ordered_json document_json(const ProfileOptions& options, const Surroundings& surroundings,
+                                     const std::vector<Measured>& measured) {
+  nlohmann::ordered_json json;
+  if (measured.size() == 1) {
+    json = result_json(options, measured[0]);
+    surroundings.add_to(json);
+    return json;
+  }
+  json["pipit"] = version();
+  json["command"] = "profile";
+  json["schema"] = kTimesSchema;
+  surroundings.add_to(json);
+  json["results"] = nlohmann::ordered_json::array();
+  std::vector<ProfiledSide> sides;
+  for (const Measured& one : measured) {
+    json["results"].push_back(result_json(options, one));
+    sides.push_back(one.side);
+  }
+  json["joined"] = joined_json(sides);
   return json;
 }
 
@@ -184,38 +232,54 @@ void print_text(const ProfileOptions& options, const Measured& measured) {
 void print_joined(const ProfileOptions& options, const std::vector<Measured>& measured) {
   std::vector<ProfiledSide> sides;
   for (const Measured& one : measured) sides.push_back(one.side);
-  if (options.common.json) {
-    nlohmann::ordered_json json;
-    json["pipit"] = version();
-    json["command"] = "profile";
-    json["schema"] = kTimesSchema;
-    json["results"] = nlohmann::ordered_json::array();
-    for (const Measured& one : measured) json["results"].push_back(result_json(options, one));
-    json["joined"] = joined_json(sides);
-    print_json(json);
-    return;
-  }
   const bool batches = options.settings.batches.size() > 1;
   fmt::print("{}: x is how many times as fast as with {}{}\n\n{}", printable(options.model.model),
              sides[0].label, batches ? ", for one image" : "", joined_table(sides, options.view()));
 }
 
+std::string file_content(OutputForm form, const nlohmann::ordered_json& document) {
+  switch (form) {
+    case OutputForm::json:
+      return json_text(document);
+    case OutputForm::csv:
+      return profile_csv(document);
+    case OutputForm::html:
+      return html_report(document);
+    case OutputForm::trace:
+      return chrome_trace(document);
+    case OutputForm::trtexec:
+      return trtexec_profile(document);
+  }
+  return {};
+}
+
 int profile(const ProfileOptions& options) {
   options.settings.check(options.common);
   const std::vector<Setting> settings = options.settings.all();
-  if (settings.size() > 1 && options.floor)
-    throw CLI::ValidationError("--floor", "is for one precision, batch and number of threads");
-  if (settings.size() > 1 && options.by != "layer")
-    throw CLI::ValidationError("--by", "is for one precision, batch and number of threads");
+  const auto for_one_setting = [&](bool asked, const char* option, const char* what) {
+    if (settings.size() > 1 && asked)
+      throw CLI::ValidationError(option, fmt::format("{} for one precision, batch and number of threads", what));
+  };
+  for_one_setting(options.floor, "--floor", "is");
+  for_one_setting(options.by != "layer", "--by", "is");
+  for_one_setting(options.output.has(OutputForm::trtexec), "--output", ".trtexec.json is");
+  options.output.check({options.model.model, options.common.plan, options.input, options.accuracy});
+  Surroundings surroundings;
+  if (!options.accuracy.empty()) surroundings.accuracy = read_accuracy(options.accuracy);
+  surroundings.measured_at = fmt::format("{:%FT%TZ}", fmt::gmtime(std::time(nullptr)));
+  // Before the measurement, which is load itself.
+  surroundings.environment = measuring_environment(options.common.device == DeviceKind::cuda);
   std::vector<Measured> measured;
   for (const Setting& setting : settings) {
     measured.push_back(measure(options, setting));
     if (!options.common.quiet) print_profile_notes(measured.back(), options.model.model);
   }
-  if (settings.size() > 1) {
+  const nlohmann::ordered_json document = document_json(options, surroundings, measured);
+  options.output.write([&](OutputForm form) { return file_content(form, document); });
+  if (options.common.json) {
+    print_json(document);
+  } else if (settings.size() > 1) {
     print_joined(options, measured);
-  } else if (options.common.json) {
-    print_json(result_json(options, measured[0]));
   } else {
     print_text(options, measured[0]);
   }
@@ -233,6 +297,10 @@ void add_profile(CLI::App& app, int& exit_code) {
   command->add_option("--input", options->input,
                       "What the model is timed on: a .npy file of its input's shape or of one sample, or an "
                       "image, prepared as pipit classify does [random numbers]");
+  options->output.add_to(*command, {OutputForm::json, OutputForm::csv, OutputForm::html, OutputForm::trace,
+                                    OutputForm::trtexec});
+  command->add_option("--accuracy", options->accuracy,
+                      "The JSON of pipit evaluate, which the JSON and the report then show as well");
   command
       ->add_option("--sort", options->sort,
                    "Rows of the table by time, multiply-accumulates, name, or in the order in which they run "
@@ -279,7 +347,8 @@ void add_profile(CLI::App& app, int& exit_code) {
       "With --json all layers come in the order in which they run, with the times of all runs.\n"
       "Examples:\n  pipit profile resnet50 --runs 100\n  pipit profile model.onnx --batch 8 --threads 1 "
       "--json\n"
-      "  pipit profile resnet50 --by type\n  pipit profile resnet50 --precision fp32,int8-dynamic --sort ms "
+      "  pipit profile resnet50 --by type\n  pipit profile resnet50 --floor --output report.html --output "
+      "run.trace.json\n  pipit profile resnet50 --precision fp32,int8-dynamic --sort ms "
       "--top 10");
   command->callback([options, &exit_code] { exit_code = profile(*options); });
 }

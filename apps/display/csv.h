@@ -1,16 +1,34 @@
-// Cells of comma-separated values.
+// Comma-separated values (RFC 4180).
 #pragma once
 
 #include <string>
+#include <vector>
+
+#include "engine/base/printable.h"
 
 namespace pipit::apps {
 
-/// Quoted where it must be (RFC 4180).
+/// Quoted where it must be.
 inline std::string csv_cell(const std::string& text) {
   if (text.find_first_of(",\"\n\r") == std::string::npos) return text;
   std::string quoted = "\"";
   for (const char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
   return quoted + "\"";
+}
+
+/// A name from a file: made printable, and with an apostrophe before what a spreadsheet would take for a formula and
+/// compute.
+inline std::string csv_name(const std::string& name) {
+  const std::string text = printable(name);
+  const bool formula = !text.empty() && std::string_view("=+-@").find(text[0]) != std::string_view::npos;
+  return formula ? "'" + text : text;
+}
+
+/// One line of cells that are not quoted yet, with RFC 4180's end.
+inline std::string csv_line(const std::vector<std::string>& cells) {
+  std::string line;
+  for (std::size_t i = 0; i < cells.size(); ++i) line += (i == 0 ? "" : ",") + csv_cell(cells[i]);
+  return line + "\r\n";
 }
 
 }  // namespace pipit::apps

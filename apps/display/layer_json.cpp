@@ -14,6 +14,12 @@ void add_times(nlohmann::ordered_json& json, const std::vector<double>& ms, doub
   json["share"] = median_ms / profile.layers_ms;
 }
 
+// Of the first one; null where there is none.
+nlohmann::ordered_json stored_type(const std::vector<Placement>& operands) {
+  if (operands.empty() || operands[0].kind == Placement::Kind::absent) return {};
+  return dtype_name(operands[0].desc.dtype);
+}
+
 }  // namespace
 
 void add_choice(nlohmann::ordered_json& layer, const Step& step) {
@@ -70,6 +76,8 @@ nlohmann::ordered_json layer_json(const std::vector<LayerRow>& rows, const Execu
                                     {"kernel", info.kernel},
                                     {"input", info.input.dims()},
                                     {"output", info.output.dims()},
+                                    {"input_type", stored_type(row.step->inputs)},
+                                    {"output_type", stored_type(row.step->outputs)},
                                     {"geometry", info.geometry},
                                     {"macs", info.macs}};
     add_times(layer, row.ms, row.median_ms, profile);

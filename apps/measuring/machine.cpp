@@ -1,6 +1,7 @@
 #include "apps/measuring/machine.h"
 
 #include <fmt/format.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -37,6 +38,12 @@ std::string first_line(const std::string& path) {
   std::string line;
   std::getline(file, line);
   return line;
+}
+
+Finding operating_system() {
+  utsname names{};
+  if (uname(&names) != 0) return {"system", "the system does not say", {}};
+  return {"system", fmt::format("{} {}, {}", names.sysname, names.release, names.machine), {}};
 }
 
 Finding cpus() {
@@ -89,10 +96,22 @@ Finding memory() {
   return finding;
 }
 
+// "; 2445 MHz now" of the first CPU; empty where the system does not say.
+std::string clock_now() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with("cpu MHz")) continue;
+    return fmt::format("; {:.0f} MHz now", std::strtod(line.c_str() + line.find(':') + 1, nullptr));
+  }
+  return {};
+}
+
 Finding clock_rate() {
   const std::string governor = first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
   Finding finding{
-      "clock", governor.empty() ? "the system shows no governor (a virtual machine?)" : governor, {}};
+      "clock",
+      (governor.empty() ? "the system shows no governor (a virtual machine?)" : governor) + clock_now(),
+      {}};
   if (governor == "powersave" || governor == "conservative" || governor == "ondemand")
     finding.advice =
         "short runs are timed at a lower clock; for measurements: cpupower frequency-set -g performance";
@@ -160,17 +179,23 @@ Finding tuning() {
 
 }  // namespace
 
-std::vector<Finding> examine_machine() {
+std::vector<Finding> measuring_environment(bool gpu) {
   std::vector<Finding> findings;
   findings.push_back({"pipit", std::string(version()), {}});
+  findings.push_back(operating_system());
   findings.push_back(cpus());
   findings.push_back(instruction_sets());
   findings.push_back(caches());
   findings.push_back(memory());
   findings.push_back(clock_rate());
   findings.push_back(load());
+  if (gpu) add_gpu(findings);
+  return findings;
+}
+
+std::vector<Finding> examine_machine() {
+  std::vector<Finding> findings = measuring_environment(true);
   findings.push_back(images());
-  add_gpu(findings);
   findings.push_back(tuning());
   return findings;
 }

@@ -140,10 +140,15 @@ nlohmann::ordered_json json_header(const std::string& command, const Model& mode
   return json;
 }
 
-void print_json(const nlohmann::ordered_json& json) {
+std::string json_text(const nlohmann::ordered_json& json) {
   // Paths and labels may hold bytes that are not UTF-8: replace them rather than fail.
-  fmt::print("{}\n", printable_json(numbers_in_one_line(
-                         json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace))));
+  return printable_json(
+             numbers_in_one_line(json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace))) +
+         "\n";
+}
+
+void print_json(const nlohmann::ordered_json& json) {
+  fmt::print("{}", json_text(json));
 }
 
 }  // namespace pipit::apps

@@ -68,6 +68,8 @@ Precision computed_precision(const ExecutionPlan& plan);
 nlohmann::ordered_json decoders_json();
 /// Common head of every JSON result: model, device, precision, threads, and pipit's version.
 nlohmann::ordered_json json_header(const std::string& command, const Model& model, const ExecutionPlan& plan);
+/// The document as --json prints it, with a newline at its end. Always JSON: bytes that are not UTF-8 are replaced.
+std::string json_text(const nlohmann::ordered_json& json);
 void print_json(const nlohmann::ordered_json& json);
 
 }  // namespace pipit::apps

@@ -175,6 +175,14 @@ class CudaSession final : public DeviceSession {
     result.end_to_end_ms = median(totals);
     result.residual_ms = result.graph_ms - result.layers_ms;
     result.run_ms = std::move(totals);
+    // A step begins where the one before ends: its events mark both.
+    const std::size_t usual = nearest_run(sums, result.layers_ms);
+    result.trace = {static_cast<int>(usual), sums[usual], {}};
+    double begin_ms = 0;
+    for (std::size_t s = 0; s < bound_.size(); ++s) {
+      result.trace.calls.push_back({static_cast<int>(s), begin_ms, step_ms[s][usual]});
+      begin_ms += step_ms[s][usual];
+    }
     return result;
   }
 

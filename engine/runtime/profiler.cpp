@@ -1,6 +1,7 @@
 #include "engine/runtime/profiler.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "engine/base/statistics.h"
 
@@ -25,15 +26,21 @@ double clock_read_ms() {
 
 }  // namespace
 
+std::size_t nearest_run(std::span<const double> ms, double to) {
+  return static_cast<std::size_t>(
+      std::ranges::min_element(ms, {}, [&](double value) { return std::abs(value - to); }) - ms.begin());
+}
+
 Profiler::Profiler(const ExecutionPlan& plan, int expected_runs)
     : steps_(plan.steps().size()), calls_per_step_(static_cast<double>(plan.micro_batches().count())) {
   const auto runs = static_cast<std::size_t>(std::max(expected_runs, 1));
-  step_ms_.reserve(steps_ * runs);
+  calls_.reserve(steps_ * runs * static_cast<std::size_t>(plan.micro_batches().count()));
+  first_call_.reserve(runs);
   run_ms_.reserve(runs);
 }
 
 void Profiler::before_run() {
-  step_ms_.resize(step_ms_.size() + steps_, 0);
+  first_call_.push_back(calls_.size());
   run_start_ = Clock::now();
 }
 
@@ -43,7 +50,7 @@ void Profiler::before_step(const Step&) {
 
 void Profiler::after_step(const Step& step, std::span<const ConstTensorView>, std::span<const TensorView>) {
   const double ms = milliseconds_since(step_start_);
-  step_ms_[step_ms_.size() - steps_ + static_cast<std::size_t>(step.index)] += ms;
+  calls_.push_back({step.index, std::chrono::duration<double, std::milli>(step_start_ - run_start_).count(), ms});
 }
 
 void Profiler::after_run() {
@@ -55,18 +62,26 @@ Profile Profiler::report() const {
   if (runs == 0) fail("the profiler saw no run");
   Profile profile;
   profile.runs = static_cast<int>(runs);
+  const auto calls_of = [&](std::size_t run) {
+    const std::size_t end = run + 1 < first_call_.size() ? first_call_[run + 1] : calls_.size();
+    return std::span(calls_).subspan(first_call_[run], end - first_call_[run]);
+  };
   std::vector<double> sums(runs, 0);
-  for (std::size_t s = 0; s < steps_; ++s) {
-    std::vector<double> times(runs);
-    for (std::size_t r = 0; r < runs; ++r) {
-      times[r] = step_ms_[r * steps_ + s];
-      sums[r] += times[r];
+  std::vector<std::vector<double>> step_ms(steps_, std::vector<double>(runs, 0));
+  for (std::size_t r = 0; r < runs; ++r) {
+    for (const TimedCall& call : calls_of(r)) {
+      step_ms[static_cast<std::size_t>(call.step)][r] += call.ms;
+      sums[r] += call.ms;
     }
-    profile.steps.push_back({static_cast<int>(s), median(times), std::move(times)});
   }
+  for (std::size_t s = 0; s < steps_; ++s)
+    profile.steps.push_back({static_cast<int>(s), median(step_ms[s]), std::move(step_ms[s])});
   profile.layers_ms = median(sums);
   profile.end_to_end_ms = median(run_ms_);
   profile.run_ms = run_ms_;
+  const std::size_t usual = nearest_run(run_ms_, profile.end_to_end_ms);
+  const std::span<const TimedCall> calls = calls_of(usual);
+  profile.trace = {static_cast<int>(usual), run_ms_[usual], {calls.begin(), calls.end()}};
   profile.residual_ms = profile.end_to_end_ms - profile.layers_ms;
   profile.overhead_ms = clock_read_ms() * static_cast<double>(2 * steps_) * calls_per_step_;
   return profile;

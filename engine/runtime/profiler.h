@@ -10,7 +10,7 @@
 
 namespace pipit {
 
-/// Attach with Session::set_observer, run, detach, report. Memory grows by one double per step and run.
+/// Attach with Session::set_observer, run, detach, report. Memory grows by 24 bytes per kernel call.
 class Profiler final : public RunObserver {
  public:
   /// Reserves for `expected_runs` so that profiling a steady-state run allocates nothing.
@@ -26,7 +26,8 @@ class Profiler final : public RunObserver {
  private:
   std::size_t steps_ = 0;
   double calls_per_step_;        ///< in one run
-  std::vector<double> step_ms_;  ///< [run][step], the sum of its calls
+  std::vector<TimedCall> calls_;        ///< of all runs
+  std::vector<std::size_t> first_call_;  ///< per run: where its calls begin
   std::vector<double> run_ms_;
   Clock::time_point run_start_;
   Clock::time_point step_start_;

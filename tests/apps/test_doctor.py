@@ -6,7 +6,7 @@ import subprocess
 
 from command import OK, PIPIT, CommandTest, main
 
-NAMES = ["pipit", "CPU", "instruction sets", "caches", "memory", "clock", "load", "images"]
+NAMES = ["pipit", "system", "CPU", "instruction sets", "caches", "memory", "clock", "load", "GPU"]
 
 
 class Doctor(CommandTest):
@@ -19,7 +19,7 @@ class Doctor(CommandTest):
     def test_finds(self):
         findings = self.doctor()
         self.assertEqual(list(findings)[:len(NAMES)], NAMES)
-        self.assertIn("GPU", findings)
+        self.assertIn("images", findings)
         self.assertIn("tuning cache", findings)
         usable = len(os.sched_getaffinity(0))
         self.assertRegex(findings["CPU"]["value"], r", \d+ of \d+ usable")
@@ -45,7 +45,7 @@ class Doctor(CommandTest):
             self.skipTest("one CPU")
         done = subprocess.run([PIPIT, "doctor", "--json"], capture_output=True, text=True, timeout=300, check=True,
                               preexec_fn=lambda: os.sched_setaffinity(0, cpus[:1]))
-        cpu = json.loads(done.stdout)["findings"][1]
+        cpu = json.loads(done.stdout)["findings"][2]
         self.assertRegex(cpu["value"], r", 1 of \d+ usable")
 
     def test_tuning_cache(self):

@@ -282,6 +282,39 @@ TEST(Profiler, ExplainsARun) {
   EXPECT_GT(profile.overhead_ms, 0);
 }
 
+TEST(Profiler, KeepsTheRunThatIsNearestToTheMedian) {
+  const auto plan = small_plan(1);
+  Session session(plan);
+  Profiler profiler(*plan, 4);
+  session.set_observer(&profiler);
+  const Tensor x = Tensor::from<float>(Shape({6}), std::vector<float>(6, 1));
+  const ConstTensorView view = x.view();
+  for (int run = 0; run < 4; ++run) session.run({&view, 1});
+  const Profile profile = profiler.report();
+  const auto run = static_cast<std::size_t>(profile.trace.run);
+  ASSERT_LT(run, profile.run_ms.size());
+  EXPECT_EQ(profile.trace.ms, profile.run_ms[run]);
+  for (const double ms : profile.run_ms)
+    EXPECT_LE(std::abs(profile.trace.ms - profile.end_to_end_ms), std::abs(ms - profile.end_to_end_ms));
+  ASSERT_EQ(profile.trace.calls.size(), 2U);
+  double end = 0;
+  for (std::size_t s = 0; s < 2; ++s) {
+    const TimedCall& call = profile.trace.calls[s];
+    EXPECT_EQ(call.step, static_cast<int>(s));
+    EXPECT_EQ(call.ms, profile.steps[s].ms[run]);
+    EXPECT_GE(call.begin_ms, end);
+    end = call.begin_ms + call.ms;
+  }
+  EXPECT_LE(end, profile.trace.ms);
+}
+
+TEST(Profiler, NearestRun) {
+  const std::vector<double> ms = {4, 1, 3, 1};
+  EXPECT_EQ(nearest_run(ms, 3.4), 2U);
+  EXPECT_EQ(nearest_run(ms, 2), 1U);
+  EXPECT_EQ(nearest_run(ms, 100), 0U);
+}
+
 // One run, so that all times are of the same.
 TEST(Profiler, WhatIsOutsideOfStepsIsResidual) {
   const auto plan = small_plan(1);

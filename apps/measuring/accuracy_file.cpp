@@ -1,0 +1,48 @@
+#include "apps/measuring/accuracy_file.h"
+
+#include "engine/base/error.h"
+#include "engine/base/file.h"
+#include "engine/base/parse_json.h"
+
+namespace pipit::apps {
+
+namespace {
+
+constexpr std::uint64_t kMostAccuracyBytes = std::uint64_t{16} << 20;
+constexpr int kMostAccuracyLevels = 12;
+
+bool is_share(const JsonDocument& value) {
+  return value.is_number() && value.get<double>() >= 0 && value.get<double>() <= 1;
+}
+
+bool is_interval(const JsonDocument& value) {
+  return value.is_array() && value.size() == 2 && is_share(value[0]) && is_share(value[1]);
+}
+
+}  // namespace
+
+nlohmann::ordered_json read_accuracy(const std::string& path) {
+  const std::string content = read_file(path, kMostAccuracyBytes);
+  try {
+    const JsonDocument json = parse_json(content, kMostAccuracyLevels);
+    const auto is_there = [&](const char* key, auto&& fits) {
+      const auto found = json.is_object() ? json.find(key) : json.end();
+      if (found == json.end() || !fits(*found)) fail("it is no JSON of pipit evaluate: \"{}\" is missing or odd", key);
+    };
+    is_there("command", [](const JsonDocument& value) { return value == "evaluate"; });
+    for (const char* key : {"model", "precision"}) is_there(key, [](const JsonDocument& v) { return v.is_string(); });
+    is_there("images", [](const JsonDocument& value) { return value.is_number_unsigned(); });
+    for (const char* key : {"top1", "top5"}) is_there(key, is_share);
+    for (const char* key : {"top1_interval95", "top5_interval95"}) is_there(key, is_interval);
+    nlohmann::ordered_json accuracy;
+    for (const char* key :
+         {"model", "precision", "images", "top1", "top1_interval95", "top5", "top5_interval95", "against"}) {
+      if (json.contains(key)) accuracy[key] = json[key];
+    }
+    return accuracy;
+  } catch (const Error& e) {
+    fail("{}: {}", path, e.what());
+  }
+}
+
+}  // namespace pipit::apps

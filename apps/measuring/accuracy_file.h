@@ -1,0 +1,13 @@
+// The accuracy that `pipit evaluate --json` found, for reports.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace pipit::apps {
+
+/// Of the file: model, precision, images, top-1 and top-5 with their intervals, and what it was compared with. Throws
+/// Error, beginning with the path, for other files.
+nlohmann::ordered_json read_accuracy(const std::string& path);
+
+}  // namespace pipit::apps
