@@ -9,8 +9,8 @@
 # Numbers are drawn from a fixed seed; PIPIT_TEST_SEED=random draws others and prints the seed, which PIPIT_TEST_SEED=N
 # repeats.
 # Tests that need real models and images find them in the folder that PIPIT_TEST_DATA names, and say that they
-# were skipped where it is not set. ONNX Runtime and Pillow, which some tests compare with, come with pip into
-# build/python.
+# were skipped where it is not set. ONNX Runtime and Pillow, which some tests compare with, and jsonschema come with pip
+# into build/python. Tests that look at reports want Chromium.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../cmake/setup.sh"
 
@@ -25,7 +25,7 @@ case ${1-} in
 esac
 
 install_packages "${build_packages[@]}" "${test_packages[@]}"
-python_packages "$root/build/python" numpy onnx onnxruntime pillow || note "tests that need them are skipped"
+python_packages "$root/build/python" numpy onnx onnxruntime pillow jsonschema || note "tests that need them are skipped"
 build "$preset"
 
 cd "$root/$folder"

@@ -67,8 +67,9 @@ nlohmann::ordered_json row_json(const Row& row, DeviceKind device) {
 
 std::string bench_csv(const nlohmann::ordered_json& document) {
   return json_csv(document["results"].get<std::vector<nlohmann::ordered_json>>(),
-                  {"model", "device", "precision", "batch", "threads", "runs", "median_ms", "p90_ms", "p99_ms", "mean_ms",
-                   "cv", "images_per_s", "graph_ms", "load_ms", "first_run_ms", "arena_bytes", "peak_rss_bytes", "error"});
+                  {"model", "device", "precision", "batch", "threads", "runs", "median_ms", "p90_ms",
+                   "p99_ms", "mean_ms", "cv", "images_per_s", "graph_ms", "load_ms", "first_run_ms",
+                   "arena_bytes", "peak_rss_bytes", "error"});
 }
 
 void print_table(const std::vector<Row>& rows, DeviceKind device, int width) {

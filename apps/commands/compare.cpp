@@ -64,8 +64,8 @@ std::string compare_csv(const nlohmann::ordered_json& document) {
     if (!comparison.contains("layers")) continue;
     for (const auto& layer : comparison["layers"]) add(comparison, layer, "layer");
   }
-  return json_csv(rows, {"first", "second", "row", "name", "type", "first_ms", "second_ms", "ratio", "ratio_low",
-                         "ratio_high", "verdict"});
+  return json_csv(rows, {"first", "second", "row", "name", "type", "first_ms", "second_ms", "ratio",
+                         "ratio_low", "ratio_high", "verdict"});
 }
 
 int compare(const CompareOptions& options) {

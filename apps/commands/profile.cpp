@@ -182,7 +182,8 @@ struct Surroundings {
   void add_to(nlohmann::ordered_json& json) const {
     json["measured_at"] = measured_at;
     json["environment"] = nlohmann::ordered_json::array();
-    for (const Finding& f : environment) json["environment"].push_back({{"name", f.name}, {"value", f.value}});
+    for (const Finding& f : environment)
+      json["environment"].push_back({{"name", f.name}, {"value", f.value}});
     if (!accuracy.is_null()) json["accuracy"] = accuracy;
   }
 };
@@ -258,7 +259,8 @@ int profile(const ProfileOptions& options) {
   const std::vector<Setting> settings = options.settings.all();
   const auto for_one_setting = [&](bool asked, const char* option, const char* what) {
     if (settings.size() > 1 && asked)
-      throw CLI::ValidationError(option, fmt::format("{} for one precision, batch and number of threads", what));
+      throw CLI::ValidationError(option,
+                                 fmt::format("{} for one precision, batch and number of threads", what));
   };
   for_one_setting(options.floor, "--floor", "is");
   for_one_setting(options.by != "layer", "--by", "is");

@@ -40,9 +40,10 @@ std::string profile_csv(const Json& document) {
     }
   }
   std::vector<std::string> keys = of_result;
-  for (const char* key : {"index", "name", "type", "kernel", "variant", "input", "output", "input_type", "output_type",
-                          "geometry", "macs", "bytes", "kept", "median_ms", "p10_ms", "p90_ms", "share", "gflops",
-                          "floor_us", "x_floor", "nodes"})
+  for (const char* key :
+       {"index",      "name",        "type",     "kernel", "variant",  "input",   "output",
+        "input_type", "output_type", "geometry", "macs",   "bytes",    "kept",    "median_ms",
+        "p10_ms",     "p90_ms",      "share",    "gflops", "floor_us", "x_floor", "nodes"})
     keys.emplace_back(key);
   return json_csv(rows, keys);
 }
@@ -59,7 +60,8 @@ class TraceEvents {
     const bool gpu = result_["device"] != "cpu";
     add_name("process_name", fmt::format("{}, {}, batch {}", result_["model"].get<std::string>(),
                                          result_["precision"].get<std::string>(), result_["batch"].dump()));
-    add_name("thread_name", gpu ? "kernels on the GPU" : "kernels, " + result_["threads"].dump() + " threads");
+    add_name("thread_name",
+             gpu ? "kernels on the GPU" : "kernels, " + result_["threads"].dump() + " threads");
     const Json& run = result_["run"];
     add_slice(fmt::format("run {}", run["index"].dump()), "run", 0, run["ms"],
               {{"run", run["index"]}, {"median_ms", result_["end_to_end_ms"]}});
@@ -71,9 +73,11 @@ class TraceEvents {
   static double microseconds(const Json& ms) { return 1e3 * ms.get<double>(); }
 
   void add_name(const char* what, const std::string& name) {
-    events_.push_back({{"ph", "M"}, {"name", what}, {"pid", process_}, {"tid", 1}, {"args", {{"name", name}}}});
+    events_.push_back(
+        {{"ph", "M"}, {"name", what}, {"pid", process_}, {"tid", 1}, {"args", {{"name", name}}}});
   }
-  void add_slice(const std::string& name, const Json& category, const Json& begin_ms, const Json& ms, Json args) {
+  void add_slice(const std::string& name, const Json& category, const Json& begin_ms, const Json& ms,
+                 Json args) {
     events_.push_back({{"ph", "X"},
                        {"name", name},
                        {"cat", category},
@@ -99,8 +103,8 @@ class TraceEvents {
     const auto index = call["layer"].get<std::size_t>();
     const Json& layer = result_["layers"][index];
     Json args;
-    for (const char* key : {"index", "kernel", "variant", "geometry", "input", "output", "input_type", "output_type",
-                            "macs", "bytes", "median_ms", "nodes"}) {
+    for (const char* key : {"index", "kernel", "variant", "geometry", "input", "output", "input_type",
+                            "output_type", "macs", "bytes", "median_ms", "nodes"}) {
       if (layer.contains(key)) args[key] = layer[key];
     }
     add_slice(layer["name"].get<std::string>(), layer["type"], call["begin_ms"], call["ms"], std::move(args));

@@ -27,10 +27,12 @@ nlohmann::ordered_json read_accuracy(const std::string& path) {
     const JsonDocument json = parse_json(content, kMostAccuracyLevels);
     const auto is_there = [&](const char* key, auto&& fits) {
       const auto found = json.is_object() ? json.find(key) : json.end();
-      if (found == json.end() || !fits(*found)) fail("it is no JSON of pipit evaluate: \"{}\" is missing or odd", key);
+      if (found == json.end() || !fits(*found))
+        fail("it is no JSON of pipit evaluate: \"{}\" is missing or odd", key);
     };
     is_there("command", [](const JsonDocument& value) { return value == "evaluate"; });
-    for (const char* key : {"model", "precision"}) is_there(key, [](const JsonDocument& v) { return v.is_string(); });
+    for (const char* key : {"model", "precision"})
+      is_there(key, [](const JsonDocument& v) { return v.is_string(); });
     is_there("images", [](const JsonDocument& value) { return value.is_number_unsigned(); });
     for (const char* key : {"top1", "top5"}) is_there(key, is_share);
     for (const char* key : {"top1_interval95", "top5_interval95"}) is_there(key, is_interval);

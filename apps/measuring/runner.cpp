@@ -142,8 +142,8 @@ nlohmann::ordered_json json_header(const std::string& command, const Model& mode
 
 std::string json_text(const nlohmann::ordered_json& json) {
   // Paths and labels may hold bytes that are not UTF-8: replace them rather than fail.
-  return printable_json(
-             numbers_in_one_line(json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace))) +
+  return printable_json(numbers_in_one_line(
+             json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace))) +
          "\n";
 }
 

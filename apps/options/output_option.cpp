@@ -57,7 +57,8 @@ void OutputOption::add_to(CLI::App& command, const std::vector<OutputForm>& form
   };
   command
       .add_option_function<std::vector<std::string>>(
-          "--output", take, "Also writes the result to a file, as its name ends: " + explained + ". Repeatable")
+          "--output", take,
+          "Also writes the result to a file, as its name ends: " + explained + ". Repeatable")
       ->allow_extra_args(false)
       ->type_name("FILE");
 }

@@ -50,7 +50,8 @@ void Profiler::before_step(const Step&) {
 
 void Profiler::after_step(const Step& step, std::span<const ConstTensorView>, std::span<const TensorView>) {
   const double ms = milliseconds_since(step_start_);
-  calls_.push_back({step.index, std::chrono::duration<double, std::milli>(step_start_ - run_start_).count(), ms});
+  calls_.push_back(
+      {step.index, std::chrono::duration<double, std::milli>(step_start_ - run_start_).count(), ms});
 }
 
 void Profiler::after_run() {

@@ -25,8 +25,8 @@ class Profiler final : public RunObserver {
 
  private:
   std::size_t steps_ = 0;
-  double calls_per_step_;        ///< in one run
-  std::vector<TimedCall> calls_;        ///< of all runs
+  double calls_per_step_;                ///< in one run
+  std::vector<TimedCall> calls_;         ///< of all runs
   std::vector<std::size_t> first_call_;  ///< per run: where its calls begin
   std::vector<double> run_ms_;
   Clock::time_point run_start_;

@@ -94,7 +94,8 @@ TEST(ArenaMap, HoldsWhatThePlannerReckonedWith) {
     std::vector<ValueId> unread;
     for (int n = 0; n < nodes; ++n) {
       const ValueId a = any(), b = any();
-      values.push_back(builder.add1("n" + std::to_string(n), std::make_shared<ToyAdd>(random() % 2 == 0), {a, b}));
+      values.push_back(
+          builder.add1("n" + std::to_string(n), std::make_shared<ToyAdd>(random() % 2 == 0), {a, b}));
       std::erase_if(unread, [&](ValueId v) { return v == a || v == b; });
       unread.push_back(values.back());
     }
