@@ -7,12 +7,12 @@
 #include <ctime>
 
 #include "apps/commands/commands.h"
+#include "apps/display/html_report.h"
 #include "apps/display/joined_table.h"
 #include "apps/display/layer_json.h"
 #include "apps/display/layer_table.h"
 #include "apps/display/profile_files.h"
 #include "apps/display/progress.h"
-#include "apps/display/report/html_report.h"
 #include "apps/display/run_json.h"
 #include "apps/display/table.h"
 #include "apps/display/terminal.h"

@@ -12,8 +12,9 @@ enum class OutputForm { json, csv, html, trace, trtexec };
 
 class OutputOption {
  public:
-  /// Declares the option, which may be repeated. The end of a file's name says its form: .json, .csv, .html, .trace.json,
-  /// .trtexec.json, of which the command has `forms`. Any other end, and a file that is named twice, are wrong usage.
+  /// Declares the option, which may be repeated. The end of a file's name says its form: .json, .csv, .html,
+  /// .trace.json, .trtexec.json, of which the command has `forms`. Any other end, and a file that is named twice, are
+  /// wrong usage.
   void add_to(CLI::App& command, const std::vector<OutputForm>& forms);
   bool has(OutputForm form) const;
   /// Before the work begins: check_output() of every file. `inputs` are what the command reads.

@@ -6,7 +6,7 @@
 
 namespace pipit::apps {
 
-/// The document of `profile --json` as one HTML file that loads nothing: the parts of report/page/ and the document,
+/// The document of `profile --json` as one HTML file that loads nothing: the parts of report/ and the document,
 /// without the single times of layers and with at most 1000 of runs. Nothing in the document can end the block that it
 /// stands in; the page writes what it shows of it as text.
 std::string html_report(const nlohmann::ordered_json& document);

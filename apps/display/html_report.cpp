@@ -1,4 +1,4 @@
-#include "apps/display/report/html_report.h"
+#include "apps/display/html_report.h"
 
 #include <string_view>
 
