@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "quant/mixed_search.h"
+#include "quant/paired_answers.h"
 
 namespace pipit {
 
@@ -14,8 +14,8 @@ enum class DropVerdict { proven, unproven, broken };
 struct JudgedDrop {
   DropVerdict verdict = DropVerdict::unproven;
   bool within = false;  ///< whether the drop as it was measured is at most the limit
-  std::int64_t images =
-      0;  ///< about so many would prove this drop to be within; 0 where none would, or where it is
+  /// About so many would prove this drop to be within; 0 where none would, or where it is proven.
+  std::int64_t images = 0;
 };
 
 /// Holds paired_drop() and its interval at `confidence` in (0, 1) against `limit`, a share of the images that is not
@@ -26,7 +26,8 @@ JudgedDrop judge_drop(const PairedAnswers& answers, double limit, double confide
 /// "proven", "not proven" or "broken".
 std::string_view verdict_name(DropVerdict verdict);
 
-/// What a user is told of it: "proven there", "not proven there: about 1200 images would do", ...
+/// What a user is told of it: "proven there", "not proven there: measured within, about 1200 images there would prove
+/// it", ...
 std::string verdict_text(const JudgedDrop& drop);
 
 }  // namespace pipit

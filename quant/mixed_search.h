@@ -6,26 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "quant/paired_answers.h"
+
 namespace pipit {
-
-/// How two classifiers answered the same images.
-struct PairedAnswers {
-  std::int64_t images = 0;
-  std::int64_t only_first = 0;   ///< right in the first one only
-  std::int64_t only_second = 0;  ///< right in the second one only
-};
-
-/// The share of images that the first one has right more than the second.
-double paired_drop(const PairedAnswers& answers);
-
-struct DropInterval {
-  double low = 0;
-  double high = 0;
-};
-/// Two-sided interval of paired_drop() at `confidence` in (0, 1): the adjusted Wald interval for the difference of
-/// paired proportions of Bonett and Price (2012), which also has a width where the answers never differ. Throws Error
-/// without images.
-DropInterval drop_interval(const PairedAnswers& answers, double confidence);
 
 /// A drop as the search sees it: a mean and its standard error, as shares of the images.
 struct DropEstimate {

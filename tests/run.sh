@@ -3,8 +3,8 @@
 #
 #   tests/run.sh [--werror | --sanitize] [CTEST ARGUMENT...]
 #     --werror     treat warnings as errors
-#     --sanitize   build the libraries into build-asan with AddressSanitizer and UndefinedBehaviorSanitizer, and run
-#                  their tests
+#     --sanitize   build engine, layers, models and quant into build-asan with AddressSanitizer and
+#                  UndefinedBehaviorSanitizer, and run their tests
 #
 # Numbers are drawn from a fixed seed; PIPIT_TEST_SEED=random draws others and prints the seed, which PIPIT_TEST_SEED=N
 # repeats.

@@ -1,5 +1,5 @@
-// The subcommands of `pipit`, one file each. add_*() declares options and installs the callback; a callback
-// stores its exit code in `exit_code` and throws on errors.
+// The subcommands of `pipit`, NAME.cpp each; those of `sweep` have files of their own. add_*() declares options and
+// installs the callback; a callback stores its exit code in `exit_code` and throws on errors.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -26,7 +26,8 @@ void add_diff(CLI::App& app, int& exit_code);
 void add_tune(CLI::App& app, int& exit_code);
 void add_prune(CLI::App& app, int& exit_code);
 void add_doctor(CLI::App& app, int& exit_code);
-void add_sweep(CLI::App& app, int& exit_code);  // of these two
+/// With the two subcommands that follow.
+void add_sweep(CLI::App& app, int& exit_code);
 void add_sweep_conv(CLI::App& sweep, int& exit_code);
 void add_sweep_sparsity(CLI::App& sweep, int& exit_code);
 void add_models(CLI::App& app, int& exit_code);

@@ -5,15 +5,16 @@
 #include <set>
 
 #include "apps/commands/commands.h"
+#include "apps/display/drop_text.h"
 #include "apps/display/progress.h"
 #include "apps/display/table.h"
 #include "apps/display/terminal.h"
 #include "apps/measuring/image_pipeline.h"
+#include "apps/measuring/judged_images.h"
 #include "apps/measuring/runner.h"
 #include "engine/base/clock.h"
 #include "layers/passes/passes.h"
-#include "models/image/folder.h"
-#include "quant/drop_verdict.h"
+#include "models/catalogue.h"
 #include "quant/hash.h"
 #include "quant/quantization_plan.h"
 
@@ -73,37 +74,6 @@ struct Score {
   }
 };
 
-Score measure(std::span<Runner> runners, const Preprocess& preprocess,
-              const std::vector<LabelledImage>& images, const ClassOutput& output, bool quiet) {
-  std::vector<std::filesystem::path> paths;
-  for (const LabelledImage& image : images) paths.push_back(image.path);
-
-  Score score;
-  score.devices.resize(runners.size());
-  score.answers.resize(images.size());
-  Progress progress("evaluate", static_cast<std::int64_t>(images.size()), quiet);
-  const auto begin = Clock::now();
-  run_images(runners, preprocess, output, paths, [&](const ImageResult& result) {
-    if (result.error) std::rethrow_exception(result.error);
-    const LabelledImage& image = images[static_cast<std::size_t>(result.image)];
-    const std::vector<ScoredClass> top = top_classes(result.scores, 5, image.path.string(), runners[0].model,
-                                                     runners[0].plan->options().precision);
-    score.answers[static_cast<std::size_t>(result.image)] = top[0].index;
-    score.top1 += top[0].index == image.label ? 1 : 0;
-    score.top5 +=
-        std::any_of(top.begin(), top.end(), [&](const ScoredClass& p) { return p.index == image.label; }) ? 1
-                                                                                                          : 0;
-    ++score.images;
-    score.counts.add(result.loaded);
-    ++score.devices[result.runner].images;
-    score.devices[result.runner].run_ms += result.run_ms;
-    progress.update(score.images, fmt::format("top-1 {:.2f} %", 100.0 * static_cast<double>(score.top1) /
-                                                                    static_cast<double>(score.images)));
-  });
-  score.seconds = milliseconds_since(begin) / 1e3;
-  return score;
-}
-
 // --batch, but no more than there are images: the slots beyond them would cost time and memory for nothing.
 // The folder is read for it before the model, and again when the model's labels are known.
 std::optional<std::int64_t> useful_batch(const EvaluateOptions& options) {
@@ -145,18 +115,17 @@ nlohmann::ordered_json devices_json(const EvaluateOptions& options, const Score&
   return json;
 }
 
-// A model and what it says of the folder.
-struct Evaluated {
+// A model, compiled, and the images that it is to judge.
+struct Candidate {
   Model model;  // its graph is in the runners
   bool quantized = false;
   Preparation preparation;
   std::vector<Runner> runners;
   ClassOutput output;
   std::vector<LabelledImage> images;
-  Score score;
 };
 
-Evaluated evaluate_model(const EvaluateOptions& options, const ModelOptions& from, CommonOptions common) {
+Candidate load_candidate(const EvaluateOptions& options, const ModelOptions& from, CommonOptions common) {
   Model model = from.load(useful_batch(options));
   const Preparation preparation = options.image.resolve(model);
   const bool quantized = is_quantized(model.graph);
@@ -166,75 +135,102 @@ Evaluated evaluate_model(const EvaluateOptions& options, const ModelOptions& fro
   const Labels labels = options.image.resolve_labels(model, output.classes);
   std::vector<LabelledImage> images =
       spread(list_labelled_images(options.folder, labels, static_cast<int>(output.classes)), options.limit);
-  Score score = measure(runners, preparation.preprocess, images, output, common.quiet);
-  return {std::move(model), quantized,         preparation,     std::move(runners),
-          output,           std::move(images), std::move(score)};
+  return {std::move(model), quantized, preparation, std::move(runners), output, std::move(images)};
 }
 
-// --against, and how far the model falls behind it.
-struct Compared {
-  std::string name;
-  double top1 = 0;
-  PairedAnswers answers;
-  std::int64_t others = 0;  // images with another answer
-  std::optional<JudgedDrop> judged;
-};
+Score measure(Candidate& candidate, Progress& progress, std::int64_t done) {
+  const std::vector<std::filesystem::path> paths = paths_of(candidate.images);
+  const std::vector<Runner>& runners = candidate.runners;
 
-Compared compare_with(const EvaluateOptions& options, const Evaluated& own) {
-  Compared compared;
-  compared.name = options.against;
+  Score score;
+  score.devices.resize(runners.size());
+  score.answers.resize(paths.size());
+  const auto begin = Clock::now();
+  run_images(candidate.runners, candidate.preparation.preprocess, candidate.output, paths,
+             [&](const ImageResult& result) {
+               if (result.error) std::rethrow_exception(result.error);
+               const LabelledImage& image = candidate.images[static_cast<std::size_t>(result.image)];
+               const std::vector<ScoredClass> top =
+                   top_classes(result.scores, 5, image.path.string(), runners[0].model,
+                               runners[0].plan->options().precision);
+               score.answers[static_cast<std::size_t>(result.image)] = top[0].index;
+               score.top1 += top[0].index == image.label ? 1 : 0;
+               score.top5 += std::any_of(top.begin(), top.end(),
+                                         [&](const ScoredClass& p) { return p.index == image.label; })
+                                 ? 1
+                                 : 0;
+               ++score.images;
+               score.counts.add(result.loaded);
+               ++score.devices[result.runner].images;
+               score.devices[result.runner].run_ms += result.run_ms;
+               progress.update(done + score.images,
+                               fmt::format("top-1 {:.2f} %", 100.0 * static_cast<double>(score.top1) /
+                                                                 static_cast<double>(score.images)));
+             });
+  score.seconds = milliseconds_since(begin) / 1e3;
+  return score;
+}
+
+// What --against names: the same model in another precision, or another one in fp32.
+Candidate load_base(const EvaluateOptions& options) {
   ModelOptions from = options.model;
   CommonOptions common = options.common;
-  const auto precision = precisions().find(options.against);
-  common.precision = precision == precisions().end() ? Precision::fp32 : precision->second;
-  if (precision == precisions().end()) from.model = options.against;
   common.plan.clear();
   common.keep.clear();
   common.group_size.reset();
   common.dynamic_scales.clear();
-  const Evaluated base = evaluate_model(options, from, common);
-  if (base.output.classes != own.output.classes)
-    fail("--against {}: {} classes, {} has {}", options.against, base.output.classes, own.model.name,
-         own.output.classes);
-  compared.answers.images = own.score.images;
+  common.precision = options.against == "fp16" ? Precision::fp16 : Precision::fp32;
+  if (options.against != "fp32" && options.against != "fp16") from.model = options.against;
+  return load_candidate(options, from, common);
+}
+
+void check_against(const std::string& against) {
+  std::error_code ignored;
+  if (against.empty() || against == "fp32" || against == "fp16" || find_named_model(against) != nullptr ||
+      std::filesystem::exists(against, ignored))
+    return;
+  throw CLI::ValidationError(
+      "--against",
+      fmt::format("takes fp32, fp16, an ONNX file or the name of a model ({}); '{}' is none of these",
+                  named_model_list(), against));
+}
+
+// How far the model falls behind what --against names.
+struct Compared {
+  double top1 = 0;          // of the base
+  PairedAnswers answers;    // the base is the first
+  std::int64_t others = 0;  // images with another answer
+  std::optional<JudgedDrop> judged;
+};
+
+Compared compare(const EvaluateOptions& options, const Candidate& base, const Score& of_base,
+                 const Candidate& own, const Score& score) {
+  Compared compared;
   for (std::size_t i = 0; i < own.images.size(); ++i) {
-    const bool right = own.score.answers[i] == own.images[i].label;
-    const bool base_right = base.score.answers[i] == base.images.at(i).label;
-    compared.answers.only_first += base_right && !right ? 1 : 0;
-    compared.answers.only_second += right && !base_right ? 1 : 0;
-    compared.others += own.score.answers[i] != base.score.answers[i] ? 1 : 0;
+    compared.answers.add(of_base.answers[i] == base.images[i].label, score.answers[i] == own.images[i].label);
+    compared.others += score.answers[i] != of_base.answers[i] ? 1 : 0;
   }
-  compared.top1 = static_cast<double>(base.score.top1) / static_cast<double>(base.score.images);
+  compared.top1 = static_cast<double>(of_base.top1) / static_cast<double>(of_base.images);
   if (options.max_drop >= 0) compared.judged = judge_drop(compared.answers, options.max_drop / 100);
   return compared;
 }
 
 nlohmann::ordered_json compared_json(const EvaluateOptions& options, const Compared& compared) {
-  const DropInterval interval = drop_interval(compared.answers, 0.95);
-  nlohmann::ordered_json json = {{"name", compared.name},
-                                 {"top1", compared.top1},
-                                 {"drop_points", 100 * paired_drop(compared.answers)},
-                                 {"drop_interval95", {100 * interval.low, 100 * interval.high}},
-                                 {"only_it_right", compared.answers.only_first},
-                                 {"only_model_right", compared.answers.only_second},
-                                 {"other_answers", compared.others}};
+  nlohmann::ordered_json json = {{"name", options.against}};
+  json.update(drop_json(compared.answers, compared.top1));
+  json["other_answers"] = compared.others;
   if (compared.judged) {
     json["max_drop"] = options.max_drop;
-    json["verdict"] = verdict_name(compared.judged->verdict);
-    json["images_needed"] = compared.judged->images > 0 ? nlohmann::ordered_json(compared.judged->images)
-                                                        : nlohmann::ordered_json();
-    json["passed"] = compared.judged->within;
+    json.update(verdict_json(*compared.judged));
   }
   return json;
 }
 
 void print_compared(const EvaluateOptions& options, const Compared& compared) {
-  const DropInterval interval = drop_interval(compared.answers, 0.95);
-  fmt::print("against   {}: top-1 {:.2f} %, drop {:.2f} points [{:.2f}, {:.2f}]; {} answered otherwise\n",
-             printable(compared.name), 100 * compared.top1, 100 * paired_drop(compared.answers),
-             100 * interval.low, 100 * interval.high, counted(compared.others, "image"));
-  if (compared.judged)
-    fmt::print("promise   at most {:g} points: {}\n", options.max_drop, verdict_text(*compared.judged));
+  fmt::print("against   {}: top-1 {:.2f} %, drop {} points; {} answered otherwise\n",
+             printable(options.against), 100 * compared.top1, drop_text(compared.answers),
+             counted(compared.others, "image"));
+  if (compared.judged) fmt::print("{}", promise_line(options.max_drop, *compared.judged, 10));
 }
 
 // Images of the folder that the plan was calibrated on: what INT8 costs on them says less about others.
@@ -253,13 +249,28 @@ int evaluate(const EvaluateOptions& options) {
     throw CLI::ValidationError("--devices", "numbers GPUs: it needs --device cuda");
   if (options.max_drop >= 0 && options.against.empty())
     throw CLI::ValidationError("--max-drop", "is a drop against something; it goes with --against");
-  const Evaluated own = evaluate_model(options, options.model, options.common);
+  check_against(options.against);
+  Candidate own = load_candidate(options, options.model, options.common);
+  // Before anything is measured, so that what is wrong with it does not cost a whole evaluation.
+  std::optional<Candidate> base;
+  if (!options.against.empty()) {
+    base = load_base(options);
+    if (base->output.classes != own.output.classes)
+      fail("--against {}: {} classes, {} has {}", options.against, base->output.classes, own.model.name,
+           own.output.classes);
+  }
+  const std::int64_t images = std::ssize(own.images);
   const Model& model = own.model;
   const Preparation& preparation = own.preparation;
-  const Score& score = own.score;
   const Runner& runner = own.runners[0];
+  std::optional<Score> measured;
   std::optional<Compared> compared;
-  if (!options.against.empty()) compared = compare_with(options, own);
+  {
+    Progress progress("evaluate", base ? 2 * images : images, options.common.quiet);
+    measured = measure(own, progress, 0);
+    if (base) compared = compare(options, *base, measure(*base, progress, images), own, *measured);
+  }
+  const Score& score = *measured;
   const std::optional<ImageInput> input =
       image_input(runner.plan->graph().value(runner.plan->graph().inputs()[0]).desc.shape);
   std::vector<std::string> notes =
@@ -336,10 +347,12 @@ void add_evaluate(CLI::App& app, int& exit_code) {
           "With --device cuda: share the images out among these GPUs, for example 0,1; one session for each "
           "number")
       ->type_name("LIST");
-  command->add_option(
-      "--against", options->against,
-      "Also run the same images in another precision (fp32, fp16) or through another model, in fp32, "
-      "and say what was lost: paired, with its 95 % interval");
+  command
+      ->add_option("--against", options->against,
+                   "Also run the same images in fp32 or fp16, or through another model (a file or a name) in "
+                   "fp32, and say "
+                   "what was lost: paired, with its 95 % interval")
+      ->type_name("fp32|fp16|MODEL");
   command
       ->add_option("--max-drop", options->max_drop,
                    "Points of top-1 that may be lost --against it; exit code 4 where more were measured")

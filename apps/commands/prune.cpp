@@ -6,12 +6,12 @@
 #include "apps/display/output_files.h"
 #include "apps/display/progress.h"
 #include "apps/display/terminal.h"
+#include "apps/measuring/judged_images.h"
 #include "apps/measuring/prune_search.h"
 #include "apps/measuring/runner.h"
 #include "engine/base/file.h"
 #include "engine/base/version.h"
 #include "engine/platform/host_memory.h"
-#include "models/image/folder.h"
 #include "models/onnx/write/writer.h"
 #include "pipit/detail/calibration.h"
 #include "pipit/detail/quantized_file.h"
@@ -51,32 +51,16 @@ struct PruneCommand {
   std::int64_t calibrate = 512;
 };
 
-struct PruneSplit {
-  std::vector<LabelledImage> search;
-  std::vector<LabelledImage> unseen;
-};
-
 std::vector<LabelledImage> images_of(const PruneCommand& options, const std::string& folder,
                                      const Model& model, std::int64_t classes) {
-  std::vector<LabelledImage> images;
-  if (options.goal.against == Against::labels) {
-    try {
-      images = list_labelled_images(folder, options.image.resolve_labels(model, classes),
-                                    static_cast<int>(classes));
-    } catch (const Error& e) {
-      if (!std::filesystem::is_directory(folder)) throw;
-      fail("{} (images without classes: --against dense)", e.what());
-    }
-  } else {
-    for (std::filesystem::path& path : list_images(folder)) images.push_back({std::move(path), 0});
-  }
-  return spread(std::move(images), options.limit);
+  return images_to_judge(folder, options.goal.against, options.image, model, classes, options.limit,
+                         "--against dense");
 }
 
 // The images of --check are unseen; without, every other image of the sorted folder.
-PruneSplit split_for_pruning(const PruneCommand& options, const Model& model, std::int64_t classes) {
+ImageSplit split_for_pruning(const PruneCommand& options, const Model& model, std::int64_t classes) {
   std::vector<LabelledImage> images = images_of(options, options.images, model, classes);
-  PruneSplit split;
+  ImageSplit split;
   if (!options.check.empty()) {
     split.search = std::move(images);
     split.unseen = images_of(options, options.check, model, classes);
@@ -109,12 +93,6 @@ void check_prune_usage(const PruneCommand& options) {
     throw CLI::ValidationError("--save-svg", "is the same file as --output");
 }
 
-std::vector<std::filesystem::path> paths_in(const std::vector<LabelledImage>& images) {
-  std::vector<std::filesystem::path> paths;
-  for (const LabelledImage& image : images) paths.push_back(image.path);
-  return paths;
-}
-
 // What weights were fitted on they fit too well: steps are judged on the others, where those are enough.
 std::vector<LabelledImage> not_calibrated(const std::vector<LabelledImage>& images,
                                           const std::vector<std::filesystem::path>& calibrated) {
@@ -124,12 +102,6 @@ std::vector<LabelledImage> not_calibrated(const std::vector<LabelledImage>& imag
     if (!known.contains(image.path)) others.push_back(image);
   }
   return others.size() < kFewest ? images : others;
-}
-
-std::vector<int> labels_in(const std::vector<LabelledImage>& images) {
-  std::vector<int> labels;
-  for (const LabelledImage& image : images) labels.push_back(image.label);
-  return labels;
 }
 
 // INT8 kernels leave out four neighbouring channels at a time.
@@ -227,7 +199,7 @@ int prune(PruneCommand options) {
         "{}: nothing to prune: no convolution or matrix product of at least 8 channels between the first "
         "and the last layer",
         model.name);
-  const PruneSplit split = split_for_pruning(options, model, output.classes);
+  const ImageSplit split = split_for_pruning(options, model, output.classes);
   const TensorDesc input = dense.value(dense.inputs()[0]).desc;
   const std::shared_ptr<ThreadPool> pool = shared_pool(options.common.threads);
   const std::int64_t calibrated = images_to_fit_on(options, dense, output.batch, split.search.size());
@@ -240,14 +212,14 @@ int prune(PruneCommand options) {
   };
 
   // Every image is read before anything takes long, so that a damaged one is found now.
-  PreparedImages calibration(spread(paths_in(split.search), calibrated), preprocess, input, pool);
+  PreparedImages calibration(spread(paths_of(split.search), calibrated), preprocess, input, pool);
   std::vector<Tensor> runs = read_runs(calibration);
   const std::vector<LabelledImage> judged = spread(not_calibrated(split.search, calibration.paths()), 1000);
-  PreparedImages search(paths_in(judged), preprocess, input, pool, kPruneCacheBytes);
+  PreparedImages search(paths_of(judged), preprocess, input, pool, kPruneCacheBytes);
   PreparedImages probe(spread(search.paths(), kProbeImages), preprocess, input, pool, kPruneCacheBytes);
-  PreparedImages unseen(paths_in(split.unseen), preprocess, input, pool, kPruneCacheBytes);
-  PruneImages images{calibration.size(),      search, labels_in(judged), {}, probe, unseen,
-                     labels_in(split.unseen), {}};
+  PreparedImages unseen(paths_of(split.unseen), preprocess, input, pool, kPruneCacheBytes);
+  PruneImages images{calibration.size(),      search, labels_of(judged), {}, probe, unseen,
+                     labels_of(split.unseen), {}};
   const PruneCompiler compiler = naming(model.name, [&] {
     const auto dense_plan = PruneCompiler(fp32_options(options)).in_fp32(dense);
     const std::int64_t all = search.size() + unseen.size();

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "apps/display/drop_text.h"
 #include "apps/display/pareto_svg.h"
 #include "apps/display/table.h"
 #include "apps/display/terminal.h"
@@ -18,21 +19,6 @@ constexpr double kSayZeros = 5e-4;  // of the weights
 
 const char* name_of_top1(const PruneGoal& goal) {
   return goal.against == Against::labels ? "top-1" : "agreement with dense";
-}
-
-std::string drop_of(const PairedAnswers& answers) {
-  const DropInterval interval = drop_interval(answers, 0.95);
-  return fmt::format("{:.2f} [{:.2f}, {:.2f}]", 100 * paired_drop(answers), 100 * interval.low,
-                     100 * interval.high);
-}
-
-nlohmann::ordered_json answers_json(const PairedAnswers& answers, double dense_top1) {
-  const DropInterval interval = drop_interval(answers, 0.95);
-  return {{"images", answers.images},
-          {"dense_top1", dense_top1},
-          {"top1", dense_top1 - paired_drop(answers)},
-          {"drop_points", 100 * paired_drop(answers)},
-          {"drop_interval95", {100 * interval.low, 100 * interval.high}}};
 }
 
 nlohmann::ordered_json speed_json(const MedianInterval& speedup) {
@@ -98,11 +84,11 @@ nlohmann::ordered_json prune_json(nlohmann::ordered_json json, const PruneSource
   json["pruned"].update(speed_json(chosen.speedup));
   json["pruned"]["macs_kept"] = mean_kept(outcome);
   json["pruned"]["bytes"] = outcome.bytes;
-  json["unseen"] = answers_json(outcome.unseen, outcome.unseen_top1);
+  json["unseen"] = drop_json(outcome.unseen, outcome.unseen_top1);
   if (outcome.int8) {
     json["dense_fp32"] = {{"ms", outcome.int8->fp32_ms}};
     json["dense_fp32"].update(speed_json(outcome.int8->over_fp32));
-    json["dense_unseen"] = answers_json(outcome.int8->dense_unseen, outcome.unseen_top1);
+    json["dense_unseen"] = drop_json(outcome.int8->dense_unseen, outcome.unseen_top1);
     json["int8_nodes"] = outcome.int8->nodes;
     json["kept_nodes"] = outcome.int8->kept;
   }
@@ -114,7 +100,7 @@ nlohmann::ordered_json prune_json(nlohmann::ordered_json json, const PruneSource
     nlohmann::ordered_json entry = {{"ms", outcome.dense_ms / step.speedup.median}};
     entry.update(speed_json(step.speedup));
     entry["predicted_speedup"] = predicted_json(step.predicted);
-    entry.update(answers_json(step.answers, outcome.search_top1));
+    entry.update(drop_json(step.answers, outcome.search_top1));
     entry["expected_drop_points"] = 100 * step.drop.mean;
     entry["pareto"] = step.pareto;
     entry["chosen"] = i == outcome.chosen;
@@ -139,11 +125,7 @@ nlohmann::ordered_json prune_json(nlohmann::ordered_json json, const PruneSource
     entry["error"] = layer.error ? nlohmann::ordered_json(*layer.error) : nlohmann::ordered_json();
     json["layers"].push_back(std::move(entry));
   }
-  if (outcome.judged) {
-    json["verdict"] = verdict_name(outcome.judged->verdict);
-    json["images_needed"] = outcome.judged->images > 0 ? nlohmann::ordered_json(outcome.judged->images)
-                                                       : nlohmann::ordered_json();
-  }
+  if (outcome.judged) json.update(verdict_json(*outcome.judged));
   json["passed"] = outcome.passed;
   return json;
 }
@@ -179,7 +161,7 @@ void print_pruned(const PruneSource& source, const PruneGoal& goal, const PruneO
       if (i == outcome.chosen) mark += mark.empty() ? "chosen" : ", chosen";
       steps.add({speed_text(step.speedup), fmt::format("{:.3f}", outcome.dense_ms / step.speedup.median),
                  fmt::format("{:.2f}", 100 * (outcome.search_top1 - paired_drop(step.answers))),
-                 drop_of(step.answers),
+                 drop_text(step.answers),
                  fmt::format("{:.2f} ± {:.2f}", 100 * step.drop.mean, 100 * step.drop.standard_error), mark});
     }
     fmt::print("{}\n", steps.str());
@@ -201,14 +183,14 @@ void print_pruned(const PruneSource& source, const PruneGoal& goal, const PruneO
         100 * outcome.other_zeros);
   fmt::print("unseen       {} images: {} {:.2f} %, dense {:.2f} %: drop {} points\n", outcome.unseen.images,
              name_of_top1(goal), 100 * (outcome.unseen_top1 - paired_drop(outcome.unseen)),
-             100 * outcome.unseen_top1, drop_of(outcome.unseen));
+             100 * outcome.unseen_top1, drop_text(outcome.unseen));
   if (outcome.int8)
-    fmt::print("             of that INT8 without pruning {} points\n", drop_of(outcome.int8->dense_unseen));
+    fmt::print("             of that INT8 without pruning {} points\n",
+               drop_text(outcome.int8->dense_unseen));
   if (goal.speedup)
     fmt::print("goal         {:g} times as fast: {}\n", *goal.speedup,
                reached_text(*goal.speedup, chosen.speedup));
-  if (goal.max_drop)
-    fmt::print("promise      at most {:g} points: {}\n", *goal.max_drop, verdict_text(*outcome.judged));
+  if (goal.max_drop) fmt::print("{}", promise_line(*goal.max_drop, *outcome.judged, 13));
   for (const std::string& note : notes_on(source, outcome)) fmt::print("note         {}\n", note);
   fmt::print("written      {}, {} ({} dense), chosen and fitted on {}\n", printable(source.output),
              mebibytes(outcome.bytes), mebibytes(outcome.dense_bytes), counted(outcome.calibrated, "image"));

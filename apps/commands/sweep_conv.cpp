@@ -3,16 +3,15 @@
 #include <new>
 
 #include "apps/commands/commands.h"
-#include "apps/display/output_files.h"
 #include "apps/display/progress.h"
 #include "apps/display/terminal.h"
 #include "apps/measuring/conv_rows.h"
 #include "apps/measuring/json_lines.h"
 #include "apps/measuring/runner.h"
 #include "apps/options/list_option.h"
+#include "apps/options/sweep_options.h"
 #include "engine/base/file.h"
 #include "engine/base/version.h"
-#include "engine/platform/device.h"
 #include "engine/platform/host_memory.h"
 
 namespace pipit::apps {
@@ -22,41 +21,36 @@ namespace {
 constexpr std::size_t kSampledPixels = 256;
 
 struct SweepConvOptions {
+  SweepOptions shared{.precisions = {"int8"}, .seconds = 0.1};
   ConvGrid grid;
   std::size_t sample = 0;
   unsigned seed = 1;
-  std::vector<std::string> precisions;  // empty: int8, on a GPU fp16 too
   std::vector<std::string> backends = {"auto"};
   std::string base;  // a precision; empty: fp32, on a GPU fp16
-  DeviceKind device = DeviceKind::cpu;
-  int threads = 0;
-  double seconds = 0.1;
   std::size_t top = 10;
-  std::string results, csv, svg;
-  bool resume = false, json = false, quiet = false;
 
   std::string base_precision() const {
-    return !base.empty() ? base : device == DeviceKind::cuda ? "fp16" : "fp32";
+    return !base.empty() ? base : shared.device == DeviceKind::cuda ? "fp16" : "fp32";
   }
 };
 
-// parse_layer(), where there is memory for what becomes of it: input and output in f32 besides those of two sessions.
+// parse_layer(), where there is memory for the input and, in f32 at most, the inputs and outputs of two runs.
 SparseLayer layer_of(const ConvPoint& point) {
   SparseLayer layer = parse_layer(point.name());
-  const double bytes = 4.0 * static_cast<double>(2 * layer.x.elements() + 2 * layer.output().elements());
+  const double bytes = 4.0 * static_cast<double>(3 * layer.x.elements() + 2 * layer.output().elements());
   if (bytes > static_cast<double>(available_host_memory()))
     fail("out of memory: needs {:.0f} MiB, the machine has {:.0f} left", bytes / 0x1p20,
          static_cast<double>(available_host_memory()) / 0x1p20);
   return layer;
 }
 
-// One convolution: what its rows share is made once.
+// One convolution: its input, its reference and the base are made once for all rows.
 class ConvMeasurement {
  public:
   ConvMeasurement(const ConvPoint& point, const SweepConvOptions& options)
       : layer_(layer_of(point)),
         options_(options),
-        x_(network_values(layer_.x, options.threads)),
+        x_(network_values(layer_.x, options.shared.threads)),
         reference_(layer_, x_, kSampledPixels) {
     for (std::int64_t i = 0; i < point.in; ++i) inputs_.push_back(i);
     for (std::int64_t o = 0; o < point.out; ++o) outputs_.push_back(o);
@@ -73,12 +67,13 @@ class ConvMeasurement {
     row.bytes = own->bytes();
     row.arena_bytes = own->arena_bytes();
     row.error = reference_.error(own->results_at(reference_.elements()));
-    row.times = time_in_turns(*own, *base_, options_.seconds);
+    row.times = time_in_turns(*own, *base_, options_.shared.seconds);
   }
 
  private:
   std::unique_ptr<LayerRun> run(const std::string& precision, const std::string& kernel) const {
-    const LayerTarget target{options_.device, precisions().at(precision), options_.threads, kernel};
+    const LayerTarget target{options_.shared.device, precisions().at(precision), options_.shared.threads,
+                             kernel};
     return std::make_unique<LayerRun>(layer_, layer_.weights, inputs_, outputs_, x_, target, ranges_);
   }
 
@@ -92,21 +87,18 @@ class ConvMeasurement {
 };
 
 nlohmann::ordered_json settings_of(const SweepConvOptions& options) {
-  const int threads = options.threads == 0 ? available_cpus() : options.threads;
-  return {{"pipit_sweep_conv", 1},
-          {"device", options.device == DeviceKind::cuda ? gpu_description(0) : cpu_description()},
-          {"threads", threads},
-          {"base", options.base_precision()}};
+  nlohmann::ordered_json settings = {{"pipit_sweep_conv", 1}};
+  settings.update(options.shared.machine_json());
+  settings["base"] = options.base_precision();
+  return settings;
 }
 
-// Those of a layer beside each other, so that what they share is made once.
+// A list for each layer: what its rows share is made once.
 std::vector<std::vector<ConvRow>> rows_of(const SweepConvOptions& options) {
-  std::vector<std::string> precisions = options.precisions;
-  if (precisions.empty()) precisions = {"int8"};
   std::vector<std::vector<ConvRow>> layers;
   for (const ConvPoint& point : sample(options.grid.points(), options.sample, options.seed)) {
     std::vector<ConvRow>& rows = layers.emplace_back();
-    for (const std::string& precision : precisions) {
+    for (const std::string& precision : options.shared.precisions) {
       for (const std::string& backend : options.backends) {
         ConvRow& row = rows.emplace_back();
         row.point = point;
@@ -118,7 +110,7 @@ std::vector<std::vector<ConvRow>> rows_of(const SweepConvOptions& options) {
   return layers;
 }
 
-// Rows with the reason where something goes wrong: a sweep goes on.
+// Why `work` was not done, empty where it was: a sweep goes on, and the reason becomes a row.
 template <typename Work>
 std::string problem_of(const Work& work) {
   try {
@@ -142,29 +134,26 @@ void measure_layer(std::vector<ConvRow>& rows, const SweepConvOptions& options, 
 }
 
 int sweep_conv(const SweepConvOptions& options) {
-  if (options.resume && options.results.empty())
-    throw CLI::ValidationError("--resume", "goes with --results");
-  check_output("--csv", options.csv, {options.results});
-  check_output("--save-svg", options.svg, {options.results, options.csv});
-  require_device(options.device);
+  const SweepOptions& shared = options.shared;
+  shared.check({});
   std::vector<std::vector<ConvRow>> planned = rows_of(options);
   if (planned.empty())
     throw CLI::ValidationError(
         "--in", "and the other lists: the usual rule leaves every combination out; --all takes them");
   const nlohmann::ordered_json settings = settings_of(options);
-  JsonLines lines(options.results, settings, options.resume);
+  JsonLines lines(shared.results, settings, shared.resume);
   std::map<std::string, ConvRow> found;
   for (std::size_t i = 0; i < lines.found().size(); ++i) {
     try {
       ConvRow row = ConvRow::from_json(lines.found()[i]);
       found[row.key()] = std::move(row);
     } catch (const Error& e) {
-      fail("{}: line {}: {}", options.results, i + 2, e.what());
+      fail("{}: line {}: {}", shared.results, i + 2, e.what());
     }
   }
   std::vector<ConvRow> rows;
   {
-    Progress progress("sweep", std::ssize(planned), options.quiet);
+    Progress progress("sweep", std::ssize(planned), shared.quiet);
     std::int64_t done = 0;
     for (std::vector<ConvRow>& layer : planned) {
       progress.update(done++, layer[0].point.name());
@@ -177,9 +166,9 @@ int sweep_conv(const SweepConvOptions& options) {
       for (const ConvRow& row : layer) rows.push_back(found.at(row.key()));
     }
   }
-  if (!options.csv.empty()) write_file(options.csv, conv_csv(rows));
-  if (!options.svg.empty()) write_file(options.svg, conv_svg(rows, options.base_precision()));
-  if (options.json) {
+  if (!shared.csv.empty()) write_file(shared.csv, conv_csv(rows));
+  if (!shared.svg.empty()) write_file(shared.svg, conv_svg(rows, options.base_precision()));
+  if (shared.json) {
     nlohmann::ordered_json json = {{"pipit", version()}, {"command", "sweep conv"}};
     json.update(settings);
     json["combinations"] = options.grid.points().size();
@@ -217,8 +206,6 @@ void add_sweep_conv(CLI::App& parent, int& exit_code) {
       ->check(count_value())
       ->capture_default_str();
   command->add_option("--seed", options->seed, "Of --sample")->capture_default_str();
-  add_list(*command, "--precision", options->precisions, CLI::IsMember({"fp32", "fp16", "int8"}),
-           "What is held against the base [int8]");
   add_list(*command, "--backend", options->backends, CLI::Validator(),
            "Kernels by name (pipit inspect MODEL --why lists some); auto: the fastest of all [auto]");
   command
@@ -226,30 +213,12 @@ void add_sweep_conv(CLI::App& parent, int& exit_code) {
                    "The precision that the others are held against, by the fastest of its kernels [fp32, on "
                    "a GPU fp16]")
       ->check(CLI::IsMember({"fp32", "fp16", "int8"}));
-  command->add_option("--seconds", options->seconds, "Time box of a row: it and the base in turns")
-      ->check(nonnegative_number())
-      ->check(CLI::Range(0.0, 3600.0))
-      ->capture_default_str();
   command->add_option("--top", options->top, "Rows in the table, those with the largest speed-ups")
       ->check(count_value())
       ->capture_default_str();
-  command->add_option("--results", options->results,
-                      "Append every row to this file as soon as it is measured");
-  command->add_flag("--resume", options->resume, "Go on with the rows that --results does not have yet");
-  command->add_option("--csv", options->csv, "Also write all rows into this file");
-  command->add_option("--save-svg", options->svg, "Also draw speed-ups over image size and input channels");
-  command
-      ->add_option_function<std::string>(
-          "--device",
-          [options](const std::string& name) {
-            options->device = name == "cuda" ? DeviceKind::cuda : DeviceKind::cpu;
-          },
-          "Where to run [cpu]")
-      ->check(CLI::IsMember({"cpu", "cuda"}));
-  command->add_option("--threads", options->threads, "CPU threads; 0: all CPUs this process may use [0]")
-      ->check(CLI::Range(0, 1024));
-  command->add_flag("--json", options->json, "Write the result to stdout as one JSON document");
-  command->add_flag("--quiet", options->quiet, "No progress and no notes on stderr; errors still appear");
+  options->shared.add_to(*command, "What is held against the base [int8]",
+                         "Time box of a row: it and the base in turns",
+                         "Also draw speed-ups over image size and input channels into this file");
   command->footer(
       "Square convolutions with a bias, padding half of the window and no activation, in NHWC, on what a "
       "random\n"

@@ -3,39 +3,31 @@
 #include <filesystem>
 
 #include "apps/commands/commands.h"
-#include "apps/display/output_files.h"
 #include "apps/display/progress.h"
 #include "apps/display/terminal.h"
 #include "apps/measuring/runner.h"
 #include "apps/measuring/sweep_rows.h"
 #include "apps/options/list_option.h"
+#include "apps/options/sweep_options.h"
 #include "engine/base/file.h"
 #include "engine/base/version.h"
-#include "engine/platform/device.h"
 #include "layers/passes/passes.h"
 
 namespace pipit::apps {
 
 namespace {
 
-struct SweepOptions {
+struct SweepSparsityOptions {
+  SweepOptions shared{.precisions = {"fp32"}, .seconds = 0.5};
   ModelOptions model;
   std::vector<std::string> layers;
   std::vector<std::string> modes = {"k", "k-panel", "channel", "block", "input"};
-  std::vector<std::string> precisions = {"fp32"};
   std::vector<double> keeps = {1, 0.85, 0.75, 0.65, 0.5, 0.35, 0.25};
   std::string importance = "second-order";
   std::int64_t group = 0;  // 0: what the precision takes together
   std::int64_t panel = 16;
   std::int64_t block = 16;
   bool no_refit = false;
-  DeviceKind device = DeviceKind::cpu;
-  int threads = 0;
-  double seconds = 0.5;
-  std::string results, csv, svg;
-  bool resume = false;
-  bool json = false;
-  bool quiet = false;
 };
 
 Importance importance_named(const std::string& name) {
@@ -45,8 +37,8 @@ Importance importance_named(const std::string& name) {
   return Importance::second_order;
 }
 
-// The layers of convolutional networks that the table was first made of.
-std::vector<SparseLayer> layers_of(const SweepOptions& options) {
+// Those of MODEL, or of --layer, or without both two that are typical of convolutional networks.
+std::vector<SparseLayer> layers_of(const SweepSparsityOptions& options) {
   std::vector<SparseLayer> layers;
   if (!options.model.model.empty()) {
     Model model = options.model.load();
@@ -68,9 +60,9 @@ std::vector<SparseLayer> layers_of(const SweepOptions& options) {
 }
 
 // Channels that a kernel leaves out together.
-std::int64_t group_of(const SweepOptions& options, Precision precision) {
+std::int64_t group_of(const SweepSparsityOptions& options, Precision precision) {
   if (options.group != 0) return options.group;
-  if (options.device == DeviceKind::cuda) return 16;
+  if (options.shared.device == DeviceKind::cuda) return 16;
   return precision == Precision::int8 ? 4 : precision == Precision::fp16 ? 2 : 1;
 }
 
@@ -83,19 +75,20 @@ double largest(const std::span<const float> values) {
 // Rows of one layer, made as they are asked for: what they share is made once.
 class LayerSweep {
  public:
-  LayerSweep(const SparseLayer& layer, const SweepOptions& options)
-      : layer_(layer), options_(options), pool_(shared_pool(options.threads)) {
-    x_ = network_values(layer.x, options.threads);
+  LayerSweep(const SparseLayer& layer, const SweepSparsityOptions& options)
+      : layer_(layer), options_(options), pool_(shared_pool(options.shared.threads)) {
+    x_ = network_values(layer.x, options.shared.threads);
     pruner_ = std::make_unique<LayerPruner>(layer_, x_, *pool_);
     for (std::int64_t i = 0; i < layer.weights.weights.shape()[1]; ++i) inputs_.push_back(i);
     for (std::int64_t o = 0; o < layer.weights.weights.shape()[0]; ++o) outputs_.push_back(o);
     reference_ =
-        run(layer.weights, inputs_, outputs_, {DeviceKind::cpu, Precision::fp32, options.threads})->results();
+        run(layer.weights, inputs_, outputs_, {DeviceKind::cpu, Precision::fp32, options.shared.threads})
+            ->results();
     ranges_ = {largest(x_.values<float>()), largest(reference_)};
   }
 
   void measure(SweepRow& row) {
-    const LayerTarget target{options_.device, precisions().at(row.precision), options_.threads};
+    const LayerTarget target{options_.shared.device, precisions().at(row.precision), options_.shared.threads};
     if (!dense_ || dense_precision_ != target.precision) {
       dense_ = run(layer_.weights, inputs_, outputs_, target);
       dense_precision_ = target.precision;
@@ -105,7 +98,7 @@ class LayerSweep {
     if (row.mode == "dense") {
       row.kernel = dense_->kernel();
       const auto other = run(layer_.weights, inputs_, outputs_, target);
-      row.times = time_in_turns(*other, *dense_, options_.seconds);
+      row.times = time_in_turns(*other, *dense_, options_.shared.seconds);
       row.error = layer_error(dense_->results(), reference_, outputs);
       return;
     }
@@ -118,7 +111,7 @@ class LayerSweep {
     const auto pruned = run(plain.weights, plain.inputs, plain.outputs, target);
     row.kernel = pruned->kernel();
     row.error = layer_error(pruned->results(), reference_, outputs);
-    row.times = time_in_turns(*pruned, *dense_, options_.seconds);
+    row.times = time_in_turns(*pruned, *dense_, options_.shared.seconds);
     if (!refits) return;
     const PrunedLayer fitted = pruner_->prune(mode, row.keep, how, true);
     row.refit = layer_error(run(fitted.weights, fitted.inputs, fitted.outputs, target)->results(), reference_,
@@ -132,7 +125,7 @@ class LayerSweep {
   }
 
   const SparseLayer& layer_;
-  const SweepOptions& options_;
+  const SweepSparsityOptions& options_;
   std::shared_ptr<ThreadPool> pool_;
   Tensor x_;
   std::unique_ptr<LayerPruner> pruner_;
@@ -144,9 +137,9 @@ class LayerSweep {
 };
 
 // What is swept, precisions inside of layers, so that a dense run is made once.
-std::vector<SweepRow> rows_of(const SweepOptions& options, const SparseLayer& layer) {
+std::vector<SweepRow> rows_of(const SweepSparsityOptions& options, const SparseLayer& layer) {
   std::vector<SweepRow> rows;
-  for (const std::string& precision : options.precisions) {
+  for (const std::string& precision : options.shared.precisions) {
     SweepRow row;
     row.layer = layer.name;
     row.precision = precision;
@@ -166,29 +159,25 @@ std::vector<SweepRow> rows_of(const SweepOptions& options, const SparseLayer& la
   return rows;
 }
 
-nlohmann::ordered_json settings_of(const SweepOptions& options) {
-  const int threads = options.threads == 0 ? available_cpus() : options.threads;
-  return {{"pipit_sweep", 2},
-          {"device", options.device == DeviceKind::cuda ? gpu_description(0) : cpu_description()},
-          {"threads", threads},
-          {"importance", options.importance},
-          {"group", options.group},
-          {"panel", options.panel},
-          {"block", options.block},
-          {"refit", !options.no_refit}};
+nlohmann::ordered_json settings_of(const SweepSparsityOptions& options) {
+  nlohmann::ordered_json settings = {{"pipit_sweep", 2}};
+  settings.update(options.shared.machine_json());
+  settings.update({{"importance", options.importance},
+                   {"group", options.group},
+                   {"panel", options.panel},
+                   {"block", options.block},
+                   {"refit", !options.no_refit}});
+  return settings;
 }
 
-int sweep_sparsity(const SweepOptions& options) {
+int sweep_sparsity(const SweepSparsityOptions& options) {
   if (!options.model.model.empty() && !options.layers.empty())
     throw CLI::ValidationError("--layer", "names layers beside those of MODEL; give one of both");
-  if (options.resume && options.results.empty())
-    throw CLI::ValidationError("--resume", "goes with --results");
-  check_output("--csv", options.csv, {options.model.model, options.results});
-  check_output("--save-svg", options.svg, {options.model.model, options.results, options.csv});
-  require_device(options.device);
+  const SweepOptions& shared = options.shared;
+  shared.check({options.model.model});
   const std::vector<SparseLayer> layers = layers_of(options);
   const nlohmann::ordered_json settings = settings_of(options);
-  SweepFile file(options.results, settings, options.resume);
+  SweepFile file(shared.results, settings, shared.resume);
   std::vector<std::vector<SweepRow>> planned;
   std::int64_t total = 0;
   for (const SparseLayer& layer : layers) {
@@ -198,7 +187,7 @@ int sweep_sparsity(const SweepOptions& options) {
   std::set<std::string> wanted;
   bool unsupported = false;
   {
-    Progress progress("sweep", total, options.quiet);
+    Progress progress("sweep", total, shared.quiet);
     std::int64_t done = 0;
     for (std::size_t l = 0; l < layers.size(); ++l) {
       std::unique_ptr<LayerSweep> measuring;
@@ -221,10 +210,10 @@ int sweep_sparsity(const SweepOptions& options) {
     if (wanted.contains(row.key())) rows.push_back(row);
     unsupported |= wanted.contains(row.key()) && !row.problem.empty();
   }
-  if (!options.csv.empty()) write_file(options.csv, sweep_csv(rows));
-  if (!options.svg.empty()) write_file(options.svg, sweep_svg(rows));
-  if (options.json) {
-    nlohmann::ordered_json json = {{"pipit", version()}, {"command", "sweep"}};
+  if (!shared.csv.empty()) write_file(shared.csv, sweep_csv(rows));
+  if (!shared.svg.empty()) write_file(shared.svg, sweep_svg(rows));
+  if (shared.json) {
+    nlohmann::ordered_json json = {{"pipit", version()}, {"command", "sweep sparsity"}};
     json.update(settings);
     json["rows"] = nlohmann::ordered_json::array();
     for (const SweepRow& row : rows) json["rows"].push_back(row.json());
@@ -240,7 +229,7 @@ int sweep_sparsity(const SweepOptions& options) {
 }  // namespace
 
 void add_sweep_sparsity(CLI::App& parent, int& exit_code) {
-  const auto options = std::make_shared<SweepOptions>();
+  const auto options = std::make_shared<SweepSparsityOptions>();
   CLI::App* command = parent.add_subcommand(
       "sparsity",
       "Remove rows of K, channels, blocks and inputs of layers; time and compare with the dense layer");
@@ -258,8 +247,6 @@ void add_sweep_sparsity(CLI::App& parent, int& exit_code) {
            "What is removed: rows of K for all outputs, for each panel of outputs its own, outputs, blocks "
            "of outputs, "
            "input channels [all]");
-  add_list(*command, "--precision", options->precisions, CLI::IsMember({"fp32", "fp16", "int8"}),
-           "Arithmetic of the kernels [fp32]");
   command
       ->add_option("--importance", options->importance,
                    "How the loss of a group is judged; of outputs by l1 or l2")
@@ -278,28 +265,9 @@ void add_sweep_sparsity(CLI::App& parent, int& exit_code) {
       ->check(CLI::IsMember({4, 8, 16, 32}))
       ->capture_default_str();
   command->add_flag("--no-refit", options->no_refit, "Do not also fit the kept weights and compare again");
-  command->add_option("--seconds", options->seconds, "Time box of a row: pruned and dense layer in turns")
-      ->check(nonnegative_number())
-      ->check(CLI::Range(0.0, 3600.0))
-      ->capture_default_str();
-  command->add_option("--results", options->results,
-                      "Append every row to this file as soon as it is measured");
-  command->add_flag("--resume", options->resume, "Go on with the rows that --results does not have yet");
-  command->add_option("--csv", options->csv, "Also write the table into this file");
-  command->add_option("--save-svg", options->svg,
-                      "Also draw time against what is left of the output into this file");
-  command
-      ->add_option_function<std::string>(
-          "--device",
-          [options](const std::string& name) {
-            options->device = name == "cuda" ? DeviceKind::cuda : DeviceKind::cpu;
-          },
-          "Where to run [cpu]")
-      ->check(CLI::IsMember({"cpu", "cuda"}));
-  command->add_option("--threads", options->threads, "CPU threads; 0: all CPUs this process may use [0]")
-      ->check(CLI::Range(0, 1024));
-  command->add_flag("--json", options->json, "Write the result to stdout as one JSON document");
-  command->add_flag("--quiet", options->quiet, "No progress and no notes on stderr; errors still appear");
+  options->shared.add_to(*command, "Arithmetic of the kernels [fp32]",
+                         "Time box of a row: pruned and dense layer in turns",
+                         "Also draw time against what is left of the output into this file");
   command->footer(
       "Layers run by themselves, in NHWC and with no activation, on what a random convolution and a ReLU "
       "make of "

@@ -3,18 +3,17 @@
 #include <numeric>
 
 #include "apps/commands/commands.h"
+#include "apps/display/drop_text.h"
 #include "apps/display/output_files.h"
 #include "apps/display/pareto_svg.h"
 #include "apps/display/progress.h"
 #include "apps/display/table.h"
 #include "apps/display/terminal.h"
-#include "apps/measuring/precision_ladder.h"
+#include "apps/measuring/judged_images.h"
 #include "apps/measuring/runner.h"
 #include "engine/base/file.h"
-#include "models/image/folder.h"
 #include "pipit/detail/calibration.h"
 #include "pipit/detail/load.h"
-#include "quant/drop_verdict.h"
 #include "quant/hash.h"
 #include "quant/kept_layers.h"
 
@@ -37,22 +36,18 @@ struct TuneOptions {
   std::string keep_as = "fp32";
   std::int64_t limit = 0;
   std::int64_t calibrate = 100;
-};
 
-// Some images for choosing, the others for checking the choice.
-struct Split {
-  std::vector<LabelledImage> search;
-  std::vector<LabelledImage> unseen;
+  Against right() const { return against == "labels" ? Against::labels : Against::fp32; }
 };
 
 // Every other image of the sorted folder, so that both parts have all classes. What the plan was calibrated on is not
 // unseen.
-Split split_images(const std::vector<LabelledImage>& images, const QuantizationPlan* plan) {
+ImageSplit split_images(const std::vector<LabelledImage>& images, const QuantizationPlan* plan) {
   std::set<std::string> known;
   if (plan != nullptr) {
     for (const CalibrationImage& image : plan->images) known.insert(image.hash);
   }
-  Split split;
+  ImageSplit split;
   std::size_t position = 0;
   for (const LabelledImage& image : images) {
     const bool calibrated = !known.empty() && known.contains(hash_file(image.path));
@@ -65,17 +60,9 @@ Split split_images(const std::vector<LabelledImage>& images, const QuantizationP
   return split;
 }
 
-std::vector<std::filesystem::path> paths_of(const std::vector<LabelledImage>& images) {
-  std::vector<std::filesystem::path> paths;
-  for (const LabelledImage& image : images) paths.push_back(image.path);
-  return paths;
-}
-
 Judge judge_of(const TuneOptions& options, const std::vector<LabelledImage>& images,
                const ImageOutputs& fp32) {
-  std::vector<int> labels;
-  for (const LabelledImage& image : images) labels.push_back(image.label);
-  return {options.against == "labels" ? Against::labels : Against::fp32, std::move(labels), fp32};
+  return {options.right(), labels_of(images), fp32};
 }
 
 struct Outcome {
@@ -96,16 +83,6 @@ struct Outcome {
     return step.order == chosen.order && step.kept == chosen.kept;
   }
 };
-
-nlohmann::ordered_json paired_json(const PairedAnswers& answers, double fp32_top1) {
-  const DropInterval interval = drop_interval(answers, 0.95);
-  return {{"images", answers.images},
-          {"top1", fp32_top1 - paired_drop(answers)},
-          {"drop_points", 100 * paired_drop(answers)},
-          {"drop_interval95", {100 * interval.low, 100 * interval.high}},
-          {"only_fp32_right", answers.only_first},
-          {"only_mixed_right", answers.only_second}};
-}
 
 void print_as_json(const TuneOptions& options, const Model& model, const ExecutionPlan& plan,
                    const Outcome& outcome) {
@@ -129,27 +106,18 @@ void print_as_json(const TuneOptions& options, const Model& model, const Executi
         {"order", outcome.search.order_names[static_cast<std::size_t>(step.order)]},
         {"kept", step.kept},
         {"ms", step.ms}};
-    entry.update(paired_json(step.answers, outcome.search_top1));
+    entry.update(drop_json(step.answers, outcome.search_top1));
     entry["expected_drop_points"] = 100 * step.drop.mean;
     entry["expected_drop_error"] = 100 * step.drop.standard_error;
     entry["pareto"] = step.pareto;
     entry["chosen"] = outcome.is_chosen(step);
     json["steps"].push_back(std::move(entry));
   }
-  json["unseen"] = paired_json(outcome.unseen, outcome.unseen_top1);
-  json["unseen_int8"] = paired_json(outcome.unseen_int8, outcome.unseen_top1);
+  json["unseen"] = drop_json(outcome.unseen, outcome.unseen_top1);
+  json["unseen_int8"] = drop_json(outcome.unseen_int8, outcome.unseen_top1);
   json["int8_enough"] = outcome.int8_enough;
-  json["verdict"] = verdict_name(outcome.judged.verdict);
-  json["images_needed"] =
-      outcome.judged.images > 0 ? nlohmann::ordered_json(outcome.judged.images) : nlohmann::ordered_json();
-  json["passed"] = outcome.judged.within;
+  json.update(verdict_json(outcome.judged));
   print_json(json);
-}
-
-std::string drop_text(const PairedAnswers& answers) {
-  const DropInterval interval = drop_interval(answers, 0.95);
-  return fmt::format("{:.2f} [{:.2f}, {:.2f}]", 100 * paired_drop(answers), 100 * interval.low,
-                     100 * interval.high);
 }
 
 void print_as_table(const TuneOptions& options, const Outcome& outcome) {
@@ -184,7 +152,7 @@ void print_as_table(const TuneOptions& options, const Outcome& outcome) {
   fmt::print("\nunseen       {} images: {} {:.2f} % in fp32, drop {} points (in INT8 throughout {})\n",
              outcome.unseen.images, top1, 100 * outcome.unseen_top1, drop_text(outcome.unseen),
              drop_text(outcome.unseen_int8));
-  fmt::print("promise      at most {:g} points: {}\n", options.max_drop, verdict_text(outcome.judged));
+  fmt::print("{}", promise_line(options.max_drop, outcome.judged, 13));
   if (outcome.int8_enough && outcome.chosen.kept > 0)
     fmt::print(
         "note         INT8 throughout was good enough: these layers are kept because they are faster so\n");
@@ -203,22 +171,7 @@ void save_svg(const TuneOptions& options, const Model& model, const Outcome& out
                                      points, 100 * outcome.search_top1 - options.max_drop));
 }
 
-std::vector<LabelledImage> find_images(const TuneOptions& options, const Model& model, std::int64_t classes) {
-  std::vector<LabelledImage> images;
-  if (options.against == "labels") {
-    const Labels labels = options.image.resolve_labels(model, classes);
-    try {
-      images = list_labelled_images(options.images, labels, static_cast<int>(classes));
-    } catch (const Error& e) {
-      fail("{} (images without classes: --against fp32)", e.what());
-    }
-  } else {
-    for (std::filesystem::path& path : list_images(options.images)) images.push_back({std::move(path), 0});
-  }
-  return spread(std::move(images), options.limit);
-}
-
-void search(const MixedModel& mixed, const TuneOptions& options, const Split& split,
+void search(const MixedModel& mixed, const TuneOptions& options, const ImageSplit& split,
             const Preprocess& preprocess, Outcome& outcome) {
   const bool quiet = options.common.quiet;
   const auto fp32 = mixed.in_fp32();
@@ -246,7 +199,7 @@ void search(const MixedModel& mixed, const TuneOptions& options, const Split& sp
   outcome.int8_enough = first_good_step(outcome.search.ladders[0].steps, limit, confidence) == 0;
 }
 
-void check_unseen(const MixedModel& mixed, const TuneOptions& options, const Split& split,
+void check_unseen(const MixedModel& mixed, const TuneOptions& options, const ImageSplit& split,
                   const Preprocess& preprocess, Outcome& outcome) {
   const std::set<std::string> kept = outcome.search.kept(outcome.chosen);
   outcome.kept.assign(kept.begin(), kept.end());
@@ -284,7 +237,9 @@ int tune(const TuneOptions& options) {
   QuantizationPlan made = plan ? QuantizationPlan{} : detail::empty_plan(model, preprocess);
   Graph fused = fuse(std::move(model.graph));
   const std::int64_t classes = ClassOutput(fused, model.name).classes;
-  const Split split = split_images(find_images(options, model, classes), plan ? &*plan : nullptr);
+  const ImageSplit split = split_images(images_to_judge(options.images, options.right(), options.image, model,
+                                                        classes, options.limit, "--against fp32"),
+                                        plan ? &*plan : nullptr);
 
   if (!plan) {
     const auto images = spread(paths_of(split.search), options.calibrate);

@@ -54,12 +54,7 @@ Json ConvRow::json() const {
   }
   json["runs"] = runs;
   json["base_runs"] = base_runs;
-  json["ms"] = times.ms;
-  json["ms_quartiles"] = {times.low_ms, times.high_ms};
-  json["base_ms"] = times.base_ms;
-  json["turns"] = times.turns;
-  json["speedup"] = times.speedup.median;
-  json["speedup_interval95"] = {times.speedup.low, times.speedup.high};
+  add_times(json, times, "base_ms");
   json["mae"] = error.mae;
   json["max_error"] = error.max;
   json["relative_l2"] = error.relative_l2;
@@ -82,14 +77,7 @@ ConvRow ConvRow::from_json(const Json& json) try {
   const auto real = [&](const char* name) { return json.at(name).get<double>(); };
   row.runs = json.at("runs").get<std::string>();
   row.base_runs = json.at("base_runs").get<std::string>();
-  row.times.ms = real("ms");
-  row.times.low_ms = json.at("ms_quartiles").at(0).get<double>();
-  row.times.high_ms = json.at("ms_quartiles").at(1).get<double>();
-  row.times.base_ms = real("base_ms");
-  row.times.turns = json.at("turns").get<int>();
-  row.times.speedup = {real("speedup"), json.at("speedup_interval95").at(0).get<double>(),
-                       json.at("speedup_interval95").at(1).get<double>()};
-  if (!(row.times.speedup.median > 0)) fail("a speed-up of {}", row.times.speedup.median);
+  row.times = times_of(json, "base_ms");
   row.error = {real("mae"), real("max_error"), real("relative_l2")};
   row.bytes = json.at("bytes").get<std::size_t>();
   row.arena_bytes = json.at("arena_bytes").get<std::size_t>();
@@ -193,21 +181,18 @@ Json summaries_json(const std::vector<ConvRow>& rows) {
 }
 
 std::string conv_csv(const std::vector<ConvRow>& rows) {
-  std::string csv =
-      "n,in,out,size,kernel,stride,precision,backend,runs,base_runs,ms,ms_low,ms_high,base_ms,turns,speedup,"
-      "speedup_low,speedup_high,mae,max_error,relative_l2,macs,bytes,arena_bytes,problem\n";
+  std::string csv = "n,in,out,size,kernel,stride,precision,backend,runs,base_runs," +
+                    times_csv_titles("base_ms") +
+                    ",mae,max_error,relative_l2,macs,bytes,arena_bytes,problem\n";
   for (const ConvRow& row : rows) {
     const ConvPoint& p = row.point;
     csv += fmt::format("{},{},{},{},{},{},{},{},", p.batch, p.in, p.out, p.size, p.kernel, p.stride,
                        row.precision, csv_cell(row.backend));
     if (!row.problem.empty()) {
-      csv += std::string(16, ',') + csv_cell(row.problem) + "\n";
+      csv += std::string(8 + kTimesCsvColumns, ',') + csv_cell(row.problem) + "\n";
       continue;
     }
-    const LayerTimes& t = row.times;
-    csv +=
-        fmt::format("{},{},{},{},{},{},{},{},{},{},", csv_cell(row.runs), csv_cell(row.base_runs), t.ms,
-                    t.low_ms, t.high_ms, t.base_ms, t.turns, t.speedup.median, t.speedup.low, t.speedup.high);
+    csv += fmt::format("{},{},{},", csv_cell(row.runs), csv_cell(row.base_runs), times_csv(row.times));
     csv += fmt::format("{},{},{},{},{},{},\n", row.error.mae, row.error.max, row.error.relative_l2, p.macs(),
                        row.bytes, row.arena_bytes);
   }

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "apps/measuring/layer_times.h"
 #include "apps/measuring/sparse_layer.h"
-#include "engine/base/statistics.h"
 #include "engine/runtime/session.h"
 
 namespace pipit::apps {
@@ -77,13 +77,6 @@ struct LayerError {
 LayerError layer_error(const std::vector<float>& results, const std::vector<float>& dense,
                        std::int64_t outputs);
 
-/// Two runs in turns.
-struct LayerTimes {
-  double ms = 0, low_ms = 0, high_ms = 0;  ///< median and quartiles of `run`
-  double base_ms = 0;                      ///< median of `base`
-  MedianInterval speedup;                  ///< over turns of base / run, at 95 %
-  int turns = 0;
-};
 /// For `seconds`, but at least 7 turns; of layers that take long 3, where 7 take ten times that time and a second.
 LayerTimes time_in_turns(LayerRun& run, LayerRun& base, double seconds);
 

@@ -40,13 +40,7 @@ double Judge::fp32_top1() const {
 PairedAnswers Judge::compare(const ImageOutputs& outputs) const {
   const std::vector<int> classes = top_classes_of(outputs);
   PairedAnswers paired;
-  for (std::size_t i = 0; i < classes.size(); ++i) {
-    const bool fp32 = fp32_[i] == right_[i];
-    const bool own = classes[i] == right_[i];
-    ++paired.images;
-    paired.only_first += fp32 && !own ? 1 : 0;
-    paired.only_second += own && !fp32 ? 1 : 0;
-  }
+  for (std::size_t i = 0; i < classes.size(); ++i) paired.add(fp32_[i] == right_[i], classes[i] == right_[i]);
   return paired;
 }
 

@@ -42,12 +42,7 @@ Json SweepRow::json() const {
   json["kept"] = kept;
   json["kernel"] = kernel;
   json["dense_kernel"] = dense_kernel;
-  json["ms"] = times.ms;
-  json["ms_quartiles"] = {times.low_ms, times.high_ms};
-  json["dense_ms"] = times.base_ms;
-  json["turns"] = times.turns;
-  json["speedup"] = times.speedup.median;
-  json["speedup_interval95"] = {times.speedup.low, times.speedup.high};
+  add_times(json, times, "dense_ms");
   json["error"] = error_json(error);
   if (refit) json["refit"] = error_json(*refit);
   return json;
@@ -66,13 +61,7 @@ SweepRow SweepRow::from_json(const Json& json) try {
   row.kept = json.at("kept").get<double>();
   row.kernel = json.at("kernel").get<std::string>();
   row.dense_kernel = json.at("dense_kernel").get<std::string>();
-  row.times.ms = json.at("ms").get<double>();
-  row.times.low_ms = json.at("ms_quartiles").at(0).get<double>();
-  row.times.high_ms = json.at("ms_quartiles").at(1).get<double>();
-  row.times.base_ms = json.at("dense_ms").get<double>();
-  row.times.turns = json.at("turns").get<int>();
-  row.times.speedup = {json.at("speedup").get<double>(), json.at("speedup_interval95").at(0).get<double>(),
-                       json.at("speedup_interval95").at(1).get<double>()};
+  row.times = times_of(json, "dense_ms");
   row.error = error_from(json.at("error"));
   if (json.contains("refit")) row.refit = error_from(json.at("refit"));
   return row;
@@ -119,21 +108,20 @@ std::string sweep_table(const std::vector<SweepRow>& rows) {
 
 std::string sweep_csv(const std::vector<SweepRow>& rows) {
   std::string csv =
-      "layer,precision,mode,keep,kept,kernel,dense_kernel,ms,ms_low,ms_high,dense_ms,turns,speedup,mae,max_"
-      "error,"
-      "relative_l2,top10,refit_mae,refit_max_error,refit_relative_l2,refit_top10,problem\n";
+      "layer,precision,mode,keep,kept,kernel,dense_kernel," + times_csv_titles("dense_ms") +
+      ",mae,max_error,relative_l2,top10,refit_mae,refit_max_error,refit_relative_l2,refit_top10,"
+      "problem\n";
   const auto errors = [](const LayerError& e) {
     return fmt::format(",{},{},{},{}", e.mae, e.max, e.relative_l2, e.top10);
   };
   for (const SweepRow& row : rows) {
     csv += fmt::format("{},{},{},{},", csv_cell(row.layer), row.precision, row.mode, row.keep);
     if (!row.problem.empty()) {
-      csv += std::string(17, ',') + csv_cell(row.problem) + "\n";
+      csv += std::string(11 + kTimesCsvColumns, ',') + csv_cell(row.problem) + "\n";
       continue;
     }
-    csv += fmt::format("{},{},{},{},{},{},{},{},{}", row.kept, csv_cell(row.kernel),
-                       csv_cell(row.dense_kernel), row.times.ms, row.times.low_ms, row.times.high_ms,
-                       row.times.base_ms, row.times.turns, row.times.speedup.median);
+    csv += fmt::format("{},{},{},{}", row.kept, csv_cell(row.kernel), csv_cell(row.dense_kernel),
+                       times_csv(row.times));
     csv += errors(row.error) + (row.refit ? errors(*row.refit) : ",,,,") + ",\n";
   }
   return csv;

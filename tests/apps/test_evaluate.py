@@ -82,15 +82,17 @@ class Evaluate(CommandTest):
         self.assertEqual(against["other_answers"], sum(a != b for a, b in zip(fp32, mixed)))
         self.assertGreater(against["other_answers"], 0)
         rights = [(label == a, label == b) for (label, a), (_, b) in zip(fp32, mixed)]
-        self.assertEqual(against["only_it_right"], sum(a and not b for a, b in rights))
+        self.assertEqual(against["only_base_right"], sum(a and not b for a, b in rights))
         self.assertEqual(against["only_model_right"], sum(b and not a for a, b in rights))
-        self.assertAlmostEqual(against["top1"] - result["top1"], against["drop_points"] / 100)
-        low, high = against["drop_interval95"]
+        self.assertEqual((against["name"], against["images"]), ("fp32", 7))
+        self.assertAlmostEqual(against["top1"], result["top1"])
+        self.assertAlmostEqual(against["base_top1"] - result["top1"], against["drop_points"] / 100)
+        low, high = against["drop_points_interval95"]
         self.assertTrue(low <= against["drop_points"] <= high)
         self.assertNotIn("verdict", against)
         text = self.pipit("evaluate", MODEL, "images", *int8, "--against", "fp32").stdout
-        self.assertRegex(text, rf"(?m)^against   fp32: top-1 {100 * against['top1']:.2f} %, drop "
-                               rf"{against['drop_points']:.2f} points \[.*\]; {against['other_answers']} images? answered "
+        self.assertRegex(text, rf"(?m)^against   fp32: top-1 {100 * against['base_top1']:.2f} %, drop "
+                               rf"{against['drop_points']:.2f} \[.*\] points; {against['other_answers']} images? answered "
                                r"otherwise$")
 
     def test_against_another_model_and_a_limit(self):
@@ -103,8 +105,17 @@ class Evaluate(CommandTest):
         self.write("flatten.onnx", onnx_model.flatten(("N", 3, 32, 32)))
         done = self.pipit("evaluate", MODEL, "images", "--against", "flatten.onnx", code=RUNTIME)
         self.assert_one_line_error(done)
-        done = self.pipit("evaluate", MODEL, "images", "--against", "missing.onnx", code=RUNTIME)
-        self.assert_one_line_error(done, "missing.onnx")
+        for typo in ("missing.onnx", "fp23", "int8", "resnet"):
+            done = self.pipit("evaluate", MODEL, "images", "--against", typo, code=USAGE)
+            self.assert_one_line_error(done, "--against", f"'{typo}'", "fp32, fp16", MODEL)
+
+    def test_the_base_is_loaded_before_anything_is_measured(self):
+        self.write("no-model.onnx", b"no model")
+        self.write("images/ship/broken.bmp", b"BM")  # what measuring would find
+        done = self.pipit("evaluate", MODEL, "images", "--against", "no-model.onnx", code=RUNTIME)
+        self.assert_one_line_error(done, "no-model.onnx")
+
+    def test_a_limit_wants_something_to_hold_against(self):
         self.assert_one_line_error(self.pipit("evaluate", MODEL, "images", "--max-drop", "1", code=USAGE), "--against")
 
     def test_too_much_lost_is_exit_code_4(self):
@@ -121,7 +132,7 @@ class Evaluate(CommandTest):
         done = self.pipit("evaluate", MODEL, "said", "--precision", "int8", "--plan", "plan.json", "--against", "fp32",
                           "--max-drop", "0", "--json", code=CHECK_FAILED)
         against = json.loads(done.stdout)["against"]
-        self.assertEqual((against["top1"], against["passed"], against["images_needed"]), (1, False, None))
+        self.assertEqual((against["base_top1"], against["passed"], against["images_needed"]), (1, False, None))
 
     def test_folder_problems(self):
         (self.folder / "empty").mkdir()

@@ -24,7 +24,7 @@ class Prune(CommandTest):
         result = self.prune("--keep", 0.5, "--panel", 0)
         self.assertEqual((result["mode"], result["keep"], result["calibration_images"]), ("k", 0.5, 9))
         self.assertEqual(result["unseen"]["images"], 9)
-        low, high = result["unseen"]["drop_interval95"]
+        low, high = result["unseen"]["drop_points_interval95"]
         self.assertTrue(low <= result["unseen"]["drop_points"] <= high)
         layers = {layer["name"]: layer for layer in result["layers"]}
         self.assertEqual(len(layers), 23)
@@ -65,7 +65,7 @@ class Prune(CommandTest):
     def test_a_global_share(self):
         result = self.prune("--keep", 0.7, "--global", "--against", "dense", "--check", "images/cat")
         self.assertEqual(result["unseen"]["images"], 6)
-        self.assertEqual(result["unseen"]["dense_top1"], 1)
+        self.assertEqual(result["unseen"]["base_top1"], 1)
         kept = {round(layer["kept"], 2) for layer in result["layers"]}
         self.assertGreater(len(kept), 4)
 
@@ -106,7 +106,7 @@ class Prune(CommandTest):
         evaluated = self.json("evaluate", "pruned.onnx", "checked", "--quiet")
         self.assertAlmostEqual(evaluated["top1"], result["unseen"]["top1"])
         dense = self.json("evaluate", MODEL, "checked", "--quiet")
-        self.assertAlmostEqual(dense["top1"], result["unseen"]["dense_top1"])
+        self.assertAlmostEqual(dense["top1"], result["unseen"]["base_top1"])
         done = self.pipit_with_notes("prune", MODEL, "images", "--output", "x.onnx", "--keep", 0.5, "--precision", "int8",
                                      "--mode", "channel")
         self.assertIn("in fp32      ", done.stdout)

@@ -35,7 +35,7 @@ class Tune(CommandTest):
         fp32 = max((s for s in steps if s["order"] == "noise"), key=lambda s: s["kept"])
         self.assertEqual((fp32["drop_points"], fp32["expected_drop_points"], fp32["ms"]), (0, 0, result["fp32"]["ms"]))
         for step in steps:
-            self.assertTrue(step["drop_interval95"][0] <= step["drop_points"] <= step["drop_interval95"][1], step)
+            self.assertTrue(step["drop_points_interval95"][0] <= step["drop_points"] <= step["drop_points_interval95"][1], step)
         svg = xml.etree.ElementTree.parse(self.folder / "mixed.svg").getroot()
         circles = [e for e in svg.iter() if e.tag.endswith("circle")]
         self.assertEqual(len(circles), len(steps))
@@ -88,7 +88,7 @@ class Tune(CommandTest):
                           "--json", code=CHECK_FAILED)
         result = json.loads(done.stdout)
         self.assertFalse(result["passed"])
-        low, high = result["unseen"]["drop_interval95"]
+        low, high = result["unseen"]["drop_points_interval95"]
         self.assertEqual(result["verdict"], "broken" if low > 40 else "not proven")
         self.assertIsNone(result["images_needed"])
         self.assertEqual((result["fp32"]["search_top1"], result["fp32"]["unseen_top1"]), (0, 1))

@@ -1,0 +1,29 @@
+// The images that a choice is made on, and the others that it is checked on, for tune and prune.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "apps/measuring/precision_ladder.h"
+#include "apps/options/options.h"
+#include "models/image/folder.h"
+
+namespace pipit::apps {
+
+struct ImageSplit {
+  std::vector<LabelledImage> search;
+  std::vector<LabelledImage> unseen;
+};
+
+std::vector<std::filesystem::path> paths_of(const std::vector<LabelledImage>& images);
+std::vector<int> labels_of(const std::vector<LabelledImage>& images);
+
+/// The images of a folder, `limit` of them spread evenly (0: all), with their classes; without where these are not what
+/// is right. An error about classes ends with `otherwise`, an option that does without them.
+std::vector<LabelledImage> images_to_judge(const std::string& folder, Against against,
+                                           const ImageOptions& options, const Model& model,
+                                           std::int64_t classes, std::int64_t limit,
+                                           const std::string& otherwise);
+
+}  // namespace pipit::apps

@@ -1,0 +1,34 @@
+// Options that both sweeps have.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "pipit/types.h"
+
+namespace pipit::apps {
+
+/// --precision, --seconds, --results, --resume, --csv, --save-svg, --device, --threads, --json, --quiet.
+struct SweepOptions {
+  std::vector<std::string> precisions;  ///< of fp32, fp16, int8
+  DeviceKind device = DeviceKind::cpu;
+  int threads = 0;
+  double seconds = 0;  ///< time box of a row
+  std::string results, csv, svg;
+  bool resume = false;
+  bool json = false;
+  bool quiet = false;
+
+  /// What is in the struct are the defaults. `precision`, `seconds`, `svg`: the help of these.
+  void add_to(CLI::App& command, const std::string& precision, const std::string& seconds,
+              const std::string& svg);
+  /// Throws CLI::ValidationError for options that do not go together and files that cannot be written, or are one of
+  /// `inputs`; Error where there is no such device.
+  void check(std::vector<std::string> inputs) const;
+  /// "device" and "threads", for the first line of --results: rows of another machine do not go on.
+  nlohmann::ordered_json machine_json() const;
+};
+
+}  // namespace pipit::apps
