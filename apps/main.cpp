@@ -112,6 +112,7 @@ int run(int argc, char** argv) {
   add_models(app, exit_code);
   add_fetch(app, exit_code);
   add_doctor(app, exit_code);
+  add_ceilings(app, exit_code);
   refuse_empty_values(app);
   if (argc > 1 && belongs_after_subcommand(app, argv[1])) {
     return report(fmt::format("{} stands before the subcommand; options go after it: pipit SUBCOMMAND ... {}",

@@ -9,13 +9,13 @@
 #include "apps/display/terminal.h"
 #include "apps/measuring/bench_rows.h"
 #include "apps/measuring/comparison.h"
+#include "apps/measuring/machine_ceilings.h"
 #include "apps/measuring/runner.h"
 #include "apps/measuring/timing.h"
 #include "apps/options/output_option.h"
 #include "engine/base/version.h"
 #include "engine/platform/device.h"
 #include "engine/platform/host_memory.h"
-#include "layers/cpu_peak.h"
 
 namespace pipit::apps {
 
@@ -165,19 +165,26 @@ std::vector<TimeComparison> compare_rows(const std::vector<std::vector<Row*>>& g
   return comparisons;
 }
 
+double fp32_gflops(const Ceilings& peak) {
+  return 1e-9 * peak.find(Products::fp32)->flops.best;
+}
+double read_gb_per_s(const Ceilings& peak) {
+  return 1e-9 * peak.memory.back().read.best;
+}
+
 // The CPU's ceilings at each number of threads asked for.
-std::vector<std::pair<int, MachinePeak>> measure_peaks(const std::vector<Row>& rows) {
-  std::map<int, MachinePeak> peaks;
+std::vector<std::pair<int, Ceilings>> find_peaks(const std::vector<Row>& rows, bool quiet) {
+  std::map<int, Ceilings> peaks;
   for (const Row& row : rows) {
-    if (!peaks.contains(row.setting.threads))
-      peaks[row.setting.threads] = measure_cpu_peak(row.setting.threads);
+    const int threads = row.setting.threads;
+    if (!peaks.contains(threads)) peaks[threads] = machine_ceilings(DeviceKind::cpu, 0, threads, quiet);
   }
   return {peaks.begin(), peaks.end()};
 }
 
 nlohmann::ordered_json document_json(const BenchOptions& options, const std::vector<Row>& rows,
                                      const std::vector<TimeComparison>& comparisons,
-                                     const std::vector<std::pair<int, MachinePeak>>& peaks, bool slower) {
+                                     const std::vector<std::pair<int, Ceilings>>& peaks, bool slower) {
   const DeviceKind device = options.timing.common.device;
   nlohmann::ordered_json json;
   json["pipit"] = version();
@@ -194,9 +201,8 @@ nlohmann::ordered_json document_json(const BenchOptions& options, const std::vec
     json["failed"] = slower;
   }
   for (const auto& [threads, peak] : peaks) {
-    json["peaks"].push_back({{"threads", threads},
-                             {"fp32_gflops", 1e-9 * peak.flops_per_second},
-                             {"read_gb_per_s", 1e-9 * peak.bytes_per_second}});
+    json["peaks"].push_back(
+        {{"threads", threads}, {"fp32_gflops", fp32_gflops(peak)}, {"read_gb_per_s", read_gb_per_s(peak)}});
   }
   return json;
 }
@@ -240,8 +246,8 @@ int bench(const BenchOptions& options) {
       if (!note.empty()) print_error(note);
     }
   }
-  std::vector<std::pair<int, MachinePeak>> peaks;
-  if (options.peak) peaks = measure_peaks(rows);
+  std::vector<std::pair<int, Ceilings>> peaks;
+  if (options.peak) peaks = find_peaks(rows, options.timing.common.quiet);
   const nlohmann::ordered_json document = document_json(options, rows, comparisons, peaks, slower);
   options.output.write(
       [&](OutputForm form) { return form == OutputForm::csv ? bench_csv(document) : json_text(document); });
@@ -254,7 +260,7 @@ int bench(const BenchOptions& options) {
       fmt::print("\n{}", comparison_text(comparison, width));
     for (const auto& [threads, peak] : peaks) {
       fmt::print("peak of {} threads: {:.1f} GFLOP/s in fp32, reading {:.1f} GB/s\n", threads,
-                 1e-9 * peak.flops_per_second, 1e-9 * peak.bytes_per_second);
+                 fp32_gflops(peak), read_gb_per_s(peak));
     }
   }
   return failed ? kExitRuntime : unsupported ? kExitUnsupported : slower ? kExitCheckFailed : kExitOk;
@@ -297,8 +303,8 @@ void add_bench(CLI::App& app, int& exit_code) {
   command->add_flag("--wide", options->wide, "All columns, also where the terminal is narrower");
   command->add_flag(
       "--peak", options->peak,
-      "Also measure what the CPU reaches at most, with as many threads: fp32 multiply-adds and reading "
-      "memory");
+      "Also say what the CPU reaches at most, with as many threads: fp32 multiply-adds and reading "
+      "memory, as pipit ceilings has kept them, or measured now");
   command->footer(
       "A LIST is separated by commas, or the option repeated. Times are of whole runs on random data, on a "
       "GPU with "

@@ -116,7 +116,7 @@ int classify(const ClassifyOptions& options) {
     const std::vector<LayerRow> rows = layer_rows(*runner.plan, profile);
     json["profile"] = layer_json(rows, *runner.plan, profile);
     if (!options.common.json) {
-      fmt::print("\n{}{}", layer_table(rows, profile, {}, {.width = terminal_width()}),
+      fmt::print("\n{}{}", layer_table(rows, profile, {.width = terminal_width()}),
                  profile_summary(rows, *runner.plan, profile));
     }
   }

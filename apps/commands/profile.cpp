@@ -19,6 +19,7 @@
 #include "apps/measuring/accuracy_file.h"
 #include "apps/measuring/input_file.h"
 #include "apps/measuring/machine.h"
+#include "apps/measuring/machine_ceilings.h"
 #include "apps/measuring/runner.h"
 #include "apps/measuring/timing.h"
 #include "apps/options/output_option.h"
@@ -27,8 +28,6 @@
 #include "engine/base/version.h"
 #include "engine/platform/device.h"
 #include "engine/platform/host_memory.h"
-#include "layers/cpu_peak.h"
-#include "layers/gpu_peak.h"
 
 namespace pipit::apps {
 
@@ -53,8 +52,6 @@ struct ProfileOptions {
   int runs = 50;
   int warmup = 5;
   bool floor = false;
-  double peak_tflops = 0;
-  double bandwidth_tbs = 0;
 
   TableView view() const {
     const std::string order = sort.empty() ? (by == "layer" ? "order" : "ms") : sort;
@@ -67,7 +64,7 @@ struct ProfileOptions {
 struct Measured {
   std::shared_ptr<const ExecutionPlan> plan;
   ProfiledSide side;
-  MachinePeak peak;
+  Ceilings ceilings;  // with --floor
   double read_ms = 0;
   double load_ms = 0;
   double first_run_ms = 0;
@@ -77,20 +74,6 @@ struct Measured {
   bool on_gpu() const { return plan->options().device == DeviceKind::cuda; }
   double first_answer_ms() const { return read_ms + load_ms + first_run_ms; }
 };
-
-// What the options say, the rest measured.
-MachinePeak machine_peak(const ProfileOptions& options, const ExecutionPlan& plan) {
-  MachinePeak peak;
-  if (!options.floor) return peak;
-  if (options.peak_tflops == 0 || options.bandwidth_tbs == 0) {
-    const PlanOptions& made = plan.options();
-    peak = made.device == DeviceKind::cuda ? measure_gpu_peak(made.gpu, made.precision)
-                                           : measure_cpu_peak(made.threads, computed_precision(plan));
-  }
-  if (options.peak_tflops > 0) peak.flops_per_second = 1e12 * options.peak_tflops;
-  if (options.bandwidth_tbs > 0) peak.bytes_per_second = 1e12 * options.bandwidth_tbs;
-  return peak;
-}
 
 // What sets it apart from the others: "int8, 2 threads".
 std::string setting_label(const SettingLists& lists, const Setting& setting, const ExecutionPlan& plan,
@@ -135,10 +118,12 @@ Measured measure(const ProfileOptions& options, const Setting& setting) {
   Progress progress("profile", options.warmup + options.runs, options.common.quiet);
   side.profile = runner.profile(views, options.warmup, options.runs,
                                 [&](int done) { progress.update(done, side.label); });
-  side.rows = layer_rows(plan, side.profile);
-  // The memory first: measuring the peak takes some.
-  if (measured.on_gpu()) measured.memory = device_memory(plan.options().gpu);
-  measured.peak = machine_peak(options, plan);
+  // The memory first: measuring ceilings takes some.
+  const PlanOptions& made = plan.options();
+  if (measured.on_gpu()) measured.memory = device_memory(made.gpu);
+  if (options.floor)
+    measured.ceilings = machine_ceilings(made.device, made.gpu, made.threads, options.common.quiet);
+  side.rows = layer_rows(plan, side.profile, measured.ceilings);
   measured.header = json_header("profile", model, plan);
   return measured;
 }
@@ -148,6 +133,7 @@ void print_profile_notes(const Measured& measured, const std::string& model) {
   if (const std::string note = reference_note(side.rows, side.profile); !note.empty()) print_error(note);
   const std::string what = side.label.empty() ? model : model + ", " + side.label;
   if (const std::string note = busy_note(what, side.profile.run_ms); !note.empty()) print_error(note);
+  if (const std::string note = beaten_floors_note(side.rows); !note.empty()) print_error(note);
 }
 
 nlohmann::ordered_json result_json(const ProfileOptions& options, const Measured& measured) {
@@ -167,7 +153,7 @@ nlohmann::ordered_json result_json(const ProfileOptions& options, const Measured
   }
   const ProfiledSide& side = measured.side;
   if (options.by != "layer") json["groups"] = group_json(side.rows, side.profile, options.group());
-  json.update(layer_json(side.rows, *measured.plan, side.profile, measured.peak));
+  json.update(layer_json(side.rows, *measured.plan, side.profile, measured.ceilings));
   json["run"] = run_json(side.profile.trace);
   json["arena"] = arena_json(*measured.plan);
   return json;
@@ -218,9 +204,9 @@ void print_text(const ProfileOptions& options, const Measured& measured) {
              precision_name(computed_precision(plan)), device_name(plan.options().device),
              plan.options().threads);
   fmt::print("{}{}",
-             options.by == "layer" ? layer_table(rows, profile, measured.peak, view)
+             options.by == "layer" ? layer_table(rows, profile, view)
                                    : group_table(rows, profile, options.group(), view),
-             profile_summary(rows, plan, profile, measured.peak));
+             profile_summary(rows, plan, profile, measured.ceilings));
   fmt::print("first answer   {:9.1f} ms   reading the model {:.1f}, planning {:.1f}, one run {:.1f}\n",
              measured.first_answer_ms(), measured.read_ms, measured.load_ms, measured.first_run_ms);
   if (measured.on_gpu()) {
@@ -324,22 +310,14 @@ void add_profile(CLI::App& app, int& exit_code) {
   command->add_option("--warmup", options->warmup, "Runs before the first timed one")
       ->check(CLI::Range(0, 100000))
       ->capture_default_str();
-  command->add_flag(
-      "--floor", options->floor,
-      "Also show how far each layer is from its floor: what its arithmetic at the machine's peak, or "
-      "its inputs, outputs and weights at the memory's bandwidth, would take, whichever is longer; "
-      "and the convolutions' share of the peak, and on a CPU of what their kernel reaches on operands in the "
-      "first-level cache. All are measured in this run, for the precision that the model computes in "
-      "(on a CPU; with weights in 8 or 4 bits that is fp32). Winograd needs fewer products than are counted "
-      "and small layers stay in the caches, so both "
-      "may be passed");
-  command->add_option("--peak-tflops", options->peak_tflops, "With --floor: TFLOP/s instead of a measurement")
-      ->check(positive_number())
-      ->needs("--floor");
-  command
-      ->add_option("--bandwidth-tbs", options->bandwidth_tbs, "With --floor: TB/s instead of a measurement")
-      ->check(positive_number())
-      ->needs("--floor");
+  command->add_flag("--floor", options->floor,
+                    "Also show each layer's floor: the longest of what the arithmetic of its kernel, padding "
+                    "included, takes at the "
+                    "machine's ceiling for it, what its bytes take from the nearest memory that can hold "
+                    "them, and on a GPU a launch; "
+                    "how much of the measured time that is, and which of them binds. Ceilings are those that "
+                    "'pipit ceilings' has "
+                    "kept, or measured now");
   command->footer(
       "A LIST is separated by commas, or the option repeated. Several precisions, batches or numbers of "
       "threads make "

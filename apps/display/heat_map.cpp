@@ -11,7 +11,7 @@ namespace pipit::apps {
 
 namespace {
 
-constexpr int kCell = 64, kHigh = 30, kLeft = 110, kTop = 62, kBelow = 28;
+constexpr int kCell = 64, kHigh = 30, kNamesWidth = 110, kTitleHeight = 62, kBelow = 28;
 
 // White at 1, and towards one of two colours by the logarithm.
 std::string colour(double ratio) {
@@ -29,9 +29,9 @@ std::string heat_map_svg(const std::vector<HeatMap>& maps) {
   int height = 12;
   for (const HeatMap& map : maps) {
     columns = std::max(columns, map.columns.size());
-    height += kTop + kHigh * static_cast<int>(map.rows.size()) + kBelow;
+    height += kTitleHeight + kHigh * static_cast<int>(map.rows.size()) + kBelow;
   }
-  const int width = std::max(520, kLeft + kCell * static_cast<int>(columns) + 20);
+  const int width = std::max(520, kNamesWidth + kCell * static_cast<int>(columns) + 20);
   std::string svg = fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} {1}\" "
       "font-family=\"sans-serif\" font-size=\"13\">\n<rect width=\"{0}\" height=\"{1}\" fill=\"#fff\"/>\n",
@@ -43,23 +43,23 @@ std::string heat_map_svg(const std::vector<HeatMap>& maps) {
   int top = 12;
   for (const HeatMap& map : maps) {
     text(12, top + 14, "start", map.title, " font-weight=\"bold\"");
-    text(kLeft + kCell * static_cast<int>(map.columns.size()) / 2, top + 36, "middle", map.columns_are);
+    text(kNamesWidth + kCell * static_cast<int>(map.columns.size()) / 2, top + 36, "middle", map.columns_are);
     text(12, top + 54, "start", map.rows_are);
     for (std::size_t c = 0; c < map.columns.size(); ++c)
-      text(kLeft + kCell * static_cast<int>(c) + kCell / 2, top + 54, "middle", map.columns[c]);
+      text(kNamesWidth + kCell * static_cast<int>(c) + kCell / 2, top + 54, "middle", map.columns[c]);
     for (std::size_t r = 0; r < map.rows.size(); ++r) {
-      const int y = top + kTop + kHigh * static_cast<int>(r);
-      text(kLeft - 10, y + 20, "end", map.rows[r]);
+      const int y = top + kTitleHeight + kHigh * static_cast<int>(r);
+      text(kNamesWidth - 10, y + 20, "end", map.rows[r]);
       for (std::size_t c = 0; c < map.columns.size(); ++c) {
         const std::optional<double>& ratio = map.ratios[r][c];
         if (!ratio) continue;
-        const int x = kLeft + kCell * static_cast<int>(c);
+        const int x = kNamesWidth + kCell * static_cast<int>(c);
         svg += fmt::format("<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"{}\"/>\n", x, y,
                            kCell - 2, kHigh - 2, colour(*ratio));
         text(x + kCell / 2, y + 19, "middle", fmt::format("{:.2f}", *ratio));
       }
     }
-    top += kTop + kHigh * static_cast<int>(map.rows.size()) + kBelow;
+    top += kTitleHeight + kHigh * static_cast<int>(map.rows.size()) + kBelow;
   }
   return svg + "</svg>\n";
 }

@@ -1,5 +1,8 @@
 #include "apps/display/layer_json.h"
 
+#include <algorithm>
+
+#include "apps/display/ceilings_json.h"
 #include "engine/base/statistics.h"
 
 namespace pipit::apps {
@@ -18,6 +21,38 @@ void add_times(nlohmann::ordered_json& json, const std::vector<double>& ms, doub
 nlohmann::ordered_json stored_type(const std::vector<Placement>& operands) {
   if (operands.empty() || operands[0].kind == Placement::Kind::absent) return {};
   return dtype_name(operands[0].desc.dtype);
+}
+
+// What the kernel does, and what that takes at least.
+void add_work(nlohmann::ordered_json& layer, const LayerRow& row) {
+  const detail::StepWork& work = row.info.work;
+  layer["done_macs"] = work.macs();
+  if (!work.products.empty()) {
+    const auto most = std::ranges::max_element(work.products, {}, &KernelWork::macs);
+    layer["products"] = products_name(most->products);
+  }
+  layer["moved_bytes"] = work.bytes();
+  layer["flop_per_byte"] = work.intensity();
+  if (!row.floor) return;
+  layer["floor_us"] = 1e3 * row.floor->ms;
+  layer["x_floor"] = row.floor->ms > 0 ? row.median_ms / row.floor->ms : 0;
+  layer["bound"] =
+      row.floor->bound.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(row.floor->bound);
+  layer["share_of_limit"] = row.floor->share_of(row.median_ms);
+}
+
+void add_floors(nlohmann::ordered_json& json, const std::vector<LayerRow>& rows, const Ceilings& ceilings) {
+  const FloorSum sum(rows);
+  json["floor_ms"] = sum.ms;
+  json["bounds"] = nlohmann::ordered_json::array();
+  for (const auto& [bound, ms] : sum.bounds) json["bounds"].push_back({{"bound", bound}, {"floor_ms", ms}});
+  if (const Convolutions convolutions(rows); convolutions.macs > 0) {
+    json["convolutions_ms"] = convolutions.ms;
+    json["convolutions_share_of_peak"] = convolutions.at_peak_ms / convolutions.ms;
+    if (convolutions.in_tiles_ms > 0)
+      json["convolutions_share_of_tiles"] = convolutions.in_tiles_ms / convolutions.ms;
+  }
+  json["ceilings"] = ceilings_json(ceilings);
 }
 
 }  // namespace
@@ -46,7 +81,7 @@ void add_micro_batches(nlohmann::ordered_json& json, const MicroBatches& batches
 }
 
 nlohmann::ordered_json layer_json(const std::vector<LayerRow>& rows, const ExecutionPlan& plan,
-                                  const Profile& profile, const MachinePeak& peak) {
+                                  const Profile& profile, const Ceilings& ceilings) {
   nlohmann::ordered_json json;
   json["runs"] = profile.runs;
   add_micro_batches(json, plan.micro_batches());
@@ -58,13 +93,7 @@ nlohmann::ordered_json layer_json(const std::vector<LayerRow>& rows, const Execu
   json["profiler_overhead_ms"] = profile.overhead_ms;
   json["reference_share"] = ReferenceTime(rows).ms / profile.layers_ms;
   if (profile.graph_ms > 0) json["graph_ms"] = profile.graph_ms;
-  if (peak.known()) {
-    json["peak_tflops"] = 1e-12 * peak.flops_per_second;
-    json["bandwidth_tbs"] = 1e-12 * peak.bytes_per_second;
-    double floors = 0;
-    for (const LayerRow& row : rows) floors += floor_ms(row.info, peak);
-    json["floor_ms"] = floors;
-  }
+  if (ceilings.known()) add_floors(json, rows, ceilings);
   json["samples_ms"] = profile.run_ms;
   json["layers"] = nlohmann::ordered_json::array();
   for (const LayerRow& row : rows) {
@@ -85,22 +114,9 @@ nlohmann::ordered_json layer_json(const std::vector<LayerRow>& rows, const Execu
     layer["bytes"] = info.bytes;
     if (info.kept < 1) layer["kept"] = info.kept;
     add_choice(layer, *row.step);
-    if (peak.known()) {
-      const double floor = floor_ms(info, peak);
-      layer["floor_us"] = 1e3 * floor;
-      layer["x_floor"] = floor > 0 ? row.median_ms / floor : 0;
-    }
+    add_work(layer, row);
     layer["samples_ms"] = row.ms;
     json["layers"].push_back(std::move(layer));
-  }
-  const Convolutions convolutions(rows);
-  if (peak.known() && convolutions.macs > 0) {
-    json["convolutions_ms"] = convolutions.ms;
-    json["convolutions_share_of_peak"] = convolutions.share_of(peak.flops_per_second);
-    if (peak.kernel_flops_per_second > 0) {
-      json["kernel_tflops"] = 1e-12 * peak.kernel_flops_per_second;
-      json["convolutions_share_of_kernel"] = convolutions.share_of(peak.kernel_flops_per_second);
-    }
   }
   return json;
 }

@@ -16,7 +16,7 @@ void add_micro_batches(nlohmann::ordered_json& json, const MicroBatches& batches
 
 /// "reference_share" is what reference kernels take of the layers' time; samples_ms are the times of single runs.
 nlohmann::ordered_json layer_json(const std::vector<LayerRow>& rows, const ExecutionPlan& plan,
-                                  const Profile& profile, const MachinePeak& peak = {});
+                                  const Profile& profile, const Ceilings& ceilings = {});
 /// "groups" of `profile --by type|kernel`.
 nlohmann::ordered_json group_json(const std::vector<LayerRow>& rows, const Profile& profile, GroupBy by);
 

@@ -1,16 +1,22 @@
 #include "apps/display/layer_rows.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <functional>
 
 #include "engine/base/statistics.h"
 
 namespace pipit::apps {
 
-std::vector<LayerRow> layer_rows(const ExecutionPlan& plan, const Profile& profile) {
+std::vector<LayerRow> layer_rows(const ExecutionPlan& plan, const Profile& profile,
+                                 const Ceilings& ceilings) {
+  const detail::Floors floors(plan, ceilings);
   std::vector<LayerRow> rows;
   for (const StepTime& time : profile.steps) {
     const Step& step = plan.steps()[static_cast<std::size_t>(time.step)];
-    rows.push_back({step_info(plan, step), &step, time.ms, time.median_ms});
+    rows.push_back({step_info(plan, step), &step, time.ms, time.median_ms, quantile(time.ms, 0.1), {}});
+    if (ceilings.known()) rows.back().floor = floors.of(step, rows.back().info.work);
   }
   return rows;
 }
@@ -36,16 +42,43 @@ double gflops(std::int64_t macs, double ms) {
   return ms > 0 ? 2e-6 * static_cast<double>(macs) / ms : 0;
 }
 
-double floor_ms(const StepInfo& info, const MachinePeak& peak) {
-  return peak.floor_ms(2 * static_cast<double>(info.macs), static_cast<double>(info.bytes));
-}
-
 Convolutions::Convolutions(const std::vector<LayerRow>& rows) {
   for (const LayerRow& row : rows) {
     if (row.info.family != LayerFamily::convolution) continue;
-    macs += row.info.macs;
+    macs += row.info.work.macs();
     ms += row.median_ms;
+    if (!row.floor) continue;
+    at_peak_ms += row.floor->compute_ms;
+    in_tiles_ms += row.floor->tile_ms;
   }
+}
+
+FloorSum::FloorSum(const std::vector<LayerRow>& rows) {
+  for (const LayerRow& row : rows) {
+    if (!row.floor || row.floor->bound.empty()) continue;
+    ms += row.floor->ms;
+    auto bound = std::ranges::find(bounds, row.floor->bound, &std::pair<std::string, double>::first);
+    if (bound == bounds.end()) bound = bounds.insert(bounds.end(), {row.floor->bound, 0});
+    bound->second += row.floor->ms;
+  }
+  std::ranges::stable_sort(bounds, std::greater<>(), &std::pair<std::string, double>::second);
+}
+
+std::string beaten_floors_note(const std::vector<LayerRow>& rows) {
+  int beaten = 0;
+  const LayerRow* furthest = nullptr;
+  const auto ratio = [](const LayerRow& row) { return row.floor->ms / row.p10_ms; };
+  for (const LayerRow& row : rows) {
+    if (!row.floor || row.p10_ms <= 0 || ratio(row) <= 1) continue;
+    ++beaten;
+    if (furthest == nullptr || ratio(row) > ratio(*furthest)) furthest = &row;
+  }
+  if (furthest == nullptr) return {};
+  return fmt::format(
+      "note: {} ran in less than {}, '{}' by {:.0f} %: the ceilings were measured while the machine was "
+      "slower; 'pipit ceilings' measures them again",
+      beaten == 1 ? "1 layer" : fmt::format("{} layers", beaten), beaten == 1 ? "its floor" : "their floors",
+      furthest->info.name, 100 * (1 - 1 / ratio(*furthest)));
 }
 
 ReferenceTime::ReferenceTime(const std::vector<LayerRow>& rows) {

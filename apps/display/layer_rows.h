@@ -2,16 +2,18 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "engine/platform/machine_peak.h"
 #include "engine/runtime/profile.h"
+#include "pipit/detail/floors.h"
 #include "pipit/detail/step_info.h"
 
 namespace pipit::apps {
 
 using detail::step_info;
+using detail::StepFloor;
 using detail::StepInfo;
 
 struct LayerRow {
@@ -19,9 +21,12 @@ struct LayerRow {
   const Step* step = nullptr;
   std::vector<double> ms;  ///< run by run
   double median_ms = 0;
+  double p10_ms = 0;
+  std::optional<StepFloor> floor;  ///< where ceilings are known
 };
 /// In the order in which they run. `plan` must outlive them.
-std::vector<LayerRow> layer_rows(const ExecutionPlan& plan, const Profile& profile);
+std::vector<LayerRow> layer_rows(const ExecutionPlan& plan, const Profile& profile,
+                                 const Ceilings& ceilings = {});
 
 /// Layers of one type, or of one kernel.
 struct LayerGroup {
@@ -37,16 +42,27 @@ std::vector<LayerGroup> layer_groups(const std::vector<LayerRow>& rows, GroupBy 
 
 /// 10^9 operations per second, two for each multiply-accumulate; 0 without time.
 double gflops(std::int64_t macs, double ms);
-/// The time that a layer's arithmetic or its bytes take at the peak, whichever is longer.
-double floor_ms(const StepInfo& info, const MachinePeak& peak);
 
-/// All convolutions together.
+/// All convolutions together. What they multiply is what their kernels do.
 struct Convolutions {
   std::int64_t macs = 0;
   double ms = 0;
+  double at_peak_ms = 0;   ///< what their arithmetic takes at its ceilings, where there are any
+  double in_tiles_ms = 0;  ///< and at the rate of tiles whose operands lie in the first-level cache
   explicit Convolutions(const std::vector<LayerRow>& rows);
-  double share_of(double flops_per_second) const { return 1e9 * gflops(macs, ms) / flops_per_second; }
 };
+
+/// Floors of all layers.
+struct FloorSum {
+  double ms = 0;
+  /// Of `ms` what each bound has, the largest first.
+  std::vector<std::pair<std::string, double>> bounds;
+  explicit FloorSum(const std::vector<LayerRow>& rows);
+};
+
+/// For users, where layers ran in less than their floor, which says that the ceilings are too low: how many, and by how
+/// much at most; else empty. What one run in ten undercuts counts.
+std::string beaten_floors_note(const std::vector<LayerRow>& rows);
 
 /// Layers that run on reference kernels, also on the host or between conversions of halves.
 struct ReferenceTime {

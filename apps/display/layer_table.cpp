@@ -40,6 +40,40 @@ std::string rest_line(const std::vector<SortKey>& rows, const std::vector<std::s
                      100 * ms / profile.layers_ms);
 }
 
+// The floors of all layers beside the time that they take, and the convolutions alone.
+std::string floor_summary(const std::vector<LayerRow>& rows, double ms, bool on_gpu) {
+  const FloorSum sum(rows);
+  std::string bounds;
+  for (const auto& [bound, part] : sum.bounds)
+    bounds += fmt::format("{}{} {:.0f} %", bounds.empty() ? "" : ", ", bound, 100 * part / sum.ms);
+  std::string text = fmt::format("floor          {:9.4f} ms   {}; {} {:.1f} times as long\n", sum.ms, bounds,
+                                 on_gpu ? "the graph takes" : "the layers take", ms / sum.ms);
+  const Convolutions convolutions(rows);
+  if (convolutions.macs == 0) return text;
+  text += fmt::format("convolutions   {:9.4f} ms   {:.1f} GFLOP/s with padding, {:.1f}% of the peak",
+                      convolutions.ms, gflops(convolutions.macs, convolutions.ms),
+                      100 * convolutions.at_peak_ms / convolutions.ms);
+  if (convolutions.in_tiles_ms > 0)
+    text += fmt::format(", {:.1f}% of tiles in the first-level cache",
+                        100 * convolutions.in_tiles_ms / convolutions.ms);
+  return text + "\n";
+}
+
+// The rates that floors are made of.
+std::string ceilings_line(const Ceilings& ceilings) {
+  std::string arithmetic, memory;
+  for (const Products products : {Products::fp32, Products::fp16, Products::int8}) {
+    if (const ArithmeticCeiling* best = ceilings.find(products)) {
+      arithmetic += fmt::format("{}{} {:.4g}", arithmetic.empty() ? "" : ", ", products_name(products),
+                                1e-9 * best->flops.best);
+    }
+  }
+  for (const MemoryCeiling& level : ceilings.memory)
+    memory += fmt::format("{}{} {:.4g}", memory.empty() ? "" : ", ", level.name, 1e-9 * level.read.best);
+  return fmt::format("ceilings       {} GFLOP/s; reading {} GB/s; of {}\n", arithmetic, memory,
+                     ceilings.measured_at);
+}
+
 }  // namespace
 
 std::vector<std::size_t> shown_rows(const std::vector<SortKey>& rows, const TableView& view) {
@@ -63,15 +97,17 @@ std::vector<std::size_t> shown_rows(const std::vector<SortKey>& rows, const Tabl
   return order;
 }
 
-std::string layer_table(const std::vector<LayerRow>& rows, const Profile& profile, const MachinePeak& peak,
-                        const TableView& view) {
+std::string layer_table(const std::vector<LayerRow>& rows, const Profile& profile, const TableView& view) {
   using enum Table::Align;
   std::vector<Table::Column> columns{{"#", right, 6},       {"layer", left, 0, true}, {"type", left, 5},
                                      {"kernel", left, 2},   {"input", left, 10},      {"output", left, 9},
                                      {"geometry", left, 8}, {"MACs", right, 4},       {"ms", right},
                                      {"p10", right, 7},     {"p90", right, 1},        {"share", right},
                                      {"GFLOP/s", right, 3}};
-  if (peak.known()) columns.insert(columns.end(), {{"floor us", right, 4}, {"x floor", right}});
+  const bool floors = !rows.empty() && rows[0].floor;
+  if (floors)
+    columns.insert(columns.end(),
+                   {{"FLOP/B", right, 4}, {"floor us", right, 3}, {"of limit", right}, {"bound"}});
   Table table(std::move(columns));
   std::vector<SortKey> keys;
   for (const LayerRow& row : rows) keys.push_back({row.info.name, row.median_ms, row.info.macs});
@@ -90,10 +126,12 @@ std::string layer_table(const std::vector<LayerRow>& rows, const Profile& profil
     for (std::string& cell : time_cells(row.ms, row.median_ms)) cells.push_back(std::move(cell));
     cells.push_back(fmt::format("{:.1f}%", 100 * row.median_ms / profile.layers_ms));
     cells.push_back(rate_cell(info.macs, row.median_ms));
-    if (peak.known()) {
-      const double floor = floor_ms(info, peak);
-      cells.push_back(fmt::format("{:.2f}", 1e3 * floor));
-      cells.push_back(floor > 0 ? fmt::format("{:.1f}", row.median_ms / floor) : "");
+    if (floors) {
+      const double intensity = info.work.intensity();
+      cells.push_back(intensity > 0 ? fmt::format("{:.1f}", intensity) : "");
+      cells.push_back(fmt::format("{:.2f}", 1e3 * row.floor->ms));
+      cells.push_back(fmt::format("{:.1f}%", 100 * row.floor->share_of(row.median_ms)));
+      cells.push_back(row.floor->bound);
     }
     table.add(std::move(cells));
   }
@@ -145,7 +183,7 @@ std::string describe(const MicroBatches& batches) {
 }
 
 std::string profile_summary(const std::vector<LayerRow>& rows, const ExecutionPlan& plan,
-                            const Profile& profile, const MachinePeak& peak) {
+                            const Profile& profile, const Ceilings& ceilings) {
   std::int64_t total_macs = 0;
   for (const LayerRow& row : rows) total_macs += row.info.macs;
   std::string text = fmt::format(
@@ -166,27 +204,9 @@ std::string profile_summary(const std::vector<LayerRow>& rows, const ExecutionPl
         "unexplained    {:9.4f} ms   {:.2f}% (of it about {:.4f} ms are the profiler's clock reads)\n",
         profile.residual_ms, 100 * profile.residual_ms / profile.end_to_end_ms, profile.overhead_ms);
   }
-  if (!peak.known()) return text;
-  double floors = 0;
-  for (const LayerRow& row : rows) floors += floor_ms(row.info, peak);
-  const double ms = on_gpu ? profile.graph_ms : profile.layers_ms;
-  text +=
-      fmt::format("floor          {:9.4f} ms   at {:.4g} TFLOP/s and {:.4g} TB/s; {} {:.1f} times as long\n",
-                  floors, 1e-12 * peak.flops_per_second, 1e-12 * peak.bytes_per_second,
-                  on_gpu ? "the graph takes" : "the layers take", ms / floors);
-  const Convolutions convolutions(rows);
-  if (convolutions.macs == 0) return text;
-  text += fmt::format("convolutions   {:9.4f} ms   {:.1f} GFLOP/s, {:.1f}% of the peak\n", convolutions.ms,
-                      gflops(convolutions.macs, convolutions.ms),
-                      100 * convolutions.share_of(peak.flops_per_second));
-  if (peak.kernel_flops_per_second > 0) {
-    text += fmt::format(
-        "their kernel   {:9.1f} GFLOP/s on operands in the first-level cache; the convolutions are at "
-        "{:.1f}% "
-        "of it\n",
-        1e-9 * peak.kernel_flops_per_second, 100 * convolutions.share_of(peak.kernel_flops_per_second));
-  }
-  return text;
+  if (!ceilings.known()) return text;
+  return text + floor_summary(rows, on_gpu ? profile.graph_ms : profile.layers_ms, on_gpu) +
+         ceilings_line(ceilings);
 }
 
 }  // namespace pipit::apps

@@ -14,15 +14,15 @@ struct TableView {
   int width = 0;                        ///< Table::str()
 };
 
-/// With a known `peak`, also how far every layer is from its floor.
+/// Where rows have floors, also those, and what binds them.
 std::string layer_table(const std::vector<LayerRow>& rows, const Profile& profile,
-                        const MachinePeak& peak = {}, const TableView& view = {});
+                        const TableView& view = {});
 std::string group_table(const std::vector<LayerRow>& rows, const Profile& profile, GroupBy by,
                         const TableView& view);
 
 /// What follows the table: sums, what no layer explains, the floor.
 std::string profile_summary(const std::vector<LayerRow>& rows, const ExecutionPlan& plan,
-                            const Profile& profile, const MachinePeak& peak = {});
+                            const Profile& profile, const Ceilings& ceilings = {});
 /// For users, where reference kernels, which are plain loops, take more than a hundredth of the layers' time: how much,
 /// and which; else empty.
 std::string reference_note(const std::vector<LayerRow>& rows, const Profile& profile);

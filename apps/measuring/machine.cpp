@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "apps/display/table.h"
+#include "apps/measuring/machine_ceilings.h"
 #include "engine/base/error.h"
 #include "engine/base/file.h"
 #include "engine/base/version.h"
@@ -177,6 +178,12 @@ Finding tuning() {
   }
 }
 
+Finding ceilings() {
+  const KeptCeilings kept = kept_ceilings(ceilings_file(), DeviceKind::cpu, 0, available_cpus());
+  if (!kept.ceilings.known()) return {"ceilings", kept.problem, "for profile --floor: pipit ceilings"};
+  return {"ceilings", fmt::format("{}, {:.1f} days old", ceilings_file().string(), kept.days), {}};
+}
+
 }  // namespace
 
 std::vector<Finding> measuring_environment(bool gpu) {
@@ -197,6 +204,7 @@ std::vector<Finding> examine_machine() {
   std::vector<Finding> findings = measuring_environment(true);
   findings.push_back(images());
   findings.push_back(tuning());
+  findings.push_back(ceilings());
   return findings;
 }
 

@@ -6,8 +6,11 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "engine/graph/layer.h"
+#include "engine/platform/isa.h"
+#include "engine/platform/products.h"
 #include "engine/platform/thread_pool.h"
 #include "pipit/types.h"
 
@@ -69,6 +72,14 @@ struct RowPlace {
   std::size_t stride = 0;
 };
 
+/// Arithmetic of a run, also what is done in vain: lanes behind the last channel, pixels that are computed twice.
+struct KernelWork {
+  std::int64_t macs = 0;
+  Products products = Products::fp32;
+  std::optional<Isa> isa =
+      {};  ///< on a CPU: what multiplies them; the best that there is where nothing is said
+};
+
 /// Created once per node, immutable: packs weights, builds descriptors, sizes scratch. run() allocates nothing and may
 /// be called by several sessions at once.
 class Kernel {
@@ -81,6 +92,11 @@ class Kernel {
   /// Of its node's multiply-accumulates the share that run() does: less than 1 where it leaves out weights that are
   /// zero.
   virtual double kept_share() const { return 1; }
+  /// What run() multiplies at least, one after the other, with what is fused into it but followers. Empty: what the
+  /// layer says (Layer::work, times kept_share()), in the node's precision with the best instructions.
+  virtual std::vector<KernelWork> work() const { return {}; }
+  /// What it packed at creation, on its device, all of which run() reads.
+  virtual std::size_t packed_bytes() const { return 0; }
   /// Computes the outputs. inputs[i] is not present() for an absent optional input or a released constant.
   virtual void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
                    const RunContext& context) const = 0;

@@ -1,5 +1,6 @@
 // Half precision as storage: every CPU kernel also runs on operands that are stored as f16.
 #include <array>
+#include <cmath>
 #include <vector>
 
 #include "layers/common/layer_kernel.h"
@@ -81,6 +82,9 @@ class HalfStorage final : public Kernel {
   HalfStorage(const Candidate& candidate, const NodeSpec& spec) {
     inner_ = candidate.create(Twin(spec).spec());
     scratch_bytes_ = aligned(inner_->scratch_bytes());
+    work_ = inner_->work();
+    if (const std::int64_t macs = spec.layer.work(spec.inputs, spec.outputs).macs; work_.empty() && macs > 0)
+      work_ = {{std::llround(static_cast<double>(macs) * inner_->kept_share()), Products::fp32}};
     for (const TensorDesc* input : spec.inputs) inputs_.push_back(book(input));
     for (const TensorDesc& output : spec.outputs) outputs_.push_back(book(&output));
   }
@@ -88,6 +92,8 @@ class HalfStorage final : public Kernel {
   std::size_t scratch_bytes() const override { return scratch_bytes_; }
   bool reads_constant(std::size_t index) const override { return inner_->reads_constant(index); }
   double kept_share() const override { return inner_->kept_share(); }
+  std::vector<KernelWork> work() const override { return work_; }
+  std::size_t packed_bytes() const override { return inner_->packed_bytes(); }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
@@ -124,6 +130,7 @@ class HalfStorage final : public Kernel {
   }
 
   std::unique_ptr<Kernel> inner_;
+  std::vector<KernelWork> work_;
   std::size_t scratch_bytes_ = 0;
   std::vector<std::size_t> inputs_;
   std::vector<std::size_t> outputs_;

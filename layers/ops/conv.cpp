@@ -51,7 +51,8 @@ bool Conv::keeps_samples_apart(const SampledInputs& inputs) const {
 
 Work Conv::work(std::span<const TensorDesc* const> inputs, std::span<const TensorDesc> outputs) const {
   const Shape& weights = inputs[1]->shape;
-  return {saturating_product(outputs[0].elements(), weights.elements() / weights[0])};
+  return {saturating_product(outputs[0].elements(), weights.elements() / weights[0]),
+          window_read_share(attributes_.window, inputs[0]->shape)};
 }
 
 std::string Conv::summary() const {

@@ -9,12 +9,12 @@
 
 namespace pipit {
 
-/// Null where the optional input is absent.
 /// An axis as what indexes dims.
 constexpr std::size_t at(int axis) {
   return static_cast<std::size_t>(axis);
 }
 
+/// Null where the optional input is absent.
 inline const TensorDesc* optional_input(std::span<const TensorDesc* const> inputs, std::size_t index) {
   return index < inputs.size() ? inputs[index] : nullptr;
 }

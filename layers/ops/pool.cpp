@@ -88,6 +88,10 @@ bool Pool::keeps_samples_apart(const SampledInputs& inputs) const {
   return sampled_exactly(inputs, {0}) && !attributes_.indices;  // these count through the whole batch
 }
 
+Work Pool::work(std::span<const TensorDesc* const> inputs, std::span<const TensorDesc> /*outputs*/) const {
+  return {0, window_read_share(pool_window(attributes_, inputs[0]->shape), inputs[0]->shape)};
+}
+
 std::string Pool::summary() const {
   std::string text = attributes_.global ? "global " : "";
   text += kind_name(attributes_.kind);

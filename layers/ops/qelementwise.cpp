@@ -86,6 +86,11 @@ bool QAveragePool::keeps_samples_apart(const SampledInputs& inputs) const {
   return sampled_exactly(inputs, {0});
 }
 
+Work QAveragePool::work(std::span<const TensorDesc* const> inputs,
+                        std::span<const TensorDesc> outputs) const {
+  return Pool(attributes_.pool).work(inputs, outputs);
+}
+
 std::string QAveragePool::summary() const {
   return Pool(attributes_.pool).summary();
 }

@@ -170,6 +170,11 @@ std::vector<TensorDesc> Gather::infer(std::span<const TensorDesc* const> inputs)
   return {{Shape(dims), data.dtype}};
 }
 
+Work Gather::work(std::span<const TensorDesc* const> /*inputs*/,
+                  std::span<const TensorDesc> /*outputs*/) const {
+  return {0, 0};  // that is up to the indices
+}
+
 bool Gather::keeps_samples_apart(const SampledInputs& inputs) const {
   if (sampled_exactly(inputs, {0}))
     return normalize_axis(attributes_.axis, inputs.descs[0]->shape.rank(), "Gather") > 0;

@@ -68,6 +68,16 @@ std::vector<TensorDesc> Resize::infer(std::span<const TensorDesc* const> inputs)
       {Shape(std::span<const std::int64_t>(dims.data(), at(attributes_.rank))), x.dtype, Layout::row_major}};
 }
 
+Work Resize::work(std::span<const TensorDesc* const> inputs, std::span<const TensorDesc> outputs) const {
+  const Shape& x = inputs[0]->shape;
+  double share = 1;
+  for (int d = 0; d < x.rank(); ++d) {
+    if (outputs[0].shape[d] < x[d])
+      share *= static_cast<double>(outputs[0].shape[d]) / static_cast<double>(x[d]);
+  }
+  return {0, share};
+}
+
 bool Resize::keeps_samples_apart(const SampledInputs& inputs) const {
   return sampled_exactly(inputs, {0}) && !resizes_axis(attributes_, 0, inputs.descs[0]->shape[0]);
 }

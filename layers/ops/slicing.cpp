@@ -131,6 +131,11 @@ std::vector<TensorDesc> Slice::infer(std::span<const TensorDesc* const> inputs) 
   return {{Shape(counts), x.dtype}};
 }
 
+Work Slice::work(std::span<const TensorDesc* const> inputs, std::span<const TensorDesc> outputs) const {
+  const auto elements = static_cast<double>(inputs[0]->elements());
+  return {0, elements > 0 ? static_cast<double>(outputs[0].elements()) / elements : 1};
+}
+
 bool Slice::keeps_samples_apart(const SampledInputs& inputs) const {
   const int rank = inputs.descs[0]->shape.rank();
   return sampled_exactly(inputs, {0}) &&

@@ -52,6 +52,7 @@ class Slice final : public LayerOf<Slice, SliceAttributes> {
 
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
   bool keeps_samples_apart(const SampledInputs& inputs) const override;
+  Work work(std::span<const TensorDesc* const> inputs, std::span<const TensorDesc> outputs) const override;
   std::string summary() const override;
 };
 

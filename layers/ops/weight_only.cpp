@@ -97,7 +97,8 @@ bool WConv::keeps_samples_apart(const SampledInputs& inputs) const {
 }
 
 Work WConv::work(std::span<const TensorDesc* const> inputs, std::span<const TensorDesc> outputs) const {
-  return {saturating_product(outputs[0].elements(), inputs[0]->shape[1])};
+  return {saturating_product(outputs[0].elements(), inputs[0]->shape[1]),
+          window_read_share(attributes_.conv.window, inputs[0]->shape)};
 }
 
 std::string WConv::summary() const {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "engine/base/ceil_div.h"
 #include "engine/base/error.h"
 #include "layers/ops/inference_checks.h"
 
@@ -134,6 +135,38 @@ TapRange taps_inside(const Window& window, int axis, std::int64_t output, std::i
   range.begin = std::min(first_at_or_above(0), window.kernel[at(axis)]);
   range.end = std::max(range.begin, std::min(first_at_or_above(input_extent), window.kernel[at(axis)]));
   return range;
+}
+
+double window_read_share(const Window& window, const Shape& input) {
+  double share = 1;
+  for (int axis = 0; axis < window.rank; ++axis) {
+    const std::int64_t extent = input[axis + 2];
+    const std::int64_t kernel = window.kernel[at(axis)];
+    const std::int64_t stride = window.stride[at(axis)];
+    const std::int64_t dilation = window.dilation[at(axis)];
+    const std::int64_t outputs = output_extent(window, axis, extent);
+    // Windows whose taps from `first` to `last` all lie inside of the input.
+    const auto windows = [&](std::int64_t first, std::int64_t last) {
+      const std::int64_t start = window.pad_begin[at(axis)] - first * dilation;
+      const std::int64_t room = extent - 1 + window.pad_begin[at(axis)] - last * dilation;
+      const std::int64_t begin = start > 0 ? ceil_div(start, stride) : 0;
+      const std::int64_t end = room >= 0 ? room / stride + 1 : 0;
+      return std::max<std::int64_t>(0, std::min(end, outputs) - begin);
+    };
+    std::int64_t read = 0;
+    if (dilation > 1) {
+      read = windows(kernel / 2, kernel / 2);
+    } else if (kernel < stride) {  // windows that do not touch
+      read = kernel * windows(0, kernel - 1);
+    } else {
+      const std::int64_t begin = -window.pad_begin[at(axis)];
+      const std::int64_t end = begin + (outputs - 1) * stride + kernel;
+      read = std::min(end, extent) - std::max<std::int64_t>(begin, 0);
+    }
+    if (extent > 0)
+      share *= static_cast<double>(std::max<std::int64_t>(read, 0)) / static_cast<double>(extent);
+  }
+  return share;
 }
 
 Window resolve_auto_pad(Window window, AutoPad auto_pad, std::span<const std::int64_t> input_spatial) {

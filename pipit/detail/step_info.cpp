@@ -62,6 +62,7 @@ StepInfo step_info(const ExecutionPlan& plan, const Step& step) {
         fmt::format(" then {}{}{}", layer.type(), layer.summary().empty() ? "" : " ", layer.summary());
   }
   info.bytes = stored_bytes(plan, step);
+  info.work = step_work(plan, step, info.macs);
   return info;
 }
 

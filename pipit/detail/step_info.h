@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/plan/execution_plan.h"
+#include "pipit/detail/step_work.h"
 
 namespace pipit::detail {
 
@@ -19,8 +20,9 @@ struct StepInfo {
   std::int64_t macs = 0;  ///< without those of `kept`
   /// Of the layer's multiply-accumulates the share that its kernel does: less than 1 where it leaves out zeros.
   double kept = 1;
-  /// Inputs, outputs and weights, each once, in the type in which they are stored: what must move at least.
+  /// Inputs, outputs and weights, each once, in the type in which they are stored.
   std::int64_t bytes = 0;
+  StepWork work;  ///< what the kernel makes of that: with padding, packed weights, and nothing twice
 };
 StepInfo step_info(const ExecutionPlan& plan, const Step& step);
 

@@ -1,5 +1,6 @@
 """What the tests of the pipit command share: running it, making images, and the documented exit codes."""
 
+import datetime
 import json
 import os
 import pathlib
@@ -11,6 +12,7 @@ import sys
 import tarfile
 import tempfile
 import unittest
+import unittest.mock
 
 OK, RUNTIME, USAGE, UNSUPPORTED, CHECK_FAILED = range(5)
 PIPIT = os.environ["PIPIT"]
@@ -20,13 +22,14 @@ SUBCOMMANDS = {"classify": "MODEL", "evaluate": "MODEL", "inspect": "MODEL", "ve
                "bench": "MODEL", "calibrate": "MODEL", "quantize": "MODEL", "annotate": "MODEL", "diff": "MODEL",
                "tune": "MODEL", "prune": "MODEL"}
 # Those that take no model.
-OTHER_SUBCOMMANDS = ("compare", "models", "fetch", "doctor")
+OTHER_SUBCOMMANDS = ("compare", "models", "fetch", "doctor", "ceilings")
 # Those with subcommands of their own.
 NESTED_SUBCOMMANDS = ("sweep",)
 # What classify and evaluate had to assume, said on stderr of a run that succeeds (test_annotate.py), and what profile
-# says on a busy machine.
+# says on a busy machine and of ceilings that nobody has kept, or measured on a busier one.
 ASSUMPTIONS = re.compile(r"\A(pipit: note: (preprocessing guessed|the model holds no labels|the image is grey|all images "
-                         r"are grey|resnet\d+ has random weights|the model is quantized already|\d+ of the \d+ images calibrated|[^\n]*: the times vary by)"
+                         r"are grey|resnet\d+ has random weights|the model is quantized already|\d+ of the \d+ images calibrated|[^\n]*: the times vary by|"
+                         r"no ceilings of [^\n]* are kept|\d+ layers? ran in less than)"
                          r"[^\n]*\n)*\Z")
 
 
@@ -67,6 +70,28 @@ class CommandTest(unittest.TestCase):
     def has_gpu(self):
         """Whether pipit finds a GPU that it can use; --version lists its libraries only then."""
         return "\ncublaslt " in self.pipit("--version").stdout
+
+    def keep_ceilings(self, gflops, gb_per_s, threads=0):
+        """Lets this test's pipit find ceilings: so much fp32, whatever the instruction set, and one memory."""
+        folder = self.folder / "cache"
+        (folder / "pipit" / "ceilings.json").unlink(missing_ok=True)
+        patch = unittest.mock.patch.dict(os.environ, XDG_CACHE_HOME=str(folder))
+        patch.start()
+        self.addCleanup(patch.stop)
+        missing = self.pipit("ceilings", "--kept", "--threads", threads, code=RUNTIME).stderr
+        machine = re.search(r"no ceilings of (.*) are kept", missing)[1]
+
+        def rate(value):
+            return {"best": value, "median": value, "p10": value, "rounds": 9}
+
+        now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+        memory = {"name": "memory", "bytes": None}
+        memory.update({f"{loop}_gb_per_s": rate(gb_per_s) for loop in ("read", "write", "copy", "add")})
+        ceilings = {"device": "cpu", "machine": machine, "threads": threads or 1, "measured_at": now, "seconds": 1.0,
+                    "arithmetic": [{"products": "fp32", "unit": "any", "gflops": rate(gflops), "tile_gflops": rate(gflops)}],
+                    "memory": [memory]}
+        self.write("cache/pipit/ceilings.json", json.dumps({"form": "pipit ceilings 1", "machines": {machine: ceilings}}))
+        return ceilings
 
     def assert_one_line_error(self, done, *words):
         """stderr is one line that starts with the program's name and has all the words."""

@@ -66,6 +66,9 @@ class Bench(CommandTest):
         self.assertLess(rows[1]["peak_rss_bytes"], rows[0]["peak_rss_bytes"] / 2)
 
     def test_peak(self):
+        self.keep_ceilings(gflops=500, gb_per_s=10, threads=1)
+        kept, = self.json("bench", MODEL, "--threads", "1", "--peak", *SHORT)["peaks"]
+        self.assertEqual([round(kept[key], 6) for key in ("threads", "fp32_gflops", "read_gb_per_s")], [1, 500, 10])
         result = self.json("bench", MODEL, "--threads", "2,1,2", "--peak", *SHORT)
         self.assertEqual([peak["threads"] for peak in result["peaks"]], [1, 2])
         for peak in result["peaks"]:

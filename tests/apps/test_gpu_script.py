@@ -36,7 +36,8 @@ echo "========= ERROR SUMMARY: $([ "$tool" = "$DIRTY_TOOL" ] && echo 2 errors ||
 PROFILE = {"graph_ms": 0.5, "layers_ms": 0.6, "end_to_end_ms": 0.7, "read_ms": 80, "load_ms": 900,
            "first_run_ms": 20, "first_answer_ms": 1000.0,
            "device_memory_bytes": 200_000_000, "device_memory_peak_bytes": 300_000_000, "floor_ms": 0.25,
-           "peak_tflops": 750.0, "bandwidth_tbs": 4.2,
+           "ceilings": {"arithmetic": [{"products": "fp16", "gflops": {"best": 750e3}}],
+                        "memory": [{"name": "memory", "read_gb_per_s": {"best": 4200.0}}]},
            "layers": [{"index": 0, "name": "stem", "type": "Conv", "kernel": "implicit_gemm", "geometry": "7x7 s2 p3",
                        "input": [32, 3, 224, 224], "output": [32, 64, 112, 112], "macs": 5, "median_ms": 0.6,
                        "floor_us": 250.0, "x_floor": 2.4}]}
@@ -90,6 +91,7 @@ class GpuScript(CommandTest):
         self.assertIn("0 failed", done.stderr)
         tables = self.script("--report", "out/summary.json")[0].stdout
         self.assertIn("NVIDIA Test, driver 999.1", tables)
+        self.assertIn("in the same run: fp16 750 TFLOP/s, memory 4.20 TB/s (read).", tables)
         self.assertRegex(tables, r"\| ResNet-50, batch 32 \| 0\.500 \| 0\.250 \| 2\.0 \| 0\.70 \| 200 / 300 \| 1000 \(80\) \|")
 
         layers = self.script("--report", "out/summary.json", "resnet18-b1")[0].stdout

@@ -12,6 +12,7 @@ import shutil
 import struct
 import subprocess
 import unittest
+import unittest.mock
 import zlib
 
 import onnx_model
@@ -128,15 +129,17 @@ class Forms(Outputs):
         self.assertEqual((self.folder / "out.json").read_text(), done.stdout)
 
     def test_csv(self):
-        document, table = self.profile("--floor", "--peak-tflops", "1", "--bandwidth-tbs", "1", ends=("json", "csv"))
+        self.keep_ceilings(gflops=1000, gb_per_s=1000)
+        document, table = self.profile("--floor", ends=("json", "csv"))
         self.assertNotRegex(table, r"[^\r]\n")
         layers, rows = json.loads(document)["layers"], list(csv.DictReader(io.StringIO(table, newline="")))
         self.assertEqual(len(rows), len(layers))
         for row, layer in zip(rows, layers):
             self.assertEqual((row["model"], row["device"], row["precision"], row["batch"]), (MODEL, "cpu", "fp32", "1"))
-            for key in ("index", "macs", "bytes", "median_ms", "p10_ms", "p90_ms", "share", "gflops", "floor_us", "x_floor"):
+            for key in ("index", "macs", "bytes", "median_ms", "p10_ms", "p90_ms", "share", "gflops", "done_macs",
+                        "moved_bytes", "flop_per_byte", "floor_us", "x_floor", "share_of_limit"):
                 self.assertEqual(float(row[key]), layer[key], key)
-            for key in ("name", "type", "kernel", "geometry", "input_type", "output_type"):
+            for key in ("name", "type", "kernel", "geometry", "input_type", "output_type", "bound"):
                 self.assertEqual(row[key], layer[key], key)
             self.assertEqual(row["input"], "x".join(map(str, layer["input"])))
             self.assertEqual(row["nodes"], " ".join(layer["nodes"]))
@@ -248,7 +251,14 @@ class Schemas(Outputs):
         jsonschema.Draft202012Validator(strict(schema)).validate(document)
         return schema
 
+    def test_ceilings(self):
+        patch = unittest.mock.patch.dict(os.environ, XDG_CACHE_HOME=str(self.folder))
+        patch.start()
+        self.addCleanup(patch.stop)
+        self.check("ceilings", json.loads(self.pipit_with_notes("ceilings", "--threads", "1", "--json").stdout))
+
     def test_profile(self):
+        self.keep_ceilings(gflops=1000, gb_per_s=1000)
         self.check("profile", self.json("profile", MODEL, "--runs", "2"))
         floor = self.json("profile", MODEL, "--runs", "2", "--floor", "--by", "type", "--batch", "8", "--micro-batch", "3",
                           "--autotune", "--tuning-cache", self.folder / "cache.json")
@@ -264,6 +274,7 @@ class Schemas(Outputs):
                 jsonschema.Draft202012Validator(schema).validate(document)
 
     def test_bench_and_compare(self):
+        self.keep_ceilings(gflops=1000, gb_per_s=1000)
         self.check("bench", self.json("bench", MODEL, "--runs", "3", "--precision", "fp32,int8-dynamic", "--peak"))
         self.check("bench", self.json("bench", MODEL, "missing.onnx", "--runs", "3", code=RUNTIME))
         self.profile(ends=("json",))
@@ -273,7 +284,7 @@ class Schemas(Outputs):
 class Documents(unittest.TestCase):
     def test_every_key_is_explained(self):
         text = (DOCS / "json.md").read_text()
-        for name in ("profile", "bench", "compare"):
+        for name in ("profile", "bench", "compare", "ceilings"):
             schema = json.loads((DOCS / "schemas" / f"{name}.schema.json").read_text())
             for key in sorted(set(keys_of(schema))):
                 self.assertRegex(text, rf"`{re.escape(key)}`", name)
@@ -300,6 +311,7 @@ class Pages(Outputs):
         self.assertNotRegex(report.scripts["data"], "[<>&]")
 
     def test_holds_the_profile(self):
+        self.keep_ceilings(gflops=1000, gb_per_s=1000)
         document, page = self.profile("--floor", ends=("json", "html"))
         self.check_page(page, json.loads(document))
 
@@ -372,6 +384,7 @@ class Browser(Outputs):
         return pixels((self.folder / "page.png").read_bytes())
 
     def test_draws_without_errors(self):
+        self.keep_ceilings(gflops=1000, gb_per_s=1000)
         document, _ = self.profile("--floor", "--batch", "4", "--micro-batch", "2", ends=("json", "html"))
         layers = json.loads(document)["layers"]
         dom = self.browse(self.folder / "out.html", "--dump-dom")

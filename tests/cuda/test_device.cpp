@@ -1,7 +1,7 @@
 // What pipit says about a GPU: the memory that it holds there, and what the card can do at best.
 #include "engine/cuda/library.h"
 #include "engine/cuda/runtime.h"
-#include "layers/gpu_peak.h"
+#include "layers/gpu_ceilings.h"
 #include "tests/cuda/conformance.h"
 
 namespace pipit::test {
@@ -31,23 +31,32 @@ TEST(GpuDevice, MemoryCountsBuffersNowAndAtWorst) {
   EXPECT_GE(after.peak, after.held + kBytes);
 }
 
-TEST(GpuDevice, PeaksAreMeasured) {
+TEST(GpuDevice, CeilingsAreMeasured) {
   PIPIT_NEEDS_GPU();
-  if (const std::string problem = cuda::cublaslt().problem; !problem.empty()) GTEST_SKIP() << problem;
   const std::size_t buffers = cuda::buffer_bytes(0).now;
-  const MachinePeak single = measure_gpu_peak(0, Precision::fp32);
-  const MachinePeak half = measure_gpu_peak(0, Precision::fp16);
+  const Ceilings ceilings = measure_gpu_ceilings(0);
+  ASSERT_TRUE(ceilings.known());
+  const auto flops = [&](Products products) { return ceilings.find(products)->flops.best; };
   // Far below every card of compute capability 8.0, far above what a wrong unit would give.
-  for (const MachinePeak& peak : {single, half}) {
-    EXPECT_GT(peak.bytes_per_second, 5e10);
-    EXPECT_LT(peak.bytes_per_second, 1e14);
-    EXPECT_GT(peak.flops_per_second, 1e12);
-    EXPECT_LT(peak.flops_per_second, 1e17);
+  for (const Products products : {Products::fp32, Products::fp16, Products::int8}) {
+    EXPECT_GT(flops(products), 1e12);
+    EXPECT_LT(flops(products), 1e17);
   }
-  EXPECT_GT(half.flops_per_second, 1.5 * single.flops_per_second) << "TF32 instead of fp32?";
+  EXPECT_GT(flops(Products::fp16), 1.5 * flops(Products::fp32)) << "not on tensor cores?";
+  EXPECT_GT(flops(Products::int8), 1.3 * flops(Products::fp16));
+  ASSERT_EQ(ceilings.memory.size(), 2U);
+  for (const MemoryCeiling& memory : ceilings.memory) {
+    for (const MeasuredRate& rate : {memory.read, memory.write, memory.copy, memory.add}) {
+      EXPECT_GT(rate.best, 5e10) << memory.name;
+      EXPECT_LT(rate.best, 1e14) << memory.name;
+    }
+  }
+  EXPECT_GT(ceilings.memory[0].read.best, ceilings.memory[1].read.best);
+  EXPECT_GT(ceilings.launches.best, 1e4);
+  EXPECT_LT(ceilings.launches.best, 1e8);
+  EXPECT_GT(ceilings.launches.best, ceilings.synchronizations.best);
   EXPECT_EQ(cuda::buffer_bytes(0).now, buffers) << "memory was not given back";
-  EXPECT_THROW((void)measure_gpu_peak(0, Precision::int8), Error);
-  EXPECT_THROW((void)measure_gpu_peak(4096, Precision::fp16), Error);
+  EXPECT_THROW((void)measure_gpu_ceilings(4096), Error);
 }
 
 }  // namespace

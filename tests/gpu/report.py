@@ -114,10 +114,11 @@ def report(s: dict) -> str:
     options = f"`pipit profile` with {s['profile_options']}." if s.get("profile_options") else ""
     parts = [machine(s["machine"]), options, "\n".join(f"- {line}" for line in verdicts(s))]
     if rows := s.get("benchmarks"):
-        first = next((r for r in rows if r.get("peak_tflops")), None)
+        first = next((r["ceilings"] for r in rows if r.get("ceilings")), None)
         if first:
-            parts.append(f"The card's ceilings, measured in the same run: {first['peak_tflops']:.0f} TFLOP/s (fp16 "
-                         f"product), {first['bandwidth_tbs']:.2f} TB/s (copy).")
+            parts.append("The card's ceilings, measured in the same run: " + ", ".join(
+                [f"{a['products']} {a['gflops']['best'] / 1e3:.0f} TFLOP/s" for a in first["arithmetic"]]
+                + [f"{m['name']} {m['read_gb_per_s']['best'] / 1e3:.2f} TB/s (read)" for m in first["memory"]]) + ".")
         parts += [benchmarks(rows), kernels(rows)]
     if rows := s.get("int8"):
         parts.append(int8(rows))

@@ -24,7 +24,8 @@ function drawFigures(result) {
     ...figure('Layers', String(result.layers.length), kept ? counted(kept, 'layer') + ' leave out zeros' : 'kernel calls in ' + (result.micro_batch.runs > 1 ? 'a micro-batch' : 'a run')),
     ...figure('Arena', bytes(result.arena_bytes), 'for ' + bytes(result.arena.activation_bytes) + ' of activations'),
     ...figure('First answer', ms(result.first_answer_ms) + ' ms', 'read ' + ms(result.read_ms) + ', plan ' + ms(result.load_ms) + ', run ' + ms(result.first_run_ms)),
-    ...(result.floor_ms ? figure('Floor', ms(result.floor_ms) + ' ms', 'the layers take ' + digits(result.layers_ms / result.floor_ms, 3) + ' times that') : []),
+    ...(result.floor_ms ? figure('Floor', ms(result.floor_ms) + ' ms', 'the layers take ' + digits(result.layers_ms / result.floor_ms, 3) + ' times that; ' +
+      result.bounds.map((b) => b.bound + ' ' + percent(b.floor_ms / result.floor_ms)).join(', ')) : []),
     ...accuracyFigures());
 }
 

@@ -26,6 +26,7 @@ function describeLayer(layer) {
     'median ' + ms(layer.median_ms) + ' ms (' + ms(layer.p10_ms) + ' to ' + ms(layer.p90_ms) + '), ' +
       percent(layer.share)];
   if (layer.macs > 0) lines.push(prefixed(layer.macs, 'MACs') + ', ' + digits(layer.gflops, 3) + ' GFLOP/s');
+  if (layer.floor_us > 0) lines.push('floor ' + digits(layer.floor_us, 3) + ' µs, ' + percent(layer.share_of_limit) + ' of the limit: ' + layer.bound);
   return lines;
 }
 

@@ -12,8 +12,10 @@ function columnsOf(result) {
     number('GFLOP/s', (l) => l.gflops, (v) => (v ? digits(v, 3) : '')), number('MACs', (l) => l.macs, (v) => (v ? prefixed(v) : '')),
     number('Bytes', (l) => l.bytes, bytes), name('Stored as', stored)];
   if (result.layers.some((l) => l.kept < 1)) columns.push(number('Weights kept', (l) => (l.kept === undefined ? 1 : l.kept), percent));
-  if (result.peak_tflops > 0)
-    columns.push(number('Floor µs', (l) => l.floor_us, (v) => digits(v, 3)), number('× floor', (l) => l.x_floor, (v) => (v ? digits(v, 3) : '')));
+  columns.push(number('FLOP/B', (l) => l.flop_per_byte, (v) => (v ? digits(v, 3) : '')));
+  if (result.ceilings)
+    columns.push(number('Floor µs', (l) => l.floor_us, (v) => digits(v, 3)), number('Of limit', (l) => l.share_of_limit, percent),
+      name('Bound', (l) => l.bound || ''));
   columns.push(name('Geometry', (l) => l.geometry), name('Input', (l) => shape(l.input)), name('Output', (l) => shape(l.output)));
   return columns;
 }

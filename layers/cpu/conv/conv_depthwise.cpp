@@ -1,9 +1,12 @@
 // Depthwise convolution on NHWC data: tiles of neighbouring output pixels, vectorized over the channels.
+#include <cmath>
+
 #include "layers/common/layer_kernel.h"
 #include "layers/cpu/conv/depthwise_rows.h"
 #include "layers/cpu/conv/row_source.h"
 #include "layers/cpu/elementwise/epilogue.h"
 #include "layers/cpu/families.h"
+#include "layers/cpu/tile/tile_kernel.h"
 #include "layers/cpu/vector/channel_rows.h"
 #include "layers/ops/conv.h"
 #include "layers/ops/operands.h"
@@ -72,6 +75,19 @@ class Depthwise final : public Kernel {
     return source_ ? source_->reads_constant(index) : index != 1;
   }
   double kept_share() const override { return source_ ? source_->kept_share() : 1; }
+  // The source's pieces overlap less than the bands for which it counts itself.
+  std::vector<KernelWork> work() const override {
+    std::vector<KernelWork> parts;
+    if (source_) {
+      parts = source_->work();
+      for (KernelWork& part : parts) part.macs = std::min(part.macs, source_macs_);
+    }
+    parts.push_back({multiplier_ * rows_.macs(), Products::fp32, f32_tiles().isa});
+    return parts;
+  }
+  std::size_t packed_bytes() const override {
+    return packed_.bytes() + (source_ ? source_->packed_bytes() : 0);
+  }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
@@ -118,6 +134,10 @@ class Depthwise final : public Kernel {
     source_rows_ = dynamic_cast<const RowSource*>(source_.get());
     if (source_rows_ == nullptr)
       fail("kernel {} computes no rows for a depthwise convolution", spec.fusion.producer_candidate->name);
+    const NodeSpec& producer = *spec.fusion.producer;
+    source_macs_ =
+        std::llround(static_cast<double>(producer.layer.work(producer.inputs, producer.outputs).macs) *
+                     source_->kept_share());
     cut_pieces(*source_rows_);
     if (spec.has_input(2)) {
       const auto bias = spec.constant(2)->values<float>();
@@ -284,6 +304,7 @@ class Depthwise final : public Kernel {
   std::int64_t threads_;
   std::unique_ptr<const Kernel> source_;    // computes the input, or null
   const RowSource* source_rows_ = nullptr;  // the same
+  std::int64_t source_macs_ = 0;            // of the layer that it computes
   Pieces pieces_;
   std::vector<float> bias_;  // with a source
 };

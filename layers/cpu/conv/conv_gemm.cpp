@@ -64,6 +64,7 @@ class ConvGemm final : public Kernel {
 
   std::size_t scratch_bytes() const override { return scratch_bytes_; }
   bool reads_constant(std::size_t index) const override { return index != 1; }
+  std::size_t packed_bytes() const override { return packed_.bytes(); }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {

@@ -46,6 +46,8 @@ class ConvTile final : public Kernel, public RowSource {
   std::size_t scratch_bytes() const override { return convolution_.scratch_bytes(); }
   bool reads_constant(std::size_t index) const override { return index != 1; }
   double kept_share() const override { return convolution_.kept_share(); }
+  std::vector<KernelWork> work() const override { return {convolution_.work()}; }
+  std::size_t packed_bytes() const override { return convolution_.packed_bytes(); }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
@@ -100,6 +102,8 @@ class ConvGemv final : public Kernel {
   explicit ConvGemv(const NodeSpec& spec) : ConvGemv(spec, few_pixels(spec)) {}
   std::size_t scratch_bytes() const override { return gemv_.scratch_bytes(); }
   bool reads_constant(std::size_t index) const override { return index != 1; }
+  std::vector<KernelWork> work() const override { return {gemv_.work()}; }
+  std::size_t packed_bytes() const override { return gemv_.packed_bytes(); }
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
     gemv_.run(inputs[0].as<Half>(), optional_data<float>(inputs, 2), optional_data<Half>(inputs, 3),

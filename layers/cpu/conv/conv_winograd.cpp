@@ -32,6 +32,7 @@ class ConvWinograd final : public Kernel {
         x_(spec.inputs[0]->shape),
         y_(spec.outputs[0].shape),
         schedule_(x_, y_, transforms.outputs, kernels, spec.threads),
+        isa_(kernels.isa),
         half_(spec.inputs[0]->dtype == DType::f16),
         threads_(spec.threads) {
     const Window& window = layer_as<Conv>(spec.layer).attributes().window;
@@ -52,6 +53,8 @@ class ConvWinograd final : public Kernel {
     return schedule_.scratch_bytes() + static_cast<std::size_t>(stage_ * threads_) * sizeof(float);
   }
   bool reads_constant(std::size_t index) const override { return index != 1; }
+  std::vector<KernelWork> work() const override { return {{schedule_.macs(), Products::fp32, isa_}}; }
+  std::size_t packed_bytes() const override { return packed_.bytes(); }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
@@ -180,6 +183,7 @@ class ConvWinograd final : public Kernel {
   WinogradSchedule schedule_;
   std::int64_t pad_top_ = 0;
   std::int64_t pad_left_ = 0;
+  Isa isa_;
   bool half_;  // operands are stored as f16
   int threads_;
   std::int64_t stage_ = 0;  // f16: floats of one tile's inputs, or of its outputs and residuals

@@ -60,6 +60,15 @@ class DepthwiseRows {
     return c / lanes * lanes * window_.taps() + c % lanes;
   }
 
+  /// Multiply-accumulates of one output per channel: tiles compute all their pixels and registers whole, and leave out
+  /// the rows of taps that lie outside of the image.
+  std::int64_t macs() const {
+    std::int64_t rows = 0;
+    for (std::int64_t row = 0; row < y_[2]; ++row) rows += taps_inside(window_, 0, row, x_[2]).count();
+    const std::int64_t lanes = row_kernels().lanes;
+    return y_[0] * rows * window_.kernel[1] * round_up(y_[3], tile_) * round_up(x_[1], lanes);
+  }
+
   /// Rows of input that somebody else computes: a block of channels that starts at `channel`, in a ring
   /// [ring][piece_columns()][channels] of which slot 0 holds row `first` of an image. Column 0 of the image is the
   /// piece's column left_columns(), what lies left and right of the image is padding.

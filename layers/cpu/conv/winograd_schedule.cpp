@@ -87,6 +87,15 @@ void WinogradSchedule::cut(std::int64_t channels, int threads) {
   m_ = Planes(band_, output_bytes, products_);
 }
 
+std::int64_t WinogradSchedule::macs() const {
+  std::int64_t tiles = 0;
+  for (std::int64_t first = 0; first < count_; first += band_) {
+    const TileStrips strips(kernels_, std::min(count_ - first, band_));
+    tiles += strips.count * strips.size;
+  }
+  return tiles * products_ * panels_.steps * panels_.step * panels_.padded_outputs();
+}
+
 // Products [begin, end), counted through the panels of every product, for all tiles of a band.
 void WinogradSchedule::multiply(const std::byte* packed, const std::byte* v, std::byte* m, std::int64_t tiles,
                                 std::int64_t begin, std::int64_t end) const {

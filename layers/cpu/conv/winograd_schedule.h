@@ -35,6 +35,9 @@ class WinogradSchedule {
     return product * panels_.bytes() + panels_.offset(panel);
   }
 
+  /// Multiply-accumulates of all products; the last strip of tiles overlaps its neighbour.
+  std::int64_t macs() const;
+
   std::size_t scratch_bytes() const { return static_cast<std::size_t>(workspace()) * workspaces_; }
   /// Bytes from plane to plane of the transformed inputs, and of the products.
   std::int64_t input_plane() const { return v_.plane; }

@@ -32,6 +32,11 @@ class HalfGemv {
   std::size_t scratch_bytes() const {
     return static_cast<std::size_t>(problem_.rows * depth_) * sizeof(float);
   }
+  /// Of run(), as Kernel has them.
+  KernelWork work() const {
+    return {problem_.rows * depth_ * panels_.padded_outputs(), Products::fp32, f32_tiles().isa};
+  }
+  std::size_t packed_bytes() const { return packed_.bytes(); }
   /// bias [outputs] and the residual may be null.
   void run(const Half* x, const float* bias, const Half* residual, Half* y, const RunContext& context) const;
 

@@ -85,6 +85,8 @@ class LinearTile final : public Kernel {
   std::size_t scratch_bytes() const override { return convolution_.scratch_bytes(); }
   bool reads_constant(std::size_t index) const override { return index != 1; }
   double kept_share() const override { return convolution_.kept_share(); }
+  std::vector<KernelWork> work() const override { return {convolution_.work()}; }
+  std::size_t packed_bytes() const override { return convolution_.packed_bytes(); }
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
     convolution_.run(inputs[0].data, optional_data<float>(inputs, 2), nullptr, outputs[0].data, context);
@@ -102,6 +104,8 @@ class LinearGemv final : public Kernel {
   explicit LinearGemv(const NodeSpec& spec) : LinearGemv(spec, linear_of(spec, layer_as<L>(spec.layer))) {}
   std::size_t scratch_bytes() const override { return gemv_.scratch_bytes(); }
   bool reads_constant(std::size_t index) const override { return index != 1; }
+  std::vector<KernelWork> work() const override { return {gemv_.work()}; }
+  std::size_t packed_bytes() const override { return gemv_.packed_bytes(); }
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
     gemv_.run(inputs[0].as<Half>(), optional_data<float>(inputs, 2), nullptr, outputs[0].as<Half>(), context);

@@ -14,6 +14,7 @@ class PackedWeights final : public StoredPanels {
 
   void widen(std::int64_t panel, std::byte* to) const override;
   std::span<const std::byte> kept(std::int64_t panel) const override;
+  std::size_t bytes() const override { return packed_.bytes() + scales_.bytes(); }
 
   const TilePanels& panels() const { return panels_; }
   /// y = clamp(x w + bias + residual) for the outputs of one panel and `rows` rows. The call brings x, y, residual (of

@@ -6,6 +6,7 @@
 #include "layers/cpu/conv/depthwise_rows.h"
 #include "layers/cpu/families.h"
 #include "layers/cpu/quantized/qconv_depthwise.h"
+#include "layers/cpu/tile/tile_kernel.h"
 #include "layers/cpu/work_sharing.h"
 #include "layers/ops/operands.h"
 #include "layers/ops/qconv.h"
@@ -65,6 +66,8 @@ class QDepthwise final : public Kernel {
 
   std::size_t scratch_bytes() const override { return scratch_bytes_; }
   bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
+  std::vector<KernelWork> work() const override { return {{rows_.macs(), Products::fp32, f32_tiles().isa}}; }
+  std::size_t packed_bytes() const override { return weights_.size() * sizeof(float); }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {

@@ -65,6 +65,14 @@ class QDepthwiseQuads final : public Kernel {
 
   std::size_t scratch_bytes() const override { return scratch_bytes_; }
   bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
+  std::vector<KernelWork> work() const override {
+    const std::int64_t tiles = y_[0] * y_[2] * ceil_div(y_[3], std::int64_t{kQuadTile});
+    const std::int64_t products = quads_ * kQuad * window_.kernel[1] * kQuadTile * kQuadChannels;
+    return {{tiles * blocks_ * products, Products::int8, Isa::avx512vnni}};
+  }
+  std::size_t packed_bytes() const override {
+    return weights_.bytes() + bias_.bytes() + multipliers_.bytes();
+  }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {

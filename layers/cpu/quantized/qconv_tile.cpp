@@ -48,6 +48,8 @@ class QConvTile final : public Kernel {
   std::size_t scratch_bytes() const override { return convolution_.scratch_bytes(); }
   bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
   double kept_share() const override { return convolution_.kept_share(); }
+  std::vector<KernelWork> work() const override { return {convolution_.work()}; }
+  std::size_t packed_bytes() const override { return convolution_.packed_bytes(); }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {

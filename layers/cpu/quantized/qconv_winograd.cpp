@@ -36,6 +36,10 @@ class QConvWinograd final : public Kernel {
 
   std::size_t scratch_bytes() const override { return schedule_.scratch_bytes(); }
   bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
+  std::vector<KernelWork> work() const override {
+    return {{schedule_.macs(), Products::int16, s16_tiles()->isa}};
+  }
+  std::size_t packed_bytes() const override { return packed_.bytes(); }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {

@@ -95,6 +95,11 @@ class PackedGemv final : public Kernel {
         epilogue_(product.channel_dim, spec.fusion.followers) {}
 
   bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
+  std::vector<KernelWork> work() const override {
+    return {{product_.rows * weights_.panels().padded_outputs() * product_.depth, Products::fp32,
+             f32_tiles().isa}};
+  }
+  std::size_t packed_bytes() const override { return weights_.bytes(); }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
@@ -133,6 +138,8 @@ class PackedTile final : public Kernel {
 
   std::size_t scratch_bytes() const override { return convolution_.scratch_bytes(); }
   bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
+  std::vector<KernelWork> work() const override { return {convolution_.work()}; }
+  std::size_t packed_bytes() const override { return convolution_.packed_bytes(); }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {

@@ -66,6 +66,9 @@ class FoldedBatchNorm final : public Kernel {
     return half_ ? row * static_cast<std::size_t>(threads_) * sizeof(float) : 0;
   }
   bool reads_constant(std::size_t index) const override { return index == 0; }
+  std::size_t packed_bytes() const override {
+    return (channels_.factors.size() + channels_.shifts.size()) * sizeof(float);
+  }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {

@@ -1,7 +1,5 @@
 #include "layers/cpu/tile/peak_probe.h"
 
-#include <algorithm>
-#include <chrono>
 #include <memory>
 #include <random>
 #include <vector>
@@ -12,29 +10,6 @@
 namespace pipit {
 
 namespace {
-
-constexpr double kRoundSeconds = 0.008;
-constexpr int kRounds = 6;
-
-// Multiply-accumulates per second of all workers, each of which calls work(steps): `macs` in a step.
-template <typename Work>
-double best_rate(ThreadPool& pool, double macs, Work work) {
-  const auto seconds_of = [&](std::int64_t steps) {
-    const auto start = std::chrono::steady_clock::now();
-    // One task per worker, each far longer than it takes to wake one.
-    pool.parallel_for(pool.size(), [&](std::int64_t task, int /*worker*/) { work(task, steps); });
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  };
-  // Long enough to tell how many steps a round takes, and to leave low clock rates behind.
-  std::int64_t steps = 1000;
-  double seconds = seconds_of(steps);
-  while (seconds < kRoundSeconds / 2) {
-    steps *= 2;
-    seconds = seconds_of(steps);
-  }
-  for (int round = 0; round < kRounds; ++round) seconds = std::min(seconds, seconds_of(steps));
-  return static_cast<double>(pool.size()) * static_cast<double>(steps) * macs / seconds;
-}
 
 // Operands of the largest tile with kDepth steps of K, and room for its outputs.
 struct TileOperands {
@@ -90,21 +65,21 @@ struct TileOperands {
 
 }  // namespace
 
-double measure_peak(ThreadPool& pool, const TileKernels& kernels) {
-  return 2 * best_rate(pool, kernels.step_macs(),
-                       [&](std::int64_t /*task*/, std::int64_t steps) { kernels.spin(steps); });
+MeasuredRate measure_peak(ThreadPool& pool, const TileKernels& kernels) {
+  return measure_rate(pool, 2 * kernels.step_macs(),
+                      [&](std::int64_t /*task*/, std::int64_t steps) { kernels.spin(steps); });
 }
 
-double measure_tile_rate(ThreadPool& pool, const TileKernels& kernels) {
+MeasuredRate measure_tile_rate(ThreadPool& pool, const TileKernels& kernels) {
   std::vector<std::unique_ptr<const TileOperands>> operands;
   for (int i = 0; i < pool.size(); ++i) operands.push_back(std::make_unique<const TileOperands>(kernels));
   const TileKernels::Function tile = kernels.tile[1][kernels.strip - 1][kMaxTileVectors - 1];
-  return 2 * best_rate(pool, kernels.step_macs() * TileOperands::kDepth,
-                       [&](std::int64_t task, std::int64_t steps) {
-                         const TileCall& call = operands[static_cast<std::size_t>(task)]->call;
-                         for (std::int64_t i = 0; i < steps; ++i) tile(call);
-                         kernels.done();
-                       });
+  return measure_rate(pool, 2 * kernels.step_macs() * TileOperands::kDepth,
+                      [&](std::int64_t task, std::int64_t steps) {
+                        const TileCall& call = operands[static_cast<std::size_t>(task)]->call;
+                        for (std::int64_t i = 0; i < steps; ++i) tile(call);
+                        kernels.done();
+                      });
 }
 
 }  // namespace pipit

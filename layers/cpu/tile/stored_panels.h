@@ -21,6 +21,8 @@ class StoredPanels {
   virtual void widen(std::int64_t panel, std::byte* to) const = 0;
   /// Where a panel is kept, to be fetched into a cache.
   virtual std::span<const std::byte> kept(std::int64_t panel) const = 0;
+  /// Of all of them, as they are kept.
+  virtual std::size_t bytes() const = 0;
 };
 
 /// As tiles read them.
@@ -31,6 +33,7 @@ class PackedPanels final : public StoredPanels {
   const std::byte* as_read() const override { return packed_.data(); }
   void widen(std::int64_t panel, std::byte* to) const override;
   std::span<const std::byte> kept(std::int64_t panel) const override;
+  std::size_t bytes() const override { return packed_.bytes(); }
   /// To be filled in once.
   std::byte* panel(std::int64_t index) { return packed_.data() + kept_.offset(index); }
 
@@ -46,6 +49,7 @@ class HalfPanels final : public StoredPanels {
   HalfPanels(const KeptSteps& kept, const std::byte* packed);
   void widen(std::int64_t panel, std::byte* to) const override;
   std::span<const std::byte> kept(std::int64_t panel) const override;
+  std::size_t bytes() const override { return halves_.bytes(); }
 
  private:
   const KeptSteps& kept_;

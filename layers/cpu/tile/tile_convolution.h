@@ -62,6 +62,9 @@ class TileConvolution {
   static double kept_share(const Geometry& geometry, const WeightView& weights);
   static double kept_share(const Geometry& geometry, const std::int8_t* weights);
   double kept_share() const { return kept_.share(); }
+  /// Of run(), as Kernel has them.
+  KernelWork work() const;
+  std::size_t packed_bytes() const { return weights_->bytes(); }
 
   TileConvolution(const TileConvolution&) = delete;
   TileConvolution& operator=(const TileConvolution&) = delete;

@@ -82,6 +82,24 @@ void TileConvolution::join_rows(TileBand& t) const {
   t.rows = 1;
 }
 
+// Pixels of strips that overlap their neighbours are computed twice.
+KernelWork TileConvolution::work() const {
+  std::int64_t pixels = 0;
+  for (std::int64_t index = 0; index < schedule_.bands(); ++index) {
+    TileBand t = input_band(nullptr, schedule_.band(index), nullptr);
+    if (block_ == 1) join_rows(t);
+    const TileStrips strips(*loop_.kernels, t.width);
+    pixels += t.rows * (once_ ? t.width : strips.count * strips.size);
+  }
+  std::int64_t pixel_macs = 0;
+  for (const TilePanel& panel : loop_.panels)
+    pixel_macs += panel.steps() * loop_.kernels->panel_macs(panel.columns);
+  const Products products = loop_.kernels == f16_tiles()    ? Products::fp16
+                            : loop_.kernels == &f32_tiles() ? Products::fp32
+                                                            : Products::int8;
+  return {pixels * pixel_macs, products, loop_.kernels->isa};
+}
+
 // And the other operands.
 TileBand TileConvolution::tile_band(const Operands& operands, const ImageBand& b, const Stage& stage) const {
   const std::int64_t first = schedule_.first_pixel(b);

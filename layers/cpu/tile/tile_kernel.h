@@ -101,6 +101,10 @@ struct TileKernels {
   std::int64_t element() const { return 4 / step; }
   /// Vectors that a panel of so many outputs takes.
   int vectors(std::int64_t columns) const { return columns > lanes ? 2 : 1; }
+  /// Multiply-accumulates of a pixel with a step of K of such a panel.
+  std::int64_t panel_macs(std::int64_t columns) const {
+    return std::int64_t{vectors(columns)} * lanes * step;
+  }
 };
 
 /// For `isa`, or the best that it contains. isa must be available.

@@ -36,7 +36,9 @@ struct TilePanels {
   /// Of one step of panel p.
   std::int64_t step_bytes(std::int64_t p) const { return (columns(p) + lanes - 1) / lanes * lanes * 4; }
   /// Of all panels.
-  std::int64_t bytes() const { return (outputs + lanes - 1) / lanes * lanes * steps * 4; }
+  std::int64_t bytes() const { return padded_outputs() * steps * 4; }
+  /// With those that fill up the last vector.
+  std::int64_t padded_outputs() const { return (outputs + lanes - 1) / lanes * lanes; }
 };
 
 /// Weights as they come: output o, step (outer, inner) of K = [outer_count][inner_count] is

@@ -12,7 +12,7 @@
 
 #include "engine/graph/half.h"
 #include "engine/platform/device.h"
-#include "layers/gpu_peak.h"
+#include "layers/gpu_ceilings.h"
 #include "tests/cuda/sweep/engines.h"
 
 namespace pipit::sweep {
@@ -53,10 +53,15 @@ struct Result {
 // A launch that waits for the one before takes this long whatever it does.
 constexpr double kLeastMicroseconds = 2;
 
-double floor_us(const Configuration& c, const MachinePeak& peak, bool int8) {
-  // Products of bytes run at twice the rate of halves.
-  const double scale = int8 ? 0.5 : 1.0;
-  return std::max(peak.floor_ms(c.flops() * scale, c.elements() * 2 * scale) * 1000, kLeastMicroseconds);
+double flops_per_second(const Ceilings& peak, bool int8) {
+  return peak.find(int8 ? Products::int8 : Products::fp16)->flops.best;
+}
+
+// Of operands that come from memory and results that go there.
+double floor_us(const Configuration& c, const Ceilings& peak, bool int8) {
+  const double bytes_per_second = peak.memory.back().copy.best;
+  return std::max({1e6 * c.flops() / flops_per_second(peak, int8),
+                   1e6 * c.elements() * (int8 ? 1 : 2) / bytes_per_second, kLeastMicroseconds});
 }
 
 // Geometric mean, least, and how many are at least 1.
@@ -72,7 +77,7 @@ struct Ratios {
   }
 };
 
-void print_table(const std::vector<Result>& results, const MachinePeak& peak) {
+void print_table(const std::vector<Result>& results, const Ceilings& peak) {
   struct Row {
     Ratios int8, real, half, int8_fused, half_fused, int8_floor, half_floor;
   };
@@ -109,7 +114,7 @@ void print_table(const std::vector<Result>& results, const MachinePeak& peak) {
                row.int8_fused.text(), row.half_fused.text(), row.int8_floor.text(), row.half_floor.text());
 }
 
-Json as_json(const std::vector<Result>& results, const Options& options, const MachinePeak& peak) {
+Json as_json(const std::vector<Result>& results, const Options& options, const Ceilings& peak) {
   Json list = Json::array();
   for (const Result& r : results) {
     const Configuration& c = r.configuration;
@@ -135,8 +140,8 @@ Json as_json(const std::vector<Result>& results, const Options& options, const M
   PIPIT_CUDA(cudaGetDeviceProperties(&device, 0));
   return {{"gpu", device.name},
           {"seed", options.seed},
-          {"flops_per_second", peak.flops_per_second},
-          {"bytes_per_second", peak.bytes_per_second},
+          {"flops_per_second", flops_per_second(peak, false)},
+          {"bytes_per_second", peak.memory.back().copy.best},
           {"configurations", list}};
 }
 
@@ -194,7 +199,7 @@ void print_pruned(const std::vector<Result>& results) {
 int run(const Options& options) {
   if (const std::string problem = cuda_status().problem; !problem.empty()) fail("{}", problem);
   select_gpu(0);
-  const MachinePeak peak = measure_gpu_peak(0, Precision::fp16);
+  const Ceilings peak = measure_gpu_ceilings(0);
   Timer timer;
   std::vector<Configuration> chosen = sample(grid(), grid().size(), options.seed);
   if (!options.only.empty()) {
@@ -227,7 +232,7 @@ int run(const Options& options) {
   }
   if (!options.layers.empty()) return print_pruned(results), 0;
   fmt::print("{} of {} configurations, seed {}; {:.0f} TFLOP/s, {:.2f} TB/s\n", results.size(), grid().size(),
-             options.seed, peak.flops_per_second / 1e12, peak.bytes_per_second / 1e12);
+             options.seed, flops_per_second(peak, false) / 1e12, peak.memory.back().copy.best / 1e12);
   print_table(results, peak);
   return 0;
 }

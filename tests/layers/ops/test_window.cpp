@@ -1,5 +1,8 @@
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "engine/base/error.h"
 #include "layers/ops/window.h"
 #include "tests/layers/conformance.h"
@@ -143,6 +146,39 @@ TEST(Window, RefusesHostileNumbers) {
 TEST(Window, OutputShapeNeedsMatchingRank) {
   EXPECT_EQ(window_output_shape(Window{}, Shape{2, 3, 5, 7}, 9), (Shape{2, 9, 5, 7}));
   EXPECT_THROW(window_output_shape(Window{}, Shape{2, 3, 5}, 9), Error);
+}
+
+TEST(Window, ReadShareOfKnownLayers) {
+  EXPECT_EQ(window_read_share(window_1d(3, 1, 1, 1, 1), Shape{1, 8, 14}), 1);
+  EXPECT_EQ(window_read_share(window_1d(1, 2, 1, 0, 0), Shape{1, 8, 14}), 0.5);
+  EXPECT_EQ(window_read_share(window_1d(2, 4, 1, 0, 0), Shape{1, 8, 12}), 0.5);
+  EXPECT_EQ(window_read_share(window_1d(2, 2, 1, 0, 0), Shape{1, 8, 7}), 6.0 / 7);
+  EXPECT_EQ(window_read_share(window_1d(3, 1, 2, 2, 2), Shape{1, 8, 14}), 1);
+}
+
+// Never more than what some tap reads, and the same for windows without dilation whose first and last taps are inside.
+TEST(Window, ReadShareIsCertain) {
+  Random random;
+  for (int i = 0; i < 2000; ++i) {
+    const Window w = window_1d(random.integer(1, 5), random.integer(1, 6), random.integer(1, 3),
+                               random.integer(0, 4), random.integer(0, 4), random.coin());
+    const std::int64_t input = random.integer(1, 20);
+    if (input + w.pad_begin[0] + w.pad_end[0] < w.span(0)) continue;
+    std::vector<bool> seen(static_cast<std::size_t>(input), false);
+    for (std::int64_t o = 0; o < output_extent(w, 0, input); ++o) {
+      const TapRange taps = taps_inside(w, 0, o, input);
+      for (std::int64_t k = taps.begin; k < taps.end; ++k)
+        seen[static_cast<std::size_t>(taps.start + k * w.dilation[0])] = true;
+    }
+    const auto read =
+        static_cast<double>(std::count(seen.begin(), seen.end(), true)) / static_cast<double>(input);
+    const double share = window_read_share(w, Shape{1, 1, input});
+    EXPECT_GE(share, 0) << w.str() << " over " << input;
+    EXPECT_LE(share, read) << w.str() << " over " << input;
+    if (w.dilation[0] == 1 && w.pad_begin[0] == 0 && w.pad_end[0] == 0 && !w.ceil_mode) {
+      EXPECT_DOUBLE_EQ(share, read) << w.str() << " over " << input;
+    }
+  }
 }
 
 }  // namespace

@@ -271,6 +271,7 @@ class UnseenWeights final : public StoredPanels {
     pack_f32_panel(panels_, panel, weights_, KeptSteps(panels_, 1, panels_.steps).steps(panel), to);
   }
   std::span<const std::byte> kept(std::int64_t /*panel*/) const override { return {}; }
+  std::size_t bytes() const override { return 0; }
 
  private:
   TilePanels panels_;

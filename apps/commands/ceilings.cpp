@@ -1,0 +1,90 @@
+// pipit ceilings: what this machine reaches at most, measured and kept for pipit profile --floor.
+#include <fmt/format.h>
+
+#include "apps/commands/commands.h"
+#include "apps/display/ceilings_json.h"
+#include "apps/display/ceilings_table.h"
+#include "apps/display/terminal.h"
+#include "apps/measuring/machine_ceilings.h"
+#include "apps/measuring/runner.h"
+#include "engine/base/version.h"
+#include "engine/platform/device.h"
+#include "engine/platform/thread_pool.h"
+
+namespace pipit::apps {
+
+namespace {
+
+// Rates that vary more are those of a busy machine.
+constexpr double kRestless = 0.15;
+
+struct CeilingsOptions {
+  bool json = false;
+  bool quiet = false;
+  bool kept = false;
+  std::string device = "cpu";
+  int threads = 0;
+};
+
+int ceilings(const CeilingsOptions& options) {
+  const DeviceKind device = options.device == "cuda" ? DeviceKind::cuda : DeviceKind::cpu;
+  require_device(device);
+  const int threads = options.threads == 0 ? available_cpus() : options.threads;
+  const std::filesystem::path file = ceilings_file();
+  KeptCeilings found;
+  if (options.kept) {
+    found = kept_ceilings(file, device, 0, threads);
+    if (!found.ceilings.known()) fail("{}; 'pipit ceilings' measures them", found.problem);
+  } else {
+    found.ceilings = measure_ceilings(device, 0, threads);
+    if (!file.empty()) keep_ceilings(file, found.ceilings);
+  }
+  const Ceilings& made = found.ceilings;
+  if (options.json) {
+    nlohmann::ordered_json json = {{"pipit", version()}, {"command", "ceilings"}, {"schema", 1}};
+    json["file"] = file.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(file.string());
+    json["days"] = found.days;
+    json["ceilings"] = ceilings_json(made);
+    print_json(json);
+  } else {
+    fmt::print("{}\n\n{}\n", printable(made.machine), ceilings_table(made, terminal_width()));
+    fmt::print("{} in {:.1f} s; ",
+               options.kept ? fmt::format("measured {:.1f} days ago", found.days) : "measured", made.seconds);
+    fmt::print("{}\n", file.empty()
+                           ? "not kept: set HOME or XDG_CACHE_HOME"
+                           : fmt::format("kept in {} for {} days", printable(file.string()), kMostDays));
+  }
+  if (!options.quiet && made.spread() > kRestless)
+    print_error(
+        fmt::format("note: rates vary by {:.0f} %: something else ran; measure again on a quiet machine",
+                    100 * made.spread()));
+  return kExitOk;
+}
+
+}  // namespace
+
+void add_ceilings(CLI::App& app, int& exit_code) {
+  const auto options = std::make_shared<CeilingsOptions>();
+  CLI::App* command =
+      app.add_subcommand("ceilings", "Measure what this machine reaches at most, for profile --floor");
+  command->add_option("--device", options->device, "Whose ceilings")
+      ->check(CLI::IsMember({"cpu", "cuda"}))
+      ->capture_default_str();
+  command->add_option("--threads", options->threads, "CPU threads; 0: all CPUs this process may use")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  command->add_flag("--kept", options->kept, "Show the ceilings that are kept, and measure nothing");
+  command->add_flag("--json", options->json, "Write the result to stdout as one JSON document");
+  command->add_flag("--quiet", options->quiet, "No notes on stderr");
+  command->footer(
+      "Arithmetic is measured on registers, for every instruction set that there is; memory with the loops "
+      "of STREAM, "
+      "for each level of cache; each until its median is known to 1 %. A floor is made of the best round.\n"
+      "They are kept in the user's cache folder ($XDG_CACHE_HOME/pipit or ~/.cache/pipit) for 30 days, for "
+      "this CPU, "
+      "number of threads and instruction set, or this GPU with its driver and libraries.\n"
+      "Examples:\n  pipit ceilings\n  pipit ceilings --threads 1 --json\n  pipit ceilings --kept");
+  command->callback([options, &exit_code] { exit_code = ceilings(*options); });
+}
+
+}  // namespace pipit::apps

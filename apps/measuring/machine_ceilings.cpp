@@ -1,0 +1,116 @@
+#include "apps/measuring/machine_ceilings.h"
+
+#include <fmt/format.h>
+
+#include <ctime>
+#include <iomanip>
+#include <optional>
+#include <sstream>
+
+#include "apps/display/ceilings_json.h"
+#include "apps/display/terminal.h"
+#include "engine/base/error.h"
+#include "engine/base/file.h"
+#include "engine/base/parse_json.h"
+#include "layers/cpu_ceilings.h"
+#include "layers/gpu_ceilings.h"
+
+namespace pipit::apps {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// A form of the file, and a way of measuring: those of another one are not used.
+constexpr std::string_view kForm = "pipit ceilings 1";
+constexpr std::uintmax_t kMostBytes = std::uintmax_t{4} << 20;
+constexpr int kMostLevels = 6;
+
+// Days since a time as Ceilings has it.
+std::optional<double> days_since(const std::string& utc) {
+  std::tm parts{};
+  std::istringstream text(utc);
+  text >> std::get_time(&parts, "%Y-%m-%dT%H:%M:%SZ");
+  if (text.fail()) return std::nullopt;
+  return std::difftime(std::time(nullptr), timegm(&parts)) / 86400;
+}
+
+// By Ceilings::machine. Throws Error and exceptions of the JSON library for what is no file of ceilings.
+JsonDocument read_machines(const fs::path& file) {
+  const JsonDocument document = parse_json(read_file(file, kMostBytes), kMostLevels);
+  if (!document.is_object() || !document.contains("form") || document.at("form") != kForm)
+    fail("it is not of the form \"{}\"", kForm);
+  return document.at("machines");
+}
+
+bool missing(const fs::path& file) {
+  std::error_code error;
+  return fs::status(file, error).type() == fs::file_type::not_found;
+}
+
+KeptCeilings fitting(const JsonDocument& machines, const std::string& file, const std::string& machine) {
+  if (!machines.is_object() || machines.empty()) fail("it holds no ceilings");
+  if (!machines.contains(machine)) {
+    return {
+        {},
+        fmt::format("{} holds ceilings of {}{}, not of {}", file, machines.begin().key(),
+                    machines.size() > 1 ? fmt::format(" and {} more", machines.size() - 1) : "", machine)};
+  }
+  KeptCeilings kept{ceilings_from_json(machines.at(machine)), {}};
+  const std::optional<double> days = days_since(kept.ceilings.measured_at);
+  if (!days || *days < -1)
+    return {{}, fmt::format("{}: measured at '{}', which has not come yet", file, kept.ceilings.measured_at)};
+  kept.days = std::max(*days, 0.0);
+  if (kept.days > kMostDays)
+    return {{}, fmt::format("{}: measured {:.0f} days ago, more than {}", file, kept.days, kMostDays)};
+  return kept;
+}
+
+}  // namespace
+
+fs::path ceilings_file() {
+  const fs::path folder = cache_folder();
+  return folder.empty() ? fs::path() : folder / "ceilings.json";
+}
+
+KeptCeilings kept_ceilings(const fs::path& file, DeviceKind device, int gpu, int threads) {
+  if (file.empty()) return {{}, "there is no folder to keep ceilings in (set HOME or XDG_CACHE_HOME)"};
+  const std::string machine = ceilings_key(device, gpu, threads);
+  if (missing(file)) return {{}, fmt::format("no ceilings of {} are kept", machine)};
+  try {
+    return fitting(read_machines(file), file.string(), machine);
+  } catch (const std::exception& e) {
+    return {{}, fmt::format("{}: not a file of ceilings: {}", file.string(), e.what())};
+  }
+}
+
+Ceilings measure_ceilings(DeviceKind device, int gpu, int threads) {
+  return device == DeviceKind::cuda ? measure_gpu_ceilings(gpu) : measure_cpu_ceilings(threads);
+}
+
+void keep_ceilings(const fs::path& file, const Ceilings& ceilings) {
+  std::error_code error;
+  if (file.has_parent_path()) fs::create_directories(file.parent_path(), error);
+  if (error) fail("{}: its folder cannot be made: {}", file.string(), error.message());
+  const FolderLock lock(file.parent_path());
+  JsonDocument machines = JsonDocument::object();
+  try {
+    if (!missing(file)) machines = read_machines(file);
+  } catch (const std::exception&) {
+    machines = JsonDocument::object();
+  }
+  machines[ceilings.machine] = ceilings_json(ceilings);
+  const JsonDocument document = {{"form", kForm}, {"machines", std::move(machines)}};
+  write_file(file, document.dump(1, ' ', false, JsonDocument::error_handler_t::replace) + "\n");
+}
+
+Ceilings machine_ceilings(DeviceKind device, int gpu, int threads, bool quiet) {
+  KeptCeilings kept = kept_ceilings(ceilings_file(), device, gpu, threads);
+  if (kept.ceilings.known()) return std::move(kept.ceilings);
+  if (!quiet)
+    print_error(fmt::format("note: {}; measuring them takes some seconds, 'pipit ceilings' keeps them",
+                            kept.problem));
+  return measure_ceilings(device, gpu, threads);
+}
+
+}  // namespace pipit::apps

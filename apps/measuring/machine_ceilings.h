@@ -1,0 +1,37 @@
+// The ceilings of this machine, and the file in the user's cache folder that keeps them.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "engine/platform/ceilings.h"
+
+namespace pipit::apps {
+
+/// Kept ceilings are used for so many days: microcode, cooling and neighbours change.
+inline constexpr int kMostDays = 30;
+
+struct KeptCeilings {
+  Ceilings ceilings;    ///< known() where some fit
+  std::string problem;  ///< else why not, for a note
+  double days = 0;      ///< how old they are
+};
+
+/// ceilings.json in cache_folder(); empty where there is no such folder.
+std::filesystem::path ceilings_file();
+
+/// What the file holds for this device. Ceilings of other devices, threads or instruction sets, those older than
+/// kMostDays and those from the future are not used. Throws nothing for what a file may hold.
+KeptCeilings kept_ceilings(const std::filesystem::path& file, DeviceKind device, int gpu, int threads);
+
+/// Measures them. Throws Error where the device cannot be used.
+Ceilings measure_ceilings(DeviceKind device, int gpu, int threads);
+
+/// Puts them into the file, beside those of others; of this device they replace what is there. What is no file of
+/// ceilings is replaced. Throws Error, beginning with the path.
+void keep_ceilings(const std::filesystem::path& file, const Ceilings& ceilings);
+
+/// Kept ones, or measured ones with a note on stderr (not if `quiet`) that says why; those are not kept.
+Ceilings machine_ceilings(DeviceKind device, int gpu, int threads, bool quiet);
+
+}  // namespace pipit::apps

@@ -1,0 +1,50 @@
+#include "engine/platform/measured_rate.h"
+
+#include <algorithm>
+
+#include "engine/base/clock.h"
+#include "engine/base/statistics.h"
+
+namespace pipit {
+
+namespace {
+
+constexpr double kRoundMs = 8;
+constexpr std::size_t kFewestRounds = 9;
+constexpr std::size_t kMostRounds = 30;
+constexpr double kKnown = 0.01;
+
+}  // namespace
+
+MeasuredRate rate_of(const std::vector<double>& rates) {
+  return {quantile(rates, 1), quantile(rates, 0.5), quantile(rates, 0.1), static_cast<int>(rates.size())};
+}
+
+MeasuredRate measure_rate(const std::function<double()>& round) {
+  std::vector<double> rates;
+  while (rates.size() < kMostRounds) {
+    rates.push_back(round());
+    if (rates.size() < kFewestRounds) continue;
+    const MedianInterval known = median_interval(rates, 0.95);
+    if (known.high - known.low < 2 * kKnown * known.median) break;
+  }
+  return rate_of(rates);
+}
+
+MeasuredRate measure_rate(ThreadPool& pool, double amount,
+                          const std::function<void(std::int64_t task, std::int64_t steps)>& work) {
+  std::int64_t steps = 1;
+  const auto milliseconds = [&] {
+    const Clock::time_point begin = Clock::now();
+    // One task per worker, each far longer than it takes to wake one.
+    pool.parallel_for(pool.size(), [&](std::int64_t task, int /*worker*/) { work(task, steps); });
+    return milliseconds_since(begin);
+  };
+  // Also long enough to leave low clock rates behind.
+  for (double ms = milliseconds(); ms < kRoundMs / 2; ms = milliseconds())
+    steps *= std::clamp<std::int64_t>(static_cast<std::int64_t>(kRoundMs / std::max(ms, 1e-3)), 2, 1000);
+  return measure_rate(
+      [&] { return 1e3 * amount * static_cast<double>(steps) * pool.size() / milliseconds(); });
+}
+
+}  // namespace pipit

@@ -1,0 +1,96 @@
+#include "layers/cpu_ceilings.h"
+
+#include <fmt/chrono.h>
+
+#include <algorithm>
+#include <ctime>
+
+#include "engine/base/clock.h"
+#include "engine/platform/caches.h"
+#include "engine/platform/host_memory.h"
+#include "layers/cpu/tile/peak_probe.h"
+#include "layers/cpu/vector/bandwidth_probe.h"
+
+namespace pipit {
+
+namespace {
+
+const TileKernels* tiles_of(Products products, Isa isa) {
+  switch (products) {
+    case Products::fp32:
+      return &f32_tiles(isa);
+    case Products::fp16:
+      return f16_tiles(isa);
+    case Products::int8:
+      return &u8s8_tiles(isa);
+    case Products::int16:
+      return s16_tiles(isa);
+  }
+  return nullptr;
+}
+
+// One for each instruction set that has tiles of its own.
+void measure_arithmetic(ThreadPool& pool, Ceilings& ceilings) {
+  for (const Products products : {Products::fp32, Products::fp16, Products::int8, Products::int16}) {
+    for (const Isa isa : all_isas()) {
+      const TileKernels* kernels = isa_available(isa) ? tiles_of(products, isa) : nullptr;
+      if (kernels == nullptr || kernels->isa != isa) continue;
+      ceilings.arithmetic.push_back({products, std::string(isa_name(isa)), measure_peak(pool, *kernels),
+                                     measure_tile_rate(pool, *kernels)});
+    }
+  }
+}
+
+// Half of the cache, or where that would fit the one before, half of what it adds; for each thread.
+std::size_t bytes_within(std::int64_t nearer, std::int64_t cache, int threads) {
+  const std::int64_t half = cache / 2 >= 2 * nearer ? cache / 2 : nearer + cache / 2;
+  return static_cast<std::size_t>(half / threads);
+}
+
+void measure_memories(ThreadPool& pool, Ceilings& ceilings) {
+  constexpr std::int64_t kLeastMemory = std::int64_t{256} << 20;
+  const int threads = pool.size();
+  std::int64_t nearer = 0;
+  for (const CacheLevel& cache : data_caches()) {
+    const std::int64_t bytes = cache.bytes_for(threads);
+    MemoryCeiling level = measure_memory(pool, bytes_within(nearer, bytes, threads));
+    level.name = fmt::format("L{}", cache.level);
+    level.bytes = bytes;
+    ceilings.memory.push_back(std::move(level));
+    nearer = bytes;
+  }
+  const auto free = static_cast<std::int64_t>(available_host_memory() / 4);
+  const std::int64_t bytes = std::min(std::max(kLeastMemory, 4 * nearer), free);
+  MemoryCeiling memory = measure_memory(pool, static_cast<std::size_t>(bytes / threads));
+  memory.name = "memory";
+  ceilings.memory.push_back(std::move(memory));
+}
+
+// A level that is no faster than the one behind it was disturbed: nothing comes from further away in less time.
+void order_levels(std::vector<MemoryCeiling>& memory) {
+  for (std::size_t i = memory.size(); i-- > 1;) {
+    for (MeasuredRate MemoryCeiling::*rate :
+         {&MemoryCeiling::read, &MemoryCeiling::write, &MemoryCeiling::copy, &MemoryCeiling::add}) {
+      if ((memory[i - 1].*rate).best < (memory[i].*rate).best) memory[i - 1].*rate = memory[i].*rate;
+    }
+  }
+}
+
+}  // namespace
+
+Ceilings measure_cpu_ceilings(int threads) {
+  const std::shared_ptr<ThreadPool> pool = shared_pool(threads);
+  const Clock::time_point begin = Clock::now();
+  Ceilings ceilings;
+  ceilings.device = DeviceKind::cpu;
+  ceilings.threads = pool->size();
+  ceilings.machine = ceilings_key(ceilings.device, 0, ceilings.threads);
+  ceilings.measured_at = fmt::format("{:%FT%TZ}", fmt::gmtime(std::time(nullptr)));
+  measure_arithmetic(*pool, ceilings);
+  measure_memories(*pool, ceilings);
+  order_levels(ceilings.memory);
+  ceilings.seconds = milliseconds_since(begin) / 1e3;
+  return ceilings;
+}
+
+}  // namespace pipit
