@@ -21,7 +21,7 @@ using cuda::LtGemm;
 using cuda::Operand;
 
 // A node as runs of equally spaced products; what is common to Gemm and MatMul.
-struct Products {
+struct MatrixProducts {
   DType type = DType::f32;    // of A and B
   DType output = DType::f32;  // of C and D
   std::int64_t m = 0;
@@ -49,9 +49,9 @@ DType operand_type(const NodeSpec& spec) {
   return spec.outputs[0].dtype;
 }
 
-Products products_of(const Gemm& layer, const NodeSpec& spec) {
+MatrixProducts products_of(const Gemm& layer, const NodeSpec& spec) {
   const GemmAttributes& attributes = layer.attributes();
-  Products p;
+  MatrixProducts p;
   p.type = operand_type(spec);
   p.output = spec.outputs[0].dtype;
   p.m = spec.outputs[0].shape[0];
@@ -65,9 +65,9 @@ Products products_of(const Gemm& layer, const NodeSpec& spec) {
   return p;
 }
 
-Products products_of(const MatMul&, const NodeSpec& spec) {
+MatrixProducts products_of(const MatMul&, const NodeSpec& spec) {
   const MatMulGeometry g = matmul_geometry(spec.inputs[0]->shape, spec.inputs[1]->shape);
-  Products p;
+  MatrixProducts p;
   p.type = operand_type(spec);
   p.output = spec.outputs[0].dtype;
   p.m = g.m;
@@ -97,7 +97,7 @@ Products products_of(const MatMul&, const NodeSpec& spec) {
   return p;
 }
 
-GemmShape plain_shape(const Products& p) {
+GemmShape plain_shape(const MatrixProducts& p) {
   GemmShape shape;
   shape.dtype = p.type;
   shape.wide_output = p.output != p.type;
@@ -131,7 +131,7 @@ struct BroadcastC {
   std::int64_t row_step = 0;
   std::int64_t column_step = 0;
 
-  BroadcastC(const NodeSpec& spec, const Products& p) : present(spec.has_input(2) && p.beta != 0) {
+  BroadcastC(const NodeSpec& spec, const MatrixProducts& p) : present(spec.has_input(2) && p.beta != 0) {
     if (!present) return;
     const Shape& shape = spec.inputs[2]->shape;
     const int rank = shape.rank();
@@ -139,14 +139,14 @@ struct BroadcastC {
     if (rank > 1 && shape[rank - 2] != 1) row_step = shape[rank - 1];
   }
   bool per_column() const { return row_step == 0; }
-  bool dense(const Products& p) const {
+  bool dense(const MatrixProducts& p) const {
     return (row_step == p.n || p.m == 1) && (column_step == 1 || p.n == 1);
   }
 };
 
 class LinearKernel : public Kernel {
  public:
-  LinearKernel(const NodeSpec& spec, Products products)
+  LinearKernel(const NodeSpec& spec, MatrixProducts products)
       : products_(std::move(products)),
         a_(spec, 0, products_.type),
         b_(spec, 1, products_.type),
@@ -157,7 +157,7 @@ class LinearKernel : public Kernel {
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
-    const Products& p = products_;
+    const MatrixProducts& p = products_;
     const auto element = static_cast<std::int64_t>(dtype_bytes(p.type));
     const auto result = static_cast<std::int64_t>(dtype_bytes(p.output));
     const std::byte* c = inputs.size() > 2 ? c_.data(inputs) : nullptr;
@@ -171,7 +171,7 @@ class LinearKernel : public Kernel {
  protected:
   virtual void product(const std::byte* a, const std::byte* b, const std::byte* c, std::byte* d,
                        const RunContext& context) const = 0;
-  const Products products_;
+  const MatrixProducts products_;
 
  private:
   Operand a_;
@@ -181,8 +181,8 @@ class LinearKernel : public Kernel {
 
 class LtLinear final : public LinearKernel {
  public:
-  LtLinear(const NodeSpec& spec, Products products) : LinearKernel(spec, std::move(products)) {
-    const Products& p = products_;
+  LtLinear(const NodeSpec& spec, MatrixProducts products) : LinearKernel(spec, std::move(products)) {
+    const MatrixProducts& p = products_;
     const BroadcastC c(spec, p);
     GemmShape shape = plain_shape(p);
     clamp_ = p.clamp;
@@ -243,9 +243,9 @@ class LtLinear final : public LinearKernel {
 
 class SimpleLinear final : public LinearKernel {
  public:
-  SimpleLinear(const NodeSpec& spec, Products products)
+  SimpleLinear(const NodeSpec& spec, MatrixProducts products)
       : LinearKernel(spec, std::move(products)), c_(spec, products_) {
-    const Products& p = products_;
+    const MatrixProducts& p = products_;
     gemm_ = {p.m, p.n, p.k, p.batch};
     gemm_.a_row = p.transpose_a ? 1 : p.k;
     gemm_.a_column = p.transpose_a ? p.m : 1;
@@ -289,7 +289,7 @@ template <typename L>
 Refusal refuse_lt(const NodeSpec& spec) {
   if (Refusal reason = refuse_operands(spec)) return reason;
   if (const std::string& problem = cuda::cublaslt().problem; !problem.empty()) return problem;
-  const Products p = products_of(layer_as<L>(spec.layer), spec);
+  const MatrixProducts p = products_of(layer_as<L>(spec.layer), spec);
   if (p.empty()) return "an operand is empty";
   constexpr std::int64_t kMax = std::numeric_limits<std::int32_t>::max();
   if (std::max({p.m, p.n, p.k, p.batch}) > kMax)
