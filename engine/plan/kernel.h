@@ -95,7 +95,7 @@ class Kernel {
   /// What run() multiplies at least, one after the other, with what is fused into it but followers. Empty: what the
   /// layer says (Layer::work, times kept_share()), in the node's precision with the best instructions.
   virtual std::vector<KernelWork> work() const { return {}; }
-  /// What it packed at creation, on its device, all of which run() reads.
+  /// What it packed at creation, on its device. run() reads it all, but for what kept_share() says of a GPU's kernels.
   virtual std::size_t packed_bytes() const { return 0; }
   /// Computes the outputs. inputs[i] is not present() for an absent optional input or a released constant.
   virtual void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,

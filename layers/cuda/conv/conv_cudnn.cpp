@@ -91,6 +91,7 @@ class CudnnConvKernel final : public Kernel {
     const Chosen chosen = choose(layer, spec, call_, reason);
     if (!chosen.plan) fail("{}", reason);
     plan_ = chosen.plan;
+    macs_ = layer.work(spec.inputs, spec.outputs).macs;
     fused_ = chosen.fused;
     if (!fused_) clamp_ = layer.attributes().activation;
     if (call_.copy) copy_ = cuda::Im2col(call_.copied);
@@ -104,6 +105,12 @@ class CudnnConvKernel final : public Kernel {
 
   std::size_t scratch_bytes() const override { return copy_area() + plan_->workspace_bytes(); }
   bool reads_constant(std::size_t) const override { return false; }
+  std::size_t packed_bytes() const override { return weights_.bytes() + bias_.bytes() + residual_.bytes(); }
+  // Winograd needs fewer products than the layer says.
+  std::vector<KernelWork> work() const override {
+    const auto macs = static_cast<double>(macs_) * plan_->least_products();
+    return {{std::llround(macs), call_.conv.dtype == DType::f16 ? Products::fp16 : Products::fp32}};
+  }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
@@ -152,6 +159,7 @@ class CudnnConvKernel final : public Kernel {
 
   Call call_;
   std::shared_ptr<const CudnnPlan> plan_;
+  std::int64_t macs_ = 0;  // of the layer
   bool fused_ = false;
   Clamp clamp_;
   cuda::Im2col copy_;

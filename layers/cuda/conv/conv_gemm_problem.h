@@ -35,6 +35,7 @@ class DepthOnGpu {
   DepthOnGpu(const ConvShape& shape, const KeptDepth& depth, int columns);
   /// Sets what the kernel reads of them.
   void set(ConvGemmArgs& args) const;
+  std::size_t bytes() const { return blocks_.bytes() + steps_.bytes(); }
 
  private:
   DeviceBuffer blocks_;

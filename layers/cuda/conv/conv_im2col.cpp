@@ -185,6 +185,7 @@ class Im2colConv final : public Kernel {
 
   std::size_t scratch_bytes() const override { return patch_area() + gemm_->workspace_bytes(); }
   bool reads_constant(std::size_t) const override { return false; }
+  std::size_t packed_bytes() const override { return weights_.bytes() + bias_.bytes() + residual_.bytes(); }
   double kept_share() const override { return split_.kept_share(); }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,

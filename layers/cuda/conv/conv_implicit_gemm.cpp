@@ -84,6 +84,7 @@ class ImplicitGemm final : public Kernel {
     return copies_ ? static_cast<std::size_t>(pixels() * shape_.in_c) * sizeof(Half) : 0;
   }
   bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
+  std::size_t packed_bytes() const override { return weights_.bytes() + bias_.bytes(); }
   double kept_share() const override { return kept_share_; }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,

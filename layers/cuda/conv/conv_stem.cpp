@@ -50,6 +50,7 @@ class Stem final : public Kernel {
     args_.overlap = args_.overlap && can_overlap;
   }
   bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
+  std::size_t packed_bytes() const override { return weights_.bytes() + bias_.bytes(); }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {

@@ -32,6 +32,7 @@ class Operand {
     if (constant != nullptr) packed_ = upload(constant->values<float>(), type);
   }
   bool packed() const { return packed_.has_value(); }
+  std::size_t bytes() const { return packed_ ? packed_->bytes() : 0; }
   const std::byte* data(std::span<const ConstTensorView> inputs) const {
     return packed_ ? packed_->data() : inputs[index_].data;
   }

@@ -16,32 +16,51 @@ namespace pipit::cuda {
 
 namespace {
 
-// True when an engine may round f32 operands (TF32), may give other bits on the next run, or loses digits to a
-// large Winograd tile or to sums in reduced precision.
-bool imprecise(const Descriptor& config, DType type) {
+using Notes = std::vector<cudnnBackendNumericalNote_t>;
+
+// What the library says of the engine's arithmetic.
+Notes notes_of(const Descriptor& config) {
   Descriptor engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
   cudnnBackendDescriptor_t raw = engine;
   std::int64_t count = 0;
   PIPIT_CUDNN(
       cudnn().get(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &raw));
-  cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
+  Notes notes(CUDNN_NUMERICAL_NOTE_TYPE_COUNT);
   PIPIT_CUDNN(cudnn().get(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
-                          CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &count, notes));
-  return std::any_of(notes, notes + std::min<std::int64_t>(count, CUDNN_NUMERICAL_NOTE_TYPE_COUNT),
-                     [&](auto note) {
-                       return note == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC ||
-                              note == CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS ||
-                              note == CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION ||
-                              note == CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_6x6 ||
-                              note == CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13 ||
-                              (type == DType::f32 && note == CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
-                     });
+                          CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &count, notes.data()));
+  notes.resize(static_cast<std::size_t>(std::clamp<std::int64_t>(count, 0, CUDNN_NUMERICAL_NOTE_TYPE_COUNT)));
+  return notes;
+}
+
+// True when an engine may round f32 operands (TF32), may give other bits on the next run, or loses digits to a
+// large Winograd tile or to sums in reduced precision.
+bool imprecise(const Notes& notes, DType type) {
+  return std::ranges::any_of(notes, [&](auto note) {
+    return note == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC ||
+           note == CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS ||
+           note == CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION ||
+           note == CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_6x6 ||
+           note == CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13 ||
+           (type == DType::f32 && note == CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
+  });
+}
+
+// See CudnnPlan::least_products(). The only Winograd tile that is not imprecise makes 2 x 2 outputs of 4 x 4 products.
+double least_products_of(const Notes& notes) {
+  double share = 1;
+  for (const auto note : notes) {
+    if (note == CUDNN_NUMERICAL_NOTE_WINOGRAD || note == CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_4x4)
+      share = std::min(share, 16.0 / 36);
+    if (note == CUDNN_NUMERICAL_NOTE_FFT) share = 0;
+  }
+  return share;
 }
 
 class BuiltPlan final : public CudnnPlan {
  public:
-  BuiltPlan(CudnnOperations operations, Descriptor config, cudnnHandle_t handle)
+  BuiltPlan(CudnnOperations operations, Descriptor config, const Notes& notes, cudnnHandle_t handle)
       : operations_(std::move(operations)),
+        least_products_(least_products_of(notes)),
         config_(std::move(config)),
         plan_(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR) {
     plan_.set_handle(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, handle);
@@ -53,6 +72,7 @@ class BuiltPlan final : public CudnnPlan {
     if (workspace_ > kMaxWorkspace) fail("it needs {} bytes of workspace", workspace_);
   }
   std::size_t workspace_bytes() const override { return static_cast<std::size_t>(workspace_); }
+  double least_products() const override { return least_products_; }
 
   void run(const CudnnOperands& operands, cudaStream_t stream) const override {
     std::vector<std::int64_t> ids;
@@ -83,6 +103,7 @@ class BuiltPlan final : public CudnnPlan {
 
  private:
   CudnnOperations operations_;
+  double least_products_;
   Descriptor config_;
   Descriptor plan_;
   std::int64_t workspace_ = 0;
@@ -132,9 +153,10 @@ class PlanList {
       while (next_ < configs.size()) {
         Descriptor& config = configs[next_++];
         try {
-          if (imprecise(config, conv.dtype)) continue;
+          const Notes notes = notes_of(config);
+          if (imprecise(notes, conv.dtype)) continue;
           plans_.push_back(
-              std::make_shared<BuiltPlan>(CudnnOperations(conv, handle), std::move(config), handle));
+              std::make_shared<BuiltPlan>(CudnnOperations(conv, handle), std::move(config), notes, handle));
           return;
         } catch (const Error& error) {
           reason_ = error.what();

@@ -70,6 +70,8 @@ class CudnnPlan {
   virtual ~CudnnPlan() = default;
 
   virtual std::size_t workspace_bytes() const = 0;
+  /// Of the multiply-accumulates of direct sums the share that it does at least: less than 1 of Winograd, 0 of FFT.
+  virtual double least_products() const = 0;
   virtual void run(const CudnnOperands& operands, cudaStream_t stream) const = 0;
 };
 

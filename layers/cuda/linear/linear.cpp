@@ -154,6 +154,7 @@ class LinearKernel : public Kernel {
   bool reads_constant(std::size_t) const override {
     return false;
   }  // constants were packed, whichever they are
+  std::size_t packed_bytes() const override { return a_.bytes() + b_.bytes() + c_.bytes(); }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {

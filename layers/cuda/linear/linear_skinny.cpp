@@ -73,6 +73,7 @@ class Skinny final : public Kernel {
     PIPIT_CUDA(cuda::skinny_gemm_overlaps(gemm_.overlap));
   }
   bool reads_constant(std::size_t index) const override { return index == 0; }
+  std::size_t packed_bytes() const override { return weights_.bytes() + bias_.bytes(); }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {

@@ -129,6 +129,7 @@ class GatherKernel final : public Kernel {
     positions_ = DeviceBuffer(positions.data(), positions.size() * sizeof(int));
   }
   bool reads_constant(std::size_t index) const override { return index != 1; }
+  std::size_t packed_bytes() const override { return positions_.bytes(); }
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
     const std::int64_t size = outputs[0].desc.elements();

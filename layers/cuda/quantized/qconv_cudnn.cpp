@@ -159,6 +159,9 @@ class CudnnQConv final : public Kernel {
   }
   std::size_t scratch_bytes() const override { return plan_->workspace_bytes(); }
   bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
+  std::size_t packed_bytes() const override {
+    return weights_.bytes() + bias_.bytes() + multiplier_.bytes() + residual_scale_.bytes();
+  }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {

@@ -122,6 +122,9 @@ class QDirectConv final : public Kernel {
   }
 
   bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
+  std::size_t packed_bytes() const override {
+    return weights_.bytes() + bias_.bytes() + multipliers_.bytes();
+  }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {

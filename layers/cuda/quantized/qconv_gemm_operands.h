@@ -25,6 +25,9 @@ class QConvGemmOperands {
   /// Sets the constants and everything else that the epilogue needs, but for residual and y.
   void set(ConvGemmArgs& args) const;
   const void* weights() const { return weights_.data(); }
+  std::size_t bytes() const {
+    return weights_.bytes() + bias_.bytes() + multipliers_.bytes() + table_.bytes();
+  }
 
  private:
   DeviceBuffer weights_;

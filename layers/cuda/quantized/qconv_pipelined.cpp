@@ -122,6 +122,7 @@ class PipelinedGemm final : public Kernel {
     map_x(operands_.weights());  // throws what is wrong with the geometry, if anything, before the first run
   }
   bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
+  std::size_t packed_bytes() const override { return operands_.bytes(); }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {

@@ -57,6 +57,7 @@ class BatchNormKernel final : public Kernel {
     parameters_ = DeviceBuffer(packed.data(), packed.size() * sizeof(float));
   }
   bool reads_constant(std::size_t index) const override { return index == 0; }
+  std::size_t packed_bytes() const override { return parameters_.bytes(); }
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
     const TensorDesc& desc = inputs[0].desc;
