@@ -11,6 +11,7 @@
 #include "apps/display/joined_table.h"
 #include "apps/display/layer_json.h"
 #include "apps/display/layer_table.h"
+#include "apps/display/memory_report.h"
 #include "apps/display/profile_files.h"
 #include "apps/display/progress.h"
 #include "apps/display/run_json.h"
@@ -52,10 +53,11 @@ struct ProfileOptions {
   int runs = 50;
   int warmup = 5;
   bool floor = false;
+  bool memory = false;
 
   TableView view() const {
     const std::string order = sort.empty() ? (by == "layer" ? "order" : "ms") : sort;
-    return {kOrders.at(order), top, wide ? 0 : terminal_width()};
+    return {kOrders.at(order), top, wide ? 0 : terminal_width(), memory};
   }
   GroupBy group() const { return by == "type" ? GroupBy::type : GroupBy::kernel; }
 };
@@ -69,6 +71,7 @@ struct Measured {
   double load_ms = 0;
   double first_run_ms = 0;
   DeviceMemory memory;  // on a GPU
+  ProcessMemory process;
   nlohmann::ordered_json header;
 
   bool on_gpu() const { return plan->options().device == DeviceKind::cuda; }
@@ -87,6 +90,7 @@ std::string setting_label(const SettingLists& lists, const Setting& setting, con
 
 Measured measure(const ProfileOptions& options, const Setting& setting) {
   Measured measured;
+  reset_peak_resident_memory();
   const auto begin = Clock::now();
   ModelOptions source = options.model;
   source.batch = setting.batch;
@@ -120,6 +124,7 @@ Measured measure(const ProfileOptions& options, const Setting& setting) {
                                 [&](int done) { progress.update(done, side.label); });
   // The memory first: measuring ceilings takes some.
   const PlanOptions& made = plan.options();
+  measured.process = {resident_memory(), peak_resident_memory()};
   if (measured.on_gpu()) measured.memory = device_memory(made.gpu);
   if (options.floor)
     measured.ceilings = machine_ceilings(made.device, made.gpu, made.threads, options.common.quiet);
@@ -154,6 +159,7 @@ nlohmann::ordered_json result_json(const ProfileOptions& options, const Measured
   const ProfiledSide& side = measured.side;
   if (options.by != "layer") json["groups"] = group_json(side.rows, side.profile, options.group());
   json.update(layer_json(side.rows, *measured.plan, side.profile, measured.ceilings));
+  json["memory"] = memory_json(*measured.plan, measured.process);
   json["run"] = run_json(side.profile.trace);
   json["arena"] = arena_json(*measured.plan);
   return json;
@@ -209,7 +215,8 @@ void print_text(const ProfileOptions& options, const Measured& measured) {
              profile_summary(rows, plan, profile, measured.ceilings));
   fmt::print("first answer   {:9.1f} ms   reading the model {:.1f}, planning {:.1f}, one run {:.1f}\n",
              measured.first_answer_ms(), measured.read_ms, measured.load_ms, measured.first_run_ms);
-  if (measured.on_gpu()) {
+  if (options.memory) fmt::print("\n{}", memory_table(plan, measured.process, measured.memory));
+  if (measured.on_gpu() && !options.memory) {
     fmt::print("device memory  {:>9}      at worst {}\n", mebibytes(measured.memory.held),
                mebibytes(measured.memory.peak));
   }
@@ -249,6 +256,7 @@ int profile(const ProfileOptions& options) {
                                  fmt::format("{} for one precision, batch and number of threads", what));
   };
   for_one_setting(options.floor, "--floor", "is");
+  for_one_setting(options.memory, "--memory", "is");
   for_one_setting(options.by != "layer", "--by", "is");
   for_one_setting(options.output.has(OutputForm::trtexec), "--output", ".trtexec.json is");
   options.output.check({options.model.model, options.common.plan, options.input, options.accuracy});
@@ -318,6 +326,10 @@ void add_profile(CLI::App& app, int& exit_code) {
                     "how much of the measured time that is, and which of them binds. Ceilings are those that "
                     "'pipit ceilings' has "
                     "kept, or measured now");
+  command->add_flag(
+      "--memory", options->memory,
+      "Also show what the model's weights take, packed and as they are, the arena, the workspace of "
+      "kernels, and the process at worst; on a GPU what it holds there");
   command->footer(
       "A LIST is separated by commas, or the option repeated. Several precisions, batches or numbers of "
       "threads make "

@@ -4,6 +4,7 @@
 
 #include "apps/display/ceilings_json.h"
 #include "engine/base/statistics.h"
+#include "pipit/detail/memory_use.h"
 
 namespace pipit::apps {
 
@@ -33,6 +34,9 @@ void add_work(nlohmann::ordered_json& layer, const LayerRow& row) {
   }
   layer["moved_bytes"] = work.bytes();
   layer["flop_per_byte"] = work.intensity();
+  const detail::StepMemory memory = detail::step_memory(*row.step);
+  layer["weight_bytes"] = memory.packed + memory.constants;
+  layer["workspace_bytes"] = memory.workspace;
   if (!row.floor) return;
   layer["floor_us"] = 1e3 * row.floor->ms;
   layer["x_floor"] = row.floor->ms > 0 ? row.median_ms / row.floor->ms : 0;

@@ -7,6 +7,7 @@
 
 #include "apps/display/table.h"
 #include "engine/base/statistics.h"
+#include "pipit/detail/memory_use.h"
 
 namespace pipit::apps {
 
@@ -22,6 +23,10 @@ std::vector<std::string> time_cells(const std::vector<double>& ms, double median
 
 std::string macs_cell(std::int64_t macs) {
   return macs > 0 ? with_prefix(static_cast<double>(macs)) : "";
+}
+
+std::string mebibytes_cell(std::size_t bytes) {
+  return bytes > 0 ? fmt::format("{:.3f}", static_cast<double>(bytes) / 1048576.0) : "";
 }
 
 std::string rate_cell(std::int64_t macs, double ms) {
@@ -104,6 +109,7 @@ std::string layer_table(const std::vector<LayerRow>& rows, const Profile& profil
                                      {"geometry", left, 8}, {"MACs", right, 4},       {"ms", right},
                                      {"p10", right, 7},     {"p90", right, 1},        {"share", right},
                                      {"GFLOP/s", right, 3}};
+  if (view.memory) columns.insert(columns.end(), {{"weights MiB", right}, {"workspace MiB", right}});
   const bool floors = !rows.empty() && rows[0].floor;
   if (floors)
     columns.insert(columns.end(),
@@ -126,6 +132,11 @@ std::string layer_table(const std::vector<LayerRow>& rows, const Profile& profil
     for (std::string& cell : time_cells(row.ms, row.median_ms)) cells.push_back(std::move(cell));
     cells.push_back(fmt::format("{:.1f}%", 100 * row.median_ms / profile.layers_ms));
     cells.push_back(rate_cell(info.macs, row.median_ms));
+    if (view.memory) {
+      const detail::StepMemory memory = detail::step_memory(*row.step);
+      cells.push_back(mebibytes_cell(memory.packed + memory.constants));
+      cells.push_back(mebibytes_cell(memory.workspace));
+    }
     if (floors) {
       const double intensity = info.work.intensity();
       cells.push_back(intensity > 0 ? fmt::format("{:.1f}", intensity) : "");

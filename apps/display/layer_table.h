@@ -12,6 +12,7 @@ struct TableView {
   LayerOrder sort = LayerOrder::order;  ///< the longest, the most work, or the first letter come first
   int top = 0;                          ///< so many rows, and a line about the others; 0: all
   int width = 0;                        ///< Table::str()
+  bool memory = false;                  ///< also what each layer's weights and workspace take
 };
 
 /// Where rows have floors, also those, and what binds them.

@@ -41,10 +41,11 @@ std::string profile_csv(const Json& document) {
   }
   std::vector<std::string> keys = of_result;
   for (const char* key :
-       {"index",         "name",        "type",     "kernel",         "variant",   "input",    "output",
-        "input_type",    "output_type", "geometry", "macs",           "bytes",     "kept",     "median_ms",
-        "p10_ms",        "p90_ms",      "share",    "gflops",         "done_macs", "products", "moved_bytes",
-        "flop_per_byte", "floor_us",    "x_floor",  "share_of_limit", "bound",     "nodes"})
+       {"index",     "name",       "type",           "kernel",        "variant",      "input",
+        "output",    "input_type", "output_type",    "geometry",      "macs",         "bytes",
+        "kept",      "median_ms",  "p10_ms",         "p90_ms",        "share",        "gflops",
+        "done_macs", "products",   "moved_bytes",    "flop_per_byte", "weight_bytes", "workspace_bytes",
+        "floor_us",  "x_floor",    "share_of_limit", "bound",         "nodes"})
     keys.emplace_back(key);
   return json_csv(rows, keys);
 }

@@ -13,6 +13,20 @@
 
 namespace pipit {
 
+namespace {
+
+// A line of /proc/self/status in KiB, as bytes; 0 where there is none.
+std::size_t of_status(const std::string& wanted) {
+  std::ifstream status("/proc/self/status");
+  for (std::string key, rest; status >> key; std::getline(status, rest)) {
+    std::size_t kibibytes = 0;
+    if (key == wanted && status >> kibibytes) return kibibytes * 1024;
+  }
+  return 0;
+}
+
+}  // namespace
+
 std::size_t available_host_memory() {
   std::size_t bytes =
       static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGE_SIZE));
@@ -27,12 +41,12 @@ std::size_t available_host_memory() {
   return granted < static_cast<double>(bytes) ? static_cast<std::size_t>(granted) : bytes;
 }
 
+std::size_t resident_memory() {
+  return of_status("VmRSS:");
+}
+
 std::size_t peak_resident_memory() {
-  std::ifstream status("/proc/self/status");
-  for (std::string key, rest; status >> key; std::getline(status, rest)) {
-    std::size_t kibibytes = 0;
-    if (key == "VmHWM:" && status >> kibibytes) return kibibytes * 1024;
-  }
+  if (const std::size_t bytes = of_status("VmHWM:"); bytes > 0) return bytes;
   // Would count a larger parent process too: it is kept over exec.
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);

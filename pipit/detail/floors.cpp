@@ -2,12 +2,24 @@
 
 #include <algorithm>
 
+#include "pipit/detail/memory_use.h"
+
 namespace pipit::detail {
+
+namespace {
+
+// Bytes that all steps read of them, each constant once.
+double weights_of_run(const ExecutionPlan& plan) {
+  const MemoryUse use = memory_use(plan);
+  return static_cast<double>(use.packed + use.constants);
+}
+
+}  // namespace
 
 Floors::Floors(const ExecutionPlan& plan, const Ceilings& ceilings)
     : ceilings_(ceilings),
       on_gpu_(plan.options().device == DeviceKind::cuda),
-      weights_(static_cast<double>(weights_of_run(plan))) {}
+      weights_(weights_of_run(plan)) {}
 
 StepFloor Floors::of(const Step& step, const StepWork& work) const {
   StepFloor floor;

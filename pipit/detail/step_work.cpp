@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 
 namespace pipit::detail {
 
@@ -57,7 +56,9 @@ void add_operands(const ExecutionPlan& plan, const Step& step, StepWork& work) {
   }
   for (const Placement& output : step.outputs) work.written += static_cast<std::int64_t>(output.desc.bytes());
   work.written = std::max<std::int64_t>(work.written, 0);
-  work.weights += static_cast<std::int64_t>(step.kernel->packed_bytes());
+  // Kernels of a CPU pack only what they keep.
+  const double read = plan.options().device == DeviceKind::cuda ? step.kernel->kept_share() : 1;
+  work.weights += std::llround(static_cast<double>(step.kernel->packed_bytes()) * read);
 }
 
 }  // namespace
@@ -85,19 +86,6 @@ StepWork step_work(const ExecutionPlan& plan, const Step& step, std::int64_t lay
   }
   add_operands(plan, step, work);
   return work;
-}
-
-std::int64_t weights_of_run(const ExecutionPlan& plan) {
-  std::int64_t bytes = 0;
-  std::set<const Tensor*> seen;
-  for (const Step& step : plan.steps()) {
-    bytes += static_cast<std::int64_t>(step.kernel->packed_bytes());
-    for (const Placement& input : step.inputs) {
-      if (input.constant && seen.insert(input.constant.get()).second)
-        bytes += static_cast<std::int64_t>(input.constant->desc().bytes());
-    }
-  }
-  return bytes;
 }
 
 }  // namespace pipit::detail

@@ -27,7 +27,4 @@ struct StepWork {
 /// `layer_macs`: what the layers that the step computes say of the whole batch, for kernels that do not count.
 StepWork step_work(const ExecutionPlan& plan, const Step& step, std::int64_t layer_macs);
 
-/// Bytes of weights that all steps read in a run, each constant once.
-std::int64_t weights_of_run(const ExecutionPlan& plan);
-
 }  // namespace pipit::detail

@@ -87,6 +87,32 @@ class Profile(CommandTest):
         self.assertAlmostEqual(result["convolutions_share_of_tiles"], share, delta=1e-9)
         self.assertRegex(text, r"(?m)^convolutions +[\d.]+ ms   [\d.]+ GFLOP/s with padding, [\d.]+% of the peak, [\d.]+% of tiles")
 
+    def test_memory(self):
+        result = self.json("profile", MODEL, "--runs", "2", "--threads", "1", "--no-autotune")
+        memory = result["memory"]
+        layers = result["layers"]
+        self.assertEqual(memory["arena_bytes"], result["arena_bytes"])
+        self.assertEqual(memory["workspace_bytes"], max(layer["workspace_bytes"] for layer in layers))
+        # A layer's constants are its own here: nothing is counted twice.
+        self.assertEqual(memory["packed_bytes"] + memory["constant_bytes"], sum(layer["weight_bytes"] for layer in layers))
+        # 1.1 M weights, and what fills up vectors; Winograd keeps more.
+        self.assertGreaterEqual(memory["packed_bytes"], 4 * sum(layer["macs"] > 0 for layer in layers))
+        self.assertGreater(memory["packed_bytes"], 0.8 * memory["weight_bytes"])
+        self.assertGreater(memory["rss_bytes"], memory["packed_bytes"] + memory["arena_bytes"] // 2)
+        self.assertGreaterEqual(memory["peak_rss_bytes"], memory["rss_bytes"])
+        text = self.pipit("profile", MODEL, "--runs", "2", "--memory").stdout
+        for name in ("weights", "packed", "constants", "arena", "workspace", "process", "process peak"):
+            self.assertRegex(text, rf"(?m)^{name} +[\d.]+ MiB  [\w';]")
+        self.assertRegex(text, r"(?m) weights MiB +workspace MiB$")
+        self.assertNotIn("workspace MiB", self.pipit("profile", MODEL, "--runs", "2").stdout)
+        done = self.pipit("profile", MODEL, "--memory", "--threads", "1,2", code=USAGE)
+        self.assert_one_line_error(done, "--memory")
+
+    def test_halves_are_packed_in_half_the_room(self):
+        wide, half = (self.json("profile", MODEL, "--runs", "2", "--no-autotune", "--no-winograd", "--precision", precision)["memory"]
+                      for precision in ("fp32", "fp16"))
+        self.assertAlmostEqual(half["packed_bytes"] / wide["packed_bytes"], 0.5, delta=0.02)
+
     def test_floors_that_are_beaten_are_told_of(self):
         self.keep_ceilings(gflops=1e-3, gb_per_s=1e-3)
         stderr = self.pipit_with_notes("profile", MODEL, "--runs", "2", "--floor").stderr

@@ -12,6 +12,7 @@
 #include "layers/ops/unary.h"
 #include "layers/passes/passes.h"
 #include "layers/registry.h"
+#include "pipit/detail/memory_use.h"
 #include "pipit/detail/step_info.h"
 #include "quant/compile.h"
 #include "tests/support/run_graph.h"
@@ -213,6 +214,25 @@ TEST_F(Networks, MicroBatchesAreCounted) {
   EXPECT_EQ(work.read, 2 * 12 * 12 * 32 * 4);
 }
 
+TEST_F(Networks, MemoryIsThatOfAllSteps) {
+  const ConvCase c{.channels = 16, .outputs = 32, .height = 24, .width = 24, .kernel = 3, .pad = 1};
+  const auto made = plan(c, "winograd_f4x4");
+  const detail::MemoryUse use = detail::memory_use(*made);
+  EXPECT_EQ(use.weights, (3U * 16 + 9 * 16 * 32) * 4);
+  std::size_t packed = 0, workspace = 0;
+  for (const Step& step : made->steps()) {
+    const detail::StepMemory memory = detail::step_memory(step);
+    packed += memory.packed + memory.constants;
+    workspace = std::max(workspace, memory.workspace);
+  }
+  EXPECT_EQ(use.packed + use.constants, packed);
+  EXPECT_EQ(use.workspace, workspace);
+  const Step& winograd = step_on(*made, "winograd_f4x4");
+  EXPECT_EQ(use.largest_packed, winograd.index);
+  EXPECT_EQ(detail::step_memory(winograd).packed, 36U * 16 * 32 * 4);
+  EXPECT_LE(use.workspace, made->arena_bytes());
+}
+
 MeasuredRate rate(double best) {
   return {best, best, best, 9};
 }
@@ -274,7 +294,7 @@ TEST_F(Networks, WeightsOfTheWholeRunShareTheInnerMemory) {
   CompileOptions options;
   options.planning.prefer_kernel = "tile";
   const auto made = plan(options);
-  ASSERT_EQ(detail::weights_of_run(*made), 2 * 64 * 64 * 4);
+  ASSERT_EQ(detail::memory_use(*made).packed, 2U * 64 * 64 * 4);
   const Step& step = step_on(*made, "tile");
   Ceilings ceilings = machine(16 << 10);  // of the 32 KiB of both
   ceilings.arithmetic[0].flops = rate(1e15);

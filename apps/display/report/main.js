@@ -23,6 +23,8 @@ function drawFigures(result) {
     ...figure('No layer explains', percent(result.residual_ms / (result.graph_ms || whole)), ms(result.residual_ms) + ' ms of a run'),
     ...figure('Layers', String(result.layers.length), kept ? counted(kept, 'layer') + ' leave out zeros' : 'kernel calls in ' + (result.micro_batch.runs > 1 ? 'a micro-batch' : 'a run')),
     ...figure('Arena', bytes(result.arena_bytes), 'for ' + bytes(result.arena.activation_bytes) + ' of activations'),
+    ...figure('Memory', bytes(result.device_memory_peak_bytes || result.memory.peak_rss_bytes),
+      (result.device_memory_peak_bytes ? 'on the GPU at worst' : 'of the process at worst') + '; kernels packed ' + bytes(result.memory.packed_bytes)),
     ...figure('First answer', ms(result.first_answer_ms) + ' ms', 'read ' + ms(result.read_ms) + ', plan ' + ms(result.load_ms) + ', run ' + ms(result.first_run_ms)),
     ...(result.floor_ms ? figure('Floor', ms(result.floor_ms) + ' ms', 'the layers take ' + digits(result.layers_ms / result.floor_ms, 3) + ' times that; ' +
       result.bounds.map((b) => b.bound + ' ' + percent(b.floor_ms / result.floor_ms)).join(', ')) : []),

@@ -31,6 +31,14 @@ function drawMemory(result) {
   image.append(svg('line', { class: 'axis', x1: left, x2: right, y1: bottom, y2: bottom }),
     text((left + right) / 2, height - 6, 'middle', 'layer, in the order in which they run'));
   place.replaceChildren(image);
+  const { memory } = result;
+  const device = result.device_memory_bytes;
+  byId('memory-facts').replaceChildren(...[['weights of the graph', memory.weight_bytes, 'as it stores them; freed once packed'],
+    ['packed', memory.packed_bytes, 'as kernels read them'], ['constants', memory.constant_bytes, 'that kernels read as they are'],
+    ['workspace', memory.workspace_bytes, 'of the kernel that wants the most; inside of the arena'],
+    ['process', memory.rss_bytes, 'resident; at worst ' + bytes(memory.peak_rss_bytes)],
+    ...(device ? [['GPU', device, 'held beyond its context; at worst ' + bytes(result.device_memory_peak_bytes)]] : [])]
+    .flatMap(([title, size, what]) => [el('dt', {}, title), el('dd', {}, bytes(size) + ' ' + what)]));
   byId('memory-note').textContent = bytes(arena.bytes) + ' for ' + bytes(arena.activation_bytes) +
     ' of activations. Boxes: who holds which addresses for how long (pale: scratch); line: bytes alive.';
 }

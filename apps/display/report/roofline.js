@@ -47,7 +47,7 @@ function drawRoofline(result) {
     const begin = Math.max(low, slow / slope.rate), end = Math.min(high, highest / slope.rate);
     if (begin >= end) continue;
     image.append(svg('path', { class: 'roof', d: 'M' + x(begin) + ' ' + y(begin * slope.rate) + 'L' + x(end) + ' ' + y(end * slope.rate) }),
-      text(x(begin) + 4, y(begin * slope.rate) - 4, 'start', slope.title));
+      text(x(begin) + 14, y(begin * slope.rate) + 2, 'start', slope.title));
   }
   for (const topmost of tops) {
     const begin = Math.max(low, topmost.rate / slopes[0].rate);

@@ -11,6 +11,8 @@ function columnsOf(result) {
     number('Share', (l) => l.share, percent, { bar: true, right: false }),
     number('GFLOP/s', (l) => l.gflops, (v) => (v ? digits(v, 3) : '')), number('MACs', (l) => l.macs, (v) => (v ? prefixed(v) : '')),
     number('Bytes', (l) => l.bytes, bytes), name('Stored as', stored)];
+  if (result.layers.some((l) => l.weight_bytes > 0)) columns.push(number('Weights', (l) => l.weight_bytes, (v) => (v ? bytes(v) : '')));
+  if (result.layers.some((l) => l.workspace_bytes > 0)) columns.push(number('Workspace', (l) => l.workspace_bytes, (v) => (v ? bytes(v) : '')));
   if (result.layers.some((l) => l.kept < 1)) columns.push(number('Weights kept', (l) => (l.kept === undefined ? 1 : l.kept), percent));
   columns.push(number('FLOP/B', (l) => l.flop_per_byte, (v) => (v ? digits(v, 3) : '')));
   if (result.ceilings)

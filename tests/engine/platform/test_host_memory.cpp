@@ -25,6 +25,16 @@ TEST(HostMemory, PeakSeesWhatIsGoneAndForgetsItOnRequest) {
   EXPECT_LT(peak_resident_memory(), peak - kBytes / 2);
 }
 
+TEST(HostMemory, ResidentIsWhatIsTouched) {
+  constexpr std::size_t kBytes = std::size_t{64} << 20;
+  const std::size_t before = resident_memory();
+  if (before == 0) GTEST_SKIP() << "the system does not say";
+  std::vector<char> touched(kBytes, 1);
+  ASSERT_EQ(std::count(touched.begin(), touched.end(), 1), static_cast<std::ptrdiff_t>(kBytes));
+  EXPECT_GE(resident_memory(), before + kBytes / 2);
+  EXPECT_LE(resident_memory(), peak_resident_memory());
+}
+
 TEST(HostMemory, SomeIsAvailable) {
   EXPECT_GT(available_host_memory(), std::size_t{1} << 20);
 }
