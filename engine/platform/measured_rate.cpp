@@ -9,10 +9,11 @@ namespace pipit {
 
 namespace {
 
-constexpr double kRoundMs = 8;
+constexpr double kRoundMs = 3;  // short: beside other work some rounds are not interrupted
 constexpr std::size_t kFewestRounds = 9;
-constexpr std::size_t kMostRounds = 30;
+constexpr std::size_t kMostRounds = 50;
 constexpr double kKnown = 0.01;
+constexpr double kMostMs = 400;  // beside other work
 
 }  // namespace
 
@@ -22,9 +23,11 @@ MeasuredRate rate_of(const std::vector<double>& rates) {
 
 MeasuredRate measure_rate(const std::function<double()>& round) {
   std::vector<double> rates;
+  const Clock::time_point begin = Clock::now();
   while (rates.size() < kMostRounds) {
     rates.push_back(round());
     if (rates.size() < kFewestRounds) continue;
+    if (milliseconds_since(begin) > kMostMs) break;
     const MedianInterval known = median_interval(rates, 0.95);
     if (known.high - known.low < 2 * kKnown * known.median) break;
   }

@@ -2,7 +2,11 @@
 #include "engine/graph/half.h"
 #include "layers/cpu/tile/tile_isa.h"
 
+#if PIPIT_ISA_X86
+#define PIPIT_TILE_OPAQUE(x) __asm__ volatile("" : "+x"(x))
+#else
 #define PIPIT_TILE_OPAQUE(x) __asm__ volatile("" : "+m"(x))
+#endif
 
 namespace pipit {
 
