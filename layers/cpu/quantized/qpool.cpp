@@ -1,5 +1,6 @@
 // Average and maximum of i8 and u8 NHWC data, vectorized over the channels.
 #include <algorithm>
+#include <limits>
 
 #include "engine/platform/simd.h"
 #include "layers/common/layer_kernel.h"
@@ -52,6 +53,13 @@ struct ByteTaps {
         columns(w.count()) {}
 };
 
+// Neighbouring positions of an output row whose windows have the same taps inside the image.
+struct Stretch {
+  std::int64_t positions;
+  std::int64_t x_step;  // from the taps of one to those of the next
+  std::int64_t y_step;
+};
+
 // y[c] = start + sum of (x[c] ^ flip).
 PIPIT_INLINE inline void sum_taps(const ByteTaps& x, unsigned flip, int start, std::int32_t* y,
                                   std::int64_t count) {
@@ -65,34 +73,37 @@ PIPIT_INLINE inline void sum_taps(const ByteTaps& x, unsigned flip, int start, s
   }
 }
 
-// y[c] = the largest x[c] of `Count` channels, compared as unsigned numbers after ^ flip. A constant count is loops
-// without remainder.
-template <int Count>
-PIPIT_INLINE inline void max_block(const ByteTaps& x, std::int64_t c, std::uint8_t flip, std::uint8_t* y) {
-  std::uint8_t best[Count] = {};
+// y[c] = the largest x[c] of `Count` channels. A constant count is loops without remainder.
+template <typename T, int Count>
+PIPIT_INLINE inline void max_block(const ByteTaps& x, const std::uint8_t* data, T* y) {
+  T best[Count];
+  for (int i = 0; i < Count; ++i) best[i] = std::numeric_limits<T>::min();
   for (std::int64_t h = 0; h < x.rows; ++h) {
-    for (std::int64_t w = 0; w < x.columns; ++w) {
-      const std::uint8_t* tap = x.data + h * x.row_step + w * x.column_step + c;
-      for (int i = 0; i < Count; ++i) {
-        const auto value = static_cast<std::uint8_t>(tap[i] ^ flip);
-        best[i] = value > best[i] ? value : best[i];
-      }
+    const T* tap = reinterpret_cast<const T*>(data + h * x.row_step);
+    for (std::int64_t w = 0; w < x.columns; ++w, tap += x.column_step) {
+      for (int i = 0; i < Count; ++i) best[i] = tap[i] > best[i] ? tap[i] : best[i];
     }
   }
-  for (int i = 0; i < Count; ++i) y[c + i] = static_cast<std::uint8_t>(best[i] ^ flip);
+  for (int i = 0; i < Count; ++i) y[i] = best[i];
 }
 
-PIPIT_INLINE inline void max_taps(const ByteTaps& x, std::uint8_t flip, std::uint8_t* y, std::int64_t count) {
-  std::int64_t c = 0;
-  for (; c + 32 <= count; c += 32) max_block<32>(x, c, flip, y);
-  for (; c + 8 <= count; c += 8) max_block<8>(x, c, flip, y);
-  for (; c < count; ++c) max_block<1>(x, c, flip, y);
+template <typename T>
+PIPIT_INLINE inline void max_taps(const ByteTaps& x, const Stretch& stretch, T* y, std::int64_t count) {
+  for (std::int64_t i = 0; i < stretch.positions; ++i) {
+    const std::uint8_t* data = x.data + i * stretch.x_step;
+    T* to = y + i * stretch.y_step;
+    std::int64_t c = 0;
+    for (; c + 64 <= count; c += 64) max_block<T, 64>(x, data + c, to + c);
+    for (; c + 16 <= count; c += 16) max_block<T, 16>(x, data + c, to + c);
+    for (; c < count; ++c) max_block<T, 1>(x, data + c, to + c);
+  }
 }
 
-// Calls body(taps, row, column, first element of y, channels) for blocks of channels of every output position.
+// Calls body(taps of the first position, stretch, row, column, first element of y, channels) for blocks of channels of
+// all output positions.
 template <typename Body>
-void for_each_block(const ConstTensorView& input, const Shape& y, const Window& window, ThreadPool& pool,
-                    Body&& body) {
+void for_each_stretch(const ConstTensorView& input, const Shape& y, const Window& window, ThreadPool& pool,
+                      Body&& body) {
   const Shape& x = input.desc.shape;
   const std::int64_t channels = y[1];
   const std::int64_t rows = y[0] * y[2];
@@ -104,10 +115,14 @@ void for_each_block(const ConstTensorView& input, const Shape& y, const Window& 
     const std::int64_t channel = task % blocks * block;
     const std::byte* image = input.data + row / y[2] * x[2] * x[3] * channels + channel;
     const TapRange h = taps_inside(window, 0, row % y[2], x[2]);
-    for (std::int64_t column = 0; column < y[3]; ++column) {
-      const ByteTaps taps(image, x[3], channels, window, h, taps_inside(window, 1, column, x[3]));
-      body(taps, row % y[2], column, (row * y[3] + column) * channels + channel,
-           std::min(block, channels - channel));
+    Stretch stretch{1, window.stride[1] * channels, channels};
+    for (std::int64_t column = 0; column < y[3]; column += stretch.positions) {
+      const TapRange w = taps_inside(window, 1, column, x[3]);
+      const bool whole = w.count() == window.kernel[1];
+      stretch.positions =
+          whole ? std::min(y[3] - column, (x[3] - window.span(1) - w.start) / window.stride[1] + 1) : 1;
+      body(ByteTaps(image, x[3], channels, window, h, w), stretch, row % y[2], column,
+           (row * y[3] + column) * channels + channel, std::min(block, channels - channel));
     }
   });
 }
@@ -122,28 +137,39 @@ void run_average(const QAveragePool& layer, std::span<const ConstTensorView> inp
   const ByteTarget target(attributes.y);
   const float y_scale = attributes.y.quantized() ? attributes.y.scale : 1.0F;
   const auto y_bytes = static_cast<std::int64_t>(dtype_bytes(outputs[0].desc.dtype));
-  for_each_block(
-      inputs[0], outputs[0].desc.shape, window, context.pool,
-      [&](const ByteTaps& taps, std::int64_t row, std::int64_t column, std::int64_t at, std::int64_t count) {
-        std::int32_t sums[kBlock];
-        const auto start = static_cast<int>(-input.offset * taps.rows * taps.columns);
-        simd<sum_taps>(taps, static_cast<unsigned>(input.flip), start, sums, count);
-        const std::int64_t divisor = std::max<std::int64_t>(
-            1,
-            average_divisor(window_3d, attributes.pool.count_include_pad, {0, row, column}, {1, x[2], x[3]}));
-        requantize_span(sums, attributes.x.scale / (y_scale * static_cast<float>(divisor)), target,
-                        outputs[0].data + at * y_bytes, count);
-      });
+  for_each_stretch(inputs[0], outputs[0].desc.shape, window, context.pool,
+                   [&](ByteTaps taps, const Stretch& stretch, std::int64_t row, std::int64_t column,
+                       std::int64_t at, std::int64_t count) {
+                     std::int32_t sums[kBlock];
+                     const auto start = static_cast<int>(-input.offset * taps.rows * taps.columns);
+                     for (std::int64_t i = 0; i < stretch.positions; ++i, taps.data += stretch.x_step) {
+                       simd<sum_taps>(taps, static_cast<unsigned>(input.flip), start, sums, count);
+                       const std::int64_t divisor = std::max<std::int64_t>(
+                           1, average_divisor(window_3d, attributes.pool.count_include_pad,
+                                              {0, row, column + i}, {1, x[2], x[3]}));
+                       requantize_span(sums, attributes.x.scale / (y_scale * static_cast<float>(divisor)),
+                                       target, outputs[0].data + (at + i * stretch.y_step) * y_bytes, count);
+                     }
+                   });
+}
+
+template <typename T>
+void run_max_of(const Pool& layer, const ConstTensorView& x, const TensorView& y, ThreadPool& pool) {
+  const Window window = pool_window(layer.attributes(), x.desc.shape);
+  for_each_stretch(x, y.desc.shape, window, pool,
+                   [&](const ByteTaps& taps, const Stretch& stretch, std::int64_t /*row*/,
+                       std::int64_t /*column*/, std::int64_t at, std::int64_t count) {
+                     simd<max_taps<T>>(taps, stretch, reinterpret_cast<T*>(y.data) + at, count);
+                   });
 }
 
 void run_max(const Pool& layer, std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
              const RunContext& context) {
-  const Window window = pool_window(layer.attributes(), inputs[0].desc.shape);
-  const std::uint8_t flip = inputs[0].desc.dtype == DType::i8 ? 0x80 : 0;
-  auto* y = reinterpret_cast<std::uint8_t*>(outputs[0].data);
-  for_each_block(inputs[0], outputs[0].desc.shape, window, context.pool,
-                 [&](const ByteTaps& taps, std::int64_t /*row*/, std::int64_t /*column*/, std::int64_t at,
-                     std::int64_t count) { simd<max_taps>(taps, flip, y + at, count); });
+  if (inputs[0].desc.dtype == DType::i8) {
+    run_max_of<std::int8_t>(layer, inputs[0], outputs[0], context.pool);
+  } else {
+    run_max_of<std::uint8_t>(layer, inputs[0], outputs[0], context.pool);
+  }
 }
 
 }  // namespace

@@ -193,7 +193,7 @@ TEST(QConv, DepthwiseQuads) {
   Random random;
   for (const std::int64_t kernel : {3, 5, 7}) {
     for (const std::int64_t stride : {1, 2}) {
-      for (const std::int64_t channels : {2, 33, 64, 200}) {
+      for (const std::int64_t channels : {2, 32, 33, 64, 200}) {
         QConvCase c;
         Window& window = c.attributes.conv.window;
         window.kernel = {random.integer(1, kernel), kernel, 1};
@@ -223,6 +223,31 @@ TEST(QConv, DepthwiseQuads) {
         conformance.expected = {"depthwise_quads", "depthwise", "tile", "reference"};
         expect_conformance(QConv(c.attributes), conformance);
       }
+    }
+  }
+}
+
+// Two pixels of 32 channels at a time: rows from one pixel on, padding on either side from none to all of a window.
+TEST(QConv, DepthwiseQuadsOfTwoPixels) {
+  if (quad_kernels() == nullptr) GTEST_SKIP() << "this CPU, or PIPIT_ISA, is without AVX-512 VNNI";
+  Random random;
+  for (const std::int64_t kernel : {3, 5, 7}) {
+    for (std::int64_t width = 1; width <= 31 && !HasFailure(); ++width) {
+      QConvCase c;
+      Window& window = c.attributes.conv.window;
+      window.kernel = {3, kernel, 1};
+      window.pad_begin = {random.integer(0, 2), random.integer(0, kernel - 1), 0};
+      window.pad_end = {random.integer(0, 2), kernel - 1, 0};
+      c.attributes.conv.groups = 32;
+      c.x = Shape{random.integer(1, 2), 32, random.integer(3, 5), width};
+      c.w = Shape{32, 1, 3, kernel};
+      c.attributes.x = {0.02F, static_cast<int>(random.integer(0, 255)), DType::u8};
+      c.attributes.y = {1.0F, static_cast<int>(random.integer(0, 255)), DType::u8};
+      for (int o = 0; o < 32; ++o)
+        c.attributes.weight_scales.push_back(static_cast<float>(random.real(0.01, 1)));
+      Conformance conformance = conformance_of(c, random);
+      conformance.expected = {"depthwise_quads", "depthwise", "tile", "reference"};
+      expect_conformance(QConv(c.attributes), conformance);
     }
   }
 }
