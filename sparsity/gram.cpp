@@ -88,13 +88,15 @@ GramBuilder::GramBuilder(Gram& gram, ThreadPool& pool, bool with_outputs)
 
 GramBuilder::~GramBuilder() = default;
 
-GramBuilder::Row GramBuilder::next() {
+GramBuilder::Rows GramBuilder::next(std::size_t wanted) {
   if (rows_ == kChunk) flush();
-  float* x = x_.data() + rows_ * (gram_.depth + 1);
-  x[gram_.depth] = 1;
+  const std::size_t stride = gram_.depth + 1;
+  const std::size_t count = std::min(wanted, kChunk - rows_);
+  float* x = x_.data() + rows_ * stride;
+  for (std::size_t i = 0; i < count; ++i) x[i * stride + gram_.depth] = 1;
   float* y = with_outputs_ ? y_.data() + rows_ * gram_.outputs : nullptr;
-  ++rows_;
-  return {x, y};
+  rows_ += count;
+  return {x, y, count, stride};
 }
 
 void GramBuilder::finish() {

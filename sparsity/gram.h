@@ -42,12 +42,16 @@ class GramBuilder {
   GramBuilder(const GramBuilder&) = delete;
   GramBuilder& operator=(const GramBuilder&) = delete;
 
-  /// Where the next column goes: K values, and `outputs` values where there are outputs. Valid until the next call.
-  struct Row {
+  /// Where the next columns go: `count` rows of K values, `stride` apart, and, where there are outputs, as many of
+  /// `outputs` values, without gaps. Valid until the next call.
+  struct Rows {
     float* x;
     float* y;
+    std::size_t count;
+    std::size_t stride;
   };
-  Row next();
+  /// At least one row and at most `wanted` (> 0), all of which the caller fills.
+  Rows next(std::size_t wanted);
   /// Adds what is left. To be called once, after the last row.
   void finish();
 

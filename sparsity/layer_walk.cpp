@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <map>
+#include <span>
 
+#include "engine/base/ceil_div.h"
 #include "engine/base/error.h"
 #include "engine/runtime/session.h"
 #include "layers/passes/passes.h"
@@ -17,6 +19,8 @@ namespace pipit {
 namespace {
 
 using TensorPtr = std::shared_ptr<const Tensor>;
+
+constexpr std::size_t kBlock = 64;  // columns that one thread reads and multiplies at a time
 
 // One node as a graph of its own, on its fastest kernel.
 class NodeRunner {
@@ -121,29 +125,32 @@ class Visited final : public WalkedLayer {
     const std::int64_t wanted = columns_of_a_run(columns);
     const std::span<const float> w = weights.values().subspan(group * outputs * depth, outputs * depth);
     const float* bias = weights.bias.empty() ? nullptr : weights.bias.data() + group * outputs;
-    std::vector<float> dense;
-    std::vector<float> y;
+    const auto room = static_cast<std::size_t>(walk_.pool->size());
+    std::vector<float> dense(same ? 0 : room * kBlock * depth);
     for (std::size_t run = 0; run < walk_.runs; ++run) {
       const Pair& x = walk_.values[index(node_.inputs[0])][run];
+      const float* from = x.changed->values<float>().data();
+      const float* from_dense = x.dense->values<float>().data();
       const std::vector<std::int64_t> positions =
           sample_positions(columns.positions(), wanted, walk_.options.seed + number_, run);
-      if (!same) {
-        dense.resize(positions.size() * depth);
-        y.resize(positions.size() * outputs);
-        const float* from = x.dense->values<float>().data();
-        walk_.pool->parallel_for(static_cast<std::int64_t>(positions.size()), [&](std::int64_t p, int) {
-          const auto row = static_cast<std::size_t>(p);
-          columns.read(from, positions[row], group, &dense[row * depth]);
-        });
-        linear_algebra().outputs(y.data(), dense.data(), depth, w.data(), bias, positions.size(), outputs,
-                                 depth);
-        if (residual() != kNoValue) add_residual(columns, positions, run, group * outputs, outputs, y);
-      }
-      const float* from = x.changed->values<float>().data();
-      for (std::size_t p = 0; p < positions.size(); ++p) {
-        const GramBuilder::Row row = builder.next();
-        columns.read(from, positions[p], group, row.x);
-        if (!same) std::copy_n(&y[p * outputs], outputs, row.y);
+      for (std::span<const std::int64_t> left = positions; !left.empty();) {
+        const GramBuilder::Rows rows = builder.next(left.size());
+        const std::span<const std::int64_t> now = left.first(rows.count);
+        left = left.subspan(rows.count);
+        const auto fill = [&](std::int64_t block, int worker) {
+          const std::size_t first = static_cast<std::size_t>(block) * kBlock;
+          const std::span<const std::int64_t> some = now.subspan(first, std::min(kBlock, rows.count - first));
+          for (std::size_t p = 0; p < some.size(); ++p)
+            columns.read(from, some[p], group, rows.x + (first + p) * rows.stride);
+          if (same) return;
+          float* x_dense = &dense[static_cast<std::size_t>(worker) * kBlock * depth];
+          for (std::size_t p = 0; p < some.size(); ++p)
+            columns.read(from_dense, some[p], group, x_dense + p * depth);
+          float* y = rows.y + first * outputs;
+          linear_algebra().outputs(y, x_dense, depth, w.data(), bias, some.size(), outputs, depth);
+          if (residual() != kNoValue) add_residual(columns, some, run, group * outputs, outputs, y);
+        };
+        walk_.pool->parallel_for(ceil_div(static_cast<std::int64_t>(rows.count), std::int64_t{kBlock}), fill);
       }
     }
     builder.finish();
@@ -152,8 +159,8 @@ class Visited final : public WalkedLayer {
   }
 
   // What the dense residual has more than the changed one.
-  void add_residual(const Columns& columns, const std::vector<std::int64_t>& positions, std::size_t run,
-                    std::size_t first, std::size_t outputs, std::vector<float>& y) const {
+  void add_residual(const Columns& columns, std::span<const std::int64_t> positions, std::size_t run,
+                    std::size_t first, std::size_t outputs, float* y) const {
     const Pair& r = walk_.values[index(residual())][run];
     const std::span<const float> dense = r.dense->values<float>();
     const std::span<const float> changed = r.changed->values<float>();

@@ -181,7 +181,7 @@ LayerPruner::LayerPruner(const SparseLayer& layer, const Tensor& x, ThreadPool& 
   const auto wanted = static_cast<std::int64_t>(
       std::clamp(kWork / (depth * depth), std::min(kLeastColumnsPerRow * depth, kMostColumns), kMostColumns));
   for (const std::int64_t position : sample_positions(columns.positions(), wanted, 1, 0))
-    columns.read(x.values<float>().data(), position, 0, sums.next().x);
+    columns.read(x.values<float>().data(), position, 0, sums.next(1).x);
   sums.finish();
   gram_.set_outputs(layer.weights.weights.values<float>(), layer.weights.bias);
 }

@@ -36,7 +36,7 @@ Problem random_problem(std::mt19937& random, std::size_t depth, std::size_t outp
   ThreadPool pool(threads);
   GramBuilder builder(p.gram, pool, true);
   for (std::size_t r = 0; r < rows; ++r) {
-    const GramBuilder::Row row = builder.next();
+    const GramBuilder::Rows row = builder.next(1);
     const float common = normal(random);
     for (std::size_t k = 0; k < depth; ++k) row.x[k] = normal(random) + common + 0.5F;
     p.x.insert(p.x.end(), row.x, row.x + depth);
