@@ -148,11 +148,11 @@ PIPIT_TILE_INLINE void finish_any(const Int8::Vector* sums, const TileCall& call
   const bool whole = call.columns == Vectors * 16;
   if (Int8::packs_bytes(call) && whole && call.small) {
     finish_strip<Vectors>(sums, call, pixels, [](const Int8::Vector* of, const TileCall& at, auto count) {
-      Int8::finish_bytes<1, count(), Vectors, true, true>(of, at);
+      Int8::finish_as<1, count(), Vectors, true, true>(of, at, at.residual[0] != nullptr);
     });
   } else if (Int8::packs_bytes(call)) {
     finish_strip<Vectors>(sums, call, pixels, [](const Int8::Vector* of, const TileCall& at, auto count) {
-      Int8::finish_bytes<1, count(), Vectors>(of, at);
+      Int8::finish_as<1, count(), Vectors, false, false>(of, at, at.residual[0] != nullptr);
     });
   } else if (whole) {
     finish_strip<Vectors>(sums, call, pixels, [](const Int8::Vector* of, const TileCall& at, auto count) {
