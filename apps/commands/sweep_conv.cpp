@@ -1,6 +1,7 @@
 // pipit sweep conv: convolutions over a grid of sizes, each precision and kernel against one base.
 #include <algorithm>
 #include <new>
+#include <optional>
 
 #include "apps/commands/commands.h"
 #include "apps/display/progress.h"
@@ -44,20 +45,37 @@ SparseLayer layer_of(const ConvPoint& point) {
   return layer;
 }
 
-// One convolution: its input, its reference and the base are made once for all rows.
+// The input of the layer that is measured: to draw the largest takes longer than to measure with them.
+class LastInput {
+ public:
+  const Tensor& of(const Shape& shape, int threads) {
+    if (!shape_ || *shape_ != shape) {
+      shape_.reset();
+      x_ = Tensor();
+      x_ = network_values(shape, threads);
+      shape_ = shape;
+    }
+    return x_;
+  }
+
+ private:
+  std::optional<Shape> shape_;
+  Tensor x_;
+};
+
+// One convolution: its reference and the base are made once for all rows.
 class ConvMeasurement {
  public:
-  ConvMeasurement(const ConvPoint& point, const SweepConvOptions& options)
+  ConvMeasurement(const ConvPoint& point, const SweepConvOptions& options, LastInput& input)
       : layer_(layer_of(point)),
         options_(options),
-        x_(network_values(layer_.x, options.shared.threads)),
+        x_(input.of(layer_.x, options.shared.threads)),
         reference_(layer_, x_, kSampledPixels) {
     for (std::int64_t i = 0; i < point.in; ++i) inputs_.push_back(i);
     for (std::int64_t o = 0; o < point.out; ++o) outputs_.push_back(o);
     for (const float value : x_.values<float>()) ranges_.x = std::max(ranges_.x, std::abs(double{value}));
-    base_ = run(options.base_precision() == "int8" ? "fp32" : options.base_precision(), {});
-    ranges_.y = base_->largest();
-    if (options.base_precision() == "int8") base_ = run("int8", {});
+    ranges_.y = reference_.largest();
+    base_ = run(options.base_precision(), {});
   }
 
   void measure(ConvRow& row) {
@@ -79,7 +97,7 @@ class ConvMeasurement {
 
   SparseLayer layer_;
   const SweepConvOptions& options_;
-  Tensor x_;
+  const Tensor& x_;
   SampledReference reference_;
   std::vector<std::int64_t> inputs_, outputs_;
   LayerRanges ranges_;
@@ -96,7 +114,7 @@ nlohmann::ordered_json settings_of(const SweepConvOptions& options) {
 // A list for each layer: what its rows share is made once.
 std::vector<std::vector<ConvRow>> rows_of(const SweepConvOptions& options) {
   std::vector<std::vector<ConvRow>> layers;
-  for (const ConvPoint& point : sample(options.grid.points(), options.sample, options.seed)) {
+  for (const ConvPoint& point : by_input(sample(options.grid.points(), options.sample, options.seed))) {
     std::vector<ConvRow>& rows = layers.emplace_back();
     for (const std::string& precision : options.shared.precisions) {
       for (const std::string& backend : options.backends) {
@@ -123,10 +141,11 @@ std::string problem_of(const Work& work) {
   return {};
 }
 
-void measure_layer(std::vector<ConvRow>& rows, const SweepConvOptions& options, JsonLines& lines) {
+void measure_layer(std::vector<ConvRow>& rows, const SweepConvOptions& options, LastInput& input,
+                   JsonLines& lines) {
   std::unique_ptr<ConvMeasurement> measurement;
   const std::string general =
-      problem_of([&] { measurement = std::make_unique<ConvMeasurement>(rows[0].point, options); });
+      problem_of([&] { measurement = std::make_unique<ConvMeasurement>(rows[0].point, options, input); });
   for (ConvRow& row : rows) {
     row.problem = general.empty() ? problem_of([&] { measurement->measure(row); }) : general;
     lines.append(row.json());
@@ -154,6 +173,7 @@ int sweep_conv(const SweepConvOptions& options) {
   std::vector<ConvRow> rows;
   {
     Progress progress("sweep", std::ssize(planned), shared.quiet);
+    LastInput input;
     std::int64_t done = 0;
     for (std::vector<ConvRow>& layer : planned) {
       progress.update(done++, layer[0].point.name());
@@ -161,7 +181,7 @@ int sweep_conv(const SweepConvOptions& options) {
       for (const ConvRow& row : layer) {
         if (!found.contains(row.key())) missing.push_back(row);
       }
-      if (!missing.empty()) measure_layer(missing, options, lines);
+      if (!missing.empty()) measure_layer(missing, options, input, lines);
       for (ConvRow& row : missing) found[row.key()] = std::move(row);
       for (const ConvRow& row : layer) rows.push_back(found.at(row.key()));
     }

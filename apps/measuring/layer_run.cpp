@@ -8,7 +8,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/statistics.h"
 #include "engine/plan/tuner.h"
-#include "engine/runtime/profiler.h"
+#include "engine/platform/thread_pool.h"
 #include "layers/ops/qconv.h"
 #include "layers/registry.h"
 
@@ -34,7 +34,8 @@ Quantization quantization(double most, DeviceKind device) {
 }
 
 // The listed inputs of x, channels_last, as `type`.
-Tensor input_of(const Tensor& x, const std::vector<std::int64_t>& inputs, DType type, const Quantization& q) {
+Tensor input_of(const Tensor& x, const std::vector<std::int64_t>& inputs, DType type, const Quantization& q,
+                int threads) {
   const Shape& shape = x.shape();
   const auto channels = static_cast<std::int64_t>(inputs.size());
   const std::int64_t places = shape[2] * shape[3];
@@ -42,13 +43,14 @@ Tensor input_of(const Tensor& x, const std::vector<std::int64_t>& inputs, DType 
   const std::span<const float> values = x.values<float>();
   const auto fill = [&](auto convert) {
     using T = decltype(convert(0.0F));
-    T* to = made.values<T>().data();
-    for (std::int64_t n = 0; n < shape[0]; ++n) {
-      for (std::int64_t p = 0; p < places; ++p) {
-        for (const std::int64_t c : inputs)
-          *to++ = convert(values[static_cast<std::size_t>((n * shape[1] + c) * places + p)]);
+    T* all = made.values<T>().data();
+    shared_pool(threads)->parallel_for(shape[0] * shape[2], [&](std::int64_t row, int /*worker*/) {
+      T* to = all + row * shape[3] * channels;
+      const std::int64_t first = row / shape[2] * shape[1] * places + row % shape[2] * shape[3];
+      for (std::int64_t p = first; p < first + shape[3]; ++p) {
+        for (const std::int64_t c : inputs) *to++ = convert(values[static_cast<std::size_t>(p + c * places)]);
       }
-    }
+    });
   };
   const auto step = [&](float v) {
     const QuantizedRange range = quantized_range(q);
@@ -117,11 +119,16 @@ ValueId add_bytes(GraphBuilder& graph, QConvAttributes attributes, ValueId x, co
 
 Tensor network_values(const Shape& shape, int threads) {
   const std::int64_t channels = std::max<std::int64_t>(1, shape[1] / 2);
-  std::mt19937 random(2);
-  std::normal_distribution<float> normal(0, 1);
-  const auto noise = [&](const Shape& of) {
+  // Every plane from a seed of its own, so that threads may draw them.
+  const auto noise = [&](const Shape& of, unsigned seed) {
     Tensor made(TensorDesc{of});
-    for (float& value : made.values<float>()) value = normal(random);
+    const auto plane = static_cast<std::size_t>(of[2] * of[3]);
+    shared_pool(threads)->parallel_for(of[0] * of[1], [&](std::int64_t i, int /*worker*/) {
+      std::mt19937 random(seed + 2 * static_cast<unsigned>(i));
+      std::normal_distribution<float> normal(0, 1);
+      for (float& value : made.values<float>().subspan(static_cast<std::size_t>(i) * plane, plane))
+        value = normal(random);
+    });
     return made;
   };
   ConvAttributes attributes;
@@ -129,9 +136,9 @@ Tensor network_values(const Shape& shape, int threads) {
   attributes.window.kernel = {3, 3, 1};
   attributes.window.pad_begin = attributes.window.pad_end = {1, 1, 0};
   attributes.activation = Clamp::relu();
-  Tensor weights = noise(Shape{shape[1], channels, 3, 3});
+  Tensor weights = noise(Shape{shape[1], channels, 3, 3}, 0);
   for (float& w : weights.values<float>()) w /= std::sqrt(9 * static_cast<float>(channels));
-  const Tensor x = noise(Shape{shape[0], channels, shape[2], shape[3]});
+  const Tensor x = noise(Shape{shape[0], channels, shape[2], shape[3]}, 1);
   GraphBuilder graph;
   const ValueId read = graph.add_input("x", x.desc());
   graph.mark_output(graph.add1("layer", std::make_shared<Conv>(attributes),
@@ -153,7 +160,7 @@ LayerRun::LayerRun(const SparseLayer& layer, const NewWeights& weights,
                 bytes                                 ? q.dtype
                 : target.precision == Precision::fp16 ? DType::f16
                                                       : DType::f32,
-                q);
+                q, target.threads);
   NewWeights part = part_of(weights, inputs, outputs);
   const std::int64_t weight_elements = part.weights.shape().elements();
   GraphBuilder graph;
@@ -196,6 +203,8 @@ LayerRun::LayerRun(const SparseLayer& layer, const NewWeights& weights,
   bytes_ = static_cast<std::size_t>(x_.desc().bytes()) +
            static_cast<std::size_t>(weight_elements + of_y) * dtype_bytes(x_.desc().dtype);
   session_ = std::make_unique<Session>(plan_);
+  const ConstTensorView input_view = x_.view();
+  if (target.device == DeviceKind::cuda) session_->run({&input_view, 1});  // what run_ms() repeats
 }
 
 float LayerRun::value(const ConstTensorView& y, std::size_t i) const {
@@ -235,19 +244,9 @@ std::vector<float> LayerRun::results() {
   return spread;
 }
 
-double LayerRun::largest() {
-  const ConstTensorView input = x_.view();
-  const ConstTensorView y = session_->run({&input, 1})[0];
-  float most = 0;
-  for (std::size_t i = 0; i < static_cast<std::size_t>(y.desc.elements()); ++i)
-    most = std::max(most, std::abs(value(y, i)));
-  return most;
-}
-
 double LayerRun::run_ms() {
   const ConstTensorView input = x_.view();
-  if (session_->device_session() != nullptr)
-    return profile_session(*session_, {&input, 1}, 1, kGpuRuns).graph_ms;
+  if (DeviceSession* device = session_->device_session()) return quantile(device->repeat_ms(kGpuRuns), 0.5);
   const Clock::time_point begin = Clock::now();
   session_->run({&input, 1});
   return milliseconds_since(begin);

@@ -43,8 +43,6 @@ class LayerRun {
   std::vector<float> results();
   /// Of a layer with all outputs: those elements of [pixels][O] that are listed.
   std::vector<float> results_at(std::span<const std::size_t> elements);
-  /// The largest magnitude of all of them.
-  double largest();
   /// Of one run: on the CPU of a whole one, on a GPU of its kernels.
   double run_ms();
   const std::string& kernel() const { return plan_->steps().at(0).kernel_name; }

@@ -42,6 +42,12 @@ SampledReference::SampledReference(const SparseLayer& layer, const Tensor& x, st
   }
 }
 
+double SampledReference::largest() const {
+  double most = 0;
+  for (const double value : values_) most = std::max(most, std::abs(value));
+  return most;
+}
+
 SampledError SampledReference::error(std::span<const float> results) const {
   if (results.size() != values_.size()) fail("{} results of {} sampled", results.size(), values_.size());
   SampledError error;

@@ -23,6 +23,8 @@ class SampledReference {
 
   /// Positions in [pixels][O].
   const std::vector<std::size_t>& elements() const { return elements_; }
+  /// The largest magnitude there.
+  double largest() const;
   /// Of what a kernel gives at these.
   SampledError error(std::span<const float> results) const;
 

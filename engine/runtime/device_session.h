@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "engine/plan/execution_plan.h"
 #include "engine/runtime/profile.h"
@@ -32,6 +33,9 @@ class DeviceSession {
   /// profile_session. `progress` is called after every run, warm-up included.
   virtual Profile profile(std::span<const ConstTensorView> inputs, int warmup, int runs,
                           const std::function<void(int)>& progress) = 0;
+  /// Milliseconds of the device for each of `runs` repetitions of the last run(), one queued behind the other and
+  /// without copies to and from the host. Not before a run().
+  virtual std::vector<double> repeat_ms(int runs) = 0;
 };
 
 /// A session on the plan's GPU. Throws Error in a build without CUDA, or when memory is not to be had.

@@ -71,9 +71,11 @@ def finetune(pruned: OnnxNetwork, dense: OnnxNetwork, data: Images, recipe: Reci
             if recipe.mixup > 0:
                 inputs, targets = mix(inputs, targets, recipe.mixup, generator)
             inputs = inputs.contiguous(memory_format=torch.channels_last)
-            with torch.no_grad():
-                theirs = dense.values(inputs, names)
-            ours = pruned.values(inputs, names)
+            with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+                with torch.no_grad():
+                    theirs = dense.values(inputs, names)
+                ours = pruned.values(inputs, names)
+            theirs, ours = ({name: value.float() for name, value in of.items()} for of in (theirs, ours))
             loss = loss_of(ours[pruned.output], targets, theirs[dense.output], recipe)
             if names:
                 loss = loss + feature_weight * feature_loss(ours, theirs, names)
