@@ -162,7 +162,8 @@ class SweepConv(CommandTest):
         before = (self.folder / "rows.jsonl").read_bytes()
         more = self.json("sweep", "conv", *small, "--n", "1", "--sample", "5", "--resume")
         self.assertTrue((self.folder / "rows.jsonl").read_bytes().startswith(before))
-        self.assertEqual(more["rows"][:3], first["rows"])
+        for row in first["rows"]:
+            self.assertIn(row, more["rows"])
         self.assertEqual((len(more["rows"]), more["sample"]), (5, 5))
         other = self.pipit("sweep", "conv", *small, "--sample", "5", "--resume", "--base", "fp16", code=RUNTIME)
         self.assert_one_line_error(other, "rows.jsonl", "another sweep")

@@ -155,6 +155,30 @@ TEST(GpuSession, OneThreadCollectsWhileAnotherSubmits) {
   EXPECT_EQ(wrong, 0);
 }
 
+TEST(GpuSession, RepeatsComputeWhatTheRunComputed) {
+  PIPIT_NEEDS_GPU();
+  for (const Precision precision : {Precision::fp32, Precision::fp16}) {
+    const auto plan = gpu_plan(precision);
+    const std::vector<Sample> given = samples(plan, 2, gpu_seed() + 3);
+    Session session(plan);
+    const auto run = [&](const Sample& sample) {
+      const ConstTensorView view = sample.input.view();
+      return copy(session.run({&view, 1}));
+    };
+    // Before the graph is captured, and after.
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_EQ(run(given[0]), given[0].expected);
+      const std::vector<double> times = session.device_session()->repeat_ms(5);
+      ASSERT_EQ(times.size(), 5U);
+      for (const double ms : times) {
+        EXPECT_GT(ms, 0);
+        EXPECT_LT(ms, 1000);
+      }
+      EXPECT_EQ(run(given[1]), given[1].expected);
+    }
+  }
+}
+
 TEST(GpuSession, MayGoAwayWithRunsInFlight) {
   PIPIT_NEEDS_GPU();
   const auto plan = gpu_plan(Precision::fp32);
