@@ -6,6 +6,7 @@ namespace pipit {
 void register_cuda(Registry& registry) {
   register_cuda_conv_depthwise(registry);
   register_cuda_conv_stem(registry);
+  register_cuda_conv_resident(registry);
   register_cuda_conv_implicit_gemm(registry);
   register_cuda_conv_cudnn(registry);
   register_cuda_conv_im2col(registry);
@@ -26,6 +27,7 @@ void register_cuda(Registry& registry) {
   register_cuda_qconv_depthwise_quads(registry);
   register_cuda_qconv_depthwise(registry);
   register_cuda_qconv_stem(registry);
+  register_cuda_qconv_resident(registry);
   register_cuda_qconv_cudnn(registry);
   register_cuda_qconv_pipelined(registry);
   register_cuda_qconv_implicit_gemm(registry);

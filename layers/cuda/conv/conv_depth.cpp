@@ -135,6 +135,15 @@ std::vector<To> pack_weights(const ConvShape& shape, const KeptDepth& depth, int
   return packed;
 }
 
+// Rows of `row` elements, in the order of packed_channel.
+template <typename T>
+std::vector<T> rows_by_lane(const std::vector<T>& plain, std::int64_t row) {
+  std::vector<T> packed(plain.size());
+  for (std::int64_t r = 0; r * row < static_cast<std::int64_t>(plain.size()); ++r)
+    std::copy_n(plain.begin() + packed_channel(static_cast<int>(r)) * row, row, packed.begin() + r * row);
+  return packed;
+}
+
 }  // namespace
 
 std::vector<Half> pack_conv_weights(const ConvShape& shape, const KeptDepth& depth, int channels,
@@ -143,15 +152,17 @@ std::vector<Half> pack_conv_weights(const ConvShape& shape, const KeptDepth& dep
                             [](float w) { return to_half(w); });
 }
 
+std::vector<Half> pack_conv_weights_by_lane(const ConvShape& shape, const KeptDepth& depth, int channels,
+                                            const float* weights, int columns) {
+  return rows_by_lane(pack_conv_weights(shape, depth, channels, weights, columns),
+                      std::int64_t{depth.most_steps(columns)} * kTileDepth);
+}
+
 std::vector<std::int8_t> pack_qconv_weights(const ConvShape& shape, const KeptDepth& depth, int channels,
                                             const std::int8_t* weights, int columns) {
-  const std::vector<std::int8_t> plain = pack_weights<std::int8_t>(
-      shape, depth, 2 * block_units(shape), channels, weights, columns, [](std::int8_t w) { return w; });
-  const std::int64_t row = std::int64_t{depth.most_steps(columns)} * kTileDepth * 2;
-  std::vector<std::int8_t> packed(plain.size());
-  for (std::int64_t r = 0; r * row < static_cast<std::int64_t>(plain.size()); ++r)
-    std::copy_n(plain.begin() + packed_channel(static_cast<int>(r)) * row, row, packed.begin() + r * row);
-  return packed;
+  return rows_by_lane(pack_weights<std::int8_t>(shape, depth, 2 * block_units(shape), channels, weights,
+                                                columns, [](std::int8_t w) { return w; }),
+                      std::int64_t{depth.most_steps(columns)} * kTileDepth * 2);
 }
 
 }  // namespace pipit::cuda

@@ -64,6 +64,9 @@ std::vector<DepthBlock> depth_blocks(const ConvShape& shape, const KeptDepth& de
 /// to most_steps. channels <= shape.in_c; the channels beyond are zero.
 std::vector<Half> pack_conv_weights(const ConvShape& shape, const KeptDepth& depth, int channels,
                                     const float* weights, int columns);
+/// The same, rows in the order of packed_channel.
+std::vector<Half> pack_conv_weights_by_lane(const ConvShape& shape, const KeptDepth& depth, int channels,
+                                            const float* weights, int columns);
 /// The same for bytes, rows in the order of packed_channel: shape.in_c and kTileDepth count pairs of them.
 std::vector<std::int8_t> pack_qconv_weights(const ConvShape& shape, const KeptDepth& depth, int channels,
                                             const std::int8_t* weights, int columns);

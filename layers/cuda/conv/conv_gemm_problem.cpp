@@ -70,10 +70,14 @@ KeptDepth kept_by(const Tensor& weights, const ConvShape& shape) {
 
 }  // namespace
 
-KeptDepth kept_depth(const NodeSpec& spec, const ConvShape& shape) {
+KeptDepth blocks_with_weights(const NodeSpec& spec, const ConvShape& shape) {
   const Tensor& weights = *spec.constant(1);
-  KeptDepth depth = weights.desc().dtype == DType::i8 ? kept_by<std::int8_t>(weights, shape)
-                                                      : kept_by<float>(weights, shape);
+  return weights.desc().dtype == DType::i8 ? kept_by<std::int8_t>(weights, shape)
+                                           : kept_by<float>(weights, shape);
+}
+
+KeptDepth kept_depth(const NodeSpec& spec, const ConvShape& shape) {
+  KeptDepth depth = blocks_with_weights(spec, shape);
   if (depth.all() || block_units(shape) < 8)
     return KeptDepth(shape);  // narrow images have no kernel for lists
   ConvShape described = shape;

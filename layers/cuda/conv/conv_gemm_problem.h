@@ -19,8 +19,9 @@ Refusal refuse_conv_gemm(const NodeSpec& spec, const ConvAttributes& attributes,
 /// The geometry, with in_c = units.
 ConvShape conv_gemm_shape(const NodeSpec& spec, const ConvAttributes& attributes, std::int64_t units);
 
-/// The blocks of k that the spec's constant weights (f32, or i8 where two channels are a unit) keep; all where leaving
-/// the others out would take longer.
+/// The blocks of k that the spec's constant weights (f32, or i8 where two channels are a unit) keep.
+KeptDepth blocks_with_weights(const NodeSpec& spec, const ConvShape& shape);
+/// The same, or all where leaving the others out would take "implicit_gemm" longer.
 KeptDepth kept_depth(const NodeSpec& spec, const ConvShape& shape);
 /// Kernel::kept_share() of the kernel that would be made.
 double kept_share(const NodeSpec& spec, const ConvShape& shape);

@@ -28,22 +28,44 @@ void check(CUresult result, const char* what) {
     fail("{}: the driver refuses the tensor map (error {})", what, static_cast<int>(result));
 }
 
+decltype(&cuTensorMapEncodeTiled) encode_tiled() {
+  static const auto encode = driver_function<decltype(&cuTensorMapEncodeTiled)>("cuTensorMapEncodeTiled");
+  return encode;
+}
+
 }  // namespace
 
 CUtensorMap matrix_map(const void* data, std::int64_t columns, std::int64_t rows, int box_columns,
                        int box_rows) {
-  static const auto encode = driver_function<decltype(&cuTensorMapEncodeTiled)>("cuTensorMapEncodeTiled");
   const std::array<cuuint64_t, 2> extents{static_cast<cuuint64_t>(columns), static_cast<cuuint64_t>(rows)};
   const std::array<cuuint64_t, 1> strides{static_cast<cuuint64_t>(columns)};
   const std::array<cuuint32_t, 2> box{static_cast<cuuint32_t>(box_columns),
                                       static_cast<cuuint32_t>(box_rows)};
   const std::array<cuuint32_t, 2> steps{1, 1};
   CUtensorMap map{};
-  check(
-      encode(&map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 2, const_cast<void*>(data), extents.data(), strides.data(),
-             box.data(), steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-             CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
-      "a matrix");
+  check(encode_tiled()(&map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 2, const_cast<void*>(data), extents.data(),
+                       strides.data(), box.data(), steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE,
+                       CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+                       CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
+        "a matrix");
+  return map;
+}
+
+CUtensorMap row_map(const void* x, const ConvShape& shape, int box_bytes, int box_pixels) {
+  const auto wide = [](std::int64_t v) { return static_cast<cuuint64_t>(v); };
+  const std::int64_t pixel = std::int64_t{shape.in_c} * 2;
+  const std::int64_t row = shape.in_w * pixel;
+  const std::array<cuuint64_t, 4> extents{wide(pixel), wide(shape.in_w), wide(shape.in_h), wide(shape.batch)};
+  const std::array<cuuint64_t, 3> strides{wide(pixel), wide(row), wide(row * shape.in_h)};
+  const std::array<cuuint32_t, 4> box{static_cast<cuuint32_t>(box_bytes), static_cast<cuuint32_t>(box_pixels),
+                                      1, 1};
+  const std::array<cuuint32_t, 4> steps{1, 1, 1, 1};
+  CUtensorMap map{};
+  check(encode_tiled()(&map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 4, const_cast<void*>(x), extents.data(),
+                       strides.data(), box.data(), steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE,
+                       box_bytes == 64 ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_128B,
+                       CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
+        "rows");
   return map;
 }
 

@@ -19,4 +19,8 @@ CUtensorMap matrix_map(const void* data, std::int64_t columns, std::int64_t rows
 /// output positions; zeros in the padding and beyond the channels. shape.in_c has no part in it.
 CUtensorMap patch_map(const void* x, const ConvShape& shape, int channels, int box_channels, int pixels);
 
+/// x [batch, in_h, in_w, in_c units] read in pieces of one row: box_pixels x box_bytes (64 or 128) of the pixels'
+/// channels; zeros beyond the image and the channels. Rows of 64 bytes are swizzled as by swizzled_chunk<4>.
+CUtensorMap row_map(const void* x, const ConvShape& shape, int box_bytes, int box_pixels);
+
 }  // namespace pipit::cuda

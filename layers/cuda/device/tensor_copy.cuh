@@ -38,6 +38,23 @@ __device__ __forceinline__ void wait_barrier(std::uint32_t barrier, std::uint32_
   }
 }
 
+/// One warp more has come this far: what its threads read before stays readable until then. By one of its lanes, after
+/// __syncwarp.
+__device__ __forceinline__ void count_up(int* counter) {
+  asm volatile("red.release.cta.shared::cta.add.s32 [%0], 1;\n" ::"r"(
+                   static_cast<std::uint32_t>(__cvta_generic_to_shared(counter)))
+               : "memory");
+}
+/// Waits until a counter in shared memory has reached `count`; copies may then overwrite what was read before.
+__device__ __forceinline__ void wait_counter(const int* counter, int count) {
+  const auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(counter));
+  int now = 0;
+  do {
+    asm volatile("ld.acquire.cta.shared::cta.s32 %0, [%1];\n" : "=r"(now) : "r"(address) : "memory");
+  } while (now < count);
+  asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");
+}
+
 /// The map's box at (column, row) to shared memory; its bytes count on `barrier`.
 __device__ __forceinline__ void copy_box(std::uint32_t to, const CUtensorMap& map, std::uint32_t barrier,
                                          int column, int row) {
@@ -45,6 +62,15 @@ __device__ __forceinline__ void copy_box(std::uint32_t to, const CUtensorMap& ma
       "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], "
       "[%2];\n" ::"r"(to),
       "l"(reinterpret_cast<std::uint64_t>(&map)), "r"(barrier), "r"(column), "r"(row)
+      : "memory");
+}
+/// The map's box at (c, w, h, n) of a tensor of four dimensions.
+__device__ __forceinline__ void copy_box(std::uint32_t to, const CUtensorMap& map, std::uint32_t barrier,
+                                         int c, int w, int h, int n) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, "
+      "%6}], [%2];\n" ::"r"(to),
+      "l"(reinterpret_cast<std::uint64_t>(&map)), "r"(barrier), "r"(c), "r"(w), "r"(h), "r"(n)
       : "memory");
 }
 /// The pixels of a row of patches, from the one at (c, w, h, n) on, each moved by the tap's offsets.

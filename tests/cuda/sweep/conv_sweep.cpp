@@ -26,7 +26,7 @@ struct Options {
   double seconds = 0;
   bool pipit_only = false, every_variant = false;
   int proposals = 4;
-  std::string json, only;
+  std::string json, only, kernel;
   std::vector<std::string> layers;
   std::vector<double> keep;
   std::vector<std::int64_t> panels{0};
@@ -208,13 +208,13 @@ int run(const Options& options) {
   }
   chosen.resize(std::min(chosen.size(), options.count));
   if (!options.layers.empty()) chosen = pruned_layers(options);
-  if (!chosen.empty()) measure_pipit(chosen[0], timer, false);  // until the clocks are up
+  if (!chosen.empty()) measure_pipit(chosen[0], timer, false, "");  // until the clocks are up
   const auto start = std::chrono::steady_clock::now();
   std::vector<Result> results;
   for (const Configuration& c : chosen) {
     const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
     if (options.seconds > 0 && spent.count() > options.seconds) break;
-    Result result{c, measure_pipit(c, timer, options.every_variant)};
+    Result result{c, measure_pipit(c, timer, options.every_variant, options.kernel)};
     // To cuDNN zeros are weights like others.
     if (!options.pipit_only && c.keep >= 1) {
       if (!options.layers.empty()) {
@@ -256,6 +256,7 @@ int main(int argc, char** argv) {
                "Leave cuDNN out, whose plans take a second each to build");
   app.add_flag("--every-variant", options.every_variant,
                "Time every kernel of pipit's in all its variants, too");
+  app.add_option("--kernel", options.kernel, "Time this kernel of pipit's in all its variants, too");
   app.add_option("--proposals", options.proposals, "Plans of cuDNN's to choose the fused ones from")
       ->capture_default_str()
       ->check(CLI::Range(0, 16));

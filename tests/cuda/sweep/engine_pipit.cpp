@@ -118,15 +118,17 @@ Times time_kernel(const Node& node, const Kernel& kernel, Timer& timer) {
 }
 
 void measure_node(const std::string& engine, const Node& node, Timer& timer, bool every,
-                  std::vector<Measured>& results) {
+                  const std::string& named, std::vector<Measured>& results) {
   const auto& candidates = default_registry().candidates(node.layer->type(), DeviceKind::cuda);
   bool chosen = false;
   for (const Candidate* candidate :
        node.with_spec("", [&](const NodeSpec& spec) { return candidate_order(candidates, spec); })) {
     if (kLibraries.count(candidate->name) != 0 || candidate->name == kReference) continue;
     if (node.with_spec("", candidate->refuse)) continue;
+    const bool all = every || candidate->name == named;
+    if (chosen && !all) continue;
     std::vector<std::string> variants{""};
-    if (every && candidate->variants) {
+    if (all && candidate->variants) {
       for (const std::string& name : node.with_spec("", candidate->variants)) variants.push_back(name);
     }
     for (const std::string& variant : variants) {
@@ -137,7 +139,6 @@ void measure_node(const std::string& engine, const Node& node, Timer& timer, boo
           {variant.empty() ? engine : engine + ": " + name, name, time_kernel(node, *kernel, timer)});
     }
     chosen = true;
-    if (!every) return;
   }
   if (!chosen) fail("no kernel of pipit's runs {}", node.layer->summary());
 }
@@ -163,11 +164,12 @@ std::vector<Measured> measure_cudnn_int8(const Configuration& c, Timer& timer, i
   return {best};
 }
 
-std::vector<Measured> measure_pipit(const Configuration& c, Timer& timer, bool every) {
+std::vector<Measured> measure_pipit(const Configuration& c, Timer& timer, bool every,
+                                    const std::string& named) {
   std::vector<Measured> results;
-  measure_node("int8", int8_node(c, DType::i8), timer, every, results);
-  measure_node("int8 to f16", int8_node(c, DType::f16), timer, false, results);
-  measure_node("fp16", half_node(c), timer, every, results);
+  measure_node("int8", int8_node(c, DType::i8), timer, every, named, results);
+  measure_node("int8 to f16", int8_node(c, DType::f16), timer, false, "", results);
+  measure_node("fp16", half_node(c), timer, every, named, results);
   return results;
 }
 

@@ -17,8 +17,9 @@ struct Measured {
 };
 
 /// pipit's own kernels as the planner orders them, no libraries. every: all candidates in all their variants, too, as
-/// engines of their own ("int8: ...").
-std::vector<Measured> measure_pipit(const Configuration& c, Timer& timer, bool every);
+/// engines of their own ("int8: ..."); named: or those of this one.
+std::vector<Measured> measure_pipit(const Configuration& c, Timer& timer, bool every,
+                                    const std::string& named);
 
 /// cuDNN in fp16, channels last and first: as PyTorch calls it, the first plan of the heuristics and a kernel that adds
 /// the bias; and the fastest of `proposals` plans in which the bias is fused. Nothing without cuDNN.

@@ -1,0 +1,199 @@
+// The convolutions whose blocks keep their weights: what they are told of a layer (on the CPU), and their results in
+// fp16 against the CPU reference.
+#include <random>
+#include <span>
+
+#include "layers/cuda/conv/conv_resident_launch.h"
+#include "layers/ops/conv.h"
+#include "tests/cuda/conv/conv_cases.h"
+#include "tests/cuda/conv/pruned_weights.h"
+
+namespace pipit::test {
+namespace {
+
+cuda::ConvShape shape_of(const Geometry& g) {
+  const Shape y = window_output_shape(g.window, Shape{g.batch, g.channels, g.height, g.width}, g.outputs);
+  const auto narrow = [](std::int64_t v) { return static_cast<int>(v); };
+  cuda::ConvShape s;
+  s.batch = narrow(g.batch), s.in_h = narrow(g.height), s.in_w = narrow(g.width), s.in_c = narrow(g.channels);
+  s.out_h = narrow(y[2]), s.out_w = narrow(y[3]), s.out_c = narrow(g.outputs);
+  s.kernel_h = narrow(g.window.kernel[0]), s.kernel_w = narrow(g.window.kernel[1]);
+  s.stride_h = narrow(g.window.stride[0]), s.stride_w = narrow(g.window.stride[1]);
+  s.dilation_h = narrow(g.window.dilation[0]), s.dilation_w = narrow(g.window.dilation[1]);
+  s.pad_h = narrow(g.window.pad_begin[0]), s.pad_w = narrow(g.window.pad_begin[1]);
+  return s;
+}
+
+// Walks through rows as the copies lay them out: every place of every kept block, from every position's first pixel, is
+// that block's pixel and channels, in the padding, too.
+TEST(ResidentPlan, PlacesAreWhereTheCopiesLay) {
+  std::mt19937 random(7);
+  int planned = 0;
+  for (int i = 0; i < 200 && !HasFailure(); ++i) {
+    const Geometry g = random_geometry(random);
+    const cuda::ConvShape s = shape_of(g);
+    const auto weights = pruned_weights(*shared_random(weight_shape(g), random), 8, random);
+    const cuda::KeptDepth depth(s, s.in_c, weights->values<float>());
+    for (const cuda::ResidentPlan& plan : cuda::resident_plans(s, depth)) {
+      ++planned;
+      ASSERT_LE(plan.shared_bytes + cuda::kResidentReserved, cuda::kResidentShared);
+      ASSERT_GE(plan.groups, 1);
+      const std::vector<int> places = cuda::resident_places(s, depth, plan);
+      const int per_tap = s.in_c / 8;
+      for (int tile = 0; tile * plan.columns < s.out_c; ++tile) {
+        const std::vector<int> blocks = depth.blocks(tile, plan.columns);
+        ASSERT_EQ(static_cast<int>(blocks.size()), cuda::resident_blocks(s, depth, tile, plan.columns));
+        for (std::size_t b = 0; b < blocks.size(); ++b) {
+          const std::size_t half =
+              static_cast<std::size_t>(plan.places) * (static_cast<std::size_t>(tile) * 2 + b % 2);
+          const int place = places[half + b / 2];
+          const int tap = blocks[b] / per_tap;
+          const int row = place / plan.row_bytes();
+          const int plane = place % plan.row_bytes() / plan.plane_bytes();
+          const int pixel = place % plan.plane_bytes() / plan.pixel_bytes;
+          const int chunk = place % plan.pixel_bytes / 16;
+          EXPECT_EQ(row, tap / s.kernel_w * s.dilation_h);
+          EXPECT_EQ(pixel, tap % s.kernel_w * s.dilation_w);
+          EXPECT_EQ(plane * (plan.pixel_bytes / 16) + chunk, blocks[b] % per_tap);
+          EXPECT_LT((s.out_w - 1) * s.stride_w + pixel, plan.box_pixels);
+          EXPECT_LT((s.out_h - 1) * s.stride_h + row, plan.in_rows);
+        }
+      }
+    }
+  }
+  EXPECT_GT(planned, 100);
+}
+
+TEST(ResidentPlan, FitsTheLayersOfNetworks) {
+  const auto plans = [](std::int64_t channels, std::int64_t size, std::int64_t outputs, std::int64_t kernel) {
+    const cuda::ConvShape s = shape_of(geometry(32, channels, size, outputs, kernel, 1, kernel / 2));
+    return cuda::resident_plans(s, cuda::KeptDepth(s));
+  };
+  EXPECT_EQ(plans(64, 56, 128, 3).front().name(), "128/3");
+  EXPECT_EQ(plans(64, 56, 64, 3).front().name(), "64/4");
+  // 288 KiB of weights for 128 outputs.
+  EXPECT_EQ(plans(128, 28, 128, 3).front().columns, 64);
+  EXPECT_TRUE(plans(512, 7, 512, 3).empty());
+}
+
+// The layers that were measured on an H200, 132 multiprocessors: channels, outputs, size, kernel, batch.
+TEST(ResidentPlan, GoesFirstWhereItWasFaster) {
+  const auto first = [](std::int64_t channels, std::int64_t outputs, std::int64_t size, std::int64_t kernel,
+                        std::int64_t batch, bool int8 = false) {
+    cuda::ConvShape s = shape_of(geometry(batch, channels, size, outputs, kernel, 1, kernel / 2));
+    if (int8) s.int8 = true, s.in_c /= 2;
+    const cuda::KeptDepth depth(s);
+    return cuda::resident_goes_first(s, depth, cuda::resident_plans(s, depth).front(), 132);
+  };
+  EXPECT_TRUE(first(64, 128, 56, 3, 16));
+  EXPECT_TRUE(first(64, 128, 128, 3, 4));
+  EXPECT_TRUE(first(64, 64, 56, 3, 32));
+  EXPECT_TRUE(first(64, 256, 56, 1, 32));
+  EXPECT_FALSE(first(64, 64, 56, 3, 1));
+  EXPECT_FALSE(first(128, 128, 28, 3, 32)) << "x is read for two column tiles";
+  EXPECT_FALSE(first(256, 128, 56, 1, 32)) << "faster alone, not timed in a network yet";
+  EXPECT_FALSE(first(128, 512, 28, 1, 32));
+  EXPECT_FALSE(first(512, 128, 28, 1, 32));
+  EXPECT_TRUE(first(64, 64, 56, 3, 32, true));
+  EXPECT_TRUE(first(128, 128, 28, 3, 32, true));
+  EXPECT_FALSE(first(64, 64, 56, 3, 8, true));
+  EXPECT_FALSE(first(64, 256, 56, 1, 32, true));
+}
+
+// A share of the blocks of k, the same for all outputs.
+TEST(ResidentPlan, ZerosDecideWithTheRest) {
+  const auto first = [](std::int64_t channels, std::int64_t size, std::int64_t batch, int of_ten, bool int8) {
+    const Geometry g = geometry(batch, channels, size, 128, 3, 1, 1);
+    cuda::ConvShape s = shape_of(g);
+    std::vector<float> weights(static_cast<std::size_t>(weight_shape(g).elements()));
+    const auto block = [&](std::size_t i) {
+      return i % (static_cast<std::size_t>(channels) * 9) / (8 * 9) * 9 + i % 9;
+    };
+    for (std::size_t i = 0; i < weights.size(); ++i)
+      weights[i] = static_cast<int>(block(i) % 10) < of_ten ? 1.0F : 0.0F;
+    if (int8) s.int8 = true, s.in_c /= 2;
+    std::vector<std::int8_t> bytes(weights.begin(), weights.end());
+    const cuda::KeptDepth depth =
+        int8 ? cuda::KeptDepth(s, static_cast<int>(channels), std::span<const std::int8_t>(bytes))
+             : cuda::KeptDepth(s, static_cast<int>(channels), std::span<const float>(weights));
+    return cuda::resident_goes_first(s, depth, cuda::resident_plans(s, depth).front(), 132);
+  };
+  for (const int of_ten : {1, 3, 5, 7}) EXPECT_TRUE(first(64, 56, 16, of_ten, false)) << of_ten;
+  EXPECT_FALSE(first(128, 28, 32, 10, false));
+  EXPECT_TRUE(first(128, 28, 32, 5, false));
+  EXPECT_FALSE(first(64, 56, 16, 1, true));
+  EXPECT_TRUE(first(64, 56, 16, 10, true));
+}
+
+TEST(ConvResident, RandomGeometries) {
+  PIPIT_NEEDS_GPU();
+  std::mt19937 random(gpu_seed() + 20);
+  int accepted = 0;
+  for (int i = 0; i < 70 && !HasFailure(); ++i) {
+    Geometry g = random_geometry(random);
+    g.outputs = (g.outputs + 7) / 8 * 8;
+    const Conv layer(ConvAttributes{g.window, 1, g.activation});
+    GpuCase test = make_case(g, Precision::fp16, random);
+    if (i % 2 == 1) test.inputs[1].tensor = pruned_weights(*test.inputs[1].tensor, 8, random);
+    if (const auto reason = gpu_refusal(layer, "resident_gemm", test)) {
+      if (reason->find("Hopper") != std::string::npos) GTEST_SKIP() << *reason;
+      continue;
+    }
+    ++accepted;
+    const std::vector<std::string> ways = gpu_variants(layer, "resident_gemm", test);
+    for (const std::size_t way : {std::size_t{0}, ways.size() - 1}) {
+      test.variant = ways[way];
+      expect_gpu(layer, "resident_gemm", test);
+      if (HasFailure()) return;
+    }
+  }
+  EXPECT_GT(accepted, 25);
+}
+
+// Blocks with several tiles, whose rows go round the ring; images smaller than a tile; planes; two column tiles.
+TEST(ConvResident, ManyTiles) {
+  PIPIT_NEEDS_GPU();
+  std::mt19937 random(gpu_seed() + 21);
+  std::vector<Geometry> geometries{geometry(700, 8, 8, 8, 3, 1, 1),    geometry(16, 16, 56, 8, 3, 1, 1),
+                                   geometry(600, 72, 7, 8, 3, 1, 1),   geometry(90, 72, 29, 8, 3, 2, 1),
+                                   geometry(20, 64, 28, 136, 1, 1, 0), geometry(3000, 40, 3, 8, 3, 1, 1),
+                                   geometry(2, 32, 56, 72, 3, 1, 1)};
+  for (Geometry& g : geometries) {
+    g.residual = g.channels > 16;
+    g.activation = Clamp::relu();
+    const Conv layer(ConvAttributes{g.window, 1, g.activation});
+    GpuCase test = make_case(g, Precision::fp16, random);
+    if (const auto reason = gpu_refusal(layer, "resident_gemm", test)) {
+      if (reason->find("Hopper") != std::string::npos) GTEST_SKIP() << *reason;
+      FAIL() << *reason;
+    }
+    const std::vector<std::string> ways = gpu_variants(layer, "resident_gemm", test);
+    for (const std::size_t way : {std::size_t{0}, ways.size() - 1}) {
+      test.variant = ways[way];
+      expect_gpu(layer, "resident_gemm", test);
+      if (HasFailure()) return;
+    }
+  }
+}
+
+TEST(ConvResident, Refuses) {
+  PIPIT_NEEDS_GPU();
+  std::mt19937 random(gpu_seed() + 22);
+  const auto refusal = [&](const Geometry& g, Precision precision = Precision::fp16,
+                           Layout layout = Layout::channels_last) {
+    const Conv layer(ConvAttributes{g.window, 1, {}});
+    return gpu_refusal(layer, "resident_gemm", make_case(g, precision, random, layout));
+  };
+  const Geometry g = geometry(2, 16, 9, 16, 3, 1, 1);
+  expect_refused(refusal(g, Precision::fp32), "fp16");
+  expect_refused(refusal(g, Precision::fp16, Layout::row_major), "channels_last");
+  expect_refused(refusal(geometry(2, 12, 9, 16, 3, 1, 1)), "multiple of 8");
+  if (const auto reason = refusal(g)) GTEST_SKIP() << *reason;
+  expect_refused(refusal(geometry(2, 16, 9, 12, 3, 1, 1)), "multiple of 8");
+  expect_refused(refusal(geometry(2, 16, 9, 16, 1, 2, 0)), "leave out");
+  expect_refused(refusal(geometry(2, 512, 9, 16, 3, 1, 1)), "do not fit");
+  expect_refused(refusal(geometry(1, 8, 300, 8, 3, 1, 1)), "rows of 302 pixels");
+}
+
+}  // namespace
+}  // namespace pipit::test
