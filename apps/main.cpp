@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "apps/commands/commands.h"
+#include "apps/display/help_text.h"
 #include "apps/display/terminal.h"
 #include "engine/base/error.h"
 #include "engine/base/version.h"
@@ -47,6 +48,25 @@ int flushed(int code) {
   return report("could not write to stdout", kExitRuntime);
 }
 
+std::string not_taken(const CLI::App& command, const std::string& name,
+                      const std::vector<std::string>& extra) {
+  const auto option =
+      std::ranges::find_if(extra, [](const std::string& word) { return word.starts_with('-'); });
+  if (option == extra.end()) return fmt::format("pipit{} has no place for '{}'", name, extra[0]);
+  std::vector<std::string> options;
+  for (const CLI::Option* known : command.get_options()) {
+    for (const std::string& long_name : known->get_lnames()) options.push_back("--" + long_name);
+  }
+  // What another command takes is no slip of the fingers.
+  const CLI::App* whole = &command;
+  while (whole->get_parent() != nullptr) whole = whole->get_parent();
+  const bool known_elsewhere = std::ranges::any_of(declared(*whole).all(), [&](const DeclaredCommand* other) {
+    return std::ranges::find(other->options, *option, &DeclaredOption::name) != other->options.end();
+  });
+  return fmt::format("pipit{} takes no {}{}", name, *option,
+                     known_elsewhere ? "" : near_names(*option, options));
+}
+
 // --help and --version end here too. CLI11 reports an unknown subcommand as a missing one.
 int exit_of(const CLI::App& app, const CLI::ParseError& error) {
   const std::vector<std::string> unknown = app.remaining();
@@ -62,7 +82,15 @@ int exit_of(const CLI::App& app, const CLI::ParseError& error) {
     app.exit(error);
     return flushed(kExitOk);
   }
-  const std::string name = app.get_subcommands().empty() ? "" : " " + app.get_subcommands()[0]->get_name();
+  const CLI::App* command = &app;
+  std::string name;
+  while (!command->get_subcommands().empty()) {
+    command = command->get_subcommands()[0];
+    name += " " + command->get_name();
+  }
+  const std::vector<std::string> extra = command->remaining();
+  if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError) && !extra.empty())
+    return report(fmt::format("{}; see pipit{} --help", not_taken(*command, name, extra), name), kExitUsage);
   return report(fmt::format("{}; see pipit{} --help", error.what(), name), kExitUsage);
 }
 
@@ -90,7 +118,8 @@ void refuse_empty_values(CLI::App& app) {
 int run(int argc, char** argv) {
   int exit_code = kExitOk;
   CLI::App app("Run ONNX image classifiers, see where their time goes.", "pipit");
-  app.set_version_flag("--version", version_text);
+  app.formatter(std::make_shared<HelpFormatter>());
+  app.set_version_flag("--version", version_text, "What this build is made of");
   app.require_subcommand(1);
   app.footer(
       "Exit codes: 0 ok, 1 runtime error, 2 usage, 3 unsupported model, 4 a check failed.\n"
@@ -113,6 +142,7 @@ int run(int argc, char** argv) {
   add_fetch(app, exit_code);
   add_doctor(app, exit_code);
   add_ceilings(app, exit_code);
+  add_help(app, exit_code);
   refuse_empty_values(app);
   if (argc > 1 && belongs_after_subcommand(app, argv[1])) {
     return report(fmt::format("{} stands before the subcommand; options go after it: pipit SUBCOMMAND ... {}",

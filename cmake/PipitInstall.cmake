@@ -6,6 +6,7 @@ get_property(libraries GLOBAL PROPERTY PIPIT_LIBRARIES)
 install(TARGETS ${libraries} EXPORT pipitTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 if(PIPIT_APPS)
   install(TARGETS pipit_command RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  include(PipitDocuments)
 endif()
 
 # The public headers; everything below is private.

@@ -15,8 +15,8 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../cmake/setup.sh"
 
 # Tests of the image decoder of builds without libraries need libstb-dev, the package test pkg-config, the ONNX reader's
-# conformance tests libonnx-testdata.
-test_packages=(libstb-dev libonnx-testdata pkg-config python3-pip)
+# conformance tests libonnx-testdata, those of manual pages and completion groff and zsh.
+test_packages=(libstb-dev libonnx-testdata pkg-config python3-pip groff-base zsh)
 
 preset=default folder=build
 case ${1-} in

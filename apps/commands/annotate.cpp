@@ -109,22 +109,13 @@ void add_annotate(CLI::App& app, int& exit_code) {
   const auto options = std::make_shared<AnnotateOptions>();
   CLI::App* command =
       app.add_subcommand("annotate", "Store labels and preprocessing in a copy of a model, and nothing else");
-  options->common.add_to(*command);
+  options->common.add_output_to(*command);
   options->model.add_to(*command, false);
-  command->get_option("MODEL")->description("An ONNX file");
+  command->get_option("MODEL")->description("An ONNX file")->type_name("FILE");
   options->image.add_to(*command);
-  const std::string why = "annotate runs nothing";
-  without_options(*command, foreign_on_the_cpu({"fp32"}, false), why);
-  without_options(*command,
-                  {{"--kernel", {}},
-                   {"--conv-backend", {}},
-                   {"--no-winograd", {}},
-                   {"--plan", {}},
-                   {"--keep", {}},
-                   {"--micro-batch", {}}},
-                  why);
-  command->add_option("--output", options->output,
-                      "The ONNX file to write; replaced when it exists (required)");
+  command
+      ->add_option("--output", options->output, "The ONNX file to write; replaced when it exists (required)")
+      ->type_name("FILE");
   command->footer(
       "Labels go into the metadata (metadata_props) under pipit.labels, one per line, preprocessing under\n"
       "pipit.preprocess as JSON (docs/metadata.md). All other bytes of the model stay as they are; weights "

@@ -13,6 +13,7 @@
 #include "apps/measuring/runner.h"
 #include "apps/measuring/timing.h"
 #include "apps/options/output_option.h"
+#include "apps/options/values.h"
 #include "engine/base/version.h"
 #include "engine/platform/device.h"
 #include "engine/platform/host_memory.h"
@@ -273,7 +274,7 @@ void add_bench(CLI::App& app, int& exit_code) {
   CLI::App* command =
       app.add_subcommand("bench", "Time whole runs of models, for every combination of the lists given");
   options->timing.common.add_shared_to(*command);
-  command->add_option("MODEL", options->models, model_help())->required();
+  command->add_option("MODEL", options->models, model_help())->required()->type_name("MODEL");
   options->settings.add_to(*command);
   ModelOptions::add_extents(*command, options->timing.dims, options->timing.shapes);
   CLI::Option* seconds = command
@@ -292,8 +293,10 @@ void add_bench(CLI::App& app, int& exit_code) {
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();
   options->output.add_to(*command, {OutputForm::json, OutputForm::csv});
-  command->add_option("--against", options->against,
-                      "Another model, which runs in turns with each MODEL and is compared with it");
+  command
+      ->add_option("--against", options->against,
+                   "Another model, which runs in turns with each MODEL and is compared with it")
+      ->type_name("MODEL");
   command
       ->add_option("--fail-above", options->fail_above,
                    "Exit code 4 where what is compared is shown to be slower, and by more than so many "

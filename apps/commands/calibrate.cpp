@@ -10,6 +10,7 @@
 #include "apps/display/terminal.h"
 #include "apps/measuring/runner.h"
 #include "apps/options/list_option.h"
+#include "apps/options/values.h"
 #include "engine/base/file.h"
 #include "models/image/folder.h"
 #include "pipit/detail/calibration.h"
@@ -188,24 +189,25 @@ void add_calibrate(CLI::App& app, int& exit_code) {
   const auto options = std::make_shared<CalibrateOptions>();
   CLI::App* command =
       app.add_subcommand("calibrate", "Find the INT8 scales of a model's tensors from a folder of images");
-  options->common.add_to(*command);
   options->model.add_to(*command, false);  // sums of another batch size may differ in their last bit
   command->get_option("MODEL")->required(false);
-  options->image.add_to(*command);
-  without_options(*command, foreign_on_the_cpu({"fp32"}, false),
-                  "calibrate observes the model in fp32 on the CPU, with the same kernels every time");
-  without_options(*command, {{"--plan", {}}}, "is what calibrate writes: name the file with --output");
-  without_options(*command, {{"--labels", {}}}, "calibrate shows no classes; pipit annotate stores labels");
-  command->add_option("IMAGES", options->images, "A folder of images (or one image); classes do not matter");
-  command->add_option("--output", options->output,
-                      "The plan to write, JSON; replaced when it exists (required)");
+  options->image.add_preprocessing_to(*command);
+  CommonOptions& common = options->common;
+  common.add_keep_to(*command);
+  common.add_kernels_to(*command);
+  common.add_threads_to(*command);
+  common.add_output_to(*command);
+  command->add_option("IMAGES", options->images, "A folder of images (or one image); classes do not matter")
+      ->type_name("IMAGES");
   command
-      ->add_option_function<std::string>(
+      ->add_option("--output", options->output, "The plan to write, JSON; replaced when it exists (required)")
+      ->type_name("FILE");
+  one_of(
+      command->add_option_function<std::string>(
           "--method", [options](const std::string& name) { options->method.method = kMethods.at(name); },
           "How far a range reaches: the largest magnitude, a percentile, least KL divergence, or least mean "
-          "squared "
-          "error [mse]")
-      ->check(CLI::IsMember({"minmax", "percentile", "entropy", "mse"}));
+          "squared error [mse]"),
+      {"minmax", "percentile", "entropy", "mse"});
   command
       ->add_option("--percentile", options->percentile,
                    "With --method percentile: percent of the magnitudes that are kept [99.99]")
@@ -225,13 +227,14 @@ void add_calibrate(CLI::App& app, int& exit_code) {
   command->add_option("--skip", options->skip, "Leave out the first N images of the folder")
       ->check(count_value())
       ->capture_default_str();
-  add_list(*command, "--export", options->exports, CLI::IsMember({"trt-cache", "ncnn"}),
-           "trt-cache, ncnn or both: also write the scales beside the plan for TensorRT (.trt-cache) or ncnn "
-           "(.ncnn-table)");
+  add_choices(*command, "--export", options->exports, {"trt-cache", "ncnn"},
+              "Also write the scales beside the plan for TensorRT (.trt-cache) or ncnn "
+              "(.ncnn-table)");
   command
       ->add_option("--merge", options->merge,
                    "Instead of calibrating: add up plans of different images (shards) of one model")
-      ->check(CLI::ExistingFile);
+      ->check(CLI::ExistingFile.description(""))
+      ->type_name("FILE");
   command->add_flag("--no-histograms", options->no_histograms,
                     "Leave the histograms out of the plan: smaller, but it cannot be merged");
   command->footer(

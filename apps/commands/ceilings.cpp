@@ -7,6 +7,7 @@
 #include "apps/display/terminal.h"
 #include "apps/measuring/machine_ceilings.h"
 #include "apps/measuring/runner.h"
+#include "apps/options/values.h"
 #include "engine/base/version.h"
 #include "engine/platform/device.h"
 #include "engine/platform/thread_pool.h"
@@ -67,15 +68,13 @@ void add_ceilings(CLI::App& app, int& exit_code) {
   const auto options = std::make_shared<CeilingsOptions>();
   CLI::App* command =
       app.add_subcommand("ceilings", "Measure what this machine reaches at most, for profile --floor");
-  command->add_option("--device", options->device, "Whose ceilings")
-      ->check(CLI::IsMember({"cpu", "cuda"}))
+  one_of(command->add_option("--device", options->device, "Whose ceilings"), {"cpu", "cuda"})
       ->capture_default_str();
   command->add_option("--threads", options->threads, "CPU threads; 0: all CPUs this process may use")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
   command->add_flag("--kept", options->kept, "Show the ceilings that are kept, and measure nothing");
-  command->add_flag("--json", options->json, "Write the result to stdout as one JSON document");
-  command->add_flag("--quiet", options->quiet, "No notes on stderr");
+  add_output_flags(*command, options->json, options->quiet);
   command->footer(
       "Arithmetic is measured on registers, for every instruction set that there is; memory with the loops "
       "of STREAM, "

@@ -144,7 +144,9 @@ void add_classify(CLI::App& app, int& exit_code) {
   options->common.add_to(*command);
   options->model.add_to(*command, false);
   options->image.add_to(*command);
-  command->add_option("IMAGE", options->images, "JPEG, PNG or BMP files, or folders of them")->required();
+  command->add_option("IMAGE", options->images, "JPEG, PNG or BMP files, or folders of them")
+      ->required()
+      ->type_name("IMAGE");
   command->add_option("--topk", options->topk, "Classes to print per image")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();

@@ -27,6 +27,7 @@ void add_tune(CLI::App& app, int& exit_code);
 void add_prune(CLI::App& app, int& exit_code);
 void add_doctor(CLI::App& app, int& exit_code);
 void add_ceilings(CLI::App& app, int& exit_code);
+void add_help(CLI::App& app, int& exit_code);
 /// With the two subcommands that follow.
 void add_sweep(CLI::App& app, int& exit_code);
 void add_sweep_conv(CLI::App& sweep, int& exit_code);

@@ -9,6 +9,7 @@
 #include "apps/measuring/runner.h"
 #include "apps/measuring/times_file.h"
 #include "apps/options/output_option.h"
+#include "apps/options/values.h"
 #include "engine/base/version.h"
 
 namespace pipit::apps {
@@ -114,8 +115,10 @@ void add_compare(CLI::App& app, int& exit_code) {
   const auto options = std::make_shared<CompareOptions>();
   CLI::App* command =
       app.add_subcommand("compare", "Say whether two profiles or benchmarks differ by more than their noise");
-  command->add_option("A", options->first, "JSON of pipit profile or bench")->required();
-  command->add_option("B", options->second, "The same of what is compared with it")->required();
+  command->add_option("A", options->first, "JSON of pipit profile or bench")->required()->type_name("FILE");
+  command->add_option("B", options->second, "The same of what is compared with it")
+      ->required()
+      ->type_name("FILE");
   command
       ->add_option(
           "--fail-above", options->fail_above,
@@ -124,8 +127,7 @@ void add_compare(CLI::App& app, int& exit_code) {
       ->check(nonnegative_number());
   options->output.add_to(*command, {OutputForm::json, OutputForm::csv});
   command->add_flag("--wide", options->wide, "All columns, also where the terminal is narrower");
-  command->add_flag("--json", options->json, "Write the result to stdout as one JSON document");
-  command->add_flag("--quiet", options->quiet, "No notes on stderr; errors still appear");
+  add_output_flags(*command, options->json, options->quiet);
   command->footer(
       "Ratios are of medians, B over A, with 95 % intervals; layers are judged together. One process a side "
       "says nothing "

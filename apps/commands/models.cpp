@@ -94,8 +94,7 @@ void add_models(CLI::App& app, int& exit_code) {
   const auto quiet = std::make_shared<bool>(false);
   CLI::App* command =
       app.add_subcommand("models", "List the models that have names: size, accuracy, licence, source");
-  command->add_flag("--json", *json, "Write the list to stdout as one JSON document");
-  command->add_flag("--quiet", *quiet, "Accepted as everywhere; there is nothing to leave out");
+  add_output_flags(*command, *json, *quiet);
   command->footer("Example: pipit models --json");
   command->callback([json, quiet, &exit_code] {
     if (*json) {

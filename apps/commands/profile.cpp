@@ -25,6 +25,7 @@
 #include "apps/measuring/timing.h"
 #include "apps/options/output_option.h"
 #include "apps/options/settings.h"
+#include "apps/options/values.h"
 #include "engine/base/clock.h"
 #include "engine/base/version.h"
 #include "engine/platform/device.h"
@@ -290,23 +291,28 @@ void add_profile(CLI::App& app, int& exit_code) {
   options->common.add_shared_to(*command);
   options->model.add_to(*command, false);
   options->settings.add_to(*command);
-  command->add_option("--input", options->input,
-                      "What the model is timed on: a .npy file of its input's shape or of one sample, or an "
-                      "image, prepared as pipit classify does [random numbers]");
+  command
+      ->add_option("--input", options->input,
+                   "What the model is timed on: a .npy file of its input's shape or of one sample, or an "
+                   "image, prepared as pipit classify does [random numbers]")
+      ->type_name("FILE");
   options->output.add_to(*command, {OutputForm::json, OutputForm::csv, OutputForm::html, OutputForm::trace,
                                     OutputForm::trtexec});
-  command->add_option("--accuracy", options->accuracy,
-                      "The JSON of pipit evaluate, which the JSON and the report then show as well");
   command
-      ->add_option("--sort", options->sort,
-                   "Rows of the table by time, multiply-accumulates, name, or in the order in which they run "
-                   "[order; with --by type and kernel: ms]")
-      ->check(CLI::IsMember({"ms", "macs", "name", "order"}));
+      ->add_option("--accuracy", options->accuracy,
+                   "The JSON of pipit evaluate, which the JSON and the report then show as well")
+      ->type_name("FILE");
+  one_of(command->add_option(
+             "--sort", options->sort,
+             "Rows of the table by time, multiply-accumulates, name, or in the order in which they run "
+             "[order; with --by type and kernel: ms]"),
+         {"ms", "macs", "name", "order"});
   command->add_option("--top", options->top, "Only the first rows of the table; 0: all")
       ->check(CLI::Range(0, 1000000))
       ->capture_default_str();
-  command->add_option("--by", options->by, "A row for each layer, or for all of a type or kernel together")
-      ->check(CLI::IsMember({"layer", "type", "kernel"}))
+  one_of(command->add_option("--by", options->by,
+                             "A row for each layer, or for all of a type or kernel together"),
+         {"layer", "type", "kernel"})
       ->capture_default_str();
   command->add_flag("--wide", options->wide,
                     "All columns, also where the terminal is narrower; what is no terminal always gets them");

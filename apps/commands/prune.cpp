@@ -9,6 +9,7 @@
 #include "apps/measuring/judged_images.h"
 #include "apps/measuring/prune_search.h"
 #include "apps/measuring/runner.h"
+#include "apps/options/values.h"
 #include "engine/base/file.h"
 #include "engine/base/version.h"
 #include "engine/platform/host_memory.h"
@@ -277,15 +278,18 @@ void add_prune(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand(
       "prune",
       "Take groups of weights out of a model, fit the others without training, and write it as ONNX");
-  options->common.add_to(*command);
   options->model.add_to(*command, false);
   options->image.add_to(*command);
-  without_options(*command, foreign_on_the_cpu({"fp32", "int8"}, true),
-                  "prune computes in fp32 or INT8 on the CPU");
-  without_options(*command, {{"--plan", {}}}, "prune calibrates what it makes");
-  command->remove_option(command->get_option("--keep"));  // of layers in INT8
+  CommonOptions& common = options->common;
+  common.add_precision_to(*command, {"fp32", "int8"},
+                          "What it is pruned for, on the CPU; int8 calibrates the result, too [fp32]");
+  common.add_kernels_to(*command);
+  common.tuning.add_to(*command);
+  common.add_threads_to(*command);
+  common.add_output_to(*command);
   command->add_option("IMAGES", options->images, "Images with their classes, as pipit evaluate takes them")
-      ->required();
+      ->required()
+      ->type_name("IMAGES");
   PruneGoal& goal = options->goal;
   command->add_option("--keep", goal.keep, "Keep this share of every layer, for example 0.5")
       ->check(positive_number());
@@ -301,42 +305,44 @@ void add_prune(CLI::App& app, int& exit_code) {
           "--max-drop", goal.max_drop,
           "Become as fast as is possible for at most so many points of top-1 (percent of the images)")
       ->check(nonnegative_number());
-  command
-      ->add_option(
+  one_of(
+      command->add_option(
           "--mode", options->mode,
           "What falls: rows of K; channels between two layers, which become smaller; or for each layer what "
-          "is better by --target-speedup or --max-drop (with --keep, rows)")
-      ->check(CLI::IsMember({"auto", "k", "channel"}))
+          "is better by --target-speedup or --max-drop (with --keep, rows)"),
+      {"auto", "k", "channel"})
       ->capture_default_str();
-  command->add_option("--output", options->source.output,
-                      "The ONNX file to write; replaced when it exists (required)");
-  command->add_option("--save-svg", options->source.svg, "Also draw accuracy against time into this file");
+  command
+      ->add_option("--output", options->source.output,
+                   "The ONNX file to write; replaced when it exists (required)")
+      ->type_name("FILE");
+  command->add_option("--save-svg", options->source.svg, "Also draw accuracy against time into this file")
+      ->type_name("FILE");
   command
       ->add_option(
           "--check", options->check,
           "Images to check the result on [every other one of IMAGES, which are then not used otherwise]")
-      ->check(CLI::ExistingPath);
-  command
-      ->add_option_function<std::string>(
-          "--against",
-          [options](const std::string& name) {
-            options->goal.against = name == "labels" ? Against::labels : Against::fp32;
-          },
-          "What is right: the images' classes, or what the dense model says (for images without classes) "
-          "[labels]")
-      ->check(CLI::IsMember({"labels", "dense"}));
-  command->add_option("--importance", options->importance, "How the loss of a group is judged")
-      ->check(CLI::IsMember({"l1", "l2", "activation", "second-order"}))
+      ->check(CLI::ExistingPath.description(""))
+      ->type_name("IMAGES");
+  one_of(command->add_option_function<std::string>(
+             "--against",
+             [options](const std::string& name) {
+               options->goal.against = name == "labels" ? Against::labels : Against::fp32;
+             },
+             "What is right: the images' classes, or what the dense model says (for images without classes) "
+             "[labels]"),
+         {"labels", "dense"});
+  one_of(command->add_option("--importance", options->importance, "How the loss of a group is judged"),
+         {"l1", "l2", "activation", "second-order"})
       ->capture_default_str();
-  command
-      ->add_option("--group", options->group,
-                   "Neighbouring input channels that fall together: 1 for fp32, 4 for INT8 on the CPU, 8 or "
-                   "16 on a GPU [1, with --precision int8 4]")
-      ->check(CLI::IsMember({1, 4, 8, 16}));
-  command
-      ->add_option("--panel", options->panel,
-                   "Neighbouring outputs that lose the same rows; 0: all of a layer, as GPUs want it")
-      ->check(CLI::IsMember({0, 16, 32}))
+  one_of(command->add_option("--group", options->group,
+                             "Neighbouring input channels that fall together: 1 for fp32, 4 for INT8 on the "
+                             "CPU, 8 or 16 on a GPU [1, with --precision int8 4]"),
+         {"1", "4", "8", "16"});
+  one_of(
+      command->add_option("--panel", options->panel,
+                          "Neighbouring outputs that lose the same rows; 0: all of a layer, as GPUs want it"),
+      {"0", "16", "32"})
       ->capture_default_str();
   command->add_flag("--no-refit", options->no_refit,
                     "Leave the kept weights as they are, to see what fitting brings");

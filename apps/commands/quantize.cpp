@@ -5,6 +5,7 @@
 #include "apps/display/terminal.h"
 #include "apps/measuring/runner.h"
 #include "apps/options/options.h"
+#include "apps/options/values.h"
 #include "engine/base/file.h"
 #include "engine/base/version.h"
 #include "engine/platform/host_memory.h"
@@ -64,17 +65,17 @@ int quantize(const QuantizeCommand& options) {
 void add_quantize(CLI::App& app, int& exit_code) {
   const auto options = std::make_shared<QuantizeCommand>();
   CLI::App* command = app.add_subcommand("quantize", "Write a model as INT8 ONNX with the scales of a plan");
-  options->common.add_to(*command);
+  options->common.add_plan_to(*command);
+  options->common.add_keep_to(*command);
+  options->common.add_output_to(*command);
   options->model.add_to(*command, true);
-  const std::string why = "quantize writes INT8 and runs nothing";
-  without_options(*command, foreign_on_the_cpu({"fp32", "int8"}, false), why);
-  without_options(*command, {{"--kernel", {}}, {"--conv-backend", {}}, {"--no-winograd", {}}}, why);
-  command->add_option("--output", options->output,
-                      "The ONNX file to write; replaced when it exists (required)");
   command
-      ->add_option("--activations", options->activations,
-                   "Type of the activations: u8 with zero point 128, or s8 with 0; both hold the same values")
-      ->check(CLI::IsMember({"u8", "s8"}))
+      ->add_option("--output", options->output, "The ONNX file to write; replaced when it exists (required)")
+      ->type_name("FILE");
+  one_of(command->add_option(
+             "--activations", options->activations,
+             "Type of the activations: u8 with zero point 128, or s8 with 0; both hold the same values"),
+         {"u8", "s8"})
       ->capture_default_str();
   command->footer(
       "The file is standard ONNX (opset 13): QuantizeLinear and DequantizeLinear around the layers that "

@@ -11,6 +11,7 @@
 #include "apps/measuring/runner.h"
 #include "apps/options/list_option.h"
 #include "apps/options/sweep_options.h"
+#include "apps/options/values.h"
 #include "engine/base/file.h"
 #include "engine/base/version.h"
 #include "engine/platform/host_memory.h"
@@ -31,7 +32,7 @@ struct SweepConvOptions {
   std::size_t top = 10;
 
   std::string base_precision() const {
-    return !base.empty() ? base : shared.device == DeviceKind::cuda ? "fp16" : "fp32";
+    return !base.empty() ? base : shared.common.device == DeviceKind::cuda ? "fp16" : "fp32";
   }
 };
 
@@ -69,7 +70,7 @@ class ConvMeasurement {
   ConvMeasurement(const ConvPoint& point, const SweepConvOptions& options, LastInput& input)
       : layer_(layer_of(point)),
         options_(options),
-        x_(input.of(layer_.x, options.shared.threads)),
+        x_(input.of(layer_.x, options.shared.common.threads)),
         reference_(layer_, x_, kSampledPixels) {
     for (std::int64_t i = 0; i < point.in; ++i) inputs_.push_back(i);
     for (std::int64_t o = 0; o < point.out; ++o) outputs_.push_back(o);
@@ -90,8 +91,8 @@ class ConvMeasurement {
 
  private:
   std::unique_ptr<LayerRun> run(const std::string& precision, const std::string& kernel) const {
-    const LayerTarget target{options_.shared.device, precisions().at(precision), options_.shared.threads,
-                             kernel};
+    const LayerTarget target{options_.shared.common.device, precisions().at(precision),
+                             options_.shared.common.threads, kernel};
     return std::make_unique<LayerRun>(layer_, layer_.weights, inputs_, outputs_, x_, target, ranges_);
   }
 
@@ -172,7 +173,7 @@ int sweep_conv(const SweepConvOptions& options) {
   }
   std::vector<ConvRow> rows;
   {
-    Progress progress("sweep", std::ssize(planned), shared.quiet);
+    Progress progress("sweep", std::ssize(planned), shared.common.quiet);
     LastInput input;
     std::int64_t done = 0;
     for (std::vector<ConvRow>& layer : planned) {
@@ -188,7 +189,7 @@ int sweep_conv(const SweepConvOptions& options) {
   }
   if (!shared.csv.empty()) write_file(shared.csv, conv_csv(rows));
   if (!shared.svg.empty()) write_file(shared.svg, conv_svg(rows, options.base_precision()));
-  if (shared.json) {
+  if (shared.common.json) {
     nlohmann::ordered_json json = {{"pipit", version()}, {"command", "sweep conv"}};
     json.update(settings);
     json["combinations"] = options.grid.points().size();
@@ -226,13 +227,15 @@ void add_sweep_conv(CLI::App& parent, int& exit_code) {
       ->check(count_value())
       ->capture_default_str();
   command->add_option("--seed", options->seed, "Of --sample")->capture_default_str();
-  add_list(*command, "--backend", options->backends, CLI::Validator(),
-           "Kernels by name (pipit inspect MODEL --why lists some); auto: the fastest of all [auto]");
-  command
-      ->add_option("--base", options->base,
-                   "The precision that the others are held against, by the fastest of its kernels [fp32, on "
-                   "a GPU fp16]")
-      ->check(CLI::IsMember({"fp32", "fp16", "int8"}));
+  std::vector<std::string> backends = kernel_names();
+  backends.insert(backends.begin(), "auto");
+  add_list(*command, "--backend", options->backends, one_of(backends),
+           "Kernels by name (pipit inspect MODEL --why lists some); auto: the fastest of all [auto]")
+      ->type_name("auto|KERNEL,...");
+  one_of(command->add_option("--base", options->base,
+                             "The precision that the others are held against, by the fastest of its kernels "
+                             "[fp32, on a GPU fp16]"),
+         {"fp32", "fp16", "int8"});
   command->add_option("--top", options->top, "Rows in the table, those with the largest speed-ups")
       ->check(count_value())
       ->capture_default_str();

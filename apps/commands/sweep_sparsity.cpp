@@ -9,6 +9,7 @@
 #include "apps/measuring/sweep_rows.h"
 #include "apps/options/list_option.h"
 #include "apps/options/sweep_options.h"
+#include "apps/options/values.h"
 #include "engine/base/file.h"
 #include "engine/base/version.h"
 #include "layers/passes/passes.h"
@@ -62,7 +63,7 @@ std::vector<SparseLayer> layers_of(const SweepSparsityOptions& options) {
 // Channels that a kernel leaves out together.
 std::int64_t group_of(const SweepSparsityOptions& options, Precision precision) {
   if (options.group != 0) return options.group;
-  if (options.shared.device == DeviceKind::cuda) return 16;
+  if (options.shared.common.device == DeviceKind::cuda) return 16;
   return precision == Precision::int8 ? 4 : precision == Precision::fp16 ? 2 : 1;
 }
 
@@ -76,19 +77,20 @@ double largest(const std::span<const float> values) {
 class LayerSweep {
  public:
   LayerSweep(const SparseLayer& layer, const SweepSparsityOptions& options)
-      : layer_(layer), options_(options), pool_(shared_pool(options.shared.threads)) {
-    x_ = network_values(layer.x, options.shared.threads);
+      : layer_(layer), options_(options), pool_(shared_pool(options.shared.common.threads)) {
+    x_ = network_values(layer.x, options.shared.common.threads);
     pruner_ = std::make_unique<LayerPruner>(layer_, x_, *pool_);
     for (std::int64_t i = 0; i < layer.weights.weights.shape()[1]; ++i) inputs_.push_back(i);
     for (std::int64_t o = 0; o < layer.weights.weights.shape()[0]; ++o) outputs_.push_back(o);
-    reference_ =
-        run(layer.weights, inputs_, outputs_, {DeviceKind::cpu, Precision::fp32, options.shared.threads})
-            ->results();
+    reference_ = run(layer.weights, inputs_, outputs_,
+                     {DeviceKind::cpu, Precision::fp32, options.shared.common.threads})
+                     ->results();
     ranges_ = {largest(x_.values<float>()), largest(reference_)};
   }
 
   void measure(SweepRow& row) {
-    const LayerTarget target{options_.shared.device, precisions().at(row.precision), options_.shared.threads};
+    const LayerTarget target{options_.shared.common.device, precisions().at(row.precision),
+                             options_.shared.common.threads};
     if (!dense_ || dense_precision_ != target.precision) {
       dense_ = run(layer_.weights, inputs_, outputs_, target);
       dense_precision_ = target.precision;
@@ -187,7 +189,7 @@ int sweep_sparsity(const SweepSparsityOptions& options) {
   std::set<std::string> wanted;
   bool unsupported = false;
   {
-    Progress progress("sweep", total, shared.quiet);
+    Progress progress("sweep", total, shared.common.quiet);
     std::int64_t done = 0;
     for (std::size_t l = 0; l < layers.size(); ++l) {
       std::unique_ptr<LayerSweep> measuring;
@@ -212,7 +214,7 @@ int sweep_sparsity(const SweepSparsityOptions& options) {
   }
   if (!shared.csv.empty()) write_file(shared.csv, sweep_csv(rows));
   if (!shared.svg.empty()) write_file(shared.svg, sweep_svg(rows));
-  if (shared.json) {
+  if (shared.common.json) {
     nlohmann::ordered_json json = {{"pipit", version()}, {"command", "sweep sparsity"}};
     json.update(settings);
     json["rows"] = nlohmann::ordered_json::array();
@@ -233,36 +235,36 @@ void add_sweep_sparsity(CLI::App& parent, int& exit_code) {
   CLI::App* command = parent.add_subcommand(
       "sparsity",
       "Remove rows of K, channels, blocks and inputs of layers; time and compare with the dense layer");
-  command->add_option("MODEL", options->model.model, model_help() + "; its convolutions in place of --layer");
+  command->add_option("MODEL", options->model.model, model_help() + "; its convolutions in place of --layer")
+      ->type_name("MODEL");
   command
       ->add_option("--layer", options->layers,
-                   "NxCxHxW:OxRxS[:sSTRIDE][:pPADDING][:dDILATION], random weights; may be repeated "
-                   "[16x64x56x56:128x3x3, 4x64x128x128:128x3x3]")
-      ->allow_extra_args(false);
+                   "NxCxHxW:OxRxS, then :sSTRIDE, :pPADDING and :dDILATION as needed: a convolution with "
+                   "random weights; may be repeated [16x64x56x56:128x3x3, 4x64x128x128:128x3x3]")
+      ->allow_extra_args(false)
+      ->type_name("LAYER");
   command->add_option("--batch", options->model.batch, "Images of a run of MODEL [1, or what the file fixes]")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{65536}));
   add_list(*command, "--keep", options->keeps, CLI::Range(0.05, 1.0),
            "Shares that are kept; 1 stands for the dense layer [1,0.85,0.75,0.65,0.5,0.35,0.25]");
-  add_list(*command, "--mode", options->modes, CLI::IsMember({"k", "k-panel", "channel", "block", "input"}),
-           "What is removed: rows of K for all outputs, for each panel of outputs its own, outputs, blocks "
-           "of outputs, "
-           "input channels [all]");
-  command
-      ->add_option("--importance", options->importance,
-                   "How the loss of a group is judged; of outputs by l1 or l2")
-      ->check(CLI::IsMember({"l1", "l2", "activation", "second-order"}))
+  add_choices(
+      *command, "--mode", options->modes, {"k", "k-panel", "channel", "block", "input"},
+      "What is removed: rows of K for all outputs, for each panel of outputs its own, outputs, blocks "
+      "of outputs, "
+      "input channels [all]");
+  one_of(command->add_option("--importance", options->importance,
+                             "How the loss of a group is judged; of outputs by l1 or l2"),
+         {"l1", "l2", "activation", "second-order"})
       ->capture_default_str();
-  command
-      ->add_option(
-          "--group", options->group,
-          "Neighbouring input channels in a row of K; 0: 1 in fp32, 2 in fp16, 4 in INT8, on a GPU 16")
-      ->check(CLI::IsMember({0, 1, 2, 4, 8, 16}))
+  one_of(command->add_option(
+             "--group", options->group,
+             "Neighbouring input channels in a row of K; 0: 1 in fp32, 2 in fp16, 4 in INT8, on a GPU 16"),
+         {"0", "1", "2", "4", "8", "16"})
       ->capture_default_str();
-  command->add_option("--panel", options->panel, "Outputs that share rows in mode k-panel")
-      ->check(CLI::IsMember({16, 32}))
+  one_of(command->add_option("--panel", options->panel, "Outputs that share rows in mode k-panel"),
+         {"16", "32"})
       ->capture_default_str();
-  command->add_option("--block", options->block, "Outputs of a block")
-      ->check(CLI::IsMember({4, 8, 16, 32}))
+  one_of(command->add_option("--block", options->block, "Outputs of a block"), {"4", "8", "16", "32"})
       ->capture_default_str();
   command->add_flag("--no-refit", options->no_refit, "Do not also fit the kept weights and compare again");
   options->shared.add_to(*command, "Arithmetic of the kernels [fp32]",

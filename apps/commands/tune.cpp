@@ -11,6 +11,7 @@
 #include "apps/display/terminal.h"
 #include "apps/measuring/judged_images.h"
 #include "apps/measuring/runner.h"
+#include "apps/options/values.h"
 #include "engine/base/file.h"
 #include "pipit/detail/calibration.h"
 #include "pipit/detail/load.h"
@@ -278,24 +279,32 @@ void add_tune(CLI::App& app, int& exit_code) {
   const auto options = std::make_shared<TuneOptions>();
   CLI::App* command = app.add_subcommand(
       "tune", "Find the layers to keep in floating point so that INT8 costs no more accuracy than allowed");
-  options->common.add_to(*command);
   options->model.add_to(*command, false);
   options->image.add_to(*command);
-  without_options(*command, foreign_on_the_cpu({"fp32", "int8"}, true),
-                  "tune mixes INT8 and fp32 on the CPU");
+  CommonOptions& common = options->common;
+  common.add_plan_to(*command);
+  common.add_keep_to(*command);
+  common.add_kernels_to(*command);
+  common.tuning.add_to(*command);
+  common.add_threads_to(*command);
+  common.add_output_to(*command);
   command->add_option("IMAGES", options->images, "Images with their classes, as pipit evaluate takes them")
-      ->required();
+      ->required()
+      ->type_name("IMAGES");
   command
       ->add_option("--max-drop", options->max_drop,
                    "Points of top-1 (percent of the images) that may be lost against fp32 (required)")
       ->check(nonnegative_number());
-  command->add_option("--output", options->output,
-                      "The mixed plan to write, JSON; replaced when it exists (required)");
-  command->add_option("--save-svg", options->svg, "Also draw accuracy against time into this file");
   command
-      ->add_option("--against", options->against,
-                   "What is right: the images' classes, or what fp32 says (for images without classes)")
-      ->check(CLI::IsMember({"labels", "fp32"}))
+      ->add_option("--output", options->output,
+                   "The mixed plan to write, JSON; replaced when it exists (required)")
+      ->type_name("FILE");
+  command->add_option("--save-svg", options->svg, "Also draw accuracy against time into this file")
+      ->type_name("FILE");
+  one_of(command->add_option(
+             "--against", options->against,
+             "What is right: the images' classes, or what fp32 says (for images without classes)"),
+         {"labels", "fp32"})
       ->capture_default_str();
   command
       ->add_option(
@@ -304,8 +313,8 @@ void add_tune(CLI::App& app, int& exit_code) {
           "the measured drop as it is; more keeps more layers, and needs many images")
       ->check(positive_number() & CLI::Range(50.0, 99.9))
       ->capture_default_str();
-  command->add_option("--keep-as", options->keep_as, "What the plan says of layers that are kept")
-      ->check(CLI::IsMember({"fp32", "fp16"}))
+  one_of(command->add_option("--keep-as", options->keep_as, "What the plan says of layers that are kept"),
+         {"fp32", "fp16"})
       ->capture_default_str();
   command
       ->add_option("--calibrate-limit", options->calibrate,

@@ -9,6 +9,7 @@
 #include "apps/display/table.h"
 #include "apps/display/terminal.h"
 #include "apps/measuring/runner.h"
+#include "apps/options/values.h"
 #include "engine/platform/device.h"
 
 namespace pipit::apps {
@@ -322,7 +323,8 @@ void add_verify(CLI::App& app, int& exit_code) {
       ->add_option(
           "DIR", options->directories,
           "Folders with model.onnx and test_data_set_*/input_*.pb and output_*.pb, or folders of such")
-      ->required();
+      ->required()
+      ->type_name("FOLDER");
   command->add_option("--rtol", options->rtol, "Tolerance relative to the expected value")
       ->check(nonnegative_number())
       ->capture_default_str();

@@ -1,5 +1,7 @@
 #include "apps/options/list_option.h"
 
+#include "apps/options/values.h"
+
 namespace pipit::apps {
 
 std::vector<std::string> split_list(const std::string& option, std::string_view text) {
@@ -12,6 +14,11 @@ std::vector<std::string> split_list(const std::string& option, std::string_view 
     if (comma == text.npos) return entries;
     begin = comma + 1;
   }
+}
+
+CLI::Option* add_choices(CLI::App& command, const std::string& name, std::vector<std::string>& values,
+                         const std::vector<std::string>& words, const std::string& help) {
+  return add_list(command, name, values, one_of(words), help)->type_name(alternatives(words) + ",...");
 }
 
 }  // namespace pipit::apps

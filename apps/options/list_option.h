@@ -30,7 +30,11 @@ CLI::Option* add_list(CLI::App& command, const std::string& name, std::vector<T>
   };
   return command.add_option_function<std::vector<std::string>>(name, take, help)
       ->allow_extra_args(false)
-      ->type_name("LIST");
+      ->type_name("N,...");
 }
+
+/// The same for a list of words.
+CLI::Option* add_choices(CLI::App& command, const std::string& name, std::vector<std::string>& values,
+                         const std::vector<std::string>& words, const std::string& help);
 
 }  // namespace pipit::apps

@@ -3,6 +3,7 @@
 #include <charconv>
 
 #include "apps/options/options.h"
+#include "models/catalogue.h"
 
 namespace pipit::apps {
 
@@ -37,8 +38,12 @@ std::optional<Shape> shape_of(std::string_view text) {
 
 }  // namespace
 
+std::string model_help() {
+  return "An ONNX file, or the name of a model (pipit models tells more): " + named_model_list();
+}
+
 void ModelOptions::add_to(CLI::App& command, bool with_batch) {
-  command.add_option("MODEL", model, model_help())->required();
+  command.add_option("MODEL", model, model_help())->required()->type_name("MODEL");
   if (with_batch) {
     command.add_option("--batch", batch, "Images per run (for models that leave the batch open) [1]")
         ->check(CLI::Range(std::int64_t{1}, std::int64_t{65536}));
@@ -48,10 +53,12 @@ void ModelOptions::add_to(CLI::App& command, bool with_batch) {
 
 void ModelOptions::add_extents(CLI::App& command, std::vector<std::string>& dims,
                                std::vector<std::string>& shapes) {
-  command.add_option("--dim", dims, "NAME=VALUE: the value of a symbolic dimension; may be repeated");
-  command.add_option(
-      "--shape", shapes,
-      "NAME=1x3x224x224: the shape of an input whose extents the file leaves open; may be repeated");
+  command.add_option("--dim", dims, "The value of a symbolic dimension; may be repeated")
+      ->type_name("NAME=VALUE");
+  command
+      .add_option("--shape", shapes,
+                  "The shape of an input whose extents the file leaves open; may be repeated")
+      ->type_name("NAME=1x3x224x224");
 }
 
 Model ModelOptions::load(std::optional<std::int64_t> run_batch) const {

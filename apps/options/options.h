@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -18,15 +17,11 @@
 
 namespace pipit::apps {
 
-/// Checks of values. CLI11's own accept nan and print limits of 309 digits.
-CLI::Validator finite_number();
-CLI::Validator positive_number();
-CLI::Validator nonnegative_number();
-/// An integer from 0 to 2^63 - 1.
-CLI::Validator count_value();
+/// --json and --quiet, which every command has.
+void add_output_flags(CLI::App& command, bool& json, bool& quiet);
 
-/// --json, --threads, --device, --precision and its own (--plan, --keep, --group-size, --dynamic-scales), --quiet,
-/// --kernel, --conv-backend, --no-winograd, --micro-batch, those of tuning_options.h: on every subcommand.
+/// How a command runs what it runs. A command declares those that it takes; what it does not declare does not exist
+/// there.
 struct CommonOptions {
   bool json = false;
   bool quiet = false;
@@ -46,13 +41,23 @@ struct CommonOptions {
   /// Not on the command line: of the run's images, to compare with the plan's.
   std::optional<Preprocess> preprocess;
 
+  /// All of them.
   void add_to(CLI::App& command);
+  /// All but --threads and --precision, for a command that takes several of each.
+  void add_shared_to(CLI::App& command);
+  void add_output_to(CLI::App& command);
+  void add_threads_to(CLI::App& command);
+  void add_device_to(CLI::App& command);
+  /// Of these precisions, fp32 among them.
+  void add_precision_to(CLI::App& command, const std::vector<std::string>& names, const std::string& help);
+  void add_plan_to(CLI::App& command);
+  void add_keep_to(CLI::App& command);
+  /// --kernel, --conv-backend, --no-winograd, --micro-batch.
+  void add_kernels_to(CLI::App& command);
   /// Throws CLI::ValidationError when --precision and its options (--plan, ...) do not go together.
   void check_precision() const;
   /// --keep, parsed.
   std::vector<QuantizationPlan::Kept> kept() const;
-  /// The same without --threads and --precision, for a command that takes several of each.
-  void add_shared_to(CLI::App& command);
   /// How a model is read and compiled, but for --plan, tuning, and what ModelOptions says.
   LoadOptions load_options() const;
   /// How the model is compiled, but for the scales of --plan.
@@ -64,18 +69,11 @@ struct CommonOptions {
 
 /// The choices of --precision.
 const std::map<std::string, Precision>& precisions();
+std::vector<std::string> precision_names();
+/// Those of --kernel.
+std::vector<std::string> kernel_names();
 /// What MODEL is, with the names of models.
 std::string model_help();
-
-/// Takes options that mean nothing to a command out of its help. Giving one another value than those listed is a usage
-/// error that says `why`.
-void without_options(CLI::App& command, const std::map<std::string, std::set<std::string>>& options,
-                     const std::string& why);
-
-/// For without_options(): what means nothing to a command that computes on the CPU in these precisions, and where it
-/// does not choose kernels by timing, what is about that.
-std::map<std::string, std::set<std::string>> foreign_on_the_cpu(std::set<std::string> precisions,
-                                                                bool times_kernels);
 
 /// MODEL, --batch, --dim, --shape: how a model is loaded.
 struct ModelOptions {
@@ -104,6 +102,8 @@ struct ImageOptions {
   std::string labels;
 
   void add_to(CLI::App& command);
+  /// All but --labels.
+  void add_preprocessing_to(CLI::App& command);
   /// Throws CLI::ValidationError for --mean or --std of other than three numbers.
   PreprocessOptions preprocess_options() const;
   /// detail::prepare_for() with them.

@@ -6,21 +6,12 @@
 
 namespace pipit::apps {
 
-namespace {
-
-std::vector<std::string> precision_names() {
-  std::vector<std::string> names;
-  for (const auto& [name, unused] : precisions()) names.push_back(name);
-  return names;
-}
-
-}  // namespace
-
 void SettingLists::add_to(CLI::App& command) {
-  add_list(command, "--precision", precisions, CLI::IsMember(precision_names()),
-           "Arithmetic of the kernels; int8 has the scales of --plan, int8-dynamic finds its own at run "
-           "time; w8 and w4 store the weights of fully connected layers and 1x1 convolutions in 8 or 4 bits "
-           "and compute in f32 [fp32]");
+  add_choices(
+      command, "--precision", precisions, precision_names(),
+      "Arithmetic of the kernels; int8 has the scales of --plan, int8-dynamic finds its own at run "
+      "time; w8 and w4 store the weights of fully connected layers and 1x1 convolutions in 8 or 4 bits "
+      "and compute in f32 [fp32]");
   add_list(command, "--batch", batches, CLI::Range(std::int64_t{1}, std::int64_t{65536}),
            "Images per run (for models that leave the batch open) [1, or what the file fixes]");
   add_list(command, "--threads", threads, CLI::Range(0, 1024),

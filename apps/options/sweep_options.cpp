@@ -2,7 +2,7 @@
 
 #include "apps/display/output_files.h"
 #include "apps/options/list_option.h"
-#include "apps/options/options.h"
+#include "apps/options/values.h"
 #include "engine/platform/device.h"
 #include "engine/platform/thread_pool.h"
 
@@ -10,25 +10,19 @@ namespace pipit::apps {
 
 void SweepOptions::add_to(CLI::App& command, const std::string& precision_help,
                           const std::string& seconds_help, const std::string& svg_help) {
-  add_list(command, "--precision", precisions, CLI::IsMember({"fp32", "fp16", "int8"}), precision_help);
+  add_choices(command, "--precision", precisions, {"fp32", "fp16", "int8"}, precision_help);
   command.add_option("--seconds", seconds, seconds_help)
       ->check(nonnegative_number())
       ->check(CLI::Range(0.0, 3600.0))
       ->capture_default_str();
-  command.add_option("--results", results, "Append every row to this file as soon as it is measured");
+  command.add_option("--results", results, "Append every row to this file as soon as it is measured")
+      ->type_name("FILE");
   command.add_flag("--resume", resume, "Go on with the rows that --results does not have yet");
-  command.add_option("--csv", csv, "Also write all rows into this file");
-  command.add_option("--save-svg", svg, svg_help);
-  command
-      .add_option_function<std::string>(
-          "--device",
-          [this](const std::string& name) { device = name == "cuda" ? DeviceKind::cuda : DeviceKind::cpu; },
-          "Where to run [cpu]")
-      ->check(CLI::IsMember({"cpu", "cuda"}));
-  command.add_option("--threads", threads, "CPU threads; 0: all CPUs this process may use [0]")
-      ->check(CLI::Range(0, 1024));
-  command.add_flag("--json", json, "Write the result to stdout as one JSON document");
-  command.add_flag("--quiet", quiet, "No progress and no notes on stderr; errors still appear");
+  command.add_option("--csv", csv, "Also write all rows into this file")->type_name("FILE");
+  command.add_option("--save-svg", svg, svg_help)->type_name("FILE");
+  common.add_device_to(command);
+  common.add_threads_to(command);
+  common.add_output_to(command);
 }
 
 void SweepOptions::check(std::vector<std::string> inputs) const {
@@ -37,12 +31,12 @@ void SweepOptions::check(std::vector<std::string> inputs) const {
   check_output("--csv", csv, inputs);
   inputs.push_back(csv);
   check_output("--save-svg", svg, inputs);
-  require_device(device);
+  require_device(common.device);
 }
 
 nlohmann::ordered_json SweepOptions::machine_json() const {
-  return {{"device", device == DeviceKind::cuda ? gpu_description(0) : cpu_description()},
-          {"threads", threads == 0 ? available_cpus() : threads}};
+  return {{"device", common.device == DeviceKind::cuda ? gpu_description(0) : cpu_description()},
+          {"threads", common.threads == 0 ? available_cpus() : common.threads}};
 }
 
 }  // namespace pipit::apps

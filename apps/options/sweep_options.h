@@ -6,20 +6,17 @@
 #include <string>
 #include <vector>
 
-#include "pipit/types.h"
+#include "apps/options/options.h"
 
 namespace pipit::apps {
 
 /// --precision, --seconds, --results, --resume, --csv, --save-svg, --device, --threads, --json, --quiet.
 struct SweepOptions {
   std::vector<std::string> precisions;  ///< of fp32, fp16, int8
-  DeviceKind device = DeviceKind::cpu;
-  int threads = 0;
-  double seconds = 0;  ///< time box of a row
+  CommonOptions common;                 ///< --device, --threads, --json, --quiet
+  double seconds = 0;                   ///< time box of a row
   std::string results, csv, svg;
   bool resume = false;
-  bool json = false;
-  bool quiet = false;
 
   /// What is in the struct are the defaults. `precision`, `seconds`, `svg`: the help of these.
   void add_to(CLI::App& command, const std::string& precision, const std::string& seconds,

@@ -21,6 +21,7 @@ void TuningOptions::add_to(CLI::App& command) {
                   "File with the times of earlier runs, read and added to [with --autotune: "
                   "$XDG_CACHE_HOME/pipit/tuning.json or ~/.cache/pipit/tuning.json; else none]")
       ->excludes(none)
+      ->type_name("FILE")
       ->check(CLI::Validator(
           [](const std::string& path) {
             const std::filesystem::path folder = std::filesystem::path(path).parent_path();

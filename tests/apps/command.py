@@ -22,7 +22,7 @@ SUBCOMMANDS = {"classify": "MODEL", "evaluate": "MODEL", "inspect": "MODEL", "ve
                "bench": "MODEL", "calibrate": "MODEL", "quantize": "MODEL", "annotate": "MODEL", "diff": "MODEL",
                "tune": "MODEL", "prune": "MODEL"}
 # Those that take no model.
-OTHER_SUBCOMMANDS = ("compare", "models", "fetch", "doctor", "ceilings")
+OTHER_SUBCOMMANDS = ("compare", "models", "fetch", "doctor", "ceilings", "help")
 # Those with subcommands of their own.
 NESTED_SUBCOMMANDS = ("sweep",)
 # What classify and evaluate had to assume, said on stderr of a run that succeeds (test_annotate.py), and what profile

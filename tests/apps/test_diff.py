@@ -63,7 +63,7 @@ class Diff(CommandTest):
 
         refused(MODEL, "images", code=USAGE, words=["--plan"])
         refused(MODEL, "nowhere", "--plan", "plan.json", code=RUNTIME, words=["nowhere"])
-        refused(MODEL, "images", "--plan", "plan.json", "--precision", "fp16", code=USAGE, words=["INT8"])
+        refused(MODEL, "images", "--plan", "plan.json", "--precision", "fp16", code=USAGE, words=["takes no --precision;"])
         refused("resnet18", "images", "--plan", "plan.json", "--resize", 224, "--crop", 224, code=RUNTIME,
                 words=["another model"])
         plan = json.loads((self.folder / "plan.json").read_text())

@@ -128,7 +128,7 @@ class Quantize(CommandTest):
                 (("quantize", "resnet18", "--plan", "plan.json", "--output", "r.onnx"), "another model", RUNTIME),
                 (("quantize", MODEL, "--output", "r.onnx"), "--plan is required", USAGE),
                 (("quantize", MODEL, "--plan", "plan.json"), "--output is required", USAGE),
-                (("quantize", MODEL, "--plan", "plan.json", "--output", "r.onnx", "--precision", "fp16"), "INT8", USAGE),
+                (("quantize", MODEL, "--plan", "plan.json", "--output", "r.onnx", "--precision", "fp16"), "--precision", USAGE),
                 (("quantize", MODEL, "--plan", "plan.json", "--output", "r.onnx", "--activations", "s4"), "s4", USAGE),
                 (("quantize", MODEL, "--plan", "plan.json", "--output", "no/folder/r.onnx"), "no/folder", RUNTIME),
                 (("quantize", MODEL, "--plan", "no.json", "--output", "r.onnx"), "no.json", RUNTIME)):

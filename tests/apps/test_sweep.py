@@ -183,12 +183,14 @@ class SweepConv(CommandTest):
 
     def test_what_does_not_run_is_a_row(self):
         point = ("--n", "1", "--in", "8", "--out", "8", "--size", "12", "--kernel", "3", "--stride", "1", "--seconds", "0")
-        rows = self.json("sweep", "conv", *point, "--backend", "auto,reference,none-of-that-name")["rows"]
-        self.assertEqual([row["backend"] for row in rows], ["auto", "reference", "none-of-that-name"])
+        rows = self.json("sweep", "conv", *point, "--backend", "auto,reference,depthwise")["rows"]
+        self.assertEqual([row["backend"] for row in rows], ["auto", "reference", "depthwise"])
         self.assertEqual(rows[1]["runs"], "reference")
-        self.assertIn("no kernel of that name", rows[2]["problem"])
-        text = self.pipit("sweep", "conv", *point, "--backend", "none-of-that-name", code=UNSUPPORTED).stdout
-        self.assertIn("1 layer did not run: none-of-that-name: no kernel", text)
+        self.assertIn("not a depthwise convolution", rows[2]["problem"])
+        text = self.pipit("sweep", "conv", *point, "--backend", "depthwise", code=UNSUPPORTED).stdout
+        self.assertIn("1 layer did not run: depthwise: not a depthwise", text)
+        done = self.pipit("sweep", "conv", *point, "--backend", "auto,none-of-that-name", code=USAGE)
+        self.assert_one_line_error(done, "--backend", "none-of-that-name")
         huge = ("--n", "16", "--in", "32", "--out", "32", "--size", "3000", "--kernel", "3", "--stride", "1", "--all")
         row, = self.json("sweep", "conv", *huge, code=UNSUPPORTED)["rows"]
         self.assertIn("2^31 elements", row["problem"])

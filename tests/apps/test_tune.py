@@ -104,7 +104,7 @@ class Tune(CommandTest):
         refused(MODEL, "images", "--max-drop", -1, code=USAGE, words=["--max-drop"])
         for confidence in (20, "nan"):
             refused(MODEL, "images", "--max-drop", 1, "--confidence", confidence, code=USAGE, words=["--confidence"])
-        refused(MODEL, "images", "--max-drop", 1, "--precision", "fp16", code=USAGE, words=["INT8"])
+        refused(MODEL, "images", "--max-drop", 1, "--precision", "fp16", code=USAGE, words=["takes no --precision;"])
         refused(MODEL, "nowhere", "--max-drop", 1, code=RUNTIME, words=["nowhere"])
         for i in range(3):
             self.write_bmp(f"plain/{i}.bmp", (1, 2, 3))

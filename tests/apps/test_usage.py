@@ -20,12 +20,17 @@ class Help(CommandTest):
         for name in SUBCOMMANDS:
             with self.subTest(name):
                 text = self.pipit(name, "--help").stdout
-                for option in (SUBCOMMANDS[name], "--json", "--threads"):
+                for option in (SUBCOMMANDS[name], "--json", "--quiet"):
                     self.assertIn(option, text)
-                # What a command refuses is not offered.
-                runs_as_told = name not in ("calibrate", "quantize", "annotate", "diff", "tune", "prune")
-                for option in ("--device", "--precision", "--group-size"):
-                    self.assertEqual(re.search(rf"^  {option}\b", text, re.M) is not None, runs_as_told, option)
+                # What means nothing to a command is not there.
+                runs = name not in ("quantize", "annotate")
+                runs_as_told = runs and name not in ("calibrate", "diff", "tune", "prune")
+                for option, there in (("--threads", runs), ("--kernel", runs), ("--device", runs_as_told),
+                                      ("--precision", runs_as_told or name == "prune"), ("--group-size", runs_as_told),
+                                      ("--autotune", runs and name not in ("calibrate", "diff"))):
+                    self.assertEqual(re.search(rf"^  {option}\b", text, re.M) is not None, there, option)
+                    if not there:
+                        self.assert_one_line_error(self.pipit(name, "a", "b", option, code=USAGE), f"takes no {option};")
 
     def test_of_those_that_take_no_model(self):
         for name in OTHER_SUBCOMMANDS:
@@ -96,8 +101,8 @@ class UsageErrors(CommandTest):
                 (("calibrate", MODEL, "images", "--output", "p.json", "--export", "ncnn,,trt-cache"), "--export"),
                 (("calibrate", MODEL, "images", "--output", "p.json", "--export", "ncnn,onnx"), "--export"),
                 (("calibrate", MODEL, "images", "--output", "p.json", "--autotune"), "--autotune"),
-                (("diff", MODEL, "images", "--plan", "p.json", "--precision", "w4"), "INT8 with fp32"),
-                (("tune", MODEL, "images", "--max-drop", "1", "--output", "p.json", "--device", "cuda"), "on the CPU"),
+                (("diff", MODEL, "images", "--plan", "p.json", "--precision", "w4"), "diff takes no --precision;"),
+                (("tune", MODEL, "images", "--max-drop", "1", "--output", "p.json", "--device", "cuda"), "tune takes no --device;"),
                 (("verify", "tests", "--precision", "int8"), "--plan"),
                 (("evaluate", MODEL, "images", "--limit", "-1"), "--limit"),
                 (("evaluate", MODEL, "images", "--limit", "1.5"), "--limit"),

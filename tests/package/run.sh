@@ -13,6 +13,9 @@ rm -rf "$scratch"
 mkdir -p "$scratch"
 cmake --install "$build" --prefix "$prefix" >"$scratch/install.log"
 "$prefix/bin/pipit" --version
+for file in man/man1/pipit.1 man/man1/pipit-sweep-conv.1 bash-completion/completions/pipit zsh/site-functions/_pipit; do
+  [ -s "$prefix/share/$file" ] || { echo "$file is not installed"; exit 1; }
+done
 
 # The README's example is three blocks, the only ones in these languages, taken as they stand.
 app=$scratch/app

@@ -1,0 +1,222 @@
+// How a command runs what it runs: threads, device, precision, kernels.
+#include <set>
+#include <span>
+
+#include "apps/display/terminal.h"
+#include "apps/options/options.h"
+#include "apps/options/values.h"
+#include "layers/ops/conv.h"
+#include "layers/ops/dynamic_int8.h"
+#include "layers/ops/qconv.h"
+#include "layers/ops/weight_only.h"
+#include "layers/registry.h"
+#include "pipit/detail/load.h"
+#include "quant/kept_layers.h"
+
+namespace pipit::apps {
+
+namespace {
+
+constexpr std::pair<const char*, Precision> kPrecisionNames[] = {
+    {"fp32", Precision::fp32}, {"fp16", Precision::fp16},
+    {"int8", Precision::int8}, {"int8-dynamic", Precision::int8_dynamic},
+    {"w8", Precision::w8},     {"w4", Precision::w4}};
+const std::map<std::string, Precision> kPrecisions(std::begin(kPrecisionNames), std::end(kPrecisionNames));
+
+// What --conv-backend is about, in every precision.
+constexpr std::string_view kConvolutions[] = {Conv::kType, QConv::kType, DynamicQConv::kType, WConv::kType};
+
+// What --kernel and --conv-backend take: a name asks for the kernel and its variants ("tile, f16 storage").
+std::vector<std::string> kernel_choices(std::span<const std::string_view> layer_types = {}) {
+  std::set<std::string> names;
+  if (layer_types.empty()) names = default_registry().kernel_names();
+  for (const std::string_view type : layer_types) names.merge(default_registry().kernel_names(type));
+  std::erase_if(names, [](const std::string& name) { return name.find(", ") != std::string::npos; });
+  return {names.begin(), names.end()};
+}
+
+std::string keep_problem(const std::string& text) {
+  try {
+    parse_keep(text);
+    return {};
+  } catch (const Error& e) {
+    return e.what();
+  }
+}
+
+}  // namespace
+
+const std::map<std::string, Precision>& precisions() {
+  return kPrecisions;
+}
+
+std::vector<std::string> precision_names() {
+  std::vector<std::string> names;
+  for (const auto& [name, unused] : kPrecisionNames) names.push_back(name);
+  return names;
+}
+
+std::vector<std::string> kernel_names() {
+  return kernel_choices();
+}
+
+void add_output_flags(CLI::App& command, bool& json, bool& quiet) {
+  command.add_flag("--json", json, "Write the result to stdout as one JSON document");
+  command.add_flag("--quiet", quiet, "No progress and no notes on stderr; errors still appear");
+}
+
+void CommonOptions::add_to(CLI::App& command) {
+  add_shared_to(command);
+  add_threads_to(command);
+  add_precision_to(
+      command, precision_names(),
+      "Arithmetic of the kernels; int8 has the scales of --plan, int8-dynamic finds its own at run "
+      "time; w8 and w4 store the weights of fully connected layers and 1x1 "
+      "convolutions in 8 or 4 bits and compute in f32 [fp32]");
+}
+
+void CommonOptions::add_shared_to(CLI::App& command) {
+  add_output_to(command);
+  add_plan_to(command);
+  add_keep_to(command);
+  one_of(
+      command.add_option("--group-size", group_size,
+                         "For --precision w4: neighbouring weights that share a scale [32 in convolutions, "
+                         "128 in fully connected layers]"),
+      {"32", "64", "128"});
+  one_of(command.add_option(
+             "--dynamic-scales", dynamic_scales,
+             "For --precision int8-dynamic: a scale for each image of a batch, or one for all; per-sample "
+             "answers do not depend on the rest of the batch [per-sample]"),
+         {"per-sample", "per-tensor"});
+  add_device_to(command);
+  command.add_flag(
+      "--allow-fallback", allow_fallback,
+      "With --device cuda: run layers without a GPU kernel on the CPU, through copies (kernel \"cpu:...\")");
+  add_kernels_to(command);
+  tuning.add_to(command);
+}
+
+void CommonOptions::add_output_to(CLI::App& command) {
+  add_output_flags(command, json, quiet);
+}
+
+void CommonOptions::add_threads_to(CLI::App& command) {
+  command.add_option("--threads", threads, "CPU threads; 0: all CPUs this process may use")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+}
+
+void CommonOptions::add_device_to(CLI::App& command) {
+  one_of(
+      command.add_option_function<std::string>(
+          "--device",
+          [this](const std::string& name) { device = name == "cuda" ? DeviceKind::cuda : DeviceKind::cpu; },
+          "Where to run [cpu]"),
+      {"cpu", "cuda"});
+}
+
+void CommonOptions::add_precision_to(CLI::App& command, const std::vector<std::string>& names,
+                                     const std::string& help) {
+  one_of(command.add_option_function<std::string>(
+             "--precision", [this](const std::string& name) { precision = kPrecisions.at(name); }, help),
+         names);
+}
+
+void CommonOptions::add_plan_to(CLI::App& command) {
+  command.add_option("--plan", plan, "Scales for --precision int8, as written by pipit calibrate")
+      ->type_name("FILE");
+}
+
+void CommonOptions::add_keep_to(CLI::App& command) {
+  command
+      .add_option(
+          "--keep", keep,
+          "NAME=fp32 or NAME=fp16: a layer that does not run in INT8, besides those that the plan keeps; "
+          "NAME=int8: one that does although the plan keeps it; 'first' and 'last' are the first and last "
+          "with weights. One layer each time; may be repeated. The CPU computes both in fp32")
+      ->allow_extra_args(false)
+      ->check(CLI::Validator(keep_problem, ""))
+      ->type_name("NAME=PRECISION");
+}
+
+void CommonOptions::add_kernels_to(CLI::App& command) {
+  command
+      .add_option(
+          "--kernel", kernel,
+          "Prefer this kernel wherever it accepts a node, for example 'reference' (see inspect --why)")
+      ->check(one_of(kernel_choices()))
+      ->type_name("KERNEL");
+  command
+      .add_option("--conv-backend", conv_backend,
+                  "The same for convolutions only, for example 'im2col_gemm'; goes before --kernel")
+      ->check(one_of(kernel_choices(kConvolutions)))
+      ->type_name("KERNEL");
+  command.add_flag(
+      "--no-winograd", no_winograd,
+      "No convolution by Winograd's transforms on the CPU: they are faster, and about one decimal digit "
+      "less exact");
+  command
+      .add_option(
+          "--micro-batch", micro_batch,
+          "On the CPU: how many samples of a batch go through all layers together, so that what a layer "
+          "writes is still in a cache when the next one reads it; 0: all of them. Needs layers that keep "
+          "samples apart [chosen from the sizes of activations; see inspect]")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{65536}));
+}
+
+void CommonOptions::check_precision() const {
+  if (precision == Precision::int8 && plan.empty())
+    throw CLI::ValidationError("--precision",
+                               "int8 needs --plan with the scales that pipit calibrate writes");
+  if (precision != Precision::int8 && !plan.empty())
+    throw CLI::ValidationError("--plan",
+                               fmt::format("is for --precision int8, not {}", precision_name(precision)));
+  if (precision != Precision::int8 && !keep.empty())
+    throw CLI::ValidationError("--keep",
+                               fmt::format("is for --precision int8, not {}", precision_name(precision)));
+  if (precision != Precision::w4 && group_size)
+    throw CLI::ValidationError("--group-size",
+                               fmt::format("is for --precision w4, not {}", precision_name(precision)));
+  if (precision != Precision::int8_dynamic && !dynamic_scales.empty())
+    throw CLI::ValidationError("--dynamic-scales", fmt::format("is for --precision int8-dynamic, not {}",
+                                                               precision_name(precision)));
+}
+
+std::vector<QuantizationPlan::Kept> CommonOptions::kept() const {
+  std::vector<QuantizationPlan::Kept> all;
+  for (const std::string& text : keep) all.push_back(parse_keep(text));
+  return all;
+}
+
+LoadOptions CommonOptions::load_options() const {
+  LoadOptions load;
+  load.device = device;
+  load.threads = threads;
+  load.precision = precision;
+  load.keep = keep;
+  load.per_sample_scales = dynamic_scales != "per-tensor";
+  load.group_size = group_size.value_or(0);
+  load.tuning = Tuning::by_order;  // a command's models share one tuner
+  load.kernel = kernel;
+  load.convolution_kernel = conv_backend;
+  load.winograd = !no_winograd;
+  load.allow_fallback = allow_fallback;
+  load.micro_batch = micro_batch;
+  return load;
+}
+
+CompileOptions CommonOptions::compile_options() const {
+  CompileOptions options = detail::compile_options(load_options());
+  options.tuning = tuning.tuning();
+  return options;
+}
+
+std::vector<std::string> CommonOptions::compare_preprocess(const QuantizationPlan& scales,
+                                                           const Preprocess& images) const {
+  std::vector<std::string> differences = detail::differences_from(scales, images);
+  if (!differences.empty() && !quiet) print_error("note: " + detail::differences_note(plan, differences));
+  return differences;
+}
+
+}  // namespace pipit::apps

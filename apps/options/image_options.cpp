@@ -1,0 +1,73 @@
+// How images become a model's input, and what its classes are called.
+#include <algorithm>
+
+#include "apps/options/list_option.h"
+#include "apps/options/options.h"
+#include "apps/options/values.h"
+#include "pipit/detail/load.h"
+
+namespace pipit::apps {
+
+void ImageOptions::add_to(CLI::App& command) {
+  add_preprocessing_to(command);
+  command.add_option("--labels", labels, "File with one class name per line (or a JSON list)")
+      ->type_name("FILE");
+}
+
+void ImageOptions::add_preprocessing_to(CLI::App& command) {
+  const auto presets = preprocess_preset_names();
+  one_of(command.add_option("--preset", preset,
+                            "Preprocessing [what the model stores, else torchvision at its input size]"),
+         {presets.begin(), presets.end()});
+  command.add_option("--resize", resize, "Short side after resizing, in pixels; 0: no resizing")
+      ->check(CLI::Range(0, kMaxPreprocessSide));
+  command.add_option("--crop", crop, "Side of the centre crop, in pixels")
+      ->check(CLI::Range(1, kMaxPreprocessSide));
+  one_of(
+      command.add_option("--interpolation", interpolation, "Filter of the resize, antialiased as Pillow's"),
+      {"nearest", "bilinear", "bicubic"});
+  add_list(command, "--mean", mean, finite_number(),
+           "Subtracted per channel, after scaling to [0, 1] (presets say otherwise)")
+      ->type_name("a,b,c");
+  add_list(command, "--std", std, positive_number(), "Divides per channel")->type_name("a,b,c");
+  command.add_flag("--bgr", bgr, "Channels in the order blue, green, red");
+  command.add_flag(
+      "--no-exif-transpose", no_exif_transpose,
+      "Leave photographs as they are stored, instead of turning them upright as their EXIF data says");
+}
+
+bool ImageOptions::has_preprocessing() const {
+  return !preset.empty() || resize || crop || !interpolation.empty() || !mean.empty() || !std.empty() ||
+         bgr || no_exif_transpose;
+}
+
+PreprocessOptions ImageOptions::preprocess_options() const {
+  const auto three = [](const char* option, const std::vector<float>& values) {
+    std::optional<std::array<float, 3>> result;
+    if (values.empty()) return result;
+    if (values.size() != 3)
+      throw CLI::ValidationError(option, fmt::format("{} numbers; expected a,b,c", values.size()));
+    std::copy_n(values.begin(), 3, result.emplace().begin());
+    return result;
+  };
+  PreprocessOptions options;
+  options.preset = preset;
+  options.resize = resize;
+  options.crop = crop;
+  options.interpolation = interpolation;
+  options.mean = three("--mean", mean);
+  options.std = three("--std", std);
+  options.bgr = bgr;
+  options.ignore_exif_orientation = no_exif_transpose;
+  return options;
+}
+
+Preparation ImageOptions::resolve(const Model& model) const {
+  return detail::prepare_for(model, preprocess_options());
+}
+
+Labels ImageOptions::resolve_labels(const Model& model, std::int64_t classes) const {
+  return detail::labels_for(model, labels, classes);
+}
+
+}  // namespace pipit::apps
