@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 
 #include "apps/commands/commands.h"
+#include "apps/display/next_command.h"
 #include "apps/display/output_files.h"
 #include "apps/display/table.h"
 #include "apps/display/terminal.h"
@@ -100,6 +101,7 @@ int annotate(const AnnotateOptions& options) {
   } else {
     fmt::print("{}: {}\n", printable(options.output), printable(stored));
   }
+  print_next(options.common.quiet, {"inspect", options.output}, "what the copy stores");
   return kExitOk;
 }
 

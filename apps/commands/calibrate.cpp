@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "apps/commands/commands.h"
+#include "apps/display/next_command.h"
 #include "apps/display/output_files.h"
 #include "apps/display/progress.h"
 #include "apps/display/table.h"
@@ -166,11 +167,13 @@ int calibrate(const CalibrateOptions& options) {
   const bool ncnn =
       std::find(options.exports.begin(), options.exports.end(), "ncnn") != options.exports.end();
   const Graph laid_out = ncnn ? optimize(fused) : Graph{};
-  Progress progress("calibrate", static_cast<std::int64_t>(images.size()), options.common.quiet);
-  const std::vector<std::string> notes =
-      detail::calibrate_on(plan, model.name, std::move(fused), preprocess, images, options.images,
-                           options.common.compile_options().planning, options.corrections,
-                           [&](std::int64_t done, std::int64_t) { progress.update(done); });
+  std::vector<std::string> notes;
+  {
+    Progress progress("calibrate", static_cast<std::int64_t>(images.size()), options.common.quiet);
+    notes = detail::calibrate_on(plan, model.name, std::move(fused), preprocess, images, options.images,
+                                 options.common.compile_options().planning, options.corrections,
+                                 [&](std::int64_t done, std::int64_t) { progress.update(done); });
+  }
   if (!options.common.quiet) print_notes(notes);
   write_file(options.output, to_json(plan, !options.no_histograms));
   for (const std::string& format : options.exports) {
@@ -180,6 +183,8 @@ int calibrate(const CalibrateOptions& options) {
                  to_ncnn_table(plan, laid_out, weight_scales(laid_out, plan.weights_per_channel)));
   }
   print_plan(options, plan);
+  print_next(options.common.quiet, {"diff", options.model.model, options.images, "--plan", options.output},
+             "what INT8 costs each layer");
   return kExitOk;
 }
 

@@ -1,9 +1,11 @@
 // pipit diff MODEL IMAGES: what INT8 costs, layer by layer, against fp32 on the same images.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 
 #include "apps/commands/commands.h"
+#include "apps/display/next_command.h"
 #include "apps/display/progress.h"
 #include "apps/display/table.h"
 #include "apps/display/terminal.h"
@@ -26,6 +28,7 @@ struct DiffOptions {
   std::string images;
   std::int64_t limit = 0;
   std::int64_t share_limit = 32;
+  std::string sort = "worst";
   bool fast = false;
 };
 
@@ -52,7 +55,8 @@ std::int64_t count_other_top1(const Tensor& a, const Tensor& b, std::int64_t bat
   return other;
 }
 
-void compare_layers(const MixedModel& model, PreparedImages& images, bool quiet, Comparison& result) {
+void compare_layers(const MixedModel& model, PreparedImages& images, const ProgressReport& progress,
+                    Comparison& result) {
   const auto fp32 = model.in_fp32(true);
   const auto int8 = model.in_int8({}, true);
   Session reference(fp32);
@@ -60,7 +64,6 @@ void compare_layers(const MixedModel& model, PreparedImages& images, bool quiet,
   LayerComparison comparison(*fp32, *int8);
   reference.set_observer(&comparison.reference());
   quantized.set_observer(&comparison.quantized());
-  Progress progress("diff", images.size(), quiet);
   images.for_each_batch([&](const ConstTensorView& input, std::int64_t first, std::int64_t count) {
     comparison.begin(count);
     const Tensor real = to_layout(reference.run({&input, 1})[0], Layout::row_major);
@@ -71,7 +74,7 @@ void compare_layers(const MixedModel& model, PreparedImages& images, bool quiet,
     result.output.add(shape, real.values<float>().first(own), coarse.values<float>().first(own),
                       std::numeric_limits<float>::infinity());
     result.other_top1 += count_other_top1(real, coarse, batch, count);
-    progress.update(first + count);
+    progress(first + count, images.size());
   });
   result.images = images.size();
   result.layers = comparison.layers();
@@ -139,6 +142,25 @@ std::string decibel(double db) {
   return std::isinf(db) ? (db > 0 ? "exact" : "-inf") : fmt::format("{:.1f}", db);
 }
 
+// How bad a layer is: by the noise that goes where it stays in fp32; where that was not measured, by its own.
+double badness(const Comparison& result, const LayerDifference& layer) {
+  if (const LayerShare* share = share_of(result.shares, layer.node))
+    return removed_share(result.shares, *share);
+  return -std::numeric_limits<double>::infinity();
+}
+
+// As they run, or the worst first: those whose share was measured, then by their own SQNR.
+std::vector<const LayerDifference*> rows_of(const DiffOptions& options, const Comparison& result) {
+  std::vector<const LayerDifference*> rows;
+  for (const LayerDifference& layer : result.layers) rows.push_back(&layer);
+  if (options.sort == "order") return rows;
+  std::stable_sort(rows.begin(), rows.end(), [&](const LayerDifference* a, const LayerDifference* b) {
+    const double bad_a = badness(result, *a), bad_b = badness(result, *b);
+    return bad_a != bad_b ? bad_a > bad_b : a->difference.sqnr_db() < b->difference.sqnr_db();
+  });
+  return rows;
+}
+
 void print_as_table(const DiffOptions& options, const Comparison& result) {
   using Align = Table::Align;
   std::vector<Table::Column> columns = {{"layer"},
@@ -154,7 +176,8 @@ void print_as_table(const DiffOptions& options, const Comparison& result) {
     columns.push_back({"removed %", Align::right});
   }
   Table table(columns);
-  for (const LayerDifference& layer : result.layers) {
+  for (const LayerDifference* shown : rows_of(options, result)) {
+    const LayerDifference& layer = *shown;
     const TensorDifference& d = layer.difference;
     const TensorDifference::Channel worst = d.worst_channel();
     std::vector<std::string> row = {
@@ -203,22 +226,29 @@ int diff(const DiffOptions& options) {
 
   std::vector<std::filesystem::path> images = spread(list_images(options.images), options.limit);
   PreparedImages prepared(images, preprocess, input, pool);
-  compare_layers(mixed, prepared, common.quiet, result);
-  if (!options.fast) {
-    PreparedImages some(spread(std::move(images), options.share_limit), preprocess, input, pool,
-                        PreparedImages::kUsualCacheBytes);
-    result.share_images = some.size();
-    Progress progress("layer by layer", 0, common.quiet);
-    result.shares = measure_shares(mixed, some, false, [&](std::int64_t done, std::int64_t total) {
-      progress.set_total(total);
-      progress.update(done);
-    });
+  PreparedImages some(spread(std::move(images), options.share_limit), preprocess, input, pool,
+                      PreparedImages::kUsualCacheBytes);
+  {
+    std::vector<Progress::Stage> plan_of_work = {{"comparing", 2.0 * static_cast<double>(prepared.size())}};
+    if (!options.fast)
+      plan_of_work.push_back({"layer by layer", 2.0 * static_cast<double>(mixed.layers().size()) *
+                                                    static_cast<double>(some.size())});
+    Progress progress("diff", std::move(plan_of_work), common.quiet);
+    compare_layers(mixed, prepared, progress.stage("comparing"), result);
+    if (!options.fast) {
+      result.share_images = some.size();
+      result.shares = measure_shares(mixed, some, false, progress.stage("layer by layer"));
+    }
   }
   if (common.json) {
     print_as_json(model, *fp32, options, result);
   } else {
     print_as_table(options, result);
   }
+  print_next(common.quiet,
+             {"tune", options.model.model, options.images, "--plan", options.common.plan, "--max-drop", "1",
+              "--output", "mixed.json"},
+             "which layers to keep in floating point for at most one point of top-1");
   return kExitOk;
 }
 
@@ -247,6 +277,12 @@ void add_diff(CLI::App& app, int& exit_code) {
           "Use at most N of them for the columns alone and removed, which run the model twice for each "
           "layer; 0: all")
       ->check(count_value())
+      ->capture_default_str();
+  one_of(
+      command->add_option("--sort", options->sort,
+                          "Rows of the table: the worst first, by what keeping a layer in fp32 removes (with "
+                          "--fast, by SQNR), or in the order in which layers run"),
+      {"worst", "order"})
       ->capture_default_str();
   command->add_flag("--fast", options->fast, "Leave those two columns out");
   command->footer(

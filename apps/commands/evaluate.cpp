@@ -6,6 +6,7 @@
 
 #include "apps/commands/commands.h"
 #include "apps/display/drop_text.h"
+#include "apps/display/next_command.h"
 #include "apps/display/progress.h"
 #include "apps/display/table.h"
 #include "apps/display/terminal.h"
@@ -321,6 +322,11 @@ int evaluate(const EvaluateOptions& options) {
                score.devices[d].images, Score::model_images_per_s(score.devices[d]));
   }
   if (compared) print_compared(options, *compared);
+  if (!options.common.plan.empty() && !compared)
+    print_next(options.common.quiet,
+               {"evaluate", options.model.model, options.folder, "--precision", "int8", "--plan",
+                options.common.plan, "--against", "fp32"},
+               "what INT8 loses, image by image");
   return code;
 }
 

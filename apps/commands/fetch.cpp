@@ -6,6 +6,7 @@
 
 #include "apps/commands/child_process.h"
 #include "apps/commands/commands.h"
+#include "apps/display/next_command.h"
 #include "apps/display/terminal.h"
 #include "apps/measuring/runner.h"
 #include "engine/base/file.h"
@@ -87,6 +88,7 @@ int fetch(const FetchOptions& options) {
     if (!options.json) fmt::print("{}: {}\n", name, printable(file.string()));
   }
   if (options.json) print_json(json);
+  print_next(options.quiet, {"classify", options.names[0], "photo.jpg"}, "what a photograph of yours shows");
   return kExitOk;
 }
 

@@ -2,6 +2,8 @@
 #include "apps/commands/commands.h"
 #include "apps/display/layer_json.h"
 #include "apps/display/layer_table.h"
+#include "apps/display/next_command.h"
+#include "apps/display/refusals.h"
 #include "apps/display/table.h"
 #include "apps/display/terminal.h"
 #include "apps/measuring/runner.h"
@@ -117,6 +119,7 @@ void print_text(const Model& model, const Runner& runner, bool why) {
                {"geometry"},
                {"parameters", right},
                {"MACs", right}});
+  const Refusals refusals(plan);
   for (const Step& step : plan.steps()) {
     const StepInfo info = step_info(plan, step);
     const std::int64_t params = parameters(graph, graph.nodes()[static_cast<std::size_t>(step.node)]);
@@ -124,7 +127,7 @@ void print_text(const Model& model, const Runner& runner, bool why) {
                info.output.str(), info.geometry, params > 0 ? fmt::format("{}", params) : "",
                info.macs > 0 ? with_prefix(static_cast<double>(info.macs)) : ""});
     if (!why) continue;
-    for (const RefusedCandidate& r : step.refused)
+    for (const RefusedCandidate& r : refusals.of(step))
       table.add({"", fmt::format("  not {}: {}", r.name, r.reason)});
     const std::string variant = step.variant.empty() ? "" : " " + step.variant;
     table.add({"", fmt::format("  {}{}: by {}{}{}", step.kernel_name, variant, chosen_by_name(step.choice.by),
@@ -135,6 +138,11 @@ void print_text(const Model& model, const Runner& runner, bool why) {
     }
   }
   fmt::print("{}\n", table.str());
+  if (why) {
+    const std::vector<std::string> everywhere = refusals.of_all();
+    for (const std::string& line : everywhere) fmt::print("{}\n", line);
+    if (!everywhere.empty()) fmt::print("\n");
+  }
   const Totals sum = totals(plan);
   fmt::print("nodes         {} ({} run, {} are views)\n", graph.nodes().size(), plan.steps().size(),
              plan.view_nodes());
@@ -227,6 +235,7 @@ int inspect(const InspectOptions& options) {
   } else {
     print_text(model, runner, options.why);
   }
+  print_next(options.common.quiet, {"profile", options.model.model}, "how long each layer takes");
   return kExitOk;
 }
 
@@ -240,7 +249,8 @@ void add_inspect(CLI::App& app, int& exit_code) {
   options->model.add_to(*command, true);
   command->add_flag(
       "--why", options->why,
-      "Also show every kernel that refused a layer, and its reason, and how the layer's kernel was chosen");
+      "Also show every kernel that refused a layer, and its reason, and how the layer's kernel was chosen; "
+      "what refuses all layers, or all of a type, stands once below the table");
   command->footer("Examples:\n  pipit inspect resnet50 --why\n  pipit inspect model.onnx --batch 8 --json");
   command->callback([options, &exit_code] { exit_code = inspect(*options); });
 }

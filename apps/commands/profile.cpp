@@ -12,6 +12,7 @@
 #include "apps/display/layer_json.h"
 #include "apps/display/layer_table.h"
 #include "apps/display/memory_report.h"
+#include "apps/display/next_command.h"
 #include "apps/display/profile_files.h"
 #include "apps/display/progress.h"
 #include "apps/display/run_json.h"
@@ -89,7 +90,7 @@ std::string setting_label(const SettingLists& lists, const Setting& setting, con
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
-Measured measure(const ProfileOptions& options, const Setting& setting) {
+Measured measure(const ProfileOptions& options, const Setting& setting, const ProgressReport& progress) {
   Measured measured;
   reset_peak_resident_memory();
   const auto begin = Clock::now();
@@ -120,9 +121,8 @@ Measured measure(const ProfileOptions& options, const Setting& setting) {
   const auto first_begin = Clock::now();
   runner.run(views);
   measured.first_run_ms = milliseconds_since(first_begin);
-  Progress progress("profile", options.warmup + options.runs, options.common.quiet);
   side.profile = runner.profile(views, options.warmup, options.runs,
-                                [&](int done) { progress.update(done, side.label); });
+                                [&](int done) { progress(done, options.warmup + options.runs); });
   // The memory first: measuring ceilings takes some.
   const PlanOptions& made = plan.options();
   measured.process = {resident_memory(), peak_resident_memory()};
@@ -267,9 +267,14 @@ int profile(const ProfileOptions& options) {
   // Before the measurement, which is load itself.
   surroundings.environment = measuring_environment(options.common.device == DeviceKind::cuda);
   std::vector<Measured> measured;
-  for (const Setting& setting : settings) {
-    measured.push_back(measure(options, setting));
-    if (!options.common.quiet) print_profile_notes(measured.back(), options.model.model);
+  {
+    std::vector<Progress::Stage> stages;
+    for (const Setting& setting : settings) stages.push_back({setting_text(setting)});
+    Progress progress("profile", std::move(stages), options.common.quiet);
+    for (const Setting& setting : settings) {
+      measured.push_back(measure(options, setting, progress.stage(setting_text(setting))));
+      if (!options.common.quiet) print_profile_notes(measured.back(), options.model.model);
+    }
   }
   const nlohmann::ordered_json document = document_json(options, surroundings, measured);
   options.output.write([&](OutputForm form) { return file_content(form, document); });
@@ -280,6 +285,9 @@ int profile(const ProfileOptions& options) {
   } else {
     print_text(options, measured[0]);
   }
+  if (options.common.device == DeviceKind::cpu && !options.floor && settings.size() == 1)
+    print_next(options.common.quiet, {"profile", options.model.model, "--floor", "--output", "report.html"},
+               "how far from what the machine could do; one page to look at");
   return kExitOk;
 }
 

@@ -3,6 +3,7 @@
 
 #include "apps/commands/commands.h"
 #include "apps/commands/prune_report.h"
+#include "apps/display/next_command.h"
 #include "apps/display/output_files.h"
 #include "apps/display/progress.h"
 #include "apps/display/terminal.h"
@@ -184,6 +185,20 @@ std::string written(const Model& model, PruneOutcome& outcome, bool symbolic_bat
   return written(model, pruned.graph, symbolic_batch);
 }
 
+// Shares are guesses: what takes how long depends on the model and the images.
+std::vector<Progress::Stage> stages_of(const PruneGoal& goal, bool int8) {
+  std::vector<Progress::Stage> stages = {{"the dense model", 1}};
+  if (int8) stages.push_back({"calibrating", 1});
+  stages.push_back({"ordering groups", 3});
+  if (!goal.keep) stages.push_back({"timing candidates", 4});
+  if (goal.speedup) stages.push_back({"timing selections", 4});
+  for (int step = 0; step < most_steps(goal); ++step) {
+    stages.push_back({"fitting weights", 4});
+    if (int8) stages.push_back({"calibrating", 1});
+  }
+  return stages;
+}
+
 int prune(PruneCommand options) {
   check_prune_usage(options);
   const bool quiet = options.common.quiet;
@@ -204,13 +219,9 @@ int prune(PruneCommand options) {
   const TensorDesc input = dense.value(dense.inputs()[0]).desc;
   const std::shared_ptr<ThreadPool> pool = shared_pool(options.common.threads);
   const std::int64_t calibrated = images_to_fit_on(options, dense, output.batch, split.search.size());
-  Progress bar("prune", 0, quiet);
-  const auto stage = [&bar](const char* name) -> ProgressReport {
-    return [&bar, name](std::int64_t done, std::int64_t total) {
-      bar.set_total(total);
-      bar.update(done, name);
-    };
-  };
+  std::optional<Progress> bar;
+  bar.emplace("prune", stages_of(options.goal, options.common.precision == Precision::int8), quiet);
+  const auto stage = [&bar](const char* name) -> ProgressReport { return bar->stage(name); };
 
   // Every image is read before anything takes long, so that a damaged one is found now.
   PreparedImages calibration(spread(paths_of(split.search), calibrated), preprocess, input, pool);
@@ -247,6 +258,7 @@ int prune(PruneCommand options) {
       return PruneOutcome{};
     }
   });
+  bar.reset();
   if (!missed.empty()) {
     print_error(fmt::format("{}: {}", model.name, missed));
     return kExitCheckFailed;
@@ -268,6 +280,8 @@ int prune(PruneCommand options) {
   } else {
     print_pruned(options.source, options.goal, outcome);
   }
+  print_next(quiet, {"bench", options.model.model, "--against", options.source.output},
+             "both in turns, whole runs");
   return outcome.passed ? kExitOk : kExitCheckFailed;
 }
 

@@ -1,5 +1,6 @@
 // pipit quantize MODEL --plan PLAN --output FILE: the model with its plan's scales as a QDQ ONNX file.
 #include "apps/commands/commands.h"
+#include "apps/display/next_command.h"
 #include "apps/display/output_files.h"
 #include "apps/display/table.h"
 #include "apps/display/terminal.h"
@@ -57,6 +58,7 @@ int quantize(const QuantizeCommand& options) {
         counted(file.kept, "convolution or fully connected layer", "convolutions or fully connected layers"),
         mebibytes(file.bytes.size()));
   }
+  print_next(options.common.quiet, {"bench", name, "--against", options.output}, "both in turns, whole runs");
   return kExitOk;
 }
 

@@ -4,6 +4,7 @@
 
 #include "apps/commands/commands.h"
 #include "apps/display/drop_text.h"
+#include "apps/display/next_command.h"
 #include "apps/display/output_files.h"
 #include "apps/display/pareto_svg.h"
 #include "apps/display/progress.h"
@@ -173,8 +174,7 @@ void save_svg(const TuneOptions& options, const Model& model, const Outcome& out
 }
 
 void search(const MixedModel& mixed, const TuneOptions& options, const ImageSplit& split,
-            const Preprocess& preprocess, Outcome& outcome) {
-  const bool quiet = options.common.quiet;
+            const Preprocess& preprocess, Progress& progress, Outcome& outcome) {
   const auto fp32 = mixed.in_fp32();
   const TensorDesc& input = fp32->graph().value(fp32->graph().inputs()[0]).desc;
   const std::shared_ptr<ThreadPool> pool = shared_pool(fp32->options().threads);
@@ -184,15 +184,8 @@ void search(const MixedModel& mixed, const TuneOptions& options, const ImageSpli
 
   PreparedImages some(spread(paths_of(split.search), kShareImages), preprocess, input, pool,
                       PreparedImages::kUsualCacheBytes);
-  Progress progress("tune", 0, quiet);
-  const auto stage = [&](const char* name) {
-    return [&progress, name](std::int64_t done, std::int64_t total) {
-      progress.set_total(total);
-      progress.update(done, name);
-    };
-  };
-  outcome.search =
-      search_mixed(mixed, some, images, judge, stage("judging layers"), stage("mixing precisions"));
+  outcome.search = search_mixed(mixed, some, images, judge, progress.stage("judging layers"),
+                                progress.stage("mixing precisions"));
   outcome.steps = outcome.search.all_steps();
   const double limit = options.max_drop / 100;
   const double confidence = options.confidence / 100;
@@ -201,18 +194,34 @@ void search(const MixedModel& mixed, const TuneOptions& options, const ImageSpli
 }
 
 void check_unseen(const MixedModel& mixed, const TuneOptions& options, const ImageSplit& split,
-                  const Preprocess& preprocess, Outcome& outcome) {
+                  const Preprocess& preprocess, Progress& progress, Outcome& outcome) {
   const std::set<std::string> kept = outcome.search.kept(outcome.chosen);
   outcome.kept.assign(kept.begin(), kept.end());
   const auto fp32 = mixed.in_fp32();
   const TensorDesc& input = fp32->graph().value(fp32->graph().inputs()[0]).desc;
   PreparedImages images(paths_of(split.unseen), preprocess, input, shared_pool(fp32->options().threads),
                         PreparedImages::kUsualCacheBytes);
-  const Judge judge = judge_of(options, split.unseen, run_outputs(fp32, images));
+  const auto stage = progress.stage("checking");
+  const std::int64_t count = images.size();
+  const auto outputs = [&](const std::shared_ptr<const ExecutionPlan>& plan, std::int64_t before) {
+    return run_outputs(plan, images, [&](std::int64_t done) { stage(before * count + done, 3 * count); });
+  };
+  const Judge judge = judge_of(options, split.unseen, outputs(fp32, 0));
   outcome.unseen_top1 = judge.fp32_top1();
-  outcome.unseen = judge.compare(run_outputs(mixed.in_int8(kept), images));
-  outcome.unseen_int8 = judge.compare(run_outputs(mixed.in_int8(), images));
+  outcome.unseen = judge.compare(outputs(mixed.in_int8(kept), 1));
+  outcome.unseen_int8 = judge.compare(outputs(mixed.in_int8(), 2));
   outcome.judged = judge_drop(outcome.unseen, options.max_drop / 100);
+}
+
+// Shares are images that run through the model.
+std::vector<Progress::Stage> stages_of(const ImageSplit& split, const Graph& fused, std::int64_t calibrated) {
+  const auto layers = static_cast<int>(std::ranges::count_if(
+      fused.nodes(), [](const Node& node) { return node.layer->traits().weights.has_value(); }));
+  const auto search = static_cast<double>(split.search.size());
+  return {{"calibrating", 3 * static_cast<double>(calibrated)},
+          {"judging layers", layers * (2 * std::min<double>(kShareImages, search) + search)},
+          {"mixing precisions", 2 * static_cast<double>(kept_counts(layers).size()) * search},
+          {"checking", 3 * static_cast<double>(split.unseen.size())}};
 }
 
 int tune(const TuneOptions& options) {
@@ -242,14 +251,16 @@ int tune(const TuneOptions& options) {
                                                         classes, options.limit, "--against fp32"),
                                         plan ? &*plan : nullptr);
 
+  std::vector<std::filesystem::path> images;  // to calibrate on
+  if (!plan) images = spread(paths_of(split.search), options.calibrate);
+  outcome.calibrated = std::ssize(images);
+  std::optional<Progress> progress;
+  progress.emplace("tune", stages_of(split, fused, outcome.calibrated), common.quiet);
   if (!plan) {
-    const auto images = spread(paths_of(split.search), options.calibrate);
     made.keep = kept_by_default(fused);
-    outcome.calibrated = static_cast<std::int64_t>(images.size());
-    Progress progress("calibrate", outcome.calibrated, common.quiet);
-    const std::vector<std::string> notes = detail::calibrate_on(
-        made, model.name, fused, preprocess, images, options.images, common.compile_options().planning, {},
-        [&](std::int64_t done, std::int64_t) { progress.update(done); });
+    const std::vector<std::string> notes =
+        detail::calibrate_on(made, model.name, fused, preprocess, images, options.images,
+                             common.compile_options().planning, {}, progress->stage("calibrating"));
     if (!common.quiet) print_notes(notes);
     plan = std::move(made);
   }
@@ -257,8 +268,9 @@ int tune(const TuneOptions& options) {
   CompileOptions how = common.compile_options();
   how.keep.clear();  // the plan has them
   const MixedModel mixed(std::move(fused), *plan, std::move(how));
-  search(mixed, options, split, preprocess, outcome);
-  check_unseen(mixed, options, split, preprocess, outcome);
+  search(mixed, options, split, preprocess, *progress, outcome);
+  check_unseen(mixed, options, split, preprocess, *progress, outcome);
+  progress.reset();
 
   for (const std::string& layer : outcome.kept) plan->keep.push_back({layer, options.keep_as});
   const bool histograms = std::all_of(plan->tensors.begin(), plan->tensors.end(),
@@ -270,6 +282,9 @@ int tune(const TuneOptions& options) {
   } else {
     print_as_table(options, outcome);
   }
+  print_next(common.quiet,
+             {"quantize", options.model.model, "--plan", options.output, "--output", "model-int8.onnx"},
+             "the model with this plan as an INT8 file");
   return outcome.judged.within ? kExitOk : kExitCheckFailed;
 }
 

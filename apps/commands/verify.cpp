@@ -5,6 +5,7 @@
 #include <map>
 
 #include "apps/commands/commands.h"
+#include "apps/display/next_command.h"
 #include "apps/display/progress.h"
 #include "apps/display/table.h"
 #include "apps/display/terminal.h"
@@ -308,6 +309,9 @@ int verify(const VerifyOptions& options) {
   } else {
     fmt::print("{}\npassed {} failed {} unsupported {}\n", table.str(), passed, failed, unsupported);
   }
+  if (failed > 0 && options.common.kernel.empty())
+    print_next(options.common.quiet, {"verify", options.directories[0], "--kernel", "reference"},
+               "whether plain loops agree: then a fast kernel is wrong, else the reading of the model");
   if (failed > 0) return kExitCheckFailed;
   return passed == 0 ? kExitUnsupported : kExitOk;
 }

@@ -5,17 +5,11 @@
 #include <map>
 
 #include "apps/display/help_text.h"
+#include "apps/display/shell_word.h"
 
 namespace pipit::apps {
 
 namespace {
-
-// Within single quotes.
-std::string shell_word(const std::string& text) {
-  std::string escaped = "'";
-  for (const char c : text) escaped += c == '\'' ? "'\\''" : std::string(1, c);
-  return escaped + "'";
-}
 
 // The first part of what an option does: menus have a line for each.
 std::string in_short(const std::string& text) {

@@ -1,5 +1,7 @@
 #include "apps/display/help_text.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "apps/display/terminal.h"
@@ -102,7 +104,7 @@ std::string HelpFormatter::make_help(const CLI::App* app, std::string /*name*/,
   // The name is that of the whole command line.
   std::string name;
   for (const CLI::App* at = app; at->get_parent() != nullptr; at = at->get_parent())
-    name = at->get_name() + (name.empty() ? "" : " ") + name;
+    name = fmt::format("{}{}{}", at->get_name(), name.empty() ? "" : " ", name);
   command.name = name;
   return help_text(command, help_width());
 }

@@ -3,26 +3,52 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <vector>
 
 namespace pipit::apps {
 
+using ProgressReport = std::function<void(std::int64_t done, std::int64_t total)>;
+
+/// One bar for a whole command, with the time that remains. Commands of several stages plan them; what remains is told
+/// from the shares of the stages that lie ahead, so it is about right at best.
 class Progress {
  public:
-  /// Silent when `quiet` or when stderr is not a terminal.
+  struct Stage {
+    std::string name;
+    double share = 1;  ///< of the time of all stages, in whatever unit
+  };
+
+  /// Of one stage. Silent when `quiet` or when stderr is not a terminal.
   Progress(std::string what, std::int64_t total, bool quiet);
+  /// Of several. One that may have to be repeated is planned as often.
+  Progress(std::string what, std::vector<Stage> plan, bool quiet);
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
-  /// For work whose extent is known only once it has begun.
-  void set_total(std::int64_t total) { total_ = total; }
+
+  /// What goes on with the next stage of that name when it is first called; those between are left out. Where none is
+  /// planned any more the bar stays where it is.
+  ProgressReport stage(const std::string& name);
   /// Redraws at most ten times a second. `note` follows the bar, for example the accuracy so far.
   void update(std::int64_t done, const std::string& note = {});
 
  private:
+  struct Entered {
+    double before = 0;  // of the whole, in shares
+    double share = 0;
+  };
+  Entered enter(const std::string& name);
+  void draw(double done, const std::string& text);
+
   std::string what_;
-  std::int64_t total_;
+  std::vector<Stage> plan_;
+  std::size_t at_ = 0;
+  double before_ = 0, all_ = 0;  // shares
+  std::int64_t total_ = 0;       // of the one stage
   bool shown_;
+  std::chrono::steady_clock::time_point begun_ = std::chrono::steady_clock::now();
   std::chrono::steady_clock::time_point last_;
 };
 

@@ -24,4 +24,8 @@ void print_error(std::string_view message) noexcept;
 /// Writes to stderr; failures are ignored as in print_error.
 void write_stderr(const std::string& text) noexcept;
 
+/// Shows one line at the end of stderr, a terminal, in place of the one that was shown before; "" takes it away, and so
+/// does print_error() before it writes.
+void show_status_line(const std::string& line) noexcept;
+
 }  // namespace pipit::apps

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/display/progress.h"
 #include "apps/measuring/error_shares.h"
 #include "quant/mixed_search.h"
 
@@ -54,8 +55,6 @@ struct Search {
   /// choose_step() in every ladder, the fastest of those.
   MixedStep choose(double max_drop, double confidence) const;
 };
-
-using ProgressReport = std::function<void(std::int64_t done, std::int64_t total)>;
 
 /// Orders the layers and followers of `model` twice: by the noise that each causes at the output (of `some` images),
 /// and by how much less the top-1 of `images` is expected to drop when it is kept, each per millisecond that keeping it

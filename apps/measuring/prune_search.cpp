@@ -247,6 +247,10 @@ bool reached(const MedianInterval& speedup, double wanted) {
   return speedup.median >= wanted && speedup.low >= (1 - kClose) * wanted;
 }
 
+int most_steps(const PruneGoal& goal) {
+  return goal.keep ? 1 : goal.speedup ? kMostAttempts : static_cast<int>(std::size(kSpeedups));
+}
+
 PruneOutcome search_pruned(const Pruning& pruning, const PruneGoal& goal, PruneImages& images,
                            const std::function<ProgressReport(const char* stage)>& stage) {
   return Searcher(pruning, goal, images, stage).run();

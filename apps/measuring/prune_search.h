@@ -95,6 +95,9 @@ struct GoalMissed : Error {
   using Error::Error;
 };
 
+/// How often search_pruned() fits weights at most.
+int most_steps(const PruneGoal& goal);
+
 /// Prunes, measures steps until the goal is met, and checks the one that is chosen on the unseen images. For a speed-up
 /// selections are timed before weights are fitted, until the first is found that is so fast by the lower end of its
 /// interval (first_fast_enough()); that one is fitted, and passes when it is timed once more and reached(). For a drop,

@@ -52,7 +52,7 @@ const std::map<std::string, Precision>& precisions() {
 
 std::vector<std::string> precision_names() {
   std::vector<std::string> names;
-  for (const auto& [name, unused] : kPrecisionNames) names.push_back(name);
+  for (const auto& [name, unused] : kPrecisionNames) names.emplace_back(name);
   return names;
 }
 

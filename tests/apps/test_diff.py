@@ -40,6 +40,21 @@ class Diff(CommandTest):
         del one["threads"], three["threads"]
         self.assertEqual(one, three)
 
+    def test_the_table_has_the_worst_first(self):
+        layers = self.diff()["layers"]
+        names = {layer["name"] for layer in layers}
+
+        def rows(*options):
+            lines = self.pipit("diff", MODEL, "images", "--plan", "plan.json", *options).stdout.splitlines()
+            return [line.split()[0] for line in lines if line.split() and line.split()[0] in names]
+
+        self.assertEqual(rows("--sort", "order"), [layer["name"] for layer in layers])
+        judged = [layer for layer in layers if "share_removed" in layer]
+        worst = [layer["name"] for layer in sorted(judged, key=lambda layer: -layer["share_removed"])]
+        self.assertEqual(rows()[:len(worst)], worst)
+        fast = sorted(layers, key=lambda layer: float("inf") if layer["sqnr_db"] is None else layer["sqnr_db"])
+        self.assertEqual(rows("--fast"), [layer["name"] for layer in fast])
+
     def test_fast_leaves_out_what_takes_long(self):
         fast = self.diff("--fast", "--limit", 2)
         self.assertEqual(fast["images"], 2)

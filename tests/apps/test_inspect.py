@@ -2,6 +2,7 @@
 
 import pathlib
 import random
+import re
 import struct
 
 from command import MODEL, RUNTIME, UNSUPPORTED, CommandTest, main
@@ -54,6 +55,26 @@ class Inspect(CommandTest):
         text = self.pipit("inspect", MODEL, "--no-autotune").stdout
         for layer in layers:
             self.assertRegex(text, rf"(?m)^ *{layer['index']}  .*{layer['kernel']}")
+
+    def test_what_refuses_all_layers_is_said_once(self):
+        text = self.pipit("inspect", MODEL, "--why").stdout
+        everywhere = re.findall(r"(?m)^every (\w+): not (.*?): (.*)$", text)
+        self.assertIn(("layer", "for fp16 only"), [(who, why) for who, _, why in everywhere])
+        self.assertIn(("Conv", "depthwise", "not a depthwise convolution"), everywhere)
+        of_layers = set(re.findall(r"(?m)^ +not ([^:]*): (.*?) *$", text))
+        self.assertIn(("winograd_f4x4", "not a 3x3 kernel"), of_layers)
+        self.assertFalse(any(why == "for fp16 only" for _, why in of_layers))
+        # Nothing is lost: JSON has all of each layer, and the text has each of them somewhere.
+        said = of_layers | {(name, why) for _, names, why in everywhere for name in names.split("; ")}
+        self.assertEqual(said, {(r["kernel"], r["why"]) for layer in
+                                self.json("inspect", MODEL, "--why")["layers"] for r in layer["refused"]})
+
+    def test_one_layer_of_a_type_says_all_itself(self):
+        self.write("flatten.onnx", model(("N", 3, 8, 8), [node("Conv", ("x", "w"), "y", "c")], [
+            tensor("w", FLOAT, (4, 3, 3, 3), bytes(4 * 108))]))
+        text = self.pipit("inspect", "flatten.onnx", "--why").stdout
+        self.assertNotIn("every ", text)
+        self.assertIn("not depthwise: not a depthwise convolution", text)
 
     def test_why(self):
         def preferred(*options):

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import subprocess
 import unittest.mock
 
@@ -197,30 +198,78 @@ class RuntimeErrors(CommandTest):
 
 
 class Terminal(CommandTest):
-    """The progress bar is for terminals only."""
+    """The progress bar, and advice on what to type next, are for terminals only."""
 
-    def stderr_of_profile(self, *arguments):
-        """What `profile` writes to a terminal."""
+    def on_a_terminal(self, *arguments, code=0):
+        """What a command writes to stderr where that is a terminal."""
         ours, theirs = os.openpty()
         with os.fdopen(ours, "rb", buffering=0) as terminal:
-            done = subprocess.run([PIPIT, "profile", MODEL, "--runs", "3", *arguments], stdout=subprocess.PIPE,
-                                  stderr=theirs, timeout=300, check=True)
-            os.write(theirs, b"end\n")
-            os.close(theirs)
-            written = b""
-            while not written.endswith(b"end\r\n"):
-                written += terminal.read(4096)
-        json.loads(done.stdout)
-        return written.decode().removesuffix("end\r\n")
+            with subprocess.Popen([PIPIT, *map(str, arguments)], cwd=self.folder, stdout=subprocess.DEVNULL,
+                                  stderr=theirs) as process:
+                os.close(theirs)
+                written = b""
+                while True:
+                    try:
+                        written += terminal.read(4096)
+                    except OSError:  # the other end is closed
+                        break
+            self.assertEqual(process.returncode, code, written)
+        return written.decode()
 
-    def test_progress_on_a_terminal(self):
-        self.assertIn("profile [", self.stderr_of_profile("--json"))
+    def bars(self, text, name):
+        """How much of each bar that was drawn is filled."""
+        return [bar.count("#") for bar in re.findall(rf"{name} \[([#.]*)\]", text)]
 
-    def test_quiet_on_a_terminal(self):
-        self.assertEqual(self.stderr_of_profile("--json", "--quiet"), "")
+    def test_progress(self):
+        shown = self.on_a_terminal("profile", MODEL, "--runs", "3", "--json")
+        self.assertEqual(self.bars(shown, "profile")[-1], 30)
+        self.assertTrue(re.search(r"\r\x1b\[K(pipit: [^\r]*\r\n)*\Z", shown), repr(shown))  # nothing of it stays
 
-    def test_no_progress_elsewhere(self):
+    def test_quiet(self):
+        self.assertEqual(self.on_a_terminal("profile", MODEL, "--runs", "3", "--json", "--quiet"), "")
+
+    def test_nothing_elsewhere(self):
         self.pipit("profile", MODEL, "--runs", "3")  # fails when anything is on stderr
+
+    def test_one_bar_for_several_stages_that_never_goes_back(self):
+        for i in range(24):
+            self.write_bmp(f"images/{('frog', 'ship', 'cat')[i % 3]}/{i}.bmp", (i * 37 % 256, i * 91 % 256, 9 * i))
+        for name, arguments, stages in (
+                ("tune", ("tune", MODEL, "images", "--against", "fp32", "--max-drop", 100, "--output", "mixed.json"),
+                 ("calibrating", "judging layers", "mixing precisions", "checking")),
+                ("diff", ("diff", MODEL, "images", "--plan", "mixed.json"), ("comparing", "layer by layer")),
+                ("prune", ("prune", MODEL, "images", "--against", "dense", "--keep", 0.5, "--output", "p.onnx"),
+                 ("the dense model", "ordering groups", "fitting weights")),
+                ("profile", ("profile", MODEL, "--threads", "1,2", "--runs", 3), ("1 threads", "2 threads"))):
+            with self.subTest(name):
+                shown = self.on_a_terminal(*arguments)
+                bars = self.bars(shown, name)
+                self.assertEqual(bars, sorted(bars))
+                self.assertGreaterEqual(bars[-1], 29)
+                places = [shown.index(stage) for stage in stages]
+                self.assertEqual(places, sorted(places))
+                self.assertEqual(len(set(re.findall(r"\x1b\[K(\w+) \[", shown))), 1)
+
+    def test_what_remains(self):
+        large = self.write_bmp("images/frog/0.bmp", (40, 150, 90), side=800)
+        for i in range(1, 200):
+            (large.parent / f"{i}.bmp").symlink_to(large)
+        shown = self.on_a_terminal("evaluate", MODEL, "images", "--threads", 1, "--against", "fp16")
+        left = [int(n) for n in re.findall(r", about (\d+) s left", shown)]
+        self.assertTrue(left, shown)
+        self.assertLessEqual(left[-1], max(left[0], 2))
+
+    def test_what_to_type_next(self):
+        for i in range(4):
+            self.write_bmp(f"my images/frog/{i}.bmp", (i * 37 % 256, i * 91 % 256, 9 * i))
+        calibrate = ("calibrate", MODEL, "my images", "--output", "plan.json")
+        shown = self.on_a_terminal(*calibrate)
+        said = re.search(r"pipit: next: pipit (diff .*?)   what", shown)[1]
+        self.assertEqual(said, f"diff {MODEL} 'my images' --plan plan.json")
+        self.assertIn("next: pipit tune", self.on_a_terminal(*shlex.split(said)))
+        self.assertNotIn("next:", self.on_a_terminal(*calibrate, "--quiet"))
+        self.assertNotIn("next:", self.pipit_with_notes(*calibrate).stderr)
+        self.assertIn(f"next: pipit profile {MODEL} ", self.on_a_terminal("inspect", MODEL))
 
 
 if __name__ == "__main__":

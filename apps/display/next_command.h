@@ -1,0 +1,14 @@
+// What a user may type next.
+#pragma once
+
+#include <initializer_list>
+#include <string>
+#include <string_view>
+
+namespace pipit::apps {
+
+/// "pipit: next: pipit diff model.onnx 'my photos'   what INT8 costs each layer" on stderr, where that is a terminal
+/// and not `quiet`: scripts need no advice. Words are quoted as a shell wants it.
+void print_next(bool quiet, std::initializer_list<std::string_view> words, std::string_view what);
+
+}  // namespace pipit::apps

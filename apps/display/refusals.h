@@ -1,0 +1,33 @@
+// Why kernels refused layers, without saying the same of each.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/plan/execution_plan.h"
+
+namespace pipit::apps {
+
+/// What refuses every layer, or every layer of a type, is about the run or the model and cannot apply to one of them:
+/// it is said once. Where there is one layer of a type only, all is said of it.
+class Refusals {
+ public:
+  explicit Refusals(const ExecutionPlan& plan);
+
+  /// What is about this step.
+  std::vector<RefusedCandidate> of(const Step& step) const;
+  /// The others: "every Conv: not depthwise: not a depthwise convolution".
+  std::vector<std::string> of_all() const;
+
+ private:
+  bool about_all(const std::string& type, const RefusedCandidate& refused) const;
+
+  const ExecutionPlan& plan_;
+  std::set<std::string> reasons_;  // of every step that was refused
+  std::map<std::string, std::set<std::pair<std::string, std::string>>> of_types_;  // kernel and reason
+};
+
+}  // namespace pipit::apps
