@@ -37,6 +37,7 @@ int ceilings(const CeilingsOptions& options) {
     found = kept_ceilings(file, device, 0, threads);
     if (!found.ceilings.known()) fail("{}; 'pipit ceilings' measures them", found.problem);
   } else {
+    if (!file.empty()) prepare_ceilings_file(file);
     found.ceilings = measure_ceilings(device, 0, threads);
     if (!file.empty()) keep_ceilings(file, found.ceilings);
   }

@@ -1,6 +1,5 @@
 // pipit sweep conv: convolutions over a grid of sizes, each precision and kernel against one base.
 #include <algorithm>
-#include <new>
 #include <optional>
 
 #include "apps/commands/commands.h"
@@ -8,6 +7,7 @@
 #include "apps/display/terminal.h"
 #include "apps/measuring/conv_rows.h"
 #include "apps/measuring/json_lines.h"
+#include "apps/measuring/problem_of.h"
 #include "apps/measuring/runner.h"
 #include "apps/options/list_option.h"
 #include "apps/options/sweep_options.h"
@@ -127,19 +127,6 @@ std::vector<std::vector<ConvRow>> rows_of(const SweepConvOptions& options) {
     }
   }
   return layers;
-}
-
-// Why `work` was not done, empty where it was: a sweep goes on, and the reason becomes a row.
-template <typename Work>
-std::string problem_of(const Work& work) {
-  try {
-    work();
-  } catch (const Error& e) {
-    return e.what();
-  } catch (const std::bad_alloc&) {
-    return "out of memory";
-  }
-  return {};
 }
 
 void measure_layer(std::vector<ConvRow>& rows, const SweepConvOptions& options, LastInput& input,

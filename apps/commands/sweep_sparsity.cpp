@@ -5,6 +5,7 @@
 #include "apps/commands/commands.h"
 #include "apps/display/progress.h"
 #include "apps/display/terminal.h"
+#include "apps/measuring/problem_of.h"
 #include "apps/measuring/runner.h"
 #include "apps/measuring/sweep_rows.h"
 #include "apps/options/list_option.h"
@@ -193,16 +194,14 @@ int sweep_sparsity(const SweepSparsityOptions& options) {
     std::int64_t done = 0;
     for (std::size_t l = 0; l < layers.size(); ++l) {
       std::unique_ptr<LayerSweep> measuring;
+      std::string general;  // what keeps all rows of the layer
       for (SweepRow& row : planned[l]) {
         wanted.insert(row.key());
         progress.update(done++, printable(row.key()));
         if (file.has(row)) continue;
-        if (!measuring) measuring = std::make_unique<LayerSweep>(layers[l], options);
-        try {
-          measuring->measure(row);
-        } catch (const UnsupportedError& e) {
-          row.problem = e.what();
-        }
+        if (!measuring && general.empty())
+          general = problem_of([&] { measuring = std::make_unique<LayerSweep>(layers[l], options); });
+        row.problem = general.empty() ? problem_of([&] { measuring->measure(row); }) : general;
         file.append(row);
       }
     }

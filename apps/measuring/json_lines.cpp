@@ -14,13 +14,21 @@ namespace pipit::apps {
 
 using Json = nlohmann::ordered_json;
 
+namespace {
+
+std::string line_of(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace
+
 JsonLines::JsonLines(std::string path, const Json& settings, bool resume) : path_(std::move(path)) {
   if (path_.empty()) return;
   const bool there = std::filesystem::exists(path_);
   if (there && !resume) fail("{}: is there already; --resume goes on with it", path_);
   if (there) read(settings);
   descriptor_ = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
-  if (descriptor_ < 0) fail("{}: {}", path_, std::strerror(errno));
+  if (descriptor_ < 0) fail("{}: cannot be written: {}", path_, std::strerror(errno));
   if (std::filesystem::file_size(path_) == 0) append(settings);
 }
 
@@ -32,6 +40,9 @@ void JsonLines::read(const Json& settings) {
   constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 28;
   const std::string content = read_file(path_, kMostBytes);
   const std::size_t complete = content.rfind('\n') == std::string::npos ? 0 : content.rfind('\n') + 1;
+  // A first line that was cut off is written again; anything else is not this sweep's to touch.
+  if (complete == 0 && !line_of(settings).starts_with(content))
+    fail("{}: holds something else than a sweep: name another file, or take it away", path_);
   std::size_t line = 0;
   for (std::size_t at = 0; at < complete; ++line) {
     const std::size_t end = content.find('\n', at);
@@ -40,7 +51,8 @@ void JsonLines::read(const Json& settings) {
     if (line == 0 && json != settings)
       fail("{}: is of another sweep: it says {}, this is {}", path_,
            json.dump(-1, ' ', false, Json::error_handler_t::replace), settings.dump());
-    if (json.is_discarded()) fail("{}: line {} is no JSON", path_, line + 1);
+    if (json.is_discarded())
+      fail("{}: line {} is no JSON; without that line --resume measures its row again", path_, line + 1);
     if (line > 0) found_.push_back(std::move(json));
   }
   if (complete < content.size()) std::filesystem::resize_file(path_, complete);
@@ -48,7 +60,7 @@ void JsonLines::read(const Json& settings) {
 
 void JsonLines::append(const Json& json) {
   if (descriptor_ < 0) return;
-  const std::string line = json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  const std::string line = line_of(json);
   for (std::size_t at = 0; at < line.size();) {
     const ssize_t written = ::write(descriptor_, line.data() + at, line.size() - at);
     if (written < 0 && errno == EINTR) continue;

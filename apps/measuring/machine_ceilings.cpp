@@ -88,10 +88,19 @@ Ceilings measure_ceilings(DeviceKind device, int gpu, int threads) {
   return device == DeviceKind::cuda ? measure_gpu_ceilings(gpu) : measure_cpu_ceilings(threads);
 }
 
-void keep_ceilings(const fs::path& file, const Ceilings& ceilings) {
+void prepare_ceilings_file(const fs::path& file) {
   std::error_code error;
   if (file.has_parent_path()) fs::create_directories(file.parent_path(), error);
-  if (error) fail("{}: its folder cannot be made: {}", file.string(), error.message());
+  try {
+    if (error) fail("{}: its folder cannot be made: {}", file.string(), error.message());
+    check_writable(file);
+  } catch (const Error& e) {
+    fail("{}; XDG_CACHE_HOME names another folder for caches", e.what());
+  }
+}
+
+void keep_ceilings(const fs::path& file, const Ceilings& ceilings) {
+  prepare_ceilings_file(file);
   const FolderLock lock(file.parent_path());
   JsonDocument machines = JsonDocument::object();
   try {

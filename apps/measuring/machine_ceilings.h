@@ -27,6 +27,10 @@ KeptCeilings kept_ceilings(const std::filesystem::path& file, DeviceKind device,
 /// Measures them. Throws Error where the device cannot be used.
 Ceilings measure_ceilings(DeviceKind device, int gpu, int threads);
 
+/// Makes the file's folder, before anything is measured for it. Throws Error, beginning with the path, where the file
+/// could not be written.
+void prepare_ceilings_file(const std::filesystem::path& file);
+
 /// Puts them into the file, beside those of others; of this device they replace what is there. What is no file of
 /// ceilings is replaced. Throws Error, beginning with the path.
 void keep_ceilings(const std::filesystem::path& file, const Ceilings& ceilings);

@@ -37,10 +37,13 @@ int orientation_of_tiff(Bytes tiff) {
     if (at + 12 > tiff.size()) break;
     constexpr std::uint32_t kOrientation = 0x0112;
     constexpr std::uint32_t kShort = 3;
-    if (number(tiff, at, 2, little) != kOrientation || number(tiff, at + 2, 2, little) != kShort ||
+    constexpr std::uint32_t kLong =
+        4;  // what some cameras write and Pillow takes, where EXIF asks for a SHORT
+    const std::uint32_t type = number(tiff, at + 2, 2, little);
+    if (number(tiff, at, 2, little) != kOrientation || (type != kShort && type != kLong) ||
         number(tiff, at + 4, 4, little) != 1)
       continue;
-    const std::uint32_t value = number(tiff, at + 8, 2, little);
+    const std::uint32_t value = number(tiff, at + 8, type == kShort ? 2 : 4, little);
     orientation = value >= 1 && value <= 8 ? int(value) : 1;
   }
   return orientation;

@@ -86,6 +86,12 @@ class Ceilings(CommandTest):
             self.assertRegex(text, rf"(?m)^{level['name']} ")
         self.assertIn(f"kept in {self.file} for 30 days", text)
 
+    def test_a_place_that_cannot_be_written_is_found_out_first(self):
+        done = self.run_here("ceilings", "--threads", "1", code=RUNTIME, XDG_CACHE_HOME="/proc")
+        self.assertEqual(done.stdout, "")
+        self.assertIn("XDG_CACHE_HOME", done.stderr)
+        self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+
     def test_profile_uses_what_is_kept(self):
         self.assertRegex(self.floor_note(XDG_CACHE_HOME="", HOME=""),
                          r"no folder to keep ceilings in [^\n]*; measuring them [^\n]* 'pipit ceilings' keeps them")

@@ -156,6 +156,22 @@ class SweepConv(CommandTest):
         cells = [e for e in svg.iter() if e.tag.endswith("rect")]
         self.assertEqual(len(cells), 1 + 3 * 2 * 2)
 
+    def test_another_file_is_left_as_it_is(self):
+        small = ("--n", "1", "--in", "1", "--out", "8", "--size", "32", "--kernel", "1", "--stride", "1", "--seconds", "0")
+        for name, content in (("notes.txt", "no line ends here"), ("one.json", '{"a": 1}'), ("two.txt", "a\nb")):
+            (self.folder / name).write_text(content)
+            for command in (("conv", *small), ("sparsity", "--layer", "1x8x8x8:8x1x1", "--seconds", "0")):
+                done = self.pipit("sweep", *command, "--results", name, "--resume", code=RUNTIME)
+                self.assert_one_line_error(done, name)
+                self.assertEqual((self.folder / name).read_text(), content)
+        # A first line that a kill cut off is another matter.
+        self.json("sweep", "conv", *small, "--results", "rows.jsonl")
+        whole = (self.folder / "rows.jsonl").read_text()
+        (self.folder / "rows.jsonl").write_text(whole[:20])
+        again = self.json("sweep", "conv", *small, "--results", "rows.jsonl", "--resume")
+        self.assertEqual(len(again["rows"]), 1)
+        self.assertTrue((self.folder / "rows.jsonl").read_text().startswith(whole.split("\n")[0] + "\n"))
+
     def test_a_larger_sample_holds_a_smaller_one(self):
         small = ("--size", "32", "--kernel", "1,3", "--seconds", "0", "--results", "rows.jsonl")
         first = self.json("sweep", "conv", *small, "--n", "1", "--sample", "3")

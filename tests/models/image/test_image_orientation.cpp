@@ -17,6 +17,8 @@ void put(Bytes& bytes, std::uint32_t value, int count, bool little) {
     bytes.push_back(static_cast<std::uint8_t>(value >> (8 * (little ? i : count - 1 - i))));
 }
 
+constexpr std::uint32_t kLong = 4;
+
 // EXIF data with one entry before and one behind the orientation.
 Bytes exif(std::uint32_t orientation, bool little, std::uint32_t type = 3, std::uint32_t count = 1) {
   Bytes tiff = little ? Bytes{'I', 'I', 42, 0} : Bytes{'M', 'M', 0, 42};
@@ -27,8 +29,12 @@ Bytes exif(std::uint32_t orientation, bool little, std::uint32_t type = 3, std::
     put(tiff, tag, 2, little);
     put(tiff, entry_type, 2, little);
     put(tiff, entry_count, 4, little);
-    put(tiff, value, 2, little);
-    put(tiff, 0, 2, little);
+    if (entry_type == kLong) {
+      put(tiff, value, 4, little);
+    } else {
+      put(tiff, value, 2, little);
+      put(tiff, 0, 2, little);
+    }
   };
   entry(0x0100, 3, 1, 7);
   entry(0x0112, type, count, orientation);
@@ -60,6 +66,7 @@ TEST(Orientation, IsReadFromBothFormatsInBothByteOrders) {
     for (const bool little : {false, true}) {
       EXPECT_EQ(exif_orientation(jpeg_with(exif(orientation, little))), int(orientation));
       EXPECT_EQ(exif_orientation(png_with(exif(orientation, little))), int(orientation));
+      EXPECT_EQ(exif_orientation(jpeg_with(exif(orientation, little, kLong))), int(orientation));
     }
   }
 }
@@ -67,7 +74,8 @@ TEST(Orientation, IsReadFromBothFormatsInBothByteOrders) {
 TEST(Orientation, WhatIsNoOrientationMeansUpright) {
   for (const std::uint32_t value : {0u, 9u, 0xFFFFu})
     EXPECT_EQ(exif_orientation(jpeg_with(exif(value, true))), 1);
-  EXPECT_EQ(exif_orientation(jpeg_with(exif(6, true, 4))), 1);     // not a SHORT
+  EXPECT_EQ(exif_orientation(jpeg_with(exif(6, true, 5))), 1);  // neither SHORT nor LONG
+  EXPECT_EQ(exif_orientation(jpeg_with(exif(0x10006, true, kLong))), 1);
   EXPECT_EQ(exif_orientation(jpeg_with(exif(6, true, 3, 2))), 1);  // two of them
   EXPECT_EQ(exif_orientation(jpeg_with({})), 1);
   EXPECT_EQ(exif_orientation(Bytes{'B', 'M', 0, 0}), 1);
