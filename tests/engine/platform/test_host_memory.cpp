@@ -32,7 +32,9 @@ TEST(HostMemory, ResidentIsWhatIsTouched) {
   std::vector<char> touched(kBytes, 1);
   ASSERT_EQ(std::count(touched.begin(), touched.end(), 1), static_cast<std::ptrdiff_t>(kBytes));
   EXPECT_GE(resident_memory(), before + kBytes / 2);
-  EXPECT_LE(resident_memory(), peak_resident_memory());
+  // Linux counts pages per CPU and adds them up in batches: each of the two figures may be some pages late.
+  constexpr std::size_t kLate = std::size_t{4} << 20;
+  EXPECT_LE(resident_memory(), peak_resident_memory() + kLate);
 }
 
 TEST(HostMemory, SomeIsAvailable) {
