@@ -11,6 +11,7 @@
 #include "apps/commands/commands.h"
 #include "apps/display/help_text.h"
 #include "apps/display/terminal.h"
+#include "apps/out_of_memory.h"
 #include "engine/base/error.h"
 #include "engine/base/version.h"
 #include "engine/platform/device.h"
@@ -170,8 +171,11 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);  // a file beyond the limit is an error of writing like others
   try {
+    survive_lack_of_memory();
     return run(argc, argv);
   } catch (const Error& e) {  // before the command line is read: PIPIT_ISA
     return report(e.what(), kExitUsage);
+  } catch (const std::bad_alloc&) {
+    return report("out of memory", kExitRuntime);
   }
 }

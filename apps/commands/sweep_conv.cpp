@@ -130,12 +130,12 @@ std::vector<std::vector<ConvRow>> rows_of(const SweepConvOptions& options) {
 }
 
 void measure_layer(std::vector<ConvRow>& rows, const SweepConvOptions& options, LastInput& input,
-                   JsonLines& lines) {
+                   JsonLines& lines, bool& failed) {
   std::unique_ptr<ConvMeasurement> measurement;
-  const std::string general =
-      problem_of([&] { measurement = std::make_unique<ConvMeasurement>(rows[0].point, options, input); });
+  const std::string general = problem_of(
+      [&] { measurement = std::make_unique<ConvMeasurement>(rows[0].point, options, input); }, failed);
   for (ConvRow& row : rows) {
-    row.problem = general.empty() ? problem_of([&] { measurement->measure(row); }) : general;
+    row.problem = general.empty() ? problem_of([&] { measurement->measure(row); }, failed) : general;
     lines.append(row.json());
   }
 }
@@ -159,6 +159,7 @@ int sweep_conv(const SweepConvOptions& options) {
     }
   }
   std::vector<ConvRow> rows;
+  bool failed = false;
   {
     Progress progress("sweep", std::ssize(planned), shared.common.quiet);
     LastInput input;
@@ -169,7 +170,7 @@ int sweep_conv(const SweepConvOptions& options) {
       for (const ConvRow& row : layer) {
         if (!found.contains(row.key())) missing.push_back(row);
       }
-      if (!missing.empty()) measure_layer(missing, options, input, lines);
+      if (!missing.empty()) measure_layer(missing, options, input, lines, failed);
       for (ConvRow& row : missing) found[row.key()] = std::move(row);
       for (const ConvRow& row : layer) rows.push_back(found.at(row.key()));
     }
@@ -190,7 +191,7 @@ int sweep_conv(const SweepConvOptions& options) {
   }
   const bool nothing =
       std::all_of(rows.begin(), rows.end(), [](const ConvRow& row) { return !row.problem.empty(); });
-  return nothing ? kExitUnsupported : kExitOk;
+  return nothing ? exit_without_rows(rows[0].problem, failed) : kExitOk;
 }
 
 }  // namespace

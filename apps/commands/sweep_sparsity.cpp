@@ -188,7 +188,7 @@ int sweep_sparsity(const SweepSparsityOptions& options) {
     total += std::ssize(planned.back());
   }
   std::set<std::string> wanted;
-  bool unsupported = false;
+  bool failed = false;
   {
     Progress progress("sweep", total, shared.common.quiet);
     std::int64_t done = 0;
@@ -200,8 +200,8 @@ int sweep_sparsity(const SweepSparsityOptions& options) {
         progress.update(done++, printable(row.key()));
         if (file.has(row)) continue;
         if (!measuring && general.empty())
-          general = problem_of([&] { measuring = std::make_unique<LayerSweep>(layers[l], options); });
-        row.problem = general.empty() ? problem_of([&] { measuring->measure(row); }) : general;
+          general = problem_of([&] { measuring = std::make_unique<LayerSweep>(layers[l], options); }, failed);
+        row.problem = general.empty() ? problem_of([&] { measuring->measure(row); }, failed) : general;
         file.append(row);
       }
     }
@@ -209,7 +209,6 @@ int sweep_sparsity(const SweepSparsityOptions& options) {
   std::vector<SweepRow> rows;
   for (const SweepRow& row : file.rows()) {
     if (wanted.contains(row.key())) rows.push_back(row);
-    unsupported |= wanted.contains(row.key()) && !row.problem.empty();
   }
   if (!shared.csv.empty()) write_file(shared.csv, sweep_csv(rows));
   if (!shared.svg.empty()) write_file(shared.svg, sweep_svg(rows));
@@ -224,7 +223,7 @@ int sweep_sparsity(const SweepSparsityOptions& options) {
   }
   const bool nothing =
       std::all_of(rows.begin(), rows.end(), [](const SweepRow& row) { return !row.problem.empty(); });
-  return unsupported && nothing ? kExitUnsupported : kExitOk;
+  return nothing && !rows.empty() ? exit_without_rows(rows[0].problem, failed) : kExitOk;
 }
 
 }  // namespace

@@ -8,17 +8,22 @@
 
 namespace pipit::apps {
 
-/// Why `work` was not done, empty where it was.
+/// Why `work` was not done, empty where it was. `failed` becomes true where that is not because it asks for something
+/// that there is not.
 template <typename Work>
-std::string problem_of(const Work& work) {
+std::string problem_of(const Work& work, bool& failed) {
   try {
     work();
+    return {};
+  } catch (const UnsupportedError& e) {
+    return e.what();
   } catch (const Error& e) {
+    failed = true;
     return e.what();
   } catch (const std::bad_alloc&) {
+    failed = true;
     return "out of memory";
   }
-  return {};
 }
 
 }  // namespace pipit::apps

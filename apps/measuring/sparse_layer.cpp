@@ -113,13 +113,14 @@ SparseLayer parse_layer(const std::string& spec) {
   if (weights > most || static_cast<double>(x[0]) * static_cast<double>(x[1]) * static_cast<double>(x[2]) *
                                 static_cast<double>(x[3]) >
                             most)
-    fail("{}: more than 2^31 elements", spec);
+    fail_unsupported("{}: more than 2^31 elements", spec);
   layer.weights.weights = Tensor(TensorDesc{Shape{w[0], x[1], w[1], w[2]}});
   layer.weights.bias.assign(static_cast<std::size_t>(w[0]), 0.0F);
   std::mt19937 random(1);
   std::normal_distribution<float> normal(0, 1 / std::sqrt(static_cast<float>(x[1] * w[1] * w[2])));
   for (float& value : layer.weights.weights.values<float>()) value = normal(random);
-  if (static_cast<double>(layer.output().elements()) > most) fail("{}: more than 2^31 elements", spec);
+  if (static_cast<double>(layer.output().elements()) > most)
+    fail_unsupported("{}: more than 2^31 elements", spec);
   return layer;
 }
 

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <new>
 #include <string>
 
 #include "engine/base/error.h"
@@ -32,6 +33,25 @@ constexpr std::uint32_t kTensorRawData = onnx_pb::TensorProto::kRawDataFieldNumb
 struct Range {
   std::uint64_t offset = 0;
   std::uint64_t size = 0;
+};
+
+// Where bytes that memory has no room for are an error of the stream: a coded stream that an exception has gone through
+// writes what it still holds to nowhere when it ends.
+class GrowingBytes final : public io::ZeroCopyOutputStream {
+ public:
+  explicit GrowingBytes(std::string& bytes) : stream_(&bytes) {}
+  bool Next(void** data, int* size) override {
+    try {
+      return stream_.Next(data, size);
+    } catch (const std::bad_alloc&) {
+      return false;
+    }
+  }
+  void BackUp(int count) override { stream_.BackUp(count); }
+  std::int64_t ByteCount() const override { return stream_.ByteCount(); }
+
+ private:
+  io::StringOutputStream stream_;
 };
 
 // The part of a message that is parsed in the ordinary way. All fields are written to one stream: opening a string for
@@ -70,12 +90,13 @@ class Rest {
   template <typename Message>
   bool merge_into(Message& message) {
     out_.Trim();
+    if (out_.HadError()) throw std::bad_alloc();
     return message.MergeFromString(bytes_);
   }
 
  private:
   std::string bytes_;
-  io::StringOutputStream stream_{&bytes_};
+  GrowingBytes stream_{bytes_};
   io::CodedOutputStream out_{&stream_};
   std::string field_;
 };

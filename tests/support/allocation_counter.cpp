@@ -7,9 +7,17 @@
 namespace {
 std::atomic<bool> counting{false};
 std::atomic<long> allocations{0};
+std::atomic<long> failing{-1};  // which of those that are counted
 
-[[maybe_unused]] void note() {
-  if (counting.load(std::memory_order_relaxed)) allocations.fetch_add(1, std::memory_order_relaxed);
+// Whether the allocation fails.
+[[maybe_unused]] bool note() {
+  if (!counting.load(std::memory_order_relaxed)) return false;
+  return allocations.fetch_add(1, std::memory_order_relaxed) == failing.load(std::memory_order_relaxed);
+}
+
+[[maybe_unused]] void* no_memory() {
+  errno = ENOMEM;
+  return nullptr;
 }
 }  // namespace
 
@@ -23,28 +31,22 @@ void* __libc_realloc(void* old, std::size_t bytes);
 void* __libc_memalign(std::size_t alignment, std::size_t bytes);
 
 void* malloc(std::size_t bytes) {
-  note();
-  return __libc_malloc(bytes);
+  return note() ? no_memory() : __libc_malloc(bytes);
 }
 void* calloc(std::size_t count, std::size_t bytes) {
-  note();
-  return __libc_calloc(count, bytes);
+  return note() ? no_memory() : __libc_calloc(count, bytes);
 }
 void* realloc(void* old, std::size_t bytes) {
-  note();
-  return __libc_realloc(old, bytes);
+  return note() ? no_memory() : __libc_realloc(old, bytes);
 }
 void* memalign(std::size_t alignment, std::size_t bytes) {
-  note();
-  return __libc_memalign(alignment, bytes);
+  return note() ? no_memory() : __libc_memalign(alignment, bytes);
 }
 void* aligned_alloc(std::size_t alignment, std::size_t bytes) {
-  note();
-  return __libc_memalign(alignment, bytes);
+  return note() ? no_memory() : __libc_memalign(alignment, bytes);
 }
 int posix_memalign(void** result, std::size_t alignment, std::size_t bytes) {
-  note();
-  *result = __libc_memalign(alignment, bytes);
+  *result = note() ? nullptr : __libc_memalign(alignment, bytes);
   return *result == nullptr ? ENOMEM : 0;
 }
 }
@@ -54,8 +56,9 @@ int posix_memalign(void** result, std::size_t alignment, std::size_t bytes) {
 
 namespace pipit::test {
 
-AllocationCounter::AllocationCounter() {
+AllocationCounter::AllocationCounter(long fails) {
   allocations = 0;
+  failing = fails;
   counting = true;
 }
 AllocationCounter::~AllocationCounter() {

@@ -1,11 +1,12 @@
-// Counts every heap allocation of the process while one of these lives.
+// Counts every heap allocation of the process while one of these lives, and can let one of them fail.
 #pragma once
 
 namespace pipit::test {
 
 class AllocationCounter {
  public:
-  AllocationCounter();
+  /// The allocation of index `fails`, from 0, gets no memory; -1: all do.
+  explicit AllocationCounter(long fails = -1);
   ~AllocationCounter();
   AllocationCounter(const AllocationCounter&) = delete;
   AllocationCounter& operator=(const AllocationCounter&) = delete;

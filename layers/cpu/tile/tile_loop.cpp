@@ -56,7 +56,9 @@ void TileLoop::run_tiles(const TileBand& band, const TileRange& tiles, const Til
     std::int64_t size[2] = {};
     const int used = 2 * tile + 1 < total ? 2 : 1;
     for (int slot = 0; slot < used; ++slot) {
-      const std::int64_t pixel = band.once ? index * cut.size : cut.start(index);
+      // The strip before the first one is another call's, at the same time perhaps.
+      const bool alone = band.once || (tile == tiles.begin && slot == 0);
+      const std::int64_t pixel = alone ? index * cut.size : cut.start(index);
       size[slot] = std::min(cut.size, band.width - pixel);
       a[slot] = image + image_row * band.a_row + pixel * band.a_pixel;
       at[slot] = row * band.width + pixel;

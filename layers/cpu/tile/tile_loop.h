@@ -61,7 +61,8 @@ struct TileLoop {
   /// Tiles that one panel takes: pairs of strips.
   std::int64_t tiles(const TileBand& band) const;
   /// Computes `tiles` of the band for each of the panels [panels.begin, panels.end): tile by tile, and for each tile
-  /// panel by panel. `weights`: of the first of them. Meanwhile `prefetch_bytes` from `prefetch` on are called into the
+  /// panel by panel. Calls for different tiles write different pixels, so that workers may make them at a time.
+  /// `weights`: of the first of the panels. Meanwhile `prefetch_bytes` from `prefetch` on are called into the
   /// second-level cache.
   void run_tiles(const TileBand& band, const TileRange& tiles, const TileRange& panels,
                  const std::byte* weights, const float* bias, const std::byte* prefetch = nullptr,

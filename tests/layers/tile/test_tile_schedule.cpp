@@ -234,12 +234,21 @@ TEST(TileLoop, ComputesEveryOutputWithItsOwnPanel) {
     const TileRange tiles{0, loop.tiles(band)};
     const std::int64_t splits = pick(1, tiles.end);
     const bool together = pick(0, 1) == 1;  // all panels in one call
+    std::vector<std::int32_t> before;
+    std::vector<bool> written(y.size());
     for (std::int64_t s = 0; s < splits; ++s) {
+      before = y;
       for (std::int64_t p = 0; p < (together ? 1 : loop.panel_count()); ++p) {
         const TileRange panels = together ? TileRange{0, loop.panel_count()} : TileRange{p, p + 1};
         loop.run_tiles(band, tiles.part(s, splits), panels,
                        reinterpret_cast<const std::byte*>(weights.data()) + loop.panel(panels.begin).weights,
                        nullptr);
+      }
+      // Another split is another worker's.
+      for (std::size_t at = 0; at < y.size(); ++at) {
+        if (y[at] == before[at]) continue;
+        ASSERT_FALSE(written[at]) << "output " << at << " is written by split " << s << " and one before it";
+        written[at] = true;
       }
     }
     EXPECT_EQ(wrong_calls, 0);

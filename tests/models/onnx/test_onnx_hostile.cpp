@@ -4,7 +4,9 @@
 #include <filesystem>
 #include <fstream>
 #include <random>
+#include <string_view>
 
+#include "models/embedded.h"
 #include "models/onnx/parsed_model.h"
 #include "tests/models/onnx/onnx_writer.h"
 #include "tests/support/linear_time.h"
@@ -39,8 +41,18 @@ std::string sample() {
   return model.bytes();
 }
 
+// `content` as a length-delimited field.
+std::string field(char tag, const std::string& content) {
+  std::string length;
+  for (std::size_t n = content.size();; n >>= 7) {
+    length += static_cast<char>((n & 127) | (n > 127 ? 128 : 0));
+    if (n <= 127) break;
+  }
+  return std::string(1, tag) + length + content;
+}
+
 // True when it was read, false on an Error; anything else escapes and fails the test.
-bool reads(const std::string& bytes) {
+bool reads(std::string_view bytes) {
   OnnxOptions options;
   options.max_folded_bytes = 1 << 20;
   try {
@@ -60,6 +72,33 @@ TEST(OnnxHostile, TruncatedAtEveryByte) {
   int refused = 0;
   for (std::size_t size = 0; size < whole.size(); ++size) refused += reads(whole.substr(0, size)) ? 0 : 1;
   EXPECT_EQ(refused, static_cast<int>(whole.size()));
+}
+
+TEST(OnnxHostile, TheBuiltInModelTruncatedAtEveryByte) {
+  const std::span<const std::byte> bytes = resnet20_cifar10_onnx();
+  const std::string_view whole(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  ASSERT_TRUE(reads(whole));
+  std::size_t read = 0;
+  constexpr std::size_t kStep = PIPIT_SANITIZED ? 13 : 1;  // ten times as slow
+  for (std::size_t size = 0; size < whole.size(); size += kStep) read += reads(whole.substr(0, size)) ? 1 : 0;
+  // What follows the graph is metadata, field by field.
+  EXPECT_LT(read, 20U);
+}
+
+// A graph that ends early in a model that knows: its nodes, weights and outputs are cut, not its length.
+TEST(OnnxHostile, TheBuiltInModelWithEveryKindOfGraphTruncated) {
+  onnx_pb::ModelProto model;
+  const std::span<const std::byte> bytes = resnet20_cifar10_onnx();
+  ASSERT_TRUE(model.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())));
+  const std::string graph = model.graph().SerializeAsString();
+  model.clear_graph();
+  const std::string rest = model.SerializeAsString();
+  ASSERT_TRUE(reads(rest + field(0x3a, graph)));
+  // All of the first nodes and of the last fields, and a prime's multiples between.
+  for (std::size_t size = 0; size < graph.size();
+       size += size < 1000 || size + 1000 > graph.size() ? 1 : 4999) {
+    EXPECT_FALSE(reads(rest + field(0x3a, graph.substr(0, size)))) << size << " bytes of the graph";
+  }
 }
 
 TEST(OnnxHostile, FlippedBytes) {
@@ -98,14 +137,7 @@ TEST(OnnxHostile, ParsingTakesLinearTime) {
 TEST(OnnxHostile, DeepSubgraphsStopTheParser) {
   std::string nested;
   // ModelProto.graph > node > attribute > g > node > ... as length-delimited fields.
-  const auto wrap = [&nested](char tag) {
-    std::string length;
-    for (std::size_t n = nested.size();; n >>= 7) {
-      length += static_cast<char>((n & 127) | (n > 127 ? 128 : 0));
-      if (n <= 127) break;
-    }
-    nested = std::string(1, tag) + length + nested;
-  };
+  const auto wrap = [&nested](char tag) { nested = field(tag, nested); };
   for (int i = 0; i < 20000; ++i) {
     wrap(0x32);  // AttributeProto.g
     wrap(0x2a);  // NodeProto.attribute
