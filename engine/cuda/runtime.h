@@ -27,7 +27,7 @@ class DeviceBuffer {
  public:
   DeviceBuffer() = default;
   explicit DeviceBuffer(std::size_t bytes);
-  /// Allocates and copies from host memory (synchronously).
+  /// Allocates and copies from host memory; the bytes are there for every stream when it returns.
   DeviceBuffer(const void* host, std::size_t bytes);
   ~DeviceBuffer() { release(); }
   DeviceBuffer(DeviceBuffer&& other) noexcept

@@ -84,6 +84,22 @@ void fill(Session& session, int slot, const Sample& sample) {
   std::memcpy(view.data, std::as_const(sample.input).view().data, view.desc.bytes());
 }
 
+// Nothing but a download between the upload of the constant and the answer.
+TEST(GpuSession, AnOutputThatIsAConstantIsThereAtOnce) {
+  PIPIT_NEEDS_GPU();
+  for (std::int64_t n = 1; n <= 40'000; n *= 3) {
+    std::mt19937 random(static_cast<unsigned>(n));
+    const Tensor values = random_tensor(Shape({n}), random, 1.0F, 2.0F);
+    GraphBuilder builder;
+    builder.mark_output(builder.add_constant("c", values.clone()));
+    CompileOptions options;
+    options.planning.device = DeviceKind::cuda;
+    Session session(compile(builder.build(), options).plans[0]);
+    const Bytes got = copy(session.run({})).at(0);
+    EXPECT_EQ(std::memcmp(got.data(), values.view().data, got.size()), 0) << n << " values";
+  }
+}
+
 TEST(GpuSession, SlotsGiveWhatRunGivesInAnyOrder) {
   PIPIT_NEEDS_GPU();
   std::mt19937 random(gpu_seed());
