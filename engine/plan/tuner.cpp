@@ -12,6 +12,9 @@ namespace {
 
 // A kernel this many times slower than the best is given up after its estimate.
 constexpr double kHopeless = 3;
+// One that is behind by this part of the best after a turn of both, half of it after two, a third after three, is given
+// up too: most of many variants are far behind, and to time them to the end takes most of a choice's time.
+constexpr double kBehind = 0.5;
 // Smaller differences are noise: the earlier candidate keeps the node.
 constexpr double kTie = 0.03;
 // A first run this long needs no second one for its estimate, in milliseconds.
@@ -176,6 +179,7 @@ Tuner::Decision Tuner::measure(KernelTimer& timer, const NodeSpec& spec, std::ve
                                             static_cast<double>(Limits::kMaxRuns));
           turn->ms = std::min(turn->ms, run(*turn, static_cast<int>(repeats)));
         }
+        if (best != nullptr && contender.ms > best->ms * (1 + kBehind / (round + 1))) break;
       }
     } catch (const Error& e) {
       contender.kernel.reset();
