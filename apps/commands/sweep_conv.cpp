@@ -23,7 +23,7 @@ namespace {
 constexpr std::size_t kSampledPixels = 256;
 
 struct SweepConvOptions {
-  SweepOptions shared{.precisions = {"int8"}, .seconds = 0.1};
+  SweepOptions shared{.precisions = {"int8"}, .seconds = 0.04};
   ConvGrid grid;
   std::size_t sample = 0;
   unsigned seed = 1;

@@ -14,7 +14,7 @@ namespace {
 constexpr double kHopeless = 3;
 // One that is behind by this part of the best after a turn of both, half of it after two, a third after three, is given
 // up too: most of many variants are far behind, and to time them to the end takes most of a choice's time.
-constexpr double kBehind = 0.5;
+constexpr double kBehind = 0.3;
 // Smaller differences are noise: the earlier candidate keeps the node.
 constexpr double kTie = 0.03;
 // A first run this long needs no second one for its estimate, in milliseconds.

@@ -175,6 +175,15 @@ TEST_F(TunerTest, HopelessOnesAreGivenUpAfterTheEstimate) {
   EXPECT_GT(log_.runs[1], 1);
 }
 
+// Turns of a millisecond are not repeated: one run for the estimate, then one a turn.
+TEST_F(TunerTest, ThoseBehindAreGivenUpTurnByTurn) {
+  plan(registry_of({toy("fast", 1), toy("far behind", 1.4), toy("behind", 1.12), toy("near", 1.05)}),
+       make_tuner());
+  EXPECT_EQ(log_.runs[1.4], 1 + 1);
+  EXPECT_EQ(log_.runs[1.12], 1 + 3);
+  EXPECT_EQ(log_.runs[1.05], 1 + 5);
+}
+
 TEST_F(TunerTest, TheTimeForANodeIsBounded) {
   std::vector<Candidate> many;
   for (int i = 0; i < 10; ++i) many.push_back(toy("k" + std::to_string(i), 1000 + i));
