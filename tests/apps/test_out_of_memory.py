@@ -1,4 +1,4 @@
-"""Address space that ends anywhere is exit code 1 with a line on stderr: never an abort, a segmentation fault or silence.
+"""Address space that ends anywhere is exit code 1 with a line on stderr: no abort, segmentation fault or silence.
 
 Every command runs under a row of limits, from what loads its libraries to what lets it finish.
 """
