@@ -14,7 +14,14 @@ namespace {
 ResizeMode read_mode(NodeContext& node) {
   const std::string mode = node.attributes().text("mode", "nearest");
   if (mode == "nearest") return ResizeMode::nearest;
-  if (mode == "linear" || mode == "bilinear") return ResizeMode::linear;
+  if (mode == "linear" || mode == "bilinear") {
+    const DType type = node.desc(node.input(0)).dtype;
+    if (type != DType::f32 && type != DType::f64)
+      fail_unsupported(
+          "attribute 'mode' is '{}' for {}; linear needs floating point, nearest takes every type", mode,
+          dtype_name(type));
+    return ResizeMode::linear;
+  }
   fail_unsupported("attribute 'mode' is '{}'; nearest and linear are supported", mode);
 }
 

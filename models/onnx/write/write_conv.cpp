@@ -1,5 +1,6 @@
 // Convolutions, matrix products and pools as ONNX nodes.
 #include <algorithm>
+#include <limits>
 
 #include "layers/ops/conv.h"
 #include "layers/ops/conv_transpose.h"
@@ -56,12 +57,36 @@ void write_gemm(GraphWriter& writer, const Node& node, const GemmAttributes& att
   writer.store(node.outputs[0]);
 }
 
+// ONNX Runtime takes pads below the extents of the kernel only, however far apart its taps are.
+bool pads_reach_kernel(const Window& window) {
+  for (std::size_t d = 0; d < static_cast<std::size_t>(window.rank); ++d) {
+    if (std::max(window.pad_begin[d], window.pad_end[d]) >= window.kernel[d]) return true;
+  }
+  return false;
+}
+
+// The padding of a maximum as a node of its own; none is left to the window.
+std::string pad_below_all(GraphWriter& writer, const Node& node, const std::string& x, Window& window) {
+  if (window.ceil_mode)
+    fail_unsupported("max pooling with ceil_mode whose padding reaches its kernel's extent");
+  std::vector<std::int64_t> pads = {0, 0};  // of images and channels
+  for (auto* of : {&window.pad_begin, &window.pad_end}) {
+    if (of == &window.pad_end) pads.insert(pads.end(), 2, 0);
+    pads.insert(pads.end(), of->begin(), of->begin() + window.rank);
+    of->fill(0);
+  }
+  const std::string amounts = writer.integers(node.name + "/pads", pads);
+  const std::string lowest = writer.number(node.name + "/lowest", -std::numeric_limits<float>::infinity());
+  writer.add("Pad", node.name + "/pad", {x, amounts, lowest});
+  return writer.last_result();
+}
+
 }  // namespace
 
 void add_pool(GraphWriter& writer, const Node& node, const PoolAttributes& attributes) {
   if (attributes.kind == PoolKind::lp) fail_unsupported("pooling by a norm");
   if (attributes.indices) fail_unsupported("pooling with indices");
-  const std::string x = writer.operand(node.inputs[0]);
+  std::string x = writer.operand(node.inputs[0]);
   const bool max = attributes.kind == PoolKind::max;
   if (attributes.global) {
     writer.add(max ? "GlobalMaxPool" : "GlobalAveragePool", node.name, {x});
@@ -70,8 +95,10 @@ void add_pool(GraphWriter& writer, const Node& node, const PoolAttributes& attri
   const auto& dilation = attributes.window.dilation;
   if (!max && std::any_of(dilation.begin(), dilation.end(), [](std::int64_t d) { return d != 1; }))
     fail_unsupported("average pooling with dilation, which opset 13 does not have");
+  Window window = attributes.window;
+  if (max && pads_reach_kernel(window)) x = pad_below_all(writer, node, x, window);
   onnx_pb::NodeProto& pool = writer.add(max ? "MaxPool" : "AveragePool", node.name, {x});
-  set_window(pool, attributes.window);
+  set_window(pool, window);
   if (!max && attributes.count_include_pad) set(pool, "count_include_pad", std::int64_t{1});
 }
 

@@ -131,6 +131,15 @@ TEST(OnnxConv, AutoPad) {
   EXPECT_THAT(pads("VALID"), ElementsAre(0, 0, 0, 0));
   EXPECT_THAT(pads("SAME_UPPER"), ElementsAre(1, 1, 2, 1));
   EXPECT_THAT(pads("SAME_LOWER"), ElementsAre(2, 1, 1, 1));
+  // Strides beyond the window: of 9 rows the third window needs one more, of 8 the second has two to spare.
+  const auto apart = [](const char* mode) {
+    const Window window =
+        conv_window({1, 1, 9, 8}, {1, 1, 2, 2}, {{"auto_pad", std::string(mode)}, {"strides", Dims{4, 4}}});
+    return std::vector<std::int64_t>{window.pad_begin[0], window.pad_begin[1], window.pad_end[0],
+                                     window.pad_end[1]};
+  };
+  EXPECT_THAT(apart("SAME_UPPER"), ElementsAre(0, 0, 1, 0));
+  EXPECT_THAT(apart("SAME_LOWER"), ElementsAre(1, 0, 0, 0));
   EXPECT_THAT(conv({1, 1, 6, 5}, {1, 1, 3, 3}, {{"auto_pad", std::string("SAME")}}).failure<Error>(),
               HasSubstr("'auto_pad' is 'SAME'"));
   EXPECT_THAT(
@@ -182,6 +191,22 @@ TEST(OnnxPool, Kinds) {
   EXPECT_THAT(pooled("GlobalLpPool", 7, {}), ElementsAre(DoubleNear(std::sqrt(204.0), 1e-6)));
   EXPECT_THAT(one_node(11, "MaxPool", {"x"}).input("x", {1, 1, 3, 3}).failure<Error>(),
               HasSubstr("'kernel_shape' is missing"));
+}
+
+// The extent of the input over the stride, rounded up; ONNX Runtime leaves the dilation out and answers 1 x 1.
+TEST(OnnxPool, DilatedWindowsWithAutoPad) {
+  const auto pooled = [](const char* mode) {
+    OnnxWriter model = one_node(12, "MaxPool", {"x"},
+                                {{"kernel_shape", Dims{2, 2}},
+                                 {"dilations", Dims{2, 2}},
+                                 {"strides", Dims{2, 2}},
+                                 {"auto_pad", std::string(mode)}});
+    return run(model.input("x", {1, 1, 3, 3}), {iota({1, 1, 3, 3})});
+  };
+  EXPECT_EQ(pooled("SAME_UPPER").shape, (Shape{1, 1, 2, 2}));
+  // A window of 3 with a hole, and 2 more pixels than there are: one on each side.
+  EXPECT_THAT(pooled("SAME_UPPER").values, ElementsAre(4, 4, 4, 4));
+  EXPECT_THAT(pooled("SAME_LOWER").values, ElementsAre(4, 4, 4, 4));
 }
 
 TEST(OnnxPool, PaddingInTheDivisor) {

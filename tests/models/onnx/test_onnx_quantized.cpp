@@ -229,6 +229,18 @@ TEST(OnnxQuantized, OnnxRuntimesPools) {
                                      {{"kernel_shape", Dims{1, 2}}});
   add_operand(window, "x", {1, 1, 2, 2}, {10, 12, 8, 20});
   EXPECT_THAT(values<std::uint8_t>(window.read()), ElementsAre(11, 14));
+  // The last window holds one value, and the padding where it counts, but nothing beyond it, as in AveragePool.
+  for (const std::int64_t counts : {0, 1}) {
+    OnnxWriter ceiled = microsoft_node("QLinearAveragePool", {"x", "x_scale", "x_zero", "x_scale", "x_zero"},
+                                       {{"kernel_shape", Dims{1, 3}},
+                                        {"strides", Dims{1, 2}},
+                                        {"pads", Dims{0, 1, 0, 1}},
+                                        {"ceil_mode", std::int64_t{1}},
+                                        {"count_include_pad", counts}});
+    add_operand(ceiled, "x", {1, 1, 1, 4}, {12, 16, 18, 40});
+    EXPECT_THAT(values<std::uint8_t>(ceiled.read()),
+                counts == 0 ? ElementsAre(14, 25, 40) : ElementsAre(13, 25, 25));
+  }
 }
 
 TEST(OnnxQuantized, OnnxRuntimesConcat) {

@@ -140,6 +140,18 @@ TEST(OnnxResize, WhatIsNotSupported) {
               HasSubstr("'coordinate_transformation_mode' is 'tf_crop_and_resize'"));
   EXPECT_THAT(refused({"antialias", kOne}), HasSubstr("antialiasing"));
   EXPECT_THAT(refused({"exclude_outside", kOne}), HasSubstr("'exclude_outside'"));
+  // Integers that are quantized values, as ONNX Runtime's QOperator form has them.
+  for (const char* zero : {"u8", "s8"}) {
+    OnnxWriter linear;
+    linear.input("x", {1, 1, 2, 4})
+        .constant<float>("s", {}, {1})
+        .constant<float>("scales", {4}, {1, 1, 2, 2});
+    linear.constant<std::uint8_t>("u8", {}, {3}).constant<std::int8_t>("s8", {}, {3});
+    linear.node("QuantizeLinear", {"x", "s", zero}, {"q"});
+    linear.node("Resize", {"q", "", "scales"}, {"r"}, {{"mode", std::string("linear")}});
+    linear.node("DequantizeLinear", {"r", "s", zero}, {"y"}).output("y");
+    EXPECT_THAT(linear.failure<UnsupportedError>(), HasSubstr("'mode' is 'linear' for")) << zero;
+  }
   EXPECT_THAT(resize(13, {"x", "", "scales", "sizes"}).failure<Error>(), HasSubstr("exactly one of"));
   EXPECT_THAT(resize(13, {"x"}).failure<Error>(), HasSubstr("exactly one of"));
   EXPECT_THAT(resize(13, {"x", "", "two"}).failure<Error>(), HasSubstr("2 scales for 4 dimensions"));

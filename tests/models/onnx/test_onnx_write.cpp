@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "layers/ops/pool.h"
 #include "layers/passes/passes.h"
 #include "layers/registry.h"
 #include "models/onnx/write/writer.h"
@@ -92,6 +93,22 @@ TEST(OnnxWrite, MatrixProductsAndPools) {
         .output("y");
     expect_round_trip(pool);
   }
+}
+
+// ONNX Runtime refuses pads that reach the kernel's extent, which a dilated window's may.
+TEST(OnnxWrite, PadsOfDilatedPoolsAreANode) {
+  OnnxWriter model(13);
+  model.input("x", {1, 2, 9, 9})
+      .node(
+          "MaxPool", {"x"}, {"y"},
+          {{"kernel_shape", Dims{2, 3}}, {"dilations", Dims{4, 2}}, {"auto_pad", std::string("SAME_UPPER")}})
+      .output("y");
+  const Graph again = expect_round_trip(model);
+  ASSERT_EQ(again.nodes().size(), 2U);
+  EXPECT_EQ(again.nodes()[0].layer->type(), "Pad");
+  const Window& window = layer_as<Pool>(*again.nodes()[1].layer).attributes().window;
+  EXPECT_THAT(window.pad_begin, testing::Each(0));
+  EXPECT_THAT(window.pad_end, testing::Each(0));
 }
 
 TEST(OnnxWrite, ElementwiseFunctions) {
