@@ -155,12 +155,12 @@ std::vector<TimeComparison> compare_rows(const std::vector<std::vector<Row*>>& g
     const Row& first = *group[0];
     for (const Row* row : group) {
       if (row == &first || !row->error.empty() || !first.error.empty()) continue;
-      comparisons.push_back({text_of_row(first),
-                             text_of_row(*row),
-                             first.ms.median,
-                             row->ms.median,
-                             compare_turns(first.turns_ms, row->turns_ms),
-                             {}});
+      TimeComparison& comparison = comparisons.emplace_back();
+      comparison.first = text_of_row(first);
+      comparison.second = text_of_row(*row);
+      comparison.first_ms = first.ms.median;
+      comparison.second_ms = row->ms.median;
+      comparison.ratio = compare_turns(first.turns_ms, row->turns_ms);
     }
   }
   return comparisons;

@@ -4,9 +4,11 @@
 
 #include "apps/commands/commands.h"
 #include "apps/display/json_csv.h"
+#include "apps/display/table.h"
 #include "apps/display/terminal.h"
 #include "apps/measuring/comparison.h"
 #include "apps/measuring/runner.h"
+#include "apps/measuring/sweep_comparison.h"
 #include "apps/measuring/times_file.h"
 #include "apps/options/output_option.h"
 #include "apps/options/values.h"
@@ -50,10 +52,13 @@ std::vector<std::pair<const TimedRuns*, const TimedRuns*>> pairs_of(const std::v
 // A row for each comparison of whole runs, and behind it one for each of its layers.
 std::string compare_csv(const nlohmann::ordered_json& document) {
   std::vector<nlohmann::ordered_json> rows;
-  const auto add = [&](const nlohmann::ordered_json& whole, nlohmann::ordered_json row, const char* what) {
-    if (const auto interval = row.find("interval95"); interval != row.end() && interval->is_array()) {
-      row["ratio_low"] = interval->at(0);
-      row["ratio_high"] = interval->at(1);
+  const auto add = [&](const nlohmann::ordered_json& whole, nlohmann::ordered_json row,
+                       const std::string& what) {
+    // A copy: a new member moves those that are there.
+    if (const nlohmann::ordered_json interval = row.value("interval95", nlohmann::ordered_json());
+        interval.is_array()) {
+      row["ratio_low"] = interval.at(0);
+      row["ratio_high"] = interval.at(1);
     }
     row["first"] = whole["first"];
     row["second"] = whole["second"];
@@ -61,7 +66,7 @@ std::string compare_csv(const nlohmann::ordered_json& document) {
     rows.push_back(std::move(row));
   };
   for (const auto& comparison : document["comparisons"]) {
-    add(comparison, comparison, "run");
+    add(comparison, comparison, comparison["what"].get<std::string>());
     if (!comparison.contains("layers")) continue;
     for (const auto& layer : comparison["layers"]) add(comparison, layer, "layer");
   }
@@ -69,43 +74,89 @@ std::string compare_csv(const nlohmann::ordered_json& document) {
                          "ratio_low", "ratio_high", "verdict"});
 }
 
-int compare(const CompareOptions& options) {
-  options.output.check({options.first, options.second});
+// What both files hold, and what has to be said of it.
+struct Found {
+  std::vector<TimeComparison> comparisons;
+  std::vector<std::string> notes;
+};
+
+void note_machines(Found& found, const std::string& first, const std::string& first_machine,
+                   const std::string& second, const std::string& second_machine) {
+  if (first_machine == second_machine) return;
+  found.notes.push_back(
+      fmt::format("{} was measured on {}, {} on {}", first, first_machine, second, second_machine));
+}
+
+Found compare_times_of(const CompareOptions& options) {
   const std::vector<TimedRuns> first = read_times(options.first);
   const std::vector<TimedRuns> second = read_times(options.second);
   const auto pairs = pairs_of(first, second);
   if (pairs.empty())
     fail("{} and {} have no model, precision, batch and number of threads in common", options.first,
          options.second);
+  Found found;
+  if (pairs.size() < std::max(first.size(), second.size()))
+    found.notes.push_back(fmt::format("{} of {} results of {} and {} of {} have no counterpart",
+                                      first.size() - pairs.size(), first.size(), options.first,
+                                      second.size() - pairs.size(), options.second));
+  for (const auto& [a, b] : pairs) {
+    note_machines(found, a->text(), a->machine, b->text(), b->machine);
+    found.comparisons.push_back(compare_runs(*a, *b));
+  }
+  return found;
+}
+
+Found compare_sweeps_of(const CompareOptions& options, const SweptRows& first, const SweptRows& second) {
+  Found found;
+  note_machines(found, options.first, fmt::format("{}, {}", first.device, counted(first.threads, "thread")),
+                options.second, fmt::format("{}, {}", second.device, counted(second.threads, "thread")));
+  try {
+    found.comparisons.push_back(compare_sweeps(first, second));
+  } catch (const Error& e) {
+    fail("{} and {}: {}", options.first, options.second, e.what());
+  }
+  const auto compared =
+      static_cast<std::size_t>(std::ranges::count_if(found.comparisons[0].layers, &ComparedLayer::has_both));
+  if (compared < std::max(first.rows.size(), second.rows.size()))
+    found.notes.push_back(fmt::format("{} of {} rows of {} and {} of {} have no counterpart that ran",
+                                      first.rows.size() - compared, first.rows.size(), options.first,
+                                      second.rows.size() - compared, second.rows.size()));
+  return found;
+}
+
+Found compare_files(const CompareOptions& options) {
+  const std::optional<SweptRows> first = read_sweep(options.first);
+  const std::optional<SweptRows> second = read_sweep(options.second);
+  if (first.has_value() != second.has_value())
+    fail("{} is of a sweep, {} is not", first ? options.first : options.second,
+         first ? options.second : options.first);
+  return first ? compare_sweeps_of(options, *first, *second) : compare_times_of(options);
+}
+
+int compare(const CompareOptions& options) {
+  options.output.check({options.first, options.second});
+  const Found found = compare_files(options);
   nlohmann::ordered_json json = {{"pipit", version()},
                                  {"command", "compare"},
                                  {"first", options.first},
                                  {"second", options.second},
                                  {"comparisons", nlohmann::ordered_json::array()}};
-  std::vector<std::string> notes;
-  if (pairs.size() < std::max(first.size(), second.size()))
-    notes.push_back(fmt::format("{} of {} results of {} and {} of {} have no counterpart",
-                                first.size() - pairs.size(), first.size(), options.first,
-                                second.size() - pairs.size(), options.second));
   bool failed = false;
-  for (const auto& [a, b] : pairs) {
-    if (a->machine != b->machine)
-      notes.push_back(
-          fmt::format("{} was measured on {}, {} on {}", a->text(), a->machine, b->text(), b->machine));
-    const TimeComparison comparison = compare_runs(*a, *b);
+  for (const TimeComparison& comparison : found.comparisons) {
     failed |= options.fail_above && comparison.fails_above(*options.fail_above);
     json["comparisons"].push_back(comparison_json(comparison));
-    if (!options.json) {
-      fmt::print("{}{}", a == pairs[0].first ? "" : "\n",
-                 comparison_text(comparison, options.wide ? 0 : terminal_width()));
-    }
+    if (options.json) continue;
+    const int width = options.wide ? 0 : terminal_width();
+    fmt::print(
+        "{}{}", &comparison == found.comparisons.data() ? "" : "\n",
+        comparison.of_sweeps ? sweep_comparison_text(comparison, width) : comparison_text(comparison, width));
   }
   if (options.fail_above) json["fail_above"] = *options.fail_above;
   json["failed"] = failed;
   options.output.write(
       [&](OutputForm form) { return form == OutputForm::csv ? compare_csv(json) : json_text(json); });
   if (options.json) print_json(json);
-  if (!options.quiet) print_notes(notes);
+  if (!options.quiet) print_notes(found.notes);
   return failed ? kExitCheckFailed : kExitOk;
 }
 
@@ -113,17 +164,21 @@ int compare(const CompareOptions& options) {
 
 void add_compare(CLI::App& app, int& exit_code) {
   const auto options = std::make_shared<CompareOptions>();
-  CLI::App* command =
-      app.add_subcommand("compare", "Say whether two profiles or benchmarks differ by more than their noise");
-  command->add_option("A", options->first, "JSON of pipit profile or bench")->required()->type_name("FILE");
+  CLI::App* command = app.add_subcommand(
+      "compare", "Say whether two profiles, benchmarks or sweeps differ by more than their noise");
+  command
+      ->add_option("A", options->first,
+                   "JSON of pipit profile or bench; JSON, CSV or --results of pipit sweep")
+      ->required()
+      ->type_name("FILE");
   command->add_option("B", options->second, "The same of what is compared with it")
       ->required()
       ->type_name("FILE");
   command
-      ->add_option(
-          "--fail-above", options->fail_above,
-          "Exit code 4 where a whole run is shown to be slower, and by more than so many percent, or has too "
-          "few runs to tell")
+      ->add_option("--fail-above", options->fail_above,
+                   "Exit code 4 where a whole run, or the geometric mean of a sweep, is shown to be slower, "
+                   "and by more "
+                   "than so many percent, or has too few runs to tell")
       ->check(nonnegative_number());
   options->output.add_to(*command, {OutputForm::json, OutputForm::csv});
   command->add_flag("--wide", options->wide, "All columns, also where the terminal is narrower");

@@ -9,6 +9,7 @@
 #include "apps/measuring/json_lines.h"
 #include "apps/measuring/problem_of.h"
 #include "apps/measuring/runner.h"
+#include "apps/measuring/sweep_file.h"
 #include "apps/options/list_option.h"
 #include "apps/options/sweep_options.h"
 #include "apps/options/values.h"
@@ -106,7 +107,7 @@ class ConvMeasurement {
 };
 
 nlohmann::ordered_json settings_of(const SweepConvOptions& options) {
-  nlohmann::ordered_json settings = {{"pipit_sweep_conv", 1}};
+  nlohmann::ordered_json settings = {{"pipit_sweep_conv", kConvSweepVersion}};
   settings.update(options.shared.machine_json());
   settings["base"] = options.base_precision();
   return settings;
@@ -175,7 +176,7 @@ int sweep_conv(const SweepConvOptions& options) {
       for (const ConvRow& row : layer) rows.push_back(found.at(row.key()));
     }
   }
-  if (!shared.csv.empty()) write_file(shared.csv, conv_csv(rows));
+  if (!shared.csv.empty()) write_file(shared.csv, conv_csv(rows, settings));
   if (!shared.svg.empty()) write_file(shared.svg, conv_svg(rows, options.base_precision()));
   if (shared.common.json) {
     nlohmann::ordered_json json = {{"pipit", version()}, {"command", "sweep conv"}};

@@ -7,6 +7,7 @@
 #include "apps/display/terminal.h"
 #include "apps/measuring/problem_of.h"
 #include "apps/measuring/runner.h"
+#include "apps/measuring/sweep_file.h"
 #include "apps/measuring/sweep_rows.h"
 #include "apps/options/list_option.h"
 #include "apps/options/sweep_options.h"
@@ -163,7 +164,7 @@ std::vector<SweepRow> rows_of(const SweepSparsityOptions& options, const SparseL
 }
 
 nlohmann::ordered_json settings_of(const SweepSparsityOptions& options) {
-  nlohmann::ordered_json settings = {{"pipit_sweep", 2}};
+  nlohmann::ordered_json settings = {{"pipit_sweep", kSparsitySweepVersion}};
   settings.update(options.shared.machine_json());
   settings.update({{"importance", options.importance},
                    {"group", options.group},
@@ -210,7 +211,7 @@ int sweep_sparsity(const SweepSparsityOptions& options) {
   for (const SweepRow& row : file.rows()) {
     if (wanted.contains(row.key())) rows.push_back(row);
   }
-  if (!shared.csv.empty()) write_file(shared.csv, sweep_csv(rows));
+  if (!shared.csv.empty()) write_file(shared.csv, sweep_csv(rows, settings));
   if (!shared.svg.empty()) write_file(shared.svg, sweep_svg(rows));
   if (shared.common.json) {
     nlohmann::ordered_json json = {{"pipit", version()}, {"command", "sweep sparsity"}};

@@ -15,12 +15,6 @@ namespace {
 
 constexpr double kUsualShare = 0.03;  // what is worth finding, where the data shows less
 
-double median_of(const TimedProcesses& processes) {
-  std::vector<double> all;
-  for (const std::vector<double>& process : processes) all.insert(all.end(), process.begin(), process.end());
-  return all.empty() ? 0 : quantile(std::move(all), 0.5);
-}
-
 bool all_positive(const TimedProcesses& processes) {
   for (const std::vector<double>& process : processes) {
     if (process.empty() || *std::ranges::min_element(process) <= 0) return false;
@@ -58,8 +52,8 @@ std::vector<ComparedLayer> compare_layers(const TimedRuns& first, const TimedRun
     layer.type = named.type;
     const TimedProcesses a = processes_of(first, row[0]);
     const TimedProcesses b = processes_of(second, row[1]);
-    layer.first_ms = median_of(a);
-    layer.second_ms = median_of(b);
+    layer.first_ms = median_ms(a);
+    layer.second_ms = median_ms(b);
     // What takes less than the clock can tell is nothing to compare.
     if (layer.first_ms > 0 && layer.second_ms > 0 && all_positive(a) && all_positive(b))
       layer.ratio = compare_times(a, b, 0.95, matched.size());
@@ -67,23 +61,13 @@ std::vector<ComparedLayer> compare_layers(const TimedRuns& first, const TimedRun
   return compared;
 }
 
-std::string_view verdict_name(TimeVerdict verdict) {
-  switch (verdict) {
-    case TimeVerdict::slower:
-      return "slower";
-    case TimeVerdict::faster:
-      return "faster";
-    case TimeVerdict::unknown:
-      return "too few runs";
-    case TimeVerdict::no_difference:
-      break;
-  }
-  return "no difference";
+std::string ratio_text(const TimeRatio& ratio) {
+  const std::string interval = interval_text(ratio);
+  return fmt::format("{:.3f}{}{}", ratio.ratio, interval.empty() ? "" : " ", interval);
 }
 
-std::string interval_text(const TimeRatio& ratio) {
-  if (!std::isfinite(ratio.high)) return fmt::format("{:.3f}", ratio.ratio);
-  return fmt::format("{:.3f} [{:.3f}, {:.3f}]", ratio.ratio, ratio.low, ratio.high);
+const char* repeats_name(TimedRepeats repeats) {
+  return repeats == TimedRepeats::processes ? "processes" : repeats == TimedRepeats::things ? "rows" : "runs";
 }
 
 nlohmann::ordered_json ratio_json(const TimeRatio& ratio) {
@@ -94,7 +78,7 @@ nlohmann::ordered_json ratio_json(const TimeRatio& ratio) {
   json["verdict"] = verdict_name(ratio.verdict);
   json["margin"] = ratio.margin;
   json["repeats"] = ratio.repeats;
-  json["repeats_are"] = ratio.of_processes ? "processes" : "runs";
+  json["repeats_are"] = repeats_name(ratio.repeats_are);
   json["shown_from"] = known ? nlohmann::ordered_json(ratio.shown_from()) : nlohmann::ordered_json();
   const double needed = ratio.repeats_for(kUsualShare);
   json["repeats_for_3_percent"] = needed > 0 ? nlohmann::ordered_json(needed) : nlohmann::ordered_json();
@@ -113,12 +97,18 @@ bool TimeComparison::fails_above(double percent) const {
   return ratio.verdict == TimeVerdict::slower && ratio.ratio > 1 + percent / 100;
 }
 
+double median_ms(const TimedProcesses& processes) {
+  std::vector<double> all;
+  for (const std::vector<double>& process : processes) all.insert(all.end(), process.begin(), process.end());
+  return all.empty() ? 0 : quantile(std::move(all), 0.5);
+}
+
 TimeComparison compare_runs(const TimedRuns& first, const TimedRuns& second) {
   TimeComparison comparison;
   comparison.first = first.text();
   comparison.second = second.text();
-  comparison.first_ms = median_of(first.processes);
-  comparison.second_ms = median_of(second.processes);
+  comparison.first_ms = median_ms(first.processes);
+  comparison.second_ms = median_ms(second.processes);
   comparison.ratio = compare_times(first.processes, second.processes);
   comparison.layers = compare_layers(first, second);
   return comparison;
@@ -126,16 +116,42 @@ TimeComparison compare_runs(const TimedRuns& first, const TimedRuns& second) {
 
 std::string verdict_text(const TimeRatio& ratio) {
   if (ratio.verdict == TimeVerdict::unknown)
-    return fmt::format("{}, {} to tell", interval_text(ratio), verdict_name(ratio.verdict));
+    return fmt::format("{}, {} to tell", ratio_text(ratio), verdict_name(ratio.verdict));
   if (ratio.verdict != TimeVerdict::no_difference)
-    return fmt::format("{}, {}", interval_text(ratio), verdict_name(ratio.verdict));
+    return fmt::format("{}, {}", ratio_text(ratio), verdict_name(ratio.verdict));
   std::string text = fmt::format("{}, no difference that this data can show ({:.1f} % or more it would",
-                                 interval_text(ratio), 100 * ratio.shown_from());
+                                 ratio_text(ratio), 100 * ratio.shown_from());
   if (ratio.shown_from() > kUsualShare) {
     text += fmt::format("; {:.0f} % after about {:.0f} {} of each", 100 * kUsualShare,
-                        ratio.repeats_for(kUsualShare), ratio.of_processes ? "processes" : "runs");
+                        ratio.repeats_for(kUsualShare), repeats_name(ratio.repeats_are));
   }
   return text + ")";
+}
+
+std::string whole_text(const TimeComparison& comparison) {
+  return fmt::format("{}  {:.4f} -> {:.4f} ms: {}\n", comparison.of_sweeps ? "geometric mean" : "whole run",
+                     comparison.first_ms, comparison.second_ms, verdict_text(comparison.ratio));
+}
+
+std::string_view verdict_name(TimeVerdict verdict) {
+  switch (verdict) {
+    case TimeVerdict::slower:
+      return "slower";
+    case TimeVerdict::faster:
+      return "faster";
+    case TimeVerdict::unknown:
+      return "too few runs";
+    case TimeVerdict::no_difference:
+      break;
+  }
+  return "no difference";
+}
+
+std::string interval_text(const TimeRatio& ratio) {
+  if (!std::isfinite(ratio.high)) return {};
+  // Of a handful of runs the interval may reach beyond what anybody wants to count.
+  return ratio.high < 100 ? fmt::format("[{:.3f}, {:.3f}]", ratio.low, ratio.high)
+                          : fmt::format("[{:.3f}, {:.0e}]", ratio.low, ratio.high);
 }
 
 std::string comparison_text(const TimeComparison& comparison, int width) {
@@ -157,21 +173,20 @@ std::string comparison_text(const TimeComparison& comparison, int width) {
       if (layer.ratio) {
         const TimeRatio& ratio = *layer.ratio;
         cells.push_back(fmt::format("{:.3f}", ratio.ratio));
-        cells.push_back(std::isfinite(ratio.high) ? fmt::format("[{:.3f}, {:.3f}]", ratio.low, ratio.high)
-                                                  : "");
+        cells.push_back(interval_text(ratio));
         cells.emplace_back(ratio.verdict == TimeVerdict::no_difference ? "" : verdict_name(ratio.verdict));
       }
       table.add(std::move(cells));
     }
     text += table.str(0, width);
   }
-  return text + fmt::format("whole run  {:.4f} -> {:.4f} ms: {}\n", comparison.first_ms, comparison.second_ms,
-                            verdict_text(comparison.ratio));
+  return text + whole_text(comparison);
 }
 
 nlohmann::ordered_json comparison_json(const TimeComparison& comparison) {
   nlohmann::ordered_json json = {{"first", comparison.first},
                                  {"second", comparison.second},
+                                 {"what", comparison.of_sweeps ? "geometric mean" : "run"},
                                  {"first_ms", comparison.first_ms},
                                  {"second_ms", comparison.second_ms}};
   json.update(ratio_json(comparison.ratio));

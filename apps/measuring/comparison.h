@@ -33,18 +33,24 @@ struct ComparedLayer {
   std::string name, type;
   double first_ms = 0, second_ms = 0;  ///< medians; 0 where a side has nothing of the kind
   std::optional<TimeRatio> ratio;      ///< where both have
+
+  bool has_both() const { return ratio.has_value(); }
 };
 
 struct TimeComparison {
   std::string first, second;  ///< what they are
+  bool of_sweeps = false;     ///< then what follows are geometric means of rows, else whole runs
   double first_ms = 0, second_ms = 0;
   TimeRatio ratio;
-  std::vector<ComparedLayer> layers;  ///< where both sides have some
+  std::vector<ComparedLayer> layers;  ///< where both sides have some; of sweeps the rows
 
   /// Whether `second` is shown to be slower, and by more than so many percent in the median, or there are too few runs
   /// to tell.
   bool fails_above(double percent) const;
 };
+
+/// Of all runs of all processes; 0 without one.
+double median_ms(const TimedProcesses& processes);
 
 /// compare_times() of whole runs, and of the layers together, matched by their nodes.
 TimeComparison compare_runs(const TimedRuns& first, const TimedRuns& second);
@@ -52,8 +58,14 @@ TimeComparison compare_runs(const TimedRuns& first, const TimedRuns& second);
 /// What a user is told: "1.052 [1.031, 1.071], slower", or "0.996 [0.981, 1.012], no difference that this data can show
 /// (2.2 % or more it would; 1 % after about 240 runs)".
 std::string verdict_text(const TimeRatio& ratio);
+/// The last line: the whole with its verdict.
+std::string whole_text(const TimeComparison& comparison);
 /// The layers of both, and the whole.
 std::string comparison_text(const TimeComparison& comparison, int width);
+/// "slower", "faster", "no difference" or "too few runs".
+std::string_view verdict_name(TimeVerdict verdict);
+/// "[1.031, 1.071]", or nothing where there are too few runs.
+std::string interval_text(const TimeRatio& ratio);
 nlohmann::ordered_json comparison_json(const TimeComparison& comparison);
 
 }  // namespace pipit::apps

@@ -180,12 +180,13 @@ Json summaries_json(const std::vector<ConvRow>& rows) {
   return json;
 }
 
-std::string conv_csv(const std::vector<ConvRow>& rows) {
-  std::string csv = "n,in,out,size,kernel,stride,precision,backend,runs,base_runs," +
+std::string conv_csv(const std::vector<ConvRow>& rows, const Json& settings) {
+  std::string csv = "device,threads,n,in,out,size,kernel,stride,precision,backend,runs,base_runs," +
                     times_csv_titles("base_ms") +
                     ",mae,max_error,relative_l2,macs,bytes,arena_bytes,problem\n";
   for (const ConvRow& row : rows) {
     const ConvPoint& p = row.point;
+    csv += csv_cell(settings.at("device").get<std::string>()) + "," + settings.at("threads").dump() + ",";
     csv += fmt::format("{},{},{},{},{},{},{},{},", p.batch, p.in, p.out, p.size, p.kernel, p.stride,
                        row.precision, csv_cell(row.backend));
     if (!row.problem.empty()) {

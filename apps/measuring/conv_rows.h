@@ -42,7 +42,8 @@ std::vector<ConvSummary> summaries(const std::vector<ConvRow>& rows);
 /// Summaries, then the `top` rows with the largest speed-ups.
 std::string conv_table(const std::vector<ConvRow>& rows, const std::string& base, std::size_t top, int width);
 nlohmann::ordered_json summaries_json(const std::vector<ConvRow>& rows);
-std::string conv_csv(const std::vector<ConvRow>& rows);
+/// `settings`: SweepOptions::machine_json() at least.
+std::string conv_csv(const std::vector<ConvRow>& rows, const nlohmann::ordered_json& settings);
 /// Geometric means of speed-ups, input channels over image sizes, a map for each precision and backend. Empty where
 /// nothing was measured.
 std::string conv_svg(const std::vector<ConvRow>& rows, const std::string& base);

@@ -319,6 +319,7 @@ LayerTimes time_in_turns(LayerRun& run, LayerRun& base, double seconds) {
   }
   LayerTimes times;
   times.turns = static_cast<int>(own.size());
+  times.samples_ms = samples_of(own);
   times.ms = quantile(own, 0.5);
   times.low_ms = quantile(own, 0.25);
   times.high_ms = quantile(own, 0.75);

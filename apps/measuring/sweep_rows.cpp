@@ -106,15 +106,16 @@ std::string sweep_table(const std::vector<SweepRow>& rows) {
   return table.str();
 }
 
-std::string sweep_csv(const std::vector<SweepRow>& rows) {
+std::string sweep_csv(const std::vector<SweepRow>& rows, const Json& settings) {
   std::string csv =
-      "layer,precision,mode,keep,kept,kernel,dense_kernel," + times_csv_titles("dense_ms") +
+      "device,threads,layer,precision,mode,keep,kept,kernel,dense_kernel," + times_csv_titles("dense_ms") +
       ",mae,max_error,relative_l2,top10,refit_mae,refit_max_error,refit_relative_l2,refit_top10,"
       "problem\n";
   const auto errors = [](const LayerError& e) {
     return fmt::format(",{},{},{},{}", e.mae, e.max, e.relative_l2, e.top10);
   };
   for (const SweepRow& row : rows) {
+    csv += csv_cell(settings.at("device").get<std::string>()) + "," + settings.at("threads").dump() + ",";
     csv += fmt::format("{},{},{},{},", csv_cell(row.layer), row.precision, row.mode, row.keep);
     if (!row.problem.empty()) {
       csv += std::string(11 + kTimesCsvColumns, ',') + csv_cell(row.problem) + "\n";

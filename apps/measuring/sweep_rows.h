@@ -30,7 +30,8 @@ struct SweepRow {
 };
 
 std::string sweep_table(const std::vector<SweepRow>& rows);
-std::string sweep_csv(const std::vector<SweepRow>& rows);
+/// `settings`: SweepOptions::machine_json() at least.
+std::string sweep_csv(const std::vector<SweepRow>& rows, const nlohmann::ordered_json& settings);
 /// Time against what is left of the output (1 - relative error) of all rows of one layer and precision; the fitted
 /// weights' error where there is one. Empty where nothing was measured.
 std::string sweep_svg(const std::vector<SweepRow>& rows);

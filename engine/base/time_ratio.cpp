@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <numbers>
+#include <numeric>
 #include <random>
 
 #include "engine/base/error.h"
@@ -45,10 +46,19 @@ Units blocks_of(const TimedProcesses& side, std::size_t most = kMostBlocks) {
   return blocks;
 }
 
-double median_of(const Units& units) {
+std::vector<double> joined(const Units& units) {
   std::vector<double> all;
   for (const std::vector<double>& unit : units) all.insert(all.end(), unit.begin(), unit.end());
-  return quantile(std::move(all), 0.5);
+  return all;
+}
+
+double median_of(const Units& units) {
+  return quantile(joined(units), 0.5);
+}
+
+double mean_of(const Units& units) {
+  const std::vector<double> all = joined(units);
+  return std::accumulate(all.begin(), all.end(), 0.0) / static_cast<double>(all.size());
 }
 
 // How far apart the medians of the parts of one side lie, as a share.
@@ -63,7 +73,7 @@ double drift_of(const TimedProcesses& side) {
   return most / least - 1;
 }
 
-// Of `statistic` of the units' median; infinite for one unit.
+// Of `statistic` of the units; infinite for one unit.
 template <typename Statistic>
 double standard_error(const Units& units, const Statistic& statistic) {
   const std::size_t count = units.size();
@@ -75,7 +85,7 @@ double standard_error(const Units& units, const Statistic& statistic) {
   for (int r = 0; r < kResamples; ++r) {
     // Not std::uniform_int_distribution, which draws otherwise in other libraries.
     for (std::vector<double>& unit : drawn) unit = units[random() % count];
-    const double value = statistic(median_of(drawn));
+    const double value = statistic(drawn);
     sum += value;
     squares += value * value;
   }
@@ -85,14 +95,23 @@ double standard_error(const Units& units, const Statistic& statistic) {
   return std::sqrt(variance * static_cast<double>(count) / static_cast<double>(count - 1));
 }
 
-TimeRatio judged(double log_ratio, double half, double margin, std::size_t repeats, bool of_processes) {
+// Of the interval of `statistic`.
+template <typename Statistic>
+double half_width(const Units& units, const Statistic& statistic, double confidence) {
+  const double error = standard_error(units, statistic);
+  if (!std::isfinite(error)) return error;
+  return student_limit(static_cast<double>(units.size() - 1), confidence) * error;
+}
+
+TimeRatio judged(double log_ratio, double half, double margin, std::size_t repeats,
+                 TimedRepeats repeats_are) {
   TimeRatio result;
   result.ratio = std::exp(log_ratio);
   result.low = std::exp(log_ratio - half);
   result.high = std::exp(log_ratio + half);
   result.margin = margin;
   result.repeats = repeats;
-  result.of_processes = of_processes;
+  result.repeats_are = repeats_are;
   if (std::isfinite(half)) result.verdict = TimeVerdict::no_difference;
   if (result.low > 1 + margin) result.verdict = TimeVerdict::slower;
   if (result.high < 1 / (1 + margin)) result.verdict = TimeVerdict::faster;
@@ -113,7 +132,7 @@ double TimeRatio::shown_from() const {
 
 double TimeRatio::repeats_for(double share) const {
   // All but kProcessEffect shrinks with the square root of the repeats.
-  const double stays = of_processes ? 0 : std::log1p(kProcessEffect);
+  const double stays = repeats_are == TimedRepeats::processes ? 0 : std::log1p(kProcessEffect);
   const double room = std::log1p(share) - stays;
   const double now = std::log1p(margin) + std::log(high / ratio) - stays;
   if (room <= 0 || !std::isfinite(now)) return 0;
@@ -127,7 +146,7 @@ TimeRatio compare_times(const TimedProcesses& first, const TimedProcesses& secon
   const bool processes = std::min(first.size(), second.size()) >= kLeastProcesses;
   const Units a = processes ? first : blocks_of(first);
   const Units b = processes ? second : blocks_of(second);
-  const auto logarithm = [](double ms) { return std::log(ms); };
+  const auto logarithm = [](const Units& units) { return std::log(median_of(units)); };
   const double error_a = standard_error(a, logarithm);
   const double error_b = standard_error(b, logarithm);
   const double variance_a = error_a * error_a;
@@ -146,7 +165,8 @@ TimeRatio compare_times(const TimedProcesses& first, const TimedProcesses& secon
   const std::size_t repeats =
       processes ? std::min(first.size(), second.size()) : std::min(runs_of(first), runs_of(second));
   const double margin = processes ? 0 : std::max({kProcessEffect, drift_of(first), drift_of(second)});
-  return judged(std::log(median_of(b) / median_of(a)), half, margin, repeats, processes);
+  return judged(std::log(median_of(b) / median_of(a)), half, margin, repeats,
+                processes ? TimedRepeats::processes : TimedRepeats::runs);
 }
 
 TimeRatio compare_turns(std::span<const double> first, std::span<const double> second, double confidence) {
@@ -157,10 +177,17 @@ TimeRatio compare_turns(std::span<const double> first, std::span<const double> s
   std::vector<double> logs;
   for (std::size_t i = 0; i < first.size(); ++i) logs.push_back(std::log(second[i] / first[i]));
   const Units blocks = blocks_of({logs});
-  const double error = standard_error(blocks, [](double value) { return value; });
-  double half = error;
-  if (std::isfinite(error)) half = student_limit(static_cast<double>(blocks.size() - 1), confidence) * error;
-  return judged(median_of(blocks), half, kProcessEffect, first.size(), false);
+  return judged(median_of(blocks), half_width(blocks, median_of, confidence), kProcessEffect, first.size(),
+                TimedRepeats::runs);
+}
+
+TimeRatio compare_things(std::span<const double> ratios, double confidence) {
+  check({{ratios.begin(), ratios.end()}});
+  std::vector<double> logs;
+  for (const double ratio : ratios) logs.push_back(std::log(ratio));
+  const Units blocks = blocks_of({logs});
+  return judged(mean_of(blocks), half_width(blocks, mean_of, confidence), kProcessEffect, ratios.size(),
+                TimedRepeats::things);
 }
 
 double student_limit(double freedom, double confidence) {

@@ -13,13 +13,16 @@ using TimedProcesses = std::vector<std::vector<double>>;
 /// unknown: too few runs for an interval.
 enum class TimeVerdict { no_difference, slower, faster, unknown };
 
+/// What is repeated, and resampled.
+enum class TimedRepeats { runs, processes, things };
+
 /// Of the second thing's time over the first's.
 struct TimeRatio {
-  double ratio = 1;           ///< of the medians
-  double low = 0, high = 0;   ///< its interval; infinitely wide where there are too few runs for one
-  double margin = 0;          ///< what the interval must stay away from 1 for a verdict
-  std::size_t repeats = 0;    ///< runs, or processes where these were resampled, of the side with fewer
-  bool of_processes = false;  ///< which of both
+  double ratio = 1;          ///< of the medians
+  double low = 0, high = 0;  ///< its interval; infinitely wide where there are too few runs for one
+  double margin = 0;         ///< what the interval must stay away from 1 for a verdict
+  std::size_t repeats = 0;   ///< of the side with fewer
+  TimedRepeats repeats_are = TimedRepeats::runs;
   TimeVerdict verdict = TimeVerdict::unknown;
 
   /// The smallest difference that data of this kind would show, as a share: 0.03 for 3 %.
@@ -47,6 +50,11 @@ TimeRatio compare_times(const TimedProcesses& first, const TimedProcesses& secon
 /// which what disturbs both for longer cancels out. Throws Error where there are more of one than of the other.
 TimeRatio compare_turns(std::span<const double> first, std::span<const double> second,
                         double confidence = 0.95);
+
+/// Of many things, each timed on both sides by one process: the geometric mean of `ratios` (second over first, in the
+/// order in which the things were timed), with the interval for other things of their kind. Resampled are blocks of
+/// things that follow each other, up to 20, and the margin is kProcessEffect. Throws Error without ratios.
+TimeRatio compare_things(std::span<const double> ratios, double confidence = 0.95);
 
 /// t such that Student's distribution with `freedom` >= 1 degrees of freedom has `confidence`, in [0, 1), between -t
 /// and t.

@@ -1,6 +1,8 @@
 """pipit compare, and what bench says of things that ran in turns."""
 
+import csv
 import json
+import math
 import random
 
 import onnx_model
@@ -144,6 +146,116 @@ class Compare(Data):
             self.assert_one_line_error(done, "b.json")
         self.assert_one_line_error(self.pipit("compare", good, "missing.json", code=RUNTIME), "missing.json")
         self.assert_one_line_error(self.pipit("compare", good, code=USAGE), "B")
+
+
+class Sweeps(Data):
+    POINTS = [{"n": n, "in": 3, "out": 8, "size": size, "kernel": 3, "stride": 1, "precision": "int8", "backend": "auto"}
+              for n in (1, 4, 8, 16) for size in (32, 33, 34, 35, 36, 37, 38, 39)]
+
+    def row(self, point, ms, **more):
+        return {**point, "runs": "tile", "turns": 600, "samples_ms": self.times(ms, 60), **more}
+
+    def sweep(self, slowdown=lambda i: 1, points=None):
+        settings = {"pipit_sweep_conv": 2, "device": "a CPU", "threads": 2, "base": "fp32"}
+        return [settings] + [self.row(point, 0.1 * (i + 1) * slowdown(i)) for i, point in enumerate(points or self.POINTS)]
+
+    def lines(self, name, *sweeps):
+        return self.write(name, "".join(json.dumps(line) + "\n" for sweep in sweeps for line in sweep))
+
+    def compare(self, a, b, *arguments, code=OK):
+        comparison, = self.json("compare", a, b, *arguments, "--quiet", code=code)["comparisons"]
+        return comparison
+
+    def test_the_same_is_no_difference(self):
+        rows = whole = 0
+        for _ in range(20):
+            found = self.compare(self.lines("a", self.sweep()), self.lines("b", self.sweep()), "--fail-above", "0")
+            rows += all(layer["verdict"] == "no difference" for layer in found["layers"])
+            whole += found["verdict"] == "no difference"
+        self.assertGreaterEqual(rows, 19)
+        self.assertGreaterEqual(whole, 19)
+
+    def test_what_became_slower(self):
+        # Every fourth row by a fifth: 1.047 in the geometric mean.
+        a, b = self.lines("a", self.sweep()), self.lines("b", self.sweep(lambda i: 1 if i % 4 else 1.2))
+        found = self.compare(a, b)
+        self.assertEqual([layer["verdict"] == "slower" for layer in found["layers"]], [i % 4 == 0 for i in range(32)])
+        self.assertEqual((found["what"], found["verdict"], found["repeats"], found["repeats_are"]),
+                         ("geometric mean", "slower", 32, "rows"))
+        logs = [math.log(layer["ratio"]) for layer in found["layers"]]
+        self.assertAlmostEqual(math.log(found["ratio"]), sum(logs) / 32)
+        self.assertAlmostEqual(found["ratio"], 1.2 ** 0.25, delta=0.005)
+        self.assertEqual((found["layers"][0]["name"], found["layers"][0]["type"], found["layers"][0]["repeats"]),
+                         ("1x3x32x32:8x3x3", "int8", 600))
+        self.compare(a, b, "--fail-above", "3", code=CHECK_FAILED)
+        self.compare(a, b, "--fail-above", "10")
+        self.compare(b, a, "--fail-above", "0")
+        text = self.pipit("compare", a, b).stdout.splitlines()
+        self.assertEqual(text[0], "sweep conv, 32 rows, 2 threads")
+        self.assertRegex(text[2], r"^\S+ +int8 +\d.\d+ +\d.\d+ +1\.2\d\d +\[1\.\d+, 1\.\d+\] +slower$")
+        self.assertEqual(len([line for line in text if "slower" in line]), 8 + 2)
+        self.assertEqual(text[12], "... and 12 rows between")
+        self.assertEqual(text[-2], "32 rows on both sides: 8 slower, 0 faster, 24 no difference that this data can show")
+        self.assertRegex(text[-1], r"^geometric mean  [\d.]+ -> [\d.]+ ms: 1\.04\d \[1\.0\d\d, 1\.0\d\d\], slower$")
+        self.pipit("compare", a, b, "--output", "c.csv")
+        with open(self.folder / "c.csv", newline="", encoding="utf-8") as file:
+            whole, *layers = csv.DictReader(file)
+        self.assertEqual((whole["row"], float(whole["ratio"])), ("geometric mean", found["ratio"]))
+        self.assertEqual([float(row["ratio_high"]) for row in layers], [row["interval95"][1] for row in found["layers"]])
+
+    def test_rows_without_counterpart(self):
+        first, second = self.sweep(points=self.POINTS[:12]), self.sweep(points=self.POINTS[2:14])
+        second[5] = {**self.POINTS[6], "problem": "out of memory"}
+        done = self.pipit_with_notes("compare", self.lines("a", first), self.lines("b", second), "--json")
+        self.assertIn("3 of 12 rows of", done.stderr)
+        comparison, = json.loads(done.stdout)["comparisons"]
+        self.assertEqual((comparison["repeats"], len(comparison["layers"])), (9, 14))
+        self.assertEqual([(row["first_ms"] > 0, row["second_ms"] > 0) for row in comparison["layers"][9:]],
+                         [(True, False)] * 3 + [(False, True)] * 2)
+        done = self.pipit("compare", "a", self.lines("b", self.sweep(points=self.POINTS[20:])), code=RUNTIME)
+        self.assert_one_line_error(done, "no configuration")
+
+    def test_several_processes(self):
+        def processes(ratio):
+            return [self.sweep(lambda _, own=ratio * (1 + 0.03 * self.random.uniform(-1, 1)): own) for _ in range(5)]
+
+        found = self.compare(self.lines("a", *processes(1)), self.lines("b", *processes(1.2)))
+        self.assertEqual((found["verdict"], found["repeats"], found["repeats_are"], found["margin"]), ("slower", 5, "processes", 0))
+        self.assertGreater(found["interval95"][1] / found["interval95"][0], 1.02)
+
+    def test_what_sweeps_write(self):
+        grid = ("sweep", "conv", "--n", "1", "--in", "3", "--out", "8", "--size", "8,9", "--stride", "1", "--kernel", "1,3,5,7",
+                "--seconds", "0.01")
+        (self.folder / "a.json").write_text(self.pipit(*grid, "--results", "a.jsonl", "--csv", "a.csv", "--json").stdout)
+        for one in ("a.jsonl", "a.csv", "a.json"):
+            found = self.compare(one, "a.json")
+            self.assertEqual((found["ratio"], found["verdict"], len(found["layers"])), (1, "no difference", 8))
+        pruned = ("sweep", "sparsity", "--layer", "1x16x9x9:24x3x3", "--keep", "1,0.5", "--mode", "k", "--seconds", "0.01")
+        self.pipit(*pruned, "--results", "s.jsonl", "--csv", "s.csv")
+        found = self.compare("s.jsonl", "s.csv")
+        self.assertEqual([(row["type"], row["ratio"]) for row in found["layers"]], [("fp32, dense", 1), ("fp32, k, keep 0.5", 1)])
+        self.assert_one_line_error(self.pipit("compare", "s.jsonl", "a.csv", code=RUNTIME), "sweep sparsity", "sweep conv")
+        self.assert_one_line_error(self.pipit("compare", "a.csv", self.save("p.json", self.profile([(["x"], 1)])), code=RUNTIME),
+                                   "a.csv", "p.json")
+
+    def test_other_machines_are_noted(self):
+        other = self.sweep()
+        other[0] = {**other[0], "threads": 1}
+        self.assertIn("1 thread", self.pipit_with_notes("compare", self.lines("a", self.sweep()), self.lines("b", other)).stderr)
+        self.assert_one_line_error(self.pipit("compare", "a", self.lines("b", self.sweep(), other), code=RUNTIME), "b", "1")
+
+    def test_what_is_no_such_file(self):
+        good = self.lines("a", self.sweep())
+        settings, row = self.sweep()[:2]
+        for lines, words in (([{**settings, "pipit_sweep_conv": 1}, row], ("form", "1")), ([settings], ("no row",)),
+                             ([settings, {**row, "samples_ms": []}], ("samples_ms",)), ([settings, {**row, "turns": 0}], ("turns",)),
+                             ([settings, {**row, "samples_ms": [0]}], ("positive",)), ([settings, {**row, "n": "x"}], ('"n"',)),
+                             ([settings, [1]], ("precision",)), ([{"pipit_sweep_conv": 2}], ("device",))):
+            with self.subTest(lines):
+                self.assert_one_line_error(self.pipit("compare", good, self.lines("b", lines), code=RUNTIME), *words)
+        titles = "device,threads,n,in,out,size,kernel,stride,precision,backend,turns,samples_ms"
+        for text, word in ((titles, "no row"), (titles + "\na,2,1", "3 cells"), (titles + "\na,2,1,1,1,1,1,1,int8,auto,3,x", "samples_ms")):
+            self.assert_one_line_error(self.pipit("compare", good, self.write("b", text), code=RUNTIME), "b", word)
 
 
 class InTurns(Data):

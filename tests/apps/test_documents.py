@@ -123,8 +123,8 @@ class Examples(CommandTest):
             self.write(name, self.pipit_with_notes("bench", MODEL, "--runs", "20", "--json").stdout)
 
     def prepare(self, line):
-        for rows in self.folder.glob("*.jsonl"):
-            rows.unlink()  # sweeps go on with them only when told
+        for rows in re.findall(r"--results (\S+)", line):
+            (self.folder / rows).unlink(missing_ok=True)  # sweeps go on with them only when told
 
     def run_lines(self, lines):
         environment = {**os.environ, "PATH": f"{self.folder}/bin:{os.environ['PATH']}", "REAL_PIPIT": PIPIT,

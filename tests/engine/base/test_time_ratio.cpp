@@ -132,6 +132,31 @@ TEST(TimeRatio, TurnsCancelWhatDisturbsBoth) {
   EXPECT_GE(slower, 95);
 }
 
+// Things of all sizes, timed to 2 %, one of five of them slower by a tenth or none.
+TEST(TimeRatio, OfManyThings) {
+  std::mt19937 random(7);
+  std::normal_distribution<double> normal;
+  int none = 0;
+  int slower = 0;
+  for (int i = 0; i < 100; ++i) {
+    std::vector<double> same, changed;
+    for (int thing = 0; thing < 200; ++thing) {
+      same.push_back(std::exp(0.02 * normal(random)));
+      changed.push_back(std::exp(0.02 * normal(random)) * (thing % 5 == 0 ? 1.1 : 1));
+    }
+    none += compare_things(same).verdict == TimeVerdict::no_difference ? 1 : 0;
+    const TimeRatio ratio = compare_things(changed);
+    EXPECT_NEAR(ratio.ratio, std::pow(1.1, 0.2), 0.01);
+    slower += ratio.verdict == TimeVerdict::slower ? 1 : 0;
+  }
+  EXPECT_GE(none, 95);
+  EXPECT_GE(slower, 95);
+  EXPECT_EQ(compare_things(std::vector<double>(5, 2.0)).verdict, TimeVerdict::unknown);
+  EXPECT_EQ(compare_things(std::vector<double>(6, 2.0)).repeats_are, TimedRepeats::things);
+  EXPECT_THROW(compare_things({}), Error);
+  EXPECT_THROW(compare_things(std::vector<double>{1, 0}), Error);
+}
+
 TEST(TimeRatio, SaysWhatWouldBeShown) {
   std::mt19937 random(1);
   const TimedProcesses a = simulate(wandering, random, 1, 60, 7, 0);

@@ -1,0 +1,152 @@
+#include "apps/measuring/sweep_comparison.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "apps/display/table.h"
+#include "engine/base/error.h"
+#include "engine/base/statistics.h"
+
+namespace pipit::apps {
+
+namespace {
+
+constexpr std::size_t kShownRows = 10;  // at either end
+constexpr std::size_t kLeastProcesses = 3;
+
+using Pair = std::pair<const SweptRow*, const SweptRow*>;
+
+double geometric_mean(const std::vector<double>& values) {
+  double sum = 0;
+  for (const double value : values) sum += std::log(value);
+  return std::exp(sum / static_cast<double>(values.size()));
+}
+
+// Of each process the geometric mean over all rows.
+TimedProcesses means_of(const std::vector<const SweptRow*>& rows, std::size_t processes) {
+  TimedProcesses means;
+  for (std::size_t p = 0; p < processes; ++p) {
+    std::vector<double> medians;
+    for (const SweptRow* row : rows) medians.push_back(quantile(row->processes[p], 0.5));
+    means.push_back({geometric_mean(medians)});
+  }
+  return means;
+}
+
+std::size_t fewest_processes(const std::vector<const SweptRow*>& rows) {
+  std::size_t fewest = rows[0]->processes.size();
+  for (const SweptRow* row : rows) fewest = std::min(fewest, row->processes.size());
+  return fewest;
+}
+
+ComparedLayer compared(const SweptRow* first, const SweptRow* second) {
+  const SweptRow& named = first != nullptr ? *first : *second;
+  ComparedLayer row{named.layer, named.how};
+  if (first != nullptr) row.first_ms = median_ms(first->processes);
+  if (second != nullptr) row.second_ms = median_ms(second->processes);
+  return row;
+}
+
+TimeRatio mean_ratio(const std::vector<Pair>& pairs, const std::vector<ComparedLayer>& rows) {
+  std::vector<const SweptRow*> first, second;
+  for (const auto& [a, b] : pairs) {
+    first.push_back(a);
+    second.push_back(b);
+  }
+  const std::size_t of_first = fewest_processes(first);
+  const std::size_t of_second = fewest_processes(second);
+  if (std::min(of_first, of_second) >= kLeastProcesses)
+    return compare_times(means_of(first, of_first), means_of(second, of_second));
+  std::vector<double> ratios;
+  for (const ComparedLayer& row : rows) ratios.push_back(row.second_ms / row.first_ms);
+  return compare_things(ratios);
+}
+
+}  // namespace
+
+TimeComparison compare_sweeps(const SweptRows& first, const SweptRows& second) {
+  if (first.sweep != second.sweep) fail("one is of {}, the other of {}", first.sweep, second.sweep);
+  std::map<std::pair<std::string, std::string>, const SweptRow*> others;
+  for (const SweptRow& row : second.rows) others[{row.layer, row.how}] = &row;
+  std::vector<Pair> pairs;
+  TimeComparison comparison;
+  std::vector<ComparedLayer> alone;
+  for (const SweptRow& row : first.rows) {
+    const auto found = others.find({row.layer, row.how});
+    const SweptRow* other = found == others.end() ? nullptr : found->second;
+    if (found != others.end()) others.erase(found);
+    if (other != nullptr && !row.processes.empty() && !other->processes.empty()) {
+      pairs.emplace_back(&row, other);
+    } else {
+      alone.push_back(compared(&row, other));
+    }
+  }
+  for (const SweptRow& row : second.rows) {
+    if (others.contains({row.layer, row.how})) alone.push_back(compared(nullptr, &row));
+  }
+  if (pairs.empty()) fail("no configuration was measured on both sides");
+  std::vector<double> first_ms, second_ms;
+  for (const auto& [a, b] : pairs) {
+    ComparedLayer& row = comparison.layers.emplace_back(compared(a, b));
+    row.ratio = compare_times(a->processes, b->processes, 0.95, pairs.size());
+    if (row.ratio->repeats_are == TimedRepeats::runs) row.ratio->repeats = std::min(a->turns, b->turns);
+    first_ms.push_back(row.first_ms);
+    second_ms.push_back(row.second_ms);
+  }
+  comparison.first = first.text();
+  comparison.second = second.text();
+  comparison.of_sweeps = true;
+  comparison.first_ms = geometric_mean(first_ms);
+  comparison.second_ms = geometric_mean(second_ms);
+  comparison.ratio = mean_ratio(pairs, comparison.layers);
+  comparison.layers.insert(comparison.layers.end(), alone.begin(), alone.end());
+  return comparison;
+}
+
+std::string sweep_comparison_text(const TimeComparison& comparison, int width) {
+  using enum Table::Align;
+  std::vector<const ComparedLayer*> rows;
+  std::map<TimeVerdict, std::int64_t> verdicts;
+  for (const ComparedLayer& row : comparison.layers) {
+    if (!row.ratio) continue;
+    rows.push_back(&row);
+    ++verdicts[row.ratio->verdict];
+  }
+  std::ranges::stable_sort(rows, std::ranges::greater{},
+                           [](const ComparedLayer* row) { return row->ratio->ratio; });
+  std::string text = comparison.first == comparison.second
+                         ? comparison.first + "\n"
+                         : fmt::format("{}  ->  {}\n", comparison.first, comparison.second);
+  Table table({{"layer", left, 0, true},
+               {"how", left, 3},
+               {"ms", right},
+               {"ms", right},
+               {"x", right},
+               {"95 %", left, 2},
+               {""}});
+  const std::size_t left_out = rows.size() > 2 * kShownRows ? rows.size() - 2 * kShownRows : 0;
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    if (r == kShownRows && left_out > 0) {
+      table.add({fmt::format("... and {} between", counted(static_cast<std::int64_t>(left_out), "row"))});
+      r += left_out;
+    }
+    const ComparedLayer& row = *rows[r];
+    table.add({row.name, row.type, fmt::format("{:.4f}", row.first_ms), fmt::format("{:.4f}", row.second_ms),
+               fmt::format("{:.3f}", row.ratio->ratio), interval_text(*row.ratio),
+               row.ratio->verdict == TimeVerdict::no_difference
+                   ? ""
+                   : std::string(verdict_name(row.ratio->verdict))});
+  }
+  text += table.str(0, width);
+  text += fmt::format("{} on both sides: {} slower, {} faster, {} no difference that this data can show",
+                      counted(std::ssize(rows), "row"), verdicts[TimeVerdict::slower],
+                      verdicts[TimeVerdict::faster], verdicts[TimeVerdict::no_difference]);
+  if (verdicts[TimeVerdict::unknown] > 0)
+    text += fmt::format(", {} with too few turns to tell", verdicts[TimeVerdict::unknown]);
+  return text + "\n" + whole_text(comparison);
+}
+
+}  // namespace pipit::apps

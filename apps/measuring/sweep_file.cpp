@@ -1,0 +1,189 @@
+#include "apps/measuring/sweep_file.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <sstream>
+
+#include "apps/display/table.h"
+#include "apps/measuring/conv_grid.h"
+#include "apps/measuring/json_documents.h"
+#include "engine/base/error.h"
+#include "engine/base/file.h"
+#include "engine/base/printable.h"
+
+namespace pipit::apps {
+
+namespace {
+
+constexpr std::uint64_t kMostSweepBytes = std::uint64_t{256} << 20;
+constexpr int kMostSweepLevels = 12;
+
+// Of the three forms; members of a sweep in JSON and columns of CSV have the same names.
+struct Kind {
+  const char* sweep;
+  const char* settings;  // a member of what describes a sweep in JSON
+  int version;
+  const char* titles;  // how the first line of CSV begins
+};
+constexpr Kind kKinds[] = {
+    {"sweep conv", "pipit_sweep_conv", kConvSweepVersion, "device,threads,n,in,out,"},
+    {"sweep sparsity", "pipit_sweep", kSparsitySweepVersion, "device,threads,layer,precision,"},
+};
+
+double number_of(const JsonDocument& json, const char* key) {
+  const JsonDocument& value = member_of(json, key);
+  if (!value.is_number() || !(value.get<double>() > 0) || value.get<double>() > 1e9)
+    fail("\"{}\" is {}; expected a positive number", key, shown(value));
+  return value.get<double>();
+}
+
+void name_row(SweptRow& row, const Kind& kind, const JsonDocument& json) {
+  row.how = text_of(json, "precision");
+  if (&kind == &kKinds[0]) {
+    const auto extent = [&](const char* key) { return static_cast<std::int64_t>(number_of(json, key)); };
+    row.layer = ConvPoint{extent("n"),    extent("in"),     extent("out"),
+                          extent("size"), extent("kernel"), extent("stride")}
+                    .name();
+    if (const std::string backend = text_of(json, "backend"); backend != "auto") row.how += ", " + backend;
+  } else {
+    row.layer = text_of(json, "layer");
+    row.how += ", " + text_of(json, "mode");
+    if (number_of(json, "keep") != 1) row.how += fmt::format(", keep {:g}", number_of(json, "keep"));
+  }
+}
+
+class SweepReader {
+ public:
+  explicit SweepReader(const Kind& kind) : kind_(kind) { found_.sweep = kind.sweep; }
+
+  void add_machine(const JsonDocument& json) {
+    const std::string device = text_of(json, "device");
+    const int threads = static_cast<int>(number_of(json, "threads"));
+    if (found_.threads != 0 && (device != found_.device || threads != found_.threads))
+      fail("rows of {} with {} threads and of {} with {}: compare one with the other", found_.device,
+           found_.threads, device, threads);
+    found_.device = device;
+    found_.threads = threads;
+  }
+  void add_row(const JsonDocument& json) {
+    SweptRow row;
+    name_row(row, kind_, json);
+    const auto [at, is_new] = places_.try_emplace(row.layer + '\n' + row.how, found_.rows.size());
+    if (is_new) found_.rows.push_back(row);
+    if (json.contains("problem")) return;
+    SweptRow& known = found_.rows[at->second];
+    const auto turns = static_cast<std::size_t>(number_of(json, "turns"));
+    known.turns = known.processes.empty() ? turns : std::min(known.turns, turns);
+    known.processes.push_back(samples_ms_of(json));
+  }
+  // What describes a sweep, alone or with the rows; or a row.
+  void add(const JsonDocument& json) {
+    const auto version = json.is_object() ? json.find(kind_.settings) : json.end();
+    if (version == json.end()) return add_row(json);
+    if (*version != kind_.version)
+      fail("its form is {}; this version of pipit reads {}", shown(*version), kind_.version);
+    add_machine(json);
+    const auto rows = json.find("rows");
+    if (rows == json.end()) return;
+    if (!rows->is_array()) fail("\"rows\" is {}; expected a list", shown(*rows));
+    for (const JsonDocument& row : *rows) add_row(row);
+  }
+  SweptRows take() {
+    if (found_.rows.empty()) fail("there is no row in it");
+    return std::move(found_);
+  }
+
+ private:
+  const Kind& kind_;
+  SweptRows found_;
+  std::map<std::string, std::size_t> places_;
+};
+
+// The cells of the first line of `text` (RFC 4180), which is taken away.
+std::vector<std::string> csv_cells(std::string_view& text) {
+  std::vector<std::string> cells(1);
+  bool quoted = false;
+  std::size_t at = 0;
+  for (; at < text.size() && (quoted || text[at] != '\n'); ++at) {
+    const char c = text[at];
+    if (c == '"' && quoted && at + 1 < text.size() && text[at + 1] == '"') {
+      cells.back() += text[++at];
+    } else if (c == '"') {
+      quoted = !quoted;
+    } else if (c == ',' && !quoted) {
+      cells.emplace_back();
+    } else if (c != '\r' || quoted) {
+      cells.back() += c;
+    }
+  }
+  text.remove_prefix(std::min(at + 1, text.size()));
+  return cells;
+}
+
+JsonDocument number_from(const std::string& cell) {
+  double number = 0;
+  const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), number);
+  return error == std::errc() && end == cell.data() + cell.size() ? JsonDocument(number) : JsonDocument(cell);
+}
+
+// A cell as JSON has it. What is empty there is not there.
+void add_cell(JsonDocument& row, const std::string& title, const std::string& cell) {
+  if (cell.empty()) return;
+  if (title == "samples_ms") {
+    std::istringstream words(cell);
+    for (std::string word; words >> word;) row[title].push_back(number_from(word));
+  } else if (title == "layer" || title == "problem") {
+    row[title] = cell;
+  } else {
+    row[title] = number_from(cell);
+  }
+}
+
+SweptRows read_csv(std::string_view text, const Kind& kind) {
+  SweepReader reader(kind);
+  const std::vector<std::string> titles = csv_cells(text);
+  for (std::size_t line = 2; !text.empty(); ++line) {
+    const std::vector<std::string> cells = csv_cells(text);
+    if (cells.size() != titles.size())
+      fail("row {}: {} cells under {} titles", line, cells.size(), titles.size());
+    JsonDocument row = JsonDocument::object();
+    for (std::size_t c = 0; c < cells.size(); ++c) add_cell(row, titles[c], cells[c]);
+    reader.add_machine(row);
+    reader.add_row(row);
+  }
+  return reader.take();
+}
+
+}  // namespace
+
+std::string SweptRows::text() const {
+  return fmt::format("{}, {}, {}", sweep, counted(std::ssize(rows), "row"), counted(threads, "thread"));
+}
+
+std::optional<SweptRows> read_sweep(const std::string& path) {
+  const std::string content = read_file(path, kMostSweepBytes);
+  for (const Kind& kind : kKinds) {
+    try {
+      if (content.starts_with(kind.titles)) return read_csv(content, kind);
+      if (!content.starts_with('{')) continue;
+      JsonDocument first;
+      try {
+        first = first_document(content, kMostSweepLevels);
+      } catch (const Error&) {
+        return std::nullopt;  // who reads something else says what is wrong
+      }
+      if (!first.contains(kind.settings)) continue;
+      SweepReader reader(kind);
+      for_each_document(content, kMostSweepLevels, [&](const JsonDocument& json) { reader.add(json); });
+      return reader.take();
+    } catch (const Error& e) {
+      fail("{}: {}", path, e.what());
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace pipit::apps
