@@ -25,7 +25,8 @@ int main(int count, char** arguments) try {
   for (int round = 0; round <= rounds; ++round) {
     const auto begin = pipit::Clock::now();
     for (const auto& file : files) bytes += pipit::decode_image(file).pixels.size();
-    if (round > 0) rates.push_back(1e3 * static_cast<double>(files.size()) / pipit::milliseconds_since(begin));
+    if (round > 0)
+      rates.push_back(1e3 * static_cast<double>(files.size()) / pipit::milliseconds_since(begin));
   }
   if (bytes == 0 || rates.empty()) {
     fmt::print(stderr, "bench_decode: nothing was decoded\n");
