@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Runs the whole test suite: installs what is missing, builds, and ends with CTest's closing line.
 #
-#   tests/run.sh [--werror | --sanitize] [CTEST ARGUMENT...]
+#   tests/run.sh [--werror | --sanitize | --threads] [CTEST ARGUMENT...]
 #     --werror     treat warnings as errors
 #     --sanitize   build engine, layers, models and quant into build-asan with AddressSanitizer and
 #                  UndefinedBehaviorSanitizer, and run their tests
+#     --threads    build all libraries into build-tsan with ThreadSanitizer, and run the tests of what threads share
 #
 # Numbers are drawn from a fixed seed; PIPIT_TEST_SEED=random draws others and prints the seed, which PIPIT_TEST_SEED=N
 # repeats.
@@ -18,10 +19,16 @@ source "$(dirname "${BASH_SOURCE[0]}")/../cmake/setup.sh"
 # conformance tests libonnx-testdata, those of manual pages and completion groff and zsh.
 test_packages=(libstb-dev libonnx-testdata pkg-config python3-pip groff-base zsh)
 
-preset=default folder=build
+preset=default folder=build run=()
 case ${1-} in
   --werror) preset=ci && shift ;;
   --sanitize) preset=asan folder=build-asan && shift ;;
+  --threads)
+    preset=tsan folder=build-tsan && shift
+    # Where the system shuffles addresses with more bits than ThreadSanitizer expects, it does not start.
+    run=(setarch "$(uname -m)" -R)
+    "${run[@]}" true 2>/dev/null || run=()
+    ;;
 esac
 
 install_packages "${build_packages[@]}" "${test_packages[@]}"
@@ -30,7 +37,7 @@ build "$preset"
 
 cd "$root/$folder"
 status=0
-ctest --progress --output-on-failure --parallel "$(nproc)" --output-log test-output.txt "$@" || status=$?
+"${run[@]}" ctest --progress --output-on-failure --parallel "$(nproc)" --output-log test-output.txt "$@" || status=$?
 
 # CTest writes its list of skipped and failed tests after the closing line: say why, and close again.
 log=Testing/Temporary/LastTest.log

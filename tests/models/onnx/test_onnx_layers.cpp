@@ -306,8 +306,10 @@ TEST(OnnxNormalization, LayerInstanceAndGroup) {
       .constant<float>("s", {4}, {1, 2, 3, 4})
       .constant<float>("b", {4}, {0, 1, 2, 3});
   std::vector<double> expected = normalized(*x, 2, 0.5);
-  for (std::size_t i = 0; i < 8; ++i)
-    expected[i] = expected[i] * static_cast<double>(i / 2 + 1) + static_cast<double>(i / 2);
+  for (std::size_t i = 0; i < 8; ++i) {
+    const std::size_t channel = i / 2;
+    expected[i] = expected[i] * static_cast<double>(channel + 1) + static_cast<double>(channel);
+  }
   EXPECT_THAT(run(instance, {x}).values, Pointwise(DoubleNear(tolerance * 10), expected));
 
   const auto group = [&](std::int64_t opset, const std::vector<float>& scale,
@@ -322,7 +324,8 @@ TEST(OnnxNormalization, LayerInstanceAndGroup) {
   std::vector<double> per_channel = expected;
   for (std::size_t i = 0; i < 8; ++i) {
     per_group[i] = expected[i] * (i < 4 ? 2 : 3) + (i < 4 ? 1 : -1);
-    per_channel[i] = expected[i] * static_cast<double>(i / 2 + 1) + static_cast<double>(i / 2);
+    const std::size_t channel = i / 2;
+    per_channel[i] = expected[i] * static_cast<double>(channel + 1) + static_cast<double>(channel);
   }
   EXPECT_THAT(run(group(18, {2, 3}, {1, -1}), {x}).values, Pointwise(DoubleNear(tolerance * 10), per_group));
   EXPECT_THAT(run(group(21, {1, 2, 3, 4}, {0, 1, 2, 3}), {x}).values,

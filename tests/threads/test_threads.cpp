@@ -1,0 +1,149 @@
+// What several threads do at a time: sessions of one plan and of many, pools, loading, tuning, calibrating, comparing.
+// Answers are those of one thread. ThreadSanitizer, for which these are made (tests/run.sh --threads), sees the rest.
+#include <gmock/gmock.h>
+
+#include <functional>
+#include <thread>
+
+#include "layers/ops/pool.h"
+#include "layers/ops/resize.h"
+#include "models/model.h"
+#include "pipit/pipit.h"
+#include "quant/compile.h"
+#include "tests/pipit/models.h"
+#include "tests/support/test_graph.h"
+
+namespace pipit {
+namespace {
+
+constexpr char kModel[] = "resnet20-cifar10";
+
+// Each in a thread of its own, all at a time.
+void at_a_time(int threads, const std::function<void(int)>& work) {
+  std::vector<std::jthread> running;
+  for (int t = 0; t < threads; ++t) running.emplace_back(work, t);
+}
+
+using Values = std::vector<float>;
+
+Values run(Session& session, const std::vector<Tensor>& inputs) {
+  std::vector<ConstTensorView> views;
+  for (const Tensor& input : inputs) views.push_back(input.view());
+  Values values;
+  for (const ConstTensorView& view : session.run(views)) {
+    const Tensor y = to_layout(view, Layout::row_major);
+    values.insert(values.end(), y.values<float>().begin(), y.values<float>().end());
+  }
+  return values;
+}
+
+std::shared_ptr<const ExecutionPlan> plan_of(const Graph& graph, int threads,
+                                             Precision precision = Precision::fp32) {
+  CompileOptions options;
+  options.planning.threads = threads;
+  options.planning.precision = precision;
+  return compile(graph, options).plans[0];
+}
+
+// Convolutions of many outputs and few pixels, whose panels workers share, in rows of pixels that are no whole number of
+// a tile's; others of few outputs, whose pixels they share; depthwise ones, pools, arithmetic and movement between.
+Graph layers_of_every_kind() {
+  test::TestGraph g;
+  const auto depthwise = [&](const std::string& name, ValueId x) {
+    ConvAttributes a;
+    a.window.kernel = {3, 3, 1};
+    a.window.pad_begin = a.window.pad_end = {1, 1, 0};
+    a.groups = g.graph.value(x).desc.shape[1];
+    return g.add(name, Conv(a), {x, g.constant(Shape{a.groups, 1, 3, 3})});
+  };
+  const auto pool = [&](const std::string& name, PoolKind kind, ValueId x) {
+    PoolAttributes a;
+    a.kind = kind;
+    a.window.kernel = {3, 3, 1};
+    a.window.stride = {2, 2, 1};
+    a.window.pad_begin = {1, 1, 0};
+    return g.add(name, Pool(a), {x});
+  };
+  ValueId x = g.input(Shape{2, 8, 37, 29});
+  x = g.unary("relu", UnaryKind::sigmoid, g.conv("wide", x, 24, 3, true));
+  x = pool("max", PoolKind::max, depthwise("depthwise", x));
+  x = pool("average", PoolKind::average, g.batch_norm("norm", x));
+  const ValueId small = g.conv("panels", x, 160, 3, true);  // 9 x 7
+  const ValueId point = g.conv("points", small, 160, 1);
+  x = g.binary("sum", BinaryKind::add, small, g.unary("tanh", UnaryKind::tanh, point));
+  return g.build({g.conv("last", depthwise("depthwise2", x), 33, 1)});
+}
+
+TEST(Threads, LayersOfEveryKindInEveryPrecision) {
+  const Graph graph = layers_of_every_kind();
+  std::mt19937 random(test::test_seed());
+  const std::vector<Tensor> inputs = test::random_inputs(graph, random);
+  for (const Precision precision : {Precision::fp32, Precision::fp16, Precision::int8_dynamic}) {
+    Session one(plan_of(graph, 1, precision));
+    const Values expected = run(one, inputs);
+    for (const int threads : {2, 3, 5}) {
+      Session several(plan_of(graph, threads, precision));
+      for (int i = 0; i < 3; ++i)
+        EXPECT_EQ(run(several, inputs), expected) << threads << " threads, " << precision_name(precision);
+    }
+  }
+}
+
+TEST(Threads, SessionsOfOnePlanAndPlansBesideThem) {
+  OnnxOptions batch;
+  batch.batch = 2;
+  const Model model = load_model(kModel, batch);
+  std::mt19937 random(test::test_seed());
+  const std::vector<Tensor> inputs = test::random_inputs(model.graph, random);
+  const auto shared = plan_of(model.graph, 2);
+  Session alone(shared);
+  const Values expected = run(alone, inputs);
+  at_a_time(5, [&](int t) {
+    if (t < 3) {  // three who share a plan and a pool
+      Session mine(shared);
+      for (int i = 0; i < 3; ++i) EXPECT_EQ(run(mine, inputs), expected);
+      return;
+    }
+    EXPECT_THROW(load_model("no such model", batch), Error);
+    Session mine(plan_of(load_model(kModel, batch).graph, t - 1));
+    EXPECT_EQ(run(mine, inputs), expected);
+  });
+}
+
+TEST(Threads, TuningCachesAndClassifiers) {
+  const test::Scratch scratch("threads-tuning");
+  at_a_time(3, [&](int t) {
+    ClassifierOptions options;
+    options.load.threads = 1 + t % 2;
+    options.load.tuning = Tuning::at_load;
+    options.load.tuning_cache = scratch / "tuning.json";
+    Classifier classifier(kModel, options);
+    EXPECT_EQ(classifier.classify(PixelView{test::pattern(32, 1), 32, 32}).size(), 5U);
+  });
+}
+
+TEST(Threads, CalibrateCompareAndRunInInt8) {
+  const test::Scratch scratch("threads-int8");
+  for (unsigned i = 0; i < 4; ++i) scratch.write("image" + std::to_string(i) + ".bmp", test::bmp(32, i));
+  const std::vector<std::filesystem::path> images = {scratch.path()};
+  at_a_time(2, [&](int t) {
+    const auto plan = scratch / ("plan" + std::to_string(t) + ".json");
+    tools::CalibrateOptions calibrate;
+    calibrate.threads = 3;
+    tools::calibrate(kModel, images, plan, calibrate);
+    tools::CompareOptions compare;
+    compare.threads = 3;
+    EXPECT_GT(tools::compare_int8(kModel, images, plan, compare).size(), 20U);
+    LoadOptions int8;
+    int8.precision = Precision::int8;
+    int8.plan = plan;
+    int8.threads = 3;
+    int8.tuning = Tuning::by_order;
+    ModelSession session = CompiledModel(kModel, int8).session();
+    const std::vector<float> image(3 * 32 * 32, 0.5F);
+    EXPECT_EQ(session.run({ArrayView(image, Shape{1, 3, 32, 32})})[0].values<float>().size(), 10U);
+  });
+}
+
+}  // namespace
+}  // namespace pipit
