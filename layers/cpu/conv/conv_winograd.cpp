@@ -67,7 +67,7 @@ class ConvWinograd final : public Kernel {
         [&](std::int64_t tile, std::byte* v, int worker) {
           transform_input(operands, tile, reinterpret_cast<float*>(v), stages + worker * stage_);
         },
-        [&](std::int64_t tile, const std::byte* m, int worker) {
+        [&](std::int64_t tile, const std::byte* m, const WinogradSchedule::Outputs& /*outputs*/, int worker) {
           transform_output(operands, tile, reinterpret_cast<const float*>(m), stages + worker * stage_);
         });
     if (!half_) epilogue_.apply_all(outputs[0].as<float>(), y_.elements(), y_[1], context.pool);

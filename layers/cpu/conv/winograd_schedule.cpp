@@ -33,7 +33,7 @@ std::int64_t WinogradSchedule::tiles(const Shape& y, int m) {
 }
 
 WinogradSchedule::WinogradSchedule(const Shape& x, const Shape& y, int m, const TileKernels& kernels,
-                                   int threads)
+                                   int threads, int passes)
     : kernels_(kernels),
       outputs_(m),
       products_((m + 2) * (m + 2)),
@@ -41,7 +41,7 @@ WinogradSchedule::WinogradSchedule(const Shape& x, const Shape& y, int m, const 
       columns_(ceil_div(y[3], m)),
       count_(tiles(y, m)),
       panels_(kernels, ceil_div(x[1], kernels.step), y[1]) {
-  cut(x[1], threads);
+  cut(x[1], threads, passes);
 }
 
 WinogradSchedule::Place WinogradSchedule::place(std::int64_t tile) const {
@@ -52,7 +52,7 @@ WinogradSchedule::Place WinogradSchedule::place(std::int64_t tile) const {
 // its second-level cache, or all workers share one band, stage by stage. Sharing sends the transformed tiles through
 // the third-level cache, but reads all weights once per band and not once per worker; it pays where weights are many
 // and tiles few. Costs are in bytes that a worker could read from the third-level cache in the time.
-void WinogradSchedule::cut(std::int64_t channels, int threads) {
+void WinogradSchedule::cut(std::int64_t channels, int threads, int passes) {
   const std::int64_t weight_bytes = panels_.bytes() * products_;
   const std::int64_t tile_steps = products_ * panels_.steps * panels_.outputs;
   const std::int64_t input_bytes = channels * 4 / kernels_.step;
@@ -61,8 +61,7 @@ void WinogradSchedule::cut(std::int64_t channels, int threads) {
       Planes(1, input_bytes, products_).bytes + Planes(1, output_bytes, products_).bytes;
   const std::int64_t all = std::max<std::int64_t>(1, count_);
   const auto product_cost = [&](std::int64_t size) {
-    const TileStrips strips(kernels_, size);  // the last one, which overlaps, counts whole
-    return std::max(weight_bytes, strips.count * strips.size * (tile_steps / kStepsPerByte));
+    return std::max(weight_bytes, TilePairs(kernels_, size).computed() * (tile_steps / kStepsPerByte));
   };
   std::int64_t best = std::numeric_limits<std::int64_t>::max();
   const auto consider = [&](bool shared, std::int64_t bands) {
@@ -81,24 +80,24 @@ void WinogradSchedule::cut(std::int64_t channels, int threads) {
   for (std::int64_t bands = fewest; bands < 2 * (fewest + threads); ++bands) consider(false, bands);
   consider(true, fewest_bands(kSharedBytes));
 
+  pass_panels_ = shared_ ? panels_.count() : ceil_div(panels_.count(), passes);
   workspaces_ = shared_ ? 1 : static_cast<std::size_t>(threads);
   tasks_ = products_ * std::clamp<std::int64_t>(ceil_div(4 * threads, products_), 1, panels_.count());
   v_ = Planes(band_, input_bytes, products_);
-  m_ = Planes(band_, output_bytes, products_);
+  m_ = Planes(band_, std::min(panels_.outputs, pass_panels_ * panels_.panel) * 4, products_);
 }
 
 std::int64_t WinogradSchedule::macs() const {
   std::int64_t tiles = 0;
   for (std::int64_t first = 0; first < count_; first += band_) {
-    const TileStrips strips(kernels_, std::min(count_ - first, band_));
-    tiles += strips.count * strips.size;
+    tiles += TilePairs(kernels_, std::min(count_ - first, band_)).computed();
   }
   return tiles * products_ * panels_.steps * panels_.step * panels_.padded_outputs();
 }
 
-// Products [begin, end), counted through the panels of every product, for all tiles of a band.
+// Products [begin, end) of a pass, counted through its panels of every product, for all tiles of a band.
 void WinogradSchedule::multiply(const std::byte* packed, const std::byte* v, std::byte* m, std::int64_t tiles,
-                                std::int64_t begin, std::int64_t end) const {
+                                const Pass& pass, std::int64_t begin, std::int64_t end) const {
   constexpr std::int32_t kOneSegment = 0;
   TileCall call;
   call.a_stride = v_.row;
@@ -109,16 +108,17 @@ void WinogradSchedule::multiply(const std::byte* packed, const std::byte* v, std
   call.low = Clamp{}.low;
   call.high = Clamp{}.high;
   // The tiles of a panel share the prefetching of the next one.
-  const std::int64_t calls = ceil_div(TileStrips(kernels_, tiles).count, 2);
+  const std::int64_t calls = TilePairs(kernels_, tiles).count;
   call.prefetch_step = std::min(kLine, ceil_div(panels_.panel * 4, calls));
   for (std::int64_t i = begin; i < end; ++i) {
-    const std::int64_t product = i / panels_.count();
-    const std::int64_t panel = i % panels_.count();
+    const std::int64_t product = i / pass.panels;
+    const std::int64_t panel = pass.first + i % pass.panels;
     call.weights = packed + panel_offset(product, panel);
-    call.prefetch = call.weights + panels_.panel * panels_.steps * 4;
+    const std::int64_t next = i + 1;
+    call.prefetch = packed + panel_offset(next / pass.panels, pass.first + next % pass.panels);
     call.columns = panels_.columns(panel);
     call.a[0] = v + product * v_.plane;
-    call.c[0] = m + product * m_.plane + panel * panels_.panel * 4;
+    call.c[0] = m + product * m_.plane + (panel - pass.first) * panels_.panel * 4;
     run_tile_row(kernels_, call, tiles);
   }
 }

@@ -17,7 +17,10 @@ namespace pipit {
 class WinogradSchedule {
  public:
   /// Images x [N, C, H, W] and y [N, O, ...]. kernels.step transformed inputs are 4 bytes, and so is a product.
-  WinogradSchedule(const Shape& x, const Shape& y, int m, const TileKernels& kernels, int threads);
+  /// `passes`: so many times a worker goes through a band of its own, each time for a part of the outputs, so that
+  /// their products take less of its cache.
+  WinogradSchedule(const Shape& x, const Shape& y, int m, const TileKernels& kernels, int threads,
+                   int passes = 1);
 
   /// Tiles that cover the outputs of so many images.
   static std::int64_t tiles(const Shape& y, int m);
@@ -43,12 +46,16 @@ class WinogradSchedule {
   std::int64_t input_plane() const { return v_.plane; }
   std::int64_t output_plane() const { return m_.plane; }
 
-  /// Calls input(tile, v, worker), which writes a tile's transformed inputs, and output(tile, m, worker), which reads
-  /// its products; both get the tile's row in the first plane.
+  /// Outputs [first, first + count) of a tile.
+  struct Outputs {
+    std::int64_t first, count;
+  };
+  /// Calls input(tile, v, worker), which writes a tile's transformed inputs, and output(tile, m, outputs, worker),
+  /// which reads the products of some of its outputs, of all where there is one pass; both get the tile's row in the
+  /// first plane.
   template <typename Input, typename Output>
   void run(const std::byte* packed, const RunContext& context, const Input& input,
            const Output& output) const {
-    const std::int64_t all = products_ * panels_.count();
     if (!shared_) {
       context.pool.parallel_for((count_ + band_ - 1) / band_, [&](std::int64_t band, int worker) {
         std::byte* v = context.scratch + worker * workspace();
@@ -56,8 +63,12 @@ class WinogradSchedule {
         const std::int64_t first = band * band_;
         const std::int64_t end = std::min(count_, first + band_);
         for (std::int64_t t = first; t < end; ++t) input(t, v + (t - first) * v_.row, worker);
-        multiply(packed, v, m, end - first, 0, all);
-        for (std::int64_t t = first; t < end; ++t) output(t, m + (t - first) * m_.row, worker);
+        for (std::int64_t p = 0; p < panels_.count(); p += pass_panels_) {
+          const Pass pass = pass_of(p);
+          multiply(packed, v, m, end - first, pass, 0, products_ * pass.panels);
+          for (std::int64_t t = first; t < end; ++t)
+            output(t, m + (t - first) * m_.row, outputs_of(pass), worker);
+        }
       });
       return;
     }
@@ -67,11 +78,14 @@ class WinogradSchedule {
       const std::int64_t size = std::min(count_ - first, band_);
       context.pool.parallel_for(
           size, [&](std::int64_t t, int worker) { input(first + t, v + t * v_.row, worker); });
+      const Pass whole = pass_of(0);
+      const std::int64_t all = products_ * whole.panels;
       context.pool.parallel_for(tasks_, [&](std::int64_t task, int /*worker*/) {
-        multiply(packed, v, m, size, all * task / tasks_, all * (task + 1) / tasks_);
+        multiply(packed, v, m, size, whole, all * task / tasks_, all * (task + 1) / tasks_);
       });
-      context.pool.parallel_for(
-          size, [&](std::int64_t t, int worker) { output(first + t, m + t * m_.row, worker); });
+      context.pool.parallel_for(size, [&](std::int64_t t, int worker) {
+        output(first + t, m + t * m_.row, outputs_of(whole), worker);
+      });
     }
   }
 
@@ -89,9 +103,18 @@ class WinogradSchedule {
   std::int64_t workspace() const {
     return static_cast<std::int64_t>(worker_stride(static_cast<std::size_t>(v_.bytes + m_.bytes)));
   }
-  void cut(std::int64_t channels, int threads);
+  void cut(std::int64_t channels, int threads, int passes);
+  // Panels whose products are in work at a time.
+  struct Pass {
+    std::int64_t first, panels;
+  };
+  Pass pass_of(std::int64_t first) const { return {first, std::min(pass_panels_, panels_.count() - first)}; }
+  Outputs outputs_of(const Pass& pass) const {
+    const std::int64_t first = pass.first * panels_.panel;
+    return {first, std::min(panels_.outputs - first, pass.panels * panels_.panel)};
+  }
   void multiply(const std::byte* packed, const std::byte* v, std::byte* m, std::int64_t tiles,
-                std::int64_t begin, std::int64_t end) const;
+                const Pass& pass, std::int64_t begin, std::int64_t end) const;
 
   const TileKernels& kernels_;
   int outputs_;                          // of a tile, along one axis
@@ -100,6 +123,7 @@ class WinogradSchedule {
   TilePanels panels_;                    // of one product
   bool shared_ = false;                  // all workers share a band, or each has one of its own
   std::int64_t band_ = 0;                // tiles
+  std::int64_t pass_panels_ = 0;         // most panels of a pass
   std::size_t workspaces_ = 0;           // bands in work at a time
   std::int64_t tasks_ = 0;               // parts of the products of a shared band
   Planes v_;                             // inputs of a band

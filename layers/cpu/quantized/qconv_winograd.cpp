@@ -18,6 +18,8 @@ namespace {
 
 constexpr std::int64_t kFewestTiles = 9;
 constexpr std::int64_t kFewestChannels = 16;
+// Products are twice the size of transformed inputs. Measured on Zen 5, of 1 MiB of cache: 3 to 5 % of a layer.
+constexpr int kPasses = 2;
 
 class QConvWinograd final : public Kernel {
  public:
@@ -26,7 +28,7 @@ class QConvWinograd final : public Kernel {
         x_(spec.inputs[0]->shape),
         y_(spec.outputs[0].shape),
         y_pixel_(spec.fusion.row_stride != 0 ? static_cast<std::int64_t>(spec.fusion.row_stride) : y_[1]),
-        schedule_(x_, y_, kByteWinogradOutputs, *s16_tiles(), spec.threads),
+        schedule_(x_, y_, kByteWinogradOutputs, *s16_tiles(), spec.threads, kPasses),
         multipliers_(requantization_multipliers(attributes_, y_[1])),
         bias_(multipliers_.size(), 0) {
     if (const Tensor* bias = spec.constant(2))
@@ -69,14 +71,18 @@ class QConvWinograd final : public Kernel {
           byte_winograd()->input(from, at.row - window.pad_begin[0], at.column - window.pad_begin[1], v,
                                  schedule_.input_plane());
         },
-        [&](std::int64_t tile, const std::byte* m, int /*worker*/) {
+        [&](std::int64_t tile, const std::byte* m, const WinogradSchedule::Outputs& part, int /*worker*/) {
           const WinogradSchedule::Place at = schedule_.place(tile);
           const std::int64_t pixel = (at.image * y_[2] + at.row) * y_[3] + at.column;
           ByteOutput to = output;
           to.rows = std::min<std::int64_t>(kByteWinogradOutputs, y_[2] - at.row);
           to.columns = std::min<std::int64_t>(kByteWinogradOutputs, y_[3] - at.column);
-          to.y = reinterpret_cast<std::uint8_t*>(outputs[0].data) + pixel * y_pixel_;
-          if (adds) to.residual = reinterpret_cast<const std::uint8_t*>(inputs[3].data) + pixel * y_[1];
+          to.y = reinterpret_cast<std::uint8_t*>(outputs[0].data) + pixel * y_pixel_ + part.first;
+          if (adds)
+            to.residual = reinterpret_cast<const std::uint8_t*>(inputs[3].data) + pixel * y_[1] + part.first;
+          to.channels = part.count;
+          to.bias += part.first;
+          to.multiplier += part.first;
           byte_winograd()->output(m, schedule_.output_plane(), to);
         });
   }

@@ -69,21 +69,20 @@ const TileKernels* f16_tiles(Isa isa) {
 }
 
 void run_tile_row(const TileKernels& kernels, const TileCall& call, std::int64_t pixels) {
-  const TileStrips strips(kernels, pixels);
+  const TilePairs pairs(kernels, pixels);
   const int vectors = kernels.vectors(call.columns);
   TileCall part = call;
-  const auto place = [&](int slot, std::int64_t strip) {
-    const std::int64_t pixel = strips.start(strip);
+  const auto place = [&](int slot, std::int64_t pixel) {
     part.a[slot] = call.a[0] + pixel * call.a_stride;
     part.c[slot] = call.c[0] + pixel * call.c_stride;
     if (call.residual[0] != nullptr) part.residual[slot] = call.residual[0] + pixel * call.residual_stride;
     if (call.pixel_scale[0] != nullptr)
       part.pixel_scale[slot] = call.pixel_scale[0] + pixel * call.pixel_scale_step;
   };
-  for (std::int64_t g = 0; g < strips.count; g += 2) {
-    const int used = g + 1 < strips.count ? 2 : 1;
-    for (int slot = 0; slot < used; ++slot) place(slot, g + slot);
-    kernels.tile[used - 1][strips.size - 1][vectors - 1](part);
+  for (std::int64_t i = 0; i < pairs.count; ++i) {
+    const TilePairs::Pair pair = pairs.pair(i);
+    for (int slot = 0; slot < pair.strips; ++slot) place(slot, pair.start[slot]);
+    kernels.tile[pair.strips - 1][pair.size - 1][vectors - 1](part);
     part.prefetch += call.prefetch_step * call.run * call.segment_count;
   }
   kernels.done();

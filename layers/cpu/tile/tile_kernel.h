@@ -143,6 +143,36 @@ struct TileStrips {
   std::int64_t start(std::int64_t i) const { return i * size < pixels - size ? i * size : pixels - size; }
 };
 
+/// How a single row of pixels is cut into pairs of strips. Strips of a pair are of one size, those of two pairs may
+/// differ by a pixel: at most one pixel of the row is computed twice.
+struct TilePairs {
+  struct Pair {
+    int strips = 0;  ///< 1 where the row is no longer than that
+    std::int64_t size = 0;
+    std::int64_t start[2] = {};
+  };
+
+  std::int64_t count = 0;
+  std::int64_t pixels = 0;
+
+  TilePairs(const TileKernels& kernels, std::int64_t row_pixels)
+      : count((row_pixels + 2 * kernels.strip - 1) / (2 * kernels.strip)),
+        pixels(row_pixels),
+        single_(row_pixels <= kernels.strip) {}
+  Pair pair(std::int64_t i) const {
+    if (single_) return {1, pixels, {0, 0}};
+    const std::int64_t halves = (pixels + 1) / 2;
+    const std::int64_t begin = 2 * (halves * i / count);
+    const std::int64_t size = halves * (i + 1) / count - halves * i / count;
+    return {2, size, {begin, begin + 2 * size <= pixels ? begin + size : pixels - size}};
+  }
+  /// Pixels that are computed, those that are computed twice included.
+  std::int64_t computed() const { return single_ ? pixels : (pixels + 1) / 2 * 2; }
+
+ private:
+  bool single_;
+};
+
 /// Runs `call` for pixels [0, pixels) of evenly spaced rows: pixel i of A, C and the residual lies i strides after
 /// a[0], c[0] and residual[0] (a[1], c[1] and residual[1] are ignored). Prefetching goes on from tile to tile.
 void run_tile_row(const TileKernels& kernels, const TileCall& call, std::int64_t pixels);

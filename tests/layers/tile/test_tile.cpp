@@ -366,6 +366,28 @@ TEST(PeakProbe, MeasuresSomethingPossible) {
   }
 }
 
+TEST(TilePairs, CoverEveryPixelAndAtMostOneTwice) {
+  for (const Isa isa : instruction_sets()) {
+    const TileKernels& kernels = f32_tiles(isa);
+    for (std::int64_t pixels = 1; pixels < 100; ++pixels) {
+      const TilePairs pairs(kernels, pixels);
+      std::vector<int> times(static_cast<std::size_t>(pixels));
+      for (std::int64_t i = 0; i < pairs.count; ++i) {
+        const TilePairs::Pair pair = pairs.pair(i);
+        ASSERT_LE(pair.size, kernels.strip);
+        for (int strip = 0; strip < pair.strips; ++strip) {
+          for (std::int64_t at = 0; at < pair.size; ++at)
+            ++times.at(static_cast<std::size_t>(pair.start[strip] + at));
+        }
+      }
+      ASSERT_THAT(times, testing::Each(testing::Ge(1))) << pixels << " pixels, " << isa_name(isa);
+      const int computed = std::accumulate(times.begin(), times.end(), 0);
+      ASSERT_EQ(computed, pairs.computed());
+      ASSERT_LE(computed, pixels + 1) << isa_name(isa);
+    }
+  }
+}
+
 TEST(TileStrips, CoverEveryPixelWithStripsOfOneSize) {
   for (const Isa isa : instruction_sets()) {
     const TileKernels& kernels = f32_tiles(isa);
