@@ -8,65 +8,107 @@ namespace pipit {
 
 namespace {
 
-struct Trade {
-  std::size_t layer = 0;
+// Another option of a layer, or of something shared.
+struct Move {
+  bool shared = false;
+  std::size_t which = 0;
   std::size_t option = 0;
   double saved = 0;
   double cost = 0;
 };
 
-// The options on the lower convex hull, from the dense one (or what is faster and costs no more) on.
-std::vector<std::size_t> hull(const std::vector<Option>& options) {
-  std::vector<std::size_t> order(options.size());
-  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return options[a].cost != options[b].cost ? options[a].cost < options[b].cost
-                                              : options[a].ms < options[b].ms;
-  });
-  std::vector<std::size_t> kept;
-  for (const std::size_t next : order) {
-    if (!kept.empty() && options[next].ms >= options[kept.back()].ms) continue;
-    while (kept.size() >= 2) {
-      const Option& a = options[kept[kept.size() - 2]];
-      const Option& b = options[kept.back()];
-      const Option& c = options[next];
-      // b is above the line from a to c
-      if ((b.cost - a.cost) * (a.ms - c.ms) < (c.cost - a.cost) * (a.ms - b.ms)) break;
-      kept.pop_back();
-    }
-    kept.push_back(next);
-  }
-  return kept;
+bool better(const Move& a, const Move& b) {
+  if (b.saved == 0) return true;
+  const double x = a.cost * b.saved, y = b.cost * a.saved;
+  return x != y ? x < y : a.saved > b.saved;
 }
+
+class Greedy {
+ public:
+  Greedy(const std::vector<std::vector<Option>>& layers, const std::vector<std::vector<SharedOption>>& shared)
+      : layers_(layers), shared_(shared) {
+    now_.chosen.assign(layers.size(), 0);
+    now_.shared.assign(shared.size(), 0);
+    for (std::size_t l = 0; l < layers.size(); ++l) {
+      if (layers[l].empty()) fail("layer {} has no option", l);
+    }
+    for (std::size_t s = 0; s < shared.size(); ++s) {
+      if (shared[s].empty()) fail("what layers share, {}, has no option", s);
+      for (const SharedOption& option : shared[s]) {
+        if (option.factors.size() != layers.size())
+          fail("{} factors for {} layers", option.factors.size(), layers.size());
+      }
+    }
+  }
+
+  std::vector<Selection> run() {
+    std::vector<Selection> all;
+    for (;;) {
+      const Move move = best();
+      if (all.empty() && move.saved > 0 && move.cost <= 0) {
+        take(move);  // faster for nothing
+        continue;
+      }
+      sum();
+      all.push_back(now_);
+      if (move.saved == 0) return all;
+      take(move);
+    }
+  }
+
+ private:
+  const Option& option(std::size_t l) const { return layers_[l][now_.chosen[l]]; }
+  const SharedOption& shared(std::size_t s) const { return shared_[s][now_.shared[s]]; }
+
+  double factor(std::size_t l) const {
+    double product = 1;
+    for (std::size_t s = 0; s < shared_.size(); ++s) product *= shared(s).factors[l];
+    return product;
+  }
+
+  Move best() const {
+    Move best;
+    std::vector<double> ms(layers_.size());
+    for (std::size_t l = 0; l < layers_.size(); ++l) {
+      const double f = factor(l);
+      ms[l] = f * option(l).ms;
+      for (std::size_t o = 0; o < layers_[l].size(); ++o) {
+        const Move move{false, l, o, ms[l] - f * layers_[l][o].ms, layers_[l][o].cost - option(l).cost};
+        if (move.saved > 0 && better(move, best)) best = move;
+      }
+    }
+    for (std::size_t s = 0; s < shared_.size(); ++s) {
+      for (std::size_t o = 0; o < shared_[s].size(); ++o) {
+        Move move{true, s, o, 0, shared_[s][o].cost - shared(s).cost};
+        for (std::size_t l = 0; l < layers_.size(); ++l)
+          move.saved += ms[l] * (1 - shared_[s][o].factors[l] / shared(s).factors[l]);
+        if (move.saved > 0 && better(move, best)) best = move;
+      }
+    }
+    return best;
+  }
+
+  void take(const Move& move) { (move.shared ? now_.shared : now_.chosen)[move.which] = move.option; }
+
+  void sum() {
+    now_.ms = now_.cost = 0;
+    for (std::size_t l = 0; l < layers_.size(); ++l) {
+      now_.ms += factor(l) * option(l).ms;
+      now_.cost += option(l).cost;
+    }
+    for (std::size_t s = 0; s < shared_.size(); ++s) now_.cost += shared(s).cost;
+  }
+
+  const std::vector<std::vector<Option>>& layers_;
+  const std::vector<std::vector<SharedOption>>& shared_;
+  Selection now_;
+};
 
 }  // namespace
 
-std::vector<Selection> selections(const std::vector<std::vector<Option>>& layers) {
-  Selection now;
-  std::vector<Trade> steps;
-  for (std::size_t l = 0; l < layers.size(); ++l) {
-    if (layers[l].empty()) fail("layer {} has no option", l);
-    const std::vector<std::size_t> kept = hull(layers[l]);
-    now.chosen.push_back(kept[0]);
-    now.ms += layers[l][kept[0]].ms;
-    now.cost += layers[l][kept[0]].cost;
-    for (std::size_t i = 1; i < kept.size(); ++i) {
-      const Option& a = layers[l][kept[i - 1]];
-      const Option& b = layers[l][kept[i]];
-      steps.push_back({l, kept[i], a.ms - b.ms, b.cost - a.cost});
-    }
-  }
-  // Stable: along a hull the cost per millisecond rises, so a layer's steps stay in their order.
-  std::stable_sort(steps.begin(), steps.end(),
-                   [](const Trade& a, const Trade& b) { return a.cost * b.saved < b.cost * a.saved; });
-  std::vector<Selection> all{now};
-  for (const Trade& step : steps) {
-    now.chosen[step.layer] = step.option;
-    now.ms -= step.saved;
-    now.cost += step.cost;
-    all.push_back(now);
-  }
-  return all;
+std::vector<Selection> selections(const std::vector<std::vector<Option>>& layers,
+                                  const std::vector<std::vector<SharedOption>>& shared) {
+  return Greedy(layers, shared).run();
 }
 
 const Selection& within(const std::vector<Selection>& all, double ms) {

@@ -13,18 +13,28 @@ struct Option {
   double cost = 0;  ///< of accuracy, in whatever unit adds up over layers
 };
 
-/// One option of every layer: of layer i the option chosen[i].
+/// One way to have what several layers share, a residual stream say: it multiplies the times of the layers, whatever
+/// options they have, and has a cost of its own.
+struct SharedOption {
+  double cost = 0;
+  std::vector<double> factors;  ///< per layer
+};
+
+/// One option of every layer and of everything shared: of layer i the option chosen[i].
 struct Selection {
   std::vector<std::size_t> chosen;
+  std::vector<std::size_t> shared;
   double ms = 0;
   double cost = 0;
 };
 
 /// Selections from the cheapest in cost to the fastest. `layers`: per layer its options, the first one (dense) of cost
-/// 0. Each selection differs from the one before in one layer, which goes to its next option on the lower convex hull
-/// of (ms, cost); steps are in the order of cost per millisecond: the greedy solutions of the multiple-choice knapsack
-/// problem, each of them optimal for its own time (Sinha and Zoltners 1979). Throws Error for a layer without options.
-std::vector<Selection> selections(const std::vector<std::vector<Option>>& layers);
+/// 0. `shared`: the same for what layers share; the first has factors of 1. Each selection differs from the one before
+/// in one choice, the one with the least cost for the time that it saves then. Without anything shared these are the
+/// greedy solutions of the multiple-choice knapsack problem, each of them optimal for its own time (Sinha and Zoltners
+/// 1979). Throws Error for a layer without options, or factors that are not as many as layers.
+std::vector<Selection> selections(const std::vector<std::vector<Option>>& layers,
+                                  const std::vector<std::vector<SharedOption>>& shared = {});
 
 /// The first selection that takes at most `ms`, or the last one.
 const Selection& within(const std::vector<Selection>& all, double ms);

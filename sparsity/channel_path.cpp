@@ -14,6 +14,8 @@ namespace pipit {
 
 namespace {
 
+constexpr std::int64_t kMostHeld = 3 * most_depth() * most_depth();
+
 std::int64_t conv_groups(const Node& node) {
   const auto* conv = layer_if<Conv>(node);
   return conv == nullptr ? 1 : conv->attributes().groups;
@@ -27,25 +29,32 @@ const Node& node_at(const Graph& graph, int node) {
 
 std::vector<ChannelFamily> find_families(const Graph& graph, const ChannelGroups& found) {
   std::map<std::pair<std::set<int>, std::set<int>>, std::vector<int>> families;
+  const auto plain = [&](int n) { return conv_groups(node_at(graph, n)) == 1; };
   for (std::size_t g = 0; g < found.groups.size(); ++g) {
     const ChannelGroup& group = found.groups[g];
     if (!group.removable()) continue;
     std::set<int> writers, readers;
     for (const ChannelRun& run : group.outputs) writers.insert(run.node);
+    // A depthwise convolution only passes on what it reads; a layer that adds to what it reads does both.
     for (const ChannelRun& run : group.inputs) {
-      if (!writers.contains(run.node)) readers.insert(run.node);
+      if (plain(run.node) || !writers.contains(run.node)) readers.insert(run.node);
     }
-    const auto plain = [&](int n) { return conv_groups(node_at(graph, n)) == 1; };
-    const bool one_writer = std::count_if(writers.begin(), writers.end(), plain) == 1;
+    std::int64_t held = 0;  // what order_channels() has to hold of all readers at once
     const auto readable = [&](int n) {
       const Shape shape = real_weights(graph, node_at(graph, n)).shape;
-      return plain(n) && shape.elements() / shape[0] <= most_depth();
+      const std::int64_t depth = shape.elements() / shape[0];
+      held += depth * depth;
+      return plain(n) && depth <= most_depth();
     };
-    if (one_writer && !readers.empty() && std::all_of(readers.begin(), readers.end(), readable))
+    if (std::any_of(writers.begin(), writers.end(), plain) && !readers.empty() &&
+        std::all_of(readers.begin(), readers.end(), readable) && held <= kMostHeld)
       families[{std::move(writers), std::move(readers)}].push_back(static_cast<int>(g));
   }
   std::vector<ChannelFamily> all;
-  for (const auto& [nodes, groups] : families) all.push_back({groups, nodes.first, nodes.second});
+  for (const auto& [nodes, groups] : families) {
+    const bool stream = std::count_if(nodes.first.begin(), nodes.first.end(), plain) > 1;
+    all.push_back({groups, nodes.first, nodes.second, stream});
+  }
   return all;
 }
 
@@ -57,64 +66,34 @@ std::size_t ChannelPath::falling(double share, std::size_t multiple) const {
   return std::min(static_cast<std::size_t>(std::max(all - stay, 0.0)), order.size());
 }
 
-Elimination eliminate_channels(const Graph& graph, const ChannelGroups& found, const ChannelFamily& family,
-                               int reader, const Gram& gram, const std::vector<double>& inverse,
-                               const EliminationOptions& options) {
+EliminationPart channels_in(const Graph& graph, const ChannelGroups& found, const ChannelFamily& family,
+                            int reader, const Gram& gram, std::vector<double> inverse) {
   const RealWeights weights = real_weights(graph, node_at(graph, reader));
   const auto taps = static_cast<std::int64_t>(gram.depth) / weights.shape[1];
-  std::vector<std::vector<int>> columns;
+  EliminationPart part{
+      std::move(inverse), mean_squares(gram), {weights.values().begin(), weights.values().end()}, {}, 1};
   for (const int g : family.groups) {
-    std::vector<int>& own = columns.emplace_back();
+    std::vector<int>& own = part.groups.emplace_back();
     for (const ChannelRun& run : found.groups[static_cast<std::size_t>(g)].inputs) {
       if (run.node != reader) continue;
       for (std::int64_t k = run.first * taps; k < (run.first + run.count) * taps; ++k)
         own.push_back(static_cast<int>(k));
     }
   }
-  double variance = 0;
-  for (std::size_t o = 0; o < gram.outputs; ++o) {
-    const double mean = gram.xy[gram.depth * gram.outputs + o] / gram.count;
-    variance += gram.yy[o] / gram.count - mean * mean;
-  }
-  Elimination path =
-      eliminate(gram, inverse, {weights.values().begin(), weights.values().end()}, columns, options);
-  for (double& loss : path.loss) loss = variance > 0 ? loss / variance : 0;
-  return path;
+  const double variance = gram.variance();
+  part.scale = variance > 0 ? 1 / variance : 0;
+  return part;
 }
 
-ChannelPath join_readers(ChannelFamily family, const std::vector<Elimination>& readers) {
+ChannelPath order_channels(ChannelFamily family, std::vector<EliminationPart> readers,
+                           const EliminationOptions& options) {
+  const Elimination found = eliminate(std::move(readers), options);
   ChannelPath path{std::move(family), {}, {}};
-  const std::size_t groups = path.family.groups.size();
-  std::vector<double> loss(groups, 0);
-  std::vector<int> rank(groups, 0);
-  std::size_t falling = groups;
-  for (const Elimination& reader : readers) {
-    falling = std::min(falling, reader.order.size());
-    for (std::size_t i = 0; i < reader.order.size(); ++i) {
-      loss[static_cast<std::size_t>(reader.order[i])] += reader.loss[i];
-      rank[static_cast<std::size_t>(reader.order[i])] += static_cast<int>(i);
-    }
-    // What does not fall from one reader falls last.
-    std::vector<bool> fell(groups, false);
-    for (const int g : reader.order) fell[static_cast<std::size_t>(g)] = true;
-    for (std::size_t g = 0; g < groups; ++g) {
-      if (fell[g]) continue;
-      loss[g] += reader.loss.empty() ? 0 : 10 * reader.loss.back();
-      rank[g] += static_cast<int>(groups);
-    }
-  }
-  std::vector<int> order(groups);
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
-    const auto x = static_cast<std::size_t>(a), y = static_cast<std::size_t>(b);
-    return readers.size() == 1 ? rank[x] < rank[y] : loss[x] < loss[y];
-  });
-  double sum = 0;
-  for (std::size_t i = 0; i < falling; ++i) {
-    const auto g = static_cast<std::size_t>(order[i]);
-    sum += loss[g];
-    path.order.push_back(path.family.groups[g]);
-    path.loss.push_back(sum);
+  double loss = 0;
+  for (std::size_t i = 0; i < found.order.size(); ++i) {
+    loss += found.loss[i];
+    path.order.push_back(path.family.groups[static_cast<std::size_t>(found.order[i])]);
+    path.loss.push_back(loss);
   }
   return path;
 }

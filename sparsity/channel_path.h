@@ -11,35 +11,37 @@
 
 namespace pipit {
 
-/// Removable channel groups that the same layers write and read: what lies between one layer and the next. Sums of
-/// several layers (residual streams) are left alone: everything reads them.
+/// Removable channel groups that the same layers write and read: what lies between one layer and the next, or a
+/// residual stream, the sum of what several layers write, which the blocks on it and what follows them read.
 struct ChannelFamily {
   std::vector<int> groups;         ///< in ChannelGroups::groups
   std::set<int> writers, readers;  ///< nodes; a depthwise convolution between them is among the writers
+  bool stream = false;             ///< whether several layers write them
 };
+/// Without those of a reader deeper than most_depth(), or whose readers' depths squared sum to more than three times
+/// its square: 0.9 GB of sums.
 std::vector<ChannelFamily> find_families(const Graph& graph, const ChannelGroups& found);
 
 /// The path of one family.
 struct ChannelPath {
   ChannelFamily family;
   std::vector<int> order;  ///< of the family's groups, as they fall
-  std::vector<double>
-      loss;  ///< summed over readers, each over the variance of its outputs, once so many and one fell
+  /// Summed over readers, each over the variance of its outputs, once so many and one fell.
+  std::vector<double> loss;
 
   /// How many fall so that this share stays, which is rounded to a multiple of `multiple` channels.
   std::size_t falling(double share, std::size_t multiple) const;
   double loss_after(std::size_t falling) const { return falling == 0 ? 0 : loss[falling - 1]; }
 };
 
-/// What one reader says about the groups of a family: the order in which they fall from it alone. Its columns of a
-/// channel fall together, for all outputs.
-Elimination eliminate_channels(const Graph& graph, const ChannelGroups& found, const ChannelFamily& family,
-                               int reader, const Gram& gram, const std::vector<double>& inverse,
-                               const EliminationOptions& options);
+/// What a family's groups are in one of its readers: a channel's columns fall together, for all outputs; losses count
+/// over the variance of the layer's outputs. `inverse`: covariance_inverse(), needed for second order only.
+EliminationPart channels_in(const Graph& graph, const ChannelGroups& found, const ChannelFamily& family,
+                            int reader, const Gram& gram, std::vector<double> inverse);
 
-/// The path of a family from what its readers say, in the order of family.readers: of one reader its own order; of
-/// several the groups by the sum of their losses.
-ChannelPath join_readers(ChannelFamily family, const std::vector<Elimination>& readers);
+/// The path of a family from what its groups are in all of its readers.
+ChannelPath order_channels(ChannelFamily family, std::vector<EliminationPart> readers,
+                           const EliminationOptions& options);
 
 /// Rows, biases and columns of the marked groups (one mark per group).
 Removals removals_of(const Graph& graph, const ChannelGroups& found, const std::vector<bool>& removed);

@@ -129,25 +129,23 @@ std::vector<int> by_loss(const std::vector<double>& loss) {
 }
 
 // Importances that do not change as others fall.
-Elimination eliminate_at_once(const Gram& gram, const std::vector<double>& weights,
-                              const std::vector<std::vector<int>>& groups, Importance importance,
+Elimination eliminate_at_once(const std::vector<EliminationPart>& parts, Importance importance,
                               std::size_t falling) {
-  const std::size_t depth = gram.depth;
-  const std::size_t outputs = weights.size() / depth;
-  std::vector<double> score, loss;
-  for (const std::vector<int>& group : groups) {
-    double s = 0, l = 0;
-    for (const int position : group) {
-      const auto p = static_cast<std::size_t>(position);
-      const double square = gram.count > 0 ? gram.xx[p * (depth + 1) + p] / gram.count : 1;
-      for (std::size_t o = 0; o < outputs; ++o) {
-        const double w = weights[o * depth + p];
-        l += w * w * square;
-        s += importance == Importance::l1 ? std::abs(w) : w * w;
+  std::vector<double> score(parts[0].groups.size(), 0), loss(score);
+  for (const EliminationPart& part : parts) {
+    const std::size_t depth = part.squares.size();
+    for (std::size_t g = 0; g < score.size(); ++g) {
+      for (const int position : part.groups[g]) {
+        for (auto p = static_cast<std::size_t>(position); p < part.weights.size(); p += depth) {
+          const double w = part.weights[p];
+          const double l = part.scale * w * w * part.squares[static_cast<std::size_t>(position)];
+          loss[g] += l;
+          score[g] += importance == Importance::activation ? l
+                      : importance == Importance::l1       ? std::abs(w)
+                                                           : w * w;
+        }
       }
     }
-    score.push_back(importance == Importance::activation ? l : s);
-    loss.push_back(l);
   }
   Elimination path{by_loss(score), {}};
   path.order.resize(falling);
@@ -201,20 +199,38 @@ std::vector<double> covariance_inverse(const Gram& gram, const EliminationOption
   return inverse;
 }
 
-Elimination eliminate(const Gram& gram, const std::vector<double>& inverse, std::vector<double> weights,
-                      const std::vector<std::vector<int>>& groups, const EliminationOptions& options) {
-  const std::size_t outputs = weights.size() / gram.depth;
-  const auto left = static_cast<std::size_t>(std::ceil(options.least * static_cast<double>(groups.size())));
-  const std::size_t falling = groups.size() - std::min(groups.size(), std::max<std::size_t>(left, 1));
+std::vector<double> mean_squares(const Gram& gram) {
+  std::vector<double> squares(gram.depth, 1);
+  if (!(gram.count > 0)) return squares;
+  for (std::size_t k = 0; k < gram.depth; ++k) squares[k] = gram.xx[k * (gram.depth + 2)] / gram.count;
+  return squares;
+}
+
+Elimination eliminate(std::vector<EliminationPart> parts, const EliminationOptions& options) {
+  const std::size_t groups = parts.at(0).groups.size();
+  for (const EliminationPart& part : parts) {
+    if (part.groups.size() != groups)
+      fail("a layer with {} groups of weights to remove, another one with {}", groups, part.groups.size());
+  }
+  const auto left = static_cast<std::size_t>(std::ceil(options.least * static_cast<double>(groups)));
+  const std::size_t falling = groups - std::min(groups, std::max<std::size_t>(left, 1));
   if (options.importance != Importance::second_order)
-    return eliminate_at_once(gram, weights, groups, options.importance, falling);
-  Rest rest{outputs, groups, std::vector<int>(groups.size()), gram.depth, inverse, std::move(weights)};
-  std::iota(rest.names.begin(), rest.names.end(), 0);
+    return eliminate_at_once(parts, options.importance, falling);
+  std::vector<Rest> rests;
+  for (EliminationPart& part : parts) {
+    const auto depth = static_cast<std::size_t>(std::lround(std::sqrt(part.inverse.size())));
+    rests.push_back({part.weights.size() / depth, std::move(part.groups), std::vector<int>(groups), depth,
+                     std::move(part.inverse), std::move(part.weights)});
+    std::iota(rests.back().names.begin(), rests.back().names.end(), 0);
+  }
   Elimination path;
   std::vector<double> small, moved;
   while (path.order.size() < falling) {
-    std::vector<double> loss;
-    for (const std::vector<int>& group : rest.groups) loss.push_back(loss_of(rest, group, small, moved));
+    std::vector<double> loss(rests[0].groups.size(), 0);
+    for (std::size_t p = 0; p < parts.size(); ++p) {
+      for (std::size_t g = 0; g < loss.size(); ++g)
+        loss[g] += parts[p].scale * loss_of(rests[p], rests[p].groups[g], small, moved);
+    }
     const std::vector<int> order = by_loss(loss);
     const std::size_t now = std::min(falling - path.order.size(), (order.size() + kShare - 1) / kShare);
     std::vector<std::uint8_t> falls(order.size(), 0);
@@ -222,16 +238,25 @@ Elimination eliminate(const Gram& gram, const std::vector<double>& inverse, std:
     for (std::size_t i = 0; i < now; ++i) {
       const auto g = static_cast<std::size_t>(order[i]);
       falls[g] = 1;
-      path.order.push_back(rest.names[g]);
+      path.order.push_back(rests[0].names[g]);
       path.loss.push_back(loss[g]);
       apart += loss[g];
     }
     // Groups that stand in for each other lose more together than one by one.
-    const double together = fall(rest, falls, small, moved);
+    double together = 0;
+    for (std::size_t p = 0; p < parts.size(); ++p)
+      together += parts[p].scale * fall(rests[p], falls, small, moved);
     for (std::size_t i = path.loss.size() - now; i < path.loss.size(); ++i)
       path.loss[i] = apart > 0 ? path.loss[i] * together / apart : together / static_cast<double>(now);
   }
   return path;
+}
+
+Elimination eliminate(const Gram& gram, const std::vector<double>& inverse, std::vector<double> weights,
+                      const std::vector<std::vector<int>>& groups, const EliminationOptions& options) {
+  std::vector<EliminationPart> parts;
+  parts.push_back({inverse, mean_squares(gram), std::move(weights), groups, 1});
+  return eliminate(std::move(parts), options);
 }
 
 std::vector<PanelStep> merge_paths(const std::vector<Elimination>& panels) {

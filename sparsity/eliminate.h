@@ -33,13 +33,28 @@ struct Elimination {
   std::vector<double> loss;
 };
 
-/// The path of one panel of outputs. `weights`: [outputs, depth] of the panel; `groups`: disjoint lists of positions in
-/// a column. Second order is the group form of Optimal Brain Surgeon (Hassibi and Stork 1993) on the layer's squared
-/// error, whose Hessian is the covariance of its columns (Optimal Brain Compression, Frantar and Alistarh 2022): a
-/// group costs w_g^T ((H^-1)_gg)^-1 w_g; once it falls the other weights move by H^-1, and H^-1 is updated. Up to 1/32
-/// of the groups that are left fall at a time. `inverse`: covariance_inverse(), read for second_order only.
+/// What the same groups are in one layer.
+struct EliminationPart {
+  std::vector<double> inverse;           ///< covariance_inverse(), read for second_order only
+  std::vector<double> squares;           ///< [depth]: mean_squares(), read for the other importances
+  std::vector<double> weights;           ///< [outputs, depth]
+  std::vector<std::vector<int>> groups;  ///< disjoint lists of positions in a column
+  double scale = 1;                      ///< its losses count so many times
+};
+
+/// The path of groups that fall from all parts (at least one, with as many groups each) at once. Second order is the
+/// group form of Optimal Brain Surgeon (Hassibi and Stork 1993) on the layer's squared error, whose Hessian is the
+/// covariance of its columns (Optimal Brain Compression, Frantar and Alistarh 2022): a group costs
+/// w_g^T ((H^-1)_gg)^-1 w_g; once it falls the other weights move by H^-1, and H^-1 is updated. Up to 1/32 of the
+/// groups that are left fall at a time. Losses of the parts are added up.
+Elimination eliminate(std::vector<EliminationPart> parts, const EliminationOptions& options);
+
+/// Of one panel of outputs. `weights`: [outputs, depth] of the panel.
 Elimination eliminate(const Gram& gram, const std::vector<double>& inverse, std::vector<double> weights,
                       const std::vector<std::vector<int>>& groups, const EliminationOptions& options);
+
+/// [depth]: of the columns; 1 without any.
+std::vector<double> mean_squares(const Gram& gram);
 
 /// [depth, depth]: the inverse of the covariance of the columns with its ridge.
 std::vector<double> covariance_inverse(const Gram& gram, const EliminationOptions& options, ThreadPool& pool);

@@ -59,6 +59,15 @@ void Gram::set_outputs(std::span<const float> weights, std::span<const float> bi
   for (std::size_t i = 0; i < w.size(); ++i) yy[i % outputs] += w[i] * xy[i];
 }
 
+double Gram::variance() const {
+  double sum = 0;
+  for (std::size_t o = 0; o < outputs && count > 0; ++o) {
+    const double mean = xy[depth * outputs + o] / count;
+    sum += yy[o] / count - mean * mean;
+  }
+  return sum;
+}
+
 double Gram::relative_error(std::span<const float> weights, std::span<const float> bias,
                             std::span<const std::uint8_t> skip) const {
   if (count == 0) return 0;

@@ -27,6 +27,8 @@ struct Gram {
   void merge(const Gram& other);
   /// Sets xy and yy to what weights [outputs, K] and biases (or none) compute from the columns.
   void set_outputs(std::span<const float> weights, std::span<const float> bias);
+  /// Of y, summed over outputs.
+  double variance() const;
   /// Mean square of the difference between y and what weights and biases compute, over the variance of y; 0 where y is
   /// constant. Outputs that `skip` marks (none where it is empty) do not count.
   double relative_error(std::span<const float> weights, std::span<const float> bias,

@@ -81,11 +81,7 @@ PruningPath path_of(const Node& node, const RealWeights& weights, const Gram& gr
                    weights.values().begin() + static_cast<std::ptrdiff_t>(last)},
                   groups, options.elimination);
   });
-  double variance = 0;
-  for (std::size_t o = 0; o < gram.outputs; ++o) {
-    const double mean = gram.xy[gram.depth * gram.outputs + o] / gram.count;
-    variance += gram.yy[o] / gram.count - mean * mean;
-  }
+  const double variance = gram.variance();
   const std::int64_t panel = path.mask.panel == 0 ? weights.shape[0] : path.mask.panel;
   const auto panels = static_cast<int>((weights.shape[0] + panel - 1) / panel);
   const auto each = static_cast<int>(together / panel);  // panels that share a choice
@@ -162,11 +158,15 @@ Paths find_paths(const Graph& graph, std::vector<Tensor> inputs, const PathOptio
   const std::vector<std::string> layers = options.rows ? prunable_layers(graph) : std::vector<std::string>();
   Paths paths;
   std::vector<ChannelFamily> families;
-  if (options.families) {
+  if (options.families || options.streams) {
     paths.groups = find_channel_groups(graph);
     families = find_families(graph, paths.groups);
+    std::erase_if(families, [&](const ChannelFamily& family) {
+      return family.stream ? !options.streams : !options.families;
+    });
   }
-  std::vector<std::vector<Elimination>> said(families.size());
+  std::vector<std::vector<EliminationPart>> read(families.size());
+  paths.channels.resize(families.size());
   const std::shared_ptr<ThreadPool> pool = shared_pool(options.walk.threads);
   const auto visit = [&](const WalkedLayer& layer) -> std::optional<NewWeights> {
     const Node& node = layer.node();
@@ -182,15 +182,14 @@ Paths find_paths(const Graph& graph, std::vector<Tensor> inputs, const PathOptio
       inverse = covariance_inverse(gram, options.elimination, *pool);
     if (rows) paths.rows.push_back(path_of(node, real_weights(graph, node), gram, inverse, options, *pool));
     for (std::size_t f = 0; f < families.size(); ++f) {
-      if (families[f].readers.contains(number))
-        said[f].push_back(
-            eliminate_channels(graph, paths.groups, families[f], number, gram, inverse, options.elimination));
+      if (!families[f].readers.contains(number)) continue;
+      read[f].push_back(channels_in(graph, paths.groups, families[f], number, gram, inverse));
+      if (read[f].size() == families[f].readers.size())
+        paths.channels[f] = order_channels(std::move(families[f]), std::move(read[f]), options.elimination);
     }
     return std::nullopt;
   };
   walk_layers(graph, std::move(inputs), options.walk, visit, progress);
-  for (std::size_t f = 0; f < families.size(); ++f)
-    paths.channels.push_back(join_readers(std::move(families[f]), said[f]));
   return paths;
 }
 

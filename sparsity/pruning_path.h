@@ -13,7 +13,8 @@ namespace pipit {
 
 struct PathOptions {
   bool rows = true;       ///< paths of mode k
-  bool families = false;  ///< paths of channels
+  bool families = false;  ///< paths of channels that one layer writes
+  bool streams = false;   ///< paths of channels that several layers write
   WalkOptions walk;
   EliminationOptions elimination;
   std::int64_t channels = 1;  ///< LayerMask::channels of mode k

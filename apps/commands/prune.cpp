@@ -47,6 +47,7 @@ struct PruneCommand {
   std::string importance = "second-order";
   std::optional<std::int64_t> group;
   std::int64_t panel = 16;
+  bool streams = false;
   bool no_refit = false;
   double ridge = RefitOptions{}.ridge;
   std::int64_t limit = 0;
@@ -81,6 +82,9 @@ void check_prune_usage(const PruneCommand& options) {
   if (goals != 1) throw CLI::ValidationError("prune", "wants one of --keep, --target-speedup and --max-drop");
   if (goal.global && !goal.keep) throw CLI::ValidationError("--global", "is for --keep");
   if (goal.global && options.mode == "channel") throw CLI::ValidationError("--global", "is for --mode k");
+  if (options.streams && (!goal.keep || options.mode != "channel"))
+    throw CLI::ValidationError("--streams",
+                               "is for --keep with --mode channel; other goals take streams where they pay");
   if (goal.keep && (!(*goal.keep > 0) || *goal.keep > 1))
     throw CLI::ValidationError("--keep", "is a share above 0 and at most 1");
   if (goal.speedup && !(*goal.speedup > 1))
@@ -117,6 +121,7 @@ PruningOptions pruning_options(const PruneCommand& options) {
   how.path.elimination.importance = kImportances.at(options.importance);
   how.path.rows = options.mode != "channel";
   how.path.families = options.mode == "channel" || (options.mode == "auto" && !options.goal.keep);
+  how.path.streams = options.streams || (how.path.families && !options.goal.keep);
   how.branches = options.mode == "auto" && !options.goal.keep;
   how.path.channels = group_of(options);
   how.path.panel = options.panel;
@@ -248,7 +253,7 @@ int prune(PruneCommand options) {
                    stage("ordering groups"));
   });
   if (options.mode == "channel" && pruning.paths().channels.empty())
-    fail_unsupported("{}: no channels that one layer alone writes can be removed", model.name);
+    fail_unsupported("{}: no channels between two layers can be removed", model.name);
   std::string missed;
   PruneOutcome outcome = naming(model.name, [&] {
     try {
@@ -358,6 +363,9 @@ void add_prune(CLI::App& app, int& exit_code) {
                           "Neighbouring outputs that lose the same rows; 0: all of a layer, as GPUs want it"),
       {"0", "16", "32"})
       ->capture_default_str();
+  command->add_flag("--streams", options->streams,
+                    "With --keep and --mode channel: residual streams, which several layers write, lose "
+                    "channels, too (the other goals take from them where it pays)");
   command->add_flag("--no-refit", options->no_refit,
                     "Leave the kept weights as they are, to see what fitting brings");
   command
@@ -377,8 +385,7 @@ void add_prune(CLI::App& app, int& exit_code) {
       ->capture_default_str();
   command->footer(
       "A row of a layer's im2col product (one tap of --group input channels) falls for --panel outputs at a "
-      "time. "
-      "Zeros\n"
+      "time. Zeros\n"
       "in the weights are all that marks it: pipit finds them in any model. Batch normalization is folded.\n"
       "With --precision int8 what is pruned is calibrated on 100 of the images and written as pipit quantize "
       "does; drops\n"

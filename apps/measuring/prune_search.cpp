@@ -91,12 +91,10 @@ class Searcher {
 
   // The index of the selection that is predicted to be so fast, in a run of the whole model.
   std::size_t predicted_at(double speedup) const {
-    const double ms = budget_.dense_ms / speedup - budget_.others_ms;
+    const double ms = budget_.dense_ms / speedup;
     return static_cast<std::size_t>(&within(budget_.selections, ms) - budget_.selections.data());
   }
-  double prediction(std::size_t i) const {
-    return budget_.dense_ms / (budget_.selections[i].ms + budget_.others_ms);
-  }
+  double prediction(std::size_t i) const { return budget_.dense_ms / budget_.selections[i].ms; }
 
   void meet_speedup() {
     const std::size_t count = budget_.selections.size();

@@ -30,12 +30,12 @@ Pruning::Pruning(Graph dense, std::vector<Tensor> images, PruningOptions options
       images_(std::move(images)),
       options_(std::move(options)),
       compiler_(compiler) {
-  paths_ = find_paths(dense_, inputs(), options_.path, progress);
+  paths_ = find_paths(dense_, inputs(images_.size()), options_.path, progress);
 }
 
-std::vector<Tensor> Pruning::inputs() const {
+std::vector<Tensor> Pruning::inputs(std::size_t count) const {
   std::vector<Tensor> copies;
-  for (const Tensor& image : images_) copies.push_back(image.clone());
+  for (std::size_t i = 0; i < count; ++i) copies.push_back(images_[i * images_.size() / count].clone());
   return copies;
 }
 
@@ -55,7 +55,6 @@ PruningMask Pruning::mask_of(const Keeps& keeps) const {
   return mask;
 }
 
-// None when no family loses any.
 std::vector<bool> Pruning::removed_channels(const Keeps& keeps) const {
   std::vector<bool> removed(paths_.groups.groups.size(), false);
   bool any = false;
@@ -115,12 +114,12 @@ std::vector<Branch> Pruning::branches_of(const Keeps& keeps) const {
   return chosen;
 }
 
-PrunedModel Pruning::prune(const Keeps& keeps, const ProgressReport& progress) const {
+PrunedModel Pruning::prune(const Keeps& keeps, std::size_t images, const ProgressReport& progress) const {
   Removals removals = removals_of(dense_, mask_of(keeps));
   const std::vector<bool> channels = removed_channels(keeps);
   if (!channels.empty()) add_removals(removals, removals_of(dense_, paths_.groups, channels));
   add_removals(removals, removals_of(dense_, branches_of(keeps)));
-  Remaining remaining = remove_and_refit(dense_, inputs(), removals, options_.removal, progress);
+  Remaining remaining = remove_and_refit(dense_, inputs(images), removals, options_.removal, progress);
   if (!channels.empty())
     remaining.graph = remove_channels(remaining.graph, find_channel_groups(remaining.graph), channels);
   remaining.graph = remove_branches(remaining.graph, keeps.branches);

@@ -48,33 +48,41 @@ class Pruning {
   const Graph& dense() const { return dense_; }
   const PruneCompiler& compiler() const { return compiler_; }
   const Paths& paths() const { return paths_; }
+  const PruningOptions& options() const { return options_; }
+  std::size_t images() const { return images_.size(); }
+  /// Copies of so many of the images, spread evenly.
+  std::vector<Tensor> inputs(std::size_t count) const;
+  PruningMask mask_of(const Keeps& keeps) const;
+  /// One mark per group of channels, or none where all stay.
+  std::vector<bool> removed_channels(const Keeps& keeps) const;
   /// Every layer that can lose rows, and every family that can lose channels, keeps this share.
   Keeps uniform(double share) const;
   /// Rows fall where the loss per weight is the least, in all layers: `share` of all weights stay. Mode k only.
   Keeps global(double share) const;
   /// Without scales.
-  PrunedModel prune(const Keeps& keeps, const ProgressReport& progress) const;
+  PrunedModel prune(const Keeps& keeps, const ProgressReport& progress) const {
+    return prune(keeps, images(), progress);
+  }
+  /// The same with weights that are fitted on so many of the images.
+  PrunedModel prune(const Keeps& keeps, std::size_t images, const ProgressReport& progress) const;
   /// prune() but for the values of the weights, which are as they were: runs as fast.
   Graph unfitted(const Keeps& keeps) const;
 
   /// Selections by budget (sparsity/budget.h), from dense to fastest, with the Keeps of each. What is chosen at once
   /// are layers that share families of channels or a residual branch: rows of each, channels of all their families, or
-  /// nothing of the branch. Times are those of the steps of whole models in which everything keeps one share of a
-  /// ladder; costs are the loss of the layer times what the model's output loses per loss of this layer, measured on
-  /// `probe` with that layer alone pruned and refitted, and of a branch what the output loses without it
-  /// and those that cost less for their time.
+  /// nothing of the branch; and residual streams, which make all layers on them faster. Times are those of the steps
+  /// of whole models in which everything, or one stream, keeps one share of a ladder; costs are the loss of the layer
+  /// times what the model's output loses per loss of this layer, measured on `probe` with that layer alone pruned and
+  /// refitted; of a stream the same with all layers refitted; and of a branch what the output loses without it and
+  /// those that cost less for their time, all others refitted.
   struct Budget {
-    double dense_ms = 0;   ///< sum of the steps
-    double others_ms = 0;  ///< of that, steps of layers that lose nothing
+    double dense_ms = 0;  ///< sum of the steps
     std::vector<Selection> selections;
     std::vector<Keeps> keeps;
   };
   Budget budget(PreparedImages& probe, const ProgressReport& progress) const;
 
  private:
-  std::vector<Tensor> inputs() const;
-  PruningMask mask_of(const Keeps& keeps) const;
-  std::vector<bool> removed_channels(const Keeps& keeps) const;
   std::vector<Branch> branches_of(const Keeps& keeps) const;
   Graph dense_;
   std::vector<Tensor> images_;

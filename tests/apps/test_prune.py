@@ -169,6 +169,16 @@ class Prune(CommandTest):
         layers = {layer["name"]: layer for layer in result["layers"]}
         self.assertAlmostEqual(layers[outer]["kept"], 0.5, places=2)
         self.assertEqual(self.json("evaluate", "pruned.onnx", "images", "--quiet")["images"], 18)
+        stem = "/conv/Conv"
+        self.assertEqual((layers[stem]["kept"], inspected[stem]["output"][1]), (1, 24))
+        # Residual streams, too: from the stem to the classifier.
+        result = self.prune("--mode", "channel", "--keep", 0.5, "--streams")
+        inspected = {layer["name"]: layer for layer in self.json("inspect", "pruned.onnx", "--quiet")["layers"]}
+        self.assertEqual((inspected[stem]["output"][1], inspected[outer]["output"][1]), (12, 40))
+        self.assertEqual(inspected["/fc/Gemm"]["input"][1], 40)
+        layers = {layer["name"]: layer for layer in result["layers"]}
+        self.assertAlmostEqual(layers[outer]["kept"], 0.25, places=2)
+        self.assertEqual(self.json("evaluate", "pruned.onnx", "images", "--quiet")["images"], 18)
         done = self.pipit("prune", MODEL, "images", "--mode", "channel", "--keep", 0.5, "--global", "--output", "x.onnx",
                           code=USAGE)
         self.assertIn("--global", done.stderr)
@@ -200,6 +210,8 @@ class Prune(CommandTest):
             (("--output", "x.onnx", "--keep", 0.5, "--precision", "fp16"), "--precision"),
             (("--output", "x.onnx", "--keep", 0.5, "--precision", "int8", "--plan", "plan.json"), "--plan"),
             (("--output", "x.onnx", "--keep", 0.5, "--check", "nowhere"), "--check"),
+            (("--output", "x.onnx", "--keep", 0.5, "--streams"), "--streams"),
+            (("--output", "x.onnx", "--target-speedup", 1.5, "--mode", "channel", "--streams"), "--streams"),
             (("--output", "images/cat/0.bmp", "--keep", 0.5), "--output"),
             (("--output", "x.onnx", "--save-svg", "x.onnx", "--keep", 0.5), "--save-svg"),
         ]:

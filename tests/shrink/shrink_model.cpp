@@ -55,13 +55,14 @@ std::vector<double> norms(const Graph& graph, const ChannelGroups& found) {
   return norms;
 }
 
-// Half of the channels between two layers, those of the smaller norm; the first layer is none between two.
+// Half of the channels between two layers, those of the smaller norm. Streams are none, and the first layer is none
+// between two.
 std::vector<bool> inner_half(const Graph& graph, const ChannelGroups& found) {
   const std::vector<double> norm = norms(graph, found);
   std::vector<bool> removed(found.groups.size(), false);
   for (ChannelFamily& family : find_families(graph, found)) {
-    if (graph.nodes()[static_cast<std::size_t>(*family.writers.begin())].inputs[0] == graph.inputs()[0])
-      continue;
+    const Node& first = graph.nodes()[static_cast<std::size_t>(*family.writers.begin())];
+    if (family.stream || first.inputs[0] == graph.inputs()[0]) continue;
     std::stable_sort(family.groups.begin(), family.groups.end(), [&](int a, int b) {
       return norm[static_cast<std::size_t>(a)] < norm[static_cast<std::size_t>(b)];
     });

@@ -31,6 +31,25 @@ TEST(Budget, StepsInTheOrderOfCostPerMillisecond) {
   EXPECT_THROW(selections({{}}), Error);
 }
 
+TEST(Budget, WhatIsSharedMakesAllFaster) {
+  // The shared option saves 5 + 2 ms for 3.5, before the layers' own 4 ms for 3; then the layer saves half as much.
+  const std::vector<std::vector<Option>> layers{{{10, 0}, {6, 3}}, {{4, 0}}, {{1, 0}}};
+  const std::vector<Selection> all = selections(layers, {{{0, {1, 1, 1}}, {3.5, {0.5, 0.5, 1}}}});
+  ASSERT_EQ(all.size(), 3U);
+  EXPECT_THAT(all[1].chosen, ElementsAre(0, 0, 0));
+  EXPECT_THAT(all[1].shared, ElementsAre(1));
+  EXPECT_DOUBLE_EQ(all[1].ms, 8);
+  EXPECT_DOUBLE_EQ(all[1].cost, 3.5);
+  EXPECT_THAT(all[2].chosen, ElementsAre(1, 0, 0));
+  EXPECT_DOUBLE_EQ(all[2].ms, 6);
+  EXPECT_DOUBLE_EQ(all[2].cost, 6.5);
+  // At 6 it comes second, when there is less to save, and does not come where it saves nothing.
+  EXPECT_THAT(selections(layers, {{{0, {1, 1, 1}}, {6, {0.5, 0.5, 1}}}})[1].chosen, ElementsAre(1, 0, 0));
+  EXPECT_EQ(selections(layers, {{{0, {1, 1, 1}}, {1, {1, 1.1, 1}}}}).size(), 2U);
+  EXPECT_THROW(selections(layers, {{{0, {1, 1}}}}), Error);
+  EXPECT_THROW(selections(layers, {{}}), Error);
+}
+
 TEST(Budget, FasterForNothingIsTaken) {
   const std::vector<Selection> all = selections({{{10, 0}, {9, 0}, {8, 0}}});
   ASSERT_EQ(all.size(), 1U);

@@ -24,16 +24,46 @@ struct SmallNetwork {
   const std::string& name(int node) const { return graph.nodes()[static_cast<std::size_t>(node)].name; }
 };
 
-TEST(ChannelPath, FamiliesHaveOneWriter) {
+TEST(ChannelPath, FamiliesAndStreams) {
   const SmallNetwork f;
   const std::vector<ChannelFamily> families = find_families(f.graph, find_channel_groups(f.graph));
-  ASSERT_EQ(families.size(), 2U) << "not the residual stream";
-  EXPECT_EQ(f.name(*families[0].writers.begin()), "inner");
-  EXPECT_EQ(f.name(*families[0].readers.begin()), "outer");
-  EXPECT_EQ(families[0].groups.size(), 24U);
-  EXPECT_EQ(f.name(*families[1].writers.begin()), "last");
-  EXPECT_EQ(f.name(*families[1].readers.begin()), "fc");
-  EXPECT_EQ(families[1].groups.size(), 32U);
+  const auto names = [&](const std::set<int>& nodes) {
+    std::vector<std::string> all;
+    for (const int n : nodes) all.push_back(f.name(n));
+    return all;
+  };
+  ASSERT_EQ(families.size(), 3U);
+  EXPECT_THAT(names(families[0].writers), ElementsAre("stem", "outer", "depthwise"));
+  EXPECT_THAT(names(families[0].readers), ElementsAre("inner", "last"));
+  EXPECT_TRUE(families[0].stream);
+  EXPECT_EQ(families[0].groups.size(), 16U);
+  EXPECT_THAT(names(families[1].writers), ElementsAre("inner"));
+  EXPECT_THAT(names(families[1].readers), ElementsAre("outer"));
+  EXPECT_FALSE(families[1].stream);
+  EXPECT_EQ(families[1].groups.size(), 24U);
+  EXPECT_THAT(names(families[2].writers), ElementsAre("last"));
+  EXPECT_THAT(names(families[2].readers), ElementsAre("fc"));
+  EXPECT_EQ(families[2].groups.size(), 32U);
+}
+
+// y = relu(conv(x) + x) reads what it writes.
+TEST(ChannelPath, ALayerThatAddsToWhatItReads) {
+  std::mt19937 random(1);
+  GraphBuilder graph;
+  ConvAttributes a;
+  const auto conv = [&](const std::string& name, ValueId x, std::int64_t out, ValueId residual = kNoValue) {
+    const ValueId w = graph.add_constant(
+        name + ".w", test::random_tensor(Shape{out, graph.value(x).desc.shape[1], 1, 1}, random));
+    return graph.add1(name, std::make_shared<Conv>(a), {x, w, kNoValue, residual}, name);
+  };
+  ValueId x = conv("first", graph.add_input("image", TensorDesc{Shape{1, 3, 4, 4}}), 8);
+  x = conv("block", x, 8, x);
+  graph.mark_output(conv("last", x, 5));
+  const Graph built = graph.build();
+  const std::vector<ChannelFamily> families = find_families(built, find_channel_groups(built));
+  ASSERT_EQ(families.size(), 1U);
+  EXPECT_THAT(families[0].writers, ElementsAre(0, 1));
+  EXPECT_THAT(families[0].readers, ElementsAre(1, 2));
 }
 
 TEST(ChannelPath, RoundsToMultiples) {
@@ -50,26 +80,31 @@ TEST(ChannelPath, RoundsToMultiples) {
   EXPECT_THROW(path.falling(1.1, 4), Error);
 }
 
-TEST(ChannelPath, JoinsReaders) {
+TEST(ChannelPath, NamesTheGroups) {
   ChannelFamily family;
   family.groups = {10, 11, 12, 13};
-  const ChannelPath one = join_readers(family, {{{2, 0}, {1, 5}}});
-  EXPECT_THAT(one.order, ElementsAre(12, 10));
-  EXPECT_THAT(one.loss, ElementsAre(1, 6));
-  const ChannelPath two = join_readers(family, {{{2, 0, 1}, {1, 5, 6}}, {{1, 0, 2}, {1, 2, 9}}});
-  EXPECT_THAT(two.order, ElementsAre(10, 11, 12));  // 5 + 2, 6 + 1, 1 + 9
-  EXPECT_THAT(two.loss, ElementsAre(7, 14, 24));
+  EliminationOptions options;
+  options.importance = Importance::activation;
+  EliminationPart part{{}, {1, 1, 1, 1}, {2, 3, 1, 4}, {{0}, {1}, {2}, {3}}, 1};
+  const ChannelPath one = order_channels(family, {part}, options);
+  EXPECT_THAT(one.order, ElementsAre(12, 10, 11));
+  EXPECT_THAT(one.loss, ElementsAre(1, 5, 14));
+  const ChannelPath two =
+      order_channels(family, {part, {{}, {1, 1, 1, 1}, {1, 0, 5, 1}, {{0}, {1}, {2}, {3}}, 2}}, options);
+  EXPECT_THAT(two.order, ElementsAre(10, 11, 13));  // 4 + 2, 9, 16 + 2, 1 + 50
+  EXPECT_THAT(two.loss, ElementsAre(6, 15, 33));
 }
 
-// The pruned network is small for real, and computes what the masked one does; refit makes it better than its mask.
+// The pruned network is small for real, its residual stream, too, and computes what the masked one does; refit makes it
+// better than its mask.
 TEST(ChannelPath, LeadsToASmallerNetwork) {
   SmallNetwork f;
   SCOPED_TRACE(testing::Message() << "PIPIT_TEST_SEED=" << f.seed);
   PathOptions options;
   options.walk.threads = 2;
-  options.families = true;
+  options.families = options.streams = true;
   const Paths paths = find_paths(f.graph, f.images(40), options);
-  ASSERT_EQ(paths.channels.size(), 2U);
+  ASSERT_EQ(paths.channels.size(), 3U);
   EXPECT_EQ(paths.rows.size(), 3U);
   std::vector<bool> removed(paths.groups.groups.size(), false);
   for (const ChannelPath& path : paths.channels) {
@@ -78,14 +113,14 @@ TEST(ChannelPath, LeadsToASmallerNetwork) {
       removed[static_cast<std::size_t>(path.order[i])] = true;
   }
   const Removals removals = removals_of(f.graph, paths.groups, removed);
-  EXPECT_EQ(removals.size(), 4U);
+  EXPECT_EQ(removals.size(), 6U);
   RemovalOptions how;
   how.walk.threads = 2;
   const Remaining fitted = remove_and_refit(f.graph, f.images(40), removals, how);
   const Graph small = remove_channels(fitted.graph, find_channel_groups(fitted.graph), removed);
   const Graph masked = zero_channels(f.graph, paths.groups, removed);
-  EXPECT_EQ(real_weights(small, weighted_node(small, "inner")).shape, (Shape{12, 16, 3, 3}));
-  EXPECT_EQ(real_weights(small, weighted_node(small, "outer")).shape, (Shape{16, 12, 3, 3}));
+  EXPECT_EQ(real_weights(small, weighted_node(small, "inner")).shape, (Shape{12, 8, 3, 3}));
+  EXPECT_EQ(real_weights(small, weighted_node(small, "outer")).shape, (Shape{8, 12, 3, 3}));
   EXPECT_EQ(real_weights(small, weighted_node(small, "fc")).shape, (Shape{10, 16, 1, 1}));
   double own = 0, of_mask = 0;
   for (Tensor& image : f.images(20)) {
@@ -99,6 +134,8 @@ TEST(ChannelPath, LeadsToASmallerNetwork) {
     of_mask += test::relative_error(zero[0].values<float>(), dense[0].values<float>());
   }
   EXPECT_LT(own, of_mask);
+  options.streams = false;
+  EXPECT_EQ(find_paths(f.graph, f.images(10), options).channels.size(), 2U);
 }
 
 TEST(ChannelPath, RefusesOtherMarks) {

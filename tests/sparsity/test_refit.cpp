@@ -212,6 +212,49 @@ TEST(Eliminate, LossIsThatOfTheRefit) {
   }
 }
 
+// What two layers read falls from both: losses are those of both refits, one of them counted three times.
+TEST(Eliminate, LayersThatShareGroupsLoseTogether) {
+  const unsigned seed = test::test_seed();
+  SCOPED_TRACE(testing::Message() << "PIPIT_TEST_SEED=" << seed);
+  std::mt19937 random(seed);
+  const Problem a = random_problem(random, 8, 3, 4000), b = random_problem(random, 4, 2, 4000);
+  const std::vector<std::vector<int>> in_a{{0, 1}, {2, 3}, {4, 5}, {6, 7}}, in_b{{3}, {2}, {1}, {0}};
+  EliminationOptions options;
+  options.least = 0.25;
+  options.ridge = 1e-9;
+  ThreadPool pool(2);
+  const auto part = [&](const Problem& p, const std::vector<std::vector<int>>& groups, double scale) {
+    return EliminationPart{covariance_inverse(p.gram, options, pool),
+                           mean_squares(p.gram),
+                           {p.weights.begin(), p.weights.end()},
+                           groups,
+                           scale};
+  };
+  const auto refitted = [&](const Problem& p, const std::vector<std::vector<int>>& groups,
+                            std::span<const int> fallen) {
+    std::vector<std::uint8_t> removed(p.weights.size(), 0);
+    for (const int g : fallen) {
+      for (const int k : groups[static_cast<std::size_t>(g)]) {
+        for (auto i = static_cast<std::size_t>(k); i < removed.size(); i += p.gram.depth) removed[i] = 1;
+      }
+    }
+    const NewWeights made = refit({p.gram}, as_weights(p), removed, {}, true, {0, 0}, pool);
+    return squared_error(p, made.weights.values<float>(), made.bias);
+  };
+  const auto both = [&](std::span<const int> fallen) {
+    return refitted(a, in_a, fallen) + 3 * refitted(b, in_b, fallen);
+  };
+  const Elimination path = eliminate({part(a, in_a, 1), part(b, in_b, 3)}, options);
+  ASSERT_EQ(path.order.size(), 3U);
+  double loss = 0;
+  for (std::size_t i = 0; i < 3; ++i) {
+    loss += path.loss[i];
+    EXPECT_NEAR(both(std::span(path.order).first(i + 1)), loss, 1e-3 * loss);
+  }
+  for (int g = 0; g < 4; ++g) EXPECT_GE(both(std::span(&g, 1)), path.loss[0] * 0.999);
+  EXPECT_THROW(eliminate({part(a, in_a, 1), part(b, {{0}}, 1)}, options), Error);
+}
+
 TEST(Eliminate, OtherImportancesAndMergedPanels) {
   Gram gram(3, 1);
   gram.count = 1;

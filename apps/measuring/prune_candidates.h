@@ -1,0 +1,43 @@
+// What every way to prune a part of a network takes, measured, and what it costs.
+#pragma once
+
+#include <array>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "apps/measuring/pruning.h"
+
+namespace pipit::apps {
+
+/// Shares that are kept, of candidates; the first one is dense.
+inline constexpr std::array kShares{1.0, 0.85, 0.75, 0.65, 0.5, 0.35, 0.25, 0.15};
+
+using StepTimes = std::map<std::string, double>;  ///< ms per node
+double time_of(const StepTimes& times, const std::string& node);
+double time_of(const StepTimes& times, const std::set<std::string>& nodes);
+
+/// A residual stream, with the shares at which it becomes smaller.
+struct StreamCandidates {
+  std::size_t family = 0;  ///< in Paths::channels
+  std::vector<double> shares;
+  std::vector<StepTimes> times;  ///< per share, of the whole model
+  std::vector<double> cost;      ///< per share
+};
+
+/// Costs are shares of the output's variance, in the mean over the images that they are measured on.
+struct Candidates {
+  std::vector<StepTimes> rows, channels;  ///< per share of kShares; one of them may be empty
+  std::map<std::string, double> noise;    ///< per layer that reads: cost per loss (PruningPath, ChannelPath)
+  std::vector<std::vector<double>> channel_cost;  ///< per family and share; empty for streams
+  std::map<std::string, double> without;          ///< cost of leaving a branch out, by its last node
+  std::vector<StreamCandidates> streams;
+
+  const StepTimes& dense() const { return rows.empty() ? channels.at(0) : rows[0]; }
+};
+
+/// Measures candidates (Pruning::budget()) of all layers, families and streams of the paths, and of these branches.
+Candidates measure_candidates(const Pruning& pruning, const std::vector<Branch>& branches,
+                              PreparedImages& probe, const ProgressReport& progress);
+
+}  // namespace pipit::apps
