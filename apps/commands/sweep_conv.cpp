@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "apps/commands/commands.h"
+#include "apps/display/html_report.h"
 #include "apps/display/progress.h"
 #include "apps/display/terminal.h"
 #include "apps/measuring/conv_rows.h"
@@ -176,16 +177,20 @@ int sweep_conv(const SweepConvOptions& options) {
       for (const ConvRow& row : layer) rows.push_back(found.at(row.key()));
     }
   }
-  if (!shared.csv.empty()) write_file(shared.csv, conv_csv(rows, settings));
   if (!shared.svg.empty()) write_file(shared.svg, conv_svg(rows, options.base_precision()));
+  nlohmann::ordered_json json = {{"pipit", version()}, {"command", "sweep conv"}};
+  json.update(settings);
+  json["combinations"] = options.grid.points().size();
+  json["sample"] = planned.size();
+  json["summaries"] = summaries_json(rows);
+  json["rows"] = nlohmann::ordered_json::array();
+  for (const ConvRow& row : rows) json["rows"].push_back(row.json());
+  shared.output.write([&](OutputForm form) {
+    return form == OutputForm::csv    ? conv_csv(rows, settings)
+           : form == OutputForm::html ? html_report(json)
+                                      : json_text(json);
+  });
   if (shared.common.json) {
-    nlohmann::ordered_json json = {{"pipit", version()}, {"command", "sweep conv"}};
-    json.update(settings);
-    json["combinations"] = options.grid.points().size();
-    json["sample"] = planned.size();
-    json["summaries"] = summaries_json(rows);
-    json["rows"] = nlohmann::ordered_json::array();
-    for (const ConvRow& row : rows) json["rows"].push_back(row.json());
     print_json(json);
   } else {
     fmt::print("{}", conv_table(rows, options.base_precision(), options.top, terminal_width()));
@@ -230,7 +235,8 @@ void add_sweep_conv(CLI::App& parent, int& exit_code) {
       ->capture_default_str();
   options->shared.add_to(*command, "What is held against the base [int8]",
                          "Time box of a row: it and the base in turns",
-                         "Also draw speed-ups over image size and input channels into this file");
+                         "Also draw speed-ups over image size and input channels into this file",
+                         {OutputForm::json, OutputForm::csv, OutputForm::html});
   command->footer(
       "Square convolutions with a bias, padding half of the window and no activation, in NHWC, on what a "
       "random\n"
@@ -241,7 +247,7 @@ void add_sweep_conv(CLI::App& parent, int& exit_code) {
       "in double precision of the same data, at 256 pixels of all channels. What does not run is a row with "
       "its\n"
       "reason.\n"
-      "Examples:\n  pipit sweep conv --sample 200 --results conv.jsonl --csv conv.csv --save-svg conv.svg\n"
+      "Examples:\n  pipit sweep conv --sample 200 --results conv.jsonl --output conv.csv --output conv.html\n"
       "  pipit sweep conv --n 1 --in 64,128 --out 64,128 --size 28,56 --kernel 3 --stride 1 --all "
       "--precision fp16,int8");
   command->callback([options, &exit_code] { exit_code = sweep_conv(*options); });

@@ -211,13 +211,14 @@ int sweep_sparsity(const SweepSparsityOptions& options) {
   for (const SweepRow& row : file.rows()) {
     if (wanted.contains(row.key())) rows.push_back(row);
   }
-  if (!shared.csv.empty()) write_file(shared.csv, sweep_csv(rows, settings));
   if (!shared.svg.empty()) write_file(shared.svg, sweep_svg(rows));
+  nlohmann::ordered_json json = {{"pipit", version()}, {"command", "sweep sparsity"}};
+  json.update(settings);
+  json["rows"] = nlohmann::ordered_json::array();
+  for (const SweepRow& row : rows) json["rows"].push_back(row.json());
+  shared.output.write(
+      [&](OutputForm form) { return form == OutputForm::csv ? sweep_csv(rows, settings) : json_text(json); });
   if (shared.common.json) {
-    nlohmann::ordered_json json = {{"pipit", version()}, {"command", "sweep sparsity"}};
-    json.update(settings);
-    json["rows"] = nlohmann::ordered_json::array();
-    for (const SweepRow& row : rows) json["rows"].push_back(row.json());
     print_json(json);
   } else {
     fmt::print("{}", sweep_table(rows));
@@ -268,7 +269,8 @@ void add_sweep_sparsity(CLI::App& parent, int& exit_code) {
   command->add_flag("--no-refit", options->no_refit, "Do not also fit the kept weights and compare again");
   options->shared.add_to(*command, "Arithmetic of the kernels [fp32]",
                          "Time box of a row: pruned and dense layer in turns",
-                         "Also draw time against what is left of the output into this file");
+                         "Also draw time against what is left of the output into this file",
+                         {OutputForm::json, OutputForm::csv});
   command->footer(
       "Layers run by themselves, in NHWC and with no activation, on what a random convolution and a ReLU "
       "make of "
@@ -277,7 +279,7 @@ void add_sweep_sparsity(CLI::App& parent, int& exit_code) {
       "and so does the pruned\none; both are timed in turns. Errors are against the dense layer in fp32; "
       "top-10 is the "
       "share of the ten largest\noutputs of a pixel that stay.\n"
-      "Examples:\n  pipit sweep sparsity --precision fp32,int8 --results sweep.jsonl --csv sweep.csv\n"
+      "Examples:\n  pipit sweep sparsity --precision fp32,int8 --results sweep.jsonl --output sweep.csv\n"
       "  pipit sweep sparsity resnet50 --mode k-panel --keep 0.5,0.25 --json");
   command->callback([options, &exit_code] { exit_code = sweep_sparsity(*options); });
 }

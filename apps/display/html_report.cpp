@@ -15,6 +15,7 @@ PIPIT_EMBED(pipit_report_memory, PIPIT_REPORT_MEMORY_JS_PATH)
 PIPIT_EMBED(pipit_report_bars, PIPIT_REPORT_BARS_JS_PATH)
 PIPIT_EMBED(pipit_report_roofline, PIPIT_REPORT_ROOFLINE_JS_PATH)
 PIPIT_EMBED(pipit_report_table, PIPIT_REPORT_TABLE_JS_PATH)
+PIPIT_EMBED(pipit_report_sweep, PIPIT_REPORT_SWEEP_JS_PATH)
 PIPIT_EMBED(pipit_report_main, PIPIT_REPORT_MAIN_JS_PATH)
 
 namespace pipit::apps {
@@ -39,6 +40,7 @@ constexpr Resource kScripts[] = {
     {pipit_report_bars_begin, pipit_report_bars_end},
     {pipit_report_roofline_begin, pipit_report_roofline_end},
     {pipit_report_table_begin, pipit_report_table_end},
+    {pipit_report_sweep_begin, pipit_report_sweep_end},
     {pipit_report_main_begin, pipit_report_main_end},
 };
 
@@ -82,8 +84,16 @@ std::string html_report(const Json& document) {
   Json data = document;
   if (data.contains("results")) {
     for (Json& result : data["results"]) thin(result);
-  } else {
+  } else if (data.contains("layers")) {
     thin(data);
+  } else {
+    data = {{"pipit", document["pipit"]}, {"sweep", document}};
+  }
+  if (data.contains("sweep")) {
+    for (Json& row : data["sweep"]["rows"]) row.erase("samples_ms");
+    for (Json& summary : data["sweep"]["summaries"]) {
+      for (Json& row : summary["best_by_size"]) row.erase("samples_ms");
+    }
   }
   std::string scripts;
   for (const Resource& script : kScripts) scripts += script.text();

@@ -9,7 +9,8 @@
 namespace pipit::apps {
 
 void SweepOptions::add_to(CLI::App& command, const std::string& precision_help,
-                          const std::string& seconds_help, const std::string& svg_help) {
+                          const std::string& seconds_help, const std::string& svg_help,
+                          const std::vector<OutputForm>& forms) {
   add_choices(command, "--precision", precisions, {"fp32", "fp16", "int8"}, precision_help);
   command.add_option("--seconds", seconds, seconds_help)
       ->check(nonnegative_number())
@@ -18,7 +19,7 @@ void SweepOptions::add_to(CLI::App& command, const std::string& precision_help,
   command.add_option("--results", results, "Append every row to this file as soon as it is measured")
       ->type_name("FILE");
   command.add_flag("--resume", resume, "Go on with the rows that --results does not have yet");
-  command.add_option("--csv", csv, "Also write all rows into this file")->type_name("FILE");
+  output.add_to(command, forms);
   command.add_option("--save-svg", svg, svg_help)->type_name("FILE");
   common.add_device_to(command);
   common.add_threads_to(command);
@@ -28,8 +29,7 @@ void SweepOptions::add_to(CLI::App& command, const std::string& precision_help,
 void SweepOptions::check(std::vector<std::string> inputs) const {
   if (resume && results.empty()) throw CLI::ValidationError("--resume", "goes with --results");
   inputs.push_back(results);
-  check_output("--csv", csv, inputs);
-  inputs.push_back(csv);
+  output.check(inputs);
   check_output("--save-svg", svg, inputs);
   require_device(common.device);
 }

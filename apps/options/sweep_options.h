@@ -7,20 +7,22 @@
 #include <vector>
 
 #include "apps/options/options.h"
+#include "apps/options/output_option.h"
 
 namespace pipit::apps {
 
-/// --precision, --seconds, --results, --resume, --csv, --save-svg, --device, --threads, --json, --quiet.
+/// --precision, --seconds, --results, --resume, --output, --save-svg, --device, --threads, --json, --quiet.
 struct SweepOptions {
   std::vector<std::string> precisions;  ///< of fp32, fp16, int8
   CommonOptions common;                 ///< --device, --threads, --json, --quiet
   double seconds = 0;                   ///< time box of a row
-  std::string results, csv, svg;
+  std::string results, svg;
+  OutputOption output;
   bool resume = false;
 
-  /// What is in the struct are the defaults. `precision`, `seconds`, `svg`: the help of these.
+  /// What is in the struct are the defaults. `precision`, `seconds`, `svg`: the help of these. `forms`: of --output.
   void add_to(CLI::App& command, const std::string& precision, const std::string& seconds,
-              const std::string& svg);
+              const std::string& svg, const std::vector<OutputForm>& forms);
   /// Throws CLI::ValidationError for options that do not go together and files that cannot be written, or are one of
   /// `inputs`; Error where there is no such device.
   void check(std::vector<std::string> inputs) const;

@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import pathlib
 import random
 
 import onnx_model
@@ -148,6 +149,45 @@ class Compare(Data):
         self.assert_one_line_error(self.pipit("compare", good, code=USAGE), "B")
 
 
+class Recorded(Data):
+    """100 tries on two virtual cores that other machines share, kept as free as could be: in each, five processes of a
+    build (a), of the same build (b), and of one that was made to take 3 % longer (c), in turns, 20 runs of ResNet-20 with
+    a batch of four in each; a line for each process, in microseconds."""
+
+    def setUp(self):
+        super().setUp()
+        lines = (pathlib.Path(__file__).parent / "recorded_times.txt").read_text().splitlines()
+        self.tries = []
+        for i in range(0, len(lines), 15):
+            self.tries.append({side: [] for side in "abc"})
+            for line in lines[i:i + 15]:
+                side, *times = line.split()
+                self.tries[-1][side].append([int(time) / 1000 for time in times])
+
+    def verdict(self, tries, first, second):
+        files = []
+        for name, side in (("a.json", first), ("b.json", second)):
+            row = self.bench()["results"][0]
+            files.append(self.save(name, *(dict(self.bench(), results=[dict(row, samples_ms=times)])
+                                           for one in tries for times in one[side])))
+        comparison, = self.json("compare", *files, "--quiet")["comparisons"]
+        self.assertEqual((comparison["repeats"], comparison["repeats_are"]), (5 * len(tries), "processes"))
+        return comparison["verdict"]
+
+    def test_a_build_with_itself(self):
+        self.assertEqual(len(self.tries), 100)
+        verdicts = [self.verdict([one], "a", "b") for one in self.tries]
+        self.assertGreaterEqual(verdicts.count("no difference"), 95)
+
+    def test_three_percent(self):
+        # Cores came and went while this was recorded: processes of one build differ by up to 80 %, and 5 of each seldom
+        # show 3 %. They never show the contrary, and 100 of each nearly always show it.
+        self.assertLessEqual([self.verdict([one], "a", "c") for one in self.tries].count("faster"), 2)
+        groups = [self.tries[i:i + 20] for i in range(0, 100, 20)]
+        self.assertGreaterEqual([self.verdict(group, "a", "c") for group in groups].count("slower"), 4)
+        self.assertEqual([self.verdict(group, "a", "b") for group in groups].count("no difference"), 5)
+
+
 class Sweeps(Data):
     POINTS = [{"n": n, "in": 3, "out": 8, "size": size, "kernel": 3, "stride": 1, "precision": "int8", "backend": "auto"}
               for n in (1, 4, 8, 16) for size in (32, 33, 34, 35, 36, 37, 38, 39)]
@@ -226,12 +266,12 @@ class Sweeps(Data):
     def test_what_sweeps_write(self):
         grid = ("sweep", "conv", "--n", "1", "--in", "3", "--out", "8", "--size", "8,9", "--stride", "1", "--kernel", "1,3,5,7",
                 "--seconds", "0.01")
-        (self.folder / "a.json").write_text(self.pipit(*grid, "--results", "a.jsonl", "--csv", "a.csv", "--json").stdout)
+        (self.folder / "a.json").write_text(self.pipit(*grid, "--results", "a.jsonl", "--output", "a.csv", "--json").stdout)
         for one in ("a.jsonl", "a.csv", "a.json"):
             found = self.compare(one, "a.json")
             self.assertEqual((found["ratio"], found["verdict"], len(found["layers"])), (1, "no difference", 8))
         pruned = ("sweep", "sparsity", "--layer", "1x16x9x9:24x3x3", "--keep", "1,0.5", "--mode", "k", "--seconds", "0.01")
-        self.pipit(*pruned, "--results", "s.jsonl", "--csv", "s.csv")
+        self.pipit(*pruned, "--results", "s.jsonl", "--output", "s.csv")
         found = self.compare("s.jsonl", "s.csv")
         self.assertEqual([(row["type"], row["ratio"]) for row in found["layers"]], [("fp32, dense", 1), ("fp32, k, keep 0.5", 1)])
         self.assert_one_line_error(self.pipit("compare", "s.jsonl", "a.csv", code=RUNTIME), "sweep sparsity", "sweep conv")

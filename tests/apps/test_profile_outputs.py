@@ -433,6 +433,38 @@ class Browser(Outputs):
         self.assertNotRegex(dom, "<img|\u202e|\x1b")
         self.assertIn("\\u202egnp.exe", dom)
 
+    def test_sweep(self):
+        self.pipit("sweep", "conv", "--n", "1", "--in", "3,8", "--out", "8", "--size", "9,16", "--kernel", "1,3", "--stride", "1",
+                   "--precision", "int8,fp16", "--backend", "auto,depthwise", "--seconds", "0", "--output", "s.html", "--output", "s.json")
+        rows = [row for row in json.loads((self.folder / "s.json").read_text())["rows"] if "problem" not in row]
+        page = (self.folder / "s.html").read_text()
+        self.assertNotIn("samples_ms", Report(page).scripts["data"])
+
+        def table_after(script):
+            self.write("acted.html", page.replace("\nbegin();\n", "\nbegin();\n" + script + "\n"))
+            dom = self.browse(self.folder / "acted.html", "--dump-dom")
+            self.assertNotRegex(re.sub(r"(?s)<script.*?</script>", "", dom), r"NaN|undefined|Infinity")
+            return dom, re.findall(r'<tr class="swept"><th scope="row">(.*?)</th><td>(.*?)</td>.*?<td class="right">([\d.]+)</td>', dom)
+
+        dom, table = table_after("")
+        self.assertIn("<title>Convolutions · pipit sweep</title>", dom)
+        self.assertRegex(dom, '<div id="profile" hidden')
+        self.assertEqual(len(table), len(rows))
+        speedups = [float(row[2]) for row in table]
+        self.assertEqual(speedups, sorted(speedups, reverse=True))
+        self.assertEqual(len(re.findall(r'<rect class="cell', dom)), 4)
+        self.assertEqual(len(re.findall("<tr>", re.search(r'(?s)id="sweep-best".*?</table>', dom)[0])), 1 + 2 * 2)
+        dom, table = table_after("[...document.querySelectorAll('#sweep-table thead button')].find((b) => b.textContent === 'Layer').click();"
+                                 "byId('sweep-filter').value = 'fp16 9x9'; byId('sweep-filter').dispatchEvent(new Event('input'));"
+                                 "byId('sweep-down').value = 'kernel'; byId('sweep-down').dispatchEvent(new Event('change'));")
+        self.assertEqual({row[:2] for row in table}, {(f"1x{c}x9x9:8x{k}x{k}", "fp16") for c in (3, 8) for k in (1, 3)})
+        self.assertRegex(dom, 'aria-label="Geometric means of speed-ups by image size and window"')
+        pictures = [self.look(self.folder / "s.html", *arguments) for arguments in ((), ("--force-dark-mode",))]
+        light, dark = (sum(sum(pixel) / 3 for row in rows[::7] for pixel in row[::5]) / (len(rows[::7]) * len(rows[0][::5]))
+                       for rows in pictures)
+        self.assertGreater(light, 200)
+        self.assertLess(dark, 80)
+
     def test_light_and_dark(self):
         self.profile(ends=("html",))
         brightness = []

@@ -23,7 +23,7 @@ def by_key(rows):
 class SweepSparsity(CommandTest):
     def test_every_mode_and_precision(self):
         result = self.json("sweep", "sparsity", *SMALL, "--seconds", "0", "--precision", "fp32,fp16,int8", "--block", "8",
-                           "--csv", "s.csv", "--save-svg", "s.svg")
+                           "--output", "s.csv", "--save-svg", "s.svg")
         rows = by_key(result["rows"])
         self.assertEqual(set(rows), {(p, m, k) for p in ("fp32", "fp16", "int8")
                                      for m, k in [("dense", 1.0)] + [(m, k) for m in MODES for k in (0.5, 0.25)]})
@@ -122,7 +122,7 @@ class SweepConv(CommandTest):
     GRID = ("--n", "1,2", "--in", "3,8", "--out", "8", "--size", "9,16", "--kernel", "1,3", "--stride", "1,2", "--seconds", "0")
 
     def test_every_combination(self):
-        result = self.json("sweep", "conv", *self.GRID, "--precision", "fp32,fp16,int8", "--csv", "c.csv", "--save-svg",
+        result = self.json("sweep", "conv", *self.GRID, "--precision", "fp32,fp16,int8", "--output", "c.csv", "--save-svg",
                            "c.svg")
         rows = result["rows"]
         shapes = {tuple(row[name] for name in ("n", "in", "out", "size", "kernel", "stride")) for row in rows}

@@ -3,7 +3,7 @@
 // nodes and attributes only, never markup.
 
 const data = JSON.parse(document.getElementById('data').textContent);
-const results = data.results || [data];
+const results = data.results || (data.layers ? [data] : []);  // none in the report of a sweep
 const byId = (id) => document.getElementById(id);
 
 // Controls and direction marks written out.

@@ -67,15 +67,7 @@ function setTheme(theme) {
   byId('theme').textContent = theme === 'dark' ? '☀ Light' : '☾ Dark';
 }
 
-function begin() {
-  const system = matchMedia('(prefers-color-scheme: dark)');
-  let chosen = null;
-  setTheme(system.matches ? 'dark' : 'light');
-  system.addEventListener('change', () => { if (!chosen) setTheme(system.matches ? 'dark' : 'light'); });
-  byId('theme').addEventListener('click', () => {
-    chosen = document.documentElement.dataset.theme === 'dark' ? 'light' : 'dark';
-    setTheme(chosen);
-  });
+function beginProfile() {
   let current = results[0];
   const choice = byId('result');
   byId('result-choice').hidden = results.length < 2;
@@ -88,12 +80,40 @@ function begin() {
   byId('type').addEventListener('change', drawRows);
   drawJoined();
   show(current);
+  onNewWidth(() => drawPictures(current));
+}
+
+function showSweepAlone() {
+  byId('profile').hidden = true;
+  byId('eyebrow').textContent = 'pipit sweep';
+  byId('model').textContent = 'Convolutions';
+  byId('setting').textContent = byId('sweep-note').textContent;
+  byId('made').textContent = 'pipit ' + shown(data.pipit);
+  document.title = 'Convolutions · pipit sweep';
+}
+
+function onNewWidth(draw) {
   let width = innerWidth;
   addEventListener('resize', () => {
     if (innerWidth === width) return;
     width = innerWidth;
-    drawPictures(current);
+    draw();
   });
+}
+
+function begin() {
+  const system = matchMedia('(prefers-color-scheme: dark)');
+  let chosen = null;
+  setTheme(system.matches ? 'dark' : 'light');
+  system.addEventListener('change', () => { if (!chosen) setTheme(system.matches ? 'dark' : 'light'); });
+  byId('theme').addEventListener('click', () => {
+    chosen = document.documentElement.dataset.theme === 'dark' ? 'light' : 'dark';
+    setTheme(chosen);
+  });
+  drawSweep();
+  if (swept) onNewWidth(drawHeatMap);
+  if (results.length) beginProfile();
+  else showSweepAlone();
   addEventListener('beforeprint', () => setTheme('light'));
   addEventListener('afterprint', () => setTheme(chosen || (system.matches ? 'dark' : 'light')));
 }

@@ -22,6 +22,28 @@ function columnsOf(result) {
   return columns;
 }
 
+// Rows that are equal stay in their order.
+function sortRows(rows, columns, sorted) {
+  const by = columns.find((c) => c.title === sorted.title) || columns[0];
+  const order = (a, b) => (typeof a === 'number' ? a - b : String(a).localeCompare(String(b), 'en', { numeric: true }));
+  rows.sort((a, b) => (sorted.down ? -1 : 1) * order(by.value(a), by.value(b)));
+}
+
+// Titles of a table that sort it: `sort` is called with the new order, after which the title has the focus again.
+function sortingTitles(table, columns, sorted, sort) {
+  return columns.map((column) => {
+    const button = el('button', { type: 'button' }, column.title);
+    button.addEventListener('click', () => {
+      const same = sorted.title === column.title;
+      // Numbers show their largest first.
+      sort({ title: column.title, down: same ? !sorted.down : (column.right || column.bar) && column.title !== '#' });
+      table.querySelectorAll('thead button')[columns.indexOf(column)].focus();
+    });
+    const state = sorted.title === column.title ? (sorted.down ? 'descending' : 'ascending') : 'none';
+    return el('th', { scope: 'col', 'aria-sort': state, class: column.right ? 'right' : undefined }, button);
+  });
+}
+
 let sortedBy = { title: '#', down: false };
 let tableOf = null;
 
@@ -43,21 +65,11 @@ function drawRows() {
   const layers = result.layers.filter((layer) => (!type || layer.type === type) &&
     wanted.every((word) => columns.some((c) => !c.bar && String(c.show(c.value(layer))).toLowerCase().includes(word)) ||
       layer.nodes.some((node) => node.toLowerCase().includes(word))));
-  const by = columns.find((c) => c.title === sortedBy.title) || columns[0];
-  const order = (a, b) => (typeof a === 'number' ? a - b : String(a).localeCompare(String(b), 'en', { numeric: true }));
-  layers.sort((a, b) => (sortedBy.down ? -1 : 1) * order(by.value(a), by.value(b)) || a.index - b.index);
+  sortRows(layers, columns, sortedBy);
 
-  const titles = columns.map((column) => {
-    const button = el('button', { type: 'button' }, column.title);
-    button.addEventListener('click', () => {
-      const same = sortedBy.title === column.title;
-      // Numbers show their largest first.
-      sortedBy = { title: column.title, down: same ? !sortedBy.down : (column.right || column.bar) && column.title !== '#' };
-      drawRows();
-      byId('table').querySelectorAll('thead button')[columns.indexOf(column)].focus();
-    });
-    const sort = sortedBy.title === column.title ? (sortedBy.down ? 'descending' : 'ascending') : 'none';
-    return el('th', { scope: 'col', 'aria-sort': sort, class: column.right ? 'right' : undefined }, button);
+  const titles = sortingTitles(byId('table'), columns, sortedBy, (by) => {
+    sortedBy = by;
+    drawRows();
   });
   const most = Math.max(...result.layers.map((layer) => layer.share));
   const rows = layers.map((layer) => el('tr', { id: 'layer-' + layer.index }, ...columns.map((column) => {

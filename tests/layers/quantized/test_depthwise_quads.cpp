@@ -1,0 +1,84 @@
+// INT8 depthwise convolutions by tiles that take four rows of taps at a time, against the reference bit for bit.
+#include <gtest/gtest.h>
+
+#include "layers/cpu/quantized/depthwise_quads.h"
+#include "tests/layers/qconv_case.h"
+
+namespace pipit {
+namespace {
+
+using test::Conformance;
+using test::expect_conformance;
+using test::kOdd;
+using test::kU8;
+using test::QConvCase;
+using test::Random;
+
+// Every instance of the tiles that take four rows of taps at a time, with rows that end anywhere in a tile, borders on
+// all sides, channels that end anywhere in a register, and results beyond every integer.
+TEST(QConv, DepthwiseQuads) {
+  if (quad_kernels() == nullptr) GTEST_SKIP() << "this CPU, or PIPIT_ISA, is without AVX-512 VNNI";
+  Random random;
+  for (const std::int64_t kernel : {3, 5, 7}) {
+    for (const std::int64_t stride : {1, 2}) {
+      for (const std::int64_t channels : {2, 32, 33, 64, 200}) {
+        QConvCase c;
+        Window& window = c.attributes.conv.window;
+        window.kernel = {random.integer(1, kernel), kernel, 1};
+        window.stride = {random.integer(1, 3), stride, 1};
+        window.dilation = {random.integer(1, 2), 1, 1};
+        for (std::size_t axis = 0; axis < 2; ++axis) {
+          window.pad_begin[axis] = random.integer(0, kernel - 1);
+          window.pad_end[axis] = random.integer(0, kernel);
+        }
+        c.attributes.conv.groups = channels;
+        c.attributes.conv.activation = random.coin() ? Clamp{-1.5F, 2.25F} : Clamp{};
+        c.x = Shape{random.integer(1, 2), channels, window.span(0) + random.integer(0, 9),
+                    kernel + random.integer(0, 40)};
+        c.w = Shape{channels, 1, window.kernel[0], kernel};
+        c.attributes.x = random.coin() ? kU8 : kOdd;
+        c.attributes.x.dtype = DType::u8;
+        c.attributes.y = {random.integer(0, 4) == 0 ? 1e-9F : 3.0F, static_cast<int>(random.integer(0, 255)),
+                          DType::u8};
+        if (random.coin()) {
+          c.attributes.y.zero_point -= 128;
+          c.attributes.y.dtype = DType::i8;
+        }
+        for (std::int64_t o = 0; o < channels; ++o)
+          c.attributes.weight_scales.push_back(static_cast<float>(random.real(0.01, 1)));
+        c.bias = random.coin();
+        Conformance conformance = conformance_of(c, random);
+        conformance.expected = {"depthwise_quads", "depthwise", "tile", "reference"};
+        expect_conformance(QConv(c.attributes), conformance);
+      }
+    }
+  }
+}
+
+// Two pixels of 32 channels at a time: rows from one pixel on, padding on either side from none to all of a window.
+TEST(QConv, DepthwiseQuadsOfTwoPixels) {
+  if (quad_kernels() == nullptr) GTEST_SKIP() << "this CPU, or PIPIT_ISA, is without AVX-512 VNNI";
+  Random random;
+  for (const std::int64_t kernel : {3, 5, 7}) {
+    for (std::int64_t width = 1; width <= 31 && !HasFailure(); ++width) {
+      QConvCase c;
+      Window& window = c.attributes.conv.window;
+      window.kernel = {3, kernel, 1};
+      window.pad_begin = {random.integer(0, 2), random.integer(0, kernel - 1), 0};
+      window.pad_end = {random.integer(0, 2), kernel - 1, 0};
+      c.attributes.conv.groups = 32;
+      c.x = Shape{random.integer(1, 2), 32, random.integer(3, 5), width};
+      c.w = Shape{32, 1, 3, kernel};
+      c.attributes.x = {0.02F, static_cast<int>(random.integer(0, 255)), DType::u8};
+      c.attributes.y = {1.0F, static_cast<int>(random.integer(0, 255)), DType::u8};
+      for (int o = 0; o < 32; ++o)
+        c.attributes.weight_scales.push_back(static_cast<float>(random.real(0.01, 1)));
+      Conformance conformance = conformance_of(c, random);
+      conformance.expected = {"depthwise_quads", "depthwise", "tile", "reference"};
+      expect_conformance(QConv(c.attributes), conformance);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace pipit
