@@ -281,7 +281,7 @@ void add_bench(CLI::App& app, int& exit_code) {
                              ->add_option("--seconds", options->timing.seconds,
                                           "Time box of each combination: no run begins after it")
                              ->check(nonnegative_number())
-                             ->check(CLI::Range(0.0, 86400.0))
+                             ->check(finite_number() & CLI::Range(0.0, 86400.0))
                              ->capture_default_str();
   command
       ->add_option("--runs", options->timing.runs,

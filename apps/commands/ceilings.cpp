@@ -72,7 +72,7 @@ void add_ceilings(CLI::App& app, int& exit_code) {
   one_of(command->add_option("--device", options->device, "Whose ceilings"), {"cpu", "cuda"})
       ->capture_default_str();
   command->add_option("--threads", options->threads, "CPU threads; 0: all CPUs this process may use")
-      ->check(CLI::Range(0, 1024))
+      ->check(thread_count())
       ->capture_default_str();
   command->add_flag("--kept", options->kept, "Show the ceilings that are kept, and measure nothing");
   add_output_flags(*command, options->json, options->quiet);

@@ -9,6 +9,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/file.h"
+#include "engine/base/parse_json.h"
 
 namespace pipit::apps {
 
@@ -38,6 +39,7 @@ JsonLines::~JsonLines() {
 
 void JsonLines::read(const Json& settings) {
   constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 28;
+  constexpr int kMostLevels = 8;  // settings and rows have three
   const std::string content = read_file(path_, kMostBytes);
   const std::size_t complete = content.rfind('\n') == std::string::npos ? 0 : content.rfind('\n') + 1;
   // A first line that was cut off is written again; anything else is not this sweep's to touch.
@@ -46,13 +48,17 @@ void JsonLines::read(const Json& settings) {
   std::size_t line = 0;
   for (std::size_t at = 0; at < complete; ++line) {
     const std::size_t end = content.find('\n', at);
-    Json json = Json::parse(content.substr(at, end - at), nullptr, false);
+    Json json;
+    try {
+      json = parse_json(std::string_view(content).substr(at, end - at), kMostLevels);
+    } catch (const Error&) {
+      if (line == 0) fail("{}: holds something else than a sweep: name another file, or take it away", path_);
+      fail("{}: line {} is no JSON of a row; without that line --resume measures its row again", path_,
+           line + 1);
+    }
     at = end + 1;
     if (line == 0 && json != settings)
-      fail("{}: is of another sweep: it says {}, this is {}", path_,
-           json.dump(-1, ' ', false, Json::error_handler_t::replace), settings.dump());
-    if (json.is_discarded())
-      fail("{}: line {} is no JSON; without that line --resume measures its row again", path_, line + 1);
+      fail("{}: is of another sweep: it says {}, this is {}", path_, shown(json), settings.dump());
     if (line > 0) found_.push_back(std::move(json));
   }
   if (complete < content.size()) std::filesystem::resize_file(path_, complete);

@@ -35,9 +35,9 @@ std::optional<double> days_since(const std::string& utc) {
   return std::difftime(std::time(nullptr), timegm(&parts)) / 86400;
 }
 
-// By Ceilings::machine. Throws Error and exceptions of the JSON library for what is no file of ceilings.
-JsonDocument read_machines(const fs::path& file) {
-  const JsonDocument document = parse_json(read_file(file, kMostBytes), kMostLevels);
+// By Ceilings::machine. Throws Error and exceptions of the JSON library for what is not the content of such a file.
+JsonDocument machines_of(const std::string& content) {
+  const JsonDocument document = parse_json(content, kMostLevels);
   if (!document.is_object() || !document.contains("form") || document.at("form") != kForm)
     fail("it is not of the form \"{}\"", kForm);
   return document.at("machines");
@@ -77,8 +77,14 @@ KeptCeilings kept_ceilings(const fs::path& file, DeviceKind device, int gpu, int
   if (file.empty()) return {{}, "there is no folder to keep ceilings in (set HOME or XDG_CACHE_HOME)"};
   const std::string machine = ceilings_key(device, gpu, threads);
   if (missing(file)) return {{}, fmt::format("no ceilings of {} are kept", machine)};
+  std::string content;
   try {
-    return fitting(read_machines(file), file.string(), machine);
+    content = read_file(file, kMostBytes);
+  } catch (const Error& e) {
+    return {{}, e.what()};
+  }
+  try {
+    return fitting(machines_of(content), file.string(), machine);
   } catch (const std::exception& e) {
     return {{}, fmt::format("{}: not a file of ceilings: {}", file.string(), e.what())};
   }
@@ -104,7 +110,7 @@ void keep_ceilings(const fs::path& file, const Ceilings& ceilings) {
   const FolderLock lock(file.parent_path());
   JsonDocument machines = JsonDocument::object();
   try {
-    if (!missing(file)) machines = read_machines(file);
+    if (!missing(file)) machines = machines_of(read_file(file, kMostBytes));
   } catch (const std::exception&) {
     machines = JsonDocument::object();
   }

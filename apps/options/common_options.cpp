@@ -103,7 +103,7 @@ void CommonOptions::add_output_to(CLI::App& command) {
 
 void CommonOptions::add_threads_to(CLI::App& command) {
   command.add_option("--threads", threads, "CPU threads; 0: all CPUs this process may use")
-      ->check(CLI::Range(0, 1024))
+      ->check(thread_count())
       ->capture_default_str();
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "apps/options/list_option.h"
+#include "apps/options/values.h"
 
 namespace pipit::apps {
 
@@ -14,7 +15,7 @@ void SettingLists::add_to(CLI::App& command) {
       "and compute in f32 [fp32]");
   add_list(command, "--batch", batches, CLI::Range(std::int64_t{1}, std::int64_t{65536}),
            "Images per run (for models that leave the batch open) [1, or what the file fixes]");
-  add_list(command, "--threads", threads, CLI::Range(0, 1024),
+  add_list(command, "--threads", threads, thread_count(),
            "CPU threads; 0: all CPUs this process may use [0]");
 }
 

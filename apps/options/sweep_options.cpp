@@ -14,7 +14,7 @@ void SweepOptions::add_to(CLI::App& command, const std::string& precision_help,
   add_choices(command, "--precision", precisions, {"fp32", "fp16", "int8"}, precision_help);
   command.add_option("--seconds", seconds, seconds_help)
       ->check(nonnegative_number())
-      ->check(CLI::Range(0.0, 3600.0))
+      ->check(finite_number() & CLI::Range(0.0, 3600.0))
       ->capture_default_str();
   command.add_option("--results", results, "Append every row to this file as soon as it is measured")
       ->type_name("FILE");

@@ -7,6 +7,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdint>
+#include <thread>
 
 namespace pipit::apps {
 
@@ -50,6 +51,20 @@ CLI::Validator count_value() {
             return error == std::errc{} && stop == end && value >= 0
                        ? std::string{}
                        : fmt::format("'{}' is not an integer from 0 to 2^63 - 1", text);
+          },
+          ""};
+}
+
+CLI::Validator thread_count() {
+  return {[](const std::string& text) {
+            const auto cpus = static_cast<int>(std::thread::hardware_concurrency());
+            const int most = std::clamp(16 * cpus, 64, 1024);
+            int value = -1;
+            const bool parsed = CLI::detail::lexical_cast(text, value);
+            return parsed && value >= 0 && value <= most
+                       ? std::string{}
+                       : fmt::format("'{}' is not a number from 0 to {} (the machine has {} CPUs)", text,
+                                     most, cpus);
           },
           ""};
 }

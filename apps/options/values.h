@@ -13,6 +13,8 @@ CLI::Validator positive_number();
 CLI::Validator nonnegative_number();
 /// An integer from 0 to 2^63 - 1.
 CLI::Validator count_value();
+/// Threads that do not only wait for each other: up to 16 for each of the machine's CPUs, at least 64, at most 1024.
+CLI::Validator thread_count();
 /// One of these words.
 CLI::Validator one_of(const std::vector<std::string>& words);
 

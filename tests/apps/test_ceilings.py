@@ -128,6 +128,10 @@ class Ceilings(CommandTest):
             stderr = self.run_here("ceilings", "--kept", "--threads", "1", code=RUNTIME).stderr
             self.assertIn("not a file of ceilings: ", stderr)
             self.assertEqual(stderr.count("\n"), 1)
+        self.file.unlink()
+        self.file.mkdir()
+        stderr = self.run_here("ceilings", "--kept", "--threads", "1", code=RUNTIME).stderr
+        self.assertEqual(stderr.count(str(self.file)), 1, stderr)
 
     def test_rates_must_be_positive(self):
         arithmetic = self.measure_once()["arithmetic"]

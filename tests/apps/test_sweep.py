@@ -88,6 +88,10 @@ class SweepSparsity(CommandTest):
         self.assertEqual(path.read_bytes(), after)
         path.write_bytes(after + b"[1]\n")
         self.assert_one_line_error(self.pipit(*arguments, "--resume", code=RUNTIME), f"line {len(lines) + 1}")
+        start = time.monotonic()
+        path.write_bytes(after + b"[" * 30_000_000 + b"\n")
+        self.assert_one_line_error(self.pipit(*arguments, "--resume", code=RUNTIME), f"line {len(lines) + 1}")
+        self.assertLess(time.monotonic() - start, 10, "nesting is refused where it begins")
 
     def test_layers_of_a_model(self):
         result = self.json("sweep", "sparsity", MODEL, "--mode", "k-panel", "--keep", "0.5", "--seconds", "0",
@@ -108,7 +112,7 @@ class SweepSparsity(CommandTest):
         for spec in ("1x16x9x9", "1x16x9:24x3x3", "1x16x9x9:24x3x3:q2", "1x16x9x9:24x3x3:s0", "1x16x9x9:24x3x3:",
                      "0x16x9x9:24x3x3", "99999x99999x99x99:24x3x3"):
             self.assert_one_line_error(self.pipit("sweep", "sparsity", "--layer", spec, code=USAGE), "--layer", spec)
-        for arguments in (("--resume",), ("--keep", "0.01"), ("--keep", "2"), ("--mode", "rows"), ("--panel", "7"),
+        for arguments in (("--resume",), ("--keep", "0.01"), ("--keep", "nan"), ("--seconds", "nan"), ("--keep", "2"), ("--mode", "rows"), ("--panel", "7"),
                           (MODEL, "--layer", LAYER)):
             self.assert_one_line_error(self.pipit("sweep", "sparsity", *arguments, code=USAGE), arguments[0]
                                        if arguments[0] != MODEL else "--layer")

@@ -78,6 +78,7 @@ class UsageErrors(CommandTest):
                 (("profile", MODEL, "--batch", "0"), "--batch"),
                 (("profile", MODEL, "--batch", "99999999999999999999"), "--batch"),
                 (("profile", MODEL, "--threads", "-1"), "--threads"),
+                (("profile", MODEL, "--threads", str(min(max(16 * os.cpu_count(), 64), 1024) + 1)), "--threads"),
                 (("profile", MODEL, "--device", "tpu"), "--device"),
                 (("profile", MODEL, "--precision", "fp8"), "--precision"),
                 (("inspect", MODEL, "--dim", "height"), "--dim"),

@@ -45,8 +45,8 @@ std::shared_ptr<const ExecutionPlan> plan_of(const Graph& graph, int threads,
   return compile(graph, options).plans[0];
 }
 
-// Convolutions of many outputs and few pixels, whose panels workers share, in rows of pixels that are no whole number of
-// a tile's; others of few outputs, whose pixels they share; depthwise ones, pools, arithmetic and movement between.
+// Convolutions of many outputs and few pixels, whose panels workers share, in rows of pixels that are no whole number
+// of a tile's; others of few outputs, whose pixels they share; depthwise ones, pools, arithmetic and movement between.
 Graph layers_of_every_kind() {
   test::TestGraph g;
   const auto depthwise = [&](const std::string& name, ValueId x) {
