@@ -72,18 +72,41 @@ std::vector<std::string> time_cells(const std::vector<ProfiledSide>& sides,
   return cells;
 }
 
+// What stands over the columns of a side: its label, or where all labels do not fit a number, with a list of them.
+struct Titles {
+  std::vector<std::string> of;
+  std::string list;
+};
+
+Titles titles_of(const std::vector<ProfiledSide>& sides, int width) {
+  constexpr std::size_t kName = 20, kRatio = 6, kRest = 5;  // "x", " ms" and gaps
+  std::size_t all = kName;
+  Titles titles;
+  for (const ProfiledSide& side : sides) {
+    titles.of.push_back(side.label);
+    all += side.label.size() + kRatio + kRest;
+  }
+  if (width == 0 || all <= static_cast<std::size_t>(width)) return titles;
+  for (std::size_t s = 0; s < sides.size(); ++s) {
+    titles.of[s] = fmt::format("{}:", s + 1);
+    titles.list += fmt::format("{} {}\n", titles.of[s], sides[s].label);
+  }
+  return titles;
+}
+
 }  // namespace
 
 std::string joined_table(const std::vector<ProfiledSide>& sides, const TableView& view) {
   using enum Table::Align;
   std::vector<Table::Column> columns = {{"layer", left, 0, true}, {"type", left, 2}};
+  const Titles titles = titles_of(sides, view.width);
   for (std::size_t s = 0; s < sides.size(); ++s) {
-    columns.push_back({sides[s].label + " ms", right});
+    columns.push_back({titles.of[s] + " ms", right});
     columns.push_back({"p10", right, 4});
     columns.push_back({"p90", right, 3});
     if (s > 0) columns.push_back({"x", right});
   }
-  for (const ProfiledSide& side : sides) columns.push_back({"kernel " + side.label, left, 5});
+  for (const std::string& title : titles.of) columns.push_back({"kernel " + title, left, 5});
   Table table(std::move(columns));
   const std::vector<JoinedRow> rows = joined_rows(sides);
   std::vector<SortKey> keys;
@@ -110,7 +133,7 @@ std::string joined_table(const std::vector<ProfiledSide>& sides, const TableView
   }
   add({"sum of layers", ""}, sums, {});
   add({"end to end", ""}, runs, {});
-  return table.str(0, view.width);
+  return titles.list + table.str(0, view.width);
 }
 
 nlohmann::ordered_json joined_json(const std::vector<ProfiledSide>& sides) {

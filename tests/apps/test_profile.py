@@ -223,6 +223,16 @@ class Profile(CommandTest):
         self.assertLessEqual(max(len(line) for line in narrow[1:]), 30)
         self.assertTrue(any("..." in line for line in narrow))
 
+    def test_settings_fit_a_terminal(self):
+        settings = ("--threads", "1,2", "--precision", "fp32,int8-dynamic", "--quiet")
+        lines = self.on_a_terminal(80, *settings).splitlines()
+        self.assertIn("4: int8-dynamic, 2 threads", lines)
+        rows = lines[next(i for i, line in enumerate(lines) if line.startswith("layer ")):]
+        self.assertEqual(re.findall(r"\d: ms", rows[0]), ["1: ms", "2: ms", "3: ms", "4: ms"])
+        self.assertLessEqual(max(map(len, rows)), 80)
+        self.assertTrue(any(row.startswith("sum of layers ") for row in rows))
+        self.assertIn("fp32, 1 thread ms", self.on_a_terminal(80, *settings, "--wide"))
+
     def test_integer_convolutions_count(self):
         result = self.json("profile", MODEL, "--precision", "int8-dynamic", "--runs", "2", "--threads", "1")
         convolutions = [layer for layer in result["layers"] if layer["type"] in ("Conv", "DynamicQConv")]
