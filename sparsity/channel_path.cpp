@@ -61,6 +61,21 @@ std::vector<ChannelFamily> find_families(const Graph& graph, const ChannelGroups
 std::size_t ChannelPath::falling(double share, std::size_t multiple) const {
   if (!(share > 0 && share <= 1)) fail("a share of {} to keep: expected above 0 and at most 1", share);
   const auto all = static_cast<double>(family.groups.size());
+  if (block > 1) {
+    const auto block_at = [&](std::size_t i) {
+      const auto at = std::lower_bound(family.groups.begin(), family.groups.end(), order[i]);
+      return static_cast<std::size_t>(at - family.groups.begin()) / block;
+    };
+    std::size_t best = 0;
+    const auto off = [&](std::size_t falls) {
+      return std::abs(all - static_cast<double>(falls) - share * all);
+    };
+    for (std::size_t i = 1; i <= order.size(); ++i) {
+      const bool whole = i == order.size() || block_at(i) != block_at(i - 1);
+      if (whole && off(i) < off(best)) best = i;
+    }
+    return best;
+  }
   const auto step = static_cast<double>(std::max<std::size_t>(multiple, 1));
   const double stay = std::max(std::round(share * all / step) * step, std::min(step, all));
   return std::min(static_cast<std::size_t>(std::max(all - stay, 0.0)), order.size());
@@ -86,14 +101,26 @@ EliminationPart channels_in(const Graph& graph, const ChannelGroups& found, cons
 }
 
 ChannelPath order_channels(ChannelFamily family, std::vector<EliminationPart> readers,
-                           const EliminationOptions& options) {
+                           const EliminationOptions& options, std::size_t block) {
+  for (EliminationPart& part : readers) {
+    std::vector<std::vector<int>> blocks;
+    for (std::size_t g = 0; g < part.groups.size(); ++g) {
+      if (g % block == 0) blocks.emplace_back();
+      blocks.back().insert(blocks.back().end(), part.groups[g].begin(), part.groups[g].end());
+    }
+    part.groups = std::move(blocks);
+  }
   const Elimination found = eliminate(std::move(readers), options);
-  ChannelPath path{std::move(family), {}, {}};
+  ChannelPath path{std::move(family), {}, {}, block};
   double loss = 0;
   for (std::size_t i = 0; i < found.order.size(); ++i) {
-    loss += found.loss[i];
-    path.order.push_back(path.family.groups[static_cast<std::size_t>(found.order[i])]);
-    path.loss.push_back(loss);
+    const std::size_t first = static_cast<std::size_t>(found.order[i]) * block;
+    const std::size_t last = std::min(first + block, path.family.groups.size());
+    for (std::size_t g = first; g < last; ++g) {
+      loss += found.loss[i] / static_cast<double>(last - first);
+      path.order.push_back(path.family.groups[g]);
+      path.loss.push_back(loss);
+    }
   }
   return path;
 }

@@ -28,8 +28,10 @@ struct ChannelPath {
   std::vector<int> order;  ///< of the family's groups, as they fall
   /// Summed over readers, each over the variance of its outputs, once so many and one fell.
   std::vector<double> loss;
+  std::size_t block = 1;  ///< so many neighbours fall together, of family.groups from the first one on
 
-  /// How many fall so that this share stays, which is rounded to a multiple of `multiple` channels.
+  /// How many fall so that this share stays, which is rounded to a multiple of `multiple` channels; in blocks, so many
+  /// whole blocks that what stays is the nearest to the share.
   std::size_t falling(double share, std::size_t multiple) const;
   double loss_after(std::size_t falling) const { return falling == 0 ? 0 : loss[falling - 1]; }
 };
@@ -39,9 +41,10 @@ struct ChannelPath {
 EliminationPart channels_in(const Graph& graph, const ChannelGroups& found, const ChannelFamily& family,
                             int reader, const Gram& gram, std::vector<double> inverse);
 
-/// The path of a family from what its groups are in all of its readers.
+/// The path of a family from what its groups are in all of its readers; `block` neighbours fall together (the last
+/// block may have fewer).
 ChannelPath order_channels(ChannelFamily family, std::vector<EliminationPart> readers,
-                           const EliminationOptions& options);
+                           const EliminationOptions& options, std::size_t block = 1);
 
 /// Rows, biases and columns of the marked groups (one mark per group).
 Removals removals_of(const Graph& graph, const ChannelGroups& found, const std::vector<bool>& removed);

@@ -185,7 +185,8 @@ Paths find_paths(const Graph& graph, std::vector<Tensor> inputs, const PathOptio
       if (!families[f].readers.contains(number)) continue;
       read[f].push_back(channels_in(graph, paths.groups, families[f], number, gram, inverse));
       if (read[f].size() == families[f].readers.size())
-        paths.channels[f] = order_channels(std::move(families[f]), std::move(read[f]), options.elimination);
+        paths.channels[f] =
+            order_channels(std::move(families[f]), std::move(read[f]), options.elimination, options.block);
     }
     return std::nullopt;
   };

@@ -15,6 +15,7 @@ struct PathOptions {
   bool rows = true;       ///< paths of mode k
   bool families = false;  ///< paths of channels that one layer writes
   bool streams = false;   ///< paths of channels that several layers write
+  std::size_t block = 1;  ///< of these, so many neighbours fall together
   WalkOptions walk;
   EliminationOptions elimination;
   std::int64_t channels = 1;  ///< LayerMask::channels of mode k

@@ -47,7 +47,7 @@ struct PruneCommand {
   std::string importance = "second-order";
   std::optional<std::int64_t> group;
   std::int64_t panel = 16;
-  bool streams = false;
+  std::int64_t block = 16;
   bool no_refit = false;
   double ridge = RefitOptions{}.ridge;
   std::int64_t limit = 0;
@@ -76,15 +76,16 @@ ImageSplit split_for_pruning(const PruneCommand& options, const Model& model, st
   return split;
 }
 
+bool takes_rows(const PruneCommand& options) {
+  return options.mode == "auto" || options.mode == "k";
+}
+
 void check_prune_usage(const PruneCommand& options) {
   const PruneGoal& goal = options.goal;
   const int goals = (goal.keep ? 1 : 0) + (goal.speedup ? 1 : 0) + (goal.max_drop ? 1 : 0);
   if (goals != 1) throw CLI::ValidationError("prune", "wants one of --keep, --target-speedup and --max-drop");
   if (goal.global && !goal.keep) throw CLI::ValidationError("--global", "is for --keep");
-  if (goal.global && options.mode == "channel") throw CLI::ValidationError("--global", "is for --mode k");
-  if (options.streams && (!goal.keep || options.mode != "channel"))
-    throw CLI::ValidationError("--streams",
-                               "is for --keep with --mode channel; other goals take streams where they pay");
+  if (goal.global && !takes_rows(options)) throw CLI::ValidationError("--global", "is for --mode k");
   if (goal.keep && (!(*goal.keep > 0) || *goal.keep > 1))
     throw CLI::ValidationError("--keep", "is a share above 0 and at most 1");
   if (goal.speedup && !(*goal.speedup > 1))
@@ -119,9 +120,11 @@ PruningOptions pruning_options(const PruneCommand& options) {
   PruningOptions how;
   how.path.walk.threads = how.removal.walk.threads = options.common.threads;
   how.path.elimination.importance = kImportances.at(options.importance);
-  how.path.rows = options.mode != "channel";
-  how.path.families = options.mode == "channel" || (options.mode == "auto" && !options.goal.keep);
-  how.path.streams = options.streams || (how.path.families && !options.goal.keep);
+  const bool all = options.mode == "auto" && !options.goal.keep;
+  how.path.rows = takes_rows(options);
+  how.path.families = all || !takes_rows(options);
+  how.path.streams = all || options.mode == "input";
+  if (options.mode == "block") how.path.block = static_cast<std::size_t>(options.block);
   how.branches = options.mode == "auto" && !options.goal.keep;
   how.path.channels = group_of(options);
   how.path.panel = options.panel;
@@ -215,7 +218,7 @@ int prune(PruneCommand options) {
   QuantizationPlan plan = detail::empty_plan(model, preprocess);
   Graph dense = fuse(std::move(model.graph));
   const ClassOutput output(dense, model.name);
-  if (options.mode != "channel" && prunable_layers(dense).empty())
+  if (takes_rows(options) && prunable_layers(dense).empty())
     fail_unsupported(
         "{}: nothing to prune: no convolution or matrix product of at least 8 channels between the first "
         "and the last layer",
@@ -252,7 +255,7 @@ int prune(PruneCommand options) {
     return Pruning(std::move(dense), std::move(runs), pruning_options(options), compiler,
                    stage("ordering groups"));
   });
-  if (options.mode == "channel" && pruning.paths().channels.empty())
+  if (!takes_rows(options) && pruning.paths().channels.empty())
     fail_unsupported("{}: no channels between two layers can be removed", model.name);
   std::string missed;
   PruneOutcome outcome = naming(model.name, [&] {
@@ -327,9 +330,12 @@ void add_prune(CLI::App& app, int& exit_code) {
   one_of(
       command->add_option(
           "--mode", options->mode,
-          "What falls: rows of K; channels between two layers, which become smaller; or for each layer what "
-          "is better by --target-speedup or --max-drop (with --keep, rows)"),
-      {"auto", "k", "channel"})
+          "What falls: rows of K; channels that one layer writes, which becomes smaller as those that read "
+          "them; blocks of --block neighbours of them; input channels, of whatever layers write them, "
+          "residual "
+          "streams, too; or for each layer what is better by --target-speedup or --max-drop (with --keep, "
+          "rows)"),
+      {"auto", "k", "channel", "block", "input"})
       ->capture_default_str();
   command
       ->add_option("--output", options->source.output,
@@ -363,9 +369,10 @@ void add_prune(CLI::App& app, int& exit_code) {
                           "Neighbouring outputs that lose the same rows; 0: all of a layer, as GPUs want it"),
       {"0", "16", "32"})
       ->capture_default_str();
-  command->add_flag("--streams", options->streams,
-                    "With --keep and --mode channel: residual streams, which several layers write, lose "
-                    "channels, too (the other goals take from them where it pays)");
+  one_of(command->add_option("--block", options->block,
+                             "With --mode block: neighbouring channels that fall together"),
+         {"4", "8", "16", "32"})
+      ->capture_default_str();
   command->add_flag("--no-refit", options->no_refit,
                     "Leave the kept weights as they are, to see what fitting brings");
   command

@@ -172,13 +172,18 @@ class Prune(CommandTest):
         stem = "/conv/Conv"
         self.assertEqual((layers[stem]["kept"], inspected[stem]["output"][1]), (1, 24))
         # Residual streams, too: from the stem to the classifier.
-        result = self.prune("--mode", "channel", "--keep", 0.5, "--streams")
+        result = self.prune("--mode", "input", "--keep", 0.5)
         inspected = {layer["name"]: layer for layer in self.json("inspect", "pruned.onnx", "--quiet")["layers"]}
         self.assertEqual((inspected[stem]["output"][1], inspected[outer]["output"][1]), (12, 40))
         self.assertEqual(inspected["/fc/Gemm"]["input"][1], 40)
         layers = {layer["name"]: layer for layer in result["layers"]}
         self.assertAlmostEqual(layers[outer]["kept"], 0.25, places=2)
         self.assertEqual(self.json("evaluate", "pruned.onnx", "images", "--quiet")["images"], 18)
+        # Blocks of 16: of 24 and 80 channels, what is left is what the other blocks have.
+        self.prune("--mode", "block", "--keep", 0.6)
+        inspected = {layer["name"]: layer for layer in self.json("inspect", "pruned.onnx", "--quiet")["layers"]}
+        self.assertEqual((inspected[stem]["output"][1], inspected[outer]["input"][1]), (24, 48))
+        self.assertEqual(inspected["/stages/stages.0/stages.0.1/conv2/Conv"]["input"][1], 16)
         done = self.pipit("prune", MODEL, "images", "--mode", "channel", "--keep", 0.5, "--global", "--output", "x.onnx",
                           code=USAGE)
         self.assertIn("--global", done.stderr)
@@ -210,8 +215,8 @@ class Prune(CommandTest):
             (("--output", "x.onnx", "--keep", 0.5, "--precision", "fp16"), "--precision"),
             (("--output", "x.onnx", "--keep", 0.5, "--precision", "int8", "--plan", "plan.json"), "--plan"),
             (("--output", "x.onnx", "--keep", 0.5, "--check", "nowhere"), "--check"),
-            (("--output", "x.onnx", "--keep", 0.5, "--streams"), "--streams"),
-            (("--output", "x.onnx", "--target-speedup", 1.5, "--mode", "channel", "--streams"), "--streams"),
+            (("--output", "x.onnx", "--keep", 0.5, "--mode", "block", "--block", 5), "--block"),
+            (("--output", "x.onnx", "--keep", 0.5, "--mode", "input", "--global"), "--global"),
             (("--output", "images/cat/0.bmp", "--keep", 0.5), "--output"),
             (("--output", "x.onnx", "--save-svg", "x.onnx", "--keep", 0.5), "--save-svg"),
         ]:

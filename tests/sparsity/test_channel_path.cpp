@@ -95,6 +95,22 @@ TEST(ChannelPath, NamesTheGroups) {
   EXPECT_THAT(two.loss, ElementsAre(6, 15, 33));
 }
 
+TEST(ChannelPath, BlocksFallWhole) {
+  ChannelFamily family;
+  family.groups = {10, 11, 12, 13, 14};
+  EliminationOptions options;
+  options.importance = Importance::activation;
+  const EliminationPart part{{}, {1, 1, 1, 1, 1}, {2, 3, 1, 4, 3}, {{0}, {1}, {2}, {3}, {4}}, 1};
+  const ChannelPath path = order_channels(family, {part}, options, 2);
+  EXPECT_THAT(path.order, ElementsAre(14, 10, 11));  // 9, 4 + 9, 1 + 16 stays
+  EXPECT_THAT(path.loss, ElementsAre(9, 15.5, 22));
+  EXPECT_EQ(path.falling(1, 4), 0U);
+  EXPECT_EQ(path.falling(0.85, 4), 1U);
+  EXPECT_EQ(path.falling(0.65, 4), 1U);
+  EXPECT_EQ(path.falling(0.5, 4), 3U);
+  EXPECT_EQ(path.falling(0.1, 4), 3U);
+}
+
 // The pruned network is small for real, its residual stream, too, and computes what the masked one does; refit makes it
 // better than its mask.
 TEST(ChannelPath, LeadsToASmallerNetwork) {
