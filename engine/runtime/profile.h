@@ -9,8 +9,10 @@ namespace pipit {
 
 struct StepTime {
   int step = 0;
-  double median_ms = 0;    ///< of the step's time in one run, all micro-batches together
-  std::vector<double> ms;  ///< what it is the median of: run by run
+  double median_ms = 0;  ///< of the step's time in one run, all micro-batches together
+  std::vector<double>
+      ms;  ///< what it is the median of: run by run; on a GPU what it adds to the captured graph, at
+           ///< least 0, for fewer runs where many would take long
 };
 
 /// One kernel call of a run.

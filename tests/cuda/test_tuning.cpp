@@ -238,6 +238,8 @@ TEST(GpuFallback, ANodeWithoutAGpuKernelRunsOnTheCpu) {
     const Profile profile = session.device_session()->profile({&view, 1}, 1, 3, [](int) {});
     EXPECT_EQ(profile.steps.size(), plan->steps().size());
     EXPECT_GT(profile.graph_ms, 0);
+    EXPECT_GT(profile.layers_ms, 0);
+    for (const StepTime& step : profile.steps) EXPECT_EQ(step.ms.size(), 3U);
   }
 }
 
