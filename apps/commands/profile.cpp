@@ -139,7 +139,8 @@ void print_profile_notes(const Measured& measured, const std::string& model) {
   if (const std::string note = reference_note(side.rows, side.profile); !note.empty()) print_error(note);
   const std::string what = side.label.empty() ? model : model + ", " + side.label;
   if (const std::string note = busy_note(what, side.profile.run_ms); !note.empty()) print_error(note);
-  if (const std::string note = beaten_floors_note(side.rows); !note.empty()) print_error(note);
+  if (const std::string note = beaten_floors_note(side.rows, measured.on_gpu()); !note.empty())
+    print_error(note);
 }
 
 nlohmann::ordered_json result_json(const ProfileOptions& options, const Measured& measured) {

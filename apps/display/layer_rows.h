@@ -61,8 +61,8 @@ struct FloorSum {
 };
 
 /// For users, where layers ran in less than their floor, which says that the ceilings are too low: how many, and by how
-/// much at most; else empty. What one run in ten undercuts counts.
-std::string beaten_floors_note(const std::vector<LayerRow>& rows);
+/// much at most; else empty. What one run in ten undercuts counts, on a GPU by more than kernels overlap.
+std::string beaten_floors_note(const std::vector<LayerRow>& rows, bool on_gpu);
 
 /// Layers that run on reference kernels, also on the host or between conversions of halves.
 struct ReferenceTime {
