@@ -46,7 +46,7 @@ std::shared_ptr<const ExecutionPlan> plan_of(const Graph& graph, int threads,
 }
 
 // Convolutions of many outputs and few pixels, whose panels workers share, in rows of pixels that are no whole number
-// of a tile's; others of few outputs, whose pixels they share; depthwise ones, pools, arithmetic and movement between.
+// of a tile's; others of few outputs, whose pixels they share; depthwise ones, pools, arithmetic and movement.
 Graph layers_of_every_kind() {
   test::TestGraph g;
   const auto depthwise = [&](const std::string& name, ValueId x) {
