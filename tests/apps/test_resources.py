@@ -1,5 +1,5 @@
-"""What commands do with what they are given: no memory is left that nothing points to (LeakSanitizer alone, loaded before
-the command's libraries), and where no thread can be started commands say so, or need none.
+"""What commands do with what they are given: no memory is left that nothing points to (LeakSanitizer alone, loaded
+before the command's libraries), and where no thread can be started commands say so, or need none.
 """
 
 import os
