@@ -27,8 +27,6 @@ class Greedy {
  public:
   Greedy(const std::vector<std::vector<Option>>& layers, const std::vector<std::vector<SharedOption>>& shared)
       : layers_(layers), shared_(shared) {
-    now_.chosen.assign(layers.size(), 0);
-    now_.shared.assign(shared.size(), 0);
     for (std::size_t l = 0; l < layers.size(); ++l) {
       if (layers[l].empty()) fail("layer {} has no option", l);
     }
@@ -41,7 +39,11 @@ class Greedy {
     }
   }
 
-  std::vector<Selection> run() {
+  // From option `option` of what is shared, `which`, on; 0 and 0 for dense.
+  std::vector<Selection> run(std::size_t which, std::size_t option) {
+    now_.chosen.assign(layers_.size(), 0);
+    now_.shared.assign(shared_.size(), 0);
+    if (option > 0) now_.shared[which] = option;
     std::vector<Selection> all;
     for (;;) {
       const Move move = best();
@@ -108,7 +110,23 @@ class Greedy {
 
 std::vector<Selection> selections(const std::vector<std::vector<Option>>& layers,
                                   const std::vector<std::vector<SharedOption>>& shared) {
-  return Greedy(layers, shared).run();
+  Greedy greedy(layers, shared);
+  std::vector<Selection> all = greedy.run(0, 0);
+  if (shared.empty()) return all;
+  for (std::size_t s = 0; s < shared.size(); ++s) {
+    for (std::size_t o = 1; o < shared[s].size(); ++o) {
+      for (Selection& selection : greedy.run(s, o)) all.push_back(std::move(selection));
+    }
+  }
+  // Those than which no other one is as fast and costs no more.
+  std::stable_sort(all.begin(), all.end(), [](const Selection& a, const Selection& b) {
+    return a.cost != b.cost ? a.cost < b.cost : a.ms < b.ms;
+  });
+  std::vector<Selection> best;
+  for (Selection& selection : all) {
+    if (best.empty() || selection.ms < best.back().ms) best.push_back(std::move(selection));
+  }
+  return best;
 }
 
 const Selection& within(const std::vector<Selection>& all, double ms) {

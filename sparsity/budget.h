@@ -29,10 +29,11 @@ struct Selection {
 };
 
 /// Selections from the cheapest in cost to the fastest. `layers`: per layer its options, the first one (dense) of cost
-/// 0. `shared`: the same for what layers share; the first has factors of 1. Each selection differs from the one before
-/// in one choice, the one with the least cost for the time that it saves then. Without anything shared these are the
-/// greedy solutions of the multiple-choice knapsack problem, each of them optimal for its own time (Sinha and Zoltners
-/// 1979). Throws Error for a layer without options, or factors that are not as many as layers.
+/// 0. `shared`: the same for what layers share; the first has factors of 1. The next choice is the one with the least
+/// cost for the time that it saves then. Without anything shared these are the greedy solutions of the multiple-choice
+/// knapsack problem, each of them optimal for its own time (Sinha and Zoltners 1979). What is shared saves less once
+/// layers are fast; so each of its options is also taken first, and the best of all that comes of it is returned.
+/// Throws Error for a layer without options, or factors that are not as many as layers.
 std::vector<Selection> selections(const std::vector<std::vector<Option>>& layers,
                                   const std::vector<std::vector<SharedOption>>& shared = {});
 

@@ -50,6 +50,20 @@ TEST(Budget, WhatIsSharedMakesAllFaster) {
   EXPECT_THROW(selections(layers, {{}}), Error);
 }
 
+// Layer by layer is cheaper at first (1 for 6 ms each), and then what is shared has little left to save.
+TEST(Budget, WhatIsSharedMayHaveToComeFirst) {
+  const std::vector<Selection> all =
+      selections({{{10, 0}, {4, 1}}, {{10, 0}, {4, 1}}}, {{{0, {1, 1}}, {1.9, {0.45, 0.45}}}});
+  const Selection& nine = within(all, 9);
+  EXPECT_THAT(nine.chosen, ElementsAre(0, 0));
+  EXPECT_THAT(nine.shared, ElementsAre(1));
+  EXPECT_DOUBLE_EQ(nine.cost, 1.9);
+  for (std::size_t i = 1; i < all.size(); ++i) {
+    EXPECT_GT(all[i].cost, all[i - 1].cost);
+    EXPECT_LT(all[i].ms, all[i - 1].ms);
+  }
+}
+
 TEST(Budget, FasterForNothingIsTaken) {
   const std::vector<Selection> all = selections({{{10, 0}, {9, 0}, {8, 0}}});
   ASSERT_EQ(all.size(), 1U);
