@@ -23,6 +23,7 @@
 #include "apps/measuring/machine.h"
 #include "apps/measuring/machine_ceilings.h"
 #include "apps/measuring/runner.h"
+#include "apps/measuring/sweep_document.h"
 #include "apps/measuring/timing.h"
 #include "apps/options/output_option.h"
 #include "apps/options/settings.h"
@@ -47,7 +48,7 @@ struct ProfileOptions {
   SettingLists settings;
   OutputOption output;
   std::string input;
-  std::string accuracy;
+  std::string accuracy, sweep;
   std::string sort;  // empty: as the layers run, groups by time
   int top = 0;
   std::string by = "layer";
@@ -261,8 +262,15 @@ int profile(const ProfileOptions& options) {
   for_one_setting(options.memory, "--memory", "is");
   for_one_setting(options.by != "layer", "--by", "is");
   for_one_setting(options.output.has(OutputForm::trtexec), "--output", ".trtexec.json is");
-  options.output.check({options.model.model, options.common.plan, options.input, options.accuracy});
+  options.output.check(
+      {options.model.model, options.common.plan, options.input, options.accuracy, options.sweep});
   Surroundings surroundings;
+  nlohmann::ordered_json sweep;
+  if (!options.sweep.empty()) {
+    if (!options.output.has(OutputForm::html))
+      throw CLI::ValidationError("--sweep", "is shown in the report: --output FILE.html");
+    sweep = read_sweep_document(options.sweep);
+  }
   if (!options.accuracy.empty()) surroundings.accuracy = read_accuracy(options.accuracy);
   surroundings.measured_at = fmt::format("{:%FT%TZ}", fmt::gmtime(std::time(nullptr)));
   // Before the measurement, which is load itself.
@@ -278,7 +286,12 @@ int profile(const ProfileOptions& options) {
     }
   }
   const nlohmann::ordered_json document = document_json(options, surroundings, measured);
-  options.output.write([&](OutputForm form) { return file_content(form, document); });
+  options.output.write([&](OutputForm form) {
+    if (form != OutputForm::html || sweep.is_null()) return file_content(form, document);
+    nlohmann::ordered_json with_sweep = document;
+    with_sweep["sweep"] = sweep;
+    return html_report(with_sweep);
+  });
   if (options.common.json) {
     print_json(document);
   } else if (settings.size() > 1) {
@@ -310,6 +323,10 @@ void add_profile(CLI::App& app, int& exit_code) {
   command
       ->add_option("--accuracy", options->accuracy,
                    "The JSON of pipit evaluate, which the JSON and the report then show as well")
+      ->type_name("FILE");
+  command
+      ->add_option("--sweep", options->sweep,
+                   "The JSON of pipit sweep conv, which becomes a part of the report (--output FILE.html)")
       ->type_name("FILE");
   one_of(command->add_option(
              "--sort", options->sort,

@@ -446,6 +446,15 @@ class Browser(Outputs):
             self.assertNotRegex(re.sub(r"(?s)<script.*?</script>", "", dom), r"NaN|undefined|Infinity")
             return dom, re.findall(r'<tr class="swept"><th scope="row">(.*?)</th><td>(.*?)</td>.*?<td class="right">([\d.]+)</td>', dom)
 
+        self.profile("--sweep", "s.json", ends=("html",))
+        dom = self.browse(self.folder / "out.html", "--dump-dom")
+        self.assertIn(f"<title>{MODEL} · pipit profile</title>", dom)
+        self.assertEqual(len(re.findall('<tr class="swept">', dom)), len(rows))
+        self.assertRegex(dom, r'<tr id="layer-0"')
+        self.assert_one_line_error(self.pipit("profile", MODEL, "--sweep", "s.json", code=USAGE), "--sweep", ".html")
+        self.profile(ends=("json",))
+        self.assert_one_line_error(
+            self.pipit("profile", MODEL, "--sweep", "out.json", "--output", "p.html", code=RUNTIME), "out.json", "profile")
         dom, table = table_after("")
         self.assertIn("<title>Convolutions · pipit sweep</title>", dom)
         self.assertRegex(dom, '<div id="profile" hidden')

@@ -1,0 +1,13 @@
+// What `pipit sweep conv --json` found, for reports.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace pipit::apps {
+
+/// The document of the file, its rows read and its summaries made again. Throws Error, beginning with the path, for
+/// other files and other versions.
+nlohmann::ordered_json read_sweep_document(const std::string& path);
+
+}  // namespace pipit::apps
