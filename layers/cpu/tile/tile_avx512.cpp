@@ -100,6 +100,7 @@ namespace {
 
 struct U8S8 : Int8 {
   static constexpr int kStrip = 7;
+  static constexpr int kLastSteps = 3;
   PIPIT_TILE_INLINE Vector multiply_add(Vector sum, Vector a, Vector b) {
     return reinterpret_cast<Vector>(_mm512_dpbusd_epi32(
         reinterpret_cast<__m512i>(sum), reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b)));

@@ -210,6 +210,7 @@ struct Int8Product {
     f32_output = random.integer(0, 3) == 0;
     y = {1, static_cast<int>(random.coin() ? 0 : random.integer(1, 127)),
          random.coin() ? DType::i8 : DType::u8};
+    if (y.dtype == DType::u8 && random.coin()) y.zero_point = 128;  // as calibrated plans have it
     bounds = f32_output ? StepBounds{-90, 70} : step_bounds(y, random.coin() ? 0.0F : -INFINITY, INFINITY);
   }
 
