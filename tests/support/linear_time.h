@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+
 #include <algorithm>
 #include <cmath>
 #include <ctime>
@@ -27,6 +31,15 @@ double least_cpu_seconds(Run&& run) {
   return least;
 }
 
+/// From here on freed memory stays with the process. Without it every call gets its larger blocks from the system anew,
+/// and the first touch of each page, which costs up to half of such a call, is a share that grows with the size.
+inline void keep_freed_memory() {
+#ifdef __GLIBC__
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
+#endif
+}
+
 /// `make(n)` makes an input of a size proportional to n, `run(input)` works on it. Fails where doubling the input takes
 /// more than 2.5 times the time, on average over three doublings: what leaves a cache on the way may take twice as
 /// long. n grows from `first` until its time can be measured.
@@ -35,6 +48,7 @@ void expect_linear_time(int first, Make&& make, Run&& run) {
   constexpr double kMeasurable = 0.01;
   constexpr int kDoublings = 3;
   constexpr int kAttempts = 3;
+  keep_freed_memory();
   const auto seconds = [&](int n) {
     const auto input = make(n);
     return least_cpu_seconds([&] { run(input); });
