@@ -4,6 +4,7 @@
 
 #include "apps/commands/commands.h"
 #include "apps/display/json_csv.h"
+#include "apps/display/shell_word.h"
 #include "apps/display/table.h"
 #include "apps/display/terminal.h"
 #include "apps/measuring/comparison.h"
@@ -87,6 +88,39 @@ void note_machines(Found& found, const std::string& first, const std::string& fi
       fmt::format("{} was measured on {}, {} on {}", first, first_machine, second, second_machine));
 }
 
+bool is_csv(const std::string& file) {
+  return file.ends_with(".csv");
+}
+
+// What measures `runs` again and puts it behind what `file` has; `file` may also be one that is yet to be.
+std::string again(const TimedRuns& runs, const std::string& file) {
+  std::string line = fmt::format("pipit {} {}", runs.command, shell_word(runs.model));
+  if (runs.device != "cpu") line += " --device " + shell_word(runs.device);
+  if (runs.precision != "fp32") line += " --precision " + shell_word(runs.precision);
+  if (runs.batch != 1) line += fmt::format(" --batch {}", runs.batch);
+  return line + fmt::format(" --threads {} --json >> {}", runs.threads, shell_word(file));
+}
+
+// The same of a sweep, whose options are not known. Of CSV there is one table in a file, so JSON begins anew.
+std::string again(const SweptRows& rows, std::string file) {
+  if (is_csv(file)) file.replace(file.size() - 3, 3, "json");
+  return fmt::format("pipit {} --json >> {}", rows.sweep, shell_word(file));
+}
+
+// `kept`: processes that need not be repeated. `first` and `second`: what runs one more.
+void note_processes(Found& found, std::size_t kept, const std::string& first, const std::string& second) {
+  const std::size_t have = found.comparisons[0].ratio.repeats;
+  if (have >= kLeastProcesses) return;
+  std::string times;
+  for (std::size_t i = kept; i < kLeastProcesses; ++i) times += fmt::format(" {}", i - kept + 1);
+  found.notes.push_back(fmt::format(
+      "{} of each is too few: what disturbs a whole process cannot be seen inside of it. With {} there is "
+      "a verdict. These, in turns, each side by its own build and with the options that it had:\n"
+      "  for i in{}; do {}; {}; done",
+      counted(static_cast<std::int64_t>(have), "process", "processes"), kLeastProcesses, times, first,
+      second));
+}
+
 Found compare_times_of(const CompareOptions& options) {
   const std::vector<TimedRuns> first = read_times(options.first);
   const std::vector<TimedRuns> second = read_times(options.second);
@@ -103,6 +137,9 @@ Found compare_times_of(const CompareOptions& options) {
     note_machines(found, a->text(), a->machine, b->text(), b->machine);
     found.comparisons.push_back(compare_runs(*a, *b));
   }
+  const auto& [a, b] = pairs[0];
+  note_processes(found, std::min(a->processes.size(), b->processes.size()), again(*a, options.first),
+                 again(*b, options.second));
   return found;
 }
 
@@ -115,6 +152,9 @@ Found compare_sweeps_of(const CompareOptions& options, const SweptRows& first, c
   } catch (const Error& e) {
     fail("{} and {}: {}", options.first, options.second, e.what());
   }
+  const bool csv = is_csv(options.first) || is_csv(options.second);
+  note_processes(found, csv ? 0 : found.comparisons[0].ratio.repeats, again(first, options.first),
+                 again(second, options.second));
   const auto compared =
       static_cast<std::size_t>(std::ranges::count_if(found.comparisons[0].layers, &ComparedLayer::has_both));
   if (compared < std::max(first.rows.size(), second.rows.size()))
@@ -178,21 +218,21 @@ void add_compare(CLI::App& app, int& exit_code) {
       ->add_option("--fail-above", options->fail_above,
                    "Exit code 4 where a whole run, or the geometric mean of a sweep, is shown to be slower, "
                    "and by more "
-                   "than so many percent, or has too few runs to tell")
+                   "than so many percent, or there are too few processes to tell")
       ->check(nonnegative_number());
   options->output.add_to(*command, {OutputForm::json, OutputForm::csv});
   command->add_flag("--wide", options->wide, "All columns, also where the terminal is narrower");
   add_output_flags(*command, options->json, options->quiet);
   command->footer(
-      "Ratios are of medians, B over A, with 95 % intervals; layers are judged together. One process a side "
-      "says nothing "
-      "about others: differences of 1 %, or of as much as the process changed while it ran, are then no "
-      "verdict. A file "
-      "may hold the JSON of several processes, one behind the other; from three on each side these are what "
-      "is compared.\n"
-      "Examples:\n  pipit bench resnet50 --json > before.json\n  pipit compare before.json after.json "
-      "--fail-above 3\n"
-      "  for i in 1 2 3 4 5; do pipit profile resnet50 --json >> after.json; done");
+      "Ratios are of medians, B over A, with 95 % intervals; layers are judged together. What disturbs a "
+      "whole process cannot be seen inside of it, so a verdict takes three processes of each, better more "
+      "and "
+      "in turns: a file holds the JSON of one behind that of the other.\n"
+      "Examples:\n"
+      "  for i in 1 2 3 4 5; do pipit bench resnet50 --json >> a.json; pipit bench resnet50 --no-winograd "
+      "--json >> "
+      "b.json; done\n"
+      "  pipit compare a.json b.json --fail-above 3");
   command->callback([options, &exit_code] { exit_code = compare(*options); });
 }
 

@@ -67,7 +67,7 @@ std::string ratio_text(const TimeRatio& ratio) {
 }
 
 const char* repeats_name(TimedRepeats repeats) {
-  return repeats == TimedRepeats::processes ? "processes" : repeats == TimedRepeats::things ? "rows" : "runs";
+  return repeats == TimedRepeats::processes ? "processes" : "runs";
 }
 
 nlohmann::ordered_json ratio_json(const TimeRatio& ratio) {
@@ -75,7 +75,7 @@ nlohmann::ordered_json ratio_json(const TimeRatio& ratio) {
   json["ratio"] = ratio.ratio;
   const bool known = std::isfinite(ratio.high);
   json["interval95"] = known ? nlohmann::ordered_json{ratio.low, ratio.high} : nlohmann::ordered_json();
-  json["verdict"] = verdict_name(ratio.verdict);
+  json["verdict"] = verdict_name(ratio);
   json["margin"] = ratio.margin;
   json["repeats"] = ratio.repeats;
   json["repeats_are"] = repeats_name(ratio.repeats_are);
@@ -116,9 +116,9 @@ TimeComparison compare_runs(const TimedRuns& first, const TimedRuns& second) {
 
 std::string verdict_text(const TimeRatio& ratio) {
   if (ratio.verdict == TimeVerdict::unknown)
-    return fmt::format("{}, {} to tell", ratio_text(ratio), verdict_name(ratio.verdict));
+    return fmt::format("{}, {} to tell", ratio_text(ratio), verdict_name(ratio));
   if (ratio.verdict != TimeVerdict::no_difference)
-    return fmt::format("{}, {}", ratio_text(ratio), verdict_name(ratio.verdict));
+    return fmt::format("{}, {}", ratio_text(ratio), verdict_name(ratio));
   std::string text = fmt::format("{}, no difference that this data can show ({:.1f} % or more it would",
                                  ratio_text(ratio), 100 * ratio.shown_from());
   if (ratio.shown_from() > kUsualShare) {
@@ -133,14 +133,14 @@ std::string whole_text(const TimeComparison& comparison) {
                      comparison.first_ms, comparison.second_ms, verdict_text(comparison.ratio));
 }
 
-std::string_view verdict_name(TimeVerdict verdict) {
-  switch (verdict) {
+std::string_view verdict_name(const TimeRatio& ratio) {
+  switch (ratio.verdict) {
     case TimeVerdict::slower:
       return "slower";
     case TimeVerdict::faster:
       return "faster";
     case TimeVerdict::unknown:
-      return "too few runs";
+      return ratio.repeats_are == TimedRepeats::processes ? "too few processes" : "too few runs";
     case TimeVerdict::no_difference:
       break;
   }
@@ -174,7 +174,7 @@ std::string comparison_text(const TimeComparison& comparison, int width) {
         const TimeRatio& ratio = *layer.ratio;
         cells.push_back(fmt::format("{:.3f}", ratio.ratio));
         cells.push_back(interval_text(ratio));
-        cells.emplace_back(ratio.verdict == TimeVerdict::no_difference ? "" : verdict_name(ratio.verdict));
+        cells.emplace_back(ratio.is_shown() ? verdict_name(ratio) : "");
       }
       table.add(std::move(cells));
     }

@@ -13,7 +13,7 @@ namespace pipit::apps {
 
 /// What JSON files, or a run of bench, hold about one thing.
 struct TimedRuns {
-  std::string model, device, precision, machine;
+  std::string command, model, device, precision, machine;  ///< command: of pipit, that measured them
   std::int64_t batch = 1;
   int threads = 0;
   TimedProcesses processes;  ///< of whole runs
@@ -44,8 +44,8 @@ struct TimeComparison {
   TimeRatio ratio;
   std::vector<ComparedLayer> layers;  ///< where both sides have some; of sweeps the rows
 
-  /// Whether `second` is shown to be slower, and by more than so many percent in the median, or there are too few runs
-  /// to tell.
+  /// Whether `second` is shown to be slower, and by more than so many percent in the median, or there is too little to
+  /// tell.
   bool fails_above(double percent) const;
 };
 
@@ -62,9 +62,9 @@ std::string verdict_text(const TimeRatio& ratio);
 std::string whole_text(const TimeComparison& comparison);
 /// The layers of both, and the whole.
 std::string comparison_text(const TimeComparison& comparison, int width);
-/// "slower", "faster", "no difference" or "too few runs".
-std::string_view verdict_name(TimeVerdict verdict);
-/// "[1.031, 1.071]", or nothing where there are too few runs.
+/// "slower", "faster", "no difference", "too few processes" or "too few runs".
+std::string_view verdict_name(const TimeRatio& ratio);
+/// "[1.031, 1.071]", or nothing where there is too little to tell.
 std::string interval_text(const TimeRatio& ratio);
 nlohmann::ordered_json comparison_json(const TimeComparison& comparison);
 

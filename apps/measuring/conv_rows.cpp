@@ -99,8 +99,8 @@ std::vector<ConvSummary> summaries(const std::vector<ConvRow>& rows) {
     }
     ++at->rows;
     at->geometric_mean += std::log(row.times.speedup.median);
-    at->faster += row.times.speedup.low > 1 + kProcessEffect ? 1 : 0;
-    at->slower += row.times.speedup.high < 1 / (1 + kProcessEffect) ? 1 : 0;
+    at->faster += row.times.speedup.low > 1 + kPlaceEffect ? 1 : 0;
+    at->slower += row.times.speedup.high < 1 / (1 + kPlaceEffect) ? 1 : 0;
     const auto best = std::find_if(at->best.begin(), at->best.end(),
                                    [&](const ConvRow& b) { return b.point.size == row.point.size; });
     if (best == at->best.end()) {

@@ -33,7 +33,7 @@ struct ConvSummary {
   std::string precision, backend;
   std::size_t rows = 0, problems = 0;
   double geometric_mean = 0;  ///< of speed-ups
-  std::size_t faster = 0;     ///< of which the whole interval is more than kProcessEffect above 1
+  std::size_t faster = 0;     ///< of which the whole interval is more than kPlaceEffect above 1
   std::size_t slower = 0;     ///< or below
   std::vector<ConvRow> best;  ///< by image size, the one with the largest speed-up
 };

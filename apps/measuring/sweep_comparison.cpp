@@ -15,7 +15,6 @@ namespace pipit::apps {
 namespace {
 
 constexpr std::size_t kShownRows = 10;  // at either end
-constexpr std::size_t kLeastProcesses = 3;
 
 using Pair = std::pair<const SweptRow*, const SweptRow*>;
 
@@ -50,19 +49,13 @@ ComparedLayer compared(const SweptRow* first, const SweptRow* second) {
   return row;
 }
 
-TimeRatio mean_ratio(const std::vector<Pair>& pairs, const std::vector<ComparedLayer>& rows) {
+TimeRatio mean_ratio(const std::vector<Pair>& pairs) {
   std::vector<const SweptRow*> first, second;
   for (const auto& [a, b] : pairs) {
     first.push_back(a);
     second.push_back(b);
   }
-  const std::size_t of_first = fewest_processes(first);
-  const std::size_t of_second = fewest_processes(second);
-  if (std::min(of_first, of_second) >= kLeastProcesses)
-    return compare_times(means_of(first, of_first), means_of(second, of_second));
-  std::vector<double> ratios;
-  for (const ComparedLayer& row : rows) ratios.push_back(row.second_ms / row.first_ms);
-  return compare_things(ratios);
+  return compare_times(means_of(first, fewest_processes(first)), means_of(second, fewest_processes(second)));
 }
 
 }  // namespace
@@ -92,7 +85,6 @@ TimeComparison compare_sweeps(const SweptRows& first, const SweptRows& second) {
   for (const auto& [a, b] : pairs) {
     ComparedLayer& row = comparison.layers.emplace_back(compared(a, b));
     row.ratio = compare_times(a->processes, b->processes, 0.95, pairs.size());
-    if (row.ratio->repeats_are == TimedRepeats::runs) row.ratio->repeats = std::min(a->turns, b->turns);
     first_ms.push_back(row.first_ms);
     second_ms.push_back(row.second_ms);
   }
@@ -101,7 +93,7 @@ TimeComparison compare_sweeps(const SweptRows& first, const SweptRows& second) {
   comparison.of_sweeps = true;
   comparison.first_ms = geometric_mean(first_ms);
   comparison.second_ms = geometric_mean(second_ms);
-  comparison.ratio = mean_ratio(pairs, comparison.layers);
+  comparison.ratio = mean_ratio(pairs);
   comparison.layers.insert(comparison.layers.end(), alone.begin(), alone.end());
   return comparison;
 }
@@ -136,16 +128,16 @@ std::string sweep_comparison_text(const TimeComparison& comparison, int width) {
     const ComparedLayer& row = *rows[r];
     table.add({row.name, row.type, fmt::format("{:.4f}", row.first_ms), fmt::format("{:.4f}", row.second_ms),
                fmt::format("{:.3f}", row.ratio->ratio), interval_text(*row.ratio),
-               row.ratio->verdict == TimeVerdict::no_difference
-                   ? ""
-                   : std::string(verdict_name(row.ratio->verdict))});
+               row.ratio->is_shown() ? std::string(verdict_name(*row.ratio)) : ""});
   }
   text += table.str(0, width);
-  text += fmt::format("{} on both sides: {} slower, {} faster, {} no difference that this data can show",
-                      counted(std::ssize(rows), "row"), verdicts[TimeVerdict::slower],
-                      verdicts[TimeVerdict::faster], verdicts[TimeVerdict::no_difference]);
+  text += counted(std::ssize(rows), "row") + " on both sides";
+  if (verdicts[TimeVerdict::unknown] < std::ssize(rows))
+    text += fmt::format(": {} slower, {} faster, {} no difference that this data can show",
+                        verdicts[TimeVerdict::slower], verdicts[TimeVerdict::faster],
+                        verdicts[TimeVerdict::no_difference]);
   if (verdicts[TimeVerdict::unknown] > 0)
-    text += fmt::format(", {} with too few turns to tell", verdicts[TimeVerdict::unknown]);
+    text += fmt::format(", {} with too few processes to tell", verdicts[TimeVerdict::unknown]);
   return text + "\n" + whole_text(comparison);
 }
 

@@ -8,9 +8,9 @@
 
 namespace pipit::apps {
 
-/// Rows of the same layer and `how`: compare_times() of each, judged together, and of all the geometric mean
-/// (compare_things(); where every row has three or more processes on each side, of the geometric means of processes).
-/// What only one side has, or ran, is a row without a ratio behind the others. Throws Error where nothing is in common.
+/// Rows of the same layer and `how`: compare_times() of each, judged together, and of the geometric means of all that
+/// both have, process by process. What only one side has, or ran, is a row without a ratio behind the others. Throws
+/// Error where nothing is in common.
 TimeComparison compare_sweeps(const SweptRows& first, const SweptRows& second);
 
 /// The ten rows that became slower the most, and the ten at the other end, how many have which verdict, and the

@@ -74,10 +74,7 @@ class SweepReader {
     const auto [at, is_new] = places_.try_emplace(row.layer + '\n' + row.how, found_.rows.size());
     if (is_new) found_.rows.push_back(row);
     if (json.contains("problem")) return;
-    SweptRow& known = found_.rows[at->second];
-    const auto turns = static_cast<std::size_t>(number_of(json, "turns"));
-    known.turns = known.processes.empty() ? turns : std::min(known.turns, turns);
-    known.processes.push_back(samples_ms_of(json));
+    found_.rows[at->second].processes.push_back(samples_ms_of(json));
   }
   // What describes a sweep, alone or with the rows; or a row.
   void add(const JsonDocument& json) {

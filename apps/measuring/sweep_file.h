@@ -18,7 +18,6 @@ inline constexpr int kConvSweepVersion = 2, kSparsitySweepVersion = 3;
 struct SweptRow {
   std::string layer, how;    ///< "1x3x9x9:8x3x3"; "int8", "int8, tile", "fp32, k-panel, keep 0.5"
   TimedProcesses processes;  ///< of each process that ran it; none where it did not run
-  std::size_t turns = 0;     ///< behind each of these, of the process with the fewest
 };
 
 struct SweptRows {

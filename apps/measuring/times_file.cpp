@@ -37,6 +37,7 @@ TimedRuns::Layer layer_of(const JsonDocument& json) {
 // One row of bench, or one setting of profile. `document` has what rows of bench do not repeat.
 TimedRuns runs_of(const JsonDocument& json, const JsonDocument& document) {
   TimedRuns runs;
+  runs.command = text_of(document, "command");
   runs.model = text_of(json, "model");
   runs.device = text_of(json, "device");
   runs.precision = text_of(json, "precision");

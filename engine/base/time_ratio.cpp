@@ -4,7 +4,6 @@
 #include <cmath>
 #include <limits>
 #include <numbers>
-#include <numeric>
 #include <random>
 
 #include "engine/base/error.h"
@@ -14,11 +13,9 @@ namespace pipit {
 
 namespace {
 
-constexpr std::size_t kLeastProcesses = 3;
 constexpr std::size_t kMostBlocks = 20;
 constexpr std::size_t kLeastBlock = 3;
 constexpr int kResamples = 200;
-constexpr std::size_t kParts = 5;  // of a process, that are held against each other
 
 using Units = std::vector<std::vector<double>>;
 
@@ -33,16 +30,11 @@ void check(const TimedProcesses& side) {
   if (runs == 0) fail("a comparison needs at least 1 run of each side");
 }
 
-// Runs that follow each other, in parts as equal as can be.
-Units blocks_of(const TimedProcesses& side, std::size_t most = kMostBlocks) {
-  std::size_t runs = 0;
-  for (const std::vector<double>& process : side) runs += process.size();
-  const std::size_t count = std::clamp<std::size_t>(runs / kLeastBlock, 1, most);
+// Values that follow each other, in parts as equal as can be.
+Units blocks_of(const std::vector<double>& values) {
+  const std::size_t count = std::clamp<std::size_t>(values.size() / kLeastBlock, 1, kMostBlocks);
   Units blocks(count);
-  std::size_t run = 0;
-  for (const std::vector<double>& process : side) {
-    for (const double ms : process) blocks[run++ * count / runs].push_back(ms);
-  }
+  for (std::size_t i = 0; i < values.size(); ++i) blocks[i * count / values.size()].push_back(values[i]);
   return blocks;
 }
 
@@ -54,23 +46,6 @@ std::vector<double> joined(const Units& units) {
 
 double median_of(const Units& units) {
   return quantile(joined(units), 0.5);
-}
-
-double mean_of(const Units& units) {
-  const std::vector<double> all = joined(units);
-  return std::accumulate(all.begin(), all.end(), 0.0) / static_cast<double>(all.size());
-}
-
-// How far apart the medians of the parts of one side lie, as a share.
-double drift_of(const TimedProcesses& side) {
-  double least = std::numeric_limits<double>::infinity();
-  double most = 0;
-  for (const std::vector<double>& part : blocks_of(side, kParts)) {
-    const double median = quantile(part, 0.5);
-    least = std::min(least, median);
-    most = std::max(most, median);
-  }
-  return most / least - 1;
 }
 
 // Of `statistic` of the units; infinite for one unit.
@@ -95,14 +70,6 @@ double standard_error(const Units& units, const Statistic& statistic) {
   return std::sqrt(variance * static_cast<double>(count) / static_cast<double>(count - 1));
 }
 
-// Of the interval of `statistic`.
-template <typename Statistic>
-double half_width(const Units& units, const Statistic& statistic, double confidence) {
-  const double error = standard_error(units, statistic);
-  if (!std::isfinite(error)) return error;
-  return student_limit(static_cast<double>(units.size() - 1), confidence) * error;
-}
-
 TimeRatio judged(double log_ratio, double half, double margin, std::size_t repeats,
                  TimedRepeats repeats_are) {
   TimeRatio result;
@@ -118,12 +85,6 @@ TimeRatio judged(double log_ratio, double half, double margin, std::size_t repea
   return result;
 }
 
-std::size_t runs_of(const TimedProcesses& side) {
-  std::size_t runs = 0;
-  for (const std::vector<double>& process : side) runs += process.size();
-  return runs;
-}
-
 }  // namespace
 
 double TimeRatio::shown_from() const {
@@ -131,10 +92,10 @@ double TimeRatio::shown_from() const {
 }
 
 double TimeRatio::repeats_for(double share) const {
-  // All but kProcessEffect shrinks with the square root of the repeats.
-  const double stays = repeats_are == TimedRepeats::processes ? 0 : std::log1p(kProcessEffect);
+  // All but the margin shrinks with the square root of the repeats.
+  const double stays = std::log1p(margin);
   const double room = std::log1p(share) - stays;
-  const double now = std::log1p(margin) + std::log(high / ratio) - stays;
+  const double now = std::log(high / ratio);
   if (room <= 0 || !std::isfinite(now)) return 0;
   return std::ceil(static_cast<double>(repeats) * now * now / (room * room));
 }
@@ -143,30 +104,25 @@ TimeRatio compare_times(const TimedProcesses& first, const TimedProcesses& secon
                         std::size_t tests) {
   check(first);
   check(second);
-  const bool processes = std::min(first.size(), second.size()) >= kLeastProcesses;
-  const Units a = processes ? first : blocks_of(first);
-  const Units b = processes ? second : blocks_of(second);
-  const auto logarithm = [](const Units& units) { return std::log(median_of(units)); };
-  const double error_a = standard_error(a, logarithm);
-  const double error_b = standard_error(b, logarithm);
-  const double variance_a = error_a * error_a;
-  const double variance_b = error_b * error_b;
-  const double variance = variance_a + variance_b;
-  double half = 0;
-  if (!std::isfinite(variance)) {
-    half = variance;
-  } else if (variance > 0) {
-    const double freedom = variance * variance /
-                           (variance_a * variance_a / static_cast<double>(a.size() - 1) +
-                            variance_b * variance_b / static_cast<double>(b.size() - 1));
-    const double error_rate = (1 - confidence) / static_cast<double>(std::max<std::size_t>(tests, 1));
-    half = student_limit(freedom, 1 - error_rate) * std::sqrt(variance);
+  const std::size_t repeats = std::min(first.size(), second.size());
+  double half = std::numeric_limits<double>::infinity();
+  if (repeats >= kLeastProcesses) {
+    const auto logarithm = [](const Units& units) { return std::log(median_of(units)); };
+    const double error_a = standard_error(first, logarithm);
+    const double error_b = standard_error(second, logarithm);
+    const double variance_a = error_a * error_a;
+    const double variance_b = error_b * error_b;
+    const double variance = variance_a + variance_b;
+    half = 0;
+    if (variance > 0) {
+      const double freedom = variance * variance /
+                             (variance_a * variance_a / static_cast<double>(first.size() - 1) +
+                              variance_b * variance_b / static_cast<double>(second.size() - 1));
+      const double error_rate = (1 - confidence) / static_cast<double>(std::max<std::size_t>(tests, 1));
+      half = student_limit(freedom, 1 - error_rate) * std::sqrt(variance);
+    }
   }
-  const std::size_t repeats =
-      processes ? std::min(first.size(), second.size()) : std::min(runs_of(first), runs_of(second));
-  const double margin = processes ? 0 : std::max({kProcessEffect, drift_of(first), drift_of(second)});
-  return judged(std::log(median_of(b) / median_of(a)), half, margin, repeats,
-                processes ? TimedRepeats::processes : TimedRepeats::runs);
+  return judged(std::log(median_of(second) / median_of(first)), half, 0, repeats, TimedRepeats::processes);
 }
 
 TimeRatio compare_turns(std::span<const double> first, std::span<const double> second, double confidence) {
@@ -176,18 +132,11 @@ TimeRatio compare_turns(std::span<const double> first, std::span<const double> s
   check({{second.begin(), second.end()}});
   std::vector<double> logs;
   for (std::size_t i = 0; i < first.size(); ++i) logs.push_back(std::log(second[i] / first[i]));
-  const Units blocks = blocks_of({logs});
-  return judged(median_of(blocks), half_width(blocks, median_of, confidence), kProcessEffect, first.size(),
-                TimedRepeats::runs);
-}
-
-TimeRatio compare_things(std::span<const double> ratios, double confidence) {
-  check({{ratios.begin(), ratios.end()}});
-  std::vector<double> logs;
-  for (const double ratio : ratios) logs.push_back(std::log(ratio));
-  const Units blocks = blocks_of({logs});
-  return judged(mean_of(blocks), half_width(blocks, mean_of, confidence), kProcessEffect, ratios.size(),
-                TimedRepeats::things);
+  const Units blocks = blocks_of(logs);
+  const double half =
+      student_limit(static_cast<double>(std::max<std::size_t>(blocks.size() - 1, 1)), confidence) *
+      standard_error(blocks, median_of);
+  return judged(median_of(blocks), half, kPlaceEffect, first.size(), TimedRepeats::runs);
 }
 
 double student_limit(double freedom, double confidence) {

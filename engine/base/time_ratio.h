@@ -10,51 +10,49 @@ namespace pipit {
 /// Times of one thing: for each process that ran it, run by run in the order in which they were taken.
 using TimedProcesses = std::vector<std::vector<double>>;
 
-/// unknown: too few runs for an interval.
+/// unknown: too few repeats for an interval.
 enum class TimeVerdict { no_difference, slower, faster, unknown };
 
 /// What is repeated, and resampled.
-enum class TimedRepeats { runs, processes, things };
+enum class TimedRepeats { runs, processes };
 
 /// Of the second thing's time over the first's.
 struct TimeRatio {
   double ratio = 1;          ///< of the medians
-  double low = 0, high = 0;  ///< its interval; infinitely wide where there are too few runs for one
+  double low = 0, high = 0;  ///< its interval; infinitely wide where there are too few repeats for one
   double margin = 0;         ///< what the interval must stay away from 1 for a verdict
   std::size_t repeats = 0;   ///< of the side with fewer
   TimedRepeats repeats_are = TimedRepeats::runs;
   TimeVerdict verdict = TimeVerdict::unknown;
 
+  bool is_shown() const { return verdict == TimeVerdict::slower || verdict == TimeVerdict::faster; }
   /// The smallest difference that data of this kind would show, as a share: 0.03 for 3 %.
   double shown_from() const;
   /// About how many repeats would show a difference of that share; 0 where no number does.
   double repeats_for(double share) const;
 };
 
-/// Times of the same program differ from process to process by about so much, with where its memory lies and on which
-/// CPUs its threads run (Mytkowicz et al. 2009); one process says nothing about that.
-inline constexpr double kProcessEffect = 0.01;
+/// Of each side, for a verdict about programs: what disturbs a whole process cannot be seen inside of it, where its
+/// memory lies (Mytkowicz et al. 2009) as little as how much of a shared host it got, and of two the spread is a guess.
+inline constexpr std::size_t kLeastProcesses = 3;
 
-/// The medians' ratio with an interval at `confidence` in (0, 1) when `tests` verdicts are looked at together
-/// (Bonferroni). The standard error of its logarithm is found by resampling (bootstrap), the interval is Student's with
-/// the degrees of freedom of Welch and Satterthwaite. Where each side has three or more processes, these are what is
-/// resampled: then the verdict holds for other processes as well (Kalibera and Jones 2013), and the margin is 0. Else
-/// it is blocks of runs that follow each other, up to 20 for each side, because neighbours are disturbed by the same
-/// (Carlstein 1986), and the margin is kProcessEffect or, where that is more, what the medians of a side's own fifths
-/// differ by: what changes within one process changes between two as well. The same data gives the same answer. Throws
-/// Error where a side has no runs, or a time that is not positive.
+/// The medians' ratio with an interval at `confidence` in (0, 1) for other processes of both, when `tests` verdicts are
+/// looked at together (Bonferroni). The standard error of its logarithm is found by resampling processes (bootstrap,
+/// Kalibera and Jones 2013), the interval is Student's with the degrees of freedom of Welch and Satterthwaite. Unknown
+/// where a side has fewer than kLeastProcesses. The same data gives the same answer. Throws Error where a side has no
+/// runs, or a time that is not positive.
 TimeRatio compare_times(const TimedProcesses& first, const TimedProcesses& second, double confidence = 0.95,
                         std::size_t tests = 1);
 
-/// The same of runs in turns, first[i] beside second[i], in one process: the median of the ratios of single turns, in
-/// which what disturbs both for longer cancels out. Throws Error where there are more of one than of the other.
+/// In one process two things differ by about so much with where their memory lies, which it says nothing about.
+inline constexpr double kPlaceEffect = 0.01;
+
+/// Of runs in turns, first[i] beside second[i], in one process: the median of the ratios of single turns, in which what
+/// disturbs both for longer cancels out. Resampled are blocks of turns that follow each other, up to 20, because
+/// neighbours are disturbed by the same (Carlstein 1986); the margin is kPlaceEffect. Throws Error where there are more
+/// of one than of the other.
 TimeRatio compare_turns(std::span<const double> first, std::span<const double> second,
                         double confidence = 0.95);
-
-/// Of many things, each timed on both sides by one process: the geometric mean of `ratios` (second over first, in the
-/// order in which the things were timed), with the interval for other things of their kind. Resampled are blocks of
-/// things that follow each other, up to 20, and the margin is kProcessEffect. Throws Error without ratios.
-TimeRatio compare_things(std::span<const double> ratios, double confidence = 0.95);
 
 /// t such that Student's distribution with `freedom` >= 1 degrees of freedom has `confidence`, in [0, 1), between -t
 /// and t.

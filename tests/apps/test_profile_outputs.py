@@ -218,7 +218,7 @@ class Forms(Outputs):
         for row, result in zip(rows, document["results"]):
             self.assertEqual(float(row["median_ms"]), result["median_ms"])
         self.profile(ends=("json",))
-        self.pipit("compare", "out.json", "out.json", "--output", "c.json", "--output", "c.csv")
+        self.pipit("compare", "out.json", "out.json", "--quiet", "--output", "c.json", "--output", "c.csv")
         comparison, = json.loads((self.folder / "c.json").read_text())["comparisons"]
         whole, *layers = csv.DictReader(io.StringIO((self.folder / "c.csv").read_text()))
         self.assertEqual((whole["row"], float(whole["ratio"])), ("run", 1))
@@ -278,7 +278,7 @@ class Schemas(Outputs):
         self.check("bench", self.json("bench", MODEL, "--runs", "3", "--precision", "fp32,int8-dynamic", "--peak"))
         self.check("bench", self.json("bench", MODEL, "missing.onnx", "--runs", "3", code=RUNTIME))
         self.profile(ends=("json",))
-        self.check("compare", self.json("compare", "out.json", "out.json"))
+        self.check("compare", self.json("compare", "out.json", "out.json", "--quiet"))
 
 
 class Documents(unittest.TestCase):
