@@ -31,7 +31,8 @@ class ConvWinograd final : public Kernel {
         epilogue_(1, spec.fusion.followers),
         x_(spec.inputs[0]->shape),
         y_(spec.outputs[0].shape),
-        schedule_(x_, y_, transforms.outputs, kernels, spec.threads),
+        schedule_(x_, WinogradTiles(y_, transforms.outputs, WinogradBorder::whole), y_[1], kernels,
+                  spec.threads),
         isa_(kernels.isa),
         half_(spec.inputs[0]->dtype == DType::f16),
         threads_(spec.threads) {
@@ -100,7 +101,7 @@ class ConvWinograd final : public Kernel {
     }
   }
 
-  using Place = WinogradSchedule::Place;
+  using Place = WinogradTiles::Place;
   static std::int64_t floats(std::int64_t bytes) { return bytes / static_cast<std::int64_t>(sizeof(float)); }
 
   void transform_input(const Operands& operands, std::int64_t tile, float* v, float* stage) const {
@@ -135,8 +136,8 @@ class ConvWinograd final : public Kernel {
     const std::int64_t pixel = (at.image * y_[2] + at.row) * y_[3] + at.column;
     WinogradOutput output;
     output.bias = operands.bias;
-    output.rows = std::min<std::int64_t>(transforms_.outputs, y_[2] - at.row);
-    output.columns = std::min<std::int64_t>(transforms_.outputs, y_[3] - at.column);
+    output.rows = at.rows;
+    output.columns = at.columns;
     output.channels = y_[1];
     output.clamp = activation_;
     output.pixel_step = half_ ? y_[1] : y_pixel_;
@@ -209,16 +210,17 @@ Refusal refuse_winograd(const NodeSpec& spec, const WinogradTransforms& transfor
   if (spec.has_input(3) && !is_channels_last(*spec.inputs[3])) return "the residual must be channels_last";
   const Shape& y = spec.outputs[0].shape;
   const std::int64_t channels = spec.inputs[0]->shape[1];
+  const WinogradTiles tiles(y, transforms.outputs, WinogradBorder::whole);
   if (!options.everywhere) {
-    const std::int64_t tiles = WinogradSchedule::tiles(y, transforms.outputs);
-    if (tiles < 25) return fmt::format("{} tiles are too few for transformed weights to pay", tiles);
+    if (tiles.count() < 25)
+      return fmt::format("{} tiles are too few for transformed weights to pay", tiles.count());
     if (channels < 16 || y[1] < 16) return "too few channels for the transforms to pay";
   }
   if (!is_row_major(weights->desc())) return "the weights must be row_major";
   if (!options.everywhere) {
     const bool halves = spec.inputs[0]->dtype == DType::f16 && f16_tiles() != nullptr;
-    Refusal reason = refuse_beside_pruned(spec.inputs[0]->shape, y, transforms.outputs,
-                                          kept_by_conv_tile(spec), halves ? f16_tiles()->step : 1);
+    Refusal reason = refuse_beside_pruned(spec.inputs[0]->shape, y, tiles, kept_by_conv_tile(spec),
+                                          halves ? f16_tiles()->step : 1);
     if (reason) return reason;
   }
   const double error = winograd_error(transforms, weights->values<float>().data(), y[1], channels);

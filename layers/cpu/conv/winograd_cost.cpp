@@ -2,11 +2,10 @@
 
 #include <fmt/format.h>
 
-#include "layers/cpu/conv/winograd_schedule.h"
-
 namespace pipit {
 
-Refusal refuse_beside_pruned(const Shape& x, const Shape& y, int m, double kept_share, double rate) {
+Refusal refuse_beside_pruned(const Shape& x, const Shape& y, const WinogradTiles& tiles, double kept_share,
+                             double rate) {
   if (kept_share >= 1) return std::nullopt;
   // What transforms take at least, for each value of the input and of the output, in products: 35 to 120 of 32-bit
   // floats on Zen 3, 40 of widened bytes.
@@ -15,8 +14,7 @@ Refusal refuse_beside_pruned(const Shape& x, const Shape& y, int m, double kept_
   const auto channels = static_cast<double>(x[1]);
   const auto outputs = static_cast<double>(y[1]);
   const auto pixels = static_cast<double>(y[0] * y[2] * y[3]);
-  const auto tiles = static_cast<double>(WinogradSchedule::tiles(y, m));
-  const double products = tiles * (m + 2) * (m + 2) * channels * outputs;
+  const double products = static_cast<double>(tiles.plane_rows()) * channels * outputs;
   const double transforms = pixels * (channels + outputs) * kTransform;
   const double direct = pixels * kTaps * channels * outputs * kept_share;
   const double transformed = (products + transforms) * rate;

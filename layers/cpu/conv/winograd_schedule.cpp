@@ -10,7 +10,8 @@ namespace pipit {
 namespace {
 
 constexpr std::int64_t kLine = 64;
-// Half of a second-level cache of 2 MiB, and what a band may take of the arena where all workers share it.
+// Half of a second-level cache of 2 MiB, where products of all outputs lie in it; and what a band may take of the arena
+// where all workers share it.
 constexpr std::int64_t kWorkerBytes = 1 << 20;
 constexpr std::int64_t kSharedBytes = 8 << 20;
 // Steps of 4 bytes that a core multiplies while it reads a byte from its third-level cache: about 80 G/s over 20 GB/s.
@@ -28,40 +29,34 @@ WinogradSchedule::Planes::Planes(std::int64_t tiles, std::int64_t row_bytes, int
   bytes = plane * products;
 }
 
-std::int64_t WinogradSchedule::tiles(const Shape& y, int m) {
-  return y[0] * ceil_div(y[2], m) * ceil_div(y[3], m);
-}
-
-WinogradSchedule::WinogradSchedule(const Shape& x, const Shape& y, int m, const TileKernels& kernels,
-                                   int threads, int passes)
-    : kernels_(kernels),
-      outputs_(m),
-      products_((m + 2) * (m + 2)),
-      rows_(ceil_div(y[2], m)),
-      columns_(ceil_div(y[3], m)),
-      count_(tiles(y, m)),
-      panels_(kernels, ceil_div(x[1], kernels.step), y[1]) {
+WinogradSchedule::WinogradSchedule(const Shape& x, const WinogradTiles& tiles, std::int64_t outputs,
+                                   const TileKernels& kernels, int threads, int passes)
+    : kernels_(kernels), tiles_(tiles), panels_(kernels, ceil_div(x[1], kernels.step), outputs) {
   cut(x[1], threads, passes);
 }
 
-WinogradSchedule::Place WinogradSchedule::place(std::int64_t tile) const {
-  return {tile / (columns_ * rows_), tile / columns_ % rows_ * outputs_, tile % columns_ * outputs_};
+std::int64_t WinogradSchedule::computed(const Band& band) const {
+  std::int64_t sum = 0;
+  for (int i = 0; i < products(); ++i) sum += TilePairs(kernels_, tiles_.rows(band, i).size()).computed();
+  return sum;
 }
 
 // Decides how many tiles are in work at a time, and whether each worker takes bands of its own through all stages, in
 // its second-level cache, or all workers share one band, stage by stage. Sharing sends the transformed tiles through
 // the third-level cache, but reads all weights once per band and not once per worker; it pays where weights are many
-// and tiles few. Costs are in bytes that a worker could read from the third-level cache in the time.
+// and tiles few. Costs are in bytes that a worker could read from the third-level cache in the time; reading weights
+// and multiplying hide each other but for a quarter of the lesser.
 void WinogradSchedule::cut(std::int64_t channels, int threads, int passes) {
-  const std::int64_t weight_bytes = panels_.bytes() * products_;
-  const std::int64_t tile_steps = products_ * panels_.steps * panels_.outputs;
+  const std::int64_t weight_bytes = panels_.bytes() * products();
   const std::int64_t input_bytes = channels * 4 / kernels_.step;
   const std::int64_t output_bytes = panels_.outputs * 4;
   const std::int64_t tile_bytes =
-      Planes(1, input_bytes, products_).bytes + Planes(1, output_bytes, products_).bytes;
-  const std::int64_t all = std::max<std::int64_t>(1, count_);
+      Planes(1, input_bytes, products()).bytes + Planes(1, output_bytes, products()).bytes;
+  const std::int64_t all = std::max<std::int64_t>(1, tiles_.count());
   const auto product_cost = [&](std::int64_t size) {
-    return std::max(weight_bytes, TilePairs(kernels_, size).computed() * (tile_steps / kStepsPerByte));
+    const std::int64_t steps =
+        computed(tiles_.band(0, std::min(size, tiles_.count()))) * panels_.steps * panels_.outputs;
+    return std::max(weight_bytes, steps / kStepsPerByte) + std::min(weight_bytes, steps / kStepsPerByte) / 4;
   };
   std::int64_t best = std::numeric_limits<std::int64_t>::max();
   const auto consider = [&](bool shared, std::int64_t bands) {
@@ -76,27 +71,25 @@ void WinogradSchedule::cut(std::int64_t channels, int threads, int passes) {
   const auto fewest_bands = [&](std::int64_t budget) {
     return ceil_div(all, std::max<std::int64_t>(2 * kernels_.strip, budget / tile_bytes));
   };
-  const std::int64_t fewest = fewest_bands(kWorkerBytes);
+  const std::int64_t fewest = fewest_bands(kWorkerBytes * passes);
   for (std::int64_t bands = fewest; bands < 2 * (fewest + threads); ++bands) consider(false, bands);
   consider(true, fewest_bands(kSharedBytes));
 
   pass_panels_ = shared_ ? panels_.count() : ceil_div(panels_.count(), passes);
   workspaces_ = shared_ ? 1 : static_cast<std::size_t>(threads);
-  tasks_ = products_ * std::clamp<std::int64_t>(ceil_div(4 * threads, products_), 1, panels_.count());
-  v_ = Planes(band_, input_bytes, products_);
-  m_ = Planes(band_, std::min(panels_.outputs, pass_panels_ * panels_.panel) * 4, products_);
+  tasks_ = products() * std::clamp<std::int64_t>(ceil_div(4 * threads, products()), 1, panels_.count());
+  v_ = Planes(band_, input_bytes, products());
+  m_ = Planes(band_, std::min(panels_.outputs, pass_panels_ * panels_.panel) * 4, products());
 }
 
 std::int64_t WinogradSchedule::macs() const {
-  std::int64_t tiles = 0;
-  for (std::int64_t first = 0; first < count_; first += band_) {
-    tiles += TilePairs(kernels_, std::min(count_ - first, band_)).computed();
-  }
-  return tiles * products_ * panels_.steps * panels_.step * panels_.padded_outputs();
+  std::int64_t rows = 0;
+  for (std::int64_t first = 0; first < tiles_.count(); first += band_) rows += computed(band_from(first));
+  return rows * panels_.steps * panels_.step * panels_.padded_outputs();
 }
 
 // Products [begin, end) of a pass, counted through its panels of every product, for all tiles of a band.
-void WinogradSchedule::multiply(const std::byte* packed, const std::byte* v, std::byte* m, std::int64_t tiles,
+void WinogradSchedule::multiply(const std::byte* packed, const std::byte* v, std::byte* m, const Band& tiles,
                                 const Pass& pass, std::int64_t begin, std::int64_t end) const {
   constexpr std::int32_t kOneSegment = 0;
   TileCall call;
@@ -107,19 +100,23 @@ void WinogradSchedule::multiply(const std::byte* packed, const std::byte* v, std
   call.c_stride = m_.row;
   call.low = Clamp{}.low;
   call.high = Clamp{}.high;
-  // The tiles of a panel share the prefetching of the next one.
-  const std::int64_t calls = TilePairs(kernels_, tiles).count;
-  call.prefetch_step = std::min(kLine, ceil_div(panels_.panel * 4, calls));
-  for (std::int64_t i = begin; i < end; ++i) {
+  for (std::int64_t i = begin; i < end;) {
     const std::int64_t product = i / pass.panels;
-    const std::int64_t panel = pass.first + i % pass.panels;
-    call.weights = packed + panel_offset(product, panel);
-    const std::int64_t next = i + 1;
-    call.prefetch = packed + panel_offset(next / pass.panels, pass.first + next % pass.panels);
-    call.columns = panels_.columns(panel);
-    call.a[0] = v + product * v_.plane;
-    call.c[0] = m + product * m_.plane + (panel - pass.first) * panels_.panel * 4;
-    run_tile_row(kernels_, call, tiles);
+    const std::int64_t product_end = std::min(end, (product + 1) * pass.panels);
+    const WinogradTiles::Rows rows = tiles_.rows(tiles, static_cast<int>(product));
+    call.a[0] = v + product * v_.plane + rows.begin * v_.row;
+    call.c[0] = m + product * m_.plane + rows.begin * m_.row + i % pass.panels * panels_.panel * 4;
+    // The tiles of a panel share the prefetching of the next one.
+    const std::int64_t calls = std::max<std::int64_t>(1, TilePairs(kernels_, rows.size()).count);
+    call.prefetch_step = std::min(kLine, ceil_div(panels_.panel * 4, calls));
+    for (std::int64_t panel = pass.first + i % pass.panels; i < product_end; ++i, ++panel) {
+      call.weights = packed + panel_offset(product, panel);
+      call.prefetch = i + 1 < product_end ? packed + panel_offset(product, panel + 1)
+                                          : packed + panel_offset(product + 1, pass.first);
+      call.columns = panels_.columns(panel);
+      run_tile_row(kernels_, call, rows.size());
+      call.c[0] += panels_.panel * 4;
+    }
   }
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "engine/plan/kernel.h"
+#include "layers/cpu/conv/winograd_tiles.h"
 #include "layers/cpu/tile/tile_kernel.h"
 #include "layers/cpu/tile/tile_pack.h"
 #include "layers/cpu/work_sharing.h"
@@ -12,33 +13,26 @@
 namespace pipit {
 
 /// Cuts a convolution by F(m x m, 3 x 3) into bands of tiles. A stage of a band lies in planes, one for each of the
-/// (m + 2)^2 products; in each, one row of channels per tile. Every plane is one matrix product on the register tile.
-/// No output depends on how tiles are cut.
+/// (m + 2)^2 products; in each, one row of channels per tile that takes it. Every plane is one matrix product on the
+/// register tile. No output depends on how tiles are cut.
 class WinogradSchedule {
  public:
-  /// Images x [N, C, H, W] and y [N, O, ...]. kernels.step transformed inputs are 4 bytes, and so is a product.
-  /// `passes`: so many times a worker goes through a band of its own, each time for a part of the outputs, so that
-  /// their products take less of its cache.
-  WinogradSchedule(const Shape& x, const Shape& y, int m, const TileKernels& kernels, int threads,
-                   int passes = 1);
+  /// Images x [N, C, H, W] to so many outputs, channels of y. kernels.step transformed inputs are 4 bytes, and so is a
+  /// product. `passes`: so many times a worker goes through a band of its own, each time for a part of the outputs, so
+  /// that their products take less of its cache.
+  WinogradSchedule(const Shape& x, const WinogradTiles& tiles, std::int64_t outputs,
+                   const TileKernels& kernels, int threads, int passes = 1);
 
-  /// Tiles that cover the outputs of so many images.
-  static std::int64_t tiles(const Shape& y, int m);
-
-  /// A tile's first output.
-  struct Place {
-    std::int64_t image, row, column;
-  };
-  Place place(std::int64_t tile) const;
+  WinogradTiles::Place place(std::int64_t tile) const { return tiles_.place(tile); }
 
   /// Weights: [products][panels], see tile_pack.h.
-  int products() const { return products_; }
+  int products() const { return tiles_.products(); }
   const TilePanels& panels() const { return panels_; }
   std::int64_t panel_offset(std::int64_t product, std::int64_t panel) const {
     return product * panels_.bytes() + panels_.offset(panel);
   }
 
-  /// Multiply-accumulates of all products; the last strip of tiles overlaps its neighbour.
+  /// Multiply-accumulates of all products; where strips of tiles overlap, of both.
   std::int64_t macs() const;
 
   std::size_t scratch_bytes() const { return static_cast<std::size_t>(workspace()) * workspaces_; }
@@ -57,39 +51,48 @@ class WinogradSchedule {
   void run(const std::byte* packed, const RunContext& context, const Input& input,
            const Output& output) const {
     if (!shared_) {
-      context.pool.parallel_for((count_ + band_ - 1) / band_, [&](std::int64_t band, int worker) {
+      context.pool.parallel_for((tiles_.count() + band_ - 1) / band_, [&](std::int64_t band, int worker) {
         std::byte* v = context.scratch + worker * workspace();
         std::byte* m = v + v_.bytes;
-        const std::int64_t first = band * band_;
-        const std::int64_t end = std::min(count_, first + band_);
-        for (std::int64_t t = first; t < end; ++t) input(t, v + (t - first) * v_.row, worker);
+        const Band tiles = band_from(band * band_);
+        for (std::int64_t t = tiles.first; t < tiles.end; ++t)
+          input(t, v + tiles_.row(tiles, t) * v_.row, worker);
         for (std::int64_t p = 0; p < panels_.count(); p += pass_panels_) {
           const Pass pass = pass_of(p);
-          multiply(packed, v, m, end - first, pass, 0, products_ * pass.panels);
-          for (std::int64_t t = first; t < end; ++t)
-            output(t, m + (t - first) * m_.row, outputs_of(pass), worker);
+          multiply(packed, v, m, tiles, pass, 0, products() * pass.panels);
+          for (std::int64_t t = tiles.first; t < tiles.end; ++t)
+            output(t, m + tiles_.row(tiles, t) * m_.row, outputs_of(pass), worker);
         }
       });
       return;
     }
     std::byte* v = context.scratch;
     std::byte* m = v + v_.bytes;
-    for (std::int64_t first = 0; first < count_; first += band_) {
-      const std::int64_t size = std::min(count_ - first, band_);
-      context.pool.parallel_for(
-          size, [&](std::int64_t t, int worker) { input(first + t, v + t * v_.row, worker); });
+    for (std::int64_t first = 0; first < tiles_.count(); first += band_) {
+      const Band tiles = band_from(first);
+      const std::int64_t size = tiles.end - first;
+      context.pool.parallel_for(size, [&](std::int64_t t, int worker) {
+        input(first + t, v + tiles_.row(tiles, first + t) * v_.row, worker);
+      });
       const Pass whole = pass_of(0);
-      const std::int64_t all = products_ * whole.panels;
+      const std::int64_t all = products() * whole.panels;
       context.pool.parallel_for(tasks_, [&](std::int64_t task, int /*worker*/) {
-        multiply(packed, v, m, size, whole, all * task / tasks_, all * (task + 1) / tasks_);
+        multiply(packed, v, m, tiles, whole, all * task / tasks_, all * (task + 1) / tasks_);
       });
       context.pool.parallel_for(size, [&](std::int64_t t, int worker) {
-        output(first + t, m + t * m_.row, outputs_of(whole), worker);
+        output(first + t, m + tiles_.row(tiles, first + t) * m_.row, outputs_of(whole), worker);
       });
     }
   }
 
  private:
+  using Band = WinogradTiles::Band;
+  Band band_from(std::int64_t first) const {
+    return tiles_.band(first, std::min(tiles_.count(), first + band_));
+  }
+  // Rows that the register tile computes for all products of a band.
+  std::int64_t computed(const Band& band) const;
+
   // In bytes.
   struct Planes {
     std::int64_t row = 0;  // from tile to tile
@@ -113,21 +116,19 @@ class WinogradSchedule {
     const std::int64_t first = pass.first * panels_.panel;
     return {first, std::min(panels_.outputs - first, pass.panels * panels_.panel)};
   }
-  void multiply(const std::byte* packed, const std::byte* v, std::byte* m, std::int64_t tiles,
+  void multiply(const std::byte* packed, const std::byte* v, std::byte* m, const Band& tiles,
                 const Pass& pass, std::int64_t begin, std::int64_t end) const;
 
   const TileKernels& kernels_;
-  int outputs_;                          // of a tile, along one axis
-  int products_;                         // planes
-  std::int64_t rows_, columns_, count_;  // tiles of an image, of all
-  TilePanels panels_;                    // of one product
-  bool shared_ = false;                  // all workers share a band, or each has one of its own
-  std::int64_t band_ = 0;                // tiles
-  std::int64_t pass_panels_ = 0;         // most panels of a pass
-  std::size_t workspaces_ = 0;           // bands in work at a time
-  std::int64_t tasks_ = 0;               // parts of the products of a shared band
-  Planes v_;                             // inputs of a band
-  Planes m_;                             // its products
+  WinogradTiles tiles_;
+  TilePanels panels_;             // of one product
+  bool shared_ = false;           // all workers share a band, or each has one of its own
+  std::int64_t band_ = 0;         // tiles
+  std::int64_t pass_panels_ = 0;  // most panels of a pass
+  std::size_t workspaces_ = 0;    // bands in work at a time
+  std::int64_t tasks_ = 0;        // parts of the products of a shared band
+  Planes v_;                      // inputs of a band
+  Planes m_;                      // its products
 };
 
 }  // namespace pipit

@@ -21,6 +21,10 @@ constexpr std::int64_t kFewestChannels = 16;
 // Products are twice the size of transformed inputs. Measured on Zen 5, of 1 MiB of cache: 3 to 5 % of a layer.
 constexpr int kPasses = 2;
 
+WinogradTiles byte_tiles(const Shape& y) {
+  return WinogradTiles(y, kByteWinogradOutputs, WinogradBorder::fewer_points);
+}
+
 class QConvWinograd final : public Kernel {
  public:
   explicit QConvWinograd(const NodeSpec& spec)
@@ -28,7 +32,7 @@ class QConvWinograd final : public Kernel {
         x_(spec.inputs[0]->shape),
         y_(spec.outputs[0].shape),
         y_pixel_(spec.fusion.row_stride != 0 ? static_cast<std::int64_t>(spec.fusion.row_stride) : y_[1]),
-        schedule_(x_, y_, kByteWinogradOutputs, *s16_tiles(), spec.threads, kPasses),
+        schedule_(x_, byte_tiles(y_), y_[1], *s16_tiles(), spec.threads, kPasses),
         multipliers_(requantization_multipliers(attributes_, y_[1])),
         bias_(multipliers_.size(), 0) {
     if (const Tensor* bias = spec.constant(2))
@@ -65,18 +69,18 @@ class QConvWinograd final : public Kernel {
     schedule_.run(
         packed_.data(), context,
         [&](std::int64_t tile, std::byte* v, int /*worker*/) {
-          const WinogradSchedule::Place at = schedule_.place(tile);
+          const WinogradTiles::Place at = schedule_.place(tile);
           ByteImage from = image;
           from.data = reinterpret_cast<const std::uint8_t*>(inputs[0].data) + at.image * image_bytes;
-          byte_winograd()->input(from, at.row - window.pad_begin[0], at.column - window.pad_begin[1], v,
-                                 schedule_.input_plane());
+          byte_winograd()->input(from, at.row - window.pad_begin[0], at.column - window.pad_begin[1], at.rows,
+                                 at.columns, v, schedule_.input_plane());
         },
         [&](std::int64_t tile, const std::byte* m, const WinogradSchedule::Outputs& part, int /*worker*/) {
-          const WinogradSchedule::Place at = schedule_.place(tile);
+          const WinogradTiles::Place at = schedule_.place(tile);
           const std::int64_t pixel = (at.image * y_[2] + at.row) * y_[3] + at.column;
           ByteOutput to = output;
-          to.rows = std::min<std::int64_t>(kByteWinogradOutputs, y_[2] - at.row);
-          to.columns = std::min<std::int64_t>(kByteWinogradOutputs, y_[3] - at.column);
+          to.rows = at.rows;
+          to.columns = at.columns;
           to.y = reinterpret_cast<std::uint8_t*>(outputs[0].data) + pixel * y_pixel_ + part.first;
           if (adds)
             to.residual = reinterpret_cast<const std::uint8_t*>(inputs[3].data) + pixel * y_[1] + part.first;
@@ -153,16 +157,17 @@ Refusal refuse_winograd(const NodeSpec& spec) {
       (spec.has_input(3) && !is_channels_last(*spec.inputs[3])))
     return "activations must be channels_last";
   if (y.elements() == 0) return "the output is empty";
-  const std::int64_t tiles = WinogradSchedule::tiles(y.shape, kByteWinogradOutputs);
+  const WinogradTiles tiles = byte_tiles(y.shape);
   // Measured: what transforms cost is too much beside so few products.
-  if (tiles < kFewestTiles) return fmt::format("{} tiles are too few for transformed weights to pay", tiles);
+  if (tiles.count() < kFewestTiles)
+    return fmt::format("{} tiles are too few for transformed weights to pay", tiles.count());
   if (x.shape[1] < kFewestChannels || y.shape[1] < kFewestChannels)
     return "too few channels for the transforms to pay";
   const std::int64_t sum = largest_sum(*spec.constant(1), attributes.x.zero_point);
   if (sum >= kByteWinogradSums)
     return fmt::format("sums may reach {}, of which {} bits are not kept", sum, 32 - 6);
   const double rate = static_cast<double>(u8s8_tiles().step) / s16_tiles()->step;
-  return refuse_beside_pruned(x.shape, y.shape, kByteWinogradOutputs, kept_by_qconv_tile(spec), rate);
+  return refuse_beside_pruned(x.shape, y.shape, tiles, kept_by_qconv_tile(spec), rate);
 }
 
 }  // namespace

@@ -8,6 +8,9 @@
 //   576 y = A^T (D_i D_j M) A.
 // All of this is sums and multiples of integers, so it may be done modulo 2^32, however large M is: 576 = 9 * 64, and 9
 // has an inverse modulo 2^32, which leaves 64 y. Where |y| < 2^25, a shift brings y back exactly.
+//
+// Of a tile at the border only e < 4 outputs may exist along an axis. It takes F(e, 3) there, whose points are the
+// first e + 1 of 0, 1, -1, 2, -2 and infinity: products with the same transformed filters, but fewer.
 #pragma once
 
 #include <cstdint>
@@ -57,11 +60,11 @@ void transform_byte_filters(const std::int8_t* g, std::int64_t count, std::int16
 
 /// The transforms of activations; planes are bytes apart.
 struct ByteWinograd {
-  /// B^T d B for the tile whose first input is (row, column), s16: channel c at v + 2 * c. Up to 31 elements after the
-  /// last channel are written too.
-  void (*input)(const ByteImage& image, std::int64_t row, std::int64_t column, std::byte* v,
-                std::int64_t plane);
-  /// Finishes what lies at m, s32. Reads up to 15 elements after the last channel.
+  /// B^T d B for the tile of rows x columns outputs, each 1 to 4, whose first input is (row, column), s16: channel c at
+  /// v + 2 * c, in the planes of the points that it takes. Up to 31 elements after the last channel are written too.
+  void (*input)(const ByteImage& image, std::int64_t row, std::int64_t column, std::int64_t rows,
+                std::int64_t columns, std::byte* v, std::int64_t plane);
+  /// Finishes what lies at m, s32, in the planes of those points. Reads up to 15 elements after the last channel.
   void (*output)(const std::byte* m, std::int64_t plane, const ByteOutput& output);
 };
 

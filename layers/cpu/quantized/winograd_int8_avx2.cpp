@@ -5,6 +5,7 @@
 #include <immintrin.h>
 
 #include <cstring>
+#include <type_traits>
 
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
@@ -21,65 +22,38 @@ namespace {
 using Words = unsigned short __attribute__((vector_size(32)));
 using Ints = unsigned __attribute__((vector_size(32)));
 
+using InputChannels = std::int64_t;
+
+template <bool Whole>
+PIPIT_BYTES Words widen(const std::uint8_t* from, InputChannels channels) {
+  alignas(16) std::uint8_t bytes[16] = {};
+  std::memcpy(bytes, from, Whole ? sizeof(bytes) : static_cast<std::size_t>(channels));
+  return reinterpret_cast<Words>(
+      _mm256_cvtepu8_epi16(_mm_load_si128(reinterpret_cast<const __m128i*>(bytes))));
+}
+
 #include "layers/cpu/quantized/winograd_int8.inc"
 
 constexpr std::int64_t kInputChannels = 16;  // at a time
 constexpr std::int64_t kOutputChannels = 8;
 
-// `count` bytes, the others zeros.
-template <bool Whole>
-PIPIT_BYTES __m128i load_bytes(const std::uint8_t* from, std::int64_t count) {
-  if constexpr (Whole) return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
-  alignas(16) std::uint8_t bytes[16] = {};
-  std::memcpy(bytes, from, static_cast<std::size_t>(count));
-  return _mm_load_si128(reinterpret_cast<const __m128i*>(bytes));
-}
-
-template <bool Whole>
-PIPIT_BYTES void input_channels(const ByteImage& image, std::int64_t corner, const Inside& rows,
-                                const Inside& columns, std::int64_t channels, std::byte* v,
-                                std::int64_t plane) {
-  const std::int64_t row_step = image.width * image.channels;
-  const auto zero_point = static_cast<unsigned short>(image.zero_point);
-  Words half[n * n];
-#pragma GCC unroll 1
-  for (int j = 0; j < n; ++j) {
-    Words d[n];
-    Words t[n];
-    const bool outside = !columns.has(j);
-#pragma GCC unroll 6
-    for (int i = 0; i < n; ++i) {
-      d[i] = Words{};
-      if (outside || !rows.has(i)) continue;
-      const std::uint8_t* from = image.data + (corner + i * row_step + j * image.channels);
-      d[i] = reinterpret_cast<Words>(_mm256_cvtepu8_epi16(load_bytes<Whole>(from, channels))) - zero_point;
-    }
-    transform_input(d, t);
-#pragma GCC unroll 6
-    for (int i = 0; i < n; ++i) half[i * n + j] = t[i];
-  }
-#pragma GCC unroll 1
-  for (int i = 0; i < n; ++i) {
-    Words t[n];
-    transform_input(half + i * n, t);
-#pragma GCC unroll 6
-    for (int j = 0; j < n; ++j) {
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(v + (i * n + j) * plane),
-                          reinterpret_cast<__m256i>(t[j]));
-    }
-  }
-}
-
-void input_tile(const ByteImage& image, std::int64_t row, std::int64_t column, std::byte* v,
-                std::int64_t plane) {
-  const Inside rows(row, image.height);
-  const Inside columns(column, image.width);
+template <typename Outputs>
+__attribute__((noinline)) void transform_inputs(const ByteImage& image, std::int64_t row, std::int64_t column,
+                                                Outputs rows, Outputs columns, std::byte* v,
+                                                std::int64_t plane) {
+  const InputTile<Outputs> tile(image, row, column, rows, columns);
   const std::int64_t corner = (row * image.width + column) * image.channels;
   std::int64_t c = 0;
   for (; c + kInputChannels <= image.channels; c += kInputChannels)
-    input_channels<true>(image, corner + c, rows, columns, 0, v + 2 * c, plane);
+    input_channels<true>(image, corner + c, tile, 0, v + 2 * c, plane);
   if (c < image.channels)
-    input_channels<false>(image, corner + c, rows, columns, image.channels - c, v + 2 * c, plane);
+    input_channels<false>(image, corner + c, tile, image.channels - c, v + 2 * c, plane);
+}
+
+void input_tile(const ByteImage& image, std::int64_t row, std::int64_t column, std::int64_t rows,
+                std::int64_t columns, std::byte* v, std::int64_t plane) {
+  if (rows == m && columns == m) return transform_inputs(image, row, column, All{}, All{}, v, plane);
+  transform_inputs(image, row, column, rows, columns, v, plane);
 }
 
 // What the outputs of a tile share, for some channels.
@@ -89,17 +63,17 @@ struct Finish {
   std::int64_t channels;
 };
 
-// The four outputs of a row, requantized: 8 bytes of channels each.
-template <bool Whole>
+// The outputs of a row, requantized: 8 bytes of channels each.
+template <int Columns, bool Whole>
 PIPIT_BYTES __m256i finish_row(const Ints* sums, const ByteOutput& o, std::int64_t row, std::int64_t c,
                                const Finish& f) {
-  __m256i steps[m];
+  __m256i steps[m] = {};
 #pragma GCC unroll 4
-  for (int j = 0; j < m; ++j) {
+  for (int j = 0; j < Columns; ++j) {
     // 576 y to y: 954437177 * 9 = 1 modulo 2^32, then 64 y to y.
     const __m256i y = _mm256_srai_epi32(reinterpret_cast<__m256i>(sums[j] * 954437177U), 6);
     __m256 x = _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_add_epi32(y, f.bias)), f.multiplier);
-    if (o.residual != nullptr && j < o.columns) {
+    if (o.residual != nullptr) {
       const std::uint8_t* from = o.residual + row * o.residual_row_step + j * o.residual_pixel_step + c;
       long long eight = 0;
       std::memcpy(&eight, from, Whole ? std::size_t{kOutputChannels} : static_cast<std::size_t>(f.channels));
@@ -120,45 +94,49 @@ PIPIT_BYTES __m256i finish_row(const Ints* sums, const ByteOutput& o, std::int64
   return _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
 }
 
-template <bool Whole>
-PIPIT_BYTES void output_channels(const std::byte* products, std::int64_t plane, const ByteOutput& o,
-                                 std::int64_t c, std::int64_t channels) {
-  Ints half[m * n];
+// Along the rows, to y.
+template <int Columns, bool Whole, typename Outputs>
+PIPIT_BYTES void output_rows(const Ints* half, const ByteOutput& o, Outputs rows, std::int64_t c,
+                             const Finish& finish) {
+  const std::size_t stored = Whole ? std::size_t{kOutputChannels} : static_cast<std::size_t>(finish.channels);
+  const std::int64_t count = rows;
 #pragma GCC unroll 1
-  for (int j = 0; j < n; ++j) {
-    Ints d[n];
-    Ints t[m];
-#pragma GCC unroll 6
-    for (int i = 0; i < n; ++i) {
-      d[i] = reinterpret_cast<Ints>(
-          _mm256_loadu_si256(reinterpret_cast<const __m256i*>(products + (i * n + j) * plane + 4 * c)));
-    }
-    transform_output(d, t);
-#pragma GCC unroll 4
-    for (int i = 0; i < m; ++i) half[i * n + j] = t[i];
+  for (std::int64_t i = 0; i < count; ++i) {
+    Ints sums[Columns];
+    transform_output<Columns>(half + i * n, sums);
+    alignas(32) std::uint8_t pixels[m][kOutputChannels];
+    _mm256_store_si256(reinterpret_cast<__m256i*>(pixels), finish_row<Columns, Whole>(sums, o, i, c, finish));
+    std::uint8_t* y = o.y + i * o.row_step + c;
+    for (std::int64_t j = 0; j < Columns; ++j) std::memcpy(y + j * o.pixel_step, pixels[j], stored);
   }
+}
+
+template <bool Whole, typename Outputs>
+PIPIT_BYTES void output_channels(const std::byte* products, std::int64_t plane, const ByteOutput& o,
+                                 Outputs rows, Outputs columns, std::int64_t c, std::int64_t channels) {
+  Ints half[m * n];
+  with_outputs(rows, [&](auto down) { output_columns<down>(products + 4 * c, plane, columns, half); });
   const __m256i lanes = _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(channels)),
                                            _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
   const Finish finish{_mm256_maskload_epi32(o.bias + c, lanes), _mm256_maskload_ps(o.multiplier + c, lanes),
                       channels};
-  const std::size_t stored = Whole ? std::size_t{kOutputChannels} : static_cast<std::size_t>(channels);
-#pragma GCC unroll 1
-  for (std::int64_t i = 0; i < o.rows; ++i) {
-    Ints sums[m];
-    transform_output(half + i * n, sums);
-    alignas(32) std::uint8_t pixels[m][kOutputChannels];
-    _mm256_store_si256(reinterpret_cast<__m256i*>(pixels), finish_row<Whole>(sums, o, i, c, finish));
-    std::uint8_t* y = o.y + i * o.row_step + c;
-    for (std::int64_t j = 0; j < o.columns; ++j) std::memcpy(y + j * o.pixel_step, pixels[j], stored);
-  }
+  with_outputs(columns, [&](auto along) { output_rows<along, Whole>(half, o, rows, c, finish); });
 }
 
-void output_tile(const std::byte* products, std::int64_t plane, const ByteOutput& output) {
+template <typename Outputs>
+__attribute__((noinline)) void transform_outputs(const std::byte* products, std::int64_t plane,
+                                                 const ByteOutput& output, Outputs rows, Outputs columns) {
   const ByteOutput o = output;  // which no store can change
   std::int64_t c = 0;
   for (; c + kOutputChannels <= o.channels; c += kOutputChannels)
-    output_channels<true>(products, plane, o, c, kOutputChannels);
-  if (c < o.channels) output_channels<false>(products, plane, o, c, o.channels - c);
+    output_channels<true>(products, plane, o, rows, columns, c, kOutputChannels);
+  if (c < o.channels) output_channels<false>(products, plane, o, rows, columns, c, o.channels - c);
+}
+
+void output_tile(const std::byte* products, std::int64_t plane, const ByteOutput& output) {
+  if (output.rows == m && output.columns == m)
+    return transform_outputs(products, plane, output, All{}, All{});
+  transform_outputs(products, plane, output, output.rows, output.columns);
 }
 
 }  // namespace

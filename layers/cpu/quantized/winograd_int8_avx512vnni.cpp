@@ -4,6 +4,9 @@
 #if PIPIT_ISA_X86
 #include <immintrin.h>
 
+#include <cstring>
+#include <type_traits>
+
 #if defined(__clang__)
 #pragma clang attribute push( \
     __attribute__((target("avx512vnni,avx512f,avx512dq,avx512vl,avx512bw,avx2,fma"))), apply_to = function)
@@ -26,68 +29,52 @@ namespace {
 using Words = unsigned short __attribute__((vector_size(64)));
 using Ints = unsigned __attribute__((vector_size(64)));
 
-#include "layers/cpu/quantized/winograd_int8.inc"
+using InputChannels = __mmask32;
 
 template <bool Whole>
-PIPIT_BYTES void input_channels(const ByteImage& image, std::int64_t corner, const Inside& rows,
-                                const Inside& columns, __mmask32 channels, std::byte* v, std::int64_t plane) {
-  const std::int64_t row_step = image.width * image.channels;
-  const auto zero_point = static_cast<unsigned short>(image.zero_point);
-  Words half[n * n];
-#pragma GCC unroll 1
-  for (int j = 0; j < n; ++j) {
-    Words d[n];
-    Words t[n];
-    const bool outside = !columns.has(j);
-#pragma GCC unroll 6
-    for (int i = 0; i < n; ++i) {
-      d[i] = Words{};
-      if (outside || !rows.has(i)) continue;
-      const std::uint8_t* from = image.data + (corner + i * row_step + j * image.channels);
-      const __m256i bytes = Whole ? _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from))
-                                  : _mm256_maskz_loadu_epi8(channels, from);
-      d[i] = reinterpret_cast<Words>(_mm512_cvtepu8_epi16(bytes)) - zero_point;
-    }
-    transform_input(d, t);
-#pragma GCC unroll 6
-    for (int i = 0; i < n; ++i) half[i * n + j] = t[i];
-  }
-#pragma GCC unroll 1
-  for (int i = 0; i < n; ++i) {
-    Words t[n];
-    transform_input(half + i * n, t);
-#pragma GCC unroll 6
-    for (int j = 0; j < n; ++j) _mm512_storeu_si512(v + (i * n + j) * plane, reinterpret_cast<__m512i>(t[j]));
-  }
+PIPIT_BYTES Words widen(const std::uint8_t* from, InputChannels channels) {
+  const __m256i bytes = Whole ? _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from))
+                              : _mm256_maskz_loadu_epi8(channels, from);
+  return reinterpret_cast<Words>(_mm512_cvtepu8_epi16(bytes));
 }
 
-void input_tile(const ByteImage& image, std::int64_t row, std::int64_t column, std::byte* v,
-                std::int64_t plane) {
-  const Inside rows(row, image.height);
-  const Inside columns(column, image.width);
+#include "layers/cpu/quantized/winograd_int8.inc"
+
+template <typename Outputs>
+__attribute__((noinline)) void transform_inputs(const ByteImage& image, std::int64_t row, std::int64_t column,
+                                                Outputs rows, Outputs columns, std::byte* v,
+                                                std::int64_t plane) {
+  const InputTile<Outputs> tile(image, row, column, rows, columns);
   const std::int64_t corner = (row * image.width + column) * image.channels;
   std::int64_t c = 0;
   for (; c + 32 <= image.channels; c += 32)
-    input_channels<true>(image, corner + c, rows, columns, 0, v + 2 * c, plane);
+    input_channels<true>(image, corner + c, tile, 0, v + 2 * c, plane);
   if (c < image.channels) {
     const __mmask32 channels = (__mmask32{1} << (image.channels - c)) - 1;
-    input_channels<false>(image, corner + c, rows, columns, channels, v + 2 * c, plane);
+    input_channels<false>(image, corner + c, tile, channels, v + 2 * c, plane);
   }
 }
 
-// The four outputs of a row, requantized: 16 bytes of channels each.
+void input_tile(const ByteImage& image, std::int64_t row, std::int64_t column, std::int64_t rows,
+                std::int64_t columns, std::byte* v, std::int64_t plane) {
+  if (rows == m && columns == m) return transform_inputs(image, row, column, All{}, All{}, v, plane);
+  transform_inputs(image, row, column, rows, columns, v, plane);
+}
+
+// The outputs of a row, requantized: 16 bytes of channels each.
+template <int Columns>
 PIPIT_BYTES __m512i finish_row(const Ints* sums, const ByteOutput& o, std::int64_t row, std::int64_t c,
                                __mmask16 channels) {
   const __m512i bias = _mm512_maskz_loadu_epi32(channels, o.bias + c);
   const __m512 multiplier = _mm512_maskz_loadu_ps(channels, o.multiplier + c);
   const ByteBounds bounds = byte_bounds(o.bounds.low, o.bounds.high, o.zero_point);
-  __m512i steps[m];
+  __m512i steps[m] = {};
 #pragma GCC unroll 4
-  for (int j = 0; j < m; ++j) {
+  for (int j = 0; j < Columns; ++j) {
     // 576 y to y: 954437177 * 9 = 1 modulo 2^32, then 64 y to y.
     const __m512i y = _mm512_srai_epi32(reinterpret_cast<__m512i>(sums[j] * 954437177U), 6);
     __m512 x = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_add_epi32(y, bias)), multiplier);
-    if (o.residual != nullptr && j < o.columns) {
+    if (o.residual != nullptr) {
       const std::uint8_t* from = o.residual + row * o.residual_row_step + j * o.residual_pixel_step + c;
       const __m512i r = _mm512_sub_epi32(_mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(channels, from)),
                                          _mm512_set1_epi32(o.residual_zero_point));
@@ -107,44 +94,51 @@ PIPIT_BYTES void store_pixel(std::uint8_t* y, __m128i bytes, __mmask16 channels)
   }
 }
 
-template <bool Whole>
-PIPIT_BYTES void output_channels(const std::byte* products, std::int64_t plane, const ByteOutput& o,
-                                 std::int64_t c, __mmask16 channels) {
-  Ints half[m * n];
+// Along the rows, to y.
+template <int Columns, bool Whole, typename Outputs>
+PIPIT_BYTES void output_rows(const Ints* half, const ByteOutput& o, Outputs rows, std::int64_t c,
+                             __mmask16 channels) {
+  const std::int64_t count = rows;
 #pragma GCC unroll 1
-  for (int j = 0; j < n; ++j) {
-    Ints d[n];
-    Ints t[m];
-#pragma GCC unroll 6
-    for (int i = 0; i < n; ++i)
-      d[i] = reinterpret_cast<Ints>(_mm512_loadu_si512(products + (i * n + j) * plane + 4 * c));
-    transform_output(d, t);
-#pragma GCC unroll 4
-    for (int i = 0; i < m; ++i) half[i * n + j] = t[i];
-  }
-#pragma GCC unroll 1
-  for (int i = 0; i < o.rows; ++i) {
-    Ints sums[m];
-    transform_output(half + i * n, sums);
-    const __m512i bytes = finish_row(sums, o, i, c, channels);
+  for (std::int64_t i = 0; i < count; ++i) {
+    Ints sums[Columns];
+    transform_output<Columns>(half + i * n, sums);
+    const __m512i bytes = finish_row<Columns>(sums, o, i, c, channels);
     std::uint8_t* y = o.y + i * o.row_step + c;
     store_pixel<Whole>(y, _mm512_castsi512_si128(bytes), channels);
-    if (o.columns > 1) store_pixel<Whole>(y + o.pixel_step, _mm512_extracti32x4_epi32(bytes, 1), channels);
-    if (o.columns > 2)
+    if constexpr (Columns > 1)
+      store_pixel<Whole>(y + o.pixel_step, _mm512_extracti32x4_epi32(bytes, 1), channels);
+    if constexpr (Columns > 2)
       store_pixel<Whole>(y + 2 * o.pixel_step, _mm512_extracti32x4_epi32(bytes, 2), channels);
-    if (o.columns > 3)
+    if constexpr (Columns > 3)
       store_pixel<Whole>(y + 3 * o.pixel_step, _mm512_extracti32x4_epi32(bytes, 3), channels);
   }
 }
 
-void output_tile(const std::byte* products, std::int64_t plane, const ByteOutput& output) {
+template <bool Whole, typename Outputs>
+PIPIT_BYTES void output_channels(const std::byte* products, std::int64_t plane, const ByteOutput& o,
+                                 Outputs rows, Outputs columns, std::int64_t c, __mmask16 channels) {
+  Ints half[m * n];
+  with_outputs(rows, [&](auto down) { output_columns<down>(products + 4 * c, plane, columns, half); });
+  with_outputs(columns, [&](auto along) { output_rows<along, Whole>(half, o, rows, c, channels); });
+}
+
+template <typename Outputs>
+__attribute__((noinline)) void transform_outputs(const std::byte* products, std::int64_t plane,
+                                                 const ByteOutput& output, Outputs rows, Outputs columns) {
   const ByteOutput o = output;  // which no store can change
   std::int64_t c = 0;
-  for (; c + 16 <= o.channels; c += 16) output_channels<true>(products, plane, o, c, 0xFFFF);
+  for (; c + 16 <= o.channels; c += 16) output_channels<true>(products, plane, o, rows, columns, c, 0xFFFF);
   if (c < o.channels) {
     const auto channels = static_cast<__mmask16>((1U << (o.channels - c)) - 1U);
-    output_channels<false>(products, plane, o, c, channels);
+    output_channels<false>(products, plane, o, rows, columns, c, channels);
   }
+}
+
+void output_tile(const std::byte* products, std::int64_t plane, const ByteOutput& output) {
+  if (output.rows == m && output.columns == m)
+    return transform_outputs(products, plane, output, All{}, All{});
+  transform_outputs(products, plane, output, output.rows, output.columns);
 }
 
 }  // namespace
