@@ -136,31 +136,4 @@ const Selection& within(const std::vector<Selection>& all, double ms) {
   return all.back();
 }
 
-std::size_t first_fast_enough(const std::vector<double>& predicted, double wanted, double close,
-                              const std::function<double(std::size_t)>& measure) {
-  std::size_t begin = 0;               // all before are too slow
-  std::size_t end = predicted.size();  // fast enough, or behind the last one
-  double correction = 1;
-  for (bool halve = false; begin < end; halve = !halve) {
-    std::size_t next = begin + (end - begin) / 2;
-    if (!halve) {
-      const auto first = predicted.begin() + static_cast<std::ptrdiff_t>(begin);
-      const auto last = predicted.begin() + static_cast<std::ptrdiff_t>(end);
-      // In the middle of what is close enough, to be on the right side of it.
-      const double goal = wanted * (1 + close / 2) / correction;
-      next = std::min(static_cast<std::size_t>(std::lower_bound(first, last, goal) - predicted.begin()),
-                      end - 1);
-    }
-    const double measured = measure(next);
-    if (measured >= wanted) {
-      end = next;
-      if (measured <= wanted * (1 + close)) break;
-    } else {
-      begin = next + 1;
-    }
-    correction = measured / predicted[next];
-  }
-  return end;
-}
-
 }  // namespace pipit

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
 #include <vector>
 
 namespace pipit {
@@ -11,6 +10,7 @@ namespace pipit {
 struct Option {
   double ms = 0;
   double cost = 0;  ///< of accuracy, in whatever unit adds up over layers
+  int kind = 0;     ///< what it does to the layer: SelectionSearch corrects costs of a kind together
 };
 
 /// One way to have what several layers share, a residual stream say: it multiplies the times of the layers, whatever
@@ -39,13 +39,5 @@ std::vector<Selection> selections(const std::vector<std::vector<Option>>& layers
 
 /// The first selection that takes at most `ms`, or the last one.
 const Selection& within(const std::vector<Selection>& all, double ms);
-
-/// The first of a list of ever faster models that is `wanted` times as fast by `measure`, which is called as seldom as
-/// may be: `predicted`, by which the list rises, says where to begin, and corrected by what was measured where to go
-/// on. What lies between one that is too slow and one that is fast enough is halved, until they are neighbours or the
-/// fast one is at most `close` (a share) faster than wanted: nothing is pruned that the goal does not need, however
-/// wrong the prediction was. The length of the list where not even the last one is fast enough.
-std::size_t first_fast_enough(const std::vector<double>& predicted, double wanted, double close,
-                              const std::function<double(std::size_t)>& measure);
 
 }  // namespace pipit

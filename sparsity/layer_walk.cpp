@@ -111,8 +111,9 @@ class Visited final : public WalkedLayer {
 
   std::int64_t columns_of_a_run(const Columns& columns) const {
     const auto depth = static_cast<double>(columns.depth() + 1);
-    const double wanted = std::clamp(walk_.options.work / (depth * depth), 4 * depth,
-                                     std::max(4 * depth, static_cast<double>(walk_.options.most_columns)));
+    const double least = walk_.options.least * depth;
+    const double wanted = std::clamp(walk_.options.work / (depth * depth), least,
+                                     std::max(least, static_cast<double>(walk_.options.most_columns)));
     return static_cast<std::int64_t>(wanted / static_cast<double>(walk_.runs)) + 1;
   }
 

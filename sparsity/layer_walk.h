@@ -18,8 +18,9 @@ struct WalkOptions {
   /// Which columns are sampled; the same for every run of the same images.
   std::uint64_t seed = 1;
   /// Columns of a layer over all inputs: as many as cost about `work` multiplications (columns * depth^2), but at least
-  /// 4 * depth and at most `most_columns`, and no more than there are.
+  /// `least` * depth and at most `most_columns`, and no more than there are.
   double work = 2e10;
+  double least = 4;
   std::int64_t most_columns = 65'536;
   int threads = 0;
 };

@@ -72,6 +72,7 @@ nlohmann::ordered_json prune_json(nlohmann::ordered_json json, const PruneSource
   json["importance"] = source.importance;
   json["group"] = source.group;
   json["panel"] = source.panel;
+  if (source.block) json["block"] = *source.block;
   json["refit"] = source.refits;
   json["against"] = goal.against == Against::labels ? "labels" : "dense";
   if (goal.keep) json["keep"] = *goal.keep;
@@ -102,15 +103,18 @@ nlohmann::ordered_json prune_json(nlohmann::ordered_json json, const PruneSource
     entry["predicted_speedup"] = predicted_json(step.predicted);
     entry.update(drop_json(step.answers, outcome.search_top1));
     entry["expected_drop_points"] = 100 * step.drop.mean;
+    entry["error"] = step.error;
     entry["pareto"] = step.pareto;
     entry["chosen"] = i == outcome.chosen;
     json["steps"].push_back(std::move(entry));
   }
-  if (goal.speedup) {
-    json["timed"] = nlohmann::ordered_json::array();
-    for (const TimedSelection& timed : outcome.timed) {
-      json["timed"].push_back({{"predicted_speedup", timed.predicted}});
-      json["timed"].back().update(speed_json(timed.speedup));
+  if (!goal.keep) {
+    json["selections"] = nlohmann::ordered_json::array();
+    for (const SketchedSelection& selection : outcome.sketched) {
+      nlohmann::ordered_json entry = {{"predicted_speedup", selection.predicted}};
+      entry.update(speed_json(selection.speedup));
+      entry["error"] = selection.error;
+      json["selections"].push_back(std::move(entry));
     }
   }
   json["layers"] = nlohmann::ordered_json::array();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include "apps/measuring/prune_search.h"
@@ -14,6 +15,7 @@ struct PruneSource {
   std::string mode, importance;
   std::int64_t group = 1;
   std::int64_t panel = 0;
+  std::optional<std::int64_t> block;  ///< where blocks of channels fall
   bool refits = true;
 };
 

@@ -16,14 +16,12 @@ namespace pipit::apps {
 namespace {
 
 constexpr double kProbed = 0.5;  // the share that a layer keeps to measure what its loss does to the output
-constexpr std::size_t kFitted =
-    64;                             // images that other weights are fitted on to measure a branch or a stream
 constexpr double kMostNoise = 0.5;  // of the output, over its variance: worse ones are not looked at
 
-// What the output loses without a branch, once those have gone that cost less for their time: branches near each other
-// stand in for each other, and single losses say nothing of the loss of both. A loss that was measured with fewer gone
-// is taken for the least that it can be, so that few are measured again. Branches without which little is left of the
-// output have no cost.
+// What the output loses without a branch, nothing refitted, once those have gone that cost less for their time:
+// branches near each other stand in for each other, and single losses say nothing of the loss of both. A loss that was
+// measured with fewer gone is taken for the least that it can be, so that few are measured again. Branches without
+// which little is left of the output have no cost.
 std::map<std::string, double> cost_of_branches(
     const Graph& graph, const std::vector<Branch>& branches, const StepTimes& times,
     const std::function<double(const std::set<std::string>&)>& noise_without,
@@ -101,15 +99,13 @@ class Measuring {
 
   Candidates run() {
     time_ladder();
+    for (StreamCandidates& stream : candidates_.streams) time_shares(stream);
     probe_layers();
     candidates_.without = cost_of_branches(
         graph_, branches_, candidates_.dense(),
-        [&](const std::set<std::string>& last) {
-          return noise_of({{}, {}, last});
-        },
+        [&](const std::set<std::string>& last) { return noise_of(remove_branches(graph_, last)); },
         [&] { step(); });
     for (const ChannelPath& path : paths_.channels) weigh(path);
-    for (StreamCandidates& stream : candidates_.streams) measure(stream);
     return std::move(candidates_);
   }
 
@@ -126,11 +122,9 @@ class Measuring {
     return time(removed.empty() ? graph_ : remove_channels(graph_, paths_.groups, removed));
   }
 
-  // Of the output, over its variance, once all other weights are fitted.
-  double noise_of(const Keeps& keeps) const {
-    const std::size_t images = std::min(pruning_.images(), kFitted);
-    const PrunedModel made = pruning_.prune(keeps, images, {});
-    return relative_noise(run_outputs(pruning_.compiler().in_fp32(made.graph), probe_), reference_);
+  // Of the output, over its variance.
+  double noise_of(const Graph& graph) const {
+    return relative_noise(run_outputs(pruning_.compiler().in_fp32(graph), probe_), reference_);
   }
 
   // Of models in which everything but streams keeps one share.
@@ -148,43 +142,74 @@ class Measuring {
     }
   }
 
-  // Every layer alone loses half of its rows and is refitted on the dense network's inputs: the error that it is left
-  // with, and what that makes of the output.
+  // Every layer alone loses half of its rows, or what reads a stream some of its channels, and is refitted on the dense
+  // network's inputs: the error that it is left with, and what that makes of the output.
   void probe_layers() {
     std::map<std::string, NewWeights> alone;
     std::map<std::string, double> losses;
+    std::vector<Removals> removals;
+    std::vector<std::map<std::string, NewWeights>> without(candidates_.streams.size());
+    for (const StreamCandidates& stream : candidates_.streams)
+      removals.push_back(
+          stream.shares.empty()
+              ? Removals()
+              : removals_of(graph_, paths_.groups, pruning_.removed_channels(probed_share(stream))));
     const std::shared_ptr<ThreadPool> pool = shared_pool(pruning_.options().removal.walk.threads);
     const auto visit = [&](const WalkedLayer& layer) -> std::optional<NewWeights> {
       const Node& node = layer.node();
-      if (!probed_.contains(node.name)) return std::nullopt;
-      const NewWeights dense = weights_of(graph_, node);
-      const auto path = std::find_if(paths_.rows.begin(), paths_.rows.end(),
-                                     [&](const PruningPath& p) { return p.node == node.name; });
-      std::vector<std::uint8_t> removed(static_cast<std::size_t>(dense.weights.shape().elements()), 0);
-      if (path != paths_.rows.end()) {
-        removed = removals_of(graph_, {path->keep(kProbed)}).at(node.name).weights;
-      } else {  // any rows will do
-        const std::size_t depth = removed.size() / static_cast<std::size_t>(dense.weights.shape()[0]);
-        for (std::size_t i = 0; i < removed.size(); ++i) removed[i] = i % depth % 2 == 0;
+      const bool probed = probed_.contains(node.name);
+      std::vector<std::size_t> streams;
+      for (std::size_t s = 0; s < removals.size(); ++s) {
+        const auto found = removals[s].find(node.name);
+        if (found != removals[s].end() && reads(candidates_.streams[s], node)) streams.push_back(s);
       }
-      const std::vector<Gram> sums = layer.sums();
+      if (!probed && streams.empty()) return std::nullopt;
+      const NewWeights dense = weights_of(graph_, node);
       const bool with_bias = layer_if<MatMul>(node) == nullptr;
-      NewWeights made = refit(sums, dense, removed, {}, with_bias, pruning_.options().removal.refit, *pool);
-      losses[node.name] = sums.at(0).relative_error(made.weights.values<float>(), made.bias);
-      alone.emplace(node.name, std::move(made));
-      step();
+      const std::vector<Gram> sums = layer.sums();
+      const auto fitted = [&](const std::vector<std::uint8_t>& removed) {
+        return refit(sums, dense, removed, {}, with_bias, pruning_.options().removal.refit, *pool);
+      };
+      for (const std::size_t s : streams)
+        without[s].emplace(node.name, fitted(removals[s].at(node.name).weights));
+      if (probed) {
+        NewWeights made = fitted(half_of(node, dense));
+        losses[node.name] = sums.at(0).relative_error(made.weights.values<float>(), made.bias);
+        alone.emplace(node.name, std::move(made));
+        step();
+      }
       return std::nullopt;
     };
-    walk_layers(graph_, pruning_.inputs(pruning_.images()), pruning_.options().removal.walk, visit);
+    walk_layers(graph_, pruning_.inputs(pruning_.sketch_images()), pruning_.sketch_walk(), visit);
     for (const std::string& node : probed_) {
       std::map<std::string, NewWeights> one;
       one.insert(alone.extract(node));
-      const ImageOutputs outputs =
-          run_outputs(pruning_.compiler().in_fp32(replace_weights(graph_, std::move(one))), probe_);
       candidates_.noise[node] =
-          losses.at(node) > 0 ? relative_noise(outputs, reference_) / losses.at(node) : 0;
+          losses.at(node) > 0 ? noise_of(replace_weights(graph_, std::move(one))) / losses.at(node) : 0;
       step();
     }
+    for (std::size_t s = 0; s < without.size(); ++s)
+      weigh(candidates_.streams[s],
+            without[s].empty() ? 0 : noise_of(replace_weights(graph_, std::move(without[s]))));
+  }
+
+  Keeps probed_share(const StreamCandidates& stream) const {
+    return {{}, {{stream.family, stream.shares[stream.shares.size() / 2]}}, {}};
+  }
+  bool reads(const StreamCandidates& stream, const Node& node) const {
+    return paths_.channels[stream.family].family.readers.contains(
+        static_cast<int>(&node - graph_.nodes().data()));
+  }
+
+  std::vector<std::uint8_t> half_of(const Node& node, const NewWeights& dense) const {
+    const auto path = std::find_if(paths_.rows.begin(), paths_.rows.end(),
+                                   [&](const PruningPath& p) { return p.node == node.name; });
+    if (path != paths_.rows.end()) return removals_of(graph_, {path->keep(kProbed)}).at(node.name).weights;
+    // Any rows will do.
+    std::vector<std::uint8_t> removed(static_cast<std::size_t>(dense.weights.shape().elements()), 0);
+    const std::size_t depth = removed.size() / static_cast<std::size_t>(dense.weights.shape()[0]);
+    for (std::size_t i = 0; i < removed.size(); ++i) removed[i] = i % depth % 2 == 0;
+    return removed;
   }
 
   void weigh(const ChannelPath& path) {
@@ -196,12 +221,14 @@ class Measuring {
       losses.push_back(noise * path.loss_after(path.falling(share, pruning_.options().multiple)));
   }
 
-  void measure(StreamCandidates& stream) {
-    const ChannelPath& path = paths_.channels[stream.family];
-    const auto falling = [&](double share) { return path.falling(share, pruning_.options().multiple); };
+  std::size_t falling(const StreamCandidates& stream, double share) const {
+    return paths_.channels[stream.family].falling(share, pruning_.options().multiple);
+  }
+
+  void time_shares(StreamCandidates& stream) {
     std::size_t last = 0;
     for (const double share : kShares) {
-      const std::size_t falls = falling(share);
+      const std::size_t falls = falling(stream, share);
       if (falls > last) {
         stream.shares.push_back(share);
         stream.times.push_back(time_of_channels({{}, {{stream.family, share}}, {}}));
@@ -209,12 +236,14 @@ class Measuring {
       last = falls;
       step();
     }
+  }
+
+  void weigh(StreamCandidates& stream, double noise) {
     if (stream.shares.empty()) return;
-    const double probed = stream.shares[stream.shares.size() / 2];
-    const double loss = path.loss_after(falling(probed));
-    const double noise = noise_of({{}, {{stream.family, probed}}, {}});
+    const ChannelPath& path = paths_.channels[stream.family];
+    const double loss = path.loss_after(falling(stream, stream.shares[stream.shares.size() / 2]));
     for (const double share : stream.shares)
-      stream.cost.push_back(loss > 0 ? noise * path.loss_after(falling(share)) / loss : noise);
+      stream.cost.push_back(loss > 0 ? noise * path.loss_after(falling(stream, share)) / loss : noise);
     step();
   }
 

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "apps/measuring/timing.h"
+#include "engine/base/clock.h"
 #include "engine/base/statistics.h"
 #include "layers/ops/conv.h"
 #include "layers/passes/real_weights.h"
@@ -16,8 +17,9 @@ namespace pipit::apps {
 namespace {
 
 constexpr int kLayerRuns = 30;
-constexpr int kMostAttempts = 3;  // to meet a speed-up once weights are fitted
-constexpr double kClose = 0.03;   // a speed-up may be passed by this share: it is measured no better
+constexpr std::size_t kFinalists = 3;  // selections that are fitted in full, for a speed-up
+constexpr int kFewestSelections = 3;   // measured for a speed, however long that takes
+constexpr double kClose = 0.03;        // a speed-up may be passed by this share: it is measured no better
 constexpr std::array kSpeedups{1.1,  1.2, 1.35, 1.5,
                                1.75, 2.0, 2.5,  3.0};  // predicted, of the steps for a drop
 constexpr double kDropConfidence = 0.75;
@@ -49,6 +51,7 @@ class Searcher {
       take(goal_.global ? pruning_.global(*goal_.keep) : pruning_.uniform(*goal_.keep), std::nullopt);
     } else {
       budget_ = pruning_.budget(images_.probe, stage_("timing candidates"));
+      search_.emplace(budget_.options, budget_.shared);
       goal_.speedup ? meet_speedup() : meet_drop();
     }
     std::sort(outcome_.steps.begin(), outcome_.steps.end(),
@@ -73,6 +76,7 @@ class Searcher {
     step.predicted = predicted;
     step.answers = judge_.compare(outputs);
     step.drop = judge_.drop(outputs, outputs);
+    step.error = relative_noise(outputs, images_.search_answers);
     step.speedup = timed(plan);
     choose(keeps, std::move(made));
     outcome_.steps.push_back(std::move(step));
@@ -89,45 +93,68 @@ class Searcher {
     outcome_.pruned = std::move(made);
   }
 
-  // The index of the selection that is predicted to be so fast, in a run of the whole model.
-  std::size_t predicted_at(double speedup) const {
-    const double ms = budget_.dense_ms / speedup;
-    return static_cast<std::size_t>(&within(budget_.selections, ms) - budget_.selections.data());
+  // Measures selections until the time is up.
+  void explore(double speedup, double seconds, const ProgressReport& progress) {
+    const Clock::time_point begin = Clock::now();
+    const auto share = [&] { return milliseconds_since(begin) / 1000 / seconds; };
+    for (int i = 0; i < kFewestSelections || share() < 1; ++i) {
+      const std::optional<Selection> next = search_->propose(speedup);
+      if (!next) break;
+      const PrunedModel made = pruning_.sketch(budget_.keeps_of(*next));
+      const ImageOutputs outputs = run_outputs(pruning_.compiler().in_fp32(made.graph), images_.search);
+      const MedianInterval measured = timed(pruning_.compiler().for_times(made.graph));
+      const double error = relative_noise(outputs, images_.search_answers);
+      search_->add(*next, error, measured.low);
+      outcome_.sketched.push_back({search_->predicted_speedup(*next), error, measured});
+      progress(static_cast<std::int64_t>(1000 * std::min(share(), 1.0)), 1000);
+    }
   }
-  double prediction(std::size_t i) const { return budget_.dense_ms / budget_.selections[i].ms; }
+
+  // Selections to fit in full: of those that are fast enough the ones of the least error, or the fastest one.
+  std::vector<std::size_t> finalists(double speedup) const {
+    std::vector<std::size_t> best = search_->best(speedup);
+    if (best.empty()) {
+      const std::vector<MeasuredSelection>& all = search_->measured();
+      const auto slower = [](const auto& a, const auto& b) { return a.speedup < b.speedup; };
+      best.push_back(
+          static_cast<std::size_t>(std::max_element(all.begin(), all.end(), slower) - all.begin()));
+    }
+    best.resize(std::min(best.size(), kFinalists));
+    return best;
+  }
 
   void meet_speedup() {
-    const std::size_t count = budget_.selections.size();
-    std::vector<double> predicted;
-    for (std::size_t i = 0; i < count; ++i) predicted.push_back(prediction(i));
-    const ProgressReport progress = stage_("timing selections");
-    const auto measure = [&](std::size_t i) {
-      outcome_.timed.push_back(
-          {predicted[i], timed(pruning_.compiler().for_times(pruning_.unfitted(budget_.keeps[i])))});
-      const auto done = static_cast<std::int64_t>(outcome_.timed.size());
-      progress(done, std::max<std::int64_t>(done + 1, 8));
-      return outcome_.timed.back().speedup.low;
-    };
-    std::size_t next = first_fast_enough(predicted, *goal_.speedup, kClose, measure);
-    for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
-      const std::size_t i = std::min(next, count - 1);
-      const MedianInterval speedup = take(budget_.keeps[i], predicted[i]).speedup;
-      const double measured = speedup.median;
-      outcome_.passed = reached(speedup, *goal_.speedup);
-      if (measured >= *goal_.speedup || i + 1 == count) break;  // noise is no reason to prune more
-      // A little more than was measured too slow.
-      next = std::max(i + 1, predicted_at(1.01 * predicted[i] * *goal_.speedup / measured));
+    explore(*goal_.speedup, goal_.seconds, stage_("measuring selections"));
+    outcome_.passed = false;
+    double least = 0;
+    PrunedModel made;
+    Keeps keeps;
+    for (const std::size_t i : finalists(*goal_.speedup)) {
+      const Selection& selection = search_->measured()[i].selection;
+      const PruneStep& step = take(budget_.keeps_of(selection), search_->predicted_speedup(selection));
+      const bool fast = reached(step.speedup, *goal_.speedup);
+      if (outcome_.steps.size() > 1 &&
+          (fast ? outcome_.passed && step.error >= least : outcome_.passed || step.error >= least))
+        continue;
+      outcome_.passed = fast;
+      least = step.error;
+      keeps = step.keeps;
+      made = std::move(outcome_.pruned);
     }
+    choose(keeps, std::move(made));
   }
 
   void meet_drop() {
     std::vector<PrunedModel> made;
-    std::size_t last = 0;
+    const ProgressReport progress = stage_("measuring selections");
     for (const double speedup : kSpeedups) {
-      const std::size_t i = predicted_at(speedup);
-      if (i == last) continue;
-      last = i;
-      take(budget_.keeps[i], prediction(i));
+      explore(speedup, goal_.seconds / std::size(kSpeedups), progress);
+      const std::vector<std::size_t> best = search_->best(speedup);
+      if (best.empty()) continue;
+      const Selection& selection = search_->measured()[best[0]].selection;
+      const Keeps keeps = budget_.keeps_of(selection);
+      if (keeps == chosen_) continue;
+      take(keeps, search_->predicted_speedup(selection));
       made.push_back(std::move(outcome_.pruned));
       // Twice the drop: the faster ones are only worse.
       if (100 * outcome_.steps.back().drop.mean > 2 * *goal_.max_drop + 1) break;
@@ -234,6 +261,7 @@ class Searcher {
   Tensor batch_;
   Judge judge_;
   Pruning::Budget budget_;
+  std::optional<SelectionSearch> search_;
   std::vector<double> dense_ms_;
   Keeps chosen_;
   PruneOutcome outcome_;
@@ -246,7 +274,7 @@ bool reached(const MedianInterval& speedup, double wanted) {
 }
 
 int most_steps(const PruneGoal& goal) {
-  return goal.keep ? 1 : goal.speedup ? kMostAttempts : static_cast<int>(std::size(kSpeedups));
+  return goal.keep ? 1 : goal.speedup ? static_cast<int>(kFinalists) : static_cast<int>(std::size(kSpeedups));
 }
 
 PruneOutcome search_pruned(const Pruning& pruning, const PruneGoal& goal, PruneImages& images,

@@ -21,6 +21,7 @@ struct PruneGoal {
   std::optional<double> speedup;   ///< of a run of the model
   std::optional<double> max_drop;  ///< points
   bool global = false;             ///< keep is that of all layers together
+  double seconds = 60;             ///< for speedup and max_drop: how long selections are measured
   Against against = Against::labels;
 };
 
@@ -42,6 +43,7 @@ struct PruneStep {
   std::optional<double> predicted;  ///< by its layers' times, where those were measured
   PairedAnswers answers;            ///< on the search images, dense against pruned
   DropEstimate drop;
+  double error = 0;  ///< relative_noise() on the search images
   bool pareto = false;
 };
 
@@ -62,9 +64,10 @@ struct PrunedInt8 {
   PairedAnswers dense_unseen;  ///< the dense model in fp32 against INT8
 };
 
-/// A selection that was only timed, with weights that are not fitted: on the way to a speed-up.
-struct TimedSelection {
-  double predicted = 1;
+/// A selection that was measured on the way to a speed-up or a drop: Pruning::sketch().
+struct SketchedSelection {
+  double predicted = 1;  ///< by its layers' times
+  double error = 0;      ///< relative_noise() on the search images
   MedianInterval speedup;
 };
 
@@ -73,7 +76,7 @@ struct PruneOutcome {
   PrunedModel pruned;
   std::shared_ptr<const ExecutionPlan> plan;  ///< of the pruned model
   std::vector<PruneStep> steps;               ///< the slowest first
-  std::vector<TimedSelection> timed;          ///< in the order in which they were
+  std::vector<SketchedSelection> sketched;    ///< in the order in which they were measured
   std::size_t chosen = 0;
   double dense_ms = 0;                      ///< in the same precision
   double search_top1 = 0, unseen_top1 = 0;  ///< of the dense model in fp32
@@ -98,11 +101,11 @@ struct GoalMissed : Error {
 /// How often search_pruned() fits weights at most.
 int most_steps(const PruneGoal& goal);
 
-/// Prunes, measures steps until the goal is met, and checks the one that is chosen on the unseen images. For a speed-up
-/// selections are timed before weights are fitted, until the first is found that is so fast by the lower end of its
-/// interval (first_fast_enough()); that one is fitted, and passes when it is timed once more and reached(). For a drop,
-/// steps of rising speed are judged, the fastest taken that is good enough together with all slower ones
-/// (choose_step()).
+/// Prunes, measures steps, and checks the one that is chosen on the unseen images. For a speed-up SelectionSearch says
+/// for so many seconds which whole selections to measure, time and error, with weights that are fitted on few images;
+/// those of the least error among the ones that are fast enough are fitted in full, measured once more, and the best
+/// is taken that reached() the goal. For a drop the same is done for rising speeds, one step for each, and the fastest
+/// taken that is good enough together with all slower ones (choose_step()).
 /// Throws GoalMissed where nothing is worth writing.
 PruneOutcome search_pruned(const Pruning& pruning, const PruneGoal& goal, PruneImages& images,
                            const std::function<ProgressReport(const char* stage)>& stage);

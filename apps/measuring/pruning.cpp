@@ -11,6 +11,11 @@ namespace pipit::apps {
 
 namespace {
 
+// Of sketch(): what is measured of many selections may take a tenth of what is written.
+constexpr std::size_t kSketchImages = 64;
+constexpr double kSketchWork = 2e9;
+constexpr double kSketchLeast = 1;
+
 void add_removals(Removals& to, const Removals& from) {
   for (const auto& [node, removal] : from) {
     const auto found = to.try_emplace(node, removal);
@@ -26,10 +31,7 @@ void add_removals(Removals& to, const Removals& from) {
 
 Pruning::Pruning(Graph dense, std::vector<Tensor> images, PruningOptions options,
                  const PruneCompiler& compiler, const ProgressReport& progress)
-    : dense_(std::move(dense)),
-      images_(std::move(images)),
-      options_(std::move(options)),
-      compiler_(compiler) {
+    : dense_(std::move(dense)), images_(std::move(images)), options_(options), compiler_(compiler) {
   paths_ = find_paths(dense_, inputs(images_.size()), options_.path, progress);
 }
 
@@ -114,23 +116,38 @@ std::vector<Branch> Pruning::branches_of(const Keeps& keeps) const {
   return chosen;
 }
 
-PrunedModel Pruning::prune(const Keeps& keeps, std::size_t images, const ProgressReport& progress) const {
+PrunedModel Pruning::prune(const Keeps& keeps, std::size_t images, const RemovalOptions& how,
+                           const ProgressReport& progress) const {
   Removals removals = removals_of(dense_, mask_of(keeps));
   const std::vector<bool> channels = removed_channels(keeps);
   if (!channels.empty()) add_removals(removals, removals_of(dense_, paths_.groups, channels));
   add_removals(removals, removals_of(dense_, branches_of(keeps)));
-  Remaining remaining = remove_and_refit(dense_, inputs(images), removals, options_.removal, progress);
+  Remaining remaining = remove_and_refit(dense_, inputs(images), removals, how, progress);
   if (!channels.empty())
     remaining.graph = remove_channels(remaining.graph, find_channel_groups(remaining.graph), channels);
   remaining.graph = remove_branches(remaining.graph, keeps.branches);
   return {std::move(remaining.graph), std::move(remaining.errors), std::nullopt};
 }
 
-Graph Pruning::unfitted(const Keeps& keeps) const {
-  Graph graph = apply_mask(dense_, mask_of(keeps));
-  const std::vector<bool> channels = removed_channels(keeps);
-  if (!channels.empty()) graph = remove_channels(graph, find_channel_groups(graph), channels);
-  return remove_branches(graph, keeps.branches);
+PrunedModel Pruning::prune(const Keeps& keeps, const ProgressReport& progress) const {
+  return prune(keeps, images(), options_.removal, progress);
+}
+
+std::size_t Pruning::sketch_images() const {
+  return std::min(images(), kSketchImages);
+}
+
+WalkOptions Pruning::sketch_walk() const {
+  WalkOptions walk = options_.removal.walk;
+  walk.work = kSketchWork;
+  walk.least = kSketchLeast;
+  return walk;
+}
+
+PrunedModel Pruning::sketch(const Keeps& keeps) const {
+  RemovalOptions how = options_.removal;
+  how.walk = sketch_walk();
+  return prune(keeps, sketch_images(), how, {});
 }
 
 std::vector<Tensor> read_runs(PreparedImages& images) {

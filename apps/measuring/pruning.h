@@ -10,9 +10,9 @@
 #include "apps/measuring/precision_ladder.h"
 #include "apps/measuring/prune_compiler.h"
 #include "sparsity/branches.h"
-#include "sparsity/budget.h"
 #include "sparsity/pruning_path.h"
 #include "sparsity/removal.h"
+#include "sparsity/selection_search.h"
 
 namespace pipit::apps {
 
@@ -60,30 +60,31 @@ class Pruning {
   /// Rows fall where the loss per weight is the least, in all layers: `share` of all weights stay. Mode k only.
   Keeps global(double share) const;
   /// Without scales.
-  PrunedModel prune(const Keeps& keeps, const ProgressReport& progress) const {
-    return prune(keeps, images(), progress);
-  }
-  /// The same with weights that are fitted on so many of the images.
-  PrunedModel prune(const Keeps& keeps, std::size_t images, const ProgressReport& progress) const;
-  /// prune() but for the values of the weights, which are as they were: runs as fast.
-  Graph unfitted(const Keeps& keeps) const;
-
-  /// Selections by budget (sparsity/budget.h), from dense to fastest, with the Keeps of each. What is chosen at once
-  /// are layers that share families of channels or a residual branch: rows of each, channels of all their families, or
-  /// nothing of the branch; and residual streams, which make all layers on them faster. Times are those of the steps
-  /// of whole models in which everything, or one stream, keeps one share of a ladder; costs are the loss of the layer
-  /// times what the model's output loses per loss of this layer, measured on `probe` with that layer alone pruned and
-  /// refitted; of a stream the same with all layers refitted; and of a branch what the output loses without it and
-  /// those that cost less for their time, all others refitted.
+  PrunedModel prune(const Keeps& keeps, const ProgressReport& progress) const;
+  /// prune() with weights that are fitted on few images and columns (sketch_walk()): for comparisons.
+  PrunedModel sketch(const Keeps& keeps) const;
+  /// How little of the images the comparisons of candidates and of selections want.
+  std::size_t sketch_images() const;
+  WalkOptions sketch_walk() const;
+  /// What there is to choose from for a budget, as SelectionSearch takes it. What is chosen at once are layers that
+  /// share families of channels or a residual branch: rows of each, channels of all their families, or nothing of the
+  /// branch; and residual streams, which make all layers on them faster. Times are those of the steps of whole models
+  /// in which everything, or one stream, keeps one share of a ladder. Costs are the loss of the layer times what the
+  /// model's output loses per loss of this layer, measured on `probe` with that layer alone pruned and refitted; of a
+  /// stream the same for all that read it; and of a branch what the output loses without it and those that cost less
+  /// for their time, nothing refitted. They are there to begin with: selections are measured as a whole.
   struct Budget {
-    double dense_ms = 0;  ///< sum of the steps
-    std::vector<Selection> selections;
-    std::vector<Keeps> keeps;
+    std::vector<std::vector<Option>> options;
+    std::vector<std::vector<SharedOption>> shared;
+    std::vector<std::vector<Keeps>> option_keeps, shared_keeps;
+    Keeps keeps_of(const Selection& selection) const;
   };
   Budget budget(PreparedImages& probe, const ProgressReport& progress) const;
 
  private:
   std::vector<Branch> branches_of(const Keeps& keeps) const;
+  PrunedModel prune(const Keeps& keeps, std::size_t images, const RemovalOptions& how,
+                    const ProgressReport& progress) const;
   Graph dense_;
   std::vector<Tensor> images_;
   PruningOptions options_;

@@ -12,6 +12,8 @@ namespace {
 
 constexpr double kLeastFactor = 0.01;
 
+enum OptionKind : int { kRows, kChannels, kBranch };
+
 // Layers that are decided on together: one that shares nothing, or all that are tied by families or by a branch.
 struct Component {
   std::set<std::string> nodes;
@@ -80,19 +82,19 @@ Ways ways_of(const Paths& paths, const Candidates& candidates, const Component& 
     std::vector<Option>& options = layers.emplace_back();
     for (std::size_t s = 0; s < kShares.size(); ++s)
       options.push_back({time_of(candidates.rows[s], path.node),
-                         candidates.noise.at(path.node) * path.loss_at(kShares[s])});
+                         candidates.noise.at(path.node) * path.loss_at(kShares[s]), kRows});
     rest -= options[0].ms;
   }
   if (!layers.empty()) {
     for (const Selection& selection : selections(layers)) {
-      ways.options.push_back({rest + selection.ms, selection.cost});
+      ways.options.push_back({rest + selection.ms, selection.cost, kRows});
       Keeps& keeps = ways.keeps.emplace_back();
       for (std::size_t i = 0; i < component.rows.size(); ++i)
         keeps.rows[paths.rows[component.rows[i]].node] = kShares[selection.chosen[i]];
     }
   }
   for (std::size_t s = 1; s < kShares.size() && !component.families.empty(); ++s) {
-    Option option{time_of(candidates.channels[s], component.nodes), 0};
+    Option option{time_of(candidates.channels[s], component.nodes), 0, kChannels};
     Keeps keeps;
     for (const std::size_t f : component.families) {
       option.cost += candidates.channel_cost[f][s];
@@ -102,7 +104,7 @@ Ways ways_of(const Paths& paths, const Candidates& candidates, const Component& 
     ways.keeps.push_back(std::move(keeps));
   }
   if (candidates.without.contains(component.branch)) {
-    ways.options.push_back({0, candidates.without.at(component.branch)});
+    ways.options.push_back({0, candidates.without.at(component.branch), kBranch});
     ways.keeps.emplace_back().branches.insert(component.branch);
   }
   return ways;
@@ -121,49 +123,46 @@ double factor_of(const StreamCandidates& stream, std::size_t share, const Graph&
 
 }  // namespace
 
+Keeps Pruning::Budget::keeps_of(const Selection& selection) const {
+  Keeps keeps;
+  const auto add = [&keeps](Keeps own) {
+    keeps.rows.merge(own.rows);
+    keeps.channels.merge(own.channels);
+    keeps.branches.merge(own.branches);
+  };
+  for (std::size_t c = 0; c < option_keeps.size(); ++c) add(option_keeps[c][selection.chosen[c]]);
+  for (std::size_t s = 0; s < shared_keeps.size(); ++s) add(shared_keeps[s][selection.shared[s]]);
+  return keeps;
+}
+
 Pruning::Budget Pruning::budget(PreparedImages& probe, const ProgressReport& progress) const {
   const std::vector<Branch> branches = options_.branches ? find_branches(dense_) : std::vector<Branch>();
   const Candidates candidates = measure_candidates(*this, branches, probe, progress);
   Budget budget;
-  std::vector<Ways> ways;
   std::vector<std::set<std::string>> nodes;
   std::set<std::string> others;
-  for (const auto& [node, ms] : candidates.dense()) {
-    budget.dense_ms += ms;
-    others.insert(node);
-  }
+  for (const auto& [node, ms] : candidates.dense()) others.insert(node);
   for (const Component& component : components_of(dense_, paths_, branches)) {
-    ways.push_back(ways_of(paths_, candidates, component));
+    Ways ways = ways_of(paths_, candidates, component);
+    budget.options.push_back(std::move(ways.options));
+    budget.option_keeps.push_back(std::move(ways.keeps));
     nodes.push_back(component.nodes);
     for (const std::string& node : component.nodes) others.erase(node);
   }
-  ways.push_back({{{time_of(candidates.dense(), others), 0}}, {{}}});
+  budget.options.push_back({{time_of(candidates.dense(), others), 0}});
+  budget.option_keeps.push_back({{}});
   nodes.push_back(std::move(others));
-  std::vector<std::vector<Option>> options;
-  for (const Ways& way : ways) options.push_back(way.options);
-  std::vector<std::vector<SharedOption>> shared;
   for (const StreamCandidates& stream : candidates.streams) {
-    std::vector<SharedOption>& all = shared.emplace_back();
-    all.push_back({0, std::vector<double>(ways.size(), 1)});
+    std::vector<SharedOption>& all = budget.shared.emplace_back();
+    std::vector<Keeps>& keeps = budget.shared_keeps.emplace_back();
+    all.push_back({0, std::vector<double>(nodes.size(), 1)});
+    keeps.emplace_back();
     for (std::size_t s = 0; s < stream.shares.size(); ++s) {
       all.push_back({stream.cost[s], {}});
       for (const std::set<std::string>& some : nodes)
         all.back().factors.push_back(
             factor_of(stream, s, dense_, paths_.channels[stream.family].family, candidates.dense(), some));
-    }
-  }
-  budget.selections = selections(options, shared);
-  for (const Selection& selection : budget.selections) {
-    Keeps& keeps = budget.keeps.emplace_back();
-    for (std::size_t c = 0; c < ways.size(); ++c) {
-      Keeps own = ways[c].keeps[selection.chosen[c]];
-      keeps.rows.merge(own.rows);
-      keeps.channels.merge(own.channels);
-      keeps.branches.merge(own.branches);
-    }
-    for (std::size_t s = 0; s < shared.size(); ++s) {
-      const StreamCandidates& stream = candidates.streams[s];
-      if (selection.shared[s] > 0) keeps.channels[stream.family] = stream.shares[selection.shared[s] - 1];
+      keeps.emplace_back().channels[stream.family] = stream.shares[s];
     }
   }
   return budget;

@@ -17,6 +17,8 @@ constexpr double kNarrow = 0.02;
 constexpr double kConfidence = 0.95;
 // Of ComparableStepTimes.
 constexpr int kStepTurns = 5;
+constexpr int kFewestStepTurns = 2;
+constexpr double kStepTurnsMs = 250;
 constexpr int kStepRuns = 3;
 constexpr double kUnsteady = 0.05;
 
@@ -94,7 +96,7 @@ std::map<std::string, double> step_times(const std::shared_ptr<const ExecutionPl
 
 ComparableStepTimes::ComparableStepTimes(const std::shared_ptr<const ExecutionPlan>& base,
                                          ConstTensorView input)
-    : base_(base), input_(std::move(input)) {
+    : base_(base), input_(input) {
   base_.run({&input_, 1});
 }
 
@@ -104,7 +106,9 @@ std::map<std::string, double> ComparableStepTimes::operator()(
   session.run({&input_, 1});
   std::map<std::string, std::vector<double>> turns;
   std::vector<double> base_ms;
-  for (int turn = 0; turn < kStepTurns; ++turn) {
+  const Clock::time_point begin = Clock::now();
+  for (int turn = 0;
+       turn < kStepTurns && (turn < kFewestStepTurns || milliseconds_since(begin) < kStepTurnsMs); ++turn) {
     const Profile own = profile_session(session, {&input_, 1}, 1, kStepRuns);
     base_ms.push_back(profile_session(base_, {&input_, 1}, 1, kStepRuns).layers_ms);
     for (const auto& [node, ms] : by_node(*plan, own)) turns[node].push_back(ms / base_ms.back());

@@ -1,0 +1,178 @@
+#include "apps/commands/prune_options.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+
+#include "apps/display/output_files.h"
+#include "apps/options/values.h"
+
+namespace pipit::apps {
+
+namespace {
+
+const std::map<std::string, Importance> kImportances = {{"l1", Importance::l1},
+                                                        {"l2", Importance::l2},
+                                                        {"activation", Importance::activation},
+                                                        {"second-order", Importance::second_order}};
+
+}  // namespace
+
+bool PruneOptions::takes_rows() const {
+  return mode == "auto" || mode == "k";
+}
+
+std::int64_t PruneOptions::group_size() const {
+  return group.value_or(common.precision == Precision::int8 ? 4 : 1);
+}
+
+PruningOptions PruneOptions::pruning() const {
+  PruningOptions how;
+  how.path.walk.threads = how.removal.walk.threads = common.threads;
+  how.path.elimination.importance = kImportances.at(importance);
+  const bool all = mode == "auto" && !goal.keep;
+  how.path.rows = takes_rows();
+  how.path.families = all || !takes_rows();
+  how.path.streams = all || mode == "input";
+  if (mode == "block") how.path.block = static_cast<std::size_t>(block);
+  how.branches = mode == "auto" && !goal.keep;
+  how.path.channels = group_size();
+  how.path.panel = panel;
+  how.removal.refits = !no_refit;
+  how.removal.refit.ridge = ridge;
+  how.path.elimination.ridge = std::max(how.path.elimination.ridge, ridge);
+  return how;
+}
+
+void PruneOptions::check_usage() const {
+  const int goals = (goal.keep ? 1 : 0) + (goal.speedup ? 1 : 0) + (goal.max_drop ? 1 : 0);
+  if (goals != 1) throw CLI::ValidationError("prune", "wants one of --keep, --target-speedup and --max-drop");
+  if (goal.global && !goal.keep) throw CLI::ValidationError("--global", "is for --keep");
+  if (goal.global && !takes_rows()) throw CLI::ValidationError("--global", "is for --mode k");
+  if (goal.keep && (!(*goal.keep > 0) || *goal.keep > 1))
+    throw CLI::ValidationError("--keep", "is a share above 0 and at most 1");
+  if (goal.speedup && !(*goal.speedup > 1))
+    throw CLI::ValidationError("--target-speedup", "is a factor above 1");
+  if (source.output.empty()) throw CLI::RequiredError("--output");
+  const std::vector<std::string> inputs = {model.model, images, check, image.labels};
+  check_output("--output", source.output, inputs);
+  check_output("--save-svg", source.svg, inputs);
+  if (!source.svg.empty() &&
+      std::filesystem::weakly_canonical(source.svg) == std::filesystem::weakly_canonical(source.output))
+    throw CLI::ValidationError("--save-svg", "is the same file as --output");
+}
+
+void add_prune_options(const std::shared_ptr<PruneOptions>& options, CLI::App& command) {
+  options->model.add_to(command, false);
+  options->image.add_to(command);
+  CommonOptions& common = options->common;
+  common.add_precision_to(command, {"fp32", "int8"},
+                          "What it is pruned for, on the CPU; int8 calibrates the result, too [fp32]");
+  common.add_kernels_to(command);
+  common.tuning.add_to(command);
+  common.add_threads_to(command);
+  common.add_output_to(command);
+  command.add_option("IMAGES", options->images, "Images with their classes, as pipit evaluate takes them")
+      ->required()
+      ->type_name("IMAGES");
+  PruneGoal& goal = options->goal;
+  command.add_option("--keep", goal.keep, "Keep this share of every layer, for example 0.5")
+      ->check(positive_number());
+  command.add_flag("--global", goal.global,
+                   "With --keep: of all layers together, each losing what costs it least");
+  command
+      .add_option("--target-speedup", goal.speedup,
+                  "Become so many times as fast as the dense model in the same --precision, measured, at "
+                  "the least error")
+      ->check(positive_number());
+  command
+      .add_option("--max-drop", goal.max_drop,
+                  "Become as fast as is possible for at most so many points of top-1 (percent of the images)")
+      ->check(nonnegative_number());
+  command
+      .add_option("--search-seconds", goal.seconds,
+                  "With --target-speedup or --max-drop: how long whole selections are measured, to find the "
+                  "best")
+      ->check(positive_number())
+      ->capture_default_str();
+  one_of(
+      command.add_option(
+          "--mode", options->mode,
+          "What falls: rows of K; channels that one layer writes, which becomes smaller as those that read "
+          "them; blocks of --block neighbours of them; input channels, of whatever layers write them, "
+          "residual "
+          "streams, too; or for each layer what is better by --target-speedup or --max-drop (with --keep, "
+          "rows)"),
+      {"auto", "k", "channel", "block", "input"})
+      ->capture_default_str();
+  command
+      .add_option("--output", options->source.output,
+                  "The ONNX file to write; replaced when it exists (required)")
+      ->type_name("FILE");
+  command.add_option("--save-svg", options->source.svg, "Also draw accuracy against time into this file")
+      ->type_name("FILE");
+  command
+      .add_option(
+          "--check", options->check,
+          "Images to check the result on [every other one of IMAGES, which are then not used otherwise]")
+      ->check(CLI::ExistingPath.description(""))
+      ->type_name("IMAGES");
+  one_of(command.add_option_function<std::string>(
+             "--against",
+             [options](const std::string& name) {
+               options->goal.against = name == "labels" ? Against::labels : Against::fp32;
+             },
+             "What is right: the images' classes, or what the dense model says (for images without classes) "
+             "[labels]"),
+         {"labels", "dense"});
+  one_of(command.add_option("--importance", options->importance, "How the loss of a group is judged"),
+         {"l1", "l2", "activation", "second-order"})
+      ->capture_default_str();
+  one_of(command.add_option("--group", options->group,
+                            "Neighbouring input channels that fall together: 1 for fp32, 4 for INT8 on the "
+                            "CPU, 8 or 16 on a GPU [1, with --precision int8 4]"),
+         {"1", "4", "8", "16"});
+  one_of(
+      command.add_option("--panel", options->panel,
+                         "Neighbouring outputs that lose the same rows; 0: all of a layer, as GPUs want it"),
+      {"0", "16", "32"})
+      ->capture_default_str();
+  one_of(command.add_option("--block", options->block,
+                            "With --mode block: neighbouring channels that fall together"),
+         {"4", "8", "16", "32"})
+      ->capture_default_str();
+  command.add_flag("--no-refit", options->no_refit,
+                   "Leave the kept weights as they are, to see what fitting brings");
+  command
+      .add_option(
+          "--ridge", options->ridge,
+          "How strongly the kept weights are held to what they were, as a share of the variance of what they "
+          "multiply: more where images are few")
+      ->check(nonnegative_number())
+      ->capture_default_str();
+  command
+      .add_option("--calibrate-limit", options->calibrate,
+                  "Choose and fit on N images; 0: as many as fit the memory for it (1.9 GiB)")
+      ->check(count_value())
+      ->capture_default_str();
+  command.add_option("--limit", options->limit, "Use only N images, spread evenly over the folder; 0: all")
+      ->check(count_value())
+      ->capture_default_str();
+  command.footer(
+      "A row of a layer's im2col product (one tap of --group input channels) falls for --panel outputs at a "
+      "time. Zeros\n"
+      "in the weights are all that marks it: pipit finds them in any model. Batch normalization is folded.\n"
+      "With --precision int8 what is pruned is calibrated on 100 of the images and written as pipit quantize "
+      "does; drops\n"
+      "are against the dense model in fp32.\n"
+      "Exit code 4 says that --target-speedup was not reached, that no faster model drops as little as "
+      "--max-drop "
+      "says (nothing is written then), or that it does not hold on unseen images.\n"
+      "Examples:\n"
+      "  pipit prune resnet20-cifar10 cifar10-train --check cifar10-test --target-speedup 1.5 --output "
+      "pruned.onnx\n"
+      "  pipit prune model.onnx photos --against dense --keep 0.5 --output pruned.onnx\n"
+      "  pipit prune model.onnx photos --precision int8 --max-drop 1 --output pruned-int8.onnx");
+}
+
+}  // namespace pipit::apps

@@ -1,0 +1,45 @@
+// What pipit prune is asked.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "apps/commands/prune_report.h"
+#include "apps/measuring/prune_search.h"
+#include "apps/options/options.h"
+
+namespace pipit::apps {
+
+struct PruneOptions {
+  CommonOptions common;
+  ModelOptions model;
+  ImageOptions image;
+  std::string images;
+  PruneGoal goal;
+  PruneSource source;
+  std::string check;
+  std::string mode = "auto";
+  std::string importance = "second-order";
+  std::optional<std::int64_t> group;
+  std::int64_t panel = 16;
+  std::int64_t block = 16;
+  bool no_refit = false;
+  double ridge = RefitOptions{}.ridge;
+  std::int64_t limit = 0;
+  std::int64_t calibrate = 512;
+
+  bool takes_rows() const;
+  /// INT8 kernels leave out four neighbouring channels at a time.
+  std::int64_t group_size() const;
+  PruningOptions pruning() const;
+  /// Throws CLI::Error for what does not go together.
+  void check_usage() const;
+};
+
+/// Declares them, with the help.
+void add_prune_options(const std::shared_ptr<PruneOptions>& options, CLI::App& command);
+
+}  // namespace pipit::apps
