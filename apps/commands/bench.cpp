@@ -35,17 +35,28 @@ struct BenchOptions {
 
 using Row = BenchRow;
 
-double images_per_s(const Row& row) {
-  return 1e3 * static_cast<double>(row.setting.batch.value_or(1)) / row.ms.median;
+double images_per_s(const Row& row, double ms) {
+  return 1e3 * static_cast<double>(row.setting.batch.value_or(1)) / ms;
 }
 
-nlohmann::ordered_json row_json(const Row& row, DeviceKind device) {
+// Median, and the tenths at either end, of the turns of streams.
+struct Throughput {
+  double median, p10, p90;
+
+  explicit Throughput(const Row& row)
+      : median(images_per_s(row, quantile(row.turns_ms, 0.5))),
+        p10(images_per_s(row, quantile(row.turns_ms, 0.9))),
+        p90(images_per_s(row, quantile(row.turns_ms, 0.1))) {}
+};
+
+nlohmann::ordered_json row_json(const Row& row, const BenchTiming& timing) {
   nlohmann::ordered_json json;
   json["model"] = row.model;
-  json["device"] = device_name(device);
+  json["device"] = device_name(timing.common.device);
   json["precision"] = row.setting.precision;
   json["batch"] = row.setting.batch.value_or(1);
   json["threads"] = row.setting.threads;
+  if (timing.streams) json["streams"] = row.setting.streams;
   if (!row.error.empty()) {
     json["error"] = row.error;
     return json;
@@ -56,7 +67,14 @@ nlohmann::ordered_json row_json(const Row& row, DeviceKind device) {
   json["p99_ms"] = row.ms.p99;
   json["mean_ms"] = row.ms.mean;
   json["cv"] = row.ms.cv;
-  json["images_per_s"] = images_per_s(row);
+  if (timing.streams) {
+    const Throughput throughput(row);
+    json["images_per_s"] = throughput.median;
+    json["images_per_s_p10"] = throughput.p10;
+    json["images_per_s_p90"] = throughput.p90;
+  } else {
+    json["images_per_s"] = images_per_s(row, row.ms.median);
+  }
   if (row.graph_ms > 0) json["graph_ms"] = row.graph_ms;
   json["load_ms"] = row.load_ms;
   json["first_run_ms"] = row.first_run_ms;
@@ -68,18 +86,30 @@ nlohmann::ordered_json row_json(const Row& row, DeviceKind device) {
 
 std::string bench_csv(const nlohmann::ordered_json& document) {
   return json_csv(document["results"].get<std::vector<nlohmann::ordered_json>>(),
-                  {"model", "device", "precision", "batch", "threads", "runs", "median_ms", "p90_ms",
-                   "p99_ms", "mean_ms", "cv", "images_per_s", "graph_ms", "load_ms", "first_run_ms",
-                   "arena_bytes", "peak_rss_bytes", "error"});
+                  {"model",        "device",           "precision",
+                   "batch",        "threads",          "streams",
+                   "runs",         "median_ms",        "p90_ms",
+                   "p99_ms",       "mean_ms",          "cv",
+                   "images_per_s", "images_per_s_p10", "images_per_s_p90",
+                   "graph_ms",     "load_ms",          "first_run_ms",
+                   "arena_bytes",  "peak_rss_bytes",   "error"});
 }
 
-void print_table(const std::vector<Row>& rows, DeviceKind device, int width) {
+void print_table(const std::vector<Row>& rows, const BenchTiming& timing, int width) {
   using enum Table::Align;
-  const bool gpu = device == DeviceKind::cuda;
+  const bool gpu = timing.common.device == DeviceKind::cuda;
+  const bool streams = timing.streams;
   std::vector<Table::Column> columns = {
-      {"model", left, 0, true}, {"precision"},          {"batch", right},      {"threads", right},
-      {"runs", right, 4},       {"median ms", right},   {"p90", right, 1},     {"p99", right, 3},
-      {"cv", right, 2},         {"images/s", right, 5}, {"load ms", right, 7}, {"peak memory", right, 6}};
+      {"model", left, 0, true}, {"precision"}, {"batch", right}, {"threads", right}};
+  if (streams) columns.push_back({"streams", right});
+  columns.insert(columns.end(), {{"runs", right, 4},
+                                 {"median ms", right},
+                                 {"p90", right, 1},
+                                 {"p99", right, 3},
+                                 {"cv", right, 2},
+                                 {"images/s", right, streams ? 0 : 5}});
+  if (streams) columns.push_back({"p10 to p90", right, 1});
+  columns.insert(columns.end(), {{"load ms", right, 7}, {"peak memory", right, 6}});
   if (gpu) columns.push_back({"graph ms", right, 1});
   columns.push_back({"error", left, 0, true});
   Table table(columns);
@@ -87,12 +117,19 @@ void print_table(const std::vector<Row>& rows, DeviceKind device, int width) {
     std::vector<std::string> cells = {row.model, row.setting.precision,
                                       fmt::format("{}", row.setting.batch.value_or(1)),
                                       fmt::format("{}", row.setting.threads)};
+    if (streams) cells.push_back(fmt::format("{}", row.setting.streams));
     if (row.error.empty()) {
-      cells.insert(cells.end(),
-                   {fmt::format("{}", row.ms.count), fmt::format("{:.3f}", row.ms.median),
-                    fmt::format("{:.3f}", row.ms.p90), fmt::format("{:.3f}", row.ms.p99),
-                    fmt::format("{:.1f}%", 100 * row.ms.cv), fmt::format("{:.1f}", images_per_s(row)),
-                    fmt::format("{:.0f}", row.load_ms), mebibytes(row.peak_rss_bytes)});
+      cells.insert(cells.end(), {fmt::format("{}", row.ms.count), fmt::format("{:.3f}", row.ms.median),
+                                 fmt::format("{:.3f}", row.ms.p90), fmt::format("{:.3f}", row.ms.p99),
+                                 fmt::format("{:.1f}%", 100 * row.ms.cv)});
+      if (streams) {
+        const Throughput throughput(row);
+        cells.push_back(fmt::format("{:.1f}", throughput.median));
+        cells.push_back(fmt::format("{:.1f} to {:.1f}", throughput.p10, throughput.p90));
+      } else {
+        cells.push_back(fmt::format("{:.1f}", images_per_s(row, row.ms.median)));
+      }
+      cells.insert(cells.end(), {fmt::format("{:.0f}", row.load_ms), mebibytes(row.peak_rss_bytes)});
       if (gpu) cells.push_back(fmt::format("{:.4f}", row.graph_ms));
     } else {
       cells.resize(columns.size() - 1);
@@ -119,8 +156,8 @@ std::vector<Row> combinations(const BenchOptions& options) {
   return rows;
 }
 
-// Rows that are compared with their first one: a model and the other, or a model's precisions. Groups are in the order
-// of their first rows.
+// Rows that are compared with their first one: a model and the other, or a model's precisions and streams. Groups are
+// in the order of their first rows.
 std::vector<std::vector<Row*>> groups_of(const BenchOptions& options, std::vector<Row>& rows) {
   std::vector<std::vector<Row*>> groups;
   for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -129,7 +166,9 @@ std::vector<std::vector<Row*>> groups_of(const BenchOptions& options, std::vecto
       const Row& first = *known[0];
       if (!options.against.empty()) return known.size() == 1;
       return first.model == row.model && first.setting.batch == row.setting.batch &&
-             first.setting.threads == row.setting.threads && first.setting.precision != row.setting.precision;
+             first.setting.threads == row.setting.threads &&
+             (first.setting.precision != row.setting.precision ||
+              first.setting.streams != row.setting.streams);
     });
     if (group == groups.end()) {
       groups.push_back({&row});
@@ -146,10 +185,11 @@ std::string text_of_row(const Row& row) {
   runs.precision = row.setting.precision;
   runs.batch = row.setting.batch.value_or(1);
   runs.threads = row.setting.threads;
+  runs.streams = row.setting.streams;
   return runs.text();
 }
 
-std::vector<TimeComparison> compare_rows(const std::vector<std::vector<Row*>>& groups) {
+std::vector<TimeComparison> compare_rows(const std::vector<std::vector<Row*>>& groups, bool streams) {
   std::vector<TimeComparison> comparisons;
   for (const std::vector<Row*>& group : groups) {
     const Row& first = *group[0];
@@ -158,8 +198,9 @@ std::vector<TimeComparison> compare_rows(const std::vector<std::vector<Row*>>& g
       TimeComparison& comparison = comparisons.emplace_back();
       comparison.first = text_of_row(first);
       comparison.second = text_of_row(*row);
-      comparison.first_ms = first.ms.median;
-      comparison.second_ms = row->ms.median;
+      comparison.of_streams = streams;
+      comparison.first_ms = streams ? quantile(first.turns_ms, 0.5) : first.ms.median;
+      comparison.second_ms = streams ? quantile(row->turns_ms, 0.5) : row->ms.median;
       comparison.ratio = compare_turns(first.turns_ms, row->turns_ms);
     }
   }
@@ -194,7 +235,7 @@ nlohmann::ordered_json document_json(const BenchOptions& options, const std::vec
   json["device"] = device_name(device);
   json["machine"] = device == DeviceKind::cuda ? gpu_description(0) : cpu_description();
   json["results"] = nlohmann::ordered_json::array();
-  for (const Row& row : rows) json["results"].push_back(row_json(row, device));
+  for (const Row& row : rows) json["results"].push_back(row_json(row, options.timing));
   for (const TimeComparison& comparison : comparisons)
     json["comparisons"].push_back(comparison_json(comparison));
   if (options.fail_above) {
@@ -214,7 +255,8 @@ int bench(const BenchOptions& options) {
   std::vector<Row> rows = combinations(options);
   const std::vector<std::vector<Row*>> groups = groups_of(options, rows);
   if (options.fail_above && groups.size() == rows.size())
-    throw CLI::ValidationError("--fail-above", "compares; it goes with --against or several precisions");
+    throw CLI::ValidationError("--fail-above",
+                               "compares; it goes with --against or several precisions or --streams");
   std::vector<std::string> read = options.models;
   read.push_back(options.against);
   read.push_back(options.timing.common.plan);
@@ -232,7 +274,7 @@ int bench(const BenchOptions& options) {
   const bool failed =
       std::ranges::any_of(rows, [](const Row& row) { return !row.error.empty() && !row.unsupported; });
   const bool unsupported = std::ranges::any_of(rows, &Row::unsupported);
-  const std::vector<TimeComparison> comparisons = compare_rows(groups);
+  const std::vector<TimeComparison> comparisons = compare_rows(groups, options.timing.streams);
   const bool slower = options.fail_above && std::ranges::any_of(comparisons, [&](const TimeComparison& c) {
                         return c.fails_above(*options.fail_above);
                       });
@@ -256,7 +298,7 @@ int bench(const BenchOptions& options) {
     print_json(document);
   } else if (measured) {
     const int width = options.wide ? 0 : terminal_width();
-    print_table(rows, options.timing.common.device, width);
+    print_table(rows, options.timing, width);
     for (const TimeComparison& comparison : comparisons)
       fmt::print("\n{}", comparison_text(comparison, width));
     for (const auto& [threads, peak] : peaks) {
@@ -276,6 +318,7 @@ void add_bench(CLI::App& app, int& exit_code) {
   options->timing.common.add_shared_to(*command);
   command->add_option("MODEL", options->models, model_help())->required()->type_name("MODEL");
   options->settings.add_to(*command);
+  options->settings.add_streams_to(*command);
   ModelOptions::add_extents(*command, options->timing.dims, options->timing.shapes);
   CLI::Option* seconds = command
                              ->add_option("--seconds", options->timing.seconds,
@@ -317,18 +360,22 @@ void add_bench(CLI::App& app, int& exit_code) {
       "first run. "
       "Peak memory is the process's while the row was made.\n"
       "Several precisions of a model, and what --against names, run in turns of 10 ms, and each is compared "
-      "with the "
-      "first: the median of the turns' ratios with its 95 % interval. Differences below 1 % are no verdict: "
-      "so "
-      "much may "
-      "come of where memory lies.\n"
+      "with the first: the median of the turns' ratios with its 95 % interval. Differences below 1 % are no "
+      "verdict: so much may come of where memory lies.\n"
+      "With --streams images/s are counted over all streams in turns of 100 ms, with the tenths at either "
+      "end, "
+      "and what is compared is the time of a turn over the runs in it; times of runs are of single ones, "
+      "with "
+      "the other streams beside them.\n"
       "A combination that fails leaves a row with its error; the others go on. Exit code 1 if any failed, 3 "
       "if "
       "nothing but unsupported combinations did.\n"
       "Examples:\n  pipit bench resnet50 --batch 1,8,32 --threads 1,2\n"
+      "  pipit bench resnet50 --streams 1,2 --batch 1,8\n"
       "  pipit bench a.onnx b.onnx --seconds 10 --json > times.json\n"
       "  pipit bench dense.onnx --against pruned.onnx --fail-above 0");
   command->callback([options, seconds, &exit_code] {
+    options->timing.streams = !options->settings.streams.empty();
     options->timing.boxed = seconds->count() > 0 || !options->timing.runs;
     exit_code = bench(*options);
   });

@@ -43,7 +43,7 @@ std::vector<std::pair<const TimedRuns*, const TimedRuns*>> pairs_of(const std::v
   for (const TimedRuns& a : first) {
     const auto b = std::ranges::find_if(second, [&](const TimedRuns& r) {
       return r.device == a.device && r.precision == a.precision && r.batch == a.batch &&
-             r.threads == a.threads && (!by_model || r.model == a.model);
+             r.threads == a.threads && r.streams == a.streams && (!by_model || r.model == a.model);
     });
     if (b != second.end()) pairs.emplace_back(&a, &*b);
   }
@@ -98,6 +98,7 @@ std::string again(const TimedRuns& runs, const std::string& file) {
   if (runs.device != "cpu") line += " --device " + shell_word(runs.device);
   if (runs.precision != "fp32") line += " --precision " + shell_word(runs.precision);
   if (runs.batch != 1) line += fmt::format(" --batch {}", runs.batch);
+  if (runs.streams != 1) line += fmt::format(" --streams {}", runs.streams);
   return line + fmt::format(" --threads {} --json >> {}", runs.threads, shell_word(file));
 }
 

@@ -1,19 +1,26 @@
 #include "apps/measuring/bench_rows.h"
 
 #include <algorithm>
+#include <barrier>
+#include <exception>
 #include <functional>
 #include <limits>
 #include <new>
+#include <numeric>
+#include <thread>
 
 #include "apps/measuring/runner.h"
 #include "engine/base/clock.h"
 #include "engine/platform/host_memory.h"
+#include "engine/platform/thread_pool.h"
+#include "layers/passes/rewriter.h"
 
 namespace pipit::apps {
 
 namespace {
 
 constexpr double kTurnMs = 10;
+constexpr double kStreamsTurnMs = 100;  // longer than runs by much, for streams do not end together
 constexpr int kMostGraphRuns = 100;
 
 // Whether it went well; else the row says why not.
@@ -44,7 +51,9 @@ class BenchEntry {
     runner_ = std::make_unique<Runner>(model.name, std::move(model.graph),
                                        common_options(timing.common, row.setting));
     row.load_ms = milliseconds_since(begin);
-    row.arena_bytes = runner_->plan->arena_bytes();
+    sessions_.push_back(runner_->session.get());
+    add_sessions(timing);
+    row.arena_bytes = sessions_.size() * runner_->plan->arena_bytes();
     row.setting.precision = precision_name(computed_precision(*runner_->plan));
     inputs_ = random_inputs(runner_->plan->graph(), model.name);
     for (const Tensor& t : inputs_) views_.push_back(t.view());
@@ -55,11 +64,23 @@ class BenchEntry {
       const double ms = run();
       if (r == 0) row.first_run_ms = ms;
     }
+    if (timing.streams) run_streams(100 * timing.seconds);
     row.peak_rss_bytes = peak_resident_memory();
   }
 
   BenchRow& row() { return *row_; }
   std::size_t held_before() const { return held_before_; }
+
+  // The same of all streams at once, each in a thread of its own.
+  void take_turn_of_streams(double ms) {
+    double runs_per_ms = 0;
+    for (std::vector<double>& times : run_streams(ms)) {
+      if (times.size() > 1 && ms > 0) times.erase(times.begin());
+      runs_per_ms += static_cast<double>(times.size()) / std::accumulate(times.begin(), times.end(), 0.0);
+      row_->samples_ms.insert(row_->samples_ms.end(), times.begin(), times.end());
+    }
+    row_->turns_ms.push_back(1 / runs_per_ms);
+  }
 
   // At least one run, and more until `ms` have passed.
   void take_turn(double ms) {
@@ -75,21 +96,65 @@ class BenchEntry {
 
   void finish() {
     row_->ms = summarize(row_->samples_ms);
-    if (runner_->session->device_session() == nullptr) return;
+    if (runner_->session->device_session() == nullptr || sessions_.size() > 1) return;
     const auto runs = static_cast<int>(std::min<std::size_t>(row_->ms.count, kMostGraphRuns));
     row_->graph_ms = runner_->profile(views_, 1, runs).graph_ms;
   }
 
  private:
-  double run() {
+  double run(std::size_t stream = 0) {
     const Clock::time_point begin = Clock::now();
-    runner_->run(views_);
+    naming(row_->model, [&] { return sessions_[stream]->run(views_); });
     return milliseconds_since(begin);
+  }
+
+  // What --streams asks for besides the runner's session, which has as many threads as any of them.
+  void add_sessions(const BenchTiming& timing) {
+    const auto& [precision, batch, threads, streams] = row_->setting;
+    const bool share = timing.common.device == DeviceKind::cpu;
+    if (share && streams > threads)
+      fail("{} streams and {} threads: each stream needs a thread of its own; --threads {}", streams, threads,
+           streams);
+    for (int s = 1; s < streams; ++s) {
+      const int own = share ? threads / streams + (s < threads % streams ? 1 : 0) : threads;
+      more_.push_back(std::make_unique<Session>(
+          runner_->plan, share ? std::make_shared<ThreadPool>(own) : std::shared_ptr<ThreadPool>()));
+      sessions_.push_back(more_.back().get());
+    }
+  }
+
+  // Of each stream the times of its runs, which it begins until `ms` have passed since all were ready.
+  std::vector<std::vector<double>> run_streams(double ms) {
+    std::vector<std::vector<double>> times(sessions_.size());
+    std::vector<std::exception_ptr> errors(sessions_.size());
+    std::barrier ready(std::ssize(sessions_));
+    {
+      std::vector<std::jthread> threads;
+      for (std::size_t s = 0; s < sessions_.size(); ++s) {
+        threads.emplace_back([&, s] {
+          ready.arrive_and_wait();
+          const Clock::time_point begin = Clock::now();
+          try {
+            do {
+              times[s].push_back(run(s));
+            } while (milliseconds_since(begin) < ms);
+          } catch (...) {
+            errors[s] = std::current_exception();
+          }
+        });
+      }
+    }
+    for (const std::exception_ptr& error : errors) {
+      if (error) std::rethrow_exception(error);
+    }
+    return times;
   }
 
   BenchRow* row_;
   std::size_t held_before_ = 0;
   std::unique_ptr<Runner> runner_;
+  std::vector<std::unique_ptr<Session>> more_;
+  std::vector<Session*> sessions_;  // of the runner, and more_
   std::vector<Tensor> inputs_;
   std::vector<ConstTensorView> views_;
 };
@@ -101,13 +166,16 @@ void measure_in_turns(const BenchTiming& timing, std::span<BenchRow* const> rows
   for (BenchRow* row : rows)
     noting_errors(*row, [&] { entries.push_back(std::make_unique<BenchEntry>(timing, *row)); });
   const auto most = static_cast<std::size_t>(timing.runs.value_or(std::numeric_limits<std::int64_t>::max()));
-  const double turn_ms = entries.size() > 1 && !timing.runs ? kTurnMs : 0;
+  const bool alone = entries.size() == 1 && !timing.streams;
+  const double turn_ms = alone || timing.runs ? 0 : timing.streams ? kStreamsTurnMs : kTurnMs;
   const double box_ms = 1e3 * timing.seconds * static_cast<double>(entries.size());
   const Clock::time_point start = Clock::now();
   for (std::size_t turn = 0; !entries.empty() && turn < most; ++turn) {
     if (turn > 0 && timing.boxed && milliseconds_since(start) >= box_ms) break;
     std::erase_if(entries, [&](const std::unique_ptr<BenchEntry>& entry) {
-      return !noting_errors(entry->row(), [&] { entry->take_turn(turn_ms); });
+      return !noting_errors(entry->row(), [&] {
+        timing.streams ? entry->take_turn_of_streams(turn_ms) : entry->take_turn(turn_ms);
+      });
     });
     std::reverse(entries.begin(), entries.end());  // nobody is always behind the same one
   }

@@ -88,8 +88,8 @@ nlohmann::ordered_json ratio_json(const TimeRatio& ratio) {
 }  // namespace
 
 std::string TimedRuns::text() const {
-  return fmt::format("{}, {}, batch {}, {}", printable(model), printable(precision), batch,
-                     counted(threads, "thread"));
+  return fmt::format("{}, {}, batch {}, {}{}", printable(model), printable(precision), batch,
+                     counted(threads, "thread"), streams > 1 ? fmt::format(", {} streams", streams) : "");
 }
 
 bool TimeComparison::fails_above(double percent) const {
@@ -129,8 +129,11 @@ std::string verdict_text(const TimeRatio& ratio) {
 }
 
 std::string whole_text(const TimeComparison& comparison) {
-  return fmt::format("{}  {:.4f} -> {:.4f} ms: {}\n", comparison.of_sweeps ? "geometric mean" : "whole run",
-                     comparison.first_ms, comparison.second_ms, verdict_text(comparison.ratio));
+  const char* what = comparison.of_sweeps    ? "geometric mean"
+                     : comparison.of_streams ? "time over runs"
+                                             : "whole run";
+  return fmt::format("{}  {:.4f} -> {:.4f} ms: {}\n", what, comparison.first_ms, comparison.second_ms,
+                     verdict_text(comparison.ratio));
 }
 
 std::string_view verdict_name(const TimeRatio& ratio) {
@@ -186,7 +189,9 @@ std::string comparison_text(const TimeComparison& comparison, int width) {
 nlohmann::ordered_json comparison_json(const TimeComparison& comparison) {
   nlohmann::ordered_json json = {{"first", comparison.first},
                                  {"second", comparison.second},
-                                 {"what", comparison.of_sweeps ? "geometric mean" : "run"},
+                                 {"what", comparison.of_sweeps    ? "geometric mean"
+                                          : comparison.of_streams ? "time over runs"
+                                                                  : "run"},
                                  {"first_ms", comparison.first_ms},
                                  {"second_ms", comparison.second_ms}};
   json.update(ratio_json(comparison.ratio));

@@ -16,6 +16,7 @@ struct TimedRuns {
   std::string command, model, device, precision, machine;  ///< command: of pipit, that measured them
   std::int64_t batch = 1;
   int threads = 0;
+  int streams = 1;           ///< runs at once
   TimedProcesses processes;  ///< of whole runs
 
   struct Layer {
@@ -25,7 +26,7 @@ struct TimedRuns {
   };
   std::vector<Layer> layers;  ///< of a profile; in the order in which they run
 
-  /// "resnet50, fp32, batch 1, 2 threads".
+  /// "resnet50, fp32, batch 1, 2 threads", with more than one also ", 2 streams".
   std::string text() const;
 };
 
@@ -40,6 +41,7 @@ struct ComparedLayer {
 struct TimeComparison {
   std::string first, second;  ///< what they are
   bool of_sweeps = false;     ///< then what follows are geometric means of rows, else whole runs
+  bool of_streams = false;    ///< whole runs, but the time over their number in all streams
   double first_ms = 0, second_ms = 0;
   TimeRatio ratio;
   std::vector<ComparedLayer> layers;  ///< where both sides have some; of sweeps the rows

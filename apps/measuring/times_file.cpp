@@ -20,6 +20,10 @@ std::int64_t count_of(const JsonDocument& json, const char* key) {
   return value.get<std::int64_t>();
 }
 
+int threads_of(const JsonDocument& json, const char* key) {
+  return static_cast<int>(std::min<std::int64_t>(count_of(json, key), 1 << 20));
+}
+
 TimedRuns::Layer layer_of(const JsonDocument& json) {
   TimedRuns::Layer layer;
   layer.name = text_of(json, "name");
@@ -43,7 +47,8 @@ TimedRuns runs_of(const JsonDocument& json, const JsonDocument& document) {
   runs.precision = text_of(json, "precision");
   runs.machine = text_of(json.contains("machine") ? json : document, "machine");
   runs.batch = count_of(json, "batch");
-  runs.threads = static_cast<int>(std::min<std::int64_t>(count_of(json, "threads"), 1 << 20));
+  runs.threads = threads_of(json, "threads");
+  if (json.contains("streams")) runs.streams = threads_of(json, "streams");
   runs.processes.push_back(samples_ms_of(json));
   if (!json.contains("layers")) return runs;
   if (!json["layers"].is_array()) fail("\"layers\" is {}; expected a list", shown(json["layers"]));
@@ -53,7 +58,7 @@ TimedRuns runs_of(const JsonDocument& json, const JsonDocument& document) {
 
 bool same_setting(const TimedRuns& a, const TimedRuns& b) {
   return a.model == b.model && a.device == b.device && a.precision == b.precision && a.batch == b.batch &&
-         a.threads == b.threads;
+         a.threads == b.threads && a.streams == b.streams;
 }
 
 // Another process of the same. Its layers have to be the same too: what kernels fuse may depend on timing.

@@ -19,6 +19,14 @@ void SettingLists::add_to(CLI::App& command) {
            "CPU threads; 0: all CPUs this process may use [0]");
 }
 
+void SettingLists::add_streams_to(CLI::App& command) {
+  add_list(
+      command, "--streams", streams, CLI::Range(1, 1024),
+      "Sessions of one plan that run at once, which share its weights: on the CPU each with its share of "
+      "--threads, on a GPU each on a CUDA stream of its own. Rows then tell throughput, and the times of "
+      "single runs beside the others");
+}
+
 void SettingLists::check(const CommonOptions& given) const {
   const auto listed = [&](const char* name) {
     return std::ranges::find(precisions, name) != precisions.end();
@@ -39,11 +47,14 @@ void SettingLists::check(const CommonOptions& given) const {
 std::vector<Setting> SettingLists::all() const {
   std::vector<std::optional<std::int64_t>> of_batches(batches.begin(), batches.end());
   if (of_batches.empty()) of_batches.emplace_back();
+  const std::vector<int> of_streams = streams.empty() ? std::vector<int>{1} : streams;
   std::vector<Setting> settings;
   for (const std::string& precision : precisions) {
     for (const auto& batch : of_batches) {
-      for (const int count : threads)
-        settings.push_back({precision, batch, count == 0 ? available_cpus() : count});
+      for (const int count : threads) {
+        for (const int sessions : of_streams)
+          settings.push_back({precision, batch, count == 0 ? available_cpus() : count, sessions});
+      }
     }
   }
   return settings;
@@ -52,7 +63,8 @@ std::vector<Setting> SettingLists::all() const {
 CommonOptions common_options(const CommonOptions& given, const Setting& setting) {
   CommonOptions common = given;
   common.precision = precisions().at(setting.precision);
-  common.threads = setting.threads;
+  const bool shared = common.device == DeviceKind::cpu;
+  common.threads = shared ? (setting.threads + setting.streams - 1) / setting.streams : setting.threads;
   if (common.precision != Precision::int8) {
     common.plan.clear();
     common.keep.clear();
@@ -63,8 +75,9 @@ CommonOptions common_options(const CommonOptions& given, const Setting& setting)
 }
 
 std::string setting_text(const Setting& setting) {
-  return fmt::format("{}, batch {}, {} threads", setting.precision, setting.batch.value_or(1),
-                     setting.threads);
+  return fmt::format("{}, batch {}, {} threads{}", setting.precision, setting.batch.value_or(1),
+                     setting.threads,
+                     setting.streams > 1 ? fmt::format(", {} streams", setting.streams) : "");
 }
 
 }  // namespace pipit::apps

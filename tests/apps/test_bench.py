@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import statistics
 import unittest
 
 import onnx_model
@@ -85,6 +86,52 @@ class Bench(CommandTest):
         self.assertRegex(row, rf"^{MODEL} +fp32 +1 +\d+ +\d+ +[\d.]+ ")
 
 
+class Streams(CommandTest):
+    def test_throughput_is_of_all_streams(self):
+        options = ("--batch", "2", "--runs", "8", "--no-autotune", "--quiet")
+        shares = self.json("bench", MODEL, "--threads", "3,2,1", *options)["results"]
+        result = self.json("bench", MODEL, "--threads", "3", "--streams", "1,2,3", *options)
+        self.assertEqual([row["streams"] for row in result["results"]], [1, 2, 3])
+        for row, share in zip(result["results"], shares):
+            streams, times = row["streams"], row["samples_ms"]
+            self.assertEqual(len(times), 8 * streams)  # turn by turn, in each a run of every stream
+            turns = [2e3 * sum(1 / ms for ms in times[i:i + streams]) for i in range(0, len(times), streams)]
+            self.assertAlmostEqual(row["images_per_s"] / statistics.median(turns), 1, delta=0.2)
+            self.assertTrue(min(turns) * 0.999 <= row["images_per_s_p10"] <= row["images_per_s"] <= row["images_per_s_p90"]
+                            <= max(turns) * 1.001, row)
+            self.assertEqual(row["arena_bytes"], streams * share["arena_bytes"])
+        for comparison, row in zip(result["comparisons"], result["results"][1:]):
+            self.assertEqual(comparison["what"], "time over runs")
+            self.assertTrue(comparison["second"].endswith(f"batch 2, 3 threads, {row['streams']} streams"), comparison)
+            self.assertAlmostEqual(comparison["second_ms"] * row["images_per_s"], 2e3, delta=1)
+        self.assertNotIn("streams", self.json("bench", MODEL, *SHORT)["results"][0])
+
+    def test_turns_end_after_the_time(self):
+        row, = self.json("bench", MODEL, "--streams", "2", "--threads", "2", "--seconds", "0.5", "--quiet")["results"]
+        self.assertGreater(row["runs"], 10)
+        self.assertAlmostEqual(row["images_per_s"], 2e3 / statistics.mean(row["samples_ms"]), delta=0.7 * row["images_per_s"])
+
+    def test_each_needs_a_thread(self):
+        done = self.pipit("bench", MODEL, "--streams", "1,3", "--threads", "2", *SHORT, "--json", code=RUNTIME)
+        rows = json.loads(done.stdout)["results"]
+        self.assertIn("3 streams and 2 threads", rows[1]["error"])
+        self.assertIn("--threads 3", rows[1]["error"])
+        self.assertIn("images_per_s_p10", rows[0])
+
+    def test_text(self):
+        text = self.pipit("bench", MODEL, "--streams", "1,2", "--threads", "2", "--runs", "4", "--quiet").stdout.splitlines()
+        self.assertRegex(text[0], r"threads +streams +runs +median ms +p90 +p99 +cv +images/s +p10 to p90 ")
+        self.assertRegex(text[2], rf"^{MODEL} +fp32 +1 +2 +2 +8 .*%  +[\d.]+ +[\d.]+ to [\d.]+ ")
+        self.assertRegex(text[-1], r"^time over runs  [\d.]+ -> [\d.]+ ms: ")
+
+    def test_compare_pairs_them_apart(self):
+        document = self.pipit("bench", MODEL, "--streams", "1,2", "--threads", "2", "--runs", "4", "--quiet", "--json").stdout
+        path = self.write("a.json", document * 3)
+        pairs = self.json("compare", path, path)["comparisons"]
+        self.assertEqual([(pair["second"], pair["ratio"], pair["repeats"]) for pair in pairs],
+                         [(f"{MODEL}, fp32, batch 1, 2 threads{more}", 1, 3) for more in ("", ", 2 streams")])
+
+
 class Failures(CommandTest):
     def test_do_not_lose_the_other_rows(self):
         fixed = self.write("fixed.onnx", onnx_model.flatten((3, 3, 2, 2)))
@@ -108,7 +155,7 @@ class Failures(CommandTest):
         for arguments, names in ((("--batch", "1,0"), "--batch"), (("--threads", "1,x"), "--threads"),
                                  (("--precision", "fp32,fp8"), "--precision"), (("--seconds", "nan"), "--seconds"),
                                  (("--seconds", "-1"), "--seconds"), (("--runs", "0"), "--runs"),
-                                 (("--dim", "N"), "--dim")):
+                                 (("--dim", "N"), "--dim"), (("--streams", "1,0"), "--streams")):
             with self.subTest(arguments):
                 done = self.pipit("bench", MODEL, *arguments, code=USAGE)
                 self.assertEqual(done.stdout, "")

@@ -277,6 +277,7 @@ class Schemas(Outputs):
         self.keep_ceilings(gflops=1000, gb_per_s=1000)
         self.check("bench", self.json("bench", MODEL, "--runs", "3", "--precision", "fp32,int8-dynamic", "--peak"))
         self.check("bench", self.json("bench", MODEL, "missing.onnx", "--runs", "3", code=RUNTIME))
+        self.check("bench", self.json("bench", MODEL, "--streams", "1,2", "--threads", "2", "--runs", "3"))
         self.profile(ends=("json",))
         self.check("compare", self.json("compare", "out.json", "out.json", "--quiet"))
 
