@@ -27,6 +27,7 @@ constexpr std::size_t kPruneCacheBytes = std::size_t{256} << 20;
 constexpr std::size_t kPruneWalkBytes = std::size_t{1900} << 20;
 constexpr std::size_t kFewest = 50;  // images to judge steps on
 constexpr std::int64_t kProbeImages = 16;
+constexpr std::int64_t kComparedImages = 1000;
 constexpr std::int64_t kScaleImages = 100;  // that INT8 scales are of
 
 std::vector<LabelledImage> images_of(const PruneOptions& options, const std::string& folder,
@@ -60,6 +61,21 @@ std::vector<LabelledImage> not_calibrated(const std::vector<LabelledImage>& imag
     if (!known.contains(image.path)) others.push_back(image);
   }
   return others.size() < kFewest ? images : others;
+}
+
+// What Pruning::sketch() has not fitted weights on, where that is any.
+std::vector<std::filesystem::path> paths_to_compare_on(const std::vector<LabelledImage>& images,
+                                                       const PreparedImages& calibration, std::size_t runs) {
+  std::set<std::filesystem::path> fitted;
+  const std::size_t batch = calibration.paths().size() / runs;
+  for (const std::size_t run : sketch_runs(runs)) {
+    for (std::size_t i = 0; i < batch; ++i) fitted.insert(calibration.paths()[run * batch + i]);
+  }
+  std::vector<std::filesystem::path> others;
+  for (const LabelledImage& image : images) {
+    if (!fitted.contains(image.path)) others.push_back(image.path);
+  }
+  return spread(others.empty() ? paths_of(images) : others, kComparedImages);
 }
 
 CompileOptions fp32_options(const PruneOptions& options) {
@@ -165,14 +181,17 @@ int prune(PruneOptions options) {
   const std::vector<LabelledImage> judged = spread(not_calibrated(split.search, calibration.paths()), 1000);
   PreparedImages search(paths_of(judged), preprocess, input, pool, kPruneCacheBytes);
   PreparedImages probe(spread(search.paths(), kProbeImages), preprocess, input, pool, kPruneCacheBytes);
+  PreparedImages compared(paths_to_compare_on(split.search, calibration, runs.size()), preprocess, input,
+                          pool, kPruneCacheBytes);
   PreparedImages unseen(paths_of(split.unseen), preprocess, input, pool, kPruneCacheBytes);
-  PruneImages images{calibration.size(),      search, labels_of(judged), {}, probe, unseen,
+  PruneImages images{calibration.size(),      search, labels_of(judged), {}, probe, compared, {}, unseen,
                      labels_of(split.unseen), {}};
   const PruneCompiler compiler = naming(model.name, [&] {
     const auto dense_plan = PruneCompiler(fp32_options(options)).in_fp32(dense);
     const std::int64_t all = search.size() + unseen.size();
     const ProgressReport progress = stage("the dense model");
     images.search_answers = run_outputs(dense_plan, search, [&](std::int64_t done) { progress(done, all); });
+    if (!options.goal.keep) images.compared_answers = run_outputs(dense_plan, compared);
     images.unseen_answers =
         run_outputs(dense_plan, unseen, [&](std::int64_t done) { progress(search.size() + done, all); });
     return compiler_for(options, model, preprocess, dense, std::move(plan), calibration.paths(),

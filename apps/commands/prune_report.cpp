@@ -103,7 +103,6 @@ nlohmann::ordered_json prune_json(nlohmann::ordered_json json, const PruneSource
     entry["predicted_speedup"] = predicted_json(step.predicted);
     entry.update(drop_json(step.answers, outcome.search_top1));
     entry["expected_drop_points"] = 100 * step.drop.mean;
-    entry["error"] = step.error;
     entry["pareto"] = step.pareto;
     entry["chosen"] = i == outcome.chosen;
     json["steps"].push_back(std::move(entry));

@@ -180,7 +180,7 @@ class Measuring {
       }
       return std::nullopt;
     };
-    walk_layers(graph_, pruning_.inputs(pruning_.sketch_images()), pruning_.sketch_walk(), visit);
+    walk_layers(graph_, pruning_.sketch_inputs(), pruning_.sketch_walk(), visit);
     for (const std::string& node : probed_) {
       std::map<std::string, NewWeights> one;
       one.insert(alone.extract(node));

@@ -76,7 +76,6 @@ class Searcher {
     step.predicted = predicted;
     step.answers = judge_.compare(outputs);
     step.drop = judge_.drop(outputs, outputs);
-    step.error = relative_noise(outputs, images_.search_answers);
     step.speedup = timed(plan);
     choose(keeps, std::move(made));
     outcome_.steps.push_back(std::move(step));
@@ -101,9 +100,9 @@ class Searcher {
       const std::optional<Selection> next = search_->propose(speedup);
       if (!next) break;
       const PrunedModel made = pruning_.sketch(budget_.keeps_of(*next));
-      const ImageOutputs outputs = run_outputs(pruning_.compiler().in_fp32(made.graph), images_.search);
+      const ImageOutputs outputs = run_outputs(pruning_.compiler().in_fp32(made.graph), images_.compared);
       const MedianInterval measured = timed(pruning_.compiler().for_times(made.graph));
-      const double error = relative_noise(outputs, images_.search_answers);
+      const double error = divergence(outputs, images_.compared_answers);
       search_->add(*next, error, measured.low);
       outcome_.sketched.push_back({search_->predicted_speedup(*next), error, measured});
       progress(static_cast<std::int64_t>(1000 * std::min(share(), 1.0)), 1000);
@@ -125,23 +124,12 @@ class Searcher {
 
   void meet_speedup() {
     explore(*goal_.speedup, goal_.seconds, stage_("measuring selections"));
-    outcome_.passed = false;
-    double least = 0;
-    PrunedModel made;
-    Keeps keeps;
     for (const std::size_t i : finalists(*goal_.speedup)) {
       const Selection& selection = search_->measured()[i].selection;
       const PruneStep& step = take(budget_.keeps_of(selection), search_->predicted_speedup(selection));
-      const bool fast = reached(step.speedup, *goal_.speedup);
-      if (outcome_.steps.size() > 1 &&
-          (fast ? outcome_.passed && step.error >= least : outcome_.passed || step.error >= least))
-        continue;
-      outcome_.passed = fast;
-      least = step.error;
-      keeps = step.keeps;
-      made = std::move(outcome_.pruned);
+      outcome_.passed = reached(step.speedup, *goal_.speedup);
+      if (outcome_.passed) break;
     }
-    choose(keeps, std::move(made));
   }
 
   void meet_drop() {

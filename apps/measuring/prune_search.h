@@ -31,6 +31,8 @@ struct PruneImages {
   std::vector<int> search_labels;
   ImageOutputs search_answers;  ///< of the dense model in fp32
   PreparedImages& probe;        ///< a few of them, to measure noise with
+  PreparedImages& compared;     ///< that selections are compared on: none that Pruning::sketch() fits on
+  ImageOutputs compared_answers;
   PreparedImages& unseen;
   std::vector<int> unseen_labels;
   ImageOutputs unseen_answers;
@@ -67,7 +69,7 @@ struct PrunedInt8 {
 /// A selection that was measured on the way to a speed-up or a drop: Pruning::sketch().
 struct SketchedSelection {
   double predicted = 1;  ///< by its layers' times
-  double error = 0;      ///< relative_noise() on the search images
+  double error = 0;      ///< divergence() from the dense model
   MedianInterval speedup;
 };
 
@@ -103,9 +105,9 @@ int most_steps(const PruneGoal& goal);
 
 /// Prunes, measures steps, and checks the one that is chosen on the unseen images. For a speed-up SelectionSearch says
 /// for so many seconds which whole selections to measure, time and error, with weights that are fitted on few images;
-/// those of the least error among the ones that are fast enough are fitted in full, measured once more, and the best
-/// is taken that reached() the goal. For a drop the same is done for rising speeds, one step for each, and the fastest
-/// taken that is good enough together with all slower ones (choose_step()).
+/// of those that are fast enough the one of the least error is fitted in full and measured once more; where it then
+/// falls short (reached()) the next one follows, up to twice. For a drop the same is done for rising speeds, one step
+/// for each, and the fastest taken that is good enough together with all slower ones (choose_step()).
 /// Throws GoalMissed where nothing is worth writing.
 PruneOutcome search_pruned(const Pruning& pruning, const PruneGoal& goal, PruneImages& images,
                            const std::function<ProgressReport(const char* stage)>& stage);

@@ -12,9 +12,11 @@ namespace pipit::apps {
 namespace {
 
 // Of sketch(): what is measured of many selections may take a tenth of what is written.
-constexpr std::size_t kSketchImages = 64;
-constexpr double kSketchWork = 2e9;
+constexpr std::size_t kSketchRuns = 64;
+constexpr double kSketchWork = 1e9;
 constexpr double kSketchLeast = 1;
+constexpr std::int64_t kSketchColumns =
+    4096;  // what many groups of shallow columns take most of the time for
 
 void add_removals(Removals& to, const Removals& from) {
   for (const auto& [node, removal] : from) {
@@ -27,17 +29,30 @@ void add_removals(Removals& to, const Removals& from) {
   }
 }
 
+std::vector<Tensor> copies_of(const std::vector<Tensor>& images) {
+  std::vector<Tensor> copies;
+  for (const Tensor& image : images) copies.push_back(image.clone());
+  return copies;
+}
+
 }  // namespace
+
+std::vector<std::size_t> sketch_runs(std::size_t runs) {
+  const std::size_t count = std::clamp<std::size_t>(runs / 2, 1, kSketchRuns);
+  std::vector<std::size_t> chosen;
+  for (std::size_t i = 0; i < count; ++i) chosen.push_back(i * runs / count);
+  return chosen;
+}
 
 Pruning::Pruning(Graph dense, std::vector<Tensor> images, PruningOptions options,
                  const PruneCompiler& compiler, const ProgressReport& progress)
     : dense_(std::move(dense)), images_(std::move(images)), options_(options), compiler_(compiler) {
-  paths_ = find_paths(dense_, inputs(images_.size()), options_.path, progress);
+  paths_ = find_paths(dense_, copies_of(images_), options_.path, progress);
 }
 
-std::vector<Tensor> Pruning::inputs(std::size_t count) const {
+std::vector<Tensor> Pruning::sketch_inputs() const {
   std::vector<Tensor> copies;
-  for (std::size_t i = 0; i < count; ++i) copies.push_back(images_[i * images_.size() / count].clone());
+  for (const std::size_t run : sketch_runs(images_.size())) copies.push_back(images_[run].clone());
   return copies;
 }
 
@@ -116,13 +131,13 @@ std::vector<Branch> Pruning::branches_of(const Keeps& keeps) const {
   return chosen;
 }
 
-PrunedModel Pruning::prune(const Keeps& keeps, std::size_t images, const RemovalOptions& how,
+PrunedModel Pruning::prune(const Keeps& keeps, std::vector<Tensor> images, const RemovalOptions& how,
                            const ProgressReport& progress) const {
   Removals removals = removals_of(dense_, mask_of(keeps));
   const std::vector<bool> channels = removed_channels(keeps);
   if (!channels.empty()) add_removals(removals, removals_of(dense_, paths_.groups, channels));
   add_removals(removals, removals_of(dense_, branches_of(keeps)));
-  Remaining remaining = remove_and_refit(dense_, inputs(images), removals, how, progress);
+  Remaining remaining = remove_and_refit(dense_, std::move(images), removals, how, progress);
   if (!channels.empty())
     remaining.graph = remove_channels(remaining.graph, find_channel_groups(remaining.graph), channels);
   remaining.graph = remove_branches(remaining.graph, keeps.branches);
@@ -130,24 +145,21 @@ PrunedModel Pruning::prune(const Keeps& keeps, std::size_t images, const Removal
 }
 
 PrunedModel Pruning::prune(const Keeps& keeps, const ProgressReport& progress) const {
-  return prune(keeps, images(), options_.removal, progress);
-}
-
-std::size_t Pruning::sketch_images() const {
-  return std::min(images(), kSketchImages);
+  return prune(keeps, copies_of(images_), options_.removal, progress);
 }
 
 WalkOptions Pruning::sketch_walk() const {
   WalkOptions walk = options_.removal.walk;
   walk.work = kSketchWork;
   walk.least = kSketchLeast;
+  walk.most_columns = kSketchColumns;
   return walk;
 }
 
 PrunedModel Pruning::sketch(const Keeps& keeps) const {
   RemovalOptions how = options_.removal;
   how.walk = sketch_walk();
-  return prune(keeps, sketch_images(), how, {});
+  return prune(keeps, sketch_inputs(), how, {});
 }
 
 std::vector<Tensor> read_runs(PreparedImages& images) {

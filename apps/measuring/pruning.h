@@ -37,6 +37,10 @@ struct PrunedModel {
   std::optional<QuantizationPlan> scales;  ///< PruneCompiler::scales()
 };
 
+/// Which of so many runs of images Pruning::sketch() fits on: at most 64, spread evenly, and at most half of them, so
+/// that what is compared can be compared on others.
+std::vector<std::size_t> sketch_runs(std::size_t runs);
+
 /// A dense model, what can fall in it, and the images that say so.
 class Pruning {
  public:
@@ -49,9 +53,6 @@ class Pruning {
   const PruneCompiler& compiler() const { return compiler_; }
   const Paths& paths() const { return paths_; }
   const PruningOptions& options() const { return options_; }
-  std::size_t images() const { return images_.size(); }
-  /// Copies of so many of the images, spread evenly.
-  std::vector<Tensor> inputs(std::size_t count) const;
   PruningMask mask_of(const Keeps& keeps) const;
   /// One mark per group of channels, or none where all stay.
   std::vector<bool> removed_channels(const Keeps& keeps) const;
@@ -61,10 +62,10 @@ class Pruning {
   Keeps global(double share) const;
   /// Without scales.
   PrunedModel prune(const Keeps& keeps, const ProgressReport& progress) const;
-  /// prune() with weights that are fitted on few images and columns (sketch_walk()): for comparisons.
+  /// prune() with weights that are fitted on few images (sketch_runs()) and columns (sketch_walk()): to compare.
   PrunedModel sketch(const Keeps& keeps) const;
-  /// How little of the images the comparisons of candidates and of selections want.
-  std::size_t sketch_images() const;
+  /// Copies of the images of sketch_runs().
+  std::vector<Tensor> sketch_inputs() const;
   WalkOptions sketch_walk() const;
   /// What there is to choose from for a budget, as SelectionSearch takes it. What is chosen at once are layers that
   /// share families of channels or a residual branch: rows of each, channels of all their families, or nothing of the
@@ -83,7 +84,7 @@ class Pruning {
 
  private:
   std::vector<Branch> branches_of(const Keeps& keeps) const;
-  PrunedModel prune(const Keeps& keeps, std::size_t images, const RemovalOptions& how,
+  PrunedModel prune(const Keeps& keeps, std::vector<Tensor> images, const RemovalOptions& how,
                     const ProgressReport& progress) const;
   Graph dense_;
   std::vector<Tensor> images_;
