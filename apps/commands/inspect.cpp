@@ -19,6 +19,10 @@ struct InspectOptions {
   CommonOptions common;
   ModelOptions model;
   bool why = false;
+  bool wide = false;
+
+  // Reasons are not shortened.
+  int width() const { return wide || why ? 0 : terminal_width(); }
 };
 
 // Weights of 4 bits lie two in an element: how many more than elements a node has.
@@ -82,7 +86,7 @@ Totals totals(const ExecutionPlan& plan) {
   return sum;
 }
 
-void print_text(const Model& model, const Runner& runner, bool why) {
+void print_text(const Model& model, const Runner& runner, const InspectOptions& options) {
   using enum Table::Align;
   const ExecutionPlan& plan = *runner.plan;
   const Graph& graph = plan.graph();
@@ -98,26 +102,30 @@ void print_text(const Model& model, const Runner& runner, bool why) {
     fmt::print("labels  {}: {}, ..., {}\n", model.labels.size(), printable(model.labels.front()),
                printable(model.labels.back()));
   }
-  if (model.preprocess) fmt::print("preprocessing  stored in the model: {}\n", describe(*model.preprocess));
+  if (model.preprocess)
+    fmt::print("{}",
+               wrapped(fmt::format("preprocessing  stored in the model: {}\n", describe(*model.preprocess)),
+                       15, options.width()));
   std::string rewrites;
   for (const PassReport& pass : runner.passes) {
     if (pass.changes > 0)
       rewrites += fmt::format("{}{} ({})", rewrites.empty() ? "" : ", ", pass.pass, pass.changes);
   }
-  fmt::print("rewrites  {}\n", rewrites.empty() ? "none" : rewrites);
+  fmt::print("{}", wrapped(fmt::format("rewrites  {}\n", rewrites.empty() ? "none" : rewrites), 10,
+                           options.width()));
   for (const PassReport& pass : runner.passes) {
     for (const std::string& note : pass.notes) fmt::print("note      {}\n", printable(note));
   }
   fmt::print("\n");
 
   Table table({{"#", right},
-               {"layer"},
+               {"layer", left, 0, true},
                {"type"},
                {"kernel"},
-               {"input"},
-               {"output"},
-               {"geometry"},
-               {"parameters", right},
+               {"input", left, 3},
+               {"output", left, 2},
+               {"geometry", left, 1},
+               {"parameters", right, 4},
                {"MACs", right}});
   const Refusals refusals(plan);
   for (const Step& step : plan.steps()) {
@@ -126,7 +134,7 @@ void print_text(const Model& model, const Runner& runner, bool why) {
     table.add({fmt::format("{}", info.index), info.name, info.type, info.kernel, info.input.str(),
                info.output.str(), info.geometry, params > 0 ? fmt::format("{}", params) : "",
                info.macs > 0 ? with_prefix(static_cast<double>(info.macs)) : ""});
-    if (!why) continue;
+    if (!options.why) continue;
     for (const RefusedCandidate& r : refusals.of(step))
       table.add({"", fmt::format("  not {}: {}", r.name, r.reason)});
     const std::string variant = step.variant.empty() ? "" : " " + step.variant;
@@ -137,8 +145,8 @@ void print_text(const Model& model, const Runner& runner, bool why) {
                                  t.problem.empty() ? fmt::format("{:.4f} ms", t.ms) : t.problem)});
     }
   }
-  fmt::print("{}\n", table.str());
-  if (why) {
+  fmt::print("{}\n", table.str(0, options.width()));
+  if (options.why) {
     const std::vector<std::string> everywhere = refusals.of_all();
     for (const std::string& line : everywhere) fmt::print("{}\n", line);
     if (!everywhere.empty()) fmt::print("\n");
@@ -155,15 +163,17 @@ void print_text(const Model& model, const Runner& runner, bool why) {
                100.0 * static_cast<double>(sum.int8_macs) / static_cast<double>(all), sum.conversions);
   }
   const MicroBatches& batches = plan.micro_batches();
-  if (batches.cut() || why) fmt::print("micro-batches {}\n", describe(batches));
+  if (batches.cut() || options.why) fmt::print("micro-batches {}\n", describe(batches));
   // In a tiny model the kernels' scratch and the alignment outweigh the activations: no share of them.
   const std::string share = plan.arena_bytes() < plan.activation_bytes()
                                 ? fmt::format(" ({:.1f} %)", 100.0 * static_cast<double>(plan.arena_bytes()) /
                                                                  static_cast<double>(plan.activation_bytes()))
                                 : "";
-  fmt::print("arena         {} for {} of activations{}; the largest set alive at once is {}\n",
-             mebibytes(plan.arena_bytes()), mebibytes(plan.activation_bytes()), share,
-             mebibytes(plan.peak_live_bytes()));
+  fmt::print("{}", wrapped(fmt::format("arena         {} for {} of activations{}; the largest set alive at "
+                                       "once is {}\n",
+                                       mebibytes(plan.arena_bytes()), mebibytes(plan.activation_bytes()),
+                                       share, mebibytes(plan.peak_live_bytes())),
+                           14, options.width()));
 }
 
 nlohmann::ordered_json to_json(const Model& model, const Runner& runner, bool why) {
@@ -233,7 +243,7 @@ int inspect(const InspectOptions& options) {
   if (options.common.json) {
     print_json(to_json(model, runner, options.why));
   } else {
-    print_text(model, runner, options.why);
+    print_text(model, runner, options);
   }
   print_next(options.common.quiet, {"profile", options.model.model}, "how long each layer takes");
   return kExitOk;
@@ -251,6 +261,8 @@ void add_inspect(CLI::App& app, int& exit_code) {
       "--why", options->why,
       "Also show every kernel that refused a layer, and its reason, and how the layer's kernel was chosen; "
       "what refuses all layers, or all of a type, stands once below the table");
+  command->add_flag("--wide", options->wide,
+                    "All columns, also where the terminal is narrower; what is no terminal always gets them");
   command->footer("Examples:\n  pipit inspect resnet50 --why\n  pipit inspect model.onnx --batch 8 --json");
   command->callback([options, &exit_code] { exit_code = inspect(*options); });
 }

@@ -65,6 +65,8 @@ struct ProfileOptions {
   GroupBy group() const { return by == "type" ? GroupBy::type : GroupBy::kernel; }
 };
 
+constexpr std::size_t kSummaryIndent = 30;  // where what explains a number begins
+
 // What was found with one setting.
 struct Measured {
   std::shared_ptr<const ExecutionPlan> plan;
@@ -209,15 +211,17 @@ void print_text(const ProfileOptions& options, const Measured& measured) {
   const ExecutionPlan& plan = *measured.plan;
   const auto& [label, rows, profile, samples] = measured.side;
   const TableView view = options.view();
+  const std::string first_answer =
+      fmt::format("first answer   {:9.1f} ms   reading the model {:.1f}, planning {:.1f}, one run {:.1f}\n",
+                  measured.first_answer_ms(), measured.read_ms, measured.load_ms, measured.first_run_ms);
   fmt::print("{}: {} on {} with {} threads\n\n", printable(options.model.model),
              precision_name(computed_precision(plan)), device_name(plan.options().device),
              plan.options().threads);
   fmt::print("{}{}",
              options.by == "layer" ? layer_table(rows, profile, view)
                                    : group_table(rows, profile, options.group(), view),
-             profile_summary(rows, plan, profile, measured.ceilings));
-  fmt::print("first answer   {:9.1f} ms   reading the model {:.1f}, planning {:.1f}, one run {:.1f}\n",
-             measured.first_answer_ms(), measured.read_ms, measured.load_ms, measured.first_run_ms);
+             wrapped(profile_summary(rows, plan, profile, measured.ceilings) + first_answer, kSummaryIndent,
+                     view.width));
   if (options.memory) fmt::print("\n{}", memory_table(plan, measured.process, measured.memory));
   if (measured.on_gpu() && !options.memory) {
     fmt::print("device memory  {:>9}      at worst {}\n", mebibytes(measured.memory.held),

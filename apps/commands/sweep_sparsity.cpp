@@ -31,6 +31,7 @@ struct SweepSparsityOptions {
   std::int64_t panel = 16;
   std::int64_t block = 16;
   bool no_refit = false;
+  bool wide = false;
 };
 
 Importance importance_named(const std::string& name) {
@@ -221,7 +222,7 @@ int sweep_sparsity(const SweepSparsityOptions& options) {
   if (shared.common.json) {
     print_json(json);
   } else {
-    fmt::print("{}", sweep_table(rows));
+    fmt::print("{}", sweep_table(rows, options.wide ? 0 : terminal_width()));
   }
   const bool nothing =
       std::all_of(rows.begin(), rows.end(), [](const SweepRow& row) { return !row.problem.empty(); });
@@ -267,6 +268,8 @@ void add_sweep_sparsity(CLI::App& parent, int& exit_code) {
   one_of(command->add_option("--block", options->block, "Outputs of a block"), {"4", "8", "16", "32"})
       ->capture_default_str();
   command->add_flag("--no-refit", options->no_refit, "Do not also fit the kept weights and compare again");
+  command->add_flag("--wide", options->wide,
+                    "All columns, also where the terminal is narrower; what is no terminal always gets them");
   options->shared.add_to(*command, "Arithmetic of the kernels [fp32]",
                          "Time box of a row: pruned and dense layer in turns",
                          "Also draw time against what is left of the output into this file",

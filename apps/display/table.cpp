@@ -44,6 +44,23 @@ std::string shortened(const std::string& text, std::size_t width) {
   return text.substr(0, offset_of(text, front)) + "..." + text.substr(offset_of(text, all - (kept - front)));
 }
 
+std::string wrapped(std::string_view text, std::size_t indent, int width) {
+  std::string lines;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    std::string line(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+    while (width > 0 && display_width(line) > static_cast<std::size_t>(width)) {
+      const std::size_t space = line.rfind(' ', offset_of(line, static_cast<std::size_t>(width)));
+      if (space == line.npos || space <= indent) break;
+      lines += line.substr(0, space) + "\n";
+      line = std::string(indent, ' ') + line.substr(space + 1);
+    }
+    lines += line + "\n";
+  }
+  return lines;
+}
+
 void Table::add(std::vector<std::string> cells) {
   for (std::string& cell : cells) cell = printable(cell);
   rows_.push_back(std::move(cells));

@@ -38,6 +38,8 @@ class Table {
 
 /// `text` in at most `width` columns: where it is longer, "..." stands for its middle. At least 5 columns.
 std::string shortened(const std::string& text, std::size_t width);
+/// Lines of `text` that are longer than `width` (0: none are) broken between words, what follows indented by `indent`.
+std::string wrapped(std::string_view text, std::size_t indent, int width);
 /// 1234567 -> "1.23 M": three significant digits and a decimal prefix (k, M, G, T).
 std::string with_prefix(double value);
 /// "1 image", "2 images"; `more` where the plural takes other words.

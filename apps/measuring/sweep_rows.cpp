@@ -69,25 +69,30 @@ SweepRow SweepRow::from_json(const Json& json) try {
   fail("no row of a sweep: {}", e.what());
 }
 
-std::string sweep_table(const std::vector<SweepRow>& rows) {
+std::string sweep_table(const std::vector<SweepRow>& rows, int width) {
   using enum Table::Align;
-  Table table({{"layer"},
-               {"precision"},
-               {"mode"},
-               {"keep", right},
-               {"ms", right},
-               {"quartiles", right},
-               {"x dense", right},
-               {"kernel"},
-               {"MAE", right},
-               {"max", right},
-               {"rel. L2", right},
-               {"top-10", right},
-               {"refit L2", right},
-               {"refit top-10", right}});
+  std::vector<Table::Column> columns = {{"layer", left, 0, true},
+                                        {"precision"},
+                                        {"mode"},
+                                        {"keep", right},
+                                        {"ms", right},
+                                        {"quartiles", right, 5},
+                                        {"x dense", right},
+                                        {"kernel", left, 2},
+                                        {"MAE", right, 7},
+                                        {"max", right, 6},
+                                        {"rel. L2", right},
+                                        {"top-10", right, 4},
+                                        {"refit L2", right, 1},
+                                        {"refit top-10", right, 3}};
+  const std::size_t measured = columns.size();
+  if (!std::ranges::all_of(rows, [](const SweepRow& row) { return row.problem.empty(); }))
+    columns.push_back({"problem", left, 0, true});
+  Table table(columns);
   for (const SweepRow& row : rows) {
     std::vector<std::string> cells{row.layer, row.precision, row.mode, fmt::format("{:.2f}", row.keep)};
     if (!row.problem.empty()) {
+      cells.resize(measured);
       cells.push_back(row.problem.substr(0, row.problem.find('\n')));
     } else {
       cells.insert(cells.end(), {fmt::format("{:.4f}", row.times.ms),
@@ -103,7 +108,7 @@ std::string sweep_table(const std::vector<SweepRow>& rows) {
     }
     table.add(std::move(cells));
   }
-  return table.str();
+  return table.str(0, width);
 }
 
 std::string sweep_csv(const std::vector<SweepRow>& rows, const Json& settings) {

@@ -29,7 +29,8 @@ struct SweepRow {
   static SweepRow from_json(const nlohmann::ordered_json& json);
 };
 
-std::string sweep_table(const std::vector<SweepRow>& rows);
+/// In at most `width` columns of text as far as ranks allow; 0: as many as it takes.
+std::string sweep_table(const std::vector<SweepRow>& rows, int width);
 /// `settings`: SweepOptions::machine_json() at least.
 std::string sweep_csv(const std::vector<SweepRow>& rows, const nlohmann::ordered_json& settings);
 /// Time against what is left of the output (1 - relative error) of all rows of one layer and precision; the fitted

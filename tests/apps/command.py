@@ -1,6 +1,7 @@
 """What the tests of the pipit command share: running it, making images, and the documented exit codes."""
 
 import datetime
+import fcntl
 import json
 import os
 import pathlib
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import termios
 import unittest
 import unittest.mock
 
@@ -63,6 +65,23 @@ class CommandTest(unittest.TestCase):
         if code == OK and silent:
             self.assertRegex(done.stderr, ASSUMPTIONS, command)
         return done
+
+    def on_a_terminal(self, columns, *arguments):
+        """What pipit writes to a terminal of so many columns."""
+        ours, theirs = os.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+        with os.fdopen(ours, "rb", buffering=0) as terminal:
+            process = subprocess.Popen([PIPIT, *map(str, arguments)], cwd=self.folder, stdout=theirs,
+                                       stderr=subprocess.DEVNULL)
+            os.close(theirs)
+            written = b""
+            try:
+                while block := terminal.read(4096):
+                    written += block
+            except OSError:  # the other end is closed
+                pass
+            self.assertEqual(process.wait(timeout=300), 0)
+        return written.decode().replace("\r\n", "\n")
 
     def json(self, *arguments, code=OK):
         return json.loads(self.pipit(*arguments, "--json", code=code).stdout)

@@ -56,6 +56,13 @@ class Inspect(CommandTest):
         for layer in layers:
             self.assertRegex(text, rf"(?m)^ *{layer['index']}  .*{layer['kernel']}")
 
+    def test_fits_its_terminal(self):
+        lines = self.on_a_terminal(80, "inspect", "resnet50").splitlines()
+        self.assertLessEqual(max(map(len, lines)), 80)
+        title, = [line.split() for line in lines if line.startswith(" # ")]
+        self.assertEqual(title, ["#", "layer", "type", "kernel", "geometry", "MACs"])
+        self.assertEqual(self.on_a_terminal(80, "inspect", "resnet50", "--wide"), self.pipit("inspect", "resnet50").stdout)
+
     def test_what_refuses_all_layers_is_said_once(self):
         text = self.pipit("inspect", MODEL, "--why").stdout
         everywhere = re.findall(r"(?m)^every (\w+): not (.*?): (.*)$", text)

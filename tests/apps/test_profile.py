@@ -1,14 +1,10 @@
 """pipit profile."""
 
-import fcntl
-import os
 import re
 import struct
-import subprocess
-import termios
 
 import onnx_model
-from command import MODEL, PIPIT, RUNTIME, USAGE, CommandTest, main
+from command import MODEL, RUNTIME, USAGE, CommandTest, main
 
 
 def npy(shape, values, descr="<f4", fortran=False):
@@ -192,46 +188,31 @@ class Profile(CommandTest):
         self.write_bmp("image.bmp", (90, 120, 150))
         self.assertEqual(self.json("profile", MODEL, "--runs", "1", "--batch", "2", "--input", "image.bmp")["batch"], 2)
 
-    def on_a_terminal(self, columns, *arguments):
-        """What `profile` writes to a terminal of so many columns."""
-        ours, theirs = os.openpty()
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
-        with os.fdopen(ours, "rb", buffering=0) as terminal:
-            process = subprocess.Popen([PIPIT, "profile", MODEL, "--runs", "2", *arguments], stdout=theirs,
-                                       stderr=subprocess.DEVNULL)
-            os.close(theirs)
-            written = b""
-            try:
-                while block := terminal.read(4096):
-                    written += block
-            except OSError:  # the other end is closed
-                pass
-            self.assertEqual(process.wait(timeout=300), 0)
-        return written.decode().replace("\r\n", "\n")
-
     def test_a_table_fits_its_terminal(self):
+        self.keep_ceilings(gflops=1000, gb_per_s=1000)
         wide = self.pipit("profile", MODEL, "--runs", "2").stdout
         title = next(line for line in wide.splitlines() if "kernel" in line and "share" in line)
         self.assertGreater(max(len(line) for line in wide.splitlines()), 100)
         for columns in (80, 100):
-            table = self.on_a_terminal(columns).split("sum of layers")[0]
-            self.assertLessEqual(max(len(line) for line in table.splitlines()), columns)
+            text = self.on_a_terminal(columns, "profile", MODEL, "--runs", "2", "--floor")
+            self.assertLessEqual(max(len(line) for line in text.splitlines()), columns)
+            table = text.split("sum of layers")[0]
             for word in ("layer", "ms", "share"):
                 self.assertRegex(table, rf"\b{word}\b")
-        self.assertIn(title.split(), [line.split() for line in self.on_a_terminal(80, "--wide").splitlines()])
-        narrow = self.on_a_terminal(30).split("sum of layers")[0].splitlines()
+        self.assertIn(title.split(), [line.split() for line in self.on_a_terminal(80, "profile", MODEL, "--runs", "2", "--wide").splitlines()])
+        narrow = self.on_a_terminal(30, "profile", MODEL, "--runs", "2").split("sum of layers")[0].splitlines()
         self.assertLessEqual(max(len(line) for line in narrow[1:]), 30)
         self.assertTrue(any("..." in line for line in narrow))
 
     def test_settings_fit_a_terminal(self):
         settings = ("--threads", "1,2", "--precision", "fp32,int8-dynamic", "--quiet")
-        lines = self.on_a_terminal(80, *settings).splitlines()
+        lines = self.on_a_terminal(80, "profile", MODEL, "--runs", "2", *settings).splitlines()
         self.assertIn("4: int8-dynamic, 2 threads", lines)
         rows = lines[next(i for i, line in enumerate(lines) if line.startswith("layer ")):]
         self.assertEqual(re.findall(r"\d: ms", rows[0]), ["1: ms", "2: ms", "3: ms", "4: ms"])
         self.assertLessEqual(max(map(len, rows)), 80)
         self.assertTrue(any(row.startswith("sum of layers ") for row in rows))
-        self.assertIn("fp32, 1 thread ms", self.on_a_terminal(80, *settings, "--wide"))
+        self.assertIn("fp32, 1 thread ms", self.on_a_terminal(80, "profile", MODEL, "--runs", "2", *settings, "--wide"))
 
     def test_integer_convolutions_count(self):
         result = self.json("profile", MODEL, "--precision", "int8-dynamic", "--runs", "2", "--threads", "1")

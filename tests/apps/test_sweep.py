@@ -108,6 +108,13 @@ class SweepSparsity(CommandTest):
         self.assertRegex(text, rf"(?m)^{LAYER}  fp32 +k +0\.50 ")
         self.assertEqual(len(text.splitlines()), 3)
 
+    def test_fits_its_terminal(self):
+        command = ("sweep", "sparsity", "--layer", "1x16x9x9:24x3x3", "--keep", "1,0.5", "--mode", "k,channel", "--seconds", "0.01")
+        lines = self.on_a_terminal(80, *command).splitlines()
+        self.assertLessEqual(max(map(len, lines)), 80)
+        self.assertEqual(lines[0].split(), "layer precision mode keep ms x dense rel. L2 refit L2".split())
+        self.assertIn("quartiles", self.on_a_terminal(80, *command, "--wide"))
+
     def test_usage(self):
         for spec in ("1x16x9x9", "1x16x9:24x3x3", "1x16x9x9:24x3x3:q2", "1x16x9x9:24x3x3:s0", "1x16x9x9:24x3x3:",
                      "0x16x9x9:24x3x3", "99999x99999x99x99:24x3x3"):
