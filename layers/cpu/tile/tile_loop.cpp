@@ -51,8 +51,8 @@ void TileLoop::run_tiles(const TileBand& band, const TileRange& tiles, const Til
   const std::byte* image = band.a + row / band.rows_per_image * band.a_image;
   for (std::int64_t tile = tiles.begin; tile < tiles.end; ++tile) {
     const std::byte* a[2] = {};
-    std::int64_t at[2] = {};  // pixel of the band
     std::byte* c[2] = {};
+    const std::byte* residual[2] = {};
     std::int64_t size[2] = {};
     const int used = 2 * tile + 1 < total ? 2 : 1;
     for (int slot = 0; slot < used; ++slot) {
@@ -61,10 +61,10 @@ void TileLoop::run_tiles(const TileBand& band, const TileRange& tiles, const Til
       const std::int64_t pixel = alone ? index * cut.size : cut.start(index);
       size[slot] = std::min(cut.size, band.width - pixel);
       a[slot] = image + image_row * band.a_row + pixel * band.a_pixel;
-      at[slot] = row * band.width + pixel;
       c[slot] = band.c + row * c_row + pixel * band.c_pixel;
-      if (band.pixel_scale != nullptr)
-        call.pixel_scale[slot] = band.pixel_scale + at[slot] * band.pixel_scale_step;
+      const std::int64_t at = row * band.width + pixel;
+      if (band.residual != nullptr) residual[slot] = band.residual + at * band.residual_pixel;
+      if (band.pixel_scale != nullptr) call.pixel_scale[slot] = band.pixel_scale + at * band.pixel_scale_step;
       if (++index < cut.count) continue;
       index = 0;
       ++row;
@@ -85,8 +85,7 @@ void TileLoop::run_tiles(const TileBand& band, const TileRange& tiles, const Til
       for (int slot = 0; slot < used; ++slot) {
         call.a[slot] = a[slot] + panel->input;
         call.c[slot] = c[slot] + (panel->result - band.c_begin);
-        if (band.residual != nullptr)
-          call.residual[slot] = band.residual + at[slot] * band.residual_pixel + output * residual_bytes;
+        if (band.residual != nullptr) call.residual[slot] = residual[slot] + output * residual_bytes;
       }
       const int vectors = kernels->vectors(call.columns);
       if (used == 1 || size[0] == size[1]) {
