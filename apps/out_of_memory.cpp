@@ -19,6 +19,9 @@ namespace {
 constexpr std::size_t kStack = 1 << 20;
 // More than an exception takes.
 constexpr std::size_t kException = 1 << 16;
+// More than all constructors before main() take.
+constexpr std::size_t kConstructors = 1 << 21;
+constexpr char kLine[] = "pipit: out of memory\n";
 
 std::terminate_handler otherwise = nullptr;
 
@@ -40,18 +43,26 @@ bool for_lack_of_memory() {
 
 [[noreturn]] void end() {
   if (for_lack_of_memory()) {
-    std::fputs("pipit: out of memory\n", stderr);
+    std::fputs(kLine, stderr);
     std::_Exit(kExitRuntime);
   }
   otherwise();
   std::abort();
 }
 
-// Before constructors of libraries: they want memory, too.
-void set_end() {
-  otherwise = std::set_terminate(end);
+bool has_room(std::size_t bytes) {
+  void* const room = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  return room != MAP_FAILED && munmap(room, bytes) == 0;
 }
-[[gnu::section(".preinit_array"), gnu::used]] void (*const at_first)() = set_end;
+
+// Before constructors of libraries: they want memory, too, and not all look at what malloc gives them (CUDA's runtime).
+void prepare() {
+  otherwise = std::set_terminate(end);
+  if (has_room(kConstructors)) return;
+  std::fputs(kLine, stderr);
+  std::_Exit(kExitRuntime);
+}
+[[gnu::section(".preinit_array"), gnu::used]] void (*const at_first)() = prepare;
 
 // Only the last page: those between belong to the process from then on, and take memory when they are used.
 [[gnu::noinline]] void touch_stack() {
@@ -64,10 +75,7 @@ void grow_stack() {
   rlimit limit{};
   if (getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur < 2 * kStack) return;
   constexpr std::size_t kAround = 1 << 16;
-  void* const room =
-      mmap(nullptr, kStack + kAround, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (room == MAP_FAILED) throw std::bad_alloc();
-  munmap(room, kStack + kAround);
+  if (!has_room(kStack + kAround)) throw std::bad_alloc();
   touch_stack();
 }
 
