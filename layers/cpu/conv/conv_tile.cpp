@@ -18,16 +18,9 @@ constexpr std::int64_t kLeastGroup = 8;
 
 TileConvolution::Geometry geometry_of(const NodeSpec& spec) {
   const ConvAttributes& attributes = layer_as<Conv>(spec.layer).attributes();
-  return {*spec.inputs[0],
-          spec.outputs[0].shape,
-          attributes.window,
-          attributes.groups,
-          attributes.activation,
-          spec.has_input(3),
-          0,
-          false,
-          1,
-          spec.fusion};
+  return TileConvolution::framed({*spec.inputs[0], spec.outputs[0].shape, attributes.window,
+                                  attributes.groups, attributes.activation, spec.has_input(3), 0, false, 1,
+                                  spec.fusion});
 }
 
 // The weights in row-major order: a copy only where they lie otherwise, in `moved`, which lives as long as the

@@ -13,16 +13,9 @@ namespace {
 
 TileConvolution::Geometry geometry_of(const NodeSpec& spec) {
   const QConvAttributes& attributes = layer_as<QConv>(spec.layer).attributes();
-  return {*spec.inputs[0],
-          spec.outputs[0].shape,
-          attributes.conv.window,
-          attributes.conv.groups,
-          attributes.conv.activation,
-          spec.has_input(3),
-          attributes.x.zero_point,
-          false,
-          1,
-          spec.fusion};
+  return TileConvolution::framed({*spec.inputs[0], spec.outputs[0].shape, attributes.conv.window,
+                                  attributes.conv.groups, attributes.conv.activation, spec.has_input(3),
+                                  attributes.x.zero_point, false, 1, spec.fusion});
 }
 
 ByteArithmetic arithmetic_of(const NodeSpec& spec) {

@@ -167,6 +167,12 @@ void ConvInput::pad(std::byte* pixels, std::int64_t count) const {
   }
 }
 
+std::vector<std::byte> ConvInput::padding_pixel() const {
+  std::vector<std::byte> pixel(static_cast<std::size_t>(column_pitch_ + kSlack));
+  pad(pixel.data(), 1);
+  return pixel;
+}
+
 // Zeros where `count` pixels of f16 have one channel more than the input.
 void ConvInput::fill_up(std::byte* pixels, std::int64_t count) const {
   if (pixel_channels_ == channels_) return;

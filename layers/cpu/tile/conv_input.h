@@ -67,6 +67,9 @@ class ConvInput {
   void copy(const std::byte* x, std::int64_t output_row, std::int64_t begin, std::int64_t end,
             std::byte* to) const;
 
+  /// A pixel of padding as tiles read it where channels_last().
+  std::vector<std::byte> padding_pixel() const;
+
  private:
   void lay_out_copy(std::int64_t pixels);
   // To what tiles read.

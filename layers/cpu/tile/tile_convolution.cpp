@@ -100,6 +100,27 @@ KeptForBytes kept_of(const TileConvolution::Geometry& geometry, const ConvInput&
 
 }  // namespace
 
+TileConvolution::Geometry TileConvolution::framed(Geometry geometry) {
+  Window& window = geometry.window;
+  const auto axes = static_cast<std::size_t>(window.rank);
+  const Window plain;
+  const bool pads = window.pad_begin != plain.pad_begin || window.pad_end != plain.pad_end;
+  if (!pads || window.taps() != 1 || window.stride != plain.stride || geometry.residual ||
+      geometry.input.elements() == 0 || !is_channels_last(geometry.input) || widens(geometry) ||
+      depth_to_space(geometry) != nullptr || axes > 2) {
+    return geometry;
+  }
+  const Shape output = geometry.output;
+  const int rank = output.rank();
+  geometry.frame = {rank == 4 ? output[2] : 1, output[rank - 1], rank == 4 ? window.pad_begin[0] : 0,
+                    window.pad_begin[axes - 1]};
+  for (int axis = 2; axis < rank; ++axis)
+    geometry.output = geometry.output.with(axis, geometry.input.shape[axis]);
+  window.pad_begin = plain.pad_begin;
+  window.pad_end = plain.pad_end;
+  return geometry;
+}
+
 ConvInput TileConvolution::input_of(const Geometry& geometry) {
   return input_for(kernels_of(geometry), geometry);
 }
@@ -137,11 +158,17 @@ TileConvolution::TileConvolution(const Geometry& geometry, Parts parts, int thre
     : channels_(geometry.output[1]),
       width_(geometry.output[geometry.output.rank() - 1]),
       input_bytes_(static_cast<std::int64_t>(geometry.input.bytes()) / geometry.output[0]),
+      images_(geometry.output[0]),
+      height_(geometry.output.rank() == 4 ? geometry.output[2] : 1),
+      frame_(geometry.frame.height != 0 ? geometry.frame : Geometry::Frame{height_, width_}),
       y_pixel_(geometry.fusion.row_stride != 0 ? static_cast<std::int64_t>(geometry.fusion.row_stride)
                                                : channels_ * parts.arithmetic.stored_bytes),
+      y_row_(frame_.width * y_pixel_),
+      y_image_(frame_.height * y_row_),
       adds_(geometry.residual),
       once_(geometry.fusion.overwritten.has_value()),
       input_(std::move(parts.input)),
+      padding_(geometry.frame.height != 0 ? input_.padding_pixel() : std::vector<std::byte>{}),
       arithmetic_(std::move(parts.arithmetic)),
       epilogue_(epilogue_of(geometry)),
       panels_(parts.panels),
@@ -194,7 +221,7 @@ TileLoop TileConvolution::loop_of(const Geometry& geometry) const {
 TileWork TileConvolution::work_of(const Geometry& geometry, int threads) const {
   TileWork work;
   work.images = geometry.output[0];
-  work.height = geometry.output.rank() == 4 ? geometry.output[2] : 1;
+  work.height = height_;
   work.width = width_;
   work.channels = channels_;
   work.input_bytes = input_bytes_;
@@ -213,6 +240,7 @@ TileScratch TileConvolution::book_scratch(bool widens_weights, int threads) cons
   const std::int64_t floats = ceil_div(schedule_.most_pixels() * channels_ * kFloat, 64) * 64;
   if (arithmetic_.rounds_results) scratch.results = floats;
   if (arithmetic_.widens_residual) scratch.residual = floats;
+  if (!padding_.empty()) scratch.frame = ceil_div(channels_ * kFloat, 64) * 64;
   if (!widens_weights) return scratch;
   for (const TilePanel& panel : loop_.panels) {
     scratch.weights = schedule_.shares_bands() ? scratch.weights + panel.weight_bytes
@@ -270,16 +298,17 @@ bool TileConvolution::fuses_depth_to_space(const Geometry& geometry, const NodeS
   const auto* layer = dynamic_cast<const DepthToSpace*>(&next.layer);
   if (layer == nullptr) return false;
   const DepthToSpaceAttributes& a = layer->attributes();
-  const bool plain =
-      geometry.groups == 1 && geometry.fusion.followers.empty() && !geometry.residual && !widens(geometry);
+  const bool plain = geometry.groups == 1 && geometry.frame.height == 0 &&
+                     geometry.fusion.followers.empty() && !geometry.residual && !widens(geometry);
   return plain && !a.inverse && !a.column_row_depth &&
          geometry.output[1] / a.block % kernels_of(geometry).panel() == 0 &&
          is_channels_last(next.outputs[0]);
 }
 
 bool TileConvolution::computes_pieces(const Geometry& geometry) {
-  return geometry.groups == 1 && depth_to_space(geometry) == nullptr && !geometry.residual &&
-         !widens(geometry) && dtype_bytes(geometry.input.dtype) > 1 && !input_of(geometry).copied();
+  return geometry.groups == 1 && geometry.frame.height == 0 && depth_to_space(geometry) == nullptr &&
+         !geometry.residual && !widens(geometry) && dtype_bytes(geometry.input.dtype) > 1 &&
+         !input_of(geometry).copied();
 }
 
 bool TileConvolution::writes_rows_apart(const Geometry& geometry) {

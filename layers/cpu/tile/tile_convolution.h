@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "engine/plan/kernel.h"
 #include "layers/cpu/elementwise/epilogue.h"
@@ -44,7 +45,18 @@ class TileConvolution {
     bool stored = false;    ///< weights are StoredPanels
     int channel_dim = 1;    ///< where the outputs are in the layer's own result, for its followers
     Fusion fusion = {};     ///< of which producer and in_place have no meaning
+    /// Where `output` is the inside of the result only, which has so many rows and columns and in front of it so many
+    /// that read padding alone; no height: `output` is all of it.
+    struct Frame {
+      std::int64_t height = 0;
+      std::int64_t width = 0;
+      std::int64_t top = 0;
+      std::int64_t left = 0;
+    } frame = {};
   };
+  /// The same with a frame, where filters of one tap have pads: all outputs in the padding are one pixel, which is
+  /// computed once (SqueezeNet's last convolution, 60 of 256 outputs).
+  static Geometry framed(Geometry geometry);
 
   /// Weights [O, C / groups, kernel...], row-major. The filters must reach over less than 2 GiB of input
   /// (ConvInput::segments() is not empty).
@@ -133,6 +145,10 @@ class TileConvolution {
                       const TileRange& pixels) const;
   void finish(const Operands& operands, const ImageBand& b, const Stage& stage,
               const TileRange& pixels) const;
+  void finish_rows(float* sums, std::byte* y, std::int64_t rows) const;
+  void compute_frame(const RunContext& context, const TileRange& panels, const float* bias) const;
+  void copy_frame(std::byte* y, const RunContext& context) const;
+  std::byte* pixel_of_y(std::byte* y, const ImageBand& b, std::int64_t pixel) const;
   TileBand input_band(const std::byte* x, const ImageBand& b, const std::byte* copied) const;
   void join_rows(TileBand& t) const;
   TileBand tile_band(const Operands& operands, const ImageBand& b, const Stage& stage) const;
@@ -145,11 +161,17 @@ class TileConvolution {
   std::int64_t channels_;
   std::int64_t width_;
   std::int64_t input_bytes_;  // of one image
-  std::int64_t y_pixel_;      // bytes from pixel to pixel of y
+  std::int64_t images_;
+  std::int64_t height_;
+  Geometry::Frame frame_;
+  std::int64_t y_pixel_;  // bytes from pixel to pixel of y
+  std::int64_t y_row_;
+  std::int64_t y_image_;
   std::int64_t block_ = 1;  // of the DepthToSpace that y is the output of; then y_pixel_ is that of its input
   bool adds_;               // there is a residual
   bool once_;               // y is the residual
   ConvInput input_;
+  std::vector<std::byte> padding_;  // a pixel, where there is a frame
   TileArithmetic arithmetic_;
   Epilogue epilogue_;
   TilePanels panels_;  // of one group of the convolution, as weights are packed

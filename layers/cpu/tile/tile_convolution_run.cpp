@@ -1,5 +1,6 @@
 // The loops of a convolution: bands of pixels, panels of outputs, and pieces for a kernel that reads them at once.
 #include <algorithm>
+#include <cstring>
 
 #include "layers/cpu/tile/tile_convolution.h"
 #include "layers/cpu/vector/row_kernels.h"
@@ -39,17 +40,62 @@ void TileConvolution::finish(const Operands& operands, const ImageBand& b, const
                              const TileRange& pixels) const {
   const bool rounds = arithmetic_.rounds_results;
   if (!rounds && epilogue_.empty()) return;
-  std::byte* y = operands.y + (schedule_.first_pixel(b) + pixels.begin) * y_pixel_;
   // Rows of channels that follow each other in y are taken at once, as many as stay in the first-level cache.
   const bool apart = y_pixel_ != channels_ * arithmetic_.stored_bytes;
   const std::int64_t step = apart ? 1 : rows_per_chunk(channels_);
-  for (std::int64_t p = pixels.begin; p < pixels.end; p += step, y += step * y_pixel_) {
-    const std::int64_t rows = std::min(step, pixels.end - p);
-    float* sums =
-        rounds ? reinterpret_cast<float*>(stage.results) + p * channels_ : reinterpret_cast<float*>(y);
-    if (!epilogue_.empty()) epilogue_.apply(sums, 0, {channels_, rows, channels_});
-    if (rounds) row_kernels().to_half(sums, reinterpret_cast<Half*>(y), rows * channels_);
+  for (std::int64_t p = pixels.begin; p < pixels.end;) {
+    const std::int64_t in_row = padding_.empty() ? step : std::min(step, width_ - p % width_);
+    const std::int64_t rows = std::min(in_row, pixels.end - p);
+    std::byte* y = pixel_of_y(operands.y, b, p);
+    finish_rows(
+        rounds ? reinterpret_cast<float*>(stage.results) + p * channels_ : reinterpret_cast<float*>(y), y,
+        rows);
+    p += rows;
   }
+}
+
+void TileConvolution::finish_rows(float* sums, std::byte* y, std::int64_t rows) const {
+  if (!epilogue_.empty()) epilogue_.apply(sums, 0, {channels_, rows, channels_});
+  if (arithmetic_.rounds_results) row_kernels().to_half(sums, reinterpret_cast<Half*>(y), rows * channels_);
+}
+
+// Outputs of these panels for the pixel that stands for the frame.
+void TileConvolution::compute_frame(const RunContext& context, const TileRange& panels,
+                                    const float* bias) const {
+  TileBand t;
+  t.width = 1;
+  t.rows = 1;
+  t.a = padding_.data();
+  t.c = context.scratch + scratch_.frame_at();
+  t.c_pixel = channels_ * arithmetic_.result_bytes;
+  loop_.run_tiles(t, {0, 1}, panels, weights_->as_read() + loop_.panel(panels.begin).weights, bias);
+}
+
+// The pixel to all places of the frame.
+void TileConvolution::copy_frame(std::byte* y, const RunContext& context) const {
+  std::byte* const sums = context.scratch + scratch_.frame_at();
+  std::byte* const pixel = arithmetic_.rounds_results ? sums + scratch_.frame : sums;
+  finish_rows(reinterpret_cast<float*>(sums), pixel, 1);
+  const auto bytes = static_cast<std::size_t>(channels_ * arithmetic_.stored_bytes);
+  const auto fill = [&](std::byte* row, std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) std::memcpy(row + i * y_pixel_, pixel, bytes);
+  };
+  const std::int64_t step = rows_per_chunk(frame_.width * channels_);
+  parallel_chunks(context.pool, images_ * frame_.height, step, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const std::int64_t inside = i % frame_.height - frame_.top;
+      const bool padding = inside < 0 || inside >= height_;
+      fill(y + i * y_row_, 0, padding ? frame_.width : frame_.left);
+      if (!padding) fill(y + i * y_row_, frame_.left + width_, frame_.width);
+    }
+  });
+}
+
+// Where a pixel of a band is in y.
+std::byte* TileConvolution::pixel_of_y(std::byte* y, const ImageBand& b, std::int64_t pixel) const {
+  const std::int64_t row = pixel / width_;
+  return y + (b.image + row / b.rows) * y_image_ + (b.row + row % b.rows + frame_.top) * y_row_ +
+         (pixel % width_ + frame_.left) * y_pixel_;
 }
 
 void TileConvolution::run(const std::byte* x, const float* bias, const std::byte* residual, std::byte* y,
@@ -60,6 +106,7 @@ void TileConvolution::run(const std::byte* x, const float* bias, const std::byte
   } else {
     run_panels(operands, context);
   }
+  if (!padding_.empty()) copy_frame(y, context);
 }
 
 // Where the tiles of a band find their input. `copied`: the copy of it.
@@ -77,7 +124,8 @@ TileBand TileConvolution::input_band(const std::byte* x, const ImageBand& b, con
 
 // Where all operands are evenly spaced: one long row wants the fewest tiles.
 void TileConvolution::join_rows(TileBand& t) const {
-  if (!input_.evenly_spaced()) return;
+  const bool spaced = block_ == 1 && (padding_.empty() || arithmetic_.rounds_results);
+  if (!spaced || !input_.evenly_spaced()) return;
   t.width *= t.rows;
   t.rows = 1;
 }
@@ -87,7 +135,7 @@ KernelWork TileConvolution::work() const {
   std::int64_t pixels = 0;
   for (std::int64_t index = 0; index < schedule_.bands(); ++index) {
     TileBand t = input_band(nullptr, schedule_.band(index), nullptr);
-    if (block_ == 1) join_rows(t);
+    join_rows(t);
     const TileStrips strips(*loop_.kernels, t.width);
     pixels += t.rows * (once_ ? t.width : strips.count * strips.size);
   }
@@ -108,9 +156,10 @@ TileBand TileConvolution::tile_band(const Operands& operands, const ImageBand& b
     t.c = stage.results;
     t.c_pixel = channels_ * arithmetic_.result_bytes;
   } else {
-    t.c = operands.y + first * y_pixel_;
+    t.c = pixel_of_y(operands.y, b, 0);
     t.c_pixel = y_pixel_ / block_;
-    if (block_ > 1) t.c_row = width_ * y_pixel_;
+    t.c_row = y_row_;
+    t.c_image = y_image_;
   }
   t.residual_pixel = channels_ * arithmetic_.residual_bytes;
   if (adds_) {
@@ -121,7 +170,7 @@ TileBand TileConvolution::tile_band(const Operands& operands, const ImageBand& b
     t.pixel_scale = operands.scales.data + first * operands.scales.step;
     t.pixel_scale_step = operands.scales.step;
   }
-  if (block_ == 1) join_rows(t);
+  join_rows(t);
   return t;
 }
 
@@ -154,6 +203,7 @@ void TileConvolution::run_bands(const Operands& operands, const RunContext& cont
     const TileBand t = tile_band(operands, b, at);
     loop_.run_tiles(t, {0, loop_.tiles(t)}, {0, loop_.panel_count()}, weights, operands.bias);
     finish(operands, b, at, pixels);
+    if (index == 0 && !padding_.empty()) compute_frame(context, {0, loop_.panel_count()}, operands.bias);
   });
 }
 
@@ -179,6 +229,8 @@ void TileConvolution::run_panels(const Operands& operands, const RunContext& con
     context.pool.parallel_for(loop_.panel_count() * splits, [&](std::int64_t task, int worker) {
       run_panel(t, tiles.part(task % splits, splits), tiles.end == 1, task / splits, operands.bias,
                 context.scratch + scratch_.weights_at(worker));
+      if (index == 0 && task % splits == 0 && !padding_.empty())
+        compute_frame(context, {task / splits, task / splits + 1}, operands.bias);
     });
     if (!arithmetic_.rounds_results && epilogue_.empty()) continue;
     parallel_chunks(context.pool, pixels, step, [&](std::int64_t begin, std::int64_t end) {

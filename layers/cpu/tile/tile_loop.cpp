@@ -28,6 +28,7 @@ void TileLoop::run_tiles(const TileBand& band, const TileRange& tiles, const Til
   const TileStrips cut(*kernels, band.width);
   const std::int64_t total = cut.count * band.rows;
   const std::int64_t c_row = band.c_row != 0 ? band.c_row : band.width * band.c_pixel;
+  const std::int64_t c_image = band.c_image != 0 ? band.c_image : band.rows_per_image * c_row;
   const TilePanel* const first = panels.data() + panel_range.begin;
   const TilePanel* const last = panels.data() + panel_range.end;
 
@@ -49,6 +50,7 @@ void TileLoop::run_tiles(const TileBand& band, const TileRange& tiles, const Til
   std::int64_t index = 2 * tiles.begin % cut.count;
   std::int64_t image_row = row % band.rows_per_image;
   const std::byte* image = band.a + row / band.rows_per_image * band.a_image;
+  std::byte* results = band.c + row / band.rows_per_image * c_image;
   for (std::int64_t tile = tiles.begin; tile < tiles.end; ++tile) {
     const std::byte* a[2] = {};
     std::byte* c[2] = {};
@@ -61,7 +63,7 @@ void TileLoop::run_tiles(const TileBand& band, const TileRange& tiles, const Til
       const std::int64_t pixel = alone ? index * cut.size : cut.start(index);
       size[slot] = std::min(cut.size, band.width - pixel);
       a[slot] = image + image_row * band.a_row + pixel * band.a_pixel;
-      c[slot] = band.c + row * c_row + pixel * band.c_pixel;
+      c[slot] = results + image_row * c_row + pixel * band.c_pixel;
       const std::int64_t at = row * band.width + pixel;
       if (band.residual != nullptr) residual[slot] = band.residual + at * band.residual_pixel;
       if (band.pixel_scale != nullptr) call.pixel_scale[slot] = band.pixel_scale + at * band.pixel_scale_step;
@@ -71,6 +73,7 @@ void TileLoop::run_tiles(const TileBand& band, const TileRange& tiles, const Til
       if (++image_row < band.rows_per_image) continue;
       image_row = 0;
       image += band.a_image;
+      results += c_image;
     }
     for (const TilePanel* panel = first; panel != last; ++panel) {
       const std::int64_t output = panel->output;

@@ -80,12 +80,14 @@ class TileSchedule {
 };
 
 /// Where the memory of a run lies in its scratch: for each band at work the copy of its input, then its results and its
-/// residual in f32, where they are not stored so; then f32 weights, where they are kept in another form.
+/// residual in f32, where they are not stored so; then f32 weights, where they are kept in another form; then a
+/// frame's pixel.
 struct TileScratch {
   std::int64_t copy = 0;      ///< bytes of one band's
   std::int64_t results = 0;   ///< the same
   std::int64_t residual = 0;  ///< the same
   std::int64_t weights = 0;   ///< of all panels, or of one where panels are shared out
+  std::int64_t frame = 0;     ///< in f32; the same again for it as it is stored
   int bands = 1;              ///< at work
   int panels = 1;             ///< that are widened at a time, or 1 where all are
 
@@ -93,7 +95,8 @@ struct TileScratch {
   std::int64_t results_at(int worker) const { return bands * copy + worker * (results + residual); }
   std::int64_t residual_at(int worker) const { return results_at(worker) + results; }
   std::int64_t weights_at(int worker) const { return results_at(bands) + worker * weights; }
-  std::size_t bytes() const { return static_cast<std::size_t>(weights_at(panels)); }
+  std::int64_t frame_at() const { return weights_at(panels); }
+  std::size_t bytes() const { return static_cast<std::size_t>(frame_at() + 2 * frame); }
 };
 
 }  // namespace pipit

@@ -199,6 +199,44 @@ TEST(Conv, TilesOfAllShapes) {
   check(row, random, {"tile"});
 }
 
+// Filters of one tap with pads: most of these outputs are one pixel.
+TEST(Conv, OutputsInThePadding) {
+  Random random;
+  const auto pads = [&](Window& window) {
+    for (std::size_t axis = 0; axis < static_cast<std::size_t>(window.rank); ++axis) {
+      window.pad_begin[axis] = random.integer(0, 3);
+      window.pad_end[axis] = random.integer(axis == 0 && window.pad_begin[0] == 0 ? 1 : 0, 3);
+    }
+  };
+  for (const auto& [channels, filters, extent, batch] : {std::array<std::int64_t, 4>{9, 20, 5, 3},
+                                                         {16, 64, 14, 2},
+                                                         {1024, 40, 2, 2},  // 4096 bytes from pixel to pixel
+                                                         {512, 700, 1, 3},  // weights larger than the cache
+                                                         {24, 33, 30, 1}}) {
+    Case c = image_case(1, 1, 0, channels, filters, extent);
+    pads(c.attributes.window);
+    c.extent[1] += random.integer(0, 5);
+    c.batch = batch;
+    c.bias = random.coin();
+    c.attributes.activation = random.coin() ? Clamp::relu() : Clamp{-0.25F, 0.75F};
+    check(c, random, {"tile"});
+  }
+  Case grouped = image_case(1, 1, 0, 12, 17, 7);
+  pads(grouped.attributes.window);
+  grouped.attributes.groups = 3;
+  check(grouped, random, {"tile"});
+  Case row;
+  row.attributes.window.rank = 1;
+  pads(row.attributes.window);
+  row.extent[0] = 20;
+  row.channels = 11;
+  row.filters = 35;
+  row.batch = 2;
+  check(row, random, {"tile"});
+  row.residual = true;
+  check(row, random, {"tile"});
+}
+
 TEST(Conv, DepthwiseWithMultipliers) {
   Random random;
   for (const std::int64_t multiplier : {1, 2, 3}) {

@@ -166,6 +166,28 @@ TEST(QConv, LayersOfNetworks) {
   }
 }
 
+// Filters of one tap with pads: most of these outputs are one pixel, of which the zero points are all that is read.
+TEST(QConv, OutputsInThePadding) {
+  Random random;
+  for (int i = 0; i < 16 && !HasFailure(); ++i) {
+    QConvCase c = random_case(random);
+    Window& window = c.attributes.conv.window;
+    test::set_window(window, 1, 1, 1, 0);
+    window.pad_begin = {random.integer(0, 3), random.integer(0, 3), 0};
+    window.pad_end = {random.integer(0, 3), random.integer(1, 3), 0};
+    const std::int64_t groups = c.attributes.conv.groups;
+    // Weights that stay in a worker's cache, and others.
+    const bool many = i % 8 == 0;
+    const std::int64_t channels = many ? 768 / groups : random.integer(1, 70);
+    const std::int64_t filters = many ? 1024 / groups : random.integer(1, 70);
+    c.x = Shape{random.integer(1, 3), channels * groups, many ? 2 : c.x[2], many ? 1 : c.x[3]};
+    c.w = Shape{filters * groups, channels, 1, 1};
+    c.attributes.weight_scales = {0.02F};
+    c.residual = i % 8 == 7;
+    expect_conformance(QConv(c.attributes), conformance_of(c, random));
+  }
+}
+
 // Tiles of 1 to 4 outputs along each axis, channels that end anywhere in a register, every zero point; the largest sums
 // that are taken, and those that are not.
 TEST(QConv, WinogradGivesTheBitsOfDirectSums) {

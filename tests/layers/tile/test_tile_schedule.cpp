@@ -130,7 +130,7 @@ TEST(TileSchedule, SplitsHoldEveryTileOnce) {
 TEST(TileScratch, NothingLiesOnAnything) {
   for (const int bands : {1, 3}) {
     for (const int panels : {1, 5}) {
-      const TileScratch scratch{4096, 320, 64, 128, bands, panels};
+      const TileScratch scratch{4096, 320, 64, 128, 192, bands, panels};
       std::vector<std::pair<std::int64_t, std::int64_t>> pieces;  // begin, end
       for (int worker = 0; worker < bands; ++worker) {
         pieces.emplace_back(scratch.copy_at(worker), scratch.copy_at(worker) + 4096);
@@ -139,6 +139,7 @@ TEST(TileScratch, NothingLiesOnAnything) {
       }
       for (int worker = 0; worker < panels; ++worker)
         pieces.emplace_back(scratch.weights_at(worker), scratch.weights_at(worker) + 128);
+      pieces.emplace_back(scratch.frame_at(), scratch.frame_at() + 2 * 192);
       std::sort(pieces.begin(), pieces.end());
       EXPECT_EQ(pieces.front().first, 0);
       for (std::size_t i = 1; i < pieces.size(); ++i) EXPECT_EQ(pieces[i].first, pieces[i - 1].second);
