@@ -99,7 +99,8 @@ int annotate(const AnnotateOptions& options) {
   if (options.common.json) {
     print_json(json);
   } else {
-    fmt::print("{}: {}\n", printable(options.output), printable(stored));
+    fmt::print("{}", wrapped(fmt::format("{}: {}\n", printable(options.output), printable(stored)), 2,
+                             terminal_width()));
   }
   print_next(options.common.quiet, {"inspect", options.output}, "what the copy stores");
   return kExitOk;

@@ -4,6 +4,7 @@
 
 #include "apps/commands/commands.h"
 #include "apps/display/json_csv.h"
+#include "apps/display/next_command.h"
 #include "apps/display/progress.h"
 #include "apps/display/table.h"
 #include "apps/display/terminal.h"
@@ -252,6 +253,7 @@ nlohmann::ordered_json document_json(const BenchOptions& options, const std::vec
 int bench(const BenchOptions& options) {
   options.settings.check(options.timing.common);
   require_device(options.timing.common.device);
+  const bool gpu = options.timing.common.device == DeviceKind::cuda;
   std::vector<Row> rows = combinations(options);
   const std::vector<std::vector<Row*>> groups = groups_of(options, rows);
   if (options.fail_above && groups.size() == rows.size())
@@ -297,7 +299,7 @@ int bench(const BenchOptions& options) {
   if (options.timing.common.json) {
     print_json(document);
   } else if (measured) {
-    const int width = options.wide ? 0 : terminal_width();
+    const int width = table_width(options.wide);
     print_table(rows, options.timing, width);
     for (const TimeComparison& comparison : comparisons)
       fmt::print("\n{}", comparison_text(comparison, width));
@@ -306,6 +308,11 @@ int bench(const BenchOptions& options) {
                  fp32_gflops(peak), read_gb_per_s(peak));
     }
   }
+  if (measured)
+    print_next(options.timing.common.quiet,
+               {"profile", options.models[0], gpu ? "--device" : "", gpu ? "cuda" : "", "--sort", "ms",
+                "--top", "10"},
+               "the layers that take the time");
   return failed ? kExitRuntime : unsupported ? kExitUnsupported : slower ? kExitCheckFailed : kExitOk;
 }
 
@@ -346,7 +353,7 @@ void add_bench(CLI::App& app, int& exit_code) {
                    "percent, or has "
                    "too few runs to tell")
       ->check(nonnegative_number());
-  command->add_flag("--wide", options->wide, "All columns, also where the terminal is narrower");
+  add_wide_to(*command, options->wide);
   command->add_flag(
       "--peak", options->peak,
       "Also say what the CPU reaches at most, with as many threads: fp32 multiply-adds and reading "

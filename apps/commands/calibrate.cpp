@@ -38,6 +38,7 @@ struct CalibrateOptions {
   bool no_histograms = false;
   std::int64_t limit = 0;
   std::int64_t skip = 0;
+  bool wide = false;
 };
 
 const std::map<std::string, ThresholdMethod> kMethods = {{"minmax", ThresholdMethod::minmax},
@@ -59,11 +60,11 @@ void print_plan(const CalibrateOptions& options, const QuantizationPlan& plan) {
     fmt::print("{}", printable_json(to_json(plan, false)));
     return;
   }
-  Table table({{"tensor"},
-               {"min", Table::Align::right},
-               {"max", Table::Align::right},
+  Table table({{"tensor", Table::Align::left, 0, true},
+               {"min", Table::Align::right, 2},
+               {"max", Table::Align::right, 2},
                {"threshold", Table::Align::right},
-               {"scale", Table::Align::right},
+               {"scale", Table::Align::right, 1},
                {"clipped", Table::Align::right}});
   for (const TensorScale& t : plan.tensors) {
     table.add({t.name, fmt::format("{:.4g}", t.min), fmt::format("{:.4g}", t.max),
@@ -75,10 +76,13 @@ void print_plan(const CalibrateOptions& options, const QuantizationPlan& plan) {
     kept += fmt::format("{} stays in {}{}\n", printable(k.node), k.precision,
                         k.why.empty() ? "" : ": " + printable(k.why));
   }
-  fmt::print("{}\n{}{}, {}, method {}; written to {}\n", table.rows(0), kept,
-             counted(static_cast<std::int64_t>(plan.tensors.size()), "tensor"),
-             counted(static_cast<std::int64_t>(plan.images.size()), "image"),
-             threshold_method_name(plan.method.method), printable(options.output));
+  const int width = table_width(options.wide);
+  fmt::print("{}\n{}", table.str(0, width),
+             wrapped(fmt::format("{}{}, {}, method {}; written to {}\n", kept,
+                                 counted(static_cast<std::int64_t>(plan.tensors.size()), "tensor"),
+                                 counted(static_cast<std::int64_t>(plan.images.size()), "image"),
+                                 threshold_method_name(plan.method.method), printable(options.output)),
+                     2, width));
 }
 
 // The file of an --export.
@@ -122,7 +126,7 @@ void check_usage(const CalibrateOptions& options) {
 
 // What is merged was calibrated already: only the method may be chosen anew.
 void check_merge(const CLI::App& command) {
-  constexpr std::array kMeant = {"merge",         "output", "json",   "quiet",
+  constexpr std::array kMeant = {"merge",         "output", "json",   "quiet",     "wide",
                                  "no-histograms", "export", "method", "percentile"};
   for (const CLI::Option* option : command.get_options()) {
     if (option->count() == 0 || option->get_positional()) continue;
@@ -148,6 +152,8 @@ int calibrate(const CalibrateOptions& options) {
       if (format == "trt-cache") write_file(export_path(options, format), to_trt_cache(merged));
     }
     print_plan(options, merged);
+    print_next(options.common.quiet, {"diff", merged.model, "photos", "--plan", options.output},
+               "what INT8 costs each layer");
     return kExitOk;
   }
   Model model = options.model.load();
@@ -242,6 +248,7 @@ void add_calibrate(CLI::App& app, int& exit_code) {
       ->type_name("FILE");
   command->add_flag("--no-histograms", options->no_histograms,
                     "Leave the histograms out of the plan: smaller, but it cannot be merged");
+  add_wide_to(*command, options->wide);
   command->footer(
       "A hundred images of all kinds that the model will see are a good start; below 32 a note says so.\n"
       "Examples:\n"

@@ -4,6 +4,8 @@
 #include "apps/commands/commands.h"
 #include "apps/display/ceilings_json.h"
 #include "apps/display/ceilings_table.h"
+#include "apps/display/next_command.h"
+#include "apps/display/table.h"
 #include "apps/display/terminal.h"
 #include "apps/measuring/machine_ceilings.h"
 #include "apps/measuring/runner.h"
@@ -23,6 +25,7 @@ struct CeilingsOptions {
   bool json = false;
   bool quiet = false;
   bool kept = false;
+  bool wide = false;
   std::string device = "cpu";
   int threads = 0;
 };
@@ -49,17 +52,24 @@ int ceilings(const CeilingsOptions& options) {
     json["ceilings"] = ceilings_json(made);
     print_json(json);
   } else {
-    fmt::print("{}\n\n{}\n", printable(made.machine), ceilings_table(made, terminal_width()));
-    fmt::print("{} in {:.1f} s; ",
-               options.kept ? fmt::format("measured {:.1f} days ago", found.days) : "measured", made.seconds);
-    fmt::print("{}\n", file.empty()
-                           ? "not kept: set HOME or XDG_CACHE_HOME"
-                           : fmt::format("kept in {} for {} days", printable(file.string()), kMostDays));
+    const int width = table_width(options.wide);
+    fmt::print("{}\n{}\n", wrapped(printable(made.machine) + "\n", 2, width), ceilings_table(made, width));
+    const std::string where =
+        file.empty() ? "not kept: set HOME or XDG_CACHE_HOME"
+                     : fmt::format("kept in {} for {} days", printable(file.string()), kMostDays);
+    fmt::print("{}", wrapped(fmt::format("{} in {:.1f} s; {}\n",
+                                         options.kept ? fmt::format("measured {:.1f} days ago", found.days)
+                                                      : "measured",
+                                         made.seconds, where),
+                             2, width));
   }
   if (!options.quiet && made.spread() > kRestless)
     print_error(
         fmt::format("note: rates vary by {:.0f} %: something else ran; measure again on a quiet machine",
                     100 * made.spread()));
+  const bool gpu = device == DeviceKind::cuda;
+  print_next(options.quiet, {"profile", "resnet50", gpu ? "--device" : "", gpu ? "cuda" : "", "--floor"},
+             "how close each layer comes to them");
   return kExitOk;
 }
 
@@ -76,6 +86,7 @@ void add_ceilings(CLI::App& app, int& exit_code) {
       ->capture_default_str();
   command->add_flag("--kept", options->kept, "Show the ceilings that are kept, and measure nothing");
   add_output_flags(*command, options->json, options->quiet);
+  add_wide_to(*command, options->wide);
   command->footer(
       "Arithmetic is measured on registers, for every instruction set that there is; memory with the loops "
       "of STREAM, "

@@ -3,6 +3,7 @@
 #include "apps/commands/commands.h"
 #include "apps/display/layer_json.h"
 #include "apps/display/layer_table.h"
+#include "apps/display/next_command.h"
 #include "apps/display/table.h"
 #include "apps/display/terminal.h"
 #include "apps/measuring/image_pipeline.h"
@@ -10,6 +11,7 @@
 #include "engine/base/clock.h"
 #include "engine/platform/device.h"
 #include "layers/passes/passes.h"
+#include "models/catalogue.h"
 #include "models/image/folder.h"
 
 namespace pipit::apps {
@@ -24,6 +26,7 @@ struct ClassifyOptions {
   int topk = 5;
   bool profile = false;
   int runs = 20;
+  bool wide = false;
 };
 
 nlohmann::ordered_json image_json(const ImageResult& result, const std::string& path,
@@ -57,6 +60,20 @@ std::vector<std::filesystem::path> image_paths(const std::vector<std::string>& a
     for (std::filesystem::path& image : list_images(argument)) paths.push_back(std::move(image));
   }
   return paths;
+}
+
+void print_next_of(const ClassifyOptions& options, const Preparation& preparation, bool labelled) {
+  const std::string& model = options.model.model;
+  const bool guessed = preparation.source == Preparation::Source::guessed;
+  if ((guessed || !labelled) && find_named_model(model) == nullptr) {
+    print_next(options.common.quiet,
+               {"annotate", model, labelled ? "" : "--labels", labelled ? "" : "classes.txt",
+                guessed ? "--preset" : "", guessed ? std::string_view(preparation.preset) : "", "--output",
+                "annotated.onnx"},
+               "a copy that says what was assumed here");
+  } else {
+    print_next(options.common.quiet, {"profile", model}, "how long each layer takes");
+  }
 }
 
 int classify(const ClassifyOptions& options) {
@@ -105,8 +122,11 @@ int classify(const ClassifyOptions& options) {
     json["images"].push_back(image_json(result, path, top, labels));
     if (!options.common.json) fmt::print("{}\n{}", printable(path), image_table(top, labels).rows(2));
   });
+  const int width = table_width(options.wide);
   if (!options.common.json && !last.empty())
-    fmt::print("preprocessing {}: {}\n", source_text(preparation), describe(preprocess));
+    fmt::print("{}",
+               wrapped(fmt::format("preprocessing {}: {}\n", source_text(preparation), describe(preprocess)),
+                       2, width));
   if (options.profile && !last.empty()) {
     const Graph& graph = runner.plan->graph();
     Tensor input(graph.value(graph.inputs()[0]).desc);
@@ -116,8 +136,8 @@ int classify(const ClassifyOptions& options) {
     const std::vector<LayerRow> rows = layer_rows(*runner.plan, profile);
     json["profile"] = layer_json(rows, *runner.plan, profile);
     if (!options.common.json) {
-      fmt::print("\n{}{}", layer_table(rows, profile, {.width = terminal_width()}),
-                 profile_summary(rows, *runner.plan, profile));
+      fmt::print("\n{}{}", layer_table(rows, profile, {.width = width}),
+                 wrapped(profile_summary(rows, *runner.plan, profile), kSummaryIndent, width));
     }
   }
   if (const PlanOptions& plan = runner.plan->options(); plan.device == DeviceKind::cuda) {
@@ -132,6 +152,7 @@ int classify(const ClassifyOptions& options) {
   json["notes"] = notes;
   if (!options.common.quiet && !failed) print_notes(notes);
   if (options.common.json) print_json(json);
+  if (!failed) print_next_of(options, preparation, !labels.empty());
   return failed ? kExitRuntime : kExitOk;
 }
 
@@ -154,6 +175,7 @@ void add_classify(CLI::App& app, int& exit_code) {
   command->add_option("--runs", options->runs, "Runs behind the medians of --profile")
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();
+  add_wide_to(*command, options->wide);
   command->footer(
       "Examples:\n"
       "  pipit classify resnet20-cifar10 cat.jpg\n"

@@ -4,6 +4,7 @@
 
 #include "apps/commands/commands.h"
 #include "apps/display/json_csv.h"
+#include "apps/display/next_command.h"
 #include "apps/display/shell_word.h"
 #include "apps/display/table.h"
 #include "apps/display/terminal.h"
@@ -187,7 +188,7 @@ int compare(const CompareOptions& options) {
     failed |= options.fail_above && comparison.fails_above(*options.fail_above);
     json["comparisons"].push_back(comparison_json(comparison));
     if (options.json) continue;
-    const int width = options.wide ? 0 : terminal_width();
+    const int width = table_width(options.wide);
     fmt::print(
         "{}{}", &comparison == found.comparisons.data() ? "" : "\n",
         comparison.of_sweeps ? sweep_comparison_text(comparison, width) : comparison_text(comparison, width));
@@ -198,6 +199,13 @@ int compare(const CompareOptions& options) {
       [&](OutputForm form) { return form == OutputForm::csv ? compare_csv(json) : json_text(json); });
   if (options.json) print_json(json);
   if (!options.quiet) print_notes(found.notes);
+  // With too few processes a note has said what to type.
+  if (found.comparisons[0].ratio.verdict != TimeVerdict::unknown)
+    print_next(
+        options.quiet,
+        {"compare", options.first, options.second, options.fail_above ? "--output" : "--fail-above",
+         options.fail_above ? "comparison.csv" : "3"},
+        options.fail_above ? "all of it for a spreadsheet" : "exit code 4 where it is slower, for scripts");
   return failed ? kExitCheckFailed : kExitOk;
 }
 
@@ -222,7 +230,7 @@ void add_compare(CLI::App& app, int& exit_code) {
                    "than so many percent, or there are too few processes to tell")
       ->check(nonnegative_number());
   options->output.add_to(*command, {OutputForm::json, OutputForm::csv});
-  command->add_flag("--wide", options->wide, "All columns, also where the terminal is narrower");
+  add_wide_to(*command, options->wide);
   add_output_flags(*command, options->json, options->quiet);
   command->footer(
       "Ratios are of medians, B over A, with 95 % intervals; layers are judged together. What disturbs a "

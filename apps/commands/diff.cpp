@@ -30,6 +30,7 @@ struct DiffOptions {
   std::int64_t share_limit = 32;
   std::string sort = "worst";
   bool fast = false;
+  bool wide = false;
 };
 
 struct Comparison {
@@ -163,16 +164,12 @@ std::vector<const LayerDifference*> rows_of(const DiffOptions& options, const Co
 
 void print_as_table(const DiffOptions& options, const Comparison& result) {
   using Align = Table::Align;
-  std::vector<Table::Column> columns = {{"layer"},
-                                        {"type"},
-                                        {"in"},
-                                        {"cosine", Align::right},
-                                        {"SQNR dB", Align::right},
-                                        {"max error", Align::right},
-                                        {"clipped %", Align::right},
-                                        {"worst channel", Align::right}};
+  std::vector<Table::Column> columns = {
+      {"layer", Align::left, 0, true}, {"type", Align::left, 3},          {"in"},
+      {"cosine", Align::right, 2},     {"SQNR dB", Align::right},         {"max error", Align::right, 4},
+      {"clipped %", Align::right, 5},  {"worst channel", Align::right, 6}};
   if (!options.fast) {
-    columns.push_back({"alone %", Align::right});
+    columns.push_back({"alone %", Align::right, 1});
     columns.push_back({"removed %", Align::right});
   }
   Table table(columns);
@@ -196,14 +193,17 @@ void print_as_table(const DiffOptions& options, const Comparison& result) {
     }
     table.add(std::move(row));
   }
-  fmt::print("{}\noutput       SQNR {} dB, cosine {:.5f}, max error {:.3g}\n", table.str(),
+  const int width = table_width(options.wide);
+  fmt::print("{}\noutput       SQNR {} dB, cosine {:.5f}, max error {:.3g}\n", table.str(0, width),
              decibel(result.output.sqnr_db()), result.output.cosine(), result.output.max_error());
   fmt::print("top-1        another one for {} of {} images\n", result.other_top1, result.images);
   if (options.fast) return;
-  fmt::print(
-      "alone %      noise of the output with only this layer in INT8, of that with all ({} images)\n"
-      "removed %    how much of it goes when only this layer stays in fp32\n",
-      result.share_images);
+  fmt::print("{}",
+             wrapped(fmt::format("alone %      noise of the output with only this layer in INT8, of "
+                                 "that with all ({} images)\n"
+                                 "removed %    how much of it goes when only this layer stays in fp32\n",
+                                 result.share_images),
+                     13, width));
 }
 
 int diff(const DiffOptions& options) {
@@ -285,6 +285,7 @@ void add_diff(CLI::App& app, int& exit_code) {
       {"worst", "order"})
       ->capture_default_str();
   command->add_flag("--fast", options->fast, "Leave those two columns out");
+  add_wide_to(*command, options->wide);
   command->footer(
       "Every row is a layer's output in INT8, with all layers before it in INT8 too, against the same in "
       "fp32:\n"

@@ -4,6 +4,8 @@
 #include <algorithm>
 
 #include "apps/commands/commands.h"
+#include "apps/display/next_command.h"
+#include "apps/display/table.h"
 #include "apps/display/terminal.h"
 #include "apps/measuring/machine.h"
 #include "apps/measuring/runner.h"
@@ -13,7 +15,17 @@ namespace pipit::apps {
 
 namespace {
 
-int doctor(bool as_json) {
+void print_text(const std::vector<Finding>& findings) {
+  std::size_t names = 0;
+  for (const Finding& f : findings) names = std::max(names, f.name.size());
+  for (const Finding& f : findings) {
+    std::string text = fmt::format("{:<{}}  {}\n", f.name, names, printable(f.value));
+    if (!f.advice.empty()) text += fmt::format("{:<{}}  -> {}\n", "", names, printable(f.advice));
+    fmt::print("{}", wrapped(text, names + 5, terminal_width()));
+  }
+}
+
+int doctor(bool as_json, bool quiet) {
   const std::vector<Finding> findings = examine_machine();
   if (as_json) {
     nlohmann::ordered_json json = {{"pipit", version()}, {"command", "doctor"}};
@@ -25,18 +37,10 @@ int doctor(bool as_json) {
            {"advice", f.advice.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(f.advice)}});
     }
     print_json(json);
-    return kExitOk;
+  } else {
+    print_text(findings);
   }
-  std::size_t width = 0;
-  for (const Finding& f : findings) width = std::max(width, f.name.size());
-  for (const Finding& f : findings) {
-    fmt::print("{:<{}}  {}\n", f.name, width, printable(f.value));
-    if (!f.advice.empty()) fmt::print("{:<{}}  -> {}\n", "", width, printable(f.advice));
-  }
-  fmt::print(
-      "\nnext: pipit classify resnet20-cifar10 IMAGE; pipit profile resnet50 shows where time goes, pipit "
-      "bench "
-      "resnet50 --peak what the machine reaches\n");
+  print_next(quiet, {"profile", "resnet50"}, "where the time of a model goes");
   return kExitOk;
 }
 
@@ -51,7 +55,7 @@ void add_doctor(CLI::App& app, int& exit_code) {
   command->footer(
       "Nothing is measured and no model is loaded. The exit code is 0 whatever is found; '->' is advice.\n"
       "Example:\n  pipit doctor");
-  command->callback([as_json, quiet, &exit_code] { exit_code = doctor(*as_json); });
+  command->callback([as_json, quiet, &exit_code] { exit_code = doctor(*as_json, *quiet); });
 }
 
 }  // namespace pipit::apps

@@ -197,6 +197,8 @@ void check_against(const std::string& against) {
                   named_model_list(), against));
 }
 
+constexpr int kLabel = 10;  // columns before the text
+
 // How far the model falls behind what --against names.
 struct Compared {
   double top1 = 0;          // of the base
@@ -228,11 +230,37 @@ nlohmann::ordered_json compared_json(const EvaluateOptions& options, const Compa
   return json;
 }
 
-void print_compared(const EvaluateOptions& options, const Compared& compared) {
-  fmt::print("against   {}: top-1 {:.2f} %, drop {} points; {} answered otherwise\n",
-             printable(options.against), 100 * compared.top1, drop_text(compared.answers),
-             counted(compared.others, "image"));
-  if (compared.judged) fmt::print("{}", promise_line(options.max_drop, *compared.judged, 10));
+std::string compared_text(const EvaluateOptions& options, const Compared& compared) {
+  const std::string text = fmt::format(
+      "against   {}: top-1 {:.2f} %, drop {} points; {} answered otherwise\n", printable(options.against),
+      100 * compared.top1, drop_text(compared.answers), counted(compared.others, "image"));
+  return compared.judged ? text + promise_line(options.max_drop, *compared.judged, kLabel) : text;
+}
+
+void print_next_of(const EvaluateOptions& options, bool quantized, const std::optional<Compared>& compared) {
+  const bool quiet = options.common.quiet;
+  const std::string& model = options.model.model;
+  const std::string& plan = options.common.plan;
+  const std::string precision(precision_name(options.common.precision));
+  if (options.common.precision == Precision::fp32 && !quantized) {
+    print_next(quiet, {"calibrate", model, options.folder, "--limit", "100", "--output", "plan.json"},
+               "scales for INT8, the first step to a faster model");
+  } else if (!quantized && !compared) {
+    print_next(quiet,
+               {"evaluate", model, options.folder, "--precision", precision, plan.empty() ? "" : "--plan",
+                plan, "--against", "fp32"},
+               "what that precision loses, image by image");
+  } else if (compared && compared->judged && !compared->judged->within && !plan.empty()) {
+    print_next(quiet,
+               {"tune", model, options.folder, "--plan", plan, "--max-drop",
+                fmt::format("{:g}", options.max_drop), "--output", "mixed.json"},
+               "which layers to keep in floating point");
+  } else {
+    print_next(quiet,
+               {"bench", model, "--precision", quantized ? precision : "fp32," + precision,
+                plan.empty() ? "" : "--plan", plan},
+               "what it gains in time");
+  }
 }
 
 // Images of the folder that the plan was calibrated on: what INT8 costs on them says less about others.
@@ -307,26 +335,25 @@ int evaluate(const EvaluateOptions& options) {
     if (!options.devices.empty()) json["devices"] = devices_json(options, score);
     if (compared) json["against"] = compared_json(options, *compared);
     print_json(json);
+    print_next_of(options, own.quantized, compared);
     return code;
   }
-  fmt::print("pixels    {}: {}\n", source_text(preparation), describe(preparation.preprocess));
-  fmt::print("images    {}\n", score.images);
-  fmt::print("top-1     {:.2f} %  [{:.2f}, {:.2f}]\n", 100.0 * static_cast<double>(score.top1) / n,
-             100 * top1.low, 100 * top1.high);
-  fmt::print("top-5     {:.2f} %  [{:.2f}, {:.2f}]   (95 % Wilson intervals)\n",
-             100.0 * static_cast<double>(score.top5) / n, 100 * top5.low, 100 * top5.high);
-  fmt::print("speed     {:.1f} images/s with decoding, {:.1f} images/s in the model alone\n",
-             score.images_per_s(), score.model_images_per_s());
+  std::string text =
+      fmt::format("pixels    {}: {}\n", source_text(preparation), describe(preparation.preprocess));
+  text += fmt::format("images    {}\n", score.images);
+  text += fmt::format("top-1     {:.2f} %  [{:.2f}, {:.2f}]\n", 100.0 * static_cast<double>(score.top1) / n,
+                      100 * top1.low, 100 * top1.high);
+  text += fmt::format("top-5     {:.2f} %  [{:.2f}, {:.2f}]   (95 % Wilson intervals)\n",
+                      100.0 * static_cast<double>(score.top5) / n, 100 * top5.low, 100 * top5.high);
+  text += fmt::format("speed     {:.1f} images/s with decoding, {:.1f} images/s in the model alone\n",
+                      score.images_per_s(), score.model_images_per_s());
   for (std::size_t d = 0; d < options.devices.size(); ++d) {
-    fmt::print("GPU {:<5} {} images, {:.1f} images/s in the model alone\n", options.devices[d],
-               score.devices[d].images, Score::model_images_per_s(score.devices[d]));
+    text += fmt::format("GPU {:<5} {} images, {:.1f} images/s in the model alone\n", options.devices[d],
+                        score.devices[d].images, Score::model_images_per_s(score.devices[d]));
   }
-  if (compared) print_compared(options, *compared);
-  if (!options.common.plan.empty() && !compared)
-    print_next(options.common.quiet,
-               {"evaluate", options.model.model, options.folder, "--precision", "int8", "--plan",
-                options.common.plan, "--against", "fp32"},
-               "what INT8 loses, image by image");
+  if (compared) text += compared_text(options, *compared);
+  fmt::print("{}", wrapped(text, kLabel, terminal_width()));
+  print_next_of(options, own.quantized, compared);
   return code;
 }
 

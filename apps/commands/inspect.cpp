@@ -1,4 +1,6 @@
 // pipit inspect MODEL: every node with shapes, parameters, MACs and the kernel chosen.
+#include <sstream>
+
 #include "apps/commands/commands.h"
 #include "apps/display/layer_json.h"
 #include "apps/display/layer_table.h"
@@ -20,9 +22,6 @@ struct InspectOptions {
   ModelOptions model;
   bool why = false;
   bool wide = false;
-
-  // Reasons are not shortened.
-  int width() const { return wide || why ? 0 : terminal_width(); }
 };
 
 // Weights of 4 bits lie two in an element: how many more than elements a node has.
@@ -86,10 +85,29 @@ Totals totals(const ExecutionPlan& plan) {
   return sum;
 }
 
+// Who refused the layer, and how its kernel was chosen: lines that stand below the layer's row.
+std::string reasons_of(const Step& step, const Refusals& refusals) {
+  std::string text;
+  for (const RefusedCandidate& r : refusals.of(step))
+    text += printable(fmt::format("     not {}: {}", r.name, r.reason)) + "\n";
+  const std::string variant = step.variant.empty() ? "" : " " + step.variant;
+  text +=
+      printable(fmt::format("     {}{}: by {}{}{}", step.kernel_name, variant, chosen_by_name(step.choice.by),
+                            step.choice.note.empty() ? "" : "; ", step.choice.note)) +
+      "\n";
+  for (const TimedKernel& t : step.choice.timed) {
+    text += printable(fmt::format("       {}{}{}: {}", t.name, t.variant.empty() ? "" : " ", t.variant,
+                                  t.problem.empty() ? fmt::format("{:.4f} ms", t.ms) : t.problem)) +
+            "\n";
+  }
+  return text;
+}
+
 void print_text(const Model& model, const Runner& runner, const InspectOptions& options) {
   using enum Table::Align;
   const ExecutionPlan& plan = *runner.plan;
   const Graph& graph = plan.graph();
+  const int width = table_width(options.wide);
   fmt::print("{}\n", printable(model.name));
   for (const ValueId id : graph.inputs())
     fmt::print("input   {}  {}\n", printable(graph.value(id).name), graph.value(id).desc.str());
@@ -97,24 +115,27 @@ void print_text(const Model& model, const Runner& runner, const InspectOptions& 
     fmt::print("output  {}  {}\n", graph.output_names()[i], graph.value(graph.outputs()[i]).desc.str());
   }
   if (!model.widened.empty())
-    fmt::print("widened   16-bit floating point in the file, f32 here: {}\n", printable(model.widened));
+    fmt::print("{}", wrapped(fmt::format("widened   16-bit floating point in the file, f32 here: {}\n",
+                                         printable(model.widened)),
+                             10, width));
   if (!model.labels.empty()) {
-    fmt::print("labels  {}: {}, ..., {}\n", model.labels.size(), printable(model.labels.front()),
-               printable(model.labels.back()));
+    fmt::print("{}", wrapped(fmt::format("labels  {}: {}, ..., {}\n", model.labels.size(),
+                                         printable(model.labels.front()), printable(model.labels.back())),
+                             8, width));
   }
   if (model.preprocess)
     fmt::print("{}",
                wrapped(fmt::format("preprocessing  stored in the model: {}\n", describe(*model.preprocess)),
-                       15, options.width()));
+                       15, width));
   std::string rewrites;
   for (const PassReport& pass : runner.passes) {
     if (pass.changes > 0)
       rewrites += fmt::format("{}{} ({})", rewrites.empty() ? "" : ", ", pass.pass, pass.changes);
   }
-  fmt::print("{}", wrapped(fmt::format("rewrites  {}\n", rewrites.empty() ? "none" : rewrites), 10,
-                           options.width()));
+  fmt::print("{}", wrapped(fmt::format("rewrites  {}\n", rewrites.empty() ? "none" : rewrites), 10, width));
   for (const PassReport& pass : runner.passes) {
-    for (const std::string& note : pass.notes) fmt::print("note      {}\n", printable(note));
+    for (const std::string& note : pass.notes)
+      fmt::print("{}", wrapped(fmt::format("note      {}\n", printable(note)), 10, width));
   }
   fmt::print("\n");
 
@@ -128,27 +149,25 @@ void print_text(const Model& model, const Runner& runner, const InspectOptions& 
                {"parameters", right, 4},
                {"MACs", right}});
   const Refusals refusals(plan);
+  std::vector<std::string> reasons;  // of each row
   for (const Step& step : plan.steps()) {
     const StepInfo info = step_info(plan, step);
     const std::int64_t params = parameters(graph, graph.nodes()[static_cast<std::size_t>(step.node)]);
     table.add({fmt::format("{}", info.index), info.name, info.type, info.kernel, info.input.str(),
                info.output.str(), info.geometry, params > 0 ? fmt::format("{}", params) : "",
                info.macs > 0 ? with_prefix(static_cast<double>(info.macs)) : ""});
-    if (!options.why) continue;
-    for (const RefusedCandidate& r : refusals.of(step))
-      table.add({"", fmt::format("  not {}: {}", r.name, r.reason)});
-    const std::string variant = step.variant.empty() ? "" : " " + step.variant;
-    table.add({"", fmt::format("  {}{}: by {}{}{}", step.kernel_name, variant, chosen_by_name(step.choice.by),
-                               step.choice.note.empty() ? "" : "; ", step.choice.note)});
-    for (const TimedKernel& t : step.choice.timed) {
-      table.add({"", fmt::format("    {}{}{}: {}", t.name, t.variant.empty() ? "" : " ", t.variant,
-                                 t.problem.empty() ? fmt::format("{:.4f} ms", t.ms) : t.problem)});
-    }
+    reasons.push_back(options.why ? reasons_of(step, refusals) : "");
   }
-  fmt::print("{}\n", table.str(0, options.width()));
+  std::istringstream lines(table.str(0, width));
+  std::string line;
+  std::getline(lines, line);
+  fmt::print("{}\n", line);
+  for (std::size_t row = 0; std::getline(lines, line); ++row)
+    fmt::print("{}\n{}", line, wrapped(reasons[row], 8, width));
+  fmt::print("\n");
   if (options.why) {
     const std::vector<std::string> everywhere = refusals.of_all();
-    for (const std::string& line : everywhere) fmt::print("{}\n", line);
+    for (const std::string& refused : everywhere) fmt::print("{}", wrapped(refused + "\n", 2, width));
     if (!everywhere.empty()) fmt::print("\n");
   }
   const Totals sum = totals(plan);
@@ -163,7 +182,8 @@ void print_text(const Model& model, const Runner& runner, const InspectOptions& 
                100.0 * static_cast<double>(sum.int8_macs) / static_cast<double>(all), sum.conversions);
   }
   const MicroBatches& batches = plan.micro_batches();
-  if (batches.cut() || options.why) fmt::print("micro-batches {}\n", describe(batches));
+  if (batches.cut() || options.why)
+    fmt::print("{}", wrapped(fmt::format("micro-batches {}\n", describe(batches)), 14, width));
   // In a tiny model the kernels' scratch and the alignment outweigh the activations: no share of them.
   const std::string share = plan.arena_bytes() < plan.activation_bytes()
                                 ? fmt::format(" ({:.1f} %)", 100.0 * static_cast<double>(plan.arena_bytes()) /
@@ -173,7 +193,7 @@ void print_text(const Model& model, const Runner& runner, const InspectOptions& 
                                        "once is {}\n",
                                        mebibytes(plan.arena_bytes()), mebibytes(plan.activation_bytes()),
                                        share, mebibytes(plan.peak_live_bytes())),
-                           14, options.width()));
+                           14, width));
 }
 
 nlohmann::ordered_json to_json(const Model& model, const Runner& runner, bool why) {
@@ -261,8 +281,7 @@ void add_inspect(CLI::App& app, int& exit_code) {
       "--why", options->why,
       "Also show every kernel that refused a layer, and its reason, and how the layer's kernel was chosen; "
       "what refuses all layers, or all of a type, stands once below the table");
-  command->add_flag("--wide", options->wide,
-                    "All columns, also where the terminal is narrower; what is no terminal always gets them");
+  add_wide_to(*command, options->wide);
   command->footer("Examples:\n  pipit inspect resnet50 --why\n  pipit inspect model.onnx --batch 8 --json");
   command->callback([options, &exit_code] { exit_code = inspect(*options); });
 }

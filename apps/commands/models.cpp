@@ -1,10 +1,13 @@
 // pipit models: the models that have names.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "apps/commands/commands.h"
+#include "apps/display/next_command.h"
 #include "apps/display/table.h"
+#include "apps/display/terminal.h"
 #include "apps/measuring/runner.h"
 #include "engine/base/version.h"
 #include "engine/platform/host_memory.h"
@@ -41,19 +44,19 @@ std::int64_t weight_bytes(const NamedModel& model) {
   return 4 * model.parameters;
 }
 
-void print_text() {
+void print_text(bool wide) {
   using enum Table::Align;
   Table table({{"model"},
                {"weights"},
-               {"input"},
-               {"classes", right},
-               {"parameters", right},
+               {"input", left, 1},
+               {"classes", right, 3},
+               {"parameters", right, 4},
                {"size", right},
                {"top-1", right},
-               {"top-5", right},
-               {"measured on"},
-               {"licence"},
-               {"source"}});
+               {"top-5", right, 2},
+               {"measured on", left, 5},
+               {"licence", left, 6},
+               {"source", left, 7}});
   for (const NamedModel& model : named_models()) {
     table.add({std::string(model.name), weights(model), fmt::format("3x{}x{}", model.side, model.side),
                fmt::format("{}", model.classes), with_prefix(static_cast<double>(model.parameters)),
@@ -61,8 +64,19 @@ void print_text() {
                percent(model.top5), std::string(model.measured_on), std::string(model.licence),
                std::string(model.source)});
   }
-  fmt::print("{}\npipit fetch NAME downloads what is not here yet; any ONNX classifier runs as well.\n",
-             table.str());
+  fmt::print("{}\n{}", table.str(0, table_width(wide)),
+             wrapped("pipit fetch NAME downloads what is not here yet; any ONNX classifier runs as well.\n",
+                     2, terminal_width()));
+}
+
+void print_next_of(bool quiet) {
+  const auto& models = named_models();
+  const auto missing = std::ranges::find_if_not(models, is_here);
+  if (missing != models.end()) {
+    print_next(quiet, {"fetch", missing->name}, "weights that were trained on ImageNet");
+  } else {
+    print_next(quiet, {"classify", models.back().name, "photo.jpg"}, "what a photograph of yours shows");
+  }
 }
 
 nlohmann::ordered_json to_json(const NamedModel& model) {
@@ -92,18 +106,21 @@ nlohmann::ordered_json to_json(const NamedModel& model) {
 void add_models(CLI::App& app, int& exit_code) {
   const auto json = std::make_shared<bool>(false);
   const auto quiet = std::make_shared<bool>(false);
+  const auto wide = std::make_shared<bool>(false);
   CLI::App* command =
       app.add_subcommand("models", "List the models that have names: size, accuracy, licence, source");
   add_output_flags(*command, *json, *quiet);
+  add_wide_to(*command, *wide);
   command->footer("Example: pipit models --json");
-  command->callback([json, quiet, &exit_code] {
+  command->callback([json, quiet, wide, &exit_code] {
     if (*json) {
       nlohmann::ordered_json document = {{"pipit", version()}, {"command", "models"}};
       for (const NamedModel& model : named_models()) document["models"].push_back(to_json(model));
       print_json(document);
     } else {
-      print_text();
+      print_text(*wide);
     }
+    print_next_of(*quiet);
     exit_code = kExitOk;
   });
 }

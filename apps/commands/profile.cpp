@@ -60,12 +60,10 @@ struct ProfileOptions {
 
   TableView view() const {
     const std::string order = sort.empty() ? (by == "layer" ? "order" : "ms") : sort;
-    return {kOrders.at(order), top, wide ? 0 : terminal_width(), memory};
+    return {kOrders.at(order), top, table_width(wide), memory};
   }
   GroupBy group() const { return by == "type" ? GroupBy::type : GroupBy::kernel; }
 };
-
-constexpr std::size_t kSummaryIndent = 30;  // where what explains a number begins
 
 // What was found with one setting.
 struct Measured {
@@ -214,15 +212,16 @@ void print_text(const ProfileOptions& options, const Measured& measured) {
   const std::string first_answer =
       fmt::format("first answer   {:9.1f} ms   reading the model {:.1f}, planning {:.1f}, one run {:.1f}\n",
                   measured.first_answer_ms(), measured.read_ms, measured.load_ms, measured.first_run_ms);
-  fmt::print("{}: {} on {} with {} threads\n\n", printable(options.model.model),
-             precision_name(computed_precision(plan)), device_name(plan.options().device),
-             plan.options().threads);
+  fmt::print("{}\n", wrapped(fmt::format("{}: {} on {} with {} threads\n", printable(options.model.model),
+                                         precision_name(computed_precision(plan)),
+                                         device_name(plan.options().device), plan.options().threads),
+                             2, view.width));
   fmt::print("{}{}",
              options.by == "layer" ? layer_table(rows, profile, view)
                                    : group_table(rows, profile, options.group(), view),
              wrapped(profile_summary(rows, plan, profile, measured.ceilings) + first_answer, kSummaryIndent,
                      view.width));
-  if (options.memory) fmt::print("\n{}", memory_table(plan, measured.process, measured.memory));
+  if (options.memory) fmt::print("\n{}", memory_table(plan, measured.process, measured.memory, view.width));
   if (measured.on_gpu() && !options.memory) {
     fmt::print("device memory  {:>9}      at worst {}\n", mebibytes(measured.memory.held),
                mebibytes(measured.memory.peak));
@@ -234,8 +233,13 @@ void print_joined(const ProfileOptions& options, const std::vector<Measured>& me
   std::vector<ProfiledSide> sides;
   for (const Measured& one : measured) sides.push_back(one.side);
   const bool batches = options.settings.batches.size() > 1;
-  fmt::print("{}: x is how many times as fast as with {}{}\n\n{}", printable(options.model.model),
-             sides[0].label, batches ? ", for one image" : "", joined_table(sides, options.view()));
+  const TableView view = options.view();
+  fmt::print(
+      "{}\n{}",
+      wrapped(fmt::format("{}: x is how many times as fast as with {}{}\n", printable(options.model.model),
+                          sides[0].label, batches ? ", for one image" : ""),
+              2, view.width),
+      joined_table(sides, view));
 }
 
 std::string file_content(OutputForm form, const nlohmann::ordered_json& document) {
@@ -252,6 +256,26 @@ std::string file_content(OutputForm form, const nlohmann::ordered_json& document
       return trtexec_profile(document);
   }
   return {};
+}
+
+void print_next_of(const ProfileOptions& options) {
+  const bool gpu = options.common.device == DeviceKind::cuda;
+  const std::string_view device = gpu ? "--device" : "", cuda = gpu ? "cuda" : "";
+  const std::string& model = options.model.model;
+  const std::vector<std::string>& precisions = options.settings.precisions;
+  const std::string& plan = options.common.plan;
+  if (precisions.size() > 1) {
+    print_next(options.common.quiet,
+               {"bench", model, device, cuda, "--precision", fmt::format("{}", fmt::join(precisions, ",")),
+                plan.empty() ? "" : "--plan", plan},
+               "whole runs of both, in turns");
+  } else if (!options.floor) {
+    print_next(options.common.quiet, {"profile", model, device, cuda, "--floor", "--output", "report.html"},
+               "how far from what the machine could do; one page to look at");
+  } else {
+    print_next(options.common.quiet, {"inspect", model, device, cuda, "--why"},
+               "why each layer runs the kernel that it does");
+  }
 }
 
 int profile(const ProfileOptions& options) {
@@ -303,9 +327,7 @@ int profile(const ProfileOptions& options) {
   } else {
     print_text(options, measured[0]);
   }
-  if (options.common.device == DeviceKind::cpu && !options.floor && settings.size() == 1)
-    print_next(options.common.quiet, {"profile", options.model.model, "--floor", "--output", "report.html"},
-               "how far from what the machine could do; one page to look at");
+  print_next_of(options);
   return kExitOk;
 }
 
@@ -344,8 +366,7 @@ void add_profile(CLI::App& app, int& exit_code) {
                              "A row for each layer, or for all of a type or kernel together"),
          {"layer", "type", "kernel"})
       ->capture_default_str();
-  command->add_flag("--wide", options->wide,
-                    "All columns, also where the terminal is narrower; what is no terminal always gets them");
+  add_wide_to(*command, options->wide);
   command
       ->add_option("--runs", options->runs,
                    "Timed runs; the table shows medians, and between p10 and p90 lie eight of ten runs")

@@ -158,6 +158,7 @@ void add_prune_options(const std::shared_ptr<PruneOptions>& options, CLI::App& c
   command.add_option("--limit", options->limit, "Use only N images, spread evenly over the folder; 0: all")
       ->check(count_value())
       ->capture_default_str();
+  add_wide_to(command, options->source.wide);
   command.footer(
       "A row of a layer's im2col product (one tap of --group input channels) falls for --panel outputs at a "
       "time. Zeros\n"

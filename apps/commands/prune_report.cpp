@@ -135,13 +135,15 @@ nlohmann::ordered_json prune_json(nlohmann::ordered_json json, const PruneSource
 
 void print_pruned(const PruneSource& source, const PruneGoal& goal, const PruneOutcome& outcome) {
   using Align = Table::Align;
-  Table layers({{"layer"},
+  constexpr int kLabel = 13;  // columns before the text
+  const int width = table_width(source.wide);
+  Table layers({{"layer", Align::left, 0, true},
                 {"kept %", Align::right},
-                {"MACs", Align::right},
-                {"left", Align::right},
+                {"MACs", Align::right, 3},
+                {"left", Align::right, 2},
                 {"ms", Align::right},
                 {"pruned", Align::right},
-                {"kernel"},
+                {"kernel", Align::left, 1},
                 {"error %", Align::right}});
   for (const PruneLayer& layer : outcome.layers) {
     const double left = layer.kept * static_cast<double>(layer.macs);
@@ -150,13 +152,13 @@ void print_pruned(const PruneSource& source, const PruneGoal& goal, const PruneO
                 fmt::format("{:.4f}", layer.dense_ms), fmt::format("{:.4f}", layer.pruned_ms),
                 layer.pruned_kernel, layer.error ? fmt::format("{:.2f}", 100 * *layer.error) : ""});
   }
-  fmt::print("{}\n", layers.str());
+  fmt::print("{}\n", layers.str(0, width));
   if (outcome.steps.size() > 1) {
     Table steps({{"speed-up [95 %]", Align::right},
                  {"ms", Align::right},
-                 {fmt::format("{} %", name_of_top1(goal)), Align::right},
+                 {fmt::format("{} %", name_of_top1(goal)), Align::right, 2},
                  {"drop [95 %]", Align::right},
-                 {"expected drop", Align::right},
+                 {"expected drop", Align::right, 1},
                  {""}});
     for (std::size_t i = 0; i < outcome.steps.size(); ++i) {
       const PruneStep& step = outcome.steps[i];
@@ -167,36 +169,39 @@ void print_pruned(const PruneSource& source, const PruneGoal& goal, const PruneO
                  drop_text(step.answers),
                  fmt::format("{:.2f} ± {:.2f}", 100 * step.drop.mean, 100 * step.drop.standard_error), mark});
     }
-    fmt::print("{}\n", steps.str());
+    fmt::print("{}\n", steps.str(0, width));
   }
   const PruneStep& chosen = outcome.steps[outcome.chosen];
-  fmt::print(
+  std::string text = fmt::format(
       "time         {:.3f} ms{}, dense {:.3f}: {} times as fast (95 % interval); {:.0f} % of the MACs\n",
       outcome.dense_ms / chosen.speedup.median, outcome.int8 ? " in INT8" : "", outcome.dense_ms,
       speed_text(chosen.speedup), 100 * mean_kept(outcome));
   if (outcome.int8)
-    fmt::print("in fp32      {:.3f} ms dense: {} times as fast as that\n", outcome.int8->fp32_ms,
-               speed_text(outcome.int8->over_fp32));
+    text += fmt::format("in fp32      {:.3f} ms dense: {} times as fast as that\n", outcome.int8->fp32_ms,
+                        speed_text(outcome.int8->over_fp32));
   if (outcome.zero_rows >= kSayZeros)
-    fmt::print("before       {:.1f} % of the weights were zero in whole rows, and stay so\n",
-               100 * outcome.zero_rows);
+    text += fmt::format("before       {:.1f} % of the weights were zero in whole rows, and stay so\n",
+                        100 * outcome.zero_rows);
   if (outcome.other_zeros >= kSayZeros)
-    fmt::print(
+    text += fmt::format(
         "before       {:.1f} % of the weights were zero, but not in rows: they are fitted like others\n",
         100 * outcome.other_zeros);
-  fmt::print("unseen       {} images: {} {:.2f} %, dense {:.2f} %: drop {} points\n", outcome.unseen.images,
-             name_of_top1(goal), 100 * (outcome.unseen_top1 - paired_drop(outcome.unseen)),
-             100 * outcome.unseen_top1, drop_text(outcome.unseen));
+  text += fmt::format("unseen       {} images: {} {:.2f} %, dense {:.2f} %: drop {} points\n",
+                      outcome.unseen.images, name_of_top1(goal),
+                      100 * (outcome.unseen_top1 - paired_drop(outcome.unseen)), 100 * outcome.unseen_top1,
+                      drop_text(outcome.unseen));
   if (outcome.int8)
-    fmt::print("             of that INT8 without pruning {} points\n",
-               drop_text(outcome.int8->dense_unseen));
+    text += fmt::format("             of that INT8 without pruning {} points\n",
+                        drop_text(outcome.int8->dense_unseen));
   if (goal.speedup)
-    fmt::print("goal         {:g} times as fast: {}\n", *goal.speedup,
-               reached_text(*goal.speedup, chosen.speedup));
-  if (goal.max_drop) fmt::print("{}", promise_line(*goal.max_drop, *outcome.judged, 13));
-  for (const std::string& note : notes_on(source, outcome)) fmt::print("note         {}\n", note);
-  fmt::print("written      {}, {} ({} dense), chosen and fitted on {}\n", printable(source.output),
-             mebibytes(outcome.bytes), mebibytes(outcome.dense_bytes), counted(outcome.calibrated, "image"));
+    text += fmt::format("goal         {:g} times as fast: {}\n", *goal.speedup,
+                        reached_text(*goal.speedup, chosen.speedup));
+  if (goal.max_drop) text += promise_line(*goal.max_drop, *outcome.judged, kLabel);
+  for (const std::string& note : notes_on(source, outcome)) text += fmt::format("note         {}\n", note);
+  text += fmt::format("written      {}, {} ({} dense), chosen and fitted on {}\n", printable(source.output),
+                      mebibytes(outcome.bytes), mebibytes(outcome.dense_bytes),
+                      counted(outcome.calibrated, "image"));
+  fmt::print("{}", wrapped(text, kLabel, width));
 }
 
 std::string prune_svg(const std::string& model, const PruneGoal& goal, const PruneOutcome& outcome) {

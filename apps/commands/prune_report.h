@@ -17,6 +17,7 @@ struct PruneSource {
   std::int64_t panel = 0;
   std::optional<std::int64_t> block;  ///< where blocks of channels fall
   bool refits = true;
+  bool wide = false;  ///< its tables have all columns
 };
 
 nlohmann::ordered_json prune_json(nlohmann::ordered_json head, const PruneSource& source,

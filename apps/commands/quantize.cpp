@@ -52,11 +52,12 @@ int quantize(const QuantizeCommand& options) {
                 {"kept_nodes", file.kept},
                 {"bytes", file.bytes.size()}});
   } else {
-    fmt::print(
-        "{}: {} in INT8, {} in floating point; {}\n", printable(options.output),
-        counted(file.quantized, "node"),
-        counted(file.kept, "convolution or fully connected layer", "convolutions or fully connected layers"),
-        mebibytes(file.bytes.size()));
+    fmt::print("{}", wrapped(fmt::format("{}: {} in INT8, {} in floating point; {}\n",
+                                         printable(options.output), counted(file.quantized, "node"),
+                                         counted(file.kept, "convolution or fully connected layer",
+                                                 "convolutions or fully connected layers"),
+                                         mebibytes(file.bytes.size())),
+                             2, terminal_width()));
   }
   print_next(options.common.quiet, {"bench", name, "--against", options.output}, "both in turns, whole runs");
   return kExitOk;

@@ -4,6 +4,7 @@
 
 #include "apps/commands/commands.h"
 #include "apps/display/html_report.h"
+#include "apps/display/next_command.h"
 #include "apps/display/progress.h"
 #include "apps/display/terminal.h"
 #include "apps/measuring/conv_rows.h"
@@ -32,6 +33,7 @@ struct SweepConvOptions {
   std::vector<std::string> backends = {"auto"};
   std::string base;  // a precision; empty: fp32, on a GPU fp16
   std::size_t top = 10;
+  bool wide = false;
 
   std::string base_precision() const {
     return !base.empty() ? base : shared.common.device == DeviceKind::cuda ? "fp16" : "fp32";
@@ -193,8 +195,11 @@ int sweep_conv(const SweepConvOptions& options) {
   if (shared.common.json) {
     print_json(json);
   } else {
-    fmt::print("{}", conv_table(rows, options.base_precision(), options.top, terminal_width()));
+    fmt::print("{}", conv_table(rows, options.base_precision(), options.top, table_width(options.wide)));
   }
+  print_next(shared.common.quiet,
+             {"sweep", "conv", "--sample", "200", "--results", "conv.jsonl", "--output", "conv.html"},
+             "a sample of the usual grid, as a page to look at");
   const bool nothing =
       std::all_of(rows.begin(), rows.end(), [](const ConvRow& row) { return !row.problem.empty(); });
   return nothing ? exit_without_rows(rows[0].problem, failed) : kExitOk;
@@ -233,6 +238,7 @@ void add_sweep_conv(CLI::App& parent, int& exit_code) {
   command->add_option("--top", options->top, "Rows in the table, those with the largest speed-ups")
       ->check(count_value())
       ->capture_default_str();
+  add_wide_to(*command, options->wide);
   options->shared.add_to(*command, "What is held against the base [int8]",
                          "Time box of a row: it and the base in turns",
                          "Also draw speed-ups over image size and input channels into this file",

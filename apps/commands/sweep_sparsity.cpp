@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "apps/commands/commands.h"
+#include "apps/display/next_command.h"
 #include "apps/display/progress.h"
 #include "apps/display/terminal.h"
 #include "apps/measuring/problem_of.h"
@@ -222,8 +223,13 @@ int sweep_sparsity(const SweepSparsityOptions& options) {
   if (shared.common.json) {
     print_json(json);
   } else {
-    fmt::print("{}", sweep_table(rows, options.wide ? 0 : terminal_width()));
+    fmt::print("{}", sweep_table(rows, table_width(options.wide)));
   }
+  const std::string& model = options.model.model;
+  print_next(
+      shared.common.quiet,
+      {"prune", model.empty() ? "model.onnx" : model, "photos", "--keep", "0.5", "--output", "pruned.onnx"},
+      "what a whole model loses on real images");
   const bool nothing =
       std::all_of(rows.begin(), rows.end(), [](const SweepRow& row) { return !row.problem.empty(); });
   return nothing && !rows.empty() ? exit_without_rows(rows[0].problem, failed) : kExitOk;
@@ -268,8 +274,7 @@ void add_sweep_sparsity(CLI::App& parent, int& exit_code) {
   one_of(command->add_option("--block", options->block, "Outputs of a block"), {"4", "8", "16", "32"})
       ->capture_default_str();
   command->add_flag("--no-refit", options->no_refit, "Do not also fit the kept weights and compare again");
-  command->add_flag("--wide", options->wide,
-                    "All columns, also where the terminal is narrower; what is no terminal always gets them");
+  add_wide_to(*command, options->wide);
   options->shared.add_to(*command, "Arithmetic of the kernels [fp32]",
                          "Time box of a row: pruned and dense layer in turns",
                          "Also draw time against what is left of the output into this file",

@@ -38,6 +38,7 @@ struct TuneOptions {
   std::string keep_as = "fp32";
   std::int64_t limit = 0;
   std::int64_t calibrate = 100;
+  bool wide = false;
 
   Against right() const { return against == "labels" ? Against::labels : Against::fp32; }
 };
@@ -124,13 +125,14 @@ void print_as_json(const TuneOptions& options, const Model& model, const Executi
 
 void print_as_table(const TuneOptions& options, const Outcome& outcome) {
   using Align = Table::Align;
+  constexpr int kLabel = 13;  // columns before the text
   Table table({{"order"},
                {"kept", Align::right},
-               {"last one kept"},
+               {"last one kept", Align::left, 3, true},
                {"ms", Align::right},
-               {"top-1 %", Align::right},
+               {"top-1 %", Align::right, 2},
                {"drop [95 %]", Align::right},
-               {"expected drop", Align::right},
+               {"expected drop", Align::right, 1},
                {""}});
   for (const MixedStep& step : outcome.steps) {
     const auto order = static_cast<std::size_t>(step.order);
@@ -145,20 +147,23 @@ void print_as_table(const TuneOptions& options, const Outcome& outcome) {
          fmt::format("{:.2f} ± {:.2f}", 100 * step.drop.mean, 100 * step.drop.standard_error), mark});
   }
   const char* top1 = options.against == "labels" ? "top-1" : "agreement with fp32";
-  fmt::print("{}\n", table.str());
-  fmt::print("fp32         {:.3f} ms, {} {:.2f} % on the {} images above\n", outcome.search.fp32_ms, top1,
-             100 * outcome.search_top1, outcome.steps[0].answers.images);
-  fmt::print("kept in {}", options.keep_as);
-  if (outcome.kept.empty()) fmt::print(" nothing");
-  for (const std::string& layer : outcome.kept) fmt::print(" {}", printable(layer));
-  fmt::print("\nunseen       {} images: {} {:.2f} % in fp32, drop {} points (in INT8 throughout {})\n",
-             outcome.unseen.images, top1, 100 * outcome.unseen_top1, drop_text(outcome.unseen),
-             drop_text(outcome.unseen_int8));
-  fmt::print("{}", promise_line(options.max_drop, outcome.judged, 13));
+  const int width = table_width(options.wide);
+  std::string text =
+      fmt::format("fp32         {:.3f} ms, {} {:.2f} % on the {} images above\n", outcome.search.fp32_ms,
+                  top1, 100 * outcome.search_top1, outcome.steps[0].answers.images);
+  text += fmt::format("kept in {}", options.keep_as);
+  if (outcome.kept.empty()) text += " nothing";
+  for (const std::string& layer : outcome.kept) text += " " + printable(layer);
+  text +=
+      fmt::format("\nunseen       {} images: {} {:.2f} % in fp32, drop {} points (in INT8 throughout {})\n",
+                  outcome.unseen.images, top1, 100 * outcome.unseen_top1, drop_text(outcome.unseen),
+                  drop_text(outcome.unseen_int8));
+  text += promise_line(options.max_drop, outcome.judged, kLabel);
   if (outcome.int8_enough && outcome.chosen.kept > 0)
-    fmt::print(
-        "note         INT8 throughout was good enough: these layers are kept because they are faster so\n");
-  fmt::print("written      {}\n", printable(options.output));
+    text +=
+        "note         INT8 throughout was good enough: these layers are kept because they are faster so\n";
+  text += fmt::format("written      {}\n", printable(options.output));
+  fmt::print("{}\n{}", table.str(0, width), wrapped(text, kLabel, width));
 }
 
 void save_svg(const TuneOptions& options, const Model& model, const Outcome& outcome) {
@@ -339,6 +344,7 @@ void add_tune(CLI::App& app, int& exit_code) {
   command->add_option("--limit", options->limit, "Use only N images, spread evenly over the folder; 0: all")
       ->check(count_value())
       ->capture_default_str();
+  add_wide_to(*command, options->wide);
   command->footer(
       "Half of the images serve the search, half are looked at only when it is over; images of --plan belong "
       "to the\n"

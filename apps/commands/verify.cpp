@@ -25,6 +25,7 @@ struct VerifyOptions {
   double rtol = 1e-3;
   double atol = 1e-7;
   double norm = 0;  // > 0: judge floats by the relative norm of the error instead
+  bool wide = false;
 };
 
 enum class Verdict { passed, failed, unsupported };
@@ -274,11 +275,11 @@ int verify(const VerifyOptions& options) {
   options.common.check_precision();
   require_device(options.common.device);
   const std::vector<Found> tests = find_tests(options.directories);
-  Table table({{"test"},
-               {"max error", Table::Align::right},
-               {"relative", Table::Align::right},
+  Table table({{"test", Table::Align::left, 0, true},
+               {"max error", Table::Align::right, 1},
+               {"relative", Table::Align::right, 2},
                {"verdict"},
-               {"note"}});
+               {"note", Table::Align::left, 0, true}});
   nlohmann::ordered_json json = {{"command", "verify"}, {"rtol", options.rtol}, {"atol", options.atol}};
   if (options.norm > 0) json["norm"] = options.norm;
   json["tests"] = nlohmann::ordered_json::array();
@@ -307,11 +308,16 @@ int verify(const VerifyOptions& options) {
   if (options.common.json) {
     print_json(json);
   } else {
-    fmt::print("{}\npassed {} failed {} unsupported {}\n", table.str(), passed, failed, unsupported);
+    fmt::print("{}\npassed {} failed {} unsupported {}\n", table.str(0, table_width(options.wide)), passed,
+               failed, unsupported);
   }
-  if (failed > 0 && options.common.kernel.empty())
+  if (failed > 0 && options.common.kernel.empty()) {
     print_next(options.common.quiet, {"verify", options.directories[0], "--kernel", "reference"},
                "whether plain loops agree: then a fast kernel is wrong, else the reading of the model");
+  } else if (failed == 0 && passed > 0) {
+    print_next(options.common.quiet, {"inspect", (tests[0].folder / "model.onnx").string(), "--why"},
+               "which kernels ran, and why");
+  }
   if (failed > 0) return kExitCheckFailed;
   return passed == 0 ? kExitUnsupported : kExitOk;
 }
@@ -341,6 +347,7 @@ void add_verify(CLI::App& app, int& exit_code) {
           "Instead of element by element: the largest ||got - expected|| / ||expected|| of an output. For "
           "whole models, whose rounding depends on the order of sums")
       ->check(positive_number());
+  add_wide_to(*command, options->wide);
   command->footer(
       "Inputs that an operator needs as constants (the shape of a Reshape) are taken from the test's data.\n"
       "Exit code 4 if a test fails, 3 if every test is unsupported.\n"

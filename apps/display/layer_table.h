@@ -21,6 +21,8 @@ std::string layer_table(const std::vector<LayerRow>& rows, const Profile& profil
 std::string group_table(const std::vector<LayerRow>& rows, const Profile& profile, GroupBy by,
                         const TableView& view);
 
+/// Where in profile_summary() what explains a number begins.
+inline constexpr std::size_t kSummaryIndent = 30;
 /// What follows the table: sums, what no layer explains, the floor.
 std::string profile_summary(const std::vector<LayerRow>& rows, const ExecutionPlan& plan,
                             const Profile& profile, const Ceilings& ceilings = {});

@@ -38,11 +38,12 @@ nlohmann::ordered_json memory_json(const ExecutionPlan& plan, const ProcessMemor
           {"peak_rss_bytes", process.peak}};
 }
 
-std::string memory_table(const ExecutionPlan& plan, const ProcessMemory& process,
-                         const DeviceMemory& device) {
+std::string memory_table(const ExecutionPlan& plan, const ProcessMemory& process, const DeviceMemory& device,
+                         int width) {
   const detail::MemoryUse use = detail::memory_use(plan);
   const bool on_gpu = plan.options().device == DeviceKind::cuda;
-  Table table({{"memory"}, {"size", Table::Align::right}, {"what it is"}});
+  constexpr const char* kWhat = "what it is";
+  Table table({{"memory"}, {"size", Table::Align::right}, {kWhat}});
   const auto add = [&](const char* name, std::size_t bytes, std::string what) {
     table.add({name, mebibytes(bytes), std::move(what)});
   };
@@ -75,7 +76,8 @@ std::string memory_table(const ExecutionPlan& plan, const ProcessMemory& process
           : fmt::format("resident when the runs were done; {} of it program, libraries, inputs and allocator",
                         mebibytes(less(process.resident, planned))));
   add("process peak", process.peak, "at worst, reading the model and planning included");
-  return table.str();
+  const std::string text = table.str();
+  return wrapped(text, text.find(kWhat), width);
 }
 
 }  // namespace pipit::apps

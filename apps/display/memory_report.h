@@ -17,7 +17,9 @@ struct ProcessMemory {
 
 /// "memory" of `profile`.
 nlohmann::ordered_json memory_json(const ExecutionPlan& plan, const ProcessMemory& process);
-/// The table of `profile --memory`. `device` counts on a GPU only.
-std::string memory_table(const ExecutionPlan& plan, const ProcessMemory& process, const DeviceMemory& device);
+/// The table of `profile --memory`, its explanations broken between words at `width` (0: whole). `device` counts on a
+/// GPU only.
+std::string memory_table(const ExecutionPlan& plan, const ProcessMemory& process, const DeviceMemory& device,
+                         int width);
 
 }  // namespace pipit::apps

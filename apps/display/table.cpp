@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <set>
 
 #include "apps/display/terminal.h"
 
@@ -44,6 +45,16 @@ std::string shortened(const std::string& text, std::size_t width) {
   return text.substr(0, offset_of(text, front)) + "..." + text.substr(offset_of(text, all - (kept - front)));
 }
 
+namespace {
+
+// "..." stands for what is in front of the last columns.
+std::string end_of(const std::string& text, std::size_t width) {
+  const std::size_t all = display_width(text);
+  return all <= width ? text : "..." + text.substr(offset_of(text, all - (std::max(width, kShortest) - 3)));
+}
+
+}  // namespace
+
 std::string wrapped(std::string_view text, std::size_t indent, int width) {
   std::string lines;
   while (!text.empty()) {
@@ -53,7 +64,7 @@ std::string wrapped(std::string_view text, std::size_t indent, int width) {
     while (width > 0 && display_width(line) > static_cast<std::size_t>(width)) {
       const std::size_t space = line.rfind(' ', offset_of(line, static_cast<std::size_t>(width)));
       if (space == line.npos || space <= indent) break;
-      lines += line.substr(0, space) + "\n";
+      lines += line.substr(0, line.find_last_not_of(' ', space) + 1) + "\n";
       line = std::string(indent, ' ') + line.substr(space + 1);
     }
     lines += line + "\n";
@@ -75,11 +86,13 @@ std::string Table::rows(int indent) const {
   return format(indent, false, natural_widths());
 }
 
+// 0 for columns without content.
 std::vector<std::size_t> Table::natural_widths() const {
   std::vector<std::size_t> widths;
   for (std::size_t c = 0; c < columns_.size(); ++c) {
-    std::size_t width = display_width(columns_[c].title);
+    std::size_t width = 0;
     for (const auto& row : rows_) width = std::max(width, c < row.size() ? display_width(row[c]) : 0);
+    if (width > 0 || rows_.empty()) width = std::max(width, display_width(columns_[c].title));
     widths.push_back(width);
   }
   return widths;
@@ -123,13 +136,28 @@ std::vector<std::size_t> Table::fitting_widths(std::size_t room) const {
   }
 }
 
+bool Table::differ_at_ends(std::size_t column, std::size_t width) const {
+  std::set<std::string> middles_out, ends;
+  for (const auto& row : rows_) {
+    if (column >= row.size()) continue;
+    middles_out.insert(shortened(row[column], width));
+    ends.insert(end_of(row[column], width));
+  }
+  return ends.size() > middles_out.size();
+}
+
 std::string Table::format(int indent, bool titles, const std::vector<std::size_t>& widths) const {
+  std::vector<bool> by_ends;
+  for (std::size_t c = 0; c < columns_.size(); ++c)
+    by_ends.push_back(columns_[c].name && differ_at_ends(c, widths[c]));
   std::string text;
   const auto line = [&](const auto& cell) {
     std::string row(static_cast<std::size_t>(indent), ' ');
     for (std::size_t c = 0; c < columns_.size(); ++c) {
       if (widths[c] == 0) continue;
-      const std::string value = columns_[c].name ? shortened(cell(c), widths[c]) : cell(c);
+      const std::string value = !columns_[c].name ? cell(c)
+                                : by_ends[c]      ? end_of(cell(c), widths[c])
+                                                  : shortened(cell(c), widths[c]);
       const std::size_t width = display_width(value);
       const std::string blanks(widths[c] > width ? widths[c] - width : 0, ' ');
       row += columns_[c].align == Align::right ? blanks + value : value + blanks;

@@ -16,14 +16,15 @@ class Table {
     Align align = Align::left;
     /// Where the table is too wide, columns go one by one, the highest rank first; 0 stays.
     int rank = 0;
-    /// Long cells of names lose their middle before a column goes.
+    /// Long cells of names lose their middle before a column goes, or their beginning where fewer look the same then.
     bool name = false;
   };
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
   /// Missing cells are empty. Cells are made printable: they may hold names from files.
   void add(std::vector<std::string> cells);
   /// Title line, then the rows, each indented by `indent` and ending in a newline, without trailing blanks. At most
-  /// `width` columns of text (0: as many as it takes), as far as ranks and names allow.
+  /// `width` columns of text (0: as many as it takes), as far as ranks and names allow. Columns in which no row has
+  /// anything are left out.
   std::string str(int indent = 0, int width = 0) const;
   /// The same without the title line.
   std::string rows(int indent = 0) const;
@@ -31,6 +32,8 @@ class Table {
  private:
   std::vector<std::size_t> natural_widths() const;
   std::vector<std::size_t> fitting_widths(std::size_t room) const;
+  // Whether in so many columns of text more cells can be told apart by their ends than without their middles.
+  bool differ_at_ends(std::size_t column, std::size_t width) const;
   std::string format(int indent, bool titles, const std::vector<std::size_t>& widths) const;
   std::vector<Column> columns_;
   std::vector<std::vector<std::string>> rows_;

@@ -8,17 +8,31 @@
 #include <cstdint>
 #include <cstdio>
 
+#include "apps/display/table.h"
+
 namespace pipit::apps {
 
 namespace {
 
 bool status_is_shown = false;  // progress is drawn by one thread, which writes messages as well
 
+// Lines end in a newline.
+std::string fitted(std::string_view text, int width) {
+  constexpr std::size_t kIndent = std::string_view("pipit: ").size();
+  std::string lines;
+  for (std::size_t end = 0; !text.empty(); text.remove_prefix(end)) {
+    end = text.find('\n') + 1;
+    const std::string_view line = text.substr(0, end);
+    lines += line.starts_with(' ') ? std::string(line) : wrapped(line, kIndent, width);
+  }
+  return lines;
+}
+
 }  // namespace
 
-int terminal_width() {
+int terminal_width(int file) {
   winsize size{};
-  if (isatty(STDOUT_FILENO) == 0 || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0) return 0;
+  if (isatty(file) == 0 || ioctl(file, TIOCGWINSZ, &size) != 0) return 0;
   return size.ws_col;
 }
 
@@ -36,7 +50,8 @@ std::string first_lines(std::string_view text, int count) {
 void print_error(std::string_view message) noexcept {
   show_status_line("");
   try {
-    write_stderr(fmt::format("pipit: {}\n", first_lines(printable_lines(message))));
+    write_stderr(
+        fitted("pipit: " + first_lines(printable_lines(message)) + "\n", terminal_width(STDERR_FILENO)));
   } catch (...) {  // no memory for the copy: better the bare fact than an abort
     std::fputs("pipit: out of memory\n", stderr);
   }

@@ -8,8 +8,13 @@
 
 namespace pipit::apps {
 
-/// Columns of text of the terminal that stdout is; 0 where it is none, or does not know.
-int terminal_width();
+/// Columns of text of the terminal that stdout, or another open file, is; 0 where it is none, or does not know.
+int terminal_width(int file = 1);
+
+/// What tables and text on stdout have to fit, unless --wide asks for all; 0: nothing.
+inline int table_width(bool wide) {
+  return wide ? 0 : terminal_width();
+}
 
 /// The most lines of one message that reach the terminal.
 inline constexpr int kMaxMessageLines = 20;
@@ -17,8 +22,9 @@ inline constexpr int kMaxMessageLines = 20;
 /// The first `count` lines; "... and N more" stands for the others.
 std::string first_lines(std::string_view text, int count = kMaxMessageLines);
 
-/// Writes "pipit: MESSAGE" to stderr, made printable and at most kMaxMessageLines long. Never throws: when
-/// stderr cannot be written there is nowhere left to say so, and the exit code still tells.
+/// Writes "pipit: MESSAGE" to stderr, made printable and at most kMaxMessageLines long; on a terminal lines are broken
+/// between words, but for those that begin with a blank: commands, to be copied. Never throws: when stderr cannot be
+/// written there is nowhere left to say so, and the exit code still tells.
 void print_error(std::string_view message) noexcept;
 
 /// Writes to stderr; failures are ignored as in print_error.

@@ -128,12 +128,20 @@ std::string verdict_text(const TimeRatio& ratio) {
   return text + ")";
 }
 
-std::string whole_text(const TimeComparison& comparison) {
+std::string compared_text(const TimeComparison& comparison, int width) {
+  return wrapped(comparison.first == comparison.second
+                     ? comparison.first + "\n"
+                     : fmt::format("{}  ->  {}\n", comparison.first, comparison.second),
+                 2, width);
+}
+
+std::string whole_text(const TimeComparison& comparison, int width) {
   const char* what = comparison.of_sweeps    ? "geometric mean"
                      : comparison.of_streams ? "time over runs"
                                              : "whole run";
-  return fmt::format("{}  {:.4f} -> {:.4f} ms: {}\n", what, comparison.first_ms, comparison.second_ms,
-                     verdict_text(comparison.ratio));
+  return wrapped(fmt::format("{}  {:.4f} -> {:.4f} ms: {}\n", what, comparison.first_ms, comparison.second_ms,
+                             verdict_text(comparison.ratio)),
+                 2, width);
 }
 
 std::string_view verdict_name(const TimeRatio& ratio) {
@@ -159,9 +167,7 @@ std::string interval_text(const TimeRatio& ratio) {
 
 std::string comparison_text(const TimeComparison& comparison, int width) {
   using enum Table::Align;
-  std::string text = comparison.first == comparison.second
-                         ? comparison.first + "\n"
-                         : fmt::format("{}  ->  {}\n", comparison.first, comparison.second);
+  std::string text = compared_text(comparison, width);
   if (!comparison.layers.empty()) {
     Table table({{"layer", left, 0, true},
                  {"type", left, 3},
@@ -183,7 +189,7 @@ std::string comparison_text(const TimeComparison& comparison, int width) {
     }
     text += table.str(0, width);
   }
-  return text + whole_text(comparison);
+  return text + whole_text(comparison, width);
 }
 
 nlohmann::ordered_json comparison_json(const TimeComparison& comparison) {

@@ -60,8 +60,11 @@ TimeComparison compare_runs(const TimedRuns& first, const TimedRuns& second);
 /// What a user is told: "1.052 [1.031, 1.071], slower", or "0.996 [0.981, 1.012], no difference that this data can show
 /// (2.2 % or more it would; 1 % after about 240 runs)".
 std::string verdict_text(const TimeRatio& ratio);
+/// The first line: what is compared. Like all text here it is broken between words where it is wider than `width` (0:
+/// never).
+std::string compared_text(const TimeComparison& comparison, int width);
 /// The last line: the whole with its verdict.
-std::string whole_text(const TimeComparison& comparison);
+std::string whole_text(const TimeComparison& comparison, int width);
 /// The layers of both, and the whole.
 std::string comparison_text(const TimeComparison& comparison, int width);
 /// "slower", "faster", "no difference", "too few processes" or "too few runs".

@@ -122,20 +122,20 @@ std::string conv_table(const std::vector<ConvRow>& rows, const std::string& base
   using enum Table::Align;
   std::string text;
   for (const ConvSummary& s : summaries(rows)) {
-    text += fmt::format("{} against {}: {}", what_ran(s), base,
-                        counted(static_cast<std::int64_t>(s.rows), "layer"));
+    std::string line = fmt::format("{} against {}: {}", what_ran(s), base,
+                                   counted(static_cast<std::int64_t>(s.rows), "layer"));
     if (s.rows > 0)
-      text +=
+      line +=
           fmt::format(", {:.2f} times as fast in the geometric mean; {} faster, {} slower, {} not certain",
                       s.geometric_mean, s.faster, s.slower, s.rows - s.faster - s.slower);
-    if (s.problems > 0) text += fmt::format("; {} did not run", s.problems);
-    text += "\n";
+    if (s.problems > 0) line += fmt::format("; {} did not run", s.problems);
+    text += wrapped(line + "\n", 2, width);
     for (const ConvRow& best : s.best) {
       text += fmt::format("  {:>4} x {:<4} at best {} times, {}\n", best.point.size, best.point.size,
                           speedup_text(best.times.speedup), best.point.name());
     }
   }
-  Table table({{"layer"},
+  Table table({{"layer", left, 0, true},
                {"runs", left, 1},
                {"precision"},
                {"ms", right},
@@ -159,7 +159,9 @@ std::string conv_table(const std::vector<ConvRow>& rows, const std::string& base
     if (!row.problem.empty()) ++problems[row.problem.substr(0, row.problem.find('\n'))];
   }
   for (const auto& [problem, count] : problems)
-    text += fmt::format("{} did not run: {}\n", counted(static_cast<std::int64_t>(count), "layer"), problem);
+    text += wrapped(
+        fmt::format("{} did not run: {}\n", counted(static_cast<std::int64_t>(count), "layer"), problem), 2,
+        width);
   return text;
 }
 

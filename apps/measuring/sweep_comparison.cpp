@@ -109,9 +109,7 @@ std::string sweep_comparison_text(const TimeComparison& comparison, int width) {
   }
   std::ranges::stable_sort(rows, std::ranges::greater{},
                            [](const ComparedLayer* row) { return row->ratio->ratio; });
-  std::string text = comparison.first == comparison.second
-                         ? comparison.first + "\n"
-                         : fmt::format("{}  ->  {}\n", comparison.first, comparison.second);
+  std::string text = compared_text(comparison, width);
   Table table({{"layer", left, 0, true},
                {"how", left, 3},
                {"ms", right},
@@ -131,14 +129,14 @@ std::string sweep_comparison_text(const TimeComparison& comparison, int width) {
                row.ratio->is_shown() ? std::string(verdict_name(*row.ratio)) : ""});
   }
   text += table.str(0, width);
-  text += counted(std::ssize(rows), "row") + " on both sides";
+  std::string verdict = counted(std::ssize(rows), "row") + " on both sides";
   if (verdicts[TimeVerdict::unknown] < std::ssize(rows))
-    text += fmt::format(": {} slower, {} faster, {} no difference that this data can show",
-                        verdicts[TimeVerdict::slower], verdicts[TimeVerdict::faster],
-                        verdicts[TimeVerdict::no_difference]);
+    verdict += fmt::format(": {} slower, {} faster, {} no difference that this data can show",
+                           verdicts[TimeVerdict::slower], verdicts[TimeVerdict::faster],
+                           verdicts[TimeVerdict::no_difference]);
   if (verdicts[TimeVerdict::unknown] > 0)
-    text += fmt::format(", {} with too few processes to tell", verdicts[TimeVerdict::unknown]);
-  return text + "\n" + whole_text(comparison);
+    verdict += fmt::format(", {} with too few processes to tell", verdicts[TimeVerdict::unknown]);
+  return text + wrapped(verdict + "\n", 2, width) + whole_text(comparison, width);
 }
 
 }  // namespace pipit::apps

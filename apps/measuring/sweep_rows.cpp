@@ -84,15 +84,13 @@ std::string sweep_table(const std::vector<SweepRow>& rows, int width) {
                                         {"rel. L2", right},
                                         {"top-10", right, 4},
                                         {"refit L2", right, 1},
-                                        {"refit top-10", right, 3}};
-  const std::size_t measured = columns.size();
-  if (!std::ranges::all_of(rows, [](const SweepRow& row) { return row.problem.empty(); }))
-    columns.push_back({"problem", left, 0, true});
+                                        {"refit top-10", right, 3},
+                                        {"problem", left, 0, true}};
   Table table(columns);
   for (const SweepRow& row : rows) {
     std::vector<std::string> cells{row.layer, row.precision, row.mode, fmt::format("{:.2f}", row.keep)};
     if (!row.problem.empty()) {
-      cells.resize(measured);
+      cells.resize(columns.size() - 1);
       cells.push_back(row.problem.substr(0, row.problem.find('\n')));
     } else {
       cells.insert(cells.end(), {fmt::format("{:.4f}", row.times.ms),

@@ -65,6 +65,11 @@ void add_output_flags(CLI::App& command, bool& json, bool& quiet) {
   command.add_flag("--quiet", quiet, "No progress and no notes on stderr; errors still appear");
 }
 
+void add_wide_to(CLI::App& command, bool& wide) {
+  command.add_flag("--wide", wide,
+                   "All columns, also where the terminal is narrower; what is no terminal always gets them");
+}
+
 void CommonOptions::add_to(CLI::App& command) {
   add_shared_to(command);
   add_threads_to(command);

@@ -19,6 +19,8 @@ namespace pipit::apps {
 
 /// --json and --quiet, which every command has.
 void add_output_flags(CLI::App& command, bool& json, bool& quiet);
+/// --wide, of commands whose tables leave out columns where the terminal is too narrow.
+void add_wide_to(CLI::App& command, bool& wide);
 
 /// How a command runs what it runs. A command declares those that it takes; what it does not declare does not exist
 /// there.

@@ -66,13 +66,13 @@ class CommandTest(unittest.TestCase):
             self.assertRegex(done.stderr, ASSUMPTIONS, command)
         return done
 
-    def on_a_terminal(self, columns, *arguments):
-        """What pipit writes to a terminal of so many columns."""
+    def on_a_terminal(self, columns, *arguments, notes=False, code=OK):
+        """What pipit writes to a terminal of so many columns, with `notes` those on stderr as well."""
         ours, theirs = os.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
         with os.fdopen(ours, "rb", buffering=0) as terminal:
             process = subprocess.Popen([PIPIT, *map(str, arguments)], cwd=self.folder, stdout=theirs,
-                                       stderr=subprocess.DEVNULL)
+                                       stderr=theirs if notes else subprocess.DEVNULL)
             os.close(theirs)
             written = b""
             try:
@@ -80,8 +80,9 @@ class CommandTest(unittest.TestCase):
                     written += block
             except OSError:  # the other end is closed
                 pass
-            self.assertEqual(process.wait(timeout=300), 0)
-        return written.decode().replace("\r\n", "\n")
+            self.assertEqual(process.wait(timeout=300), code, written)
+        # Without the progress that was taken away again.
+        return re.sub(r"\r\x1b\[K[^\r\n]*(?=\r)|\r\x1b\[K", "", written.decode().replace("\r\n", "\n"))
 
     def json(self, *arguments, code=OK):
         return json.loads(self.pipit(*arguments, "--json", code=code).stdout)

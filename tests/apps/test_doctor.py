@@ -31,7 +31,6 @@ class Doctor(CommandTest):
             if name not in ("memory", "load"):
                 self.assertIn(f"{name} ", text)
                 self.assertIn(finding["value"], text)
-        self.assertIn("next: pipit", text)
 
     def test_instruction_sets(self):
         self.assertRegex(self.doctor(PIPIT_ISA="")["instruction sets"]["value"], r"\Abaseline.*; \w+ is used")
