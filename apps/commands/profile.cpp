@@ -352,7 +352,7 @@ void add_profile(CLI::App& app, int& exit_code) {
       ->type_name("FILE");
   command
       ->add_option("--sweep", options->sweep,
-                   "The JSON of pipit sweep conv, which becomes a part of the report (--output FILE.html)")
+                   "The JSON of pipit sweep, which becomes a part of the report (--output FILE.html)")
       ->type_name("FILE");
   one_of(command->add_option(
              "--sort", options->sort,

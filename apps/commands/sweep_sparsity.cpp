@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "apps/commands/commands.h"
+#include "apps/display/html_report.h"
 #include "apps/display/next_command.h"
 #include "apps/display/progress.h"
 #include "apps/display/terminal.h"
@@ -218,8 +219,11 @@ int sweep_sparsity(const SweepSparsityOptions& options) {
   json.update(settings);
   json["rows"] = nlohmann::ordered_json::array();
   for (const SweepRow& row : rows) json["rows"].push_back(row.json());
-  shared.output.write(
-      [&](OutputForm form) { return form == OutputForm::csv ? sweep_csv(rows, settings) : json_text(json); });
+  shared.output.write([&](OutputForm form) {
+    return form == OutputForm::csv    ? sweep_csv(rows, settings)
+           : form == OutputForm::html ? html_report(json)
+                                      : json_text(json);
+  });
   if (shared.common.json) {
     print_json(json);
   } else {
@@ -278,7 +282,7 @@ void add_sweep_sparsity(CLI::App& parent, int& exit_code) {
   options->shared.add_to(*command, "Arithmetic of the kernels [fp32]",
                          "Time box of a row: pruned and dense layer in turns",
                          "Also draw time against what is left of the output into this file",
-                         {OutputForm::json, OutputForm::csv});
+                         {OutputForm::json, OutputForm::csv, OutputForm::html});
   command->footer(
       "Layers run by themselves, in NHWC and with no activation, on what a random convolution and a ReLU "
       "make of "
@@ -287,7 +291,8 @@ void add_sweep_sparsity(CLI::App& parent, int& exit_code) {
       "and so does the pruned\none; both are timed in turns. Errors are against the dense layer in fp32; "
       "top-10 is the "
       "share of the ten largest\noutputs of a pixel that stay.\n"
-      "Examples:\n  pipit sweep sparsity --precision fp32,int8 --results sweep.jsonl --output sweep.csv\n"
+      "Examples:\n  pipit sweep sparsity --precision fp32,int8 --results sweep.jsonl --output sweep.csv "
+      "--output sweep.html\n"
       "  pipit sweep sparsity resnet50 --mode k-panel --keep 0.5,0.25 --json");
   command->callback([options, &exit_code] { exit_code = sweep_sparsity(*options); });
 }

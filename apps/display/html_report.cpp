@@ -15,6 +15,8 @@ PIPIT_EMBED(pipit_report_memory, PIPIT_REPORT_MEMORY_JS_PATH)
 PIPIT_EMBED(pipit_report_bars, PIPIT_REPORT_BARS_JS_PATH)
 PIPIT_EMBED(pipit_report_roofline, PIPIT_REPORT_ROOFLINE_JS_PATH)
 PIPIT_EMBED(pipit_report_table, PIPIT_REPORT_TABLE_JS_PATH)
+PIPIT_EMBED(pipit_report_sweep_conv, PIPIT_REPORT_SWEEP_CONV_JS_PATH)
+PIPIT_EMBED(pipit_report_sweep_sparsity, PIPIT_REPORT_SWEEP_SPARSITY_JS_PATH)
 PIPIT_EMBED(pipit_report_sweep, PIPIT_REPORT_SWEEP_JS_PATH)
 PIPIT_EMBED(pipit_report_main, PIPIT_REPORT_MAIN_JS_PATH)
 
@@ -40,6 +42,8 @@ constexpr Resource kScripts[] = {
     {pipit_report_bars_begin, pipit_report_bars_end},
     {pipit_report_roofline_begin, pipit_report_roofline_end},
     {pipit_report_table_begin, pipit_report_table_end},
+    {pipit_report_sweep_conv_begin, pipit_report_sweep_conv_end},
+    {pipit_report_sweep_sparsity_begin, pipit_report_sweep_sparsity_end},
     {pipit_report_sweep_begin, pipit_report_sweep_end},
     {pipit_report_main_begin, pipit_report_main_end},
 };
@@ -90,9 +94,12 @@ std::string html_report(const Json& document) {
     data = {{"pipit", document["pipit"]}, {"sweep", document}};
   }
   if (data.contains("sweep")) {
-    for (Json& row : data["sweep"]["rows"]) row.erase("samples_ms");
-    for (Json& summary : data["sweep"]["summaries"]) {
-      for (Json& row : summary["best_by_size"]) row.erase("samples_ms");
+    Json& sweep = data["sweep"];
+    for (Json& row : sweep["rows"]) row.erase("samples_ms");
+    if (sweep.contains("summaries")) {
+      for (Json& summary : sweep["summaries"]) {
+        for (Json& row : summary["best_by_size"]) row.erase("samples_ms");
+      }
     }
   }
   std::string scripts;

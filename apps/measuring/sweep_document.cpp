@@ -3,30 +3,53 @@
 #include "apps/measuring/conv_rows.h"
 #include "apps/measuring/json_documents.h"
 #include "apps/measuring/sweep_file.h"
+#include "apps/measuring/sweep_rows.h"
 #include "engine/base/error.h"
 #include "engine/base/file.h"
 
 namespace pipit::apps {
 
-nlohmann::ordered_json read_sweep_document(const std::string& path) {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+void check_form(const JsonDocument& json, const char* key, int version) {
+  if (const JsonDocument& form = member_of(json, key); form != version)
+    fail("its form is {}; this version of pipit reads {}", shown(form), version);
+}
+
+void add_convolutions(Json& document, const JsonDocument& json) {
+  check_form(json, "pipit_sweep_conv", kConvSweepVersion);
+  document["base"] = text_of(json, "base");
+  std::vector<ConvRow> rows;
+  for (const JsonDocument& row : member_of(json, "rows")) rows.push_back(ConvRow::from_json(row));
+  document["summaries"] = summaries_json(rows);
+  document["rows"] = Json::array();
+  for (const ConvRow& row : rows) document["rows"].push_back(row.json());
+}
+
+void add_pruned_layers(Json& document, const JsonDocument& json) {
+  check_form(json, "pipit_sweep", kSparsitySweepVersion);
+  document["rows"] = Json::array();
+  for (const JsonDocument& row : member_of(json, "rows"))
+    document["rows"].push_back(SweepRow::from_json(row).json());
+}
+
+}  // namespace
+
+Json read_sweep_document(const std::string& path) {
   constexpr std::uint64_t kMostBytes = std::uint64_t{256} << 20;
   constexpr int kMostLevels = 12;
   const std::string content = read_file(path, kMostBytes);
   try {
     const JsonDocument json = parse_json(content, kMostLevels);
-    if (text_of(json, "command") != "sweep conv")
-      fail("it is of pipit {}; expected the JSON of sweep conv", text_of(json, "command"));
-    if (const JsonDocument& version = member_of(json, "pipit_sweep_conv"); version != kConvSweepVersion)
-      fail("its form is {}; this version of pipit reads {}", shown(version), kConvSweepVersion);
+    const std::string command = text_of(json, "command");
+    if (command != "sweep conv" && command != "sweep sparsity")
+      fail("it is of pipit {}; expected the JSON of sweep conv or sweep sparsity", command);
     const JsonDocument& threads = member_of(json, "threads");
     if (!threads.is_number_unsigned()) fail("\"threads\" is {}; expected a count", shown(threads));
-    nlohmann::ordered_json document = {
-        {"device", text_of(json, "device")}, {"threads", threads}, {"base", text_of(json, "base")}};
-    std::vector<ConvRow> rows;
-    for (const JsonDocument& row : member_of(json, "rows")) rows.push_back(ConvRow::from_json(row));
-    document["summaries"] = summaries_json(rows);
-    document["rows"] = nlohmann::ordered_json::array();
-    for (const ConvRow& row : rows) document["rows"].push_back(row.json());
+    Json document = {{"command", command}, {"device", text_of(json, "device")}, {"threads", threads}};
+    (command == "sweep conv" ? add_convolutions : add_pruned_layers)(document, json);
     return document;
   } catch (const Error& e) {
     fail("{}: {}", path, e.what());

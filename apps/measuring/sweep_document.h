@@ -1,4 +1,4 @@
-// What `pipit sweep conv --json` found, for reports.
+// What `pipit sweep --json` found, for reports.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -6,8 +6,8 @@
 
 namespace pipit::apps {
 
-/// The document of the file, its rows read and its summaries made again. Throws Error, beginning with the path, for
-/// other files and other versions.
+/// The document of the file, of `sweep conv` or `sweep sparsity`, its rows read and its summaries made again. Throws
+/// Error, beginning with the path, for other files and other versions.
 nlohmann::ordered_json read_sweep_document(const std::string& path);
 
 }  // namespace pipit::apps

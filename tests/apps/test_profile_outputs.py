@@ -2,21 +2,17 @@
 
 import copy
 import csv
-import html.parser
 import io
 import json
 import os
 import pathlib
 import re
-import shutil
-import struct
-import subprocess
 import unittest
 import unittest.mock
-import zlib
 
 import onnx_model
-from command import MODEL, OK, RUNTIME, USAGE, CommandTest, main
+from command import MODEL, RUNTIME, USAGE, CommandTest, main
+from report_page import BROWSER, BrowserTest, Report
 
 try:
     import jsonschema
@@ -24,35 +20,8 @@ except ImportError:
     jsonschema = None
 
 DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs"
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"))),
-               None)
 HOSTILE = ('</script><script>document.title="broken"</script>', '<img src=x onerror=alert(1)>', '"quotes", commas',
            "=1+1", "\u202egnp.exe", "<!--", "&lt;", "😀 \u2028")
-
-
-class Report(html.parser.HTMLParser):
-    """The elements of a page with their attributes, and the content of its scripts by their id."""
-
-    def __init__(self, text):
-        super().__init__(convert_charrefs=True)
-        self.elements, self.scripts, self.script = [], {}, None
-        self.feed(text)
-        self.close()
-
-    def handle_starttag(self, tag, attributes):
-        attributes = dict(attributes)
-        self.elements.append((tag, attributes))
-        if tag == "script":
-            self.script = attributes.get("id", "")
-            self.scripts[self.script] = ""
-
-    def handle_endtag(self, tag):
-        if tag == "script":
-            self.script = None
-
-    def handle_data(self, text):
-        if self.script is not None:
-            self.scripts[self.script] += text
 
 
 def strict(schema):
@@ -339,51 +308,8 @@ class Pages(Outputs):
         self.assertEqual(len(samples), 1000)
 
 
-def pixels(png):
-    """Width, height and rows of an 8-bit RGB or RGBA picture, as bytes."""
-    at, data, header = 8, b"", None
-    while at < len(png):
-        length, kind = struct.unpack(">I4s", png[at:at + 8])
-        if kind == b"IHDR":
-            header = struct.unpack(">IIBB", png[at + 8:at + 18])
-        if kind == b"IDAT":
-            data += png[at + 8:at + 8 + length]
-        at += length + 12
-    width, height, depth, colour = header
-    assert depth == 8 and colour in (2, 6)
-    size = {2: 3, 6: 4}[colour]
-    data, rows, above = zlib.decompress(data), [], bytes(width * size)
-    for y in range(height):
-        line = bytearray(data[y * (width * size + 1) + 1:(y + 1) * (width * size + 1)])
-        kind = data[y * (width * size + 1)]
-        for i in range(len(line)):
-            left = line[i - size] if i >= size else 0
-            up, corner = above[i], above[i - size] if i >= size else 0
-            guess = left + up - corner
-            paeth = min((left, up, corner), key=lambda one: abs(guess - one))
-            line[i] = line[i] + (0, left, up, (left + up) // 2, paeth)[kind] & 255
-        rows.append(bytes(line))
-        above = rows[-1]
-    return [[row[i:i + 3] for i in range(0, len(row), size)] for row in rows]
-
-
 @unittest.skipIf(BROWSER is None, "there is no Chromium")
-class Browser(Outputs):
-    def browse(self, page, *arguments):
-        """Loads the file in a browser without a window; what it prints, after its messages were looked at."""
-        sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
-        done = subprocess.run([BROWSER, "--headless=new", *sandbox, "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars",
-                               "--enable-logging=stderr", f"--user-data-dir={self.folder / 'browser'}", "--window-size=1000,1200",
-                               "--virtual-time-budget=3000", *arguments, page.as_uri()],
-                              cwd=self.folder, capture_output=True, text=True, timeout=120, check=False)
-        self.assertEqual(done.returncode, OK, done.stderr)
-        self.assertNotIn("CONSOLE", done.stderr)
-        return done.stdout
-
-    def look(self, page, *arguments):
-        self.browse(page, f"--screenshot={self.folder / 'page.png'}", *arguments)
-        return pixels((self.folder / "page.png").read_bytes())
-
+class Browser(Outputs, BrowserTest):
     def test_draws_without_errors(self):
         self.keep_ceilings(gflops=1000, gb_per_s=1000)
         document, _ = self.profile("--floor", "--batch", "4", "--micro-batch", "2", ends=("json", "html"))
@@ -434,59 +360,10 @@ class Browser(Outputs):
         self.assertNotRegex(dom, "<img|\u202e|\x1b")
         self.assertIn("\\u202egnp.exe", dom)
 
-    def test_sweep(self):
-        self.pipit("sweep", "conv", "--n", "1", "--in", "3,8", "--out", "8", "--size", "9,16", "--kernel", "1,3", "--stride", "1",
-                   "--precision", "int8,fp16", "--backend", "auto,depthwise", "--seconds", "0", "--output", "s.html", "--output", "s.json")
-        rows = [row for row in json.loads((self.folder / "s.json").read_text())["rows"] if "problem" not in row]
-        page = (self.folder / "s.html").read_text()
-        self.assertNotIn("samples_ms", Report(page).scripts["data"])
-
-        def table_after(script):
-            self.write("acted.html", page.replace("\nbegin();\n", "\nbegin();\n" + script + "\n"))
-            dom = self.browse(self.folder / "acted.html", "--dump-dom")
-            self.assertNotRegex(re.sub(r"(?s)<script.*?</script>", "", dom), r"NaN|undefined|Infinity")
-            return dom, re.findall(r'<tr class="swept"><th scope="row">(.*?)</th><td>(.*?)</td>.*?<td class="right">([\d.]+)</td>', dom)
-
-        self.profile("--sweep", "s.json", ends=("html",))
-        dom = self.browse(self.folder / "out.html", "--dump-dom")
-        self.assertIn(f"<title>{MODEL} · pipit profile</title>", dom)
-        self.assertEqual(len(re.findall('<tr class="swept">', dom)), len(rows))
-        self.assertRegex(dom, r'<tr id="layer-0"')
-        self.assert_one_line_error(self.pipit("profile", MODEL, "--sweep", "s.json", code=USAGE), "--sweep", ".html")
-        self.profile(ends=("json",))
-        self.assert_one_line_error(
-            self.pipit("profile", MODEL, "--sweep", "out.json", "--output", "p.html", code=RUNTIME), "out.json", "profile")
-        dom, table = table_after("")
-        self.assertIn("<title>Convolutions · pipit sweep</title>", dom)
-        self.assertRegex(dom, '<div id="profile" hidden')
-        self.assertEqual(len(table), len(rows))
-        speedups = [float(row[2]) for row in table]
-        self.assertEqual(speedups, sorted(speedups, reverse=True))
-        self.assertEqual(len(re.findall(r'<rect class="cell', dom)), 4)
-        self.assertEqual(len(re.findall("<tr>", re.search(r'(?s)id="sweep-best".*?</table>', dom)[0])), 1 + 2 * 2)
-        dom, table = table_after("[...document.querySelectorAll('#sweep-table thead button')].find((b) => b.textContent === 'Layer').click();"
-                                 "byId('sweep-filter').value = 'fp16 9x9'; byId('sweep-filter').dispatchEvent(new Event('input'));"
-                                 "byId('sweep-down').value = 'kernel'; byId('sweep-down').dispatchEvent(new Event('change'));")
-        self.assertEqual({row[:2] for row in table}, {(f"1x{c}x9x9:8x{k}x{k}", "fp16") for c in (3, 8) for k in (1, 3)})
-        self.assertRegex(dom, 'aria-label="Geometric means of speed-ups by image size and window"')
-        pictures = [self.look(self.folder / "s.html", *arguments) for arguments in ((), ("--force-dark-mode",))]
-        light, dark = (sum(sum(pixel) / 3 for row in rows[::7] for pixel in row[::5]) / (len(rows[::7]) * len(rows[0][::5]))
-                       for rows in pictures)
-        self.assertGreater(light, 200)
-        self.assertLess(dark, 80)
-
     def test_light_and_dark(self):
         self.profile(ends=("html",))
-        brightness = []
-        for arguments in ((), ("--force-dark-mode",)):
-            rows = self.look(self.folder / "out.html", *arguments)
-            self.assertEqual((len(rows[0]), len(rows)), (1000, 1200))
-            colours = {pixel for row in rows[::7] for pixel in row[::5]}
-            self.assertGreater(len(colours), 30)
-            brightness.append(sum(sum(pixel) / 3 for row in rows[::7] for pixel in row[::5]) / (len(rows[::7]) * len(rows[0][::5])))
-        light, dark = brightness
-        self.assertGreater(light, 200)
-        self.assertLess(dark, 70)
+        self.assertGreater(self.brightness(self.folder / "out.html"), 200)
+        self.assertLess(self.brightness(self.folder / "out.html", "--force-dark-mode"), 70)
 
 
 if __name__ == "__main__":

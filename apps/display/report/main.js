@@ -86,10 +86,10 @@ function beginProfile() {
 function showSweepAlone() {
   byId('profile').hidden = true;
   byId('eyebrow').textContent = 'pipit sweep';
-  byId('model').textContent = 'Convolutions';
+  byId('model').textContent = sweptForm.heading;
   byId('setting').textContent = byId('sweep-note').textContent;
   byId('made').textContent = 'pipit ' + shown(data.pipit);
-  document.title = 'Convolutions · pipit sweep';
+  document.title = sweptForm.heading + ' · pipit sweep';
 }
 
 function onNewWidth(draw) {
@@ -111,7 +111,7 @@ function begin() {
     setTheme(chosen);
   });
   drawSweep();
-  if (swept) onNewWidth(drawHeatMap);
+  if (swept) onNewWidth(drawSweepPictures);
   if (results.length) beginProfile();
   else showSweepAlone();
   addEventListener('beforeprint', () => setTheme('light'));
