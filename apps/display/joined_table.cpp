@@ -101,10 +101,11 @@ std::string joined_table(const std::vector<ProfiledSide>& sides, const TableView
   std::vector<Table::Column> columns = {{"layer", left, 0, true}, {"type", left, 2}};
   const Titles titles = titles_of(sides, view.width);
   for (std::size_t s = 0; s < sides.size(); ++s) {
-    columns.push_back({titles.of[s] + " ms", right});
+    // Ratios stay: they are what several settings are run for.
+    columns.push_back({titles.of[s] + " ms", right, s > 0 ? 1 : 0});
     columns.push_back({"p10", right, 4});
     columns.push_back({"p90", right, 3});
-    if (s > 0) columns.push_back({"x", right});
+    if (s > 0) columns.push_back({titles.list.empty() ? "x" : titles.of[s] + " x", right});
   }
   for (const std::string& title : titles.of) columns.push_back({"kernel " + title, left, 5});
   Table table(std::move(columns));

@@ -44,7 +44,7 @@ Shape shape_of(std::string_view text, const std::string& path) {
       fail("{}: an array of more than {} dimensions", path, kMaxRank);
     extents.push_back(extent);
   }
-  return Shape(extents);
+  return naming(path, [&] { return Shape(extents); });
 }
 
 }  // namespace
@@ -78,9 +78,9 @@ Tensor parse_npy(std::string_view content, const std::filesystem::path& file) {
     fail("{}: in Fortran's order; save numpy.ascontiguousarray(array)", path);
   const TensorDesc desc{shape_of(value_of(header, "'shape'"), path)};
   const std::string_view data = content.substr(begin + length);
-  if (data.size() != desc.bytes())
-    fail("{}: {} bytes behind the header; an array of {} has {}", path, data.size(), desc.str(),
-         desc.bytes());
+  const std::size_t bytes = naming(path, [&] { return desc.bytes(); });
+  if (data.size() != bytes)
+    fail("{}: {} bytes behind the header; an array of {} has {}", path, data.size(), desc.str(), bytes);
   Tensor tensor(desc);
   if (!data.empty()) std::memcpy(tensor.values<float>().data(), data.data(), data.size());
   return tensor;

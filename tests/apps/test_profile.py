@@ -180,7 +180,7 @@ class Profile(CommandTest):
                                (npy((3, 2, 2), one, fortran=True), ("ascontiguousarray",)),
                                (npy((3, 2, 2), one)[:40], ("header",)), (npy((3, 2, 2), one)[:9], ("numpy.save",)),
                                (npy((-3, 2, 2), one), ("-3",)), (npy(("a", 2), one), ("extent",)),
-                               (npy((1 << 40, 1 << 40), one), ()), (npy((1,) * 9, one), ("dimensions",))):
+                               (npy((1 << 40, 1 << 40), one), ("bad.npy",)), (npy((1 << 62,), one), ("bad.npy",)), (npy((1,) * 9, one), ("dimensions",))):
             path = self.write("bad.npy", content)
             done = self.pipit("profile", model, "--input", path, code=RUNTIME)
             self.assert_one_line_error(done, *words)
