@@ -169,9 +169,11 @@ Found compare_sweeps_of(const CompareOptions& options, const SweptRows& first, c
 Found compare_files(const CompareOptions& options) {
   const std::optional<SweptRows> first = read_sweep(options.first);
   const std::optional<SweptRows> second = read_sweep(options.second);
-  if (first.has_value() != second.has_value())
-    fail("{} is of a sweep, {} is not", first ? options.first : options.second,
-         first ? options.second : options.first);
+  if (first.has_value() != second.has_value()) {
+    const std::string& other = first ? options.second : options.first;
+    read_times(other);  // says what is wrong with it, if anything is
+    fail("{} is of a sweep, {} is not", first ? options.first : options.second, other);
+  }
   return first ? compare_sweeps_of(options, *first, *second) : compare_times_of(options);
 }
 

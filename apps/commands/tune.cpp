@@ -287,9 +287,17 @@ int tune(const TuneOptions& options) {
   } else {
     print_as_table(options, outcome);
   }
-  print_next(common.quiet,
-             {"quantize", options.model.model, "--plan", options.output, "--output", "model-int8.onnx"},
-             "the model with this plan as an INT8 file");
+  if (outcome.judged.within) {
+    print_next(common.quiet,
+               {"quantize", options.model.model, "--plan", options.output, "--output", "model-int8.onnx"},
+               "the model with this plan as an INT8 file");
+  } else {
+    print_next(common.quiet,
+               {"tune", options.model.model, options.images, common.plan.empty() ? "" : "--plan", common.plan,
+                "--max-drop", fmt::format("{:g}", options.max_drop), "--confidence", "95", "--output",
+                options.output},
+               "a search that has to be surer, and keeps more layers");
+  }
   return outcome.judged.within ? kExitOk : kExitCheckFailed;
 }
 

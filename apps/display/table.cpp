@@ -62,8 +62,9 @@ std::string wrapped(std::string_view text, std::size_t indent, int width) {
     std::string line(text.substr(0, end));
     text.remove_prefix(std::min(end + 1, text.size()));
     while (width > 0 && display_width(line) > static_cast<std::size_t>(width)) {
-      const std::size_t space = line.rfind(' ', offset_of(line, static_cast<std::size_t>(width)));
-      if (space == line.npos || space <= indent) break;
+      std::size_t space = line.rfind(' ', offset_of(line, static_cast<std::size_t>(width)));
+      if (space == line.npos || space <= indent) space = line.find(' ', indent + 1);  // behind a long word
+      if (space == line.npos) break;
       lines += line.substr(0, line.find_last_not_of(' ', space) + 1) + "\n";
       line = std::string(indent, ' ') + line.substr(space + 1);
     }

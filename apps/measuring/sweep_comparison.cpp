@@ -49,15 +49,6 @@ ComparedLayer compared(const SweptRow* first, const SweptRow* second) {
   return row;
 }
 
-TimeRatio mean_ratio(const std::vector<Pair>& pairs) {
-  std::vector<const SweptRow*> first, second;
-  for (const auto& [a, b] : pairs) {
-    first.push_back(a);
-    second.push_back(b);
-  }
-  return compare_times(means_of(first, fewest_processes(first)), means_of(second, fewest_processes(second)));
-}
-
 }  // namespace
 
 TimeComparison compare_sweeps(const SweptRows& first, const SweptRows& second) {
@@ -81,19 +72,21 @@ TimeComparison compare_sweeps(const SweptRows& first, const SweptRows& second) {
     if (others.contains({row.layer, row.how})) alone.push_back(compared(nullptr, &row));
   }
   if (pairs.empty()) fail("no configuration was measured on both sides");
-  std::vector<double> first_ms, second_ms;
+  std::vector<const SweptRow*> of_first, of_second;
   for (const auto& [a, b] : pairs) {
     ComparedLayer& row = comparison.layers.emplace_back(compared(a, b));
     row.ratio = compare_times(a->processes, b->processes, 0.95, pairs.size());
-    first_ms.push_back(row.first_ms);
-    second_ms.push_back(row.second_ms);
+    of_first.push_back(a);
+    of_second.push_back(b);
   }
+  const TimedProcesses first_means = means_of(of_first, fewest_processes(of_first));
+  const TimedProcesses second_means = means_of(of_second, fewest_processes(of_second));
   comparison.first = first.text();
   comparison.second = second.text();
   comparison.of_sweeps = true;
-  comparison.first_ms = geometric_mean(first_ms);
-  comparison.second_ms = geometric_mean(second_ms);
-  comparison.ratio = mean_ratio(pairs);
+  comparison.first_ms = median_ms(first_means);
+  comparison.second_ms = median_ms(second_means);
+  comparison.ratio = compare_times(first_means, second_means);
   comparison.layers.insert(comparison.layers.end(), alone.begin(), alone.end());
   return comparison;
 }

@@ -284,6 +284,14 @@ class Sweeps(Data):
         self.assertEqual((whole["row"], float(whole["ratio"])), ("geometric mean", found["ratio"]))
         self.assertEqual([float(row["ratio_high"]) for row in layers], [row["interval95"][1] for row in found["layers"]])
 
+    def test_the_ratio_is_that_of_the_times_that_are_shown(self):
+        # In two of four processes a row takes half as long; beside others the geometric mean hardly moves.
+        def processes(fast):
+            return [self.sweep(lambda i, p=p: 0.5 if i == 0 and p < fast else 1, points=self.POINTS[:4]) for p in range(4)]
+
+        found = self.compare(self.lines("a", *processes(2)), self.lines("b", *processes(1)))
+        self.assertAlmostEqual(found["second_ms"] / found["first_ms"], found["ratio"], delta=0.01)
+
     def test_rows_without_counterpart(self):
         first, second = self.sweep(points=self.POINTS[:12]), self.sweep(points=self.POINTS[2:14])
         second[5] = {**self.POINTS[6], "problem": "out of memory"}
@@ -349,6 +357,10 @@ class Sweeps(Data):
         titles = "device,threads,n,in,out,size,kernel,stride,precision,backend,turns,samples_ms"
         for text, word in ((titles, "no row"), (titles + "\na,2,1", "3 cells"), (titles + "\na,2,1,1,1,1,1,1,int8,auto,3,x", "samples_ms")):
             self.assert_one_line_error(self.pipit("compare", good, self.write("b", text), code=RUNTIME), "b", word)
+        for text in ("", "{", json.dumps(settings)[:40]):
+            for names in (("a", "b"), ("b", "a")):
+                self.write("b", text)
+                self.assert_one_line_error(self.pipit("compare", *names, code=RUNTIME), "pipit: b: ", "line")
 
 
 class InTurns(Data):

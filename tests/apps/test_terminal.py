@@ -79,6 +79,13 @@ class Terminal(CommandTest):
             arguments = (name, MODEL) if name in SUBCOMMANDS else (name,)
             self.assertNotIn("next:", self.on_a_terminal(COLUMNS, *arguments, "--quiet", notes=True))
 
+    def test_text_goes_on_below_a_word_that_is_too_long(self):
+        long = "x" * 100
+        shown = self.on_a_terminal(COLUMNS, "inspect", long, notes=True, code=RUNTIME).splitlines()
+        self.assertEqual(shown[0], f"pipit: {long}:")
+        self.assertRegex(shown[1], "^ {7}there is no such file")
+        self.assertLessEqual(max(map(len, shown[1:])), COLUMNS)
+
     def test_too_few_processes(self):
         self.write("a.json", self.pipit("bench", MODEL, "--runs", "3", "--json", silent=False).stdout)
         self.assertRegex(self.see("compare", "a.json", "a.json", next_command=False), r"(?m)^  for i in 1 2; do pipit bench .* done$")

@@ -93,6 +93,9 @@ class Tune(CommandTest):
         self.assertIsNone(result["images_needed"])
         self.assertEqual((result["fp32"]["search_top1"], result["fp32"]["unseen_top1"]), (0, 1))
         self.assertGreater(result["unseen"]["drop_points"], 40)
+        shown = self.on_a_terminal(80, "tune", MODEL, "labelled", "--plan", "plan.json", "--max-drop", 40, "--output", "mixed.json",
+                                   notes=True, code=CHECK_FAILED)
+        self.assertIn(f"  pipit tune {MODEL} labelled --plan plan.json --max-drop 40 --confidence 95 ", shown)
 
     def test_refuses(self):
         def refused(*arguments, code, words):
