@@ -70,19 +70,6 @@ std::string not_taken(const CLI::App& command, const std::string& name,
 
 // --help and --version end here too. CLI11 reports an unknown subcommand as a missing one.
 int exit_of(const CLI::App& app, const CLI::ParseError& error) {
-  const std::vector<std::string> unknown = app.remaining();
-  if (app.get_subcommands().empty() && !unknown.empty()) {
-    std::vector<std::string> names;
-    for (const CLI::App* known : app.get_subcommands([](const CLI::App*) { return true; }))
-      names.push_back(known->get_name());
-    return report(fmt::format("'{}' is no subcommand or option{}; see pipit --help", unknown[0],
-                              near_names(unknown[0], names)),
-                  kExitUsage);
-  }
-  if (error.get_exit_code() == 0) {
-    app.exit(error);
-    return flushed(kExitOk);
-  }
   const CLI::App* command = &app;
   std::string name;
   while (!command->get_subcommands().empty()) {
@@ -90,6 +77,18 @@ int exit_of(const CLI::App& app, const CLI::ParseError& error) {
     name += " " + command->get_name();
   }
   const std::vector<std::string> extra = command->remaining();
+  std::vector<std::string> below;
+  for (const CLI::App* known : command->get_subcommands([](const CLI::App*) { return true; }))
+    below.push_back(known->get_name());
+  if (!below.empty() && !extra.empty()) {
+    return report(fmt::format("'{}' is no subcommand or option{}; see pipit{} --help", extra[0],
+                              near_names(extra[0], below), name),
+                  kExitUsage);
+  }
+  if (error.get_exit_code() == 0) {
+    app.exit(error);
+    return flushed(kExitOk);
+  }
   if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError) && !extra.empty())
     return report(fmt::format("{}; see pipit{} --help", not_taken(*command, name, extra), name), kExitUsage);
   return report(fmt::format("{}; see pipit{} --help", error.what(), name), kExitUsage);

@@ -58,8 +58,8 @@ ImageSplit split_images(const std::vector<LabelledImage>& images, const Quantiza
     (search ? split.search : split.unseen).push_back(image);
   }
   if (split.search.empty() || split.unseen.empty())
-    fail("{} images, {} of them new to the plan: too few to choose on some and to check on others",
-         images.size(), split.unseen.size());
+    fail("{}{}: too few to choose on some and to check on others", counted(std::ssize(images), "image"),
+         plan == nullptr ? "" : fmt::format(", {} of them new to the plan", split.unseen.size()));
   return split;
 }
 

@@ -70,6 +70,8 @@ class Tune(CommandTest):
         done = self.pipit("tune", MODEL, "images", "--plan", "plan.json", "--max-drop", 1, "--output", "x.json",
                           code=RUNTIME)
         self.assert_one_line_error(done, "0 of them new to the plan")
+        done = self.pipit("tune", MODEL, "images", "--max-drop", 1, "--limit", 1, "--output", "x.json", code=RUNTIME)
+        self.assert_one_line_error(done, "pipit: 1 image: too few")
 
     def test_a_broken_promise_is_exit_code_4(self):
         # The first of every two images has a wrong class: where fp32 is never right INT8 has nothing to lose. The
