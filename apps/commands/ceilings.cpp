@@ -5,6 +5,7 @@
 #include "apps/display/ceilings_json.h"
 #include "apps/display/ceilings_table.h"
 #include "apps/display/next_command.h"
+#include "apps/display/progress.h"
 #include "apps/display/table.h"
 #include "apps/display/terminal.h"
 #include "apps/measuring/machine_ceilings.h"
@@ -41,7 +42,8 @@ int ceilings(const CeilingsOptions& options) {
     if (!found.ceilings.known()) fail("{}; 'pipit ceilings' measures them", found.problem);
   } else {
     if (!file.empty()) prepare_ceilings_file(file);
-    found.ceilings = measure_ceilings(device, 0, threads);
+    Progress progress("ceilings", {{"measuring"}}, options.quiet);
+    found.ceilings = measure_ceilings(device, 0, threads, progress.stage("measuring"));
     if (!file.empty()) keep_ceilings(file, found.ceilings);
   }
   const Ceilings& made = found.ceilings;

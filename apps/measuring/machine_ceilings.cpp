@@ -90,8 +90,9 @@ KeptCeilings kept_ceilings(const fs::path& file, DeviceKind device, int gpu, int
   }
 }
 
-Ceilings measure_ceilings(DeviceKind device, int gpu, int threads) {
-  return device == DeviceKind::cuda ? measure_gpu_ceilings(gpu) : measure_cpu_ceilings(threads);
+Ceilings measure_ceilings(DeviceKind device, int gpu, int threads, const CeilingsProgress& progress) {
+  return device == DeviceKind::cuda ? measure_gpu_ceilings(gpu, progress)
+                                    : measure_cpu_ceilings(threads, progress);
 }
 
 void prepare_ceilings_file(const fs::path& file) {

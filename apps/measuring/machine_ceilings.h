@@ -25,7 +25,7 @@ std::filesystem::path ceilings_file();
 KeptCeilings kept_ceilings(const std::filesystem::path& file, DeviceKind device, int gpu, int threads);
 
 /// Measures them. Throws Error where the device cannot be used.
-Ceilings measure_ceilings(DeviceKind device, int gpu, int threads);
+Ceilings measure_ceilings(DeviceKind device, int gpu, int threads, const CeilingsProgress& progress = {});
 
 /// Makes the file's folder, before anything is measured for it. Throws Error, beginning with the path, where the file
 /// could not be written.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -32,6 +33,9 @@ struct MemoryCeiling {
   /// Milliseconds that reading and writing so many bytes takes at least.
   double floor_ms(double read_bytes, double written_bytes) const;
 };
+
+/// Called after each measurement with how many are done, and how many there are.
+using CeilingsProgress = std::function<void(std::int64_t done, std::int64_t all)>;
 
 /// The ceilings of one device.
 struct Ceilings {

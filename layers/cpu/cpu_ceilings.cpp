@@ -29,19 +29,29 @@ const TileKernels* tiles_of(Products products, Isa isa) {
   return nullptr;
 }
 
+struct Arithmetic {
+  Products products;
+  Isa isa;
+  const TileKernels* kernels;
+};
+
 // One for each instruction set that has tiles of its own.
-void measure_arithmetic(ThreadPool& pool, Ceilings& ceilings) {
+std::vector<Arithmetic> all_arithmetic() {
+  std::vector<Arithmetic> all;
   for (const Products products : {Products::fp32, Products::fp16, Products::int8, Products::int16}) {
     for (const Isa isa : all_isas()) {
       const TileKernels* kernels = isa_available(isa) ? tiles_of(products, isa) : nullptr;
-      if (kernels == nullptr || kernels->isa != isa) continue;
-      const MeasuredRate registers = measure_peak(pool, *kernels);
-      const MeasuredRate tile = measure_tile_rate(pool, *kernels);
-      // With few registers the compiler may make a slower loop of the first than the tile is.
-      ceilings.arithmetic.push_back(
-          {products, std::string(isa_name(isa)), registers.best > tile.best ? registers : tile, tile});
+      if (kernels != nullptr && kernels->isa == isa) all.push_back({products, isa, kernels});
     }
   }
+  return all;
+}
+
+ArithmeticCeiling measure_arithmetic(ThreadPool& pool, const Arithmetic& one) {
+  const MeasuredRate registers = measure_peak(pool, *one.kernels);
+  const MeasuredRate tile = measure_tile_rate(pool, *one.kernels);
+  // With few registers the compiler may make a slower loop of the first than the tile is.
+  return {one.products, std::string(isa_name(one.isa)), registers.best > tile.best ? registers : tile, tile};
 }
 
 // Half of the cache, or where that would fit the one before, half of what it adds; for each thread.
@@ -50,7 +60,8 @@ std::size_t bytes_within(std::int64_t nearer, std::int64_t cache, int threads) {
   return static_cast<std::size_t>(half / threads);
 }
 
-void measure_memories(ThreadPool& pool, Ceilings& ceilings) {
+// `measured` is called after each.
+void measure_memories(ThreadPool& pool, Ceilings& ceilings, const std::function<void()>& measured) {
   constexpr std::int64_t kLeastMemory = std::int64_t{256} << 20;
   const int threads = pool.size();
   std::int64_t nearer = 0;
@@ -61,12 +72,14 @@ void measure_memories(ThreadPool& pool, Ceilings& ceilings) {
     level.bytes = bytes;
     ceilings.memory.push_back(std::move(level));
     nearer = bytes;
+    measured();
   }
   const auto free = static_cast<std::int64_t>(available_host_memory() / 4);
   const std::int64_t bytes = std::min(std::max(kLeastMemory, 4 * nearer), free);
   MemoryCeiling memory = measure_memory(pool, static_cast<std::size_t>(bytes / threads));
   memory.name = "memory";
   ceilings.memory.push_back(std::move(memory));
+  measured();
 }
 
 // A level that is no faster than the one behind it was disturbed: nothing comes from further away in less time.
@@ -81,7 +94,7 @@ void order_levels(std::vector<MemoryCeiling>& memory) {
 
 }  // namespace
 
-Ceilings measure_cpu_ceilings(int threads) {
+Ceilings measure_cpu_ceilings(int threads, const CeilingsProgress& progress) {
   const std::shared_ptr<ThreadPool> pool = shared_pool(threads);
   const Clock::time_point begin = Clock::now();
   Ceilings ceilings;
@@ -89,8 +102,17 @@ Ceilings measure_cpu_ceilings(int threads) {
   ceilings.threads = pool->size();
   ceilings.machine = ceilings_key(ceilings.device, 0, ceilings.threads);
   ceilings.measured_at = fmt::format("{:%FT%TZ}", fmt::gmtime(std::time(nullptr)));
-  measure_arithmetic(*pool, ceilings);
-  measure_memories(*pool, ceilings);
+  const std::vector<Arithmetic> arithmetic = all_arithmetic();
+  const std::int64_t steps = std::ssize(arithmetic) + std::ssize(data_caches()) + 1;
+  std::int64_t done = 0;
+  const auto measured = [&] {
+    if (progress) progress(++done, steps);
+  };
+  for (const Arithmetic& one : arithmetic) {
+    ceilings.arithmetic.push_back(measure_arithmetic(*pool, one));
+    measured();
+  }
+  measure_memories(*pool, ceilings, measured);
   order_levels(ceilings.memory);
   ceilings.seconds = milliseconds_since(begin) / 1e3;
   return ceilings;

@@ -143,7 +143,7 @@ void measure_launches(const Probe& probe, Ceilings& ceilings) {
 
 }  // namespace
 
-Ceilings measure_gpu_ceilings(int gpu) {
+Ceilings measure_gpu_ceilings(int gpu, const CeilingsProgress& progress) {
   select_gpu(gpu);
   const Clock::time_point begin = Clock::now();
   const Probe probe(gpu);
@@ -151,9 +151,16 @@ Ceilings measure_gpu_ceilings(int gpu) {
   ceilings.device = DeviceKind::cuda;
   ceilings.machine = ceilings_key(ceilings.device, gpu, 0);
   ceilings.measured_at = fmt::format("{:%FT%TZ}", fmt::gmtime(std::time(nullptr)));
+  constexpr int kSteps = 3;
+  const auto done = [&](int steps) {
+    if (progress) progress(steps, kSteps);
+  };
   measure_arithmetic(probe, ceilings);
+  done(1);
   measure_memories(probe, ceilings);
+  done(2);
   measure_launches(probe, ceilings);
+  done(3);
   ceilings.seconds = milliseconds_since(begin) / 1e3;
   return ceilings;
 }

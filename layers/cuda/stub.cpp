@@ -7,7 +7,7 @@ namespace pipit {
 
 void register_cuda(Registry&) {}
 
-Ceilings measure_gpu_ceilings(int) {
+Ceilings measure_gpu_ceilings(int, const CeilingsProgress&) {
   require_device(DeviceKind::cuda);
   return {};
 }
