@@ -162,7 +162,7 @@ int calibrate(const CalibrateOptions& options) {
         "{} is quantized already: its scales are in the file; calibrate the model that it was made from",
         model.name);
   const std::vector<std::filesystem::path> images = choose_images(options);
-  const Preprocess preprocess = options.image.resolve(model).preprocess;
+  const Preprocess preprocess = noted_preprocess(model, options.image.resolve(model), options.common.quiet);
   QuantizationPlan plan = detail::empty_plan(model, preprocess);
   plan.method = options.method;
   if (options.percentile) plan.method.percentile = *options.percentile;

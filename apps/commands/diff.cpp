@@ -209,8 +209,8 @@ void print_as_table(const DiffOptions& options, const Comparison& result) {
 int diff(const DiffOptions& options) {
   if (options.common.plan.empty()) throw CLI::RequiredError("--plan");
   Model model = options.model.load();
-  const Preprocess preprocess = options.image.resolve(model).preprocess;
   QuantizationPlan plan = detail::read_plan_for(options.common.plan, model.graph);
+  const Preprocess preprocess = noted_preprocess(model, options.image.resolve(model), options.common.quiet);
   Comparison result;
   result.preprocess_differences = options.common.compare_preprocess(plan, preprocess);
   Graph fused = fuse(std::move(model.graph));

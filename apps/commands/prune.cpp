@@ -157,7 +157,7 @@ int prune(PruneOptions options) {
   Model model = options.model.load();
   if (is_quantized(model.graph))
     fail_unsupported("{} is quantized; prune the model that it was made from", model.name);
-  const Preprocess preprocess = options.image.resolve(model).preprocess;
+  const Preprocess preprocess = noted_preprocess(model, options.image.resolve(model), quiet);
   const bool symbolic_batch = !model.fixed_batch;
   QuantizationPlan plan = detail::empty_plan(model, preprocess);
   Graph dense = fuse(std::move(model.graph));

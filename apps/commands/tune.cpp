@@ -242,7 +242,7 @@ int tune(const TuneOptions& options) {
   if (std::filesystem::weakly_canonical(options.svg) == std::filesystem::weakly_canonical(options.output))
     throw CLI::ValidationError("--save-svg", "is the same file as --output");
   Model model = options.model.load();
-  const Preprocess preprocess = options.image.resolve(model).preprocess;
+  const Preprocess preprocess = noted_preprocess(model, options.image.resolve(model), common.quiet);
   std::optional<QuantizationPlan> plan;
   Outcome outcome;
   if (!common.plan.empty()) {

@@ -58,4 +58,9 @@ void print_notes(const std::vector<std::string>& notes) {
   for (const std::string& note : notes) print_error("note: " + note);
 }
 
+Preprocess noted_preprocess(const Model& model, const Preparation& preparation, bool quiet) {
+  if (!quiet) print_notes(notes_on(model, preparation, true, false, {}, 0));
+  return preparation.preprocess;
+}
+
 }  // namespace pipit::apps

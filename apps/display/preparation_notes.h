@@ -34,5 +34,8 @@ std::vector<std::string> notes_on(const Model& model, const Preparation& prepara
                                   bool quantized, const ImageCounts& counts, std::int64_t channels);
 /// Writes them to stderr.
 void print_notes(const std::vector<std::string>& notes);
+/// How images are prepared, for a command that prints no answers of them; unless `quiet` a note says on stderr where it
+/// was guessed, or where the model's weights are random.
+Preprocess noted_preprocess(const Model& model, const Preparation& preparation, bool quiet);
 
 }  // namespace pipit::apps

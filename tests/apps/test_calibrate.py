@@ -274,10 +274,21 @@ class Calibrate(CommandTest):
         self.write_conv("exact.onnx", "Ceil", 127)  # one convolution, whose weights are whole steps
         for i in range(32):
             self.write_bmp(f"many/{i}.bmp", (8 * i, 255 - 8 * i, 90))
-        arguments = ("calibrate", "exact.onnx", "many", "--output", "plan.json")
+        arguments = ("calibrate", "exact.onnx", "many", "--output", "plan.json", "--preset", "torchvision")
         self.assert_one_line_error(self.pipit_with_notes(*arguments, "--equalize"), "note", "nothing to equalize")
         self.assert_one_line_error(self.pipit_with_notes(*arguments, "--bias-correction"), "note", "no bias")
         self.pipit(*arguments, "--equalize", "--bias-correction", "--quiet")
+
+    def test_a_guess_is_told_of(self):
+        self.write_conv("exact.onnx", "Ceil", 127)
+        for i in range(32):
+            self.write_bmp(f"many/{i}.bmp", (8 * i, 255 - 8 * i, 90))
+        calibrate = ("calibrate", "exact.onnx", "many", "--output", "plan.json")
+        diff = ("diff", "exact.onnx", "many", "--plan", "plan.json", "--fast")
+        for arguments in (calibrate, diff):
+            self.assert_one_line_error(self.pipit_with_notes(*arguments), "note: preprocessing guessed", "--preset")
+            self.assertEqual(self.pipit_with_notes(*arguments, "--preset", "torchvision").stderr, "")
+            self.assertEqual(self.pipit_with_notes(*arguments, "--quiet").stderr, "")
 
     def test_refuses_bad_input_and_leaves_no_file(self):
         def refused(*arguments, code, words):
