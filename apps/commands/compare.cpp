@@ -1,4 +1,6 @@
 // pipit compare A B: whether what was measured twice differs, by more than the noise of both.
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <set>
 
@@ -93,14 +95,32 @@ bool is_csv(const std::string& file) {
   return file.ends_with(".csv");
 }
 
-// What measures `runs` again and puts it behind what `file` has; `file` may also be one that is yet to be.
-std::string again(const TimedRuns& runs, const std::string& file) {
-  std::string line = fmt::format("pipit {} {}", runs.command, shell_word(runs.model));
-  if (runs.device != "cpu") line += " --device " + shell_word(runs.device);
-  if (runs.precision != "fp32") line += " --precision " + shell_word(runs.precision);
-  if (runs.batch != 1) line += fmt::format(" --batch {}", runs.batch);
-  if (runs.streams != 1) line += fmt::format(" --streams {}", runs.streams);
-  return line + fmt::format(" --threads {} --json >> {}", runs.threads, shell_word(file));
+// " --batch 1,8": each value once, or nothing where there is only `usual`.
+template <typename Member>
+std::string list_again(const std::vector<TimedRuns>& all, const char* option, Member TimedRuns::*member,
+                       const Member& usual) {
+  std::vector<std::string> words;
+  for (const TimedRuns& runs : all) {
+    std::string word = fmt::format("{}", runs.*member);
+    if (std::ranges::find(words, word) == words.end()) words.push_back(std::move(word));
+  }
+  if (words.size() == 1 && all[0].*member == usual) return {};
+  return fmt::format(" {} {}", option, shell_word(fmt::format("{}", fmt::join(words, ","))));
+}
+
+// What measures all of it again and puts it behind what `file` has; `file` may also be one that is yet to be.
+std::string again(const std::vector<TimedRuns>& all, const std::string& file) {
+  std::string line = fmt::format("pipit {}", all[0].command);
+  std::vector<std::string> models;
+  for (const TimedRuns& runs : all) {
+    if (std::ranges::find(models, runs.model) == models.end()) models.push_back(runs.model);
+  }
+  for (const std::string& model : models) line += " " + shell_word(model);
+  if (all[0].device != "cpu") line += " --device " + shell_word(all[0].device);
+  line += list_again(all, "--precision", &TimedRuns::precision, std::string("fp32"));
+  line += list_again(all, "--batch", &TimedRuns::batch, std::int64_t{1});
+  line += list_again(all, "--streams", &TimedRuns::streams, 1);
+  return line + list_again(all, "--threads", &TimedRuns::threads, 0) + " --json >> " + shell_word(file);
 }
 
 // The same of a sweep, whose options are not known. Of CSV there is one table in a file, so JSON begins anew.
@@ -140,8 +160,8 @@ Found compare_times_of(const CompareOptions& options) {
     found.comparisons.push_back(compare_runs(*a, *b));
   }
   const auto& [a, b] = pairs[0];
-  note_processes(found, std::min(a->processes.size(), b->processes.size()), again(*a, options.first),
-                 again(*b, options.second));
+  note_processes(found, std::min(a->processes.size(), b->processes.size()), again(first, options.first),
+                 again(second, options.second));
   return found;
 }
 

@@ -106,6 +106,13 @@ class Compare(Data):
         self.assertRegex(done.stdout, r"ms: \d\.\d+ \[")
         self.assertEqual(done.stderr, "")
 
+    def test_the_command_that_measures_again_has_all_settings(self):
+        rows = [{**self.bench()["results"][0], "precision": precision, "batch": batch, "model": model}
+                for model in ("m", "other one") for precision in ("fp32", "int8") for batch in (1, 8)]
+        a = self.save("a.json", {**self.bench(), "results": rows})
+        done = self.pipit_with_notes("compare", a, a)
+        self.assertIn(f"do pipit bench m 'other one' --precision fp32,int8 --batch 1,8 --threads 2 --json >> {a};", done.stderr)
+
     def test_processes_that_differ(self):
         # Each process is up to 4 % slower or faster: within one that cannot be seen.
         a = self.save("a.json", *self.processes(self.bench, 7, 6, 0.04))
