@@ -140,7 +140,7 @@ class Profile(CommandTest):
             self.assertEqual(sum(group["layers"] for group in groups), len(layers))
             self.assertEqual(sum(group["macs"] for group in groups), sum(layer["macs"] for layer in layers))
             self.assertAlmostEqual(sum(group["share"] for group in groups), 1, delta=0.5)
-            table = self.rows("--by", by)
+            table = self.rows("--no-autotune", "--by", by)
             self.assertEqual(len(table), len(groups))
         self.assertRegex("\n".join(self.rows("--by", "type")), r"(?m)^Conv +\d+ +[\d.]+ M +[\d.]+ +[\d.]+ +[\d.]+ +[\d.]+%")
 
