@@ -52,6 +52,11 @@ void Gram::merge(const Gram& other) {
   add(yy, other.yy);
 }
 
+void Gram::clear_outputs() {
+  std::fill(xy.begin(), xy.end(), 0.0);
+  std::fill(yy.begin(), yy.end(), 0.0);
+}
+
 void Gram::set_outputs(std::span<const float> weights, std::span<const float> bias) {
   const std::vector<double> w = with_bias(*this, weights, bias);
   xy = product_with(*this, w);
@@ -59,41 +64,44 @@ void Gram::set_outputs(std::span<const float> weights, std::span<const float> bi
   for (std::size_t i = 0; i < w.size(); ++i) yy[i % outputs] += w[i] * xy[i];
 }
 
-double Gram::variance() const {
+double Gram::variance(std::span<const std::uint8_t> skip) const {
   double sum = 0;
   for (std::size_t o = 0; o < outputs && count > 0; ++o) {
+    if (!skip.empty() && skip[o] != 0) continue;
     const double mean = xy[depth * outputs + o] / count;
     sum += yy[o] / count - mean * mean;
   }
   return sum;
 }
 
-double Gram::relative_error(std::span<const float> weights, std::span<const float> bias,
-                            std::span<const std::uint8_t> skip) const {
+double Gram::error(std::span<const float> weights, std::span<const float> bias,
+                   std::span<const std::uint8_t> skip) const {
   if (count == 0) return 0;
   const std::vector<double> w = with_bias(*this, weights, bias);
   const std::vector<double> product = product_with(*this, w);
-  double error = 0;
-  double variance = 0;
+  double sum = 0;
   const auto counts = [&](std::size_t o) { return skip.empty() || skip[o] == 0; };
   for (std::size_t o = 0; o < outputs; ++o) {
-    if (!counts(o)) continue;
-    const double mean = xy[depth * outputs + o] / count;
-    variance += yy[o] / count - mean * mean;
-    error += yy[o] / count;
+    if (counts(o)) sum += yy[o] / count;
   }
   for (std::size_t i = 0; i < w.size(); ++i) {
-    if (counts(i % outputs)) error += w[i] * (product[i] - 2 * xy[i]) / count;
+    if (counts(i % outputs)) sum += w[i] * (product[i] - 2 * xy[i]) / count;
   }
-  return variance > 0 ? std::max(0.0, error) / variance : 0;
+  return std::max(0.0, sum);
 }
 
-GramBuilder::GramBuilder(Gram& gram, ThreadPool& pool, bool with_outputs)
+double Gram::relative_error(std::span<const float> weights, std::span<const float> bias,
+                            std::span<const std::uint8_t> skip) const {
+  const double all = variance(skip);
+  return all > 0 ? error(weights, bias, skip) / all : 0;
+}
+
+GramBuilder::GramBuilder(Gram& gram, ThreadPool& pool, Sums sums)
     : gram_(gram),
       pool_(pool),
-      with_outputs_(with_outputs),
+      sums_(sums),
       x_(kChunk * (gram.depth + 1)),
-      y_(with_outputs ? kChunk * gram.outputs : 0) {}
+      y_(sums == Sums::inputs ? 0 : kChunk * gram.outputs) {}
 
 GramBuilder::~GramBuilder() = default;
 
@@ -103,13 +111,14 @@ GramBuilder::Rows GramBuilder::next(std::size_t wanted) {
   const std::size_t count = std::min(wanted, kChunk - rows_);
   float* x = x_.data() + rows_ * stride;
   for (std::size_t i = 0; i < count; ++i) x[i * stride + gram_.depth] = 1;
-  float* y = with_outputs_ ? y_.data() + rows_ * gram_.outputs : nullptr;
+  float* y = sums_ != Sums::inputs ? y_.data() + rows_ * gram_.outputs : nullptr;
   rows_ += count;
   return {x, y, count, stride};
 }
 
 void GramBuilder::finish() {
   if (rows_ > 0) flush();
+  if (sums_ == Sums::outputs) return;
   const std::size_t size = gram_.depth + 1;
   for (std::size_t i = 0; i < size; ++i) {
     for (std::size_t j = i + 1; j < size; ++j) gram_.xx[j * size + i] = gram_.xx[i * size + j];
@@ -124,19 +133,20 @@ void GramBuilder::flush() {
   pool_.parallel_for(static_cast<std::int64_t>(blocks), [&](std::int64_t b, int) {
     const std::size_t first = static_cast<std::size_t>(b) * kColumns;
     const std::size_t rows = std::min(kColumns, size - first);
-    algebra.add_transposed_product(&gram_.xx[first * size + first], size, &x_[first], size, &x_[first], size,
-                                   rows, size - first, rows_);
-    if (with_outputs_)
+    if (sums_ != Sums::outputs)
+      algebra.add_transposed_product(&gram_.xx[first * size + first], size, &x_[first], size, &x_[first],
+                                     size, rows, size - first, rows_);
+    if (sums_ != Sums::inputs)
       algebra.add_transposed_product(&gram_.xy[first * gram_.outputs], gram_.outputs, &x_[first], size,
                                      y_.data(), gram_.outputs, rows, gram_.outputs, rows_);
   });
-  for (std::size_t i = 0; i < rows_ && with_outputs_; ++i) {
+  for (std::size_t i = 0; i < rows_ && sums_ != Sums::inputs; ++i) {
     for (std::size_t o = 0; o < gram_.outputs; ++o) {
       const double y = y_[i * gram_.outputs + o];
       gram_.yy[o] += y * y;
     }
   }
-  gram_.count += static_cast<double>(rows_);
+  if (sums_ != Sums::outputs) gram_.count += static_cast<double>(rows_);
   rows_ = 0;
 }
 

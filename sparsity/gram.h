@@ -25,12 +25,17 @@ struct Gram {
   Gram(std::size_t depth, std::size_t outputs);
   /// Adds the sums of other columns. Throws Error for sums of another layer.
   void merge(const Gram& other);
+  /// Forgets xy and yy.
+  void clear_outputs();
   /// Sets xy and yy to what weights [outputs, K] and biases (or none) compute from the columns.
   void set_outputs(std::span<const float> weights, std::span<const float> bias);
-  /// Of y, summed over outputs.
-  double variance() const;
-  /// Mean square of the difference between y and what weights and biases compute, over the variance of y; 0 where y is
-  /// constant. Outputs that `skip` marks (none where it is empty) do not count.
+  /// Of y, summed over outputs but those that `skip` marks (none where it is empty).
+  double variance(std::span<const std::uint8_t> skip = {}) const;
+  /// Mean square of the difference between y and what weights and biases compute, summed over outputs but those that
+  /// `skip` marks.
+  double error(std::span<const float> weights, std::span<const float> bias,
+               std::span<const std::uint8_t> skip = {}) const;
+  /// error() over variance(); 0 where y is constant.
   double relative_error(std::span<const float> weights, std::span<const float> bias,
                         std::span<const std::uint8_t> skip = {}) const;
 };
@@ -39,12 +44,14 @@ struct Gram {
 /// one thread: the same columns in the same order give the same bits for any number of threads.
 class GramBuilder {
  public:
-  GramBuilder(Gram& gram, ThreadPool& pool, bool with_outputs);
+  /// What is added to: xx and the count; xy and yy; or all.
+  enum class Sums { inputs, outputs, all };
+  GramBuilder(Gram& gram, ThreadPool& pool, Sums sums);
   ~GramBuilder();
   GramBuilder(const GramBuilder&) = delete;
   GramBuilder& operator=(const GramBuilder&) = delete;
 
-  /// Where the next columns go: `count` rows of K values, `stride` apart, and, where there are outputs, as many of
+  /// Where the next columns go: `count` rows of K values, `stride` apart, and, where outputs are added, as many of
   /// `outputs` values, without gaps. Valid until the next call.
   struct Rows {
     float* x;
@@ -61,7 +68,7 @@ class GramBuilder {
   void flush();
   Gram& gram_;
   ThreadPool& pool_;
-  bool with_outputs_;
+  Sums sums_;
   std::size_t rows_ = 0;
   std::vector<float> x_;  // [chunk, K + 1]
   std::vector<float> y_;  // [chunk, outputs]

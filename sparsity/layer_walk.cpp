@@ -7,6 +7,8 @@
 #include "engine/base/ceil_div.h"
 #include "engine/base/error.h"
 #include "engine/runtime/session.h"
+#include "layers/ops/conv.h"
+#include "layers/ops/gemm.h"
 #include "layers/passes/passes.h"
 #include "layers/passes/real_weights.h"
 #include "layers/passes/rewriter.h"
@@ -90,12 +92,25 @@ class Visited final : public WalkedLayer {
     return agrees(node_.inputs[0]) && (residual() == kNoValue || agrees(residual()));
   }
 
+  Clamp activation() const override {
+    if (const auto* conv = layer_if<Conv>(node_)) return conv->attributes().activation;
+    if (const auto* gemm = layer_if<Gemm>(node_)) return gemm->attributes().activation;
+    return {};
+  }
+
   std::vector<Gram> sums() const override {
     const Columns columns(walk_.graph, node_);
     const RealWeights weights = real_weights(walk_.graph, node_);
     std::vector<Gram> grams;
     for (std::size_t g = 0; g < columns.groups(); ++g) grams.push_back(add_up(columns, weights, g));
     return grams;
+  }
+
+  void bound_targets(std::vector<Gram>& sums, const NewWeights& weights) const override {
+    const Columns columns(walk_.graph, node_);
+    const RealWeights dense = real_weights(walk_.graph, node_);
+    const Part now{weights.weights.values<float>(), weights.bias};
+    for (std::size_t g = 0; g < columns.groups(); ++g) bound_targets(columns, dense, now, g, sums[g]);
   }
 
  private:
@@ -117,58 +132,132 @@ class Visited final : public WalkedLayer {
     return static_cast<std::int64_t>(wanted / static_cast<double>(walk_.runs)) + 1;
   }
 
-  Gram add_up(const Columns& columns, const RealWeights& weights, std::size_t group) const {
-    const std::size_t outputs = columns.outputs();
-    const std::size_t depth = columns.depth();
-    const bool same = untouched();
-    Gram gram(depth, outputs);
-    GramBuilder builder(gram, *walk_.pool, !same);
+  // Weights and biases (or none) of all groups.
+  struct Part {
+    std::span<const float> weights;
+    std::span<const float> bias;
+
+    void outputs(float* y, const float* x, std::size_t stride, std::size_t count, std::size_t group,
+                 const Columns& columns) const {
+      const std::size_t outputs = columns.outputs();
+      const float* b = bias.empty() ? nullptr : bias.data() + group * outputs;
+      linear_algebra().outputs(y, x, stride, weights.data() + group * outputs * columns.depth(), b, count,
+                               outputs, columns.depth());
+    }
+  };
+
+  // Some columns of one run: x has them already, as the changed network computes them.
+  struct Block {
+    std::size_t run;
+    std::span<const std::int64_t> positions;
+    float* x;
+    std::size_t stride;
+    float* y;  // to be filled, if the builder takes outputs
+    int worker;
+  };
+
+  template <typename Fill>
+  void for_each_block(const Columns& columns, std::size_t group, GramBuilder& builder,
+                      const Fill& fill) const {
     const std::int64_t wanted = columns_of_a_run(columns);
-    const std::span<const float> w = weights.values().subspan(group * outputs * depth, outputs * depth);
-    const float* bias = weights.bias.empty() ? nullptr : weights.bias.data() + group * outputs;
-    const auto room = static_cast<std::size_t>(walk_.pool->size());
-    std::vector<float> dense(same ? 0 : room * kBlock * depth);
     for (std::size_t run = 0; run < walk_.runs; ++run) {
-      const Pair& x = walk_.values[index(node_.inputs[0])][run];
-      const float* from = x.changed->values<float>().data();
-      const float* from_dense = x.dense->values<float>().data();
+      const float* from = walk_.values[index(node_.inputs[0])][run].changed->values<float>().data();
       const std::vector<std::int64_t> positions =
           sample_positions(columns.positions(), wanted, walk_.options.seed + number_, run);
       for (std::span<const std::int64_t> left = positions; !left.empty();) {
         const GramBuilder::Rows rows = builder.next(left.size());
         const std::span<const std::int64_t> now = left.first(rows.count);
         left = left.subspan(rows.count);
-        const auto fill = [&](std::int64_t block, int worker) {
+        const auto fill_block = [&](std::int64_t block, int worker) {
           const std::size_t first = static_cast<std::size_t>(block) * kBlock;
           const std::span<const std::int64_t> some = now.subspan(first, std::min(kBlock, rows.count - first));
+          float* x = rows.x + first * rows.stride;
           for (std::size_t p = 0; p < some.size(); ++p)
-            columns.read(from, some[p], group, rows.x + (first + p) * rows.stride);
-          if (same) return;
-          float* x_dense = &dense[static_cast<std::size_t>(worker) * kBlock * depth];
-          for (std::size_t p = 0; p < some.size(); ++p)
-            columns.read(from_dense, some[p], group, x_dense + p * depth);
-          float* y = rows.y + first * outputs;
-          linear_algebra().outputs(y, x_dense, depth, w.data(), bias, some.size(), outputs, depth);
-          if (residual() != kNoValue) add_residual(columns, some, run, group * outputs, outputs, y);
+            columns.read(from, some[p], group, x + p * rows.stride);
+          float* y = rows.y == nullptr ? nullptr : rows.y + first * columns.outputs();
+          fill(Block{run, some, x, rows.stride, y, worker});
         };
-        walk_.pool->parallel_for(ceil_div(static_cast<std::int64_t>(rows.count), std::int64_t{kBlock}), fill);
+        walk_.pool->parallel_for(ceil_div(static_cast<std::int64_t>(rows.count), std::int64_t{kBlock}),
+                                 fill_block);
       }
     }
     builder.finish();
-    if (same) gram.set_outputs(w, bias == nullptr ? std::span<const float>() : std::span(bias, outputs));
+  }
+
+  // y of a block. `room`: for kBlock columns.
+  void dense_outputs(const Columns& columns, std::size_t group, const Part& dense, const Block& block,
+                     float* room) const {
+    const std::size_t depth = columns.depth();
+    const float* from = walk_.values[index(node_.inputs[0])][block.run].dense->values<float>().data();
+    for (std::size_t p = 0; p < block.positions.size(); ++p)
+      columns.read(from, block.positions[p], group, room + p * depth);
+    dense.outputs(block.y, room, depth, block.positions.size(), group, columns);
+    if (residual() != kNoValue) add_residual(columns, block, group);
+  }
+
+  Gram add_up(const Columns& columns, const RealWeights& weights, std::size_t group) const {
+    const bool same = untouched();
+    const Part dense{weights.values(), weights.bias};
+    Gram gram(columns.depth(), columns.outputs());
+    GramBuilder builder(gram, *walk_.pool, same ? GramBuilder::Sums::inputs : GramBuilder::Sums::all);
+    const std::size_t each = kBlock * columns.depth();
+    std::vector<float> room(same ? 0 : static_cast<std::size_t>(walk_.pool->size()) * each);
+    for_each_block(columns, group, builder, [&](const Block& block) {
+      if (!same)
+        dense_outputs(columns, group, dense, block, &room[static_cast<std::size_t>(block.worker) * each]);
+    });
+    if (same) {
+      const std::size_t outputs = columns.outputs();
+      gram.set_outputs(dense.weights.subspan(group * outputs * columns.depth(), outputs * columns.depth()),
+                       dense.bias.empty() ? dense.bias : dense.bias.subspan(group * outputs, outputs));
+    }
     return gram;
   }
 
+  void bound_targets(const Columns& columns, const RealWeights& weights, const Part& now, std::size_t group,
+                     Gram& gram) const {
+    const Clamp clamp = activation();
+    const Part dense{weights.values(), weights.bias};
+    const std::size_t outputs = columns.outputs();
+    gram.clear_outputs();
+    GramBuilder builder(gram, *walk_.pool, GramBuilder::Sums::outputs);
+    const std::size_t each = kBlock * columns.depth();
+    const auto workers = static_cast<std::size_t>(walk_.pool->size());
+    std::vector<float> room(workers * each), computed(workers * kBlock * outputs);
+    for_each_block(columns, group, builder, [&](const Block& block) {
+      const auto worker = static_cast<std::size_t>(block.worker);
+      dense_outputs(columns, group, dense, block, &room[worker * each]);
+      float* is = &computed[worker * kBlock * outputs];
+      now.outputs(is, block.x, block.stride, block.positions.size(), group, columns);
+      const float* added = residual() == kNoValue
+                               ? nullptr
+                               : walk_.values[index(residual())][block.run].changed->values<float>().data();
+      for (std::size_t p = 0; p < block.positions.size(); ++p) {
+        for (std::size_t o = 0; o < outputs; ++o) {
+          const float r =
+              added == nullptr ? 0.0F : added[columns.offset(block.positions[p], group * outputs + o)];
+          float& t = block.y[p * outputs + o];
+          const float sum = is[p * outputs + o] + r;  // before the activation
+          if (t + r <= clamp.low) {
+            t = std::min(sum, clamp.low) - r;
+          } else if (t + r >= clamp.high) {
+            t = std::max(sum, clamp.high) - r;
+          }
+        }
+      }
+    });
+  }
+
   // What the dense residual has more than the changed one.
-  void add_residual(const Columns& columns, std::span<const std::int64_t> positions, std::size_t run,
-                    std::size_t first, std::size_t outputs, float* y) const {
-    const Pair& r = walk_.values[index(residual())][run];
+  void add_residual(const Columns& columns, const Block& block, std::size_t group) const {
+    const Pair& r = walk_.values[index(residual())][block.run];
     const std::span<const float> dense = r.dense->values<float>();
     const std::span<const float> changed = r.changed->values<float>();
-    for (std::size_t p = 0; p < positions.size(); ++p) {
+    const std::size_t outputs = columns.outputs();
+    for (std::size_t p = 0; p < block.positions.size(); ++p) {
       for (std::size_t o = 0; o < outputs; ++o) {
-        const std::size_t at = columns.offset(positions[p], first + o);
-        y[p * outputs + o] += dense[at] - changed[at];
+        const std::size_t at = columns.offset(block.positions[p], group * outputs + o);
+        block.y[p * outputs + o] += dense[at] - changed[at];
       }
     }
   }

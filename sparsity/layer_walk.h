@@ -9,6 +9,7 @@
 
 #include "engine/graph/graph.h"
 #include "engine/platform/thread_pool.h"
+#include "layers/ops/clamp.h"
 #include "sparsity/gram.h"
 #include "sparsity/replace_weights.h"
 
@@ -39,6 +40,16 @@ class WalkedLayer {
   /// in the dense one, plus what the dense residual (fused into the layer) has more than the changed one: a layer that
   /// computes y takes back the errors of all layers before it. Images are added up in the order of the inputs.
   virtual std::vector<Gram> sums() const = 0;
+  /// What the layer does to its outputs at last; nothing (Clamp::is_identity()) where that is no clamp.
+  virtual Clamp activation() const = 0;
+  /// Gives sums() new targets t in place of y, so that only what passes the activation counts: where the activation
+  /// bounds y (ReLU: y <= 0), t is what `weights` compute while that is out of bounds on the same side, else the bound.
+  /// Let e be the squared error of which a column counts nothing where both are out on the same side, and what lies
+  /// inside of the bound where only y is out. The squared distance from t is at least e for any weights, and equal to e
+  /// for `weights`; so fitting weights to t and setting t by them in turns lowers e every time, down to its least
+  /// value, for e is convex.
+  /// (X. Zhang et al., "Accelerating very deep convolutional networks", 2015, take such turns with a penalty.)
+  virtual void bound_targets(std::vector<Gram>& sums, const NewWeights& weights) const = 0;
   /// Whether both networks have computed the same up to here.
   virtual bool untouched() const = 0;
 };

@@ -34,17 +34,27 @@ bool computes_nothing(const Removal& removal) {
                      [](std::uint8_t mark) { return mark != 0; });
 }
 
+// Per group of the convolution.
+std::vector<double> variances(const std::vector<Gram>& sums, std::span<const std::uint8_t> dead) {
+  std::vector<double> all;
+  for (std::size_t g = 0; g < sums.size(); ++g)
+    all.push_back(sums[g].variance(dead.empty() ? dead : dead.subspan(g * sums[g].outputs, sums[g].outputs)));
+  return all;
+}
+
+// The mean over groups.
 double relative_error(const std::vector<Gram>& sums, const NewWeights& weights,
-                      std::span<const std::uint8_t> dead) {
+                      std::span<const std::uint8_t> dead, const std::vector<double>& variances) {
   const std::span<const float> w = weights.weights.values<float>();
   const std::span<const float> b = weights.bias;
   const std::size_t each = w.size() / sums.size();
   double error = 0;
   for (std::size_t g = 0; g < sums.size(); ++g) {
+    if (!(variances[g] > 0)) continue;
     const std::size_t outputs = sums[g].outputs;
-    error +=
-        sums[g].relative_error(w.subspan(g * each, each), b.empty() ? b : b.subspan(g * outputs, outputs),
-                               dead.empty() ? dead : dead.subspan(g * outputs, outputs));
+    error += sums[g].error(w.subspan(g * each, each), b.empty() ? b : b.subspan(g * outputs, outputs),
+                           dead.empty() ? dead : dead.subspan(g * outputs, outputs)) /
+             variances[g];
   }
   return error / static_cast<double>(sums.size());
 }
@@ -69,6 +79,7 @@ Remaining remove_and_refit(const Graph& graph, std::vector<Tensor> inputs, const
                            const RemovalOptions& options,
                            const std::function<void(std::int64_t done, std::int64_t total)>& progress) {
   for (const auto& [name, removal] : removals) weighted_node(graph, name);
+  constexpr std::span<const std::uint8_t> none;
   Remaining remaining;
   const std::shared_ptr<ThreadPool> pool = shared_pool(options.walk.threads);
   const auto visit = [&](const WalkedLayer& layer) -> std::optional<NewWeights> {
@@ -80,20 +91,23 @@ Remaining remove_and_refit(const Graph& graph, std::vector<Tensor> inputs, const
     const Shape& shape = dense.weights.shape();
     if (shape.elements() / shape[0] > most_depth())
       return loses ? std::optional(masked(dense, found->second)) : std::nullopt;
-    const std::vector<Gram> sums = layer.sums();
-    const bool with_bias = layer_if<MatMul>(layer.node()) == nullptr;
+    std::vector<Gram> sums = layer.sums();
+    const std::span<const std::uint8_t> removed = loses ? std::span(found->second.weights) : none;
+    const std::span<const std::uint8_t> dead = loses ? std::span(found->second.outputs) : none;
+    const std::vector<double> before = variances(sums, dead);
     std::optional<NewWeights> made;
-    if (!options.refits) {
-      if (loses) made = masked(dense, found->second);
+    if (options.refits) {
+      const bool with_bias = layer_if<MatMul>(layer.node()) == nullptr;
+      const int turns = layer.activation().is_identity() ? 0 : options.turns;
+      made = refit(sums, dense, removed, dead, with_bias, options.refit, *pool);
+      for (int turn = 0; turn < turns; ++turn) {
+        layer.bound_targets(sums, *made);
+        made = refit(sums, dense, removed, dead, with_bias, options.refit, *pool);
+      }
     } else if (loses) {
-      made =
-          refit(sums, dense, found->second.weights, found->second.outputs, with_bias, options.refit, *pool);
-    } else {
-      made = refit(sums, dense, {}, {}, with_bias, options.refit, *pool);
+      made = masked(dense, found->second);
     }
-    remaining.errors[layer.node().name] =
-        relative_error(sums, made ? *made : dense,
-                       loses ? std::span(found->second.outputs) : std::span<const std::uint8_t>());
+    remaining.errors[layer.node().name] = relative_error(sums, made ? *made : dense, dead, before);
     return made;
   };
   remaining.graph = walk_layers(graph, std::move(inputs), options.walk, visit, progress);

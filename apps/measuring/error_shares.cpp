@@ -1,6 +1,5 @@
 #include "apps/measuring/error_shares.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "engine/runtime/session.h"
@@ -41,51 +40,6 @@ double relative_noise(const ImageOutputs& outputs, const ImageOutputs& reference
     signal += r * r;
   }
   return noise == 0 ? 0 : noise / signal;
-}
-
-namespace {
-
-constexpr double kSumOff = 1e-3;  // of probabilities, which are floats
-constexpr double kLeastProbability = 1e-7;
-
-bool are_probabilities(const ImageOutputs& outputs) {
-  for (std::size_t first = 0; first < outputs.all.size(); first += outputs.values) {
-    double sum = 0;
-    for (std::size_t i = first; i < first + outputs.values; ++i) {
-      if (outputs.all[i] < 0) return false;
-      sum += static_cast<double>(outputs.all[i]);
-    }
-    if (std::abs(sum - 1) > kSumOff) return false;
-  }
-  return true;
-}
-
-// Logarithms of the classes' probabilities.
-std::vector<double> log_probabilities(std::span<const float> values, bool probabilities) {
-  std::vector<double> logs(values.begin(), values.end());
-  if (probabilities) {
-    for (double& value : logs) value = std::log(std::max(value, kLeastProbability));
-    return logs;
-  }
-  const double most = *std::max_element(logs.begin(), logs.end());
-  double sum = 0;
-  for (const double value : logs) sum += std::exp(value - most);
-  for (double& value : logs) value -= most + std::log(sum);
-  return logs;
-}
-
-}  // namespace
-
-double divergence(const ImageOutputs& outputs, const ImageOutputs& reference) {
-  const bool probabilities = are_probabilities(reference);
-  const auto images = static_cast<std::int64_t>(reference.all.size() / reference.values);
-  double sum = 0;
-  for (std::int64_t n = 0; n < images; ++n) {
-    const std::vector<double> p = log_probabilities(reference.image(n), probabilities);
-    const std::vector<double> q = log_probabilities(outputs.image(n), probabilities);
-    for (std::size_t i = 0; i < p.size(); ++i) sum += std::exp(p[i]) * (p[i] - q[i]);
-  }
-  return std::max(sum / static_cast<double>(images), 0.0);
 }
 
 LayerShares measure_shares(const MixedModel& model, PreparedImages& images, bool only_alone,

@@ -29,10 +29,6 @@ ImageOutputs run_outputs(const std::shared_ptr<const ExecutionPlan>& plan, Prepa
 /// Squared distance to `reference` over the square of `reference`; 0 where both are zero.
 double relative_noise(const ImageOutputs& outputs, const ImageOutputs& reference);
 
-/// Kullback-Leibler divergence of the classes' probabilities from those of `reference`, in nats, the mean over images.
-/// Probabilities are the softmax of the outputs, or the outputs where those of every image of `reference` are some.
-double divergence(const ImageOutputs& outputs, const ImageOutputs& reference);
-
 struct LayerShare {
   std::string layer;
   /// Relative noise of the output with only this layer in INT8; not of a follower, which does not run in INT8 alone.

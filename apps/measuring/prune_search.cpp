@@ -11,6 +11,7 @@
 #include "layers/passes/real_weights.h"
 #include "layers/passes/rewriter.h"
 #include "pipit/detail/step_info.h"
+#include "sparsity/divergence.h"
 
 namespace pipit::apps {
 
@@ -102,7 +103,7 @@ class Searcher {
       const PrunedModel made = pruning_.sketch(budget_.keeps_of(*next));
       const ImageOutputs outputs = run_outputs(pruning_.compiler().in_fp32(made.graph), images_.compared);
       const MedianInterval measured = timed(pruning_.compiler().for_times(made.graph));
-      const double error = divergence(outputs, images_.compared_answers);
+      const double error = divergence(outputs.all, images_.compared_answers.all, outputs.values);
       search_->add(*next, error, measured.low);
       outcome_.sketched.push_back({search_->predicted_speedup(*next), error, measured});
       progress(static_cast<std::int64_t>(1000 * std::min(share(), 1.0)), 1000);

@@ -159,6 +159,7 @@ WalkOptions Pruning::sketch_walk() const {
 PrunedModel Pruning::sketch(const Keeps& keeps) const {
   RemovalOptions how = options_.removal;
   how.walk = sketch_walk();
+  how.turns = 0;
   return prune(keeps, sketch_inputs(), how, {});
 }
 

@@ -177,7 +177,7 @@ LayerPruner::LayerPruner(const SparseLayer& layer, const Tensor& x, ThreadPool& 
   const Graph graph = builder.build();
   const Columns columns(graph, graph.nodes()[0]);
   gram_ = Gram(columns.depth(), columns.outputs());
-  GramBuilder sums(gram_, pool, false);
+  GramBuilder sums(gram_, pool, GramBuilder::Sums::inputs);
   const auto depth = static_cast<double>(columns.depth());
   const auto wanted = static_cast<std::int64_t>(
       std::clamp(kWork / (depth * depth), std::min(kLeastColumnsPerRow * depth, kMostColumns), kMostColumns));

@@ -34,7 +34,7 @@ Problem random_problem(std::mt19937& random, std::size_t depth, std::size_t outp
   for (std::size_t i = 0; i < outputs * depth; ++i) p.weights.push_back(normal(random));
   for (std::size_t o = 0; o < outputs; ++o) p.bias.push_back(normal(random));
   ThreadPool pool(threads);
-  GramBuilder builder(p.gram, pool, true);
+  GramBuilder builder(p.gram, pool, GramBuilder::Sums::all);
   for (std::size_t r = 0; r < rows; ++r) {
     const GramBuilder::Rows row = builder.next(1);
     const float common = normal(random);

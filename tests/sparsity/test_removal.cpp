@@ -191,6 +191,25 @@ TEST(Removal, RefitRecoversMostOfTheError) {
   EXPECT_FALSE(with.errors.contains("stem"));
 }
 
+TEST(Removal, MoreTurnsLeaveLessBehindTheActivation) {
+  const Fixture f;
+  SCOPED_TRACE(testing::Message() << "PIPIT_TEST_SEED=" << f.seed);
+  LayerMask mask;
+  for (const PruningPath& path : find_paths(f.graph, copies(f.images), path_options(1, 16)).rows) {
+    if (path.node == "inner") mask = path.keep(0.4);
+  }
+  RemovalOptions options;
+  options.walk.threads = 2;
+  double before = 1;
+  for (const int turns : {0, 1, 4}) {
+    options.turns = turns;
+    const double error =
+        remove_and_refit(f.graph, copies(f.images), removals_of(f.graph, {mask}), options).errors.at("inner");
+    EXPECT_LT(error, 0.98 * before) << turns;
+    before = error;
+  }
+}
+
 TEST(Removal, SameBitsForAnyNumberOfThreads) {
   const Fixture f;
   SCOPED_TRACE(testing::Message() << "PIPIT_TEST_SEED=" << f.seed);
