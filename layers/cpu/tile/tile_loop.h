@@ -22,9 +22,8 @@ struct TileBand {
   std::int64_t c_begin = 0;
   const std::byte* residual = nullptr;  ///< [pixel][output], or null
   std::int64_t c_pixel = 0;
-  std::int64_t c_row = 0;  ///< 0: rows follow each other, as those of residual and scales always do
-  std::int64_t c_image =
-      0;  ///< from the first row of an image to that of the next; 0: rows follow each other
+  std::int64_t c_row = 0;    ///< 0: rows follow each other, as those of residual and scales always do
+  std::int64_t c_image = 0;  ///< from image to image; 0: rows of all follow each other
   std::int64_t residual_pixel = 0;
   /// No pixel is computed twice, so that c may be the residual: the last strip of a row is smaller where otherwise it
   /// overlaps its neighbour, and is computed alone.
