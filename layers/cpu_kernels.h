@@ -1,6 +1,8 @@
 // The CPU kernels, registered in one call. They and their headers stay in layers/cpu/.
 #pragma once
 
+#include <cstdint>
+
 #include "engine/plan/registry.h"
 
 namespace pipit {
@@ -8,6 +10,10 @@ namespace pipit {
 /// Registers every fast CPU candidate, in order of preference. Throws Error where PIPIT_ISA names an instruction set
 /// that there is not here.
 void register_cpu(Registry& registry);
+
+/// So many neighbouring outputs are computed together on this machine, so that a row of K is left out where its weights
+/// are zero for all of them: 16, with AVX-512 32. Throws like register_cpu().
+std::int64_t cpu_panel_outputs();
 
 /// For every candidate registered for the CPU so far another one behind all of them, "NAME, f16 storage". It converts
 /// its f16 operands to f32 in scratch memory, runs the kernel on them, and rounds the results. Accepts in fp16 what

@@ -227,7 +227,7 @@ int prune(PruneOptions options) {
   options.source.mode = options.mode == "auto" && options.goal.keep ? "k" : options.mode;
   options.source.importance = options.importance;
   options.source.group = options.group_size();
-  options.source.panel = options.panel;
+  options.source.panel = options.panel_outputs();
   if (options.mode == "block") options.source.block = options.block;
   options.source.refits = !options.no_refit;
   if (options.common.json) {

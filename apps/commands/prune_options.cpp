@@ -6,6 +6,7 @@
 
 #include "apps/display/output_files.h"
 #include "apps/options/values.h"
+#include "layers/cpu_kernels.h"
 
 namespace pipit::apps {
 
@@ -26,6 +27,10 @@ std::int64_t PruneOptions::group_size() const {
   return group.value_or(common.precision == Precision::int8 ? 4 : 1);
 }
 
+std::int64_t PruneOptions::panel_outputs() const {
+  return panel.value_or(cpu_panel_outputs());
+}
+
 PruningOptions PruneOptions::pruning() const {
   PruningOptions how;
   how.path.walk.threads = how.removal.walk.threads = common.threads;
@@ -37,7 +42,7 @@ PruningOptions PruneOptions::pruning() const {
   if (mode == "block") how.path.block = static_cast<std::size_t>(block);
   how.branches = mode == "auto" && !goal.keep;
   how.path.channels = group_size();
-  how.path.panel = panel;
+  how.path.panel = panel_outputs();
   how.removal.refits = !no_refit;
   how.removal.refit.ridge = ridge;
   how.path.elimination.ridge = std::max(how.path.elimination.ridge, ridge);
@@ -132,11 +137,10 @@ void add_prune_options(const std::shared_ptr<PruneOptions>& options, CLI::App& c
                             "Neighbouring input channels that fall together: 1 for fp32, 4 for INT8 on the "
                             "CPU, 8 or 16 on a GPU [1, with --precision int8 4]"),
          {"1", "4", "8", "16"});
-  one_of(
-      command.add_option("--panel", options->panel,
-                         "Neighbouring outputs that lose the same rows; 0: all of a layer, as GPUs want it"),
-      {"0", "16", "32"})
-      ->capture_default_str();
+  one_of(command.add_option("--panel", options->panel,
+                            "Neighbouring outputs that lose the same rows; 0: all of a layer, as GPUs want it "
+                            "[as many as this CPU computes together: 16, with AVX-512 32]"),
+         {"0", "16", "32"});
   one_of(command.add_option("--block", options->block,
                             "With --mode block: neighbouring channels that fall together"),
          {"4", "8", "16", "32"})

@@ -24,7 +24,7 @@ struct PruneOptions {
   std::string mode = "auto";
   std::string importance = "second-order";
   std::optional<std::int64_t> group;
-  std::int64_t panel = 16;
+  std::optional<std::int64_t> panel;
   std::int64_t block = 16;
   bool no_refit = false;
   double ridge = RefitOptions{}.ridge;
@@ -34,6 +34,8 @@ struct PruneOptions {
   bool takes_rows() const;
   /// INT8 kernels leave out four neighbouring channels at a time.
   std::int64_t group_size() const;
+  /// Those that this machine computes together; a panel of half as many would leave out only what both halves do.
+  std::int64_t panel_outputs() const;
   PruningOptions pruning() const;
   /// Throws CLI::Error for what does not go together.
   void check_usage() const;

@@ -16,6 +16,7 @@
 #include "apps/options/values.h"
 #include "engine/base/file.h"
 #include "engine/base/version.h"
+#include "layers/cpu_kernels.h"
 #include "layers/passes/passes.h"
 
 namespace pipit::apps {
@@ -30,7 +31,7 @@ struct SweepSparsityOptions {
   std::vector<double> keeps = {1, 0.85, 0.75, 0.65, 0.5, 0.35, 0.25};
   std::string importance = "second-order";
   std::int64_t group = 0;  // 0: what the precision takes together
-  std::int64_t panel = 16;
+  std::int64_t panel = cpu_panel_outputs();
   std::int64_t block = 16;
   bool no_refit = false;
   bool wide = false;
@@ -272,9 +273,11 @@ void add_sweep_sparsity(CLI::App& parent, int& exit_code) {
              "Neighbouring input channels in a row of K; 0: 1 in fp32, 2 in fp16, 4 in INT8, on a GPU 16"),
          {"0", "1", "2", "4", "8", "16"})
       ->capture_default_str();
-  one_of(command->add_option("--panel", options->panel, "Outputs that share rows in mode k-panel"),
-         {"16", "32"})
-      ->capture_default_str();
+  one_of(
+      command->add_option("--panel", options->panel,
+                          "Outputs that share rows in mode k-panel [as many as this CPU computes together: "
+                          "16, with AVX-512 32]"),
+      {"16", "32"});
   one_of(command->add_option("--block", options->block, "Outputs of a block"), {"4", "8", "16", "32"})
       ->capture_default_str();
   command->add_flag("--no-refit", options->no_refit, "Do not also fit the kept weights and compare again");

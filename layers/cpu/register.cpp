@@ -1,5 +1,8 @@
+#include <algorithm>
+
 #include "engine/platform/isa.h"
 #include "layers/cpu/families.h"
+#include "layers/cpu/tile/tile_kernel.h"
 #include "layers/cpu_kernels.h"
 
 namespace pipit {
@@ -31,6 +34,10 @@ void register_cpu(Registry& registry) {
   register_cpu_qconv_tile(registry);
   register_cpu_qelementwise(registry);
   register_cpu_qpool(registry);
+}
+
+std::int64_t cpu_panel_outputs() {
+  return std::max(16, f32_tiles().panel());
 }
 
 }  // namespace pipit

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import time
 from pathlib import Path
 
@@ -49,16 +50,74 @@ def feature_loss(ours: dict[str, Tensor], theirs: dict[str, Tensor], names: list
     return torch.stack(losses).mean()
 
 
+class Step:
+    """One step of the optimizer on a batch; called with the batch, returns its loss.
+
+    These networks are so small that a GPU waits for launches: there the work of a step is captured once as a CUDA
+    graph and replayed.
+    """
+
+    UNCAPTURED = 3  # libraries initialize themselves and the optimizer makes its state, which a capture forbids
+
+    def __init__(self, pruned: OnnxNetwork, dense: OnnxNetwork, recipe: Recipe, names: list[str],
+                 feature_weight: float, steps: int) -> None:  # fmt: skip
+        self.pruned, self.dense, self.recipe = pruned, dense, recipe
+        self.names, self.feature_weight = names, feature_weight
+        self.device = next(pruned.parameters()).device
+        self.optimizer = make_optimizer(pruned, recipe)
+        for group in self.optimizer.param_groups:  # a tensor, so that a graph reads it anew
+            group["lr"] = torch.tensor(group["lr"], device=self.device)
+        self.scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda step: schedule(step, steps))
+        self.taken = 0
+        self.graph: torch.cuda.CUDAGraph | None = None
+
+    def __call__(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        if self.device.type != "cuda":
+            loss = self._take(inputs, targets)
+        elif self.taken < self.UNCAPTURED:
+            stream = torch.cuda.Stream()
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                loss = self._take(inputs, targets)
+            torch.cuda.current_stream().wait_stream(stream)
+        else:
+            if self.graph is None:
+                self.inputs, self.targets = torch.empty_like(inputs), torch.empty_like(targets)
+                self.graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(self.graph):
+                    self.loss = self._take(self.inputs, self.targets)
+            self.inputs.copy_(inputs)
+            self.targets.copy_(targets)
+            self.graph.replay()
+            loss = self.loss
+        self.taken += 1
+        self.scheduler.step()
+        return loss
+
+    def _take(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        self.optimizer.zero_grad(set_to_none=True)
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
+            with torch.no_grad():
+                theirs = self.dense.values(inputs, self.names)
+            ours = self.pruned.values(inputs, self.names)
+        theirs, ours = ({name: value.float() for name, value in of.items()} for of in (theirs, ours))
+        loss = loss_of(ours[self.pruned.output], targets, theirs[self.dense.output], self.recipe)
+        if self.names:
+            loss = loss + self.feature_weight * feature_loss(ours, theirs, self.names)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.pruned.parameters(), LARGEST_GRADIENT)
+        self.optimizer.step()
+        self.pruned.hold_masks()
+        return loss.detach()
+
+
 def finetune(pruned: OnnxNetwork, dense: OnnxNetwork, data: Images, recipe: Recipe, feature_weight: float) -> None:
     device = data.pixels.device
     generator = torch.Generator(device).manual_seed(recipe.seed)
-    optimizer = make_optimizer(pruned, recipe)
     steps_per_epoch = len(data.labels) // recipe.batch
-    scheduler = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: schedule(step, recipe.epochs * steps_per_epoch)
-    )
     padded = F.pad(data.pixels.float(), [CROP_PADDING] * 4, mode="reflect").to(torch.uint8)
     names = shared_activations(pruned, dense, normalize(data.pixels[:2])) if feature_weight > 0 else []
+    step = Step(pruned, dense, recipe, names, feature_weight, recipe.epochs * steps_per_epoch)
     print(f"{len(names)} activations are compared, {len(pruned.masks)} tensors have masks", flush=True)
     start = time.monotonic()
     for epoch in range(1, recipe.epochs + 1):
@@ -70,26 +129,12 @@ def finetune(pruned: OnnxNetwork, dense: OnnxNetwork, data: Images, recipe: Reci
             inputs, targets = normalize(pixels[chosen]), F.one_hot(labels[chosen], len(CLASSES)).float()
             if recipe.mixup > 0:
                 inputs, targets = mix(inputs, targets, recipe.mixup, generator)
-            inputs = inputs.contiguous(memory_format=torch.channels_last)
-            with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-                with torch.no_grad():
-                    theirs = dense.values(inputs, names)
-                ours = pruned.values(inputs, names)
-            theirs, ours = ({name: value.float() for name, value in of.items()} for of in (theirs, ours))
-            loss = loss_of(ours[pruned.output], targets, theirs[dense.output], recipe)
-            if names:
-                loss = loss + feature_weight * feature_loss(ours, theirs, names)
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(pruned.parameters(), LARGEST_GRADIENT, error_if_nonfinite=True)
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
-            scheduler.step()
-            pruned.hold_masks()
-            total += loss.detach()
+            total += step(inputs.contiguous(memory_format=torch.channels_last), targets)
+        mean = total.item() / steps_per_epoch
+        if not math.isfinite(mean):
+            raise SystemExit(f"the loss is {mean} in epoch {epoch}; try a lower --lr")
         if epoch % 10 == 0 or epoch in (1, 2, recipe.epochs):
-            seconds = time.monotonic() - start
-            print(f"epoch {epoch:3}/{recipe.epochs}  loss {total.item() / steps_per_epoch:.4f}  {seconds:6.1f} s",
-                  flush=True)  # fmt: skip
+            print(f"epoch {epoch:3}/{recipe.epochs}  loss {mean:.4f}  {time.monotonic() - start:6.1f} s", flush=True)
 
 
 def parse_arguments() -> argparse.Namespace:

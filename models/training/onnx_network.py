@@ -125,9 +125,14 @@ class OnnxNetwork(nn.Module):
         for name, tensor in tensors.items():
             if name in trained and tensor.is_floating_point():
                 self.register_parameter(self.names[name], nn.Parameter(tensor))
-            else:
+            elif tensor.is_floating_point():
                 self.register_buffer(self.names[name], tensor)
-        self.masks = self._find_masks()
+            else:  # a shape, which the host reads
+                setattr(self, self.names[name], tensor)
+        self.masks = {}  # names of tensors, and of the buffers with their masks
+        for name, kept in self._find_masks().items():
+            self.masks[name] = f"mask_of_{self.names[name]}"
+            self.register_buffer(self.masks[name], kept)
 
     def tensor(self, name: str) -> Tensor:
         return getattr(self, self.names[name])
@@ -149,8 +154,8 @@ class OnnxNetwork(nn.Module):
 
     @torch.no_grad()
     def hold_masks(self) -> None:
-        for name, kept in self.masks.items():
-            self.tensor(name).mul_(kept.to(self.tensor(name).device))
+        for name, mask in self.masks.items():
+            self.tensor(name).mul_(getattr(self, mask))
 
     def values(self, x: Tensor, wanted: Iterable[str]) -> dict[str, Tensor]:
         """The output, and the values of these names."""

@@ -12,7 +12,7 @@ import xml.etree.ElementTree
 from command import MODEL, PIPIT, RUNTIME, UNSUPPORTED, USAGE, CommandTest, main
 
 LAYER = "1x16x9x9:24x3x3"
-SMALL = ("--layer", LAYER, "--keep", "1,0.5,0.25")
+SMALL = ("--layer", LAYER, "--keep", "1,0.5,0.25", "--panel", "16")
 MODES = ("k", "k-panel", "channel", "block", "input")
 
 
@@ -83,7 +83,7 @@ class SweepSparsity(CommandTest):
         self.assertEqual(len(lines), 1 + 1 + len(MODES) * 2)
         self.json(*arguments, "--resume")
         self.assertEqual(path.read_bytes(), after, "nothing is left to do")
-        other = self.pipit(*arguments, "--resume", "--panel", "32", code=RUNTIME)
+        other = self.pipit(*arguments, "--resume", "--group", "2", code=RUNTIME)
         self.assert_one_line_error(other, "rows.jsonl", "another sweep")
         self.assertEqual(path.read_bytes(), after)
         path.write_bytes(after + b"[1]\n")
