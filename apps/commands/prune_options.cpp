@@ -137,10 +137,11 @@ void add_prune_options(const std::shared_ptr<PruneOptions>& options, CLI::App& c
                             "Neighbouring input channels that fall together: 1 for fp32, 4 for INT8 on the "
                             "CPU, 8 or 16 on a GPU [1, with --precision int8 4]"),
          {"1", "4", "8", "16"});
-  one_of(command.add_option("--panel", options->panel,
-                            "Neighbouring outputs that lose the same rows; 0: all of a layer, as GPUs want it "
-                            "[as many as this CPU computes together: 16, with AVX-512 32]"),
-         {"0", "16", "32"});
+  one_of(
+      command.add_option("--panel", options->panel,
+                         "Neighbouring outputs that lose the same rows; 0: all of a layer, as GPUs want it "
+                         "[as many as this CPU computes together: 16, with AVX-512 32]"),
+      {"0", "16", "32"});
   one_of(command.add_option("--block", options->block,
                             "With --mode block: neighbouring channels that fall together"),
          {"4", "8", "16", "32"})
