@@ -9,7 +9,8 @@ namespace pipit {
 void register_cpu_conv_tile(Registry& registry);       // any dense geometry, no patch matrix
 void register_cpu_conv_im2col(Registry& registry);     // im2col + GEMM, 1x1 without im2col
 void register_cpu_conv_depthwise(Registry& registry);  // direct depthwise
-void register_cpu_conv_winograd(Registry& registry);   // 3x3 of stride 1 by transforms
+void register_cpu_conv_gemv(Registry& registry);       // fp16: 1x1 of few pixels
+void register_cpu_conv_winograd(Registry& registry);   // 3x3 of stride 1; directly in front of tile
 void register_cpu_pool(Registry& registry);
 void register_cpu_linear_tile(Registry& registry);  // Gemm, MatMul with constant weights
 void register_cpu_linear(Registry& registry);       // Gemm, MatMul

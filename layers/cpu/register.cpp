@@ -11,6 +11,7 @@ void register_cpu(Registry& registry) {
   chosen_isa();  // a wrong PIPIT_ISA is reported here, not by the first node that multiplies
 
   register_cpu_conv_depthwise(registry);
+  register_cpu_conv_gemv(registry);
   register_cpu_conv_winograd(registry);
   register_cpu_conv_tile(registry);
   register_cpu_conv_im2col(registry);

@@ -109,18 +109,29 @@ class Inspect(CommandTest):
         channels, kept = 64, 8
         weights = random.Random(1)
 
-        def conv(name, extent, zeros):
-            """Weights of which all but some input channels are zero."""
-            values = [0.0 if zeros and c >= kept else weights.uniform(-0.1, 0.1)
-                      for _ in range(channels) for c in range(channels) for _ in range(extent * extent)]
+        def conv(name, extent, keeps):
+            """Weights of which the rows that are not kept, each an input channel at a tap, are zero."""
+            values = [weights.uniform(-0.1, 0.1) if keeps(c, tap) else 0.0
+                      for _ in range(channels) for c in range(channels) for tap in range(extent * extent)]
             return tensor(name, FLOAT, (channels, channels, extent, extent), struct.pack(f"<{len(values)}f", *values))
 
-        nodes = [node("Conv", ["x", "w0"], "a", kernel_shape=[1, 1]),
-                 node("Conv", ["a", "w1"], "b", kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
-                 node("Conv", ["b", "w2"], "y", kernel_shape=[3, 3], pads=[1, 1, 1, 1])]
+        def first_channels(c, tap):
+            return c < kept
+
+        def single_taps(c, tap):
+            return (c + tap) % (channels // kept) == 0
+
+        nodes = [node("Conv", ["x", "w0"], "a", kernel_shape=[1, 1])] + [
+            node("Conv", [x, w], y, kernel_shape=[3, 3], pads=[1, 1, 1, 1])
+            for x, w, y in (("a", "w1", "b"), ("b", "w2", "c"), ("c", "w3", "y"))]
         path = self.write("pruned.onnx", model((1, channels, 28, 28), nodes, [
-            conv("w0", 1, True), conv("w1", 3, True), conv("w2", 3, False)]))
-        layers = {layer["name"]: layer for layer in self.json("inspect", path, "--why")["layers"]}
+            conv("w0", 1, first_channels), conv("w1", 3, single_taps), conv("w2", 3, first_channels),
+            conv("w3", 3, lambda c, tap: True)]))
+
+        def inspect(*options):
+            return {layer["name"]: layer for layer in self.json("inspect", path, "--why", *options)["layers"]}
+
+        layers = inspect()
         one, three, dense = layers["a"], layers["b"], layers["y"]
         self.assertEqual((one["kernel"], one["kept"]), ("tile", kept / channels))
         self.assertEqual(one["macs"], channels * kept * 28 * 28)
@@ -130,6 +141,11 @@ class Inspect(CommandTest):
         self.assertRegex(reasons["winograd_f4x4"],
                          r"the direct sums keep 12\.5 % of K, 3\.6 M multiply-accumulates; Winograd would take at least")
         self.assertNotIn("kept", dense)
+        # Winograd leaves out whole channels; by order the direct sums of so few come first.
+        for order, winner in (((), "tile"), (("--kernel", "winograd_f4x4"), "winograd_f4x4")):
+            layers = inspect("--no-autotune", *order)
+            self.assertEqual([(layers[name]["kernel"], layers[name].get("kept")) for name in "bcy"],
+                             [("tile", kept / channels), (winner, kept / channels), ("winograd_f4x4", None)])
         for command in (("profile", path, "--runs", 1), ("inspect", path, "--autotune", "--tuning-cache", "c.json")):
             layers = {layer["name"]: layer for layer in self.json(*command)["layers"]}
             self.assertEqual((layers["b"]["kernel"], layers["b"].get("kept")), ("tile", kept / channels), command)

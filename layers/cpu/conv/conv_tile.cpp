@@ -130,10 +130,13 @@ double kept_by_conv_tile(const NodeSpec& spec) {
   return TileConvolution::kept_share(geometry_of(spec), row_major_weights(*spec.constant(1)));
 }
 
-void register_cpu_conv_tile(Registry& registry) {
+void register_cpu_conv_gemv(Registry& registry) {
   Candidate gemv{"gemv", refuse_gemv, [](const NodeSpec& spec) { return std::make_unique<ConvGemv>(spec); }};
   gemv.fuses_epilogue = fuses_image_epilogue;
   registry.add(Conv::kType, DeviceKind::cpu, std::move(gemv));
+}
+
+void register_cpu_conv_tile(Registry& registry) {
   Candidate tile{"tile", refuse_tile, [](const NodeSpec& spec) { return std::make_unique<ConvTile>(spec); }};
   tile.measure_at_load = true;  // against Winograd
   tile.kept_share = kept_by_conv_tile;

@@ -23,6 +23,11 @@ namespace {
 
 constexpr std::int64_t kLine = 16;  // floats in a cache line
 
+KeptSteps kept_steps_of(const NodeSpec& spec, const TileKernels& kernels) {
+  const Tensor& weights = *spec.constant(1);
+  return winograd_kept_steps(kernels, weights.values<float>().data(), weights.shape()[0], weights.shape()[1]);
+}
+
 class ConvWinograd final : public Kernel {
  public:
   ConvWinograd(const NodeSpec& spec, const WinogradTransforms& transforms, const TileKernels& kernels)
@@ -32,7 +37,7 @@ class ConvWinograd final : public Kernel {
         x_(spec.inputs[0]->shape),
         y_(spec.outputs[0].shape),
         schedule_(x_, WinogradTiles(y_, transforms.outputs, WinogradBorder::whole), y_[1], kernels,
-                  spec.threads),
+                  kept_steps_of(spec, kernels), spec.threads),
         isa_(kernels.isa),
         half_(spec.inputs[0]->dtype == DType::f16),
         threads_(spec.threads) {
@@ -54,6 +59,7 @@ class ConvWinograd final : public Kernel {
     return schedule_.scratch_bytes() + static_cast<std::size_t>(stage_ * threads_) * sizeof(float);
   }
   bool reads_constant(std::size_t index) const override { return index != 1; }
+  double kept_share() const override { return schedule_.kept().share(); }
   std::vector<KernelWork> work() const override { return {{schedule_.macs(), Products::fp32, isa_}}; }
   std::size_t packed_bytes() const override { return packed_.bytes(); }
 
@@ -88,14 +94,14 @@ class ConvWinograd final : public Kernel {
     const TilePanels& panels = schedule_.panels();
     const std::int64_t plane = panels.panel * channels;
     const int products = schedule_.products();
-    packed_ = HostBuffer(static_cast<std::size_t>(products * panels.bytes()));
+    packed_ = HostBuffer(schedule_.weight_bytes());
     const HostBuffer transformed(static_cast<std::size_t>(products * plane) * sizeof(float));
     float* u = reinterpret_cast<float*>(transformed.data());
     for (std::int64_t p = 0; p < panels.count(); ++p) {
       transforms_.filters(filters + p * panels.panel * channels * 9, panels.columns(p) * channels, u, plane);
       const TilePanels one(kernels, channels, panels.columns(p));
       for (int i = 0; i < products; ++i) {
-        pack_f32_panel(one, 0, {u + i * plane, channels, 1, 0, channels, 1},
+        pack_f32_panel(one, 0, {u + i * plane, channels, 1, 0, channels, 1}, schedule_.kept().steps(p),
                        packed_.data() + schedule_.panel_offset(i, p));
       }
     }
@@ -191,8 +197,21 @@ class ConvWinograd final : public Kernel {
   HostBuffer packed_;       // [products][panels]
 };
 
-Refusal refuse_winograd(const NodeSpec& spec, const WinogradTransforms& transforms,
-                        const WinogradOptions& options) {
+BesidePruned beside_pruned(const NodeSpec& spec, const WinogradTransforms& transforms,
+                           const TileKernels& kernels) {
+  const bool halves = spec.inputs[0]->dtype == DType::f16 && f16_tiles() != nullptr;
+  const Shape& y = spec.outputs[0].shape;
+  return {spec.inputs[0]->shape,
+          y,
+          WinogradTiles(y, transforms.outputs, WinogradBorder::whole),
+          kept_by_conv_tile(spec),
+          kept_steps_of(spec, kernels).share(),
+          static_cast<double>(halves ? f16_tiles()->step : 1)};
+}
+
+// Whatever its weights are.
+Refusal refuse_form(const NodeSpec& spec, const WinogradTransforms& transforms,
+                    const WinogradOptions& options) {
   if (Refusal reason = refuse_unless_stored_floats(spec)) return reason;
   if (spec.has_input(2) && spec.inputs[2]->dtype != DType::f32) return "the bias must be f32";
   const ConvAttributes& attributes = layer_as<Conv>(spec.layer).attributes();
@@ -217,13 +236,19 @@ Refusal refuse_winograd(const NodeSpec& spec, const WinogradTransforms& transfor
     if (channels < 16 || y[1] < 16) return "too few channels for the transforms to pay";
   }
   if (!is_row_major(weights->desc())) return "the weights must be row_major";
+  return std::nullopt;
+}
+
+Refusal refuse_winograd(const NodeSpec& spec, const WinogradTransforms& transforms,
+                        const WinogradOptions& options) {
+  if (Refusal reason = refuse_form(spec, transforms, options)) return reason;
   if (!options.everywhere) {
-    const bool halves = spec.inputs[0]->dtype == DType::f16 && f16_tiles() != nullptr;
-    Refusal reason = refuse_beside_pruned(spec.inputs[0]->shape, y, tiles, kept_by_conv_tile(spec),
-                                          halves ? f16_tiles()->step : 1);
-    if (reason) return reason;
+    const BesidePruned layer = beside_pruned(spec, transforms, f32_tiles(options.isa));
+    if (Refusal reason = refuse_beside_pruned(layer)) return reason;
   }
-  const double error = winograd_error(transforms, weights->values<float>().data(), y[1], channels);
+  const Tensor& weights = *spec.constant(1);
+  const double error =
+      winograd_error(transforms, weights.values<float>().data(), weights.shape()[0], weights.shape()[1]);
   if (!(error <= options.max_error)) {
     return fmt::format(
         "inexact with these weights: relative error {:.1e} on a sample, at most {:.0e} allowed", error,
@@ -245,7 +270,12 @@ void add_winograd(Registry& registry, int m, const WinogradOptions& options) {
   candidate.create = [transforms, kernels](const NodeSpec& spec) {
     return std::make_unique<ConvWinograd>(spec, *transforms, *kernels);
   };
+  candidate.yields = [transforms, kernels, options](const NodeSpec& spec) {
+    return !refuse_form(spec, *transforms, options) &&
+           yields_beside_pruned(beside_pruned(spec, *transforms, *kernels));
+  };
   candidate.measure_at_load = true;
+  candidate.kept_share = [kernels](const NodeSpec& spec) { return kept_steps_of(spec, *kernels).share(); };
   candidate.fuses_epilogue = fuses_image_epilogue;
   candidate.writes_rows_apart = [](const NodeSpec& spec) {
     // In f32 residuals and epilogues go through y as one run of elements.

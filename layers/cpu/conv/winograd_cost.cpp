@@ -4,26 +4,43 @@
 
 namespace pipit {
 
-Refusal refuse_beside_pruned(const Shape& x, const Shape& y, const WinogradTiles& tiles, double kept_share,
-                             double rate) {
-  if (kept_share >= 1) return std::nullopt;
-  // What transforms take at least, for each value of the input and of the output, in products: 35 to 120 of 32-bit
-  // floats on Zen 3, 40 of widened bytes.
-  constexpr double kTransform = 24;
+namespace {
+
+// What transforms take for each value of the input and of the output, in products. On Zen 3 35 to 120 of 32-bit floats,
+// 40 of widened bytes; on Zen 5 30 while activations stay in the second-level cache, 80 where they come from memory,
+// and 40 to 65 of bytes.
+constexpr double kLeastTransform = 24;
+constexpr double kTransform = 48;
+
+double direct_macs(const BesidePruned& layer) {
   constexpr double kTaps = 9;
-  const auto channels = static_cast<double>(x[1]);
-  const auto outputs = static_cast<double>(y[1]);
-  const auto pixels = static_cast<double>(y[0] * y[2] * y[3]);
-  const double products = static_cast<double>(tiles.plane_rows()) * channels * outputs;
-  const double transforms = pixels * (channels + outputs) * kTransform;
-  const double direct = pixels * kTaps * channels * outputs * kept_share;
-  const double transformed = (products + transforms) * rate;
-  if (direct > transformed) return std::nullopt;
+  const auto pixels = static_cast<double>(layer.y[0] * layer.y[2] * layer.y[3]);
+  return pixels * kTaps * static_cast<double>(layer.x[1] * layer.y[1]) * layer.kept_direct;
+}
+
+// Of the direct convolution as many as take as long.
+double winograd_macs(const BesidePruned& layer, double transform) {
+  const auto pixels = static_cast<double>(layer.y[0] * layer.y[2] * layer.y[3]);
+  const double products = static_cast<double>(layer.tiles.plane_rows()) *
+                          static_cast<double>(layer.x[1] * layer.y[1]) * layer.kept_winograd;
+  return (products + pixels * static_cast<double>(layer.x[1] + layer.y[1]) * transform) * layer.rate;
+}
+
+}  // namespace
+
+Refusal refuse_beside_pruned(const BesidePruned& layer) {
+  if (layer.kept_direct >= 1) return std::nullopt;
+  const double direct = direct_macs(layer);
+  const double winograd = winograd_macs(layer, kLeastTransform);
+  if (direct > winograd) return std::nullopt;
   return fmt::format(
       "the direct sums keep {:.1f} % of K, {:.1f} M multiply-accumulates; Winograd would take at least as "
-      "long "
-      "as {:.1f} M, transforms included",
-      100 * kept_share, 1e-6 * direct, 1e-6 * transformed);
+      "long as {:.1f} M, transforms included",
+      100 * layer.kept_direct, 1e-6 * direct, 1e-6 * winograd);
+}
+
+bool yields_beside_pruned(const BesidePruned& layer) {
+  return layer.kept_direct < 1 && direct_macs(layer) <= winograd_macs(layer, kTransform);
 }
 
 }  // namespace pipit

@@ -1,6 +1,8 @@
 #include "layers/cpu/conv/winograd_schedule.h"
 
+#include <cmath>
 #include <limits>
+#include <utility>
 
 #include "engine/base/ceil_div.h"
 #include "layers/ops/clamp.h"
@@ -16,8 +18,25 @@ constexpr std::int64_t kWorkerBytes = 1 << 20;
 constexpr std::int64_t kSharedBytes = 8 << 20;
 // Steps of 4 bytes that a core multiplies while it reads a byte from its third-level cache: about 80 G/s over 20 GB/s.
 constexpr std::int64_t kStepsPerByte = 4;
+constexpr std::int64_t kStepBytes = 4;  // of an output
 
 }  // namespace
+
+template <typename T>
+KeptSteps winograd_kept_steps(const TileKernels& kernels, const T* weights, std::int64_t outputs,
+                              std::int64_t channels) {
+  constexpr std::int64_t kTaps = 9;
+  const TilePanels panels(kernels, ceil_div(channels, kernels.step), outputs);
+  TilePanels filters = panels;  // the taps of a channel are neighbours
+  filters.step *= static_cast<int>(kTaps);
+  const std::int64_t row = channels * kTaps;
+  const std::vector<std::uint8_t> marks =
+      steps_with_weights(filters, 1, WeightsOf<T>{weights, row, 1, 0, row, 1});
+  return kept_steps(panels, 1, panels.steps, marks);
+}
+
+template KeptSteps winograd_kept_steps(const TileKernels&, const float*, std::int64_t, std::int64_t);
+template KeptSteps winograd_kept_steps(const TileKernels&, const std::int8_t*, std::int64_t, std::int64_t);
 
 // Rows and planes whose distance is a multiple of 1 KiB or more would compete for the same few sets of the first-level
 // cache.
@@ -30,8 +49,13 @@ WinogradSchedule::Planes::Planes(std::int64_t tiles, std::int64_t row_bytes, int
 }
 
 WinogradSchedule::WinogradSchedule(const Shape& x, const WinogradTiles& tiles, std::int64_t outputs,
-                                   const TileKernels& kernels, int threads, int passes)
-    : kernels_(kernels), tiles_(tiles), panels_(kernels, ceil_div(x[1], kernels.step), outputs) {
+                                   const TileKernels& kernels, KeptSteps kept, int threads, int passes)
+    : kernels_(kernels),
+      tiles_(tiles),
+      panels_(kernels, ceil_div(x[1], kernels.step), outputs),
+      kept_(std::move(kept)) {
+  for (const std::int32_t start : kept_.all_starts())
+    offsets_.push_back(static_cast<std::int32_t>(kStepBytes) * start);
   cut(x[1], threads, passes);
 }
 
@@ -47,16 +71,17 @@ std::int64_t WinogradSchedule::computed(const Band& band) const {
 // and tiles few. Costs are in bytes that a worker could read from the third-level cache in the time; reading weights
 // and multiplying hide each other but for a quarter of the lesser.
 void WinogradSchedule::cut(std::int64_t channels, int threads, int passes) {
-  const std::int64_t weight_bytes = panels_.bytes() * products();
+  const std::int64_t all_weights = kept_.bytes() * products();
+  const std::int64_t pixel_steps =
+      std::llround(kept_.share() * static_cast<double>(panels_.steps * panels_.outputs));
   const std::int64_t input_bytes = channels * 4 / kernels_.step;
   const std::int64_t output_bytes = panels_.outputs * 4;
   const std::int64_t tile_bytes =
       Planes(1, input_bytes, products()).bytes + Planes(1, output_bytes, products()).bytes;
   const std::int64_t all = std::max<std::int64_t>(1, tiles_.count());
   const auto product_cost = [&](std::int64_t size) {
-    const std::int64_t steps =
-        computed(tiles_.band(0, std::min(size, tiles_.count()))) * panels_.steps * panels_.outputs;
-    return std::max(weight_bytes, steps / kStepsPerByte) + std::min(weight_bytes, steps / kStepsPerByte) / 4;
+    const std::int64_t steps = computed(tiles_.band(0, std::min(size, tiles_.count()))) * pixel_steps;
+    return std::max(all_weights, steps / kStepsPerByte) + std::min(all_weights, steps / kStepsPerByte) / 4;
   };
   std::int64_t best = std::numeric_limits<std::int64_t>::max();
   const auto consider = [&](bool shared, std::int64_t bands) {
@@ -85,18 +110,15 @@ void WinogradSchedule::cut(std::int64_t channels, int threads, int passes) {
 std::int64_t WinogradSchedule::macs() const {
   std::int64_t rows = 0;
   for (std::int64_t first = 0; first < tiles_.count(); first += band_) rows += computed(band_from(first));
-  return rows * panels_.steps * panels_.step * panels_.padded_outputs();
+  return rows * kept_.bytes() / kStepBytes * panels_.step;
 }
 
 // Products [begin, end) of a pass, counted through its panels of every product, for all tiles of a band.
 void WinogradSchedule::multiply(const std::byte* packed, const std::byte* v, std::byte* m, const Band& tiles,
                                 const Pass& pass, std::int64_t begin, std::int64_t end) const {
-  constexpr std::int32_t kOneSegment = 0;
   TileCall call;
   call.a_stride = v_.row;
-  call.segments = &kOneSegment;
-  call.segment_count = 1;
-  call.run = static_cast<std::int32_t>(panels_.steps);
+  call.run = kept_.run();
   call.c_stride = m_.row;
   call.low = Clamp{}.low;
   call.high = Clamp{}.high;
@@ -114,6 +136,8 @@ void WinogradSchedule::multiply(const std::byte* packed, const std::byte* v, std
       call.prefetch = i + 1 < product_end ? packed + panel_offset(product, panel + 1)
                                           : packed + panel_offset(product + 1, pass.first);
       call.columns = panels_.columns(panel);
+      call.segments = offsets_.data() + kept_.first_start(panel);
+      call.segment_count = static_cast<std::int32_t>(kept_.steps(panel).starts.size());
       run_tile_row(kernels_, call, rows.size());
       call.c[0] += panels_.panel * 4;
     }

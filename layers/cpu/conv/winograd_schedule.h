@@ -3,34 +3,45 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <vector>
 
 #include "engine/plan/kernel.h"
 #include "layers/cpu/conv/winograd_tiles.h"
+#include "layers/cpu/tile/kept_steps.h"
 #include "layers/cpu/tile/tile_kernel.h"
 #include "layers/cpu/tile/tile_pack.h"
 #include "layers/cpu/work_sharing.h"
 
 namespace pipit {
 
+/// Which steps of K (kernels.step neighbouring input channels) the panels of every product are multiplied with, for
+/// weights [outputs, channels, 3, 3], row-major. A channel that is zero at all taps for a panel of outputs has
+/// transformed weights of zero in all products: one list for all of them.
+template <typename T>
+KeptSteps winograd_kept_steps(const TileKernels& kernels, const T* weights, std::int64_t outputs,
+                              std::int64_t channels);
+
 /// Cuts a convolution by F(m x m, 3 x 3) into bands of tiles. A stage of a band lies in planes, one for each of the
 /// (m + 2)^2 products; in each, one row of channels per tile that takes it. Every plane is one matrix product on the
 /// register tile. No output depends on how tiles are cut.
 class WinogradSchedule {
  public:
-  /// Images x [N, C, H, W] to so many outputs, channels of y. kernels.step transformed inputs are 4 bytes, and so is a
-  /// product. `passes`: so many times a worker goes through a band of its own, each time for a part of the outputs, so
-  /// that their products take less of its cache.
+  /// Images x [N, C, H, W] to so many outputs, channels of y, with the weights that are `kept`. kernels.step
+  /// transformed inputs are 4 bytes, and so is a product. `passes`: so many times a worker goes through a band of its
+  /// own, each time for a part of the outputs, so that their products take less of its cache.
   WinogradSchedule(const Shape& x, const WinogradTiles& tiles, std::int64_t outputs,
-                   const TileKernels& kernels, int threads, int passes = 1);
+                   const TileKernels& kernels, KeptSteps kept, int threads, int passes = 1);
 
   WinogradTiles::Place place(std::int64_t tile) const { return tiles_.place(tile); }
 
-  /// Weights: [products][panels], see tile_pack.h.
+  /// Weights: [products][panels][steps that are kept], see tile_pack.h.
   int products() const { return tiles_.products(); }
   const TilePanels& panels() const { return panels_; }
+  const KeptSteps& kept() const { return kept_; }
   std::int64_t panel_offset(std::int64_t product, std::int64_t panel) const {
-    return product * panels_.bytes() + panels_.offset(panel);
+    return product * kept_.bytes() + kept_.offset(panel);
   }
+  std::size_t weight_bytes() const { return static_cast<std::size_t>(products() * kept_.bytes()); }
 
   /// Multiply-accumulates of all products; where strips of tiles overlap, of both.
   std::int64_t macs() const;
@@ -121,14 +132,16 @@ class WinogradSchedule {
 
   const TileKernels& kernels_;
   WinogradTiles tiles_;
-  TilePanels panels_;             // of one product
-  bool shared_ = false;           // all workers share a band, or each has one of its own
-  std::int64_t band_ = 0;         // tiles
-  std::int64_t pass_panels_ = 0;  // most panels of a pass
-  std::size_t workspaces_ = 0;    // bands in work at a time
-  std::int64_t tasks_ = 0;        // parts of the products of a shared band
-  Planes v_;                      // inputs of a band
-  Planes m_;                      // its products
+  TilePanels panels_;  // of one product
+  KeptSteps kept_;
+  std::vector<std::int32_t> offsets_;  // of kept_.all_starts() in a row of a plane
+  bool shared_ = false;                // all workers share a band, or each has one of its own
+  std::int64_t band_ = 0;              // tiles
+  std::int64_t pass_panels_ = 0;       // most panels of a pass
+  std::size_t workspaces_ = 0;         // bands in work at a time
+  std::int64_t tasks_ = 0;             // parts of the products of a shared band
+  Planes v_;                           // inputs of a band
+  Planes m_;                           // its products
 };
 
 }  // namespace pipit

@@ -25,23 +25,35 @@ WinogradTiles byte_tiles(const Shape& y) {
   return WinogradTiles(y, kByteWinogradOutputs, WinogradBorder::fewer_points);
 }
 
+KeptSteps kept_steps_of(const Tensor& row_major) {
+  return winograd_kept_steps(*s16_tiles(), row_major.values<std::int8_t>().data(), row_major.shape()[0],
+                             row_major.shape()[1]);
+}
+
+double kept_share_of(const NodeSpec& spec) {
+  return kept_steps_of(to_layout(spec.constant(1)->view(), Layout::row_major)).share();
+}
+
 class QConvWinograd final : public Kernel {
  public:
   explicit QConvWinograd(const NodeSpec& spec)
+      : QConvWinograd(spec, to_layout(spec.constant(1)->view(), Layout::row_major)) {}
+  QConvWinograd(const NodeSpec& spec, const Tensor& row_major)
       : attributes_(layer_as<QConv>(spec.layer).attributes()),
         x_(spec.inputs[0]->shape),
         y_(spec.outputs[0].shape),
         y_pixel_(spec.fusion.row_stride != 0 ? static_cast<std::int64_t>(spec.fusion.row_stride) : y_[1]),
-        schedule_(x_, byte_tiles(y_), y_[1], *s16_tiles(), spec.threads, kPasses),
+        schedule_(x_, byte_tiles(y_), y_[1], *s16_tiles(), kept_steps_of(row_major), spec.threads, kPasses),
         multipliers_(requantization_multipliers(attributes_, y_[1])),
         bias_(multipliers_.size(), 0) {
     if (const Tensor* bias = spec.constant(2))
       bias_.assign(bias->values<std::int32_t>().begin(), bias->values<std::int32_t>().end());
-    pack(to_layout(spec.constant(1)->view(), Layout::row_major));
+    pack(row_major);
   }
 
   std::size_t scratch_bytes() const override { return schedule_.scratch_bytes(); }
   bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
+  double kept_share() const override { return schedule_.kept().share(); }
   std::vector<KernelWork> work() const override {
     return {{schedule_.macs(), Products::int16, s16_tiles()->isa}};
   }
@@ -98,14 +110,14 @@ class QConvWinograd final : public Kernel {
     const std::int64_t channels = x_[1];
     const TilePanels& panels = schedule_.panels();
     const std::int64_t plane = panels.panel * channels;
-    packed_ = HostBuffer(static_cast<std::size_t>(schedule_.products() * panels.bytes()));
+    packed_ = HostBuffer(schedule_.weight_bytes());
     std::vector<std::int16_t> u(static_cast<std::size_t>(schedule_.products() * plane));
     for (std::int64_t p = 0; p < panels.count(); ++p) {
       transform_byte_filters(filters + p * panels.panel * channels * 9, panels.columns(p) * channels,
                              u.data(), plane);
       const TilePanels one(*s16_tiles(), panels.steps, panels.columns(p));
       for (int i = 0; i < schedule_.products(); ++i) {
-        pack_s16_panel(one, 0, {u.data() + i * plane, channels, 1, 0, channels, 1},
+        pack_s16_panel(one, 0, {u.data() + i * plane, channels, 1, 0, channels, 1}, schedule_.kept().steps(p),
                        packed_.data() + schedule_.panel_offset(i, p));
       }
     }
@@ -135,7 +147,15 @@ std::int64_t largest_sum(const Tensor& weights, int zero_point) {
   return most * std::max(zero_point, 255 - zero_point);
 }
 
-Refusal refuse_winograd(const NodeSpec& spec) {
+BesidePruned beside_pruned(const NodeSpec& spec) {
+  const Shape& y = spec.outputs[0].shape;
+  return {spec.inputs[0]->shape, y,
+          byte_tiles(y),         kept_by_qconv_tile(spec),
+          kept_share_of(spec),   static_cast<double>(u8s8_tiles().step) / s16_tiles()->step};
+}
+
+// Whatever its weights are.
+Refusal refuse_form(const NodeSpec& spec) {
   if (byte_winograd() == nullptr) return "the instruction set has no vectors of 256 bits";
   if (Refusal reason = refuse_reduced_precision(spec)) return reason;
   const TensorDesc& x = *spec.inputs[0];
@@ -163,11 +183,16 @@ Refusal refuse_winograd(const NodeSpec& spec) {
     return fmt::format("{} tiles are too few for transformed weights to pay", tiles.count());
   if (x.shape[1] < kFewestChannels || y.shape[1] < kFewestChannels)
     return "too few channels for the transforms to pay";
+  return std::nullopt;
+}
+
+Refusal refuse_winograd(const NodeSpec& spec) {
+  if (Refusal reason = refuse_form(spec)) return reason;
+  const QConvAttributes& attributes = layer_as<QConv>(spec.layer).attributes();
   const std::int64_t sum = largest_sum(*spec.constant(1), attributes.x.zero_point);
   if (sum >= kByteWinogradSums)
     return fmt::format("sums may reach {}, of which {} bits are not kept", sum, 32 - 6);
-  const double rate = static_cast<double>(u8s8_tiles().step) / s16_tiles()->step;
-  return refuse_beside_pruned(x.shape, y.shape, tiles, kept_by_qconv_tile(spec), rate);
+  return refuse_beside_pruned(beside_pruned(spec));
 }
 
 }  // namespace
@@ -175,7 +200,11 @@ Refusal refuse_winograd(const NodeSpec& spec) {
 void register_cpu_qconv_winograd(Registry& registry) {
   Candidate candidate{"winograd_f4x4", refuse_winograd,
                       [](const NodeSpec& spec) { return std::make_unique<QConvWinograd>(spec); }};
+  candidate.yields = [](const NodeSpec& spec) {
+    return !refuse_form(spec) && yields_beside_pruned(beside_pruned(spec));
+  };
   candidate.measure_at_load = true;
+  candidate.kept_share = kept_share_of;
   candidate.writes_rows_apart = [](const NodeSpec&) { return true; };
   candidate.overwrites = [](const NodeSpec&, std::size_t input) { return input == 3; };
   registry.add(QConv::kType, DeviceKind::cpu, std::move(candidate));

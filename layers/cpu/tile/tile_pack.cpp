@@ -19,13 +19,6 @@ struct PanelShape {
       : columns(panels.columns(p)), width(panels.step_bytes(p) / 4) {}
 };
 
-// Calls pack(all steps).
-template <typename Pack>
-void with_all_steps(const TilePanels& panels, const Pack& pack) {
-  constexpr std::int32_t kFirst = 0;
-  if (panels.steps > 0) pack(PanelSteps{std::span(&kFirst, 1), static_cast<std::int32_t>(panels.steps)});
-}
-
 }  // namespace
 
 void pack_f32_panel(const TilePanels& panels, std::int64_t p, const WeightView& weights,
@@ -43,9 +36,9 @@ void pack_f32_panel(const TilePanels& panels, std::int64_t p, const WeightView& 
 }
 
 void pack_f32_panel(const TilePanels& panels, std::int64_t p, const WeightView& weights, std::byte* packed) {
-  with_all_steps(panels, [&](const PanelSteps& steps) {
-    pack_f32_panel(panels, p, weights, steps, packed + panels.offset(p));
-  });
+  constexpr std::int32_t kFirst = 0;
+  const PanelSteps all{std::span(&kFirst, 1), static_cast<std::int32_t>(panels.steps)};
+  pack_f32_panel(panels, p, weights, all, packed + panels.offset(p));
 }
 
 namespace {
@@ -83,10 +76,8 @@ void pack_s8_panel(const TilePanels& panels, std::int64_t p, const WeightsOf<std
 }
 
 void pack_s16_panel(const TilePanels& panels, std::int64_t p, const WeightsOf<std::int16_t>& weights,
-                    std::byte* packed) {
-  with_all_steps(panels, [&](const PanelSteps& steps) {
-    pack_integers<std::int16_t>(panels, p, weights, steps, packed + panels.offset(p));
-  });
+                    const PanelSteps& steps, std::byte* to) {
+  pack_integers<std::int16_t>(panels, p, weights, steps, to);
 }
 
 namespace {

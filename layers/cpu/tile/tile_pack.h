@@ -81,9 +81,9 @@ void pack_f32_panel(const TilePanels& panels, std::int64_t p, const WeightView& 
 void pack_s8_panel(const TilePanels& panels, std::int64_t p, const WeightsOf<std::int8_t>& weights,
                    const PanelSteps& steps, std::byte* to);
 
-/// The same for s16, two neighbours in a step; all of them, to `packed` + panels.offset(p).
+/// The same for s16, two neighbours in a step.
 void pack_s16_panel(const TilePanels& panels, std::int64_t p, const WeightsOf<std::int16_t>& weights,
-                    std::byte* packed);
+                    const PanelSteps& steps, std::byte* to);
 
 /// The same for f16: two neighbours of the inner dimension are one step, the last one filled up with zeros, so
 /// panels.steps must be outer_count * ceil(inner_count / 2). `stretch`: steps that are summed up in halves. The weights

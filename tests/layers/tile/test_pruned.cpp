@@ -1,5 +1,5 @@
 // Rows of K whose weights are zero for a whole panel: found, left out, and nothing else changed.
-#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cfloat>
@@ -24,7 +24,6 @@ using test::Conformance;
 using test::expect_conformance;
 using test::Operand;
 using test::Random;
-using testing::HasSubstr;
 
 // Which rows of K a panel of outputs keeps: [taps][channels].
 std::vector<bool> random_rows(Random& random, std::int64_t taps, std::int64_t channels) {
@@ -363,46 +362,6 @@ TEST(PrunedTile, NothingIsLeftOfALayer) {
   EXPECT_EQ(convolution.kept_share(), 0);
   const std::vector<float> y = layer.run(convolution);
   for (std::size_t i = 0; i < y.size(); ++i) ASSERT_EQ(y[i], layer.bias.values<float>()[i % 33]);
-}
-
-// 3x3 of stride 1: transformed weights have no zeros.
-TEST(PrunedTile, WinogradGivesWayWhereFewRowsAreLeft) {
-  Random random;
-  const auto x = random.tensor(Shape{1, 64, 28, 28});
-  ConvAttributes attributes;
-  attributes.window.kernel = {3, 3, 1};
-  attributes.window.pad_begin = attributes.window.pad_end = {1, 1, 0};
-  const auto keeping = [&](std::int64_t channels) {
-    Tensor w = random.tensor(Shape{64, 64, 3, 3}, -0.1, 0.1)->clone();
-    for (std::int64_t o = 0; o < 64; ++o) {
-      const auto filter = w.values<float>().subspan(static_cast<std::size_t>(o * 64 * 9), 64 * 9);
-      std::fill(filter.begin() + channels * 9, filter.end(), 0.0F);
-    }
-    return std::make_shared<const Tensor>(std::move(w));
-  };
-  const auto why = [&](std::int64_t channels, const char* candidate) {
-    const std::vector<Operand> inputs{{x}, {keeping(channels), true}};
-    std::vector<TensorDesc> descs{inputs[0].tensor->desc(), inputs[1].tensor->desc()};
-    descs[0].layout = Layout::channels_last;
-    const std::vector<const TensorDesc*> present{&descs[0], &descs[1]};
-    const Conv layer(attributes);
-    std::vector<TensorDesc> outputs = layer.infer(present);
-    outputs[0].layout = Layout::channels_last;
-    const std::vector<std::shared_ptr<const Tensor>> constants{nullptr, inputs[1].tensor};
-    const NodeSpec spec{layer, present, outputs, constants};
-    for (const Candidate& c : default_registry().candidates(Conv::kType, DeviceKind::cpu)) {
-      if (c.name == candidate) return c.refuse(spec);
-    }
-    return Refusal("no such candidate");
-  };
-  EXPECT_EQ(why(64, "winograd_f4x4"), std::nullopt);
-  EXPECT_EQ(why(32, "winograd_f4x4"), std::nullopt) << "a matter of measurement";
-  ASSERT_NE(why(16, "winograd_f4x4"), std::nullopt);
-  EXPECT_THAT(
-      *why(16, "winograd_f4x4"),
-      HasSubstr("the direct sums keep 25.0 % of K, 7.2 M multiply-accumulates; Winograd would take at least "
-                "as long as 9.6 M, transforms included"));
-  EXPECT_EQ(why(16, "tile"), std::nullopt);
 }
 
 }  // namespace
