@@ -17,10 +17,6 @@ std::int64_t divide_up(std::int64_t a, std::int64_t b) {
   return (a + b - 1) / b;
 }
 
-std::int64_t panel_of(const LayerMask& mask, const Shape& shape) {
-  return mask.panel == 0 ? shape[0] : mask.panel;
-}
-
 std::int64_t taps_of(const Shape& shape) {
   return shape.elements() / (shape[0] * shape[1]);
 }
@@ -33,16 +29,23 @@ std::int64_t group_of(const LayerMask& mask, const Shape& shape, std::int64_t gr
       return o;
     case MaskMode::block:
       return o / mask.channels;
-    case MaskMode::input:
-      return o / (shape[0] / groups) * shape[1] + i;
+    case MaskMode::input: {
+      const std::int64_t panel = mask.panel == 0 ? shape[0] / groups : mask.panel;
+      return o / panel * divide_up(shape[1], mask.channels) + i / mask.channels;
+    }
     case MaskMode::k:
       break;
   }
-  return (o / panel_of(mask, shape) * taps_of(shape) + tap) * divide_up(shape[1], mask.channels) +
-         i / mask.channels;
+  const std::int64_t panel = mask.panel == 0 ? shape[0] : mask.panel;
+  return (o / panel * taps_of(shape) + tap) * divide_up(shape[1], mask.channels) + i / mask.channels;
 }
 
 }  // namespace
+
+std::size_t mark_of(const LayerMask& mask, const Shape& shape, std::int64_t groups, std::int64_t output,
+                    std::int64_t input, std::int64_t tap) {
+  return static_cast<std::size_t>(group_of(mask, shape, groups, output, input, tap));
+}
 
 std::string_view mask_mode_name(MaskMode mode) {
   switch (mode) {
@@ -61,10 +64,11 @@ std::string_view mask_mode_name(MaskMode mode) {
 std::size_t mask_size(const LayerMask& mask, const Shape& shape, std::int64_t groups) {
   if (shape.rank() < 2 || shape.elements() == 0 || groups < 1 || shape[0] % groups != 0)
     fail("weights {} in {} groups cannot be pruned", shape.str(), groups);
-  const bool grouped = mask.mode == MaskMode::k || mask.mode == MaskMode::block;
+  const bool panels = mask.mode == MaskMode::k || mask.mode == MaskMode::input;
+  const bool grouped = panels || mask.mode == MaskMode::block;
   if (mask.channels < 1 || (!grouped && mask.channels != 1))
     fail("'{}': groups of {} channels in mode {}", mask.node, mask.channels, mask_mode_name(mask.mode));
-  if (mask.panel < 0 || (mask.mode != MaskMode::k && mask.panel != 0))
+  if (mask.panel < 0 || (!panels && mask.panel != 0))
     fail("'{}': panels of {} outputs in mode {}", mask.node, mask.panel, mask_mode_name(mask.mode));
   const std::int64_t last_tap = taps_of(shape) - 1;
   return static_cast<std::size_t>(group_of(mask, shape, groups, shape[0] - 1, shape[1] - 1, last_tap) + 1);

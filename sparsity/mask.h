@@ -17,7 +17,7 @@ enum class MaskMode : std::uint8_t {
   k,  ///< neighbouring input channels of one tap, for a panel of neighbouring outputs: rows of the im2col product
   channel,  ///< an output channel, with its bias
   block,    ///< neighbouring output channels, with their biases
-  input,    ///< an input channel, with all taps and outputs that read it
+  input,    ///< neighbouring input channels with all taps, for a panel of neighbouring outputs
 };
 /// "k", "channel", "block", "input".
 std::string_view mask_mode_name(MaskMode mode);
@@ -26,18 +26,23 @@ std::string_view mask_mode_name(MaskMode mode);
 struct LayerMask {
   std::string node;
   MaskMode mode = MaskMode::k;
-  std::int64_t channels =
-      1;  ///< in a group: of k input channels, of block outputs; else 1. The last may have fewer
-  std::int64_t panel =
-      0;  ///< of k: outputs that share a list of rows; 0: all of them. The last may have fewer
-  /// Per group, 1 where it is removed: of k [panels, taps, input groups], of channel [O], of block [blocks],
-  /// of input [I * groups of the convolution].
+  /// In a group: of k and input input channels, of block outputs; else 1. The last may have fewer.
+  std::int64_t channels = 1;
+  /// Of k and input: outputs that share a list. The last may have fewer. 0: all of them, of input all of a group of the
+  /// convolution.
+  std::int64_t panel = 0;
+  /// Per group, 1 where it is removed: of k [panels, taps, input groups], of channel [O], of block [blocks], of input
+  /// [panels, input groups].
   std::vector<std::uint8_t> removed;
 };
 
 /// How many marks a mask of these options has for weights of `shape` in a convolution of `groups` (1: any other layer).
 /// Throws Error for a channel count or panel out of range.
 std::size_t mask_size(const LayerMask& mask, const Shape& shape, std::int64_t groups);
+
+/// Where in LayerMask::removed the weight of an output, an input channel and a tap is.
+std::size_t mark_of(const LayerMask& mask, const Shape& shape, std::int64_t groups, std::int64_t output,
+                    std::int64_t input, std::int64_t tap);
 
 /// Per weight, 1 where it is removed. Throws Error when `removed` is not of mask_size().
 std::vector<std::uint8_t> removed_weights(const LayerMask& mask, const Shape& shape, std::int64_t groups);

@@ -27,46 +27,38 @@ std::int64_t chosen_panel(const PathOptions& options, std::int64_t outputs, std:
   return std::min(panel, outputs);
 }
 
-// Positions in a column of the mask's groups of one panel: [taps, input groups].
-std::vector<std::vector<int>> groups_of(const Shape& shape, std::int64_t channels) {
+// Positions in a column of the mask's groups of one panel: of its first marks.
+std::vector<std::vector<int>> groups_of(const LayerMask& mask, const Shape& shape) {
   const std::int64_t taps = shape.elements() / (shape[0] * shape[1]);
-  std::vector<std::vector<int>> groups;
-  for (std::int64_t tap = 0; tap < taps; ++tap) {
-    for (std::int64_t first = 0; first < shape[1]; first += channels) {
-      std::vector<int>& group = groups.emplace_back();
-      for (std::int64_t i = first; i < std::min(first + channels, shape[1]); ++i)
-        group.push_back(static_cast<int>(i * taps + tap));
-    }
+  std::vector<std::vector<int>> groups(mark_of(mask, shape, 1, 0, shape[1] - 1, taps - 1) + 1);
+  for (std::int64_t i = 0; i < shape[1]; ++i) {
+    for (std::int64_t tap = 0; tap < taps; ++tap)
+      groups[mark_of(mask, shape, 1, 0, i, tap)].push_back(static_cast<int>(i * taps + tap));
   }
   return groups;
 }
 
-// Of every mark of a mask in mode k.
+// Of every mark of a mask.
 std::vector<std::int64_t> count_nonzeros(const RealWeights& weights, const LayerMask& mask) {
   const Shape& shape = weights.shape;
   const std::int64_t taps = shape.elements() / (shape[0] * shape[1]);
-  const std::int64_t panel = mask.panel == 0 ? shape[0] : mask.panel;
-  const std::int64_t channel_groups = (shape[1] + mask.channels - 1) / mask.channels;
   std::vector<std::int64_t> counts(mask.removed.size(), 0);
   const float* value = weights.values().data();
   for (std::int64_t o = 0; o < shape[0]; ++o) {
     for (std::int64_t i = 0; i < shape[1]; ++i) {
-      for (std::int64_t tap = 0; tap < taps; ++tap) {
-        const std::int64_t mark = (o / panel * taps + tap) * channel_groups + i / mask.channels;
-        counts[static_cast<std::size_t>(mark)] += *value++ != 0 ? 1 : 0;
-      }
+      for (std::int64_t tap = 0; tap < taps; ++tap)
+        counts[mark_of(mask, shape, 1, o, i, tap)] += *value++ != 0 ? 1 : 0;
     }
   }
   return counts;
 }
 
-PruningPath path_of(const Node& node, const RealWeights& weights, const Gram& gram,
+PruningPath path_of(const Node& node, MaskMode mode, const RealWeights& weights, const Gram& gram,
                     const std::vector<double>& inverse, const PathOptions& options, ThreadPool& pool) {
-  const std::vector<std::vector<int>> groups = groups_of(weights.shape, options.channels);
   PruningPath path;
   path.node = node.name;
-  path.mask = {
-      path.node, MaskMode::k, options.channels, options.panel >= weights.shape[0] ? 0 : options.panel, {}};
+  path.mask = {path.node, mode, options.channels, options.panel >= weights.shape[0] ? 0 : options.panel, {}};
+  const std::vector<std::vector<int>> groups = groups_of(path.mask, weights.shape);
   path.mask.removed.assign(mask_size(path.mask, weights.shape, 1), 0);
   const std::int64_t together = chosen_panel(options, weights.shape[0], gram.depth);
   const auto choices = static_cast<std::size_t>((weights.shape[0] + together - 1) / together);
@@ -137,6 +129,15 @@ double PruningPath::loss_at(double share) const {
   return falls == 0 ? 0 : loss[falls - 1];
 }
 
+bool may_run_winograd(const Node& node) {
+  const auto* conv = layer_if<Conv>(node);
+  if (conv == nullptr || conv->attributes().groups != 1) return false;
+  Window plain = conv->attributes().window;
+  plain.kernel = {3, 3, 1};
+  plain.stride = plain.dilation = Window().stride;
+  return plain.rank == 2 && plain == conv->attributes().window;
+}
+
 std::vector<std::string> prunable_layers(const Graph& graph) {
   std::vector<std::string> names;
   for (const Node& node : graph.nodes()) {
@@ -180,7 +181,12 @@ Paths find_paths(const Graph& graph, std::vector<Tensor> inputs, const PathOptio
     std::vector<double> inverse;
     if (options.elimination.importance == Importance::second_order)
       inverse = covariance_inverse(gram, options.elimination, *pool);
-    if (rows) paths.rows.push_back(path_of(node, real_weights(graph, node), gram, inverse, options, *pool));
+    const bool channels = options.taps != RowTaps::single && may_run_winograd(node);
+    for (const MaskMode mode : {MaskMode::k, MaskMode::input}) {
+      const bool wanted = mode == MaskMode::input ? channels : !channels || options.taps == RowTaps::both;
+      if (rows && wanted)
+        paths.rows.push_back(path_of(node, mode, real_weights(graph, node), gram, inverse, options, *pool));
+    }
     for (std::size_t f = 0; f < families.size(); ++f) {
       if (!families[f].readers.contains(number)) continue;
       read[f].push_back(channels_in(graph, paths.groups, families[f], number, gram, inverse));

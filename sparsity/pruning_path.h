@@ -11,20 +11,29 @@
 
 namespace pipit {
 
+/// What of an input channel falls from a panel of outputs at once.
+enum class RowTaps : std::uint8_t {
+  single,  ///< a tap
+  all,     ///< all taps in layers that Winograd computes, which leaves out nothing less; else a tap
+  both,    ///< paths of both in such layers
+};
+
 struct PathOptions {
-  bool rows = true;       ///< paths of mode k
+  bool rows = true;  ///< paths of modes k and input
+  RowTaps taps = RowTaps::single;
   bool families = false;  ///< paths of channels that one layer writes
   bool streams = false;   ///< paths of channels that several layers write
   std::size_t block = 1;  ///< of these, so many neighbours fall together
   WalkOptions walk;
   EliminationOptions elimination;
-  std::int64_t channels = 1;  ///< LayerMask::channels of mode k
-  std::int64_t panel = 0;     ///< LayerMask::panel of mode k
+  std::int64_t channels = 1;  ///< LayerMask::channels of the rows' masks
+  std::int64_t panel = 0;     ///< LayerMask::panel of them
   /// Panels share one choice, two, four, ... of them, until choosing costs at most so many multiplications.
   double work = 1.5e11;
 };
 
-/// The path of one layer in mode k. Groups of nothing but zeros come first, so that what was removed before counts.
+/// The path of one layer in mode k or input. Groups of nothing but zeros come first, so that what was removed before
+/// counts.
 struct PruningPath {
   std::string node;
   LayerMask mask;          ///< nothing removed
@@ -41,13 +50,17 @@ struct PruningPath {
   double loss_at(double share) const;
 };
 
-/// The layers that mode k may take from: with constant weights, ungrouped, at least 8 input channels, a depth that
+/// Whether Winograd may compute it: a convolution of 3 x 3, stride 1, dilation 1 and one group.
+bool may_run_winograd(const Node& node);
+
+/// The layers that rows may fall from: with constant weights, ungrouped, at least 8 input channels, a depth that
 /// sums can be held of (most_depth()), and neither reading the graph's input nor computing its output.
 std::vector<std::string> prunable_layers(const Graph& graph);
 
 struct Paths {
-  std::vector<PruningPath> rows;  ///< of the prunable layers, in the order of the graph
-  ChannelGroups groups;           ///< of the graph
+  /// Of the prunable layers, in the order of the graph; with RowTaps::both two of some, that of mode k first.
+  std::vector<PruningPath> rows;
+  ChannelGroups groups;  ///< of the graph
   std::vector<ChannelPath> channels;
 };
 

@@ -228,6 +228,7 @@ int prune(PruneOptions options) {
   options.source.importance = options.importance;
   options.source.group = options.group_size();
   options.source.panel = options.panel_outputs();
+  options.source.rows = options.rows;
   if (options.mode == "block") options.source.block = options.block;
   options.source.refits = !options.no_refit;
   if (options.common.json) {

@@ -37,6 +37,9 @@ PruningOptions PruneOptions::pruning() const {
   how.path.elimination.importance = kImportances.at(importance);
   const bool all = mode == "auto" && !goal.keep;
   how.path.rows = takes_rows();
+  how.path.taps = rows == "channel"              ? RowTaps::all
+                  : rows == "auto" && !goal.keep ? RowTaps::both
+                                                 : RowTaps::single;
   how.path.families = all || !takes_rows();
   how.path.streams = all || mode == "input";
   if (mode == "block") how.path.block = static_cast<std::size_t>(block);
@@ -54,6 +57,7 @@ void PruneOptions::check_usage() const {
   if (goals != 1) throw CLI::ValidationError("prune", "wants one of --keep, --target-speedup and --max-drop");
   if (goal.global && !goal.keep) throw CLI::ValidationError("--global", "is for --keep");
   if (goal.global && !takes_rows()) throw CLI::ValidationError("--global", "is for --mode k");
+  if (rows != "auto" && !takes_rows()) throw CLI::ValidationError("--rows", "is for --mode auto and k");
   if (goal.keep && (!(*goal.keep > 0) || *goal.keep > 1))
     throw CLI::ValidationError("--keep", "is a share above 0 and at most 1");
   if (goal.speedup && !(*goal.speedup > 1))
@@ -133,6 +137,15 @@ void add_prune_options(const std::shared_ptr<PruneOptions>& options, CLI::App& c
   one_of(command.add_option("--importance", options->importance, "How the loss of a group is judged"),
          {"l1", "l2", "activation", "second-order"})
       ->capture_default_str();
+  one_of(
+      command.add_option(
+          "--rows", options->rows,
+          "What of an input channel falls from a panel of outputs at once: one tap; in 3x3 layers of stride "
+          "1 "
+          "all taps, as their kernels by Winograd want it; or of both what is better for each set of layers, "
+          "with --target-speedup or --max-drop (with --keep, one tap)"),
+      {"auto", "tap", "channel"})
+      ->capture_default_str();
   one_of(command.add_option("--group", options->group,
                             "Neighbouring input channels that fall together: 1 for fp32, 4 for INT8 on the "
                             "CPU, 8 or 16 on a GPU [1, with --precision int8 4]"),
@@ -165,8 +178,8 @@ void add_prune_options(const std::shared_ptr<PruneOptions>& options, CLI::App& c
       ->capture_default_str();
   add_wide_to(command, options->source.wide);
   command.footer(
-      "A row of a layer's im2col product (one tap of --group input channels) falls for --panel outputs at a "
-      "time. Zeros\n"
+      "A row of a layer's im2col product (one tap of --group input channels, or all taps) falls for --panel "
+      "outputs at a time. Zeros\n"
       "in the weights are all that marks it: pipit finds them in any model. Batch normalization is folded.\n"
       "With --precision int8 what is pruned is calibrated on 100 of the images and written as pipit quantize "
       "does; drops\n"

@@ -23,6 +23,7 @@ struct PruneOptions {
   std::string check;
   std::string mode = "auto";
   std::string importance = "second-order";
+  std::string rows = "auto";
   std::optional<std::int64_t> group;
   std::optional<std::int64_t> panel;
   std::int64_t block = 16;

@@ -42,8 +42,11 @@ std::string reached_text(double wanted, const MedianInterval& speedup) {
 }
 
 std::vector<std::string> notes_on(const PruneSource& source, const PruneOutcome& outcome) {
-  const std::map<std::string, double>& rows = outcome.steps[outcome.chosen].keeps.rows;
-  const bool falls = std::any_of(rows.begin(), rows.end(), [](const auto& row) { return row.second < 1; });
+  const Keeps& keeps = outcome.steps[outcome.chosen].keeps;
+  const auto falls_from = [](const std::map<std::string, double>& layers) {
+    return std::any_of(layers.begin(), layers.end(), [](const auto& layer) { return layer.second < 1; });
+  };
+  const bool falls = falls_from(keeps.rows) || falls_from(keeps.inputs);
   std::vector<std::string> notes;
   if (falls && source.group % 4 != 0)
     notes.push_back(fmt::format(
@@ -72,6 +75,7 @@ nlohmann::ordered_json prune_json(nlohmann::ordered_json json, const PruneSource
   json["importance"] = source.importance;
   json["group"] = source.group;
   json["panel"] = source.panel;
+  json["rows"] = source.rows;
   if (source.block) json["block"] = *source.block;
   json["refit"] = source.refits;
   json["against"] = goal.against == Against::labels ? "labels" : "dense";
@@ -126,6 +130,8 @@ nlohmann::ordered_json prune_json(nlohmann::ordered_json json, const PruneSource
                                     {"dense_kernel", layer.dense_kernel},
                                     {"pruned_kernel", layer.pruned_kernel}};
     entry["error"] = layer.error ? nlohmann::ordered_json(*layer.error) : nlohmann::ordered_json();
+    entry["rows"] = layer.rows ? nlohmann::ordered_json(*layer.rows == MaskMode::input ? "channel" : "tap")
+                               : nlohmann::ordered_json();
     json["layers"].push_back(std::move(entry));
   }
   if (outcome.judged) json.update(verdict_json(*outcome.judged));

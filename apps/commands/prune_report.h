@@ -15,6 +15,7 @@ struct PruneSource {
   std::string mode, importance;
   std::int64_t group = 1;
   std::int64_t panel = 0;
+  std::string rows;
   std::optional<std::int64_t> block;  ///< where blocks of channels fall
   bool refits = true;
   bool wide = false;  ///< its tables have all columns

@@ -27,7 +27,7 @@ struct SweepSparsityOptions {
   SweepOptions shared{.precisions = {"fp32"}, .seconds = 0.5};
   ModelOptions model;
   std::vector<std::string> layers;
-  std::vector<std::string> modes = {"k", "k-panel", "channel", "block", "input"};
+  std::vector<std::string> modes = {"k", "k-panel", "channel", "block", "input", "input-panel"};
   std::vector<double> keeps = {1, 0.85, 0.75, 0.65, 0.5, 0.35, 0.25};
   std::string importance = "second-order";
   std::int64_t group = 0;  // 0: what the precision takes together
@@ -260,23 +260,23 @@ void add_sweep_sparsity(CLI::App& parent, int& exit_code) {
   add_list(*command, "--keep", options->keeps, finite_number() & CLI::Range(0.05, 1.0),
            "Shares that are kept; 1 stands for the dense layer [1,0.85,0.75,0.65,0.5,0.35,0.25]");
   add_choices(
-      *command, "--mode", options->modes, {"k", "k-panel", "channel", "block", "input"},
+      *command, "--mode", options->modes, {"k", "k-panel", "channel", "block", "input", "input-panel"},
       "What is removed: rows of K for all outputs, for each panel of outputs its own, outputs, blocks "
-      "of outputs, "
-      "input channels [all]");
+      "of outputs, input channels, for each panel of outputs its own [all]");
   one_of(command->add_option("--importance", options->importance,
                              "How the loss of a group is judged; of outputs by l1 or l2"),
          {"l1", "l2", "activation", "second-order"})
       ->capture_default_str();
-  one_of(command->add_option(
-             "--group", options->group,
-             "Neighbouring input channels in a row of K; 0: 1 in fp32, 2 in fp16, 4 in INT8, on a GPU 16"),
+  one_of(command->add_option("--group", options->group,
+                             "Neighbouring input channels in a row of K or in mode input-panel; 0: 1 in "
+                             "fp32, 2 in fp16, 4 in INT8, on a GPU 16"),
          {"0", "1", "2", "4", "8", "16"})
       ->capture_default_str();
   one_of(
-      command->add_option("--panel", options->panel,
-                          "Outputs that share rows in mode k-panel [as many as this CPU computes together: "
-                          "16, with AVX-512 32]"),
+      command->add_option(
+          "--panel", options->panel,
+          "Outputs that share rows in modes k-panel and input-panel [as many as this CPU computes together: "
+          "16, with AVX-512 32]"),
       {"16", "32"});
   one_of(command->add_option("--block", options->block, "Outputs of a block"), {"4", "8", "16", "32"})
       ->capture_default_str();

@@ -83,7 +83,7 @@ class Measuring {
         batch_(first_batch(probe)),
         reference_(run_outputs(pruning.compiler().in_fp32(graph_), probe)),
         times_(pruning.compiler().for_times(graph_), batch_.view()) {
-    for (const PruningPath& path : paths_.rows) probed_.insert(path.node);
+    for (const PruningPath& path : paths_.rows) twice_ = !probed_.insert(path.node).second || twice_;
     for (std::size_t f = 0; f < paths_.channels.size(); ++f) {
       const ChannelFamily& family = paths_.channels[f].family;
       inner_ = inner_ || !family.stream;
@@ -93,8 +93,8 @@ class Measuring {
       }
       for (const int reader : family.readers) probed_.insert(name(reader));
     }
-    total_ = static_cast<std::int64_t>(2 * kShares.size() + 2 * probed_.size() + branches_.size() +
-                                       candidates_.streams.size() * (kShares.size() + 1));
+    total_ = static_cast<std::int64_t>((twice_ ? 3 : 2) * kShares.size() + 2 * probed_.size() +
+                                       branches_.size() + candidates_.streams.size() * (kShares.size() + 1));
   }
 
   Candidates run() {
@@ -130,13 +130,16 @@ class Measuring {
   // Of models in which everything but streams keeps one share.
   void time_ladder() {
     for (const double share : kShares) {
-      Keeps keeps;
-      for (const PruningPath& path : paths_.rows) keeps.rows[path.node] = share;
-      for (std::size_t f = 0; f < paths_.channels.size(); ++f) {
-        if (!paths_.channels[f].family.stream) keeps.channels[f] = share;
-      }
+      Keeps keeps = pruning_.uniform(share);
+      std::erase_if(keeps.channels,
+                    [&](const auto& kept) { return paths_.channels[kept.first].family.stream; });
       if (!paths_.rows.empty()) candidates_.rows.push_back(time(apply_mask(graph_, pruning_.mask_of(keeps))));
       step();
+      if (twice_) {
+        candidates_.inputs.push_back(
+            time(apply_mask(graph_, pruning_.mask_of(pruning_.uniform(share, true)))));
+        step();
+      }
       if (inner_ || paths_.rows.empty()) candidates_.channels.push_back(time_of_channels(keeps));
       step();
     }
@@ -194,7 +197,7 @@ class Measuring {
   }
 
   Keeps probed_share(const StreamCandidates& stream) const {
-    return {{}, {{stream.family, stream.shares[stream.shares.size() / 2]}}, {}};
+    return {.channels = {{stream.family, stream.shares[stream.shares.size() / 2]}}};
   }
   bool reads(const StreamCandidates& stream, const Node& node) const {
     return paths_.channels[stream.family].family.readers.contains(
@@ -231,7 +234,7 @@ class Measuring {
       const std::size_t falls = falling(stream, share);
       if (falls > last) {
         stream.shares.push_back(share);
-        stream.times.push_back(time_of_channels({{}, {{stream.family, share}}, {}}));
+        stream.times.push_back(time_of_channels({.channels = {{stream.family, share}}}));
       }
       last = falls;
       step();
@@ -258,6 +261,7 @@ class Measuring {
   ComparableStepTimes times_;
   Candidates candidates_;
   std::set<std::string> probed_;
+  bool twice_ = false;  // whether there are layers with two paths
   bool inner_ = false;  // whether there are channels that one layer writes
   std::int64_t done_ = 0, total_ = 0;
 };

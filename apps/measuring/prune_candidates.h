@@ -27,8 +27,10 @@ struct StreamCandidates {
 
 /// Costs are shares of the output's variance, in the mean over the images that they are measured on.
 struct Candidates {
-  std::vector<StepTimes> rows, channels;  ///< per share of kShares; one of them may be empty
-  std::map<std::string, double> noise;    ///< per layer that reads: cost per loss (PruningPath, ChannelPath)
+  /// Per share of kShares; one of the first two may be empty. `inputs`: as `rows`, with the last path of layers that
+  /// have two (Pruning::uniform()); empty where none has.
+  std::vector<StepTimes> rows, channels, inputs;
+  std::map<std::string, double> noise;  ///< per layer that reads: cost per loss (PruningPath, ChannelPath)
   std::vector<std::vector<double>> channel_cost;  ///< per family and share; empty for streams
   std::map<std::string, double> without;          ///< cost of leaving a branch out, by its last node
   std::vector<StreamCandidates> streams;

@@ -190,6 +190,7 @@ class Searcher {
     std::map<std::string, std::string> kernels;
     for (const Step& step : outcome_.plan->steps())
       kernels[outcome_.plan->graph().nodes()[static_cast<std::size_t>(step.node)].name] = step.kernel_name;
+    const PruningMask masks = pruning_.mask_of(outcome_.steps[outcome_.chosen].keeps);
     std::set<std::string> left;
     for (const Node& node : outcome_.pruned.graph.nodes()) left.insert(node.name);
     for (const Step& step : dense_plan_->steps()) {
@@ -202,6 +203,9 @@ class Searcher {
       if (before.contains(info.name)) layer.dense_ms = before.at(info.name);
       if (after.contains(info.name)) layer.pruned_ms = after.at(info.name);
       if (!left.contains(info.name)) layer.kept = 0;
+      for (const LayerMask& mask : masks) {
+        if (mask.node == info.name) layer.rows = mask.mode;
+      }
       const auto error = outcome_.pruned.errors.find(info.name);
       if (error != outcome_.pruned.errors.end()) {
         layer.error = error->second;

@@ -55,6 +55,7 @@ struct PruneLayer {
   std::int64_t macs = 0;
   double dense_ms = 0, pruned_ms = 0;
   std::optional<double> error;
+  std::optional<MaskMode> rows;  ///< what fell for panels of outputs, if anything did: k or input
   std::string dense_kernel, pruned_kernel;
 };
 

@@ -56,9 +56,13 @@ std::vector<Tensor> Pruning::sketch_inputs() const {
   return copies;
 }
 
-Keeps Pruning::uniform(double share) const {
+Keeps Pruning::uniform(double share, bool last) const {
   Keeps keeps;
-  for (const PruningPath& path : paths_.rows) keeps.rows[path.node] = share;
+  for (std::size_t p = 0; p < paths_.rows.size(); ++p) {
+    const std::size_t other = last ? p + 1 : p - 1;
+    const bool passed = other < paths_.rows.size() && paths_.rows[other].node == paths_.rows[p].node;
+    if (!passed) keeps.of(paths_.rows[p])[paths_.rows[p].node] = share;
+  }
   for (std::size_t f = 0; f < paths_.channels.size(); ++f) keeps.channels[f] = share;
   return keeps;
 }
@@ -66,8 +70,8 @@ Keeps Pruning::uniform(double share) const {
 PruningMask Pruning::mask_of(const Keeps& keeps) const {
   PruningMask mask;
   for (const PruningPath& path : paths_.rows) {
-    const auto found = keeps.rows.find(path.node);
-    if (found != keeps.rows.end() && found->second < 1) mask.push_back(path.keep(found->second));
+    const auto found = keeps.of(path).find(path.node);
+    if (found != keeps.of(path).end() && found->second < 1) mask.push_back(path.keep(found->second));
   }
   return mask;
 }
@@ -117,7 +121,7 @@ Keeps Pruning::global(double share) const {
   for (const Fall& fall : falls) {
     if (left - fall.weights < share * all) break;
     left -= fall.weights;
-    keeps.rows[paths_.rows[fall.path].node] = fall.kept;
+    keeps.of(paths_.rows[fall.path])[paths_.rows[fall.path].node] = fall.kept;
   }
   return keeps;
 }

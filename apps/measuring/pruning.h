@@ -19,9 +19,18 @@ namespace pipit::apps {
 /// What is kept of what loses something, and what goes as a whole.
 struct Keeps {
   std::map<std::string, double> rows;      ///< per layer, in mode k
+  std::map<std::string, double> inputs;    ///< per layer, in mode input
   std::map<std::size_t, double> channels;  ///< per family of channels (Paths::channels)
   std::set<std::string> branches;          ///< residual branches that are left out, by their last nodes
   friend bool operator==(const Keeps&, const Keeps&) = default;
+
+  /// Those of the path's mode.
+  std::map<std::string, double>& of(const PruningPath& path) {
+    return path.mask.mode == MaskMode::input ? inputs : rows;
+  }
+  const std::map<std::string, double>& of(const PruningPath& path) const {
+    return path.mask.mode == MaskMode::input ? inputs : rows;
+  }
 };
 
 struct PruningOptions {
@@ -56,9 +65,11 @@ class Pruning {
   PruningMask mask_of(const Keeps& keeps) const;
   /// One mark per group of channels, or none where all stay.
   std::vector<bool> removed_channels(const Keeps& keeps) const;
-  /// Every layer that can lose rows, and every family that can lose channels, keeps this share.
-  Keeps uniform(double share) const;
-  /// Rows fall where the loss per weight is the least, in all layers: `share` of all weights stay. Mode k only.
+  /// Every layer that can lose rows, and every family that can lose channels, keeps this share. Of layers with two
+  /// paths the first falls, or with `last` the last.
+  Keeps uniform(double share, bool last = false) const;
+  /// Rows fall where the loss per weight is the least, in all layers: `share` of all weights stay. No layer has two
+  /// paths.
   Keeps global(double share) const;
   /// Without scales.
   PrunedModel prune(const Keeps& keeps, const ProgressReport& progress) const;
@@ -68,12 +79,13 @@ class Pruning {
   std::vector<Tensor> sketch_inputs() const;
   WalkOptions sketch_walk() const;
   /// What there is to choose from for a budget, as SelectionSearch takes it. What is chosen at once are layers that
-  /// share families of channels or a residual branch: rows of each, channels of all their families, or nothing of the
-  /// branch; and residual streams, which make all layers on them faster. Times are those of the steps of whole models
-  /// in which everything, or one stream, keeps one share of a ladder. Costs are the loss of the layer times what the
-  /// model's output loses per loss of this layer, measured on `probe` with that layer alone pruned and refitted; of a
-  /// stream the same for all that read it; and of a branch what the output loses without it and those that cost less
-  /// for their time, nothing refitted. They are there to begin with: selections are measured as a whole.
+  /// share families of channels or a residual branch: rows of each, at single or at all taps, channels of all their
+  /// families, or nothing of the branch; and residual streams, which make all layers on them faster. Times are those of
+  /// the steps of whole models in which everything, or one stream, keeps one share of a ladder. Costs are the loss of
+  /// the layer times what the model's output loses per loss of this layer, measured on `probe` with that layer alone
+  /// pruned and refitted; of a stream the same for all that read it; and of a branch what the output loses without it
+  /// and those that cost less for their time, nothing refitted. They are there to begin with: selections are measured
+  /// as a whole.
   struct Budget {
     std::vector<std::vector<Option>> options;
     std::vector<std::vector<SharedOption>> shared;

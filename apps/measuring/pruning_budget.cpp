@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kLeastFactor = 0.01;
 
-enum OptionKind : int { kRows, kChannels, kBranch };
+enum OptionKind : int { kRows, kChannels, kBranch, kInputs };
 
 // Layers that are decided on together: one that shares nothing, or all that are tied by families or by a branch.
 struct Component {
@@ -70,29 +70,56 @@ struct Ways {
   std::vector<Keeps> keeps;
 };
 
+// Layers lose rows, each as many as are worth it. `kind`: where a layer has two paths kRows takes its first, kInputs
+// its last.
+void add_rows(Ways& ways, const Paths& paths, const std::vector<StepTimes>& times,
+              const std::map<std::string, double>& noise, const Component& component, OptionKind kind) {
+  std::vector<const PruningPath*> chosen;
+  for (const std::size_t p : component.rows) {
+    const PruningPath& path = paths.rows[p];
+    if (chosen.empty() || chosen.back()->node != path.node) {
+      chosen.push_back(&path);
+    } else if (kind == kInputs) {
+      chosen.back() = &path;
+    }
+  }
+  if (chosen.empty()) return;
+  std::vector<std::vector<Option>> layers;
+  double rest = ways.options[0].ms;
+  for (const PruningPath* path : chosen) {
+    std::vector<Option>& options = layers.emplace_back();
+    for (std::size_t s = 0; s < kShares.size(); ++s)
+      options.push_back(
+          {time_of(times[s], path->node), noise.at(path->node) * path->loss_at(kShares[s]), kind});
+    rest -= options[0].ms;
+  }
+  for (const Selection& selection : selections(layers)) {
+    Keeps keeps;
+    for (std::size_t i = 0; i < chosen.size(); ++i)
+      keeps.of(*chosen[i])[chosen[i]->node] = kShares[selection.chosen[i]];
+    const bool same_as_rows =
+        kind == kInputs && std::all_of(keeps.inputs.begin(), keeps.inputs.end(),
+                                       [](const auto& kept) { return kept.second == 1; });
+    if (same_as_rows) continue;
+    ways.options.push_back({rest + selection.ms, selection.cost, kind});
+    ways.keeps.push_back(std::move(keeps));
+  }
+}
+
+bool has_two_paths(const Paths& paths, const Component& component) {
+  std::set<std::string> seen;
+  return std::any_of(component.rows.begin(), component.rows.end(),
+                     [&](std::size_t p) { return !seen.insert(paths.rows[p].node).second; });
+}
+
 Ways ways_of(const Paths& paths, const Candidates& candidates, const Component& component) {
   const double ms = time_of(candidates.dense(), component.nodes);
   Ways ways;
   ways.options.push_back({ms, 0});
   ways.keeps.emplace_back();
-  std::vector<std::vector<Option>> layers;
-  double rest = ms;
-  for (const std::size_t p : component.rows) {
-    const PruningPath& path = paths.rows[p];
-    std::vector<Option>& options = layers.emplace_back();
-    for (std::size_t s = 0; s < kShares.size(); ++s)
-      options.push_back({time_of(candidates.rows[s], path.node),
-                         candidates.noise.at(path.node) * path.loss_at(kShares[s]), kRows});
-    rest -= options[0].ms;
-  }
-  if (!layers.empty()) {
-    for (const Selection& selection : selections(layers)) {
-      ways.options.push_back({rest + selection.ms, selection.cost, kRows});
-      Keeps& keeps = ways.keeps.emplace_back();
-      for (std::size_t i = 0; i < component.rows.size(); ++i)
-        keeps.rows[paths.rows[component.rows[i]].node] = kShares[selection.chosen[i]];
-    }
-  }
+  add_rows(ways, paths, candidates.rows, candidates.noise, component, kRows);
+  if (has_two_paths(paths, component))
+    add_rows(ways, paths, candidates.inputs, candidates.noise, component, kInputs);
   for (std::size_t s = 1; s < kShares.size() && !component.families.empty(); ++s) {
     Option option{time_of(candidates.channels[s], component.nodes), 0, kChannels};
     Keeps keeps;
@@ -127,6 +154,7 @@ Keeps Pruning::Budget::keeps_of(const Selection& selection) const {
   Keeps keeps;
   const auto add = [&keeps](Keeps own) {
     keeps.rows.merge(own.rows);
+    keeps.inputs.merge(own.inputs);
     keeps.channels.merge(own.channels);
     keeps.branches.merge(own.branches);
   };

@@ -154,6 +154,8 @@ std::string_view sweep_mode_name(SweepMode mode) {
       return "block";
     case SweepMode::input:
       return "input";
+    case SweepMode::input_panel:
+      return "input-panel";
     case SweepMode::k:
       break;
   }
@@ -161,8 +163,8 @@ std::string_view sweep_mode_name(SweepMode mode) {
 }
 
 SweepMode sweep_mode(std::string_view name) {
-  for (const SweepMode mode :
-       {SweepMode::k, SweepMode::k_panel, SweepMode::channel, SweepMode::block, SweepMode::input}) {
+  for (const SweepMode mode : {SweepMode::k, SweepMode::k_panel, SweepMode::channel, SweepMode::block,
+                               SweepMode::input, SweepMode::input_panel}) {
     if (sweep_mode_name(mode) == name) return mode;
   }
   fail("there is no mode '{}'", name);
@@ -212,6 +214,8 @@ std::vector<LayerPruner::Path> LayerPruner::find_paths(SweepMode mode, const Sel
   };
   if (mode == SweepMode::input) {
     for (std::int64_t c = 0; c < shape[1]; ++c) add(c, 1, 0, taps);
+  } else if (mode == SweepMode::input_panel) {
+    for (std::int64_t c = 0; c < shape[1]; c += options.group) add(c, options.group, 0, taps);
   } else {
     for (std::int64_t t = 0; t < taps; ++t) {
       for (std::int64_t c = 0; c < shape[1]; c += options.group) add(c, options.group, t, t + 1);
@@ -222,7 +226,8 @@ std::vector<LayerPruner::Path> LayerPruner::find_paths(SweepMode mode, const Sel
   elimination.least = kLeastShare;
   if (options.importance == Importance::second_order && inverse_.empty())
     inverse_ = covariance_inverse(gram_, elimination, pool_);
-  const std::int64_t panel = mode == SweepMode::k_panel ? std::min(options.panel, shape[0]) : shape[0];
+  const bool panels = mode == SweepMode::k_panel || mode == SweepMode::input_panel;
+  const std::int64_t panel = panels ? std::min(options.panel, shape[0]) : shape[0];
   std::vector<Path> paths(static_cast<std::size_t>((shape[0] + panel - 1) / panel));
   const auto values = layer_.weights.weights.values<float>();
   pool_.parallel_for(std::ssize(paths), [&](std::int64_t p, int) {
@@ -289,6 +294,7 @@ PrunedLayer LayerPruner::prune(SweepMode mode, double share, const SelectionOpti
     }
   }
   PrunedLayer pruned;
+  // Channels that no panel keeps stay in the layer, as rows do: zeros in its weights are all that marks them.
   std::vector<bool> kept_inputs(static_cast<std::size_t>(shape[1]), mode != SweepMode::input);
   for (std::size_t i = 0; i < static_cast<std::size_t>(depth); ++i) {
     if (removed[i] == 0) kept_inputs[i / static_cast<std::size_t>(taps)] = true;

@@ -37,21 +37,22 @@ std::vector<SparseLayer> convolutions_of(const Graph& graph);
 
 /// What is removed together.
 enum class SweepMode : std::uint8_t {
-  k,        ///< rows of K for all outputs
-  k_panel,  ///< rows of K, of every panel its own
-  channel,  ///< outputs
-  block,    ///< blocks of outputs
-  input,    ///< input channels
+  k,            ///< rows of K for all outputs
+  k_panel,      ///< rows of K, of every panel its own
+  channel,      ///< outputs
+  block,        ///< blocks of outputs
+  input,        ///< input channels
+  input_panel,  ///< input channels, of every panel its own
 };
-/// "k", "k-panel", "channel", "block", "input".
+/// "k", "k-panel", "channel", "block", "input", "input-panel".
 std::string_view sweep_mode_name(SweepMode mode);
 /// The other way round. Throws Error for another name.
 SweepMode sweep_mode(std::string_view name);
 
 struct SelectionOptions {
   Importance importance = Importance::second_order;
-  std::int64_t group = 1;   ///< neighbouring input channels in a row of K
-  std::int64_t panel = 16;  ///< outputs that share rows, for k_panel
+  std::int64_t group = 1;   ///< neighbouring input channels that fall together, but for input
+  std::int64_t panel = 16;  ///< outputs that share rows, for k_panel and input_panel
   std::int64_t block = 16;  ///< outputs of a block
 };
 

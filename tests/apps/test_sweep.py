@@ -13,7 +13,7 @@ from command import MODEL, PIPIT, RUNTIME, UNSUPPORTED, USAGE, CommandTest, main
 
 LAYER = "1x16x9x9:24x3x3"
 SMALL = ("--layer", LAYER, "--keep", "1,0.5,0.25", "--panel", "16")
-MODES = ("k", "k-panel", "channel", "block", "input")
+MODES = ("k", "k-panel", "channel", "block", "input", "input-panel")
 
 
 def by_key(rows):
@@ -43,7 +43,7 @@ class SweepSparsity(CommandTest):
                     self.assertLess(error["relative_l2"], {"fp32": 1e-5, "fp16": 2e-3, "int8": 0.05}[precision])
                 else:
                     self.assertTrue(0.1 < error["relative_l2"] < 1, row)
-                self.assertEqual("refit" in row, mode in ("k", "k-panel", "input"))
+                self.assertEqual("refit" in row, mode in ("k", "k-panel", "input", "input-panel"))
                 if "refit" in row and precision == "fp32":
                     # Least squares on these very columns, up to its ridge.
                     self.assertLess(row["refit"]["relative_l2"], 1.01 * error["relative_l2"])

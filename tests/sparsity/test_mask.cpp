@@ -57,6 +57,19 @@ TEST(Mask, BlocksInputsAndGroups) {
               ElementsAre(0, 0, 1, 0));
 }
 
+TEST(Mask, InputsHavePanelsAndGroupsOfChannelsWithAllTaps) {
+  const Shape shape{3, 3, 1, 2};
+  LayerMask mask{"conv", MaskMode::input, 2, 2, {0, 1, 1, 0}};
+  ASSERT_EQ(mask_size(mask, shape, 1), 4U);
+  EXPECT_THAT(removed_weights(mask, shape, 1), ElementsAre(0, 0, 0, 0, 1, 1,  //
+                                                           0, 0, 0, 0, 1, 1,  //
+                                                           1, 1, 1, 1, 0, 0));
+  EXPECT_THAT(removed_outputs(mask, shape, 1), Each(0));
+  EXPECT_EQ(mark_of(mask, shape, 1, 2, 0, 1), 2U);
+  mask.panel = 0;
+  EXPECT_EQ(mask_size(mask, shape, 1), 2U);
+}
+
 TEST(Mask, AppliedToAGraph) {
   const Graph graph = convolution(2, 2, 1);
   const Graph masked = apply_mask(
@@ -104,6 +117,8 @@ TEST(Mask, RefusesWhatDoesNotFit) {
   EXPECT_THROW(apply_mask(graph, {{"conv", MaskMode::channel, 2, 0, {0}}}), Error);
   EXPECT_THROW(apply_mask(graph, {{"conv", MaskMode::k, 0, 0, {0}}}), Error);
   EXPECT_THROW(apply_mask(graph, {{"conv", MaskMode::block, 1, 4, {0, 0}}}), Error);
+  EXPECT_THROW(apply_mask(graph, {{"conv", MaskMode::input, 0, 1, {0, 0, 0, 0}}}), Error);
+  EXPECT_THROW(apply_mask(graph, {{"conv", MaskMode::input, 1, 1, {0, 0}}}), Error);
 }
 
 TEST(ReplaceWeights, AddsABias) {

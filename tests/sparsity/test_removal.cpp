@@ -118,6 +118,67 @@ TEST(PruningPath, CountsWeightsWhereTheLastPanelIsShort) {
   }
 }
 
+// Of layers that Winograd computes whole channels fall, of others (one of stride 2, say) rows.
+TEST(PruningPath, WholeChannelsOfWhatWinogradComputes) {
+  const Fixture f;
+  SCOPED_TRACE(testing::Message() << "PIPIT_TEST_SEED=" << f.seed);
+  PathOptions options = path_options(4, 16);
+  const auto kinds = [&](RowTaps taps) {
+    options.taps = taps;
+    std::vector<std::pair<std::string, MaskMode>> list;
+    for (const PruningPath& path : find_paths(f.graph, copies(f.images), options).rows)
+      list.emplace_back(path.node, path.mask.mode);
+    return list;
+  };
+  using Kind = std::pair<std::string, MaskMode>;
+  EXPECT_THAT(kinds(RowTaps::all), ElementsAre(Kind("inner", MaskMode::input), Kind("outer", MaskMode::input),
+                                               Kind("last", MaskMode::input)));
+  EXPECT_THAT(kinds(RowTaps::both), ElementsAre(Kind("inner", MaskMode::k), Kind("inner", MaskMode::input),
+                                                Kind("outer", MaskMode::k), Kind("outer", MaskMode::input),
+                                                Kind("last", MaskMode::k), Kind("last", MaskMode::input)));
+  options.taps = RowTaps::both;
+  const std::vector<PruningPath> paths = find_paths(f.graph, copies(f.images), options).rows;
+  for (std::size_t p = 1; p < paths.size(); p += 2) {
+    const PruningPath& path = paths[p];
+    const Shape shape = real_weights(f.graph, weighted_node(f.graph, path.node)).shape;
+    const std::vector<std::uint8_t> removed = removed_weights(path.keep(0.5), shape, 1);
+    const auto falls = static_cast<double>(std::count(removed.begin(), removed.end(), 1));
+    EXPECT_NEAR(falls, 0.5 * static_cast<double>(removed.size()), 9 * 2 * 16);  // half a group
+    // Four neighbouring channels with all nine taps, for each panel its own.
+    for (std::size_t i = 0; i < removed.size(); i += 36) {
+      for (std::size_t j = i; j < i + 36; ++j) ASSERT_EQ(removed[j], removed[i]) << path.node << " " << j;
+    }
+    const auto row = static_cast<std::size_t>(shape[1] * 9);
+    for (std::size_t i = row; i < 16 * row; ++i) ASSERT_EQ(removed[i], removed[i % row]);
+    // Taps one by one are never the worse choice of as many weights, but for what the greedy order misses.
+    EXPECT_GT(path.loss_at(0.5), 0.9 * paths[p - 1].loss_at(0.5));
+    EXPECT_LE(path.loss_at(0.75), path.loss_at(0.5));
+  }
+}
+
+TEST(PruningPath, StridedConvolutionsLoseRows) {
+  std::mt19937 random{test::test_seed()};
+  GraphBuilder builder;
+  const auto conv = [&](const std::string& name, ValueId x, std::int64_t stride, std::int64_t dilation) {
+    ConvAttributes a;
+    a.window.kernel = {3, 3, 1};
+    a.window.stride = {stride, stride, 1};
+    a.window.dilation = {dilation, dilation, 1};
+    const ValueId w = builder.add_constant("w" + name, test::random_tensor(Shape{16, 16, 3, 3}, random));
+    return builder.add1(name, std::make_shared<Conv>(a), {x, w}, name);
+  };
+  ValueId x = builder.add_input("x", TensorDesc{Shape{1, 16, 24, 24}});
+  for (const auto& [name, stride, dilation] :
+       {std::tuple{"plain", 1, 1}, {"strided", 2, 1}, {"dilated", 1, 2}}) {
+    x = conv(name, x, stride, dilation);
+  }
+  builder.mark_output(x);
+  const Graph graph = builder.build();
+  EXPECT_TRUE(may_run_winograd(graph.nodes()[0]));
+  EXPECT_FALSE(may_run_winograd(graph.nodes()[1]));
+  EXPECT_FALSE(may_run_winograd(graph.nodes()[2]));
+}
+
 TEST(Removal, WhatWasRemovedStaysRemoved) {
   const Fixture f;
   SCOPED_TRACE(testing::Message() << "PIPIT_TEST_SEED=" << f.seed);
