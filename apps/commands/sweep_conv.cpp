@@ -1,15 +1,19 @@
 // pipit sweep conv: convolutions over a grid of sizes, each precision and kernel against one base.
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <optional>
+#include <map>
+#include <span>
 
 #include "apps/commands/commands.h"
 #include "apps/display/html_report.h"
 #include "apps/display/next_command.h"
 #include "apps/display/progress.h"
 #include "apps/display/terminal.h"
-#include "apps/measuring/conv_rows.h"
+#include "apps/measuring/conv_measurement.h"
+#include "apps/measuring/conv_summary.h"
 #include "apps/measuring/json_lines.h"
-#include "apps/measuring/problem_of.h"
+#include "apps/measuring/machine_ceilings.h"
 #include "apps/measuring/runner.h"
 #include "apps/measuring/sweep_file.h"
 #include "apps/options/list_option.h"
@@ -17,13 +21,10 @@
 #include "apps/options/values.h"
 #include "engine/base/file.h"
 #include "engine/base/version.h"
-#include "engine/platform/host_memory.h"
 
 namespace pipit::apps {
 
 namespace {
-
-constexpr std::size_t kSampledPixels = 256;
 
 struct SweepConvOptions {
   SweepOptions shared{.precisions = {"int8"}, .seconds = 0.04};
@@ -31,88 +32,22 @@ struct SweepConvOptions {
   std::size_t sample = 0;
   unsigned seed = 1;
   std::vector<std::string> backends = {"auto"};
-  std::string base;  // a precision; empty: fp32, on a GPU fp16
+  std::vector<std::string> bases;  // empty: fp32, on a GPU fp16
+  bool floor = false;
   std::size_t top = 10;
   bool wide = false;
 
-  std::string base_precision() const {
-    return !base.empty() ? base : shared.common.device == DeviceKind::cuda ? "fp16" : "fp32";
+  bool on_gpu() const { return shared.common.device == DeviceKind::cuda; }
+  std::vector<std::string> all_bases() const {
+    return !bases.empty() ? bases : std::vector<std::string>{on_gpu() ? "fp16" : "fp32"};
   }
-};
-
-// parse_layer(), where there is memory for the input and, in f32 at most, the inputs and outputs of two runs.
-SparseLayer layer_of(const ConvPoint& point) {
-  SparseLayer layer = parse_layer(point.name());
-  const double bytes = 4.0 * static_cast<double>(3 * layer.x.elements() + 2 * layer.output().elements());
-  if (bytes > static_cast<double>(available_host_memory()))
-    fail("out of memory: needs {:.0f} MiB, the machine has {:.0f} left", bytes / 0x1p20,
-         static_cast<double>(available_host_memory()) / 0x1p20);
-  return layer;
-}
-
-// The input of the layer that is measured: to draw the largest takes longer than to measure with them.
-class LastInput {
- public:
-  const Tensor& of(const Shape& shape, int threads) {
-    if (!shape_ || *shape_ != shape) {
-      shape_.reset();
-      x_ = Tensor();
-      x_ = network_values(shape, threads);
-      shape_ = shape;
-    }
-    return x_;
-  }
-
- private:
-  std::optional<Shape> shape_;
-  Tensor x_;
-};
-
-// One convolution: its reference and the base are made once for all rows.
-class ConvMeasurement {
- public:
-  ConvMeasurement(const ConvPoint& point, const SweepConvOptions& options, LastInput& input)
-      : layer_(layer_of(point)),
-        options_(options),
-        x_(input.of(layer_.x, options.shared.common.threads)),
-        reference_(layer_, x_, kSampledPixels) {
-    for (std::int64_t i = 0; i < point.in; ++i) inputs_.push_back(i);
-    for (std::int64_t o = 0; o < point.out; ++o) outputs_.push_back(o);
-    for (const float value : x_.values<float>()) ranges_.x = std::max(ranges_.x, std::abs(double{value}));
-    ranges_.y = reference_.largest();
-    base_ = run(options.base_precision(), {});
-  }
-
-  void measure(ConvRow& row) {
-    const auto own = run(row.precision, row.backend == "auto" ? std::string() : row.backend);
-    row.runs = own->kernel();
-    row.base_runs = base_->kernel();
-    row.bytes = own->bytes();
-    row.arena_bytes = own->arena_bytes();
-    row.error = reference_.error(own->results_at(reference_.elements()));
-    row.times = time_in_turns(*own, *base_, options_.shared.seconds);
-  }
-
- private:
-  std::unique_ptr<LayerRun> run(const std::string& precision, const std::string& kernel) const {
-    const LayerTarget target{options_.shared.common.device, precisions().at(precision),
-                             options_.shared.common.threads, kernel};
-    return std::make_unique<LayerRun>(layer_, layer_.weights, inputs_, outputs_, x_, target, ranges_);
-  }
-
-  SparseLayer layer_;
-  const SweepConvOptions& options_;
-  const Tensor& x_;
-  SampledReference reference_;
-  std::vector<std::int64_t> inputs_, outputs_;
-  LayerRanges ranges_;
-  std::unique_ptr<LayerRun> base_;
 };
 
 nlohmann::ordered_json settings_of(const SweepConvOptions& options) {
   nlohmann::ordered_json settings = {{"pipit_sweep_conv", kConvSweepVersion}};
   settings.update(options.shared.machine_json());
-  settings["base"] = options.base_precision();
+  settings["bases"] = options.all_bases();
+  settings["floor"] = options.floor;
   return settings;
 }
 
@@ -133,20 +68,53 @@ std::vector<std::vector<ConvRow>> rows_of(const SweepConvOptions& options) {
   return layers;
 }
 
-void measure_layer(std::vector<ConvRow>& rows, const SweepConvOptions& options, LastInput& input,
-                   JsonLines& lines, bool& failed) {
-  std::unique_ptr<ConvMeasurement> measurement;
-  const std::string general = problem_of(
-      [&] { measurement = std::make_unique<ConvMeasurement>(rows[0].point, options, input); }, failed);
-  for (ConvRow& row : rows) {
-    row.problem = general.empty() ? problem_of([&] { measurement->measure(row); }, failed) : general;
-    lines.append(row.json());
+// The rows of a layer that are still to be measured.
+using MissingRows = std::vector<ConvRow>;
+
+// Measures them, a row on the disk as soon as it is there.
+ConvSweepSeconds measure(std::vector<MissingRows>& layers, std::int64_t there,
+                         const SweepConvOptions& options, JsonLines& lines, bool& failed) {
+  const SweepOptions& shared = options.shared;
+  ConvSweepTarget target{
+      shared.common.device, shared.common.threads, options.all_bases(), shared.seconds, {}};
+  if (options.floor)
+    target.ceilings = machine_ceilings(
+        target.device, 0, target.threads == 0 ? available_cpus() : target.threads, shared.common.quiet);
+  ConvSweep sweep(std::move(target));
+  Progress progress("sweep", there + std::ssize(layers), shared.common.quiet);
+  for (std::size_t l = 0; l < layers.size(); ++l) {
+    MissingRows& rows = layers[l];
+    progress.update(there + static_cast<std::int64_t>(l), rows[0].point.name());
+    if (l % ConvSweep::kTogether == 0) {
+      std::vector<ConvPoint> next;
+      for (const MissingRows& layer :
+           std::span(layers).subspan(l, std::min(ConvSweep::kTogether, layers.size() - l)))
+        next.push_back(layer[0].point);
+      sweep.prepare(next);
+    }
+    sweep.measure(rows, failed);
+    for (const ConvRow& row : rows) lines.append(row.json());
   }
+  return sweep.seconds();
+}
+
+// Seconds of a sweep, from which on it is said where they went.
+constexpr double kWorthSaying = 10;
+
+void print_seconds(const ConvSweepSeconds& s) {
+  fmt::print(stderr,
+             "pipit: {:.1f} s for inputs and references, {:.1f} for plans of libraries, {:.1f} to choose "
+             "kernels, {:.1f} in turns, {:.1f} for errors\n",
+             s.inputs, s.plans, s.kernels, s.turns, s.errors);
 }
 
 int sweep_conv(const SweepConvOptions& options) {
   const SweepOptions& shared = options.shared;
   shared.check({});
+  for (const std::string& base : options.all_bases()) {
+    if (!options.on_gpu() && base.starts_with(kCudnnBase))
+      throw CLI::ValidationError("--base", base + " runs on a GPU; give --device cuda with it");
+  }
   std::vector<std::vector<ConvRow>> planned = rows_of(options);
   if (planned.empty())
     throw CLI::ValidationError(
@@ -162,40 +130,49 @@ int sweep_conv(const SweepConvOptions& options) {
       fail("{}: line {}: {}", shared.results, i + 2, e.what());
     }
   }
-  std::vector<ConvRow> rows;
-  bool failed = false;
-  {
-    Progress progress("sweep", std::ssize(planned), shared.common.quiet);
-    LastInput input;
-    std::int64_t done = 0;
-    for (std::vector<ConvRow>& layer : planned) {
-      progress.update(done++, layer[0].point.name());
-      std::vector<ConvRow> missing;
-      for (const ConvRow& row : layer) {
-        if (!found.contains(row.key())) missing.push_back(row);
-      }
-      if (!missing.empty()) measure_layer(missing, options, input, lines, failed);
-      for (ConvRow& row : missing) found[row.key()] = std::move(row);
-      for (const ConvRow& row : layer) rows.push_back(found.at(row.key()));
+  std::vector<MissingRows> missing;
+  std::int64_t there = 0;
+  for (const std::vector<ConvRow>& layer : planned) {
+    MissingRows of_layer;
+    for (const ConvRow& row : layer) {
+      if (!found.contains(row.key())) of_layer.push_back(row);
+    }
+    if (of_layer.empty()) {
+      ++there;
+    } else {
+      missing.push_back(std::move(of_layer));
     }
   }
-  if (!shared.svg.empty()) write_file(shared.svg, conv_svg(rows, options.base_precision()));
+  bool failed = false;
+  if (!missing.empty()) {
+    const ConvSweepSeconds seconds = measure(missing, there, options, lines, failed);
+    if (!shared.common.quiet && seconds.all() > kWorthSaying) print_seconds(seconds);
+  }
+  for (MissingRows& layer : missing) {
+    for (ConvRow& row : layer) found[row.key()] = std::move(row);
+  }
+  std::vector<ConvRow> rows;
+  for (const std::vector<ConvRow>& layer : planned) {
+    for (const ConvRow& row : layer) rows.push_back(found.at(row.key()));
+  }
+  const std::vector<std::string> bases = options.all_bases();
+  if (!shared.svg.empty()) write_file(shared.svg, conv_svg(rows, bases));
   nlohmann::ordered_json json = {{"pipit", version()}, {"command", "sweep conv"}};
   json.update(settings);
   json["combinations"] = options.grid.points().size();
   json["sample"] = planned.size();
-  json["summaries"] = summaries_json(rows);
+  json["summaries"] = summaries_json(rows, bases);
   json["rows"] = nlohmann::ordered_json::array();
   for (const ConvRow& row : rows) json["rows"].push_back(row.json());
   shared.output.write([&](OutputForm form) {
-    return form == OutputForm::csv    ? conv_csv(rows, settings)
+    return form == OutputForm::csv    ? conv_csv(rows, settings, bases)
            : form == OutputForm::html ? html_report(json)
                                       : json_text(json);
   });
   if (shared.common.json) {
     print_json(json);
   } else {
-    fmt::print("{}", conv_table(rows, options.base_precision(), options.top, table_width(options.wide)));
+    fmt::print("{}", conv_table(rows, bases, options.top, table_width(options.wide)));
   }
   print_next(shared.common.quiet,
              {"sweep", "conv", "--sample", "200", "--results", "conv.jsonl", "--output", "conv.html"},
@@ -231,31 +208,41 @@ void add_sweep_conv(CLI::App& parent, int& exit_code) {
   add_list(*command, "--backend", options->backends, one_of(backends),
            "Kernels by name (pipit inspect MODEL --why lists some); auto: the fastest of all [auto]")
       ->type_name("auto|KERNEL,...");
-  one_of(command->add_option("--base", options->base,
-                             "The precision that the others are held against, by the fastest of its kernels "
-                             "[fp32, on a GPU fp16]"),
-         {"fp32", "fp16", "int8"});
+  add_choices(
+      *command, "--base", options->bases,
+      {"fp32", "fp16", "int8", std::string(kCudnnBase), std::string(kCudnnBestBase)},
+      "What the rows are held against: a precision, by the fastest of its kernels; on a GPU also cudnn, "
+      "fp16 as frameworks call it (the first plan of its heuristics, then a kernel that adds the bias), "
+      "or cudnn-best (the fastest of its first four plans with the bias in them), NHWC or NCHW, "
+      "whichever is faster [fp32, on a GPU fp16]");
+  command->add_flag(
+      "--floor", options->floor,
+      "Also what each takes at least at the machine's ceilings (as in profile --floor, on a GPU with "
+      "operands in memory), and how much of its time that is");
   command->add_option("--top", options->top, "Rows in the table, those with the largest speed-ups")
       ->check(count_value())
       ->capture_default_str();
   add_wide_to(*command, options->wide);
-  options->shared.add_to(*command, "What is held against the base [int8]",
-                         "Time box of a row: it and the base in turns",
-                         "Also draw speed-ups over image size and input channels into this file",
-                         {OutputForm::json, OutputForm::csv, OutputForm::html});
+  options->shared.add_to(
+      *command, "What is held against --base [int8]",
+      "Time box of a row: all that runs of a layer takes turns for as long as its rows have together",
+      "Also draw speed-ups over image size and input channels into this file",
+      {OutputForm::json, OutputForm::csv, OutputForm::html});
   command->footer(
-      "Square convolutions with a bias, padding half of the window and no activation, in NHWC, on what a "
-      "random\n"
-      "convolution and a ReLU make of normal numbers. Speed-ups are medians over turns of both, with 95 % "
-      "intervals;\n"
-      "'faster' and 'slower' count those whose whole interval is more than 1 % away from 1. Errors are "
-      "against sums\n"
-      "in double precision of the same data, at 256 pixels of all channels. What does not run is a row with "
-      "its\n"
-      "reason.\n"
+      "Square convolutions with a bias, padding half of the window and no activation, in NHWC, on what a\n"
+      "random convolution and a ReLU make of normal numbers. Speed-ups are medians over turns of both, with\n"
+      "95 % intervals; 'faster' and 'slower' count those whose whole interval is more than 1 % away from 1.\n"
+      "Errors are against sums in double precision of the same data, at 256 pixels of all channels. What\n"
+      "does not run is a row with its reason.\n"
+      "On a GPU a time is that of one of 3 to 20 launches in a captured graph, each with operands of its "
+      "own\n"
+      "from memory: the second-level cache is overwritten first. A second time is of launches that share\n"
+      "theirs, in the cache.\n"
       "Examples:\n  pipit sweep conv --sample 200 --results conv.jsonl --output conv.csv --output conv.html\n"
       "  pipit sweep conv --n 1 --in 64,128 --out 64,128 --size 28,56 --kernel 3 --stride 1 --all "
-      "--precision fp16,int8");
+      "--precision fp16,int8\n"
+      "  pipit sweep conv --device cuda --precision int8,fp16 --base fp16,cudnn,cudnn-best --floor --output "
+      "gpu.html");
   command->callback([options, &exit_code] { exit_code = sweep_conv(*options); });
 }
 

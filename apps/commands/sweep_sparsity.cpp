@@ -82,21 +82,22 @@ double largest(const std::span<const float> values) {
 // Rows of one layer, made as they are asked for: what they share is made once.
 class LayerSweep {
  public:
-  LayerSweep(const SparseLayer& layer, const SweepSparsityOptions& options)
-      : layer_(layer), options_(options), pool_(shared_pool(options.shared.common.threads)) {
-    x_ = network_values(layer.x, options.shared.common.threads);
-    pruner_ = std::make_unique<LayerPruner>(layer_, x_, *pool_);
+  LayerSweep(const SparseLayer& layer, const SweepSparsityOptions& options, const LayerMachine& machine)
+      : layer_(layer),
+        options_(options),
+        machine_(machine),
+        x_(network_values(layer.x, machine.threads), machine.threads),
+        pruner_(std::make_unique<LayerPruner>(layer_, x_.values(), *machine.pool)) {
     for (std::int64_t i = 0; i < layer.weights.weights.shape()[1]; ++i) inputs_.push_back(i);
     for (std::int64_t o = 0; o < layer.weights.weights.shape()[0]; ++o) outputs_.push_back(o);
-    reference_ = run(layer.weights, inputs_, outputs_,
-                     {DeviceKind::cpu, Precision::fp32, options.shared.common.threads})
-                     ->results();
-    ranges_ = {largest(x_.values<float>()), largest(reference_)};
+    reference_ = LayerRun(layer_, layer.weights, inputs_, outputs_, x_,
+                          LayerMachine(DeviceKind::cpu, machine.threads), {Precision::fp32}, ranges_)
+                     .results();
+    ranges_ = {x_.largest(), largest(reference_)};
   }
 
   void measure(SweepRow& row) {
-    const LayerTarget target{options_.shared.common.device, precisions().at(row.precision),
-                             options_.shared.common.threads};
+    const LayerTarget target{precisions().at(row.precision), {}};
     if (!dense_ || dense_precision_ != target.precision) {
       dense_ = run(layer_.weights, inputs_, outputs_, target);
       dense_precision_ = target.precision;
@@ -128,14 +129,14 @@ class LayerSweep {
 
  private:
   std::unique_ptr<LayerRun> run(const NewWeights& weights, const std::vector<std::int64_t>& inputs,
-                                const std::vector<std::int64_t>& outputs, const LayerTarget& target) const {
-    return std::make_unique<LayerRun>(layer_, weights, inputs, outputs, x_, target, ranges_);
+                                const std::vector<std::int64_t>& outputs, const LayerTarget& target) {
+    return std::make_unique<LayerRun>(layer_, weights, inputs, outputs, x_, machine_, target, ranges_);
   }
 
   const SparseLayer& layer_;
   const SweepSparsityOptions& options_;
-  std::shared_ptr<ThreadPool> pool_;
-  Tensor x_;
+  const LayerMachine& machine_;
+  LayerInput x_;
   std::unique_ptr<LayerPruner> pruner_;
   std::vector<std::int64_t> inputs_, outputs_;
   std::vector<float> reference_;
@@ -194,6 +195,7 @@ int sweep_sparsity(const SweepSparsityOptions& options) {
   }
   std::set<std::string> wanted;
   bool failed = false;
+  const LayerMachine machine(shared.common.device, shared.common.threads);
   {
     Progress progress("sweep", total, shared.common.quiet);
     std::int64_t done = 0;
@@ -205,7 +207,8 @@ int sweep_sparsity(const SweepSparsityOptions& options) {
         progress.update(done++, printable(row.key()));
         if (file.has(row)) continue;
         if (!measuring && general.empty())
-          general = problem_of([&] { measuring = std::make_unique<LayerSweep>(layers[l], options); }, failed);
+          general = problem_of([&] { measuring = std::make_unique<LayerSweep>(layers[l], options, machine); },
+                               failed);
         row.problem = general.empty() ? problem_of([&] { measuring->measure(row); }, failed) : general;
         file.append(row);
       }

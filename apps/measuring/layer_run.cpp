@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 #include <random>
+#include <tuple>
 
 #include "engine/base/clock.h"
 #include "engine/base/statistics.h"
@@ -11,16 +12,14 @@
 #include "engine/platform/thread_pool.h"
 #include "layers/ops/qconv.h"
 #include "layers/registry.h"
+#include "pipit/detail/step_info.h"
 
 namespace pipit::apps {
 
 namespace {
 
-constexpr int kLeastLayerTurns = 7;
-constexpr int kLeastSlowTurns = 3;
-constexpr double kSlow = 10;  // times the time that was asked for
-constexpr int kMostLayerTurns = 2000;
-constexpr int kGpuRuns = 20;  // of a turn
+constexpr int kPeerRuns = 3;     // of a plan, before the fastest is chosen
+constexpr double kHopeless = 3;  // times the best so far: such a plan is not timed any further
 constexpr float kSteps = 127;
 
 float scale_of(double most) {
@@ -31,41 +30,6 @@ float scale_of(double most) {
 Quantization quantization(double most, DeviceKind device) {
   return device == DeviceKind::cpu ? Quantization{scale_of(most), 128, DType::u8}
                                    : Quantization{scale_of(most), 0, DType::i8};
-}
-
-// The listed inputs of x, channels_last, as `type`.
-Tensor input_of(const Tensor& x, const std::vector<std::int64_t>& inputs, DType type, const Quantization& q,
-                int threads) {
-  const Shape& shape = x.shape();
-  const auto channels = static_cast<std::int64_t>(inputs.size());
-  const std::int64_t places = shape[2] * shape[3];
-  Tensor made(TensorDesc{Shape{shape[0], channels, shape[2], shape[3]}, type, Layout::channels_last});
-  const std::span<const float> values = x.values<float>();
-  const auto fill = [&](auto convert) {
-    using T = decltype(convert(0.0F));
-    T* all = made.values<T>().data();
-    shared_pool(threads)->parallel_for(shape[0] * shape[2], [&](std::int64_t row, int /*worker*/) {
-      T* to = all + row * shape[3] * channels;
-      const std::int64_t first = row / shape[2] * shape[1] * places + row % shape[2] * shape[3];
-      for (std::int64_t p = first; p < first + shape[3]; ++p) {
-        for (const std::int64_t c : inputs) *to++ = convert(values[static_cast<std::size_t>(p + c * places)]);
-      }
-    });
-  };
-  const auto step = [&](float v) {
-    const QuantizedRange range = quantized_range(q);
-    return std::clamp(static_cast<int>(std::lrint(v / q.scale)) + q.zero_point, range.low, range.high);
-  };
-  if (type == DType::f32) {
-    fill([](float v) { return v; });
-  } else if (type == DType::f16) {
-    fill([](float v) { return to_half(v); });
-  } else if (type == DType::u8) {
-    fill([&](float v) { return static_cast<std::uint8_t>(step(v)); });
-  } else {
-    fill([&](float v) { return static_cast<std::int8_t>(step(v)); });
-  }
-  return made;
 }
 
 NewWeights part_of(const NewWeights& weights, const std::vector<std::int64_t>& inputs,
@@ -150,28 +114,88 @@ Tensor network_values(const Shape& shape, int threads) {
   return to_layout(session.run({&input, 1})[0], Layout::row_major);
 }
 
+LayerInput::LayerInput(Tensor x, int threads) : x_(std::move(x)), threads_(threads) {
+  for (const float value : x_.values<float>()) largest_ = std::max(largest_, std::abs(double{value}));
+}
+
+std::shared_ptr<const Tensor> LayerInput::as(Precision precision, DeviceKind device, double largest) {
+  std::shared_ptr<const Tensor>& made =
+      made_[{precision, device, precision == Precision::int8 ? largest : 0.0}];
+  if (!made) {
+    std::vector<std::int64_t> channels(static_cast<std::size_t>(x_.shape()[1]));
+    std::iota(channels.begin(), channels.end(), std::int64_t{0});
+    made = std::make_shared<const Tensor>(part(channels, precision, device, largest));
+  }
+  return made;
+}
+
+Tensor LayerInput::part(const std::vector<std::int64_t>& inputs, Precision precision, DeviceKind device,
+                        double largest) const {
+  const Quantization q = quantization(largest, device);
+  const DType type = precision == Precision::int8   ? q.dtype
+                     : precision == Precision::fp16 ? DType::f16
+                                                    : DType::f32;
+  const Shape& shape = x_.shape();
+  const auto channels = static_cast<std::int64_t>(inputs.size());
+  const std::int64_t places = shape[2] * shape[3];
+  Tensor made(TensorDesc{Shape{shape[0], channels, shape[2], shape[3]}, type, Layout::channels_last});
+  const std::span<const float> values = x_.values<float>();
+  const auto fill = [&](auto convert) {
+    using T = decltype(convert(0.0F));
+    T* all = made.values<T>().data();
+    shared_pool(threads_)->parallel_for(shape[0] * shape[2], [&](std::int64_t row, int /*worker*/) {
+      T* to = all + row * shape[3] * channels;
+      const std::int64_t first = row / shape[2] * shape[1] * places + row % shape[2] * shape[3];
+      for (std::int64_t p = first; p < first + shape[3]; ++p) {
+        for (const std::int64_t c : inputs) *to++ = convert(values[static_cast<std::size_t>(p + c * places)]);
+      }
+    });
+  };
+  const auto step = [&](float v) {
+    const QuantizedRange range = quantized_range(q);
+    return std::clamp(static_cast<int>(std::lrint(v / q.scale)) + q.zero_point, range.low, range.high);
+  };
+  if (type == DType::f32) {
+    fill([](float v) { return v; });
+  } else if (type == DType::f16) {
+    fill([](float v) { return to_half(v); });
+  } else if (type == DType::u8) {
+    fill([&](float v) { return static_cast<std::uint8_t>(step(v)); });
+  } else {
+    fill([&](float v) { return static_cast<std::int8_t>(step(v)); });
+  }
+  return made;
+}
+
+LayerMachine::LayerMachine(DeviceKind where, int count)
+    : device(where),
+      threads(count),
+      pool(shared_pool(count)),
+      tuner(std::make_shared<Tuner>(TunerOptions{})) {
+  if (device == DeviceKind::cuda) clock = make_cuda_layer_clock(0);
+}
+
 LayerRun::LayerRun(const SparseLayer& layer, const NewWeights& weights,
                    const std::vector<std::int64_t>& inputs, const std::vector<std::int64_t>& outputs,
-                   const Tensor& x, const LayerTarget& target, const LayerRanges& ranges)
+                   LayerInput& x, const LayerMachine& machine, const LayerTarget& target,
+                   const LayerRanges& ranges)
     : outputs_(outputs), all_outputs_(layer.weights.weights.shape()[0]) {
   const bool bytes = target.precision == Precision::int8;
-  const Quantization q = quantization(ranges.x, target.device);
-  x_ = input_of(x, inputs,
-                bytes                                 ? q.dtype
-                : target.precision == Precision::fp16 ? DType::f16
-                                                      : DType::f32,
-                q, target.threads);
+  x_ = std::ssize(inputs) == layer.x[1]
+           ? x.as(target.precision, machine.device, ranges.x)
+           : std::make_shared<const Tensor>(x.part(inputs, target.precision, machine.device, ranges.x));
   NewWeights part = part_of(weights, inputs, outputs);
   const std::int64_t weight_elements = part.weights.shape().elements();
   GraphBuilder graph;
-  TensorDesc input = x_.desc();
+  TensorDesc input = x_->desc();
   if (!bytes) input.dtype = DType::f32;
   const ValueId read = graph.add_input("x", input);
   ValueId written = kNoValue;
   if (bytes) {
-    const Quantization y = quantization(ranges.y, target.device);
+    const Quantization y = quantization(ranges.y, machine.device);
     y_scale_ = y.scale;
-    written = add_bytes(graph, {layer.attributes, q, {}, y, {}}, read, part);
+    written =
+        add_bytes(graph, {layer.attributes, quantization(ranges.x, machine.device), {}, y, {}}, read, part);
   } else {
     written = add_float(graph, layer.attributes, read, std::move(part));
   }
@@ -183,11 +207,11 @@ LayerRun::LayerRun(const SparseLayer& layer, const NewWeights& weights,
   graph.mark_output(written);
 
   PlanOptions options;
-  options.device = target.device;
+  options.device = machine.device;
   options.precision = target.precision;
-  options.threads = target.threads;
+  options.threads = machine.threads;
   options.micro_batch = 0;
-  options.tuner = std::make_shared<Tuner>(TunerOptions{});
+  options.tuner = machine.tuner;
   if (!target.kernel.empty()) options.prefer_kernel = target.kernel;
   plan_ = ExecutionPlan::build(graph.build(), default_registry(), options);
   const Step& step = plan_->steps().at(0);
@@ -200,11 +224,13 @@ LayerRun::LayerRun(const SparseLayer& layer, const NewWeights& weights,
   }
   const Shape y = layer.output();
   const std::int64_t of_y = y[0] * std::ssize(outputs) * y[2] * y[3];
-  bytes_ = static_cast<std::size_t>(x_.desc().bytes()) +
-           static_cast<std::size_t>(weight_elements + of_y) * dtype_bytes(x_.desc().dtype);
-  session_ = std::make_unique<Session>(plan_);
-  const ConstTensorView input_view = x_.view();
-  if (target.device == DeviceKind::cuda) session_->run({&input_view, 1});  // what run_ms() repeats
+  bytes_ = static_cast<std::size_t>(x_->desc().bytes()) +
+           static_cast<std::size_t>(weight_elements + of_y) * dtype_bytes(x_->desc().dtype);
+  if (machine.clock) {
+    clocked_ = machine.clock->clocked(plan_, x_);
+  } else {
+    session_ = std::make_unique<Session>(plan_, machine.pool);
+  }
 }
 
 float LayerRun::value(const ConstTensorView& y, std::size_t i) const {
@@ -221,19 +247,32 @@ float LayerRun::value(const ConstTensorView& y, std::size_t i) const {
 }
 
 std::vector<float> LayerRun::results_at(std::span<const std::size_t> elements) {
-  const ConstTensorView input = x_.view();
-  const ConstTensorView y = session_->run({&input, 1})[0];
   std::vector<float> values;
-  for (const std::size_t i : elements) values.push_back(value(y, i));
+  if (!clocked_) {
+    const ConstTensorView input = x_->view();
+    const ConstTensorView y = session_->run({&input, 1})[0];
+    for (const std::size_t i : elements) values.push_back(value(y, i));
+    return values;
+  }
+  const TensorDesc& y = plan_->outputs()[0].desc;
+  const std::size_t size = dtype_bytes(y.dtype);
+  std::vector<std::byte> bytes(elements.size() * size);
+  std::vector<ClockedLayer::Part> parts;  // elements that follow each other are one
+  for (std::size_t i = 0; i < elements.size(); ++i) {
+    if (i == 0 || elements[i] != elements[i - 1] + 1)
+      parts.push_back({elements[i] * size, {&bytes[i * size], 0}});
+    parts.back().to = {parts.back().to.data(), parts.back().to.size() + size};
+  }
+  clocked_->read(parts);
+  for (std::size_t i = 0; i < elements.size(); ++i) values.push_back(value({y, bytes.data()}, i));
   return values;
 }
 
 std::vector<float> LayerRun::results() {
-  const ConstTensorView input = x_.view();
-  const ConstTensorView y = session_->run({&input, 1})[0];
-  const auto count = static_cast<std::size_t>(y.desc.elements());
-  std::vector<float> values(count);
-  for (std::size_t i = 0; i < count; ++i) values[i] = value(y, i);
+  const auto count = static_cast<std::size_t>(plan_->outputs()[0].desc.elements());
+  std::vector<std::size_t> all(count);
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  std::vector<float> values = results_at(all);
   if (std::ssize(outputs_) == all_outputs_) return values;
   const std::size_t pixels = count / outputs_.size();
   std::vector<float> spread(pixels * static_cast<std::size_t>(all_outputs_), 0.0F);
@@ -245,11 +284,47 @@ std::vector<float> LayerRun::results() {
 }
 
 double LayerRun::run_ms() {
-  const ConstTensorView input = x_.view();
-  if (DeviceSession* device = session_->device_session()) return quantile(device->repeat_ms(kGpuRuns), 0.5);
+  if (clocked_) return clocked_->run_ms(OperandPlace::memory);
+  const ConstTensorView input = x_->view();
   const Clock::time_point begin = Clock::now();
   session_->run({&input, 1});
   return milliseconds_since(begin);
+}
+
+double LayerRun::cached_ms() {
+  return clocked_ ? clocked_->run_ms(OperandPlace::cache) : 0;
+}
+
+detail::StepFloor LayerRun::floor(const Ceilings& ceilings) const {
+  const Step& step = plan_->steps().at(0);
+  const detail::StepWork work = detail::step_info(*plan_, step).work;
+  detail::StepFloor floor = detail::Floors(*plan_, ceilings).of(step, work);
+  if (!clocked_) return floor;
+  // Activations come from memory and go there, although they would fit into the cache.
+  const MemoryCeiling& memory = ceilings.memory.back();
+  floor.bytes_ms = std::max(
+      floor.bytes_ms, memory.floor_ms(static_cast<double>(work.read), static_cast<double>(work.written)));
+  if (floor.bytes_ms > floor.ms) {
+    floor.ms = floor.bytes_ms;
+    floor.bound = memory.name;
+  }
+  return floor;
+}
+
+PeerRun::PeerRun(const std::vector<PeerConv>& peers, const std::shared_ptr<const Tensor>& x,
+                 const LayerMachine& machine) {
+  double best = 0;
+  for (const PeerConv& peer : peers) {
+    std::unique_ptr<ClockedLayer> clocked = machine.clock->clocked(peer.kernel, x, peer.y);
+    if (clocked_ && clocked->estimate_ms() > kHopeless * clocked_->estimate_ms()) continue;
+    std::vector<double> times;
+    for (int run = 0; run < kPeerRuns; ++run) times.push_back(clocked->run_ms(OperandPlace::memory));
+    const double ms = quantile(times, 0.5);
+    if (clocked_ && ms >= best) continue;
+    best = ms;
+    name_ = peer.name;
+    clocked_ = std::move(clocked);
+  }
 }
 
 LayerError layer_error(const std::vector<float>& results, const std::vector<float>& dense,
@@ -296,36 +371,6 @@ LayerError layer_error(const std::vector<float>& results, const std::vector<floa
   }
   error.top10 = static_cast<double>(same) / static_cast<double>(looked_at * largest);
   return error;
-}
-
-LayerTimes time_in_turns(LayerRun& run, LayerRun& base, double seconds) {
-  for (LayerRun* each : {&base, &run}) each->run_ms();
-  std::vector<double> own, of_base, ratios;
-  const Clock::time_point start = Clock::now();
-  const auto goes_on = [&] {
-    const double passed = milliseconds_since(start) / 1e3;
-    const std::ptrdiff_t turns = std::ssize(own);
-    if (turns >= kMostLayerTurns) return false;
-    return passed < seconds || turns < kLeastSlowTurns ||
-           (turns < kLeastLayerTurns && passed < std::max(kSlow * seconds, 1.0));
-  };
-  while (goes_on()) {
-    // In alternating order: who comes second finds the caches as the first left them.
-    const bool first = own.size() % 2 == 0;
-    if (first) of_base.push_back(base.run_ms());
-    own.push_back(run.run_ms());
-    if (!first) of_base.push_back(base.run_ms());
-    ratios.push_back(of_base.back() / own.back());
-  }
-  LayerTimes times;
-  times.turns = static_cast<int>(own.size());
-  times.samples_ms = samples_of(own);
-  times.ms = quantile(own, 0.5);
-  times.low_ms = quantile(own, 0.25);
-  times.high_ms = quantile(own, 0.75);
-  times.base_ms = quantile(of_base, 0.5);
-  times.speedup = median_interval(std::move(ratios), 0.95);
-  return times;
 }
 
 }  // namespace pipit::apps

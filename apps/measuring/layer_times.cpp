@@ -21,28 +21,51 @@ std::vector<double> samples_of(const std::vector<double>& times_ms) {
   return samples;
 }
 
-void add_times(nlohmann::ordered_json& row, const LayerTimes& times, const std::string& base_key) {
+RunTimes run_times(const std::vector<double>& turns_ms) {
+  return {quantile(turns_ms, 0.5), quantile(turns_ms, 0.25), quantile(turns_ms, 0.75),
+          static_cast<int>(turns_ms.size()), samples_of(turns_ms)};
+}
+
+void add_times(nlohmann::ordered_json& row, const RunTimes& times) {
   row["ms"] = times.ms;
   row["ms_quartiles"] = {times.low_ms, times.high_ms};
-  row[base_key] = times.base_ms;
   row["turns"] = times.turns;
-  row["speedup"] = times.speedup.median;
-  row["speedup_interval95"] = {times.speedup.low, times.speedup.high};
   row["samples_ms"] = times.samples_ms;
 }
 
+RunTimes times_of(const nlohmann::ordered_json& row) {
+  return {row.at("ms").get<double>(), row.at("ms_quartiles").at(0).get<double>(),
+          row.at("ms_quartiles").at(1).get<double>(), row.at("turns").get<int>(),
+          row.at("samples_ms").get<std::vector<double>>()};
+}
+
+MedianInterval speedup_over_turns(const std::vector<double>& base_ms, const std::vector<double>& run_ms) {
+  std::vector<double> ratios;
+  for (std::size_t i = 0; i < run_ms.size(); ++i) ratios.push_back(base_ms[i] / run_ms[i]);
+  return median_interval(std::move(ratios), 0.95);
+}
+
+void add_speedup(nlohmann::ordered_json& row, const MedianInterval& speedup, const std::string& prefix) {
+  row[prefix + "speedup"] = speedup.median;
+  row[prefix + "speedup_interval95"] = {speedup.low, speedup.high};
+}
+
+MedianInterval speedup_of(const nlohmann::ordered_json& row, const std::string& prefix) {
+  const auto& interval = row.at(prefix + "speedup_interval95");
+  const MedianInterval speedup{row.at(prefix + "speedup").get<double>(), interval.at(0).get<double>(),
+                               interval.at(1).get<double>()};
+  if (!(speedup.median > 0)) fail("a speed-up of {}", speedup.median);
+  return speedup;
+}
+
+void add_times(nlohmann::ordered_json& row, const LayerTimes& times, const std::string& base_key) {
+  add_times(row, static_cast<const RunTimes&>(times));
+  row[base_key] = times.base_ms;
+  add_speedup(row, times.speedup);
+}
+
 LayerTimes times_of(const nlohmann::ordered_json& row, const std::string& base_key) {
-  LayerTimes times;
-  times.ms = row.at("ms").get<double>();
-  times.low_ms = row.at("ms_quartiles").at(0).get<double>();
-  times.high_ms = row.at("ms_quartiles").at(1).get<double>();
-  times.base_ms = row.at(base_key).get<double>();
-  times.turns = row.at("turns").get<int>();
-  times.speedup = {row.at("speedup").get<double>(), row.at("speedup_interval95").at(0).get<double>(),
-                   row.at("speedup_interval95").at(1).get<double>()};
-  times.samples_ms = row.at("samples_ms").get<std::vector<double>>();
-  if (!(times.speedup.median > 0)) fail("a speed-up of {}", times.speedup.median);
-  return times;
+  return {times_of(row), row.at(base_key).get<double>(), speedup_of(row)};
 }
 
 std::string times_csv_titles(const std::string& base_key) {

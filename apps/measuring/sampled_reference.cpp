@@ -8,16 +8,24 @@
 
 namespace pipit::apps {
 
-SampledReference::SampledReference(const SparseLayer& layer, const Tensor& x, std::size_t pixels) {
+SampledReference::SampledReference(const SparseLayer& layer, const Tensor& x, std::size_t pixels,
+                                   ThreadPool& pool) {
   const Shape y = layer.output();
   const Shape& w = layer.weights.weights.shape();
   const Window& window = layer.attributes.window;
   const std::span<const float> in = x.values<float>();
   const std::span<const float> weights = layer.weights.weights.values<float>();
   const auto all = static_cast<std::size_t>(y[0] * y[2] * y[3]);
+  const auto width = static_cast<std::size_t>(y[1]);
+  std::vector<std::size_t> drawn(std::min(pixels, all));
   std::mt19937 random(3);
-  for (std::size_t p = 0; p < std::min(pixels, all); ++p) {
-    const std::size_t pixel = pixels >= all ? p : random() % all;
+  for (std::size_t p = 0; p < drawn.size(); ++p) drawn[p] = pixels >= all ? p : random() % all;
+  for (const std::size_t pixel : drawn) {
+    for (std::size_t o = 0; o < width; ++o) elements_.push_back(pixel * width + o);
+  }
+  values_.resize(elements_.size());
+  pool.parallel_for(std::ssize(drawn), [&](std::int64_t p, int /*worker*/) {
+    const std::size_t pixel = drawn[static_cast<std::size_t>(p)];
     const auto column = static_cast<std::int64_t>(pixel) % y[3];
     const auto row = static_cast<std::int64_t>(pixel) / y[3] % y[2];
     const auto image = static_cast<std::int64_t>(pixel) / (y[2] * y[3]);
@@ -36,10 +44,9 @@ SampledReference::SampledReference(const SparseLayer& layer, const Tensor& x, st
           }
         }
       }
-      elements_.push_back(pixel * static_cast<std::size_t>(y[1]) + static_cast<std::size_t>(o));
-      values_.push_back(sum);
+      values_[static_cast<std::size_t>(p) * width + static_cast<std::size_t>(o)] = sum;
     }
-  }
+  });
 }
 
 double SampledReference::largest() const {

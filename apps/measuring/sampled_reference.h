@@ -19,7 +19,7 @@ struct SampledError {
 class SampledReference {
  public:
   /// `x`: row-major f32 of layer.x.
-  SampledReference(const SparseLayer& layer, const Tensor& x, std::size_t pixels);
+  SampledReference(const SparseLayer& layer, const Tensor& x, std::size_t pixels, ThreadPool& pool);
 
   /// Positions in [pixels][O].
   const std::vector<std::size_t>& elements() const { return elements_; }

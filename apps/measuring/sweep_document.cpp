@@ -1,6 +1,6 @@
 #include "apps/measuring/sweep_document.h"
 
-#include "apps/measuring/conv_rows.h"
+#include "apps/measuring/conv_summary.h"
 #include "apps/measuring/json_documents.h"
 #include "apps/measuring/sweep_file.h"
 #include "apps/measuring/sweep_rows.h"
@@ -20,10 +20,15 @@ void check_form(const JsonDocument& json, const char* key, int version) {
 
 void add_convolutions(Json& document, const JsonDocument& json) {
   check_form(json, "pipit_sweep_conv", kConvSweepVersion);
-  document["base"] = text_of(json, "base");
+  std::vector<std::string> bases;
+  for (const JsonDocument& base : member_of(json, "bases")) {
+    if (!base.is_string()) fail("\"bases\" holds {}; expected names", shown(base));
+    bases.push_back(base.get<std::string>());
+  }
+  document["bases"] = bases;
   std::vector<ConvRow> rows;
   for (const JsonDocument& row : member_of(json, "rows")) rows.push_back(ConvRow::from_json(row));
-  document["summaries"] = summaries_json(rows);
+  document["summaries"] = summaries_json(rows, bases);
   document["rows"] = Json::array();
   for (const ConvRow& row : rows) document["rows"].push_back(row.json());
 }

@@ -12,7 +12,7 @@ namespace pipit::apps {
 
 /// Of what both sweeps write: it changes when something that is there changes its meaning or goes, or rows get what
 /// others read.
-inline constexpr int kConvSweepVersion = 2, kSparsitySweepVersion = 3;
+inline constexpr int kConvSweepVersion = 3, kSparsitySweepVersion = 4;
 
 /// One configuration.
 struct SweptRow {

@@ -165,6 +165,7 @@ namespace {
 struct CudnnHandles {
   std::mutex mutex;
   std::map<int, CudnnHandle> of_gpu;
+  std::map<int, std::vector<cudnnHandle_t>> planning;  // those that nobody has
 };
 // Never destroyed: streams may end later than static objects.
 CudnnHandles& cudnn_handles() {
@@ -181,6 +182,27 @@ CudnnHandle& cudnn_handle() {
   CudnnHandle& entry = handles.of_gpu[current_gpu()];
   if (entry.handle == nullptr) PIPIT_CUDNN(cudnn().create(&entry.handle));
   return entry;
+}
+
+PlanningHandle::PlanningHandle() : gpu_(current_gpu()) {
+  if (!cudnn_state().problem.empty()) fail("{}", cudnn_state().problem);
+  {
+    CudnnHandles& handles = cudnn_handles();
+    const std::lock_guard lock(handles.mutex);
+    std::vector<cudnnHandle_t>& unused = handles.planning[gpu_];
+    if (!unused.empty()) {
+      handle_ = unused.back();
+      unused.pop_back();
+      return;
+    }
+  }
+  PIPIT_CUDNN(cudnn().create(&handle_));
+}
+
+PlanningHandle::~PlanningHandle() {
+  CudnnHandles& handles = cudnn_handles();
+  const std::lock_guard lock(handles.mutex);
+  handles.planning[gpu_].push_back(handle_);
 }
 
 void CudnnHandle::use(cudaStream_t wanted) {

@@ -88,6 +88,21 @@ struct CudnnHandle {
   void use(cudaStream_t wanted);
 };
 CudnnHandle& cudnn_handle();
+
+/// A handle of the current GPU to make plans with, on no stream, which nobody else has meanwhile: threads make theirs
+/// at the same time, also while others capture a stream. Plans are launched by cudnn_handle() all the same.
+class PlanningHandle {
+ public:
+  PlanningHandle();
+  ~PlanningHandle();
+  PlanningHandle(const PlanningHandle&) = delete;
+  PlanningHandle& operator=(const PlanningHandle&) = delete;
+  operator cudnnHandle_t() const { return handle_; }
+
+ private:
+  int gpu_;
+  cudnnHandle_t handle_ = nullptr;
+};
 #endif
 
 // When a handle of cuDNN's gets another stream, the library records an event in the one before. So that one must still
@@ -95,7 +110,7 @@ CudnnHandle& cudnn_handle();
 
 /// To be called before a stream is destroyed.
 void forget_stream(cudaStream_t stream) noexcept;
-/// To be held while a stream of the current GPU is captured. Waits while others capture, or build plans of cuDNN's;
+/// To be held while a stream of the current GPU is captured. Waits while others capture, or launch what is cuDNN's;
 /// empty where cuDNN is not in use.
 std::unique_lock<std::recursive_mutex> lock_for_capture();
 

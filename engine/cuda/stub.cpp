@@ -2,6 +2,7 @@
 #include "engine/plan/tuner.h"
 #include "engine/platform/device.h"
 #include "engine/runtime/device_session.h"
+#include "engine/runtime/layer_clock.h"
 
 namespace pipit {
 
@@ -40,6 +41,11 @@ void select_gpu(int) {
 }
 
 std::unique_ptr<DeviceSession> make_cuda_session(std::shared_ptr<const ExecutionPlan>) {
+  require_device(DeviceKind::cuda);
+  return nullptr;
+}
+
+std::unique_ptr<LayerClock> make_cuda_layer_clock(int) {
   require_device(DeviceKind::cuda);
   return nullptr;
 }

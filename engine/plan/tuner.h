@@ -45,9 +45,11 @@ class KernelTimer {
   /// Allocates operands for the node, in place of the previous node's, and fills the inputs that are no constants
   /// with pseudo-random values (fill_operand). Throws Error when memory is not to be had.
   virtual void load(const NodeSpec& spec) = 0;
-  /// Runs a kernel that was made for the loaded node once. Its milliseconds may include what only a first run needs.
+  /// Runs a kernel that was made for the loaded node once, before it is timed. Its milliseconds may include what only a
+  /// first run needs.
   virtual double warm_up(const Kernel& kernel) = 0;
-  /// Milliseconds of one run after that, judged from `runs` runs, or more where the clock is too coarse for so few.
+  /// Milliseconds of one run after that, judged from `runs` runs, or more where the clock is too coarse for so few or
+  /// has more at hand. The kernel is the one that was warmed up, not another in its memory.
   virtual double time(const Kernel& kernel, int runs) = 0;
 };
 

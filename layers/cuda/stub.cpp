@@ -2,10 +2,19 @@
 #include "engine/platform/device.h"
 #include "layers/gpu_ceilings.h"
 #include "layers/gpu_kernels.h"
+#include "layers/gpu_peers.h"
 
 namespace pipit {
 
 void register_cuda(Registry&) {}
+
+std::string cudnn_problem() {
+  return "this build has no CUDA support";
+}
+
+std::vector<PeerConv> cudnn_convolutions(const ConvProblem&, PeerCall, Layout, int) {
+  fail_unsupported("{}", cudnn_problem());
+}
 
 Ceilings measure_gpu_ceilings(int, const CeilingsProgress&) {
   require_device(DeviceKind::cuda);

@@ -239,7 +239,7 @@ class Sweeps(Data):
         return {**point, "runs": "tile", "turns": 600, "samples_ms": self.times(ms, 60), **more}
 
     def sweep(self, slowdown=lambda i: 1, points=None):
-        settings = {"pipit_sweep_conv": 2, "device": "a CPU", "threads": 2, "base": "fp32"}
+        settings = {"pipit_sweep_conv": 3, "device": "a CPU", "threads": 2, "base": "fp32"}
         return [settings] + [self.row(point, 0.1 * (i + 1) * slowdown(i)) for i, point in enumerate(points or self.POINTS)]
 
     def sweeps(self, slowdown=lambda i: 1, count=5, **more):
@@ -358,7 +358,7 @@ class Sweeps(Data):
         for lines, words in (([{**settings, "pipit_sweep_conv": 1}, row], ("form", "1")), ([settings], ("no row",)),
                              ([settings, {**row, "samples_ms": []}], ("samples_ms",)),
                              ([settings, {**row, "samples_ms": [0]}], ("positive",)), ([settings, {**row, "n": "x"}], ('"n"',)),
-                             ([settings, [1]], ("precision",)), ([{"pipit_sweep_conv": 2}], ("device",))):
+                             ([settings, [1]], ("precision",)), ([{"pipit_sweep_conv": 3}], ("device",))):
             with self.subTest(lines):
                 self.assert_one_line_error(self.pipit("compare", good, self.lines("b", lines), code=RUNTIME), *words)
         titles = "device,threads,n,in,out,size,kernel,stride,precision,backend,turns,samples_ms"

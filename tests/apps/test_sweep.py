@@ -5,6 +5,7 @@ import json
 import math
 import os
 import signal
+import statistics
 import subprocess
 import time
 import xml.etree.ElementTree
@@ -133,15 +134,21 @@ class SweepConv(CommandTest):
     GRID = ("--n", "1,2", "--in", "3,8", "--out", "8", "--size", "9,16", "--kernel", "1,3", "--stride", "1,2", "--seconds", "0")
 
     def test_every_combination(self):
-        result = self.json("sweep", "conv", *self.GRID, "--precision", "fp32,fp16,int8", "--output", "c.csv", "--save-svg",
-                           "c.svg")
+        result = self.json("sweep", "conv", *self.GRID, "--precision", "fp32,fp16,int8", "--base", "fp32,fp16", "--output", "c.csv",
+                           "--save-svg", "c.svg")
         rows = result["rows"]
         shapes = {tuple(row[name] for name in ("n", "in", "out", "size", "kernel", "stride")) for row in rows}
-        self.assertEqual((len(rows), len(shapes), result["combinations"]), (96, 32, 32))
+        self.assertEqual((len(rows), len(shapes), result["combinations"], result["bases"]), (96, 32, 32, ["fp32", "fp16"]))
         for row in rows:
             with self.subTest(row):
-                low, high = row["speedup_interval95"]
-                self.assertTrue(0 < low <= row["speedup"] <= high)
+                # Nothing is held against itself.
+                self.assertEqual([base["base"] for base in row["against"]],
+                                 [base for base in ("fp32", "fp16") if base != row["precision"]])
+                for base in row["against"]:
+                    low, high = base["speedup_interval95"]
+                    self.assertTrue(0 < low <= base["speedup"] <= high)
+                    self.assertGreater(base["ms"], 0)
+                    self.assertNotIn("cached_ms", base)
                 low, high = row["ms_quartiles"]
                 self.assertTrue(0 < low <= row["ms"] <= high)
                 self.assertLess(row["relative_l2"], {"fp32": 1e-5, "fp16": 2e-3, "int8": 0.05}[row["precision"]])
@@ -153,19 +160,65 @@ class SweepConv(CommandTest):
                 size = {"fp32": 4, "fp16": 2, "int8": 1}[row["precision"]]
                 elements = row["n"] * row["in"] * row["size"] ** 2 + row["out"] * row["in"] * row["kernel"] ** 2 + outputs
                 self.assertEqual(row["bytes"], size * elements)
+                self.assertNotIn("floor_ms", row)
+        # All that take turns in a layer have as many, and one base has one kernel and time for all rows.
+        for shape in shapes:
+            mine = [row for row in rows if tuple(row[name] for name in ("n", "in", "out", "size", "kernel", "stride")) == shape]
+            self.assertEqual(len({row["turns"] for row in mine}), 1)
+            self.assertEqual(len({(base["runs"], base["ms"]) for row in mine for base in row["against"] if base["base"] == "fp32"}), 1)
+        self.assertEqual([(s["precision"], s["base"]) for s in result["summaries"]],
+                         [("fp32", "fp16"), ("fp16", "fp32"), ("int8", "fp32"), ("int8", "fp16")])
+
+        def speedups(summary, **wanted):
+            return [base["speedup"] for row in rows if row["precision"] == summary["precision"]
+                    and all(row[key] == value for key, value in wanted.items())
+                    for base in row["against"] if base["base"] == summary["base"]]
+
+        def check_mean(mean, values):
+            logarithms = list(map(math.log, values))
+            self.assertEqual(mean["layers"], len(values))
+            self.assertAlmostEqual(math.log(mean["speedup_geometric_mean"]), statistics.fmean(logarithms))
+            # Student's t for 31 and 15 degrees of freedom at 95 %.
+            half = {32: 2.03951, 16: 2.13145}[len(values)] * statistics.stdev(logarithms) / math.sqrt(len(values))
+            low, high = map(math.log, mean["interval95"])
+            self.assertAlmostEqual(low, statistics.fmean(logarithms) - half, places=4)
+            self.assertAlmostEqual(high, statistics.fmean(logarithms) + half, places=4)
+
         for summary in result["summaries"]:
-            mine = [row["speedup"] for row in rows if row["precision"] == summary["precision"]]
-            self.assertEqual((summary["layers"], summary["did_not_run"]), (32, 0))
-            self.assertAlmostEqual(math.log(summary["speedup_geometric_mean"]), sum(map(math.log, mine)) / 32)
+            mine = speedups(summary)
+            self.assertEqual(summary["did_not_run"], 0)
+            check_mean(summary, mine)
+            self.assertEqual(set(summary["by"]), {"n", "in", "size", "kernel", "stride"})  # --out has one value
+            for extent, means in summary["by"].items():
+                self.assertEqual([mean["value"] for mean in means], sorted({row[extent] for row in rows}))
+                for mean in means:
+                    check_mean(mean, speedups(summary, **{extent: mean["value"]}))
             self.assertEqual([best["size"] for best in summary["best_by_size"]], [9, 16])
-            self.assertEqual(max(best["speedup"] for best in summary["best_by_size"]), max(mine))
+            self.assertEqual(max(base["speedup"] for best in summary["best_by_size"] for base in best["against"]
+                                 if base["base"] == summary["base"]), max(mine))
         with open(self.folder / "c.csv", newline="", encoding="utf-8") as file:
             table = list(csv.DictReader(file))
-        self.assertEqual([(row["runs"], float(row["ms"]), float(row["speedup_high"]), int(row["bytes"])) for row in table],
-                         [(row["runs"], row["ms"], row["speedup_interval95"][1], row["bytes"]) for row in rows])
+
+        def flat(row):
+            against = {base["base"]: base for base in row["against"]}
+            of_base = [(against[b]["runs"], against[b]["speedup_interval95"][1]) if b in against else ("", None) for b in ("fp32", "fp16")]
+            return row["runs"], row["ms"], row["bytes"], of_base
+
+        self.assertEqual([(row["runs"], float(row["ms"]), int(row["bytes"]),
+                           [(row[f"{b}_runs"], float(row[f"{b}_speedup_high"] or "nan") if row[f"{b}_runs"] else None)
+                            for b in ("fp32", "fp16")]) for row in table],
+                         [flat(row) for row in rows])
         svg = xml.etree.ElementTree.parse(self.folder / "c.svg").getroot()
         cells = [e for e in svg.iter() if e.tag.endswith("rect")]
-        self.assertEqual(len(cells), 1 + 3 * 2 * 2)
+        self.assertEqual(len(cells), 1 + 4 * 2 * 2)
+
+    def test_floors(self):
+        self.keep_ceilings(100, 50)
+        row, = self.json("sweep", "conv", "--n", "1", "--in", "16", "--out", "32", "--size", "32", "--kernel", "3", "--stride", "1",
+                         "--seconds", "0", "--precision", "fp32", "--backend", "reference", "--floor")["rows"]
+        self.assertEqual((row["runs"], row["binds"]), ("reference", "compute"))
+        self.assertAlmostEqual(row["floor_ms"], 1e3 * 2 * 32 * 32 * 32 * 16 * 9 / 100e9, delta=1e-6)
+        self.assertAlmostEqual(row["share_of_limit"], row["floor_ms"] / row["ms"])
 
     def test_another_file_is_left_as_it_is(self):
         small = ("--n", "1", "--in", "1", "--out", "8", "--size", "32", "--kernel", "1", "--stride", "1", "--seconds", "0")
@@ -205,7 +258,7 @@ class SweepConv(CommandTest):
 
     def test_the_usual_grid(self):
         result = self.json("sweep", "conv", "--sample", "1", "--seconds", "0", "--seed", "4")
-        self.assertEqual((result["combinations"], result["base"], len(result["rows"])), (3686, "fp32", 1))
+        self.assertEqual((result["combinations"], result["bases"], len(result["rows"])), (3686, ["fp32"], 1))
         self.assertIn("--all", self.pipit("sweep", "conv", "--in", "64", "--out", "8", code=USAGE).stderr)
 
     def test_what_does_not_run_is_a_row(self):
@@ -225,11 +278,12 @@ class SweepConv(CommandTest):
     def test_text_and_usage(self):
         text = self.pipit("sweep", "conv", "--n", "1", "--in", "3", "--out", "8", "--size", "9", "--seconds", "0", "--kernel",
                           "1,3").stdout
-        self.assertRegex(text, r"\Aint8 against fp32: 4 layers, [\d.]+ times as fast in the geometric mean; \d faster, "
-                               r"\d slower, \d not certain\n     9 x 9    at best ")
+        self.assertRegex(text, r"\Aint8 against fp32: 4 layers, [\d.]+ times as fast in the geometric mean \[[\d.]+, [\d.]+\]; "
+                               r"\d faster, \d slower, \d not certain\n     9 x 9    at best ")
+        self.assertRegex(text, r"(?m)^window 3 +2 +[\d.]+ \[[\d.]+, [\d.]+\]$")
         self.assertRegex(text, r"(?m)^1x3x9x9:8x3x3:s2  \S+ +int8 ")
         for arguments in (("--resume",), ("--n", "0"), ("--kernel", "a"), ("--size", "1,,2"), ("--precision", "fp8"),
-                          ("--base", "w4"), ("--seconds", "-1"), ("--sample", "-1")):
+                          ("--base", "w4"), ("--base", "cudnn"), ("--base", "fp32,cudnn-best"), ("--seconds", "-1"), ("--sample", "-1")):
             self.assertIn(arguments[0], self.pipit("sweep", "conv", *arguments, code=USAGE).stderr)
 
 

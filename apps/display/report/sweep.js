@@ -2,6 +2,7 @@
 
 const swept = data.sweep;
 const sweptForm = swept && (swept.command === 'sweep sparsity' ? kSparsitySweep : kConvSweep);
+const sweptRows = swept && (sweptForm.rows ? sweptForm.rows(swept.rows) : swept.rows);
 const times = (value) => digits(value, 3) + ' ×';
 const timesWithin = (row) => times(row.speedup) + ' [' + row.speedup_interval95.map((v) => digits(v, 3)).join(', ') + ']';
 const sweptMean = (rows) => Math.exp(rows.reduce((sum, row) => sum + Math.log(row.speedup), 0) / rows.length);
@@ -9,7 +10,7 @@ const sweptMean = (rows) => Math.exp(rows.reduce((sum, row) => sum + Math.log(ro
 // Geometric means; a cell is the stronger the further it is from 1, as in the SVG that the command writes.
 function drawHeatMap() {
   const across = byId('sweep-across').value, down = byId('sweep-down').value;
-  const measured = swept.rows.filter((row) => sweptForm.mapped(row) && sweptForm.how(row) === byId('sweep-how').value);
+  const measured = sweptRows.filter((row) => sweptForm.mapped(row) && sweptForm.how(row) === byId('sweep-how').value);
   // Words keep their order.
   const values = (axis) => {
     const all = [...new Set(measured.map((row) => row[axis]))];
@@ -49,7 +50,7 @@ let sweptBy = { title: '×', down: true };
 
 function drawSweepRows() {
   const wanted = byId('sweep-filter').value.toLowerCase().split(/\s+/).filter(Boolean);
-  const all = swept.rows.filter((row) => !row.problem);
+  const all = sweptRows.filter((row) => !row.problem);
   const columns = sweptForm.columns, words = columns.filter((column) => !column.right);
   const rows = all.filter((row) => wanted.every((word) => words.some((column) => column.value(row).toLowerCase().includes(word))));
   sortRows(rows, columns, sweptBy);
@@ -61,7 +62,7 @@ function drawSweepRows() {
     }))),
     el('tbody', {}, ...shownRows.map((row) => el('tr', { class: 'swept' }, ...columns.map((column) =>
       el(column.head ? 'th' : 'td', { scope: column.head ? 'row' : undefined, class: column.right ? 'right' : undefined }, shown(column.show(column.value(row)))))))));
-  const failed = swept.rows.length - all.length;
+  const failed = sweptRows.length - all.length;
   byId('sweep-count').textContent = shownRows.length + ' of ' + counted(all.length, 'row') + (failed ? '; ' + counted(failed, 'row') + ' did not run' : '') +
     '; medians, ratios over turns with 95 % intervals, ' + sweptForm.errors;
 }
@@ -80,7 +81,7 @@ function drawSweep() {
     byId(id).replaceChildren(...Object.entries(sweptForm.axes).map(([axis, title]) => el('option', { value: axis, selected: axis === chosen }, title)));
     byId(id).addEventListener('change', drawHeatMap);
   }
-  const ways = [...new Set(swept.rows.map(sweptForm.how))];
+  const ways = [...new Set(sweptRows.filter((row) => row.problem || sweptForm.mapped(row)).map(sweptForm.how))];
   byId('sweep-how').replaceChildren(...ways.map((how) => el('option', { value: how }, shown(how))));
   byId('sweep-how').addEventListener('change', drawHeatMap);
   byId('sweep-filter').addEventListener('input', drawSweepRows);

@@ -114,9 +114,11 @@ class PlanList {
  public:
   // Null when there are not so many, with the reason.
   std::shared_ptr<const CudnnPlan> get(const CudnnConv& conv, std::size_t number, std::string& reason) {
-    CudnnHandle& shared = cudnn_handle();
-    const std::lock_guard lock(shared.mutex);
-    while (plans_.size() <= number && !exhausted_) extend(conv, shared.handle);
+    const std::lock_guard lock(mutex_);
+    if (plans_.size() <= number && !exhausted_) {
+      const PlanningHandle handle;
+      while (plans_.size() <= number && !exhausted_) extend(conv, handle);
+    }
     if (plans_.size() > number) return plans_[number];
     reason = plans_.empty() ? reason_
                             : fmt::format("cuDNN {} proposes {} plans that are exact and repeatable",
@@ -173,6 +175,7 @@ class PlanList {
     }
   }
 
+  std::mutex mutex_;
   std::vector<std::shared_ptr<const CudnnPlan>> plans_;
   bool fallback_ = false;
   std::size_t next_ = 0;  // configuration of the list
@@ -206,7 +209,7 @@ std::shared_ptr<const CudnnPlan> CudnnPlan::find(const CudnnConv& conv, std::str
     if (!entry) entry = std::make_shared<PlanList>();
     plans = entry;
   }
-  // Building takes a second; the other GPUs' threads build theirs meanwhile.
+  // Building can take a second; other threads build other convolutions' meanwhile.
   return plans->get(conv, static_cast<std::size_t>(proposal), reason);
 }
 

@@ -1,0 +1,49 @@
+#include "apps/measuring/layer_turns.h"
+
+#include "engine/base/clock.h"
+#include "engine/base/statistics.h"
+
+namespace pipit::apps {
+
+namespace {
+
+constexpr int kLeastLayerTurns = 7;
+constexpr int kLeastSlowTurns = 3;
+constexpr double kSlow = 10;  // times the time that was asked for
+constexpr int kMostLayerTurns = 2000;
+
+}  // namespace
+
+std::vector<TurnTimes> times_in_turns(std::span<RepeatedRun* const> runs, double seconds, bool cached) {
+  const auto run_once = [&](RepeatedRun& run, TurnTimes& times) {
+    times.ms.push_back(run.run_ms());
+    if (cached) times.cached_ms.push_back(run.cached_ms());
+  };
+  std::vector<TurnTimes> times(runs.size());
+  for (RepeatedRun* run : runs) {
+    TurnTimes warm_up;
+    run_once(*run, warm_up);
+  }
+  const Clock::time_point start = Clock::now();
+  const auto goes_on = [&](int turns) {
+    const double passed = milliseconds_since(start) / 1e3;
+    if (turns >= kMostLayerTurns) return false;
+    return passed < seconds || turns < kLeastSlowTurns ||
+           (turns < kLeastLayerTurns && passed < std::max(kSlow * seconds, 1.0));
+  };
+  for (int turn = 0; goes_on(turn); ++turn) {
+    for (std::size_t r = 0; r < runs.size(); ++r) {
+      const std::size_t at = turn % 2 == 0 ? r : runs.size() - 1 - r;
+      run_once(*runs[at], times[at]);
+    }
+  }
+  return times;
+}
+
+LayerTimes time_in_turns(RepeatedRun& run, RepeatedRun& base, double seconds) {
+  RepeatedRun* const both[] = {&base, &run};
+  const std::vector<TurnTimes> times = times_in_turns(both, seconds, false);
+  return {run_times(times[1].ms), quantile(times[0].ms, 0.5), speedup_over_turns(times[0].ms, times[1].ms)};
+}
+
+}  // namespace pipit::apps
