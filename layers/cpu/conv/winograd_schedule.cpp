@@ -56,6 +56,9 @@ WinogradSchedule::WinogradSchedule(const Shape& x, const WinogradTiles& tiles, s
       kept_(std::move(kept)) {
   for (const std::int32_t start : kept_.all_starts())
     offsets_.push_back(static_cast<std::int32_t>(kStepBytes) * start);
+  for (std::int64_t p = 0; p < panels_.count(); ++p)
+    panel_calls_.push_back({kept_.offset(p), static_cast<std::int32_t>(kept_.first_start(p)),
+                            static_cast<std::int32_t>(kept_.steps(p).starts.size()), panels_.columns(p)});
   cut(x[1], threads, passes);
 }
 
@@ -131,13 +134,15 @@ void WinogradSchedule::multiply(const std::byte* packed, const std::byte* v, std
     // The tiles of a panel share the prefetching of the next one.
     const std::int64_t calls = std::max<std::int64_t>(1, TilePairs(kernels_, rows.size()).count);
     call.prefetch_step = std::min(kLine, ceil_div(panels_.panel * 4, calls));
-    for (std::int64_t panel = pass.first + i % pass.panels; i < product_end; ++i, ++panel) {
-      call.weights = packed + panel_offset(product, panel);
-      call.prefetch = i + 1 < product_end ? packed + panel_offset(product, panel + 1)
-                                          : packed + panel_offset(product + 1, pass.first);
-      call.columns = panels_.columns(panel);
-      call.segments = offsets_.data() + kept_.first_start(panel);
-      call.segment_count = static_cast<std::int32_t>(kept_.steps(panel).starts.size());
+    const std::byte* const weights = packed + product * kept_.bytes();
+    const PanelCall* const first = panel_calls_.data() + pass.first;
+    for (const PanelCall* panel = first + i % pass.panels; i < product_end; ++i, ++panel) {
+      call.weights = weights + panel->weights;
+      call.prefetch =
+          i + 1 < product_end ? weights + panel[1].weights : weights + kept_.bytes() + first->weights;
+      call.columns = panel->columns;
+      call.segments = offsets_.data() + panel->first_offset;
+      call.segment_count = panel->offsets;
       run_tile_row(kernels_, call, rows.size());
       call.c[0] += panels_.panel * 4;
     }

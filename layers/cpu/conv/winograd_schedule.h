@@ -135,13 +135,21 @@ class WinogradSchedule {
   TilePanels panels_;  // of one product
   KeptSteps kept_;
   std::vector<std::int32_t> offsets_;  // of kept_.all_starts() in a row of a plane
-  bool shared_ = false;                // all workers share a band, or each has one of its own
-  std::int64_t band_ = 0;              // tiles
-  std::int64_t pass_panels_ = 0;       // most panels of a pass
-  std::size_t workspaces_ = 0;         // bands in work at a time
-  std::int64_t tasks_ = 0;             // parts of the products of a shared band
-  Planes v_;                           // inputs of a band
-  Planes m_;                           // its products
+  // What a product asks for each of its panels, which may be multiplied in less than a microsecond.
+  struct PanelCall {
+    std::int64_t weights = 0;  // bytes from the first panel's
+    std::int32_t first_offset = 0;
+    std::int32_t offsets = 0;
+    std::int32_t columns = 0;
+  };
+  std::vector<PanelCall> panel_calls_;
+  bool shared_ = false;           // all workers share a band, or each has one of its own
+  std::int64_t band_ = 0;         // tiles
+  std::int64_t pass_panels_ = 0;  // most panels of a pass
+  std::size_t workspaces_ = 0;    // bands in work at a time
+  std::int64_t tasks_ = 0;        // parts of the products of a shared band
+  Planes v_;                      // inputs of a band
+  Planes m_;                      // its products
 };
 
 }  // namespace pipit
