@@ -9,6 +9,7 @@
 #include "engine/base/ceil_div.h"
 #include "engine/graph/half.h"
 #include "engine/plan/candidate_order.h"
+#include "layers/gpu_peers.h"
 #include "layers/ops/conv.h"
 #include "layers/ops/qconv.h"
 #include "layers/registry.h"
@@ -19,6 +20,7 @@ namespace pipit::sweep {
 namespace {
 
 const std::set<std::string> kLibraries{"cudnn", "im2col_gemm"};
+constexpr std::size_t kPlans = 4;        // of cuDNN's INT8, from which the fastest is taken
 constexpr std::size_t kBlockBytes = 16;  // of channels: what kernels keep or leave out as one
 
 // A layer with what a candidate is told of its node.
@@ -90,7 +92,7 @@ Node int8_node(const Configuration& c, DType stored) {
   a.x = Quantization{0.05F, 0, DType::i8};
   // Some outputs saturate and most do not.
   const double deviation =
-      73.0 * 73.0 * 0.05 * 0.01 * std::sqrt(static_cast<double>(c.weights().elements() / c.out_c));
+      73.0 * 73.0 * 0.05 * 0.01 * std::sqrt(static_cast<double>(c.in_c * c.kernel * c.kernel));
   if (stored == DType::i8) a.y = Quantization{static_cast<float>(deviation / 64), 0, DType::i8};
   a.weight_scales = {0.01F};
   Node node;
@@ -135,19 +137,17 @@ void measure_node(const std::string& engine, const Node& node, Timer& timer, boo
       if (variant.empty() && chosen) continue;
       const std::unique_ptr<Kernel> kernel = node.with_spec(variant, candidate->create);
       const std::string name = candidate->name + (variant.empty() ? "" : " " + variant);
-      results.push_back(
-          {variant.empty() ? engine : engine + ": " + name, name, time_kernel(node, *kernel, timer)});
+      results.push_back({variant.empty() ? engine : fmt::format("{}: {}", engine, name), name,
+                         time_kernel(node, *kernel, timer)});
     }
     chosen = true;
   }
   if (!chosen) fail("no kernel of pipit's runs {}", node.layer->summary());
 }
 
-}  // namespace
-
-std::vector<Measured> measure_cudnn_int8(const Configuration& c, Timer& timer, int proposals) {
+Measured measure_cudnn_int8(const Configuration& c, Timer& timer) {
   const Node node = int8_node(c, DType::i8);
-  Measured best{"cudnn int8", "", {}};
+  Measured best{"cudnn int8", "this build has none", {}};
   for (const Candidate& candidate : default_registry().candidates(QConv::kType, DeviceKind::cuda)) {
     if (candidate.name != "cudnn") continue;
     if (const Refusal reason = node.with_spec("", candidate.refuse)) {
@@ -155,13 +155,39 @@ std::vector<Measured> measure_cudnn_int8(const Configuration& c, Timer& timer, i
       continue;
     }
     const std::vector<std::string> variants = node.with_spec("", candidate.variants);
-    for (std::size_t i = 0; i < variants.size() && i < static_cast<std::size_t>(proposals); ++i) {
+    for (std::size_t i = 0; i < std::min(variants.size(), kPlans); ++i) {
       const std::unique_ptr<Kernel> kernel = node.with_spec(variants[i], candidate.create);
       const Times times = time_kernel(node, *kernel, timer);
       if (!best.ran() || times.memory < best.times.memory) best = {best.engine, variants[i], times};
     }
   }
-  return {best};
+  return best;
+}
+
+Measured measure_cudnn_half(const Configuration& c, Layout layout, const std::string& engine, Timer& timer) {
+  Node node = half_node(c);
+  const std::span<const float> bias = node.bias->values<float>();
+  const ConvProblem problem{{c.window(), 1, {}}, c.x(), node.weights, {bias.begin(), bias.end()}};
+  Measured best{engine, "", {}};
+  try {
+    for (const PeerConv& peer : cudnn_convolutions(problem, PeerCall::best, layout, 0)) {
+      node.x = peer.x;
+      node.y = peer.y;
+      const Times times = time_kernel(node, *peer.kernel, timer);
+      if (!best.ran() || times.memory < best.times.memory) best = {engine, peer.name, times};
+    }
+  } catch (const UnsupportedError& e) {
+    best.kernel = e.what();
+  }
+  return best;
+}
+
+}  // namespace
+
+std::vector<Measured> measure_cudnn(const Configuration& c, Timer& timer) {
+  return {measure_cudnn_int8(c, timer),
+          measure_cudnn_half(c, Layout::channels_last, "cudnn fp16 nhwc", timer),
+          measure_cudnn_half(c, Layout::row_major, "cudnn fp16 nchw", timer)};
 }
 
 std::vector<Measured> measure_pipit(const Configuration& c, Timer& timer, bool every,

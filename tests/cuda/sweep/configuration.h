@@ -1,9 +1,8 @@
-// The convolutions of the sweep: small channels, every size of image and window.
+// A convolution of which blocks of weights may be left out.
 #pragma once
 
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "layers/ops/window.h"
 
@@ -20,18 +19,8 @@ struct Configuration {
   Shape x() const { return {batch, in_c, size, size}; }
   Shape weights() const { return {out_c, in_c, kernel, kernel}; }
   Shape y() const { return window_output_shape(window(), x(), out_c); }
-  /// Multiplications and additions.
-  double flops() const;
-  /// Elements of x and y; weights are reused.
-  double elements() const;
   /// "n4 8->16 k3 s1 @64", where blocks are left out with "keep 0.5 per 64"
   std::string name() const;
 };
-
-/// All 3686, in a fixed order.
-std::vector<Configuration> grid();
-
-/// `count` different ones of `all` at random, in random order: those of a smaller count come first in a larger one.
-std::vector<Configuration> sample(std::vector<Configuration> all, std::size_t count, unsigned seed);
 
 }  // namespace pipit::sweep
