@@ -126,10 +126,7 @@ std::vector<ConvVariant> conv_gemm_variants(const ConvShape& shape, int gpu) {
   const auto [processors, clusters] = processors_of(gpu);
   if (shape.in_c != 4) return conv_variants(shape, processors, clusters);
   const ConvTile narrow{128, 64, 1};  // the one tile that reads narrow pixels
-  const bool pays = clusters && pays_to_overlap(shape, narrow, processors);
-  std::vector<ConvVariant> variants{{narrow, pays}};
-  if (clusters) variants.push_back({narrow, !pays});
-  return variants;
+  return {{narrow, clusters && pays_to_overlap(shape, narrow, processors)}};
 }
 
 ConvVariant named_variant(const std::vector<ConvVariant>& variants, std::string_view name) {

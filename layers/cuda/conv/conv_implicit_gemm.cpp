@@ -132,14 +132,25 @@ class ImplicitGemm final : public Kernel {
 };
 
 // Long convolutions are the library's: on an H200 its kernels took 0.5 to 1.0 times as long from here on, while short
-// ones start faster here, and without the time that a library's plan takes to build. It has no ready kernel for results
-// that are bounded from above (relu6): those took up to 260 times as long.
+// ones start faster here, and without the time that a library's plan takes to build. Long begins later where x is read
+// with strides for one tap, which the library does badly (64 to 128 channels at 56x56, batch 128: 203 us against 23), and
+// for windows over few channels. It has no ready kernel for results that are bounded from above (relu6): those took up
+// to 260 times as long.
 // Where many weights are zeros, which the library multiplies as well, they are not.
 bool is_long(const NodeSpec& spec) {
-  constexpr std::int64_t kLongMacs = 500'000'000;
+  constexpr std::int64_t kLongMacs = 400'000'000, kLongStridedMacs = 6'000'000'000,
+                         kLongShallowMacs = 4'000'000'000;
+  constexpr std::int64_t kDeep = 1024;
   constexpr double kFewBlocks = 0.7;  // of the time of all of them
-  if (std::isfinite(layer_as<Conv>(spec.layer).attributes().activation.high)) return false;
-  if (layer_as<Conv>(spec.layer).work(spec.inputs, spec.outputs).macs < kLongMacs) return false;
+  const ConvAttributes& attributes = layer_as<Conv>(spec.layer).attributes();
+  if (std::isfinite(attributes.activation.high)) return false;
+  const Window& window = attributes.window;
+  const bool one_tap = window.taps() == 1;
+  const bool strided = window.stride[0] > 1 || window.stride[1] > 1;
+  const bool shallow = window.taps() * spec.inputs[0]->shape[1] < kDeep;
+  const std::int64_t least =
+      one_tap ? (strided ? kLongStridedMacs : kLongMacs) : (shallow ? kLongShallowMacs : kLongMacs);
+  if (layer_as<Conv>(spec.layer).work(spec.inputs, spec.outputs).macs < least) return false;
   return refuse_implicit_gemm(spec).has_value() || cuda::kept_cost(shape_of(spec), spec.gpu) > kFewBlocks;
 }
 

@@ -102,10 +102,12 @@ bool resident_goes_first(const ConvShape& shape, const KeptDepth& depth, const R
       static_cast<double>(ceil_div(shape.rows(), kResidentRows)) * column_tiles / processors;  // of a block
   const bool wide = plan.columns == 128;
   const bool one_column_tile = shape.out_c <= plan.columns && shape.out_c * 2 > plan.columns;
-  constexpr double kFew = 2.5, kMany = 5.5, kVeryMany = 11.5;
+  constexpr double kHardlyAny = 0.3, kFew = 2.5, kMany = 5.5, kVeryMany = 11.5;
   if (shape.kernel_h * shape.kernel_w == 1) {
-    constexpr int kShallow = 64;
-    return !shape.int8 && wide && tiles >= kVeryMany && shape.in_c <= kShallow;
+    constexpr int kShallow = 64, kDeep = 256;
+    return !shape.int8 && wide &&
+           ((shape.in_c <= kShallow && tiles >= kMany) ||
+            (shape.in_c <= kDeep && one_column_tile && tiles >= kFew));
   }
   constexpr int kLeastDepth = 9 * 32;  // units: 3x3 of 64 channels in INT8
   if (shape.depth() < kLeastDepth) return false;
@@ -117,7 +119,8 @@ bool resident_goes_first(const ConvShape& shape, const KeptDepth& depth, const R
   }
   // To cudnn, which is faster where x is read for several column tiles, zeros are weights like others.
   constexpr double kFewProducts = 0.8;
-  return (one_column_tile || kept <= kFewProducts) && tiles >= (wide ? kFew : kMany);
+  if (one_column_tile) return tiles >= (wide ? kFew : kHardlyAny);
+  return kept <= kFewProducts && tiles >= (wide ? kFew : kMany);
 }
 
 int resident_blocks(const ConvShape& shape, const KeptDepth& depth, int tile, int columns) {

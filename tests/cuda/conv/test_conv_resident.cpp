@@ -89,9 +89,15 @@ TEST(ResidentPlan, GoesFirstWhereItWasFaster) {
   EXPECT_TRUE(first(64, 128, 128, 3, 4));
   EXPECT_TRUE(first(64, 64, 56, 3, 32));
   EXPECT_TRUE(first(64, 256, 56, 1, 32));
-  EXPECT_FALSE(first(64, 64, 56, 3, 1));
+  EXPECT_TRUE(first(64, 64, 56, 3, 8));
+  EXPECT_TRUE(first(64, 64, 56, 3, 1));
+  EXPECT_FALSE(first(64, 64, 28, 3, 1)) << "not measured";
   EXPECT_FALSE(first(128, 128, 28, 3, 32)) << "x is read for two column tiles";
-  EXPECT_FALSE(first(256, 128, 56, 1, 32)) << "faster alone, not timed in a network yet";
+  EXPECT_TRUE(first(64, 256, 56, 1, 8));
+  EXPECT_FALSE(first(64, 256, 56, 1, 1));
+  EXPECT_TRUE(first(256, 128, 56, 1, 32));
+  EXPECT_TRUE(first(256, 128, 56, 1, 8));
+  EXPECT_FALSE(first(256, 128, 56, 1, 1));
   EXPECT_FALSE(first(128, 512, 28, 1, 32));
   EXPECT_FALSE(first(512, 128, 28, 1, 32));
   EXPECT_TRUE(first(64, 64, 56, 3, 32, true));

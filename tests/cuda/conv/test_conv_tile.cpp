@@ -309,18 +309,15 @@ TEST(ConvTile, VariantsStartWithTheChoice) {
     for (const bool clusters : {false, true}) {
       const std::vector<ConvVariant> variants = conv_variants(s, 132, clusters);
       ASSERT_FALSE(variants.empty());
-      EXPECT_LE(variants.size(), 8U);
+      EXPECT_LE(variants.size(), 5U);
       EXPECT_EQ(variants[0].tile, choose_tile(s, 132, clusters));
-      EXPECT_EQ(variants[0].overlap, clusters && pays_to_overlap(s, variants[0].tile, 132));
       std::set<std::string> names;
       for (const ConvVariant& v : variants) {
         EXPECT_TRUE(names.insert(v.name()).second) << v.name();
         EXPECT_TRUE(clusters || (v.tile.splits == 1 && !v.overlap)) << v.name();
         EXPECT_LE(v.tile.splits, ceil_div(s.depth(), kTileDepth));
+        EXPECT_EQ(v.overlap, clusters && pays_to_overlap(s, v.tile, 132)) << v.name();
       }
-      EXPECT_TRUE(!clusters || std::any_of(variants.begin(), variants.end(), [&](const ConvVariant& v) {
-        return v.tile == variants[0].tile && v.overlap != variants[0].overlap;
-      }));
     }
   }
   EXPECT_EQ((ConvVariant{{128, 64, 1}, false}).name(), "128x64");
