@@ -131,26 +131,30 @@ class ImplicitGemm final : public Kernel {
   DeviceBuffer bias_;
 };
 
-// Long convolutions are the library's: on an H200 its kernels took 0.5 to 1.0 times as long from here on, while short
-// ones start faster here, and without the time that a library's plan takes to build. Long begins later where x is read
-// with strides for one tap, which the library does badly (64 to 128 channels at 56x56, batch 128: 203 us against 23), and
-// for windows over few channels. It has no ready kernel for results that are bounded from above (relu6): those took up
-// to 260 times as long.
-// Where many weights are zeros, which the library multiplies as well, they are not.
-bool is_long(const NodeSpec& spec) {
-  constexpr std::int64_t kLongMacs = 400'000'000, kLongStridedMacs = 6'000'000'000,
-                         kLongShallowMacs = 4'000'000'000;
-  constexpr std::int64_t kDeep = 1024;
+// From how many multiply-accumulates on a convolution is the library's: on an H200 its kernels took 0.5 to 1.0 times as
+// long from there on, while short ones start faster here, and without the time that a library's plan takes to build.
+// Later where x is read with strides for one tap, which the library does badly (64 to 128 channels at 56x56, batch 128:
+// 203 us against 23), and for windows over few channels. Sooner for deep products of one tap with few results: alone our
+// tiles take as long, but the blocks that share such a depth stand in the way of the layers around them (ResNet-50 at
+// batch 1: 0.256 ms in place of 0.293).
+std::int64_t least_library_macs(const Window& window, std::int64_t channels, std::int64_t outputs,
+                                std::int64_t positions) {
+  constexpr std::int64_t kMillion = 1'000'000;
+  if (window.taps() > 1) return window.taps() * channels < 1024 ? 4000 * kMillion : 400 * kMillion;
+  if (window.stride[0] > 1 || window.stride[1] > 1) return 6000 * kMillion;
+  return channels >= 512 && channels > outputs && positions >= 128 ? 50 * kMillion : 400 * kMillion;
+}
+
+// Results that are bounded from above (relu6) stay here: the library has no ready kernel for them, and took up to 260
+// times as long. So do layers many of whose weights are zeros, which the library multiplies as well.
+bool is_the_librarys(const NodeSpec& spec) {
   constexpr double kFewBlocks = 0.7;  // of the time of all of them
   const ConvAttributes& attributes = layer_as<Conv>(spec.layer).attributes();
   if (std::isfinite(attributes.activation.high)) return false;
-  const Window& window = attributes.window;
-  const bool one_tap = window.taps() == 1;
-  const bool strided = window.stride[0] > 1 || window.stride[1] > 1;
-  const bool shallow = window.taps() * spec.inputs[0]->shape[1] < kDeep;
-  const std::int64_t least =
-      one_tap ? (strided ? kLongStridedMacs : kLongMacs) : (shallow ? kLongShallowMacs : kLongMacs);
-  if (layer_as<Conv>(spec.layer).work(spec.inputs, spec.outputs).macs < least) return false;
+  const Shape& y = spec.outputs[0].shape;
+  if (layer_as<Conv>(spec.layer).work(spec.inputs, spec.outputs).macs <
+      least_library_macs(attributes.window, spec.inputs[0]->shape[1], y[1], y.elements() / y[1]))
+    return false;
   return refuse_implicit_gemm(spec).has_value() || cuda::kept_cost(shape_of(spec), spec.gpu) > kFewBlocks;
 }
 
@@ -159,7 +163,7 @@ bool is_long(const NodeSpec& spec) {
 void register_cuda_conv_implicit_gemm(Registry& registry) {
   Candidate candidate{"implicit_gemm", refuse_implicit_gemm,
                       [](const NodeSpec& spec) { return std::make_unique<ImplicitGemm>(spec); },
-                      variant_names, is_long};
+                      variant_names, is_the_librarys};
   candidate.kept_share = [](const NodeSpec& spec) { return cuda::kept_share(spec, shape_of(spec)); };
   registry.add(Conv::kType, DeviceKind::cuda, std::move(candidate));
 }

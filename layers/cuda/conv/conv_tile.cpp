@@ -22,7 +22,7 @@ struct TileTimes {
 
 // Fitted to times of networks' convolutions on an H200 (warpgroup products; mean deviation 13 %) at batches 1, 8, 32 and
 // 128, halves so that what is chosen takes as little longer as possible than the best of what was timed (ResNets and
-// MobileNet v2, 182 layers: 2.5 % in the mean, 9 % at batch 8, where libraries take most of them). Those of the smallest INT8 tile are 1.6 times what was measured of it alone: in a
+// MobileNet v2, 182 layers: 2.1 % in the mean, 4 % at batch 8). Those of the smallest INT8 tile are 1.6 times what was measured of it alone: in a
 // whole model, where launches overlap, its many blocks stand in the way of the next layer's (ResNet-50 at batch 1 took
 // 0.216 ms without that factor, 0.199 with it).
 struct Times {
@@ -32,11 +32,11 @@ struct Times {
       busy_split;  // where blocks share the depth: they start together and exchange their sums
 };
 constexpr Times kHalfTimes = {
-    {{0.197, 0.557, 2.2}, {0.015, 0.347, 1.268}, {0.235, 0.19, 0.651}, {0.266, 0.119, 0.369}},
-    1.727,
-    0.269,
-    0.083,
-    0.18};
+    {{0.465, 0.417, 2.158}, {0.005, 0.364, 1.128}, {0.239, 0.14, 0.715}, {0.158, 0.148, 0.299}},
+    1.869,
+    0.187,
+    0.071,
+    0.245};
 constexpr Times kInt8Times = {
     {{0.137, 0.482, 1.887}, {0.564, 0.261, 0.924}, {0.273, 0.168, 0.43}, {0.347, 0.229, 0.514}},
     1.015,
