@@ -131,12 +131,11 @@ class ImplicitGemm final : public Kernel {
   DeviceBuffer bias_;
 };
 
-// From how many multiply-accumulates on a convolution is the library's: on an H200 its kernels took 0.5 to 1.0 times as
-// long from there on, while short ones start faster here, and without the time that a library's plan takes to build.
-// Later where x is read with strides for one tap, which the library does badly (64 to 128 channels at 56x56, batch 128:
-// 203 us against 23), and for windows over few channels. Sooner for deep products of one tap with few results: alone our
-// tiles take as long, but the blocks that share such a depth stand in the way of the layers around them (ResNet-50 at
-// batch 1: 0.256 ms in place of 0.293).
+// From how many multiply-accumulates on a convolution is the library's: on an H200 its kernels took 0.5 to 1.0 times
+// as long from there on, while short ones start faster here, and without the time that a library's plan takes to build.
+// Later where x is read with strides for one tap, which the library does badly (64 to 128 channels at 56x56, batch
+// 128: 203 us against 23), and for windows over few channels. Sooner for deep products of one tap with few results:
+// alone our tiles take as long, but the blocks that share such a depth stand in the way of the layers around them.
 std::int64_t least_library_macs(const Window& window, std::int64_t channels, std::int64_t outputs,
                                 std::int64_t positions) {
   constexpr std::int64_t kMillion = 1'000'000;

@@ -20,11 +20,11 @@ struct TileTimes {
   double busy_block;  // filling the pipeline and writing the tile, likewise
 };
 
-// Fitted to times of networks' convolutions on an H200 (warpgroup products; mean deviation 13 %) at batches 1, 8, 32 and
-// 128, halves so that what is chosen takes as little longer as possible than the best of what was timed (ResNets and
-// MobileNet v2, 182 layers: 2.1 % in the mean, 4 % at batch 8). Those of the smallest INT8 tile are 1.6 times what was measured of it alone: in a
-// whole model, where launches overlap, its many blocks stand in the way of the next layer's (ResNet-50 at batch 1 took
-// 0.216 ms without that factor, 0.199 with it).
+// Fitted to times of networks' convolutions on an H200 (warpgroup products; mean deviation 13 %) at batches 1, 8, 32
+// and 128, halves by tests/gpu/fit_tile_times.py so that what is chosen takes as little longer as possible than the
+// best of what was timed (ResNets and MobileNet v2: 2.6 % in the mean). Those of the smallest INT8 tile are 1.6 times
+// what was measured of it alone: in a whole model, where launches overlap, its many blocks stand in the way of the next
+// layer's (ResNet-50 at batch 1 took 0.216 ms without that factor, 0.199 with it).
 struct Times {
   TileTimes tiles[std::size(kConvTiles)];
   double launch;

@@ -153,10 +153,10 @@ struct ConvVariant {
   std::string name() const;
 };
 
-/// The ways to run a convolution that are worth timing, at most five: first the one that choose_tile names, then the next
-/// cheapest tiles. Whether launches overlap stays with pays_to_overlap: a kernel that is timed alone always gains, since
-/// it is its own neighbour, while in a network its blocks stand in the way of others (ResNet-50 in INT8 at batch 8 took
-/// 0.341 ms in place of 0.313). `clusters` as in choose_tile: without them launches cannot overlap at all.
+/// The ways to run a convolution that are worth timing, at most five: first the one that choose_tile names, then the
+/// next cheapest tiles. Whether launches overlap stays with pays_to_overlap: a kernel that is timed alone always gains,
+/// since it is its own neighbour, while in a network its blocks stand in the way of others (ResNet-50 in INT8 at batch
+/// 8 took 0.341 ms in place of 0.313). `clusters` as in choose_tile: without them launches cannot overlap at all.
 std::vector<ConvVariant> conv_variants(const ConvShape& shape, int processors, bool clusters);
 
 /// The output channel, within its 32, that a row of INT8 weights is for. A lane of an m16n8 accumulator has columns 2 t
