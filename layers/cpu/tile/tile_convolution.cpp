@@ -81,12 +81,25 @@ WeightsOf<std::int8_t> view_of(const ConvInput& input, const std::int8_t* weight
   return {weights, segments * run, segments, run, run, 1};
 }
 
-// Weights that stay in another form are not looked into.
-KeptSteps kept_of(const TileConvolution::Geometry& geometry, const ConvInput& input, const TilePanels& panels,
-                  const WeightView* weights) {
-  if (weights == nullptr) return {panels, geometry.groups, input.run()};
-  return kept_steps(panels, geometry.groups, input.run(),
-                    steps_with_weights(panels, geometry.groups, *weights));
+struct KeptPanels {
+  TilePanels panels;
+  KeptSteps steps;
+};
+
+// Weights that stay in another form are not looked into. Where 16 outputs keep fewer rows than 32 do together, panels
+// are of one vector: it reads the input once more for as many outputs, which takes 1.12 times as long (Zen 5).
+KeptPanels kept_of(const TileConvolution::Geometry& geometry, const ConvInput& input,
+                   const TilePanels& panels, const WeightView* weights) {
+  constexpr int kFewestOutputs = 16;  // nobody prunes fewer of them together
+  constexpr double kOneVector = 1.12;
+  if (weights == nullptr) return {panels, {panels, geometry.groups, input.run()}};
+  const auto kept = [&](const TilePanels& cut) {
+    return kept_steps(cut, geometry.groups, input.run(), steps_with_weights(cut, geometry.groups, *weights));
+  };
+  KeptPanels wide{panels, kept(panels)};
+  if (panels.lanes < kFewestOutputs || panels.outputs <= panels.lanes || panels.step != 1) return wide;
+  KeptPanels narrow{panels.of_one_vector(), kept(panels.of_one_vector())};
+  return kOneVector * narrow.steps.share() < wide.steps.share() ? narrow : wide;
 }
 
 KeptForBytes kept_of(const TileConvolution::Geometry& geometry, const ConvInput& input,
@@ -138,9 +151,8 @@ bool TileConvolution::copies_long_rows(const Geometry& geometry) {
 TileConvolution::Parts TileConvolution::float_parts(const Geometry& geometry, const WeightView* weights) {
   ConvInput input = input_of(geometry);
   TileArithmetic arithmetic = arithmetic_of(geometry);
-  const TilePanels panels = panels_of(geometry, input, *arithmetic.kernels);
-  KeptSteps kept = kept_of(geometry, input, panels, weights);
-  return {std::move(input), std::move(arithmetic), panels, std::move(kept)};
+  KeptPanels kept = kept_of(geometry, input, panels_of(geometry, input, *arithmetic.kernels), weights);
+  return {std::move(input), std::move(arithmetic), kept.panels, std::move(kept.steps)};
 }
 
 TileConvolution::Parts TileConvolution::byte_parts(const Geometry& geometry, ByteArithmetic bytes,
@@ -195,7 +207,8 @@ std::vector<std::int32_t> TileConvolution::offsets() const {
 TileLoop TileConvolution::loop_of(const Geometry& geometry) const {
   const DepthToSpace* layer = depth_to_space(geometry);
   const std::int64_t groups = layer != nullptr ? layer->attributes().block : geometry.groups;
-  const TilePanels of_group(*arithmetic_.kernels, panels_.steps, channels_ / groups);
+  TilePanels of_group = panels_;
+  of_group.outputs = channels_ / groups;
   const std::int64_t result_bytes = arithmetic_.result_bytes;
   TileLoop loop{arithmetic_.kernels, {}, arithmetic_.shared, arithmetic_.residual_bytes};
   for (std::int64_t g = 0; g < groups; ++g) {
@@ -282,7 +295,7 @@ double TileConvolution::kept_share(const Geometry& geometry, const float* weight
 
 double TileConvolution::kept_share(const Geometry& geometry, const WeightView& weights) {
   const ConvInput input = input_of(geometry);
-  return kept_of(geometry, input, panels_of(geometry, input, kernels_of(geometry)), &weights).share();
+  return kept_of(geometry, input, panels_of(geometry, input, kernels_of(geometry)), &weights).steps.share();
 }
 
 double TileConvolution::kept_share(const Geometry& geometry, const std::int8_t* weights) {

@@ -104,7 +104,7 @@ class TileConvolution {
            const RunContext& context, const PixelScales& scales = {}) const;
 
   /// RowSource's methods, of what computes_pieces().
-  std::int64_t piece_channels() const { return loop_.kernels->panel(); }
+  std::int64_t piece_channels() const { return panels_.panel; }
   std::size_t piece_scratch_bytes() const;
   void compute_piece(const std::byte* x, const float* bias, std::int64_t image, const TileRange& rows,
                      std::int64_t block, std::byte* y, std::int64_t columns, std::byte* scratch) const;

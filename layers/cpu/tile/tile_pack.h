@@ -8,8 +8,8 @@
 
 namespace pipit {
 
-/// How a matrix [steps of K, outputs] is cut into panels of kernels.panel() outputs; the last one holds the rest,
-/// in as few vectors as that takes. Panel p is [steps][vectors * lanes] elements of 4 bytes, the last vector filled
+/// How a matrix [steps of K, outputs] is cut into panels of kernels.panel() outputs, or of one vector of kernels.lanes;
+/// the last one holds the rest, in as few vectors as that takes. Panel p is [steps][vectors * lanes] elements of 4 bytes, the last vector filled
 /// up with zeros.
 struct TilePanels {
   std::int64_t steps = 0;
@@ -25,6 +25,12 @@ struct TilePanels {
         lanes(kernels.lanes),
         panel(kernels.panel()),
         step(kernels.step) {}
+
+  TilePanels of_one_vector() const {
+    TilePanels narrow = *this;
+    narrow.panel = lanes;
+    return narrow;
+  }
 
   std::int64_t count() const { return (outputs + panel - 1) / panel; }
   std::int32_t columns(std::int64_t p) const {
