@@ -9,8 +9,8 @@
 namespace pipit {
 
 /// How a matrix [steps of K, outputs] is cut into panels of kernels.panel() outputs, or of one vector of kernels.lanes;
-/// the last one holds the rest, in as few vectors as that takes. Panel p is [steps][vectors * lanes] elements of 4 bytes, the last vector filled
-/// up with zeros.
+/// the last one holds the rest, in as few vectors as that takes. Panel p is [steps][vectors * lanes] elements of 4
+/// bytes, the last vector filled up with zeros.
 struct TilePanels {
   std::int64_t steps = 0;
   std::int64_t outputs = 0;
