@@ -1,7 +1,6 @@
 #include "apps/commands/prune_options.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <map>
 
 #include "apps/display/output_files.h"
@@ -66,9 +65,7 @@ void PruneOptions::check_usage() const {
   const std::vector<std::string> inputs = {model.model, images, check, image.labels};
   check_output("--output", source.output, inputs);
   check_output("--save-svg", source.svg, inputs);
-  if (!source.svg.empty() &&
-      std::filesystem::weakly_canonical(source.svg) == std::filesystem::weakly_canonical(source.output))
-    throw CLI::ValidationError("--save-svg", "is the same file as --output");
+  check_apart("--save-svg", source.svg, "--output", source.output);
 }
 
 void add_prune_options(const std::shared_ptr<PruneOptions>& options, CLI::App& command) {

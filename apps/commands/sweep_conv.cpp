@@ -38,8 +38,14 @@ struct SweepConvOptions {
   bool wide = false;
 
   bool on_gpu() const { return shared.common.device == DeviceKind::cuda; }
+  // No base twice.
   std::vector<std::string> all_bases() const {
-    return !bases.empty() ? bases : std::vector<std::string>{on_gpu() ? "fp16" : "fp32"};
+    if (bases.empty()) return {on_gpu() ? "fp16" : "fp32"};
+    std::vector<std::string> all;
+    for (const std::string& base : bases) {
+      if (std::ranges::find(all, base) == all.end()) all.push_back(base);
+    }
+    return all;
   }
 };
 
@@ -51,17 +57,18 @@ nlohmann::ordered_json settings_of(const SweepConvOptions& options) {
   return settings;
 }
 
-// A list for each layer: what its rows share is made once.
+// A list for each layer: what its rows share is made once. No row twice: means would count it twice.
 std::vector<std::vector<ConvRow>> rows_of(const SweepConvOptions& options) {
   std::vector<std::vector<ConvRow>> layers;
   for (const ConvPoint& point : by_input(sample(options.grid.points(), options.sample, options.seed))) {
     std::vector<ConvRow>& rows = layers.emplace_back();
     for (const std::string& precision : options.shared.precisions) {
       for (const std::string& backend : options.backends) {
-        ConvRow& row = rows.emplace_back();
+        ConvRow row;
         row.point = point;
         row.precision = precision;
         row.backend = backend;
+        if (std::ranges::find(rows, row.key(), &ConvRow::key) == rows.end()) rows.push_back(std::move(row));
       }
     }
   }

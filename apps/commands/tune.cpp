@@ -239,8 +239,7 @@ int tune(const TuneOptions& options) {
   check_output("--output", options.output, inputs);  // not --plan, which may be changed in place
   check_output("--save-svg", options.svg, inputs);
   check_output("--save-svg", options.svg, {common.plan});
-  if (std::filesystem::weakly_canonical(options.svg) == std::filesystem::weakly_canonical(options.output))
-    throw CLI::ValidationError("--save-svg", "is the same file as --output");
+  check_apart("--save-svg", options.svg, "--output", options.output);
   Model model = options.model.load();
   const Preprocess preprocess = noted_preprocess(model, options.image.resolve(model), common.quiet);
   std::optional<QuantizationPlan> plan;

@@ -57,4 +57,16 @@ void check_output(const std::string& option, const std::string& output,
   check_writable(output);
 }
 
+void check_apart(const std::string& option, const std::string& path, const std::string& other_option,
+                 const std::string& other) {
+  namespace fs = std::filesystem;
+  if (path.empty() || other.empty()) return;
+  // weakly_canonical() alone leaves a relative path as it is where nothing of it is there. What it cannot look into
+  // cannot be written either, as check_writable() says.
+  std::error_code ignored;
+  const fs::path place = fs::weakly_canonical(fs::absolute(path), ignored);
+  if (!place.empty() && place == fs::weakly_canonical(fs::absolute(other), ignored))
+    throw CLI::ValidationError(option, "'" + path + "' is the same file as " + other_option);
+}
+
 }  // namespace pipit::apps

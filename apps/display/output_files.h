@@ -12,4 +12,9 @@ namespace pipit::apps {
 void check_output(const std::string& option, const std::string& output,
                   const std::vector<std::string>& inputs);
 
+/// Throws CLI::ValidationError, naming `option`, when `path` and `other`, which need not be there yet, are one file:
+/// what is written last would replace the other. Without one of them: nothing to check.
+void check_apart(const std::string& option, const std::string& path, const std::string& other_option,
+                 const std::string& other);
+
 }  // namespace pipit::apps

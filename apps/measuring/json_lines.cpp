@@ -1,6 +1,7 @@
 #include "apps/measuring/json_lines.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -19,6 +20,24 @@ namespace {
 
 std::string line_of(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+// Which settings differ: "bases" is ["fp32"] there, ["int8"] here.
+std::string differences(const Json& there, const Json& here) {
+  if (!there.is_object() || !there.contains(here.begin().key()))  // not even of this kind
+    return fmt::format("it says {}, this is {}", shown(there), shown(here));
+  Json keys = here;
+  keys.update(there);
+  std::string text;
+  for (const auto& [key, ignored] : keys.items()) {
+    const auto value_in = [&key = key](const Json& of) {
+      return of.contains(key) ? shown(of[key]) : "missing";
+    };
+    if (there.contains(key) && here.contains(key) && there[key] == here[key]) continue;
+    text += fmt::format("{}{} is {} there, {} here", text.empty() ? "" : "; ", shown(key), value_in(there),
+                        value_in(here));
+  }
+  return text.empty() ? "its settings stand in another order" : text;
 }
 
 }  // namespace
@@ -58,7 +77,7 @@ void JsonLines::read(const Json& settings) {
     }
     at = end + 1;
     if (line == 0 && json != settings)
-      fail("{}: is of another sweep: it says {}, this is {}", path_, shown(json), settings.dump());
+      fail("{}: is of another sweep: {}; name another file", path_, differences(json, settings));
     if (line > 0) found_.push_back(std::move(json));
   }
   if (complete < content.size()) std::filesystem::resize_file(path_, complete);

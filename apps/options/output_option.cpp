@@ -67,6 +67,12 @@ bool OutputOption::has(OutputForm form) const {
   return std::ranges::find(files_, form, &File::form) != files_.end();
 }
 
+std::vector<std::string> OutputOption::paths() const {
+  std::vector<std::string> paths;
+  for (const File& file : files_) paths.push_back(file.path);
+  return paths;
+}
+
 void OutputOption::check(const std::vector<std::string>& inputs) const {
   for (const File& file : files_) check_output("--output", file.path, inputs);
 }

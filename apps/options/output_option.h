@@ -17,6 +17,7 @@ class OutputOption {
   /// wrong usage.
   void add_to(CLI::App& command, const std::vector<OutputForm>& forms);
   bool has(OutputForm form) const;
+  std::vector<std::string> paths() const;
   /// Before the work begins: check_output() of every file. `inputs` are what the command reads.
   void check(const std::vector<std::string>& inputs) const;
   /// Writes every file, whole or not at all.

@@ -28,6 +28,11 @@ void SweepOptions::add_to(CLI::App& command, const std::string& precision_help,
 
 void SweepOptions::check(std::vector<std::string> inputs) const {
   if (resume && results.empty()) throw CLI::ValidationError("--resume", "goes with --results");
+  for (const std::string& path : output.paths()) {
+    check_apart("--output", path, "--results", results);
+    check_apart("--save-svg", svg, "--output", path);
+  }
+  check_apart("--save-svg", svg, "--results", results);
   inputs.push_back(results);
   output.check(inputs);
   check_output("--save-svg", svg, inputs);

@@ -23,8 +23,8 @@ struct SweepOptions {
   /// What is in the struct are the defaults. `precision`, `seconds`, `svg`: the help of these. `forms`: of --output.
   void add_to(CLI::App& command, const std::string& precision, const std::string& seconds,
               const std::string& svg, const std::vector<OutputForm>& forms);
-  /// Throws CLI::ValidationError for options that do not go together and files that cannot be written, or are one of
-  /// `inputs`; Error where there is no such device.
+  /// Throws CLI::ValidationError for options that do not go together and files that cannot be written, are named twice,
+  /// or are one of `inputs`; Error where there is no such device.
   void check(std::vector<std::string> inputs) const;
   /// "device" and "threads", for the first line of --results: rows of another machine do not go on.
   nlohmann::ordered_json machine_json() const;

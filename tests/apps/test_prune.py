@@ -237,6 +237,7 @@ class Prune(CommandTest):
             (("--output", "x.onnx", "--keep", 0.5, "--mode", "channel", "--rows", "channel"), "--rows"),
             (("--output", "images/cat/0.bmp", "--keep", 0.5), "--output"),
             (("--output", "x.onnx", "--save-svg", "x.onnx", "--keep", 0.5), "--save-svg"),
+            (("--output", "new.onnx", "--save-svg", "./new.onnx", "--keep", 0.5), "--save-svg"),
         ]:
             done = self.pipit(*prune, *arguments, code=USAGE)
             self.assertIn(message, done.stderr, arguments)

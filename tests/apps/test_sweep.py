@@ -275,6 +275,34 @@ class SweepConv(CommandTest):
         row, = self.json("sweep", "conv", *huge, code=UNSUPPORTED)["rows"]
         self.assertIn("2^31 elements", row["problem"])
 
+    def test_nothing_counts_twice(self):
+        point = ("--n", "1,1", "--in", "8", "--out", "8", "--size", "12", "--kernel", "3", "--stride", "1", "--seconds", "0")
+        result = self.json("sweep", "conv", *point, "--precision", "int8,fp16,int8", "--backend", "auto,tile,auto", "--base", "fp32,fp16,fp32")
+        self.assertEqual([(row["precision"], row["backend"]) for row in result["rows"]],
+                         [(p, b) for p in ("int8", "fp16") for b in ("auto", "tile")])
+        self.assertEqual(result["bases"], ["fp32", "fp16"])
+        self.assertEqual({summary["layers"] for summary in result["summaries"]}, {1})
+
+    def test_files_do_not_replace_each_other(self):
+        (self.folder / "link").symlink_to(self.folder, target_is_directory=True)
+        for command in (("conv", "--sample", "1"), ("sparsity", "--layer", LAYER)):
+            for first, second in (("--output", "--results"), ("--save-svg", "--output"), ("--save-svg", "--results")):
+                done = self.pipit("sweep", *command, first, "a.json", second, "link/a.json", code=USAGE)
+                self.assert_one_line_error(done, first, "a.json", second)
+                self.assertFalse((self.folder / "a.json").exists())
+
+    def test_another_sweep_says_what_differs(self):
+        point = ("--n", "1", "--in", "8", "--out", "8", "--size", "12", "--kernel", "3", "--stride", "1", "--seconds", "0",
+                 "--results", "rows.jsonl")
+        self.json("sweep", "conv", *point)
+        lines = (self.folder / "rows.jsonl").read_text()
+        done = self.pipit("sweep", "conv", *point, "--resume", "--base", "fp16,fp32", code=RUNTIME)
+        self.assert_one_line_error(done, 'another sweep: "bases" is ["fp32"] there, ["fp16","fp32"] here; name')
+        version = json.loads(lines.splitlines()[0])["pipit_sweep_conv"]
+        (self.folder / "rows.jsonl").write_text(lines.replace(f'"pipit_sweep_conv":{version}', f'"pipit_sweep_conv":{version - 1}', 1))
+        done = self.pipit("sweep", "conv", *point, "--resume", code=RUNTIME)
+        self.assert_one_line_error(done, f'another sweep: "pipit_sweep_conv" is {version - 1} there, {version} here; name')
+
     def test_text_and_usage(self):
         text = self.pipit("sweep", "conv", "--n", "1", "--in", "3", "--out", "8", "--size", "9", "--seconds", "0", "--kernel",
                           "1,3").stdout
