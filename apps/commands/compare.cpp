@@ -123,10 +123,9 @@ std::string again(const std::vector<TimedRuns>& all, const std::string& file) {
   return line + list_again(all, "--threads", &TimedRuns::threads, 0) + " --json >> " + shell_word(file);
 }
 
-// The same of a sweep, whose options are not known. Of CSV there is one table in a file, so JSON begins anew.
-std::string again(const SweptRows& rows, std::string file) {
-  if (is_csv(file)) file.replace(file.size() - 3, 3, "json");
-  return fmt::format("pipit {} --json >> {}", rows.sweep, shell_word(file));
+// The same of a sweep, whose options are not known. Of CSV there is one table in a file: JSON begins anew, beside it.
+std::string again(const SweptRows& rows, const std::string& file) {
+  return fmt::format("pipit {} --json >> {}", rows.sweep, shell_word(is_csv(file) ? file + ".json" : file));
 }
 
 // `kept`: processes that need not be repeated. `first` and `second`: what runs one more.

@@ -172,8 +172,7 @@ void print_pruned(const PruneSource& source, const PruneGoal& goal, const PruneO
       if (i == outcome.chosen) mark += mark.empty() ? "chosen" : ", chosen";
       steps.add({speed_text(step.speedup), fmt::format("{:.3f}", outcome.dense_ms / step.speedup.median),
                  fmt::format("{:.2f}", 100 * (outcome.search_top1 - paired_drop(step.answers))),
-                 drop_text(step.answers),
-                 fmt::format("{:.2f} ± {:.2f}", 100 * step.drop.mean, 100 * step.drop.standard_error), mark});
+                 drop_text(step.answers), expected_drop_text(step.drop), mark});
     }
     fmt::print("{}\n", steps.str(0, width));
   }

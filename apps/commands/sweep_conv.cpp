@@ -226,7 +226,9 @@ void add_sweep_conv(CLI::App& parent, int& exit_code) {
       "--floor", options->floor,
       "Also what each takes at least at the machine's ceilings (as in profile --floor, on a GPU with "
       "operands in memory), and how much of its time that is");
-  command->add_option("--top", options->top, "Rows in the table, those with the largest speed-ups")
+  command
+      ->add_option("--top", options->top,
+                   "Rows in the table, those with the largest speed-ups by the lower end of their intervals")
       ->check(count_value())
       ->capture_default_str();
   add_wide_to(*command, options->wide);

@@ -143,8 +143,7 @@ void print_as_table(const TuneOptions& options, const Outcome& outcome) {
          step.kept == 0 ? "" : outcome.search.ladders[order].order[static_cast<std::size_t>(step.kept - 1)],
          fmt::format("{:.3f}", step.ms),
          fmt::format("{:.2f}", 100 * (outcome.search_top1 - paired_drop(step.answers))),
-         drop_text(step.answers),
-         fmt::format("{:.2f} ± {:.2f}", 100 * step.drop.mean, 100 * step.drop.standard_error), mark});
+         drop_text(step.answers), expected_drop_text(step.drop), mark});
   }
   const char* top1 = options.against == "labels" ? "top-1" : "agreement with fp32";
   const int width = table_width(options.wide);

@@ -2,12 +2,27 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 namespace pipit::apps {
+
+namespace {
+
+// Of a share, in points that never read -0.00.
+std::string points_text(double share) {
+  return fmt::format("{:.2f}", std::round(1e4 * share) / 100 + 0.0);
+}
+
+}  // namespace
 
 std::string drop_text(const PairedAnswers& answers) {
   const DropInterval interval = drop_interval(answers, 0.95);
-  return fmt::format("{:.2f} [{:.2f}, {:.2f}]", 100 * paired_drop(answers), 100 * interval.low,
-                     100 * interval.high);
+  return fmt::format("{} [{}, {}]", points_text(paired_drop(answers)), points_text(interval.low),
+                     points_text(interval.high));
+}
+
+std::string expected_drop_text(const DropEstimate& drop) {
+  return fmt::format("{} ± {}", points_text(drop.mean), points_text(drop.standard_error));
 }
 
 nlohmann::ordered_json drop_json(const PairedAnswers& answers, double base_top1) {

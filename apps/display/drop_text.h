@@ -5,11 +5,15 @@
 #include <string>
 
 #include "quant/drop_verdict.h"
+#include "quant/mixed_search.h"
 
 namespace pipit::apps {
 
 /// In points, with its 95 % interval: "0.25 [-0.10, 0.60]".
 std::string drop_text(const PairedAnswers& answers);
+
+/// In points, with its standard error: "0.30 ± 0.12".
+std::string expected_drop_text(const DropEstimate& drop);
 
 /// "images", "base_top1" (a share), "top1" of what is held against it, "drop_points", "drop_points_interval95", and how
 /// many images "only_base_right" and "only_model_right" count.

@@ -117,7 +117,11 @@ Json ConvRow::json() const {
 
 ConvRow ConvRow::from_json(const Json& json) try {
   ConvRow row;
-  const auto number = [&](const char* name) { return json.at(name).get<std::int64_t>(); };
+  const auto number = [&](const char* name) {
+    const auto value = json.at(name).get<std::int64_t>();
+    if (value < 1) fail("no row of a sweep: \"{}\" is {}", name, value);
+    return value;
+  };
   row.point = {number("n"), number("in"), number("out"), number("size"), number("kernel"), number("stride")};
   row.precision = json.at("precision").get<std::string>();
   row.backend = json.at("backend").get<std::string>();

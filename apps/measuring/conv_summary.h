@@ -33,7 +33,7 @@ struct ConvSummary {
     GeometricMean mean;
   };
   std::vector<Part> parts;    ///< by each extent that has more than one value, in its order
-  std::vector<ConvRow> best;  ///< by image size, the one with the largest speed-up
+  std::vector<ConvRow> best;  ///< by image size, the one whose speed-up is the largest at its lower end
 
   /// "int8 against cudnn".
   std::string title() const;
@@ -41,7 +41,8 @@ struct ConvSummary {
 /// A precision by the fastest of its kernels is held against all of `bases` but itself.
 std::vector<ConvSummary> summaries(const std::vector<ConvRow>& rows, const std::vector<std::string>& bases);
 
-/// Summaries, means by extents, then the `top` rows with the largest speed-ups over the first of `bases`.
+/// Summaries, means by extents, then the `top` rows whose speed-ups over the first of `bases` have the highest lower
+/// ends.
 std::string conv_table(const std::vector<ConvRow>& rows, const std::vector<std::string>& bases,
                        std::size_t top, int width);
 nlohmann::ordered_json summaries_json(const std::vector<ConvRow>& rows,

@@ -28,11 +28,11 @@ constexpr double kMostColumns = 65536;
 constexpr double kLeastColumnsPerRow = 4;
 
 [[noreturn]] void bad_spec(const std::string& spec, std::string_view part) {
+  const std::string in = part == spec ? "" : fmt::format(" in '{}'", spec);
   fail(
-      "{}: '{}' is not understood; expected NxCxHxW:OxRxS[:sSTRIDE][:pPADDING][:dDILATION], for "
-      "example "
+      "'{}'{} is not understood; expected NxCxHxW:OxRxS[:sSTRIDE][:pPADDING][:dDILATION], for example "
       "16x64x56x56:128x3x3",
-      spec, part);
+      part, in);
 }
 
 std::int64_t parse_number(const std::string& spec, std::string_view text, std::int64_t least) {

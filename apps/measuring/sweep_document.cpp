@@ -46,6 +46,8 @@ Json read_sweep_document(const std::string& path) {
   constexpr std::uint64_t kMostBytes = std::uint64_t{256} << 20;
   constexpr int kMostLevels = 12;
   const std::string content = read_file(path, kMostBytes);
+  if (path.ends_with(".csv"))
+    fail("{}: the JSON is read, which sweep conv and sweep sparsity write with --output FILE.json", path);
   try {
     const JsonDocument json = parse_json(content, kMostLevels);
     const std::string command = text_of(json, "command");

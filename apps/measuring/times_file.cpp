@@ -100,6 +100,9 @@ void add_document(std::vector<TimedRuns>& all, const JsonDocument& json) {
 
 std::vector<TimedRuns> read_times(const std::string& path) {
   const std::string content = read_file(path, kMostTimesBytes);
+  if (path.ends_with(".csv"))
+    fail("{}: of profile and bench the JSON is read (--output FILE.json); CSV is where it is of a sweep",
+         path);
   std::vector<TimedRuns> all;
   try {
     for_each_document(content, kMostTimesLevels, [&](const JsonDocument& json) { add_document(all, json); });

@@ -320,9 +320,14 @@ class Sweeps(Data):
         done = self.pipit_with_notes("compare", a, b)
         self.assertIn(f"  for i in 1 2; do pipit sweep conv --json >> {a}; pipit sweep conv --json >> {b}; done", done.stderr)
         done = self.pipit_with_notes("compare", a, self.write("b.csv", pathlib.Path(b).read_text()))
-        self.assertIn(f"for i in 1 2 3; do pipit sweep conv --json >> {a}; pipit sweep conv --json >> {self.folder}/b.json; done",
+        self.assertIn(f"for i in 1 2 3; do pipit sweep conv --json >> {a}; pipit sweep conv --json >> {self.folder}/b.csv.json; done",
                       done.stderr)
         self.assertEqual(done.stdout.splitlines()[-2], "32 rows on both sides, 32 with too few processes to tell")
+
+    def test_tables_of_profiles_are_not_read(self):
+        self.write("p.csv", "model,node\nm,n\n")
+        self.save("p.json", self.profile([(["n"], 1)]))
+        self.assert_one_line_error(self.pipit("compare", "p.csv", "p.json", code=RUNTIME), "p.csv", "--output FILE.json")
 
     def test_what_sweeps_write(self):
         grid = ("sweep", "conv", "--n", "1", "--in", "3", "--out", "8", "--size", "8,9", "--stride", "1", "--kernel", "1,3,5,7",

@@ -21,7 +21,21 @@ def by_key(rows):
     return {(row["precision"], row["mode"], row["keep"]): row for row in rows}
 
 
-class SweepSparsity(CommandTest):
+class SweepTest(CommandTest):
+    def killed(self, arguments, results, lines):
+        """What a sweep leaves in `results` when it is killed once so many lines are there."""
+        with subprocess.Popen([PIPIT, *arguments], cwd=self.folder, stdout=subprocess.DEVNULL) as process:
+            until = time.monotonic() + 60
+            while time.monotonic() < until and not (results.exists() and results.read_bytes().count(b"\n") >= lines):
+                time.sleep(0.005)
+            self.assertIsNone(process.poll(), "it was too fast to be killed")
+            os.kill(process.pid, signal.SIGKILL)
+        left = results.read_bytes()
+        self.assertGreaterEqual(left.count(b"\n"), lines)
+        return left
+
+
+class SweepSparsity(SweepTest):
     def test_every_mode_and_precision(self):
         result = self.json("sweep", "sparsity", *SMALL, "--seconds", "0", "--precision", "fp32,fp16,int8", "--block", "8",
                            "--output", "s.csv", "--save-svg", "s.svg")
@@ -65,14 +79,8 @@ class SweepSparsity(CommandTest):
     def test_goes_on_after_a_kill(self):
         arguments = ["sweep", "sparsity", *SMALL, "--seconds", "0.05", "--results", "rows.jsonl"]
         path = self.folder / "rows.jsonl"
-        with subprocess.Popen([PIPIT, *arguments], cwd=self.folder, stdout=subprocess.DEVNULL) as process:
-            until = time.monotonic() + 60
-            while time.monotonic() < until and not (path.exists() and path.read_bytes().count(b"\n") >= 4):
-                time.sleep(0.005)
-            os.kill(process.pid, signal.SIGKILL)
-        before = path.read_bytes()
+        before = self.killed(arguments, path, 4)
         whole = before[:before.rfind(b"\n") + 1]
-        self.assertGreaterEqual(whole.count(b"\n"), 4)
         path.write_bytes(whole + b'{"layer":"1x16x9x9:24x3x3","precision":"fp')  # cut off
         self.assertIn("--resume", self.pipit(*arguments, code=RUNTIME).stderr)
         result = self.json(*arguments, "--resume")
@@ -118,7 +126,7 @@ class SweepSparsity(CommandTest):
 
     def test_usage(self):
         for spec in ("1x16x9x9", "1x16x9:24x3x3", "1x16x9x9:24x3x3:q2", "1x16x9x9:24x3x3:s0", "1x16x9x9:24x3x3:",
-                     "0x16x9x9:24x3x3", "99999x99999x99x99:24x3x3"):
+                     "0x16x9x9:24x3x3", "99999x99999x99x99:24x3x3", ""):
             self.assert_one_line_error(self.pipit("sweep", "sparsity", "--layer", spec, code=USAGE), "--layer", spec)
         for arguments in (("--resume",), ("--keep", "0.01"), ("--keep", "nan"), ("--seconds", "nan"), ("--keep", "2"), ("--mode", "rows"), ("--panel", "7"),
                           (MODEL, "--layer", LAYER)):
@@ -130,7 +138,7 @@ class SweepSparsity(CommandTest):
 
 
 
-class SweepConv(CommandTest):
+class SweepConv(SweepTest):
     GRID = ("--n", "1,2", "--in", "3,8", "--out", "8", "--size", "9,16", "--kernel", "1,3", "--stride", "1,2", "--seconds", "0")
 
     def test_every_combination(self):
@@ -169,6 +177,10 @@ class SweepConv(CommandTest):
         self.assertEqual([(s["precision"], s["base"]) for s in result["summaries"]],
                          [("fp32", "fp16"), ("fp16", "fp32"), ("int8", "fp32"), ("int8", "fp16")])
 
+        def at_least(summary, row):
+            return [base["speedup_interval95"][0] for base in row["against"]
+                    if (row["precision"], base["base"]) == (summary["precision"], summary["base"])]
+
         def speedups(summary, **wanted):
             return [base["speedup"] for row in rows if row["precision"] == summary["precision"]
                     and all(row[key] == value for key, value in wanted.items())
@@ -194,8 +206,9 @@ class SweepConv(CommandTest):
                 for mean in means:
                     check_mean(mean, speedups(summary, **{extent: mean["value"]}))
             self.assertEqual([best["size"] for best in summary["best_by_size"]], [9, 16])
-            self.assertEqual(max(base["speedup"] for best in summary["best_by_size"] for base in best["against"]
-                                 if base["base"] == summary["base"]), max(mine))
+            for best in summary["best_by_size"]:
+                self.assertEqual(at_least(summary, best)[0],
+                                 max(low for row in rows if row["size"] == best["size"] for low in at_least(summary, row)))
         with open(self.folder / "c.csv", newline="", encoding="utf-8") as file:
             table = list(csv.DictReader(file))
 
@@ -236,6 +249,17 @@ class SweepConv(CommandTest):
         self.assertEqual(len(again["rows"]), 1)
         self.assertTrue((self.folder / "rows.jsonl").read_text().startswith(whole.split("\n")[0] + "\n"))
 
+    def test_goes_on_after_a_kill(self):
+        arguments = ["sweep", "conv", "--n", "1", "--size", "32", "--kernel", "1,3", "--sample", "8", "--seconds", "0.05",
+                     "--results", "rows.jsonl"]
+        before = self.killed(arguments, self.folder / "rows.jsonl", 3)
+        result = self.json(*arguments, "--resume")
+        after = (self.folder / "rows.jsonl").read_bytes()
+        self.assertTrue(after.startswith(before[:before.rfind(b"\n") + 1]))
+        lines = [json.loads(line) for line in after.splitlines()]
+        self.assertEqual(len(lines), 1 + 8)
+        self.assertCountEqual(lines[1:], result["rows"])
+
     def test_a_larger_sample_holds_a_smaller_one(self):
         small = ("--size", "32", "--kernel", "1,3", "--seconds", "0", "--results", "rows.jsonl")
         first = self.json("sweep", "conv", *small, "--n", "1", "--sample", "3")
@@ -253,8 +277,11 @@ class SweepConv(CommandTest):
         again = self.json("sweep", "conv", *small, "--n", "1", "--sample", "5", "--resume")
         self.assertEqual(again["rows"][:4], more["rows"][:4])
         self.assertNotIn("problem", again["rows"][4])
-        self.write("rows.jsonl", text + b'{"n":1}\n')
-        self.assert_one_line_error(self.pipit("sweep", "conv", *small, "--sample", "5", "--resume", code=RUNTIME), "line 7")
+        impossible = text.splitlines()[1].replace(b'"n":1', b'"n":-5')
+        self.assertIn(b'"n":-5', impossible)
+        for row in (b'{"n":1}', impossible):
+            self.write("rows.jsonl", text + row + b"\n")
+            self.assert_one_line_error(self.pipit("sweep", "conv", *small, "--sample", "5", "--resume", code=RUNTIME), "line 7")
 
     def test_the_usual_grid(self):
         result = self.json("sweep", "conv", "--sample", "1", "--seconds", "0", "--seed", "4")

@@ -35,6 +35,9 @@ class SweepReports(BrowserTest):
         self.profile("--output", "out.json")
         self.assert_one_line_error(
             self.pipit("profile", MODEL, "--sweep", "out.json", "--output", "p.html", code=RUNTIME), "out.json", "profile")
+        self.write("s.csv", "device,threads\n")
+        self.assert_one_line_error(
+            self.pipit("profile", MODEL, "--sweep", "s.csv", "--output", "p.html", code=RUNTIME), "s.csv", "FILE.json")
         dom, table = table_after("")
         self.assertIn("<title>Convolutions · pipit sweep</title>", dom)
         self.assertRegex(dom, '<div id="profile" hidden')
