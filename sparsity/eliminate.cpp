@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <queue>
 
@@ -276,6 +277,45 @@ std::vector<PanelStep> merge_paths(const std::vector<Elimination>& panels) {
     push(p);
   }
   return merged;
+}
+
+std::vector<PanelStep> balance_paths(const std::vector<Elimination>& paths, std::int64_t channels,
+                                     std::int64_t outputs, std::int64_t neighbours) {
+  const std::int64_t blocks_of_tap = (channels + neighbours - 1) / neighbours;
+  // What falls together: the n-th of a block in each output of a panel.
+  struct Unit {
+    double loss = 0;
+    std::vector<PanelStep> steps;
+  };
+  std::map<std::pair<std::int64_t, std::int64_t>, std::vector<Unit>> blocks;  // of (panel, block)
+  for (std::size_t o = 0; o < paths.size(); ++o) {
+    std::map<std::int64_t, std::size_t> fallen;  // of the output, by block
+    for (std::size_t i = 0; i < paths[o].order.size(); ++i) {
+      const std::int64_t group = paths[o].order[i];
+      const std::int64_t block = group / channels * blocks_of_tap + group % channels / neighbours;
+      std::vector<Unit>& units = blocks[{static_cast<std::int64_t>(o) / outputs, block}];
+      const std::size_t n = fallen[block]++;
+      if (units.size() <= n) units.resize(n + 1);
+      units[n].steps.push_back({static_cast<int>(o), static_cast<int>(group), paths[o].loss[i]});
+      units[n].loss += paths[o].loss[i];
+    }
+  }
+  std::vector<Unit> order;
+  for (auto& [place, units] : blocks) {
+    const auto outputs_of_panel = static_cast<std::size_t>(
+        std::min(outputs, static_cast<std::int64_t>(paths.size()) - place.first * outputs));
+    double least = 0;
+    for (Unit& unit : units) {
+      // Where the path of one output ends before, its weights stay, and so does the step.
+      if (unit.steps.size() < outputs_of_panel) break;
+      least = unit.loss = std::max(least, unit.loss);
+      order.push_back(std::move(unit));
+    }
+  }
+  std::stable_sort(order.begin(), order.end(), [](const Unit& a, const Unit& b) { return a.loss < b.loss; });
+  std::vector<PanelStep> balanced;
+  for (const Unit& unit : order) balanced.insert(balanced.end(), unit.steps.begin(), unit.steps.end());
+  return balanced;
 }
 
 }  // namespace pipit

@@ -67,4 +67,13 @@ struct PanelStep {
 };
 std::vector<PanelStep> merge_paths(const std::vector<Elimination>& panels);
 
+/// The same for single outputs and weights, so that all outputs of a panel of `outputs` keep as many in each block of
+/// `neighbours` input channels of a tap, which is what kernels leave out that pick inputs (N:M sparsity, Mishra et al.,
+/// "Accelerating sparse deep neural networks", 2021, N being free for every panel and block). The n-th of every
+/// output of the panel to fall from a block fall together; losses of a block never fall along the path,
+/// and what the path of one output has no n-th for stays in all.
+/// Groups of a path are numbered tap * channels + channel.
+std::vector<PanelStep> balance_paths(const std::vector<Elimination>& paths, std::int64_t channels,
+                                     std::int64_t outputs, std::int64_t neighbours);
+
 }  // namespace pipit

@@ -15,16 +15,27 @@ namespace pipit {
 namespace {
 
 constexpr std::int64_t kLeastChannels = 8;
+// With AVX-512, whose registers hold as many outputs, and as many neighbours of which each picks one.
+constexpr std::int64_t kPickOutputs = 16;
+constexpr std::int64_t kPickChannels = 16;
 
 // Outputs that share a choice: a multiple of the panel.
-std::int64_t chosen_panel(const PathOptions& options, std::int64_t outputs, std::size_t depth) {
-  if (options.panel == 0) return outputs;
+std::int64_t chosen_panel(const PathOptions& options, std::int64_t least, std::int64_t outputs,
+                          std::size_t depth) {
+  if (least == 0) return outputs;
   const double each = std::pow(static_cast<double>(depth), 3) / 3;
-  std::int64_t panel = options.panel;
+  std::int64_t panel = least;
   while (panel < outputs &&
          each * std::ceil(static_cast<double>(outputs) / static_cast<double>(panel)) > options.work)
     panel *= 2;
   return std::min(panel, outputs);
+}
+
+// LayerMask::panel.
+std::int64_t panel_of(MaskMode mode, const PathOptions& options, std::int64_t outputs, std::size_t depth) {
+  const bool shared =
+      options.panel == 1 && (mode == MaskMode::input || chosen_panel(options, 1, outputs, depth) > 1);
+  return shared ? options.shared_panel : options.panel;
 }
 
 // Positions in a column of the mask's groups of one panel: of its first marks.
@@ -57,10 +68,11 @@ PruningPath path_of(const Node& node, MaskMode mode, const RealWeights& weights,
                     const std::vector<double>& inverse, const PathOptions& options, ThreadPool& pool) {
   PruningPath path;
   path.node = node.name;
-  path.mask = {path.node, mode, options.channels, options.panel >= weights.shape[0] ? 0 : options.panel, {}};
+  const std::int64_t least = panel_of(mode, options, weights.shape[0], gram.depth);
+  path.mask = {path.node, mode, options.channels, least >= weights.shape[0] ? 0 : least, {}};
   const std::vector<std::vector<int>> groups = groups_of(path.mask, weights.shape);
   path.mask.removed.assign(mask_size(path.mask, weights.shape, 1), 0);
-  const std::int64_t together = chosen_panel(options, weights.shape[0], gram.depth);
+  const std::int64_t together = chosen_panel(options, least, weights.shape[0], gram.depth);
   const auto choices = static_cast<std::size_t>((weights.shape[0] + together - 1) / together);
   std::vector<Elimination> paths(choices);
   pool.parallel_for(static_cast<std::int64_t>(choices), [&](std::int64_t c, int) {
@@ -88,7 +100,9 @@ PruningPath path_of(const Node& node, MaskMode mode, const RealWeights& weights,
     path.kept.push_back(path.dense);
   }
   double loss = 0;
-  for (const PanelStep& step : merge_paths(paths)) {
+  const bool single = path.mask.panel == 1;
+  for (const PanelStep& step :
+       single ? balance_paths(paths, weights.shape[1], kPickOutputs, kPickChannels) : merge_paths(paths)) {
     const int first = step.panel * each;
     const int last = std::min(first + std::max(each, 1), panels);
     for (int p = first; p < last; ++p) {

@@ -27,7 +27,10 @@ struct PathOptions {
   WalkOptions walk;
   EliminationOptions elimination;
   std::int64_t channels = 1;  ///< LayerMask::channels of the rows' masks
-  std::int64_t panel = 0;     ///< LayerMask::panel of them
+  std::int64_t panel = 0;     ///< LayerMask::panel of them; 1: balanced (balance_paths())
+  /// Where that is 1, of masks of whole inputs, which Winograd leaves out for many outputs only, and of layers where
+  /// the choice of every single output takes more than `work`.
+  std::int64_t shared_panel = 0;
   /// Panels share one choice, two, four, ... of them, until choosing costs at most so many multiplications.
   double work = 1.5e11;
 };

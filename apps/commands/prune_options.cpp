@@ -45,6 +45,7 @@ PruningOptions PruneOptions::pruning() const {
   how.branches = mode == "auto" && !goal.keep;
   how.path.channels = group_size();
   how.path.panel = panel_outputs();
+  how.path.shared_panel = cpu_panel_outputs();
   how.removal.refits = !no_refit;
   how.removal.refit.ridge = ridge;
   how.path.elimination.ridge = std::max(how.path.elimination.ridge, ridge);
@@ -61,6 +62,9 @@ void PruneOptions::check_usage() const {
     throw CLI::ValidationError("--keep", "is a share above 0 and at most 1");
   if (goal.speedup && !(*goal.speedup > 1))
     throw CLI::ValidationError("--target-speedup", "is a factor above 1");
+  if (panel_outputs() == 1 && group_size() != 1)
+    throw CLI::ValidationError("--panel",
+                               "of 1 is for fp32 and --group 1: kernels pick single inputs there only");
   if (source.output.empty()) throw CLI::RequiredError("--output");
   const std::vector<std::string> inputs = {model.model, images, check, image.labels};
   check_output("--output", source.output, inputs);
@@ -147,11 +151,13 @@ void add_prune_options(const std::shared_ptr<PruneOptions>& options, CLI::App& c
                             "Neighbouring input channels that fall together: 1 for fp32, 4 for INT8 on the "
                             "CPU, 8 or 16 on a GPU [1, with --precision int8 4]"),
          {"1", "4", "8", "16"});
-  one_of(
-      command.add_option("--panel", options->panel,
-                         "Neighbouring outputs that lose the same rows; 0: all of a layer, as GPUs want it "
-                         "[as many as this CPU computes together: 16, with AVX-512 32]"),
-      {"0", "16", "32"});
+  one_of(command.add_option(
+             "--panel", options->panel,
+             "Neighbouring outputs that lose the same rows; 0: all of a layer, as GPUs want it; 1: "
+             "each output loses its own, as many of 16 neighbouring channels as the 15 outputs "
+             "beside it, which fp32 kernels with AVX-512 leave out "
+             "[as many as this CPU computes together: 16, with AVX-512 32]"),
+         {"0", "1", "16", "32"});
   one_of(command.add_option("--block", options->block,
                             "With --mode block: neighbouring channels that fall together"),
          {"4", "8", "16", "32"})

@@ -85,6 +85,35 @@ def fields(message):
         yield key >> 3, content
 
 
+def initializers(data):
+    """Shape and values of every float32 initializer that holds its data in raw bytes, by name."""
+    found = {}
+    for entry in fields(dict(fields(data))[7]):
+        if entry[0] != 5:
+            continue
+        held = list(fields(entry[1]))
+        parts = dict(held)
+        if parts.get(2) != FLOAT or 9 not in parts:
+            continue
+        shape = []
+        for number, content in held:
+            if number == 1:  # one extent, or all of them packed
+                shape += [content] if isinstance(content, int) else list(unpacked(content))
+        found[parts[8].decode()] = (shape, struct.unpack(f"<{len(parts[9]) // 4}f", parts[9]))
+    return found
+
+
+def unpacked(content):
+    """The varints of a packed field."""
+    result, shift = 0, 0
+    for byte in content:
+        result |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            yield result
+            result, shift = 0, 0
+
+
 def as_nhwc(data, shape):
     """The model with its input as TensorFlow's exporter writes it: `shape` = [N, H, W, C], a Transpose behind."""
     changed = b""

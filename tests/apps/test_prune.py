@@ -151,6 +151,25 @@ class Prune(CommandTest):
             if layer["error"] is not None and layer["kept"] < 0.99:
                 self.assertAlmostEqual(layer["kept"], 0.5, places=2, msg=layer)
 
+    def test_every_output_its_own_weights(self):
+        kept = {layer["name"]: layer["kept"] for layer in self.prune("--keep", 0.25, "--panel", 1)["layers"]}
+        self.assertAlmostEqual(kept["/stages/stages.1/stages.1.1/conv1/Conv"], 0.25, places=2)
+        # 16 outputs keep as many of 16 neighbouring channels.
+        weights = onnx_model.initializers((self.folder / "pruned.onnx").read_bytes())
+        checked = 0
+        for shape, values in weights.values():
+            if len(shape) != 4 or shape[1] < 16:
+                continue
+            outputs, channels, taps = shape[0], shape[1], shape[2] * shape[3]
+            for tap in range(taps):
+                for first in range(0, channels, 16):
+                    for panel in range(0, outputs, 16):
+                        counts = {sum(values[(o * channels + c) * taps + tap] != 0 for c in range(first, min(first + 16, channels)))
+                                  for o in range(panel, min(panel + 16, outputs))}
+                        self.assertLessEqual(max(counts) - min(counts), 1, (shape, tap, first, panel))
+                        checked += 1
+        self.assertGreater(checked, 500)
+
     def test_a_speedup_says_how_sure_it_is(self):
         # What is reached depends on the machine; what is said of it does not.
         code = subprocess.run([PIPIT, "prune", MODEL, "images", "--output", "pruned.onnx", "--against", "dense",
@@ -229,6 +248,8 @@ class Prune(CommandTest):
             (("--keep", 0.5), "--output"),
             (("--output", "x.onnx", "--keep", 0.5, "--group", 3), "--group"),
             (("--output", "x.onnx", "--keep", 0.5, "--panel", 5), "--panel"),
+            (("--output", "x.onnx", "--keep", 0.5, "--panel", 1, "--group", 4), "--panel"),
+            (("--output", "x.onnx", "--keep", 0.5, "--panel", 1, "--precision", "int8"), "--panel"),
             (("--output", "x.onnx", "--keep", 0.5, "--precision", "fp16"), "--precision"),
             (("--output", "x.onnx", "--keep", 0.5, "--precision", "int8", "--plan", "plan.json"), "--plan"),
             (("--output", "x.onnx", "--keep", 0.5, "--check", "nowhere"), "--check"),

@@ -16,14 +16,14 @@ using ::testing::ElementsAre;
 
 // Layers with options of two kinds and something shared, whose costs are wrong by a factor for every layer and kind,
 // and whose errors do not add up.
-struct Problem {
+struct SearchProblem {
   std::vector<std::vector<Option>> layers;
   std::vector<std::vector<SharedOption>> shared;
   std::vector<std::vector<double>> factors;  // per layer and kind
   double of_shared = 1;
   double pace = 1;  // what a model takes, over what its layers are said to
 
-  explicit Problem(std::mt19937& random) {
+  explicit SearchProblem(std::mt19937& random) {
     std::uniform_real_distribution<double> uniform(0.2, 1);
     std::lognormal_distribution<double> wrong(0, 0.7);
     for (int l = 0; l < 4; ++l) {
@@ -88,7 +88,7 @@ TEST(SelectionSearch, FindsWhatCostsMisjudge) {
   int near = 0;
   constexpr int kTrials = 40;
   for (int trial = 0; trial < kTrials; ++trial) {
-    const Problem problem(random);
+    const SearchProblem problem(random);
     SelectionSearch search(problem.layers, problem.shared);
     constexpr double kWanted = 1.3;
     std::set<std::pair<std::vector<std::size_t>, std::vector<std::size_t>>> seen;

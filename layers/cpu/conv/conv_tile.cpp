@@ -126,8 +126,8 @@ Refusal refuse_gemv(const NodeSpec& spec) {
 
 }  // namespace
 
-double kept_by_conv_tile(const NodeSpec& spec) {
-  return TileConvolution::kept_share(geometry_of(spec), row_major_weights(*spec.constant(1)));
+KeptSteps kept_by_conv_tile(const NodeSpec& spec) {
+  return TileConvolution::kept_steps(geometry_of(spec), row_major_weights(*spec.constant(1)));
 }
 
 void register_cpu_conv_gemv(Registry& registry) {
@@ -139,7 +139,7 @@ void register_cpu_conv_gemv(Registry& registry) {
 void register_cpu_conv_tile(Registry& registry) {
   Candidate tile{"tile", refuse_tile, [](const NodeSpec& spec) { return std::make_unique<ConvTile>(spec); }};
   tile.measure_at_load = true;  // against Winograd
-  tile.kept_share = kept_by_conv_tile;
+  tile.kept_share = [](const NodeSpec& spec) { return kept_by_conv_tile(spec).share(); };
   tile.fuses_epilogue = [](const NodeSpec& spec, const NodeSpec& next) {
     return TileConvolution::fuses_epilogue(geometry_of(spec), next);
   };

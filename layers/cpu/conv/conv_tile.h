@@ -2,10 +2,11 @@
 #pragma once
 
 #include "engine/plan/registry.h"
+#include "layers/cpu/tile/kept_steps.h"
 
 namespace pipit {
 
-/// Candidate::kept_share of "tile", for a node that it accepts.
-double kept_by_conv_tile(const NodeSpec& spec);
+/// Of the steps of K those that "tile" is left with, for a node that it accepts.
+KeptSteps kept_by_conv_tile(const NodeSpec& spec);
 
 }  // namespace pipit

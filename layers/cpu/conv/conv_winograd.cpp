@@ -201,12 +201,13 @@ BesidePruned beside_pruned(const NodeSpec& spec, const WinogradTransforms& trans
                            const TileKernels& kernels) {
   const bool halves = spec.inputs[0]->dtype == DType::f16 && f16_tiles() != nullptr;
   const Shape& y = spec.outputs[0].shape;
+  const KeptSteps direct = kept_by_conv_tile(spec);
   return {spec.inputs[0]->shape,
           y,
           WinogradTiles(y, transforms.outputs, WinogradBorder::whole),
-          kept_by_conv_tile(spec),
+          direct.share(),
           kept_steps_of(spec, kernels).share(),
-          static_cast<double>(halves ? f16_tiles()->step : 1)};
+          static_cast<double>(halves ? f16_tiles()->step : 1) / direct.macs_cost()};
 }
 
 // Whatever its weights are.

@@ -26,8 +26,6 @@ KeptSteps::KeptSteps(const TilePanels& panels, std::int64_t groups, std::int64_t
 KeptSteps::KeptSteps(const TilePanels& panels, std::int64_t groups, std::int64_t run,
                      std::span<const std::uint8_t> marks)
     : run_(static_cast<std::int32_t>(run)) {
-  std::int64_t columns = 0;
-  std::int64_t kept = 0;
   for (std::int64_t p = 0; p < groups * panels.count(); ++p) {
     const auto of_panel =
         marks.subspan(static_cast<std::size_t>(p * panels.steps), static_cast<std::size_t>(panels.steps));
@@ -37,17 +35,40 @@ KeptSteps::KeptSteps(const TilePanels& panels, std::int64_t groups, std::int64_t
       if (std::any_of(begin, begin + run, [](std::uint8_t mark) { return mark != 0; }))
         starts_.push_back(static_cast<std::int32_t>(step));
     }
-    const std::int64_t count = std::ssize(starts_) - first;
-    std::int64_t shared = first;
-    // The list of the panel before serves as well where it is the same.
-    if (p > 0 && at(p - 1).count == count &&
-        std::equal(starts_.begin() + first, starts_.end(), starts_.begin() + at(p - 1).first)) {
-      shared = at(p - 1).first;
-      starts_.resize(static_cast<std::size_t>(first));
-    }
-    add(panels, p % panels.count(), shared, count);
+    add_starts_behind(first, panels);
+  }
+  set_share(panels);
+}
+
+KeptSteps::KeptSteps(const TilePanels& panels, std::span<const std::vector<std::int32_t>> blocks_of_panels)
+    : run_(1), picked_(true) {
+  for (const std::vector<std::int32_t>& blocks : blocks_of_panels) {
+    const std::int64_t first = std::ssize(starts_);
+    starts_.insert(starts_.end(), blocks.begin(), blocks.end());
+    add_starts_behind(first, panels);
+  }
+  set_share(panels);
+}
+
+// The next panel's. The list of the panel before serves as well where it is the same.
+void KeptSteps::add_starts_behind(std::int64_t first, const TilePanels& panels) {
+  const std::int64_t p = std::ssize(panels_);
+  const std::int64_t count = std::ssize(starts_) - first;
+  std::int64_t shared = first;
+  if (p > 0 && at(p - 1).count == count &&
+      std::equal(starts_.begin() + first, starts_.end(), starts_.begin() + at(p - 1).first)) {
+    shared = at(p - 1).first;
+    starts_.resize(static_cast<std::size_t>(first));
+  }
+  add(panels, p % panels.count(), shared, count);
+}
+
+void KeptSteps::set_share(const TilePanels& panels) {
+  std::int64_t columns = 0;
+  std::int64_t kept = 0;
+  for (std::int64_t p = 0; p < std::ssize(panels_); ++p) {
     columns += panels.columns(p % panels.count());
-    kept += count * run * panels.columns(p % panels.count());
+    kept += at(p).count * run_ * panels.columns(p % panels.count());
   }
   if (columns * panels.steps > 0)
     share_ = static_cast<double>(kept) / static_cast<double>(columns * panels.steps);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "layers/cpu/tile/picked_steps.h"
 #include "layers/cpu/vector/row_kernels.h"
 
 namespace pipit {
@@ -58,7 +59,11 @@ std::unique_ptr<const StoredPanels> pack_f32(const TilePanels& panels, const Kep
                                              WeightView weights) {
   auto packed = std::make_unique<PackedPanels>(kept);
   for_each_panel(panels, kept, weights, [&](std::int64_t panel, std::int64_t p, const WeightView& w) {
-    pack_f32_panel(panels, p, w, kept.steps(panel), packed->panel(panel));
+    if (kept.picked()) {
+      pack_picked_panel(panels, p, w, kept.steps(panel).starts, packed->panel(panel));
+    } else {
+      pack_f32_panel(panels, p, w, kept.steps(panel), packed->panel(panel));
+    }
   });
   return packed;
 }

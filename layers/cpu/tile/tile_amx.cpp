@@ -209,6 +209,7 @@ constexpr TileKernels kernels(std::integer_sequence<int, Pixels...> /*pixels*/) 
           kStrip,
           4,
           0,
+          false,
           {{{tile_of<1, Pixels + 1, 1>, tile_of<1, Pixels + 1, 2>}...},
            {{tile_of<2, Pixels + 1, 1>, tile_of<2, Pixels + 1, 2>}...}},
           spin_registers,

@@ -36,6 +36,9 @@ struct F32 {
     return _mm512_set1_ps(*reinterpret_cast<const float*>(a));
   }
   PIPIT_TILE_INLINE Vector load(const std::byte* b) { return _mm512_load_ps(b); }
+  PIPIT_TILE_INLINE Vector pick(const std::byte* a, Vector b) {
+    return _mm512_permutexvar_ps(reinterpret_cast<__m512i>(b), _mm512_loadu_ps(a));
+  }
   PIPIT_TILE_INLINE Vector multiply_add(Vector sum, Vector a, Vector b) { return _mm512_fmadd_ps(a, b, sum); }
   PIPIT_TILE_INLINE Vector integers(const std::byte* b) {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(b))));

@@ -1,11 +1,13 @@
 #include "layers/cpu/tile/tile_convolution.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "engine/base/ceil_div.h"
 #include "engine/platform/cache_size.h"
 #include "layers/common/layer_kernel.h"
+#include "layers/cpu/tile/picked_steps.h"
 #include "layers/ops/reshaping.h"
 
 namespace pipit {
@@ -86,20 +88,50 @@ struct KeptPanels {
   KeptSteps steps;
 };
 
+// The steps that panels of `cut` pick, where they pay.
+std::optional<KeptSteps> picked_of(const TileConvolution::Geometry& geometry, const ConvInput& input,
+                                   const TilePanels& cut, const WeightView& weights) {
+  const std::vector<std::int32_t> blocks = pick_blocks(input.segments(), input.run(), cut.lanes);
+  if (blocks.empty()) return std::nullopt;
+  std::vector<std::vector<std::int32_t>> panels;
+  WeightView of_group = weights;
+  for (std::int64_t g = 0; g < geometry.groups; ++g, of_group.data += cut.outputs * weights.output_stride) {
+    for (std::int64_t p = 0; p < cut.count(); ++p) {
+      std::optional<std::vector<std::int32_t>> steps = picked_steps(cut, p, of_group, blocks);
+      if (!steps) return std::nullopt;
+      panels.push_back(std::move(*steps));
+    }
+  }
+  return KeptSteps(cut, panels);
+}
+
 // Weights that stay in another form are not looked into. Where 16 outputs keep fewer rows than 32 do together, panels
-// are of one vector: it reads the input once more for as many outputs, which takes 1.12 times as long (Zen 5).
+// are of one vector. Where outputs keep different rows of few neighbours each, steps are picked.
 KeptPanels kept_of(const TileConvolution::Geometry& geometry, const ConvInput& input,
-                   const TilePanels& panels, const WeightView* weights) {
-  constexpr int kFewestOutputs = 16;  // nobody prunes fewer of them together
-  constexpr double kOneVector = 1.12;
+                   const TileKernels& kernels, const WeightView* weights) {
+  constexpr int kFewestOutputs = 16;   // nobody prunes fewer of them together
+  constexpr double kOneVector = 1.12;  // it reads the input once more for as many outputs (Zen 5)
+  const TilePanels panels = panels_of(geometry, input, kernels);
   if (weights == nullptr) return {panels, {panels, geometry.groups, input.run()}};
   const auto kept = [&](const TilePanels& cut) {
     return kept_steps(cut, geometry.groups, input.run(), steps_with_weights(cut, geometry.groups, *weights));
   };
-  KeptPanels wide{panels, kept(panels)};
-  if (panels.lanes < kFewestOutputs || panels.outputs <= panels.lanes || panels.step != 1) return wide;
-  KeptPanels narrow{panels.of_one_vector(), kept(panels.of_one_vector())};
-  return kOneVector * narrow.steps.share() < wide.steps.share() ? narrow : wide;
+  KeptPanels best{panels, kept(panels)};
+  if (panels.lanes < kFewestOutputs || panels.step != 1) return best;
+  double least = best.steps.share();
+  const auto consider = [&](const TilePanels& cut, std::optional<KeptSteps> steps, double cost) {
+    if (!steps || cost * steps->macs_cost() * steps->share() >= least) return;
+    least = cost * steps->macs_cost() * steps->share();
+    best = {cut, std::move(*steps)};
+  };
+  const bool picks = kernels.picks && !widens(geometry) && many_zeros(panels, geometry.groups, *weights);
+  if (panels.outputs > panels.lanes) {
+    const TilePanels narrow = panels.of_one_vector();
+    consider(narrow, kept(narrow), kOneVector);
+    if (picks) consider(narrow, picked_of(geometry, input, narrow, *weights), 1);
+  }
+  if (picks) consider(panels, picked_of(geometry, input, panels, *weights), 1);
+  return best;
 }
 
 KeptForBytes kept_of(const TileConvolution::Geometry& geometry, const ConvInput& input,
@@ -151,7 +183,7 @@ bool TileConvolution::copies_long_rows(const Geometry& geometry) {
 TileConvolution::Parts TileConvolution::float_parts(const Geometry& geometry, const WeightView* weights) {
   ConvInput input = input_of(geometry);
   TileArithmetic arithmetic = arithmetic_of(geometry);
-  KeptPanels kept = kept_of(geometry, input, panels_of(geometry, input, *arithmetic.kernels), weights);
+  KeptPanels kept = kept_of(geometry, input, *arithmetic.kernels, weights);
   return {std::move(input), std::move(arithmetic), kept.panels, std::move(kept.steps)};
 }
 
@@ -211,6 +243,7 @@ TileLoop TileConvolution::loop_of(const Geometry& geometry) const {
   of_group.outputs = channels_ / groups;
   const std::int64_t result_bytes = arithmetic_.result_bytes;
   TileLoop loop{arithmetic_.kernels, {}, arithmetic_.shared, arithmetic_.residual_bytes};
+  loop.shared.picks = kept_.picked();
   for (std::int64_t g = 0; g < groups; ++g) {
     for (std::int64_t p = 0; p < of_group.count(); ++p) {
       const std::int64_t in_group = p * of_group.panel;
@@ -294,8 +327,15 @@ double TileConvolution::kept_share(const Geometry& geometry, const float* weight
 }
 
 double TileConvolution::kept_share(const Geometry& geometry, const WeightView& weights) {
-  const ConvInput input = input_of(geometry);
-  return kept_of(geometry, input, panels_of(geometry, input, kernels_of(geometry)), &weights).steps.share();
+  return kept_steps(geometry, weights).share();
+}
+
+KeptSteps TileConvolution::kept_steps(const Geometry& geometry, const float* weights) {
+  return kept_steps(geometry, view_of(geometry, input_of(geometry), weights));
+}
+
+KeptSteps TileConvolution::kept_steps(const Geometry& geometry, const WeightView& weights) {
+  return kept_of(geometry, input_of(geometry), kernels_of(geometry), &weights).steps;
 }
 
 double TileConvolution::kept_share(const Geometry& geometry, const std::int8_t* weights) {

@@ -73,6 +73,9 @@ class TileConvolution {
   static double kept_share(const Geometry& geometry, const float* weights);
   static double kept_share(const Geometry& geometry, const WeightView& weights);
   static double kept_share(const Geometry& geometry, const std::int8_t* weights);
+  /// The steps that it would be left with.
+  static KeptSteps kept_steps(const Geometry& geometry, const float* weights);
+  static KeptSteps kept_steps(const Geometry& geometry, const WeightView& weights);
   double kept_share() const { return kept_.share(); }
   /// Of run(), as Kernel has them.
   KernelWork work() const;

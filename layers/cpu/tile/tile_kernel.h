@@ -41,6 +41,9 @@ struct TileCall {
       nullptr;  ///< offsets from a pixel; multiples of an element's size from each other
   std::int32_t segment_count = 0;
   std::int32_t run = 0;  ///< steps (of 4 bytes) in every segment; 1 is as fast as many
+  /// Of segments of one step: there are `lanes` elements at each of them, of which every output meets the one that the
+  /// last bits of its weight say (picked_steps.h). For kernels that do.
+  bool picks = false;
   /// The panel: [segment_count][run][vectors * lanes] steps, see pack order in tile_pack.h; 64-byte aligned.
   const std::byte* weights = nullptr;
   /// Where to prefetch (into the second-level cache) while computing, one line a step; may be any address.
@@ -82,6 +85,7 @@ struct TileKernels {
   int strip;    ///< most pixels in a strip; two such strips and two vectors fill the registers
   int step;     ///< elements of A in a step of K: 1 (f32), 2 (f16, s16, widened int8) or 4 (int8)
   int stretch;  ///< f16: steps that are summed up in halves
+  bool picks;   ///< see TileCall::picks
   /// [strips - 1][pixels in a strip - 1][vectors - 1]
   Function tile[2][kMaxTileStrip][kMaxTileVectors];
   /// The tile's arithmetic without its memory: `steps` steps of K of the largest tile, on registers. What it reaches is
