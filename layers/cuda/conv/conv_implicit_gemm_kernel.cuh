@@ -52,8 +52,10 @@ __global__ void __launch_bounds__(T::kThreads, T::kBlocks)
   Epilogue::load(args, first_column, columns);
   ConvGemmFragments<T> fragments;
   Epilogue::start(args, fragments, first_column, split);
-  ptx::release_next_kernel();
+  // In this order at most one kernel waits beside the one that runs: released before the wait, the kernel behind the
+  // next begins as well, and its blocks take the room that the next one's need.
   ptx::wait_for_previous_kernel();
+  ptx::release_next_kernel();
   // The residual takes the buffer of the step behind the last, as soon as that one is free.
   const bool staged = Epilogue::stages_residual(args);
   const int tile_stage = steps % T::kStages;
