@@ -14,7 +14,10 @@ TensorDesc widened(TensorDesc desc) {
 }  // namespace
 
 HostStep::HostStep(const Step& step, ThreadPool& pool)
-    : step_(step), pool_(pool), scratch_(step.kernel->scratch_bytes()) {
+    : step_(step),
+      pool_(pool),
+      scratch_(step.kernel->scratch_bytes()),
+      state_(zeroed_host_buffer(step.kernel->state_bytes())) {
   // The memory of what moves into the vector stays where it is, so views may be taken at once.
   const auto stage = [](const TensorDesc& desc) {
     const bool half = desc.dtype == DType::f16;
@@ -70,7 +73,7 @@ void HostStep::run() {
     std::transform(from, from + s.stored.elements(), reinterpret_cast<float*>(s.widened.data()),
                    [](Half x) { return to_float(x); });
   }
-  step_.kernel->run(inputs_, outputs_, RunContext{pool_, scratch_.data()});
+  step_.kernel->run(inputs_, outputs_, RunContext{pool_, scratch_.data(), nullptr, state_.data()});
   for (const Staged& s : staged_outputs_) {
     if (s.widened.bytes() == 0) continue;
     const auto* from = reinterpret_cast<const float*>(s.widened.data());

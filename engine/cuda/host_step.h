@@ -44,6 +44,7 @@ class HostStep {
   std::vector<ConstTensorView> inputs_;  // what the kernel gets
   std::vector<TensorView> outputs_;
   HostBuffer scratch_;
+  HostBuffer state_;
   std::mutex mutex_;
   std::exception_ptr error_;
 };

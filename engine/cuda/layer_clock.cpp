@@ -191,6 +191,7 @@ class PlanLaunch {
            plan_->graph().inputs().size(), plan_->outputs().size());
     for (const Step& step : plan_->steps()) {
       if (step.on_host) fail_unsupported("{}: the GPU does not run it", step.kernel_name);
+      kept_.push_back(cuda::zeroed_buffer(step.kernel->state_bytes()));
     }
     for (std::size_t copy = 0; copy < std::max(x_.count, arena_.count); ++copy) bind(copy);
   }
@@ -198,7 +199,8 @@ class PlanLaunch {
   void operator()(std::size_t i) const {
     for (const Bound& b : copies_[i % copies_.size()]) {
       b.step->kernel->run(b.inputs, b.outputs,
-                          RunContext{state_->pool, b.scratch, static_cast<cudaStream_t>(state_->stream)});
+                          RunContext{state_->pool, b.scratch, static_cast<cudaStream_t>(state_->stream),
+                                     kept_[static_cast<std::size_t>(b.step->index)].data()});
     }
   }
   const std::byte* output() { return at(plan_->outputs()[0], 0); }
@@ -239,6 +241,7 @@ class PlanLaunch {
   std::shared_ptr<const ExecutionPlan> plan_;
   Slices x_, arena_;
   std::map<const Tensor*, DeviceBuffer> constants_;
+  std::vector<DeviceBuffer> kept_;  // the state of each step: runs follow each other, on whichever copy
   std::vector<std::vector<Bound>> copies_;
 };
 
@@ -262,12 +265,14 @@ class CudaLayerClock final : public LayerClock {
     const std::size_t of_y = aligned(y.bytes());
     const Slices results = state_->results_of(of_y + kernel->scratch_bytes());
     const TensorDesc x_desc = x->desc();
-    const auto launch = [state = state_, kernel = std::move(kernel), inputs, results, of_y, x_desc,
+    const auto kept = std::make_shared<const DeviceBuffer>(cuda::zeroed_buffer(kernel->state_bytes()));
+    const auto launch = [state = state_, kernel = std::move(kernel), kept, inputs, results, of_y, x_desc,
                          y](std::size_t i) {
       const ConstTensorView read{x_desc, inputs.at(i)};
       const TensorView written{y, results.at(i)};
       kernel->run({&read, 1}, {&written, 1},
-                  RunContext{state->pool, results.at(i) + of_y, static_cast<cudaStream_t>(state->stream)});
+                  RunContext{state->pool, results.at(i) + of_y, static_cast<cudaStream_t>(state->stream),
+                             kept->data()});
     };
     return std::make_unique<CudaClockedLayer>(state_, launch, results.at(0));
   }

@@ -60,6 +60,14 @@ DeviceBuffer::DeviceBuffer(const void* host, std::size_t bytes) : DeviceBuffer(b
   PIPIT_CUDA(cudaStreamSynchronize(nullptr));
 }
 
+DeviceBuffer zeroed_buffer(std::size_t bytes) {
+  DeviceBuffer buffer(bytes);
+  if (bytes == 0) return buffer;
+  PIPIT_CUDA(cudaMemset(buffer.data(), 0, bytes));
+  PIPIT_CUDA(cudaStreamSynchronize(nullptr));  // as above
+  return buffer;
+}
+
 void DeviceBuffer::release() noexcept {
   if (data_ == nullptr) return;
   (void)cudaFree(data_);

@@ -54,6 +54,9 @@ class DeviceBuffer {
   int gpu_ = 0;
 };
 
+/// Memory that holds zeros, for every stream when it returns.
+DeviceBuffer zeroed_buffer(std::size_t bytes);
+
 /// What the DeviceBuffers of this process hold on a GPU, in bytes: now, and at most so far.
 struct BufferBytes {
   std::size_t now = 0;

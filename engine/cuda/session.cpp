@@ -46,7 +46,7 @@ class CudaSession final : public DeviceSession {
       host_inputs_.emplace_back(bytes);
     }
     for (const Step& step : plan_->steps()) {
-      Bound bound{&step, {}, {}, arena_.data() + step.scratch_offset, nullptr};
+      Bound bound{&step, {}, {}, arena_.data() + step.scratch_offset, {}, nullptr};
       for (const Placement& p : step.inputs) {
         const bool stays =
             step.on_host && p.kind == Placement::Kind::constant;  // the CPU kernel reads the original
@@ -56,6 +56,8 @@ class CudaSession final : public DeviceSession {
       if (step.on_host) {
         if (!host_pool_) host_pool_ = std::make_unique<ThreadPool>(plan_->options().threads);
         bound.host = std::make_unique<cuda::HostStep>(step, *host_pool_);
+      } else {
+        bound.state = cuda::zeroed_buffer(step.kernel->state_bytes());
       }
       bound_.push_back(std::move(bound));
     }
@@ -221,6 +223,7 @@ class CudaSession final : public DeviceSession {
     std::vector<ConstTensorView> inputs;
     std::vector<TensorView> outputs;
     std::byte* scratch;
+    DeviceBuffer state;
     std::unique_ptr<cuda::HostStep> host;  // runs the step where the GPU does not
   };
   struct Slot {
@@ -274,7 +277,7 @@ class CudaSession final : public DeviceSession {
         b.host->enqueue(b.inputs, b.outputs, stream_);
       } else {
         b.step->kernel->run(b.inputs, b.outputs,
-                            RunContext{pool_, b.scratch, static_cast<cudaStream_t>(stream_)});
+                            RunContext{pool_, b.scratch, static_cast<cudaStream_t>(stream_), b.state.data()});
       }
       if (marks != nullptr) (*marks)[s + 1].record(stream_);
     }

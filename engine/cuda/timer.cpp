@@ -1,5 +1,6 @@
 // The GPU's KernelTimer.
 #include <algorithm>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -23,6 +24,7 @@ class CudaTimer final : public KernelTimer {
   void load(const NodeSpec& spec) override {
     PIPIT_CUDA(cudaSetDevice(gpu_));
     graphs_.clear();
+    states_.clear();
     inputs_.clear();
     outputs_.clear();
     constants_.clear();
@@ -60,6 +62,7 @@ class CudaTimer final : public KernelTimer {
     if (grow(scratch_, kernel.scratch_bytes())) graphs_.clear();
     // Of another kernel that was there before.
     std::erase_if(graphs_, [&](const Replay& r) { return r.kernel == &kernel; });
+    states_.insert_or_assign(&kernel, cuda::zeroed_buffer(kernel.state_bytes()));
     launch(kernel);
     return elapsed([&] { launch(kernel); });
   }
@@ -119,7 +122,9 @@ class CudaTimer final : public KernelTimer {
   }
 
   void launch(const Kernel& kernel) {
-    kernel.run(inputs_, outputs_, RunContext{pool_, scratch_.data(), static_cast<cudaStream_t>(stream_)});
+    kernel.run(
+        inputs_, outputs_,
+        RunContext{pool_, scratch_.data(), static_cast<cudaStream_t>(stream_), states_.at(&kernel).data()});
   }
 
   template <typename Body>
@@ -137,6 +142,7 @@ class CudaTimer final : public KernelTimer {
   Event begin_;
   Event end_;
   DeviceBuffer scratch_;
+  std::map<const Kernel*, DeviceBuffer> states_;  // of kernels that were warmed up
   std::vector<DeviceBuffer> constants_;
   std::vector<MadeUp> made_up_;        // of inputs that are no constants
   std::vector<DeviceBuffer> results_;  // at least as large as the outputs

@@ -103,6 +103,12 @@ HostBuffer::HostBuffer(std::size_t bytes) : bytes_(bytes) {
   data_ = std::unique_ptr<std::byte, Free>(static_cast<std::byte*>(memory), Free{map ? rounded : 0});
 }
 
+HostBuffer zeroed_host_buffer(std::size_t bytes) {
+  HostBuffer buffer(bytes);
+  std::memset(buffer.data(), 0, bytes);
+  return buffer;
+}
+
 Tensor Tensor::clone() const {
   Tensor copy(desc_);
   std::memcpy(copy.buffer_.data(), buffer_.data(), desc_.bytes());

@@ -93,6 +93,9 @@ class HostBuffer {
   std::size_t bytes_ = 0;
 };
 
+/// Memory that holds zeros.
+HostBuffer zeroed_host_buffer(std::size_t bytes);
+
 /// A tensor that owns host memory. Move-only; uninitialized after construction from a desc.
 class Tensor {
  public:

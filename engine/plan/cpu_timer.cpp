@@ -1,6 +1,7 @@
 // The CPU's KernelTimer.
 #include <algorithm>
 #include <limits>
+#include <map>
 
 #include "engine/base/clock.h"
 #include "engine/plan/tuner.h"
@@ -30,6 +31,7 @@ class CpuTimer final : public KernelTimer {
     inputs_.clear();
     outputs_.clear();
     owned_.clear();
+    states_.clear();
     std::size_t bytes = 0;
     for (std::size_t i = 0; i < spec.inputs.size(); ++i) {
       if (spec.has_input(i) && spec.constant(i) == nullptr) bytes += spec.inputs[i]->bytes();
@@ -51,7 +53,10 @@ class CpuTimer final : public KernelTimer {
     for (const TensorDesc& desc : spec.outputs) outputs_.push_back(owned_.emplace_back(desc).view());
   }
 
-  double warm_up(const Kernel& kernel) override { return time(kernel, 1); }
+  double warm_up(const Kernel& kernel) override {
+    states_.insert_or_assign(&kernel, zeroed_host_buffer(kernel.state_bytes()));
+    return time(kernel, 1);
+  }
 
   double time(const Kernel& kernel, int runs) override {
     if (scratch_.bytes() < kernel.scratch_bytes()) scratch_ = HostBuffer(kernel.scratch_bytes());
@@ -59,7 +64,7 @@ class CpuTimer final : public KernelTimer {
     for (int r = 0; r < runs; ++r) {
       evict();
       const Clock::time_point begin = Clock::now();
-      kernel.run(inputs_, outputs_, RunContext{*pool_, scratch_.data()});
+      kernel.run(inputs_, outputs_, RunContext{*pool_, scratch_.data(), nullptr, states_.at(&kernel).data()});
       best = std::min(best, milliseconds_since(begin));
     }
     return best;
@@ -79,6 +84,7 @@ class CpuTimer final : public KernelTimer {
   std::size_t other_bytes_;
   HostBuffer other_;
   HostBuffer scratch_{0};
+  std::map<const Kernel*, HostBuffer> states_;  // of kernels that were warmed up
   std::vector<Tensor> owned_;
   std::vector<ConstTensorView> inputs_;
   std::vector<TensorView> outputs_;

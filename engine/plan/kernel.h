@@ -63,6 +63,8 @@ struct RunContext {
   std::byte* scratch =
       nullptr;  ///< scratch_bytes() bytes, aligned (256 on a GPU, 64 on the CPU), contents unspecified
   void* stream = nullptr;  ///< on a GPU: the cudaStream_t to launch on; run() must not synchronize it
+  /// state_bytes() bytes, aligned like scratch: as the session's run before left them, zeros in its first one.
+  std::byte* state = nullptr;
 };
 
 /// Where an input lies in an output that holds its rows (the elements of one pixel, say) one by one: bytes to its first
@@ -86,6 +88,9 @@ class Kernel {
  public:
   virtual ~Kernel() = default;
   virtual std::size_t scratch_bytes() const { return 0; }
+  /// Memory that every session has for itself and that keeps its content from run to run, as counters need it of blocks
+  /// that wait for each other. A session's runs follow each other, those of several sessions do not.
+  virtual std::size_t state_bytes() const { return 0; }
   /// False when run() never reads constant `index` of its inputs (it was packed at creation), so that the plan may
   /// release the original.
   virtual bool reads_constant(std::size_t /*index*/) const { return true; }

@@ -53,6 +53,7 @@ Session::Session(std::shared_ptr<const ExecutionPlan> plan, std::shared_ptr<Thre
     }
     for (const Placement& p : step.outputs) bound.outputs.push_back({p.desc, at(p)});
     bound.scratch = arena_.data() + step.scratch_offset;
+    bound.state = zeroed_host_buffer(step.kernel->state_bytes());
     bound_.push_back(std::move(bound));
   }
   for (const Placement& p : plan_->outputs()) outputs_.push_back({p.desc, at(p)});
@@ -103,7 +104,8 @@ void Session::run_steps(std::span<const ConstTensorView> inputs, std::int64_t fi
     }
     if (observer_ != nullptr) observer_->before_step(*bound.step);
     try {
-      bound.step->kernel->run(bound.inputs, bound.outputs, RunContext{*pool_, bound.scratch});
+      bound.step->kernel->run(bound.inputs, bound.outputs,
+                              RunContext{*pool_, bound.scratch, nullptr, bound.state.data()});
     } catch (const Error& e) {
       const Node& node = graph.nodes()[static_cast<std::size_t>(bound.step->node)];
       fail("node '{}' ({}): {}", node.name, node.layer->type(), e.what());

@@ -71,6 +71,7 @@ class Session {
     std::vector<std::pair<std::size_t, int>>
         from_user;  ///< (operand, graph input) to bind for every micro-batch
     std::byte* scratch = nullptr;
+    HostBuffer state;
   };
   void run_steps(std::span<const ConstTensorView> inputs, std::int64_t first_sample);
   void gather_outputs(std::int64_t first_sample);

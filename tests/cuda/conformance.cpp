@@ -199,8 +199,10 @@ class Run {
     std::vector<ConstTensorView> inputs;
     std::vector<TensorView> outputs;
     Guarded scratch;
+    cuda::DeviceBuffer state;
 
-    Memory(const Run& run, int in_place) : scratch(run.kernel_->scratch_bytes()) {
+    Memory(const Run& run, int in_place)
+        : scratch(run.kernel_->scratch_bytes()), state(cuda::zeroed_buffer(run.kernel_->state_bytes())) {
       for (std::size_t i = 0; i < run.host_.size(); ++i) {
         const auto& host = run.host_[i];
         if (!host || (run.constants_[i] && !run.kernel_->reads_constant(i))) {
@@ -239,8 +241,9 @@ class Run {
   const std::vector<TensorDesc>& written() const { return follower_ ? follower_outputs_ : output_descs_; }
 
   void launch(const Memory& memory, const cuda::Stream& stream) {
-    kernel_->run(memory.inputs, memory.outputs,
-                 RunContext{pool_, memory.scratch.data(), static_cast<cudaStream_t>(stream)});
+    kernel_->run(
+        memory.inputs, memory.outputs,
+        RunContext{pool_, memory.scratch.data(), static_cast<cudaStream_t>(stream), memory.state.data()});
   }
 
   // Row-major outputs, half widened to float. in_place: the input whose memory output 0 takes, or -1.

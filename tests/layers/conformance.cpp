@@ -234,10 +234,11 @@ class Run {
       }
     }
     const Guarded scratch(kernel->scratch_bytes());
+    const HostBuffer state = zeroed_host_buffer(kernel->state_bytes());
 
     const auto made = [&] {
       const AllocationCounter allocations;
-      kernel->run(inputs, outputs, RunContext{pool, scratch.data()});
+      kernel->run(inputs, outputs, RunContext{pool, scratch.data(), nullptr, state.data()});
       return allocations.count();
     }();
 

@@ -107,7 +107,8 @@ Node int8_node(const Configuration& c, DType stored) {
 
 Times time_kernel(const Node& node, const Kernel& kernel, Timer& timer) {
   static ThreadPool pool(1);
-  const RunContext context{pool, timer.scratch(kernel.scratch_bytes()), nullptr};
+  const cuda::DeviceBuffer state = cuda::zeroed_buffer(kernel.state_bytes());
+  const RunContext context{pool, timer.scratch(kernel.scratch_bytes()), nullptr, state.data()};
   return timer.measure(node.x.dtype, node.x.bytes(), node.y.bytes(),
                        [&](const std::byte* x, std::byte* y, cudaStream_t stream) {
                          RunContext on_stream = context;
