@@ -51,8 +51,38 @@ DescribedNode::DescribedNode(const PlanSubject& subject, const Node& node, bool 
   for (TensorDesc& output : outputs) widen(output);
 }
 
+std::optional<std::vector<LinkSource>> link_sources(const Graph& graph, std::span<const Node* const> chain,
+                                                    const Node& node) {
+  using Kind = LinkSource::Kind;
+  const std::vector<ValueId>& read_first = chain.front()->inputs;
+  std::vector<LinkSource> sources;
+  for (const ValueId id : node.inputs) {
+    if (id == kNoValue || graph.value(id).is_constant()) {
+      sources.emplace_back();
+      continue;
+    }
+    const auto from = std::ranges::find(chain, id, [](const Node* n) { return n->outputs[0]; });
+    const auto input = std::ranges::find(read_first, id);
+    if (from != chain.end()) {
+      sources.push_back({Kind::node, static_cast<int>(from - chain.begin())});
+    } else if (input != read_first.end()) {
+      sources.push_back({Kind::input, static_cast<int>(input - read_first.begin())});
+    } else {
+      return std::nullopt;
+    }
+  }
+  return sources;
+}
+
 DescribedKernel::DescribedKernel(const PlanSubject& subject, const StepDraft& draft)
     : node_(subject, subject.graph.nodes()[static_cast<std::size_t>(draft.node)], draft.step.on_host) {
+  std::vector<const Node*> before{&subject.graph.nodes()[static_cast<std::size_t>(draft.node)]};
+  for (const int n : draft.chain) {
+    const Node& node = subject.graph.nodes()[static_cast<std::size_t>(n)];
+    links_.push_back(std::make_unique<const DescribedNode>(subject, node, false));
+    chain_.push_back({&links_.back()->spec, link_sources(subject.graph, before, node).value()});
+    before.push_back(&node);
+  }
   for (const int n : draft.followers) {
     followers_.push_back(std::make_unique<const DescribedNode>(
         subject, subject.graph.nodes()[static_cast<std::size_t>(n)], false));
@@ -60,6 +90,7 @@ DescribedKernel::DescribedKernel(const PlanSubject& subject, const StepDraft& dr
   }
   node_.spec.variant = draft.variant;
   Fusion& fusion = node_.spec.fusion;
+  fusion.chain = chain_;
   fusion.followers = follower_specs_;
   if (draft.producer) {
     producer_ = std::make_unique<const DescribedKernel>(subject, *draft.producer);

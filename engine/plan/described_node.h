@@ -2,6 +2,8 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "engine/plan/plan_building.h"
@@ -22,7 +24,12 @@ struct DescribedNode {
   DescribedNode& operator=(const DescribedNode&) = delete;
 };
 
-/// The same of a draft's kernel: its node with NodeSpec::variant and NodeSpec::fusion. The draft must outlive it.
+/// Where the inputs of a node behind these come from (ChainLink::sources); nothing where one comes from elsewhere. Each
+/// of `chain` has one output.
+std::optional<std::vector<LinkSource>> link_sources(const Graph& graph, std::span<const Node* const> chain,
+                                                    const Node& node);
+
+/// A draft's kernel: its node with NodeSpec::variant and NodeSpec::fusion. The draft must outlive it.
 class DescribedKernel {
  public:
   DescribedKernel(const PlanSubject& subject, const StepDraft& draft);
@@ -30,6 +37,8 @@ class DescribedKernel {
 
  private:
   DescribedNode node_;
+  std::vector<std::unique_ptr<const DescribedNode>> links_;
+  std::vector<ChainLink> chain_;
   std::vector<std::unique_ptr<const DescribedNode>> followers_;
   std::vector<const NodeSpec*> follower_specs_;
   std::unique_ptr<const DescribedKernel> producer_;

@@ -69,8 +69,9 @@ std::shared_ptr<const ExecutionPlan> ExecutionPlan::build(Graph graph, const Reg
   const Graph part = cut.cut() ? plan->graph_.with_samples(samples.by_sample, cut.size) : plan->graph_;
   const PlanSubject subject{part, constants, plan->options_};
   const Followers followers(part, plan->options_);
-  std::vector<StepDraft> drafts =
-      fuse_steps(subject, followers, choose_candidates(subject, registry, followers));
+  const ChainCandidates chains(registry, plan->options_);
+  std::vector<StepDraft> drafts = choose_candidates(subject, registry, followers, chains);
+  drafts = fuse_steps(subject, followers, fuse_chains(subject, chains, std::move(drafts)));
   const ValueBuffers buffers = share_memory(subject, drafts);
   plan->steps_ = make_kernels(subject, std::move(drafts));
   PlacedValues placed = place_values(subject, buffers, plan->steps_);

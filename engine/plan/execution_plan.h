@@ -65,7 +65,8 @@ struct Step {
   bool on_host = false;     ///< a fallback step of a GPU plan
   std::string variant;      ///< what the tuner chose among the candidate's; else empty
   std::vector<int>
-      fused;  ///< nodes after it that the kernel computes too; the last one's outputs are written
+      fused;              ///< nodes after it that the kernel computes too; the last one's outputs are written
+  bool is_chain = false;  ///< they read each other's results as they like (Fusion::chain)
   /// Outputs of other steps that lie inside output 0 because their kernels write them there.
   struct Part {
     ValueId value = kNoValue;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
@@ -19,12 +20,29 @@ namespace pipit {
 struct Candidate;
 struct NodeSpec;
 
+/// Where an input of a chain's node comes from.
+struct LinkSource {
+  enum class Kind : std::uint8_t { none, node, input };  ///< none: a constant, or absent
+  Kind kind = Kind::none;
+  int index = 0;  ///< node: of the chain, 0 is the first one; input: of the first node
+};
+
+/// A node that the kernel of a chain computes behind its first one.
+struct ChainLink {
+  const NodeSpec* node = nullptr;
+  std::vector<LinkSource> sources;  ///< one per input of the node
+};
+
 /// What a kernel does beside its own node. The planner decides it from what candidates say of themselves
 /// (engine/plan/registry.h), before any kernel is made.
 struct Fusion {
   /// Nodes that are computed as well, each from the result of the one before, the first from the node's own: output 0
   /// is that of the last one. Their other inputs are constants.
   std::span<const NodeSpec* const> followers;
+  /// Nodes that are computed as well, in this order, each from results of those before it and from what the node reads:
+  /// run() gets the node's inputs and the output of the last one. No other value of them exists anywhere. Nothing else
+  /// is fused with a chain.
+  std::span<const ChainLink> chain;
   /// Null, or the node that computes input 0, with what is fused into it, and the candidate that runs it. Nothing else
   /// reads that input and it lies nowhere as a whole: run() gets the producer's inputs in place of the node's.
   const NodeSpec* producer = nullptr;
@@ -98,7 +116,7 @@ class Kernel {
   /// zero.
   virtual double kept_share() const { return 1; }
   /// What run() multiplies at least, one after the other, with what is fused into it but followers. Empty: what the
-  /// layer says (Layer::work, times kept_share()), in the node's precision with the best instructions.
+  /// layers say (Layer::work, the node's times kept_share()), in the node's precision with the best instructions.
   virtual std::vector<KernelWork> work() const { return {}; }
   /// What it packed at creation, on its device. run() reads it all, but for what kept_share() says of a GPU's kernels.
   virtual std::size_t packed_bytes() const { return 0; }

@@ -2,9 +2,12 @@
 // memory, kernels are made, and everything gets its place.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/plan/execution_plan.h"
@@ -21,6 +24,21 @@ const Node& last_node(const Graph& graph, const Step& step);
 
 /// Whether the options allow steps of several nodes.
 bool may_fuse(const PlanOptions& options);
+
+/// Whether the options switch the candidate off.
+bool is_excluded(const PlanOptions& options, std::string_view candidate);
+
+/// The candidates whose kernels compute chains (Candidate::fuses_chain), by the type of the layer that a chain begins
+/// with. None where the options allow no fusion.
+class ChainCandidates {
+ public:
+  ChainCandidates(const Registry& registry, const PlanOptions& options);
+  bool empty() const { return by_type_.empty(); }
+  std::span<const Candidate* const> of(std::string_view layer_type) const;
+
+ private:
+  std::map<std::string, std::vector<const Candidate*>, std::less<>> by_type_;
+};
 
 /// The nodes that the kernel before them may compute as well: element-wise ones (which may run in place), or such that
 /// make as many elements of a single input, in what only that kernel computes and only they read; their other inputs
@@ -51,6 +69,7 @@ struct StepDraft {
   const Candidate* candidate = nullptr;
   int node = 0;  ///< that the candidate was chosen for
   std::string variant;
+  std::vector<int> chain;               ///< behind `node`; then there is nothing of the rest
   std::vector<int> followers;           ///< of `node`
   std::unique_ptr<StepDraft> producer;  ///< computes input 0; step.node is the producer's
   std::size_t row_stride = 0;           ///< this and what follows as Fusion has it
@@ -58,9 +77,15 @@ struct StepDraft {
   std::optional<std::size_t> overwritten;
 };
 
-/// A candidate for every node that is not a view. Throws UnsupportedError naming every node that none accepts.
+/// A candidate for every node that is not a view. Throws UnsupportedError naming every node that none accepts. Where
+/// there are chains to be made, kernels of the tuner have not given up their constants.
 std::vector<StepDraft> choose_candidates(const PlanSubject& subject, const Registry& registry,
-                                         const Followers& followers);
+                                         const Followers& followers, const ChainCandidates& chains);
+
+/// Makes one draft of every chain that a candidate takes: from the first node on, the longest first. What the tuner
+/// made for its nodes is dropped.
+std::vector<StepDraft> fuse_chains(const PlanSubject& subject, const ChainCandidates& chains,
+                                   std::vector<StepDraft> drafts);
 
 /// Decides greedily what is fused, asking candidates: first followers, then producers, then values that lie in others.
 std::vector<StepDraft> fuse_steps(const PlanSubject& subject, const Followers& followers,

@@ -8,10 +8,21 @@ namespace pipit {
 
 namespace {
 
+// "tile" asks for "tile" and for "tile, f16 storage".
+bool asks_for(std::string_view wish, std::string_view name) {
+  return !wish.empty() && name.starts_with(wish) &&
+         (name.size() == wish.size() || name.substr(wish.size()).starts_with(", "));
+}
+
 class Chooser {
  public:
-  Chooser(const PlanSubject& subject, const Registry& registry, const Followers& followers)
-      : subject_(subject), options_(subject.options), registry_(registry), followers_(followers) {}
+  Chooser(const PlanSubject& subject, const Registry& registry, const Followers& followers,
+          const ChainCandidates& chains)
+      : subject_(subject),
+        options_(subject.options),
+        registry_(registry),
+        followers_(followers),
+        chains_(chains) {}
 
   std::vector<StepDraft> run() {
     const Graph& graph = subject_.graph;
@@ -24,7 +35,8 @@ class Chooser {
       draft.step.index = static_cast<int>(drafts.size()) - 1;
       draft.step.node = draft.node = static_cast<int>(n);
       refused += choose(node, draft);
-      if (draft.step.kernel) subject_.constants.drop_packed(node, *draft.step.kernel);
+      // A chain's kernel may yet need them.
+      if (draft.step.kernel && chains_.empty()) subject_.constants.drop_packed(node, *draft.step.kernel);
     }
     if (!refused.empty()) {
       fail_unsupported("no kernel on {} in {} for these nodes:{}", device_name(options_.device),
@@ -58,7 +70,8 @@ class Chooser {
   const Candidate* fall_back(const Node& node, Step& step) const {
     const DescribedNode described(subject_, node, true);
     for (const Candidate& candidate : registry_.candidates(node.layer->type(), DeviceKind::cpu)) {
-      Refusal reason = excluded(candidate.name) ? Refusal("switched off") : candidate.refuse(described.spec);
+      Refusal reason =
+          is_excluded(options_, candidate.name) ? Refusal("switched off") : candidate.refuse(described.spec);
       if (!reason) {
         step.on_host = true;
         return &candidate;
@@ -80,17 +93,6 @@ class Chooser {
     return found != by_type.end() ? std::string_view(found->second) : options_.prefer_kernel;
   }
 
-  // "tile" asks for "tile" and for "tile, f16 storage".
-  static bool asks_for(std::string_view wish, std::string_view name) {
-    return !wish.empty() && name.starts_with(wish) &&
-           (name.size() == wish.size() || name.substr(wish.size()).starts_with(", "));
-  }
-
-  bool excluded(const std::string& name) const {
-    const auto& names = options_.exclude_kernels;
-    return std::any_of(names.begin(), names.end(), [&](const std::string& n) { return asks_for(n, name); });
-  }
-
   // The candidate, and in the step how it was chosen; null when all refuse. Without a tuner nobody is asked after
   // the first that accepts: asking can take long where a library builds what it is asked for.
   const Candidate* select_candidate(const std::vector<Candidate>& candidates, const NodeSpec& spec,
@@ -103,7 +105,7 @@ class Chooser {
     Tuner* tuner = may_time ? options_.tuner.get() : nullptr;
     std::vector<const Candidate*> accepting;
     for (const Candidate* candidate : order) {
-      if (excluded(candidate->name)) {
+      if (is_excluded(options_, candidate->name)) {
         step.refused.push_back({candidate->name, "switched off"});
         continue;
       }
@@ -136,13 +138,19 @@ class Chooser {
   const PlanOptions& options_;
   const Registry& registry_;
   const Followers& followers_;
+  const ChainCandidates& chains_;
 };
 
 }  // namespace
 
+bool is_excluded(const PlanOptions& options, std::string_view candidate) {
+  return std::ranges::any_of(options.exclude_kernels,
+                             [&](const std::string& name) { return asks_for(name, candidate); });
+}
+
 std::vector<StepDraft> choose_candidates(const PlanSubject& subject, const Registry& registry,
-                                         const Followers& followers) {
-  std::vector<StepDraft> drafts = Chooser(subject, registry, followers).run();
+                                         const Followers& followers, const ChainCandidates& chains) {
+  std::vector<StepDraft> drafts = Chooser(subject, registry, followers, chains).run();
   if (subject.options.tuner) subject.options.tuner->free_operands();
   return drafts;
 }

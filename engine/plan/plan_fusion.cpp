@@ -50,7 +50,7 @@ int Followers::after(int node) const {
 
 namespace {
 
-// Steps on the host of a GPU plan stay single nodes.
+// Steps on the host of a GPU plan stay single nodes, and chains what they are.
 class Fuser {
  public:
   Fuser(const PlanSubject& subject, const Followers& followers, std::vector<StepDraft> drafts)
@@ -67,10 +67,15 @@ class Fuser {
   // Offers every candidate the nodes that follow, one after the other, and drops the steps of those that it takes.
   void fuse_epilogues() {
     std::vector<bool> fused(graph_.nodes().size(), false);
+    std::vector<bool> chained(graph_.nodes().size(), false);
+    for (const StepDraft& draft : drafts_) {
+      if (draft.step.is_chain) chained[static_cast<std::size_t>(draft.node)] = true;
+    }
     std::vector<StepDraft> kept;
     for (StepDraft& draft : drafts_) {
       if (fused[static_cast<std::size_t>(draft.node)]) continue;
-      for (int next = followers_.after(draft.node); next >= 0 && fuses_epilogue(draft, next);
+      for (int next = draft.step.is_chain ? -1 : followers_.after(draft.node);
+           next >= 0 && !chained[static_cast<std::size_t>(next)] && fuses_epilogue(draft, next);
            next = followers_.after(next)) {
         draft.followers.push_back(next);
         draft.step.fused.push_back(next);
@@ -122,7 +127,7 @@ class Fuser {
 
   bool fuses_producer(const StepDraft& draft, const StepDraft& producer) const {
     return draft.candidate->fuses_producer && !producer.producer && producer.candidate->computes_pieces &&
-           !draft.step.on_host && !producer.step.on_host &&
+           !draft.step.is_chain && !producer.step.is_chain && !draft.step.on_host && !producer.step.on_host &&
            producer.candidate->computes_pieces(DescribedKernel(subject_, producer).spec()) &&
            draft.candidate->fuses_producer(DescribedKernel(subject_, draft).spec());
   }
@@ -147,7 +152,8 @@ class Fuser {
       if (outputs.size() == 1) writers[index(outputs[0])] = draft.step.index;
     }
     for (auto draft = drafts_.rbegin(); draft != drafts_.rend(); ++draft) {
-      if (!draft->candidate->place_of_input || draft->producer || draft->step.on_host) continue;
+      if (!draft->candidate->place_of_input || draft->producer || draft->step.is_chain || draft->step.on_host)
+        continue;
       const std::vector<ValueId>& inputs = graph_.nodes()[static_cast<std::size_t>(draft->node)].inputs;
       for (std::size_t i = 0; i < inputs.size(); ++i) {
         const ValueId id = inputs[i];
@@ -165,7 +171,7 @@ class Fuser {
   }
 
   bool writes_rows_apart(const StepDraft& draft) const {
-    return draft.candidate->writes_rows_apart && !draft.step.on_host &&
+    return draft.candidate->writes_rows_apart && !draft.step.is_chain && !draft.step.on_host &&
            draft.candidate->writes_rows_apart(DescribedKernel(subject_, draft).spec());
   }
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -44,6 +45,11 @@ struct Candidate {
   // what was decided so far in NodeSpec::fusion. Functions of the description alone; null: never. What is accepted
   // create() finds in NodeSpec::fusion.
 
+  /// Whether all of these are computed as well (Fusion::chain), asked before anything else was decided: with no links
+  /// whether a chain may begin with the node at all, then with what follows it, the longest first. Only the last one's
+  /// output is used by others. It is asked whichever candidate was chosen for the nodes, unless the user chose that,
+  /// and may refuse() each single one.
+  std::function<bool(const NodeSpec& first, std::span<const ChainLink> links)> fuses_chain = {};
   /// Whether `next` is computed as well. Output 0 (of the last follower, where there is one) is used by nothing but one
   /// input of `next`, whose other inputs are constants and whose one output is as large.
   std::function<bool(const NodeSpec& spec, const NodeSpec& next)> fuses_epilogue = {};

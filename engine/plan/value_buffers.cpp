@@ -85,6 +85,7 @@ class Finder {
   // The buffer of an input that output 0 may overwrite: it dies here, has the same desc, and no other operand sees it
   // under another desc, or where it is the kernel and not the layer that allows it, at all.
   int reusable_buffer(const Step& step) {
+    if (step.is_chain) return ValueBuffers::kNone;  // its last node writes while others may read yet
     const Node& node = node_of(step);
     const TensorDesc& out = graph_.value(node.outputs[0]).desc;
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
