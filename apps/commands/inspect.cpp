@@ -42,6 +42,13 @@ std::int64_t parameters(const Graph& graph, const Node& node) {
   return count;
 }
 
+// Of all nodes that the step computes.
+std::int64_t parameters(const Graph& graph, const Step& step) {
+  std::int64_t count = parameters(graph, graph.nodes()[static_cast<std::size_t>(step.node)]);
+  for (const int node : step.fused) count += parameters(graph, graph.nodes()[static_cast<std::size_t>(node)]);
+  return count;
+}
+
 struct Totals {
   std::int64_t parameters = 0;
   std::size_t parameter_bytes = 0;  // in the graph; kernels may keep less (f16) or more (Winograd)
@@ -152,7 +159,7 @@ void print_text(const Model& model, const Runner& runner, const InspectOptions& 
   std::vector<std::string> reasons;  // of each row
   for (const Step& step : plan.steps()) {
     const StepInfo info = step_info(plan, step);
-    const std::int64_t params = parameters(graph, graph.nodes()[static_cast<std::size_t>(step.node)]);
+    const std::int64_t params = parameters(graph, step);
     table.add({fmt::format("{}", info.index), info.name, info.type, info.kernel, info.input.str(),
                info.output.str(), info.geometry, params > 0 ? fmt::format("{}", params) : "",
                info.macs > 0 ? with_prefix(static_cast<double>(info.macs)) : ""});
@@ -225,16 +232,11 @@ nlohmann::ordered_json to_json(const Model& model, const Runner& runner, bool wh
   json["layers"] = nlohmann::ordered_json::array();
   for (const Step& step : plan.steps()) {
     const StepInfo info = step_info(plan, step);
-    nlohmann::ordered_json layer = {
-        {"index", info.index},
-        {"name", info.name},
-        {"type", info.type},
-        {"kernel", info.kernel},
-        {"input", info.input.dims()},
-        {"output", info.output.dims()},
-        {"geometry", info.geometry},
-        {"parameters", parameters(graph, graph.nodes()[static_cast<std::size_t>(step.node)])},
-        {"macs", info.macs}};
+    nlohmann::ordered_json layer = {{"index", info.index},        {"name", info.name},
+                                    {"type", info.type},          {"kernel", info.kernel},
+                                    {"input", info.input.dims()}, {"output", info.output.dims()},
+                                    {"geometry", info.geometry},  {"parameters", parameters(graph, step)},
+                                    {"macs", info.macs}};
     if (info.kept < 1) layer["kept"] = info.kept;
     add_choice(layer, step);
     if (why) {

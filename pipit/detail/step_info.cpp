@@ -2,7 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 namespace pipit::detail {
 
@@ -53,14 +57,27 @@ StepInfo step_info(const ExecutionPlan& plan, const Step& step) {
   info.kept = step.kernel->kept_share();
   if (info.kept < 1) info.geometry += fmt::format(" kept {:.1f} %", 100 * info.kept);
   info.macs = std::llround(static_cast<double>(node.layer->work(inputs, outputs).macs) * info.kept);
+  std::vector<std::pair<std::string_view, int>> chained;  // layers by type, as they come first
   for (const int next : step.fused) {
     const Node& follower = graph.nodes()[static_cast<std::size_t>(next)];
     const Layer& layer = *follower.layer;
     info.nodes.push_back(follower.name);
     info.macs += layer.work(graph.input_descs(follower), graph.output_descs(follower)).macs;
+    if (step.is_chain) {
+      const auto known =
+          std::ranges::find(chained, layer.type(), [](const auto& entry) { return entry.first; });
+      if (known == chained.end()) {
+        chained.emplace_back(layer.type(), 1);
+      } else {
+        ++known->second;
+      }
+      continue;
+    }
     info.geometry +=
         fmt::format(" then {}{}{}", layer.type(), layer.summary().empty() ? "" : " ", layer.summary());
   }
+  for (std::size_t t = 0; t < chained.size(); ++t)
+    info.geometry += fmt::format("{} {} {}", t == 0 ? " then" : ",", chained[t].second, chained[t].first);
   info.bytes = stored_bytes(plan, step);
   info.work = step_work(plan, step, info.macs);
   return info;
