@@ -27,6 +27,8 @@ bool may_fuse(const PlanOptions& options);
 
 /// Whether the options switch the candidate off.
 bool is_excluded(const PlanOptions& options, std::string_view candidate);
+/// Whether the options ask for the candidate for layers of this type.
+bool is_preferred(const PlanOptions& options, std::string_view layer_type, std::string_view candidate);
 
 /// The candidates whose kernels compute chains (Candidate::fuses_chain), by the type of the layer that a chain begins
 /// with. None where the options allow no fusion.

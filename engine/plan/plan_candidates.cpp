@@ -14,6 +14,13 @@ bool asks_for(std::string_view wish, std::string_view name) {
          (name.size() == wish.size() || name.substr(wish.size()).starts_with(", "));
 }
 
+// The candidate's name that the options ask for; empty: none.
+std::string_view preferred(const PlanOptions& options, std::string_view type) {
+  const auto& by_type = options.prefer_for_type;
+  const auto found = by_type.find(type);
+  return found != by_type.end() ? std::string_view(found->second) : options.prefer_kernel;
+}
+
 class Chooser {
  public:
   Chooser(const PlanSubject& subject, const Registry& registry, const Followers& followers,
@@ -86,20 +93,13 @@ class Chooser {
            c.writes_rows_apart || c.overwrites;
   }
 
-  // The candidate's name that the options ask for; empty: none.
-  std::string_view preferred(std::string_view type) const {
-    const auto& by_type = options_.prefer_for_type;
-    const auto found = by_type.find(type);
-    return found != by_type.end() ? std::string_view(found->second) : options_.prefer_kernel;
-  }
-
   // The candidate, and in the step how it was chosen; null when all refuse. Without a tuner nobody is asked after
   // the first that accepts: asking can take long where a library builds what it is asked for.
   const Candidate* select_candidate(const std::vector<Candidate>& candidates, const NodeSpec& spec,
                                     StepDraft& draft, bool may_time) const {
     Step& step = draft.step;
     std::vector<const Candidate*> order = candidate_order(candidates, spec);
-    const std::string_view wish = preferred(spec.layer.type());
+    const std::string_view wish = preferred(options_, spec.layer.type());
     std::stable_partition(order.begin(), order.end(),
                           [&](const Candidate* c) { return asks_for(wish, c->name); });
     Tuner* tuner = may_time ? options_.tuner.get() : nullptr;
@@ -146,6 +146,10 @@ class Chooser {
 bool is_excluded(const PlanOptions& options, std::string_view candidate) {
   return std::ranges::any_of(options.exclude_kernels,
                              [&](const std::string& name) { return asks_for(name, candidate); });
+}
+
+bool is_preferred(const PlanOptions& options, std::string_view layer_type, std::string_view candidate) {
+  return asks_for(preferred(options, layer_type), candidate);
 }
 
 std::vector<StepDraft> choose_candidates(const PlanSubject& subject, const Registry& registry,

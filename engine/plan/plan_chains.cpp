@@ -92,11 +92,18 @@ class Chainer {
       const Links links = links_of(*candidate, first);
       for (std::size_t count = links.all.size(); count > 0; --count) {
         const std::span<const ChainLink> some = std::span(links.all).first(count);
-        if (links.closed[count - 1] && candidate->fuses_chain(spec_of(first), some))
+        if (links.closed[count - 1] && candidate->fuses_chain(spec_of(first), some) &&
+            pays(*candidate, first, some))
           return {candidate, count};
       }
     }
     return {};
+  }
+
+  bool pays(const Candidate& candidate, std::size_t first, std::span<const ChainLink> links) {
+    return !candidate.chain_pays ||
+           is_preferred(subject_.options, node_at(first).layer->type(), candidate.name) ||
+           candidate.chain_pays(spec_of(first), links);
   }
 
   // All that may be linked to the first, and per link whether a chain may end with it.

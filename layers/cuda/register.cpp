@@ -35,6 +35,7 @@ void register_cuda(Registry& registry) {
   register_cuda_qelementwise(registry);
   register_cuda_qfunctions(registry);
   register_cuda_qpool(registry);
+  register_cuda_row_chain(registry);
 }
 
 }  // namespace pipit

@@ -256,6 +256,20 @@ TEST_F(ChainTest, TheOptionsMayForbidIt) {
   EXPECT_THAT(asked_, IsEmpty());
 }
 
+TEST_F(ChainTest, WhatDoesNotPayIsLeftUnlessItIsAskedFor) {
+  builder_.mark_output(blocks(input()));
+  Candidate slow = chain();
+  slow.chain_pays = [](const NodeSpec&, std::span<const ChainLink> links) { return links.size() == 1; };
+  EXPECT_THAT(nodes(*plan({single(), slow})), ElementsAre(ElementsAre(0, 1), ElementsAre(2, 3)));
+  slow.chain_pays = [](const NodeSpec&, std::span<const ChainLink>) { return false; };
+  EXPECT_EQ(nodes(*plan({single(), slow})).size(), 4U);
+  PlanOptions options;
+  options.prefer_kernel = "chain";
+  EXPECT_THAT(nodes(*plan({single(), slow}, options)), ElementsAre(ElementsAre(0, 1, 2, 3)));
+  options.prefer_for_type = {{std::string(ToyAdd::kType), "plain"}};
+  EXPECT_EQ(nodes(*plan({single(), slow}, options)).size(), 4U);
+}
+
 TEST_F(ChainTest, OutputsOverwriteNothingThatIsRead) {
   // The first node may run in place, and its input dies with the chain.
   const ValueId x = builder_.add1("x", std::make_shared<ToyAdd>(), {input()});
