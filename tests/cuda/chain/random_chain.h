@@ -2,6 +2,8 @@
 #pragma once
 
 #include <random>
+#include <utility>
+#include <vector>
 
 #include "layers/cuda/chain/row_chain_plan.h"
 
@@ -11,7 +13,7 @@ inline int draw(std::mt19937& random, int low, int high) {
   return std::uniform_int_distribution(low, high)(random);
 }
 
-/// 2 to 12 convolutions of channels that are multiples of `unit`: each reads the one before, or now and then what the
+/// Up to 12 convolutions of channels that are multiples of `unit`: each reads the one before, or now and then what the
 /// chain reads or an earlier one, and adds a value of its shape where there is one and a coin says so.
 inline cuda::RowChainShape random_chain(std::mt19937& random, int unit, int element_bytes) {
   cuda::RowChainShape shape;
@@ -42,26 +44,27 @@ inline cuda::RowChainShape random_chain(std::mt19937& random, int unit, int elem
     of_value.push_back(conv.out_c);
     shape.convs.push_back(conv);
   }
-  // Only the last value leaves: one that nobody reads is added to the last, or read by it.
-  std::vector<bool> read(of_value.size(), false);
-  for (const cuda::RowConv& conv : shape.convs) {
-    read[static_cast<std::size_t>(conv.x)] = true;
-    if (conv.residual >= 0) read[static_cast<std::size_t>(conv.residual)] = true;
+  // Only the last value leaves: what it does not depend on goes.
+  const auto inputs = static_cast<int>(shape.inputs.size());
+  std::vector<bool> needed(of_value.size(), false);
+  needed.back() = true;
+  for (int c = count - 1; c >= 0; --c) {
+    const cuda::RowConv& conv = shape.convs[static_cast<std::size_t>(c)];
+    if (!needed[static_cast<std::size_t>(inputs + c)]) continue;
+    needed[static_cast<std::size_t>(conv.x)] = true;
+    if (conv.residual >= 0) needed[static_cast<std::size_t>(conv.residual)] = true;
   }
-  for (std::size_t v = shape.inputs.size(); v + 1 < of_value.size(); ++v) {
-    if (read[v]) continue;
-    shape.convs.push_back({static_cast<int>(v), -1, of_value[v], of_value[v], false});
-    of_value.push_back(of_value[v]);
-    // The one that was last is no longer: it is added where shapes agree, or read next.
-    const auto last = static_cast<int>(of_value.size()) - 2;
-    if (of_value[static_cast<std::size_t>(last)] == of_value[v]) {
-      shape.convs.back().residual = last;
-    } else {
-      shape.convs.back().x = last;
-      shape.convs.back().in_c = of_value[static_cast<std::size_t>(last)];
-      shape.convs.back().residual = static_cast<int>(v);
-    }
+  std::vector<int> number(of_value.size());
+  std::vector<cuda::RowConv> kept;
+  for (int v = 0; v < static_cast<int>(of_value.size()); ++v) {
+    number[static_cast<std::size_t>(v)] = v < inputs ? v : inputs + static_cast<int>(kept.size());
+    if (v < inputs || !needed[static_cast<std::size_t>(v)]) continue;
+    cuda::RowConv conv = shape.convs[static_cast<std::size_t>(v - inputs)];
+    conv.x = number[static_cast<std::size_t>(conv.x)];
+    if (conv.residual >= 0) conv.residual = number[static_cast<std::size_t>(conv.residual)];
+    kept.push_back(conv);
   }
+  shape.convs = std::move(kept);
   return shape;
 }
 

@@ -257,17 +257,22 @@ TEST_F(ChainTest, TheOptionsMayForbidIt) {
 }
 
 TEST_F(ChainTest, WhatDoesNotPayIsLeftUnlessItIsAskedFor) {
-  builder_.mark_output(blocks(input()));
-  Candidate slow = chain();
-  slow.chain_pays = [](const NodeSpec&, std::span<const ChainLink> links) { return links.size() == 1; };
-  EXPECT_THAT(nodes(*plan({single(), slow})), ElementsAre(ElementsAre(0, 1), ElementsAre(2, 3)));
-  slow.chain_pays = [](const NodeSpec&, std::span<const ChainLink>) { return false; };
-  EXPECT_EQ(nodes(*plan({single(), slow})).size(), 4U);
+  const auto planned = [&](std::size_t most, const PlanOptions& options = {}) {
+    builder_ = {};
+    builder_.mark_output(blocks(input()));
+    Candidate slow = chain();
+    slow.chain_pays = [most](const NodeSpec&, std::span<const ChainLink> links) {
+      return links.size() <= most;
+    };
+    return nodes(*plan({single(), slow}, options));
+  };
+  EXPECT_THAT(planned(1), ElementsAre(ElementsAre(0, 1), ElementsAre(2, 3)));
+  EXPECT_EQ(planned(0).size(), 4U);
   PlanOptions options;
   options.prefer_kernel = "chain";
-  EXPECT_THAT(nodes(*plan({single(), slow}, options)), ElementsAre(ElementsAre(0, 1, 2, 3)));
+  EXPECT_THAT(planned(0, options), ElementsAre(ElementsAre(0, 1, 2, 3)));
   options.prefer_for_type = {{std::string(ToyAdd::kType), "plain"}};
-  EXPECT_EQ(nodes(*plan({single(), slow}, options)).size(), 4U);
+  EXPECT_EQ(planned(3, options).size(), 4U);
 }
 
 TEST_F(ChainTest, OutputsOverwriteNothingThatIsRead) {
