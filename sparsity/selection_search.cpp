@@ -15,6 +15,9 @@ constexpr int kSharedKind = -1;
 constexpr double kPrior = 0.3;  // weight of the one factor for all, in measurements per factor
 constexpr double kLeast = 0.1;  // of a factor, over the one for all
 constexpr double kTilt = 4;     // by which kinds are made cheaper and dearer
+// Selections that a correction of times is taken from: those that are proposed drift to what is slower than it is said
+// to be.
+constexpr std::size_t kRecent = 9;
 constexpr double kLeastCost = 1e-6;
 constexpr int kMostSteps = 200;  // of a descent
 
@@ -202,7 +205,8 @@ std::vector<double> SelectionSearch::next_factors() const {
 
 double SelectionSearch::correction() const {
   std::vector<double> ratios;
-  for (const MeasuredSelection& m : measured_) ratios.push_back(m.speedup / predicted_speedup(m.selection));
+  for (std::size_t i = measured_.size() - std::min(measured_.size(), kRecent); i < measured_.size(); ++i)
+    ratios.push_back(measured_[i].speedup / predicted_speedup(measured_[i].selection));
   return ratios.empty() ? 1 : quantile(std::move(ratios), 0.5);
 }
 
@@ -232,7 +236,7 @@ std::optional<Selection> SelectionSearch::propose(double speedup) {
     // What the model of the error holds to be the best of all is where it errs to the good side. Next to a selection
     // that was measured it errs less, and so do times.
     Selection from = measured_[ranked[0]].selection;
-    const double ratio = measured_[ranked[0]].speedup / predicted_speedup(from);
+    const double ratio = std::min(measured_[ranked[0]].speedup / predicted_speedup(from), correction());
     const Descent around(layers, shared, dense_ms_ * ratio / speedup);
     around.sum(from);
     if (const auto next = around.best_neighbour(from, unknown)) return proposed(next);
