@@ -20,8 +20,8 @@ struct MeasuredSelection {
 /// A search among selections by their measured errors. Costs of options say where to begin; a model of the error,
 /// the sum of costs with a factor for every layer and kind of option, is fitted to what was measured (ridge regression
 /// towards one factor for all), and the next selection is the one, not measured yet, that has the least error by this
-/// model. The first proposals make single kinds cheaper and dearer, so that what the costs misjudge is found, and every
-/// second of the later ones differs by one or two options from the best that was measured. The same measurements lead to
+/// model. The first proposals make single kinds cheaper and dearer, so that what the costs misjudge is found. Of the
+/// later ones every second differs by one or two options from the best that was measured. The same measurements lead to
 /// the same proposals.
 class SelectionSearch {
  public:
