@@ -12,10 +12,12 @@ namespace pipit {
 namespace {
 
 constexpr int kSharedKind = -1;
-constexpr double kPrior = 0.3;   // weight of the one factor for all, in measurements per factor
-constexpr double kLeast = 0.1;   // of a factor, over the one for all
-constexpr double kTilt = 4;      // by which kinds are made cheaper and dearer
-constexpr double kSpread = 0.5;  // of the logarithms of random factors
+constexpr double kPrior = 0.3;  // weight of the one factor for all, in measurements per factor
+constexpr double kLeast = 0.1;  // of a factor, over the one for all
+constexpr double kTilt = 4;     // by which kinds are made cheaper and dearer
+// Selections that a correction of times is taken from: those that are proposed drift to what is slower than it is said
+// to be.
+constexpr std::size_t kRecent = 9;
 constexpr double kLeastCost = 1e-6;
 constexpr int kMostSteps = 200;  // of a descent
 
@@ -131,8 +133,8 @@ class Descent {
 }  // namespace
 
 SelectionSearch::SelectionSearch(std::vector<std::vector<Option>> layers,
-                                 std::vector<std::vector<SharedOption>> shared, std::uint64_t seed)
-    : layers_(std::move(layers)), shared_(std::move(shared)), random_(seed) {
+                                 std::vector<std::vector<SharedOption>> shared)
+    : layers_(std::move(layers)), shared_(std::move(shared)) {
   // What seems to cost nothing would never be corrected.
   for (std::vector<Option>& options : layers_) {
     std::map<int, std::size_t>& features = feature_of_.emplace_back();
@@ -186,26 +188,25 @@ std::vector<double> SelectionSearch::fitted_factors() const {
   return b;
 }
 
-std::vector<double> SelectionSearch::next_factors() {
+std::size_t SelectionSearch::tilts() const {
+  return 2 * std::set<int>(kind_of_.begin(), kind_of_.end()).size();
+}
+
+std::vector<double> SelectionSearch::next_factors() const {
   std::vector<double> factors = fitted_factors();
+  if (proposed_ == 0 || proposed_ > tilts()) return factors;
   const std::set<int> kinds(kind_of_.begin(), kind_of_.end());
-  const std::size_t number = proposed_++;
-  if (number == 0) return factors;
-  if (number <= 2 * kinds.size()) {
-    const int kind = *std::next(kinds.begin(), static_cast<std::ptrdiff_t>((number - 1) / 2));
-    for (std::size_t f = 0; f < factors.size(); ++f) {
-      if (kind_of_[f] == kind) factors[f] *= number % 2 == 1 ? 1 / kTilt : kTilt;
-    }
-  } else if (number % 2 == 1) {
-    std::normal_distribution<double> normal(0, kSpread);
-    for (double& factor : factors) factor *= std::exp(normal(random_));
+  const int kind = *std::next(kinds.begin(), static_cast<std::ptrdiff_t>((proposed_ - 1) / 2));
+  for (std::size_t f = 0; f < factors.size(); ++f) {
+    if (kind_of_[f] == kind) factors[f] *= proposed_ % 2 == 1 ? 1 / kTilt : kTilt;
   }
   return factors;
 }
 
 double SelectionSearch::correction() const {
   std::vector<double> ratios;
-  for (const MeasuredSelection& m : measured_) ratios.push_back(m.speedup / predicted_speedup(m.selection));
+  for (std::size_t i = measured_.size() - std::min(measured_.size(), kRecent); i < measured_.size(); ++i)
+    ratios.push_back(measured_[i].speedup / predicted_speedup(measured_[i].selection));
   return ratios.empty() ? 1 : quantile(std::move(ratios), 0.5);
 }
 
@@ -221,13 +222,28 @@ std::optional<Selection> SelectionSearch::propose(double speedup) {
   for (std::size_t s = 0; s < shared.size(); ++s) {
     for (SharedOption& option : shared[s]) option.cost *= factors[kind_of_.size() - shared.size() + s];
   }
-  const double most_ms = dense_ms_ * correction() / speedup;
-  const Descent descent(layers, shared, most_ms);
   const auto unknown = [&](const Selection& selection) {
     return !known_.contains({selection.chosen, selection.shared});
   };
-  std::vector<Selection> starts{within(selections(layers, shared), most_ms)};
+  const auto proposed = [&](const std::optional<Selection>& selection) {
+    if (selection) known_.insert({selection->chosen, selection->shared});
+    return selection;
+  };
   const std::vector<std::size_t> ranked = best(speedup);
+  const bool nearby = proposed_ > tilts() && proposed_ % 2 == 1;
+  ++proposed_;
+  if (nearby && !ranked.empty()) {
+    // What the model of the error holds to be the best of all is where it errs to the good side. Next to a selection
+    // that was measured it errs less, and so do times.
+    Selection from = measured_[ranked[0]].selection;
+    const double ratio = std::min(measured_[ranked[0]].speedup / predicted_speedup(from), correction());
+    const Descent around(layers, shared, dense_ms_ * ratio / speedup);
+    around.sum(from);
+    if (const auto next = around.best_neighbour(from, unknown)) return proposed(next);
+  }
+  const double most_ms = dense_ms_ * correction() / speedup;
+  const Descent descent(layers, shared, most_ms);
+  std::vector<Selection> starts{within(selections(layers, shared), most_ms)};
   if (!ranked.empty()) {
     starts.push_back(measured_[ranked[0]].selection);
     descent.sum(starts.back());
@@ -249,8 +265,7 @@ std::optional<Selection> SelectionSearch::propose(double speedup) {
     offer(end);
     offer(descent.best_neighbour(end, unknown));
   }
-  if (found) known_.insert({found->chosen, found->shared});
-  return found;
+  return proposed(found);
 }
 
 void SelectionSearch::add(const Selection& selection, double error, double speedup) {

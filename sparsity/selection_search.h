@@ -1,10 +1,8 @@
 // Which whole selections to measure next, where costs of options do not quite add up.
 #pragma once
 
-#include <cstdint>
 #include <map>
 #include <optional>
-#include <random>
 #include <set>
 #include <utility>
 #include <vector>
@@ -22,13 +20,13 @@ struct MeasuredSelection {
 /// A search among selections by their measured errors. Costs of options say where to begin; a model of the error,
 /// the sum of costs with a factor for every layer and kind of option, is fitted to what was measured (ridge regression
 /// towards one factor for all), and the next selection is the one, not measured yet, that has the least error by this
-/// model. The first proposals make single kinds cheaper and dearer, and of the later ones every second has random
-/// factors, so that what the costs misjudge is found. The same measurements lead to the same proposals.
+/// model. The first proposals make single kinds cheaper and dearer, so that what the costs misjudge is found. Of the
+/// later ones every second differs by one or two options from the best that was measured. The same measurements lead to
+/// the same proposals.
 class SelectionSearch {
  public:
   /// As selections() takes them. Option::kind and the layer say which options share a factor; every shared has one.
-  SelectionSearch(std::vector<std::vector<Option>> layers, std::vector<std::vector<SharedOption>> shared,
-                  std::uint64_t seed = 1);
+  SelectionSearch(std::vector<std::vector<Option>> layers, std::vector<std::vector<SharedOption>> shared);
 
   /// One that is so many times as fast as dense, by the options' times and by how wrong those were so far; where none
   /// is, the fastest there is. Nothing when no other is left nearby.
@@ -45,7 +43,8 @@ class SelectionSearch {
   using Key = std::pair<std::vector<std::size_t>, std::vector<std::size_t>>;
   std::vector<double> features(const Selection& selection) const;
   std::vector<double> fitted_factors() const;
-  std::vector<double> next_factors();
+  std::size_t tilts() const;  // proposals that make a kind cheaper or dearer, after the first
+  std::vector<double> next_factors() const;
   double correction() const;
 
   std::vector<std::vector<Option>> layers_;
@@ -53,7 +52,6 @@ class SelectionSearch {
   std::vector<std::map<int, std::size_t>> feature_of_;  // per layer: of a kind
   std::vector<int> kind_of_;                            // per feature
   double dense_ms_ = 0;
-  std::mt19937_64 random_;
   std::size_t proposed_ = 0;
   std::set<Key> known_;
   std::vector<MeasuredSelection> measured_;

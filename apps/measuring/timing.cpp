@@ -16,7 +16,6 @@ constexpr double kLeastTurnsMs = 250;
 constexpr double kNarrow = 0.02;
 constexpr double kConfidence = 0.95;
 // Of ComparableStepTimes.
-constexpr int kStepTurns = 5;
 constexpr int kFewestStepTurns = 2;
 constexpr double kStepTurnsMs = 250;
 constexpr int kStepRuns = 3;
@@ -107,8 +106,9 @@ std::map<std::string, double> ComparableStepTimes::operator()(
   std::map<std::string, std::vector<double>> turns;
   std::vector<double> base_ms;
   const Clock::time_point begin = Clock::now();
-  for (int turn = 0;
-       turn < kStepTurns && (turn < kFewestStepTurns || milliseconds_since(begin) < kStepTurnsMs); ++turn) {
+  // A median over a few milliseconds, which is what a few turns of a small model take, would be what another process
+  // makes of it that gets a core for as long.
+  for (int turn = 0; turn < kFewestStepTurns || milliseconds_since(begin) < kStepTurnsMs; ++turn) {
     const Profile own = profile_session(session, {&input_, 1}, 1, kStepRuns);
     base_ms.push_back(profile_session(base_, {&input_, 1}, 1, kStepRuns).layers_ms);
     for (const auto& [node, ms] : by_node(*plan, own)) turns[node].push_back(ms / base_ms.back());

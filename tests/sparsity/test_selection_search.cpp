@@ -114,6 +114,30 @@ TEST(SelectionSearch, FindsWhatCostsMisjudge) {
   EXPECT_GE(near, kTrials * 3 / 4);
 }
 
+TEST(SelectionSearch, LooksNextToTheBestEverySecondTime) {
+  const unsigned seed = test::test_seed();
+  SCOPED_TRACE(testing::Message() << "PIPIT_TEST_SEED=" << seed);
+  std::mt19937 random(seed);
+  const SearchProblem problem(random);
+  SelectionSearch search(problem.layers, problem.shared);
+  constexpr double kWanted = 1.3;
+  int far = 0;
+  for (int i = 0; i < 30; ++i) {
+    const std::vector<std::size_t> best = search.best(kWanted);
+    const std::optional<Selection> next = search.propose(kWanted);
+    ASSERT_TRUE(next);
+    // After the first one and two for each of three kinds.
+    if (i > 6 && i % 2 == 1 && !best.empty()) {
+      const Selection& from = search.measured()[best[0]].selection;
+      int options = 0;
+      for (std::size_t l = 0; l < 4; ++l) options += next->chosen[l] != from.chosen[l] ? 1 : 0;
+      far += options > 2 ? 1 : 0;
+    }
+    search.add(*next, problem.error(*next), problem.speedup(*next));
+  }
+  EXPECT_EQ(far, 0);
+}
+
 TEST(SelectionSearch, MeasuresAllThereIsAndNoMore) {
   SelectionSearch search({{{10, 0}, {8, 1}, {6, 2}}, {{4, 0}, {3, 1}}}, {});
   int proposed = 0;
