@@ -87,6 +87,7 @@ add_kernels("cuda", {
     "reduction": "device",
     "movement": "device",
     "quantized": "conv spatial libraries device",
+    "chain": "quantized conv libraries device",
 })
 CLOSED = {"layers/cpu", "layers/cuda", "layers/reference"}
 SHARED_WORDS = {"pipit/error.h", "pipit/types.h"}

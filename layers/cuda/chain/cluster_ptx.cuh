@@ -1,5 +1,5 @@
-// Shared memory of other blocks of a cluster, copies without a tensor map, and counters in memory that other blocks wait
-// for (PTX ISA, "mapa", "st.async", "mbarrier", "cp.async.bulk", "red").
+// Shared memory of other blocks of a cluster, copies without a tensor map, and counters in memory that other blocks
+// wait for (PTX ISA, "mapa", "st.async", "mbarrier", "cp.async.bulk", "red").
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,9 @@
-// The kernel of a chain of convolutions at small batches: every cluster of blocks owns a row of the image through all of
-// them. A block computes a share of the outputs of its row and sends them to the shared memory of all blocks of its
+// The kernel of a chain of convolutions at small batches: every cluster of blocks owns a row of the image through all
+// of them. A block computes a share of the outputs of its row and sends them to the shared memory of all blocks of its
 // cluster, so that between two convolutions there is a barrier in shared memory, not a launch. Only the rows above and
-// below a 3x3 window come from other clusters, through memory and a counter. Weights do not depend on anything: a thread
-// of its own has them copied ahead of their use into a ring, those of the next convolutions while this one waits.
+// below a 3x3 window come from other clusters, through memory and a counter. Weights do not depend on anything: a
+// thread of its own has them copied ahead of their use into a ring, those of the next convolutions while this one
+// waits.
 //
 // All clusters must run at once, since neighbours wait for each other: launches are cooperative.
 //
@@ -24,8 +25,8 @@ namespace row_chain {
 template <typename Sum>
 using Tile = Sum[4][4];
 
-/// sums += the warp's tile * its quad's weights of Count steps from `step` on, `depths` apart. pixel: the lane's, in shared
-/// memory; places: of the part's steps; right: of the lane in the ring, whose unit `first` is that of a step 0.
+/// sums += the warp's tile * its quad's weights of Count steps from `step` on, `depths` apart. pixel: the lane's, in
+/// shared memory; places: of the part's steps; right: of the lane in the ring, whose unit `first` is that of a step 0.
 template <int Count, typename Sum>
 __device__ __forceinline__ void multiply_steps(std::uint32_t pixel, std::uint32_t places, std::uint32_t right,
                                                int ring_units, int first, int quads_log2, int step,
@@ -91,7 +92,8 @@ struct Multiplier {
     return s;
   }
 
-  /// The outputs of one pixel that a lane has: to memory, or to all blocks of the cluster and where neighbours find them.
+  /// The outputs of one pixel that a lane has: to memory, or to all blocks of the cluster and where neighbours find
+  /// them.
   template <int Words>
   __device__ __forceinline__ void write(const RowPart& part, int pixel, int in_part, Packed<Words> y) const {
     if (pixel >= args.width) return;

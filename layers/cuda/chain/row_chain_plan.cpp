@@ -150,7 +150,8 @@ class Planner {
     plan_.inputs.push_back(input);
   }
 
-  // False where it takes part in an exchange before the one in front has been awaited: rows around are written in turns.
+  // False where it takes part in an exchange before the one in front has been awaited: rows around are written in
+  // turns.
   bool add_conv(std::size_t c) {
     const RowConv& conv = shape_.convs[c];
     const auto x = static_cast<std::size_t>(conv.x);

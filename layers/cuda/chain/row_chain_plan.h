@@ -1,5 +1,5 @@
-// A chain of convolutions as the kernel "row_chain" runs it: who computes what, what lies where in shared memory, and in
-// which order weights arrive. No CUDA: tested without a GPU.
+// A chain of convolutions as the kernel "row_chain" runs it: who computes what, what lies where in shared memory, and
+// in which order weights arrive. No CUDA: tested without a GPU.
 #pragma once
 
 #include <cstddef>
@@ -122,8 +122,8 @@ struct RowChainPlan {
 /// every convolution for (32 each), a power of two. The reason where there is no such plan.
 std::variant<RowChainPlan, std::string> plan_row_chain(const RowChainShape& shape, int blocks);
 
-/// The channel of its 32 that column `column` (0 to 7) of the quad's product `product` (0 to 3) has: a lane's sums of the
-/// four are then eight neighbouring channels.
+/// The channel of its 32 that column `column` (0 to 7) of the quad's product `product` (0 to 3) has: a lane's sums of
+/// the four are then eight neighbouring channels.
 inline int row_channel(int product, int column) {
   return column / 2 * 8 + product * 2 + column % 2;
 }
@@ -131,8 +131,8 @@ inline int row_channel(int product, int column) {
 /// The first of its convolution's outputs that the block `rank` computes in the part.
 int first_row_output(const RowPart& part, int rank, int element_bytes);
 
-/// Weights [out_c][taps][in_c] of elements to the stream of the block `rank`, at `to`: those of `part`. Returns the bytes
-/// written.
+/// Weights [out_c][taps][in_c] of elements to the stream of the block `rank`, at `to`: those of `part`. Returns the
+/// bytes written.
 std::int64_t pack_row_part(const RowPart& part, int rank, int taps, int in_c, int element_bytes,
                            const std::byte* weights, std::byte* to);
 

@@ -84,8 +84,8 @@ struct Walk {
   }
 };
 
-// A warp: the row above (side 0) or below (side 1) for every exchange. It is ahead of those who multiply by one exchange
-// at most: neighbours cannot have the one behind the next before they have this block's part of the next.
+// A warp: the row above (side 0) or below (side 1) for every exchange. It is ahead of those who multiply by one
+// exchange at most: neighbours cannot have the one behind the next before they have this block's part of the next.
 __device__ __forceinline__ void bring_rows(const RowChainArgs& args, const Places& at, int row,
                                            std::uint32_t run, int side) {
   const int h = row % args.height;
