@@ -92,6 +92,8 @@ std::optional<std::string> obstacle(const RowChainShape& shape) {
   if (shape.width > kRowMostWidth) return "rows have more than 64 pixels";
   if (static_cast<int>(shape.inputs.size()) > kRowMostInputs) return "it reads too many values";
   for (const RowConv& conv : shape.convs) {
+    // Here already, so that sums of offsets stay in 32 bits.
+    if (std::max(conv.in_c, conv.out_c) > kRowBlockShared) return "values of a row leave no room for weights";
     if (conv.in_c * shape.element_bytes % 32 != 0) return "input channels do not fill 32 bytes";
     if (conv.out_c % 32 != 0) return "output channels are no multiple of 32";
   }

@@ -262,6 +262,9 @@ TEST(RowChainPlan, SaysWhatItCannotDo) {
   EXPECT_THAT(refusal(wide, 132), testing::HasSubstr("64 pixels"));
   wide.width = 64;
   EXPECT_THAT(refusal(wide, 132), testing::HasSubstr("no room"));
+  RowChainShape deep = bottlenecks(1, 1);
+  deep.convs[0].out_c = deep.convs[1].in_c = 1 << 29;
+  EXPECT_THAT(refusal(deep, 132), testing::HasSubstr("no room"));
   RowChainShape odd = bottlenecks(1, 1);
   odd.convs[0].out_c = odd.convs[1].in_c = 48;
   EXPECT_THAT(refusal(odd, 132), testing::HasSubstr("multiple of 32"));
