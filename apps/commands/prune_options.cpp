@@ -1,6 +1,7 @@
 #include "apps/commands/prune_options.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 
 #include "apps/display/output_files.h"
@@ -65,6 +66,11 @@ void PruneOptions::check_usage() const {
   if (panel_outputs() == 1 && group_size() != 1)
     throw CLI::ValidationError("--panel",
                                "of 1 is for fp32 and --group 1: kernels pick single inputs there only");
+  std::error_code ignored;
+  if (!check.empty() && std::filesystem::equivalent(images, check, ignored))
+    throw CLI::ValidationError("--check",
+                               "names the images that the model is chosen and fitted on; without it every "
+                               "other one of them is kept back");
   if (source.output.empty()) throw CLI::RequiredError("--output");
   const std::vector<std::string> inputs = {model.model, images, check, image.labels};
   check_output("--output", source.output, inputs);

@@ -93,6 +93,12 @@ class Prune(CommandTest):
         svg = xml.etree.ElementTree.parse(self.folder / "pruned.svg").getroot()
         circles = [e for e in svg.iter() if e.tag.endswith("circle")]
         self.assertEqual(len(circles), len(steps) + 1)
+        # Points lie where the table has them: equal accuracies at equal heights, and no others.
+        heights = {}
+        for circle, step in zip(circles[1:], steps):
+            heights.setdefault(step["top1"], set()).add(circle.get("cy"))
+        self.assertEqual([len(h) for h in heights.values()], [1] * len(heights))
+        self.assertEqual(len(set.union(*heights.values())), len(heights))
 
     def test_the_batch_stays_open(self):
         name = self.json("inspect", MODEL)["inputs"][0]["name"]
@@ -253,6 +259,7 @@ class Prune(CommandTest):
             (("--output", "x.onnx", "--keep", 0.5, "--precision", "fp16"), "--precision"),
             (("--output", "x.onnx", "--keep", 0.5, "--precision", "int8", "--plan", "plan.json"), "--plan"),
             (("--output", "x.onnx", "--keep", 0.5, "--check", "nowhere"), "--check"),
+            (("--output", "x.onnx", "--keep", 0.5, "--check", "./images"), "--check"),
             (("--output", "x.onnx", "--keep", 0.5, "--mode", "block", "--block", 5), "--block"),
             (("--output", "x.onnx", "--keep", 0.5, "--mode", "input", "--global"), "--global"),
             (("--output", "x.onnx", "--keep", 0.5, "--mode", "channel", "--rows", "channel"), "--rows"),
