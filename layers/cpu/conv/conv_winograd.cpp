@@ -234,7 +234,7 @@ Refusal refuse_form(const NodeSpec& spec, const WinogradTransforms& transforms,
   if (!options.everywhere) {
     if (tiles.count() < 25)
       return fmt::format("{} tiles are too few for transformed weights to pay", tiles.count());
-    if (channels < 16 || y[1] < 16) return "too few channels for the transforms to pay";
+    if (channels < 8 || y[1] < 8) return "too few channels for the transforms to pay";
   }
   if (!is_row_major(weights->desc())) return "the weights must be row_major";
   return std::nullopt;

@@ -149,6 +149,7 @@ TEST(Winograd, RefusesWhatItCannotOrShouldNotDo) {
   EXPECT_EQ(refused(grouped, x, Shape{32, 10, 3, 3}), "more than one group");
   EXPECT_EQ(refused(attributes_of(plain), Shape{1, 20, 8, 8}, Shape{32, 20, 3, 3}),
             "4 tiles are too few for transformed weights to pay");
+  EXPECT_EQ(refused(attributes_of(plain), Shape{1, 12, 40, 40}, Shape{12, 12, 3, 3}), "accepted");
   EXPECT_EQ(refused(attributes_of(plain), Shape{1, 3, 40, 40}, Shape{32, 3, 3, 3}),
             "too few channels for the transforms to pay");
 }
