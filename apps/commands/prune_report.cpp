@@ -41,22 +41,6 @@ std::string reached_text(double wanted, const MedianInterval& speedup) {
   return fmt::format("not certain: the 95 % interval holds {:g}; was the machine busy?", wanted);
 }
 
-std::vector<std::string> notes_on(const PruneSource& source, const PruneOutcome& outcome) {
-  const Keeps& keeps = outcome.steps[outcome.chosen].keeps;
-  const auto falls_from = [](const std::map<std::string, double>& layers) {
-    return std::any_of(layers.begin(), layers.end(), [](const auto& layer) { return layer.second < 1; });
-  };
-  const bool falls = falls_from(keeps.rows) || falls_from(keeps.inputs);
-  std::vector<std::string> notes;
-  if (falls && source.group % 4 != 0)
-    notes.push_back(fmt::format(
-        "INT8 kernels leave out 4 neighbouring channels at a time: what --group {} takes out makes {} no "
-        "faster; --group 4 does{}",
-        source.group, outcome.int8 ? "this model" : "INT8",
-        outcome.int8 ? "" : ", as --precision int8 has it"));
-  return notes;
-}
-
 double mean_kept(const PruneOutcome& outcome) {
   double kept = 0, all = 0;
   for (const PruneLayer& layer : outcome.layers) {
@@ -64,6 +48,29 @@ double mean_kept(const PruneOutcome& outcome) {
     all += static_cast<double>(layer.macs);
   }
   return all > 0 ? kept / all : 1;
+}
+
+std::vector<std::string> notes_on(const PruneSource& source, const PruneGoal& goal,
+                                  const PruneOutcome& outcome) {
+  const Keeps& keeps = outcome.steps[outcome.chosen].keeps;
+  const auto falls_from = [](const std::map<std::string, double>& layers) {
+    return std::any_of(layers.begin(), layers.end(), [](const auto& layer) { return layer.second < 1; });
+  };
+  const bool falls = falls_from(keeps.rows) || falls_from(keeps.inputs);
+  std::vector<std::string> notes;
+  constexpr double kFar = 0.1;
+  if (goal.keep && mean_kept(outcome) > *goal.keep + kFar)
+    notes.push_back(
+        fmt::format("{:.0f} % of the MACs are left where {:.0f} % were asked for: groups of mode '{}' "
+                    "fall as a whole, and not every layer has any that may",
+                    100 * mean_kept(outcome), 100 * *goal.keep, source.mode));
+  if (falls && source.group % 4 != 0)
+    notes.push_back(fmt::format(
+        "INT8 kernels leave out 4 neighbouring channels at a time: what --group {} takes out makes {} no "
+        "faster; --group 4 does{}",
+        source.group, outcome.int8 ? "this model" : "INT8",
+        outcome.int8 ? "" : ", as --precision int8 has it"));
+  return notes;
 }
 
 }  // namespace
@@ -97,7 +104,7 @@ nlohmann::ordered_json prune_json(nlohmann::ordered_json json, const PruneSource
     json["int8_nodes"] = outcome.int8->nodes;
     json["kept_nodes"] = outcome.int8->kept;
   }
-  json["notes"] = notes_on(source, outcome);
+  json["notes"] = notes_on(source, goal, outcome);
   json["zero_before"] = {{"rows", outcome.zero_rows}, {"others", outcome.other_zeros}};
   json["steps"] = nlohmann::ordered_json::array();
   for (std::size_t i = 0; i < outcome.steps.size(); ++i) {
@@ -202,7 +209,8 @@ void print_pruned(const PruneSource& source, const PruneGoal& goal, const PruneO
     text += fmt::format("goal         {:g} times as fast: {}\n", *goal.speedup,
                         reached_text(*goal.speedup, chosen.speedup));
   if (goal.max_drop) text += promise_line(*goal.max_drop, *outcome.judged, kLabel);
-  for (const std::string& note : notes_on(source, outcome)) text += fmt::format("note         {}\n", note);
+  for (const std::string& note : notes_on(source, goal, outcome))
+    text += fmt::format("note         {}\n", note);
   text += fmt::format("written      {}, {} ({} dense), chosen and fitted on {}\n", printable(source.output),
                       mebibytes(outcome.bytes), mebibytes(outcome.dense_bytes),
                       counted(outcome.calibrated, "image"));

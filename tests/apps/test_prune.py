@@ -226,6 +226,9 @@ class Prune(CommandTest):
         inspected = {layer["name"]: layer for layer in self.json("inspect", "pruned.onnx", "--quiet")["layers"]}
         self.assertEqual((inspected[stem]["output"][1], inspected[outer]["input"][1]), (24, 48))
         self.assertEqual(inspected["/stages/stages.0/stages.0.1/conv2/Conv"]["input"][1], 16)
+        coarse = self.prune("--mode", "block", "--block", 32, "--keep", 0.5)
+        self.assertGreater(coarse["pruned"]["macs_kept"], 0.6)
+        self.assertTrue(any("were asked for" in note for note in coarse["notes"]), coarse["notes"])
         done = self.pipit("prune", MODEL, "images", "--mode", "channel", "--keep", 0.5, "--global", "--output", "x.onnx",
                           code=USAGE)
         self.assertIn("--global", done.stderr)
