@@ -215,6 +215,14 @@ int prune(PruneOptions options) {
   bar.reset();
   if (!missed.empty()) {
     print_error(fmt::format("{}: {}", model.name, missed));
+    if (options.common.json) {
+      const auto plan = PruneCompiler(fp32_options(options)).in_fp32(pruning.dense());
+      nlohmann::ordered_json json = json_header("prune", model, *plan);
+      json["steps"] = nlohmann::ordered_json::array();
+      json["problem"] = missed;
+      json["passed"] = false;
+      print_json(json);
+    }
     return kExitCheckFailed;
   }
 

@@ -100,6 +100,14 @@ class Prune(CommandTest):
         self.assertEqual([len(h) for h in heights.values()], [1] * len(heights))
         self.assertEqual(len(set.union(*heights.values())), len(heights))
 
+    def test_a_drop_that_nothing_keeps_is_a_document_too(self):
+        done = subprocess.run([PIPIT, "prune", MODEL, "images", "--output", "none.onnx", "--max-drop", "0",
+                               "--search-seconds", "1", "--json", "--quiet"], cwd=self.folder, capture_output=True,
+                              text=True, timeout=300, check=False)
+        document = json.loads(done.stdout)
+        self.assertEqual(done.returncode, OK if document["passed"] else CHECK_FAILED)
+        self.assertEqual((self.folder / "none.onnx").exists(), "problem" not in document)
+
     def test_the_batch_stays_open(self):
         name = self.json("inspect", MODEL)["inputs"][0]["name"]
         self.prune("--keep", 0.9, "--shape", f"{name}=1x3x32x32")
