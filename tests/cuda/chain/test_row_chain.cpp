@@ -136,7 +136,7 @@ TEST(RowChain, AgreesInHalves) {
   PIPIT_NEEDS_GPU();
   Numbers numbers(411);
   int chains = 0;
-  for (int i = 0; i < 16; ++i) {
+  for (int i = 0; i < 30; ++i) {
     const RowChainShape shape = random_shape(numbers.random, false, 132);
     const Graph graph = graph_of(shape, false, numbers);
     const auto plan = plan_for(graph, DeviceKind::cuda, Precision::fp16);
@@ -157,7 +157,7 @@ TEST(RowChain, AgreesInHalves) {
     for (int run = 0; run < 3; ++run)
       EXPECT_EQ(bytes_of(results(gpu, inputs)[0]), bytes_of(first)) << "case " << i;
   }
-  EXPECT_GT(chains, 5);
+  EXPECT_GT(chains, 4);  // of half of them values leave no room for weights
 }
 
 // Blocks wait for each other: launches of several sessions may not each have half of the GPU.
