@@ -222,13 +222,13 @@ std::string prune_svg(const std::string& model, const PruneGoal& goal, const Pru
   points.push_back({outcome.dense_ms, 100 * outcome.search_top1, "dense", true, false});
   for (std::size_t i = 0; i < outcome.steps.size(); ++i) {
     const PruneStep& step = outcome.steps[i];
-    points.push_back(
-        {outcome.dense_ms / step.speedup.median, 100 * (outcome.search_top1 - paired_drop(step.answers)),
-         fmt::format("{:.2f} times as fast", step.speedup.median), step.pareto, i == outcome.chosen});
+    points.push_back({outcome.dense_ms / step.speedup.median, 100 * (outcome.search_top1 - step.drop.mean),
+                      fmt::format("{:.2f} times as fast", step.speedup.median), step.pareto,
+                      i == outcome.chosen});
   }
   std::optional<double> least;
   if (goal.max_drop) least = 100 * outcome.search_top1 - *goal.max_drop;
-  return pareto_svg(fmt::format("{}: accuracy and time, pruned", model), points, least);
+  return pareto_svg(fmt::format("{}: accuracy and time, pruned", model), points, least, kExpectedTop1);
 }
 
 }  // namespace pipit::apps

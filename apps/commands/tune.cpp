@@ -174,7 +174,7 @@ void save_svg(const TuneOptions& options, const Model& model, const Outcome& out
                       outcome.is_chosen(step)});
   }
   write_file(options.svg, pareto_svg(fmt::format("{}: accuracy and time in mixed precision", model.name),
-                                     points, 100 * outcome.search_top1 - options.max_drop));
+                                     points, 100 * outcome.search_top1 - options.max_drop, kExpectedTop1));
 }
 
 void search(const MixedModel& mixed, const TuneOptions& options, const ImageSplit& split,

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "apps/display/svg_text.h"
 
@@ -74,13 +75,24 @@ std::string pareto_svg(const std::string& title, const std::vector<ParetoPoint>&
         "<line x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"#b00\" stroke-dasharray=\"6 4\"/>\n",
         kLeft, kWidth - kRight, y(*least), y(*least));
   }
-  std::vector<ParetoPoint> front;
-  std::copy_if(points.begin(), points.end(), std::back_inserter(front),
-               [](const auto& p) { return p.pareto; });
-  std::sort(front.begin(), front.end(), [](const auto& a, const auto& b) { return a.ms < b.ms; });
-  svg += "<polyline fill=\"none\" stroke=\"#36c\" points=\"";
-  for (const ParetoPoint& point : front) svg += fmt::format("{:.1f},{:.1f} ", x(point.ms), y(point.accuracy));
-  svg += "\"/>\n";
+  std::map<std::string, std::vector<ParetoPoint>> fronts;
+  for (const ParetoPoint& point : points) {
+    std::vector<ParetoPoint>& front = fronts[point.front];
+    if (point.pareto) front.push_back(point);
+  }
+  for (auto& [name, front] : fronts) {
+    std::ranges::sort(front, {}, &ParetoPoint::ms);
+    svg += "<polyline fill=\"none\" stroke=\"#36c\" points=\"";
+    for (const ParetoPoint& point : front)
+      svg += fmt::format("{:.1f},{:.1f} ", x(point.ms), y(point.accuracy));
+    svg += "\"/>\n";
+    if (fronts.size() > 1 && !front.empty()) {
+      const bool right = time.share(front[0].ms) < 0.7;
+      svg += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" font-size=\"10\" text-anchor=\"{}\">{}</text>\n",
+                         x(front[0].ms) + (right ? 8 : -8), y(front[0].accuracy) + 4, right ? "start" : "end",
+                         svg_text(name));
+    }
+  }
   for (const ParetoPoint& point : points) {
     svg += fmt::format(
         "<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{}\" fill=\"{}\" stroke=\"#36c\"><title>{}: {:.4g} ms, "

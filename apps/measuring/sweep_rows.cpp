@@ -137,12 +137,13 @@ std::string sweep_svg(const std::vector<SweepRow>& rows) {
     if (!row.problem.empty()) continue;
     const LayerError& error = row.refit ? *row.refit : row.error;
     points.push_back({row.times.ms, 100 * (1 - error.relative_l2),
-                      fmt::format("{} {} {}, keep {:g}", row.layer, row.precision, row.mode, row.keep)});
+                      fmt::format("{} {} {}, keep {:g}", row.layer, row.precision, row.mode, row.keep), false,
+                      false, fmt::format("{} {}", row.layer, row.precision)});
   }
   if (points.empty()) return {};
   for (ParetoPoint& point : points) {
     point.pareto = std::none_of(points.begin(), points.end(), [&](const ParetoPoint& other) {
-      return other.ms <= point.ms && other.accuracy >= point.accuracy &&
+      return other.front == point.front && other.ms <= point.ms && other.accuracy >= point.accuracy &&
              (other.ms < point.ms || other.accuracy > point.accuracy);
     });
   }

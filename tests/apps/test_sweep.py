@@ -74,6 +74,7 @@ class SweepSparsity(SweepTest):
         self.assertEqual([float(row["mae"]) for row in table], [row["error"]["mae"] for row in result["rows"]])
         svg = (self.folder / "s.svg").read_text()
         self.assertEqual(svg.count("<circle"), len(rows))
+        self.assertEqual(svg.count("<polyline"), 3)  # a front for each precision
         self.assertIn("output", svg)
 
     def test_goes_on_after_a_kill(self):
