@@ -29,6 +29,8 @@ struct Axis {
     while ((high - low) / tick > 8) tick *= (high - low) / tick > 20 ? 5 : 2;
   }
   double share(double value) const { return (value - low) / (high - low); }
+  // Of a tick, without what adding them up leaves, nor a zero's sign.
+  double label(double t) const { return std::round(t / tick) * tick + 0.0; }
 };
 
 }  // namespace
@@ -59,13 +61,13 @@ std::string pareto_svg(const std::string& title, const std::vector<ParetoPoint>&
     svg += fmt::format(
         "<line x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1}\" y2=\"{2}\" stroke=\"#ddd\"/>"
         "<text x=\"{0:.1f}\" y=\"{3}\" text-anchor=\"middle\">{4:.6g}</text>\n",
-        x(t), kTop, kHeight - kBottom, kHeight - kBottom + 18, t);
+        x(t), kTop, kHeight - kBottom, kHeight - kBottom + 18, time.label(t));
   for (double t = std::ceil(accuracy.low / accuracy.tick) * accuracy.tick; t <= accuracy.high;
        t += accuracy.tick)
     svg += fmt::format(
         "<line x1=\"{1}\" x2=\"{2}\" y1=\"{0:.1f}\" y2=\"{0:.1f}\" stroke=\"#ddd\"/>"
         "<text x=\"{3}\" y=\"{4:.1f}\" text-anchor=\"end\">{5:.6g}</text>\n",
-        y(t), kLeft, kWidth - kRight, kLeft - 8, y(t) + 4, t);
+        y(t), kLeft, kWidth - kRight, kLeft - 8, y(t) + 4, accuracy.label(t));
   svg += fmt::format(
       "<text x=\"{:.0f}\" y=\"{}\" text-anchor=\"middle\">measured time of a run, ms</text>\n"
       "<text transform=\"translate(18 {:.0f}) rotate(-90)\" text-anchor=\"middle\">{}</text>\n",

@@ -7,7 +7,8 @@
 
 namespace pipit::apps {
 
-/// What tune and prune draw: they compare models by their expected drops, which vary less than those of the images.
+/// What tune and prune draw: they compare models by their expected drops, which vary less than those of the
+/// images.
 inline constexpr const char* kExpectedTop1 = "top-1 by the expected drop, %";
 
 struct ParetoPoint {
@@ -19,9 +20,9 @@ struct ParetoPoint {
   std::string front = {};  ///< which one it belongs to, where there are several
 };
 
-/// An SVG document: one mark per point (its label as a tooltip, and beside the chosen one), a line through those of each
-/// Pareto front (named at its fastest point where there are several), a dashed line at `least` percent. `what`: of accuracies. Text is escaped; nothing is loaded from
-/// elsewhere.
+/// An SVG document: one mark per point (its label as a tooltip, and beside the chosen one), a line through those of
+/// each Pareto front (named at its fastest point where there are several), a dashed line at `least` percent. `what`: of
+/// accuracies. Text is escaped; nothing is loaded from elsewhere.
 std::string pareto_svg(const std::string& title, const std::vector<ParetoPoint>& points,
                        std::optional<double> least, const std::string& what);
 
