@@ -5,7 +5,7 @@
 
 #include "engine/plan/execution_plan.h"
 #include "engine/runtime/session.h"
-#include "tests/support/toy_layers.h"
+#include "tests/support/toy_graph.h"
 
 namespace pipit {
 namespace {
@@ -80,7 +80,7 @@ class LastIsFastest final : public KernelTimer {
   std::map<const Kernel*, double> times_;
 };
 
-class ChainTest : public testing::Test {
+class ChainTest : public test::ToyGraphTest {
  protected:
   // Takes chains of up to `most` links, and no single node.
   Candidate chain(std::size_t most = 100) {
@@ -142,16 +142,6 @@ class ChainTest : public testing::Test {
     return {y.as<float>(), y.as<float>() + 4};
   }
 
-  ValueId input(const char* name = "x") { return builder_.add_input(name, TensorDesc{Shape({4})}); }
-  ValueId add(const char* name, std::vector<ValueId> inputs, bool in_place = false) {
-    return builder_.add1(name, std::make_shared<ToyAdd>(in_place), std::move(inputs));
-  }
-  ValueId constant() {
-    auto tensor =
-        std::make_shared<const Tensor>(Tensor::from<float>(Shape({4}), std::vector<float>{1, 2, 3, 4}));
-    constants_.push_back(tensor);
-    return builder_.add_constant("k" + std::to_string(constants_.size()), std::move(tensor));
-  }
   // Two residual blocks, the second over the first one's input: y = 2 x + 3 k.
   ValueId blocks(ValueId x) {
     const ValueId a = add("a", {x, constant()});
@@ -160,8 +150,6 @@ class ChainTest : public testing::Test {
     return add("d", {constant(), c});
   }
 
-  GraphBuilder builder_;
-  std::vector<std::weak_ptr<const Tensor>> constants_;
   std::vector<std::size_t> made_;   // links of each chain
   std::vector<std::size_t> asked_;  // with how many links
 };

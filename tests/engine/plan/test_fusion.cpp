@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "engine/plan/execution_plan.h"
-#include "tests/support/toy_layers.h"
+#include "tests/support/toy_graph.h"
 
 namespace pipit {
 namespace {
@@ -23,7 +23,7 @@ struct Made {
   std::optional<std::size_t> overwritten;
 };
 
-class FusionTest : public testing::Test {
+class FusionTest : public test::ToyGraphTest {
  protected:
   // Runs ToyAdd nodes with so many constants.
   Candidate candidate(const std::string& name, std::size_t constants) {
@@ -61,19 +61,6 @@ class FusionTest : public testing::Test {
     return ExecutionPlan::build(std::move(graph), registry, options);
   }
 
-  ValueId input(const char* name = "x") { return builder_.add_input(name, TensorDesc{Shape({4})}); }
-  ValueId add(const char* name, std::vector<ValueId> inputs, bool in_place = false) {
-    return builder_.add1(name, std::make_shared<ToyAdd>(in_place), std::move(inputs));
-  }
-  ValueId constant() {
-    auto tensor =
-        std::make_shared<const Tensor>(Tensor::from<float>(Shape({4}), std::vector<float>{1, 2, 3, 4}));
-    constants_.push_back(tensor);
-    return builder_.add_constant("k" + std::to_string(constants_.size()), std::move(tensor));
-  }
-
-  GraphBuilder builder_;
-  std::vector<std::weak_ptr<const Tensor>> constants_;
   std::vector<Made> made_;
 };
 
