@@ -216,8 +216,8 @@ int prune(PruneOptions options) {
   if (!missed.empty()) {
     print_error(fmt::format("{}: {}", model.name, missed));
     if (options.common.json) {
-      const auto plan = PruneCompiler(fp32_options(options)).in_fp32(pruning.dense());
-      nlohmann::ordered_json json = json_header("prune", model, *plan);
+      const auto unpruned = PruneCompiler(fp32_options(options)).in_fp32(pruning.dense());
+      nlohmann::ordered_json json = json_header("prune", model, *unpruned);
       json["steps"] = nlohmann::ordered_json::array();
       json["problem"] = missed;
       json["passed"] = false;
