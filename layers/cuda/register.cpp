@@ -36,6 +36,7 @@ void register_cuda(Registry& registry) {
   register_cuda_qfunctions(registry);
   register_cuda_qpool(registry);
   register_cuda_row_chain(registry);
+  register_cuda_resident_block(registry);
 }
 
 }  // namespace pipit

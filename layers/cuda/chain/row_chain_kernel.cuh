@@ -293,7 +293,7 @@ __global__ void __launch_bounds__(kRowThreads, 1) run_row_chain(const __grid_con
   copy(at.constants, args.of_outputs + rank * args.constants_bytes, args.constants_bytes);
   ptx::commit_copies();
   for (int i = static_cast<int>(threadIdx.x) * 16; i < args.values_bytes; i += kRowThreads * 16)
-    row_chain::store_four(at.values + i, uint4{});
+    store_four(at.values + i, uint4{});
   ptx::wait_copies<0>();
   // Blocks write into each other's memory from here on.
   ptx::cluster_barrier();

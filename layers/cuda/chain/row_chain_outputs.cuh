@@ -7,23 +7,11 @@
 #include <cstdint>
 
 #include "layers/cuda/chain/row_chain_plan.h"
+#include "layers/cuda/chain/shared_access.cuh"
 #include "layers/cuda/conv/int8_math.cuh"
 
 namespace pipit::cuda::row_chain {
 
-__device__ __forceinline__ uint4 load_four(std::uint32_t address) {
-  uint4 v;
-  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];\n"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "r"(address)
-               : "memory");
-  return v;
-}
-__device__ __forceinline__ void store_four(std::uint32_t address, uint4 v) {
-  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};\n" ::"r"(address), "r"(v.x), "r"(v.y), "r"(v.z),
-               "r"(v.w)
-               : "memory");
-}
 /// What 4 * Vecs neighbouring outputs of a pixel need beside their sums, and how they are stored.
 template <typename Sum, int Vecs>
 struct Outputs;

@@ -20,7 +20,7 @@ int pitch_of(int bytes) {
 // write in turns.
 class Buffers {
  public:
-  explicit Buffers(const RowChainShape& shape) : shape_(shape) {
+  explicit Buffers(const ConvChainShape& shape) : shape_(shape) {
     const std::size_t count = shape.inputs.size() + shape.convs.size();
     channels.resize(count);
     windowed.assign(count, false);
@@ -28,7 +28,7 @@ class Buffers {
     last_input_.assign(count, -1);
     for (std::size_t i = 0; i < shape.inputs.size(); ++i) channels[i] = shape.inputs[i];
     for (std::size_t c = 0; c < shape.convs.size(); ++c) {
-      const RowConv& conv = shape.convs[c];
+      const ChainConv& conv = shape.convs[c];
       channels[shape.inputs.size() + c] = conv.out_c;
       const auto at = static_cast<int>(c);
       const auto x = static_cast<std::size_t>(conv.x);
@@ -82,16 +82,16 @@ class Buffers {
     return buffers_.back().offset;
   }
 
-  const RowChainShape& shape_;
+  const ConvChainShape& shape_;
   std::vector<int> last_read_,
       last_input_;  // per value: the last convolution that reads it, and that reads it as x
   std::vector<Buffer> buffers_;
 };
 
-std::optional<std::string> obstacle(const RowChainShape& shape) {
+std::optional<std::string> obstacle(const ConvChainShape& shape) {
   if (shape.width > kRowMostWidth) return "rows have more than 64 pixels";
   if (static_cast<int>(shape.inputs.size()) > kRowMostInputs) return "it reads too many values";
-  for (const RowConv& conv : shape.convs) {
+  for (const ChainConv& conv : shape.convs) {
     // Here already, so that sums of offsets stay in 32 bits.
     if (std::max(conv.in_c, conv.out_c) > kRowBlockShared) return "values of a row leave no room for weights";
     if (conv.in_c * shape.element_bytes % 32 != 0) return "input channels do not fill 32 bytes";
@@ -100,12 +100,12 @@ std::optional<std::string> obstacle(const RowChainShape& shape) {
   return std::nullopt;
 }
 
-int ranks_of(const RowChainShape& shape, int blocks) {
+int ranks_of(const ConvChainShape& shape, int blocks) {
   int ranks = kRowMostRanks;
   const auto fits = [&] {
     return shape.rows() * ranks <= blocks &&
            std::all_of(shape.convs.begin(), shape.convs.end(),
-                       [&](const RowConv& c) { return c.out_c % (32 * ranks) == 0; });
+                       [&](const ChainConv& c) { return c.out_c % (32 * ranks) == 0; });
   };
   while (ranks > 0 && !fits()) ranks /= 2;
   return ranks;
@@ -122,7 +122,7 @@ Tap tap_of(int order) {
 
 class Planner {
  public:
-  Planner(const RowChainShape& shape, RowChainPlan& plan) : shape_(shape), plan_(plan), values_(shape) {}
+  Planner(const ConvChainShape& shape, RowChainPlan& plan) : shape_(shape), plan_(plan), values_(shape) {}
 
   std::optional<std::string> run() {
     for (std::size_t i = 0; i < shape_.inputs.size(); ++i) add_input(i);
@@ -155,7 +155,7 @@ class Planner {
   // False where it takes part in an exchange before the one in front has been awaited: rows around are written in
   // turns.
   bool add_conv(std::size_t c) {
-    const RowConv& conv = shape_.convs[c];
+    const ChainConv& conv = shape_.convs[c];
     const auto x = static_cast<std::size_t>(conv.x);
     const std::size_t y = shape_.inputs.size() + c;
     const bool last = c + 1 == shape_.convs.size();
@@ -201,7 +201,7 @@ class Planner {
     awaiting_ = exchanged_ = static_cast<int>(y);
   }
 
-  void add_parts(int c, const RowConv& conv, int steps_of_tap, RowPart part) {
+  void add_parts(int c, const ChainConv& conv, int steps_of_tap, RowPart part) {
     const int warps_of_tile = kRowWarps >> row_tiles_log2(shape_.width);
     const int constant_bytes = shape_.element_bytes == 1 ? 8 : 4;  // of an output: bias, in INT8 a multiplier
     const std::vector<std::uint16_t> places = places_of(conv, steps_of_tap);
@@ -223,7 +223,7 @@ class Planner {
   }
 
   // Rounded up to whole copies of 16 bytes.
-  std::vector<std::uint16_t> places_of(const RowConv& conv, int steps_of_tap) const {
+  std::vector<std::uint16_t> places_of(const ChainConv& conv, int steps_of_tap) const {
     const auto x = static_cast<std::size_t>(conv.x);
     const int turn = turns_[x];
     std::vector<std::uint16_t> places;
@@ -240,7 +240,7 @@ class Planner {
     return places;
   }
 
-  const RowChainShape& shape_;
+  const ConvChainShape& shape_;
   RowChainPlan& plan_;
   const Buffers values_;
   std::vector<int> turns_ = std::vector<int>(values_.channels.size());  // per value: of its exchange
@@ -250,7 +250,7 @@ class Planner {
 
 }  // namespace
 
-std::variant<RowChainPlan, std::string> plan_row_chain(const RowChainShape& shape, int blocks) {
+std::variant<RowChainPlan, std::string> plan_row_chain(const ConvChainShape& shape, int blocks) {
   if (auto reason = obstacle(shape)) return *reason;
   RowChainPlan plan;
   plan.ranks = ranks_of(shape, blocks);

@@ -8,6 +8,8 @@
 #include <variant>
 #include <vector>
 
+#include "layers/cuda/chain/conv_chain_shape.h"
+
 namespace pipit::cuda {
 
 #ifdef __CUDACC__
@@ -66,24 +68,6 @@ PIPIT_BOTH inline int row_tiles_log2(int width) {
   return width <= 16 ? 0 : width <= 32 ? 1 : 2;
 }
 
-/// A convolution of a chain: 1x1, or 3x3 with one pixel of padding all around, stride 1. Values: what the chain reads
-/// comes first, then what its convolutions compute in their order.
-struct RowConv {
-  int x = 0;
-  int residual = -1;
-  int in_c = 0, out_c = 0;
-  bool window = false;  ///< 3x3
-};
-
-struct RowChainShape {
-  int images = 1, height = 0, width = 0;
-  int element_bytes = 2;
-  std::vector<int> inputs;  ///< channels of what the chain reads
-  std::vector<RowConv> convs;
-
-  int rows() const { return images * height; }
-};
-
 /// Where a value that the chain reads is kept.
 struct RowInput {
   std::int32_t at = 0, pitch = 0;       ///< shared memory: the row's first pixel, bytes from pixel to pixel
@@ -120,7 +104,7 @@ struct RowChainPlan {
 
 /// As many blocks a row as there are for all rows at once (`blocks`: how many the GPU holds at a time) and outputs of
 /// every convolution for (32 each), a power of two. The reason where there is no such plan.
-std::variant<RowChainPlan, std::string> plan_row_chain(const RowChainShape& shape, int blocks);
+std::variant<RowChainPlan, std::string> plan_row_chain(const ConvChainShape& shape, int blocks);
 
 /// The channel of its 32 that column `column` (0 to 7) of the quad's product `product` (0 to 3) has: a lane's sums of
 /// the four are then eight neighbouring channels.

@@ -17,13 +17,16 @@ __device__ __forceinline__ float small_to_float(int sum) {
   return __fadd_rn(__int_as_float(sum), -kMagic);
 }
 
-/// The two signed bytes of a word of 16 bits.
-__device__ __forceinline__ float2 bytes_to_float(std::uint16_t pair) {
+/// A signed byte of a word whose bytes had their highest bits flipped.
+__device__ __forceinline__ float biased_to_float(std::uint32_t biased, int byte) {
   // 2^23 + (byte + 128), less that offset.
   constexpr float kOffset = 8388608.0F + 128.0F;
-  const unsigned biased = pair ^ 0x8080U;
-  return make_float2(__fadd_rn(__uint_as_float(__byte_perm(biased, 0x4B000000U, 0x7440)), -kOffset),
-                     __fadd_rn(__uint_as_float(__byte_perm(biased, 0x4B000000U, 0x7441)), -kOffset));
+  return __fadd_rn(__uint_as_float(__byte_perm(biased, 0x4B000000U, 0x7440 + byte)), -kOffset);
+}
+/// The two signed bytes of a word of 16 bits.
+__device__ __forceinline__ float2 bytes_to_float(std::uint16_t pair) {
+  const std::uint32_t biased = pair ^ 0x8080U;
+  return make_float2(biased_to_float(biased, 0), biased_to_float(biased, 1));
 }
 
 /// requantize() with zero point 0: the result is the low byte. low and high lie within +-255; NaN becomes low.

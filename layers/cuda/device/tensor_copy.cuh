@@ -55,6 +55,17 @@ __device__ __forceinline__ void wait_counter(const int* counter, int count) {
   asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");
 }
 
+/// The same by a whole warp, each lane's counter and count, for warps that read and write there.
+__device__ __forceinline__ void wait_counters(const int* counter, int count) {
+  const auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(counter));
+  int now = 0;
+  do {
+    asm volatile("ld.acquire.cta.shared::cta.s32 %0, [%1];\n" : "=r"(now) : "r"(address) : "memory");
+    if (__all_sync(0xFFFFFFFFU, now >= count)) break;
+    __nanosleep(20);
+  } while (true);
+}
+
 /// The map's box at (column, row) to shared memory; its bytes count on `barrier`.
 __device__ __forceinline__ void copy_box(std::uint32_t to, const CUtensorMap& map, std::uint32_t barrier,
                                          int column, int row) {

@@ -15,8 +15,8 @@ inline int draw(std::mt19937& random, int low, int high) {
 
 /// Up to 12 convolutions of channels that are multiples of `unit`: each reads the one before, or now and then what the
 /// chain reads or an earlier one, and adds a value of its shape where there is one and a coin says so.
-inline cuda::RowChainShape random_chain(std::mt19937& random, int unit, int element_bytes) {
-  cuda::RowChainShape shape;
+inline cuda::ConvChainShape random_chain(std::mt19937& random, int unit, int element_bytes) {
+  cuda::ConvChainShape shape;
   shape.element_bytes = element_bytes;
   const auto channels = [&] { return unit * draw(random, 1, 3); };
   std::vector<int> of_value;
@@ -24,7 +24,7 @@ inline cuda::RowChainShape random_chain(std::mt19937& random, int unit, int elem
   of_value = shape.inputs;
   const int count = draw(random, 2, 12);
   for (int c = 0; c < count; ++c) {
-    cuda::RowConv conv;
+    cuda::ChainConv conv;
     const int newest = static_cast<int>(of_value.size()) - 1;
     conv.x = c == 0 ? 0 : draw(random, 0, 5) > 0 ? newest : draw(random, 0, newest);
     conv.in_c = of_value[static_cast<std::size_t>(conv.x)];
@@ -49,22 +49,44 @@ inline cuda::RowChainShape random_chain(std::mt19937& random, int unit, int elem
   std::vector<bool> needed(of_value.size(), false);
   needed.back() = true;
   for (int c = count - 1; c >= 0; --c) {
-    const cuda::RowConv& conv = shape.convs[static_cast<std::size_t>(c)];
+    const cuda::ChainConv& conv = shape.convs[static_cast<std::size_t>(c)];
     if (!needed[static_cast<std::size_t>(inputs + c)]) continue;
     needed[static_cast<std::size_t>(conv.x)] = true;
     if (conv.residual >= 0) needed[static_cast<std::size_t>(conv.residual)] = true;
   }
   std::vector<int> number(of_value.size());
-  std::vector<cuda::RowConv> kept;
+  std::vector<cuda::ChainConv> kept;
   for (int v = 0; v < static_cast<int>(of_value.size()); ++v) {
     number[static_cast<std::size_t>(v)] = v < inputs ? v : inputs + static_cast<int>(kept.size());
     if (v < inputs || !needed[static_cast<std::size_t>(v)]) continue;
-    cuda::RowConv conv = shape.convs[static_cast<std::size_t>(v - inputs)];
+    cuda::ChainConv conv = shape.convs[static_cast<std::size_t>(v - inputs)];
     conv.x = number[static_cast<std::size_t>(conv.x)];
     if (conv.residual >= 0) conv.residual = number[static_cast<std::size_t>(conv.residual)];
     kept.push_back(conv);
   }
   shape.convs = std::move(kept);
+  return shape;
+}
+
+/// A residual block of 64 channels inside, to whose result nothing (0), x (1) or a projection of x (2) is added; its
+/// nodes in any order that computes what they read before.
+inline cuda::ConvChainShape random_block(std::mt19937& random, int element_bytes, int adds) {
+  cuda::ConvChainShape shape;
+  shape.element_bytes = element_bytes;
+  const int in_c = adds == 2 ? 64 : 64 * draw(random, 1, 4);
+  const int out_c = adds == 1 ? in_c : 64 * draw(random, adds == 2 ? 2 : 1, 4);
+  shape.inputs = {in_c};
+  const int place = adds == 2 ? draw(random, 0, 2) : -1;  // of the projection
+  int newest = 0, projection = -1;
+  for (int n = 0; n < 3; ++n) {
+    if (n == place) {
+      shape.convs.push_back({0, -1, in_c, out_c, false});
+      projection = static_cast<int>(shape.convs.size());
+    }
+    const int residual = n < 2 ? -1 : adds == 2 ? projection : adds == 1 ? 0 : -1;
+    shape.convs.push_back({newest, residual, n == 0 ? in_c : 64, n == 2 ? out_c : 64, n == 1});
+    newest = static_cast<int>(shape.convs.size());
+  }
   return shape;
 }
 

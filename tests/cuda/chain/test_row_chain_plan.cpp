@@ -28,9 +28,9 @@ int finish(int sum, int residual) {
 
 // [out_c][taps][in_c] of every convolution.
 template <typename E>
-std::vector<Elements<E>> random_weights(const RowChainShape& shape, std::mt19937& random) {
+std::vector<Elements<E>> random_weights(const ConvChainShape& shape, std::mt19937& random) {
   std::vector<Elements<E>> weights;
-  for (const RowConv& conv : shape.convs) {
+  for (const ChainConv& conv : shape.convs) {
     weights.push_back(
         random_elements<E>(static_cast<std::size_t>(conv.out_c * (conv.window ? 9 : 1) * conv.in_c), random));
   }
@@ -39,10 +39,10 @@ std::vector<Elements<E>> random_weights(const RowChainShape& shape, std::mt19937
 
 // The last value, by plain loops.
 template <typename E>
-Elements<E> expected(const RowChainShape& s, std::vector<Elements<E>> values,
+Elements<E> expected(const ConvChainShape& s, std::vector<Elements<E>> values,
                      const std::vector<Elements<E>>& weights) {
   for (std::size_t c = 0; c < s.convs.size(); ++c) {
-    const RowConv& conv = s.convs[c];
+    const ChainConv& conv = s.convs[c];
     const Elements<E>& x = values[static_cast<std::size_t>(conv.x)];
     const int taps = conv.window ? 9 : 1;
     Elements<E> y;
@@ -74,7 +74,7 @@ Elements<E> expected(const RowChainShape& s, std::vector<Elements<E>> values,
 template <typename E>
 class Cluster {
  public:
-  Cluster(const RowChainShape& shape, const RowChainPlan& plan, int row)
+  Cluster(const ConvChainShape& shape, const RowChainPlan& plan, int row)
       : shape_(shape), plan_(plan), row_(row), memory_(static_cast<std::size_t>(plan.values_bytes)) {}
 
   void read(const std::vector<Elements<E>>& inputs) {
@@ -152,7 +152,7 @@ class Cluster {
     return e;
   }
 
-  const RowChainShape& shape_;
+  const ConvChainShape& shape_;
   const RowChainPlan& plan_;
   int row_;
   std::vector<std::byte> memory_;
@@ -160,7 +160,7 @@ class Cluster {
 };
 
 template <typename E>
-Elements<E> run_plan(const RowChainShape& shape, const RowChainPlan& plan,
+Elements<E> run_plan(const ConvChainShape& shape, const RowChainPlan& plan,
                      const std::vector<Elements<E>>& inputs, const std::vector<Elements<E>>& weights) {
   std::vector<std::vector<std::byte>> streams;
   std::vector<std::int64_t> starts;
@@ -169,7 +169,7 @@ Elements<E> run_plan(const RowChainShape& shape, const RowChainPlan& plan,
     streams.emplace_back(static_cast<std::size_t>(plan.stream_bytes));
     std::byte* to = streams.back().data();
     for (std::size_t p = 0; p < plan.parts.size(); ++p) {
-      const RowConv& conv = shape.convs[static_cast<std::size_t>(plan.conv_of_part[p])];
+      const ChainConv& conv = shape.convs[static_cast<std::size_t>(plan.conv_of_part[p])];
       const Elements<E>& of_conv = weights[static_cast<std::size_t>(plan.conv_of_part[p])];
       starts.push_back(to - streams.back().data());
       to += pack_row_part(plan.parts[p], rank, conv.window ? 9 : 1, conv.in_c, sizeof(E),
@@ -202,7 +202,7 @@ void compute_random_chains(std::mt19937& random) {
   int planned = 0;
   for (int i = 0; i < 24; ++i) {
     const int ranks = 1 << test::draw(random, 0, 1);
-    RowChainShape shape = test::random_chain(random, 32 * ranks, sizeof(E));
+    ConvChainShape shape = test::random_chain(random, 32 * ranks, sizeof(E));
     shape.images = test::draw(random, 1, 2);
     shape.height = test::draw(random, 1, 4);
     shape.width = test::draw(random, 1, 3) == 1 ? test::draw(random, 33, 40) : test::draw(random, 1, 17);
@@ -230,8 +230,8 @@ TEST(RowChainPlan, ItsPartsComputeTheChain) {
   compute_random_chains<std::int16_t>(random);
 }
 
-RowChainShape bottlenecks(int images, int element_bytes) {
-  RowChainShape shape{images, 14, 14, element_bytes, {1024}, {}};
+ConvChainShape bottlenecks(int images, int element_bytes) {
+  ConvChainShape shape{images, 14, 14, element_bytes, {1024}, {}};
   for (int x = 0; x < 6; x += 3) {
     shape.convs.push_back({x, -1, 1024, 256, false});
     shape.convs.push_back({x + 1, -1, 256, 256, true});
@@ -240,7 +240,7 @@ RowChainShape bottlenecks(int images, int element_bytes) {
   return shape;
 }
 
-std::string refusal(const RowChainShape& shape, int blocks) {
+std::string refusal(const ConvChainShape& shape, int blocks) {
   const auto result = plan_row_chain(shape, blocks);
   const auto* reason = std::get_if<std::string>(&result);
   return reason == nullptr ? "" : *reason;
@@ -257,15 +257,15 @@ TEST(RowChainPlan, UsesAsManyBlocksAsThereAre) {
 }
 
 TEST(RowChainPlan, SaysWhatItCannotDo) {
-  RowChainShape wide = bottlenecks(1, 2);
+  ConvChainShape wide = bottlenecks(1, 2);
   wide.width = 65;
   EXPECT_THAT(refusal(wide, 132), testing::HasSubstr("64 pixels"));
   wide.width = 64;
   EXPECT_THAT(refusal(wide, 132), testing::HasSubstr("no room"));
-  RowChainShape deep = bottlenecks(1, 1);
+  ConvChainShape deep = bottlenecks(1, 1);
   deep.convs[0].out_c = deep.convs[1].in_c = 1 << 29;
   EXPECT_THAT(refusal(deep, 132), testing::HasSubstr("no room"));
-  RowChainShape odd = bottlenecks(1, 1);
+  ConvChainShape odd = bottlenecks(1, 1);
   odd.convs[0].out_c = odd.convs[1].in_c = 48;
   EXPECT_THAT(refusal(odd, 132), testing::HasSubstr("multiple of 32"));
   odd = bottlenecks(1, 1);
@@ -275,7 +275,7 @@ TEST(RowChainPlan, SaysWhatItCannotDo) {
 
 // A block may be one exchange ahead of its neighbours: rows around of two that follow each other lie apart.
 TEST(RowChainPlan, ExchangesTakeTurns) {
-  RowChainShape shape{1, 8, 8, 1, {64}, {}};
+  ConvChainShape shape{1, 8, 8, 1, {64}, {}};
   for (int x = 0; x < 4; ++x) shape.convs.push_back({x, -1, 64, 64, true});
   const auto plan = std::get<RowChainPlan>(plan_row_chain(shape, 16));
   ASSERT_EQ(plan.exchanges.size(), 3U);
@@ -284,7 +284,7 @@ TEST(RowChainPlan, ExchangesTakeTurns) {
     EXPECT_NE(plan.exchanges[e].below, plan.exchanges[e + 1].below);
   }
   // Two values that wait for their windows at a time.
-  RowChainShape crossed{
+  ConvChainShape crossed{
       1, 8,    8,
       1, {64}, {{0, -1, 64, 64, false}, {0, -1, 64, 64, false}, {1, -1, 64, 64, true}, {2, 3, 64, 64, true}}};
   EXPECT_THAT(refusal(crossed, 16), testing::HasSubstr("across each other"));

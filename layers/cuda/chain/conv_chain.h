@@ -1,0 +1,52 @@
+// Nodes that one launch computes together, as the candidates that do so see them: convolutions of stride 1, each from
+// what the first one reads or what earlier ones compute.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "engine/plan/registry.h"
+#include "layers/cuda/chain/conv_chain_shape.h"
+#include "layers/ops/conv.h"
+
+namespace pipit::cuda {
+
+bool is_int8_conv(const NodeSpec& spec);
+/// Of a Conv or QConv.
+const ConvAttributes& conv_attributes(const NodeSpec& spec);
+
+/// Why the node cannot be part of any chain: it must be a convolution in fp16 or INT8, NHWC, 1x1 or 3x3 with padding 1,
+/// of stride 1.
+Refusal refuse_link(const NodeSpec& spec);
+
+/// The chain of a node and what follows it.
+struct ConvChain {
+  std::vector<const NodeSpec*> nodes;
+  std::vector<std::size_t> inputs;  ///< of the first node, in the order of ConvChainShape::inputs
+  ConvChainShape shape;
+
+  /// Nothing where one of them cannot be part of it.
+  static std::optional<ConvChain> of(const NodeSpec& first, std::span<const ChainLink> links);
+};
+
+/// Weights [out_c, in_c, taps] of f32 or i8 to [out_c, taps, in_c] of what is multiplied.
+std::vector<std::byte> ordered_weights(const NodeSpec& spec);
+/// Of every output 4 bytes: int32 or f32, zeros where there is no bias.
+std::vector<std::byte> biases_of(const NodeSpec& spec);
+/// Of every output 4 bytes: what an INT8 sum is multiplied by, f32.
+std::vector<std::byte> multipliers_of(const NodeSpec& spec);
+
+/// What an output is clamped to, in INT8 in steps, and what a residual's integers are multiplied by.
+struct LinkBounds {
+  float low = 0, high = 0;
+  float residual_scale = 0;
+};
+LinkBounds bounds_of(const NodeSpec& spec);
+
+/// Whether "implicit_gemm" would leave out much of what is multiplied.
+bool is_pruned(const NodeSpec& spec);
+
+/// Of a GPU from Hopper on; 0: of an older one.
+int hopper_processors(int gpu);
+
+}  // namespace pipit::cuda

@@ -1,0 +1,438 @@
+// The kernel of a residual block at large batches: a block of threads keeps the weights of all its convolutions in
+// shared memory and computes a range of positions, of which nothing but x and y passes through memory. Groups of four
+// warps take turns at iterations (resident_block_plan.h); a thread of its own has the copy engine bring weights, and x
+// in units of 64 channels of a tile.
+//
+// The head multiplies x from shared memory and puts its outputs into a ring there. The window's left operands are read
+// from the ring, each lane's own pixel, or zeros beyond the image's edge. Its outputs are the left operands of the tail
+// as they are, in registers.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "layers/cuda/chain/cluster_ptx.cuh"
+#include "layers/cuda/chain/resident_block_outputs.cuh"
+#include "layers/cuda/device/async_ptx.cuh"
+#include "layers/cuda/device/tensor_copy.cuh"
+#include "layers/cuda/device/warpgroup_mma_int8.cuh"
+
+namespace pipit::cuda {
+
+namespace resident_block {
+
+template <typename Sum>
+struct Traits {
+  static constexpr int kBytes = std::is_same_v<Sum, float> ? 2 : 1;  // of an element
+  static constexpr int kGroups = block_groups(kBytes);
+  static constexpr int kThreads = kGroups * 128 + 128;
+  /// Of a thread that multiplies; a block has 65536, and threads that copy keep kFewRegisters.
+  static constexpr int kRegisters = kGroups == 3 ? 152 : 112;
+  static constexpr int kFewRegisters = kGroups == 3 ? 40 : 24;
+  static constexpr int kRowBytes = kBlockChannels * kBytes;
+  static constexpr int kChunkUnits = kBlockChunkBytes / kRowBytes;
+  static constexpr int kUnitBytes = kBlockRows * kRowBytes;
+  static constexpr int kProducts = kRowBytes / 32;                           // of a unit's depth
+  static constexpr int kConstants = kBlockChannels * (kBytes == 1 ? 8 : 4);  // bytes of a unit's
+};
+/// Barriers of units of x that take turns, for those that arrive and for those that have been multiplied. Groups wait
+/// for units in any order: one waits for its own while those of an iteration for each other group are still to come.
+inline constexpr int kTurns = 32;
+static_assert((block_groups(1) + 1) * (kBlockMostUnits + 1) <= kTurns);
+
+#ifdef PIPIT_WARPGROUP_MMA
+
+/// Addresses in shared memory.
+struct Places {
+  std::uint32_t weights, ring, slots, constants, zeros;
+  std::uint32_t have_weights;  // two barriers: of the head, of the rest
+  std::uint32_t full, empty;   // of every turn
+};
+
+struct Range {
+  int first, count;  // tiles whose outputs the worker computes
+  int iterations;
+  int first_head, end_head;  // iterations whose head's tile exists
+};
+
+__device__ __forceinline__ Range range_of(const ResidentBlockArgs& p) {
+  const auto worker = static_cast<int>(blockIdx.x);
+  Range r;
+  r.first = worker * p.least_tiles + min(worker, p.more_tiles);
+  r.count = p.least_tiles + (worker < p.more_tiles ? 1 : 0);
+  r.iterations = r.count + p.plan.lag;
+  r.first_head = max(p.plan.halo - r.first, 0);
+  r.end_head = min(r.count + 2 * p.plan.halo, p.plan.tiles - r.first + p.plan.halo);
+  return r;
+}
+
+/// Matrices in shared memory of rows of kRowBytes, 16-byte chunks swizzled within 8 or 4 rows (PTX ISA, "Matrix
+/// descriptor").
+template <int RowBytes>
+__device__ __forceinline__ std::uint64_t unit_descriptor(std::uint32_t address) {
+  constexpr std::uint64_t kEightRows = RowBytes * 8 >> 4;
+  constexpr std::uint64_t kSwizzle = RowBytes == 128 ? 1 : 2;
+  return static_cast<std::uint64_t>((address & 0x3FFFF) >> 4) | std::uint64_t{1} << 16 | kEightRows << 32 |
+         kSwizzle << 62;
+}
+
+template <typename Sum>
+__device__ __forceinline__ std::uint32_t swizzled(std::uint32_t address) {
+  return address ^ (address >> 3 & (Traits<Sum>::kRowBytes == 128 ? 0x70U : 0x30U));
+}
+
+// One thread: weights, then x as room for it is made.
+template <typename Sum, BlockAdds Adds>
+__device__ __forceinline__ void copy_all(const ResidentBlockArgs& p, const Places& at, const Range& range) {
+  using T = Traits<Sum>;
+  const int head = p.plan.in_units * T::kUnitBytes;
+  const int rest = (kBlockTaps + p.plan.out_units * (Adds == BlockAdds::projection ? 2 : 1)) * T::kUnitBytes;
+  ptx::arrive_expecting(at.have_weights, head);
+  ptx::copy_bytes(at.weights, p.weights, head, at.have_weights);
+  ptx::arrive_expecting(at.have_weights + 8, rest);
+  ptx::copy_bytes(at.weights + head, p.weights + head, rest, at.have_weights + 8);
+  ptx::wait_for_previous_kernel();
+  const int slots = 1 << p.plan.slots_log2;
+  int entry = 0;
+  const auto bring = [&](int chunk, int tile) {
+    const int before = entry - slots;
+    if (before >= 0) ptx::wait_barrier(at.empty + before % kTurns * 8, before / kTurns % 2);
+    const std::uint32_t full = at.full + entry % kTurns * 8;
+    ptx::arrive_expecting(full, kBlockSlotBytes);
+    ptx::copy_box(at.slots + (entry & (slots - 1)) * kBlockSlotBytes, p.x, full, chunk * kBlockChunkBytes,
+                  tile * kBlockRows);
+    ++entry;
+  };
+#pragma unroll 1
+  for (int i = 0; i < range.iterations; ++i) {
+    if (i >= range.first_head && i < range.end_head) {
+      for (int chunk = 0; chunk < p.in_chunks; ++chunk) bring(chunk, range.first - p.plan.halo + i);
+    }
+    if (Adds == BlockAdds::projection && i >= p.plan.lag) bring(0, range.first + i - p.plan.lag);
+  }
+}
+
+/// Iterations up to `last` that the group takes part in, in warps.
+template <int Groups>
+__device__ __forceinline__ int warps_until(int last, int group) {
+  return last < group ? 0 : ((last - group) / Groups + 1) * 4;
+}
+
+/// A group that multiplies.
+template <typename Sum, BlockAdds Adds>
+struct Group {
+  using T = Traits<Sum>;
+  using Out = Outputs<Sum>;
+  const ResidentBlockArgs& p;
+  const Places& at;
+  const Range& range;
+  const int* written;  // warps whose head is in the ring, of every group
+  const int* read;     // warps that have read the ring, of every group
+  int warp = static_cast<int>(threadIdx.x) / 32 % 4, lane = static_cast<int>(threadIdx.x) % 32;
+  /// From one lane: the compiler serializes products in what it takes for divergent.
+  int group = __shfl_sync(0xFFFFFFFFU, static_cast<int>(threadIdx.x) / 128, 0);
+
+  __device__ __forceinline__ void await(const int* counters, int last) const {
+    const int other = lane % T::kGroups;
+    ptx::wait_counters(counters + other, warps_until<T::kGroups>(last, other));
+  }
+  __device__ __forceinline__ void tell(const int* counters) const {
+    __syncwarp();
+    if (lane == 0) ptx::count_up(const_cast<int*>(counters) + group);
+  }
+  /// How many units of x were brought before iteration i.
+  __device__ __forceinline__ int entries_before(int i) const {
+    const int heads = max(min(i, range.end_head) - range.first_head, 0) * p.in_chunks;
+    return heads + (Adds == BlockAdds::projection ? max(i - p.plan.lag, 0) : 0);
+  }
+  __device__ __forceinline__ std::uint32_t await_slot(int entry) const {
+    ptx::wait_barrier(at.full + entry % kTurns * 8, entry / kTurns % 2);
+    return at.slots + (entry & ((1 << p.plan.slots_log2) - 1)) * kBlockSlotBytes;
+  }
+  __device__ __forceinline__ void leave_slot(int entry) const {
+    __syncwarp();
+    if (lane == 0) ptx::arrive(at.empty + entry % kTurns * 8);
+  }
+  __device__ __forceinline__ std::uint32_t constants_of(int unit) const {
+    return at.constants + unit * T::kConstants + lane % 4 * 16;
+  }
+  __device__ __forceinline__ std::uint64_t weights_of(int unit) const {
+    return unit_descriptor<T::kRowBytes>(at.weights + unit * T::kUnitBytes);
+  }
+
+  __device__ __forceinline__ void head(int i) const {
+    Sums<Sum> sums;
+    start(sums, constants_of(0));
+    const int entry = entries_before(i);
+#pragma unroll 1
+    for (int chunk = 0; chunk < p.in_chunks; ++chunk) {
+      const std::uint64_t left = unit_descriptor<kBlockChunkBytes>(await_slot(entry + chunk));
+      ptx::begin_products();
+#pragma unroll
+      for (int u = 0; u < T::kChunkUnits; ++u) {
+        const int unit = chunk * T::kChunkUnits + u;
+        const std::uint64_t right = weights_of(unit);
+#pragma unroll
+        for (int k = 0; k < T::kProducts; ++k)
+          ptx::multiply_group(sums, left + (u * T::kProducts + k) * 2, right + k * 2);
+      }
+      ptx::end_products();
+      ptx::wait_products();
+      leave_slot(entry + chunk);
+    }
+    Out outputs[2];
+    Out::template finish<false, true>(outputs, sums, constants_of(0), p.head, outputs, 0);
+    await(read, i - p.plan.ring + p.plan.lag);
+    const int slot = i - p.ring.divide(i) * p.plan.ring;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = slot * kBlockRows + warp * 16 + lane / 4 + half * 8;
+      const std::uint32_t to = at.ring + row * T::kRowBytes + lane % 4 * 16;
+#pragma unroll
+      for (int w = 0; w < T::kBytes; ++w) {
+        const std::uint32_t(&word)[4 * T::kBytes] = outputs[half].word;
+        store_four(swizzled<Sum>(to + w * 64),
+                   make_uint4(word[w * 4], word[w * 4 + 1], word[w * 4 + 2], word[w * 4 + 3]));
+      }
+    }
+  }
+
+  /// Where the lane's pixel of each tap begins in shared memory, swizzled, for its half of every product.
+  struct Window {
+    std::uint32_t pixel, ring, ring_bytes, zeros;
+    int width;
+    std::uint32_t inside;  // a bit for every tap
+
+    __device__ __forceinline__ std::uint32_t tap(int t) const {
+      const int away = ((t / 3 - 1) * width + t % 3 - 1) * T::kRowBytes;
+      std::uint32_t from = pixel + away;
+      from = min(from, from + ring_bytes);  // in front of the ring, where it wrapped around
+      from = min(from, from - ring_bytes);
+      return (inside >> t & 1) != 0 ? swizzled<Sum>(ring + from) : zeros;
+    }
+  };
+  __device__ __forceinline__ Window window_of(int output) const {
+    Window w;
+    const int position = (range.first + output) * kBlockRows + warp * 16 + lane % 16;
+    const int rest = position - p.image.divide(position) * static_cast<int>(p.image.value);
+    const int y = p.row.divide(rest);
+    const int x = rest - y * p.plan.width;
+    const std::uint32_t columns = (x > 0 ? 1U : 0U) | 2U | (x + 1 < p.plan.width ? 4U : 0U);
+    w.inside = (y > 0 ? columns : 0U) | columns << 3 | (y + 1 < p.plan.height ? columns << 6 : 0U);
+    if (position >= p.plan.positions) w.inside = 0;
+    const int tile = output + p.plan.halo;  // as heads are counted
+    const int slot = tile - p.ring.divide(tile) * p.plan.ring;
+    const int half = lane / 16 * 16;
+    w.ring = at.ring;
+    w.ring_bytes = p.plan.ring * T::kUnitBytes;
+    w.pixel = (slot * kBlockRows + warp * 16 + lane % 16) * T::kRowBytes + half;
+    w.zeros = at.zeros + half;
+    w.width = p.plan.width;
+    return w;
+  }
+
+  using Left = std::uint32_t[T::kProducts][4];  // of a tap
+  static __device__ __forceinline__ void load(Left& left, const Window& window, int tap) {
+    const std::uint32_t from = window.tap(tap);
+#pragma unroll
+    for (int k = 0; k < T::kProducts; ++k) ptx::load_matrices(left[k], from ^ k * 32);
+  }
+
+  __device__ __forceinline__ void window(int output, std::uint32_t (&operands)[T::kProducts][4]) const {
+    const Window window = window_of(output);
+    Sums<Sum> sums;
+    start(sums, constants_of(1));
+    const std::uint64_t right = weights_of(p.plan.in_units);
+    Left left[2];
+    load(left[0], window, 0);
+#pragma unroll
+    for (int tap = 0; tap < kBlockTaps; ++tap) {
+      ptx::begin_products();
+#pragma unroll
+      for (int k = 0; k < T::kProducts; ++k)
+        ptx::multiply_group(sums, left[tap % 2][k], right + (tap * T::kUnitBytes >> 4) + k * 2);
+      ptx::end_products();
+      // The operands that are loaded next take the place of those of the products before these.
+      ptx::wait_products<1>();
+      if (tap + 1 < kBlockTaps) load(left[(tap + 1) % 2], window, tap + 1);
+    }
+    ptx::wait_products();
+    Out outputs[2];
+    Out::template finish<false, true>(outputs, sums, constants_of(1), p.window, outputs, 0);
+#pragma unroll
+    for (int w = 0; w < 4 * T::kBytes; ++w) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) operands[w / 2][w % 2 * 2 + half] = outputs[half].word[w];
+    }
+  }
+
+  /// Where the lane's outputs of a row begin in y; of the last row where there is no such row.
+  __device__ __forceinline__ std::int64_t place(int output, int half) const {
+    const int position =
+        min((range.first + output) * kBlockRows + warp * 16 + lane / 4 + half * 8, p.plan.positions - 1);
+    return static_cast<std::int64_t>(position) * p.plan.out_units * T::kRowBytes + lane % 4 * 16;
+  }
+  __device__ __forceinline__ bool exists(int output, int half) const {
+    return (range.first + output) * kBlockRows + warp * 16 + lane / 4 + half * 8 < p.plan.positions;
+  }
+
+  __device__ __forceinline__ void read_residual(int output, int unit, Out (&held)[2]) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const auto* from =
+          reinterpret_cast<const uint4*>(p.residual + place(output, half)) + unit * (T::kRowBytes / 16);
+#pragma unroll
+      for (int w = 0; w < T::kBytes; ++w) {
+        const uint4 four = from[w * 4];
+        std::uint32_t* word = held[half].word + w * 4;
+        word[0] = four.x, word[1] = four.y, word[2] = four.z, word[3] = four.w;
+      }
+    }
+  }
+
+  /// Begins the products of a unit of the tail's outputs; rows of weights are 64.
+  __device__ __forceinline__ void begin_unit(int unit, const std::uint32_t (&operands)[T::kProducts][4],
+                                             Sums<Sum>& sums) const {
+    start(sums, constants_of(2 + unit));
+    const std::uint64_t right = weights_of(p.plan.in_units + kBlockTaps + unit);
+    ptx::begin_products();
+#pragma unroll
+    for (int k = 0; k < T::kProducts; ++k) ptx::multiply_group(sums, operands[k], right + k * 2);
+    ptx::end_products();
+  }
+  __device__ __forceinline__ void finish_unit(int output, int unit, const Sums<Sum>& sums,
+                                              const Out (&held)[2]) const {
+    Out outputs[2];
+    Out::template finish<Adds != BlockAdds::nothing, true>(outputs, sums, constants_of(2 + unit), p.tail,
+                                                           held, p.residual_scale);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      if (!exists(output, half)) continue;
+      auto* to = reinterpret_cast<uint4*>(p.y + place(output, half)) + unit * (T::kRowBytes / 16);
+      const std::uint32_t(&word)[4 * T::kBytes] = outputs[half].word;
+#pragma unroll
+      for (int w = 0; w < T::kBytes; ++w)
+        to[w * 4] = make_uint4(word[w * 4], word[w * 4 + 1], word[w * 4 + 2], word[w * 4 + 3]);
+    }
+  }
+  /// What the projection makes of x.
+  __device__ __forceinline__ void project_unit(std::uint64_t left, int unit, Out (&held)[2]) const {
+    Sums<Sum> sums;
+    const std::uint32_t constants = constants_of(2 + p.plan.out_units + unit);
+    start(sums, constants);
+    const std::uint64_t right = weights_of(p.plan.in_units + kBlockTaps + p.plan.out_units + unit);
+    ptx::begin_products();
+#pragma unroll
+    for (int k = 0; k < T::kProducts; ++k) ptx::multiply_group(sums, left + k * 2, right + k * 2);
+    ptx::end_products();
+    ptx::wait_products();
+    Out::template finish<false, false>(held, sums, constants, p.projection, held, 0);
+  }
+
+  /// Held: the residual, or where that of the projection may be put.
+  __device__ __forceinline__ void tail(int output, const std::uint32_t (&operands)[T::kProducts][4],
+                                       Out (&held)[kBlockMostUnits][2], std::uint64_t left) const {
+#pragma unroll
+    for (int unit = 0; unit < kBlockMostUnits; ++unit) {
+      if (unit >= p.plan.out_units) break;
+      if constexpr (Adds == BlockAdds::projection) project_unit(left, unit, held[unit]);
+      Sums<Sum> sums;
+      begin_unit(unit, operands, sums);
+      ptx::wait_products();
+      finish_unit(output, unit, sums, held[unit]);
+    }
+  }
+
+  __device__ __forceinline__ void window_and_tail(int i) const {
+    const int output = i - p.plan.lag;
+    await(written, output + 2 * p.plan.halo);
+    Out held[kBlockMostUnits][2];
+    if constexpr (Adds == BlockAdds::x) {
+#pragma unroll
+      for (int unit = 0; unit < kBlockMostUnits; ++unit)
+        read_residual(output, min(unit, p.plan.out_units - 1), held[unit]);
+    }
+    std::uint32_t operands[T::kProducts][4];
+    window(output, operands);
+    tell(read);
+    int entry = 0;
+    std::uint64_t left = 0;
+    if constexpr (Adds == BlockAdds::projection) {
+      entry = entries_before(i) + (i >= range.first_head && i < range.end_head ? p.in_chunks : 0);
+      left = unit_descriptor<kBlockChunkBytes>(await_slot(entry));
+    }
+    tail(output, operands, held, left);
+    if constexpr (Adds == BlockAdds::projection) leave_slot(entry);
+  }
+
+  __device__ __forceinline__ void run() const {
+    ptx::wait_for_previous_kernel();
+    ptx::wait_barrier(at.have_weights, 0);
+#pragma unroll 1
+    for (int i = group; i < range.iterations; i += T::kGroups) {
+      if (i >= range.first_head && i < range.end_head) head(i);
+      tell(written);
+      if (i < p.plan.lag) {
+        tell(read);
+        continue;
+      }
+      ptx::wait_barrier(at.have_weights + 8, 0);
+      window_and_tail(i);
+    }
+  }
+};
+
+#endif
+
+}  // namespace resident_block
+
+/// Sum: float for halves, std::int32_t for bytes.
+template <typename Sum, BlockAdds Adds>
+__global__ void __launch_bounds__(resident_block::Traits<Sum>::kThreads, 1)
+    run_resident_block(const __grid_constant__ ResidentBlockArgs p) {
+#ifdef PIPIT_WARPGROUP_MMA
+  using T = resident_block::Traits<Sum>;
+  extern __shared__ std::uint8_t dynamic[];
+  __shared__ std::uint64_t barriers[2 + 2 * resident_block::kTurns];
+  __shared__ int counters[2 * T::kGroups];
+  resident_block::Places at;
+  at.weights = (ptx::shared_address(dynamic) + 1023) & ~1023U;
+  const int weight_units =
+      p.plan.in_units + kBlockTaps + p.plan.out_units * (Adds == BlockAdds::projection ? 2 : 1);
+  at.ring = at.weights + weight_units * T::kUnitBytes;
+  at.slots = at.ring + p.plan.ring * T::kUnitBytes;
+  at.constants = at.slots + (kBlockSlotBytes << p.plan.slots_log2);
+  const int constant_bytes = (2 + p.plan.out_units * (Adds == BlockAdds::projection ? 2 : 1)) * T::kConstants;
+  at.zeros = at.constants + constant_bytes;
+  at.have_weights = ptx::shared_address(barriers);
+  at.full = at.have_weights + 16;
+  at.empty = at.full + resident_block::kTurns * 8;
+  const auto thread = static_cast<int>(threadIdx.x);
+  const bool copies = thread == T::kGroups * 128;
+  const resident_block::Range range = resident_block::range_of(p);
+  if (copies) {
+    ptx::init_barrier(at.have_weights, 1);
+    ptx::init_barrier(at.have_weights + 8, 1);
+    for (int t = 0; t < resident_block::kTurns; ++t) {
+      ptx::init_barrier(at.full + t * 8, 1);
+      ptx::init_barrier(at.empty + t * 8, 4);
+    }
+    ptx::publish_barriers();
+  }
+  for (int i = thread * 16; i < constant_bytes; i += T::kThreads * 16)
+    store_four(at.constants + i, resident_block::constant<Sum>(p.constants, i));
+  if (thread < T::kRowBytes / 16) store_four(at.zeros + thread * 16, uint4{});
+  if (thread < 2 * T::kGroups) counters[thread] = 0;
+  __syncthreads();
+  ptx::release_next_kernel();
+  if (thread >= T::kGroups * 128) {
+    ptx::leave_registers<T::kFewRegisters>();
+    if (copies) resident_block::copy_all<Sum, Adds>(p, at, range);
+  } else {
+    ptx::take_registers<T::kRegisters>();
+    resident_block::Group<Sum, Adds>{p, at, range, counters, counters + T::kGroups}.run();
+  }
+#endif
+}
+
+}  // namespace pipit::cuda

@@ -1,0 +1,126 @@
+// From sums to outputs in resident_block: a lane has 16 sums of each of two rows of a unit. fp16 as in
+// conv_gemm_epilogue.cuh, INT8 as layers/ops/quantization.h specifies it, every operation rounded to f32.
+#pragma once
+
+#include <cuda_fp16.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#include "layers/cuda/chain/resident_block_launch.h"
+#include "layers/cuda/chain/shared_access.cuh"
+#include "layers/cuda/conv/int8_math.cuh"
+
+namespace pipit::cuda::resident_block {
+
+/// Sums of 64 rows and a unit, by four warps.
+template <typename Sum>
+using Sums = Sum[8][4];
+
+/// 16 bytes of the constants as they lie in shared memory: in INT8 a unit's biases, in front of its multipliers, begin
+/// with kMagicBits.
+template <typename Sum>
+__device__ __forceinline__ uint4 constant(const std::byte* constants, int at) {
+  uint4 four = *reinterpret_cast<const uint4*>(constants + at);
+  if constexpr (std::is_same_v<Sum, std::int32_t>) {
+    const unsigned magic = at % (kBlockChannels * 8) < kBlockChannels * 4 ? kMagicBits : 0;
+    four.x += magic, four.y += magic, four.z += magic, four.w += magic;
+  }
+  return four;
+}
+
+/// Sums begin with the bias; constants: of the unit, of the lane.
+template <typename Sum>
+__device__ __forceinline__ void start(Sums<Sum>& sums, std::uint32_t constants) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const uint4 four = load_four(constants + i * 64);
+    const auto* bias = reinterpret_cast<const Sum*>(&four);
+#pragma unroll
+    for (int half = 0; half < 4; half += 2) {
+      sums[i * 2][half] = bias[0], sums[i * 2][half + 1] = bias[1];
+      sums[i * 2 + 1][half] = bias[2], sums[i * 2 + 1][half + 1] = bias[3];
+    }
+  }
+}
+
+/// y in steps, its low byte. Relu: low is 0 and high is whole, and no v lies below -2^23.
+template <bool Relu>
+__device__ __forceinline__ std::uint32_t step_bits(float v, const BlockBounds& bounds) {
+  if constexpr (Relu) {
+    // The addition rounds as in requantize_bits; bounds may come after it. One instruction.
+    return static_cast<std::uint32_t>(__viaddmin_s32_relu(__float_as_int(__fadd_rn(v, kMagic)), -kMagicBits,
+                                                          static_cast<int>(bounds.high)));
+  } else {
+    return requantize_bits(v, bounds.low, bounds.high);
+  }
+}
+
+/// A lane's outputs of a row, as stored.
+template <typename Sum>
+struct Outputs;
+
+template <>
+struct Outputs<std::int32_t> {
+  std::uint32_t word[4];
+
+  /// The lane's two rows. Adds: to + residual * residual_scale.
+  template <bool Adds, bool Relu>
+  static __device__ __forceinline__ void finish(Outputs (&to)[2], const Sums<std::int32_t>& sums,
+                                                std::uint32_t constants, const BlockBounds& bounds,
+                                                const Outputs (&residual)[2], float residual_scale) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const uint4 four = load_four(constants + 256 + i * 64);
+      const auto* multiplier = reinterpret_cast<const float*>(&four);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const std::uint32_t biased = Adds ? residual[half].word[i] ^ 0x80808080U : 0;
+        std::uint32_t bits[4];
+#pragma unroll
+        for (int k = 0; k < 4; k += 2) {
+          float v[2];
+#pragma unroll
+          for (int e = 0; e < 2; ++e)
+            v[e] = __fmul_rn(small_to_float(sums[i * 2 + k / 2][half * 2 + e]), multiplier[k + e]);
+          if constexpr (Adds) {
+#pragma unroll
+            for (int e = 0; e < 2; ++e)
+              v[e] = __fadd_rn(v[e], __fmul_rn(biased_to_float(biased, k + e), residual_scale));
+          }
+          bits[k] = step_bits<Relu>(v[0], bounds);
+          bits[k + 1] = step_bits<Relu>(v[1], bounds);
+        }
+        to[half].word[i] = low_bytes(bits);
+      }
+    }
+  }
+};
+
+template <>
+struct Outputs<float> {
+  std::uint32_t word[8];
+
+  template <bool Adds, bool Relu>
+  static __device__ __forceinline__ void finish(Outputs (&to)[2], const Sums<float>& sums, std::uint32_t,
+                                                const BlockBounds& bounds, const Outputs (&residual)[2],
+                                                float) {
+    const __half2 low = __float2half2_rn(bounds.low), high = __float2half2_rn(bounds.high);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float2 v = make_float2(sums[j][half * 2], sums[j][half * 2 + 1]);
+        if constexpr (Adds) {
+          const float2 held = __half22float2(*reinterpret_cast<const __half2*>(&residual[half].word[j]));
+          v.x += held.x, v.y += held.y;
+        }
+        // Rounding does not change the order, so bounds may come after it.
+        const __half2 pair = __hmin2_nan(__hmax2_nan(__float22half2_rn(v), low), high);
+        to[half].word[j] = *reinterpret_cast<const std::uint32_t*>(&pair);
+      }
+    }
+  }
+};
+
+}  // namespace pipit::cuda::resident_block

@@ -1,0 +1,83 @@
+// resident_block on a GPU, as the planner makes it: against the CPU bit for bit in INT8, by norms in fp16.
+#include "tests/cuda/chain/chain_graph.h"
+
+namespace pipit::test {
+namespace {
+
+using cuda::ConvChainShape;
+
+constexpr const char* kName = "resident_block";
+
+// With a projection, with x or with nothing added; from a single position to several tiles for every worker.
+ConvChainShape random_shape(std::mt19937& random, bool int8, int adds) {
+  ConvChainShape shape = random_block(random, int8 ? 1 : 2, adds);
+  shape.images = draw(random, 1, 40);
+  shape.height = draw(random, 1, 30);
+  shape.width = draw(random, 0, 4) == 0 ? draw(random, 60, 130) : draw(random, 1, 60);
+  return shape;
+}
+
+// What the INT8 kernel handles: ReLU everywhere but behind a projection, and sums that stay small.
+ChainNumbers small_sums(const ConvChainShape& shape, Numbers& numbers) {
+  return {40, [&](std::size_t c) {
+            const bool projection = shape.convs.size() == 4 && c + 1 < shape.convs.size() &&
+                                    !shape.convs[c].window && shape.convs[c].out_c != 64;
+            if (projection) return numbers.coin() ? Clamp{} : Clamp{-0.4F, 0.7F};
+            return numbers.coin() ? Clamp::relu() : Clamp{0, 0.91F};
+          }};
+}
+
+TEST(ResidentBlock, IsTheSpecificationInInt8) {
+  PIPIT_NEEDS_HOPPER();
+  Numbers numbers(420);
+  for (int i = 0; i < 18; ++i) {
+    const ConvChainShape shape = random_shape(numbers.random, true, i % 3);
+    const Graph graph = graph_of(shape, true, numbers, small_sums(shape, numbers));
+    const auto plan = plan_for(graph, DeviceKind::cuda, Precision::fp32, kName);
+    ASSERT_EQ(chains_in(*plan, kName), 1) << "case " << i << ", seed " << gpu_seed();
+    Session gpu(plan), cpu(plan_for(graph, DeviceKind::cpu, Precision::fp32));
+    for (int run = 0; run < 3; ++run) {
+      const std::vector<Tensor> inputs = random_inputs(graph, numbers.random);
+      ASSERT_EQ(bytes_of(results(gpu, inputs)[0]), bytes_of(results(cpu, inputs)[0]))
+          << "case " << i << ", run " << run << ", seed " << gpu_seed();
+    }
+  }
+}
+
+TEST(ResidentBlock, AgreesInHalves) {
+  PIPIT_NEEDS_HOPPER();
+  Numbers numbers(421);
+  int blocks = 0;
+  for (int i = 0; i < 18; ++i) {
+    const ConvChainShape shape = random_shape(numbers.random, false, i % 3);
+    const Graph graph = graph_of(shape, false, numbers);
+    const auto plan = plan_for(graph, DeviceKind::cuda, Precision::fp16, kName);
+    blocks += chains_in(*plan, kName);
+    Session gpu(plan), cpu(plan_for(graph, DeviceKind::cpu, Precision::fp32));
+    const std::vector<Tensor> inputs = random_inputs(graph, numbers.random);
+    const std::vector<Tensor> wanted = results(cpu, inputs), given = results(gpu, inputs);
+    // Weights, x and four results are rounded, each to 2^-12 of it on average.
+    EXPECT_LE(relative_error(given[0], wanted[0]), 1e-3) << "case " << i << ", seed " << gpu_seed();
+    for (int run = 0; run < 3; ++run)
+      EXPECT_EQ(bytes_of(results(gpu, inputs)[0]), bytes_of(given[0])) << "case " << i;
+  }
+  EXPECT_GT(blocks, 12);  // wide images leave no room beside the weights
+}
+
+// Its arithmetic is shorter than the specification's where that cannot make a difference; elsewhere it refuses.
+TEST(ResidentBlock, RefusesWhatItWouldRoundOtherwise) {
+  PIPIT_NEEDS_HOPPER();
+  Numbers numbers(422);
+  const ConvChainShape shape{
+      2, 9, 9, 1, {256}, {{0, -1, 256, 64, false}, {1, -1, 64, 64, true}, {2, 0, 64, 256, false}}};
+  const auto blocks = [&](const ChainNumbers& how) {
+    const Graph graph = graph_of(shape, true, numbers, how);
+    return chains_in(*plan_for(graph, DeviceKind::cuda, Precision::fp32, kName), kName);
+  };
+  EXPECT_EQ(blocks({40, [](std::size_t) { return Clamp::relu(); }}), 1);
+  EXPECT_EQ(blocks({127, [](std::size_t) { return Clamp::relu(); }}), 0);  // sums of 3x3 reach 2^22
+  EXPECT_EQ(blocks({40, [](std::size_t) { return Clamp{}; }}), 0);
+}
+
+}  // namespace
+}  // namespace pipit::test

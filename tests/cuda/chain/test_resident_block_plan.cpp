@@ -1,0 +1,297 @@
+// What resident_block's groups do, with loops in their place: on the CPU, needs no GPU.
+#include <gmock/gmock.h>
+
+#include <array>
+#include <cstring>
+#include <variant>
+
+#include "layers/cuda/chain/resident_block_plan.h"
+#include "tests/cuda/chain/random_chain.h"
+#include "tests/cuda/seed.h"
+
+namespace pipit::cuda {
+namespace {
+
+using testing::HasSubstr;
+
+// What becomes of a sum: any function of small numbers serves.
+int finish(int sum, int residual) {
+  return (sum * 7 + residual) % 9 - 1;
+}
+
+struct Weights {
+  int in_c = 0, out_c = 0, taps = 1;
+  std::vector<int> values;  // [out_c][taps][in_c]
+  std::vector<int> bias;
+
+  Weights(const ChainConv& conv, std::mt19937& random)
+      : in_c(conv.in_c), out_c(conv.out_c), taps(conv.window ? 9 : 1) {
+    values.resize(static_cast<std::size_t>(out_c * taps * in_c));
+    bias.resize(static_cast<std::size_t>(out_c));
+    for (int& v : values) v = test::draw(random, -4, 4);
+    for (int& v : bias) v = test::draw(random, -40, 40);
+  }
+};
+
+struct Case {
+  ConvChainShape shape;
+  BlockRoles roles;
+  BlockPlan plan;
+  std::vector<Weights> weights;
+  std::vector<int> x;  // [positions][in_c]
+};
+
+// The last value, by plain loops.
+std::vector<int> plain(const Case& c) {
+  std::vector<std::vector<int>> values{c.x};
+  const int rows = c.shape.images * c.shape.height, width = c.shape.width;
+  for (std::size_t n = 0; n < c.shape.convs.size(); ++n) {
+    const ChainConv& conv = c.shape.convs[n];
+    const Weights& w = c.weights[n];
+    const std::vector<int>& x = values[static_cast<std::size_t>(conv.x)];
+    std::vector<int> y(static_cast<std::size_t>(rows * width * conv.out_c));
+    for (int p = 0; p < rows * width; ++p) {
+      const int h = p / width % c.shape.height, at = p % width;
+      for (int o = 0; o < conv.out_c; ++o) {
+        int sum = w.bias[static_cast<std::size_t>(o)];
+        for (int t = 0; t < w.taps; ++t) {
+          const int dy = w.taps == 9 ? t / 3 - 1 : 0, dx = w.taps == 9 ? t % 3 - 1 : 0;
+          if (h + dy < 0 || h + dy >= c.shape.height || at + dx < 0 || at + dx >= width) continue;
+          for (int k = 0; k < conv.in_c; ++k)
+            sum += x[static_cast<std::size_t>((p + dy * width + dx) * conv.in_c + k)] *
+                   w.values[static_cast<std::size_t>((o * w.taps + t) * conv.in_c + k)];
+        }
+        const std::size_t to = static_cast<std::size_t>(p * conv.out_c + o);
+        y[to] = finish(sum, conv.residual < 0 ? 0 : values[static_cast<std::size_t>(conv.residual)][to]);
+      }
+    }
+    values.push_back(std::move(y));
+  }
+  return values.back();
+}
+
+template <typename E>
+class Emulation {
+ public:
+  explicit Emulation(const Case& c) : c_(c), plan_(c.plan) {
+    for (const int role : {c.roles.head, c.roles.window, c.roles.tail, c.roles.projection}) {
+      if (role >= 0) pack(c.weights[static_cast<std::size_t>(role)], role != c.roles.window);
+    }
+    ring_.resize(static_cast<std::size_t>(plan_.ring * kBlockRows * kBlockChannels), -99);
+  }
+
+  // Heads run as early as they may, or as late.
+  std::vector<int> run(int workers, bool eager) {
+    const int out_c = plan_.out_units * kBlockChannels;
+    y_.assign(static_cast<std::size_t>(plan_.positions * out_c), -77);
+    for (int worker = 0, first = 0; worker < workers; ++worker) {
+      const int count = plan_.tiles / workers + (worker < plan_.tiles % workers ? 1 : 0);
+      int heads = 0;
+      for (int i = plan_.lag; i < count + plan_.lag; ++i) {
+        const int needed = i - plan_.lag + 2 * plan_.halo;   // the last one that the window waits for
+        const int allowed = i - 1 + plan_.ring - plan_.lag;  // its room was read by iteration i - 1
+        EXPECT_LE(needed, allowed);
+        for (; heads <= (eager ? allowed : needed); ++heads) head(first, heads);
+        window_and_tail(first, i - plan_.lag);
+      }
+      first += count;
+    }
+    return y_;
+  }
+
+ private:
+  void pack(const Weights& w, bool stored) {
+    std::vector<E> elements(w.values.begin(), w.values.end());
+    const auto* bytes = reinterpret_cast<const std::byte*>(elements.data());
+    for (int o = 0; o < w.out_c; o += kBlockChannels) {
+      for (int t = 0; t < w.taps; ++t) {
+        for (int k = 0; k < w.in_c; k += kBlockChannels) {
+          std::vector<std::byte> unit(static_cast<std::size_t>(plan_.unit_bytes()));
+          pack_block_unit(bytes, w.in_c, w.taps, t, k, o, stored, sizeof(E), unit.data());
+          units_.push_back(as_products_see_it(unit));
+        }
+      }
+      constants_.emplace_back();
+      pack_block_constants(reinterpret_cast<const std::byte*>(w.bias.data() + o), stored, sizeof(E),
+                           reinterpret_cast<std::byte*>(constants_.back().data()));
+    }
+  }
+
+  // [columns][k] without the swizzle.
+  std::vector<E> as_products_see_it(const std::vector<std::byte>& unit) const {
+    std::vector<E> elements(kBlockChannels * kBlockChannels);
+    for (int i = 0; i < kBlockChannels * kBlockChannels; ++i) {
+      const int byte = i % kBlockChannels * static_cast<int>(sizeof(E));
+      std::memcpy(&elements[static_cast<std::size_t>(i)],
+                  unit.data() + swizzled_byte(i / kBlockChannels, byte, plan_.row_bytes()), sizeof(E));
+    }
+    return elements;
+  }
+
+  // A lane's 16 sums of a row begin with the bias that it reads.
+  using Row = std::array<std::array<int, 16>, 4>;
+  Row start(int constants) const {
+    Row sums;
+    for (int lane = 0; lane < 4; ++lane) {
+      for (int index = 0; index < 16; ++index)
+        sums[lane][index] =
+            constants_[static_cast<std::size_t>(constants)][index / 4 * 16 + lane * 4 + index % 4];
+    }
+    return sums;
+  }
+  // += a row of 64 elements * a unit of weights, as an m64n64 accumulator holds it (PTX ISA).
+  void multiply(Row& sums, const int* left, int unit) const {
+    for (int lane = 0; lane < 4; ++lane) {
+      for (int index = 0; index < 16; ++index) {
+        const int column = index / 2 * 8 + lane * 2 + index % 2;
+        const E* weights = units_[static_cast<std::size_t>(unit)].data() + column * kBlockChannels;
+        int sum = 0;
+        for (int k = 0; k < kBlockChannels; ++k) sum += left[k] * weights[k];
+        sums[lane][index] += sum;
+      }
+    }
+  }
+  // The channel at which a lane stores its sum: 16 bytes at a time, those of four lanes one behind the other.
+  static int stored_at(int lane, int index) {
+    constexpr int kNeighbours = 16 / sizeof(E);
+    return index / kNeighbours * 4 * kNeighbours + lane * kNeighbours + index % kNeighbours;
+  }
+  // The place in the depth of the next product of what a lane has in a register (PTX ISA, A of m64k16 and m64k32).
+  static int operand_at(int lane, int index) {
+    constexpr int kHeld = 4 / sizeof(E);  // by a register
+    const int word = index / kHeld;
+    return (word / 2 * 2 + word % 2) * 4 * kHeld + lane * kHeld + index % kHeld;
+  }
+
+  const int* x_of(int position, int unit) const {
+    return c_.x.data() + (position * plan_.in_units + unit) * kBlockChannels;
+  }
+  int* ring_at(int local_position) {
+    return ring_.data() + local_position % (plan_.ring * kBlockRows) * kBlockChannels;
+  }
+
+  void head(int first, int i) {
+    const int tile = first - plan_.halo + i;
+    if (tile < 0 || tile >= plan_.tiles) return;
+    for (int row = 0; row < kBlockRows; ++row) {
+      const int position = tile * kBlockRows + row;
+      Row sums = start(0);
+      for (int unit = 0; unit < plan_.in_units && position < plan_.positions; ++unit)
+        multiply(sums, x_of(position, unit), unit);
+      int* to = ring_at(i * kBlockRows + row);
+      for (int lane = 0; lane < 4; ++lane) {
+        for (int index = 0; index < 16; ++index) to[stored_at(lane, index)] = finish(sums[lane][index], 0);
+      }
+    }
+  }
+
+  void window_and_tail(int first, int output) {
+    const int out_c = plan_.out_units * kBlockChannels;
+    const std::vector<int> zeros(kBlockChannels);
+    for (int row = 0; row < kBlockRows; ++row) {
+      const int position = (first + output) * kBlockRows + row;
+      if (position >= plan_.positions) continue;
+      const int h = position / plan_.width % plan_.height, at = position % plan_.width;
+      Row sums = start(1);
+      for (int t = 0; t < kBlockTaps; ++t) {
+        const int dy = t / 3 - 1, dx = t % 3 - 1;
+        const bool inside = h + dy >= 0 && h + dy < plan_.height && at + dx >= 0 && at + dx < plan_.width;
+        const int from = (output + plan_.halo) * kBlockRows + row + dy * plan_.width + dx;
+        multiply(sums, inside ? ring_at(from) : zeros.data(), plan_.in_units + t);
+      }
+      std::array<int, kBlockChannels> operands{};
+      for (int lane = 0; lane < 4; ++lane) {
+        for (int index = 0; index < 16; ++index)
+          operands[static_cast<std::size_t>(operand_at(lane, index))] = finish(sums[lane][index], 0);
+      }
+      for (int unit = 0; unit < plan_.out_units; ++unit) {
+        Row tail = start(2 + unit), projected{};
+        multiply(tail, operands.data(), plan_.in_units + kBlockTaps + unit);
+        if (plan_.projects()) {
+          projected = start(2 + plan_.out_units + unit);
+          multiply(projected, x_of(position, 0), plan_.in_units + kBlockTaps + plan_.out_units + unit);
+        }
+        for (int lane = 0; lane < 4; ++lane) {
+          for (int index = 0; index < 16; ++index) {
+            const int channel = unit * kBlockChannels + stored_at(lane, index);
+            const int residual = plan_.projects()             ? finish(projected[lane][index], 0)
+                                 : plan_.adds == BlockAdds::x ? x_of(position, 0)[channel]
+                                                              : 0;
+            y_[static_cast<std::size_t>(position * out_c + channel)] = finish(tail[lane][index], residual);
+          }
+        }
+      }
+    }
+  }
+
+  const Case& c_;
+  const BlockPlan& plan_;
+  std::vector<std::vector<E>> units_;
+  std::vector<std::array<int, kBlockChannels>> constants_;
+  std::vector<int> ring_, y_;
+};
+
+template <typename E>
+void compare(unsigned seed) {
+  std::mt19937 random(seed);
+  for (int i = 0; i < 8; ++i) {
+    Case c;
+    c.shape = test::random_block(random, sizeof(E), test::draw(random, 0, 2));
+    c.shape.images = test::draw(random, 1, 2), c.shape.height = test::draw(random, 1, 9);
+    c.shape.width = test::draw(random, 0, 3) == 0 ? test::draw(random, 60, 90) : test::draw(random, 1, 30);
+    const std::optional<BlockRoles> roles = block_roles(c.shape);
+    ASSERT_TRUE(roles) << "case " << i << ", seed " << seed;
+    c.roles = *roles;
+    const auto plan = plan_block(c.shape, c.roles);
+    if (const auto* reason = std::get_if<std::string>(&plan)) {
+      // Wide images in fp16, where weights leave room for few tiles.
+      EXPECT_THAT(*reason, HasSubstr("no room"));
+      EXPECT_TRUE(c.shape.width > 63 && sizeof(E) == 2);
+      continue;
+    }
+    c.plan = std::get<BlockPlan>(plan);
+    EXPECT_LE(c.plan.shared_bytes(), kBlockMostShared);
+    for (const ChainConv& conv : c.shape.convs) c.weights.emplace_back(conv, random);
+    c.x.resize(static_cast<std::size_t>(c.plan.positions * c.shape.inputs[0]));
+    for (int& v : c.x) v = test::draw(random, -4, 4);
+    const std::vector<int> expected = plain(c);
+    const int workers = test::draw(random, 1, c.plan.tiles);
+    for (const bool eager : {false, true}) {
+      ASSERT_EQ(Emulation<E>(c).run(workers, eager), expected)
+          << "case " << i << ", " << workers << " workers, eager " << eager << ", seed " << seed;
+    }
+  }
+}
+
+TEST(ResidentBlockPlan, ComputesTheBlockInBytes) {
+  compare<std::int8_t>(test::gpu_seed() + 420);
+}
+TEST(ResidentBlockPlan, ComputesTheBlockInHalves) {
+  compare<std::int16_t>(test::gpu_seed() + 421);
+}
+
+TEST(ResidentBlockPlan, RefusesOtherChains) {
+  const ConvChainShape block{
+      1, 8, 8, 1, {256}, {{0, -1, 256, 64, false}, {1, -1, 64, 64, true}, {2, 0, 64, 256, false}}};
+  EXPECT_TRUE(block_roles(block));
+  const auto refuses = [&](auto change) {
+    ConvChainShape other = block;
+    change(other);
+    return !block_roles(other);
+  };
+  EXPECT_TRUE(refuses([](ConvChainShape& s) { s.convs.pop_back(); }));
+  EXPECT_TRUE(refuses([](ConvChainShape& s) { s.convs[0].window = true; }));
+  EXPECT_TRUE(refuses([](ConvChainShape& s) { s.convs[1].window = false; }));
+  EXPECT_TRUE(refuses([](ConvChainShape& s) { s.convs[2].window = true; }));
+  EXPECT_TRUE(refuses([](ConvChainShape& s) { s.convs[0].out_c = 128; }));
+  EXPECT_TRUE(refuses([](ConvChainShape& s) { s.convs[2].residual = 1; }));
+  EXPECT_TRUE(refuses([](ConvChainShape& s) { s.convs[1].residual = 1; }));
+  EXPECT_TRUE(refuses([](ConvChainShape& s) { s.convs[2].x = 1; }));
+  EXPECT_TRUE(refuses([](ConvChainShape& s) { s.inputs.push_back(64); }));
+  ConvChainShape wide = block;
+  wide.inputs = {320}, wide.convs[0].in_c = 320, wide.convs[2].out_c = 320;
+  EXPECT_THAT(std::get<std::string>(plan_block(wide, *block_roles(wide))), HasSubstr("more channels"));
+}
+
+}  // namespace
+}  // namespace pipit::cuda
