@@ -17,7 +17,6 @@
 #include "engine/platform/device.h"
 #include "pipit/detail/calibration.h"
 #include "pipit/detail/load.h"
-#include "quant/hash.h"
 #include "quant/kept_layers.h"
 
 namespace pipit::apps {
@@ -48,26 +47,6 @@ struct TuneOptions {
   }
   Against right() const { return against == "labels" ? Against::labels : Against::fp32; }
 };
-
-// Every other image of the sorted folder, so that both parts have all classes. What the plan was calibrated on is not
-// unseen.
-ImageSplit split_images(const std::vector<LabelledImage>& images, const QuantizationPlan* plan) {
-  std::set<std::string> known;
-  if (plan != nullptr) {
-    for (const CalibrationImage& image : plan->images) known.insert(image.hash);
-  }
-  ImageSplit split;
-  std::size_t position = 0;
-  for (const LabelledImage& image : images) {
-    const bool calibrated = !known.empty() && known.contains(hash_file(image.path));
-    const bool search = calibrated || position++ % 2 == 0;
-    (search ? split.search : split.unseen).push_back(image);
-  }
-  if (split.search.empty() || split.unseen.empty())
-    fail("{}{}: too few to choose on some and to check on others", counted(std::ssize(images), "image"),
-         plan == nullptr ? "" : fmt::format(", {} of them new to the plan", split.unseen.size()));
-  return split;
-}
 
 Judge judge_of(const TuneOptions& options, const std::vector<LabelledImage>& images,
                const ImageOutputs& fp32) {

@@ -75,18 +75,17 @@ class GpuModels(CommandTest):
 
 
 @unittest.skipIf(PROBLEM, PROBLEM)
+@unittest.skipUnless("PIPIT_TEST_DATA" in os.environ, "PIPIT_TEST_DATA does not name a folder of models and images")
 class GpuInt8(CommandTest):
-    """diff and tune on a GPU, on synthetic images: they need no folder of data."""
+    """diff and tune measure the GPU, and what runs on the CPU only does not run there."""
 
     def setUp(self):
         super().setUp()
-        for c, name in enumerate(("airplane", "cat", "frog")):
-            for i in range(6):
-                self.write_bmp(f"images/{name}/{i}.bmp", (40 * i, 250 - 70 * c - 10 * i, 60 + 20 * i))
-        self.pipit("calibrate", MODEL, "images/cat", "--output", "plan.json", "--no-histograms", "--quiet")
+        self.extract_cifar(DATA / "cifar10-test.tar.gz", 6)
+        self.pipit("calibrate", MODEL, "cifar", "--limit", 20, "--output", "plan.json", "--no-histograms", "--quiet")
 
     def diff(self, *arguments):
-        return self.json("diff", MODEL, "images", "--plan", "plan.json", "--quiet", *arguments)
+        return self.json("diff", MODEL, "cifar", "--plan", "plan.json", "--quiet", *arguments)
 
     def test_diff_says_what_it_says_of_the_cpu(self):
         # The devices hold the same integers, and round the sums of fp32 in another order.
@@ -114,7 +113,7 @@ class GpuInt8(CommandTest):
             self.assertEqual(layers[1]["precision"], "int8")
 
     def tune(self, *arguments, code=OK):
-        return self.json("tune", MODEL, "images", "--output", "mixed.json", "--quiet", "--device", "cuda", "--batch", 4,
+        return self.json("tune", MODEL, "cifar", "--output", "mixed.json", "--quiet", "--device", "cuda", "--batch", 4,
                          "--no-autotune", *arguments, code=code)
 
     def test_tune_measures_the_gpu(self):
