@@ -156,6 +156,22 @@ TEST(LayerComparison, ReadsWhatAGpuStores) {
     EXPECT_EQ(u8[l].precision, Precision::int8);
     EXPECT_EQ(i8[l].precision, Precision::int8);
   }
+  // As compile() does it for a GPU.
+  QuantizationPlan scales = mixed.model->plan();
+  scales.keep = {{"block1", "fp16"}};
+  const Graph quantized =
+      fuse_quantized_image(
+          assign_layouts(quantize_graph(mixed.graph, scales, {.activations = DType::i8}).graph).graph)
+          .graph;
+  for (const LayerDifference& layer :
+       differences(mixed, assign_precision(quantized, Precision::int8, DeviceKind::cuda, {}).graph,
+                   Precision::int8, images)) {
+    SCOPED_TRACE(layer.node);
+    EXPECT_EQ(layer.precision, layer.node == "block1" ? Precision::fp16 : Precision::int8);
+    EXPECT_EQ(layer.output8, layer.node != "block1" && layer.node != "fc");
+    EXPECT_GT(layer.difference.noise(), 0);
+    EXPECT_GT(layer.difference.cosine(), 0.98);
+  }
   const Graph layouts = assign_layouts(mixed.graph).graph;
   for (const LayerDifference& layer :
        differences(mixed, assign_precision(layouts, Precision::fp16, DeviceKind::cpu, {}).graph,
