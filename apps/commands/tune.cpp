@@ -12,6 +12,7 @@
 #include "apps/display/terminal.h"
 #include "apps/measuring/judged_images.h"
 #include "apps/measuring/runner.h"
+#include "apps/measuring/timing.h"
 #include "apps/options/values.h"
 #include "engine/base/file.h"
 #include "engine/platform/device.h"
@@ -77,6 +78,7 @@ void print_as_json(const TuneOptions& options, const Model& model, const Executi
                    const Outcome& outcome) {
   nlohmann::ordered_json json = json_header("tune", model, plan);
   json["precision"] = "int8";
+  json["machine"] = machine_description(plan);
   json["output"] = options.output;
   if (!options.common.plan.empty()) json["preprocess_differences"] = outcome.preprocess_differences;
   json["max_drop"] = options.max_drop;

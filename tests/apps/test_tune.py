@@ -23,6 +23,7 @@ class Tune(CommandTest):
         result = self.tune("--max-drop", 100, "--save-svg", "mixed.svg")
         self.assertTrue(result["passed"])
         self.assertEqual((result["verdict"], result["images_needed"], result["int8_enough"]), ("proven", None, True))
+        self.assertTrue(result["machine"])
         steps = result["steps"]
         self.assertEqual(steps[0]["kept"], 0)
         self.assertEqual([s["chosen"] for s in steps].count(True), 1)
