@@ -195,8 +195,8 @@ std::vector<LayerError> compare_int8(const std::string& model, std::span<const f
   std::vector<LayerError> errors;
   for (const LayerDifference& layer : comparison.layers()) {
     const TensorDifference& d = layer.difference;
-    errors.push_back({layer.node, layer.type, layer.int8, d.cosine(), d.sqnr_db(), d.max_error(),
-                      layer.output8 ? d.clipped() : 0});
+    errors.push_back({layer.node, layer.type, layer.precision == Precision::int8, d.cosine(), d.sqnr_db(),
+                      d.max_error(), layer.output8 ? d.clipped() : 0});
   }
   return errors;
 }

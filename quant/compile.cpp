@@ -170,8 +170,8 @@ void check_unquantized(const Graph& graph, Precision precision) {
 
 Compiled compile(Graph graph, const CompileOptions& options) {
   PlanOptions planning = options.planning;
-  require_device(planning.device);
   check_options(options);
+  require_device(planning.device);
   for (const int gpu : options.gpus) select_gpu(gpu);
   check_unquantized(graph, planning.precision);
   if (planning.precision == Precision::int8 && !options.scales)

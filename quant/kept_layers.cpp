@@ -87,6 +87,13 @@ std::vector<QuantizationPlan::Kept> kept_by_default(const Graph& graph) {
   return kept;
 }
 
+void keep_defaults_as(Precision precision, QuantizationPlan& plan, const Graph& graph) {
+  const std::vector<QuantizationPlan::Kept> defaults = kept_by_default(graph);
+  for (QuantizationPlan::Kept& kept : plan.keep) {
+    if (std::ranges::find(defaults, kept) != defaults.end()) kept.precision = precision_name(precision);
+  }
+}
+
 QuantizationPlan::Kept parse_keep(std::string_view text) {
   const std::size_t equals = text.rfind('=');
   const std::string_view precision =

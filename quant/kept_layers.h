@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/graph/graph.h"
+#include "pipit/types.h"
 #include "quant/quantization_plan.h"
 
 namespace pipit {
@@ -20,6 +21,10 @@ QuantizationPlan::Kept parse_keep(std::string_view text);
 /// average costs accuracy, floating point costs no time (docs/benchmarks/int8.md, "Layers that are kept by default").
 /// `graph`: fused.
 std::vector<QuantizationPlan::Kept> kept_by_default(const Graph& graph);
+
+/// What `plan` has of kept_by_default() it keeps as `precision`, fp32 or fp16, instead. A layer that a GPU keeps in
+/// fp32 takes all layers with it that are connected to it in floating point (assign_precision).
+void keep_defaults_as(Precision precision, QuantizationPlan& plan, const Graph& graph);
 
 /// Adds `requests` to plan.keep; what the plan already says of a node is replaced, and "int8" takes it out. A name is
 /// that of a node of `graph` (fused, its constants not released); where no node has it, "first" and "last" are its

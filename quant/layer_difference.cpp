@@ -1,7 +1,9 @@
 #include "quant/layer_difference.h"
 
+#include <algorithm>
 #include <limits>
 
+#include "engine/graph/half.h"
 #include "layers/ops/quantization.h"
 #include "quant/calibration.h"
 
@@ -25,6 +27,8 @@ std::vector<float> real_values(const ConstTensorView& view, const Quantization& 
     dequantize(rows.values<std::uint8_t>());
   } else if (view.desc.dtype == DType::i8) {
     dequantize(rows.values<std::int8_t>());
+  } else if (view.desc.dtype == DType::f16) {
+    std::ranges::transform(rows.values<Half>(), out.begin(), to_float);
   } else {
     const std::span<const float> values = rows.values<float>();
     out.assign(values.begin(), values.end());
@@ -43,6 +47,14 @@ std::vector<int> layer_slots(const Graph& graph, const std::vector<LayerDifferen
     if (found != by_name.end()) slots[index(root[v])] = found->second;
   }
   return slots;
+}
+
+// What a node of a quantized graph computes in. Halves tell by what it reads and writes: one of both may be f32.
+Precision precision_of(const Graph& graph, const Node& node, bool output8) {
+  if (output8 || node.layer->type().starts_with('Q')) return Precision::int8;
+  const auto is_half = [&](ValueId id) { return id != kNoValue && graph.value(id).desc.dtype == DType::f16; };
+  const bool half = std::ranges::any_of(node.inputs, is_half) || std::ranges::any_of(node.outputs, is_half);
+  return half ? Precision::fp16 : Precision::fp32;
 }
 
 }  // namespace
@@ -141,7 +153,7 @@ LayerComparison::LayerComparison(const ExecutionPlan& reference, const Execution
     if (found == nodes.end()) fail("the INT8 graph has no node '{}'", layer.node);
     const Node& node = *found->second;
     layer.output8 = quantizations[index(node.outputs[0])].quantized();
-    layer.int8 = layer.output8 || node.layer->type().starts_with('Q');
+    layer.precision = precision_of(quantized.graph(), node, layer.output8);
   }
   const Shape& shape = graph.value(graph.inputs().at(0)).desc.shape;
   if (shape.rank() > 0) batch_ = shape[0];

@@ -21,14 +21,14 @@ struct LayerDifference {
   std::string type;    ///< Conv, Gemm, ...
   std::string tensor;  ///< the output's name in both graphs
   Shape shape;
-  bool int8 = false;     ///< whether the node computes in INT8
+  Precision precision = Precision::fp32;  ///< what the node computes in: int8; on a GPU also fp16
   bool output8 = false;  ///< whether its output is stored in 8 bits; otherwise nothing is clipped
   TensorDifference difference;
 };
 
-/// Compares two plans of one model on the CPU that keep every value, one in fp32, one quantized from the same fused
-/// graph. For each batch: begin(), a run of the reference with reference() as its observer, then one of the other with
-/// quantized().
+/// Compares two plans of one model that keep every value, one in fp32, one quantized from the same fused graph, both
+/// on the CPU or both on a GPU. For each batch: begin(), a run of the reference with reference() as its observer, then
+/// one of the other with quantized().
 class LayerComparison {
  public:
   /// Throws Error when a plan does not keep every value.

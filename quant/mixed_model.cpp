@@ -5,8 +5,10 @@
 
 namespace pipit {
 
-MixedModel::MixedModel(Graph fused, QuantizationPlan plan, CompileOptions options)
-    : fused_(std::move(fused)), plan_(std::move(plan)), options_(std::move(options)) {
+MixedModel::MixedModel(Graph fused, QuantizationPlan plan, CompileOptions options, Precision kept_as)
+    : fused_(std::move(fused)), plan_(std::move(plan)), options_(std::move(options)), kept_as_(kept_as) {
+  if (kept_as != Precision::fp32 && kept_as != Precision::fp16)
+    fail("layers are kept in fp32 or fp16, not {}", precision_name(kept_as));
   const Graph quantized = quantize_graph(fused_, plan_).graph;
   for (const Node& node : quantized.nodes()) {
     const LayerTraits traits = node.layer->traits();
@@ -34,7 +36,8 @@ std::shared_ptr<const ExecutionPlan> MixedModel::in_int8(const std::set<std::str
   CompileOptions options = options_;
   options.planning.precision = Precision::int8;
   options.scales = plan_;
-  for (const std::string& layer : floating) options.scales->keep.push_back({layer, "fp32"});
+  for (const std::string& layer : floating)
+    options.scales->keep.push_back({layer, std::string(precision_name(kept_as_))});
   return build(fused_, std::move(options), keep_every_value);
 }
 
@@ -42,6 +45,17 @@ std::shared_ptr<const ExecutionPlan> MixedModel::alone_in_int8(const std::string
   std::set<std::string> others(layers_.begin(), layers_.end());
   others.erase(layer);
   return in_int8(others);
+}
+
+bool MixedModel::floating_point_is_fp32() const {
+  return kept_as_ == Precision::fp32 || options_.planning.device == DeviceKind::cpu;
+}
+
+std::shared_ptr<const ExecutionPlan> MixedModel::in_floating_point() const {
+  if (floating_point_is_fp32()) return in_fp32();
+  std::set<std::string> all(layers_.begin(), layers_.end());
+  all.insert(followers_.begin(), followers_.end());
+  return in_int8(all);
 }
 
 }  // namespace pipit

@@ -12,10 +12,11 @@ namespace pipit {
 
 class MixedModel {
  public:
-  /// `fused`: without layouts (fuse() of layers/passes/passes.h), not equalized. `options`: how everything is compiled;
-  /// the precision and scales are set here. Throws Error when the plan does not fit the graph, or leaves nothing that
+  /// `fused`: without layouts (fuse() of layers/passes/passes.h), not equalized. `options`: how everything is
+  /// compiled; the precision and scales are set here. `kept_as`: what the layers stay in that are chosen here, fp32 or
+  /// fp16, which only a GPU tells apart. Throws Error when the plan does not fit the graph, or leaves nothing that
   /// could compute in INT8.
-  MixedModel(Graph fused, QuantizationPlan plan, CompileOptions options);
+  MixedModel(Graph fused, QuantizationPlan plan, CompileOptions options, Precision kept_as = Precision::fp32);
 
   /// The layers with weights that compute in INT8 as the plan says, in the order of the graph.
   const std::vector<std::string>& layers() const { return layers_; }
@@ -26,12 +27,17 @@ class MixedModel {
 
   /// Equalized as the plan says, so that values are comparable.
   std::shared_ptr<const ExecutionPlan> in_fp32(bool keep_every_value = false) const;
-  /// In INT8 but for `floating` (of layers() and followers()) and what the plan keeps; where that is all, in fp32.
+  /// In INT8 but for `floating` (of layers() and followers()) and what the plan keeps; where that is all, in fp32, or
+  /// on a GPU in what it is kept in.
   std::shared_ptr<const ExecutionPlan> in_int8(const std::set<std::string>& floating = {},
                                                bool keep_every_value = false) const;
-  /// With this one layer in INT8 and all others in fp32. Layers without weights follow as far as they read nothing
-  /// else.
+  /// With this one layer in INT8 and all others in floating point. Layers without weights follow as far as they read
+  /// nothing else.
   std::shared_ptr<const ExecutionPlan> alone_in_int8(const std::string& layer) const;
+  /// With nothing in INT8, the other end of what in_int8() mixes: in_fp32() where layers are kept in fp32 or the device
+  /// is the CPU.
+  std::shared_ptr<const ExecutionPlan> in_floating_point() const;
+  bool floating_point_is_fp32() const;
 
  private:
   std::shared_ptr<const ExecutionPlan> build(Graph graph, CompileOptions options,
@@ -39,6 +45,7 @@ class MixedModel {
   Graph fused_;
   QuantizationPlan plan_;
   CompileOptions options_;
+  Precision kept_as_;
   std::vector<std::string> layers_;
   std::vector<std::string> followers_;
 };

@@ -12,6 +12,7 @@
 #include "apps/measuring/error_shares.h"
 #include "apps/measuring/runner.h"
 #include "apps/options/values.h"
+#include "engine/platform/device.h"
 #include "models/image/folder.h"
 #include "pipit/detail/load.h"
 #include "quant/kept_layers.h"
@@ -119,7 +120,7 @@ void print_as_json(const Model& model, const ExecutionPlan& plan, const DiffOpti
     nlohmann::ordered_json entry = {{"name", layer.node},
                                     {"type", layer.type},
                                     {"tensor", layer.tensor},
-                                    {"precision", layer.int8 ? "int8" : "fp32"}};
+                                    {"precision", precision_name(layer.precision)}};
     entry.update(difference_json(layer.difference));
     entry["clipped"] =
         layer.output8 ? nlohmann::ordered_json(layer.difference.clipped()) : nlohmann::ordered_json();
@@ -180,7 +181,7 @@ void print_as_table(const DiffOptions& options, const Comparison& result) {
     std::vector<std::string> row = {
         layer.node,
         layer.type,
-        layer.int8 ? "int8" : "fp32",
+        std::string(precision_name(layer.precision)),
         fmt::format("{:.5f}", d.cosine()),
         decibel(d.sqnr_db()),
         fmt::format("{:.3g}", d.max_error()),
@@ -208,6 +209,7 @@ void print_as_table(const DiffOptions& options, const Comparison& result) {
 
 int diff(const DiffOptions& options) {
   if (options.common.plan.empty()) throw CLI::RequiredError("--plan");
+  require_device(options.common.device);
   Model model = options.model.load();
   QuantizationPlan plan = detail::read_plan_for(options.common.plan, model.graph);
   const Preprocess preprocess = noted_preprocess(model, options.image.resolve(model), options.common.quiet);
@@ -247,7 +249,8 @@ int diff(const DiffOptions& options) {
   }
   print_next(common.quiet,
              {"tune", options.model.model, options.images, "--plan", options.common.plan, "--max-drop", "1",
-              "--output", "mixed.json"},
+              "--output", "mixed.json", common.device == DeviceKind::cuda ? "--device" : "",
+              common.device == DeviceKind::cuda ? "cuda" : ""},
              "which layers to keep in floating point for at most one point of top-1");
   return kExitOk;
 }
@@ -257,11 +260,13 @@ int diff(const DiffOptions& options) {
 void add_diff(CLI::App& app, int& exit_code) {
   const auto options = std::make_shared<DiffOptions>();
   CLI::App* command = app.add_subcommand("diff", "Show what INT8 costs each layer, against fp32");
-  options->model.add_to(*command, false);
+  options->model.add_to(*command, true);
   options->image.add_preprocessing_to(*command);
   CommonOptions& common = options->common;
   common.add_plan_to(*command);
   common.add_keep_to(*command);
+  common.add_device_to(*command);
+  common.add_fallback_to(*command);
   common.add_kernels_to(*command);
   common.add_threads_to(*command);
   common.add_output_to(*command);
@@ -298,9 +303,13 @@ void add_diff(CLI::App& app, int& exit_code) {
       "The last two are of layers with weights (and removed of additions and average pools); they add up to "
       "100 only\n"
       "as far as layers err independently. A negative share says that the layer's errors cancel others'.\n"
+      "With --device cuda both run on the GPU, layer after layer; layers there that are in floating point "
+      "although INT8\n"
+      "is asked for may be in fp16, as the column \"in\" says.\n"
       "Examples:\n"
       "  pipit diff squeezenet.onnx photos --plan plan.json --resize 256 --crop 227 --limit 50\n"
-      "  pipit diff resnet20-cifar10 cifar10-test --plan plan.json --fast --json");
+      "  pipit diff resnet20-cifar10 cifar10-test --plan plan.json --fast --json\n"
+      "  pipit diff resnet20-cifar10 cifar10-test --plan plan.json --batch 32 --device cuda");
   command->callback([options, &exit_code] { exit_code = diff(*options); });
 }
 

@@ -12,11 +12,12 @@
 #include "apps/display/terminal.h"
 #include "apps/measuring/judged_images.h"
 #include "apps/measuring/runner.h"
+#include "apps/measuring/timing.h"
 #include "apps/options/values.h"
 #include "engine/base/file.h"
+#include "engine/platform/device.h"
 #include "pipit/detail/calibration.h"
 #include "pipit/detail/load.h"
-#include "quant/hash.h"
 #include "quant/kept_layers.h"
 
 namespace pipit::apps {
@@ -35,33 +36,18 @@ struct TuneOptions {
   double max_drop = -1;  // points; negative: not given
   double confidence = 75;
   std::string against = "labels";
-  std::string keep_as = "fp32";
+  std::string keep_as;  // empty: what the device is fast in
   std::int64_t limit = 0;
   std::int64_t calibrate = 100;
   bool wide = false;
 
+  // The CPU computes in fp32 what is kept, whatever it is kept as.
+  Precision kept_as() const {
+    if (keep_as.empty()) return common.device == DeviceKind::cuda ? Precision::fp16 : Precision::fp32;
+    return precisions().at(keep_as);
+  }
   Against right() const { return against == "labels" ? Against::labels : Against::fp32; }
 };
-
-// Every other image of the sorted folder, so that both parts have all classes. What the plan was calibrated on is not
-// unseen.
-ImageSplit split_images(const std::vector<LabelledImage>& images, const QuantizationPlan* plan) {
-  std::set<std::string> known;
-  if (plan != nullptr) {
-    for (const CalibrationImage& image : plan->images) known.insert(image.hash);
-  }
-  ImageSplit split;
-  std::size_t position = 0;
-  for (const LabelledImage& image : images) {
-    const bool calibrated = !known.empty() && known.contains(hash_file(image.path));
-    const bool search = calibrated || position++ % 2 == 0;
-    (search ? split.search : split.unseen).push_back(image);
-  }
-  if (split.search.empty() || split.unseen.empty())
-    fail("{}{}: too few to choose on some and to check on others", counted(std::ssize(images), "image"),
-         plan == nullptr ? "" : fmt::format(", {} of them new to the plan", split.unseen.size()));
-  return split;
-}
 
 Judge judge_of(const TuneOptions& options, const std::vector<LabelledImage>& images,
                const ImageOutputs& fp32) {
@@ -81,6 +67,7 @@ struct Outcome {
   PairedAnswers unseen_int8;  // of INT8 throughout
   JudgedDrop judged;          // of that
   bool int8_enough = false;   // throughout, as the search saw it
+  bool sure = true;           // the search, of the chosen step
 
   bool is_chosen(const MixedStep& step) const {
     return step.order == chosen.order && step.kept == chosen.kept;
@@ -91,11 +78,13 @@ void print_as_json(const TuneOptions& options, const Model& model, const Executi
                    const Outcome& outcome) {
   nlohmann::ordered_json json = json_header("tune", model, plan);
   json["precision"] = "int8";
+  json["machine"] = machine_description(plan);
   json["output"] = options.output;
   if (!options.common.plan.empty()) json["preprocess_differences"] = outcome.preprocess_differences;
   json["max_drop"] = options.max_drop;
   json["confidence"] = options.confidence;
   json["against"] = options.against;
+  json["keep_as"] = precision_name(options.kept_as());
   json["calibration_images"] = outcome.calibrated;
   json["kept"] = outcome.kept;
   for (std::size_t l = 0; l < outcome.search.ladders.size(); ++l)
@@ -119,6 +108,7 @@ void print_as_json(const TuneOptions& options, const Model& model, const Executi
   json["unseen"] = drop_json(outcome.unseen, outcome.unseen_top1);
   json["unseen_int8"] = drop_json(outcome.unseen_int8, outcome.unseen_top1);
   json["int8_enough"] = outcome.int8_enough;
+  json["sure"] = outcome.sure;
   json.update(verdict_json(outcome.judged));
   print_json(json);
 }
@@ -150,7 +140,7 @@ void print_as_table(const TuneOptions& options, const Outcome& outcome) {
   std::string text =
       fmt::format("fp32         {:.3f} ms, {} {:.2f} % on the {} images above\n", outcome.search.fp32_ms,
                   top1, 100 * outcome.search_top1, outcome.steps[0].answers.images);
-  text += fmt::format("kept in {}", options.keep_as);
+  text += fmt::format("kept in {}", precision_name(options.kept_as()));
   if (outcome.kept.empty()) text += " nothing";
   for (const std::string& layer : outcome.kept) text += " " + printable(layer);
   text +=
@@ -161,6 +151,12 @@ void print_as_table(const TuneOptions& options, const Outcome& outcome) {
   if (outcome.int8_enough && outcome.chosen.kept > 0)
     text +=
         "note         INT8 throughout was good enough: these layers are kept because they are faster so\n";
+  if (!outcome.sure)
+    text += fmt::format(
+        "note         not even with all layers in fp16 is the search {:g} % sure of the promise: --keep-as "
+        "fp32 "
+        "is\n",
+        options.confidence);
   text += fmt::format("written      {}\n", printable(options.output));
   fmt::print("{}\n{}", table.str(0, width), wrapped(text, kLabel, width));
 }
@@ -193,7 +189,9 @@ void search(const MixedModel& mixed, const TuneOptions& options, const ImageSpli
   outcome.steps = outcome.search.all_steps();
   const double limit = options.max_drop / 100;
   const double confidence = options.confidence / 100;
-  outcome.chosen = outcome.search.choose(limit, confidence);
+  const std::optional<MixedStep> sure = outcome.search.choose(limit, confidence);
+  outcome.sure = sure.has_value();
+  outcome.chosen = sure.value_or(outcome.search.ladders[0].steps.back());
   outcome.int8_enough = first_good_step(outcome.search.ladders[0].steps, limit, confidence) == 0;
 }
 
@@ -239,6 +237,7 @@ int tune(const TuneOptions& options) {
   check_output("--save-svg", options.svg, inputs);
   check_output("--save-svg", options.svg, {common.plan});
   check_apart("--save-svg", options.svg, "--output", options.output);
+  require_device(common.device);  // before images are calibrated on
   Model model = options.model.load();
   const Preprocess preprocess = noted_preprocess(model, options.image.resolve(model), common.quiet);
   std::optional<QuantizationPlan> plan;
@@ -267,15 +266,17 @@ int tune(const TuneOptions& options) {
     if (!common.quiet) print_notes(notes);
     plan = std::move(made);
   }
+  keep_defaults_as(options.kept_as(), *plan, fused);
   keep_nodes(*plan, fused, common.kept());
   CompileOptions how = common.compile_options();
   how.keep.clear();  // the plan has them
-  const MixedModel mixed(std::move(fused), *plan, std::move(how));
+  const MixedModel mixed(std::move(fused), *plan, std::move(how), options.kept_as());
   search(mixed, options, split, preprocess, *progress, outcome);
   check_unseen(mixed, options, split, preprocess, *progress, outcome);
   progress.reset();
 
-  for (const std::string& layer : outcome.kept) plan->keep.push_back({layer, options.keep_as});
+  for (const std::string& layer : outcome.kept)
+    plan->keep.push_back({layer, std::string(precision_name(options.kept_as()))});
   const bool histograms = std::all_of(plan->tensors.begin(), plan->tensors.end(),
                                       [](const TensorScale& t) { return t.histogram.has_value(); });
   write_file(options.output, to_json(*plan, histograms));
@@ -293,7 +294,8 @@ int tune(const TuneOptions& options) {
     print_next(common.quiet,
                {"tune", options.model.model, options.images, common.plan.empty() ? "" : "--plan", common.plan,
                 "--max-drop", fmt::format("{:g}", options.max_drop), "--confidence", "95", "--output",
-                options.output},
+                options.output, common.device == DeviceKind::cuda ? "--device" : "",
+                common.device == DeviceKind::cuda ? "cuda" : ""},
                "a search that has to be surer, and keeps more layers");
   }
   return outcome.judged.within ? kExitOk : kExitCheckFailed;
@@ -305,11 +307,13 @@ void add_tune(CLI::App& app, int& exit_code) {
   const auto options = std::make_shared<TuneOptions>();
   CLI::App* command = app.add_subcommand(
       "tune", "Find the layers to keep in floating point so that INT8 costs no more accuracy than allowed");
-  options->model.add_to(*command, false);
+  options->model.add_to(*command, true);
   options->image.add_to(*command);
   CommonOptions& common = options->common;
   common.add_plan_to(*command);
   common.add_keep_to(*command);
+  common.add_device_to(*command);
+  common.add_fallback_to(*command);
   common.add_kernels_to(*command);
   common.tuning.add_to(*command);
   common.add_threads_to(*command);
@@ -339,9 +343,12 @@ void add_tune(CLI::App& app, int& exit_code) {
           "the measured drop as it is; more keeps more layers, and needs many images")
       ->check(positive_number() & CLI::Range(50.0, 99.9))
       ->capture_default_str();
-  one_of(command->add_option("--keep-as", options->keep_as, "What the plan says of layers that are kept"),
-         {"fp32", "fp16"})
-      ->capture_default_str();
+  one_of(command->add_option(
+             "--keep-as", options->keep_as,
+             "What the plan says of layers that are kept. The CPU computes both in fp32; on a GPU "
+             "fp16 runs on tensor cores, which fp32 does not, and costs hardly any accuracy, though with a "
+             "--max-drop of 0 it may be too much [fp32; with --device cuda fp16]"),
+         {"fp32", "fp16"});
   command
       ->add_option("--calibrate-limit", options->calibrate,
                    "Without --plan: calibrate on N of the images that the search uses; 0: all of them")
@@ -360,6 +367,9 @@ void add_tune(CLI::App& app, int& exit_code) {
       "throughout.\n"
       "A step is good enough when it and all later ones stay within --max-drop; of those the fastest is "
       "written.\n"
+      "With --device cuda accuracy and times are those of the GPU, without copies to and from it; give the "
+      "--batch that\n"
+      "the plan is for. Unless --plan has scales these are found on the CPU, as pipit calibrate does.\n"
       "On the unseen images the promise is then proven, not proven (with the number of images that would do) "
       "or "
       "broken,\n"
@@ -370,6 +380,8 @@ void add_tune(CLI::App& app, int& exit_code) {
       "  pipit tune squeezenet.onnx photos --labels classes.txt --resize 256 --crop 227 --plan plan.json "
       "--max-drop 1 "
       "--output mixed.json\n"
+      "  pipit tune resnet20-cifar10 cifar10-test --max-drop 0.2 --batch 32 --device cuda --output "
+      "mixed.json\n"
       "  pipit evaluate squeezenet.onnx photos --precision int8 --plan mixed.json --resize 256 --crop 227");
   command->callback([options, &exit_code] { exit_code = tune(*options); });
 }

@@ -8,6 +8,7 @@
 #include "apps/measuring/precision_ladder.h"
 #include "apps/options/options.h"
 #include "models/image/folder.h"
+#include "quant/quantization_plan.h"
 
 namespace pipit::apps {
 
@@ -25,5 +26,9 @@ std::vector<LabelledImage> images_to_judge(const std::string& folder, Against ag
                                            const ImageOptions& options, const Model& model,
                                            std::int64_t classes, std::int64_t limit,
                                            const std::string& otherwise);
+
+/// Every other image of the sorted folder, so that both parts have all classes. What `plan` (or null) was calibrated on
+/// is not unseen. Throws Error when a part is empty.
+ImageSplit split_images(const std::vector<LabelledImage>& images, const QuantizationPlan* plan);
 
 }  // namespace pipit::apps

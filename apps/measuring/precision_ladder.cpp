@@ -80,7 +80,7 @@ std::vector<MixedStep> Search::all_steps() const {
   return all;
 }
 
-MixedStep Search::choose(double max_drop, double confidence) const {
+std::optional<MixedStep> Search::choose(double max_drop, double confidence) const {
   const MixedStep* best = nullptr;
   for (const Ladder& ladder : ladders) {
     const int index = choose_step(ladder.steps, max_drop, confidence);
@@ -88,8 +88,7 @@ MixedStep Search::choose(double max_drop, double confidence) const {
     const MixedStep& step = ladder.steps[static_cast<std::size_t>(index)];
     if (best == nullptr || step.ms < best->ms) best = &step;
   }
-  if (best == nullptr) fail("not even fp32 drops at most {}", max_drop);
-  return *best;
+  return best == nullptr ? std::nullopt : std::optional(*best);
 }
 
 namespace {
@@ -107,7 +106,8 @@ Orders find_orders(const MixedModel& model, PreparedImages& some, PreparedImages
     shares_total = total;
     progress(done, total + candidates);
   });
-  const std::map<std::string, double> slow = step_times(model.in_fp32(), batch.view(), kProfiledRuns);
+  const std::map<std::string, double> slow =
+      step_times(model.in_floating_point(), batch.view(), kProfiledRuns);
   const std::map<std::string, double> fast = step_times(model.in_int8(), batch.view(), kProfiledRuns);
   // A follower that another kernel computes too has no step and no time of its own.
   const auto time = [](const std::map<std::string, double>& times, const std::string& node) {
@@ -141,6 +141,7 @@ Search search_mixed(const MixedModel& model, PreparedImages& some, PreparedImage
   Orders orders = find_orders(model, some, images, batch, judge, int8, judging);
   Search search;
   search.order_names = {"noise", "accuracy"};
+  const bool ends_in_fp32 = model.floating_point_is_fp32();
   search.ladders = {{std::move(orders.by_noise), {}}, {std::move(orders.by_accuracy), {}}};
 
   Session base(model.in_int8());
@@ -161,10 +162,11 @@ Search search_mixed(const MixedModel& model, PreparedImages& some, PreparedImage
         step.drop = found->second.drop;
       } else {
         const bool last = count == counts.back();
-        const auto plan = last ? model.in_fp32() : model.in_int8(kept);
+        const auto plan = last ? model.in_floating_point() : model.in_int8(kept);
         const ImageOutputs outputs = run_outputs(plan, images);
         step.answers = judge.compare(outputs);
-        if (!last) step.drop = judge.drop(outputs, int8);  // fp32 loses nothing, and that is certain
+        if (!last || !ends_in_fp32)
+          step.drop = judge.drop(outputs, int8);  // fp32 loses nothing, and that is certain
         Session session(plan);
         // Neighbouring steps differ by more than a moment's noise: a ladder has many.
         step.ms = count == 0 ? 1 : 1 / speedup_over(session, base, batch.view(), base_ms, 500).median;
@@ -174,11 +176,15 @@ Search search_mixed(const MixedModel& model, PreparedImages& some, PreparedImage
       climbing(++done, static_cast<std::int64_t>(counts.size() * search.ladders.size()));
     }
   }
+  if (!ends_in_fp32) {
+    Session session(model.in_fp32());
+    search.fp32_ms = 1 / speedup_over(session, base, batch.view(), base_ms, 500).median;
+  }
   search.int8_ms = quantile(std::move(base_ms), 0.25);
   for (Ladder& ladder : search.ladders) {
     for (MixedStep& step : ladder.steps) step.ms *= search.int8_ms;
   }
-  search.fp32_ms = search.ladders[0].steps.back().ms;
+  search.fp32_ms = ends_in_fp32 ? search.ladders[0].steps.back().ms : search.fp32_ms * search.int8_ms;
   return search;
 }
 

@@ -1,6 +1,7 @@
 // Measures a model with more and more of its layers in floating point: accuracy and time.
 #pragma once
 
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -52,8 +53,9 @@ struct Search {
   std::set<std::string> kept(const MixedStep& step) const;
   /// All steps, those of later ladders that are in the first one too left out; with `pareto` set.
   std::vector<MixedStep> all_steps() const;
-  /// choose_step() in every ladder, the fastest of those.
-  MixedStep choose(double max_drop, double confidence) const;
+  /// choose_step() in every ladder, the fastest of those. Nothing where layers are kept in fp16 and not even all of
+  /// them are good enough.
+  std::optional<MixedStep> choose(double max_drop, double confidence) const;
 };
 
 /// Orders the layers and followers of `model` twice: by the noise that each causes at the output (of `some` images),

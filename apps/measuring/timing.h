@@ -27,10 +27,11 @@ std::string machine_description(const ExecutionPlan& plan);
 /// A copy of the first batch.
 Tensor first_batch(PreparedImages& images);
 
-/// How many times as fast as `base` a run of `session` is: the median over turns of both, one after the other and in
-/// alternating order, and its 95 % interval. What other work does to one run in a while moves neither, what lasts does
-/// so to both runs of a turn. As many turns as make the interval narrow (2 % to either side), nine at least, otherwise
-/// for at most `most_ms`. `base_ms` collects the base's times.
+/// How many times as fast as `base` a run of `session` is (on a GPU by the time of the device, without copies): the
+/// median over turns of both, one after the other and in alternating order, and its 95 % interval. What other work
+/// does to one run in a while moves neither, what lasts does so to both runs of a turn. As many turns as make the
+/// interval narrow (2 % to either side), nine at least, otherwise for at most `most_ms`. `base_ms` collects the base's
+/// times.
 MedianInterval speedup_over(Session& session, Session& base, const ConstTensorView& input,
                             std::vector<double>& base_ms, double most_ms = 3000);
 

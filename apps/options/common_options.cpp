@@ -95,9 +95,7 @@ void CommonOptions::add_shared_to(CLI::App& command) {
              "answers do not depend on the rest of the batch [per-sample]"),
          {"per-sample", "per-tensor"});
   add_device_to(command);
-  command.add_flag(
-      "--allow-fallback", allow_fallback,
-      "With --device cuda: run layers without a GPU kernel on the CPU, through copies (kernel \"cpu:...\")");
+  add_fallback_to(command);
   add_kernels_to(command);
   tuning.add_to(command);
 }
@@ -119,6 +117,12 @@ void CommonOptions::add_device_to(CLI::App& command) {
           [this](const std::string& name) { device = name == "cuda" ? DeviceKind::cuda : DeviceKind::cpu; },
           "Where to run [cpu]"),
       {"cpu", "cuda"});
+}
+
+void CommonOptions::add_fallback_to(CLI::App& command) {
+  command.add_flag(
+      "--allow-fallback", allow_fallback,
+      "With --device cuda: run layers without a GPU kernel on the CPU, through copies (kernel \"cpu:...\")");
 }
 
 void CommonOptions::add_precision_to(CLI::App& command, const std::vector<std::string>& names,

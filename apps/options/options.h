@@ -50,6 +50,8 @@ struct CommonOptions {
   void add_output_to(CLI::App& command);
   void add_threads_to(CLI::App& command);
   void add_device_to(CLI::App& command);
+  /// --allow-fallback, of commands that run whole models on --device.
+  void add_fallback_to(CLI::App& command);
   /// Of these precisions, fp32 among them.
   void add_precision_to(CLI::App& command, const std::vector<std::string>& names, const std::string& help);
   void add_plan_to(CLI::App& command);

@@ -13,7 +13,7 @@
 #include "engine/cuda/host_step.h"
 #include "engine/cuda/runtime.h"
 #include "engine/platform/device.h"
-#include "engine/runtime/device_session.h"
+#include "engine/runtime/session.h"
 
 namespace pipit {
 
@@ -83,6 +83,34 @@ class CudaSession final : public DeviceSession {
     download(host_outputs_);
     stream_.synchronize();
     check_host_steps();
+    return outputs_;
+  }
+
+  std::span<const ConstTensorView> run_observed(std::span<const ConstTensorView> inputs,
+                                                RunObserver& observer) override {
+    PIPIT_CUDA(cudaSetDevice(gpu_));
+    upload(inputs);
+    observer.before_run();
+    for (const Bound& b : bound_) {
+      observer.before_step(*b.step);
+      run_step(b);
+      // At once: a later step may write over them.
+      std::vector<HostBuffer> copies;
+      std::vector<TensorView> outputs;
+      for (const TensorView& output : b.outputs) {
+        const std::size_t bytes = output.desc.bytes();
+        copies.emplace_back(bytes);
+        outputs.push_back({output.desc, copies.back().data()});
+        PIPIT_CUDA(cudaMemcpyAsync(outputs.back().data, output.data, bytes, cudaMemcpyDeviceToHost, stream_));
+      }
+      stream_.synchronize();
+      check_host_steps();
+      observer.after_step(*b.step, {}, outputs);
+    }
+    warm_ = true;
+    observer.after_run();
+    download(host_outputs_);
+    stream_.synchronize();
     return outputs_;
   }
 
@@ -268,17 +296,20 @@ class CudaSession final : public DeviceSession {
     }
   }
 
+  void run_step(const Bound& b) {
+    if (b.host) {
+      b.host->enqueue(b.inputs, b.outputs, stream_);
+    } else {
+      b.step->kernel->run(b.inputs, b.outputs,
+                          RunContext{pool_, b.scratch, static_cast<cudaStream_t>(stream_), b.state.data()});
+    }
+  }
+
   // The first `count` of them.
   void run_steps(std::size_t count, std::vector<Event>* marks = nullptr) {
     if (marks != nullptr) marks->front().record(stream_);
     for (std::size_t s = 0; s < count; ++s) {
-      const Bound& b = bound_[s];
-      if (b.host) {
-        b.host->enqueue(b.inputs, b.outputs, stream_);
-      } else {
-        b.step->kernel->run(b.inputs, b.outputs,
-                            RunContext{pool_, b.scratch, static_cast<cudaStream_t>(stream_), b.state.data()});
-      }
+      run_step(bound_[s]);
       if (marks != nullptr) (*marks)[s + 1].record(stream_);
     }
   }

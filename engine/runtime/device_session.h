@@ -11,6 +11,8 @@
 
 namespace pipit {
 
+class RunObserver;
+
 /// One finished run of a slot.
 struct SlotRun {
   std::span<const ConstTensorView> outputs;
@@ -25,6 +27,9 @@ class DeviceSession {
   /// Session::run: host inputs of the graph's descs in (already checked), host outputs out, valid until the next
   /// run.
   virtual std::span<const ConstTensorView> run(std::span<const ConstTensorView> inputs) = 0;
+  /// The same step by step, as Session::set_observer says.
+  virtual std::span<const ConstTensorView> run_observed(std::span<const ConstTensorView> inputs,
+                                                        RunObserver& observer) = 0;
   /// Session's functions of these names, which has checked the arguments and the order of the calls.
   virtual void make_slots(int count) = 0;
   virtual TensorView slot_input(int slot, int input) = 0;

@@ -59,12 +59,6 @@ Session::Session(std::shared_ptr<const ExecutionPlan> plan, std::shared_ptr<Thre
   for (const Placement& p : plan_->outputs()) outputs_.push_back({p.desc, at(p)});
 }
 
-void Session::set_observer(RunObserver* observer) {
-  if (device_ && observer != nullptr)
-    fail("steps on a GPU cannot be observed from the host; use profile_session");
-  observer_ = observer;
-}
-
 std::span<const ConstTensorView> Session::run(std::span<const ConstTensorView> inputs) {
   const Graph& graph = plan_->graph();
   if (inputs.size() != graph.inputs().size()) {
@@ -78,7 +72,7 @@ std::span<const ConstTensorView> Session::run(std::span<const ConstTensorView> i
            inputs[i].present() ? layout_name(inputs[i].desc.layout) : "without data");
     }
   }
-  if (device_) return device_->run(inputs);
+  if (device_) return observer_ == nullptr ? device_->run(inputs) : device_->run_observed(inputs, *observer_);
   const WithoutDenormals mode;
   if (observer_ != nullptr) observer_->before_run();
   const MicroBatches& batches = plan_->micro_batches();

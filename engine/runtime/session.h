@@ -55,9 +55,10 @@ class Session {
   /// True when submit() starts the run, false when collect() does.
   bool overlaps() const { return device_ != nullptr; }
 
-  /// Null switches observation off. The observer must outlive its use. Throws Error on a GPU, where steps run
-  /// after the host has gone on: use profile_session.
-  void set_observer(RunObserver* observer);
+  /// Null switches observation off. The observer must outlive its use. It sees run(), on a GPU not the runs of slots:
+  /// there every step is waited for and its outputs are copied to host memory, where after_step() finds them, but no
+  /// inputs. So it is for values, not for times: for these, profile_session.
+  void set_observer(RunObserver* observer) { observer_ = observer; }
   const ExecutionPlan& plan() const { return *plan_; }
   ThreadPool& pool() { return *pool_; }
   /// Null on the CPU.

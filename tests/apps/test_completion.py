@@ -44,7 +44,7 @@ class Bash(Completion):
 
     def test_options_are_those_of_the_command(self):
         self.assertEqual(self.complete("evaluate", "--ag"), ["--against"])
-        self.assertEqual(self.complete("tune", "--dev"), [])
+        self.assertEqual(self.complete("prune", "--dev"), [])
         self.assertEqual(self.complete("sweep", "conv", "--sa"), ["--sample", "--save-svg"])
         for name in ("classify", "prune", "models"):
             declared = [option["name"] for option in self.json("help", name)["options"] if not option["operand"]]
@@ -139,7 +139,7 @@ class Zsh(Completion):
         self.expect("help --format b", "bash ")
         shown = self.expect("sweep ", "conv", "sparsity", "Time convolutions over a grid of sizes")
         self.assertNotIn("_arguments", shown)
-        self.assertNotIn("--device", self.expect("tune --d", "--dim"))
+        self.assertNotIn("--device", self.expect("prune --d", "--dim"))
 
 
 if __name__ == "__main__":

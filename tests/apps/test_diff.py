@@ -40,6 +40,16 @@ class Diff(CommandTest):
         del one["threads"], three["threads"]
         self.assertEqual(one, three)
 
+    def test_a_batch_changes_rounding_only(self):
+        # Six images fill one batch of four and half of another.
+        one, four = self.diff(), self.diff("--batch", 4)
+        self.assertEqual((four["images"], four["share_images"]), (6, 6))
+        self.assertEqual(one["output"]["other_top1"], four["output"]["other_top1"])
+        self.assertAlmostEqual(one["output"]["sqnr_db"], four["output"]["sqnr_db"], delta=0.1)
+        for a, b in zip(one["layers"], four["layers"]):
+            self.assertEqual((a["name"], a["precision"]), (b["name"], b["precision"]))
+            self.assertAlmostEqual(a["cosine"], b["cosine"], places=4)
+
     def test_the_table_has_the_worst_first(self):
         layers = self.diff()["layers"]
         names = {layer["name"] for layer in layers}
@@ -81,6 +91,9 @@ class Diff(CommandTest):
         refused(MODEL, "images", "--plan", "plan.json", "--precision", "fp16", code=USAGE, words=["takes no --precision;"])
         refused("resnet18", "images", "--plan", "plan.json", "--resize", 224, "--crop", 224, code=RUNTIME,
                 words=["another model"])
+        if not self.has_gpu():
+            refused(MODEL, "images", "--plan", "plan.json", "--device", "cuda", code=RUNTIME, words=["device cuda"])
+        refused(MODEL, "images", "--plan", "plan.json", "--device", "gpu", code=USAGE, words=["--device"])
         plan = json.loads((self.folder / "plan.json").read_text())
         names = [layer["name"] for layer in self.json("inspect", MODEL)["layers"] if layer["type"] in ("Conv", "Gemm")]
         plan["keep"] = dict.fromkeys(names, "fp32")

@@ -6,7 +6,7 @@ import pathlib
 import subprocess
 import unittest
 
-from command import PIPIT, CommandTest, main
+from command import MODEL, OK, PIPIT, UNSUPPORTED, CommandTest, main
 
 DATA = pathlib.Path(os.environ.get("PIPIT_TEST_DATA", ""))
 
@@ -72,6 +72,82 @@ class GpuModels(CommandTest):
         classes = sorted(path.name for path in (self.folder / "cifar").iterdir())
         self.assert_devices_agree(DATA / "models/resnet20_cifar10_bn.onnx", self.folder / "cifar", "--preset",
                                   "torchvision", "--labels", self.write("classes.txt", "\n".join(classes)))
+
+
+@unittest.skipIf(PROBLEM, PROBLEM)
+@unittest.skipUnless("PIPIT_TEST_DATA" in os.environ, "PIPIT_TEST_DATA does not name a folder of models and images")
+class GpuInt8(CommandTest):
+    """diff and tune measure the GPU, and what runs on the CPU only does not run there."""
+
+    def setUp(self):
+        super().setUp()
+        self.extract_cifar(DATA / "cifar10-test.tar.gz", 6)
+        self.pipit("calibrate", MODEL, "cifar", "--limit", 20, "--output", "plan.json", "--no-histograms", "--quiet")
+
+    def diff(self, *arguments):
+        return self.json("diff", MODEL, "cifar", "--plan", "plan.json", "--quiet", *arguments)
+
+    def test_diff_says_what_it_says_of_the_cpu(self):
+        # The devices hold the same integers, and round the sums of fp32 in another order.
+        cpu = self.diff("--batch", 4)
+        gpu = self.diff("--batch", 4, "--device", "cuda")
+        self.assertEqual((cpu["device"], gpu["device"]), ("cpu", "cuda"))
+        self.assertAlmostEqual(cpu["output"]["sqnr_db"], gpu["output"]["sqnr_db"], delta=0.5)
+        self.assertAlmostEqual(cpu["output_noise"] / gpu["output_noise"], 1, delta=0.1)
+        self.assertEqual([layer["name"] for layer in cpu["layers"]], [layer["name"] for layer in gpu["layers"]])
+        for on_cpu, on_gpu in zip(cpu["layers"], gpu["layers"]):
+            with self.subTest(on_cpu["name"]):
+                self.assertEqual(on_cpu["precision"], on_gpu["precision"])
+                self.assertAlmostEqual(on_cpu["cosine"], on_gpu["cosine"], delta=1e-3)
+                if on_cpu["sqnr_db"] is not None and on_cpu["sqnr_db"] < 60:
+                    self.assertAlmostEqual(on_cpu["sqnr_db"], on_gpu["sqnr_db"], delta=0.5)
+                if on_cpu["clipped"] is not None:
+                    self.assertAlmostEqual(on_cpu["clipped"], on_gpu["clipped"], delta=1e-3)
+                if "share_removed" in on_cpu:
+                    self.assertAlmostEqual(on_cpu["share_removed"], on_gpu["share_removed"], delta=0.1)
+
+    def test_diff_says_what_is_kept_in_halves(self):
+        for precision in ("fp32", "fp16"):
+            layers = self.diff("--fast", "--device", "cuda", "--keep", f"first={precision}")["layers"]
+            self.assertEqual(layers[0]["precision"], precision)
+            self.assertEqual(layers[1]["precision"], "int8")
+
+    def tune(self, *arguments, code=OK):
+        return self.json("tune", MODEL, "cifar", "--output", "mixed.json", "--quiet", "--device", "cuda", "--batch", 4,
+                         "--no-autotune", *arguments, code=code)
+
+    def test_tune_measures_the_gpu(self):
+        result = self.tune("--max-drop", 100)
+        self.assertEqual((result["device"], result["keep_as"], result["passed"]), ("cuda", "fp16", True))
+        for step in result["steps"]:
+            self.assertTrue(0 < step["ms"] < 100, step)
+        # The device's time of a graph, and not the host's of a run with its copies.
+        graph = self.json("profile", MODEL, "--device", "cuda", "--batch", 4, "--precision", "int8", "--plan",
+                          "plan.json", "--no-autotune", "--quiet")["graph_ms"]
+        self.assertAlmostEqual(result["steps"][0]["ms"] / graph, 1, delta=0.5)
+        plan = json.loads((self.folder / "mixed.json").read_text())
+        self.assertEqual(plan["keep"]["/pool/GlobalAveragePool"]["precision"], "fp16")
+
+    def test_tune_keeps_what_it_must(self):
+        result = self.tune("--max-drop", 0, "--against", "fp32", "--confidence", 99, "--keep-as", "fp32")
+        # Only fp32 itself is sure to agree with fp32.
+        self.assertEqual((result["keep_as"], result["unseen"]["drop_points"]), ("fp32", 0))
+        plan = json.loads((self.folder / "mixed.json").read_text())
+        self.assertEqual({kept if isinstance(kept, str) else kept["precision"] for kept in plan["keep"].values()}, {"fp32"})
+        layers = self.json("inspect", MODEL, "--precision", "int8", "--plan", "mixed.json", "--device", "cuda", "--quiet")
+        self.assertEqual([layer["name"] for layer in layers["layers"] if layer["type"] == "QConv"], [])
+        self.assertTrue(result["sure"])
+        # A drop of 0 is more than few images can be sure of in fp16: all of it is kept, and that is said.
+        result = self.tune("--max-drop", 0, "--against", "fp32", "--confidence", 99)
+        self.assertEqual((result["keep_as"], result["sure"]), ("fp16", False))
+        plan = json.loads((self.folder / "mixed.json").read_text())
+        self.assertEqual({kept if isinstance(kept, str) else kept["precision"] for kept in plan["keep"].values()}, {"fp16"})
+        self.assertEqual(max(step["kept"] for step in result["steps"]), len(result["kept"]))
+
+    def test_precisions_of_the_cpu_are_refused(self):
+        for precision in ("int8-dynamic", "w8", "w4"):
+            done = self.pipit("inspect", MODEL, "--device", "cuda", "--precision", precision, code=UNSUPPORTED)
+            self.assert_one_line_error(done, precision, "runs on the CPU only")
 
 
 if __name__ == "__main__":

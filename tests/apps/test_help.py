@@ -61,7 +61,7 @@ class Help(CommandTest):
             self.assertLessEqual(len(line), 110, line)
 
     def test_options_that_a_command_does_not_take(self):
-        for arguments, words in ((("tune", "m", "i", "--device", "cuda"), ("pipit tune takes no --device;",)),
+        for arguments, words in ((("prune", "m", "i", "--device", "cuda"), ("pipit prune takes no --device;",)),
                                  (("annotate", "m", "--threads", "2"), ("takes no --threads",)),
                                  (("inspect", "m", "--whi"), ("takes no --whi", "--why")),
                                  (("sweep", "conv", "--layer", "x"), ("pipit sweep conv takes no --layer", "sweep conv --help")),

@@ -23,6 +23,7 @@ class Tune(CommandTest):
         result = self.tune("--max-drop", 100, "--save-svg", "mixed.svg")
         self.assertTrue(result["passed"])
         self.assertEqual((result["verdict"], result["images_needed"], result["int8_enough"]), ("proven", None, True))
+        self.assertTrue(result["machine"])
         steps = result["steps"]
         self.assertEqual(steps[0]["kept"], 0)
         self.assertEqual([s["chosen"] for s in steps].count(True), 1)
@@ -44,7 +45,8 @@ class Tune(CommandTest):
         result = self.tune("--max-drop", 0, "--against", "fp32", "--confidence", 99, "--keep-as", "fp16")
         plan = json.loads((self.folder / "mixed.json").read_text())
         reasoned = plan["keep"].pop("/pool/GlobalAveragePool")  # from the start
-        self.assertEqual(reasoned["precision"], "fp32")
+        self.assertEqual((reasoned["precision"], result["keep_as"], result["sure"]), ("fp16", "fp16", True))
+        self.assertIn("the scores are made of its averages", reasoned["why"])
         self.assertEqual(sorted(plan["keep"]), sorted(result["kept"]))
         self.assertEqual(set(plan["keep"].values()), {"fp16"})
         # Only fp32 itself is sure to agree with fp32.
@@ -63,7 +65,9 @@ class Tune(CommandTest):
 
     def test_images_of_the_plan_are_not_unseen(self):
         self.pipit("calibrate", MODEL, "images/cat", "--output", "plan.json", "--quiet")
-        result = self.tune("--plan", "plan.json", "--max-drop", 100)
+        result = self.tune("--plan", "plan.json", "--max-drop", 100, "--batch", 4)
+        kept = json.loads((self.folder / "mixed.json").read_text())["keep"]["/pool/GlobalAveragePool"]
+        self.assertEqual((kept["precision"], result["keep_as"]), ("fp32", "fp32"))
         self.assertEqual(result["calibration_images"], 0)
         self.assertEqual((result["steps"][0]["images"], result["unseen"]["images"]), (12, 6))
         self.pipit("calibrate", MODEL, "images", "--output", "plan.json", "--quiet")
@@ -107,6 +111,9 @@ class Tune(CommandTest):
 
         refused(MODEL, "images", code=USAGE, words=["--max-drop"])
         refused(MODEL, "images", "--max-drop", -1, code=USAGE, words=["--max-drop"])
+        if not self.has_gpu():  # said before images are decoded
+            refused(MODEL, "nowhere", "--max-drop", 1, "--device", "cuda", code=RUNTIME, words=["device cuda"])
+        refused(MODEL, "images", "--max-drop", 1, "--device", "gpu", code=USAGE, words=["--device"])
         for confidence in (20, "nan"):
             refused(MODEL, "images", "--max-drop", 1, "--confidence", confidence, code=USAGE, words=["--confidence"])
         refused(MODEL, "images", "--max-drop", 1, "--precision", "fp16", code=USAGE, words=["takes no --precision;"])

@@ -26,7 +26,8 @@ class Help(CommandTest):
                 # What means nothing to a command is not there.
                 runs = name not in ("quantize", "annotate")
                 runs_as_told = runs and name not in ("calibrate", "diff", "tune", "prune")
-                for option, there in (("--threads", runs), ("--kernel", runs), ("--device", runs_as_told),
+                on_devices = runs_as_told or name in ("diff", "tune")
+                for option, there in (("--threads", runs), ("--kernel", runs), ("--device", on_devices),
                                       ("--precision", runs_as_told or name == "prune"), ("--group-size", runs_as_told),
                                       ("--autotune", runs and name not in ("calibrate", "diff"))):
                     self.assertEqual(re.search(rf"^  {option}\b", text, re.M) is not None, there, option)
@@ -106,7 +107,7 @@ class UsageErrors(CommandTest):
                 (("calibrate", MODEL, "images", "--output", "p.json", "--export", "ncnn,onnx"), "--export"),
                 (("calibrate", MODEL, "images", "--output", "p.json", "--autotune"), "--autotune"),
                 (("diff", MODEL, "images", "--plan", "p.json", "--precision", "w4"), "diff takes no --precision;"),
-                (("tune", MODEL, "images", "--max-drop", "1", "--output", "p.json", "--device", "cuda"), "tune takes no --device;"),
+                (("prune", MODEL, "images", "--keep", "0.5", "--output", "p.onnx", "--device", "cuda"), "prune takes no --device;"),
                 (("verify", "tests", "--precision", "int8"), "--plan"),
                 (("evaluate", MODEL, "images", "--limit", "-1"), "--limit"),
                 (("evaluate", MODEL, "images", "--limit", "1.5"), "--limit"),

@@ -122,6 +122,21 @@ TEST_F(Compile, RefusesAPrecisionThatNothingWouldComputeIn) {
   }
 }
 
+// Whether there is a GPU or not.
+TEST_F(Compile, RefusesOnAGpuWhatRunsOnTheCpuOnly) {
+  for (const Precision precision : {Precision::int8_dynamic, Precision::w8, Precision::w4}) {
+    CompileOptions options = in(precision);
+    options.planning.device = DeviceKind::cuda;
+    for (const bool fallback : {false, true}) {
+      options.planning.allow_fallback = fallback;
+      EXPECT_THAT([&] { compile(graph, options); },
+                  ThrowsMessage<UnsupportedError>(
+                      AllOf(HasSubstr(std::string(precision_name(precision)) + " runs on the CPU only"),
+                            HasSubstr("fp32, fp16 or int8 on a GPU"))));
+    }
+  }
+}
+
 TEST_F(Compile, RefusesToQuantizeTwice) {
   const Graph quantized = quantize_graph(graph, calibrated(graph, random, 4)).graph;
   EXPECT_EQ(scores(compile(quantized, in(Precision::fp32)).plans[0], image).size(), 10U);

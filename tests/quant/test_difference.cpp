@@ -94,6 +94,97 @@ TEST(MixedModel, RefusesAPlanThatLeavesNothing) {
               ThrowsMessage<Error>(HasSubstr("nothing would compute in INT8")));
 }
 
+TEST(MixedModel, WhatIsKeptIsFp32OnTheCpuWhateverItIsKeptAs) {
+  std::mt19937 random(test::test_seed());
+  const Graph graph = small_resnet(random);
+  const QuantizationPlan plan = calibrated(graph, random, 2);
+  CompileOptions options;
+  options.planning.threads = 1;
+  const MixedModel halves(graph, plan, options, Precision::fp16);
+  EXPECT_TRUE(halves.floating_point_is_fp32());
+  EXPECT_EQ(halves.in_floating_point()->options().precision, Precision::fp32);
+  const auto mixed = halves.in_int8({"stem"});
+  for (const Value& value : mixed->graph().values()) EXPECT_NE(value.desc.dtype, DType::f16) << value.name;
+  EXPECT_THAT([&] { MixedModel(graph, plan, options, Precision::w8); },
+              ThrowsMessage<Error>(HasSubstr("fp32 or fp16, not w8")));
+  options.planning.device = DeviceKind::cuda;  // what is kept where: no plan is built
+  EXPECT_FALSE(MixedModel(graph, plan, options, Precision::fp16).floating_point_is_fp32());
+  EXPECT_TRUE(MixedModel(graph, plan, options).floating_point_is_fp32());
+}
+
+// What layers() says of `graph`, whose values are bytes or halves.
+std::vector<LayerDifference> differences(const Mixed& mixed, Graph graph, Precision precision,
+                                         const std::vector<Tensor>& images) {
+  PlanOptions planning = mixed.options.planning;
+  planning.keep_every_value = true;
+  planning.precision = precision;
+  const auto fp32 = mixed.model->in_fp32(true);
+  const auto coarse = ExecutionPlan::build(std::move(graph), default_registry(), planning);
+  LayerComparison comparison(*fp32, *coarse);
+  Session reference(fp32), other(coarse);
+  reference.set_observer(&comparison.reference());
+  other.set_observer(&comparison.quantized());
+  for (const Tensor& image : images) {
+    const ConstTensorView view = image.view();
+    comparison.begin(1);
+    reference.run({&view, 1});
+    other.run({&view, 1});
+  }
+  return comparison.layers();
+}
+
+// A GPU stores what the CPU has in unsigned bytes in signed ones, and some of the rest in halves.
+TEST(LayerComparison, ReadsWhatAGpuStores) {
+  Mixed mixed(test::test_seed());
+  std::vector<Tensor> images;
+  for (int i = 0; i < 3; ++i) images.push_back(random_tensor(Shape{1, 3, 12, 12}, mixed.random));
+  const auto in_bytes = [&](DType activations) {
+    return differences(
+        mixed,
+        assign_layouts(quantize_graph(mixed.graph, mixed.model->plan(), {.activations = activations}).graph)
+            .graph,
+        Precision::int8, images);
+  };
+  const std::vector<LayerDifference> u8 = in_bytes(DType::u8);
+  const std::vector<LayerDifference> i8 = in_bytes(DType::i8);
+  ASSERT_EQ(u8.size(), i8.size());
+  for (std::size_t l = 0; l < u8.size(); ++l) {
+    SCOPED_TRACE(u8[l].node);
+    EXPECT_GT(u8[l].difference.noise(), 0);
+    EXPECT_EQ(u8[l].difference.noise(), i8[l].difference.noise());
+    EXPECT_EQ(u8[l].difference.clipped(), i8[l].difference.clipped());
+    EXPECT_EQ(u8[l].precision, Precision::int8);
+    EXPECT_EQ(i8[l].precision, Precision::int8);
+  }
+  // As compile() does it for a GPU.
+  QuantizationPlan scales = mixed.model->plan();
+  scales.keep = {{"block1", "fp16"}};
+  const Graph quantized =
+      fuse_quantized_image(
+          assign_layouts(quantize_graph(mixed.graph, scales, {.activations = DType::i8}).graph).graph)
+          .graph;
+  for (const LayerDifference& layer :
+       differences(mixed, assign_precision(quantized, Precision::int8, DeviceKind::cuda, {}).graph,
+                   Precision::int8, images)) {
+    SCOPED_TRACE(layer.node);
+    EXPECT_EQ(layer.precision, layer.node == "block1" ? Precision::fp16 : Precision::int8);
+    EXPECT_EQ(layer.output8, layer.node != "block1" && layer.node != "fc");
+    EXPECT_GT(layer.difference.noise(), 0);
+    EXPECT_GT(layer.difference.cosine(), 0.98);
+  }
+  const Graph layouts = assign_layouts(mixed.graph).graph;
+  for (const LayerDifference& layer :
+       differences(mixed, assign_precision(layouts, Precision::fp16, DeviceKind::cpu, {}).graph,
+                   Precision::fp16, images)) {
+    SCOPED_TRACE(layer.node);
+    EXPECT_EQ(layer.precision, Precision::fp16);
+    EXPECT_FALSE(layer.output8);
+    EXPECT_GT(layer.difference.noise(), 0);
+    // 11 bits: 2^-12 of a value and of a weight, 72 dB each, in six layers.
+    EXPECT_GT(layer.difference.sqnr_db(), 50);
+  }
+}
+
 TEST(LayerComparison, AgreesWithTheOutputsThemselves) {
   const unsigned seed = test::test_seed();
   SCOPED_TRACE(testing::Message() << "PIPIT_TEST_SEED=" << seed);
@@ -119,8 +210,9 @@ TEST(LayerComparison, AgreesWithTheOutputsThemselves) {
       SCOPED_TRACE(layer.node);
       names.push_back(layer.node);
       EXPECT_EQ(layer.difference.count(), static_cast<std::uint64_t>(3 * layer.shape.elements()));
+      const bool integers = layer.precision == Precision::int8;
       const bool last_in_int8 = layer.node == "fc" || (layer.node == "gap" && floating.contains("fc"));
-      EXPECT_EQ(layer.output8, layer.int8 && !last_in_int8);
+      EXPECT_EQ(layer.output8, integers && !last_in_int8);
       // 7 bits and a sign a tensor, five layers.
       EXPECT_GT(layer.difference.cosine(), 0.98);
       // One in twenty, and three standard deviations of so many values.
@@ -131,8 +223,8 @@ TEST(LayerComparison, AgreesWithTheOutputsThemselves) {
     const LayerDifference& last = comparison.layers().back();
     EXPECT_EQ(last.difference.noise(), scores.noise());
     EXPECT_EQ(last.difference.max_error(), scores.max_error());
-    EXPECT_EQ(comparison.layers()[0].int8, !floating.contains("stem"));
-    EXPECT_EQ(last.int8, !floating.contains("fc"));
+    EXPECT_EQ(comparison.layers()[0].precision == Precision::int8, !floating.contains("stem"));
+    EXPECT_EQ(last.precision == Precision::int8, !floating.contains("fc"));
     // What is computed in fp32 from the same input is the same.
     if (floating.contains("stem")) {
       EXPECT_EQ(comparison.layers()[0].difference.noise(), 0);

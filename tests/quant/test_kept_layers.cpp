@@ -99,6 +99,21 @@ TEST(Keep, TheAveragesThatScoresAreMadeOfAreKeptByDefault) {
   EXPECT_TRUE(kept_by_default(small_graph()).empty());
 }
 
+TEST(Keep, WhatIsKeptByDefaultMayBeKeptInHalves) {
+  const Graph graph = gated_classifier(false);
+  QuantizationPlan plan;
+  plan.keep = kept_by_default(graph);
+  keep_defaults_as(Precision::fp16, plan, graph);
+  ASSERT_EQ(plan.keep.size(), 1U);
+  EXPECT_EQ(plan.keep[0].precision, "fp16");
+  EXPECT_EQ(plan.keep[0].why, kept_by_default(graph)[0].why);
+  // Somebody's own wish is left alone, of the same layer too.
+  const std::vector<Kept> wishes{{"squeeze", "fp32"}, {"last", "fp32"}};
+  plan.keep = wishes;
+  keep_defaults_as(Precision::fp16, plan, graph);
+  EXPECT_EQ(plan.keep, wishes);
+}
+
 TEST(Keep, ReplacesWhatThePlanSays) {
   QuantizationPlan plan;
   plan.keep = {{"stem", "fp16"}};
