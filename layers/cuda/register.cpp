@@ -35,8 +35,9 @@ void register_cuda(Registry& registry) {
   register_cuda_qelementwise(registry);
   register_cuda_qfunctions(registry);
   register_cuda_qpool(registry);
-  register_cuda_row_chain(registry);
+  register_cuda_pooled_stem(registry);
   register_cuda_resident_block(registry);
+  register_cuda_row_chain(registry);
 }
 
 }  // namespace pipit

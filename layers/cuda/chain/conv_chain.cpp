@@ -1,10 +1,12 @@
 #include "layers/cuda/chain/conv_chain.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "engine/cuda/runtime.h"
 #include "layers/common/layer_kernel.h"
+#include "layers/cuda/conv/conv_gemm_launch.h"
 #include "layers/cuda/conv/conv_gemm_problem.h"
 #include "layers/cuda/quantized/qconv_common.h"
 #include "layers/cuda/quantized/qconv_gemm_operands.h"
@@ -145,6 +147,43 @@ LinkBounds bounds_of(const NodeSpec& spec) {
   const QConvAttributes& a = layer_as<QConv>(spec.layer).attributes();
   const StepBounds bounds = output_bounds(a.y, clamp);
   return {bounds.low, bounds.high, residual_factor(a)};
+}
+
+UnitBounds unit_bounds(const NodeSpec& spec) {
+  const LinkBounds bounds = bounds_of(spec);
+  return {bounds.low, is_int8_conv(spec) ? std::nearbyint(bounds.high) : bounds.high};
+}
+
+bool has_small_sums(const NodeSpec& spec, bool relu) {
+  const Tensor weights = to_layout(spec.constant(1)->view(), Layout::row_major);
+  const std::vector<std::byte> bias = biases_of(spec), multipliers = multipliers_of(spec);
+  const std::span biases(reinterpret_cast<const std::int32_t*>(bias.data()), bias.size() / 4);
+  if (!sums_stay_below(weights.values<std::int8_t>(), biases, kSmallSum)) return false;
+  if (!relu) return true;
+  const LinkBounds bounds = bounds_of(spec);
+  if (bounds.low != 0) return false;
+  double most = 128.0 * std::abs(bounds.residual_scale);
+  for (std::size_t o = 0; o < biases.size(); ++o) {
+    float multiplier = 0;
+    std::memcpy(&multiplier, multipliers.data() + o * 4, 4);
+    most = std::max(most, 128.0 * std::abs(bounds.residual_scale) + std::abs(multiplier) * 4194304.0);
+  }
+  return most < 8388608.0;
+}
+
+void append_unit_constants(const NodeSpec& spec, bool stored, std::vector<std::byte>& constants) {
+  const bool int8 = is_int8_conv(spec);
+  const std::vector<std::byte> biases = biases_of(spec);
+  const std::vector<std::byte> multipliers = int8 ? multipliers_of(spec) : std::vector<std::byte>();
+  constexpr std::size_t kBytes = kUnitChannels * 4;
+  for (std::size_t first = 0; first < biases.size(); first += kBytes) {
+    for (const std::vector<std::byte>* values : {&biases, &multipliers}) {
+      if (values->empty()) continue;
+      constants.resize(constants.size() + kBytes);
+      pack_unit_constants(values->data() + first, stored, int8 ? 1 : 2,
+                          constants.data() + constants.size() - kBytes);
+    }
+  }
 }
 
 bool is_pruned(const NodeSpec& spec) {

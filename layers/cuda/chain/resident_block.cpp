@@ -1,8 +1,6 @@
 // Candidate "resident_block" of Conv and QConv: the convolutions of a residual block of 64 channels inside, and its
 // addition, in one launch at large batches.
 #include <algorithm>
-#include <cmath>
-#include <cstring>
 #include <optional>
 #include <variant>
 
@@ -20,7 +18,7 @@ namespace pipit {
 
 namespace {
 
-using cuda::BlockBounds;
+using cuda::BlockAdds;
 using cuda::BlockPlan;
 using cuda::BlockRoles;
 using cuda::ConvChain;
@@ -32,31 +30,18 @@ bool has_kernels() {
   return result;
 }
 
-/// Whether the kernel's shorter arithmetic gives the specification's bits, whatever x is: sums stay below kSmallSum;
-/// with ReLU, values do not reach so far below zero that they are none of a float's whole numbers.
-bool is_exact(const NodeSpec& spec, bool relu) {
-  const Tensor weights = to_layout(spec.constant(1)->view(), Layout::row_major);
-  const std::vector<std::byte> bias = cuda::biases_of(spec), multipliers = cuda::multipliers_of(spec);
-  const std::span biases(reinterpret_cast<const std::int32_t*>(bias.data()), bias.size() / 4);
-  if (!cuda::sums_stay_below(weights.values<std::int8_t>(), biases, cuda::kSmallSum)) return false;
-  if (!relu) return true;
-  const cuda::LinkBounds bounds = cuda::bounds_of(spec);
-  if (bounds.low != 0) return false;
-  double most = 128.0 * std::abs(bounds.residual_scale);
-  for (std::size_t o = 0; o < biases.size(); ++o) {
-    float multiplier = 0;
-    std::memcpy(&multiplier, multipliers.data() + o * 4, 4);
-    most = std::max(most, 128.0 * std::abs(bounds.residual_scale) + std::abs(multiplier) * 4194304.0);
-  }
-  return most < 8388608.0;
-}
-
 struct Block {
   ConvChain chain;
   BlockRoles roles;
   BlockPlan plan;
 
   const NodeSpec& node(int role) const { return *chain.nodes[static_cast<std::size_t>(role)]; }
+  /// Of two convolutions that are added the one that is computed first, which need not have a ReLU; -1: there is none.
+  int added() const {
+    return plan.adds == BlockAdds::projection ? roles.projection
+           : plan.adds == BlockAdds::tail     ? roles.tail
+                                              : -1;
+  }
 
   /// Nothing where the nodes are no such block or do not fit.
   static std::optional<Block> of(const NodeSpec& first, std::span<const ChainLink> links) {
@@ -69,21 +54,13 @@ struct Block {
     if (plan == nullptr) return std::nullopt;
     Block block{std::move(*chain), *roles, *plan};
     if (plan->element_bytes == 1) {
-      for (const int role : {roles->head, roles->window, roles->tail}) {
-        if (!is_exact(block.node(role), true)) return std::nullopt;
+      for (int n = 0; n < static_cast<int>(block.chain.nodes.size()); ++n) {
+        if (!cuda::has_small_sums(block.node(n), n != block.added())) return std::nullopt;
       }
-      if (plan->projects() && !is_exact(block.node(roles->projection), false)) return std::nullopt;
     }
     return block;
   }
 };
-
-BlockBounds bounds_of(const NodeSpec& spec) {
-  const cuda::LinkBounds bounds = cuda::bounds_of(spec);
-  // Whole, as the kernel wants the upper one: rounding keeps the order.
-  if (cuda::is_int8_conv(spec)) return {bounds.low, std::nearbyint(bounds.high)};
-  return {bounds.low, bounds.high};
-}
 
 class ResidentBlock final : public Kernel {
  public:
@@ -107,12 +84,11 @@ class ResidentBlock final : public Kernel {
     const BlockPlan& plan = block.plan;
     args_.plan = plan;
     args_.in_chunks = plan.in_chunks();
-    args_.head = bounds_of(block.node(block.roles.head));
-    args_.window = bounds_of(block.node(block.roles.window));
-    const NodeSpec& tail = block.node(block.roles.tail);
-    args_.tail = bounds_of(tail);
-    args_.residual_scale = cuda::bounds_of(tail).residual_scale;
-    if (plan.projects()) args_.projection = bounds_of(block.node(block.roles.projection));
+    args_.head = cuda::unit_bounds(block.node(block.roles.head));
+    args_.window = cuda::unit_bounds(block.node(block.roles.window));
+    args_.tail = cuda::unit_bounds(block.node(block.roles.tail));
+    args_.residual_scale = cuda::bounds_of(*block.chain.nodes.back()).residual_scale;
+    if (plan.projects()) args_.projection = cuda::unit_bounds(block.node(block.roles.projection));
     args_.workers = std::min(cuda::hopper_processors(gpu), plan.tiles);
     args_.least_tiles = plan.tiles / args_.workers;
     args_.more_tiles = plan.tiles % args_.workers;
@@ -127,7 +103,7 @@ class ResidentBlock final : public Kernel {
   CUtensorMap x_map(const void* x) const {
     const BlockPlan& plan = args_.plan;
     return cuda::matrix_map(x, std::int64_t{plan.in_units} * plan.row_bytes(), plan.positions,
-                            cuda::kBlockChunkBytes, cuda::kBlockRows);
+                            cuda::kBlockChunkBytes, cuda::kUnitRows);
   }
 
   // The convolutions one behind the other, as the kernel counts their units.
@@ -156,24 +132,15 @@ class ResidentBlock final : public Kernel {
     const auto in_c = static_cast<int>(spec.inputs[0]->shape[1]);
     const auto out_c = static_cast<int>(spec.outputs[0].shape[1]);
     const auto taps = static_cast<int>(cuda::conv_attributes(spec).window.taps());
-    for (int output = 0; output < out_c; output += cuda::kBlockChannels) {
+    for (int output = 0; output < out_c; output += cuda::kUnitChannels) {
       for (int tap = 0; tap < taps; ++tap) {
-        for (int channel = 0; channel < in_c; channel += cuda::kBlockChannels) {
-          cuda::pack_block_unit(ordered.data(), in_c, taps, tap, channel, output, stored, plan.element_bytes,
-                                more(weights, plan.unit_bytes()));
+        for (int channel = 0; channel < in_c; channel += cuda::kUnitChannels) {
+          cuda::pack_unit(ordered.data(), in_c, taps, tap, channel, output, stored, plan.element_bytes,
+                          more(weights, plan.unit_bytes()));
         }
       }
     }
-    const std::vector<std::byte> biases = cuda::biases_of(spec);
-    const std::vector<std::byte> multipliers =
-        plan.element_bytes == 1 ? cuda::multipliers_of(spec) : std::vector<std::byte>();
-    for (int output = 0; output < out_c; output += cuda::kBlockChannels) {
-      for (const std::vector<std::byte>* values : {&biases, &multipliers}) {
-        if (values->empty()) continue;
-        cuda::pack_block_constants(values->data() + std::ptrdiff_t{output} * 4, stored, plan.element_bytes,
-                                   more(constants, cuda::kBlockChannels * 4));
-      }
-    }
+    cuda::append_unit_constants(spec, stored, constants);
   }
 
   cuda::DeviceBuffer weights_;
@@ -186,12 +153,11 @@ bool takes_chain(const NodeSpec& first, std::span<const ChainLink> links) {
   return Block::of(first, links).has_value();
 }
 
-/// Whether one launch is faster than one for each, as measured on an H200 (docs/benchmarks/gpu.md).
+/// One launch was faster than one for each at every batch (docs/benchmarks/gpu.md), but it multiplies what pruning has
+/// made zero.
 bool chain_pays(const NodeSpec& first, std::span<const ChainLink> links) {
-  constexpr int kLeastTiles = 4;  // of a worker: at its edges it computes some of its neighbours'
   const Block block = Block::of(first, links).value();
-  return block.plan.tiles >= kLeastTiles * cuda::hopper_processors(first.gpu) &&
-         std::none_of(block.chain.nodes.begin(), block.chain.nodes.end(),
+  return std::none_of(block.chain.nodes.begin(), block.chain.nodes.end(),
                       [](const NodeSpec* node) { return cuda::is_pruned(*node); });
 }
 

@@ -7,13 +7,16 @@ namespace {
 
 template <typename Sum>
 const void* function_of(BlockAdds adds) {
+  const auto of = [](auto kernel) { return reinterpret_cast<const void*>(kernel); };
   switch (adds) {
     case BlockAdds::x:
-      return reinterpret_cast<const void*>(&run_resident_block<Sum, BlockAdds::x>);
+      return of(&run_resident_block<Sum, BlockAdds::x>);
     case BlockAdds::projection:
-      return reinterpret_cast<const void*>(&run_resident_block<Sum, BlockAdds::projection>);
+      return of(&run_resident_block<Sum, BlockAdds::projection>);
+    case BlockAdds::tail:
+      return of(&run_resident_block<Sum, BlockAdds::tail>);
     default:
-      return reinterpret_cast<const void*>(&run_resident_block<Sum, BlockAdds::nothing>);
+      return of(&run_resident_block<Sum, BlockAdds::nothing>);
   }
 }
 

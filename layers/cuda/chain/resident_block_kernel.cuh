@@ -12,7 +12,9 @@
 #include <type_traits>
 
 #include "layers/cuda/chain/cluster_ptx.cuh"
-#include "layers/cuda/chain/resident_block_outputs.cuh"
+#include "layers/cuda/chain/resident_block_launch.h"
+#include "layers/cuda/chain/unit_outputs.cuh"
+#include "layers/cuda/chain/unit_products.cuh"
 #include "layers/cuda/device/async_ptx.cuh"
 #include "layers/cuda/device/tensor_copy.cuh"
 #include "layers/cuda/device/warpgroup_mma_int8.cuh"
@@ -21,19 +23,23 @@ namespace pipit::cuda {
 
 namespace resident_block {
 
-template <typename Sum>
+using units::Outputs;
+using units::Sums;
+
+template <typename Sum, BlockAdds Adds>
 struct Traits {
+  static constexpr bool kProjects = Adds >= BlockAdds::projection;
   static constexpr int kBytes = std::is_same_v<Sum, float> ? 2 : 1;  // of an element
   static constexpr int kGroups = block_groups(kBytes);
   static constexpr int kThreads = kGroups * 128 + 128;
   /// Of a thread that multiplies; a block has 65536, and threads that copy keep kFewRegisters.
   static constexpr int kRegisters = kGroups == 3 ? 152 : 112;
   static constexpr int kFewRegisters = kGroups == 3 ? 40 : 24;
-  static constexpr int kRowBytes = kBlockChannels * kBytes;
+  static constexpr int kRowBytes = kUnitChannels * kBytes;
   static constexpr int kChunkUnits = kBlockChunkBytes / kRowBytes;
-  static constexpr int kUnitBytes = kBlockRows * kRowBytes;
-  static constexpr int kProducts = kRowBytes / 32;                           // of a unit's depth
-  static constexpr int kConstants = kBlockChannels * (kBytes == 1 ? 8 : 4);  // bytes of a unit's
+  static constexpr int kUnitBytes = kUnitRows * kRowBytes;
+  static constexpr int kProducts = kRowBytes / 32;                          // of a unit's depth
+  static constexpr int kConstants = kUnitChannels * (kBytes == 1 ? 8 : 4);  // bytes of a unit's
 };
 /// Barriers of units of x that take turns, for those that arrive and for those that have been multiplied. Groups wait
 /// for units in any order: one waits for its own while those of an iteration for each other group are still to come.
@@ -66,27 +72,12 @@ __device__ __forceinline__ Range range_of(const ResidentBlockArgs& p) {
   return r;
 }
 
-/// Matrices in shared memory of rows of kRowBytes, 16-byte chunks swizzled within 8 or 4 rows (PTX ISA, "Matrix
-/// descriptor").
-template <int RowBytes>
-__device__ __forceinline__ std::uint64_t unit_descriptor(std::uint32_t address) {
-  constexpr std::uint64_t kEightRows = RowBytes * 8 >> 4;
-  constexpr std::uint64_t kSwizzle = RowBytes == 128 ? 1 : 2;
-  return static_cast<std::uint64_t>((address & 0x3FFFF) >> 4) | std::uint64_t{1} << 16 | kEightRows << 32 |
-         kSwizzle << 62;
-}
-
-template <typename Sum>
-__device__ __forceinline__ std::uint32_t swizzled(std::uint32_t address) {
-  return address ^ (address >> 3 & (Traits<Sum>::kRowBytes == 128 ? 0x70U : 0x30U));
-}
-
 // One thread: weights, then x as room for it is made.
 template <typename Sum, BlockAdds Adds>
 __device__ __forceinline__ void copy_all(const ResidentBlockArgs& p, const Places& at, const Range& range) {
-  using T = Traits<Sum>;
+  using T = Traits<Sum, Adds>;
   const int head = p.plan.in_units * T::kUnitBytes;
-  const int rest = (kBlockTaps + p.plan.out_units * (Adds == BlockAdds::projection ? 2 : 1)) * T::kUnitBytes;
+  const int rest = (kBlockTaps + p.plan.out_units * (T::kProjects ? 2 : 1)) * T::kUnitBytes;
   ptx::arrive_expecting(at.have_weights, head);
   ptx::copy_bytes(at.weights, p.weights, head, at.have_weights);
   ptx::arrive_expecting(at.have_weights + 8, rest);
@@ -100,7 +91,7 @@ __device__ __forceinline__ void copy_all(const ResidentBlockArgs& p, const Place
     const std::uint32_t full = at.full + entry % kTurns * 8;
     ptx::arrive_expecting(full, kBlockSlotBytes);
     ptx::copy_box(at.slots + (entry & (slots - 1)) * kBlockSlotBytes, p.x, full, chunk * kBlockChunkBytes,
-                  tile * kBlockRows);
+                  tile * kUnitRows);
     ++entry;
   };
 #pragma unroll 1
@@ -108,7 +99,7 @@ __device__ __forceinline__ void copy_all(const ResidentBlockArgs& p, const Place
     if (i >= range.first_head && i < range.end_head) {
       for (int chunk = 0; chunk < p.in_chunks; ++chunk) bring(chunk, range.first - p.plan.halo + i);
     }
-    if (Adds == BlockAdds::projection && i >= p.plan.lag) bring(0, range.first + i - p.plan.lag);
+    if (T::kProjects && i >= p.plan.lag) bring(0, range.first + i - p.plan.lag);
   }
 }
 
@@ -121,7 +112,7 @@ __device__ __forceinline__ int warps_until(int last, int group) {
 /// A group that multiplies.
 template <typename Sum, BlockAdds Adds>
 struct Group {
-  using T = Traits<Sum>;
+  using T = Traits<Sum, Adds>;
   using Out = Outputs<Sum>;
   const ResidentBlockArgs& p;
   const Places& at;
@@ -143,7 +134,7 @@ struct Group {
   /// How many units of x were brought before iteration i.
   __device__ __forceinline__ int entries_before(int i) const {
     const int heads = max(min(i, range.end_head) - range.first_head, 0) * p.in_chunks;
-    return heads + (Adds == BlockAdds::projection ? max(i - p.plan.lag, 0) : 0);
+    return heads + (T::kProjects ? max(i - p.plan.lag, 0) : 0);
   }
   __device__ __forceinline__ std::uint32_t await_slot(int entry) const {
     ptx::wait_barrier(at.full + entry % kTurns * 8, entry / kTurns % 2);
@@ -157,16 +148,16 @@ struct Group {
     return at.constants + unit * T::kConstants + lane % 4 * 16;
   }
   __device__ __forceinline__ std::uint64_t weights_of(int unit) const {
-    return unit_descriptor<T::kRowBytes>(at.weights + unit * T::kUnitBytes);
+    return units::descriptor<T::kRowBytes>(at.weights + unit * T::kUnitBytes);
   }
 
   __device__ __forceinline__ void head(int i) const {
     Sums<Sum> sums;
-    start(sums, constants_of(0));
+    units::start(sums, constants_of(0));
     const int entry = entries_before(i);
 #pragma unroll 1
     for (int chunk = 0; chunk < p.in_chunks; ++chunk) {
-      const std::uint64_t left = unit_descriptor<kBlockChunkBytes>(await_slot(entry + chunk));
+      const std::uint64_t left = units::descriptor<kBlockChunkBytes>(await_slot(entry + chunk));
       ptx::begin_products();
 #pragma unroll
       for (int u = 0; u < T::kChunkUnits; ++u) {
@@ -186,12 +177,12 @@ struct Group {
     const int slot = i - p.ring.divide(i) * p.plan.ring;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int row = slot * kBlockRows + warp * 16 + lane / 4 + half * 8;
+      const int row = slot * kUnitRows + warp * 16 + lane / 4 + half * 8;
       const std::uint32_t to = at.ring + row * T::kRowBytes + lane % 4 * 16;
 #pragma unroll
       for (int w = 0; w < T::kBytes; ++w) {
         const std::uint32_t(&word)[4 * T::kBytes] = outputs[half].word;
-        store_four(swizzled<Sum>(to + w * 64),
+        store_four(units::swizzled<T::kRowBytes>(to + w * 64),
                    make_uint4(word[w * 4], word[w * 4 + 1], word[w * 4 + 2], word[w * 4 + 3]));
       }
     }
@@ -208,12 +199,12 @@ struct Group {
       std::uint32_t from = pixel + away;
       from = min(from, from + ring_bytes);  // in front of the ring, where it wrapped around
       from = min(from, from - ring_bytes);
-      return (inside >> t & 1) != 0 ? swizzled<Sum>(ring + from) : zeros;
+      return (inside >> t & 1) != 0 ? units::swizzled<T::kRowBytes>(ring + from) : zeros;
     }
   };
   __device__ __forceinline__ Window window_of(int output) const {
     Window w;
-    const int position = (range.first + output) * kBlockRows + warp * 16 + lane % 16;
+    const int position = (range.first + output) * kUnitRows + warp * 16 + lane % 16;
     const int rest = position - p.image.divide(position) * static_cast<int>(p.image.value);
     const int y = p.row.divide(rest);
     const int x = rest - y * p.plan.width;
@@ -225,7 +216,7 @@ struct Group {
     const int half = lane / 16 * 16;
     w.ring = at.ring;
     w.ring_bytes = p.plan.ring * T::kUnitBytes;
-    w.pixel = (slot * kBlockRows + warp * 16 + lane % 16) * T::kRowBytes + half;
+    w.pixel = (slot * kUnitRows + warp * 16 + lane % 16) * T::kRowBytes + half;
     w.zeros = at.zeros + half;
     w.width = p.plan.width;
     return w;
@@ -241,7 +232,7 @@ struct Group {
   __device__ __forceinline__ void window(int output, std::uint32_t (&operands)[T::kProducts][4]) const {
     const Window window = window_of(output);
     Sums<Sum> sums;
-    start(sums, constants_of(1));
+    units::start(sums, constants_of(1));
     const std::uint64_t right = weights_of(p.plan.in_units);
     Left left[2];
     load(left[0], window, 0);
@@ -269,11 +260,11 @@ struct Group {
   /// Where the lane's outputs of a row begin in y; of the last row where there is no such row.
   __device__ __forceinline__ std::int64_t place(int output, int half) const {
     const int position =
-        min((range.first + output) * kBlockRows + warp * 16 + lane / 4 + half * 8, p.plan.positions - 1);
+        min((range.first + output) * kUnitRows + warp * 16 + lane / 4 + half * 8, p.plan.positions - 1);
     return static_cast<std::int64_t>(position) * p.plan.out_units * T::kRowBytes + lane % 4 * 16;
   }
   __device__ __forceinline__ bool exists(int output, int half) const {
-    return (range.first + output) * kBlockRows + warp * 16 + lane / 4 + half * 8 < p.plan.positions;
+    return (range.first + output) * kUnitRows + warp * 16 + lane / 4 + half * 8 < p.plan.positions;
   }
 
   __device__ __forceinline__ void read_residual(int output, int unit, Out (&held)[2]) const {
@@ -290,21 +281,36 @@ struct Group {
     }
   }
 
-  /// Begins the products of a unit of the tail's outputs; rows of weights are 64.
-  __device__ __forceinline__ void begin_unit(int unit, const std::uint32_t (&operands)[T::kProducts][4],
-                                             Sums<Sum>& sums) const {
-    start(sums, constants_of(2 + unit));
+  /// A unit of the tail's sums.
+  __device__ __forceinline__ void multiply_operands(int unit,
+                                                    const std::uint32_t (&operands)[T::kProducts][4],
+                                                    Sums<Sum>& sums) const {
+    units::start(sums, tail_constants(unit));
     const std::uint64_t right = weights_of(p.plan.in_units + kBlockTaps + unit);
     ptx::begin_products();
 #pragma unroll
     for (int k = 0; k < T::kProducts; ++k) ptx::multiply_group(sums, operands[k], right + k * 2);
     ptx::end_products();
+    ptx::wait_products();
   }
-  __device__ __forceinline__ void finish_unit(int output, int unit, const Sums<Sum>& sums,
-                                              const Out (&held)[2]) const {
-    Out outputs[2];
-    Out::template finish<Adds != BlockAdds::nothing, true>(outputs, sums, constants_of(2 + unit), p.tail,
-                                                           held, p.residual_scale);
+  /// A unit of the projection's. left: x.
+  __device__ __forceinline__ void multiply_x(int unit, std::uint64_t left, Sums<Sum>& sums) const {
+    units::start(sums, projection_constants(unit));
+    const std::uint64_t right = weights_of(p.plan.in_units + kBlockTaps + p.plan.out_units + unit);
+    ptx::begin_products();
+#pragma unroll
+    for (int k = 0; k < T::kProducts; ++k) ptx::multiply_group(sums, left + k * 2, right + k * 2);
+    ptx::end_products();
+    ptx::wait_products();
+  }
+  __device__ __forceinline__ std::uint32_t tail_constants(int unit) const {
+    return constants_of(2 + unit);
+  }
+  __device__ __forceinline__ std::uint32_t projection_constants(int unit) const {
+    return constants_of(2 + p.plan.out_units + unit);
+  }
+
+  __device__ __forceinline__ void write(int output, int unit, const Out (&outputs)[2]) const {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       if (!exists(output, half)) continue;
@@ -315,31 +321,31 @@ struct Group {
         to[w * 4] = make_uint4(word[w * 4], word[w * 4 + 1], word[w * 4 + 2], word[w * 4 + 3]);
     }
   }
-  /// What the projection makes of x.
-  __device__ __forceinline__ void project_unit(std::uint64_t left, int unit, Out (&held)[2]) const {
-    Sums<Sum> sums;
-    const std::uint32_t constants = constants_of(2 + p.plan.out_units + unit);
-    start(sums, constants);
-    const std::uint64_t right = weights_of(p.plan.in_units + kBlockTaps + p.plan.out_units + unit);
-    ptx::begin_products();
-#pragma unroll
-    for (int k = 0; k < T::kProducts; ++k) ptx::multiply_group(sums, left + k * 2, right + k * 2);
-    ptx::end_products();
-    ptx::wait_products();
-    Out::template finish<false, false>(held, sums, constants, p.projection, held, 0);
-  }
 
-  /// Held: the residual, or where that of the projection may be put.
+  /// held: the residual, or where what is added may be put.
   __device__ __forceinline__ void tail(int output, const std::uint32_t (&operands)[T::kProducts][4],
                                        Out (&held)[kBlockMostUnits][2], std::uint64_t left) const {
 #pragma unroll
     for (int unit = 0; unit < kBlockMostUnits; ++unit) {
       if (unit >= p.plan.out_units) break;
-      if constexpr (Adds == BlockAdds::projection) project_unit(left, unit, held[unit]);
       Sums<Sum> sums;
-      begin_unit(unit, operands, sums);
-      ptx::wait_products();
-      finish_unit(output, unit, sums, held[unit]);
+      if constexpr (Adds == BlockAdds::projection) {
+        multiply_x(unit, left, sums);
+        Out::template finish<false, false>(held[unit], sums, projection_constants(unit), p.projection,
+                                           held[unit], 0);
+      }
+      multiply_operands(unit, operands, sums);
+      Out outputs[2];
+      if constexpr (Adds == BlockAdds::tail) {
+        Out::template finish<false, false>(held[unit], sums, tail_constants(unit), p.tail, held[unit], 0);
+        multiply_x(unit, left, sums);
+        Out::template finish<true, true>(outputs, sums, projection_constants(unit), p.projection, held[unit],
+                                         p.residual_scale);
+      } else {
+        Out::template finish<Adds != BlockAdds::nothing, true>(outputs, sums, tail_constants(unit), p.tail,
+                                                               held[unit], p.residual_scale);
+      }
+      write(output, unit, outputs);
     }
   }
 
@@ -357,12 +363,12 @@ struct Group {
     tell(read);
     int entry = 0;
     std::uint64_t left = 0;
-    if constexpr (Adds == BlockAdds::projection) {
+    if constexpr (T::kProjects) {
       entry = entries_before(i) + (i >= range.first_head && i < range.end_head ? p.in_chunks : 0);
-      left = unit_descriptor<kBlockChunkBytes>(await_slot(entry));
+      left = units::descriptor<kBlockChunkBytes>(await_slot(entry));
     }
     tail(output, operands, held, left);
-    if constexpr (Adds == BlockAdds::projection) leave_slot(entry);
+    if constexpr (T::kProjects) leave_slot(entry);
   }
 
   __device__ __forceinline__ void run() const {
@@ -388,21 +394,20 @@ struct Group {
 
 /// Sum: float for halves, std::int32_t for bytes.
 template <typename Sum, BlockAdds Adds>
-__global__ void __launch_bounds__(resident_block::Traits<Sum>::kThreads, 1)
+__global__ void __launch_bounds__(resident_block::Traits<Sum, Adds>::kThreads, 1)
     run_resident_block(const __grid_constant__ ResidentBlockArgs p) {
 #ifdef PIPIT_WARPGROUP_MMA
-  using T = resident_block::Traits<Sum>;
+  using T = resident_block::Traits<Sum, Adds>;
   extern __shared__ std::uint8_t dynamic[];
   __shared__ std::uint64_t barriers[2 + 2 * resident_block::kTurns];
   __shared__ int counters[2 * T::kGroups];
   resident_block::Places at;
   at.weights = (ptx::shared_address(dynamic) + 1023) & ~1023U;
-  const int weight_units =
-      p.plan.in_units + kBlockTaps + p.plan.out_units * (Adds == BlockAdds::projection ? 2 : 1);
+  const int weight_units = p.plan.in_units + kBlockTaps + p.plan.out_units * (T::kProjects ? 2 : 1);
   at.ring = at.weights + weight_units * T::kUnitBytes;
   at.slots = at.ring + p.plan.ring * T::kUnitBytes;
   at.constants = at.slots + (kBlockSlotBytes << p.plan.slots_log2);
-  const int constant_bytes = (2 + p.plan.out_units * (Adds == BlockAdds::projection ? 2 : 1)) * T::kConstants;
+  const int constant_bytes = (2 + p.plan.out_units * (T::kProjects ? 2 : 1)) * T::kConstants;
   at.zeros = at.constants + constant_bytes;
   at.have_weights = ptx::shared_address(barriers);
   at.full = at.have_weights + 16;
@@ -420,7 +425,7 @@ __global__ void __launch_bounds__(resident_block::Traits<Sum>::kThreads, 1)
     ptx::publish_barriers();
   }
   for (int i = thread * 16; i < constant_bytes; i += T::kThreads * 16)
-    store_four(at.constants + i, resident_block::constant<Sum>(p.constants, i));
+    store_four(at.constants + i, units::constant<Sum>(p.constants, i));
   if (thread < T::kRowBytes / 16) store_four(at.zeros + thread * 16, uint4{});
   if (thread < 2 * T::kGroups) counters[thread] = 0;
   __syncthreads();

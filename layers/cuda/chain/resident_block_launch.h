@@ -9,10 +9,6 @@
 
 namespace pipit::cuda {
 
-struct BlockBounds {
-  float low = 0, high = 0;  ///< as ConvGemmArgs has them
-};
-
 struct ResidentBlockArgs {
   CUtensorMap x{};  ///< matrix_map of x, in boxes of a tile and a chunk
   int in_chunks = 1;
@@ -21,7 +17,7 @@ struct ResidentBlockArgs {
   const std::byte* constants = nullptr;  ///< in the same order, window having one unit
   const std::byte* residual = nullptr;   ///< x again
   std::byte* y = nullptr;
-  BlockBounds head, window, tail, projection;
+  UnitBounds head, window, tail, projection;
   float residual_scale = 0;
   int least_tiles = 0;  ///< of every worker; the first more_tiles have one more
   int more_tiles = 0;

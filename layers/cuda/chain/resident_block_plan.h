@@ -2,8 +2,8 @@
 // positions when, and in which order channels lie in between. No CUDA: tested without a GPU.
 //
 // The block is a 1x1 convolution to 64 channels (the head), a 3x3 of 64 to 64 (the window), and a 1x1 of 64 to more
-// (the tail), to which x is added, or what a 1x1 convolution makes of x (the projection). Output positions of all
-// images, one behind the other, are cut into tiles of kBlockRows. A worker, which is a block of threads, computes a
+// (the tail), to which x is added, or what a 1x1 convolution makes of x (the projection; or the tail to that). Output positions of all
+// images, one behind the other, are cut into tiles of kUnitRows. A worker, which is a block of threads, computes a
 // range of tiles in iterations: in iteration i the head of its tile i - halo, and window and tail of its tile i - lag,
 // whose neighbours are complete by then. What the head computes waits for the window in a ring of tiles in shared memory.
 #pragma once
@@ -16,21 +16,21 @@
 #include <vector>
 
 #include "layers/cuda/chain/conv_chain_shape.h"
+#include "layers/cuda/chain/unit_layout.h"
 
 namespace pipit::cuda {
 
-inline constexpr int kBlockRows = 64;      ///< positions of a tile
-inline constexpr int kBlockChannels = 64;  ///< between the convolutions, and of a unit
 inline constexpr int kBlockTaps = 9;
 inline constexpr int kBlockChunkBytes =
     128;  ///< of a position's channels of x, which are copied at once for a tile
-inline constexpr int kBlockSlotBytes = kBlockRows * kBlockChunkBytes;
+inline constexpr int kBlockSlotBytes = kUnitRows * kBlockChunkBytes;
 inline constexpr int kBlockMostUnits = 4;           ///< units of outputs, and of x
 inline constexpr int kBlockMostShared = 227 << 10;  ///< bytes that a block of threads may take on Hopper
 inline constexpr int kBlockReserved = 2
                                       << 10;  ///< of them: barriers, counters, the alignment of what follows
 
-enum class BlockAdds : std::uint8_t { nothing, x, projection };  ///< to what the tail computes
+/// What is added to what: nothing, x or the projection to the tail's outputs, or the tail's to the projection's.
+enum class BlockAdds : std::uint8_t { nothing, x, projection, tail };
 
 /// Groups of four warps that take turns at iterations, as many as there are registers for.
 constexpr int block_groups(int element_bytes) {
@@ -46,7 +46,7 @@ std::optional<BlockRoles> block_roles(const ConvChainShape& shape);
 
 struct BlockPlan {
   int element_bytes = 1;
-  int in_units = 1, out_units = 1;  ///< of kBlockChannels
+  int in_units = 1, out_units = 1;  ///< of kUnitChannels
   BlockAdds adds = BlockAdds::nothing;
   int width = 0, height = 0, positions = 0;  ///< of an image; of all
   int tiles = 0;
@@ -55,39 +55,20 @@ struct BlockPlan {
   int ring = 0;        ///< tiles that the head has computed, in shared memory
   int slots_log2 = 0;  ///< chunks of x in shared memory
 
-  bool projects() const { return adds == BlockAdds::projection; }
-  int row_bytes() const { return kBlockChannels * element_bytes; }  ///< of a position in a unit
-  int unit_bytes() const { return kBlockRows * row_bytes(); }       ///< of weights and of the ring
+  bool projects() const { return adds >= BlockAdds::projection; }
+  int row_bytes() const { return kUnitChannels * element_bytes; }  ///< of a position in a unit
+  int unit_bytes() const { return kUnitRows * row_bytes(); }       ///< of weights and of the ring
   int in_chunks() const { return (in_units * row_bytes() + kBlockChunkBytes - 1) / kBlockChunkBytes; }
   int weight_units() const {
     return in_units + kBlockTaps + out_units + (projects() ? in_units * out_units : 0);
   }
   /// Biases, in INT8 and multipliers, of the outputs of a unit.
-  int constant_bytes() const { return kBlockChannels * 4 * (element_bytes == 1 ? 2 : 1); }
+  int constant_bytes() const { return kUnitChannels * 4 * (element_bytes == 1 ? 2 : 1); }
   int constant_units() const { return 2 + out_units * (projects() ? 2 : 1); }
   int shared_bytes() const;
 };
 
 /// The reason where there is no plan.
 std::variant<BlockPlan, std::string> plan_block(const ConvChainShape& shape, const BlockRoles& roles);
-
-/// A lane of four that share a row has, of a unit's 64 sums, 16: sum `index` (0 to 15) of the lane `lane` (0 to 3) is
-/// column `lane * 2 + index / 2 * 8 + index % 2`.
-constexpr int block_column(int lane, int index) {
-  return lane * 2 + index / 2 * 8 + index % 2;
-}
-/// The output of its unit that a column computes. Stored: 16 bytes of a lane's are neighbours, and the four lanes' are.
-/// Else they are the left operands of the next product as it wants them.
-int block_output(bool stored, int element_bytes, int column);
-
-/// Where byte `byte` of row `row` of a unit lies in it: 16 bytes are swizzled as the copy engine and the products want
-/// it.
-int swizzled_byte(int row, int byte, int row_bytes);
-
-/// One unit: `outputs` and their depth, of weights [out_c][taps][in_c], to its place in shared memory.
-void pack_block_unit(const std::byte* weights, int in_c, int taps, int tap, int first_channel,
-                     int first_output, bool stored, int element_bytes, std::byte* to);
-/// 64 values of 4 bytes in the order in which lanes read them: 16 bytes of four lanes are neighbours.
-void pack_block_constants(const std::byte* values, bool stored, int element_bytes, std::byte* to);
 
 }  // namespace pipit::cuda

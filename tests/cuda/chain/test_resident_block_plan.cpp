@@ -77,12 +77,12 @@ class Emulation {
     for (const int role : {c.roles.head, c.roles.window, c.roles.tail, c.roles.projection}) {
       if (role >= 0) pack(c.weights[static_cast<std::size_t>(role)], role != c.roles.window);
     }
-    ring_.resize(static_cast<std::size_t>(plan_.ring * kBlockRows * kBlockChannels), -99);
+    ring_.resize(static_cast<std::size_t>(plan_.ring * kUnitRows * kUnitChannels), -99);
   }
 
   // Heads run as early as they may, or as late.
   std::vector<int> run(int workers, bool eager) {
-    const int out_c = plan_.out_units * kBlockChannels;
+    const int out_c = plan_.out_units * kUnitChannels;
     y_.assign(static_cast<std::size_t>(plan_.positions * out_c), -77);
     for (int worker = 0, first = 0; worker < workers; ++worker) {
       const int count = plan_.tiles / workers + (worker < plan_.tiles % workers ? 1 : 0);
@@ -103,27 +103,27 @@ class Emulation {
   void pack(const Weights& w, bool stored) {
     std::vector<E> elements(w.values.begin(), w.values.end());
     const auto* bytes = reinterpret_cast<const std::byte*>(elements.data());
-    for (int o = 0; o < w.out_c; o += kBlockChannels) {
+    for (int o = 0; o < w.out_c; o += kUnitChannels) {
       for (int t = 0; t < w.taps; ++t) {
-        for (int k = 0; k < w.in_c; k += kBlockChannels) {
+        for (int k = 0; k < w.in_c; k += kUnitChannels) {
           std::vector<std::byte> unit(static_cast<std::size_t>(plan_.unit_bytes()));
-          pack_block_unit(bytes, w.in_c, w.taps, t, k, o, stored, sizeof(E), unit.data());
+          pack_unit(bytes, w.in_c, w.taps, t, k, o, stored, sizeof(E), unit.data());
           units_.push_back(as_products_see_it(unit));
         }
       }
       constants_.emplace_back();
-      pack_block_constants(reinterpret_cast<const std::byte*>(w.bias.data() + o), stored, sizeof(E),
-                           reinterpret_cast<std::byte*>(constants_.back().data()));
+      pack_unit_constants(reinterpret_cast<const std::byte*>(w.bias.data() + o), stored, sizeof(E),
+                          reinterpret_cast<std::byte*>(constants_.back().data()));
     }
   }
 
   // [columns][k] without the swizzle.
   std::vector<E> as_products_see_it(const std::vector<std::byte>& unit) const {
-    std::vector<E> elements(kBlockChannels * kBlockChannels);
-    for (int i = 0; i < kBlockChannels * kBlockChannels; ++i) {
-      const int byte = i % kBlockChannels * static_cast<int>(sizeof(E));
+    std::vector<E> elements(kUnitChannels * kUnitChannels);
+    for (int i = 0; i < kUnitChannels * kUnitChannels; ++i) {
+      const int byte = i % kUnitChannels * static_cast<int>(sizeof(E));
       std::memcpy(&elements[static_cast<std::size_t>(i)],
-                  unit.data() + swizzled_byte(i / kBlockChannels, byte, plan_.row_bytes()), sizeof(E));
+                  unit.data() + swizzled_byte(i / kUnitChannels, byte, plan_.row_bytes()), sizeof(E));
     }
     return elements;
   }
@@ -144,9 +144,9 @@ class Emulation {
     for (int lane = 0; lane < 4; ++lane) {
       for (int index = 0; index < 16; ++index) {
         const int column = index / 2 * 8 + lane * 2 + index % 2;
-        const E* weights = units_[static_cast<std::size_t>(unit)].data() + column * kBlockChannels;
+        const E* weights = units_[static_cast<std::size_t>(unit)].data() + column * kUnitChannels;
         int sum = 0;
-        for (int k = 0; k < kBlockChannels; ++k) sum += left[k] * weights[k];
+        for (int k = 0; k < kUnitChannels; ++k) sum += left[k] * weights[k];
         sums[lane][index] += sum;
       }
     }
@@ -164,21 +164,21 @@ class Emulation {
   }
 
   const int* x_of(int position, int unit) const {
-    return c_.x.data() + (position * plan_.in_units + unit) * kBlockChannels;
+    return c_.x.data() + (position * plan_.in_units + unit) * kUnitChannels;
   }
   int* ring_at(int local_position) {
-    return ring_.data() + local_position % (plan_.ring * kBlockRows) * kBlockChannels;
+    return ring_.data() + local_position % (plan_.ring * kUnitRows) * kUnitChannels;
   }
 
   void head(int first, int i) {
     const int tile = first - plan_.halo + i;
     if (tile < 0 || tile >= plan_.tiles) return;
-    for (int row = 0; row < kBlockRows; ++row) {
-      const int position = tile * kBlockRows + row;
+    for (int row = 0; row < kUnitRows; ++row) {
+      const int position = tile * kUnitRows + row;
       Row sums = start(0);
       for (int unit = 0; unit < plan_.in_units && position < plan_.positions; ++unit)
         multiply(sums, x_of(position, unit), unit);
-      int* to = ring_at(i * kBlockRows + row);
+      int* to = ring_at(i * kUnitRows + row);
       for (int lane = 0; lane < 4; ++lane) {
         for (int index = 0; index < 16; ++index) to[stored_at(lane, index)] = finish(sums[lane][index], 0);
       }
@@ -186,20 +186,20 @@ class Emulation {
   }
 
   void window_and_tail(int first, int output) {
-    const int out_c = plan_.out_units * kBlockChannels;
-    const std::vector<int> zeros(kBlockChannels);
-    for (int row = 0; row < kBlockRows; ++row) {
-      const int position = (first + output) * kBlockRows + row;
+    const int out_c = plan_.out_units * kUnitChannels;
+    const std::vector<int> zeros(kUnitChannels);
+    for (int row = 0; row < kUnitRows; ++row) {
+      const int position = (first + output) * kUnitRows + row;
       if (position >= plan_.positions) continue;
       const int h = position / plan_.width % plan_.height, at = position % plan_.width;
       Row sums = start(1);
       for (int t = 0; t < kBlockTaps; ++t) {
         const int dy = t / 3 - 1, dx = t % 3 - 1;
         const bool inside = h + dy >= 0 && h + dy < plan_.height && at + dx >= 0 && at + dx < plan_.width;
-        const int from = (output + plan_.halo) * kBlockRows + row + dy * plan_.width + dx;
+        const int from = (output + plan_.halo) * kUnitRows + row + dy * plan_.width + dx;
         multiply(sums, inside ? ring_at(from) : zeros.data(), plan_.in_units + t);
       }
-      std::array<int, kBlockChannels> operands{};
+      std::array<int, kUnitChannels> operands{};
       for (int lane = 0; lane < 4; ++lane) {
         for (int index = 0; index < 16; ++index)
           operands[static_cast<std::size_t>(operand_at(lane, index))] = finish(sums[lane][index], 0);
@@ -211,13 +211,17 @@ class Emulation {
           projected = start(2 + plan_.out_units + unit);
           multiply(projected, x_of(position, 0), plan_.in_units + kBlockTaps + plan_.out_units + unit);
         }
+        const bool last = plan_.adds == BlockAdds::tail;  // the projection is
+        const Row& added = last ? tail : projected;
+        const Row& sums_of_y = last ? projected : tail;
         for (int lane = 0; lane < 4; ++lane) {
           for (int index = 0; index < 16; ++index) {
-            const int channel = unit * kBlockChannels + stored_at(lane, index);
-            const int residual = plan_.projects()             ? finish(projected[lane][index], 0)
+            const int channel = unit * kUnitChannels + stored_at(lane, index);
+            const int residual = plan_.projects()             ? finish(added[lane][index], 0)
                                  : plan_.adds == BlockAdds::x ? x_of(position, 0)[channel]
                                                               : 0;
-            y_[static_cast<std::size_t>(position * out_c + channel)] = finish(tail[lane][index], residual);
+            y_[static_cast<std::size_t>(position * out_c + channel)] =
+                finish(sums_of_y[lane][index], residual);
           }
         }
       }
@@ -227,7 +231,7 @@ class Emulation {
   const Case& c_;
   const BlockPlan& plan_;
   std::vector<std::vector<E>> units_;
-  std::vector<std::array<int, kBlockChannels>> constants_;
+  std::vector<std::array<int, kUnitChannels>> constants_;
   std::vector<int> ring_, y_;
 };
 
@@ -236,7 +240,7 @@ void compare(unsigned seed) {
   std::mt19937 random(seed);
   for (int i = 0; i < 8; ++i) {
     Case c;
-    c.shape = test::random_block(random, sizeof(E), test::draw(random, 0, 2));
+    c.shape = test::random_block(random, sizeof(E), test::draw(random, 0, 3));
     c.shape.images = test::draw(random, 1, 2), c.shape.height = test::draw(random, 1, 9);
     c.shape.width = test::draw(random, 0, 3) == 0 ? test::draw(random, 60, 90) : test::draw(random, 1, 30);
     const std::optional<BlockRoles> roles = block_roles(c.shape);

@@ -1,4 +1,4 @@
-// From sums to outputs in resident_block: a lane has 16 sums of each of two rows of a unit. fp16 as in
+// From sums to outputs of a unit: a lane has 16 sums of each of two rows. fp16 as in
 // conv_gemm_epilogue.cuh, INT8 as layers/ops/quantization.h specifies it, every operation rounded to f32.
 #pragma once
 
@@ -7,11 +7,11 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "layers/cuda/chain/resident_block_launch.h"
 #include "layers/cuda/chain/shared_access.cuh"
+#include "layers/cuda/chain/unit_layout.h"
 #include "layers/cuda/conv/int8_math.cuh"
 
-namespace pipit::cuda::resident_block {
+namespace pipit::cuda::units {
 
 /// Sums of 64 rows and a unit, by four warps.
 template <typename Sum>
@@ -23,7 +23,7 @@ template <typename Sum>
 __device__ __forceinline__ uint4 constant(const std::byte* constants, int at) {
   uint4 four = *reinterpret_cast<const uint4*>(constants + at);
   if constexpr (std::is_same_v<Sum, std::int32_t>) {
-    const unsigned magic = at % (kBlockChannels * 8) < kBlockChannels * 4 ? kMagicBits : 0;
+    const unsigned magic = at % (kUnitChannels * 8) < kUnitChannels * 4 ? kMagicBits : 0;
     four.x += magic, four.y += magic, four.z += magic, four.w += magic;
   }
   return four;
@@ -46,7 +46,7 @@ __device__ __forceinline__ void start(Sums<Sum>& sums, std::uint32_t constants) 
 
 /// y in steps, its low byte. Relu: low is 0 and high is whole, and no v lies below -2^23.
 template <bool Relu>
-__device__ __forceinline__ std::uint32_t step_bits(float v, const BlockBounds& bounds) {
+__device__ __forceinline__ std::uint32_t step_bits(float v, const UnitBounds& bounds) {
   if constexpr (Relu) {
     // The addition rounds as in requantize_bits; bounds may come after it. One instruction.
     return static_cast<std::uint32_t>(__viaddmin_s32_relu(__float_as_int(__fadd_rn(v, kMagic)), -kMagicBits,
@@ -67,7 +67,7 @@ struct Outputs<std::int32_t> {
   /// The lane's two rows. Adds: to + residual * residual_scale.
   template <bool Adds, bool Relu>
   static __device__ __forceinline__ void finish(Outputs (&to)[2], const Sums<std::int32_t>& sums,
-                                                std::uint32_t constants, const BlockBounds& bounds,
+                                                std::uint32_t constants, const UnitBounds& bounds,
                                                 const Outputs (&residual)[2], float residual_scale) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -103,7 +103,7 @@ struct Outputs<float> {
 
   template <bool Adds, bool Relu>
   static __device__ __forceinline__ void finish(Outputs (&to)[2], const Sums<float>& sums, std::uint32_t,
-                                                const BlockBounds& bounds, const Outputs (&residual)[2],
+                                                const UnitBounds& bounds, const Outputs (&residual)[2],
                                                 float) {
     const __half2 low = __float2half2_rn(bounds.low), high = __float2half2_rn(bounds.high);
 #pragma unroll
@@ -123,4 +123,4 @@ struct Outputs<float> {
   }
 };
 
-}  // namespace pipit::cuda::resident_block
+}  // namespace pipit::cuda::units

@@ -1,0 +1,157 @@
+// Candidate "pooled_stem" of Conv and QConv: a network's first convolution and the maximum behind it in one launch.
+#include <algorithm>
+#include <optional>
+#include <variant>
+
+#include "engine/cuda/runtime.h"
+#include "layers/common/layer_kernel.h"
+#include "layers/cuda/chain/conv_chain.h"
+#include "layers/cuda/chain/pooled_stem_launch.h"
+#include "layers/cuda/families.h"
+#include "layers/ops/pool.h"
+#include "layers/ops/qconv.h"
+
+namespace pipit {
+
+namespace {
+
+using cuda::PooledStemArgs;
+using cuda::PooledStemPlan;
+using cuda::PooledStemShape;
+
+/// Why no chain begins with the node.
+Refusal refuse_convolution(const NodeSpec& spec) {
+  const bool int8 = cuda::is_int8_conv(spec);
+  const TensorDesc& x = *spec.inputs[0];
+  const TensorDesc& y = spec.outputs[0];
+  const ConvAttributes& a = cuda::conv_attributes(spec);
+  const Window& w = a.window;
+  if (x.dtype != DType::f32) return "x is not f32, as a user's image is";
+  if (y.dtype != (int8 ? DType::i8 : DType::f16) || (!int8 && spec.precision != Precision::fp16))
+    return "only fp16 and int8 are handled";
+  if (w.rank != 2 || a.groups != 1 || w.kernel[0] != cuda::kPooledStemTaps ||
+      w.kernel[1] > cuda::kPooledStemPixels || w.dilation[0] != 1 || w.dilation[1] != 1)
+    return "only windows of 7 rows and up to 8 columns are handled";
+  if (x.shape[1] > cuda::kPooledStemChannels || y.shape[1] != cuda::kUnitChannels)
+    return "only up to 4 channels, and 64 outputs, are handled";
+  if (spec.constant(1) == nullptr || (spec.has_input(2) && spec.constant(2) == nullptr) || spec.has_input(3))
+    return "weights must be constants, and nothing may be added";
+  if (!is_channels_last(y)) return "the output must be channels_last";
+  if (x.elements() == 0 || x.elements() > (1 << 30) || y.elements() > (std::int64_t{1} << 36))
+    return "empty tensors, or as large as these, are not handled";
+  if (int8) {
+    const QConvAttributes& q = layer_as<QConv>(spec.layer).attributes();
+    const auto symmetric = [](const Quantization& z) { return z.dtype == DType::i8 && z.zero_point == 0; };
+    if (!symmetric(q.x) || !symmetric(q.y)) return "x or y is not i8 with zero point 0";
+    if (!cuda::ImageScale::takes(q.x.scale)) return "the image's scale is out of range";
+    if (!cuda::has_small_sums(spec, true)) return "only small sums and ReLU are handled";
+  }
+  return std::nullopt;
+}
+
+/// Nothing where the nodes are no first convolution and its maximum, or do not fit.
+std::optional<PooledStemPlan> plan_of(const NodeSpec& first, std::span<const ChainLink> links) {
+  if (links.size() != 1 || links[0].node->layer.type() != Pool::kType || refuse_convolution(first))
+    return std::nullopt;
+  const NodeSpec& pool = *links[0].node;
+  const PoolAttributes& a = layer_as<Pool>(pool.layer).attributes();
+  const TensorDesc& y = pool.outputs[0];
+  if (a.kind != PoolKind::max || a.global || a.indices || a.window.rank != 2 || !is_channels_last(y) ||
+      y.dtype != first.outputs[0].dtype || y.elements() == 0)
+    return std::nullopt;
+  for (const std::size_t axis : {0, 1}) {
+    if (a.window.kernel[axis] != 3 || a.window.stride[axis] != 2 || a.window.dilation[axis] != 1)
+      return std::nullopt;
+  }
+  const Window& w = cuda::conv_attributes(first).window;
+  const Shape& x = first.inputs[0]->shape;
+  const Shape& mid = first.outputs[0].shape;
+  const auto narrow = [](std::int64_t v) { return static_cast<int>(v); };
+  PooledStemShape shape;
+  shape.element_bytes = cuda::is_int8_conv(first) ? 1 : 2;
+  shape.images = narrow(x[0]), shape.channels = narrow(x[1]);
+  shape.in_h = narrow(x[2]), shape.in_w = narrow(x[3]);
+  shape.stride_h = narrow(w.stride[0]), shape.stride_w = narrow(w.stride[1]);
+  shape.pad_h = narrow(w.pad_begin[0]), shape.pad_w = narrow(w.pad_begin[1]);
+  shape.mid_h = narrow(mid[2]), shape.mid_w = narrow(mid[3]);
+  shape.pool_pad_h = narrow(a.window.pad_begin[0]), shape.pool_pad_w = narrow(a.window.pad_begin[1]);
+  shape.out_h = narrow(y.shape[2]), shape.out_w = narrow(y.shape[3]);
+  const auto planned = cuda::plan_pooled_stem(shape, cuda::hopper_processors(first.gpu));
+  const auto* plan = std::get_if<PooledStemPlan>(&planned);
+  return plan == nullptr ? std::nullopt : std::optional(*plan);
+}
+
+class PooledStem final : public Kernel {
+ public:
+  explicit PooledStem(const NodeSpec& spec) {
+    const PooledStemPlan plan = plan_of(spec, spec.fusion.chain).value();
+    const PooledStemShape& shape = plan.shape;
+    args_.plan = plan;
+    const Strides strides = spec.inputs[0]->strides();
+    const auto narrow = [](std::int64_t v) { return static_cast<int>(v); };
+    args_.x_image = narrow(strides[0]), args_.x_channel = narrow(strides[1]);
+    args_.x_row = narrow(strides[2]), args_.x_pixel = narrow(strides[3]);
+    if (cuda::is_int8_conv(spec))
+      args_.x_scale = cuda::ImageScale(layer_as<QConv>(spec.layer).attributes().x.scale);
+    args_.bounds = cuda::unit_bounds(spec);
+    const int steps = shape.images * plan.steps;
+    args_.workers = std::min(cuda::hopper_processors(spec.gpu), steps);
+    args_.least_steps = steps / args_.workers, args_.more_steps = steps % args_.workers;
+    args_.steps = cuda::Divisor(plan.steps);
+    args_.mid_row = cuda::Divisor(shape.mid_w), args_.mid_ring = cuda::Divisor(plan.mid_rows);
+    args_.image_ring = cuda::Divisor(plan.image_rows), args_.pitch = cuda::Divisor(plan.pitch);
+    args_.out_row = cuda::Divisor(shape.out_w);
+    pack(spec);
+    PIPIT_CUDA(cuda::prepare_pooled_stem(cuda::is_int8_conv(spec)));
+  }
+  bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
+  std::size_t packed_bytes() const override { return weights_.bytes() + constants_.bytes(); }
+
+  void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
+           const RunContext& context) const override {
+    PooledStemArgs args = args_;
+    args.x = reinterpret_cast<const float*>(inputs[0].data);
+    args.y = outputs[0].data;
+    PIPIT_CUDA(cuda::launch_pooled_stem(args, static_cast<cudaStream_t>(context.stream)));
+  }
+
+ private:
+  void pack(const NodeSpec& spec) {
+    const PooledStemShape& shape = args_.plan.shape;
+    const auto bytes = static_cast<std::size_t>(shape.element_bytes);
+    std::vector<std::byte> packed(cuda::kPooledStemUnits * cuda::kUnitRows * cuda::kUnitChannels * bytes);
+    cuda::pack_pooled_stem(shape, static_cast<int>(cuda::conv_attributes(spec).window.kernel[1]),
+                           cuda::ordered_weights(spec).data(), packed.data());
+    std::vector<std::byte> constants;
+    cuda::append_unit_constants(spec, true, constants);
+    weights_ = cuda::DeviceBuffer(packed.data(), packed.size());
+    constants_ = cuda::DeviceBuffer(constants.data(), constants.size());
+    args_.weights = weights_.as<const std::byte>();
+    args_.constants = constants_.as<const std::byte>();
+  }
+
+  cuda::DeviceBuffer weights_;
+  cuda::DeviceBuffer constants_;
+  PooledStemArgs args_;
+};
+
+bool takes_chain(const NodeSpec& first, std::span<const ChainLink> links) {
+  if (!links.empty()) return plan_of(first, links).has_value();
+  bool compiled = false;
+  PIPIT_CUDA(cuda::has_pooled_stem(compiled));
+  return compiled && !refuse_convolution(first);
+}
+
+}  // namespace
+
+void register_cuda_pooled_stem(Registry& registry) {
+  for (const std::string_view type : {Conv::kType, QConv::kType}) {
+    Candidate candidate{"pooled_stem",
+                        [](const NodeSpec&) { return Refusal("runs two layers together only"); },
+                        [](const NodeSpec& spec) { return std::make_unique<PooledStem>(spec); }};
+    candidate.fuses_chain = takes_chain;
+    registry.add(type, DeviceKind::cuda, std::move(candidate));
+  }
+}
+
+}  // namespace pipit

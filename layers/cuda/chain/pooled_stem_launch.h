@@ -1,0 +1,34 @@
+// What the candidate "pooled_stem" asks of its kernels.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "layers/cuda/chain/pooled_stem_plan.h"
+#include "layers/cuda/conv/conv_tile.h"
+#include "layers/cuda/conv/image_scale.h"
+
+namespace pipit::cuda {
+
+struct PooledStemArgs {
+  PooledStemPlan plan;
+  const float* x = nullptr;
+  int x_image = 0, x_channel = 0, x_row = 0, x_pixel = 0;  ///< strides of x in elements
+  ImageScale x_scale;                                      ///< INT8
+  const std::byte* weights = nullptr;                      ///< pack_pooled_stem
+  const std::byte* constants = nullptr;  ///< biases, in INT8 then multipliers: pack_unit_constants
+  std::byte* y = nullptr;                ///< [images, out_h, out_w, 64]
+  UnitBounds bounds;
+  int workers = 1;
+  int least_steps = 0;  ///< of every worker; the first more_steps have one more
+  int more_steps = 0;
+  Divisor steps, mid_row, mid_ring, image_ring, out_row, pitch;
+};
+
+/// Whether the current GPU has Hopper's products, and the kernels were compiled for it.
+cudaError_t has_pooled_stem(bool& result);
+/// Lets the kernel use its shared memory on the current GPU.
+cudaError_t prepare_pooled_stem(bool int8);
+/// After prepare_pooled_stem: launches only.
+cudaError_t launch_pooled_stem(const PooledStemArgs& args, cudaStream_t stream);
+
+}  // namespace pipit::cuda

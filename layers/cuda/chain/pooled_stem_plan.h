@@ -1,0 +1,81 @@
+// How "pooled_stem" computes a first convolution and the maximum behind it: which rows whom waits for, and what lies
+// where in shared memory. No CUDA: tested without a GPU.
+//
+// A worker, which is a block of threads, goes through steps of up to two rows of the maximum, image by image. For each a
+// group of warps of its own brings the rows of the image that are new into a ring of rows, four channels a pixel; the
+// other groups compute the rows of the convolution that are new into a second ring, meet, and take maxima from there.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <variant>
+
+#include "layers/cuda/chain/unit_layout.h"
+
+namespace pipit::cuda {
+
+#ifdef __CUDACC__
+#define PIPIT_STEM_BOTH __host__ __device__
+#else
+#define PIPIT_STEM_BOTH
+#endif
+
+inline constexpr int kPooledStemTaps = 7;      ///< rows of the window
+inline constexpr int kPooledStemPixels = 8;    ///< of a row of the window, the last ones with weights of zero
+inline constexpr int kPooledStemChannels = 4;  ///< of a pixel, likewise
+inline constexpr int kPooledStemUnits = 4;     ///< of the depth: two rows of the window each
+inline constexpr int kPooledStemGroups = 4;    ///< of four warps that multiply
+inline constexpr int kPooledStemMostShared =
+    225 << 10;  ///< bytes that a block of threads may take on Hopper, but 2 KiB
+
+/// A convolution of up to four channels to 64, 7 x up to 8, and a 3x3 maximum of stride 2 behind it.
+struct PooledStemShape {
+  int element_bytes = 2;
+  int images = 1, channels = 3, in_h = 0, in_w = 0;
+  int stride_h = 2, stride_w = 2, pad_h = 3, pad_w = 3;
+  int mid_h = 0, mid_w = 0;  ///< of the convolution's output
+  int pool_pad_h = 1, pool_pad_w = 1;
+  int out_h = 0, out_w = 0;
+};
+
+/// Rows from `begin` to in front of `end`.
+struct RowRange {
+  int begin = 0, end = 0;
+};
+
+struct PooledStemPlan {
+  PooledStemShape shape;
+  int step_rows = 2;                        ///< of the maximum
+  int steps = 1;                            ///< of an image
+  int pitch = 0;                            ///< pixels of a row of the image in shared memory
+  int image_rows = 0, mid_rows = 0;         ///< of the rings
+  int ring = 0, pixels = 0, constants = 0;  ///< offsets in shared memory, in bytes; weights begin at 0
+  int shared_bytes = 0;
+
+  /// The rows of the convolution that a step's maxima read.
+  PIPIT_STEM_BOTH RowRange mid_of(int step) const {
+    const int first = step * step_rows;
+    const int last = (first + step_rows < shape.out_h ? first + step_rows : shape.out_h) - 1;
+    const int begin = 2 * first - shape.pool_pad_h, end = 2 * last - shape.pool_pad_h + 3;
+    return {begin > 0 ? begin : 0, end < shape.mid_h ? end : shape.mid_h};
+  }
+  /// The rows of the image, from the first one of padding on, that these rows of the convolution read.
+  PIPIT_STEM_BOTH RowRange image_of(RowRange mid) const {
+    return {mid.begin * shape.stride_h, (mid.end - 1) * shape.stride_h + kPooledStemTaps};
+  }
+  /// What is left of `rows` where those in front of `before` are there already.
+  static PIPIT_STEM_BOTH RowRange from(RowRange rows, int before) {
+    return {rows.begin > before ? rows.begin : before, rows.end};
+  }
+};
+
+/// workers: blocks that there are at once. The reason where there is no plan.
+std::variant<PooledStemPlan, std::string> plan_pooled_stem(const PooledStemShape& shape, int workers);
+
+/// Weights [64][7][kernel_w][channels] of elements to kPooledStemUnits units (unit_layout.h): of row r of the window the
+/// unit r / 2 has its pixels and their channels from k = r % 2 * 32 on.
+void pack_pooled_stem(const PooledStemShape& shape, int kernel_w, const std::byte* weights, std::byte* to);
+
+}  // namespace pipit::cuda

@@ -1,0 +1,36 @@
+// Units: what kernels whose weights stay in shared memory multiply at once, 64 positions x 64 outputs for 64 elements of
+// k. Where weights lie there, and which outputs a lane gets. No CUDA.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace pipit::cuda {
+
+inline constexpr int kUnitRows = 64;      ///< positions of a tile
+inline constexpr int kUnitChannels = 64;  ///< outputs, and elements of k
+
+struct UnitBounds {
+  float low = 0, high = 0;  ///< as ConvGemmArgs has them
+};
+
+/// A lane of four that share a row has, of a unit's 64 sums, 16: sum `index` (0 to 15) of the lane `lane` (0 to 3) is
+/// column `lane * 2 + index / 2 * 8 + index % 2`.
+constexpr int unit_column(int lane, int index) {
+  return lane * 2 + index / 2 * 8 + index % 2;
+}
+/// The output of its unit that a column computes. Stored: 16 bytes of a lane's are neighbours, and the four lanes' are.
+/// Else they are the left operands of the next product as it wants them.
+int unit_output(bool stored, int element_bytes, int column);
+
+/// Where byte `byte` of row `row` of a unit lies in it: 16 bytes are swizzled as the copy engine and the products want
+/// it.
+int swizzled_byte(int row, int byte, int row_bytes);
+
+/// The weights of a unit of outputs and 64 channels of a tap, of [out_c][taps][in_c], as they lie in shared memory.
+void pack_unit(const std::byte* weights, int in_c, int taps, int tap, int first_channel, int first_output,
+               bool stored, int element_bytes, std::byte* to);
+/// 64 values of 4 bytes in the order in which lanes read them: 16 bytes of four lanes are neighbours.
+void pack_unit_constants(const std::byte* values, bool stored, int element_bytes, std::byte* to);
+
+}  // namespace pipit::cuda

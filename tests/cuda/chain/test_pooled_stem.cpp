@@ -1,0 +1,89 @@
+// pooled_stem on a GPU, as the planner makes it: against the CPU bit for bit in INT8, by norms in fp16.
+#include "layers/ops/pool.h"
+#include "tests/cuda/chain/chain_graph.h"
+
+namespace pipit::test {
+namespace {
+
+constexpr const char* kName = "pooled_stem";
+
+// An image, a convolution of 7 rows to 64 channels, a maximum of 3x3 and stride 2, and a 1x1 that reads it.
+Graph random_stem(Numbers& numbers, bool int8) {
+  std::mt19937& random = numbers.random;
+  GraphBuilder builder;
+  const int channels = draw(random, 1, 4), images = draw(random, 1, 30);
+  ValueId x =
+      builder.add_input("x", TensorDesc{Shape{images, channels, draw(random, 16, 90), draw(random, 16, 90)}});
+  if (int8) x = builder.add1("x.q", std::make_shared<Quantize>(kI8), {x});
+  const auto conv = [&](const std::string& name, ValueId from, const ConvAttributes& plain,
+                        const Shape& shape) {
+    const auto depth = static_cast<double>(shape[1] * shape[2] * shape[3]);
+    const auto bound = static_cast<float>(std::sqrt(3 / depth));
+    const ValueId weights =
+        int8 ? builder.add_constant(name + ".w", numbers.integers<std::int8_t>(shape, -100, 100))
+             : builder.add_constant(name + ".w", random_tensor(shape, random, -bound, bound));
+    ValueId bias = kNoValue;
+    if (numbers.coin()) {
+      const Shape outputs{shape[0]};
+      bias = int8 ? builder.add_constant(name + ".b", numbers.integers<std::int32_t>(outputs, -3000, 3000))
+                  : builder.add_constant(name + ".b", random_tensor(outputs, random));
+    }
+    if (!int8) return builder.add1(name, std::make_shared<Conv>(plain), {from, weights, bias});
+    QConvAttributes a;
+    a.conv = plain;
+    a.x = a.y = kI8;
+    for (int o = 0; o < shape[0]; ++o)
+      a.weight_scales.push_back(static_cast<float>(0.0005 * numbers.pick(10, 40) / std::sqrt(depth)));
+    return builder.add1(name, std::make_shared<QConv>(a), {from, weights, bias});
+  };
+  ConvAttributes first;
+  const int width = draw(random, 3, 8);
+  set_window(first.window, 7, draw(random, 1, 3), 1, draw(random, 0, 3));
+  first.window.kernel[1] = width;
+  if (int8 || numbers.coin()) first.activation = numbers.coin() ? Clamp::relu() : Clamp{0, 0.91F};
+  const ValueId mid = conv("first", x, first, Shape{64, channels, 7, width});
+  PoolAttributes pool;
+  set_window(pool.window, 3, 2, 1, draw(random, 0, 1));
+  pool.window.ceil_mode = numbers.coin();
+  const ValueId pooled = builder.add1("pool", std::make_shared<Pool>(pool), {mid});
+  ConvAttributes last;
+  set_window(last.window, 1, 1, 1, 0);
+  builder.mark_output(conv("last", pooled, last, Shape{64, 64, 1, 1}));
+  return builder.build();
+}
+
+TEST(PooledStem, IsTheSpecificationInInt8) {
+  PIPIT_NEEDS_HOPPER();
+  Numbers numbers(430);
+  for (int i = 0; i < 20; ++i) {
+    const Graph graph = random_stem(numbers, true);
+    const auto plan = plan_for(graph, DeviceKind::cuda, Precision::fp32, kName);
+    ASSERT_EQ(chains_in(*plan, kName), 1) << "case " << i << ", seed " << gpu_seed();
+    Session gpu(plan), cpu(plan_for(graph, DeviceKind::cpu, Precision::fp32));
+    for (int run = 0; run < 3; ++run) {
+      const std::vector<Tensor> inputs = random_inputs(graph, numbers.random);
+      ASSERT_EQ(bytes_of(results(gpu, inputs)[0]), bytes_of(results(cpu, inputs)[0]))
+          << "case " << i << ", run " << run << ", seed " << gpu_seed();
+    }
+  }
+}
+
+TEST(PooledStem, AgreesInHalves) {
+  PIPIT_NEEDS_HOPPER();
+  Numbers numbers(431);
+  for (int i = 0; i < 20; ++i) {
+    const Graph graph = random_stem(numbers, false);
+    const auto plan = plan_for(graph, DeviceKind::cuda, Precision::fp16, kName);
+    ASSERT_EQ(chains_in(*plan, kName), 1) << "case " << i << ", seed " << gpu_seed();
+    Session gpu(plan), cpu(plan_for(graph, DeviceKind::cpu, Precision::fp32));
+    const std::vector<Tensor> inputs = random_inputs(graph, numbers.random);
+    const std::vector<Tensor> wanted = results(cpu, inputs), given = results(gpu, inputs);
+    // Weights, x and two results are rounded, each to 2^-12 of it on average.
+    EXPECT_LE(relative_error(given[0], wanted[0]), 1e-3) << "case " << i << ", seed " << gpu_seed();
+    for (int run = 0; run < 3; ++run)
+      EXPECT_EQ(bytes_of(results(gpu, inputs)[0]), bytes_of(given[0])) << "case " << i;
+  }
+}
+
+}  // namespace
+}  // namespace pipit::test
