@@ -148,12 +148,12 @@ std::vector<Progress::Stage> stages_of(const PruneGoal& goal, bool int8) {
   std::vector<Progress::Stage> stages = {{"the dense model", 1}};
   if (int8) stages.push_back({"calibrating", 1});
   stages.push_back({"ordering groups", 3});
-  if (!goal.keep) stages.push_back({"timing candidates", 4});
+  if (!goal.keep) stages.push_back({"timing candidates", 8});
   const int steps = most_steps(goal);
   for (int step = 0; step < steps; ++step) {
     if (goal.speedup && step == 0) stages.push_back({"measuring selections", 0, goal.seconds});
     if (goal.max_drop) stages.push_back({"measuring selections", 0, goal.seconds / steps});
-    stages.push_back({"fitting weights", 4});
+    stages.push_back({"fitting weights", 6});
     if (int8) stages.push_back({"calibrating", 1});
   }
   return stages;

@@ -106,7 +106,9 @@ void add_prune_options(const std::shared_ptr<PruneOptions>& options, CLI::App& c
       ->required()
       ->type_name("IMAGES");
   PruneGoal& goal = options->goal;
-  command.add_option("--keep", goal.keep, "Keep this share of every layer, for example 0.5")
+  command
+      .add_option("--keep", goal.keep,
+                  "Keep this share of every layer's weights, or by --mode of its channels, for example 0.5")
       ->check(positive_number());
   command.add_flag("--global", goal.global,
                    "With --keep: of all layers together, each losing what costs it least");

@@ -64,6 +64,10 @@ std::vector<std::string> notes_on(const PruneSource& source, const PruneGoal& go
         fmt::format("{:.0f} % of the MACs are left where {:.0f} % were asked for: groups of mode '{}' "
                     "fall as a whole, and not every layer has any that may",
                     100 * mean_kept(outcome), 100 * *goal.keep, source.mode));
+  if (goal.keep && source.mode == "input" && mean_kept(outcome) < *goal.keep - kFar)
+    notes.push_back(fmt::format(
+        "{:.0f} % of the channels stay, and {:.0f} % of the MACs: most layers lose inputs and outputs",
+        100 * *goal.keep, 100 * mean_kept(outcome)));
   if (falls && source.rows->group % 4 != 0)
     notes.push_back(fmt::format(
         "INT8 kernels leave out 4 neighbouring channels at a time: what --group {} takes out makes {} no "
@@ -134,7 +138,10 @@ nlohmann::ordered_json prune_json(nlohmann::ordered_json json, const PruneSource
   if (source.block) json["block"] = *source.block;
   json["refit"] = source.refits;
   json["against"] = goal.against == Against::labels ? "labels" : "dense";
-  if (goal.keep) json["keep"] = *goal.keep;
+  if (goal.keep) {
+    json["keep"] = *goal.keep;
+    json["global"] = goal.global;
+  }
   if (goal.speedup) json["target_speedup"] = *goal.speedup;
   if (goal.max_drop) json["max_drop"] = *goal.max_drop;
   json["calibration_images"] = outcome.calibrated;

@@ -215,7 +215,7 @@ class Searcher {
       layer.pruned_kernel = kernels[info.name];
       if (before.contains(info.name)) layer.dense_ms = before.at(info.name);
       if (after.contains(info.name)) layer.pruned_ms = after.at(info.name);
-      if (!left.contains(info.name)) layer.kept = 0;
+      if (!left.contains(info.name) && !kernels.contains(info.name)) layer.kept = 0;
       for (const LayerMask& mask : masks) {
         if (mask.node == info.name) layer.rows = mask.mode;
       }

@@ -64,6 +64,7 @@ class Prune(CommandTest):
 
     def test_a_global_share(self):
         result = self.prune("--keep", 0.7, "--global", "--against", "dense", "--check", "images/cat")
+        self.assertEqual((result["keep"], result["global"]), (0.7, True))
         self.assertEqual(result["unseen"]["images"], 6)
         self.assertEqual(result["unseen"]["base_top1"], 1)
         kept = {round(layer["kept"], 2) for layer in result["layers"]}
@@ -149,8 +150,9 @@ class Prune(CommandTest):
             self.assertGreater(measured["ms"], 0)
         low, high = result["dense_fp32"]["speedup_interval95"]
         self.assertTrue(low <= result["dense_fp32"]["speedup"] <= high)
-        inner = {layer["name"]: layer for layer in result["layers"]}["/stages/stages.1/stages.1.1/conv1/Conv"]
-        self.assertAlmostEqual(inner["kept"], 0.5, places=2)
+        layers = {layer["name"]: layer for layer in result["layers"]}
+        self.assertAlmostEqual(layers["/stages/stages.1/stages.1.1/conv1/Conv"]["kept"], 0.5, places=2)
+        self.assertEqual(layers["input.quantize"]["kept"], 1)
         # The file holds its scales, and answers as the report says.
         inspected = self.json("inspect", "pruned.onnx", "--quiet")
         self.assertEqual(inspected["int8"]["macs"], inspected["macs"])
@@ -253,6 +255,7 @@ class Prune(CommandTest):
         self.assertEqual(inspected["/fc/Gemm"]["input"][1], 40)
         layers = {layer["name"]: layer for layer in result["layers"]}
         self.assertAlmostEqual(layers[outer]["kept"], 0.25, places=2)
+        self.assertRegex("".join(result["notes"]), r"50 % of the channels stay, and 2\d % of the MACs")
         self.assertEqual(self.json("evaluate", "pruned.onnx", "images", "--quiet")["images"], 18)
         # Blocks of 16: of 24 and 80 channels, what is left is what the other blocks have.
         self.assertEqual(self.prune("--mode", "block", "--keep", 0.6)["block"], 16)

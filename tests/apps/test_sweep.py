@@ -4,6 +4,7 @@ import csv
 import json
 import math
 import os
+import re
 import signal
 import statistics
 import subprocess
@@ -75,6 +76,11 @@ class SweepSparsity(SweepTest):
         svg = (self.folder / "s.svg").read_text()
         self.assertEqual(svg.count("<circle"), len(rows))
         self.assertEqual(svg.count("<polyline"), 3)  # a front for each precision
+        # Each of another colour, and with a number that is explained below.
+        self.assertEqual(len(set(re.findall(r'<polyline[^>]* stroke="([^"]+)"', svg))), 3)
+        for number, precision in enumerate(("fp16", "fp32", "int8"), 1):
+            self.assertIn(f">{number}  {LAYER} {precision}</text>", svg)
+            self.assertIn(f">{number}</text>", svg)
         self.assertIn("output", svg)
 
     def test_goes_on_after_a_kill(self):
