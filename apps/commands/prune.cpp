@@ -191,8 +191,9 @@ int prune(PruneOptions options) {
   PreparedImages compared(paths_to_compare_on(split.search, calibration, runs.size()), preprocess, input,
                           pool, kPruneCacheBytes);
   PreparedImages unseen(paths_of(split.unseen), preprocess, input, pool, kPruneCacheBytes);
-  PruneImages images{calibration.size(),      search, labels_of(judged), {}, probe, compared, {}, unseen,
-                     labels_of(split.unseen), {}};
+  const std::int64_t fitted = std::ssize(runs) * output.batch;  // whole batches
+  PruneImages images{fitted, search, labels_of(judged),       {}, probe, compared,
+                     {},     unseen, labels_of(split.unseen), {}};
   const PruneCompiler compiler = naming(model.name, [&] {
     const auto dense_plan = PruneCompiler(fp32_options(options)).in_fp32(dense);
     const std::int64_t all = search.size() + unseen.size();

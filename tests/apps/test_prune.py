@@ -136,7 +136,8 @@ class Prune(CommandTest):
         name = self.json("inspect", MODEL)["inputs"][0]["name"]
         self.prune("--keep", 0.9, "--shape", f"{name}=1x3x32x32")
         self.assertEqual(self.json("inspect", "pruned.onnx", "--batch", 3)["inputs"][0]["shape"], [3, 3, 32, 32])
-        self.prune("--keep", 0.9, "--shape", f"{name}=2x3x32x32")
+        # Of 9 images 8 fill batches.
+        self.assertEqual(self.prune("--keep", 0.9, "--shape", f"{name}=2x3x32x32")["calibration_images"], 8)
         self.assertEqual(self.json("inspect", "pruned.onnx")["inputs"][0]["shape"], [2, 3, 32, 32])
 
     def test_int8_is_pruned_calibrated_and_written(self):
