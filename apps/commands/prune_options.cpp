@@ -1,5 +1,7 @@
 #include "apps/commands/prune_options.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <map>
@@ -53,12 +55,22 @@ PruningOptions PruneOptions::pruning() const {
   return how;
 }
 
-void PruneOptions::check_usage() const {
+void PruneOptions::check_usage(const CLI::App& command) const {
   const int goals = (goal.keep ? 1 : 0) + (goal.speedup ? 1 : 0) + (goal.max_drop ? 1 : 0);
   if (goals != 1) throw CLI::ValidationError("prune", "wants one of --keep, --target-speedup and --max-drop");
   if (goal.global && !goal.keep) throw CLI::ValidationError("--global", "is for --keep");
   if (goal.global && !takes_rows()) throw CLI::ValidationError("--global", "is for --mode k");
-  if (rows != "auto" && !takes_rows()) throw CLI::ValidationError("--rows", "is for --mode auto and k");
+  for (const char* option : {"--rows", "--group", "--panel"})
+    refuse_given(command, option, !takes_rows(),
+                 fmt::format("is for --mode auto and k: in mode {} whole channels fall", mode));
+  refuse_given(command, "--block", mode != "block", fmt::format("is for --mode block, not {}", mode));
+  refuse_given(command, "--search-seconds", goal.keep.has_value(),
+               "is for --target-speedup and --max-drop: with --keep nothing is searched for");
+  refuse_given(
+      command, "--ridge", no_refit && goal.keep && importance != "second-order",
+      fmt::format("is for fitting and for --importance second-order; here --no-refit and {} leave it "
+                  "nothing to do",
+                  importance));
   if (goal.keep && (!(*goal.keep > 0) || *goal.keep > 1))
     throw CLI::ValidationError("--keep", "is a share above 0 and at most 1");
   if (goal.speedup && !(*goal.speedup > 1))
@@ -66,6 +78,8 @@ void PruneOptions::check_usage() const {
   if (panel_outputs() == 1 && group_size() != 1)
     throw CLI::ValidationError("--panel",
                                "of 1 is for fp32 and --group 1: kernels pick single inputs there only");
+  if (goal.against == Against::fp32 && !image.labels.empty())
+    throw CLI::ValidationError("--labels", "names classes, which --against dense does not ask for");
   std::error_code ignored;
   if (!check.empty() && std::filesystem::equivalent(images, check, ignored))
     throw CLI::ValidationError("--check",
@@ -92,7 +106,9 @@ void add_prune_options(const std::shared_ptr<PruneOptions>& options, CLI::App& c
       ->required()
       ->type_name("IMAGES");
   PruneGoal& goal = options->goal;
-  command.add_option("--keep", goal.keep, "Keep this share of every layer, for example 0.5")
+  command
+      .add_option("--keep", goal.keep,
+                  "Keep this share of every layer's weights, or by --mode of its channels, for example 0.5")
       ->check(positive_number());
   command.add_flag("--global", goal.global,
                    "With --keep: of all layers together, each losing what costs it least");

@@ -38,8 +38,8 @@ struct PruneOptions {
   /// Those that this machine computes together; a panel of half as many would leave out only what both halves do.
   std::int64_t panel_outputs() const;
   PruningOptions pruning() const;
-  /// Throws CLI::Error for what does not go together.
-  void check_usage() const;
+  /// Throws CLI::Error for what does not go together, and for options of `command` that were given and mean nothing.
+  void check_usage(const CLI::App& command) const;
 };
 
 /// Declares them, with the help.

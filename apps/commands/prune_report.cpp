@@ -64,32 +64,95 @@ std::vector<std::string> notes_on(const PruneSource& source, const PruneGoal& go
         fmt::format("{:.0f} % of the MACs are left where {:.0f} % were asked for: groups of mode '{}' "
                     "fall as a whole, and not every layer has any that may",
                     100 * mean_kept(outcome), 100 * *goal.keep, source.mode));
-  if (falls && source.group % 4 != 0)
+  if (goal.keep && source.mode == "input" && mean_kept(outcome) < *goal.keep - kFar)
+    notes.push_back(fmt::format(
+        "{:.0f} % of the channels stay, and {:.0f} % of the MACs: most layers lose inputs and outputs",
+        100 * *goal.keep, 100 * mean_kept(outcome)));
+  if (falls && source.rows->group % 4 != 0)
     notes.push_back(fmt::format(
         "INT8 kernels leave out 4 neighbouring channels at a time: what --group {} takes out makes {} no "
         "faster; --group 4 does{}",
-        source.group, outcome.int8 ? "this model" : "INT8",
+        source.rows->group, outcome.int8 ? "this model" : "INT8",
         outcome.int8 ? "" : ", as --precision int8 has it"));
   return notes;
+}
+
+nlohmann::ordered_json steps_json(const PruneOutcome& outcome) {
+  nlohmann::ordered_json steps = nlohmann::ordered_json::array();
+  for (std::size_t i = 0; i < outcome.steps.size(); ++i) {
+    const PruneStep& step = outcome.steps[i];
+    nlohmann::ordered_json entry = {{"ms", outcome.dense_ms / step.speedup.median}};
+    entry.update(speed_json(step.speedup));
+    entry["predicted_speedup"] = predicted_json(step.predicted);
+    entry.update(drop_json(step.answers, outcome.search_top1));
+    entry["expected_drop_points"] = 100 * step.drop.mean;
+    entry["pareto"] = step.pareto;
+    entry["chosen"] = outcome.is_chosen(i);
+    steps.push_back(std::move(entry));
+  }
+  return steps;
+}
+
+nlohmann::ordered_json selections_json(const PruneOutcome& outcome) {
+  nlohmann::ordered_json selections = nlohmann::ordered_json::array();
+  for (const SketchedSelection& selection : outcome.sketched) {
+    nlohmann::ordered_json entry = {{"predicted_speedup", selection.predicted}};
+    entry.update(speed_json(selection.speedup));
+    entry["error"] = selection.error;
+    selections.push_back(std::move(entry));
+  }
+  return selections;
+}
+
+std::string steps_table(const PruneGoal& goal, const PruneOutcome& outcome, int width) {
+  using Align = Table::Align;
+  Table steps({{"speed-up [95 %]", Align::right},
+               {"ms", Align::right},
+               {fmt::format("{} %", name_of_top1(goal)), Align::right, 2},
+               {"drop [95 %]", Align::right},
+               {"expected drop", Align::right, 1},
+               {""}});
+  for (std::size_t i = 0; i < outcome.steps.size(); ++i) {
+    const PruneStep& step = outcome.steps[i];
+    std::string mark = step.pareto ? "pareto" : "";
+    if (outcome.is_chosen(i)) mark += mark.empty() ? "chosen" : ", chosen";
+    steps.add({speed_text(step.speedup), fmt::format("{:.3f}", outcome.dense_ms / step.speedup.median),
+               fmt::format("{:.2f}", 100 * (outcome.search_top1 - paired_drop(step.answers))),
+               drop_text(step.answers), expected_drop_text(step.drop), mark});
+  }
+  return steps.str(0, width);
 }
 
 }  // namespace
 
 nlohmann::ordered_json prune_json(nlohmann::ordered_json json, const PruneSource& source,
                                   const PruneGoal& goal, const PruneOutcome& outcome) {
-  json["output"] = source.output;
+  if (outcome.missed.empty()) json["output"] = source.output;
   json["mode"] = source.mode;
   json["importance"] = source.importance;
-  json["group"] = source.group;
-  json["panel"] = source.panel;
-  json["rows"] = source.rows;
+  if (source.rows) {
+    json["group"] = source.rows->group;
+    json["panel"] = source.rows->panel;
+    json["rows"] = source.rows->taps;
+  }
   if (source.block) json["block"] = *source.block;
   json["refit"] = source.refits;
   json["against"] = goal.against == Against::labels ? "labels" : "dense";
-  if (goal.keep) json["keep"] = *goal.keep;
+  if (goal.keep) {
+    json["keep"] = *goal.keep;
+    json["global"] = goal.global;
+  }
   if (goal.speedup) json["target_speedup"] = *goal.speedup;
   if (goal.max_drop) json["max_drop"] = *goal.max_drop;
   json["calibration_images"] = outcome.calibrated;
+  if (!outcome.missed.empty()) {
+    json["dense"] = {{"ms", outcome.dense_ms}};
+    json["steps"] = steps_json(outcome);
+    json["selections"] = selections_json(outcome);
+    json["problem"] = outcome.missed;
+    json["passed"] = outcome.passed;
+    return json;
+  }
   const PruneStep& chosen = outcome.steps[outcome.chosen];
   json["dense"] = {{"ms", outcome.dense_ms}, {"bytes", outcome.dense_bytes}};
   json["pruned"] = {{"ms", outcome.dense_ms / chosen.speedup.median}};
@@ -106,27 +169,8 @@ nlohmann::ordered_json prune_json(nlohmann::ordered_json json, const PruneSource
   }
   json["notes"] = notes_on(source, goal, outcome);
   json["zero_before"] = {{"rows", outcome.zero_rows}, {"others", outcome.other_zeros}};
-  json["steps"] = nlohmann::ordered_json::array();
-  for (std::size_t i = 0; i < outcome.steps.size(); ++i) {
-    const PruneStep& step = outcome.steps[i];
-    nlohmann::ordered_json entry = {{"ms", outcome.dense_ms / step.speedup.median}};
-    entry.update(speed_json(step.speedup));
-    entry["predicted_speedup"] = predicted_json(step.predicted);
-    entry.update(drop_json(step.answers, outcome.search_top1));
-    entry["expected_drop_points"] = 100 * step.drop.mean;
-    entry["pareto"] = step.pareto;
-    entry["chosen"] = i == outcome.chosen;
-    json["steps"].push_back(std::move(entry));
-  }
-  if (!goal.keep) {
-    json["selections"] = nlohmann::ordered_json::array();
-    for (const SketchedSelection& selection : outcome.sketched) {
-      nlohmann::ordered_json entry = {{"predicted_speedup", selection.predicted}};
-      entry.update(speed_json(selection.speedup));
-      entry["error"] = selection.error;
-      json["selections"].push_back(std::move(entry));
-    }
-  }
+  json["steps"] = steps_json(outcome);
+  if (!goal.keep) json["selections"] = selections_json(outcome);
   json["layers"] = nlohmann::ordered_json::array();
   for (const PruneLayer& layer : outcome.layers) {
     nlohmann::ordered_json entry = {{"name", layer.name},
@@ -150,6 +194,10 @@ void print_pruned(const PruneSource& source, const PruneGoal& goal, const PruneO
   using Align = Table::Align;
   constexpr int kLabel = 13;  // columns before the text
   const int width = table_width(source.wide);
+  if (!outcome.missed.empty()) {
+    if (!outcome.steps.empty()) fmt::print("{}", steps_table(goal, outcome, width));
+    return;
+  }
   Table layers({{"layer", Align::left, 0, true},
                 {"kept %", Align::right},
                 {"MACs", Align::right, 3},
@@ -166,23 +214,7 @@ void print_pruned(const PruneSource& source, const PruneGoal& goal, const PruneO
                 layer.pruned_kernel, layer.error ? fmt::format("{:.2f}", 100 * *layer.error) : ""});
   }
   fmt::print("{}\n", layers.str(0, width));
-  if (outcome.steps.size() > 1) {
-    Table steps({{"speed-up [95 %]", Align::right},
-                 {"ms", Align::right},
-                 {fmt::format("{} %", name_of_top1(goal)), Align::right, 2},
-                 {"drop [95 %]", Align::right},
-                 {"expected drop", Align::right, 1},
-                 {""}});
-    for (std::size_t i = 0; i < outcome.steps.size(); ++i) {
-      const PruneStep& step = outcome.steps[i];
-      std::string mark = step.pareto ? "pareto" : "";
-      if (i == outcome.chosen) mark += mark.empty() ? "chosen" : ", chosen";
-      steps.add({speed_text(step.speedup), fmt::format("{:.3f}", outcome.dense_ms / step.speedup.median),
-                 fmt::format("{:.2f}", 100 * (outcome.search_top1 - paired_drop(step.answers))),
-                 drop_text(step.answers), expected_drop_text(step.drop), mark});
-    }
-    fmt::print("{}\n", steps.str(0, width));
-  }
+  if (outcome.steps.size() > 1) fmt::print("{}\n", steps_table(goal, outcome, width));
   const PruneStep& chosen = outcome.steps[outcome.chosen];
   std::string text = fmt::format(
       "time         {:.3f} ms{}, dense {:.3f}: {} times as fast (95 % interval); {:.0f} % of the MACs\n",
@@ -224,7 +256,7 @@ std::string prune_svg(const std::string& model, const PruneGoal& goal, const Pru
     const PruneStep& step = outcome.steps[i];
     points.push_back({outcome.dense_ms / step.speedup.median, 100 * (outcome.search_top1 - step.drop.mean),
                       fmt::format("{:.2f} times as fast", step.speedup.median), step.pareto,
-                      i == outcome.chosen});
+                      outcome.is_chosen(i)});
   }
   std::optional<double> least;
   if (goal.max_drop) least = 100 * outcome.search_top1 - *goal.max_drop;

@@ -12,15 +12,19 @@ namespace pipit::apps {
 /// How it was pruned, for the report.
 struct PruneSource {
   std::string output, svg;
+  struct Rows {
+    std::string taps;
+    std::int64_t group = 1;
+    std::int64_t panel = 0;
+  };
   std::string mode, importance;
-  std::int64_t group = 1;
-  std::int64_t panel = 0;
-  std::string rows;
+  std::optional<Rows> rows;           ///< where rows fall
   std::optional<std::int64_t> block;  ///< where blocks of channels fall
   bool refits = true;
   bool wide = false;  ///< its tables have all columns
 };
 
+/// Of an outcome without a model (PruneOutcome::missed) both have what was measured.
 nlohmann::ordered_json prune_json(nlohmann::ordered_json head, const PruneSource& source,
                                   const PruneGoal& goal, const PruneOutcome& outcome);
 void print_pruned(const PruneSource& source, const PruneGoal& goal, const PruneOutcome& outcome);

@@ -1,4 +1,6 @@
 // pipit sweep sparsity: what structured pruning of single layers brings and costs, over modes, shares and precisions.
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <filesystem>
 
@@ -49,6 +51,10 @@ std::vector<SparseLayer> layers_of(const SweepSparsityOptions& options) {
   std::vector<SparseLayer> layers;
   if (!options.model.model.empty()) {
     Model model = options.model.load();
+    if (is_quantized(model.graph))
+      fail_unsupported(
+          "{} is quantized; give the model in floating point that it was made from, and --precision int8",
+          model.name);
     layers = convolutions_of(fuse(std::move(model.graph)));
     if (layers.empty())
       fail_unsupported("{}: no convolution of one group, with constant weights and at least 8 input channels",
@@ -179,9 +185,29 @@ nlohmann::ordered_json settings_of(const SweepSparsityOptions& options) {
   return settings;
 }
 
+void check_usage(const SweepSparsityOptions& options, const CLI::App& command) {
+  const bool of_model = !options.model.model.empty();
+  refuse_given(command, "--layer", of_model, "names layers beside those of MODEL; give one of both");
+  refuse_given(command, "--batch", !of_model, "is for MODEL: the first number of a --layer is its batch");
+  const auto refuse_but_for = [&](const std::vector<std::string>& modes, const char* option,
+                                  const std::string& what = "is") {
+    const bool any = std::ranges::any_of(options.modes, [&](const std::string& mode) {
+      return std::ranges::find(modes, mode) != modes.end();
+    });
+    refuse_given(command, option, !any,
+                 fmt::format("{} for --mode {}, not {}", what, fmt::join(modes, ", "),
+                             fmt::join(options.modes, ", ")));
+  };
+  const std::vector<std::string> fitted = {"k", "k-panel", "input", "input-panel"};
+  refuse_but_for({"k", "k-panel", "input-panel"}, "--group");
+  refuse_but_for({"k-panel", "input-panel"}, "--panel");
+  refuse_but_for({"block"}, "--block");
+  refuse_but_for(fitted, "--no-refit");
+  if (options.importance == "activation" || options.importance == "second-order")
+    refuse_but_for(fitted, "--importance", options.importance + " is");
+}
+
 int sweep_sparsity(const SweepSparsityOptions& options) {
-  if (!options.model.model.empty() && !options.layers.empty())
-    throw CLI::ValidationError("--layer", "names layers beside those of MODEL; give one of both");
   const SweepOptions& shared = options.shared;
   shared.check({options.model.model});
   const std::vector<SparseLayer> layers = layers_of(options);
@@ -261,7 +287,8 @@ void add_sweep_sparsity(CLI::App& parent, int& exit_code) {
   command->add_option("--batch", options->model.batch, "Images of a run of MODEL [1, or what the file fixes]")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{65536}));
   add_list(*command, "--keep", options->keeps, finite_number() & CLI::Range(0.05, 1.0),
-           "Shares that are kept; 1 stands for the dense layer [1,0.85,0.75,0.65,0.5,0.35,0.25]");
+           "Shares that are kept, from 0.05 on; 1 stands for the dense layer "
+           "[1,0.85,0.75,0.65,0.5,0.35,0.25]");
   add_choices(
       *command, "--mode", options->modes, {"k", "k-panel", "channel", "block", "input", "input-panel"},
       "What is removed: rows of K for all outputs, for each panel of outputs its own, outputs, blocks "
@@ -300,7 +327,10 @@ void add_sweep_sparsity(CLI::App& parent, int& exit_code) {
       "Examples:\n  pipit sweep sparsity --precision fp32,int8 --results sweep.jsonl --output sweep.csv "
       "--output sweep.html\n"
       "  pipit sweep sparsity resnet50 --mode k-panel --keep 0.5,0.25 --json");
-  command->callback([options, &exit_code] { exit_code = sweep_sparsity(*options); });
+  command->callback([options, command, &exit_code] {
+    check_usage(*options, *command);
+    exit_code = sweep_sparsity(*options);
+  });
 }
 
 }  // namespace pipit::apps

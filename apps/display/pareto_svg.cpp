@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 
@@ -14,6 +15,9 @@ namespace {
 
 constexpr double kWidth = 760, kHeight = 440;
 constexpr double kLeft = 70, kRight = 30, kTop = 46, kBottom = 56;
+constexpr double kLine = 16;  // of the list of fronts
+// Of fronts, in turns: told apart by people who see few colours, too (Okabe and Ito), but for red, which marks.
+constexpr std::array kColours = {"#36c", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#000", "#888"};
 
 // Values on an axis, with some room at both ends, and the distance of round ticks.
 struct Axis {
@@ -33,6 +37,28 @@ struct Axis {
   double label(double t) const { return std::round(t / tick) * tick + 0.0; }
 };
 
+struct Front {
+  std::size_t number = 0;
+  std::vector<ParetoPoint> points;  // the fastest first
+
+  const char* colour() const { return kColours.at(number % kColours.size()); }
+};
+
+// By their names.
+std::map<std::string, Front> fronts_of(const std::vector<ParetoPoint>& all) {
+  std::map<std::string, Front> fronts;
+  for (const ParetoPoint& point : all) {
+    Front& front = fronts[point.front];
+    if (point.pareto) front.points.push_back(point);
+  }
+  std::size_t number = 0;
+  for (auto& [name, front] : fronts) {
+    front.number = number++;
+    std::ranges::sort(front.points, {}, &ParetoPoint::ms);
+  }
+  return fronts;
+}
+
 }  // namespace
 
 std::string pareto_svg(const std::string& title, const std::vector<ParetoPoint>& points,
@@ -50,13 +76,16 @@ std::string pareto_svg(const std::string& title, const std::vector<ParetoPoint>&
   const auto y = [&](double percent) {
     return kHeight - kBottom - accuracy.share(percent) * (kHeight - kTop - kBottom);
   };
+  const std::map<std::string, Front> fronts = fronts_of(points);
+  const bool several = fronts.size() > 1;
   std::string svg = fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" viewBox=\"0 0 {0:.0f} "
       "{1:.0f}\" "
       "font-family=\"sans-serif\" font-size=\"12\">\n"
       "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
       "<text x=\"{2:.0f}\" y=\"24\" font-size=\"15\">{3}</text>\n",
-      kWidth, kHeight, kLeft, svg_text(title));
+      kWidth, several ? kHeight + kLine * static_cast<double>(fronts.size() + 1) : kHeight, kLeft,
+      svg_text(title));
   for (double t = std::ceil(time.low / time.tick) * time.tick; t <= time.high; t += time.tick)
     svg += fmt::format(
         "<line x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1}\" y2=\"{2}\" stroke=\"#ddd\"/>"
@@ -77,34 +106,30 @@ std::string pareto_svg(const std::string& title, const std::vector<ParetoPoint>&
         "<line x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"#b00\" stroke-dasharray=\"6 4\"/>\n",
         kLeft, kWidth - kRight, y(*least), y(*least));
   }
-  std::map<std::string, std::vector<ParetoPoint>> fronts;
-  for (const ParetoPoint& point : points) {
-    std::vector<ParetoPoint>& front = fronts[point.front];
-    if (point.pareto) front.push_back(point);
-  }
-  for (auto& [name, front] : fronts) {
-    std::ranges::sort(front, {}, &ParetoPoint::ms);
-    svg += "<polyline fill=\"none\" stroke=\"#36c\" points=\"";
-    for (const ParetoPoint& point : front)
+  for (const auto& [name, front] : fronts) {
+    svg += fmt::format("<polyline fill=\"none\" stroke=\"{}\" points=\"", front.colour());
+    for (const ParetoPoint& point : front.points)
       svg += fmt::format("{:.1f},{:.1f} ", x(point.ms), y(point.accuracy));
     svg += "\"/>\n";
-    if (fronts.size() > 1 && !front.empty()) {
-      const bool right = time.share(front[0].ms) < 0.7;
-      svg += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" font-size=\"10\" text-anchor=\"{}\">{}</text>\n",
-                         x(front[0].ms) + (right ? 8 : -8), y(front[0].accuracy) + 4, right ? "start" : "end",
-                         svg_text(name));
-    }
+    if (!several) continue;
+    const std::size_t number = front.number + 1;
+    if (!front.points.empty())
+      svg += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"end\" fill=\"{}\">{}</text>\n",
+                         x(front.points[0].ms) - 7, y(front.points[0].accuracy) + 4, front.colour(), number);
+    svg += fmt::format("<text x=\"{}\" y=\"{:.0f}\" fill=\"{}\">{}  {}</text>\n", kLeft,
+                       kHeight + kLine * static_cast<double>(number), front.colour(), number, svg_text(name));
   }
   for (const ParetoPoint& point : points) {
+    const char* colour = fronts.at(point.front).colour();
     svg += fmt::format(
-        "<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{}\" fill=\"{}\" stroke=\"#36c\"><title>{}: {:.4g} ms, "
+        "<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{}\" fill=\"{}\" stroke=\"{}\"><title>{}: {:.4g} ms, "
         "{:.2f} "
         "%</title></circle>\n",
         x(point.ms), y(point.accuracy), point.chosen ? 6 : 4,
         point.chosen   ? "#b00"
-        : point.pareto ? "#36c"
+        : point.pareto ? colour
                        : "white",
-        svg_text(point.label), point.ms, point.accuracy);
+        colour, svg_text(point.label), point.ms, point.accuracy);
     if (point.chosen) {
       const bool right = time.share(point.ms) < 0.7;
       svg += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\">{}</text>\n",

@@ -21,7 +21,8 @@ struct ParetoPoint {
 };
 
 /// An SVG document: one mark per point (its label as a tooltip, and beside the chosen one), a line through those of
-/// each Pareto front (named at its fastest point where there are several), a dashed line at `least` percent. `what`: of
+/// each Pareto front (where there are several in colours, with numbers at their fastest points that a list below
+/// explains), a dashed line at `least` percent. `what`: of
 /// accuracies. Text is escaped; nothing is loaded from elsewhere.
 std::string pareto_svg(const std::string& title, const std::vector<ParetoPoint>& points,
                        std::optional<double> least, const std::string& what);

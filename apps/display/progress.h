@@ -12,12 +12,13 @@ namespace pipit::apps {
 using ProgressReport = std::function<void(std::int64_t done, std::int64_t total)>;
 
 /// One bar for a whole command, with the time that remains. Commands of several stages plan them; what remains is told
-/// from the shares of the stages that lie ahead, so it is about right at best.
+/// from the shares and the seconds of the stages that lie ahead, so it is about right at best.
 class Progress {
  public:
   struct Stage {
     std::string name;
-    double share = 1;  ///< of the time of all stages, in whatever unit
+    double share = 1;    ///< of the time of all stages, in whatever unit
+    double seconds = 0;  ///< that it takes on any machine, besides the share
   };
 
   /// Of one stage. Silent when `quiet` or when stderr is not a terminal.
@@ -35,18 +36,25 @@ class Progress {
   void update(std::int64_t done, const std::string& note = {});
 
  private:
+  struct Work {
+    double shares = 0, seconds = 0;
+    void add(const Stage& stage) {
+      shares += stage.share;
+      seconds += stage.seconds;
+    }
+  };
   struct Entered {
-    double before = 0;  // of the whole, in shares
-    double share = 0;
+    Work before, own;
   };
   Entered enter(const std::string& name);
-  void draw(double done, const std::string& text);
+  void draw(const Work& done, const std::string& text);
 
   std::string what_;
   std::vector<Stage> plan_;
   std::size_t at_ = 0;
-  double before_ = 0, all_ = 0;  // shares
-  std::int64_t total_ = 0;       // of the one stage
+  Work before_, all_;
+  double done_ = 0;         // of the whole, as it is shown
+  std::int64_t total_ = 0;  // of the one stage
   bool shown_;
   std::chrono::steady_clock::time_point begun_ = std::chrono::steady_clock::now();
   std::chrono::steady_clock::time_point last_;

@@ -1,12 +1,35 @@
 #include "apps/measuring/judged_images.h"
 
+#include <algorithm>
+#include <functional>
+#include <limits>
 #include <set>
 
 #include "apps/display/table.h"
 #include "apps/measuring/runner.h"
+#include "engine/base/file.h"
 #include "quant/hash.h"
 
 namespace pipit::apps {
+
+namespace {
+
+std::uintmax_t size_of(const std::filesystem::path& path) {
+  std::error_code ignored;  // hash_of() says what is wrong
+  return std::filesystem::file_size(path, ignored);
+}
+
+std::size_t hash_of(const std::filesystem::path& path) {
+  return std::hash<std::string>()(read_file(path, std::numeric_limits<std::uint64_t>::max()));
+}
+
+std::set<std::uintmax_t> sizes_of(const std::vector<LabelledImage>& images) {
+  std::set<std::uintmax_t> sizes;
+  for (const LabelledImage& image : images) sizes.insert(size_of(image.path));
+  return sizes;
+}
+
+}  // namespace
 
 std::vector<std::filesystem::path> paths_of(const std::vector<LabelledImage>& images) {
   std::vector<std::filesystem::path> paths;
@@ -18,6 +41,18 @@ std::vector<int> labels_of(const std::vector<LabelledImage>& images) {
   std::vector<int> labels;
   for (const LabelledImage& image : images) labels.push_back(image.label);
   return labels;
+}
+
+std::int64_t count_copies(const std::vector<LabelledImage>& images,
+                          const std::vector<LabelledImage>& others) {
+  const std::set<std::uintmax_t> sizes = sizes_of(images), other_sizes = sizes_of(others);
+  std::set<std::size_t> known;
+  for (const LabelledImage& other : others) {
+    if (sizes.contains(size_of(other.path))) known.insert(hash_of(other.path));
+  }
+  return std::ranges::count_if(images, [&](const LabelledImage& image) {
+    return other_sizes.contains(size_of(image.path)) && known.contains(hash_of(image.path));
+  });
 }
 
 std::vector<LabelledImage> images_to_judge(const std::string& folder, Against against,

@@ -1,6 +1,7 @@
 // The images that a choice is made on, and the others that it is checked on, for tune and prune.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -19,6 +20,9 @@ struct ImageSplit {
 
 std::vector<std::filesystem::path> paths_of(const std::vector<LabelledImage>& images);
 std::vector<int> labels_of(const std::vector<LabelledImage>& images);
+
+/// How many of the images are files of the same bytes as one of the others.
+std::int64_t count_copies(const std::vector<LabelledImage>& images, const std::vector<LabelledImage>& others);
 
 /// The images of a folder, `limit` of them spread evenly (0: all), with their classes; without where these are not what
 /// is right. An error about classes ends with `otherwise`, an option that does without them.

@@ -61,6 +61,11 @@ class Searcher {
       if (outcome_.steps[i].keeps == chosen_) outcome_.chosen = i;
     }
     mark();
+    outcome_.dense_ms = quantile(dense_ms_, 0.25);
+    if (!outcome_.missed.empty()) {
+      outcome_.passed = false;
+      return std::move(outcome_);
+    }
     finish();
     count_zeros();
     return std::move(outcome_);
@@ -94,7 +99,8 @@ class Searcher {
   }
 
   // Measures selections until the time is up.
-  void explore(double speedup, double seconds, const ProgressReport& progress) {
+  void explore(double speedup, double seconds) {
+    const ProgressReport progress = stage_("measuring selections");
     const Clock::time_point begin = Clock::now();
     const auto share = [&] { return milliseconds_since(begin) / 1000 / seconds; };
     for (int i = 0; i < kFewestSelections || share() < 1; ++i) {
@@ -124,7 +130,7 @@ class Searcher {
   }
 
   void meet_speedup() {
-    explore(*goal_.speedup, goal_.seconds, stage_("measuring selections"));
+    explore(*goal_.speedup, goal_.seconds);
     for (const std::size_t i : finalists(*goal_.speedup)) {
       const Selection& selection = search_->measured()[i].selection;
       const PruneStep& step = take(budget_.keeps_of(selection), search_->predicted_speedup(selection));
@@ -135,9 +141,8 @@ class Searcher {
 
   void meet_drop() {
     std::vector<PrunedModel> made;
-    const ProgressReport progress = stage_("measuring selections");
     for (const double speedup : kSpeedups) {
-      explore(speedup, goal_.seconds / std::size(kSpeedups), progress);
+      explore(speedup, goal_.seconds / std::size(kSpeedups));
       const std::vector<std::size_t> best = search_->best(speedup);
       if (best.empty()) continue;
       const Selection& selection = search_->measured()[best[0]].selection;
@@ -157,10 +162,19 @@ class Searcher {
     steps.push_back({0, -1, 1, {static_cast<std::int64_t>(images_.search_labels.size()), 0, 0}, {}, false});
     const int index = choose_step(steps, *goal_.max_drop / 100, kDropConfidence);
     const int step = index < 0 ? -1 : steps[static_cast<std::size_t>(index)].kept;
-    if (step < 0)
-      throw GoalMissed(fmt::format(
-          "no pruned model is faster than the dense one and drops at most {:g} points; nothing is written",
-          *goal_.max_drop));
+    if (step < 0) {
+      outcome_.missed =
+          outcome_.steps.empty()
+              ? fmt::format(
+                    "none of {} selections of what to remove is {} times as fast as the dense model: "
+                    "nothing is written",
+                    outcome_.sketched.size(), kSpeedups[0])
+              : fmt::format(
+                    "no pruned model is faster than the dense one and drops at most {:g} points: "
+                    "nothing is written",
+                    *goal_.max_drop);
+      return;
+    }
     choose(outcome_.steps[static_cast<std::size_t>(step)].keeps,
            std::move(made[static_cast<std::size_t>(step)]));
   }
@@ -183,7 +197,6 @@ class Searcher {
       outcome_.judged = judge_drop(outcome_.unseen, *goal_.max_drop / 100);
       outcome_.passed = outcome_.judged->within;
     }
-    outcome_.dense_ms = quantile(dense_ms_, 0.25);
     if (pruning_.compiler().int8()) compare_with_fp32(judge);
     const std::map<std::string, double> before = step_times(dense_plan_, batch_.view(), kLayerRuns);
     const std::map<std::string, double> after = step_times(outcome_.plan, batch_.view(), kLayerRuns);
@@ -202,7 +215,7 @@ class Searcher {
       layer.pruned_kernel = kernels[info.name];
       if (before.contains(info.name)) layer.dense_ms = before.at(info.name);
       if (after.contains(info.name)) layer.pruned_ms = after.at(info.name);
-      if (!left.contains(info.name)) layer.kept = 0;
+      if (!left.contains(info.name) && !kernels.contains(info.name)) layer.kept = 0;
       for (const LayerMask& mask : masks) {
         if (mask.node == info.name) layer.rows = mask.mode;
       }

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "apps/measuring/pruning.h"
-#include "engine/base/error.h"
 #include "engine/base/statistics.h"
 #include "quant/drop_verdict.h"
 #include "quant/mixed_search.h"
@@ -91,15 +90,14 @@ struct PruneOutcome {
   std::optional<JudgedDrop> judged;  ///< where the goal is a drop
   bool passed = true;                ///< whether the goal counts as met
   std::size_t bytes = 0, dense_bytes = 0;
+  std::string
+      missed;  ///< why there is no model to write; no step is chosen then, and what is of the model is not set
+
+  bool is_chosen(std::size_t step) const { return missed.empty() && step == chosen; }
 };
 
 /// Whether a speed-up counts as reached: by the median, and nearly (3 %) by the lower end of the interval.
 bool reached(const MedianInterval& speedup, double wanted);
-
-/// No pruned model reaches the goal.
-struct GoalMissed : Error {
-  using Error::Error;
-};
 
 /// How often search_pruned() fits weights at most.
 int most_steps(const PruneGoal& goal);
@@ -109,7 +107,7 @@ int most_steps(const PruneGoal& goal);
 /// of those that are fast enough the one of the least error is fitted in full and measured once more; where it then
 /// falls short (reached()) the next one follows, up to twice. For a drop the same is done for rising speeds, one step
 /// for each, and the fastest taken that is good enough together with all slower ones (choose_step()).
-/// Throws GoalMissed where nothing is worth writing.
+/// Where nothing is worth writing, the outcome says why and has no more than what was measured.
 PruneOutcome search_pruned(const Pruning& pruning, const PruneGoal& goal, PruneImages& images,
                            const std::function<ProgressReport(const char* stage)>& stage);
 

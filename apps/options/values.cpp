@@ -82,6 +82,11 @@ CLI::Option* one_of(CLI::Option* option, const std::vector<std::string>& words) 
   return option->type_name(alternatives(words))->check(one_of(words));
 }
 
+void refuse_given(const CLI::App& command, const std::string& option, bool means_nothing,
+                  const std::string& why) {
+  if (means_nothing && command.count(option) > 0) throw CLI::ValidationError(option, why);
+}
+
 std::string alternatives(const std::vector<std::string>& words) {
   return fmt::format("{}", fmt::join(words, "|"));
 }

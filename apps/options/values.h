@@ -22,6 +22,10 @@ CLI::Validator one_of(const std::vector<std::string>& words);
 /// (apps/display/declared.h).
 CLI::Option* one_of(CLI::Option* option, const std::vector<std::string>& words);
 
+/// Throws CLI::ValidationError where the option was given although it `means_nothing` here, for the reason `why`.
+void refuse_given(const CLI::App& command, const std::string& option, bool means_nothing,
+                  const std::string& why);
+
 /// "a|b|c".
 std::string alternatives(const std::vector<std::string>& words);
 

@@ -38,7 +38,7 @@ for word in "$@"; do
   esac
   words+=("$word")
 done
-if [ "$1" = prune ]; then words+=(--search-seconds 2); fi
+if [ "$1" = prune ] && [[ " $* " != *" --keep "* ]]; then words+=(--search-seconds 2); fi
 limit=120
 case "$*" in
 %s

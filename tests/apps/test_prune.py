@@ -64,6 +64,7 @@ class Prune(CommandTest):
 
     def test_a_global_share(self):
         result = self.prune("--keep", 0.7, "--global", "--against", "dense", "--check", "images/cat")
+        self.assertEqual((result["keep"], result["global"]), (0.7, True))
         self.assertEqual(result["unseen"]["images"], 6)
         self.assertEqual(result["unseen"]["base_top1"], 1)
         kept = {round(layer["kept"], 2) for layer in result["layers"]}
@@ -99,19 +100,44 @@ class Prune(CommandTest):
         self.assertEqual([heights[i] for i in by_drop], sorted(heights))
         self.assertEqual(sum("stroke-dasharray" in e.attrib for e in svg.iter()), 1)
 
-    def test_a_drop_that_nothing_keeps_is_a_document_too(self):
-        done = subprocess.run([PIPIT, "prune", MODEL, "images", "--output", "none.onnx", "--max-drop", "0",
-                               "--search-seconds", "1", "--json", "--quiet"], cwd=self.folder, capture_output=True,
-                              text=True, timeout=300, check=False)
-        document = json.loads(done.stdout)
-        self.assertEqual(done.returncode, OK if document["passed"] else CHECK_FAILED)
-        self.assertEqual((self.folder / "none.onnx").exists(), "problem" not in document)
+    def test_a_drop_that_nothing_keeps(self):
+        # Of a network of which half of the channels are left as they are not much is right.
+        missed = ("prune", MODEL, "images", "--output", "none.onnx", "--against", "dense", "--max-drop", 0, "--mode", "channel",
+                  "--importance", "l1", "--no-refit", "--search-seconds", 1, "--save-svg", "tried.svg")
+        done = self.pipit(*missed, code=CHECK_FAILED)
+        self.assertIn("nothing is written", done.stderr)
+        self.assertRegex(done.stdout, r"\A +speed-up \[95 %\] +ms .*expected drop")
+        self.assertNotIn("chosen", done.stdout)
+        result = self.json(*missed, code=CHECK_FAILED)
+        self.assertFalse(result["passed"])
+        self.assertIn("nothing is written", result["problem"])
+        self.assertNotIn("output", result)
+        self.assertGreaterEqual(len(result["steps"]), 1)
+        for step in result["steps"]:
+            self.assertFalse(step["chosen"])
+            self.assertGreater(step["speedup"], 0)
+        self.assertGreater(max(step["drop_points"] for step in result["steps"]), 0)
+        self.assertGreaterEqual(len(result["selections"]), len(result["steps"]))
+        svg = xml.etree.ElementTree.parse(self.folder / "tried.svg").getroot()
+        self.assertEqual(sum(e.tag.endswith("circle") for e in svg.iter()), len(result["steps"]) + 1)
+        self.assertFalse((self.folder / "none.onnx").exists())
+
+    def test_copies_to_check_on(self):
+        for i in range(2):
+            self.write(f"checked/cat/{i}.bmp", (self.folder / f"images/cat/{i}.bmp").read_bytes())
+            self.write_bmp(f"checked/frog/{i}.bmp", (i, 2 * i, 3))
+        prune = ("prune", MODEL, "images", "--output", "pruned.onnx", "--keep", 0.9, "--check", "checked")
+        self.assertIn("2 of the 4 images of --check are among those", self.pipit_with_notes(*prune).stderr)
+        for i in range(2):
+            (self.folder / f"checked/cat/{i}.bmp").unlink()
+        self.pipit(*prune)  # fails when anything is on stderr
 
     def test_the_batch_stays_open(self):
         name = self.json("inspect", MODEL)["inputs"][0]["name"]
         self.prune("--keep", 0.9, "--shape", f"{name}=1x3x32x32")
         self.assertEqual(self.json("inspect", "pruned.onnx", "--batch", 3)["inputs"][0]["shape"], [3, 3, 32, 32])
-        self.prune("--keep", 0.9, "--shape", f"{name}=2x3x32x32")
+        # Of 9 images 8 fill batches.
+        self.assertEqual(self.prune("--keep", 0.9, "--shape", f"{name}=2x3x32x32")["calibration_images"], 8)
         self.assertEqual(self.json("inspect", "pruned.onnx")["inputs"][0]["shape"], [2, 3, 32, 32])
 
     def test_int8_is_pruned_calibrated_and_written(self):
@@ -125,8 +151,9 @@ class Prune(CommandTest):
             self.assertGreater(measured["ms"], 0)
         low, high = result["dense_fp32"]["speedup_interval95"]
         self.assertTrue(low <= result["dense_fp32"]["speedup"] <= high)
-        inner = {layer["name"]: layer for layer in result["layers"]}["/stages/stages.1/stages.1.1/conv1/Conv"]
-        self.assertAlmostEqual(inner["kept"], 0.5, places=2)
+        layers = {layer["name"]: layer for layer in result["layers"]}
+        self.assertAlmostEqual(layers["/stages/stages.1/stages.1.1/conv1/Conv"]["kept"], 0.5, places=2)
+        self.assertEqual(layers["input.quantize"]["kept"], 1)
         # The file holds its scales, and answers as the report says.
         inspected = self.json("inspect", "pruned.onnx", "--quiet")
         self.assertEqual(inspected["int8"]["macs"], inspected["macs"])
@@ -211,6 +238,8 @@ class Prune(CommandTest):
     def test_channels_leave_the_graph(self):
         result = self.prune("--mode", "channel", "--keep", 0.5)
         self.assertEqual(result["mode"], "channel")
+        for unused in ("group", "panel", "rows", "block"):
+            self.assertNotIn(unused, result)
         self.assertLess(result["pruned"]["bytes"], 0.7 * result["dense"]["bytes"])
         inspected = {layer["name"]: layer for layer in self.json("inspect", "pruned.onnx", "--quiet")["layers"]}
         outer = "/stages/stages.2/stages.2.1/conv2/Conv"
@@ -227,6 +256,7 @@ class Prune(CommandTest):
         self.assertEqual(inspected["/fc/Gemm"]["input"][1], 40)
         layers = {layer["name"]: layer for layer in result["layers"]}
         self.assertAlmostEqual(layers[outer]["kept"], 0.25, places=2)
+        self.assertRegex("".join(result["notes"]), r"50 % of the channels stay, and 2\d % of the MACs")
         self.assertEqual(self.json("evaluate", "pruned.onnx", "images", "--quiet")["images"], 18)
         # Blocks of 16: of 24 and 80 channels, what is left is what the other blocks have.
         self.assertEqual(self.prune("--mode", "block", "--keep", 0.6)["block"], 16)
@@ -268,11 +298,18 @@ class Prune(CommandTest):
             (("--output", "x.onnx", "--keep", 0.5, "--panel", 1, "--precision", "int8"), "--panel"),
             (("--output", "x.onnx", "--keep", 0.5, "--precision", "fp16"), "--precision"),
             (("--output", "x.onnx", "--keep", 0.5, "--precision", "int8", "--plan", "plan.json"), "--plan"),
+            (("--output", "x.onnx", "--keep", 0.5, "--against", "dense", "--labels", "l.txt"), "--labels"),
             (("--output", "x.onnx", "--keep", 0.5, "--check", "nowhere"), "--check"),
             (("--output", "x.onnx", "--keep", 0.5, "--check", "./images"), "--check"),
             (("--output", "x.onnx", "--keep", 0.5, "--mode", "block", "--block", 5), "--block"),
             (("--output", "x.onnx", "--keep", 0.5, "--mode", "input", "--global"), "--global"),
             (("--output", "x.onnx", "--keep", 0.5, "--mode", "channel", "--rows", "channel"), "--rows"),
+            (("--output", "x.onnx", "--keep", 0.5, "--mode", "input", "--rows", "auto"), "--rows"),
+            (("--output", "x.onnx", "--keep", 0.5, "--mode", "block", "--panel", 0), "--panel"),
+            (("--output", "x.onnx", "--max-drop", 1, "--mode", "channel", "--group", 1), "--group"),
+            (("--output", "x.onnx", "--keep", 0.5, "--block", 16), "--block: is for --mode block, not auto"),
+            (("--output", "x.onnx", "--keep", 0.5, "--search-seconds", 60), "--search-seconds"),
+            (("--output", "x.onnx", "--keep", 0.5, "--no-refit", "--ridge", 0.1, "--importance", "l1"), "--ridge"),
             (("--output", "images/cat/0.bmp", "--keep", 0.5), "--output"),
             (("--output", "x.onnx", "--save-svg", "x.onnx", "--keep", 0.5), "--save-svg"),
             (("--output", "new.onnx", "--save-svg", "./new.onnx", "--keep", 0.5), "--save-svg"),

@@ -4,6 +4,7 @@ import csv
 import json
 import math
 import os
+import re
 import signal
 import statistics
 import subprocess
@@ -75,6 +76,11 @@ class SweepSparsity(SweepTest):
         svg = (self.folder / "s.svg").read_text()
         self.assertEqual(svg.count("<circle"), len(rows))
         self.assertEqual(svg.count("<polyline"), 3)  # a front for each precision
+        # Each of another colour, and with a number that is explained below.
+        self.assertEqual(len(set(re.findall(r'<polyline[^>]* stroke="([^"]+)"', svg))), 3)
+        for number, precision in enumerate(("fp16", "fp32", "int8"), 1):
+            self.assertIn(f">{number}  {LAYER} {precision}</text>", svg)
+            self.assertIn(f">{number}</text>", svg)
         self.assertIn("output", svg)
 
     def test_goes_on_after_a_kill(self):
@@ -113,6 +119,12 @@ class SweepSparsity(SweepTest):
             self.assertAlmostEqual(row["kept"], 0.5, delta=0.01)
             self.assertNotIn("refit", row)
 
+    def test_a_quantized_model(self):
+        self.write_bmp("images/cat/0.bmp", (1, 2, 3))
+        self.pipit_with_notes("calibrate", MODEL, "images", "--output", "plan.json")
+        self.pipit("quantize", MODEL, "--plan", "plan.json", "--output", "int8.onnx")
+        self.assert_one_line_error(self.pipit("sweep", "sparsity", "int8.onnx", code=UNSUPPORTED), "int8.onnx is quantized")
+
     def test_text(self):
         text = self.pipit("sweep", "sparsity", "--layer", LAYER, "--mode", "k", "--keep", "1,0.5", "--seconds", "0").stdout
         self.assertRegex(text, rf"(?m)^{LAYER}  fp32 +k +0\.50 ")
@@ -133,6 +145,14 @@ class SweepSparsity(SweepTest):
                           (MODEL, "--layer", LAYER)):
             self.assert_one_line_error(self.pipit("sweep", "sparsity", *arguments, code=USAGE), arguments[0]
                                        if arguments[0] != MODEL else "--layer")
+        for arguments, message in (
+                (("--batch", "2"), "--batch: is for MODEL"),
+                (("--mode", "k,channel", "--block", "16"), "--block: is for --mode block, not k, channel"),
+                (("--mode", "channel,block,input", "--group", "0"), "--group"),
+                (("--mode", "k,input", "--panel", "32"), "--panel: is for --mode k-panel, input-panel"),
+                (("--mode", "channel,block", "--no-refit"), "--no-refit"),
+                (("--mode", "channel", "--importance", "activation"), "--importance: activation is for --mode k")):
+            self.assert_one_line_error(self.pipit("sweep", "sparsity", *arguments, code=USAGE), message)
         self.assert_one_line_error(self.pipit("sweep", code=USAGE), "subcommand")
         for option in ("--json", "--threads", "--device", "--precision", "Examples"):
             self.assertIn(option, self.pipit("sweep", "sparsity", "--help").stdout)
