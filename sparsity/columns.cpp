@@ -87,4 +87,17 @@ std::vector<std::int64_t> sample_positions(std::int64_t positions, std::int64_t 
   return all;
 }
 
+std::vector<std::int64_t> sample_positions_of_each(std::int64_t positions, std::int64_t samples,
+                                                   std::int64_t wanted, std::uint64_t seed,
+                                                   std::uint64_t run) {
+  const std::int64_t own = positions / samples;
+  std::vector<std::int64_t> all;
+  for (std::int64_t s = 0; s < samples; ++s) {
+    const std::uint64_t number = run * static_cast<std::uint64_t>(samples) + static_cast<std::uint64_t>(s);
+    for (const std::int64_t position : sample_positions(own, wanted, seed, number))
+      all.push_back(s * own + position);
+  }
+  return all;
+}
+
 }  // namespace pipit

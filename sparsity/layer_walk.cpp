@@ -124,12 +124,19 @@ class Visited final : public WalkedLayer {
     return input && *input < node_.inputs.size() ? node_.inputs[*input] : kNoValue;
   }
 
-  std::int64_t columns_of_a_run(const Columns& columns) const {
+  // Of a run; 1 where positions are not theirs.
+  std::int64_t samples(const Columns& columns) const {
+    const std::int64_t batch = walk_.graph.value(node_.inputs[0]).desc.shape[0];
+    return batch > 0 && columns.positions() % batch == 0 ? batch : 1;
+  }
+
+  std::int64_t columns_of_a_sample(const Columns& columns) const {
     const auto depth = static_cast<double>(columns.depth() + 1);
     const double least = walk_.options.least * depth;
     const double wanted = std::clamp(walk_.options.work / (depth * depth), least,
                                      std::max(least, static_cast<double>(walk_.options.most_columns)));
-    return static_cast<std::int64_t>(wanted / static_cast<double>(walk_.runs)) + 1;
+    const double all = static_cast<double>(walk_.runs) * static_cast<double>(samples(columns));
+    return static_cast<std::int64_t>(wanted / all) + 1;
   }
 
   // Weights and biases (or none) of all groups.
@@ -159,11 +166,11 @@ class Visited final : public WalkedLayer {
   template <typename Fill>
   void for_each_block(const Columns& columns, std::size_t group, GramBuilder& builder,
                       const Fill& fill) const {
-    const std::int64_t wanted = columns_of_a_run(columns);
+    const std::int64_t wanted = columns_of_a_sample(columns);
     for (std::size_t run = 0; run < walk_.runs; ++run) {
       const float* from = walk_.values[index(node_.inputs[0])][run].changed->values<float>().data();
-      const std::vector<std::int64_t> positions =
-          sample_positions(columns.positions(), wanted, walk_.options.seed + number_, run);
+      const std::vector<std::int64_t> positions = sample_positions_of_each(
+          columns.positions(), samples(columns), wanted, walk_.options.seed + number_, run);
       for (std::span<const std::int64_t> left = positions; !left.empty();) {
         const GramBuilder::Rows rows = builder.next(left.size());
         const std::span<const std::int64_t> now = left.first(rows.count);

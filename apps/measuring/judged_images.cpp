@@ -1,13 +1,10 @@
 #include "apps/measuring/judged_images.h"
 
 #include <algorithm>
-#include <functional>
-#include <limits>
 #include <set>
 
 #include "apps/display/table.h"
 #include "apps/measuring/runner.h"
-#include "engine/base/file.h"
 #include "quant/hash.h"
 
 namespace pipit::apps {
@@ -15,12 +12,8 @@ namespace pipit::apps {
 namespace {
 
 std::uintmax_t size_of(const std::filesystem::path& path) {
-  std::error_code ignored;  // hash_of() says what is wrong
+  std::error_code ignored;  // hash_file() says what is wrong
   return std::filesystem::file_size(path, ignored);
-}
-
-std::size_t hash_of(const std::filesystem::path& path) {
-  return std::hash<std::string>()(read_file(path, std::numeric_limits<std::uint64_t>::max()));
 }
 
 std::set<std::uintmax_t> sizes_of(const std::vector<LabelledImage>& images) {
@@ -46,12 +39,12 @@ std::vector<int> labels_of(const std::vector<LabelledImage>& images) {
 std::int64_t count_copies(const std::vector<LabelledImage>& images,
                           const std::vector<LabelledImage>& others) {
   const std::set<std::uintmax_t> sizes = sizes_of(images), other_sizes = sizes_of(others);
-  std::set<std::size_t> known;
+  std::set<std::string> known;
   for (const LabelledImage& other : others) {
-    if (sizes.contains(size_of(other.path))) known.insert(hash_of(other.path));
+    if (sizes.contains(size_of(other.path))) known.insert(hash_file(other.path));
   }
   return std::ranges::count_if(images, [&](const LabelledImage& image) {
-    return other_sizes.contains(size_of(image.path)) && known.contains(hash_of(image.path));
+    return other_sizes.contains(size_of(image.path)) && known.contains(hash_file(image.path));
   });
 }
 

@@ -316,5 +316,21 @@ TEST(Columns, Samples) {
   EXPECT_EQ(sample_positions(5, 9, 1, 1).size(), 5U);
 }
 
+// Images are sampled alike in whatever batches they come.
+TEST(Sampling, IsTheSameForEveryBatch) {
+  std::vector<std::int64_t> all;
+  for (const std::int64_t batch : {1, 2, 4}) {
+    std::vector<std::int64_t> positions;
+    for (std::int64_t run = 0; run < 8 / batch; ++run) {
+      for (const std::int64_t p :
+           sample_positions_of_each(50 * batch, batch, 6, 3, static_cast<std::uint64_t>(run)))
+        positions.push_back(run * batch * 50 + p);
+    }
+    if (batch == 1) all = positions;
+    EXPECT_EQ(positions, all) << "batch " << batch;
+    EXPECT_EQ(positions.size(), 8U * 6U);
+  }
+}
+
 }  // namespace
 }  // namespace pipit

@@ -313,12 +313,12 @@ __global__ void __launch_bounds__(pooled_stem::kThreads, 1)
 #ifdef PIPIT_WARPGROUP_MMA
   using Stem = pooled_stem::Stem<Sum>;
   extern __shared__ std::uint8_t dynamic[];
-  __shared__ int compiled;  // has_pooled_stem
+  __shared__ uint4 constants[Stem::kConstants / 16];
   pooled_stem::Places at;
   at.weights = (ptx::shared_address(dynamic) + 1023) & ~1023U;
   at.ring = at.weights + p.plan.ring;
   at.pixels = at.weights + p.plan.pixels;
-  at.constants = at.weights + p.plan.constants;
+  at.constants = ptx::shared_address(constants);
   const auto thread = static_cast<int>(threadIdx.x);
   const auto copy = [&](std::uint32_t to, const std::byte* from, int bytes) {
     for (int i = thread * 16; i < bytes; i += pooled_stem::kThreads * 16)
@@ -327,7 +327,6 @@ __global__ void __launch_bounds__(pooled_stem::kThreads, 1)
   copy(at.weights, p.weights, kPooledStemUnits * Stem::kUnitBytes);
   for (int i = thread * 16; i < Stem::kConstants; i += pooled_stem::kThreads * 16)
     store_four(at.constants + i, units::constant<Sum>(p.constants, i));
-  if (thread == 0) compiled = 1;
   ptx::publish_shared();
   __syncthreads();
   ptx::release_next_kernel();

@@ -28,12 +28,11 @@ std::variant<PooledStemPlan, std::string> plan_pooled_stem(const PooledStemShape
   const auto aligned = [](std::int64_t bytes) { return (bytes + 1023) / 1024 * 1024; };
   const std::int64_t ring = kPooledStemUnits * kUnitRows * row_bytes;
   const std::int64_t pixels = ring + aligned(row_bytes * plan.mid_rows * shape.mid_w);
-  const std::int64_t constants = pixels + aligned(std::int64_t{plan.image_rows} * plan.pitch *
-                                                  kPooledStemChannels * shape.element_bytes);
-  const std::int64_t all = constants + kUnitChannels * 8;
+  const std::int64_t all =
+      pixels + std::int64_t{plan.image_rows} * plan.pitch * kPooledStemChannels * shape.element_bytes;
   if (all > kPooledStemMostShared) return "shared memory has no room for the rows";
   plan.ring = static_cast<int>(ring), plan.pixels = static_cast<int>(pixels);
-  plan.constants = static_cast<int>(constants), plan.shared_bytes = static_cast<int>(all);
+  plan.shared_bytes = static_cast<int>(all);
   return plan;
 }
 

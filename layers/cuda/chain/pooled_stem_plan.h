@@ -47,11 +47,11 @@ struct RowRange {
 
 struct PooledStemPlan {
   PooledStemShape shape;
-  int step_rows = 2;                        ///< of the maximum
-  int steps = 1;                            ///< of an image
-  int pitch = 0;                            ///< pixels of a row of the image in shared memory
-  int image_rows = 0, mid_rows = 0;         ///< of the rings
-  int ring = 0, pixels = 0, constants = 0;  ///< offsets in shared memory, in bytes; weights begin at 0
+  int step_rows = 2;                 ///< of the maximum
+  int steps = 1;                     ///< of an image
+  int pitch = 0;                     ///< pixels of a row of the image in shared memory
+  int image_rows = 0, mid_rows = 0;  ///< of the rings
+  int ring = 0, pixels = 0;          ///< offsets in shared memory, in bytes; weights begin at 0
   int shared_bytes = 0;
 
   /// The rows of the convolution that a step's maxima read.
