@@ -101,9 +101,11 @@ Graph prepare(Graph graph, const CompileOptions& options, std::vector<PassReport
     passes.push_back({name, next.changes, std::move(next.notes)});
     graph = std::move(next.graph);
   };
-  const bool int8_on_gpu = planning.precision == Precision::int8 && planning.device == DeviceKind::cuda;
-  if (int8_on_gpu) run("fuse quantized image", fuse_quantized_image(graph));
-  if (planning.precision == Precision::fp16 || int8_on_gpu)
+  const bool on_gpu = planning.device == DeviceKind::cuda;
+  const bool fp16 = planning.precision == Precision::fp16;
+  // In fp32 the graph may be of a quantized file.
+  if (on_gpu && !fp16) run("fuse quantized image", fuse_quantized_image(graph));
+  if (fp16 || (on_gpu && planning.precision == Precision::int8))
     run("convert precision", assign_precision(graph, planning.precision, planning.device, keep_f32));
   return graph;
 }

@@ -99,7 +99,7 @@ class PooledStem final : public Kernel {
     args_.least_steps = steps / args_.workers, args_.more_steps = steps % args_.workers;
     args_.steps = cuda::Divisor(plan.steps);
     args_.mid_row = cuda::Divisor(shape.mid_w), args_.mid_ring = cuda::Divisor(plan.mid_rows);
-    args_.image_ring = cuda::Divisor(plan.image_rows), args_.pitch = cuda::Divisor(plan.pitch);
+    args_.image_ring = cuda::Divisor(plan.image_rows);
     args_.out_row = cuda::Divisor(shape.out_w);
     pack(spec);
     PIPIT_CUDA(cuda::prepare_pooled_stem(cuda::is_int8_conv(spec)));
@@ -110,6 +110,11 @@ class PooledStem final : public Kernel {
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
     PooledStemArgs args = args_;
+    const auto on_16_bytes = [](int elements) { return elements % 4 == 0; };
+    args.runs_of_four = args.x_pixel == 1 && on_16_bytes(args.x_row) && on_16_bytes(args.x_channel) &&
+                        on_16_bytes(args.x_image) && on_16_bytes(args.plan.shape.in_w) &&
+                        reinterpret_cast<std::uintptr_t>(inputs[0].data) % 16 == 0;
+    args.runs = cuda::Divisor(args.runs_of_four ? args.plan.shape.in_w / 4 : args.plan.shape.in_w);
     args.x = reinterpret_cast<const float*>(inputs[0].data);
     args.y = outputs[0].data;
     PIPIT_CUDA(cuda::launch_pooled_stem(args, static_cast<cudaStream_t>(context.stream)));

@@ -18,7 +18,10 @@ namespace pipit::cuda {
 namespace pooled_stem {
 
 inline constexpr int kComputing = kPooledStemGroups * 128;  // threads
-inline constexpr int kThreads = kComputing + 128;
+inline constexpr int kBringing = 256;
+inline constexpr int kThreads = kComputing + kBringing;
+/// Registers of a thread that computes and of one that brings rows: a block has 65536.
+inline constexpr int kRegisters = 96, kFewRegisters = 64;
 
 #ifdef PIPIT_WARPGROUP_MMA
 
@@ -106,41 +109,61 @@ struct Stem {
     }
     return to;
   }
-  /// The rows of the image that are new, with the pixels of padding around them.
+  __device__ __forceinline__ static void put(std::uint32_t to, const Pixel& pixel) {
+    if constexpr (kBytes == 1) {
+      asm volatile("st.shared.u32 [%0], %1;\n" ::"r"(to), "r"(pixel.word[0]) : "memory");
+    } else {
+      asm volatile("st.shared.v2.u32 [%0], {%1, %2};\n" ::"r"(to), "r"(pixel.word[0]), "r"(pixel.word[1])
+                   : "memory");
+    }
+  }
+  /// Of a row of the image, padding first, in shared memory.
+  __device__ __forceinline__ std::uint32_t row_at(int above) const {
+    const int ring_row = above - p.image_ring.divide(above) * p.plan.image_rows;
+    return at.pixels + ring_row * p.plan.pitch * kPixelBytes;
+  }
+  /// The rows of the image that are new. Count: neighbouring pixels that a thread reads at once, 1 or 4, AtOnce such runs
+  /// being under way. Padding beside them stays zero.
+  template <int Count, int AtOnce>
   __device__ __forceinline__ void bring_rows(const Walk& walk) const {
-    constexpr int kAtOnce = 4;  // pixels of a thread that are under way
     const PooledStemShape& s = p.plan.shape;
     const auto thread = static_cast<int>(threadIdx.x) - kComputing;
-    const int pixels = (walk.new_image.end - walk.new_image.begin) * p.plan.pitch;
+    const int all = (walk.new_image.end - walk.new_image.begin) * static_cast<int>(p.runs.value);
     const float* image = p.x + static_cast<std::int64_t>(walk.image) * p.x_image;
 #pragma unroll 1
-    for (int first = thread; first < pixels; first += kAtOnce * 128) {
-      float v[kAtOnce][kPooledStemChannels];
-      std::uint32_t to[kAtOnce];
+    for (int first = thread; first < all; first += AtOnce * kBringing) {
+      float v[AtOnce][kPooledStemChannels][Count];
 #pragma unroll
-      for (int u = 0; u < kAtOnce; ++u) {
-        const int i = min(first + u * 128, pixels - 1);
-        const int row = p.pitch.divide(i);
-        const int x = i - row * p.plan.pitch;
-        const int above = walk.new_image.begin + row;  // rows of padding come first
-        const int ring_row = above - p.image_ring.divide(above) * p.plan.image_rows;
-        to[u] = at.pixels + (ring_row * p.plan.pitch + x) * kPixelBytes;
-        const int h = above - s.pad_h, w = x - s.pad_w;
-        const bool inside = h >= 0 && h < s.in_h && w >= 0 && w < s.in_w;
+      for (int u = 0; u < AtOnce; ++u) {
+        const int i = min(first + u * kBringing, all - 1);
+        const int row = p.runs.divide(i);
+        const int w = (i - row * static_cast<int>(p.runs.value)) * Count;
+        const int h = walk.new_image.begin + row - s.pad_h;
+        const bool inside = h >= 0 && h < s.in_h;
         const float* from = image + (inside ? h * p.x_row + w * p.x_pixel : 0);
 #pragma unroll
-        for (int c = 0; c < kPooledStemChannels; ++c)
-          v[u][c] = inside && c < s.channels ? from[c * p.x_channel] : 0.0F;
+        for (int c = 0; c < kPooledStemChannels; ++c) {
+          const bool there = inside && c < s.channels;
+          if constexpr (Count == 4) {
+            const float4 four =
+                there ? *reinterpret_cast<const float4*>(from + c * p.x_channel) : make_float4(0, 0, 0, 0);
+            v[u][c][0] = four.x, v[u][c][1] = four.y, v[u][c][2] = four.z, v[u][c][3] = four.w;
+          } else {
+            v[u][c][0] = there ? from[c * p.x_channel] : 0.0F;
+          }
+        }
       }
 #pragma unroll
-      for (int u = 0; u < kAtOnce; ++u) {
-        const Pixel pixel = pixel_of(v[u]);
-        if constexpr (kBytes == 1) {
-          asm volatile("st.shared.u32 [%0], %1;\n" ::"r"(to[u]), "r"(pixel.word[0]) : "memory");
-        } else {
-          asm volatile("st.shared.v2.u32 [%0], {%1, %2};\n" ::"r"(to[u]), "r"(pixel.word[0]),
-                       "r"(pixel.word[1])
-                       : "memory");
+      for (int u = 0; u < AtOnce; ++u) {
+        const int i = min(first + u * kBringing, all - 1);
+        const int row = p.runs.divide(i);
+        const int x = (i - row * static_cast<int>(p.runs.value)) * Count + s.pad_w;
+        const std::uint32_t to = row_at(walk.new_image.begin + row);
+#pragma unroll
+        for (int k = 0; k < Count; ++k) {
+          const float pixel[kPooledStemChannels] = {v[u][0][k], v[u][1][k], v[u][2][k], v[u][3][k]};
+          // What lies beyond the last window is not read.
+          if (x + k < p.plan.pitch) put(to + (x + k) * kPixelBytes, pixel_of(pixel));
         }
       }
     }
@@ -151,7 +174,7 @@ struct Stem {
       // There is room for the rows of two steps of an image.
       for (const int needed = walk.turn - (walk.begins() ? 0 : 1); read < needed; ++read)
         wait_at(kRowsAreRead, read);
-      bring_rows(walk);
+      p.runs_of_four ? bring_rows<4, 2>(walk) : bring_rows<1, 6>(walk);
       arrive_at(kRowsAreThere, walk.turn);
     }
   }
@@ -325,6 +348,10 @@ __global__ void __launch_bounds__(pooled_stem::kThreads, 1)
       store_four(to + i, *reinterpret_cast<const uint4*>(from + i));
   };
   copy(at.weights, p.weights, kPooledStemUnits * Stem::kUnitBytes);
+  // Of the rows of the image what is never written: padding on both sides.
+  const int pixel_bytes = p.plan.image_rows * p.plan.pitch * Stem::kPixelBytes;
+  for (int i = thread * 16; i < pixel_bytes; i += pooled_stem::kThreads * 16)
+    store_four(at.pixels + i, uint4{});
   for (int i = thread * 16; i < Stem::kConstants; i += pooled_stem::kThreads * 16)
     store_four(at.constants + i, units::constant<Sum>(p.constants, i));
   ptx::publish_shared();
@@ -332,8 +359,10 @@ __global__ void __launch_bounds__(pooled_stem::kThreads, 1)
   ptx::release_next_kernel();
   ptx::wait_for_previous_kernel();
   if (thread < pooled_stem::kComputing) {
+    ptx::take_registers<pooled_stem::kRegisters>();
     Stem{p, at}.compute_all();
   } else {
+    ptx::leave_registers<pooled_stem::kFewRegisters>();
     Stem{p, at}.bring_all();
   }
 #endif

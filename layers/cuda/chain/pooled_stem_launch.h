@@ -21,7 +21,10 @@ struct PooledStemArgs {
   int workers = 1;
   int least_steps = 0;  ///< of every worker; the first more_steps have one more
   int more_steps = 0;
-  Divisor steps, mid_row, mid_ring, image_ring, out_row, pitch;
+  /// Four neighbouring pixels of a channel are read at once: they lie together, on 16 bytes.
+  bool runs_of_four = false;
+  Divisor runs;  ///< of a row of the image
+  Divisor steps, mid_row, mid_ring, image_ring, out_row;
 };
 
 /// Whether the current GPU has Hopper's products, and the kernels were compiled for it.
