@@ -42,8 +42,8 @@ class Columns {
 /// `wanted` of `positions`, chosen by `seed` and `run` alone, sorted; all of them when there are no more.
 std::vector<std::int64_t> sample_positions(std::int64_t positions, std::int64_t wanted, std::uint64_t seed,
                                            std::uint64_t run);
-/// The same of each of `samples`, of which a run has the `positions` together: chosen by the sample's number in all runs,
-/// so that they are the same ones whatever a batch is. wanted: of one.
+/// The same of each of `samples`, of which a run has the `positions` together: chosen by the sample's number in all
+/// runs, so that they are the same ones whatever a batch is. wanted: of one.
 std::vector<std::int64_t> sample_positions_of_each(std::int64_t positions, std::int64_t samples,
                                                    std::int64_t wanted, std::uint64_t seed,
                                                    std::uint64_t run);

@@ -47,7 +47,8 @@ LinkBounds bounds_of(const NodeSpec& spec);
 /// The bounds as the kernels of units want them: in INT8 the upper one is whole, since rounding keeps the order.
 UnitBounds unit_bounds(const NodeSpec& spec);
 /// Whether the short INT8 arithmetic of these kernels gives the specification's bits, whatever x is: sums stay below
-/// kSmallSum; with ReLU, which the node must then have, no value lies so far below zero that a float has no whole numbers.
+/// kSmallSum; with ReLU, which the node must then have, no value lies so far below zero that floats have no whole
+/// numbers.
 bool has_small_sums(const NodeSpec& spec, bool relu);
 /// Biases, and in INT8 multipliers, of every unit of outputs (pack_unit_constants).
 void append_unit_constants(const NodeSpec& spec, bool stored, std::vector<std::byte>& constants);

@@ -18,10 +18,8 @@ namespace pipit::cuda {
 namespace pooled_stem {
 
 inline constexpr int kComputing = kPooledStemGroups * 128;  // threads
-inline constexpr int kBringing = 256;
+inline constexpr int kBringing = 128;
 inline constexpr int kThreads = kComputing + kBringing;
-/// Registers of a thread that computes and of one that brings rows: a block has 65536.
-inline constexpr int kRegisters = 96, kFewRegisters = 64;
 
 #ifdef PIPIT_WARPGROUP_MMA
 
@@ -122,8 +120,8 @@ struct Stem {
     const int ring_row = above - p.image_ring.divide(above) * p.plan.image_rows;
     return at.pixels + ring_row * p.plan.pitch * kPixelBytes;
   }
-  /// The rows of the image that are new. Count: neighbouring pixels that a thread reads at once, 1 or 4, AtOnce such runs
-  /// being under way. Padding beside them stays zero.
+  /// The rows of the image that are new. Count: neighbouring pixels that a thread reads at once, 1 or 4; AtOnce such
+  /// runs are under way. Padding beside them stays zero.
   template <int Count, int AtOnce>
   __device__ __forceinline__ void bring_rows(const Walk& walk) const {
     const PooledStemShape& s = p.plan.shape;
@@ -174,7 +172,7 @@ struct Stem {
       // There is room for the rows of two steps of an image.
       for (const int needed = walk.turn - (walk.begins() ? 0 : 1); read < needed; ++read)
         wait_at(kRowsAreRead, read);
-      p.runs_of_four ? bring_rows<4, 2>(walk) : bring_rows<1, 6>(walk);
+      p.runs_of_four ? bring_rows<4, 3>(walk) : bring_rows<1, 8>(walk);
       arrive_at(kRowsAreThere, walk.turn);
     }
   }
@@ -359,10 +357,8 @@ __global__ void __launch_bounds__(pooled_stem::kThreads, 1)
   ptx::release_next_kernel();
   ptx::wait_for_previous_kernel();
   if (thread < pooled_stem::kComputing) {
-    ptx::take_registers<pooled_stem::kRegisters>();
     Stem{p, at}.compute_all();
   } else {
-    ptx::leave_registers<pooled_stem::kFewRegisters>();
     Stem{p, at}.bring_all();
   }
 #endif

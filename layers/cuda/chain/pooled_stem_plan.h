@@ -1,9 +1,10 @@
 // How "pooled_stem" computes a first convolution and the maximum behind it: which rows whom waits for, and what lies
 // where in shared memory. No CUDA: tested without a GPU.
 //
-// A worker, which is a block of threads, goes through steps of up to two rows of the maximum, image by image. For each a
-// group of warps of its own brings the rows of the image that are new into a ring of rows, four channels a pixel; the
-// other groups compute the rows of the convolution that are new into a second ring, meet, and take maxima from there.
+// A worker, which is a block of threads, goes through steps of up to two rows of the maximum, image by image. For each
+// step a group of warps of its own brings the rows of the image that are new into a ring of rows, four channels a pixel;
+// the other groups compute the rows of the convolution that are new into a second ring, meet, and take maxima from
+// there.
 #pragma once
 
 #include <algorithm>
@@ -74,8 +75,8 @@ struct PooledStemPlan {
 /// workers: blocks that there are at once. The reason where there is no plan.
 std::variant<PooledStemPlan, std::string> plan_pooled_stem(const PooledStemShape& shape, int workers);
 
-/// Weights [64][7][kernel_w][channels] of elements to kPooledStemUnits units (unit_layout.h): of row r of the window the
-/// unit r / 2 has its pixels and their channels from k = r % 2 * 32 on.
+/// Weights [64][7][kernel_w][channels] of elements to kPooledStemUnits units (unit_layout.h): of row r of the window
+/// the unit r / 2 has its pixels and their channels from k = r % 2 * 32 on.
 void pack_pooled_stem(const PooledStemShape& shape, int kernel_w, const std::byte* weights, std::byte* to);
 
 }  // namespace pipit::cuda

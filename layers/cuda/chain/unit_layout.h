@@ -1,5 +1,5 @@
-// Units: what kernels whose weights stay in shared memory multiply at once, 64 positions x 64 outputs for 64 elements of
-// k. Where weights lie there, and which outputs a lane gets. No CUDA.
+// Units: what kernels whose weights stay in shared memory multiply at once, 64 positions x 64 outputs for 64 elements
+// of k. Where weights lie there, and which outputs a lane gets. No CUDA.
 #pragma once
 
 #include <cstddef>
