@@ -4,8 +4,8 @@
 // The block is a 1x1 convolution to 64 channels (the head), a 3x3 of 64 to 64 (the window), and a 1x1 of 64 to more
 // (the tail), to which x is added, or what a 1x1 convolution makes of x (the projection; or the tail to that). Output
 // positions of all images, one behind the other, are cut into tiles of kUnitRows. A worker, which is a block of
-// threads, computes a range of tiles in iterations: in iteration i the head of its tile i - halo, and window and tail of
-// its tile i - lag, whose neighbours are complete by then. What the head computes waits for the window in a ring of
+// threads, computes a range of tiles in iterations: in iteration i the head of its tile i - halo, and window and tail
+// of its tile i - lag, whose neighbours are complete by then. What the head computes waits for the window in a ring of
 // tiles in shared memory.
 #pragma once
 
