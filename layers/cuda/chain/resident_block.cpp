@@ -1,5 +1,5 @@
 // Candidate "resident_block" of Conv and QConv: the convolutions of a residual block of 64 channels inside, and its
-// addition, in one launch at large batches.
+// addition, in one launch.
 #include <algorithm>
 #include <optional>
 #include <variant>
@@ -7,10 +7,8 @@
 #include "engine/cuda/runtime.h"
 #include "layers/cuda/chain/conv_chain.h"
 #include "layers/cuda/chain/resident_block_launch.h"
-#include "layers/cuda/conv/conv_gemm_launch.h"
 #include "layers/cuda/conv/tensor_map.h"
 #include "layers/cuda/families.h"
-#include "layers/cuda/quantized/qconv_common.h"
 #include "layers/ops/conv.h"
 #include "layers/ops/qconv.h"
 
