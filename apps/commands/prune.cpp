@@ -156,6 +156,7 @@ std::vector<Progress::Stage> stages_of(const PruneGoal& goal, bool int8) {
     stages.push_back({"fitting weights", 6});
     if (int8) stages.push_back({"calibrating", 1});
   }
+  stages.push_back({"checking", 2});
   return stages;
 }
 

@@ -189,15 +189,20 @@ class Searcher {
   }
 
   void finish() {
+    const ProgressReport progress = stage_("checking");
+    constexpr int kParts = 3;
+    progress(0, kParts);
     outcome_.plan = pruning_.compiler().compiled(outcome_.pruned.graph, outcome_.pruned.scales);
     const Judge judge(goal_.against, images_.unseen_labels, images_.unseen_answers);
     outcome_.unseen_top1 = judge.fp32_top1();
     outcome_.unseen = judge.compare(run_outputs(outcome_.plan, images_.unseen));
+    progress(1, kParts);
     if (goal_.max_drop) {
       outcome_.judged = judge_drop(outcome_.unseen, *goal_.max_drop / 100);
       outcome_.passed = outcome_.judged->within;
     }
     if (pruning_.compiler().int8()) compare_with_fp32(judge);
+    progress(2, kParts);
     const std::map<std::string, double> before = step_times(dense_plan_, batch_.view(), kLayerRuns);
     const std::map<std::string, double> after = step_times(outcome_.plan, batch_.view(), kLayerRuns);
     std::map<std::string, std::string> kernels;
@@ -229,6 +234,7 @@ class Searcher {
       }
       outcome_.layers.push_back(std::move(layer));
     }
+    progress(kParts, kParts);
   }
 
   void compare_with_fp32(const Judge& judge) {

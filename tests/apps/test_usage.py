@@ -243,9 +243,9 @@ class Terminal(CommandTest):
                  ("calibrating", "judging layers", "mixing precisions", "checking")),
                 ("diff", ("diff", MODEL, "images", "--plan", "mixed.json"), ("comparing", "layer by layer")),
                 ("prune", ("prune", MODEL, "images", "--against", "dense", "--keep", 0.5, "--output", "p.onnx"),
-                 ("the dense model", "ordering groups", "fitting weights")),
+                 ("the dense model", "ordering groups", "fitting weights", "checking")),
                 ("prune", ("prune", MODEL, "images", "--against", "dense", "--max-drop", 100, "--search-seconds", 4, "--output", "p.onnx"),
-                 ("ordering groups", "timing candidates", "measuring selections", "fitting weights")),
+                 ("ordering groups", "timing candidates", "measuring selections", "fitting weights", "checking")),
                 ("profile", ("profile", MODEL, "--threads", "1,2", "--runs", 3), ("1 threads", "2 threads")),
                 ("ceilings", ("ceilings", "--threads", 1), ("measuring",))):
             with self.subTest(name), unittest.mock.patch.dict(os.environ, XDG_CACHE_HOME=str(self.folder)):
