@@ -2,13 +2,19 @@
 // what the first one reads or what earlier ones compute.
 #pragma once
 
+#include <functional>
+#include <memory>
 #include <optional>
+#include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/plan/registry.h"
 #include "layers/cuda/chain/conv_chain_shape.h"
 #include "layers/cuda/chain/unit_layout.h"
 #include "layers/ops/conv.h"
+#include "layers/ops/qconv.h"
 
 namespace pipit::cuda {
 
@@ -52,6 +58,20 @@ UnitBounds unit_bounds(const NodeSpec& spec);
 bool has_small_sums(const NodeSpec& spec, bool relu);
 /// Biases, and in INT8 multipliers, of every unit of outputs (pack_unit_constants).
 void append_unit_constants(const NodeSpec& spec, bool stored, std::vector<std::byte>& constants);
+
+/// A candidate of Conv and QConv whose kernel K computes chains and no single node.
+template <typename K>
+void register_chain(Registry& registry, const std::string& name,
+                    std::function<bool(const NodeSpec&, std::span<const ChainLink>)> takes,
+                    std::function<bool(const NodeSpec&, std::span<const ChainLink>)> pays = {}) {
+  for (const std::string_view type : {Conv::kType, QConv::kType}) {
+    Candidate candidate{name, [](const NodeSpec&) { return Refusal("runs several layers together only"); },
+                        [](const NodeSpec& spec) { return std::make_unique<K>(spec); }};
+    candidate.fuses_chain = takes;
+    candidate.chain_pays = pays;
+    registry.add(type, DeviceKind::cuda, std::move(candidate));
+  }
+}
 
 /// Whether "implicit_gemm" would leave out much of what is multiplied.
 bool is_pruned(const NodeSpec& spec);

@@ -150,13 +150,7 @@ bool takes_chain(const NodeSpec& first, std::span<const ChainLink> links) {
 }  // namespace
 
 void register_cuda_pooled_stem(Registry& registry) {
-  for (const std::string_view type : {Conv::kType, QConv::kType}) {
-    Candidate candidate{"pooled_stem",
-                        [](const NodeSpec&) { return Refusal("runs two layers together only"); },
-                        [](const NodeSpec& spec) { return std::make_unique<PooledStem>(spec); }};
-    candidate.fuses_chain = takes_chain;
-    registry.add(type, DeviceKind::cuda, std::move(candidate));
-  }
+  cuda::register_chain<PooledStem>(registry, "pooled_stem", takes_chain);
 }
 
 }  // namespace pipit

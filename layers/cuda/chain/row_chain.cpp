@@ -161,14 +161,7 @@ bool chain_pays(const NodeSpec& first, std::span<const ChainLink> links) {
 }  // namespace
 
 void register_cuda_row_chain(Registry& registry) {
-  for (const std::string_view type : {Conv::kType, QConv::kType}) {
-    Candidate candidate{"row_chain",
-                        [](const NodeSpec&) { return Refusal("runs several convolutions together only"); },
-                        [](const NodeSpec& spec) { return std::make_unique<RowChain>(spec); }};
-    candidate.fuses_chain = takes_chain;
-    candidate.chain_pays = chain_pays;
-    registry.add(type, DeviceKind::cuda, std::move(candidate));
-  }
+  cuda::register_chain<RowChain>(registry, "row_chain", takes_chain, chain_pays);
 }
 
 }  // namespace pipit

@@ -130,6 +130,29 @@ inline int processors() {
   return major >= 9 ? count : 0;
 }
 
+/// The graph's answers with the kernel on a GPU are the CPU's, bit for bit, three times. Returns how many chains it
+/// took.
+inline int expect_specification(const Graph& graph, const std::string& kernel, Numbers& numbers) {
+  const auto plan = plan_for(graph, DeviceKind::cuda, Precision::fp32, kernel);
+  Session gpu(plan), cpu(plan_for(graph, DeviceKind::cpu, Precision::fp32));
+  for (int run = 0; run < 3; ++run) {
+    const std::vector<Tensor> inputs = random_inputs(graph, numbers.random);
+    EXPECT_EQ(bytes_of(results(gpu, inputs)[0]), bytes_of(results(cpu, inputs)[0])) << "run " << run;
+  }
+  return chains_in(*plan, kernel);
+}
+
+/// In fp16 they are within `bound` of the CPU's in fp32, by norms, and the same each time.
+inline int expect_halves(const Graph& graph, const std::string& kernel, double bound, Numbers& numbers) {
+  const auto plan = plan_for(graph, DeviceKind::cuda, Precision::fp16, kernel);
+  Session gpu(plan), cpu(plan_for(graph, DeviceKind::cpu, Precision::fp32));
+  const std::vector<Tensor> inputs = random_inputs(graph, numbers.random);
+  const std::vector<Tensor> wanted = results(cpu, inputs), given = results(gpu, inputs);
+  EXPECT_LE(relative_error(given[0], wanted[0]), bound);
+  for (int run = 0; run < 3; ++run) EXPECT_EQ(bytes_of(results(gpu, inputs)[0]), bytes_of(given[0]));
+  return chains_in(*plan, kernel);
+}
+
 #define PIPIT_NEEDS_HOPPER() \
   PIPIT_NEEDS_GPU();         \
   if (processors() == 0) GTEST_SKIP() << "not a Hopper GPU"

@@ -56,15 +56,8 @@ TEST(PooledStem, IsTheSpecificationInInt8) {
   PIPIT_NEEDS_HOPPER();
   Numbers numbers(430);
   for (int i = 0; i < 20; ++i) {
-    const Graph graph = random_stem(numbers, true);
-    const auto plan = plan_for(graph, DeviceKind::cuda, Precision::fp32, kName);
-    ASSERT_EQ(chains_in(*plan, kName), 1) << "case " << i << ", seed " << gpu_seed();
-    Session gpu(plan), cpu(plan_for(graph, DeviceKind::cpu, Precision::fp32));
-    for (int run = 0; run < 3; ++run) {
-      const std::vector<Tensor> inputs = random_inputs(graph, numbers.random);
-      ASSERT_EQ(bytes_of(results(gpu, inputs)[0]), bytes_of(results(cpu, inputs)[0]))
-          << "case " << i << ", run " << run << ", seed " << gpu_seed();
-    }
+    SCOPED_TRACE(fmt::format("case {}, seed {}", i, gpu_seed()));
+    ASSERT_EQ(expect_specification(random_stem(numbers, true), kName, numbers), 1);
   }
 }
 
@@ -72,16 +65,9 @@ TEST(PooledStem, AgreesInHalves) {
   PIPIT_NEEDS_HOPPER();
   Numbers numbers(431);
   for (int i = 0; i < 20; ++i) {
-    const Graph graph = random_stem(numbers, false);
-    const auto plan = plan_for(graph, DeviceKind::cuda, Precision::fp16, kName);
-    ASSERT_EQ(chains_in(*plan, kName), 1) << "case " << i << ", seed " << gpu_seed();
-    Session gpu(plan), cpu(plan_for(graph, DeviceKind::cpu, Precision::fp32));
-    const std::vector<Tensor> inputs = random_inputs(graph, numbers.random);
-    const std::vector<Tensor> wanted = results(cpu, inputs), given = results(gpu, inputs);
+    SCOPED_TRACE(fmt::format("case {}, seed {}", i, gpu_seed()));
     // Weights, x and two results are rounded, each to 2^-12 of it on average.
-    EXPECT_LE(relative_error(given[0], wanted[0]), 1e-3) << "case " << i << ", seed " << gpu_seed();
-    for (int run = 0; run < 3; ++run)
-      EXPECT_EQ(bytes_of(results(gpu, inputs)[0]), bytes_of(given[0])) << "case " << i;
+    ASSERT_EQ(expect_halves(random_stem(numbers, false), kName, 1e-3, numbers), 1);
   }
 }
 

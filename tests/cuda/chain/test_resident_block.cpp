@@ -38,16 +38,10 @@ TEST(ResidentBlock, IsTheSpecificationInInt8) {
   PIPIT_NEEDS_HOPPER();
   Numbers numbers(420);
   for (int i = 0; i < 24; ++i) {
+    SCOPED_TRACE(fmt::format("case {}, seed {}", i, gpu_seed()));
     const ConvChainShape shape = random_shape(numbers.random, true, i % 4);
     const Graph graph = graph_of(shape, true, numbers, small_sums(shape, numbers));
-    const auto plan = plan_for(graph, DeviceKind::cuda, Precision::fp32, kName);
-    ASSERT_EQ(chains_in(*plan, kName), 1) << "case " << i << ", seed " << gpu_seed();
-    Session gpu(plan), cpu(plan_for(graph, DeviceKind::cpu, Precision::fp32));
-    for (int run = 0; run < 3; ++run) {
-      const std::vector<Tensor> inputs = random_inputs(graph, numbers.random);
-      ASSERT_EQ(bytes_of(results(gpu, inputs)[0]), bytes_of(results(cpu, inputs)[0]))
-          << "case " << i << ", run " << run << ", seed " << gpu_seed();
-    }
+    ASSERT_EQ(expect_specification(graph, kName, numbers), 1);
   }
 }
 
@@ -56,17 +50,10 @@ TEST(ResidentBlock, AgreesInHalves) {
   Numbers numbers(421);
   int blocks = 0;
   for (int i = 0; i < 24; ++i) {
-    const ConvChainShape shape = random_shape(numbers.random, false, i % 4);
-    const Graph graph = graph_of(shape, false, numbers);
-    const auto plan = plan_for(graph, DeviceKind::cuda, Precision::fp16, kName);
-    blocks += chains_in(*plan, kName);
-    Session gpu(plan), cpu(plan_for(graph, DeviceKind::cpu, Precision::fp32));
-    const std::vector<Tensor> inputs = random_inputs(graph, numbers.random);
-    const std::vector<Tensor> wanted = results(cpu, inputs), given = results(gpu, inputs);
+    SCOPED_TRACE(fmt::format("case {}, seed {}", i, gpu_seed()));
+    const Graph graph = graph_of(random_shape(numbers.random, false, i % 4), false, numbers);
     // Weights, x and six results are rounded, each to 2^-12 of it on average.
-    EXPECT_LE(relative_error(given[0], wanted[0]), 1e-3) << "case " << i << ", seed " << gpu_seed();
-    for (int run = 0; run < 3; ++run)
-      EXPECT_EQ(bytes_of(results(gpu, inputs)[0]), bytes_of(given[0])) << "case " << i;
+    blocks += expect_halves(graph, kName, 1e-3, numbers);
   }
   EXPECT_GT(blocks, 16);  // wide images leave no room beside the weights
 }

@@ -28,16 +28,9 @@ TEST(RowChain, IsTheSpecificationInInt8) {
   Numbers numbers(410);
   int chains = 0;
   for (int i = 0; i < 24; ++i) {
+    SCOPED_TRACE(fmt::format("case {}, seed {}", i, gpu_seed()));
     const ConvChainShape shape = random_shape(numbers.random, true, processors());
-    const Graph graph = graph_of(shape, true, numbers);
-    const auto plan = plan_for(graph, DeviceKind::cuda, Precision::fp32, kName);
-    chains += chains_in(*plan, kName);
-    Session gpu(plan), cpu(plan_for(graph, DeviceKind::cpu, Precision::fp32));
-    for (int run = 0; run < 3; ++run) {
-      const std::vector<Tensor> inputs = random_inputs(graph, numbers.random);
-      ASSERT_EQ(bytes_of(results(gpu, inputs)[0]), bytes_of(results(cpu, inputs)[0]))
-          << "case " << i << ", run " << run << ", seed " << gpu_seed();
-    }
+    chains += expect_specification(graph_of(shape, true, numbers), kName, numbers);
   }
   EXPECT_GT(chains, 8);
 }
@@ -47,17 +40,10 @@ TEST(RowChain, AgreesInHalves) {
   Numbers numbers(411);
   int chains = 0;
   for (int i = 0; i < 30; ++i) {
+    SCOPED_TRACE(fmt::format("case {}, seed {}", i, gpu_seed()));
     const ConvChainShape shape = random_shape(numbers.random, false, processors());
-    const Graph graph = graph_of(shape, false, numbers);
-    const auto plan = plan_for(graph, DeviceKind::cuda, Precision::fp16, kName);
-    chains += chains_in(*plan, kName);
-    Session gpu(plan), cpu(plan_for(graph, DeviceKind::cpu, Precision::fp32));
-    const std::vector<Tensor> inputs = random_inputs(graph, numbers.random);
-    const std::vector<Tensor> wanted = results(cpu, inputs), given = results(gpu, inputs);
     // Each of up to 12 convolutions rounds what it computes, to 2^-12 of it on average, and passes on what it got.
-    EXPECT_LE(relative_error(given[0], wanted[0]), 2e-3) << "case " << i << ", seed " << gpu_seed();
-    for (int run = 0; run < 3; ++run)
-      EXPECT_EQ(bytes_of(results(gpu, inputs)[0]), bytes_of(given[0])) << "case " << i;
+    chains += expect_halves(graph_of(shape, false, numbers), kName, 2e-3, numbers);
   }
   EXPECT_GT(chains, 4);  // of half of them values leave no room for weights
 }
