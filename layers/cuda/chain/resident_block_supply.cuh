@@ -1,5 +1,5 @@
-// What resident_block's kernels are made of, which tiles a worker computes, and the thread that has the copy engine bring
-// weights and x.
+// What resident_block's kernels are made of, which tiles a worker computes, and the thread that has the copy engine
+// bring weights and x.
 #pragma once
 
 #include <cstdint>
