@@ -51,9 +51,10 @@ DescribedNode::DescribedNode(const PlanSubject& subject, const Node& node, bool 
   for (TensorDesc& output : outputs) widen(output);
 }
 
-std::optional<std::vector<LinkSource>> link_sources(const Graph& graph, std::span<const Node* const> chain,
-                                                    const Node& node) {
+std::vector<LinkSource> link_sources(const Graph& graph, std::span<const Node* const> chain, const Node& node,
+                                     std::vector<ValueId>& outside) {
   using Kind = LinkSource::Kind;
+  const auto place = [](const auto& range, auto found) { return static_cast<int>(found - range.begin()); };
   const std::vector<ValueId>& read_first = chain.front()->inputs;
   std::vector<LinkSource> sources;
   for (const ValueId id : node.inputs) {
@@ -64,11 +65,13 @@ std::optional<std::vector<LinkSource>> link_sources(const Graph& graph, std::spa
     const auto from = std::ranges::find(chain, id, [](const Node* n) { return n->outputs[0]; });
     const auto input = std::ranges::find(read_first, id);
     if (from != chain.end()) {
-      sources.push_back({Kind::node, static_cast<int>(from - chain.begin())});
+      sources.push_back({Kind::node, place(chain, from)});
     } else if (input != read_first.end()) {
-      sources.push_back({Kind::input, static_cast<int>(input - read_first.begin())});
+      sources.push_back({Kind::input, place(read_first, input)});
     } else {
-      return std::nullopt;
+      const auto known = std::ranges::find(outside, id);
+      sources.push_back({Kind::outside, place(outside, known)});
+      if (known == outside.end()) outside.push_back(id);
     }
   }
   return sources;
@@ -77,10 +80,11 @@ std::optional<std::vector<LinkSource>> link_sources(const Graph& graph, std::spa
 DescribedKernel::DescribedKernel(const PlanSubject& subject, const StepDraft& draft)
     : node_(subject, subject.graph.nodes()[static_cast<std::size_t>(draft.node)], draft.step.on_host) {
   std::vector<const Node*> before{&subject.graph.nodes()[static_cast<std::size_t>(draft.node)]};
+  std::vector<ValueId> outside;
   for (const int n : draft.chain) {
     const Node& node = subject.graph.nodes()[static_cast<std::size_t>(n)];
     links_.push_back(std::make_unique<const DescribedNode>(subject, node, false));
-    chain_.push_back({&links_.back()->spec, link_sources(subject.graph, before, node).value()});
+    chain_.push_back({&links_.back()->spec, link_sources(subject.graph, before, node, outside)});
     before.push_back(&node);
   }
   for (const int n : draft.followers) {

@@ -24,10 +24,10 @@ struct DescribedNode {
   DescribedNode& operator=(const DescribedNode&) = delete;
 };
 
-/// Where the inputs of a node behind these come from (ChainLink::sources); nothing where one comes from elsewhere. Each
-/// of `chain` has one output.
-std::optional<std::vector<LinkSource>> link_sources(const Graph& graph, std::span<const Node* const> chain,
-                                                    const Node& node);
+/// Where the inputs of a node behind these come from (ChainLink::sources). Each of `chain` has one output. outside: what
+/// they read beside (LinkSource::outside), to which the node's is added.
+std::vector<LinkSource> link_sources(const Graph& graph, std::span<const Node* const> chain, const Node& node,
+                                     std::vector<ValueId>& outside);
 
 /// A draft's kernel: its node with NodeSpec::variant and NodeSpec::fusion. The draft must outlive it.
 class DescribedKernel {

@@ -114,15 +114,15 @@ class Chainer {
   Links links_of(const Candidate& candidate, std::size_t first) {
     Links links;
     std::vector<const Node*> nodes{&node_at(first)};
+    std::vector<ValueId> outside;
     Inside inside(uses_);
     inside.add(nodes[0]->outputs[0], {});
     for (std::size_t d = first + 1; d < drafts_.size() && links.all.size() < kMostLinks; ++d) {
+      if (!may_hold(candidate, d)) break;
       const Node& node = node_at(d);
-      std::optional<std::vector<LinkSource>> sources;
-      if (may_hold(candidate, d)) sources = link_sources(graph_, nodes, node);
-      if (!sources) break;
-      inside.add(node.outputs[0], *sources);
-      links.all.push_back({&spec_of(d), std::move(*sources)});
+      std::vector<LinkSource> sources = link_sources(graph_, nodes, node, outside);
+      inside.add(node.outputs[0], sources);
+      links.all.push_back({&spec_of(d), std::move(sources)});
       links.closed.push_back(inside.closed());
       nodes.push_back(&node);
     }
@@ -149,7 +149,12 @@ class Chainer {
     step.is_chain = true;
     // It refused the node alone.
     std::erase_if(step.refused, [&](const RefusedCandidate& r) { return r.name == step.kernel_name; });
-    for (std::size_t d = first + 1; d <= first + chain.links; ++d) draft.chain.push_back(drafts_[d].node);
+    std::vector<const Node*> nodes{&node_at(first)};
+    for (std::size_t d = first + 1; d <= first + chain.links; ++d) {
+      draft.chain.push_back(drafts_[d].node);
+      link_sources(graph_, nodes, node_at(d), step.outside);
+      nodes.push_back(&node_at(d));
+    }
     step.fused = draft.chain;
   }
 

@@ -34,6 +34,7 @@ class Placer {
         step.inputs.push_back(placement(inputs[i], memory));
         if (!step.kernel->reads_constant(i)) step.inputs.back().constant.reset();
       }
+      for (const ValueId id : step.outside) step.inputs.push_back(placement(id, memory));
       for (const ValueId id : last_node(graph_, step).outputs) step.outputs.push_back(placement(id, memory));
       const std::size_t offset =
           memory.offsets[buffers_.ranges.size() + static_cast<std::size_t>(step.index)];

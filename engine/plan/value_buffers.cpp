@@ -39,6 +39,7 @@ class Finder {
       for (const ValueId id : node_of(*step).inputs) {
         if (id != kNoValue) last_use[root_index(id)] = step->index;
       }
+      for (const ValueId id : step->outside) last_use[root_index(id)] = step->index;
     }
     for (const ValueId id : graph_.outputs()) last_use[root_index(id)] = static_cast<int>(steps_.size());
     return last_use;

@@ -29,6 +29,8 @@ void register_cuda_conv_implicit_gemm(
     Registry& registry);  // directly in front of cudnn, to which it yields long ones
 void register_cuda_conv_direct(Registry& registry);
 void register_cuda_resident_block(Registry& registry);  // Conv and QConv; in front of row_chain
+void register_cuda_streamed_block(Registry& registry);  // Conv and QConv; in front of row_chain
+void register_cuda_projected_sum(Registry& registry);   // Conv and QConv; in front of row_chain
 void register_cuda_pooled_stem(Registry& registry);     // Conv and QConv; no single node
 void register_cuda_row_chain(Registry& registry);       // Conv and QConv; no single node
 

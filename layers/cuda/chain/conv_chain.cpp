@@ -38,7 +38,7 @@ const ConvAttributes& conv_attributes(const NodeSpec& spec) {
                             : layer_as<Conv>(spec.layer).attributes();
 }
 
-Refusal refuse_link(const NodeSpec& spec) {
+Refusal refuse_unit_conv(const NodeSpec& spec) {
   if (!is_int8_conv(spec) && spec.layer.type() != Conv::kType) return "only convolutions are handled";
   if (is_int8_conv(spec)) {
     if (Refusal reason = refuse_qconv_gemm(spec)) return reason;
@@ -51,6 +51,11 @@ Refusal refuse_link(const NodeSpec& spec) {
       return reason;
   }
   if (!is_channels_last(*spec.inputs[0])) return "x must be channels_last";
+  return std::nullopt;
+}
+
+Refusal refuse_link(const NodeSpec& spec) {
+  if (Refusal reason = refuse_unit_conv(spec)) return reason;
   const Window& w = conv_attributes(spec).window;
   const std::int64_t size = w.kernel[0];
   for (int axis = 0; axis < 2; ++axis) {
@@ -63,6 +68,10 @@ Refusal refuse_link(const NodeSpec& spec) {
 }
 
 std::optional<ConvChain> ConvChain::of(const NodeSpec& first, std::span<const ChainLink> links) {
+  for (const ChainLink& link : links) {
+    if (std::ranges::any_of(link.sources, [](const LinkSource& source) { return source.kind == LinkSource::Kind::outside; }))
+      return std::nullopt;
+  }
   ConvChain chain;
   chain.nodes.push_back(&first);
   for (const ChainLink& link : links) chain.nodes.push_back(link.node);
@@ -154,11 +163,11 @@ UnitBounds unit_bounds(const NodeSpec& spec) {
   return {bounds.low, is_int8_conv(spec) ? std::nearbyint(bounds.high) : bounds.high};
 }
 
-bool has_small_sums(const NodeSpec& spec, bool relu) {
+bool has_sums_below(const NodeSpec& spec, bool relu, std::int64_t limit) {
   const Tensor weights = to_layout(spec.constant(1)->view(), Layout::row_major);
   const std::vector<std::byte> bias = biases_of(spec), multipliers = multipliers_of(spec);
   const std::span biases(reinterpret_cast<const std::int32_t*>(bias.data()), bias.size() / 4);
-  if (!sums_stay_below(weights.values<std::int8_t>(), biases, kSmallSum)) return false;
+  if (!sums_stay_below(weights.values<std::int8_t>(), biases, limit)) return false;
   if (!relu) return true;
   const LinkBounds bounds = bounds_of(spec);
   if (bounds.low != 0) return false;
@@ -166,7 +175,7 @@ bool has_small_sums(const NodeSpec& spec, bool relu) {
   for (std::size_t o = 0; o < biases.size(); ++o) {
     float multiplier = 0;
     std::memcpy(&multiplier, multipliers.data() + o * 4, 4);
-    most = std::max(most, 128.0 * std::abs(bounds.residual_scale) + std::abs(multiplier) * 4194304.0);
+    most = std::max(most, 128.0 * std::abs(bounds.residual_scale) + std::abs(multiplier) * static_cast<double>(limit));
   }
   return most < 8388608.0;
 }

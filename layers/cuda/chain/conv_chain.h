@@ -1,5 +1,5 @@
 // Nodes that one launch computes together, as the candidates that do so see them: convolutions of stride 1, each from
-// what the first one reads or what earlier ones compute.
+// what the first one reads or what earlier ones compute; and what such candidates make of a node's constants.
 #pragma once
 
 #include <functional>
@@ -22,8 +22,9 @@ bool is_int8_conv(const NodeSpec& spec);
 /// Of a Conv or QConv.
 const ConvAttributes& conv_attributes(const NodeSpec& spec);
 
-/// Why the node cannot be part of any chain: it must be a convolution in fp16 or INT8, NHWC, 1x1 or 3x3 with padding 1,
-/// of stride 1.
+/// Why the kernels of chains cannot compute the node: it must be a convolution in fp16 or INT8, NHWC.
+Refusal refuse_unit_conv(const NodeSpec& spec);
+/// The same of a chain: besides 1x1 or 3x3 with padding 1, of stride 1.
 Refusal refuse_link(const NodeSpec& spec);
 
 /// The chain of a node and what follows it.
@@ -52,10 +53,12 @@ LinkBounds bounds_of(const NodeSpec& spec);
 
 /// The bounds as the kernels of units want them: in INT8 the upper one is whole, since rounding keeps the order.
 UnitBounds unit_bounds(const NodeSpec& spec);
+/// Of kernels that convert sums to floats, the most that a sum may reach.
+inline constexpr std::int64_t kLargeSum = std::int64_t{1} << 24;
 /// Whether the short INT8 arithmetic of these kernels gives the specification's bits, whatever x is: sums stay below
-/// kSmallSum; with ReLU, which the node must then have, no value lies so far below zero that floats have no whole
+/// `limit`; with ReLU, which the node must then have, no value lies so far below zero that floats have no whole
 /// numbers.
-bool has_small_sums(const NodeSpec& spec, bool relu);
+bool has_sums_below(const NodeSpec& spec, bool relu, std::int64_t limit);
 /// Biases, and in INT8 multipliers, of every unit of outputs (pack_unit_constants).
 void append_unit_constants(const NodeSpec& spec, bool stored, std::vector<std::byte>& constants);
 

@@ -7,6 +7,7 @@
 #include "layers/common/layer_kernel.h"
 #include "layers/cuda/chain/conv_chain.h"
 #include "layers/cuda/chain/pooled_stem_launch.h"
+#include "layers/cuda/conv/conv_gemm_launch.h"
 #include "layers/cuda/families.h"
 #include "layers/ops/pool.h"
 #include "layers/ops/qconv.h"
@@ -44,7 +45,7 @@ Refusal refuse_convolution(const NodeSpec& spec) {
     const auto symmetric = [](const Quantization& z) { return z.dtype == DType::i8 && z.zero_point == 0; };
     if (!symmetric(q.x) || !symmetric(q.y)) return "x or y is not i8 with zero point 0";
     if (!cuda::ImageScale::takes(q.x.scale)) return "the image's scale is out of range";
-    if (!cuda::has_small_sums(spec, true)) return "only small sums and ReLU are handled";
+    if (!cuda::has_sums_below(spec, true, cuda::kSmallSum)) return "only small sums and ReLU are handled";
   }
   return std::nullopt;
 }

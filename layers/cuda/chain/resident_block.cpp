@@ -7,6 +7,7 @@
 #include "engine/cuda/runtime.h"
 #include "layers/cuda/chain/conv_chain.h"
 #include "layers/cuda/chain/resident_block_launch.h"
+#include "layers/cuda/conv/conv_gemm_launch.h"
 #include "layers/cuda/conv/tensor_map.h"
 #include "layers/cuda/families.h"
 #include "layers/ops/conv.h"
@@ -45,7 +46,7 @@ struct Block {
   static std::optional<Block> of(const NodeSpec& first, std::span<const ChainLink> links) {
     std::optional<ConvChain> chain = ConvChain::of(first, links);
     if (!chain) return std::nullopt;
-    const std::optional<BlockRoles> roles = cuda::block_roles(chain->shape);
+    const std::optional<BlockRoles> roles = cuda::block_roles(chain->shape, cuda::kUnitChannels);
     if (!roles) return std::nullopt;
     const auto planned = cuda::plan_block(chain->shape, *roles);
     const auto* plan = std::get_if<BlockPlan>(&planned);
@@ -53,7 +54,7 @@ struct Block {
     Block block{std::move(*chain), *roles, *plan};
     if (plan->element_bytes == 1) {
       for (int n = 0; n < static_cast<int>(block.chain.nodes.size()); ++n) {
-        if (!cuda::has_small_sums(block.node(n), n != block.added())) return std::nullopt;
+        if (!cuda::has_sums_below(block.node(n), n != block.added(), cuda::kSmallSum)) return std::nullopt;
       }
     }
     return block;

@@ -2,7 +2,7 @@
 
 namespace pipit::cuda {
 
-std::optional<BlockRoles> block_roles(const ConvChainShape& shape) {
+std::optional<BlockRoles> block_roles(const ConvChainShape& shape, int inner) {
   const auto count = static_cast<int>(shape.convs.size());
   if (shape.inputs.size() != 1 || count < 3 || count > 4) return std::nullopt;
   const auto conv = [&](int role) { return shape.convs[static_cast<std::size_t>(role)]; };
@@ -12,14 +12,14 @@ std::optional<BlockRoles> block_roles(const ConvChainShape& shape) {
   for (int c = 0; c < count; ++c) {
     int& role = conv(c).window                                    ? roles.window
                 : is_tail(c)                                      ? roles.tail
-                : conv(c).out_c == kUnitChannels && c + 1 < count ? roles.head
+                : conv(c).out_c == inner && c + 1 < count ? roles.head
                                                                   : roles.projection;
     if (role >= 0 || (conv(c).residual >= 0 && c + 1 < count)) return std::nullopt;
     if (!conv(c).window && !is_tail(c) && conv(c).x != 0) return std::nullopt;
     role = c;
   }
   if (roles.head < 0 || roles.window < 0 || roles.tail < 0 || conv(roles.window).x != value(roles.head) ||
-      conv(roles.window).out_c != kUnitChannels)
+      conv(roles.window).out_c != inner)
     return std::nullopt;
   const int last = count - 1;
   const int other = roles.projection == last ? roles.tail : roles.projection;

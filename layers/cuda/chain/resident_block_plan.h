@@ -42,8 +42,8 @@ constexpr int block_groups(int element_bytes) {
 struct BlockRoles {
   int head = -1, window = -1, tail = -1, projection = -1;
 };
-/// Nothing where the chain is no such block.
-std::optional<BlockRoles> block_roles(const ConvChainShape& shape);
+/// Of a block of `inner` channels between its convolutions. Nothing where the chain is no such block.
+std::optional<BlockRoles> block_roles(const ConvChainShape& shape, int inner);
 
 struct BlockPlan {
   int element_bytes = 1;

@@ -19,8 +19,8 @@ int swizzled_byte(int row, int byte, int row_bytes) {
 }
 
 void pack_unit(const std::byte* weights, int in_c, int taps, int tap, int first_channel, int first_output,
-               bool stored, int element_bytes, std::byte* to) {
-  const int row_bytes = kUnitChannels * element_bytes;
+               bool stored, int element_bytes, std::byte* to, int channels) {
+  const int row_bytes = channels * element_bytes;
   for (int column = 0; column < kUnitChannels; ++column) {
     const std::int64_t output = first_output + unit_output(stored, element_bytes, column);
     const std::byte* from =

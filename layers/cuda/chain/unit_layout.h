@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "layers/cuda/conv/conv_tile.h"
+
 namespace pipit::cuda {
 
 inline constexpr int kUnitRows = 64;      ///< positions of a tile
@@ -12,6 +14,12 @@ inline constexpr int kUnitChannels = 64;  ///< outputs, and elements of k
 
 struct UnitBounds {
   float low = 0, high = 0;  ///< as ConvGemmArgs has them
+};
+
+/// Positions of images, row by row, one behind the other.
+struct PositionGrid {
+  Divisor image, row;  ///< positions of an image and of a row
+  int height = 0, positions = 0;
 };
 
 /// A lane of four that share a row has, of a unit's 64 sums, 16: sum `index` (0 to 15) of the lane `lane` (0 to 3) is
@@ -27,9 +35,10 @@ int unit_output(bool stored, int element_bytes, int column);
 /// it.
 int swizzled_byte(int row, int byte, int row_bytes);
 
-/// The weights of a unit of outputs and 64 channels of a tap, of [out_c][taps][in_c], as they lie in shared memory.
+/// The weights of a unit of outputs and some channels of a tap, of [out_c][taps][in_c], as they lie in shared memory: rows
+/// of 64 or 128 bytes.
 void pack_unit(const std::byte* weights, int in_c, int taps, int tap, int first_channel, int first_output,
-               bool stored, int element_bytes, std::byte* to);
+               bool stored, int element_bytes, std::byte* to, int channels = kUnitChannels);
 /// 64 values of 4 bytes in the order in which lanes read them: 16 bytes of four lanes are neighbours.
 void pack_unit_constants(const std::byte* values, bool stored, int element_bytes, std::byte* to);
 

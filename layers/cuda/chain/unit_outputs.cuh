@@ -18,11 +18,11 @@ template <typename Sum>
 using Sums = Sum[8][4];
 
 /// 16 bytes of the constants as they lie in shared memory: in INT8 a unit's biases, in front of its multipliers, begin
-/// with kMagicBits.
-template <typename Sum>
+/// with kMagicBits where sums are small.
+template <typename Sum, bool Small = true>
 __device__ __forceinline__ uint4 constant(const std::byte* constants, int at) {
   uint4 four = *reinterpret_cast<const uint4*>(constants + at);
-  if constexpr (std::is_same_v<Sum, std::int32_t>) {
+  if constexpr (std::is_same_v<Sum, std::int32_t> && Small) {
     const unsigned magic = at % (kUnitChannels * 8) < kUnitChannels * 4 ? kMagicBits : 0;
     four.x += magic, four.y += magic, four.z += magic, four.w += magic;
   }
@@ -64,8 +64,8 @@ template <>
 struct Outputs<std::int32_t> {
   std::uint32_t word[4];
 
-  /// The lane's two rows. Adds: to + residual * residual_scale.
-  template <bool Adds, bool Relu>
+  /// The lane's two rows. Adds: to + residual * residual_scale. Small: sums began with kMagicBits.
+  template <bool Adds, bool Relu, bool Small = true>
   static __device__ __forceinline__ void finish(Outputs (&to)[2], const Sums<std::int32_t>& sums,
                                                 std::uint32_t constants, const UnitBounds& bounds,
                                                 const Outputs (&residual)[2], float residual_scale) {
@@ -81,8 +81,10 @@ struct Outputs<std::int32_t> {
         for (int k = 0; k < 4; k += 2) {
           float v[2];
 #pragma unroll
-          for (int e = 0; e < 2; ++e)
-            v[e] = __fmul_rn(small_to_float(sums[i * 2 + k / 2][half * 2 + e]), multiplier[k + e]);
+          for (int e = 0; e < 2; ++e) {
+            const int sum = sums[i * 2 + k / 2][half * 2 + e];
+            v[e] = __fmul_rn(Small ? small_to_float(sum) : __int2float_rn(sum), multiplier[k + e]);
+          }
           if constexpr (Adds) {
 #pragma unroll
             for (int e = 0; e < 2; ++e)

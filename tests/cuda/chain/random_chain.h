@@ -68,13 +68,13 @@ inline cuda::ConvChainShape random_chain(std::mt19937& random, int unit, int ele
   return shape;
 }
 
-/// A residual block of 64 channels inside, to whose result nothing (0), x (1) or a projection of x (2) is added, or
+/// A residual block of `inner` channels inside, to whose result nothing (0), x (1) or a projection of x (2) is added, or
 /// which is added to that (3); its nodes in any order that computes what they read before.
-inline cuda::ConvChainShape random_block(std::mt19937& random, int element_bytes, int adds) {
+inline cuda::ConvChainShape random_block(std::mt19937& random, int element_bytes, int adds, int inner = 64) {
   cuda::ConvChainShape shape;
   shape.element_bytes = element_bytes;
-  const int in_c = adds >= 2 ? 64 : 64 * draw(random, 1, 4);
-  const int out_c = adds == 1 ? in_c : 64 * draw(random, adds >= 2 ? 2 : 1, 4);
+  const int in_c = adds >= 2 ? inner : inner * draw(random, 1, 4);
+  const int out_c = adds == 1 ? in_c : inner * draw(random, adds >= 2 ? 2 : 1, 4);
   shape.inputs = {in_c};
   const int place = adds == 3 ? 3 : adds == 2 ? draw(random, 0, 2) : -1;  // of the projection
   int newest = 0, projection = -1;
@@ -85,7 +85,7 @@ inline cuda::ConvChainShape random_block(std::mt19937& random, int element_bytes
     }
     if (n == 3) break;
     const int residual = n < 2 || adds == 3 ? -1 : adds == 2 ? projection : adds == 1 ? 0 : -1;
-    shape.convs.push_back({newest, residual, n == 0 ? in_c : 64, n == 2 ? out_c : 64, n == 1});
+    shape.convs.push_back({newest, residual, n == 0 ? in_c : inner, n == 2 ? out_c : inner, n == 1});
     newest = static_cast<int>(shape.convs.size());
   }
   return shape;

@@ -2,11 +2,10 @@
 #include <gmock/gmock.h>
 
 #include <array>
-#include <cstring>
 #include <variant>
 
 #include "layers/cuda/chain/resident_block_plan.h"
-#include "tests/cuda/chain/random_chain.h"
+#include "tests/cuda/chain/unit_emulation.h"
 #include "tests/cuda/seed.h"
 
 namespace pipit::cuda {
@@ -14,61 +13,17 @@ namespace {
 
 using testing::HasSubstr;
 
-// What becomes of a sum: any function of small numbers serves.
-int finish(int sum, int residual) {
-  return (sum * 7 + residual) % 9 - 1;
-}
-
-struct Weights {
-  int in_c = 0, out_c = 0, taps = 1;
-  std::vector<int> values;  // [out_c][taps][in_c]
-  std::vector<int> bias;
-
-  Weights(const ChainConv& conv, std::mt19937& random)
-      : in_c(conv.in_c), out_c(conv.out_c), taps(conv.window ? 9 : 1) {
-    values.resize(static_cast<std::size_t>(out_c * taps * in_c));
-    bias.resize(static_cast<std::size_t>(out_c));
-    for (int& v : values) v = test::draw(random, -4, 4);
-    for (int& v : bias) v = test::draw(random, -40, 40);
-  }
-};
+using test::UnitRow;
+using test::UnitWeights;
+using test::finish;
 
 struct Case {
   ConvChainShape shape;
   BlockRoles roles;
   BlockPlan plan;
-  std::vector<Weights> weights;
+  std::vector<UnitWeights> weights;
   std::vector<int> x;  // [positions][in_c]
 };
-
-// The last value, by plain loops.
-std::vector<int> plain(const Case& c) {
-  std::vector<std::vector<int>> values{c.x};
-  const int rows = c.shape.images * c.shape.height, width = c.shape.width;
-  for (std::size_t n = 0; n < c.shape.convs.size(); ++n) {
-    const ChainConv& conv = c.shape.convs[n];
-    const Weights& w = c.weights[n];
-    const std::vector<int>& x = values[static_cast<std::size_t>(conv.x)];
-    std::vector<int> y(static_cast<std::size_t>(rows * width * conv.out_c));
-    for (int p = 0; p < rows * width; ++p) {
-      const int h = p / width % c.shape.height, at = p % width;
-      for (int o = 0; o < conv.out_c; ++o) {
-        int sum = w.bias[static_cast<std::size_t>(o)];
-        for (int t = 0; t < w.taps; ++t) {
-          const int dy = w.taps == 9 ? t / 3 - 1 : 0, dx = w.taps == 9 ? t % 3 - 1 : 0;
-          if (h + dy < 0 || h + dy >= c.shape.height || at + dx < 0 || at + dx >= width) continue;
-          for (int k = 0; k < conv.in_c; ++k)
-            sum += x[static_cast<std::size_t>((p + dy * width + dx) * conv.in_c + k)] *
-                   w.values[static_cast<std::size_t>((o * w.taps + t) * conv.in_c + k)];
-        }
-        const std::size_t to = static_cast<std::size_t>(p * conv.out_c + o);
-        y[to] = finish(sum, conv.residual < 0 ? 0 : values[static_cast<std::size_t>(conv.residual)][to]);
-      }
-    }
-    values.push_back(std::move(y));
-  }
-  return values.back();
-}
 
 template <typename E>
 class Emulation {
@@ -100,67 +55,24 @@ class Emulation {
   }
 
  private:
-  void pack(const Weights& w, bool stored) {
-    std::vector<E> elements(w.values.begin(), w.values.end());
+  void pack(const UnitWeights& w, bool stored) {
+    const std::vector<E> elements = w.elements<E>();
     const auto* bytes = reinterpret_cast<const std::byte*>(elements.data());
     for (int o = 0; o < w.out_c; o += kUnitChannels) {
       for (int t = 0; t < w.taps; ++t) {
         for (int k = 0; k < w.in_c; k += kUnitChannels) {
           std::vector<std::byte> unit(static_cast<std::size_t>(plan_.unit_bytes()));
           pack_unit(bytes, w.in_c, w.taps, t, k, o, stored, sizeof(E), unit.data());
-          units_.push_back(as_products_see_it(unit));
+          units_.push_back(test::as_products_see_it<E>(unit.data(), kUnitChannels));
         }
       }
-      constants_.emplace_back();
-      pack_unit_constants(reinterpret_cast<const std::byte*>(w.bias.data() + o), stored, sizeof(E),
-                          reinterpret_cast<std::byte*>(constants_.back().data()));
+      constants_.push_back(test::packed_constants<E>(w.bias.data() + o, stored));
     }
   }
 
-  // [columns][k] without the swizzle.
-  std::vector<E> as_products_see_it(const std::vector<std::byte>& unit) const {
-    std::vector<E> elements(kUnitChannels * kUnitChannels);
-    for (int i = 0; i < kUnitChannels * kUnitChannels; ++i) {
-      const int byte = i % kUnitChannels * static_cast<int>(sizeof(E));
-      std::memcpy(&elements[static_cast<std::size_t>(i)],
-                  unit.data() + swizzled_byte(i / kUnitChannels, byte, plan_.row_bytes()), sizeof(E));
-    }
-    return elements;
-  }
-
-  // A lane's 16 sums of a row begin with the bias that it reads.
-  using Row = std::array<std::array<int, 16>, 4>;
-  Row start(int constants) const {
-    Row sums;
-    for (int lane = 0; lane < 4; ++lane) {
-      for (int index = 0; index < 16; ++index)
-        sums[lane][index] =
-            constants_[static_cast<std::size_t>(constants)][index / 4 * 16 + lane * 4 + index % 4];
-    }
-    return sums;
-  }
-  // += a row of 64 elements * a unit of weights, as an m64n64 accumulator holds it (PTX ISA).
-  void multiply(Row& sums, const int* left, int unit) const {
-    for (int lane = 0; lane < 4; ++lane) {
-      for (int index = 0; index < 16; ++index) {
-        const int column = index / 2 * 8 + lane * 2 + index % 2;
-        const E* weights = units_[static_cast<std::size_t>(unit)].data() + column * kUnitChannels;
-        int sum = 0;
-        for (int k = 0; k < kUnitChannels; ++k) sum += left[k] * weights[k];
-        sums[lane][index] += sum;
-      }
-    }
-  }
-  // The channel at which a lane stores its sum: 16 bytes at a time, those of four lanes one behind the other.
-  static int stored_at(int lane, int index) {
-    constexpr int kNeighbours = 16 / sizeof(E);
-    return index / kNeighbours * 4 * kNeighbours + lane * kNeighbours + index % kNeighbours;
-  }
-  // The place in the depth of the next product of what a lane has in a register (PTX ISA, A of m64k16 and m64k32).
-  static int operand_at(int lane, int index) {
-    constexpr int kHeld = 4 / sizeof(E);  // by a register
-    const int word = index / kHeld;
-    return (word / 2 * 2 + word % 2) * 4 * kHeld + lane * kHeld + index % kHeld;
+  UnitRow start(int constants) const { return test::start(constants_[static_cast<std::size_t>(constants)]); }
+  void multiply(UnitRow& sums, const int* left, int unit) const {
+    test::multiply(sums, left, units_[static_cast<std::size_t>(unit)].data(), kUnitChannels);
   }
 
   const int* x_of(int position, int unit) const {
@@ -175,12 +87,12 @@ class Emulation {
     if (tile < 0 || tile >= plan_.tiles) return;
     for (int row = 0; row < kUnitRows; ++row) {
       const int position = tile * kUnitRows + row;
-      Row sums = start(0);
+      UnitRow sums = start(0);
       for (int unit = 0; unit < plan_.in_units && position < plan_.positions; ++unit)
         multiply(sums, x_of(position, unit), unit);
       int* to = ring_at(i * kUnitRows + row);
       for (int lane = 0; lane < 4; ++lane) {
-        for (int index = 0; index < 16; ++index) to[stored_at(lane, index)] = finish(sums[lane][index], 0);
+        for (int index = 0; index < 16; ++index) to[test::stored_at<E>(lane, index)] = finish(sums[lane][index], 0);
       }
     }
   }
@@ -192,7 +104,7 @@ class Emulation {
       const int position = (first + output) * kUnitRows + row;
       if (position >= plan_.positions) continue;
       const int h = position / plan_.width % plan_.height, at = position % plan_.width;
-      Row sums = start(1);
+      UnitRow sums = start(1);
       for (int t = 0; t < kBlockTaps; ++t) {
         const int dy = t / 3 - 1, dx = t % 3 - 1;
         const bool inside = h + dy >= 0 && h + dy < plan_.height && at + dx >= 0 && at + dx < plan_.width;
@@ -202,21 +114,21 @@ class Emulation {
       std::array<int, kUnitChannels> operands{};
       for (int lane = 0; lane < 4; ++lane) {
         for (int index = 0; index < 16; ++index)
-          operands[static_cast<std::size_t>(operand_at(lane, index))] = finish(sums[lane][index], 0);
+          operands[static_cast<std::size_t>(test::operand_at<E>(lane, index))] = finish(sums[lane][index], 0);
       }
       for (int unit = 0; unit < plan_.out_units; ++unit) {
-        Row tail = start(2 + unit), projected{};
+        UnitRow tail = start(2 + unit), projected{};
         multiply(tail, operands.data(), plan_.in_units + kBlockTaps + unit);
         if (plan_.projects()) {
           projected = start(2 + plan_.out_units + unit);
           multiply(projected, x_of(position, 0), plan_.in_units + kBlockTaps + plan_.out_units + unit);
         }
         const bool last = plan_.adds == BlockAdds::tail;  // the projection is
-        const Row& added = last ? tail : projected;
-        const Row& sums_of_y = last ? projected : tail;
+        const UnitRow& added = last ? tail : projected;
+        const UnitRow& sums_of_y = last ? projected : tail;
         for (int lane = 0; lane < 4; ++lane) {
           for (int index = 0; index < 16; ++index) {
-            const int channel = unit * kUnitChannels + stored_at(lane, index);
+            const int channel = unit * kUnitChannels + test::stored_at<E>(lane, index);
             const int residual = plan_.projects()             ? finish(added[lane][index], 0)
                                  : plan_.adds == BlockAdds::x ? x_of(position, 0)[channel]
                                                               : 0;
@@ -243,7 +155,7 @@ void compare(unsigned seed) {
     c.shape = test::random_block(random, sizeof(E), test::draw(random, 0, 3));
     c.shape.images = test::draw(random, 1, 2), c.shape.height = test::draw(random, 1, 9);
     c.shape.width = test::draw(random, 0, 3) == 0 ? test::draw(random, 60, 90) : test::draw(random, 1, 30);
-    const std::optional<BlockRoles> roles = block_roles(c.shape);
+    const std::optional<BlockRoles> roles = block_roles(c.shape, kUnitChannels);
     ASSERT_TRUE(roles) << "case " << i << ", seed " << seed;
     c.roles = *roles;
     const auto plan = plan_block(c.shape, c.roles);
@@ -255,10 +167,10 @@ void compare(unsigned seed) {
     }
     c.plan = std::get<BlockPlan>(plan);
     EXPECT_LE(c.plan.shared_bytes(), kBlockMostShared);
-    for (const ChainConv& conv : c.shape.convs) c.weights.emplace_back(conv, random);
+    for (const ChainConv& conv : c.shape.convs) c.weights.emplace_back(conv.in_c, conv.out_c, conv.window ? 9 : 1, random);
     c.x.resize(static_cast<std::size_t>(c.plan.positions * c.shape.inputs[0]));
     for (int& v : c.x) v = test::draw(random, -4, 4);
-    const std::vector<int> expected = plain(c);
+    const std::vector<int> expected = test::plain(c.shape, c.weights, c.x);
     const int workers = test::draw(random, 1, c.plan.tiles);
     for (const bool eager : {false, true}) {
       ASSERT_EQ(Emulation<E>(c).run(workers, eager), expected)
@@ -277,11 +189,11 @@ TEST(ResidentBlockPlan, ComputesTheBlockInHalves) {
 TEST(ResidentBlockPlan, RefusesOtherChains) {
   const ConvChainShape block{
       1, 8, 8, 1, {256}, {{0, -1, 256, 64, false}, {1, -1, 64, 64, true}, {2, 0, 64, 256, false}}};
-  EXPECT_TRUE(block_roles(block));
+  EXPECT_TRUE(block_roles(block, kUnitChannels));
   const auto refuses = [&](auto change) {
     ConvChainShape other = block;
     change(other);
-    return !block_roles(other);
+    return !block_roles(other, kUnitChannels);
   };
   EXPECT_TRUE(refuses([](ConvChainShape& s) { s.convs.pop_back(); }));
   EXPECT_TRUE(refuses([](ConvChainShape& s) { s.convs[0].window = true; }));
@@ -294,7 +206,7 @@ TEST(ResidentBlockPlan, RefusesOtherChains) {
   EXPECT_TRUE(refuses([](ConvChainShape& s) { s.inputs.push_back(64); }));
   ConvChainShape wide = block;
   wide.inputs = {320}, wide.convs[0].in_c = 320, wide.convs[2].out_c = 320;
-  EXPECT_THAT(std::get<std::string>(plan_block(wide, *block_roles(wide))), HasSubstr("more channels"));
+  EXPECT_THAT(std::get<std::string>(plan_block(wide, *block_roles(wide, kUnitChannels))), HasSubstr("more channels"));
 }
 
 }  // namespace
