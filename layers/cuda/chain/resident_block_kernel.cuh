@@ -26,10 +26,10 @@ using units::Sums;
 
 #ifdef PIPIT_WARPGROUP_MMA
 
-/// Iterations up to `last` that the group takes part in, in warps.
+/// Iterations up to `last` that the group takes part in.
 template <int Groups>
-__device__ __forceinline__ int warps_until(int last, int group) {
-  return last < group ? 0 : ((last - group) / Groups + 1) * 4;
+__device__ __forceinline__ int iterations_until(int last, int group) {
+  return last < group ? 0 : (last - group) / Groups + 1;
 }
 
 /// A group that multiplies.
@@ -40,19 +40,21 @@ struct Group {
   const ResidentBlockArgs& p;
   const Places& at;
   const Range& range;
-  const int* written;  // warps whose head is in the ring, of every group
-  const int* read;     // warps that have read the ring, of every group
+  // Iterations of every warp: of which the head is in the ring, and that have read the ring. Not counted together: a
+  // warp may count one iteration more while another of its group has yet to count.
+  const int* written;
+  const int* read;
   int warp = static_cast<int>(threadIdx.x) / 32 % 4, lane = static_cast<int>(threadIdx.x) % 32;
   /// From one lane: the compiler serializes products in what it takes for divergent.
   int group = __shfl_sync(0xFFFFFFFFU, static_cast<int>(threadIdx.x) / 128, 0);
 
   __device__ __forceinline__ void await(const int* counters, int last) const {
-    const int other = lane % T::kGroups;
-    ptx::wait_counters(counters + other, warps_until<T::kGroups>(last, other));
+    const int other = lane % (T::kGroups * 4);
+    ptx::wait_counters(counters + other, iterations_until<T::kGroups>(last, other / 4));
   }
   __device__ __forceinline__ void tell(const int* counters) const {
     __syncwarp();
-    if (lane == 0) ptx::count_up(const_cast<int*>(counters) + group);
+    if (lane == 0) ptx::count_up(const_cast<int*>(counters) + group * 4 + warp);
   }
   /// How many units of x were brought before iteration i.
   __device__ __forceinline__ int entries_before(int i) const {
@@ -323,7 +325,7 @@ __global__ void __launch_bounds__(resident_block::Traits<Sum, Adds>::kThreads, 1
   using T = resident_block::Traits<Sum, Adds>;
   extern __shared__ std::uint8_t dynamic[];
   __shared__ std::uint64_t barriers[2 + 2 * resident_block::kTurns];
-  __shared__ int counters[2 * T::kGroups];
+  __shared__ int counters[8 * T::kGroups];
   resident_block::Places at;
   at.weights = (ptx::shared_address(dynamic) + 1023) & ~1023U;
   const int weight_units = p.plan.in_units + kBlockTaps + p.plan.out_units * (T::kProjects ? 2 : 1);
@@ -350,7 +352,7 @@ __global__ void __launch_bounds__(resident_block::Traits<Sum, Adds>::kThreads, 1
   for (int i = thread * 16; i < constant_bytes; i += T::kThreads * 16)
     store_four(at.constants + i, units::constant<Sum>(p.constants, i));
   if (thread < T::kRowBytes / 16) store_four(at.zeros + thread * 16, uint4{});
-  if (thread < 2 * T::kGroups) counters[thread] = 0;
+  if (thread < 8 * T::kGroups) counters[thread] = 0;
   __syncthreads();
   ptx::release_next_kernel();
   if (thread >= T::kGroups * 128) {
@@ -358,7 +360,7 @@ __global__ void __launch_bounds__(resident_block::Traits<Sum, Adds>::kThreads, 1
     if (copies) resident_block::copy_all<Sum, Adds>(p, at, range);
   } else {
     ptx::take_registers<T::kRegisters>();
-    resident_block::Group<Sum, Adds>{p, at, range, counters, counters + T::kGroups}.run();
+    resident_block::Group<Sum, Adds>{p, at, range, counters, counters + 4 * T::kGroups}.run();
   }
 #endif
 }
