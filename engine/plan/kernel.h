@@ -24,8 +24,8 @@ struct NodeSpec;
 struct LinkSource {
   enum class Kind : std::uint8_t { none, node, input, outside };  ///< none: a constant, or absent
   Kind kind = Kind::none;
-  /// node: of the chain, 0 is the first one; input: of the first node; outside: of the values that neither the first node
-  /// reads nor one of the chain computes, in the order in which they are met.
+  /// node: of the chain, 0 is the first one; input: of the first node; outside: of the values that neither the first
+  /// node reads nor one of the chain computes, in the order in which they are met.
   int index = 0;
 };
 
@@ -41,9 +41,10 @@ struct Fusion {
   /// Nodes that are computed as well, each from the result of the one before, the first from the node's own: output 0
   /// is that of the last one. Their other inputs are constants.
   std::span<const NodeSpec* const> followers;
-  /// Nodes that are computed as well, in this order, each from results of those before it, from what the node reads, and
-  /// from what was computed before it: run() gets the node's inputs, behind them those values (LinkSource::outside), and
-  /// the output of the last one. No other value of them exists anywhere. Nothing else is fused with a chain.
+  /// Nodes that are computed as well, in this order, each from results of those before it, from what the node reads,
+  /// and from what was computed before it: run() gets the node's inputs, behind them those values
+  /// (LinkSource::outside), and the output of the last one. No other value of them exists anywhere. Nothing else is
+  /// fused with a chain.
   std::span<const ChainLink> chain;
   /// Null, or the node that computes input 0, with what is fused into it, and the candidate that runs it. Nothing else
   /// reads that input and it lies nowhere as a whole: run() gets the producer's inputs in place of the node's.

@@ -29,6 +29,7 @@ std::int64_t stored_bytes(const ExecutionPlan& plan, const Step& step) {
   };
   add_inputs(step.node, false, step.kernel->kept_share());
   for (const int next : step.fused) add_inputs(next, true, 1);
+  for (const ValueId id : step.outside) bytes += static_cast<std::int64_t>(graph.value(id).desc.bytes());
   for (const ValueId id : plan.last_node(step).outputs)
     bytes += static_cast<std::int64_t>(graph.value(id).desc.bytes());
   return bytes;

@@ -69,7 +69,8 @@ Refusal refuse_link(const NodeSpec& spec) {
 
 std::optional<ConvChain> ConvChain::of(const NodeSpec& first, std::span<const ChainLink> links) {
   for (const ChainLink& link : links) {
-    if (std::ranges::any_of(link.sources, [](const LinkSource& source) { return source.kind == LinkSource::Kind::outside; }))
+    if (std::ranges::any_of(
+            link.sources, [](const LinkSource& source) { return source.kind == LinkSource::Kind::outside; }))
       return std::nullopt;
   }
   ConvChain chain;
@@ -175,7 +176,8 @@ bool has_sums_below(const NodeSpec& spec, bool relu, std::int64_t limit) {
   for (std::size_t o = 0; o < biases.size(); ++o) {
     float multiplier = 0;
     std::memcpy(&multiplier, multipliers.data() + o * 4, 4);
-    most = std::max(most, 128.0 * std::abs(bounds.residual_scale) + std::abs(multiplier) * static_cast<double>(limit));
+    most = std::max(
+        most, 128.0 * std::abs(bounds.residual_scale) + std::abs(multiplier) * static_cast<double>(limit));
   }
   return most < 8388608.0;
 }

@@ -63,7 +63,8 @@ __device__ __forceinline__ Range range_of(const ProjectedSumArgs& p) {
 __device__ __forceinline__ void copy_all(const ProjectedSumArgs& p, const Places& at, const Range& range) {
   const int bytes = p.plan.weight_bytes();
   ptx::arrive_expecting(at.have_weights, bytes);
-  ptx::copy_bytes(at.weights, p.weights + static_cast<std::int64_t>(range.slice) * bytes, bytes, at.have_weights);
+  ptx::copy_bytes(at.weights, p.weights + static_cast<std::int64_t>(range.slice) * bytes, bytes,
+                  at.have_weights);
   ptx::wait_for_previous_kernel();
   int chunk = 0, slot = 0;
 #pragma unroll 1
@@ -84,7 +85,8 @@ __device__ __forceinline__ void copy_all(const ProjectedSumArgs& p, const Places
         if (source.plain) {
           ptx::copy_box(to, source.map, full, c * kBlockChunkBytes, tile * kUnitRows);
         } else {
-          ptx::copy_pixels(to, source.map, full, c * kBlockChunkBytes, origin.w, origin.h, origin.image, 0, 0);
+          ptx::copy_pixels(to, source.map, full, c * kBlockChunkBytes, origin.w, origin.h, origin.image, 0,
+                           0);
         }
         ++chunk;
         if (++slot == p.plan.slots) slot = 0;
@@ -113,7 +115,8 @@ struct Group {
   }
 
   /// Of the chunks [begin, end) of the tile that begins with chunk `first`, and a stage of outputs.
-  __device__ __forceinline__ void multiply(Sums& sums, int first, int begin, int end, int stage, int constants) const {
+  __device__ __forceinline__ void multiply(Sums& sums, int first, int begin, int end, int stage,
+                                           int constants) const {
     units::start(sums.unit(0), constants_of(constants));
     units::start(sums.unit(1), constants_of(constants + 1));
 #pragma unroll 1
@@ -122,8 +125,8 @@ struct Group {
       if (stage == 0) ptx::wait_barrier(at.full + chunk % kTurns * 8, chunk / kTurns % 2);
       const std::uint64_t left =
           units::descriptor<kBlockChunkBytes>(at.slots + chunk % p.plan.slots * kBlockSlotBytes);
-      const std::uint64_t right =
-          units::descriptor<kBlockChunkBytes>(at.weights + (stage * p.plan.tile_chunks() + c) * kSumStageBytes);
+      const std::uint64_t right = units::descriptor<kBlockChunkBytes>(
+          at.weights + (stage * p.plan.tile_chunks() + c) * kSumStageBytes);
       ptx::begin_products();
 #pragma unroll
       for (int k = 0; k < kProducts; ++k) ptx::multiply_group(sums.all, left + k * 2, right + k * 2);
@@ -165,8 +168,8 @@ struct Group {
           multiply(sums, t * chunks, 0, p.plan.chunks[0], stage, constants);
 #pragma unroll
           for (int u = 0; u < 2; ++u) {
-            Out::template finish<false, false, Small>(held[u], sums.unit(u), constants_of(constants + u), p.added,
-                                                      held[u], 0);
+            Out::template finish<false, false, Small>(held[u], sums.unit(u), constants_of(constants + u),
+                                                      p.added, held[u], 0);
           }
           multiply(sums, t * chunks, p.plan.chunks[0], chunks, stage, p.plan.stages * 2 + stage * 2);
         } else {
@@ -220,7 +223,8 @@ __global__ void __launch_bounds__(projected_sum::kThreads, 1)
   }
   const int constant_bytes = p.plan.constant_bytes();
   for (int i = thread * 16; i < constant_bytes; i += kThreads * 16)
-    store_four(at.constants + i, units::constant<Sum, Small>(p.constants + std::int64_t{range.slice} * constant_bytes, i));
+    store_four(at.constants + i,
+               units::constant<Sum, Small>(p.constants + std::int64_t{range.slice} * constant_bytes, i));
   __syncthreads();
   ptx::release_next_kernel();
   if (thread >= kMultiplying) {

@@ -11,8 +11,8 @@ namespace pipit::cuda {
 
 /// What a convolution reads: its pixels, one for every output position.
 struct SumSource {
-  CUtensorMap map{};   ///< matrix_map or patch_map, in boxes of a tile and a chunk
-  bool plain = true;   ///< matrix_map: positions are the output's
+  CUtensorMap map{};  ///< matrix_map or patch_map, in boxes of a tile and a chunk
+  bool plain = true;  ///< matrix_map: positions are the output's
   ConvShape shape;
   Divisor positions, out_width;  ///< of pixel_origin()
 };
@@ -20,7 +20,7 @@ struct SumSource {
 struct ProjectedSumArgs {
   SumSource sources[2];  ///< of what is added, of the other
   ProjectedSumPlan plan;
-  const std::byte* weights = nullptr;    ///< pack_projected_sum()
+  const std::byte* weights = nullptr;  ///< pack_projected_sum()
   /// Of every slice: in INT8 of the units of what is added, then of the other's; in fp16 of the units of both.
   const std::byte* constants = nullptr;
   std::byte* y = nullptr;

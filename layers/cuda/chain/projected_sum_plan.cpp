@@ -4,7 +4,8 @@
 
 namespace pipit::cuda {
 
-std::variant<ProjectedSumPlan, std::string> plan_projected_sum(const ProjectedSumShape& shape, int processors) {
+std::variant<ProjectedSumPlan, std::string> plan_projected_sum(const ProjectedSumShape& shape,
+                                                               int processors) {
   const int chunk_channels = kBlockChunkBytes / shape.element_bytes;
   ProjectedSumPlan plan;
   plan.element_bytes = shape.element_bytes;
@@ -35,15 +36,16 @@ std::variant<ProjectedSumPlan, std::string> plan_projected_sum(const ProjectedSu
 std::vector<std::byte> pack_projected_sum(const ProjectedSumPlan& plan, const std::byte* added,
                                           const std::byte* other) {
   const int channels = kBlockChunkBytes / plan.element_bytes;
-  std::vector<std::byte> packed(static_cast<std::size_t>(plan.slices) * static_cast<std::size_t>(plan.weight_bytes()));
+  std::vector<std::byte> packed(static_cast<std::size_t>(plan.slices) *
+                                static_cast<std::size_t>(plan.weight_bytes()));
   std::byte* to = packed.data();
   for (int stage = 0; stage < plan.slices * plan.stages; ++stage) {
     for (std::size_t c = 0; c < 2; ++c) {
       const int in_c = plan.chunks[c] * channels;
       for (int chunk = 0; chunk < plan.chunks[c]; ++chunk) {
         for (int unit = 0; unit < kSumStageOutputs; unit += kUnitChannels) {
-          pack_unit(c == 0 ? added : other, in_c, 1, 0, chunk * channels, stage * kSumStageOutputs + unit, true,
-                    plan.element_bytes, to, channels);
+          pack_unit(c == 0 ? added : other, in_c, 1, 0, chunk * channels, stage * kSumStageOutputs + unit,
+                    true, plan.element_bytes, to, channels);
           to += kUnitChannels * kBlockChunkBytes;
         }
       }

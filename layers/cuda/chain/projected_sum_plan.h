@@ -18,21 +18,22 @@
 namespace pipit::cuda {
 
 inline constexpr int kSumGroups = 4;
-inline constexpr int kSumStageOutputs = 128;                                   ///< that are multiplied at once
-inline constexpr int kSumStageBytes = kSumStageOutputs * kBlockChunkBytes;     ///< of weights, for a chunk of k
-inline constexpr int kSumMostChunks = 6;  ///< of both convolutions: a tile's stay until all its outputs are computed
+inline constexpr int kSumStageOutputs = 128;                                ///< that are multiplied at once
+inline constexpr int kSumStageBytes = kSumStageOutputs * kBlockChunkBytes;  ///< of weights, for a chunk of k
+inline constexpr int kSumMostChunks =
+    6;  ///< of both convolutions: a tile's stay until all its outputs are computed
 
 struct ProjectedSumShape {
   int element_bytes = 1;
-  std::int64_t positions = 0;     ///< of the output, of all images
-  int in_c[2] = {};///< of what is added, of the other
+  std::int64_t positions = 0;  ///< of the output, of all images
+  int in_c[2] = {};            ///< of what is added, of the other
   int out_c = 0;
 };
 
 struct ProjectedSumPlan {
   int element_bytes = 1;
-  int chunks[2] = {};///< of each convolution
-  int stages = 1;               ///< of kSumStageOutputs, of a slice
+  int chunks[2] = {};  ///< of each convolution
+  int stages = 1;      ///< of kSumStageOutputs, of a slice
   int slices = 1;
   int positions = 0, tiles = 0;
   int slots = 0;
@@ -51,10 +52,12 @@ struct ProjectedSumPlan {
 };
 
 /// processors: of the GPU. The reason where there is no plan.
-std::variant<ProjectedSumPlan, std::string> plan_projected_sum(const ProjectedSumShape& shape, int processors);
+std::variant<ProjectedSumPlan, std::string> plan_projected_sum(const ProjectedSumShape& shape,
+                                                               int processors);
 
 /// Weights of all slices as they lie in shared memory: by slice, by stage of outputs, by chunk of k. added, other:
 /// [out_c][in_c].
-std::vector<std::byte> pack_projected_sum(const ProjectedSumPlan& plan, const std::byte* added, const std::byte* other);
+std::vector<std::byte> pack_projected_sum(const ProjectedSumPlan& plan, const std::byte* added,
+                                          const std::byte* other);
 
 }  // namespace pipit::cuda

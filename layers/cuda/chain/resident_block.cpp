@@ -91,8 +91,8 @@ class ResidentBlock final : public Kernel {
     args_.workers = std::min(cuda::hopper_processors(gpu), plan.tiles);
     args_.least_tiles = plan.tiles / args_.workers;
     args_.more_tiles = plan.tiles % args_.workers;
-    args_.image = cuda::Divisor(plan.width * plan.height);
-    args_.row = cuda::Divisor(plan.width);
+    args_.grid = {cuda::Divisor(plan.width * plan.height), cuda::Divisor(plan.width), plan.height,
+                  plan.positions};
     args_.ring = cuda::Divisor(plan.ring);
     pack(block);
     PIPIT_CUDA(cuda::prepare_resident_block(plan));

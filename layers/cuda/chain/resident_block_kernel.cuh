@@ -12,6 +12,7 @@
 #include <type_traits>
 
 #include "layers/cuda/chain/resident_block_supply.cuh"
+#include "layers/cuda/chain/ring_window.cuh"
 #include "layers/cuda/chain/unit_outputs.cuh"
 #include "layers/cuda/chain/unit_products.cuh"
 #include "layers/cuda/device/async_ptx.cuh"
@@ -113,38 +114,13 @@ struct Group {
     }
   }
 
-  /// Where the lane's pixel of each tap begins in shared memory, swizzled, for its half of every product.
-  struct Window {
-    std::uint32_t pixel, ring, ring_bytes, zeros;
-    int width;
-    std::uint32_t inside;  // a bit for every tap
-
-    __device__ __forceinline__ std::uint32_t tap(int t) const {
-      const int away = ((t / 3 - 1) * width + t % 3 - 1) * T::kRowBytes;
-      std::uint32_t from = pixel + away;
-      from = min(from, from + ring_bytes);  // in front of the ring, where it wrapped around
-      from = min(from, from - ring_bytes);
-      return (inside >> t & 1) != 0 ? units::swizzled<T::kRowBytes>(ring + from) : zeros;
-    }
-  };
+  using Window = units::RingWindow<T::kRowBytes>;
   __device__ __forceinline__ Window window_of(int output) const {
-    Window w;
-    const int position = (range.first + output) * kUnitRows + warp * 16 + lane % 16;
-    const int rest = position - p.image.divide(position) * static_cast<int>(p.image.value);
-    const int y = p.row.divide(rest);
-    const int x = rest - y * p.plan.width;
-    const std::uint32_t columns = (x > 0 ? 1U : 0U) | 2U | (x + 1 < p.plan.width ? 4U : 0U);
-    w.inside = (y > 0 ? columns : 0U) | columns << 3 | (y + 1 < p.plan.height ? columns << 6 : 0U);
-    if (position >= p.plan.positions) w.inside = 0;
+    const int row = warp * 16 + lane % 16;
     const int tile = output + p.plan.halo;  // as heads are counted
     const int slot = tile - p.ring.divide(tile) * p.plan.ring;
-    const int half = lane / 16 * 16;
-    w.ring = at.ring;
-    w.ring_bytes = p.plan.ring * T::kUnitBytes;
-    w.pixel = (slot * kUnitRows + warp * 16 + lane % 16) * T::kRowBytes + half;
-    w.zeros = at.zeros + half;
-    w.width = p.plan.width;
-    return w;
+    return Window(p.grid, (range.first + output) * kUnitRows + row, slot * kUnitRows + row, at.ring,
+                  p.plan.ring * kUnitRows, at.zeros, lane);
   }
 
   using Left = std::uint32_t[T::kProducts][4];  // of a tap

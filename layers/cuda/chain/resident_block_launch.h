@@ -22,7 +22,8 @@ struct ResidentBlockArgs {
   int least_tiles = 0;  ///< of every worker; the first more_tiles have one more
   int more_tiles = 0;
   int workers = 1;
-  Divisor image, row, ring;  ///< positions of an image and of a row, tiles of the ring
+  PositionGrid grid;
+  Divisor ring;  ///< tiles of the ring
 };
 
 /// Whether the current GPU has Hopper's copies and products, and the kernels were compiled for it.

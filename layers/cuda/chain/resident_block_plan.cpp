@@ -10,10 +10,10 @@ std::optional<BlockRoles> block_roles(const ConvChainShape& shape, int inner) {
   BlockRoles roles;
   const auto is_tail = [&](int c) { return roles.window >= 0 && conv(c).x == value(roles.window); };
   for (int c = 0; c < count; ++c) {
-    int& role = conv(c).window                                    ? roles.window
-                : is_tail(c)                                      ? roles.tail
+    int& role = conv(c).window                            ? roles.window
+                : is_tail(c)                              ? roles.tail
                 : conv(c).out_c == inner && c + 1 < count ? roles.head
-                                                                  : roles.projection;
+                                                          : roles.projection;
     if (role >= 0 || (conv(c).residual >= 0 && c + 1 < count)) return std::nullopt;
     if (!conv(c).window && !is_tail(c) && conv(c).x != 0) return std::nullopt;
     role = c;

@@ -17,8 +17,8 @@ struct RingWindow {
   std::uint32_t inside;  // a bit for every tap
 
   /// row: of the ring, where the pixel at `position` lies. zeros: RowBytes of them, aligned.
-  __device__ __forceinline__ RingWindow(const PositionGrid& grid, int position, int ring_row, std::uint32_t at,
-                                        int rows, std::uint32_t nothing, int lane)
+  __device__ __forceinline__ RingWindow(const PositionGrid& grid, int position, int ring_row,
+                                        std::uint32_t at, int rows, std::uint32_t nothing, int lane)
       : ring(at), ring_bytes(rows * RowBytes), width(static_cast<int>(grid.row.value)) {
     const int rest = position - grid.image.divide(position) * static_cast<int>(grid.image.value);
     const int y = grid.row.divide(rest);

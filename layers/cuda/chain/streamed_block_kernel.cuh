@@ -21,10 +21,10 @@ namespace streamed_block {
 inline constexpr int kMultiplying = kStreamedGroups * 128;  // threads
 inline constexpr int kThreads = kMultiplying + 128;
 /// Of a thread that multiplies: what those that copy leave of the launch's registers.
-inline constexpr int kRegisters = 112, kFewRegisters = 24;
-inline constexpr int kProducts = kStreamedInner / 32;               // of a stage's depth
-inline constexpr int kUnitBytes = kUnitChannels * kStreamedInner;   // of weights
-inline constexpr int kConstants = kUnitChannels * 8;                // bytes of a unit's
+inline constexpr int kRegisters = 112, kFewRegisters = 32;
+inline constexpr int kProducts = kStreamedInner / 32;              // of a stage's depth
+inline constexpr int kUnitBytes = kUnitChannels * kStreamedInner;  // of weights
+inline constexpr int kConstants = kUnitChannels * 8;               // bytes of a unit's
 
 #ifdef PIPIT_WARPGROUP_MMA
 
@@ -180,7 +180,8 @@ struct Group {
     for (int k = 0; k < kProducts / 2; ++k)
       ptx::load_matrices(left[k], from ^ (half * (kProducts / 2) + k) * 32);
   }
-  static __device__ __forceinline__ void multiply(Sums& sums, const Left& left, std::uint64_t right, int half) {
+  static __device__ __forceinline__ void multiply(Sums& sums, const Left& left, std::uint64_t right,
+                                                  int half) {
     ptx::begin_products();
 #pragma unroll
     for (int k = 0; k < kProducts / 2; ++k)
@@ -222,11 +223,13 @@ struct Group {
 #pragma unroll
     for (int u = 0; u < 2; ++u) {
       Out outputs[2];
-      Out::template finish<false, true, Small>(outputs, sums.unit(u), constants_of(2 + u), p.window, outputs, 0);
+      Out::template finish<false, true, Small>(outputs, sums.unit(u), constants_of(2 + u), p.window, outputs,
+                                               0);
 #pragma unroll
       for (int w = 0; w < 4; ++w) {
 #pragma unroll
-        for (int half = 0; half < 2; ++half) operands[u * 2 + w / 2][w % 2 * 2 + half] = outputs[half].word[w];
+        for (int half = 0; half < 2; ++half)
+          operands[u * 2 + w / 2][w % 2 * 2 + half] = outputs[half].word[w];
       }
     }
   }
@@ -235,8 +238,8 @@ struct Group {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int row = warp * 16 + lane / 4 + half * 8;
-      const uint4 four = load_four(units::swizzled<kStreamedInner>(tile + row * kStreamedInner +
-                                                                   u * kUnitChannels + lane % 4 * 16));
+      const uint4 four = load_four(
+          units::swizzled<kStreamedInner>(tile + row * kStreamedInner + u * kUnitChannels + lane % 4 * 16));
       std::uint32_t(&word)[4] = held[half].word;
       word[0] = four.x, word[1] = four.y, word[2] = four.z, word[3] = four.w;
     }
@@ -253,28 +256,30 @@ struct Group {
     }
   }
 
+  // A unit at a time: there are registers for the operands and one unit's sums and residual.
   __device__ __forceinline__ void tail(int output, const Operands& operands) {
 #pragma unroll 1
     for (int stage = 0; stage < p.plan.out_stages; ++stage) {
-      Sums sums;
-      const int unit = stage * 2;
-      start(sums, 4 + unit);
-      const std::uint64_t right = units::descriptor<kStreamedInner>(weights.take());
-      ptx::begin_products();
-#pragma unroll
-      for (int k = 0; k < kProducts; ++k) ptx::multiply_group(sums.all, operands[k], right + k * 2);
-      ptx::end_products();
+      const std::uint32_t here = weights.take();
       std::uint32_t tile = 0;
       if constexpr (AddsX) tile = x.take() + group * kStreamedTileBytes;
-      ptx::wait_products();
-      weights.leave(lane);
 #pragma unroll
       for (int u = 0; u < 2; ++u) {
+        const std::uint32_t unit_constants = constants_of(4 + stage * 2 + u);
+        units::Sums<std::int32_t> sums;
+        units::start(sums, unit_constants);
+        const std::uint64_t right = units::descriptor<kStreamedInner>(here + u * kUnitBytes);
+        ptx::begin_products();
+#pragma unroll
+        for (int k = 0; k < kProducts; ++k) ptx::multiply_group(sums, operands[k], right + k * 2);
+        ptx::end_products();
         Out held[2], outputs[2];
         if constexpr (AddsX) read_residual(tile, u, held);
-        Out::template finish<AddsX, true, Small>(outputs, sums.unit(u), constants_of(4 + unit + u), p.tail, held,
+        ptx::wait_products();
+        if (u == 1) weights.leave(lane);
+        Out::template finish<AddsX, true, Small>(outputs, sums, unit_constants, p.tail, held,
                                                  p.residual_scale);
-        write(output, unit + u, outputs);
+        write(output, stage * 2 + u, outputs);
       }
       if constexpr (AddsX) x.leave(lane);
     }

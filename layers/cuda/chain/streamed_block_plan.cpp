@@ -6,12 +6,13 @@
 namespace pipit::cuda {
 
 int StreamedPlan::shared_bytes() const {
-  return kStreamedRing * kStreamedTileBytes + kStreamedWeights * kStreamedWeightBytes + kStreamedX * kStreamedXBytes +
-         constant_units() * kUnitChannels * 8 + kStreamedInner + kBlockReserved;
+  return kStreamedRing * kStreamedTileBytes + kStreamedWeights * kStreamedWeightBytes +
+         kStreamedX * kStreamedXBytes + constant_units() * kUnitChannels * 8 + kStreamedInner +
+         kBlockReserved;
 }
 
-std::variant<StreamedPlan, std::string> plan_streamed_block(const ConvChainShape& shape, const BlockRoles& roles,
-                                                            int processors) {
+std::variant<StreamedPlan, std::string> plan_streamed_block(const ConvChainShape& shape,
+                                                            const BlockRoles& roles, int processors) {
   const int in_c = shape.inputs[0];
   const int out_c = shape.convs[static_cast<std::size_t>(roles.tail)].out_c;
   if (shape.element_bytes != 1) return "only int8 is handled";
@@ -37,11 +38,12 @@ std::variant<StreamedPlan, std::string> plan_streamed_block(const ConvChainShape
   return plan;
 }
 
-std::vector<std::byte> pack_streamed_weights(const StreamedPlan& plan, const std::byte* head, const std::byte* window,
-                                             const std::byte* tail) {
+std::vector<std::byte> pack_streamed_weights(const StreamedPlan& plan, const std::byte* head,
+                                             const std::byte* window, const std::byte* tail) {
   std::vector<std::byte> packed(static_cast<std::size_t>(plan.stages()) * kStreamedWeightBytes);
   std::byte* to = packed.data();
-  const auto stage = [&](const std::byte* weights, int in_c, int taps, int tap, int channel, int output, bool stored) {
+  const auto stage = [&](const std::byte* weights, int in_c, int taps, int tap, int channel, int output,
+                         bool stored) {
     for (int unit = 0; unit < kStreamedInner; unit += kUnitChannels) {
       pack_unit(weights, in_c, taps, tap, channel, output + unit, stored, 1, to, kStreamedInner);
       to += kUnitChannels * kStreamedInner;

@@ -35,8 +35,8 @@ int unit_output(bool stored, int element_bytes, int column);
 /// it.
 int swizzled_byte(int row, int byte, int row_bytes);
 
-/// The weights of a unit of outputs and some channels of a tap, of [out_c][taps][in_c], as they lie in shared memory: rows
-/// of 64 or 128 bytes.
+/// The weights of a unit of outputs and some channels of a tap, of [out_c][taps][in_c], as they lie in shared memory:
+/// rows of 64 or 128 bytes.
 void pack_unit(const std::byte* weights, int in_c, int taps, int tap, int first_channel, int first_output,
                bool stored, int element_bytes, std::byte* to, int channels = kUnitChannels);
 /// 64 values of 4 bytes in the order in which lanes read them: 16 bytes of four lanes are neighbours.

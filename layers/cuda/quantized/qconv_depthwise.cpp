@@ -1,11 +1,9 @@
 // Candidate "depthwise_quads" of QConv: the depthwise convolutions of networks, and the function of their results.
-#include <fmt/format.h>
-
-#include <limits>
 #include <vector>
 
 #include "engine/cuda/runtime.h"
 #include "layers/common/layer_kernel.h"
+#include "layers/cuda/conv/conv_depthwise_problem.h"
 #include "layers/cuda/conv/conv_gemm_launch.h"
 #include "layers/cuda/families.h"
 #include "layers/cuda/quantized/qconv_common.h"
@@ -24,36 +22,9 @@ const QConvAttributes& attributes_of(const NodeSpec& spec) {
   return layer_as<QConv>(spec.layer).attributes();
 }
 
-Refusal refuse_window(const Window& w) {
-  if (w.rank != 2) return "only two spatial dimensions are handled";
-  if (w.kernel[0] != w.kernel[1] || (w.kernel[0] != 3 && w.kernel[0] != 5))
-    return fmt::format("the window is {}x{}; 3x3 and 5x5 are handled", w.kernel[0], w.kernel[1]);
-  if (w.stride[0] != w.stride[1] || w.stride[0] > 2)
-    return fmt::format("the strides are {} and {}; 1 and 1, 2 and 2 are handled", w.stride[0], w.stride[1]);
-  if (w.dilation[0] != 1 || w.dilation[1] != 1) return "dilation is not handled";
-  return std::nullopt;
-}
-
 Refusal refuse_depthwise_quads(const NodeSpec& spec) {
-  const TensorDesc& x = *spec.inputs[0];
-  const TensorDesc& y = spec.outputs[0];
-  const Window& w = attributes_of(spec).conv.window;
-  if (spec.constant(1) == nullptr) return "weights are computed at run time";
-  if (spec.has_input(2) && spec.constant(2) == nullptr) return "the bias is computed at run time";
-  if (y.elements() == 0) return "empty tensors are not handled";
-  const std::int64_t channels = x.shape[1];
-  if (attributes_of(spec).conv.groups != channels || y.shape[1] != channels)
-    return "not a depthwise convolution with one output per channel";
-  if (channels % 4 != 0) return fmt::format("{} channels; multiples of 4 are handled", channels);
-  if (Refusal reason = refuse_window(w)) return reason;
-  if (spec.has_input(3)) return "a residual is not added";
-  if (x.dtype == DType::f32) return "x is f32";
-  if (!is_channels_last(x) || !is_channels_last(y)) return "input and output must be channels_last";
-  // Positions and threads, of a row of two columns at least, are counted in 32 bits.
-  constexpr std::int64_t kLimit = std::numeric_limits<std::int32_t>::max();
-  if (x.elements() / x.shape[0] > kLimit || y.elements() > kLimit * 8 || w.pad_begin[0] > kLimit / 4 ||
-      w.pad_begin[1] > kLimit / 4)
-    return "the tensors are too large for 32-bit offsets";
+  if (Refusal reason = cuda::refuse_sliding_depthwise(spec, attributes_of(spec).conv)) return reason;
+  if (spec.inputs[0]->dtype == DType::f32) return "x is f32";
   return std::nullopt;
 }
 
@@ -104,15 +75,7 @@ class QDepthwise final : public Kernel {
  public:
   explicit QDepthwise(const NodeSpec& spec) {
     const QConvAttributes& a = attributes_of(spec);
-    const auto narrow = [](std::int64_t v) { return static_cast<int>(v); };
-    const Shape& x = spec.inputs[0]->shape;
-    const Shape& y = spec.outputs[0].shape;
-    args_.batch = narrow(x[0]), args_.channels = narrow(x[1]);
-    args_.in_h = narrow(x[2]), args_.in_w = narrow(x[3]);
-    args_.out_h = narrow(y[2]), args_.out_w = narrow(y[3]);
-    const Window& window = a.conv.window;
-    args_.pad_h = narrow(window.pad_begin[0]), args_.pad_w = narrow(window.pad_begin[1]);
-    args_.window = narrow(window.kernel[0]), args_.stride = narrow(window.stride[0]);
+    static_cast<cuda::DepthwiseGeometry&>(args_) = cuda::depthwise_geometry(spec, a.conv.window);
     const cuda::IntegerOperand operand(a.x);
     args_.flip = operand.flip;
     args_.padding = static_cast<std::uint8_t>(a.x.zero_point) * 0x01010101U;

@@ -1,10 +1,7 @@
 // INT8 depthwise convolution. A thread computes four neighbouring channels of some neighbouring columns and slides down
 // the rows: of every column and channel it keeps the last four rows as the bytes of one register, so that one product
 // of four bytes meets four rows of taps, and every byte of x is moved into place once.
-#include <algorithm>
-#include <cmath>
-
-#include "engine/base/ceil_div.h"
+#include "layers/cuda/conv/depthwise_threads.cuh"
 #include "layers/cuda/conv/int8_math.cuh"
 #include "layers/cuda/device/async_ptx.cuh"
 #include "layers/cuda/device/overlap.cuh"
@@ -15,7 +12,9 @@ namespace pipit::cuda {
 
 namespace {
 
-constexpr int kThreads = 128;
+using depthwise::kThreads;
+using depthwise::Place;
+
 constexpr int kQuad = 4;  // channels of a thread
 constexpr int kTable = 256;
 
@@ -69,24 +68,6 @@ __device__ __forceinline__ void store_real(const QDepthwiseArgs& a, const float 
   }
 }
 
-// Where a thread's results begin.
-struct Place {
-  int quad, column, row, image;
-  __device__ __forceinline__ Place(const QDepthwiseArgs& a, int columns) {
-    unsigned rest = blockIdx.x * kThreads + threadIdx.x;
-    const auto take = [&](int extent) {
-      const unsigned above = rest / static_cast<unsigned>(extent);
-      const auto position = static_cast<int>(rest - above * static_cast<unsigned>(extent));
-      rest = above;
-      return position;
-    };
-    quad = take(a.channels / kQuad);
-    column = take((a.out_w + columns - 1) / columns) * columns;
-    row = take((a.out_h + a.rows - 1) / a.rows) * a.rows;
-    image = static_cast<int>(rest);
-  }
-};
-
 // Blocks: what registers must allow a multiprocessor.
 template <int Window, int Stride, int Columns, int Blocks, Result R>
 __global__ void __launch_bounds__(kThreads, Blocks)
@@ -100,10 +81,10 @@ __global__ void __launch_bounds__(kThreads, Blocks)
     __syncthreads();
   }
   ptx::release_next_kernel();
-  const Place place(a, Columns);
+  const Place place(a, kQuad, Columns);
   if (place.image >= a.batch) return;
 
-  const int channel = place.quad * kQuad;
+  const int channel = place.channel;
   Four<int> first = *reinterpret_cast<const Four<int>*>(a.bias + channel);
   // The bits of a small sum are then a float.
 #pragma unroll
@@ -222,6 +203,7 @@ __global__ void __launch_bounds__(kThreads, Blocks)
 
 struct Instance {
   int window, stride, columns;
+  int channels = kQuad;
   void (*kernels[3])(QDepthwiseArgs);  // by Result
 
   auto* kernel(const QDepthwiseArgs& a) const {
@@ -235,6 +217,7 @@ constexpr Instance instance() {
   return {Window,
           Stride,
           Columns,
+          kQuad,
           {&depthwise_quads<Window, Stride, Columns, Blocks, Result::bytes>,
            &depthwise_quads<Window, Stride, Columns, Blocks, Result::looked_up>,
            &depthwise_quads<Window, Stride, Columns, Blocks, Result::real>}};
@@ -244,43 +227,6 @@ constexpr Instance instance() {
 constexpr Instance kInstances[] = {instance<3, 1, 2, 4>(), instance<3, 1, 7, 3>(), instance<3, 2, 2, 4>(),
                                    instance<5, 1, 2, 4>(), instance<5, 1, 4, 3>(), instance<5, 2, 1, 4>(),
                                    instance<5, 2, 3, 3>()};
-
-std::int64_t blocks_for(const QDepthwiseArgs& a, int columns, int rows) {
-  const std::int64_t threads =
-      a.batch * ceil_div(a.out_h, rows) * ceil_div(a.out_w, columns) * (a.channels / kQuad);
-  return ceil_div(threads, kThreads);
-}
-
-// Long threads read fewer rows twice, short ones are enough to occupy the GPU; rounds of blocks that are not full are
-// a half lost. The cost of a thread is counted in rows: those it reads, those it writes, and its start. Within 5 % of
-// the best on average (docs/benchmarks/gpu.md).
-int rows_for(const QDepthwiseArgs& a, int columns, int resident_blocks) {
-  constexpr int kMostRows = 28;
-  constexpr int kStart = 2;
-  constexpr double kLost = 0.5;
-  int rows = 1;
-  double best = 0;
-  for (int most = std::min(kMostRows, a.out_h); most > 0; --most) {
-    const auto each = static_cast<int>(ceil_div(a.out_h, ceil_div(a.out_h, most)));
-    double rounds = static_cast<double>(blocks_for(a, columns, each)) / resident_blocks;
-    rounds = rounds <= 1 ? 1 : rounds + kLost * (std::ceil(rounds) - rounds);
-    const double cost = rounds * (kStart + each * (a.stride + 1) + a.window - a.stride);
-    if (best == 0 || cost < best) best = cost, rows = each;
-  }
-  return rows;
-}
-
-cudaError_t resident_blocks_of(const void* kernel, int& blocks) {
-  int gpu = 0;
-  int processors = 0;
-  cudaError_t status = cudaGetDevice(&gpu);
-  if (status == cudaSuccess)
-    status = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, gpu);
-  if (status == cudaSuccess)
-    status = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, kThreads, 0);
-  blocks = std::max(blocks, 1) * processors;
-  return status;
-}
 
 const Instance* find_instance(const QDepthwiseArgs& a) {
   for (const Instance& i : kInstances) {
@@ -292,29 +238,16 @@ const Instance* find_instance(const QDepthwiseArgs& a) {
 }  // namespace
 
 cudaError_t prepare_qconv_depthwise(QDepthwiseArgs& args, bool& overlap) {
-  const Instance* chosen = nullptr;
-  int resident = 1;
-  for (const Instance& i : kInstances) {
-    if (i.window != args.window || i.stride != args.stride) continue;
-    // Wider threads may occupy less of the GPU, or compute much that lies outside.
-    const bool much_outside = ceil_div(args.out_w, i.columns) * i.columns * 4 > args.out_w * std::int64_t{5};
-    if (chosen != nullptr && (much_outside || blocks_for(args, chosen->columns, 1) <= resident)) break;
-    chosen = &i;
-    const auto* kernel = reinterpret_cast<const void*>(i.kernel(args));
-    cudaError_t status = resident_blocks_of(kernel, resident);
-    if (status == cudaSuccess) status = can_overlap(kernel, overlap);
-    if (status != cudaSuccess) return status;
-  }
-  if (chosen == nullptr) return cudaErrorInvalidValue;
-  args.columns = chosen->columns;
-  args.rows = rows_for(args, chosen->columns, resident);
-  return cudaSuccess;
+  const void* kernel = nullptr;
+  const auto kernel_of = [&](const Instance& i) { return reinterpret_cast<const void*>(i.kernel(args)); };
+  const cudaError_t status = depthwise::choose(args, kInstances, kernel_of, kernel);
+  return status == cudaSuccess ? can_overlap(kernel, overlap) : status;
 }
 
 cudaError_t launch_qconv_depthwise_quads(const QDepthwiseArgs& args, bool overlap, cudaStream_t stream) {
   const Instance* instance = find_instance(args);
   if (instance == nullptr) return cudaErrorInvalidValue;
-  const std::int64_t blocks = blocks_for(args, args.columns, args.rows);
+  const std::int64_t blocks = depthwise::blocks_for(args, kQuad, args.columns, args.rows);
   return launch_overlapping(instance->kernel(args), dim3(static_cast<unsigned>(blocks)), dim3(kThreads),
                             overlap, stream, args);
 }

@@ -5,20 +5,15 @@
 
 #include <cstdint>
 
+#include "layers/cuda/conv/depthwise_geometry.h"
 #include "layers/cuda/device/quantized_types.h"
 
 namespace pipit::cuda {
 
-/// A depthwise INT8 convolution of two dimensions as QConv specifies it, window 3x3 or 5x5, the same stride of 1 or 2
-/// along both, dilation 1, any padding; x and y are [batch, h, w, channels].
-struct QDepthwiseArgs {
+/// A depthwise INT8 convolution as QConv specifies it.
+struct QDepthwiseArgs : DepthwiseGeometry {
   const void* x = nullptr;
   void* y = nullptr;
-  int batch = 1, channels = 4;  ///< channels: a multiple of 4
-  int in_h = 1, in_w = 1, out_h = 1, out_w = 1;
-  int pad_h = 0, pad_w = 0;
-  int window = 3, stride = 1;
-  int columns = 1, rows = 1;  ///< of y that a thread computes: see prepare_qconv_depthwise
   std::uint32_t flip = 0;     ///< IntegerOperand's of x
   std::uint32_t padding = 0;  ///< four bytes of x that stand for 0
   /// [parts][channels / 4][4]: word c of a part is four rows of taps of one column of channel c, the newest in the

@@ -68,8 +68,8 @@ inline cuda::ConvChainShape random_chain(std::mt19937& random, int unit, int ele
   return shape;
 }
 
-/// A residual block of `inner` channels inside, to whose result nothing (0), x (1) or a projection of x (2) is added, or
-/// which is added to that (3); its nodes in any order that computes what they read before.
+/// A residual block of `inner` channels inside, to whose result nothing (0), x (1) or a projection of x (2) is added,
+/// or which is added to that (3); its nodes in any order that computes what they read before.
 inline cuda::ConvChainShape random_block(std::mt19937& random, int element_bytes, int adds, int inner = 64) {
   cuda::ConvChainShape shape;
   shape.element_bytes = element_bytes;

@@ -28,8 +28,8 @@ SumShape random_sum(std::mt19937& random, int element_bytes) {
 // x and a come from convolutions, so that they lie as a network's values do; another one reads the result.
 Graph graph_of_sum(const SumShape& s, bool int8, Numbers& numbers, int most) {
   GraphBuilder builder;
-  const auto conv = [&](const std::string& name, ValueId x, int in_c, int out_c, int stride, const Clamp& clamp,
-                        ValueId residual = kNoValue) {
+  const auto conv = [&](const std::string& name, ValueId x, int in_c, int out_c, int stride,
+                        const Clamp& clamp, ValueId residual = kNoValue) {
     ConvAttributes plain;
     set_window(plain.window, 1, stride, 1, 0);
     plain.activation = clamp;
@@ -42,9 +42,11 @@ Graph graph_of_sum(const SumShape& s, bool int8, Numbers& numbers, int most) {
                                       : kNoValue);
     } else {
       const auto bound = static_cast<float>(std::sqrt(3.0 / in_c));
-      inputs.push_back(builder.add_constant(name + ".w", random_tensor(shape, numbers.random, -bound, bound)));
-      inputs.push_back(numbers.coin() ? builder.add_constant(name + ".b", random_tensor(Shape{out_c}, numbers.random))
-                                      : kNoValue);
+      inputs.push_back(
+          builder.add_constant(name + ".w", random_tensor(shape, numbers.random, -bound, bound)));
+      inputs.push_back(numbers.coin()
+                           ? builder.add_constant(name + ".b", random_tensor(Shape{out_c}, numbers.random))
+                           : kNoValue);
     }
     if (residual != kNoValue) inputs.push_back(residual);
     if (!int8) return builder.add1(name, std::make_shared<Conv>(plain), inputs);
@@ -58,7 +60,9 @@ Graph graph_of_sum(const SumShape& s, bool int8, Numbers& numbers, int most) {
   ValueId x[2];
   for (int i = 0; i < 2; ++i) {
     // Rows and columns that no stride meets end the image.
-    const auto extent = [&](int out) { return (out - 1) * s.stride[i] + draw(numbers.random, 1, s.stride[i]); };
+    const auto extent = [&](int out) {
+      return (out - 1) * s.stride[i] + draw(numbers.random, 1, s.stride[i]);
+    };
     const std::string name = fmt::format("x{}", i);
     x[i] = builder.add_input(name, TensorDesc{Shape{s.images, 64, extent(s.height), extent(s.width)}});
     if (int8) x[i] = builder.add1(name + ".q", std::make_shared<Quantize>(kI8), {x[i]});

@@ -19,8 +19,8 @@ using test::UnitWeights;
 struct Case {
   ProjectedSumShape shape;
   ProjectedSumPlan plan;
-  std::vector<UnitWeights> weights;    // of what is added, of the other
-  std::vector<std::vector<int>> x;     // [positions][in_c] of each
+  std::vector<UnitWeights> weights;  // of what is added, of the other
+  std::vector<std::vector<int>> x;   // [positions][in_c] of each
 };
 
 // Both convolutions of a position's output; in halves both are one sum.
@@ -33,9 +33,11 @@ std::vector<int> plain(const Case& c) {
         const UnitWeights& w = c.weights[n];
         sums[n] = w.bias[static_cast<std::size_t>(o)];
         for (int k = 0; k < w.in_c; ++k)
-          sums[n] += c.x[n][static_cast<std::size_t>(p * w.in_c + k)] * w.values[static_cast<std::size_t>(o * w.in_c + k)];
+          sums[n] += c.x[n][static_cast<std::size_t>(p * w.in_c + k)] *
+                     w.values[static_cast<std::size_t>(o * w.in_c + k)];
       }
-      y.push_back(c.shape.element_bytes == 2 ? finish(sums[0] + sums[1], 0) : finish(sums[1], finish(sums[0], 0)));
+      y.push_back(c.shape.element_bytes == 2 ? finish(sums[0] + sums[1], 0)
+                                             : finish(sums[1], finish(sums[0], 0)));
     }
   }
   return y;
@@ -54,8 +56,8 @@ std::vector<int> emulated(const Case& c) {
   const auto row = [&](int slice, int stage, int u, int conv, int position, UnitRow& sums) {
     for (int chunk = 0; chunk < plan.chunks[conv]; ++chunk) {
       const int at = stage * plan.tile_chunks() + (conv == 1 ? plan.chunks[0] : 0) + chunk;
-      const std::byte* unit = packed.data() + std::ptrdiff_t{slice} * plan.weight_bytes() + at * kSumStageBytes +
-                              u * kUnitChannels * kBlockChunkBytes;
+      const std::byte* unit = packed.data() + std::ptrdiff_t{slice} * plan.weight_bytes() +
+                              at * kSumStageBytes + u * kUnitChannels * kBlockChunkBytes;
       const int in_c = plan.chunks[conv] * channels;
       test::multiply(sums, c.x[static_cast<std::size_t>(conv)].data() + position * in_c + chunk * channels,
                      test::as_products_see_it<E>(unit, channels).data(), channels);
@@ -75,7 +77,8 @@ std::vector<int> emulated(const Case& c) {
             for (int index = 0; index < 16; ++index) {
               const int a = sums[0][static_cast<std::size_t>(lane)][static_cast<std::size_t>(index)];
               const int b = sums[1][static_cast<std::size_t>(lane)][static_cast<std::size_t>(index)];
-              y[static_cast<std::size_t>(position * c.shape.out_c + first + test::stored_at<E>(lane, index))] =
+              y[static_cast<std::size_t>(position * c.shape.out_c + first +
+                                         test::stored_at<E>(lane, index))] =
                   sizeof(E) == 2 ? finish(a + b, 0) : finish(b, finish(a, 0));
             }
           }
@@ -98,7 +101,8 @@ void compare(unsigned seed) {
     c.shape.in_c[0] = channels * first, c.shape.in_c[1] = channels * test::draw(random, 1, 6 - first);
     c.shape.out_c = kSumStageOutputs * test::draw(random, 1, 6);
     const auto plan = plan_projected_sum(c.shape, test::draw(random, 1, 132));
-    ASSERT_TRUE(std::holds_alternative<ProjectedSumPlan>(plan)) << std::get<std::string>(plan) << ", seed " << seed;
+    ASSERT_TRUE(std::holds_alternative<ProjectedSumPlan>(plan))
+        << std::get<std::string>(plan) << ", seed " << seed;
     c.plan = std::get<ProjectedSumPlan>(plan);
     EXPECT_LE(c.plan.shared_bytes(), kBlockMostShared);
     EXPECT_GE(c.plan.slots, 2 * c.plan.tile_chunks());

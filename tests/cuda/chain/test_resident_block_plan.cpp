@@ -13,9 +13,9 @@ namespace {
 
 using testing::HasSubstr;
 
+using test::finish;
 using test::UnitRow;
 using test::UnitWeights;
-using test::finish;
 
 struct Case {
   ConvChainShape shape;
@@ -92,7 +92,8 @@ class Emulation {
         multiply(sums, x_of(position, unit), unit);
       int* to = ring_at(i * kUnitRows + row);
       for (int lane = 0; lane < 4; ++lane) {
-        for (int index = 0; index < 16; ++index) to[test::stored_at<E>(lane, index)] = finish(sums[lane][index], 0);
+        for (int index = 0; index < 16; ++index)
+          to[test::stored_at<E>(lane, index)] = finish(sums[lane][index], 0);
       }
     }
   }
@@ -167,7 +168,8 @@ void compare(unsigned seed) {
     }
     c.plan = std::get<BlockPlan>(plan);
     EXPECT_LE(c.plan.shared_bytes(), kBlockMostShared);
-    for (const ChainConv& conv : c.shape.convs) c.weights.emplace_back(conv.in_c, conv.out_c, conv.window ? 9 : 1, random);
+    for (const ChainConv& conv : c.shape.convs)
+      c.weights.emplace_back(conv.in_c, conv.out_c, conv.window ? 9 : 1, random);
     c.x.resize(static_cast<std::size_t>(c.plan.positions * c.shape.inputs[0]));
     for (int& v : c.x) v = test::draw(random, -4, 4);
     const std::vector<int> expected = test::plain(c.shape, c.weights, c.x);
@@ -206,7 +208,8 @@ TEST(ResidentBlockPlan, RefusesOtherChains) {
   EXPECT_TRUE(refuses([](ConvChainShape& s) { s.inputs.push_back(64); }));
   ConvChainShape wide = block;
   wide.inputs = {320}, wide.convs[0].in_c = 320, wide.convs[2].out_c = 320;
-  EXPECT_THAT(std::get<std::string>(plan_block(wide, *block_roles(wide, kUnitChannels))), HasSubstr("more channels"));
+  EXPECT_THAT(std::get<std::string>(plan_block(wide, *block_roles(wide, kUnitChannels))),
+              HasSubstr("more channels"));
 }
 
 }  // namespace

@@ -33,8 +33,9 @@ TEST(StreamedBlock, IsTheSpecification) {
   for (int i = 0; i < 24; ++i) {
     SCOPED_TRACE(fmt::format("case {}, seed {}", i, gpu_seed()));
     const ConvChainShape shape = random_shape(numbers.random, i % 2);
-    const ChainNumbers how{i % 4 < 2 ? 25 : 100,
-                           [&](std::size_t) { return numbers.coin() ? Clamp::relu() : Clamp{0, 0.91F}; }};
+    const ChainNumbers how{i % 4 < 2 ? 25 : 100, [&](std::size_t) {
+                             return numbers.coin() ? Clamp::relu() : Clamp{0, 0.91F};
+                           }};
     const Graph graph = graph_of(shape, true, numbers, how);
     ASSERT_EQ(expect_specification(graph, kName, numbers), 1);
   }

@@ -45,7 +45,8 @@ class Emulation {
     y_.assign(static_cast<std::size_t>(plan_.positions * out_c()), -77);
     EXPECT_GT(plan_.workers * plan_.worker_tiles, plan_.tiles - plan_.worker_tiles);
     for (int worker = 0; worker < plan_.workers; ++worker) {
-      const int first = worker * plan_.worker_tiles, count = std::min(plan_.worker_tiles, plan_.tiles - first);
+      const int first = worker * plan_.worker_tiles,
+                count = std::min(plan_.worker_tiles, plan_.tiles - first);
       EXPECT_GT(count, 0);
       ring_.assign(static_cast<std::size_t>(kStreamedRing * kUnitRows * kStreamedInner), -99);
       const int iterations = (count + kStreamedGroups - 1) / kStreamedGroups + 1;
@@ -74,7 +75,8 @@ class Emulation {
       for (int u = 0; u < 2; ++u) {
         UnitRow sums = start(u);
         for (int chunk = 0; chunk < plan_.in_chunks && position >= 0 && position < plan_.positions; ++chunk)
-          test::multiply(sums, c_.x.data() + position * in_c() + chunk * kStreamedInner, unit(chunk, u), kStreamedInner);
+          test::multiply(sums, c_.x.data() + position * in_c() + chunk * kStreamedInner, unit(chunk, u),
+                         kStreamedInner);
         int* to = ring_at(h * kUnitRows + row) + u * kUnitChannels;
         for (int lane = 0; lane < 4; ++lane) {
           for (int index = 0; index < 16; ++index)
@@ -97,7 +99,8 @@ class Emulation {
           const int dy = t / 3 - 1, dx = t % 3 - 1;
           const bool inside = h + dy >= 0 && h + dy < plan_.height && at + dx >= 0 && at + dx < plan_.width;
           const int from = (output + plan_.halo) * kUnitRows + row + dy * plan_.width + dx;
-          test::multiply(sums, inside ? ring_at(from) : zeros.data(), unit(plan_.in_chunks + t, u), kStreamedInner);
+          test::multiply(sums, inside ? ring_at(from) : zeros.data(), unit(plan_.in_chunks + t, u),
+                         kStreamedInner);
         }
         for (int lane = 0; lane < 4; ++lane) {
           for (int index = 0; index < 16; ++index)
@@ -107,7 +110,8 @@ class Emulation {
       }
       for (int u = 0; u < 2 * plan_.out_stages; ++u) {
         UnitRow sums = start(4 + u);
-        test::multiply(sums, operands.data(), unit(plan_.in_chunks + kBlockTaps + u / 2, u % 2), kStreamedInner);
+        test::multiply(sums, operands.data(), unit(plan_.in_chunks + kBlockTaps + u / 2, u % 2),
+                       kStreamedInner);
         for (int lane = 0; lane < 4; ++lane) {
           for (int index = 0; index < 16; ++index) {
             const int to = position * out_c() + u * kUnitChannels + test::stored_at<E>(lane, index);
@@ -139,7 +143,8 @@ TEST(StreamedBlockPlan, ComputesTheBlock) {
     const std::optional<BlockRoles> roles = block_roles(c.shape, kStreamedInner);
     ASSERT_TRUE(roles) << "case " << i << ", seed " << seed;
     const auto plan = plan_streamed_block(c.shape, *roles, test::draw(random, 1, 5));
-    ASSERT_TRUE(std::holds_alternative<StreamedPlan>(plan)) << std::get<std::string>(plan) << ", seed " << seed;
+    ASSERT_TRUE(std::holds_alternative<StreamedPlan>(plan))
+        << std::get<std::string>(plan) << ", seed " << seed;
     c.plan = std::get<StreamedPlan>(plan);
     EXPECT_LE(c.plan.shared_bytes(), kBlockMostShared);
     for (const ChainConv& conv : c.shape.convs)
@@ -163,18 +168,16 @@ TEST(StreamedBlockPlan, RefusesWhatItHasNoRoomFor) {
   EXPECT_EQ(reason([](ConvChainShape&) {}), "");
   EXPECT_THAT(reason([](ConvChainShape& s) { s.element_bytes = 2; }), testing::HasSubstr("int8"));
   EXPECT_THAT(reason([](ConvChainShape& s) { s.width = 128; }), testing::HasSubstr("longer"));
-  EXPECT_THAT(reason([](ConvChainShape& s) {
-                s.inputs = {128}, s.convs[0].in_c = 128, s.convs[2].out_c = 128;
-              }),
-              testing::HasSubstr("too few"));
+  EXPECT_THAT(
+      reason([](ConvChainShape& s) { s.inputs = {128}, s.convs[0].in_c = 128, s.convs[2].out_c = 128; }),
+      testing::HasSubstr("too few"));
   EXPECT_THAT(reason([](ConvChainShape& s) {
                 s.inputs = {64 * 9}, s.convs[0].in_c = 64 * 9, s.convs[2].out_c = 64 * 9;
               }),
               testing::HasSubstr("128"));
-  EXPECT_THAT(reason([](ConvChainShape& s) {
-                s.inputs = {4096}, s.convs[0].in_c = 4096, s.convs[2].out_c = 4096;
-              }),
-              testing::HasSubstr("room"));
+  EXPECT_THAT(
+      reason([](ConvChainShape& s) { s.inputs = {4096}, s.convs[0].in_c = 4096, s.convs[2].out_c = 4096; }),
+      testing::HasSubstr("room"));
 }
 
 }  // namespace

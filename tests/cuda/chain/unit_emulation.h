@@ -73,8 +73,8 @@ std::vector<E> as_products_see_it(const std::byte* unit, int channels) {
   const int row_bytes = channels * static_cast<int>(sizeof(E));
   for (int i = 0; i < cuda::kUnitChannels * channels; ++i) {
     const int byte = i % channels * static_cast<int>(sizeof(E));
-    std::memcpy(&elements[static_cast<std::size_t>(i)], unit + cuda::swizzled_byte(i / channels, byte, row_bytes),
-                sizeof(E));
+    std::memcpy(&elements[static_cast<std::size_t>(i)],
+                unit + cuda::swizzled_byte(i / channels, byte, row_bytes), sizeof(E));
   }
   return elements;
 }

@@ -261,6 +261,47 @@ TEST_P(ConvDirect, Depthwise) {
   }
 }
 
+// Both windows and strides, few and many columns and rows for a thread, any padding.
+TEST(ConvDepthwiseQuads, RandomGeometries) {
+  PIPIT_NEEDS_GPU();
+  std::mt19937 random(gpu_seed() + 9);
+  const auto pick = [&](std::int64_t low, std::int64_t high) {
+    return std::uniform_int_distribution<std::int64_t>(low, high)(random);
+  };
+  for (int i = 0; i < 48 && !HasFailure(); ++i) {
+    const std::int64_t window = 3 + i % 2 * 2, stride = 1 + i / 2 % 2;
+    Geometry g = geometry(pick(1, 3), 4 * pick(1, 40), 1, 1, window, stride, 0);
+    if (i % 3 == 0) g.batch = pick(16, 40);
+    g.height = pick(1, 40), g.width = pick(1, 40);
+    for (std::size_t axis = 0; axis < 2; ++axis) {
+      const std::int64_t extent = axis == 0 ? g.height : g.width;
+      g.window.pad_begin[axis] = pick(0, 3);
+      g.window.pad_end[axis] = std::max(pick(0, 3), window - extent - g.window.pad_begin[axis]);
+    }
+    g.outputs = g.groups = g.channels;
+    g.bias = pick(0, 3) != 0;
+    if (pick(0, 1) == 1) g.activation = pick(0, 1) == 1 ? Clamp::relu() : Clamp{-0.5F, 0.7F};
+    expect_conv("depthwise_quads", g, Precision::fp16, random);
+  }
+}
+
+TEST(ConvDepthwiseQuads, Refuses) {
+  PIPIT_NEEDS_GPU();
+  std::mt19937 random(gpu_seed() + 10);
+  const auto refusal = [&](std::int64_t channels, std::int64_t window, std::int64_t stride,
+                           Precision precision) {
+    Geometry g = geometry(1, channels, 9, channels, window, stride, 1);
+    g.groups = channels;
+    return gpu_refusal(Conv(ConvAttributes{g.window, channels, {}}), "depthwise_quads",
+                       make_case(g, precision, random));
+  };
+  EXPECT_EQ(refusal(16, 3, 1, Precision::fp16), std::nullopt);
+  expect_refused(refusal(16, 3, 1, Precision::fp32), "f16");
+  expect_refused(refusal(18, 3, 1, Precision::fp16), "multiples of 4");
+  expect_refused(refusal(16, 7, 1, Precision::fp16), "7x7");
+  expect_refused(refusal(16, 3, 3, Precision::fp16), "strides");
+}
+
 TEST_P(ConvDirect, OneAndThreeDimensions) {
   PIPIT_NEEDS_GPU();
   std::mt19937 random(gpu_seed() + 6);

@@ -231,7 +231,8 @@ TEST_F(ChainTest, LinksReadWhatWasComputedBefore) {
     return std::make_unique<ChainKernel>(spec);
   };
   const auto built = plan({single(), taken});
-  ASSERT_THAT(nodes(*built), ElementsAre(ElementsAre(0), ElementsAre(1), ElementsAre(2), ElementsAre(3, 4, 5)));
+  ASSERT_THAT(nodes(*built),
+              ElementsAre(ElementsAre(0), ElementsAre(1), ElementsAre(2), ElementsAre(3, 4, 5)));
   using testing::Pair;
   EXPECT_THAT(sources,
               ElementsAre(ElementsAre(Pair(Kind::node, 0), Pair(Kind::outside, 0), Pair(Kind::none, 0)),
