@@ -21,6 +21,10 @@ struct Int8Epilogue {
   static constexpr bool kLooksUp = Result == Int8Result::looked_up;
   using F = ConvGemmFragments<T>;
   using Eight = uint2;  // neighbouring channels of residual or y
+  template <int Count>
+  struct alignas(Count * 4) Words {
+    std::uint32_t word[Count];
+  };
   /// What belongs to the tile's columns, in shared memory.
   struct Columns {
     float multiplier[T::kColumns];
@@ -169,6 +173,11 @@ struct Int8Epilogue {
     }
   }
 
+  static constexpr int kTogether =
+      F::kN % 4 == 0 ? 4 : 2;  // fragments whose columns are a lane's neighbouring channels
+  static constexpr int kRun = kTogether * 2;
+  static constexpr int kRuns = F::kN / kTogether;  // of a row
+
   /// Writes the tile when its block has the whole depth: a lane has eight neighbouring channels of every 32.
   static __device__ __forceinline__ void write_tile(const ConvGemmArgs& args, const F& fragments,
                                                     std::uint8_t*, const Columns& columns, bool,
@@ -193,15 +202,60 @@ struct Int8Epilogue {
     }
   }
 
- private:
-  static constexpr int kTogether =
-      F::kN % 4 == 0 ? 4 : 2;  // fragments whose columns are a lane's neighbouring channels
-  static constexpr int kRun = kTogether * 2;
+  /// The same of a tile whose columns are all y's, in i8. residual: where it lies in shared memory, rows of 128 bytes
+  /// swizzled as by swizzled_chunk<8>.
+  static __device__ __forceinline__ void add_and_write_tile(const ConvGemmArgs& args, const F& fragments,
+                                                            const Columns& columns, std::uint32_t residual,
+                                                            int first_row, int first_column) {
+    static_assert(!kReal && T::kColumns == 128);
+    const auto write = [&](bool small) {
+      write_rows<ConvStored::i8, true, true>(args, fragments, columns, first_row, first_column, true, small,
+                                             residual);
+    };
+    args.small_sums ? write(true) : write(false);
+  }
 
-  template <int Count>
-  struct alignas(Count * 4) Words {
-    std::uint32_t word[Count];
+ private:
+  static constexpr int kStep = kTogether * 8;  // channels from a lane's run to its next
+
+  // Where a lane's runs of a tile are.
+  struct Lane {
+    int first_row, column, channel;  // of the first of each; column: in the order of the packed weights
+
+    __device__ __forceinline__ Lane(int tile_row, int tile_column) {
+      const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+      first_row = tile_row + F::first_row(warp) + lane / 4;
+      column = F::first_column(warp) + lane % 4 * 2;
+      channel = tile_column + packed_channel(column);
+    }
+    __device__ __forceinline__ int row(int i, int h) const { return first_row + i * F::kRowStep + h * 8; }
   };
+  // From memory. left: channels from the first run to y's end.
+  template <bool Whole>
+  static __device__ __forceinline__ void load_runs(const ConvGemmArgs& args, std::int64_t at, int left,
+                                                   Words<kRun / 4> (&runs)[kRuns]) {
+    const auto* from = static_cast<const std::uint8_t*>(args.residual) + at;
+#pragma unroll
+    for (int run = 0; run < kRuns; ++run) {
+      if (Whole || run * kStep < left)
+        runs[run] = *reinterpret_cast<const Words<kRun / 4>*>(from + run * kStep);
+    }
+  }
+
+  // From shared memory; row, column: of the tile.
+  static __device__ __forceinline__ void load_runs(std::uint32_t residual, int row, int column,
+                                                   Words<kRun / 4> (&runs)[kRuns]) {
+    static_assert(kRun == 8);
+#pragma unroll
+    for (int run = 0; run < kRuns; ++run) {
+      const int byte = packed_channel(column) + run * kStep;
+      const std::uint32_t from = residual + row * 128 + swizzled_chunk<8>(row, byte / 16) * 16 + byte % 16;
+      asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];\n"
+                   : "=r"(runs[run].word[0]), "=r"(runs[run].word[1])
+                   : "r"(from)
+                   : "memory");
+    }
+  }
 
   // Whole: the tile's columns are all y's, and need no tests.
   template <ConvStored Stored, bool Whole = false>
@@ -219,38 +273,33 @@ struct Int8Epilogue {
   }
 
   // Straight from registers, a lane's neighbouring channels at once.
-  template <ConvStored Stored, bool Whole>
+  // InShared: the residual, at `shared`.
+  template <ConvStored Stored, bool Whole, bool InShared = false>
   static __device__ __forceinline__ void write_rows(const ConvGemmArgs& args, const F& fragments,
                                                     const Columns& columns, int first_row, int first_column,
-                                                    bool residual, bool small) {
-    constexpr int kBlocks = F::kN / kTogether;
-    constexpr int kStep = kTogether * 8;  // channels from a lane's run to its next
-    const int warp = static_cast<int>(threadIdx.x) / 32;
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    const int first = F::first_column(warp) + lane % 4 * 2;  // in the order of the packed weights
-    const float* multipliers = columns.multiplier + first;
-    const int channel = first_column + packed_channel(first);
-    const int left = args.shape.out_c - channel;
+                                                    bool residual, bool small, std::uint32_t shared = 0) {
+    const Lane lane(first_row, first_column);
+    const float* multipliers = columns.multiplier + lane.column;
+    const int left = args.shape.out_c - lane.channel;
     const float residual_scale = args.residual_scale;
     const Bounds bounds{args.low, args.high};
 #pragma unroll
     for (int i = 0; i < F::kM; ++i) {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        const int row = first_row + F::first_row(warp) + i * F::kRowStep + lane / 4 + h * 8;
+        const int row = lane.row(i, h);
         if (row >= args.rows) continue;
-        const std::int64_t at = output_offset(args, row, channel);
-        Words<kRun / 4> held[kBlocks];
+        const std::int64_t at = output_offset(args, row, lane.channel);
+        Words<kRun / 4> held[kRuns];
         if (residual) {
-          const auto* from = static_cast<const std::uint8_t*>(args.residual) + at;
-#pragma unroll
-          for (int block = 0; block < kBlocks; ++block) {
-            if (Whole || block * kStep < left)
-              held[block] = *reinterpret_cast<const Words<kRun / 4>*>(from + block * kStep);
+          if constexpr (InShared) {
+            load_runs(shared, row - first_row, lane.column, held);
+          } else {
+            load_runs<Whole>(args, at, left, held);
           }
         }
 #pragma unroll
-        for (int block = 0; block < kBlocks; ++block) {
+        for (int block = 0; block < kRuns; ++block) {
           if (!Whole && block * kStep >= left) break;
           float v[kRun];
 #pragma unroll

@@ -111,6 +111,8 @@ class PipelinedGemm final : public Kernel {
                   shape_.stride_w == 1 && shape_.in_h == shape_.out_h && shape_.in_w == shape_.out_w &&
                   shape_.pad_h == 0 && shape_.pad_w == 0;
     const std::int64_t depth = args_.conv.depth * std::int64_t{2};
+    args_.adds_tiles = spec.has_input(3) && way_.columns == cuda::kPipelinedDepth &&
+                       shape_.out_c % cuda::kPipelinedDepth == 0;
     args_.weights = cuda::matrix_map(args_.conv.weights, depth,
                                      static_cast<std::int64_t>(args_.conv.column_tiles) * way_.columns,
                                      cuda::kPipelinedDepth, way_.columns);
@@ -129,6 +131,9 @@ class PipelinedGemm final : public Kernel {
     PipelinedArgs args = args_;
     args.x = map_x(inputs[0].data);
     args.conv.residual = optional_data<std::int8_t>(inputs, 3);
+    if (args.adds_tiles)
+      args.residual = cuda::matrix_map(args.conv.residual, shape_.out_c, shape_.rows(), cuda::kPipelinedDepth,
+                                       cuda::kPipelinedRows);
     args.conv.y = outputs[0].data;
     PIPIT_CUDA(cuda::launch_pipelined_gemm(way_.columns, args, static_cast<cudaStream_t>(context.stream)));
   }

@@ -1,6 +1,6 @@
 // INT8 convolution on Hopper: one thread has the bulk tensor copy engine bring operands to shared memory, two groups of
 // four warps multiply and write. Blocks stay for many tiles, and copies are some steps ahead: those of the next tile
-// run while this one is written.
+// run while this one is written. What is added to a tile of whole columns comes like operands, as its last step.
 #include <algorithm>
 
 #include "layers/cuda/conv/conv_gemm_epilogue_int8.cuh"
@@ -37,8 +37,9 @@ struct Stages {
   std::uint32_t base, full, empty;
 };
 
-// Starts the copies of the block's next step, once its stage is free.
-template <typename T>
+// Starts the copies of the block's next step, once its stage is free. Adds: behind a tile's products comes what is
+// added to them.
+template <typename T, bool Adds>
 __device__ __forceinline__ void copy_step(const PipelinedArgs& p, const Stages& stages, int first_column,
                                           int row_tiles, CopyState& at) {
   // Without this the compiler reads the state ahead of the branch to here, in all threads.
@@ -50,8 +51,11 @@ __device__ __forceinline__ void copy_step(const PipelinedArgs& p, const Stages& 
   const std::uint32_t left = stages.base + at.stage * T::kStage;
   const std::uint32_t barrier = stages.full + at.stage * 8;
   ptx::wait_barrier(stages.empty + at.stage * 8, at.parity ^ 1);
-  ptx::arrive_expecting(barrier, T::kStage);
-  if (p.plain) {
+  const bool multiplied = !Adds || at.step < args.steps;
+  ptx::arrive_expecting(barrier, multiplied ? T::kStage : T::kRows * kPipelinedDepth);
+  if (!multiplied) {
+    ptx::copy_box(left, p.residual, barrier, first_column, at.tile * T::kRows);
+  } else if (p.plain) {
     ptx::copy_box(left, p.x, barrier, at.step * kPipelinedDepth, at.tile * T::kRows);
   } else {
     ptx::copy_pixels(left, p.x, barrier, at.tap_step * kPipelinedDepth, at.origin.w, at.origin.h,
@@ -61,16 +65,17 @@ __device__ __forceinline__ void copy_step(const PipelinedArgs& p, const Stages& 
       if (++at.c == s.kernel_w) at.c = 0, ++at.r;
     }
   }
-  ptx::copy_box(left + T::kRows * kPipelinedDepth, p.weights, barrier, at.step * kPipelinedDepth,
-                first_column);
-  if (++at.step == args.steps) {
+  if (multiplied)
+    ptx::copy_box(left + T::kRows * kPipelinedDepth, p.weights, barrier, at.step * kPipelinedDepth,
+                  first_column);
+  if (++at.step == args.steps + (Adds ? 1 : 0)) {
     at.step = at.tap_step = at.r = at.c = 0;
     at.tile += p.workers;
   }
   if (++at.stage == T::kStages) at.stage = 0, at.parity ^= 1;
 }
 
-template <typename T, Int8Result Result>
+template <typename T, Int8Result Result, bool Adds>
 __global__ void __launch_bounds__(kThreads, 2) pipelined_gemm(const __grid_constant__ PipelinedArgs p) {
 #ifdef PIPIT_WARPGROUP_MMA
   using Epilogue = Int8Epilogue<T, Result>;
@@ -103,7 +108,7 @@ __global__ void __launch_bounds__(kThreads, 2) pipelined_gemm(const __grid_const
   if (threadIdx.x == 0) {
     copied = {};
     copied.tile = worker;
-    for (int s = 0; s < T::kStages - 1; ++s) copy_step<T>(p, stages, first_column, row_tiles, copied);
+    for (int s = 0; s < T::kStages - 1; ++s) copy_step<T, Adds>(p, stages, first_column, row_tiles, copied);
   }
   int stage = 0;
   std::uint32_t parity = 0;
@@ -111,7 +116,7 @@ __global__ void __launch_bounds__(kThreads, 2) pipelined_gemm(const __grid_const
     ConvGemmFragments<T> fragments;
     Epilogue::start(args, fragments, first_column, 0);
     for (int step = 0; step < args.steps; ++step) {
-      if (threadIdx.x == 0) copy_step<T>(p, stages, first_column, row_tiles, copied);
+      if (threadIdx.x == 0) copy_step<T, Adds>(p, stages, first_column, row_tiles, copied);
       ptx::wait_barrier(stages.full + stage * 8, parity);
       __syncwarp();
       const std::uint32_t left = stages.base + stage * T::kStage;
@@ -120,7 +125,17 @@ __global__ void __launch_bounds__(kThreads, 2) pipelined_gemm(const __grid_const
       if (threadIdx.x % 32 == 0) ptx::arrive(stages.empty + stage * 8);
       if (++stage == T::kStages) stage = 0, parity ^= 1;
     }
-    Epilogue::write_tile(args, fragments, nullptr, columns, false, tile * T::kRows, first_column);
+    if constexpr (Adds) {
+      if (threadIdx.x == 0) copy_step<T, Adds>(p, stages, first_column, row_tiles, copied);
+      ptx::wait_barrier(stages.full + stage * 8, parity);
+      Epilogue::add_and_write_tile(args, fragments, columns, stages.base + stage * T::kStage, tile * T::kRows,
+                                   first_column);
+      __syncwarp();
+      if (threadIdx.x % 32 == 0) ptx::arrive(stages.empty + stage * 8);
+      if (++stage == T::kStages) stage = 0, parity ^= 1;
+    } else {
+      Epilogue::write_tile(args, fragments, nullptr, columns, false, tile * T::kRows, first_column);
+    }
   }
 #endif
 }
@@ -130,15 +145,17 @@ struct Instance {
   int shared;
 };
 
-template <typename T>
+template <typename T, bool Adds>
 Instance instance_of(bool looks_up) {
-  return {looks_up ? reinterpret_cast<const void*>(&pipelined_gemm<T, Int8Result::looked_up>)
-                   : reinterpret_cast<const void*>(&pipelined_gemm<T, Int8Result::bytes>),
+  return {looks_up ? reinterpret_cast<const void*>(&pipelined_gemm<T, Int8Result::looked_up, Adds>)
+                   : reinterpret_cast<const void*>(&pipelined_gemm<T, Int8Result::bytes, Adds>),
           T::kSharedBytes};
 }
 
-Instance instance_of(int columns, bool looks_up) {
-  return columns == 128 ? instance_of<Wide>(looks_up) : instance_of<Narrow>(looks_up);
+Instance instance_of(int columns, const PipelinedArgs& args) {
+  const bool looks_up = args.conv.table != nullptr;
+  if (columns != 128) return instance_of<Narrow, false>(looks_up);
+  return args.adds_tiles ? instance_of<Wide, true>(looks_up) : instance_of<Wide, false>(looks_up);
 }
 
 }  // namespace
@@ -146,13 +163,13 @@ Instance instance_of(int columns, bool looks_up) {
 cudaError_t has_pipelined_gemm(bool& result) {
   // Compiled for anything else the kernel is empty.
   cudaFuncAttributes attributes{};
-  const cudaError_t status = cudaFuncGetAttributes(&attributes, instance_of(128, false).function);
+  const cudaError_t status = cudaFuncGetAttributes(&attributes, instance_of(128, PipelinedArgs{}).function);
   result = status == cudaSuccess && attributes.sharedSizeBytes > 0;
   return status;
 }
 
 cudaError_t prepare_pipelined_gemm(int columns, const PipelinedArgs& args, int& resident_blocks) {
-  const Instance instance = instance_of(columns, args.conv.table != nullptr);
+  const Instance instance = instance_of(columns, args);
   int gpu = 0;
   int processors = 0;
   int blocks = 0;
@@ -170,7 +187,7 @@ cudaError_t prepare_pipelined_gemm(int columns, const PipelinedArgs& args, int& 
 }
 
 cudaError_t launch_pipelined_gemm(int columns, const PipelinedArgs& args, cudaStream_t stream) {
-  const Instance instance = instance_of(columns, args.conv.table != nullptr);
+  const Instance instance = instance_of(columns, args);
   cudaLaunchAttribute overlap{};
   overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   overlap.val.programmaticStreamSerializationAllowed = 1;
