@@ -16,9 +16,9 @@ struct PipelinedArgs {
   CUtensorMap weights{};
   CUtensorMap residual{};   ///< where adds_tiles, the matrix of conv.residual
   bool adds_tiles = false;  ///< there is a residual, and every tile's columns, 128 of them, are y's
-  bool plain = true;  ///< 1x1, stride 1, no padding: x is the matrix
-  int tap_steps = 1;  ///< steps of one tap
-  int workers = 1;    ///< blocks that share the row tiles of one column tile
+  bool plain = true;        ///< 1x1, stride 1, no padding: x is the matrix
+  int tap_steps = 1;        ///< steps of one tap
+  int workers = 1;          ///< blocks that share the row tiles of one column tile
 };
 
 /// Whether the kernels that the current GPU runs have these copies and Hopper's products.
