@@ -121,6 +121,7 @@ class Chainer {
       if (!may_hold(candidate, d)) break;
       const Node& node = node_at(d);
       std::vector<LinkSource> sources = link_sources(graph_, nodes, node, outside);
+      if (!outside.empty() && !candidate.chain_reads_outside) break;
       inside.add(node.outputs[0], sources);
       links.all.push_back({&spec_of(d), std::move(sources)});
       links.closed.push_back(inside.closed());

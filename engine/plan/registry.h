@@ -52,6 +52,7 @@ struct Candidate {
   std::function<bool(const NodeSpec& first, std::span<const ChainLink> links)> fuses_chain = {};
   /// Whether that is faster than the nodes one by one; not asked where the user wants this candidate. Null: always.
   std::function<bool(const NodeSpec& first, std::span<const ChainLink> links)> chain_pays = {};
+  bool chain_reads_outside = false;  ///< its chains may have LinkSource::outside
   /// Whether `next` is computed as well. Output 0 (of the last follower, where there is one) is used by nothing but one
   /// input of `next`, whose other inputs are constants and whose one output is as large.
   std::function<bool(const NodeSpec& spec, const NodeSpec& next)> fuses_epilogue = {};

@@ -68,11 +68,6 @@ Refusal refuse_link(const NodeSpec& spec) {
 }
 
 std::optional<ConvChain> ConvChain::of(const NodeSpec& first, std::span<const ChainLink> links) {
-  for (const ChainLink& link : links) {
-    if (std::ranges::any_of(
-            link.sources, [](const LinkSource& source) { return source.kind == LinkSource::Kind::outside; }))
-      return std::nullopt;
-  }
   ConvChain chain;
   chain.nodes.push_back(&first);
   for (const ChainLink& link : links) chain.nodes.push_back(link.node);

@@ -66,12 +66,14 @@ void append_unit_constants(const NodeSpec& spec, bool stored, std::vector<std::b
 template <typename K>
 void register_chain(Registry& registry, const std::string& name,
                     std::function<bool(const NodeSpec&, std::span<const ChainLink>)> takes,
-                    std::function<bool(const NodeSpec&, std::span<const ChainLink>)> pays = {}) {
+                    std::function<bool(const NodeSpec&, std::span<const ChainLink>)> pays = {},
+                    bool reads_outside = false) {
   for (const std::string_view type : {Conv::kType, QConv::kType}) {
     Candidate candidate{name, [](const NodeSpec&) { return Refusal("runs several layers together only"); },
                         [](const NodeSpec& spec) { return std::make_unique<K>(spec); }};
     candidate.fuses_chain = takes;
     candidate.chain_pays = pays;
+    candidate.chain_reads_outside = reads_outside;
     registry.add(type, DeviceKind::cuda, std::move(candidate));
   }
 }

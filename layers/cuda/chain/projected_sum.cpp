@@ -191,7 +191,7 @@ bool chain_pays(const NodeSpec&, std::span<const ChainLink>) {
 }  // namespace
 
 void register_cuda_projected_sum(Registry& registry) {
-  cuda::register_chain<ProjectedSum>(registry, "projected_sum", takes_chain, chain_pays);
+  cuda::register_chain<ProjectedSum>(registry, "projected_sum", takes_chain, chain_pays, true);
 }
 
 }  // namespace pipit
