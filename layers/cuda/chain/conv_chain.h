@@ -65,8 +65,8 @@ void append_unit_constants(const NodeSpec& spec, bool stored, std::vector<std::b
 /// A candidate of Conv and QConv whose kernel K computes chains and no single node.
 template <typename K>
 void register_chain(Registry& registry, const std::string& name,
-                    std::function<bool(const NodeSpec&, std::span<const ChainLink>)> takes,
-                    std::function<bool(const NodeSpec&, std::span<const ChainLink>)> pays = {},
+                    const std::function<bool(const NodeSpec&, std::span<const ChainLink>)>& takes,
+                    const std::function<bool(const NodeSpec&, std::span<const ChainLink>)>& pays = {},
                     bool reads_outside = false) {
   for (const std::string_view type : {Conv::kType, QConv::kType}) {
     Candidate candidate{name, [](const NodeSpec&) { return Refusal("runs several layers together only"); },

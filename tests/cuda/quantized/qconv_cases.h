@@ -28,7 +28,7 @@ inline Shape output_of(const ConvCase& c) {
 
 // y's scale for which some outputs saturate and most do not.
 inline void fit_output_scale(ConvCase& c) {
-  const double depth = static_cast<double>(c.weights.elements() / c.weights[0]);
+  const double depth = static_cast<double>(c.weights.elements()) / static_cast<double>(c.weights[0]);
   c.attributes.y.scale = static_cast<float>(0.02 * std::sqrt(depth) * 0.05 * 73 * 42);
 }
 
