@@ -94,8 +94,8 @@ class Buffers {
   }
 
   const ConvChainShape& shape_;
-  int exchanges_ = 0,
-      latest_exchange_ = -1;  // of the values so far; the convolution that computes the latest
+  // Of the values so far; the convolution that computes the latest.
+  int exchanges_ = 0, latest_exchange_ = -1;
   std::vector<int> last_read_,
       last_input_;  // per value: the last convolution that reads it, and that reads it as x
   std::vector<Buffer> buffers_;

@@ -7,7 +7,7 @@
 
 namespace pipit::test::emulation {
 
-/// The initialized mbarrier at the address; nothing but an order of threads may stand between its initialization and use.
+/// The mbarrier at the address, whose initialization must come before the running warp in the order of threads.
 Mbarrier& mbarrier_at(std::uint32_t address, const char* what);
 /// Bytes of a copy have come.
 void complete(Mbarrier& m, std::uint32_t bytes);

@@ -1,5 +1,5 @@
-// The driver's functions that make tensor maps, for layers/cuda/conv/tensor_map.cpp, which is compiled as it is; and what
-// else it asks the engine for. The rules are those of the CUDA Driver API, "Tensor Map Object Management".
+// The driver's functions that make tensor maps, for layers/cuda/conv/tensor_map.cpp, which is compiled as it is; and
+// what else it asks the engine for. The rules are those of the CUDA Driver API, "Tensor Map Object Management".
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 

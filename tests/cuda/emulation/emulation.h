@@ -50,8 +50,8 @@ Outcome run(void (*kernel)(Parameters...), const Launch& how, const Arguments&..
 void* allocate(std::size_t bytes);
 void release(void* data);
 
-/// Global memory with a page behind it, and one in front, that nobody may touch; its end, rounded up to 16 bytes, is the
-/// page's. Copies are told to stay within such memory.
+/// Global memory with a page behind it, and one in front, that nobody may touch; its end, rounded up to 16 bytes, is
+/// the page's. Bulk copies must stay within such memory.
 template <typename T>
 class Global {
  public:

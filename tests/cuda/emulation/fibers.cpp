@@ -10,8 +10,8 @@
 #include "tests/cuda/emulation/matrix_unit.h"
 #include "tests/cuda/emulation/report.h"
 
-// Saves what the ABI wants saved on the stack that is left (System V AMD64 ABI, "Register Usage"), and goes on from what
-// was saved on the other. Nobody changes the modes of floating-point arithmetic.
+// Saves what the ABI wants saved on the stack that is left (System V AMD64 ABI, "Register Usage"), and goes on from
+// what was saved on the other. Nobody changes the modes of floating-point arithmetic.
 extern "C" void pipit_switch_stacks(void** save, void* to);
 asm(R"(
 .text

@@ -1,5 +1,5 @@
-// Products of a warpgroup: 64 rows and n columns, with a depth of 32 bytes (PTX ISA, "Asynchronous Warpgroup Level Matrix
-// Instructions"). wgmma.cpp issues them, matrix_unit.cpp does them, late and in order.
+// Products of a warpgroup: 64 rows and n columns, with a depth of 32 bytes (PTX ISA, "Asynchronous Warpgroup Level
+// Matrix Instructions"). wgmma.cpp issues them, matrix_unit.cpp does them, late and in order.
 #pragma once
 
 #include <cstdint>

@@ -21,8 +21,8 @@ void acquire_from(const Clocks& from);
 /// Words are counted from the block's window on.
 std::uint32_t word_of(std::uint32_t address);
 
-/// Who reads: threads, or the copy engine and the matrix unit ("async proxy"), for which stores of threads need a fence,
-/// the writer's or the reader's of the time `fenced_at`.
+/// Who reads: threads, or the copy engine and the matrix unit (PTX ISA, "Async proxy"), for which stores of threads
+/// need a fence: the writer's, or the reader's of the time `fenced_at`.
 enum class Proxy { generic, async };
 void check_read(Block& b, const Warp& w, std::uint32_t word, const char* what, Proxy proxy,
                 std::uint64_t fenced_at);

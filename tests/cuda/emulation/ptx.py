@@ -1,5 +1,5 @@
-"""Instructions of PTX as calls of the emulator (ptx_calls.h). An entry of the table below is a pattern of the whole name
-of an instruction, and a function that makes its C++ of the operands; None: not emulated after all."""
+"""Instructions of PTX as calls of the emulator (ptx_calls.h). An entry of the table below is a pattern of the whole
+name of an instruction, and a function that makes its C++ of the operands; None: not emulated after all."""
 
 import re
 
@@ -85,8 +85,8 @@ def assigned(targets, source):
     return " ".join(called("assign", t, f"{source}[{i}]") + ";" for i, t in enumerate(targets))
 
 
-# Launches do not overlap here, and what threads store is seen at once: of the fences only those that make stores visible
-# to the copy engine and the matrix unit mean something.
+# Launches do not overlap here, and what threads store is seen at once: of the fences only those mean something that
+# make stores visible to the copy engine and the matrix unit.
 @emulates(r"griddepcontrol\..*|fence\.mbarrier_init\..*|fence\.acq_rel\..*|membar\..*")
 def _(_s, _m):
     return "(void)0;"

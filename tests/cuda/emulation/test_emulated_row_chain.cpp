@@ -77,9 +77,9 @@ Launch chain_launch(std::mt19937& random, const ConvChainShape& shape, const Row
   Launch how = launch_of(random, shape.rows() * plan.ranks, cuda::kRowThreads, plan.shared_bytes);
   how.cluster = static_cast<unsigned>(plan.ranks);
   how.resident = 0;
-  // Channels that are padded to whole quads are sent twice by one block to the same words: zeros, then what is computed.
-  // PTX gives two st.async no order, so that without this the emulator finds a race there; on GPUs they arrive in the
-  // order in which they were issued.
+  // A value may take the place of the one computed right before it, which it adds and nobody reads: a block then sends
+  // a word for the second time before it can know that the first has arrived. PTX promises no order of two st.async,
+  // and without this the emulator finds a race there. The kernel counts on the order in which they were issued.
   how.ordered_sends = true;
   return how;
 }
@@ -145,6 +145,18 @@ TEST(EmulatedRowChain, IsTheSpecificationInInt8) {
 }
 TEST(EmulatedRowChain, AgreesInHalves) {
   expect_chains(false, 10, 42);
+}
+
+// A neighbour has the first rows that it exchanges without having waited for this block, which may not have read yet
+// what lies around its input.
+TEST(EmulatedRowChain, ReadsItsInputBeforeNeighboursRowsTakeItsPlace) {
+  std::mt19937 random = numbers(43);
+  const ConvChainShape shape{1, 3,    9,
+                             1, {64}, {{0, -1, 64, 96, true}, {1, 0, 96, 64, false}, {2, -1, 64, 64, true}}};
+  const auto planned = cuda::plan_row_chain(shape, 6);
+  const auto* plan = std::get_if<RowChainPlan>(&planned);
+  ASSERT_NE(plan, nullptr) << std::get<std::string>(planned);
+  for (int i = 0; i < 4; ++i) expect_chain(random, shape, *plan);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// wgmma as threads see it: accumulators and left operands in registers are nobody's but the matrix unit's from the product
-// on until wgmma.wait_group, operands in shared memory must be there and stay.
+// wgmma as threads see it: accumulators and left operands in registers are nobody's but the matrix unit's from the
+// product on until wgmma.wait_group, operands in shared memory must be there and stay.
 #include <algorithm>
 #include <cstring>
 #include <type_traits>
