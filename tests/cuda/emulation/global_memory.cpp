@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 #include <ucontext.h>
 
+#include <bit>
 #include <cstdint>
 #include <cstdio>
 #include <map>
@@ -58,7 +59,7 @@ void handle(int signal, siginfo_t* info, void* context) {
   }
   fault_address = reinterpret_cast<std::uintptr_t>(info->si_addr);
   auto& registers = static_cast<ucontext_t*>(context)->uc_mcontext.gregs;
-  running->where = reinterpret_cast<const void*>(registers[REG_RIP] + 1);  // a return address, as elsewhere
+  running->where = std::bit_cast<const void*>(registers[REG_RIP] + 1);  // a return address, as elsewhere
   registers[REG_RIP] = reinterpret_cast<greg_t>(&on_fault);
   registers[REG_RSP] = reinterpret_cast<greg_t>(stack_of_faults + sizeof stack_of_faults - 64 - 8);
 }

@@ -14,13 +14,13 @@ namespace {
 constexpr int kMostColumns = 256;
 
 // sums += v * row, the loop that takes most of the time: with the instructions of wider vectors where there are some.
-__attribute__((target_clones("avx2", "default"))) void add_scaled(float* sums, const float* row, float v,
+__attribute__((target_clones("avx2", "default"))) void add_scaled(float* __restrict sums,
+                                                                  const float* __restrict row, float v,
                                                                   int n) {
-#pragma GCC ivdep
   for (int i = 0; i < n; ++i) sums[i] += v * row[i];
 }
-__attribute__((target_clones("avx2", "default"))) void add_scaled(int* sums, const int* row, int v, int n) {
-#pragma GCC ivdep
+__attribute__((target_clones("avx2", "default"))) void add_scaled(int* __restrict sums,
+                                                                  const int* __restrict row, int v, int n) {
   for (int i = 0; i < n; ++i) sums[i] += v * row[i];
 }
 

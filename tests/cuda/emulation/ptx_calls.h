@@ -2,6 +2,7 @@
 // are 32 bits wide as on a GPU; those of another block of the cluster have its rank + 1 in the upper eight.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -31,7 +32,7 @@ inline std::uint64_t wide(T v) {
 }
 template <typename T>
 inline void* pointer(T v) {
-  return reinterpret_cast<void*>(wide(v));
+  return std::bit_cast<void*>(wide(v));
 }
 /// The bits of a register as another type of the same size; integers of other sizes are converted.
 template <typename To, typename From>

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstdio>
 #include <set>
 #include <tuple>
@@ -83,7 +84,7 @@ std::uint32_t code_offset(const void* code) {
                          : static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(code) - load_offset());
 }
 const void* code_at(std::uint32_t offset) {
-  return offset == 0 ? nullptr : reinterpret_cast<const void*>(load_offset() + offset);
+  return offset == 0 ? nullptr : std::bit_cast<const void*>(load_offset() + offset);
 }
 
 std::string lines_of(const void* code) {

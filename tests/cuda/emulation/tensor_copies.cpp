@@ -1,5 +1,6 @@
 // Copies of boxes that tensor maps describe (PTX ISA, "Tensors": tiled mode and im2col mode).
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "tests/cuda/emulation/barriers.h"
@@ -114,7 +115,7 @@ void copy_tensor(std::uint32_t to, const void* map, std::uint32_t barrier, const
         continue;
       }
       const auto there = static_cast<std::uint32_t>(std::min<std::int64_t>(16, extent - column));
-      const auto* from = reinterpret_cast<const std::byte*>(m.base) + row.from + byte;
+      const auto* from = std::bit_cast<const std::byte*>(m.base) + row.from + byte;
       check_global(from, there, "cp.async.bulk.tensor");
       c->pieces.push_back({chunk, from, there});
       if (there < 16) c->pieces.push_back({chunk + there, nullptr, 16 - there});

@@ -26,7 +26,7 @@ Outcome pipeline(Launch how) {
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<std::uint32_t>(i * i);
   const Global<std::uint32_t> x(values);
   Global<std::uint32_t> y(kSteps * 128);
-  const Outcome outcome = run(run_pipeline<Broken>, how, x.data(), y.data());
+  Outcome outcome = run(run_pipeline<Broken>, how, x.data(), y.data());
   const bool right = Broken == Fault::none && outcome.error.empty();
   for (std::size_t i = 0; right && i < y.size(); ++i)
     EXPECT_EQ(y.data()[i], values[i * 4] + values[i * 4 + 1] + values[i * 4 + 2] + values[i * 4 + 3]) << i;
@@ -50,7 +50,7 @@ template <Fault Broken>
 Outcome product(Launch how) {
   const Image x = operands();
   Global<float> sums(128 * 16);
-  const Outcome outcome = product_into<Broken>(sums, how);
+  Outcome outcome = product_into<Broken>(sums, how);
   // A row's chunks of eight halves lie where the swizzle has them.
   const auto half = [&](std::size_t row, std::size_t k) {
     return x.values[row * 64 + ((k / 8) ^ row % 8) * 8 + k % 8];
@@ -84,7 +84,7 @@ template <Fault Broken>
 Outcome sends(Launch how) {
   how.grid = 2, how.block = 32, how.cluster = 2;
   Global<std::uint32_t> y(1);
-  const Outcome outcome = run(run_sends<Broken>, how, y.data());
+  Outcome outcome = run(run_sends<Broken>, how, y.data());
   if (outcome.error.empty()) {
     EXPECT_EQ(y.data()[0], 2U);
   }

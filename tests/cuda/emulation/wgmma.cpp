@@ -55,7 +55,7 @@ Sums& take_sums(int n, T* const* d) {
     const auto* mine = reinterpret_cast<const std::byte*>(d[0]);
     if (s->registers == d[0] && s->count == count && s->integers == std::is_same_v<T, int>) {
       for (int i = 0; i < count; ++i) {
-        if (std::memcmp(d[i], &kPoison, 4) != 0)
+        if (as<std::uint32_t>(*d[i]) != kPoison)
           fail("wgmma: accumulator {} was changed while products are under way for it", i);
       }
       return *s;
