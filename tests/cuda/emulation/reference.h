@@ -170,6 +170,11 @@ inline Launch launch_of(std::mt19937& random, int blocks, int threads, int share
   return how;
 }
 
+inline bool expect_no_error(const Outcome& outcome) {
+  if (!outcome.error.empty()) ADD_FAILURE() << outcome.error;
+  return outcome.error.empty();
+}
+
 /// What lies in memory as numbers.
 inline std::vector<float> numbers_in(const Global<std::byte>& memory, bool int8) {
   std::vector<float> values(memory.size() / (int8 ? 1 : 2));

@@ -102,8 +102,7 @@ bool expect_block(std::mt19937& random, bool int8, int adds, const Extents& e) {
   const Launch how = launch_of(random, args.workers, cuda::block_groups(plan->element_bytes) * 128 + 128,
                                plan->shared_bytes() - cuda::kBlockReserved + 1024);
   const Outcome outcome = int8 ? run_block<std::int32_t>(how, args) : run_block<float>(how, args);
-  EXPECT_EQ(outcome.error, "");
-  if (!outcome.error.empty()) return false;
+  if (!expect_no_error(outcome)) return false;
 
   const Image inner = convolved(window, convolved(head, x));
   const float scale = args.residual_scale;

@@ -111,7 +111,7 @@ void expect_chain(std::mt19937& random, const ConvChainShape& shape, const RowCh
     args.y = y.data();
     const Launch how = chain_launch(random, shape, plan);
     auto* const kernel = int8 ? cuda::run_row_chain<std::int32_t> : cuda::run_row_chain<float>;
-    ASSERT_EQ(run(kernel, how, args).error, "");
+    if (!expect_no_error(run(kernel, how, args))) return;
     for (std::size_t c = 0; c < convs.size(); ++c) {
       const cuda::ChainConv& conv = shape.convs[c];
       const Image* added = conv.residual < 0 ? nullptr : &values[static_cast<std::size_t>(conv.residual)];
