@@ -42,11 +42,11 @@
 namespace pipit::test::emulation {
 
 template <typename T>
-inline T shuffled(unsigned mask, T v, int source, int kind, int width) {
+inline T shuffled(unsigned mask, T v, int lane, int width) {
   static_assert(sizeof(T) <= 8 && std::is_trivially_copyable_v<T>);
   std::uint64_t bits = 0;
   std::memcpy(&bits, &v, sizeof v);
-  bits = shuffle(mask, bits, source, kind, width);
+  bits = shuffle(mask, bits, lane, width);
   std::memcpy(&v, &bits, sizeof v);
   return v;
 }
@@ -57,19 +57,7 @@ inline T shuffled(unsigned mask, T v, int source, int kind, int width) {
 
 template <typename T>
 inline T __shfl_sync(unsigned mask, T v, int lane, int width = 32) {
-  return pipit::test::emulation::shuffled(mask, v, lane, 0, width);
-}
-template <typename T>
-inline T __shfl_xor_sync(unsigned mask, T v, int other, int width = 32) {
-  return pipit::test::emulation::shuffled(mask, v, other, 1, width);
-}
-template <typename T>
-inline T __shfl_up_sync(unsigned mask, T v, unsigned delta, int width = 32) {
-  return pipit::test::emulation::shuffled(mask, v, static_cast<int>(delta), 2, width);
-}
-template <typename T>
-inline T __shfl_down_sync(unsigned mask, T v, unsigned delta, int width = 32) {
-  return pipit::test::emulation::shuffled(mask, v, static_cast<int>(delta), 3, width);
+  return pipit::test::emulation::shuffled(mask, v, lane, width);
 }
 inline int __all_sync(unsigned mask, int p) {
   return pipit::test::emulation::ballot(mask, p != 0) == mask;

@@ -27,9 +27,10 @@ void add_thread(Block& b, unsigned number) {
   Warp& warp = *b.warps[number / 32];
   thread->warp = &warp;
   thread->lane = static_cast<int>(number % 32);
-  thread->at = {index_in(number, how.block), b.index, index_in(0, how.block), index_in(0, how.grid)};
-  thread->at.block_extent = {how.block.x, how.block.y, how.block.z};
-  thread->at.grid_extent = {how.grid.x, how.grid.y, how.grid.z};
+  thread->at = {index_in(number, how.block),
+                b.index,
+                {how.block.x, how.block.y, how.block.z},
+                {how.grid.x, how.grid.y, how.grid.z}};
   begin_fiber(*thread);
   warp.lanes[number % 32] = thread.get();
   warp.ready |= 1U << number % 32;

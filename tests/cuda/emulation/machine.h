@@ -4,8 +4,8 @@
 //   order          who comes before whom in shared memory
 //   shared_memory  addresses, loads and stores, atomics; cp.async
 //   barriers       mbarriers, barriers of blocks and clusters, registers of warps
-//   copy_engine    bulk copies, tensor maps
-//   matrix_unit    wgmma
+//   copy_engine    bulk copies while threads go on; tensor_copies: of boxes
+//   matrix_unit    products while threads go on; wgmma: as threads see them
 //   warps          what the lanes of a warp do together
 //   launch         blocks and clusters, from the first to the last
 //   global_memory  guarded allocations, faults

@@ -108,8 +108,8 @@ std::uint32_t cluster_rank();
 std::uint32_t mapa(std::uint32_t address, std::uint32_t rank);
 void set_registers(int count, bool more);
 
-// Warps. kind of a shuffle: 0 lane, 1 xor, 2 up, 3 down.
-std::uint64_t shuffle(std::uint32_t mask, std::uint64_t value, int source, int kind, int width);
+// Warps.
+std::uint64_t shuffle(std::uint32_t mask, std::uint64_t value, int lane, int width);
 std::uint32_t ballot(std::uint32_t mask, bool predicate);
 void sync_warp(std::uint32_t mask);
 void nanosleep();

@@ -16,24 +16,18 @@ namespace {
 constexpr std::uint32_t kAllLanes = 0xFFFFFFFF;
 
 // Lanes that meet do the same: instructions of one kind.
-enum Kind { kShuffle = 0, kVote = 4, kSync, kFragmentsOfHalves, kFragmentsOfBytes, kLoadMatrices };
+enum Kind { kShuffle, kVote, kSync, kFragmentsOfHalves, kFragmentsOfBytes, kLoadMatrices };
 
 struct ShuffleLane {
   std::uint64_t value, result;
-  int source, kind, width;
+  int source, width;
 };
 
 void shuffle_all(void* const* lanes, std::uint32_t mask) {
   for (int l = 0; l < 32; ++l) {
     if ((mask >> l & 1) == 0) continue;
     auto& lane = *static_cast<ShuffleLane*>(lanes[l]);
-    const int first = l / lane.width * lane.width, s = lane.source;
-    int from = lane.kind == 0   ? first + (s & (lane.width - 1))
-               : lane.kind == 1 ? l ^ s
-               : lane.kind == 2 ? l - s
-                                : l + s;
-    // Beyond the segment a lane reads itself; xor may read segments in front.
-    if (lane.kind == 1 ? from >= first + lane.width : from < first || from >= first + lane.width) from = l;
+    const int from = l / lane.width * lane.width + (lane.source & (lane.width - 1));
     if ((mask >> from & 1) == 0)
       fail("shfl.sync: lane {} reads lane {}, which is not in the mask {:#x}", l, from, mask);
     lane.result = static_cast<const ShuffleLane*>(lanes[from])->value;
@@ -110,11 +104,11 @@ void multiply_all(void* const* lanes, std::uint32_t) {
 
 }  // namespace
 
-std::uint64_t shuffle(std::uint32_t mask, std::uint64_t value, int source, int kind, int width) {
+std::uint64_t shuffle(std::uint32_t mask, std::uint64_t value, int lane, int width) {
   PIPIT_EMULATES("shfl.sync");
-  ShuffleLane lane{value, 0, source, kind, width};
-  meet(kShuffle + kind, "shfl.sync", mask, &lane, shuffle_all);
-  return lane.result;
+  ShuffleLane mine{value, 0, lane, width};
+  meet(kShuffle, "shfl.sync", mask, &mine, shuffle_all);
+  return mine.result;
 }
 std::uint32_t ballot(std::uint32_t mask, bool predicate) {
   PIPIT_EMULATES("vote.sync");
