@@ -39,8 +39,11 @@ class Buffers {
     offset.assign(count, 0);
     for (std::size_t i = 0; i < shape.inputs.size(); ++i) offset[i] = take(i, -1);
     // What the last one computes goes to memory.
-    for (std::size_t c = 0; c + 1 < shape.convs.size(); ++c)
-      offset[shape.inputs.size() + c] = take(shape.inputs.size() + c, static_cast<int>(c));
+    for (std::size_t c = 0; c + 1 < shape.convs.size(); ++c) {
+      const std::size_t y = shape.inputs.size() + c;
+      offset[y] = take(y, static_cast<int>(c));
+      if (windowed[y]) ++exchanges_, latest_exchange_ = static_cast<int>(c);
+    }
   }
 
   int pitch(std::size_t value) const { return pitch_of(channels[value] * shape_.element_bytes); }
@@ -73,7 +76,7 @@ class Buffers {
       const bool own_residual = residual >= 0 && b.value == static_cast<std::size_t>(residual);
       const int last =
           own_residual ? std::max(last_read_[b.value] - 1, last_input_[b.value]) : last_read_[b.value];
-      if (last >= conv) continue;
+      if (last >= conv || around_is_read(b, value)) continue;
       b.value = value;
       return b.offset;
     }
@@ -82,7 +85,17 @@ class Buffers {
     return buffers_.back().offset;
   }
 
+  // Whether a neighbour may bring its rows of the value while this block brings or reads those around an input that the
+  // buffer had. Those lie in the first pair. The neighbour has waited for this block's part of the exchange in front,
+  // and for nothing later.
+  bool around_is_read(const Buffer& b, std::size_t value) const {
+    const bool same_pair = windowed[value] && b.value < shape_.inputs.size() && exchanges_ % 2 == 0;
+    return same_pair && last_input_[b.value] > latest_exchange_;
+  }
+
   const ConvChainShape& shape_;
+  // Of the values so far; the convolution that computes the latest.
+  int exchanges_ = 0, latest_exchange_ = -1;
   std::vector<int> last_read_,
       last_input_;  // per value: the last convolution that reads it, and that reads it as x
   std::vector<Buffer> buffers_;

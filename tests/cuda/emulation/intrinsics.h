@@ -1,0 +1,129 @@
+// CUDA C++ for a C++ compiler: the words of the language, and those of its functions that kernels here call.
+#pragma once
+
+#include <cuda_fp16.h>
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "tests/cuda/emulation/ptx_calls.h"
+
+#undef __device__
+#undef __host__
+#undef __global__
+#undef __shared__
+#undef __forceinline__
+#undef __launch_bounds__
+#undef __grid_constant__
+#undef __align__
+#define __device__
+#define __host__
+#define __global__
+#define __forceinline__ inline __attribute__((always_inline))
+#define __launch_bounds__(...)
+#define __grid_constant__
+#define __align__(n) __attribute__((aligned(n)))
+#define __shared__ static_assert(false, "a header with __shared__ that translate.py has not translated");
+// The architecture whose instructions are emulated: 9.0a.
+#undef __CUDA_ARCH__
+#define __CUDA_ARCH__ 900
+#define __CUDA_ARCH_FEAT_SM90_ALL 1
+
+#define threadIdx (::pipit::test::emulation::coordinates->thread)
+#define blockIdx (::pipit::test::emulation::coordinates->block)
+#define blockDim (::pipit::test::emulation::coordinates->block_extent)
+#define gridDim (::pipit::test::emulation::coordinates->grid_extent)
+
+namespace pipit::test::emulation {
+
+template <typename T>
+inline T shuffled(unsigned mask, T v, int lane, int width) {
+  static_assert(sizeof(T) <= 8 && std::is_trivially_copyable_v<T>);
+  std::uint64_t bits = 0;
+  std::memcpy(&bits, &v, sizeof v);
+  bits = shuffle(mask, bits, lane, width);
+  std::memcpy(&v, &bits, sizeof v);
+  return v;
+}
+
+}  // namespace pipit::test::emulation
+
+// ---- Warps and blocks ----
+
+template <typename T>
+inline T __shfl_sync(unsigned mask, T v, int lane, int width = 32) {
+  return pipit::test::emulation::shuffled(mask, v, lane, width);
+}
+inline int __all_sync(unsigned mask, int p) {
+  return pipit::test::emulation::ballot(mask, p != 0) == mask;
+}
+inline void __syncwarp(unsigned mask = 0xFFFFFFFFU) {
+  pipit::test::emulation::sync_warp(mask);
+}
+inline void __syncthreads() {
+  pipit::test::emulation::bar_sync(0, -1);
+}
+inline void __nanosleep(unsigned) {
+  pipit::test::emulation::nanosleep();
+}
+inline std::size_t __cvta_generic_to_shared(const void* p) {
+  return pipit::test::emulation::shared_address(p);
+}
+
+// ---- Arithmetic; nothing is contracted to FMA (-ffp-contract=off) ----
+
+inline int __float_as_int(float v) {
+  return pipit::test::emulation::as<int>(v);
+}
+inline unsigned __float_as_uint(float v) {
+  return pipit::test::emulation::as<unsigned>(v);
+}
+inline float __int_as_float(int v) {
+  return pipit::test::emulation::as<float>(v);
+}
+inline float __uint_as_float(unsigned v) {
+  return pipit::test::emulation::as<float>(v);
+}
+inline float __fmul_rn(float a, float b) {
+  return a * b;
+}
+inline float __fadd_rn(float a, float b) {
+  return a + b;
+}
+inline float __fmaf_rn(float a, float b, float c) {
+  return std::fma(a, b, c);
+}
+inline float __int2float_rn(int v) {
+  return static_cast<float>(v);
+}
+inline unsigned __umulhi(unsigned a, unsigned b) {
+  return static_cast<unsigned>(static_cast<std::uint64_t>(a) * b >> 32);
+}
+inline unsigned __byte_perm(unsigned x, unsigned y, unsigned s) {
+  const std::uint64_t both = static_cast<std::uint64_t>(y) << 32 | x;
+  unsigned r = 0;
+  for (int i = 0; i < 4; ++i) r |= static_cast<unsigned>(both >> (s >> i * 4 & 7) * 8 & 0xFF) << i * 8;
+  return r;
+}
+inline unsigned __vmaxu2(unsigned a, unsigned b) {
+  return std::max(a & 0xFFFFU, b & 0xFFFFU) | std::max(a >> 16, b >> 16) << 16;
+}
+inline int __viaddmin_s32_relu(int a, int b, int c) {
+  return std::max(std::min(static_cast<int>(static_cast<unsigned>(a) + static_cast<unsigned>(b)), c), 0);
+}
+
+template <typename A, typename B>
+requires(std::is_arithmetic_v<A>&& std::is_arithmetic_v<B>) constexpr std::common_type_t<A, B> min(A a, B b) {
+  using T = std::common_type_t<A, B>;
+  return std::min(static_cast<T>(a), static_cast<T>(b));
+}
+template <typename A, typename B>
+requires(std::is_arithmetic_v<A>&& std::is_arithmetic_v<B>) constexpr std::common_type_t<A, B> max(A a, B b) {
+  using T = std::common_type_t<A, B>;
+  return std::max(static_cast<T>(a), static_cast<T>(b));
+}

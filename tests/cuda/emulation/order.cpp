@@ -1,0 +1,123 @@
+#include "tests/cuda/emulation/order.h"
+
+#include <cstring>
+#include <utility>
+
+#include "tests/cuda/emulation/report.h"
+
+namespace pipit::test::emulation {
+
+namespace {
+
+[[noreturn]] void race(const Block& b, std::uint32_t word, const char* what, const char* before,
+                       std::uint32_t actor, std::uint32_t where) {
+  fail("race in the shared memory of block {} at {}: nothing orders {} behind the {} by {} at\n{}", b.index.x,
+       place(word * 4 + kWindow), what, before, machine->actors[actor], lines_of(code_at(where)));
+}
+
+const char* name_of(const Written& last) {
+  return last.clock == kNotYet ? "copy (cp.async) that was not waited for" : "write";
+}
+
+// A word that st.async has written carries its sender's rank.
+std::uint32_t sender_mark(const Block& sender) {
+  return static_cast<std::uint32_t>(sender.rank + 1) << 16;
+}
+
+}  // namespace
+
+std::uint32_t new_actor(std::string name) {
+  machine->actors.push_back(std::move(name));
+  return static_cast<std::uint32_t>(machine->actors.size() - 1);
+}
+
+void release_to(Clocks& to) {
+  Warp& w = *running->warp;
+  to.join(w.clocks);
+  w.clocks.raise(w.actor, w.clocks.of(w.actor) + 1);
+}
+void acquire_from(const Clocks& from) {
+  running->warp->clocks.join(from);
+}
+
+std::uint32_t word_of(std::uint32_t address) {
+  return (local(address) - kWindow) / 4;
+}
+
+void check_read(Block& b, const Warp& w, std::uint32_t word, const char* what, Proxy proxy,
+                std::uint64_t fenced_at) {
+  const Written& last = b.written[word];
+  if (last.clock > w.clocks.of(last.actor)) race(b, word, what, name_of(last), last.actor, last.where);
+  if (proxy == Proxy::generic || last.time == 0) return;
+  const Block& writers = *b.cluster->blocks[last.thread >> 16];
+  const Thread& writer = *writers.threads[last.thread & 0xFFFF];
+  if (writer.fenced_at >= last.time || fenced_at >= last.time) return;
+  fail("{} of {}: no fence.proxy.async behind the store of block {} thread {} at\n{}", what,
+       place(word * 4 + kWindow), writers.index.x, last.thread & 0xFFFF, lines_of(code_at(last.where)));
+}
+
+void record_read(Block& b, const Warp& w, std::uint32_t word, const void* where) {
+  const std::size_t i = word * b.warps.size() + static_cast<std::size_t>(w.index);
+  b.read[i] = w.clocks.of(w.actor);
+  b.read_where[i] = code_offset(where);
+}
+
+void check_write(Block& b, const Warp& w, std::uint32_t word, const char* what) {
+  const Written& last = b.written[word];
+  if (last.clock > w.clocks.of(last.actor)) race(b, word, what, name_of(last), last.actor, last.where);
+  const std::size_t n = b.warps.size();
+  const std::uint32_t* read = b.read.data() + word * n;
+  for (std::size_t i = 0; i < n; ++i) {
+    const std::uint32_t reader = b.warps[i]->actor;
+    if (read[i] > w.clocks.of(reader)) race(b, word, what, "read", reader, b.read_where[word * n + i]);
+  }
+}
+
+void record_write(Block& b, std::uint32_t word, std::uint32_t actor, std::uint32_t clock, const void* where,
+                  const Thread* thread) {
+  Written& last = b.written[word];
+  last = {actor, clock, code_offset(where), 0, 0};
+  if (thread == nullptr) return;
+  last.time = machine->stores;
+  last.thread = static_cast<std::uint32_t>(thread->warp->block->rank) << 16 | thread->at.thread.x;
+}
+
+void thread_reads(Block& b, std::uint32_t address, std::uint32_t bytes) {
+  for (std::uint32_t i = word_of(address); i <= word_of(address + bytes - 1); ++i) {
+    check_read(b, *running->warp, i, "the read", Proxy::generic, 0);
+    record_read(b, *running->warp, i, running->where);
+  }
+}
+
+void thread_writes(Block& b, std::uint32_t address, std::uint32_t bytes, const void* from) {
+  // Bytes of a word that several warps write are not told apart: only whole words are looked at.
+  if (bytes < 4) return;
+  ++machine->stores;
+  const Warp& w = *running->warp;
+  const std::uint32_t first = word_of(address);
+  for (std::uint32_t i = 0; i < bytes / 4; ++i) {
+    // Two threads may store the same value without an order between them: nobody can see whose it is.
+    const bool same =
+        b.written[first + i].time != 0 &&
+        std::memcmp(b.memory + (first + i) * 4, static_cast<const std::byte*>(from) + i * 4, 4) == 0;
+    if (!same) check_write(b, w, first + i, "the write");
+    record_write(b, first + i, w.actor, w.clocks.of(w.actor), running->where, running);
+  }
+}
+
+void engine_writes(Block& b, std::uint32_t address, std::uint32_t bytes, Mbarrier& m, const char* what,
+                   bool sent) {
+  const Warp& w = *running->warp;
+  const std::uint32_t mark = sent ? sender_mark(*w.block) : 0;
+  for (std::uint32_t i = word_of(address); i <= word_of(address + bytes - 1); ++i) {
+    Written& last = b.written[i];
+    const bool in_order = machine->how.ordered_sends && sent && last.time == 0 && last.thread == mark;
+    if (in_order) last.clock = 0;
+    check_write(b, w, i, what);
+    record_write(b, i, m.actor, static_cast<std::uint32_t>(m.phase + 1), running->where, nullptr);
+    last.thread = mark;
+  }
+  release_to(m.arriving);
+}
+
+}  // namespace pipit::test::emulation
