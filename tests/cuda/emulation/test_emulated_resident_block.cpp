@@ -92,7 +92,7 @@ bool expect_block(std::mt19937& random, bool int8, int adds, const Extents& e) {
   args.workers = std::min(e.workers, plan->tiles);
   args.least_tiles = plan->tiles / args.workers;
   args.more_tiles = plan->tiles % args.workers;
-  args.image = cuda::Divisor(e.width * e.height), args.row = cuda::Divisor(e.width),
+  args.grid = {cuda::Divisor(e.width * e.height), cuda::Divisor(e.width), e.height, plan->positions};
   args.ring = cuda::Divisor(plan->ring);
   args.weights = weights.data(), args.constants = constants.data();
   args.x = cuda::matrix_map(in_memory.data(), std::int64_t{plan->in_units} * plan->row_bytes(),
