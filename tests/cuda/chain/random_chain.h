@@ -91,4 +91,17 @@ inline cuda::ConvChainShape random_block(std::mt19937& random, int element_bytes
   return shape;
 }
 
+/// The same chain of one input behind a 1x1 from 64 channels that computes it, and in front of one that reads its
+/// result.
+inline cuda::ConvChainShape between_convolutions(cuda::ConvChainShape shape) {
+  for (cuda::ChainConv& conv : shape.convs) {
+    ++conv.x;
+    if (conv.residual >= 0) ++conv.residual;
+  }
+  shape.convs.insert(shape.convs.begin(), {0, -1, 64, shape.inputs[0], false});
+  shape.inputs[0] = 64;
+  shape.convs.push_back({static_cast<int>(shape.convs.size()), -1, shape.convs.back().out_c, 64, false});
+  return shape;
+}
+
 }  // namespace pipit::test

@@ -15,14 +15,7 @@ ConvChainShape random_shape(std::mt19937& random, bool int8, int adds) {
   shape.images = draw(random, 1, 40);
   shape.height = draw(random, 2, 30);
   shape.width = draw(random, 0, 4) == 0 ? draw(random, 60, 130) : draw(random, 2, 60);
-  for (cuda::ChainConv& conv : shape.convs) {
-    ++conv.x;
-    if (conv.residual >= 0) ++conv.residual;
-  }
-  shape.convs.insert(shape.convs.begin(), {0, -1, 64, shape.inputs[0], false});
-  shape.inputs[0] = 64;
-  shape.convs.push_back({static_cast<int>(shape.convs.size()), -1, shape.convs.back().out_c, 64, false});
-  return shape;
+  return between_convolutions(std::move(shape));
 }
 
 // What the INT8 kernel handles: sums that stay small, and ReLU everywhere but in what is added.
