@@ -154,27 +154,18 @@ LinkBounds bounds_of(const NodeSpec& spec) {
   return {bounds.low, bounds.high, residual_factor(a)};
 }
 
-UnitBounds unit_bounds(const NodeSpec& spec) {
+PairBounds unit_bounds(const NodeSpec& spec) {
   const LinkBounds bounds = bounds_of(spec);
-  return {bounds.low, is_int8_conv(spec) ? std::nearbyint(bounds.high) : bounds.high};
+  if (is_int8_conv(spec)) return PairBounds::of(StepBounds{bounds.low, bounds.high});
+  return {PairBounds::pair_of(to_half(bounds.low).bits), PairBounds::pair_of(to_half(bounds.high).bits)};
 }
 
 bool has_sums_below(const NodeSpec& spec, bool relu, std::int64_t limit) {
   const Tensor weights = to_layout(spec.constant(1)->view(), Layout::row_major);
-  const std::vector<std::byte> bias = biases_of(spec), multipliers = multipliers_of(spec);
+  const std::vector<std::byte> bias = biases_of(spec);
   const std::span biases(reinterpret_cast<const std::int32_t*>(bias.data()), bias.size() / 4);
-  if (!sums_stay_below(weights.values<std::int8_t>(), biases, limit)) return false;
-  if (!relu) return true;
-  const LinkBounds bounds = bounds_of(spec);
-  if (bounds.low != 0) return false;
-  double most = 128.0 * std::abs(bounds.residual_scale);
-  for (std::size_t o = 0; o < biases.size(); ++o) {
-    float multiplier = 0;
-    std::memcpy(&multiplier, multipliers.data() + o * 4, 4);
-    most = std::max(
-        most, 128.0 * std::abs(bounds.residual_scale) + std::abs(multiplier) * static_cast<double>(limit));
-  }
-  return most < 8388608.0;
+  const MostOfInt8 most = most_of_int8(spec, weights.values<std::int8_t>(), biases);
+  return most.sum < limit && most.steps < kMostSteps && (!relu || bounds_of(spec).low == 0);
 }
 
 void append_unit_constants(const NodeSpec& spec, bool stored, std::vector<std::byte>& constants) {

@@ -13,6 +13,7 @@
 #include "engine/plan/registry.h"
 #include "layers/cuda/chain/conv_chain_shape.h"
 #include "layers/cuda/chain/unit_layout.h"
+#include "layers/cuda/conv/pair_bounds.h"
 #include "layers/ops/conv.h"
 #include "layers/ops/qconv.h"
 
@@ -51,13 +52,12 @@ struct LinkBounds {
 };
 LinkBounds bounds_of(const NodeSpec& spec);
 
-/// The bounds as the kernels of units want them: in INT8 the upper one is whole, since rounding keeps the order.
-UnitBounds unit_bounds(const NodeSpec& spec);
+/// The bounds as the kernels of units want them.
+PairBounds unit_bounds(const NodeSpec& spec);
 /// Of kernels that convert sums to floats, the most that a sum may reach.
 inline constexpr std::int64_t kLargeSum = std::int64_t{1} << 24;
 /// Whether the short INT8 arithmetic of these kernels gives the specification's bits, whatever x is: sums stay below
-/// `limit`; with ReLU, which the node must then have, no value lies so far below zero that floats have no whole
-/// numbers.
+/// `limit`, results in steps below kMostSteps. relu: besides no result is negative.
 bool has_sums_below(const NodeSpec& spec, bool relu, std::int64_t limit);
 /// Biases, and in INT8 multipliers, of every unit of outputs (pack_unit_constants).
 void append_unit_constants(const NodeSpec& spec, bool stored, std::vector<std::byte>& constants);

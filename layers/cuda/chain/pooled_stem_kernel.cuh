@@ -17,9 +17,11 @@ namespace pipit::cuda {
 
 namespace pooled_stem {
 
-inline constexpr int kComputing = kPooledStemGroups * 128;  // threads
-inline constexpr int kBringing = 128;
-inline constexpr int kThreads = kComputing + kBringing;
+inline constexpr int kComputing = kPooledStemGroups * 128;  // threads that convolve
+inline constexpr int kServing = 256;                        // that bring rows and take maxima
+inline constexpr int kThreads = kComputing + kServing;
+/// Of a thread: those that serve leave the others registers of the launch's 80.
+inline constexpr int kRegisters = 88, kFewRegisters = 64;
 
 #ifdef PIPIT_WARPGROUP_MMA
 
@@ -28,17 +30,14 @@ struct Places {
   std::uint32_t weights, ring, pixels, constants;
 };
 
-// Named barriers. Those of rows take turns, since one side may be a step ahead.
-__device__ __forceinline__ void computing_warps_meet() {
-  asm volatile("bar.sync 1, %0;\n" ::"n"(kComputing) : "memory");
-}
+// Named barriers, which take turns, since one side may be a step ahead.
 __device__ __forceinline__ void arrive_at(int barrier, int turn) {
   asm volatile("bar.arrive %0, %1;\n" ::"r"(barrier + turn % 2), "n"(kThreads) : "memory");
 }
 __device__ __forceinline__ void wait_at(int barrier, int turn) {
   asm volatile("bar.sync %0, %1;\n" ::"r"(barrier + turn % 2), "n"(kThreads) : "memory");
 }
-inline constexpr int kRowsAreThere = 2, kRowsAreRead = 4;
+inline constexpr int kRowsAreThere = 1, kConvolved = 3;
 
 /// A worker's steps, one after the other.
 struct Walk {
@@ -129,11 +128,11 @@ struct Stem {
     const int all = (walk.new_image.end - walk.new_image.begin) * static_cast<int>(p.runs.value);
     const float* image = p.x + static_cast<std::int64_t>(walk.image) * p.x_image;
 #pragma unroll 1
-    for (int first = thread; first < all; first += AtOnce * kBringing) {
+    for (int first = thread; first < all; first += AtOnce * kServing) {
       float v[AtOnce][kPooledStemChannels][Count];
 #pragma unroll
       for (int u = 0; u < AtOnce; ++u) {
-        const int i = min(first + u * kBringing, all - 1);
+        const int i = min(first + u * kServing, all - 1);
         const int row = p.runs.divide(i);
         const int w = (i - row * static_cast<int>(p.runs.value)) * Count;
         const int h = walk.new_image.begin + row - s.pad_h;
@@ -153,7 +152,7 @@ struct Stem {
       }
 #pragma unroll
       for (int u = 0; u < AtOnce; ++u) {
-        const int i = min(first + u * kBringing, all - 1);
+        const int i = min(first + u * kServing, all - 1);
         const int row = p.runs.divide(i);
         const int x = (i - row * static_cast<int>(p.runs.value)) * Count + s.pad_w;
         const std::uint32_t to = row_at(walk.new_image.begin + row);
@@ -166,15 +165,26 @@ struct Stem {
       }
     }
   }
-  __device__ __forceinline__ void bring_all() const {
-    int read = 0;  // steps whose rows nobody reads any more
-    for (Walk walk(p); !walk.done(); walk.next()) {
-      // There is room for the rows of two steps of an image.
-      for (const int needed = walk.turn - (walk.begins() ? 0 : 1); read < needed; ++read)
-        wait_at(kRowsAreRead, read);
-      p.runs_of_four ? bring_rows<4, 3>(walk) : bring_rows<1, 8>(walk);
+  /// Brings the image's rows of each step, and then takes the maxima of the step in front, while this one is convolved:
+  /// both rings have room for the rows of two steps of an image. Those of another image come when nobody reads the one
+  /// in front any more.
+  __device__ __forceinline__ void serve_all() const {
+    int image = 0, step = 0;  // of the turn in front
+    const auto finish = [&](int turn) {
+      wait_at(kConvolved, turn);
+      pool(image, step);
+    };
+    Walk walk(p);
+#pragma unroll 1
+    for (; !walk.done(); walk.next()) {
+      const bool in_turn = !walk.begins();
+      if (walk.turn > 0 && !in_turn) finish(walk.turn - 1);
+      p.runs_of_four ? bring_rows<4, 2>(walk) : bring_rows<1, 6>(walk);
       arrive_at(kRowsAreThere, walk.turn);
+      if (in_turn) finish(walk.turn - 1);
+      image = walk.image, step = walk.step;
     }
+    finish(walk.turn - 1);
   }
 
   /// Left operands of a row of the window. from: of the lane's two rows, in bytes from the ring's beginning.
@@ -276,14 +286,14 @@ struct Stem {
     }
   };
 
-  /// The step's maxima, by all that compute. Windows that reach into the padding take their edge twice.
-  __device__ __forceinline__ void pool(const Walk& walk) const {
+  /// A step's maxima, by all that serve. Windows that reach into the padding take their edge twice.
+  __device__ __forceinline__ void pool(int image, int step) const {
     const PooledStemShape& s = p.plan.shape;
     constexpr int kChunks = kRowBytes / 16;
-    const int first_row = walk.step * p.plan.step_rows;
+    const int first_row = step * p.plan.step_rows;
     const int rows = min(p.plan.step_rows, s.out_h - first_row);
 #pragma unroll 1
-    for (int i = static_cast<int>(threadIdx.x); i < rows * s.out_w * kChunks; i += kComputing) {
+    for (int i = static_cast<int>(threadIdx.x) - kComputing; i < rows * s.out_w * kChunks; i += kServing) {
       const int chunk = i % kChunks, position = i / kChunks;
       const int row = first_row + p.out_row.divide(position);
       const int column = position - p.out_row.divide(position) * s.out_w;
@@ -299,26 +309,23 @@ struct Stem {
           largest.take(load_four(units::swizzled<kRowBytes>(from)), y + x == 0);
         }
       }
-      const std::int64_t to = (static_cast<std::int64_t>(walk.image) * s.out_h + row) * s.out_w + column;
+      const std::int64_t to = (static_cast<std::int64_t>(image) * s.out_h + row) * s.out_w + column;
       *reinterpret_cast<uint4*>(p.y + to * kRowBytes + chunk * 16) = largest.value();
     }
   }
 
-  __device__ __forceinline__ void compute_all() const {
+  __device__ __forceinline__ void convolve_all() const {
     /// From one lane: the compiler serializes products in what it takes for divergent.
     const int group = __shfl_sync(0xFFFFFFFFU, static_cast<int>(threadIdx.x) / 128, 0);
 #pragma unroll 1
     for (Walk walk(p); !walk.done(); walk.next()) {
-      // Rows of another image lie where maxima may still be taken from.
-      if (walk.turn > 0 && walk.begins()) computing_warps_meet();
+      // Then, too, nobody takes maxima any more of the rows in whose place those of this step come.
       wait_at(kRowsAreThere, walk.turn);
       const int positions = (walk.new_mid.end - walk.new_mid.begin) * p.plan.shape.mid_w;
 #pragma unroll 1
       for (int tile = group; tile * kUnitRows < positions; tile += kPooledStemGroups)
         convolve(walk, tile, positions);
-      arrive_at(kRowsAreRead, walk.turn);
-      computing_warps_meet();
-      pool(walk);
+      arrive_at(kConvolved, walk.turn);
     }
   }
 };
@@ -357,9 +364,11 @@ __global__ void __launch_bounds__(pooled_stem::kThreads, 1)
   ptx::release_next_kernel();
   ptx::wait_for_previous_kernel();
   if (thread < pooled_stem::kComputing) {
-    Stem{p, at}.compute_all();
+    ptx::take_registers<pooled_stem::kRegisters>();
+    Stem{p, at}.convolve_all();
   } else {
-    Stem{p, at}.bring_all();
+    ptx::leave_registers<pooled_stem::kFewRegisters>();
+    Stem{p, at}.serve_all();
   }
 #endif
 }

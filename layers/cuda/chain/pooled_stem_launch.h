@@ -6,6 +6,7 @@
 #include "layers/cuda/chain/pooled_stem_plan.h"
 #include "layers/cuda/conv/conv_tile.h"
 #include "layers/cuda/conv/image_scale.h"
+#include "layers/cuda/conv/pair_bounds.h"
 
 namespace pipit::cuda {
 
@@ -17,7 +18,7 @@ struct PooledStemArgs {
   const std::byte* weights = nullptr;                      ///< pack_pooled_stem
   const std::byte* constants = nullptr;  ///< biases, in INT8 then multipliers: pack_unit_constants
   std::byte* y = nullptr;                ///< [images, out_h, out_w, 64]
-  UnitBounds bounds;
+  PairBounds bounds;
   int workers = 1;
   int least_steps = 0;  ///< of every worker; the first more_steps have one more
   int more_steps = 0;

@@ -2,8 +2,8 @@
 // where in shared memory. No CUDA: tested without a GPU.
 //
 // A worker, which is a block of threads, goes through steps of up to two rows of the maximum, image by image. For each
-// step a group of warps of its own brings the rows of the image that are new into a ring of rows, four channels a
-// pixel; the other groups compute the rows of the convolution that are new into a second ring, meet, and take maxima
+// step some warps bring the rows of the image that are new into a ring of rows, four channels a pixel; others compute
+// the rows of the convolution that are new into a second ring, while the first ones take the maxima of the step in front
 // from there.
 #pragma once
 

@@ -6,6 +6,7 @@
 
 #include "layers/cuda/chain/projected_sum_plan.h"
 #include "layers/cuda/conv/conv_tile.h"
+#include "layers/cuda/conv/pair_bounds.h"
 
 namespace pipit::cuda {
 
@@ -24,7 +25,7 @@ struct ProjectedSumArgs {
   /// Of every slice: in INT8 of the units of what is added, then of the other's; in fp16 of the units of both.
   const std::byte* constants = nullptr;
   std::byte* y = nullptr;
-  UnitBounds added, bounds;
+  PairBounds added, bounds;
   float added_scale = 0;    ///< what the integers of what is added are multiplied by
   bool small_sums = false;  ///< INT8: of both (kSmallSum)
   int least_tiles = 0;      ///< of every worker; the first more_tiles have one more

@@ -6,6 +6,7 @@
 
 #include "layers/cuda/chain/resident_block_plan.h"
 #include "layers/cuda/conv/conv_tile.h"
+#include "layers/cuda/conv/pair_bounds.h"
 
 namespace pipit::cuda {
 
@@ -17,7 +18,7 @@ struct ResidentBlockArgs {
   const std::byte* constants = nullptr;  ///< in the same order, window having one unit
   const std::byte* residual = nullptr;   ///< x again
   std::byte* y = nullptr;
-  UnitBounds head, window, tail, projection;
+  PairBounds head, window, tail, projection;
   float residual_scale = 0;
   int least_tiles = 0;  ///< of every worker; the first more_tiles have one more
   int more_tiles = 0;

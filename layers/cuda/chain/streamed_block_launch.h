@@ -5,6 +5,7 @@
 #include <cuda_runtime_api.h>
 
 #include "layers/cuda/chain/streamed_block_plan.h"
+#include "layers/cuda/conv/pair_bounds.h"
 
 namespace pipit::cuda {
 
@@ -15,7 +16,7 @@ struct StreamedBlockArgs {
   const std::byte* weights = nullptr;    ///< pack_streamed_weights()
   const std::byte* constants = nullptr;  ///< of the units of head, window, tail
   std::byte* y = nullptr;
-  UnitBounds head, window, tail;
+  PairBounds head, window, tail;
   float residual_scale = 0;
   bool small_sums = false;  ///< of all three (kSmallSum)
 };

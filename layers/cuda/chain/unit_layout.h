@@ -12,10 +12,6 @@ namespace pipit::cuda {
 inline constexpr int kUnitRows = 64;      ///< positions of a tile
 inline constexpr int kUnitChannels = 64;  ///< outputs, and elements of k
 
-struct UnitBounds {
-  float low = 0, high = 0;  ///< as ConvGemmArgs has them
-};
-
 /// Positions of images, row by row, one behind the other.
 struct PositionGrid {
   Divisor image, row;  ///< positions of an image and of a row

@@ -44,18 +44,6 @@ __device__ __forceinline__ void start(Sums<Sum>& sums, std::uint32_t constants) 
   }
 }
 
-/// y in steps, its low byte. Relu: low is 0 and high is whole, and no v lies below -2^23.
-template <bool Relu>
-__device__ __forceinline__ std::uint32_t step_bits(float v, const UnitBounds& bounds) {
-  if constexpr (Relu) {
-    // The addition rounds as in requantize_bits; bounds may come after it. One instruction.
-    return static_cast<std::uint32_t>(__viaddmin_s32_relu(__float_as_int(__fadd_rn(v, kMagic)), -kMagicBits,
-                                                          static_cast<int>(bounds.high)));
-  } else {
-    return requantize_bits(v, bounds.low, bounds.high);
-  }
-}
-
 /// A lane's outputs of a row, as stored.
 template <typename Sum>
 struct Outputs;
@@ -67,8 +55,9 @@ struct Outputs<std::int32_t> {
   /// The lane's two rows. Adds: to + residual * residual_scale. Small: sums began with kMagicBits.
   template <bool Adds, bool Relu, bool Small = true>
   static __device__ __forceinline__ void finish(Outputs (&to)[2], const Sums<std::int32_t>& sums,
-                                                std::uint32_t constants, const UnitBounds& bounds,
+                                                std::uint32_t constants, const PairBounds& bounds,
                                                 const Outputs (&residual)[2], float residual_scale) {
+    const std::uint32_t base = Adds ? byte_base() : 0;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const uint4 four = load_four(constants + 256 + i * 64);
@@ -76,24 +65,14 @@ struct Outputs<std::int32_t> {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const std::uint32_t biased = Adds ? residual[half].word[i] ^ 0x80808080U : 0;
-        std::uint32_t bits[4];
+        float v[4];
 #pragma unroll
-        for (int k = 0; k < 4; k += 2) {
-          float v[2];
-#pragma unroll
-          for (int e = 0; e < 2; ++e) {
-            const int sum = sums[i * 2 + k / 2][half * 2 + e];
-            v[e] = __fmul_rn(Small ? small_to_float(sum) : __int2float_rn(sum), multiplier[k + e]);
-          }
-          if constexpr (Adds) {
-#pragma unroll
-            for (int e = 0; e < 2; ++e)
-              v[e] = __fadd_rn(v[e], __fmul_rn(biased_to_float(biased, k + e), residual_scale));
-          }
-          bits[k] = step_bits<Relu>(v[0], bounds);
-          bits[k + 1] = step_bits<Relu>(v[1], bounds);
+        for (int k = 0; k < 4; ++k) {
+          const int sum = sums[i * 2 + k / 2][half * 2 + k % 2];
+          v[k] = __fmul_rn(Small ? small_to_float(sum) : __int2float_rn(sum), multiplier[k]);
+          if constexpr (Adds) v[k] = __fadd_rn(v[k], __fmul_rn(biased_to_float(biased, k, base), residual_scale));
         }
-        to[half].word[i] = low_bytes(bits);
+        to[half].word[i] = requantize_four<Relu>(v, bounds);
       }
     }
   }
@@ -105,9 +84,10 @@ struct Outputs<float> {
 
   template <bool Adds, bool Relu>
   static __device__ __forceinline__ void finish(Outputs (&to)[2], const Sums<float>& sums, std::uint32_t,
-                                                const UnitBounds& bounds, const Outputs (&residual)[2],
+                                                const PairBounds& bounds, const Outputs (&residual)[2],
                                                 float) {
-    const __half2 low = __float2half2_rn(bounds.low), high = __float2half2_rn(bounds.high);
+    const auto& low = *reinterpret_cast<const __half2*>(&bounds.low);
+    const auto& high = *reinterpret_cast<const __half2*>(&bounds.high);
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
 #pragma unroll

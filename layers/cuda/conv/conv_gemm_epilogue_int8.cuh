@@ -15,7 +15,8 @@ namespace pipit::cuda {
 enum class Int8Result : std::uint8_t { bytes, looked_up, real };
 
 /// x, residual and, before the table, an INT8 y are i8 with zero point 0.
-template <typename T, Int8Result Result>
+/// HoldsBounds: there are registers for the bounds of pairs.
+template <typename T, Int8Result Result, bool HoldsBounds = true>
 struct Int8Epilogue {
   static constexpr bool kReal = Result == Int8Result::real;
   static constexpr bool kLooksUp = Result == Int8Result::looked_up;
@@ -44,7 +45,7 @@ struct Int8Epilogue {
   static __device__ __forceinline__ void start(const ConvGemmArgs& args, F& fragments, int first_column,
                                                int split) {
     if (split != 0) return;  // they are added up
-    const int magic = args.small_sums ? kMagicBits : 0;
+    const int magic = args.small ? kMagicBits : 0;
     const int warp = static_cast<int>(threadIdx.x) / 32;
 #pragma unroll
     for (int j = 0; j < F::kN; ++j) {
@@ -66,7 +67,7 @@ struct Int8Epilogue {
   }
 
   static __device__ __forceinline__ float scaled(const ConvGemmArgs& args, int sum, float multiplier) {
-    return __fmul_rn(args.small_sums ? small_to_float(sum) : __int2float_rn(sum), multiplier);
+    return __fmul_rn(args.small ? small_to_float(sum) : __int2float_rn(sum), multiplier);
   }
   static __device__ __forceinline__ float with_residual(const ConvGemmArgs& args, float v, float residual) {
     return __fadd_rn(v, __fmul_rn(residual, args.residual_scale));
@@ -102,18 +103,25 @@ struct Int8Epilogue {
     }
   }
 
-  /// Count neighbouring channels, 4 or 8; `at` is a multiple of Count.
+  /// Count neighbouring channels, 4 or 8; `at` is a multiple of Count. pairs: bytes are clamped two at a time.
   template <ConvStored Stored, int Count>
-  static __device__ __forceinline__ void store_run(void* y, const Columns& columns, const Bounds& bounds,
-                                                   const float (&v)[Count], std::int64_t at) {
+  static __device__ __forceinline__ void store_run(const ConvGemmArgs& args, const Columns& columns,
+                                                   const Bounds& bounds, const float (&v)[Count],
+                                                   std::int64_t at, bool pairs) {
+    void* y = args.y;
     if constexpr (Stored == ConvStored::i8) {
       Words<Count / 4> run;
 #pragma unroll
       for (int w = 0; w < Count / 4; ++w) {
-        std::uint32_t bits[4];
+        const float four[4] = {v[w * 4], v[w * 4 + 1], v[w * 4 + 2], v[w * 4 + 3]};
+        if (!kLooksUp && pairs) {
+          run.word[w] = requantize_four<false>(four, args.whole_bounds);
+        } else {
+          std::uint32_t bits[4];
 #pragma unroll
-        for (int j = 0; j < 4; ++j) bits[j] = byte_of(columns, bounds, v[w * 4 + j]);
-        run.word[w] = low_bytes(bits);
+          for (int j = 0; j < 4; ++j) bits[j] = byte_of(columns, bounds, four[j]);
+          run.word[w] = low_bytes(bits);
+        }
       }
       *reinterpret_cast<Words<Count / 4>*>(static_cast<std::uint8_t*>(y) + at) = run;
     } else if constexpr (Stored == ConvStored::f16) {
@@ -158,11 +166,11 @@ struct Int8Epilogue {
         }
       }
       if constexpr (!kReal) {
-        store_run<ConvStored::i8>(args.y, columns, bounds, v, at);
+        store_run<ConvStored::i8>(args, columns, bounds, v, at, false);
       } else if (args.stored == ConvStored::f16) {
-        store_run<ConvStored::f16>(args.y, columns, bounds, v, at);
+        store_run<ConvStored::f16>(args, columns, bounds, v, at, false);
       } else {
-        store_run<ConvStored::f32>(args.y, columns, bounds, v, at);
+        store_run<ConvStored::f32>(args, columns, bounds, v, at, false);
       }
     } else {
 #pragma unroll
@@ -189,7 +197,7 @@ struct Int8Epilogue {
         write_runs<ConvStored::i8, true>(args, fragments, columns, first_row, first_column);
       } else if (args.shape.out_c % 8 == 0) {
         write_rows<ConvStored::i8, false>(args, fragments, columns, first_row, first_column,
-                                          args.residual != nullptr, args.small_sums);
+                                          args.residual != nullptr, args.small);
       } else {
         write_elements(args, fragments, columns, first_row, first_column);
       }
@@ -212,7 +220,7 @@ struct Int8Epilogue {
       write_rows<ConvStored::i8, true, true>(args, fragments, columns, first_row, first_column, true, small,
                                              residual);
     };
-    args.small_sums ? write(true) : write(false);
+    args.small ? write(true) : write(false);
   }
 
  private:
@@ -266,9 +274,9 @@ struct Int8Epilogue {
     };
     // A loop for each, of constants.
     if (args.residual != nullptr) {
-      args.small_sums ? write(true, true) : write(true, false);
+      args.small ? write(true, true) : write(true, false);
     } else {
-      args.small_sums ? write(false, true) : write(false, false);
+      args.small ? write(false, true) : write(false, false);
     }
   }
 
@@ -282,6 +290,8 @@ struct Int8Epilogue {
     const float* multipliers = columns.multiplier + lane.column;
     const int left = args.shape.out_c - lane.channel;
     const float residual_scale = args.residual_scale;
+    const std::uint32_t base = InShared ? byte_base() : kByteBase;
+    const bool pairs = small && (InShared || HoldsBounds);
     const Bounds bounds{args.low, args.high};
 #pragma unroll
     for (int i = 0; i < F::kM; ++i) {
@@ -312,12 +322,12 @@ struct Int8Epilogue {
                 __fmul_rn(small ? small_to_float(sums[h * 2 + 1]) : __int2float_rn(sums[h * 2 + 1]), m.y);
             if (residual) {
               const float2 r =
-                  bytes_to_float(static_cast<std::uint16_t>(held[block].word[u / 2] >> u % 2 * 16));
+                  bytes_to_float(static_cast<std::uint16_t>(held[block].word[u / 2] >> u % 2 * 16), base);
               v[u * 2] = __fadd_rn(v[u * 2], __fmul_rn(r.x, residual_scale));
               v[u * 2 + 1] = __fadd_rn(v[u * 2 + 1], __fmul_rn(r.y, residual_scale));
             }
           }
-          store_run<Stored>(args.y, columns, bounds, v, at + block * kStep);
+          store_run<Stored>(args, columns, bounds, v, at + block * kStep, pairs);
         }
       }
     }

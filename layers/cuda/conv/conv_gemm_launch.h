@@ -9,11 +9,9 @@
 #include <cstdint>
 
 #include "layers/cuda/conv/conv_depth.h"
+#include "layers/cuda/conv/pair_bounds.h"
 
 namespace pipit::cuda {
-
-/// Sums of this magnitude and above need a conversion instruction (int8_math.cuh).
-inline constexpr std::int64_t kSmallSum = std::int64_t{1} << 22;
 
 /// What an INT8 convolution's y is stored as.
 enum class ConvStored : std::uint8_t { i8, f16, f32 };
@@ -34,7 +32,8 @@ struct ConvGemmArgs {
   float residual_scale = 0;             ///< INT8: of the residual, in steps of y
   ConvStored stored = ConvStored::i8;   ///< INT8
   const std::uint8_t* table = nullptr;  ///< INT8 in i8: what y's bytes become (QUnary), or null
-  bool small_sums = false;              ///< INT8: no sum reaches kSmallSum in magnitude (int8_math.cuh)
+  PairBounds whole_bounds;              ///< INT8 in i8: low and high as they are rounded
+  bool small = false;  ///< INT8: no sum reaches kSmallSum in magnitude, no result kMostSteps (int8_math.cuh)
   const DepthBlock* blocks = nullptr;   ///< depth_blocks; null: all blocks, which are found without a list
   int tile_blocks = 0;  ///< from one column tile's blocks to the next's: 0 where they are the same
   const int* tile_steps = nullptr;  ///< of every column tile, or null where all have `steps`

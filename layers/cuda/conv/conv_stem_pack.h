@@ -8,6 +8,7 @@
 
 #include "layers/cuda/conv/conv_tile.h"
 #include "layers/cuda/conv/image_scale.h"
+#include "layers/cuda/conv/pair_bounds.h"
 #include "layers/cuda/device/quantized_types.h"
 
 namespace pipit::cuda {
@@ -64,7 +65,8 @@ struct StemArgs {
   float residual_scale = 0;             ///< INT8: of the residual, in steps of y
   StoredType stored = StoredType::i8;   ///< INT8: i8, f16 or f32
   const std::uint8_t* table = nullptr;  ///< INT8 in i8: what y's bytes become (QUnary), or null
-  bool small_sums = false;              ///< INT8: no sum reaches kSmallSum (conv_gemm_launch.h) in magnitude
+  PairBounds whole_bounds;              ///< INT8 in i8: low and high as they are rounded
+  bool small = false;                   ///< INT8: as ConvGemmArgs has it
   bool overlap = false;                 ///< start while the kernel in front still runs (Hopper and later)
 
   StemTile tile;

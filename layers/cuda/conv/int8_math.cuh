@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "layers/cuda/conv/image_scale.h"
+#include "layers/cuda/conv/pair_bounds.h"
 
 namespace pipit::cuda {
 
@@ -17,22 +18,43 @@ __device__ __forceinline__ float small_to_float(int sum) {
   return __fadd_rn(__int_as_float(sum), -kMagic);
 }
 
-/// A signed byte of a word whose bytes had their highest bits flipped.
-__device__ __forceinline__ float biased_to_float(std::uint32_t biased, int byte) {
+/// The bits of 2^23.
+inline constexpr std::uint32_t kByteBase = 0x4B000000U;
+/// The same in a grid of one layer, which the assembler does not know: as a constant it takes the place of the one that
+/// says which bytes are taken, and that is fetched into a register for every byte. For kernels that have one left.
+__device__ __forceinline__ std::uint32_t byte_base() {
+  return kByteBase + blockIdx.z;
+}
+/// A signed byte of a word whose bytes had their highest bits flipped. base: the above.
+__device__ __forceinline__ float biased_to_float(std::uint32_t biased, int byte, std::uint32_t base) {
   // 2^23 + (byte + 128), less that offset.
   constexpr float kOffset = 8388608.0F + 128.0F;
-  return __fadd_rn(__uint_as_float(__byte_perm(biased, 0x4B000000U, 0x7440 + byte)), -kOffset);
+  return __fadd_rn(__uint_as_float(__byte_perm(biased, base, 0x7440 + byte)), -kOffset);
 }
 /// The two signed bytes of a word of 16 bits.
-__device__ __forceinline__ float2 bytes_to_float(std::uint16_t pair) {
+__device__ __forceinline__ float2 bytes_to_float(std::uint16_t pair, std::uint32_t base) {
   const std::uint32_t biased = pair ^ 0x8080U;
-  return make_float2(biased_to_float(biased, 0), biased_to_float(biased, 1));
+  return make_float2(biased_to_float(biased, 0, base), biased_to_float(biased, 1, base));
 }
 
 /// requantize() with zero point 0: the result is the low byte. low and high lie within +-255; NaN becomes low.
 __device__ __forceinline__ std::uint32_t requantize_bits(float v, float low, float high) {
   // The addition rounds to whole numbers, ties to even, as kMagic is even.
   return __float_as_uint(__fadd_rn(fminf(fmaxf(v, low), high), kMagic));
+}
+
+/// requantize() of four with zero point 0, as bytes of a word: two at a time are clamped as whole numbers of 16 bits, as
+/// wide as no v (kMostSteps). Relu: the lower bound is 0.
+template <bool Relu>
+__device__ __forceinline__ std::uint32_t requantize_four(const float (&v)[4], const PairBounds& bounds) {
+  std::uint32_t pair[2];
+#pragma unroll
+  for (int p = 0; p < 2; ++p) {
+    const std::uint32_t both = __byte_perm(__float_as_uint(__fadd_rn(v[p * 2], kMagic)),
+                                           __float_as_uint(__fadd_rn(v[p * 2 + 1], kMagic)), 0x5410);
+    pair[p] = Relu ? __vimin_s16x2_relu(both, bounds.high) : __vmins2(__vmaxs2(both, bounds.low), bounds.high);
+  }
+  return __byte_perm(pair[0], pair[1], 0x6420);
 }
 
 /// An element of an f32 image as i8: the result is the low byte. NaN becomes -127.

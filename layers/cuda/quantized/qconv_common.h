@@ -1,9 +1,14 @@
 // What the INT8 candidates share on the host.
 #pragma once
 
+#include <algorithm>
 #include <cstdlib>
 #include <span>
+#include <vector>
 
+#include "engine/plan/kernel.h"
+#include "layers/common/layer_kernel.h"
+#include "layers/cuda/conv/pair_bounds.h"
 #include "layers/ops/qconv.h"
 
 namespace pipit::cuda {
@@ -23,17 +28,32 @@ inline float residual_factor(const QConvAttributes& a) {
   return a.residual.scale / (a.y.quantized() ? a.y.scale : 1.0F);
 }
 
-/// Whether no x can make a sum reach `limit` in magnitude. weights [bias.size(), depth].
-inline bool sums_stay_below(std::span<const std::int8_t> weights, std::span<const std::int32_t> bias,
-                            std::int64_t limit) {
+/// The most that a sum can be in magnitude, and a result in steps of y before it is clamped, whatever x is.
+struct MostOfInt8 {
+  std::int64_t sum = 0;
+  double steps = 0;
+
+  /// Whether the short arithmetic of int8_math.cuh gives the specification's bits.
+  bool is_small() const { return sum < kSmallSum && steps < kMostSteps; }
+};
+
+/// weights [bias.size(), depth] of a QConv; bias: as the kernel adds it.
+inline MostOfInt8 most_of_int8(const NodeSpec& spec, std::span<const std::int8_t> weights,
+                               std::span<const std::int32_t> bias) {
   constexpr std::int64_t kLargestInput = 128;
+  const QConvAttributes& a = layer_as<QConv>(spec.layer).attributes();
+  const std::vector<float> multipliers =
+      requantization_multipliers(a, static_cast<std::int64_t>(bias.size()));
+  const double added = spec.has_input(3) ? std::abs(double{residual_factor(a)}) * kLargestInput : 0;
   const std::size_t depth = weights.size() / bias.size();
+  MostOfInt8 most;
   for (std::size_t o = 0; o < bias.size(); ++o) {
-    std::int64_t most = std::abs(static_cast<std::int64_t>(bias[o]));
-    for (const std::int8_t w : weights.subspan(o * depth, depth)) most += kLargestInput * std::abs(w);
-    if (most >= limit) return false;
+    std::int64_t sum = std::abs(static_cast<std::int64_t>(bias[o]));
+    for (const std::int8_t w : weights.subspan(o * depth, depth)) sum += kLargestInput * std::abs(w);
+    most.sum = std::max(most.sum, sum);
+    most.steps = std::max(most.steps, static_cast<double>(sum) * std::abs(double{multipliers[o]}) + added);
   }
-  return true;
+  return most;
 }
 
 }  // namespace pipit::cuda

@@ -83,6 +83,7 @@ class QDepthwise final : public Kernel {
     const StepBounds bounds = cuda::output_bounds(a.y, a.conv.activation);
     args_.low = bounds.low;
     args_.high = bounds.high;
+    if (attributes_of(spec).y.quantized()) args_.whole_bounds = cuda::PairBounds::of(bounds);
     args_.stored = a.y.quantized() ? cuda::StoredType::i8 : cuda::stored_type(spec.outputs[0].dtype);
     table_ = cuda::upload_table(table_of(spec));
     args_.table = table_.as<const std::uint8_t>();
@@ -119,7 +120,7 @@ class QDepthwise final : public Kernel {
       bias[c] = static_cast<std::int32_t>(static_cast<std::uint32_t>(bias[c]) -
                                           static_cast<std::uint32_t>(zero_point * sum));
     }
-    args_.small_sums = cuda::sums_stay_below(weights, bias, cuda::kSmallSum);
+    args_.small = cuda::most_of_int8(spec, weights, bias).is_small();
     weights_ = upload(pack_weights(weights, channels, args_.window));
     bias_ = upload(bias);
     multipliers_ = upload(requantization_multipliers(attributes_of(spec), args_.channels));

@@ -40,16 +40,20 @@ __device__ __forceinline__ void scale(float (&v)[kQuad], const int (&sums)[kQuad
     v[c] = __fmul_rn(Small ? small_to_float(sums[c]) : __int2float_rn(sums[c]), multipliers.v[c]);
 }
 
-template <Result R>
+template <Result R, bool Small>
 __device__ __forceinline__ std::uint32_t four_bytes(const QDepthwiseArgs& a, const std::uint8_t* table,
                                                     const float (&v)[kQuad]) {
-  std::uint32_t bits[kQuad];
+  if constexpr (R == Result::bytes && Small) {
+    return requantize_four<false>(v, a.whole_bounds);
+  } else {
+    std::uint32_t bits[kQuad];
 #pragma unroll
-  for (int c = 0; c < kQuad; ++c) {
-    bits[c] = requantize_bits(v[c], a.low, a.high);
-    if constexpr (R == Result::looked_up) bits[c] = table[bits[c] & 0xFFU];
+    for (int c = 0; c < kQuad; ++c) {
+      bits[c] = requantize_bits(v[c], a.low, a.high);
+      if constexpr (R == Result::looked_up) bits[c] = table[bits[c] & 0xFFU];
+    }
+    return low_bytes(bits);
   }
-  return low_bytes(bits);
 }
 
 __device__ __forceinline__ void store_real(const QDepthwiseArgs& a, const float (&v)[kQuad],
@@ -88,7 +92,7 @@ __global__ void __launch_bounds__(kThreads, Blocks)
   Four<int> first = *reinterpret_cast<const Four<int>*>(a.bias + channel);
   // The bits of a small sum are then a float.
 #pragma unroll
-  for (int c = 0; c < kQuad; ++c) first.v[c] += a.small_sums ? kMagicBits : 0;
+  for (int c = 0; c < kQuad; ++c) first.v[c] += a.small ? kMagicBits : 0;
   const auto multipliers = *reinterpret_cast<const Four<float>*>(a.multipliers + channel);
   Four<int> weights[Window], fifth[kFifth ? Window : 1];
 #pragma unroll
@@ -179,7 +183,7 @@ __global__ void __launch_bounds__(kThreads, Blocks)
         std::uint32_t words[Columns];
 #pragma unroll
         for (int t = 0; t < Columns; ++t)
-          words[t] = four_bytes<R>(a, reinterpret_cast<const std::uint8_t*>(table), v[t]);
+          words[t] = four_bytes<R, Small>(a, reinterpret_cast<const std::uint8_t*>(table), v[t]);
         auto* y = static_cast<std::uint8_t*>(a.y) + at;
 #pragma unroll
         for (int t = 0; t < Columns; ++t) {
@@ -187,7 +191,7 @@ __global__ void __launch_bounds__(kThreads, Blocks)
         }
       }
     };
-    if (a.small_sums) {
+    if (a.small) {
       write.template operator()<true>();
     } else {
       write.template operator()<false>();

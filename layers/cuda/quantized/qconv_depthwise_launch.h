@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "layers/cuda/conv/depthwise_geometry.h"
+#include "layers/cuda/conv/pair_bounds.h"
 #include "layers/cuda/device/quantized_types.h"
 
 namespace pipit::cuda {
@@ -22,8 +23,9 @@ struct QDepthwiseArgs : DepthwiseGeometry {
   /// Per channel, less the zero point of x (as flipped) times the sum of the weights.
   const std::int32_t* bias = nullptr;
   const float* multipliers = nullptr;  ///< per channel
-  bool small_sums = false;             ///< no sum reaches kSmallSum in magnitude
+  bool small = false;                  ///< as ConvGemmArgs has it
   float low = 0, high = 0;             ///< as in StepBounds
+  PairBounds whole_bounds;             ///< of bytes: both as they are rounded
   StoredType stored = StoredType::i8;  ///< i8 for u8 too, f16 or f32
   /// For bytes: what a value in steps, as a signed byte, becomes: y's zero point and a QUnary that follows.
   /// Null: itself.

@@ -51,7 +51,7 @@ QConvGemmOperands::QConvGemmOperands(const NodeSpec& spec, const ConvShape& shap
     const auto values = given->values<std::int32_t>();
     bias.assign(values.begin(), values.end());
   }
-  epilogue_.small_sums = sums_stay_below(weights.values<std::int8_t>(), bias, kSmallSum);
+  epilogue_.small = most_of_int8(spec, weights.values<std::int8_t>(), bias).is_small();
   const auto rows = static_cast<std::size_t>(ceil_div(shape.out_c, columns) * columns);
   bias = in_packed_order(std::move(bias), rows);
   bias_ = DeviceBuffer(bias.data(), bias.size() * sizeof(std::int32_t));
@@ -61,6 +61,7 @@ QConvGemmOperands::QConvGemmOperands(const NodeSpec& spec, const ConvShape& shap
   const StepBounds bounds = output_bounds(a.y, a.conv.activation);
   epilogue_.low = bounds.low;
   epilogue_.high = bounds.high;
+  if (a.y.quantized()) epilogue_.whole_bounds = PairBounds::of(bounds);
   epilogue_.residual_scale = residual_factor(a);
   epilogue_.stored = stored_as(spec, a.y);
   table_ = upload_table(follower_table(spec));
@@ -70,9 +71,10 @@ void QConvGemmOperands::set(ConvGemmArgs& args) const {
   args.weights = weights_.data();
   args.bias = bias_.data();
   args.multipliers = multipliers_.as<const float>();
-  args.small_sums = epilogue_.small_sums;
+  args.small = epilogue_.small;
   args.low = epilogue_.low;
   args.high = epilogue_.high;
+  args.whole_bounds = epilogue_.whole_bounds;
   args.residual_scale = epilogue_.residual_scale;
   args.stored = epilogue_.stored;
   args.table = table_.as<const std::uint8_t>();

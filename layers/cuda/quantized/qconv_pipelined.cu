@@ -78,7 +78,7 @@ __device__ __forceinline__ void copy_step(const PipelinedArgs& p, const Stages& 
 template <typename T, Int8Result Result, bool Adds>
 __global__ void __launch_bounds__(kThreads, 2) pipelined_gemm(const __grid_constant__ PipelinedArgs p) {
 #ifdef PIPIT_WARPGROUP_MMA
-  using Epilogue = Int8Epilogue<T, Result>;
+  using Epilogue = Int8Epilogue<T, Result, (T::kColumns < 128)>;
   extern __shared__ std::uint8_t dynamic[];
   __shared__ typename Epilogue::Columns columns;
   __shared__ std::uint64_t barriers[2 * T::kStages];

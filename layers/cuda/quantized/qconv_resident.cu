@@ -21,7 +21,7 @@ struct ResidentInt8 {
     Int8::load(args, first_column, columns.int8);
     for (int c = static_cast<int>(threadIdx.x); c < ColumnCount; c += static_cast<int>(blockDim.x))
       columns.bias[c] =
-          static_cast<const int*>(args.bias)[first_column + c] + (args.small_sums ? kMagicBits : 0);
+          static_cast<const int*>(args.bias)[first_column + c] + (args.small ? kMagicBits : 0);
   }
   struct Held {};
 

@@ -41,6 +41,7 @@ class QStem final : public Kernel {
     const StepBounds bounds = cuda::output_bounds(a.y, a.conv.activation);
     args_.low = bounds.low;
     args_.high = bounds.high;
+    if (a.y.quantized()) args_.whole_bounds = cuda::PairBounds::of(bounds);
     args_.x_scale = cuda::ImageScale(a.x.scale);
     args_.residual_scale = cuda::residual_factor(a);
     args_.stored = cuda::stored_type(spec.outputs[0].dtype);
@@ -54,7 +55,7 @@ class QStem final : public Kernel {
       const auto values = given->values<std::int32_t>();
       bias.assign(values.begin(), values.end());
     }
-    args_.small_sums = cuda::sums_stay_below(weights.values<std::int8_t>(), bias, cuda::kSmallSum);
+    args_.small = cuda::most_of_int8(spec, weights.values<std::int8_t>(), bias).is_small();
     bias = cuda::in_stem_order(args_, std::move(bias));
     bias_ = DeviceBuffer(bias.data(), bias.size() * sizeof(std::int32_t));
     const std::vector<float> multipliers = cuda::in_stem_order(args_, requantization_multipliers(a, outputs));

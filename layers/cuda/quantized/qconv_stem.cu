@@ -25,7 +25,7 @@ struct Int8Arithmetic {
     float multiplier[Columns];
     alignas(4) std::uint8_t table[256];
     __device__ __forceinline__ void load(const StemArgs& a) {
-      const int magic = a.small_sums ? kMagicBits : 0;
+      const int magic = a.small ? kMagicBits : 0;
       for (int c = static_cast<int>(threadIdx.x); c < Columns; c += static_cast<int>(blockDim.x)) {
         first[c] = static_cast<const int*>(a.bias)[blockIdx.y * Columns + c] + magic;
         multiplier[c] = a.multipliers[blockIdx.y * Columns + c];
@@ -52,24 +52,26 @@ struct Int8Arithmetic {
   static __device__ __forceinline__ void finish(const StemArgs& a, const TileOrigin& tile,
                                                 const Sum (&sums)[Columns / 8][4],
                                                 const Constants<Columns>& constants) {
-    const auto store_run = [&](auto& run, std::int64_t at, int channels, bool whole) {
-      store<(Columns <= kStemLooksUp)>(a, constants.table, run, at, channels, whole);
+    const auto write = [&](auto small) {
+      constexpr bool kSmall = decltype(small)::value;
+      write_rows<Columns>(
+          a, tile, sums,
+          [&](int sum, int column) {
+            return __fmul_rn(kSmall ? small_to_float(sum) : __int2float_rn(sum), constants.multiplier[column]);
+          },
+          [&](auto& run, std::int64_t at, int channels, bool whole) {
+            store<(Columns <= kStemLooksUp), kSmall>(a, constants.table, run, at, channels, whole);
+          });
     };
-    if (a.small_sums) {
-      write_rows<Columns>(
-          a, tile, sums,
-          [&](int sum, int column) { return __fmul_rn(small_to_float(sum), constants.multiplier[column]); },
-          store_run);
+    if (a.small) {
+      write(std::true_type());
     } else {
-      write_rows<Columns>(
-          a, tile, sums,
-          [&](int sum, int column) { return __fmul_rn(__int2float_rn(sum), constants.multiplier[column]); },
-          store_run);
+      write(std::false_type());
     }
   }
 
  private:
-  template <bool LooksUp, int Count>
+  template <bool LooksUp, bool Small, int Count>
   static __device__ __forceinline__ void store(const StemArgs& a, const std::uint8_t* table,
                                                float (&run)[Count], std::int64_t at, int channels,
                                                bool whole) {
@@ -93,6 +95,12 @@ struct Int8Arithmetic {
       if (LooksUp && a.table != nullptr) {
 #pragma unroll
         for (int c = 0; c < Count; ++c) bytes.v[c] = table[requantize_bits(run[c], a.low, a.high) & 0xFFU];
+      } else if constexpr (Small && LooksUp && Count % 4 == 0) {  // wider tiles have no registers for bounds
+#pragma unroll
+        for (int c = 0; c < Count; c += 4) {
+          const float four[4] = {run[c], run[c + 1], run[c + 2], run[c + 3]};
+          *reinterpret_cast<std::uint32_t*>(bytes.v + c) = requantize_four<false>(four, a.whole_bounds);
+        }
       } else {
 #pragma unroll
         for (int c = 0; c < Count; ++c)

@@ -113,8 +113,20 @@ inline unsigned __byte_perm(unsigned x, unsigned y, unsigned s) {
 inline unsigned __vmaxu2(unsigned a, unsigned b) {
   return std::max(a & 0xFFFFU, b & 0xFFFFU) | std::max(a >> 16, b >> 16) << 16;
 }
-inline int __viaddmin_s32_relu(int a, int b, int c) {
-  return std::max(std::min(static_cast<int>(static_cast<unsigned>(a) + static_cast<unsigned>(b)), c), 0);
+template <typename F>
+unsigned of_both_halves(unsigned a, unsigned b, F f) {
+  const auto low = [](unsigned v) { return static_cast<std::int16_t>(v); };
+  const auto of = [&](unsigned x, unsigned y) { return static_cast<std::uint16_t>(f(low(x), low(y))); };
+  return of(a, b) | static_cast<unsigned>(of(a >> 16, b >> 16)) << 16;
+}
+inline unsigned __vmaxs2(unsigned a, unsigned b) {
+  return of_both_halves(a, b, [](std::int16_t x, std::int16_t y) { return std::max(x, y); });
+}
+inline unsigned __vmins2(unsigned a, unsigned b) {
+  return of_both_halves(a, b, [](std::int16_t x, std::int16_t y) { return std::min(x, y); });
+}
+inline unsigned __vimin_s16x2_relu(unsigned a, unsigned b) {
+  return __vmaxs2(__vmins2(a, b), 0);
 }
 
 template <typename A, typename B>

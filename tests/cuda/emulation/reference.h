@@ -11,6 +11,7 @@
 
 #include "engine/graph/half.h"
 #include "layers/cuda/chain/unit_layout.h"
+#include "layers/cuda/conv/pair_bounds.h"
 #include "layers/ops/quantization.h"
 #include "tests/cuda/chain/random_chain.h"
 #include "tests/cuda/emulation/emulation.h"
@@ -103,8 +104,9 @@ struct RandomConv {
     return int8 ? std::vector{raw(whole_bias), raw(multiplier)} : std::vector{raw(bias)};
   }
   /// As kernels want them, which round what they bound.
-  cuda::UnitBounds unit_bounds() const {
-    return {bounds.low, int8 ? std::nearbyint(bounds.high) : bounds.high};
+  cuda::PairBounds unit_bounds() const {
+    if (int8) return cuda::PairBounds::of({bounds.low, bounds.high});
+    return {cuda::PairBounds::pair_of(to_half(bounds.low).bits), cuda::PairBounds::pair_of(to_half(bounds.high).bits)};
   }
 };
 

@@ -257,7 +257,8 @@ void check_every_kernel(std::int64_t channels, std::int64_t filters, std::int64_
         args.multipliers = multiplier_buffer.as<const float>(), args.y = output.data();
         args.residual = residual ? added.data() : nullptr;
         args.residual_scale = kI8.scale / c.attributes.y.scale;
-        args.low = -127, args.high = 127, args.small_sums = small;
+        args.low = -127, args.high = 127, args.small = small;
+        args.whole_bounds = cuda::PairBounds::of({-127, 127});
         args.overlap = clusters && tile.splits != 2;
         const cuda::Stream stream;
         PIPIT_CUDA(cuda::prepare_qconv_gemm(tile, args));
