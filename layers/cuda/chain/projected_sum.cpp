@@ -183,9 +183,12 @@ bool takes_chain(const NodeSpec& first, std::span<const ChainLink> links) {
   return Pair::of(first, links).has_value();
 }
 
-// Its kernels have not been timed on a GPU yet: they run where they are asked for.
-bool chain_pays(const NodeSpec&, std::span<const ChainLink>) {
-  return false;
+// In fp16 one launch was faster at batch 1, 32 and 128; in INT8 at 32 and 128, not where its weights are brought for a
+// few tiles (docs/benchmarks/gpu.md).
+bool chain_pays(const NodeSpec& first, std::span<const ChainLink> links) {
+  if (!cuda::is_int8_conv(first)) return true;
+  const std::optional<Pair> pair = Pair::of(first, links);
+  return pair && pair->plan.tiles * pair->plan.slices >= cuda::hopper_processors(first.gpu);
 }
 
 }  // namespace

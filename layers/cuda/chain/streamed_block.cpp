@@ -117,9 +117,11 @@ bool takes_chain(const NodeSpec& first, std::span<const ChainLink> links) {
   return Block::of(first, links).has_value();
 }
 
-// Its kernels have not been timed on a GPU yet: they run where they are asked for.
-bool chain_pays(const NodeSpec&, std::span<const ChainLink>) {
-  return false;
+// One launch was faster where two of three multiprocessors and more have four tiles for the weights that they bring
+// (ResNet-50 at batch 32 and 128), and slower than a row_chain at batch 1 (docs/benchmarks/gpu.md).
+bool chain_pays(const NodeSpec& first, std::span<const ChainLink> links) {
+  const std::optional<Block> block = Block::of(first, links);
+  return block && block->plan.tiles * 3 >= cuda::hopper_processors(first.gpu) * cuda::kStreamedGroups * 2;
 }
 
 }  // namespace
