@@ -27,7 +27,8 @@ Graph functions_of_convolutions(Numbers& numbers) {
   x = builder.add1("quantize", std::make_shared<Quantize>(kI8), {x});
   const auto append = [&](const std::string& name, QConvAttributes a, const Shape& weights) {
     const ValueId w = builder.add_constant(name + ".w", numbers.integers<std::int8_t>(weights, -127, 127));
-    a.y.scale = static_cast<float>(0.1 * std::sqrt(static_cast<double>(weights.elements() / weights[0])));
+    const std::int64_t depth = weights.elements() / weights[0];
+    a.y.scale = static_cast<float>(0.1 * std::sqrt(static_cast<double>(depth)));
     const ValueId y = builder.add1(name, std::make_shared<QConv>(a), {x, w});
     x = builder.add1(name + ".silu", std::make_shared<QUnary>(QUnaryAttributes{{UnaryKind::silu}, a.y, kI8}),
                      {y});

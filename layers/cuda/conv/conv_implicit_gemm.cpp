@@ -133,8 +133,7 @@ class ImplicitGemm final : public Kernel {
   DeviceBuffer bias_;
 };
 
-// A function that follows is computed here, and is a kernel of its own behind the library's: kernels for lists of blocks
-// have none.
+// Kernels for lists of blocks have no function.
 bool fuses_epilogue(const NodeSpec& spec, const NodeSpec& next) {
   return cuda::fuses_function(spec, next) && cuda::kept_depth(spec, shape_of(spec)).all();
 }
@@ -145,8 +144,8 @@ bool fuses_epilogue(const NodeSpec& spec, const NodeSpec& next) {
 // 128: 203 us against 23), and for windows over few channels. Likewise for one tap over channels that are no multiple
 // of 32: on an H100 the library took 56 to 61 us for 112 to 672 at 14x14, batch 32, where half as many products take 10
 // here; at batch 128, four times as many, it took 30, and for 80, 144 and 240 channels about as long as is to be
-// expected here. Sooner for deep products of one tap with few results: alone our tiles take as long, but the blocks that
-// share such a depth stand in the way of the layers around them.
+// expected here. Sooner for deep products of one tap with few results: alone our tiles take as long, but the blocks
+// that share such a depth stand in the way of the layers around them.
 std::int64_t least_library_macs(const Window& window, std::int64_t channels, std::int64_t outputs,
                                 std::int64_t positions) {
   constexpr std::int64_t kMillion = 1'000'000;
@@ -159,8 +158,8 @@ std::int64_t least_library_macs(const Window& window, std::int64_t channels, std
 // Results that are bounded from above (relu6) stay here: the library has no ready kernel for them, and took up to 260
 // times as long. So do layers many of whose weights are zeros, which the library multiplies as well, and those whose
 // function is computed here, unless they are deep: on an H100 SiLU alone took 16 us behind the library's 11 for 320
-// channels to 1280 at 7x7, batch 128, which take 18 here. A result's way through memory costs 2 ps, a product 6 fs here
-// and at best 3 there, so that the library is ahead from some 600 of them on.
+// channels to 1280 at 7x7, batch 128, which take 18 here. A result's way through memory costs 2 ps, a product 6 fs
+// here and at best 3 there, so that the library is ahead from some 600 of them on.
 bool is_the_librarys(const NodeSpec& spec) {
   constexpr double kFewBlocks = 0.7;  // of the time of all of them
   constexpr std::int64_t kDeep = 600;
