@@ -56,7 +56,11 @@ class Chooser {
   // Returns a line for the error message when every candidate refuses.
   std::string choose(const Node& node, StepDraft& draft) const {
     const std::vector<Candidate>& candidates = registry_.candidates(node.layer->type(), options_.device);
-    const DescribedNode described(subject_, node, false);
+    DescribedNode described(subject_, node, false);
+    const int next = followers_.after(draft.node);
+    std::optional<const DescribedNode> follower;
+    if (next >= 0) follower.emplace(subject_, subject_.graph.nodes()[static_cast<std::size_t>(next)], false);
+    described.spec.next = follower ? &follower->spec : nullptr;
     Step& step = draft.step;
     // On a GPU few followers are fused, and the others are worth timing.
     const bool may_time = options_.device != DeviceKind::cpu || !followers_.is_follower(draft.node);

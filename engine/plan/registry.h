@@ -29,8 +29,8 @@ struct Candidate {
   /// For choice by measurement: the ways to run an accepted node that are worth timing, best guess first. Null or none:
   /// the candidate has one way only.
   std::function<std::vector<std::string>(const NodeSpec&)> variants = {};
-  /// Whether the next candidate that does not yield goes before this one for a node, for example in one precision.
-  /// Null: never.
+  /// Whether the next candidate that does not yield goes before this one for a node, for example in one precision, or
+  /// because of what one of the two can compute as well (NodeSpec::next). Null: never.
   std::function<bool(const NodeSpec&)> yields = {};
   /// Which of several such candidates is the fastest is not known without timing them: done when a model is loaded.
   bool measure_at_load = false;

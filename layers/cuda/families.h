@@ -21,8 +21,8 @@ void register_cuda_reduce(Registry& registry);  // Reduce, ArgMax
 void register_cuda_resize(Registry& registry);
 
 // Convolution.
+void register_cuda_conv_depthwise_quads(Registry& registry);  // directly in front of depthwise
 void register_cuda_conv_depthwise(Registry& registry);
-void register_cuda_conv_depthwise_quads(Registry& registry);  // directly behind depthwise: not measured yet
 void register_cuda_conv_stem(
     Registry& registry);  // directly in front of the matrix products, to which it yields
 void register_cuda_conv_resident(Registry& registry);  // directly in front of implicit_gemm

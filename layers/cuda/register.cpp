@@ -4,8 +4,8 @@
 namespace pipit {
 
 void register_cuda(Registry& registry) {
-  register_cuda_conv_depthwise(registry);
   register_cuda_conv_depthwise_quads(registry);
+  register_cuda_conv_depthwise(registry);
   register_cuda_conv_stem(registry);
   register_cuda_conv_resident(registry);
   register_cuda_conv_implicit_gemm(registry);

@@ -1,7 +1,9 @@
 // What steps of a GPU's plan compute beside their node.
 #include <gmock/gmock.h>
 
+#include "layers/ops/conv.h"
 #include "layers/ops/quantize.h"
+#include "layers/ops/unary.h"
 #include "quant/compile.h"
 #include "tests/cuda/quantized/qconv_cases.h"
 #include "tests/support/run_graph.h"
@@ -25,7 +27,8 @@ Graph functions_of_convolutions(Numbers& numbers) {
   x = builder.add1("quantize", std::make_shared<Quantize>(kI8), {x});
   const auto append = [&](const std::string& name, QConvAttributes a, const Shape& weights) {
     const ValueId w = builder.add_constant(name + ".w", numbers.integers<std::int8_t>(weights, -127, 127));
-    a.y.scale = static_cast<float>(0.1 * std::sqrt(static_cast<double>(weights.elements() / weights[0])));
+    const std::int64_t depth = weights.elements() / weights[0];
+    a.y.scale = static_cast<float>(0.1 * std::sqrt(static_cast<double>(depth)));
     const ValueId y = builder.add1(name, std::make_shared<QConv>(a), {x, w});
     x = builder.add1(name + ".silu", std::make_shared<QUnary>(QUnaryAttributes{{UnaryKind::silu}, a.y, kI8}),
                      {y});
@@ -38,6 +41,16 @@ Graph functions_of_convolutions(Numbers& numbers) {
   builder.mark_output(append("twice", convolution(3, 1), Shape{40, 48, 3, 3}));
   builder.mark_output(x);
   return builder.build();
+}
+
+// Of every step: the names of the nodes that are fused into its own.
+std::vector<std::string> fused_names(const ExecutionPlan& plan) {
+  std::vector<std::string> names;
+  for (const Step& step : plan.steps()) {
+    for (const int node : step.fused)
+      names.push_back(plan.graph().nodes()[static_cast<std::size_t>(node)].name);
+  }
+  return names;
 }
 
 TEST(GpuFusion, ConvolutionsComputeTheFunctionOfTheirResults) {
@@ -63,20 +76,94 @@ TEST(GpuFusion, ConvolutionsComputeTheFunctionOfTheirResults) {
   };
   const auto fused = plan_for(DeviceKind::cuda, false);
   const auto apart = plan_for(DeviceKind::cuda, true);
-  const auto functions = [](const ExecutionPlan& plan) {
-    std::vector<std::string> names;
-    for (const Step& step : plan.steps()) {
-      for (const int node : step.fused)
-        names.push_back(plan.graph().nodes()[static_cast<std::size_t>(node)].name);
-    }
-    return names;
-  };
-  EXPECT_THAT(functions(*fused),
+  EXPECT_THAT(fused_names(*fused),
               testing::ElementsAre("depthwise.silu", "stem.silu", "wide.silu", "narrow.silu"));
-  EXPECT_THAT(functions(*apart), testing::IsEmpty());
+  EXPECT_THAT(fused_names(*apart), testing::IsEmpty());
   const auto expected = results(plan_for(DeviceKind::cpu, false));
   EXPECT_EQ(results(fused), expected) << "seed " << gpu_seed();
   EXPECT_EQ(results(apart), expected) << "seed " << gpu_seed();
+}
+
+// In fp16, as an EfficientNet has them, with a residual and bounds in front of the function; where it is not fused: a
+// second function, and results that something else reads.
+Graph functions_in_floating_point(std::mt19937& random) {
+  GraphBuilder builder;
+  ValueId x = builder.add_input("x", TensorDesc{Shape({2, 3, 38, 46})});
+  const auto conv = [&](const std::string& name, std::int64_t outputs, std::int64_t inputs,
+                        std::int64_t kernel, std::int64_t stride, std::int64_t groups, Clamp activation = {},
+                        ValueId residual = kNoValue) {
+    const Shape shape{outputs, inputs / groups, kernel, kernel};
+    // So that results have the variance of x.
+    const auto bound = static_cast<float>(
+        std::sqrt(3.0 * static_cast<double>(outputs) / static_cast<double>(shape.elements())));
+    ConvAttributes a;
+    set_window(a.window, kernel, stride, 1, kernel / 2);
+    a.groups = groups;
+    a.activation = activation;
+    std::vector<ValueId> operands{
+        x, builder.add_constant(name + ".w", random_tensor(shape, random, -bound, bound)),
+        builder.add_constant(name + ".b", random_tensor(Shape{outputs}, random))};
+    if (residual != kNoValue) operands.push_back(residual);
+    x = builder.add1(name, std::make_shared<Conv>(a), operands);
+    return x;
+  };
+  const auto function = [&](const std::string& name, const UnaryAttributes& a) {
+    x = builder.add1(name, std::make_shared<Unary>(a), {x});
+    return x;
+  };
+  conv("stem", 32, 3, 3, 2, 1);
+  function("stem.silu", {UnaryKind::silu});
+  conv("depthwise", 32, 32, 5, 1, 32);
+  function("depthwise.hard_swish", {UnaryKind::hard_swish});
+  const ValueId wide = conv("wide", 144, 32, 1, 1, 1);
+  builder.mark_output(wide);  // read twice
+  const ValueId shortcut = function("wide.silu", {UnaryKind::silu});
+  conv("narrow", 40, 144, 1, 1, 1);
+  function("narrow.sigmoid", {UnaryKind::sigmoid});
+  function("narrow.swish", swish(1.5));  // a second one
+  conv("residual", 144, 40, 3, 1, 1, Clamp{-1, 2}, shortcut);
+  function("residual.leaky_relu", {UnaryKind::leaky_relu, 0.125});
+  builder.mark_output(x);
+  return builder.build();
+}
+
+TEST(GpuFusion, ConvolutionsOfHalvesComputeTheFunctionOfTheirResults) {
+  PIPIT_NEEDS_GPU();
+  std::mt19937 random(gpu_seed());
+  const Graph graph = functions_in_floating_point(random);
+  const auto plan_for = [&](DeviceKind device, Precision precision, bool every_value) {
+    CompileOptions options;
+    options.planning.device = device;
+    options.planning.precision = precision;
+    options.planning.keep_every_value = every_value;
+    return compile(graph, options).plans[0];
+  };
+  const Tensor input = random_tensor(Shape({2, 3, 38, 46}), random, -1.7F, 1.7F);
+  const auto results = [&](const std::shared_ptr<const ExecutionPlan>& plan) {
+    Session session(plan);
+    const ConstTensorView view = input.view();
+    std::vector<Tensor> tensors;
+    for (const ConstTensorView& y : session.run({&view, 1}))
+      tensors.push_back(to_layout(y, Layout::row_major));
+    return tensors;
+  };
+  const auto fused = plan_for(DeviceKind::cuda, Precision::fp16, false);
+  const auto apart = plan_for(DeviceKind::cuda, Precision::fp16, true);
+  EXPECT_THAT(fused_names(*fused), testing::ElementsAre("stem.silu", "depthwise.hard_swish", "narrow.sigmoid",
+                                                        "residual.leaky_relu"));
+  EXPECT_THAT(fused_names(*apart), testing::IsEmpty());
+  const std::vector<Tensor> expected = results(plan_for(DeviceKind::cpu, Precision::fp32, false));
+  // Five convolutions and six functions, each of which rounds what it reads and writes by up to 2^-11 at random; these
+  // functions enlarge no error by more than a half of it, of what they keep by less than 3.
+  constexpr double kTolerance = 3 * 3.4 * 0x1p-11;
+  for (const auto& plan : {fused, apart}) {
+    const std::vector<Tensor> got = results(plan);
+    ASSERT_EQ(got.size(), expected.size());
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      EXPECT_LT(relative_error(got[i].values<float>(), expected[i].values<float>()), kTolerance)
+          << "output " << i << ", seed " << gpu_seed();
+    }
+  }
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include "layers/common/layer_kernel.h"
 #include "layers/cuda/conv/conv_depthwise_launch.h"
 #include "layers/cuda/conv/conv_depthwise_problem.h"
+#include "layers/cuda/conv/half_follower.h"
 #include "layers/cuda/families.h"
 #include "layers/ops/conv.h"
 
@@ -48,6 +49,7 @@ class ConvDepthwise final : public Kernel {
     args_.bias = bias_.as<const float>();
     args_.low = a.activation.low;
     args_.high = a.activation.high;
+    args_.function = cuda::follower_function(spec);
     PIPIT_CUDA(cuda::prepare_conv_depthwise_quads(args_, overlap_));
   }
   bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
@@ -71,9 +73,10 @@ class ConvDepthwise final : public Kernel {
 }  // namespace
 
 void register_cuda_conv_depthwise_quads(Registry& registry) {
-  registry.add(Conv::kType, DeviceKind::cuda,
-               {"depthwise_quads", refuse_depthwise_quads,
-                [](const NodeSpec& s) { return std::make_unique<ConvDepthwise>(s); }});
+  Candidate candidate{"depthwise_quads", refuse_depthwise_quads,
+                      [](const NodeSpec& s) { return std::make_unique<ConvDepthwise>(s); }};
+  candidate.fuses_epilogue = cuda::fuses_function;
+  registry.add(Conv::kType, DeviceKind::cuda, std::move(candidate));
 }
 
 }  // namespace pipit

@@ -5,6 +5,7 @@
 
 #include "layers/cuda/conv/conv_depthwise_launch.h"
 #include "layers/cuda/conv/depthwise_threads.cuh"
+#include "layers/cuda/conv/half_function.cuh"
 #include "layers/cuda/device/async_ptx.cuh"
 #include "layers/cuda/device/half_math.h"
 #include "layers/cuda/device/overlap.cuh"
@@ -22,8 +23,8 @@ struct alignas(Channels * 2) Pixel {
   __half2 pair[Channels / 2];
 };
 
-// Blocks: what registers must allow a multiprocessor.
-template <int Window, int Stride, int Columns, int Channels, int Blocks>
+// Blocks: what registers must allow a multiprocessor. Function: a.function is computed.
+template <int Window, int Stride, int Columns, int Channels, int Blocks, bool Function>
 __global__ void __launch_bounds__(kThreads, Blocks)
     depthwise_halves(const __grid_constant__ ConvDepthwiseArgs a) {
   constexpr int kIn = (Columns - 1) * Stride + Window;    // columns of x
@@ -131,9 +132,14 @@ __global__ void __launch_bounds__(kThreads, Blocks)
       for (int s = 0; s < Stride; ++s) add_row(pixels[s], Window - Stride + s, oldest);
 #pragma unroll
       for (int t = 0; t < Columns; ++t) {
+        if constexpr (Function) apply_clamped(a.function, a.low, a.high, sums[oldest][t]);
         P result;
 #pragma unroll
         for (int c = 0; c < Channels; c += 2) {
+          if constexpr (Function) {
+            result.pair[c / 2] = __floats2half2_rn(sums[oldest][t][c], sums[oldest][t][c + 1]);
+            continue;
+          }
           result.pair[c / 2] = __floats2half2_rn(clamp_value(sums[oldest][t][c], a.low, a.high),
                                                  clamp_value(sums[oldest][t][c + 1], a.low, a.high));
         }
@@ -153,12 +159,21 @@ __global__ void __launch_bounds__(kThreads, Blocks)
 
 struct Instance {
   int window, stride, columns, channels;
-  void (*kernel)(ConvDepthwiseArgs);
+  void (*plain)(ConvDepthwiseArgs);
+  void (*function)(ConvDepthwiseArgs);
+  auto kernel(const ConvDepthwiseArgs& a) const {
+    return a.function.gate == HalfGate::none ? plain : function;
+  }
 };
 
 template <int Window, int Stride, int Columns, int Channels, int Blocks>
 constexpr Instance instance() {
-  return {Window, Stride, Columns, Channels, &depthwise_halves<Window, Stride, Columns, Channels, Blocks>};
+  return {Window,
+          Stride,
+          Columns,
+          Channels,
+          &depthwise_halves<Window, Stride, Columns, Channels, Blocks, false>,
+          &depthwise_halves<Window, Stride, Columns, Channels, Blocks, true>};
 }
 
 // Few columns for small products, in which every thread is on its own, more where there is more to do. Windows of five
@@ -179,7 +194,7 @@ const Instance* find_instance(const ConvDepthwiseArgs& a) {
 
 cudaError_t prepare_conv_depthwise_quads(ConvDepthwiseArgs& args, bool& overlap) {
   const void* kernel = nullptr;
-  const auto kernel_of = [](const Instance& i) { return reinterpret_cast<const void*>(i.kernel); };
+  const auto kernel_of = [&](const Instance& i) { return reinterpret_cast<const void*>(i.kernel(args)); };
   const cudaError_t status = depthwise::choose(args, kInstances, kernel_of, kernel);
   return status == cudaSuccess ? can_overlap(kernel, overlap) : status;
 }
@@ -188,8 +203,8 @@ cudaError_t launch_conv_depthwise_quads(const ConvDepthwiseArgs& args, bool over
   const Instance* instance = find_instance(args);
   if (instance == nullptr) return cudaErrorInvalidValue;
   const std::int64_t blocks = depthwise::blocks_for(args, instance->channels, args.columns, args.rows);
-  return launch_overlapping(instance->kernel, dim3(static_cast<unsigned>(blocks)), dim3(kThreads), overlap,
-                            stream, args);
+  return launch_overlapping(instance->kernel(args), dim3(static_cast<unsigned>(blocks)), dim3(kThreads),
+                            overlap, stream, args);
 }
 
 }  // namespace pipit::cuda

@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 
 #include "layers/cuda/conv/depthwise_geometry.h"
+#include "layers/cuda/conv/half_function.h"
 
 namespace pipit::cuda {
 
@@ -14,6 +15,7 @@ struct ConvDepthwiseArgs : DepthwiseGeometry {
   const float* weights = nullptr;  ///< [taps][channels]
   const float* bias = nullptr;     ///< [channels]
   float low = 0, high = 0;         ///< activation: clamp to [low, high]
+  HalfFunction function;           ///< of what y would be, behind the clamp
 };
 
 /// Sets the columns and rows of a thread that suit the current GPU, by everything else in `args`; overlap: whether

@@ -1,10 +1,11 @@
-// From sums to y in fp16: bias, residual and clamp in float, one rounding.
+// From sums to y in fp16: bias, residual, clamp and a function in float, one rounding.
 #pragma once
 
 #include <cuda_fp16.h>
 
 #include "layers/cuda/conv/conv_gemm_fragments.cuh"
 #include "layers/cuda/conv/conv_gemm_share.cuh"
+#include "layers/cuda/conv/half_function.cuh"
 
 namespace pipit::cuda {
 
@@ -15,7 +16,9 @@ __device__ __forceinline__ __half finish_value(const ConvGemmArgs& args, float v
   return __float2half_rn(v);
 }
 
-template <typename T>
+/// Function: ConvGemmArgs::function is computed, in kernels of its own: nothing but the size of what they do not run
+/// makes kernels that compute little slower.
+template <typename T, bool Function>
 struct HalfEpilogue {
   using F = ConvGemmFragments<T>;
   using Eight = uint4;  // neighbouring channels of residual or y
@@ -47,6 +50,7 @@ struct HalfEpilogue {
     const std::int64_t at = output_offset(args, row, column);
     const auto* residual = reinterpret_cast<const __half*>(args.residual);
     auto* y = reinterpret_cast<__half*>(args.y);
+    if constexpr (Function) return finish_function(args, sum, held, at, out_c - column);
     if (out_c % 8 == 0) {
       __align__(16) __half r[8];
       *reinterpret_cast<uint4*>(r) = held;
@@ -72,26 +76,51 @@ struct HalfEpilogue {
     const int warp = static_cast<int>(threadIdx.x) / 32;
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const auto* residual = reinterpret_cast<const __half*>(args.residual);
+    const auto row_of = [&](int i, int h) { return F::first_row(warp) + i * F::kRowStep + lane / 4 + h * 8; };
+    const auto column_of = [&](int j) { return F::first_column(warp) + j * 8 + lane % 4 * 2; };
+    const auto place_of = [&](int row, int column) {
+      return reinterpret_cast<__half2*>(tile + T::tile_chunk(row, column / 8) * 16 + lane % 4 * 4);
+    };
+    const auto with_residual = [&](float2 v, const __half2* at, int row, int column) {
+      if (staged) {
+        const float2 r = __half22float2(*at);
+        v.x += r.x, v.y += r.y;
+      } else if (residual != nullptr && first_row + row < args.rows) {
+        const std::int64_t from = output_offset(args, first_row + row, first_column + column);
+        if (first_column + column < out_c) v.x += __half2float(residual[from]);
+        if (first_column + column + 1 < out_c) v.y += __half2float(residual[from + 1]);
+      }
+      return v;
+    };
 #pragma unroll
     for (int i = 0; i < F::kM; ++i) {
+      float values[2][F::kN * 2];  // of the function
 #pragma unroll
       for (int j = 0; j < F::kN; ++j) {
-        const int column = F::first_column(warp) + j * 8 + lane % 4 * 2;
+        const int column = column_of(j);
         const float2 b = *reinterpret_cast<const float2*>(columns.bias + column);
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
-          const int row = F::first_row(warp) + i * F::kRowStep + lane / 4 + h * 8;
-          auto* at = reinterpret_cast<__half2*>(tile + T::tile_chunk(row, column / 8) * 16 + lane % 4 * 4);
-          float2 v = make_float2(fragments.sums[i][j][h * 2] + b.x, fragments.sums[i][j][h * 2 + 1] + b.y);
-          if (staged) {
-            const float2 r = __half22float2(*at);
-            v.x += r.x, v.y += r.y;
-          } else if (residual != nullptr && first_row + row < args.rows) {
-            const std::int64_t from = output_offset(args, first_row + row, first_column + column);
-            if (first_column + column < out_c) v.x += __half2float(residual[from]);
-            if (first_column + column + 1 < out_c) v.y += __half2float(residual[from + 1]);
+          const int row = row_of(i, h);
+          __half2* at = place_of(row, column);
+          const float(&sums)[4] = fragments.sums[i][j];
+          const float2 v =
+              with_residual(make_float2(sums[h * 2] + b.x, sums[h * 2 + 1] + b.y), at, row, column);
+          if constexpr (Function) {
+            values[h][j * 2] = v.x, values[h][j * 2 + 1] = v.y;
+          } else {
+            *at = __halves2half2(finish_value(args, v.x), finish_value(args, v.y));
           }
-          *at = __halves2half2(finish_value(args, v.x), finish_value(args, v.y));
+        }
+      }
+      if constexpr (Function) {
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          apply_clamped(args.function, args.low, args.high, values[h]);
+#pragma unroll
+          for (int j = 0; j < F::kN; ++j) {
+            *place_of(row_of(i, h), column_of(j)) = __floats2half2_rn(values[h][j * 2], values[h][j * 2 + 1]);
+          }
         }
       }
     }
@@ -116,6 +145,38 @@ struct HalfEpilogue {
             to[c] = __ushort_as_half(static_cast<unsigned short>(words[c / 2] >> c % 2 * 16));
         }
       }
+    }
+  }
+
+ private:
+  /// finish_channels() with the function. left: channels from the first of the eight on.
+  static __device__ __forceinline__ void finish_function(const ConvGemmArgs& args, const float (&sum)[8],
+                                                         uint4 held, std::int64_t at, int left) {
+    const auto* residual = reinterpret_cast<const __half*>(args.residual);
+    auto* y = reinterpret_cast<__half*>(args.y);
+    const bool whole = args.shape.out_c % 8 == 0;
+    __align__(16) __half r[8];
+    *reinterpret_cast<uint4*>(r) = held;
+    float v[8];
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      v[j] = sum[j];
+      if (whole) {
+        v[j] += __half2float(r[j]);
+      } else if (residual != nullptr && j < left) {
+        v[j] += __half2float(residual[at + j]);
+      }
+    }
+    apply_clamped(args.function, args.low, args.high, v);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) r[j] = __float2half_rn(v[j]);
+    if (whole) {
+      *reinterpret_cast<uint4*>(y + at) = *reinterpret_cast<const uint4*>(r);
+      return;
+    }
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      if (j < left) y[at + j] = r[j];
     }
   }
 };

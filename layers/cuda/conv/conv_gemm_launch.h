@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "layers/cuda/conv/conv_depth.h"
+#include "layers/cuda/conv/half_function.h"
 #include "layers/cuda/conv/pair_bounds.h"
 
 namespace pipit::cuda {
@@ -44,6 +45,7 @@ struct ConvGemmArgs {
   int splits = 1;        ///< blocks of one cluster (gridDim.y) that share the steps of a tile
   /// Start while the kernel in front still runs, and wait for it before reading x (Hopper and later).
   bool overlap = false;
+  HalfFunction function;  ///< fp16, without `blocks`: of what y would be, behind the clamp
 };
 
 /// The geometry's part of the arguments; pointers and activation are left to the caller.
@@ -86,7 +88,8 @@ struct PadBytesArgs {
 };
 
 /// Lets the kernel of this tile use its shared memory on the current GPU. vector: 4 or 8 channels of x that are
-/// copied at once; of args only whether blocks are listed counts. cudaErrorInvalidValue when there is no such kernel.
+/// copied at once; of args only whether blocks are listed and whether there is a function count. cudaErrorInvalidValue
+/// when there is no such kernel.
 cudaError_t prepare_conv_gemm(const ConvTile& tile, int vector, const ConvGemmArgs& args);
 /// Whether the kernels that the current GPU runs were compiled for clusters and overlapping launches (9.0 and
 /// later); a newer GPU may have to run those compiled for an older one.

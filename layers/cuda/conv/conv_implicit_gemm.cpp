@@ -5,6 +5,7 @@
 #include "layers/common/layer_kernel.h"
 #include "layers/cuda/conv/conv_gemm_launch.h"
 #include "layers/cuda/conv/conv_gemm_problem.h"
+#include "layers/cuda/conv/half_follower.h"
 #include "layers/cuda/families.h"
 #include "layers/ops/conv.h"
 
@@ -65,6 +66,7 @@ class ImplicitGemm final : public Kernel {
     args_.overlap = variant_.overlap;
     args_.low = clamp.low;
     args_.high = clamp.high;
+    args_.function = cuda::follower_function(spec);
     const Tensor weights = to_layout(spec.constant(1)->view(), Layout::row_major);
     const std::vector<Half> packed =
         cuda::pack_conv_weights(shape_, depth, channels_, weights.values<float>().data(), tile_.columns);
@@ -131,26 +133,42 @@ class ImplicitGemm final : public Kernel {
   DeviceBuffer bias_;
 };
 
+// Kernels for lists of blocks have no function.
+bool fuses_epilogue(const NodeSpec& spec, const NodeSpec& next) {
+  return cuda::fuses_function(spec, next) && cuda::kept_depth(spec, shape_of(spec)).all();
+}
+
 // From how many multiply-accumulates on a convolution is the library's: on an H200 its kernels took 0.5 to 1.0 times
 // as long from there on, while short ones start faster here, and without the time that a library's plan takes to build.
 // Later where x is read with strides for one tap, which the library does badly (64 to 128 channels at 56x56, batch
-// 128: 203 us against 23), and for windows over few channels. Sooner for deep products of one tap with few results:
-// alone our tiles take as long, but the blocks that share such a depth stand in the way of the layers around them.
+// 128: 203 us against 23), and for windows over few channels. Likewise for one tap over channels that are no multiple
+// of 32: on an H100 the library took 56 to 61 us for 112 to 672 at 14x14, batch 32, where half as many products take 10
+// here; at batch 128, four times as many, it took 30, and for 80, 144 and 240 channels about as long as is to be
+// expected here. Sooner for deep products of one tap with few results: alone our tiles take as long, but the blocks
+// that share such a depth stand in the way of the layers around them.
 std::int64_t least_library_macs(const Window& window, std::int64_t channels, std::int64_t outputs,
                                 std::int64_t positions) {
   constexpr std::int64_t kMillion = 1'000'000;
   if (window.taps() > 1) return window.taps() * channels < 1024 ? 4000 * kMillion : 400 * kMillion;
   if (window.stride[0] > 1 || window.stride[1] > 1) return 6000 * kMillion;
+  if (channels % 32 != 0) return 1800 * kMillion;
   return channels >= 512 && channels > outputs && positions >= 128 ? 50 * kMillion : 400 * kMillion;
 }
 
 // Results that are bounded from above (relu6) stay here: the library has no ready kernel for them, and took up to 260
-// times as long. So do layers many of whose weights are zeros, which the library multiplies as well.
+// times as long. So do layers many of whose weights are zeros, which the library multiplies as well, and those whose
+// function is computed here, unless they are deep: on an H100 SiLU alone took 16 us behind the library's 11 for 320
+// channels to 1280 at 7x7, batch 128, which take 18 here. A result's way through memory costs 2 ps, a product 6 fs
+// here and at best 3 there, so that the library is ahead from some 600 of them on.
 bool is_the_librarys(const NodeSpec& spec) {
   constexpr double kFewBlocks = 0.7;  // of the time of all of them
+  constexpr std::int64_t kDeep = 600;
   const ConvAttributes& attributes = layer_as<Conv>(spec.layer).attributes();
   if (std::isfinite(attributes.activation.high)) return false;
   const Shape& y = spec.outputs[0].shape;
+  if (spec.next != nullptr && attributes.window.taps() * spec.inputs[0]->shape[1] < kDeep &&
+      !refuse_implicit_gemm(spec) && fuses_epilogue(spec, *spec.next))
+    return false;
   if (layer_as<Conv>(spec.layer).work(spec.inputs, spec.outputs).macs <
       least_library_macs(attributes.window, spec.inputs[0]->shape[1], y[1], y.elements() / y[1]))
     return false;
@@ -164,6 +182,7 @@ void register_cuda_conv_implicit_gemm(Registry& registry) {
                       [](const NodeSpec& spec) { return std::make_unique<ImplicitGemm>(spec); },
                       variant_names, is_the_librarys};
   candidate.kept_share = [](const NodeSpec& spec) { return cuda::kept_share(spec, shape_of(spec)); };
+  candidate.fuses_epilogue = fuses_epilogue;
   registry.add(Conv::kType, DeviceKind::cuda, std::move(candidate));
 }
 

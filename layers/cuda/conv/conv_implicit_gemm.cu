@@ -36,44 +36,61 @@ __global__ void pad_channels(const __grid_constant__ PadChannelsArgs args, std::
   }
 }
 
+template <typename T>
+using PlainEpilogue = HalfEpilogue<T, false>;
+template <typename T>
+using FunctionEpilogue = HalfEpilogue<T, true>;
+
+// Rows, columns, warps along each, stages, vector, blocks per multiprocessor that registers must allow.
+using Large = ConvGemmTraits<128, 128, 2, 4, 3, 8, 2>;
+using Square = ConvGemmTraits<64, 64, 2, 2, 4, 8, 3>;
+
+// Without lists.
+template <template <typename> typename Epilogue>
+std::array<ConvGemmInstance, 5> instances() {
+  return {
+      instance<Large, false, Epilogue>(), instance<ConvGemmTraits<128, 64, 2, 2, 3, 8, 3>, false, Epilogue>(),
+      instance<Square, false, Epilogue>(), instance<ConvGemmTraits<64, 32, 2, 2, 4, 8, 4>, false, Epilogue>(),
+      instance<ConvGemmTraits<128, 64, 2, 2, 3, 4, 3>, false, Epilogue>()};
+}
+
 // Null when there is no such instance.
-const ConvGemmInstance* find_instance(const ConvTile& tile, int vector, bool listed) {
-  // Rows, columns, warps along each, stages, vector, blocks per multiprocessor that registers must allow.
-  using Large = ConvGemmTraits<128, 128, 2, 4, 3, 8, 2>;
-  using Square = ConvGemmTraits<64, 64, 2, 2, 4, 8, 3>;
-  static const std::array kInstances{
-      instance<Large, false, HalfEpilogue>(),
-      instance<ConvGemmTraits<128, 64, 2, 2, 3, 8, 3>, false, HalfEpilogue>(),
-      instance<Square, false, HalfEpilogue>(),
-      instance<ConvGemmTraits<64, 32, 2, 2, 4, 8, 4>, false, HalfEpilogue>(),
-      instance<ConvGemmTraits<128, 64, 2, 2, 3, 4, 3>, false, HalfEpilogue>(),
-      instance<Large, true, HalfEpilogue>(),
-      instance<Square, true, HalfEpilogue>(),
+const ConvGemmInstance* find_instance(const ConvTile& tile, int vector, bool listed, bool function) {
+  static const std::array kPlain = instances<PlainEpilogue>();
+  static const std::array kFunction = instances<FunctionEpilogue>();
+  static const std::array kListed{instance<Large, true, PlainEpilogue>(),
+                                  instance<Square, true, PlainEpilogue>()};
+  const auto find = [&](const auto& instances) -> const ConvGemmInstance* {
+    for (const ConvGemmInstance& i : instances) {
+      if (i.rows == tile.rows && i.columns == tile.columns && i.vector == vector) return &i;
+    }
+    return nullptr;
   };
-  for (const ConvGemmInstance& i : kInstances) {
-    if (i.rows == tile.rows && i.columns == tile.columns && i.vector == vector && i.listed == listed)
-      return &i;
-  }
-  return nullptr;
+  if (listed) return function ? nullptr : find(kListed);
+  return function ? find(kFunction) : find(kPlain);
+}
+
+const ConvGemmInstance* find_instance(const ConvTile& tile, int vector, const ConvGemmArgs& args) {
+  return find_instance(tile, vector, args.blocks != nullptr, args.function.gate != HalfGate::none);
 }
 
 }  // namespace
 
 cudaError_t prepare_conv_gemm(const ConvTile& tile, int vector, const ConvGemmArgs& args) {
-  return prepare_instance(find_instance(tile, vector, args.blocks != nullptr));
+  return prepare_instance(find_instance(tile, vector, args));
 }
 
 cudaError_t conv_gemm_has_clusters(bool& result) {
   cudaFuncAttributes attributes{};
   const cudaError_t status =
-      cudaFuncGetAttributes(&attributes, find_instance(kConvTiles[0], 8, false)->function);
+      cudaFuncGetAttributes(&attributes, find_instance(kConvTiles[0], 8, false, false)->function);
   result = status == cudaSuccess && attributes.ptxVersion >= 90;
   return status;
 }
 
 cudaError_t launch_conv_gemm(const ConvTile& tile, int vector, const ConvGemmArgs& args,
                              cudaStream_t stream) {
-  return launch_instance(find_instance(tile, vector, args.blocks != nullptr), args, stream);
+  return launch_instance(find_instance(tile, vector, args), args, stream);
 }
 
 cudaError_t launch_pad_channels(const PadChannelsArgs& args, cudaStream_t stream) {

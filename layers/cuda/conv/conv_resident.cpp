@@ -3,6 +3,7 @@
 #include "layers/common/layer_kernel.h"
 #include "layers/cuda/conv/conv_gemm_problem.h"
 #include "layers/cuda/conv/conv_resident_problem.h"
+#include "layers/cuda/conv/half_follower.h"
 #include "layers/cuda/families.h"
 #include "layers/ops/conv.h"
 
@@ -51,6 +52,7 @@ class ResidentGemm final : public Kernel {
     args_.conv.bias = bias_.data();
     args_.conv.low = attributes_of(spec).activation.low;
     args_.conv.high = attributes_of(spec).activation.high;
+    args_.conv.function = cuda::follower_function(spec);
     PIPIT_CUDA(cuda::prepare_resident_gemm(args_));
     problem_.x_map(
         weights_.data());  // throws what is wrong with the geometry, if anything, before the first run
@@ -88,6 +90,7 @@ void register_cuda_conv_resident(Registry& registry) {
                         return refuse(spec).has_value() || cuda::resident_yields(spec, shape_of(spec));
                       }};
   candidate.kept_share = [](const NodeSpec& spec) { return cuda::resident_kept_share(spec, shape_of(spec)); };
+  candidate.fuses_epilogue = cuda::fuses_function;
   registry.add(Conv::kType, DeviceKind::cuda, std::move(candidate));
 }
 

@@ -9,8 +9,8 @@ namespace pipit::cuda {
 namespace {
 
 // Sums begin with the bias. Packed weights are in the order of packed_channel, so that a lane has eight neighbouring
-// channels of every 32 and writes them at once.
-template <int ColumnCount>
+// channels of every 32 and writes them at once. Function: ConvGemmArgs::function is computed.
+template <int ColumnCount, bool Function>
 struct ResidentHalf {
   using Traits = ResidentTraits<ColumnCount, float>;
   using F = ConvGemmFragments<Traits>;
@@ -73,6 +73,7 @@ struct ResidentHalf {
     const __half2 low = __float2half2_rn(args.low), high = __float2half2_rn(args.high);
     for_each_run(args, first_row, first_column, [&](int h, int run, std::int64_t at) {
       __align__(16) __half2 pairs[4];
+      float values[8];  // of the function
       if constexpr (Residual) *reinterpret_cast<uint4*>(pairs) = held.runs[h][run];
 #pragma unroll
       for (int u = 0; u < 4; ++u) {
@@ -82,31 +83,49 @@ struct ResidentHalf {
           const float2 r = __half22float2(pairs[u]);
           v.x += r.x, v.y += r.y;
         }
-        // Rounding does not change the order, so bounds may come after it.
-        pairs[u] = __hmin2_nan(__hmax2_nan(__float22half2_rn(v), low), high);
+        if constexpr (Function) {
+          values[u * 2] = v.x, values[u * 2 + 1] = v.y;
+        } else {
+          // Rounding does not change the order, so bounds may come after it.
+          pairs[u] = __hmin2_nan(__hmax2_nan(__float22half2_rn(v), low), high);
+        }
+      }
+      if constexpr (Function) {
+        apply_clamped(args.function, args.low, args.high, values);
+#pragma unroll
+        for (int u = 0; u < 4; ++u) pairs[u] = __floats2half2_rn(values[u * 2], values[u * 2 + 1]);
       }
       *reinterpret_cast<uint4*>(static_cast<__half*>(args.y) + at) = *reinterpret_cast<const uint4*>(pairs);
     });
   }
 };
 
+template <int ColumnCount>
+using Plain = ResidentHalf<ColumnCount, false>;
+template <int ColumnCount>
+using WithFunction = ResidentHalf<ColumnCount, true>;
+
+const void* function_of(const ResidentArgs& args) {
+  return args.conv.function.gate == HalfGate::none ? resident_function<Plain>(args.plan)
+                                                   : resident_function<WithFunction>(args.plan);
+}
+
 }  // namespace
 
 cudaError_t has_resident_gemm(bool& result) {
   // Compiled for anything else the kernel is empty.
   cudaFuncAttributes attributes{};
-  const cudaError_t status =
-      cudaFuncGetAttributes(&attributes, resident_function<ResidentHalf>(ResidentPlan{}));
+  const cudaError_t status = cudaFuncGetAttributes(&attributes, resident_function<Plain>(ResidentPlan{}));
   result = status == cudaSuccess && attributes.sharedSizeBytes > 0;
   return status;
 }
 
 cudaError_t prepare_resident_gemm(const ResidentArgs& args) {
-  return prepare_resident_instance(resident_function<ResidentHalf>(args.plan));
+  return prepare_resident_instance(function_of(args));
 }
 
 cudaError_t launch_resident_gemm(const ResidentArgs& args, cudaStream_t stream) {
-  return launch_resident_instance(resident_function<ResidentHalf>(args.plan), args, stream);
+  return launch_resident_instance(function_of(args), args, stream);
 }
 
 }  // namespace pipit::cuda

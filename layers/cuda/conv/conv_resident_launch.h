@@ -27,8 +27,8 @@ struct ResidentArgs {
 
 /// Whether the kernels that the current GPU runs have Hopper's copies and products.
 cudaError_t has_resident_gemm(bool& result);
-/// Lets the kernel use its shared memory on the current GPU; of args only the plan and, in INT8, whether there is a
-/// table count.
+/// Lets the kernel use its shared memory on the current GPU; of args only the plan and whether there is a function
+/// or, in INT8, a table count.
 cudaError_t prepare_resident_gemm(const ResidentArgs& args);
 /// After prepare_resident_gemm: launches only.
 cudaError_t launch_resident_gemm(const ResidentArgs& args, cudaStream_t stream);

@@ -4,6 +4,7 @@
 #include "layers/common/layer_kernel.h"
 #include "layers/cuda/conv/conv_stem_launch.h"
 #include "layers/cuda/conv/conv_stem_problem.h"
+#include "layers/cuda/conv/half_follower.h"
 #include "layers/cuda/families.h"
 #include "layers/ops/conv.h"
 
@@ -34,6 +35,7 @@ class Stem final : public Kernel {
     const Clamp& clamp = attributes_of(spec).activation;
     args_.low = clamp.low;
     args_.high = clamp.high;
+    args_.function = cuda::follower_function(spec);
     const Tensor weights = to_layout(spec.constant(1)->view(), Layout::row_major);
     const std::vector<Half> packed = cuda::pack_stem_weights(args_, weights.values<float>().data());
     weights_ = DeviceBuffer(packed.data(), packed.size() * sizeof(Half));
@@ -71,10 +73,11 @@ class Stem final : public Kernel {
 }  // namespace
 
 void register_cuda_conv_stem(Registry& registry) {
-  registry.add(Conv::kType, DeviceKind::cuda,
-               {"stem", refuse_stem, [](const NodeSpec& spec) { return std::make_unique<Stem>(spec); },
-                [](const NodeSpec& spec) { return cuda::stem_variants(spec, attributes_of(spec)); },
-                [](const NodeSpec& spec) { return cuda::stem_yields(spec, attributes_of(spec)); }});
+  Candidate candidate{"stem", refuse_stem, [](const NodeSpec& spec) { return std::make_unique<Stem>(spec); },
+                      [](const NodeSpec& spec) { return cuda::stem_variants(spec, attributes_of(spec)); },
+                      [](const NodeSpec& spec) { return cuda::stem_yields(spec, attributes_of(spec)); }};
+  candidate.fuses_epilogue = cuda::fuses_function;
+  registry.add(Conv::kType, DeviceKind::cuda, std::move(candidate));
 }
 
 }  // namespace pipit

@@ -3,11 +3,14 @@
 
 #include "layers/cuda/conv/conv_stem_kernel.cuh"
 #include "layers/cuda/conv/conv_stem_launch.h"
+#include "layers/cuda/conv/half_function.cuh"
 
 namespace pipit::cuda {
 
 namespace {
 
+// Function: StemArgs::function is computed.
+template <bool Function>
 struct HalfArithmetic {
   using Element = __half;
   using Sum = float;
@@ -71,8 +74,13 @@ struct HalfArithmetic {
       }
     }
     Halves halves;
+    if constexpr (Function) apply_clamped(a.function, a.low, a.high, run);
 #pragma unroll
     for (int c = 0; c < Count; ++c) {
+      if constexpr (Function) {
+        halves.v[c] = __float2half_rn(run[c]);
+        continue;
+      }
       float v = run[c];
       v = v < a.low ? a.low : v;  // comparisons, not fminf: a NaN stays one
       v = v > a.high ? a.high : v;
@@ -90,14 +98,19 @@ struct HalfArithmetic {
   }
 };
 
+StemKernel kernel_of(const StemArgs& args) {
+  return args.function.gate == HalfGate::none ? stem_kernel<HalfArithmetic<false>, 2>(args)
+                                              : stem_kernel<HalfArithmetic<true>, 2>(args);
+}
+
 }  // namespace
 
 cudaError_t prepare_stem(const StemArgs& args, int& resident_blocks, bool& overlap) {
-  return prepare_stem_kernel(stem_kernel<HalfArithmetic, 2>(args), args, resident_blocks, overlap);
+  return prepare_stem_kernel(kernel_of(args), args, resident_blocks, overlap);
 }
 
 cudaError_t launch_stem(const StemArgs& args, int resident_blocks, cudaStream_t stream) {
-  return launch_stem_kernel(stem_kernel<HalfArithmetic, 2>(args), args, resident_blocks, stream);
+  return launch_stem_kernel(kernel_of(args), args, resident_blocks, stream);
 }
 
 }  // namespace pipit::cuda

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "layers/cuda/conv/conv_tile.h"
+#include "layers/cuda/conv/half_function.h"
 #include "layers/cuda/conv/image_scale.h"
 #include "layers/cuda/conv/pair_bounds.h"
 #include "layers/cuda/device/quantized_types.h"
@@ -84,6 +85,7 @@ struct StemArgs {
   Divisor tiles_wide, tiles_per_image;
   int weight_bytes = 0, offset_bytes = 0, halo_bytes = 0;  ///< of shared memory; at most what an int holds
   std::size_t shared_bytes = 0;
+  HalfFunction function;  ///< fp16: of what y would be, behind the clamp
 };
 
 /// For divisions of small numbers: n / divisor is the upper word of n * factor as long as n * divisor < 2^32. 0 for 1.

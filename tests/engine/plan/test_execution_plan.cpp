@@ -156,6 +156,36 @@ TEST(ExecutionPlan, ACandidateMayYieldToTheNext) {
   EXPECT_EQ(ExecutionPlan::build(chain(1, false, 4), several, options)->steps()[0].kernel_name, "second");
 }
 
+TEST(ExecutionPlan, WhoYieldsSeesWhatMayBeFused) {
+  // Per node: what a candidate might compute behind it.
+  const auto next = [](const Graph& graph, bool keep_every_value) {
+    std::vector<bool> seen;
+    Candidate candidate{"only", [](const NodeSpec&) -> Refusal { return std::nullopt; },
+                        [](const NodeSpec&) { return std::make_unique<test::ToyAddKernel>(0, true); }};
+    candidate.yields = [&](const NodeSpec& spec) {
+      seen.push_back(spec.next != nullptr);
+      return false;
+    };
+    Registry registry;
+    registry.add(ToyAdd::kType, DeviceKind::cpu, std::move(candidate));
+    PlanOptions options = one_thread();
+    options.keep_every_value = keep_every_value;
+    ExecutionPlan::build(graph, registry, options);
+    return seen;
+  };
+  const auto graph = [](bool read_twice) {
+    GraphBuilder builder;
+    const ValueId x = builder.add_input("x", TensorDesc{Shape({64})});
+    const ValueId a = builder.add1("a", std::make_shared<ToyAdd>(true), {x});
+    if (read_twice) builder.mark_output(a);
+    builder.mark_output(builder.add1("b", std::make_shared<ToyAdd>(true), {a}));
+    return builder.build();
+  };
+  EXPECT_THAT(next(graph(false), false), testing::ElementsAre(true, false));
+  EXPECT_THAT(next(graph(true), false), testing::ElementsAre(false, false));
+  EXPECT_THAT(next(graph(false), true), testing::ElementsAre(false, false));
+}
+
 TEST(ExecutionPlan, NamesEveryNodeWithoutAKernel) {
   Registry registry;
   for (const char* name : {"picky", "other"}) {
