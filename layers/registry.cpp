@@ -25,6 +25,7 @@ Registry build() {
   register_reference_slicing(registry);
   register_reference_reshaping(registry);
   register_reference_cast(registry);
+  register_reference_normalize_image(registry);
   add_half_storage(registry);
   register_reference_weight_only(registry);
   register_reference_dynamic_int8(registry);

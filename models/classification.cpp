@@ -21,6 +21,29 @@ bool is_grey(const Image& image) {
   return true;
 }
 
+// Turns the image upright and calls write(image) where that is of the size that the model takes when it is resized.
+template <typename Write>
+LoadedImage prepare(Image image, const std::string& name, const Preprocess& preprocess,
+                    const ImageInput& place, Write&& write) {
+  LoadedImage loaded;
+  if (preprocess.exif_transpose) {
+    loaded.exif_orientation = image.exif_orientation;
+    image = upright(std::move(image));
+  }
+  loaded.grey = is_grey(image);
+  const Extent extent = preprocessed_extent(preprocess, image.extent());
+  if (extent.height != place.height || extent.width != place.width) {
+    fail("{}: {}x{} pixels after preprocessing, the model takes {}x{}; change crop or resize", name,
+         extent.height, extent.width, place.height, place.width);
+  }
+  try {
+    write(image);
+  } catch (const Error& e) {
+    fail("{}: {}", name, e.what());
+  }
+  return loaded;
+}
+
 }  // namespace
 
 ClassOutput::ClassOutput(const Graph& graph, const std::string& model) {
@@ -78,32 +101,31 @@ std::string label_of(const Labels& labels, int index) {
 LoadedImage fill_input(Image image, const std::string& name, const Preprocess& preprocess, const Shape& input,
                        std::span<float> out) {
   const ImageInput place = image_input(input).value();
-  LoadedImage loaded;
-  if (preprocess.exif_transpose) {
-    loaded.exif_orientation = image.exif_orientation;
-    image = upright(std::move(image));
-  }
-  loaded.grey = is_grey(image);
-  const Extent extent = preprocessed_extent(preprocess, image.extent());
-  if (extent.height != place.height || extent.width != place.width) {
-    fail("{}: {}x{} pixels after preprocessing, the model takes {}x{}; change crop or resize", name,
-         extent.height, extent.width, place.height, place.width);
-  }
-  try {
+  return prepare(std::move(image), name, preprocess, place, [&](const Image& ready) {
     if (place.channels == 1) {
-      preprocess_gray(image, preprocess, out);
+      preprocess_gray(ready, preprocess, out);
     } else {
-      pipit::preprocess(image, preprocess, out, place.layout);
+      pipit::preprocess(ready, preprocess, out, place.layout);
     }
-  } catch (const Error& e) {
-    fail("{}: {}", name, e.what());
-  }
-  return loaded;
+  });
 }
 
 LoadedImage load_image(const std::filesystem::path& path, const Preprocess& preprocess, const Shape& input,
                        std::span<float> out) {
   return fill_input(decode_image(path), path.string(), preprocess, input, out);
+}
+
+LoadedImage load_image(const std::filesystem::path& path, const Preprocess& preprocess,
+                       const TensorView& input, std::int64_t index) {
+  const Shape& shape = input.desc.shape;
+  const auto elements = static_cast<std::size_t>(shape.elements() / shape[0]);
+  const std::size_t first = static_cast<std::size_t>(index) * elements;
+  if (input.desc.dtype == DType::f32)
+    return load_image(path, preprocess, shape, {input.as<float>() + first, elements});
+  const ImageInput place{shape[3], shape[1], shape[2], Layout::channels_last};
+  return prepare(decode_image(path), path.string(), preprocess, place, [&](const Image& ready) {
+    resize_to_bytes(ready, preprocess, place.channels, {input.as<std::uint8_t>() + first, elements});
+  });
 }
 
 }  // namespace pipit

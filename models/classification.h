@@ -51,4 +51,8 @@ LoadedImage fill_input(Image image, const std::string& name, const Preprocess& p
 LoadedImage load_image(const std::filesystem::path& path, const Preprocess& preprocess, const Shape& input,
                        std::span<float> out);
 
+/// load_image() into image `index` of the batch `input`: floats, or bytes [N, H, W, C] (models/image/byte_image.h).
+LoadedImage load_image(const std::filesystem::path& path, const Preprocess& preprocess,
+                       const TensorView& input, std::int64_t index);
+
 }  // namespace pipit

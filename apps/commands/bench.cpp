@@ -62,6 +62,7 @@ nlohmann::ordered_json row_json(const Row& row, const BenchTiming& timing) {
     json["error"] = row.error;
     return json;
   }
+  if (!row.input_type.empty()) json["input_type"] = row.input_type;
   json["runs"] = row.ms.count;
   json["median_ms"] = row.ms.median;
   json["p90_ms"] = row.ms.p90;
@@ -327,6 +328,7 @@ void add_bench(CLI::App& app, int& exit_code) {
   options->settings.add_to(*command);
   options->settings.add_streams_to(*command);
   ModelOptions::add_extents(*command, options->timing.dims, options->timing.shapes);
+  add_byte_images_to(*command, options->timing.byte_images);
   CLI::Option* seconds = command
                              ->add_option("--seconds", options->timing.seconds,
                                           "Time box of each combination: no run begins after it")

@@ -85,6 +85,7 @@ int classify(const ClassifyOptions& options) {
   const std::vector<std::filesystem::path> paths = image_paths(options.images);
   CommonOptions common = options.common;
   common.preprocess = preprocess;
+  if (common.device == DeviceKind::cuda) common.byte_images = preprocess;
   Runner runner(model.name, std::move(model.graph), common);
   const ClassOutput output(runner.plan->graph(), model.name);
   const Labels labels = options.image.resolve_labels(model, output.classes);
@@ -99,6 +100,7 @@ int classify(const ClassifyOptions& options) {
   nlohmann::ordered_json json = json_header("classify", model, *runner.plan);
   json["image_decoders"] = decoders_json();
   json["preprocessing"] = preparation_json(preparation);
+  json["input_type"] = dtype_name(first_input(*runner.plan).dtype);
   if (!common.plan.empty()) json["preprocess_differences"] = runner.preprocess_differences;
   json["images"] = nlohmann::ordered_json::array();
   bool failed = false;
@@ -128,9 +130,8 @@ int classify(const ClassifyOptions& options) {
                wrapped(fmt::format("preprocessing {}: {}\n", source_text(preparation), describe(preprocess)),
                        2, width));
   if (options.profile && !last.empty()) {
-    const Graph& graph = runner.plan->graph();
-    Tensor input(graph.value(graph.inputs()[0]).desc);
-    load_image(last, preprocess, input.shape(), input.values<float>());
+    Tensor input(first_input(*runner.plan));
+    load_image(last, preprocess, input.view(), 0);
     const ConstTensorView view = input.view();
     const Profile profile = runner.profile({&view, 1}, 0, options.runs);
     const std::vector<LayerRow> rows = layer_rows(*runner.plan, profile);
@@ -145,10 +146,8 @@ int classify(const ClassifyOptions& options) {
     json["device_memory_bytes"] = memory.held;
     json["device_memory_peak_bytes"] = memory.peak;
   }
-  const std::optional<ImageInput> input =
-      image_input(runner.plan->graph().value(runner.plan->graph().inputs()[0]).desc.shape);
   const std::vector<std::string> notes =
-      notes_on(model, preparation, !labels.empty(), quantized, counts, input ? input->channels : 0);
+      notes_on(model, preparation, !labels.empty(), quantized, counts, image_channels(*runner.plan));
   json["notes"] = notes;
   if (!options.common.quiet && !failed) print_notes(notes);
   if (options.common.json) print_json(json);

@@ -132,6 +132,7 @@ Candidate load_candidate(const EvaluateOptions& options, const ModelOptions& fro
   const Preparation preparation = options.image.resolve(model);
   const bool quantized = is_quantized(model.graph);
   common.preprocess = preparation.preprocess;
+  if (common.device == DeviceKind::cuda) common.byte_images = preparation.preprocess;
   std::vector<Runner> runners = make_runners(model.name, std::move(model.graph), common, options.devices);
   ClassOutput output(runners[0].plan->graph(), model.name);
   const Labels labels = options.image.resolve_labels(model, output.classes);
@@ -301,10 +302,8 @@ int evaluate(const EvaluateOptions& options) {
     if (base) compared = compare(options, *base, measure(*base, progress, images), own, *measured);
   }
   const Score& score = *measured;
-  const std::optional<ImageInput> input =
-      image_input(runner.plan->graph().value(runner.plan->graph().inputs()[0]).desc.shape);
   std::vector<std::string> notes =
-      notes_on(model, preparation, true, own.quantized, score.counts, input ? input->channels : 0);
+      notes_on(model, preparation, true, own.quantized, score.counts, image_channels(*runner.plan));
   if (const std::int64_t known = calibrated_on(options.common.plan, own.images); known > 0) {
     notes.push_back(fmt::format("{} of the {} images calibrated {}: on them INT8 looks better than it is",
                                 known, score.images, options.common.plan));
@@ -318,6 +317,7 @@ int evaluate(const EvaluateOptions& options) {
     nlohmann::ordered_json json = json_header("evaluate", model, *runner.plan);
     json["image_decoders"] = decoders_json();
     json["preprocessing"] = preparation_json(preparation);
+    json["input_type"] = dtype_name(first_input(*runner.plan).dtype);
     json["notes"] = notes;
     json["exif_transposed"] = score.counts.turned;
     if (!options.common.plan.empty()) json["preprocess_differences"] = runner.preprocess_differences;

@@ -32,6 +32,7 @@
 #include "engine/base/version.h"
 #include "engine/platform/device.h"
 #include "engine/platform/host_memory.h"
+#include "pipit/detail/preparation.h"
 
 namespace pipit::apps {
 
@@ -57,6 +58,7 @@ struct ProfileOptions {
   int warmup = 5;
   bool floor = false;
   bool memory = false;
+  bool byte_images = false;
 
   TableView view() const {
     const std::string order = sort.empty() ? (by == "layer" ? "order" : "ms") : sort;
@@ -99,8 +101,11 @@ Measured measure(const ProfileOptions& options, const Setting& setting, const Pr
   source.batch = setting.batch;
   Model model = source.load();
   measured.read_ms = milliseconds_since(begin);
-  const InputFile file = options.input.empty() ? InputFile() : InputFile(options.input, model);
-  Runner runner(model.name, std::move(model.graph), common_options(options.common, setting));
+  CommonOptions common = common_options(options.common, setting);
+  if (options.byte_images) common.byte_images = detail::prepare_for(model, {}).preprocess;
+  const InputFile file =
+      options.input.empty() ? InputFile() : InputFile(options.input, model, options.byte_images);
+  Runner runner(model.name, std::move(model.graph), common);
   const ExecutionPlan& plan = *runner.plan;
   measured.plan = runner.plan;
   measured.load_ms = runner.load_ms;
@@ -109,7 +114,7 @@ Measured measure(const ProfileOptions& options, const Setting& setting, const Pr
   if (options.input.empty()) {
     inputs = random_inputs(graph, model.name);
   } else {
-    inputs.push_back(file.tensor(graph.value(graph.inputs()[0]).desc));
+    inputs.push_back(file.tensor(first_input(plan)));
   }
   std::vector<ConstTensorView> views;
   for (const Tensor& t : inputs) views.push_back(t.view());
@@ -150,6 +155,8 @@ nlohmann::ordered_json result_json(const ProfileOptions& options, const Measured
   json["machine"] = machine_description(*measured.plan);
   json["batch"] = measured.side.samples;
   if (!options.input.empty()) json["input"] = options.input;
+  if (!measured.plan->graph().inputs().empty())
+    json["input_type"] = dtype_name(first_input(*measured.plan).dtype);
   json["read_ms"] = measured.read_ms;
   json["load_ms"] = measured.load_ms;
   json["first_run_ms"] = measured.first_run_ms;
@@ -344,6 +351,7 @@ void add_profile(CLI::App& app, int& exit_code) {
                    "What the model is timed on: a .npy file of its input's shape or of one sample, or an "
                    "image, prepared as pipit classify does [random numbers]")
       ->type_name("FILE");
+  add_byte_images_to(*command, options->byte_images);
   options->output.add_to(*command, {OutputForm::json, OutputForm::csv, OutputForm::html, OutputForm::trace,
                                     OutputForm::trtexec});
   command

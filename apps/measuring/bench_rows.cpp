@@ -14,6 +14,7 @@
 #include "engine/platform/host_memory.h"
 #include "engine/platform/thread_pool.h"
 #include "layers/passes/rewriter.h"
+#include "pipit/detail/preparation.h"
 
 namespace pipit::apps {
 
@@ -48,14 +49,16 @@ class BenchEntry {
     const Clock::time_point begin = Clock::now();
     const ModelOptions source{row.model, row.setting.batch, timing.dims, timing.shapes};
     Model model = source.load();
-    runner_ = std::make_unique<Runner>(model.name, std::move(model.graph),
-                                       common_options(timing.common, row.setting));
+    CommonOptions common = common_options(timing.common, row.setting);
+    if (timing.byte_images) common.byte_images = detail::prepare_for(model, {}).preprocess;
+    runner_ = std::make_unique<Runner>(model.name, std::move(model.graph), common);
     row.load_ms = milliseconds_since(begin);
     sessions_.push_back(runner_->session.get());
     add_sessions(timing);
     row.arena_bytes = sessions_.size() * runner_->plan->arena_bytes();
     row.setting.precision = precision_name(computed_precision(*runner_->plan));
     inputs_ = random_inputs(runner_->plan->graph(), model.name);
+    if (!inputs_.empty()) row.input_type = dtype_name(inputs_[0].desc().dtype);
     for (const Tensor& t : inputs_) views_.push_back(t.view());
     if (!inputs_.empty() && inputs_[0].shape().rank() > 0) row.setting.batch = inputs_[0].shape()[0];
     // At least a tenth of the time box too: a few runs of a small model do not bring a core to its speed.

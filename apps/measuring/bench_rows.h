@@ -18,12 +18,14 @@ struct BenchTiming {
   bool boxed = true;                 ///< no run begins after them
   std::optional<std::int64_t> runs;  ///< at most so many
   int warmup = 2;
-  bool streams = false;  ///< rows are of sessions at once, also of one
+  bool streams = false;      ///< rows are of sessions at once, also of one
+  bool byte_images = false;  ///< models get images as bytes
 };
 
 struct BenchRow {
   std::string model;
   Setting setting;                 ///< the one asked for until the model is loaded
+  std::string input_type;          ///< of the first input, where there is one
   std::vector<double> samples_ms;  ///< of single runs
   /// Medians of the turns, where there are others to take turns with; of streams the time of each over the number of
   /// runs in all of them.

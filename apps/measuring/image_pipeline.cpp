@@ -50,10 +50,8 @@ class Pipeline {
       slot.index = static_cast<int>(s / runners.size());
       slot.images.resize(static_cast<std::size_t>(batch_));
       slot.missing = batch_size(static_cast<std::int64_t>(s));
-      const TensorView input = runners_[slot.runner].session->slot_input(slot.index);
-      slot.shape = input.desc.shape;
-      slot.values = {input.as<float>(), static_cast<std::size_t>(input.desc.elements())};
-      std::fill(slot.values.begin(), slot.values.end(), 0.0F);  // past the last image
+      slot.input = runners_[slot.runner].session->slot_input(slot.index);
+      std::fill_n(slot.input.data, slot.input.desc.bytes(), std::byte{});  // past the last image
     }
   }
 
@@ -84,8 +82,7 @@ class Pipeline {
   struct Slot {
     std::size_t runner = 0;
     int index = 0;  // among the runner's slots
-    Shape shape;
-    std::span<float> values;
+    TensorView input;
     std::vector<Image> images;
     std::int64_t missing = 0;  // images of its batch still to be decoded
     bool readable = true;      // no image of the batch has an error
@@ -122,12 +119,10 @@ class Pipeline {
       if (failed_) return;
     }
     const auto begin = Clock::now();
-    const auto k = static_cast<std::size_t>(image % batch_);
-    const std::size_t elements = slot.values.size() / static_cast<std::size_t>(batch_);
-    Image& result = slot.images[k];
+    const std::int64_t k = image % batch_;
+    Image& result = slot.images[static_cast<std::size_t>(k)];
     try {
-      result.loaded = load_image(images_[static_cast<std::size_t>(image)], preprocess_, slot.shape,
-                                 slot.values.subspan(k * elements, elements));
+      result.loaded = load_image(images_[static_cast<std::size_t>(image)], preprocess_, slot.input, k);
     } catch (...) {
       result.error = std::current_exception();
     }

@@ -21,26 +21,29 @@ Shape sample_of(const Shape& shape) {
 
 }  // namespace
 
-InputFile::InputFile(const std::string& path, const Model& model) : path_(path) {
+InputFile::InputFile(const std::string& path, const Model& model, bool bytes) : path_(path) {
   const Graph& graph = model.graph;
   if (graph.inputs().size() != 1)
     fail("{}: it has {} inputs; --input is for models with one", model.name, graph.inputs().size());
   const std::string content = read_file(path, kMostInputBytes);
   if (is_npy(content)) {
+    if (bytes) fail("{}: an array of floats; with --image-bytes --input takes an image", path);
     values_ = parse_npy(content, path);
     return;
   }
   const Preprocess preprocess = detail::prepare_for(model, {}).preprocess;
   const Shape one = graph.value(graph.inputs()[0]).desc.shape.with(0, 1);
-  values_ = Tensor(TensorDesc{one});
-  load_image(path, preprocess, one, values_.values<float>());
+  const ImageInput place = image_input(one).value();
+  values_ = bytes ? Tensor(TensorDesc{Shape{1, place.height, place.width, place.channels}, DType::u8})
+                  : Tensor(TensorDesc{one});
+  load_image(path, preprocess, values_.view(), 0);
 }
 
 Tensor InputFile::tensor(const TensorDesc& input) const {
-  if (input.dtype != DType::f32) fail("{}: the model's input is {}; --input gives f32", path_, input.str());
+  const DType type = values_.desc().dtype;
+  if (input.dtype != type)
+    fail("{}: the model's input is {}; --input gives {}", path_, input.str(), dtype_name(type));
   Tensor tensor(input);
-  const auto out = tensor.values<float>();
-  const auto in = values_.values<float>();
   const Shape& given = values_.shape();
   const Shape& wanted = input.shape;
   const bool whole = given == wanted;
@@ -49,8 +52,9 @@ Tensor InputFile::tensor(const TensorDesc& input) const {
                                                            sample_of(given) == sample_of(wanted)));
   if (!whole && !sample)
     fail("{}: an array of {}; the model takes {}, or one sample of it", path_, given.str(), wanted.str());
-  for (std::size_t at = 0; at < out.size(); at += in.size())
-    std::copy(in.begin(), in.end(), out.begin() + static_cast<std::ptrdiff_t>(at));
+  const ConstTensorView in = values_.view();
+  for (std::size_t at = 0; at < input.bytes(); at += in.desc.bytes())
+    std::copy_n(in.data, in.desc.bytes(), tensor.view().data + at);
   return tensor;
 }
 

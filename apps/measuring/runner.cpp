@@ -10,6 +10,7 @@
 #include "engine/platform/device.h"
 #include "engine/runtime/profiler.h"
 #include "layers/passes/rewriter.h"
+#include "models/image/byte_image.h"
 #include "models/image/decode.h"
 #include "pipit/detail/load.h"
 
@@ -62,6 +63,7 @@ std::vector<Runner> make_runners(std::string model, Graph graph, const CommonOpt
       if (options.preprocess)
         preprocess_differences = options.compare_preprocess(*how.scales, *options.preprocess);
     }
+    if (options.byte_images) graph = with_byte_image(graph, *options.byte_images);
     Compiled compiled = compile(std::move(graph), how);
     if (!options.quiet) print_notes(compiled.notes);
     std::vector<Runner> runners;
@@ -102,16 +104,33 @@ Profile Runner::profile(std::span<const ConstTensorView> inputs, int warmup, int
 std::vector<Tensor> random_inputs(const Graph& graph, const std::string& model) {
   std::mt19937 random(1);
   std::normal_distribution<float> normal;
+  std::uniform_int_distribution<int> byte(0, 255);
   std::vector<Tensor> inputs;
   for (const ValueId id : graph.inputs()) {
     const Value& value = graph.value(id);
-    if (value.desc.dtype != DType::f32) {
-      fail("{}: input '{}' is {}; random inputs are made of f32 only", model, value.name, value.desc.str());
+    if (value.desc.dtype != DType::f32 && value.desc.dtype != DType::u8) {
+      fail("{}: input '{}' is {}; random inputs are made of f32 and u8 only", model, value.name,
+           value.desc.str());
     }
-    inputs.emplace_back(value.desc);
-    for (float& x : inputs.back().values<float>()) x = normal(random);
+    Tensor& input = inputs.emplace_back(value.desc);
+    if (value.desc.dtype == DType::f32) {
+      for (float& x : input.values<float>()) x = normal(random);
+    } else {
+      for (std::uint8_t& x : input.values<std::uint8_t>()) x = static_cast<std::uint8_t>(byte(random));
+    }
   }
   return inputs;
+}
+
+const TensorDesc& first_input(const ExecutionPlan& plan) {
+  return plan.graph().value(plan.graph().inputs()[0]).desc;
+}
+
+std::int64_t image_channels(const ExecutionPlan& plan) {
+  const TensorDesc& input = first_input(plan);
+  if (input.dtype == DType::u8) return input.shape.rank() == 4 ? input.shape[3] : 0;
+  const std::optional<ImageInput> image = image_input(input.shape);
+  return image ? image->channels : 0;
 }
 
 Precision computed_precision(const ExecutionPlan& plan) {

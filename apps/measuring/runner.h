@@ -46,8 +46,8 @@ struct Runner {
 std::vector<Runner> make_runners(std::string model, Graph graph, const CommonOptions& options,
                                  std::span<const int> gpus);
 
-/// Standard normal numbers, always the same, for every input of the graph: zeros could run faster than data does.
-/// Throws Error, beginning with `model`, for an input that is not f32.
+/// Standard normal numbers, of u8 uniform ones, always the same, for every input of the graph: zeros could run faster
+/// than data does. Throws Error, beginning with `model`, for an input of another type.
 std::vector<Tensor> random_inputs(const Graph& graph, const std::string& model);
 
 /// `limit` elements spread evenly over the list (0: all of it): the first ones of a sorted folder are mostly of one
@@ -60,6 +60,11 @@ std::vector<T> spread(std::vector<T> list, std::int64_t limit) {
   for (std::int64_t i = 0; i < limit; ++i) kept.push_back(list[static_cast<std::size_t>(i * total / limit)]);
   return kept;
 }
+
+/// What crosses the bus to a GPU, of a model with one input.
+const TensorDesc& first_input(const ExecutionPlan& plan);
+/// Of the images that it holds, floats or bytes; 0 where it is none.
+std::int64_t image_channels(const ExecutionPlan& plan);
 
 /// The precision that the plan was made for; "int8" for an fp32 plan of a model that is quantized itself.
 Precision computed_precision(const ExecutionPlan& plan);

@@ -70,6 +70,13 @@ void add_wide_to(CLI::App& command, bool& wide) {
                    "All columns, also where the terminal is narrower; what is no terminal always gets them");
 }
 
+void add_byte_images_to(CLI::App& command, bool& byte_images) {
+  command.add_flag("--image-bytes", byte_images,
+                   "The model gets its images as bytes, NxHxWx3 or NxHxWx1, and normalizes them on its "
+                   "device, as in classify and evaluate with --device cuda: a quarter of what f32 takes on "
+                   "the way to a GPU, and the same answers");
+}
+
 void CommonOptions::add_to(CLI::App& command) {
   add_shared_to(command);
   add_threads_to(command);

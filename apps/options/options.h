@@ -21,6 +21,8 @@ namespace pipit::apps {
 void add_output_flags(CLI::App& command, bool& json, bool& quiet);
 /// --wide, of commands whose tables leave out columns where the terminal is too narrow.
 void add_wide_to(CLI::App& command, bool& wide);
+/// --image-bytes, of commands that time models.
+void add_byte_images_to(CLI::App& command, bool& byte_images);
 
 /// How a command runs what it runs. A command declares those that it takes; what it does not declare does not exist
 /// there.
@@ -42,6 +44,9 @@ struct CommonOptions {
   std::optional<std::int64_t> micro_batch;  ///< PlanOptions::micro_batch
   /// Not on the command line: of the run's images, to compare with the plan's.
   std::optional<Preprocess> preprocess;
+  /// Not on the command line: the model gets its images as bytes and prepares them so itself
+  /// (models/image/byte_image.h).
+  std::optional<Preprocess> byte_images;
 
   /// All of them.
   void add_to(CLI::App& command);

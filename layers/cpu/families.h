@@ -19,6 +19,7 @@ void register_cpu_lrn(Registry& registry);  // called by register_cpu_normalizat
 void register_cpu_softmax(Registry& registry);
 void register_cpu_resize(Registry& registry);
 void register_cpu_elementwise(Registry& registry);  // Unary, Binary
+void register_cpu_normalize_image(Registry& registry);
 void register_cpu_reduce(Registry& registry);
 void register_cpu_concat(Registry& registry);  // along the channels of NHWC data
 void register_cpu_movement(

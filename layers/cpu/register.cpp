@@ -22,6 +22,7 @@ void register_cpu(Registry& registry) {
   register_cpu_softmax(registry);
   register_cpu_resize(registry);
   register_cpu_elementwise(registry);
+  register_cpu_normalize_image(registry);
   register_cpu_reduce(registry);
   register_cpu_concat(registry);
   register_cpu_movement(registry);

@@ -13,7 +13,8 @@ void register_cuda_cast(Registry& registry);
 void register_cuda_movement(
     Registry& registry);  // Reshape, Transpose, Concat, Split, Slice, Expand, Tile, ...
 void register_cuda_pad_gather(Registry& registry);  // Pad, Gather
-void register_cuda_pool_max(Registry& registry);    // the usual windows in fp16
+void register_cuda_normalize_image(Registry& registry);
+void register_cuda_pool_max(Registry& registry);  // the usual windows in fp16
 void register_cuda_pool(Registry& registry);
 void register_cuda_normalization(Registry& registry);
 void register_cuda_softmax(Registry& registry);

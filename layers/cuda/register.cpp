@@ -19,6 +19,7 @@ void register_cuda(Registry& registry) {
   register_cuda_cast(registry);
   register_cuda_movement(registry);
   register_cuda_pad_gather(registry);
+  register_cuda_normalize_image(registry);
   register_cuda_pool_max(registry);
   register_cuda_pool(registry);
   register_cuda_normalization(registry);

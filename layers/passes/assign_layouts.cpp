@@ -6,6 +6,7 @@
 #include "layers/ops/qconv.h"
 #include "layers/ops/quantize.h"
 #include "layers/ops/reshaping.h"
+#include "layers/passes/byte_image.h"
 #include "layers/passes/passes.h"
 #include "layers/passes/rewriter.h"
 
@@ -93,8 +94,7 @@ class LayoutPass {
     const Node& node = graph.nodes()[static_cast<std::size_t>(producer)];
     const ValueId image = node.inputs[0];
     const bool quantizes = layer_if<Quantize>(node) != nullptr || layer_if<DynamicQuantize>(node) != nullptr;
-    return quantizes && graph.value(id).desc.shape[1] <= kFewChannels && rewriter_.producer(image) < 0 &&
-           !graph.value(image).is_constant();
+    return quantizes && graph.value(id).desc.shape[1] <= kFewChannels && is_user_image(rewriter_, image);
   }
 
   static bool is_integer_conv(const Node& node) {
@@ -106,10 +106,8 @@ class LayoutPass {
   // channels_last.
   ValueId image_operand(const Node& node, ValueId id) {
     if (id == kNoValue) return kNoValue;
-    const Graph& graph = rewriter_.source();
-    const bool user_input = rewriter_.producer(id) < 0 && !graph.value(id).is_constant();
-    const bool image =
-        user_input ? layer_if<Conv>(node) != nullptr : is_integer_conv(node) && is_quantized_image(id);
+    const bool image = is_user_image(rewriter_, id) ? layer_if<Conv>(node) != nullptr
+                                                    : is_integer_conv(node) && is_quantized_image(id);
     if (image && id == node.inputs[0]) return rewriter_.map(id);
     return in_layout(id, Layout::channels_last);
   }

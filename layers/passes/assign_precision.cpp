@@ -8,6 +8,7 @@
 #include "layers/ops/gemm.h"
 #include "layers/ops/qconv.h"
 #include "layers/ops/quantize.h"
+#include "layers/passes/byte_image.h"
 #include "layers/passes/passes.h"
 #include "layers/passes/rewriter.h"
 
@@ -47,7 +48,8 @@ bool reads_f32(const Node& node) {
   return layer_if<Quantize>(node) != nullptr || layer_if<QConv>(node) != nullptr;
 }
 
-// A graph input that only such convolutions read, and only as their image, beside what reads f32 anyway.
+// An image as the user gives it that only such convolutions read, and only as their image, beside what reads f32
+// anyway.
 bool read_as_image(const Graph& graph, ValueId id) {
   const auto& outputs = graph.outputs();
   if (std::find(outputs.begin(), outputs.end(), id) != outputs.end()) return false;
@@ -164,16 +166,17 @@ Rewritten assign_precision(const Graph& graph, Precision precision, DeviceKind d
   const auto stored_half = [&](ValueId id) {
     return half[id] && std::find(wide.begin(), wide.end(), id) == wide.end();
   };
-  std::map<ValueId, ValueId> images;  // graph inputs that are converted, as they were
-  for (const ValueId id : graph.inputs()) {
-    if (!half[id] || (gpu && read_as_image(graph, id))) continue;
+  std::map<ValueId, ValueId> images;  // images of the user that are converted, as they were
+  const auto take_in = [&](ValueId id) {
+    if (!half[id] || (gpu && read_as_image(graph, id))) return;
     const ValueId image = rewriter.map(id);
     const ValueId result = convert(image, graph.value(id).name + ".f16", DType::f16);
     builder.set_dtype(result, DType::f32);
     halves.push_back(result);
     images[id] = image;
     rewriter.forward(id, result);
-  }
+  };
+  for (const ValueId id : graph.inputs()) take_in(id);
   for (const Node& node : graph.nodes()) {
     const auto image = reads_f32(node) ? images.find(node.inputs[0]) : images.end();
     if (image != images.end()) {
@@ -188,7 +191,11 @@ Rewritten assign_precision(const Graph& graph, Precision precision, DeviceKind d
     for (const ValueId old : node.outputs) {
       const ValueId id = rewriter.map(old);
       builder.set_layout(id, graph.value(old).desc.layout);
-      if (stored_half(old)) halves.push_back(id);
+      if (is_user_image(rewriter, old)) {
+        take_in(old);
+      } else if (stored_half(old)) {
+        halves.push_back(id);
+      }
     }
   }
   for (const ValueId old : graph.outputs()) {

@@ -1,7 +1,6 @@
-#include <algorithm>
-
 #include "layers/ops/qconv.h"
 #include "layers/ops/quantize.h"
+#include "layers/passes/byte_image.h"
 #include "layers/passes/passes.h"
 #include "layers/passes/rewriter.h"
 
@@ -21,8 +20,7 @@ ValueId image_of(const Rewriter& rewriter, const Node& node) {
   const auto* quantize = layer_if<Quantize>(before);
   if (quantize == nullptr || !(quantize->y() == conv->attributes().x)) return kNoValue;
   const ValueId image = before.inputs[0];
-  const auto& inputs = graph.inputs();
-  if (std::find(inputs.begin(), inputs.end(), image) == inputs.end()) return kNoValue;
+  if (!is_user_image(rewriter, image)) return kNoValue;
   const Shape& shape = graph.value(image).desc.shape;
   return shape.rank() == 4 && shape[1] <= kFewChannels ? image : kNoValue;
 }

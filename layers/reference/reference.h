@@ -19,6 +19,7 @@ void register_reference_reduce(Registry& registry);  // Reduce, ArgMax
 void register_reference_slicing(Registry& registry);
 void register_reference_reshaping(Registry& registry);
 void register_reference_cast(Registry& registry);
+void register_reference_normalize_image(Registry& registry);
 void register_reference_weight_only(Registry& registry);   // WLinear, WConv
 void register_reference_dynamic_int8(Registry& registry);  // DynamicQuantize, DynamicQConv
 void register_reference_quantized(

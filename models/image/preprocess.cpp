@@ -76,7 +76,7 @@ void check_output(const Image& image, std::size_t channels, std::size_t availabl
 }
 
 // A byte has 256 values: a table gives each the nearest float of the exact result.
-std::array<float, 256> normalization_table(const Preprocess& p, std::size_t channel) {
+std::array<float, 256> channel_table(const Preprocess& p, std::size_t channel) {
   std::array<float, 256> table;
   for (int v = 0; v < 256; ++v) {
     table[std::size_t(v)] =
@@ -86,7 +86,7 @@ std::array<float, 256> normalization_table(const Preprocess& p, std::size_t chan
 }
 
 // `step`: from one pixel's value to the next.
-void write_channel(const Image& image, std::size_t source_channel, const std::array<float, 256>& table,
+void write_channel(const Image& image, std::size_t source_channel, std::span<const float, 256> table,
                    float* out, std::size_t step) {
   const std::uint8_t* from = image.pixels.data() + source_channel;
   const std::size_t pixels = image.pixels.size() / 3;
@@ -100,6 +100,11 @@ void to_luma(Image& image) {
     const std::uint32_t luma = (p[i] * 19595u + p[i + 1] * 38470u + p[i + 2] * 7471u + 0x8000u) >> 16;
     p[i] = p[i + 1] = p[i + 2] = static_cast<std::uint8_t>(luma);
   }
+}
+
+Image resized_luma(Image image, const Preprocess& p) {
+  to_luma(image);
+  return resize_and_crop(image, p);
 }
 
 }  // namespace
@@ -184,6 +189,16 @@ std::optional<ImageInput> image_input(const Shape& shape) {
   return std::nullopt;
 }
 
+std::vector<float> normalization_table(const Preprocess& p, std::int64_t channels) {
+  check_preprocess(p);
+  std::vector<float> table;
+  for (std::int64_t c = 0; c < channels; ++c) {
+    const std::array<float, 256> own = channel_table(p, static_cast<std::size_t>(c));
+    table.insert(table.end(), own.begin(), own.end());
+  }
+  return table;
+}
+
 void preprocess(const Image& image, const Preprocess& p, std::span<float> out, Layout layout) {
   check_image(image, "preprocess");
   check_preprocess(p);
@@ -191,7 +206,7 @@ void preprocess(const Image& image, const Preprocess& p, std::span<float> out, L
   check_output(ready, 3, out.size());
   const bool pixels = layout == Layout::channels_last;
   for (std::size_t c = 0; c < 3; ++c) {
-    write_channel(ready, p.bgr ? 2 - c : c, normalization_table(p, c),
+    write_channel(ready, p.bgr ? 2 - c : c, channel_table(p, c),
                   out.data() + c * (pixels ? 1 : out.size() / 3), pixels ? 3 : 1);
   }
 }
@@ -199,11 +214,20 @@ void preprocess(const Image& image, const Preprocess& p, std::span<float> out, L
 void preprocess_gray(const Image& image, const Preprocess& p, std::span<float> out) {
   check_image(image, "preprocess");
   check_preprocess(p);
-  Image luma = image;
-  to_luma(luma);
-  const Image ready = resize_and_crop(luma, p);
+  const Image ready = resized_luma(image, p);
   check_output(ready, 1, out.size());
-  write_channel(ready, 0, normalization_table(p, 0), out.data(), 1);
+  write_channel(ready, 0, channel_table(p, 0), out.data(), 1);
+}
+
+void resize_to_bytes(const Image& image, const Preprocess& p, std::int64_t channels,
+                     std::span<std::uint8_t> out) {
+  check_image(image, "preprocess");
+  check_preprocess(p);
+  if (channels != 1 && channels != 3) fail("preprocess: {} channels, expected 1 or 3", channels);
+  const Image ready = channels == 1 ? resized_luma(image, p) : resize_and_crop(image, p);
+  check_output(ready, static_cast<std::size_t>(channels), out.size());
+  const std::size_t step = channels == 1 ? 3 : 1;
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = ready.pixels[i * step];
 }
 
 }  // namespace pipit

@@ -99,6 +99,14 @@ void preprocess(const Image& image, const Preprocess& preprocess, std::span<floa
 /// before resizing), normalized with mean[0] and std[0].
 void preprocess_gray(const Image& image, const Preprocess& preprocess, std::span<float> out);
 
+/// The same up to normalizing, for models that do that themselves (models/image/byte_image.h): H x W x 3 bytes, red,
+/// green, blue whatever `bgr` says, or with one channel H x W of luma.
+void resize_to_bytes(const Image& image, const Preprocess& preprocess, std::int64_t channels,
+                     std::span<std::uint8_t> out);
+
+/// What preprocess() and preprocess_gray() make of a byte of each channel of the output: `channels` x 256.
+std::vector<float> normalization_table(const Preprocess& preprocess, std::int64_t channels);
+
 /// The JSON form that models carry in the ONNX metadata under kPreprocessKey:
 ///   {"resize": 256, "crop": 224, "interpolation": "bilinear", "mean": [0.485, 0.456, 0.406],
 ///    "std": [0.229, 0.224, 0.225], "bgr": false, "scale": 0.003921569, "resize_mode": "short_side",

@@ -187,6 +187,13 @@ class Profile(CommandTest):
         self.assert_one_line_error(self.pipit("profile", model, "--input", "missing.npy", code=RUNTIME), "missing.npy")
         self.write_bmp("image.bmp", (90, 120, 150))
         self.assertEqual(self.json("profile", MODEL, "--runs", "1", "--batch", "2", "--input", "image.bmp")["batch"], 2)
+        for options in ((), ("--input", "image.bmp")):
+            result = self.json("profile", MODEL, "--runs", "1", "--batch", "2", "--image-bytes", *options)
+            first = result["layers"][0]
+            self.assertEqual((result["input_type"], first["type"], first["input_type"]), ("u8", "NormalizeImage", "u8"))
+            self.assertEqual(self.json("profile", MODEL, "--runs", "1", *options)["input_type"], "f32")
+        done = self.pipit("profile", MODEL, "--image-bytes", "--input", "one.npy", code=RUNTIME)
+        self.assert_one_line_error(done, "one.npy", "--image-bytes")
 
     def test_a_table_fits_its_terminal(self):
         self.keep_ceilings(gflops=1000, gb_per_s=1000)

@@ -4,6 +4,7 @@
 #include "layers/ops/binary.h"
 #include "layers/ops/gemm.h"
 #include "layers/ops/normalization.h"
+#include "layers/ops/normalize_image.h"
 #include "layers/ops/pool.h"
 #include "layers/ops/reshaping.h"
 #include "layers/ops/slicing.h"
@@ -68,6 +69,12 @@ TEST(GpuSpeed, DISABLED_Report) {
            {{{half_wide, kLast}, {half_wide, kLast}}, kHalf, kLast});
     report("image 3x224x224 to NHWC", ToLayout({kLast}), "strided_copy",
            {{{shared_random({batch, 3, 224, 224}, random)}}, kHalf, kLast});
+    Tensor image(TensorDesc{Shape{batch, 224, 224, 3}, DType::u8});
+    for (std::uint8_t& x : image.values<std::uint8_t>())
+      x = static_cast<std::uint8_t>(std::uniform_int_distribution<int>(0, 255)(random));
+    report("normalize image 3x224x224", NormalizeImage(NormalizeImageAttributes{}), "table",
+           {{{std::make_shared<const Tensor>(std::move(image))},
+             {shared_random({3, 256}, random), Layout::row_major, true}}});
     report("softmax 1000", Softmax({-1}), "teams", {{{shared_random({batch, 1000}, random)}}, kHalf});
     report("layer norm 56x56x128", LayerNorm({-1}), "teams",
            {{{shared_random({batch, 56, 56, 128}, random)}}, kHalf});

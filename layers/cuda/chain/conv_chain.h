@@ -62,20 +62,27 @@ bool has_sums_below(const NodeSpec& spec, bool relu, std::int64_t limit);
 /// Biases, and in INT8 multipliers, of every unit of outputs (pack_unit_constants).
 void append_unit_constants(const NodeSpec& spec, bool stored, std::vector<std::byte>& constants);
 
-/// A candidate of Conv and QConv whose kernel K computes chains and no single node.
+/// A candidate of a layer whose kernel K computes chains and no single node.
+template <typename K>
+void register_chain(Registry& registry, std::string_view type, const std::string& name,
+                    const std::function<bool(const NodeSpec&, std::span<const ChainLink>)>& takes,
+                    const std::function<bool(const NodeSpec&, std::span<const ChainLink>)>& pays = {},
+                    bool reads_outside = false) {
+  Candidate candidate{name, [](const NodeSpec&) { return Refusal("runs several layers together only"); },
+                      [](const NodeSpec& spec) { return std::make_unique<K>(spec); }};
+  candidate.fuses_chain = takes;
+  candidate.chain_pays = pays;
+  candidate.chain_reads_outside = reads_outside;
+  registry.add(type, DeviceKind::cuda, std::move(candidate));
+}
+/// Of Conv and QConv.
 template <typename K>
 void register_chain(Registry& registry, const std::string& name,
                     const std::function<bool(const NodeSpec&, std::span<const ChainLink>)>& takes,
                     const std::function<bool(const NodeSpec&, std::span<const ChainLink>)>& pays = {},
                     bool reads_outside = false) {
-  for (const std::string_view type : {Conv::kType, QConv::kType}) {
-    Candidate candidate{name, [](const NodeSpec&) { return Refusal("runs several layers together only"); },
-                        [](const NodeSpec& spec) { return std::make_unique<K>(spec); }};
-    candidate.fuses_chain = takes;
-    candidate.chain_pays = pays;
-    candidate.chain_reads_outside = reads_outside;
-    registry.add(type, DeviceKind::cuda, std::move(candidate));
-  }
+  for (const std::string_view type : {Conv::kType, QConv::kType})
+    register_chain<K>(registry, type, name, takes, pays, reads_outside);
 }
 
 /// Whether "implicit_gemm" would leave out much of what is multiplied.

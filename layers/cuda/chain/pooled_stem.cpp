@@ -1,4 +1,5 @@
-// Candidate "pooled_stem" of Conv and QConv: a network's first convolution and the maximum behind it in one launch.
+// Candidate "pooled_stem" of Conv and QConv: a network's first convolution and the maximum behind it in one launch. Of
+// NormalizeImage: the image as bytes, too.
 #include <algorithm>
 #include <optional>
 #include <variant>
@@ -9,6 +10,7 @@
 #include "layers/cuda/chain/pooled_stem_launch.h"
 #include "layers/cuda/conv/conv_gemm_launch.h"
 #include "layers/cuda/families.h"
+#include "layers/ops/normalize_image.h"
 #include "layers/ops/pool.h"
 #include "layers/ops/qconv.h"
 
@@ -50,26 +52,48 @@ Refusal refuse_convolution(const NodeSpec& spec) {
   return std::nullopt;
 }
 
-/// Nothing where the nodes are no first convolution and its maximum, or do not fit.
+bool is_image(const NodeSpec& spec) {
+  return spec.layer.type() == NormalizeImage::kType;
+}
+
+/// Why no chain begins with this NormalizeImage.
+Refusal refuse_image(const NodeSpec& spec) {
+  if (spec.constant(1) == nullptr) return "the table must be a constant";
+  if (!layer_as<NormalizeImage>(spec.layer).attributes().channels_first)
+    return "what it writes must be [N, C, H, W]";
+  if (!is_row_major(*spec.inputs[0])) return "the image must be row_major";
+  return std::nullopt;
+}
+
+bool is_convolution(const NodeSpec& spec) {
+  return spec.layer.type() == Conv::kType || spec.layer.type() == QConv::kType;
+}
+
+/// Nothing where the nodes are no first convolution and its maximum, with or without bytes in front, or do not fit.
 std::optional<PooledStemPlan> plan_of(const NodeSpec& first, std::span<const ChainLink> links) {
-  if (links.size() != 1 || links[0].node->layer.type() != Pool::kType || refuse_convolution(first))
+  const bool from_bytes = is_image(first);
+  if (links.size() != (from_bytes ? 2 : 1) || links.back().node->layer.type() != Pool::kType)
     return std::nullopt;
-  const NodeSpec& pool = *links[0].node;
+  if (from_bytes && (refuse_image(first) || !is_convolution(*links[0].node))) return std::nullopt;
+  const NodeSpec& conv = from_bytes ? *links[0].node : first;
+  if (refuse_convolution(conv)) return std::nullopt;
+  const NodeSpec& pool = *links.back().node;
   const PoolAttributes& a = layer_as<Pool>(pool.layer).attributes();
   const TensorDesc& y = pool.outputs[0];
   if (a.kind != PoolKind::max || a.global || a.indices || a.window.rank != 2 || !is_channels_last(y) ||
-      y.dtype != first.outputs[0].dtype || y.elements() == 0)
+      y.dtype != conv.outputs[0].dtype || y.elements() == 0)
     return std::nullopt;
   for (const std::size_t axis : {0, 1}) {
     if (a.window.kernel[axis] != 3 || a.window.stride[axis] != 2 || a.window.dilation[axis] != 1)
       return std::nullopt;
   }
-  const Window& w = cuda::conv_attributes(first).window;
-  const Shape& x = first.inputs[0]->shape;
-  const Shape& mid = first.outputs[0].shape;
+  const Window& w = cuda::conv_attributes(conv).window;
+  const Shape& x = conv.inputs[0]->shape;
+  const Shape& mid = conv.outputs[0].shape;
   const auto narrow = [](std::int64_t v) { return static_cast<int>(v); };
   PooledStemShape shape;
-  shape.element_bytes = cuda::is_int8_conv(first) ? 1 : 2;
+  shape.from_bytes = from_bytes;
+  shape.element_bytes = cuda::is_int8_conv(conv) ? 1 : 2;
   shape.images = narrow(x[0]), shape.channels = narrow(x[1]);
   shape.in_h = narrow(x[2]), shape.in_w = narrow(x[3]);
   shape.stride_h = narrow(w.stride[0]), shape.stride_w = narrow(w.stride[1]);
@@ -77,7 +101,7 @@ std::optional<PooledStemPlan> plan_of(const NodeSpec& first, std::span<const Cha
   shape.mid_h = narrow(mid[2]), shape.mid_w = narrow(mid[3]);
   shape.pool_pad_h = narrow(a.window.pad_begin[0]), shape.pool_pad_w = narrow(a.window.pad_begin[1]);
   shape.out_h = narrow(y.shape[2]), shape.out_w = narrow(y.shape[3]);
-  const auto planned = cuda::plan_pooled_stem(shape, cuda::hopper_processors(first.gpu));
+  const auto planned = cuda::plan_pooled_stem(shape, cuda::hopper_processors(conv.gpu));
   const auto* plan = std::get_if<PooledStemPlan>(&planned);
   return plan == nullptr ? std::nullopt : std::optional(*plan);
 }
@@ -88,13 +112,11 @@ class PooledStem final : public Kernel {
     const PooledStemPlan plan = plan_of(spec, spec.fusion.chain).value();
     const PooledStemShape& shape = plan.shape;
     args_.plan = plan;
-    const Strides strides = spec.inputs[0]->strides();
-    const auto narrow = [](std::int64_t v) { return static_cast<int>(v); };
-    args_.x_image = narrow(strides[0]), args_.x_channel = narrow(strides[1]);
-    args_.x_row = narrow(strides[2]), args_.x_pixel = narrow(strides[3]);
-    if (cuda::is_int8_conv(spec))
-      args_.x_scale = cuda::ImageScale(layer_as<QConv>(spec.layer).attributes().x.scale);
-    args_.bounds = cuda::unit_bounds(spec);
+    const NodeSpec& conv = shape.from_bytes ? *spec.fusion.chain[0].node : spec;
+    shape.from_bytes ? read_bytes(spec) : read_floats(spec);
+    if (cuda::is_int8_conv(conv))
+      args_.x_scale = cuda::ImageScale(layer_as<QConv>(conv.layer).attributes().x.scale);
+    args_.bounds = cuda::unit_bounds(conv);
     const int steps = shape.images * plan.steps;
     args_.workers = std::min(cuda::hopper_processors(spec.gpu), steps);
     args_.least_steps = steps / args_.workers, args_.more_steps = steps % args_.workers;
@@ -102,26 +124,52 @@ class PooledStem final : public Kernel {
     args_.mid_row = cuda::Divisor(shape.mid_w), args_.mid_ring = cuda::Divisor(plan.mid_rows);
     args_.image_ring = cuda::Divisor(plan.image_rows);
     args_.out_row = cuda::Divisor(shape.out_w);
-    pack(spec);
-    PIPIT_CUDA(cuda::prepare_pooled_stem(cuda::is_int8_conv(spec)));
+    pack(conv);
+    PIPIT_CUDA(cuda::prepare_pooled_stem(cuda::is_int8_conv(conv), shape.from_bytes));
   }
   bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
-  std::size_t packed_bytes() const override { return weights_.bytes() + constants_.bytes(); }
+  std::size_t packed_bytes() const override { return weights_.bytes() + constants_.bytes() + table_.bytes(); }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
     PooledStemArgs args = args_;
+    args.y = outputs[0].data;
+    const auto launch = [&] {
+      PIPIT_CUDA(cuda::launch_pooled_stem(args, static_cast<cudaStream_t>(context.stream)));
+    };
+    if (args.plan.shape.from_bytes) {
+      args.bytes = inputs[0].as<std::uint8_t>() + first_channel_;
+      args.runs = cuda::Divisor(args.plan.shape.in_w);
+      return launch();
+    }
     const auto on_16_bytes = [](int elements) { return elements % 4 == 0; };
     args.runs_of_four = args.x_pixel == 1 && on_16_bytes(args.x_row) && on_16_bytes(args.x_channel) &&
                         on_16_bytes(args.x_image) && on_16_bytes(args.plan.shape.in_w) &&
                         reinterpret_cast<std::uintptr_t>(inputs[0].data) % 16 == 0;
     args.runs = cuda::Divisor(args.runs_of_four ? args.plan.shape.in_w / 4 : args.plan.shape.in_w);
     args.x = reinterpret_cast<const float*>(inputs[0].data);
-    args.y = outputs[0].data;
-    PIPIT_CUDA(cuda::launch_pooled_stem(args, static_cast<cudaStream_t>(context.stream)));
+    launch();
   }
 
  private:
+  static int narrow(std::int64_t v) { return static_cast<int>(v); }
+  void read_floats(const NodeSpec& conv) {
+    const Strides strides = conv.inputs[0]->strides();
+    args_.x_image = narrow(strides[0]), args_.x_channel = narrow(strides[1]);
+    args_.x_row = narrow(strides[2]), args_.x_pixel = narrow(strides[3]);
+  }
+  void read_bytes(const NodeSpec& image) {
+    const Strides strides = image.inputs[0]->strides();
+    args_.x_image = narrow(strides[0]), args_.x_row = narrow(strides[1]);
+    args_.x_pixel = narrow(strides[2]), args_.x_channel = narrow(strides[3]);
+    if (layer_as<NormalizeImage>(image.layer).attributes().reverse_channels) {
+      first_channel_ = narrow(image.inputs[0]->shape[3] - 1) * args_.x_channel;
+      args_.x_channel = -args_.x_channel;
+    }
+    const auto table = image.constant(1)->values<float>();
+    table_ = cuda::DeviceBuffer(table.data(), table.size_bytes());
+    args_.table = table_.as<const float>();
+  }
   void pack(const NodeSpec& spec) {
     const PooledStemShape& shape = args_.plan.shape;
     const auto bytes = static_cast<std::size_t>(shape.element_bytes);
@@ -138,6 +186,8 @@ class PooledStem final : public Kernel {
 
   cuda::DeviceBuffer weights_;
   cuda::DeviceBuffer constants_;
+  cuda::DeviceBuffer table_;
+  int first_channel_ = 0;  // of a pixel's bytes, which one channel 0 is made of
   PooledStemArgs args_;
 };
 
@@ -145,13 +195,14 @@ bool takes_chain(const NodeSpec& first, std::span<const ChainLink> links) {
   if (!links.empty()) return plan_of(first, links).has_value();
   bool compiled = false;
   PIPIT_CUDA(cuda::has_pooled_stem(compiled));
-  return compiled && !refuse_convolution(first);
+  return compiled && !(is_image(first) ? refuse_image(first) : refuse_convolution(first));
 }
 
 }  // namespace
 
 void register_cuda_pooled_stem(Registry& registry) {
-  cuda::register_chain<PooledStem>(registry, "pooled_stem", takes_chain);
+  for (const std::string_view type : {NormalizeImage::kType, Conv::kType, QConv::kType})
+    cuda::register_chain<PooledStem>(registry, type, "pooled_stem", takes_chain);
 }
 
 }  // namespace pipit

@@ -7,27 +7,33 @@ namespace pipit::cuda {
 cudaError_t has_pooled_stem(bool& result) {
   // Compiled for anything else the kernel is empty.
   cudaFuncAttributes attributes{};
-  const cudaError_t status = cudaFuncGetAttributes(&attributes, run_pooled_stem<float>);
+  const cudaError_t status = cudaFuncGetAttributes(&attributes, run_pooled_stem<float, false>);
   result = status == cudaSuccess && attributes.sharedSizeBytes > 0;
   return status;
 }
 
-cudaError_t prepare_pooled_stem(bool int8) {
-  const auto prepare = [](auto kernel) {
-    return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                kPooledStemMostShared + 1024);
-  };
-  return int8 ? prepare(run_pooled_stem<std::int32_t>) : prepare(run_pooled_stem<float>);
+namespace {
+
+using Stem = void (*)(PooledStemArgs);
+
+Stem stem_of(bool int8, bool from_bytes) {
+  if (from_bytes) return int8 ? run_pooled_stem<std::int32_t, true> : run_pooled_stem<float, true>;
+  return int8 ? run_pooled_stem<std::int32_t, false> : run_pooled_stem<float, false>;
+}
+
+}  // namespace
+
+cudaError_t prepare_pooled_stem(bool int8, bool from_bytes) {
+  return cudaFuncSetAttribute(stem_of(int8, from_bytes), cudaFuncAttributeMaxDynamicSharedMemorySize,
+                              kPooledStemMostShared + 1024);
 }
 
 cudaError_t launch_pooled_stem(const PooledStemArgs& args, cudaStream_t stream) {
-  const auto launch = [&](auto kernel) {
-    const auto shared = static_cast<std::size_t>(args.plan.shared_bytes) + 1024;  // for the alignment
-    return launch_overlapping_shared(kernel, dim3(static_cast<unsigned>(args.workers)),
-                                     dim3(pooled_stem::kThreads), shared, true, stream, args);
-  };
-  return args.plan.shape.element_bytes == 1 ? launch(run_pooled_stem<std::int32_t>)
-                                            : launch(run_pooled_stem<float>);
+  const PooledStemShape& shape = args.plan.shape;
+  const auto shared = static_cast<std::size_t>(args.plan.shared_bytes) + 1024;  // for the alignment
+  return launch_overlapping_shared(stem_of(shape.element_bytes == 1, shape.from_bytes),
+                                   dim3(static_cast<unsigned>(args.workers)), dim3(pooled_stem::kThreads),
+                                   shared, true, stream, args);
 }
 
 }  // namespace pipit::cuda

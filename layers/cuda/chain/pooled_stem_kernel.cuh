@@ -27,7 +27,7 @@ inline constexpr int kRegisters = 88, kFewRegisters = 64;
 
 /// Addresses in shared memory.
 struct Places {
-  std::uint32_t weights, ring, pixels, constants;
+  std::uint32_t weights, ring, pixels, constants, table;
 };
 
 // Named barriers, which take turns, since one side may be a step ahead.
@@ -75,7 +75,7 @@ struct Walk {
   }
 };
 
-template <typename Sum>
+template <typename Sum, bool FromBytes>
 struct Stem {
   static constexpr int kBytes = std::is_same_v<Sum, float> ? 2 : 1;  // of an element
   static constexpr int kRowBytes = kUnitChannels * kBytes;
@@ -165,6 +165,53 @@ struct Stem {
       }
     }
   }
+  /// Of the table: what a channel of a pixel adds to the word that holds it.
+  __device__ __forceinline__ std::uint32_t entry(int channel, float value) const {
+    float pixel[kPooledStemChannels] = {};
+    pixel[channel] = value;
+    const Pixel made = pixel_of(pixel);
+    return made.word[kBytes == 1 ? 0 : channel / 2];
+  }
+  /// bring_rows() of an image of bytes, a pixel after the other.
+  template <int AtOnce>
+  __device__ __forceinline__ void bring_bytes(const Walk& walk) const {
+    const PooledStemShape& s = p.plan.shape;
+    const auto thread = static_cast<int>(threadIdx.x) - kComputing;
+    const int all = (walk.new_image.end - walk.new_image.begin) * s.in_w;
+    const std::uint8_t* image = p.bytes + static_cast<std::int64_t>(walk.image) * p.x_image;
+#pragma unroll 1
+    for (int first = thread; first < all; first += AtOnce * kServing) {
+      std::uint32_t v[AtOnce][kPooledStemChannels];
+#pragma unroll
+      for (int u = 0; u < AtOnce; ++u) {
+        const int i = min(first + u * kServing, all - 1);
+        const int row = p.runs.divide(i), w = i - row * s.in_w;
+        const int h = walk.new_image.begin + row - s.pad_h;
+        const std::uint8_t* from = image + (h >= 0 && h < s.in_h ? h * p.x_row + w * p.x_pixel : 0);
+#pragma unroll
+        for (int c = 0; c < kPooledStemChannels; ++c) v[u][c] = c < s.channels ? from[c * p.x_channel] : 0;
+      }
+#pragma unroll
+      for (int u = 0; u < AtOnce; ++u) {
+        const int i = min(first + u * kServing, all - 1);
+        const int row = p.runs.divide(i), x = i - row * s.in_w + s.pad_w;
+        const int h = walk.new_image.begin + row - s.pad_h;
+        Pixel pixel{};
+#pragma unroll
+        for (int c = 0; c < kPooledStemChannels; ++c) {
+          // Padding is zero, which is no byte.
+          if (c >= s.channels || h < 0 || h >= s.in_h) continue;
+          std::uint32_t word;
+          asm volatile("ld.shared.u32 %0, [%1];\n"
+                       : "=r"(word)
+                       : "r"(at.table + (c * 256 + v[u][c]) * 4)
+                       : "memory");
+          pixel.word[kBytes == 1 ? 0 : c / 2] |= word;
+        }
+        if (x < p.plan.pitch) put(row_at(walk.new_image.begin + row) + x * kPixelBytes, pixel);
+      }
+    }
+  }
   /// Brings the image's rows of each step, and then takes the maxima of the step in front, while this one is convolved:
   /// both rings have room for the rows of two steps of an image. Those of another image come when nobody reads the one
   /// in front any more.
@@ -179,7 +226,11 @@ struct Stem {
     for (; !walk.done(); walk.next()) {
       const bool in_turn = !walk.begins();
       if (walk.turn > 0 && !in_turn) finish(walk.turn - 1);
-      p.runs_of_four ? bring_rows<4, 2>(walk) : bring_rows<1, 6>(walk);
+      if constexpr (FromBytes) {
+        bring_bytes<6>(walk);
+      } else {
+        p.runs_of_four ? bring_rows<4, 2>(walk) : bring_rows<1, 6>(walk);
+      }
       arrive_at(kRowsAreThere, walk.turn);
       if (in_turn) finish(walk.turn - 1);
       image = walk.image, step = walk.step;
@@ -334,12 +385,12 @@ struct Stem {
 
 }  // namespace pooled_stem
 
-/// Sum: float for halves, std::int32_t for bytes.
-template <typename Sum>
+/// Sum: float for halves, std::int32_t for bytes. FromBytes: of the user's image.
+template <typename Sum, bool FromBytes>
 __global__ void __launch_bounds__(pooled_stem::kThreads, 1)
     run_pooled_stem(const __grid_constant__ PooledStemArgs p) {
 #ifdef PIPIT_WARPGROUP_MMA
-  using Stem = pooled_stem::Stem<Sum>;
+  using Stem = pooled_stem::Stem<Sum, FromBytes>;
   extern __shared__ std::uint8_t dynamic[];
   __shared__ uint4 constants[Stem::kConstants / 16];
   pooled_stem::Places at;
@@ -347,6 +398,7 @@ __global__ void __launch_bounds__(pooled_stem::kThreads, 1)
   at.ring = at.weights + p.plan.ring;
   at.pixels = at.weights + p.plan.pixels;
   at.constants = ptx::shared_address(constants);
+  at.table = at.weights + p.plan.table;
   const auto thread = static_cast<int>(threadIdx.x);
   const auto copy = [&](std::uint32_t to, const std::byte* from, int bytes) {
     for (int i = thread * 16; i < bytes; i += pooled_stem::kThreads * 16)
@@ -359,6 +411,12 @@ __global__ void __launch_bounds__(pooled_stem::kThreads, 1)
     store_four(at.pixels + i, uint4{});
   for (int i = thread * 16; i < Stem::kConstants; i += pooled_stem::kThreads * 16)
     store_four(at.constants + i, units::constant<Sum>(p.constants, i));
+  if constexpr (FromBytes) {
+    for (int i = thread; i < p.plan.shape.channels * 256; i += pooled_stem::kThreads) {
+      const std::uint32_t entry = Stem{p, at}.entry(i / 256, p.table[i]);
+      asm volatile("st.shared.u32 [%0], %1;\n" ::"r"(at.table + i * 4), "r"(entry) : "memory");
+    }
+  }
   ptx::publish_shared();
   __syncthreads();
   ptx::release_next_kernel();

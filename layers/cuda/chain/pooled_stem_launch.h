@@ -12,8 +12,11 @@ namespace pipit::cuda {
 
 struct PooledStemArgs {
   PooledStemPlan plan;
-  const float* x = nullptr;
-  int x_image = 0, x_channel = 0, x_row = 0, x_pixel = 0;  ///< strides of x in elements
+  const float* x = nullptr;  ///< null: the image is bytes
+  const std::uint8_t* bytes =
+      nullptr;                   ///< of image 0, row 0, pixel 0 what channel 0 of the convolution is made of
+  const float* table = nullptr;  ///< [channels][256]: what the bytes stand for
+  int x_image = 0, x_channel = 0, x_row = 0, x_pixel = 0;  ///< strides of x or bytes in elements
   ImageScale x_scale;                                      ///< INT8
   const std::byte* weights = nullptr;                      ///< pack_pooled_stem
   const std::byte* constants = nullptr;  ///< biases, in INT8 then multipliers: pack_unit_constants
@@ -31,7 +34,7 @@ struct PooledStemArgs {
 /// Whether the current GPU has Hopper's products, and the kernels were compiled for it.
 cudaError_t has_pooled_stem(bool& result);
 /// Lets the kernel use its shared memory on the current GPU.
-cudaError_t prepare_pooled_stem(bool int8);
+cudaError_t prepare_pooled_stem(bool int8, bool from_bytes);
 /// After prepare_pooled_stem: launches only.
 cudaError_t launch_pooled_stem(const PooledStemArgs& args, cudaStream_t stream);
 

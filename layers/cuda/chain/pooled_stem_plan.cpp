@@ -28,10 +28,13 @@ std::variant<PooledStemPlan, std::string> plan_pooled_stem(const PooledStemShape
   const auto aligned = [](std::int64_t bytes) { return (bytes + 1023) / 1024 * 1024; };
   const std::int64_t ring = kPooledStemUnits * kUnitRows * row_bytes;
   const std::int64_t pixels = ring + aligned(row_bytes * plan.mid_rows * shape.mid_w);
-  const std::int64_t all =
-      pixels + std::int64_t{plan.image_rows} * plan.pitch * kPooledStemChannels * shape.element_bytes;
+  const std::int64_t rows =
+      std::int64_t{plan.image_rows} * plan.pitch * kPooledStemChannels * shape.element_bytes;
+  const std::int64_t table = pixels + (rows + 15) / 16 * 16;
+  const std::int64_t all = shape.from_bytes ? table + kPooledStemTableBytes : pixels + rows;
   if (all > kPooledStemMostShared) return "shared memory has no room for the rows";
   plan.ring = static_cast<int>(ring), plan.pixels = static_cast<int>(pixels);
+  plan.table = shape.from_bytes ? static_cast<int>(table) : 0;
   plan.shared_bytes = static_cast<int>(all);
   return plan;
 }

@@ -4,7 +4,7 @@
 // A worker, which is a block of threads, goes through steps of up to two rows of the maximum, image by image. For each
 // step some warps bring the rows of the image that are new into a ring of rows, four channels a pixel; others compute
 // the rows of the convolution that are new into a second ring, while the first ones take the maxima of the step in front
-// from there.
+// from there. An image of bytes (NormalizeImage) goes through a table on its way into the ring.
 #pragma once
 
 #include <algorithm>
@@ -31,6 +31,8 @@ inline constexpr int kPooledStemGroups = 4;    ///< of four warps that multiply
 inline constexpr int kPooledStemMostShared =
     225 << 10;  ///< bytes that a block of threads may take on Hopper, but 2 KiB
 
+inline constexpr int kPooledStemTableBytes = kPooledStemChannels * 256 * 4;
+
 /// A convolution of up to four channels to 64, 7 x up to 8, and a 3x3 maximum of stride 2 behind it.
 struct PooledStemShape {
   int element_bytes = 2;
@@ -39,6 +41,7 @@ struct PooledStemShape {
   int mid_h = 0, mid_w = 0;  ///< of the convolution's output
   int pool_pad_h = 1, pool_pad_w = 1;
   int out_h = 0, out_w = 0;
+  bool from_bytes = false;  ///< the image is bytes, and a table says what each is in a channel
 };
 
 /// Rows from `begin` to in front of `end`.
@@ -53,6 +56,7 @@ struct PooledStemPlan {
   int pitch = 0;                     ///< pixels of a row of the image in shared memory
   int image_rows = 0, mid_rows = 0;  ///< of the rings
   int ring = 0, pixels = 0;          ///< offsets in shared memory, in bytes; weights begin at 0
+  int table = 0;                     ///< likewise, with from_bytes: of kPooledStemTableBytes
   int shared_bytes = 0;
 
   /// The rows of the convolution that a step's maxima read.

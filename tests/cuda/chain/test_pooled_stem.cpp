@@ -1,5 +1,6 @@
 // pooled_stem on a GPU, as the planner makes it: against the CPU bit for bit in INT8, by norms in fp16.
 #include "layers/ops/pool.h"
+#include "layers/passes/byte_image.h"
 #include "tests/cuda/chain/chain_graph.h"
 
 namespace pipit::test {
@@ -69,6 +70,49 @@ TEST(PooledStem, AgreesInHalves) {
     // Weights, x and two results are rounded, each to 2^-12 of it on average.
     ASSERT_EQ(expect_halves(random_stem(numbers, false), kName, 1e-3, numbers), 1);
   }
+}
+
+// The graph with bytes in front, whose kernel reads them itself, gives the bits that floats give.
+void expect_same_of_bytes(bool int8, unsigned test) {
+  Numbers numbers(test);
+  for (int i = 0; i < 20; ++i) {
+    SCOPED_TRACE(fmt::format("case {}, seed {}", i, gpu_seed()));
+    const Graph graph = random_stem(numbers, int8);
+    const Shape x = graph.value(graph.inputs()[0]).desc.shape;
+    const std::int64_t channels = x[1], pixels = x[2] * x[3];
+    const bool reversed = numbers.coin();
+    Tensor table = random_tensor(Shape{channels, 256}, numbers.random, -2, 2);
+    Tensor bytes(TensorDesc{Shape{x[0], x[2], x[3], channels}, DType::u8}), floats(TensorDesc{x});
+    for (std::int64_t k = 0; k < x.elements(); ++k) {
+      const int byte = draw(numbers.random, 0, 255);
+      bytes.values<std::uint8_t>()[static_cast<std::size_t>(k)] = static_cast<std::uint8_t>(byte);
+      const std::int64_t c = reversed ? channels - 1 - k % channels : k % channels;
+      const std::int64_t pixel = k / channels;
+      floats.values<float>()[static_cast<std::size_t>((pixel / pixels * channels + c) * pixels +
+                                                      pixel % pixels)] =
+          table.values<float>()[static_cast<std::size_t>(c * 256 + byte)];
+    }
+    const Precision precision = int8 ? Precision::fp32 : Precision::fp16;
+    const auto plan = plan_for(with_byte_image(graph, {.reverse_channels = reversed}, std::move(table)),
+                               DeviceKind::cuda, precision, kName);
+    Session of_bytes(plan), of_floats(plan_for(graph, DeviceKind::cuda, precision, kName));
+    std::vector<Tensor> given, wanted;
+    given.push_back(std::move(bytes)), wanted.push_back(std::move(floats));
+    for (int run = 0; run < 3; ++run)
+      EXPECT_EQ(bytes_of(results(of_bytes, given)[0]), bytes_of(results(of_floats, wanted)[0]));
+    EXPECT_EQ(chains_in(*plan, kName), 1);
+    EXPECT_EQ(plan->steps()[0].kernel_name, kName);
+  }
+}
+
+TEST(PooledStem, ReadsBytesAsFloatsInInt8) {
+  PIPIT_NEEDS_HOPPER();
+  expect_same_of_bytes(true, 432);
+}
+
+TEST(PooledStem, ReadsBytesAsFloatsInHalves) {
+  PIPIT_NEEDS_HOPPER();
+  expect_same_of_bytes(false, 433);
 }
 
 }  // namespace

@@ -17,6 +17,7 @@ struct Case {
   cuda::PooledStemShape shape;
   int columns = 1;             // of the window
   bool channels_last = false;  // in the image
+  bool reversed = false;       // of bytes: the last one is that of channel 0
   int processors = 1;
 };
 
@@ -35,7 +36,9 @@ Case random_case(std::mt19937& random, bool int8) {
     s.mid_w = (s.in_w + 2 * s.pad_w - c.columns) / s.stride_w + 1;
     s.pool_pad_h = draw(random, 0, 1), s.pool_pad_w = draw(random, 0, 1);
     s.out_h = (s.mid_h + 2 * s.pool_pad_h - 3) / 2 + 1, s.out_w = (s.mid_w + 2 * s.pool_pad_w - 3) / 2 + 1;
-    c.channels_last = coin(random);
+    s.from_bytes = coin(random);
+    c.channels_last = s.from_bytes || coin(random);
+    c.reversed = s.from_bytes && coin(random);
     c.processors = draw(random, 1, 4);
     if (s.mid_h >= 2 && s.mid_w >= 2 && s.out_h >= 1 && s.out_w >= 1) return c;
   }
@@ -46,7 +49,7 @@ cuda::PooledStemArgs args_of(const Case& c, const cuda::PooledStemPlan& plan) {
   cuda::PooledStemArgs args;
   args.plan = plan;
   args.x_image = s.channels * s.in_h * s.in_w;
-  args.x_channel = c.channels_last ? 1 : s.in_h * s.in_w;
+  args.x_channel = c.reversed ? -1 : c.channels_last ? 1 : s.in_h * s.in_w;
   args.x_row = c.channels_last ? s.in_w * s.channels : s.in_w;
   args.x_pixel = c.channels_last ? s.channels : 1;
   const int steps = s.images * plan.steps;
@@ -56,8 +59,8 @@ cuda::PooledStemArgs args_of(const Case& c, const cuda::PooledStemPlan& plan) {
   args.mid_row = cuda::Divisor(s.mid_w), args.mid_ring = cuda::Divisor(plan.mid_rows);
   args.image_ring = cuda::Divisor(plan.image_rows), args.out_row = cuda::Divisor(s.out_w);
   const auto on_16_bytes = [](int elements) { return elements % 4 == 0; };
-  args.runs_of_four = args.x_pixel == 1 && on_16_bytes(args.x_row) && on_16_bytes(args.x_channel) &&
-                      on_16_bytes(args.x_image) && on_16_bytes(s.in_w);
+  args.runs_of_four = !s.from_bytes && args.x_pixel == 1 && on_16_bytes(args.x_row) &&
+                      on_16_bytes(args.x_channel) && on_16_bytes(args.x_image) && on_16_bytes(s.in_w);
   args.runs = cuda::Divisor(args.runs_of_four ? s.in_w / 4 : s.in_w);
   return args;
 }
@@ -102,15 +105,27 @@ void expect_stem(std::mt19937& random, bool int8, const Case& c, const cuda::Poo
   args.bounds = conv.unit_bounds();
   const float x_scale = 0.0123F;
   if (int8) args.x_scale = cuda::ImageScale(x_scale);
-  // The image is of floats; the convolution reads them as bytes or as halves.
+  // The image is of floats, or of bytes that stand for some; the convolution reads them as bytes or as halves.
+  const auto drawn = [&] { return int8 ? real(random, -2, 2) : to_float(to_half(real(random, -1, 1))); };
   Image x(s.images, s.in_h, s.in_w, s.channels);
-  Global<float> in_memory(x.values.size());
+  Global<float> in_memory(s.from_bytes ? 1 : x.values.size());
+  Global<std::uint8_t> in_bytes(s.from_bytes ? x.values.size() : 1);
+  Global<float> table(static_cast<std::size_t>(s.channels) * 256);
+  for (std::size_t i = 0; i < static_cast<std::size_t>(s.channels) * 256; ++i) table.data()[i] = drawn();
+  const int first_channel = c.reversed ? s.channels - 1 : 0;
   for (int n = 0; n < s.images; ++n) {
     for (int p = 0; p < s.in_h * s.in_w; ++p) {
       for (int k = 0; k < s.channels; ++k) {
-        const float v = int8 ? real(random, -2, 2) : to_float(to_half(real(random, -1, 1)));
-        in_memory.data()[n * args.x_image + p / s.in_w * args.x_row + p % s.in_w * args.x_pixel +
-                         k * args.x_channel] = v;
+        const int at = n * args.x_image + p / s.in_w * args.x_row + p % s.in_w * args.x_pixel +
+                       k * args.x_channel + first_channel;
+        float v = 0;
+        if (s.from_bytes) {
+          const int byte = draw(random, 0, 255);
+          in_bytes.data()[at] = static_cast<std::uint8_t>(byte);
+          v = table.data()[k * 256 + byte];
+        } else {
+          v = in_memory.data()[at] = drawn();
+        }
         x.values[(static_cast<std::size_t>(n) * s.in_h * s.in_w + p) * s.channels + k] =
             int8 ? static_cast<float>(requantize(v / x_scale, {-127, 127}, 0)) : v;
       }
@@ -124,10 +139,13 @@ void expect_stem(std::mt19937& random, bool int8, const Case& c, const cuda::Poo
   append_constants(of_outputs, conv, true);
   Global<std::byte> weights(packed), constants(of_outputs);
   Global<std::byte> y(static_cast<std::size_t>(s.images) * s.out_h * s.out_w * kOutputs * bytes, 0x5A);
-  args.weights = weights.data(), args.constants = constants.data(), args.x = in_memory.data(),
-  args.y = y.data();
+  args.weights = weights.data(), args.constants = constants.data(), args.y = y.data();
+  args.x = in_memory.data(), args.table = table.data(), args.bytes = in_bytes.data() + first_channel;
   const Launch how = launch_of(random, args.workers, cuda::pooled_stem::kThreads, plan.shared_bytes + 1024);
-  auto* const kernel = int8 ? cuda::run_pooled_stem<std::int32_t> : cuda::run_pooled_stem<float>;
+  auto* const kernel =
+      s.from_bytes ? int8 ? cuda::run_pooled_stem<std::int32_t, true> : cuda::run_pooled_stem<float, true>
+      : int8 ? cuda::run_pooled_stem<std::int32_t, false>
+                   : cuda::run_pooled_stem<float, false>;
   if (!expect_no_error(run(kernel, how, args))) return;
   expect_values(y, pooled(c, conv, x), int8);
 }
@@ -141,8 +159,11 @@ void expect_stems(bool int8, unsigned test) {
     SCOPED_TRACE(
         fmt::format("case {}: {} images of {} x {} x {}{}, window {} x {}, strides {} x {}, padding {} x {}, "
                     "{} processors, seed {}",
-                    i, s.images, s.channels, s.in_h, s.in_w, c.channels_last ? " (channels last)" : "", kRows,
-                    c.columns, s.stride_h, s.stride_w, s.pad_h, s.pad_w, c.processors, gpu_seed()));
+                    i, s.images, s.channels, s.in_h, s.in_w,
+                    s.from_bytes      ? " (bytes)"
+                    : c.channels_last ? " (channels last)"
+                                      : "",
+                    kRows, c.columns, s.stride_h, s.stride_w, s.pad_h, s.pad_w, c.processors, gpu_seed()));
     const auto planned = cuda::plan_pooled_stem(s, c.processors);
     const auto* plan = std::get_if<cuda::PooledStemPlan>(&planned);
     if (plan == nullptr) continue;

@@ -11,6 +11,7 @@
 #include "layers/ops/gemm.h"
 #include "layers/ops/matmul.h"
 #include "layers/ops/normalization.h"
+#include "layers/ops/normalize_image.h"
 #include "layers/ops/pool.h"
 #include "layers/ops/qconv.h"
 #include "layers/ops/qelementwise.h"
@@ -175,11 +176,11 @@ struct Layers {
   static void check() { (expect_sensitive<L>(), ...); }
 };
 
-using All =
-    Layers<ArgMax, BatchNorm, Binary, Cast, Concat, Conv, ConvTranspose, DepthToSpace, Dequantize,
-           DequantizeAxis, DynamicQConv, DynamicQuantize, Expand, Gather, Gemm, InstanceNorm, LayerNorm, Lrn,
-           MatMul, Pad, Pool, QAdd, QAveragePool, QConv, QMul, QUnary, Quantize, QuantizeAxis, Reduce,
-           Reshape, Resize, Slice, Softmax, Split, Tile, ToLayout, Transpose, Unary, WConv, WLinear, Where>;
+using All = Layers<ArgMax, BatchNorm, Binary, Cast, Concat, Conv, ConvTranspose, DepthToSpace, Dequantize,
+                   DequantizeAxis, DynamicQConv, DynamicQuantize, Expand, Gather, Gemm, InstanceNorm,
+                   LayerNorm, Lrn, MatMul, NormalizeImage, Pad, Pool, QAdd, QAveragePool, QConv, QMul, QUnary,
+                   Quantize, QuantizeAxis, Reduce, Reshape, Resize, Slice, Softmax, Split, Tile, ToLayout,
+                   Transpose, Unary, WConv, WLinear, Where>;
 
 TEST(Identity, KnowsEveryAttributeOfEveryLayer) {
   ASSERT_EQ(All::types(), default_registry().layer_types(DeviceKind::cpu))
