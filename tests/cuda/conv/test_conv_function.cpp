@@ -251,6 +251,8 @@ TEST(ConvFunction, EveryArgument) {
     g.height = x[2], g.width = x[3];
     GpuCase test = make_case(g, Precision::fp16, random);
     Tensor image{TensorDesc{x}}, weights{TensorDesc{weight_shape(g)}};
+    std::ranges::fill(image.values<float>(), 0.0F);
+    std::ranges::fill(weights.values<float>(), 0.0F);
     std::ranges::copy(arguments,
                       image.values<float>().begin());  // row-major: channels, or pixels of channel 0
     const auto taps = static_cast<std::size_t>(g.window.taps());
