@@ -137,16 +137,19 @@ class PooledStem final : public Kernel {
     const auto launch = [&] {
       PIPIT_CUDA(cuda::launch_pooled_stem(args, static_cast<cudaStream_t>(context.stream)));
     };
+    const auto in_fours = [](int elements) { return elements % 4 == 0; };
     if (args.plan.shape.from_bytes) {
       args.bytes = inputs[0].as<std::uint8_t>() + first_channel_;
-      args.runs = cuda::Divisor(args.plan.shape.in_w);
+      args.runs_of_four = args.plan.shape.channels == 3 && args.x_pixel == 3 && in_fours(args.x_row) &&
+                          in_fours(args.x_image) && in_fours(args.plan.shape.in_w) &&
+                          reinterpret_cast<std::uintptr_t>(inputs[0].data) % 4 == 0;
+      args.runs = cuda::Divisor(args.plan.shape.in_w / (args.runs_of_four ? 4 : 1));
       return launch();
     }
-    const auto on_16_bytes = [](int elements) { return elements % 4 == 0; };
-    args.runs_of_four = args.x_pixel == 1 && on_16_bytes(args.x_row) && on_16_bytes(args.x_channel) &&
-                        on_16_bytes(args.x_image) && on_16_bytes(args.plan.shape.in_w) &&
+    args.runs_of_four = args.x_pixel == 1 && in_fours(args.x_row) && in_fours(args.x_channel) &&
+                        in_fours(args.x_image) && in_fours(args.plan.shape.in_w) &&
                         reinterpret_cast<std::uintptr_t>(inputs[0].data) % 16 == 0;
-    args.runs = cuda::Divisor(args.runs_of_four ? args.plan.shape.in_w / 4 : args.plan.shape.in_w);
+    args.runs = cuda::Divisor(args.plan.shape.in_w / (args.runs_of_four ? 4 : 1));
     args.x = reinterpret_cast<const float*>(inputs[0].data);
     launch();
   }

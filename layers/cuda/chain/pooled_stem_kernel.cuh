@@ -212,6 +212,58 @@ struct Stem {
       }
     }
   }
+  /// The same of three channels that lie together in either order, four pixels at once.
+  template <int AtOnce>
+  __device__ __forceinline__ void bring_byte_runs(const Walk& walk) const {
+    const PooledStemShape& s = p.plan.shape;
+    const auto thread = static_cast<int>(threadIdx.x) - kComputing;
+    const auto runs = static_cast<int>(p.runs.value);
+    const int all = (walk.new_image.end - walk.new_image.begin) * runs;
+    const bool reversed = p.x_channel < 0;
+    const std::uint8_t* image =
+        p.bytes + static_cast<std::int64_t>(walk.image) * p.x_image - (reversed ? 2 : 0);
+#pragma unroll 1
+    for (int first = thread; first < all; first += AtOnce * kServing) {
+      std::uint32_t v[AtOnce][3];
+#pragma unroll
+      for (int u = 0; u < AtOnce; ++u) {
+        const int i = min(first + u * kServing, all - 1);
+        const int row = p.runs.divide(i), w = (i - row * runs) * 4;
+        const int h = walk.new_image.begin + row - s.pad_h;
+        const auto* from = reinterpret_cast<const std::uint32_t*>(
+            image + (h >= 0 && h < s.in_h ? h * p.x_row + w * 3 : 0));
+#pragma unroll
+        for (int k = 0; k < 3; ++k) v[u][k] = from[k];
+      }
+#pragma unroll
+      for (int u = 0; u < AtOnce; ++u) {
+        const int i = min(first + u * kServing, all - 1);
+        const int row = p.runs.divide(i), x = (i - row * runs) * 4 + s.pad_w;
+        const int h = walk.new_image.begin + row - s.pad_h;
+        const bool inside = h >= 0 && h < s.in_h;
+        const std::uint32_t to = row_at(walk.new_image.begin + row);
+#pragma unroll
+        for (int k = 0; k < 4; ++k) {
+          std::uint32_t word[3];
+#pragma unroll
+          for (int c = 0; c < 3; ++c) {
+            const int byte = k * 3 + c;
+            const std::uint32_t value = v[u][byte / 4] >> byte % 4 * 8 & 0xFFU;
+            asm volatile("ld.shared.u32 %0, [%1];\n"
+                         : "=r"(word[c])
+                         : "r"(at.table + ((reversed ? 2 - c : c) * 256 + value) * 4)
+                         : "memory");
+          }
+          Pixel pixel{};
+          if (inside) {
+            pixel.word[0] = word[1] | (kBytes == 1 ? word[0] | word[2] : reversed ? word[2] : word[0]);
+            if constexpr (kBytes == 2) pixel.word[1] = reversed ? word[0] : word[2];
+          }
+          if (x + k < p.plan.pitch) put(to + (x + k) * kPixelBytes, pixel);
+        }
+      }
+    }
+  }
   /// Brings the image's rows of each step, and then takes the maxima of the step in front, while this one is convolved:
   /// both rings have room for the rows of two steps of an image. Those of another image come when nobody reads the one
   /// in front any more.
@@ -227,7 +279,7 @@ struct Stem {
       const bool in_turn = !walk.begins();
       if (walk.turn > 0 && !in_turn) finish(walk.turn - 1);
       if constexpr (FromBytes) {
-        bring_bytes<6>(walk);
+        p.runs_of_four ? bring_byte_runs<2>(walk) : bring_bytes<6>(walk);
       } else {
         p.runs_of_four ? bring_rows<4, 2>(walk) : bring_rows<1, 6>(walk);
       }

@@ -25,7 +25,8 @@ struct PooledStemArgs {
   int workers = 1;
   int least_steps = 0;  ///< of every worker; the first more_steps have one more
   int more_steps = 0;
-  /// Four neighbouring pixels of a channel are read at once: they lie together, on 16 bytes.
+  /// Four neighbouring pixels are read at once: of a channel, which lie together on 16 bytes, or of three channels of
+  /// bytes, on 4.
   bool runs_of_four = false;
   Divisor runs;  ///< of a row of the image
   Divisor steps, mid_row, mid_ring, image_ring, out_row;
