@@ -8,262 +8,29 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "layers/cuda/chain/pooled_stem_launch.h"
+#include "layers/cuda/chain/pooled_stem_supply.cuh"
 #include "layers/cuda/chain/unit_outputs.cuh"
 #include "layers/cuda/chain/unit_products.cuh"
 #include "layers/cuda/device/async_ptx.cuh"
+#include "layers/cuda/device/warpgroup_mma.cuh"
 
 namespace pipit::cuda {
 
 namespace pooled_stem {
 
-inline constexpr int kComputing = kPooledStemGroups * 128;  // threads that convolve
-inline constexpr int kServing = 256;                        // that bring rows and take maxima
-inline constexpr int kThreads = kComputing + kServing;
-/// Of a thread: those that serve leave the others registers of the launch's 80.
-inline constexpr int kRegisters = 88, kFewRegisters = 64;
-
 #ifdef PIPIT_WARPGROUP_MMA
-
-/// Addresses in shared memory.
-struct Places {
-  std::uint32_t weights, ring, pixels, constants, table;
-};
-
-// Named barriers, which take turns, since one side may be a step ahead.
-__device__ __forceinline__ void arrive_at(int barrier, int turn) {
-  asm volatile("bar.arrive %0, %1;\n" ::"r"(barrier + turn % 2), "n"(kThreads) : "memory");
-}
-__device__ __forceinline__ void wait_at(int barrier, int turn) {
-  asm volatile("bar.sync %0, %1;\n" ::"r"(barrier + turn % 2), "n"(kThreads) : "memory");
-}
-inline constexpr int kRowsAreThere = 1, kConvolved = 3;
-
-/// A worker's steps, one after the other.
-struct Walk {
-  const PooledStemArgs& p;
-  int turn = 0, count = 0;
-  int image = 0, step = 0;
-  RowRange mid{}, new_mid{}, new_image{};
-
-  __device__ __forceinline__ explicit Walk(const PooledStemArgs& args) : p(args) {
-    const auto worker = static_cast<int>(blockIdx.x);
-    const int first = worker * p.least_steps + min(worker, p.more_steps);
-    count = p.least_steps + (worker < p.more_steps ? 1 : 0);
-    image = p.steps.divide(first);
-    step = first - image * p.plan.steps;
-    look(0, 0);
-  }
-  __device__ __forceinline__ bool done() const { return turn == count; }
-  /// Whether nothing of it was there before.
-  __device__ __forceinline__ bool begins() const { return turn == 0 || step == 0; }
-  __device__ __forceinline__ void next() {
-    ++turn;
-    if (++step == p.plan.steps) {
-      step = 0, ++image;
-      look(0, 0);
-    } else {
-      look(mid.end, new_image.end);
-    }
-  }
-
- private:
-  __device__ __forceinline__ void look(int mid_end, int image_end) {
-    mid = p.plan.mid_of(step);
-    new_mid = PooledStemPlan::from(mid, mid_end);
-    new_image = PooledStemPlan::from(p.plan.image_of(mid), image_end);
-  }
-};
 
 template <typename Sum, bool FromBytes>
 struct Stem {
   static constexpr int kBytes = std::is_same_v<Sum, float> ? 2 : 1;  // of an element
   static constexpr int kRowBytes = kUnitChannels * kBytes;
   static constexpr int kUnitBytes = kUnitRows * kRowBytes;
-  static constexpr int kPixelBytes = kPooledStemChannels * kBytes;
+  static constexpr int kPixelBytes = Supply<Sum>::kPixelBytes;
   static constexpr int kConstants = kUnitChannels * (kBytes == 1 ? 8 : 4);
   using Out = units::Outputs<Sum>;
   const PooledStemArgs& p;
   const Places& at;
 
-  // One group: a pixel's channels as they are multiplied.
-  struct Pixel {
-    std::uint32_t word[kBytes];
-  };
-  __device__ __forceinline__ Pixel pixel_of(const float (&v)[kPooledStemChannels]) const {
-    Pixel to;
-    if constexpr (kBytes == 1) {
-      std::uint32_t bits[4];
-#pragma unroll
-      for (int c = 0; c < 4; ++c) bits[c] = image_bits(v[c], p.x_scale);
-      to.word[0] = low_bytes(bits);
-    } else {
-#pragma unroll
-      for (int w = 0; w < 2; ++w) {
-        const __half2 pair = __floats2half2_rn(v[w * 2], v[w * 2 + 1]);
-        to.word[w] = *reinterpret_cast<const std::uint32_t*>(&pair);
-      }
-    }
-    return to;
-  }
-  __device__ __forceinline__ static void put(std::uint32_t to, const Pixel& pixel) {
-    if constexpr (kBytes == 1) {
-      asm volatile("st.shared.u32 [%0], %1;\n" ::"r"(to), "r"(pixel.word[0]) : "memory");
-    } else {
-      asm volatile("st.shared.v2.u32 [%0], {%1, %2};\n" ::"r"(to), "r"(pixel.word[0]), "r"(pixel.word[1])
-                   : "memory");
-    }
-  }
-  /// Of a row of the image, padding first, in shared memory.
-  __device__ __forceinline__ std::uint32_t row_at(int above) const {
-    const int ring_row = above - p.image_ring.divide(above) * p.plan.image_rows;
-    return at.pixels + ring_row * p.plan.pitch * kPixelBytes;
-  }
-  /// The rows of the image that are new. Count: neighbouring pixels that a thread reads at once, 1 or 4; AtOnce such
-  /// runs are under way. Padding beside them stays zero.
-  template <int Count, int AtOnce>
-  __device__ __forceinline__ void bring_rows(const Walk& walk) const {
-    const PooledStemShape& s = p.plan.shape;
-    const auto thread = static_cast<int>(threadIdx.x) - kComputing;
-    const int all = (walk.new_image.end - walk.new_image.begin) * static_cast<int>(p.runs.value);
-    const float* image = p.x + static_cast<std::int64_t>(walk.image) * p.x_image;
-#pragma unroll 1
-    for (int first = thread; first < all; first += AtOnce * kServing) {
-      float v[AtOnce][kPooledStemChannels][Count];
-#pragma unroll
-      for (int u = 0; u < AtOnce; ++u) {
-        const int i = min(first + u * kServing, all - 1);
-        const int row = p.runs.divide(i);
-        const int w = (i - row * static_cast<int>(p.runs.value)) * Count;
-        const int h = walk.new_image.begin + row - s.pad_h;
-        const bool inside = h >= 0 && h < s.in_h;
-        const float* from = image + (inside ? h * p.x_row + w * p.x_pixel : 0);
-#pragma unroll
-        for (int c = 0; c < kPooledStemChannels; ++c) {
-          const bool there = inside && c < s.channels;
-          if constexpr (Count == 4) {
-            const float4 four =
-                there ? *reinterpret_cast<const float4*>(from + c * p.x_channel) : make_float4(0, 0, 0, 0);
-            v[u][c][0] = four.x, v[u][c][1] = four.y, v[u][c][2] = four.z, v[u][c][3] = four.w;
-          } else {
-            v[u][c][0] = there ? from[c * p.x_channel] : 0.0F;
-          }
-        }
-      }
-#pragma unroll
-      for (int u = 0; u < AtOnce; ++u) {
-        const int i = min(first + u * kServing, all - 1);
-        const int row = p.runs.divide(i);
-        const int x = (i - row * static_cast<int>(p.runs.value)) * Count + s.pad_w;
-        const std::uint32_t to = row_at(walk.new_image.begin + row);
-#pragma unroll
-        for (int k = 0; k < Count; ++k) {
-          const float pixel[kPooledStemChannels] = {v[u][0][k], v[u][1][k], v[u][2][k], v[u][3][k]};
-          // What lies beyond the last window is not read.
-          if (x + k < p.plan.pitch) put(to + (x + k) * kPixelBytes, pixel_of(pixel));
-        }
-      }
-    }
-  }
-  /// Of the table: what a channel of a pixel adds to the word that holds it.
-  __device__ __forceinline__ std::uint32_t entry(int channel, float value) const {
-    float pixel[kPooledStemChannels] = {};
-    pixel[channel] = value;
-    const Pixel made = pixel_of(pixel);
-    return made.word[kBytes == 1 ? 0 : channel / 2];
-  }
-  /// bring_rows() of an image of bytes, a pixel after the other.
-  template <int AtOnce>
-  __device__ __forceinline__ void bring_bytes(const Walk& walk) const {
-    const PooledStemShape& s = p.plan.shape;
-    const auto thread = static_cast<int>(threadIdx.x) - kComputing;
-    const int all = (walk.new_image.end - walk.new_image.begin) * s.in_w;
-    const std::uint8_t* image = p.bytes + static_cast<std::int64_t>(walk.image) * p.x_image;
-#pragma unroll 1
-    for (int first = thread; first < all; first += AtOnce * kServing) {
-      std::uint32_t v[AtOnce][kPooledStemChannels];
-#pragma unroll
-      for (int u = 0; u < AtOnce; ++u) {
-        const int i = min(first + u * kServing, all - 1);
-        const int row = p.runs.divide(i), w = i - row * s.in_w;
-        const int h = walk.new_image.begin + row - s.pad_h;
-        const std::uint8_t* from = image + (h >= 0 && h < s.in_h ? h * p.x_row + w * p.x_pixel : 0);
-#pragma unroll
-        for (int c = 0; c < kPooledStemChannels; ++c) v[u][c] = c < s.channels ? from[c * p.x_channel] : 0;
-      }
-#pragma unroll
-      for (int u = 0; u < AtOnce; ++u) {
-        const int i = min(first + u * kServing, all - 1);
-        const int row = p.runs.divide(i), x = i - row * s.in_w + s.pad_w;
-        const int h = walk.new_image.begin + row - s.pad_h;
-        Pixel pixel{};
-#pragma unroll
-        for (int c = 0; c < kPooledStemChannels; ++c) {
-          // Padding is zero, which is no byte.
-          if (c >= s.channels || h < 0 || h >= s.in_h) continue;
-          std::uint32_t word;
-          asm volatile("ld.shared.u32 %0, [%1];\n"
-                       : "=r"(word)
-                       : "r"(at.table + (c * 256 + v[u][c]) * 4)
-                       : "memory");
-          pixel.word[kBytes == 1 ? 0 : c / 2] |= word;
-        }
-        if (x < p.plan.pitch) put(row_at(walk.new_image.begin + row) + x * kPixelBytes, pixel);
-      }
-    }
-  }
-  /// The same of three channels that lie together in either order, four pixels at once.
-  template <int AtOnce>
-  __device__ __forceinline__ void bring_byte_runs(const Walk& walk) const {
-    const PooledStemShape& s = p.plan.shape;
-    const auto thread = static_cast<int>(threadIdx.x) - kComputing;
-    const auto runs = static_cast<int>(p.runs.value);
-    const int all = (walk.new_image.end - walk.new_image.begin) * runs;
-    const bool reversed = p.x_channel < 0;
-    const std::uint8_t* image =
-        p.bytes + static_cast<std::int64_t>(walk.image) * p.x_image - (reversed ? 2 : 0);
-#pragma unroll 1
-    for (int first = thread; first < all; first += AtOnce * kServing) {
-      std::uint32_t v[AtOnce][3];
-#pragma unroll
-      for (int u = 0; u < AtOnce; ++u) {
-        const int i = min(first + u * kServing, all - 1);
-        const int row = p.runs.divide(i), w = (i - row * runs) * 4;
-        const int h = walk.new_image.begin + row - s.pad_h;
-        const auto* from = reinterpret_cast<const std::uint32_t*>(
-            image + (h >= 0 && h < s.in_h ? h * p.x_row + w * 3 : 0));
-#pragma unroll
-        for (int k = 0; k < 3; ++k) v[u][k] = from[k];
-      }
-#pragma unroll
-      for (int u = 0; u < AtOnce; ++u) {
-        const int i = min(first + u * kServing, all - 1);
-        const int row = p.runs.divide(i), x = (i - row * runs) * 4 + s.pad_w;
-        const int h = walk.new_image.begin + row - s.pad_h;
-        const bool inside = h >= 0 && h < s.in_h;
-        const std::uint32_t to = row_at(walk.new_image.begin + row);
-#pragma unroll
-        for (int k = 0; k < 4; ++k) {
-          std::uint32_t word[3];
-#pragma unroll
-          for (int c = 0; c < 3; ++c) {
-            const int byte = k * 3 + c;
-            const std::uint32_t value = v[u][byte / 4] >> byte % 4 * 8 & 0xFFU;
-            asm volatile("ld.shared.u32 %0, [%1];\n"
-                         : "=r"(word[c])
-                         : "r"(at.table + ((reversed ? 2 - c : c) * 256 + value) * 4)
-                         : "memory");
-          }
-          Pixel pixel{};
-          if (inside) {
-            pixel.word[0] = word[1] | (kBytes == 1 ? word[0] | word[2] : reversed ? word[2] : word[0]);
-            if constexpr (kBytes == 2) pixel.word[1] = reversed ? word[0] : word[2];
-          }
-          if (x + k < p.plan.pitch) put(to + (x + k) * kPixelBytes, pixel);
-        }
-      }
-    }
-  }
   /// Brings the image's rows of each step, and then takes the maxima of the step in front, while this one is convolved:
   /// both rings have room for the rows of two steps of an image. Those of another image come when nobody reads the one
   /// in front any more.
@@ -278,11 +45,7 @@ struct Stem {
     for (; !walk.done(); walk.next()) {
       const bool in_turn = !walk.begins();
       if (walk.turn > 0 && !in_turn) finish(walk.turn - 1);
-      if constexpr (FromBytes) {
-        p.runs_of_four ? bring_byte_runs<2>(walk) : bring_bytes<6>(walk);
-      } else {
-        p.runs_of_four ? bring_rows<4, 2>(walk) : bring_rows<1, 6>(walk);
-      }
+      Supply<Sum>{p, at}.template bring<FromBytes>(walk);
       arrive_at(kRowsAreThere, walk.turn);
       if (in_turn) finish(walk.turn - 1);
       image = walk.image, step = walk.step;
@@ -465,7 +228,7 @@ __global__ void __launch_bounds__(pooled_stem::kThreads, 1)
     store_four(at.constants + i, units::constant<Sum>(p.constants, i));
   if constexpr (FromBytes) {
     for (int i = thread; i < p.plan.shape.channels * 256; i += pooled_stem::kThreads) {
-      const std::uint32_t entry = Stem{p, at}.entry(i / 256, p.table[i]);
+      const std::uint32_t entry = pooled_stem::Supply<Sum>{p, at}.entry(i / 256, p.table[i]);
       asm volatile("st.shared.u32 [%0], %1;\n" ::"r"(at.table + i * 4), "r"(entry) : "memory");
     }
   }
