@@ -70,7 +70,8 @@ struct Outputs<std::int32_t> {
         for (int k = 0; k < 4; ++k) {
           const int sum = sums[i * 2 + k / 2][half * 2 + k % 2];
           v[k] = __fmul_rn(Small ? small_to_float(sum) : __int2float_rn(sum), multiplier[k]);
-          if constexpr (Adds) v[k] = __fadd_rn(v[k], __fmul_rn(biased_to_float(biased, k, base), residual_scale));
+          if constexpr (Adds)
+            v[k] = __fadd_rn(v[k], __fmul_rn(biased_to_float(biased, k, base), residual_scale));
         }
         to[half].word[i] = requantize_four<Relu>(v, bounds);
       }

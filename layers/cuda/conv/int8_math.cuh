@@ -43,8 +43,8 @@ __device__ __forceinline__ std::uint32_t requantize_bits(float v, float low, flo
   return __float_as_uint(__fadd_rn(fminf(fmaxf(v, low), high), kMagic));
 }
 
-/// requantize() of four with zero point 0, as bytes of a word: two at a time are clamped as whole numbers of 16 bits, as
-/// wide as no v (kMostSteps). Relu: the lower bound is 0.
+/// requantize() of four with zero point 0, as bytes of a word. No v reaches kMostSteps in magnitude: two at a time are
+/// clamped as whole numbers of 16 bits. Relu: the lower bound is 0.
 template <bool Relu>
 __device__ __forceinline__ std::uint32_t requantize_four(const float (&v)[4], const PairBounds& bounds) {
   std::uint32_t pair[2];
@@ -52,7 +52,8 @@ __device__ __forceinline__ std::uint32_t requantize_four(const float (&v)[4], co
   for (int p = 0; p < 2; ++p) {
     const std::uint32_t both = __byte_perm(__float_as_uint(__fadd_rn(v[p * 2], kMagic)),
                                            __float_as_uint(__fadd_rn(v[p * 2 + 1], kMagic)), 0x5410);
-    pair[p] = Relu ? __vimin_s16x2_relu(both, bounds.high) : __vmins2(__vmaxs2(both, bounds.low), bounds.high);
+    pair[p] =
+        Relu ? __vimin_s16x2_relu(both, bounds.high) : __vmins2(__vmaxs2(both, bounds.low), bounds.high);
   }
   return __byte_perm(pair[0], pair[1], 0x6420);
 }

@@ -20,8 +20,7 @@ struct ResidentInt8 {
   static __device__ __forceinline__ void load(const ConvGemmArgs& args, int first_column, Columns& columns) {
     Int8::load(args, first_column, columns.int8);
     for (int c = static_cast<int>(threadIdx.x); c < ColumnCount; c += static_cast<int>(blockDim.x))
-      columns.bias[c] =
-          static_cast<const int*>(args.bias)[first_column + c] + (args.small ? kMagicBits : 0);
+      columns.bias[c] = static_cast<const int*>(args.bias)[first_column + c] + (args.small ? kMagicBits : 0);
   }
   struct Held {};
 

@@ -57,7 +57,8 @@ struct Int8Arithmetic {
       write_rows<Columns>(
           a, tile, sums,
           [&](int sum, int column) {
-            return __fmul_rn(kSmall ? small_to_float(sum) : __int2float_rn(sum), constants.multiplier[column]);
+            return __fmul_rn(kSmall ? small_to_float(sum) : __int2float_rn(sum),
+                             constants.multiplier[column]);
           },
           [&](auto& run, std::int64_t at, int channels, bool whole) {
             store<(Columns <= kStemLooksUp), kSmall>(a, constants.table, run, at, channels, whole);

@@ -106,7 +106,8 @@ struct RandomConv {
   /// As kernels want them, which round what they bound.
   cuda::PairBounds unit_bounds() const {
     if (int8) return cuda::PairBounds::of({bounds.low, bounds.high});
-    return {cuda::PairBounds::pair_of(to_half(bounds.low).bits), cuda::PairBounds::pair_of(to_half(bounds.high).bits)};
+    return {cuda::PairBounds::pair_of(to_half(bounds.low).bits),
+            cuda::PairBounds::pair_of(to_half(bounds.high).bits)};
   }
 };
 

@@ -59,8 +59,8 @@ cuda::PooledStemArgs args_of(const Case& c, const cuda::PooledStemPlan& plan) {
   args.mid_row = cuda::Divisor(s.mid_w), args.mid_ring = cuda::Divisor(plan.mid_rows);
   args.image_ring = cuda::Divisor(plan.image_rows), args.out_row = cuda::Divisor(s.out_w);
   const auto in_fours = [](int elements) { return elements % 4 == 0; };
-  const bool together = s.from_bytes ? s.channels == 3 && args.x_pixel == 3
-                                     : args.x_pixel == 1 && in_fours(args.x_channel);
+  const bool together =
+      s.from_bytes ? s.channels == 3 && args.x_pixel == 3 : args.x_pixel == 1 && in_fours(args.x_channel);
   args.runs_of_four = together && in_fours(args.x_row) && in_fours(args.x_image) && in_fours(s.in_w);
   args.runs = cuda::Divisor(s.in_w / (args.runs_of_four ? 4 : 1));
   return args;
