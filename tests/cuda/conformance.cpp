@@ -314,7 +314,7 @@ class Run {
     const auto hex = [&](const std::byte* from) {
       std::string text;
       for (std::size_t i = 0; i < element; ++i)
-        text = fmt::format("{:02x}", static_cast<unsigned>(from[first * element + i])) + text;
+        text.insert(0, fmt::format("{:02x}", static_cast<unsigned>(from[first * element + i])));
       return text;
     };
     ADD_FAILURE()
