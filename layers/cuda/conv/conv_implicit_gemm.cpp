@@ -138,14 +138,14 @@ bool fuses_epilogue(const NodeSpec& spec, const NodeSpec& next) {
   return cuda::fuses_function(spec, next) && cuda::kept_depth(spec, shape_of(spec)).all();
 }
 
-// From how many multiply-accumulates on a convolution is the library's: on an H200 its kernels took 0.5 to 1.0 times
-// as long from there on, while short ones start faster here, and without the time that a library's plan takes to build.
-// Later where x is read with strides for one tap, which the library does badly (64 to 128 channels at 56x56, batch
-// 128: 203 us against 23), and for windows over few channels. Likewise for one tap over channels that are no multiple
-// of 32: on an H100 the library took 60 to 61 us for 112 to 672 at 14x14, batch 32, which take 13 to 22 here with SiLU;
-// at batch 128 it took 26 to 32, and 41 to 43 are here with it. For 144 and 240 channels to 24 to 40 at batch 128 it
-// took 12 to 67 us, and 0.8 to 1.2 times as long here. Sooner for deep products of one tap with few results: alone our tiles take as long, but the blocks
-// that share such a depth stand in the way of the layers around them.
+// From how many multiply-accumulates on a convolution is the library's: on an H200 its kernels took 0.5 to 1.0 times as
+// long from there on, while short ones start faster here, and without the time that a library's plan takes to build.
+// Later where x is read with strides for one tap, which the library does badly (64 to 128 channels at 56x56, batch 128:
+// 203 us against 23), and for windows over few channels. Likewise for one tap over channels that are no multiple of 32:
+// on an H100 the library took 60 to 61 us for 112 to 672 at 14x14, batch 32, which take 13 to 22 here with SiLU; at
+// batch 128 it took 26 to 32, and 41 to 43 are here with it. For 144 and 240 channels to 24 to 40 at batch 128 it took
+// 12 to 67 us, and 0.85 to 1.4 times as long here. Sooner for deep products of one tap with few results: alone our tiles
+// take as long, but the blocks that share such a depth stand in the way of the layers around them.
 std::int64_t least_library_macs(const Window& window, std::int64_t channels, std::int64_t outputs,
                                 std::int64_t positions) {
   constexpr std::int64_t kMillion = 1'000'000;
@@ -158,8 +158,9 @@ std::int64_t least_library_macs(const Window& window, std::int64_t channels, std
 // Results that are bounded from above (relu6) stay here: the library has no ready kernel for them, and took up to 260
 // times as long. So do layers many of whose weights are zeros, which the library multiplies as well, and those whose
 // function is computed here, unless they are deep: on an H100 SiLU alone took 16 us behind the library's 11 for 320
-// channels to 1280 at 7x7, batch 128, which take 25 here; deeper ones with a function were not measured. A result's way through memory costs 2 ps, a product 6 fs
-// here and at best 3 there, so that the library is ahead from some 600 of them on.
+// channels to 1280 at 7x7, batch 128, which take 25 here; deeper ones with a function were not measured. A result's way
+// through memory costs 2 ps, a product 6 fs here and at best 3 there, so that the library is ahead from some 600 of
+// them on.
 bool is_the_librarys(const NodeSpec& spec) {
   constexpr double kFewBlocks = 0.7;  // of the time of all of them
   constexpr std::int64_t kDeep = 600;

@@ -9,7 +9,7 @@
 #include "layers/ops/unary.h"
 #include "layers/registry.h"
 #include "tests/cuda/conv/conv_cases.h"
-#include "tests/cuda/conv/pruned_weights.h"
+#include "tests/cuda/conv/resident_cases.h"
 #include "tests/cuda/conv/stem_cases.h"
 
 namespace pipit::test {
@@ -214,23 +214,14 @@ TEST(ConvFunction, ResidentGemm) {
   Functions functions;
   int accepted = 0;
   for (int i = 0; i < 50 && !HasFailure(); ++i) {
-    Geometry g = i < 4 ? geometry(40, 16, 56, i % 2 == 0 ? 96 : 144, i < 2 ? 1 : 3, 1, i < 2 ? 0 : 1)
-                       : random_geometry(random);
-    g.outputs = (g.outputs + 7) / 8 * 8;
-    const Conv layer(ConvAttributes{g.window, 1, g.activation});
-    GpuCase test = make_case(g, Precision::fp16, random);
-    if (i % 3 == 2) test.inputs[1].tensor = pruned_weights(*test.inputs[1].tensor, 8, random);
-    if (const auto reason = gpu_refusal(layer, "resident_gemm", test)) {
-      if (reason->find("Hopper") != std::string::npos) GTEST_SKIP() << *reason;
-      continue;
-    }
-    ++accepted;
-    const std::vector<std::string> ways = gpu_variants(layer, "resident_gemm", test);
-    for (const std::size_t way : {std::size_t{0}, ways.size() - 1}) {
-      test.variant = ways[way];
-      functions.expect(g, "resident_gemm", test);
-      if (HasFailure()) return;
-    }
+    const Geometry g = i < 4 ? geometry(40, 16, 56, i % 2 == 0 ? 96 : 144, i < 2 ? 1 : 3, 1, i < 2 ? 0 : 1)
+                             : random_geometry(random);
+    const auto reason =
+        check_resident(g, i % 3 == 2, random, [&](const Geometry& taken, const Conv&, GpuCase& test) {
+          functions.expect(taken, "resident_gemm", test);
+        });
+    if (reason && reason->find("Hopper") != std::string::npos) GTEST_SKIP() << *reason;
+    accepted += reason ? 0 : 1;
   }
   EXPECT_GT(accepted, 15);
 }

@@ -6,7 +6,7 @@
 #include "layers/cuda/conv/conv_resident_launch.h"
 #include "layers/ops/conv.h"
 #include "tests/cuda/conv/conv_cases.h"
-#include "tests/cuda/conv/pruned_weights.h"
+#include "tests/cuda/conv/resident_cases.h"
 
 namespace pipit::test {
 namespace {
@@ -136,22 +136,12 @@ TEST(ConvResident, RandomGeometries) {
   std::mt19937 random(gpu_seed() + 20);
   int accepted = 0;
   for (int i = 0; i < 70 && !HasFailure(); ++i) {
-    Geometry g = random_geometry(random);
-    g.outputs = (g.outputs + 7) / 8 * 8;
-    const Conv layer(ConvAttributes{g.window, 1, g.activation});
-    GpuCase test = make_case(g, Precision::fp16, random);
-    if (i % 2 == 1) test.inputs[1].tensor = pruned_weights(*test.inputs[1].tensor, 8, random);
-    if (const auto reason = gpu_refusal(layer, "resident_gemm", test)) {
-      if (reason->find("Hopper") != std::string::npos) GTEST_SKIP() << *reason;
-      continue;
-    }
-    ++accepted;
-    const std::vector<std::string> ways = gpu_variants(layer, "resident_gemm", test);
-    for (const std::size_t way : {std::size_t{0}, ways.size() - 1}) {
-      test.variant = ways[way];
-      expect_gpu(layer, "resident_gemm", test);
-      if (HasFailure()) return;
-    }
+    const auto reason = check_resident(random_geometry(random), i % 2 == 1, random,
+                                       [](const Geometry&, const Conv& layer, const GpuCase& test) {
+                                         expect_gpu(layer, "resident_gemm", test);
+                                       });
+    if (reason && reason->find("Hopper") != std::string::npos) GTEST_SKIP() << *reason;
+    accepted += reason ? 0 : 1;
   }
   EXPECT_GT(accepted, 25);
 }
