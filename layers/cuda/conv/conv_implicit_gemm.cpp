@@ -144,8 +144,8 @@ bool fuses_epilogue(const NodeSpec& spec, const NodeSpec& next) {
 // 203 us against 23), and for windows over few channels. Likewise for one tap over channels that are no multiple of 32:
 // on an H100 the library took 60 to 61 us for 112 to 672 at 14x14, batch 32, which take 13 to 22 here with SiLU; at
 // batch 128 it took 26 to 32, and 41 to 43 are here with it. For 144 and 240 channels to 24 to 40 at batch 128 it took
-// 12 to 67 us, and 0.85 to 1.4 times as long here. Sooner for deep products of one tap with few results: alone our tiles
-// take as long, but the blocks that share such a depth stand in the way of the layers around them.
+// 12 to 67 us, and 0.85 to 1.4 times as long here. Sooner for deep products of one tap with few results: alone our
+// tiles take as long, but the blocks that share such a depth stand in the way of the layers around them.
 std::int64_t least_library_macs(const Window& window, std::int64_t channels, std::int64_t outputs,
                                 std::int64_t positions) {
   constexpr std::int64_t kMillion = 1'000'000;
