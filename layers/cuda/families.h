@@ -26,6 +26,7 @@ void register_cuda_conv_depthwise_quads(Registry& registry);  // directly in fro
 void register_cuda_conv_depthwise(Registry& registry);
 void register_cuda_conv_stem(
     Registry& registry);  // directly in front of the matrix products, to which it yields
+void register_cuda_conv_spread(Registry& registry);    // directly in front of resident_gemm
 void register_cuda_conv_resident(Registry& registry);  // directly in front of implicit_gemm
 void register_cuda_conv_implicit_gemm(
     Registry& registry);  // directly in front of cudnn, to which it yields long ones
@@ -40,6 +41,7 @@ void register_cuda_row_chain(Registry& registry);       // Conv and QConv; no si
 void register_cuda_qconv_depthwise_quads(Registry& registry);  // directly in front of depthwise
 void register_cuda_qconv_depthwise(Registry& registry);
 void register_cuda_qconv_stem(Registry& registry);       // as stem of Conv
+void register_cuda_qconv_spread(Registry& registry);     // directly in front of resident_gemm
 void register_cuda_qconv_resident(Registry& registry);   // directly in front of cudnn
 void register_cuda_qconv_pipelined(Registry& registry);  // directly in front of implicit_gemm
 void register_cuda_qconv_implicit_gemm(Registry& registry);

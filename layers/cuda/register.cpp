@@ -7,6 +7,7 @@ void register_cuda(Registry& registry) {
   register_cuda_conv_depthwise_quads(registry);
   register_cuda_conv_depthwise(registry);
   register_cuda_conv_stem(registry);
+  register_cuda_conv_spread(registry);
   register_cuda_conv_resident(registry);
   register_cuda_conv_implicit_gemm(registry);
   register_cuda_conv_cudnn(registry);
@@ -29,6 +30,7 @@ void register_cuda(Registry& registry) {
   register_cuda_qconv_depthwise_quads(registry);
   register_cuda_qconv_depthwise(registry);
   register_cuda_qconv_stem(registry);
+  register_cuda_qconv_spread(registry);
   register_cuda_qconv_resident(registry);
   register_cuda_qconv_cudnn(registry);
   register_cuda_qconv_pipelined(registry);

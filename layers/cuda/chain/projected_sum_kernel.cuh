@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "layers/cuda/chain/cluster_ptx.cuh"
+#include "layers/cuda/device/cluster_ptx.cuh"
 #include "layers/cuda/chain/projected_sum_launch.h"
 #include "layers/cuda/chain/unit_outputs.cuh"
 #include "layers/cuda/chain/unit_products.cuh"

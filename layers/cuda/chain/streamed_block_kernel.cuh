@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "layers/cuda/chain/cluster_ptx.cuh"
+#include "layers/cuda/device/cluster_ptx.cuh"
 #include "layers/cuda/chain/ring_window.cuh"
 #include "layers/cuda/chain/streamed_block_launch.h"
 #include "layers/cuda/chain/unit_outputs.cuh"

@@ -15,6 +15,14 @@ ConvStored stored_as(const NodeSpec& spec, const Quantization& y) {
   return spec.outputs[0].dtype == DType::f16 ? ConvStored::f16 : ConvStored::f32;
 }
 
+Tensor row_major_weights(const NodeSpec& spec) {
+  return to_layout(spec.constant(1)->view(), Layout::row_major);
+}
+
+std::span<const std::byte> bytes_of(const std::vector<std::int8_t>& packed) {
+  return std::as_bytes(std::span(packed));
+}
+
 }  // namespace
 
 Refusal refuse_qconv_gemm(const NodeSpec& spec) {
@@ -40,12 +48,17 @@ double qconv_kept_cost(const NodeSpec& spec) {
 }
 
 QConvGemmOperands::QConvGemmOperands(const NodeSpec& spec, const ConvShape& shape, const KeptDepth& depth,
-                                     int channels, int columns) {
+                                     int channels, int columns)
+    : QConvGemmOperands(spec, shape,
+                        bytes_of(pack_qconv_weights(shape, depth, channels,
+                                                    row_major_weights(spec).values<std::int8_t>().data(), columns)),
+                        columns) {}
+
+QConvGemmOperands::QConvGemmOperands(const NodeSpec& spec, const ConvShape& shape, std::span<const std::byte> packed,
+                                     int columns)
+    : weights_(packed.data(), packed.size()) {
   const QConvAttributes& a = layer_as<QConv>(spec.layer).attributes();
-  const Tensor weights = to_layout(spec.constant(1)->view(), Layout::row_major);
-  const std::vector<std::int8_t> packed =
-      pack_qconv_weights(shape, depth, channels, weights.values<std::int8_t>().data(), columns);
-  weights_ = DeviceBuffer(packed.data(), packed.size());
+  const Tensor weights = row_major_weights(spec);
   std::vector<std::int32_t> bias(static_cast<std::size_t>(shape.out_c));
   if (const Tensor* given = spec.constant(2)) {
     const auto values = given->values<std::int32_t>();

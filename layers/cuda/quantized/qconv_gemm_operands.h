@@ -1,6 +1,9 @@
 // The constants of a QConv as the implicit-GEMM kernels read them: what their candidates share.
 #pragma once
 
+#include <cstddef>
+#include <span>
+
 #include "engine/cuda/runtime.h"
 #include "engine/plan/registry.h"
 #include "layers/cuda/conv/conv_gemm_launch.h"
@@ -22,6 +25,8 @@ class QConvGemmOperands {
   /// shape: in_c in pairs of bytes, as packed; depth: what is packed; channels: those of x itself; columns of a tile.
   QConvGemmOperands(const NodeSpec& spec, const ConvShape& shape, const KeptDepth& depth, int channels,
                     int columns);
+  /// The same with weights that are packed otherwise.
+  QConvGemmOperands(const NodeSpec& spec, const ConvShape& shape, std::span<const std::byte> packed, int columns);
   /// Sets the constants and everything else that the epilogue needs, but for residual and y.
   void set(ConvGemmArgs& args) const;
   const void* weights() const { return weights_.data(); }

@@ -5,6 +5,7 @@
 #include <array>
 #include <random>
 
+#include "layers/cuda/conv/conv_tile.h"
 #include "layers/ops/conv.h"
 #include "tests/cuda/conformance.h"
 
@@ -74,6 +75,20 @@ inline void expect_conv(const std::string& candidate, const Geometry& g, Precisi
                         std::mt19937& random, Layout input_layout = Layout::channels_last) {
   const Conv layer(ConvAttributes{g.window, g.groups, g.activation});
   expect_gpu(layer, candidate, make_case(g, precision, random, input_layout));
+}
+
+/// As the implicit-GEMM kernels see it in fp16.
+inline cuda::ConvShape gemm_shape(const Geometry& g) {
+  const Shape y = window_output_shape(g.window, Shape{g.batch, g.channels, g.height, g.width}, g.outputs);
+  const auto narrow = [](std::int64_t v) { return static_cast<int>(v); };
+  cuda::ConvShape s;
+  s.batch = narrow(g.batch), s.in_h = narrow(g.height), s.in_w = narrow(g.width), s.in_c = narrow(g.channels);
+  s.out_h = narrow(y[2]), s.out_w = narrow(y[3]), s.out_c = narrow(g.outputs);
+  s.kernel_h = narrow(g.window.kernel[0]), s.kernel_w = narrow(g.window.kernel[1]);
+  s.stride_h = narrow(g.window.stride[0]), s.stride_w = narrow(g.window.stride[1]);
+  s.dilation_h = narrow(g.window.dilation[0]), s.dilation_w = narrow(g.window.dilation[1]);
+  s.pad_h = narrow(g.window.pad_begin[0]), s.pad_w = narrow(g.window.pad_begin[1]);
+  return s;
 }
 
 inline void expect_refused(const std::optional<std::string>& reason, const std::string& part) {

@@ -11,19 +11,6 @@
 namespace pipit::test {
 namespace {
 
-cuda::ConvShape shape_of(const Geometry& g) {
-  const Shape y = window_output_shape(g.window, Shape{g.batch, g.channels, g.height, g.width}, g.outputs);
-  const auto narrow = [](std::int64_t v) { return static_cast<int>(v); };
-  cuda::ConvShape s;
-  s.batch = narrow(g.batch), s.in_h = narrow(g.height), s.in_w = narrow(g.width), s.in_c = narrow(g.channels);
-  s.out_h = narrow(y[2]), s.out_w = narrow(y[3]), s.out_c = narrow(g.outputs);
-  s.kernel_h = narrow(g.window.kernel[0]), s.kernel_w = narrow(g.window.kernel[1]);
-  s.stride_h = narrow(g.window.stride[0]), s.stride_w = narrow(g.window.stride[1]);
-  s.dilation_h = narrow(g.window.dilation[0]), s.dilation_w = narrow(g.window.dilation[1]);
-  s.pad_h = narrow(g.window.pad_begin[0]), s.pad_w = narrow(g.window.pad_begin[1]);
-  return s;
-}
-
 // Walks through rows as the copies lay them out: every place of every kept block, from every position's first pixel, is
 // that block's pixel and channels, in the padding, too.
 TEST(ResidentPlan, PlacesAreWhereTheCopiesLay) {
@@ -31,7 +18,7 @@ TEST(ResidentPlan, PlacesAreWhereTheCopiesLay) {
   int planned = 0;
   for (int i = 0; i < 200 && !HasFailure(); ++i) {
     const Geometry g = random_geometry(random);
-    const cuda::ConvShape s = shape_of(g);
+    const cuda::ConvShape s = gemm_shape(g);
     const auto weights = pruned_weights(*shared_random(weight_shape(g), random), 8, random);
     const cuda::KeptDepth depth(s, s.in_c, weights->values<float>());
     for (const cuda::ResidentPlan& plan : cuda::resident_plans(s, depth)) {
@@ -66,7 +53,7 @@ TEST(ResidentPlan, PlacesAreWhereTheCopiesLay) {
 
 TEST(ResidentPlan, FitsTheLayersOfNetworks) {
   const auto plans = [](std::int64_t channels, std::int64_t size, std::int64_t outputs, std::int64_t kernel) {
-    const cuda::ConvShape s = shape_of(geometry(32, channels, size, outputs, kernel, 1, kernel / 2));
+    const cuda::ConvShape s = gemm_shape(geometry(32, channels, size, outputs, kernel, 1, kernel / 2));
     return cuda::resident_plans(s, cuda::KeptDepth(s));
   };
   EXPECT_EQ(plans(64, 56, 128, 3).front().name(), "128/3");
@@ -80,7 +67,7 @@ TEST(ResidentPlan, FitsTheLayersOfNetworks) {
 TEST(ResidentPlan, GoesFirstWhereItWasFaster) {
   const auto first = [](std::int64_t channels, std::int64_t outputs, std::int64_t size, std::int64_t kernel,
                         std::int64_t batch, bool int8 = false) {
-    cuda::ConvShape s = shape_of(geometry(batch, channels, size, outputs, kernel, 1, kernel / 2));
+    cuda::ConvShape s = gemm_shape(geometry(batch, channels, size, outputs, kernel, 1, kernel / 2));
     if (int8) s.int8 = true, s.in_c /= 2;
     const cuda::KeptDepth depth(s);
     return cuda::resident_goes_first(s, depth, cuda::resident_plans(s, depth).front(), 132);
@@ -110,7 +97,7 @@ TEST(ResidentPlan, GoesFirstWhereItWasFaster) {
 TEST(ResidentPlan, ZerosDecideWithTheRest) {
   const auto first = [](std::int64_t channels, std::int64_t size, std::int64_t batch, int of_ten, bool int8) {
     const Geometry g = geometry(batch, channels, size, 128, 3, 1, 1);
-    cuda::ConvShape s = shape_of(g);
+    cuda::ConvShape s = gemm_shape(g);
     std::vector<float> weights(static_cast<std::size_t>(weight_shape(g).elements()));
     const auto block = [&](std::size_t i) {
       return i % (static_cast<std::size_t>(channels) * 9) / (8 * 9) * 9 + i % 9;

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "layers/cuda/chain/cluster_ptx.cuh"
+#include "layers/cuda/device/cluster_ptx.cuh"
 #include "layers/cuda/chain/shared_access.cuh"
 #include "layers/cuda/device/async_ptx.cuh"
 #include "layers/cuda/device/tensor_copy.cuh"

@@ -52,6 +52,14 @@ __device__ __forceinline__ void wait_cluster_barrier(std::uint32_t barrier, std:
         : "memory");
   }
 }
+/// The two halves of a barrier of the cluster; what publish_barriers() made visible before the first is so behind the
+/// second.
+__device__ __forceinline__ void arrive_in_cluster() {
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;\n" ::: "memory");
+}
+__device__ __forceinline__ void wait_in_cluster() {
+  asm volatile("barrier.cluster.wait.acquire.aligned;\n" ::: "memory");
+}
 __device__ __forceinline__ void cluster_barrier() {
   asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;\n" ::
                    : "memory");

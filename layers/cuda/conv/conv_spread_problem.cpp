@@ -1,0 +1,61 @@
+#include "layers/cuda/conv/conv_spread_problem.h"
+
+#include "engine/cuda/runtime.h"
+#include "layers/common/layer_kernel.h"
+#include "layers/cuda/conv/conv_gemm_problem.h"
+
+namespace pipit::cuda {
+
+namespace {
+
+int processors_of(int gpu) {
+  int processors = 0;
+  PIPIT_CUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, gpu));
+  return processors;
+}
+
+bool has_kernels() {
+  bool result = false;
+  PIPIT_CUDA(has_spread_gemm(result));
+  return result;
+}
+
+}  // namespace
+
+Refusal refuse_spread_gemm(const NodeSpec& spec, const ConvShape& shape) {
+  if (!is_channels_last(*spec.inputs[0])) return "x must be channels_last";
+  if (!has_kernels()) return "only Hopper's GPUs are handled";
+  return refuse_spread(shape);
+}
+
+std::vector<std::string> spread_variants(const NodeSpec& spec, const ConvShape& shape) {
+  std::vector<std::string> names;
+  for (const SpreadPlan& plan : spread_plans(shape, processors_of(spec.gpu))) names.push_back(plan.name());
+  return names;
+}
+
+SpreadPlan spread_plan(const NodeSpec& spec, const ConvShape& shape) {
+  const std::vector<SpreadPlan> plans = spread_plans(shape, processors_of(spec.gpu));
+  if (spec.variant.empty()) return plans.front();
+  for (const SpreadPlan& plan : plans) {
+    if (plan.name() == spec.variant) return plan;
+  }
+  fail("there is no variant '{}'", spec.variant);
+}
+
+bool spread_yields(const NodeSpec& spec, const ConvShape& shape) {
+  return !spread_goes_first(shape, spread_plan(spec, shape), processors_of(spec.gpu)) ||
+         !kept_depth(spec, shape).all();
+}
+
+SpreadArgs spread_args(const ConvShape& shape, const SpreadPlan& plan) {
+  SpreadArgs args;
+  args.conv = conv_gemm_args(shape, KeptDepth(shape), {kSpreadRows, kSpreadColumns, 1});
+  args.plan = plan;
+  while (1 << args.slice_bits < plan.slices) ++args.slice_bits;
+  args.column_tiles = Divisor(args.conv.column_tiles);
+  args.steps_of_tap = Divisor(plan.slice_bytes / kSpreadStepBytes);
+  return args;
+}
+
+}  // namespace pipit::cuda

@@ -1,0 +1,24 @@
+// A node as "spread_gemm" computes it: what the candidates in fp16 and INT8 share.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "engine/plan/registry.h"
+#include "layers/cuda/conv/conv_spread_launch.h"
+
+namespace pipit::cuda {
+
+/// What no instance handles, beside what refuse_conv_gemm names.
+Refusal refuse_spread_gemm(const NodeSpec& spec, const ConvShape& shape);
+/// The names of the ways to run it, the likely best first.
+std::vector<std::string> spread_variants(const NodeSpec& spec, const ConvShape& shape);
+/// The plan that the spec names, or the first. Throws Error when there is none of that name.
+SpreadPlan spread_plan(const NodeSpec& spec, const ConvShape& shape);
+/// Whether another candidate is likely to be faster.
+bool spread_yields(const NodeSpec& spec, const ConvShape& shape);
+
+/// All but weights and what the epilogue reads.
+SpreadArgs spread_args(const ConvShape& shape, const SpreadPlan& plan);
+
+}  // namespace pipit::cuda
