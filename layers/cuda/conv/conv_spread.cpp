@@ -12,7 +12,6 @@ namespace pipit {
 namespace {
 
 using cuda::ConvShape;
-using cuda::DeviceBuffer;
 using cuda::SpreadArgs;
 
 const ConvAttributes& attributes_of(const NodeSpec& spec) {
@@ -36,7 +35,7 @@ class SpreadGemm final : public Kernel {
  public:
   explicit SpreadGemm(const NodeSpec& spec) : SpreadGemm(spec, shape_of(spec)) {}
   bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
-  std::size_t packed_bytes() const override { return weights_.bytes() + bias_.bytes(); }
+  std::size_t packed_bytes() const override { return constants_.bytes(); }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
@@ -49,28 +48,14 @@ class SpreadGemm final : public Kernel {
 
  private:
   SpreadGemm(const NodeSpec& spec, const ConvShape& shape)
-      : args_(cuda::spread_args(shape, cuda::spread_plan(spec, shape))) {
-    const Tensor weights = to_layout(spec.constant(1)->view(), Layout::row_major);
-    std::vector<Half> halves;
-    for (const float w : weights.values<float>()) halves.push_back(to_half(w));
-    const std::vector<std::byte> packed =
-        cuda::pack_spread(shape, args_.plan, sizeof(Half), std::as_bytes(std::span(halves)).data());
-    weights_ = DeviceBuffer(packed.data(), packed.size());
-    std::vector<float> bias(static_cast<std::size_t>(args_.conv.column_tiles * cuda::kSpreadColumns));
-    if (const Tensor* given = spec.constant(2))
-      std::copy_n(given->values<float>().data(), shape.out_c, bias.begin());
-    bias_ = DeviceBuffer(bias.data(), bias.size() * sizeof(float));
-    args_.conv.weights = weights_.data();
-    args_.conv.bias = bias_.data();
-    args_.conv.low = attributes_of(spec).activation.low;
-    args_.conv.high = attributes_of(spec).activation.high;
+      : args_(cuda::spread_args(shape, cuda::spread_plan(spec, shape))), constants_(spec, shape, args_.plan) {
+    constants_.set(args_.conv);
     args_.conv.function = cuda::follower_function(spec);
     PIPIT_CUDA(cuda::prepare_spread_gemm(args_));
   }
 
   SpreadArgs args_;
-  DeviceBuffer weights_;
-  DeviceBuffer bias_;
+  cuda::SpreadConstants constants_;
 };
 
 }  // namespace

@@ -5,240 +5,9 @@
 
 #include <cstdint>
 
-#include "layers/cuda/conv/conv_spread_launch.h"
-#include "layers/cuda/device/async_ptx.cuh"
-#include "layers/cuda/device/cluster_ptx.cuh"
-#include "layers/cuda/device/tensor_copy.cuh"
-#include "layers/cuda/device/warpgroup_mma_int8.cuh"
+#include "layers/cuda/conv/conv_spread_parts.cuh"
 
 namespace pipit::cuda {
-
-#ifdef PIPIT_WARPGROUP_MMA
-
-namespace spread {
-
-/// The weights of a step: matrices of eight outputs x 16 bytes, one behind the other, without a swizzle.
-__device__ __forceinline__ std::uint64_t weights_descriptor(std::uint32_t address) {
-  constexpr std::uint64_t kHalves = kSpreadStepWeights / 2 >> 4, kEightOutputs = 128 >> 4;
-  return static_cast<std::uint64_t>((address & 0x3FFFF) >> 4) | kHalves << 16 | kEightOutputs << 32;
-}
-
-__device__ __forceinline__ void store_words(std::uint32_t to, std::uint32_t a, std::uint32_t b, std::uint32_t c,
-                                            std::uint32_t d) {
-  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};\n" ::"r"(to), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
-}
-__device__ __forceinline__ uint4 load_words(std::uint32_t from) {
-  uint4 v;
-  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];\n"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "r"(from)
-               : "memory");
-  return v;
-}
-__device__ __forceinline__ int2 load_pair(std::uint32_t from) {
-  int2 v;
-  asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];\n" : "=r"(v.x), "=r"(v.y) : "r"(from) : "memory");
-  return v;
-}
-
-__device__ __forceinline__ void store_pair(std::uint32_t to, int2 v) {
-  asm volatile("st.shared.v2.u32 [%0], {%1, %2};\n" ::"r"(to), "r"(v.x), "r"(v.y) : "memory");
-}
-
-__device__ __forceinline__ std::uint32_t bits_of(int v) {
-  return static_cast<std::uint32_t>(v);
-}
-__device__ __forceinline__ std::uint32_t bits_of(float v) {
-  return __float_as_uint(v);
-}
-__device__ __forceinline__ void add_bits(int& to, std::uint32_t bits) {
-  to += static_cast<int>(bits);
-}
-__device__ __forceinline__ void add_bits(float& to, std::uint32_t bits) {
-  to += __uint_as_float(bits);
-}
-template <typename Sum>
-__device__ __forceinline__ void add_words(Sum (&to)[4], const uint4& words) {
-  add_bits(to[0], words.x), add_bits(to[1], words.y), add_bits(to[2], words.z), add_bits(to[3], words.w);
-}
-
-/// What a block computes.
-struct Tile {
-  int slice, column_tile;
-  int first_row, rows;  // of positions; those that there are
-  int first_column;
-
-  __device__ __forceinline__ explicit Tile(const SpreadArgs& p) {
-    const int tile = static_cast<int>(blockIdx.x) >> p.slice_bits;
-    slice = static_cast<int>(blockIdx.x) - (tile << p.slice_bits);
-    const int row_tile = p.column_tiles.divide(tile);
-    column_tile = tile - row_tile * p.conv.column_tiles;
-    first_row = row_tile * kSpreadRows, first_column = column_tile * kSpreadColumns;
-    rows = min(p.conv.rows - first_row, kSpreadRows);
-  }
-};
-
-/// Where the step's pixels lie from a position's first one, in bytes, and by how many rows and columns of x.
-__device__ __forceinline__ int2 place_of(const SpreadArgs& p, int step) {
-  const ConvShape& s = p.conv.shape;
-  const int tap = p.steps_of_tap.divide(step), r = p.conv.kernel_width.divide(tap);
-  if (r >= s.kernel_h) return make_int2(0, 0x7FFF << 16);  // below every image: zeros
-  const int down = r * s.dilation_h, right = (tap - r * s.kernel_w) * s.dilation_w;
-  return make_int2((down * s.in_w + right) * p.plan.pitch +
-                       (step - tap * static_cast<int>(p.steps_of_tap.value)) * kSpreadStepBytes,
-                   down << 16 | right);
-}
-
-/// The pixels that a block holds, and the thread's copies of them: 16 bytes of every so many.
-struct Pixels {
-  int first, count;  // of x, one behind the other; gathered: of the positions
-  int first_row;     // of x, all images' one behind the other
-  int mine, stride;
-  std::uint32_t to;
-  const std::uint8_t* from;
-  bool there;  // or beyond a pixel's channels: zeros
-
-  __device__ __forceinline__ Pixels(const SpreadArgs& p, const Tile& tile, std::uint32_t x) {
-    const ConvShape& s = p.conv.shape;
-    const SpreadRows rows =
-        spread_rows(s, p.conv.positions, p.conv.out_width, tile.first_row, tile.first_row + tile.rows - 1);
-    const bool whole = p.plan.held == SpreadPixels::rows;
-    first_row = rows.first;
-    first = whole ? rows.first * s.in_w : tile.first_row;
-    count = whole ? (rows.last - rows.first + 1) * s.in_w : tile.rows;
-    mine = static_cast<int>(threadIdx.x) >> p.plan.lane_bits;
-    stride = kSpreadThreads >> p.plan.lane_bits;
-    const int byte = (static_cast<int>(threadIdx.x) - (mine << p.plan.lane_bits)) * 16;
-    if (byte >= p.plan.slice_bytes) count = 0;
-    const int pixel_bytes = s.in_c * 2, of_pixel = tile.slice * p.plan.slice_bytes + byte;
-    there = of_pixel < pixel_bytes;
-    to = x + mine * p.plan.pitch + byte;
-    from = static_cast<const std::uint8_t*>(p.conv.x) + (there ? of_pixel : 0);
-    if (p.plan.held != SpreadPixels::gathered) from += static_cast<std::int64_t>(first + mine) * pixel_bytes;
-  }
-
-  __device__ __forceinline__ void copy(const SpreadArgs& p) const {
-    const ConvShape& s = p.conv.shape;
-    const int pixel_bytes = s.in_c * 2;
-    if (p.plan.held == SpreadPixels::gathered) {
-      std::uint32_t at = to;
-      for (int i = mine; i < count; i += stride, at += stride * p.plan.pitch) {
-        const PixelOrigin o = pixel_origin(s, p.conv.positions, p.conv.out_width, first + i);
-        const int pixel = (o.image * s.in_h + o.h) * s.in_w + o.w;
-        ptx::copy_async<16>(at, from + static_cast<std::int64_t>(pixel) * pixel_bytes, there);
-      }
-    } else {
-      const std::uint8_t* next = from;
-      std::uint32_t at = to;
-      for (int i = mine; i < count; i += stride, at += stride * p.plan.pitch, next += stride * pixel_bytes)
-        ptx::copy_async<16>(at, next, there);
-    }
-  }
-};
-
-/// A lane's row of the left operands: its position's first pixel, which may lie outside of the image.
-struct LaneRow {
-  std::uint32_t first, zeros;  // addresses
-  int h, w;                    // of the first tap
-  int height, width;           // of the image
-
-  __device__ __forceinline__ LaneRow(const SpreadArgs& p, const Tile& tile, const Pixels& pixels, std::uint32_t base) {
-    const int row = static_cast<int>(threadIdx.x) % 128 / 32 * 16 + static_cast<int>(threadIdx.x) % 16;
-    const int half = static_cast<int>(threadIdx.x) % 32 / 16 * 16;
-    zeros = base + p.plan.zeros_at() + half;
-    first = base + p.plan.x_at() + half;
-    height = p.conv.shape.in_h, width = p.conv.shape.in_w;
-    if (p.plan.held == SpreadPixels::rows) {
-      const PixelOrigin at = pixel_origin(p.conv.shape, p.conv.positions, p.conv.out_width, tile.first_row + row);
-      h = at.h, w = at.w;
-      first += ((at.image * height + h - pixels.first_row) * width + w) * p.plan.pitch;
-    } else {
-      h = w = 0;
-      first += row * p.plan.pitch;
-    }
-    if (row >= tile.rows) height = 0;
-  }
-  __device__ __forceinline__ std::uint32_t operator()(int2 place) const {
-    const bool inside = static_cast<unsigned>(h + (place.y >> 16)) < static_cast<unsigned>(height) &&
-                        static_cast<unsigned>(w + (place.y & 0xFFFF)) < static_cast<unsigned>(width);
-    return inside ? first + place.x : zeros;
-  }
-};
-
-/// The products of a group's share of the steps, some at once.
-template <typename Sum>
-struct Products {
-  static constexpr int kAtOnce = 10;
-  int count;
-  std::uint32_t places, weights;
-  std::uint32_t left[kAtOnce];  // addresses of the next ones
-
-  __device__ __forceinline__ Products(const SpreadArgs& p, std::uint32_t base) : count(p.plan.steps_of_group()) {
-    const int first = static_cast<int>(threadIdx.x) / 128 * count;
-    places = base + p.plan.places_at() + first * 8;
-    weights = base + first * kSpreadStepWeights;
-  }
-  __device__ __forceinline__ void find(const LaneRow& row, int step) {
-#pragma unroll
-    for (int u = 0; u < kAtOnce; ++u) {
-      if (step + u >= count) break;
-      left[u] = row(load_pair(places + (step + u) * 8));
-    }
-  }
-  // Without a branch between them, or the compiler would fence every one.
-  template <int Count>
-  __device__ __forceinline__ void issue(Sum (&sums)[kSpreadColumns / 8][4], int step) const {
-    std::uint32_t operands[Count][4];
-#pragma unroll
-    for (int u = 0; u < Count; ++u) ptx::load_matrices(operands[u], left[u]);
-    ptx::begin_products();
-#pragma unroll
-    for (int u = 0; u < Count; ++u)
-      ptx::multiply_group(sums, operands[u], weights_descriptor(weights + (step + u) * kSpreadStepWeights));
-    ptx::end_products();
-    ptx::wait_products();
-  }
-  /// After find(row, 0).
-  __device__ __forceinline__ void multiply(const LaneRow& row, Sum (&sums)[kSpreadColumns / 8][4]) {
-    int step = 0;
-    while (true) {
-      switch (min(count - step, kAtOnce)) {
-        case 1: issue<1>(sums, step); break;
-        case 2: issue<2>(sums, step); break;
-        case 3: issue<3>(sums, step); break;
-        case 4: issue<4>(sums, step); break;
-        case 5: issue<5>(sums, step); break;
-        case 6: issue<6>(sums, step); break;
-        case 7: issue<7>(sums, step); break;
-        case 8: issue<8>(sums, step); break;
-        case 9: issue<9>(sums, step); break;
-        default: issue<10>(sums, step);
-      }
-      step += kAtOnce;
-      if (step >= count) return;
-      find(row, step);
-    }
-  }
-};
-
-/// The group's sums to its place, channels in their order: a lane has eight neighbouring ones of two rows.
-template <typename Sum>
-__device__ __forceinline__ void store_sums(std::uint32_t to, const Sum (&sums)[kSpreadColumns / 8][4]) {
-  const int thread = static_cast<int>(threadIdx.x);
-  const int row = thread / 128 * kSpreadRows + thread % 128 / 32 * 16 + thread % 32 / 4;
-  const std::uint32_t at = to + static_cast<std::uint32_t>(row * kSpreadSumPitch + thread % 4 * 32);
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {
-#pragma unroll
-    for (int q = 0; q < 2; ++q)
-      store_words(at + h * 8 * kSpreadSumPitch + q * 16, bits_of(sums[q * 2][h * 2]), bits_of(sums[q * 2][h * 2 + 1]),
-                  bits_of(sums[q * 2 + 1][h * 2]), bits_of(sums[q * 2 + 1][h * 2 + 1]));
-  }
-}
-
-}  // namespace spread
-
-#endif
 
 /// Sum: float for halves, std::int32_t for bytes. Epilogue: SpreadHalf or SpreadInt8.
 template <typename Sum, typename Epilogue>
@@ -248,91 +17,65 @@ __global__ void __launch_bounds__(kSpreadThreads, 2) spread_gemm(const __grid_co
   __shared__ __align__(16) typename Epilogue::Columns columns;
   __shared__ __align__(8) std::uint64_t barriers[2];
   const ConvGemmArgs& args = p.conv;
-  const int thread = static_cast<int>(threadIdx.x);
   const std::uint32_t base = ptx::shared_address(dynamic);
   const std::uint32_t have_weights = ptx::shared_address(barriers), have_sums = have_weights + 8;
-  const spread::Tile tile(p);
-  const bool alone = p.plan.slices == 1;
-  // The rows that this block finishes: all where it is alone.
-  const int share = p.plan.share();
-  const int rows = alone ? tile.rows : min(max(tile.rows - tile.slice * share, 0), share);
-  if (thread == 0) {
+  const spread::Rooms rooms{base,
+                            base + p.plan.x_at(),
+                            base + p.plan.zeros_at(),
+                            base + p.plan.places_at(),
+                            base + p.plan.sums_at(),
+                            base + p.plan.received_at()};
+  const spread::Tile tile(p, static_cast<int>(blockIdx.x));
+  const spread::Finish finish(p, tile);
+  if (threadIdx.x == 0) {
     ptx::init_barrier(have_weights, 1);
     ptx::init_barrier(have_sums, 1);
     ptx::publish_barriers();
-    const int bytes = p.plan.steps * kSpreadStepWeights;
-    ptx::arrive_expecting(have_weights, bytes);
-    ptx::copy_bytes(base,
-                    static_cast<const std::uint8_t*>(args.weights) +
-                        static_cast<std::int64_t>(tile.column_tile * p.plan.slices + tile.slice) * bytes,
-                    bytes, have_weights);
-    ptx::arrive_expecting(have_sums, rows * kSpreadColumns * 4 * p.plan.slices);
+    spread::copy_weights(p, tile, rooms.weights, have_weights);
+    ptx::arrive_expecting(have_sums, finish.received_bytes(p));
   }
   // Nobody sends before all have their barriers, which publish_barriers() has made visible.
-  if (!alone) ptx::arrive_in_cluster();
+  if (!finish.alone) ptx::arrive_in_cluster();
   Epilogue::load(args, tile.first_column, columns);
-  for (int step = thread; step < p.plan.steps; step += kSpreadThreads)
-    spread::store_pair(base + p.plan.places_at() + step * 8, spread::place_of(p, step));
-  if (thread < kSpreadStepBytes / 16) spread::store_words(base + p.plan.zeros_at() + thread * 16, 0, 0, 0, 0);
-  const spread::Pixels pixels(p, tile, base + p.plan.x_at());
-  const spread::LaneRow row(p, tile, pixels, base);
-  // Four channels of a row are added up, and finished, by one thread: for kQuads rows, a number of rows apart.
-  constexpr int kRowStep = kSpreadThreads / (kSpreadColumns / 4), kQuads = kSpreadRows / kRowStep;
-  const int first_sum = thread / 8, channel = thread % 8 * 4;
-  const int left = args.shape.out_c - tile.first_column - channel;
-  const auto finishes = [&](int u) { return first_sum + u * kRowStep < rows && left > 0; };
-  const int first_at = (tile.first_row + (alone ? 0 : tile.slice * share) + first_sum) * args.shape.out_c +
-                       tile.first_column + channel;
-  const auto at = [&](int u) { return first_at + u * kRowStep * args.shape.out_c; };
+  spread::store_places(p, rooms);
+  const spread::Pixels pixels(p, tile, rooms);
+  const spread::LaneRow row(p, tile, pixels, rooms);
   Sum sums[kSpreadColumns / 8][4] = {};
   __syncthreads();
-  spread::Products<Sum> products(p, base);
+  spread::Products<Sum> products(p, rooms);
   products.find(row, 0);
 
   ptx::wait_for_previous_kernel();
   ptx::release_next_kernel();
   pixels.copy(p);
   ptx::commit_copies();
-  typename Epilogue::Four held[kQuads];
+  typename Epilogue::Four held[spread::Finish::kQuads];
 #pragma unroll
-  for (int u = 0; u < kQuads; ++u) held[u] = Epilogue::fetch_residual(args, finishes(u), at(u));
-  if (!alone) ptx::wait_in_cluster();
+  for (int u = 0; u < spread::Finish::kQuads; ++u)
+    held[u] = Epilogue::fetch_residual(args, finish.has(u), finish.at(u));
+  if (!finish.alone) ptx::wait_in_cluster();
   ptx::wait_copies<0>();
   ptx::wait_barrier(have_weights, 0);
   __syncthreads();
   products.multiply(row, sums);
-  const std::uint32_t sums_at = base + p.plan.sums_at() + channel * 4;
-  spread::store_sums(base + p.plan.sums_at(), sums);
-  const typename Epilogue::Constants constants = Epilogue::constants(args, columns, channel);
+  spread::store_sums(rooms.sums, sums);
+  const typename Epilogue::Constants constants = Epilogue::constants(args, columns, finish.channel);
   __syncthreads();
-  const std::uint32_t received = base + p.plan.received_at() + channel * 4;
 #pragma unroll
-  for (int u = 0; u < kQuads; ++u) {
-    const int sum_row = first_sum + u * kRowStep;
+  for (int u = 0; u < spread::Finish::kQuads; ++u) {
     Sum sum[4] = {};
-#pragma unroll
-    for (int g = 0; g < kSpreadGroups; ++g)
-      spread::add_words(sum, spread::load_words(sums_at + (g * kSpreadRows + sum_row) * kSpreadSumPitch));
-    if (alone) {
-      if (finishes(u)) Epilogue::finish(args, columns, constants, sum, held[u], at(u), left);
-    } else if (sum_row < tile.rows) {
-      static_assert(kSpreadRows == 1 << 6);
-      const int bits = 6 - p.slice_bits, rank = sum_row >> bits;
-      const std::uint32_t to = received + (tile.slice * share + sum_row - (rank << bits)) * (kSpreadColumns * 4);
-      const std::uint32_t words[4] = {spread::bits_of(sum[0]), spread::bits_of(sum[1]), spread::bits_of(sum[2]),
-                                      spread::bits_of(sum[3])};
-      ptx::send(ptx::in_block(to, rank), words, ptx::in_block(have_sums, rank));
+    finish.add_groups(rooms, u, sum);
+    if (!finish.alone) {
+      finish.send(p, tile, rooms, u, sum, 0, have_sums);
+    } else if (finish.has(u)) {
+      Epilogue::finish(args, columns, constants, sum, held[u], finish.at(u), finish.left);
     }
   }
-  if (alone || !finishes(0)) return;
-  static_assert(kSpreadRows / 2 <= kRowStep);  // a share of two blocks and more is a row of every thread
+  if (finish.alone || !finish.has(0)) return;
   ptx::wait_cluster_barrier(have_sums, 0);
-  // Always in the same order, so that the result does not depend on timing.
   Sum sum[4] = {};
-#pragma unroll 4
-  for (int slice = 0; slice < p.plan.slices; ++slice)
-    spread::add_words(sum, spread::load_words(received + (slice * share + first_sum) * (kSpreadColumns * 4)));
-  Epilogue::finish(args, columns, constants, sum, held[0], at(0), left);
+  finish.add_received(p, rooms, sum);
+  Epilogue::finish(args, columns, constants, sum, held[0], finish.at(0), finish.left);
 #endif
 }
 

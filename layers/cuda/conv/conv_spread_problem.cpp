@@ -58,4 +58,23 @@ SpreadArgs spread_args(const ConvShape& shape, const SpreadPlan& plan) {
   return args;
 }
 
+SpreadConstants::SpreadConstants(const NodeSpec& spec, const ConvShape& shape, const SpreadPlan& plan)
+    : activation_(layer_as<Conv>(spec.layer).attributes().activation) {
+  const Tensor weights = to_layout(spec.constant(1)->view(), Layout::row_major);
+  std::vector<Half> halves;
+  for (const float w : weights.values<float>()) halves.push_back(to_half(w));
+  const std::vector<std::byte> packed =
+      pack_spread(shape, plan, sizeof(Half), std::as_bytes(std::span(halves)).data());
+  weights_ = DeviceBuffer(packed.data(), packed.size());
+  std::vector<float> bias(static_cast<std::size_t>(ceil_div(shape.out_c, kSpreadColumns) * kSpreadColumns));
+  if (const Tensor* given = spec.constant(2)) std::copy_n(given->values<float>().data(), shape.out_c, bias.begin());
+  bias_ = DeviceBuffer(bias.data(), bias.size() * sizeof(float));
+}
+
+void SpreadConstants::set(ConvGemmArgs& args) const {
+  args.weights = weights_.data();
+  args.bias = bias_.data();
+  args.low = activation_.low, args.high = activation_.high;
+}
+
 }  // namespace pipit::cuda

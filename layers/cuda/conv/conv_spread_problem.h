@@ -4,8 +4,10 @@
 #include <string>
 #include <vector>
 
+#include "engine/cuda/runtime.h"
 #include "engine/plan/registry.h"
 #include "layers/cuda/conv/conv_spread_launch.h"
+#include "layers/ops/conv.h"
 
 namespace pipit::cuda {
 
@@ -20,5 +22,19 @@ bool spread_yields(const NodeSpec& spec, const ConvShape& shape);
 
 /// All but weights and what the epilogue reads.
 SpreadArgs spread_args(const ConvShape& shape, const SpreadPlan& plan);
+
+/// Weights and biases of a Conv on the GPU.
+class SpreadConstants {
+ public:
+  SpreadConstants(const NodeSpec& spec, const ConvShape& shape, const SpreadPlan& plan);
+  /// Sets them and the activation.
+  void set(ConvGemmArgs& args) const;
+  std::size_t bytes() const { return weights_.bytes() + bias_.bytes(); }
+
+ private:
+  DeviceBuffer weights_;
+  DeviceBuffer bias_;
+  Clamp activation_;
+};
 
 }  // namespace pipit::cuda

@@ -5,7 +5,7 @@
 #include "layers/cuda/conv/conv_spread_problem.h"
 #include "layers/cuda/families.h"
 #include "layers/cuda/quantized/qconv_follower.h"
-#include "layers/cuda/quantized/qconv_gemm_operands.h"
+#include "layers/cuda/quantized/qconv_spread.h"
 #include "layers/ops/qconv.h"
 
 namespace pipit {
@@ -47,13 +47,9 @@ class QSpreadGemm final : public Kernel {
  private:
   QSpreadGemm(const NodeSpec& spec, const ConvShape& shape)
       : args_(cuda::spread_args(shape, cuda::spread_plan(spec, shape))),
-        operands_(spec, shape, packed(spec, shape, args_.plan), cuda::kSpreadColumns) {
+        operands_(cuda::spread_operands(spec, shape, args_.plan)) {
     operands_.set(args_.conv);
     PIPIT_CUDA(cuda::prepare_qspread_gemm(args_));
-  }
-  static std::vector<std::byte> packed(const NodeSpec& spec, const ConvShape& shape, const cuda::SpreadPlan& plan) {
-    const Tensor weights = to_layout(spec.constant(1)->view(), Layout::row_major);
-    return cuda::pack_spread(shape, plan, 1, std::as_bytes(weights.values<std::int8_t>()).data());
   }
 
   SpreadArgs args_;
@@ -61,6 +57,16 @@ class QSpreadGemm final : public Kernel {
 };
 
 }  // namespace
+
+namespace cuda {
+
+QConvGemmOperands spread_operands(const NodeSpec& spec, const ConvShape& shape, const SpreadPlan& plan) {
+  const Tensor weights = to_layout(spec.constant(1)->view(), Layout::row_major);
+  return {spec, shape, pack_spread(shape, plan, 1, std::as_bytes(weights.values<std::int8_t>()).data()),
+          kSpreadColumns};
+}
+
+}  // namespace cuda
 
 void register_cuda_qconv_spread(Registry& registry) {
   Candidate candidate{"spread_gemm", refuse,
