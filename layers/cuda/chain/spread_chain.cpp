@@ -44,6 +44,8 @@ Refusal refuse_link(const NodeSpec& spec, bool real) {
   } else if (Refusal reason = cuda::refuse_unit_conv(spec)) {
     return reason;
   }
+  // What the kernel takes for values that are not there yet.
+  if (!real && is_int8_conv(spec) && cuda::bounds_of(spec).low < -127) return "y may be -128";
   // Channels in 16 bytes.
   return spec.inputs[0]->shape[1] % (is_int8_conv(spec) ? 16 : 8) != 0 ? Refusal("x has a part of 16 bytes of channels")
                                                                        : cuda::refuse_spread(shape_of(spec));
@@ -119,9 +121,9 @@ class SpreadChain final : public Kernel {
  public:
   explicit SpreadChain(const NodeSpec& spec) : SpreadChain(Chain::of(spec, spec.fusion.chain).value()) {}
 
-  std::size_t scratch_bytes() const override { return scratch_bytes_; }
+  // Sets of values, then counters.
   std::size_t state_bytes() const override {
-    return (static_cast<std::size_t>(blocks_) + static_cast<std::size_t>(args_.count)) * sizeof(std::uint32_t);
+    return 2 * static_cast<std::size_t>(args_.values_bytes) + static_cast<std::size_t>(blocks_) * sizeof(std::uint32_t);
   }
   bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
   std::size_t packed_bytes() const override { return packed_bytes_ + links_.bytes(); }
@@ -132,8 +134,8 @@ class SpreadChain final : public Kernel {
     for (std::size_t i = 0; i < inputs_.size(); ++i)
       args.inputs[i] = static_cast<const std::byte*>(inputs[inputs_[i]].data);
     args.y = static_cast<std::byte*>(outputs[0].data);
-    args.scratch = context.scratch;
-    args.counters = reinterpret_cast<std::uint32_t*>(context.state);
+    for (int set = 0; set < 2; ++set) args.values[set] = context.state + set * args_.values_bytes;
+    args.runs = reinterpret_cast<std::uint32_t*>(context.state + 2 * args_.values_bytes);
     PIPIT_CUDA(cuda::launch_spread_chain(int8_, blocks_, shared_bytes_, args, static_cast<cudaStream_t>(context.stream)));
   }
 
@@ -142,7 +144,6 @@ class SpreadChain final : public Kernel {
       : int8_(is_int8_conv(*chain.nodes[0])),
         blocks_(chain.blocks),
         shared_bytes_(chain.plan.shared_bytes),
-        scratch_bytes_(static_cast<std::size_t>(chain.plan.scratch_bytes)),
         inputs_(chain.inputs) {
     const SpreadChainPlan& plan = chain.plan;
     std::vector<SpreadLink> links(chain.nodes.size());
@@ -154,12 +155,12 @@ class SpreadChain final : public Kernel {
       links[n].x = value_of(chain, chain.convs[n].x);
       links[n].residual = value_of(chain, chain.convs[n].residual);
       links[n].y = value_of(chain, static_cast<int>(inputs_.size() + n));
-      links[n].x_link = chain.convs[n].x - static_cast<int>(inputs_.size());
     }
     links_ = DeviceBuffer(links.data(), links.size() * sizeof(SpreadLink));
     args_.links = links_.as<const SpreadLink>();
     args_.count = static_cast<int>(links.size());
-    args_.weights_bytes = plan.weights_bytes;
+    args_.weights_bytes = plan.weights_bytes, args_.places_bytes = plan.places_bytes;
+    args_.values_bytes = plan.values_bytes;
     args_.x = plan.x, args_.zeros = plan.zeros, args_.places = plan.places;
     args_.sums = plan.sums, args_.received = plan.received;
     PIPIT_CUDA(cuda::prepare_spread_chain(int8_));
@@ -170,7 +171,7 @@ class SpreadChain final : public Kernel {
     const auto v = static_cast<std::size_t>(value);
     if (v < inputs_.size()) return {SpreadValue::Kind::input, value, 0};
     if (v - inputs_.size() + 1 == chain.nodes.size()) return {SpreadValue::Kind::output, 0, 0};
-    return {SpreadValue::Kind::scratch, 0, chain.plan.values[v - inputs_.size()]};
+    return {SpreadValue::Kind::inside, 0, chain.plan.values[v - inputs_.size()]};
   }
 
   void pack(const NodeSpec& spec, const ConvShape& shape, cuda::SpreadArgs& args) {
@@ -188,7 +189,6 @@ class SpreadChain final : public Kernel {
   bool int8_;
   int blocks_;
   int shared_bytes_;
-  std::size_t scratch_bytes_;
   std::vector<std::size_t> inputs_;  // of what run() gets
   std::vector<cuda::QConvGemmOperands> operands_;
   std::vector<cuda::SpreadConstants> constants_;

@@ -11,33 +11,32 @@
 
 namespace pipit::cuda {
 
-/// Where a value of a chain lies: what the chain reads, its scratch memory, or its output.
+/// Where a value of a chain lies: what the chain reads, what it computes for itself, or its output.
 struct SpreadValue {
-  enum class Kind : std::uint8_t { none, input, scratch, output };
+  enum class Kind : std::uint8_t { none, input, inside, output };
   Kind kind = Kind::none;
   int input = 0;
-  std::int64_t offset = 0;  ///< in scratch memory, in bytes
+  std::int64_t offset = 0;  ///< of what is inside, in bytes
 };
 
 /// A convolution of the chain, in memory of the GPU.
 struct alignas(16) SpreadLink {
   SpreadArgs args;  ///< x, residual and y are found in the kernel
   SpreadValue x, residual, y;
-  int x_link = -1;  ///< the convolution that computes x; -1: none of them
-  int blocks = 0;   ///< of threads that there is a tile or a slice of one for, if there were as many
+  int blocks = 0;  ///< of threads that there is a tile or a slice of one for, if there were as many
 };
 
 struct SpreadChainArgs {
   const SpreadLink* links = nullptr;
   int count = 0;
-  int weights_bytes = 0;  ///< what follows is the plan's
+  int weights_bytes = 0, places_bytes = 0;  ///< what follows is the plan's
   int x = 0, zeros = 0, places = 0, sums = 0, received = 0;
   const std::byte* inputs[kSpreadChainMostInputs] = {};
-  std::byte* scratch = nullptr;
   std::byte* y = nullptr;
-  /// Of the session, zeros at first: for every block of threads the number of runs, then for every convolution how many
-  /// blocks have finished it in all runs.
-  std::uint32_t* counters = nullptr;
+  // Of the session, zeros at first.
+  std::byte* values[2] = {};      ///< two sets of what is inside, which runs take turns at
+  std::int64_t values_bytes = 0;  ///< of one, a multiple of 16
+  std::uint32_t* runs = nullptr;  ///< of every block of threads
 };
 
 /// How many blocks, in clusters of kSpreadCluster, the current GPU holds at a time; 0 where it has no such kernels.

@@ -24,36 +24,6 @@ std::optional<SpreadPlan> choose(const ConvShape& shape, int blocks) {
   return best;
 }
 
-// Places for values that live from the convolution that computes them to the last one that reads them, the first free
-// one for each.
-void place_values(const std::vector<SpreadChainConv>& convs, int inputs, SpreadChainPlan& plan) {
-  struct Place {
-    std::int64_t begin, end;
-    int last;  // who reads it
-  };
-  std::vector<Place> places;
-  for (int c = 0; c + 1 < static_cast<int>(convs.size()); ++c) {
-    const ConvShape& s = convs[static_cast<std::size_t>(c)].shape;
-    const std::int64_t bytes = ceil_div(s.rows() * s.out_c * convs[static_cast<std::size_t>(c)].output_bytes, 256) * 256;
-    int last = c;
-    for (int r = c + 1; r < static_cast<int>(convs.size()); ++r) {
-      const SpreadChainConv& reader = convs[static_cast<std::size_t>(r)];
-      if (reader.x == inputs + c || reader.residual == inputs + c) last = r;
-    }
-    // Writing begins when everything in front of the convolution before has been done, that one included.
-    std::erase_if(places, [&](const Place& p) { return p.last < c; });
-    std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) { return a.begin < b.begin; });
-    std::int64_t begin = 0;
-    for (const Place& p : places) {
-      if (begin + bytes <= p.begin) break;
-      begin = std::max(begin, p.end);
-    }
-    places.push_back({begin, begin + bytes, last});
-    plan.values.push_back(begin);
-    plan.scratch_bytes = std::max(plan.scratch_bytes, begin + bytes);
-  }
-}
-
 }  // namespace
 
 std::variant<SpreadChainPlan, std::string> plan_spread_chain(const std::vector<SpreadChainConv>& convs, int inputs,
@@ -78,11 +48,15 @@ std::variant<SpreadChainPlan, std::string> plan_spread_chain(const std::vector<S
   plan.x = 2 * plan.weights_bytes;
   plan.zeros = plan.x + x;
   plan.places = plan.zeros + kSpreadStepBytes;
-  plan.sums = (plan.places + places + 127) / 128 * 128;
+  plan.places_bytes = places;
+  plan.sums = (plan.places + 2 * places + 127) / 128 * 128;
   plan.received = plan.sums + kSpreadGroups * kSpreadRows * kSpreadSumPitch;
-  plan.shared_bytes = plan.received + (shared ? kSpreadRows * kSpreadColumns * 4 : 0);
+  plan.shared_bytes = plan.received + (shared ? 2 * kSpreadRows * kSpreadColumns * 4 : 0);
   if (plan.shared_bytes > kSpreadChainShared) return "shared memory has no room for two convolutions' weights";
-  place_values(convs, inputs, plan);
+  for (std::size_t c = 0; c + 1 < convs.size(); ++c) {
+    plan.values.push_back(plan.values_bytes);
+    plan.values_bytes += ceil_div(convs[c].shape.rows() * convs[c].shape.out_c * convs[c].output_bytes, 256) * 256;
+  }
   return plan;
 }
 

@@ -1,9 +1,6 @@
 // How "spread_chain" computes convolutions in one launch: the same blocks of threads go from one to the next, each with
-// tiles of it as "spread_gemm" has them (conv_spread_plan.h), and wait for each other by counters in memory. No CUDA:
-// tested without a GPU.
-//
-// A convolution's blocks begin to send and to write when all of the one before have finished, so that nobody overwrites
-// what others still read: neither sums that were received, nor values. They read x as soon as that is there.
+// tiles of it as "spread_gemm" has them (conv_spread_plan.h), and read what others compute as soon as it is there. No
+// CUDA: tested without a GPU.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +14,7 @@ namespace pipit::cuda {
 
 inline constexpr int kSpreadCluster = kSpreadMostSlices;  ///< blocks; those of a tile are neighbours in it
 inline constexpr int kSpreadChainMostInputs = 4, kSpreadChainMostLinks = 65;
-inline constexpr int kSpreadChainThreads = kSpreadThreads + 3 * 32;
+inline constexpr int kSpreadChainThreads = kSpreadThreads + 2 * 32;
 /// Dynamic shared memory of a block, which has a multiprocessor to itself.
 inline constexpr int kSpreadChainShared = (227 << 10) - (4 << 10);
 
@@ -29,11 +26,11 @@ struct SpreadChainConv {
 };
 
 struct SpreadChainPlan {
-  std::vector<SpreadPlan> plans;       ///< of the convolutions
-  std::vector<std::int64_t> values;    ///< where their outputs lie in scratch memory, in bytes; not the last one's
-  std::int64_t scratch_bytes = 0;
+  std::vector<SpreadPlan> plans;     ///< of the convolutions
+  std::vector<std::int64_t> values;  ///< where their outputs lie, in bytes, all apart; not the last one's
+  std::int64_t values_bytes = 0;
   // Offsets in dynamic shared memory: two places for weights come first.
-  int weights_bytes = 0;  ///< of one
+  int weights_bytes = 0, places_bytes = 0;  ///< of one of two
   int x = 0, zeros = 0, places = 0, sums = 0, received = 0;
   int shared_bytes = 0;
   int rounds = 0;  ///< of tiles that the busiest block computes, one after the other

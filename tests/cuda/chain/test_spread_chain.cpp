@@ -36,36 +36,21 @@ ConvChainShape random_shape(std::mt19937& random, bool int8) {
   return shape;
 }
 
-// Nothing is written where something lies that is read then or later.
-TEST(SpreadChainPlan, ValuesHavePlacesOfTheirOwn) {
+TEST(SpreadChainPlan, EverythingHasAPlaceOfItsOwn) {
   std::mt19937 random(gpu_seed() + 520);
   int planned = 0;
   for (int i = 0; i < 200; ++i) {
-    const ConvChainShape shape = random_shape(random, i % 2 == 0);
-    const std::vector<cuda::SpreadChainConv> convs = convs_of(shape);
-    const auto inputs = static_cast<int>(shape.inputs.size()), count = static_cast<int>(convs.size());
-    const auto result = cuda::plan_spread_chain(convs, inputs, 128);
+    const std::vector<cuda::SpreadChainConv> convs = convs_of(random_shape(random, i % 2 == 0));
+    const auto result = cuda::plan_spread_chain(convs, 2, 128);
     const auto* plan = std::get_if<cuda::SpreadChainPlan>(&result);
     if (plan == nullptr) continue;
     ++planned;
     ASSERT_EQ(plan->values.size(), convs.size() - 1);
     EXPECT_LE(plan->shared_bytes, cuda::kSpreadChainShared);
-    const auto end_of = [&](int c) {
-      const cuda::SpreadChainConv& conv = convs[static_cast<std::size_t>(c)];
-      return plan->values[static_cast<std::size_t>(c)] + conv.shape.rows() * conv.shape.out_c * conv.output_bytes;
-    };
-    for (int writer = 0; writer + 1 < count; ++writer) {
-      EXPECT_LE(end_of(writer), plan->scratch_bytes);
-      for (int value = 0; value < writer; ++value) {
-        const bool apart = end_of(value) <= plan->values[static_cast<std::size_t>(writer)] ||
-                           end_of(writer) <= plan->values[static_cast<std::size_t>(value)];
-        if (apart) continue;
-        for (int reader = writer; reader < count; ++reader) {
-          const cuda::SpreadChainConv& r = convs[static_cast<std::size_t>(reader)];
-          EXPECT_TRUE(r.x != inputs + value && r.residual != inputs + value)
-              << reader << " reads " << value << ", which " << writer << " writes over; seed " << gpu_seed();
-        }
-      }
+    for (std::size_t c = 0; c + 1 < convs.size(); ++c) {
+      const std::int64_t end = c + 2 < convs.size() ? plan->values[c + 1] : plan->values_bytes;
+      EXPECT_LE(plan->values[c] + convs[c].shape.rows() * convs[c].shape.out_c * convs[c].output_bytes, end);
+      EXPECT_EQ(plan->values[c] % 16, 0);
     }
     for (std::size_t c = 0; c < convs.size(); ++c) {
       const cuda::SpreadPlan& p = plan->plans[c];
@@ -74,7 +59,7 @@ TEST(SpreadChainPlan, ValuesHavePlacesOfTheirOwn) {
       EXPECT_TRUE(p.slices == 1 || tiles * p.slices <= 128) << "blocks have a shared tile and another one";
       EXPECT_LE(p.steps * cuda::kSpreadStepWeights, plan->weights_bytes);
       EXPECT_LE(p.pixels * p.pitch, plan->zeros - plan->x);
-      EXPECT_LE(p.steps * 8, plan->sums - plan->places);
+      EXPECT_LE(p.steps * 8, plan->places_bytes);
     }
   }
   EXPECT_GT(planned, 150);
