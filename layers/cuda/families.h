@@ -35,7 +35,6 @@ void register_cuda_resident_block(Registry& registry);  // Conv and QConv; in fr
 void register_cuda_streamed_block(Registry& registry);  // Conv and QConv; in front of row_chain
 void register_cuda_projected_sum(Registry& registry);   // Conv and QConv; in front of row_chain
 void register_cuda_pooled_stem(Registry& registry);     // Conv and QConv; no single node
-void register_cuda_spread_chain(Registry& registry);    // Conv and QConv; in front of row_chain
 void register_cuda_row_chain(Registry& registry);       // Conv and QConv; no single node
 
 // INT8.

@@ -43,7 +43,6 @@ void register_cuda(Registry& registry) {
   register_cuda_resident_block(registry);
   register_cuda_streamed_block(registry);
   register_cuda_projected_sum(registry);
-  register_cuda_spread_chain(registry);
   register_cuda_row_chain(registry);
 }
 

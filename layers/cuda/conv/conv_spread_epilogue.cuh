@@ -1,4 +1,4 @@
-// From sums to y in "spread_gemm" and "spread_chain", four neighbouring channels of a position at a time: halves.
+// From sums to y in "spread_gemm", four neighbouring channels of a position at a time: halves.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -12,7 +12,6 @@ namespace pipit::cuda {
 /// Bias, residual, clamp and a function in float, one rounding. Function: ConvGemmArgs::function is computed.
 template <bool Function>
 struct SpreadHalf {
-  using Sum = float;
   struct Columns {
     __align__(16) float bias[kSpreadColumns];
   };
@@ -38,7 +37,7 @@ struct SpreadHalf {
     return c;
   }
   static __device__ __forceinline__ void finish(const ConvGemmArgs& args, const Columns&, const Constants& constants,
-                                                float (&v)[4], Four held, int at, int left, std::uint32_t flip) {
+                                                float (&v)[4], Four held, int at, int left) {
     const bool whole = args.shape.out_c % 4 == 0;
     const auto* residual = static_cast<const __half*>(args.residual);
     auto* y = static_cast<__half*>(args.y);
@@ -62,9 +61,7 @@ struct SpreadHalf {
 #pragma unroll
     for (int j = 0; j < 4; ++j) r[j] = __float2half_rn(v[j]);
     if (whole) {
-      Four words = *reinterpret_cast<const Four*>(r);
-      words.x ^= flip, words.y ^= flip;
-      asm volatile("st.relaxed.gpu.global.v2.u32 [%0], {%1, %2};\n" ::"l"(y + at), "r"(words.x), "r"(words.y) : "memory");
+      *reinterpret_cast<Four*>(y + at) = *reinterpret_cast<const Four*>(r);
     } else {
 #pragma unroll
       for (int j = 0; j < 4; ++j) {

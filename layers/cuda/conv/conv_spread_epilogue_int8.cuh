@@ -1,4 +1,4 @@
-// From sums to y in "spread_gemm" and "spread_chain", four neighbouring channels of a position at a time: INT8.
+// From sums to y in "spread_gemm", four neighbouring channels of a position at a time: INT8.
 #pragma once
 
 #include <type_traits>
@@ -11,7 +11,6 @@ namespace pipit::cuda {
 /// Int8Epilogue of four neighbouring channels. y is stored as ConvGemmArgs says; LooksUp: i8 through a table.
 template <bool LooksUp>
 struct SpreadInt8 {
-  using Sum = std::int32_t;
   using Int8 = Int8Epilogue<ConvGemmTraits<kSpreadRows, kSpreadColumns, 2, 2, 4, 8, 4, std::int32_t>,
                             LooksUp ? Int8Result::looked_up : Int8Result::bytes>;
   struct Columns {
@@ -56,7 +55,7 @@ struct SpreadInt8 {
   }
   static __device__ __forceinline__ void finish(const ConvGemmArgs& args, const Columns& columns,
                                                 const Constants& constants, const int (&sum)[4], Four held, int at,
-                                                int left, std::uint32_t flip) {
+                                                int left) {
     const bool whole = args.shape.out_c % 4 == 0;
     float v[4];
 #pragma unroll
@@ -68,21 +67,7 @@ struct SpreadInt8 {
     }
     const typename Int8::Bounds bounds{args.low, args.high};
     if (LooksUp || args.stored == ConvStored::i8) {
-      if (whole) {
-        std::uint32_t word;
-        if (!LooksUp && args.small) {
-          word = requantize_four<false>(v, args.whole_bounds);
-        } else {
-          std::uint32_t bits[4];
-#pragma unroll
-          for (int j = 0; j < 4; ++j) bits[j] = Int8::byte_of(columns.int8, bounds, v[j]);
-          word = low_bytes(bits);
-        }
-        asm volatile("st.relaxed.gpu.global.u32 [%0], %1;\n" ::"l"(static_cast<std::uint8_t*>(args.y) + at),
-                     "r"(word ^ flip)
-                     : "memory");
-        return;
-      }
+      if (whole) return Int8::template store_run<ConvStored::i8>(args, columns.int8, bounds, v, at, args.small);
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         if (j < left) Int8::store_one(args, columns.int8, v[j], at + j);

@@ -1,4 +1,4 @@
-// What a block of "spread_gemm" and "spread_chain" does for a tile of a convolution, piece by piece.
+// What a block of "spread_gemm" does for a tile of a convolution, piece by piece.
 #pragma once
 
 #include <cstdint>

@@ -52,10 +52,6 @@ __device__ __forceinline__ void wait_cluster_barrier(std::uint32_t barrier, std:
         : "memory");
   }
 }
-/// Arrives at a barrier in the shared memory of any block of the cluster.
-__device__ __forceinline__ void arrive_in_block(std::uint32_t barrier) {
-  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];\n" ::"r"(barrier) : "memory");
-}
 /// The two halves of a barrier of the cluster; what publish_barriers() made visible before the first is so behind the
 /// second.
 __device__ __forceinline__ void arrive_in_cluster() {

@@ -1,4 +1,4 @@
-// The constants of a QConv as "spread_gemm" and "spread_chain" read them.
+// The constants of a QConv as "spread_gemm" read them.
 #pragma once
 
 #include "layers/cuda/conv/conv_spread_plan.h"

@@ -87,7 +87,7 @@ inline std::shared_ptr<const ExecutionPlan> plan_for(const Graph& graph, DeviceK
   options.planning.device = device;
   options.planning.precision = precision;
   options.planning.exclude_kernels = {"row_chain", "resident_block", "streamed_block", "projected_sum",
-                                      "pooled_stem", "spread_chain"};
+                                      "pooled_stem"};
   if (!kernel.empty()) {
     options.planning.prefer_kernel = kernel;
     std::erase(options.planning.exclude_kernels, kernel);
