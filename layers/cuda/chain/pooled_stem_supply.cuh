@@ -78,6 +78,7 @@ struct Supply {
   static constexpr int kPixelBytes = kPooledStemChannels * kBytes;
   const PooledStemArgs& p;
   const Places& at;
+  const StemPart part;
 
   /// A pixel's channels as they are multiplied.
   struct Pixel {
@@ -112,6 +113,10 @@ struct Supply {
     const int ring_row = above - p.image_ring.divide(above) * p.plan.image_rows;
     return at.pixels + ring_row * p.plan.pitch * kPixelBytes;
   }
+  /// A pixel's place in a row, if it is one of those that are read: runs may begin in front of them.
+  __device__ __forceinline__ bool has_place(int x) const {
+    return static_cast<unsigned>(x) < static_cast<unsigned>(p.plan.pitch);
+  }
   /// The rows of the image that are new. Count: neighbouring pixels that a thread reads at once, 1 or 4; AtOnce such
   /// runs are under way. Padding beside them stays zero.
   template <int Count, int AtOnce>
@@ -119,7 +124,8 @@ struct Supply {
     const PooledStemShape& s = p.plan.shape;
     const auto thread = static_cast<int>(threadIdx.x) - kComputing;
     const int all = (walk.new_image.end - walk.new_image.begin) * static_cast<int>(p.runs.value);
-    const float* image = p.x + static_cast<std::int64_t>(walk.image) * p.x_image;
+    const int first_pixel = p.plan.first_read(part, Count);
+    const float* image = p.x + static_cast<std::int64_t>(walk.image) * p.x_image + first_pixel * p.x_pixel;
 #pragma unroll 1
     for (int first = thread; first < all; first += AtOnce * kServing) {
       float v[AtOnce][kPooledStemChannels][Count];
@@ -147,38 +153,41 @@ struct Supply {
       for (int u = 0; u < AtOnce; ++u) {
         const int i = min(first + u * kServing, all - 1);
         const int row = p.runs.divide(i);
-        const int x = (i - row * static_cast<int>(p.runs.value)) * Count + s.pad_w;
+        const int x = (i - row * static_cast<int>(p.runs.value)) * Count + first_pixel - part.pixel;
         const std::uint32_t to = row_at(walk.new_image.begin + row);
 #pragma unroll
         for (int k = 0; k < Count; ++k) {
           const float pixel[kPooledStemChannels] = {v[u][0][k], v[u][1][k], v[u][2][k], v[u][3][k]};
-          // What lies beyond the last window is not read.
-          if (x + k < p.plan.pitch) put(to + (x + k) * kPixelBytes, pixel_of(pixel));
+          if (has_place(x + k)) put(to + (x + k) * kPixelBytes, pixel_of(pixel));
         }
       }
     }
   }
   /// Of the table: what a channel of a pixel adds to the word that holds it.
   __device__ __forceinline__ std::uint32_t entry(int channel, float value) const {
-    float pixel[kPooledStemChannels] = {};
-    pixel[channel] = value;
+    float pixel[kPooledStemChannels];
+#pragma unroll
+    for (int c = 0; c < kPooledStemChannels; ++c) pixel[c] = c == channel ? value : 0;
     const Pixel made = pixel_of(pixel);
-    return made.word[kBytes == 1 ? 0 : channel / 2];
+    return channel < 2 ? made.word[0] : made.word[kBytes - 1];
   }
   /// bring_rows() of an image of bytes, a pixel after the other.
   template <int AtOnce>
   __device__ __forceinline__ void bring_bytes(const Walk& walk) const {
     const PooledStemShape& s = p.plan.shape;
     const auto thread = static_cast<int>(threadIdx.x) - kComputing;
-    const int all = (walk.new_image.end - walk.new_image.begin) * s.in_w;
-    const std::uint8_t* image = p.bytes + static_cast<std::int64_t>(walk.image) * p.x_image;
+    const auto runs = static_cast<int>(p.runs.value);
+    const int all = (walk.new_image.end - walk.new_image.begin) * runs;
+    const int first_pixel = p.plan.first_read(part, 1);
+    const std::uint8_t* image =
+        p.bytes + static_cast<std::int64_t>(walk.image) * p.x_image + first_pixel * p.x_pixel;
 #pragma unroll 1
     for (int first = thread; first < all; first += AtOnce * kServing) {
       std::uint32_t v[AtOnce][kPooledStemChannels];
 #pragma unroll
       for (int u = 0; u < AtOnce; ++u) {
         const int i = min(first + u * kServing, all - 1);
-        const int row = p.runs.divide(i), w = i - row * s.in_w;
+        const int row = p.runs.divide(i), w = i - row * runs;
         const int h = walk.new_image.begin + row - s.pad_h;
         const std::uint8_t* from = image + (h >= 0 && h < s.in_h ? h * p.x_row + w * p.x_pixel : 0);
 #pragma unroll
@@ -187,7 +196,7 @@ struct Supply {
 #pragma unroll
       for (int u = 0; u < AtOnce; ++u) {
         const int i = min(first + u * kServing, all - 1);
-        const int row = p.runs.divide(i), x = i - row * s.in_w + s.pad_w;
+        const int row = p.runs.divide(i), x = i - row * runs + first_pixel - part.pixel;
         const int h = walk.new_image.begin + row - s.pad_h;
         Pixel pixel{};
 #pragma unroll
@@ -201,7 +210,7 @@ struct Supply {
                        : "memory");
           pixel.word[kBytes == 1 ? 0 : c / 2] |= word;
         }
-        if (x < p.plan.pitch) put(row_at(walk.new_image.begin + row) + x * kPixelBytes, pixel);
+        if (has_place(x)) put(row_at(walk.new_image.begin + row) + x * kPixelBytes, pixel);
       }
     }
   }
@@ -213,8 +222,9 @@ struct Supply {
     const auto runs = static_cast<int>(p.runs.value);
     const int all = (walk.new_image.end - walk.new_image.begin) * runs;
     const bool reversed = p.x_channel < 0;
+    const int first_pixel = p.plan.first_read(part, 4);
     const std::uint8_t* image =
-        p.bytes + static_cast<std::int64_t>(walk.image) * p.x_image - (reversed ? 2 : 0);
+        p.bytes + static_cast<std::int64_t>(walk.image) * p.x_image + first_pixel * 3 - (reversed ? 2 : 0);
 #pragma unroll 1
     for (int first = thread; first < all; first += AtOnce * kServing) {
       std::uint32_t v[AtOnce][3];
@@ -231,7 +241,7 @@ struct Supply {
 #pragma unroll
       for (int u = 0; u < AtOnce; ++u) {
         const int i = min(first + u * kServing, all - 1);
-        const int row = p.runs.divide(i), x = (i - row * runs) * 4 + s.pad_w;
+        const int row = p.runs.divide(i), x = (i - row * runs) * 4 + first_pixel - part.pixel;
         const int h = walk.new_image.begin + row - s.pad_h;
         const bool inside = h >= 0 && h < s.in_h;
         const std::uint32_t to = row_at(walk.new_image.begin + row);
@@ -252,7 +262,7 @@ struct Supply {
             pixel.word[0] = word[1] | (kBytes == 1 ? word[0] | word[2] : reversed ? word[2] : word[0]);
             if constexpr (kBytes == 2) pixel.word[1] = reversed ? word[0] : word[2];
           }
-          if (x + k < p.plan.pitch) put(to + (x + k) * kPixelBytes, pixel);
+          if (has_place(x + k)) put(to + (x + k) * kPixelBytes, pixel);
         }
       }
     }
