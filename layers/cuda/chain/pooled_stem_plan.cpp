@@ -17,11 +17,12 @@ std::variant<PooledStemPlan, std::string> plan_pooled_stem(const PooledStemShape
   // Small batches: as many workers as there are rows.
   plan.step_rows = std::int64_t{shape.images} * shape.out_h <= 2 * workers ? 1 : 2;
   plan.steps = (shape.out_h + plan.step_rows - 1) / plan.step_rows;
-  // Smaller ones: columns are shared, too, down to a few of the maximum.
+  // Smaller ones: rows are shared, too, down to a few columns.
   constexpr int kLeastColumns = 4;
-  const std::int64_t rows = std::int64_t{shape.images} * plan.steps;
-  const auto most = static_cast<int>(std::min<std::int64_t>(workers / rows, shape.out_w / kLeastColumns));
-  plan.out_columns = (shape.out_w + std::max(most, 1) - 1) / std::max(most, 1);
+  const std::int64_t for_a_row = workers / (std::int64_t{shape.images} * plan.steps);
+  const auto most =
+      static_cast<int>(std::clamp<std::int64_t>(for_a_row, 1, std::max(shape.out_w / kLeastColumns, 1)));
+  plan.out_columns = (shape.out_w + most - 1) / most;
   plan.parts = (shape.out_w + plan.out_columns - 1) / plan.out_columns;
   plan.mid_columns = std::min(2 * (plan.out_columns - 1) + 3, shape.mid_w);
   plan.pitch = (plan.mid_columns - 1) * shape.stride_w + kPooledStemPixels;

@@ -4,8 +4,8 @@
 // A worker, which is a block of threads, goes through steps of up to two rows of the maximum, image by image. For each
 // step some warps bring the rows of the image that are new into a ring of rows, four channels a pixel; others compute
 // the rows of the convolution that are new into a second ring, while the first ones take from there the maxima of the
-// step in front. An image of bytes (NormalizeImage) goes through a table on its way into the ring. Where there are fewer
-// rows than multiprocessors, workers of several parts of the columns share each row.
+// step in front. An image of bytes (NormalizeImage) goes through a table on its way into the ring. Where there are two
+// multiprocessors for every row, or more, workers share the rows, and each has a part of the columns.
 #pragma once
 
 #include <algorithm>

@@ -3,8 +3,8 @@
 
 #include "layers/cuda/device/async_ptx.cuh"
 #include "layers/cuda/device/early_launch.cuh"
+#include "layers/cuda/device/quantized.cuh"
 #include "layers/cuda/families.h"
-#include "layers/cuda/quantized/quantized.cuh"
 #include "layers/ops/quantize.h"
 
 namespace pipit {

@@ -4,8 +4,8 @@
 #include "layers/cuda/device/async_ptx.cuh"
 #include "layers/cuda/device/kernel.cuh"
 #include "layers/cuda/device/overlap.cuh"
+#include "layers/cuda/device/quantized.cuh"
 #include "layers/cuda/families.h"
-#include "layers/cuda/quantized/quantized.cuh"
 #include "layers/cuda/spatial/pool_geometry.cuh"
 #include "layers/ops/quantize.h"
 

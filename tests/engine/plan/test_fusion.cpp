@@ -110,24 +110,24 @@ TEST_F(FusionTest, OnlyWhatNothingElseReadsIsAFollower) {
 }
 
 // Its elements in another type.
-class ToyRound final : public LayerOf<ToyRound, ToyAddAttributes> {
+class ToyNarrow final : public LayerOf<ToyNarrow, test::ToyAddAttributes> {
  public:
-  static constexpr std::string_view kType = "ToyRound";
-  ToyRound() : LayerOf({}) {}
+  static constexpr std::string_view kType = "ToyNarrow";
+  ToyNarrow() : LayerOf({}) {}
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override {
     return {TensorDesc{inputs[0]->shape, DType::i8}};
   }
 };
 
 TEST_F(FusionTest, AFollowerMayWriteAnotherType) {
-  builder_.mark_output(builder_.add1("round", std::make_shared<ToyRound>(), {add("first", {input()})}));
+  builder_.mark_output(builder_.add1("round", std::make_shared<ToyNarrow>(), {add("first", {input()})}));
   Candidate plain = candidate("plain", 0);
   plain.fuses_epilogue = [](const NodeSpec& spec, const NodeSpec& next) {
     return spec.outputs[0].dtype == DType::f32 && next.outputs[0].dtype == DType::i8;
   };
   Registry registry;
   registry.add(ToyAdd::kType, DeviceKind::cpu, plain);
-  registry.add(ToyRound::kType, DeviceKind::cpu, candidate("round", 0));
+  registry.add(ToyNarrow::kType, DeviceKind::cpu, candidate("round", 0));
   PlanOptions options;
   options.threads = 1;
   const auto built = ExecutionPlan::build(builder_.build(), registry, options);
