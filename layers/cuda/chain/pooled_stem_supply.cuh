@@ -84,17 +84,18 @@ struct Supply {
   struct Pixel {
     std::uint32_t word[kBytes];
   };
-  __device__ __forceinline__ Pixel pixel_of(const float (&v)[kPooledStemChannels]) const {
+  template <int Channels>
+  __device__ __forceinline__ Pixel pixel_of(const float (&v)[Channels]) const {
     Pixel to;
     if constexpr (kBytes == 1) {
-      std::uint32_t bits[4];
+      std::uint32_t bits[kPooledStemChannels] = {};
 #pragma unroll
-      for (int c = 0; c < 4; ++c) bits[c] = image_bits(v[c], p.x_scale);
+      for (int c = 0; c < Channels; ++c) bits[c] = image_bits(v[c], p.x_scale);
       to.word[0] = low_bytes(bits);
     } else {
 #pragma unroll
       for (int w = 0; w < 2; ++w) {
-        const __half2 pair = __floats2half2_rn(v[w * 2], v[w * 2 + 1]);
+        const __half2 pair = __floats2half2_rn(v[w * 2], w * 2 + 1 < Channels ? v[w * 2 + 1] : 0);
         to.word[w] = *reinterpret_cast<const std::uint32_t*>(&pair);
       }
     }
@@ -118,17 +119,17 @@ struct Supply {
     return static_cast<unsigned>(x) < static_cast<unsigned>(p.plan.pitch);
   }
   /// The rows of the image that are new. Count: neighbouring pixels that a thread reads at once, 1 or 4; AtOnce such
-  /// runs are under way. Padding beside them stays zero.
-  template <int Count, int AtOnce>
+  /// runs are under way. Padding beside them stays zero. Channels: at least as many as there are, 3 or 4.
+  template <int Count, int AtOnce, int Channels>
   __device__ __forceinline__ void bring_rows(const Walk& walk) const {
     const PooledStemShape& s = p.plan.shape;
     const auto thread = static_cast<int>(threadIdx.x) - kComputing;
     const int all = (walk.new_image.end - walk.new_image.begin) * static_cast<int>(p.runs.value);
-    const int first_pixel = p.plan.first_read(part, Count);
+    const int first_pixel = p.plan.first_read(part, Count), place = first_pixel - part.pixel;
     const float* image = p.x + static_cast<std::int64_t>(walk.image) * p.x_image + first_pixel * p.x_pixel;
 #pragma unroll 1
     for (int first = thread; first < all; first += AtOnce * kServing) {
-      float v[AtOnce][kPooledStemChannels][Count];
+      float v[AtOnce][Channels][Count];
 #pragma unroll
       for (int u = 0; u < AtOnce; ++u) {
         const int i = min(first + u * kServing, all - 1);
@@ -138,7 +139,7 @@ struct Supply {
         const bool inside = h >= 0 && h < s.in_h;
         const float* from = image + (inside ? h * p.x_row + w * p.x_pixel : 0);
 #pragma unroll
-        for (int c = 0; c < kPooledStemChannels; ++c) {
+        for (int c = 0; c < Channels; ++c) {
           const bool there = inside && c < s.channels;
           if constexpr (Count == 4) {
             const float4 four =
@@ -151,13 +152,17 @@ struct Supply {
       }
 #pragma unroll
       for (int u = 0; u < AtOnce; ++u) {
+        // A quotient of every channel is worth a branch.
+        if (kBytes == 1 && first + u * kServing >= all) continue;
         const int i = min(first + u * kServing, all - 1);
         const int row = p.runs.divide(i);
-        const int x = (i - row * static_cast<int>(p.runs.value)) * Count + first_pixel - part.pixel;
+        const int x = (i - row * static_cast<int>(p.runs.value)) * Count + place;
         const std::uint32_t to = row_at(walk.new_image.begin + row);
 #pragma unroll
         for (int k = 0; k < Count; ++k) {
-          const float pixel[kPooledStemChannels] = {v[u][0][k], v[u][1][k], v[u][2][k], v[u][3][k]};
+          float pixel[Channels];
+#pragma unroll
+          for (int c = 0; c < Channels; ++c) pixel[c] = v[u][c][k];
           if (has_place(x + k)) put(to + (x + k) * kPixelBytes, pixel_of(pixel));
         }
       }
@@ -178,7 +183,7 @@ struct Supply {
     const auto thread = static_cast<int>(threadIdx.x) - kComputing;
     const auto runs = static_cast<int>(p.runs.value);
     const int all = (walk.new_image.end - walk.new_image.begin) * runs;
-    const int first_pixel = p.plan.first_read(part, 1);
+    const int first_pixel = p.plan.first_read(part, 1), place = first_pixel - part.pixel;
     const std::uint8_t* image =
         p.bytes + static_cast<std::int64_t>(walk.image) * p.x_image + first_pixel * p.x_pixel;
 #pragma unroll 1
@@ -196,7 +201,7 @@ struct Supply {
 #pragma unroll
       for (int u = 0; u < AtOnce; ++u) {
         const int i = min(first + u * kServing, all - 1);
-        const int row = p.runs.divide(i), x = i - row * runs + first_pixel - part.pixel;
+        const int row = p.runs.divide(i), x = i - row * runs + place;
         const int h = walk.new_image.begin + row - s.pad_h;
         Pixel pixel{};
 #pragma unroll
@@ -222,7 +227,7 @@ struct Supply {
     const auto runs = static_cast<int>(p.runs.value);
     const int all = (walk.new_image.end - walk.new_image.begin) * runs;
     const bool reversed = p.x_channel < 0;
-    const int first_pixel = p.plan.first_read(part, 4);
+    const int first_pixel = p.plan.first_read(part, 4), place = first_pixel - part.pixel;
     const std::uint8_t* image =
         p.bytes + static_cast<std::int64_t>(walk.image) * p.x_image + first_pixel * 3 - (reversed ? 2 : 0);
 #pragma unroll 1
@@ -241,7 +246,7 @@ struct Supply {
 #pragma unroll
       for (int u = 0; u < AtOnce; ++u) {
         const int i = min(first + u * kServing, all - 1);
-        const int row = p.runs.divide(i), x = (i - row * runs) * 4 + first_pixel - part.pixel;
+        const int row = p.runs.divide(i), x = (i - row * runs) * 4 + place;
         const int h = walk.new_image.begin + row - s.pad_h;
         const bool inside = h >= 0 && h < s.in_h;
         const std::uint32_t to = row_at(walk.new_image.begin + row);
@@ -272,7 +277,8 @@ struct Supply {
     if constexpr (FromBytes) {
       p.runs_of_four ? bring_byte_runs<2>(walk) : bring_bytes<6>(walk);
     } else {
-      p.runs_of_four ? bring_rows<4, 2>(walk) : bring_rows<1, 6>(walk);
+      if (!p.runs_of_four) return bring_rows<1, 6, 4>(walk);
+      p.plan.shape.channels < 4 ? bring_rows<4, 2, 3>(walk) : bring_rows<4, 2, 4>(walk);
     }
   }
 };

@@ -221,7 +221,7 @@ TEST(PooledStemPlan, SaysWhatItCannotDo) {
   EXPECT_EQ(std::get<PooledStemPlan>(plan_pooled_stem(s, 132)).parts, 1);
   s.images = 32;
   EXPECT_EQ(std::get<PooledStemPlan>(plan_pooled_stem(s, 132)).step_rows, 2);
-  s.mid_w = 1000, s.in_w = 2000;
+  s.out_w = 500, s.mid_w = 1000, s.in_w = 2000;
   EXPECT_THAT(std::get<std::string>(plan_pooled_stem(s, 132)), testing::HasSubstr("no room"));
 }
 
