@@ -74,7 +74,7 @@ template <typename E>
 void compare(unsigned seed) {
   std::mt19937 random(seed);
   int plans = 0, in_parts = 0;
-  for (int i = 0; i < 30; ++i) {
+  for (int i = 0; i < 60; ++i) {
     const int kernel_w = draw(random, 3, kPooledStemPixels);
     const PooledStemShape s = random_stem(random, sizeof(E), kernel_w);
     const int workers =
@@ -200,7 +200,7 @@ void compare(unsigned seed) {
       first += count;
     }
   }
-  EXPECT_GT(plans, 15);
+  EXPECT_GT(plans, 30);
   EXPECT_GT(in_parts, 2);
 }
 

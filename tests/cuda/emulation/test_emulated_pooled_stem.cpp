@@ -175,7 +175,7 @@ void expect_stems(bool int8, unsigned test) {
     if (::testing::Test::HasFailure()) return;
   }
   EXPECT_GT(stems, 30);
-  EXPECT_GT(in_parts, 8);
+  EXPECT_GT(in_parts, 4);
 }
 
 TEST(EmulatedPooledStem, IsTheSpecificationInInt8) {
