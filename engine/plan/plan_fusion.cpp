@@ -34,7 +34,7 @@ Followers::Followers(const Graph& graph, const PlanOptions& options)
               uses[index(id)] == 1 &&
               (node.layer->may_run_in_place(static_cast<int>(i))
                    ? x == y
-                   : node.inputs.size() == 1 && x.dtype == y.dtype && x.elements() == y.elements());
+                   : node.inputs.size() == 1 && x.elements() == y.elements());
       if (!found) return false;
     }
     return found;

@@ -172,6 +172,7 @@ Graph optimize(Graph graph, std::vector<PassReport>* report, const ExtraPass& be
                DeviceKind device) {
   std::vector<ExtraPass> passes{before_layouts};
   if (is_quantized(graph)) {
+    if (device == DeviceKind::cuda) passes.push_back({"raise quantize", raise_quantize});
     passes.push_back({"fuse quantized functions", fuse_quantized_functions});
     if (device == DeviceKind::cpu) passes.push_back({"make activations unsigned", unsigned_activations});
   }

@@ -96,6 +96,10 @@ Rewritten fuse_quantized(const Graph& graph);
 /// two dequantized tensors QMul: after fuse_quantized.
 Rewritten fuse_quantized_functions(const Graph& graph);
 
+/// Quantize moves in front of a Reshape that hands its values to nothing else, to the layer that computes them: its
+/// kernel may then quantize them, too. For a GPU.
+Rewritten raise_quantize(const Graph& graph);
+
 /// Activations in i8 with zero point z that convolutions read, and what they are made of, become u8 with zero point
 /// z + 128, which hold the same values: for the CPU, whose instructions multiply u8 by s8. The graph's own inputs and
 /// outputs keep their type.

@@ -127,7 +127,8 @@ class Run {
       const TensorDesc* const input = &defined;
       follower_outputs_ = test.follower->infer({&input, 1});
       follower_outputs_[0].layout = output_descs_[0].layout;
-      if (stored_in_halves) follower_outputs_[0].dtype = DType::f16;
+      if (stored_in_halves && follower_outputs_[0].dtype == DType::f32)
+        follower_outputs_[0].dtype = DType::f16;
       follower_ = std::make_unique<const NodeSpec>(NodeSpec{
           *test.follower, {&follower_input_, 1}, follower_outputs_, follower_constants_, test.precision});
       follower_pointer_ = follower_.get();

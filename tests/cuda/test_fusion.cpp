@@ -2,7 +2,9 @@
 #include <gmock/gmock.h>
 
 #include "layers/ops/conv.h"
+#include "layers/ops/pool.h"
 #include "layers/ops/quantize.h"
+#include "layers/ops/reshaping.h"
 #include "layers/ops/unary.h"
 #include "quant/compile.h"
 #include "tests/cuda/quantized/qconv_cases.h"
@@ -162,6 +164,57 @@ TEST(GpuFusion, ConvolutionsOfHalvesComputeTheFunctionOfTheirResults) {
     for (std::size_t i = 0; i < got.size(); ++i) {
       EXPECT_LT(relative_error(got[i].values<float>(), expected[i].values<float>()), kTolerance)
           << "output " << i << ", seed " << gpu_seed();
+    }
+  }
+}
+
+// The end of a network in INT8 that keeps its average in floating point: convolution, average, Flatten, Quantize.
+Graph average_of_results(Numbers& numbers, const Shape& x_shape, const Quantization& y, bool read_twice) {
+  GraphBuilder builder;
+  ValueId x = builder.add_input("x", TensorDesc{x_shape});
+  x = builder.add1("x.quantize", std::make_shared<Quantize>(kI8), {x});
+  QConvAttributes a = convolution(1, 1);
+  a.y = kReal;
+  const std::int64_t channels = x_shape[1];
+  x = builder.add1(
+      "conv", std::make_shared<QConv>(a),
+      {x, builder.add_constant("w", numbers.integers<std::int8_t>({channels, channels, 1, 1}, -127, 127))});
+  x = builder.add1("average", std::make_shared<Pool>(PoolAttributes{PoolKind::average, {}, true}), {x});
+  if (read_twice) builder.mark_output(x);
+  x = builder.add1("flatten", std::make_shared<Reshape>(ReshapeAttributes{Shape{x_shape[0], channels}}), {x});
+  builder.mark_output(builder.add1("quantize", std::make_shared<Quantize>(y), {x}));
+  return builder.build();
+}
+
+// One block for all positions of an image, and several; values of f32, and halves.
+TEST(GpuFusion, AveragesAreQuantizedInPlace) {
+  PIPIT_NEEDS_GPU();
+  Numbers numbers(231);
+  for (const Shape& shape : {Shape{2, 72, 7, 7}, Shape{3, 16, 25, 31}}) {
+    for (const Quantization& y : kTypes) {
+      for (const Precision precision : {Precision::fp32, Precision::fp16}) {
+        for (const bool read_twice : {false, true}) {
+          const Graph graph = average_of_results(numbers, shape, y, read_twice);
+          const Tensor input = random_tensor(shape, numbers.random, -6, 6);
+          const auto plan_for = [&](bool every_value) {
+            CompileOptions options;
+            options.planning.device = DeviceKind::cuda;
+            options.planning.precision = precision;
+            options.planning.keep_every_value = every_value;
+            return compile(graph, options).plans[0];
+          };
+          const auto result = [&](const std::shared_ptr<const ExecutionPlan>& plan) {
+            Session session(plan);
+            const ConstTensorView view = input.view();
+            const Tensor plain = to_layout(session.run({&view, 1}).back(), Layout::row_major);
+            return std::vector<std::byte>(plain.view().data, plain.view().data + plain.desc().bytes());
+          };
+          const auto fused = plan_for(false);
+          EXPECT_EQ(fused_names(*fused),
+                    read_twice ? std::vector<std::string>{} : std::vector<std::string>{"quantize"});
+          EXPECT_EQ(result(fused), result(plan_for(true))) << shape.str() << ", seed " << gpu_seed();
+        }
+      }
     }
   }
 }

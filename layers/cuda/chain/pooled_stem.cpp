@@ -121,9 +121,9 @@ class PooledStem final : public Kernel {
     args_.workers = std::min(cuda::hopper_processors(spec.gpu), steps);
     args_.least_steps = steps / args_.workers, args_.more_steps = steps % args_.workers;
     args_.steps = cuda::Divisor(plan.steps);
-    args_.mid_row = cuda::Divisor(shape.mid_w), args_.mid_ring = cuda::Divisor(plan.mid_rows);
+    args_.mid_row = cuda::Divisor(plan.mid_columns), args_.mid_ring = cuda::Divisor(plan.mid_rows);
     args_.image_ring = cuda::Divisor(plan.image_rows);
-    args_.out_row = cuda::Divisor(shape.out_w);
+    args_.out_row = cuda::Divisor(plan.out_columns);
     pack(conv);
     PIPIT_CUDA(cuda::prepare_pooled_stem(cuda::is_int8_conv(conv), shape.from_bytes));
   }
@@ -143,13 +143,13 @@ class PooledStem final : public Kernel {
       args.runs_of_four = args.plan.shape.channels == 3 && args.x_pixel == 3 && in_fours(args.x_row) &&
                           in_fours(args.x_image) && in_fours(args.plan.shape.in_w) &&
                           reinterpret_cast<std::uintptr_t>(inputs[0].data) % 4 == 0;
-      args.runs = cuda::Divisor(args.plan.shape.in_w / (args.runs_of_four ? 4 : 1));
+      args.runs = cuda::Divisor(args.plan.runs_of(args.runs_of_four ? 4 : 1));
       return launch();
     }
     args.runs_of_four = args.x_pixel == 1 && in_fours(args.x_row) && in_fours(args.x_channel) &&
                         in_fours(args.x_image) && in_fours(args.plan.shape.in_w) &&
                         reinterpret_cast<std::uintptr_t>(inputs[0].data) % 16 == 0;
-    args.runs = cuda::Divisor(args.plan.shape.in_w / (args.runs_of_four ? 4 : 1));
+    args.runs = cuda::Divisor(args.plan.runs_of(args.runs_of_four ? 4 : 1));
     args.x = reinterpret_cast<const float*>(inputs[0].data);
     launch();
   }

@@ -31,9 +31,10 @@ cudaError_t prepare_pooled_stem(bool int8, bool from_bytes) {
 cudaError_t launch_pooled_stem(const PooledStemArgs& args, cudaStream_t stream) {
   const PooledStemShape& shape = args.plan.shape;
   const auto shared = static_cast<std::size_t>(args.plan.shared_bytes) + 1024;  // for the alignment
-  return launch_overlapping_shared(stem_of(shape.element_bytes == 1, shape.from_bytes),
-                                   dim3(static_cast<unsigned>(args.workers)), dim3(pooled_stem::kThreads),
-                                   shared, true, stream, args);
+  return launch_overlapping_shared(
+      stem_of(shape.element_bytes == 1, shape.from_bytes),
+      dim3(static_cast<unsigned>(args.workers), static_cast<unsigned>(args.plan.parts)),
+      dim3(pooled_stem::kThreads), shared, true, stream, args);
 }
 
 }  // namespace pipit::cuda

@@ -30,6 +30,7 @@ struct Stem {
   using Out = units::Outputs<Sum>;
   const PooledStemArgs& p;
   const Places& at;
+  const StemPart part;
 
   /// Brings the image's rows of each step, and then takes the maxima of the step in front, while this one is convolved:
   /// both rings have room for the rows of two steps of an image. Those of another image come when nobody reads the one
@@ -45,7 +46,7 @@ struct Stem {
     for (; !walk.done(); walk.next()) {
       const bool in_turn = !walk.begins();
       if (walk.turn > 0 && !in_turn) finish(walk.turn - 1);
-      Supply<Sum>{p, at}.template bring<FromBytes>(walk);
+      Supply<Sum>{p, at, part}.template bring<FromBytes>(walk);
       arrive_at(kRowsAreThere, walk.turn);
       if (in_turn) finish(walk.turn - 1);
       image = walk.image, step = walk.step;
@@ -84,12 +85,12 @@ struct Stem {
       const int position = tile * kUnitRows + warp * 16 + lane / 4 + half * 8;
       exists[half] = position < positions;
       const int row = p.mid_row.divide(min(position, positions - 1));
-      const int column = min(position, positions - 1) - row * s.mid_w;
+      const int column = min(position, positions - 1) - row * p.plan.mid_columns;
       const int mid = walk.new_mid.begin + row, above = mid * s.stride_h;
       const int image_row = above - p.image_ring.divide(above) * p.plan.image_rows;
       const int mid_row = mid - p.mid_ring.divide(mid) * p.plan.mid_rows;
       from[half] = (image_row * p.plan.pitch + column * s.stride_w) * kPixelBytes + lane % 4 * 4;
-      to[half] = at.ring + (mid_row * s.mid_w + column) * kRowBytes + lane % 4 * 16;
+      to[half] = at.ring + (mid_row * p.plan.mid_columns + column) * kRowBytes + lane % 4 * 16;
     }
     const std::uint32_t constants = at.constants + lane % 4 * 16;
     units::Sums<Sum> sums;
@@ -157,12 +158,15 @@ struct Stem {
     const PooledStemShape& s = p.plan.shape;
     constexpr int kChunks = kRowBytes / 16;
     const int first_row = step * p.plan.step_rows;
-    const int rows = min(p.plan.step_rows, s.out_h - first_row);
+    const int rows = min(p.plan.step_rows, s.out_h - first_row);  // one where a part may have fewer columns
+    // Of a window's first column in the ring, for column 0; never in front of the ring but by padding.
+    const int first_mid = 2 * part.out_begin - s.pool_pad_w - part.mid_begin;
 #pragma unroll 1
-    for (int i = static_cast<int>(threadIdx.x) - kComputing; i < rows * s.out_w * kChunks; i += kServing) {
+    for (int i = static_cast<int>(threadIdx.x) - kComputing; i < rows * part.out_columns * kChunks;
+         i += kServing) {
       const int chunk = i % kChunks, position = i / kChunks;
       const int row = first_row + p.out_row.divide(position);
-      const int column = position - p.out_row.divide(position) * s.out_w;
+      const int column = position - p.out_row.divide(position) * p.plan.out_columns;
       Largest largest;
 #pragma unroll
       for (int y = 0; y < 3; ++y) {
@@ -170,12 +174,13 @@ struct Stem {
         const int ring_row = mid - p.mid_ring.divide(mid) * p.plan.mid_rows;
 #pragma unroll
         for (int x = 0; x < 3; ++x) {
-          const int w = min(max(2 * column - s.pool_pad_w + x, 0), s.mid_w - 1);
-          const std::uint32_t from = at.ring + (ring_row * s.mid_w + w) * kRowBytes + chunk * 16;
+          const int w = min(max(2 * column + first_mid + x, 0), p.plan.mid_columns - 1);
+          const std::uint32_t from = at.ring + (ring_row * p.plan.mid_columns + w) * kRowBytes + chunk * 16;
           largest.take(load_four(units::swizzled<kRowBytes>(from)), y + x == 0);
         }
       }
-      const std::int64_t to = (static_cast<std::int64_t>(image) * s.out_h + row) * s.out_w + column;
+      const std::int64_t to =
+          (static_cast<std::int64_t>(image) * s.out_h + row) * s.out_w + part.out_begin + column;
       *reinterpret_cast<uint4*>(p.y + to * kRowBytes + chunk * 16) = largest.value();
     }
   }
@@ -187,7 +192,7 @@ struct Stem {
     for (Walk walk(p); !walk.done(); walk.next()) {
       // Then, too, nobody takes maxima any more of the rows in whose place those of this step come.
       wait_at(kRowsAreThere, walk.turn);
-      const int positions = (walk.new_mid.end - walk.new_mid.begin) * p.plan.shape.mid_w;
+      const int positions = (walk.new_mid.end - walk.new_mid.begin) * p.plan.mid_columns;
 #pragma unroll 1
       for (int tile = group; tile * kUnitRows < positions; tile += kPooledStemGroups)
         convolve(walk, tile, positions);
@@ -215,33 +220,36 @@ __global__ void __launch_bounds__(pooled_stem::kThreads, 1)
   at.constants = ptx::shared_address(constants);
   at.table = at.weights + p.plan.table;
   const auto thread = static_cast<int>(threadIdx.x);
-  const auto copy = [&](std::uint32_t to, const std::byte* from, int bytes) {
-    for (int i = thread * 16; i < bytes; i += pooled_stem::kThreads * 16)
-      store_four(to + i, *reinterpret_cast<const uint4*>(from + i));
-  };
-  copy(at.weights, p.weights, kPooledStemUnits * Stem::kUnitBytes);
+  const StemPart part = p.plan.part_of(static_cast<int>(blockIdx.y));
+  // Weights are there when those that multiply have waited for the first rows of the image: nobody else does.
+  if (thread < pooled_stem::kComputing) {
+    for (int i = thread * 16; i < kPooledStemUnits * Stem::kUnitBytes; i += pooled_stem::kComputing * 16)
+      ptx::copy_async<16>(at.weights + i, p.weights + i, true);
+    ptx::commit_copies();
+  }
   // Of the rows of the image what is never written: padding on both sides.
   const int pixel_bytes = p.plan.image_rows * p.plan.pitch * Stem::kPixelBytes;
   for (int i = thread * 16; i < pixel_bytes; i += pooled_stem::kThreads * 16)
     store_four(at.pixels + i, uint4{});
-  for (int i = thread * 16; i < Stem::kConstants; i += pooled_stem::kThreads * 16)
-    store_four(at.constants + i, units::constant<Sum>(p.constants, i));
   if constexpr (FromBytes) {
     for (int i = thread; i < p.plan.shape.channels * 256; i += pooled_stem::kThreads) {
-      const std::uint32_t entry = pooled_stem::Supply<Sum>{p, at}.entry(i / 256, p.table[i]);
+      const std::uint32_t entry = pooled_stem::Supply<Sum>{p, at, part}.entry(i / 256, p.table[i]);
       asm volatile("st.shared.u32 [%0], %1;\n" ::"r"(at.table + i * 4), "r"(entry) : "memory");
     }
   }
-  ptx::publish_shared();
   __syncthreads();
   ptx::release_next_kernel();
   ptx::wait_for_previous_kernel();
   if (thread < pooled_stem::kComputing) {
     ptx::take_registers<pooled_stem::kRegisters>();
-    Stem{p, at}.convolve_all();
+    if (thread * 16 < Stem::kConstants)
+      store_four(at.constants + thread * 16, units::constant<Sum>(p.constants, thread * 16));
+    ptx::wait_copies<0>();
+    ptx::publish_shared();
+    Stem{p, at, part}.convolve_all();
   } else {
     ptx::leave_registers<pooled_stem::kFewRegisters>();
-    Stem{p, at}.serve_all();
+    Stem{p, at, part}.serve_all();
   }
 #endif
 }

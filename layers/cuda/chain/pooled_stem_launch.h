@@ -22,13 +22,13 @@ struct PooledStemArgs {
   const std::byte* constants = nullptr;  ///< biases, in INT8 then multipliers: pack_unit_constants
   std::byte* y = nullptr;                ///< [images, out_h, out_w, 64]
   PairBounds bounds;
-  int workers = 1;
+  int workers = 1;      ///< of every part
   int least_steps = 0;  ///< of every worker; the first more_steps have one more
   int more_steps = 0;
   /// Four neighbouring pixels are read at once: of a channel, which lie together on 16 bytes, or of three channels of
   /// bytes, on 4.
   bool runs_of_four = false;
-  Divisor runs;  ///< of a row of the image
+  Divisor runs;  ///< of a part's row of the image: PooledStemPlan::runs_of
   Divisor steps, mid_row, mid_ring, image_ring, out_row;
 };
 

@@ -17,7 +17,15 @@ std::variant<PooledStemPlan, std::string> plan_pooled_stem(const PooledStemShape
   // Small batches: as many workers as there are rows.
   plan.step_rows = std::int64_t{shape.images} * shape.out_h <= 2 * workers ? 1 : 2;
   plan.steps = (shape.out_h + plan.step_rows - 1) / plan.step_rows;
-  plan.pitch = (shape.mid_w - 1) * shape.stride_w + kPooledStemPixels;
+  // Smaller ones: rows are shared, too, down to a few columns.
+  constexpr int kLeastColumns = 4;
+  const std::int64_t for_a_row = workers / (std::int64_t{shape.images} * plan.steps);
+  const auto most =
+      static_cast<int>(std::clamp<std::int64_t>(for_a_row, 1, std::max(shape.out_w / kLeastColumns, 1)));
+  plan.out_columns = (shape.out_w + most - 1) / most;
+  plan.parts = (shape.out_w + plan.out_columns - 1) / plan.out_columns;
+  plan.mid_columns = std::min(2 * (plan.out_columns - 1) + 3, shape.mid_w);
+  plan.pitch = (plan.mid_columns - 1) * shape.stride_w + kPooledStemPixels;
   // A step's own rows, and those that the next one adds meanwhile: two of the convolution for one of the maximum.
   const int added = 2 * plan.step_rows;
   plan.mid_rows = 2 * (plan.step_rows - 1) + 3 + added;
@@ -27,11 +35,11 @@ std::variant<PooledStemPlan, std::string> plan_pooled_stem(const PooledStemShape
   const std::int64_t row_bytes = std::int64_t{kUnitChannels} * shape.element_bytes;
   const auto aligned = [](std::int64_t bytes) { return (bytes + 1023) / 1024 * 1024; };
   const std::int64_t ring = kPooledStemUnits * kUnitRows * row_bytes;
-  const std::int64_t pixels = ring + aligned(row_bytes * plan.mid_rows * shape.mid_w);
-  const std::int64_t rows =
+  const std::int64_t pixels = ring + aligned(row_bytes * plan.mid_rows * plan.mid_columns);
+  const std::int64_t pixel_bytes =
       std::int64_t{plan.image_rows} * plan.pitch * kPooledStemChannels * shape.element_bytes;
-  const std::int64_t table = pixels + (rows + 15) / 16 * 16;
-  const std::int64_t all = shape.from_bytes ? table + kPooledStemTableBytes : pixels + rows;
+  const std::int64_t table = pixels + (pixel_bytes + 15) / 16 * 16;
+  const std::int64_t all = shape.from_bytes ? table + kPooledStemTableBytes : pixels + pixel_bytes;
   if (all > kPooledStemMostShared) return "shared memory has no room for the rows";
   plan.ring = static_cast<int>(ring), plan.pixels = static_cast<int>(pixels);
   plan.table = shape.from_bytes ? static_cast<int>(table) : 0;

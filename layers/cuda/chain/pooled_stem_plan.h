@@ -4,7 +4,8 @@
 // A worker, which is a block of threads, goes through steps of up to two rows of the maximum, image by image. For each
 // step some warps bring the rows of the image that are new into a ring of rows, four channels a pixel; others compute
 // the rows of the convolution that are new into a second ring, while the first ones take from there the maxima of the
-// step in front. An image of bytes (NormalizeImage) goes through a table on its way into the ring.
+// step in front. An image of bytes (NormalizeImage) goes through a table on its way into the ring. Where there are two
+// multiprocessors for every row, or more, workers share the rows, and each has a part of the columns.
 #pragma once
 
 #include <algorithm>
@@ -49,11 +50,21 @@ struct RowRange {
   int begin = 0, end = 0;
 };
 
+/// Columns that a worker computes.
+struct StemPart {
+  int out_begin = 0, out_columns = 0;  ///< of the maximum
+  int mid_begin = 0;                   ///< of the convolution, as many as every part has
+  int pixel = 0;                       ///< of the image, the first one that is read; below 0 in the padding
+};
+
 struct PooledStemPlan {
   PooledStemShape shape;
   int step_rows = 2;                 ///< of the maximum
   int steps = 1;                     ///< of an image
-  int pitch = 0;                     ///< pixels of a row of the image in shared memory
+  int parts = 1;                     ///< of the columns, each with workers of its own
+  int out_columns = 0;               ///< of a part, of the maximum; the last one may have fewer
+  int mid_columns = 0;               ///< of a part, of the convolution; neighbours may have some in common
+  int pitch = 0;                     ///< pixels of a part's row of the image in shared memory
   int image_rows = 0, mid_rows = 0;  ///< of the rings
   int ring = 0, pixels = 0;          ///< offsets in shared memory, in bytes; weights begin at 0
   int table = 0;                     ///< likewise, with from_bytes: of kPooledStemTableBytes
@@ -69,6 +80,22 @@ struct PooledStemPlan {
   /// The rows of the image, from the first one of padding on, that these rows of the convolution read.
   PIPIT_STEM_BOTH RowRange image_of(RowRange mid) const {
     return {mid.begin * shape.stride_h, (mid.end - 1) * shape.stride_h + kPooledStemTaps};
+  }
+  PIPIT_STEM_BOTH StemPart part_of(int part) const {
+    const int begin = part * out_columns, left = shape.out_w - begin;
+    const int wanted = 2 * begin - shape.pool_pad_w, last = shape.mid_w - mid_columns;
+    const int mid = wanted < 0 ? 0 : wanted < last ? wanted : last;
+    return {begin, out_columns < left ? out_columns : left, mid, mid * shape.stride_w - shape.pad_w};
+  }
+  /// Runs of `count` neighbouring pixels, of those that a row of the image is cut into, that hold a part's.
+  PIPIT_STEM_BOTH int runs_of(int count) const {
+    const int all = shape.in_w / count, most = (pitch + 2 * count - 2) / count;
+    return all < most ? all : most;
+  }
+  /// The first of a part's pixels and of the runs that hold them.
+  PIPIT_STEM_BOTH int first_read(const StemPart& part, int count) const {
+    const int wanted = part.pixel < 0 ? 0 : part.pixel / count, last = shape.in_w / count - runs_of(count);
+    return (wanted < last ? wanted : last) * count;
   }
   /// What is left of `rows` where those in front of `before` are there already.
   static PIPIT_STEM_BOTH RowRange from(RowRange rows, int before) {

@@ -78,22 +78,24 @@ struct Supply {
   static constexpr int kPixelBytes = kPooledStemChannels * kBytes;
   const PooledStemArgs& p;
   const Places& at;
+  const StemPart part;
 
   /// A pixel's channels as they are multiplied.
   struct Pixel {
     std::uint32_t word[kBytes];
   };
-  __device__ __forceinline__ Pixel pixel_of(const float (&v)[kPooledStemChannels]) const {
+  template <int Channels>
+  __device__ __forceinline__ Pixel pixel_of(const float (&v)[Channels]) const {
     Pixel to;
     if constexpr (kBytes == 1) {
-      std::uint32_t bits[4];
+      std::uint32_t bits[kPooledStemChannels] = {};
 #pragma unroll
-      for (int c = 0; c < 4; ++c) bits[c] = image_bits(v[c], p.x_scale);
+      for (int c = 0; c < Channels; ++c) bits[c] = image_bits(v[c], p.x_scale);
       to.word[0] = low_bytes(bits);
     } else {
 #pragma unroll
       for (int w = 0; w < 2; ++w) {
-        const __half2 pair = __floats2half2_rn(v[w * 2], v[w * 2 + 1]);
+        const __half2 pair = __floats2half2_rn(v[w * 2], w * 2 + 1 < Channels ? v[w * 2 + 1] : 0);
         to.word[w] = *reinterpret_cast<const std::uint32_t*>(&pair);
       }
     }
@@ -112,17 +114,22 @@ struct Supply {
     const int ring_row = above - p.image_ring.divide(above) * p.plan.image_rows;
     return at.pixels + ring_row * p.plan.pitch * kPixelBytes;
   }
+  /// A pixel's place in a row, if it is one of those that are read: runs may begin in front of them.
+  __device__ __forceinline__ bool has_place(int x) const {
+    return static_cast<unsigned>(x) < static_cast<unsigned>(p.plan.pitch);
+  }
   /// The rows of the image that are new. Count: neighbouring pixels that a thread reads at once, 1 or 4; AtOnce such
-  /// runs are under way. Padding beside them stays zero.
-  template <int Count, int AtOnce>
+  /// runs are under way. Padding beside them stays zero. Channels: at least as many as there are, 3 or 4.
+  template <int Count, int AtOnce, int Channels>
   __device__ __forceinline__ void bring_rows(const Walk& walk) const {
     const PooledStemShape& s = p.plan.shape;
     const auto thread = static_cast<int>(threadIdx.x) - kComputing;
     const int all = (walk.new_image.end - walk.new_image.begin) * static_cast<int>(p.runs.value);
-    const float* image = p.x + static_cast<std::int64_t>(walk.image) * p.x_image;
+    const int first_pixel = p.plan.first_read(part, Count), place = first_pixel - part.pixel;
+    const float* image = p.x + static_cast<std::int64_t>(walk.image) * p.x_image + first_pixel * p.x_pixel;
 #pragma unroll 1
     for (int first = thread; first < all; first += AtOnce * kServing) {
-      float v[AtOnce][kPooledStemChannels][Count];
+      float v[AtOnce][Channels][Count];
 #pragma unroll
       for (int u = 0; u < AtOnce; ++u) {
         const int i = min(first + u * kServing, all - 1);
@@ -132,7 +139,7 @@ struct Supply {
         const bool inside = h >= 0 && h < s.in_h;
         const float* from = image + (inside ? h * p.x_row + w * p.x_pixel : 0);
 #pragma unroll
-        for (int c = 0; c < kPooledStemChannels; ++c) {
+        for (int c = 0; c < Channels; ++c) {
           const bool there = inside && c < s.channels;
           if constexpr (Count == 4) {
             const float4 four =
@@ -145,40 +152,47 @@ struct Supply {
       }
 #pragma unroll
       for (int u = 0; u < AtOnce; ++u) {
+        // A quotient of every channel is worth a branch.
+        if (kBytes == 1 && first + u * kServing >= all) continue;
         const int i = min(first + u * kServing, all - 1);
         const int row = p.runs.divide(i);
-        const int x = (i - row * static_cast<int>(p.runs.value)) * Count + s.pad_w;
+        const int x = (i - row * static_cast<int>(p.runs.value)) * Count + place;
         const std::uint32_t to = row_at(walk.new_image.begin + row);
 #pragma unroll
         for (int k = 0; k < Count; ++k) {
-          const float pixel[kPooledStemChannels] = {v[u][0][k], v[u][1][k], v[u][2][k], v[u][3][k]};
-          // What lies beyond the last window is not read.
-          if (x + k < p.plan.pitch) put(to + (x + k) * kPixelBytes, pixel_of(pixel));
+          float pixel[Channels];
+#pragma unroll
+          for (int c = 0; c < Channels; ++c) pixel[c] = v[u][c][k];
+          if (has_place(x + k)) put(to + (x + k) * kPixelBytes, pixel_of(pixel));
         }
       }
     }
   }
   /// Of the table: what a channel of a pixel adds to the word that holds it.
   __device__ __forceinline__ std::uint32_t entry(int channel, float value) const {
-    float pixel[kPooledStemChannels] = {};
-    pixel[channel] = value;
+    float pixel[kPooledStemChannels];
+#pragma unroll
+    for (int c = 0; c < kPooledStemChannels; ++c) pixel[c] = c == channel ? value : 0;
     const Pixel made = pixel_of(pixel);
-    return made.word[kBytes == 1 ? 0 : channel / 2];
+    return channel < 2 ? made.word[0] : made.word[kBytes - 1];
   }
   /// bring_rows() of an image of bytes, a pixel after the other.
   template <int AtOnce>
   __device__ __forceinline__ void bring_bytes(const Walk& walk) const {
     const PooledStemShape& s = p.plan.shape;
     const auto thread = static_cast<int>(threadIdx.x) - kComputing;
-    const int all = (walk.new_image.end - walk.new_image.begin) * s.in_w;
-    const std::uint8_t* image = p.bytes + static_cast<std::int64_t>(walk.image) * p.x_image;
+    const auto runs = static_cast<int>(p.runs.value);
+    const int all = (walk.new_image.end - walk.new_image.begin) * runs;
+    const int first_pixel = p.plan.first_read(part, 1), place = first_pixel - part.pixel;
+    const std::uint8_t* image =
+        p.bytes + static_cast<std::int64_t>(walk.image) * p.x_image + first_pixel * p.x_pixel;
 #pragma unroll 1
     for (int first = thread; first < all; first += AtOnce * kServing) {
       std::uint32_t v[AtOnce][kPooledStemChannels];
 #pragma unroll
       for (int u = 0; u < AtOnce; ++u) {
         const int i = min(first + u * kServing, all - 1);
-        const int row = p.runs.divide(i), w = i - row * s.in_w;
+        const int row = p.runs.divide(i), w = i - row * runs;
         const int h = walk.new_image.begin + row - s.pad_h;
         const std::uint8_t* from = image + (h >= 0 && h < s.in_h ? h * p.x_row + w * p.x_pixel : 0);
 #pragma unroll
@@ -187,7 +201,7 @@ struct Supply {
 #pragma unroll
       for (int u = 0; u < AtOnce; ++u) {
         const int i = min(first + u * kServing, all - 1);
-        const int row = p.runs.divide(i), x = i - row * s.in_w + s.pad_w;
+        const int row = p.runs.divide(i), x = i - row * runs + place;
         const int h = walk.new_image.begin + row - s.pad_h;
         Pixel pixel{};
 #pragma unroll
@@ -201,7 +215,7 @@ struct Supply {
                        : "memory");
           pixel.word[kBytes == 1 ? 0 : c / 2] |= word;
         }
-        if (x < p.plan.pitch) put(row_at(walk.new_image.begin + row) + x * kPixelBytes, pixel);
+        if (has_place(x)) put(row_at(walk.new_image.begin + row) + x * kPixelBytes, pixel);
       }
     }
   }
@@ -213,8 +227,9 @@ struct Supply {
     const auto runs = static_cast<int>(p.runs.value);
     const int all = (walk.new_image.end - walk.new_image.begin) * runs;
     const bool reversed = p.x_channel < 0;
+    const int first_pixel = p.plan.first_read(part, 4), place = first_pixel - part.pixel;
     const std::uint8_t* image =
-        p.bytes + static_cast<std::int64_t>(walk.image) * p.x_image - (reversed ? 2 : 0);
+        p.bytes + static_cast<std::int64_t>(walk.image) * p.x_image + first_pixel * 3 - (reversed ? 2 : 0);
 #pragma unroll 1
     for (int first = thread; first < all; first += AtOnce * kServing) {
       std::uint32_t v[AtOnce][3];
@@ -231,7 +246,7 @@ struct Supply {
 #pragma unroll
       for (int u = 0; u < AtOnce; ++u) {
         const int i = min(first + u * kServing, all - 1);
-        const int row = p.runs.divide(i), x = (i - row * runs) * 4 + s.pad_w;
+        const int row = p.runs.divide(i), x = (i - row * runs) * 4 + place;
         const int h = walk.new_image.begin + row - s.pad_h;
         const bool inside = h >= 0 && h < s.in_h;
         const std::uint32_t to = row_at(walk.new_image.begin + row);
@@ -252,7 +267,7 @@ struct Supply {
             pixel.word[0] = word[1] | (kBytes == 1 ? word[0] | word[2] : reversed ? word[2] : word[0]);
             if constexpr (kBytes == 2) pixel.word[1] = reversed ? word[0] : word[2];
           }
-          if (x + k < p.plan.pitch) put(to + (x + k) * kPixelBytes, pixel);
+          if (has_place(x + k)) put(to + (x + k) * kPixelBytes, pixel);
         }
       }
     }
@@ -262,7 +277,8 @@ struct Supply {
     if constexpr (FromBytes) {
       p.runs_of_four ? bring_byte_runs<2>(walk) : bring_bytes<6>(walk);
     } else {
-      p.runs_of_four ? bring_rows<4, 2>(walk) : bring_rows<1, 6>(walk);
+      if (!p.runs_of_four) return bring_rows<1, 6, 4>(walk);
+      p.plan.shape.channels < 4 ? bring_rows<4, 2, 3>(walk) : bring_rows<4, 2, 4>(walk);
     }
   }
 };

@@ -5,8 +5,8 @@
 #include "layers/cuda/conv/int8_math.cuh"
 #include "layers/cuda/device/async_ptx.cuh"
 #include "layers/cuda/device/overlap.cuh"
+#include "layers/cuda/device/quantized.cuh"
 #include "layers/cuda/quantized/qconv_depthwise_launch.h"
-#include "layers/cuda/quantized/quantized.cuh"
 
 namespace pipit::cuda {
 

@@ -1,6 +1,6 @@
 // INT8 convolution without matrix units: every thread adds up its own outputs in int32.
+#include "layers/cuda/device/quantized.cuh"
 #include "layers/cuda/quantized/qconv_direct_launch.h"
-#include "layers/cuda/quantized/quantized.cuh"
 
 namespace pipit::cuda {
 

@@ -8,7 +8,7 @@ namespace pipit::cuda {
 bool fuses_table(const NodeSpec& spec, const NodeSpec& next) {
   const DType type = spec.outputs[0].dtype;
   return spec.fusion.followers.empty() && next.layer.type() == QUnary::kType &&
-         (type == DType::i8 || type == DType::u8);
+         (type == DType::i8 || type == DType::u8) && next.outputs[0].dtype == type;
 }
 
 std::optional<ByteTable> follower_table(const NodeSpec& spec) {

@@ -1,9 +1,10 @@
 // Quantize, Dequantize and QAdd, as layers/ops/quantization.h specifies them.
 #include "layers/ops/qelementwise.h"
 
-#include "layers/cuda/device/kernel.cuh"
+#include "layers/cuda/device/async_ptx.cuh"
+#include "layers/cuda/device/early_launch.cuh"
+#include "layers/cuda/device/quantized.cuh"
 #include "layers/cuda/families.h"
-#include "layers/cuda/quantized/quantized.cuh"
 #include "layers/ops/quantize.h"
 
 namespace pipit {
@@ -31,6 +32,8 @@ __device__ int signed_byte(std::uint8_t raw, const IntegerOperand& operand) {
 template <int V>
 __global__ void quantize_kernel(DeviceLoop<2> loop, std::uint8_t* y, In x, float scale,
                                 QuantizedStore store) {
+  ptx::release_next_kernel();
+  ptx::wait_for_previous_kernel();
   const unsigned i = thread_index();
   if (i >= loop.size) return;
   int at[2];
@@ -51,6 +54,8 @@ __global__ void quantize_kernel(DeviceLoop<2> loop, std::uint8_t* y, In x, float
 template <int V>
 __global__ void dequantize_kernel(DeviceLoop<2> loop, Out y, const void* x, IntegerOperand operand,
                                   float scale) {
+  ptx::release_next_kernel();
+  ptx::wait_for_previous_kernel();
   const unsigned i = thread_index();
   if (i >= loop.size) return;
   int at[2];
@@ -74,6 +79,8 @@ struct Sum {
 
 template <int V>
 __global__ void sum_kernel(DeviceLoop<3> loop, std::uint8_t* y, const void* a, const void* b, Sum sum) {
+  ptx::release_next_kernel();
+  ptx::wait_for_previous_kernel();
   const unsigned i = thread_index();
   if (i >= loop.size) return;
   int at[3];
@@ -96,31 +103,31 @@ QuantizedStore store_of(const Quantization& y, const Clamp& activation = {}) {
 }
 
 void run_quantize(const Quantize& layer, std::span<const ConstTensorView> inputs,
-                  std::span<const TensorView> outputs, const RunContext& context) {
+                  std::span<const TensorView> outputs, const RunContext& context, bool overlap) {
   const ConstTensorView& x = inputs[0];
   const TensorView& y = outputs[0];
   const auto loop = broadcast_loop<2>({&y.desc, &x.desc});
   const bool wide = vectorizes<2>(loop, kWide, {y.data, x.data}, {1, dtype_bytes(x.desc.dtype)});
   const int width = wide ? kWide : 1;
-  launch("quantize", wide ? quantize_kernel<kWide> : quantize_kernel<1>, loop.size() / width, context,
-         DeviceLoop<2>(loop, width), reinterpret_cast<std::uint8_t*>(y.data), In(x), layer.y().scale,
-         store_of(layer.y()));
+  launch_early(wide ? quantize_kernel<kWide> : quantize_kernel<1>, loop.size() / width, overlap, context,
+               DeviceLoop<2>(loop, width), reinterpret_cast<std::uint8_t*>(y.data), In(x), layer.y().scale,
+               store_of(layer.y()));
 }
 
 void run_dequantize(const Dequantize& layer, std::span<const ConstTensorView> inputs,
-                    std::span<const TensorView> outputs, const RunContext& context) {
+                    std::span<const TensorView> outputs, const RunContext& context, bool overlap) {
   const ConstTensorView& x = inputs[0];
   const TensorView& y = outputs[0];
   const auto loop = broadcast_loop<2>({&y.desc, &x.desc});
   const bool wide = vectorizes<2>(loop, kWide, {y.data, x.data}, {dtype_bytes(y.desc.dtype), 1});
   const int width = wide ? kWide : 1;
-  launch("dequantize", wide ? dequantize_kernel<kWide> : dequantize_kernel<1>, loop.size() / width, context,
-         DeviceLoop<2>(loop, width), Out(y), static_cast<const void*>(x.data), IntegerOperand(layer.x()),
-         layer.x().scale);
+  launch_early(wide ? dequantize_kernel<kWide> : dequantize_kernel<1>, loop.size() / width, overlap, context,
+               DeviceLoop<2>(loop, width), Out(y), static_cast<const void*>(x.data),
+               IntegerOperand(layer.x()), layer.x().scale);
 }
 
 void run_add(const QAdd& layer, std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
-             const RunContext& context) {
+             const RunContext& context, bool overlap) {
   const QAddAttributes& a = layer.attributes();
   const TensorView& y = outputs[0];
   const auto loop = broadcast_loop<3>({&y.desc, &inputs[0].desc, &inputs[1].desc});
@@ -128,17 +135,19 @@ void run_add(const QAdd& layer, std::span<const ConstTensorView> inputs, std::sp
   const int width = wide ? kWide : 1;
   const Sum sum{IntegerOperand(a.a), IntegerOperand(a.b), a.a.scale / a.y.scale, a.b.scale / a.y.scale,
                 store_of(a.y, a.activation)};
-  launch("add integers", wide ? sum_kernel<kWide> : sum_kernel<1>, loop.size() / width, context,
-         DeviceLoop<3>(loop, width), reinterpret_cast<std::uint8_t*>(y.data),
-         static_cast<const void*>(inputs[0].data), static_cast<const void*>(inputs[1].data), sum);
+  launch_early(wide ? sum_kernel<kWide> : sum_kernel<1>, loop.size() / width, overlap, context,
+               DeviceLoop<3>(loop, width), reinterpret_cast<std::uint8_t*>(y.data),
+               static_cast<const void*>(inputs[0].data), static_cast<const void*>(inputs[1].data), sum);
 }
 
 }  // namespace
 
 void register_cuda_qelementwise(Registry& registry) {
-  add_kernel<Quantize>(registry, "elementwise", refuse_unless_indexable, run_quantize);
-  add_kernel<Dequantize>(registry, "elementwise", refuse_unless_indexable, run_dequantize);
-  add_kernel<QAdd>(registry, "elementwise", refuse_unless_indexable, run_add);
+  add_early_kernel<Quantize>(registry, "elementwise", refuse_unless_indexable, quantize_kernel<kWide>,
+                             run_quantize);
+  add_early_kernel<Dequantize>(registry, "elementwise", refuse_unless_indexable, dequantize_kernel<kWide>,
+                               run_dequantize);
+  add_early_kernel<QAdd>(registry, "elementwise", refuse_unless_indexable, sum_kernel<kWide>, run_add);
 }
 
 }  // namespace pipit

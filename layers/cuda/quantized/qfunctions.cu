@@ -2,10 +2,9 @@
 #include "engine/cuda/runtime.h"
 #include "layers/cuda/conv/int8_math.cuh"
 #include "layers/cuda/device/async_ptx.cuh"
-#include "layers/cuda/device/kernel.cuh"
-#include "layers/cuda/device/overlap.cuh"
+#include "layers/cuda/device/early_launch.cuh"
+#include "layers/cuda/device/quantized.cuh"
 #include "layers/cuda/families.h"
-#include "layers/cuda/quantized/quantized.cuh"
 #include "layers/ops/qelementwise.h"
 #include "layers/ops/qunary.h"
 
@@ -121,15 +120,6 @@ __global__ void product_of_words(DeviceLoop<3> loop, std::byte* y, const std::by
     result.v[w] = low_bytes(bits);
   }
   *reinterpret_cast<Words*>(y + at[0]) = result;
-}
-
-// One thread per point, which may begin while the kernel in front still runs.
-template <typename... Parameters, typename... Arguments>
-void launch_early(void (*kernel)(Parameters...), std::int64_t points, bool overlap, const RunContext& context,
-                  const Arguments&... arguments) {
-  if (points == 0) return;
-  PIPIT_CUDA(launch_overlapping(kernel, dim3(blocks_for(points)), dim3(kThreads), overlap,
-                                static_cast<cudaStream_t>(context.stream), arguments...));
 }
 
 class QUnaryTable final : public Kernel {

@@ -5,8 +5,8 @@
 
 #include "layers/cuda/device/async_ptx.cuh"
 #include "layers/cuda/device/overlap.cuh"
+#include "layers/cuda/device/quantized.cuh"
 #include "layers/cuda/families.h"
-#include "layers/cuda/quantized/quantized.cuh"
 #include "layers/cuda/spatial/pool_geometry.cuh"
 #include "layers/ops/qelementwise.h"
 

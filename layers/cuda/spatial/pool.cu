@@ -4,8 +4,10 @@
 #include "layers/cuda/device/async_ptx.cuh"
 #include "layers/cuda/device/kernel.cuh"
 #include "layers/cuda/device/overlap.cuh"
+#include "layers/cuda/device/quantized.cuh"
 #include "layers/cuda/families.h"
 #include "layers/cuda/spatial/pool_geometry.cuh"
+#include "layers/ops/quantize.h"
 
 namespace pipit {
 
@@ -112,7 +114,21 @@ struct GlobalAverage {
   Divider column_blocks, chunk_count;
 };
 
-__global__ void global_average_kernel(GlobalAverage g, float factor, Out y, In x) {
+// Where averages go: as they are, or as the Quantize behind them makes them.
+struct AverageStore {
+  Out y;
+  bool quantizes = false;
+  bool as_half = false;  // that Quantize reads halves
+  float scale = 1;
+  QuantizedStore integers = {};
+  __device__ void operator()(std::int64_t at, float v) const {
+    if (!quantizes) return store<float>(y, at, v);
+    if (as_half) v = half_bits_to_float(float_to_half_bits(v));
+    static_cast<std::uint8_t*>(y.data)[at] = static_cast<std::uint8_t>(integers.integer(__fdiv_rn(v, scale)));
+  }
+};
+
+__global__ void global_average_kernel(GlobalAverage g, float factor, AverageStore y, In x) {
   ptx::release_next_kernel();
   ptx::wait_for_previous_kernel();
   __shared__ float shared[kRows][kColumns * kVector + 1];
@@ -139,11 +155,10 @@ __global__ void global_average_kernel(GlobalAverage g, float factor, Out y, In x
   if (column >= kColumns * kVector || block_channel + column >= g.channels) return;
   float total = 0;
   for (int r = 0; r < kRows; ++r) total += shared[r][column];
-  store<float>(y, (static_cast<std::int64_t>(n) * g.chunks + chunk) * g.channels + block_channel + column,
-               total * factor);
+  y((static_cast<std::int64_t>(n) * g.chunks + chunk) * g.channels + block_channel + column, total * factor);
 }
 
-__global__ void add_chunks_kernel(unsigned size, Divider channels, int chunks, float factor, Out y,
+__global__ void add_chunks_kernel(unsigned size, Divider channels, int chunks, float factor, AverageStore y,
                                   const float* partial) {
   const unsigned i = thread_index();
   if (i >= size) return;
@@ -152,14 +167,18 @@ __global__ void add_chunks_kernel(unsigned size, Divider channels, int chunks, f
       partial + static_cast<std::int64_t>(n) * chunks * channels.divisor + (i - n * channels.divisor);
   float sum = 0;
   for (int p = 0; p < chunks; ++p) sum += from[static_cast<std::int64_t>(p) * channels.divisor];
-  store<float>(y, i, sum * factor);
+  y(i, sum * factor);
 }
 
 class GlobalAverageKernel final : public Kernel {
  public:
-  explicit GlobalAverageKernel(const TensorDesc& x)
-      : batch_(x.shape[0]), channels_(x.shape[1]), positions_(x.elements() / (batch_ * channels_)) {
+  explicit GlobalAverageKernel(const NodeSpec& spec)
+      : batch_(spec.inputs[0]->shape[0]),
+        channels_(spec.inputs[0]->shape[1]),
+        positions_(spec.inputs[0]->elements() / (batch_ * channels_)),
+        as_half_(spec.outputs[0].dtype == DType::f16) {
     chunks_ = (positions_ + kChunk - 1) / kChunk;
+    if (!spec.fusion.followers.empty()) quantized_ = layer_as<Quantize>(spec.fusion.followers[0]->layer).y();
     PIPIT_CUDA(can_overlap(reinterpret_cast<const void*>(&global_average_kernel), overlap_));
   }
   std::size_t scratch_bytes() const override {
@@ -172,21 +191,37 @@ class GlobalAverageKernel final : public Kernel {
                           static_cast<int>(chunks_), Divider(column_blocks),
                           Divider(static_cast<unsigned>(chunks_))};
     const float factor = 1 / static_cast<float>(positions_);
-    Out target(outputs[0]);
-    if (chunks_ > 1) target.data = context.scratch, target.type = DType::f32;
+    const AverageStore last = store_to(outputs[0]);
+    AverageStore first = last;
+    if (chunks_ > 1) {
+      first = {Out(outputs[0])};
+      first.y.data = context.scratch, first.y.type = DType::f32;
+    }
     const unsigned blocks = column_blocks * static_cast<unsigned>(batch_ * chunks_);
     PIPIT_CUDA(launch_overlapping(global_average_kernel, dim3(blocks), dim3(kColumns, kRows), overlap_,
                                   static_cast<cudaStream_t>(context.stream), g, chunks_ == 1 ? factor : 1.0F,
-                                  target, In(inputs[0])));
+                                  first, In(inputs[0])));
     if (chunks_ == 1) return;
     const std::int64_t size = batch_ * channels_;
     launch("global average, chunks", add_chunks_kernel, size, context, static_cast<unsigned>(size),
-           Divider(static_cast<unsigned>(channels_)), static_cast<int>(chunks_), factor, Out(outputs[0]),
+           Divider(static_cast<unsigned>(channels_)), static_cast<int>(chunks_), factor, last,
            reinterpret_cast<const float*>(context.scratch));
   }
 
  private:
+  AverageStore store_to(const TensorView& y) const {
+    if (!quantized_) return {Out(y)};
+    const StepBounds bounds = step_bounds(*quantized_, -INFINITY, INFINITY);
+    return {Out(y),
+            true,
+            as_half_,
+            quantized_->scale,
+            {stored_type(quantized_->dtype), quantized_->zero_point, bounds.low, bounds.high}};
+  }
+
   std::int64_t batch_, channels_, positions_, chunks_ = 1;
+  bool as_half_ = false;
+  std::optional<Quantization> quantized_;  // of the Quantize that is computed as well
   bool overlap_ = false;
 };
 
@@ -209,10 +244,13 @@ Refusal refuse_windows(const NodeSpec& spec) {
 }  // namespace
 
 void register_cuda_pool(Registry& registry) {
-  registry.add(Pool::kType, DeviceKind::cuda,
-               {"global_average", refuse_global_average, [](const NodeSpec& spec) {
-                  return std::unique_ptr<Kernel>(std::make_unique<GlobalAverageKernel>(*spec.inputs[0]));
-                }});
+  Candidate average{"global_average", refuse_global_average, [](const NodeSpec& spec) {
+                      return std::unique_ptr<Kernel>(std::make_unique<GlobalAverageKernel>(spec));
+                    }};
+  average.fuses_epilogue = [](const NodeSpec& spec, const NodeSpec& next) {
+    return spec.fusion.followers.empty() && next.layer.type() == Quantize::kType;
+  };
+  registry.add(Pool::kType, DeviceKind::cuda, std::move(average));
   add_kernel<Pool>(registry, "windows", refuse_windows, run_windows);
 }
 

@@ -47,18 +47,54 @@ class Ring {
   std::map<int, std::pair<int, std::vector<int>>> at_;
 };
 
+// A part's windows lie in its own columns of the convolution, and what is read of the image's rows holds its pixels.
+void expect_part(const PooledStemPlan& plan, const StemPart& part) {
+  const PooledStemShape& s = plan.shape;
+  EXPECT_GE(part.mid_begin, 0);
+  EXPECT_LE(part.mid_begin + plan.mid_columns, s.mid_w);
+  const int first_mid = 2 * part.out_begin - s.pool_pad_w - part.mid_begin;
+  for (int column = 0; column < part.out_columns; ++column) {
+    for (int x = 0; x < 3; ++x) {
+      const int wanted = std::clamp(2 * (part.out_begin + column) - s.pool_pad_w + x, 0, s.mid_w - 1);
+      EXPECT_EQ(part.mid_begin + std::clamp(2 * column + first_mid + x, 0, plan.mid_columns - 1), wanted);
+    }
+  }
+  for (const int count : {1, 4}) {
+    if (s.in_w % count != 0) continue;
+    const int first = plan.first_read(part, count), end = first + plan.runs_of(count) * count;
+    EXPECT_EQ(first % count, 0);
+    EXPECT_GE(first, 0);
+    EXPECT_LE(first, std::max(part.pixel, 0));
+    EXPECT_LE(end, s.in_w);
+    EXPECT_GE(end, std::min(part.pixel + plan.pitch, s.in_w));
+  }
+}
+
 template <typename E>
 void compare(unsigned seed) {
   std::mt19937 random(seed);
-  int plans = 0;
-  for (int i = 0; i < 30; ++i) {
+  int plans = 0, in_parts = 0;
+  for (int i = 0; i < 60; ++i) {
     const int kernel_w = draw(random, 3, kPooledStemPixels);
     const PooledStemShape s = random_stem(random, sizeof(E), kernel_w);
-    const int workers = draw(random, 1, 40);
+    const int workers =
+        draw(random, 0, 2) > 0 ? draw(random, 1, 40) : s.images * s.out_h * draw(random, 1, 5);
     const auto planned = plan_pooled_stem(s, workers);
     if (!std::holds_alternative<PooledStemPlan>(planned)) continue;
-    ++plans;
     const PooledStemPlan& plan = std::get<PooledStemPlan>(planned);
+    ++plans, in_parts += plan.parts > 1 ? 1 : 0;
+    ASSERT_TRUE(plan.parts == 1 || plan.step_rows == 1);
+    EXPECT_TRUE(plan.parts == 1 || plan.parts * plan.steps * s.images <= workers);
+    int columns = 0;
+    for (int k = 0; k < plan.parts; ++k) {
+      const StemPart part = plan.part_of(k);
+      EXPECT_EQ(part.out_begin, columns);
+      EXPECT_GT(part.out_columns, 0);
+      columns += part.out_columns;
+      expect_part(plan, part);
+    }
+    EXPECT_EQ(columns, s.out_w);
+    const StemPart part = plan.part_of(draw(random, 0, plan.parts - 1));  // whose numbers are computed
     const std::size_t taps = static_cast<std::size_t>(kPooledStemTaps * kernel_w * s.channels);
     std::vector<E> weights(kUnitChannels * taps);
     for (E& w : weights) w = static_cast<E>(draw(random, -4, 4));
@@ -112,7 +148,7 @@ void compare(unsigned seed) {
           std::vector<int> pixels;
           for (int w = 0; w < plan.pitch; ++w) {
             for (int c = 0; c < kPooledStemChannels; ++c)
-              pixels.push_back(pixel(image, row - s.pad_h, w - s.pad_w, c));
+              pixels.push_back(pixel(image, row - s.pad_h, part.pixel + w, c));
           }
           image_ring.write(row, std::move(pixels));
         }
@@ -127,7 +163,7 @@ void compare(unsigned seed) {
         const auto [mid, fresh] = ahead[static_cast<std::size_t>(at - first)];
         for (int row = fresh.begin; row < fresh.end; ++row) {
           std::vector<int> sums;
-          for (int w = 0; w < s.mid_w; ++w) {
+          for (int w = 0; w < plan.mid_columns; ++w) {
             for (int c = 0; c < 4; ++c) {
               const int output = unit_output(true, sizeof(E), of_output + c);
               int sum = 0;
@@ -137,7 +173,8 @@ void compare(unsigned seed) {
                   sum += pixels[static_cast<std::size_t>(w * s.stride_w * kPooledStemChannels + k)] *
                          weight_at(of_output + c, y, k);
               }
-              ASSERT_EQ(sum, expected_mid(image, row, w, output)) << "case " << i << ", seed " << seed;
+              ASSERT_EQ(sum, expected_mid(image, row, part.mid_begin + w, output))
+                  << "case " << i << ", seed " << seed;
               sums.push_back(sum);
             }
           }
@@ -163,7 +200,8 @@ void compare(unsigned seed) {
       first += count;
     }
   }
-  EXPECT_GT(plans, 15);
+  EXPECT_GT(plans, 30);
+  EXPECT_GT(in_parts, 2);
 }
 
 TEST(PooledStemPlan, ComputesTheConvolutionInBytes) {
@@ -177,9 +215,13 @@ TEST(PooledStemPlan, SaysWhatItCannotDo) {
   PooledStemShape s{2, 1, 3, 224, 224, 2, 2, 3, 3, 112, 112, 1, 1, 56, 56};
   ASSERT_TRUE(std::holds_alternative<PooledStemPlan>(plan_pooled_stem(s, 132)));
   EXPECT_EQ(std::get<PooledStemPlan>(plan_pooled_stem(s, 132)).step_rows, 1);
+  EXPECT_EQ(std::get<PooledStemPlan>(plan_pooled_stem(s, 132)).parts, 2);
+  EXPECT_EQ(std::get<PooledStemPlan>(plan_pooled_stem(s, 132)).mid_columns, 57);
+  s.images = 2;
+  EXPECT_EQ(std::get<PooledStemPlan>(plan_pooled_stem(s, 132)).parts, 1);
   s.images = 32;
   EXPECT_EQ(std::get<PooledStemPlan>(plan_pooled_stem(s, 132)).step_rows, 2);
-  s.mid_w = 1000, s.in_w = 2000;
+  s.out_w = 500, s.mid_w = 1000, s.in_w = 2000;
   EXPECT_THAT(std::get<std::string>(plan_pooled_stem(s, 132)), testing::HasSubstr("no room"));
 }
 

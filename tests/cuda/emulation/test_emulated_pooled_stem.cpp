@@ -28,7 +28,8 @@ Case random_case(std::mt19937& random, bool int8) {
     s.element_bytes = int8 ? 1 : 2;
     s.images = draw(random, 1, 3), s.channels = draw(random, 1, 4);
     c.columns = draw(random, 1, 8);
-    s.in_h = draw(random, 7, 30), s.in_w = draw(random, 8, 40);
+    const bool in_parts = coin(random);  // as wide images are for several times as many processors as rows
+    s.in_h = draw(random, 7, in_parts ? 15 : 30), s.in_w = draw(random, 8, in_parts ? 90 : 40);
     if (coin(random)) s.in_w = s.in_w / 4 * 4;  // rows that are read four pixels at a time
     s.stride_h = draw(random, 1, 3), s.stride_w = draw(random, 1, 3);
     s.pad_h = draw(random, 0, 3), s.pad_w = draw(random, 0, 3);
@@ -39,7 +40,7 @@ Case random_case(std::mt19937& random, bool int8) {
     s.from_bytes = coin(random);
     c.channels_last = s.from_bytes || coin(random);
     c.reversed = s.from_bytes && coin(random);
-    c.processors = draw(random, 1, 4);
+    c.processors = in_parts ? s.images * s.out_h * draw(random, 2, 5) : draw(random, 1, 4);
     if (s.mid_h >= 2 && s.mid_w >= 2 && s.out_h >= 1 && s.out_w >= 1) return c;
   }
 }
@@ -56,13 +57,13 @@ cuda::PooledStemArgs args_of(const Case& c, const cuda::PooledStemPlan& plan) {
   args.workers = std::min(c.processors, steps);
   args.least_steps = steps / args.workers, args.more_steps = steps % args.workers;
   args.steps = cuda::Divisor(plan.steps);
-  args.mid_row = cuda::Divisor(s.mid_w), args.mid_ring = cuda::Divisor(plan.mid_rows);
-  args.image_ring = cuda::Divisor(plan.image_rows), args.out_row = cuda::Divisor(s.out_w);
+  args.mid_row = cuda::Divisor(plan.mid_columns), args.mid_ring = cuda::Divisor(plan.mid_rows);
+  args.image_ring = cuda::Divisor(plan.image_rows), args.out_row = cuda::Divisor(plan.out_columns);
   const auto in_fours = [](int elements) { return elements % 4 == 0; };
   const bool together =
       s.from_bytes ? s.channels == 3 && args.x_pixel == 3 : args.x_pixel == 1 && in_fours(args.x_channel);
   args.runs_of_four = together && in_fours(args.x_row) && in_fours(args.x_image) && in_fours(s.in_w);
-  args.runs = cuda::Divisor(s.in_w / (args.runs_of_four ? 4 : 1));
+  args.runs = cuda::Divisor(plan.runs_of(args.runs_of_four ? 4 : 1));
   return args;
 }
 
@@ -142,7 +143,8 @@ void expect_stem(std::mt19937& random, bool int8, const Case& c, const cuda::Poo
   Global<std::byte> y(static_cast<std::size_t>(s.images) * s.out_h * s.out_w * kOutputs * bytes, 0x5A);
   args.weights = weights.data(), args.constants = constants.data(), args.y = y.data();
   args.x = in_memory.data(), args.table = table.data(), args.bytes = in_bytes.data() + first_channel;
-  const Launch how = launch_of(random, args.workers, cuda::pooled_stem::kThreads, plan.shared_bytes + 1024);
+  Launch how = launch_of(random, args.workers, cuda::pooled_stem::kThreads, plan.shared_bytes + 1024);
+  how.grid.y = static_cast<unsigned>(plan.parts);
   auto* const kernel =
       s.from_bytes ? int8 ? cuda::run_pooled_stem<std::int32_t, true> : cuda::run_pooled_stem<float, true>
       : int8 ? cuda::run_pooled_stem<std::int32_t, false>
@@ -153,26 +155,27 @@ void expect_stem(std::mt19937& random, bool int8, const Case& c, const cuda::Poo
 
 void expect_stems(bool int8, unsigned test) {
   std::mt19937 random = numbers(test);
-  int stems = 0;
+  int stems = 0, in_parts = 0;
   for (int i = 0; i < 60; ++i) {
     const Case c = random_case(random, int8);
     const cuda::PooledStemShape& s = c.shape;
-    SCOPED_TRACE(
-        fmt::format("case {}: {} images of {} x {} x {}{}, window {} x {}, strides {} x {}, padding {} x {}, "
-                    "{} processors, seed {}",
-                    i, s.images, s.channels, s.in_h, s.in_w,
-                    s.from_bytes      ? " (bytes)"
-                    : c.channels_last ? " (channels last)"
-                                      : "",
-                    kRows, c.columns, s.stride_h, s.stride_w, s.pad_h, s.pad_w, c.processors, gpu_seed()));
+    SCOPED_TRACE(fmt::format(
+        "case {}: {} images of {} x {} x {}{}, window {} x {}, strides {} x {}, padding {} x {}, "
+        "{} columns of maxima, {} processors, seed {}",
+        i, s.images, s.channels, s.in_h, s.in_w,
+        s.from_bytes      ? " (bytes)"
+        : c.channels_last ? " (channels last)"
+                          : "",
+        kRows, c.columns, s.stride_h, s.stride_w, s.pad_h, s.pad_w, s.out_w, c.processors, gpu_seed()));
     const auto planned = cuda::plan_pooled_stem(s, c.processors);
     const auto* plan = std::get_if<cuda::PooledStemPlan>(&planned);
     if (plan == nullptr) continue;
-    ++stems;
+    ++stems, in_parts += plan->parts > 1 ? 1 : 0;
     expect_stem(random, int8, c, *plan);
     if (::testing::Test::HasFailure()) return;
   }
   EXPECT_GT(stems, 30);
+  EXPECT_GT(in_parts, 4);
 }
 
 TEST(EmulatedPooledStem, IsTheSpecificationInInt8) {

@@ -47,7 +47,8 @@ class FusionTest : public test::ToyGraphTest {
       record.row_stride = fusion.row_stride;
       record.in_place.assign(fusion.in_place.begin(), fusion.in_place.end());
       record.overwritten = fusion.overwritten;
-      for (const NodeSpec* follower : fusion.followers) EXPECT_NE(follower->constant(1), nullptr);
+      for (const NodeSpec* follower : fusion.followers)
+        EXPECT_TRUE(follower->inputs.size() == 1 || follower->constant(1) != nullptr);
       return std::make_unique<test::ToyAddKernel>(0, false);
     };
     return made;
@@ -106,6 +107,35 @@ TEST_F(FusionTest, OnlyWhatNothingElseReadsIsAFollower) {
   Candidate plain = candidate("plain", 0);
   plain.fuses_epilogue = [](const NodeSpec&, const NodeSpec&) { return true; };
   EXPECT_EQ(plan(builder_.build(), {plain, candidate("constant", 1)})->steps().size(), 2U);
+}
+
+// Its elements in another type.
+class ToyNarrow final : public LayerOf<ToyNarrow, test::ToyAddAttributes> {
+ public:
+  static constexpr std::string_view kType = "ToyNarrow";
+  ToyNarrow() : LayerOf({}) {}
+  std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override {
+    return {TensorDesc{inputs[0]->shape, DType::i8}};
+  }
+};
+
+TEST_F(FusionTest, AFollowerMayWriteAnotherType) {
+  builder_.mark_output(builder_.add1("round", std::make_shared<ToyNarrow>(), {add("first", {input()})}));
+  Candidate plain = candidate("plain", 0);
+  plain.fuses_epilogue = [](const NodeSpec& spec, const NodeSpec& next) {
+    return spec.outputs[0].dtype == DType::f32 && next.outputs[0].dtype == DType::i8;
+  };
+  Registry registry;
+  registry.add(ToyAdd::kType, DeviceKind::cpu, plain);
+  registry.add(ToyNarrow::kType, DeviceKind::cpu, candidate("round", 0));
+  PlanOptions options;
+  options.threads = 1;
+  const auto built = ExecutionPlan::build(builder_.build(), registry, options);
+  ASSERT_EQ(built->steps().size(), 1U);
+  EXPECT_THAT(built->steps()[0].fused, ElementsAre(1));
+  EXPECT_EQ(built->steps()[0].outputs[0].desc.dtype, DType::i8);
+  ASSERT_EQ(made_.size(), 1U);
+  EXPECT_EQ(made_[0].followers, 1U);
 }
 
 TEST_F(FusionTest, AProducerComesWithItsOwnFollowers) {

@@ -2,14 +2,18 @@
 // become halves.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "layers/ops/binary.h"
 #include "layers/ops/conv.h"
+#include "layers/ops/pool.h"
 #include "layers/ops/qconv.h"
 #include "layers/ops/quantize.h"
+#include "layers/ops/reshaping.h"
 #include "layers/ops/unary.h"
 #include "layers/passes/passes.h"
+#include "layers/passes/rewriter.h"
 #include "layers/registry.h"
 #include "tests/support/run_graph.h"
 
@@ -101,6 +105,59 @@ TEST(AssignPrecisionInInt8, HalvesAreWhereFloatingPointProductsAre) {
   const Rewritten wide = assign_precision(graph, Precision::int8, DeviceKind::cuda, {"kept"});
   EXPECT_EQ(type_of(wide.graph, "first"), DType::f32);
   EXPECT_EQ(type_of(wide.graph, "kept"), DType::f32);
+}
+
+// A Relu whose values are reshaped and quantized.
+Graph reshaped(bool read_twice) {
+  GraphBuilder b;
+  const ValueId x = b.add_input("x", TensorDesc{{2, 3, 4, 5}});
+  const ValueId relu = b.add1("relu", std::make_shared<Unary>(UnaryAttributes{UnaryKind::relu}), {x});
+  const ValueId rows = b.add1("rows", std::make_shared<Reshape>(ReshapeAttributes{Shape{6, 20}}), {relu});
+  b.mark_output(b.add1("quantize", std::make_shared<Quantize>(kQ), {rows}), "y");
+  if (read_twice) b.mark_output(rows, "rows");
+  return b.build();
+}
+
+TEST(RaiseQuantize, GoesInFrontOfAReshape) {
+  const Graph before = reshaped(false);
+  const Rewritten after = raise_quantize(before);
+  EXPECT_EQ(after.changes, 1);
+  ASSERT_EQ(after.graph.nodes().size(), 3U);
+  EXPECT_EQ(after.graph.nodes()[1].name, "quantize");
+  EXPECT_EQ(after.graph.nodes()[2].name, "rows");
+  EXPECT_EQ(type_of(after.graph, "rows"), DType::i8);
+  std::mt19937 random(test::test_seed());
+  const std::vector<Tensor> inputs = test::random_inputs(before, random);
+  const auto expected = test::run_graph(before, default_registry(), inputs);
+  const auto got = test::run_graph(after.graph, default_registry(), inputs);
+  ASSERT_EQ(got[0].desc().str(), expected[0].desc().str());
+  EXPECT_EQ(std::memcmp(got[0].view().data, expected[0].view().data, expected[0].desc().bytes()), 0);
+}
+
+TEST(RaiseQuantize, StandsRightBehindAnAverageOnAGpu) {
+  GraphBuilder b;
+  std::mt19937 random(test::test_seed());
+  const ValueId x = b.add_input("x", TensorDesc{{2, 3, 4, 5}});
+  const ValueId w = b.add_constant("w", test::random_tensor({8, 3, 1, 1}, random));
+  const ValueId conv = b.add1("conv", std::make_shared<Conv>(ConvAttributes{}), {x, w});
+  const ValueId average =
+      b.add1("average", std::make_shared<Pool>(PoolAttributes{PoolKind::average, {}, true}), {conv});
+  const ValueId rows =
+      b.add1("flatten", std::make_shared<Reshape>(ReshapeAttributes{Shape{2, 8}}), {average});
+  b.mark_output(b.add1("quantize", std::make_shared<Quantize>(kQ), {rows}), "y");
+  const Graph graph = optimize(b.build(), nullptr, {}, DeviceKind::cuda);
+  for (const Node& node : graph.nodes()) {
+    if (layer_if<Quantize>(node) == nullptr) continue;
+    const auto producer =
+        std::ranges::find_if(graph.nodes(), [&](const Node& n) { return n.outputs[0] == node.inputs[0]; });
+    ASSERT_NE(producer, graph.nodes().end());
+    EXPECT_EQ(producer->name, "average");
+  }
+  EXPECT_EQ(count(graph, "Quantize"), 1);
+}
+
+TEST(RaiseQuantize, LeavesWhatOthersRead) {
+  EXPECT_EQ(raise_quantize(reshaped(true)).changes, 0);
 }
 
 }  // namespace
