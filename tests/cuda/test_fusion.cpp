@@ -168,8 +168,10 @@ TEST(GpuFusion, ConvolutionsOfHalvesComputeTheFunctionOfTheirResults) {
   }
 }
 
-// The end of a network in INT8 that keeps its average in floating point: convolution, average, Flatten, Quantize.
-Graph average_of_results(Numbers& numbers, const Shape& x_shape, const Quantization& y, bool read_twice) {
+// The end of a network in INT8 that keeps its average in floating point: convolution, average, Flatten, Quantize. halves:
+// another convolution in floating point is averaged.
+Graph average_of_results(Numbers& numbers, const Shape& x_shape, const Quantization& y, bool halves,
+                         bool read_twice) {
   GraphBuilder builder;
   ValueId x = builder.add_input("x", TensorDesc{x_shape});
   x = builder.add1("x.quantize", std::make_shared<Quantize>(kI8), {x});
@@ -179,6 +181,12 @@ Graph average_of_results(Numbers& numbers, const Shape& x_shape, const Quantizat
   x = builder.add1(
       "conv", std::make_shared<QConv>(a),
       {x, builder.add_constant("w", numbers.integers<std::int8_t>({channels, channels, 1, 1}, -127, 127))});
+  if (halves) {
+    ConvAttributes kept;
+    kept.window.rank = 2;
+    const ValueId weights = builder.add_constant("kept.w", random_tensor({channels, channels, 1, 1}, numbers.random));
+    x = builder.add1("kept", std::make_shared<Conv>(kept), {x, weights});
+  }
   x = builder.add1("average", std::make_shared<Pool>(PoolAttributes{PoolKind::average, {}, true}), {x});
   if (read_twice) builder.mark_output(x);
   x = builder.add1("flatten", std::make_shared<Reshape>(ReshapeAttributes{Shape{x_shape[0], channels}}), {x});
@@ -192,14 +200,13 @@ TEST(GpuFusion, AveragesAreQuantizedInPlace) {
   Numbers numbers(231);
   for (const Shape& shape : {Shape{2, 72, 7, 7}, Shape{3, 16, 25, 31}}) {
     for (const Quantization& y : kTypes) {
-      for (const Precision precision : {Precision::fp32, Precision::fp16}) {
+      for (const bool halves : {false, true}) {
         for (const bool read_twice : {false, true}) {
-          const Graph graph = average_of_results(numbers, shape, y, read_twice);
+          const Graph graph = average_of_results(numbers, shape, y, halves, read_twice);
           const Tensor input = random_tensor(shape, numbers.random, -6, 6);
           const auto plan_for = [&](bool every_value) {
             CompileOptions options;
             options.planning.device = DeviceKind::cuda;
-            options.planning.precision = precision;
             options.planning.keep_every_value = every_value;
             return compile(graph, options).plans[0];
           };

@@ -96,8 +96,19 @@ std::vector<SpreadPlan> spread_plans(const ConvShape& shape, int processors) {
   return plans;
 }
 
-bool spread_goes_first(const ConvShape& shape, const SpreadPlan& plan, int processors) {
-  return tiles_of(shape) * plan.slices <= 2 * processors;
+// Fitted to what 200 layers of ResNets, MobileNet v2 and EfficientNet-B0 took in their networks on an H100 at batches 1
+// to 8 (docs/benchmarks/gpu.md): "implicit_gemm" has too few blocks for few tiles, and too long a way for a deep one.
+bool spread_goes_first(const ConvShape& shape, const SpreadPlan& plan) {
+  constexpr std::int64_t kFewTiles = 28, kFewPositions = 8;
+  constexpr int kLongWay = 80;  // steps of a block
+  constexpr std::int64_t kLarge = 400'000'000;  // multiply-accumulates: others' tiles are busy then
+  const std::int64_t tiles = tiles_of(shape), depth_bytes = shape.depth() * 2;
+  const std::int64_t macs = shape.rows() * shape.out_c * shape.depth() * (shape.int8 ? 2 : 1);
+  if (macs >= kLarge) return false;
+  if (tiles <= kFewTiles || shape.rows() <= kFewPositions) return true;
+  if (plan.steps > kLongWay) return false;
+  if (tiles <= 64 && depth_bytes >= (shape.rows() <= kSpreadRows ? 1024 : 1536)) return true;
+  return tiles <= 104 && depth_bytes >= 2048 && taps_of(shape) > 1 && shape.stride_h == 1 && shape.stride_w == 1;
 }
 
 std::vector<std::byte> pack_spread(const ConvShape& s, const SpreadPlan& plan, int element_bytes,

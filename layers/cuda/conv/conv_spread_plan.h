@@ -83,7 +83,7 @@ std::optional<std::string> refuse_spread(const ConvShape& shape);
 std::vector<SpreadPlan> spread_plans(const ConvShape& shape, int processors);
 
 /// Whether it is likely to be faster than every other kernel.
-bool spread_goes_first(const ConvShape& shape, const SpreadPlan& plan, int processors);
+bool spread_goes_first(const ConvShape& shape, const SpreadPlan& plan);
 
 /// Weights [out_c][in_c][kernel_h][kernel_w] of elements, in_c as in the shape (times two in INT8), for every column tile
 /// and every slice of it: step by step, as the products read them. Outputs are in the order of packed_channel.

@@ -44,7 +44,7 @@ SpreadPlan spread_plan(const NodeSpec& spec, const ConvShape& shape) {
 }
 
 bool spread_yields(const NodeSpec& spec, const ConvShape& shape) {
-  return !spread_goes_first(shape, spread_plan(spec, shape), processors_of(spec.gpu)) ||
+  return !spread_goes_first(shape, spread_plan(spec, shape)) ||
          !kept_depth(spec, shape).all();
 }
 

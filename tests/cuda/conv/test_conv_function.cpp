@@ -81,13 +81,13 @@ TEST(HalfFollower, IsOneFunctionOfHalves) {
   EXPECT_FALSE(cuda::fuses_function(floats.spec, floats.next));
 }
 
-TEST(HalfFollower, FourCandidatesTakeIt) {
+TEST(HalfFollower, FiveCandidatesTakeIt) {
   const Described d(geometry(1, 64, 14, 64, 1, 1, 0), {UnaryKind::silu});
   std::set<std::string> takers;
   for (const Candidate& c : default_registry().candidates(Conv::kType, DeviceKind::cuda)) {
     if (c.fuses_epilogue && c.fuses_epilogue(d.spec, d.next)) takers.insert(c.name);
   }
-  EXPECT_EQ(takers, (std::set<std::string>{"depthwise_quads", "stem", "resident_gemm", "implicit_gemm"}));
+  EXPECT_EQ(takers, (std::set<std::string>{"depthwise_quads", "stem", "spread_gemm", "resident_gemm", "implicit_gemm"}));
 }
 
 // Whether implicit_gemm leaves a convolution at 14x14, batch 128, to the library.
@@ -226,6 +226,29 @@ TEST(ConvFunction, ResidentGemm) {
   EXPECT_GT(accepted, 15);
 }
 
+TEST(ConvFunction, SpreadGemm) {
+  PIPIT_NEEDS_GPU();
+  std::mt19937 random(gpu_seed() + 45);
+  Functions functions;
+  int accepted = 0;
+  for (int i = 0; i < 40 && !HasFailure(); ++i) {
+    const Geometry g = i < 4 ? geometry(1, 48 << i, 7, 320 >> i, 1, 1, 0) : random_geometry(random);
+    GpuCase test = make_case(g, Precision::fp16, random);
+    const Conv layer(ConvAttributes{g.window, 1, g.activation});
+    if (const auto reason = gpu_refusal(layer, "spread_gemm", test)) {
+      if (reason->find("Hopper") != std::string::npos) GTEST_SKIP() << *reason;
+      continue;
+    }
+    ++accepted;
+    for (const std::string& way : gpu_variants(layer, "spread_gemm", test)) {
+      test.variant = way;
+      functions.expect(g, "spread_gemm", test);
+      if (HasFailure()) break;
+    }
+  }
+  EXPECT_GT(accepted, 30);
+}
+
 // Arguments at which exponentials overflow or vanish, and NaN, each in the channel or pixel that alone has a weight.
 TEST(ConvFunction, EveryArgument) {
   PIPIT_NEEDS_GPU();
@@ -263,7 +286,7 @@ TEST(ConvFunction, EveryArgument) {
       expect_gpu(layer, name, test);
     }
   };
-  for (const char* name : {"implicit_gemm", "stem", "resident_gemm"})
+  for (const char* name : {"implicit_gemm", "stem", "spread_gemm", "resident_gemm"})
     check(geometry(1, 8, 1, 16, 1, 1, 0), name, Shape{1, 8, 1, count}, false);
   Geometry depthwise = geometry(1, count, 1, count, 3, 1, 1);
   depthwise.groups = count;
