@@ -7,6 +7,7 @@
 #include "engine/cuda/runtime.h"
 #include "layers/cuda/chain/conv_chain.h"
 #include "layers/cuda/chain/row_chain_launch.h"
+#include "layers/cuda/conv/conv_spread_plan.h"
 #include "layers/cuda/families.h"
 #include "layers/ops/conv.h"
 #include "layers/ops/qconv.h"
@@ -38,12 +39,14 @@ std::optional<RowChainPlan> plan_of(const ConvChain& chain, int gpu) {
 
 /// Whether one launch is faster than one for each, as measured on an H200 (docs/benchmarks/gpu.md): kernels around a
 /// chain find no room beside it, so that short ones lose, and every block has weights to read that other rows' blocks
-/// read, too. What leaves most of the GPU idle was not measured.
+/// read, too. Where all positions are one tile of "spread_gemm", launches of that are faster. What leaves most of the GPU
+/// idle was not measured.
 bool pays(const ConvChain& chain, const RowChainPlan& plan, int gpu) {
   const bool int8 = chain.shape.element_bytes == 1;
   const auto convolutions = static_cast<int>(chain.shape.convs.size());
   constexpr std::int64_t kMostWeights = 256 << 10;  // of a block, a convolution
-  return plan.ranks >= (int8 ? 4 : 2) && convolutions >= (int8 ? 9 : 6) &&
+  const std::int64_t positions = std::int64_t{chain.shape.rows()} * chain.shape.width;
+  return positions > cuda::kSpreadRows && plan.ranks >= (int8 ? 4 : 2) && convolutions >= (int8 ? 9 : 6) &&
          plan.stream_bytes <= kMostWeights * convolutions &&
          chain.shape.rows() * plan.ranks * 2 >= hopper_processors(gpu);
 }

@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(kSpreadThreads, 2) spread_gemm(const __grid_co
     }
   }
   if (finish.alone || !finish.has(0)) return;
-  ptx::wait_cluster_barrier(have_sums, 0);
+  ptx::wait_barrier(have_sums, 0);
   Sum sum[4] = {};
   finish.add_received(p, rooms, sum);
   Epilogue::finish(args, columns, constants, sum, held[0], finish.at(0), finish.left);

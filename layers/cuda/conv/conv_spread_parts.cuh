@@ -196,13 +196,15 @@ template <typename Sum>
 struct Products {
   static constexpr int kAtOnce = 10;
   int count;
-  std::uint32_t places, weights;
+  std::uint32_t places;
+  std::uint64_t weights;        // descriptor of the first step's
   std::uint32_t left[kAtOnce];  // addresses of the next ones
 
   __device__ __forceinline__ Products(const SpreadArgs& p, const Rooms& rooms) : count(p.plan.steps_of_group()) {
-    const int first = static_cast<int>(threadIdx.x) / 128 * count;
+    // The same for all lanes, so that descriptors are put together in uniform registers.
+    const int first = __shfl_sync(0xFFFFFFFFU, static_cast<int>(threadIdx.x) / 128, 0) * count;
     places = rooms.places + first * 8;
-    weights = rooms.weights + first * kSpreadStepWeights;
+    weights = weights_descriptor(rooms.weights + first * kSpreadStepWeights);
   }
   __device__ __forceinline__ void find(const LaneRow& row, int step) {
 #pragma unroll
@@ -220,7 +222,7 @@ struct Products {
     ptx::begin_products();
 #pragma unroll
     for (int u = 0; u < Count; ++u)
-      ptx::multiply_group(sums, operands[u], weights_descriptor(weights + (step + u) * kSpreadStepWeights));
+      ptx::multiply_group(sums, operands[u], weights + (step + u) * (kSpreadStepWeights >> 4));
     ptx::end_products();
     ptx::wait_products();
   }

@@ -107,7 +107,8 @@ bool spread_goes_first(const ConvShape& shape, const SpreadPlan& plan) {
   if (macs >= kLarge) return false;
   if (tiles <= kFewTiles || shape.rows() <= kFewPositions) return true;
   if (plan.steps > kLongWay) return false;
-  if (tiles <= 64 && depth_bytes >= (shape.rows() <= kSpreadRows ? 1024 : 1536)) return true;
+  if (shape.rows() <= kSpreadRows && tiles <= 64 && depth_bytes >= 1024) return true;
+  if (tiles <= (taps_of(shape) > 1 ? 64 : 32) && depth_bytes >= 1536) return true;
   return tiles <= 104 && depth_bytes >= 2048 && taps_of(shape) > 1 && shape.stride_h == 1 && shape.stride_w == 1;
 }
 
