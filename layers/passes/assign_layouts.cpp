@@ -171,8 +171,8 @@ Graph fuse(Graph graph, std::vector<PassReport>* report) {
 Graph optimize(Graph graph, std::vector<PassReport>* report, const ExtraPass& before_layouts,
                DeviceKind device) {
   std::vector<ExtraPass> passes{before_layouts};
+  if (device == DeviceKind::cuda) passes.push_back({"raise quantize", raise_quantize});
   if (is_quantized(graph)) {
-    if (device == DeviceKind::cuda) passes.push_back({"raise quantize", raise_quantize});
     passes.push_back({"fuse quantized functions", fuse_quantized_functions});
     if (device == DeviceKind::cpu) passes.push_back({"make activations unsigned", unsigned_activations});
   }

@@ -139,9 +139,9 @@ struct ExtraPass {
 /// layouts.
 Graph fuse(Graph graph, std::vector<PassReport>* report = nullptr);
 
-/// fuse(), then `before_layouts`, for a model that is quantized already fuse_quantized_functions and on a CPU
-/// unsigned_activations, and assign_layouts. `before_layouts`, if it has a function, sees
-/// the fused graph before it is given layouts: that is where a graph is quantized.
+/// fuse(), then `before_layouts`, on a GPU raise_quantize, for a model that is quantized already
+/// fuse_quantized_functions and on a CPU unsigned_activations, and assign_layouts. `before_layouts`, if it has a
+/// function, sees the fused graph before it is given layouts: that is where a graph is quantized.
 Graph optimize(Graph graph, std::vector<PassReport>* report = nullptr, const ExtraPass& before_layouts = {},
                DeviceKind device = DeviceKind::cpu);
 

@@ -315,7 +315,8 @@ TEST(SmallShapes, Int8) {
     c.residual = residual;
     for (const char* candidate : {"implicit_gemm", "direct"}) expect_conv(candidate, c, numbers);
     if (pipelined_problem().empty()) {  // as for resident_gemm
-      for (const char* candidate : {"pipelined_gemm", "resident_gemm"}) expect_conv(candidate, c, numbers);
+      for (const char* candidate : {"pipelined_gemm", "resident_gemm", "spread_gemm"})
+        expect_conv(candidate, c, numbers);
     }
     ConvCase real = c;
     real.attributes.y = kReal;

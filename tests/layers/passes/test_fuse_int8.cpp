@@ -134,7 +134,8 @@ TEST(RaiseQuantize, GoesInFrontOfAReshape) {
   EXPECT_EQ(std::memcmp(got[0].view().data, expected[0].view().data, expected[0].desc().bytes()), 0);
 }
 
-TEST(RaiseQuantize, StandsRightBehindAnAverageOnAGpu) {
+// Convolution, average, Flatten, and Quantize where the graph is quantized.
+Graph averaged(bool quantized) {
   GraphBuilder b;
   std::mt19937 random(test::test_seed());
   const ValueId x = b.add_input("x", TensorDesc{{2, 3, 4, 5}});
@@ -144,8 +145,11 @@ TEST(RaiseQuantize, StandsRightBehindAnAverageOnAGpu) {
       b.add1("average", std::make_shared<Pool>(PoolAttributes{PoolKind::average, {}, true}), {conv});
   const ValueId rows =
       b.add1("flatten", std::make_shared<Reshape>(ReshapeAttributes{Shape{2, 8}}), {average});
-  b.mark_output(b.add1("quantize", std::make_shared<Quantize>(kQ), {rows}), "y");
-  const Graph graph = optimize(b.build(), nullptr, {}, DeviceKind::cuda);
+  b.mark_output(quantized ? b.add1("quantize", std::make_shared<Quantize>(kQ), {rows}) : rows, "y");
+  return b.build();
+}
+
+void expect_average_in_front_of_quantize(const Graph& graph) {
   for (const Node& node : graph.nodes()) {
     if (layer_if<Quantize>(node) == nullptr) continue;
     const auto producer =
@@ -154,6 +158,13 @@ TEST(RaiseQuantize, StandsRightBehindAnAverageOnAGpu) {
     EXPECT_EQ(producer->name, "average");
   }
   EXPECT_EQ(count(graph, "Quantize"), 1);
+}
+
+// In a file that is quantized, and by a plan.
+TEST(RaiseQuantize, StandsRightBehindAnAverageOnAGpu) {
+  expect_average_in_front_of_quantize(optimize(averaged(true), nullptr, {}, DeviceKind::cuda));
+  const ExtraPass quantize{"quantize", [](const Graph&) { return Rewritten{averaged(true), 1}; }};
+  expect_average_in_front_of_quantize(optimize(averaged(false), nullptr, quantize, DeviceKind::cuda));
 }
 
 TEST(RaiseQuantize, LeavesWhatOthersRead) {
