@@ -3,6 +3,8 @@
 #include <set>
 
 #include "engine/cuda/library.h"
+#include "engine/cuda/runtime.h"
+#include "layers/cuda/conv/conv_spread_launch.h"
 #include "layers/ops/binary.h"
 #include "layers/ops/conv.h"
 #include "layers/ops/gemm.h"
@@ -94,6 +96,18 @@ TEST(SmallShapes, ImplicitGemm) {
   conv("implicit_gemm", {1, 200, 5, 5, 40, 3, 1, 1}, kHalf);  // deep and few positions: split over a cluster
   conv("implicit_gemm", {1, 8, 3, 3, 3, 5, 1, 2}, kHalf);     // the kernel is larger than the image
   conv("implicit_gemm", {2, 40, 6, 5, 150, 3, 1, 1, 1, true, true}, kHalf);
+}
+
+TEST(SmallShapes, SpreadGemm) {
+  PIPIT_NEEDS_GPU();
+  bool has = false;
+  PIPIT_CUDA(cuda::has_spread_gemm(has));
+  if (!has) GTEST_SKIP() << "not a Hopper GPU";
+  constexpr auto kHalf = Precision::fp16;
+  conv("spread_gemm", {2, 16, 9, 7, 24, 3, 1, 1, 1, true}, kHalf);
+  conv("spread_gemm", {1, 200, 5, 5, 40, 3, 1, 1}, kHalf);  // clusters
+  conv("spread_gemm", {1, 136, 9, 9, 33, 1, 2, 0}, kHalf);  // gathered pixels, an odd number of outputs
+  conv("spread_gemm", {1, 8, 3, 3, 3, 5, 1, 2}, kHalf);     // the kernel is larger than the image
 }
 
 TEST(SmallShapes, DirectConvolutions) {
