@@ -168,8 +168,8 @@ TEST(GpuFusion, ConvolutionsOfHalvesComputeTheFunctionOfTheirResults) {
   }
 }
 
-// The end of a network in INT8 that keeps its average in floating point: convolution, average, Flatten, Quantize. halves:
-// another convolution in floating point is averaged.
+// The end of a network in INT8 that keeps its average in floating point: convolution, average, Flatten, Quantize.
+// halves: another convolution in floating point is averaged.
 Graph average_of_results(Numbers& numbers, const Shape& x_shape, const Quantization& y, bool halves,
                          bool read_twice) {
   GraphBuilder builder;
@@ -184,7 +184,8 @@ Graph average_of_results(Numbers& numbers, const Shape& x_shape, const Quantizat
   if (halves) {
     ConvAttributes kept;
     kept.window.rank = 2;
-    const ValueId weights = builder.add_constant("kept.w", random_tensor({channels, channels, 1, 1}, numbers.random));
+    const ValueId weights =
+        builder.add_constant("kept.w", random_tensor({channels, channels, 1, 1}, numbers.random));
     x = builder.add1("kept", std::make_shared<Conv>(kept), {x, weights});
   }
   x = builder.add1("average", std::make_shared<Pool>(PoolAttributes{PoolKind::average, {}, true}), {x});

@@ -5,11 +5,11 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "layers/cuda/device/cluster_ptx.cuh"
 #include "layers/cuda/chain/projected_sum_launch.h"
 #include "layers/cuda/chain/unit_outputs.cuh"
 #include "layers/cuda/chain/unit_products.cuh"
 #include "layers/cuda/device/async_ptx.cuh"
+#include "layers/cuda/device/cluster_ptx.cuh"
 #include "layers/cuda/device/tensor_copy.cuh"
 #include "layers/cuda/device/warpgroup_mma_int8.cuh"
 

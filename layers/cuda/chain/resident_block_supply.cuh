@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "layers/cuda/device/cluster_ptx.cuh"
 #include "layers/cuda/chain/resident_block_launch.h"
 #include "layers/cuda/device/async_ptx.cuh"
+#include "layers/cuda/device/cluster_ptx.cuh"
 #include "layers/cuda/device/tensor_copy.cuh"
 #include "layers/cuda/device/warpgroup_mma.cuh"
 

@@ -39,8 +39,8 @@ std::optional<RowChainPlan> plan_of(const ConvChain& chain, int gpu) {
 
 /// Whether one launch is faster than one for each, as measured on an H200 (docs/benchmarks/gpu.md): kernels around a
 /// chain find no room beside it, so that short ones lose, and every block has weights to read that other rows' blocks
-/// read, too. Where all positions are one tile of "spread_gemm", launches of that are faster. What leaves most of the GPU
-/// idle was not measured.
+/// read, too. Where all positions are one tile of "spread_gemm", launches of that are faster. What leaves most of the
+/// GPU idle was not measured.
 bool pays(const ConvChain& chain, const RowChainPlan& plan, int gpu) {
   const bool int8 = chain.shape.element_bytes == 1;
   const auto convolutions = static_cast<int>(chain.shape.convs.size());

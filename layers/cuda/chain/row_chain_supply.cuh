@@ -3,9 +3,9 @@
 
 #include <cstdint>
 
-#include "layers/cuda/device/cluster_ptx.cuh"
 #include "layers/cuda/chain/row_chain_launch.h"
 #include "layers/cuda/device/async_ptx.cuh"
+#include "layers/cuda/device/cluster_ptx.cuh"
 #include "layers/cuda/device/tensor_copy.cuh"
 
 namespace pipit::cuda {

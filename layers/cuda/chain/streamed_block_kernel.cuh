@@ -5,12 +5,12 @@
 
 #include <cstdint>
 
-#include "layers/cuda/device/cluster_ptx.cuh"
 #include "layers/cuda/chain/ring_window.cuh"
 #include "layers/cuda/chain/streamed_block_launch.h"
 #include "layers/cuda/chain/unit_outputs.cuh"
 #include "layers/cuda/chain/unit_products.cuh"
 #include "layers/cuda/device/async_ptx.cuh"
+#include "layers/cuda/device/cluster_ptx.cuh"
 #include "layers/cuda/device/tensor_copy.cuh"
 #include "layers/cuda/device/warpgroup_mma_int8.cuh"
 

@@ -31,13 +31,15 @@ struct SpreadHalf {
     float bias[4];
   };
   /// Of four channels.
-  static __device__ __forceinline__ Constants constants(const ConvGemmArgs&, const Columns& columns, int channel) {
+  static __device__ __forceinline__ Constants constants(const ConvGemmArgs&, const Columns& columns,
+                                                        int channel) {
     Constants c;
     *reinterpret_cast<float4*>(c.bias) = *reinterpret_cast<const float4*>(columns.bias + channel);
     return c;
   }
-  static __device__ __forceinline__ void finish(const ConvGemmArgs& args, const Columns&, const Constants& constants,
-                                                float (&v)[4], Four held, int at, int left) {
+  static __device__ __forceinline__ void finish(const ConvGemmArgs& args, const Columns&,
+                                                const Constants& constants, float (&v)[4], Four held, int at,
+                                                int left) {
     const bool whole = args.shape.out_c % 4 == 0;
     const auto* residual = static_cast<const __half*>(args.residual);
     auto* y = static_cast<__half*>(args.y);

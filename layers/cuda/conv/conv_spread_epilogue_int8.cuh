@@ -30,7 +30,8 @@ struct SpreadInt8 {
       copy(columns.bias, static_cast<const int*>(args.bias) + first_column, quad * 4);
     }
     if constexpr (Int8::kLooksUp) {
-      if (quad < static_cast<int>(sizeof columns.int8.table) / 16) copy(columns.int8.table, args.table, quad * 16);
+      if (quad < static_cast<int>(sizeof columns.int8.table) / 16)
+        copy(columns.int8.table, args.table, quad * 16);
     }
   }
   static __device__ __forceinline__ Four fetch_residual(const ConvGemmArgs& args, bool finishes, int at) {
@@ -54,12 +55,13 @@ struct SpreadInt8 {
     return c;
   }
   static __device__ __forceinline__ void finish(const ConvGemmArgs& args, const Columns& columns,
-                                                const Constants& constants, const int (&sum)[4], Four held, int at,
-                                                int left) {
+                                                const Constants& constants, const int (&sum)[4], Four held,
+                                                int at, int left) {
     const bool whole = args.shape.out_c % 4 == 0;
     float v[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v[j] = Int8::scaled(args, sum[j] + constants.first[j], constants.multiplier[j]);
+    for (int j = 0; j < 4; ++j)
+      v[j] = Int8::scaled(args, sum[j] + constants.first[j], constants.multiplier[j]);
     if (whole && args.residual != nullptr) {
 #pragma unroll
       for (int j = 0; j < 4; ++j)
@@ -67,7 +69,8 @@ struct SpreadInt8 {
     }
     const typename Int8::Bounds bounds{args.low, args.high};
     if (LooksUp || args.stored == ConvStored::i8) {
-      if (whole) return Int8::template store_run<ConvStored::i8>(args, columns.int8, bounds, v, at, args.small);
+      if (whole)
+        return Int8::template store_run<ConvStored::i8>(args, columns.int8, bounds, v, at, args.small);
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         if (j < left) Int8::store_one(args, columns.int8, v[j], at + j);
@@ -85,10 +88,11 @@ struct SpreadInt8 {
   }
 
  private:
-  static __device__ __forceinline__ void store_real(const ConvGemmArgs& args, const typename Int8::Bounds& bounds,
-                                                    float v, int at) {
+  static __device__ __forceinline__ void store_real(const ConvGemmArgs& args,
+                                                    const typename Int8::Bounds& bounds, float v, int at) {
     if (args.residual != nullptr)
-      v = Int8::with_residual(args, v, static_cast<float>(static_cast<const signed char*>(args.residual)[at]));
+      v = Int8::with_residual(args, v,
+                              static_cast<float>(static_cast<const signed char*>(args.residual)[at]));
     if (args.stored == ConvStored::f16) {
       static_cast<__half*>(args.y)[at] = __float2half_rn(bounds.clamped(v));
     } else {

@@ -81,7 +81,8 @@ __global__ void __launch_bounds__(kSpreadThreads, 2) spread_gemm(const __grid_co
 
 inline cudaError_t prepare_spread_instance(const void* function) {
   // The most of any plan: the function is everybody's.
-  return cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, kSpreadShared - kSpreadReserved);
+  return cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                              kSpreadShared - kSpreadReserved);
 }
 
 inline cudaError_t launch_spread_instance(const void* function, const SpreadArgs& args, cudaStream_t stream) {
@@ -93,7 +94,8 @@ inline cudaError_t launch_spread_instance(const void* function, const SpreadArgs
   attributes[1].val.clusterDim.x = slices;
   attributes[1].val.clusterDim.y = attributes[1].val.clusterDim.z = 1;
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(ceil_div(args.conv.rows, kSpreadRows) * args.conv.column_tiles) * slices);
+  config.gridDim =
+      dim3(static_cast<unsigned>(ceil_div(args.conv.rows, kSpreadRows) * args.conv.column_tiles) * slices);
   config.blockDim = dim3(kSpreadThreads);
   config.dynamicSmemBytes = static_cast<std::size_t>(args.plan.shared_bytes());
   config.stream = stream;

@@ -21,9 +21,10 @@ __device__ __forceinline__ std::uint64_t weights_descriptor(std::uint32_t addres
   return static_cast<std::uint64_t>((address & 0x3FFFF) >> 4) | kHalves << 16 | kEightOutputs << 32;
 }
 
-__device__ __forceinline__ void store_words(std::uint32_t to, std::uint32_t a, std::uint32_t b, std::uint32_t c,
-                                            std::uint32_t d) {
-  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};\n" ::"r"(to), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
+__device__ __forceinline__ void store_words(std::uint32_t to, std::uint32_t a, std::uint32_t b,
+                                            std::uint32_t c, std::uint32_t d) {
+  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};\n" ::"r"(to), "r"(a), "r"(b), "r"(c), "r"(d)
+               : "memory");
 }
 __device__ __forceinline__ uint4 load_words(std::uint32_t from) {
   uint4 v;
@@ -168,14 +169,16 @@ struct LaneRow {
   int h, w;                    // of the first tap
   int height, width;           // of the image
 
-  __device__ __forceinline__ LaneRow(const SpreadArgs& p, const Tile& tile, const Pixels& pixels, const Rooms& rooms) {
+  __device__ __forceinline__ LaneRow(const SpreadArgs& p, const Tile& tile, const Pixels& pixels,
+                                     const Rooms& rooms) {
     const int row = static_cast<int>(threadIdx.x) % 128 / 32 * 16 + static_cast<int>(threadIdx.x) % 16;
     const int half = static_cast<int>(threadIdx.x) % 32 / 16 * 16;
     zeros = rooms.zeros + half;
     first = rooms.x + half;
     height = p.conv.shape.in_h, width = p.conv.shape.in_w;
     if (p.plan.held == SpreadPixels::rows) {
-      const PixelOrigin at = pixel_origin(p.conv.shape, p.conv.positions, p.conv.out_width, tile.first_row + row);
+      const PixelOrigin at =
+          pixel_origin(p.conv.shape, p.conv.positions, p.conv.out_width, tile.first_row + row);
       h = at.h, w = at.w;
       first += ((at.image * height + h - pixels.first_row) * width + w) * p.plan.pitch;
     } else {
@@ -200,7 +203,8 @@ struct Products {
   std::uint64_t weights;        // descriptor of the first step's
   std::uint32_t left[kAtOnce];  // addresses of the next ones
 
-  __device__ __forceinline__ Products(const SpreadArgs& p, const Rooms& rooms) : count(p.plan.steps_of_group()) {
+  __device__ __forceinline__ Products(const SpreadArgs& p, const Rooms& rooms)
+      : count(p.plan.steps_of_group()) {
     // The same for all lanes, so that descriptors are put together in uniform registers.
     const int first = __shfl_sync(0xFFFFFFFFU, static_cast<int>(threadIdx.x) / 128, 0) * count;
     places = rooms.places + first * 8;
@@ -231,16 +235,35 @@ struct Products {
     int step = 0;
     while (true) {
       switch (min(count - step, kAtOnce)) {
-        case 1: issue<1>(sums, step); break;
-        case 2: issue<2>(sums, step); break;
-        case 3: issue<3>(sums, step); break;
-        case 4: issue<4>(sums, step); break;
-        case 5: issue<5>(sums, step); break;
-        case 6: issue<6>(sums, step); break;
-        case 7: issue<7>(sums, step); break;
-        case 8: issue<8>(sums, step); break;
-        case 9: issue<9>(sums, step); break;
-        default: issue<10>(sums, step);
+        case 1:
+          issue<1>(sums, step);
+          break;
+        case 2:
+          issue<2>(sums, step);
+          break;
+        case 3:
+          issue<3>(sums, step);
+          break;
+        case 4:
+          issue<4>(sums, step);
+          break;
+        case 5:
+          issue<5>(sums, step);
+          break;
+        case 6:
+          issue<6>(sums, step);
+          break;
+        case 7:
+          issue<7>(sums, step);
+          break;
+        case 8:
+          issue<8>(sums, step);
+          break;
+        case 9:
+          issue<9>(sums, step);
+          break;
+        default:
+          issue<10>(sums, step);
       }
       step += kAtOnce;
       if (step >= count) return;
@@ -259,8 +282,9 @@ __device__ __forceinline__ void store_sums(std::uint32_t to, const Sum (&sums)[k
   for (int h = 0; h < 2; ++h) {
 #pragma unroll
     for (int q = 0; q < 2; ++q)
-      store_words(at + h * 8 * kSpreadSumPitch + q * 16, bits_of(sums[q * 2][h * 2]), bits_of(sums[q * 2][h * 2 + 1]),
-                  bits_of(sums[q * 2 + 1][h * 2]), bits_of(sums[q * 2 + 1][h * 2 + 1]));
+      store_words(at + h * 8 * kSpreadSumPitch + q * 16, bits_of(sums[q * 2][h * 2]),
+                  bits_of(sums[q * 2][h * 2 + 1]), bits_of(sums[q * 2 + 1][h * 2]),
+                  bits_of(sums[q * 2 + 1][h * 2 + 1]));
   }
 }
 
@@ -280,8 +304,8 @@ struct Finish {
     rows = alone ? tile.rows : min(max(tile.rows - tile.slice * share, 0), share);
     first = static_cast<int>(threadIdx.x) / 8, channel = static_cast<int>(threadIdx.x) % 8 * 4;
     left = p.conv.shape.out_c - tile.first_column - channel;
-    first_at = (tile.first_row + (alone ? 0 : tile.slice * share) + first) * p.conv.shape.out_c + tile.first_column +
-               channel;
+    first_at = (tile.first_row + (alone ? 0 : tile.slice * share) + first) * p.conv.shape.out_c +
+               tile.first_column + channel;
     step = kRowStep * p.conv.shape.out_c;
   }
   /// Of the sums that the cluster's blocks send to this one.
@@ -296,7 +320,8 @@ struct Finish {
   __device__ __forceinline__ void add_groups(const Rooms& rooms, int u, Sum (&sum)[4]) const {
 #pragma unroll
     for (int g = 0; g < kSpreadGroups; ++g)
-      add_words(sum, load_words(rooms.sums + (g * kSpreadRows + first + u * kRowStep) * kSpreadSumPitch + channel * 4));
+      add_words(sum, load_words(rooms.sums + (g * kSpreadRows + first + u * kRowStep) * kSpreadSumPitch +
+                                channel * 4));
   }
   /// To the block that finishes the row. first_rank: in the cluster, of the blocks that share the tile; have_sums: the
   /// barrier on which what is sent counts.
@@ -317,7 +342,8 @@ struct Finish {
   __device__ __forceinline__ void add_received(const SpreadArgs& p, const Rooms& rooms, Sum (&sum)[4]) const {
 #pragma unroll 4
     for (int slice = 0; slice < p.plan.slices; ++slice)
-      add_words(sum, load_words(rooms.received + (slice * share + first) * (kSpreadColumns * 4) + channel * 4));
+      add_words(sum,
+                load_words(rooms.received + (slice * share + first) * (kSpreadColumns * 4) + channel * 4));
   }
 };
 

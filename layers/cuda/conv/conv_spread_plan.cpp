@@ -19,8 +19,8 @@ int taps_of(const ConvShape& s) {
 
 SpreadPixels held_of(const ConvShape& s) {
   // Padding behind the last pixel is a position without one.
-  const bool of_positions = taps_of(s) == 1 && s.pad_h == 0 && s.pad_w == 0 && (s.out_h - 1) * s.stride_h < s.in_h &&
-                            (s.out_w - 1) * s.stride_w < s.in_w;
+  const bool of_positions = taps_of(s) == 1 && s.pad_h == 0 && s.pad_w == 0 &&
+                            (s.out_h - 1) * s.stride_h < s.in_h && (s.out_w - 1) * s.stride_w < s.in_w;
   if (!of_positions) return SpreadPixels::rows;
   return s.out_h == s.in_h && s.out_w == s.in_w ? SpreadPixels::positions : SpreadPixels::gathered;
 }
@@ -73,8 +73,10 @@ std::optional<std::string> refuse_spread(const ConvShape& shape) {
     return fmt::format("a pixel's channels must be a multiple of 16 bytes, not {}", shape.in_c * 2);
   if (ceil_div(shape.rows(), kSpreadRows) > kMostTiles)
     return fmt::format("{} output positions are too many", shape.rows());
-  if (shape.rows() * shape.out_c > std::numeric_limits<int>::max()) return "the output is too large for 32-bit offsets";
-  if (taps_of(shape) > kSpreadMostSteps) return fmt::format("a window of {} taps is too large", taps_of(shape));
+  if (shape.rows() * shape.out_c > std::numeric_limits<int>::max())
+    return "the output is too large for 32-bit offsets";
+  if (taps_of(shape) > kSpreadMostSteps)
+    return fmt::format("a window of {} taps is too large", taps_of(shape));
   if (spread_plans(shape, 1).empty()) return "shared memory has no room for weights and pixels of a tile";
   return std::nullopt;
 }
@@ -100,7 +102,7 @@ std::vector<SpreadPlan> spread_plans(const ConvShape& shape, int processors) {
 // to 8 (docs/benchmarks/gpu.md): "implicit_gemm" has too few blocks for few tiles, and too long a way for a deep one.
 bool spread_goes_first(const ConvShape& shape, const SpreadPlan& plan) {
   constexpr std::int64_t kFewTiles = 28, kFewPositions = 8;
-  constexpr int kLongWay = 80;  // steps of a block
+  constexpr int kLongWay = 80;                  // steps of a block
   constexpr std::int64_t kLarge = 400'000'000;  // multiply-accumulates: others' tiles are busy then
   const std::int64_t tiles = tiles_of(shape), depth_bytes = shape.depth() * 2;
   const std::int64_t macs = shape.rows() * shape.out_c * shape.depth() * (shape.int8 ? 2 : 1);
@@ -109,7 +111,8 @@ bool spread_goes_first(const ConvShape& shape, const SpreadPlan& plan) {
   if (plan.steps > kLongWay) return false;
   if (shape.rows() <= kSpreadRows && tiles <= 64 && depth_bytes >= 1024) return true;
   if (tiles <= (taps_of(shape) > 1 ? 64 : 32) && depth_bytes >= 1536) return true;
-  return tiles <= 104 && depth_bytes >= 2048 && taps_of(shape) > 1 && shape.stride_h == 1 && shape.stride_w == 1;
+  return tiles <= 104 && depth_bytes >= 2048 && taps_of(shape) > 1 && shape.stride_h == 1 &&
+         shape.stride_w == 1;
 }
 
 std::vector<std::byte> pack_spread(const ConvShape& s, const SpreadPlan& plan, int element_bytes,
@@ -131,7 +134,8 @@ std::vector<std::byte> pack_spread(const ConvShape& s, const SpreadPlan& plan, i
           const int at = (tap * of_slice + step % of_slice) * kSpreadStepWeights +
                          byte / 16 * (kSpreadStepWeights / 2) + row * 16 + byte % 16;
           const std::size_t from = (static_cast<std::size_t>(output) * static_cast<std::size_t>(in_c) +
-                                    static_cast<std::size_t>(c)) * static_cast<std::size_t>(taps) +
+                                    static_cast<std::size_t>(c)) *
+                                       static_cast<std::size_t>(taps) +
                                    static_cast<std::size_t>(tap);
           std::memcpy(block + at, weights + from * bytes, bytes);
         }

@@ -1,6 +1,6 @@
 // How "spread_gemm" shares a convolution of few output positions among the multiprocessors: a block computes 64
-// positions x 32 outputs for a slice of the input channels and all taps, and the blocks of a cluster, one for each slice,
-// add their sums up. Plain C++, so that it is tested without a GPU.
+// positions x 32 outputs for a slice of the input channels and all taps, and the blocks of a cluster, one for each
+// slice, add their sums up. Plain C++, so that it is tested without a GPU.
 //
 // A block holds all that it reads: the weights of its outputs and slice, and every pixel of x that its positions read,
 // once for all taps. So nothing waits between the first product and the last.
@@ -24,7 +24,7 @@ inline constexpr int kSpreadStepBytes = 32;  ///< of a pixel's channels: the dep
 /// Of the weights of one step: two halves of 16 bytes of k, in each the 32 outputs one behind the other.
 inline constexpr int kSpreadStepWeights = kSpreadColumns * kSpreadStepBytes;
 inline constexpr int kSpreadMostSteps = 512;
-inline constexpr int kSpreadMostSlices = 8;              ///< the widest cluster that every GPU with clusters launches
+inline constexpr int kSpreadMostSlices = 8;  ///< the widest cluster that every GPU with clusters launches
 /// Shared memory of a block: half of a Hopper multiprocessor's, so that the next kernel's blocks find room beside it.
 inline constexpr int kSpreadShared = (228 << 10) / 2 - 1024;
 /// Of it for what is not dynamic: multipliers, biases, a table, barriers.
@@ -34,18 +34,18 @@ inline constexpr int kSpreadSumPitch = kSpreadColumns * 4 + 16;
 
 /// Which pixels of x a block holds.
 enum class SpreadPixels : std::uint8_t {
-  rows,       ///< whole rows, for any window
+  rows,  ///< whole rows, for any window
   positions,  ///< one tap without stride and padding: those of the positions, which lie one behind the other in x too
-  gathered,   ///< the same with a stride
+  gathered,  ///< the same with a stride
 };
 
 struct SpreadPlan {
   int slices = 1;       ///< blocks of a cluster, a power of two
   int slice_bytes = 0;  ///< of a pixel's channels, a multiple of kSpreadStepBytes
-  int steps = 0;        ///< of a block: taps, and in them steps of the slice; then zeros, as many for every group
-  int pixels = 0;       ///< of x that a block holds, at most
-  int pitch = 0;        ///< bytes from one to the next
-  int lane_bits = 0;    ///< 2^lane_bits threads copy a pixel, 16 bytes each
+  int steps = 0;   ///< of a block: taps, and in them steps of the slice; then zeros, as many for every group
+  int pixels = 0;  ///< of x that a block holds, at most
+  int pitch = 0;   ///< bytes from one to the next
+  int lane_bits = 0;  ///< 2^lane_bits threads copy a pixel, 16 bytes each
   SpreadPixels held = SpreadPixels::rows;
 
   // Offsets in dynamic shared memory, whose first bytes are the weights.
@@ -53,7 +53,9 @@ struct SpreadPlan {
   PIPIT_HOST_DEVICE int zeros_at() const { return x_at() + pixels * pitch; }
   PIPIT_HOST_DEVICE int places_at() const { return zeros_at() + kSpreadStepBytes; }
   PIPIT_HOST_DEVICE int sums_at() const { return (places_at() + steps * 8 + 127) & ~127; }
-  PIPIT_HOST_DEVICE int received_at() const { return sums_at() + kSpreadGroups * kSpreadRows * kSpreadSumPitch; }
+  PIPIT_HOST_DEVICE int received_at() const {
+    return sums_at() + kSpreadGroups * kSpreadRows * kSpreadSumPitch;
+  }
   PIPIT_HOST_DEVICE int shared_bytes() const {
     return received_at() + (slices > 1 ? kSpreadRows * kSpreadColumns * 4 : 0);
   }
@@ -67,8 +69,8 @@ struct SpreadPlan {
 struct SpreadRows {
   int first = 0, last = 0;
 };
-PIPIT_HOST_DEVICE inline SpreadRows spread_rows(const ConvShape& s, const Divisor& positions, const Divisor& width,
-                                                int first, int last) {
+PIPIT_HOST_DEVICE inline SpreadRows spread_rows(const ConvShape& s, const Divisor& positions,
+                                                const Divisor& width, int first, int last) {
   const PixelOrigin a = pixel_origin(s, positions, width, first), b = pixel_origin(s, positions, width, last);
   const int end = b.h + (s.kernel_h - 1) * s.dilation_h;
   const int begin_h = a.h < 0 ? 0 : a.h < s.in_h ? a.h : s.in_h - 1;
@@ -85,8 +87,8 @@ std::vector<SpreadPlan> spread_plans(const ConvShape& shape, int processors);
 /// Whether it is likely to be faster than every other kernel.
 bool spread_goes_first(const ConvShape& shape, const SpreadPlan& plan);
 
-/// Weights [out_c][in_c][kernel_h][kernel_w] of elements, in_c as in the shape (times two in INT8), for every column tile
-/// and every slice of it: step by step, as the products read them. Outputs are in the order of packed_channel.
+/// Weights [out_c][in_c][kernel_h][kernel_w] of elements, in_c as in the shape (times two in INT8), for every column
+/// tile and every slice of it: step by step, as the products read them. Outputs are in the order of packed_channel.
 std::vector<std::byte> pack_spread(const ConvShape& shape, const SpreadPlan& plan, int element_bytes,
                                    const std::byte* weights);
 

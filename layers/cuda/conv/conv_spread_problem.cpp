@@ -44,8 +44,7 @@ SpreadPlan spread_plan(const NodeSpec& spec, const ConvShape& shape) {
 }
 
 bool spread_yields(const NodeSpec& spec, const ConvShape& shape) {
-  return !spread_goes_first(shape, spread_plan(spec, shape)) ||
-         !kept_depth(spec, shape).all();
+  return !spread_goes_first(shape, spread_plan(spec, shape)) || !kept_depth(spec, shape).all();
 }
 
 SpreadArgs spread_args(const ConvShape& shape, const SpreadPlan& plan) {
@@ -67,7 +66,8 @@ SpreadConstants::SpreadConstants(const NodeSpec& spec, const ConvShape& shape, c
       pack_spread(shape, plan, sizeof(Half), std::as_bytes(std::span(halves)).data());
   weights_ = DeviceBuffer(packed.data(), packed.size());
   std::vector<float> bias(static_cast<std::size_t>(ceil_div(shape.out_c, kSpreadColumns) * kSpreadColumns));
-  if (const Tensor* given = spec.constant(2)) std::copy_n(given->values<float>().data(), shape.out_c, bias.begin());
+  if (const Tensor* given = spec.constant(2))
+    std::copy_n(given->values<float>().data(), shape.out_c, bias.begin());
   bias_ = DeviceBuffer(bias.data(), bias.size() * sizeof(float));
 }
 

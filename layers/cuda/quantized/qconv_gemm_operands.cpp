@@ -49,13 +49,14 @@ double qconv_kept_cost(const NodeSpec& spec) {
 
 QConvGemmOperands::QConvGemmOperands(const NodeSpec& spec, const ConvShape& shape, const KeptDepth& depth,
                                      int channels, int columns)
-    : QConvGemmOperands(spec, shape,
-                        bytes_of(pack_qconv_weights(shape, depth, channels,
-                                                    row_major_weights(spec).values<std::int8_t>().data(), columns)),
-                        columns) {}
+    : QConvGemmOperands(
+          spec, shape,
+          bytes_of(pack_qconv_weights(shape, depth, channels,
+                                      row_major_weights(spec).values<std::int8_t>().data(), columns)),
+          columns) {}
 
-QConvGemmOperands::QConvGemmOperands(const NodeSpec& spec, const ConvShape& shape, std::span<const std::byte> packed,
-                                     int columns)
+QConvGemmOperands::QConvGemmOperands(const NodeSpec& spec, const ConvShape& shape,
+                                     std::span<const std::byte> packed, int columns)
     : weights_(packed.data(), packed.size()) {
   const QConvAttributes& a = layer_as<QConv>(spec.layer).attributes();
   const Tensor weights = row_major_weights(spec);

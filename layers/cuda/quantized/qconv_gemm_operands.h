@@ -26,7 +26,8 @@ class QConvGemmOperands {
   QConvGemmOperands(const NodeSpec& spec, const ConvShape& shape, const KeptDepth& depth, int channels,
                     int columns);
   /// The same with weights that are packed otherwise.
-  QConvGemmOperands(const NodeSpec& spec, const ConvShape& shape, std::span<const std::byte> packed, int columns);
+  QConvGemmOperands(const NodeSpec& spec, const ConvShape& shape, std::span<const std::byte> packed,
+                    int columns);
   /// Sets the constants and everything else that the epilogue needs, but for residual and y.
   void set(ConvGemmArgs& args) const;
   const void* weights() const { return weights_.data(); }

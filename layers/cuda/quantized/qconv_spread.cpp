@@ -1,11 +1,11 @@
 // Candidate "spread_gemm" of QConv: INT8 convolutions of few positions on Hopper (qconv_spread.cu).
+#include "layers/cuda/quantized/qconv_spread.h"
 #include "engine/cuda/runtime.h"
 #include "layers/common/layer_kernel.h"
 #include "layers/cuda/conv/conv_gemm_problem.h"
 #include "layers/cuda/conv/conv_spread_problem.h"
 #include "layers/cuda/families.h"
 #include "layers/cuda/quantized/qconv_follower.h"
-#include "layers/cuda/quantized/qconv_spread.h"
 #include "layers/ops/qconv.h"
 
 namespace pipit {

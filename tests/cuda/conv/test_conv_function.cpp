@@ -87,7 +87,8 @@ TEST(HalfFollower, FiveCandidatesTakeIt) {
   for (const Candidate& c : default_registry().candidates(Conv::kType, DeviceKind::cuda)) {
     if (c.fuses_epilogue && c.fuses_epilogue(d.spec, d.next)) takers.insert(c.name);
   }
-  EXPECT_EQ(takers, (std::set<std::string>{"depthwise_quads", "stem", "spread_gemm", "resident_gemm", "implicit_gemm"}));
+  EXPECT_EQ(takers, (std::set<std::string>{"depthwise_quads", "stem", "spread_gemm", "resident_gemm",
+                                           "implicit_gemm"}));
 }
 
 // Whether implicit_gemm leaves a convolution at 14x14, batch 128, to the library.

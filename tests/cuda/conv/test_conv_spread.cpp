@@ -55,7 +55,8 @@ TEST(SpreadPlan, WeightsArePackedByStep) {
     const cuda::ConvShape s = gemm_shape(g);
     const int taps = s.kernel_h * s.kernel_w;
     std::vector<Half> weights(static_cast<std::size_t>(s.out_c * s.in_c * taps));
-    for (std::size_t k = 0; k < weights.size(); ++k) weights[k].bits = static_cast<std::uint16_t>(k % 60000 + 1);
+    for (std::size_t k = 0; k < weights.size(); ++k)
+      weights[k].bits = static_cast<std::uint16_t>(k % 60000 + 1);
     for (const cuda::SpreadPlan& plan : cuda::spread_plans(s, 132)) {
       const std::vector<std::byte> packed =
           cuda::pack_spread(s, plan, 2, std::as_bytes(std::span(weights)).data());
@@ -71,8 +72,7 @@ TEST(SpreadPlan, WeightsArePackedByStep) {
         const int step = byte / cuda::kSpreadStepWeights % plan.steps;
         const int half = byte % cuda::kSpreadStepWeights / 512, row = byte % 512 / 16;
         const int output = block / plan.slices * cuda::kSpreadColumns + cuda::packed_channel(row);
-        const int channel =
-            (block % plan.slices * of_tap + step % of_tap) * 16 + half * 8 + byte % 16 / 2;
+        const int channel = (block % plan.slices * of_tap + step % of_tap) * 16 + half * 8 + byte % 16 / 2;
         const int k = (output * s.in_c + channel) * taps + step / of_tap;
         ASSERT_EQ(value.bits, k % 60000 + 1) << "seed " << gpu_seed();
       }

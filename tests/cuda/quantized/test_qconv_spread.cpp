@@ -39,8 +39,9 @@ TEST(QConvSpread, LayersOfNetworks) {
     std::int64_t batch, kernel, stride, channels, filters, size;
   };
   Numbers numbers(241);
-  for (const Size& size : {Size{1, 3, 1, 512, 512, 7}, Size{2, 3, 2, 256, 256, 14}, Size{3, 1, 2, 1024, 2048, 14},
-                           Size{1, 3, 1, 64, 64, 56}, Size{1, 1, 1, 2048, 1000, 1}, Size{9, 3, 1, 320, 100, 5}}) {
+  for (const Size& size :
+       {Size{1, 3, 1, 512, 512, 7}, Size{2, 3, 2, 256, 256, 14}, Size{3, 1, 2, 1024, 2048, 14},
+        Size{1, 3, 1, 64, 64, 56}, Size{1, 1, 1, 2048, 1000, 1}, Size{9, 3, 1, 320, 100, 5}}) {
     ConvCase c;
     set_window(c.attributes.conv.window, size.kernel, size.stride, 1, size.kernel / 2);
     c.x = Shape{size.batch, size.channels, size.size, size.size};
