@@ -5,7 +5,7 @@
 #include <cuda_fp16.h>
 
 #include "layers/cuda/conv/conv_gemm_fragments.cuh"
-#include "layers/cuda/conv/conv_gemm_share.cuh"
+#include "layers/cuda/conv/conv_gemm_launch.h"
 #include "layers/cuda/conv/int8_math.cuh"
 
 namespace pipit::cuda {

@@ -48,6 +48,11 @@ struct ConvGemmArgs {
   HalfFunction function;  ///< fp16, without `blocks`: of what y would be, behind the clamp
 };
 
+/// Of an element of y, in elements.
+PIPIT_HOST_DEVICE inline std::int64_t output_offset(const ConvGemmArgs& args, int row, int column) {
+  return static_cast<std::int64_t>(row) * args.shape.out_c + column;
+}
+
 /// The geometry's part of the arguments; pointers and activation are left to the caller.
 inline ConvGemmArgs conv_gemm_args(const ConvShape& shape, const KeptDepth& depth, const ConvTile& tile) {
   ConvGemmArgs args;

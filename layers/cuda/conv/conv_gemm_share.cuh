@@ -14,10 +14,6 @@
 
 namespace pipit::cuda {
 
-__device__ __forceinline__ std::int64_t output_offset(const ConvGemmArgs& args, int row, int column) {
-  return static_cast<std::int64_t>(row) * args.shape.out_c + column;
-}
-
 /// Copies the tile of the residual to `to`, zeros beyond its edges. out_c is a multiple of
 /// T::kGroup.
 template <typename T>

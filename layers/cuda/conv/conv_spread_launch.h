@@ -14,6 +14,17 @@ struct SpreadArgs {
   Divisor column_tiles, steps_of_tap;  ///< of conv.column_tiles, and of the steps that a slice's channels are
 };
 
+/// All but pointers and what the epilogue reads.
+inline SpreadArgs spread_args(const ConvShape& shape, const SpreadPlan& plan) {
+  SpreadArgs args;
+  args.conv = conv_gemm_args(shape, KeptDepth(shape), {kSpreadRows, kSpreadColumns, 1});
+  args.plan = plan;
+  while (1 << args.slice_bits < plan.slices) ++args.slice_bits;
+  args.column_tiles = Divisor(args.conv.column_tiles);
+  args.steps_of_tap = Divisor(plan.slice_bytes / kSpreadStepBytes);
+  return args;
+}
+
 /// Whether the kernels that the current GPU runs have Hopper's clusters and products.
 cudaError_t has_spread_gemm(bool& result);
 /// Lets the kernel use its shared memory on the current GPU; of args only whether there is a function or, in INT8, a

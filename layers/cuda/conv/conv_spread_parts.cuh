@@ -308,9 +308,9 @@ struct Finish {
                tile.first_column + channel;
     step = kRowStep * p.conv.shape.out_c;
   }
-  /// Of the sums that the cluster's blocks send to this one.
+  /// Of the sums that the cluster's blocks send to this one: a barrier must not wait for what nobody sends.
   __device__ __forceinline__ int received_bytes(const SpreadArgs& p) const {
-    return rows * kSpreadColumns * 4 * p.plan.slices;
+    return alone ? 0 : rows * kSpreadColumns * 4 * p.plan.slices;
   }
   __device__ __forceinline__ bool has(int u) const { return first + u * kRowStep < rows && left > 0; }
   __device__ __forceinline__ int at(int u) const { return first_at + u * step; }

@@ -47,16 +47,6 @@ bool spread_yields(const NodeSpec& spec, const ConvShape& shape) {
   return !spread_goes_first(shape, spread_plan(spec, shape)) || !kept_depth(spec, shape).all();
 }
 
-SpreadArgs spread_args(const ConvShape& shape, const SpreadPlan& plan) {
-  SpreadArgs args;
-  args.conv = conv_gemm_args(shape, KeptDepth(shape), {kSpreadRows, kSpreadColumns, 1});
-  args.plan = plan;
-  while (1 << args.slice_bits < plan.slices) ++args.slice_bits;
-  args.column_tiles = Divisor(args.conv.column_tiles);
-  args.steps_of_tap = Divisor(plan.slice_bytes / kSpreadStepBytes);
-  return args;
-}
-
 SpreadConstants::SpreadConstants(const NodeSpec& spec, const ConvShape& shape, const SpreadPlan& plan)
     : activation_(layer_as<Conv>(spec.layer).attributes().activation) {
   const Tensor weights = to_layout(spec.constant(1)->view(), Layout::row_major);

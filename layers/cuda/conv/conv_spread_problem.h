@@ -20,9 +20,6 @@ SpreadPlan spread_plan(const NodeSpec& spec, const ConvShape& shape);
 /// Whether another candidate is likely to be faster.
 bool spread_yields(const NodeSpec& spec, const ConvShape& shape);
 
-/// All but weights and what the epilogue reads.
-SpreadArgs spread_args(const ConvShape& shape, const SpreadPlan& plan);
-
 /// Weights and biases of a Conv on the GPU.
 class SpreadConstants {
  public:

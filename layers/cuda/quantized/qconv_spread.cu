@@ -1,6 +1,6 @@
 // The INT8 kernels of "spread_gemm".
 #include "layers/cuda/conv/conv_spread_epilogue_int8.cuh"
-#include "layers/cuda/conv/conv_spread_kernel.cuh"
+#include "layers/cuda/conv/conv_spread_instance.cuh"
 
 namespace pipit::cuda {
 

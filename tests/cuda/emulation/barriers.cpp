@@ -177,13 +177,23 @@ void bar_arrive(int barrier, int threads) {
   arrive_named(barrier, threads);
 }
 
-void cluster_arrive() {
+// Orders initializations, and nothing else, in front of a relaxed arrival behind it; here all that came before it.
+void fence_mbarrier_init() {
+  PIPIT_EMULATES("fence.mbarrier_init");
+  release_to(running->warp->initialized);
+}
+
+void cluster_arrive(bool releases) {
   PIPIT_EMULATES("barrier.cluster.arrive");
   Cluster& c = *running->warp->block->cluster;
   if (running->cluster_arrived) fail("barrier.cluster.arrive twice without a wait");
   running->cluster_arrived = true;
   running->cluster_generation = c.generation;
-  release_to(c.arriving);
+  if (releases) {
+    release_to(c.arriving);
+  } else {
+    c.arriving.join(running->warp->initialized);
+  }
   ++c.arrived;
   end_if_due(c);
 }

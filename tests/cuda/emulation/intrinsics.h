@@ -71,6 +71,10 @@ inline void __syncthreads() {
 inline void __nanosleep(unsigned) {
   pipit::test::emulation::nanosleep();
 }
+template <typename T>
+inline T __ldcg(const T* from) {
+  return *from;
+}
 inline std::size_t __cvta_generic_to_shared(const void* p) {
   return pipit::test::emulation::shared_address(p);
 }

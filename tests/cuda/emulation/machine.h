@@ -130,6 +130,7 @@ struct Warp {
   std::uint64_t seen = 0, asleep = 0;
   std::uint32_t actor = 0;
   Clocks clocks;
+  Clocks initialized;  ///< of the latest fence.mbarrier_init
   std::vector<Meeting> meetings;
   int registers = 0, sleepers = 0;
   int recorded = 0;  ///< products whose reads count as over

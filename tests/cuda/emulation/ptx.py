@@ -86,10 +86,15 @@ def assigned(targets, source):
 
 
 # Launches do not overlap here, and what threads store is seen at once: of the fences only those mean something that
-# make stores visible to the copy engine and the matrix unit.
-@emulates(r"griddepcontrol\..*|fence\.mbarrier_init\..*|fence\.acq_rel\..*|membar\..*")
+# make stores visible to the copy engine and the matrix unit, and the one that lets a relaxed arrival order barriers.
+@emulates(r"griddepcontrol\..*|fence\.acq_rel\..*|membar\..*")
 def _(_s, _m):
     return "(void)0;"
+
+
+@emulates(r"fence\.mbarrier_init\.release\.cluster")
+def _(_s, _m):
+    return called("fence_mbarrier_init") + ";"
 
 
 @emulates(r"fence\.proxy\.async(\.shared::(cta|cluster))?")
@@ -105,6 +110,11 @@ def _(s, _m):
 @emulates(r"selp\.[bu]32")
 def _(s, _m):
     return called("assign", s.value(0), f"{s.value(3)} ? {s.value(1)} : {s.value(2)}") + ";"
+
+
+@emulates(r"(ex2|rcp)\.approx(?:\.ftz)?\.f32")
+def _(s, m):
+    return called("assign", s.value(0), ("std::exp2({})" if m[1] == "ex2" else "1.0F / ({})").format(s.value(1))) + ";"
 
 
 @emulates(r"cp\.async\.c[ag]\.shared(::cta)?\.global")
@@ -220,9 +230,14 @@ def _(s, m):
     return called("bar_" + m[1], s.value(0), s.value(1) if len(s.arguments) > 1 else "-1") + ";"
 
 
-@emulates(r"barrier\.cluster\.(arrive|wait)(?:\.release|\.acquire)?(?:\.aligned)?")
+@emulates(r"barrier\.cluster\.arrive((?:\.release|\.relaxed)?)(?:\.aligned)?")
 def _(_s, m):
-    return called("cluster_" + m[1]) + ";"
+    return called("cluster_arrive", boolean(m[1] != ".relaxed")) + ";"
+
+
+@emulates(r"barrier\.cluster\.wait(?:\.acquire)?(?:\.aligned)?")
+def _(_s, _m):
+    return called("cluster_wait") + ";"
 
 
 @emulates(r"mapa\.shared::cluster\.u32")

@@ -102,7 +102,8 @@ void mbarrier_arrive_expect(std::uint32_t address, std::uint32_t bytes);
 bool mbarrier_wait(std::uint32_t address, std::uint32_t parity);
 void bar_sync(int barrier, int threads);  // threads < 0: all of the block
 void bar_arrive(int barrier, int threads);
-void cluster_arrive();
+void fence_mbarrier_init();
+void cluster_arrive(bool releases);
 void cluster_wait();
 std::uint32_t cluster_rank();
 std::uint32_t mapa(std::uint32_t address, std::uint32_t rank);

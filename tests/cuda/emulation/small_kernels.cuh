@@ -42,6 +42,7 @@ enum class Fault {
   too_many_registers,
   // run_sends
   ended_neighbour,
+  unpublished_barriers,
 };
 
 constexpr int kSteps = 7, kSlots = 2, kSlotBytes = 2048;
@@ -153,9 +154,10 @@ __global__ void run_sends(std::uint32_t* y) {
   const std::uint32_t at = ptx::shared_address(&barrier);
   if (threadIdx.x == 0) {
     ptx::init_barrier(at, 1);
-    ptx::publish_barriers();
+    if (Broken != Fault::unpublished_barriers) ptx::publish_barriers();
   }
-  ptx::cluster_barrier();
+  ptx::arrive_in_cluster();
+  ptx::wait_in_cluster();
   if (ptx::cluster_rank() == 0) {
     if (threadIdx.x != 0) return;
     for (std::uint32_t v = 1; v <= 2; ++v) {

@@ -155,6 +155,8 @@ TEST(Emulator, FindsBarriersThatCountWrongly) {
 
 TEST(Emulator, FindsBarriersThatAreNotThereYet) {
   expect_found(pipeline<Fault::unordered_barriers>, "mbarrier");
+  // An arrival that releases nothing orders only what has been published.
+  expect_found(sends<Fault::unpublished_barriers>, "behind the initialization of the mbarrier");
 }
 
 TEST(Emulator, FindsWhatEndsEarly) {

@@ -14,7 +14,7 @@ import sys
 
 from ptx import NAMESPACE, TYPES, Statement, split
 
-TOKEN = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:[^"\\\n]|\\.)*"|\basm\s+volatile\s*(?=\()', re.S)
+TOKEN = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:[^"\\\n]|\\.)*"|\basm(?:\s+volatile)?\s*(?=\()', re.S)
 BLANK = re.compile(r"(?:\s|//[^\n]*|/\*.*?\*/)*", re.S)
 MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)\(([^)]*)\)((?:[^\n\\]|\\\n|\\[^\n])*)", re.M)
 SHARED = re.compile(r"(extern\s+)?\b__shared__\s+((?:__align__|alignas)\(([^)]*)\)\s+)?([^;\[\]=(]+?)\s*\b(\w+)\s*"
