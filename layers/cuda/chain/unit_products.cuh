@@ -17,9 +17,10 @@ __device__ __forceinline__ std::uint64_t descriptor(std::uint32_t address) {
          kSwizzle << 62;
 }
 
+/// Rows of 256 bytes are for matrices that are loaded, of which eight rows then lie in different banks.
 template <int RowBytes>
 __device__ __forceinline__ std::uint32_t swizzled(std::uint32_t address) {
-  return address ^ (address >> 3 & (RowBytes == 128 ? 0x70U : 0x30U));
+  return address ^ (address >> (RowBytes == 256 ? 4 : 3) & (RowBytes == 64 ? 0x30U : 0x70U));
 }
 
 }  // namespace pipit::cuda::units

@@ -11,7 +11,6 @@ namespace pipit::cuda {
 
 /// 1.5 * 2^23: a float this large has a step of 1, and its low bits are a whole number in two's complement.
 inline constexpr float kMagic = 12582912.0F;
-inline constexpr int kMagicBits = 0x4B400000;
 
 /// The number s of a sum that was started with kMagicBits. |s| < 2^22 (kSmallSum): the exponent stays that of kMagic.
 __device__ __forceinline__ float small_to_float(int sum) {

@@ -9,6 +9,8 @@
 
 namespace pipit::cuda {
 
+/// The bits of 1.5 * 2^23 (kMagic in int8_math.cuh), with which small sums begin.
+inline constexpr int kMagicBits = 0x4B400000;
 /// Sums of this magnitude and above need a conversion instruction.
 inline constexpr std::int64_t kSmallSum = std::int64_t{1} << 22;
 /// Results in steps that stay below this in magnitude have room in 16 bits when they are rounded.

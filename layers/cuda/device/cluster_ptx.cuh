@@ -74,6 +74,21 @@ __device__ __forceinline__ void copy_bytes(std::uint32_t to, const void* from, i
       : "memory");
 }
 
+/// The same to this address in every block of the cluster whose bit is set in `ranks`; the bytes count there, on the
+/// barrier at the same address.
+__device__ __forceinline__ void copy_bytes_to_all(std::uint32_t to, const void* from, int bytes,
+                                                  std::uint32_t barrier, std::uint16_t ranks) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2, "
+      "[%3], %4;\n" ::"r"(to),
+      "l"(from), "r"(bytes), "r"(barrier), "h"(ranks)
+      : "memory");
+}
+/// Arrives at a barrier of any block of the cluster (in_block).
+__device__ __forceinline__ void arrive_in_block(std::uint32_t barrier) {
+  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];\n" ::"r"(barrier) : "memory");
+}
+
 /// Counts up in memory; who sees it sees what was stored before.
 __device__ __forceinline__ void count_up_on_gpu(std::uint32_t* counter) {
   asm volatile("red.release.gpu.global.add.u32 [%0], 1;\n" ::"l"(counter) : "memory");

@@ -121,6 +121,18 @@ void copy_bulk(std::uint32_t to, const void* from, std::uint32_t bytes, std::uin
   begin_copy(std::move(c), bytes);
 }
 
+void copy_bulk_to_all(std::uint32_t to, const void* from, std::uint32_t bytes, std::uint32_t barrier,
+                      std::uint32_t ranks) {
+  PIPIT_EMULATES("cp.async.bulk.multicast");
+  if (ranks == 0 || ranks >> machine->how.cluster != 0)
+    fail("cp.async.bulk.multicast to the blocks {:#x} of a cluster of {}", ranks, machine->how.cluster);
+  const void* const where = running->where;
+  for (std::uint32_t rank = 0; rank < machine->how.cluster; ++rank) {
+    if ((ranks >> rank & 1) != 0) copy_bulk(mapa(to, rank), from, bytes, mapa(barrier, rank));
+    running->where = where;
+  }
+}
+
 void st_async(std::uint32_t to, const std::uint32_t* words, int count, std::uint32_t barrier) {
   PIPIT_EMULATES("st.async");
   perhaps_fall_behind(64);

@@ -199,6 +199,11 @@ def _(s, _m):
     return called("copy_bulk", s.value(0), called("pointer", s.value(1)), s.value(2), s.value(3)) + ";"
 
 
+@emulates(r"cp\.async\.bulk\.shared::cluster\.global\.mbarrier::complete_tx::bytes\.multicast::cluster")
+def _(s, _m):
+    return called("copy_bulk_to_all", s.value(0), called("pointer", s.value(1)), *(s.value(i) for i in (2, 3, 4))) + ";"
+
+
 @emulates(r"wgmma\.(fence|commit_group|wait_group)\.sync\.aligned")
 def _(s, m):
     return called("wgmma_" + m[1].partition("_")[0], *([s.value(0)] if s.arguments else [])) + ";"

@@ -93,6 +93,8 @@ void cp_async_wait(int pending);
 void copy_tensor(std::uint32_t to, const void* map, std::uint32_t barrier, const int* at, int rank,
                  bool im2col, const int* offsets);
 void copy_bulk(std::uint32_t to, const void* from, std::uint32_t bytes, std::uint32_t barrier);
+void copy_bulk_to_all(std::uint32_t to, const void* from, std::uint32_t bytes, std::uint32_t barrier,
+                      std::uint32_t ranks);
 void st_async(std::uint32_t to, const std::uint32_t* words, int count, std::uint32_t barrier);
 
 // Barriers in shared memory, of a block and of a cluster; registers of warps.

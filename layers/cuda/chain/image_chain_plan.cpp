@@ -1,0 +1,106 @@
+#include "layers/cuda/chain/image_chain_plan.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+#include "layers/cuda/conv/pair_bounds.h"
+
+namespace pipit::cuda {
+
+namespace {
+
+// Of an image's time, what one of two tiles takes that a cluster of twice the ranks would have one of.
+constexpr double kTwoTiles = 1.5;
+
+bool are_residual_blocks(const ConvChainShape& shape) {
+  if (shape.inputs.size() != 1 || shape.convs.size() % 3 != 0) return false;
+  for (int c = 0; c < static_cast<int>(shape.convs.size()); c += 3) {
+    const auto conv = [&](int which) { return shape.convs[static_cast<std::size_t>(c + which)]; };
+    const int x = c;  // values begin with the chain's x, so this is what the convolution in front computes
+    if (conv(0).x != x || conv(0).window || conv(0).residual >= 0 || conv(0).out_c != kImageInner)
+      return false;
+    if (conv(1).x != x + 1 || !conv(1).window || conv(1).residual >= 0 || conv(1).out_c != kImageInner)
+      return false;
+    if (conv(2).x != x + 2 || conv(2).window || conv(2).residual != x || conv(2).out_c != shape.inputs[0])
+      return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+int ImageChainPlan::shared_bytes() const {
+  return (x_bytes() + 1023) / 1024 * 1024 + ring * kImageStageBytes +
+         (inner_rows() * kImageInner + 255) / 256 * 256 + kImageInner + constant_units() * kImageConstantBytes +
+         kBlockReserved;
+}
+
+std::variant<ImageChainPlan, std::string> plan_image_chain(const ConvChainShape& shape, int processors) {
+  if (shape.element_bytes != 1) return "only int8 is handled";
+  if (shape.convs.empty() || !are_residual_blocks(shape)) return "only residual blocks of 256 channels inside";
+  ImageChainPlan plan;
+  plan.channels = shape.inputs[0];
+  plan.blocks = static_cast<int>(shape.convs.size()) / 3;
+  plan.images = shape.images, plan.height = shape.height, plan.width = shape.width;
+  if (plan.channels % kImageInner != 0) return "channels are no multiple of 256";
+  if (plan.blocks > kImageMostBlocks) return "more blocks than a launch describes";
+  if (std::int64_t{shape.images} * shape.height * shape.width > (1 << 30))
+    return "more positions than are counted";
+  double least = 0;
+  ImageChainPlan best;
+  for (plan.ranks = 1; plan.ranks <= kImageMostRanks; plan.ranks *= 2) {
+    plan.rows = (plan.height + plan.ranks - 1) / plan.ranks;
+    // Every rank has rows.
+    if ((plan.ranks - 1) * plan.rows >= plan.height || plan.width > kImageMostTiles * kUnitRows) continue;
+    plan.tiles = (plan.positions() + kUnitRows - 1) / kUnitRows;
+    if (plan.tiles > kImageMostTiles) continue;
+    // A neighbour's rows take the place of those that the window in front has read. Who sends them has had the last
+    // stages of a head, so every rank has left those that lie a ring and one in front of the last: with fewer stages in
+    // the ring than tail and head have, all of that window's.
+    plan.ring = std::min(kImageMostRing, 4 * plan.chunks() - 2);
+    while (plan.ring > 2 && plan.shared_bytes() > kBlockMostShared) plan.ring -= 2;
+    if (plan.ring < 4 || plan.shared_bytes() > kBlockMostShared) continue;
+    const int clusters = std::max(processors / plan.ranks, 1);
+    const double time = (plan.images + clusters - 1) / clusters * (plan.tiles == 1 ? 1.0 : kTwoTiles);
+    if (best.ranks > 0 && least > 0 && time >= least) continue;
+    least = time, best = plan;
+  }
+  if (least == 0) return "an image's values do not fit shared memory";
+  return best;
+}
+
+void append_image_weights(const ImageChainPlan& plan, const std::byte* head, const std::byte* window,
+                          const std::byte* tail, std::vector<std::byte>& to) {
+  const auto stage = [&](const std::byte* weights, int in_c, int taps, int tap, int chunk, int output) {
+    for (int unit = 0; unit < kImageStageOutputs; unit += kUnitChannels) {
+      to.resize(to.size() + std::size_t{kUnitChannels} * kImageStageDepth);
+      pack_unit(weights, in_c, taps, tap, chunk * kImageStageDepth, output + unit, true, 1,
+                &to[to.size() - std::size_t{kUnitChannels} * kImageStageDepth], kImageStageDepth);
+    }
+  };
+  const auto stages = [&](const std::byte* weights, int in_c, int taps, int first_output) {
+    for (int tap = 0; tap < taps; ++tap) {
+      for (int chunk = 0; chunk < in_c / kImageStageDepth; ++chunk) {
+        for (int half = 0; half < kImageHalves; ++half)
+          stage(weights, in_c, taps, tap, chunk, first_output + half * kImageStageOutputs);
+      }
+    }
+  };
+  stages(head, plan.channels, 1, 0);
+  stages(window, kImageInner, kBlockTaps, 0);
+  for (int output = 0; output < plan.channels; output += kImageInner) stages(tail, kImageInner, 1, output);
+}
+
+void begin_with_magic(std::vector<std::byte>& constants) {
+  for (std::size_t unit = 0; unit < constants.size(); unit += kImageConstantBytes) {
+    for (std::size_t at = unit; at < unit + kUnitChannels * 4; at += 4) {
+      std::int32_t bias = 0;
+      std::memcpy(&bias, &constants[at], 4);
+      bias += kMagicBits;
+      std::memcpy(&constants[at], &bias, 4);
+    }
+  }
+}
+
+}  // namespace pipit::cuda

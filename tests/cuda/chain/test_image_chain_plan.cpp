@@ -1,0 +1,90 @@
+// What image_chain divides how: on the CPU, needs no GPU. The kernel itself runs in test_emulated.
+#include "layers/cuda/chain/image_chain_plan.h"
+
+#include <gmock/gmock.h>
+
+#include <variant>
+
+namespace pipit::cuda {
+namespace {
+
+ConvChainShape blocks(int images, int size, int channels, int count) {
+  ConvChainShape shape{images, size, size, 1, {channels}, {}};
+  for (int x = 0; x < 3 * count; x += 3) {
+    shape.convs.push_back({x, -1, channels, 256, false});
+    shape.convs.push_back({x + 1, -1, 256, 256, true});
+    shape.convs.push_back({x + 2, x, 256, channels, false});
+  }
+  return shape;
+}
+
+ImageChainPlan plan_of(const ConvChainShape& shape, int processors = 132) {
+  const auto plan = plan_image_chain(shape, processors);
+  EXPECT_TRUE(std::holds_alternative<ImageChainPlan>(plan)) << std::get<std::string>(plan);
+  return std::get<ImageChainPlan>(plan);
+}
+
+TEST(ImageChainPlan, DividesImagesAmongAsManyRanksAsThereIsRoomFor) {
+  // The 14x14 stage of ResNet-50.
+  const ImageChainPlan few = plan_of(blocks(32, 14, 1024, 5)), many = plan_of(blocks(128, 14, 1024, 5));
+  EXPECT_EQ(few.ranks, 4);
+  EXPECT_EQ(few.rows, 4);
+  EXPECT_EQ(few.tiles, 1);
+  EXPECT_EQ(few.ring, 8);
+  EXPECT_EQ(many.ranks, 2);
+  EXPECT_EQ(many.rows, 7);
+  EXPECT_EQ(many.tiles, 2);
+  EXPECT_EQ(many.ring, 4);
+  for (const ImageChainPlan& plan : {few, many}) {
+    EXPECT_LE(plan.shared_bytes(), kBlockMostShared);
+    // 1114112 weights of a residual block.
+    EXPECT_EQ(plan.stages() * kImageStageBytes, 2 * 256 * 1024 + 9 * 256 * 256);
+  }
+}
+
+TEST(ImageChainPlan, EveryRankHasRows) {
+  for (int size = 1; size <= 40; ++size) {
+    const auto planned = plan_image_chain(blocks(3, size, 256, 1), 132);
+    const auto* plan = std::get_if<ImageChainPlan>(&planned);
+    if (plan == nullptr) continue;
+    EXPECT_GT(plan->height - (plan->ranks - 1) * plan->rows, 0) << size;
+    EXPECT_GE(plan->ranks * plan->rows, plan->height) << size;
+    EXPECT_LE(plan->positions(), plan->tiles * kUnitRows) << size;
+    EXPECT_LT(plan->ring, 4 * plan->chunks()) << size;
+  }
+}
+
+TEST(ImageChainPlan, WeightsComeInTheOrderOfTheirUse) {
+  const ImageChainPlan plan = plan_of(blocks(1, 4, 512, 1));
+  std::vector<std::byte> head(256 * 512, std::byte{1}), window(9 * 256 * 256), tail(512 * 256, std::byte{99});
+  for (std::size_t i = 0; i < window.size(); ++i) window[i] = static_cast<std::byte>(10 + i / 256 % 9);
+  std::vector<std::byte> packed;
+  append_image_weights(plan, head.data(), window.data(), tail.data(), packed);
+  ASSERT_EQ(packed.size(), static_cast<std::size_t>(plan.stages()) * kImageStageBytes);
+  for (int s = 0; s < plan.stages(); ++s) {
+    const int expected = s < 8 ? 1 : s < 8 + 36 ? 10 + (s - 8) / 4 : 99;
+    EXPECT_EQ(packed[static_cast<std::size_t>(s) * kImageStageBytes], static_cast<std::byte>(expected)) << s;
+  }
+}
+
+TEST(ImageChainPlan, RefusesWhatItHasNoRoomFor) {
+  const auto reason = [](auto change) {
+    ConvChainShape shape = blocks(2, 14, 1024, 2);
+    change(shape);
+    const auto plan = plan_image_chain(shape, 132);
+    const auto* why = std::get_if<std::string>(&plan);
+    return why == nullptr ? "" : *why;
+  };
+  EXPECT_EQ(reason([](ConvChainShape&) {}), "");
+  EXPECT_THAT(reason([](ConvChainShape& s) { s.element_bytes = 2; }), testing::HasSubstr("int8"));
+  EXPECT_THAT(reason([](ConvChainShape& s) { s.convs.pop_back(); }), testing::HasSubstr("residual blocks"));
+  EXPECT_THAT(reason([](ConvChainShape& s) { s.convs[5].residual = 0; }),
+              testing::HasSubstr("residual blocks"));
+  EXPECT_THAT(reason([](ConvChainShape& s) { s = blocks(2, 14, 640, 1); }), testing::HasSubstr("256"));
+  EXPECT_THAT(reason([](ConvChainShape& s) { s = blocks(2, 14, 256, 23); }), testing::HasSubstr("blocks"));
+  EXPECT_THAT(reason([](ConvChainShape& s) { s = blocks(2, 56, 1024, 1); }), testing::HasSubstr("fit"));
+  EXPECT_THAT(reason([](ConvChainShape& s) { s = blocks(2, 8, 4096, 1); }), testing::HasSubstr("fit"));
+}
+
+}  // namespace
+}  // namespace pipit::cuda
