@@ -42,21 +42,22 @@ struct Sums {
 /// What lies where in shared memory: addresses, the same in every rank.
 struct Places {
   std::uint32_t x, weights, inner, zeros, constants;
-  /// Barriers: of every stage of weights, full and empty; x has come; neighbours' rows have come; the constants of each
-  /// of a block's convolutions have.
-  std::uint32_t full, empty, x_here, rows_here, constants_here;
+  /// Barriers: of every stage of weights, that it is full, empty, and empty in all ranks; x has come; neighbours' rows
+  /// have come; the constants of each of a block's convolutions have.
+  std::uint32_t full, empty, all_empty, x_here, rows_here, constants_here;
 
-  __device__ __forceinline__ Places(const ImageChainPlan& plan, std::uint32_t dynamic, std::uint32_t barriers) {
+  __device__ __forceinline__ Places(const ImageChainPlan& plan, std::uint32_t dynamic,
+                                    std::uint32_t barriers) {
     x = (dynamic + 1023) & ~1023U;
     weights = x + (plan.x_bytes() + 1023) / 1024 * 1024;
     inner = weights + plan.ring * kImageStageBytes;
     zeros = inner + (plan.inner_rows() * kImageInner + 255) / 256 * 256;
     constants = zeros + kImageInner;
-    full = barriers, empty = full + kImageMostRing * 8;
-    x_here = empty + kImageMostRing * 8, rows_here = x_here + 8, constants_here = rows_here + 8;
+    full = barriers, empty = full + kImageMostRing * 8, all_empty = empty + kImageMostRing * 8;
+    x_here = all_empty + kImageMostRing * 8, rows_here = x_here + 8, constants_here = rows_here + 8;
   }
 };
-inline constexpr int kBarriers = 2 * kImageMostRing + 2 + kConvolutions;
+inline constexpr int kBarriers = 3 * kImageMostRing + 2 + kConvolutions;
 
 /// The rows of an image that are a rank's.
 struct Part {
@@ -74,7 +75,7 @@ struct Part {
 /// Stages of weights as the groups of a half see them, every second one.
 struct Weights {
   std::uint32_t base, full, empty;
-  int ring, ranks;
+  int ring;
   int stage;
   std::uint32_t parity = 0;
 
@@ -87,10 +88,10 @@ struct Weights {
     ptx::wait_barrier(full + stage * 8, parity);
     return base + stage * kImageStageBytes;
   }
-  /// By a warp whose lanes have read what they need of it: every rank brings a share of the next one.
+  /// By a warp whose lanes have read what they need of it.
   __device__ __forceinline__ void leave(int lane) {
     __syncwarp();
-    if (lane < ranks) ptx::arrive_in_block(ptx::in_block(empty + stage * 8, static_cast<std::uint32_t>(lane)));
+    if (lane == 0) ptx::arrive(empty + stage * 8);
     advance();
   }
 };
@@ -100,19 +101,34 @@ __device__ __forceinline__ int images_of_cluster(const ImageChainArgs& p) {
   return (p.plan.images - cluster + p.clusters - 1) / p.clusters;
 }
 
-/// Of one thread.
+/// Tells all ranks, each of which brings a share of what comes next, that a stage is empty here; of one thread. Warps
+/// that told them by themselves would be too many.
+__device__ __forceinline__ void tell_of_room(const ImageChainArgs& p, const Places& at) {
+  const int count = p.plan.blocks * p.plan.stages() * images_of_cluster(p);
+  int stage = 0;
+  std::uint32_t parity = 1;
+#pragma unroll 1
+  for (int s = 0; s < count; ++s) {
+    ptx::wait_barrier(at.empty + stage * 8, parity);
+    for (int rank = 0; rank < p.plan.ranks; ++rank)
+      ptx::arrive_in_block(ptx::in_block(at.all_empty + stage * 8, static_cast<std::uint32_t>(rank)));
+    if (++stage == p.plan.ring) stage = 0, parity ^= 1;
+  }
+}
+
+/// This rank's share, to all; of one thread.
 __device__ __forceinline__ void bring_weights(const ImageChainArgs& p, const Places& at, int rank) {
   const int stages = p.plan.blocks * p.plan.stages();
   const int share = kImageStageBytes / p.plan.ranks;
   const auto all = static_cast<std::uint16_t>((1 << p.plan.ranks) - 1);
   int stage = 0;
-  std::uint32_t parity = 1;
+  std::uint32_t parity = 0;
 #pragma unroll 1
   for (int images = images_of_cluster(p); images > 0; --images) {
     const std::byte* from = p.weights + rank * share;
 #pragma unroll 1
     for (int s = 0; s < stages; ++s, from += kImageStageBytes) {
-      ptx::wait_cluster_barrier(at.empty + stage * 8, parity);
+      ptx::wait_barrier(at.all_empty + stage * 8, parity);
       ptx::arrive_expecting(at.full + stage * 8, kImageStageBytes);
       ptx::copy_bytes_to_all(at.weights + stage * kImageStageBytes + rank * share, from, share,
                              at.full + stage * 8, all);
@@ -122,7 +138,8 @@ __device__ __forceinline__ void bring_weights(const ImageChainArgs& p, const Pla
 }
 
 /// The constants of a residual block's head (0), window (1) or tail (2); of one thread.
-__device__ __forceinline__ void bring_constants(const ImageChainArgs& p, const Places& at, int block, int conv) {
+__device__ __forceinline__ void bring_constants(const ImageChainArgs& p, const Places& at, int block,
+                                                int conv) {
   constexpr int kInnerBytes = kImageInner / kUnitChannels * kImageConstantBytes;
   const int bytes = conv < 2 ? kInnerBytes : p.plan.channels / kUnitChannels * kImageConstantBytes;
   const std::uint32_t barrier = at.constants_here + conv * 8;
@@ -155,7 +172,7 @@ struct Group {
     half = group / 2;
     tile = Tiles == 2 ? group % 2 : 0;
     first_unit = Tiles == 2 ? 0 : group % 2;
-    weights = {at.weights, at.full, at.empty, p.plan.ring, p.plan.ranks, half};
+    weights = {at.weights, at.full, at.empty, p.plan.ring, half};
     grid = {p.image, p.row, p.plan.height, part.first_row * p.plan.width + part.positions};
   }
 
@@ -195,8 +212,7 @@ struct Group {
     for (int chunk = 0; chunk < p.plan.chunks(); ++chunk) {
       const std::uint64_t left = units::descriptor<kImageStageDepth>(at.x + chunk * p.plan.chunk_bytes() +
                                                                      tile * kUnitRows * kImageStageDepth);
-      const std::uint64_t right =
-          units::descriptor<kImageStageDepth>(ahead.take() + first_unit * kUnitBytes);
+      const std::uint64_t right = units::descriptor<kImageStageDepth>(ahead.take() + first_unit * kUnitBytes);
       ahead.advance();
       ptx::begin_products();
 #pragma unroll
@@ -247,8 +263,8 @@ struct Group {
   __device__ __forceinline__ void window(const PairBounds& bounds) {
     const int pixel = tile * kUnitRows + warp * 16 + lane % 16;
     const units::RingWindow<kImageInner> window(grid, part.first_row * p.plan.width + pixel,
-                                                pixel + p.plan.width, at.inner, p.plan.inner_rows(),
-                                                at.zeros, lane);
+                                                pixel + p.plan.width, at.inner, p.plan.inner_rows(), at.zeros,
+                                                lane);
     ptx::wait_barrier(at.constants_here + 8, parity);
     MySums sums;
     start(sums, kImageInner / kUnitChannels + inner_unit());
@@ -304,6 +320,12 @@ struct Group {
     for (int k = 0; k < kImageInnerChunks * kProducts; ++k) ptx::load_matrices(operands[k], from ^ k * 32);
   }
 
+  /// The other group has this stage to itself.
+  __device__ __forceinline__ void pass() {
+    weights.take();
+    weights.leave(lane);
+  }
+
   /// y, of the image, or null where the results are the next block's x.
   __device__ __forceinline__ void tail(const ImageChainBounds& bounds, std::byte* y) {
     Operands operands;
@@ -311,20 +333,18 @@ struct Group {
     ptx::wait_barrier(at.constants_here + 16, parity);
 #pragma unroll 1
     for (int outputs = 0; outputs < p.plan.channels; outputs += kImageInner) {
-      Weights second = weights;
-      second.advance();
-      const std::uint32_t here[kImageInnerChunks] = {weights.take(), second.take()};
 #pragma unroll
       for (int u = 0; u < kUnits; ++u) {
+        if (kUnits == 1 && first_unit == 1) pass();
         const int unit = outputs / kUnitChannels + inner_unit() + u;
         const std::uint32_t constants = constants_of(2 * kImageInner / kUnitChannels + unit);
         units::Sums<std::int32_t> sums;
         units::start(sums, constants);
+        const std::uint32_t here = weights.take();
         ptx::begin_products();
 #pragma unroll
         for (int chunk = 0; chunk < kImageInnerChunks; ++chunk) {
-          const std::uint64_t right =
-              units::descriptor<kImageStageDepth>(here[chunk] + (first_unit + u) * kUnitBytes);
+          const std::uint64_t right = units::descriptor<kImageStageDepth>(here + chunk * kUnitBytes);
 #pragma unroll
           for (int k = 0; k < kProducts; ++k)
             ptx::multiply_group(sums, operands[chunk * kProducts + k], right + k * 2);
@@ -334,15 +354,16 @@ struct Group {
         Out held[2], results[2];
 #pragma unroll
         for (int row_half = 0; row_half < 2; ++row_half) {
-          places[row_half] = units::swizzled<kImageStageDepth>(
-              at.x + unit / 2 * p.plan.chunk_bytes() + position(row_half) * kImageStageDepth +
-              unit % 2 * kUnitChannels + lane % 4 * 16);
+          places[row_half] = units::swizzled<kImageStageDepth>(at.x + unit / 2 * p.plan.chunk_bytes() +
+                                                               position(row_half) * kImageStageDepth +
+                                                               unit % 2 * kUnitChannels + lane % 4 * 16);
           const uint4 x = position(row_half) < part.positions ? load_four(places[row_half]) : uint4{};
           std::uint32_t(&word)[4] = held[row_half].word;
           word[0] = x.x, word[1] = x.y, word[2] = x.z, word[3] = x.w;
         }
         ptx::wait_products();
-        if (u + 1 == kUnits) weights.leave(lane), weights.leave(lane);
+        weights.leave(lane);
+        if (kUnits == 1 && first_unit == 0) pass();
         Out::template finish<true, true, Small>(results, sums, constants, bounds.tail, held,
                                                 bounds.residual_scale);
 #pragma unroll
@@ -352,9 +373,9 @@ struct Group {
           if (y == nullptr) {
             store_four(places[row_half], four(results[row_half]));
           } else {
-            const std::int64_t to = static_cast<std::int64_t>(part.first_row * p.plan.width + row) *
-                                        p.plan.channels +
-                                    unit * kUnitChannels + lane % 4 * 16;
+            const std::int64_t to =
+                static_cast<std::int64_t>(part.first_row * p.plan.width + row) * p.plan.channels +
+                unit * kUnitChannels + lane % 4 * 16;
             *reinterpret_cast<uint4*>(y + to) = four(results[row_half]);
           }
         }
@@ -395,9 +416,9 @@ struct Group {
         window(p.bounds[block].window);
         meet();
         if (leads() && next >= 0) bring_constants(p, at, next, 1);
-        tail(p.bounds[block], !last ? nullptr
-                                    : p.y + static_cast<std::int64_t>(image) * p.plan.height * p.plan.width *
-                                                p.plan.channels);
+        tail(p.bounds[block],
+             !last ? nullptr
+                   : p.y + static_cast<std::int64_t>(image) * p.plan.height * p.plan.width * p.plan.channels);
         meet();
         if (leads() && next >= 0) bring_constants(p, at, next, 2);
         parity ^= 1;
@@ -423,8 +444,8 @@ __global__ void __launch_bounds__(image_chain::kThreads, 1)
   if (thread == kMultiplying) {
     for (int s = 0; s < p.plan.ring; ++s) {
       ptx::init_barrier(at.full + s * 8, 1);
-      // The warps of a half's groups, of every rank.
-      ptx::init_barrier(at.empty + s * 8, p.plan.ranks * kImageGroups / kImageHalves * 4);
+      ptx::init_barrier(at.empty + s * 8, kImageGroups / kImageHalves * 4);  // the warps of a half's groups
+      ptx::init_barrier(at.all_empty + s * 8, p.plan.ranks);
     }
     ptx::init_barrier(at.x_here, 1);
     ptx::init_barrier(at.rows_here, 1);
@@ -438,6 +459,7 @@ __global__ void __launch_bounds__(image_chain::kThreads, 1)
   if (thread >= kMultiplying) {
     ptx::leave_registers<kFewRegisters>();
     if (thread == kMultiplying) bring_weights(p, at, part.rank);
+    if (thread == kMultiplying + 32) tell_of_room(p, at);
   } else {
     ptx::take_registers<kRegisters>();
     Group<Tiles, Small>(p, at, part).run();

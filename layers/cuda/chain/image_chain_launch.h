@@ -24,7 +24,8 @@ struct ImageChainArgs {
   const std::byte* constants = nullptr;  ///< of the units of head, window and tail, of every block
   std::byte* y = nullptr;
   ImageChainBounds bounds[kImageMostBlocks];
-  bool small_sums = false;  ///< of all convolutions (kSmallSum); constants then have kMagicBits in their biases
+  bool small_sums =
+      false;  ///< of all convolutions (kSmallSum); constants then have kMagicBits in their biases
 };
 
 /// Clusters of the plan that the current GPU holds at a time; 0: it lacks what the kernels need. Lets them use their

@@ -5,9 +5,9 @@
 // as many channels as its x has (the tail), to which x is added, in INT8; the result is the next one's x. A cluster
 // computes an image, then another: each rank (block of threads) has some rows of it, x and what lies inside for those
 // rows alone, and around them the rows of its neighbours that its window reads, which these send. Weights come in
-// stages of 128 outputs and 128 elements of k in the order of their use; each rank fetches its share of a stage and
-// the copy engine gives it to all of them. Groups of four warps multiply: a half of them takes the even stages, which
-// hold the first 128 of 256 outputs, the other half the odd ones.
+// stages of 128 outputs and 128 elements of k, or for the tail of 64 and 256, in the order of their use; each rank
+// fetches its share of a stage and the copy engine gives it to all of them. Groups of four warps multiply: a half of
+// them takes the even stages, which hold the first 128 of 256 outputs, the other half the odd ones.
 #pragma once
 
 #include <cstddef>
@@ -26,9 +26,9 @@ inline constexpr int kImageStageBytes = kImageStageOutputs * kImageStageDepth;
 inline constexpr int kImageHalves = kImageInner / kImageStageOutputs;
 inline constexpr int kImageInnerChunks = kImageInner / kImageStageDepth;
 inline constexpr int kImageMostRanks = 8;
-inline constexpr int kImageMostTiles = 2;    ///< of kUnitRows positions, for a rank
-inline constexpr int kImageMostRing = 8;     ///< stages of weights in shared memory
-inline constexpr int kImageMostBlocks = 22;  ///< residual blocks of a launch
+inline constexpr int kImageMostTiles = 2;                      ///< of kUnitRows positions, for a rank
+inline constexpr int kImageMostRing = 8;                       ///< stages of weights in shared memory
+inline constexpr int kImageMostBlocks = 22;                    ///< residual blocks of a launch
 inline constexpr int kImageConstantBytes = kUnitChannels * 8;  ///< of a unit of outputs
 
 struct ImageChainPlan {

@@ -84,9 +84,11 @@ __device__ __forceinline__ void copy_bytes_to_all(std::uint32_t to, const void* 
       "l"(from), "r"(bytes), "r"(barrier), "h"(ranks)
       : "memory");
 }
-/// Arrives at a barrier of any block of the cluster (in_block).
+/// Arrives at a barrier of any block of the cluster (in_block): what this thread has read by then may be overwritten.
+/// That others see what it has stored would take a release in the cluster, which waits for more than half a
+/// microsecond.
 __device__ __forceinline__ void arrive_in_block(std::uint32_t barrier) {
-  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];\n" ::"r"(barrier) : "memory");
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];\n" ::"r"(barrier) : "memory");
 }
 
 /// Counts up in memory; who sees it sees what was stored before.

@@ -83,7 +83,7 @@ TEST(ImageChainPlan, RefusesWhatItHasNoRoomFor) {
   EXPECT_THAT(reason([](ConvChainShape& s) { s = blocks(2, 14, 640, 1); }), testing::HasSubstr("256"));
   EXPECT_THAT(reason([](ConvChainShape& s) { s = blocks(2, 14, 256, 23); }), testing::HasSubstr("blocks"));
   EXPECT_THAT(reason([](ConvChainShape& s) { s = blocks(2, 56, 1024, 1); }), testing::HasSubstr("fit"));
-  EXPECT_THAT(reason([](ConvChainShape& s) { s = blocks(2, 8, 4096, 1); }), testing::HasSubstr("fit"));
+  EXPECT_THAT(reason([](ConvChainShape& s) { s = blocks(2, 8, 16384, 1); }), testing::HasSubstr("fit"));
 }
 
 }  // namespace

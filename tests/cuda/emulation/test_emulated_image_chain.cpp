@@ -50,7 +50,8 @@ void expect_chain(std::mt19937& random, const Extents& e, bool small, int ranks,
   args.plan = *plan;
   for (int b = 0; b < e.blocks; ++b) {
     const RandomConv head(random, true, e.channels, 256, 1, true, largest),
-        window(random, true, 256, 256, 9, true, largest), tail(random, true, 256, e.channels, 1, true, largest);
+        window(random, true, 256, 256, 9, true, largest),
+        tail(random, true, 256, e.channels, 1, true, largest);
     cuda::append_image_weights(*plan, head.weights(), window.weights(), tail.weights(), weights);
     for (const RandomConv* conv : {&head, &window, &tail}) append_constants(constants, *conv, true);
     const float scale = real(random, 0.3F, 0.9F);
@@ -69,9 +70,9 @@ void expect_chain(std::mt19937& random, const Extents& e, bool small, int ranks,
   Launch how = launch_of(random, e.clusters * plan->ranks, cuda::image_chain::kThreads,
                          plan->shared_bytes() - cuda::kBlockReserved + 1024);
   how.cluster = static_cast<unsigned>(plan->ranks);
-  auto* const kernel =
-      plan->tiles == 1 ? (small ? cuda::run_image_chain<1, true> : cuda::run_image_chain<1, false>)
-                       : (small ? cuda::run_image_chain<2, true> : cuda::run_image_chain<2, false>);
+  auto* const kernel = plan->tiles == 1
+                           ? (small ? cuda::run_image_chain<1, true> : cuda::run_image_chain<1, false>)
+                           : (small ? cuda::run_image_chain<2, true> : cuda::run_image_chain<2, false>);
   if (!expect_no_error(run(kernel, how, args))) return;
   expect_values(y, values.values, true);
 }
