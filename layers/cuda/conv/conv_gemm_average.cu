@@ -9,10 +9,11 @@ namespace pipit::cuda {
 
 namespace {
 
-// One for each tile of has_average_kernel().
+// One for each of kConvTiles.
 template <typename Sum, template <typename> typename Epilogue>
-std::array<ConvGemmInstance, 3> instances() {
+std::array<ConvGemmInstance, 4> instances() {
   return {instance<ConvGemmTraits<128, 128, 2, 4, 3, 8, 2, Sum>, false, Epilogue>(),
+          instance<ConvGemmTraits<128, 64, 2, 2, 3, 8, 3, Sum>, false, Epilogue>(),
           instance<ConvGemmTraits<64, 64, 2, 2, 4, 8, 3, Sum>, false, Epilogue>(),
           instance<ConvGemmTraits<64, 32, 2, 2, 4, 8, 4, Sum>, false, Epilogue>()};
 }

@@ -135,10 +135,6 @@ constexpr bool has_listed_kernel(const ConvTile& tile) {
   return tile.rows == tile.columns;
 }
 
-/// Whether a tile is compiled for averages as well. The one of 128 x 64 was never estimated to be the fastest.
-constexpr bool has_average_kernel(const ConvTile& tile) {
-  return tile.rows == tile.columns || tile.columns == 32;
-}
 /// Whole images of an averaged shape that a tile holds.
 inline int images_of(const ConvShape& shape, const ConvTile& tile) {
   return static_cast<int>(tile.rows / shape.positions());
