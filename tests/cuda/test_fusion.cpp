@@ -235,6 +235,48 @@ TEST(GpuFusion, AveragesAreQuantizedInPlace) {
   }
 }
 
+// By the order of candidates, at every batch: the end of ResNet-50, and in fp16 of EfficientNet-B0 with its function.
+TEST(GpuFusion, ConvolutionsThatAverageGoFirst) {
+  PIPIT_NEEDS_GPU();
+  std::mt19937 random(gpu_seed());
+  for (const std::int64_t batch : {1, 8, 32, 128}) {
+    for (const bool silu : {false, true}) {
+      const std::int64_t channels = silu ? 320 : 512, outputs = silu ? 1280 : 2048;
+      GraphBuilder builder;
+      ValueId x = builder.add_input("x", TensorDesc{Shape{batch, channels, 7, 7}});
+      ConvAttributes a;
+      a.window.rank = 2;
+      const ValueId w = builder.add_constant("w", random_tensor({outputs, channels, 1, 1}, random));
+      x = builder.add1("conv", std::make_shared<Conv>(a), {x, w});
+      if (silu) x = builder.add1("silu", std::make_shared<Unary>(UnaryAttributes{UnaryKind::silu}), {x});
+      x = builder.add1("average", std::make_shared<Pool>(PoolAttributes{PoolKind::average, {}, true}), {x});
+      builder.mark_output(x);
+      CompileOptions options;
+      options.planning.device = DeviceKind::cuda;
+      options.planning.precision = Precision::fp16;
+      const auto plan = compile(builder.build(), options).plans[0];
+      EXPECT_EQ(fused_names(*plan),
+                silu ? (std::vector<std::string>{"silu", "average"}) : std::vector<std::string>{"average"})
+          << batch;
+    }
+    Numbers numbers(233);
+    GraphBuilder builder;
+    ValueId x = builder.add_input("x", TensorDesc{Shape{batch, 512, 7, 7}});
+    x = builder.add1("x.quantize", std::make_shared<Quantize>(kI8), {x});
+    QConvAttributes a = convolution(1, 1);
+    a.y = kReal;
+    const ValueId w = builder.add_constant("w", numbers.integers<std::int8_t>({2048, 512, 1, 1}, -127, 127));
+    x = builder.add1("conv", std::make_shared<QConv>(a), {x, w});
+    x = builder.add1("average", std::make_shared<Pool>(PoolAttributes{PoolKind::average, {}, true}), {x});
+    builder.mark_output(builder.add1("quantize", std::make_shared<Quantize>(kI8), {x}));
+    CompileOptions options;
+    options.planning.device = DeviceKind::cuda;
+    EXPECT_THAT(fused_names(*compile(builder.build(), options).plans[0]),
+                testing::ElementsAre("average", "quantize"))
+        << batch;
+  }
+}
+
 // Images that are all the same, at every place of a tile, in tiles that are full and in the last.
 TEST(GpuFusion, AveragesDoNotDependOnTheImagesPlace) {
   PIPIT_NEEDS_GPU();
