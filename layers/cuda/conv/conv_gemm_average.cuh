@@ -290,7 +290,7 @@ struct ConvGemmAverage {
       if (n >= args.shape.batch || channel >= args.shape.out_c) continue;
       const float* from = values + image * positions * T::kSumStride + column;
       float total = 0;
-#pragma unroll 4
+#pragma unroll 8
       for (int r = 0; r < min(positions, kApart); ++r) {
         float sum = from[r * T::kSumStride];
 #pragma unroll
