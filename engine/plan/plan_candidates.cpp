@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 
 #include "engine/plan/candidate_order.h"
 #include "engine/plan/described_node.h"
@@ -57,10 +58,17 @@ class Chooser {
   std::string choose(const Node& node, StepDraft& draft) const {
     const std::vector<Candidate>& candidates = registry_.candidates(node.layer->type(), options_.device);
     DescribedNode described(subject_, node, false);
-    const int next = followers_.after(draft.node);
-    std::optional<const DescribedNode> follower;
-    if (next >= 0) follower.emplace(subject_, subject_.graph.nodes()[static_cast<std::size_t>(next)], false);
-    described.spec.next = follower ? &follower->spec : nullptr;
+    // No candidate looks at more than a function and an average.
+    std::array<std::optional<DescribedNode>, 2> behind;
+    int next = draft.node;
+    NodeSpec* last = &described.spec;
+    for (std::optional<DescribedNode>& follower : behind) {
+      next = followers_.after(next);
+      if (next < 0) break;
+      follower.emplace(subject_, subject_.graph.nodes()[static_cast<std::size_t>(next)], false);
+      last->next = &follower->spec;
+      last = &follower->spec;
+    }
     Step& step = draft.step;
     // On a GPU few followers are fused, and the others are worth timing.
     const bool may_time = options_.device != DeviceKind::cpu || !followers_.is_follower(draft.node);

@@ -9,6 +9,15 @@ bool may_fuse(const PlanOptions& options) {
   return !options.keep_every_value;
 }
 
+namespace {
+
+// Whether y has one element of each channel of x (global pooling).
+bool holds_channels(const Shape& x, const Shape& y) {
+  return x.rank() >= 3 && y.rank() == x.rank() && y[0] == x[0] && y[1] == x[1] && y.elements() == x[0] * x[1];
+}
+
+}  // namespace
+
 Followers::Followers(const Graph& graph, const PlanOptions& options)
     : graph_(graph), follows_(graph.nodes().size(), false), consumers_(graph.values().size(), -1) {
   const std::vector<int> uses = graph.use_counts();
@@ -34,7 +43,9 @@ Followers::Followers(const Graph& graph, const PlanOptions& options)
               uses[index(id)] == 1 &&
               (node.layer->may_run_in_place(static_cast<int>(i))
                    ? x == y
-                   : node.inputs.size() == 1 && x.elements() == y.elements());
+                   : node.inputs.size() == 1 &&
+                         (x.elements() == y.elements() ||
+                          (options.device != DeviceKind::cpu && holds_channels(x.shape, y.shape))));
       if (!found) return false;
     }
     return found;

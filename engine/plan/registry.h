@@ -54,7 +54,8 @@ struct Candidate {
   std::function<bool(const NodeSpec& first, std::span<const ChainLink> links)> chain_pays = {};
   bool chain_reads_outside = false;  ///< its chains may have LinkSource::outside
   /// Whether `next` is computed as well. Output 0 (of the last follower, where there is one) is used by nothing but one
-  /// input of `next`, whose other inputs are constants and whose one output has as many elements, of any type.
+  /// input of `next`, whose other inputs are constants and whose one output has as many elements, of any type, or on a
+  /// GPU one for each channel of an image.
   std::function<bool(const NodeSpec& spec, const NodeSpec& next)> fuses_epilogue = {};
   /// Whether its kernels can compute output 0 in pieces for a kernel that reads them at once (fuses_producer); how is
   /// between the two kernels.

@@ -10,6 +10,7 @@
 #include "engine/cuda/runtime.h"
 #include "layers/evaluate.h"
 #include "layers/registry.h"
+#include "tests/cuda/follower_chain.h"
 #include "tests/support/run_graph.h"
 
 namespace pipit::test {
@@ -118,28 +119,14 @@ class Run {
       if (desc.shape.rank() >= 3) desc.layout = test.output_layout;
       if (half && desc.dtype == DType::f32 && !test.keep_output_f32) desc.dtype = DType::f16;
     }
-    if (test.follower != nullptr) {
-      follower_input_ = &output_descs_[0];
-      // Layers are defined on f32; halves are how a plan stores it.
-      TensorDesc defined = output_descs_[0];
-      const bool stored_in_halves = defined.dtype == DType::f16;
-      if (stored_in_halves) defined.dtype = DType::f32;
-      const TensorDesc* const input = &defined;
-      follower_outputs_ = test.follower->infer({&input, 1});
-      follower_outputs_[0].layout = output_descs_[0].layout;
-      if (stored_in_halves && follower_outputs_[0].dtype == DType::f32)
-        follower_outputs_[0].dtype = DType::f16;
-      follower_ = std::make_unique<const NodeSpec>(NodeSpec{
-          *test.follower, {&follower_input_, 1}, follower_outputs_, follower_constants_, test.precision});
-      follower_pointer_ = follower_.get();
-    }
+    followers_.emplace(test.followers, output_descs_[0], test.precision);
   }
 
-  // Why the candidate runs the layer, or the follower with it, not.
+  // Why the candidate runs the layer, or the followers with it, not.
   std::optional<std::string> refusal() const {
-    if (auto reason = candidate_.refuse(described(false))) return reason;
-    if (follower_ && !(candidate_.fuses_epilogue && candidate_.fuses_epilogue(described(false), *follower_)))
-      return "the follower is not fused";
+    if (auto reason = candidate_.refuse(described(0))) return reason;
+    if (!followers_->taken_by(candidate_, [this](std::size_t behind) { return described(behind); }))
+      return "a follower is not fused";
     return std::nullopt;
   }
   std::vector<std::string> variants() const { return candidate_.variants(spec()); }
@@ -147,9 +134,8 @@ class Run {
   void check() {
     std::vector<Tensor> expected =
         evaluate(test_.reference != nullptr ? *test_.reference : layer_, reference_inputs_);
-    if (follower_) {
-      expected = evaluate(*test_.follower, std::vector{std::make_shared<const Tensor>(expected[0].clone())});
-    }
+    for (const Layer* follower : test_.followers)
+      expected = evaluate(*follower, std::vector{std::make_shared<const Tensor>(expected[0].clone())});
     kernel_ = candidate_.create(spec());
     std::vector<std::vector<Tensor>> results;
     for (int r = 0; r < 3; ++r) {
@@ -236,16 +222,19 @@ class Run {
     return std::make_shared<const Tensor>(std::move(tensor));
   }
 
-  NodeSpec spec() const { return described(follower_ != nullptr); }
+  NodeSpec spec() const { return described(test_.followers.size()); }
 
-  NodeSpec described(bool with_follower) const {
+  // With so many of the followers.
+  NodeSpec described(std::size_t followers) const {
     NodeSpec result{layer_, input_descs_, output_descs_, constants_, test_.precision, 1, 0, test_.variant};
-    if (with_follower) result.fusion.followers = {&follower_pointer_, 1};
+    result.fusion.followers = followers_->specs().first(followers);
     return result;
   }
 
   // What the kernel writes.
-  const std::vector<TensorDesc>& written() const { return follower_ ? follower_outputs_ : output_descs_; }
+  const std::vector<TensorDesc>& written() const {
+    return test_.followers.empty() ? output_descs_ : followers_->outputs();
+  }
 
   void launch(const Memory& memory, const cuda::Stream& stream) {
     kernel_->run(
@@ -368,7 +357,8 @@ class Run {
                       host_[i] ? describe(host_[i]->desc()) + (constants_[i] ? " constant" : "") : "absent");
     }
     for (const TensorDesc& desc : output_descs_) text += fmt::format("  output: {}\n", describe(desc));
-    if (follower_) text += fmt::format("  then {} [{}]\n", test_.follower->type(), test_.follower->summary());
+    for (const Layer* follower : test_.followers)
+      text += fmt::format("  then {} [{}]\n", follower->type(), follower->summary());
     return text;
   }
   static std::string describe(const TensorDesc& desc) {
@@ -385,11 +375,7 @@ class Run {
   std::vector<std::shared_ptr<const Tensor>> constants_;
   std::vector<const TensorDesc*> input_descs_;
   std::vector<TensorDesc> output_descs_;
-  const TensorDesc* follower_input_ = nullptr;
-  std::array<std::shared_ptr<const Tensor>, 1> follower_constants_;
-  std::vector<TensorDesc> follower_outputs_;
-  std::unique_ptr<const NodeSpec> follower_;
-  const NodeSpec* follower_pointer_ = nullptr;
+  std::optional<FollowerChain> followers_;
 };
 
 }  // namespace

@@ -39,8 +39,9 @@ struct GpuCase {
   bool exact = false;
   /// Evaluated instead of the layer where the reference cannot run it (Cast to f16); null: the layer itself.
   const Layer* reference = nullptr;
-  /// A layer of output 0 alone that the candidate must take over (Candidate::fuses_epilogue); null: none.
-  const Layer* follower = nullptr;
+  /// Layers, each of what the one before computes (the first of output 0) alone, that the candidate must take over
+  /// (Candidate::fuses_epilogue).
+  std::vector<const Layer*> followers;
   /// In fp16: keep non-constant f32 inputs and f32 outputs as they are (Cast at the borders of a graph).
   bool keep_input_f32 = false;
   bool keep_output_f32 = false;

@@ -1,6 +1,8 @@
 // What steps of a GPU's plan compute beside their node.
 #include <gmock/gmock.h>
 
+#include <cstring>
+
 #include "layers/ops/conv.h"
 #include "layers/ops/pool.h"
 #include "layers/ops/quantize.h"
@@ -195,11 +197,14 @@ Graph average_of_results(Numbers& numbers, const Shape& x_shape, const Quantizat
   return builder.build();
 }
 
-// One block for all positions of an image, and several; values of f32, and halves.
+// Averages of images that a convolution's tiles hold, which it computes itself, and of others, by one block for all
+// positions of an image and by several; values of f32, and halves.
 TEST(GpuFusion, AveragesAreQuantizedInPlace) {
   PIPIT_NEEDS_GPU();
   Numbers numbers(231);
-  for (const Shape& shape : {Shape{2, 72, 7, 7}, Shape{3, 16, 25, 31}}) {
+  for (const Shape& shape : {Shape{2, 72, 7, 7}, Shape{5, 40, 5, 5}, Shape{7, 40, 10, 10},
+                             Shape{66, 40, 1, 1}, Shape{2, 40, 12, 11}, Shape{3, 16, 25, 31}}) {
+    const bool in_tiles = shape[2] * shape[3] <= 128;
     for (const Quantization& y : kTypes) {
       for (const bool halves : {false, true}) {
         for (const bool read_twice : {false, true}) {
@@ -209,6 +214,7 @@ TEST(GpuFusion, AveragesAreQuantizedInPlace) {
             CompileOptions options;
             options.planning.device = DeviceKind::cuda;
             options.planning.keep_every_value = every_value;
+            options.planning.prefer_for_type[std::string(Conv::kType)] = "implicit_gemm";  // as it adds up
             return compile(graph, options).plans[0];
           };
           const auto result = [&](const std::shared_ptr<const ExecutionPlan>& plan) {
@@ -218,10 +224,84 @@ TEST(GpuFusion, AveragesAreQuantizedInPlace) {
             return std::vector<std::byte>(plain.view().data, plain.view().data + plain.desc().bytes());
           };
           const auto fused = plan_for(false);
-          EXPECT_EQ(fused_names(*fused),
-                    read_twice ? std::vector<std::string>{} : std::vector<std::string>{"quantize"});
+          std::vector<std::string> expected;
+          if (in_tiles) expected.emplace_back("average");
+          if (!read_twice) expected.emplace_back("quantize");
+          EXPECT_EQ(fused_names(*fused), expected) << shape.str();
           EXPECT_EQ(result(fused), result(plan_for(true))) << shape.str() << ", seed " << gpu_seed();
         }
+      }
+    }
+  }
+}
+
+// By the order of candidates, at every batch: the end of ResNet-50, and in fp16 of EfficientNet-B0 with its function.
+TEST(GpuFusion, ConvolutionsThatAverageGoFirst) {
+  PIPIT_NEEDS_GPU();
+  std::mt19937 random(gpu_seed());
+  for (const std::int64_t batch : {1, 8, 32, 128}) {
+    for (const bool silu : {false, true}) {
+      const std::int64_t channels = silu ? 320 : 512, outputs = silu ? 1280 : 2048;
+      GraphBuilder builder;
+      ValueId x = builder.add_input("x", TensorDesc{Shape{batch, channels, 7, 7}});
+      ConvAttributes a;
+      a.window.rank = 2;
+      const ValueId w = builder.add_constant("w", random_tensor({outputs, channels, 1, 1}, random));
+      x = builder.add1("conv", std::make_shared<Conv>(a), {x, w});
+      if (silu) x = builder.add1("silu", std::make_shared<Unary>(UnaryAttributes{UnaryKind::silu}), {x});
+      x = builder.add1("average", std::make_shared<Pool>(PoolAttributes{PoolKind::average, {}, true}), {x});
+      builder.mark_output(x);
+      CompileOptions options;
+      options.planning.device = DeviceKind::cuda;
+      options.planning.precision = Precision::fp16;
+      const auto plan = compile(builder.build(), options).plans[0];
+      EXPECT_EQ(fused_names(*plan),
+                silu ? (std::vector<std::string>{"silu", "average"}) : std::vector<std::string>{"average"})
+          << batch;
+    }
+    Numbers numbers(233);
+    GraphBuilder builder;
+    ValueId x = builder.add_input("x", TensorDesc{Shape{batch, 512, 7, 7}});
+    x = builder.add1("x.quantize", std::make_shared<Quantize>(kI8), {x});
+    QConvAttributes a = convolution(1, 1);
+    a.y = kReal;
+    const ValueId w = builder.add_constant("w", numbers.integers<std::int8_t>({2048, 512, 1, 1}, -127, 127));
+    x = builder.add1("conv", std::make_shared<QConv>(a), {x, w});
+    x = builder.add1("average", std::make_shared<Pool>(PoolAttributes{PoolKind::average, {}, true}), {x});
+    builder.mark_output(builder.add1("quantize", std::make_shared<Quantize>(kI8), {x}));
+    CompileOptions options;
+    options.planning.device = DeviceKind::cuda;
+    EXPECT_THAT(fused_names(*compile(builder.build(), options).plans[0]),
+                testing::ElementsAre("average", "quantize"))
+        << batch;
+  }
+}
+
+// Images that are all the same, at every place of a tile, in tiles that are full and in the last.
+TEST(GpuFusion, AveragesDoNotDependOnTheImagesPlace) {
+  PIPIT_NEEDS_GPU();
+  Numbers numbers(232);
+  for (const Shape& shape :
+       {Shape{7, 200, 7, 7}, Shape{11, 72, 5, 5}, Shape{70, 72, 1, 1}, Shape{3, 160, 8, 16}}) {
+    for (const bool halves : {false, true}) {
+      const Graph graph = average_of_results(numbers, shape, kI8, halves, true);
+      const Tensor image = random_tensor({1, shape[1], shape[2], shape[3]}, numbers.random, -6, 6);
+      Tensor input{TensorDesc{shape}};
+      const std::size_t values = image.values<float>().size();
+      for (std::size_t i = 0; i < input.values<float>().size(); ++i)
+        input.values<float>()[i] = image.values<float>()[i % values];
+      CompileOptions options;
+      options.planning.device = DeviceKind::cuda;
+      options.planning.prefer_for_type[std::string(Conv::kType)] = "implicit_gemm";
+      const auto plan = compile(graph, options).plans[0];
+      EXPECT_THAT(fused_names(*plan), testing::ElementsAre("average"));
+      Session session(plan);
+      const ConstTensorView view = input.view();
+      for (const ConstTensorView& y : session.run({&view, 1})) {
+        const std::size_t bytes = y.desc.bytes() / static_cast<std::size_t>(shape[0]);
+        for (std::int64_t n = 1; n < shape[0]; ++n)
+          EXPECT_EQ(std::memcmp(y.data, y.data + static_cast<std::size_t>(n) * bytes, bytes), 0)
+              << shape.str() << ", image " << n << ", seed " << gpu_seed();
       }
     }
   }

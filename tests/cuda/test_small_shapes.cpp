@@ -44,7 +44,8 @@ struct Geometry {
   bool residual = false, pruned = false;
 };
 
-void conv(const std::string& candidate, const Geometry& g, Precision precision, Layout input = kLast) {
+void conv(const std::string& candidate, const Geometry& g, Precision precision, Layout input = kLast,
+          const std::vector<const Layer*>& followers = {}) {
   std::mt19937 random(gpu_seed());
   ConvAttributes attributes;
   attributes.groups = g.groups;
@@ -58,6 +59,7 @@ void conv(const std::string& candidate, const Geometry& g, Precision precision, 
   GpuCase test;
   test.precision = precision;
   test.output_layout = kLast;
+  test.followers = followers;
   const Shape weights{g.outputs, g.channels / g.groups, g.kernel, g.kernel};
   test.inputs = {{shared_random(x, random), input},
                  {shared_random(weights, random), Layout::row_major, true},
@@ -96,6 +98,9 @@ TEST(SmallShapes, ImplicitGemm) {
   conv("implicit_gemm", {1, 200, 5, 5, 40, 3, 1, 1}, kHalf);  // deep and few positions: split over a cluster
   conv("implicit_gemm", {1, 8, 3, 3, 3, 5, 1, 2}, kHalf);     // the kernel is larger than the image
   conv("implicit_gemm", {2, 40, 6, 5, 150, 3, 1, 1, 1, true, true}, kHalf);
+  const Pool average(PoolAttributes{PoolKind::average, {}, true});
+  conv("implicit_gemm", {4, 40, 5, 5, 70, 1, 1, 0, 1, true}, kHalf, kLast, {&average});
+  conv("implicit_gemm", {1, 200, 6, 5, 40, 3, 1, 1, 1, true}, kHalf, kLast, {&average});
 }
 
 TEST(SmallShapes, SpreadGemm) {

@@ -20,6 +20,7 @@ __device__ __forceinline__ __half finish_value(const ConvGemmArgs& args, float v
 /// makes kernels that compute little slower.
 template <typename T, bool Function>
 struct HalfEpilogue {
+  static constexpr bool kAverages = false;
   using F = ConvGemmFragments<T>;
   using Eight = uint4;  // neighbouring channels of residual or y
   /// What belongs to the tile's columns, in shared memory.

@@ -18,6 +18,7 @@ enum class Int8Result : std::uint8_t { bytes, looked_up, real };
 /// HoldsBounds: there are registers for the bounds of pairs.
 template <typename T, Int8Result Result, bool HoldsBounds = true>
 struct Int8Epilogue {
+  static constexpr bool kAverages = false;
   static constexpr bool kReal = Result == Int8Result::real;
   static constexpr bool kLooksUp = Result == Int8Result::looked_up;
   using F = ConvGemmFragments<T>;

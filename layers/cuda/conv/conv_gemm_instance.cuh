@@ -36,6 +36,10 @@ ConvGemmInstance instance() {
           reinterpret_cast<const void*>(&conv_gemm<T, Listed, Epilogue<T>>)};
 }
 
+/// The kernel of this tile that averages what it computes (conv_gemm_average.cu), and copies eight units of x at once;
+/// null when there is no such kernel.
+const ConvGemmInstance* average_instance(const ConvTile& tile, bool int8);
+
 /// Lets the kernel use its shared memory. cudaErrorInvalidValue for null.
 inline cudaError_t prepare_instance(const ConvGemmInstance* instance) {
   if (instance == nullptr) return cudaErrorInvalidValue;
@@ -48,15 +52,17 @@ inline cudaError_t launch_instance(const ConvGemmInstance* instance, const ConvG
                                    cudaStream_t stream) {
   if (instance == nullptr) return cudaErrorInvalidValue;
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(ceil_div(args.rows, instance->rows) * args.column_tiles),
+  const bool averages = args.average.images > 0;
+  const int rows = averages ? args.average.rows : instance->rows;
+  config.gridDim = dim3(static_cast<unsigned>(ceil_div(args.rows, rows) * args.column_tiles),
                         static_cast<unsigned>(args.splits));
   config.blockDim = dim3(static_cast<unsigned>(instance->threads));
   // A short depth does not need every stage, and without them more blocks fit a multiprocessor.
   const int steps = static_cast<int>(ceil_div(args.steps, args.splits));
   const int stages = std::min(steps, instance->stages) * instance->stage_bytes;
   const int tile_bytes = steps < instance->stages ? instance->tile_bytes : 0;  // else in a stage
-  config.dynamicSmemBytes =
-      static_cast<std::size_t>(args.splits > 1 ? std::max(stages, instance->sum_bytes) : stages + tile_bytes);
+  config.dynamicSmemBytes = static_cast<std::size_t>(
+      args.splits > 1 || averages ? std::max(stages, instance->sum_bytes) : stages + tile_bytes);
   config.stream = stream;
   std::array<cudaLaunchAttribute, 2> attributes{};
   config.attrs = attributes.data();

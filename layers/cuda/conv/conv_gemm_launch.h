@@ -11,11 +11,21 @@
 #include "layers/cuda/conv/conv_depth.h"
 #include "layers/cuda/conv/half_function.h"
 #include "layers/cuda/conv/pair_bounds.h"
+#include "layers/cuda/device/average_result.h"
 
 namespace pipit::cuda {
 
 /// What an INT8 convolution's y is stored as.
 enum class ConvStored : std::uint8_t { i8, f16, f32 };
+
+/// Of every image and channel the mean of y is written in place of y: a tile has whole images.
+struct ConvAverage {
+  int images = 0;     ///< of a tile; 0: y is written
+  int rows = 0;       ///< of a tile that belong to them: from one row tile to the next
+  int positions = 1;  ///< out_h * out_w
+  float factor = 1;   ///< 1 / positions
+  AverageResult result;
+};
 
 /// Channels of x and positions along k are counted in units of 16 bits: halves, or in INT8 pairs of bytes.
 struct ConvGemmArgs {
@@ -46,6 +56,8 @@ struct ConvGemmArgs {
   /// Start while the kernel in front still runs, and wait for it before reading x (Hopper and later).
   bool overlap = false;
   HalfFunction function;  ///< fp16, without `blocks`: of what y would be, behind the clamp
+  ConvAverage
+      average;  ///< in INT8 of a y that is not i8, without `blocks`; y is [batch, out_c] of its result
 };
 
 /// Of an element of y, in elements.
@@ -93,8 +105,8 @@ struct PadBytesArgs {
 };
 
 /// Lets the kernel of this tile use its shared memory on the current GPU. vector: 4 or 8 channels of x that are
-/// copied at once; of args only whether blocks are listed and whether there is a function count. cudaErrorInvalidValue
-/// when there is no such kernel.
+/// copied at once; of args only whether blocks are listed, and whether there is a function or an average count.
+/// cudaErrorInvalidValue when there is no such kernel.
 cudaError_t prepare_conv_gemm(const ConvTile& tile, int vector, const ConvGemmArgs& args);
 /// Whether the kernels that the current GPU runs were compiled for clusters and overlapping launches (9.0 and
 /// later); a newer GPU may have to run those compiled for an older one.
@@ -102,7 +114,8 @@ cudaError_t conv_gemm_has_clusters(bool& result);
 /// After prepare_conv_gemm: launches only.
 cudaError_t launch_conv_gemm(const ConvTile& tile, int vector, const ConvGemmArgs& args, cudaStream_t stream);
 cudaError_t launch_pad_channels(const PadChannelsArgs& args, cudaStream_t stream);
-/// The same in INT8, for what y is stored as and whether there is a table; x's units are copied eight at once.
+/// The same in INT8, for what y is stored as and whether there is a table or an average; x's units are copied eight
+/// at once.
 cudaError_t prepare_qconv_gemm(const ConvTile& tile, const ConvGemmArgs& args);
 cudaError_t launch_qconv_gemm(const ConvTile& tile, const ConvGemmArgs& args, cudaStream_t stream);
 cudaError_t launch_pad_bytes(const PadBytesArgs& args, cudaStream_t stream);

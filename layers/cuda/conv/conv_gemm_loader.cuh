@@ -9,8 +9,9 @@
 namespace pipit::cuda {
 
 /// Copies the tile's next step along k from x and the weights to shared memory. Positions along k count units of 16
-/// bits, which are halves or pairs of bytes. Listed: of ConvGemmArgs::blocks, else of all blocks.
-template <typename T, bool Listed>
+/// bits, which are halves or pairs of bytes. Listed: of ConvGemmArgs::blocks, else of all blocks. WholeImages: only
+/// ConvAverage::rows of the tile are copied.
+template <typename T, bool Listed, bool WholeImages = false>
 struct ConvGemmLoader {
   static constexpr int kRowLoads = T::kRows / T::kRowStep;
   static constexpr int kColumnLoads = T::kColumns / T::kRowStep;
@@ -37,9 +38,10 @@ struct ConvGemmLoader {
 #pragma unroll
     for (int i = 0; i < kRowLoads; ++i) {
       const int m = first_row + row + i * T::kRowStep;
-      const bool inside = m < args.rows;
+      bool inside = m < args.rows;
+      if constexpr (WholeImages) inside = inside && m - first_row < args.average.rows;
       const PixelOrigin origin = pixel_origin(s, args.positions, args.out_width, inside ? m : 0);
-      // Rows beyond the matrix read as padding.
+      // Rows beyond the matrix, or the tile's images, read as padding.
       h[i] = inside ? origin.h : -(1 << 29);
       w[i] = origin.w;
       base[i] = ((origin.image * s.in_h + origin.h) * s.in_w + origin.w) * s.in_c;

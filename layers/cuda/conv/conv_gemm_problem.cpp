@@ -78,8 +78,8 @@ KeptDepth blocks_with_weights(const NodeSpec& spec, const ConvShape& shape) {
 
 KeptDepth kept_depth(const NodeSpec& spec, const ConvShape& shape) {
   KeptDepth depth = blocks_with_weights(spec, shape);
-  if (depth.all() || block_units(shape) < 8)
-    return KeptDepth(shape);  // narrow images have no kernel for lists
+  if (depth.all() || block_units(shape) < 8 || shape.averaged)
+    return KeptDepth(shape);  // narrow images and averages have no kernel for lists
   ConvShape described = shape;
   depth.describe(described);
   constexpr double kWorthwhile = 0.9;  // the estimate is no better than that
@@ -94,6 +94,11 @@ double kept_share(const NodeSpec& spec, const ConvShape& shape) {
 double kept_cost(const ConvShape& shape, int gpu) {
   const Processors p = processors_of(gpu);
   return kept_cost(shape, p.count, p.clusters);
+}
+
+bool average_pays(const ConvShape& shape, int gpu) {
+  const Processors p = processors_of(gpu);
+  return average_pays(shape, p.count, p.clusters);
 }
 
 DepthOnGpu::DepthOnGpu(const ConvShape& shape, const KeptDepth& depth, int columns) {
@@ -135,6 +140,13 @@ ConvVariant named_variant(const std::vector<ConvVariant>& variants, std::string_
     if (variant.name() == name) return variant;
   }
   fail("there is no variant '{}'", name);
+}
+
+ConvVariant chosen_variant(const NodeSpec& spec, const ConvShape& shape) {
+  const std::vector<ConvVariant> variants = conv_gemm_variants(shape, spec.gpu);
+  const bool known =
+      std::ranges::any_of(variants, [&](const ConvVariant& v) { return v.name() == spec.variant; });
+  return named_variant(variants, shape.averaged && !known ? std::string_view() : spec.variant);
 }
 
 std::vector<std::string> names_of(const std::vector<ConvVariant>& variants) {

@@ -21,12 +21,14 @@ ConvShape conv_gemm_shape(const NodeSpec& spec, const ConvAttributes& attributes
 
 /// The blocks of k that the spec's constant weights (f32, or i8 where two channels are a unit) keep.
 KeptDepth blocks_with_weights(const NodeSpec& spec, const ConvShape& shape);
-/// The same, or all where leaving the others out would take "implicit_gemm" longer.
+/// The same, or all where leaving the others out would take "implicit_gemm" longer or the shape is averaged.
 KeptDepth kept_depth(const NodeSpec& spec, const ConvShape& shape);
 /// Kernel::kept_share() of the kernel that would be made.
 double kept_share(const NodeSpec& spec, const ConvShape& shape);
 /// kept_cost() on a GPU.
 double kept_cost(const ConvShape& shape, int gpu);
+/// average_pays() on a GPU.
+bool average_pays(const ConvShape& shape, int gpu);
 
 /// The blocks of every column tile on the GPU; nothing where all are kept: finding those without a list is faster in
 /// short kernels (ResNet-50 at batch 1 took 6 % longer with lists of all blocks).
@@ -49,6 +51,8 @@ std::vector<ConvVariant> conv_gemm_variants(const ConvShape& shape, int gpu);
 
 /// The one that the spec names, or the first. Throws Error when there is none of that name.
 ConvVariant named_variant(const std::vector<ConvVariant>& variants, std::string_view name);
+/// The same of conv_gemm_variants(). What was timed without its average may have no kernel with it: then the first.
+ConvVariant chosen_variant(const NodeSpec& spec, const ConvShape& shape);
 std::vector<std::string> names_of(const std::vector<ConvVariant>& variants);
 
 }  // namespace pipit::cuda

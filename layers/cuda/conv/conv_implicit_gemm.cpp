@@ -3,6 +3,7 @@
 
 #include "engine/cuda/runtime.h"
 #include "layers/common/layer_kernel.h"
+#include "layers/cuda/conv/conv_average.h"
 #include "layers/cuda/conv/conv_gemm_launch.h"
 #include "layers/cuda/conv/conv_gemm_problem.h"
 #include "layers/cuda/conv/half_follower.h"
@@ -39,6 +40,7 @@ Refusal refuse_implicit_gemm(const NodeSpec& spec) {
 ConvShape shape_of(const NodeSpec& spec) {
   ConvShape shape = cuda::conv_gemm_shape(spec, layer_as<Conv>(spec.layer).attributes(),
                                           padded_channels(spec.inputs[0]->shape[1]));
+  shape.averaged = cuda::averages(spec);
   cuda::kept_depth(spec, shape).describe(shape);
   return shape;
 }
@@ -55,7 +57,7 @@ class ImplicitGemm final : public Kernel {
         vector_(shape_.in_c == 4 ? 4 : 8),
         copies_(shape_.in_c != channels_ || !is_channels_last(*spec.inputs[0]) ||
                 spec.inputs[0]->dtype != DType::f16),
-        variant_(cuda::named_variant(cuda::conv_gemm_variants(shape_, spec.gpu), spec.variant)),
+        variant_(cuda::chosen_variant(spec, shape_)),
         tile_(variant_.tile) {
     const cuda::KeptDepth depth = cuda::kept_depth(spec, shape_);
     depth_ = cuda::DepthOnGpu(shape_, depth, tile_.columns);
@@ -67,6 +69,7 @@ class ImplicitGemm final : public Kernel {
     args_.low = clamp.low;
     args_.high = clamp.high;
     args_.function = cuda::follower_function(spec);
+    args_.average = cuda::average_args(spec, shape_, tile_);
     const Tensor weights = to_layout(spec.constant(1)->view(), Layout::row_major);
     const std::vector<Half> packed =
         cuda::pack_conv_weights(shape_, depth, channels_, weights.values<float>().data(), tile_.columns);
@@ -96,7 +99,7 @@ class ImplicitGemm final : public Kernel {
     if (!copies_) args.x = inputs[0].as<Half>();
     if (copies_) args.x = copy_input(inputs[0], reinterpret_cast<Half*>(context.scratch), stream);
     args.residual = optional_data<Half>(inputs, 3);
-    args.y = outputs[0].as<Half>();
+    args.y = outputs[0].data;
     PIPIT_CUDA(cuda::launch_conv_gemm(tile_, vector_, args, stream));
   }
 
@@ -135,7 +138,9 @@ class ImplicitGemm final : public Kernel {
 
 // Kernels for lists of blocks have no function.
 bool fuses_epilogue(const NodeSpec& spec, const NodeSpec& next) {
-  return cuda::fuses_function(spec, next) && cuda::kept_depth(spec, shape_of(spec)).all();
+  if (cuda::fuses_function(spec, next)) return cuda::kept_depth(spec, shape_of(spec)).all();
+  return cuda::quantizes_average(spec, next) ||
+         (cuda::is_average(next) && cuda::fuses_average(spec, shape_of(spec)));
 }
 
 // From how many multiply-accumulates on a convolution is the library's: on an H200 its kernels took 0.5 to 1.0 times as
@@ -160,7 +165,8 @@ std::int64_t least_library_macs(const Window& window, std::int64_t channels, std
 // function is computed here, unless they are deep: on an H100 SiLU alone took 16 us behind the library's 11 for 320
 // channels to 1280 at 7x7, batch 128, which take 25 here; deeper ones with a function were not measured. A result's way
 // through memory costs 2 ps, a product 6 fs here and at best 3 there, so that the library is ahead from some 600 of
-// them on.
+// them on. So do those whose average is computed here: 512 channels to 2048 at 7x7 and their average took 16.6 us at
+// batch 32 and 48 at 128 with the library's convolution, and are estimated at 13 and 46 here.
 bool is_the_librarys(const NodeSpec& spec) {
   constexpr double kFewBlocks = 0.7;  // of the time of all of them
   constexpr std::int64_t kDeep = 600;

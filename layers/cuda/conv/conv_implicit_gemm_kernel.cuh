@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
+#include "layers/cuda/conv/conv_gemm_average.cuh"
 #include "layers/cuda/conv/conv_gemm_fragments.cuh"
 #include "layers/cuda/conv/conv_gemm_launch.h"
 #include "layers/cuda/conv/conv_gemm_loader.cuh"
@@ -14,14 +16,15 @@
 namespace pipit::cuda {
 
 /// Listed: only blocks of k that have weights (ConvGemmArgs::blocks): in one kernel with the walk through all of them
-/// every launch would take 0.4 us longer. Epilogue: HalfEpilogue or Int8Epilogue of the same traits.
+/// every launch would take 0.4 us longer. Epilogue: HalfEpilogue, Int8Epilogue, or of averages HalfAverage or
+/// Int8Average, of the same traits.
 template <typename T, bool Listed, typename Epilogue>
 __global__ void __launch_bounds__(T::kThreads, T::kBlocks)
     conv_gemm(const __grid_constant__ ConvGemmArgs args) {
   extern __shared__ __align__(1024) std::uint8_t shared[];
   const int warp = threadIdx.x / 32;
   const int row_tile = blockIdx.x / args.column_tiles;
-  const int first_row = row_tile * T::kRows;
+  const int first_row = row_tile * (Epilogue::kAverages ? args.average.rows : T::kRows);
   const int column_tile = blockIdx.x - row_tile * args.column_tiles;
   const int first_column = column_tile * T::kColumns;
   const int split = blockIdx.y;
@@ -32,7 +35,7 @@ __global__ void __launch_bounds__(T::kThreads, T::kBlocks)
   const int first_step = tile_steps * split / args.splits;
   const int steps = tile_steps * (split + 1) / args.splits - first_step;
 
-  using Loader = ConvGemmLoader<T, Listed>;
+  using Loader = ConvGemmLoader<T, Listed, Epilogue::kAverages>;
   Loader loader(args, first_row, column_tile, first_step);
   // Listed blocks are read a step ahead.
   typename Loader::Blocks ahead[T::kStages];
@@ -72,8 +75,10 @@ __global__ void __launch_bounds__(T::kThreads, T::kBlocks)
     ptx::commit_copies();
   }
   typename Loader::Blocks next = ahead[T::kStages - 1];
-  ConvGemmShare<T, Epilogue> share(args, first_row, first_column);
-  if (args.splits > 1) share.fetch_residual();
+  using Writer =
+      std::conditional_t<Epilogue::kAverages, ConvGemmAverage<T, Epilogue>, ConvGemmShare<T, Epilogue>>;
+  Writer writer(args, first_row, first_column);
+  if (Epilogue::kAverages || args.splits > 1) writer.fetch_residual();
 
   int stage = 0;
   int next_stage = T::kStages - 1;
@@ -96,7 +101,9 @@ __global__ void __launch_bounds__(T::kThreads, T::kBlocks)
     stage = stage + 1 == T::kStages ? 0 : stage + 1;
     next_stage = next_stage + 1 == T::kStages ? 0 : next_stage + 1;
   }
-  if (args.splits == 1) {
+  if constexpr (Epilogue::kAverages) {
+    writer.write(fragments, shared, columns, row_tile * args.average.images);
+  } else if (args.splits == 1) {
     // The last products read other stages, so the tile's may be written at once.
     if (staged) {
       ptx::wait_copies<0>();
@@ -109,7 +116,7 @@ __global__ void __launch_bounds__(T::kThreads, T::kBlocks)
     __syncthreads();
     auto* tile = reinterpret_cast<typename T::Sum*>(shared);
     fragments.store(tile, warp);
-    share.write(tile, columns);
+    writer.write(tile, columns);
   }
 }
 

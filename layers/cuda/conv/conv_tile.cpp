@@ -52,6 +52,10 @@ double step_factor(const ConvShape& shape, const ConvTile& tile) {
   return tile.columns == 128 ? (one_tap ? 2.0 : 1.4) : (one_tap ? 3.0 : 1.9);
 }
 
+std::int64_t blocks_of(const ConvShape& shape, const ConvTile& tile) {
+  return ceil_div(shape.rows(), used_rows(shape, tile)) * ceil_div(shape.out_c, tile.columns) * tile.splits;
+}
+
 }  // namespace
 
 double tile_cost(const ConvShape& shape, const ConvTile& tile, int processors) {
@@ -64,12 +68,11 @@ double tile_cost(const ConvShape& shape, const ConvTile& tile, int processors) {
   const TileTimes& times = all.tiles[index];
   const double steps =
       static_cast<double>(ceil_div(shape.steps(tile.columns), tile.splits)) * step_factor(shape, tile);
-  const std::int64_t blocks =
-      ceil_div(shape.rows(), tile.rows) * ceil_div(shape.out_c, tile.columns) * tile.splits;
+  const std::int64_t blocks = blocks_of(shape, tile);
   const auto busiest = static_cast<double>(ceil_div(blocks, processors));
   double cost = all.launch + std::max(times.lone_step * steps, busiest * times.busy_step * steps) +
                 busiest * times.busy_block;
-  if (shape.real_output) {
+  if (shape.real_output && !shape.averaged) {
     constexpr double kElement = 0.03;
     const int threads = tile.columns == 128 ? 256 : 128;
     cost += kElement * tile.rows * tile.columns / threads / tile.splits * busiest;
@@ -80,8 +83,7 @@ double tile_cost(const ConvShape& shape, const ConvTile& tile, int processors) {
 
 bool pays_to_overlap(const ConvShape& shape, const ConvTile& tile, int processors) {
   const std::int64_t steps = ceil_div(shape.steps(tile.columns), tile.splits);
-  const std::int64_t blocks =
-      ceil_div(shape.rows(), tile.rows) * ceil_div(shape.out_c, tile.columns) * tile.splits;
+  const std::int64_t blocks = blocks_of(shape, tile);
   constexpr std::int64_t kFewSteps = 12;
   constexpr std::int64_t kFewListedSteps = 4;  // of blocks that all have a multiprocessor to themselves
   const bool alone = shape.listed() && blocks <= processors;
@@ -95,8 +97,12 @@ template <typename Use>
 void for_each_tile(const ConvShape& shape, bool clusters, Use use) {
   for (ConvTile tile : kConvTiles) {
     if (shape.listed() && !has_listed_kernel(tile)) continue;
-    for (int splits = 1; splits <= (clusters ? kMaxSplits : 1) && splits <= shape.steps(tile.columns);
-         splits *= 2) {
+    if (shape.averaged && tile.rows < shape.positions()) continue;
+    // Each of the blocks that share a tile of averages finishes eight channels or more.
+    const int most_splits = !clusters        ? 1
+                            : shape.averaged ? std::min(kMaxSplits, tile.columns / 8)
+                                             : kMaxSplits;
+    for (int splits = 1; splits <= most_splits && splits <= shape.steps(tile.columns); splits *= 2) {
       tile.splits = splits;
       use(tile);
     }
@@ -116,6 +122,20 @@ ConvTile choose_tile(const ConvShape& shape, int processors, bool clusters) {
     }
   });
   return best;
+}
+
+bool average_pays(const ConvShape& shape, int processors, bool clusters) {
+  if (shape.positions() > kConvTiles[0].rows) return false;
+  // Microseconds of "global_average" on an H100: 2.5, 5.9 and 24 for 2048 channels of 7x7 in f32 at batch 1, 32 and
+  // 128, and 14 in f16.
+  constexpr double kLeast = 2.4, kFloat = 1.8e-6, kHalf = 1.1e-6;
+  constexpr double kDoubt = 1.1;  // what estimates are off by, and what is not written
+  const double results = static_cast<double>(shape.rows()) * shape.out_c;
+  const double apart = std::max(kLeast, (shape.int8 ? kFloat : kHalf) * results);
+  ConvShape plain = shape, averaged = shape;
+  plain.averaged = false, averaged.averaged = true;
+  return tile_cost(averaged, choose_tile(averaged, processors, clusters), processors) <=
+         kDoubt * tile_cost(plain, choose_tile(plain, processors, clusters), processors) + apart;
 }
 
 double kept_cost(const ConvShape& shape, int processors, bool clusters) {

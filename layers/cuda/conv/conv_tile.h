@@ -29,10 +29,13 @@ struct ConvShape {
   int pad_h = 0, pad_w = 0;  ///< begin pads; end pads are implied by the output extents
   bool int8 = false;
   bool real_output = false;  ///< of INT8: y is f32 or f16, two to four times the bytes
+  bool averaged =
+      false;  ///< only each image's mean of y is written, by the tile that has all of its positions
   /// Steps along k of tiles of kTileColumns in the mean, where zeros are left out (KeptDepth); 0: none are.
   int kept_steps[3] = {};
 
-  std::int64_t rows() const { return static_cast<std::int64_t>(batch) * out_h * out_w; }
+  std::int64_t rows() const { return batch * positions(); }
+  std::int64_t positions() const { return static_cast<std::int64_t>(out_h) * out_w; }
   std::int64_t depth() const { return static_cast<std::int64_t>(kernel_h) * kernel_w * in_c; }
   bool listed() const { return kept_steps[0] > 0; }
   /// Steps of kTileDepth along k of a tile of so many columns.
@@ -132,8 +135,21 @@ constexpr bool has_listed_kernel(const ConvTile& tile) {
   return tile.rows == tile.columns;
 }
 
+/// Whole images of an averaged shape that a tile holds.
+inline int images_of(const ConvShape& shape, const ConvTile& tile) {
+  return static_cast<int>(tile.rows / shape.positions());
+}
+/// Rows of y from one row tile to the next.
+inline std::int64_t used_rows(const ConvShape& shape, const ConvTile& tile) {
+  return shape.averaged ? images_of(shape, tile) * shape.positions() : tile.rows;
+}
+
 /// Estimated microseconds of one convolution with this tile on `processors` multiprocessors: for comparing tiles.
 double tile_cost(const ConvShape& shape, const ConvTile& tile, int processors);
+
+/// Whether the global average of y should be computed with y: some tile holds an image, and what is computed for
+/// nothing, in the rows behind a tile's images, takes less time than an average of its own.
+bool average_pays(const ConvShape& shape, int processors, bool clusters);
 
 /// What the cheapest tile takes where zeros are left out (shape.kept_steps), of what it takes with all blocks of k.
 double kept_cost(const ConvShape& shape, int processors, bool clusters);
@@ -142,7 +158,7 @@ double kept_cost(const ConvShape& shape, int processors, bool clusters);
 /// blocks then crowd on the multiprocessors that were idle, which costs more when there is one long wave of them.
 bool pays_to_overlap(const ConvShape& shape, const ConvTile& tile, int processors);
 
-/// The cheapest compiled tile; splits > 1 only where the GPU has clusters.
+/// The cheapest compiled tile, for averages of those that hold an image; splits > 1 only where the GPU has clusters.
 ConvTile choose_tile(const ConvShape& shape, int processors, bool clusters);
 
 /// A tile and whether its launch overlaps with the kernel in front.

@@ -49,7 +49,8 @@ bool fuses_function(const NodeSpec& spec, const NodeSpec& next) {
 }
 
 HalfFunction follower_function(const NodeSpec& spec) {
-  if (spec.fusion.followers.empty()) return {};
+  // An average may follow as well (conv_average.h).
+  if (spec.fusion.followers.empty() || spec.fusion.followers[0]->layer.type() != Unary::kType) return {};
   return function_of(layer_as<Unary>(spec.fusion.followers[0]->layer).attributes()).value();
 }
 

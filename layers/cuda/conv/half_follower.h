@@ -9,7 +9,7 @@ namespace pipit::cuda {
 /// Candidate::fuses_epilogue of kernels that have HalfFunction: one Unary of f16, of a kind that it describes.
 bool fuses_function(const NodeSpec& spec, const NodeSpec& next);
 
-/// The follower's function; with HalfGate::none where there is no follower.
+/// The first follower's function; with HalfGate::none where there is none.
 HalfFunction follower_function(const NodeSpec& spec);
 
 }  // namespace pipit::cuda

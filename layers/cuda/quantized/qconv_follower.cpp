@@ -12,7 +12,9 @@ bool fuses_table(const NodeSpec& spec, const NodeSpec& next) {
 }
 
 std::optional<ByteTable> follower_table(const NodeSpec& spec) {
-  if (spec.fusion.followers.empty()) return std::nullopt;
+  // An average may follow in its place (conv_average.h).
+  if (spec.fusion.followers.empty() || spec.fusion.followers[0]->layer.type() != QUnary::kType)
+    return std::nullopt;
   return unary_table(layer_as<QUnary>(spec.fusion.followers[0]->layer).attributes());
 }
 

@@ -16,7 +16,7 @@ bool fuses_table(const NodeSpec& spec, const NodeSpec& next);
 
 using ByteTable = std::array<std::uint8_t, 256>;
 
-/// The follower's table (unary_table); nothing where there is no follower.
+/// The follower's table (unary_table); nothing where there is none.
 std::optional<ByteTable> follower_table(const NodeSpec& spec);
 
 /// On the GPU; empty where there is none.

@@ -1,6 +1,7 @@
 #include "layers/cuda/quantized/qconv_gemm_operands.h"
 
 #include "layers/common/layer_kernel.h"
+#include "layers/cuda/conv/conv_average.h"
 #include "layers/cuda/conv/conv_gemm_problem.h"
 #include "layers/cuda/quantized/qconv_common.h"
 #include "layers/cuda/quantized/qconv_follower.h"
@@ -39,6 +40,7 @@ ConvShape qconv_gemm_shape(const NodeSpec& spec) {
   ConvShape shape = conv_gemm_shape(spec, a.conv, ceil_div(spec.inputs[0]->shape[1], 16) * 8);
   shape.int8 = true;
   shape.real_output = !a.y.quantized();
+  shape.averaged = averages(spec);
   kept_depth(spec, shape).describe(shape);
   return shape;
 }

@@ -1,6 +1,7 @@
 // Candidate "implicit_gemm" of QConv: INT8 convolution on the tensor cores without a patch matrix.
 #include "engine/cuda/runtime.h"
 #include "layers/common/layer_kernel.h"
+#include "layers/cuda/conv/conv_average.h"
 #include "layers/cuda/conv/conv_gemm_launch.h"
 #include "layers/cuda/conv/conv_gemm_problem.h"
 #include "layers/cuda/families.h"
@@ -19,13 +20,18 @@ std::vector<std::string> variant_names(const NodeSpec& spec) {
   return cuda::names_of(cuda::conv_gemm_variants(cuda::qconv_gemm_shape(spec), spec.gpu));
 }
 
+bool fuses_epilogue(const NodeSpec& spec, const NodeSpec& next) {
+  return cuda::fuses_table(spec, next) || cuda::quantizes_average(spec, next) ||
+         (cuda::is_average(next) && cuda::fuses_average(spec, cuda::qconv_gemm_shape(spec)));
+}
+
 class QImplicitGemm final : public Kernel {
  public:
   explicit QImplicitGemm(const NodeSpec& spec)
       : shape_(cuda::qconv_gemm_shape(spec)),
         channels_(static_cast<int>(spec.inputs[0]->shape[1])),
         copies_(shape_.in_c * 2 != channels_ || !is_channels_last(*spec.inputs[0])),
-        variant_(cuda::named_variant(cuda::conv_gemm_variants(shape_, spec.gpu), spec.variant)),
+        variant_(cuda::chosen_variant(spec, shape_)),
         depth_(cuda::kept_depth(spec, shape_)),
         blocks_(shape_, depth_, variant_.tile.columns),
         operands_(spec, shape_, depth_, channels_, variant_.tile.columns),
@@ -33,6 +39,7 @@ class QImplicitGemm final : public Kernel {
     args_.overlap = variant_.overlap;
     blocks_.set(args_);
     operands_.set(args_);
+    args_.average = cuda::average_args(spec, shape_, variant_.tile);
     PIPIT_CUDA(cuda::prepare_qconv_gemm(variant_.tile, args_));
   }
 
@@ -92,7 +99,7 @@ void register_cuda_qconv_implicit_gemm(Registry& registry) {
   candidate.kept_share = [](const NodeSpec& spec) {
     return cuda::kept_share(spec, cuda::qconv_gemm_shape(spec));
   };
-  candidate.fuses_epilogue = cuda::fuses_table;
+  candidate.fuses_epilogue = fuses_epilogue;
   registry.add(QConv::kType, DeviceKind::cuda, std::move(candidate));
 }
 

@@ -54,6 +54,7 @@ const ConvGemmInstance* find_instance(const ConvTile& tile, bool listed) {
 }
 
 const ConvGemmInstance* find_instance(const ConvTile& tile, const ConvGemmArgs& args) {
+  if (args.average.images > 0) return average_instance(tile, true);
   const bool listed = args.blocks != nullptr;
   if (args.stored != ConvStored::i8) return find_instance<RealEpilogue>(tile, listed);
   return args.table != nullptr ? find_instance<LookedUpEpilogue>(tile, listed)

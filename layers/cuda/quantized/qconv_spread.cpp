@@ -17,9 +17,10 @@ using cuda::SpreadArgs;
 
 // in_c in pairs of bytes.
 ConvShape shape_of(const NodeSpec& spec) {
-  ConvShape shape = cuda::conv_gemm_shape(spec, layer_as<QConv>(spec.layer).attributes().conv,
-                                          spec.inputs[0]->shape[1] / 2);
+  const QConvAttributes& a = layer_as<QConv>(spec.layer).attributes();
+  ConvShape shape = cuda::conv_gemm_shape(spec, a.conv, spec.inputs[0]->shape[1] / 2);
   shape.int8 = true;
+  shape.real_output = !a.y.quantized();
   return shape;
 }
 

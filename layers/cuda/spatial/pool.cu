@@ -2,9 +2,9 @@
 #include "layers/ops/pool.h"
 
 #include "layers/cuda/device/async_ptx.cuh"
+#include "layers/cuda/device/average_result.cuh"
 #include "layers/cuda/device/kernel.cuh"
 #include "layers/cuda/device/overlap.cuh"
-#include "layers/cuda/device/quantized.cuh"
 #include "layers/cuda/families.h"
 #include "layers/cuda/spatial/pool_geometry.cuh"
 #include "layers/ops/quantize.h"
@@ -114,18 +114,11 @@ struct GlobalAverage {
   Divider column_blocks, chunk_count;
 };
 
-// Where averages go: as they are, or as the Quantize behind them makes them.
+// Where averages go.
 struct AverageStore {
-  Out y;
-  bool quantizes = false;
-  bool as_half = false;  // that Quantize reads halves
-  float scale = 1;
-  QuantizedStore integers = {};
-  __device__ void operator()(std::int64_t at, float v) const {
-    if (!quantizes) return store<float>(y, at, v);
-    if (as_half) v = half_bits_to_float(float_to_half_bits(v));
-    static_cast<std::uint8_t*>(y.data)[at] = static_cast<std::uint8_t>(integers.integer(__fdiv_rn(v, scale)));
-  }
+  void* y;
+  AverageResult result;
+  __device__ void operator()(std::int64_t at, float v) const { store_average(result, y, at, v); }
 };
 
 __global__ void global_average_kernel(GlobalAverage g, float factor, AverageStore y, In x) {
@@ -176,9 +169,10 @@ class GlobalAverageKernel final : public Kernel {
       : batch_(spec.inputs[0]->shape[0]),
         channels_(spec.inputs[0]->shape[1]),
         positions_(spec.inputs[0]->elements() / (batch_ * channels_)),
-        as_half_(spec.outputs[0].dtype == DType::f16) {
+        result_(spec.outputs[0].dtype, spec.fusion.followers.empty()
+                                           ? nullptr
+                                           : &layer_as<Quantize>(spec.fusion.followers[0]->layer).y()) {
     chunks_ = (positions_ + kChunk - 1) / kChunk;
-    if (!spec.fusion.followers.empty()) quantized_ = layer_as<Quantize>(spec.fusion.followers[0]->layer).y();
     PIPIT_CUDA(can_overlap(reinterpret_cast<const void*>(&global_average_kernel), overlap_));
   }
   std::size_t scratch_bytes() const override {
@@ -191,12 +185,8 @@ class GlobalAverageKernel final : public Kernel {
                           static_cast<int>(chunks_), Divider(column_blocks),
                           Divider(static_cast<unsigned>(chunks_))};
     const float factor = 1 / static_cast<float>(positions_);
-    const AverageStore last = store_to(outputs[0]);
-    AverageStore first = last;
-    if (chunks_ > 1) {
-      first = {Out(outputs[0])};
-      first.y.data = context.scratch, first.y.type = DType::f32;
-    }
+    const AverageStore last{outputs[0].data, result_};
+    const AverageStore first = chunks_ > 1 ? AverageStore{context.scratch, {}} : last;
     const unsigned blocks = column_blocks * static_cast<unsigned>(batch_ * chunks_);
     PIPIT_CUDA(launch_overlapping(global_average_kernel, dim3(blocks), dim3(kColumns, kRows), overlap_,
                                   static_cast<cudaStream_t>(context.stream), g, chunks_ == 1 ? factor : 1.0F,
@@ -209,19 +199,8 @@ class GlobalAverageKernel final : public Kernel {
   }
 
  private:
-  AverageStore store_to(const TensorView& y) const {
-    if (!quantized_) return {Out(y)};
-    const StepBounds bounds = step_bounds(*quantized_, -INFINITY, INFINITY);
-    return {Out(y),
-            true,
-            as_half_,
-            quantized_->scale,
-            {stored_type(quantized_->dtype), quantized_->zero_point, bounds.low, bounds.high}};
-  }
-
   std::int64_t batch_, channels_, positions_, chunks_ = 1;
-  bool as_half_ = false;
-  std::optional<Quantization> quantized_;  // of the Quantize that is computed as well
+  AverageResult result_;
   bool overlap_ = false;
 };
 

@@ -123,10 +123,10 @@ class Functions {
  public:
   void expect(const Geometry& g, const std::string& name, GpuCase& test) {
     const Unary function(kFunctions[next_++ % kFunctions.size()]);
-    test.follower = &function;
+    test.followers = {&function};
     test.tolerance = kTolerance;
     expect_gpu(Conv(ConvAttributes{g.window, g.groups, g.activation}), name, test);
-    test.follower = nullptr;
+    test.followers.clear();
   }
 
  private:
@@ -283,7 +283,7 @@ TEST(ConvFunction, EveryArgument) {
     }
     for (const UnaryAttributes& a : kFunctions) {
       const Unary function(a);
-      test.follower = &function;
+      test.followers = {&function};
       expect_gpu(layer, name, test);
     }
   };
@@ -302,15 +302,15 @@ TEST(ConvFunction, NotWhereZerosAreLeftOut) {
   const Conv layer(ConvAttributes{g.window, 1, {}});
   const Unary function({UnaryKind::silu});
   GpuCase test = make_case(g, Precision::fp16, random);
-  test.follower = &function;
+  test.followers = {&function};
   EXPECT_EQ(gpu_refusal(layer, "implicit_gemm", test), std::nullopt);
   Tensor weights = test.inputs[1].tensor->clone();
   for (std::size_t i = 0; i < weights.values<float>().size(); ++i) {
     if (i / 9 % 512 >= 64) weights.values<float>()[i] = 0;
   }
   test.inputs[1].tensor = std::make_shared<const Tensor>(std::move(weights));
-  expect_refused(gpu_refusal(layer, "implicit_gemm", test), "not fused");
-  test.follower = nullptr;
+  expect_refused(gpu_refusal(layer, "implicit_gemm", test), "is not fused");
+  test.followers.clear();
   EXPECT_EQ(gpu_refusal(layer, "implicit_gemm", test), std::nullopt);
 }
 

@@ -324,5 +324,44 @@ TEST(ConvTile, VariantsStartWithTheChoice) {
   EXPECT_EQ((ConvVariant{{64, 64, 4}, true}).name(), "64x64/4+overlap");
 }
 
+TEST(ConvTile, TilesOfAveragesHaveWholeImages) {
+  std::mt19937 random(test::gpu_seed() + 6);
+  for (int positions = 1; positions <= 128; ++positions) {
+    ConvShape s = random_shape(random);
+    s.out_h = 1, s.out_w = positions, s.averaged = true;
+    for (const bool clusters : {false, true}) {
+      const std::vector<ConvVariant> variants = conv_variants(s, 132, clusters);
+      ASSERT_FALSE(variants.empty());
+      EXPECT_EQ(variants[0].tile, choose_tile(s, 132, clusters));
+      for (const auto& [tile, overlap] : variants) {
+        EXPECT_GE(images_of(s, tile), 1);
+        EXPECT_EQ(used_rows(s, tile) % positions, 0);
+        EXPECT_LE(used_rows(s, tile), tile.rows);
+        EXPECT_GT(used_rows(s, tile) + positions, tile.rows);
+        EXPECT_EQ(tile.columns / 8 % tile.splits, 0) << "blocks that finish whole groups of channels";
+      }
+    }
+  }
+}
+
+TEST(ConvTile, AveragesPayUnlessTilesStayEmpty) {
+  const auto pays = [](int batch, int channels, int outputs, int kernel, int size, bool int8) {
+    ConvShape s;
+    s.batch = batch, s.in_h = s.in_w = s.out_h = s.out_w = size, s.in_c = channels / (int8 ? 2 : 1);
+    s.out_c = outputs, s.kernel_h = s.kernel_w = kernel, s.pad_h = s.pad_w = kernel / 2;
+    s.int8 = s.real_output = int8;
+    return average_pays(s, 132, true);
+  };
+  for (const bool int8 : {false, true}) {
+    for (const int batch : {1, 8, 32, 128}) {
+      EXPECT_TRUE(pays(batch, 512, 2048, 1, 7, int8)) << batch;
+      EXPECT_TRUE(pays(batch, 320, 1280, 1, 7, int8)) << batch;
+    }
+    EXPECT_TRUE(pays(1, 512, 512, 3, 7, int8));
+    EXPECT_FALSE(pays(1, 512, 2048, 1, 12, int8)) << "no tile holds an image";
+  }
+  EXPECT_FALSE(pays(128, 512, 512, 3, 9, false)) << "81 of 128 rows, deep";
+}
+
 }  // namespace
 }  // namespace pipit::cuda

@@ -24,7 +24,8 @@ namespace pipit::test::emulation {
 struct Launch {
   dim3 grid = 1, block = 1;
   std::size_t shared = 0;  ///< dynamic, in bytes
-  unsigned cluster = 1;    ///< blocks of a cluster, along x
+  unsigned cluster = 1;    ///< blocks of a cluster, along x, or along all of y
+  bool cluster_along_y = false;
   std::uint64_t seed = 1;  ///< of all that is left to chance: the same seed, the same run
   int resident = 1;        ///< clusters that are alive at once; 0: all, as cooperative launches have it
   /// st.async from one block to another arrive in the order in which they were issued. PTX does not promise that.

@@ -105,6 +105,15 @@ inline float __fmaf_rn(float a, float b, float c) {
 inline float __int2float_rn(int v) {
   return static_cast<float>(v);
 }
+inline int __float2int_rn(float v) {
+  return static_cast<int>(std::nearbyint(v));
+}
+inline float __fdiv_rn(float a, float b) {
+  return a / b;
+}
+inline int __ffs(int v) {
+  return __builtin_ffs(v);
+}
 inline unsigned __umulhi(unsigned a, unsigned b) {
   return static_cast<unsigned>(static_cast<std::uint64_t>(a) * b >> 32);
 }

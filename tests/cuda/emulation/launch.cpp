@@ -44,7 +44,8 @@ std::unique_ptr<Block> make_block(Cluster& cluster, unsigned rank) {
   auto b = std::make_unique<Block>();
   b->cluster = &cluster;
   b->rank = static_cast<int>(rank);
-  b->index = index_in(cluster.id * how.cluster + rank, how.grid);
+  b->index =
+      how.cluster_along_y ? Index{cluster.id, rank, 0} : index_in(cluster.id * how.cluster + rank, how.grid);
   b->dynamic = kWindow + kStatics + 16;
   b->dynamic_bytes = static_cast<std::uint32_t>(how.shared);
   // Behind the statics there is room for an alignment of 1024, and for the 16 bytes by which less is spoilt.
@@ -119,7 +120,7 @@ void free_cluster(const Cluster& c) {
 
 void run_all() {
   const Launch& how = machine->how;
-  if (how.cluster == 0 || how.grid.x % how.cluster != 0)
+  if (how.cluster == 0 || (how.cluster_along_y ? how.grid.y != how.cluster : how.grid.x % how.cluster != 0))
     fail("a grid of {} blocks is not made of clusters of {}", how.grid.x, how.cluster);
   if (count(how.block) == 0 || count(how.block) > 1024)
     fail("{} threads a block; 1 to 1024 are possible", count(how.block));

@@ -57,6 +57,8 @@ inline void assign(To& to, const From& v) {
 void* dynamic_shared(std::size_t alignment);
 void* static_shared(const void* key, std::size_t bytes, std::size_t alignment, const char* name);
 std::uint32_t shared_address(const void* p);
+void* shared_of_block(const void* p,
+                      std::uint32_t rank);  // where another block of the cluster has what is at p
 void load_shared(std::uint32_t address, void* to, std::size_t bytes, bool acquires);
 void store_shared(std::uint32_t address, const void* from, std::size_t bytes);
 void fence_proxy_async();

@@ -80,6 +80,11 @@ std::uint32_t shared_address(const void* p) {
   return kWindow + static_cast<std::uint32_t>(q - b.memory);
 }
 
+void* shared_of_block(const void* p, std::uint32_t rank) {
+  const std::uint32_t there = mapa(shared_address(p), rank);
+  return block_of(there).memory + (local(there) - kWindow);
+}
+
 void load_shared(std::uint32_t address, void* to, std::size_t bytes, bool acquires) {
   PIPIT_EMULATES(acquires ? "ld.acquire.shared" : "ld.shared");
   Block& b = block_of(address);

@@ -12,7 +12,7 @@
 #include "layers/cuda/conv/conv_spread_epilogue.cuh"
 #include "layers/cuda/conv/conv_spread_epilogue_int8.cuh"
 #include "layers/cuda/conv/conv_spread_kernel.cuh"
-#include "tests/cuda/emulation/reference.h"
+#include "tests/cuda/emulation/conv_reference.h"
 
 namespace pipit::test::emulation {
 namespace {
@@ -69,52 +69,9 @@ ConvShape random_shape(std::mt19937& random, bool int8, int number) {
   return s;
 }
 
-// output_of in INT8 where it is not requantized.
-float real_output_of(const RandomConv& conv, int output, const std::vector<float>& patch,
-                     const float* added) {
-  const auto o = static_cast<std::size_t>(output);
-  std::int32_t sum = conv.whole_bias[o];
-  for (std::size_t k = 0; k < patch.size(); ++k)
-    sum += static_cast<std::int32_t>(patch[k]) * conv.bytes[o * patch.size() + k];
-  float v = static_cast<float>(sum) * conv.multiplier[o];
-  if (added != nullptr) v += *added * kResidualScale;
-  return std::min(std::max(v, conv.bounds.low), conv.bounds.high);
-}
-
-// The convolution of any window.
-Image convolved(const RandomConv& conv, const ConvShape& s, const Image& x, const Image* added) {
-  Image y(s.batch, s.out_h, s.out_w, s.out_c);
-  std::vector<float> patch(static_cast<std::size_t>(conv.taps) * conv.in_c);
-  std::size_t to = 0;
-  for (int n = 0; n < s.batch; ++n) {
-    for (int p = 0; p < s.out_h * s.out_w; ++p) {
-      const int h = p / s.out_w * s.stride_h - s.pad_h, w = p % s.out_w * s.stride_w - s.pad_w;
-      std::size_t k = 0;
-      for (int tap = 0; tap < conv.taps; ++tap) {
-        for (int c = 0; c < conv.in_c; ++c)
-          patch[k++] = x.at(n, h + tap / s.kernel_w * s.dilation_h, w + tap % s.kernel_w * s.dilation_w, c);
-      }
-      for (int o = 0; o < s.out_c; ++o, ++to) {
-        const float* held = added == nullptr ? nullptr : &added->values[to];
-        y.values[to] = s.real_output ? real_output_of(conv, o, patch, held)
-                                     : output_of(conv, o, patch, held, kResidualScale);
-      }
-    }
-  }
-  return y;
-}
-
-// [output][tap][input] to [output][input][tap].
 template <typename T>
-std::vector<std::byte> by_input(const RandomConv& conv, const std::vector<T>& weights) {
-  std::vector<T> moved;
-  const auto taps = static_cast<std::size_t>(conv.taps), inputs = static_cast<std::size_t>(conv.in_c);
-  for (std::size_t first = 0; first < weights.size(); first += taps * inputs) {
-    for (std::size_t c = 0; c < inputs; ++c) {
-      for (std::size_t tap = 0; tap < taps; ++tap) moved.push_back(weights[first + tap * inputs + c]);
-    }
-  }
-  const auto bytes = std::as_bytes(std::span(moved));
+std::vector<std::byte> in_bytes(const std::vector<T>& values) {
+  const auto bytes = std::as_bytes(std::span(values));
   return {bytes.begin(), bytes.end()};
 }
 
@@ -143,7 +100,7 @@ struct Problem {
         x(random, s.int8, s.batch, s.in_h, s.in_w, conv.in_c),
         added(random, s.int8, s.batch, s.out_h, s.out_w, s.out_c),
         adds(coin(random)),
-        weights(s.int8 ? by_input(conv, conv.bytes) : by_input(conv, conv.halves)) {
+        weights(s.int8 ? in_bytes(by_input(conv, conv.bytes)) : in_bytes(by_input(conv, conv.halves))) {
     for (int i = 0; i < 256; ++i) table.push_back(static_cast<std::uint8_t>(draw(random, 0, 255)));
     if (kind == Kind::function_halves) function = {cuda::HalfGate::logistic, true, -1.442695F, 0};  // SiLU
   }
@@ -155,7 +112,7 @@ struct Problem {
   }
 
   std::vector<float> expected() const {
-    std::vector<float> values = convolved(conv, shape, x, adds ? &added : nullptr).values;
+    std::vector<float> values = convolved(conv, shape, x, adds ? &added : nullptr, kResidualScale).values;
     for (float& v : values) {
       if (kind == Kind::table_bytes)
         v = static_cast<std::int8_t>(table[static_cast<std::uint8_t>(static_cast<std::int8_t>(v))]);

@@ -60,13 +60,11 @@ inline void maybe_follow(ConvCase& c, Numbers& numbers) {
   c.follower.emplace(QUnaryAttributes{{kinds[numbers.pick(0, 3)]}, c.attributes.y, y});
 }
 
-// ways: where given, the case runs in every one of the candidate's, whose names without "+overlap" are added.
-inline void expect_conv(const std::string& candidate, const ConvCase& c, Numbers& numbers,
-                        Layout input = kLast, Precision precision = Precision::fp32,
-                        std::set<std::string>* ways = nullptr) {
+inline GpuCase make_case(const ConvCase& c, Numbers& numbers, Layout input = kLast,
+                         Precision precision = Precision::fp32) {
   GpuCase test = exact_case();
   test.precision = precision;
-  test.follower = c.follower ? &*c.follower : nullptr;
+  if (c.follower) test.followers = {&*c.follower};
   test.inputs = {{numbers.quantized(c.x, c.attributes.x), input},
                  {numbers.integers<std::int8_t>(c.weights, -c.largest_weight, c.largest_weight),
                   Layout::row_major, true}};
@@ -77,6 +75,14 @@ inline void expect_conv(const std::string& candidate, const ConvCase& c, Numbers
     test.inputs[2] = {numbers.integers<std::int32_t>(Shape{c.weights[0]}, -c.largest_bias, c.largest_bias),
                       Layout::row_major, true};
   if (c.residual) test.inputs.push_back({numbers.quantized(output_of(c), c.attributes.residual), kLast});
+  return test;
+}
+
+// ways: where given, the case runs in every one of the candidate's, whose names without "+overlap" are added.
+inline void expect_conv(const std::string& candidate, const ConvCase& c, Numbers& numbers,
+                        Layout input = kLast, Precision precision = Precision::fp32,
+                        std::set<std::string>* ways = nullptr) {
+  GpuCase test = make_case(c, numbers, input, precision);
   const QConv layer(c.attributes);
   if (ways == nullptr) return expect_gpu(layer, candidate, test);
   for (const std::string& way : gpu_variants(layer, candidate, test)) {

@@ -157,13 +157,14 @@ TEST(ExecutionPlan, ACandidateMayYieldToTheNext) {
 }
 
 TEST(ExecutionPlan, WhoYieldsSeesWhatMayBeFused) {
-  // Per node: what a candidate might compute behind it.
+  // Per node: how much a candidate might compute behind it.
   const auto next = [](const Graph& graph, bool keep_every_value) {
-    std::vector<bool> seen;
+    std::vector<int> seen;
     Candidate candidate{"only", [](const NodeSpec&) -> Refusal { return std::nullopt; },
                         [](const NodeSpec&) { return std::make_unique<test::ToyAddKernel>(0, true); }};
     candidate.yields = [&](const NodeSpec& spec) {
-      seen.push_back(spec.next != nullptr);
+      seen.push_back(0);
+      for (const NodeSpec* n = spec.next; n != nullptr; n = n->next) ++seen.back();
       return false;
     };
     Registry registry;
@@ -178,12 +179,13 @@ TEST(ExecutionPlan, WhoYieldsSeesWhatMayBeFused) {
     const ValueId x = builder.add_input("x", TensorDesc{Shape({64})});
     const ValueId a = builder.add1("a", std::make_shared<ToyAdd>(true), {x});
     if (read_twice) builder.mark_output(a);
-    builder.mark_output(builder.add1("b", std::make_shared<ToyAdd>(true), {a}));
+    const ValueId b = builder.add1("b", std::make_shared<ToyAdd>(true), {a});
+    builder.mark_output(builder.add1("c", std::make_shared<ToyAdd>(true), {b}));
     return builder.build();
   };
-  EXPECT_THAT(next(graph(false), false), testing::ElementsAre(true, false));
-  EXPECT_THAT(next(graph(true), false), testing::ElementsAre(false, false));
-  EXPECT_THAT(next(graph(false), true), testing::ElementsAre(false, false));
+  EXPECT_THAT(next(graph(false), false), testing::ElementsAre(2, 1, 0));
+  EXPECT_THAT(next(graph(true), false), testing::ElementsAre(0, 1, 0));
+  EXPECT_THAT(next(graph(false), true), testing::ElementsAre(0, 0, 0));
 }
 
 TEST(ExecutionPlan, NamesEveryNodeWithoutAKernel) {
