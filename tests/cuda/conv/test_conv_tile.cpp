@@ -230,6 +230,13 @@ TEST(ConvStem, TilesFitTheSharedMemory) {
   EXPECT_EQ(stem_tiles(s, 132).front(), (StemTile{8, 64}));
   s.in_h = s.in_w = s.out_h = s.out_w = 32, s.batch = 1;
   EXPECT_EQ(stem_tiles(s, 132).front(), (StemTile{4, 16})) << "more blocks for a small image";
+  ConvShape apart = s;
+  apart.batch = 128, apart.kernel_h = apart.kernel_w = 1, apart.pad_h = apart.pad_w = 0;
+  EXPECT_EQ(stem_tiles(apart, 132).front(), (StemTile{4, 64})) << "tiles have no pixels in common";
+  apart.kernel_h = apart.kernel_w = 3, apart.stride_h = apart.stride_w = 2, apart.in_h = apart.in_w = 65;
+  EXPECT_EQ(stem_tiles(apart, 132).front(), (StemTile{4, 64})) << "hardly any";
+  apart.kernel_h = apart.kernel_w = 7, apart.in_c = 3;
+  EXPECT_EQ(stem_tiles(apart, 132).front(), (StemTile{8, 64})) << "many";
   s.in_c = 32, s.kernel_h = s.kernel_w = 11;
   for (const StemTile& tile : stem_tiles(s, 132))
     EXPECT_LE(stem_args(s, tile).shared_bytes, kStemMaxShared) << tile.name();
