@@ -309,6 +309,21 @@ TEST(ConvTile, ChoiceFitsTheGpu) {
   EXPECT_GT(choose_tile(small, 132, true).splits, 1);
 }
 
+// INT8 at batch 1: blocks of a step or two may be many, as in networks on an H100; longer ones stand in the way.
+TEST(ConvTile, ShallowBytesTakeNarrowTiles) {
+  const auto tile = [](int channels, int size, int outputs, int kernel) {
+    ConvShape s;
+    s.int8 = true;
+    s.batch = 1, s.in_h = s.in_w = s.out_h = s.out_w = size, s.in_c = channels / 2, s.out_c = outputs;
+    s.kernel_h = s.kernel_w = kernel, s.pad_h = s.pad_w = kernel / 2;
+    return choose_tile(s, 132, true);
+  };
+  EXPECT_EQ(tile(64, 14, 384, 1), (ConvTile{64, 32, 1}));
+  EXPECT_EQ(tile(192, 7, 1152, 1), (ConvTile{64, 32, 1}));
+  EXPECT_EQ(tile(512, 7, 2048, 1), (ConvTile{64, 64, 1}));
+  EXPECT_EQ(tile(64, 56, 64, 3), (ConvTile{64, 64, 1}));
+}
+
 TEST(ConvTile, VariantsStartWithTheChoice) {
   std::mt19937 random(test::gpu_seed() + 4);
   for (int round = 0; round < 200; ++round) {
