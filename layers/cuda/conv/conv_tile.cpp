@@ -22,7 +22,7 @@ struct TileTimes {
 
 // Fitted to times of networks' convolutions on an H200 (warpgroup products; mean deviation 13 %) at batches 1, 8, 32
 // and 128, halves by tests/gpu/fit_tile_times.py so that what is chosen takes as little longer as possible than the
-// best of what was timed (ResNets and MobileNet v2: 2.6 % in the mean). The steps of the smallest INT8 tile are 1.5 to
+// best of what was timed (ResNets and MobileNet v2: 2.6 % in the mean). The steps of the smallest INT8 tile are 1.4 to
 // 1.6 times what was measured of it alone: in a whole model, where launches overlap, its many blocks stand in the way
 // of the next layer's (ResNet-50 at batch 1 took 0.216 ms where all of it was as measured, 0.199 with 1.6). Blocks of a
 // step or two are gone before that: 64 to 192 channels to 384 to 1152 at 14x14 and 7x7 took 1.1 to 1.6 us in networks
