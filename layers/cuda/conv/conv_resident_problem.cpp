@@ -2,6 +2,7 @@
 
 #include "layers/common/layer_kernel.h"
 #include "layers/cuda/conv/conv_gemm_problem.h"
+#include "layers/cuda/conv/half_follower.h"
 #include "layers/cuda/conv/tensor_map.h"
 
 namespace pipit::cuda {
@@ -58,8 +59,9 @@ double resident_kept_share(const NodeSpec& spec, const ConvShape& shape) {
 }
 
 bool resident_yields(const NodeSpec& spec, const ConvShape& shape) {
+  const bool more = spec.has_input(3) || (spec.next != nullptr && fuses_function(spec, *spec.next));
   return !resident_goes_first(shape, blocks_with_weights(spec, shape), resident_way(spec, shape).plan,
-                              processors_of(spec.gpu));
+                              processors_of(spec.gpu), more);
 }
 
 ResidentProblem::ResidentProblem(const NodeSpec& spec, const ConvShape& shape)

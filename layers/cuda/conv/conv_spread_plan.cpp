@@ -87,11 +87,12 @@ std::vector<SpreadPlan> spread_plans(const ConvShape& shape, int processors) {
   for (int slices = 1; slices <= kSpreadMostSlices && (slices == 1 || slices <= steps); slices *= 2) {
     if (SpreadPlan plan = plan_of(shape, slices); fits(plan)) plans.push_back(plan);
   }
-  // As many blocks as there are multiprocessors; a step or two for each group is enough, since a cluster's sums cost as
-  // much as several.
+  // As many blocks as there are multiprocessors; a few steps for each group are enough, since a cluster's sums cost as
+  // much as several, and the wider it is, the more: of 480 to 672 bytes at 14x14 clusters of eight took 2.4 to 2.6 us
+  // alone on an H100, those of four 2.3 to 2.4, and in networks 3.3 to 3.7 and 1.5 to 3.3.
   const auto cost = [&](const SpreadPlan& plan) {
     const std::int64_t waves = ceil_div(tiles_of(shape) * plan.slices, processors);
-    return static_cast<double>(waves) * (8 + plan.steps) + (plan.slices > 1 ? 6 : 0);
+    return static_cast<double>(waves) * (8 + plan.steps) + (plan.slices > 1 ? 6 + plan.slices : 0);
   };
   std::stable_sort(plans.begin(), plans.end(),
                    [&](const SpreadPlan& a, const SpreadPlan& b) { return cost(a) < cost(b); });
@@ -100,19 +101,23 @@ std::vector<SpreadPlan> spread_plans(const ConvShape& shape, int processors) {
 
 // Fitted to what 200 layers of ResNets, MobileNet v2 and EfficientNet-B0 took in their networks on an H100 at batches 1
 // to 8 (docs/benchmarks/gpu.md): "implicit_gemm" has too few blocks for few tiles, and too long a way for a deep one.
+// For outputs that are one column tile it has no more columns to share out (144 channels to 24 at 56x56: 2.6 to 3.1 us
+// here, 3.3 to 5.4 there).
 bool spread_goes_first(const ConvShape& shape, const SpreadPlan& plan) {
-  constexpr std::int64_t kFewTiles = 28, kFewPositions = 8;
+  constexpr std::int64_t kFewPositions = 8;
+  const std::int64_t few_tiles = shape.out_c <= kSpreadColumns ? 52 : 28;
   constexpr int kLongWay = 80;                  // steps of a block
   constexpr std::int64_t kLarge = 400'000'000;  // multiply-accumulates: others' tiles are busy then
   const std::int64_t tiles = tiles_of(shape), depth_bytes = shape.depth() * 2;
   const std::int64_t macs = shape.rows() * shape.out_c * shape.depth() * (shape.int8 ? 2 : 1);
   if (macs >= kLarge) return false;
-  if (tiles <= kFewTiles || shape.rows() <= kFewPositions) return true;
+  if (tiles <= few_tiles || shape.rows() <= kFewPositions) return true;
   if (plan.steps > kLongWay) return false;
   if (shape.rows() <= kSpreadRows && tiles <= 64 && depth_bytes >= 1024) return true;
-  if (tiles <= (taps_of(shape) > 1 ? 64 : 32) && depth_bytes >= 1536) return true;
-  return tiles <= 104 && depth_bytes >= 2048 && taps_of(shape) > 1 && shape.stride_h == 1 &&
-         shape.stride_w == 1;
+  const bool window = taps_of(shape) > 1;
+  if (tiles <= (window ? 64 : 32) && depth_bytes >= 1536) return true;
+  if (!window || shape.stride_h > 1 || shape.stride_w > 1) return false;
+  return depth_bytes >= (tiles <= 64 ? 1152 : 2048) && tiles <= 104;
 }
 
 std::vector<std::byte> pack_spread(const ConvShape& s, const SpreadPlan& plan, int element_bytes,

@@ -13,9 +13,6 @@ cudaError_t prepare_stem(const StemArgs& args, int& resident_blocks, bool& overl
 /// After prepare_stem: launches only.
 cudaError_t launch_stem(const StemArgs& args, int resident_blocks, cudaStream_t stream);
 
-/// Columns of the widest tile whose kernel has registers left for a table (StemArgs::table).
-inline constexpr int kStemLooksUp = 32;
-
 /// The same in INT8.
 cudaError_t prepare_qstem(const StemArgs& args, int& resident_blocks, bool& overlap);
 cudaError_t launch_qstem(const StemArgs& args, int resident_blocks, cudaStream_t stream);

@@ -99,10 +99,7 @@ void register_cuda_qconv_stem(Registry& registry) {
       "stem", refuse_stem, [](const NodeSpec& spec) { return std::make_unique<QStem>(spec); },
       [](const NodeSpec& spec) { return cuda::stem_variants(spec, attributes_of(spec).conv); },
       [](const NodeSpec& spec) { return cuda::stem_yields(spec, attributes_of(spec).conv); }};
-  candidate.fuses_epilogue = [](const NodeSpec& spec, const NodeSpec& next) {
-    return cuda::fuses_table(spec, next) &&
-           cuda::stem_args(spec, attributes_of(spec).conv).tile.width <= cuda::kStemLooksUp;
-  };
+  candidate.fuses_epilogue = cuda::fuses_table;
   registry.add(QConv::kType, DeviceKind::cuda, std::move(candidate));
 }
 

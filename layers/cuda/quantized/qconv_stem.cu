@@ -61,7 +61,7 @@ struct Int8Arithmetic {
                              constants.multiplier[column]);
           },
           [&](auto& run, std::int64_t at, int channels, bool whole) {
-            store<(Columns <= kStemLooksUp), kSmall>(a, constants.table, run, at, channels, whole);
+            store<kSmall>(a, constants.table, run, at, channels, whole);
           });
     };
     if (a.small) {
@@ -72,7 +72,7 @@ struct Int8Arithmetic {
   }
 
  private:
-  template <bool LooksUp, bool Small, int Count>
+  template <bool Small, int Count>
   static __device__ __forceinline__ void store(const StemArgs& a, const std::uint8_t* table,
                                                float (&run)[Count], std::int64_t at, int channels,
                                                bool whole) {
@@ -93,10 +93,7 @@ struct Int8Arithmetic {
     }
     if (a.stored == StoredType::i8) {
       StemRun<std::uint8_t, Count> bytes;
-      if (LooksUp && a.table != nullptr) {
-#pragma unroll
-        for (int c = 0; c < Count; ++c) bytes.v[c] = table[requantize_bits(run[c], a.low, a.high) & 0xFFU];
-      } else if constexpr (Small && LooksUp && Count % 4 == 0) {  // wider tiles have no registers for bounds
+      if constexpr (Small && Count % 4 == 0) {
 #pragma unroll
         for (int c = 0; c < Count; c += 4) {
           const float four[4] = {run[c], run[c + 1], run[c + 2], run[c + 3]};
@@ -106,6 +103,10 @@ struct Int8Arithmetic {
 #pragma unroll
         for (int c = 0; c < Count; ++c)
           bytes.v[c] = static_cast<std::uint8_t>(requantize_bits(run[c], a.low, a.high));
+      }
+      if (a.table != nullptr) {
+#pragma unroll
+        for (int c = 0; c < Count; ++c) bytes.v[c] = table[bytes.v[c]];
       }
       return write(static_cast<std::uint8_t*>(a.y) + at, bytes, channels, whole);
     }

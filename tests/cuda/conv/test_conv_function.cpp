@@ -105,6 +105,18 @@ TEST(HalfFollower, KeepsShallowConvolutions) {
   EXPECT_FALSE(yields(80, 480, 1, {UnaryKind::silu}, false)) << "channels that are no multiple of 32";
 }
 
+// 6 to 28 channels of one position: everybody else copies them to pixels of 16 bytes first.
+TEST(HalfFollower, StemKeepsPixelsThatOthersWouldCopy) {
+  const auto stem_yields = [](std::int64_t channels, std::int64_t outputs) {
+    const Described d(geometry(1, channels, 1, outputs, 1, 1, 0), {UnaryKind::sigmoid});
+    return candidate("stem").yields(d.spec);
+  };
+  EXPECT_FALSE(stem_yields(6, 144));
+  EXPECT_FALSE(stem_yields(28, 672));
+  EXPECT_TRUE(stem_yields(8, 144));
+  EXPECT_TRUE(stem_yields(32, 192));
+}
+
 TEST(HalfFollower, LeavesOthersToTheLibrary) {
   PIPIT_NEEDS_GPU();  // what leaving out zeros saves depends on it
   EXPECT_TRUE(yields(320, 1280, 1, {UnaryKind::silu}, false));

@@ -66,11 +66,11 @@ TEST(ResidentPlan, FitsTheLayersOfNetworks) {
 // The layers that were measured on an H200, 132 multiprocessors: channels, outputs, size, kernel, batch.
 TEST(ResidentPlan, GoesFirstWhereItWasFaster) {
   const auto first = [](std::int64_t channels, std::int64_t outputs, std::int64_t size, std::int64_t kernel,
-                        std::int64_t batch, bool int8 = false) {
+                        std::int64_t batch, bool int8 = false, bool more = false) {
     cuda::ConvShape s = gemm_shape(geometry(batch, channels, size, outputs, kernel, 1, kernel / 2));
     if (int8) s.int8 = true, s.in_c /= 2;
     const cuda::KeptDepth depth(s);
-    return cuda::resident_goes_first(s, depth, cuda::resident_plans(s, depth).front(), 132);
+    return cuda::resident_goes_first(s, depth, cuda::resident_plans(s, depth).front(), 132, more);
   };
   EXPECT_TRUE(first(64, 128, 56, 3, 16));
   EXPECT_TRUE(first(64, 128, 128, 3, 4));
@@ -87,6 +87,19 @@ TEST(ResidentPlan, GoesFirstWhereItWasFaster) {
   EXPECT_FALSE(first(256, 128, 56, 1, 1));
   EXPECT_FALSE(first(128, 512, 28, 1, 32));
   EXPECT_FALSE(first(512, 128, 28, 1, 32));
+  // With a residual or a function, on an H100.
+  EXPECT_TRUE(first(128, 512, 28, 1, 32, false, true));
+  EXPECT_TRUE(first(256, 1024, 14, 1, 128, false, true));
+  EXPECT_TRUE(first(112, 672, 14, 1, 128, false, true));
+  EXPECT_FALSE(first(256, 1024, 14, 1, 32, false, true)) << "few tiles";
+  EXPECT_FALSE(first(192, 1152, 7, 1, 128, false, true)) << "few tiles";
+  EXPECT_FALSE(first(512, 2048, 7, 1, 128, false, true)) << "deep";
+  EXPECT_FALSE(first(128, 512, 28, 1, 32, true, true)) << "INT8";
+  // Half a tile of 64 outputs or less, where there are many.
+  EXPECT_TRUE(first(96, 24, 56, 1, 32));
+  EXPECT_TRUE(first(240, 40, 28, 1, 128));
+  EXPECT_FALSE(first(192, 32, 28, 1, 32));
+  EXPECT_FALSE(first(384, 64, 14, 1, 128));
   EXPECT_TRUE(first(64, 64, 56, 3, 32, true));
   EXPECT_TRUE(first(128, 128, 28, 3, 32, true));
   EXPECT_FALSE(first(64, 64, 56, 3, 8, true));
@@ -109,7 +122,7 @@ TEST(ResidentPlan, ZerosDecideWithTheRest) {
     const cuda::KeptDepth depth =
         int8 ? cuda::KeptDepth(s, static_cast<int>(channels), std::span<const std::int8_t>(bytes))
              : cuda::KeptDepth(s, static_cast<int>(channels), std::span<const float>(weights));
-    return cuda::resident_goes_first(s, depth, cuda::resident_plans(s, depth).front(), 132);
+    return cuda::resident_goes_first(s, depth, cuda::resident_plans(s, depth).front(), 132, false);
   };
   for (const int of_ten : {1, 3, 5, 7}) EXPECT_TRUE(first(64, 56, 16, of_ten, false)) << of_ten;
   EXPECT_FALSE(first(128, 28, 32, 10, false));

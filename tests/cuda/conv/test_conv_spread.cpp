@@ -90,9 +90,22 @@ TEST(SpreadPlan, OccupiesTheMultiprocessors) {
   };
   EXPECT_EQ(plan(2048, 7, 512, 1), "64x32/8");
   EXPECT_EQ(plan(512, 7, 512, 3), "64x32/8");
-  EXPECT_EQ(plan(512, 7, 2048, 1), "64x32/2");
   EXPECT_EQ(plan(1024, 14, 256, 1), "64x32/4");
   EXPECT_EQ(plan(256, 14, 1024, 1), "64x32/1");
+}
+
+// Shallow layers of mobile networks: a wider cluster takes longer over its sums than it saves.
+TEST(SpreadPlan, ClustersAreAsWideAsTheDepthIsWorth) {
+  const auto plan = [](std::int64_t channels, std::int64_t size, std::int64_t outputs) {
+    cuda::ConvShape s = gemm_shape(geometry(1, channels, size, outputs, 1, 1, 0));
+    s.int8 = true, s.in_c /= 2;
+    return cuda::spread_plans(s, 132).front().name();
+  };
+  EXPECT_EQ(plan(192, 28, 32), "64x32/1");
+  EXPECT_EQ(plan(384, 14, 64), "64x32/1");
+  EXPECT_EQ(plan(480, 14, 80), "64x32/4");
+  EXPECT_EQ(plan(672, 14, 112), "64x32/4");
+  EXPECT_EQ(plan(512, 7, 2048), "64x32/1");
 }
 
 // Layers that were measured on an H100: channels, size, outputs, kernel, batch.
@@ -109,11 +122,16 @@ TEST(SpreadPlan, GoesFirstWhereItWasFaster) {
     EXPECT_TRUE(first(2048, 7, 512, 1, 1, int8));
     EXPECT_TRUE(first(1152, 7, 192, 1, 1, int8)) << "few tiles";
     EXPECT_TRUE(first(2048, 1, 1000, 1, 8, int8)) << "a classifier";
+    EXPECT_TRUE(first(128, 28, 128, 3, 1, int8));
+    EXPECT_TRUE(first(144, 56, 24, 1, 1, int8)) << "one column tile";
+    EXPECT_FALSE(first(144, 56, 24, 1, 8, int8)) << "many tiles";
+    EXPECT_FALSE(first(144, 56, 40, 1, 1, int8)) << "two column tiles";
     EXPECT_FALSE(first(128, 28, 512, 1, 1, int8)) << "shallow";
     EXPECT_FALSE(first(256, 56, 64, 1, 1, int8)) << "many tiles";
     EXPECT_FALSE(first(512, 7, 512, 3, 8, int8)) << "long";
   }
-  EXPECT_TRUE(first(128, 28, 128, 3, 1, false));
+  EXPECT_TRUE(first(128, 28, 128, 3, 2, false));
+  EXPECT_FALSE(first(128, 28, 128, 3, 2, true));
   EXPECT_TRUE(first(512, 7, 2048, 1, 1, false));
   EXPECT_FALSE(first(512, 7, 2048, 1, 1, true));
 }

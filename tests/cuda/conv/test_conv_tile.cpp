@@ -230,6 +230,13 @@ TEST(ConvStem, TilesFitTheSharedMemory) {
   EXPECT_EQ(stem_tiles(s, 132).front(), (StemTile{8, 64}));
   s.in_h = s.in_w = s.out_h = s.out_w = 32, s.batch = 1;
   EXPECT_EQ(stem_tiles(s, 132).front(), (StemTile{4, 16})) << "more blocks for a small image";
+  ConvShape apart = s;
+  apart.batch = 128, apart.kernel_h = apart.kernel_w = 1, apart.pad_h = apart.pad_w = 0;
+  EXPECT_EQ(stem_tiles(apart, 132).front(), (StemTile{4, 64})) << "tiles have no pixels in common";
+  apart.kernel_h = apart.kernel_w = 3, apart.stride_h = apart.stride_w = 2, apart.in_h = apart.in_w = 65;
+  EXPECT_EQ(stem_tiles(apart, 132).front(), (StemTile{4, 64})) << "hardly any";
+  apart.kernel_h = apart.kernel_w = 7, apart.in_c = 3;
+  EXPECT_EQ(stem_tiles(apart, 132).front(), (StemTile{8, 64})) << "many";
   s.in_c = 32, s.kernel_h = s.kernel_w = 11;
   for (const StemTile& tile : stem_tiles(s, 132))
     EXPECT_LE(stem_args(s, tile).shared_bytes, kStemMaxShared) << tile.name();
@@ -300,6 +307,21 @@ TEST(ConvTile, ChoiceFitsTheGpu) {
   small.batch = 1, small.in_h = small.in_w = small.out_h = small.out_w = 7, small.in_c = 512,
   small.out_c = 512;
   EXPECT_GT(choose_tile(small, 132, true).splits, 1);
+}
+
+// INT8 at batch 1: blocks of a step or two may be many, as in networks on an H100; longer ones stand in the way.
+TEST(ConvTile, ShallowBytesTakeNarrowTiles) {
+  const auto tile = [](int channels, int size, int outputs, int kernel) {
+    ConvShape s;
+    s.int8 = true;
+    s.batch = 1, s.in_h = s.in_w = s.out_h = s.out_w = size, s.in_c = channels / 2, s.out_c = outputs;
+    s.kernel_h = s.kernel_w = kernel, s.pad_h = s.pad_w = kernel / 2;
+    return choose_tile(s, 132, true);
+  };
+  EXPECT_EQ(tile(64, 14, 384, 1), (ConvTile{64, 32, 1}));
+  EXPECT_EQ(tile(192, 7, 1152, 1), (ConvTile{64, 32, 1}));
+  EXPECT_EQ(tile(512, 7, 2048, 1), (ConvTile{64, 64, 1}));
+  EXPECT_EQ(tile(64, 56, 64, 3), (ConvTile{64, 64, 1}));
 }
 
 TEST(ConvTile, VariantsStartWithTheChoice) {
