@@ -165,19 +165,21 @@ std::int64_t least_library_macs(const Window& window, std::int64_t channels, std
 // function is computed here, unless they are deep: on an H100 SiLU alone took 16 us behind the library's 11 for 320
 // channels to 1280 at 7x7, batch 128, which take 25 here; deeper ones with a function were not measured. A result's way
 // through memory costs 2 ps, a product 6 fs here and at best 3 there, so that the library is ahead from some 600 of
-// them on. So do those whose average is computed here: 512 channels to 2048 at 7x7 and their average took 16.6 us at
-// batch 32 and 48 at 128 with the library's convolution, and are estimated at 13 and 46 here.
+// them on. So do those whose average is computed here, while they are not large: on an H200 512 channels to 2048 at 7x7
+// and their average took 15.7 us at batch 32 and 44 at 128 with the library's convolution, 13.6 and 74 here.
 bool is_the_librarys(const NodeSpec& spec) {
   constexpr double kFewBlocks = 0.7;  // of the time of all of them
   constexpr std::int64_t kDeep = 600;
+  constexpr std::int64_t kLargeAverage = 3'000'000'000;  // multiply-accumulates
   const ConvAttributes& attributes = layer_as<Conv>(spec.layer).attributes();
   if (std::isfinite(attributes.activation.high)) return false;
   const Shape& y = spec.outputs[0].shape;
+  const std::int64_t macs = layer_as<Conv>(spec.layer).work(spec.inputs, spec.outputs).macs;
   if (spec.next != nullptr && attributes.window.taps() * spec.inputs[0]->shape[1] < kDeep &&
-      !refuse_implicit_gemm(spec) && fuses_epilogue(spec, *spec.next))
+      !refuse_implicit_gemm(spec) && fuses_epilogue(spec, *spec.next) &&
+      (macs < kLargeAverage || !cuda::average_follows(spec, shape_of(spec))))
     return false;
-  if (layer_as<Conv>(spec.layer).work(spec.inputs, spec.outputs).macs <
-      least_library_macs(attributes.window, spec.inputs[0]->shape[1], y[1], y.elements() / y[1]))
+  if (macs < least_library_macs(attributes.window, spec.inputs[0]->shape[1], y[1], y.elements() / y[1]))
     return false;
   return refuse_implicit_gemm(spec).has_value() || cuda::kept_cost(shape_of(spec), spec.gpu) > kFewBlocks;
 }
