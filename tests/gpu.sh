@@ -6,7 +6,7 @@
 #     --build FOLDER   holds pipit, test_cuda and the libraries that the machine lacks, or is a CMake build folder;
 #                      without it build/ is configured (-DPIPIT_CUDA=ON) and built from this source tree
 #     --out FOLDER     for summary.json, profiles.json, peers.json and log.txt [build/gpu]
-#     --quick          about four minutes: fewer rounds, shorter limits
+#     --quick          about five minutes: fewer rounds, shorter limits
 #     --only PARTS     some of tests,models,benchmarks,int8,peers,sanitizer
 #     --profile-options 'OPTION...'   given to every timed pipit profile; summary.json says which
 #   tests/gpu.sh --report SUMMARY.json [MODEL-bBATCH]

@@ -7,6 +7,7 @@ Standard library only. Every command has a time limit, and in --quick all of the
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
 import datetime
 import itertools
 import json
@@ -40,8 +41,9 @@ SANITIZER = [
 ]
 LIMITS = {  # seconds of one command
     False: {"tests": 900, "models": 300, "benchmarks": 120, "int8": 120, "peers": 900, "sanitizer": 600, "all": 7200},
-    True: {"tests": 120, "models": 40, "benchmarks": 40, "int8": 40, "peers": 80, "sanitizer": 75, "all": 270},
+    True: {"tests": 120, "models": 90, "benchmarks": 40, "int8": 40, "peers": 80, "sanitizer": 75, "all": 360},
 }
+PROCESSES = max(1, min(4, (os.cpu_count() or 1) // 2))  # of test_cuda at once: it waits for the CPU's references
 
 
 class Run:
@@ -59,15 +61,16 @@ class Run:
         self.environment["PIPIT"] = str(self.binaries["pipit"])
         self.log = (out / "log.txt").open("w", encoding="utf-8", errors="replace")
 
-    def __call__(self, part: str, *command) -> dict:
-        """Runs one command within the part's limit; {"code": None where it did not finish, "text", "seconds"}."""
+    def __call__(self, part: str, *command, **variables) -> dict:
+        """Runs one command, with these environment variables besides, within the part's limit; {"code": None where it did not finish, "text", "seconds"}."""
         command = [str(self.binaries.get(word, word)) for word in map(str, command)]
         limit = min(self.limits[part], self.end - time.monotonic())
         if limit < 3:
             return {"code": None, "text": "", "seconds": 0.0, "problem": "not started: the time for all parts is used up"}
         begin = time.monotonic()
         # A session of its own, so that what a command started ends with it.
-        process = subprocess.Popen(command, env=self.environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        environment = {**self.environment, **{name: str(value) for name, value in variables.items()}}
+        process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                    stderr=subprocess.STDOUT, start_new_session=True)
         problem = ""
         try:
@@ -127,17 +130,20 @@ def machine(run: Run) -> dict:
 
 def tests(run: Run) -> dict:
     """The GPU test suite. Reads the text, which survives a crash, unlike the report that is written at the end."""
-    done = run("tests", "test_cuda", "--gtest_color=no")
-    ran = dict(re.findall(r"^\[ +(?:RUN) +\] (\S+)()", done["text"], re.M))
-    for verdict, name in re.findall(r"^\[ +(OK|FAILED|SKIPPED) +\] (\w[\w/.]*)[^\n]* \(\d+ ms\)$", done["text"], re.M):
+    with concurrent.futures.ThreadPoolExecutor(PROCESSES) as pool:
+        parts = list(pool.map(lambda part: run("tests", "test_cuda", "--gtest_color=no", GTEST_TOTAL_SHARDS=PROCESSES,
+                                               GTEST_SHARD_INDEX=part), range(PROCESSES)))
+    text = "\n".join(part["text"] for part in parts)
+    ran = dict(re.findall(r"^\[ +(?:RUN) +\] (\S+)()", text, re.M))
+    for verdict, name in re.findall(r"^\[ +(OK|FAILED|SKIPPED) +\] (\w[\w/.]*)[^\n]* \(\d+ ms\)$", text, re.M):
         ran[name] = verdict
     names = {v: sorted(n for n, got in ran.items() if got == v) for v in ("OK", "FAILED", "SKIPPED", "")}
-    problem = done["problem"] if done["code"] != 0 else ""
+    problem = next((part["problem"] for part in parts if part["code"] != 0), "")
     if not problem and not names["OK"]:
         problem = "no test ran"
-    seed = re.search(r"PIPIT_TEST_SEED=(\d+)", done["text"])
+    seed = re.search(r"PIPIT_TEST_SEED=(\d+)", text)
     return {"passed": len(names["OK"]), "failed": names["FAILED"], "skipped": names["SKIPPED"],
-            "unfinished": names[""], "seconds": done["seconds"], "problem": problem,
+            "unfinished": names[""], "seconds": max(part["seconds"] for part in parts), "problem": problem,
             "seed": int(seed[1]) if seed else None}
 
 
