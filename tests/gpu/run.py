@@ -62,7 +62,8 @@ class Run:
         self.log = (out / "log.txt").open("w", encoding="utf-8", errors="replace")
 
     def __call__(self, part: str, *command, **variables) -> dict:
-        """Runs one command, with these environment variables besides, within the part's limit; {"code": None where it did not finish, "text", "seconds"}."""
+        """Runs one command within the part's limit, with these environment variables besides;
+        {"code": None where it did not finish, "text", "seconds"}."""
         command = [str(self.binaries.get(word, word)) for word in map(str, command)]
         limit = min(self.limits[part], self.end - time.monotonic())
         if limit < 3:

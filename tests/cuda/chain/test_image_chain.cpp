@@ -11,26 +11,12 @@ using cuda::ConvChainShape;
 
 constexpr const char* kName = "image_chain";
 
-ConvChainShape residual_blocks(int channels, int count) {
-  ConvChainShape shape;
-  shape.element_bytes = 1;
-  shape.inputs = {channels};
-  for (int x = 0; x < 3 * count; x += 3) {
-    shape.convs.push_back({x, -1, channels, 256, false});
-    shape.convs.push_back({x + 1, -1, 256, 256, true});
-    shape.convs.push_back({x + 2, x, 256, channels, false});
-  }
-  return shape;
-}
-
 // From one image to several for every cluster, of one to eight ranks, between a convolution that computes x and one
 // that reads the result.
 ConvChainShape random_shape(std::mt19937& random, bool many) {
-  ConvChainShape shape = residual_blocks(256 * draw(random, 1, 4), draw(random, 1, 3));
-  shape.images = many ? draw(random, 40, 300) : draw(random, 1, 40);
-  shape.height = draw(random, 3, many ? 15 : 24);
-  shape.width = draw(random, 3, many ? 15 : 24);
-  return shape;
+  const int images = many ? draw(random, 40, 300) : draw(random, 1, 40), most = many ? 15 : 24;
+  const int height = draw(random, 3, most), width = draw(random, 3, most);
+  return residual_blocks(images, height, width, 256 * draw(random, 1, 4), draw(random, 1, 3));
 }
 
 // Small weights, whose sums are floats as they are, and large ones, whose sums are converted.
@@ -61,8 +47,7 @@ TEST(ImageChain, StagesOfResNet) {
   PIPIT_NEEDS_HOPPER();
   Numbers numbers(531);
   for (const int images : {32, 128}) {
-    ConvChainShape shape = residual_blocks(1024, 2);
-    shape.images = images, shape.height = shape.width = 14;
+    const ConvChainShape shape = residual_blocks(images, 14, 14, 1024, 2);
     const ChainNumbers how{25, [](std::size_t) { return Clamp::relu(); }};
     EXPECT_EQ(expect_specification(graph_of(shape, true, numbers, how), kName, numbers), 1);
   }
@@ -71,8 +56,7 @@ TEST(ImageChain, StagesOfResNet) {
 TEST(ImageChain, RefusesWhatItWouldRoundOtherwise) {
   PIPIT_NEEDS_HOPPER();
   Numbers numbers(532);
-  ConvChainShape shape = residual_blocks(256, 1);
-  shape.images = 2, shape.height = shape.width = 9;
+  const ConvChainShape shape = residual_blocks(2, 9, 9, 256, 1);
   const auto blocks = [&](const ChainNumbers& how) {
     const Graph graph = graph_of(shape, true, numbers, how);
     return chains_in(*plan_for(graph, DeviceKind::cuda, Precision::fp32, kName), kName);

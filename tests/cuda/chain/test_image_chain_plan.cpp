@@ -5,17 +5,13 @@
 
 #include <variant>
 
+#include "tests/cuda/chain/random_chain.h"
+
 namespace pipit::cuda {
 namespace {
 
 ConvChainShape blocks(int images, int size, int channels, int count) {
-  ConvChainShape shape{images, size, size, 1, {channels}, {}};
-  for (int x = 0; x < 3 * count; x += 3) {
-    shape.convs.push_back({x, -1, channels, 256, false});
-    shape.convs.push_back({x + 1, -1, 256, 256, true});
-    shape.convs.push_back({x + 2, x, 256, channels, false});
-  }
-  return shape;
+  return test::residual_blocks(images, size, size, channels, count);
 }
 
 ImageChainPlan plan_of(const ConvChainShape& shape, int processors = 132) {

@@ -12,23 +12,11 @@
 namespace pipit::test::emulation {
 namespace {
 
-using cuda::ConvChainShape;
 using cuda::ImageChainPlan;
 
 struct Extents {
   int channels, blocks, images, height, width, processors, clusters;
 };
-
-ConvChainShape shape_of(const Extents& e) {
-  ConvChainShape shape{e.images, e.height, e.width, 1, {e.channels}, {}};
-  for (int b = 0; b < e.blocks; ++b) {
-    const int x = b * 3;
-    shape.convs.push_back({x, -1, e.channels, 256, false});
-    shape.convs.push_back({x + 1, -1, 256, 256, true});
-    shape.convs.push_back({x + 2, x, 256, e.channels, false});
-  }
-  return shape;
-}
 
 cuda::ImageChainBounds bounds_of(const RandomConv& head, const RandomConv& window, const RandomConv& tail,
                                  float scale) {
@@ -36,7 +24,8 @@ cuda::ImageChainBounds bounds_of(const RandomConv& head, const RandomConv& windo
 }
 
 void expect_chain(std::mt19937& random, const Extents& e, bool small, int ranks, int tiles) {
-  const auto planned = cuda::plan_image_chain(shape_of(e), e.processors);
+  const auto planned = cuda::plan_image_chain(
+      residual_blocks(e.images, e.height, e.width, e.channels, e.blocks), e.processors);
   const auto* plan = std::get_if<ImageChainPlan>(&planned);
   ASSERT_NE(plan, nullptr) << std::get<std::string>(planned);
   EXPECT_EQ(plan->ranks, ranks);
