@@ -14,6 +14,7 @@ import json
 import os
 import pathlib
 import platform
+import random
 import re
 import shlex
 import shutil
@@ -131,6 +132,8 @@ def machine(run: Run) -> dict:
 
 def tests(run: Run) -> dict:
     """The GPU test suite. Reads the text, which survives a crash, unlike the report that is written at the end."""
+    if run.environment.get("PIPIT_TEST_SEED") == "random":
+        run.environment["PIPIT_TEST_SEED"] = str(random.randrange(1, 1 << 31))  # the same for all
     with concurrent.futures.ThreadPoolExecutor(PROCESSES) as pool:
         parts = list(pool.map(lambda part: run("tests", "test_cuda", "--gtest_color=no", GTEST_TOTAL_SHARDS=PROCESSES,
                                                GTEST_SHARD_INDEX=part), range(PROCESSES)))

@@ -21,28 +21,29 @@ using cuda::ImageChainPlan;
 struct Blocks {
   ConvChain chain;
   ImageChainArgs args;  // but for what lies in memory
-  int clusters = 0;     // that the GPU holds
 
   /// Nothing where the nodes are no such blocks or do not fit.
   static std::optional<Blocks> of(const NodeSpec& first, std::span<const ChainLink> links) {
-    const int processors = cuda::hopper_processors(first.gpu);
-    if (processors == 0 || !cuda::is_int8_conv(first)) return std::nullopt;
+    if (cuda::hopper_processors(first.gpu) == 0 || !cuda::is_int8_conv(first)) return std::nullopt;
     std::optional<ConvChain> chain = ConvChain::of(first, links);
     if (!chain) return std::nullopt;
-    const auto planned = cuda::plan_image_chain(chain->shape, processors);
-    const auto* plan = std::get_if<ImageChainPlan>(&planned);
-    if (plan == nullptr) return std::nullopt;
     const auto all_below = [&](std::int64_t limit) {
       return std::all_of(chain->nodes.begin(), chain->nodes.end(),
                          [&](const NodeSpec* node) { return cuda::has_sums_below(*node, true, limit); });
     };
     if (!all_below(cuda::kLargeSum)) return std::nullopt;
-    Blocks blocks{std::move(*chain), {}, 0};
-    blocks.args.plan = *plan;
+    Blocks blocks{std::move(*chain), {}};
     blocks.args.small_sums = all_below(cuda::kSmallSum);
-    PIPIT_CUDA(cuda::image_chain_clusters(blocks.args, blocks.clusters));
-    if (blocks.clusters == 0) return std::nullopt;
-    blocks.args.clusters = std::min(blocks.clusters, plan->images);
+    const auto planned = cuda::plan_image_chain(blocks.chain.shape, [&](const ImageChainPlan& plan) {
+      int clusters = 0;
+      blocks.args.plan = plan;
+      PIPIT_CUDA(cuda::image_chain_clusters(blocks.args, clusters));
+      return clusters;
+    });
+    const auto* plan = std::get_if<ImageChainPlan>(&planned);
+    if (plan == nullptr) return std::nullopt;
+    blocks.args.plan = *plan;
+    blocks.args.clusters = std::min(plan->clusters, plan->images);
     return blocks;
   }
 };
@@ -103,16 +104,9 @@ bool takes_chain(const NodeSpec& first, std::span<const ChainLink> links) {
   return links.size() % 3 == 2 && Blocks::of(first, links).has_value();
 }
 
-// Every cluster takes as long for its last image as for the others. On an H200, which holds 66 clusters of two, the
-// 14x14 blocks of ResNet-50 take 33 us each for up to 66 images, apart 24.5, 42 and 74 for 32, 64 and 128; one launch
-// was faster for 64, 128, 192 and 2048 images (97 of 100 clusters have images until the end), slower for 100 and 600
-// (76 and 91; docs/benchmarks/gpu.md).
 bool chain_pays(const NodeSpec& first, std::span<const ChainLink> links) {
   const std::optional<Blocks> blocks = Blocks::of(first, links);
-  if (!blocks) return false;
-  const int images = blocks->args.plan.images, room = blocks->clusters;
-  const int rounds = (images + room - 1) / room;
-  return images * 20 >= rounds * room * 19 &&
+  return blocks && cuda::image_chain_pays(blocks->args.plan) &&
          std::none_of(blocks->chain.nodes.begin(), blocks->chain.nodes.end(),
                       [](const NodeSpec* node) { return cuda::is_pruned(*node); });
 }

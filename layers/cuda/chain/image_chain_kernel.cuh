@@ -351,7 +351,7 @@ __global__ void __launch_bounds__(image_chain::kThreads, 1)
     ptx::take_registers<kRegisters>();
     Group<Tiles, Small>(p, at, part).run();
   }
-  // Nobody goes while others still arrive here.
+  // Nobody goes while another rank may still write or arrive here.
   __syncwarp();
   ptx::cluster_barrier();
 #endif

@@ -36,7 +36,8 @@ int ImageChainPlan::shared_bytes() const {
          constant_units() * kImageConstantBytes + kBlockReserved;
 }
 
-std::variant<ImageChainPlan, std::string> plan_image_chain(const ConvChainShape& shape, int processors) {
+std::variant<ImageChainPlan, std::string> plan_image_chain(
+    const ConvChainShape& shape, const std::function<int(const ImageChainPlan&)>& clusters) {
   if (shape.element_bytes != 1) return "only int8 is handled";
   if (shape.convs.empty() || !are_residual_blocks(shape))
     return "only residual blocks of 256 channels inside";
@@ -57,18 +58,30 @@ std::variant<ImageChainPlan, std::string> plan_image_chain(const ConvChainShape&
     plan.tiles = (plan.positions() + kUnitRows - 1) / kUnitRows;
     if (plan.tiles > kImageMostTiles) continue;
     // A neighbour's rows take the place of those that the window in front has read. Who sends them has had the last
-    // stages of a head, so every rank has left those that lie a ring and one in front of the last: with fewer stages in
-    // the ring than tail and head have, all of that window's.
-    plan.ring = std::min(kImageMostRing, 4 * plan.chunks() - 2);
+    // stages of a head, so every rank has left those that lie a ring in front of them: with no more stages in the ring
+    // than tail and head have, which are four for every chunk, all of that window's.
+    static_assert(kImageMostRing <= 4 * kImageHalves);  // the fewest chunks
+    plan.ring = kImageMostRing;
     while (plan.ring > 2 && plan.shared_bytes() > kBlockMostShared) plan.ring -= 2;
     if (plan.ring < 4 || plan.shared_bytes() > kBlockMostShared) continue;
-    const int clusters = std::max(processors / plan.ranks, 1);
-    const double time = (plan.images + clusters - 1) / clusters * (plan.tiles == 1 ? 1.0 : kTwoTiles);
+    plan.clusters = clusters(plan);
+    if (plan.clusters == 0) continue;
+    const double time =
+        (plan.images + plan.clusters - 1) / plan.clusters * (plan.tiles == 1 ? 1.0 : kTwoTiles);
     if (least > 0 && time >= least) continue;
     least = time, best = plan;
   }
   if (least == 0) return "an image's values do not fit shared memory";
   return best;
+}
+
+// Every cluster takes as long for its last image as for the others. On an H200, which holds 66 clusters of two, the
+// 14x14 blocks of ResNet-50 take 33 us each for up to 66 images, apart 24.5, 41 and 74 for 32, 64 and 128; one launch
+// was faster for 64, 128, 192 and 2048 images (97 of 100 clusters have images until the end), slower for 100 and 600
+// (76 and 91; docs/benchmarks/gpu.md). With one tile it was not measured in a network.
+bool image_chain_pays(const ImageChainPlan& plan) {
+  const int rounds = (plan.images + plan.clusters - 1) / plan.clusters;
+  return plan.tiles == 2 && std::int64_t{plan.images} * 20 >= std::int64_t{rounds} * plan.clusters * 19;
 }
 
 void append_image_weights(const ImageChainPlan& plan, const std::byte* head, const std::byte* window,

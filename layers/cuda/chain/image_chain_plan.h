@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -36,9 +37,10 @@ struct ImageChainPlan {
   int blocks = 0;    ///< residual blocks
   int images = 0, height = 0, width = 0;
   int ranks = 1;
-  int rows = 0;   ///< of an image for a rank; the last one may have fewer
-  int tiles = 1;  ///< of a rank's positions
-  int ring = 0;   ///< stages of weights in shared memory, an even number
+  int rows = 0;      ///< of an image for a rank; the last one may have fewer
+  int tiles = 1;     ///< of a rank's positions
+  int ring = 0;      ///< stages of weights in shared memory, an even number
+  int clusters = 1;  ///< that the GPU holds
 
   PIPIT_HOST_DEVICE int chunks() const { return channels / kImageStageDepth; }
   PIPIT_HOST_DEVICE int positions() const { return rows * width; }  ///< of a rank, at most
@@ -58,8 +60,12 @@ struct ImageChainPlan {
   int shared_bytes() const;
 };
 
-/// processors: of the GPU. The reason where there is no plan.
-std::variant<ImageChainPlan, std::string> plan_image_chain(const ConvChainShape& shape, int processors);
+/// clusters: how many of a plan the GPU holds at a time. The reason where there is no plan.
+std::variant<ImageChainPlan, std::string> plan_image_chain(
+    const ConvChainShape& shape, const std::function<int(const ImageChainPlan&)>& clusters);
+
+/// Whether one launch is faster than one for each convolution, as far as that was measured.
+bool image_chain_pays(const ImageChainPlan& plan);
 
 /// Appends the weights of a residual block, stage by stage in the order of their use, of [out_c][taps][in_c] each.
 void append_image_weights(const ImageChainPlan& plan, const std::byte* head, const std::byte* window,

@@ -27,7 +27,7 @@ struct Places {
     x = (dynamic + 1023) & ~1023U;
     weights = x + (plan.x_bytes() + 1023) / 1024 * 1024;
     inner = weights + plan.ring * kImageStageBytes;
-    zeros = inner + (plan.inner_rows() * kImageInner + 255) / 256 * 256;
+    zeros = inner + plan.inner_rows() * kImageInner;
     constants = zeros + kImageInner;
     full = barriers, empty = full + kImageMostRing * 8, all_empty = empty + kImageMostRing * 8;
     x_here = all_empty + kImageMostRing * 8, rows_here = x_here + 8, constants_here = rows_here + 8;
@@ -80,15 +80,18 @@ __device__ __forceinline__ int images_of_cluster(const ImageChainArgs& p) {
 /// Tells all ranks, each of which brings a share of what comes next, that a stage is empty here; of one thread. Warps
 /// that told them by themselves would be too many.
 __device__ __forceinline__ void tell_of_room(const ImageChainArgs& p, const Places& at) {
-  const int count = p.plan.blocks * p.plan.stages() * images_of_cluster(p);
+  const int stages = p.plan.blocks * p.plan.stages();
   int stage = 0;
   std::uint32_t parity = 1;
 #pragma unroll 1
-  for (int s = 0; s < count; ++s) {
-    ptx::wait_barrier(at.empty + stage * 8, parity);
-    for (int rank = 0; rank < p.plan.ranks; ++rank)
-      ptx::arrive_in_block(ptx::in_block(at.all_empty + stage * 8, static_cast<std::uint32_t>(rank)));
-    if (++stage == p.plan.ring) stage = 0, parity ^= 1;
+  for (int images = images_of_cluster(p); images > 0; --images) {
+#pragma unroll 1
+    for (int s = 0; s < stages; ++s) {
+      ptx::wait_barrier(at.empty + stage * 8, parity);
+      for (int rank = 0; rank < p.plan.ranks; ++rank)
+        ptx::arrive_in_block(ptx::in_block(at.all_empty + stage * 8, static_cast<std::uint32_t>(rank)));
+      if (++stage == p.plan.ring) stage = 0, parity ^= 1;
+    }
   }
 }
 

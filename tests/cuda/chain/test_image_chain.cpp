@@ -29,13 +29,14 @@ TEST(ImageChain, IsTheSpecification) {
     SCOPED_TRACE(fmt::format("case {}: {} channels, {} convolutions, {} images of {} x {}, seed {}", i,
                              shape.inputs[0], shape.convs.size(), shape.images, shape.height, shape.width,
                              gpu_seed()));
-    const auto planned = cuda::plan_image_chain(shape, processors());
+    const bool fits = std::holds_alternative<cuda::ImageChainPlan>(
+        cuda::plan_image_chain(shape, [](const cuda::ImageChainPlan&) { return 1; }));
     const ChainNumbers how{i % 4 < 2 ? 13 : 100, [&](std::size_t) {
                              return numbers.coin() ? Clamp::relu() : Clamp{0, 0.91F};
                            }};
     const Graph graph = graph_of(between_convolutions(shape), true, numbers, how);
     const int chains = expect_specification(graph, kName, numbers);
-    EXPECT_EQ(chains, std::holds_alternative<cuda::ImageChainPlan>(planned) ? 1 : 0);
+    EXPECT_EQ(chains, fits ? 1 : 0);
     taken += chains;
     if (::testing::Test::HasFailure()) return;
   }

@@ -15,7 +15,7 @@ namespace {
 using cuda::ImageChainPlan;
 
 struct Extents {
-  int channels, blocks, images, height, width, processors, clusters;
+  int channels, blocks, images, height, width, clusters;
 };
 
 cuda::ImageChainBounds bounds_of(const RandomConv& head, const RandomConv& window, const RandomConv& tail,
@@ -25,7 +25,8 @@ cuda::ImageChainBounds bounds_of(const RandomConv& head, const RandomConv& windo
 
 void expect_chain(std::mt19937& random, const Extents& e, bool small, int ranks, int tiles) {
   const auto planned = cuda::plan_image_chain(
-      residual_blocks(e.images, e.height, e.width, e.channels, e.blocks), e.processors);
+      residual_blocks(e.images, e.height, e.width, e.channels, e.blocks),
+      [&](const ImageChainPlan& plan) { return plan.ranks == ranks ? e.clusters : 0; });
   const auto* plan = std::get_if<ImageChainPlan>(&planned);
   ASSERT_NE(plan, nullptr) << std::get<std::string>(planned);
   EXPECT_EQ(plan->ranks, ranks);
@@ -77,16 +78,22 @@ void expect_chains(unsigned test, const Extents& e, int ranks, int tiles) {
 }
 
 TEST(EmulatedImageChain, OneRankHasAnImage) {
-  expect_chains(61, {512, 2, 3, 7, 7, 16, 2}, 1, 1);
+  expect_chains(61, {512, 2, 3, 7, 7, 2}, 1, 1);
 }
 TEST(EmulatedImageChain, TwoRanksWithTwoTiles) {
-  expect_chains(62, {256, 3, 2, 9, 20, 2, 1}, 2, 2);
+  expect_chains(62, {256, 3, 2, 9, 20, 1}, 2, 2);
 }
 TEST(EmulatedImageChain, FourRanks) {
-  expect_chains(63, {256, 2, 2, 14, 14, 8, 1}, 4, 1);
+  expect_chains(63, {256, 2, 2, 14, 14, 1}, 4, 1);
+}
+TEST(EmulatedImageChain, EightRanksWithOneRowEach) {
+  expect_chains(65, {256, 2, 1, 8, 64, 1}, 8, 1);
+}
+TEST(EmulatedImageChain, OneRowOfTwoTiles) {
+  expect_chains(66, {256, 2, 2, 1, 128, 1}, 1, 2);
 }
 TEST(EmulatedImageChain, ManyChannels) {
-  expect_chains(64, {1024, 1, 1, 5, 6, 8, 1}, 1, 1);
+  expect_chains(64, {1024, 1, 1, 5, 6, 1}, 1, 1);
 }
 
 }  // namespace
