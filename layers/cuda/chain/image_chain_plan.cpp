@@ -13,6 +13,11 @@ namespace {
 // How long ranks with two tiles take for an image, in times of those with one, as measured on an H200.
 constexpr double kTwoTiles = 1.7;
 
+// Images that a cluster computes at most, one after the other.
+int rounds_of(const ImageChainPlan& plan) {
+  return (plan.images + plan.clusters - 1) / plan.clusters;
+}
+
 bool are_residual_blocks(const ConvChainShape& shape) {
   if (shape.inputs.size() != 1 || shape.convs.size() % 3 != 0) return false;
   for (int c = 0; c < static_cast<int>(shape.convs.size()); c += 3) {
@@ -66,8 +71,7 @@ std::variant<ImageChainPlan, std::string> plan_image_chain(
     if (plan.ring < 4 || plan.shared_bytes() > kBlockMostShared) continue;
     plan.clusters = clusters(plan);
     if (plan.clusters == 0) continue;
-    const double time =
-        (plan.images + plan.clusters - 1) / plan.clusters * (plan.tiles == 1 ? 1.0 : kTwoTiles);
+    const double time = rounds_of(plan) * (plan.tiles == 1 ? 1.0 : kTwoTiles);
     if (least > 0 && time >= least) continue;
     least = time, best = plan;
   }
@@ -80,8 +84,8 @@ std::variant<ImageChainPlan, std::string> plan_image_chain(
 // was faster for 64, 128, 192 and 2048 images (97 of 100 clusters have images until the end), slower for 100 and 600
 // (76 and 91; docs/benchmarks/gpu.md). With one tile it was not measured in a network.
 bool image_chain_pays(const ImageChainPlan& plan) {
-  const int rounds = (plan.images + plan.clusters - 1) / plan.clusters;
-  return plan.tiles == 2 && std::int64_t{plan.images} * 20 >= std::int64_t{rounds} * plan.clusters * 19;
+  return plan.tiles == 2 &&
+         std::int64_t{plan.images} * 20 >= std::int64_t{rounds_of(plan)} * plan.clusters * 19;
 }
 
 void append_image_weights(const ImageChainPlan& plan, const std::byte* head, const std::byte* window,
