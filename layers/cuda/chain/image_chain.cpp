@@ -27,24 +27,24 @@ struct Blocks {
     if (cuda::hopper_processors(first.gpu) == 0 || !cuda::is_int8_conv(first)) return std::nullopt;
     std::optional<ConvChain> chain = ConvChain::of(first, links);
     if (!chain) return std::nullopt;
+    // What is known of shapes comes first: sums are known from all weights.
+    const auto planned = cuda::plan_image_chain(chain->shape, [](const ImageChainPlan& plan) {
+      int clusters = 0;
+      PIPIT_CUDA(cuda::image_chain_clusters(plan, clusters));
+      return clusters;
+    });
+    const auto* plan = std::get_if<ImageChainPlan>(&planned);
+    if (plan == nullptr) return std::nullopt;
     const auto all_below = [&](std::int64_t limit) {
       return std::all_of(chain->nodes.begin(), chain->nodes.end(),
                          [&](const NodeSpec* node) { return cuda::has_sums_below(*node, true, limit); });
     };
     if (!all_below(cuda::kLargeSum)) return std::nullopt;
-    Blocks blocks{std::move(*chain), {}};
-    blocks.args.small_sums = all_below(cuda::kSmallSum);
-    const auto planned = cuda::plan_image_chain(blocks.chain.shape, [&](const ImageChainPlan& plan) {
-      int clusters = 0;
-      blocks.args.plan = plan;
-      PIPIT_CUDA(cuda::image_chain_clusters(blocks.args, clusters));
-      return clusters;
-    });
-    const auto* plan = std::get_if<ImageChainPlan>(&planned);
-    if (plan == nullptr) return std::nullopt;
-    blocks.args.plan = *plan;
-    blocks.args.clusters = std::min(plan->clusters, plan->images);
-    return blocks;
+    ImageChainArgs args;
+    args.plan = *plan;
+    args.clusters = std::min(plan->clusters, plan->images);
+    args.small_sums = all_below(cuda::kSmallSum);
+    return Blocks{std::move(*chain), args};
   }
 };
 

@@ -30,7 +30,7 @@ struct ImageChainArgs {
 
 /// Clusters of the plan that the current GPU holds at a time; 0: it lacks what the kernels need. Lets them use their
 /// shared memory.
-cudaError_t image_chain_clusters(const ImageChainArgs& args, int& clusters);
+cudaError_t image_chain_clusters(const ImageChainPlan& plan, int& clusters);
 /// After image_chain_clusters: launches only.
 cudaError_t launch_image_chain(const ImageChainArgs& args, cudaStream_t stream);
 

@@ -36,8 +36,7 @@ bool are_residual_blocks(const ConvChainShape& shape) {
 }  // namespace
 
 int ImageChainPlan::shared_bytes() const {
-  return (x_bytes() + 1023) / 1024 * 1024 + ring * kImageStageBytes +
-         (inner_rows() * kImageInner + 255) / 256 * 256 + kImageInner +
+  return (x_bytes() + 1023) / 1024 * 1024 + ring * kImageStageBytes + (inner_rows() + 1) * kImageInner +
          constant_units() * kImageConstantBytes + kBlockReserved;
 }
 

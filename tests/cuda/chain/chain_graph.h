@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <optional>
 
 #include "engine/cuda/runtime.h"
 #include "layers/ops/conv.h"
@@ -22,6 +23,7 @@ struct ChainNumbers {
   int weights = 127;
   /// Of a convolution of the chain. Null: none, ReLU, or both bounds.
   std::function<Clamp(std::size_t)> activation = {};
+  std::optional<int> least_weight = {};  ///< nothing: as far below zero
 };
 
 /// In INT8 behind a Quantize for each input.
@@ -50,8 +52,9 @@ inline Graph graph_of(const cuda::ConvChainShape& s, bool int8, Numbers& numbers
     const std::string name = fmt::format("conv{}", c);
     std::vector<ValueId> inputs{values[static_cast<std::size_t>(conv.x)]};
     if (int8) {
-      inputs.push_back(
-          builder.add_constant(name + ".w", numbers.integers<std::int8_t>(shape, -how.weights, how.weights)));
+      inputs.push_back(builder.add_constant(
+          name + ".w",
+          numbers.integers<std::int8_t>(shape, how.least_weight.value_or(-how.weights), how.weights)));
       inputs.push_back(numbers.coin() ? builder.add_constant(name + ".b", numbers.integers<std::int32_t>(
                                                                               Shape{conv.out_c}, -3000, 3000))
                                       : kNoValue);

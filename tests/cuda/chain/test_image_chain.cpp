@@ -43,6 +43,18 @@ TEST(ImageChain, IsTheSpecification) {
   EXPECT_GT(taken, 4);
 }
 
+// Sums of the 3x3 that are beyond 2^22, for which floats have steps of more than one where they begin with kMagicBits:
+// random signs never come near.
+TEST(ImageChain, SumsThatNeedAConversion) {
+  PIPIT_NEEDS_HOPPER();
+  Numbers numbers(533);
+  const ChainNumbers how{57, [](std::size_t) { return Clamp::relu(); }, 57};
+  for (const int images : {1, 100}) {
+    const Graph graph = graph_of(residual_blocks(images, 13, 13, 256, 1), true, numbers, how);
+    EXPECT_EQ(expect_specification(graph, kName, numbers), 1);
+  }
+}
+
 // The 14x14 stage of ResNet-50, as it is divided at batch 32 and 128.
 TEST(ImageChain, StagesOfResNet) {
   PIPIT_NEEDS_HOPPER();
