@@ -165,10 +165,7 @@ class Searcher {
     if (step < 0) {
       outcome_.missed =
           outcome_.steps.empty()
-              ? fmt::format(
-                    "none of {} selections of what to remove is {} times as fast as the dense model: "
-                    "nothing is written",
-                    outcome_.sketched.size(), kSpeedups[0])
+              ? none_is_fast()
               : fmt::format(
                     "no pruned model is faster than the dense one and drops at most {:g} points: "
                     "nothing is written",
@@ -177,6 +174,16 @@ class Searcher {
     }
     choose(outcome_.steps[static_cast<std::size_t>(step)].keeps,
            std::move(made[static_cast<std::size_t>(step)]));
+  }
+
+  std::string none_is_fast() const {
+    const auto slower = [](const auto& a, const auto& b) { return a.speedup.low < b.speedup.low; };
+    const auto best = std::max_element(outcome_.sketched.begin(), outcome_.sketched.end(), slower);
+    if (best == outcome_.sketched.end()) return "there is nothing to remove: nothing is written";
+    return fmt::format(
+        "none of {} selections of what to remove is surely {} times as fast as the dense model (the best: "
+        "{:.2f} [{:.2f}, {:.2f}], 95 % interval; wide on a busy machine): nothing is written",
+        outcome_.sketched.size(), kSpeedups[0], best->speedup.median, best->speedup.low, best->speedup.high);
   }
 
   void mark() {

@@ -7,7 +7,8 @@ import shlex
 import subprocess
 import unittest.mock
 
-from command import MODEL, NESTED_SUBCOMMANDS, OTHER_SUBCOMMANDS, PIPIT, RUNTIME, SUBCOMMANDS, USAGE, CommandTest, main
+from command import (CHECK_FAILED, MODEL, NESTED_SUBCOMMANDS, OK, OTHER_SUBCOMMANDS, PIPIT, RUNTIME, SUBCOMMANDS, USAGE,
+                     CommandTest, main)
 
 
 class Help(CommandTest):
@@ -204,7 +205,7 @@ class RuntimeErrors(CommandTest):
 class Terminal(CommandTest):
     """The progress bar, and advice on what to type next, are for terminals only."""
 
-    def on_a_terminal(self, *arguments, code=0):
+    def on_a_terminal(self, *arguments, codes=(OK,)):
         """What a command writes to stderr where that is a terminal."""
         ours, theirs = os.openpty()
         with os.fdopen(ours, "rb", buffering=0) as terminal:
@@ -217,7 +218,7 @@ class Terminal(CommandTest):
                         written += terminal.read(4096)
                     except OSError:  # the other end is closed
                         break
-            self.assertEqual(process.returncode, code, written)
+            self.assertIn(process.returncode, codes, written)
         return written.decode()
 
     def bars(self, text, name):
@@ -244,12 +245,14 @@ class Terminal(CommandTest):
                 ("diff", ("diff", MODEL, "images", "--plan", "mixed.json"), ("comparing", "layer by layer")),
                 ("prune", ("prune", MODEL, "images", "--against", "dense", "--keep", 0.5, "--output", "p.onnx"),
                  ("the dense model", "ordering groups", "fitting weights", "checking")),
-                ("prune", ("prune", MODEL, "images", "--against", "dense", "--max-drop", 100, "--search-seconds", 4, "--output", "p.onnx"),
+                ("prune", ("prune", MODEL, "images", "--against", "dense", "--target-speedup", 1.1, "--search-seconds", 4, "--output", "p.onnx"),
                  ("ordering groups", "timing candidates", "measuring selections", "fitting weights", "checking")),
                 ("profile", ("profile", MODEL, "--threads", "1,2", "--runs", 3), ("1 threads", "2 threads")),
                 ("ceilings", ("ceilings", "--threads", 1), ("measuring",))):
             with self.subTest(name), unittest.mock.patch.dict(os.environ, XDG_CACHE_HOME=str(self.folder)):
-                shown = self.on_a_terminal(*arguments)
+                # Beside other tests a speed-up may not be reached: the stages are the same.
+                codes = (OK, CHECK_FAILED) if "--target-speedup" in arguments else (OK,)
+                shown = self.on_a_terminal(*arguments, codes=codes)
                 bars = self.bars(shown, name)
                 self.assertEqual(bars, sorted(bars))
                 self.assertGreaterEqual(bars[-1], 29)
