@@ -213,11 +213,12 @@ struct Group {
     weights.leave(lane);
   }
 
-  /// y, of the image, or null where the results are the next block's x.
+  /// y, of the rank's rows of the image, or null where the results are the next block's x.
   __device__ __forceinline__ void tail(const ImageChainBounds& bounds, std::byte* y) {
     Operands operands;
     load_operands(operands);
     ptx::wait_barrier(at.constants_here + 16, parity);
+    const units::RowPlaces in_y = units::row_places(position(0), part.positions, p.plan.channels);
 #pragma unroll 1
     for (int outputs = 0; outputs < p.plan.channels; outputs += kImageInner) {
 #pragma unroll
@@ -253,18 +254,13 @@ struct Group {
         if (kUnits == 1 && first_unit == 0) pass();
         Out::template finish<true, true, Small>(results, sums, constants, bounds.tail, held,
                                                 bounds.residual_scale);
+        if (y != nullptr) {
+          units::write_rows(y + unit * kUnitChannels, in_y, results);
+          continue;
+        }
 #pragma unroll
         for (int row_half = 0; row_half < 2; ++row_half) {
-          const int row = position(row_half);
-          if (row >= part.positions) continue;
-          if (y == nullptr) {
-            store_four(places[row_half], four(results[row_half]));
-          } else {
-            const std::int64_t to =
-                static_cast<std::int64_t>(part.first_row * p.plan.width + row) * p.plan.channels +
-                unit * kUnitChannels + lane % 4 * 16;
-            *reinterpret_cast<uint4*>(y + to) = four(results[row_half]);
-          }
+          if (in_y.exist[row_half]) store_four(places[row_half], four(results[row_half]));
         }
       }
     }
@@ -305,7 +301,8 @@ struct Group {
         if (leads() && next >= 0) bring_constants(p, at, next, 1);
         tail(p.bounds[block],
              !last ? nullptr
-                   : p.y + static_cast<std::int64_t>(image) * p.plan.height * p.plan.width * p.plan.channels);
+                   : p.y + (static_cast<std::int64_t>(image) * p.plan.height + part.first_row) *
+                               p.plan.width * p.plan.channels);
         meet();
         if (leads() && next >= 0) bring_constants(p, at, next, 2);
         parity ^= 1;

@@ -158,24 +158,23 @@ struct Group {
     }
   }
 
-  /// Where the lane's outputs of a row begin in y; of the last row where there is no such row.
-  __device__ __forceinline__ std::int64_t place(int output, int half) const {
-    const int position =
-        min((range.first + output) * kUnitRows + warp * 16 + lane / 4 + half * 8, p.plan.positions - 1);
-    return static_cast<std::int64_t>(position) * p.plan.out_units * T::kRowBytes + lane % 4 * 16;
+  /// Behind the first position of the range.
+  __device__ __forceinline__ units::RowPlaces places_of(int output) const {
+    return units::row_places(output * kUnitRows + warp * 16 + lane / 4,
+                             p.plan.positions - range.first * kUnitRows, p.plan.out_units * T::kRowBytes);
   }
-  __device__ __forceinline__ bool exists(int output, int half) const {
-    return (range.first + output) * kUnitRows + warp * 16 + lane / 4 + half * 8 < p.plan.positions;
+  __device__ __forceinline__ std::int64_t first_byte() const {
+    return static_cast<std::int64_t>(range.first) * kUnitRows * p.plan.out_units * T::kRowBytes;
   }
 
-  __device__ __forceinline__ void read_residual(int output, int unit, Out (&held)[2]) const {
+  __device__ __forceinline__ void read_residual(const units::RowPlaces& places, int unit,
+                                                Out (&held)[2]) const {
+    const std::byte* residual = p.residual + first_byte() + unit * T::kRowBytes;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const auto* from =
-          reinterpret_cast<const uint4*>(p.residual + place(output, half)) + unit * (T::kRowBytes / 16);
 #pragma unroll
       for (int w = 0; w < T::kBytes; ++w) {
-        const uint4 four = from[w * 4];
+        const uint4 four = *reinterpret_cast<const uint4*>(residual + places.to[half] + w * 64);
         std::uint32_t* word = held[half].word + w * 4;
         word[0] = four.x, word[1] = four.y, word[2] = four.z, word[3] = four.w;
       }
@@ -211,20 +210,9 @@ struct Group {
     return constants_of(2 + p.plan.out_units + unit);
   }
 
-  __device__ __forceinline__ void write(int output, int unit, const Out (&outputs)[2]) const {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      if (!exists(output, half)) continue;
-      auto* to = reinterpret_cast<uint4*>(p.y + place(output, half)) + unit * (T::kRowBytes / 16);
-      const std::uint32_t(&word)[4 * T::kBytes] = outputs[half].word;
-#pragma unroll
-      for (int w = 0; w < T::kBytes; ++w)
-        to[w * 4] = make_uint4(word[w * 4], word[w * 4 + 1], word[w * 4 + 2], word[w * 4 + 3]);
-    }
-  }
-
   /// held: the residual, or where what is added may be put.
-  __device__ __forceinline__ void tail(int output, const std::uint32_t (&operands)[T::kProducts][4],
+  __device__ __forceinline__ void tail(const units::RowPlaces& places,
+                                       const std::uint32_t (&operands)[T::kProducts][4],
                                        Out (&held)[kBlockMostUnits][2], std::uint64_t left) const {
 #pragma unroll
     for (int unit = 0; unit < kBlockMostUnits; ++unit) {
@@ -246,18 +234,19 @@ struct Group {
         Out::template finish<Adds != BlockAdds::nothing, true>(outputs, sums, tail_constants(unit), p.tail,
                                                                held[unit], p.residual_scale);
       }
-      write(output, unit, outputs);
+      units::write_rows(p.y + first_byte() + unit * T::kRowBytes, places, outputs);
     }
   }
 
   __device__ __forceinline__ void window_and_tail(int i) const {
     const int output = i - p.plan.lag;
     await(written, output + 2 * p.plan.halo);
+    const units::RowPlaces places = places_of(output);
     Out held[kBlockMostUnits][2];
     if constexpr (Adds == BlockAdds::x) {
 #pragma unroll
       for (int unit = 0; unit < kBlockMostUnits; ++unit)
-        read_residual(output, min(unit, p.plan.out_units - 1), held[unit]);
+        read_residual(places, min(unit, p.plan.out_units - 1), held[unit]);
     }
     std::uint32_t operands[T::kProducts][4];
     window(output, operands);
@@ -268,7 +257,7 @@ struct Group {
       entry = entries_before(i) + (i >= range.first_head && i < range.end_head ? p.in_chunks : 0);
       left = units::descriptor<kBlockChunkBytes>(await_slot(entry));
     }
-    tail(output, operands, held, left);
+    tail(places, operands, held, left);
     if constexpr (T::kProjects) leave_slot(entry);
   }
 

@@ -244,20 +244,14 @@ struct Group {
       word[0] = four.x, word[1] = four.y, word[2] = four.z, word[3] = four.w;
     }
   }
-  __device__ __forceinline__ void write(int output, int unit, const Out (&outputs)[2]) const {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int position = (range.first + output) * kUnitRows + warp * 16 + lane / 4 + half * 8;
-      if (output >= range.count || position >= p.grid.positions) continue;
-      const std::int64_t channel = static_cast<std::int64_t>(position) * p.plan.out_stages * kStreamedInner +
-                                   unit * kUnitChannels + lane % 4 * 16;
-      const std::uint32_t(&word)[4] = outputs[half].word;
-      *reinterpret_cast<uint4*>(p.y + channel) = make_uint4(word[0], word[1], word[2], word[3]);
-    }
-  }
-
   // A unit at a time: there are registers for the operands and one unit's sums and residual.
   __device__ __forceinline__ void tail(int output, const Operands& operands) {
+    const int row_bytes = p.plan.out_stages * kStreamedInner;
+    const int first = range.first * kUnitRows;  // position of the worker's
+    const int rows = min(range.count * kUnitRows, p.grid.positions - first);
+    const units::RowPlaces places =
+        units::row_places(output * kUnitRows + warp * 16 + lane / 4, rows, row_bytes);
+    std::byte* y = p.y + static_cast<std::int64_t>(first) * row_bytes;
 #pragma unroll 1
     for (int stage = 0; stage < p.plan.out_stages; ++stage) {
       const std::uint32_t here = weights.take();
@@ -279,7 +273,8 @@ struct Group {
         if (u == 1) weights.leave(lane);
         Out::template finish<AddsX, true, Small>(outputs, sums, unit_constants, p.tail, held,
                                                  p.residual_scale);
-        write(output, stage * 2 + u, outputs);
+        units::write_rows(y, places, outputs);
+        y += kUnitChannels;
       }
       if constexpr (AddsX) x.leave(lane);
     }

@@ -29,17 +29,17 @@ __device__ __forceinline__ uint4 constant(const std::byte* constants, int at) {
   return four;
 }
 
-/// Sums begin with the bias; constants: of the unit, of the lane.
+/// Sums begin with the bias; constants: of the unit, of the lane. Read twice, since two rows begin with the same: moved
+/// from register to register it would be three instructions in place of two.
 template <typename Sum>
 __device__ __forceinline__ void start(Sums<Sum>& sums, std::uint32_t constants) {
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const uint4 four = load_four(constants + i * 64);
-    const auto* bias = reinterpret_cast<const Sum*>(&four);
+  for (int j = 0; j < 8; ++j) {
 #pragma unroll
     for (int half = 0; half < 4; half += 2) {
-      sums[i * 2][half] = bias[0], sums[i * 2][half + 1] = bias[1];
-      sums[i * 2 + 1][half] = bias[2], sums[i * 2 + 1][half + 1] = bias[3];
+      const uint2 two = load_two(constants + j / 2 * 64 + j % 2 * 8);
+      const auto* bias = reinterpret_cast<const Sum*>(&two);
+      sums[j][half] = bias[0], sums[j][half + 1] = bias[1];
     }
   }
 }
@@ -105,5 +105,38 @@ struct Outputs<float> {
     }
   }
 };
+
+/// Where a lane's outputs of its two rows begin, in bytes behind a first row that all lanes share, and whether there are
+/// such rows. 32 bits of it: what one block of threads writes is far below 4 GiB, and addresses cost less this way.
+struct RowPlaces {
+  std::uint32_t to[2];
+  bool exist[2];
+};
+/// rows: how many there are behind the first one. row: the lane's first. Past the last row the places are the last one's.
+__device__ __forceinline__ RowPlaces row_places(int row, int rows, int row_bytes) {
+  RowPlaces places;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    places.exist[half] = row + half * 8 < rows;
+    places.to[half] = static_cast<std::uint32_t>(min(row + half * 8, rows - 1)) * row_bytes +
+                      static_cast<int>(threadIdx.x) % 4 * 16;
+  }
+  return places;
+}
+
+/// y: of the unit in the first row.
+template <typename Sum>
+__device__ __forceinline__ void write_rows(std::byte* y, const RowPlaces& places,
+                                           const Outputs<Sum> (&outputs)[2]) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    if (!places.exist[half]) continue;
+    const auto& word = outputs[half].word;
+#pragma unroll
+    for (int w = 0; w < static_cast<int>(sizeof word / 16); ++w)
+      *reinterpret_cast<uint4*>(y + places.to[half] + w * 64) =
+          make_uint4(word[w * 4], word[w * 4 + 1], word[w * 4 + 2], word[w * 4 + 3]);
+  }
+}
 
 }  // namespace pipit::cuda::units

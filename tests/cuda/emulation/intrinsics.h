@@ -126,6 +126,9 @@ inline unsigned __byte_perm(unsigned x, unsigned y, unsigned s) {
 inline unsigned __vmaxu2(unsigned a, unsigned b) {
   return std::max(a & 0xFFFFU, b & 0xFFFFU) | std::max(a >> 16, b >> 16) << 16;
 }
+inline unsigned __vimax3_u16x2(unsigned a, unsigned b, unsigned c) {
+  return __vmaxu2(__vmaxu2(a, b), c);
+}
 template <typename F>
 unsigned of_both_halves(unsigned a, unsigned b, F f) {
   const auto low = [](unsigned v) { return static_cast<std::int16_t>(v); };

@@ -168,7 +168,7 @@ def _(s, m):
     return called(f"add_{m[1]}<{TYPES[m[2]]}>", address, s.value(1)) + ";"
 
 
-@emulates(r"ld((?:\.acquire\.\w+)?)\.(shared|global)(?:::cta)?(?:\.v([24]))?\.([bus](?:16|32|64)|f32)")
+@emulates(r"ld(?:\.volatile)?((?:\.acquire\.\w+)?)\.(shared|global)(?:::cta)?(?:\.v([24]))?\.([bus](?:16|32|64)|f32)")
 def _(s, m):
     kind, count = TYPES[m[4].replace("s", "u")], m[3] or "1"
     address = s.value(1) if m[2] == "shared" else called("pointer", s.value(1))
