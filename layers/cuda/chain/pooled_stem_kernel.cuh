@@ -32,26 +32,26 @@ struct Stem {
   const Places& at;
   const StemPart part;
 
-  /// Brings the image's rows of each step, and then takes the maxima of the step in front, while this one is convolved:
-  /// both rings have room for the rows of two steps of an image. Those of another image come when nobody reads the one
-  /// in front any more.
+  /// Brings the image's rows of each step, and takes the maxima of the step in front while it is convolved: both rings
+  /// have room for the rows of two steps of an image. Those of another image come when nobody reads the one in front any
+  /// more.
   __device__ __forceinline__ void serve_all() const {
-    int image = 0, step = 0;  // of the turn in front
-    const auto finish = [&](int turn) {
-      wait_at(kConvolved, turn);
-      pool(image, step);
-    };
     Walk walk(p);
 #pragma unroll 1
-    for (; !walk.done(); walk.next()) {
-      const bool in_turn = !walk.begins();
-      if (walk.turn > 0 && !in_turn) finish(walk.turn - 1);
-      Supply<Sum>{p, at, part}.template bring<FromBytes>(walk);
-      arrive_at(kRowsAreThere, walk.turn);
-      if (in_turn) finish(walk.turn - 1);
-      image = walk.image, step = walk.step;
+    for (int pooled = 0; pooled < walk.count;) {
+      if (!walk.done() && (walk.turn == pooled || (walk.turn == pooled + 1 && !walk.begins()))) {
+        Supply<Sum>{p, at, part}.template bring<FromBytes>(walk);
+        arrive_at(kRowsAreThere, walk.turn);
+        walk.next();
+        continue;
+      }
+      wait_at(kConvolved, pooled);
+      const int image = p.steps.divide(walk.first + pooled);
+      const int first_row = (walk.first + pooled - image * p.plan.steps) * p.plan.step_rows;
+      first_row + 1 < min(p.plan.shape.out_h, first_row + p.plan.step_rows) ? pool<2>(image, first_row)
+                                                                            : pool<1>(image, first_row);
+      ++pooled;
     }
-    finish(walk.turn - 1);
   }
 
   /// Left operands of a row of the window. from: of the lane's two rows, in bytes from the ring's beginning.
@@ -74,8 +74,22 @@ struct Stem {
     }
   }
 
+  /// Where a step's new rows begin.
+  struct FirstRows {
+    int image_row, mid_row;  // of the rings
+  };
+  __device__ __forceinline__ FirstRows first_rows(const Walk& walk) const {
+    const int mid = walk.new_mid.begin, above = mid * p.plan.shape.stride_h;
+    return {above - p.image_ring.divide(above) * p.plan.image_rows,
+            mid - p.mid_ring.divide(mid) * p.plan.mid_rows};
+  }
+  /// A ring's row, of fewer than two rounds.
+  static __device__ __forceinline__ int in_ring(int row, int rows) {
+    return static_cast<int>(min(static_cast<unsigned>(row), static_cast<unsigned>(row - rows)));
+  }
+
   /// A tile of the convolution's new positions, by a group.
-  __device__ __forceinline__ void convolve(const Walk& walk, int tile, int positions) const {
+  __device__ __forceinline__ void convolve(const FirstRows& first, int tile, int positions) const {
     const int warp = static_cast<int>(threadIdx.x) / 32 % 4, lane = static_cast<int>(threadIdx.x) % 32;
     const PooledStemShape& s = p.plan.shape;
     std::uint32_t from[2], to[2];
@@ -84,13 +98,13 @@ struct Stem {
     for (int half = 0; half < 2; ++half) {
       const int position = tile * kUnitRows + warp * 16 + lane / 4 + half * 8;
       exists[half] = position < positions;
-      const int row = p.mid_row.divide(min(position, positions - 1));
-      const int column = min(position, positions - 1) - row * p.plan.mid_columns;
-      const int mid = walk.new_mid.begin + row, above = mid * s.stride_h;
-      const int image_row = above - p.image_ring.divide(above) * p.plan.image_rows;
-      const int mid_row = mid - p.mid_ring.divide(mid) * p.plan.mid_rows;
-      from[half] = (image_row * p.plan.pitch + column * s.stride_w) * kPixelBytes + lane % 4 * 4;
-      to[half] = at.ring + (mid_row * p.plan.mid_columns + column) * kRowBytes + lane % 4 * 16;
+      const int there = min(position, positions - 1);
+      const int row = p.mid_row.divide(there);
+      const int column = there - row * p.plan.mid_columns;
+      const int image_row = in_ring(first.image_row + row * s.stride_h, p.plan.image_rows);
+      const int mid_row = in_ring(first.mid_row + row, p.plan.mid_rows);
+      from[half] = (image_row * p.plan.pitch + column * s.stride_w + part.lead) * kPixelBytes + lane % 4 * 4;
+      to[half] = at.ring + (mid_row * p.plan.mid_pitch + column) * kRowBytes + lane % 4 * 16;
     }
     const std::uint32_t constants = at.constants + lane % 4 * 16;
     units::Sums<Sum> sums;
@@ -124,64 +138,90 @@ struct Stem {
     }
   }
 
-  /// The largest so far of 16 bytes of channels. Bytes are never negative: they come from a ReLU.
-  struct Largest {
-    std::uint32_t word[4], even[4];
-    __device__ __forceinline__ void take(const uint4& four, bool first) {
-      const std::uint32_t with[4] = {four.x, four.y, four.z, four.w};
+  /// 16 bytes of channels. Bytes are never negative: they come from a ReLU. Of two neighbouring bytes the upper decides
+  /// which pair is larger; the lower ones are compared by themselves.
+  struct Channels {
+    std::uint32_t word[4], lower[kBytes == 1 ? 4 : 1];
+    __device__ __forceinline__ static Channels load(std::uint32_t from) {
+      const uint4 four = load_four(from);
+      Channels c{{four.x, four.y, four.z, four.w}, {}};
+      if constexpr (kBytes == 1) {
 #pragma unroll
-      for (int w = 0; w < 4; ++w) {
-        if constexpr (kBytes == 1) {
-          // Of two neighbouring bytes the upper decides about a pair; the lower are compared by themselves.
-          const std::uint32_t low = with[w] & 0x00FF00FFU;
-          word[w] = first ? with[w] : __vmaxu2(word[w], with[w]);
-          even[w] = first ? low : __vmaxu2(even[w], low);
-        } else if (first) {
-          word[w] = with[w];
-        } else {
-          const __half2 larger = __hmax2_nan(*reinterpret_cast<const __half2*>(&word[w]),
-                                             *reinterpret_cast<const __half2*>(&with[w]));
-          word[w] = *reinterpret_cast<const std::uint32_t*>(&larger);
-        }
+        for (int w = 0; w < 4; ++w) c.lower[w] = c.word[w] & 0x00FF00FFU;
       }
+      return c;
     }
     __device__ __forceinline__ uint4 value() const {
       std::uint32_t v[4];
 #pragma unroll
-      for (int w = 0; w < 4; ++w) v[w] = kBytes == 1 ? (word[w] & 0xFF00FF00U) | even[w] : word[w];
+      for (int w = 0; w < 4; ++w) v[w] = kBytes == 1 ? (word[w] & 0xFF00FF00U) | lower[w] : word[w];
       return make_uint4(v[0], v[1], v[2], v[3]);
     }
   };
+  static __device__ __forceinline__ std::uint32_t larger_halves(std::uint32_t a, std::uint32_t b) {
+    const __half2 larger =
+        __hmax2_nan(*reinterpret_cast<const __half2*>(&a), *reinterpret_cast<const __half2*>(&b));
+    return *reinterpret_cast<const std::uint32_t*>(&larger);
+  }
+  static __device__ __forceinline__ Channels largest(const Channels& a, const Channels& b,
+                                                     const Channels& c) {
+    Channels most;
+#pragma unroll
+    for (int w = 0; w < 4; ++w) {
+      if constexpr (kBytes == 1) {
+        most.word[w] = __vimax3_u16x2(a.word[w], b.word[w], c.word[w]);
+        most.lower[w] = __vimax3_u16x2(a.lower[w], b.lower[w], c.lower[w]);
+      } else {
+        most.word[w] = larger_halves(larger_halves(a.word[w], b.word[w]), c.word[w]);
+      }
+    }
+    return most;
+  }
 
-  /// A step's maxima, by all that serve. Windows that reach into the padding take their edge twice.
-  __device__ __forceinline__ void pool(int image, int step) const {
+  /// One row of maxima, or two that have a row of their windows in common, by all that serve. Windows that reach into the
+  /// padding take their edge twice.
+  template <int Rows>
+  __device__ __forceinline__ void pool(int image, int first_row) const {
     const PooledStemShape& s = p.plan.shape;
-    constexpr int kChunks = kRowBytes / 16;
-    const int first_row = step * p.plan.step_rows;
-    const int rows = min(p.plan.step_rows, s.out_h - first_row);  // one where a part may have fewer columns
+    constexpr int kChunks = kRowBytes / 16, kWindow = 2 * Rows + 1;
+    std::uint32_t row_at[kWindow];
+    const int first_mid_row = max(2 * first_row - s.pool_pad_h, 0);
+    const int first_ring_row = first_mid_row - p.mid_ring.divide(first_mid_row) * p.plan.mid_rows;
+#pragma unroll
+    for (int y = 0; y < kWindow; ++y) {
+      const int mid = min(max(2 * first_row - s.pool_pad_h + y, 0), s.mid_h - 1);
+      const int ring_row = in_ring(first_ring_row + mid - first_mid_row, p.plan.mid_rows);
+      row_at[y] = at.ring + ring_row * p.plan.mid_pitch * kRowBytes;
+    }
     // Of a window's first column in the ring, for column 0; never in front of the ring but by padding.
     const int first_mid = 2 * part.out_begin - s.pool_pad_w - part.mid_begin;
+    std::byte* y_row =
+        p.y +
+        ((static_cast<std::int64_t>(image) * s.out_h + first_row) * s.out_w + part.out_begin) * kRowBytes;
 #pragma unroll 1
-    for (int i = static_cast<int>(threadIdx.x) - kComputing; i < rows * part.out_columns * kChunks;
-         i += kServing) {
-      const int chunk = i % kChunks, position = i / kChunks;
-      const int row = first_row + p.out_row.divide(position);
-      const int column = position - p.out_row.divide(position) * p.plan.out_columns;
-      Largest largest;
+    for (int i = static_cast<int>(threadIdx.x) - kComputing; i < part.out_columns * kChunks; i += kServing) {
+      const unsigned item = static_cast<unsigned>(i);
+      const int chunk = static_cast<int>(item % kChunks), column = static_cast<int>(item / kChunks);
+      Channels most[Rows];
+      // Halves have no registers for what is loaded ahead of all columns.
+#pragma unroll(kBytes == 1 ? 3 : 1)
+      for (int x = 0; x < 3; ++x) {
+        const int w = min(max(2 * column + first_mid + x, 0), p.plan.mid_columns - 1);
+        // All rows begin on a multiple of eight positions, and are swizzled alike.
+        const std::uint32_t in_row = units::swizzled<kRowBytes>(w * kRowBytes + chunk * 16);
+        Channels rows[kWindow];
 #pragma unroll
-      for (int y = 0; y < 3; ++y) {
-        const int mid = min(max(2 * row - s.pool_pad_h + y, 0), s.mid_h - 1);
-        const int ring_row = mid - p.mid_ring.divide(mid) * p.plan.mid_rows;
+        for (int y = 0; y < kWindow; ++y) rows[y] = Channels::load(row_at[y] + in_row);
 #pragma unroll
-        for (int x = 0; x < 3; ++x) {
-          const int w = min(max(2 * column + first_mid + x, 0), p.plan.mid_columns - 1);
-          const std::uint32_t from = at.ring + (ring_row * p.plan.mid_columns + w) * kRowBytes + chunk * 16;
-          largest.take(load_four(units::swizzled<kRowBytes>(from)), y + x == 0);
+        for (int r = 0; r < Rows; ++r) {
+          const Channels of_column = largest(rows[2 * r], rows[2 * r + 1], rows[2 * r + 2]);
+          most[r] = x == 0 ? of_column : largest(most[r], of_column, of_column);
         }
       }
-      const std::int64_t to =
-          (static_cast<std::int64_t>(image) * s.out_h + row) * s.out_w + part.out_begin + column;
-      *reinterpret_cast<uint4*>(p.y + to * kRowBytes + chunk * 16) = largest.value();
+#pragma unroll
+      for (int r = 0; r < Rows; ++r)
+        *reinterpret_cast<uint4*>(
+            y_row + static_cast<unsigned>((r * s.out_w + column) * kRowBytes + chunk * 16)) = most[r].value();
     }
   }
 
@@ -193,9 +233,10 @@ struct Stem {
       // Then, too, nobody takes maxima any more of the rows in whose place those of this step come.
       wait_at(kRowsAreThere, walk.turn);
       const int positions = (walk.new_mid.end - walk.new_mid.begin) * p.plan.mid_columns;
+      const FirstRows first = first_rows(walk);
 #pragma unroll 1
       for (int tile = group; tile * kUnitRows < positions; tile += kPooledStemGroups)
-        convolve(walk, tile, positions);
+        convolve(first, tile, positions);
       arrive_at(kConvolved, walk.turn);
     }
   }
@@ -231,12 +272,7 @@ __global__ void __launch_bounds__(pooled_stem::kThreads, 1)
   const int pixel_bytes = p.plan.image_rows * p.plan.pitch * Stem::kPixelBytes;
   for (int i = thread * 16; i < pixel_bytes; i += pooled_stem::kThreads * 16)
     store_four(at.pixels + i, uint4{});
-  if constexpr (FromBytes) {
-    for (int i = thread; i < p.plan.shape.channels * 256; i += pooled_stem::kThreads) {
-      const std::uint32_t entry = pooled_stem::Supply<Sum>{p, at, part}.entry(i / 256, p.table[i]);
-      asm volatile("st.shared.u32 [%0], %1;\n" ::"r"(at.table + i * 4), "r"(entry) : "memory");
-    }
-  }
+  if constexpr (FromBytes) pooled_stem::Supply<Sum>{p, at, part}.fill_table();
   __syncthreads();
   ptx::release_next_kernel();
   ptx::wait_for_previous_kernel();

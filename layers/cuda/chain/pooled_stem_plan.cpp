@@ -25,7 +25,10 @@ std::variant<PooledStemPlan, std::string> plan_pooled_stem(const PooledStemShape
   plan.out_columns = (shape.out_w + most - 1) / most;
   plan.parts = (shape.out_w + plan.out_columns - 1) / plan.out_columns;
   plan.mid_columns = std::min(2 * (plan.out_columns - 1) + 3, shape.mid_w);
-  plan.pitch = (plan.mid_columns - 1) * shape.stride_w + kPooledStemPixels;
+  const auto rounded = [](std::int64_t value, std::int64_t to) { return (value + to - 1) / to * to; };
+  plan.mid_pitch = static_cast<int>(rounded(plan.mid_columns, 8));
+  // Up to three pixels in front of those that windows have.
+  plan.pitch = static_cast<int>(rounded((plan.mid_columns - 1) * shape.stride_w + kPooledStemPixels + 3, 4));
   // A step's own rows, and those that the next one adds meanwhile: two of the convolution for one of the maximum.
   const int added = 2 * plan.step_rows;
   plan.mid_rows = 2 * (plan.step_rows - 1) + 3 + added;
@@ -33,12 +36,11 @@ std::variant<PooledStemPlan, std::string> plan_pooled_stem(const PooledStemShape
   plan.image_rows =
       (2 * (plan.step_rows - 1) + 2) * shape.stride_h + kPooledStemTaps + added * shape.stride_h;
   const std::int64_t row_bytes = std::int64_t{kUnitChannels} * shape.element_bytes;
-  const auto aligned = [](std::int64_t bytes) { return (bytes + 1023) / 1024 * 1024; };
   const std::int64_t ring = kPooledStemUnits * kUnitRows * row_bytes;
-  const std::int64_t pixels = ring + aligned(row_bytes * plan.mid_rows * plan.mid_columns);
+  const std::int64_t pixels = ring + rounded(row_bytes * plan.mid_rows * plan.mid_pitch, 1024);
   const std::int64_t pixel_bytes =
       std::int64_t{plan.image_rows} * plan.pitch * kPooledStemChannels * shape.element_bytes;
-  const std::int64_t table = pixels + (pixel_bytes + 15) / 16 * 16;
+  const std::int64_t table = pixels + pixel_bytes;
   const std::int64_t all = shape.from_bytes ? table + kPooledStemTableBytes : pixels + pixel_bytes;
   if (all > kPooledStemMostShared) return "shared memory has no room for the rows";
   plan.ring = static_cast<int>(ring), plan.pixels = static_cast<int>(pixels);

@@ -54,17 +54,20 @@ struct RowRange {
 struct StemPart {
   int out_begin = 0, out_columns = 0;  ///< of the maximum
   int mid_begin = 0;                   ///< of the convolution, as many as every part has
-  int pixel = 0;                       ///< of the image, the first one that is read; below 0 in the padding
+  int pixel =
+      0;  ///< of the image, the first one of a row in shared memory; a multiple of four, below 0 in the padding
+  int lead = 0;  ///< pixels in front of the first one that a window has
 };
 
 struct PooledStemPlan {
   PooledStemShape shape;
-  int step_rows = 2;                 ///< of the maximum
-  int steps = 1;                     ///< of an image
-  int parts = 1;                     ///< of the columns, each with workers of its own
-  int out_columns = 0;               ///< of a part, of the maximum; the last one may have fewer
-  int mid_columns = 0;               ///< of a part, of the convolution; neighbours may have some in common
-  int pitch = 0;                     ///< pixels of a part's row of the image in shared memory
+  int step_rows = 2;    ///< of the maximum
+  int steps = 1;        ///< of an image
+  int parts = 1;        ///< of the columns, each with workers of its own
+  int out_columns = 0;  ///< of a part, of the maximum; the last one may have fewer
+  int mid_columns = 0;  ///< of a part, of the convolution; neighbours may have some in common
+  int mid_pitch = 0;    ///< of the ring's rows: a multiple of eight, so that all are swizzled alike
+  int pitch = 0;        ///< pixels of a part's row of the image in shared memory, a multiple of four
   int image_rows = 0, mid_rows = 0;  ///< of the rings
   int ring = 0, pixels = 0;          ///< offsets in shared memory, in bytes; weights begin at 0
   int table = 0;                     ///< likewise, with from_bytes: of kPooledStemTableBytes
@@ -85,17 +88,19 @@ struct PooledStemPlan {
     const int begin = part * out_columns, left = shape.out_w - begin;
     const int wanted = 2 * begin - shape.pool_pad_w, last = shape.mid_w - mid_columns;
     const int mid = wanted < 0 ? 0 : wanted < last ? wanted : last;
-    return {begin, out_columns < left ? out_columns : left, mid, mid * shape.stride_w - shape.pad_w};
+    const int first = mid * shape.stride_w - shape.pad_w;
+    const int lead = first & 3;  // of a negative one, too
+    return {begin, out_columns < left ? out_columns : left, mid, first - lead, lead};
   }
-  /// Runs of `count` neighbouring pixels, of those that a row of the image is cut into, that hold a part's.
+  /// Runs of `count` neighbouring pixels, 1 or 4, of those that a row of the image is cut into, that hold a part's.
   PIPIT_STEM_BOTH int runs_of(int count) const {
-    const int all = shape.in_w / count, most = (pitch + 2 * count - 2) / count;
+    const int all = shape.in_w / count, most = pitch / count;
     return all < most ? all : most;
   }
   /// The first of a part's pixels and of the runs that hold them.
   PIPIT_STEM_BOTH int first_read(const StemPart& part, int count) const {
-    const int wanted = part.pixel < 0 ? 0 : part.pixel / count, last = shape.in_w / count - runs_of(count);
-    return (wanted < last ? wanted : last) * count;
+    const int wanted = part.pixel < 0 ? 0 : part.pixel, last = (shape.in_w / count - runs_of(count)) * count;
+    return wanted < last ? wanted : last;
   }
   /// What is left of `rows` where those in front of `before` are there already.
   static PIPIT_STEM_BOTH RowRange from(RowRange rows, int before) {

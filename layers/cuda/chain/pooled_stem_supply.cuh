@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "layers/cuda/chain/pooled_stem_launch.h"
+#include "layers/cuda/chain/shared_access.cuh"
 #include "layers/cuda/conv/int8_math.cuh"
 #include "layers/cuda/device/async_ptx.cuh"
 #include "layers/cuda/device/warpgroup_mma.cuh"
@@ -39,13 +40,14 @@ inline constexpr int kRowsAreThere = 1, kConvolved = 3;
 /// A worker's steps, one after the other.
 struct Walk {
   const PooledStemArgs& p;
-  int turn = 0, count = 0;
+  int first = 0, count = 0;  // of all images' steps
+  int turn = 0;
   int image = 0, step = 0;
   RowRange mid{}, new_mid{}, new_image{};
 
   __device__ __forceinline__ explicit Walk(const PooledStemArgs& args) : p(args) {
     const auto worker = static_cast<int>(blockIdx.x);
-    const int first = worker * p.least_steps + min(worker, p.more_steps);
+    first = worker * p.least_steps + min(worker, p.more_steps);
     count = p.least_steps + (worker < p.more_steps ? 1 : 0);
     image = p.steps.divide(first);
     step = first - image * p.plan.steps;
@@ -114,7 +116,16 @@ struct Supply {
     const int ring_row = above - p.image_ring.divide(above) * p.plan.image_rows;
     return at.pixels + ring_row * p.plan.pitch * kPixelBytes;
   }
-  /// A pixel's place in a row, if it is one of those that are read: runs may begin in front of them.
+  /// Four of them, on a multiple of four pixels.
+  __device__ __forceinline__ static void put_four(std::uint32_t to, const Pixel (&pixel)[4]) {
+    std::uint32_t word[4 * kBytes];
+#pragma unroll
+    for (int w = 0; w < 4 * kBytes; ++w) word[w] = pixel[w / kBytes].word[w % kBytes];
+#pragma unroll
+    for (int w = 0; w < 4 * kBytes; w += 4)
+      store_four(to + w * 4, make_uint4(word[w], word[w + 1], word[w + 2], word[w + 3]));
+  }
+  /// Whether a pixel, and the run that begins with it, has a place in a row: what is read may begin in front of it.
   __device__ __forceinline__ bool has_place(int x) const {
     return static_cast<unsigned>(x) < static_cast<unsigned>(p.plan.pitch);
   }
@@ -158,14 +169,32 @@ struct Supply {
         const int row = p.runs.divide(i);
         const int x = (i - row * static_cast<int>(p.runs.value)) * Count + place;
         const std::uint32_t to = row_at(walk.new_image.begin + row);
+        if (!has_place(x)) continue;
+        Pixel pixels[Count];
 #pragma unroll
         for (int k = 0; k < Count; ++k) {
-          float pixel[Channels];
+          float channels[Channels];
 #pragma unroll
-          for (int c = 0; c < Channels; ++c) pixel[c] = v[u][c][k];
-          if (has_place(x + k)) put(to + (x + k) * kPixelBytes, pixel_of(pixel));
+          for (int c = 0; c < Channels; ++c) channels[c] = v[u][c][k];
+          pixels[k] = pixel_of(channels);
+        }
+        if constexpr (Count == 4) {
+          put_four(to + x * kPixelBytes, pixels);
+        } else {
+          put(to + x * kPixelBytes, pixels[0]);
         }
       }
+    }
+  }
+  /// The table, by all threads of the block: for every byte of a pixel as it lies in memory what it adds to the word that
+  /// holds its channel. The last byte may be that of channel 0; where pixels are read one by one bytes come in the order
+  /// of their channels.
+  __device__ __forceinline__ void fill_table() const {
+    const bool reversed = p.runs_of_four && p.x_channel < 0;
+    for (int i = static_cast<int>(threadIdx.x); i < p.plan.shape.channels * 256; i += kThreads) {
+      const int channel = reversed ? p.plan.shape.channels - 1 - i / 256 : i / 256;
+      const std::uint32_t word = entry(channel, p.table[channel * 256 + i % 256]);
+      asm volatile("st.shared.u32 [%0], %1;\n" ::"r"(at.table + i * 4), "r"(word) : "memory");
     }
   }
   /// Of the table: what a channel of a pixel adds to the word that holds it.
@@ -249,7 +278,8 @@ struct Supply {
         const int row = p.runs.divide(i), x = (i - row * runs) * 4 + place;
         const int h = walk.new_image.begin + row - s.pad_h;
         const bool inside = h >= 0 && h < s.in_h;
-        const std::uint32_t to = row_at(walk.new_image.begin + row);
+        if (!has_place(x)) continue;
+        Pixel pixels[4];
 #pragma unroll
         for (int k = 0; k < 4; ++k) {
           std::uint32_t word[3];
@@ -259,16 +289,16 @@ struct Supply {
             const std::uint32_t value = v[u][byte / 4] >> byte % 4 * 8 & 0xFFU;
             asm volatile("ld.shared.u32 %0, [%1];\n"
                          : "=r"(word[c])
-                         : "r"(at.table + ((reversed ? 2 - c : c) * 256 + value) * 4)
+                         : "r"(at.table + (c * 256 + value) * 4)
                          : "memory");
           }
-          Pixel pixel{};
+          pixels[k] = {};
           if (inside) {
-            pixel.word[0] = word[1] | (kBytes == 1 ? word[0] | word[2] : reversed ? word[2] : word[0]);
-            if constexpr (kBytes == 2) pixel.word[1] = reversed ? word[0] : word[2];
+            pixels[k].word[0] = word[1] | (kBytes == 1 ? word[0] | word[2] : reversed ? word[2] : word[0]);
+            if constexpr (kBytes == 2) pixels[k].word[1] = reversed ? word[0] : word[2];
           }
-          if (has_place(x + k)) put(to + (x + k) * kPixelBytes, pixel);
         }
+        put_four(row_at(walk.new_image.begin + row) + x * kPixelBytes, pixels);
       }
     }
   }

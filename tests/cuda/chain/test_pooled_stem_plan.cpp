@@ -59,6 +59,9 @@ void expect_part(const PooledStemPlan& plan, const StemPart& part) {
       EXPECT_EQ(part.mid_begin + std::clamp(2 * column + first_mid + x, 0, plan.mid_columns - 1), wanted);
     }
   }
+  EXPECT_EQ(part.pixel % 4, 0);
+  EXPECT_EQ(part.pixel + part.lead, part.mid_begin * s.stride_w - s.pad_w);
+  EXPECT_LE(part.lead + (plan.mid_columns - 1) * s.stride_w + kPooledStemPixels, plan.pitch);
   for (const int count : {1, 4}) {
     if (s.in_w % count != 0) continue;
     const int first = plan.first_read(part, count), end = first + plan.runs_of(count) * count;
@@ -170,7 +173,8 @@ void compare(unsigned seed) {
               for (int y = 0; y < kPooledStemTaps; ++y) {
                 const std::vector<int>& pixels = image_ring.read(row * s.stride_h + y);
                 for (int k = 0; k < 32; ++k)
-                  sum += pixels[static_cast<std::size_t>(w * s.stride_w * kPooledStemChannels + k)] *
+                  sum += pixels[static_cast<std::size_t>((part.lead + w * s.stride_w) * kPooledStemChannels +
+                                                         k)] *
                          weight_at(of_output + c, y, k);
               }
               ASSERT_EQ(sum, expected_mid(image, row, part.mid_begin + w, output))
