@@ -41,6 +41,7 @@ void register_cuda_row_chain(Registry& registry);       // Conv and QConv; no si
 // INT8.
 void register_cuda_qconv_depthwise_quads(Registry& registry);  // directly in front of depthwise
 void register_cuda_qconv_depthwise(Registry& registry);
+void register_cuda_qconv_narrow(Registry& registry);     // directly in front of stem
 void register_cuda_qconv_stem(Registry& registry);       // as stem of Conv
 void register_cuda_qconv_spread(Registry& registry);     // directly in front of resident_gemm
 void register_cuda_qconv_resident(Registry& registry);   // directly in front of cudnn

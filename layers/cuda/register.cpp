@@ -29,6 +29,7 @@ void register_cuda(Registry& registry) {
   register_cuda_resize(registry);
   register_cuda_qconv_depthwise_quads(registry);
   register_cuda_qconv_depthwise(registry);
+  register_cuda_qconv_narrow(registry);
   register_cuda_qconv_stem(registry);
   register_cuda_qconv_spread(registry);
   register_cuda_qconv_resident(registry);

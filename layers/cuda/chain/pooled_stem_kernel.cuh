@@ -33,8 +33,8 @@ struct Stem {
   const StemPart part;
 
   /// Brings the image's rows of each step, and takes the maxima of the step in front while it is convolved: both rings
-  /// have room for the rows of two steps of an image. Those of another image come when nobody reads the one in front any
-  /// more.
+  /// have room for the rows of two steps of an image. Those of another image come when nobody reads the one in front
+  /// any more.
   __device__ __forceinline__ void serve_all() const {
     Walk walk(p);
 #pragma unroll 1
@@ -178,8 +178,8 @@ struct Stem {
     return most;
   }
 
-  /// One row of maxima, or two that have a row of their windows in common, by all that serve. Windows that reach into the
-  /// padding take their edge twice.
+  /// One row of maxima, or two that have a row of their windows in common, by all that serve. Windows that reach into
+  /// the padding take their edge twice.
   template <int Rows>
   __device__ __forceinline__ void pool(int image, int first_row) const {
     const PooledStemShape& s = p.plan.shape;

@@ -186,9 +186,9 @@ struct Supply {
       }
     }
   }
-  /// The table, by all threads of the block: for every byte of a pixel as it lies in memory what it adds to the word that
-  /// holds its channel. The last byte may be that of channel 0; where pixels are read one by one bytes come in the order
-  /// of their channels.
+  /// The table, by all threads of the block: for every byte of a pixel as it lies in memory what it adds to the word
+  /// that holds its channel. The last byte may be that of channel 0; where pixels are read one by one bytes come in the
+  /// order of their channels.
   __device__ __forceinline__ void fill_table() const {
     const bool reversed = p.runs_of_four && p.x_channel < 0;
     for (int i = static_cast<int>(threadIdx.x); i < p.plan.shape.channels * 256; i += kThreads) {

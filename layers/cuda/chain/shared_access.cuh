@@ -17,7 +17,10 @@ __device__ __forceinline__ uint4 load_four(std::uint32_t address) {
 /// from register to register.
 __device__ __forceinline__ uint2 load_two(std::uint32_t address) {
   uint2 v;
-  asm volatile("ld.volatile.shared.v2.u32 {%0, %1}, [%2];\n" : "=r"(v.x), "=r"(v.y) : "r"(address) : "memory");
+  asm volatile("ld.volatile.shared.v2.u32 {%0, %1}, [%2];\n"
+               : "=r"(v.x), "=r"(v.y)
+               : "r"(address)
+               : "memory");
   return v;
 }
 __device__ __forceinline__ void store_four(std::uint32_t address, uint4 v) {

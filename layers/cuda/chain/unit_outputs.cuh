@@ -106,13 +106,14 @@ struct Outputs<float> {
   }
 };
 
-/// Where a lane's outputs of its two rows begin, in bytes behind a first row that all lanes share, and whether there are
-/// such rows. 32 bits of it: what one block of threads writes is far below 4 GiB, and addresses cost less this way.
+/// Where a lane's outputs of its two rows begin, in bytes behind a first row that all lanes share, and whether there
+/// are such rows. 32 bits of it: what one block of threads writes is far below 4 GiB, and addresses cost less this way.
 struct RowPlaces {
   std::uint32_t to[2];
   bool exist[2];
 };
-/// rows: how many there are behind the first one. row: the lane's first. Past the last row the places are the last one's.
+/// rows: how many there are from the first one on. row: the lane's first. Past the last row the places are the last
+/// one's.
 __device__ __forceinline__ RowPlaces row_places(int row, int rows, int row_bytes) {
   RowPlaces places;
 #pragma unroll

@@ -354,6 +354,14 @@ TEST(SmallShapes, Int8) {
                 &ways);
   }
   expect_conv("depthwise", random_case(numbers, 1, 1, 24), numbers);
+  c = random_case(numbers, 40, 72, 1);
+  set_window(c.attributes.conv.window, 1, 1, 1, 0);
+  c.weights = Shape{72, 40, 1, 1};
+  c.largest_weight = 60;
+  for (const bool residual : {false, true}) {
+    c.residual = residual;
+    expect_conv("narrow_gemm", c, numbers);
+  }
   c = random_case(numbers, 48, 72, 1);
   c.pruned_block = 16;
   expect_conv("implicit_gemm", c, numbers);

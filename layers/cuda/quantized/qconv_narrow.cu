@@ -1,0 +1,58 @@
+// The kernels of "narrow_gemm" and their launch.
+#include <algorithm>
+
+#include "layers/cuda/device/overlap.cuh"
+#include "layers/cuda/quantized/qconv_narrow_kernel.cuh"
+
+namespace pipit::cuda {
+
+namespace {
+
+using Kernel = void (*)(NarrowArgs);
+
+template <int Steps>
+Kernel kernel_of(const NarrowArgs& args, bool adds) {
+  if (adds) return narrow_gemm<Steps, NarrowEnd::added>;
+  return args.table != nullptr ? narrow_gemm<Steps, NarrowEnd::looked_up>
+                               : narrow_gemm<Steps, NarrowEnd::bytes>;
+}
+
+Kernel kernel_of(const NarrowArgs& args, bool adds) {
+  switch (args.shape.steps()) {
+    case 1:
+      return kernel_of<1>(args, adds);
+    case 2:
+      return kernel_of<2>(args, adds);
+    case 3:
+      return kernel_of<3>(args, adds);
+    default:
+      return kernel_of<6>(args, adds);
+  }
+}
+
+}  // namespace
+
+cudaError_t prepare_narrow_gemm(const NarrowArgs& args, bool adds, int& blocks, bool& overlap) {
+  const auto* function = reinterpret_cast<const void*>(kernel_of(args, adds));
+  int gpu = 0, processors = 0, of_each = 0;
+  cudaError_t status = cudaGetDevice(&gpu);
+  if (status == cudaSuccess)
+    status = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, gpu);
+  if (status == cudaSuccess)
+    status = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&of_each, function, kNarrowThreads,
+                                                           static_cast<std::size_t>(args.packed_bytes));
+  if (status == cudaSuccess) status = can_overlap(function, overlap);
+  blocks = processors * std::max(of_each, 1);
+  return status;
+}
+
+cudaError_t launch_narrow_gemm(const NarrowArgs& args, int blocks, bool overlap, cudaStream_t stream) {
+  constexpr int kWarps = kNarrowThreads / 32;
+  const int positions = kWarps * 16 * (args.shape.steps() == 1 ? 2 : 1);
+  const int needed = static_cast<int>(ceil_div(args.positions, positions));
+  return launch_overlapping_shared(
+      kernel_of(args, args.residual != nullptr), dim3(static_cast<unsigned>(std::min(blocks, needed))),
+      dim3(kNarrowThreads), static_cast<std::size_t>(args.packed_bytes), overlap, stream, args);
+}
+
+}  // namespace pipit::cuda
