@@ -11,29 +11,33 @@ namespace {
 using Kernel = void (*)(NarrowArgs);
 
 template <int Steps>
-Kernel kernel_of(const NarrowArgs& args, bool adds) {
-  if (adds) return narrow_gemm<Steps, NarrowEnd::added>;
-  return args.table != nullptr ? narrow_gemm<Steps, NarrowEnd::looked_up>
-                               : narrow_gemm<Steps, NarrowEnd::bytes>;
+Kernel kernel_of(const NarrowArgs& args) {
+  constexpr NarrowFrom kFrom = NarrowFrom::bytes;
+  if (args.adds) return narrow_gemm<Steps, kFrom, NarrowEnd::added>;
+  return args.table != nullptr ? narrow_gemm<Steps, kFrom, NarrowEnd::looked_up>
+                               : narrow_gemm<Steps, kFrom, NarrowEnd::bytes>;
 }
 
-Kernel kernel_of(const NarrowArgs& args, bool adds) {
+Kernel kernel_of(const NarrowArgs& args) {
+  if (args.from == NarrowFrom::window)
+    return args.table != nullptr ? narrow_gemm<2, NarrowFrom::window, NarrowEnd::looked_up>
+                                 : narrow_gemm<2, NarrowFrom::window, NarrowEnd::bytes>;
   switch (args.shape.steps()) {
     case 1:
-      return kernel_of<1>(args, adds);
+      return kernel_of<1>(args);
     case 2:
-      return kernel_of<2>(args, adds);
+      return kernel_of<2>(args);
     case 3:
-      return kernel_of<3>(args, adds);
+      return kernel_of<3>(args);
     default:
-      return kernel_of<6>(args, adds);
+      return kernel_of<6>(args);
   }
 }
 
 }  // namespace
 
-cudaError_t prepare_narrow_gemm(const NarrowArgs& args, bool adds, int& blocks, bool& overlap) {
-  const auto* function = reinterpret_cast<const void*>(kernel_of(args, adds));
+cudaError_t prepare_narrow_gemm(const NarrowArgs& args, int& blocks, bool& overlap) {
+  const auto* function = reinterpret_cast<const void*>(kernel_of(args));
   int gpu = 0, processors = 0, of_each = 0;
   cudaError_t status = cudaGetDevice(&gpu);
   if (status == cudaSuccess)
@@ -50,9 +54,9 @@ cudaError_t launch_narrow_gemm(const NarrowArgs& args, int blocks, bool overlap,
   constexpr int kWarps = kNarrowThreads / 32;
   const int positions = kWarps * 16 * (args.shape.steps() == 1 ? 2 : 1);
   const int needed = static_cast<int>(ceil_div(args.positions, positions));
-  return launch_overlapping_shared(
-      kernel_of(args, args.residual != nullptr), dim3(static_cast<unsigned>(std::min(blocks, needed))),
-      dim3(kNarrowThreads), static_cast<std::size_t>(args.packed_bytes), overlap, stream, args);
+  return launch_overlapping_shared(kernel_of(args), dim3(static_cast<unsigned>(std::min(blocks, needed))),
+                                   dim3(kNarrowThreads), static_cast<std::size_t>(args.packed_bytes), overlap,
+                                   stream, args);
 }
 
 }  // namespace pipit::cuda

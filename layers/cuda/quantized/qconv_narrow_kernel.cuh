@@ -1,4 +1,5 @@
-// The kernel of 1x1 convolutions of few channels in INT8 (qconv_narrow_plan.h).
+// The kernel of 1x1 convolutions of few channels, and of small windows of the user's image, in INT8
+// (qconv_narrow_plan.h).
 #pragma once
 
 #include <cstdint>
@@ -28,31 +29,32 @@ struct Left {
   std::uint32_t fragment[kNarrowRowTiles<Steps>][Steps][4];
 };
 
+/// Positions of a tile that exist, and which a lane has of its rows.
 template <int Steps>
-struct Warp {
-  static constexpr int kRowTiles = kNarrowRowTiles<Steps>;
-  const NarrowArgs& p;
-  std::uint32_t packed;       // in shared memory
-  const std::uint8_t* table;  // likewise
-  int lane = static_cast<int>(threadIdx.x) % 32;
+__device__ __forceinline__ int rows_of(const NarrowArgs& p, int tile) {
+  return min(kNarrowPositions<Steps>, p.positions - tile * kNarrowPositions<Steps>);
+}
+__device__ __forceinline__ int row_of(int row_tile, int half) {
+  return row_tile * 16 + static_cast<int>(threadIdx.x) % 32 / 4 + half * 8;
+}
 
-  __device__ __forceinline__ int rows_of(int tile) const {
-    return min(kNarrowPositions<Steps>, p.positions - tile * kNarrowPositions<Steps>);
-  }
-  __device__ __forceinline__ int row(int row_tile, int half) const {
-    return row_tile * 16 + lane / 4 + half * 8;
-  }
+/// How left operands come from x: what is read ahead, and what becomes of it. Of rows that do not exist the last one's.
+template <int Steps, NarrowFrom From>
+struct Source;
 
-  /// Of rows that do not exist the last one's.
-  __device__ __forceinline__ void load(int tile, Left<Steps>& to) const {
-    const int rows = rows_of(tile), channel = lane % 4 * 8;
+template <int Steps>
+struct Source<Steps, NarrowFrom::bytes> {
+  using Ahead = Left<Steps>;
+
+  static __device__ __forceinline__ void load(const NarrowArgs& p, int tile, Ahead& to) {
+    const int rows = rows_of<Steps>(p, tile), channel = static_cast<int>(threadIdx.x) % 4 * 8;
     const std::int8_t* x =
         p.x + static_cast<std::int64_t>(tile) * kNarrowPositions<Steps> * p.shape.channels + channel;
 #pragma unroll
-    for (int t = 0; t < kRowTiles; ++t) {
+    for (int t = 0; t < kNarrowRowTiles<Steps>; ++t) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const auto from = static_cast<unsigned>(min(row(t, half), rows - 1) * p.shape.channels);
+        const auto from = static_cast<unsigned>(min(row_of(t, half), rows - 1) * p.shape.channels);
 #pragma unroll
         for (int s = 0; s < Steps; ++s) {
           uint2 two{};
@@ -63,6 +65,70 @@ struct Warp {
       }
     }
   }
+  static __device__ __forceinline__ Left<Steps> operands(const NarrowArgs&, const Ahead& ahead) {
+    return ahead;
+  }
+};
+
+/// A lane has a row of the window, the last one of four none.
+template <>
+struct Source<2, NarrowFrom::window> {
+  static_assert(kNarrowRowTiles<2> == 1);
+  struct Ahead {
+    float pixel[2][kNarrowWindow][kNarrowWindowChannels];
+  };
+
+  static __device__ __forceinline__ void load(const NarrowArgs& p, int tile, Ahead& to) {
+    const NarrowWindow& w = p.window;
+    const int rows = rows_of<2>(p, tile), window_row = static_cast<int>(threadIdx.x) % 4;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int position = tile * kNarrowPositions<2> + min(row_of(0, half), rows - 1);
+      const int image = w.positions.divide(position);
+      const int rest = position - image * static_cast<int>(w.positions.value);
+      const int oh = w.out_width.divide(rest);
+      const int h = oh * w.stride_h - w.pad_h + window_row;
+      const int first = (rest - oh * static_cast<int>(w.out_width.value)) * w.stride_w - w.pad_w;
+      const bool has_row = window_row < kNarrowWindow && h >= 0 && h < w.in_h;
+      const int from = image * w.x_image + h * w.x_row + first * w.x_pixel;
+#pragma unroll
+      for (int x = 0; x < kNarrowWindow; ++x) {
+        const bool inside = has_row && first + x >= 0 && first + x < w.in_w;
+#pragma unroll
+        for (int c = 0; c < kNarrowWindowChannels; ++c)
+          to.pixel[half][x][c] =
+              inside && c < w.channels ? w.x[from + x * w.x_pixel + c * w.x_channel] : 0.0F;
+      }
+    }
+  }
+  static __device__ __forceinline__ Left<2> operands(const NarrowArgs& p, const Ahead& ahead) {
+    Left<2> left;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      std::uint32_t word[4] = {};
+#pragma unroll
+      for (int x = 0; x < kNarrowWindow; ++x) {
+        std::uint32_t bits[kNarrowWindowChannels];
+#pragma unroll
+        for (int c = 0; c < kNarrowWindowChannels; ++c)
+          bits[c] = image_bits(ahead.pixel[half][x][c], p.window.scale);
+        word[x] = low_bytes(bits);
+      }
+#pragma unroll
+      for (int s = 0; s < 2; ++s)
+        left.fragment[0][s][half] = word[s * 2], left.fragment[0][s][half + 2] = word[s * 2 + 1];
+    }
+    return left;
+  }
+};
+
+template <int Steps>
+struct Warp {
+  static constexpr int kRowTiles = kNarrowRowTiles<Steps>;
+  const NarrowArgs& p;
+  std::uint32_t packed;       // in shared memory
+  const std::uint8_t* table;  // likewise
+  int lane = static_cast<int>(threadIdx.x) % 32;
 
   /// A lane's neighbouring channels of a row, Pairs words of them.
   template <int Pairs>
@@ -98,7 +164,7 @@ struct Warp {
   template <int Pairs, NarrowEnd End, bool Relu>
   __device__ __forceinline__ void finish(int tile, const Left<Steps>& left, int column,
                                          std::uint32_t constants) const {
-    const int first = column + lane % 4 * (4 * Pairs), rows = rows_of(tile);
+    const int first = column + lane % 4 * (4 * Pairs), rows = rows_of<Steps>(p, tile);
     const std::int64_t begin =
         static_cast<std::int64_t>(tile) * kNarrowPositions<Steps> * p.shape.outputs + first;
     std::uint32_t runs[kRowTiles][2][Pairs];
@@ -107,8 +173,8 @@ struct Warp {
       for (int t = 0; t < kRowTiles; ++t) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-          const auto at = static_cast<unsigned>(row(t, half) * p.shape.outputs);
-          if (row(t, half) < rows && first < p.shape.outputs)
+          const auto at = static_cast<unsigned>(row_of(t, half) * p.shape.outputs);
+          if (row_of(t, half) < rows && first < p.shape.outputs)
             read_run<Pairs>(p.residual + begin + at, runs[t][half]);
         }
       }
@@ -159,24 +225,25 @@ struct Warp {
     for (int t = 0; t < kRowTiles; ++t) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const auto at = static_cast<unsigned>(row(t, half) * p.shape.outputs);
-        if (row(t, half) < rows) write_run<Pairs>(p.y + begin + at, runs[t][half]);
+        const auto at = static_cast<unsigned>(row_of(t, half) * p.shape.outputs);
+        if (row_of(t, half) < rows) write_run<Pairs>(p.y + begin + at, runs[t][half]);
       }
     }
   }
 
-  template <NarrowEnd End, bool Relu>
+  template <NarrowFrom From, NarrowEnd End, bool Relu>
   __device__ __forceinline__ void run() const {
+    using X = Source<Steps, From>;
     const int warps = static_cast<int>(gridDim.x) * (kNarrowThreads / 32);
     const int tiles = (p.positions + kNarrowPositions<Steps> - 1) / kNarrowPositions<Steps>;
     int tile = static_cast<int>(blockIdx.x) * (kNarrowThreads / 32) + static_cast<int>(threadIdx.x) / 32;
     if (tile >= tiles) return;
-    Left<Steps> ahead;
-    load(tile, ahead);
+    typename X::Ahead ahead;
+    X::load(p, tile, ahead);
 #pragma unroll 1
     for (; tile < tiles; tile += warps) {
-      const Left<Steps> left = ahead;
-      if (tile + warps < tiles) load(tile + warps, ahead);
+      const Left<Steps> left = X::operands(p, ahead);
+      if (tile + warps < tiles) X::load(p, tile + warps, ahead);
       std::uint32_t constants = packed;
 #pragma unroll 1
       for (int column = 0; column < p.shape.outputs;) {
@@ -198,7 +265,7 @@ struct Warp {
 }  // namespace narrow
 
 /// Steps: NarrowShape::steps().
-template <int Steps, NarrowEnd End>
+template <int Steps, NarrowFrom From, NarrowEnd End>
 __global__ void __launch_bounds__(kNarrowThreads, 2) narrow_gemm(const __grid_constant__ NarrowArgs p) {
   extern __shared__ __align__(16) std::uint8_t dynamic[];
   __shared__ alignas(4) std::uint8_t table[End == NarrowEnd::looked_up ? 256 : 4];
@@ -214,7 +281,7 @@ __global__ void __launch_bounds__(kNarrowThreads, 2) narrow_gemm(const __grid_co
   ptx::release_next_kernel();
   ptx::wait_for_previous_kernel();
   const narrow::Warp<Steps> warp{p, packed, table};
-  p.relu ? warp.template run<End, true>() : warp.template run<End, false>();
+  p.relu ? warp.template run<From, End, true>() : warp.template run<From, End, false>();
 }
 
 }  // namespace pipit::cuda

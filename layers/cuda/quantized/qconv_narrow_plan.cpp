@@ -13,6 +13,21 @@ int NarrowShape::pairs() const {
   return count;
 }
 
+std::vector<std::int8_t> narrow_window_weights(std::span<const std::int8_t> weights, int outputs,
+                                               int channels, int height, int width) {
+  std::vector<std::int8_t> rows(static_cast<std::size_t>(outputs * kNarrowWindowBytes));
+  auto from = weights.begin();
+  for (int o = 0; o < outputs; ++o) {
+    for (int c = 0; c < channels; ++c) {
+      for (int y = 0; y < height; ++y) {
+        for (int x = 0; x < width; ++x)
+          rows[static_cast<std::size_t>(o * kNarrowWindowBytes + narrow_window_byte(y, x, c))] = *from++;
+      }
+    }
+  }
+  return rows;
+}
+
 std::vector<std::byte> pack_narrow(const NarrowShape& shape, std::span<const std::int8_t> weights,
                                    std::span<const std::int32_t> bias, std::span<const float> multipliers) {
   std::vector<std::byte> packed(static_cast<std::size_t>(shape.shared_bytes()));

@@ -1,5 +1,5 @@
-// How "narrow_gemm" multiplies a 1x1 convolution of few channels, and in which order its weights lie. No CUDA: tested
-// without a GPU.
+// How "narrow_gemm" multiplies a 1x1 convolution of few channels, or a small window of the user's image, and in which
+// order its weights lie. No CUDA: tested without a GPU.
 //
 // Every warp computes rows of y by itself, 16 positions of a product (m16n8k32) or two of them at a time, straight from
 // x and to y: no barrier, no pixel in shared memory. All weights lie there, in the order in which lanes read them, with
@@ -21,6 +21,9 @@ inline constexpr int kNarrowMostChannels = 192;   ///< of x: six products deep
 inline constexpr int kNarrowPairColumns = 16;     ///< of two products that share their left operands
 inline constexpr int kNarrowConstantBytes = 192;  ///< of a pair
 inline constexpr int kNarrowMostShared = 40 << 10;
+inline constexpr int kNarrowWindow = 3;          ///< rows and columns of a window at most
+inline constexpr int kNarrowWindowChannels = 4;  ///< at most, of an image
+inline constexpr int kNarrowWindowBytes = 64;    ///< of k: two products
 
 struct NarrowShape {
   int channels = 0, outputs = 0;  ///< multiples of eight
@@ -51,6 +54,15 @@ constexpr int narrow_channel(int first, int pairs, int pair, int product, int co
 constexpr int narrow_byte(int k) {
   return k % 16 / 4 * 8 + k / 16 * 4 + k % 4;
 }
+
+/// The byte of k that a window's value is: row r of it is lane r's of four, which has pixels 0 and 1 in the first
+/// product and pixel 2 in the second, four channels each.
+constexpr int narrow_window_byte(int row, int column, int channel) {
+  return column / 2 * kNarrowStepBytes + row * 8 + column % 2 * 4 + channel;
+}
+/// weights [outputs, channels, height, width] of a window to [outputs, kNarrowWindowBytes].
+std::vector<std::int8_t> narrow_window_weights(std::span<const std::int8_t> weights, int outputs,
+                                               int channels, int height, int width);
 
 /// weights [outputs, channels], a bias (with what sums begin with) and a multiplier for each output.
 std::vector<std::byte> pack_narrow(const NarrowShape& shape, std::span<const std::int8_t> weights,

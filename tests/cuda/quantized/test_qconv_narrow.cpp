@@ -26,6 +26,31 @@ TEST(QConvNarrow, RandomChannels) {
   }
 }
 
+// Windows of a user's image in both layouts, with padding, and with a function behind them.
+TEST(QConvNarrow, Images) {
+  PIPIT_NEEDS_GPU();
+  Numbers numbers(263);
+  for (int i = 0; i < 60 && !HasFailure(); ++i) {
+    ConvCase c = random_case(numbers, numbers.pick(1, 4), 8 * numbers.pick(1, 12), 1);
+    const std::int64_t kernel = numbers.pick(1, 3);
+    const bool large = i % 12 == 0;  // more tiles than a GPU holds warps
+    set_window(c.attributes.conv.window, kernel, numbers.pick(1, 3), 1, numbers.pick(0, 2));
+    c.x = Shape{numbers.pick(1, 3), c.x[1], large ? 224 : numbers.pick(3, 40),
+                large ? 224 : numbers.pick(3, 40)};
+    c.weights = Shape{c.weights[0], c.x[1], kernel, kernel};
+    fit_output_scale(c);
+    c.residual = false;
+    maybe_follow(c, numbers);
+    GpuCase test = exact_case();
+    if (c.follower) test.followers = {&*c.follower};
+    test.inputs = {
+        {shared_random(c.x, numbers.random, -8, 8), i % 2 == 0 ? Layout::row_major : kLast},
+        {numbers.integers<std::int8_t>(c.weights, -127, 127), Layout::row_major, true},
+        {numbers.integers<std::int32_t>(Shape{c.weights[0]}, -3000, 3000), Layout::row_major, true}};
+    expect_gpu(QConv(c.attributes), "narrow_gemm", test);
+  }
+}
+
 TEST(QConvNarrow, LayersOfNetworks) {
   PIPIT_NEEDS_GPU();
   struct Size {
@@ -53,7 +78,7 @@ TEST(QConvNarrow, SaysWhatItCannotDo) {
   ConvCase c = pointwise(numbers, 24, 40);
   EXPECT_EQ(reason_of(c), "");
   EXPECT_THAT(reason_of(c, Layout::row_major), testing::HasSubstr("channels_last"));
-  EXPECT_THAT(reason_of(pointwise(numbers, 20, 40)), testing::HasSubstr("multiples of 8"));
+  EXPECT_THAT(reason_of(pointwise(numbers, 20, 40)), testing::HasSubstr("multiple of 8"));
   EXPECT_THAT(reason_of(pointwise(numbers, 200, 40)), testing::HasSubstr("at most 192"));
   EXPECT_THAT(reason_of(pointwise(numbers, 192, 400)), testing::HasSubstr("of weights"));
   c.attributes.conv.window.stride[1] = 2;
