@@ -8,9 +8,9 @@
 #include <type_traits>
 
 #include "layers/cuda/chain/pooled_stem_launch.h"
-#include "layers/cuda/chain/shared_access.cuh"
 #include "layers/cuda/conv/int8_math.cuh"
 #include "layers/cuda/device/async_ptx.cuh"
+#include "layers/cuda/device/shared_access.cuh"
 #include "layers/cuda/device/warpgroup_mma.cuh"
 
 namespace pipit::cuda::pooled_stem {

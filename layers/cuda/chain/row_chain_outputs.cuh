@@ -7,8 +7,8 @@
 #include <cstdint>
 
 #include "layers/cuda/chain/row_chain_plan.h"
-#include "layers/cuda/chain/shared_access.cuh"
 #include "layers/cuda/conv/int8_math.cuh"
+#include "layers/cuda/device/shared_access.cuh"
 
 namespace pipit::cuda::row_chain {
 

@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "layers/cuda/chain/shared_access.cuh"
 #include "layers/cuda/chain/unit_layout.h"
 #include "layers/cuda/conv/int8_math.cuh"
+#include "layers/cuda/device/shared_access.cuh"
 
 namespace pipit::cuda::units {
 

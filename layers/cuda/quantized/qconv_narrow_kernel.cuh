@@ -4,9 +4,9 @@
 
 #include <cstdint>
 
-#include "layers/cuda/chain/shared_access.cuh"
 #include "layers/cuda/conv/int8_math.cuh"
 #include "layers/cuda/device/async_ptx.cuh"
+#include "layers/cuda/device/shared_access.cuh"
 #include "layers/cuda/quantized/qconv_narrow_launch.h"
 
 namespace pipit::cuda {

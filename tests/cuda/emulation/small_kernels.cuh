@@ -3,9 +3,9 @@
 
 #include <cstdint>
 
-#include "layers/cuda/chain/shared_access.cuh"
 #include "layers/cuda/device/async_ptx.cuh"
 #include "layers/cuda/device/cluster_ptx.cuh"
+#include "layers/cuda/device/shared_access.cuh"
 #include "layers/cuda/device/tensor_copy.cuh"
 #include "layers/cuda/device/warpgroup_mma.cuh"
 
