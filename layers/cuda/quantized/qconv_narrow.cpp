@@ -186,8 +186,6 @@ class QNarrowGemm final : public Kernel {
 void register_cuda_qconv_narrow(Registry& registry) {
   Candidate candidate{"narrow_gemm", refuse,
                       [](const NodeSpec& spec) { return std::make_unique<QNarrowGemm>(spec); }};
-  // Others go first by rule as long as nobody has timed it on a GPU.
-  candidate.yields = [](const NodeSpec&) { return true; };
   candidate.fuses_epilogue = [](const NodeSpec& spec, const NodeSpec& next) {
     return !spec.has_input(3) && cuda::fuses_table(spec, next);
   };

@@ -1,8 +1,11 @@
 // INT8 convolutions of few channels against the CPU's scalar specification, bit for bit.
 #include <gmock/gmock.h>
 
+#include <algorithm>
+
 #include "layers/cuda/quantized/qconv_narrow_plan.h"
 #include "layers/ops/qconv.h"
+#include "layers/registry.h"
 #include "tests/cuda/quantized/qconv_cases.h"
 
 namespace pipit::test {
@@ -15,6 +18,17 @@ ConvCase pointwise(Numbers& numbers, std::int64_t channels, std::int64_t filters
   fit_output_scale(c);
   c.largest_weight = 60;
   return c;
+}
+
+// "direct" takes everything and never yields: what stands behind it runs by wish and by time only.
+TEST(QConvNarrow, GoesBehindAllOthers) {
+  std::vector<std::string> names;
+  for (const Candidate& c : default_registry().candidates(QConv::kType, DeviceKind::cuda))
+    names.push_back(c.name);
+  if (names.empty()) GTEST_SKIP() << "built without CUDA";
+  const auto place_of = [&](const char* name) { return std::find(names.begin(), names.end(), name); };
+  ASSERT_NE(place_of("narrow_gemm"), names.end());
+  EXPECT_LT(place_of("direct"), place_of("narrow_gemm"));
 }
 
 TEST(QConvNarrow, RandomChannels) {
