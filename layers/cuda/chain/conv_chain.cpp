@@ -162,9 +162,7 @@ PairBounds unit_bounds(const NodeSpec& spec) {
 
 bool has_sums_below(const NodeSpec& spec, bool relu, std::int64_t limit) {
   const Tensor weights = to_layout(spec.constant(1)->view(), Layout::row_major);
-  const std::vector<std::byte> bias = biases_of(spec);
-  const std::span biases(reinterpret_cast<const std::int32_t*>(bias.data()), bias.size() / 4);
-  const MostOfInt8 most = most_of_int8(spec, weights.values<std::int8_t>(), biases);
+  const MostOfInt8 most = most_of_int8(spec, weights.values<std::int8_t>(), qconv_biases(spec));
   return most.sum < limit && most.steps < kMostSteps && (!relu || bounds_of(spec).low == 0);
 }
 

@@ -123,7 +123,6 @@ class PooledStem final : public Kernel {
     args_.steps = cuda::Divisor(plan.steps);
     args_.mid_row = cuda::Divisor(plan.mid_columns), args_.mid_ring = cuda::Divisor(plan.mid_rows);
     args_.image_ring = cuda::Divisor(plan.image_rows);
-    args_.out_row = cuda::Divisor(plan.out_columns);
     pack(conv);
     PIPIT_CUDA(cuda::prepare_pooled_stem(cuda::is_int8_conv(conv), shape.from_bytes));
   }

@@ -29,7 +29,7 @@ struct PooledStemArgs {
   /// bytes, on 4.
   bool runs_of_four = false;
   Divisor runs;  ///< of a part's row of the image: PooledStemPlan::runs_of
-  Divisor steps, mid_row, mid_ring, image_ring, out_row;
+  Divisor steps, mid_row, mid_ring, image_ring;
 };
 
 /// Whether the current GPU has Hopper's products, and the kernels were compiled for it.

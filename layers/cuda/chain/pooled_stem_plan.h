@@ -54,9 +54,8 @@ struct RowRange {
 struct StemPart {
   int out_begin = 0, out_columns = 0;  ///< of the maximum
   int mid_begin = 0;                   ///< of the convolution, as many as every part has
-  int pixel =
-      0;  ///< of the image, the first one of a row in shared memory; a multiple of four, below 0 in the padding
-  int lead = 0;  ///< pixels in front of the first one that a window has
+  int pixel = 0;  ///< the first one of the image in shared memory: a multiple of four, below 0 in the padding
+  int lead = 0;   ///< pixels in front of the first one that a window has
 };
 
 struct PooledStemPlan {

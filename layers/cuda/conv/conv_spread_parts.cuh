@@ -6,6 +6,7 @@
 #include "layers/cuda/conv/conv_spread_launch.h"
 #include "layers/cuda/device/async_ptx.cuh"
 #include "layers/cuda/device/cluster_ptx.cuh"
+#include "layers/cuda/device/shared_access.cuh"
 #include "layers/cuda/device/tensor_copy.cuh"
 #include "layers/cuda/device/warpgroup_mma_int8.cuh"
 
@@ -21,19 +22,6 @@ __device__ __forceinline__ std::uint64_t weights_descriptor(std::uint32_t addres
   return static_cast<std::uint64_t>((address & 0x3FFFF) >> 4) | kHalves << 16 | kEightOutputs << 32;
 }
 
-__device__ __forceinline__ void store_words(std::uint32_t to, std::uint32_t a, std::uint32_t b,
-                                            std::uint32_t c, std::uint32_t d) {
-  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};\n" ::"r"(to), "r"(a), "r"(b), "r"(c), "r"(d)
-               : "memory");
-}
-__device__ __forceinline__ uint4 load_words(std::uint32_t from) {
-  uint4 v;
-  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];\n"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "r"(from)
-               : "memory");
-  return v;
-}
 __device__ __forceinline__ int2 load_pair(std::uint32_t from) {
   int2 v;
   asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];\n" : "=r"(v.x), "=r"(v.y) : "r"(from) : "memory");
@@ -113,7 +101,7 @@ __device__ __forceinline__ void store_places(const SpreadArgs& p, const Rooms& r
   const int thread = static_cast<int>(threadIdx.x);
   for (int step = thread; step < p.plan.steps; step += kSpreadThreads)
     store_pair(rooms.places + step * 8, place_of(p, step));
-  if (thread < kSpreadStepBytes / 16) store_words(rooms.zeros + thread * 16, 0, 0, 0, 0);
+  if (thread < kSpreadStepBytes / 16) store_four(rooms.zeros + thread * 16, uint4{});
 }
 
 /// The pixels that a block holds, and the thread's copies of them: 16 bytes of every so many.
@@ -282,9 +270,9 @@ __device__ __forceinline__ void store_sums(std::uint32_t to, const Sum (&sums)[k
   for (int h = 0; h < 2; ++h) {
 #pragma unroll
     for (int q = 0; q < 2; ++q)
-      store_words(at + h * 8 * kSpreadSumPitch + q * 16, bits_of(sums[q * 2][h * 2]),
-                  bits_of(sums[q * 2][h * 2 + 1]), bits_of(sums[q * 2 + 1][h * 2]),
-                  bits_of(sums[q * 2 + 1][h * 2 + 1]));
+      store_four(at + h * 8 * kSpreadSumPitch + q * 16,
+                 make_uint4(bits_of(sums[q * 2][h * 2]), bits_of(sums[q * 2][h * 2 + 1]),
+                            bits_of(sums[q * 2 + 1][h * 2]), bits_of(sums[q * 2 + 1][h * 2 + 1])));
   }
 }
 
@@ -320,8 +308,8 @@ struct Finish {
   __device__ __forceinline__ void add_groups(const Rooms& rooms, int u, Sum (&sum)[4]) const {
 #pragma unroll
     for (int g = 0; g < kSpreadGroups; ++g)
-      add_words(sum, load_words(rooms.sums + (g * kSpreadRows + first + u * kRowStep) * kSpreadSumPitch +
-                                channel * 4));
+      add_words(sum, load_four(rooms.sums + (g * kSpreadRows + first + u * kRowStep) * kSpreadSumPitch +
+                               channel * 4));
   }
   /// To the block that finishes the row. first_rank: in the cluster, of the blocks that share the tile; have_sums: the
   /// barrier on which what is sent counts.
@@ -343,7 +331,7 @@ struct Finish {
 #pragma unroll 4
     for (int slice = 0; slice < p.plan.slices; ++slice)
       add_words(sum,
-                load_words(rooms.received + (slice * share + first) * (kSpreadColumns * 4) + channel * 4));
+                load_four(rooms.received + (slice * share + first) * (kSpreadColumns * 4) + channel * 4));
   }
 };
 

@@ -28,6 +28,16 @@ inline float residual_factor(const QConvAttributes& a) {
   return a.residual.scale / (a.y.quantized() ? a.y.scale : 1.0F);
 }
 
+/// Of every output; zeros where the node has none. It must be a constant.
+inline std::vector<std::int32_t> qconv_biases(const NodeSpec& spec) {
+  std::vector<std::int32_t> bias(static_cast<std::size_t>(spec.outputs[0].shape[1]));
+  if (const Tensor* given = spec.constant(2)) {
+    const auto values = given->values<std::int32_t>();
+    bias.assign(values.begin(), values.end());
+  }
+  return bias;
+}
+
 /// The most that a sum can be in magnitude, and a result in steps of y before it is clamped, whatever x is.
 struct MostOfInt8 {
   std::int64_t sum = 0;

@@ -148,12 +148,7 @@ class CudnnQConv final : public Kernel {
     const std::int64_t outputs = weights.shape()[0];
     weights_ =
         upload(cuda::filters_by_tap<std::int8_t>(weights, weights.shape().elements() / weights.shape()[0]));
-    std::vector<std::int32_t> bias(static_cast<std::size_t>(outputs));
-    if (const Tensor* given = spec.constant(2)) {
-      const auto values = given->values<std::int32_t>();
-      bias.assign(values.begin(), values.end());
-    }
-    bias_ = upload(bias);
+    bias_ = upload(cuda::qconv_biases(spec));
     multiplier_ = upload(requantization_multipliers(a, outputs));
     if (spec.has_input(3)) residual_scale_ = upload(std::vector<float>{cuda::residual_factor(a)});
   }

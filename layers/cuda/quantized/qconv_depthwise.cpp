@@ -107,11 +107,7 @@ class QDepthwise final : public Kernel {
     const auto channels = static_cast<std::size_t>(args_.channels);
     const Tensor plain = to_layout(spec.constant(1)->view(), Layout::row_major);
     const auto weights = plain.values<std::int8_t>();
-    std::vector<std::int32_t> bias(channels);
-    if (const Tensor* given = spec.constant(2)) {
-      const auto values = given->values<std::int32_t>();
-      bias.assign(values.begin(), values.end());
-    }
+    std::vector<std::int32_t> bias = cuda::qconv_biases(spec);
     // Padding holds the zero point, so every tap counts: what x's bytes are more than its integers goes off the bias.
     const std::size_t taps = weights.size() / channels;
     for (std::size_t c = 0; c < channels; ++c) {

@@ -111,10 +111,7 @@ class QDirectConv final : public Kernel {
       weights_ = upload(pack_weights(conv, weights, wide_ ? 4 : 1));
     }
     const std::int64_t outputs = spec.outputs[0].shape[1];
-    std::vector<std::int32_t> bias(static_cast<std::size_t>(outputs));
-    if (const Tensor* given = spec.constant(2))
-      std::copy_n(given->values<std::int32_t>().data(), bias.size(), bias.data());
-    bias_ = upload(bias);
+    bias_ = upload(cuda::qconv_biases(spec));
     multipliers_ = upload(requantization_multipliers(a, outputs));
     args_.weights = weights_.as<const std::int8_t>();
     args_.bias = bias_.as<const std::int32_t>();

@@ -62,11 +62,7 @@ QConvGemmOperands::QConvGemmOperands(const NodeSpec& spec, const ConvShape& shap
     : weights_(packed.data(), packed.size()) {
   const QConvAttributes& a = layer_as<QConv>(spec.layer).attributes();
   const Tensor weights = row_major_weights(spec);
-  std::vector<std::int32_t> bias(static_cast<std::size_t>(shape.out_c));
-  if (const Tensor* given = spec.constant(2)) {
-    const auto values = given->values<std::int32_t>();
-    bias.assign(values.begin(), values.end());
-  }
+  std::vector<std::int32_t> bias = qconv_biases(spec);
   epilogue_.small = most_of_int8(spec, weights.values<std::int8_t>(), bias).is_small();
   const auto rows = static_cast<std::size_t>(ceil_div(shape.out_c, columns) * columns);
   bias = in_packed_order(std::move(bias), rows);

@@ -34,15 +34,6 @@ NarrowShape shape_of(const NodeSpec& spec) {
           static_cast<int>(spec.outputs[0].shape[1])};
 }
 
-std::vector<std::int32_t> biases_of(const NodeSpec& spec) {
-  std::vector<std::int32_t> bias(static_cast<std::size_t>(spec.outputs[0].shape[1]));
-  if (const Tensor* given = spec.constant(2)) {
-    const auto values = given->values<std::int32_t>();
-    bias.assign(values.begin(), values.end());
-  }
-  return bias;
-}
-
 Refusal refuse_rows(const NodeSpec& spec) {
   const TensorDesc& x = *spec.inputs[0];
   const Window& w = attributes_of(spec).conv.window;
@@ -102,7 +93,7 @@ Refusal refuse(const NodeSpec& spec) {
     return fmt::format("more than {} bytes of weights, or {} positions, are not handled",
                        cuda::kNarrowMostShared, kLimit);
   const Tensor weights = to_layout(spec.constant(1)->view(), Layout::row_major);
-  if (!cuda::most_of_int8(spec, weights.values<std::int8_t>(), biases_of(spec)).is_small())
+  if (!cuda::most_of_int8(spec, weights.values<std::int8_t>(), cuda::qconv_biases(spec)).is_small())
     return "only sums below 2^22 and results below 2^15 steps are handled";
   return std::nullopt;
 }
@@ -120,7 +111,7 @@ class QNarrowGemm final : public Kernel {
     args_.bounds = cuda::PairBounds::of(bounds);
     args_.relu = bounds.low == 0;
     args_.residual_scale = cuda::residual_factor(a);
-    std::vector<std::int32_t> bias = biases_of(spec);
+    std::vector<std::int32_t> bias = cuda::qconv_biases(spec);
     for (std::int32_t& b : bias) b += cuda::kMagicBits;
     const Tensor given = to_layout(spec.constant(1)->view(), Layout::row_major);
     std::span<const std::int8_t> weights = given.values<std::int8_t>();

@@ -50,11 +50,7 @@ class QStem final : public Kernel {
         cuda::pack_qstem_weights(args_, weights.values<std::int8_t>().data());
     weights_ = DeviceBuffer(packed.data(), packed.size());
     const std::int64_t outputs = args_.shape.out_c;
-    std::vector<std::int32_t> bias(static_cast<std::size_t>(outputs));
-    if (const Tensor* given = spec.constant(2)) {
-      const auto values = given->values<std::int32_t>();
-      bias.assign(values.begin(), values.end());
-    }
+    std::vector<std::int32_t> bias = cuda::qconv_biases(spec);
     args_.small = cuda::most_of_int8(spec, weights.values<std::int8_t>(), bias).is_small();
     bias = cuda::in_stem_order(args_, std::move(bias));
     bias_ = DeviceBuffer(bias.data(), bias.size() * sizeof(std::int32_t));

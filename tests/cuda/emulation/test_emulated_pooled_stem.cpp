@@ -58,7 +58,7 @@ cuda::PooledStemArgs args_of(const Case& c, const cuda::PooledStemPlan& plan) {
   args.least_steps = steps / args.workers, args.more_steps = steps % args.workers;
   args.steps = cuda::Divisor(plan.steps);
   args.mid_row = cuda::Divisor(plan.mid_columns), args.mid_ring = cuda::Divisor(plan.mid_rows);
-  args.image_ring = cuda::Divisor(plan.image_rows), args.out_row = cuda::Divisor(plan.out_columns);
+  args.image_ring = cuda::Divisor(plan.image_rows);
   const auto in_fours = [](int elements) { return elements % 4 == 0; };
   const bool together =
       s.from_bytes ? s.channels == 3 && args.x_pixel == 3 : args.x_pixel == 1 && in_fours(args.x_channel);
