@@ -124,7 +124,7 @@ std::shared_ptr<const CudnnPlan> find_plan(const NodeSpec& spec, std::string& re
   const int wanted = cuda::proposal_number(spec.variant);
   int exact = 0;
   for (int number = 0; number < CudnnPlan::kProposals; ++number) {
-    const std::shared_ptr<const CudnnPlan> plan = CudnnPlan::find(conv, reason, number);
+    std::shared_ptr<const CudnnPlan> plan = CudnnPlan::find(conv, reason, number);
     if (!plan) return nullptr;
     const std::string key = fmt::format("{}: {} {}", spec.gpu, conv.key(), number);
     const std::lock_guard lock(mutex);
