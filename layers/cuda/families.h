@@ -41,6 +41,7 @@ void register_cuda_row_chain(Registry& registry);       // Conv and QConv; no si
 // INT8.
 void register_cuda_qconv_depthwise_quads(Registry& registry);  // directly in front of depthwise
 void register_cuda_qconv_depthwise(Registry& registry);
+void register_cuda_qconv_narrow(Registry& registry);     // directly in front of stem
 void register_cuda_qconv_stem(Registry& registry);       // as stem of Conv
 void register_cuda_qconv_spread(Registry& registry);     // directly in front of resident_gemm
 void register_cuda_qconv_resident(Registry& registry);   // directly in front of cudnn
@@ -48,8 +49,6 @@ void register_cuda_qconv_pipelined(Registry& registry);  // directly in front of
 void register_cuda_qconv_implicit_gemm(Registry& registry);
 void register_cuda_qconv_cudnn(Registry& registry);
 void register_cuda_qconv_direct(Registry& registry);
-// Behind direct, which takes everything: where others are preferred or timed only, until it was timed on a GPU.
-void register_cuda_qconv_narrow(Registry& registry);
 void register_cuda_qelementwise(Registry& registry);  // Quantize, Dequantize, QAdd
 void register_cuda_qfunctions(Registry& registry);    // QUnary, QMul
 void register_cuda_qpool(Registry& registry);         // maxima of integers, QAveragePool

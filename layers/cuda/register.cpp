@@ -29,6 +29,7 @@ void register_cuda(Registry& registry) {
   register_cuda_resize(registry);
   register_cuda_qconv_depthwise_quads(registry);
   register_cuda_qconv_depthwise(registry);
+  register_cuda_qconv_narrow(registry);
   register_cuda_qconv_stem(registry);
   register_cuda_qconv_spread(registry);
   register_cuda_qconv_resident(registry);
@@ -36,7 +37,6 @@ void register_cuda(Registry& registry) {
   register_cuda_qconv_pipelined(registry);
   register_cuda_qconv_implicit_gemm(registry);
   register_cuda_qconv_direct(registry);
-  register_cuda_qconv_narrow(registry);
   register_cuda_qelementwise(registry);
   register_cuda_qfunctions(registry);
   register_cuda_qpool(registry);

@@ -104,10 +104,9 @@ bool takes_chain(const NodeSpec& first, std::span<const ChainLink> links) {
   return links.size() % 3 == 2 && Blocks::of(first, links).has_value();
 }
 
-// Kernels that convert sums have run in the emulator only.
 bool chain_pays(const NodeSpec& first, std::span<const ChainLink> links) {
   const std::optional<Blocks> blocks = Blocks::of(first, links);
-  return blocks && blocks->args.small_sums && cuda::image_chain_pays(blocks->args.plan) &&
+  return blocks && cuda::image_chain_pays(blocks->args.plan) &&
          std::none_of(blocks->chain.nodes.begin(), blocks->chain.nodes.end(),
                       [](const NodeSpec* node) { return cuda::is_pruned(*node); });
 }

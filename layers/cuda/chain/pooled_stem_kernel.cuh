@@ -32,37 +32,51 @@ struct Stem {
   const Places& at;
   const StemPart part;
 
-  /// Brings the image's rows of each step, and takes the maxima of the step in front while it is convolved: both rings
-  /// have room for the rows of two steps of an image. Those of another image come when nobody reads the one in front
-  /// any more.
-  __device__ __forceinline__ void serve_all() const {
+  /// Brings the image's rows of each step. The ring has room for those of two steps of an image: nobody reads the step's
+  /// before the last one any more. Those of another image come when nobody reads the one in front.
+  __device__ __forceinline__ void bring_all() const {
+    int convolved = 0;
     Walk walk(p);
 #pragma unroll 1
+    for (; !walk.done(); walk.next()) {
+      const int before = walk.turn - (walk.begins() ? 0 : 1);
+      while (convolved < before) wait_at(kConvolved, convolved++);
+      Supply<Sum>{p, at, part}.template bring<FromBytes>(walk);
+      arrive_at(kRowsAreThere, walk.turn);
+    }
+    while (convolved < walk.count) wait_at(kConvolved, convolved++);
+  }
+
+  /// Takes the maxima of each step while the next one is convolved: its ring, too, has room for the rows of two steps.
+  __device__ __forceinline__ void pool_all() const {
+    const Walk walk(p);
+    const auto begins = [&](int turn) {
+      const int step = walk.first + turn;
+      return turn == 0 || p.steps.divide(step) * p.plan.steps == step;
+    };
+    // Of the step behind `pooled` ones, and the next of its image.
+    const auto make_room = [&](int pooled) {
+      if (pooled < walk.count && begins(pooled)) arrive_at(kRowsAreThere, pooled);
+      if (pooled + 1 < walk.count && !begins(pooled + 1)) arrive_at(kRowsAreThere, pooled + 1);
+    };
+    make_room(0);
+#pragma unroll 1
     for (int pooled = 0; pooled < walk.count;) {
-      if (!walk.done() && (walk.turn == pooled || (walk.turn == pooled + 1 && !walk.begins()))) {
-        Supply<Sum>{p, at, part}.template bring<FromBytes>(walk);
-        arrive_at(kRowsAreThere, walk.turn);
-        walk.next();
-        continue;
-      }
       wait_at(kConvolved, pooled);
       const int image = p.steps.divide(walk.first + pooled);
       const int first_row = (walk.first + pooled - image * p.plan.steps) * p.plan.step_rows;
       first_row + 1 < min(p.plan.shape.out_h, first_row + p.plan.step_rows) ? pool<2>(image, first_row)
                                                                             : pool<1>(image, first_row);
-      ++pooled;
+      make_room(++pooled);
     }
   }
 
-  /// Left operands of a row of the window. from: of the lane's two rows, in bytes from the ring's beginning.
+  /// Left operands of a row of the window. from: of the lane's two rows.
   using Left = std::uint32_t[kBytes][4];
   __device__ __forceinline__ void load(Left& left, const std::uint32_t (&from)[2], int window_row) const {
-    const std::uint32_t row_bytes = p.plan.pitch * kPixelBytes;
-    const std::uint32_t ring_bytes = row_bytes * p.plan.image_rows;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      std::uint32_t place = from[half] + window_row * row_bytes;
-      place = at.pixels + min(place, place - ring_bytes);
+      const std::uint32_t place = from[half] + window_row * p.plan.pitch * kPixelBytes;
 #pragma unroll
       for (int k = 0; k < kBytes; ++k) {
         asm volatile("ld.shared.u32 %0, [%1];\n" : "=r"(left[k][half]) : "r"(place + k * 32) : "memory");
@@ -88,52 +102,80 @@ struct Stem {
     return static_cast<int>(min(static_cast<unsigned>(row), static_cast<unsigned>(row - rows)));
   }
 
-  /// A tile of the convolution's new positions, by a group.
-  __device__ __forceinline__ void convolve(const FirstRows& first, int tile, int positions) const {
-    const int warp = static_cast<int>(threadIdx.x) / 32 % 4, lane = static_cast<int>(threadIdx.x) % 32;
-    const PooledStemShape& s = p.plan.shape;
+  /// Where in shared memory two positions of the convolution are for a lane: what it reads and what it writes.
+  struct Lane {
     std::uint32_t from[2], to[2];
     bool exists[2];
+  };
+  __device__ __forceinline__ Lane lane_of(const FirstRows& first, int tile, int positions) const {
+    const int warp = static_cast<int>(threadIdx.x) / 32 % 4, lane = static_cast<int>(threadIdx.x) % 32;
+    const PooledStemShape& s = p.plan.shape;
+    Lane to;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int position = tile * kUnitRows + warp * 16 + lane / 4 + half * 8;
-      exists[half] = position < positions;
+      to.exists[half] = position < positions;
       const int there = min(position, positions - 1);
       const int row = p.mid_row.divide(there);
       const int column = there - row * p.plan.mid_columns;
       const int image_row = in_ring(first.image_row + row * s.stride_h, p.plan.image_rows);
       const int mid_row = in_ring(first.mid_row + row, p.plan.mid_rows);
-      from[half] = (image_row * p.plan.pitch + column * s.stride_w + part.lead) * kPixelBytes + lane % 4 * 4;
-      to[half] = at.ring + (mid_row * p.plan.mid_pitch + column) * kRowBytes + lane % 4 * 16;
+      to.from[half] = at.pixels +
+                      (image_row * p.plan.pitch + column * s.stride_w + part.lead) * kPixelBytes + lane % 4 * 4;
+      to.to[half] =
+          at.ring + in_bank((mid_row * p.plan.mid_pitch + column) * kRowBytes + lane % 4 * 16);
     }
-    const std::uint32_t constants = at.constants + lane % 4 * 16;
+    return to;
+  }
+  /// Of the ring's rows, by their distance from its beginning. Eight lanes write neighbouring positions, or read every
+  /// other one: 16 bytes of each bank's in both cases.
+  static __device__ __forceinline__ std::uint32_t in_bank(std::uint32_t distance) {
+    const std::uint32_t swizzled = units::swizzled<kRowBytes>(distance);
+    return kBytes == 1 ? swizzled ^ (distance >> 1 & 0x40) : swizzled;
+  }
+
+  /// INT8: of all of a lane's outputs, which every tile has.
+  using Multipliers = uint4[4];
+
+  /// Rows of left operands that a lane has room for.
+  static constexpr int kAhead = kBytes == 1 ? 4 : 2;
+
+  /// A tile of the convolution's new positions, by a group.
+  __device__ __forceinline__ void convolve(const FirstRows& first, int tile, int positions,
+                                           const Multipliers& multipliers) const {
+    const Lane lane = lane_of(first, tile, positions);
+    const std::uint32_t constants = at.constants + threadIdx.x % 4 * 16;
     units::Sums<Sum> sums;
+    Left left[kAhead];
+#pragma unroll
+    for (int row = 0; row < kAhead; ++row) load(left[row], lane.from, row);
     units::start(sums, constants);
     const std::uint64_t right = units::descriptor<kRowBytes>(at.weights);
-    Left left[2];
-    load(left[0], from, 0);
 #pragma unroll
     for (int row = 0; row < kPooledStemTaps; ++row) {
       ptx::begin_products();
 #pragma unroll
       for (int k = 0; k < kBytes; ++k)
-        ptx::multiply_group(sums, left[row % 2][k],
+        ptx::multiply_group(sums, left[row % kAhead][k],
                             right + (row / 2 * kUnitBytes >> 4) + (row % 2 * kBytes + k) * 2);
       ptx::end_products();
       // The operands that are loaded next take the place of those of the products before these.
+      const int next_row = row - 1 + kAhead;
+      if (row == 0 || next_row >= kPooledStemTaps) continue;
       ptx::wait_products<1>();
-      if (row + 1 < kPooledStemTaps) load(left[(row + 1) % 2], from, row + 1);
+      load(left[next_row % kAhead], lane.from, next_row);
     }
     ptx::wait_products();
     Out outputs[2];
-    Out::template finish<false, true>(outputs, sums, constants, p.bounds, outputs, 0);
+    Out::template finish_by<false, true>(
+        outputs, sums, [&](int i) { return multipliers[i]; }, p.bounds, outputs, 0);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      if (!exists[half]) continue;
+      if (!lane.exists[half]) continue;
       const std::uint32_t(&word)[4 * kBytes] = outputs[half].word;
 #pragma unroll
       for (int w = 0; w < kBytes; ++w)
-        store_four(units::swizzled<kRowBytes>(to[half] + w * 64),
+        store_four(lane.to[half] ^ w * 64,
                    make_uint4(word[w * 4], word[w * 4 + 1], word[w * 4 + 2], word[w * 4 + 3]));
     }
   }
@@ -178,7 +220,7 @@ struct Stem {
     return most;
   }
 
-  /// One row of maxima, or two that have a row of their windows in common, by all that serve. Windows that reach into
+  /// One row of maxima, or two that have a row of their windows in common. Windows that reach into
   /// the padding take their edge twice.
   template <int Rows>
   __device__ __forceinline__ void pool(int image, int first_row) const {
@@ -199,23 +241,24 @@ struct Stem {
         p.y +
         ((static_cast<std::int64_t>(image) * s.out_h + first_row) * s.out_w + part.out_begin) * kRowBytes;
 #pragma unroll 1
-    for (int i = static_cast<int>(threadIdx.x) - kComputing; i < part.out_columns * kChunks; i += kServing) {
+    for (int i = static_cast<int>(threadIdx.x) - kComputing - kBringing;
+         i < part.out_columns * kChunks; i += kPooling) {
       const unsigned item = static_cast<unsigned>(i);
       const int chunk = static_cast<int>(item % kChunks), column = static_cast<int>(item / kChunks);
       Channels most[Rows];
-      // Halves have no registers for what is loaded ahead of all columns.
 #pragma unroll(kBytes == 1 ? 3 : 1)
       for (int x = 0; x < 3; ++x) {
         const int w = min(max(2 * column + first_mid + x, 0), p.plan.mid_columns - 1);
         // All rows begin on a multiple of eight positions, and are swizzled alike.
-        const std::uint32_t in_row = units::swizzled<kRowBytes>(w * kRowBytes + chunk * 16);
-        Channels rows[kWindow];
-#pragma unroll
-        for (int y = 0; y < kWindow; ++y) rows[y] = Channels::load(row_at[y] + in_row);
+        const std::uint32_t in_row = in_bank(w * kRowBytes + chunk * 16);
+        Channels above = Channels::load(row_at[0] + in_row);
 #pragma unroll
         for (int r = 0; r < Rows; ++r) {
-          const Channels of_column = largest(rows[2 * r], rows[2 * r + 1], rows[2 * r + 2]);
+          const Channels middle = Channels::load(row_at[2 * r + 1] + in_row);
+          const Channels below = Channels::load(row_at[2 * r + 2] + in_row);
+          const Channels of_column = largest(above, middle, below);
           most[r] = x == 0 ? of_column : largest(most[r], of_column, of_column);
+          above = below;
         }
       }
 #pragma unroll
@@ -228,6 +271,13 @@ struct Stem {
   __device__ __forceinline__ void convolve_all() const {
     /// From one lane: the compiler serializes products in what it takes for divergent.
     const int group = __shfl_sync(0xFFFFFFFFU, static_cast<int>(threadIdx.x) / 128, 0);
+    Multipliers multipliers{};
+    if constexpr (kBytes == 1) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        multipliers[i] =
+            *reinterpret_cast<const uint4*>(p.constants + kUnitChannels * 4 + i * 64 + threadIdx.x % 4 * 16);
+    }
 #pragma unroll 1
     for (Walk walk(p); !walk.done(); walk.next()) {
       // Then, too, nobody takes maxima any more of the rows in whose place those of this step come.
@@ -236,7 +286,7 @@ struct Stem {
       const FirstRows first = first_rows(walk);
 #pragma unroll 1
       for (int tile = group; tile * kUnitRows < positions; tile += kPooledStemGroups)
-        convolve(first, tile, positions);
+        convolve(first, tile, positions, multipliers);
       arrive_at(kConvolved, walk.turn);
     }
   }
@@ -269,7 +319,7 @@ __global__ void __launch_bounds__(pooled_stem::kThreads, 1)
     ptx::commit_copies();
   }
   // Of the rows of the image what is never written: padding on both sides.
-  const int pixel_bytes = p.plan.image_rows * p.plan.pitch * Stem::kPixelBytes;
+  const int pixel_bytes = p.plan.stored_rows() * p.plan.pitch * Stem::kPixelBytes;
   for (int i = thread * 16; i < pixel_bytes; i += pooled_stem::kThreads * 16)
     store_four(at.pixels + i, uint4{});
   if constexpr (FromBytes) pooled_stem::Supply<Sum>{p, at, part}.fill_table();
@@ -285,7 +335,8 @@ __global__ void __launch_bounds__(pooled_stem::kThreads, 1)
     Stem{p, at, part}.convolve_all();
   } else {
     ptx::leave_registers<pooled_stem::kFewRegisters>();
-    Stem{p, at, part}.serve_all();
+    const Stem stem{p, at, part};
+    thread < pooled_stem::kComputing + pooled_stem::kBringing ? stem.bring_all() : stem.pool_all();
   }
 #endif
 }

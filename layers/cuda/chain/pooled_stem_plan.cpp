@@ -39,7 +39,7 @@ std::variant<PooledStemPlan, std::string> plan_pooled_stem(const PooledStemShape
   const std::int64_t ring = kPooledStemUnits * kUnitRows * row_bytes;
   const std::int64_t pixels = ring + rounded(row_bytes * plan.mid_rows * plan.mid_pitch, 1024);
   const std::int64_t pixel_bytes =
-      std::int64_t{plan.image_rows} * plan.pitch * kPooledStemChannels * shape.element_bytes;
+      std::int64_t{plan.stored_rows()} * plan.pitch * kPooledStemChannels * shape.element_bytes;
   const std::int64_t table = pixels + pixel_bytes;
   const std::int64_t all = shape.from_bytes ? table + kPooledStemTableBytes : pixels + pixel_bytes;
   if (all > kPooledStemMostShared) return "shared memory has no room for the rows";

@@ -5,7 +5,8 @@
 // step some warps bring the rows of the image that are new into a ring of rows, four channels a pixel; others compute
 // the rows of the convolution that are new into a second ring, while the first ones take from there the maxima of the
 // step in front. An image of bytes (NormalizeImage) goes through a table on its way into the ring. Where there are two
-// multiprocessors for every row, or more, workers share the rows, and each has a part of the columns.
+// multiprocessors for every row, or more, workers share the rows, and each has a part of the columns. The first rows of
+// the image's ring lie behind its end once more, so that the rows of every window follow each other.
 #pragma once
 
 #include <algorithm>
@@ -91,6 +92,8 @@ struct PooledStemPlan {
     const int lead = first & 3;  // of a negative one, too
     return {begin, out_columns < left ? out_columns : left, mid, first - lead, lead};
   }
+  /// Of the image's ring, with those that lie there twice.
+  PIPIT_STEM_BOTH int stored_rows() const { return image_rows + kPooledStemTaps - 1; }
   /// Runs of `count` neighbouring pixels, 1 or 4, of those that a row of the image is cut into, that hold a part's.
   PIPIT_STEM_BOTH int runs_of(int count) const {
     const int all = shape.in_w / count, most = pitch / count;

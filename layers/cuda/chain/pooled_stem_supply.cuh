@@ -16,10 +16,11 @@
 namespace pipit::cuda::pooled_stem {
 
 inline constexpr int kComputing = kPooledStemGroups * 128;  // threads that convolve
-inline constexpr int kServing = 256;                        // that bring rows and take maxima
-inline constexpr int kThreads = kComputing + kServing;
-/// Of a thread: those that serve leave the others registers of the launch's 80.
-inline constexpr int kRegisters = 88, kFewRegisters = 64;
+inline constexpr int kBringing = 256;                       // that bring rows of the image
+inline constexpr int kPooling = 128;                        // that take maxima
+inline constexpr int kThreads = kComputing + kBringing + kPooling;
+/// Of a thread: the others leave those that convolve registers of the launch's 72.
+inline constexpr int kRegisters = 80, kFewRegisters = 56;
 
 #ifdef PIPIT_WARPGROUP_MMA
 
@@ -111,10 +112,24 @@ struct Supply {
                    : "memory");
     }
   }
-  /// Of a row of the image, padding first, in shared memory.
-  __device__ __forceinline__ std::uint32_t row_at(int above) const {
+  /// Where a row of the image lies, and how many bytes behind it does again, 0: nowhere.
+  struct Row {
+    std::uint32_t at, again;
+  };
+  /// above: rows in front of it, padding with them.
+  __device__ __forceinline__ Row row_of(int above) const {
     const int ring_row = above - p.image_ring.divide(above) * p.plan.image_rows;
-    return at.pixels + ring_row * p.plan.pitch * kPixelBytes;
+    const std::uint32_t row_bytes = p.plan.pitch * kPixelBytes;
+    return {at.pixels + ring_row * row_bytes,
+            ring_row < kPooledStemTaps - 1 ? p.plan.image_rows * row_bytes : 0};
+  }
+  __device__ __forceinline__ static void put(const Row& row, int x, const Pixel& pixel) {
+    put(row.at + x * kPixelBytes, pixel);
+    if (row.again != 0) put(row.at + row.again + x * kPixelBytes, pixel);
+  }
+  __device__ __forceinline__ static void put_four(const Row& row, int x, const Pixel (&pixel)[4]) {
+    put_four(row.at + x * kPixelBytes, pixel);
+    if (row.again != 0) put_four(row.at + row.again + x * kPixelBytes, pixel);
   }
   /// Four of them, on a multiple of four pixels.
   __device__ __forceinline__ static void put_four(std::uint32_t to, const Pixel (&pixel)[4]) {
@@ -139,11 +154,11 @@ struct Supply {
     const int first_pixel = p.plan.first_read(part, Count), place = first_pixel - part.pixel;
     const float* image = p.x + static_cast<std::int64_t>(walk.image) * p.x_image + first_pixel * p.x_pixel;
 #pragma unroll 1
-    for (int first = thread; first < all; first += AtOnce * kServing) {
+    for (int first = thread; first < all; first += AtOnce * kBringing) {
       float v[AtOnce][Channels][Count];
 #pragma unroll
       for (int u = 0; u < AtOnce; ++u) {
-        const int i = min(first + u * kServing, all - 1);
+        const int i = min(first + u * kBringing, all - 1);
         const int row = p.runs.divide(i);
         const int w = (i - row * static_cast<int>(p.runs.value)) * Count;
         const int h = walk.new_image.begin + row - s.pad_h;
@@ -164,11 +179,11 @@ struct Supply {
 #pragma unroll
       for (int u = 0; u < AtOnce; ++u) {
         // A quotient of every channel is worth a branch.
-        if (kBytes == 1 && first + u * kServing >= all) continue;
-        const int i = min(first + u * kServing, all - 1);
+        if (kBytes == 1 && first + u * kBringing >= all) continue;
+        const int i = min(first + u * kBringing, all - 1);
         const int row = p.runs.divide(i);
         const int x = (i - row * static_cast<int>(p.runs.value)) * Count + place;
-        const std::uint32_t to = row_at(walk.new_image.begin + row);
+        const Row to = row_of(walk.new_image.begin + row);
         if (!has_place(x)) continue;
         Pixel pixels[Count];
 #pragma unroll
@@ -179,9 +194,9 @@ struct Supply {
           pixels[k] = pixel_of(channels);
         }
         if constexpr (Count == 4) {
-          put_four(to + x * kPixelBytes, pixels);
+          put_four(to, x, pixels);
         } else {
-          put(to + x * kPixelBytes, pixels[0]);
+          put(to, x, pixels[0]);
         }
       }
     }
@@ -216,11 +231,11 @@ struct Supply {
     const std::uint8_t* image =
         p.bytes + static_cast<std::int64_t>(walk.image) * p.x_image + first_pixel * p.x_pixel;
 #pragma unroll 1
-    for (int first = thread; first < all; first += AtOnce * kServing) {
+    for (int first = thread; first < all; first += AtOnce * kBringing) {
       std::uint32_t v[AtOnce][kPooledStemChannels];
 #pragma unroll
       for (int u = 0; u < AtOnce; ++u) {
-        const int i = min(first + u * kServing, all - 1);
+        const int i = min(first + u * kBringing, all - 1);
         const int row = p.runs.divide(i), w = i - row * runs;
         const int h = walk.new_image.begin + row - s.pad_h;
         const std::uint8_t* from = image + (h >= 0 && h < s.in_h ? h * p.x_row + w * p.x_pixel : 0);
@@ -229,7 +244,7 @@ struct Supply {
       }
 #pragma unroll
       for (int u = 0; u < AtOnce; ++u) {
-        const int i = min(first + u * kServing, all - 1);
+        const int i = min(first + u * kBringing, all - 1);
         const int row = p.runs.divide(i), x = i - row * runs + place;
         const int h = walk.new_image.begin + row - s.pad_h;
         Pixel pixel{};
@@ -244,7 +259,7 @@ struct Supply {
                        : "memory");
           pixel.word[kBytes == 1 ? 0 : c / 2] |= word;
         }
-        if (has_place(x)) put(row_at(walk.new_image.begin + row) + x * kPixelBytes, pixel);
+        if (has_place(x)) put(row_of(walk.new_image.begin + row), x, pixel);
       }
     }
   }
@@ -260,11 +275,11 @@ struct Supply {
     const std::uint8_t* image =
         p.bytes + static_cast<std::int64_t>(walk.image) * p.x_image + first_pixel * 3 - (reversed ? 2 : 0);
 #pragma unroll 1
-    for (int first = thread; first < all; first += AtOnce * kServing) {
+    for (int first = thread; first < all; first += AtOnce * kBringing) {
       std::uint32_t v[AtOnce][3];
 #pragma unroll
       for (int u = 0; u < AtOnce; ++u) {
-        const int i = min(first + u * kServing, all - 1);
+        const int i = min(first + u * kBringing, all - 1);
         const int row = p.runs.divide(i), w = (i - row * runs) * 4;
         const int h = walk.new_image.begin + row - s.pad_h;
         const auto* from =
@@ -274,7 +289,7 @@ struct Supply {
       }
 #pragma unroll
       for (int u = 0; u < AtOnce; ++u) {
-        const int i = min(first + u * kServing, all - 1);
+        const int i = min(first + u * kBringing, all - 1);
         const int row = p.runs.divide(i), x = (i - row * runs) * 4 + place;
         const int h = walk.new_image.begin + row - s.pad_h;
         const bool inside = h >= 0 && h < s.in_h;
@@ -298,17 +313,17 @@ struct Supply {
             if constexpr (kBytes == 2) pixels[k].word[1] = reversed ? word[0] : word[2];
           }
         }
-        put_four(row_at(walk.new_image.begin + row) + x * kPixelBytes, pixels);
+        put_four(row_of(walk.new_image.begin + row), x, pixels);
       }
     }
   }
   template <bool FromBytes>
   __device__ __forceinline__ void bring(const Walk& walk) const {
     if constexpr (FromBytes) {
-      p.runs_of_four ? bring_byte_runs<2>(walk) : bring_bytes<6>(walk);
+      p.runs_of_four ? bring_byte_runs<1>(walk) : bring_bytes<3>(walk);
     } else {
-      if (!p.runs_of_four) return bring_rows<1, 6, 4>(walk);
-      p.plan.shape.channels < 4 ? bring_rows<4, 2, 3>(walk) : bring_rows<4, 2, 4>(walk);
+      if (!p.runs_of_four) return bring_rows<1, 3, 4>(walk);
+      p.plan.shape.channels < 4 ? bring_rows<4, 1, 3>(walk) : bring_rows<4, 1, 4>(walk);
     }
   }
 };

@@ -117,8 +117,8 @@ struct Group {
   /// Of the chunks [begin, end) of the tile that begins with chunk `first`, and a stage of outputs.
   __device__ __forceinline__ void multiply(Sums& sums, int first, int begin, int end, int stage,
                                            int constants) const {
-    units::start(sums.unit(0), constants_of(constants));
-    units::start(sums.unit(1), constants_of(constants + 1));
+    units::start<true>(sums.unit(0), constants_of(constants));
+    units::start<true>(sums.unit(1), constants_of(constants + 1));
 #pragma unroll 1
     for (int c = begin; c < end; ++c) {
       const int chunk = first + c;

@@ -135,18 +135,20 @@ struct Group {
     Sums<Sum> sums;
     units::start(sums, constants_of(1));
     const std::uint64_t right = weights_of(p.plan.in_units);
-    Left left[2];
-    load(left[0], window, 0);
+    Left left[T::kAhead];
+#pragma unroll
+    for (int tap = 0; tap < T::kAhead - 1; ++tap) load(left[tap], window, tap);
 #pragma unroll
     for (int tap = 0; tap < kBlockTaps; ++tap) {
       ptx::begin_products();
 #pragma unroll
       for (int k = 0; k < T::kProducts; ++k)
-        ptx::multiply_group(sums, left[tap % 2][k], right + (tap * T::kUnitBytes >> 4) + k * 2);
+        ptx::multiply_group(sums, left[tap % T::kAhead][k], right + (tap * T::kUnitBytes >> 4) + k * 2);
       ptx::end_products();
       // The operands that are loaded next take the place of those of the products before these.
       ptx::wait_products<1>();
-      if (tap + 1 < kBlockTaps) load(left[(tap + 1) % 2], window, tap + 1);
+      const int next = tap + T::kAhead - 1;
+      if (next < kBlockTaps) load(left[next % T::kAhead], window, next);
     }
     ptx::wait_products();
     Out outputs[2];

@@ -29,17 +29,30 @@ __device__ __forceinline__ uint4 constant(const std::byte* constants, int at) {
   return four;
 }
 
-/// Sums begin with the bias; constants: of the unit, of the lane. Read twice, since two rows begin with the same: moved
-/// from register to register it would be three instructions in place of two.
-template <typename Sum>
+/// Sums begin with the bias; constants: of the unit, of the lane. Two rows begin with the same. Twice: it is read for
+/// each, which is half as many instructions, but twice the cycles of shared memory; which is faster has to be timed.
+template <bool Twice = false, typename Sum>
 __device__ __forceinline__ void start(Sums<Sum>& sums, std::uint32_t constants) {
+  if constexpr (Twice) {
 #pragma unroll
-  for (int j = 0; j < 8; ++j) {
+    for (int j = 0; j < 8; ++j) {
 #pragma unroll
-    for (int half = 0; half < 4; half += 2) {
-      const uint2 two = load_two(constants + j / 2 * 64 + j % 2 * 8);
-      const auto* bias = reinterpret_cast<const Sum*>(&two);
-      sums[j][half] = bias[0], sums[j][half + 1] = bias[1];
+      for (int half = 0; half < 4; half += 2) {
+        const uint2 two = load_two(constants + j / 2 * 64 + j % 2 * 8);
+        const auto* bias = reinterpret_cast<const Sum*>(&two);
+        sums[j][half] = bias[0], sums[j][half + 1] = bias[1];
+      }
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const uint4 four = load_four(constants + i * 64);
+      const auto* bias = reinterpret_cast<const Sum*>(&four);
+#pragma unroll
+      for (int half = 0; half < 4; half += 2) {
+        sums[i * 2][half] = bias[0], sums[i * 2][half + 1] = bias[1];
+        sums[i * 2 + 1][half] = bias[2], sums[i * 2 + 1][half + 1] = bias[3];
+      }
     }
   }
 }
@@ -57,10 +70,19 @@ struct Outputs<std::int32_t> {
   static __device__ __forceinline__ void finish(Outputs (&to)[2], const Sums<std::int32_t>& sums,
                                                 std::uint32_t constants, const PairBounds& bounds,
                                                 const Outputs (&residual)[2], float residual_scale) {
+    finish_by<Adds, Relu, Small>(
+        to, sums, [&](int i) { return load_four(constants + 256 + i * 64); }, bounds, residual,
+        residual_scale);
+  }
+  /// multipliers(i): of the lane's four neighbouring channels.
+  template <bool Adds, bool Relu, bool Small = true, typename Multipliers>
+  static __device__ __forceinline__ void finish_by(Outputs (&to)[2], const Sums<std::int32_t>& sums,
+                                                   const Multipliers& multipliers, const PairBounds& bounds,
+                                                   const Outputs (&residual)[2], float residual_scale) {
     const std::uint32_t base = Adds ? byte_base() : 0;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const uint4 four = load_four(constants + 256 + i * 64);
+      const uint4 four = multipliers(i);
       const auto* multiplier = reinterpret_cast<const float*>(&four);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
@@ -87,6 +109,12 @@ struct Outputs<float> {
   static __device__ __forceinline__ void finish(Outputs (&to)[2], const Sums<float>& sums, std::uint32_t,
                                                 const PairBounds& bounds, const Outputs (&residual)[2],
                                                 float) {
+    finish_by<Adds, Relu>(to, sums, 0, bounds, residual, 0);
+  }
+  template <bool Adds, bool Relu, typename Multipliers>
+  static __device__ __forceinline__ void finish_by(Outputs (&to)[2], const Sums<float>& sums,
+                                                   const Multipliers&, const PairBounds& bounds,
+                                                   const Outputs (&residual)[2], float) {
     const auto& low = *reinterpret_cast<const __half2*>(&bounds.low);
     const auto& high = *reinterpret_cast<const __half2*>(&bounds.high);
 #pragma unroll

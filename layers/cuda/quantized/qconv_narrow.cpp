@@ -98,14 +98,17 @@ Refusal refuse(const NodeSpec& spec) {
   return std::nullopt;
 }
 
+std::int64_t positions_of(const NodeSpec& spec) {
+  return spec.outputs[0].elements() / spec.outputs[0].shape[1];
+}
+
 class QNarrowGemm final : public Kernel {
  public:
   explicit QNarrowGemm(const NodeSpec& spec) {
     const QConvAttributes& a = attributes_of(spec);
-    const TensorDesc& y = spec.outputs[0];
     args_.shape = shape_of(spec);
     args_.adds = spec.has_input(3);
-    args_.positions = static_cast<int>(y.elements() / y.shape[1]);
+    args_.positions = static_cast<int>(positions_of(spec));
     args_.packed_bytes = args_.shape.shared_bytes();
     const StepBounds bounds = cuda::output_bounds(a.y, a.conv.activation);
     args_.bounds = cuda::PairBounds::of(bounds);
@@ -177,6 +180,9 @@ class QNarrowGemm final : public Kernel {
 void register_cuda_qconv_narrow(Registry& registry) {
   Candidate candidate{"narrow_gemm", refuse,
                       [](const NodeSpec& spec) { return std::make_unique<QNarrowGemm>(spec); }};
+  candidate.yields = [](const NodeSpec& spec) {
+    return refuse(spec).has_value() || !cuda::narrow_goes_first(shape_of(spec), positions_of(spec));
+  };
   candidate.fuses_epilogue = [](const NodeSpec& spec, const NodeSpec& next) {
     return !spec.has_input(3) && cuda::fuses_table(spec, next);
   };
