@@ -278,6 +278,8 @@ struct Stem {
         multipliers[i] =
             *reinterpret_cast<const uint4*>(p.constants + kUnitChannels * 4 + i * 64 + threadIdx.x % 4 * 16);
     }
+    // Groups take turns through all steps' tiles: who has fewer of a step begins with the next one.
+    int tiles_before = 0;
 #pragma unroll 1
     for (Walk walk(p); !walk.done(); walk.next()) {
       // Then, too, nobody takes maxima any more of the rows in whose place those of this step come.
@@ -285,8 +287,10 @@ struct Stem {
       const int positions = (walk.new_mid.end - walk.new_mid.begin) * p.plan.mid_columns;
       const FirstRows first = first_rows(walk);
 #pragma unroll 1
-      for (int tile = group; tile * kUnitRows < positions; tile += kPooledStemGroups)
+      for (int tile = (group - tiles_before) & (kPooledStemGroups - 1); tile * kUnitRows < positions;
+           tile += kPooledStemGroups)
         convolve(first, tile, positions, multipliers);
+      tiles_before += (positions + kUnitRows - 1) / kUnitRows;
       arrive_at(kConvolved, walk.turn);
     }
   }

@@ -176,7 +176,7 @@ struct Group {
     for (int half = 0; half < 2; ++half) {
 #pragma unroll
       for (int w = 0; w < T::kBytes; ++w) {
-        const uint4 four = *reinterpret_cast<const uint4*>(residual + places.to[half] + w * 64);
+        const uint4 four = ptx::read_here(residual + places.to[half] + w * 64);
         std::uint32_t* word = held[half].word + w * 4;
         word[0] = four.x, word[1] = four.y, word[2] = four.z, word[3] = four.w;
       }

@@ -39,11 +39,12 @@ __device__ __forceinline__ int row_of(int row_tile, int half) {
 }
 
 /// How left operands come from x: what is read ahead, and what becomes of it. Of rows that do not exist the last one's.
-template <int Steps, NarrowFrom From>
+/// Channels: of an image, at least as many as there are, 3 or 4; of bytes 0.
+template <int Steps, NarrowFrom From, int Channels>
 struct Source;
 
 template <int Steps>
-struct Source<Steps, NarrowFrom::bytes> {
+struct Source<Steps, NarrowFrom::bytes, 0> {
   using Ahead = Left<Steps>;
 
   static __device__ __forceinline__ void load(const NarrowArgs& p, int tile, Ahead& to) {
@@ -71,11 +72,11 @@ struct Source<Steps, NarrowFrom::bytes> {
 };
 
 /// A lane has a row of the window, the last one of four none.
-template <>
-struct Source<2, NarrowFrom::window> {
+template <int Channels>
+struct Source<2, NarrowFrom::window, Channels> {
   static_assert(kNarrowRowTiles<2> == 1);
   struct Ahead {
-    float pixel[2][kNarrowWindow][kNarrowWindowChannels];
+    float pixel[2][kNarrowWindow][Channels];
   };
 
   static __device__ __forceinline__ void load(const NarrowArgs& p, int tile, Ahead& to) {
@@ -95,7 +96,7 @@ struct Source<2, NarrowFrom::window> {
       for (int x = 0; x < kNarrowWindow; ++x) {
         const bool inside = has_row && first + x >= 0 && first + x < w.in_w;
 #pragma unroll
-        for (int c = 0; c < kNarrowWindowChannels; ++c)
+        for (int c = 0; c < Channels; ++c)
           to.pixel[half][x][c] =
               inside && c < w.channels ? w.x[from + x * w.x_pixel + c * w.x_channel] : 0.0F;
       }
@@ -108,9 +109,9 @@ struct Source<2, NarrowFrom::window> {
       std::uint32_t word[4] = {};
 #pragma unroll
       for (int x = 0; x < kNarrowWindow; ++x) {
-        std::uint32_t bits[kNarrowWindowChannels];
+        std::uint32_t bits[kNarrowWindowChannels] = {};
 #pragma unroll
-        for (int c = 0; c < kNarrowWindowChannels; ++c)
+        for (int c = 0; c < Channels; ++c)
           bits[c] = image_bits(ahead.pixel[half][x][c], p.window.scale);
         word[x] = low_bytes(bits);
       }
@@ -231,9 +232,9 @@ struct Warp {
     }
   }
 
-  template <NarrowFrom From, NarrowEnd End, bool Relu>
+  template <NarrowFrom From, int Channels, NarrowEnd End, bool Relu>
   __device__ __forceinline__ void run() const {
-    using X = Source<Steps, From>;
+    using X = Source<Steps, From, Channels>;
     const int warps = static_cast<int>(gridDim.x) * (kNarrowThreads / 32);
     const int tiles = (p.positions + kNarrowPositions<Steps> - 1) / kNarrowPositions<Steps>;
     int tile = static_cast<int>(blockIdx.x) * (kNarrowThreads / 32) + static_cast<int>(threadIdx.x) / 32;
@@ -281,7 +282,13 @@ __global__ void __launch_bounds__(kNarrowThreads, 2) narrow_gemm(const __grid_co
   ptx::release_next_kernel();
   ptx::wait_for_previous_kernel();
   const narrow::Warp<Steps> warp{p, packed, table};
-  p.relu ? warp.template run<From, End, true>() : warp.template run<From, End, false>();
+  if constexpr (From == NarrowFrom::bytes) {
+    p.relu ? warp.template run<From, 0, End, true>() : warp.template run<From, 0, End, false>();
+  } else if (p.window.channels < kNarrowWindowChannels) {
+    p.relu ? warp.template run<From, 3, End, true>() : warp.template run<From, 3, End, false>();
+  } else {
+    p.relu ? warp.template run<From, 4, End, true>() : warp.template run<From, 4, End, false>();
+  }
 }
 
 }  // namespace pipit::cuda
