@@ -31,20 +31,19 @@ struct Stem {
   const PooledStemArgs& p;
   const Places& at;
   const StemPart part;
+  const Steps ready;      // for the convolution
+  const Steps convolved;  // what is pooled
 
   /// Brings the image's rows of each step. The ring has room for those of two steps of an image: nobody reads the step's
   /// before the last one any more. Those of another image come when nobody reads the one in front.
   __device__ __forceinline__ void bring_all() const {
-    int convolved = 0;
-    Walk walk(p);
 #pragma unroll 1
-    for (; !walk.done(); walk.next()) {
-      const int before = walk.turn - (walk.begins() ? 0 : 1);
-      while (convolved < before) wait_at(kConvolved, convolved++);
+    for (Walk walk(p); !walk.done(); walk.next()) {
+      const int before = walk.turn - (walk.begins() ? 1 : 2);
+      if (before >= 0) convolved.wait(before);
       Supply<Sum>{p, at, part}.template bring<FromBytes>(walk);
-      arrive_at(kRowsAreThere, walk.turn);
+      ready.arrive(walk.turn);
     }
-    while (convolved < walk.count) wait_at(kConvolved, convolved++);
   }
 
   /// Takes the maxima of each step while the next one is convolved: its ring, too, has room for the rows of two steps.
@@ -56,13 +55,13 @@ struct Stem {
     };
     // Of the step behind `pooled` ones, and the next of its image.
     const auto make_room = [&](int pooled) {
-      if (pooled < walk.count && begins(pooled)) arrive_at(kRowsAreThere, pooled);
-      if (pooled + 1 < walk.count && !begins(pooled + 1)) arrive_at(kRowsAreThere, pooled + 1);
+      if (pooled < walk.count && begins(pooled)) ready.arrive(pooled);
+      if (pooled + 1 < walk.count && !begins(pooled + 1)) ready.arrive(pooled + 1);
     };
     make_room(0);
 #pragma unroll 1
     for (int pooled = 0; pooled < walk.count;) {
-      wait_at(kConvolved, pooled);
+      convolved.wait(pooled);
       const int image = p.steps.divide(walk.first + pooled);
       const int first_row = (walk.first + pooled - image * p.plan.steps) * p.plan.step_rows;
       first_row + 1 < min(p.plan.shape.out_h, first_row + p.plan.step_rows) ? pool<2>(image, first_row)
@@ -237,34 +236,31 @@ struct Stem {
     }
     // Of a window's first column in the ring, for column 0; never in front of the ring but by padding.
     const int first_mid = 2 * part.out_begin - s.pool_pad_w - part.mid_begin;
-    std::byte* y_row =
-        p.y +
-        ((static_cast<std::int64_t>(image) * s.out_h + first_row) * s.out_w + part.out_begin) * kRowBytes;
+    const int server = static_cast<int>(threadIdx.x) - kComputing - kBringing, chunk = server % kChunks * 16;
+    const int out_row = image * s.out_h + first_row;
 #pragma unroll 1
-    for (int i = static_cast<int>(threadIdx.x) - kComputing - kBringing;
-         i < part.out_columns * kChunks; i += kPooling) {
-      const unsigned item = static_cast<unsigned>(i);
-      const int chunk = static_cast<int>(item % kChunks), column = static_cast<int>(item / kChunks);
-      Channels most[Rows];
-#pragma unroll(kBytes == 1 ? 3 : 1)
+    for (int column = server / kChunks; column < part.out_columns; column += kPooling / kChunks) {
+      Channels most[Rows] = {};  // of bytes, that are not negative
+#pragma unroll 1
       for (int x = 0; x < 3; ++x) {
         const int w = min(max(2 * column + first_mid + x, 0), p.plan.mid_columns - 1);
         // All rows begin on a multiple of eight positions, and are swizzled alike.
-        const std::uint32_t in_row = in_bank(w * kRowBytes + chunk * 16);
+        const std::uint32_t in_row = in_bank(w * kRowBytes + chunk);
         Channels above = Channels::load(row_at[0] + in_row);
 #pragma unroll
         for (int r = 0; r < Rows; ++r) {
           const Channels middle = Channels::load(row_at[2 * r + 1] + in_row);
           const Channels below = Channels::load(row_at[2 * r + 2] + in_row);
           const Channels of_column = largest(above, middle, below);
-          most[r] = x == 0 ? of_column : largest(most[r], of_column, of_column);
+          most[r] = kBytes == 2 && x == 0 ? of_column : largest(most[r], of_column, of_column);
           above = below;
         }
       }
 #pragma unroll
       for (int r = 0; r < Rows; ++r)
         *reinterpret_cast<uint4*>(
-            y_row + static_cast<unsigned>((r * s.out_w + column) * kRowBytes + chunk * 16)) = most[r].value();
+            p.y + (std::int64_t{out_row + r} * s.out_w + part.out_begin + column) * kRowBytes + chunk) =
+            most[r].value();
     }
   }
 
@@ -283,7 +279,7 @@ struct Stem {
 #pragma unroll 1
     for (Walk walk(p); !walk.done(); walk.next()) {
       // Then, too, nobody takes maxima any more of the rows in whose place those of this step come.
-      wait_at(kRowsAreThere, walk.turn);
+      ready.wait(walk.turn);
       const int positions = (walk.new_mid.end - walk.new_mid.begin) * p.plan.mid_columns;
       const FirstRows first = first_rows(walk);
 #pragma unroll 1
@@ -291,7 +287,7 @@ struct Stem {
            tile += kPooledStemGroups)
         convolve(first, tile, positions, multipliers);
       tiles_before += (positions + kUnitRows - 1) / kUnitRows;
-      arrive_at(kConvolved, walk.turn);
+      convolved.arrive(walk.turn);
     }
   }
 };
@@ -308,6 +304,7 @@ __global__ void __launch_bounds__(pooled_stem::kThreads, 1)
   using Stem = pooled_stem::Stem<Sum, FromBytes>;
   extern __shared__ std::uint8_t dynamic[];
   __shared__ uint4 constants[Stem::kConstants / 16];
+  __shared__ std::uint64_t barriers[2 * pooled_stem::Steps::kCount];
   pooled_stem::Places at;
   at.weights = (ptx::shared_address(dynamic) + 1023) & ~1023U;
   at.ring = at.weights + p.plan.ring;
@@ -316,7 +313,12 @@ __global__ void __launch_bounds__(pooled_stem::kThreads, 1)
   at.table = at.weights + p.plan.table;
   const auto thread = static_cast<int>(threadIdx.x);
   const StemPart part = p.plan.part_of(static_cast<int>(blockIdx.y));
-  // Weights are there when those that multiply have waited for the first rows of the image: nobody else does.
+  const pooled_stem::Steps ready{ptx::shared_address(barriers)};
+  const pooled_stem::Steps convolved{ptx::shared_address(barriers + pooled_stem::Steps::kCount)};
+  if (thread == 0) {
+    ready.init(pooled_stem::kBringing + pooled_stem::kPooling);
+    convolved.init(pooled_stem::kComputing);
+  }
   if (thread < pooled_stem::kComputing) {
     for (int i = thread * 16; i < kPooledStemUnits * Stem::kUnitBytes; i += pooled_stem::kComputing * 16)
       ptx::copy_async<16>(at.weights + i, p.weights + i, true);
@@ -336,10 +338,12 @@ __global__ void __launch_bounds__(pooled_stem::kThreads, 1)
       store_four(at.constants + thread * 16, units::constant<Sum>(p.constants, thread * 16));
     ptx::wait_copies<0>();
     ptx::publish_shared();
-    Stem{p, at, part}.convolve_all();
+    // What each of them has stored, all may read.
+    asm volatile("bar.sync 1, %0;\n" ::"n"(pooled_stem::kComputing) : "memory");
+    Stem{p, at, part, ready, convolved}.convolve_all();
   } else {
     ptx::leave_registers<pooled_stem::kFewRegisters>();
-    const Stem stem{p, at, part};
+    const Stem stem{p, at, part, ready, convolved};
     thread < pooled_stem::kComputing + pooled_stem::kBringing ? stem.bring_all() : stem.pool_all();
   }
 #endif

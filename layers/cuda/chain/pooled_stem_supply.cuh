@@ -11,6 +11,7 @@
 #include "layers/cuda/conv/int8_math.cuh"
 #include "layers/cuda/device/async_ptx.cuh"
 #include "layers/cuda/device/shared_access.cuh"
+#include "layers/cuda/device/tensor_copy.cuh"
 #include "layers/cuda/device/warpgroup_mma.cuh"
 
 namespace pipit::cuda::pooled_stem {
@@ -29,14 +30,25 @@ struct Places {
   std::uint32_t weights, ring, pixels, constants, table;
 };
 
-// Named barriers, which take turns, since one side may be a step ahead.
-__device__ __forceinline__ void arrive_at(int barrier, int turn) {
-  asm volatile("bar.arrive %0, %1;\n" ::"r"(barrier + turn % 2), "n"(kThreads) : "memory");
-}
-__device__ __forceinline__ void wait_at(int barrier, int turn) {
-  asm volatile("bar.sync %0, %1;\n" ::"r"(barrier + turn % 2), "n"(kThreads) : "memory");
-}
-inline constexpr int kRowsAreThere = 1, kConvolved = 3;
+/// What each step is waited for: its rows of the image are there and the maxima have left room for its outputs; or it
+/// is convolved. One side may be a step ahead, so that two barriers take turns. Whoever waits does not wait for others
+/// that wait: groups that convolve may be a step apart.
+struct Steps {
+  std::uint32_t barriers;  // address of both
+
+  static constexpr int kCount = 2;
+  __device__ __forceinline__ void init(int threads) const {
+    for (int i = 0; i < kCount; ++i) ptx::init_barrier(barriers + i * 8, threads / 32);
+  }
+  /// By whole warps.
+  __device__ __forceinline__ void arrive(int turn) const {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) ptx::arrive(barriers + turn % kCount * 8);
+  }
+  __device__ __forceinline__ void wait(int turn) const {
+    ptx::wait_barrier(barriers + turn % kCount * 8, turn / kCount % 2);
+  }
+};
 
 /// A worker's steps, one after the other.
 struct Walk {

@@ -176,7 +176,7 @@ struct Group {
     for (int half = 0; half < 2; ++half) {
 #pragma unroll
       for (int w = 0; w < T::kBytes; ++w) {
-        const uint4 four = ptx::read_here(residual + places.to[half] + w * 64);
+        const uint4 four = *reinterpret_cast<const uint4*>(residual + places.to[half] + w * 64);
         std::uint32_t* word = held[half].word + w * 4;
         word[0] = four.x, word[1] = four.y, word[2] = four.z, word[3] = four.w;
       }
@@ -242,7 +242,6 @@ struct Group {
 
   __device__ __forceinline__ void window_and_tail(int i) const {
     const int output = i - p.plan.lag;
-    await(written, output + 2 * p.plan.halo);
     const units::RowPlaces places = places_of(output);
     Out held[kBlockMostUnits][2];
     if constexpr (Adds == BlockAdds::x) {
@@ -250,6 +249,7 @@ struct Group {
       for (int unit = 0; unit < kBlockMostUnits; ++unit)
         read_residual(places, min(unit, p.plan.out_units - 1), held[unit]);
     }
+    await(written, output + 2 * p.plan.halo);
     std::uint32_t operands[T::kProducts][4];
     window(output, operands);
     tell(read);

@@ -26,8 +26,8 @@ struct Traits {
   static constexpr int kChunkUnits = kBlockChunkBytes / kRowBytes;
   static constexpr int kUnitBytes = kUnitRows * kRowBytes;
   static constexpr int kProducts = kRowBytes / 32;  // of a unit's depth
-  /// Taps of the window whose left operands have registers at once: halves have room for two only.
-  static constexpr int kAhead = 3;
+  /// Taps of the window whose left operands have registers at once: halves have room for two.
+  static constexpr int kAhead = kBytes == 1 ? 3 : 2;
   static constexpr int kConstants = kUnitChannels * (kBytes == 1 ? 8 : 4);  // bytes of a unit's
 };
 /// Barriers of units of x that take turns, for those that arrive and for those that have been multiplied. Groups wait

@@ -14,16 +14,6 @@ __device__ __forceinline__ void keep_in_register(int& value) {
   asm volatile("" : "+r"(value));
 }
 
-/// 16 bytes of global memory, asked for here: an ordinary read moves to where its value is needed.
-__device__ __forceinline__ uint4 read_here(const void* from) {
-  uint4 v;
-  asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];\n"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "l"(from)
-               : "memory");
-  return v;
-}
-
 /// Lets the next kernel of the stream start its preparations once every block of this one has come here.
 __device__ __forceinline__ void release_next_kernel() {
 #if __CUDA_ARCH__ >= 900
