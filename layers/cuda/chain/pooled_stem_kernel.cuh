@@ -34,8 +34,8 @@ struct Stem {
   const Steps ready;      // for the convolution
   const Steps convolved;  // what is pooled
 
-  /// Brings the image's rows of each step. The ring has room for those of two steps of an image: nobody reads the step's
-  /// before the last one any more. Those of another image come when nobody reads the one in front.
+  /// Brings the image's rows of each step. The ring has room for those of two steps of an image: nobody reads those
+  /// of the step before the last one any more. Those of another image come when nobody reads the one in front.
   __device__ __forceinline__ void bring_all() const {
 #pragma unroll 1
     for (Walk walk(p); !walk.done(); walk.next()) {
@@ -119,10 +119,9 @@ struct Stem {
       const int column = there - row * p.plan.mid_columns;
       const int image_row = in_ring(first.image_row + row * s.stride_h, p.plan.image_rows);
       const int mid_row = in_ring(first.mid_row + row, p.plan.mid_rows);
-      to.from[half] = at.pixels +
-                      (image_row * p.plan.pitch + column * s.stride_w + part.lead) * kPixelBytes + lane % 4 * 4;
-      to.to[half] =
-          at.ring + in_bank((mid_row * p.plan.mid_pitch + column) * kRowBytes + lane % 4 * 16);
+      to.from[half] = at.pixels + (image_row * p.plan.pitch + column * s.stride_w + part.lead) * kPixelBytes +
+                      lane % 4 * 4;
+      to.to[half] = at.ring + in_bank((mid_row * p.plan.mid_pitch + column) * kRowBytes + lane % 4 * 16);
     }
     return to;
   }

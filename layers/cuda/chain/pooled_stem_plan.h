@@ -3,10 +3,10 @@
 //
 // A worker, which is a block of threads, goes through steps of up to two rows of the maximum, image by image. For each
 // step some warps bring the rows of the image that are new into a ring of rows, four channels a pixel; others compute
-// the rows of the convolution that are new into a second ring, while the first ones take from there the maxima of the
-// step in front. An image of bytes (NormalizeImage) goes through a table on its way into the ring. Where there are two
-// multiprocessors for every row, or more, workers share the rows, and each has a part of the columns. The first rows of
-// the image's ring lie behind its end once more, so that the rows of every window follow each other.
+// the rows of the convolution that are new into a second ring; and others take the maxima from there. Each may be a
+// step ahead of the next ones. An image of bytes (NormalizeImage) goes through a table on its way into the ring. Where
+// there are two multiprocessors for every row, or more, workers share the rows, and each has a part of the columns. The
+// first rows of the image's ring lie behind its end once more, so that the rows of every window follow each other.
 #pragma once
 
 #include <algorithm>

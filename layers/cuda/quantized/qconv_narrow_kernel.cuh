@@ -111,8 +111,7 @@ struct Source<2, NarrowFrom::window, Channels> {
       for (int x = 0; x < kNarrowWindow; ++x) {
         std::uint32_t bits[kNarrowWindowChannels] = {};
 #pragma unroll
-        for (int c = 0; c < Channels; ++c)
-          bits[c] = image_bits(ahead.pixel[half][x][c], p.window.scale);
+        for (int c = 0; c < Channels; ++c) bits[c] = image_bits(ahead.pixel[half][x][c], p.window.scale);
         word[x] = low_bytes(bits);
       }
 #pragma unroll
