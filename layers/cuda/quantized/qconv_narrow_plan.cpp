@@ -14,8 +14,9 @@ int NarrowShape::pairs() const {
 }
 
 bool narrow_goes_first(const NarrowShape& shape, std::int64_t positions) {
-  constexpr int kFewOutputs = 32, kPositionsPerOutput = 24;
-  return shape.outputs <= kFewOutputs || positions >= std::int64_t{kPositionsPerOutput} * shape.outputs;
+  constexpr int kFewOutputs = 32, kFewPositions = 512, kPositionsPerOutput = 32;
+  if (shape.outputs <= kFewOutputs && positions <= kFewPositions) return true;
+  return positions >= std::int64_t{kPositionsPerOutput} * shape.outputs;
 }
 
 std::vector<std::int8_t> narrow_window_weights(std::span<const std::int8_t> weights, int outputs,

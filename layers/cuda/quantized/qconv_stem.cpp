@@ -94,7 +94,9 @@ void register_cuda_qconv_stem(Registry& registry) {
   Candidate candidate{
       "stem", refuse_stem, [](const NodeSpec& spec) { return std::make_unique<QStem>(spec); },
       [](const NodeSpec& spec) { return cuda::stem_variants(spec, attributes_of(spec).conv); },
-      [](const NodeSpec& spec) { return cuda::stem_yields(spec, attributes_of(spec).conv); }};
+      [](const NodeSpec& spec) {
+        return refuse_stem(spec).has_value() || cuda::stem_yields(spec, attributes_of(spec).conv);
+      }};
   candidate.fuses_epilogue = cuda::fuses_table;
   registry.add(QConv::kType, DeviceKind::cuda, std::move(candidate));
 }

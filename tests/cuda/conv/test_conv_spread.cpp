@@ -132,6 +132,11 @@ TEST(SpreadPlan, GoesFirstWhereItWasFaster) {
   }
   EXPECT_TRUE(first(128, 28, 128, 3, 2, false));
   EXPECT_FALSE(first(128, 28, 128, 3, 2, true));
+  for (const std::int64_t channels : {192, 384}) {
+    EXPECT_TRUE(first(channels, 14, 64, 1, 1, false));
+    EXPECT_FALSE(first(channels, 14, 64, 1, 1, true)) << "shallow";
+  }
+  EXPECT_TRUE(first(240, 1, 10, 1, 1, true)) << "of squeeze-excite";
   EXPECT_TRUE(first(512, 7, 2048, 1, 1, false));
   EXPECT_FALSE(first(512, 7, 2048, 1, 1, true));
 }

@@ -24,7 +24,8 @@ TEST(QConvNarrow, GoesFirstWhereItWasFaster) {
   };
   EXPECT_TRUE(first(1, 112, 32, 16));
   EXPECT_TRUE(first(1, 112, 16, 96));
-  EXPECT_TRUE(first(1, 28, 192, 32));
+  EXPECT_TRUE(first(1, 56, 144, 24));
+  EXPECT_FALSE(first(1, 28, 192, 32));
   EXPECT_FALSE(first(1, 56, 24, 144));
   EXPECT_FALSE(first(1, 28, 32, 192));
   EXPECT_FALSE(first(1, 14, 192, 64));
@@ -33,6 +34,7 @@ TEST(QConvNarrow, GoesFirstWhereItWasFaster) {
   EXPECT_FALSE(first(32, 14, 64, 384));
   EXPECT_TRUE(first(128, 14, 64, 384));
   EXPECT_TRUE(first(128, 1, 32, 8)) << "of squeeze-excite";
+  EXPECT_TRUE(first(1, 1, 8, 32)) << "of squeeze-excite";
 }
 
 TEST(QConvNarrow, RandomChannels) {
