@@ -26,7 +26,7 @@ struct Stem {
   static constexpr int kRowBytes = kUnitChannels * kBytes;
   static constexpr int kUnitBytes = kUnitRows * kRowBytes;
   static constexpr int kPixelBytes = Supply<Sum>::kPixelBytes;
-  static constexpr int kConstants = kUnitChannels * (kBytes == 1 ? 8 : 4);
+  static constexpr int kBiasBytes = kUnitChannels * 4;
   using Out = units::Outputs<Sum>;
   const PooledStemArgs& p;
   const Places& at;
@@ -142,12 +142,11 @@ struct Stem {
   __device__ __forceinline__ void convolve(const FirstRows& first, int tile, int positions,
                                            const Multipliers& multipliers) const {
     const Lane lane = lane_of(first, tile, positions);
-    const std::uint32_t constants = at.constants + threadIdx.x % 4 * 16;
     units::Sums<Sum> sums;
     Left left[kAhead];
 #pragma unroll
     for (int row = 0; row < kAhead; ++row) load(left[row], lane.from, row);
-    units::start(sums, constants);
+    units::start(sums, at.biases + threadIdx.x % 4 * 16);
     const std::uint64_t right = units::descriptor<kRowBytes>(at.weights);
 #pragma unroll
     for (int row = 0; row < kPooledStemTaps; ++row) {
@@ -218,8 +217,8 @@ struct Stem {
     return most;
   }
 
-  /// One row of maxima, or two that have a row of their windows in common. Windows that reach into
-  /// the padding take their edge twice.
+  /// One row of maxima, or two that have a row of their windows in common. Windows that reach into the padding take
+  /// their edge twice.
   template <int Rows>
   __device__ __forceinline__ void pool(int image, int first_row) const {
     const PooledStemShape& s = p.plan.shape;
@@ -271,7 +270,7 @@ struct Stem {
 #pragma unroll
       for (int i = 0; i < 4; ++i)
         multipliers[i] =
-            *reinterpret_cast<const uint4*>(p.constants + kUnitChannels * 4 + i * 64 + threadIdx.x % 4 * 16);
+            *reinterpret_cast<const uint4*>(p.constants + kBiasBytes + i * 64 + threadIdx.x % 4 * 16);
     }
     // Groups take turns through all steps' tiles: who has fewer of a step begins with the next one.
     int tiles_before = 0;
@@ -302,13 +301,13 @@ __global__ void __launch_bounds__(pooled_stem::kThreads, 1)
 #ifdef PIPIT_WARPGROUP_MMA
   using Stem = pooled_stem::Stem<Sum, FromBytes>;
   extern __shared__ std::uint8_t dynamic[];
-  __shared__ uint4 constants[Stem::kConstants / 16];
+  __shared__ uint4 biases[Stem::kBiasBytes / 16];
   __shared__ std::uint64_t barriers[2 * pooled_stem::Steps::kCount];
   pooled_stem::Places at;
   at.weights = (ptx::shared_address(dynamic) + 1023) & ~1023U;
   at.ring = at.weights + p.plan.ring;
   at.pixels = at.weights + p.plan.pixels;
-  at.constants = ptx::shared_address(constants);
+  at.biases = ptx::shared_address(biases);
   at.table = at.weights + p.plan.table;
   const auto thread = static_cast<int>(threadIdx.x);
   const StemPart part = p.plan.part_of(static_cast<int>(blockIdx.y));
@@ -333,8 +332,8 @@ __global__ void __launch_bounds__(pooled_stem::kThreads, 1)
   ptx::wait_for_previous_kernel();
   if (thread < pooled_stem::kComputing) {
     ptx::take_registers<pooled_stem::kRegisters>();
-    if (thread * 16 < Stem::kConstants)
-      store_four(at.constants + thread * 16, units::constant<Sum>(p.constants, thread * 16));
+    if (thread * 16 < Stem::kBiasBytes)
+      store_four(at.biases + thread * 16, units::constant<Sum>(p.constants, thread * 16));
     ptx::wait_copies<0>();
     ptx::publish_shared();
     // What each of them has stored, all may read.

@@ -27,7 +27,7 @@ inline constexpr int kRegisters = 80, kFewRegisters = 56;
 
 /// Addresses in shared memory.
 struct Places {
-  std::uint32_t weights, ring, pixels, constants, table;
+  std::uint32_t weights, ring, pixels, biases, table;
 };
 
 /// What each step is waited for: its rows of the image are there and the maxima have left room for its outputs; or it

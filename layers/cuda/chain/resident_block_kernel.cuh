@@ -244,6 +244,7 @@ struct Group {
     const int output = i - p.plan.lag;
     const units::RowPlaces places = places_of(output);
     Out held[kBlockMostUnits][2];
+    // In front of await(): from behind it the assembler moves these reads past the window's products.
     if constexpr (Adds == BlockAdds::x) {
 #pragma unroll
       for (int unit = 0; unit < kBlockMostUnits; ++unit)
