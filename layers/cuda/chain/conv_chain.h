@@ -61,6 +61,9 @@ inline constexpr std::int64_t kLargeSum = std::int64_t{1} << 24;
 bool has_sums_below(const NodeSpec& spec, bool relu, std::int64_t limit);
 /// Biases, and in INT8 multipliers, of every unit of outputs (pack_unit_constants).
 void append_unit_constants(const NodeSpec& spec, bool stored, std::vector<std::byte>& constants);
+/// These, and all units of weights (pack_unit): by outputs, taps, channels.
+void append_units(const NodeSpec& spec, bool stored, std::vector<std::byte>& weights,
+                  std::vector<std::byte>& constants);
 
 /// A candidate of a layer whose kernel K computes chains and no single node.
 template <typename K>

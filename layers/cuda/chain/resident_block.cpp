@@ -109,7 +109,7 @@ class ResidentBlock final : public Kernel {
   void pack(const Block& block) {
     std::vector<std::byte> weights, constants;
     const auto append = [&](int role, bool stored) {
-      if (role >= 0) pack_convolution(block.node(role), stored, block.plan, weights, constants);
+      if (role >= 0) cuda::append_units(block.node(role), stored, weights, constants);
     };
     append(block.roles.head, true);
     append(block.roles.window, false);
@@ -119,27 +119,6 @@ class ResidentBlock final : public Kernel {
     constants_ = cuda::DeviceBuffer(constants.data(), constants.size());
     args_.weights = weights_.as<const std::byte>();
     args_.constants = constants_.as<const std::byte>();
-  }
-
-  static void pack_convolution(const NodeSpec& spec, bool stored, const BlockPlan& plan,
-                               std::vector<std::byte>& weights, std::vector<std::byte>& constants) {
-    const auto more = [](std::vector<std::byte>& to, int bytes) {
-      to.resize(to.size() + static_cast<std::size_t>(bytes));
-      return to.data() + to.size() - bytes;
-    };
-    const std::vector<std::byte> ordered = cuda::ordered_weights(spec);
-    const auto in_c = static_cast<int>(spec.inputs[0]->shape[1]);
-    const auto out_c = static_cast<int>(spec.outputs[0].shape[1]);
-    const auto taps = static_cast<int>(cuda::conv_attributes(spec).window.taps());
-    for (int output = 0; output < out_c; output += cuda::kUnitChannels) {
-      for (int tap = 0; tap < taps; ++tap) {
-        for (int channel = 0; channel < in_c; channel += cuda::kUnitChannels) {
-          cuda::pack_unit(ordered.data(), in_c, taps, tap, channel, output, stored, plan.element_bytes,
-                          more(weights, plan.unit_bytes()));
-        }
-      }
-    }
-    cuda::append_unit_constants(spec, stored, constants);
   }
 
   cuda::DeviceBuffer weights_;

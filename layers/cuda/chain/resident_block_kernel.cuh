@@ -9,8 +9,8 @@
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
+#include "layers/cuda/chain/block_groups.cuh"
 #include "layers/cuda/chain/resident_block_supply.cuh"
 #include "layers/cuda/chain/ring_window.cuh"
 #include "layers/cuda/chain/unit_outputs.cuh"
@@ -27,12 +27,6 @@ using units::Sums;
 
 #ifdef PIPIT_WARPGROUP_MMA
 
-/// Iterations up to `last` that the group takes part in.
-template <int Groups>
-__device__ __forceinline__ int iterations_until(int last, int group) {
-  return last < group ? 0 : (last - group) / Groups + 1;
-}
-
 /// A group that multiplies.
 template <typename Sum, BlockAdds Adds>
 struct Group {
@@ -41,22 +35,17 @@ struct Group {
   const ResidentBlockArgs& p;
   const Places& at;
   const Range& range;
-  // Iterations of every warp: of which the head is in the ring, and that have read the ring. Not counted together: a
-  // warp may count one iteration more while another of its group has yet to count.
-  const int* written;
-  const int* read;
+  // Iterations of every warp: of which the head is in the ring, and that have read the ring.
+  int* written;
+  int* read;
   int warp = static_cast<int>(threadIdx.x) / 32 % 4, lane = static_cast<int>(threadIdx.x) % 32;
   /// From one lane: the compiler serializes products in what it takes for divergent.
   int group = __shfl_sync(0xFFFFFFFFU, static_cast<int>(threadIdx.x) / 128, 0);
 
   __device__ __forceinline__ void await(const int* counters, int last) const {
-    const int other = lane % (T::kGroups * 4);
-    ptx::wait_counters(counters + other, iterations_until<T::kGroups>(last, other / 4));
+    await_iterations<T::kGroups>(counters, lane, last);
   }
-  __device__ __forceinline__ void tell(const int* counters) const {
-    __syncwarp();
-    if (lane == 0) ptx::count_up(const_cast<int*>(counters) + group * 4 + warp);
-  }
+  __device__ __forceinline__ void tell(int* counters) const { count_iteration(counters, group, warp, lane); }
   /// How many units of x were brought before iteration i.
   __device__ __forceinline__ int entries_before(int i) const {
     const int heads = max(min(i, range.end_head) - range.first_head, 0) * p.in_chunks;
@@ -101,17 +90,7 @@ struct Group {
     Out::template finish<false, true>(outputs, sums, constants_of(0), p.head, outputs, 0);
     await(read, i - p.plan.ring + p.plan.lag);
     const int slot = i - p.ring.divide(i) * p.plan.ring;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int row = slot * kUnitRows + warp * 16 + lane / 4 + half * 8;
-      const std::uint32_t to = at.ring + row * T::kRowBytes + lane % 4 * 16;
-#pragma unroll
-      for (int w = 0; w < T::kBytes; ++w) {
-        const std::uint32_t(&word)[4 * T::kBytes] = outputs[half].word;
-        store_four(units::swizzled<T::kRowBytes>(to + w * 64),
-                   make_uint4(word[w * 4], word[w * 4 + 1], word[w * 4 + 2], word[w * 4 + 3]));
-      }
-    }
+    units::put_rows<T::kRowBytes>(at.ring, slot, warp, lane, outputs);
   }
 
   using Window = units::RingWindow<T::kRowBytes>;
@@ -123,34 +102,11 @@ struct Group {
                   p.plan.ring * kUnitRows, at.zeros, lane);
   }
 
-  using Left = std::uint32_t[T::kProducts][4];  // of a tap
-  static __device__ __forceinline__ void load(Left& left, const Window& window, int tap) {
-    const std::uint32_t from = window.tap(tap);
-#pragma unroll
-    for (int k = 0; k < T::kProducts; ++k) ptx::load_matrices(left[k], from ^ k * 32);
-  }
-
   __device__ __forceinline__ void window(int output, std::uint32_t (&operands)[T::kProducts][4]) const {
     const Window window = window_of(output);
     Sums<Sum> sums;
     units::start(sums, constants_of(1));
-    const std::uint64_t right = weights_of(p.plan.in_units);
-    Left left[T::kAhead];
-#pragma unroll
-    for (int tap = 0; tap < T::kAhead - 1; ++tap) load(left[tap], window, tap);
-#pragma unroll
-    for (int tap = 0; tap < kBlockTaps; ++tap) {
-      ptx::begin_products();
-#pragma unroll
-      for (int k = 0; k < T::kProducts; ++k)
-        ptx::multiply_group(sums, left[tap % T::kAhead][k], right + (tap * T::kUnitBytes >> 4) + k * 2);
-      ptx::end_products();
-      // The operands that are loaded next take the place of those of the products before these.
-      ptx::wait_products<1>();
-      const int next = tap + T::kAhead - 1;
-      if (next < kBlockTaps) load(left[next % T::kAhead], window, next);
-    }
-    ptx::wait_products();
+    units::multiply_window<T::kAhead>(sums, window, weights_of(p.plan.in_units));
     Out outputs[2];
     Out::template finish<false, true>(outputs, sums, constants_of(1), p.window, outputs, 0);
 #pragma unroll

@@ -3,8 +3,8 @@
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
+#include "layers/cuda/chain/block_groups.cuh"
 #include "layers/cuda/chain/resident_block_launch.h"
 #include "layers/cuda/device/async_ptx.cuh"
 #include "layers/cuda/device/cluster_ptx.cuh"
@@ -14,21 +14,11 @@
 namespace pipit::cuda::resident_block {
 
 template <typename Sum, BlockAdds Adds>
-struct Traits {
+struct Traits : BlockTraits<Sum> {
   static constexpr bool kProjects = Adds >= BlockAdds::projection;
-  static constexpr int kBytes = std::is_same_v<Sum, float> ? 2 : 1;  // of an element
-  static constexpr int kGroups = block_groups(kBytes);
-  static constexpr int kThreads = kGroups * 128 + 128;
-  /// Of a thread that multiplies; a block has 65536, and threads that copy keep kFewRegisters.
-  static constexpr int kRegisters = kGroups == 3 ? 152 : 112;
-  static constexpr int kFewRegisters = kGroups == 3 ? 40 : 24;
-  static constexpr int kRowBytes = kUnitChannels * kBytes;
-  static constexpr int kChunkUnits = kBlockChunkBytes / kRowBytes;
-  static constexpr int kUnitBytes = kUnitRows * kRowBytes;
-  static constexpr int kProducts = kRowBytes / 32;  // of a unit's depth
+  static constexpr int kChunkUnits = kBlockChunkBytes / BlockTraits<Sum>::kRowBytes;
   /// Taps of the window whose left operands have registers at once: halves have room for two.
-  static constexpr int kAhead = kBytes == 1 ? 3 : 2;
-  static constexpr int kConstants = kUnitChannels * (kBytes == 1 ? 8 : 4);  // bytes of a unit's
+  static constexpr int kAhead = BlockTraits<Sum>::kBytes == 1 ? 3 : 2;
 };
 /// Barriers of units of x that take turns, for those that arrive and for those that have been multiplied. Groups wait
 /// for units in any order: one waits for its own while those of an iteration for each other group are still to come.

@@ -1,11 +1,13 @@
-// Left operands of a 3x3 convolution from a ring of tiles in shared memory: each lane reads its own pixel for each tap,
-// or zeros beyond the image's edge.
+// A ring of tiles in shared memory: a lane's outputs as rows of it, and the products of a 3x3 convolution, for which
+// each lane reads its own pixel for each tap, or zeros beyond the image's edge.
 #pragma once
 
 #include <cstdint>
 
 #include "layers/cuda/chain/unit_layout.h"
+#include "layers/cuda/chain/unit_outputs.cuh"
 #include "layers/cuda/chain/unit_products.cuh"
+#include "layers/cuda/device/async_ptx.cuh"
 
 namespace pipit::cuda::units {
 
@@ -39,5 +41,75 @@ struct RingWindow {
     return (inside >> t & 1) != 0 ? swizzled<RowBytes>(ring + from) : zeros;
   }
 };
+
+/// Where word 0 of a lane's outputs lies in the ring, of its two rows of a tile, not swizzled; the others follow 64
+/// bytes behind each other.
+template <int RowBytes>
+__device__ __forceinline__ std::uint32_t ring_row(std::uint32_t ring, int slot, int half, int warp,
+                                                  int lane) {
+  const int row = slot * kUnitRows + warp * 16 + lane / 4 + half * 8;
+  return ring + row * RowBytes + lane % 4 * 16;
+}
+template <int RowBytes, typename Sum>
+__device__ __forceinline__ void put_rows(std::uint32_t ring, int slot, int warp, int lane,
+                                         const Outputs<Sum> (&outputs)[2]) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const std::uint32_t to = ring_row<RowBytes>(ring, slot, half, warp, lane);
+#pragma unroll
+    for (int w = 0; w < RowBytes / 64; ++w) {
+      const auto& word = outputs[half].word;
+      store_four(swizzled<RowBytes>(to + w * 64),
+                 make_uint4(word[w * 4], word[w * 4 + 1], word[w * 4 + 2], word[w * 4 + 3]));
+    }
+  }
+}
+/// What a lane would put there.
+template <int RowBytes, typename Sum>
+__device__ __forceinline__ void get_rows(std::uint32_t ring, int slot, int warp, int lane,
+                                         Outputs<Sum> (&held)[2]) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const std::uint32_t from = ring_row<RowBytes>(ring, slot, half, warp, lane);
+#pragma unroll
+    for (int w = 0; w < RowBytes / 64; ++w) {
+      const uint4 four = load_four(swizzled<RowBytes>(from + w * 64));
+      std::uint32_t* word = held[half].word + w * 4;
+      word[0] = four.x, word[1] = four.y, word[2] = four.z, word[3] = four.w;
+    }
+  }
+}
+
+#ifdef PIPIT_WARPGROUP_MMA
+
+/// sums += a window of 64 channels * its weights, one unit behind the other, by taps. Left operands of Ahead taps have
+/// registers at once.
+template <int Ahead, int RowBytes, typename Sum>
+__device__ __forceinline__ void multiply_window(Sums<Sum>& sums, const RingWindow<RowBytes>& window,
+                                                std::uint64_t weights) {
+  constexpr int kTaps = 9, kProducts = RowBytes / 32;
+  std::uint32_t left[Ahead][kProducts][4];
+  const auto load = [&](int tap) {
+    const std::uint32_t from = window.tap(tap);
+#pragma unroll
+    for (int k = 0; k < kProducts; ++k) ptx::load_matrices(left[tap % Ahead][k], from ^ k * 32);
+  };
+#pragma unroll
+  for (int tap = 0; tap < Ahead - 1; ++tap) load(tap);
+#pragma unroll
+  for (int tap = 0; tap < kTaps; ++tap) {
+    ptx::begin_products();
+#pragma unroll
+    for (int k = 0; k < kProducts; ++k)
+      ptx::multiply_group(sums, left[tap % Ahead][k], weights + (tap * kUnitRows * RowBytes >> 4) + k * 2);
+    ptx::end_products();
+    // The operands that are loaded next take the place of those of the products before these.
+    ptx::wait_products<1>();
+    if (tap + Ahead - 1 < kTaps) load(tap + Ahead - 1);
+  }
+  ptx::wait_products();
+}
+
+#endif
 
 }  // namespace pipit::cuda::units
