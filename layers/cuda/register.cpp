@@ -42,6 +42,7 @@ void register_cuda(Registry& registry) {
   register_cuda_qpool(registry);
   register_cuda_pooled_stem(registry);
   register_cuda_resident_block(registry);
+  register_cuda_basic_block(registry);
   register_cuda_image_chain(registry);
   register_cuda_streamed_block(registry);
   register_cuda_projected_sum(registry);

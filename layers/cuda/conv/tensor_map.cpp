@@ -8,6 +8,10 @@ namespace pipit::cuda {
 
 namespace {
 
+CUtensorMapSwizzle swizzle_of(int row_bytes) {
+  return row_bytes == 64 ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_128B;
+}
+
 // The driver is not linked: its functions are asked for by name.
 template <typename Function>
 Function driver_function(const char* name) {
@@ -45,7 +49,7 @@ CUtensorMap matrix_map(const void* data, std::int64_t columns, std::int64_t rows
   CUtensorMap map{};
   check(encode_tiled()(&map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 2, const_cast<void*>(data), extents.data(),
                        strides.data(), box.data(), steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE,
-                       CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+                       swizzle_of(box_columns), CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
                        CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
         "a matrix");
   return map;
@@ -63,8 +67,8 @@ CUtensorMap row_map(const void* x, const ConvShape& shape, int box_bytes, int bo
   CUtensorMap map{};
   check(encode_tiled()(&map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 4, const_cast<void*>(x), extents.data(),
                        strides.data(), box.data(), steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE,
-                       box_bytes == 64 ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_128B,
-                       CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
+                       swizzle_of(box_bytes), CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+                       CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
         "rows");
   return map;
 }

@@ -11,6 +11,7 @@
 namespace pipit::cuda {
 
 /// A matrix [rows, columns], columns a multiple of 16, read in boxes of box_rows x box_columns; zeros beyond its edges.
+/// Rows of 64 bytes are swizzled as by swizzled_chunk<4>.
 /// Throws Error with the driver's reason when there is no such map.
 CUtensorMap matrix_map(const void* data, std::int64_t columns, std::int64_t rows, int box_columns,
                        int box_rows);

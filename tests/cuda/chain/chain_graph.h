@@ -89,7 +89,7 @@ inline std::shared_ptr<const ExecutionPlan> plan_for(const Graph& graph, DeviceK
   CompileOptions options;
   options.planning.device = device;
   options.planning.precision = precision;
-  options.planning.exclude_kernels = {"row_chain",     "resident_block", "streamed_block",
+  options.planning.exclude_kernels = {"row_chain",     "resident_block", "basic_block", "streamed_block",
                                       "projected_sum", "pooled_stem",    "image_chain"};
   if (!kernel.empty()) {
     options.planning.prefer_kernel = kernel;
