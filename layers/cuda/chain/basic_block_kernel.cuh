@@ -70,8 +70,10 @@ __device__ __forceinline__ void copy_all(const BasicBlockArgs& p, const Places& 
 #pragma unroll 1
   for (int j = 0, slot = 0; j < tiles; ++j) {
     const int last_read = j - p.plan.x_ring;
-    if (last_read >= 0)
+    if (last_read >= 0) {
       ptx::wait_barrier(at.empty + last_read % kBasicTurns * 8, last_read / kBasicTurns % 2);
+      ptx::let_copies_overwrite();
+    }
     const std::uint32_t full = at.full + j % kBasicTurns * 8;
     ptx::arrive_expecting(full, T::kUnitBytes);
     ptx::copy_box(at.x + slot * T::kUnitBytes, p.x, full, 0, (range.first - p.plan.lag + j) * kUnitRows);

@@ -122,6 +122,7 @@ __device__ __forceinline__ void bring_constants(const ImageChainArgs& p, const P
   constexpr int kInnerBytes = kImageInner / kUnitChannels * kImageConstantBytes;
   const int bytes = conv < 2 ? kInnerBytes : p.plan.channels / kUnitChannels * kImageConstantBytes;
   const std::uint32_t barrier = at.constants_here + conv * 8;
+  ptx::let_copies_overwrite();
   ptx::arrive_expecting(barrier, bytes);
   ptx::copy_bytes(at.constants + conv * kInnerBytes,
                   p.constants + block * p.plan.constant_units() * kImageConstantBytes + conv * kInnerBytes,

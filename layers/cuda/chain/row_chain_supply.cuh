@@ -53,6 +53,7 @@ __device__ __forceinline__ void bring_weights(const RowChainArgs& args, const Ro
       ptx::wait_barrier(at.empty + freed % kRingTurns * 8, freed / kRingTurns % 2);
       room += done.next();
       ++freed;
+      ptx::let_copies_overwrite();
     }
     room -= units;
     const std::uint32_t barrier = at.full + brought % kRingTurns * 8;

@@ -104,6 +104,7 @@ __device__ __forceinline__ void bring_x(const StreamedBlockArgs& p, const Range&
   const auto bring = [&](int tile, int tiles, int chunk) {
     const int count = min(tiles, kStreamedGroups);
     to.await_room();
+    ptx::let_copies_overwrite();
     ptx::arrive_expecting(to.is_full(), max(count, 0) * kStreamedTileBytes);
     for (int t = 0; t < count; ++t) {
       ptx::copy_box(to.address() + t * kStreamedTileBytes, p.x, to.is_full(), chunk * kStreamedInner,

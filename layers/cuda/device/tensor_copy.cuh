@@ -38,6 +38,13 @@ __device__ __forceinline__ void wait_barrier(std::uint32_t barrier, std::uint32_
   }
 }
 
+/// Behind a wait for threads that have read shared memory with loads of their own, in front of copies that overwrite
+/// it: an mbarrier alone does not order the copy engine's writes behind their reads (PTX ISA, "Async proxy"), and it
+/// shows, in a few wrong bytes now and then. What only the matrix unit has read needs no such fence.
+__device__ __forceinline__ void let_copies_overwrite() {
+  asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");
+}
+
 /// One warp more has come this far: what its threads read before stays readable until then. By one of its lanes, after
 /// __syncwarp.
 __device__ __forceinline__ void count_up(int* counter) {
@@ -52,7 +59,7 @@ __device__ __forceinline__ void wait_counter(const int* counter, int count) {
   do {
     asm volatile("ld.acquire.cta.shared::cta.s32 %0, [%1];\n" : "=r"(now) : "r"(address) : "memory");
   } while (now < count);
-  asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");
+  let_copies_overwrite();
 }
 
 /// The same by a whole warp, each lane's counter and count, for warps that read and write there.

@@ -62,6 +62,7 @@ TEST(BasicBlock, TakesOneBlockBehindAnother) {
   Numbers numbers(432);
   ConvChainShape shape = blocks(2, true);
   shape.images = 3, shape.height = shape.width = 56;
+  shape = between_convolutions(std::move(shape));
   EXPECT_EQ(expect_halves(graph_of(shape, false, numbers), kName, 1e-3, numbers), 2);
   shape.element_bytes = 1;
   EXPECT_EQ(expect_specification(graph_of(shape, true, numbers, small_sums(numbers)), kName, numbers), 2);

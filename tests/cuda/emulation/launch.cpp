@@ -71,6 +71,7 @@ std::unique_ptr<Block> make_block(Cluster& cluster, unsigned rank) {
   b->written.resize(b->bytes / 4);
   b->read.resize(b->written.size() * b->warps.size());
   b->read_where.resize(b->read.size());
+  b->read_time.resize(b->read.size());
   for (unsigned g = 0; g < (threads + 127) / 128; ++g) {
     auto group = std::make_unique<Warpgroup>();
     group->block = b.get();

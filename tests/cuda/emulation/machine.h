@@ -191,6 +191,7 @@ struct Block {
   // Of words; reads by warp.
   std::vector<Written> written;
   std::vector<std::uint32_t> read, read_where;
+  std::vector<std::uint64_t> read_time;  ///< by threads; 0: by the matrix unit
 };
 
 struct Cluster {

@@ -1,5 +1,6 @@
 #include "tests/cuda/emulation/order.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -17,6 +18,21 @@ namespace {
 
 const char* name_of(const Written& last) {
   return last.clock == kNotYet ? "copy (cp.async) that was not waited for" : "write";
+}
+
+// What threads have read the copy engine may write over behind a fence: of a lane of the warp that has read, or of the
+// thread that asks for the copy.
+void check_fences(const Block& b, std::uint32_t word, const char* what) {
+  const std::size_t n = b.warps.size();
+  for (std::size_t i = 0; i < n; ++i) {
+    const std::uint64_t time = b.read_time[word * n + i];
+    if (time == 0 || running->fenced_at >= time) continue;
+    const Warp& reader = *b.warps[i];
+    const auto fenced = [&](const Thread* lane) { return lane != nullptr && lane->fenced_at >= time; };
+    if (std::any_of(reader.lanes.begin(), reader.lanes.end(), fenced)) continue;
+    fail("{} to {}: no fence.proxy.async behind the read by {} at\n{}", what, place(word * 4 + kWindow),
+         machine->actors[reader.actor], lines_of(code_at(b.read_where[word * n + i])));
+  }
 }
 
 // A word that st.async has written carries its sender's rank.
@@ -56,9 +72,10 @@ void check_read(Block& b, const Warp& w, std::uint32_t word, const char* what, P
        place(word * 4 + kWindow), writers.index.x, last.thread & 0xFFFF, lines_of(code_at(last.where)));
 }
 
-void record_read(Block& b, const Warp& w, std::uint32_t word, const void* where) {
+void record_read(Block& b, const Warp& w, std::uint32_t word, const void* where, Proxy proxy) {
   const std::size_t i = word * b.warps.size() + static_cast<std::size_t>(w.index);
   b.read[i] = w.clocks.of(w.actor);
+  b.read_time[i] = proxy == Proxy::generic ? machine->stores : 0;
   b.read_where[i] = code_offset(where);
 }
 
@@ -83,9 +100,10 @@ void record_write(Block& b, std::uint32_t word, std::uint32_t actor, std::uint32
 }
 
 void thread_reads(Block& b, std::uint32_t address, std::uint32_t bytes) {
+  ++machine->stores;
   for (std::uint32_t i = word_of(address); i <= word_of(address + bytes - 1); ++i) {
     check_read(b, *running->warp, i, "the read", Proxy::generic, 0);
-    record_read(b, *running->warp, i, running->where);
+    record_read(b, *running->warp, i, running->where, Proxy::generic);
   }
 }
 
@@ -114,6 +132,7 @@ void engine_writes(Block& b, std::uint32_t address, std::uint32_t bytes, Mbarrie
     const bool in_order = machine->how.ordered_sends && sent && last.time == 0 && last.thread == mark;
     if (in_order) last.clock = 0;
     check_write(b, w, i, what);
+    if (!sent) check_fences(b, i, what);
     record_write(b, i, m.actor, static_cast<std::uint32_t>(m.phase + 1), running->where, nullptr);
     last.thread = mark;
   }

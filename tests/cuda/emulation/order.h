@@ -26,7 +26,7 @@ std::uint32_t word_of(std::uint32_t address);
 enum class Proxy { generic, async };
 void check_read(Block& b, const Warp& w, std::uint32_t word, const char* what, Proxy proxy,
                 std::uint64_t fenced_at);
-void record_read(Block& b, const Warp& w, std::uint32_t word, const void* where);
+void record_read(Block& b, const Warp& w, std::uint32_t word, const void* where, Proxy proxy);
 void check_write(Block& b, const Warp& w, std::uint32_t word, const char* what);
 void record_write(Block& b, std::uint32_t word, std::uint32_t actor, std::uint32_t clock, const void* where,
                   const Thread* thread);

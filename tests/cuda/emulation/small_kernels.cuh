@@ -19,6 +19,7 @@ enum class Fault {
   unordered_barriers,
   no_wait_for_full,
   no_wait_for_empty,
+  no_fence_behind_reads,
   too_few_bytes,
   too_few_arrivals,
   too_many_arrivals,
@@ -79,6 +80,7 @@ __global__ void run_pipeline(const std::uint32_t* x, std::uint32_t* y) {
     const std::uint32_t slot = i % kSlots;
     if (Broken != Fault::no_wait_for_full) ptx::wait_barrier(full + slot * 8, i / kSlots % 2);
     const uint4 v = cuda::load_four(at + slot * kSlotBytes + threadIdx.x * 16);
+    if (Broken != Fault::no_fence_behind_reads) ptx::publish_shared();
     __syncwarp();
     if (threadIdx.x % 32 == 0) ptx::arrive(empty + slot * 8);
     y[i * 128 + threadIdx.x] = v.x + v.y + v.z + v.w;

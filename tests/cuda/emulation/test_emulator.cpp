@@ -166,6 +166,7 @@ TEST(Emulator, FindsWhatEndsEarly) {
 
 TEST(Emulator, FindsMissingFences) {
   expect_found(product<Fault::no_proxy_fence>, "no fence.proxy.async");
+  expect_found(pipeline<Fault::no_fence_behind_reads>, "no fence.proxy.async behind the read");
   expect_found(product<Fault::no_wgmma_fence>, "without wgmma.fence");
 }
 

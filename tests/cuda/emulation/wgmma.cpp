@@ -139,7 +139,7 @@ void record_reads(Warp& w, Warpgroup& g, int until) {
     running->where = p.where;
     check_operands(b, w, p, "a product's read, which may last until wgmma.wait_group,", Proxy::generic, 0);
     for_chunks(p, [&](std::uint32_t address) {
-      for (std::uint32_t i = 0; i < 4; ++i) record_read(b, w, word_of(address) + i, p.where);
+      for (std::uint32_t i = 0; i < 4; ++i) record_read(b, w, word_of(address) + i, p.where, Proxy::async);
     });
   }
 }
