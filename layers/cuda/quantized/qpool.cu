@@ -104,11 +104,12 @@ void run_average(const QAveragePool& layer, std::span<const ConstTensorView> inp
                                  outputs[0], context);
 }
 
-// ---- Global average over NHWC: four channels a thread, the positions shared by the threads of a block and, where
-// there are many, by the blocks of a cluster. Whole numbers may be added in any order.
+// ---- Global average over NHWC: four channels a thread, or sixteen, the positions shared by the threads of a block
+// and, where there are many, by the blocks of a cluster. Whole numbers may be added in any order.
 
 constexpr int kAverageThreads = 512;
 constexpr int kMostWords = 16;  // of a block
+constexpr int kSixteen = 4;     // words that a thread reads at once where there are many positions
 constexpr int kMostSplits = 8;  // widest cluster that every GPU with clusters can launch
 
 struct GlobalAverage {
@@ -120,6 +121,8 @@ struct GlobalAverage {
   int zero_point = 0;
 };
 
+// Words: read at once by a thread; g.words is a multiple of it.
+template <int Words>
 __global__ void __launch_bounds__(kAverageThreads)
     global_average_integers(GlobalAverage g, AverageStore average, void* y, const unsigned* x) {
   ptx::release_next_kernel();
@@ -127,25 +130,30 @@ __global__ void __launch_bounds__(kAverageThreads)
   constexpr int kWarps = kAverageThreads / 32;
   __shared__ int partial[kWarps][kMostWords * 4];
   const int thread = static_cast<int>(threadIdx.x);
-  const int column = thread & (g.words - 1);
-  const int word = static_cast<int>(blockIdx.y) * g.words + column;
-  const int rows = kAverageThreads / g.words;
+  const int columns = g.words / Words;
+  const int column = thread & (columns - 1);
+  const int word = static_cast<int>(blockIdx.y) * g.words + column * Words;
+  const int rows = kAverageThreads / columns;
   const auto n = static_cast<std::int64_t>(blockIdx.z);
-  int sum[4] = {};
+  int sum[Words * 4] = {};
   if (word < g.all_words) {
+    struct alignas(Words * 4) Read {
+      unsigned v[Words];
+    };
     const unsigned* from = x + n * g.positions * g.all_words + word;
     const int step = rows * g.splits;
 #pragma unroll 8
-    for (int p = static_cast<int>(blockIdx.x) * rows + thread / g.words; p < g.positions; p += step) {
-      const auto value = static_cast<int>(from[static_cast<std::int64_t>(p) * g.all_words] ^ g.flip);
+    for (int p = static_cast<int>(blockIdx.x) * rows + thread / columns; p < g.positions; p += step) {
+      const Read read = *reinterpret_cast<const Read*>(from + static_cast<std::int64_t>(p) * g.all_words);
 #pragma unroll
-      for (int v = 0; v < 4; ++v) sum[v] = __dp4a(value, 1 << v * 8, sum[v]);
+      for (int v = 0; v < Words * 4; ++v)
+        sum[v] = __dp4a(static_cast<int>(read.v[v / 4] ^ g.flip), 1 << v % 4 * 8, sum[v]);
     }
   }
 #pragma unroll
-  for (int v = 0; v < 4; ++v) {
-    for (int lanes = g.words; lanes < 32; lanes *= 2) sum[v] += __shfl_xor_sync(~0U, sum[v], lanes);
-    if (thread % 32 < g.words) partial[thread / 32][column * 4 + v] = sum[v];
+  for (int v = 0; v < Words * 4; ++v) {
+    for (int lanes = columns; lanes < 32; lanes *= 2) sum[v] += __shfl_xor_sync(~0U, sum[v], lanes);
+    if (thread % 32 < columns) partial[thread / 32][column * Words * 4 + v] = sum[v];
   }
   __syncthreads();
   const bool mine = thread < g.words * 4;
@@ -187,18 +195,20 @@ class GlobalAverageKernel final : public Kernel {
     while (average_.words < std::min(average_.all_words, kMostWords / 2)) average_.words *= 2;
     if (average_.all_words % kMostWords == 0 || average_.all_words > 4 * kMostWords)
       average_.words = kMostWords;
-    PIPIT_CUDA(can_overlap(reinterpret_cast<const void*>(&global_average_integers), overlap_));
+    PIPIT_CUDA(can_overlap(reinterpret_cast<const void*>(&global_average_integers<1>), overlap_));
     int processors = 0;
     PIPIT_CUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, spec.gpu));
-    constexpr int kFewSteps = 8;  // of a thread
     const std::int64_t blocks =
         shape[0] * blocks_for(average_.all_words, static_cast<unsigned>(average_.words));
+    constexpr int kFewSteps = 8;  // of a thread that reads words: what it has under way
     const std::int64_t steps = std::int64_t{average_.positions} * average_.words / kAverageThreads;
     const auto worth = [&](int splits) {
       return splits <= kMostSplits && steps >= kFewSteps * splits && blocks * splits <= 4LL * processors;
     };
     // What overlaps was compiled for GPUs with clusters.
     while (overlap_ && worth(average_.splits * 2)) average_.splits *= 2;
+    sixteen_ = average_.all_words % kSixteen == 0 && average_.words >= kSixteen &&
+               steps >= 3 * kFewSteps * average_.splits;
   }
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
@@ -216,14 +226,16 @@ class GlobalAverageKernel final : public Kernel {
     config.stream = static_cast<cudaStream_t>(context.stream);
     config.attrs = attributes;
     config.numAttrs = !overlap_ ? 0 : average_.splits > 1 ? 2 : 1;
-    PIPIT_CUDA(cudaLaunchKernelEx(&config, global_average_integers, average_, store_,
-                                  static_cast<void*>(outputs[0].data),
-                                  reinterpret_cast<const unsigned*>(inputs[0].data)));
+    const bool sixteen = sixteen_ && reinterpret_cast<std::uintptr_t>(inputs[0].data) % 16 == 0;
+    PIPIT_CUDA(cudaLaunchKernelEx(
+        &config, sixteen ? global_average_integers<kSixteen> : global_average_integers<1>, average_, store_,
+        static_cast<void*>(outputs[0].data), reinterpret_cast<const unsigned*>(inputs[0].data)));
   }
 
  private:
   GlobalAverage average_;
   AverageStore store_;
+  bool sixteen_ = false;
   bool overlap_ = false;
 };
 

@@ -2,6 +2,7 @@
 #include "quant/layer_difference.h"
 
 #include <gtest/gtest.h>
+#include <cmath>
 
 #include <cstring>
 
@@ -124,8 +125,11 @@ TEST(GpuLayerDifference, WhatIsKeptInHalvesIsReadAndSaidToBe) {
     const bool kept = fp32[l].node == "block1";
     EXPECT_EQ(fp32[l].precision, kept ? Precision::fp32 : Precision::int8);
     EXPECT_EQ(fp16[l].precision, kept ? Precision::fp16 : Precision::int8);
-    // Halves add 2^-11 of a value to the noise of INT8, which is 2^-8 and more.
-    EXPECT_NEAR(fp16[l].difference.sqnr_db(), fp32[l].difference.sqnr_db(), 1);
+    // Halves add 2^-11 of a value to the noise of INT8, which is 2^-8 and more: what they and it have in common, at
+    // most 2 / 8 of its power, is an average of so many values, as that of a classifier's few.
+    const double deviation = 0.25 / std::sqrt(static_cast<double>(fp32[l].difference.count()));
+    EXPECT_NEAR(fp16[l].difference.sqnr_db(), fp32[l].difference.sqnr_db(),
+                1 + 10 * std::log10(1 + 4 * deviation));
   }
 }
 
