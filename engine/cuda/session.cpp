@@ -300,8 +300,9 @@ class CudaSession final : public DeviceSession {
     if (b.host) {
       b.host->enqueue(b.inputs, b.outputs, stream_);
     } else {
-      b.step->kernel->run(b.inputs, b.outputs,
-                          RunContext{pool_, b.scratch, static_cast<cudaStream_t>(stream_), b.state.data()});
+      b.step->kernel->run(
+          b.inputs, b.outputs,
+          RunContext{pool_, b.scratch, static_cast<cudaStream_t>(stream_), b.state.data(), b.step->settled});
     }
   }
 

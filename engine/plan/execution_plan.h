@@ -80,6 +80,7 @@ struct Step {
   std::vector<Placement> inputs;
   std::vector<Placement> outputs;
   std::size_t scratch_offset = 0;
+  std::uint32_t settled = 0;  ///< RunContext::settled
 };
 
 class ExecutionPlan {

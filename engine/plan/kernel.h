@@ -89,6 +89,11 @@ struct RunContext {
   void* stream = nullptr;  ///< on a GPU: the cudaStream_t to launch on; run() must not synchronize it
   /// state_bytes() bytes, aligned like scratch: as the session's run before left them, zeros in its first one.
   std::byte* state = nullptr;
+  /// On a GPU, a bit for each of the first 32 inputs: what no launch in front can be writing any more, since one that
+  /// settles lies between. A kernel that begins early may read it before it waits.
+  std::uint32_t settled = 0;
+
+  bool is_settled(std::size_t input) const { return input < 32 && (settled >> input & 1U) != 0; }
 };
 
 /// Where an input lies in an output that holds its rows (the elements of one pixel, say) one by one: bytes to its first
@@ -115,6 +120,9 @@ class Kernel {
   /// Memory that every session has for itself and that keeps its content from run to run, as counters need it of blocks
   /// that wait for each other. A session's runs follow each other, those of several sessions do not.
   virtual std::size_t state_bytes() const { return 0; }
+  /// On a GPU: whether run() has a launch that lets the next one begin, if at all, when everything in front of it has
+  /// finished. What was written before is settled for those behind it (RunContext::settled).
+  virtual bool settles() const { return false; }
   /// False when run() never reads constant `index` of its inputs (it was packed at creation), so that the plan may
   /// release the original.
   virtual bool reads_constant(std::size_t /*index*/) const { return true; }

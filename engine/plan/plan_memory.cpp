@@ -40,11 +40,28 @@ class Placer {
           memory.offsets[buffers_.ranges.size() + static_cast<std::size_t>(step.index)];
       step.scratch_offset = (offset + alignment - 1) / alignment * alignment;
     }
+    find_settled();
     for (const ValueId id : graph_.outputs()) placed.outputs.push_back(placement(id, memory));
     return placed;
   }
 
  private:
+  void find_settled() {
+    std::vector<int> writer(buffers_.root.size(), -1);  // per root: its step
+    int settling = -1;                                  // the last step that does
+    for (Step& step : steps_) {
+      std::vector<ValueId> inputs = graph_.nodes()[static_cast<std::size_t>(step.node)].inputs;
+      inputs.insert(inputs.end(), step.outside.begin(), step.outside.end());
+      for (std::size_t i = 0; i < std::min<std::size_t>(inputs.size(), 32); ++i) {
+        if (inputs[i] != kNoValue && writer[index(buffers_.root[index(inputs[i])])] < settling)
+          step.settled |= std::uint32_t{1} << i;
+      }
+      for (const ValueId id : last_node(graph_, step).outputs)
+        writer[index(buffers_.root[index(id)])] = step.index;
+      if (step.kernel->settles()) settling = step.index;
+    }
+  }
+
   Placement placement(ValueId id, const MemoryPlan& memory) const {
     Placement p;
     if (id == kNoValue) return p;

@@ -328,8 +328,8 @@ __global__ void __launch_bounds__(pooled_stem::kThreads, 1)
     store_four(at.pixels + i, uint4{});
   if constexpr (FromBytes) pooled_stem::Supply<Sum>{p, at, part}.fill_table();
   __syncthreads();
-  ptx::release_next_kernel();
   ptx::wait_for_previous_kernel();
+  ptx::release_next_kernel();
   if (thread < pooled_stem::kComputing) {
     ptx::take_registers<pooled_stem::kRegisters>();
     if (thread * 16 < Stem::kBiasBytes)

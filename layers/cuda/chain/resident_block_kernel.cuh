@@ -278,7 +278,6 @@ __global__ void __launch_bounds__(resident_block::Traits<Sum, Adds>::kThreads, 1
   if (thread < T::kRowBytes / 16) store_four(at.zeros + thread * 16, uint4{});
   if (thread < 8 * T::kGroups) counters[thread] = 0;
   __syncthreads();
-  ptx::release_next_kernel();
   if (thread >= T::kGroups * 128) {
     ptx::leave_registers<T::kFewRegisters>();
     if (copies) resident_block::copy_all<Sum, Adds>(p, at, range);

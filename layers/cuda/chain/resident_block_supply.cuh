@@ -62,6 +62,7 @@ __device__ __forceinline__ void copy_all(const ResidentBlockArgs& p, const Place
   ptx::arrive_expecting(at.have_weights + 8, rest);
   ptx::copy_bytes(at.weights + head, p.weights + head, rest, at.have_weights + 8);
   ptx::wait_for_previous_kernel();
+  ptx::release_next_kernel();
   const int slots = 1 << p.plan.slots_log2;
   int entry = 0;
   const auto bring = [&](int chunk, int tile) {

@@ -34,6 +34,7 @@ Refusal refuse(const NodeSpec& spec) {
 class SpreadGemm final : public Kernel {
  public:
   explicit SpreadGemm(const NodeSpec& spec) : SpreadGemm(spec, shape_of(spec)) {}
+  bool settles() const override { return true; }
   bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
   std::size_t packed_bytes() const override { return constants_.bytes(); }
 
@@ -41,6 +42,7 @@ class SpreadGemm final : public Kernel {
            const RunContext& context) const override {
     SpreadArgs args = args_;
     args.conv.x = inputs[0].data;
+    args.x_is_settled = context.is_settled(0);
     args.conv.residual = optional_data<Half>(inputs, 3);
     args.conv.y = outputs[0].data;
     PIPIT_CUDA(cuda::launch_spread_gemm(args, static_cast<cudaStream_t>(context.stream)));

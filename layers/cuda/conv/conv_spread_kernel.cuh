@@ -45,19 +45,30 @@ __global__ void __launch_bounds__(kSpreadThreads, 2) spread_gemm(const __grid_co
   spread::Products<Sum> products(p, rooms);
   products.find(row, 0);
 
-  ptx::wait_for_previous_kernel();
-  ptx::release_next_kernel();
+  typename Epilogue::Four held[spread::Finish::kQuads];
+  const auto fetch_residual = [&] {
+#pragma unroll
+    for (int u = 0; u < spread::Finish::kQuads; ++u)
+      held[u] = Epilogue::fetch_residual(args, finish.has(u), finish.at(u));
+  };
+  const auto wait = [] {
+    ptx::wait_for_previous_kernel();
+    ptx::release_next_kernel();
+  };
+  // Where x is settled only what is added to it, and y, have to wait.
+  if (!p.x_is_settled) wait();
   pixels.copy(p);
   ptx::commit_copies();
-  typename Epilogue::Four held[spread::Finish::kQuads];
-#pragma unroll
-  for (int u = 0; u < spread::Finish::kQuads; ++u)
-    held[u] = Epilogue::fetch_residual(args, finish.has(u), finish.at(u));
+  if (!p.x_is_settled) fetch_residual();
   if (!finish.alone) ptx::wait_in_cluster();
   ptx::wait_copies<0>();
   ptx::wait_barrier(have_weights, 0);
   __syncthreads();
   products.multiply(row, sums);
+  if (p.x_is_settled) {
+    wait();
+    fetch_residual();
+  }
   spread::store_sums(rooms.sums, sums);
   const typename Epilogue::Constants constants = Epilogue::constants(args, columns, finish.channel);
   __syncthreads();

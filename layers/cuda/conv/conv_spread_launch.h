@@ -11,6 +11,7 @@ struct SpreadArgs {
   ConvGemmArgs conv;  ///< weights: pack_spread; of its depth nothing counts
   SpreadPlan plan;
   int slice_bits = 0;                  ///< plan.slices is a power of two
+  bool x_is_settled = false;           ///< x may be read before the kernel in front has finished (RunContext)
   Divisor column_tiles, steps_of_tap;  ///< of conv.column_tiles, and of the steps that a slice's channels are
 };
 

@@ -1,31 +1,35 @@
 // Element-wise maps over up to three broadcast operands.
 #pragma once
 
+#include "layers/cuda/device/async_ptx.cuh"
 #include "layers/cuda/device/kernel.cuh"
+#include "layers/cuda/device/overlap.cuh"
 
 namespace pipit::cuda {
 
 template <int N>
 struct MapInputs {
   In in[N];
+  unsigned settled = 0;  ///< RunContext::settled
 };
 
 /// y[i] = f(x) with x[N] the operands' elements, as W. V elements a thread (V > 1 only with W = float).
 template <int V, typename W, int N, typename F>
 __global__ void map_kernel(DeviceLoop<N + 1> loop, Out y, MapInputs<N> inputs, F f) {
+  ptx::release_next_kernel();
   const unsigned i = thread_index();
   if (i >= loop.size) return;
   int at[N + 1];
   loop.offsets(i, at);
   if constexpr (V == 1) {
+    ptx::wait_for_previous_kernel();
     W x[N];
 #pragma unroll
     for (int k = 0; k < N; ++k) x[k] = load<W>(inputs.in[k], at[k + 1]);
     store<W>(y, at[0], f(x));
   } else {
     float x[N][V];
-#pragma unroll
-    for (int k = 0; k < N; ++k) {
+    const auto fetch = [&](int k) {
       if (loop.stride[loop.rank - 1][k + 1] == 0) {
         const float value = load<float>(inputs.in[k], at[k + 1]);
 #pragma unroll
@@ -33,6 +37,17 @@ __global__ void map_kernel(DeviceLoop<N + 1> loop, Out y, MapInputs<N> inputs, F
       } else {
         load_vector<V>(inputs.in[k], at[k + 1], x[k]);
       }
+    };
+    // Of one operand alone it would rarely be so.
+    const unsigned settled = N > 1 ? inputs.settled : 0;
+#pragma unroll
+    for (int k = 0; k < N; ++k) {
+      if ((settled >> k & 1U) != 0) fetch(k);
+    }
+    ptx::wait_for_previous_kernel();
+#pragma unroll
+    for (int k = 0; k < N; ++k) {
+      if ((settled >> k & 1U) == 0) fetch(k);
     }
     float result[V];
 #pragma unroll
@@ -46,6 +61,17 @@ __global__ void map_kernel(DeviceLoop<N + 1> loop, Out y, MapInputs<N> inputs, F
   }
 }
 
+template <typename... Parameters, typename... Arguments>
+void launch_waiting(const char* name, void (*kernel)(Parameters...), std::int64_t points,
+                    const RunContext& context, const Arguments&... arguments) {
+  if (points == 0) return;
+  bool overlap = false;
+  check(can_overlap(reinterpret_cast<const void*>(kernel), overlap), name);
+  check(launch_overlapping(kernel, dim3(blocks_for(points)), dim3(kThreads), overlap,
+                           static_cast<cudaStream_t>(context.stream), arguments...),
+        name);
+}
+
 /// Launches the map of `f` over operands broadcast to the output's shape, one element a thread.
 template <typename W, int N, typename F>
 void launch_map(const char* name, std::span<const ConstTensorView> inputs, const TensorView& y, const F& f,
@@ -57,7 +83,8 @@ void launch_map(const char* name, std::span<const ConstTensorView> inputs, const
     operands.in[k] = In(inputs[k]);
   }
   const auto loop = broadcast_loop<N + 1>(descs);
-  launch(name, map_kernel<1, W, N, F>, loop.size(), context, DeviceLoop<N + 1>(loop), Out(y), operands, f);
+  launch_waiting(name, map_kernel<1, W, N, F>, loop.size(), context, DeviceLoop<N + 1>(loop), Out(y),
+                 operands, f);
 }
 
 /// The same for f32 and f16 operands in float, 16 bytes a thread where the operands allow it.
@@ -68,6 +95,7 @@ void launch_float_map(const char* name, std::span<const ConstTensorView> inputs,
   std::array<const void*, N + 1> data{y.data};
   std::array<std::size_t, N + 1> bytes{dtype_bytes(y.desc.dtype)};
   MapInputs<N> operands;
+  operands.settled = context.settled;
   bool half = y.desc.dtype == DType::f16;
   bool plain = is_float_or_half(y.desc.dtype);
   for (std::size_t k = 0; k < N; ++k) {
@@ -80,14 +108,14 @@ void launch_float_map(const char* name, std::span<const ConstTensorView> inputs,
   }
   const auto loop = broadcast_loop<N + 1>(descs);
   if (plain && half && vectorizes(loop, 8, data, bytes)) {
-    launch(name, map_kernel<8, float, N, F>, loop.size() / 8, context, DeviceLoop<N + 1>(loop, 8), Out(y),
-           operands, f);
+    launch_waiting(name, map_kernel<8, float, N, F>, loop.size() / 8, context, DeviceLoop<N + 1>(loop, 8),
+                   Out(y), operands, f);
   } else if (plain && vectorizes(loop, 4, data, bytes)) {
-    launch(name, map_kernel<4, float, N, F>, loop.size() / 4, context, DeviceLoop<N + 1>(loop, 4), Out(y),
-           operands, f);
+    launch_waiting(name, map_kernel<4, float, N, F>, loop.size() / 4, context, DeviceLoop<N + 1>(loop, 4),
+                   Out(y), operands, f);
   } else {
-    launch(name, map_kernel<1, float, N, F>, loop.size(), context, DeviceLoop<N + 1>(loop), Out(y), operands,
-           f);
+    launch_waiting(name, map_kernel<1, float, N, F>, loop.size(), context, DeviceLoop<N + 1>(loop), Out(y),
+                   operands, f);
   }
 }
 

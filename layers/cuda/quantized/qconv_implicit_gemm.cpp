@@ -46,6 +46,7 @@ class QImplicitGemm final : public Kernel {
   std::size_t scratch_bytes() const override {
     return copies_ ? static_cast<std::size_t>(pixels() * shape_.in_c * 2) : 0;
   }
+  bool settles() const override { return true; }
   bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
   std::size_t packed_bytes() const override { return operands_.bytes() + blocks_.bytes(); }
   double kept_share() const override { return depth_.share(variant_.tile.columns); }

@@ -33,6 +33,7 @@ Refusal refuse(const NodeSpec& spec) {
 class QSpreadGemm final : public Kernel {
  public:
   explicit QSpreadGemm(const NodeSpec& spec) : QSpreadGemm(spec, shape_of(spec)) {}
+  bool settles() const override { return true; }
   bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
   std::size_t packed_bytes() const override { return operands_.bytes(); }
 
@@ -40,6 +41,7 @@ class QSpreadGemm final : public Kernel {
            const RunContext& context) const override {
     SpreadArgs args = args_;
     args.conv.x = inputs[0].data;
+    args.x_is_settled = context.is_settled(0);
     args.conv.residual = optional_data<std::int8_t>(inputs, 3);
     args.conv.y = outputs[0].data;
     PIPIT_CUDA(cuda::launch_qspread_gemm(args, static_cast<cudaStream_t>(context.stream)));

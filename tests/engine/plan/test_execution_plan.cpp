@@ -103,6 +103,39 @@ TEST(ExecutionPlan, ScratchLivesOnlyDuringItsStep) {
   }
 }
 
+class SettlingKernel final : public Kernel {
+ public:
+  bool settles() const override { return true; }
+  void run(std::span<const ConstTensorView>, std::span<const TensorView>, const RunContext&) const override {}
+};
+
+TEST(ExecutionPlan, InputsAreSettledWhereAKernelThatSettlesLiesBetween) {
+  Registry registry = toy_registry();
+  registry.add(ToyAdd::kType, DeviceKind::cpu,
+               {"settling",
+                [](const NodeSpec& spec) -> Refusal {
+                  if (spec.has_input(1)) return "one input";
+                  return std::nullopt;
+                },
+                [](const NodeSpec&) { return std::make_unique<SettlingKernel>(); }});
+  PlanOptions options = one_thread();
+  options.prefer_kernel = "settling";
+  GraphBuilder builder;
+  const auto add = [&](const std::vector<ValueId>& inputs) {
+    return builder.add1("n", std::make_shared<ToyAdd>(), inputs);
+  };
+  const ValueId x = builder.add_input("x", TensorDesc{Shape({64})});
+  const ValueId a = add({x}), b = add({a});
+  const ValueId view = builder.add1("v", std::make_shared<ToyView>(Shape({64})), {a});
+  const ValueId c = add({view, b}), d = add({c, view}), e = add({d, c}), f = add({e}), g = add({f, e});
+  builder.mark_output(add({g, x}));
+  const auto plan = ExecutionPlan::build(builder.build(), registry, options);
+  std::vector<unsigned> settled;
+  for (const Step& step : plan->steps()) settled.push_back(step.settled);
+  // Behind a, b, c and so on: a is settled when b has been launched, e when f has, x as soon as anything has.
+  EXPECT_THAT(settled, testing::ElementsAre(0, 0, 0b01, 0b10, 0, 0, 0b10, 0b10));
+}
+
 TEST(ExecutionPlan, RecordsWhoRefusedAndHonoursPreference) {
   const auto plan = ExecutionPlan::build(chain(1, false), toy_registry(), one_thread());
   EXPECT_EQ(plan->steps()[0].kernel_name, "plain");
