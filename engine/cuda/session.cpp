@@ -297,13 +297,10 @@ class CudaSession final : public DeviceSession {
   }
 
   void run_step(const Bound& b) {
-    if (b.host) {
-      b.host->enqueue(b.inputs, b.outputs, stream_);
-    } else {
-      b.step->kernel->run(
-          b.inputs, b.outputs,
-          RunContext{pool_, b.scratch, static_cast<cudaStream_t>(stream_), b.state.data(), b.step->settled});
-    }
+    if (b.host) return b.host->enqueue(b.inputs, b.outputs, stream_);
+    b.step->kernel->run(
+        b.inputs, b.outputs,
+        RunContext{pool_, b.scratch, static_cast<cudaStream_t>(stream_), b.state.data(), b.step->settled});
   }
 
   // The first `count` of them.

@@ -10,26 +10,26 @@ namespace pipit::cuda {
 template <int N>
 struct MapInputs {
   In in[N];
-  unsigned settled = 0;  ///< RunContext::settled
 };
 
 /// y[i] = f(x) with x[N] the operands' elements, as W. V elements a thread (V > 1 only with W = float).
 template <int V, typename W, int N, typename F>
 __global__ void map_kernel(DeviceLoop<N + 1> loop, Out y, MapInputs<N> inputs, F f) {
   ptx::release_next_kernel();
+  ptx::wait_for_previous_kernel();
   const unsigned i = thread_index();
   if (i >= loop.size) return;
   int at[N + 1];
   loop.offsets(i, at);
   if constexpr (V == 1) {
-    ptx::wait_for_previous_kernel();
     W x[N];
 #pragma unroll
     for (int k = 0; k < N; ++k) x[k] = load<W>(inputs.in[k], at[k + 1]);
     store<W>(y, at[0], f(x));
   } else {
     float x[N][V];
-    const auto fetch = [&](int k) {
+#pragma unroll
+    for (int k = 0; k < N; ++k) {
       if (loop.stride[loop.rank - 1][k + 1] == 0) {
         const float value = load<float>(inputs.in[k], at[k + 1]);
 #pragma unroll
@@ -37,17 +37,6 @@ __global__ void map_kernel(DeviceLoop<N + 1> loop, Out y, MapInputs<N> inputs, F
       } else {
         load_vector<V>(inputs.in[k], at[k + 1], x[k]);
       }
-    };
-    // Of one operand alone it would rarely be so.
-    const unsigned settled = N > 1 ? inputs.settled : 0;
-#pragma unroll
-    for (int k = 0; k < N; ++k) {
-      if ((settled >> k & 1U) != 0) fetch(k);
-    }
-    ptx::wait_for_previous_kernel();
-#pragma unroll
-    for (int k = 0; k < N; ++k) {
-      if ((settled >> k & 1U) == 0) fetch(k);
     }
     float result[V];
 #pragma unroll
@@ -61,6 +50,7 @@ __global__ void map_kernel(DeviceLoop<N + 1> loop, Out y, MapInputs<N> inputs, F
   }
 }
 
+/// For kernels that wait for the one in front: begins while that still runs, where the GPU can.
 template <typename... Parameters, typename... Arguments>
 void launch_waiting(const char* name, void (*kernel)(Parameters...), std::int64_t points,
                     const RunContext& context, const Arguments&... arguments) {
@@ -95,7 +85,6 @@ void launch_float_map(const char* name, std::span<const ConstTensorView> inputs,
   std::array<const void*, N + 1> data{y.data};
   std::array<std::size_t, N + 1> bytes{dtype_bytes(y.desc.dtype)};
   MapInputs<N> operands;
-  operands.settled = context.settled;
   bool half = y.desc.dtype == DType::f16;
   bool plain = is_float_or_half(y.desc.dtype);
   for (std::size_t k = 0; k < N; ++k) {

@@ -51,32 +51,26 @@ struct Product {
   float low, high;  // as in StepBounds
   int zero_point;   // of y
   bool spread;      // one element of b is for all neighbours of a
-  bool a_is_settled, b_is_settled;
 };
 
 template <int V>
 __global__ void product_kernel(DeviceLoop<3> loop, std::byte* y, const std::byte* a, const std::byte* b,
                                Product product) {
   ptx::release_next_kernel();
+  ptx::wait_for_previous_kernel();
   const unsigned i = thread_index();
   if (i >= loop.size) return;
   int at[3];
   loop.offsets(i, at);
-  Bytes<V> left, right;
-  const auto load_right = [&] {
-    if (product.spread) {
-      const std::uint8_t one = load_bytes<1>(b, at[2]).v[0];
+  const Bytes<V> left = load_bytes<V>(a, at[1]);
+  Bytes<V> right;
+  if (product.spread) {
+    const std::uint8_t one = load_bytes<1>(b, at[2]).v[0];
 #pragma unroll
-      for (int v = 0; v < V; ++v) right.v[v] = one;
-    } else {
-      right = load_bytes<V>(b, at[2]);
-    }
-  };
-  if (product.a_is_settled) left = load_bytes<V>(a, at[1]);
-  if (product.b_is_settled) load_right();
-  ptx::wait_for_previous_kernel();
-  if (!product.a_is_settled) left = load_bytes<V>(a, at[1]);
-  if (!product.b_is_settled) load_right();
+    for (int v = 0; v < V; ++v) right.v[v] = one;
+  } else {
+    right = load_bytes<V>(b, at[2]);
+  }
   Bytes<V> result;
 #pragma unroll
   for (int v = 0; v < V; ++v) {
@@ -94,6 +88,7 @@ __global__ void product_kernel(DeviceLoop<3> loop, std::byte* y, const std::byte
 __global__ void product_of_words(DeviceLoop<3> loop, std::byte* y, const std::byte* a, const std::byte* b,
                                  Product product) {
   ptx::release_next_kernel();
+  ptx::wait_for_previous_kernel();
   struct alignas(kWide) Words {
     std::uint32_t v[kWide / 4];
   };
@@ -101,22 +96,15 @@ __global__ void product_of_words(DeviceLoop<3> loop, std::byte* y, const std::by
   if (i >= loop.size) return;
   int at[3];
   loop.offsets(i, at);
-  Words left, right;
-  const auto load_left = [&] { left = *reinterpret_cast<const Words*>(a + at[1]); };
-  const auto load_right = [&] {
-    if (product.spread) {
-      const std::uint32_t one = load_bytes<1>(b, at[2]).v[0] * 0x01010101U;
+  const Words left = *reinterpret_cast<const Words*>(a + at[1]);
+  Words right;
+  if (product.spread) {
+    const std::uint32_t one = load_bytes<1>(b, at[2]).v[0] * 0x01010101U;
 #pragma unroll
-      for (std::uint32_t& word : right.v) word = one;
-    } else {
-      right = *reinterpret_cast<const Words*>(b + at[2]);
-    }
-  };
-  if (product.a_is_settled) load_left();
-  if (product.b_is_settled) load_right();
-  ptx::wait_for_previous_kernel();
-  if (!product.a_is_settled) load_left();
-  if (!product.b_is_settled) load_right();
+    for (std::uint32_t& word : right.v) word = one;
+  } else {
+    right = *reinterpret_cast<const Words*>(b + at[2]);
+  }
   Words result;
 #pragma unroll
   for (int w = 0; w < kWide / 4; ++w) {
@@ -178,9 +166,7 @@ class QProduct final : public Kernel {
                           bounds.low,
                           bounds.high,
                           a.y.zero_point,
-                          loop.rank() > 0 && loop.row_strides()[2] == 0,
-                          context.is_settled(0),
-                          context.is_settled(1)};
+                          loop.rank() > 0 && loop.row_strides()[2] == 0};
     const bool plain = product.a.zero_point == 0 && product.b.zero_point == 0 && product.zero_point == 0;
     const auto kernel = !wide ? product_kernel<1> : plain ? product_of_words : product_kernel<kWide>;
     launch_early(kernel, loop.size() / width, overlap_, context, DeviceLoop<3>(loop, width), y.data,
