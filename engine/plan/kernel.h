@@ -90,8 +90,8 @@ struct RunContext {
   /// state_bytes() bytes, aligned like scratch: as the session's run before left them, zeros in its first one.
   std::byte* state = nullptr;
   /// On a GPU, a bit for each of the first 32 inputs: what no launch in front can be writing any more, since one that
-  /// settles lies between. A kernel that begins early may read it before it waits, from the second-level cache: only the
-  /// wait makes sure that the first one holds nothing older.
+  /// settles lies between. A kernel that begins early may read it before it waits, from the second-level cache: only
+  /// the wait makes sure that the first one holds nothing older.
   std::uint32_t settled = 0;
 
   bool is_settled(std::size_t input) const { return input < 32 && (settled >> input & 1U) != 0; }
