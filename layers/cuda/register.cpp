@@ -41,6 +41,7 @@ void register_cuda(Registry& registry) {
   register_cuda_qfunctions(registry);
   register_cuda_qpool(registry);
   register_cuda_pooled_stem(registry);
+  register_cuda_squeeze_excite(registry);
   register_cuda_resident_block(registry);
   register_cuda_basic_block(registry);
   register_cuda_image_chain(registry);

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <initializer_list>
 #include <numbers>
-#include <optional>
 
 #include "layers/common/layer_kernel.h"
 #include "layers/ops/unary.h"
@@ -45,13 +44,17 @@ std::optional<HalfFunction> function_of(const UnaryAttributes& a) {
 bool fuses_function(const NodeSpec& spec, const NodeSpec& next) {
   return spec.fusion.followers.empty() && next.layer.type() == Unary::kType &&
          spec.outputs[0].dtype == DType::f16 && next.outputs[0].dtype == DType::f16 &&
-         function_of(layer_as<Unary>(next.layer).attributes()).has_value();
+         half_function_of(next).has_value();
+}
+
+std::optional<HalfFunction> half_function_of(const NodeSpec& unary) {
+  return function_of(layer_as<Unary>(unary.layer).attributes());
 }
 
 HalfFunction follower_function(const NodeSpec& spec) {
   // An average may follow as well (conv_average.h).
   if (spec.fusion.followers.empty() || spec.fusion.followers[0]->layer.type() != Unary::kType) return {};
-  return function_of(layer_as<Unary>(spec.fusion.followers[0]->layer).attributes()).value();
+  return half_function_of(*spec.fusion.followers[0]).value();
 }
 
 }  // namespace pipit::cuda

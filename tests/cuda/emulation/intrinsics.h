@@ -111,6 +111,11 @@ inline int __float2int_rn(float v) {
 inline float __fdiv_rn(float a, float b) {
   return a / b;
 }
+inline int __dp4a(int a, int b, int sum) {
+  for (int i = 0; i < 4; ++i)
+    sum += static_cast<std::int8_t>(a >> i * 8) * static_cast<std::int8_t>(b >> i * 8);
+  return sum;
+}
 inline int __ffs(int v) {
   return __builtin_ffs(v);
 }
