@@ -1,5 +1,5 @@
-// The kernel of "squeeze_excite" (squeeze_excite_plan.h). All weights are on their way before it waits for the kernel in
-// front; behind that it reads x once and waits twice for what the cluster's other blocks have sent.
+// The kernel of "squeeze_excite" (squeeze_excite_plan.h). All weights are on their way before it waits for the kernel
+// in front; behind that it reads x once and waits twice for what the cluster's other blocks have sent.
 #pragma once
 
 #include <cuda_fp16.h>

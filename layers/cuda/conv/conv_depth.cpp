@@ -11,10 +11,24 @@ int blocks_of(const ConvShape& shape) {
   return static_cast<int>(shape.depth() / block_units(shape));
 }
 
+// What of neighbouring channels belongs to an output's group.
+struct GroupChannels {
+  int first, count;
+  int begin(int channel) const { return std::max(channel, first); }
+  int end(int channel) const { return std::min(channel, first + count); }
+};
+GroupChannels channels_of(const ConvShape& shape, int channels, int output) {
+  const int count = channels / shape.groups;
+  return {output / (shape.out_c / shape.groups) * count, count};
+}
+
 }  // namespace
 
 KeptDepth::KeptDepth(const ConvShape& shape)
-    : block_units_(block_units(shape)), count_(blocks_of(shape)), outputs_(shape.out_c) {}
+    : block_units_(block_units(shape)),
+      count_(blocks_of(shape)),
+      outputs_(shape.out_c),
+      groups_(shape.groups) {}
 
 template <typename T>
 KeptDepth::KeptDepth(const ConvShape& shape, int channels, std::span<const T> weights) : KeptDepth(shape) {
@@ -26,13 +40,14 @@ KeptDepth::KeptDepth(const ConvShape& shape, int channels, std::span<const T> we
     int found = 0;
     // A dense layer's first output has weights in all of them.
     for (int o = first; o < std::min(first + kPanel, outputs_) && found < count_; ++o) {
-      const T* filter = weights.data() + o * (channels * taps);
+      const GroupChannels group = channels_of(shape, channels, o);
+      const T* filter = weights.data() + o * (group.count * taps);
       for (int b = 0; b < count_; ++b) {
         if (kept[static_cast<std::size_t>(b)]) continue;
         const int begin = b % per_tap * values;
         const T* from = filter + b / per_tap;
-        for (int c = begin; c < std::min(begin + values, channels); ++c) {
-          if (from[c * taps] == T{0}) continue;
+        for (int c = group.begin(begin); c < group.end(begin + values); ++c) {
+          if (from[(c - group.first) * taps] == T{0}) continue;
           kept[static_cast<std::size_t>(b)] = true;
           ++found;
           break;
@@ -87,7 +102,7 @@ double KeptDepth::share(int columns) const {
   double kept = 0;
   for (int tile = 0; tile * columns < outputs_; ++tile)
     kept += static_cast<double>(blocks(tile, columns).size()) * std::min(columns, outputs_ - tile * columns);
-  return kept / (static_cast<double>(count_) * outputs_);
+  return std::min(kept * groups_ / (static_cast<double>(count_) * outputs_), 1.0);
 }
 
 std::vector<DepthBlock> depth_blocks(const ConvShape& shape, const KeptDepth& depth, int columns) {
@@ -122,12 +137,13 @@ std::vector<To> pack_weights(const ConvShape& shape, const KeptDepth& depth, int
   for (int tile = 0; tile * columns < shape.out_c; ++tile) {
     const std::vector<int> blocks = depth.blocks(tile, columns);
     for (int o = tile * columns; o < std::min((tile + 1) * columns, shape.out_c); ++o) {
+      const GroupChannels group = channels_of(shape, channels, o);
       auto to = packed.begin() + o * row;
       for (const int block : blocks) {
         const int begin = block % per_tap * values;
-        const From* from = weights + std::int64_t{o} * channels * taps + block / per_tap;
-        for (int c = begin; c < std::min(begin + values, channels); ++c)
-          to[c - begin] = convert(from[c * taps]);
+        const From* from = weights + std::int64_t{o} * group.count * taps + block / per_tap;
+        for (int c = group.begin(begin); c < group.end(begin + values); ++c)
+          to[c - begin] = convert(from[(c - group.first) * taps]);
         to += values;
       }
     }

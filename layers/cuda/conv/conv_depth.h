@@ -30,7 +30,7 @@ class KeptDepth {
   /// All blocks, for every tile.
   explicit KeptDepth(const ConvShape& shape);
   /// Those with weights other than zero: float, or bytes, of which two are a unit.
-  /// weights [out_c, channels, kernel_h, kernel_w] in row-major order, channels <= those of shape.in_c.
+  /// weights [out_c, channels / groups, kernel_h, kernel_w] in row-major order, channels <= those of shape.in_c.
   template <typename T>
   KeptDepth(const ConvShape& shape, int channels, std::span<const T> weights);
 
@@ -44,14 +44,15 @@ class KeptDepth {
   int most_steps(int columns) const;
   /// kept_steps of the shape: the mean steps of the tiles that there are, 0 where no tile leaves anything out.
   void describe(ConvShape& shape) const;
-  /// Of all blocks of all outputs the share that tiles of so many columns keep.
+  /// Of all blocks of all outputs the share that tiles of so many columns keep; of those of each output's own group,
+  /// where there are several, at most 1: tiles also multiply by what lies between groups.
   double share(int columns) const;
 
  private:
   static constexpr int kPanel = 32;  // outputs that are looked at together
   int block_units_;
   int count_;  // blocks of k
-  int outputs_;
+  int outputs_, groups_;
   bool all_ = true;
   std::vector<std::vector<bool>> panels_;  // of every panel the blocks with weights; empty where all are kept
 };
@@ -59,9 +60,9 @@ class KeptDepth {
 /// What the kernel reads: the blocks of every tile of so many columns, each list filled up to most_steps with zeros.
 std::vector<DepthBlock> depth_blocks(const ConvShape& shape, const KeptDepth& depth, int columns);
 
-/// Weights [out_c, channels, kernel_h, kernel_w] in row-major order as the right-hand matrix: rows are output channels
-/// (count rounded up to `columns`, the rest zero), and of k, innermost, what the row's tile keeps, filled up with zeros
-/// to most_steps. channels <= shape.in_c; the channels beyond are zero.
+/// Weights [out_c, channels / groups, kernel_h, kernel_w] in row-major order as the right-hand matrix: rows are output
+/// channels (count rounded up to `columns`, the rest zero), and of k, innermost, what the row's tile keeps, filled up
+/// with zeros to most_steps. channels <= shape.in_c; the channels beyond are zero.
 std::vector<Half> pack_conv_weights(const ConvShape& shape, const KeptDepth& depth, int channels,
                                     const float* weights, int columns);
 /// The same, rows in the order of packed_channel.

@@ -9,11 +9,16 @@
 namespace pipit::cuda {
 
 Refusal refuse_conv_gemm(const NodeSpec& spec, const ConvAttributes& attributes, std::int64_t units) {
+  if (attributes.groups != 1) return fmt::format("{} groups; only 1 is handled", attributes.groups);
+  return refuse_grouped_conv_gemm(spec, attributes, units);
+}
+
+Refusal refuse_grouped_conv_gemm(const NodeSpec& spec, const ConvAttributes& attributes, std::int64_t units) {
   const TensorDesc& x = *spec.inputs[0];
   const TensorDesc& y = spec.outputs[0];
   const Window& w = attributes.window;
   if (w.rank != 2) return "only two spatial dimensions are handled";
-  if (attributes.groups != 1) return fmt::format("{} groups; only 1 is handled", attributes.groups);
+  if (attributes.groups > 1 && x.shape[1] == attributes.groups) return "a channel in each group is depthwise";
   if (spec.constant(1) == nullptr) return "weights are computed at run time";
   if (spec.has_input(2) && spec.constant(2) == nullptr) return "the bias is computed at run time";
   if (!is_channels_last(y)) return "the output must be channels_last";
@@ -43,6 +48,7 @@ ConvShape conv_gemm_shape(const NodeSpec& spec, const ConvAttributes& attributes
   s.stride_h = narrow(w.stride[0]), s.stride_w = narrow(w.stride[1]);
   s.dilation_h = narrow(w.dilation[0]), s.dilation_w = narrow(w.dilation[1]);
   s.pad_h = narrow(w.pad_begin[0]), s.pad_w = narrow(w.pad_begin[1]);
+  s.groups = narrow(attributes.groups);
   return s;
 }
 
@@ -62,7 +68,7 @@ Processors processors_of(int gpu) {
 
 template <typename T>
 KeptDepth kept_by(const Tensor& weights, const ConvShape& shape) {
-  const int channels = static_cast<int>(weights.shape()[1]);
+  const int channels = static_cast<int>(weights.shape()[1]) * shape.groups;
   if (weights.desc().layout == Layout::row_major) return {shape, channels, weights.values<T>()};
   const Tensor moved = to_layout(weights.view(), Layout::row_major);
   return {shape, channels, moved.values<T>()};

@@ -16,6 +16,9 @@ namespace pipit::cuda {
 /// units of 16 bits.
 Refusal refuse_conv_gemm(const NodeSpec& spec, const ConvAttributes& attributes, std::int64_t units);
 
+/// The same for a kernel that takes lists of blocks: groups are weights that are zero. Not depthwise convolutions.
+Refusal refuse_grouped_conv_gemm(const NodeSpec& spec, const ConvAttributes& attributes, std::int64_t units);
+
 /// The geometry, with in_c = units.
 ConvShape conv_gemm_shape(const NodeSpec& spec, const ConvAttributes& attributes, std::int64_t units);
 

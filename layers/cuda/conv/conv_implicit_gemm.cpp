@@ -1,4 +1,5 @@
 // Candidate "implicit_gemm": fp16 convolution on the tensor cores without a patch matrix.
+#include <bit>
 #include <cmath>
 
 #include "engine/cuda/runtime.h"
@@ -34,7 +35,7 @@ Refusal refuse_implicit_gemm(const NodeSpec& spec) {
       y.dtype != DType::f16)
     return "only fp16 is handled";
   if (spec.has_input(3) && spec.inputs[3]->dtype != DType::f16) return "the residual must be f16";
-  return cuda::refuse_conv_gemm(spec, attributes, padded_channels(x.shape[1]));
+  return cuda::refuse_grouped_conv_gemm(spec, attributes, padded_channels(x.shape[1]));
 }
 
 ConvShape shape_of(const NodeSpec& spec) {
@@ -161,6 +162,16 @@ std::int64_t least_library_macs(const Window& window, std::int64_t channels, std
   return channels >= 512 && channels > outputs && positions >= 128 ? 50 * kMillion : 400 * kMillion;
 }
 
+// Groups for which the library has kernels of their own: on an H200 it took 0.6 to 1.0 times as long for 4 to 32
+// channels of 128 to 1024 (ResNeXt-50), as long or longer for 8 of 48 and 104 (RegNetY-400MF), and 4 to 12 times as
+// long for 24 of 96 to 1008 (RegNetX-3.2GF).
+bool has_library_groups(std::int64_t groups, std::int64_t channels) {
+  constexpr std::uint64_t kWide = 32;
+  constexpr std::int64_t kMany = 128;
+  const auto width = static_cast<std::uint64_t>(channels / groups);
+  return std::has_single_bit(width) && width <= kWide && channels >= kMany;
+}
+
 // Results that are bounded from above (relu6) stay here: the library has no ready kernel for them, and took up to 260
 // times as long. So do layers many of whose weights are zeros, which the library multiplies as well, and those whose
 // function is computed here, unless they are deep: on an H100 SiLU alone took 16 us behind the library's 11 for 320
@@ -174,6 +185,7 @@ bool is_the_librarys(const NodeSpec& spec) {
   constexpr std::int64_t kLargeAverage = 3'000'000'000;  // multiply-accumulates
   const ConvAttributes& attributes = layer_as<Conv>(spec.layer).attributes();
   if (std::isfinite(attributes.activation.high)) return false;
+  if (attributes.groups > 1) return has_library_groups(attributes.groups, spec.inputs[0]->shape[1]);
   const Shape& y = spec.outputs[0].shape;
   const std::int64_t macs = layer_as<Conv>(spec.layer).work(spec.inputs, spec.outputs).macs;
   if (spec.next != nullptr && attributes.window.taps() * spec.inputs[0]->shape[1] < kDeep &&

@@ -18,7 +18,7 @@
 
 namespace pipit::cuda {
 
-/// A two-dimensional convolution with one group as a matrix product: rows are the output positions
+/// A two-dimensional convolution as a matrix product: rows are the output positions
 /// (n, oh, ow), columns the output channels, and k runs over (kernel row, kernel column, input channel).
 struct ConvShape {
   int batch = 1, in_h = 1, in_w = 1;
@@ -27,6 +27,7 @@ struct ConvShape {
   int out_h = 1, out_w = 1, out_c = 8;
   int kernel_h = 1, kernel_w = 1, stride_h = 1, stride_w = 1, dilation_h = 1, dilation_w = 1;
   int pad_h = 0, pad_w = 0;  ///< begin pads; end pads are implied by the output extents
+  int groups = 1;  ///< of outputs, whose weights for other groups' channels are zeros that nobody stores
   bool int8 = false;
   bool real_output = false;  ///< of INT8: y is f32 or f16, two to four times the bytes
   bool averaged =

@@ -1,5 +1,7 @@
 #include "layers/cuda/quantized/qconv_gemm_operands.h"
 
+#include <fmt/format.h>
+
 #include "layers/common/layer_kernel.h"
 #include "layers/cuda/conv/conv_average.h"
 #include "layers/cuda/conv/conv_gemm_problem.h"
@@ -27,12 +29,18 @@ std::span<const std::byte> bytes_of(const std::vector<std::int8_t>& packed) {
 }  // namespace
 
 Refusal refuse_qconv_gemm(const NodeSpec& spec) {
+  const std::int64_t groups = layer_as<QConv>(spec.layer).attributes().conv.groups;
+  if (groups != 1) return fmt::format("{} groups; only 1 is handled", groups);
+  return refuse_grouped_qconv_gemm(spec);
+}
+
+Refusal refuse_grouped_qconv_gemm(const NodeSpec& spec) {
   const QConvAttributes& a = layer_as<QConv>(spec.layer).attributes();
   if (!is_symmetric_i8(a.x) || spec.inputs[0]->dtype != DType::i8) return "x is not i8 with zero point 0";
   if (a.y.quantized() && !is_symmetric_i8(a.y)) return "y is not i8 with zero point 0";
   if (spec.has_input(3) && !is_symmetric_i8(a.residual)) return "the residual is not i8 with zero point 0";
   constexpr std::int64_t kDepth = 2 * kTileDepth;  // offsets are counted for channels padded to a whole step
-  return refuse_conv_gemm(spec, a.conv, ceil_div(spec.inputs[0]->shape[1], kDepth) * kTileDepth);
+  return refuse_grouped_conv_gemm(spec, a.conv, ceil_div(spec.inputs[0]->shape[1], kDepth) * kTileDepth);
 }
 
 ConvShape qconv_gemm_shape(const NodeSpec& spec) {

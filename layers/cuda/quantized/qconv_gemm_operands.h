@@ -13,6 +13,8 @@ namespace pipit::cuda {
 /// What no INT8 instance of the kernels handles: x, residual or an INT8 y other than i8 with zero point 0, and what
 /// refuse_conv_gemm names.
 Refusal refuse_qconv_gemm(const NodeSpec& spec);
+/// The same for a kernel that takes lists of blocks (refuse_grouped_conv_gemm).
+Refusal refuse_grouped_qconv_gemm(const NodeSpec& spec);
 
 /// The convolution as "implicit_gemm" computes it: channels padded to the 16 that are copied at once.
 ConvShape qconv_gemm_shape(const NodeSpec& spec);

@@ -94,7 +94,7 @@ class QImplicitGemm final : public Kernel {
 }  // namespace
 
 void register_cuda_qconv_implicit_gemm(Registry& registry) {
-  Candidate candidate{"implicit_gemm", cuda::refuse_qconv_gemm,
+  Candidate candidate{"implicit_gemm", cuda::refuse_grouped_qconv_gemm,
                       [](const NodeSpec& spec) { return std::make_unique<QImplicitGemm>(spec); },
                       variant_names};
   candidate.kept_share = [](const NodeSpec& spec) {

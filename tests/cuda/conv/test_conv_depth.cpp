@@ -92,11 +92,14 @@ int sum_of(const ConvShape& s, const KeptDepth& depth, const std::vector<DepthBl
 }
 
 void check_sums(bool int8, std::mt19937& random) {
-  const ConvShape s = random_shape(random, int8);
+  ConvShape s = random_shape(random, int8);
   const int values = s.in_c * (int8 ? 2 : 1);  // channels as they lie in memory
   const int block = block_units(s) * (int8 ? 2 : 1);
   const int channels = values - draw(random, 0, std::min(values, block) - 1);
-  const Integers weights = random_weights(s, channels, block, random);
+  s.groups = draw(random, 1, 4);
+  if (channels % s.groups != 0 || s.out_c % s.groups != 0) s.groups = 1;
+  const int of_group = channels / s.groups;
+  const Integers weights = random_weights(s, of_group, block, random);
   Integers image(static_cast<std::size_t>(s.batch * s.in_h * s.in_w * values));
   for (int& v : image) v = draw(random, -9, 9);
   const auto x = [&](int n, int h, int w, int c) {
@@ -120,15 +123,15 @@ void check_sums(bool int8, std::mt19937& random) {
       for (int o = 0; o < s.out_c; o += draw(random, 1, 20)) {
         int expected = 0;
         for (int t = 0; t < taps; ++t) {
-          for (int c = 0; c < channels; ++c)
-            expected +=
-                weights[static_cast<std::size_t>((o * channels + c) * taps + t)] *
-                x(at.image, at.h + t / s.kernel_w * s.dilation_h, at.w + t % s.kernel_w * s.dilation_w, c);
+          for (int c = 0; c < of_group; ++c)
+            expected += weights[static_cast<std::size_t>((o * of_group + c) * taps + t)] *
+                        x(at.image, at.h + t / s.kernel_w * s.dilation_h,
+                          at.w + t % s.kernel_w * s.dilation_w, o / (s.out_c / s.groups) * of_group + c);
         }
         const int sum = int8 ? sum_of(s, depth, list, packed, columns, block, o, at, x)
                              : sum_of(s, depth, list, halves, columns, block, o, at, x);
         ASSERT_EQ(sum, expected) << "output " << o << ", tiles of " << columns << ", int8 " << int8 << ", "
-                                 << s.in_c << " units, seed " << test::gpu_seed();
+                                 << s.in_c << " units, " << s.groups << " groups, seed " << test::gpu_seed();
       }
     }
   }
@@ -169,6 +172,19 @@ TEST(ConvDepth, FindsZerosPerTile) {
   EXPECT_EQ(depth().share(32), 0);
   EXPECT_EQ(depth().most_steps(128), 1);
   for (const DepthBlock& block : depth_blocks(s, depth(), 128)) EXPECT_EQ(block.down, 0x7FFF);
+}
+
+// Of other groups' channels tiles keep nothing.
+TEST(ConvDepth, GroupsAreZeros) {
+  ConvShape s;
+  s.in_c = 128, s.out_c = 128, s.kernel_h = s.kernel_w = 3, s.groups = 16;
+  const std::vector<float> weights(static_cast<std::size_t>(s.out_c * s.depth() / s.groups), 1);
+  const KeptDepth depth(s, 128, std::span<const float>(weights));
+  EXPECT_FALSE(depth.all());
+  EXPECT_EQ(depth.blocks(1, 32).size(), 9U * 4);
+  EXPECT_EQ(depth.most_steps(32), 5);
+  EXPECT_EQ(depth.most_steps(64), 9);
+  EXPECT_EQ(depth.share(32), 1) << "of what a group has";
 }
 
 TEST(ConvDepth, FewerStepsCostLess) {

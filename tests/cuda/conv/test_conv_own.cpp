@@ -196,6 +196,30 @@ TEST(ConvImplicitGemm, LeavesZerosOut) {
   }
 }
 
+// Groups of any width, wider and narrower than a block of k, in every way to run a node.
+TEST(ConvImplicitGemm, Groups) {
+  PIPIT_NEEDS_GPU();
+  std::mt19937 random(gpu_seed() + 13);
+  const auto pick = [&](std::int64_t low, std::int64_t high) {
+    return std::uniform_int_distribution<std::int64_t>(low, high)(random);
+  };
+  for (int i = 0; i < 40 && !HasFailure(); ++i) {
+    Geometry g = random_geometry(random);
+    g.groups = pick(2, i % 3 == 0 ? 30 : 5);
+    g.channels = g.groups * (i % 2 == 0 ? pick(2, 20) : 8 * pick(1, 3));
+    g.outputs = g.groups * pick(1, 40);
+    GpuCase test =
+        make_case(g, Precision::fp16, random, i % 5 == 0 ? Layout::row_major : Layout::channels_last);
+    if (i % 4 == 0) test.inputs[1].tensor = pruned_weights(*test.inputs[1].tensor, 8, random);
+    const Conv layer(ConvAttributes{g.window, g.groups, g.activation});
+    for (const std::string& way : gpu_variants(layer, "implicit_gemm", test)) {
+      test.variant = way;
+      expect_gpu(layer, "implicit_gemm", test);
+      if (HasFailure()) return;
+    }
+  }
+}
+
 TEST(ConvImplicitGemm, Refuses) {
   PIPIT_NEEDS_GPU();
   std::mt19937 random(gpu_seed() + 3);
@@ -206,9 +230,9 @@ TEST(ConvImplicitGemm, Refuses) {
   GpuCase run_time = make_case(g, Precision::fp16, random);
   run_time.inputs[1].constant = false;
   expect_refused(gpu_refusal(layer, "implicit_gemm", run_time), "run time");
-  g.groups = 2;
-  const Conv grouped(ConvAttributes{g.window, 2, {}});
-  expect_refused(gpu_refusal(grouped, "implicit_gemm", make_case(g, Precision::fp16, random)), "groups");
+  g.groups = 16;
+  const Conv grouped(ConvAttributes{g.window, 16, {}});
+  expect_refused(gpu_refusal(grouped, "implicit_gemm", make_case(g, Precision::fp16, random)), "depthwise");
   expect_refused(
       gpu_refusal(layer, "depthwise", make_case(geometry(1, 16, 5, 16, 3, 1, 1), Precision::fp16, random)),
       "depthwise");

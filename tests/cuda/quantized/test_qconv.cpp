@@ -113,6 +113,25 @@ TEST(QConv, ImplicitGemmLeavesZerosOut) {
   }
 }
 
+// Groups of any width, wider and narrower than a block of k.
+TEST(QConv, ImplicitGemmOnGroups) {
+  PIPIT_NEEDS_GPU();
+  Numbers numbers(225);
+  for (int i = 0; i < 30 && !HasFailure(); ++i) {
+    ConvCase c = random_case(numbers, i % 2 == 0 ? numbers.pick(2, 40) : 16 * numbers.pick(1, 3),
+                             numbers.pick(1, 40), numbers.pick(2, i % 3 == 0 ? 24 : 5));
+    if (i % 4 == 0) c.pruned_block = 16;
+    if (i % 5 == 0) {
+      const float scale = c.attributes.y.scale;
+      c.attributes.y = kReal;
+      c.attributes.y.scale = scale;
+    }
+    if (c.attributes.y.quantized()) maybe_follow(c, numbers);
+    std::set<std::string> ways;
+    expect_conv("implicit_gemm", c, numbers, i % 7 == 0 ? Layout::row_major : kLast, Precision::fp32, &ways);
+  }
+}
+
 // Kernel, stride, channels, filters and image of what networks are made of.
 TEST(QConv, ImplicitGemmOnLayersOfNetworks) {
   PIPIT_NEEDS_GPU();
@@ -218,7 +237,8 @@ TEST(QConv, ImplicitGemmRefuses) {
   EXPECT_TRUE(refusal(c).has_value());
   c.attributes.x = kI8, c.attributes.y = kOddI8;
   EXPECT_TRUE(refusal(c).has_value());
-  EXPECT_TRUE(refusal(random_case(numbers, 8, 8, 2)).has_value());
+  EXPECT_TRUE(refusal(random_case(numbers, 1, 8, 2)).has_value()) << "depthwise";
+  EXPECT_EQ(refusal(random_case(numbers, 8, 8, 2)), std::nullopt);
 }
 
 // Tiles that only large products choose, on a small one: every compiled kernel, with and without a cluster, with small
