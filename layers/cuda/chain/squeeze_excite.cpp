@@ -63,7 +63,8 @@ struct Layer {
   const NodeSpec* function = nullptr;  // or null
 };
 
-/// Why it cannot be one of the two layers.
+/// Why it cannot be one of the two layers. Where one position makes one and none lies in front of it, strides and
+/// padding mean nothing; integers go on as they are, in each layer's own scale.
 Refusal refuse_layer(const NodeSpec& spec, bool int8) {
   if (spec.layer.type() != (int8 ? QConv::kType : Conv::kType)) return "only convolutions are handled";
   const ConvAttributes& a = cuda::conv_attributes(spec);

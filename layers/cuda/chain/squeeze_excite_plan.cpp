@@ -54,7 +54,7 @@ std::variant<SqueezePlan, std::string> plan_squeeze_excite(const SqueezeShape& s
       shape.squeezed > kMostChannels)
     return "channels must be a multiple of 8, and no layer wider than 4096";
   // As wide as there are multiprocessors for, or two where these have room for twice as many blocks, and while every
-  // thread has a few vectors to read: measured with EfficientNet-B0 at batch 1 to 128 (docs/benchmarks/gpu.md).
+  // thread keeps two vectors to read: measured with EfficientNet-B0 at batch 1 to 128 (docs/benchmarks/gpu.md).
   constexpr int kFewVectors = 4;
   const std::int64_t vectors = std::int64_t{shape.positions} * (shape.channels / kSqueezeVector);
   const auto has_room = [&](int blocks) {

@@ -35,6 +35,7 @@ KeptDepth::KeptDepth(const ConvShape& shape, int channels, std::span<const T> we
   const std::int64_t taps = std::int64_t{shape.kernel_h} * shape.kernel_w;
   const int per_tap = shape.in_c / block_units_;
   const int values = block_units_ * (sizeof(T) == 1 ? 2 : 1);  // of a block, in one output
+  taps_ = static_cast<int>(taps), channels_ = channels, values_ = values;
   for (int first = 0; first < outputs_; first += kPanel) {
     std::vector<bool> kept(static_cast<std::size_t>(count_));
     int found = 0;
@@ -42,15 +43,17 @@ KeptDepth::KeptDepth(const ConvShape& shape, int channels, std::span<const T> we
     for (int o = first; o < std::min(first + kPanel, outputs_) && found < count_; ++o) {
       const GroupChannels group = channels_of(shape, channels, o);
       const T* filter = weights.data() + o * (group.count * taps);
-      for (int b = 0; b < count_; ++b) {
-        if (kept[static_cast<std::size_t>(b)]) continue;
-        const int begin = b % per_tap * values;
-        const T* from = filter + b / per_tap;
-        for (int c = group.begin(begin); c < group.end(begin + values); ++c) {
-          if (from[(c - group.first) * taps] == T{0}) continue;
-          kept[static_cast<std::size_t>(b)] = true;
-          ++found;
-          break;
+      for (int tap = 0; tap < taps_; ++tap) {
+        const T* from = filter + tap;
+        for (int begin = group.first / values * values; begin < group.first + group.count; begin += values) {
+          const auto b = static_cast<std::size_t>(tap * per_tap + begin / values);
+          if (kept[b]) continue;
+          for (int c = group.begin(begin); c < group.end(begin + values); ++c) {
+            if (from[(c - group.first) * taps] == T{0}) continue;
+            kept[b] = true;
+            ++found;
+            break;
+          }
         }
       }
     }
@@ -99,10 +102,21 @@ void KeptDepth::describe(ConvShape& shape) const {
 
 double KeptDepth::share(int columns) const {
   if (all_) return 1;
-  double kept = 0;
-  for (int tile = 0; tile * columns < outputs_; ++tile)
-    kept += static_cast<double>(blocks(tile, columns).size()) * std::min(columns, outputs_ - tile * columns);
-  return std::min(kept * groups_ / (static_cast<double>(count_) * outputs_), 1.0);
+  double kept = 0, all = 0;
+  for (int tile = 0; tile * columns < outputs_; ++tile) {
+    const int outputs = std::min(columns, outputs_ - tile * columns);
+    kept += static_cast<double>(blocks(tile, columns).size()) * outputs;
+    all += static_cast<double>(reached(tile, columns)) * outputs;
+  }
+  return kept / all;
+}
+
+int KeptDepth::reached(int tile, int columns) const {
+  if (groups_ == 1) return count_;
+  const int of_group = outputs_ / groups_, width = channels_ / groups_;
+  const int first = tile * columns / of_group * width;
+  const int last = (std::min((tile + 1) * columns, outputs_) - 1) / of_group * width + width;
+  return taps_ * static_cast<int>(ceil_div(last, values_) - first / values_);
 }
 
 std::vector<DepthBlock> depth_blocks(const ConvShape& shape, const KeptDepth& depth, int columns) {

@@ -24,7 +24,8 @@ constexpr int block_units(const ConvShape& shape) {
 }
 
 /// What a tile leaves out is multiplied with nothing but zeros in all of its outputs: without it sums are the same, but
-/// for the sign of a zero and for what an infinity or a NaN of x times zero would have made of them.
+/// for the sign of a zero and for what an infinity or a NaN of x times zero would have made of them. With groups it is
+/// the other way round: what is kept of other groups' channels is multiplied by zero, and such an x makes NaN.
 class KeptDepth {
  public:
   /// All blocks, for every tile.
@@ -44,8 +45,8 @@ class KeptDepth {
   int most_steps(int columns) const;
   /// kept_steps of the shape: the mean steps of the tiles that there are, 0 where no tile leaves anything out.
   void describe(ConvShape& shape) const;
-  /// Of all blocks of all outputs the share that tiles of so many columns keep; of those of each output's own group,
-  /// where there are several, at most 1: tiles also multiply by what lies between groups.
+  /// Of all blocks of all outputs the share that tiles of so many columns keep; with groups of those that reach a
+  /// channel of a group of the tile.
   double share(int columns) const;
 
  private:
@@ -53,7 +54,10 @@ class KeptDepth {
   int block_units_;
   int count_;  // blocks of k
   int outputs_, groups_;
+  int taps_ = 1, channels_ = 0, values_ = 1;  // of x, and of a block; of what is not all
   bool all_ = true;
+  // Blocks of k that reach a channel of a group of the tile.
+  int reached(int tile, int columns) const;
   std::vector<std::vector<bool>> panels_;  // of every panel the blocks with weights; empty where all are kept
 };
 

@@ -91,7 +91,7 @@ class ImplicitGemm final : public Kernel {
   }
   bool settles() const override { return true; }
   bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
-  std::size_t packed_bytes() const override { return weights_.bytes() + bias_.bytes(); }
+  std::size_t packed_bytes() const override { return weights_.bytes() + bias_.bytes() + depth_.bytes(); }
   double kept_share() const override { return kept_share_; }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
@@ -166,10 +166,10 @@ std::int64_t least_library_macs(const Window& window, std::int64_t channels, std
 // channels of 128 to 1024 (ResNeXt-50), as long or longer for 8 of 48 and 104 (RegNetY-400MF), and 4 to 12 times as
 // long for 24 of 96 to 1008 (RegNetX-3.2GF).
 bool has_library_groups(std::int64_t groups, std::int64_t channels) {
-  constexpr std::uint64_t kWide = 32;
+  constexpr std::uint64_t kNarrow = 4, kWide = 32;
   constexpr std::int64_t kMany = 128;
   const auto width = static_cast<std::uint64_t>(channels / groups);
-  return std::has_single_bit(width) && width <= kWide && channels >= kMany;
+  return std::has_single_bit(width) && width >= kNarrow && width <= kWide && channels >= kMany;
 }
 
 // Results that are bounded from above (relu6) stay here: the library has no ready kernel for them, and took up to 260

@@ -27,7 +27,7 @@ struct ConvShape {
   int out_h = 1, out_w = 1, out_c = 8;
   int kernel_h = 1, kernel_w = 1, stride_h = 1, stride_w = 1, dilation_h = 1, dilation_w = 1;
   int pad_h = 0, pad_w = 0;  ///< begin pads; end pads are implied by the output extents
-  int groups = 1;  ///< of outputs, whose weights for other groups' channels are zeros that nobody stores
+  int groups = 1;            ///< weights between them are zeros that are not stored
   bool int8 = false;
   bool real_output = false;  ///< of INT8: y is f32 or f16, two to four times the bytes
   bool averaged =

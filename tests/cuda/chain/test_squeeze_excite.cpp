@@ -122,5 +122,47 @@ TEST(SqueezeExcite, AgreesInHalves) {
   }
 }
 
+// What is almost such a block stays as many launches, with the same answers.
+enum class Almost { mean_is_read, pad, groups, mean_of_rows, adds };
+
+Graph graph_of_almost(Almost what, Numbers& numbers) {
+  GraphBuilder builder;
+  ValueId x = builder.add_input("x", TensorDesc{Shape{2, 32, 9, 9}});
+  if (what == Almost::mean_of_rows) {
+    ReduceAttributes mean{.kind = ReduceKind::mean, .axes = {2}};
+    x = builder.add1("average", std::make_shared<Reduce>(mean), {x});
+  } else {
+    PoolAttributes pool{.kind = PoolKind::average, .global = true};
+    x = builder.add1("average", std::make_shared<Pool>(pool), {x});
+  }
+  const ValueId mean = x;
+  for (int l = 0; l < 2; ++l) {
+    ConvAttributes a;
+    const std::int64_t groups = what == Almost::groups && l == 0 ? 4 : 1;
+    const bool pads = what == Almost::pad && l == 1;
+    set_window(a.window, 1, pads ? 3 : 1, 1, pads ? 1 : 0);
+    a.groups = groups;
+    const ValueId weights = builder.add_constant(
+        fmt::format("w{}", l), random_tensor(Shape{32, 32 / groups, 1, 1}, numbers.random, -0.3F, 0.3F));
+    std::vector<ValueId> inputs{x, weights};
+    if (pads) inputs.push_back(builder.add_constant("b", random_tensor(Shape{32}, numbers.random)));
+    if (what == Almost::adds && l == 1) inputs.insert(inputs.end(), {kNoValue, mean});
+    x = builder.add1(fmt::format("layer{}", l), std::make_shared<Conv>(a), inputs);
+  }
+  builder.mark_output(x);
+  if (what == Almost::mean_is_read) builder.mark_output(mean);
+  return builder.build();
+}
+
+TEST(SqueezeExcite, LeavesOtherLayersAlone) {
+  PIPIT_NEEDS_HOPPER();
+  Numbers numbers(562);
+  for (const Almost what :
+       {Almost::mean_is_read, Almost::pad, Almost::groups, Almost::mean_of_rows, Almost::adds}) {
+    SCOPED_TRACE(fmt::format("{}, seed {}", static_cast<int>(what), gpu_seed()));
+    EXPECT_EQ(expect_halves(graph_of_almost(what, numbers), kName, 2e-3, numbers), 0);
+  }
+}
+
 }  // namespace
 }  // namespace pipit::test

@@ -178,13 +178,20 @@ TEST(ConvDepth, FindsZerosPerTile) {
 TEST(ConvDepth, GroupsAreZeros) {
   ConvShape s;
   s.in_c = 128, s.out_c = 128, s.kernel_h = s.kernel_w = 3, s.groups = 16;
-  const std::vector<float> weights(static_cast<std::size_t>(s.out_c * s.depth() / s.groups), 1);
+  std::vector<float> weights(static_cast<std::size_t>(s.out_c * s.depth() / s.groups), 1);
   const KeptDepth depth(s, 128, std::span<const float>(weights));
   EXPECT_FALSE(depth.all());
   EXPECT_EQ(depth.blocks(1, 32).size(), 9U * 4);
   EXPECT_EQ(depth.most_steps(32), 5);
   EXPECT_EQ(depth.most_steps(64), 9);
-  EXPECT_EQ(depth.share(32), 1) << "of what a group has";
+  EXPECT_EQ(depth.share(32), 1) << "of what its groups have";
+  for (std::size_t i = 0; i < weights.size(); ++i) weights[i] = i % 9 < 5 ? 0.0F : 1.0F;  // five of nine taps
+  const KeptDepth pruned(s, 128, std::span<const float>(weights));
+  for (const int columns : kTileColumns) EXPECT_NEAR(pruned.share(columns), 4 / 9.0, 1e-9);
+  // Groups that begin and end within a block of k, and a last tile that is not full.
+  s.in_c = 96, s.out_c = 72, s.groups = 8;
+  const KeptDepth odd(s, 96, std::span<const float>(weights).first(std::size_t{72} * 12 * 9));
+  EXPECT_NEAR(odd.share(32), 4 / 9.0, 1e-9);
 }
 
 TEST(ConvDepth, FewerStepsCostLess) {
