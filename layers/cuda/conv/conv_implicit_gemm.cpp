@@ -162,9 +162,9 @@ std::int64_t least_library_macs(const Window& window, std::int64_t channels, std
   return channels >= 512 && channels > outputs && positions >= 128 ? 50 * kMillion : 400 * kMillion;
 }
 
-// Groups for which the library has kernels of their own: on an H200 it took 0.6 to 1.0 times as long for 4 to 32
-// channels of 128 to 1024 (ResNeXt-50), as long or longer for 8 of 48 and 104 (RegNetY-400MF), and 4 to 12 times as
-// long for 24 of 96 to 1008 (RegNetX-3.2GF).
+// Groups for which the library has kernels of their own: on an H200, at batch 32 and 128, it took 0.5 to 1.0 times as
+// long for 4 to 32 channels of 128 to 1024 (ResNeXt-50), 1.1 to 1.6 times as long for 8 of 48 and 104 (RegNetY-400MF),
+// and 4 to 12 times for 24 of 96 to 1008 (RegNetX-3.2GF). At batch 1 0.6 to 1.9, 0.6 to 1.7 and 6 to 9 times.
 bool has_library_groups(std::int64_t groups, std::int64_t channels) {
   constexpr std::uint64_t kNarrow = 4, kWide = 32;
   constexpr std::int64_t kMany = 128;
