@@ -18,7 +18,7 @@ int whole(std::int64_t size, int step) {
 
 }  // namespace
 
-SqueezePlan squeeze_excite_plan(const SqueezeShape& shape, int blocks) {
+SqueezePlan lay_out_squeeze_excite(const SqueezeShape& shape, int blocks) {
   constexpr int kWord = 4, kAligned = 16, kTable = 256;
   SqueezePlan plan;
   plan.shape = shape, plan.blocks = blocks;
@@ -64,9 +64,9 @@ std::variant<SqueezePlan, std::string> plan_squeeze_excite(const SqueezeShape& s
   while (blocks < kSqueezeMostBlocks && has_room(blocks * 2) &&
          vectors >= std::int64_t{kFewVectors} * kSqueezeThreads * blocks)
     blocks *= 2;
-  SqueezePlan plan = squeeze_excite_plan(shape, blocks);
+  SqueezePlan plan = lay_out_squeeze_excite(shape, blocks);
   while (plan.shared_bytes > kSqueezeShared && plan.blocks < kSqueezeMostBlocks)
-    plan = squeeze_excite_plan(shape, plan.blocks * 2);
+    plan = lay_out_squeeze_excite(shape, plan.blocks * 2);
   if (plan.shared_bytes > kSqueezeShared) return "shared memory has no room for the weights";
   return plan;
 }

@@ -47,7 +47,7 @@ struct SqueezePlan {
 };
 
 /// With clusters of so many blocks, whether or not that fits. shape.channels: as plan_squeeze_excite() takes them.
-SqueezePlan squeeze_excite_plan(const SqueezeShape& shape, int blocks);
+SqueezePlan lay_out_squeeze_excite(const SqueezeShape& shape, int blocks);
 /// The reason where there is no plan.
 std::variant<SqueezePlan, std::string> plan_squeeze_excite(const SqueezeShape& shape, int processors);
 

@@ -8,8 +8,13 @@
 
 namespace pipit::cuda {
 
+Refusal refuse_groups(const ConvAttributes& attributes) {
+  if (attributes.groups == 1) return std::nullopt;
+  return fmt::format("{} groups; only 1 is handled", attributes.groups);
+}
+
 Refusal refuse_conv_gemm(const NodeSpec& spec, const ConvAttributes& attributes, std::int64_t units) {
-  if (attributes.groups != 1) return fmt::format("{} groups; only 1 is handled", attributes.groups);
+  if (Refusal reason = refuse_groups(attributes)) return reason;
   return refuse_grouped_conv_gemm(spec, attributes, units);
 }
 

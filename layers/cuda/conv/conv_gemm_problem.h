@@ -11,6 +11,8 @@
 
 namespace pipit::cuda {
 
+/// Several groups.
+Refusal refuse_groups(const ConvAttributes& attributes);
 /// What no instance of the kernel handles: other dimensions, groups, operands at run time, outputs and residuals that
 /// are not channels_last, empty tensors, offsets beyond 32 bits. `units`: channels of x as the kernel reads them, in
 /// units of 16 bits.

@@ -1,7 +1,5 @@
 #include "layers/cuda/quantized/qconv_gemm_operands.h"
 
-#include <fmt/format.h>
-
 #include "layers/common/layer_kernel.h"
 #include "layers/cuda/conv/conv_average.h"
 #include "layers/cuda/conv/conv_gemm_problem.h"
@@ -29,8 +27,7 @@ std::span<const std::byte> bytes_of(const std::vector<std::int8_t>& packed) {
 }  // namespace
 
 Refusal refuse_qconv_gemm(const NodeSpec& spec) {
-  const std::int64_t groups = layer_as<QConv>(spec.layer).attributes().conv.groups;
-  if (groups != 1) return fmt::format("{} groups; only 1 is handled", groups);
+  if (Refusal reason = refuse_groups(layer_as<QConv>(spec.layer).attributes().conv)) return reason;
   return refuse_grouped_qconv_gemm(spec);
 }
 

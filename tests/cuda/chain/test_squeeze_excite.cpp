@@ -27,7 +27,6 @@ GateShape random_gates(std::mt19937& random, int number) {
   return s;
 }
 
-// In INT8 the answer goes through the values in front of it: another layer reads them.
 Graph graph_of_gates(const GateShape& s, bool int8, Numbers& numbers) {
   GraphBuilder builder;
   ValueId x = kNoValue;
@@ -99,27 +98,26 @@ Graph graph_of_gates(const GateShape& s, bool int8, Numbers& numbers) {
   return builder.build();
 }
 
-TEST(SqueezeExcite, IsTheSpecificationInInt8) {
-  PIPIT_NEEDS_HOPPER();
-  Numbers numbers(560);
+void expect_gates(bool int8, unsigned seed) {
+  Numbers numbers(seed);
   for (int i = 0; i < 48; ++i) {
     const GateShape s = random_gates(numbers.random, i);
     SCOPED_TRACE(fmt::format("case {}: {} images of {} x {} x {} to {} to {}, seed {}", i, s.images, s.height,
                              s.width, s.channels, s.squeezed, s.gates, gpu_seed()));
-    ASSERT_EQ(expect_specification(graph_of_gates(s, true, numbers), kName, numbers), 1);
+    const Graph graph = graph_of_gates(s, int8, numbers);
+    // In halves x, weights and three results are rounded, each to 2^-12 of it on average; a mean's errors are smaller.
+    ASSERT_EQ(int8 ? expect_specification(graph, kName, numbers) : expect_halves(graph, kName, 1e-3, numbers),
+              1);
   }
 }
 
+TEST(SqueezeExcite, IsTheSpecificationInInt8) {
+  PIPIT_NEEDS_HOPPER();
+  expect_gates(true, 560);
+}
 TEST(SqueezeExcite, AgreesInHalves) {
   PIPIT_NEEDS_HOPPER();
-  Numbers numbers(561);
-  for (int i = 0; i < 48; ++i) {
-    const GateShape s = random_gates(numbers.random, i);
-    SCOPED_TRACE(fmt::format("case {}: {} images of {} x {} x {} to {} to {}, seed {}", i, s.images, s.height,
-                             s.width, s.channels, s.squeezed, s.gates, gpu_seed()));
-    // x, weights and three results are rounded, each to 2^-12 of it on average; a mean of x's errors is smaller.
-    ASSERT_EQ(expect_halves(graph_of_gates(s, false, numbers), kName, 1e-3, numbers), 1);
-  }
+  expect_gates(false, 561);
 }
 
 // What is almost such a block stays as many launches, with the same answers.

@@ -115,7 +115,7 @@ void expect_shapes(bool int8, unsigned test) {
       SCOPED_TRACE(
           fmt::format("case {}: {} images of {} positions, {} channels to {} to {}, {} blocks, seed {}", i,
                       s.images, s.positions, s.channels, s.squeezed, s.gates, blocks, gpu_seed()));
-      const SqueezePlan plan = cuda::squeeze_excite_plan(s, blocks);
+      const SqueezePlan plan = cuda::lay_out_squeeze_excite(s, blocks);
       slices.insert(plan.slices);
       expect_gates(random, plan);
       if (::testing::Test::HasFailure()) return;

@@ -51,6 +51,13 @@ inline ConvCase random_case(Numbers& numbers, std::int64_t channels, std::int64_
   return c;
 }
 
+// Real results, in the units of y's steps before.
+inline void keep_real(ConvCase& c) {
+  const float scale = c.attributes.y.scale;
+  c.attributes.y = kReal;
+  c.attributes.y.scale = scale;
+}
+
 // A function of y's integers, for half of the cases.
 inline void maybe_follow(ConvCase& c, Numbers& numbers) {
   if (numbers.coin()) return;

@@ -81,11 +81,7 @@ TEST(QConv, ImplicitGemmOnRandomGeometries) {
     const std::int64_t channels = i % 4 == 3 ? numbers.pick(1, 70) : 16 * numbers.pick(1, 6);
     ConvCase c =
         random_case(numbers, channels, numbers.coin() ? 16 * numbers.pick(1, 9) : numbers.pick(1, 70), 1);
-    if (i % 5 == 0) {
-      const float scale = c.attributes.y.scale;
-      c.attributes.y = kReal;
-      c.attributes.y.scale = scale;
-    }
+    if (i % 5 == 0) keep_real(c);
     if (c.attributes.y.quantized()) maybe_follow(c, numbers);
     const Precision precision = i % 10 == 0 ? Precision::fp16 : Precision::fp32;
     expect_conv("implicit_gemm", c, numbers, i % 7 == 0 ? Layout::row_major : kLast, precision);
@@ -102,11 +98,7 @@ TEST(QConv, ImplicitGemmLeavesZerosOut) {
     ConvCase c = random_case(numbers, i % 4 == 3 ? numbers.pick(1, 70) : 16 * numbers.pick(1, 6),
                              numbers.pick(1, 70) + (i % 3 == 0 ? 128 : 0), 1);
     c.pruned_block = i % 2 == 0 ? 16 : numbers.pick(1, 40);
-    if (i % 5 == 0) {
-      const float scale = c.attributes.y.scale;
-      c.attributes.y = kReal;
-      c.attributes.y.scale = scale;
-    }
+    if (i % 5 == 0) keep_real(c);
     if (c.attributes.y.quantized()) maybe_follow(c, numbers);
     std::set<std::string> ways;
     expect_conv("implicit_gemm", c, numbers, i % 7 == 0 ? Layout::row_major : kLast, Precision::fp32, &ways);
@@ -121,11 +113,7 @@ TEST(QConv, ImplicitGemmOnGroups) {
     ConvCase c = random_case(numbers, i % 2 == 0 ? numbers.pick(2, 40) : 16 * numbers.pick(1, 3),
                              numbers.pick(1, 40), numbers.pick(2, i % 3 == 0 ? 24 : 5));
     if (i % 4 == 0) c.pruned_block = 16;
-    if (i % 5 == 0) {
-      const float scale = c.attributes.y.scale;
-      c.attributes.y = kReal;
-      c.attributes.y.scale = scale;
-    }
+    if (i % 5 == 0) keep_real(c);
     if (c.attributes.y.quantized()) maybe_follow(c, numbers);
     std::set<std::string> ways;
     expect_conv("implicit_gemm", c, numbers, i % 7 == 0 ? Layout::row_major : kLast, Precision::fp32, &ways);
@@ -165,9 +153,7 @@ TEST(QConv, ImplicitGemmOnLayersOfNetworks) {
     c.follower.reset();
     // Real results, as of the last convolution in front of an average that is kept in floating point.
     if (layer.size > 13) continue;
-    const float scale = c.attributes.y.scale;
-    c.attributes.y = kReal;
-    c.attributes.y.scale = scale;
+    keep_real(c);
     expect_conv("implicit_gemm", c, numbers, kLast, numbers.coin() ? Precision::fp16 : Precision::fp32);
     if (HasFailure()) return;
   }
