@@ -131,8 +131,10 @@ std::vector<DepthBlock> depth_blocks(const ConvShape& shape, const KeptDepth& de
     for (const int block : depth.blocks(static_cast<int>(tile), columns)) {
       const int down = block / per_tap / shape.kernel_w * shape.dilation_h;
       const int right = block / per_tap % shape.kernel_w * shape.dilation_w;
-      const int offset = (down * shape.in_w + right) * shape.in_c + block % per_tap * units;
-      *to++ = {offset, static_cast<std::int16_t>(down), static_cast<std::int16_t>(right)};
+      const int channel = block % per_tap * units;
+      const int odd = channel + units > shape.pixel_units() ? 1 : 0;
+      const int offset = (down * shape.in_w + right) * shape.pixel_units() + channel;
+      *to++ = {offset + odd, static_cast<std::int16_t>(down), static_cast<std::int16_t>(right)};
     }
   }
   return all;

@@ -12,7 +12,7 @@ namespace pipit::cuda {
 
 /// Where a block of k lies in x: neighbouring channels of one tap, as many as are copied at once.
 struct DepthBlock {
-  std::int32_t offset = 0;     ///< in units, from tap (0, 0) and channel 0
+  std::int32_t offset = 0;     ///< in units, from tap (0, 0) and channel 0; odd: its last ones are unstored
   std::int16_t down = 0x7FFF;  ///< rows of x from tap (0, 0); 0x7FFF is below every image: zeros
   std::int16_t right = 0;      ///< columns
   friend bool operator==(const DepthBlock&, const DepthBlock&) = default;

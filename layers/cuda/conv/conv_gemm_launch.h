@@ -32,7 +32,7 @@ struct ConvGemmArgs {
   ConvShape shape;  ///< in_c in units
   Divisor positions, out_width, channels,
       kernel_width;                ///< out_h * out_w, out_w, in_c, kernel_w of the shape
-  const void* x = nullptr;         ///< [batch, in_h, in_w, in_c], 16-byte aligned
+  const void* x = nullptr;         ///< [batch, in_h, in_w, pixel_units()], 16-byte aligned
   const void* weights = nullptr;   ///< pack_conv_weights or pack_qconv_weights
   const void* bias = nullptr;      ///< one per packed weight row: f32, in INT8 i32
   const void* residual = nullptr;  ///< shaped like y, f16 or i8; or null

@@ -23,7 +23,8 @@ namespace pipit::cuda {
 struct ConvShape {
   int batch = 1, in_h = 1, in_w = 1;
   int in_c =
-      8;  ///< channels as they lie in memory: padded to the vector width where x was copied; in INT8, pairs
+      8;  ///< channels of x, padded to the vector width; in INT8, pairs
+  int unstored = 0;  ///< of in_c, the last 4 where x's pixels lie in memory without them: zeros; else 0
   int out_h = 1, out_w = 1, out_c = 8;
   int kernel_h = 1, kernel_w = 1, stride_h = 1, stride_w = 1, dilation_h = 1, dilation_w = 1;
   int pad_h = 0, pad_w = 0;  ///< begin pads; end pads are implied by the output extents
@@ -38,6 +39,8 @@ struct ConvShape {
   std::int64_t rows() const { return batch * positions(); }
   std::int64_t positions() const { return static_cast<std::int64_t>(out_h) * out_w; }
   std::int64_t depth() const { return static_cast<std::int64_t>(kernel_h) * kernel_w * in_c; }
+  /// From one pixel of x to the next.
+  PIPIT_HOST_DEVICE int pixel_units() const { return in_c - unstored; }
   bool listed() const { return kept_steps[0] > 0; }
   /// Steps of kTileDepth along k of a tile of so many columns.
   std::int64_t steps(int columns) const;

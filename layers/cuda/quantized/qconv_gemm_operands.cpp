@@ -42,7 +42,9 @@ Refusal refuse_grouped_qconv_gemm(const NodeSpec& spec) {
 
 ConvShape qconv_gemm_shape(const NodeSpec& spec) {
   const QConvAttributes& a = layer_as<QConv>(spec.layer).attributes();
-  ConvShape shape = conv_gemm_shape(spec, a.conv, ceil_div(spec.inputs[0]->shape[1], 16) * 8);
+  const TensorDesc& x = *spec.inputs[0];
+  ConvShape shape = conv_gemm_shape(spec, a.conv, ceil_div(x.shape[1], 16) * 8);
+  if (x.shape[1] % 16 == 8 && is_channels_last(x)) shape.unstored = 4;
   shape.int8 = true;
   shape.real_output = !a.y.quantized();
   shape.averaged = averages(spec);

@@ -30,7 +30,7 @@ class QImplicitGemm final : public Kernel {
   explicit QImplicitGemm(const NodeSpec& spec)
       : shape_(cuda::qconv_gemm_shape(spec)),
         channels_(static_cast<int>(spec.inputs[0]->shape[1])),
-        copies_(shape_.in_c * 2 != channels_ || !is_channels_last(*spec.inputs[0])),
+        copies_(shape_.pixel_units() * 2 != channels_ || !is_channels_last(*spec.inputs[0])),
         variant_(cuda::chosen_variant(spec, shape_)),
         depth_(cuda::kept_depth(spec, shape_)),
         blocks_(shape_, depth_, variant_.tile.columns),

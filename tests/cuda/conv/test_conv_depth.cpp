@@ -21,6 +21,7 @@ ConvShape random_shape(std::mt19937& random, bool int8) {
   ConvShape s;
   s.batch = pick(1, 2), s.in_h = pick(1, 7), s.in_w = pick(1, 7), s.int8 = int8;
   s.in_c = int8 || pick(0, 3) > 0 ? 8 * pick(1, 4) : 4;
+  s.unstored = s.in_c > 4 && pick(0, 2) == 0 ? 4 : 0;
   s.out_c = pick(1, 150);
   s.kernel_h = pick(1, 4), s.kernel_w = pick(1, 4), s.stride_h = pick(1, 2), s.stride_w = pick(1, 3);
   s.dilation_h = pick(1, 2), s.dilation_w = pick(1, 3), s.pad_h = pick(0, 3), s.pad_w = pick(0, 3);
@@ -72,7 +73,9 @@ int sum_of(const ConvShape& s, const KeptDepth& depth, const std::vector<DepthBl
   int sum = 0;
   for (int b = 0; b < depth.steps(tile, columns) * kTileDepth / units; ++b) {
     const DepthBlock& from = list[static_cast<std::size_t>(tile * row_blocks + b)];
-    const int c = from.offset - (from.down * s.in_w + from.right) * s.in_c;
+    const int c = (from.offset & ~1) - (from.down * s.in_w + from.right) * s.pixel_units();
+    const bool ends_unstored = from.down != 0x7FFF && c + units > s.pixel_units();
+    EXPECT_EQ(from.offset & 1, ends_unstored ? 1 : 0);
     for (int i = 0; i < block; ++i) {
       const T w = packed[static_cast<std::size_t>((std::int64_t{row} * row_blocks + b) * block + i)];
       int weight = 0;
@@ -93,9 +96,9 @@ int sum_of(const ConvShape& s, const KeptDepth& depth, const std::vector<DepthBl
 
 void check_sums(bool int8, std::mt19937& random) {
   ConvShape s = random_shape(random, int8);
-  const int values = s.in_c * (int8 ? 2 : 1);  // channels as they lie in memory
+  const int values = s.pixel_units() * (int8 ? 2 : 1);  // channels as they lie in memory
   const int block = block_units(s) * (int8 ? 2 : 1);
-  const int channels = values - draw(random, 0, std::min(values, block) - 1);
+  const int channels = s.unstored > 0 ? values : values - draw(random, 0, std::min(values, block) - 1);
   s.groups = draw(random, 1, 4);
   if (channels % s.groups != 0 || s.out_c % s.groups != 0) s.groups = 1;
   const int of_group = channels / s.groups;
@@ -103,7 +106,7 @@ void check_sums(bool int8, std::mt19937& random) {
   Integers image(static_cast<std::size_t>(s.batch * s.in_h * s.in_w * values));
   for (int& v : image) v = draw(random, -9, 9);
   const auto x = [&](int n, int h, int w, int c) {
-    if (h < 0 || h >= s.in_h || w < 0 || w >= s.in_w) return 0;
+    if (h < 0 || h >= s.in_h || w < 0 || w >= s.in_w || c >= values) return 0;
     return image[static_cast<std::size_t>(((n * s.in_h + h) * s.in_w + w) * values + c)];
   };
   const std::vector<float> floats(weights.begin(), weights.end());
