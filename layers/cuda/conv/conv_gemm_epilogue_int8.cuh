@@ -358,4 +358,11 @@ struct Int8Epilogue {
   }
 };
 
+template <typename T>
+using BytesEpilogue = Int8Epilogue<T, Int8Result::bytes>;
+template <typename T>
+using LookedUpEpilogue = Int8Epilogue<T, Int8Result::looked_up>;
+template <typename T>
+using RealEpilogue = Int8Epilogue<T, Int8Result::real>;
+
 }  // namespace pipit::cuda

@@ -40,6 +40,9 @@ ConvGemmInstance instance() {
 /// null when there is no such kernel.
 const ConvGemmInstance* average_instance(const ConvTile& tile, bool int8);
 
+/// INT8, of ConvShape::unstored (qconv_implicit_gemm_ends.cu); null when there is no such kernel.
+const ConvGemmInstance* unstored_instance(const ConvTile& tile, const ConvGemmArgs& args);
+
 /// Lets the kernel use its shared memory. cudaErrorInvalidValue for null.
 inline cudaError_t prepare_instance(const ConvGemmInstance* instance) {
   if (instance == nullptr) return cudaErrorInvalidValue;

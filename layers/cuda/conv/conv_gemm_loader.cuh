@@ -44,7 +44,7 @@ struct ConvGemmLoader {
       // Rows beyond the matrix, or the tile's images, read as padding.
       h[i] = inside ? origin.h : -(1 << 29);
       w[i] = origin.w;
-      base[i] = ((origin.image * s.in_h + origin.h) * s.in_w + origin.w) * s.pixel_units();
+      base[i] = ((origin.image * s.in_h + origin.h) * s.in_w + origin.w) * pixel_units();
       ptx::keep_in_register(h[i]);
       ptx::keep_in_register(w[i]);
       ptx::keep_in_register(base[i]);
@@ -81,8 +81,8 @@ struct ConvGemmLoader {
 #pragma unroll
       for (int p = 0; p < kParts; ++p) {
         const DepthBlock& at = of_step.part[p];
-        load_part<ptx::Through::both_caches>(stage, p, true, at.down, at.right, at.offset & ~1,
-                                             (at.offset & 1) == 0);
+        const int odd = T::kEndsUnstored ? at.offset & 1 : 0;
+        load_part<ptx::Through::both_caches>(stage, p, true, at.down, at.right, at.offset - odd, odd == 0);
       }
     } else {
 #pragma unroll
@@ -91,8 +91,8 @@ struct ConvGemmLoader {
         const int down = at.r * s.dilation_h;
         const int right = at.s * s.dilation_w;
         load_part<ptx::Through::second_cache>(stage, p, at.r < s.kernel_h, down, right,
-                                              (down * s.in_w + right) * s.pixel_units() + at.c,
-                                              at.c + 8 <= s.pixel_units());
+                                              (down * s.in_w + right) * pixel_units() + at.c,
+                                              at.c + 8 <= pixel_units());
         if constexpr (T::kVector == 8) at.advance(s, kTileDepth);
       }
       if constexpr (T::kVector < 8) {
@@ -116,30 +116,29 @@ struct ConvGemmLoader {
   }
 
  private:
+  __device__ __forceinline__ int pixel_units() const {
+    return T::kEndsUnstored ? args.shape.pixel_units() : args.shape.in_c;
+  }
+
   /// whole: else the last four units are unstored.
   template <ptx::Through Caches>
   __device__ __forceinline__ void load_part(std::uint32_t stage, int part, bool live, int down, int right,
                                             int offset, bool whole) const {
     const ConvShape& s = args.shape;
-    const auto each_row = [&](auto copy) {
 #pragma unroll
-      for (int i = 0; i < kRowLoads; ++i) {
-        const bool valid = live && static_cast<unsigned>(h[i] + down) < static_cast<unsigned>(s.in_h) &&
-                           static_cast<unsigned>(w[i] + right) < static_cast<unsigned>(s.in_w);
-        const int r = row + i * T::kRowStep;
-        copy(stage + r * T::kRowBytes + swizzled_chunk<T::kChunks>(r, chunk) * 16 + part * T::kVector * 2,
-             x + (valid ? base[i] + offset : 0), valid);
-      }
-    };
-    if (T::kVector < 8 || s.unstored == 0) {
-      each_row([](std::uint32_t to, const std::uint16_t* from, bool valid) {
-        ptx::copy_async<T::kVector * 2, Caches>(to, from, valid);
-      });
-    } else {  // pixels begin at multiples of 8 bytes
-      each_row([&](std::uint32_t to, const std::uint16_t* from, bool valid) {
+    for (int i = 0; i < kRowLoads; ++i) {
+      const bool valid = live && static_cast<unsigned>(h[i] + down) < static_cast<unsigned>(s.in_h) &&
+                         static_cast<unsigned>(w[i] + right) < static_cast<unsigned>(s.in_w);
+      const int r = row + i * T::kRowStep;
+      const std::uint32_t to =
+          stage + r * T::kRowBytes + swizzled_chunk<T::kChunks>(r, chunk) * 16 + part * T::kVector * 2;
+      const std::uint16_t* from = x + (valid ? base[i] + offset : 0);
+      if constexpr (T::kEndsUnstored) {  // pixels begin at multiples of 8 bytes
         ptx::copy_async<8>(to, from, valid);
         ptx::copy_async<8>(to + 8, valid && whole ? from + 4 : x, valid && whole);
-      });
+      } else {
+        ptx::copy_async<T::kVector * 2, Caches>(to, from, valid);
+      }
     }
   }
 };

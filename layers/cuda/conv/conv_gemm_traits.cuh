@@ -10,10 +10,12 @@ namespace pipit::cuda {
 
 /// Sizes of one instance. Vector: 16-bit units of x that are together in memory, 8, or 4 for narrow images. Sum: float
 /// for halves, std::int32_t for bytes. A unit is a half or a pair of bytes, so both have the same rows in shared
-/// memory and the same steps.
+/// memory and the same steps. EndsUnstored: for ConvShape::unstored; in kernels for all shapes the second way to copy
+/// would make every launch 0.2 us longer.
 template <int Rows, int Columns, int WarpRows, int WarpColumns, int Stages, int Vector,
-          int BlocksPerProcessor, typename SumType = float>
+          int BlocksPerProcessor, typename SumType = float, bool EndsUnstored = false>
 struct ConvGemmTraits {
+  static constexpr bool kEndsUnstored = EndsUnstored;
   using Sum = SumType;
   static constexpr bool kInt8 = std::is_same_v<Sum, std::int32_t>;
   static constexpr int kRows = Rows, kColumns = Columns, kStages = Stages, kVector = Vector;

@@ -41,8 +41,6 @@ Refusal refuse_implicit_gemm(const NodeSpec& spec) {
 ConvShape shape_of(const NodeSpec& spec) {
   ConvShape shape = cuda::conv_gemm_shape(spec, layer_as<Conv>(spec.layer).attributes(),
                                           padded_channels(spec.inputs[0]->shape[1]));
-  const TensorDesc& x = *spec.inputs[0];
-  if (shape.in_c > 4 && x.shape[1] % 8 == 4 && is_channels_last(x) && x.dtype == DType::f16) shape.unstored = 4;
   shape.averaged = cuda::averages(spec);
   cuda::kept_depth(spec, shape).describe(shape);
   return shape;
@@ -58,7 +56,7 @@ class ImplicitGemm final : public Kernel {
       : shape_(shape_of(spec)),
         channels_(static_cast<int>(spec.inputs[0]->shape[1])),
         vector_(shape_.in_c == 4 ? 4 : 8),
-        copies_(shape_.pixel_units() != channels_ || !is_channels_last(*spec.inputs[0]) ||
+        copies_(shape_.in_c != channels_ || !is_channels_last(*spec.inputs[0]) ||
                 spec.inputs[0]->dtype != DType::f16),
         variant_(cuda::chosen_variant(spec, shape_)),
         tile_(variant_.tile) {

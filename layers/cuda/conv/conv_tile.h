@@ -22,9 +22,8 @@ namespace pipit::cuda {
 /// (n, oh, ow), columns the output channels, and k runs over (kernel row, kernel column, input channel).
 struct ConvShape {
   int batch = 1, in_h = 1, in_w = 1;
-  int in_c =
-      8;  ///< channels of x, padded to the vector width; in INT8, pairs
-  int unstored = 0;  ///< of in_c, the last 4 where x's pixels lie in memory without them: zeros; else 0
+  int in_c = 8;      ///< channels of x, padded to the vector width; in INT8, pairs
+  int unstored = 0;  ///< of in_c, the last 4 where x's pixels lie in memory without them: zeros; else 0. INT8
   int out_h = 1, out_w = 1, out_c = 8;
   int kernel_h = 1, kernel_w = 1, stride_h = 1, stride_w = 1, dilation_h = 1, dilation_w = 1;
   int pad_h = 0, pad_w = 0;  ///< begin pads; end pads are implied by the output extents
@@ -137,6 +136,10 @@ inline constexpr int kTileColumns[] = {128, 64, 32};
 /// which from single blocks takes longest.
 constexpr bool has_listed_kernel(const ConvTile& tile) {
   return tile.rows == tile.columns;
+}
+/// And whether for what the shape is: the largest not for pixels whose end is unstored.
+inline bool has_kernel(const ConvShape& shape, const ConvTile& tile) {
+  return (!shape.listed() || has_listed_kernel(tile)) && (shape.unstored == 0 || tile.columns < 128);
 }
 
 /// Whole images of an averaged shape that a tile holds.

@@ -25,13 +25,6 @@ __global__ void pad_bytes(const __grid_constant__ PadBytesArgs args, std::int64_
   *reinterpret_cast<uint4*>(args.y + index * 16) = *reinterpret_cast<const uint4*>(values);
 }
 
-template <typename T>
-using BytesEpilogue = Int8Epilogue<T, Int8Result::bytes>;
-template <typename T>
-using LookedUpEpilogue = Int8Epilogue<T, Int8Result::looked_up>;
-template <typename T>
-using RealEpilogue = Int8Epilogue<T, Int8Result::real>;
-
 // Null when there is no such instance.
 template <template <typename> typename Epilogue>
 const ConvGemmInstance* find_instance(const ConvTile& tile, bool listed) {
@@ -55,6 +48,7 @@ const ConvGemmInstance* find_instance(const ConvTile& tile, bool listed) {
 
 const ConvGemmInstance* find_instance(const ConvTile& tile, const ConvGemmArgs& args) {
   if (args.average.images > 0) return average_instance(tile, true);
+  if (args.shape.unstored > 0) return unstored_instance(tile, args);
   const bool listed = args.blocks != nullptr;
   if (args.stored != ConvStored::i8) return find_instance<RealEpilogue>(tile, listed);
   return args.table != nullptr ? find_instance<LookedUpEpilogue>(tile, listed)

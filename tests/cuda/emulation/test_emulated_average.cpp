@@ -45,7 +45,6 @@ ConvShape random_shape(std::mt19937& random, bool int8, int number) {
   std::tie(s.out_h, s.out_w) = kSizes[static_cast<std::size_t>(number) % std::size(kSizes)];
   if (number % 4 == 3) s.kernel_h = s.kernel_w = 3, s.pad_h = s.pad_w = 1, s.in_c = 8 * draw(random, 1, 5);
   s.in_h = s.out_h, s.in_w = s.out_w;
-  s.unstored = number % 5 == 1 ? 4 : 0;
   return s;
 }
 
@@ -117,7 +116,7 @@ struct Problem {
   Problem(std::mt19937& random, Kind of_kind, const ConvShape& s)
       : kind(of_kind),
         shape(s),
-        conv(random, s.int8, s.pixel_units() * (s.int8 ? 2 : 1), s.out_c, s.kernel_h * s.kernel_w, coin(random),
+        conv(random, s.int8, s.in_c * (s.int8 ? 2 : 1), s.out_c, s.kernel_h * s.kernel_w, coin(random),
              of_kind == Kind::small_bytes ? 10 : 127),
         x(random, s.int8, s.batch, s.in_h, s.in_w, conv.in_c),
         added(random, s.int8, s.batch, s.out_h, s.out_w, s.out_c),

@@ -259,14 +259,15 @@ void check_every_kernel(std::int64_t channels, std::int64_t filters, std::int64_
   };
   const auto narrow = [](std::int64_t v) { return static_cast<int>(v); };
   cuda::ConvShape s;
-  s.batch = 2, s.in_c = narrow(channels / 2), s.out_c = narrow(filters);
+  s.batch = 2, s.in_c = narrow(ceil_div(channels, 16) * 8), s.out_c = narrow(filters);
+  s.unstored = s.in_c - narrow(channels / 2);
   s.in_h = s.out_h = 13, s.in_w = s.out_w = 11;
   s.kernel_h = s.kernel_w = narrow(kernel), s.pad_h = s.pad_w = narrow(kernel / 2);
   const cuda::DeviceBuffer input = upload(*x);
   const cuda::DeviceBuffer added = residual ? upload(*addend) : cuda::DeviceBuffer();
   const cuda::KeptDepth depth(s, narrow(channels), weights->values<std::int8_t>());
   for (cuda::ConvTile tile : cuda::kConvTiles) {
-    if (!depth.all() && !cuda::has_listed_kernel(tile)) continue;
+    if ((!depth.all() && !cuda::has_listed_kernel(tile)) || !cuda::has_kernel(s, tile)) continue;
     const int steps = depth.most_steps(tile.columns);
     const std::vector<std::int8_t> packed = cuda::pack_qconv_weights(
         s, depth, narrow(channels), weights->values<std::int8_t>().data(), tile.columns);
@@ -321,14 +322,18 @@ TEST(QConv, EveryImplicitGemmKernelOnASmallProduct) {
     std::int64_t channels, filters, kernel;
     int largest;
   };
-  // Depths of one step, of as many as there are stages and of more; rows of y with and without 16-byte groups.
+  // Depths of one step, of as many as there are stages and of more; rows of y with and without 16-byte groups; pixels
+  // that end with 8 bytes.
   for (const Size& size : {Size{64, 144, 1, 100},
                            {128, 48, 1, 100},
                            {384, 136, 1, 40},
                            {512, 64, 1, 127},
                            {144, 152, 3, 127},
                            {64, 80, 3, 20},
-                           {576, 33, 1, 50}}) {
+                           {576, 33, 1, 50},
+                           {72, 144, 1, 100},
+                           {440, 136, 1, 40},
+                           {104, 40, 3, 20}}) {
     for (const bool residual : {false, true}) {
       for (const bool pruned : {false, true}) {
         check_every_kernel(size.channels, size.filters, size.kernel, size.largest, residual, clusters, pruned,
