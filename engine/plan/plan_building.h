@@ -44,8 +44,8 @@ class ChainCandidates {
 
 /// The nodes that the kernel before them may compute as well: element-wise ones (which may run in place), or such that
 /// make as many elements of a single input, on a GPU also such that make one of each channel's positions, in what only
-/// that kernel computes and only they read; their other inputs are constants. Not layers with weights: those choose
-/// kernels of their own. None where the options allow no fusion.
+/// that kernel computes and only they read; their other inputs are constants. Of layers with weights only
+/// those with one for each channel: others choose kernels of their own. None where the options allow no fusion.
 class Followers {
  public:
   Followers(const Graph& graph, const PlanOptions& options);

@@ -16,6 +16,13 @@ bool holds_channels(const Shape& x, const Shape& y) {
   return x.rank() >= 3 && y.rank() == x.rank() && y[0] == x[0] && y[1] == x[1] && y.elements() == x[0] * x[1];
 }
 
+// Whether a layer multiplies every channel by one weight, as a batch normalization does.
+bool scales_channels(const Graph& graph, const Node& node) {
+  const std::optional<std::size_t> weights = node.layer->traits().weights;
+  const Shape& y = graph.value(node.outputs[0]).desc.shape;
+  return weights && y.rank() >= 3 && graph.value(node.inputs[*weights]).desc.elements() == y[1];
+}
+
 }  // namespace
 
 Followers::Followers(const Graph& graph, const PlanOptions& options)
@@ -32,6 +39,7 @@ Followers::Followers(const Graph& graph, const PlanOptions& options)
   if (!may_fuse(options)) return;
   const auto follows = [&](const Node& node) {
     if (node.outputs.size() != 1 || is_view(graph, node)) return false;
+    const bool scales = scales_channels(graph, node);
     bool found = false;
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
       const ValueId id = node.inputs[i];
@@ -41,7 +49,7 @@ Followers::Followers(const Graph& graph, const PlanOptions& options)
       const TensorDesc& y = graph.value(node.outputs[0]).desc;
       found = !found && producer != nullptr && producer->outputs.size() == 1 && !is_view(graph, *producer) &&
               uses[index(id)] == 1 &&
-              (node.layer->may_run_in_place(static_cast<int>(i))
+              (scales || node.layer->may_run_in_place(static_cast<int>(i))
                    ? x == y
                    : node.inputs.size() == 1 &&
                          (x.elements() == y.elements() ||

@@ -225,8 +225,14 @@ bool has_vector(const Graph& graph, const Node& node) {
   });
 }
 
-// A node and the arithmetic behind it as one scale and shift; none where there are not two nodes, or where no constant
-// has a value per channel: scalars suit any layout and rank as they are.
+// Images that a convolution may read: not the user's own, which first layers read as they lie.
+bool suits_convolution(const Rewriter& rewriter, ValueId data) {
+  const Shape& shape = rewriter.source().value(data).desc.shape;
+  return shape.rank() == 4 && shape[1] > 1 && rewriter.producer(data) >= 0;
+}
+
+// A node and the arithmetic behind it as one scale and shift; none where it is one node that may stay as it is, or
+// where no constant has a value per channel: scalars suit any layout and rank as they are.
 Folded join_followers(const Rewriter& rewriter, const Node& first, std::vector<bool>& absorbed) {
   const Graph& graph = rewriter.source();
   Folded folded;
@@ -251,10 +257,36 @@ Folded join_followers(const Rewriter& rewriter, const Node& first, std::vector<b
     if (next < 0) break;
     node = &graph.nodes()[static_cast<std::size_t>(next)];
   }
-  if (nodes.size() < 2 || !vectors) return {};
+  const bool lowers = layer_if<BatchNorm>(first) && suits_convolution(rewriter, first.inputs[0]);
+  if ((nodes.size() < 2 && !lowers) || !vectors) return {};
   folded.last = nodes.back();
   for (const int n : nodes) absorbed[static_cast<std::size_t>(n)] = true;
   return folded;
+}
+
+// In place of `first` and what follows it up to folded.last.
+void emit_scale_shift(Rewriter& rewriter, const Node& first, const Folded& folded) {
+  const Graph& graph = rewriter.source();
+  const ValueId data = data_operand(graph, first);
+  const auto constant = [&](const char* what, Tensor values) {
+    return rewriter.constant(first.name + what, std::move(values));
+  };
+  std::vector<ValueId> inputs{rewriter.map(data), kNoValue, constant(".shift", vector_f32(folded.bias))};
+  LayerPtr layer;
+  if (suits_convolution(rewriter, data)) {
+    ConvAttributes attributes;
+    attributes.groups = std::ssize(folded.scale);
+    layer = std::make_shared<Conv>(attributes);
+    const std::vector<float> scale(folded.scale.begin(), folded.scale.end());
+    inputs[1] = constant(
+        ".scale", Tensor::from<float>(Shape{attributes.groups, 1, 1, 1}, std::span<const float>(scale)));
+  } else {
+    layer = std::make_shared<BatchNorm>(BatchNormAttributes{.epsilon = 0});
+    inputs[1] = constant(".scale", vector_f32(folded.scale));
+    inputs.push_back(constant(".mean", vector_f32(std::vector<double>(folded.scale.size(), 0.0))));
+    inputs.push_back(constant(".variance", vector_f32(std::vector<double>(folded.scale.size(), 1.0))));
+  }
+  rewriter.emit(first.name, layer, inputs, graph.nodes()[static_cast<std::size_t>(folded.last)].outputs);
 }
 
 }  // namespace
@@ -271,15 +303,7 @@ Rewritten join_scale_shift(const Graph& graph) {
       rewriter.copy(node);
       continue;
     }
-    const std::vector<double> zeros(folded.scale.size(), 0.0);
-    const std::vector<double> ones(folded.scale.size(), 1.0);
-    const auto constant = [&](const char* what, const std::vector<double>& values) {
-      return rewriter.constant(node.name + what, vector_f32(values));
-    };
-    rewriter.emit(node.name, std::make_shared<BatchNorm>(BatchNormAttributes{.epsilon = 0}),
-                  {rewriter.map(data_operand(graph, node)), constant(".scale", folded.scale),
-                   constant(".shift", folded.bias), constant(".mean", zeros), constant(".variance", ones)},
-                  graph.nodes()[static_cast<std::size_t>(folded.last)].outputs);
+    emit_scale_shift(rewriter, node, folded);
     ++changes;
   }
   return {rewriter.finish(), changes};

@@ -8,6 +8,7 @@
 
 #include "layers/cpu/elementwise/elementwise_loops.h"
 #include "layers/cpu/work_sharing.h"
+#include "layers/ops/conv.h"
 #include "layers/ops/normalization.h"
 
 namespace pipit {
@@ -25,6 +26,29 @@ AffineChannels affine_channels(const NodeSpec& batch_norm) {
 }
 
 namespace {
+
+/// Of a convolution of one tap and one channel a group, which a batch normalization was (join_scale_shift).
+bool scales_channels(const NodeSpec& conv) {
+  const ConvAttributes& a = layer_as<Conv>(conv.layer).attributes();
+  const Shape& x = conv.inputs[0]->shape;
+  const auto is_constant = [&](std::size_t i) {
+    return conv.constant(i) != nullptr && conv.constant(i)->desc().dtype == DType::f32;
+  };
+  return a.window.taps() == 1 && a.groups == x[1] && x == conv.outputs[0].shape && is_constant(1) &&
+         (!conv.has_input(2) || is_constant(2)) && !conv.has_input(3);
+}
+
+AffineChannels affine_of_conv(const NodeSpec& conv) {
+  const std::span<const float> factors = conv.constant(1)->values<float>();
+  AffineChannels result{{factors.begin(), factors.end()}, std::vector<float>(factors.size(), 0.0F)};
+  if (conv.has_input(2)) std::ranges::copy(conv.constant(2)->values<float>(), result.shifts.begin());
+  return result;
+}
+
+std::optional<UnaryAttributes> clip_of(const Clamp& clamp) {
+  if (clamp.is_identity()) return std::nullopt;
+  return UnaryAttributes{UnaryKind::clip, clamp.low, clamp.high};
+}
 
 bool all_finite(const AffineChannels& affine) {
   const auto finite = [](float v) { return std::isfinite(v); };
@@ -92,6 +116,7 @@ bool Epilogue::fuses(int channel_dim, const NodeSpec& next) {
   }
   if (dynamic_cast<const Unary*>(&next.layer) != nullptr) return true;
   if (dynamic_cast<const BatchNorm*>(&next.layer) != nullptr) return channel_dim == 1;
+  if (dynamic_cast<const Conv*>(&next.layer) != nullptr) return channel_dim == 1 && scales_channels(next);
   return dynamic_cast<const Binary*>(&next.layer) != nullptr && fuses_binary(channel_dim, next);
 }
 
@@ -110,6 +135,9 @@ Epilogue::Epilogue(int channel_dim, std::span<const NodeSpec* const> layers) {
       stages_.push_back({.unary = unary->attributes()});
     } else if (dynamic_cast<const BatchNorm*>(&layer->layer) != nullptr) {
       append(affine_channels(*layer));
+    } else if (const auto* conv = dynamic_cast<const Conv*>(&layer->layer)) {
+      append(affine_of_conv(*layer));
+      if (const auto clip = clip_of(conv->attributes().activation)) stages_.push_back({.unary = *clip});
     } else {
       append_binary(channel_dim, *layer);
     }

@@ -29,7 +29,8 @@ class Epilogue {
   Epilogue(int channel_dim, std::span<const NodeSpec* const> layers);
 
   /// Whether the layer is an element-wise function of one floating-point tensor (Unary), of one and a constant scalar
-  /// or one value per channel (Binary), or a batch normalization. `next` as Candidate::fuses_epilogue has it.
+  /// or one value per channel (Binary), a batch normalization or the 1x1 convolution that one becomes. `next` as
+  /// Candidate::fuses_epilogue has it.
   static bool fuses(int channel_dim, const NodeSpec& next);
   bool empty() const { return stages_.empty(); }
   /// y[i] becomes the result for channel first + i, i in [0, span.count), in every row.

@@ -15,6 +15,24 @@ void launch_early(void (*kernel)(Parameters...), std::int64_t points, bool overl
                                 static_cast<cudaStream_t>(context.stream), arguments...));
 }
 
+/// For kernels that wait for the one in front: begins while that still runs, where the GPU can.
+template <typename... Parameters, typename... Arguments>
+void launch_waiting(const char* name, void (*kernel)(Parameters...), dim3 grid, dim3 block,
+                    const RunContext& context, const Arguments&... arguments) {
+  bool overlap = false;
+  check(can_overlap(reinterpret_cast<const void*>(kernel), overlap), name);
+  check(launch_overlapping(kernel, grid, block, overlap, static_cast<cudaStream_t>(context.stream),
+                           arguments...),
+        name);
+}
+/// The same with one thread per point; nothing for no points.
+template <typename... Parameters, typename... Arguments>
+void launch_waiting(const char* name, void (*kernel)(Parameters...), std::int64_t points,
+                    const RunContext& context, const Arguments&... arguments) {
+  if (points == 0) return;
+  launch_waiting(name, kernel, dim3(blocks_for(points)), dim3(kThreads), context, arguments...);
+}
+
 /// A copy of its layer and a function that launches early. `kernel` is one of those launched, which are compiled alike.
 template <typename L>
 class EarlyKernel final : public Kernel {

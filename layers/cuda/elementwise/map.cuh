@@ -2,8 +2,8 @@
 #pragma once
 
 #include "layers/cuda/device/async_ptx.cuh"
+#include "layers/cuda/device/early_launch.cuh"
 #include "layers/cuda/device/kernel.cuh"
-#include "layers/cuda/device/overlap.cuh"
 
 namespace pipit::cuda {
 
@@ -48,18 +48,6 @@ __global__ void map_kernel(DeviceLoop<N + 1> loop, Out y, MapInputs<N> inputs, F
     }
     store_vector<V>(y, at[0], result);
   }
-}
-
-/// For kernels that wait for the one in front: begins while that still runs, where the GPU can.
-template <typename... Parameters, typename... Arguments>
-void launch_waiting(const char* name, void (*kernel)(Parameters...), std::int64_t points,
-                    const RunContext& context, const Arguments&... arguments) {
-  if (points == 0) return;
-  bool overlap = false;
-  check(can_overlap(reinterpret_cast<const void*>(kernel), overlap), name);
-  check(launch_overlapping(kernel, dim3(blocks_for(points)), dim3(kThreads), overlap,
-                           static_cast<cudaStream_t>(context.stream), arguments...),
-        name);
 }
 
 /// Launches the map of `f` over operands broadcast to the output's shape, one element a thread.

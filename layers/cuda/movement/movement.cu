@@ -1,7 +1,8 @@
 // Layers that are copies from one strided index space into another: Reshape, ToLayout, Transpose, Concat, Split,
 // Slice, DepthToSpace, Expand, Tile.
 #include "layers/common/dispatch.h"
-#include "layers/cuda/device/kernel.cuh"
+#include "layers/cuda/device/async_ptx.cuh"
+#include "layers/cuda/device/early_launch.cuh"
 #include "layers/cuda/families.h"
 #include "layers/ops/reshaping.h"
 #include "layers/ops/slicing.h"
@@ -15,6 +16,8 @@ using CopyLoop = StridedLoop<2>;  // operand 0: the output, operand 1: the input
 
 template <typename T>
 __global__ void copy_kernel(DeviceLoop<2> loop, T* y, const T* x) {
+  ptx::release_next_kernel();
+  ptx::wait_for_previous_kernel();
   const unsigned i = thread_index();
   if (i >= loop.size) return;
   int at[2];
@@ -24,6 +27,8 @@ __global__ void copy_kernel(DeviceLoop<2> loop, T* y, const T* x) {
 
 // f32 constants meet f16 activations in a Concat.
 __global__ void convert_kernel(DeviceLoop<2> loop, Out y, std::int64_t y_start, In x, std::int64_t x_start) {
+  ptx::release_next_kernel();
+  ptx::wait_for_previous_kernel();
   const unsigned i = thread_index();
   if (i >= loop.size) return;
   int at[2];
@@ -53,6 +58,8 @@ __global__ void transpose_kernel(Matrices m, T* y, const T* x) {
   const int column = static_cast<int>(column_tile) * kTile;
   int at[2];
   m.batch.offsets(batch, at);
+  ptx::release_next_kernel();
+  ptx::wait_for_previous_kernel();
   const int tx = static_cast<int>(threadIdx.x);
   const int ty = static_cast<int>(threadIdx.y);
   for (int r = ty; r < kTile; r += kTileRows) {
@@ -99,15 +106,16 @@ void transpose(const CopyLoop& loop, int dimension, std::byte* y, const std::byt
                    column_tiles,
                    DeviceLoop<2>(batch)};
   const unsigned blocks = row_tiles.divisor * column_tiles.divisor * static_cast<unsigned>(batch.size());
-  transpose_kernel<T><<<blocks, dim3(kTile, kTileRows), 0, static_cast<cudaStream_t>(context.stream)>>>(
-      m, reinterpret_cast<T*>(y), reinterpret_cast<const T*>(x));
-  check_launch("transpose");
+  launch_waiting("transpose", transpose_kernel<T>, dim3(blocks), dim3(kTile, kTileRows), context, m,
+                 reinterpret_cast<T*>(y), reinterpret_cast<const T*>(x));
 }
 
 // A point of the loop is `count` elements, adjacent in the output and `step` apart in the input: the planes of an
 // image side by side. A warp reads whole segments of every plane.
 template <typename T>
 __global__ void interleave_kernel(DeviceLoop<2> loop, int count, int step, T* y, const T* x) {
+  ptx::release_next_kernel();
+  ptx::wait_for_previous_kernel();
   const unsigned i = thread_index();
   if (i >= loop.size) return;
   int at[2];
@@ -128,9 +136,9 @@ template <typename T>
 void interleave(const CopyLoop& loop, std::byte* y, const std::byte* x, const RunContext& context) {
   CopyLoop points;
   for (int d = 0; d + 1 < loop.rank(); ++d) points.add(loop.extent(d), loop.strides(d));
-  launch("interleave", interleave_kernel<T>, points.size(), context, DeviceLoop<2>(points),
-         static_cast<int>(loop.row()), static_cast<int>(loop.row_strides()[1]), reinterpret_cast<T*>(y),
-         reinterpret_cast<const T*>(x));
+  launch_waiting("interleave", interleave_kernel<T>, points.size(), context, DeviceLoop<2>(points),
+                 static_cast<int>(loop.row()), static_cast<int>(loop.row_strides()[1]),
+                 reinterpret_cast<T*>(y), reinterpret_cast<const T*>(x));
 }
 
 // The widest unit, up to 16 bytes, in which both sides can be moved.
@@ -170,8 +178,8 @@ CopyLoop in_units(const CopyLoop& loop, std::int64_t factor) {
 
 template <typename T>
 void copy_as(const CopyLoop& loop, std::byte* y, const std::byte* x, const RunContext& context) {
-  launch("copy", copy_kernel<T>, loop.size(), context, DeviceLoop<2>(loop), reinterpret_cast<T*>(y),
-         reinterpret_cast<const T*>(x));
+  launch_waiting("copy", copy_kernel<T>, loop.size(), context, DeviceLoop<2>(loop), reinterpret_cast<T*>(y),
+                 reinterpret_cast<const T*>(x));
 }
 
 // y[y_start + ...] = x[x_start + ...] over the loop; offsets in elements.
@@ -180,8 +188,8 @@ void copy(CopyLoop loop, const TensorView& y, std::int64_t y_start, const ConstT
   if (loop.size() == 0) return;
   loop.collapse();
   if (x.desc.dtype != y.desc.dtype) {
-    return launch("convert", convert_kernel, loop.size(), context, DeviceLoop<2>(loop), Out(y), y_start,
-                  In(x), x_start);
+    return launch_waiting("convert", convert_kernel, loop.size(), context, DeviceLoop<2>(loop), Out(y),
+                          y_start, In(x), x_start);
   }
   const std::size_t bytes = dtype_bytes(x.desc.dtype);
   std::byte* to = y.data + y_start * static_cast<std::int64_t>(bytes);

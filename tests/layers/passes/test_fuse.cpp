@@ -142,9 +142,32 @@ TEST(JoinScaleShift, ArithmeticPerChannelIsOneLayer) {
   const Graph before = b.build({v});
   const Rewritten after = join_scale_shift(before);
   EXPECT_EQ(after.changes, 1);
-  EXPECT_EQ(count_type(after.graph, "BatchNorm"), 1);
+  EXPECT_EQ(count_type(after.graph, "Conv"), 1);
   EXPECT_EQ(after.graph.nodes().size(), 3U);
   expect_same_outputs(before, after.graph);
+}
+
+TEST(JoinScaleShift, ABatchNormOfAnImageIsADepthwiseConvolution) {
+  TestGraph b;
+  const ValueId x = b.unary("abs", UnaryKind::abs, b.input(Shape{2, 6, 5, 4}));
+  const ValueId bn = b.batch_norm("bn", x);
+  const Graph before = b.build({b.unary("relu", UnaryKind::relu, bn)});
+  const Rewritten after = join_scale_shift(before);
+  EXPECT_EQ(after.changes, 1);
+  EXPECT_EQ(count_type(after.graph, "Conv"), 1);
+  expect_same_outputs(before, after.graph);
+  const Rewritten fused = fuse_activation(after.graph);
+  EXPECT_EQ(fused.graph.nodes().size(), 2U);
+  expect_same_outputs(before, fused.graph);
+}
+
+TEST(JoinScaleShift, OtherBatchNormsStay) {
+  TestGraph b;
+  const ValueId image = b.batch_norm("image", b.input(Shape{2, 6, 5, 4}));  // the user's own
+  const ValueId rows = b.batch_norm("rows", b.unary("abs", UnaryKind::abs, b.input(Shape{2, 6})));
+  const Rewritten after = join_scale_shift(b.build({image, rows}));
+  EXPECT_EQ(after.changes, 0);
+  EXPECT_EQ(count_type(after.graph, "BatchNorm"), 2);
 }
 
 TEST(JoinScaleShift, TakesTheArithmeticBehindABatchNorm) {

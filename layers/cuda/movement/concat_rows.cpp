@@ -1,0 +1,177 @@
+// Candidate "rows" of Concat: inputs that lie in rows, which y's are made of, in one launch for up to 64 of them. And a
+// batch normalization behind it, as the 1x1 convolution of one channel a group that it has become (join_scale_shift).
+#include <fmt/format.h>
+
+#include <limits>
+#include <vector>
+
+#include "engine/cuda/runtime.h"
+#include "layers/common/layer_kernel.h"
+#include "layers/cuda/families.h"
+#include "layers/cuda/movement/concat_rows_launch.h"
+#include "layers/cuda/quantized/qconv_common.h"
+#include "layers/ops/conv.h"
+#include "layers/ops/operands.h"
+#include "layers/ops/qconv.h"
+#include "layers/ops/slicing.h"
+
+namespace pipit {
+
+namespace {
+
+using cuda::ConcatRowsArgs;
+using cuda::ConcatThen;
+using cuda::DeviceBuffer;
+
+int axis_of(const NodeSpec& spec) {
+  return normalize_axis(layer_as<Concat>(spec.layer).attributes().axis, spec.outputs[0].shape.rank(),
+                        "Concat");
+}
+
+/// Elements from one position along the axis to the next.
+std::int64_t step_of(const TensorDesc& desc, int axis) {
+  return desc.strides()[static_cast<std::size_t>(axis)];
+}
+
+Refusal refuse(const NodeSpec& spec) {
+  const TensorDesc& y = spec.outputs[0];
+  const int axis = axis_of(spec);
+  for (const TensorDesc* x : spec.inputs) {
+    if (x->dtype != y.dtype) return "an input has another element type";
+    if (x->layout != y.layout && !x->layouts_coincide()) return "an input has another layout";
+    if (step_of(*x, axis) != step_of(y, axis)) return "an input does not lie in rows of the output";
+  }
+  // Positions in a row and rows are 32-bit.
+  constexpr std::int64_t kLimit = std::numeric_limits<std::int32_t>::max() / 2;
+  const std::int64_t row = step_of(y, axis) * y.shape[axis];
+  if (row > kLimit / static_cast<std::int64_t>(dtype_bytes(y.dtype)) ||
+      (row > 0 && y.elements() / row > kLimit))
+    return "the rows are too long, or too many, for 32-bit offsets";
+  return std::nullopt;
+}
+
+/// The convolution's attributes, which Conv and QConv have alike; null for other layers.
+const ConvAttributes* convolution_of(const Layer& layer) {
+  if (const auto* conv = dynamic_cast<const Conv*>(&layer)) return &conv->attributes();
+  if (const auto* conv = dynamic_cast<const QConv*>(&layer)) return &conv->attributes().conv;
+  return nullptr;
+}
+
+bool takes_types(const NodeSpec& next) {
+  const DType x = next.inputs[0]->dtype, y = next.outputs[0].dtype;
+  if (const auto* conv = dynamic_cast<const QConv*>(&next.layer)) {
+    const QConvAttributes& a = conv->attributes();
+    return cuda::is_symmetric_i8(a.x) && cuda::is_symmetric_i8(a.y) && x == DType::i8 && y == DType::i8;
+  }
+  return x == y && (x == DType::f16 || x == DType::f32);
+}
+
+bool fuses_epilogue(const NodeSpec& spec, const NodeSpec& next) {
+  const ConvAttributes* conv = convolution_of(next.layer);
+  if (conv == nullptr || axis_of(spec) != 1 || !(*next.inputs[0] == spec.outputs[0])) return false;
+  const TensorDesc& y = next.outputs[0];
+  return y.shape == next.inputs[0]->shape && conv->window.taps() == 1 && conv->groups == y.shape[1] &&
+         is_channels_last(*next.inputs[0]) && is_channels_last(y) && next.constant(1) != nullptr &&
+         (!next.has_input(2) || next.constant(2) != nullptr) && !next.has_input(3) && takes_types(next);
+}
+
+class ConcatRows final : public Kernel {
+ public:
+  explicit ConcatRows(const NodeSpec& spec) : axis_(axis_of(spec)) {
+    if (!spec.fusion.followers.empty()) scale_by(*spec.fusion.followers[0]);
+    PIPIT_CUDA(cuda::concat_rows_overlaps(overlap_));
+  }
+  std::size_t packed_bytes() const override {
+    return factors_.bytes() + shifts_.bytes() + multipliers_.bytes();
+  }
+
+  void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
+           const RunContext& context) const override {
+    const TensorDesc& y = outputs[0].desc;
+    if (y.elements() == 0) return;
+    const std::int64_t row = step_of(y, axis_) * y.shape[axis_];
+    const auto element = static_cast<std::int64_t>(dtype_bytes(y.dtype));
+    ConcatRowsArgs args = args_;
+    args.pitch = row * element;
+    args.rows = static_cast<int>(y.elements() / row);
+    std::int64_t first = 0;  // of the row, in elements
+    const auto launch = [&] {
+      if (args.count == 0) return;
+      const std::int64_t begin = first - args.columns / element;
+      args.y = outputs[0].data + begin * element;
+      move_constants(args, begin);
+      PIPIT_CUDA(cuda::launch_concat_rows(then_, args, overlap_, static_cast<cudaStream_t>(context.stream)));
+      args.count = args.columns = 0;
+    };
+    for (const ConstTensorView& x : inputs) {
+      const std::int64_t width = step_of(x.desc, axis_) * x.desc.shape[axis_];
+      if (width == 0) continue;
+      const int end = args.columns + static_cast<int>(width * element);
+      args.part[args.count++] = {x.data, args.columns, end};
+      args.columns = end, first += width;
+      if (args.count == cuda::kConcatMostParts) launch();
+    }
+    launch();
+  }
+
+ private:
+  template <typename T>
+  static DeviceBuffer upload(const std::vector<T>& values) {
+    return {values.data(), values.size() * sizeof(T)};
+  }
+
+  void scale_by(const NodeSpec& next) {
+    const auto channels = static_cast<std::size_t>(next.outputs[0].shape[1]);
+    const Tensor weights = to_layout(next.constant(1)->view(), Layout::row_major);
+    if (const auto* conv = dynamic_cast<const QConv*>(&next.layer)) {
+      const auto bytes = weights.values<std::int8_t>();
+      factors_ = upload(std::vector<std::int32_t>(bytes.begin(), bytes.end()));
+      shifts_ = upload(cuda::qconv_biases(next));
+      multipliers_ = upload(requantization_multipliers(conv->attributes(), std::ssize(bytes)));
+      const StepBounds bounds = cuda::output_bounds(conv->attributes().y, conv->attributes().conv.activation);
+      args_.low = bounds.low, args_.high = bounds.high;
+      then_ = ConcatThen::bytes;
+      return;
+    }
+    const auto values = weights.values<float>();
+    factors_ = upload(std::vector<float>(values.begin(), values.end()));
+    std::vector<float> shifts(channels, 0.0F);
+    if (const Tensor* bias = next.constant(2)) std::ranges::copy(bias->values<float>(), shifts.begin());
+    shifts_ = upload(shifts);
+    const Clamp& clamp = layer_as<Conv>(next.layer).attributes().activation;
+    args_.low = clamp.low, args_.high = clamp.high;
+    then_ = next.outputs[0].dtype == DType::f16 ? ConcatThen::halves : ConcatThen::floats;
+  }
+
+  /// To those of the channels from `first` on.
+  void move_constants(ConcatRowsArgs& args, std::int64_t first) const {
+    if (then_ == ConcatThen::nothing) return;
+    if (then_ == ConcatThen::bytes) {
+      args.weights = factors_.as<const std::int32_t>() + first;
+      args.biases = shifts_.as<const std::int32_t>() + first;
+      args.multipliers = multipliers_.as<const float>() + first;
+    } else {
+      args.factors = factors_.as<const float>() + first;
+      args.shifts = shifts_.as<const float>() + first;
+    }
+  }
+
+  int axis_;
+  ConcatThen then_ = ConcatThen::nothing;
+  ConcatRowsArgs args_;
+  bool overlap_ = false;
+  DeviceBuffer factors_;  ///< or weights
+  DeviceBuffer shifts_;   ///< or biases
+  DeviceBuffer multipliers_;
+};
+
+}  // namespace
+
+void register_cuda_concat_rows(Registry& registry) {
+  Candidate candidate{"rows", refuse,
+                      [](const NodeSpec& spec) { return std::make_unique<ConcatRows>(spec); }};
+  candidate.fuses_epilogue = fuses_epilogue;
+  registry.add(Concat::kType, DeviceKind::cuda, std::move(candidate));
+}
+
+}  // namespace pipit
