@@ -23,6 +23,7 @@ void register_cuda_reduce(Registry& registry);  // Reduce, ArgMax
 void register_cuda_resize(Registry& registry);
 
 // Convolution.
+void register_cuda_conv_rows(Registry& registry);             // 1x1 of one channel a group, of Conv and QConv
 void register_cuda_conv_depthwise_quads(Registry& registry);  // directly in front of depthwise
 void register_cuda_conv_depthwise(Registry& registry);
 void register_cuda_conv_stem(

@@ -4,6 +4,7 @@
 namespace pipit {
 
 void register_cuda(Registry& registry) {
+  register_cuda_conv_rows(registry);
   register_cuda_conv_depthwise_quads(registry);
   register_cuda_conv_depthwise(registry);
   register_cuda_conv_stem(registry);

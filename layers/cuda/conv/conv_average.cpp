@@ -27,10 +27,10 @@ bool averages(const NodeSpec& spec) {
   return std::ranges::any_of(spec.fusion.followers, [](const NodeSpec* node) { return is_average(*node); });
 }
 
-// Narrow images, pixels whose end is unstored and lists of blocks have no such kernel.
+// Narrow images and lists of blocks have no such kernel.
 bool fuses_average(const NodeSpec& spec, const ConvShape& shape) {
   constexpr int kNarrow = 4;
-  return !averages(spec) && shape.in_c != kNarrow && shape.unstored == 0 && kept_depth(spec, shape).all() &&
+  return !averages(spec) && shape.in_c != kNarrow && kept_depth(spec, shape).all() &&
          average_pays(shape, spec.gpu);
 }
 

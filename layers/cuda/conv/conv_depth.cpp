@@ -94,9 +94,13 @@ void KeptDepth::describe(ConvShape& shape) const {
   for (std::size_t i = 0; i < std::size(kTileColumns); ++i) {
     const int columns = kTileColumns[i];
     const int tiles = static_cast<int>(ceil_div(outputs_, columns));
-    int sum = 0;
-    for (int tile = 0; tile < tiles && !all_; ++tile) sum += steps(tile, columns);
+    int sum = 0, most = 0;
+    for (int tile = 0; tile < tiles && !all_; ++tile) {
+      sum += steps(tile, columns);
+      most = std::max(most, steps(tile, columns));
+    }
     shape.kept_steps[i] = all_ ? 0 : static_cast<int>(ceil_div(sum, tiles));
+    shape.most_kept_steps[i] = most;
   }
 }
 

@@ -43,7 +43,7 @@ class KeptDepth {
   int steps(int tile, int columns) const;
   /// The most steps of any tile of so many columns.
   int most_steps(int columns) const;
-  /// kept_steps of the shape: the mean steps of the tiles that there are, 0 where no tile leaves anything out.
+  /// kept_steps and most_kept_steps of the shape: of the tiles that there are, 0 where none leaves anything out.
   void describe(ConvShape& shape) const;
   /// Of all blocks of all outputs the share that tiles of so many columns keep; with groups of those that reach a
   /// channel of a group of the tile.

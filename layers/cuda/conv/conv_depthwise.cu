@@ -177,11 +177,12 @@ constexpr Instance instance() {
 }
 
 // Few columns for small products, in which every thread is on its own, more where there is more to do. Windows of five
-// rows have registers for the weights of two channels.
+// and seven rows have registers for the weights of two channels.
 constexpr Instance kInstances[] = {instance<3, 1, 2, 4, 4>(), instance<3, 1, 4, 4, 3>(),
                                    instance<3, 2, 1, 4, 4>(), instance<3, 2, 2, 4, 4>(),
                                    instance<5, 1, 2, 2, 4>(), instance<5, 1, 4, 2, 3>(),
-                                   instance<5, 2, 1, 2, 4>(), instance<5, 2, 2, 2, 3>()};
+                                   instance<5, 2, 1, 2, 4>(), instance<5, 2, 2, 2, 3>(),
+                                   instance<7, 1, 2, 2, 2>(), instance<7, 2, 1, 2, 2>()};
 
 const Instance* find_instance(const ConvDepthwiseArgs& a) {
   for (const Instance& i : kInstances) {

@@ -12,8 +12,8 @@ namespace {
 
 Refusal refuse_window(const Window& w) {
   if (w.rank != 2) return "only two spatial dimensions are handled";
-  if (w.kernel[0] != w.kernel[1] || (w.kernel[0] != 3 && w.kernel[0] != 5))
-    return fmt::format("the window is {}x{}; 3x3 and 5x5 are handled", w.kernel[0], w.kernel[1]);
+  if (w.kernel[0] != w.kernel[1] || w.kernel[0] < 3 || w.kernel[0] > 7 || w.kernel[0] % 2 == 0)
+    return fmt::format("the window is {}x{}; 3x3, 5x5 and 7x7 are handled", w.kernel[0], w.kernel[1]);
   if (w.stride[0] != w.stride[1] || w.stride[0] > 2)
     return fmt::format("the strides are {} and {}; 1 and 1, 2 and 2 are handled", w.stride[0], w.stride[1]);
   if (w.dilation[0] != 1 || w.dilation[1] != 1) return "dilation is not handled";

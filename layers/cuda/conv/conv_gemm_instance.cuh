@@ -38,7 +38,7 @@ ConvGemmInstance instance() {
 
 /// The kernel of this tile that averages what it computes (conv_gemm_average.cu), and copies eight units of x at once;
 /// null when there is no such kernel.
-const ConvGemmInstance* average_instance(const ConvTile& tile, bool int8);
+const ConvGemmInstance* average_instance(const ConvTile& tile, bool int8, bool unstored);
 
 /// INT8, of ConvShape::unstored (qconv_implicit_gemm_ends.cu); null when there is no such kernel.
 const ConvGemmInstance* unstored_instance(const ConvTile& tile, const ConvGemmArgs& args);

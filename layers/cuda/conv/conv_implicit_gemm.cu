@@ -71,7 +71,7 @@ const ConvGemmInstance* find_instance(const ConvTile& tile, int vector, bool lis
 }
 
 const ConvGemmInstance* find_instance(const ConvTile& tile, int vector, const ConvGemmArgs& args) {
-  if (args.average.images > 0) return vector == 8 ? average_instance(tile, false) : nullptr;
+  if (args.average.images > 0) return vector == 8 ? average_instance(tile, false, false) : nullptr;
   return find_instance(tile, vector, args.blocks != nullptr, args.function.gate != HalfGate::none);
 }
 

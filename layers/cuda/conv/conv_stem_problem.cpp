@@ -104,9 +104,10 @@ bool stem_yields(const NodeSpec& spec, const ConvAttributes& attributes) {
   const ConvShape shape = shape_of(spec, attributes);
   if (shape.in_c <= kStemNarrow) return false;
   // The others would copy x first: 6 to 28 channels to 144 to 672 at 1x1 take 1.6 to 2.6 us at batch 1 and 32 in fp16,
-  // 3.8 there; 1.6 to 5.1 and 3.5 to 4.0 at batch 128.
+  // 3.8 there; 1.6 to 5.1 and 3.5 to 4.0 at batch 128. Not what ConvShape::unstored is for: 24 to 144 at 56x56 take 4.0
+  // us here at batch 1 in INT8, 2.3 there.
   const int pixel_bytes = shape.in_c * (shape.int8 ? 1 : 2);
-  if (shape.kernel_h * shape.kernel_w == 1 && pixel_bytes % 16 != 0) return false;
+  if (shape.kernel_h * shape.kernel_w == 1 && pixel_bytes % (shape.int8 ? 8 : 16) != 0) return false;
   const int width = widest_stem_tile(shape);
   if (shape.out_c > width) return true;
   const StemArgs args = stem_args(shape, {8, width});

@@ -5,11 +5,22 @@
 
 namespace pipit::cuda {
 
-std::int64_t ConvShape::steps(int columns) const {
+namespace {
+
+std::int64_t steps_of(const ConvShape& shape, const int (&kept)[3], int columns) {
   for (std::size_t i = 0; i < std::size(kTileColumns); ++i) {
-    if (kTileColumns[i] == columns && kept_steps[i] > 0) return kept_steps[i];
+    if (kTileColumns[i] == columns && kept[i] > 0) return kept[i];
   }
-  return ceil_div(depth(), kTileDepth);
+  return ceil_div(shape.depth(), kTileDepth);
+}
+
+}  // namespace
+
+std::int64_t ConvShape::steps(int columns) const {
+  return steps_of(*this, kept_steps, columns);
+}
+std::int64_t ConvShape::most_steps(int columns) const {
+  return steps_of(*this, most_kept_steps, columns);
 }
 
 namespace {
@@ -72,11 +83,14 @@ double tile_cost(const ConvShape& shape, const ConvTile& tile, int processors) {
   }
   const Times& all = shape.int8 ? kInt8Times : kHalfTimes;
   const TileTimes& times = all.tiles[index];
-  const double steps =
-      static_cast<double>(ceil_div(shape.steps(tile.columns), tile.splits)) * step_factor(shape, tile);
+  const double factor = step_factor(shape, tile);
+  const double steps = static_cast<double>(ceil_div(shape.steps(tile.columns), tile.splits)) * factor;
+  // Blocks of one processor have about the mean, the longest block what it has.
+  const double most = static_cast<double>(ceil_div(shape.most_steps(tile.columns), tile.splits)) * factor;
   const std::int64_t blocks = blocks_of(shape, tile);
   const auto busiest = static_cast<double>(ceil_div(blocks, processors));
-  double cost = all.launch + std::max(times.lone_step * steps, busiest * times.busy_step * steps) +
+  double cost = all.launch +
+                std::max(times.lone_step * most, times.busy_step * std::max(busiest * steps, most)) +
                 busiest * times.busy_block;
   if (shape.real_output && !shape.averaged) {
     constexpr double kElement = 0.03;
@@ -146,7 +160,8 @@ bool average_pays(const ConvShape& shape, int processors, bool clusters) {
 
 double kept_cost(const ConvShape& shape, int processors, bool clusters) {
   ConvShape all = shape;
-  std::fill(std::begin(all.kept_steps), std::end(all.kept_steps), 0);
+  std::ranges::fill(all.kept_steps, 0);
+  std::ranges::fill(all.most_kept_steps, 0);
   return tile_cost(shape, choose_tile(shape, processors, clusters), processors) /
          tile_cost(all, choose_tile(all, processors, clusters), processors);
 }

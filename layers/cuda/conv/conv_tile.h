@@ -34,6 +34,7 @@ struct ConvShape {
       false;  ///< only each image's mean of y is written, by the tile that has all of its positions
   /// Steps along k of tiles of kTileColumns in the mean, where zeros are left out (KeptDepth); 0: none are.
   int kept_steps[3] = {};
+  int most_kept_steps[3] = {};  ///< of any of them
 
   std::int64_t rows() const { return batch * positions(); }
   std::int64_t positions() const { return static_cast<std::int64_t>(out_h) * out_w; }
@@ -43,6 +44,8 @@ struct ConvShape {
   bool listed() const { return kept_steps[0] > 0; }
   /// Steps of kTileDepth along k of a tile of so many columns.
   std::int64_t steps(int columns) const;
+  /// And of the one that has most.
+  std::int64_t most_steps(int columns) const;
 };
 
 /// Where one output position starts to read: input coordinates of tap (0, 0), possibly in the padding.

@@ -3,8 +3,8 @@
 
 namespace pipit::cuda {
 
-/// A depthwise convolution of two dimensions, window 3x3 or 5x5, the same stride of 1 or 2 along both, dilation 1, any
-/// padding; x and y are [batch, h, w, channels].
+/// A depthwise convolution of two dimensions, window 3x3, 5x5 or 7x7, the same stride of 1 or 2 along both, dilation 1,
+/// any padding; x and y are [batch, h, w, channels].
 struct DepthwiseGeometry {
   int batch = 1, channels = 4;  ///< channels: a multiple of 4
   int in_h = 1, in_w = 1, out_h = 1, out_w = 1;

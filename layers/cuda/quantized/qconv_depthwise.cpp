@@ -37,15 +37,17 @@ std::vector<std::int32_t> pack_weights(std::span<const std::int8_t> from, std::s
     word = static_cast<std::int32_t>(static_cast<std::uint32_t>(word) |
                                      std::uint32_t{static_cast<std::uint8_t>(weight)} << byte * 8);
   };
-  const std::size_t oldest = k < 4 ? 4 - k : 0;
   for (std::size_t c = 0; c < channels; ++c) {
     for (std::size_t r = 0; r < k; ++r) {
       for (std::size_t column = 0; column < k; ++column) {
         const std::int8_t weight = from[(c * k + r) * k + column];
-        if (r < 4) {
-          put(column, c, oldest + r, weight);
-        } else {
+        if (k == 5 && r == 4) {
           put(k + column, c, c % 4, weight);
+        } else if (k == 5) {
+          put(column, c, r, weight);
+        } else {
+          const std::size_t age = k - 1 - r;  // rows newer than this one
+          put(age < 4 ? column : k + column, c, 3 - age % 4, weight);
         }
       }
     }

@@ -1,6 +1,7 @@
 // INT8 depthwise convolution. A thread computes four neighbouring channels of some neighbouring columns and slides down
 // the rows: of every column and channel it keeps the last four rows as the bytes of one register, so that one product
-// of four bytes meets four rows of taps, and every byte of x is moved into place once.
+// of four bytes meets four rows of taps, and every byte of x is moved into place once. A window of seven rows has a
+// second register for the four rows before.
 #include "layers/cuda/conv/depthwise_threads.cuh"
 #include "layers/cuda/conv/int8_math.cuh"
 #include "layers/cuda/device/async_ptx.cuh"
@@ -78,6 +79,7 @@ __global__ void __launch_bounds__(kThreads, Blocks)
     depthwise_quads(const __grid_constant__ QDepthwiseArgs a) {
   constexpr int kIn = (Columns - 1) * Stride + Window;  // columns of x
   constexpr bool kFifth = Window == 5;                  // a row of taps that the registers have no room for
+  constexpr bool kOlder = Window > 5;                   // rows of taps before the last four
   __shared__ std::uint32_t table[R == Result::looked_up ? kTable / 4 : 1];
   if constexpr (R == Result::looked_up) {
     if (threadIdx.x < kTable / 4)
@@ -94,12 +96,13 @@ __global__ void __launch_bounds__(kThreads, Blocks)
 #pragma unroll
   for (int c = 0; c < kQuad; ++c) first.v[c] += a.small ? kMagicBits : 0;
   const auto multipliers = *reinterpret_cast<const Four<float>*>(a.multipliers + channel);
-  Four<int> weights[Window], fifth[kFifth ? Window : 1];
+  Four<int> weights[Window],
+      others[kFifth || kOlder ? Window : 1];  // others: of the fifth row, or of older ones
 #pragma unroll
   for (int j = 0; j < Window; ++j) {
     weights[j] = *reinterpret_cast<const Four<int>*>(a.weights + j * a.channels + channel);
-    if constexpr (kFifth)
-      fifth[j] = *reinterpret_cast<const Four<int>*>(a.weights + (Window + j) * a.channels + channel);
+    if constexpr (kFifth || kOlder)
+      others[j] = *reinterpret_cast<const Four<int>*>(a.weights + (Window + j) * a.channels + channel);
   }
   ptx::wait_for_previous_kernel();
 
@@ -122,12 +125,15 @@ __global__ void __launch_bounds__(kThreads, Blocks)
       to[j] ^= a.flip;
     }
   };
-  unsigned columns[kIn][kQuad] = {};
+  unsigned columns[kIn][kQuad] = {}, older[kOlder ? kIn : 1][kQuad] = {};
   const auto push = [&](const unsigned(&pixels)[kIn]) {
 #pragma unroll
     for (int j = 0; j < kIn; ++j) {
 #pragma unroll
-      for (int c = 0; c < kQuad; ++c) columns[j][c] = pushed(columns[j][c], pixels[j], c);
+      for (int c = 0; c < kQuad; ++c) {
+        if constexpr (kOlder) older[j][c] = pushed(older[j][c], columns[j][c], 0);
+        columns[j][c] = pushed(columns[j][c], pixels[j], c);
+      }
     }
   };
 
@@ -165,7 +171,9 @@ __global__ void __launch_bounds__(kThreads, Blocks)
           sums[t][c] = __dp4a(static_cast<int>(columns[t * Stride + j][c]), weights[j].v[c], sums[t][c]);
           if constexpr (kFifth)
             sums[t][c] =
-                __dp4a(static_cast<int>(pixels[Stride - 1][t * Stride + j]), fifth[j].v[c], sums[t][c]);
+                __dp4a(static_cast<int>(pixels[Stride - 1][t * Stride + j]), others[j].v[c], sums[t][c]);
+          if constexpr (kOlder)
+            sums[t][c] = __dp4a(static_cast<int>(older[t * Stride + j][c]), others[j].v[c], sums[t][c]);
         }
       }
     }
@@ -230,7 +238,7 @@ constexpr Instance instance() {
 // Few columns for small products, in which every thread is on its own, many where there is more to do.
 constexpr Instance kInstances[] = {instance<3, 1, 2, 4>(), instance<3, 1, 7, 3>(), instance<3, 2, 2, 4>(),
                                    instance<5, 1, 2, 4>(), instance<5, 1, 4, 3>(), instance<5, 2, 1, 4>(),
-                                   instance<5, 2, 3, 3>()};
+                                   instance<5, 2, 3, 3>(), instance<7, 1, 2, 2>(), instance<7, 2, 1, 2>()};
 
 const Instance* find_instance(const QDepthwiseArgs& a) {
   for (const Instance& i : kInstances) {

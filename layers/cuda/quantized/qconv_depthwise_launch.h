@@ -18,7 +18,8 @@ struct QDepthwiseArgs : DepthwiseGeometry {
   std::uint32_t flip = 0;     ///< IntegerOperand's of x
   std::uint32_t padding = 0;  ///< four bytes of x that stand for 0
   /// [parts][channels / 4][4]: word c of a part is four rows of taps of one column of channel c, the newest in the
-  /// highest byte; in a window of 5 rows a part for every column of the fifth row follows, its tap in byte c.
+  /// highest byte. In a window of 5 rows a part for every column of the fifth row follows, its tap in byte c, in one of
+  /// 7 a part for every column of its three oldest rows.
   const std::int32_t* weights = nullptr;
   /// Per channel, less the zero point of x (as flipped) times the sum of the weights.
   const std::int32_t* bias = nullptr;
@@ -32,7 +33,7 @@ struct QDepthwiseArgs : DepthwiseGeometry {
   const std::uint8_t* table = nullptr;
 };
 
-/// Taps' columns and, in a window of 5 rows, those of the fifth.
+/// Taps' columns and, where there are more than four rows, those of the others.
 constexpr int depthwise_parts(int window) {
   return window == 3 ? 3 : 2 * window;
 }

@@ -47,7 +47,7 @@ const ConvGemmInstance* find_instance(const ConvTile& tile, bool listed) {
 }
 
 const ConvGemmInstance* find_instance(const ConvTile& tile, const ConvGemmArgs& args) {
-  if (args.average.images > 0) return average_instance(tile, true);
+  if (args.average.images > 0) return average_instance(tile, true, args.shape.unstored > 0);
   if (args.shape.unstored > 0) return unstored_instance(tile, args);
   const bool listed = args.blocks != nullptr;
   if (args.stored != ConvStored::i8) return find_instance<RealEpilogue>(tile, listed);

@@ -204,12 +204,25 @@ TEST(ConvDepth, FewerStepsCostLess) {
   const ConvTile tile{128, 128, 1};
   const double dense = tile_cost(s, tile, 132);
   EXPECT_EQ(kept_cost(s, 132, true), 1);
-  s.kept_steps[0] = s.kept_steps[1] = s.kept_steps[2] = 3;
+  const auto keep = [&](int mean, int most) {
+    std::ranges::fill(s.kept_steps, mean);
+    std::ranges::fill(s.most_kept_steps, most);
+  };
+  keep(3, 3);
   EXPECT_LT(tile_cost(s, tile, 132), dense);
   EXPECT_LT(kept_cost(s, 132, true), 0.8);
-  s.kept_steps[0] = s.kept_steps[1] = s.kept_steps[2] = 9;
+  keep(9, 9);
   EXPECT_GT(kept_cost(s, 132, true), 1) << "a list of all blocks brings nothing";
-  s.kept_steps[0] = s.kept_steps[1] = s.kept_steps[2] = 1;
+  // One block a processor takes as long as the longest, many as long as they are in the mean.
+  keep(3, 6);
+  const double many = tile_cost(s, tile, 132);
+  s.batch = 1;
+  const double one = tile_cost(s, tile, 132);
+  keep(3, 3);
+  EXPECT_GT(one, tile_cost(s, tile, 132));
+  s.batch = 16;
+  EXPECT_EQ(many, tile_cost(s, tile, 132));
+  keep(1, 1);
   for (const ConvVariant& v : conv_variants(s, 132, true)) {
     EXPECT_EQ(v.tile.splits, 1) << v.name();
     EXPECT_TRUE(has_listed_kernel(v.tile)) << v.name();

@@ -45,6 +45,7 @@ ConvShape random_shape(std::mt19937& random, bool int8, int number) {
   std::tie(s.out_h, s.out_w) = kSizes[static_cast<std::size_t>(number) % std::size(kSizes)];
   if (number % 4 == 3) s.kernel_h = s.kernel_w = 3, s.pad_h = s.pad_w = 1, s.in_c = 8 * draw(random, 1, 5);
   s.in_h = s.out_h, s.in_w = s.out_w;
+  s.unstored = int8 && number % 5 == 1 ? 4 : 0;
   return s;
 }
 
@@ -116,8 +117,8 @@ struct Problem {
   Problem(std::mt19937& random, Kind of_kind, const ConvShape& s)
       : kind(of_kind),
         shape(s),
-        conv(random, s.int8, s.in_c * (s.int8 ? 2 : 1), s.out_c, s.kernel_h * s.kernel_w, coin(random),
-             of_kind == Kind::small_bytes ? 10 : 127),
+        conv(random, s.int8, s.pixel_units() * (s.int8 ? 2 : 1), s.out_c, s.kernel_h * s.kernel_w,
+             coin(random), of_kind == Kind::small_bytes ? 10 : 127),
         x(random, s.int8, s.batch, s.in_h, s.in_w, conv.in_c),
         added(random, s.int8, s.batch, s.out_h, s.out_w, s.out_c),
         adds(coin(random)),
@@ -159,13 +160,13 @@ template <typename T, template <typename> typename Average>
 Instance instance() {
   return {cuda::conv_gemm<T, false, Average<T>>, T::kThreads, T::kShared};
 }
-template <typename Sum, template <typename> typename Average>
+template <typename Sum, bool Ends, template <typename> typename Average>
 Instance instance_of(const ConvTile& tile) {
   using cuda::ConvGemmTraits;
   if (tile.columns == 128) return instance<ConvGemmTraits<128, 128, 2, 4, 3, 8, 2, Sum>, Average>();
-  if (tile.rows == 128) return instance<ConvGemmTraits<128, 64, 2, 2, 3, 8, 3, Sum>, Average>();
-  if (tile.columns == 64) return instance<ConvGemmTraits<64, 64, 2, 2, 4, 8, 3, Sum>, Average>();
-  return instance<ConvGemmTraits<64, 32, 2, 2, 4, 8, 4, Sum>, Average>();
+  if (tile.rows == 128) return instance<ConvGemmTraits<128, 64, 2, 2, 3, 8, 3, Sum, Ends>, Average>();
+  if (tile.columns == 64) return instance<ConvGemmTraits<64, 64, 2, 2, 4, 8, 3, Sum, Ends>, Average>();
+  return instance<ConvGemmTraits<64, 32, 2, 2, 4, 8, 4, Sum, Ends>, Average>();
 }
 
 void expect_tile(std::mt19937& random, const Problem& p, const ConvTile& tile,
@@ -187,8 +188,9 @@ void expect_tile(std::mt19937& random, const Problem& p, const ConvTile& tile,
     args.function = {cuda::HalfGate::logistic, true, -1.442695F, 0};  // SiLU
   args.average = {cuda::images_of(s, tile), static_cast<int>(cuda::used_rows(s, tile)),
                   static_cast<int>(s.positions()), 1 / static_cast<float>(s.positions()), p.result};
-  const Instance instance = s.int8 ? instance_of<std::int32_t, cuda::Int8Average>(tile)
-                                   : instance_of<float, cuda::HalfAverage>(tile);
+  const Instance instance = s.unstored > 0 ? instance_of<std::int32_t, true, cuda::Int8Average>(tile)
+                            : s.int8       ? instance_of<std::int32_t, false, cuda::Int8Average>(tile)
+                                           : instance_of<float, false, cuda::HalfAverage>(tile);
   Launch how = launch_of(random, static_cast<int>(ceil_div(args.rows, args.average.rows)) * args.column_tiles,
                          instance.threads, instance.shared);
   how.grid.y = how.cluster = static_cast<unsigned>(tile.splits);

@@ -23,11 +23,11 @@ TEST(QConv, DepthwiseQuads) {
   PIPIT_NEEDS_GPU();
   Numbers numbers(216);
   for (int i = 0; i < 96 && !HasFailure(); ++i) {
-    const std::int64_t kernel = i % 2 == 0 ? 3 : 5;
+    const std::int64_t kernel = 3 + i % 3 * 2;
     const std::int64_t channels = 4 * (i % 8 == 0 ? numbers.pick(1, 80) : numbers.pick(1, 9));
     ConvCase c = random_case(numbers, 1, 1, channels);
     Window& window = c.attributes.conv.window;
-    set_window(window, kernel, 1 + i / 2 % 2, 1, 0);
+    set_window(window, kernel, 1 + i / 3 % 2, 1, 0);
     for (std::size_t axis = 0; axis < 2; ++axis) {
       window.pad_begin[axis] = numbers.pick(0, kernel + 1);
       window.pad_end[axis] = numbers.pick(0, kernel + 1);
@@ -55,7 +55,8 @@ TEST(QConv, DepthwiseQuadsOnLayersOfNetworks) {
     std::int64_t batch, kernel, stride, channels, size;
   };
   const Layer layers[] = {{1, 3, 1, 32, 112}, {2, 3, 2, 96, 112}, {2, 5, 2, 144, 56}, {2, 5, 1, 240, 28},
-                          {1, 3, 1, 480, 14}, {2, 5, 1, 672, 14}, {3, 5, 2, 672, 14}, {4, 5, 1, 1152, 7}};
+                          {1, 3, 1, 480, 14}, {2, 5, 1, 672, 14}, {3, 5, 2, 672, 14}, {4, 5, 1, 1152, 7},
+                          {1, 7, 1, 96, 56},  {2, 7, 1, 768, 7},  {3, 7, 2, 144, 28}};
   Numbers numbers(219);
   for (const Layer& layer : layers) {
     ConvCase c;
@@ -105,7 +106,7 @@ TEST(QConv, DepthwiseQuadsRefuses) {
   };
   EXPECT_EQ(refuses(case_of(16, 3), "depthwise"), "");
   EXPECT_EQ(refuses(case_of(18, 3), "depthwise"), "18 channels; multiples of 4 are handled");
-  EXPECT_EQ(refuses(case_of(16, 7), "depthwise"), "the window is 7x7; 3x3 and 5x5 are handled");
+  EXPECT_EQ(refuses(case_of(16, 9), "depthwise"), "the window is 9x9; 3x3, 5x5 and 7x7 are handled");
   ConvCase c = case_of(16, 3);
   c.attributes.conv.window.dilation = {2, 2, 1};
   EXPECT_EQ(refuses(c, "depthwise"), "dilation is not handled");

@@ -1,16 +1,16 @@
-// Rows side by side. A thread stays with a column of y, so that it looks once for the input that this is and for what the
-// column is multiplied by, and copies every so many rows of it.
+// Rows side by side. A thread stays with a column of y, so that it looks once for the input that this is and for what
+// the column is multiplied by, and copies every so many rows of it.
 #include <cuda_fp16.h>
 
 #include <algorithm>
 
 #include "engine/base/ceil_div.h"
+#include "layers/cuda/chain/concat_rows_launch.h"
 #include "layers/cuda/conv/int8_math.cuh"
 #include "layers/cuda/device/async_ptx.cuh"
 #include "layers/cuda/device/half_math.h"
 #include "layers/cuda/device/kernel.cuh"
 #include "layers/cuda/device/overlap.cuh"
-#include "layers/cuda/movement/concat_rows_launch.h"
 
 namespace pipit::cuda {
 

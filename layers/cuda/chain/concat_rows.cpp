@@ -1,5 +1,6 @@
-// Candidate "rows" of Concat: inputs that lie in rows, which y's are made of, in one launch for up to 64 of them. And a
+// Candidate "rows" of Concat: inputs that lie in rows, which y's are made of, in one launch for up to 64 of them, with a
 // batch normalization behind it, as the 1x1 convolution of one channel a group that it has become (join_scale_shift).
+// And "rows" of Conv and QConv: such a convolution by itself.
 #include <fmt/format.h>
 
 #include <limits>
@@ -7,8 +8,8 @@
 
 #include "engine/cuda/runtime.h"
 #include "layers/common/layer_kernel.h"
+#include "layers/cuda/chain/concat_rows_launch.h"
 #include "layers/cuda/families.h"
-#include "layers/cuda/movement/concat_rows_launch.h"
 #include "layers/cuda/quantized/qconv_common.h"
 #include "layers/ops/conv.h"
 #include "layers/ops/operands.h"
@@ -66,21 +67,38 @@ bool takes_types(const NodeSpec& next) {
   return x == y && (x == DType::f16 || x == DType::f32);
 }
 
-bool fuses_epilogue(const NodeSpec& spec, const NodeSpec& next) {
-  const ConvAttributes* conv = convolution_of(next.layer);
-  if (conv == nullptr || axis_of(spec) != 1 || !(*next.inputs[0] == spec.outputs[0])) return false;
-  const TensorDesc& y = next.outputs[0];
-  return y.shape == next.inputs[0]->shape && conv->window.taps() == 1 && conv->groups == y.shape[1] &&
-         is_channels_last(*next.inputs[0]) && is_channels_last(y) && next.constant(1) != nullptr &&
-         (!next.has_input(2) || next.constant(2) != nullptr) && !next.has_input(3) && takes_types(next);
+Refusal refuse_scale(const NodeSpec& spec) {
+  const ConvAttributes* conv = convolution_of(spec.layer);
+  const TensorDesc& x = *spec.inputs[0];
+  const TensorDesc& y = spec.outputs[0];
+  if (conv == nullptr || conv->window.taps() != 1 || conv->groups != x.shape[1] || y.shape != x.shape)
+    return "not a 1x1 convolution of one channel a group, without stride and padding";
+  if (!is_channels_last(x) || !is_channels_last(y)) return "x and y must be channels_last";
+  if (spec.constant(1) == nullptr || (spec.has_input(2) && spec.constant(2) == nullptr))
+    return "weights or bias are computed at run time";
+  if (spec.has_input(3)) return "a residual is not added";
+  if (!takes_types(spec)) return "neither f32, f16 nor i8 with zero point 0 in x and y alike";
+  return std::nullopt;
 }
 
+bool fuses_epilogue(const NodeSpec& spec, const NodeSpec& next) {
+  return axis_of(spec) == 1 && *next.inputs[0] == spec.outputs[0] && !refuse_scale(next);
+}
+
+// Of a Concat, or of a convolution.
 class ConcatRows final : public Kernel {
  public:
-  explicit ConcatRows(const NodeSpec& spec) : axis_(axis_of(spec)) {
-    if (!spec.fusion.followers.empty()) scale_by(*spec.fusion.followers[0]);
+  explicit ConcatRows(const NodeSpec& spec)
+      : axis_(convolution_of(spec.layer) != nullptr ? 1 : axis_of(spec)), count_(spec.inputs.size()) {
+    if (convolution_of(spec.layer) != nullptr) {
+      count_ = 1;
+      scale_by(spec);
+    } else if (!spec.fusion.followers.empty()) {
+      scale_by(*spec.fusion.followers[0]);
+    }
     PIPIT_CUDA(cuda::concat_rows_overlaps(overlap_));
   }
+  bool reads_constant(std::size_t index) const override { return index < count_; }
   std::size_t packed_bytes() const override {
     return factors_.bytes() + shifts_.bytes() + multipliers_.bytes();
   }
@@ -103,7 +121,7 @@ class ConcatRows final : public Kernel {
       PIPIT_CUDA(cuda::launch_concat_rows(then_, args, overlap_, static_cast<cudaStream_t>(context.stream)));
       args.count = args.columns = 0;
     };
-    for (const ConstTensorView& x : inputs) {
+    for (const ConstTensorView& x : inputs.first(count_)) {
       const std::int64_t width = step_of(x.desc, axis_) * x.desc.shape[axis_];
       if (width == 0) continue;
       const int end = args.columns + static_cast<int>(width * element);
@@ -157,6 +175,7 @@ class ConcatRows final : public Kernel {
   }
 
   int axis_;
+  std::size_t count_;  ///< inputs that are copied; the others are constants
   ConcatThen then_ = ConcatThen::nothing;
   ConcatRowsArgs args_;
   bool overlap_ = false;
@@ -172,6 +191,14 @@ void register_cuda_concat_rows(Registry& registry) {
                       [](const NodeSpec& spec) { return std::make_unique<ConcatRows>(spec); }};
   candidate.fuses_epilogue = fuses_epilogue;
   registry.add(Concat::kType, DeviceKind::cuda, std::move(candidate));
+}
+
+void register_cuda_conv_rows(Registry& registry) {
+  for (const std::string_view type : {Conv::kType, QConv::kType})
+    registry.add(type, DeviceKind::cuda,
+                 {"rows", refuse_scale, [](const NodeSpec& spec) {
+                    return std::unique_ptr<Kernel>(std::make_unique<ConcatRows>(spec));
+                  }});
 }
 
 }  // namespace pipit

@@ -3,7 +3,6 @@
 
 #include "layers/ops/qconv.h"
 #include "layers/ops/quantize.h"
-#include "layers/ops/reshaping.h"
 #include "layers/ops/slicing.h"
 #include "quant/compile.h"
 #include "tests/cuda/conformance.h"
@@ -21,8 +20,8 @@ std::shared_ptr<const Tensor> random_bytes(const Shape& shape, std::mt19937& ran
   return std::make_shared<const Tensor>(std::move(tensor));
 }
 
-// More inputs than a launch takes, empty ones, widths that no unit of 16 bytes divides, more and fewer rows than a thread
-// copies at once.
+// More inputs than a launch takes, empty ones, widths that no unit of 16 bytes divides, more and fewer rows than a
+// thread copies at once.
 TEST(ConcatRows, AsManyInputsAsThereAre) {
   PIPIT_NEEDS_GPU();
   Numbers numbers(240);
@@ -131,15 +130,21 @@ TEST(ConcatRows, AndRequantizedBitForBit) {
   Numbers numbers(242);
   for (int round = 0; round < 8 && !HasFailure(); ++round) {
     GraphBuilder builder;
+    const ValueId image = builder.add_input(
+        "x", TensorDesc{Shape{numbers.pick(1, 3), 8, numbers.pick(1, 12), numbers.pick(1, 12)}});
+    const ValueId x = builder.add1("x.q", std::make_shared<Quantize>(kI8), {image});
+    const auto product = [&](const std::string& name, ValueId from, std::int64_t inputs,
+                             std::int64_t outputs) {
+      QConvAttributes to;
+      to.x = to.y = kI8;
+      to.weight_scales = {0.02F};
+      const auto w = numbers.integers<std::int8_t>(Shape{outputs, inputs, 1, 1}, -127, 127);
+      return builder.add1(name, std::make_shared<QConv>(to), {from, builder.add_constant(name + ".w", w)});
+    };
     std::int64_t channels = 0;
-    const Shape shape{numbers.pick(1, 3), 1, numbers.pick(1, 12), numbers.pick(1, 12)};
     std::vector<ValueId> parts;
     for (const std::int64_t width : random_widths(numbers)) {
-      const std::string name = "x" + std::to_string(parts.size());
-      const ValueId x = builder.add_input(name, TensorDesc{shape.with(1, width)});
-      const auto last = std::make_shared<ToLayout>(ToLayoutAttributes{kLast});
-      parts.push_back(builder.add1(name + ".q", std::make_shared<Quantize>(kI8),
-                                   {builder.add1(name + ".last", last, {x})}));
+      parts.push_back(product("part" + std::to_string(parts.size()), x, 8, width));
       channels += width;
     }
     QConvAttributes a;
@@ -156,12 +161,7 @@ TEST(ConcatRows, AndRequantizedBitForBit) {
       operands.push_back(
           builder.add_constant("b", numbers.integers<std::int32_t>(Shape{channels}, -30000, 30000)));
     const ValueId scaled = builder.add1("scale", std::make_shared<QConv>(a), operands);
-    QConvAttributes behind =
-        a;  // so that what is compared is not the scale's own output, whose layout is the user's
-    behind.conv.groups = 1, behind.x = behind.y, behind.weight_scales = {0.02F};
-    const auto w = numbers.integers<std::int8_t>(Shape{8, channels, 1, 1}, -127, 127);
-    builder.mark_output(builder.add1("behind", std::make_shared<QConv>(behind),
-                                     {scaled, builder.add_constant("behind.w", w)}));
+    builder.mark_output(product("last", scaled, channels, 8));
     const Graph graph = builder.build();
     const std::vector<Tensor> inputs = random_inputs(graph, numbers.random);
     const Computed expected = run_on(DeviceKind::cpu, Precision::fp32, graph, inputs);
@@ -171,6 +171,40 @@ TEST(ConcatRows, AndRequantizedBitForBit) {
     const auto bytes = [](const Tensor& t) { return std::span(t.view().data, t.desc().bytes()); };
     EXPECT_TRUE(std::ranges::equal(bytes(got.outputs[0]), bytes(expected.outputs[0])))
         << channels << " channels of " << parts.size() << " inputs, seed " << gpu_seed();
+  }
+}
+
+TEST(ConcatRows, ScaleImagesAlone) {
+  PIPIT_NEEDS_GPU();
+  Numbers numbers(243);
+  for (int round = 0; round < 24 && !HasFailure(); ++round) {
+    const std::int64_t channels = round % 2 == 0 ? 8 * numbers.pick(1, 40) : numbers.pick(2, 40);
+    const Shape shape{numbers.pick(1, 3), channels, numbers.pick(1, 20), numbers.pick(1, 20)};
+    const Shape weights{channels, 1, 1, 1};
+    const Clamp activation = numbers.coin() ? Clamp::relu() : Clamp{};
+    GpuCase real;
+    real.output_layout = kLast;
+    real.precision = numbers.coin() ? Precision::fp16 : Precision::fp32;
+    real.inputs = {{shared_random(shape, numbers.random), kLast},
+                   {shared_random(weights, numbers.random), Layout::row_major, true}};
+    if (numbers.coin())
+      real.inputs.push_back({shared_random(Shape{channels}, numbers.random), Layout::row_major, true});
+    ConvAttributes conv;
+    conv.groups = channels, conv.activation = activation;
+    expect_gpu(Conv(conv), kRows, real);
+
+    QConvAttributes a;
+    a.conv = conv;
+    a.x = a.y = kI8;
+    a.y.scale = 0.07F;
+    a.weight_scales = {0.01F};
+    GpuCase bytes = real;
+    bytes.precision = Precision::fp32;
+    bytes.inputs = {
+        {numbers.quantized(shape, kI8), kLast},
+        {numbers.integers<std::int8_t>(weights, -127, 127), Layout::row_major, true},
+        {numbers.integers<std::int32_t>(Shape{channels}, -30000, 30000), Layout::row_major, true}};
+    expect_gpu(QConv(a), kRows, bytes);
   }
 }
 
