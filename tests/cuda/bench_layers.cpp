@@ -65,7 +65,7 @@ TEST(GpuSpeed, DISABLED_Report) {
            {{{wide, kLast}, {wide, kLast}}, kHalf, kLast});
     report("mul by 64x1x1, 64x112x112", Binary({BinaryKind::mul}), "elementwise",
            {{{wide, kLast}, {shared_random({batch, 64, 1, 1}, random), kLast}}, kHalf, kLast});
-    report("concat 32+32 of 112x112", Concat({1}), "strided_copy",
+    report("concat 32+32 of 112x112", Concat({1}), "rows",
            {{{half_wide, kLast}, {half_wide, kLast}}, kHalf, kLast});
     report("image 3x224x224 to NHWC", ToLayout({kLast}), "strided_copy",
            {{{shared_random({batch, 3, 224, 224}, random)}}, kHalf, kLast});

@@ -1,18 +1,15 @@
-// Candidate "rows" of Concat: inputs that lie in rows, which y's are made of, in one launch for up to 64 of them, with a
+// Candidate "rows" of Concat: inputs that lie in rows, which y is made of, in one launch for up to 64 of them, with a
 // batch normalization behind it, as the 1x1 convolution of one channel a group that it has become (join_scale_shift).
 // And "rows" of Conv and QConv: such a convolution by itself.
-#include <fmt/format.h>
-
-#include <limits>
 #include <vector>
 
 #include "engine/cuda/runtime.h"
 #include "layers/common/layer_kernel.h"
 #include "layers/cuda/chain/concat_rows_launch.h"
+#include "layers/cuda/device/row_concat.h"
 #include "layers/cuda/families.h"
 #include "layers/cuda/quantized/qconv_common.h"
 #include "layers/ops/conv.h"
-#include "layers/ops/operands.h"
 #include "layers/ops/qconv.h"
 #include "layers/ops/slicing.h"
 
@@ -23,33 +20,6 @@ namespace {
 using cuda::ConcatRowsArgs;
 using cuda::ConcatThen;
 using cuda::DeviceBuffer;
-
-int axis_of(const NodeSpec& spec) {
-  return normalize_axis(layer_as<Concat>(spec.layer).attributes().axis, spec.outputs[0].shape.rank(),
-                        "Concat");
-}
-
-/// Elements from one position along the axis to the next.
-std::int64_t step_of(const TensorDesc& desc, int axis) {
-  return desc.strides()[static_cast<std::size_t>(axis)];
-}
-
-Refusal refuse(const NodeSpec& spec) {
-  const TensorDesc& y = spec.outputs[0];
-  const int axis = axis_of(spec);
-  for (const TensorDesc* x : spec.inputs) {
-    if (x->dtype != y.dtype) return "an input has another element type";
-    if (x->layout != y.layout && !x->layouts_coincide()) return "an input has another layout";
-    if (step_of(*x, axis) != step_of(y, axis)) return "an input does not lie in rows of the output";
-  }
-  // Positions in a row and rows are 32-bit.
-  constexpr std::int64_t kLimit = std::numeric_limits<std::int32_t>::max() / 2;
-  const std::int64_t row = step_of(y, axis) * y.shape[axis];
-  if (row > kLimit / static_cast<std::int64_t>(dtype_bytes(y.dtype)) ||
-      (row > 0 && y.elements() / row > kLimit))
-    return "the rows are too long, or too many, for 32-bit offsets";
-  return std::nullopt;
-}
 
 /// The convolution's attributes, which Conv and QConv have alike; null for other layers.
 const ConvAttributes* convolution_of(const Layer& layer) {
@@ -82,14 +52,15 @@ Refusal refuse_scale(const NodeSpec& spec) {
 }
 
 bool fuses_epilogue(const NodeSpec& spec, const NodeSpec& next) {
-  return axis_of(spec) == 1 && *next.inputs[0] == spec.outputs[0] && !refuse_scale(next);
+  return cuda::concat_axis(spec) == 1 && *next.inputs[0] == spec.outputs[0] && !refuse_scale(next);
 }
 
 // Of a Concat, or of a convolution.
 class ConcatRows final : public Kernel {
  public:
   explicit ConcatRows(const NodeSpec& spec)
-      : axis_(convolution_of(spec.layer) != nullptr ? 1 : axis_of(spec)), count_(spec.inputs.size()) {
+      : axis_(convolution_of(spec.layer) != nullptr ? 1 : cuda::concat_axis(spec)),
+        count_(spec.inputs.size()) {
     if (convolution_of(spec.layer) != nullptr) {
       count_ = 1;
       scale_by(spec);
@@ -107,7 +78,7 @@ class ConcatRows final : public Kernel {
            const RunContext& context) const override {
     const TensorDesc& y = outputs[0].desc;
     if (y.elements() == 0) return;
-    const std::int64_t row = step_of(y, axis_) * y.shape[axis_];
+    const std::int64_t row = cuda::step_along(y, axis_) * y.shape[axis_];
     const auto element = static_cast<std::int64_t>(dtype_bytes(y.dtype));
     ConcatRowsArgs args = args_;
     args.pitch = row * element;
@@ -122,7 +93,7 @@ class ConcatRows final : public Kernel {
       args.count = args.columns = 0;
     };
     for (const ConstTensorView& x : inputs.first(count_)) {
-      const std::int64_t width = step_of(x.desc, axis_) * x.desc.shape[axis_];
+      const std::int64_t width = cuda::step_along(x.desc, axis_) * x.desc.shape[axis_];
       if (width == 0) continue;
       const int end = args.columns + static_cast<int>(width * element);
       args.part[args.count++] = {x.data, args.columns, end};
@@ -187,7 +158,7 @@ class ConcatRows final : public Kernel {
 }  // namespace
 
 void register_cuda_concat_rows(Registry& registry) {
-  Candidate candidate{"rows", refuse,
+  Candidate candidate{"rows", cuda::refuse_unless_rows,
                       [](const NodeSpec& spec) { return std::make_unique<ConcatRows>(spec); }};
   candidate.fuses_epilogue = fuses_epilogue;
   registry.add(Concat::kType, DeviceKind::cuda, std::move(candidate));
