@@ -18,9 +18,10 @@ bool holds_channels(const Shape& x, const Shape& y) {
 
 // Whether a layer multiplies every channel by one weight, as a batch normalization does.
 bool scales_channels(const Graph& graph, const Node& node) {
-  const std::optional<std::size_t> weights = node.layer->traits().weights;
+  const LayerTraits traits = node.layer->traits();
   const Shape& y = graph.value(node.outputs[0]).desc.shape;
-  return weights && y.rank() >= 3 && graph.value(node.inputs[*weights]).desc.elements() == y[1];
+  return traits.family == LayerFamily::convolution && traits.weights && y.rank() >= 3 &&
+         graph.value(node.inputs[*traits.weights]).desc.elements() == y[1];
 }
 
 }  // namespace

@@ -225,10 +225,11 @@ bool has_vector(const Graph& graph, const Node& node) {
   });
 }
 
-// Images that a convolution may read: not the user's own, which first layers read as they lie.
-bool suits_convolution(const Rewriter& rewriter, ValueId data) {
-  const Shape& shape = rewriter.source().value(data).desc.shape;
-  return shape.rank() == 4 && shape[1] > 1 && rewriter.producer(data) >= 0;
+// Values that a convolution may read: no images of few channels, which first layers read as they lie.
+bool suits_convolution(const Graph& graph, ValueId data) {
+  constexpr int kFewChannels = 4;
+  const Shape& shape = graph.value(data).desc.shape;
+  return shape.rank() == 4 && shape[1] > kFewChannels;
 }
 
 // A node and the arithmetic behind it as one scale and shift; none where it is one node that may stay as it is, or
@@ -257,7 +258,7 @@ Folded join_followers(const Rewriter& rewriter, const Node& first, std::vector<b
     if (next < 0) break;
     node = &graph.nodes()[static_cast<std::size_t>(next)];
   }
-  const bool lowers = layer_if<BatchNorm>(first) && suits_convolution(rewriter, first.inputs[0]);
+  const bool lowers = layer_if<BatchNorm>(first) && suits_convolution(graph, first.inputs[0]);
   if ((nodes.size() < 2 && !lowers) || !vectors) return {};
   folded.last = nodes.back();
   for (const int n : nodes) absorbed[static_cast<std::size_t>(n)] = true;
@@ -273,7 +274,7 @@ void emit_scale_shift(Rewriter& rewriter, const Node& first, const Folded& folde
   };
   std::vector<ValueId> inputs{rewriter.map(data), kNoValue, constant(".shift", vector_f32(folded.bias))};
   LayerPtr layer;
-  if (suits_convolution(rewriter, data)) {
+  if (suits_convolution(graph, data)) {
     ConvAttributes attributes;
     attributes.groups = std::ssize(folded.scale);
     layer = std::make_shared<Conv>(attributes);

@@ -52,7 +52,8 @@ Refusal refuse_scale(const NodeSpec& spec) {
 }
 
 bool fuses_epilogue(const NodeSpec& spec, const NodeSpec& next) {
-  return cuda::concat_axis(spec) == 1 && *next.inputs[0] == spec.outputs[0] && !refuse_scale(next);
+  return spec.fusion.followers.empty() && cuda::concat_axis(spec) == 1 &&
+         *next.inputs[0] == spec.outputs[0] && !refuse_scale(next);
 }
 
 // Of a Concat, or of a convolution.

@@ -33,7 +33,7 @@ inline Refusal refuse_unless_rows(const NodeSpec& spec) {
   constexpr std::int64_t kLimit = std::numeric_limits<std::int32_t>::max() / 2;
   const std::int64_t row = step_along(y, axis) * y.shape[axis];
   if (row > kLimit / static_cast<std::int64_t>(dtype_bytes(y.dtype)) ||
-      (row > 0 && y.elements() / row > kLimit))
+      (row > 0 && y.elements() / row > kLimit / 2))
     return "the rows are too long, or too many, for 32-bit offsets";
   return std::nullopt;
 }
