@@ -150,6 +150,21 @@ TEST(FuseEpilogue, ConcatTakesBatchNormAndRelu) {
   });
 }
 
+// What a batch normalization becomes in a graph that is optimized (join_scale_shift).
+TEST(FuseEpilogue, ConcatTakesAConvolutionOfOneWeightAChannel) {
+  for (const bool bias : {false, true}) {
+    check(Shape{2, 8, 9, 7}, 3, [&](Builder& b, ValueId x) {
+      const ValueId parts = b.add(Concat({1}), {b.conv(x, 24, 1, 1), b.conv(x, 33, 1, 3)});
+      ConvAttributes a;
+      a.groups = 57;
+      a.activation = Clamp::relu();
+      std::vector<ValueId> inputs{parts, b.constant(Shape{57, 1, 1, 1})};
+      if (bias) inputs.push_back(b.constant(Shape{57}));
+      return b.add(Conv(a), inputs);
+    });
+  }
+}
+
 TEST(FuseEpilogue, MatrixProductsTakeBiasAndGelu) {
   check(Shape{3, 20, 24}, 1, [](Builder& b, ValueId x) {
     const ValueId product = b.add(MatMul(), {x, b.constant(Shape{24, 50})});
