@@ -138,8 +138,10 @@ class Chooser {
       Tuner::Selected selected = tuner->choose(options_.device, spec, accepting);
       chosen = selected.candidate;
       draft.variant = step.variant = std::move(selected.variant);
-      // Where something may yet be fused into it, it is made again.
-      if (!may_fuse(options_) || !fuses_anything(*chosen)) step.kernel = std::move(selected.kernel);
+      // Where something may yet be fused into it, it is made again; and what may be fused into another one, whose
+      // kernel then needs the constants.
+      const bool alone = !fuses_anything(*chosen) && !followers_.is_follower(draft.node);
+      if (!may_fuse(options_) || alone) step.kernel = std::move(selected.kernel);
       step.choice = std::move(selected.choice);
     }
     if (asks_for(wish, chosen->name)) step.choice.by = ChosenBy::preference;

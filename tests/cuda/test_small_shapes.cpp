@@ -163,7 +163,7 @@ TEST(SmallShapes, RowsAndReductions) {
 TEST(SmallShapes, Movement) {
   PIPIT_NEEDS_GPU();
   layer(Transpose({{0, 2, 3, 1}}), "strided_copy", {{2, 3, 5, 7}}, Layout::row_major);
-  layer(Concat({1}), "rows", {{2, 8, 3, 5}, {2, 5, 3, 5}});
+  layer(Concat({1}), "strided_copy", {{2, 8, 3, 5}, {2, 5, 3, 5}});
   layer(Pad({PadMode::constant, {0, 1, 2, 3}, {0, 0, 1, 4}, 1.5}), "pad", {{1, 3, 4, 5}});
   ResizeAttributes twice{ResizeMode::linear, ResizeCoordinates::half_pixel};
   twice.scales = {1, 1, 2, 2, 1, 1};

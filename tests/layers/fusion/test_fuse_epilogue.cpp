@@ -153,7 +153,7 @@ TEST(FuseEpilogue, ConcatTakesBatchNormAndRelu) {
 // What a batch normalization becomes in a graph that is optimized (join_scale_shift).
 TEST(FuseEpilogue, ConcatTakesAConvolutionOfOneWeightAChannel) {
   for (const bool bias : {false, true}) {
-    check(Shape{2, 8, 9, 7}, 3, [&](Builder& b, ValueId x) {
+    check(Shape{2, 8, 9, 7}, 4, [&](Builder& b, ValueId x) {
       const ValueId parts = b.add(Concat({1}), {b.conv(x, 24, 1, 1), b.conv(x, 33, 1, 3)});
       ConvAttributes a;
       a.groups = 57;
