@@ -7,6 +7,7 @@
 #include "layers/ops/conv_transpose.h"
 #include "layers/ops/gemm.h"
 #include "layers/ops/normalization.h"
+#include "layers/ops/quantize.h"
 #include "layers/passes/passes.h"
 #include "layers/passes/rewriter.h"
 
@@ -225,11 +226,16 @@ bool has_vector(const Graph& graph, const Node& node) {
   });
 }
 
-// Values that a convolution may read: no images of few channels, which first layers read as they lie.
-bool suits_convolution(const Graph& graph, ValueId data) {
+// Values that a convolution may read: no images of few channels, which first layers read as they lie, and nothing that
+// a quantized model keeps in floating point, which would be counted as a convolution that is not quantized.
+bool suits_convolution(const Rewriter& rewriter, ValueId data) {
   constexpr int kFewChannels = 4;
+  const Graph& graph = rewriter.source();
   const Shape& shape = graph.value(data).desc.shape;
-  return shape.rank() == 4 && shape[1] > kFewChannels;
+  const int producer = rewriter.producer(data);
+  const bool dequantized =
+      producer >= 0 && layer_if<Dequantize>(graph.nodes()[static_cast<std::size_t>(producer)]) != nullptr;
+  return shape.rank() == 4 && shape[1] > kFewChannels && !dequantized;
 }
 
 // A node and the arithmetic behind it as one scale and shift; none where it is one node that may stay as it is, or
@@ -258,7 +264,7 @@ Folded join_followers(const Rewriter& rewriter, const Node& first, std::vector<b
     if (next < 0) break;
     node = &graph.nodes()[static_cast<std::size_t>(next)];
   }
-  const bool lowers = layer_if<BatchNorm>(first) && suits_convolution(graph, first.inputs[0]);
+  const bool lowers = layer_if<BatchNorm>(first) && suits_convolution(rewriter, first.inputs[0]);
   if ((nodes.size() < 2 && !lowers) || !vectors) return {};
   folded.last = nodes.back();
   for (const int n : nodes) absorbed[static_cast<std::size_t>(n)] = true;
@@ -274,7 +280,7 @@ void emit_scale_shift(Rewriter& rewriter, const Node& first, const Folded& folde
   };
   std::vector<ValueId> inputs{rewriter.map(data), kNoValue, constant(".shift", vector_f32(folded.bias))};
   LayerPtr layer;
-  if (suits_convolution(graph, data)) {
+  if (suits_convolution(rewriter, data)) {
     ConvAttributes attributes;
     attributes.groups = std::ssize(folded.scale);
     layer = std::make_shared<Conv>(attributes);

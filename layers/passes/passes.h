@@ -42,7 +42,8 @@ Rewritten fold_scale_shift(Graph graph);
 
 /// Two or more such layers that follow each other behind anything else, where a constant among them has a value per
 /// channel, and a BatchNormalization alone, become one layer: of [N, C, H, W] with C above 4 a 1x1 Conv of one channel
-/// a group, which takes activations and INT8 as every convolution does, else a BatchNormalization.
+/// a group, which takes activations and INT8 as every convolution does, else, and behind a Dequantize, a
+/// BatchNormalization.
 Rewritten join_scale_shift(const Graph& graph);
 
 /// Pad by zeros moves into the padding of the Conv or Pool that reads it, also from between integers that are quantized

@@ -7,6 +7,7 @@
 #include "layers/ops/gemm.h"
 #include "layers/ops/matmul.h"
 #include "layers/ops/pool.h"
+#include "layers/ops/quantize.h"
 #include "layers/ops/reshaping.h"
 #include "layers/ops/slicing.h"
 #include "layers/passes/passes.h"
@@ -165,9 +166,12 @@ TEST(JoinScaleShift, OtherBatchNormsStay) {
   TestGraph b;
   const ValueId image = b.batch_norm("image", b.input(Shape{2, 3, 5, 4}));
   const ValueId rows = b.batch_norm("rows", b.unary("abs", UnaryKind::abs, b.input(Shape{2, 6})));
-  const Rewritten after = join_scale_shift(b.build({image, rows}));
+  const Quantization i8{0.05F, 0, DType::i8};
+  const ValueId integers = b.add("quantize", Quantize(i8), {b.input(Shape{2, 6, 5, 4})});
+  const ValueId real = b.batch_norm("real", b.add("dequantize", Dequantize(i8), {integers}));
+  const Rewritten after = join_scale_shift(b.build({image, rows, real}));
   EXPECT_EQ(after.changes, 0);
-  EXPECT_EQ(count_type(after.graph, "BatchNorm"), 2);
+  EXPECT_EQ(count_type(after.graph, "BatchNorm"), 3);
 }
 
 TEST(JoinScaleShift, TakesTheArithmeticBehindABatchNorm) {
