@@ -34,7 +34,8 @@ bool scales_channels(const NodeSpec& conv) {
   const auto is_constant = [&](std::size_t i) {
     return conv.constant(i) != nullptr && conv.constant(i)->desc().dtype == DType::f32;
   };
-  return a.window.taps() == 1 && a.groups == x[1] && x == conv.outputs[0].shape && is_constant(1) &&
+  const bool plain = a.window == Window{.rank = a.window.rank};  // one tap, no stride, no padding
+  return plain && a.groups == x[1] && x == conv.outputs[0].shape && is_constant(1) &&
          (!conv.has_input(2) || is_constant(2)) && !conv.has_input(3);
 }
 

@@ -41,7 +41,8 @@ Refusal refuse_scale(const NodeSpec& spec) {
   const ConvAttributes* conv = convolution_of(spec.layer);
   const TensorDesc& x = *spec.inputs[0];
   const TensorDesc& y = spec.outputs[0];
-  if (conv == nullptr || conv->window.taps() != 1 || conv->groups != x.shape[1] || y.shape != x.shape)
+  if (conv == nullptr || conv->window != Window{.rank = conv->window.rank} || conv->groups != x.shape[1] ||
+      y.shape != x.shape)
     return "not a 1x1 convolution of one channel a group, without stride and padding";
   if (!is_channels_last(x) || !is_channels_last(y)) return "x and y must be channels_last";
   if (spec.constant(1) == nullptr || (spec.has_input(2) && spec.constant(2) == nullptr))

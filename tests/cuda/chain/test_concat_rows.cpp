@@ -14,12 +14,6 @@ namespace {
 
 constexpr const char* kRows = "rows";
 
-std::shared_ptr<const Tensor> random_bytes(const Shape& shape, std::mt19937& random) {
-  Tensor tensor(TensorDesc{shape, DType::u8, Layout::row_major});
-  for (auto& x : tensor.values<std::uint8_t>()) x = static_cast<std::uint8_t>(random());
-  return std::make_shared<const Tensor>(std::move(tensor));
-}
-
 // More inputs than a launch takes, empty ones, widths that no unit of 16 bytes divides, more and fewer rows than a
 // thread copies at once.
 TEST(ConcatRows, AsManyInputsAsThereAre) {
@@ -37,7 +31,7 @@ TEST(ConcatRows, AsManyInputsAsThereAre) {
         for (int i = 0; i < count; ++i) {
           const Shape shape = whole.with(axis, width * numbers.pick(i == 1 ? 0 : 1, 4));
           test.inputs.push_back(
-              {bytes ? random_bytes(shape, numbers.random) : shared_random(shape, numbers.random),
+              {bytes ? numbers.integers<std::uint8_t>(shape, 0, 255) : shared_random(shape, numbers.random),
                test.output_layout});
         }
         expect_gpu(Concat({axis}), kRows, test);

@@ -165,6 +165,18 @@ TEST(FuseEpilogue, ConcatTakesAConvolutionOfOneWeightAChannel) {
   }
 }
 
+// Stride and padding may leave the extents as they are.
+TEST(FuseEpilogue, NotAConvolutionOfOneWeightAChannelThatMovesPixels) {
+  check(Shape{2, 8, 3, 3}, 5, [&](Builder& b, ValueId x) {
+    const ValueId parts = b.add(Concat({1}), {b.conv(x, 24, 1, 1), b.conv(x, 33, 1, 3)});
+    ConvAttributes a;
+    a.groups = 57;
+    for (std::size_t d = 0; d < 2; ++d)
+      a.window.stride[d] = 2, a.window.pad_begin[d] = a.window.pad_end[d] = 1;
+    return b.unary(UnaryKind::relu, b.add(Conv(a), {parts, b.constant(Shape{57, 1, 1, 1})}));
+  });
+}
+
 TEST(FuseEpilogue, MatrixProductsTakeBiasAndGelu) {
   check(Shape{3, 20, 24}, 1, [](Builder& b, ValueId x) {
     const ValueId product = b.add(MatMul(), {x, b.constant(Shape{24, 50})});
