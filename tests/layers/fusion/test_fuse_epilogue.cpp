@@ -30,8 +30,8 @@ struct Builder {
                               std::make_shared<const Tensor>(test::random_tensor(shape, random, low)));
   }
   template <typename L>
-  ValueId add(L layer, std::vector<ValueId> inputs) {
-    return graph.add1(name(), std::make_shared<L>(std::move(layer)), std::move(inputs));
+  ValueId add(L layer, const std::vector<ValueId>& inputs) {
+    return graph.add1(name(), std::make_shared<L>(std::move(layer)), inputs);
   }
   ValueId conv(ValueId x, std::int64_t filters, std::int64_t groups, std::int64_t kernel) {
     ConvAttributes a;
