@@ -24,6 +24,7 @@ Registry build() {
   register_reference_reduce(registry);
   register_reference_slicing(registry);
   register_reference_reshaping(registry);
+  register_reference_channel_shuffle(registry);
   register_reference_cast(registry);
   register_reference_normalize_image(registry);
   add_half_storage(registry);

@@ -22,6 +22,7 @@ void register_cpu_elementwise(Registry& registry);  // Unary, Binary
 void register_cpu_normalize_image(Registry& registry);
 void register_cpu_reduce(Registry& registry);
 void register_cpu_concat(Registry& registry);  // along the channels of NHWC data
+void register_cpu_channel_shuffle(Registry& registry);
 void register_cpu_movement(
     Registry& registry);  // Concat, Split, Slice, Pad, Transpose, ToLayout, DepthToSpace
 void register_cpu_half_cast(Registry& registry);    // Cast between f32 and f16 of one layout

@@ -25,6 +25,7 @@ void register_cpu(Registry& registry) {
   register_cpu_normalize_image(registry);
   register_cpu_reduce(registry);
   register_cpu_concat(registry);
+  register_cpu_channel_shuffle(registry);
   register_cpu_movement(registry);
   register_cpu_half_cast(registry);
   register_cpu_weight_only(registry);

@@ -18,6 +18,7 @@ void register_reference_binary(Registry& registry);  // Binary, Where
 void register_reference_reduce(Registry& registry);  // Reduce, ArgMax
 void register_reference_slicing(Registry& registry);
 void register_reference_reshaping(Registry& registry);
+void register_reference_channel_shuffle(Registry& registry);
 void register_reference_cast(Registry& registry);
 void register_reference_normalize_image(Registry& registry);
 void register_reference_weight_only(Registry& registry);   // WLinear, WConv

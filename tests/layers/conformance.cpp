@@ -342,7 +342,8 @@ const std::set<std::string> kHalfKernels = {
     "Expand strided_copy",    "Gemm tile",          "MatMul tile",
     "Pad strided_copy",       "Pool nhwc",          "Slice strided_copy",
     "Split strided_copy",     "Tile strided_copy",  "ToLayout strided_copy",
-    "Transpose strided_copy", "Unary vector"};
+    "Transpose strided_copy", "Unary vector",       "ChannelShuffle rows",
+};
 
 // The candidates that accepted, all tested; nothing where f16 cannot hold the results.
 std::optional<std::set<std::string>> check_candidates(const Layer& layer, const Conformance& conformance,

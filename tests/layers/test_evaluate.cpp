@@ -66,7 +66,7 @@ TEST(DefaultRegistry, EndsEveryListWithTheReference) {
        {"Conv",         "Pool",    "Gemm",   "MatMul", "BatchNorm", "LayerNorm", "InstanceNorm",
         "LRN",          "Softmax", "Resize", "Unary",  "Binary",    "Where",     "Reduce",
         "ArgMax",       "Concat",  "Split",  "Slice",  "Pad",       "Reshape",   "Transpose",
-        "DepthToSpace", "Expand",  "Tile",   "Gather", "ToLayout",  "Cast"}) {
+        "DepthToSpace", "Expand",  "Tile",   "Gather", "ToLayout",  "Cast",      "ChannelShuffle"}) {
     const auto& candidates = default_registry().candidates(type, DeviceKind::cpu);
     ASSERT_FALSE(candidates.empty()) << type;
     // Behind the reference only the adapters to f16 storage, which refuse what is not fp16.

@@ -6,6 +6,7 @@
 
 #include "layers/ops/binary.h"
 #include "layers/ops/cast.h"
+#include "layers/ops/channel_shuffle.h"
 #include "layers/ops/conv_transpose.h"
 #include "layers/ops/dynamic_int8.h"
 #include "layers/ops/gemm.h"
@@ -35,6 +36,10 @@ constexpr Quantization kBytes{0.5F, 3, DType::u8};
 template <typename L>
 auto attributes() {
   return std::remove_cvref_t<decltype(std::declval<L>().attributes())>{};
+}
+template <>
+auto attributes<ChannelShuffle>() {
+  return ChannelShuffleAttributes{2, {1, 3}};
 }
 template <>
 auto attributes<Split>() {
@@ -176,11 +181,11 @@ struct Layers {
   static void check() { (expect_sensitive<L>(), ...); }
 };
 
-using All = Layers<ArgMax, BatchNorm, Binary, Cast, Concat, Conv, ConvTranspose, DepthToSpace, Dequantize,
-                   DequantizeAxis, DynamicQConv, DynamicQuantize, Expand, Gather, Gemm, InstanceNorm,
-                   LayerNorm, Lrn, MatMul, NormalizeImage, Pad, Pool, QAdd, QAveragePool, QConv, QMul, QUnary,
-                   Quantize, QuantizeAxis, Reduce, Reshape, Resize, Slice, Softmax, Split, Tile, ToLayout,
-                   Transpose, Unary, WConv, WLinear, Where>;
+using All = Layers<ArgMax, BatchNorm, Binary, Cast, ChannelShuffle, Concat, Conv, ConvTranspose, DepthToSpace,
+                   Dequantize, DequantizeAxis, DynamicQConv, DynamicQuantize, Expand, Gather, Gemm,
+                   InstanceNorm, LayerNorm, Lrn, MatMul, NormalizeImage, Pad, Pool, QAdd, QAveragePool, QConv,
+                   QMul, QUnary, Quantize, QuantizeAxis, Reduce, Reshape, Resize, Slice, Softmax, Split, Tile,
+                   ToLayout, Transpose, Unary, WConv, WLinear, Where>;
 
 TEST(Identity, KnowsEveryAttributeOfEveryLayer) {
   ASSERT_EQ(All::types(), default_registry().layer_types(DeviceKind::cpu))

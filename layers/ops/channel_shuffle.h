@@ -1,0 +1,28 @@
+// Channels in another order: a Concat of groups, of which one channel after the other is taken (ShuffleNet).
+#pragma once
+
+#include "engine/graph/layer.h"
+
+namespace pipit {
+
+struct ChannelShuffleAttributes {
+  std::int64_t groups = 1;          ///< of all channels, which they divide
+  std::vector<std::int64_t> sizes;  ///< channels of the outputs, one after the other
+};
+
+/// With C channels side by side in the inputs, channel c of all outputs is that at c % groups * (C / groups) +
+/// c / groups: Reshape to [N, groups, C / groups, ...], Transpose of dimensions 1 and 2, and Reshape back (Zhang et al.
+/// 2017, ShuffleNet; torch.nn.ChannelShuffle), with the Concat in front and the Split behind. Made by a pass.
+/// Inputs: one or more tensors [N, channels, ...], equal but for their channels. One output per size.
+class ChannelShuffle final : public LayerOf<ChannelShuffle, ChannelShuffleAttributes> {
+ public:
+  static constexpr std::string_view kType = "ChannelShuffle";
+  explicit ChannelShuffle(ChannelShuffleAttributes attributes);
+
+  std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
+  LayoutPreference layout_preference() const override { return LayoutPreference::channels_last; }
+  bool keeps_samples_apart(const SampledInputs& inputs) const override;
+  std::string summary() const override;
+};
+
+}  // namespace pipit

@@ -1,0 +1,50 @@
+#include "layers/ops/channel_shuffle.h"
+
+#include "layers/common/layer_kernel.h"
+#include "layers/ops/operands.h"
+#include "layers/reference/index.h"
+#include "layers/reference/reference.h"
+
+namespace pipit {
+
+namespace {
+
+// One channel of x to one of y.
+void copy_channel(const ConstTensorView& x, std::int64_t from, const TensorView& y, std::int64_t to) {
+  const auto at = [](std::int64_t channel) {
+    return [channel](Index i) {
+      i[1] = channel;
+      return i;
+    };
+  };
+  copy_elements(x.desc.shape.with(1, 1), x, at(from), y, at(to));
+}
+
+void run_channel_shuffle(const ChannelShuffle& layer, std::span<const ConstTensorView> inputs,
+                         std::span<const TensorView> outputs, const RunContext& /*context*/) {
+  struct Channel {
+    const ConstTensorView* x;
+    std::int64_t index;
+  };
+  std::vector<Channel> joined;
+  for (const ConstTensorView& x : inputs) {
+    for (std::int64_t c = 0; c < x.desc.shape[1]; ++c) joined.push_back({&x, c});
+  }
+  const std::size_t groups = static_cast<std::size_t>(layer.attributes().groups);
+  const std::size_t of_group = joined.size() / groups;
+  std::size_t c = 0;
+  for (const TensorView& y : outputs) {
+    for (std::int64_t to = 0; to < y.desc.shape[1]; ++to, ++c) {
+      const Channel& from = joined[c % groups * of_group + c / groups];
+      copy_channel(*from.x, from.index, y, to);
+    }
+  }
+}
+
+}  // namespace
+
+void register_reference_channel_shuffle(Registry& registry) {
+  add_layer_kernel<ChannelShuffle>(registry, kReference, refuse_reduced_precision, run_channel_shuffle);
+}
+
+}  // namespace pipit
