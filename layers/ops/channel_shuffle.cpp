@@ -10,11 +10,13 @@ namespace pipit {
 
 ChannelShuffle::ChannelShuffle(ChannelShuffleAttributes attributes) : LayerOf(std::move(attributes)) {
   if (attributes_.groups < 1) fail("ChannelShuffle: {} groups, expected 1 or more", attributes_.groups);
-  if (attributes_.sizes.empty()) fail("ChannelShuffle: no output sizes given");
+  if (attributes_.sizes.empty() || attributes_.sizes.size() > kMost)
+    fail("ChannelShuffle: {} output sizes, expected 1 to {}", attributes_.sizes.size(), kMost);
 }
 
 std::vector<TensorDesc> ChannelShuffle::infer(std::span<const TensorDesc* const> inputs) const {
   check_inputs(inputs, kType, std::max<std::size_t>(inputs.size(), 1));
+  if (inputs.size() > kMost) fail("ChannelShuffle: {} inputs, expected up to {}", inputs.size(), kMost);
   const TensorDesc& first = *inputs[0];
   if (first.shape.rank() < 2) fail("ChannelShuffle: {} has no channels", first.str());
   std::int64_t channels = 0;

@@ -13,10 +13,11 @@ struct ChannelShuffleAttributes {
 /// With C channels side by side in the inputs, channel c of all outputs is that at c % groups * (C / groups) +
 /// c / groups: Reshape to [N, groups, C / groups, ...], Transpose of dimensions 1 and 2, and Reshape back (Zhang et al.
 /// 2017, ShuffleNet; torch.nn.ChannelShuffle), with the Concat in front and the Split behind. Made by a pass.
-/// Inputs: one or more tensors [N, channels, ...], equal but for their channels. One output per size.
+/// Inputs: up to kMost tensors [N, channels, ...], equal but for their channels. One output per size, up to kMost.
 class ChannelShuffle final : public LayerOf<ChannelShuffle, ChannelShuffleAttributes> {
  public:
   static constexpr std::string_view kType = "ChannelShuffle";
+  static constexpr std::size_t kMost = 16;  ///< of inputs, and of outputs: kernels are handed a list of them
   explicit ChannelShuffle(ChannelShuffleAttributes attributes);
 
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;

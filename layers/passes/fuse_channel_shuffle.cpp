@@ -1,4 +1,5 @@
-// Reshape, Transpose and Reshape that put channels in another order, with a Concat in front and a Split, or Slices, behind.
+// Reshape, Transpose and Reshape that put channels in another order, with a Concat in front and a Split, or Slices,
+// behind.
 #include <algorithm>
 #include <map>
 #include <numeric>
@@ -53,6 +54,8 @@ class ChannelShufflePass {
   }
 
  private:
+  static constexpr std::size_t kMost = ChannelShuffle::kMost;
+
   struct Match {
     const Node *concat = nullptr, *apart = nullptr, *turned = nullptr, *together = nullptr;
     std::vector<const Node*> pieces;  // a Split, or Slices in their order
@@ -95,7 +98,7 @@ class ChannelShufflePass {
   const Node* concat_in_front(ValueId id) const {
     const Node* node = patterns_.producer(id);
     const auto* layer = node == nullptr ? nullptr : layer_if<Concat>(*node);
-    if (layer == nullptr || patterns_.only_consumer(id) == nullptr ||
+    if (layer == nullptr || patterns_.only_consumer(id) == nullptr || node->inputs.size() > kMost ||
         normalize_axis(layer->attributes().axis, shape(id).rank(), "Concat") != 1)
       return nullptr;
     const bool computed = std::ranges::none_of(
@@ -106,7 +109,8 @@ class ChannelShufflePass {
     const ValueId y = m.together->outputs[0];
     const Node* node = patterns_.only_consumer(y);
     const auto* layer = node == nullptr ? nullptr : layer_if<Split>(*node);
-    if (layer == nullptr || normalize_axis(layer->attributes().axis, shape(y).rank(), "Split") != 1)
+    if (layer == nullptr || node->outputs.size() > kMost ||
+        normalize_axis(layer->attributes().axis, shape(y).rank(), "Split") != 1)
       return false;
     m.pieces = {node};
     m.outputs = node->outputs;
@@ -133,7 +137,7 @@ class ChannelShufflePass {
       if (start != end) return;
       end += shape(node->outputs[0])[1];
     }
-    if (end != shape(y)[1]) return;
+    if (end != shape(y)[1] || slices.size() > kMost) return;
     m.outputs.clear();
     for (const auto& [start, node] : slices) {
       m.pieces.push_back(node);

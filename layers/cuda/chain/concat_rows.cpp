@@ -70,6 +70,7 @@ class ConcatRows final : public Kernel {
       scale_by(*spec.fusion.followers[0]);
     }
     PIPIT_CUDA(cuda::concat_rows_overlaps(overlap_));
+    PIPIT_CUDA(cudaDeviceGetAttribute(&args_.processors, cudaDevAttrMultiProcessorCount, spec.gpu));
   }
   bool reads_constant(std::size_t index) const override { return index < count_; }
   std::size_t packed_bytes() const override {

@@ -138,16 +138,12 @@ __global__ void __launch_bounds__(kThreads)
 
 template <typename Then>
 cudaError_t launch(const ConcatRowsArgs& args, bool overlap, cudaStream_t stream) {
-  int gpu = 0, processors = 0;
-  cudaError_t status = cudaGetDevice(&gpu);
-  if (status == cudaSuccess)
-    status = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, gpu);
-  if (status != cudaSuccess) return status;
   // As many threads as the GPU holds at once, of a few rows at least.
   constexpr int kResident = 2048;
   const int units = args.columns / static_cast<int>(sizeof(typename Then::Unit));
-  const auto row_step = static_cast<int>(std::min<std::int64_t>(
-      ceil_div(args.rows, kAtOnce), std::max<std::int64_t>(std::int64_t{processors} * kResident / units, 1)));
+  const auto row_step = static_cast<int>(
+      std::min<std::int64_t>(ceil_div(args.rows, kAtOnce),
+                             std::max<std::int64_t>(std::int64_t{args.processors} * kResident / units, 1)));
   return launch_overlapping(concat_rows<Then>, dim3(blocks_for(std::int64_t{row_step} * units)),
                             dim3(kThreads), overlap, stream, args, Divider(static_cast<unsigned>(units)),
                             row_step);

@@ -29,6 +29,7 @@ struct ConcatRowsArgs {
   int count = 0, columns = 0;  ///< parts, and the bytes of a row that they fill
   std::int64_t pitch = 0;      ///< bytes from one row of y to the next
   int rows = 0;
+  int processors = 1;  ///< of the GPU
   const float* factors = nullptr;
   const float* shifts = nullptr;
   const std::int32_t* weights = nullptr;

@@ -1,4 +1,5 @@
 // Layers that move elements, on the GPU, against the CPU reference: exact in fp32 and, after rounding, in fp16.
+#include "layers/ops/channel_shuffle.h"
 #include "layers/ops/reshaping.h"
 #include "layers/ops/slicing.h"
 #include "tests/cuda/conformance.h"
@@ -81,6 +82,44 @@ TEST(GpuMovement, AConstantIsConvertedOnItsWayIntoAConcat) {
   const auto constant = shared_random({1, 5, 4, 3}, random);
   expect_gpu(Concat({2}), kCopy,
              {{{x}, {constant, Layout::row_major, true}}, Precision::fp16, Layout::row_major, kExact});
+}
+
+// Groups and widths that units of four and two channels divide, or nothing; empty inputs and outputs.
+TEST(GpuMovement, ChannelShuffle) {
+  PIPIT_NEEDS_GPU();
+  std::mt19937 random(test::gpu_seed());
+  const auto pick = [&](std::int64_t low, std::int64_t high) {
+    return std::uniform_int_distribution<std::int64_t>(low, high)(random);
+  };
+  const auto cut = [&](std::int64_t total, std::int64_t unit) {
+    std::vector<std::int64_t> widths;
+    for (std::int64_t parts = pick(1, 4); parts > 1; --parts) {
+      widths.push_back(unit * pick(0, total / unit));
+      total -= widths.back();
+    }
+    widths.push_back(total);
+    return widths;
+  };
+  for (int round = 0; round < 40 && !HasFailure(); ++round) {
+    const std::int64_t unit = std::int64_t{1} << pick(0, 2);
+    const std::int64_t groups = round % 2 == 0 ? 2 : pick(1, 7);
+    const std::int64_t channels = groups * unit * pick(1, 40);
+    const Shape shape{pick(1, 3), 1, pick(1, 30), pick(1, 30)};
+    const bool is_bytes = pick(0, 2) == 0;
+    test::GpuCase test;
+    test.precision = kPrecisions[pick(0, 1)];
+    test.output_layout = Layout::channels_last;
+    test.tolerance = kExact;
+    for (const std::int64_t width : cut(channels, 1)) {
+      const Shape part = shape.with(1, width);
+      test.inputs.push_back(
+          {is_bytes ? bytes(part, random) : shared_random(part, random), Layout::channels_last});
+    }
+    expect_gpu(ChannelShuffle({groups, cut(channels, unit)}), "rows", test);
+  }
+  check(ChannelShuffle({2, {6}}), "rows", {shared_random({5, 6}, random)});
+  EXPECT_TRUE(test::gpu_refusal(ChannelShuffle({2, {6}}), "rows", {{{shared_random({1, 6, 2, 3}, random)}}})
+                  .has_value());
 }
 
 TEST(GpuMovement, RepeatsAndBlocks) {

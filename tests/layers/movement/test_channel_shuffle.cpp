@@ -60,6 +60,9 @@ TEST(ChannelShuffle, KernelsMatchTheReference) {
 TEST(ChannelShuffle, RefusesWhatDoesNotFit) {
   EXPECT_THROW(ChannelShuffle({0, {1}}), Error);
   EXPECT_THROW(ChannelShuffle({1, {}}), Error);
+  EXPECT_THROW(ChannelShuffle({1, std::vector<std::int64_t>(17, 1)}), Error);
+  EXPECT_THROW(test::infer(ChannelShuffle({1, {17}}), std::vector<TensorDesc>(17, TensorDesc{Shape{1, 1}})),
+               Error);
   EXPECT_THROW(test::infer(ChannelShuffle({2, {6}}), {}), Error);
   EXPECT_THROW(test::infer(ChannelShuffle({2, {6}}), {{Shape{6}}}), Error) << "no channels";
   EXPECT_THROW(test::infer(ChannelShuffle({4, {6}}), {{Shape{1, 6}}}), Error) << "groups";

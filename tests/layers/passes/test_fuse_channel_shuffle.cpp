@@ -86,6 +86,18 @@ TEST(FuseChannelShuffle, LeavesSlicesThatAreNoSplitAlone) {
   }
 }
 
+TEST(FuseChannelShuffle, AndNoMoreThanALayerTakes) {
+  TestGraph b;
+  const ValueId x = b.input(Shape{1, 1, 4, 3});
+  const ValueId joined = b.add("concat", Concat({1}), std::vector<ValueId>(18, x));
+  const ValueId y = shuffle(b, "shuffle", joined, 2);
+  const Graph before = b.build(split(b, y, std::vector<std::int64_t>(18, 1)));
+  const Rewritten after = fuse_channel_shuffle(before);
+  EXPECT_EQ(after.changes, 1);
+  EXPECT_EQ(others(after.graph), 2);
+  expect_same_outputs(before, after.graph);
+}
+
 TEST(FuseChannelShuffle, Alone) {
   for (const Shape& shape : {Shape{2, 12}, Shape{1, 12, 4, 3}, Shape{1, 12, 2, 4, 3}}) {
     TestGraph b;

@@ -1,0 +1,77 @@
+// Rows of channels in another order. A thread stays with some neighbouring channels of an output, so that it looks once
+// for the inputs that they come from, and moves them of every so many rows.
+#pragma once
+
+#include <cstdint>
+
+#include "layers/cuda/device/async_ptx.cuh"
+
+namespace pipit::cuda {
+
+inline constexpr int kShuffleMost = 16;  ///< inputs, and outputs
+inline constexpr unsigned kShuffleThreads = 256;
+inline constexpr int kShuffleAtOnce = 4;  ///< rows whose reads are under way together
+
+/// Rows of an input or output: channels [first, end) of all of them. None is empty.
+template <typename Pointer>
+struct ShuffledRows {
+  Pointer data = nullptr;
+  int first = 0, end = 0;
+};
+
+struct ShuffleArgs {
+  unsigned groups = 1, of_group = 0;  ///< channels of a group
+  int rows = 0, row_step = 0;         ///< from one row of a thread to the next
+  int units = 0;                      ///< of a thread, in a row of all outputs
+  ShuffledRows<const void*> x[kShuffleMost];
+  ShuffledRows<void*> y[kShuffleMost];
+};
+
+/// y[c] = x[c % groups * of_group + c / groups] in every row. N channels of an output, which begin with a multiple of N
+/// of its own, are a thread's. units * row_step threads and more; args.rows > 0.
+template <typename T, int N>
+__global__ void __launch_bounds__(kShuffleThreads) shuffle_rows(const __grid_constant__ ShuffleArgs a) {
+  struct alignas(sizeof(T) * N) Unit {
+    T v[N];
+  };
+  const int thread = static_cast<int>(blockIdx.x * kShuffleThreads + threadIdx.x);
+  const int first_row = thread / a.units;
+  const int channel = (thread - first_row * a.units) * N;
+  int at = 0;
+  while (channel >= a.y[at].end) ++at;
+  const std::int64_t y_width = a.y[at].end - a.y[at].first;
+  T* y = static_cast<T*>(a.y[at].data) + first_row * y_width + channel - a.y[at].first;
+  const T* x[N];
+  std::int64_t width[N];
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    const unsigned of_group = static_cast<unsigned>(channel + i) / a.groups;
+    const unsigned group = static_cast<unsigned>(channel + i) - of_group * a.groups;
+    const int source = static_cast<int>(group * a.of_group + of_group);
+    int part = 0;
+    while (source >= a.x[part].end) ++part;
+    width[i] = a.x[part].end - a.x[part].first;
+    x[i] = static_cast<const T*>(a.x[part].data) + first_row * width[i] + source - a.x[part].first;
+  }
+  ptx::release_next_kernel();
+  ptx::wait_for_previous_kernel();
+  if (first_row >= a.row_step) return;
+  for (int row = first_row; row < a.rows; row += kShuffleAtOnce * a.row_step) {
+    Unit units[kShuffleAtOnce];
+#pragma unroll
+    for (int r = 0; r < kShuffleAtOnce; ++r) {
+      if (row + r * a.row_step >= a.rows) continue;
+#pragma unroll
+      for (int i = 0; i < N; ++i) units[r].v[i] = x[i][r * a.row_step * width[i]];
+    }
+#pragma unroll
+    for (int r = 0; r < kShuffleAtOnce; ++r) {
+      if (row + r * a.row_step < a.rows) *reinterpret_cast<Unit*>(y + r * a.row_step * y_width) = units[r];
+    }
+#pragma unroll
+    for (int i = 0; i < N; ++i) x[i] += kShuffleAtOnce * a.row_step * width[i];
+    y += kShuffleAtOnce * a.row_step * y_width;
+  }
+}
+
+}  // namespace pipit::cuda

@@ -1,0 +1,94 @@
+// The rows of ChannelShuffle on a CPU, against its definition.
+#include "tests/cuda/emulation/emulation.h"
+// What is emulated comes first: kernels want its words.
+#include <deque>
+
+#include "layers/cuda/movement/channel_shuffle_kernel.cuh"
+#include "tests/cuda/emulation/reference.h"
+
+namespace pipit::test::emulation {
+namespace {
+
+using cuda::ShuffleArgs;
+
+// `parts` multiples of `unit` of which the sum is `total`, none of them 0.
+std::vector<int> cut(std::mt19937& random, int total, int unit, int parts) {
+  std::vector<int> widths;
+  for (; parts > 1 && total > unit; --parts) {
+    widths.push_back(unit * draw(random, 1, total / unit - 1));
+    total -= widths.back();
+  }
+  widths.push_back(total);
+  return widths;
+}
+
+template <typename T>
+struct Side {
+  std::deque<Global<T>> memory;
+  std::vector<std::pair<int, int>> place;  // per channel: which one, and which of its channels
+  std::vector<int> widths;
+
+  Side(std::vector<int> of, int rows) : widths(std::move(of)) {
+    for (const int width : widths) {
+      for (int c = 0; c < width; ++c) place.emplace_back(static_cast<int>(memory.size()), c);
+      memory.emplace_back(static_cast<std::size_t>(rows) * width, 0x5A);
+    }
+  }
+  T& at(int row, int channel) {
+    const auto [which, c] = place[static_cast<std::size_t>(channel)];
+    return memory[static_cast<std::size_t>(which)].data()[row * widths[static_cast<std::size_t>(which)] + c];
+  }
+  template <typename Pointer>
+  void hand_to(cuda::ShuffledRows<Pointer>* rows) {
+    int first = 0;
+    for (std::size_t i = 0; i < widths.size(); first += widths[i++])
+      rows[i] = {memory[i].data(), first, first + widths[i]};
+  }
+};
+
+template <typename T, int N>
+void expect_shuffled(std::mt19937& random) {
+  const int groups = coin(random) ? 2 : draw(random, 1, 7);
+  const int of_group = N * draw(random, 1, coin(random) ? 4 : 40), channels = groups * of_group;
+  const int rows = draw(random, 1, coin(random) ? 5 : 90);
+  Side<T> x(cut(random, channels, 1, draw(random, 1, cuda::kShuffleMost)), rows);
+  Side<T> y(cut(random, channels, N, draw(random, 1, cuda::kShuffleMost)), rows);
+  for (int row = 0; row < rows; ++row) {
+    for (int c = 0; c < channels; ++c) x.at(row, c) = static_cast<T>(random());
+  }
+  ShuffleArgs args;
+  args.groups = static_cast<unsigned>(groups), args.of_group = static_cast<unsigned>(of_group);
+  args.rows = rows, args.row_step = draw(random, 1, rows), args.units = channels / N;
+  x.hand_to(args.x), y.hand_to(args.y);
+  const int blocks = (args.row_step * args.units + 255) / 256;
+  const Outcome outcome =
+      run(cuda::shuffle_rows<T, N>, launch_of(random, blocks, cuda::kShuffleThreads, 0), args);
+  if (!expect_no_error(outcome)) return;
+  for (int row = 0; row < rows; ++row) {
+    for (int c = 0; c < channels; ++c) {
+      ASSERT_EQ(y.at(row, c), x.at(row, c % groups * of_group + c / groups))
+          << "row " << row << ", channel " << c << " of " << channels << " in " << groups << " groups, seed "
+          << gpu_seed();
+    }
+  }
+}
+
+template <typename T, int N>
+void expect_shapes(unsigned test) {
+  std::mt19937 random = numbers(test);
+  for (int i = 0; i < 12 && !::testing::Test::HasFailure(); ++i) expect_shuffled<T, N>(random);
+}
+
+TEST(EmulatedChannelShuffle, OfBytes) {
+  expect_shapes<unsigned char, 4>(101);
+  expect_shapes<unsigned char, 2>(102);
+  expect_shapes<unsigned char, 1>(103);
+}
+TEST(EmulatedChannelShuffle, OfWiderElements) {
+  expect_shapes<unsigned short, 4>(104);
+  expect_shapes<unsigned, 2>(105);
+  expect_shapes<unsigned long long, 1>(106);
+}
+
+}  // namespace
+}  // namespace pipit::test::emulation
