@@ -8,6 +8,7 @@
 #include "layers/cuda/families.h"
 #include "layers/cuda/quantized/qconv_common.h"
 #include "layers/cuda/quantized/qconv_depthwise_launch.h"
+#include "layers/cuda/quantized/qconv_depthwise_pack.h"
 #include "layers/cuda/quantized/qconv_follower.h"
 #include "layers/ops/qconv.h"
 
@@ -26,33 +27,6 @@ Refusal refuse_depthwise_quads(const NodeSpec& spec) {
   if (Refusal reason = cuda::refuse_sliding_depthwise(spec, attributes_of(spec).conv)) return reason;
   if (spec.inputs[0]->dtype == DType::f32) return "x is f32";
   return std::nullopt;
-}
-
-/// Weights [C, 1, k, k] as QDepthwiseArgs has them.
-std::vector<std::int32_t> pack_weights(std::span<const std::int8_t> from, std::size_t channels, int window) {
-  const auto k = static_cast<std::size_t>(window);
-  std::vector<std::int32_t> packed(static_cast<std::size_t>(cuda::depthwise_parts(window)) * channels);
-  const auto put = [&](std::size_t part, std::size_t c, std::size_t byte, std::int8_t weight) {
-    std::int32_t& word = packed[part * channels + c];
-    word = static_cast<std::int32_t>(static_cast<std::uint32_t>(word) |
-                                     std::uint32_t{static_cast<std::uint8_t>(weight)} << byte * 8);
-  };
-  for (std::size_t c = 0; c < channels; ++c) {
-    for (std::size_t r = 0; r < k; ++r) {
-      for (std::size_t column = 0; column < k; ++column) {
-        const std::int8_t weight = from[(c * k + r) * k + column];
-        if (k == 5 && r == 4) {
-          put(k + column, c, c % 4, weight);
-        } else if (k == 5) {
-          put(column, c, r, weight);
-        } else {
-          const std::size_t age = k - 1 - r;  // rows newer than this one
-          put(age < 4 ? column : k + column, c, 3 - age % 4, weight);
-        }
-      }
-    }
-  }
-  return packed;
 }
 
 /// QDepthwiseArgs::table.
@@ -119,7 +93,7 @@ class QDepthwise final : public Kernel {
                                           static_cast<std::uint32_t>(zero_point * sum));
     }
     args_.small = cuda::most_of_int8(spec, weights, bias).is_small();
-    weights_ = upload(pack_weights(weights, channels, args_.window));
+    weights_ = upload(cuda::pack_depthwise(weights, channels, args_.window));
     bias_ = upload(bias);
     multipliers_ = upload(requantization_multipliers(attributes_of(spec), args_.channels));
     args_.weights = weights_.as<const std::int32_t>();

@@ -1,0 +1,216 @@
+// The kernel of INT8 depthwise convolutions. A thread computes four neighbouring channels of some neighbouring columns
+// and slides down the rows: of every column and channel it keeps the last four rows as the bytes of one register, so
+// that one product of four bytes meets four rows of taps, and every byte of x is moved into place once. A window of
+// seven rows has a second register for the four rows before.
+#pragma once
+
+#include <cuda_fp16.h>
+
+#include <cstdint>
+
+#include "layers/cuda/conv/depthwise_threads.cuh"
+#include "layers/cuda/conv/int8_math.cuh"
+#include "layers/cuda/device/async_ptx.cuh"
+#include "layers/cuda/device/quantized.cuh"
+#include "layers/cuda/quantized/qconv_depthwise_launch.h"
+
+namespace pipit::cuda::depthwise {
+
+inline constexpr int kQuad = 4;  // channels of a thread
+inline constexpr int kTable = 256;
+
+// The column's last three rows and, as the newest, byte c of a pixel's word.
+__device__ __forceinline__ unsigned pushed(unsigned column, unsigned pixel, int c) {
+  return __byte_perm(column, pixel, 0x4321U + (static_cast<unsigned>(c) << 12));
+}
+
+template <typename T>
+struct alignas(4 * sizeof(T)) Four {
+  T v[4];
+};
+
+// Results of four neighbouring channels, as layers/ops/quantization.h specifies them: bytes, bytes that went through a
+// table, f16 or f32.
+enum class Result : std::uint8_t { bytes, looked_up, real };
+
+template <bool Small>
+__device__ __forceinline__ void scale(float (&v)[kQuad], const int (&sums)[kQuad],
+                                      const Four<float>& multipliers) {
+#pragma unroll
+  for (int c = 0; c < kQuad; ++c)
+    v[c] = __fmul_rn(Small ? small_to_float(sums[c]) : __int2float_rn(sums[c]), multipliers.v[c]);
+}
+
+template <Result R, bool Small>
+__device__ __forceinline__ std::uint32_t four_bytes(const QDepthwiseArgs& a, const std::uint8_t* table,
+                                                    const float (&v)[kQuad]) {
+  if constexpr (R == Result::bytes && Small) {
+    return requantize_four<false>(v, a.whole_bounds);
+  } else {
+    std::uint32_t bits[kQuad];
+#pragma unroll
+    for (int c = 0; c < kQuad; ++c) {
+      bits[c] = requantize_bits(v[c], a.low, a.high);
+      if constexpr (R == Result::looked_up) bits[c] = table[bits[c] & 0xFFU];
+    }
+    return low_bytes(bits);
+  }
+}
+
+__device__ __forceinline__ void store_real(const QDepthwiseArgs& a, const float (&v)[kQuad],
+                                           std::int64_t at) {
+  const QuantizedStore store{a.stored, 0, a.low, a.high};
+  if (a.stored == StoredType::f16) {
+    Four<__half> halves;
+#pragma unroll
+    for (int c = 0; c < kQuad; ++c) halves.v[c] = __float2half_rn(store.real(v[c]));
+    *reinterpret_cast<Four<__half>*>(static_cast<__half*>(a.y) + at) = halves;
+  } else {
+    Four<float> floats;
+#pragma unroll
+    for (int c = 0; c < kQuad; ++c) floats.v[c] = store.real(v[c]);
+    *reinterpret_cast<Four<float>*>(static_cast<float*>(a.y) + at) = floats;
+  }
+}
+
+// Blocks: what registers must allow a multiprocessor.
+template <int Window, int Stride, int Columns, int Blocks, Result R>
+__global__ void __launch_bounds__(kThreads, Blocks)
+    depthwise_quads(const __grid_constant__ QDepthwiseArgs a) {
+  constexpr int kIn = (Columns - 1) * Stride + Window;  // columns of x
+  constexpr bool kFifth = Window == 5;                  // a row of taps that the registers have no room for
+  constexpr bool kOlder = Window > 5;                   // rows of taps before the last four
+  __shared__ std::uint32_t table[R == Result::looked_up ? kTable / 4 : 1];
+  if constexpr (R == Result::looked_up) {
+    if (threadIdx.x < kTable / 4)
+      table[threadIdx.x] = reinterpret_cast<const std::uint32_t*>(a.table)[threadIdx.x];
+    __syncthreads();
+  }
+  ptx::release_next_kernel();
+  const Place place(a, kQuad, Columns);
+  if (place.image >= a.batch) return;
+
+  const int channel = place.channel;
+  Four<int> first = *reinterpret_cast<const Four<int>*>(a.bias + channel);
+  // The bits of a small sum are then a float.
+#pragma unroll
+  for (int c = 0; c < kQuad; ++c) first.v[c] += a.small ? kMagicBits : 0;
+  const auto multipliers = *reinterpret_cast<const Four<float>*>(a.multipliers + channel);
+  Four<int> weights[Window],
+      others[kFifth || kOlder ? Window : 1];  // others: of the fifth row, or of older ones
+#pragma unroll
+  for (int j = 0; j < Window; ++j) {
+    weights[j] = *reinterpret_cast<const Four<int>*>(a.weights + j * a.channels + channel);
+    if constexpr (kFifth || kOlder)
+      others[j] = *reinterpret_cast<const Four<int>*>(a.weights + (Window + j) * a.channels + channel);
+  }
+  ptx::wait_for_previous_kernel();
+
+  const int left = place.column * Stride - a.pad_w;
+  unsigned inside = 0;  // a bit for every column of x
+#pragma unroll
+  for (int j = 0; j < kIn; ++j)
+    inside |= static_cast<unsigned>(left + j) < static_cast<unsigned>(a.in_w) ? 1U << j : 0U;
+  const int pitch = a.in_w * a.channels;
+  const std::uint8_t* x = static_cast<const std::uint8_t*>(a.x) +
+                          place.image * (static_cast<std::int64_t>(a.in_h) * pitch) +
+                          left * static_cast<std::int64_t>(a.channels) + channel;
+  const auto load_row = [&](unsigned(&to)[kIn], int h) {
+    const unsigned valid = static_cast<unsigned>(h) < static_cast<unsigned>(a.in_h) ? inside : 0U;
+    const std::uint8_t* row = x + h * static_cast<std::int64_t>(pitch);
+#pragma unroll
+    for (int j = 0; j < kIn; ++j) {
+      to[j] = a.padding;
+      if (valid >> j & 1U) to[j] = *reinterpret_cast<const unsigned*>(row + j * a.channels);
+      to[j] ^= a.flip;
+    }
+  };
+  unsigned columns[kIn][kQuad] = {}, older[kOlder ? kIn : 1][kQuad] = {};
+  const auto push = [&](const unsigned(&pixels)[kIn]) {
+#pragma unroll
+    for (int j = 0; j < kIn; ++j) {
+#pragma unroll
+      for (int c = 0; c < kQuad; ++c) {
+        if constexpr (kOlder) older[j][c] = pushed(older[j][c], columns[j][c], 0);
+        columns[j][c] = pushed(columns[j][c], pixels[j], c);
+      }
+    }
+  };
+
+  int h = place.row * Stride - a.pad_h;
+  unsigned pixels[Stride][kIn];
+  unsigned above[Window - Stride][kIn];
+#pragma unroll
+  for (int r = 0; r < Window - Stride; ++r) load_row(above[r], h + r);
+#pragma unroll
+  for (int s = 0; s < Stride; ++s) load_row(pixels[s], h + Window - Stride + s);
+#pragma unroll
+  for (int r = 0; r < Window - Stride; ++r) push(above[r]);
+  h += Window;
+
+  const int end = min(place.row + a.rows, a.out_h);
+  std::int64_t at =
+      ((static_cast<std::int64_t>(place.image) * a.out_h + place.row) * a.out_w + place.column) * a.channels +
+      channel;
+  for (int row = place.row; row < end; ++row) {
+    // The next rows of x are under way while these are multiplied.
+    unsigned next[Stride][kIn];
+#pragma unroll
+    for (int s = 0; s < Stride; ++s) load_row(next[s], row + 1 < end ? h + s : -1);
+    h += Stride;
+#pragma unroll
+    for (int s = 0; s < Stride - (kFifth ? 1 : 0); ++s) push(pixels[s]);
+    int sums[Columns][kQuad];
+#pragma unroll
+    for (int t = 0; t < Columns; ++t) {
+#pragma unroll
+      for (int c = 0; c < kQuad; ++c) {
+        sums[t][c] = first.v[c];
+#pragma unroll
+        for (int j = 0; j < Window; ++j) {
+          sums[t][c] = __dp4a(static_cast<int>(columns[t * Stride + j][c]), weights[j].v[c], sums[t][c]);
+          if constexpr (kFifth)
+            sums[t][c] =
+                __dp4a(static_cast<int>(pixels[Stride - 1][t * Stride + j]), others[j].v[c], sums[t][c]);
+          if constexpr (kOlder)
+            sums[t][c] = __dp4a(static_cast<int>(older[t * Stride + j][c]), others[j].v[c], sums[t][c]);
+        }
+      }
+    }
+    if constexpr (kFifth) push(pixels[Stride - 1]);
+    const auto write = [&]<bool Small>() {
+      float v[Columns][kQuad];
+#pragma unroll
+      for (int t = 0; t < Columns; ++t) scale<Small>(v[t], sums[t], multipliers);
+      if constexpr (R == Result::real) {
+#pragma unroll
+        for (int t = 0; t < Columns; ++t) {
+          if (place.column + t < a.out_w) store_real(a, v[t], at + t * static_cast<std::int64_t>(a.channels));
+        }
+      } else {
+        std::uint32_t words[Columns];
+#pragma unroll
+        for (int t = 0; t < Columns; ++t)
+          words[t] = four_bytes<R, Small>(a, reinterpret_cast<const std::uint8_t*>(table), v[t]);
+        auto* y = static_cast<std::uint8_t*>(a.y) + at;
+#pragma unroll
+        for (int t = 0; t < Columns; ++t) {
+          if (place.column + t < a.out_w) *reinterpret_cast<std::uint32_t*>(y + t * a.channels) = words[t];
+        }
+      }
+    };
+    if (a.small) {
+      write.template operator()<true>();
+    } else {
+      write.template operator()<false>();
+    }
+    at += static_cast<std::int64_t>(a.out_w) * a.channels;
+#pragma unroll
+    for (int s = 0; s < Stride; ++s) {
+#pragma unroll
+      for (int j = 0; j < kIn; ++j) pixels[s][j] = next[s][j];
+    }
+  }
+}
+
+}  // namespace pipit::cuda::depthwise
