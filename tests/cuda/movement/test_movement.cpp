@@ -1,4 +1,6 @@
 // Layers that move elements, on the GPU, against the CPU reference: exact in fp32 and, after rounding, in fp16.
+#include <numeric>
+
 #include "layers/ops/channel_shuffle.h"
 #include "layers/ops/reshaping.h"
 #include "layers/ops/slicing.h"
@@ -120,6 +122,43 @@ TEST(GpuMovement, ChannelShuffle) {
   check(ChannelShuffle({2, {6}}), "rows", {shared_random({5, 6}, random)});
   EXPECT_TRUE(test::gpu_refusal(ChannelShuffle({2, {6}}), "rows", {{{shared_random({1, 6, 2, 3}, random)}}})
                   .has_value());
+}
+
+// Along every dimension, where the outputs' rows make up the input's; in every unit; empty outputs.
+TEST(GpuMovement, SplitRows) {
+  PIPIT_NEEDS_GPU();
+  std::mt19937 random(test::gpu_seed());
+  const auto pick = [&](std::int64_t low, std::int64_t high) {
+    return std::uniform_int_distribution<std::int64_t>(low, high)(random);
+  };
+  for (int round = 0; round < 40 && !HasFailure(); ++round) {
+    const auto axis = static_cast<int>(pick(1, 3));
+    std::vector<std::int64_t> sizes;
+    const std::int64_t unit = std::int64_t{1} << pick(0, 4);
+    for (std::int64_t parts = pick(1, round % 4 == 0 ? 16 : 4); parts > 0; --parts)
+      sizes.push_back(unit * pick(sizes.empty() ? 1 : 0, 5));
+    const Shape shape = Shape{pick(1, 3), pick(1, 9), pick(1, 9), pick(1, 9)}.with(
+        axis, std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}));
+    test::GpuCase test;
+    test.precision = kPrecisions[pick(0, 1)];
+    test.output_layout = kBoth[pick(0, 1)];
+    test.tolerance = kExact;
+    test.inputs = {
+        {pick(0, 2) == 0 ? bytes(shape, random) : shared_random(shape, random), test.output_layout}};
+    expect_gpu(Split({axis, sizes}), "rows", test);
+  }
+  const auto x = shared_random({2, 4, 3, 5}, random);
+  const auto refusal = [&](const std::vector<std::int64_t>& sizes, Layout in, Layout out) {
+    test::GpuCase test;
+    test.inputs = {{x, in}};
+    test.output_layout = out;
+    return test::gpu_refusal(Split({1, sizes}), "rows", test);
+  };
+  EXPECT_EQ(refusal({1, 3}, Layout::row_major, Layout::row_major), std::nullopt);
+  EXPECT_TRUE(refusal({1, 3}, Layout::row_major, Layout::channels_last).has_value()) << "layouts";
+  std::vector<std::int64_t> many(17, 0);
+  many[0] = 4;
+  EXPECT_TRUE(refusal(many, Layout::row_major, Layout::row_major).has_value()) << "outputs";
 }
 
 TEST(GpuMovement, RepeatsAndBlocks) {
