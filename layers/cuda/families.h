@@ -40,7 +40,7 @@ void register_cuda_image_chain(Registry& registry);     // QConv; in front of ro
 void register_cuda_streamed_block(Registry& registry);  // Conv and QConv; in front of row_chain
 void register_cuda_projected_sum(Registry& registry);   // Conv and QConv; in front of row_chain
 void register_cuda_pooled_stem(Registry& registry);     // Conv and QConv; no single node
-void register_cuda_squeeze_excite(Registry& registry);  // Pool, Reduce, QAveragePool; no single node
+void register_cuda_squeeze_excite(Registry& registry);  // Pool, QAveragePool; no single node
 void register_cuda_row_chain(Registry& registry);       // Conv and QConv; no single node
 
 // INT8.

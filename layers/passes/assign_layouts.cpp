@@ -164,6 +164,7 @@ Graph fuse(Graph graph, std::vector<PassReport>* report) {
       {"lower transposed convolutions", lower_conv_transpose},
       {"fuse quantized layers", fuse_quantized},
       {"trim taps", trim_taps},
+      {"pool means", pool_means},
   };
   return run_passes(std::move(graph), passes, report);
 }

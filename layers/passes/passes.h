@@ -102,6 +102,10 @@ Rewritten fuse_quantized_functions(const Graph& graph);
 /// kernel may then quantize them, too. For a GPU.
 Rewritten raise_quantize(const Graph& graph);
 
+/// The mean over all spatial dimensions of [N, C, H, W] (or with another one) becomes a global average pool, and a
+/// Reshape where it drops them. Runs behind fuse_quantized, for which both are one.
+Rewritten pool_means(const Graph& graph);
+
 /// Reshape, Transpose and Reshape of groups of channels of [N, C] or [N, C, H, W], the Concat in front and the Split
 /// (or Slices) behind become ChannelShuffle, which leaves the layers around it in channels_last. Runs directly in front
 /// of assign_layouts: quantization and files know the layers that it is made of.
@@ -142,7 +146,7 @@ struct ExtraPass {
   std::function<Rewritten(Graph)> run;
 };
 
-/// All of the above up to fuse_quantized, and trim_taps: the graph as it is quantized and written to files, without
+/// All of the above up to fuse_quantized, trim_taps and pool_means: the graph as it is quantized and written to files, without
 /// layouts.
 Graph fuse(Graph graph, std::vector<PassReport>* report = nullptr);
 

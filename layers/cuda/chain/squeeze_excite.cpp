@@ -1,4 +1,4 @@
-// Candidate "squeeze_excite" of Pool, Reduce and QAveragePool: the gates of a squeeze-and-excitation block, which are a
+// Candidate "squeeze_excite" of Pool and QAveragePool: the gates of a squeeze-and-excitation block, which are a
 // global average, two 1x1 convolutions and the functions behind them, in one launch.
 #include <algorithm>
 #include <optional>
@@ -14,7 +14,6 @@
 #include "layers/ops/pool.h"
 #include "layers/ops/qelementwise.h"
 #include "layers/ops/qunary.h"
-#include "layers/ops/reduce.h"
 
 namespace pipit {
 
@@ -30,10 +29,6 @@ bool is_int8(const NodeSpec& average) {
 constexpr std::int64_t kMostElements = std::int64_t{1} << 30;
 
 bool averages(const NodeSpec& spec) {
-  if (spec.layer.type() == Reduce::kType) {
-    const auto& mean = layer_as<Reduce>(spec.layer);
-    return mean.attributes().keep_dims && is_spatial_mean(mean, spec.inputs[0]->shape);
-  }
   const PoolAttributes& a = is_int8(spec) ? layer_as<QAveragePool>(spec.layer).attributes().pool
                                           : layer_as<Pool>(spec.layer).attributes();
   return a.global && a.kind == PoolKind::average;
@@ -216,7 +211,7 @@ bool chain_pays(const NodeSpec& first, std::span<const ChainLink> links) {
 }  // namespace
 
 void register_cuda_squeeze_excite(Registry& registry) {
-  for (const std::string_view type : {Pool::kType, Reduce::kType, QAveragePool::kType})
+  for (const std::string_view type : {Pool::kType, QAveragePool::kType})
     cuda::register_chain<SqueezeExcite>(registry, type, "squeeze_excite", takes_chain, chain_pays);
 }
 

@@ -39,7 +39,7 @@ Graph graph_of_gates(const GateShape& s, bool int8, Numbers& numbers) {
     QAveragePoolAttributes a{.pool = {.kind = PoolKind::average, .global = true}, .x = kI8, .y = average};
     x = builder.add1("average", std::make_shared<QAveragePool>(a), {x});
   } else {
-    // Exporters write either; a Reduce takes x as it lies.
+    // Exporters write either.
     if (numbers.coin()) {
       PoolAttributes pool{.kind = PoolKind::average, .global = true};
       x = builder.add1("average", std::make_shared<Pool>(pool), {add_input(s.channels)});

@@ -8,6 +8,7 @@
 #include "layers/ops/matmul.h"
 #include "layers/ops/pool.h"
 #include "layers/ops/quantize.h"
+#include "layers/ops/reduce.h"
 #include "layers/ops/reshaping.h"
 #include "layers/ops/slicing.h"
 #include "layers/passes/passes.h"
@@ -379,8 +380,29 @@ TEST(Optimize, AResidualBlockBecomesItsConvolutions) {
   const Graph after = optimize(before, &report);
   EXPECT_EQ(count_type(after, "Conv"), 3);
   EXPECT_EQ(count_type(after, "BatchNorm") + count_type(after, "Unary") + count_type(after, "Binary"), 0);
-  EXPECT_EQ(report.size(), 18U);
+  EXPECT_EQ(report.size(), 19U);
   expect_same_outputs(before, after, 5e-5);
+}
+
+// x.mean((2, 3)), with and without keepdim; what is no mean of an image stays.
+TEST(PoolMeans, OverAllPositions) {
+  TestGraph b;
+  const ValueId x = b.input(Shape{2, 5, 4, 3});
+  const auto mean = [&](const std::string& name, ValueId from, const std::vector<std::int64_t>& axes,
+                        bool keep, ReduceKind kind = ReduceKind::mean) {
+    return b.add(name, Reduce(ReduceAttributes{kind, axes, keep}), {from});
+  };
+  const ValueId tokens = b.add("tokens", Reshape({Shape{2, 5, 12}}), {x});
+  const Graph before =
+      b.build({mean("kept", x, {2, 3}, true), mean("dropped", x, {-1, 2}, false), mean("rows", x, {2}, true),
+               mean("channels", x, {1, 2, 3}, true), mean("sum", x, {2, 3}, true, ReduceKind::sum),
+               mean("of tokens", tokens, {2}, true)});
+  const Rewritten after = pool_means(before);
+  EXPECT_EQ(after.changes, 2);
+  EXPECT_EQ(count_type(after.graph, "Pool"), 2);
+  EXPECT_EQ(count_type(after.graph, "Reduce"), 4);
+  expect_same_outputs(before, after.graph);
+  expect_same_outputs(before, optimize(before));
 }
 
 }  // namespace
