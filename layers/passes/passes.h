@@ -146,8 +146,8 @@ struct ExtraPass {
   std::function<Rewritten(Graph)> run;
 };
 
-/// All of the above up to fuse_quantized, trim_taps and pool_means: the graph as it is quantized and written to files, without
-/// layouts.
+/// All of the above up to fuse_quantized, trim_taps and pool_means: the graph as it is quantized and written to files,
+/// without layouts.
 Graph fuse(Graph graph, std::vector<PassReport>* report = nullptr);
 
 /// fuse(), then `before_layouts`, on a GPU raise_quantize, for a model that is quantized already
