@@ -100,7 +100,7 @@ bool tie_spatial_layer(ChannelWalk& walk, const Node& node) {
   if (layer_if<BatchNorm>(node) != nullptr) {
     tie_norm(walk, node);
   } else if (const auto* norm = layer_if<InstanceNorm>(node);
-             norm != nullptr && norm->attributes().epsilon > 0) {
+             norm != nullptr && norm->attributes().epsilon > 0 && norm->attributes().groups == 0) {
     tie_norm(walk, node);
   } else if (const auto* pool = layer_if<Pool>(node)) {
     tie_pool(walk, node, pool->attributes());

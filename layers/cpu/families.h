@@ -15,7 +15,8 @@ void register_cpu_pool(Registry& registry);
 void register_cpu_linear_tile(Registry& registry);  // Gemm, MatMul with constant weights
 void register_cpu_linear(Registry& registry);       // Gemm, MatMul
 void register_cpu_normalization(Registry& registry);
-void register_cpu_lrn(Registry& registry);  // called by register_cpu_normalization
+void register_cpu_instance_norm(Registry& registry);  // called by register_cpu_normalization
+void register_cpu_lrn(Registry& registry);            // likewise
 void register_cpu_softmax(Registry& registry);
 void register_cpu_resize(Registry& registry);
 void register_cpu_elementwise(Registry& registry);  // Unary, Binary

@@ -88,6 +88,7 @@ std::string LayerNorm::summary() const {
 
 InstanceNorm::InstanceNorm(InstanceNormAttributes attributes) : LayerOf(attributes) {
   check_epsilon(attributes_.epsilon, kType);
+  if (attributes_.groups < 0) fail("InstanceNorm: {} groups", attributes_.groups);
 }
 
 std::vector<TensorDesc> InstanceNorm::infer(std::span<const TensorDesc* const> inputs) const {
@@ -96,7 +97,17 @@ std::vector<TensorDesc> InstanceNorm::infer(std::span<const TensorDesc* const> i
   check_channels(x, 1, kType);
   check_operand(*inputs[1], Shape{x.shape[1]}, x.dtype, kType, "scale");
   check_operand(*inputs[2], Shape{x.shape[1]}, x.dtype, kType, "bias");
+  if (attributes_.groups > 0 && x.shape[1] % attributes_.groups != 0)
+    fail("InstanceNorm: {} channels are no {} groups", x.shape[1], attributes_.groups);
   return {like(x)};
+}
+
+std::string InstanceNorm::summary() const {
+  return attributes_.groups == 0 ? std::string() : fmt::format("{} groups", attributes_.groups);
+}
+
+std::int64_t channels_of_group(const InstanceNormAttributes& attributes, const Shape& x) {
+  return attributes.groups == 0 ? 1 : x[1] / attributes.groups;
 }
 
 bool InstanceNorm::keeps_samples_apart(const SampledInputs& inputs) const {

@@ -41,9 +41,12 @@ class LayerNorm final : public LayerOf<LayerNorm, LayerNormAttributes> {
 
 struct InstanceNormAttributes {
   float epsilon = 1e-5F;
+  std::int64_t groups =
+      0;  ///< of neighbouring channels that have one mean and deviation; 0: each has its own
 };
 
-/// ONNX InstanceNormalization over the spatial dimensions. Inputs: x [N, C, spatial...]; scale [C]; bias [C].
+/// ONNX InstanceNormalization over the spatial dimensions, with groups GroupNormalization (Wu and He 2018), which a pass
+/// makes. Inputs: x [N, C, spatial...]; scale [C]; bias [C].
 class InstanceNorm final : public LayerOf<InstanceNorm, InstanceNormAttributes> {
  public:
   static constexpr std::string_view kType = "InstanceNorm";
@@ -51,7 +54,11 @@ class InstanceNorm final : public LayerOf<InstanceNorm, InstanceNormAttributes> 
 
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
   bool keeps_samples_apart(const SampledInputs& inputs) const override;
+  std::string summary() const override;
 };
+
+/// Channels of x that have one mean and deviation.
+std::int64_t channels_of_group(const InstanceNormAttributes& attributes, const Shape& x);
 
 struct LrnAttributes {
   float alpha = 1e-4F;

@@ -177,6 +177,7 @@ Graph optimize(Graph graph, std::vector<PassReport>* report, const ExtraPass& be
     passes.push_back({"fuse quantized functions", fuse_quantized_functions});
     if (device == DeviceKind::cpu) passes.push_back({"make activations unsigned", unsigned_activations});
   }
+  if (device == DeviceKind::cpu) passes.push_back({"fuse group normalizations", fuse_group_norm});
   passes.push_back({"fuse channel shuffles", fuse_channel_shuffle});
   passes.push_back({"assign layouts", assign_layouts});
   return run_passes(fuse(std::move(graph), report), passes, report);

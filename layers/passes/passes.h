@@ -106,6 +106,11 @@ Rewritten raise_quantize(const Graph& graph);
 /// Reshape where it drops them. Runs behind fuse_quantized, for which both are one.
 Rewritten pool_means(const Graph& graph);
 
+/// An InstanceNorm between Reshapes to [N, groups, ...] and back becomes one of groups of channels, as which exporters
+/// write group normalization. For a CPU, directly in front of assign_layouts: quantization and files know the layers
+/// that it is made of.
+Rewritten fuse_group_norm(const Graph& graph);
+
 /// Reshape, Transpose and Reshape of groups of channels of [N, C] or [N, C, H, W], the Concat in front and the Split
 /// (or Slices) behind become ChannelShuffle, which leaves the layers around it in channels_last. Runs directly in front
 /// of assign_layouts: quantization and files know the layers that it is made of.

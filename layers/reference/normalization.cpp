@@ -79,17 +79,30 @@ struct InstanceNormReference {
   static void run(const InstanceNorm& layer, std::span<const ConstTensorView> inputs,
                   std::span<const TensorView> outputs, ThreadPool&) {
     const TensorDesc& desc = inputs[0].desc;
-    const GroupLoops<3> loops = group_loops<3>(
-        desc.shape, 2, desc.shape.rank(), {outputs[0].desc.strides(), desc.strides(), channel_strides()});
+    const std::int64_t of_group = channels_of_group(layer.attributes(), desc.shape);
+    if (of_group == 0) return;
+    const Strides to = outputs[0].desc.strides(), from = desc.strides();
+    GroupLoops<3> loops;
+    for (int d = 0; d < desc.shape.rank(); ++d) {
+      const auto u = static_cast<std::size_t>(d);
+      const StridedLoop<3>::Offsets step{to[u], from[u], d == 1 ? 1 : 0};
+      if (d == 1) {
+        loops.groups.add(desc.shape[1] / of_group, {step[0] * of_group, step[1] * of_group, of_group});
+        loops.inside.add(of_group, step);
+      } else {
+        (d == 0 ? loops.groups : loops.inside).add(desc.shape[d], step);
+      }
+    }
     const T* scale = inputs[1].as<T>();
     const T* bias = inputs[2].as<T>();
     loops.groups.for_each([&](const auto& at) {
       T* y = outputs[0].as<T>() + at[0];
       const T* x = inputs[0].as<T>() + at[1];
       const Moments m = moments(loops.inside, x, layer.attributes().epsilon);
-      const double factor = m.inverse_deviation * scale[at[2]];
-      loops.inside.for_each(
-          [&](const auto& i) { y[i[0]] = static_cast<T>((x[i[1]] - m.mean) * factor + bias[at[2]]); });
+      loops.inside.for_each([&](const auto& i) {
+        const auto c = at[2] + i[2];
+        y[i[0]] = static_cast<T>((x[i[1]] - m.mean) * (m.inverse_deviation * scale[c]) + bias[c]);
+      });
     });
   }
 };

@@ -1,4 +1,4 @@
-// Batch, layer and instance normalization.
+// Batch and layer normalization.
 #include "layers/ops/normalization.h"
 
 #include <algorithm>
@@ -269,82 +269,6 @@ void run_layer_norm(const LayerNorm& layer, std::span<const ConstTensorView> inp
   });
 }
 
-// ---- instance normalization, plane by plane (row_major) or 16 channels at a time (channels_last)
-
-constexpr std::int64_t kChannelBlock = 16;
-
-PIPIT_INLINE inline void instance_norm_block(const float* x, std::int64_t rows, std::int64_t stride,
-                                             std::int64_t channels, const float* scale, const float* bias,
-                                             float epsilon, float* y) {
-  // Sums of 64 rows are added up separately, so that the rounding error does not grow with all rows.
-  constexpr std::int64_t kRows = 64;
-  const auto n = static_cast<float>(rows);
-  float mean[kChannelBlock] = {};
-  for (std::int64_t r = 0; r < rows; r += kRows) {
-    float sum[kChannelBlock] = {};
-    for (std::int64_t i = r; i < std::min(rows, r + kRows); ++i) {
-      for (std::int64_t c = 0; c < channels; ++c) sum[c] += x[i * stride + c];
-    }
-    for (std::int64_t c = 0; c < channels; ++c) mean[c] += sum[c];
-  }
-  for (std::int64_t c = 0; c < channels; ++c) mean[c] /= n;
-  float factor[kChannelBlock] = {};
-  for (std::int64_t r = 0; r < rows; r += kRows) {
-    float sum[kChannelBlock] = {};
-    for (std::int64_t i = r; i < std::min(rows, r + kRows); ++i) {
-      for (std::int64_t c = 0; c < channels; ++c) {
-        const float d = x[i * stride + c] - mean[c];
-        sum[c] += d * d;
-      }
-    }
-    for (std::int64_t c = 0; c < channels; ++c) factor[c] += sum[c];
-  }
-  for (std::int64_t c = 0; c < channels; ++c) factor[c] = scale[c] / std::sqrt(factor[c] / n + epsilon);
-  for (std::int64_t i = 0; i < rows; ++i) {
-    for (std::int64_t c = 0; c < channels; ++c) {
-      y[i * stride + c] = (x[i * stride + c] - mean[c]) * factor[c] + bias[c];
-    }
-  }
-}
-
-PIPIT_INLINE inline void normalize_span(const float* x, float mean, float factor, float bias, float* y,
-                                        std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) y[i] = (x[i] - mean) * factor + bias;
-}
-
-Refusal refuse_instance_norm(const NodeSpec& spec) {
-  if (Refusal reason = refuse_unless_f32(spec)) return reason;
-  return refuse_unless_same_layout(spec);
-}
-
-void run_instance_norm(const InstanceNorm& layer, std::span<const ConstTensorView> inputs,
-                       std::span<const TensorView> outputs, const RunContext& context) {
-  const TensorDesc& desc = inputs[0].desc;
-  const float epsilon = layer.attributes().epsilon;
-  const float* x = inputs[0].as<float>();
-  const float* scale = inputs[1].as<float>();
-  const float* bias = inputs[2].as<float>();
-  float* y = outputs[0].as<float>();
-  const std::int64_t channels = desc.shape[1];
-  const std::int64_t spatial = positions(desc.shape);
-  if (is_row_major(desc) && is_row_major(outputs[0].desc)) {
-    context.pool.parallel_for(desc.shape[0] * channels, [&](std::int64_t plane, int) {
-      const SpanMoments m = moments_of(x + plane * spatial, spatial, epsilon);
-      const std::int64_t c = plane % channels;
-      simd<normalize_span>(x + plane * spatial, m.mean, m.inverse_deviation * scale[c], bias[c],
-                           y + plane * spatial, spatial);
-    });
-    return;
-  }
-  const std::int64_t blocks = (channels + kChannelBlock - 1) / kChannelBlock;
-  context.pool.parallel_for(desc.shape[0] * blocks, [&](std::int64_t task, int) {
-    const std::int64_t c = task % blocks * kChannelBlock;
-    const std::int64_t offset = task / blocks * spatial * channels + c;
-    simd<instance_norm_block>(x + offset, spatial, channels, std::min(kChannelBlock, channels - c), scale + c,
-                              bias + c, epsilon, y + offset);
-  });
-}
-
 }  // namespace
 
 void register_cpu_normalization(Registry& registry) {
@@ -355,7 +279,7 @@ void register_cpu_normalization(Registry& registry) {
   };
   registry.add(BatchNorm::kType, DeviceKind::cpu, std::move(folded));
   add_layer_kernel<LayerNorm>(registry, "contiguous", refuse_layer_norm, run_layer_norm);
-  add_layer_kernel<InstanceNorm>(registry, "two_pass", refuse_instance_norm, run_instance_norm);
+  register_cpu_instance_norm(registry);
   register_cpu_lrn(registry);
 }
 

@@ -197,6 +197,14 @@ bool are_rows(std::span<const ConstTensorView> inputs, std::span<const TensorVie
   return length > 0 && length % kRowVector == 0 && length <= kRowVector * kWarp * kRowParts;
 }
 
+void launch_group_norm(StridedLoop<5> groups, StridedLoop<5> inside, float epsilon,
+                       const NormOperands& operands, const RunContext& context) {
+  groups.collapse();
+  inside.collapse();
+  launch_teams("group norm", group_norm_kernel, TeamPlan(groups, 1, inside, 1), context,
+               DeviceLoop<5>(groups), DeviceLoop<5>(inside), epsilon, operands);
+}
+
 // Dimensions [begin, end) of the first operand's shape form the groups.
 void run_group_norm(const Shape& shape, int begin, int end, const std::array<Strides, 5>& strides,
                     float epsilon, const NormOperands& operands, const RunContext& context) {
@@ -206,10 +214,7 @@ void run_group_norm(const Shape& shape, int begin, int end, const std::array<Str
     for (std::size_t k = 0; k < step.size(); ++k) step[k] = strides[k][static_cast<std::size_t>(d)];
     (d >= begin && d < end ? inside : groups).add(shape[d], step);
   }
-  groups.collapse();
-  inside.collapse();
-  launch_teams("group norm", group_norm_kernel, TeamPlan(groups, 1, inside, 1), context,
-               DeviceLoop<5>(groups), DeviceLoop<5>(inside), epsilon, operands);
+  launch_group_norm(groups, inside, epsilon, operands, context);
 }
 
 In optional_in(std::span<const ConstTensorView> inputs, std::size_t index) {
@@ -248,11 +253,24 @@ void run_layer_norm(const LayerNorm& layer, std::span<const ConstTensorView> inp
 void run_instance_norm(const InstanceNorm& layer, std::span<const ConstTensorView> inputs,
                        std::span<const TensorView> outputs, const RunContext& context) {
   const TensorDesc& desc = inputs[0].desc;
+  if (desc.elements() == 0) return;
   const Out none{TensorView{}};
   const NormOperands operands{Out(outputs[0]), In(inputs[0]), In(inputs[1]), In(inputs[2]), none, none};
-  run_group_norm(desc.shape, 2, desc.shape.rank(),
-                 {outputs[0].desc.strides(), desc.strides(), channel_strides(), channel_strides(), Strides{}},
-                 layer.attributes().epsilon, operands, context);
+  const std::int64_t of_group = channels_of_group(layer.attributes(), desc.shape);
+  const Strides to = outputs[0].desc.strides(), from = desc.strides();
+  StridedLoop<5> groups, inside;
+  for (int d = 0; d < desc.shape.rank(); ++d) {
+    const auto u = static_cast<std::size_t>(d);
+    const std::int64_t channel = d == 1 ? 1 : 0;
+    const StridedLoop<5>::Offsets step{to[u], from[u], channel, channel, 0};
+    if (d == 1) {
+      groups.add(desc.shape[1] / of_group, {to[u] * of_group, from[u] * of_group, of_group, of_group, 0});
+      inside.add(of_group, step);
+    } else {
+      (d == 0 ? groups : inside).add(desc.shape[d], step);
+    }
+  }
+  launch_group_norm(groups, inside, layer.attributes().epsilon, operands, context);
 }
 
 // ---- LRN: one element a thread; the neighbours' squares are added anew for each.

@@ -255,7 +255,8 @@ bool write_elementwise_layer(GraphWriter& writer, const Node& node) {
     write_batch_norm(writer, node, norm->attributes());
   } else if (const auto* layer_norm = layer_if<LayerNorm>(node)) {
     write_layer_norm(writer, node, layer_norm->attributes());
-  } else if (const auto* instance_norm = layer_if<InstanceNorm>(node)) {
+  } else if (const auto* instance_norm = layer_if<InstanceNorm>(node);
+             instance_norm != nullptr && instance_norm->attributes().groups == 0) {
     write_instance_norm(writer, node, instance_norm->attributes());
   } else if (const auto* lrn = layer_if<Lrn>(node)) {
     write_lrn(writer, node, lrn->attributes());

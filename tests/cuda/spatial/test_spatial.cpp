@@ -135,8 +135,10 @@ TEST(GpuNormalization, LayerNormAndInstanceNorm) {
   }
   for (const Shape& shape : {Shape{2, 40, 23, 29}, Shape{1, 3, 5}}) {
     const auto x = shared_random(shape, random, -1, 4);
-    check(InstanceNorm({1e-5F}), "teams",
-          {x, shared_random({shape[1]}, random, 0.5F, 2), shared_random({shape[1]}, random)});
+    const auto scale = shared_random({shape[1]}, random, 0.5F, 2), bias = shared_random({shape[1]}, random);
+    check(InstanceNorm({1e-5F}), "teams", {x, scale, bias});
+    for (const std::int64_t groups : {std::int64_t{1}, shape[1] % 8 == 0 ? 8 : shape[1]})
+      check(InstanceNorm({1e-5F, groups}), "teams", {x, scale, bias});
   }
 }
 

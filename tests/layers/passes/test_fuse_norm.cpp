@@ -289,5 +289,33 @@ TEST(SinkTransposes, AConvNeXtBlockIsConvolutionsAndOneNormalization) {
   expect_same_outputs(before, optimize(Graph(before)));
 }
 
+// As PyTorch exports it, scale and bias by channel behind it.
+TEST(FuseGroupNorm, BetweenReshapes) {
+  for (const std::int64_t groups : {1, 3, 6}) {
+    TestGraph b;
+    const ValueId x = b.input(Shape{2, 6, 4, 3});
+    const auto norm = [&](const std::string& name, ValueId from, const Shape& apart, const Shape& together) {
+      const Shape c{apart[1]};
+      const ValueId y = b.add(name, InstanceNorm(InstanceNormAttributes{0.01F}),
+                              {b.add(name + "/a", Reshape({apart}), {from}), b.constant(c), b.constant(c)});
+      return b.add(name + "/b", Reshape({together}), {y});
+    };
+    const Shape same{2, 6, 4, 3};
+    ValueId y = norm("norm", b.conv("conv", x, 6), Shape{2, groups, 72 / groups}, same);
+    y = b.binary("scaled", BinaryKind::mul, y, b.constant(Shape{6, 1, 1}));
+    y = b.unary("relu", UnaryKind::relu, b.binary("shifted", BinaryKind::add, y, b.constant(Shape{6, 1, 1})));
+    const ValueId other = norm("samples", y, Shape{4, 3, 12}, same);  // of half a sample each
+    const ValueId moved = norm("moved", x, Shape{2, 3, 24}, Shape{2, 4, 6, 3});
+    const Graph before = b.build({b.conv("last", y, 4), other, moved});
+    const Rewritten after = fuse_group_norm(before);
+    EXPECT_EQ(after.changes, 1);
+    EXPECT_EQ(count_type(after.graph, "Reshape"), 4);
+    expect_same_outputs(before, after.graph);
+    const Graph optimized = optimize(before);
+    EXPECT_EQ(count_type(optimized, "Reshape"), 4);
+    expect_same_outputs(before, optimized);
+  }
+}
+
 }  // namespace
 }  // namespace pipit

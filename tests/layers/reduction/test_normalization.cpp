@@ -102,16 +102,43 @@ TEST(InstanceNorm, ReferenceOfAHandWorkedExample) {
   EXPECT_THAT(y[0].values<float>(), near({-1, 1, 11, -9}));
 }
 
+TEST(InstanceNorm, OfGroups) {
+  const auto y = test::run_reference(
+      InstanceNorm({0.0F, 1}),
+      {operand(Shape{2, 2, 1}, {1, 3, -4, -8}), operand(Shape{2}, {1, 10}), operand(Shape{2}, {0, 1})});
+  EXPECT_THAT(y[0].values<float>(), near({-1, 11, 1, -9}));
+}
+
 TEST(InstanceNorm, RandomCasesMatchTheReference) {
   Random random;
-  for (int i = 0; i < 40 && !HasFailure(); ++i) {
+  for (int i = 0; i < 60 && !HasFailure(); ++i) {
     Shape shape = random_shape(random, static_cast<int>(random.integer(3, 5)));
     if (i % 8 == 0) shape = shape.with(2, 40);
+    InstanceNormAttributes a{0.01F};
+    if (random.coin()) {
+      a.groups = random.integer(1, 4);
+      shape = shape.with(1, a.groups * random.integer(1, i % 8 == 1 ? 40 : 5));
+    }
     const Shape c{shape[1]};
-    Conformance conformance{{{random.tensor(shape)}, {random.tensor(c)}, {random.tensor(c)}}, {"two_pass"}};
-    const std::int64_t n = shape.elements() / shape[0] / shape[1];
+    Conformance conformance{{{random.tensor(shape)}, {random.tensor(c)}, {random.tensor(c)}},
+                            {"rows", "planes"}};
+    const std::int64_t n = shape.elements() / shape[0] / shape[1] * channels_of_group(a, shape);
     conformance.absolute = moments_tolerance(n, 1, 0.1);
-    expect_conformance(InstanceNorm({0.01F}), conformance);
+    expect_conformance(InstanceNorm(a), conformance);
+  }
+}
+
+// Many chunks of rows; values far from zero.
+TEST(InstanceNorm, LargeImagesAndMeans) {
+  Random random;
+  for (const std::int64_t groups : {0, 8, 1}) {
+    const Shape shape{2, 72, 47, 41}, c{72};
+    Conformance conformance{{{random.tensor(shape, 9, 11)}, {random.tensor(c)}, {random.tensor(c)}},
+                            {"rows", "planes"}};
+    // 17 deviations from zero. Planes are added up in 16 sums, of up to 8700 values in one group, each rounded by half
+    // of the last digit of the sum at random: 3e-6 of the mean.
+    conformance.absolute = 17 * (4 * FLT_EPSILON + 6e-6);
+    expect_conformance(InstanceNorm({1e-5F, groups}), conformance);
   }
 }
 
@@ -161,6 +188,8 @@ TEST(Normalization, RefusesOperandsThatDoNotFit) {
   EXPECT_THROW(infer(Lrn({}), {{Shape{1, 3, 4}, DType::i32}}), Error);
   EXPECT_THROW(BatchNorm({-1}), Error);
   EXPECT_THROW(InstanceNorm({NAN}), Error);
+  EXPECT_THROW(InstanceNorm({0, -1}), Error);
+  EXPECT_THROW(infer(InstanceNorm({0, 2}), {x, c, c}), Error) << "3 channels";
   EXPECT_THROW(LayerNorm({-1, 0, 4}), Error);
   EXPECT_THROW(Lrn({1, 1, 1, 0}), Error);
   EXPECT_THROW(Lrn({INFINITY, 1, 1, 1}), Error);
