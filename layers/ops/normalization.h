@@ -45,8 +45,8 @@ struct InstanceNormAttributes {
       0;  ///< of neighbouring channels that have one mean and deviation; 0: each has its own
 };
 
-/// ONNX InstanceNormalization over the spatial dimensions, with groups GroupNormalization (Wu and He 2018), which a pass
-/// makes. Inputs: x [N, C, spatial...]; scale [C]; bias [C].
+/// ONNX InstanceNormalization over the spatial dimensions, with groups GroupNormalization (Wu and He 2018), which a
+/// pass makes. Inputs: x [N, C, spatial...]; scale [C]; bias [C].
 class InstanceNorm final : public LayerOf<InstanceNorm, InstanceNormAttributes> {
  public:
   static constexpr std::string_view kType = "InstanceNorm";

@@ -18,7 +18,7 @@ Operand operand(const Shape& shape, std::vector<float> values) {
   return {std::make_shared<const Tensor>(Tensor::from<float>(shape, std::span<const float>(values)))};
 }
 
-testing::Matcher<std::span<const float>> near(std::vector<float> expected) {
+testing::Matcher<std::span<const float>> near(const std::vector<float>& expected) {
   return testing::ResultOf([](std::span<const float> v) { return std::vector<float>(v.begin(), v.end()); },
                            testing::Pointwise(testing::FloatNear(1e-6F), expected));
 }
