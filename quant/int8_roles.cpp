@@ -12,6 +12,7 @@
 #include "layers/ops/pool.h"
 #include "layers/ops/qelementwise.h"
 #include "layers/ops/qunary.h"
+#include "layers/ops/reduce.h"
 #include "layers/ops/reshaping.h"
 #include "layers/ops/slicing.h"
 #include "layers/passes/moves_elements.h"
@@ -98,6 +99,11 @@ class RoleChooser {
       if (pool->attributes().kind == PoolKind::average) return Role::average;
       return pool->attributes().kind == PoolKind::max && !pool->attributes().indices ? Role::moving
                                                                                      : Role::floating;
+    }
+    if (const auto* mean = layer_if<Reduce>(node)) {
+      const bool pools =
+          mean->attributes().keep_dims && is_spatial_mean(*mean, graph_.value(node.inputs[0]).desc.shape);
+      return pools ? Role::average : Role::floating;
     }
     if (layer_if<Concat>(node) != nullptr || rearranges(node)) return Role::moving;
     return Role::floating;

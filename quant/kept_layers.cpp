@@ -6,6 +6,7 @@
 
 #include "engine/base/error.h"
 #include "layers/ops/pool.h"
+#include "layers/ops/reduce.h"
 #include "layers/ops/reshaping.h"
 #include "layers/passes/rewriter.h"
 #include "quant/near_names.h"
@@ -53,8 +54,11 @@ std::vector<bool> made_of_channels(const Graph& graph) {
 // An average over many positions that could compute in INT8.
 bool averages_all_positions(const Graph& graph, const Node& node) {
   const auto* pool = layer_if<Pool>(node);
-  return pool != nullptr && pool->attributes().kind == PoolKind::average &&
-         !one_position(graph.value(node.inputs[0]).desc.shape);
+  const auto* mean = layer_if<Reduce>(node);
+  const bool averages = (pool != nullptr && pool->attributes().kind == PoolKind::average) ||
+                        (mean != nullptr && mean->attributes().keep_dims &&
+                         is_spatial_mean(*mean, graph.value(node.inputs[0]).desc.shape));
+  return averages && !one_position(graph.value(node.inputs[0]).desc.shape);
 }
 
 std::string resolve(const std::string& name, const std::vector<std::string>& nodes, const Graph& graph) {

@@ -9,7 +9,8 @@
 namespace pipit {
 
 ChannelShuffle::ChannelShuffle(ChannelShuffleAttributes attributes) : LayerOf(std::move(attributes)) {
-  if (attributes_.groups < 1) fail("ChannelShuffle: {} groups, expected 1 or more", attributes_.groups);
+  if (attributes_.groups < 1 || attributes_.groups > kMostGroups)
+    fail("ChannelShuffle: {} groups, expected 1 to {}", attributes_.groups, kMostGroups);
   if (attributes_.sizes.empty() || attributes_.sizes.size() > kMost)
     fail("ChannelShuffle: {} output sizes, expected 1 to {}", attributes_.sizes.size(), kMost);
 }

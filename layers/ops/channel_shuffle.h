@@ -17,7 +17,9 @@ struct ChannelShuffleAttributes {
 class ChannelShuffle final : public LayerOf<ChannelShuffle, ChannelShuffleAttributes> {
  public:
   static constexpr std::string_view kType = "ChannelShuffle";
-  static constexpr std::size_t kMost = 16;  ///< of inputs, and of outputs: kernels are handed a list of them
+  // Kernels have lists of what of an input goes where.
+  static constexpr std::size_t kMost = 16;  ///< inputs, and outputs
+  static constexpr std::int64_t kMostGroups = 64;
   explicit ChannelShuffle(ChannelShuffleAttributes attributes);
 
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;

@@ -79,7 +79,8 @@ class ChannelShufflePass {
     const Shape& groups = shape(node.inputs[0]);
     // Of three dimensions the second may as well be tokens, whose channels lie side by side.
     if (x.rank() < 2 || x.rank() == 3 || x != shape(m.together->outputs[0]) || x.elements() == 0 ||
-        groups[0] != x[0] || groups[1] * groups[2] != x[1] || groups[1] == 1 || groups[2] == 1)
+        groups[0] != x[0] || groups[1] * groups[2] != x[1] || groups[1] == 1 || groups[2] == 1 ||
+        groups[1] > ChannelShuffle::kMostGroups)
       return std::nullopt;
     m.groups = groups[1];
     m.concat = concat_in_front(m.apart->inputs[0]);

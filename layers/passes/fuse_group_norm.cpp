@@ -20,8 +20,10 @@ class GroupNormPass {
     const auto at = [&](const Node* node) { return static_cast<std::size_t>(node - nodes.data()); };
     for (const Node& node : nodes) {
       if (!is_group_norm(node)) continue;
+      const std::size_t apart = at(patterns_.producer(node.inputs[0]));
+      if (norm_of[apart] != nullptr) continue;  // the Reshape behind another one
       norm_of[at(patterns_.only_consumer(node.outputs[0]))] = &node;
-      gone[at(&node)] = gone[at(patterns_.producer(node.inputs[0]))] = true;
+      gone[at(&node)] = gone[apart] = true;
       ++changes;
     }
     for (const Node& node : nodes) {

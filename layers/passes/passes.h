@@ -102,8 +102,8 @@ Rewritten fuse_quantized_functions(const Graph& graph);
 /// kernel may then quantize them, too. For a GPU.
 Rewritten raise_quantize(const Graph& graph);
 
-/// The mean over all spatial dimensions of [N, C, H, W] (or with another one) becomes a global average pool, and a
-/// Reshape where it drops them. Runs behind fuse_quantized, for which both are one.
+/// The mean over all positions of an image [N, C, H, W] that convolutions and their like make becomes a global average
+/// pool, and a Reshape where it drops dimensions. Runs behind fuse_quantized, for which both are one.
 Rewritten pool_means(const Graph& graph);
 
 /// An InstanceNorm between Reshapes to [N, groups, ...] and back becomes one of groups of channels, as which exporters

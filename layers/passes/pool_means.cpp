@@ -1,4 +1,6 @@
 // ReduceMean over all positions of an image, as x.mean((2, 3)) is written.
+#include <vector>
+
 #include "layers/ops/pool.h"
 #include "layers/ops/reduce.h"
 #include "layers/ops/reshaping.h"
@@ -9,21 +11,40 @@ namespace pipit {
 
 namespace {
 
-// Of three dimensions the last may as well be the channels of tokens.
-bool averages_image(const Graph& graph, const Node& node) {
-  const auto* mean = layer_if<Reduce>(node);
-  if (mean == nullptr) return false;
-  const TensorDesc& x = graph.value(node.inputs[0]).desc;
-  return x.dtype == DType::f32 && x.shape.rank() >= 4 && is_spatial_mean(*mean, x.shape);
+// Per value: whether the layers that make it have it channels_last (see assign_layouts). For anything else a pool would
+// be a copy into another order first.
+std::vector<bool> images_of(const Graph& graph) {
+  std::vector<bool> images(graph.values().size(), false);
+  for (const Node& node : graph.nodes()) {
+    bool image = node.layer->layout_preference() == LayoutPreference::channels_last;
+    if (node.layer->layout_preference() == LayoutPreference::any) {
+      for (const ValueId id : node.inputs)
+        image = image || (id != kNoValue && images[static_cast<std::size_t>(id)]);
+    }
+    for (const ValueId id : node.outputs) images[static_cast<std::size_t>(id)] = image;
+  }
+  return images;
+}
+
+// What pools do at least as well: they add up row by row, and on a GPU with other channels position by position.
+bool suits_pools(const TensorDesc& x) {
+  constexpr std::int64_t kVector = 8, kFewPositions = 256, kMostRowsAndColumns = 4096;
+  if (x.dtype != DType::f32 || x.shape.rank() != 4) return false;
+  return x.shape[2] + x.shape[3] <= kMostRowsAndColumns &&
+         (x.shape[1] % kVector == 0 || x.shape[2] * x.shape[3] <= kFewPositions);
 }
 
 }  // namespace
 
 Rewritten pool_means(const Graph& graph) {
   Rewriter rewriter(graph);
+  const std::vector<bool> images = images_of(graph);
   int changes = 0;
   for (const Node& node : graph.nodes()) {
-    if (!averages_image(graph, node)) {
+    const auto* reduce = layer_if<Reduce>(node);
+    if (reduce == nullptr || !images[static_cast<std::size_t>(node.inputs[0])] ||
+        !suits_pools(graph.value(node.inputs[0]).desc) ||
+        !is_spatial_mean(*reduce, graph.value(node.inputs[0]).desc.shape)) {
       rewriter.copy(node);
       continue;
     }

@@ -65,8 +65,8 @@ TEST(Keep, Int8TakesOutWhatThePlanKeeps) {
   EXPECT_THAT(plan.keep, ElementsAre(Kept{"stem", "fp16"}));
 }
 
-// A gate over channels, whose average is multiplied into the image again, and one last average: pools over the whole
-// image, or means, which are pools by the time that they are quantized.
+// A gate over channels, whose average is multiplied into the image again, and one last average. As `name` has it: a
+// pool over the whole image, or a mean.
 Graph gated_classifier(bool as_mean, bool scores_are_maps = false) {
   GraphBuilder graph;
   const auto average = [&](const char* name, ValueId x) {
@@ -84,7 +84,7 @@ Graph gated_classifier(bool as_mean, bool scores_are_maps = false) {
   ValueId y = graph.add1("gated", std::make_shared<Binary>(BinaryAttributes{BinaryKind::mul}), {x, gate});
   if (!scores_are_maps) y = average("last", y);
   graph.mark_output(graph.add1("after", std::make_shared<Unary>(UnaryAttributes{UnaryKind::sigmoid}), {y}));
-  return pool_means(graph.build()).graph;
+  return graph.build();
 }
 
 TEST(Keep, TheAveragesThatScoresAreMadeOfAreKeptByDefault) {

@@ -6,7 +6,6 @@
 #include "layers/ops/binary.h"
 #include "layers/ops/reduce.h"
 #include "layers/ops/unary.h"
-#include "layers/passes/passes.h"
 #include "quant/quantize_graph.h"
 #include "tests/quant/small_resnet.h"
 
@@ -70,7 +69,7 @@ TEST(QuantizedFunctions, StayInIntegersBetweenInt8Layers) {
 
 TEST(QuantizedFunctions, SpatialMeansArePools) {
   std::mt19937 random(test::test_seed());
-  const Graph graph = pool_means(gated_block(random, UnaryKind::silu, true)).graph;
+  const Graph graph = gated_block(random, UnaryKind::silu, true);
   const Quantized q = quantize_graph(graph, calibrated(graph, random, 8));
   EXPECT_THAT(node_types(q.graph), ElementsAre("Quantize", "QConv", "QUnary", "QAveragePool", "QConv",
                                                "QUnary", "QMul", "QConv", "Unary"));

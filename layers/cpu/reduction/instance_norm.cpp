@@ -1,15 +1,12 @@
 // Instance and group normalization: plane by plane (row_major), or by rows of channels (channels_last).
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include "engine/base/ceil_div.h"
 #include "engine/platform/simd.h"
 #include "layers/common/layer_kernel.h"
 #include "layers/cpu/elementwise/epilogue.h"
 #include "layers/cpu/families.h"
-#include "layers/cpu/vector/reductions.h"
-#include "layers/cpu/vector/row_kernels.h"
 #include "layers/cpu/work_sharing.h"
 #include "layers/ops/normalization.h"
 #include "layers/ops/operands.h"
@@ -24,11 +21,98 @@ std::int64_t positions(const Shape& shape) {
   return count;
 }
 
+// ---- moments: rows that the first-level cache holds are read twice, so that squares are of differences from their own
+// mean, and put together in f64
+
+constexpr std::int64_t kLanes = 32;  // channels whose sums are in registers
+
+struct Chunk {
+  const float* x;
+  std::int64_t rows, channels;
+  // Per channel: about the mean, and of the differences from it the sum and that of their squares.
+  float *means, *differences, *squares;
+};
+
+template <bool All>
+PIPIT_INLINE inline void moments_of_lanes(const Chunk& job, std::int64_t first, std::int64_t lanes) {
+  const std::int64_t count = All ? kLanes : lanes;
+  const auto n = static_cast<float>(job.rows);
+  float mean[kLanes] = {}, difference[kLanes] = {}, square[kLanes] = {};
+  for (std::int64_t r = 0; r < job.rows; ++r) {
+    const float* x = job.x + r * job.channels + first;
+    for (std::int64_t i = 0; i < count; ++i) mean[i] += x[i];
+  }
+  for (std::int64_t i = 0; i < count; ++i) mean[i] /= n;
+  for (std::int64_t r = 0; r < job.rows; ++r) {
+    const float* x = job.x + r * job.channels + first;
+    for (std::int64_t i = 0; i < count; ++i) {
+      const float d = x[i] - mean[i];
+      difference[i] += d;
+      square[i] += d * d;
+    }
+  }
+  for (std::int64_t i = 0; i < count; ++i) {
+    job.means[first + i] = mean[i];
+    job.differences[first + i] = difference[i];
+    job.squares[first + i] = square[i];
+  }
+}
+
+PIPIT_INLINE inline void moments_of_chunk(const Chunk& job) {
+  std::int64_t c = 0;
+  for (; c + kLanes <= job.channels; c += kLanes) moments_of_lanes<true>(job, c, kLanes);
+  if (c < job.channels) moments_of_lanes<false>(job, c, job.channels - c);
+}
+
+// Count, mean and sum of squared differences from it, of several sets together (Chan, Golub and LeVeque 1983).
+struct Together {
+  double count = 0, mean = 0, squares = 0;
+  void add(double n, double of_mean, double of_squares) {
+    const double difference = of_mean - mean, share = n / (count + n);
+    mean += difference * share;
+    squares += of_squares + difference * difference * count * share;
+    count += n;
+  }
+  void add(const Chunk& chunk, std::int64_t c) {
+    const auto n = static_cast<double>(chunk.rows);
+    const double rest = chunk.differences[c] / n;
+    add(n, chunk.means[c] + rest, chunk.squares[c] - rest * chunk.differences[c]);
+  }
+};
+
+// y = (x - origin) * factor + shift.
+struct Scaling {
+  float origin, factor, shift;
+};
+// What is left of the mean when the origin, near the values at hand, is taken off goes into the shift: of values far
+// from zero, or that are all alike, no digits are lost.
+Scaling scaling_of(const Together& m, float origin, float epsilon, float scale, float bias) {
+  const auto factor =
+      static_cast<float>(scale / std::sqrt(m.squares / m.count + static_cast<double>(epsilon)));
+  return {origin, factor, static_cast<float>(bias - (m.mean - origin) * factor)};
+}
+
 // ---- planes: those of a group follow each other
 
-PIPIT_INLINE inline void normalize_span(const float* x, float mean, float factor, float bias, float* y,
+// As so many columns.
+Together moments_of(const float* x, std::int64_t count) {
+  constexpr std::int64_t kRows = 256;
+  float moments[3][kLanes];
+  Together all;
+  while (count > 0) {
+    const std::int64_t columns = std::min(kLanes, count), rows = std::min(kRows, count / columns);
+    const Chunk chunk{x, rows, columns, moments[0], moments[1], moments[2]};
+    simd<moments_of_chunk>(chunk);
+    for (std::int64_t c = 0; c < columns; ++c) all.add(chunk, c);
+    x += rows * columns, count -= rows * columns;
+  }
+  return all;
+}
+
+PIPIT_INLINE inline void normalize_span(const float* x, float origin, float factor, float shift, float* y,
                                         std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) y[i] = (x[i] - mean) * factor + bias;
+  PIPIT_INDEPENDENT
+  for (std::int64_t i = 0; i < count; ++i) y[i] = (x[i] - origin) * factor + shift;
 }
 
 Refusal refuse_planes(const NodeSpec& spec) {
@@ -48,16 +132,17 @@ void run_planes(const InstanceNorm& layer, std::span<const ConstTensorView> inpu
   const std::int64_t of_group = channels_of_group(layer.attributes(), desc.shape);
   context.pool.parallel_for(desc.shape[0] * channels / of_group, [&](std::int64_t group, int) {
     const std::int64_t first = group * of_group;
-    const SpanMoments m = moments_of(x + first * spatial, of_group * spatial, layer.attributes().epsilon);
+    const Together m = moments_of(x + first * spatial, of_group * spatial);
     for (std::int64_t plane = first; plane < first + of_group; ++plane) {
       const std::int64_t c = plane % channels;
-      simd<normalize_span>(x + plane * spatial, m.mean, m.inverse_deviation * scale[c], bias[c],
-                           y + plane * spatial, spatial);
+      const Scaling by =
+          scaling_of(m, static_cast<float>(m.mean), layer.attributes().epsilon, scale[c], bias[c]);
+      simd<normalize_span>(x + plane * spatial, by.origin, by.factor, by.shift, y + plane * spatial, spatial);
     }
   });
 }
 
-// ---- rows: x is read for the sums of its channels and once more for the results
+// ---- rows: x is read chunk by chunk for the moments of its channels, and once more for the results
 
 Refusal refuse_rows(const NodeSpec& spec) {
   if (Refusal reason = refuse_unless_f32(spec)) return reason;
@@ -66,40 +151,21 @@ Refusal refuse_rows(const NodeSpec& spec) {
   return std::nullopt;
 }
 
-constexpr std::int64_t kLanes = 32;  // channels whose sums are in registers
-
-struct Sums {
+// y = (x - origin) * factor + shift, each per channel.
+struct Results {
   const float* x;
   std::int64_t rows, channels;
-  const float*
-      origin;   // per channel, near the mean: what is left when it is taken off loses no digits in squares
-  float* sums;  // per channel, of x - origin
-  float* squares;
+  const float *origins, *factors, *shifts;
+  float* y;
 };
-
-template <bool All>
-PIPIT_INLINE inline void sum_lanes(const Sums& job, std::int64_t first, std::int64_t lanes) {
-  float sum[kLanes] = {}, square[kLanes] = {}, origin[kLanes];
-  const std::int64_t count = All ? kLanes : lanes;
-  for (std::int64_t i = 0; i < count; ++i) origin[i] = job.origin[first + i];
+PIPIT_INLINE inline void normalize_rows(const Results& job) {
   for (std::int64_t r = 0; r < job.rows; ++r) {
-    const float* x = job.x + r * job.channels + first;
-    for (std::int64_t i = 0; i < count; ++i) {
-      const float d = x[i] - origin[i];
-      sum[i] += d;
-      square[i] += d * d;
-    }
+    const float* x = job.x + r * job.channels;
+    float* y = job.y + r * job.channels;
+    PIPIT_INDEPENDENT
+    for (std::int64_t c = 0; c < job.channels; ++c)
+      y[c] = (x[c] - job.origins[c]) * job.factors[c] + job.shifts[c];
   }
-  for (std::int64_t i = 0; i < count; ++i) {
-    job.sums[first + i] = sum[i];
-    job.squares[first + i] = square[i];
-  }
-}
-
-PIPIT_INLINE inline void sum_rows(const Sums& job) {
-  std::int64_t c = 0;
-  for (; c + kLanes <= job.channels; c += kLanes) sum_lanes<true>(job, c, kLanes);
-  if (c < job.channels) sum_lanes<false>(job, c, job.channels - c);
 }
 
 class InstanceNormRows final : public Kernel {
@@ -113,7 +179,7 @@ class InstanceNormRows final : public Kernel {
         chunk_rows_(std::max(kFewRows, rows_per_chunk(channels_))),
         chunks_(ceil_div(positions_, chunk_rows_)),
         epilogue_(1, spec.fusion.followers) {}
-  // Of every image an origin, then sums and squares of every chunk, of which the first become factors and shifts.
+  // Of every image origins, factors and shifts, and of each of its chunks the moments.
   std::size_t scratch_bytes() const override {
     return static_cast<std::size_t>(images_ * image_floats()) * sizeof(float);
   }
@@ -123,81 +189,62 @@ class InstanceNormRows final : public Kernel {
     if (images_ * channels_ * positions_ == 0) return;
     const float* x = inputs[0].as<float>();
     float* y = outputs[0].as<float>();
-    auto* scratch = reinterpret_cast<float*>(context.scratch);
-    context.pool.parallel_for(images_, [&](std::int64_t image, int) {
-      find_origin(x + image * positions_ * channels_, scratch + image * image_floats());
+    const auto of_image = [&](std::int64_t image) {
+      return reinterpret_cast<float*>(context.scratch) + image * image_floats();
+    };
+    for_each_chunk(context.pool, [&](std::int64_t image, std::int64_t chunk, std::int64_t first) {
+      simd<moments_of_chunk>(chunk_of(x + first * channels_, of_image(image), chunk));
     });
-    for_each_chunk(
-        context.pool, [&](std::int64_t image, std::int64_t chunk, std::int64_t begin, std::int64_t rows) {
-          float* of_image = scratch + image * image_floats();
-          float* sums = of_image + (1 + 2 * chunk) * channels_;
-          simd<sum_rows>({x + begin * channels_, rows, channels_, of_image, sums, sums + channels_});
-        });
     context.pool.parallel_for(images_, [&](std::int64_t image, int) {
-      find_factors(scratch + image * image_floats(), inputs[1].as<float>(), inputs[2].as<float>());
+      find_factors(of_image(image), inputs[1].as<float>(), inputs[2].as<float>());
     });
-    for_each_chunk(context.pool, [&](std::int64_t image, std::int64_t, std::int64_t begin,
-                                     std::int64_t rows) {
-      const float* factors = scratch + image * image_floats() + channels_;
-      const SpanRows span{channels_, rows, channels_};
-      row_kernels().affine(x + begin * channels_, factors, factors + channels_, y + begin * channels_, span);
-      epilogue_.apply(y + begin * channels_, 0, span);
+    for_each_chunk(context.pool, [&](std::int64_t image, std::int64_t chunk, std::int64_t first) {
+      const float* origins = of_image(image);
+      float* to = y + first * channels_;
+      simd<normalize_rows>({x + first * channels_, rows_of(chunk), channels_, origins, origins + channels_,
+                            origins + 2 * channels_, to});
+      epilogue_.apply(to, 0, {channels_, rows_of(chunk), channels_});
     });
   }
 
  private:
-  // Fewer would leave much to add up, of wide images.
+  // Fewer would leave much to put together, of many channels.
   static constexpr std::int64_t kFewRows = 32;
 
-  std::int64_t image_floats() const { return (1 + 2 * chunks_) * channels_; }
+  std::int64_t image_floats() const { return 3 * (1 + chunks_) * channels_; }
+  Chunk chunk_of(const float* x, float* of_image, std::int64_t chunk) const {
+    float* moments = of_image + 3 * (1 + chunk) * channels_;
+    return {x, rows_of(chunk), channels_, moments, moments + channels_, moments + 2 * channels_};
+  }
+  std::int64_t rows_of(std::int64_t chunk) const {
+    return std::min(chunk_rows_, positions_ - chunk * chunk_rows_);
+  }
 
   // Chunks do not depend on the number of threads, so that sums do not.
   template <typename Body>
   void for_each_chunk(ThreadPool& pool, const Body& body) const {
     pool.parallel_for(images_ * chunks_, [&](std::int64_t task, int) {
-      const std::int64_t image = task / chunks_, chunk = task % chunks_, first = chunk * chunk_rows_;
-      body(image, chunk, image * positions_ + first, std::min(chunk_rows_, positions_ - first));
+      const std::int64_t image = task / chunks_, chunk = task % chunks_;
+      body(image, chunk, image * positions_ + chunk * chunk_rows_);
     });
   }
 
-  // The mean of the first rows.
-  void find_origin(const float* x, float* origin) const {
-    const std::int64_t rows = std::min(kFewRows, positions_);
-    float* sums = origin + channels_;
-    std::fill_n(origin, channels_, 0.0F);
-    simd<sum_rows>({x, rows, channels_, origin, sums, sums + channels_});
-    for (std::int64_t c = 0; c < channels_; ++c) origin[c] = sums[c] / static_cast<float>(rows);
-  }
-
-  // Of each group from the moments of its channels; factors and shifts take the place of the first chunk's sums.
   void find_factors(float* of_image, const float* scale, const float* bias) const {
-    const float* origin = of_image;
-    float *factors = of_image + channels_, *shifts = factors + channels_;
-    const auto n = static_cast<double>(positions_);
+    float *origins = of_image, *factors = origins + channels_, *shifts = factors + channels_;
     for (std::int64_t first = 0; first < channels_; first += of_group_) {
-      const auto moments_of_channel = [&](std::int64_t c) {
-        double sum = 0, square = 0;
+      Together group;
+      for (std::int64_t c = first; c < first + of_group_; ++c) {
+        Together channel;
         for (std::int64_t chunk = 0; chunk < chunks_; ++chunk) {
-          sum += factors[2 * chunk * channels_ + c];
-          square += shifts[2 * chunk * channels_ + c];
+          channel.add(chunk_of(nullptr, of_image, chunk), c);
         }
-        return std::pair(origin[c] + sum / n, square - sum * sum / n);
-      };
-      double mean = 0, squares = 0;
-      for (std::int64_t c = first; c < first + of_group_; ++c) {
-        const auto [of_channel, around] = moments_of_channel(c);
-        // The mean of those so far moves by a share of the difference (Chan, Golub and LeVeque 1983).
-        const auto before = static_cast<double>(c - first);
-        const double difference = of_channel - mean;
-        mean += difference / (before + 1);
-        squares += around + difference * difference * n * before / (before + 1);
+        origins[c] = static_cast<float>(channel.mean);
+        group.add(channel.count, channel.mean, channel.squares);
       }
-      const double deviation = std::sqrt(std::max(squares, 0.0) / (n * static_cast<double>(of_group_)) +
-                                         static_cast<double>(epsilon_));
       for (std::int64_t c = first; c < first + of_group_; ++c) {
-        const double factor = scale[c] / deviation;
-        factors[c] = static_cast<float>(factor);
-        shifts[c] = static_cast<float>(bias[c] - mean * factor);
+        const Scaling by = scaling_of(group, origins[c], epsilon_, scale[c], bias[c]);
+        factors[c] = by.factor;
+        shifts[c] = by.shift;
       }
     }
   }

@@ -1,6 +1,5 @@
 #include "layers/cpu/vector/reductions.h"
 
-#include <cmath>
 #include <limits>
 
 #include "layers/cpu/vector/tap_grid.h"
@@ -63,11 +62,6 @@ PIPIT_INLINE inline float sum_loop(const float* x, std::int64_t count) {
   return fold<Plus, V>(x, count, [](auto&) PIPIT_INLINE {});
 }
 
-template <typename V>
-PIPIT_INLINE inline float squared_distance_loop(const float* x, std::int64_t count, float center) {
-  return fold<Plus, V>(x, count, [center](auto& v) PIPIT_INLINE { v = (v - center) * (v - center); });
-}
-
 }  // namespace
 
 float max_of(const float* x, std::int64_t count) {
@@ -76,16 +70,6 @@ float max_of(const float* x, std::int64_t count) {
 
 float sum_of(const float* x, std::int64_t count) {
   return simd<sum_loop<ShortVector>, sum_loop<Vector>>(x, count);
-}
-
-float squared_distance(const float* x, std::int64_t count, float center) {
-  return simd<squared_distance_loop<ShortVector>, squared_distance_loop<Vector>>(x, count, center);
-}
-
-SpanMoments moments_of(const float* x, std::int64_t count, float epsilon) {
-  const auto n = static_cast<float>(count);
-  const float mean = sum_of(x, count) / n;
-  return {mean, 1 / std::sqrt(squared_distance(x, count, mean) / n + epsilon)};
 }
 
 }  // namespace pipit

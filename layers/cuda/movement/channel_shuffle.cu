@@ -23,12 +23,14 @@ Refusal refuse_shuffle(const NodeSpec& spec) {
     if (!is_channels_last(*x)) return "inputs must be channels_last";
     if (x->dtype != spec.outputs[0].dtype) return "an input has another element type";
   }
-  std::int64_t elements = 0;
+  std::int64_t elements = 0, channels = 0;
   for (const TensorDesc& y : spec.outputs) {
     if (!is_channels_last(y)) return "outputs must be channels_last";
-    elements += y.elements();
+    elements += y.elements(), channels += y.shape[1];
   }
-  if (elements > std::numeric_limits<std::int32_t>::max() / 2) return "too many elements for 32-bit offsets";
+  constexpr std::int64_t kLimit = std::numeric_limits<std::int32_t>::max() / 4;
+  if (channels > kLimit || elements > kLimit * std::max<std::int64_t>(channels, 1))
+    return "the rows are too long, or too many, for 32-bit numbers";
   return std::nullopt;
 }
 

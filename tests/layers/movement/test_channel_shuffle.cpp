@@ -59,6 +59,7 @@ TEST(ChannelShuffle, KernelsMatchTheReference) {
 
 TEST(ChannelShuffle, RefusesWhatDoesNotFit) {
   EXPECT_THROW(ChannelShuffle({0, {1}}), Error);
+  EXPECT_THROW(ChannelShuffle({65, {65}}), Error);
   EXPECT_THROW(ChannelShuffle({1, {}}), Error);
   EXPECT_THROW(ChannelShuffle({1, std::vector<std::int64_t>(17, 1)}), Error);
   EXPECT_THROW(test::infer(ChannelShuffle({1, {17}}), std::vector<TensorDesc>(17, TensorDesc{Shape{1, 1}})),

@@ -317,5 +317,23 @@ TEST(FuseGroupNorm, BetweenReshapes) {
   }
 }
 
+// Where every channel is a group, a Reshape between two is what one of them ends in and the other begins with.
+TEST(FuseGroupNorm, OneAfterTheOther) {
+  TestGraph b;
+  const Shape flat{1, 4, 9}, image{1, 4, 3, 3}, c{4};
+  const auto reshape = [&](const std::string& name, ValueId x, const Shape& to) {
+    return b.add(name, Reshape({to}), {x});
+  };
+  const auto norm = [&](const std::string& name, ValueId x) {
+    return b.add(name, InstanceNorm(InstanceNormAttributes{0.01F}), {x, b.constant(c), b.constant(c)});
+  };
+  const ValueId first = norm("first", reshape("a", b.input(image), flat));
+  const ValueId second = norm("second", reshape("b", first, image));
+  const Graph before = b.build({reshape("c", second, flat)});
+  const Rewritten after = fuse_group_norm(before);
+  EXPECT_EQ(after.changes, 1);
+  expect_same_outputs(before, after.graph);
+}
+
 }  // namespace
 }  // namespace pipit

@@ -135,10 +135,24 @@ TEST(InstanceNorm, LargeImagesAndMeans) {
     const Shape shape{2, 72, 47, 41}, c{72};
     Conformance conformance{{{random.tensor(shape, 9, 11)}, {random.tensor(c)}, {random.tensor(c)}},
                             {"rows", "planes"}};
-    // 17 deviations from zero. Planes are added up in 16 sums, of up to 8700 values in one group, each rounded by half
-    // of the last digit of the sum at random: 3e-6 of the mean.
-    conformance.absolute = 17 * (4 * FLT_EPSILON + 6e-6);
+    // 17 deviations from zero: what each value and its mean lack of their last digits.
+    conformance.absolute = 17 * 6 * FLT_EPSILON;
     expect_conformance(InstanceNorm({1e-5F, groups}), conformance);
+  }
+}
+
+// What does not vary is exactly the bias, however far from zero.
+TEST(InstanceNorm, OfOneValue) {
+  Random random;
+  for (const std::int64_t positions : {1, 40}) {
+    const Shape shape{2, 5, positions, 1}, c{5};
+    std::vector<float> values(static_cast<std::size_t>(shape.elements()));
+    for (std::size_t i = 0; i < values.size(); ++i)
+      values[i] = static_cast<float>(1000 + i / static_cast<std::size_t>(positions));
+    Conformance conformance{{operand(shape, values), {random.tensor(c)}, {random.tensor(c)}},
+                            {"rows", "planes"}};
+    conformance.absolute = positions == 1 ? 0 : 4 * FLT_EPSILON;
+    expect_conformance(InstanceNorm({1e-5F}), conformance);
   }
 }
 
