@@ -146,9 +146,9 @@ TEST(InstanceNorm, OfOneValue) {
   Random random;
   for (const std::int64_t positions : {1, 40}) {
     const Shape shape{2, 5, positions, 1}, c{5};
-    std::vector<float> values(static_cast<std::size_t>(shape.elements()));
-    for (std::size_t i = 0; i < values.size(); ++i)
-      values[i] = static_cast<float>(1000 + i / static_cast<std::size_t>(positions));
+    std::vector<float> values;
+    for (int plane = 0; plane < 10; ++plane)
+      values.insert(values.end(), static_cast<std::size_t>(positions), 1000 + static_cast<float>(plane));
     Conformance conformance{{operand(shape, values), {random.tensor(c)}, {random.tensor(c)}},
                             {"rows", "planes"}};
     conformance.absolute = positions == 1 ? 0 : 4 * FLT_EPSILON;
