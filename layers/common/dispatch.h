@@ -1,6 +1,7 @@
 // From a DType at run time to a C++ type at compile time.
 #pragma once
 
+#include <cstdint>
 #include <type_traits>
 #include <utility>
 
@@ -50,5 +51,12 @@ decltype(auto) with_element_size(DType type, F&& f) {
       fail("no element is {} bytes large", dtype_bytes(type));
   }
 }
+
+/// What moves one element of so many bytes.
+template <std::size_t Bytes>
+using Element =
+    std::conditional_t<Bytes == 1, std::uint8_t,
+                       std::conditional_t<Bytes == 2, std::uint16_t,
+                                          std::conditional_t<Bytes == 4, std::uint32_t, std::uint64_t>>>;
 
 }  // namespace pipit

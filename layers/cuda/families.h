@@ -10,8 +10,9 @@ namespace pipit {
 void register_cuda_unary(Registry& registry);
 void register_cuda_binary(Registry& registry);  // Binary, Where
 void register_cuda_cast(Registry& registry);
-void register_cuda_concat_rows(Registry& registry);      // directly in front of movement
-void register_cuda_channel_shuffle(Registry& registry);  // and Split; in front of movement
+void register_cuda_concat_rows(Registry& registry);  // directly in front of movement
+void register_cuda_channel_shuffle(Registry& registry);
+void register_cuda_split_rows(Registry& registry);  // directly in front of movement
 void register_cuda_movement(
     Registry& registry);  // Reshape, Transpose, Concat, Split, Slice, Expand, Tile, ...
 void register_cuda_pad_gather(Registry& registry);  // Pad, Gather

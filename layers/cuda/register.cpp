@@ -21,6 +21,7 @@ void register_cuda(Registry& registry) {
   register_cuda_cast(registry);
   register_cuda_concat_rows(registry);
   register_cuda_channel_shuffle(registry);
+  register_cuda_split_rows(registry);
   register_cuda_movement(registry);
   register_cuda_pad_gather(registry);
   register_cuda_normalize_image(registry);

@@ -106,6 +106,12 @@ std::string InstanceNorm::summary() const {
   return attributes_.groups == 0 ? std::string() : fmt::format("{} groups", attributes_.groups);
 }
 
+std::int64_t positions_of(const Shape& x) {
+  std::int64_t count = 1;
+  for (int d = 2; d < x.rank(); ++d) count *= x[d];
+  return count;
+}
+
 std::int64_t channels_of_group(const InstanceNormAttributes& attributes, const Shape& x) {
   return attributes.groups == 0 ? 1 : x[1] / attributes.groups;
 }

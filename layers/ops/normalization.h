@@ -57,6 +57,8 @@ class InstanceNorm final : public LayerOf<InstanceNorm, InstanceNormAttributes> 
   std::string summary() const override;
 };
 
+/// Positions of x [N, C, spatial...].
+std::int64_t positions_of(const Shape& x);
 /// Channels of x that have one mean and deviation.
 std::int64_t channels_of_group(const InstanceNormAttributes& attributes, const Shape& x);
 

@@ -8,6 +8,7 @@
 #include "layers/ops/operands.h"
 #include "layers/ops/reshaping.h"
 #include "layers/ops/slicing.h"
+#include "layers/passes/image_values.h"
 #include "layers/passes/passes.h"
 #include "layers/passes/patterns.h"
 
@@ -18,7 +19,10 @@ namespace {
 class ChannelShufflePass {
  public:
   explicit ChannelShufflePass(const Graph& graph)
-      : rewriter_(graph), patterns_(rewriter_), readers_(graph.values().size()) {
+      : rewriter_(graph),
+        patterns_(rewriter_),
+        images_(graph.values().size(), false),
+        readers_(graph.values().size()) {
     for (const Node& node : graph.nodes()) {
       for (const ValueId id : node.inputs) {
         if (id != kNoValue) readers_[static_cast<std::size_t>(id)].push_back(&node);
@@ -32,8 +36,14 @@ class ChannelShufflePass {
     std::vector<bool> gone(nodes.size(), false);
     const auto at = [&](const Node* node) { return static_cast<std::size_t>(node - nodes.data()); };
     std::vector<Match> matches;
+    std::vector<bool> shuffles(nodes.size(), false);  // what a match ends in
     for (const Node& node : nodes) {
-      if (std::optional<Match> match = match_around(node)) matches.push_back(std::move(*match));
+      if (std::optional<Match> match = match_around(node)) {
+        shuffles[at(match->together)] = true;
+        matches.push_back(std::move(*match));
+      }
+      const bool image = shuffles[at(&node)] || makes_image(node, images_);
+      for (const ValueId id : node.outputs) images_[static_cast<std::size_t>(id)] = image;
     }
     // No node belongs to two: a Reshape between them would have more channels in front than behind.
     for (const Match& m : matches) {
@@ -77,8 +87,9 @@ class ChannelShufflePass {
       return std::nullopt;
     const Shape& x = shape(m.apart->inputs[0]);
     const Shape& groups = shape(node.inputs[0]);
-    // Of three dimensions the second may as well be tokens, whose channels lie side by side.
-    if (x.rank() < 2 || x.rank() == 3 || x != shape(m.together->outputs[0]) || x.elements() == 0 ||
+    // In other tensors, of tokens say, what moves are blocks, as they lie.
+    const bool image = x.rank() > 2 && images_[static_cast<std::size_t>(m.apart->inputs[0])];
+    if ((x.rank() != 2 && !image) || x != shape(m.together->outputs[0]) || x.elements() == 0 ||
         groups[0] != x[0] || groups[1] * groups[2] != x[1] || groups[1] == 1 || groups[2] == 1 ||
         groups[1] > ChannelShuffle::kMostGroups)
       return std::nullopt;
@@ -158,6 +169,7 @@ class ChannelShufflePass {
 
   Rewriter rewriter_;
   Patterns patterns_;
+  std::vector<bool> images_;                       // per value, of the nodes seen so far
   std::vector<std::vector<const Node*>> readers_;  // per value
 };
 

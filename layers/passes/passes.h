@@ -111,9 +111,10 @@ Rewritten pool_means(const Graph& graph);
 /// that it is made of.
 Rewritten fuse_group_norm(const Graph& graph);
 
-/// Reshape, Transpose and Reshape of groups of channels of [N, C] or [N, C, H, W], the Concat in front and the Split
-/// (or Slices) behind become ChannelShuffle, which leaves the layers around it in channels_last. Runs directly in front
-/// of assign_layouts: quantization and files know the layers that it is made of.
+/// Reshape, Transpose and Reshape of groups of channels of [N, C], or of an image that convolutions and their like
+/// make, the Concat in front and the Split (or Slices) behind become ChannelShuffle, which leaves the layers around it
+/// in channels_last. Runs directly in front of assign_layouts: quantization and files know the layers that it is made
+/// of.
 Rewritten fuse_channel_shuffle(const Graph& graph);
 
 /// Activations in i8 with zero point z that convolutions read, and what they are made of, become u8 with zero point

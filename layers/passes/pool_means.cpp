@@ -4,27 +4,13 @@
 #include "layers/ops/pool.h"
 #include "layers/ops/reduce.h"
 #include "layers/ops/reshaping.h"
+#include "layers/passes/image_values.h"
 #include "layers/passes/passes.h"
 #include "layers/passes/rewriter.h"
 
 namespace pipit {
 
 namespace {
-
-// Per value: whether the layers that make it have it channels_last (see assign_layouts). For anything else a pool would
-// be a copy into another order first.
-std::vector<bool> images_of(const Graph& graph) {
-  std::vector<bool> images(graph.values().size(), false);
-  for (const Node& node : graph.nodes()) {
-    bool image = node.layer->layout_preference() == LayoutPreference::channels_last;
-    if (node.layer->layout_preference() == LayoutPreference::any) {
-      for (const ValueId id : node.inputs)
-        image = image || (id != kNoValue && images[static_cast<std::size_t>(id)]);
-    }
-    for (const ValueId id : node.outputs) images[static_cast<std::size_t>(id)] = image;
-  }
-  return images;
-}
 
 // What pools do at least as well: they add up row by row, and on a GPU with other channels position by position.
 bool suits_pools(const TensorDesc& x) {
@@ -38,7 +24,7 @@ bool suits_pools(const TensorDesc& x) {
 
 Rewritten pool_means(const Graph& graph) {
   Rewriter rewriter(graph);
-  const std::vector<bool> images = images_of(graph);
+  const std::vector<bool> images = image_values(graph);
   int changes = 0;
   for (const Node& node : graph.nodes()) {
     const auto* reduce = layer_if<Reduce>(node);

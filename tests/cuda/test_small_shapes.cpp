@@ -6,6 +6,7 @@
 #include "engine/cuda/runtime.h"
 #include "layers/cuda/conv/conv_spread_launch.h"
 #include "layers/ops/binary.h"
+#include "layers/ops/channel_shuffle.h"
 #include "layers/ops/conv.h"
 #include "layers/ops/gemm.h"
 #include "layers/ops/matmul.h"
@@ -164,6 +165,9 @@ TEST(SmallShapes, Movement) {
   PIPIT_NEEDS_GPU();
   layer(Transpose({{0, 2, 3, 1}}), "strided_copy", {{2, 3, 5, 7}}, Layout::row_major);
   layer(Concat({1}), "strided_copy", {{2, 8, 3, 5}, {2, 5, 3, 5}});
+  layer(Concat({1}), "rows", {{2, 13, 3, 5}});
+  layer(Split({1, {8, 5}}), "rows", {{2, 13, 3, 5}});
+  layer(ChannelShuffle({2, {6, 8}}), "rows", {{2, 14, 3, 5}});
   layer(Pad({PadMode::constant, {0, 1, 2, 3}, {0, 0, 1, 4}, 1.5}), "pad", {{1, 3, 4, 5}});
   ResizeAttributes twice{ResizeMode::linear, ResizeCoordinates::half_pixel};
   twice.scales = {1, 1, 2, 2, 1, 1};

@@ -62,13 +62,6 @@ std::vector<Run> runs_of(const NodeSpec& spec) {
   return runs;
 }
 
-// What moves elements of so many bytes.
-template <std::size_t Bytes>
-using Unsigned =
-    std::conditional_t<Bytes == 1, std::uint8_t,
-                       std::conditional_t<Bytes == 2, std::uint16_t,
-                                          std::conditional_t<Bytes == 4, std::uint32_t, std::uint64_t>>>;
-
 // Two runs whose channels alternate.
 template <typename T>
 void interleave(T* __restrict y, const T* __restrict a, const T* __restrict b, std::int64_t count) {
@@ -98,7 +91,7 @@ class ShuffleRows final : public Kernel {
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
     with_element_size(outputs[0].desc.dtype, [&](auto size) {
-      using T = Unsigned<decltype(size)::value>;
+      using T = Element<decltype(size)::value>;
       std::int64_t channels = 0, elements = 0;
       for (const TensorView& y : outputs) {
         channels += y.desc.shape[1];

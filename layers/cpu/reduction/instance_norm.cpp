@@ -15,12 +15,6 @@ namespace pipit {
 
 namespace {
 
-std::int64_t positions(const Shape& shape) {
-  std::int64_t count = 1;
-  for (int d = 2; d < shape.rank(); ++d) count *= shape[d];
-  return count;
-}
-
 // ---- moments: rows that the first-level cache holds are read twice, so that squares are of differences from their own
 // mean, and put together in f64
 
@@ -128,7 +122,7 @@ void run_planes(const InstanceNorm& layer, std::span<const ConstTensorView> inpu
   const float* scale = inputs[1].as<float>();
   const float* bias = inputs[2].as<float>();
   float* y = outputs[0].as<float>();
-  const std::int64_t channels = desc.shape[1], spatial = positions(desc.shape);
+  const std::int64_t channels = desc.shape[1], spatial = positions_of(desc.shape);
   const std::int64_t of_group = channels_of_group(layer.attributes(), desc.shape);
   context.pool.parallel_for(desc.shape[0] * channels / of_group, [&](std::int64_t group, int) {
     const std::int64_t first = group * of_group;
@@ -175,7 +169,7 @@ class InstanceNormRows final : public Kernel {
         images_(spec.inputs[0]->shape[0]),
         channels_(spec.inputs[0]->shape[1]),
         of_group_(channels_of_group(layer_as<InstanceNorm>(spec.layer).attributes(), spec.inputs[0]->shape)),
-        positions_(positions(spec.inputs[0]->shape)),
+        positions_(positions_of(spec.inputs[0]->shape)),
         chunk_rows_(std::max(kFewRows, rows_per_chunk(channels_))),
         chunks_(ceil_div(positions_, chunk_rows_)),
         epilogue_(1, spec.fusion.followers) {}

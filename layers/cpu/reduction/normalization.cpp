@@ -9,7 +9,6 @@
 #include "layers/common/layer_kernel.h"
 #include "layers/cpu/elementwise/epilogue.h"
 #include "layers/cpu/families.h"
-#include "layers/cpu/vector/reductions.h"
 #include "layers/cpu/vector/row_kernels.h"
 #include "layers/cpu/vector/tap_grid.h"
 #include "layers/cpu/work_sharing.h"
@@ -25,12 +24,6 @@ Refusal refuse_unless_same_layout(const NodeSpec& spec) {
   if ((is_channels_last(x) && is_channels_last(y)) || (is_row_major(x) && is_row_major(y)))
     return std::nullopt;
   return "input and output must have one layout";
-}
-
-std::int64_t positions(const Shape& shape) {
-  std::int64_t count = 1;
-  for (int d = 2; d < shape.rank(); ++d) count *= shape[d];
-  return count;
 }
 
 // y = x * scale + shift with one pair for the whole span.
@@ -78,7 +71,7 @@ class FoldedBatchNorm final : public Kernel {
     const float* x = inputs[0].as<float>();
     float* y = outputs[0].as<float>();
     const std::int64_t channels = desc.shape[1];
-    const std::int64_t spatial = positions(desc.shape);
+    const std::int64_t spatial = positions_of(desc.shape);
     if (by_rows_) {
       parallel_chunks(context.pool, desc.shape[0] * spatial, rows_per_chunk(channels),
                       [&](std::int64_t begin, std::int64_t end) {
@@ -102,7 +95,7 @@ class FoldedBatchNorm final : public Kernel {
  private:
   void run_halves(const ConstTensorView& x, Half* y, const RunContext& context) const {
     const std::int64_t channels = x.desc.shape[1];
-    const std::int64_t rows = x.desc.shape[0] * positions(x.desc.shape);
+    const std::int64_t rows = x.desc.shape[0] * positions_of(x.desc.shape);
     const std::int64_t step = rows_per_chunk(channels);
     context.pool.parallel_for((rows + step - 1) / step, [&](std::int64_t chunk, int worker) {
       float* row = reinterpret_cast<float*>(context.scratch) + worker * channels;
@@ -116,7 +109,7 @@ class FoldedBatchNorm final : public Kernel {
   }
 
   void run_planes_of_halves(const ConstTensorView& x, Half* y, const RunContext& context) const {
-    const std::int64_t spatial = positions(x.desc.shape);
+    const std::int64_t spatial = positions_of(x.desc.shape);
     const auto channels = static_cast<std::int64_t>(channels_.factors.size());
     context.pool.parallel_for(x.desc.shape[0] * channels, [&](std::int64_t plane, int worker) {
       float* stage = reinterpret_cast<float*>(context.scratch) + worker * kStaged;

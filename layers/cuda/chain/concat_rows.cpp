@@ -6,7 +6,7 @@
 #include "engine/cuda/runtime.h"
 #include "layers/common/layer_kernel.h"
 #include "layers/cuda/chain/concat_rows_launch.h"
-#include "layers/cuda/device/row_concat.h"
+#include "layers/cuda/device/row_parts.h"
 #include "layers/cuda/families.h"
 #include "layers/cuda/quantized/qconv_common.h"
 #include "layers/ops/conv.h"

@@ -207,13 +207,6 @@ __device__ inline void store_vector(const Out& out, std::int64_t i, const float 
   }
 }
 
-/// What moves one element of so many bytes.
-template <std::size_t kBytes>
-using Element =
-    std::conditional_t<kBytes == 1, unsigned char,
-                       std::conditional_t<kBytes == 2, unsigned short,
-                                          std::conditional_t<kBytes == 4, unsigned, unsigned long long>>>;
-
 /// Index of this thread in a one-dimensional grid of kThreads-sized blocks.
 __device__ inline unsigned thread_index() {
   return blockIdx.x * blockDim.x + threadIdx.x;

@@ -3,7 +3,7 @@
 #include "layers/common/dispatch.h"
 #include "layers/cuda/device/async_ptx.cuh"
 #include "layers/cuda/device/early_launch.cuh"
-#include "layers/cuda/device/row_concat.h"
+#include "layers/cuda/device/row_parts.h"
 #include "layers/cuda/families.h"
 #include "layers/ops/reshaping.h"
 #include "layers/ops/slicing.h"

@@ -59,7 +59,7 @@ Slice channels(std::int64_t first, std::int64_t end, std::int64_t step = 1) {
 // As torch.chunk is written.
 TEST(FuseChannelShuffle, WithTheSlicesBehind) {
   TestGraph b;
-  const ValueId x = shuffle(b, "shuffle", b.input(Shape{1, 12, 4, 3}), 2);
+  const ValueId x = shuffle(b, "shuffle", b.conv("image", b.input(Shape{1, 3, 4, 3}), 12), 2);
   const Graph before = b.build({b.add("last", channels(7, 100), {x}), b.add("first", channels(0, 3), {x}),
                                 b.add("middle", channels(-9, -5), {x})});
   const Rewritten after = fuse_channel_shuffle(before);
@@ -75,7 +75,7 @@ TEST(FuseChannelShuffle, LeavesSlicesThatAreNoSplitAlone) {
                                Slices{channels(0, 6), channels(0, 6), channels(6, 12)},
                                Slices{channels(0, 12, 2), channels(6, 12)}, Slices{rows, channels(6, 12)}}) {
     TestGraph b;
-    const ValueId x = shuffle(b, "shuffle", b.input(Shape{1, 12, 4, 3}), 2);
+    const ValueId x = shuffle(b, "shuffle", b.conv("image", b.input(Shape{1, 3, 4, 3}), 12), 2);
     std::vector<ValueId> outputs;
     for (const Slice& slice : slices)
       outputs.push_back(b.add("slice" + std::to_string(outputs.size()), slice, {x}));
@@ -88,7 +88,7 @@ TEST(FuseChannelShuffle, LeavesSlicesThatAreNoSplitAlone) {
 
 TEST(FuseChannelShuffle, AndNoMoreThanALayerTakes) {
   TestGraph b;
-  const ValueId x = b.input(Shape{1, 1, 4, 3});
+  const ValueId x = b.conv("image", b.input(Shape{1, 3, 4, 3}), 1);
   const ValueId joined = b.add("concat", Concat({1}), std::vector<ValueId>(18, x));
   const ValueId y = shuffle(b, "shuffle", joined, 2);
   const Graph before = b.build(split(b, y, std::vector<std::int64_t>(18, 1)));
@@ -99,9 +99,11 @@ TEST(FuseChannelShuffle, AndNoMoreThanALayerTakes) {
 }
 
 TEST(FuseChannelShuffle, Alone) {
-  for (const Shape& shape : {Shape{2, 12}, Shape{1, 12, 4, 3}, Shape{1, 12, 2, 4, 3}}) {
+  for (const Shape& shape : {Shape{2, 12}, Shape{1, 12, 4, 3}}) {
     TestGraph b;
-    const Graph before = b.build({shuffle(b, "shuffle", b.input(shape), 4)});
+    const ValueId x = b.input(shape);
+    const ValueId image = shape.rank() == 2 ? x : b.conv("image", x, 12);
+    const Graph before = b.build({shuffle(b, "shuffle", image, 4)});
     const Rewritten after = fuse_channel_shuffle(before);
     EXPECT_EQ(after.changes, 1);
     EXPECT_EQ(others(after.graph), 0);
@@ -111,7 +113,7 @@ TEST(FuseChannelShuffle, Alone) {
 
 TEST(FuseChannelShuffle, KeepsWhatOthersRead) {
   TestGraph b;
-  const ValueId x = b.input(Shape{2, 6, 4, 3});
+  const ValueId x = b.conv("image", b.input(Shape{2, 3, 4, 3}), 6);
   const ValueId joined = b.add("concat", Concat({1}), {x, b.constant(Shape{2, 6, 4, 3})});
   const ValueId first = shuffle(b, "first", joined, 2);  // a constant is joined
   const ValueId twice = b.add("twice", Concat({1}), {first, x});
@@ -126,8 +128,9 @@ TEST(FuseChannelShuffle, KeepsWhatOthersRead) {
 
 TEST(FuseChannelShuffle, LeavesOtherRearrangementsAlone) {
   TestGraph b;
-  const ValueId x = b.input(Shape{2, 6, 4, 3});
-  // Groups of two samples' channels; another order; rows of the image; tokens.
+  const ValueId input = b.input(Shape{2, 6, 4, 3});
+  const ValueId x = b.conv("image", input, 6);
+  // Groups of two samples' channels; another order; rows of the image; tokens; what is in rows.
   const auto moved = [&](const std::string& name, ValueId from, const Shape& apart,
                          const std::vector<std::int64_t>& order, const Shape& together) {
     const ValueId y = b.add(name, Transpose({order}), {b.add(name + "/a", Reshape({apart}), {from})});
@@ -142,6 +145,7 @@ TEST(FuseChannelShuffle, LeavesOtherRearrangementsAlone) {
       moved("mixed", x, Shape{2, 12, 2, 3}, {0, 2, 1, 3}, same),
       moved("one group", x, Shape{2, 1, 6, 12}, {0, 2, 1, 3}, same),
       moved("shape", x, Shape{2, 2, 3, 12}, {0, 2, 1, 3}, Shape{2, 6, 3, 4}),
+      moved("in rows", input, Shape{2, 2, 3, 12}, {0, 2, 1, 3}, same),
       moved("tokens/moved", tokens, Shape{2, 2, 3, 12}, {0, 2, 1, 3}, Shape{2, 6, 12}),
   };
   const Graph before = b.build(outputs);
@@ -150,7 +154,7 @@ TEST(FuseChannelShuffle, LeavesOtherRearrangementsAlone) {
 
 TEST(FuseChannelShuffle, OneAfterTheOther) {
   TestGraph b;
-  ValueId x = b.input(Shape{1, 4, 4, 4});
+  ValueId x = b.conv("image", b.input(Shape{1, 3, 4, 4}), 4);
   for (const char* name : {"p", "q", "r"}) x = shuffle(b, name, x, 2);
   const Graph before = b.build({x});
   const Rewritten after = fuse_channel_shuffle(before);
