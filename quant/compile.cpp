@@ -96,7 +96,8 @@ ExtraPass quantizing_pass(const CompileOptions& options, std::set<std::string>& 
 Graph prepare(Graph graph, const CompileOptions& options, std::vector<PassReport>& passes) {
   const PlanOptions& planning = options.planning;
   std::set<std::string> keep_f32;
-  graph = optimize(std::move(graph), &passes, quantizing_pass(options, keep_f32), planning.device);
+  graph = optimize(std::move(graph), &passes, quantizing_pass(options, keep_f32), planning.device,
+                   planning.keep_every_value);
   const auto run = [&](const char* name, Rewritten next) {
     passes.push_back({name, next.changes, std::move(next.notes)});
     graph = std::move(next.graph);

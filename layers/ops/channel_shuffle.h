@@ -8,11 +8,22 @@ namespace pipit {
 struct ChannelShuffleAttributes {
   std::int64_t groups = 1;          ///< of all channels, which they divide
   std::vector<std::int64_t> sizes;  ///< channels of the outputs, one after the other
+  /// How many of each input's channels there are, the others being left out; all where this is empty.
+  std::vector<std::int64_t> taken = {};
+  /// Channels of each output, those behind its size being zeros; `sizes` where this is empty.
+  std::vector<std::int64_t> widths = {};
+
+  std::int64_t taken_of(std::size_t input, const TensorDesc& x) const {
+    return taken.empty() ? x.shape[1] : taken[input];
+  }
+  std::int64_t width_of(std::size_t output) const {
+    return widths.empty() ? sizes[output] : widths[output];
+  }
 };
 
 /// With C channels side by side in the inputs, channel c of all outputs is that at c % groups * (C / groups) +
 /// c / groups: Reshape to [N, groups, C / groups, ...], Transpose of dimensions 1 and 2, and Reshape back (Zhang et al.
-/// 2017, ShuffleNet; torch.nn.ChannelShuffle), with the Concat in front and the Split behind. Made by a pass.
+/// 2017, ShuffleNet; torch.nn.ChannelShuffle), with the Concat in front and the Split behind. Made by passes.
 /// Inputs: up to kMost tensors [N, channels, ...], equal but for their channels. One output per size, up to kMost.
 class ChannelShuffle final : public LayerOf<ChannelShuffle, ChannelShuffleAttributes> {
  public:

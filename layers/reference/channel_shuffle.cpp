@@ -1,5 +1,7 @@
 #include "layers/ops/channel_shuffle.h"
 
+#include <cstring>
+
 #include "layers/common/layer_kernel.h"
 #include "layers/ops/operands.h"
 #include "layers/reference/index.h"
@@ -26,15 +28,19 @@ void run_channel_shuffle(const ChannelShuffle& layer, std::span<const ConstTenso
     const ConstTensorView* x;
     std::int64_t index;
   };
+  const ChannelShuffleAttributes& a = layer.attributes();
   std::vector<Channel> joined;
-  for (const ConstTensorView& x : inputs) {
-    for (std::int64_t c = 0; c < x.desc.shape[1]; ++c) joined.push_back({&x, c});
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const std::int64_t taken = a.taken_of(i, inputs[i].desc);
+    for (std::int64_t c = 0; c < taken; ++c) joined.push_back({&inputs[i], c});
   }
-  const std::size_t groups = static_cast<std::size_t>(layer.attributes().groups);
+  const std::size_t groups = static_cast<std::size_t>(a.groups);
   const std::size_t of_group = joined.size() / groups;
   std::size_t c = 0;
-  for (const TensorView& y : outputs) {
-    for (std::int64_t to = 0; to < y.desc.shape[1]; ++to, ++c) {
+  for (std::size_t o = 0; o < outputs.size(); ++o) {
+    const TensorView& y = outputs[o];
+    if (a.width_of(o) > a.sizes[o]) std::memset(y.data, 0, y.desc.bytes());
+    for (std::int64_t to = 0; to < a.sizes[o]; ++to, ++c) {
       const Channel& from = joined[c % groups * of_group + c / groups];
       copy_channel(*from.x, from.index, y, to);
     }

@@ -168,6 +168,7 @@ TEST(SmallShapes, Movement) {
   layer(Concat({1}), "rows", {{2, 13, 3, 5}});
   layer(Split({1, {8, 5}}), "rows", {{2, 13, 3, 5}});
   layer(ChannelShuffle({2, {6, 8}}), "rows", {{2, 14, 3, 5}});
+  layer(ChannelShuffle({2, {5, 7}, {12}, {8, 16}}), "rows", {{2, 16, 3, 5}});
   layer(Pad({PadMode::constant, {0, 1, 2, 3}, {0, 0, 1, 4}, 1.5}), "pad", {{1, 3, 4, 5}});
   ResizeAttributes twice{ResizeMode::linear, ResizeCoordinates::half_pixel};
   twice.scales = {1, 1, 2, 2, 1, 1};

@@ -1,5 +1,7 @@
 // ChannelShuffle of NHWC data, pixel by pixel.
 #include <algorithm>
+#include <cstring>
+#include <numeric>
 #include <vector>
 
 #include "engine/base/ceil_div.h"
@@ -33,18 +35,18 @@ struct Run {
 
 // The runs of an output stand one behind the other in the order of `to`, so that those that alternate are neighbours.
 std::vector<Run> runs_of(const NodeSpec& spec) {
-  const std::int64_t groups = layer_as<ChannelShuffle>(spec.layer).attributes().groups;
-  std::int64_t channels = 0;
-  for (const TensorDesc* x : spec.inputs) channels += x->shape[1];
+  const ChannelShuffleAttributes& a = layer_as<ChannelShuffle>(spec.layer).attributes();
+  const std::int64_t groups = a.groups;
+  const std::int64_t channels = std::accumulate(a.sizes.begin(), a.sizes.end(), std::int64_t{0});
   const std::int64_t of_group = channels / groups;
   std::vector<Run> runs;
   std::int64_t y_begin = 0;
   for (std::size_t o = 0; o < spec.outputs.size(); ++o) {
-    const std::int64_t y_end = y_begin + spec.outputs[o].shape[1];
+    const std::int64_t y_end = y_begin + a.sizes[o];
     const std::size_t first_run = runs.size();
     std::int64_t x_begin = 0;
     for (std::size_t i = 0; i < spec.inputs.size(); ++i) {
-      const std::int64_t x_end = x_begin + spec.inputs[i]->shape[1];
+      const std::int64_t x_end = x_begin + a.taken_of(i, *spec.inputs[i]);
       for (std::int64_t g = 0; g < groups; ++g) {
         // Channel m of group g is the input's where it lies in it, and the output's where m * groups + g does.
         const auto first = [&](std::int64_t bound) { return bound <= g ? 0 : ceil_div(bound - g, groups); };
@@ -56,7 +58,7 @@ std::vector<Run> runs_of(const NodeSpec& spec) {
       x_begin = x_end;
     }
     std::sort(runs.begin() + static_cast<std::ptrdiff_t>(first_run), runs.end(),
-              [](const Run& a, const Run& b) { return a.to < b.to; });
+              [](const Run& l, const Run& r) { return l.to < r.to; });
     y_begin = y_end;
   }
   return runs;
@@ -79,9 +81,9 @@ void scatter(T* __restrict y, std::int64_t step, const T* __restrict x, std::int
 class ShuffleRows final : public Kernel {
  public:
   explicit ShuffleRows(const NodeSpec& spec)
-      : groups_(layer_as<ChannelShuffle>(spec.layer).attributes().groups), runs_(runs_of(spec)) {
+      : a_(layer_as<ChannelShuffle>(spec.layer).attributes()), runs_(runs_of(spec)) {
     for (std::size_t r = 0; r < runs_.size(); ++r) {
-      const bool two = groups_ == 2 && r + 1 < runs_.size() && runs_[r + 1].output == runs_[r].output &&
+      const bool two = a_.groups == 2 && r + 1 < runs_.size() && runs_[r + 1].output == runs_[r].output &&
                        runs_[r + 1].to == runs_[r].to + 1 && runs_[r + 1].count == runs_[r].count;
       steps_.push_back({r, two});
       if (two) ++r;
@@ -103,6 +105,12 @@ class ShuffleRows final : public Kernel {
       parallel_chunks(context.pool, elements / channels, step, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t pixel = begin; pixel < end; ++pixel) {
           for (const Step& s : steps_) shuffle<T>(s, inputs, outputs, pixel);
+          for (std::size_t o = 0; o < outputs.size(); ++o) {
+            const std::int64_t zeros = a_.width_of(o) - a_.sizes[o];
+            if (zeros == 0) continue;
+            T* const next = reinterpret_cast<T*>(outputs[o].data) + (pixel + 1) * a_.width_of(o);
+            std::memset(static_cast<void*>(next - zeros), 0, static_cast<std::size_t>(zeros) * sizeof(T));
+          }
         }
       });
     });
@@ -128,11 +136,11 @@ class ShuffleRows final : public Kernel {
     if (s.two) {
       interleave(to, source(run), source(runs_[s.first + 1]), run.count);
     } else {
-      scatter(to, groups_, source(run), run.count);
+      scatter(to, a_.groups, source(run), run.count);
     }
   }
 
-  std::int64_t groups_;
+  ChannelShuffleAttributes a_;
   std::vector<Run> runs_;
   std::vector<Step> steps_;
 };

@@ -1,5 +1,6 @@
 // Candidate "rows" of ChannelShuffle.
 #include <algorithm>
+#include <numeric>
 
 #include "layers/common/dispatch.h"
 #include "layers/cuda/families.h"
@@ -33,27 +34,31 @@ Refusal refuse_shuffle(const NodeSpec& spec) {
 class ShuffleRows final : public Kernel {
  public:
   explicit ShuffleRows(const NodeSpec& spec)
-      : groups_(layer_as<ChannelShuffle>(spec.layer).attributes().groups), mover_(spec.gpu) {}
+      : a_(layer_as<ChannelShuffle>(spec.layer).attributes()), mover_(spec.gpu) {}
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
-    const auto width = [](const TensorDesc& desc) { return desc.shape[1]; };
     ShuffleArgs args;
-    const int channels = side_by_side(inputs, args.x, width);
-    side_by_side(outputs, args.y, width);
-    args.groups = static_cast<unsigned>(groups_);
-    args.of_group = static_cast<unsigned>(channels / groups_);
+    side_by_side(inputs, args.x, [&](std::size_t i, const TensorDesc& x) {
+      return RowPart{a_.taken_of(i, x), x.shape[1]};
+    });
+    const int width = side_by_side(outputs, args.y, [&](std::size_t o, const TensorDesc& y) {
+      return RowPart{a_.sizes[o], y.shape[1]};
+    });
+    const std::int64_t channels = std::accumulate(a_.sizes.begin(), a_.sizes.end(), std::int64_t{0});
+    args.groups = static_cast<unsigned>(a_.groups);
+    args.of_group = static_cast<unsigned>(channels / a_.groups);
     std::int64_t elements = 0;
     for (const TensorView& y : outputs) elements += y.desc.elements();
     if (elements == 0) return;
-    args.rows = static_cast<int>(elements / channels);
+    args.rows = static_cast<int>(elements / width);
     with_element_size(outputs[0].desc.dtype, [&](auto size) {
       using T = Element<decltype(size)::value>;
       if constexpr (sizeof(T) <= 4) {
-        if (divides<T, 4>(outputs)) return mover_.launch<T, 4>(args, channels, context);
-        if (divides<T, 2>(outputs)) return mover_.launch<T, 2>(args, channels, context);
+        if (divides<T, 4>(outputs)) return mover_.launch<T, 4>(args, width, context);
+        if (divides<T, 2>(outputs)) return mover_.launch<T, 2>(args, width, context);
       }
-      mover_.launch<T, 1>(args, channels, context);
+      mover_.launch<T, 1>(args, width, context);
     });
   }
 
@@ -66,7 +71,7 @@ class ShuffleRows final : public Kernel {
     });
   }
 
-  std::int64_t groups_;
+  ChannelShuffleAttributes a_;
   RowMover mover_;
 };
 

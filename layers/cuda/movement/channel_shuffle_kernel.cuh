@@ -12,11 +12,12 @@ inline constexpr int kShuffleMost = 16;  ///< inputs, and outputs
 inline constexpr unsigned kShuffleThreads = 256;
 inline constexpr int kShuffleAtOnce = 4;  ///< rows whose reads are under way together
 
-/// Rows of an input or output: channels [first, end) of all of them. None is empty.
+/// Rows of an input or output: channels [first, end) of all of them, and up to its width others, which are not read, or
+/// written as zeros. None is empty.
 template <typename Pointer>
 struct ShuffledRows {
   Pointer data = nullptr;
-  int first = 0, end = 0;
+  int first = 0, end = 0, width = 0;
 };
 
 struct ShuffleArgs {
@@ -27,8 +28,8 @@ struct ShuffleArgs {
   ShuffledRows<void*> y[kShuffleMost];
 };
 
-/// y[c] = x[c % groups * of_group + c / groups] in every row. N channels of an output, which begin with a multiple of N
-/// of its own, are a thread's. units * row_step threads and more; args.rows > 0.
+/// y[c] = x[c % groups * of_group + c / groups] in every row. N channels of an output's width, which begin with a
+/// multiple of N, are a thread's. units * row_step threads and more; args.rows > 0.
 template <typename T, int N>
 __global__ void __launch_bounds__(kShuffleThreads) shuffle_rows(const __grid_constant__ ShuffleArgs a) {
   struct alignas(sizeof(T) * N) Unit {
@@ -36,21 +37,24 @@ __global__ void __launch_bounds__(kShuffleThreads) shuffle_rows(const __grid_con
   };
   const int thread = static_cast<int>(blockIdx.x * kShuffleThreads + threadIdx.x);
   const int first_row = thread / a.units;
-  const int channel = (thread - first_row * a.units) * N;
+  int column = (thread - first_row * a.units) * N;
   int at = 0;
-  while (channel >= a.y[at].end) ++at;
-  const std::int64_t y_width = a.y[at].end - a.y[at].first;
-  T* y = static_cast<T*>(a.y[at].data) + first_row * y_width + channel - a.y[at].first;
-  const T* x[N];
+  while (column >= a.y[at].width) column -= a.y[at++].width;
+  const std::int64_t y_width = a.y[at].width;
+  T* y = static_cast<T*>(a.y[at].data) + first_row * y_width + column;
+  const T* x[N];  // null: zeros
   std::int64_t width[N];
 #pragma unroll
   for (int i = 0; i < N; ++i) {
-    const unsigned of_group = static_cast<unsigned>(channel + i) / a.groups;
-    const unsigned group = static_cast<unsigned>(channel + i) - of_group * a.groups;
+    const int channel = a.y[at].first + column + i;
+    x[i] = nullptr, width[i] = 0;
+    if (channel >= a.y[at].end) continue;
+    const unsigned of_group = static_cast<unsigned>(channel) / a.groups;
+    const unsigned group = static_cast<unsigned>(channel) - of_group * a.groups;
     const int source = static_cast<int>(group * a.of_group + of_group);
     int part = 0;
     while (source >= a.x[part].end) ++part;
-    width[i] = a.x[part].end - a.x[part].first;
+    width[i] = a.x[part].width;
     x[i] = static_cast<const T*>(a.x[part].data) + first_row * width[i] + source - a.x[part].first;
   }
   ptx::release_next_kernel();
@@ -62,14 +66,17 @@ __global__ void __launch_bounds__(kShuffleThreads) shuffle_rows(const __grid_con
     for (int r = 0; r < kShuffleAtOnce; ++r) {
       if (row + r * a.row_step >= a.rows) continue;
 #pragma unroll
-      for (int i = 0; i < N; ++i) units[r].v[i] = x[i][r * a.row_step * width[i]];
+      for (int i = 0; i < N; ++i)
+        units[r].v[i] = x[i] != nullptr ? x[i][r * a.row_step * width[i]] : T{};
     }
 #pragma unroll
     for (int r = 0; r < kShuffleAtOnce; ++r) {
       if (row + r * a.row_step < a.rows) *reinterpret_cast<Unit*>(y + r * a.row_step * y_width) = units[r];
     }
 #pragma unroll
-    for (int i = 0; i < N; ++i) x[i] += kShuffleAtOnce * a.row_step * width[i];
+    for (int i = 0; i < N; ++i) {
+      if (x[i] != nullptr) x[i] += kShuffleAtOnce * a.row_step * width[i];
+    }
     y += kShuffleAtOnce * a.row_step * y_width;
   }
 }

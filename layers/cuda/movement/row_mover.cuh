@@ -17,12 +17,12 @@ class RowMover {
     PIPIT_CUDA(can_overlap(reinterpret_cast<const void*>(&shuffle_rows<unsigned char, 1>), overlap_));
   }
 
-  /// Everything but units and steps is set, in elements of T.
+  /// Everything but units and steps is set, in elements of T. width: of all outputs.
   template <typename T, int N>
-  void launch(ShuffleArgs args, int channels, const RunContext& context) const {
+  void launch(ShuffleArgs args, int width, const RunContext& context) const {
     // As many threads as the GPU holds at once, of a few rows at least.
     constexpr int kResident = 2048;
-    args.units = channels / N;
+    args.units = width / N;
     args.row_step = static_cast<int>(std::min<std::int64_t>(
         ceil_div(args.rows, kShuffleAtOnce),
         std::max<std::int64_t>(std::int64_t{processors_} * kResident / args.units, 1)));
@@ -36,17 +36,22 @@ class RowMover {
   bool overlap_ = false;
 };
 
-/// The widths of the views' rows by `width`; returns their sum.
-template <typename View, typename Pointer, typename Width>
-int side_by_side(std::span<const View> views, ShuffledRows<Pointer> (&rows)[kShuffleMost],
-                 const Width& width) {
-  int count = 0, end = 0;
-  for (const View& view : views) {
-    const auto first = end;
-    end += static_cast<int>(width(view.desc));
-    if (end > first) rows[count++] = {view.data, first, end};
+struct RowPart {
+  std::int64_t used, width;  ///< that are moved, and all
+};
+
+/// The views' rows one behind the other, by part(index, desc); returns the sum of their widths.
+template <typename View, typename Pointer, typename Part>
+int side_by_side(std::span<const View> views, ShuffledRows<Pointer> (&rows)[kShuffleMost], const Part& part) {
+  int count = 0, end = 0, width = 0;
+  for (std::size_t i = 0; i < views.size(); ++i) {
+    const RowPart p = part(i, views[i].desc);
+    const int first = end;
+    end += static_cast<int>(p.used);
+    width += static_cast<int>(p.width);
+    if (p.width > 0) rows[count++] = {views[i].data, first, end, static_cast<int>(p.width)};
   }
-  return end;
+  return width;
 }
 
 }  // namespace pipit::cuda

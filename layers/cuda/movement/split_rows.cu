@@ -37,8 +37,9 @@ class SplitRows final : public Kernel {
     for (const TensorView& y : outputs)
       all |= reinterpret_cast<std::uintptr_t>(y.data) | static_cast<std::uintptr_t>(bytes(y.desc));
     const auto move = [&]<typename T>() {
-      const auto width = [&](const TensorDesc& desc) {
-        return bytes(desc) / static_cast<std::int64_t>(sizeof(T));
+      const auto width = [&](std::size_t, const TensorDesc& desc) {
+        const std::int64_t elements = bytes(desc) / static_cast<std::int64_t>(sizeof(T));
+        return RowPart{elements, elements};
       };
       ShuffleArgs args;
       args.of_group = static_cast<unsigned>(side_by_side(inputs.first(1), args.x, width));

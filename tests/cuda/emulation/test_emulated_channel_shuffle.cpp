@@ -2,6 +2,7 @@
 #include "tests/cuda/emulation/emulation.h"
 // What is emulated comes first: kernels want its words.
 #include <deque>
+#include <numeric>
 
 #include "layers/cuda/movement/channel_shuffle_kernel.cuh"
 #include "tests/cuda/emulation/reference.h"
@@ -26,12 +27,14 @@ template <typename T>
 struct Side {
   std::deque<Global<T>> memory;
   std::vector<std::pair<int, int>> place;  // per channel: which one, and which of its channels
-  std::vector<int> widths;
+  std::vector<int> used, widths;
 
-  Side(std::vector<int> of, int rows) : widths(std::move(of)) {
-    for (const int width : widths) {
-      for (int c = 0; c < width; ++c) place.emplace_back(static_cast<int>(memory.size()), c);
-      memory.emplace_back(static_cast<std::size_t>(rows) * width, 0x5A);
+  // wide: up to so many units of channels behind those that count.
+  Side(std::mt19937& random, std::vector<int> of, int unit, int wide, int rows) : used(std::move(of)) {
+    for (const int channels : used) {
+      for (int c = 0; c < channels; ++c) place.emplace_back(static_cast<int>(memory.size()), c);
+      widths.push_back((channels + unit - 1) / unit * unit + unit * draw(random, 0, wide));
+      memory.emplace_back(static_cast<std::size_t>(rows) * widths.back(), 0x5A);
     }
   }
   T& at(int row, int channel) {
@@ -41,8 +44,8 @@ struct Side {
   template <typename Pointer>
   void hand_to(cuda::ShuffledRows<Pointer>* rows) {
     int first = 0;
-    for (std::size_t i = 0; i < widths.size(); first += widths[i++])
-      rows[i] = {memory[i].data(), first, first + widths[i]};
+    for (std::size_t i = 0; i < widths.size(); first += used[i++])
+      rows[i] = {memory[i].data(), first, first + used[i], widths[i]};
   }
 };
 
@@ -58,16 +61,19 @@ T random_value(std::mt19937& random) {
 
 template <typename T, int N>
 void expect_shuffled(std::mt19937& random, int groups) {
-  const int of_group = N * draw(random, 1, coin(random) ? 4 : 40), channels = groups * of_group;
+  const bool wide = coin(random);
+  const int of_group = (wide ? 1 : N) * draw(random, 1, coin(random) ? 4 : 40), channels = groups * of_group;
   const int rows = draw(random, 1, coin(random) ? 5 : 90);
-  Side<T> x(cut(random, channels, 1, draw(random, 1, cuda::kShuffleMost)), rows);
-  Side<T> y(cut(random, channels, N, draw(random, 1, cuda::kShuffleMost)), rows);
+  Side<T> x(random, cut(random, channels, 1, draw(random, 1, cuda::kShuffleMost)), 1, wide ? 3 : 0, rows);
+  Side<T> y(random, cut(random, channels, wide ? 1 : N, draw(random, 1, cuda::kShuffleMost)), N, wide ? 2 : 0,
+            rows);
   for (int row = 0; row < rows; ++row) {
     for (int c = 0; c < channels; ++c) x.at(row, c) = random_value<T>(random);
   }
   ShuffleArgs args;
   args.groups = static_cast<unsigned>(groups), args.of_group = static_cast<unsigned>(of_group);
-  args.rows = rows, args.row_step = draw(random, 1, rows), args.units = channels / N;
+  args.rows = rows, args.row_step = draw(random, 1, rows);
+  args.units = std::accumulate(y.widths.begin(), y.widths.end(), 0) / N;
   x.hand_to(args.x), y.hand_to(args.y);
   const int blocks = (args.row_step * args.units + 255) / 256;
   const Outcome outcome =
@@ -79,6 +85,13 @@ void expect_shuffled(std::mt19937& random, int groups) {
       ASSERT_EQ(std::memcmp(&y.at(row, c), &x.at(row, from), sizeof(T)), 0)
           << "row " << row << ", channel " << c << " of " << channels << " in " << groups << " groups, seed "
           << gpu_seed();
+    }
+    for (std::size_t i = 0; i < y.widths.size(); ++i) {
+      for (int c = y.used[i]; c < y.widths[i]; ++c) {
+        const T zero{};
+        ASSERT_EQ(std::memcmp(y.memory[i].data() + row * y.widths[i] + c, &zero, sizeof(T)), 0)
+            << "row " << row << ", channel " << c << " of output " << i << ", seed " << gpu_seed();
+      }
     }
   }
 }

@@ -112,12 +112,18 @@ TEST(GpuMovement, ChannelShuffle) {
     test.precision = kPrecisions[pick(0, 1)];
     test.output_layout = Layout::channels_last;
     test.tolerance = kExact;
-    for (const std::int64_t width : cut(channels, 1)) {
-      const Shape part = shape.with(1, width);
+    ChannelShuffleAttributes attributes{groups, cut(channels, unit)};
+    const bool wide = pick(0, 1) == 0;
+    for (const std::int64_t taken : cut(channels, 1)) {
+      if (wide) attributes.taken.push_back(taken);
+      const Shape part = shape.with(1, taken + (wide ? pick(0, 9) : 0));
       test.inputs.push_back(
           {is_bytes ? bytes(part, random) : shared_random(part, random), Layout::channels_last});
     }
-    expect_gpu(ChannelShuffle({groups, cut(channels, unit)}), "rows", test);
+    for (const std::int64_t size : attributes.sizes) {
+      if (wide) attributes.widths.push_back(size + unit * pick(0, 3));
+    }
+    expect_gpu(ChannelShuffle(attributes), "rows", test);
   }
   check(ChannelShuffle({2, {6}}), "rows", {shared_random({5, 6}, random)});
   EXPECT_TRUE(test::gpu_refusal(ChannelShuffle({2, {6}}), "rows", {{{shared_random({1, 6, 2, 3}, random)}}})

@@ -153,7 +153,10 @@ TEST(QMovement, BytesAreMovedAsTheyAre) {
     GpuCase test = exact_case(layout);
     test.inputs = {{numbers.quantized({2, 16, 7, 5}, kI8), layout},
                    {numbers.quantized({2, 5, 7, 5}, kI8), layout}};
-    expect_gpu(Concat({1}), "strided_copy", test);
+    expect_gpu(Concat({1}), "rows", test);
+    GpuCase mixed = test;
+    mixed.inputs[1].layout = layout == kLast ? Layout::row_major : kLast;
+    expect_gpu(Concat({1}), "strided_copy", mixed);
     test.inputs.pop_back();
     test.output_layout = layout == kLast ? Layout::row_major : kLast;
     expect_gpu(ToLayout({test.output_layout}), "strided_copy", test);

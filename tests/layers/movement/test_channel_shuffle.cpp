@@ -24,6 +24,15 @@ TEST(ChannelShuffle, JoinsAndSplits) {
   EXPECT_THAT(y[1].values<std::int8_t>(), ElementsAre(3, 13));
 }
 
+TEST(ChannelShuffle, LeavesChannelsOutAndWritesZerosBehind) {
+  const auto a = test::make<std::int8_t>(Shape{2, 2}, {0, -1, 10, -1});
+  const auto b = test::make<std::int8_t>(Shape{2, 3}, {1, 2, 3, 11, 12, 13});
+  const std::vector<Tensor> y = test::run_reference(ChannelShuffle({2, {3, 1}, {1, 3}, {4, 3}}), {{a}, {b}});
+  ASSERT_EQ(y.size(), 2U);
+  EXPECT_THAT(y[0].values<std::int8_t>(), ElementsAre(0, 2, 1, 0, 10, 12, 11, 0));
+  EXPECT_THAT(y[1].values<std::int8_t>(), ElementsAre(3, 0, 0, 13, 0, 0));
+}
+
 // `parts` numbers, some of them 0, of which the sum is `total`.
 std::vector<std::int64_t> cut(test::Random& random, std::int64_t total, std::int64_t parts) {
   std::vector<std::int64_t> result;
@@ -44,11 +53,19 @@ TEST(ChannelShuffle, KernelsMatchTheReference) {
     const DType type = kTypes[random.integer(0, static_cast<std::int64_t>(std::size(kTypes)) - 1)];
     const bool image = random.coin();
     test::Conformance c{.expected = {"rows"}};
-    for (const std::int64_t width : cut(random, channels, random.integer(1, 4))) {
+    ChannelShuffleAttributes attributes{groups, cut(random, channels, random.integer(1, 3))};
+    const bool wide = random.coin();
+    for (const std::int64_t taken : cut(random, channels, random.integer(1, 4))) {
+      const std::int64_t width = taken + (wide ? random.integer(0, 3) : 0);
       const Shape shape = image ? Shape{2, width, 3, 5} : Shape{3, width};
       c.inputs.push_back({random.tensor(shape, 0, 100, type)});
+      if (wide) attributes.taken.push_back(taken);
     }
-    test::expect_conformance(ChannelShuffle({groups, cut(random, channels, random.integer(1, 3))}), c);
+    if (wide) {
+      for (const std::int64_t size : attributes.sizes)
+        attributes.widths.push_back(size + random.integer(0, 5));
+    }
+    test::expect_conformance(ChannelShuffle(attributes), c);
   }
   // As in ShuffleNet v2, and several chunks of work.
   test::expect_conformance(ChannelShuffle({2, {58, 58}}), {.inputs = {{random.tensor(Shape{2, 58, 19, 21})},
@@ -69,6 +86,11 @@ TEST(ChannelShuffle, RefusesWhatDoesNotFit) {
   EXPECT_THROW(test::infer(ChannelShuffle({4, {6}}), {{Shape{1, 6}}}), Error) << "groups";
   EXPECT_THROW(test::infer(ChannelShuffle({2, {6, 1}}), {{Shape{1, 6}}}), Error) << "sizes";
   EXPECT_THROW(test::infer(ChannelShuffle({2, {7, -1}}), {{Shape{1, 6}}}), Error) << "sizes";
+  EXPECT_THROW(ChannelShuffle({2, {6}, {}, {6, 6}}), Error) << "widths";
+  EXPECT_THROW(test::infer(ChannelShuffle({2, {6}, {}, {5}}), {{Shape{1, 6}}}), Error) << "narrow";
+  EXPECT_THROW(test::infer(ChannelShuffle({2, {6}, {3, 3}}), {{Shape{1, 6}}}), Error) << "inputs";
+  EXPECT_THROW(test::infer(ChannelShuffle({2, {6}, {6}}), {{Shape{1, 5}}}), Error) << "more than there are";
+  EXPECT_THROW(test::infer(ChannelShuffle({2, {6}, {-6}}), {{Shape{1, 6}}}), Error);
   EXPECT_THROW(test::infer(ChannelShuffle({2, {6}}), {{Shape{1, 3}}, {Shape{2, 3}}}), Error);
   EXPECT_THROW(test::infer(ChannelShuffle({2, {6}}), {{Shape{1, 3}}, {Shape{1, 3}, DType::i8}}), Error);
 }

@@ -39,7 +39,7 @@ auto attributes() {
 }
 template <>
 auto attributes<ChannelShuffle>() {
-  return ChannelShuffleAttributes{2, {1, 3}};
+  return ChannelShuffleAttributes{2, {1, 3}, {4, 0}, {2, 3}};
 }
 template <>
 auto attributes<Split>() {
