@@ -43,7 +43,7 @@ class Families {
   void fix(ValueId id) {
     if (id != kNoValue) facts_[root(id)].fixed = true;
   }
-  /// What a convolution reads or writes, and a ChannelShuffle reads.
+  /// What a convolution or a pool of windows reads, a convolution writes, and a ChannelShuffle reads.
   void read(ValueId id) { facts_[root(id)].read = true; }
   void write(ValueId id) { facts_[root(id)].written = true; }
   void shuffle(ValueId id) { facts_[root(id)].shuffled = true; }
@@ -110,6 +110,13 @@ bool keeps_channels(const Node& node) {
          layer_if<Dequantize>(node) != nullptr;
 }
 
+// Pools of windows that are not the whole image.
+bool slides(const Node& node) {
+  if (const auto* pool = layer_if<Pool>(node)) return !pool->attributes().global;
+  const auto* average = layer_if<QAveragePool>(node);
+  return average != nullptr && !average->attributes().pool.global;
+}
+
 // [O, I, ...] or [O] with zeros behind the channels of both.
 Tensor padded(const Tensor& tensor, std::int64_t outputs, std::int64_t inputs) {
   const Shape& from = tensor.shape();
@@ -138,10 +145,12 @@ class WidenPass {
     for (const ValueId id : graph.inputs()) families_.fix(id);
     for (const ValueId id : graph.outputs()) families_.fix(id);
     for (const Node& node : graph.nodes()) look_at(node);
+    for (const Node& node : graph.nodes()) {
+      if (moves_channels(node) && is_widened(node)) shuffle_inputs(node);
+    }
     int changes = 0;
     for (const Node& node : graph.nodes()) {
-      if (std::ranges::none_of(node.inputs, [&](ValueId id) { return families_.widens(id); }) &&
-          std::ranges::none_of(node.outputs, [&](ValueId id) { return families_.widens(id); })) {
+      if (!is_widened(node)) {
         rewriter_.copy(node);
       } else if (const ConvAttributes* conv = convolution(node)) {
         emit_convolution(node, *conv);
@@ -163,9 +172,8 @@ class WidenPass {
   void look_at(const Node& node) {
     if (const ConvAttributes* conv = convolution(node)) return look_at(node, *conv);
     if (moves_channels(node)) {
-      // A Concat in its place may be slower, as it joins what follows it.
-      if (layer_if<ChannelShuffle>(node) == nullptr) return;
-      for (const ValueId id : node.inputs) families_.shuffle(id);
+      // A Concat alone is better left as it is, with what it takes along of what follows.
+      if (layer_if<ChannelShuffle>(node) != nullptr) shuffle_inputs(node);
       return;
     }
     const bool same = keeps_channels(node) && std::ranges::all_of(node.inputs, [&](ValueId id) {
@@ -176,7 +184,10 @@ class WidenPass {
       if (id == kNoValue || (same && is_number(id))) continue;
       same ? families_.join(node.outputs[0], id) : families_.fix(id);
     }
-    if (same) return;
+    if (same) {
+      if (slides(node)) families_.read(node.inputs[0]);
+      return;
+    }
     for (const ValueId id : node.outputs) families_.fix(id);
   }
 
@@ -198,6 +209,13 @@ class WidenPass {
     if (depthwise && conv.groups != 1) families_.join(y, x);
   }
 
+  bool is_widened(const Node& node) {
+    const auto widens = [&](ValueId id) { return families_.widens(id); };
+    return std::ranges::any_of(node.inputs, widens) || std::ranges::any_of(node.outputs, widens);
+  }
+  void shuffle_inputs(const Node& node) {
+    for (const ValueId id : node.inputs) families_.shuffle(id);
+  }
   bool is_depthwise(const Node& node, const ConvAttributes& conv) const {
     return conv.groups == families_.channels(node.inputs[0]) &&
            conv.groups == families_.channels(node.outputs[0]);

@@ -1,8 +1,7 @@
 // Candidate "rows" of ChannelShuffle.
 #include <algorithm>
-#include <numeric>
+#include <vector>
 
-#include "layers/common/dispatch.h"
 #include "layers/cuda/families.h"
 #include "layers/cuda/movement/row_mover.cuh"
 #include "layers/ops/channel_shuffle.h"
@@ -38,39 +37,25 @@ class ShuffleRows final : public Kernel {
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
-    ShuffleArgs args;
-    side_by_side(inputs, args.x, [&](std::size_t i, const TensorDesc& x) {
-      return RowPart{a_.taken_of(i, x), x.shape[1]};
-    });
-    const int width = side_by_side(outputs, args.y, [&](std::size_t o, const TensorDesc& y) {
-      return RowPart{a_.sizes[o], y.shape[1]};
-    });
-    const std::int64_t channels = std::accumulate(a_.sizes.begin(), a_.sizes.end(), std::int64_t{0});
-    args.groups = static_cast<unsigned>(a_.groups);
-    args.of_group = static_cast<unsigned>(channels / a_.groups);
-    std::int64_t elements = 0;
-    for (const TensorView& y : outputs) elements += y.desc.elements();
+    const TensorDesc& first = outputs[0].desc;
+    const auto element = static_cast<std::int64_t>(dtype_bytes(first.dtype));
+    std::vector<RowPart<const void*>> x;
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      const TensorDesc& desc = inputs[i].desc;
+      x.push_back({inputs[i].data, element * a_.taken_of(i, desc), element * desc.shape[1]});
+    }
+    std::vector<RowPart<void*>> y;
+    std::int64_t elements = 0, width = 0;
+    for (std::size_t o = 0; o < outputs.size(); ++o) {
+      const TensorDesc& desc = outputs[o].desc;
+      y.push_back({outputs[o].data, element * a_.sizes[o], element * desc.shape[1]});
+      elements += desc.elements(), width += desc.shape[1];
+    }
     if (elements == 0) return;
-    args.rows = static_cast<int>(elements / width);
-    with_element_size(outputs[0].desc.dtype, [&](auto size) {
-      using T = Element<decltype(size)::value>;
-      if constexpr (sizeof(T) <= 4) {
-        if (divides<T, 4>(outputs)) return mover_.launch<T, 4>(args, width, context);
-        if (divides<T, 2>(outputs)) return mover_.launch<T, 2>(args, width, context);
-      }
-      mover_.launch<T, 1>(args, width, context);
-    });
+    mover_.run({x, y, a_.groups, element, elements / width}, context);
   }
 
  private:
-  // Whether units of N channels lie within an output and where they may be written at once.
-  template <typename T, int N>
-  static bool divides(std::span<const TensorView> outputs) {
-    return std::ranges::all_of(outputs, [](const TensorView& y) {
-      return y.desc.shape[1] % N == 0 && reinterpret_cast<std::uintptr_t>(y.data) % (N * sizeof(T)) == 0;
-    });
-  }
-
   ChannelShuffleAttributes a_;
   RowMover mover_;
 };

@@ -60,24 +60,30 @@ __global__ void __launch_bounds__(kShuffleThreads) shuffle_rows(const __grid_con
   ptx::release_next_kernel();
   ptx::wait_for_previous_kernel();
   if (first_row >= a.row_step) return;
-  for (int row = first_row; row < a.rows; row += kShuffleAtOnce * a.row_step) {
-    Unit units[kShuffleAtOnce];
+  const auto move = [&](auto is_read) {
+    for (int row = first_row; row < a.rows; row += kShuffleAtOnce * a.row_step) {
+      Unit units[kShuffleAtOnce];
 #pragma unroll
-    for (int r = 0; r < kShuffleAtOnce; ++r) {
-      if (row + r * a.row_step >= a.rows) continue;
+      for (int r = 0; r < kShuffleAtOnce; ++r) {
+        if (row + r * a.row_step >= a.rows) continue;
 #pragma unroll
-      for (int i = 0; i < N; ++i)
-        units[r].v[i] = x[i] != nullptr ? x[i][r * a.row_step * width[i]] : T{};
+        for (int i = 0; i < N; ++i) units[r].v[i] = is_read(i) ? x[i][r * a.row_step * width[i]] : T{};
+      }
+#pragma unroll
+      for (int r = 0; r < kShuffleAtOnce; ++r) {
+        if (row + r * a.row_step < a.rows) *reinterpret_cast<Unit*>(y + r * a.row_step * y_width) = units[r];
+      }
+#pragma unroll
+      for (int i = 0; i < N; ++i) {
+        if (is_read(i)) x[i] += kShuffleAtOnce * a.row_step * width[i];
+      }
+      y += kShuffleAtOnce * a.row_step * y_width;
     }
-#pragma unroll
-    for (int r = 0; r < kShuffleAtOnce; ++r) {
-      if (row + r * a.row_step < a.rows) *reinterpret_cast<Unit*>(y + r * a.row_step * y_width) = units[r];
-    }
-#pragma unroll
-    for (int i = 0; i < N; ++i) {
-      if (x[i] != nullptr) x[i] += kShuffleAtOnce * a.row_step * width[i];
-    }
-    y += kShuffleAtOnce * a.row_step * y_width;
+  };
+  if (a.y[at].first + column + N <= a.y[at].end) {
+    move([](int) { return true; });
+  } else {
+    move([&](int i) { return x[i] != nullptr; });
   }
 }
 

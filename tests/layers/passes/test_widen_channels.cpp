@@ -108,6 +108,23 @@ TEST(WidenChannels, OfWhatConcatMakes) {
   expect_same_outputs(before, after.graph);
 }
 
+// Res2Net: what one part is averaged for makes a ChannelShuffle of the Concat, and the others come along.
+TEST(WidenChannels, OfWhatIsJoinedWithAWidenedImage) {
+  TestGraph b;
+  const ValueId image = b.input(Shape{2, 3, 5, 4});
+  PoolAttributes average{.kind = PoolKind::average};
+  average.window.kernel = {3, 3, 1};
+  average.window.pad_begin = average.window.pad_end = {1, 1, 0};
+  const ValueId smooth = b.add("average", Pool(average), {b.conv("a", image, 18)});
+  const ValueId joined = b.add("concat", Concat({1}), {smooth, b.conv("b", image, 22)});
+  const Graph before = b.build({b.conv("c", joined, 4)});
+  const Rewritten after = widen_channels(before);
+  for (const char* name : {"a", "b", "average"}) EXPECT_EQ(channels(after.graph, name), 24) << name;
+  EXPECT_EQ(channels(after.graph, "concat"), 40);
+  EXPECT_EQ(count_type(after.graph, "ChannelShuffle"), 1);
+  expect_same_outputs(before, after.graph);
+}
+
 TEST(WidenChannels, NotOfTheGraphsOwnOrOfWhatCountsChannels) {
   TestGraph b;
   const ValueId x = b.input(Shape{1, 20, 5, 4});
