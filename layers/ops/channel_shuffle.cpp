@@ -41,7 +41,8 @@ std::vector<TensorDesc> ChannelShuffle::infer(std::span<const TensorDesc* const>
   std::int64_t total = 0;
   for (std::size_t o = 0; o < attributes_.sizes.size(); ++o) {
     const std::int64_t size = attributes_.sizes[o], width = attributes_.width_of(o);
-    if (size < 0 || width < size) fail("ChannelShuffle: an output of {} channels, {} wide", size, width);
+    if (size < 0 || width < size || (size == 0 && width > 0))
+      fail("ChannelShuffle: an output of {} channels, {} wide", size, width);
     total = checked_add(total, size, "ChannelShuffle");
     outputs.push_back({first.shape.with(1, width), first.dtype});
   }

@@ -117,9 +117,9 @@ Rewritten fuse_group_norm(const Graph& graph);
 /// of.
 Rewritten fuse_channel_shuffle(const Graph& graph);
 
-/// Images of more than 16 channels that convolutions read get channels of zeros up to the next multiple of 8, with
-/// weights of zeros, and ChannelShuffle in place of Concat and Split where these join or part such images: kernels read
-/// a pixel in units of 16 or 8 bytes. The graph's own inputs and outputs keep their shapes. For a GPU, behind
+/// Images of more than 16 channels that convolutions read get channels up to the next multiple of 8, which no result
+/// depends on (their weights are zeros), and ChannelShuffle takes the place of Concat and Split where these join or part
+/// such images: kernels read a pixel in units of 16 or 8 bytes. The graph's own inputs and outputs keep their shapes. For a GPU, behind
 /// fuse_channel_shuffle.
 Rewritten widen_channels(const Graph& graph);
 

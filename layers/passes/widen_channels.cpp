@@ -1,4 +1,5 @@
-// Channels of zeros that make images' channels a multiple of what kernels read at once.
+// Channels of weights of zeros that make images' channels a multiple of what kernels read at once. What they hold does
+// not matter as long as it is finite.
 #include <algorithm>
 #include <cstring>
 #include <numeric>

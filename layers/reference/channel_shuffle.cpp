@@ -1,7 +1,5 @@
 #include "layers/ops/channel_shuffle.h"
 
-#include <cstring>
-
 #include "layers/common/layer_kernel.h"
 #include "layers/ops/operands.h"
 #include "layers/reference/index.h"
@@ -39,11 +37,12 @@ void run_channel_shuffle(const ChannelShuffle& layer, std::span<const ConstTenso
   std::size_t c = 0;
   for (std::size_t o = 0; o < outputs.size(); ++o) {
     const TensorView& y = outputs[o];
-    if (a.width_of(o) > a.sizes[o]) std::memset(y.data, 0, y.desc.bytes());
-    for (std::int64_t to = 0; to < a.sizes[o]; ++to, ++c) {
+    for (std::int64_t to = 0; to < y.desc.shape[1]; ++to) {
+      if (to > 0 && to < a.sizes[o]) ++c;
       const Channel& from = joined[c % groups * of_group + c / groups];
       copy_channel(*from.x, from.index, y, to);
     }
+    if (a.sizes[o] > 0) ++c;
   }
 }
 

@@ -1,6 +1,5 @@
 // ChannelShuffle of NHWC data, pixel by pixel.
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 #include <vector>
 
@@ -106,10 +105,10 @@ class ShuffleRows final : public Kernel {
         for (std::int64_t pixel = begin; pixel < end; ++pixel) {
           for (const Step& s : steps_) shuffle<T>(s, inputs, outputs, pixel);
           for (std::size_t o = 0; o < outputs.size(); ++o) {
-            const std::int64_t zeros = a_.width_of(o) - a_.sizes[o];
-            if (zeros == 0) continue;
+            const std::int64_t again = a_.width_of(o) - a_.sizes[o];
+            if (again == 0) continue;
             T* const next = reinterpret_cast<T*>(outputs[o].data) + (pixel + 1) * a_.width_of(o);
-            std::memset(static_cast<void*>(next - zeros), 0, static_cast<std::size_t>(zeros) * sizeof(T));
+            std::fill(next - again, next, next[-again - 1]);
           }
         }
       });

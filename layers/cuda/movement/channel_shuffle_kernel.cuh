@@ -13,7 +13,7 @@ inline constexpr unsigned kShuffleThreads = 256;
 inline constexpr int kShuffleAtOnce = 4;  ///< rows whose reads are under way together
 
 /// Rows of an input or output: channels [first, end) of all of them, and up to its width others, which are not read, or
-/// written as zeros. None is empty.
+/// written as the last one is. None is empty.
 template <typename Pointer>
 struct ShuffledRows {
   Pointer data = nullptr;
@@ -42,15 +42,13 @@ __global__ void __launch_bounds__(kShuffleThreads) shuffle_rows(const __grid_con
   while (column >= a.y[at].width) column -= a.y[at++].width;
   const std::int64_t y_width = a.y[at].width;
   T* y = static_cast<T*>(a.y[at].data) + first_row * y_width + column;
-  const T* x[N];  // null: zeros
+  const T* x[N];
   std::int64_t width[N];
 #pragma unroll
   for (int i = 0; i < N; ++i) {
-    const int channel = a.y[at].first + column + i;
-    x[i] = nullptr, width[i] = 0;
-    if (channel >= a.y[at].end) continue;
-    const unsigned of_group = static_cast<unsigned>(channel) / a.groups;
-    const unsigned group = static_cast<unsigned>(channel) - of_group * a.groups;
+    const auto channel = static_cast<unsigned>(min(a.y[at].first + column + i, a.y[at].end - 1));
+    const unsigned of_group = channel / a.groups;
+    const unsigned group = channel - of_group * a.groups;
     const int source = static_cast<int>(group * a.of_group + of_group);
     int part = 0;
     while (source >= a.x[part].end) ++part;
@@ -60,30 +58,21 @@ __global__ void __launch_bounds__(kShuffleThreads) shuffle_rows(const __grid_con
   ptx::release_next_kernel();
   ptx::wait_for_previous_kernel();
   if (first_row >= a.row_step) return;
-  const auto move = [&](auto is_read) {
-    for (int row = first_row; row < a.rows; row += kShuffleAtOnce * a.row_step) {
-      Unit units[kShuffleAtOnce];
+  for (int row = first_row; row < a.rows; row += kShuffleAtOnce * a.row_step) {
+    Unit units[kShuffleAtOnce];
 #pragma unroll
-      for (int r = 0; r < kShuffleAtOnce; ++r) {
-        if (row + r * a.row_step >= a.rows) continue;
+    for (int r = 0; r < kShuffleAtOnce; ++r) {
+      if (row + r * a.row_step >= a.rows) continue;
 #pragma unroll
-        for (int i = 0; i < N; ++i) units[r].v[i] = is_read(i) ? x[i][r * a.row_step * width[i]] : T{};
-      }
-#pragma unroll
-      for (int r = 0; r < kShuffleAtOnce; ++r) {
-        if (row + r * a.row_step < a.rows) *reinterpret_cast<Unit*>(y + r * a.row_step * y_width) = units[r];
-      }
-#pragma unroll
-      for (int i = 0; i < N; ++i) {
-        if (is_read(i)) x[i] += kShuffleAtOnce * a.row_step * width[i];
-      }
-      y += kShuffleAtOnce * a.row_step * y_width;
+      for (int i = 0; i < N; ++i) units[r].v[i] = x[i][r * a.row_step * width[i]];
     }
-  };
-  if (a.y[at].first + column + N <= a.y[at].end) {
-    move([](int) { return true; });
-  } else {
-    move([&](int i) { return x[i] != nullptr; });
+#pragma unroll
+    for (int r = 0; r < kShuffleAtOnce; ++r) {
+      if (row + r * a.row_step < a.rows) *reinterpret_cast<Unit*>(y + r * a.row_step * y_width) = units[r];
+    }
+#pragma unroll
+    for (int i = 0; i < N; ++i) x[i] += kShuffleAtOnce * a.row_step * width[i];
+    y += kShuffleAtOnce * a.row_step * y_width;
   }
 }
 

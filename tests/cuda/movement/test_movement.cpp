@@ -121,7 +121,7 @@ TEST(GpuMovement, ChannelShuffle) {
           {is_bytes ? bytes(part, random) : shared_random(part, random), Layout::channels_last});
     }
     for (const std::int64_t size : attributes.sizes) {
-      if (wide) attributes.widths.push_back(size + unit * pick(0, 3));
+      if (wide) attributes.widths.push_back(size + (size > 0 ? unit * pick(0, 3) : 0));
     }
     expect_gpu(ChannelShuffle(attributes), "rows", test);
   }

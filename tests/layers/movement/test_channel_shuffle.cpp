@@ -24,13 +24,13 @@ TEST(ChannelShuffle, JoinsAndSplits) {
   EXPECT_THAT(y[1].values<std::int8_t>(), ElementsAre(3, 13));
 }
 
-TEST(ChannelShuffle, LeavesChannelsOutAndWritesZerosBehind) {
+TEST(ChannelShuffle, LeavesChannelsOutAndRepeatsTheLast) {
   const auto a = test::make<std::int8_t>(Shape{2, 2}, {0, -1, 10, -1});
   const auto b = test::make<std::int8_t>(Shape{2, 3}, {1, 2, 3, 11, 12, 13});
   const std::vector<Tensor> y = test::run_reference(ChannelShuffle({2, {3, 1}, {1, 3}, {4, 3}}), {{a}, {b}});
   ASSERT_EQ(y.size(), 2U);
-  EXPECT_THAT(y[0].values<std::int8_t>(), ElementsAre(0, 2, 1, 0, 10, 12, 11, 0));
-  EXPECT_THAT(y[1].values<std::int8_t>(), ElementsAre(3, 0, 0, 13, 0, 0));
+  EXPECT_THAT(y[0].values<std::int8_t>(), ElementsAre(0, 2, 1, 1, 10, 12, 11, 11));
+  EXPECT_THAT(y[1].values<std::int8_t>(), ElementsAre(3, 3, 3, 13, 13, 13));
 }
 
 // `parts` numbers, some of them 0, of which the sum is `total`.
@@ -63,7 +63,7 @@ TEST(ChannelShuffle, KernelsMatchTheReference) {
     }
     if (wide) {
       for (const std::int64_t size : attributes.sizes)
-        attributes.widths.push_back(size + random.integer(0, 5));
+        attributes.widths.push_back(size + (size > 0 ? random.integer(0, 5) : 0));
     }
     test::expect_conformance(ChannelShuffle(attributes), c);
   }
@@ -88,6 +88,7 @@ TEST(ChannelShuffle, RefusesWhatDoesNotFit) {
   EXPECT_THROW(test::infer(ChannelShuffle({2, {7, -1}}), {{Shape{1, 6}}}), Error) << "sizes";
   EXPECT_THROW(ChannelShuffle({2, {6}, {}, {6, 6}}), Error) << "widths";
   EXPECT_THROW(test::infer(ChannelShuffle({2, {6}, {}, {5}}), {{Shape{1, 6}}}), Error) << "narrow";
+  EXPECT_THROW(test::infer(ChannelShuffle({2, {6, 0}, {}, {6, 1}}), {{Shape{1, 6}}}), Error) << "of what?";
   EXPECT_THROW(test::infer(ChannelShuffle({2, {6}, {3, 3}}), {{Shape{1, 6}}}), Error) << "inputs";
   EXPECT_THROW(test::infer(ChannelShuffle({2, {6}, {6}}), {{Shape{1, 5}}}), Error) << "more than there are";
   EXPECT_THROW(test::infer(ChannelShuffle({2, {6}, {-6}}), {{Shape{1, 6}}}), Error);
