@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "layers/cuda/device/async_ptx.cuh"
-#include "layers/cuda/device/overlap.cuh"
+#include "layers/cuda/device/early_launch.cuh"
 #include "layers/cuda/device/quantized.cuh"
 #include "layers/cuda/families.h"
 #include "layers/cuda/spatial/pool_geometry.cuh"
@@ -21,8 +21,27 @@ struct AverageStore {
   float x_scale = 1, y_scale = 1;
   QuantizedStore store;
   __device__ void operator()(void* y, std::int64_t at, int sum, int count) const {
+    store(y, at, value(sum, count));
+  }
+  // Neighbours, `at` being a multiple of V.
+  template <int V>
+  __device__ void operator()(void* y, std::int64_t at, const int (&sums)[V], int count) const {
+    if (V == 1 || store.type == StoredType::f32 || store.type == StoredType::f16) {
+#pragma unroll
+      for (int v = 0; v < V; ++v) (*this)(y, at + v, sums[v], count);
+    } else {
+      struct alignas(V) Bytes {
+        std::uint8_t v[V];
+      } bytes;
+#pragma unroll
+      for (int v = 0; v < V; ++v)
+        bytes.v[v] = static_cast<std::uint8_t>(store.integer(value(sums[v], count)));
+      *reinterpret_cast<Bytes*>(static_cast<std::uint8_t*>(y) + at) = bytes;
+    }
+  }
+  __device__ float value(int sum, int count) const {
     const float factor = __fdiv_rn(x_scale, __fmul_rn(y_scale, __int2float_rn(max(count, 1))));
-    store(y, at, __fmul_rn(__int2float_rn(sum), factor));
+    return __fmul_rn(__int2float_rn(sum), factor);
   }
 };
 
@@ -34,14 +53,19 @@ AverageStore store_of(const QAveragePoolAttributes& a, DType type) {
           {stored_type(type), a.y.zero_point, bounds.low, bounds.high}};
 }
 
-// V neighbouring channels a thread, 1 or 4. Offsets fit 31 bits (refuse_unless_indexable).
+// V neighbouring channels a thread, 1, 4 or 8. Offsets fit 31 bits (refuse_unless_indexable).
 template <PoolKind kKind, int V>
 __global__ void pool_integers(PoolGeometry g, IntegerOperand operand, AverageStore average, void* y,
                               const std::uint8_t* x) {
+  ptx::release_next_kernel();
+  ptx::wait_for_previous_kernel();
   const unsigned i = thread_index();
   if (i >= g.size) return;
   const PoolPoint point(g, i);
   const Taps(&taps)[3] = point.taps;
+  struct alignas(V) Unit {
+    std::uint8_t v[V];
+  };
   int result[V];
 #pragma unroll
   for (int v = 0; v < V; ++v) result[v] = kKind == PoolKind::max ? -128 : 0;
@@ -52,43 +76,49 @@ __global__ void pool_integers(PoolGeometry g, IntegerOperand operand, AverageSto
       const int row = point.plane + (taps[0].first + d * g.axis[0].dilation) * g.axis[0].x_step +
                       (taps[1].first + h * g.axis[1].dilation) * g.axis[1].x_step +
                       taps[2].first * g.axis[2].x_step;
+#pragma unroll 3
       for (int w = taps[2].begin; w < taps[2].end; ++w, ++count) {
-        const std::uint8_t* from = x + row + w * w_step;
-        unsigned word = V == 1 ? *from : *reinterpret_cast<const unsigned*>(from);
-        word ^= operand.flip;
+        const Unit unit = *reinterpret_cast<const Unit*>(x + row + w * w_step);
 #pragma unroll
         for (int v = 0; v < V; ++v) {
-          const int value = static_cast<std::int8_t>(word >> v * 8);
+          const int value = static_cast<std::int8_t>(unit.v[v] ^ (operand.flip & 0xFFU));
           result[v] = kKind == PoolKind::max ? max(result[v], value) : result[v] + value;
         }
       }
     }
   }
+  if constexpr (kKind == PoolKind::max) {
+    Unit unit;
 #pragma unroll
-  for (int v = 0; v < V; ++v) {
-    if constexpr (kKind == PoolKind::max) {
-      static_cast<std::uint8_t*>(y)[point.to + v] =
-          static_cast<std::uint8_t>(static_cast<unsigned>(result[v]) ^ (operand.flip & 0xFFU));
-    } else {
-      average(y, point.to + v, result[v] - count * operand.zero_point, point.divisor);
-    }
+    for (int v = 0; v < V; ++v)
+      unit.v[v] = static_cast<std::uint8_t>(static_cast<unsigned>(result[v]) ^ (operand.flip & 0xFFU));
+    *reinterpret_cast<Unit*>(static_cast<std::uint8_t*>(y) + point.to) = unit;
+  } else {
+#pragma unroll
+    for (int v = 0; v < V; ++v) result[v] -= count * operand.zero_point;
+    average(y, point.to, result, point.divisor);
   }
 }
 
-// Four channels a thread where both sides allow it.
-bool takes_words(const ConstTensorView& x, const TensorView& y) {
-  return is_channels_last(x.desc) && is_channels_last(y.desc) && x.desc.shape[1] % 4 == 0 &&
-         reinterpret_cast<std::uintptr_t>(x.data) % 4 == 0;
+// Channels of a thread: as many as both sides allow.
+int channels_at_once(const ConstTensorView& x, const TensorView& y) {
+  if (!is_channels_last(x.desc) || !is_channels_last(y.desc)) return 1;
+  const auto all = reinterpret_cast<std::uintptr_t>(x.data) | reinterpret_cast<std::uintptr_t>(y.data) |
+                   static_cast<std::uintptr_t>(x.desc.shape[1]);
+  return all % 8 == 0 ? 8 : all % 4 == 0 ? 4 : 1;
 }
 
 template <PoolKind kKind>
 void run_windows(const PoolAttributes& attributes, const IntegerOperand& operand, const AverageStore& average,
                  const ConstTensorView& x, const TensorView& y, const RunContext& context) {
   if (y.desc.elements() == 0) return;
-  const bool words = takes_words(x, y);
-  const PoolGeometry g = pool_geometry(attributes, x.desc, y.desc, words ? 4 : 1);
-  launch("pool integers", words ? pool_integers<kKind, 4> : pool_integers<kKind, 1>, g.size, context, g,
-         operand, average, static_cast<void*>(y.data), reinterpret_cast<const std::uint8_t*>(x.data));
+  const int width = channels_at_once(x, y);
+  const PoolGeometry g = pool_geometry(attributes, x.desc, y.desc, width);
+  const auto kernel = width == 8   ? pool_integers<kKind, 8>
+                      : width == 4 ? pool_integers<kKind, 4>
+                                   : pool_integers<kKind, 1>;
+  launch_waiting("pool integers", kernel, g.size, context, g, operand, average, static_cast<void*>(y.data),
+                 reinterpret_cast<const std::uint8_t*>(x.data));
 }
 
 void run_max(const Pool& layer, std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,

@@ -3,8 +3,7 @@
 
 #include "layers/cuda/device/async_ptx.cuh"
 #include "layers/cuda/device/average_result.cuh"
-#include "layers/cuda/device/kernel.cuh"
-#include "layers/cuda/device/overlap.cuh"
+#include "layers/cuda/device/early_launch.cuh"
 #include "layers/cuda/families.h"
 #include "layers/cuda/spatial/pool_geometry.cuh"
 #include "layers/ops/quantize.h"
@@ -18,6 +17,8 @@ using namespace cuda;
 // V neighbouring channels a thread. Offsets fit 31 bits (refuse_unless_indexable).
 template <PoolKind kKind, int V>
 __global__ void pool_kernel(PoolGeometry g, Out y, In x) {
+  ptx::release_next_kernel();
+  ptx::wait_for_previous_kernel();
   const unsigned i = thread_index();
   if (i >= g.size) return;
   const PoolPoint point(g, i);
@@ -98,7 +99,7 @@ void run_windows(const Pool& layer, std::span<const ConstTensorView> inputs,
         return kernel_of<PoolKind::lp>(width);
     }
   }();
-  launch("pool", kernel, g.size, context, g, Out(y), In(inputs[0]));
+  launch_waiting("pool", kernel, g.size, context, g, Out(y), In(inputs[0]));
 }
 
 // ---- Global average over NHWC: blocks add up chunks of the positions, eight channels a thread; a second kernel adds

@@ -1,5 +1,5 @@
-// Maxima over the small windows that networks use, NHWC, halves or bytes: two by two neighbouring outputs and 16 bytes
-// of channels a thread, so that every pixel is read about once.
+// Maxima over the small windows that networks use, NHWC, halves or bytes: two by two neighbouring outputs and 16 or 8
+// bytes of channels a thread, so that every pixel is read about once.
 #include "layers/cuda/device/async_ptx.cuh"
 #include "layers/cuda/device/kernel.cuh"
 #include "layers/cuda/device/overlap.cuh"
@@ -15,10 +15,10 @@ using namespace cuda;
 constexpr int kOutputs = 2;  // of a thread, along each axis
 
 struct MaxPool {
-  const uint4* x = nullptr;  // 16 bytes of channels each
-  uint4* y = nullptr;
+  const void* x = nullptr;
+  void* y = nullptr;
   unsigned size = 0;                // threads with work
-  Divider channels, columns, rows;  // groups of channels, pairs of output columns and rows
+  Divider channels, columns, rows;  // units of channels, pairs of output columns and rows
   int in_h = 1, in_w = 1, out_h = 1, out_w = 1, pad_h = 0, pad_w = 0;
 };
 
@@ -44,13 +44,26 @@ struct UnsignedBytes {
   static __device__ __forceinline__ unsigned larger(unsigned p, unsigned q) { return __vmaxu4(p, q); }
 };
 
-template <typename Elements>
-__device__ __forceinline__ uint4 larger(const uint4& a, const uint4& b) {
-  return make_uint4(Elements::larger(a.x, b.x), Elements::larger(a.y, b.y), Elements::larger(a.z, b.z),
-                    Elements::larger(a.w, b.w));
-}
+// Neighbouring channels of a thread.
+template <typename Elements, int Bytes>
+struct alignas(Bytes) Unit {
+  static constexpr int kWords = Bytes / 4;
+  unsigned words[kWords];
+  static __device__ __forceinline__ Unit lowest() {
+    Unit unit;
+#pragma unroll
+    for (unsigned& word : unit.words) word = Elements::kLowest;
+    return unit;
+  }
+  __device__ __forceinline__ Unit or_larger(const Unit& other) const {
+    Unit unit;
+#pragma unroll
+    for (int w = 0; w < kWords; ++w) unit.words[w] = Elements::larger(words[w], other.words[w]);
+    return unit;
+  }
+};
 
-template <typename Elements, int Kernel, int Stride>
+template <typename Elements, int Bytes, int Kernel, int Stride>
 __global__ void __launch_bounds__(kThreads) max_pool(const __grid_constant__ MaxPool g) {
   ptx::release_next_kernel();
   ptx::wait_for_previous_kernel();
@@ -66,35 +79,34 @@ __global__ void __launch_bounds__(kThreads) max_pool(const __grid_constant__ Max
   const int ow = take(g.columns) * kOutputs;
   const int oh = take(g.rows) * kOutputs;
   const int pixel = static_cast<int>(g.channels.divisor);
-  const uint4* image = g.x + static_cast<std::int64_t>(i) * g.in_h * g.in_w * pixel + channel;
-  constexpr unsigned kLowest = Elements::kLowest;
-  const uint4 lowest = make_uint4(kLowest, kLowest, kLowest, kLowest);
+  using U = Unit<Elements, Bytes>;
+  const U* image = static_cast<const U*>(g.x) + static_cast<std::int64_t>(i) * g.in_h * g.in_w * pixel + channel;
   constexpr int kRead = (kOutputs - 1) * Stride + Kernel;
-  uint4 best[kOutputs][kOutputs];
+  U best[kOutputs][kOutputs];
 #pragma unroll
   for (int r = 0; r < kRead; ++r) {
     const int h = oh * Stride - g.pad_h + r;
-    uint4 value[kRead];
+    U value[kRead];
 #pragma unroll
     for (int c = 0; c < kRead; ++c) {
       const int w = ow * Stride - g.pad_w + c;
       const bool inside = static_cast<unsigned>(h) < static_cast<unsigned>(g.in_h) &&
                           static_cast<unsigned>(w) < static_cast<unsigned>(g.in_w);
-      value[c] = inside ? image[(h * g.in_w + w) * pixel] : lowest;
+      value[c] = inside ? image[(h * g.in_w + w) * pixel] : U::lowest();
     }
 #pragma unroll
     for (int o = 0; o < kOutputs; ++o) {
-      uint4 across = value[o * Stride];
+      U across = value[o * Stride];
 #pragma unroll
-      for (int k = 1; k < Kernel; ++k) across = larger<Elements>(across, value[o * Stride + k]);
+      for (int k = 1; k < Kernel; ++k) across = across.or_larger(value[o * Stride + k]);
 #pragma unroll
       for (int p = 0; p < kOutputs; ++p) {
         if (r == p * Stride) best[p][o] = across;
-        if (r > p * Stride && r < p * Stride + Kernel) best[p][o] = larger<Elements>(best[p][o], across);
+        if (r > p * Stride && r < p * Stride + Kernel) best[p][o] = best[p][o].or_larger(across);
       }
     }
   }
-  uint4* to = g.y + static_cast<std::int64_t>(i) * g.out_h * g.out_w * pixel + channel;
+  U* to = static_cast<U*>(g.y) + static_cast<std::int64_t>(i) * g.out_h * g.out_w * pixel + channel;
 #pragma unroll
   for (int p = 0; p < kOutputs; ++p) {
 #pragma unroll
@@ -107,15 +119,19 @@ __global__ void __launch_bounds__(kThreads) max_pool(const __grid_constant__ Max
 using Function = void (*)(MaxPool);
 
 // Null when the window is not compiled.
-template <typename Elements>
+template <typename Elements, int Bytes>
 Function kernel_for(const Window& w) {
   const auto is = [&](std::int64_t kernel, std::int64_t stride) {
     return w.kernel[0] == kernel && w.kernel[1] == kernel && w.stride[0] == stride && w.stride[1] == stride;
   };
-  if (is(3, 2)) return max_pool<Elements, 3, 2>;
-  if (is(2, 2)) return max_pool<Elements, 2, 2>;
-  if (is(3, 1)) return max_pool<Elements, 3, 1>;
+  if (is(3, 2)) return max_pool<Elements, Bytes, 3, 2>;
+  if (is(2, 2)) return max_pool<Elements, Bytes, 2, 2>;
+  if (is(3, 1)) return max_pool<Elements, Bytes, 3, 1>;
   return nullptr;
+}
+
+std::int64_t pixel_bytes(const TensorDesc& x) {
+  return x.shape[1] * static_cast<std::int64_t>(dtype_bytes(x.dtype));
 }
 
 template <typename Elements>
@@ -128,11 +144,10 @@ Refusal refuse_max_pool(const NodeSpec& spec) {
   if (x.dtype != Elements::kType || y.dtype != x.dtype)
     return "only " + std::string(dtype_name(Elements::kType)) + " is handled";
   if (!is_channels_last(x) || !is_channels_last(y)) return "input and output must be channels_last";
-  if (x.shape[1] * static_cast<std::int64_t>(dtype_bytes(x.dtype)) % 16 != 0)
-    return "channels must be a multiple of 16 bytes";
+  if (pixel_bytes(x) % 8 != 0) return "channels must be a multiple of 8 bytes";
   if (x.elements() == 0 || y.elements() == 0) return "a tensor is empty";
   const Window& w = a.window;
-  if (w.rank != 2 || w.dilation[0] != 1 || w.dilation[1] != 1 || kernel_for<Elements>(w) == nullptr)
+  if (w.rank != 2 || w.dilation[0] != 1 || w.dilation[1] != 1 || kernel_for<Elements, 16>(w) == nullptr)
     return "the window is not 3x3 at stride 1 or 2, or 2x2 at stride 2";
   if (w.pad_begin[0] >= w.kernel[0] || w.pad_begin[1] >= w.kernel[1]) return "a window lies in the padding";
   return std::nullopt;
@@ -147,23 +162,23 @@ class MaxPoolKernel final : public Kernel {
     const Shape& y = spec.outputs[0].shape;
     const auto narrow = [](std::int64_t v) { return static_cast<int>(v); };
     const auto pairs = [](std::int64_t v) { return static_cast<unsigned>((v + kOutputs - 1) / kOutputs); };
-    const auto groups =
-        static_cast<unsigned>(x[1] * static_cast<std::int64_t>(dtype_bytes(Elements::kType)) / 16);
-    pool_.channels = Divider(groups);
+    const std::int64_t bytes = pixel_bytes(*spec.inputs[0]);
+    const auto units = static_cast<unsigned>(bytes / (bytes % 16 == 0 ? 16 : 8));
+    pool_.channels = Divider(units);
     pool_.columns = Divider(pairs(y[3]));
     pool_.rows = Divider(pairs(y[2]));
-    pool_.size = static_cast<unsigned>(x[0]) * groups * pairs(y[2]) * pairs(y[3]);
+    pool_.size = static_cast<unsigned>(x[0]) * units * pairs(y[2]) * pairs(y[3]);
     pool_.in_h = narrow(x[2]), pool_.in_w = narrow(x[3]);
     pool_.out_h = narrow(y[2]), pool_.out_w = narrow(y[3]);
     pool_.pad_h = narrow(w.pad_begin[0]), pool_.pad_w = narrow(w.pad_begin[1]);
-    kernel_ = kernel_for<Elements>(w);
+    kernel_ = bytes % 16 == 0 ? kernel_for<Elements, 16>(w) : kernel_for<Elements, 8>(w);
     PIPIT_CUDA(can_overlap(reinterpret_cast<const void*>(kernel_), overlap_));
   }
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
     MaxPool pool = pool_;
-    pool.x = reinterpret_cast<const uint4*>(inputs[0].data);
-    pool.y = reinterpret_cast<uint4*>(outputs[0].data);
+    pool.x = inputs[0].data;
+    pool.y = outputs[0].data;
     PIPIT_CUDA(launch_overlapping(kernel_, dim3(blocks_for(pool.size)), dim3(kThreads), overlap_,
                                   static_cast<cudaStream_t>(context.stream), pool));
   }

@@ -87,6 +87,8 @@ TEST(GpuPool, UsualWindowsInHalf) {
       run({3, 8, size, size}, 2, 2, 0, 0, true, nan);
       run({1, 8, size + 1, size}, 2, 2, 1, 0, false, nan);
       run({1, 40, size, size}, 3, 1, 1, 1, false, nan);
+      run({2, 12, size, size}, 3, 2, 1, 1, false, nan);  // 8 bytes at once
+      run({1, 4, size, size}, 2, 2, 0, 0, false, nan);
     }
   }
   run({40, 64, 41, 39}, 3, 2, 1, 1, false, false);
