@@ -12,12 +12,12 @@ inline constexpr int kShuffleMost = 16;  ///< inputs, and outputs
 inline constexpr unsigned kShuffleThreads = 256;
 inline constexpr int kShuffleAtOnce = 4;  ///< rows whose reads are under way together
 
-/// Rows of an input or output: channels [first, end) of all of them, and up to its width others, which are not read, or
-/// written as the last one is. None is empty.
+/// Rows of an input or output: of all channels those from the end of the one in front up to `end`, and up to its width
+/// others, which are not read, or written as the last one is. None is empty.
 template <typename Pointer>
 struct ShuffledRows {
   Pointer data = nullptr;
-  int first = 0, end = 0, width = 0;
+  int end = 0, width = 0;
 };
 
 struct ShuffleArgs {
@@ -38,22 +38,25 @@ __global__ void __launch_bounds__(kShuffleThreads) shuffle_rows(const __grid_con
   const int thread = static_cast<int>(blockIdx.x * kShuffleThreads + threadIdx.x);
   const int first_row = thread / a.units;
   int column = (thread - first_row * a.units) * N;
-  int at = 0;
-  while (column >= a.y[at].width) column -= a.y[at++].width;
+  int at = 0, y_first = 0;
+  while (column >= a.y[at].width) {
+    column -= a.y[at].width;
+    y_first = a.y[at++].end;
+  }
   const std::int64_t y_width = a.y[at].width;
   T* y = static_cast<T*>(a.y[at].data) + first_row * y_width + column;
   const T* x[N];
   std::int64_t width[N];
 #pragma unroll
   for (int i = 0; i < N; ++i) {
-    const auto channel = static_cast<unsigned>(min(a.y[at].first + column + i, a.y[at].end - 1));
+    const auto channel = static_cast<unsigned>(min(y_first + column + i, a.y[at].end - 1));
     const unsigned of_group = channel / a.groups;
     const unsigned group = channel - of_group * a.groups;
     const int source = static_cast<int>(group * a.of_group + of_group);
-    int part = 0;
-    while (source >= a.x[part].end) ++part;
+    int part = 0, x_first = 0;
+    while (source >= a.x[part].end) x_first = a.x[part++].end;
     width[i] = a.x[part].width;
-    x[i] = static_cast<const T*>(a.x[part].data) + first_row * width[i] + source - a.x[part].first;
+    x[i] = static_cast<const T*>(a.x[part].data) + first_row * width[i] + source - x_first;
   }
   ptx::release_next_kernel();
   ptx::wait_for_previous_kernel();

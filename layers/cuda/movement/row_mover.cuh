@@ -93,10 +93,9 @@ class RowMover {
     Sums sums;
     int count = 0;
     for (const auto& [data, used, width] : parts) {
-      const int first = sums.used;
       sums.used += static_cast<int>(used / kBytes);
       sums.width += static_cast<int>(width / kBytes);
-      if (width > 0) rows[count++] = {data, first, sums.used, static_cast<int>(width / kBytes)};
+      if (width > 0) rows[count++] = {data, sums.used, static_cast<int>(width / kBytes)};
     }
     return sums;
   }

@@ -29,9 +29,12 @@ struct Taps {
 };
 
 __device__ inline Taps taps_of(const PoolAxis& a, int start, int extent) {
-  const int below = start >= 0 ? 0 : (-start + a.dilation - 1) / a.dilation;
-  const int room = extent - start;
-  const int above = room <= 0 ? 0 : (room + a.dilation - 1) / a.dilation;
+  // Dilated pools are rare, and divisions take longer than the rest.
+  const auto steps = [&](int room) {
+    return room <= 0 ? 0 : a.dilation == 1 ? room : (room + a.dilation - 1) / a.dilation;
+  };
+  const int below = steps(-start);
+  const int above = steps(extent - start);
   const int begin = min(below, a.kernel);
   return {start, begin, max(begin, min(above, a.kernel))};
 }

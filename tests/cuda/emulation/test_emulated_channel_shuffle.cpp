@@ -43,9 +43,8 @@ struct Side {
   }
   template <typename Pointer>
   void hand_to(cuda::ShuffledRows<Pointer>* rows) {
-    int first = 0;
-    for (std::size_t i = 0; i < widths.size(); first += used[i++])
-      rows[i] = {memory[i].data(), first, first + used[i], widths[i]};
+    int end = 0;
+    for (std::size_t i = 0; i < widths.size(); ++i) rows[i] = {memory[i].data(), end += used[i], widths[i]};
   }
 };
 
