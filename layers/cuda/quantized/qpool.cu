@@ -1,12 +1,12 @@
-// Pooling of 8-bit integers: maxima, and averages as QAveragePool specifies them.
+// Pooling of 8-bit integers: windows of every kind, and the global average, as QAveragePool specifies them.
 #include <cooperative_groups.h>
 
 #include <algorithm>
 
 #include "layers/cuda/device/async_ptx.cuh"
 #include "layers/cuda/device/early_launch.cuh"
-#include "layers/cuda/device/quantized.cuh"
 #include "layers/cuda/families.h"
+#include "layers/cuda/quantized/average_store.cuh"
 #include "layers/cuda/spatial/pool_geometry.cuh"
 #include "layers/ops/qelementwise.h"
 
@@ -15,43 +15,6 @@ namespace pipit {
 namespace {
 
 using namespace cuda;
-
-// An average of `count` positions whose integers, less the zero point, add up to `sum`.
-struct AverageStore {
-  float x_scale = 1, y_scale = 1;
-  QuantizedStore store;
-  __device__ void operator()(void* y, std::int64_t at, int sum, int count) const {
-    store(y, at, value(sum, count));
-  }
-  // Neighbours, `at` being a multiple of V.
-  template <int V>
-  __device__ void operator()(void* y, std::int64_t at, const int (&sums)[V], int count) const {
-    if (V == 1 || store.type == StoredType::f32 || store.type == StoredType::f16) {
-#pragma unroll
-      for (int v = 0; v < V; ++v) (*this)(y, at + v, sums[v], count);
-    } else {
-      struct alignas(V) Bytes {
-        std::uint8_t v[V];
-      } bytes;
-#pragma unroll
-      for (int v = 0; v < V; ++v)
-        bytes.v[v] = static_cast<std::uint8_t>(store.integer(value(sums[v], count)));
-      *reinterpret_cast<Bytes*>(static_cast<std::uint8_t*>(y) + at) = bytes;
-    }
-  }
-  __device__ float value(int sum, int count) const {
-    const float factor = __fdiv_rn(x_scale, __fmul_rn(y_scale, __int2float_rn(max(count, 1))));
-    return __fmul_rn(__int2float_rn(sum), factor);
-  }
-};
-
-AverageStore store_of(const QAveragePoolAttributes& a, DType type) {
-  const StepBounds bounds =
-      a.y.quantized() ? step_bounds(a.y, -INFINITY, INFINITY) : StepBounds{-INFINITY, INFINITY};
-  return {a.x.scale,
-          a.y.quantized() ? a.y.scale : 1.0F,
-          {stored_type(type), a.y.zero_point, bounds.low, bounds.high}};
-}
 
 // V neighbouring channels a thread, 1, 4 or 8. Offsets fit 31 bits (refuse_unless_indexable).
 template <PoolKind kKind, int V>

@@ -97,6 +97,11 @@ TEST(QPool, Averages) {
     test.precision = numbers.coin() ? Precision::fp32 : Precision::fp16;
     test.inputs = {{numbers.quantized(shape, a.x), kLast}};
     expect_gpu(QAveragePool(a), "windows", test);
+    if (!a.pool.global && channels % 8 == 0 && a.y.quantized()) {
+      expect_gpu(QAveragePool(a), "average_bytes", test);
+    } else {
+      EXPECT_TRUE(gpu_refusal(QAveragePool(a), "average_bytes", test).has_value());
+    }
     if (a.pool.global && channels % 4 == 0) expect_gpu(QAveragePool(a), "global_average", test);
     test.output_layout = test.inputs[0].layout = Layout::row_major;
     expect_gpu(QAveragePool(a), "windows", test);
@@ -122,6 +127,32 @@ TEST(QPool, GlobalAveragesOfLargeImages) {
       expect_gpu(QAveragePool(a), "global_average", test);
       if (HasFailure()) return;
     }
+  }
+}
+
+// Every small window, odd extents, padding that counts or does not, a last window that ceil_mode adds.
+TEST(QPool, AveragesOfSmallWindows) {
+  PIPIT_NEEDS_GPU();
+  Numbers numbers(225);
+  for (int i = 0; i < 60 && !HasFailure(); ++i) {
+    QAveragePoolAttributes a;
+    a.x = kTypes[i % 4];
+    a.y = kTypes[numbers.pick(0, 3)];
+    a.y.scale = 0.01F;
+    a.pool.kind = PoolKind::average;
+    a.pool.count_include_pad = numbers.coin();
+    const std::int64_t kernel = i % 3 == 0 ? 2 : 3;
+    set_window(a.pool.window, kernel, kernel == 2 ? 2 : numbers.pick(1, 2), 1, 0);
+    for (std::size_t d = 0; d < 2; ++d) {
+      a.pool.window.pad_begin[d] = numbers.pick(0, kernel - 1);
+      a.pool.window.pad_end[d] = numbers.pick(0, kernel - 1);
+    }
+    a.pool.window.ceil_mode = numbers.coin();
+    GpuCase test = exact_case();
+    test.inputs = {{numbers.quantized(
+                        {numbers.pick(1, 3), 8 * numbers.pick(1, 9), numbers.pick(3, 15), numbers.pick(3, 15)}, a.x),
+                    kLast}};
+    expect_gpu(QAveragePool(a), "average_bytes", test);
   }
 }
 

@@ -63,6 +63,28 @@ TEST(GpuPool, WindowsOfOneToThreeDimensions) {
   EXPECT_TRUE(test::gpu_refusal(Pool(indices), "windows", {{{x}}}).has_value());
 }
 
+// Small windows, odd extents, padding that counts or does not.
+TEST(GpuPool, UsualAveragesInHalf) {
+  PIPIT_NEEDS_GPU();
+  std::mt19937 random(test::gpu_seed() + 2);
+  const auto pick = [&](std::int64_t low, std::int64_t high) {
+    return std::uniform_int_distribution<std::int64_t>(low, high)(random);
+  };
+  for (int i = 0; i < 40 && !HasFailure(); ++i) {
+    PoolAttributes a{.kind = PoolKind::average, .count_include_pad = i % 2 == 0};
+    const std::int64_t kernel = i % 3 == 0 ? 2 : 3, stride = kernel == 2 ? 2 : pick(1, 2);
+    const auto pad = [&] { return pick(0, kernel - 1); };
+    a.window = {2,          {kernel, kernel, 1}, {stride, stride, 1}, {1, 1, 1}, {pad(), pad(), 0},
+                {pad(), pad(), 0}, pick(0, 1) == 0};
+    test::GpuCase test;
+    test.inputs = {{shared_random({pick(1, 3), 4 * pick(1, 12), pick(3, 17), pick(3, 17)}, random),
+                    Layout::channels_last}};
+    test.precision = Precision::fp16;
+    test.output_layout = Layout::channels_last;
+    expect_gpu(Pool(a), "average_half", test);
+  }
+}
+
 // Odd extents, padding on either side, and a NaN that must stay where it is.
 TEST(GpuPool, UsualWindowsInHalf) {
   PIPIT_NEEDS_GPU();

@@ -1,0 +1,61 @@
+// Averages over the small windows that networks use, of halves.
+#include "layers/cuda/families.h"
+#include "layers/cuda/spatial/pool_small_windows.cuh"
+
+namespace pipit {
+
+namespace {
+
+using namespace cuda;
+
+struct HalfAverages {
+  static constexpr int kChannels = 4;
+  struct alignas(kChannels * 2) Unit {
+    __half v[kChannels];
+  };
+  struct Value {
+    float sum[kChannels];
+  };
+  AveragedPositions positions;
+
+  __device__ __forceinline__ Value value(const Unit& unit) const {
+    Value value;
+#pragma unroll
+    for (int v = 0; v < kChannels; ++v) value.sum[v] = __half2float(unit.v[v]);
+    return value;
+  }
+  __device__ __forceinline__ Value outside() const { return {}; }
+  __device__ __forceinline__ Value join(const Value& a, const Value& b) const {
+    Value both;
+#pragma unroll
+    for (int v = 0; v < kChannels; ++v) both.sum[v] = a.sum[v] + b.sum[v];
+    return both;
+  }
+  __device__ __forceinline__ Unit result(const Value& value, int h, int w, int kernel) const {
+    const auto divisor = static_cast<float>(max(positions.divisor(h, w, kernel), 1));
+    Unit unit;
+#pragma unroll
+    for (int v = 0; v < kChannels; ++v) unit.v[v] = __float2half_rn(value.sum[v] / divisor);
+    return unit;
+  }
+};
+
+Refusal refuse_average_pool(const NodeSpec& spec) {
+  const PoolAttributes& a = layer_as<Pool>(spec.layer).attributes();
+  if (a.kind != PoolKind::average) return "only averages";
+  if (spec.inputs[0]->dtype != DType::f16 || spec.outputs[0].dtype != DType::f16) return "only f16 is handled";
+  return refuse_unless_small_windows<HalfAverages>(spec, a);
+}
+
+}  // namespace
+
+void register_cuda_pool_average(Registry& registry) {
+  registry.add(Pool::kType, DeviceKind::cuda,
+               {"average_half", refuse_average_pool, [](const NodeSpec& spec) {
+                  const PoolAttributes& a = layer_as<Pool>(spec.layer).attributes();
+                  return std::unique_ptr<Kernel>(std::make_unique<SmallWindowsKernel<HalfAverages>>(
+                      spec, a.window, HalfAverages{AveragedPositions(a, spec.inputs[0]->shape)}));
+                }});
+}
+
+}  // namespace pipit
