@@ -31,8 +31,7 @@ std::vector<TensorDesc> ChannelShuffle::infer(std::span<const TensorDesc* const>
         !(input->shape.with(1, first.shape[1]) == first.shape))
       fail("ChannelShuffle: {} and {} differ in more than channels", first.str(), input->str());
     const std::int64_t taken = attributes_.taken_of(i, *input);
-    if (taken < 0 || taken > input->shape[1])
-      fail("ChannelShuffle: {} channels of {}", taken, input->str());
+    if (taken < 0 || taken > input->shape[1]) fail("ChannelShuffle: {} channels of {}", taken, input->str());
     channels = checked_add(channels, taken, "ChannelShuffle");
   }
   if (channels % attributes_.groups != 0)

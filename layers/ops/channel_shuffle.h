@@ -16,9 +16,7 @@ struct ChannelShuffleAttributes {
   std::int64_t taken_of(std::size_t input, const TensorDesc& x) const {
     return taken.empty() ? x.shape[1] : taken[input];
   }
-  std::int64_t width_of(std::size_t output) const {
-    return widths.empty() ? sizes[output] : widths[output];
-  }
+  std::int64_t width_of(std::size_t output) const { return widths.empty() ? sizes[output] : widths[output]; }
 };
 
 /// With C channels side by side in the inputs, channel c of all outputs is that at c % groups * (C / groups) +

@@ -118,9 +118,9 @@ Rewritten fuse_group_norm(const Graph& graph);
 Rewritten fuse_channel_shuffle(const Graph& graph);
 
 /// Images of more than 16 channels that convolutions read get channels up to the next multiple of 8, which no result
-/// depends on (their weights are zeros), and ChannelShuffle takes the place of Concat and Split where these join or part
-/// such images: kernels read a pixel in units of 16 or 8 bytes. The graph's own inputs and outputs keep their shapes. For a GPU, behind
-/// fuse_channel_shuffle.
+/// depends on (their weights are zeros), and ChannelShuffle takes the place of Concat and Split where these join or
+/// part such images: kernels read a pixel in units of 16 or 8 bytes. The graph's own inputs and outputs keep their
+/// shapes. For a GPU, behind fuse_channel_shuffle.
 Rewritten widen_channels(const Graph& graph);
 
 /// Activations in i8 with zero point z that convolutions read, and what they are made of, become u8 with zero point
@@ -162,10 +162,10 @@ struct ExtraPass {
 /// without layouts.
 Graph fuse(Graph graph, std::vector<PassReport>* report = nullptr);
 
-/// fuse(), then `before_layouts`, on a GPU raise_quantize, for a model that is quantized already
+/// fuse(), then `before_layouts`, on a GPU raise_quantize and widen_channels, for a model that is quantized already
 /// fuse_quantized_functions and on a CPU unsigned_activations, and assign_layouts. `before_layouts`, if it has a
-/// function, sees the fused graph before it is given layouts: that is where a graph is quantized. keep_every_value: every
-/// value has the channels of the model's, so no widen_channels.
+/// function, sees the fused graph before it is given layouts: that is where a graph is quantized. keep_every_value:
+/// every value has the channels of the model's, so no widen_channels.
 Graph optimize(Graph graph, std::vector<PassReport>* report = nullptr, const ExtraPass& before_layouts = {},
                DeviceKind device = DeviceKind::cpu, bool keep_every_value = false);
 

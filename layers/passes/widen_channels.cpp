@@ -138,8 +138,7 @@ Tensor padded(const Tensor& tensor, std::int64_t outputs, std::int64_t inputs) {
 
 class WidenPass {
  public:
-  explicit WidenPass(const Graph& graph)
-      : rewriter_(graph), families_(graph), images_(image_values(graph)) {}
+  explicit WidenPass(const Graph& graph) : rewriter_(graph), families_(graph), images_(image_values(graph)) {}
 
   Rewritten run() {
     const Graph& graph = rewriter_.source();
@@ -230,8 +229,7 @@ class WidenPass {
     if (layer_if<ChannelShuffle>(node) != nullptr) return true;
     const auto channels_of = [&](std::int64_t axis, ValueId whole) {
       const int rank = rewriter_.source().value(whole).desc.shape.rank();
-      return rank > 2 && images_[static_cast<std::size_t>(whole)] &&
-             normalize_axis(axis, rank, "axis") == 1;
+      return rank > 2 && images_[static_cast<std::size_t>(whole)] && normalize_axis(axis, rank, "axis") == 1;
     };
     const auto computed = [&](ValueId id) { return !rewriter_.source().value(id).is_constant(); };
     if (const auto* concat = layer_if<Concat>(node))

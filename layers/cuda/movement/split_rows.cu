@@ -39,10 +39,9 @@ class SplitRows final : public Kernel {
     const RowPart whole = part(static_cast<const void*>(inputs[0].data), x);
     std::vector<RowPart<void*>> parts;
     for (const TensorView& y : outputs) parts.push_back(part(static_cast<void*>(y.data), y.desc));
-    mover_.run({.x = std::span(&whole, 1),
-                .y = parts,
-                .rows = static_cast<std::int64_t>(x.bytes()) / whole.width},
-               context);
+    mover_.run(
+        {.x = std::span(&whole, 1), .y = parts, .rows = static_cast<std::int64_t>(x.bytes()) / whole.width},
+        context);
   }
 
  private:

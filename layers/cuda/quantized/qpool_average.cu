@@ -33,7 +33,9 @@ struct ByteAverages {
     }
     return value;
   }
-  __device__ __forceinline__ Value outside() const { return {}; }
+  __device__ __forceinline__ Value outside() const {
+    return {};
+  }
   __device__ __forceinline__ Value join(const Value& a, const Value& b) const {
     Value both;
 #pragma unroll
@@ -61,7 +63,8 @@ struct ByteAverages {
 Refusal refuse_small_average(const NodeSpec& spec) {
   const DType y = spec.outputs[0].dtype;
   if (y != DType::i8 && y != DType::u8) return "only from integers to integers";
-  return refuse_unless_small_windows<ByteAverages>(spec, layer_as<QAveragePool>(spec.layer).attributes().pool);
+  return refuse_unless_small_windows<ByteAverages>(spec,
+                                                   layer_as<QAveragePool>(spec.layer).attributes().pool);
 }
 
 }  // namespace

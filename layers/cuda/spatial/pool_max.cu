@@ -67,8 +67,8 @@ Refusal refuse_max_pool(const NodeSpec& spec) {
 template <typename Elements, int Bytes>
 std::unique_ptr<Kernel> make_max_pool(const NodeSpec& spec) {
   using Policy = Largest<Elements, Bytes>;
-  return std::make_unique<SmallWindowsKernel<Policy>>(
-      spec, layer_as<Pool>(spec.layer).attributes().window, Policy{});
+  return std::make_unique<SmallWindowsKernel<Policy>>(spec, layer_as<Pool>(spec.layer).attributes().window,
+                                                      Policy{});
 }
 
 template <typename Elements>

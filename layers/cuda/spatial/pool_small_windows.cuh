@@ -19,9 +19,20 @@ struct SmallWindows {
   int in_h = 1, in_w = 1, out_h = 1, out_w = 1, pad_h = 0, pad_w = 0;
 };
 
+/// In one access, which the compiler otherwise takes apart where words of a unit go different ways.
+template <typename Unit>
+__device__ __forceinline__ Unit read_unit(const Unit* from) {
+  static_assert(sizeof(Unit) == 8 || sizeof(Unit) == 16);
+  using Whole = std::conditional_t<sizeof(Unit) == 16, uint4, uint2>;
+  const Whole whole = *reinterpret_cast<const Whole*>(from);
+  Unit unit;
+  memcpy(&unit, &whole, sizeof unit);
+  return unit;
+}
+
 /// Policy has Unit, neighbouring channels as they are read and written; Value, what is known of some of a window's
-/// pixels; value(unit); outside(), that of padding; join(value, value); result(value, h, w, Kernel), the unit of y whose
-/// window of Kernel x Kernel begins at position (h, w) of x.
+/// pixels; value(unit); outside(), that of padding; join(value, value); result(value, h, w, Kernel), the unit of y
+/// whose window of Kernel x Kernel begins at position (h, w) of x.
 template <typename Policy, int Kernel, int Stride>
 __global__ void __launch_bounds__(kThreads)
     pool_small_windows(const __grid_constant__ SmallWindows g, const __grid_constant__ Policy policy) {
@@ -55,7 +66,7 @@ __global__ void __launch_bounds__(kThreads)
       const int w = first_w + c;
       const bool inside = static_cast<unsigned>(h) < static_cast<unsigned>(g.in_h) &&
                           static_cast<unsigned>(w) < static_cast<unsigned>(g.in_w);
-      value[c] = inside ? policy.value(image[(h * g.in_w + w) * pixel]) : policy.outside();
+      value[c] = inside ? policy.value(read_unit(image + (h * g.in_w + w) * pixel)) : policy.outside();
     }
 #pragma unroll
     for (int o = 0; o < kPoolOutputs; ++o) {

@@ -149,9 +149,10 @@ TEST(QPool, AveragesOfSmallWindows) {
     }
     a.pool.window.ceil_mode = numbers.coin();
     GpuCase test = exact_case();
-    test.inputs = {{numbers.quantized(
-                        {numbers.pick(1, 3), 8 * numbers.pick(1, 9), numbers.pick(3, 15), numbers.pick(3, 15)}, a.x),
-                    kLast}};
+    test.inputs = {
+        {numbers.quantized(
+             {numbers.pick(1, 3), 8 * numbers.pick(1, 9), numbers.pick(3, 15), numbers.pick(3, 15)}, a.x),
+         kLast}};
     expect_gpu(QAveragePool(a), "average_bytes", test);
   }
 }

@@ -76,9 +76,9 @@ TEST(WidenChannels, OfWhatIsJoinedShuffledAndParted) {
     TestGraph b;
     const ValueId image = b.input(Shape{2, 3, 5, 4});
     const ValueId first = b.conv("a", image, 29), second = b.conv("b", image, 29);
-    const std::vector<ValueId> halves = b.graph.add(
-        "shuffle", std::make_shared<ChannelShuffle>(ChannelShuffleAttributes{groups, {29, 29}}),
-        {first, second});
+    const std::vector<ValueId> halves =
+        b.graph.add("shuffle", std::make_shared<ChannelShuffle>(ChannelShuffleAttributes{groups, {29, 29}}),
+                    {first, second});
     const ValueId branch = b.conv("d", depthwise(b, "c", halves[1]), 30);
     const ValueId joined = b.add("concat", Concat({1}), {halves[0], branch});
     const std::vector<ValueId> parts =
