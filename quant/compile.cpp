@@ -96,8 +96,11 @@ ExtraPass quantizing_pass(const CompileOptions& options, std::set<std::string>& 
 Graph prepare(Graph graph, const CompileOptions& options, std::vector<PassReport>& passes) {
   const PlanOptions& planning = options.planning;
   std::set<std::string> keep_f32;
-  graph = optimize(std::move(graph), &passes, quantizing_pass(options, keep_f32), planning.device,
-                   planning.keep_every_value);
+  // In fp32 four channels are 16 bytes. Observers of every value compare them with the model's.
+  const bool keep_channels =
+      planning.keep_every_value || (planning.precision == Precision::fp32 && !is_quantized(graph));
+  graph =
+      optimize(std::move(graph), &passes, quantizing_pass(options, keep_f32), planning.device, keep_channels);
   const auto run = [&](const char* name, Rewritten next) {
     passes.push_back({name, next.changes, std::move(next.notes)});
     graph = std::move(next.graph);

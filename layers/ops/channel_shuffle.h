@@ -10,7 +10,8 @@ struct ChannelShuffleAttributes {
   std::vector<std::int64_t> sizes;  ///< channels of the outputs, one after the other
   /// How many of each input's channels there are, the others being left out; all where this is empty.
   std::vector<std::int64_t> taken = {};
-  /// Channels of each output, those behind its size being the last of them again; `sizes` where this is empty.
+  /// Channels of each output, those behind its size being the last of them again (of one group on a GPU, some of the
+  /// last: nobody reads them); `sizes` where this is empty.
   std::vector<std::int64_t> widths = {};
 
   std::int64_t taken_of(std::size_t input, const TensorDesc& x) const {

@@ -170,7 +170,7 @@ Graph fuse(Graph graph, std::vector<PassReport>* report) {
 }
 
 Graph optimize(Graph graph, std::vector<PassReport>* report, const ExtraPass& before_layouts,
-               DeviceKind device, bool keep_every_value) {
+               DeviceKind device, bool keep_channels) {
   std::vector<ExtraPass> passes{before_layouts};
   if (device == DeviceKind::cuda) passes.push_back({"raise quantize", raise_quantize});
   if (is_quantized(graph)) {
@@ -179,7 +179,7 @@ Graph optimize(Graph graph, std::vector<PassReport>* report, const ExtraPass& be
   }
   if (device == DeviceKind::cpu) passes.push_back({"fuse group normalizations", fuse_group_norm});
   passes.push_back({"fuse channel shuffles", fuse_channel_shuffle});
-  if (device == DeviceKind::cuda && !keep_every_value) passes.push_back({"widen channels", widen_channels});
+  if (device == DeviceKind::cuda && !keep_channels) passes.push_back({"widen channels", widen_channels});
   passes.push_back({"assign layouts", assign_layouts});
   return run_passes(fuse(std::move(graph), report), passes, report);
 }

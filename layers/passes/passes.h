@@ -117,10 +117,11 @@ Rewritten fuse_group_norm(const Graph& graph);
 /// of.
 Rewritten fuse_channel_shuffle(const Graph& graph);
 
-/// Images of more than 16 channels that convolutions read get channels up to the next multiple of 8, which no result
-/// depends on (their weights are zeros), and ChannelShuffle takes the place of Concat and Split where these join or
-/// part such images: kernels read a pixel in units of 16 or 8 bytes. The graph's own inputs and outputs keep their
-/// shapes. For a GPU, behind fuse_channel_shuffle.
+/// Images of more than 16 channels that convolutions or pools of windows read, or that are shuffled, get channels up to
+/// the next multiple of 8, which no result depends on as long as all values are finite (their weights are zeros), and
+/// ChannelShuffle takes the place of Concat and Split of up to 16 where these join or part such images: kernels read a
+/// pixel in units of 16 or 8 bytes. The graph's own inputs and outputs keep their shapes. For a GPU in fp16 and INT8,
+/// behind fuse_channel_shuffle.
 Rewritten widen_channels(const Graph& graph);
 
 /// Activations in i8 with zero point z that convolutions read, and what they are made of, become u8 with zero point
@@ -164,9 +165,9 @@ Graph fuse(Graph graph, std::vector<PassReport>* report = nullptr);
 
 /// fuse(), then `before_layouts`, on a GPU raise_quantize and widen_channels, for a model that is quantized already
 /// fuse_quantized_functions and on a CPU unsigned_activations, and assign_layouts. `before_layouts`, if it has a
-/// function, sees the fused graph before it is given layouts: that is where a graph is quantized. keep_every_value:
-/// every value has the channels of the model's, so no widen_channels.
+/// function, sees the fused graph before it is given layouts: that is where a graph is quantized. keep_channels:
+/// every value has as many as in the model, so no widen_channels.
 Graph optimize(Graph graph, std::vector<PassReport>* report = nullptr, const ExtraPass& before_layouts = {},
-               DeviceKind device = DeviceKind::cpu, bool keep_every_value = false);
+               DeviceKind device = DeviceKind::cpu, bool keep_channels = false);
 
 }  // namespace pipit

@@ -1,6 +1,8 @@
 // Channels of weights of zeros that make images' channels a multiple of what kernels read at once. What they hold does
-// not matter as long as it is finite.
+// not matter as long as all values are finite.
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <cstring>
 #include <numeric>
 
@@ -26,7 +28,8 @@ namespace pipit {
 namespace {
 
 constexpr std::int64_t kMultiple = 8;
-constexpr std::int64_t kFew = 16;  // kernels of few channels take every number of them
+constexpr std::int64_t kFew = 16;               // kernels of few channels take every number of them
+constexpr std::int64_t kMostProducts = 60'000;  // of an INT8 sum, far enough from what QConv refuses
 
 // Sets of values that have the same channels, as the layers between them keep them.
 class Families {
@@ -36,7 +39,10 @@ class Families {
     facts_.resize(parent_.size());
     for (std::size_t v = 0; v < parent_.size(); ++v) {
       const Shape& shape = graph.values()[v].desc.shape;
-      if (shape.rank() < 3 || graph.values()[v].is_constant()) facts_[v].fixed = true;
+      // Kernels have 31-bit offsets; what they took must not become too large for them.
+      constexpr std::int64_t kMostElements = std::int64_t{1} << 30;
+      facts_[v].fixed =
+          shape.rank() < 3 || graph.values()[v].is_constant() || shape.elements() > kMostElements;
       if (!facts_[v].fixed) facts_[v].image = shape.elements() > shape[0] * shape[1];
     }
   }
@@ -65,7 +71,7 @@ class Families {
     const Facts& facts = facts_[root(id)];
     const bool wins = facts.read || (facts.written && facts.shuffled);
     const bool widen = !facts.fixed && wins && facts.image && shape[1] > kFew;
-    return widen ? ceil_div(shape[1], kMultiple) * kMultiple : shape[1];
+    return widen ? round_up(shape[1], kMultiple) : shape[1];
   }
   bool widens(ValueId id) { return id != kNoValue && width(id) != channels(id); }
   std::int64_t channels(ValueId id) const {
@@ -172,38 +178,41 @@ class WidenPass {
   void look_at(const Node& node) {
     if (const ConvAttributes* conv = convolution(node)) return look_at(node, *conv);
     if (moves_channels(node)) {
+      const auto* shuffle = layer_if<ChannelShuffle>(node);
+      if (shuffle != nullptr && !shuffle->attributes().taken.empty())
+        return fix_all(node);  // widened already
       // A Concat alone is better left as it is, with what it takes along of what follows.
-      if (layer_if<ChannelShuffle>(node) != nullptr) shuffle_inputs(node);
+      if (shuffle != nullptr) shuffle_inputs(node);
       return;
     }
+    // Every operand has the channels of the result where the result has them, or is a number.
+    const Shape& y = shape(node.outputs[0]);
     const bool same = keeps_channels(node) && std::ranges::all_of(node.inputs, [&](ValueId id) {
-                        return id == kNoValue || is_number(id) ||
-                               families_.channels(id) == families_.channels(node.outputs[0]);
+                        if (id == kNoValue) return true;
+                        if (is_number(id)) return shape(id).rank() <= y.rank();
+                        return shape(id).rank() == y.rank() && y.rank() > 1 && shape(id)[1] == y[1];
                       });
+    if (!same) return fix_all(node);
     for (const ValueId id : node.inputs) {
-      if (id == kNoValue || (same && is_number(id))) continue;
-      same ? families_.join(node.outputs[0], id) : families_.fix(id);
+      if (id != kNoValue && !is_number(id)) families_.join(node.outputs[0], id);
     }
-    if (same) {
-      if (slides(node)) families_.read(node.inputs[0]);
-      return;
-    }
-    for (const ValueId id : node.outputs) families_.fix(id);
+    if (slides(node)) families_.read(node.inputs[0]);
   }
 
   void look_at(const Node& node, const ConvAttributes& conv) {
     const ValueId x = node.inputs[0], y = node.outputs[0];
     const ValueId residual = node.inputs.size() > 3 ? node.inputs[3] : kNoValue;
-    if (residual != kNoValue) families_.join(y, residual);
     const bool constant = std::ranges::all_of(std::array{1, 2}, [&](std::size_t i) {
       return i >= node.inputs.size() || node.inputs[i] == kNoValue ||
              rewriter_.source().value(node.inputs[i]).is_constant();
     });
     const bool depthwise = is_depthwise(node, conv);
-    if (!constant || (conv.groups != 1 && !depthwise)) {
+    if (!constant || (conv.groups != 1 && !depthwise)) return fix_all(node);
+    if (residual != kNoValue) families_.join(y, residual);
+    // INT8 sums of more products may wrap around.
+    if (!depthwise && layer_if<QConv>(node) != nullptr &&
+        shape(node.inputs[1]).elements() > kMostProducts * shape(y)[1])
       families_.fix(x);
-      families_.fix(y);
-    }
     families_.read(x);
     families_.write(y);
     if (depthwise && conv.groups != 1) families_.join(y, x);
@@ -220,15 +229,22 @@ class WidenPass {
     return conv.groups == families_.channels(node.inputs[0]) &&
            conv.groups == families_.channels(node.outputs[0]);
   }
+  const Shape& shape(ValueId id) const { return rewriter_.source().value(id).desc.shape; }
+  void fix_all(const Node& node) {
+    for (const ValueId id : node.inputs) families_.fix(id);
+    for (const ValueId id : node.outputs) families_.fix(id);
+  }
+  // A finite one: what it meets in channels that are made up stays finite.
   bool is_number(ValueId id) const {
     const Value& value = rewriter_.source().value(id);
-    return value.is_constant() && value.desc.elements() == 1;
+    return value.is_constant() && value.desc.elements() == 1 && value.desc.dtype == DType::f32 &&
+           std::isfinite(value.constant->values<float>()[0]);
   }
   // Layers that put channels side by side, in whatever order: what ChannelShuffle does.
   bool moves_channels(const Node& node) const {
     if (layer_if<ChannelShuffle>(node) != nullptr) return true;
     const auto channels_of = [&](std::int64_t axis, ValueId whole) {
-      const int rank = rewriter_.source().value(whole).desc.shape.rank();
+      const int rank = shape(whole).rank();
       return rank > 2 && images_[static_cast<std::size_t>(whole)] && normalize_axis(axis, rank, "axis") == 1;
     };
     const auto computed = [&](ValueId id) { return !rewriter_.source().value(id).is_constant(); };

@@ -12,23 +12,11 @@
 #include "engine/cuda/runtime.h"
 #include "layers/common/layer_kernel.h"
 #include "layers/common/strided_loop.h"
+#include "layers/cuda/device/divider.cuh"
 
 namespace pipit::cuda {
 
 inline constexpr unsigned kThreads = 256;  // of a block, unless a kernel needs another shape
-
-/// Floor division of n < 2^31 by a divisor known before the launch: a multiplication and a shift (Granlund &
-/// Montgomery 1994).
-struct Divider {
-  unsigned divisor = 1, magic = 1, shift = 0;
-
-  Divider() = default;
-  explicit Divider(unsigned d) : divisor(d) {
-    while ((1ULL << shift) < d) ++shift;
-    magic = static_cast<unsigned>((((1ULL << shift) - d) << 32) / d + 1);
-  }
-  __device__ unsigned divide(unsigned n) const { return (__umulhi(n, magic) + n) >> shift; }
-};
 
 /// A StridedLoop for the device: point i in [0, size) to one element offset per operand.
 template <int N>

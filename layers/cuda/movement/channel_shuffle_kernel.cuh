@@ -13,7 +13,7 @@ inline constexpr unsigned kShuffleThreads = 256;
 inline constexpr int kShuffleAtOnce = 4;  ///< rows whose reads are under way together
 
 /// Rows of an input or output: of all channels those from the end of the one in front up to `end`, and up to its width
-/// others, which are not read, or written as the last one is. None is empty.
+/// others, which are not read, or written as the last element is. None is empty.
 template <typename Pointer>
 struct ShuffledRows {
   Pointer data = nullptr;

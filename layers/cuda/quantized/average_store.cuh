@@ -1,7 +1,8 @@
 // What the pools of integers have in common: an average as QAveragePool specifies it.
 #pragma once
 
-#include "layers/cuda/device/kernel.cuh"
+#include <cmath>
+
 #include "layers/cuda/device/quantized.cuh"
 #include "layers/ops/qelementwise.h"
 

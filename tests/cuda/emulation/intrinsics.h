@@ -146,6 +146,21 @@ inline unsigned __vmaxs2(unsigned a, unsigned b) {
 inline unsigned __vmins2(unsigned a, unsigned b) {
   return of_both_halves(a, b, [](std::int16_t x, std::int16_t y) { return std::min(x, y); });
 }
+template <typename Byte>
+unsigned larger_bytes(unsigned a, unsigned b) {
+  unsigned result = 0;
+  for (int shift = 0; shift < 32; shift += 8) {
+    const auto larger = std::max(static_cast<Byte>(a >> shift), static_cast<Byte>(b >> shift));
+    result |= static_cast<unsigned>(static_cast<std::uint8_t>(larger)) << shift;
+  }
+  return result;
+}
+inline unsigned __vmaxs4(unsigned a, unsigned b) {
+  return larger_bytes<std::int8_t>(a, b);
+}
+inline unsigned __vmaxu4(unsigned a, unsigned b) {
+  return larger_bytes<std::uint8_t>(a, b);
+}
 inline unsigned __vimin_s16x2_relu(unsigned a, unsigned b) {
   return __vmaxs2(__vmins2(a, b), 0);
 }

@@ -1,6 +1,8 @@
 // Channels of zeros up to a multiple of 8.
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "layers/ops/channel_shuffle.h"
 #include "layers/ops/pool.h"
 #include "layers/ops/qconv.h"
@@ -125,29 +127,91 @@ TEST(WidenChannels, OfWhatIsJoinedWithAWidenedImage) {
   expect_same_outputs(before, after.graph);
 }
 
-TEST(WidenChannels, NotOfTheGraphsOwnOrOfWhatCountsChannels) {
+TEST(WidenChannels, NotOfTheGraphsOwn) {
   TestGraph b;
   const ValueId x = b.input(Shape{1, 20, 5, 4});
-  const ValueId few = b.conv("few", x, 12);
-  const ValueId output = b.conv("output", few, 20);
-  const ValueId turned = b.conv("turned", output, 20);
-  const ValueId normal = b.conv("normal", output, 20);
-  const ValueId divided = b.conv("divided", output, 20);
-  const ValueId other = b.conv("other", output, 20);
-  const ValueId scaled = b.conv("scaled", output, 20);
-  ConvAttributes groups;
-  groups.groups = 2;
-  const ValueId grouped = b.add("grouped", Conv(groups), {scaled, b.constant(Shape{20, 10, 1, 1})});
-  const ValueId alone =
-      b.conv("single", b.add("mean", Pool({.kind = PoolKind::average, .global = true}), {output}), 20);
-  const Graph before = b.build(
-      {output, b.add("reshape", Reshape({Shape{1, 4, 25, 4}}), {b.conv("as it is", turned, 20)}),
-       b.conv("h", b.add("transpose", Transpose({{0, 2, 3, 1}}), {turned}), 3), b.batch_norm("bn", normal),
-       b.conv("i", normal, 3), b.conv("j", b.binary("quotient", BinaryKind::div, divided, other), 3),
-       b.conv("k", divided, 3), b.conv("l", other, 3), b.conv("m", grouped, 3),
-       b.conv("n", b.binary("product", BinaryKind::mul, scaled, b.constant(Shape{1, 20, 1, 1})), 3),
-       b.conv("o", alone, 3, 1)});
-  EXPECT_EQ(widen_channels(before).changes, 0);
+  const ValueId y = b.conv("output", b.conv("few", x, 12), 20);
+  EXPECT_EQ(widen_channels(b.build({y, b.conv("last", y, 20)})).changes, 0);
+}
+
+// What keeps 20 images of 20 channels, which a convolution reads, as they are.
+TEST(WidenChannels, NotOfWhatCountsChannels) {
+  using Use = std::function<ValueId(TestGraph&, ValueId)>;
+  const auto number = [](TestGraph& b, float value, const Shape& shape) {
+    return b.graph.add_constant("number", Tensor::from<float>(shape, std::vector<float>{value}));
+  };
+  const std::pair<const char*, Use> uses[] = {
+      {"Reshape",
+       [](TestGraph& b, ValueId x) {
+         return b.add("y", Reshape({Shape{2, 4, 250, 4}}), {x});
+       }},
+      {"Transpose",
+       [](TestGraph& b, ValueId x) {
+         return b.add("y", Transpose({{0, 2, 3, 1}}), {x});
+       }},
+      {"BatchNorm", [](TestGraph& b, ValueId x) { return b.batch_norm("y", x); }},
+      {"a number per channel",
+       [](TestGraph& b, ValueId x) {
+         return b.binary("y", BinaryKind::mul, x, b.constant(Shape{1, 20, 1, 1}));
+       }},
+      {"quotients of what is 0",
+       [](TestGraph& b, ValueId x) { return b.binary("y", BinaryKind::div, x, b.conv("other", x, 20)); }},
+      {"an infinite number",
+       [&](TestGraph& b, ValueId x) {
+         return b.binary("y", BinaryKind::min, x, number(b, INFINITY, Shape{}));
+       }},
+      {"a number of more dimensions",
+       [&](TestGraph& b, ValueId x) {
+         return b.binary("y", BinaryKind::add, x, number(b, 1, Shape{1, 1, 1, 1, 1}));
+       }},
+      {"an image of more dimensions",
+       [](TestGraph& b, ValueId x) {
+         const ValueId images = b.add("images", Reshape({Shape{1, 20, 20, 5, 4}}), {b.conv("other", x, 20)});
+         return b.binary("y", BinaryKind::add, x, images);
+       }},
+      {"groups",
+       [](TestGraph& b, ValueId x) {
+         ConvAttributes groups;
+         groups.groups = 2;
+         return b.add("y", Conv(groups), {x, b.constant(Shape{20, 10, 1, 1})});
+       }},
+      {"weights that are computed",
+       [](TestGraph& b, ValueId x) {
+         return b.add("y", Conv(ConvAttributes{}), {b.conv("other", x, 20), x});
+       }},
+  };
+  for (const auto& [name, use] : uses) {
+    SCOPED_TRACE(name);
+    TestGraph b;
+    const bool weights = std::string_view(name) == "weights that are computed";
+    const ValueId image = b.input(weights ? Shape{20, 3, 1, 1} : Shape{20, 3, 5, 4});
+    const ValueId x = b.conv("first", image, 20, weights ? 1 : 3);
+    const Graph before = b.build({use(b, x), b.conv("last", x, 3, 1)});
+    const Rewritten after = widen_channels(before);
+    EXPECT_EQ(channels(after.graph, "first"), 20);
+    expect_same_outputs(before, after.graph);
+  }
+}
+
+TEST(WidenChannels, NotOfSinglePixelsOrHugeImages) {
+  for (const Shape& shape : {Shape{2, 3, 1, 1}, Shape{1, 3, 1, 1 << 27}}) {
+    TestGraph b;
+    EXPECT_EQ(widen_channels(b.build({b.conv("last", b.conv("first", b.input(shape), 20, 1), 3, 1)})).changes,
+              0)
+        << shape.str();
+  }
+}
+
+TEST(WidenChannels, OnlyOnce) {
+  TestGraph b;
+  const ValueId image = b.input(Shape{2, 3, 5, 4});
+  const ValueId joined = b.add("concat", Concat({1}), {b.conv("a", image, 17), b.conv("b", image, 18)});
+  const Graph before = b.build({b.conv("c", joined, 4)});
+  const Rewritten once = widen_channels(before);
+  const Rewritten twice = widen_channels(once.graph);
+  EXPECT_GT(once.changes, 0);
+  EXPECT_EQ(twice.changes, 0);
+  expect_same_outputs(before, twice.graph);
 }
 
 TEST(WidenChannels, OfIntegers) {
@@ -184,11 +248,11 @@ TEST(WidenChannels, ForAGpuOnly) {
   TestGraph b;
   const ValueId x = b.conv("first", b.input(Shape{1, 3, 5, 4}), 20);
   const Graph before = b.build({b.conv("last", x, 4)});
-  const auto width = [&](DeviceKind device, bool keep_every_value) {
-    return channels(optimize(before, nullptr, {}, device, keep_every_value), "first");
+  const auto width = [&](DeviceKind device, bool keep_channels) {
+    return channels(optimize(before, nullptr, {}, device, keep_channels), "first");
   };
   EXPECT_EQ(width(DeviceKind::cuda, false), 24);
-  EXPECT_EQ(width(DeviceKind::cuda, true), 20);
+  EXPECT_EQ(width(DeviceKind::cuda, true), 20) << "observers see the model's channels";
   EXPECT_EQ(width(DeviceKind::cpu, false), 20);
 }
 
