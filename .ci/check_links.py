@@ -2,12 +2,13 @@
 """Checks that every relative link of the Markdown files leads to a file, and to a heading where it names one.
 
     check_links.py [ROOT]       exits 1 and prints one line per broken link; reads the files that git does not
-                                ignore, or all where ROOT is no checkout
+                                ignore, or all but those in build folders where there is no git or no checkout
     check_links.py --self-test
 """
 
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -15,7 +16,7 @@ import tempfile
 LINK = re.compile(r"!?\[[^\]]*\]\(\s*<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\s*\)")
 FENCE = re.compile(r"^ *(```|~~~).*?^ *\1[^\n]*$", re.M | re.S)
 CODE = re.compile(r"`[^`\n]*`")
-SKIPPED = {"build", "build-asan", "build-debug", "build-fuzz", ".git"}
+IGNORED = re.compile(r"build(-.*)?|\.[^.].*")  # folders, as .gitignore has them
 
 
 def anchors(text):
@@ -45,37 +46,50 @@ def check(root, files):
                 yield f"{where}: {target or name} has no heading for #{fragment}"
 
 
-def markdown_files(root):
-    listed = subprocess.run(["git", "-C", root, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "*.md"], check=False, capture_output=True)
-    files = [f for f in listed.stdout.decode().split("\0") if f and (root / f).exists()]
-    if files:
-        return files
-    return sorted(str(p.relative_to(root)) for p in root.rglob("*.md") if not SKIPPED & set(p.relative_to(root).parts))
+def markdown_files(root, git):
+    """Of the checkout `root`, as the program `git` (None: there is none) lists them; otherwise of the folder."""
+    if git:
+        listed = subprocess.run([git, "-C", root, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "*.md"], check=False, capture_output=True)
+        files = [f for f in listed.stdout.decode().split("\0") if f and (root / f).exists()]
+        if files:
+            return files
+    files = (p.relative_to(root) for p in root.rglob("*.md"))
+    return sorted(str(f) for f in files if not any(IGNORED.fullmatch(folder) for folder in f.parts[:-1]))
 
 
 def self_test():
-    text = ("# A title, of `two` parts\n## Again\n## Again\n[good](b.md) [good](#a-title-of-two-parts) [good](#again-1)\n"
+    text = ("# A title, of `two` parts\n## Again\n## Again\n[good](docs/b.md) [good](#a-title-of-two-parts) [good](#again-1)\n"
             "[good](https://example.org/x) `[code](none.md)`\n```\n[code](none.md)\n```\n[bad](none.md)\n"
-            "[bad](b.md#none) [bad](../outside.md)\n")
+            "[bad](docs/b.md#none) [bad](../outside.md)\n")
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder) / "root"
         root.mkdir()
         (root.parent / "outside.md").write_text("# Outside\n")
+        (root / "build-ci").mkdir()
         (root / "a.md").write_text(text)
-        (root / "b.md").write_text("# B\n")
-        found = list(check(root, ["a.md", "b.md"]))
-    expected = ["a.md:9: there is no none.md", "a.md:10: b.md has no heading for #none",
+        (root / "docs").mkdir()
+        (root / "docs/b.md").write_text("# B\n")
+        (root / "build-ci/c.md").write_text("[bad](none.md)\n")
+        (root / ".gitignore").write_text("/build-*/\n")
+        listed = [markdown_files(root, None)]
+        if git := shutil.which("git"):
+            listed.append(markdown_files(root, git))  # no checkout yet
+            subprocess.run([git, "init", "-q", root], check=True)
+            listed.append(markdown_files(root, git))
+        found = [list(check(root, files)) for files in listed]
+    expected = ["a.md:9: there is no none.md", "a.md:10: docs/b.md has no heading for #none",
                 "a.md:10: there is no ../outside.md"]
-    if found != expected:
-        print(f"check_links.py --self-test: {found}, expected {expected}", file=sys.stderr)
-    return 0 if found == expected else 1
+    wrong = [f"{files}: {lines}" for files, lines in zip(listed, found) if (files, lines) != (["a.md", "docs/b.md"], expected)]
+    for line in wrong:
+        print(f"check_links.py --self-test: {line}, expected {expected}", file=sys.stderr)
+    return 1 if wrong else 0
 
 
 def main(arguments):
     if arguments == ["--self-test"]:
         return self_test()
     root = pathlib.Path(arguments[0] if arguments else pathlib.Path(__file__).parent.parent).resolve()
-    files = markdown_files(root)
+    files = markdown_files(root, shutil.which("git"))
     broken = list(check(root, files))
     for line in broken:
         print(line, file=sys.stderr)
