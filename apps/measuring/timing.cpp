@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "engine/base/clock.h"
+#include "engine/base/measuring_time.h"
 #include "engine/base/statistics.h"
 #include "engine/platform/device.h"
 #include "engine/runtime/profiler.h"
@@ -63,7 +64,7 @@ MedianInterval speedup_over(Session& session, Session& base, const ConstTensorVi
   std::vector<double> ratios;
   MedianInterval speedup;
   const Clock::time_point begin = Clock::now();
-  for (double next_look = kLeastTurnsMs;;) {
+  for (double next_look = measuring_ms(kLeastTurnsMs);;) {
     const bool base_first = ratios.size() % 2 == 1;
     const double before = base_first ? timed_run(base, input) : 0;
     const double own = timed_run(session, input);
@@ -74,7 +75,7 @@ MedianInterval speedup_over(Session& session, Session& base, const ConstTensorVi
     speedup = median_interval(ratios, kConfidence);
     const bool narrow = speedup.high - speedup.median <= kNarrow * speedup.median &&
                         speedup.median - speedup.low <= kNarrow * speedup.median;
-    if (narrow || sum >= most_ms) return speedup;
+    if (narrow || sum >= measuring_ms(most_ms)) return speedup;
     next_look = 1.5 * sum;
   }
 }
@@ -125,7 +126,8 @@ std::map<std::string, double> ComparableStepTimes::operator()(
   const Clock::time_point begin = Clock::now();
   // A median over a few milliseconds, which is what a few turns of a small model take, would be what another process
   // makes of it that gets a core for as long.
-  for (int turn = 0; turn < kFewestStepTurns || milliseconds_since(begin) < kStepTurnsMs; ++turn) {
+  for (int turn = 0; turn < kFewestStepTurns || milliseconds_since(begin) < measuring_ms(kStepTurnsMs);
+       ++turn) {
     const Profile own = profile_session(session, {&input_, 1}, 1, kStepRuns);
     base_ms.push_back(profile_session(base_, {&input_, 1}, 1, kStepRuns).layers_ms);
     for (const auto& [node, ms] : by_node(*plan, own)) turns[node].push_back(ms / base_ms.back());
