@@ -3,6 +3,7 @@
 #include <cstring>
 #include <vector>
 
+#include "engine/base/ceil_div.h"
 #include "engine/graph/tensor.h"
 #include "layers/cpu/vector/tap_grid.h"
 
@@ -13,6 +14,9 @@ namespace {
 constexpr std::int64_t kBlock = 8;  // vectors at a time
 // The C library writes past the caches only what is larger than they are.
 constexpr std::size_t kPastCaches = std::size_t{16} << 20;
+
+// Of all operands of a loop together, between two looks at the clock: some milliseconds.
+constexpr std::size_t kSlice = std::size_t{24} << 20;
 
 // Before the compiler forgets what memory holds: no loop becomes a call, and none is left out.
 #define PIPIT_MEMORY __asm__ volatile("" : : : "memory")
@@ -101,26 +105,37 @@ MemoryCeiling measure_memory(ThreadPool& pool, std::size_t bytes) {
     buffer = HostBuffer(3 * operand);
     std::memset(buffer.data(), 0, buffer.bytes());
   });
-  // `operands` of them are what the loop goes through: all three, or as many bytes in one.
-  const auto measure = [&](void (*loop)(const Span&), int operands) {
-    const std::size_t each = 3 * operand / static_cast<std::size_t>(operands) / kUnit * kUnit;
-    return measure_rate(
-        pool, static_cast<double>(each) * operands, [&](std::int64_t task, std::int64_t steps) {
-          auto* const data = reinterpret_cast<float*>(buffers[static_cast<std::size_t>(task)].data());
-          const auto floats = static_cast<std::int64_t>(each / sizeof(float));
-          // The last one is what is written.
-          const Span span{data, data + (operands > 2 ? floats : 0), data + (operands - 1) * floats, floats};
-          for (std::int64_t i = 0; i < steps; ++i) loop(span);
-        });
+  // `operands` of them are what the loop goes through: all three, or as many bytes in one. Slice after slice, so that
+  // what is larger than caches takes no longer to measure: each comes again after all the others.
+  const auto measure = [&](void (*loop)(const Span&), int operands, std::size_t most_of_slice) {
+    const auto loops_over = static_cast<std::size_t>(operands);
+    const std::size_t each = 3 * operand / loops_over / kUnit * kUnit;
+    const std::size_t slices = ceil_div(each * loops_over, most_of_slice);
+    const std::size_t slice = each / slices / kUnit * kUnit;
+    std::vector<std::size_t> next(buffers.size());
+    return measure_rate(pool, static_cast<double>(slice) * operands,
+                        [&](std::int64_t task, std::int64_t steps) {
+                          const auto t = static_cast<std::size_t>(task);
+                          auto* const data = reinterpret_cast<float*>(buffers[t].data());
+                          const auto floats = static_cast<std::int64_t>(each / sizeof(float));
+                          for (std::int64_t i = 0; i < steps; ++i) {
+                            float* const at = data + next[t] * (slice / sizeof(float));
+                            // The last one is what is written.
+                            loop({at, at + (operands > 2 ? floats : 0), at + (operands - 1) * floats,
+                                  static_cast<std::int64_t>(slice / sizeof(float))});
+                            next[t] = (next[t] + 1) % slices;
+                          }
+                        });
   };
   MemoryCeiling memory;
-  memory.read = measure(kRead, 1);
-  memory.write = measure(kWrite, 1);
-  memory.copy = measure(kCopy, 2);
-  memory.add = measure(kAdd, 3);
+  memory.read = measure(kRead, 1, kSlice);
+  memory.write = measure(kWrite, 1, kSlice);
+  memory.copy = measure(kCopy, 2, kSlice);
+  memory.add = measure(kAdd, 3, kSlice);
   if (operand < kPastCaches) return memory;
-  memory.write = faster(memory.write, measure(library_write, 1));
-  memory.copy = faster(memory.copy, measure(library_copy, 2));
+  // These look at how much they are given.
+  memory.write = faster(memory.write, measure(library_write, 1, 3 * operand));
+  memory.copy = faster(memory.copy, measure(library_copy, 2, 3 * operand));
   return memory;
 }
 
