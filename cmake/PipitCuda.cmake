@@ -31,3 +31,13 @@ if(NOT _pipit_cuda STREQUAL "OFF")
     message(STATUS "No CUDA toolkit found: GPU support off")
   endif()
 endif()
+
+# pipit_link_cuda(TARGET sources…): links the CUDA runtime. Only the sources see its headers, so that all others are
+# compiled alike with CUDA and without, and a folder that changes from one to the other keeps what it has built.
+function(pipit_link_cuda target)
+  target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:$<LINK_ONLY:CUDA::cudart_static>> $<INSTALL_INTERFACE:pipit::cudart>)
+  set(sources ${ARGN})
+  list(FILTER sources INCLUDE REGEX "\\.cpp$")
+  list(TRANSFORM CUDAToolkit_INCLUDE_DIRS PREPEND -isystem OUTPUT_VARIABLE includes)
+  set_property(SOURCE ${sources} APPEND PROPERTY COMPILE_OPTIONS ${includes})
+endfunction()

@@ -69,17 +69,25 @@ for name in sys.argv[1:]: importlib.import_module({"pillow": "PIL"}.get(name, na
   return "$status"
 }
 
-# build PRESET [TARGET...]: configures the preset and builds the targets (everything, when none is named).
+# Whether an NVIDIA driver is installed (on Windows' Linux it is a library only).
+nvidia_driver() {
+  [ -e /proc/driver/nvidia/version ] || PATH=$PATH:/sbin ldconfig -p 2>/dev/null | grep -F libcuda.so.1 >/dev/null
+}
+
+# build PRESET CUDA [TARGET...]: configures the preset and builds the targets (everything, when none is named). CUDA is
+# PIPIT_CUDA, which the environment variable of that name overrides; "" leaves it to the preset. All but the kernels for
+# GPUs is compiled alike with CUDA and without, so that nothing else is built again when it changes.
 build() {
-  local preset=$1 command quiet=()
-  shift
+  local preset=$1 command quiet=() cuda=()
+  [ -z "$2" ] || cuda=("-DPIPIT_CUDA=${PIPIT_CUDA:-$2}")
+  shift 2
   [ -t 2 ] || quiet=(-- --quiet)  # a line per file is for those who watch
   for command in cmake ninja; do
     command -v "$command" >/dev/null || die "'$command' is not in PATH; the build needs what Debian calls: ${build_packages[*]}"
   done
   (
     cd "$root" || exit 1
-    cmake --preset "$preset" >/dev/null || die "configuring failed (preset $preset); the reason stands above"
+    cmake --preset "$preset" "${cuda[@]}" >/dev/null || die "configuring failed (preset $preset); the reason stands above"
     note "building (from nothing this takes some minutes)"
     cmake --build --preset "$preset" --parallel "$(nproc)" ${1:+--target "$@"} "${quiet[@]}" >&2 ||
       die "the build failed (preset $preset); the reason stands above"

@@ -9,6 +9,7 @@
 #
 # Numbers are drawn from a fixed seed; PIPIT_TEST_SEED=random draws others and prints the seed, which PIPIT_TEST_SEED=N
 # repeats.
+# Kernels for GPUs are built where the CUDA toolkit is found; PIPIT_CUDA=OFF leaves them out.
 # Tests that need real models and images find them in the folder that PIPIT_TEST_DATA names, and say that they
 # were skipped where it is not set. ONNX Runtime and Pillow, which some tests compare with, and jsonschema come with pip
 # into build/python. Tests that look at reports want Chromium.
@@ -19,12 +20,12 @@ source "$(dirname "${BASH_SOURCE[0]}")/../cmake/setup.sh"
 # conformance tests libonnx-testdata, those of manual pages and completion groff and zsh.
 test_packages=(libstb-dev libonnx-testdata pkg-config python3-pip groff-base zsh)
 
-preset=default folder=build run=()
+preset=default folder=build cuda=AUTO run=()
 case ${1-} in
   --werror) preset=ci && shift ;;
-  --sanitize) preset=asan folder=build-asan && shift ;;
+  --sanitize) preset=asan folder=build-asan cuda='' && shift ;;
   --threads)
-    preset=tsan folder=build-tsan && shift
+    preset=tsan folder=build-tsan cuda='' && shift
     # Where the system shuffles addresses with more bits than ThreadSanitizer expects, it does not start.
     run=(setarch "$(uname -m)" -R)
     "${run[@]}" true 2>/dev/null || run=()
@@ -33,7 +34,7 @@ esac
 
 install_packages "${build_packages[@]}" "${test_packages[@]}"
 python_packages "$root/build/python" numpy onnx onnxruntime pillow jsonschema || note "tests that need them are skipped"
-build "$preset"
+build "$preset" "$cuda"
 
 cd "$root/$folder"
 status=0
