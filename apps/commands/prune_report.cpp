@@ -33,6 +33,13 @@ std::string speed_text(const MedianInterval& speedup) {
   return fmt::format("{:.2f} [{:.2f}, {:.2f}]", speedup.median, speedup.low, speedup.high);
 }
 
+std::string hurried_note(const PruneGoal& goal) {
+  return fmt::format(
+      "--search-seconds {:g} was short: it was over before {} selections were measured for a speed-up, the "
+      "fewest; with more time a better one may be found",
+      goal.seconds, kFewestSelections);
+}
+
 // What is said of a speed-up that was asked for.
 std::string reached_text(double wanted, const MedianInterval& speedup) {
   if (speedup.low >= wanted) return "reached";
@@ -58,6 +65,7 @@ std::vector<std::string> notes_on(const PruneSource& source, const PruneGoal& go
   };
   const bool falls = falls_from(keeps.rows) || falls_from(keeps.inputs);
   std::vector<std::string> notes;
+  if (outcome.hurried) notes.push_back(hurried_note(goal));
   constexpr double kFar = 0.1;
   if (goal.keep && mean_kept(outcome) > *goal.keep + kFar)
     notes.push_back(
@@ -145,6 +153,7 @@ nlohmann::ordered_json prune_json(nlohmann::ordered_json json, const PruneSource
   if (goal.speedup) json["target_speedup"] = *goal.speedup;
   if (goal.max_drop) json["max_drop"] = *goal.max_drop;
   json["calibration_images"] = outcome.calibrated;
+  if (!goal.keep) json["time_was_short"] = outcome.hurried;
   if (!outcome.missed.empty()) {
     json["dense"] = {{"ms", outcome.dense_ms}};
     json["steps"] = steps_json(outcome);
@@ -196,6 +205,8 @@ void print_pruned(const PruneSource& source, const PruneGoal& goal, const PruneO
   const int width = table_width(source.wide);
   if (!outcome.missed.empty()) {
     if (!outcome.steps.empty()) fmt::print("{}", steps_table(goal, outcome, width));
+    if (outcome.hurried)
+      fmt::print("{}", wrapped(fmt::format("note         {}\n", hurried_note(goal)), kLabel, width));
     return;
   }
   Table layers({{"layer", Align::left, 0, true},

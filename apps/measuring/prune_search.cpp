@@ -19,7 +19,6 @@ namespace {
 
 constexpr int kLayerRuns = 30;
 constexpr std::size_t kFinalists = 3;  // selections that are fitted in full, for a speed-up
-constexpr int kFewestSelections = 3;   // measured for a speed, however long that takes
 constexpr double kClose = 0.03;        // a speed-up may be passed by this share: it is measured no better
 constexpr std::array kSpeedups{1.1,  1.2, 1.35, 1.5,
                                1.75, 2.0, 2.5,  3.0};  // predicted, of the steps for a drop
@@ -103,9 +102,12 @@ class Searcher {
     const ProgressReport progress = stage_("measuring selections");
     const Clock::time_point begin = Clock::now();
     const auto share = [&] { return milliseconds_since(begin) / 1000 / seconds; };
-    for (int i = 0; i < kFewestSelections || share() < 1; ++i) {
+    for (int i = 0;; ++i) {
+      const bool over = share() >= 1;
+      if (over && i >= kFewestSelections) return;
       const std::optional<Selection> next = search_->propose(speedup);
-      if (!next) break;
+      if (!next) return;
+      outcome_.hurried = outcome_.hurried || over;
       const PrunedModel made = pruning_.sketch(budget_.keeps_of(*next));
       const ImageOutputs outputs = run_outputs(pruning_.compiler().in_fp32(made.graph), images_.compared);
       const MedianInterval measured = timed(pruning_.compiler().for_times(made.graph));
@@ -119,8 +121,8 @@ class Searcher {
   // Selections to fit in full: of those that are fast enough the ones of the least error, or the fastest one.
   std::vector<std::size_t> finalists(double speedup) const {
     std::vector<std::size_t> best = search_->best(speedup);
-    if (best.empty()) {
-      const std::vector<MeasuredSelection>& all = search_->measured();
+    const std::vector<MeasuredSelection>& all = search_->measured();
+    if (best.empty() && !all.empty()) {
       const auto slower = [](const auto& a, const auto& b) { return a.speedup < b.speedup; };
       best.push_back(
           static_cast<std::size_t>(std::max_element(all.begin(), all.end(), slower) - all.begin()));
@@ -131,6 +133,7 @@ class Searcher {
 
   void meet_speedup() {
     explore(*goal_.speedup, goal_.seconds);
+    if (search_->measured().empty()) outcome_.missed = none_is_fast();
     for (const std::size_t i : finalists(*goal_.speedup)) {
       const Selection& selection = search_->measured()[i].selection;
       const PruneStep& step = take(budget_.keeps_of(selection), search_->predicted_speedup(selection));
@@ -141,18 +144,22 @@ class Searcher {
 
   void meet_drop() {
     std::vector<PrunedModel> made;
-    for (const double speedup : kSpeedups) {
-      explore(speedup, goal_.seconds / std::size(kSpeedups));
-      const std::vector<std::size_t> best = search_->best(speedup);
-      if (best.empty()) continue;
+    const auto take_first = [&](const std::vector<std::size_t>& best) {
+      if (best.empty()) return;
       const Selection& selection = search_->measured()[best[0]].selection;
       const Keeps keeps = budget_.keeps_of(selection);
-      if (keeps == chosen_) continue;
+      if (keeps == chosen_) return;
       take(keeps, search_->predicted_speedup(selection));
       made.push_back(std::move(outcome_.pruned));
+    };
+    for (const double speedup : kSpeedups) {
+      explore(speedup, goal_.seconds / std::size(kSpeedups));
+      take_first(search_->best(speedup));
       // Twice the drop: the faster ones are only worse.
-      if (100 * outcome_.steps.back().drop.mean > 2 * *goal_.max_drop + 1) break;
+      if (!made.empty() && 100 * outcome_.steps.back().drop.mean > 2 * *goal_.max_drop + 1) break;
     }
+    const bool sure = !made.empty();
+    if (!sure) take_first(finalists(kSpeedups[0]));
     // As choose_step() has them: by falling speed, what is dense last.
     std::vector<MixedStep> steps;
     for (std::size_t i = outcome_.steps.size(); i-- > 0;) {
@@ -160,16 +167,16 @@ class Searcher {
       steps.push_back({0, static_cast<int>(i), 1 / step.speedup.median, step.answers, step.drop, false});
     }
     steps.push_back({0, -1, 1, {static_cast<std::int64_t>(images_.search_labels.size()), 0, 0}, {}, false});
+    const bool worth = sure || (!made.empty() && outcome_.steps[0].speedup.low > 1);
     const int index = choose_step(steps, *goal_.max_drop / 100, kDropConfidence);
-    const int step = index < 0 ? -1 : steps[static_cast<std::size_t>(index)].kept;
+    const int step = index < 0 || !worth ? -1 : steps[static_cast<std::size_t>(index)].kept;
     if (step < 0) {
       outcome_.missed =
-          outcome_.steps.empty()
-              ? none_is_fast()
-              : fmt::format(
-                    "no pruned model is faster than the dense one and drops at most {:g} points: "
-                    "nothing is written",
-                    *goal_.max_drop);
+          !worth ? none_is_fast()
+                 : fmt::format(
+                       "no pruned model is faster than the dense one and drops at most {:g} points: "
+                       "nothing is written",
+                       *goal_.max_drop);
       return;
     }
     choose(outcome_.steps[static_cast<std::size_t>(step)].keeps,

@@ -14,6 +14,9 @@
 
 namespace pipit::apps {
 
+/// Selections that are measured for a speed-up however long that takes.
+inline constexpr int kFewestSelections = 3;
+
 /// One of keep, speedup and max_drop.
 struct PruneGoal {
   std::optional<double> keep;      ///< share of the weights
@@ -85,6 +88,7 @@ struct PruneOutcome {
   PairedAnswers unseen;                     ///< dense in fp32 against pruned
   std::optional<PrunedInt8> int8;
   std::vector<PruneLayer> layers;
+  bool hurried = false;    ///< the seconds were over before the fewest selections were measured
   double zero_rows = 0;    ///< share of the dense model's weights that zero_rows() marks: they stay zero
   double other_zeros = 0;  ///< share that is zero otherwise: fitted like other weights
   std::optional<JudgedDrop> judged;  ///< where the goal is a drop
@@ -106,7 +110,8 @@ int most_steps(const PruneGoal& goal);
 /// for so many seconds which whole selections to measure, time and error, with weights that are fitted on few images;
 /// of those that are fast enough the one of the least error is fitted in full and measured once more; where it then
 /// falls short (reached()) the next one follows, up to twice. For a drop the same is done for rising speeds, one step
-/// for each, and the fastest taken that is good enough together with all slower ones (choose_step()).
+/// for each, and the fastest taken that is good enough together with all slower ones (choose_step()). Where none is
+/// surely fast, or there was time for few, the fastest that was measured is the one step.
 /// Where nothing is worth writing, the outcome says why and has no more than what was measured.
 PruneOutcome search_pruned(const Pruning& pruning, const PruneGoal& goal, PruneImages& images,
                            const std::function<ProgressReport(const char* stage)>& stage);
