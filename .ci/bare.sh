@@ -1,0 +1,162 @@
+#!/usr/bin/env bash
+# Runs the two commands of the README where nothing is installed: in a Debian 12 root that debootstrap makes
+# (minbase), with this tree as it stands, committed or not. Needs root and debootstrap.
+#
+#   .ci/bare.sh [--root FOLDER] [--keep] [--command demo|tests] [PART...]
+#     --root FOLDER   where the roots are made [a new one in TMPDIR or /var/tmp]: about 3 GiB each, removed afterwards
+#     --keep          does not remove them; a base that is there already is used again
+#     --command NAME  only apps/demo.sh, or only tests/run.sh
+#   PART, all when none is named:
+#     root            a checkout, as root
+#     user            a checkout, as an ordinary user with sudo
+#     archive         as root, from the files alone: no .git, HOME not set, umask 077, no /dev/shm
+#
+# Packages come from where this machine's apt gets them, with its proxy and certificates. What is mounted is so in a
+# namespace of its own, which ends with each command. Prints a verdict with times for each; exits 1 when one fails.
+set -euo pipefail
+tree=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+suite=bookworm
+
+die() {
+  echo "bare.sh: $*" >&2
+  exit 2
+}
+
+base='' keep=no commands=(demo tests) parts=()
+while [ $# -gt 0 ]; do
+  case $1 in
+    --help | -h) sed -n '2,/^set -e/{/^set -e/d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"; exit 0 ;;
+    --keep) keep=yes ;;
+    --root | --command)
+      [ $# -ge 2 ] || die "$1 needs a value"
+      if [ "$1" = --root ]; then base=$2; else commands=("$2"); fi
+      shift ;;
+    root | user | archive) parts+=("$1") ;;
+    *) die "'$1' is neither an option nor a part; see .ci/bare.sh --help" ;;
+  esac
+  shift
+done
+[[ ${commands[0]} =~ ^(demo|tests)$ ]] || die "--command '${commands[0]}': demo or tests"
+[ ${#parts[@]} -gt 0 ] || parts=(root user archive)
+[ "$(id -u)" -eq 0 ] || die "needs root: debootstrap and chroot do"
+for needed in debootstrap unshare git; do
+  command -v "$needed" >/dev/null || die "'$needed' is missing; apt-get install debootstrap util-linux git"
+done
+[ -n "$base" ] || base=$(mktemp -d "${TMPDIR:-/var/tmp}/pipit-bare.XXXXXX")
+mkdir -p "$base"
+base=$(cd "$base" && pwd)
+failed=0
+
+# shellcheck disable=SC2317  # the trap calls it
+clean() {
+  [ "$keep" = yes ] || rm -rf --one-file-system "$base"
+}
+trap clean EXIT
+
+# The repositories of this release that this machine's apt uses, one "URI SUITE COMPONENT" a line.
+repositories() {
+  apt-get indextargets --format "\$(REPO_URI) \$(RELEASE) \$(COMPONENT)" 'Created-By: Packages' |
+    awk -v suite="$suite" '$2 ~ "^" suite "(-|$)" && $3 == "main"' | sort -u
+}
+
+make_base() {
+  local repository mirror
+  mirror=$(repositories | awk -v suite="$suite" '$2 == suite { print $1; exit }')
+  [ -n "$mirror" ] || die "apt of this machine has no repository of $suite"
+  rm -rf --one-file-system "$base/base"
+  echo "bare.sh: making a root" >&2
+  debootstrap --variant=minbase "$suite" "$base/base" "$mirror" >"$base/debootstrap.log" 2>&1 ||
+    { tail -n 20 "$base/debootstrap.log" >&2; die "debootstrap failed"; }
+  while read -r repository; do printf 'deb %s\n' "$repository"; done < <(repositories) >"$base/base/etc/apt/sources.list"
+  apt-config dump | { grep -E '^Acquire::((https?|ftp)::[^ ]|Check-|Retries)' || true; } >"$base/base/etc/apt/apt.conf.d/90machine"
+  cp -L /etc/resolv.conf /etc/hosts "$base/base/etc/"
+  local variable
+  for variable in PIP_CERT SSL_CERT_FILE; do
+    [ ! -f "${!variable-}" ] || cp -L "${!variable}" "$base/base/etc/machine-certificates.crt"
+  done
+  touch "$base/base/made"
+}
+
+# copy_tree FOLDER WITH_GIT: the files that git does not ignore.
+# shellcheck disable=SC2016
+copy_tree() {
+  [ "$2" = no ] || git -c safe.directory="*" clone --quiet --no-local "$tree" "$1"
+  mkdir -p "$1"
+  git -c safe.directory="*" -C "$tree" ls-files -z --cached --others --exclude-standard |
+    (cd "$tree" && xargs -0 sh -c 'for f; do [ ! -e "$f" ] || printf "%s\0" "$f"; done' sh) |
+    tar -C "$tree" --null --files-from - --create | tar -C "$1" --extract --no-same-owner
+}
+
+# enter FOLDER USER UMASK HOME SHM COMMAND...: runs it in the root, with nothing of this machine's environment but how
+# to reach the network.
+enter() {
+  local folder=$1 user=$2 mask=$3 home=$4 shm=$5 settings=(PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin)
+  shift 5
+  local variable
+  for variable in http_proxy https_proxy ftp_proxy no_proxy HTTP_PROXY HTTPS_PROXY NO_PROXY PIP_INDEX_URL PIP_EXTRA_INDEX_URL \
+    PIP_TRUSTED_HOST PIP_DEFAULT_TIMEOUT; do
+    [ -z "${!variable-}" ] || settings+=("$variable=${!variable}")
+  done
+  [ ! -f "$folder/etc/machine-certificates.crt" ] || settings+=(PIP_CERT=/etc/machine-certificates.crt)
+  [ -z "$home" ] || settings+=("HOME=$home")
+  # shellcheck disable=SC2016
+  unshare --mount --pid --fork --kill-child --propagation private bash -euc '
+    folder=$1 user=$2 mask=$3 shm=$4
+    shift 4
+    mount -t proc proc "$folder/proc"
+    mount -t sysfs -o ro sysfs "$folder/sys"
+    mkdir -p "$folder/dev/pts"
+    mount -t devpts -o newinstance,ptmxmode=0666,mode=0620,gid=5 devpts "$folder/dev/pts"
+    [ ! -c "$folder/dev/ptmx" ] || mount --bind "$folder/dev/pts/ptmx" "$folder/dev/ptmx"
+    if [ "$shm" = yes ]; then
+      mkdir -p "$folder/dev/shm"
+      mount -t tmpfs -o mode=1777 tmpfs "$folder/dev/shm"
+    else
+      rm -rf "$folder/dev/shm"
+    fi
+    umask "$mask"
+    exec chroot --userspec="$user" "$folder" "$@"' bash "$folder" "$user" "$mask" "$shm" env -i "${settings[@]}" "$@" </dev/null
+}
+
+run_part() {
+  local part=$1 folder=$base/$1 user=root mask=022 home=/root shm=yes place=/root/pipit command script status verdict
+  rm -rf --one-file-system "$folder"
+  cp -a "$base/base" "$folder"
+  case $part in
+    user)
+      place=/home/someone/pipit home=/home/someone user=someone
+      enter "$folder" root 022 /root yes sh -euc 'apt-get -qq update
+        apt-get -qq install --no-install-recommends sudo >/dev/null
+        useradd --create-home --shell /bin/bash someone
+        echo "someone ALL=(ALL) NOPASSWD: ALL" >/etc/sudoers.d/someone' >"$base/$part-sudo.log" 2>&1 ||
+        { tail -n 20 "$base/$part-sudo.log" >&2; die "could not make a user with sudo"; } ;;
+    archive) mask=077 home='' shm=no place=/srv/pipit ;;
+  esac
+  copy_tree "$folder$place" "$([ "$part" = archive ] && echo no || echo yes)"
+  [ "$user" = root ] || enter "$folder" root 022 /root yes chown -R "$user:$user" "$place"
+  for command in "${commands[@]}"; do
+    script=apps/demo.sh
+    [ "$command" = demo ] || script=tests/run.sh
+    echo "bare.sh: $part: bash $script (output in $base/$part-$command.log)" >&2
+    status=0
+    TIMEFORMAT='%0R s, %0U + %0S s of CPU'
+    { time enter "$folder" "$user" "$mask" "$home" "$shm" bash "$place/$script" >"$base/$part-$command.log" 2>&1; } \
+      2>"$base/times" || status=$?
+    verdict=passed
+    if [ "$status" -ne 0 ]; then
+      verdict="FAILED (exit code $status)" failed=1
+      tail -n 60 "$base/$part-$command.log" >&2
+    fi
+    printf '%-8s %-6s %s   %s\n' "$part" "$command" "$verdict" "$(cat "$base/times")"
+    grep '% tests passed' "$base/$part-$command.log" | tail -n 1 || true
+  done
+  [ "$keep" = yes ] || rm -rf --one-file-system "$folder"
+}
+
+[ -e "$base/base/made" ] || make_base
+for part in "${parts[@]}"; do run_part "$part"; done
+if [ "$failed" -ne 0 ]; then
+  keep=yes
+  echo "bare.sh: what failed is in $base" >&2
+fi
+exit "$failed"
