@@ -239,7 +239,7 @@ class Calibrate(CommandTest):
                                        stderr=subprocess.PIPE)
             time.sleep(0.5)
             process.send_signal(signal.SIGINT)
-            process.communicate(timeout=60)
+            process.communicate(timeout=300)
             self.assertEqual(process.returncode, -signal.SIGINT)
         self.assertEqual([p.name for p in self.folder.glob("*.json*")], ["old.json"])
         self.assertEqual((self.folder / "old.json").read_text(), "old")

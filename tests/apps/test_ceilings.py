@@ -93,7 +93,7 @@ class Ceilings(CommandTest):
         self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
 
     def test_profile_uses_what_is_kept(self):
-        self.assertRegex(self.floor_note(XDG_CACHE_HOME="", HOME=""),
+        self.assertRegex(self.floor_note(XDG_CACHE_HOME="", HOME="", PIPIT_ISA="baseline"),
                          r"no folder to keep ceilings in [^\n]*; measuring them [^\n]* 'pipit ceilings' keeps them")
         ceilings = self.measure_once()
         self.assertNotIn("measuring them", self.floor_note())

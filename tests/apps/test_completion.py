@@ -103,24 +103,22 @@ class Zsh(Completion):
                      "unsetopt prompt_sp beep; setopt auto_list; LISTMAX=0; zstyle ':completion:*' list-prompt ''",
                      "bindkey '^I' complete-word; stty cols 200; echo rea''dy"):
             os.write(self.terminal, line.encode() + b"\r")
-        self.read_until("ready", 30)
+        self.read_until("ready")
 
-    def read_until(self, text, seconds):
-        """What arrives until `text` does, and a moment longer."""
-        read, end = "", time.monotonic() + seconds
+    def read_until(self, *words):
+        """What arrives until all words have, and a moment longer."""
+        read, end = "", time.monotonic() + 240
         while time.monotonic() < end:
             if not select.select([self.terminal], [], [], 0.3)[0]:
-                if text in read:
+                if all(word in read for word in words):
                     return read
                 continue
             read += os.read(self.terminal, 65536).decode(errors="replace")
-        self.fail(f"no {text!r} in {read!r}")
+        self.fail(f"not all of {words} in {read!r}")
 
     def expect(self, typed, *words):
         os.write(self.terminal, f"\x15pipit {typed}\t".encode())  # ^U: an empty line first
-        shown = self.read_until(words[0], 10)
-        for word in words:
-            self.assertIn(word, shown)
+        shown = self.read_until(*words)
         os.write(self.terminal, b"\x15")
         return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown)
 

@@ -214,14 +214,14 @@ class Fetch(CommandTest):
         """pip, which is killed when it does not end by itself, has folders of its own."""
         self.write("modules/pip/__main__.py", "import pathlib, signal, tempfile, time\n"
                    "signal.signal(signal.SIGINT, signal.SIG_IGN)\nfolder = tempfile.mkdtemp(prefix='pip-')\n"
-                   f"pathlib.Path({str(self.folder / 'started')!r}).touch()\ntime.sleep(60)\n")
+                   f"pathlib.Path({str(self.folder / 'started')!r}).touch()\ntime.sleep(300)\n")
         self.write("modules/pip/__init__.py", "")
         temporary = self.folder / "temporary"
         temporary.mkdir()
         environment = {**os.environ, "PYTHONPATH": str(self.folder / "modules"), "TMPDIR": str(temporary)}
         with subprocess.Popen([PIPIT, "fetch", "efficientnet-lite0"], env=environment, start_new_session=True,
                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-            until = time.monotonic() + 60
+            until = time.monotonic() + 240
             while time.monotonic() < until and not (self.folder / "started").exists():
                 time.sleep(0.01)
             os.killpg(process.pid, signal.SIGINT)

@@ -5,6 +5,7 @@ import json
 import math
 import os
 import re
+import resource
 import signal
 import statistics
 import subprocess
@@ -26,7 +27,7 @@ class SweepTest(CommandTest):
     def killed(self, arguments, results, lines):
         """What a sweep leaves in `results` when it is killed once so many lines are there."""
         with subprocess.Popen([PIPIT, *arguments], cwd=self.folder, stdout=subprocess.DEVNULL) as process:
-            until = time.monotonic() + 60
+            until = time.monotonic() + 240
             while time.monotonic() < until and not (results.exists() and results.read_bytes().count(b"\n") >= lines):
                 time.sleep(0.005)
             self.assertIsNone(process.poll(), "it was too fast to be killed")
@@ -104,10 +105,11 @@ class SweepSparsity(SweepTest):
         self.assertEqual(path.read_bytes(), after)
         path.write_bytes(after + b"[1]\n")
         self.assert_one_line_error(self.pipit(*arguments, "--resume", code=RUNTIME), f"line {len(lines) + 1}")
-        start = time.monotonic()
+        start = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
         path.write_bytes(after + b"[" * 30_000_000 + b"\n")
         self.assert_one_line_error(self.pipit(*arguments, "--resume", code=RUNTIME), f"line {len(lines) + 1}")
-        self.assertLess(time.monotonic() - start, 10, "nesting is refused where it begins")
+        took = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - start  # of a CPU, however busy it is
+        self.assertLess(took, 20, "nesting is refused where it begins")
 
     def test_layers_of_a_model(self):
         result = self.json("sweep", "sparsity", MODEL, "--mode", "k-panel", "--keep", "0.5", "--seconds", "0",

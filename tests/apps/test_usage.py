@@ -245,7 +245,7 @@ class Terminal(CommandTest):
                 ("diff", ("diff", MODEL, "images", "--plan", "mixed.json"), ("comparing", "layer by layer")),
                 ("prune", ("prune", MODEL, "images", "--against", "dense", "--keep", 0.5, "--output", "p.onnx"),
                  ("the dense model", "ordering groups", "fitting weights", "checking")),
-                ("prune", ("prune", MODEL, "images", "--against", "dense", "--target-speedup", 1.1, "--search-seconds", 4, "--output", "p.onnx"),
+                ("prune", ("prune", MODEL, "images", "--against", "dense", "--target-speedup", 1.1, "--search-seconds", 0.1, "--output", "p.onnx"),
                  ("ordering groups", "timing candidates", "measuring selections", "fitting weights", "checking")),
                 ("profile", ("profile", MODEL, "--threads", "1,2", "--runs", 3), ("1 threads", "2 threads")),
                 ("ceilings", ("ceilings", "--threads", 1), ("measuring",))):
