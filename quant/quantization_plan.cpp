@@ -19,7 +19,9 @@ void set_scale(TensorScale& tensor, const ThresholdOptions& method) {
   }
   const Histogram& histogram = *tensor.histogram;
   try {
-    tensor.threshold = find_threshold(histogram, method);
+    const Threshold found = find_threshold(histogram, method);
+    tensor.threshold = found.magnitude;
+    tensor.moved = found.moved;
   } catch (const Error& e) {
     fail("tensor '{}': {}", tensor.name, e.what());
   }
@@ -60,6 +62,34 @@ float default_scale(double threshold) {
 
 void set_scales(QuantizationPlan& plan) {
   for (TensorScale& tensor : plan.tensors) set_scale(tensor, plan.method);
+}
+
+Clipping clipping_of(const QuantizationPlan& plan) {
+  Clipping clipping;
+  for (const TensorScale& tensor : plan.tensors) {
+    if (tensor.clipped <= kMuchClipped) continue;
+    ++clipping.tensors;
+    if (clipping.worst == nullptr || tensor.clipped > clipping.worst->clipped) clipping.worst = &tensor;
+  }
+  return clipping;
+}
+
+std::vector<std::string> scale_notes(const QuantizationPlan& plan) {
+  std::vector<std::string> notes;
+  if (const Clipping clipping = clipping_of(plan); clipping.worst != nullptr) {
+    notes.push_back(
+        fmt::format("over {:g} % of the values of {} of {} tensors is clipped, most of '{}': {:.2f} %",
+                    100 * kMuchClipped, clipping.tensors, plan.tensors.size(), clipping.worst->name,
+                    100 * clipping.worst->clipped));
+  }
+  const auto moved = std::ranges::count_if(plan.tensors, &TensorScale::moved);
+  if (moved > 0) {
+    notes.push_back(fmt::format(
+        "{} of {} tensors got another range than method {} gives: that one would cost over {:g} dB more "
+        "than the best one",
+        moved, plan.tensors.size(), threshold_method_name(plan.method.method), kMostLossDb));
+  }
+  return notes;
 }
 
 QuantizationPlan merge_plans(const std::vector<QuantizationPlan>& plans) {

@@ -25,7 +25,8 @@ struct TensorScale {
   double threshold = 0;  ///< the magnitude that becomes 127
   float scale = 1;       ///< default_scale(threshold)
   int zero_point = 0;    ///< always 0
-  double clipped = 0;    ///< share of the values beyond the threshold
+  double clipped = 0;    ///< clipped_share()
+  bool moved = false;    ///< Threshold::moved; not part of the JSON form
   std::optional<Histogram> histogram;
 };
 
@@ -76,6 +77,19 @@ float default_scale(double threshold);
 /// Sets threshold, scale and clipped share of every tensor from its histogram, by the plan's method. Throws Error,
 /// naming the tensor, where there is no histogram.
 void set_scales(QuantizationPlan& plan);
+
+/// Tensors of which more than this is clipped are worth a word.
+inline constexpr double kMuchClipped = 0.01;
+
+/// Which tensors a plan clips by more than kMuchClipped.
+struct Clipping {
+  std::int64_t tensors = 0;
+  const TensorScale* worst = nullptr;  ///< null where there is none
+};
+Clipping clipping_of(const QuantizationPlan& plan);
+
+/// What a user should know of what set_scales() did: what is clipped, and where the method's threshold was moved.
+std::vector<std::string> scale_notes(const QuantizationPlan& plan);
 
 /// One plan of what several calibrated on different images of the same model, preprocessing and method, scales set
 /// anew. Throws Error when they differ in those, in what they keep or in their equalization, when biases are corrected

@@ -219,7 +219,9 @@ QuantizationPlan plan_from(const Json& json) {
         "the model again ('pipit calibrate MODEL IMAGES')");
   object.only({"pipit_precision_plan", "model", "model_hash", "preprocess", "method", "percentile", "weights",
                "keep", "tensors", "images", "equalization", "bias_correction", "corrections_hash",
-               "histograms"});
+               "histograms",
+               // What the document of calibrate --json has besides.
+               "notes", "clipping", "moved", "left_out", "unreadable"});
   QuantizationPlan plan;
   plan.model = object.text("model");
   plan.model_hash = object.text("model_hash");
