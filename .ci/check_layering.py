@@ -45,6 +45,7 @@ ROOMS = {
     "models/image": {"."},
     "models/image/libraries": {"image"},
     "models/image/stb": {"image"},
+    "models/image/webp": {"image"},
     "models/onnx": set(),
     "models/onnx/read": {"onnx"},
     "models/onnx/write": {"onnx", "onnx/read"},

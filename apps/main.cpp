@@ -27,8 +27,9 @@ using namespace pipit::apps;
 std::string version_text() {
   const CudaStatus cuda = cuda_status();
   const ImageDecoders image = image_decoders();
-  std::string text = fmt::format("pipit {}\ncpu   {} threads\njpeg  {}\npng   {}\ncuda  ", version(),
-                                 available_cpus(), image.jpeg, image.png);
+  std::string text =
+      fmt::format("pipit {}\ncpu   {} threads\njpeg  {}\npng   {}\nwebp  {}\ncuda  ", version(),
+                  available_cpus(), image.jpeg, image.png, image.webp.empty() ? "not built in" : image.webp);
   if (!cuda.compiled) return text + "not built in";
   text += fmt::format("built with toolkit {}; ", cuda.toolkit);
   if (!cuda.problem.empty()) return text + cuda.problem;

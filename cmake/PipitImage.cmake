@@ -32,3 +32,27 @@ if(NOT PIPIT_HAVE_IMAGE_LIBRARIES AND NOT STB_INCLUDE_DIR)
   message(FATAL_ERROR "Nothing was found to decode images with: install libjpeg-turbo and libpng "
                       "(Debian: libjpeg-dev libpng-dev), or stb (libstb-dev)")
 endif()
+
+# WebP as -DPIPIT_WEBP says: sets PIPIT_HAVE_WEBP. The target has the name that libwebp's own package gives it.
+string(TOUPPER "${PIPIT_WEBP}" _pipit_webp)
+if(NOT _pipit_webp MATCHES "^(AUTO|ON|OFF)$")
+  message(FATAL_ERROR "PIPIT_WEBP is '${PIPIT_WEBP}': expected ON, OFF or AUTO")
+endif()
+set(PIPIT_HAVE_WEBP OFF)
+if(NOT _pipit_webp STREQUAL "OFF")
+  find_path(WEBP_INCLUDE_DIR NAMES webp/decode.h)
+  find_library(WEBP_LIBRARY NAMES webp)
+  if(WEBP_INCLUDE_DIR AND WEBP_LIBRARY)
+    set(PIPIT_HAVE_WEBP ON)
+    if(NOT TARGET WebP::webp)
+      add_library(WebP::webp UNKNOWN IMPORTED)
+      set_target_properties(WebP::webp PROPERTIES IMPORTED_LOCATION "${WEBP_LIBRARY}"
+                            INTERFACE_INCLUDE_DIRECTORIES "${WEBP_INCLUDE_DIR}")
+    endif()
+  elseif(_pipit_webp STREQUAL "ON")
+    message(FATAL_ERROR "PIPIT_WEBP=ON but libwebp was not found. Install it (Debian: libwebp-dev), or configure "
+                        "with -DPIPIT_WEBP=OFF, which reads no WebP")
+  else()
+    message(STATUS "libwebp was not found: WebP is not read")
+  endif()
+endif()

@@ -6,7 +6,8 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 # What every build needs. The last three because one configuration, with tests, serves both scripts.
 build_packages=(g++ cmake ninja-build libeigen3-dev libprotobuf-dev protobuf-compiler libfmt-dev
-                nlohmann-json3-dev libcli11-dev libjpeg-dev libpng-dev libgtest-dev libgmock-dev libxxhash-dev python3)
+                nlohmann-json3-dev libcli11-dev libjpeg-dev libpng-dev libwebp-dev libgtest-dev libgmock-dev
+                libxxhash-dev python3)
 
 note() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
 

@@ -1,7 +1,10 @@
 #include "models/prepared_images.h"
 
 #include <algorithm>
+#include <map>
+#include <mutex>
 
+#include "engine/base/error.h"
 #include "models/classification.h"
 
 namespace pipit {
@@ -25,14 +28,36 @@ PreparedImages::PreparedImages(std::vector<std::filesystem::path> images, Prepro
       pool_(std::move(pool)),
       most_cached_(cache_bytes / std::max<std::size_t>(input.bytes(), 1)) {}
 
+bool PreparedImages::load(std::int64_t first, std::int64_t last,
+                          const std::function<std::span<float>(std::int64_t)>& place) {
+  std::mutex mutex;
+  std::map<std::int64_t, std::string> failed;
+  const bool skip = skip_ && size() + std::ssize(unreadable_) > 1;
+  pool_->parallel_for(last - first, [&](std::int64_t i, int) {
+    const std::int64_t image = first + i;
+    try {
+      load_image(images_[static_cast<std::size_t>(image)], preprocess_, input_.shape, place(image));
+    } catch (const Error& e) {
+      if (!skip) throw;
+      const std::lock_guard lock(mutex);
+      failed.emplace(image, e.what());
+    }
+  });
+  for (const auto& [image, error] : failed)
+    unreadable_.push_back({images_[static_cast<std::size_t>(image)], error});
+  for (auto it = failed.rbegin(); it != failed.rend(); ++it) images_.erase(images_.begin() + it->first);
+  if (images_.empty()) fail("{} (none of {} images can be used)", unreadable_[0].error, unreadable_.size());
+  return failed.empty();
+}
+
 void PreparedImages::for_each_batch(const Run& run) {
   const std::int64_t batch = input_.shape[0];
   const auto elements = static_cast<std::size_t>(input_.elements() / batch);
   // Several at a time, for an image is decoded by one thread.
   const std::int64_t together = std::max<std::int64_t>(1, 2 * pool_->size() / batch);
-  const std::int64_t batches = (size() + batch - 1) / batch;
-  for (std::int64_t begin = 0; begin < batches; begin += together) {
-    const std::int64_t end = std::min(begin + together, batches);
+  const auto batches = [&] { return (size() + batch - 1) / batch; };
+  for (std::int64_t begin = 0; begin < batches(); begin += together) {
+    std::int64_t end = std::min(begin + together, batches());
     const auto known = static_cast<std::int64_t>(cached_.size());
     const auto tensor_of = [&](std::int64_t b) -> Tensor& {
       return b < static_cast<std::int64_t>(cached_.size()) ? cached_[static_cast<std::size_t>(b)]
@@ -45,21 +70,21 @@ void PreparedImages::for_each_batch(const Run& run) {
            static_cast<std::int64_t>(cached_.size()) < end)
       passing_.push_back(zeros(input_));
     const std::int64_t first = std::max(begin, known) * batch;
-    const std::int64_t last = std::min(end * batch, size());
-    if (first < last) {
-      try {
-        pool_->parallel_for(last - first, [&](std::int64_t i, int) {
-          const std::int64_t image = first + i;
-          load_image(images_[static_cast<std::size_t>(image)], preprocess_, input_.shape,
-                     tensor_of(image / batch)
-                         .values<float>()
-                         .subspan(static_cast<std::size_t>(image % batch) * elements, elements));
-        });
-      } catch (...) {
-        cached_.erase(cached_.begin() + known, cached_.end());  // not all of the last ones are whole
-        throw;
+    const auto place = [&](std::int64_t image) {
+      return tensor_of(image / batch)
+          .values<float>()
+          .subspan(static_cast<std::size_t>(image % batch) * elements, elements);
+    };
+    try {
+      while (first < std::min(end * batch, size()) && !load(first, std::min(end * batch, size()), place)) {
       }
+    } catch (...) {
+      cached_.erase(cached_.begin() + known, cached_.end());  // not all of the last ones are whole
+      throw;
     }
+    end = std::min(end, batches());
+    if (std::ssize(cached_) > std::max(known, end))
+      cached_.erase(cached_.begin() + std::max(known, end), cached_.end());
     for (std::int64_t b = begin; b < end; ++b)
       run(tensor_of(b).view(), b * batch, std::min(batch, size() - b * batch));
   }

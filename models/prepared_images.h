@@ -5,10 +5,12 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "engine/graph/tensor.h"
 #include "engine/platform/thread_pool.h"
+#include "models/image/folder.h"
 #include "models/image/preprocess.h"
 
 namespace pipit {
@@ -24,19 +26,31 @@ class PreparedImages {
   PreparedImages(std::vector<std::filesystem::path> images, Preprocess preprocess, const TensorDesc& input,
                  std::shared_ptr<ThreadPool> pool, std::size_t cache_bytes = 0);
 
+  /// From now on images that cannot be used are taken out of the list when it comes to them, instead of ending the run:
+  /// the others of their batch move up, so what `run` is told of counts those that are left.
+  void skip_unreadable() { skip_ = true; }
+  /// What was taken out, in the order of the list.
+  const std::vector<UnreadableImage>& unreadable() const { return unreadable_; }
+
   std::int64_t size() const { return static_cast<std::int64_t>(images_.size()); }
   const std::vector<std::filesystem::path>& paths() const { return images_; }
 
   /// Calls `run` for batch after batch with the images [first, first + count), filled up with zeros or older images.
-  /// Throws Error when an image cannot be read.
+  /// Throws Error when an image cannot be used, with skip_unreadable() when none can.
   using Run = std::function<void(const ConstTensorView& batch, std::int64_t first, std::int64_t count)>;
   void for_each_batch(const Run& run);
 
  private:
+  /// Loads images [first, last) to where `place` says; false where some were taken out of the list instead.
+  bool load(std::int64_t first, std::int64_t last,
+            const std::function<std::span<float>(std::int64_t)>& place);
+
   std::vector<std::filesystem::path> images_;
   Preprocess preprocess_;
   TensorDesc input_;
   std::shared_ptr<ThreadPool> pool_;
+  bool skip_ = false;
+  std::vector<UnreadableImage> unreadable_;
   std::size_t most_cached_;      // batches
   std::vector<Tensor> cached_;   // the first batches
   std::vector<Tensor> passing_;  // memory of those being decoded

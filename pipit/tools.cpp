@@ -30,12 +30,15 @@ namespace fs = std::filesystem;
 struct Images {
   std::vector<fs::path> paths;
   fs::path folder;  // that they are named after
+  LeftOut left_out;
 };
 
 Images find_images(std::span<const fs::path> given) {
   Images images;
   for (const fs::path& path : given) {
-    for (fs::path& image : list_images(path)) images.paths.push_back(std::move(image));
+    ImageFiles found = list_images(path);
+    for (fs::path& image : found.paths) images.paths.push_back(std::move(image));
+    for (const auto& [format, count] : found.left_out) images.left_out[format] += count;
   }
   if (images.paths.empty()) fail("no images are given");
   if (given.size() == 1) images.folder = given[0];
@@ -105,11 +108,13 @@ std::vector<std::string> calibrate(const std::string& model, std::span<const fs:
   Graph fused = fuse(std::move(loaded.graph));
   made.keep = kept_by_default(fused);
   keep_nodes(made, fused, parse_all(options.keep));
-  std::vector<std::string> notes = detail::calibrate_on(
-      made, model, std::move(fused), preprocess, found.paths, found.folder, on_the_cpu(options.threads),
-      {options.equalize, options.bias_correction}, options.progress);
+  const detail::Corrections corrections{options.equalize, options.bias_correction};
+  detail::Calibrated done =
+      detail::calibrate_on(made, model, std::move(fused), preprocess, found.paths, found.folder,
+                           on_the_cpu(options.threads), corrections, options.progress, options.strict);
+  if (!found.left_out.empty()) done.notes.push_back(left_out_note(found.left_out));
   write_file(plan, to_json(made, true));
-  return notes;
+  return std::move(done.notes);
 }
 
 QuantizedFile quantize(const std::string& model, const fs::path& plan, const fs::path& output,

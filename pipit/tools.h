@@ -38,13 +38,17 @@ struct CalibrateOptions {
   PreprocessOptions preprocess;           ///< how the images are prepared
   int threads = 0;                        ///< as LoadOptions::threads
   Progress progress;                      ///< may be empty
+  /// Throw Error for the first image that cannot be used, instead of excluding it.
+  bool strict = false;
 };
 
 /// Runs a model in fp32 on the CPU over images (files, or folders of them; a hundred of all kinds are a good start) and
 /// writes the ranges and INT8 scales of its tensors to `plan`, a JSON file for LoadOptions::plan
 /// (docs/quantization-plan.md). The same kernels run every time, so the same images give the same plan. Returns what a
-/// user should know. Throws Error for an image or model that cannot be read and a file that cannot be written, which is
-/// there in full or not at all; UnsupportedError for a model that is quantized already or has nothing to quantize.
+/// user should know, as which images were excluded because they cannot be used, and how many there are of formats that
+/// are not read. Throws Error where no image can be used, for a model that cannot be read and a file that cannot be
+/// written, which is there in full or not at all; UnsupportedError for a model that is quantized already or has nothing
+/// to quantize.
 std::vector<std::string> calibrate(const std::string& model, std::span<const std::filesystem::path> images,
                                    const std::filesystem::path& plan, const CalibrateOptions& options = {});
 

@@ -39,6 +39,7 @@ struct CalibrateOptions {
   std::int64_t limit = 0;
   std::int64_t skip = 0;
   bool wide = false;
+  bool strict = false;
 };
 
 const std::map<std::string, ThresholdMethod> kMethods = {{"minmax", ThresholdMethod::minmax},
@@ -47,17 +48,37 @@ const std::map<std::string, ThresholdMethod> kMethods = {{"minmax", ThresholdMet
                                                          {"mse", ThresholdMethod::mse}};
 
 // Every n-th image, so that all classes have a share, or without --limit all from --skip on.
-std::vector<std::filesystem::path> choose_images(const CalibrateOptions& options) {
-  std::vector<std::filesystem::path> images = list_images(options.images);
+ImageFiles choose_images(const CalibrateOptions& options) {
+  ImageFiles found = list_images(options.images);
+  std::vector<std::filesystem::path>& images = found.paths;
   const auto total = static_cast<std::int64_t>(images.size());
   if (options.skip >= total) fail("--skip {}: {} holds {} images", options.skip, options.images, total);
   images.erase(images.begin(), images.begin() + options.skip);
-  return spread(std::move(images), options.limit);
+  images = spread(std::move(images), options.limit);
+  return found;
 }
 
-void print_plan(const CalibrateOptions& options, const QuantizationPlan& plan) {
+// What a run says besides its plan: `excluded` as excluded_json() has it.
+nlohmann::ordered_json remarks_json(const QuantizationPlan& plan, const std::vector<std::string>& notes,
+                                    nlohmann::ordered_json excluded) {
+  nlohmann::ordered_json json = {{"notes", notes}};
+  const Clipping clipping = clipping_of(plan);
+  json["clipping"] = {{"above", kMuchClipped}, {"tensors", clipping.tensors}};
+  if (clipping.worst != nullptr) {
+    json["clipping"]["worst"] = clipping.worst->name;
+    json["clipping"]["clipped"] = clipping.worst->clipped;
+  }
+  json["moved"] = std::ranges::count_if(plan.tensors, &TensorScale::moved);
+  json.update(excluded);
+  return json;
+}
+
+void print_plan(const CalibrateOptions& options, const QuantizationPlan& plan,
+                const std::vector<std::string>& notes, const nlohmann::ordered_json& excluded) {
   if (options.common.json) {
-    fmt::print("{}", printable_json(to_json(plan, false)));
+    nlohmann::ordered_json json = nlohmann::ordered_json::parse(to_json(plan, false));
+    json.update(remarks_json(plan, notes, excluded));
+    print_json(json);
     return;
   }
   Table table({{"tensor", Table::Align::left, 0, true},
@@ -151,7 +172,9 @@ int calibrate(const CalibrateOptions& options) {
     for (const std::string& format : options.exports) {
       if (format == "trt-cache") write_file(export_path(options, format), to_trt_cache(merged));
     }
-    print_plan(options, merged);
+    const std::vector<std::string> notes = scale_notes(merged);
+    if (!options.common.quiet) print_notes(notes);
+    print_plan(options, merged, notes, nlohmann::ordered_json::object());
     print_next(options.common.quiet, {"diff", merged.model, "photos", "--plan", options.output},
                "what INT8 costs each layer");
     return kExitOk;
@@ -161,7 +184,8 @@ int calibrate(const CalibrateOptions& options) {
     fail_unsupported(
         "{} is quantized already: its scales are in the file; calibrate the model that it was made from",
         model.name);
-  const std::vector<std::filesystem::path> images = choose_images(options);
+  const ImageFiles files = choose_images(options);
+  const std::vector<std::filesystem::path>& images = files.paths;
   const Preprocess preprocess = noted_preprocess(model, options.image.resolve(model), options.common.quiet);
   QuantizationPlan plan = detail::empty_plan(model, preprocess);
   plan.method = options.method;
@@ -173,14 +197,16 @@ int calibrate(const CalibrateOptions& options) {
   const bool ncnn =
       std::find(options.exports.begin(), options.exports.end(), "ncnn") != options.exports.end();
   const Graph laid_out = ncnn ? optimize(fused) : Graph{};
-  std::vector<std::string> notes;
+  detail::Calibrated done;
   {
     Progress progress("calibrate", static_cast<std::int64_t>(images.size()), options.common.quiet);
-    notes = detail::calibrate_on(plan, model.name, std::move(fused), preprocess, images, options.images,
-                                 options.common.compile_options().planning, options.corrections,
-                                 [&](std::int64_t done, std::int64_t) { progress.update(done); });
+    done = detail::calibrate_on(
+        plan, model.name, std::move(fused), preprocess, images, options.images,
+        options.common.compile_options().planning, options.corrections,
+        [&](std::int64_t count, std::int64_t) { progress.update(count); }, options.strict);
   }
-  if (!options.common.quiet) print_notes(notes);
+  if (!files.left_out.empty()) done.notes.push_back(left_out_note(files.left_out));
+  if (!options.common.quiet) print_notes(done.notes);
   write_file(options.output, to_json(plan, !options.no_histograms));
   for (const std::string& format : options.exports) {
     if (format == "trt-cache") write_file(export_path(options, format), to_trt_cache(plan));
@@ -188,7 +214,7 @@ int calibrate(const CalibrateOptions& options) {
       write_file(export_path(options, format),
                  to_ncnn_table(plan, laid_out, weight_scales(laid_out, plan.weights_per_channel)));
   }
-  print_plan(options, plan);
+  print_plan(options, plan, done.notes, excluded_json(files.left_out, done.unreadable));
   print_next(options.common.quiet, {"diff", options.model.model, options.images, "--plan", options.output},
              "what INT8 costs each layer");
   return kExitOk;
@@ -238,6 +264,7 @@ void add_calibrate(CLI::App& app, int& exit_code) {
   command->add_option("--skip", options->skip, "Leave out the first N images of the folder")
       ->check(count_value())
       ->capture_default_str();
+  add_strict_to(*command, options->strict);
   add_choices(*command, "--export", options->exports, {"trt-cache", "ncnn"},
               "Also write the scales beside the plan for TensorRT (.trt-cache) or ncnn "
               "(.ncnn-table)");

@@ -50,16 +50,18 @@ Table image_table(const std::vector<ScoredClass>& top, const Labels& labels) {
 }
 
 // Folders stand for the images below them.
-std::vector<std::filesystem::path> image_paths(const std::vector<std::string>& arguments) {
-  std::vector<std::filesystem::path> paths;
+ImageFiles image_files(const std::vector<std::string>& arguments) {
+  ImageFiles all;
   for (const std::filesystem::path argument : arguments) {
     if (!std::filesystem::is_directory(argument)) {
-      paths.push_back(argument);  // whatever is wrong with it is said in its turn
+      all.paths.push_back(argument);  // whatever is wrong with it is said in its turn
       continue;
     }
-    for (std::filesystem::path& image : list_images(argument)) paths.push_back(std::move(image));
+    ImageFiles found = list_images(argument);
+    for (std::filesystem::path& image : found.paths) all.paths.push_back(std::move(image));
+    for (const auto& [format, count] : found.left_out) all.left_out[format] += count;
   }
-  return paths;
+  return all;
 }
 
 void print_next_of(const ClassifyOptions& options, const Preparation& preparation, bool labelled) {
@@ -82,7 +84,8 @@ int classify(const ClassifyOptions& options) {
   const Preparation preparation = options.image.resolve(model);
   const Preprocess& preprocess = preparation.preprocess;
   const bool quantized = is_quantized(model.graph);
-  const std::vector<std::filesystem::path> paths = image_paths(options.images);
+  const ImageFiles files = image_files(options.images);
+  const std::vector<std::filesystem::path>& paths = files.paths;
   CommonOptions common = options.common;
   common.preprocess = preprocess;
   if (common.device == DeviceKind::cuda) common.byte_images = preprocess;
@@ -146,10 +149,14 @@ int classify(const ClassifyOptions& options) {
     json["device_memory_bytes"] = memory.held;
     json["device_memory_peak_bytes"] = memory.peak;
   }
-  const std::vector<std::string> notes =
+  std::vector<std::string> notes =
       notes_on(model, preparation, !labels.empty(), quantized, counts, image_channels(*runner.plan));
+  add_image_notes(notes, files.left_out, {}, 0);
   json["notes"] = notes;
+  json.update(excluded_json(files.left_out, {}));
   if (!options.common.quiet && !failed) print_notes(notes);
+  if (!options.common.quiet && failed && !files.left_out.empty())
+    print_notes({left_out_note(files.left_out)});
   if (options.common.json) print_json(json);
   if (!failed) print_next_of(options, preparation, !labels.empty());
   return failed ? kExitRuntime : kExitOk;
@@ -164,7 +171,7 @@ void add_classify(CLI::App& app, int& exit_code) {
   options->common.add_to(*command);
   options->model.add_to(*command, false);
   options->image.add_to(*command);
-  command->add_option("IMAGE", options->images, "JPEG, PNG or BMP files, or folders of them")
+  command->add_option("IMAGE", options->images, "JPEG, PNG, BMP or WebP files, or folders of them")
       ->required()
       ->type_name("IMAGE");
   command->add_option("--topk", options->topk, "Classes to print per image")

@@ -42,6 +42,7 @@ struct Comparison {
   std::int64_t other_top1 = 0;  // images whose largest output is another one
   std::int64_t share_images = 0;
   LayerShares shares;  // empty with --fast
+  LeftOut left_out;
 };
 
 std::int64_t count_other_top1(const Tensor& a, const Tensor& b, std::int64_t batch, std::int64_t images) {
@@ -109,6 +110,7 @@ void print_as_json(const Model& model, const ExecutionPlan& plan, const DiffOpti
   json["plan"] = options.common.plan;
   json["preprocess_differences"] = result.preprocess_differences;
   json["images"] = result.images;
+  json.update(excluded_json(result.left_out, {}));
   json["output"] = difference_json(result.output);
   json["output"]["other_top1"] = result.other_top1;
   if (!options.fast) {
@@ -226,7 +228,10 @@ int diff(const DiffOptions& options) {
   const TensorDesc& input = fp32->graph().value(fp32->graph().inputs()[0]).desc;
   const std::shared_ptr<ThreadPool> pool = shared_pool(fp32->options().threads);
 
-  std::vector<std::filesystem::path> images = spread(list_images(options.images), options.limit);
+  ImageFiles files = list_images(options.images);
+  if (!common.quiet && !files.left_out.empty()) print_notes({left_out_note(files.left_out)});
+  result.left_out = files.left_out;
+  std::vector<std::filesystem::path> images = spread(std::move(files.paths), options.limit);
   PreparedImages prepared(images, preprocess, input, pool);
   PreparedImages some(spread(std::move(images), options.share_limit), preprocess, input, pool,
                       PreparedImages::kUsualCacheBytes);

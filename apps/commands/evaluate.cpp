@@ -33,6 +33,7 @@ struct EvaluateOptions {
   std::vector<int> devices;
   std::string against;
   double max_drop = -1;  // points; negative: not given
+  bool strict = false;
 };
 
 struct Interval {
@@ -55,13 +56,16 @@ struct DeviceScore {
   double run_ms = 0;
 };
 
+constexpr int kUnread = -1;
+
 struct Score {
   std::int64_t images = 0;
   std::int64_t top1 = 0;
   std::int64_t top5 = 0;
   double seconds = 0;                ///< from the first image's file to the last one's classes
   std::vector<DeviceScore> devices;  ///< one per runner
-  std::vector<int> answers;          ///< the most probable class of every image
+  std::vector<int> answers;  ///< the most probable class of every image, kUnread of those that are excluded
+  std::vector<UnreadableImage> unreadable;
   ImageCounts counts;
 
   double images_per_s() const { return static_cast<double>(images) / seconds; }
@@ -80,7 +84,7 @@ struct Score {
 // The folder is read for it before the model, and again when the model's labels are known.
 std::optional<std::int64_t> useful_batch(const EvaluateOptions& options) {
   if (options.model.batch.value_or(1) == 1) return options.model.batch;
-  const auto images = static_cast<std::int64_t>(list_images(options.folder).size());
+  const auto images = static_cast<std::int64_t>(list_images(options.folder).paths.size());
   return std::min({*options.model.batch, images, options.limit > 0 ? options.limit : images});
 }
 
@@ -125,6 +129,7 @@ struct Candidate {
   std::vector<Runner> runners;
   ClassOutput output;
   std::vector<LabelledImage> images;
+  LeftOut left_out;
 };
 
 Candidate load_candidate(const EvaluateOptions& options, const ModelOptions& from, CommonOptions common) {
@@ -136,12 +141,22 @@ Candidate load_candidate(const EvaluateOptions& options, const ModelOptions& fro
   std::vector<Runner> runners = make_runners(model.name, std::move(model.graph), common, options.devices);
   ClassOutput output(runners[0].plan->graph(), model.name);
   const Labels labels = options.image.resolve_labels(model, output.classes);
-  std::vector<LabelledImage> images =
-      spread(list_labelled_images(options.folder, labels, static_cast<int>(output.classes)), options.limit);
-  return {std::move(model), quantized, preparation, std::move(runners), output, std::move(images)};
+  LabelledImages found = list_labelled_images(options.folder, labels, static_cast<int>(output.classes));
+  return {std::move(model),         quantized, preparation,
+          std::move(runners),       output,    spread(std::move(found.images), options.limit),
+          std::move(found.left_out)};
 }
 
-Score measure(Candidate& candidate, Progress& progress, std::int64_t done) {
+// Why an image was excluded; what else went wrong is thrown again.
+std::string reason_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& e) {
+    return e.what();
+  }
+}
+
+Score measure(Candidate& candidate, Progress& progress, std::int64_t done, bool strict) {
   const std::vector<std::filesystem::path> paths = paths_of(candidate.images);
   const std::vector<Runner>& runners = candidate.runners;
 
@@ -151,8 +166,13 @@ Score measure(Candidate& candidate, Progress& progress, std::int64_t done) {
   const auto begin = Clock::now();
   run_images(candidate.runners, candidate.preparation.preprocess, candidate.output, paths,
              [&](const ImageResult& result) {
-               if (result.error) std::rethrow_exception(result.error);
                const LabelledImage& image = candidate.images[static_cast<std::size_t>(result.image)];
+               if (result.unreadable && !strict && paths.size() > 1) {
+                 score.answers[static_cast<std::size_t>(result.image)] = kUnread;
+                 score.unreadable.push_back({image.path, reason_of(result.error)});
+                 return;
+               }
+               if (result.error) std::rethrow_exception(result.error);
                const std::vector<ScoredClass> top =
                    top_classes(result.scores, 5, image.path.string(), runners[0].model,
                                runners[0].plan->options().precision);
@@ -166,11 +186,13 @@ Score measure(Candidate& candidate, Progress& progress, std::int64_t done) {
                score.counts.add(result.loaded);
                ++score.devices[result.runner].images;
                score.devices[result.runner].run_ms += result.run_ms;
-               progress.update(done + score.images,
+               progress.update(done + result.image + 1,
                                fmt::format("top-1 {:.2f} %", 100.0 * static_cast<double>(score.top1) /
                                                                  static_cast<double>(score.images)));
              });
   score.seconds = milliseconds_since(begin) / 1e3;
+  if (score.images == 0)
+    fail("{} (none of {} images can be used)", score.unreadable.at(0).error, paths.size());
   return score;
 }
 
@@ -212,6 +234,7 @@ Compared compare(const EvaluateOptions& options, const Candidate& base, const Sc
                  const Candidate& own, const Score& score) {
   Compared compared;
   for (std::size_t i = 0; i < own.images.size(); ++i) {
+    if (of_base.answers[i] == kUnread || score.answers[i] == kUnread) continue;
     compared.answers.add(of_base.answers[i] == base.images[i].label, score.answers[i] == own.images[i].label);
     compared.others += score.answers[i] != of_base.answers[i] ? 1 : 0;
   }
@@ -265,14 +288,17 @@ void print_next_of(const EvaluateOptions& options, bool quantized, const std::op
 }
 
 // Images of the folder that the plan was calibrated on: what INT8 costs on them says less about others.
-std::int64_t calibrated_on(const std::string& plan, const std::vector<LabelledImage>& images) {
+std::int64_t calibrated_on(const std::string& plan, const std::vector<LabelledImage>& images,
+                           const std::vector<int>& answers) {
   if (plan.empty()) return 0;
   const QuantizationPlan read = read_quantization_plan(plan);
   std::set<std::string> known;
   for (const CalibrationImage& image : read.images) known.insert(image.hash);
   if (known.empty()) return 0;
-  return std::count_if(images.begin(), images.end(),
-                       [&](const LabelledImage& image) { return known.contains(hash_file(image.path)); });
+  std::int64_t count = 0;
+  for (std::size_t i = 0; i < images.size(); ++i)
+    count += answers[i] != kUnread && known.contains(hash_file(images[i].path)) ? 1 : 0;
+  return count;
 }
 
 int evaluate(const EvaluateOptions& options) {
@@ -298,16 +324,18 @@ int evaluate(const EvaluateOptions& options) {
   std::optional<Compared> compared;
   {
     Progress progress("evaluate", base ? 2 * images : images, options.common.quiet);
-    measured = measure(own, progress, 0);
-    if (base) compared = compare(options, *base, measure(*base, progress, images), own, *measured);
+    measured = measure(own, progress, 0, options.strict);
+    if (base)
+      compared = compare(options, *base, measure(*base, progress, images, options.strict), own, *measured);
   }
   const Score& score = *measured;
   std::vector<std::string> notes =
       notes_on(model, preparation, true, own.quantized, score.counts, image_channels(*runner.plan));
-  if (const std::int64_t known = calibrated_on(options.common.plan, own.images); known > 0) {
+  if (const std::int64_t known = calibrated_on(options.common.plan, own.images, score.answers); known > 0) {
     notes.push_back(fmt::format("{} of the {} images calibrated {}: on them INT8 looks better than it is",
                                 known, score.images, options.common.plan));
   }
+  add_image_notes(notes, own.left_out, score.unreadable, images);
   if (!options.common.quiet) print_notes(notes);
   const int code = compared && compared->judged && !compared->judged->within ? kExitCheckFailed : kExitOk;
   const auto n = static_cast<double>(score.images);
@@ -324,6 +352,7 @@ int evaluate(const EvaluateOptions& options) {
     json["folder"] = options.folder;
     json["batch"] = own.output.batch;
     json["images"] = score.images;
+    json.update(excluded_json(own.left_out, score.unreadable));
     json["top1"] = static_cast<double>(score.top1) / n;
     json["top1_correct"] = score.top1;
     json["top1_interval95"] = {top1.low, top1.high};
@@ -340,7 +369,10 @@ int evaluate(const EvaluateOptions& options) {
   }
   std::string text =
       fmt::format("pixels    {}: {}\n", source_text(preparation), describe(preparation.preprocess));
-  text += fmt::format("images    {}\n", score.images);
+  text += fmt::format("images    {}{}\n", score.images,
+                      score.unreadable.empty()
+                          ? ""
+                          : fmt::format(", without {} that cannot be used", score.unreadable.size()));
   text += fmt::format("top-1     {:.2f} %  [{:.2f}, {:.2f}]\n", 100.0 * static_cast<double>(score.top1) / n,
                       100 * top1.low, 100 * top1.high);
   text += fmt::format("top-5     {:.2f} %  [{:.2f}, {:.2f}]   (95 % Wilson intervals)\n",
@@ -392,6 +424,7 @@ void add_evaluate(CLI::App& app, int& exit_code) {
       ->add_option("--max-drop", options->max_drop,
                    "Points of top-1 that may be lost --against it; exit code 4 where more were measured")
       ->check(nonnegative_number());
+  add_strict_to(*command, options->strict);
   command->footer(
       "images_per_s is images over wall-clock time, decoding included. model_images_per_s is images over the "
       "time\n"

@@ -31,18 +31,21 @@ constexpr std::int64_t kComparedImages = 1000;
 constexpr std::int64_t kScaleImages = 100;  // that INT8 scales are of
 
 std::vector<LabelledImage> images_of(const PruneOptions& options, const std::string& folder,
-                                     const Model& model, std::int64_t classes) {
-  return images_to_judge(folder, options.goal.against, options.image, model, classes, options.limit,
-                         "--against dense");
+                                     const Model& model, std::int64_t classes, LeftOut& left_out) {
+  LabelledImages found = images_to_judge(folder, options.goal.against, options.image, model, classes,
+                                         options.limit, "--against dense");
+  for (const auto& [format, count] : found.left_out) left_out[format] += count;
+  return std::move(found.images);
 }
 
 // The images of --check are unseen; without, every other image of the sorted folder.
-ImageSplit split_for_pruning(const PruneOptions& options, const Model& model, std::int64_t classes) {
-  std::vector<LabelledImage> images = images_of(options, options.images, model, classes);
+ImageSplit split_for_pruning(const PruneOptions& options, const Model& model, std::int64_t classes,
+                             LeftOut& left_out) {
+  std::vector<LabelledImage> images = images_of(options, options.images, model, classes, left_out);
   ImageSplit split;
   if (!options.check.empty()) {
     split.search = std::move(images);
-    split.unseen = images_of(options, options.check, model, classes);
+    split.unseen = images_of(options, options.check, model, classes, left_out);
     const std::int64_t copies = count_copies(split.unseen, split.search);
     if (copies > 0 && !options.common.quiet)
       print_notes(
@@ -175,7 +178,9 @@ int prune(PruneOptions options) {
         "{}: nothing to prune: no convolution or matrix product of at least 8 channels between the first "
         "and the last layer",
         model.name);
-  const ImageSplit split = split_for_pruning(options, model, output.classes);
+  LeftOut left_out;
+  const ImageSplit split = split_for_pruning(options, model, output.classes, left_out);
+  if (!quiet && !left_out.empty()) print_notes({left_out_note(left_out)});
   const TensorDesc input = dense.value(dense.inputs()[0]).desc;
   const std::shared_ptr<ThreadPool> pool = shared_pool(options.common.threads);
   const std::int64_t calibrated = images_to_fit_on(options, dense, output.batch, split.search.size());
@@ -234,7 +239,9 @@ int prune(PruneOptions options) {
   if (options.mode == "block") options.source.block = options.block;
   options.source.refits = !options.no_refit;
   if (options.common.json) {
-    print_json(prune_json(json_header("prune", model, *plan_shown), options.source, options.goal, outcome));
+    nlohmann::ordered_json head = json_header("prune", model, *plan_shown);
+    head.update(excluded_json(left_out, {}));
+    print_json(prune_json(std::move(head), options.source, options.goal, outcome));
   } else {
     print_pruned(options.source, options.goal, outcome);
   }

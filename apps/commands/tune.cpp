@@ -68,6 +68,7 @@ struct Outcome {
   JudgedDrop judged;          // of that
   bool int8_enough = false;   // throughout, as the search saw it
   bool sure = true;           // the search, of the chosen step
+  LeftOut left_out;
 
   bool is_chosen(const MixedStep& step) const {
     return step.order == chosen.order && step.kept == chosen.kept;
@@ -86,6 +87,7 @@ void print_as_json(const TuneOptions& options, const Model& model, const Executi
   json["against"] = options.against;
   json["keep_as"] = precision_name(options.kept_as());
   json["calibration_images"] = outcome.calibrated;
+  json.update(excluded_json(outcome.left_out, {}));
   json["kept"] = outcome.kept;
   for (std::size_t l = 0; l < outcome.search.ladders.size(); ++l)
     json["orders"][outcome.search.order_names[l]] = outcome.search.ladders[l].order;
@@ -249,9 +251,11 @@ int tune(const TuneOptions& options) {
   QuantizationPlan made = plan ? QuantizationPlan{} : detail::empty_plan(model, preprocess);
   Graph fused = fuse(std::move(model.graph));
   const std::int64_t classes = ClassOutput(fused, model.name).classes;
-  const ImageSplit split = split_images(images_to_judge(options.images, options.right(), options.image, model,
-                                                        classes, options.limit, "--against fp32"),
-                                        plan ? &*plan : nullptr);
+  const LabelledImages judged = images_to_judge(options.images, options.right(), options.image, model,
+                                                classes, options.limit, "--against fp32");
+  if (!common.quiet && !judged.left_out.empty()) print_notes({left_out_note(judged.left_out)});
+  outcome.left_out = judged.left_out;
+  const ImageSplit split = split_images(judged.images, plan ? &*plan : nullptr);
 
   std::vector<std::filesystem::path> images;  // to calibrate on
   if (!plan) images = spread(paths_of(split.search), options.calibrate);
@@ -260,10 +264,10 @@ int tune(const TuneOptions& options) {
   progress.emplace("tune", stages_of(split, fused, outcome.calibrated), common.quiet);
   if (!plan) {
     made.keep = kept_by_default(fused);
-    const std::vector<std::string> notes =
+    const detail::Calibrated done =
         detail::calibrate_on(made, model.name, fused, preprocess, images, options.images,
-                             common.compile_options().planning, {}, progress->stage("calibrating"));
-    if (!common.quiet) print_notes(notes);
+                             common.compile_options().planning, {}, progress->stage("calibrating"), true);
+    if (!common.quiet) print_notes(done.notes);
     plan = std::move(made);
   }
   keep_defaults_as(options.kept_as(), *plan, fused);

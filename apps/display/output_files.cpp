@@ -36,9 +36,8 @@ bool is_among(const std::filesystem::path& output, const std::filesystem::path& 
     return std::any_of(weights.begin(), weights.end(), same);
   }
   if (!fs::is_directory(input, ignored)) return false;
-  // Only what ends like an image is read from a folder.
-  if (!has_image_extension(output)) return false;
-  const std::vector<fs::path> images = list_images(input);
+  if (!counts_as_image(output)) return false;
+  const std::vector<fs::path> images = list_images(input).paths;
   return std::any_of(images.begin(), images.end(), same);
 }
 

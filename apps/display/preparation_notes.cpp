@@ -54,6 +54,21 @@ std::vector<std::string> notes_on(const Model& model, const Preparation& prepara
   return notes;
 }
 
+void add_image_notes(std::vector<std::string>& notes, const LeftOut& left_out,
+                     const std::vector<UnreadableImage>& unreadable, std::int64_t total) {
+  for (std::string& note : std::vector{left_out_note(left_out), unreadable_note(unreadable, total)})
+    if (!note.empty()) notes.push_back(std::move(note));
+}
+
+nlohmann::ordered_json excluded_json(const LeftOut& left_out,
+                                     const std::vector<UnreadableImage>& unreadable) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::object();
+  for (const auto& [format, count] : left_out) json["left_out"][format] = count;
+  for (const UnreadableImage& image : unreadable)
+    json["unreadable"].push_back({{"path", image.path.string()}, {"error", image.error}});
+  return json;
+}
+
 void print_notes(const std::vector<std::string>& notes) {
   for (const std::string& note : notes) print_error("note: " + note);
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "models/classification.h"
+#include "models/image/folder.h"
 #include "models/model.h"
 #include "pipit/detail/preparation.h"
 
@@ -32,6 +33,12 @@ struct ImageCounts {
 /// of its input), images that were turned upright.
 std::vector<std::string> notes_on(const Model& model, const Preparation& preparation, bool labelled,
                                   bool quantized, const ImageCounts& counts, std::int64_t channels);
+/// Adds what a user should know of images that were not used: of formats that are not read, and of `total` those that
+/// could not be.
+void add_image_notes(std::vector<std::string>& notes, const LeftOut& left_out,
+                     const std::vector<UnreadableImage>& unreadable, std::int64_t total);
+/// The same for JSON: "left_out" and "unreadable", each where there is one.
+nlohmann::ordered_json excluded_json(const LeftOut& left_out, const std::vector<UnreadableImage>& unreadable);
 /// Writes them to stderr.
 void print_notes(const std::vector<std::string>& notes);
 /// How images are prepared, for a command that prints no answers of them; unless `quiet` a note says on stderr where it

@@ -84,9 +84,9 @@ class Pipeline {
     int index = 0;  // among the runner's slots
     TensorView input;
     std::vector<Image> images;
-    std::int64_t missing = 0;  // images of its batch still to be decoded
-    bool readable = true;      // no image of the batch has an error
-    bool submitted = false;    // every image is decoded and, where readable, the batch is on its way
+    std::int64_t missing = 0;   // images of its batch still to be decoded
+    std::int64_t readable = 0;  // images of the batch without an error
+    bool submitted = false;     // every image is decoded and, where one is readable, the batch is on its way
   };
 
   std::int64_t batches() const { return ceil_div(static_cast<std::int64_t>(images_.size()), batch_); }
@@ -125,13 +125,15 @@ class Pipeline {
       result.loaded = load_image(images_[static_cast<std::size_t>(image)], preprocess_, slot.input, k);
     } catch (...) {
       result.error = std::current_exception();
+      const std::size_t bytes = slot.input.desc.bytes() / static_cast<std::size_t>(batch_);
+      std::fill_n(slot.input.data + static_cast<std::size_t>(k) * bytes, bytes, std::byte{});
     }
     result.decode_ms = milliseconds_since(begin);
 
     const std::lock_guard lock(mutex_);
-    slot.readable = slot.readable && !result.error;
+    slot.readable += result.error ? 0 : 1;
     if (--slot.missing > 0) return;
-    if (slot.readable) runners_[slot.runner].submit(slot.index);
+    if (slot.readable > 0) runners_[slot.runner].submit(slot.index);
     slot.submitted = true;
     changed_.notify_all();
   }
@@ -147,7 +149,7 @@ class Pipeline {
     consuming_ = false;
     ++consumed_;
     slot.missing = batch_size(consumed_ - 1 + static_cast<std::int64_t>(slots_.size()));
-    slot.readable = true;
+    slot.readable = 0;
     slot.submitted = false;
     for (Image& image : slot.images) image = {};
     changed_.notify_all();
@@ -159,19 +161,21 @@ class Pipeline {
     SlotRun run;
     std::exception_ptr run_error;
     try {
-      if (slot.readable) run = runners_[slot.runner].collect(slot.index);
+      if (slot.readable > 0) run = runners_[slot.runner].collect(slot.index);
     } catch (const Error&) {
       run_error = std::current_exception();
     }
     for (std::int64_t i = 0; i < count; ++i) {
       const Image& image = slot.images[static_cast<std::size_t>(i)];
-      ImageResult result{batch * batch_ + i, slot.runner, {}, run_error, image.loaded, image.decode_ms};
-      if (!slot.readable) {
-        if (!image.error) continue;
-        result.error = image.error;
-      } else if (!run_error) {
+      ImageResult result{.image = batch * batch_ + i,
+                         .runner = slot.runner,
+                         .error = image.error ? image.error : run_error,
+                         .unreadable = image.error != nullptr,
+                         .loaded = image.loaded,
+                         .decode_ms = image.decode_ms};
+      if (!result.error) {
         result.scores = {run.outputs[0].as<float>() + static_cast<std::size_t>(i) * classes_, classes_};
-        result.run_ms = run.kernel_ms / static_cast<double>(count);
+        result.run_ms = run.kernel_ms / static_cast<double>(slot.readable);
       }
       consume_(result);
     }

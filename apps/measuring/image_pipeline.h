@@ -17,13 +17,14 @@ struct ImageResult {
   std::size_t runner = 0;         ///< which of the runners had it
   std::span<const float> scores;  ///< one per class, valid during the call; empty where there is an error
   std::exception_ptr error;       ///< why the image could not be read, or its batch not be run
+  bool unreadable = false;        ///< the error is that of this image
   LoadedImage loaded;             ///< nothing where it could not be read
   double decode_ms = 0;           ///< reading, decoding and preprocessing, in one thread
   double run_ms = 0;              ///< its share of the kernel time of its batch
 };
 
 /// Reads the images, `output.batch` to a run, and calls `consume` for each in order, one call at a time, in any thread.
-/// A batch with an image that cannot be read is not run: only such images of it are reported. Batch b goes to runner
+/// An image that cannot be read is zeros in its batch, which runs with the others. Batch b goes to runner
 /// b % runners.size(); all runners have plans of the same graph. What `consume` throws, and a batch that cannot even be
 /// submitted, end the run; nothing is consumed after that.
 ///

@@ -48,23 +48,25 @@ std::int64_t count_copies(const std::vector<LabelledImage>& images,
   });
 }
 
-std::vector<LabelledImage> images_to_judge(const std::string& folder, Against against,
-                                           const ImageOptions& options, const Model& model,
-                                           std::int64_t classes, std::int64_t limit,
-                                           const std::string& otherwise) {
-  std::vector<LabelledImage> images;
+LabelledImages images_to_judge(const std::string& folder, Against against, const ImageOptions& options,
+                               const Model& model, std::int64_t classes, std::int64_t limit,
+                               const std::string& otherwise) {
+  LabelledImages found;
   if (against == Against::labels) {
     const Labels labels = options.resolve_labels(model, classes);
     try {
-      images = list_labelled_images(folder, labels, static_cast<int>(classes));
+      found = list_labelled_images(folder, labels, static_cast<int>(classes));
     } catch (const Error& e) {
       if (!std::filesystem::is_directory(folder)) throw;
       fail("{} (images without classes: {})", e.what(), otherwise);
     }
   } else {
-    for (std::filesystem::path& path : list_images(folder)) images.push_back({std::move(path), 0});
+    ImageFiles files = list_images(folder);
+    for (std::filesystem::path& path : files.paths) found.images.push_back({std::move(path), 0});
+    found.left_out = std::move(files.left_out);
   }
-  return spread(std::move(images), limit);
+  found.images = spread(std::move(found.images), limit);
+  return found;
 }
 
 ImageSplit split_images(const std::vector<LabelledImage>& images, const QuantizationPlan* plan) {

@@ -131,7 +131,10 @@ Finding load() {
 
 Finding images() {
   const ImageDecoders decoders = image_decoders();
-  return {"images", fmt::format("JPEG by {}, PNG by {}", decoders.jpeg, decoders.png), {}};
+  return {"images",
+          fmt::format("JPEG by {}, PNG by {}, {}", decoders.jpeg, decoders.png,
+                      decoders.webp.empty() ? "no WebP" : "WebP by " + decoders.webp),
+          {}};
 }
 
 void add_gpu(std::vector<Finding>& findings) {

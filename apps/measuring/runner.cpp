@@ -144,7 +144,9 @@ Precision computed_precision(const ExecutionPlan& plan) {
 
 nlohmann::ordered_json decoders_json() {
   const ImageDecoders decoders = image_decoders();
-  return {{"jpeg", decoders.jpeg}, {"png", decoders.png}};
+  nlohmann::ordered_json json = {{"jpeg", decoders.jpeg}, {"png", decoders.png}};
+  if (!decoders.webp.empty()) json["webp"] = decoders.webp;
+  return json;
 }
 
 nlohmann::ordered_json json_header(const std::string& command, const Model& model,

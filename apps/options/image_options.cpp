@@ -8,6 +8,11 @@
 
 namespace pipit::apps {
 
+void add_strict_to(CLI::App& command, bool& strict) {
+  command.add_flag("--strict", strict,
+                   "End at the first image that cannot be used, instead of excluding it and saying so");
+}
+
 void ImageOptions::add_to(CLI::App& command) {
   add_preprocessing_to(command);
   command.add_option("--labels", labels, "File with one class name per line (or a JSON list)")

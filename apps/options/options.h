@@ -100,6 +100,9 @@ struct ModelOptions {
   Model load(std::optional<std::int64_t> run_batch = std::nullopt) const;
 };
 
+/// --strict, of commands that exclude images which cannot be used.
+void add_strict_to(CLI::App& command, bool& strict);
+
 /// --preset, --resize, --crop, --interpolation, --mean, --std, --bgr, --no-exif-transpose, --labels.
 struct ImageOptions {
   std::string preset;

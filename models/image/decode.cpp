@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "engine/base/error.h"
+#include "models/image/format.h"
 #include "models/image/formats.h"
 #include "models/image/orientation.h"
 
@@ -34,25 +35,18 @@ namespace {
 
 using detail::Source;
 
-bool starts_with(std::span<const std::uint8_t> bytes, std::string_view magic, std::size_t at = 0) {
-  return bytes.size() >= at + magic.size() && std::memcmp(bytes.data() + at, magic.data(), magic.size()) == 0;
+bool starts_with(std::span<const std::uint8_t> bytes, std::string_view magic) {
+  return bytes.size() >= magic.size() && std::memcmp(bytes.data(), magic.data(), magic.size()) == 0;
 }
 
 [[noreturn]] void fail_unknown_format(const Source& source) {
   const auto b = source.bytes;
-  const char* known = nullptr;
-  if (starts_with(b, "GIF8")) known = "GIF";
-  if (starts_with(b, "RIFF") && starts_with(b, "WEBP", 8)) known = "WebP";
-  if (starts_with(b, std::string_view("II*\0", 4)) || starts_with(b, std::string_view("MM\0*", 4)))
-    known = "TIFF";
-  if (starts_with(b, "ftyp", 4)) known = "HEIF or AVIF";
-  if (starts_with(b, "\xFF\x0A") || starts_with(b, "JXL ", 4)) known = "JPEG XL";
-  if (known != nullptr) {
+  if (const std::string_view known = image_format(b); !known.empty() && !reads_format(known)) {
     fail_unsupported("{}: {} is not read; convert it to JPEG, PNG or BMP", source.name, known);
   }
   std::string first;
   for (std::size_t i = 0; i < std::min<std::size_t>(b.size(), 8); ++i) first += fmt::format(" {:02x}", b[i]);
-  fail("{}: not a JPEG, PNG or BMP image (it begins with the bytes{})", source.name, first);
+  fail("{}: not a {} image (it begins with the bytes{})", source.name, formats_read(), first);
 }
 
 }  // namespace
@@ -71,6 +65,8 @@ Image decode_image(std::span<const std::uint8_t> bytes, const std::string& name,
     image = detail::decode_jpeg(source, limits);
   } else if (starts_with(bytes, "\x89PNG\r\n\x1A\n")) {
     image = detail::decode_png(source, limits);
+  } else if (image_format(bytes) == "WebP") {
+    image = detail::decode_webp(source, limits);
   } else {
     fail_unknown_format(source);
   }

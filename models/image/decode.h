@@ -1,4 +1,4 @@
-// Reads JPEG, PNG and BMP into 8-bit RGB.
+// Reads JPEG, PNG, BMP and, in builds with libwebp, WebP into 8-bit RGB.
 //
 // The result is what Pillow's Image.open(path).convert('RGB') gives, bit for bit, with libjpeg-turbo and libpng.
 // With stb_image that holds for PNG and BMP, and within a few steps of 255 for JPEG, whose inverse transform and
@@ -10,7 +10,8 @@
 //   - Colour profiles and gamma chunks are ignored.
 //   - Pixels stay as they are stored; Image::exif_orientation says how upright() (orientation.h) would turn them.
 //   - The format is told by content, never by the file's name.
-// Refused as damaged: a file that ends before its end marker (JPEG EOI, PNG IEND, the last BMP row), and a
+// Refused as damaged: a file that ends before its end marker (JPEG EOI, PNG IEND, the last BMP row, what a WebP says
+// of its size), and a
 // critical PNG chunk whose checksum is wrong. Corrupt data within the scans of a JPEG is decoded as far as it
 // goes, as Pillow does: nothing in the format tells it. Bytes after the end marker are ignored: cameras and
 // editors append their own.
@@ -35,10 +36,11 @@ struct DecodeLimits {
   std::uint64_t max_decoder_bytes = std::uint64_t{1} << 30;
 };
 
-/// What decodes JPEG and PNG in this build, with the version where there is one: "libjpeg-turbo 2.1.5", "stb_image".
+/// What decodes each format in this build, with the version where there is one: "libjpeg-turbo 2.1.5", "stb_image".
 struct ImageDecoders {
   std::string jpeg;
   std::string png;
+  std::string webp;  ///< empty: WebP is not read
 };
 ImageDecoders image_decoders();
 

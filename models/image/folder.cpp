@@ -8,15 +8,37 @@
 #include <system_error>
 
 #include "engine/base/error.h"
+#include "models/image/format.h"
 
 namespace pipit {
 namespace {
 
 namespace fs = std::filesystem;
 
+bool has_image_name(const fs::path& path) {
+  std::string extension = path.extension().string();
+  for (char& c : extension) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  constexpr std::array<std::string_view, 7> kNames = {".jpg", ".jpeg", ".jpe", ".jfif",
+                                                      ".png", ".bmp",  ".webp"};
+  return std::ranges::find(kNames, extension) != kNames.end();
+}
+
+// Of a file of this format. What claims to be an image by its name alone would change in silence what is measured over
+// the folder, so it is read, and reading fails.
+bool is_read(const std::optional<std::string_view>& format, const fs::path& path) {
+  return format && !format->empty() ? reads_format(*format) : has_image_name(path);
+}
+
+std::string counts_of(const LeftOut& left_out) {
+  std::string text;
+  for (const auto& [format, count] : left_out)
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", count, format);
+  return text;
+}
+
 class Lister {
  public:
-  std::vector<fs::path> run(const fs::path& folder) {
+  ImageFiles run(const fs::path& folder) {
     // Links wait until all real folders are known, or a folder could be found under a link's name.
     std::vector<fs::path> pending = {folder};
     while (!pending.empty()) {
@@ -29,9 +51,9 @@ class Lister {
       std::sort(links_.rbegin(), links_.rend());
       pending = links_;
     }
-    std::sort(images_.begin(), images_.end(),
+    std::sort(found_.paths.begin(), found_.paths.end(),
               [](const fs::path& a, const fs::path& b) { return a.native() < b.native(); });
-    return std::move(images_);
+    return std::move(found_);
   }
 
  private:
@@ -51,21 +73,25 @@ class Lister {
       const fs::file_status status = fs::status(path, link_error);
       if (fs::is_directory(status)) {
         (it->is_symlink(link_error) ? links_ : pending).push_back(path);
-      } else if (has_image_extension(path)) {
-        // Left out in silence it would change what is measured over the folder.
-        if (!fs::is_regular_file(status)) {
-          fail("{}: {}", path.string(),
-               link_error ? link_error.message() : "a broken link or not a regular file");
-        }
-        images_.push_back(path);
+      } else {
+        add(path);
       }
     }
     if (error) fail("{}: the folder cannot be read: {}", folder.string(), error.message());
   }
 
+  void add(const fs::path& path) {
+    const std::optional<std::string_view> format = image_format_of(path);
+    if (is_read(format, path)) {
+      found_.paths.push_back(path);
+    } else if (format && !format->empty()) {
+      ++found_.left_out[std::string(*format)];
+    }
+  }
+
   std::set<fs::path> visited_;
   std::vector<fs::path> links_;
-  std::vector<fs::path> images_;
+  ImageFiles found_;
 };
 
 std::vector<std::string> folders_of(const fs::path& image, const fs::path& root) {
@@ -106,36 +132,63 @@ class FolderClasses {
 
 }  // namespace
 
-bool has_image_extension(const std::filesystem::path& path) {
-  std::string extension = path.extension().string();
-  for (char& c : extension) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  return extension == ".jpg" || extension == ".jpeg" || extension == ".png" || extension == ".bmp";
+std::string left_out_note(const LeftOut& left_out) {
+  if (left_out.empty()) return {};
+  std::int64_t total = 0;
+  for (const auto& [format, count] : left_out) total += count;
+  return fmt::format("{} left out, of formats that are not read: {}; convert them to JPEG, PNG or BMP",
+                     total == 1 ? "1 image is" : fmt::format("{} images are", total), counts_of(left_out));
 }
 
-std::vector<fs::path> list_images(const fs::path& folder) {
+std::string unreadable_note(const std::vector<UnreadableImage>& images, std::int64_t total) {
+  constexpr std::size_t kNamed = 5;
+  if (images.empty()) return {};
+  std::string text;
+  for (std::size_t i = 0; i < std::min(images.size(), kNamed); ++i)
+    text += (i == 0 ? "" : "; ") + images[i].error;
+  if (images.size() > kNamed) text += fmt::format("; and {} more", images.size() - kNamed);
+  return fmt::format("{} of {} images cannot be used and {} excluded: {}", images.size(), total,
+                     images.size() == 1 ? "is" : "are", text);
+}
+
+bool counts_as_image(const fs::path& file) {
+  return is_read(image_format_of(file), file);
+}
+
+ImageFiles list_images(const fs::path& folder) {
   std::error_code error;
   const fs::file_status status = fs::status(folder, error);
   if (status.type() == fs::file_type::not_found) fail("{}: no such file or folder", folder.string());
   if (error) fail("{}: {}", folder.string(), error.message());
   if (!fs::is_directory(status)) {
-    if (fs::is_regular_file(status) && has_image_extension(folder)) return {folder};
-    fail("{}: is neither a folder nor a .jpg, .jpeg, .png or .bmp file", folder.string());
+    if (!fs::is_regular_file(status)) fail("{}: is neither a folder nor a regular file", folder.string());
+    if (counts_as_image(folder)) return {{folder}, {}};
+    if (const auto format = image_format_of(folder); format && !format->empty())
+      fail_unsupported("{}: {} is not read; convert it to JPEG, PNG or BMP", folder.string(), *format);
+    fail("{}: is neither a folder nor a {} image", folder.string(), formats_read());
   }
-  std::vector<fs::path> images = Lister().run(folder);
-  if (images.empty()) fail("{}: there is no .jpg, .jpeg, .png or .bmp file in or below it", folder.string());
-  return images;
+  ImageFiles found = Lister().run(folder);
+  if (found.paths.empty() && !found.left_out.empty())
+    fail_unsupported(
+        "{}: no {} image is in or below it, but others that are not read: {}; convert them to JPEG, PNG or "
+        "BMP",
+        folder.string(), formats_read(), counts_of(found.left_out));
+  if (found.paths.empty()) fail("{}: there is no {} image in or below it", folder.string(), formats_read());
+  return found;
 }
 
-std::vector<LabelledImage> list_labelled_images(const fs::path& folder, const Labels& labels, int classes) {
+LabelledImages list_labelled_images(const fs::path& folder, const Labels& labels, int classes) {
   const int limit = classes > 0 ? classes : static_cast<int>(labels.size());
-  const std::vector<fs::path> images = list_images(folder);
+  ImageFiles found = list_images(folder);
+  const std::vector<fs::path>& images = found.paths;
   FolderClasses by_label(labels);
   bool numbered = true;  // no folder is a label, each that holds images is a number
   for (const fs::path& path : images) {
     const std::vector<std::string> names = folders_of(path, folder);
     numbered = numbered && (names.empty() || (!by_label.of(names) && number_of(names.back())));
   }
-  std::vector<LabelledImage> out;
+  LabelledImages out;
+  out.left_out = std::move(found.left_out);
   for (const fs::path& path : images) {
     const std::vector<std::string> names = folders_of(path, folder);
     std::optional<int> label = by_label.of(names);
@@ -163,7 +216,7 @@ std::vector<LabelledImage> list_labelled_images(const fs::path& folder, const La
     if (limit > 0 && *label >= limit) {
       fail("{}: its class index {} is not below the number of classes, {}", path.string(), *label, limit);
     }
-    out.push_back({path, *label});
+    out.images.push_back({path, *label});
   }
   return out;
 }

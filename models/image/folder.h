@@ -1,7 +1,10 @@
 // The images below a folder, with or without their classes.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "models/labels.h"
@@ -15,15 +18,40 @@ struct LabelledImage {
   friend bool operator==(const LabelledImage&, const LabelledImage&) = default;
 };
 
-/// Whether the name ends as that of an image file: .jpg, .jpeg, .png or .bmp, in any case.
-bool has_image_extension(const std::filesystem::path& path);
+/// How many images were left out, by the name of their format (image_format()).
+using LeftOut = std::map<std::string, std::int64_t>;
 
-/// Every .jpg, .jpeg, .png and .bmp file (in any case) below the folder, recursively, sorted by path so that
-/// two runs see the same order. Names that begin with a dot are skipped. Symbolic links are followed, but no
-/// folder is entered twice, so loops end; a folder that is there as itself is listed there, not under a link.
-/// `folder` may also be a single image file. Throws Error when it does not exist, cannot be read, holds no
-/// image, or holds an image that is a broken link.
-std::vector<std::filesystem::path> list_images(const std::filesystem::path& folder);
+/// What there is below a folder.
+struct ImageFiles {
+  std::vector<std::filesystem::path> paths;
+  LeftOut left_out;  ///< images of formats that are not read
+};
+struct LabelledImages {
+  std::vector<LabelledImage> images;
+  LeftOut left_out;
+};
+
+/// An image that cannot be used, and why: the message begins with its path.
+struct UnreadableImage {
+  std::filesystem::path path;
+  std::string error;
+};
+
+/// For people: "8 images are left out, ...: 4 GIF, 4 TIFF"; empty where none is.
+std::string left_out_note(const LeftOut& left_out);
+/// For people: how many of `total` images were excluded, and what is wrong with the first; empty where none was.
+std::string unreadable_note(const std::vector<UnreadableImage>& images, std::int64_t total);
+
+/// Whether a file counts as an image that is read: by its first bytes, or, where these say nothing and where it is no
+/// file that can be opened, by a name that ends as that of a format that is read. Decoding says what is wrong then.
+bool counts_as_image(const std::filesystem::path& file);
+
+/// Every file below the folder that counts_as_image(), recursively, sorted by path so that two runs see the same order,
+/// and how many images there are besides. Names that begin with a dot are skipped, and what is no image. Symbolic links
+/// are followed, but no folder is entered twice, so loops end; a folder that is there as itself is listed there, not
+/// under a link. `folder` may also be a single image file. Throws Error when it does not exist, cannot be read, or
+/// holds no image; UnsupportedError where all images are of formats that are not read.
+ImageFiles list_images(const std::filesystem::path& folder);
 
 /// The same with the class of each image, by the first of these that says one:
 ///   1. the folders it lies in, from the innermost up to but without `folder` itself, as find_label matches
@@ -35,7 +63,7 @@ std::vector<std::filesystem::path> list_images(const std::filesystem::path& fold
 /// `classes` is the number of classes of the model, 0 when it is not known (then the number of labels counts,
 /// if there are any). Throws Error naming the first image without a class, or with one that is not below
 /// `classes`.
-std::vector<LabelledImage> list_labelled_images(const std::filesystem::path& folder, const Labels& labels,
-                                                int classes = 0);
+LabelledImages list_labelled_images(const std::filesystem::path& folder, const Labels& labels,
+                                    int classes = 0);
 
 }  // namespace pipit

@@ -1,7 +1,7 @@
 // The decoder of each format, and the checks that come before it. Internal to models/image.
 //
-// decode_jpeg and decode_png exist twice: in libraries/ (libjpeg-turbo and libpng) and in stb/ (stb_image). The build
-// has one of the two (cmake/PipitImage.cmake).
+// decode_jpeg and decode_png exist twice: in libraries/ (libjpeg-turbo and libpng) and in stb/ (stb_image); so does
+// decode_webp, both in webp/ (libwebp, and none). The build has one of each two (cmake/PipitImage.cmake).
 #pragma once
 
 #include <cstdint>
@@ -39,6 +39,10 @@ inline std::uint8_t clipped_grey(std::uint8_t high, std::uint8_t low) {
 
 Image decode_jpeg(const Source& source, const DecodeLimits& limits);
 Image decode_png(const Source& source, const DecodeLimits& limits);
+/// Lossy and lossless, no animations. Throws UnsupportedError in a build without libwebp.
+Image decode_webp(const Source& source, const DecodeLimits& limits);
+/// "libwebp 1.2.4", or empty in a build without it.
+std::string webp_library();
 /// Uncompressed: 1, 4, 8, 16, 24 or 32 bits, palette or bit fields, either row order.
 Image decode_bmp(const Source& source, const DecodeLimits& limits);
 

@@ -79,11 +79,23 @@ Bytes exif_of_png(Bytes file) {
   return {};
 }
 
+Bytes exif_of_webp(Bytes file) {
+  std::size_t at = 12;
+  while (at + 8 <= file.size()) {
+    const std::size_t length = number(file, at + 4, 4, true);
+    if (length > file.size() - at - 8) break;
+    if (begins_with(file.subspan(at), "EXIF")) return file.subspan(at + 8, length);
+    at += 8 + length + length % 2;
+  }
+  return {};
+}
+
 }  // namespace
 
 int exif_orientation(Bytes file) {
   if (begins_with(file, "\xFF\xD8")) return orientation_of_tiff(exif_of_jpeg(file));
   if (begins_with(file, kPng)) return orientation_of_tiff(exif_of_png(file));
+  if (begins_with(file, "RIFF")) return orientation_of_tiff(exif_of_webp(file));
   return 1;
 }
 

@@ -8,8 +8,9 @@
 
 namespace pipit {
 
-/// The orientation (EXIF 2.32, tag 0x0112: 1 to 8) that the EXIF data of a JPEG (APP1 segment) or PNG (eXIf chunk)
-/// says; 1, upright, for other files and where there is none or it is damaged. `file`: all of its bytes.
+/// The orientation (EXIF 2.32, tag 0x0112: 1 to 8) that the EXIF data of a JPEG (APP1 segment), PNG (eXIf chunk) or
+/// WebP (EXIF chunk) says; 1, upright, for other files and where there is none or it is damaged. `file`: all of its
+/// bytes.
 int exif_orientation(std::span<const std::uint8_t> file);
 
 /// The image turned and mirrored so that it stands upright, as Pillow's ImageOps.exif_transpose does it.

@@ -40,11 +40,8 @@ class Observers final : public RunObserver {
   ChannelMeans* means_;
 };
 
-void observe(Session& session, const std::string& model, Observers observers, const Preprocess& preprocess,
-             const std::vector<std::filesystem::path>& images, const ImagesDone& progress) {
-  const Graph& graph = session.plan().graph();
-  PreparedImages prepared(images, preprocess, graph.value(graph.inputs()[0]).desc,
-                          shared_pool(session.plan().options().threads));
+void observe(Session& session, const std::string& model, Observers observers, PreparedImages& prepared,
+             const ImagesDone& progress) {
   session.set_observer(&observers);
   prepared.for_each_batch([&](const ConstTensorView& batch, std::int64_t first, std::int64_t count) {
     observers.begin(batch, count);
@@ -77,16 +74,16 @@ QuantizationPlan empty_plan(const Model& model, const Preprocess& preprocess) {
   return plan;
 }
 
-std::vector<std::string> calibrate_on(QuantizationPlan& plan, const std::string& model, Graph fused,
-                                      const Preprocess& preprocess,
-                                      const std::vector<std::filesystem::path>& images,
-                                      const std::filesystem::path& folder, PlanOptions planning,
-                                      const Corrections& corrections, const ImagesDone& progress) {
+Calibrated calibrate_on(QuantizationPlan& plan, const std::string& model, Graph fused,
+                        const Preprocess& preprocess, const std::vector<std::filesystem::path>& images,
+                        const std::filesystem::path& folder, PlanOptions planning,
+                        const Corrections& corrections, const ImagesDone& progress, bool strict) {
   if (weighted_layers(fused).empty())
     fail_unsupported(
         "{}: nothing to quantize: it has no convolution or fully connected layer with constant weights",
         model);
-  std::vector<std::string> notes;
+  Calibrated done;
+  std::vector<std::string>& notes = done.notes;
   if (corrections.equalize) {
     plan.equalized = equalization(fused);
     if (plan.equalized.empty())
@@ -107,14 +104,21 @@ std::vector<std::string> calibrate_on(QuantizationPlan& plan, const std::string&
     return Session(compiled.plans[0]);
   });
   CalibrationObserver observer(session.plan(), session.pool());
-  if (images.size() < kFewImages)
-    notes.push_back(fmt::format(
-        "{} few to calibrate on: ranges may be too narrow for others; {} or more are better",
-        images.size() == 1 ? "1 image is" : fmt::format("{} images are", images.size()), kFewImages));
   std::optional<ChannelMeans> means;
   if (corrections.bias_correction) means.emplace(session.plan().graph());
-  observe(session, model, {observer, means ? &*means : nullptr}, preprocess, images, progress);
-  plan.images = identify(images, folder, session.pool());
+  const Graph& graph = session.plan().graph();
+  PreparedImages prepared(images, preprocess, graph.value(graph.inputs()[0]).desc,
+                          shared_pool(session.plan().options().threads));
+  if (!strict) prepared.skip_unreadable();
+  observe(session, model, {observer, means ? &*means : nullptr}, prepared, progress);
+  const std::vector<std::filesystem::path>& used = prepared.paths();
+  done.unreadable = prepared.unreadable();
+  if (!done.unreadable.empty()) notes.push_back(unreadable_note(done.unreadable, std::ssize(images)));
+  if (used.size() < kFewImages)
+    notes.push_back(
+        fmt::format("{} few to calibrate on: ranges may be too narrow for others; {} or more are better",
+                    used.size() == 1 ? "1 image is" : fmt::format("{} images are", used.size()), kFewImages));
+  plan.images = identify(used, folder, session.pool());
   plan.tensors.clear();
   for (const CalibrationObserver::Observed& o : observer.observed()) {
     TensorScale tensor;
@@ -123,13 +127,14 @@ std::vector<std::string> calibrate_on(QuantizationPlan& plan, const std::string&
     plan.tensors.push_back(std::move(tensor));
   }
   set_scales(plan);
-  if (!means) return notes;
+  for (std::string& note : scale_notes(plan)) notes.push_back(std::move(note));
+  if (!means) return done;
   plan.corrected = bias_correction(weights, plan, *means);
   const bool changed = std::any_of(plan.corrected.begin(), plan.corrected.end(), [](const auto& node) {
     return std::any_of(node.deltas.begin(), node.deltas.end(), [](float delta) { return delta != 0; });
   });
   if (!changed) notes.emplace_back("no bias was corrected: rounding the weights changes no mean");
-  return notes;
+  return done;
 }
 
 }  // namespace pipit::detail

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "models/image/folder.h"
 #include "models/model.h"
 #include "quant/compile.h"
 #include "quant/quantization_plan.h"
@@ -23,15 +24,19 @@ struct Corrections {
   bool bias_correction = false;  ///< quant/bias_correction.h
 };
 
+struct Calibrated {
+  std::vector<std::string> notes;           ///< what a user should know
+  std::vector<UnreadableImage> unreadable;  ///< images that were excluded because they cannot be used
+};
+
 /// Runs `fused` (of fuse(), layers/passes/passes.h) in fp32 on the CPU over `images` and sets the plan's tensors, with
 /// scales by its method, and its images, named by their paths below `folder`. Of `planning` the threads and kernels
-/// count, and kernels are chosen by their order: those chosen by timing may round differently from run to run. Returns
-/// what a user should know. Throws UnsupportedError, beginning with `model`, when the graph has no layer with weights
-/// that could run in INT8.
-std::vector<std::string> calibrate_on(QuantizationPlan& plan, const std::string& model, Graph fused,
-                                      const Preprocess& preprocess,
-                                      const std::vector<std::filesystem::path>& images,
-                                      const std::filesystem::path& folder, PlanOptions planning,
-                                      const Corrections& corrections, const ImagesDone& progress);
+/// count, and kernels are chosen by their order: those chosen by timing may round differently from run to run. Throws
+/// Error where no image can be used, with `strict` for the first that cannot; UnsupportedError, beginning with `model`,
+/// when the graph has no layer with weights that could run in INT8.
+Calibrated calibrate_on(QuantizationPlan& plan, const std::string& model, Graph fused,
+                        const Preprocess& preprocess, const std::vector<std::filesystem::path>& images,
+                        const std::filesystem::path& folder, PlanOptions planning,
+                        const Corrections& corrections, const ImagesDone& progress, bool strict);
 
 }  // namespace pipit::detail

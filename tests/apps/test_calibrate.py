@@ -290,6 +290,53 @@ class Calibrate(CommandTest):
             self.assertEqual(self.pipit_with_notes(*arguments, "--preset", "torchvision").stderr, "")
             self.assertEqual(self.pipit_with_notes(*arguments, "--quiet").stderr, "")
 
+    def test_images_that_cannot_be_used_are_excluded_and_named(self):
+        whole = self.calibrate(MODEL, "images", output="whole.json")
+        self.write("images/3x.jpg", b"no image")
+        self.write("images/0.png", b"\x89PNG\r\n\x1a\n cut")
+        self.write("images/z.gif", b"GIF89a" + bytes(40))
+        (self.folder / "images/gone.bmp").symlink_to("nowhere")
+        done = self.pipit_with_notes("calibrate", MODEL, "images", "--output", "plan.json", "--json")
+        plan = json.loads((self.folder / "plan.json").read_text())
+        self.assertEqual(plan, whole)
+        shown = json.loads(done.stdout)
+        self.assertEqual([image["path"] for image in shown["unreadable"]],
+                         ["images/0.png", "images/3x.jpg", "images/gone.bmp"])
+        self.assertEqual(shown["left_out"], {"GIF": 1})
+        for words in ("3 of 10 images", "images/3x.jpg", "1 image is left out"):
+            self.assertIn(words, done.stderr)
+            self.assertTrue(any(words in note for note in shown["notes"]), shown["notes"])
+        # The document is a plan, too.
+        self.write("shown.json", done.stdout)
+        self.pipit("inspect", MODEL, "--precision", "int8", "--plan", "shown.json", "--quiet")
+        for i in range(2):
+            self.write(f"broken/{i}.bmp", b"BM")
+        done = self.pipit("calibrate", MODEL, "broken", "--output", "x.json", "--quiet", code=RUNTIME)
+        self.assert_one_line_error(done, "broken/0.bmp", "none of 2")
+        self.assertFalse((self.folder / "x.json").exists())
+
+    def test_much_that_is_clipped_is_told_of(self):
+        for i in range(32):
+            self.write_bmp(f"many/{i}.bmp", (8 * i, 255 - 8 * i, 90))
+        calibrate = ("calibrate", MODEL, "many", "--method", "percentile", "--output", "plan.json")
+        done = self.pipit_with_notes(*calibrate, "--percentile", 95, "--json")
+        shown = json.loads(done.stdout)
+        clipped = {t["name"]: t["clipped"] for t in shown["tensors"] if t["clipped"] > 0.01}
+        self.assertGreater(len(clipped), 0)
+        worst = max(clipped, key=clipped.get)
+        self.assertEqual(shown["clipping"], {"above": 0.01, "tensors": len(clipped), "worst": worst,
+                                             "clipped": clipped[worst]})
+        self.assertIn(f"of {len(clipped)} of {len(shown['tensors'])} tensors is clipped, most of '{worst}': "
+                      f"{100 * clipped[worst]:.2f} %", done.stderr)
+        # Ranges that would cost far more than others reach as far as does not.
+        self.assertGreater(shown["moved"], 0)
+        self.assertIn(f"{shown['moved']} of {len(shown['tensors'])} tensors got another range", done.stderr)
+        self.assertTrue(set(shown["notes"]) <= {line.removeprefix("pipit: note: ") for line in done.stderr.splitlines()})
+        merged = self.pipit_with_notes("calibrate", "--merge", "plan.json", "--output", "merged.json")
+        self.assertEqual(merged.stderr, done.stderr)
+        shown = self.json("calibrate", MODEL, "many", "--output", "plan.json")
+        self.assertEqual(shown["clipping"], {"above": 0.01, "tensors": 0})
+
     def test_refuses_bad_input_and_leaves_no_file(self):
         def refused(*arguments, code, words):
             done = self.pipit("calibrate", *arguments, "--output", "out.json", "--quiet", code=code)
@@ -311,7 +358,8 @@ class Calibrate(CommandTest):
         self.calibrate(MODEL, "images")
         refused("--merge", "plan.json", "plan.json", code=RUNTIME, words=["already counted"])
         self.write("images/x.jpg", b"no image")
-        refused(MODEL, "images", code=RUNTIME, words=["x.jpg"])
+        refused(MODEL, "images", "--strict", code=RUNTIME, words=["x.jpg"])
+        refused(MODEL, "images/x.jpg", code=RUNTIME, words=["x.jpg"])
         done = self.pipit("calibrate", MODEL, self.write_bmp("7.bmp", (1, 2, 3)), "--output", "no/such/plan.json",
                           "--quiet", code=RUNTIME)
         self.assert_one_line_error(done, "no/such/plan.json")

@@ -1,5 +1,7 @@
 """pipit classify."""
 
+import json
+
 from command import MODEL, RUNTIME, CommandTest, main
 
 CLASSES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
@@ -77,6 +79,23 @@ class Classify(CommandTest):
         self.assertEqual([image["path"] for image in images], names)
         self.assertEqual(["error" in image for image in images], [True, False, True, True, True, False, True])
         self.assertEqual(images[1]["top"], images[5]["top"])
+
+    def test_a_folders_files_are_told_by_their_content(self):
+        whole = self.image.read_bytes()
+        for name in ("a", "b.jfif", "c.txt", "sub/d.tif"):
+            self.write(f"set/{name}", whole)
+        self.write("set/e.gif", b"GIF89a" + bytes(40))
+        self.write("set/f.ppm", b"P6\n2 1\n255\n" + bytes(6))
+        self.write("set/readme", "P6 is a format, and BM another\n")
+        done = self.pipit_with_notes("classify", MODEL, "set", "--json")
+        result = json.loads(done.stdout)
+        self.assertEqual([image["path"] for image in result["images"]],
+                         ["set/a", "set/b.jfif", "set/c.txt", "set/sub/d.tif"])
+        self.assertEqual(result["left_out"], {"GIF": 1, "PPM": 1})
+        self.assertIn("2 images are left out, of formats that are not read: 1 GIF, 1 PPM", done.stderr)
+        self.assertTrue(any("1 GIF, 1 PPM" in note for note in result["notes"]))
+        for name, words in (("set/e.gif", "GIF"), ("set/f.ppm", "PPM"), ("set/readme", "not a JPEG")):
+            self.assert_one_line_error(self.pipit("classify", MODEL, name, code=RUNTIME), name, words)
 
     def test_many_images_come_in_the_order_of_the_arguments(self):
         names = [f"{i}.bmp" for i in range(30)]

@@ -1,9 +1,10 @@
 """pipit evaluate."""
 
 import json
+import os
 
 import onnx_model
-from command import CHECK_FAILED, MODEL, RUNTIME, USAGE, CommandTest, main
+from command import CHECK_FAILED, MODEL, RUNTIME, UNSUPPORTED, USAGE, CommandTest, main
 
 
 class Evaluate(CommandTest):
@@ -144,11 +145,61 @@ class Evaluate(CommandTest):
             with self.subTest(folder):
                 self.assert_one_line_error(self.pipit("evaluate", MODEL, folder, code=RUNTIME), word)
 
-    def test_a_broken_image_is_named(self):
+    def test_a_broken_image_is_excluded_and_named(self):
+        before = self.json("evaluate", MODEL, "images")
+        self.assertNotIn("unreadable", before)
         self.write("images/ship/broken.bmp", b"BM")
-        done = self.pipit("evaluate", MODEL, "images", "--batch", "4", code=RUNTIME)
-        self.assert_one_line_error(done, "broken.bmp")
+        (self.folder / "images/ship/gone.jpg").symlink_to("nowhere.jpg")
+        os.mkfifo(self.folder / "images/cat/pipe.png")
+        names = ["images/cat/pipe.png", "images/ship/broken.bmp", "images/ship/gone.jpg"]
+        for batch in (1, 4):
+            done = self.pipit_with_notes("evaluate", MODEL, "images", "--batch", batch, "--json")
+            result = json.loads(done.stdout)
+            self.assertEqual([image["path"] for image in result["unreadable"]], names)
+            for image in result["unreadable"]:
+                self.assertIn(image["path"], image["error"])
+            for key in ("images", "top1_correct", "top5_correct"):
+                self.assertEqual(result[key], before[key])
+            (note,) = (note for note in result["notes"] if "excluded" in note)
+            self.assert_one_line_error(done, note)
+            for name in names:
+                self.assertIn(name, note)
+            self.assertIn("3 of 10 images", note)
+        text = self.pipit("evaluate", MODEL, "images", "--quiet").stdout
+        self.assertRegex(text, r"(?m)^images +7, without 3 that cannot be used$")
+        done = self.pipit("evaluate", MODEL, "images", "--batch", "4", "--strict", code=RUNTIME)
+        self.assert_one_line_error(done, "pipe.png")
         self.assertEqual(done.stdout, "")
+
+    def test_excluded_images_are_in_no_pair(self):
+        self.write("images/ship/0.bmp", b"BM")
+        against = json.loads(self.pipit_with_notes("evaluate", MODEL, "images", "--against", "fp16",
+                                                   "--json").stdout)["against"]
+        self.assertEqual(against["images"], 7)
+
+    def test_none_that_can_be_read_is_an_error(self):
+        for i in range(3):
+            self.write(f"broken/{i}_.bmp", b"BM")
+        self.assert_one_line_error(self.pipit("evaluate", MODEL, "broken", code=RUNTIME), "broken/0_.bmp", "none of 3")
+
+    def test_files_are_told_by_their_content(self):
+        before = self.json("evaluate", MODEL, "images")
+        for i, path in enumerate(sorted(self.folder.glob("images/*/*.bmp"))):
+            path.rename(path.with_name(f"{i}" + ("", ".jfif", ".txt", ".tif")[i % 4]))
+        self.write("images/ship/x.gif", b"GIF89a" + bytes(40))
+        self.write("images/ship/phone.jpg", b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(40))
+        self.write("images/cat/y.gif", b"GIF89a" + bytes(40))
+        self.write("images/notes.txt", "BM stands for bitmap, P6 for pixels")
+        self.write("images/.hidden.gif", b"GIF89a" + bytes(40))
+        done = self.pipit_with_notes("evaluate", MODEL, "images", "--json")
+        result = json.loads(done.stdout)
+        self.assertEqual(result["left_out"], {"GIF": 2, "HEIC": 1})
+        for key in ("images", "top1_correct", "top5_correct"):
+            self.assertEqual(result[key], before[key])
+        self.assert_one_line_error(done, "3 images are left out", "2 GIF, 1 HEIC")
+        self.assertIn(done.stderr.removeprefix("pipit: note: ").strip(), result["notes"])
+        done = self.pipit("evaluate", MODEL, "images/ship/phone.jpg", code=UNSUPPORTED)
+        self.assert_one_line_error(done, "phone.jpg", "HEIC")
 
     def test_the_first_of_several_broken_images_is_named(self):
         for i in range(40):
@@ -160,7 +211,8 @@ class Evaluate(CommandTest):
             self.write(f"images/dog/{i:02}.bmp", b"")
         for threads in (1, 2, 4):
             for batch in (1, 4, 100):
-                done = self.pipit("evaluate", MODEL, "images", "--batch", batch, "--threads", threads, code=RUNTIME)
+                done = self.pipit("evaluate", MODEL, "images", "--batch", batch, "--threads", threads, "--strict",
+                                  code=RUNTIME)
                 self.assert_one_line_error(done, "17.bmp")
                 self.assertEqual(done.stdout, "")
 

@@ -98,6 +98,19 @@ TEST_F(Tools, ComparesLayers) {
   EXPECT_THAT(errors, Each(Field(&tools::LayerError::cosine, testing::Gt(0.8))));
 }
 
+TEST_F(Tools, ImagesThatCannotBeUsedAreExcludedAndToldOf) {
+  scratch.write("broken.png", "no image");
+  scratch.write("moving.jpg", "GIF89a..........................");
+  tools::CalibrateOptions options;
+  options.threads = 1;
+  EXPECT_THAT(tools::calibrate(kModel, images, scratch / "p.json", options),
+              AllOf(Contains(AllOf(HasSubstr("1 of 7 images"), HasSubstr("broken.png"))),
+                    Contains(HasSubstr("1 GIF"))));
+  options.strict = true;
+  EXPECT_THAT([&] { tools::calibrate(kModel, images, scratch / "p.json", options); },
+              ThrowsMessage<Error>(HasSubstr("broken.png")));
+}
+
 TEST_F(Tools, RefusesWhatCannotBe) {
   const std::vector<fs::path> none = {scratch / "none"};
   EXPECT_THAT([&] { tools::calibrate(kModel, none, scratch / "p.json"); },

@@ -120,6 +120,17 @@ def png(rng):
             + chunk(b"IEND", b""))
 
 
+def webp(rng):
+    image = picture(rng, rng.choice(("RGB", "RGB", "RGBA")))
+    options = {"lossless": rng.random() < 0.4, "quality": rng.randint(1, 100), "method": rng.randint(0, 6),
+               "exact": rng.random() < 0.5}
+    if rng.random() < 0.3:
+        options["exif"] = orientation(rng)
+    stream = io.BytesIO()
+    image.save(stream, "WEBP", **options)
+    return stream.getvalue()
+
+
 def photographs():
     root = os.environ.get("PIPIT_TEST_DATA")
     files = sorted(pathlib.Path(root, "imagenet-samples").glob("*.jpg")) if root else []
@@ -155,9 +166,11 @@ def main():
     different = 0
     with tempfile.TemporaryDirectory() as folder:
         files = photographs()
-        print(f"{len(files)} photographs, {IMAGES} JPEGs and {IMAGES} PNGs made at random")
+        makers = (jpeg, png, webp) if "libwebp" in decoder and features.check("webp") else (jpeg, png)
+        print(f"{len(files)} photographs, and {IMAGES} of each made at random: "
+              + ", ".join(make.__name__ for make in makers))
         for i in range(IMAGES):
-            for make in (jpeg, png):
+            for make in makers:
                 files.append(pathlib.Path(folder, f"{i}.{make.__name__}"))
                 files[-1].write_bytes(make(rng))
         for start in range(0, len(files), 200):

@@ -8,7 +8,8 @@
 
 int main(int argc, char** argv) {
   const pipit::ImageDecoders decoders = pipit::image_decoders();
-  if (argc == 1) std::printf("%s, %s\n", decoders.jpeg.c_str(), decoders.png.c_str());
+  if (argc == 1)
+    std::printf("%s, %s, %s\n", decoders.jpeg.c_str(), decoders.png.c_str(), decoders.webp.c_str());
   for (int i = 1; i < argc; ++i) {
     try {
       const pipit::Image image = pipit::upright(pipit::decode_image(std::filesystem::path(argv[i])));

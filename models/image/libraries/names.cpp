@@ -3,7 +3,7 @@
 #include <jpeglib.h>
 #include <png.h>
 
-#include "models/image/decode.h"
+#include "models/image/formats.h"
 
 #define PIPIT_TEXT_OF(version) #version
 #define PIPIT_TEXT(macro) PIPIT_TEXT_OF(macro)
@@ -12,7 +12,7 @@ namespace pipit {
 
 ImageDecoders image_decoders() {
   return {"libjpeg-turbo " PIPIT_TEXT(LIBJPEG_TURBO_VERSION),
-          std::string("libpng ") + png_get_libpng_ver(nullptr)};
+          std::string("libpng ") + png_get_libpng_ver(nullptr), detail::webp_library()};
 }
 
 }  // namespace pipit

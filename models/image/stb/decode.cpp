@@ -170,7 +170,7 @@ Image decode_png(const Source& source, const DecodeLimits& limits) {
 }  // namespace detail
 
 ImageDecoders image_decoders() {
-  return {"stb_image", "stb_image"};
+  return {"stb_image", "stb_image", detail::webp_library()};
 }
 
 }  // namespace pipit

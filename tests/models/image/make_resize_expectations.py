@@ -177,6 +177,12 @@ def samples():
         "jpeg_cmyk_without_adobe": (with_adobe_transform(cmyk, None), 255),
         "jpeg_restart": (save(smooth, "JPEG", optimize=True, quality=80, restart_marker_blocks=1), 4),
         "jpeg_rotated": (save(smooth, "JPEG", optimize=True, quality=90, subsampling=0, exif=orientation(6)), 2),
+        # Of builds with libwebp.
+        "webp_lossy": (save(image, "WEBP", quality=80), 0),
+        "webp_lossless": (save(image, "WEBP", lossless=True), 0),
+        "webp_alpha": (save(rgba, "WEBP", lossless=True, exact=True), 0),
+        "webp_lossy_alpha": (save(rgba, "WEBP", quality=90), 0),
+        "webp_rotated": (save(image, "WEBP", quality=80, exif=orientation(6)), 0),
     }
     return out
 

@@ -53,7 +53,13 @@ std::size_t find_marker(const Bytes& jpeg, std::uint8_t marker) {
   return 0;
 }
 
-class DecodeSample : public ::testing::TestWithParam<test::Sample> {};
+class DecodeSample : public ::testing::TestWithParam<test::Sample> {
+ protected:
+  void SetUp() override {
+    if (GetParam().name.starts_with("webp") && image_decoders().webp.empty())
+      GTEST_SKIP() << "this build reads no WebP";
+  }
+};
 
 TEST_P(DecodeSample, GivesThePixelsOfPillow) {
   const test::Sample& s = GetParam();
@@ -143,12 +149,31 @@ TEST(Decode, OtherFormatsAreNamed) {
     return test::error_of<UnsupportedError>([&] { decode_image(Bytes(text.begin(), text.end())); });
   };
   EXPECT_THAT(error("GIF89a......"), HasSubstr("GIF"));
-  EXPECT_THAT(error("RIFF....WEBPVP8 "), HasSubstr("WebP"));
+  EXPECT_THAT(error(std::string_view("RIFF....WEBPVP8X\x0a\0\0\0\x02\0\0\0", 24)),
+              HasSubstr("animated WebP"));
+  if (image_decoders().webp.empty()) {
+    EXPECT_THAT(error("RIFF....WEBPVP8 "), HasSubstr("WebP"));
+  }
   EXPECT_THAT(error(std::string_view("II*\0....", 8)), HasSubstr("TIFF"));
   EXPECT_THAT(error(std::string_view("\0\0\0\x18"
                                      "ftypheic",
                                      12)),
-              HasSubstr("HEIF"));
+              HasSubstr("HEIC"));
+  EXPECT_THAT(error("P6\n4 4\n255\n"), HasSubstr("PPM"));
+}
+
+TEST(Decode, WebPIsHeldToTheLimits) {
+  if (image_decoders().webp.empty()) GTEST_SKIP() << "this build reads no WebP";
+  const Bytes webp = sample("webp_lossless");  // 6 x 5
+  EXPECT_NO_THROW(decode_image(webp, "x", {.max_side = 6, .max_pixels = 30}));
+  EXPECT_THROW(decode_image(webp, "x", {.max_side = 5}), Error);
+  EXPECT_THROW(decode_image(webp, "x", {.max_pixels = 29}), Error);
+  EXPECT_THAT(test::error_of([&] { decode_image(webp, "x", {.max_decoder_bytes = 100}); }),
+              HasSubstr("memory"));
+  Bytes longer = webp;
+  longer[4] = 0xFF;  // of the length in its header
+  EXPECT_THAT(decode_error(longer), HasSubstr("truncated"));
+  EXPECT_EQ(decode_image(sample("webp_rotated")).exif_orientation, 6);
 }
 
 TEST(Decode, LimitsAreCheckedBeforeDecoding) {

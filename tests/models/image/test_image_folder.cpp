@@ -1,6 +1,8 @@
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "models/image/decode.h"
 #include "models/image/folder.h"
 #include "tests/models/image/image_test_util.h"
 
@@ -14,15 +16,22 @@ using ::testing::HasSubstr;
 
 class ImageFolder : public ::testing::Test {
  protected:
+  static constexpr std::string_view kJpeg{"\xFF\xD8\xFF\xE0", 4};
+  static constexpr std::string_view kPng{"\x89PNG\r\n\x1A\n"};
+  static constexpr std::string_view kBmp{"BM\x3a\0\0\0\0\0\0\0\x36\0\0\0\x28\0\0\0", 18};
+
+  /// No image but for its name.
   void add(const std::string& name) const { folder_.write(name, "x"); }
+  void write(const std::string& name, std::string_view content) const { folder_.write(name, content); }
   std::vector<std::string> relative() const {
     std::vector<std::string> out;
-    for (const fs::path& path : list_images(root())) out.push_back(path.lexically_relative(root()).string());
+    for (const fs::path& path : list_images(root()).paths)
+      out.push_back(path.lexically_relative(root()).string());
     return out;
   }
   std::vector<std::pair<std::string, int>> labelled(const Labels& labels, int classes = 0) const {
     std::vector<std::pair<std::string, int>> out;
-    for (const auto& [path, label] : list_labelled_images(root(), labels, classes)) {
+    for (const auto& [path, label] : list_labelled_images(root(), labels, classes).images) {
       out.emplace_back(path.lexically_relative(root()).string(), label);
     }
     return out;
@@ -68,10 +77,74 @@ TEST_F(ImageFolder, FollowsLinksOutOfTheFolder) {
   EXPECT_THAT(relative(), ElementsAre("link/x/1.jpg"));
 }
 
-TEST_F(ImageFolder, ABrokenLinkToAnImageIsAnError) {
+// What claims to be an image by its name is listed, so that decoding says what is wrong with it.
+TEST_F(ImageFolder, WhatCannotBeReadIsListedByItsName) {
   add("a.jpg");
   fs::create_symlink("nowhere.jpg", root() / "b.jpg");
-  EXPECT_THAT(list_error(), HasSubstr("b.jpg"));
+  fs::create_symlink("nowhere", root() / "link");
+  ASSERT_EQ(mkfifo((root() / "c.png").c_str(), 0600), 0);
+  ASSERT_EQ(mkfifo((root() / "pipe").c_str(), 0600), 0);
+  fs::create_symlink("/dev/zero", root() / "d.bmp");
+  fs::create_symlink("/dev/zero", root() / "zeros");
+  add("text.jfif");
+  write("empty.webp", "");
+  EXPECT_THAT(relative(), ElementsAre("a.jpg", "b.jpg", "c.png", "d.bmp", "empty.webp", "text.jfif"));
+  for (const char* name : {"b.jpg", "c.png", "d.bmp", "empty.webp", "text.jfif"})
+    EXPECT_THAT(test::error_of([&] { decode_image(root() / name); }), HasSubstr(name));
+}
+
+TEST_F(ImageFolder, FilesAreToldByTheirContent) {
+  write("h", kJpeg);
+  write("photo.txt", kPng);
+  write("sub/x.tif", kBmp);
+  write("really-gif.jpg", "GIF89a..........................");
+  write("also.gif", "GIF87a..........................");
+  write("a.heic", std::string_view("\0\0\0\x18"
+                                   "ftypmif1\0\0\0\0mif1heic",
+                                   24));
+  write("a.avif", std::string_view("\0\0\0\x1c"
+                                   "ftypmif1\0\0\0\0mif1avifmiaf",
+                                   28));
+  write("film.mp4", std::string_view("\0\0\0\x18"
+                                     "ftypisom\0\0\0\0isomavc1",
+                                     24));
+  write("i.ppm", "P6\n8 8\n255\n............");
+  write("j.pgm", "P5 # made by hand\n8 8 255 ....");
+  write("t.tif", std::string_view("II*\0\x08\0\0\0", 8));
+  write("favicon.ico", std::string_view("\0\0\1\0\1\0\x10\x10\0\0\1\0\x20\0\x68\4\0\0\x16\0\0\0", 22));
+  for (const auto& [name, text] : {std::pair{"bmw", "BMW makes cars and motorcycles in Munich"},
+                                   {"p3", "P3 is a processor of 1999"},
+                                   {"gif", "GIFT"},
+                                   {"riff", "RIFF....WAVEfmt "},
+                                   {"short", "B"},
+                                   {"readme.md", "# Pictures"}}) {
+    write(name, text);
+  }
+  EXPECT_THAT(relative(), ElementsAre("h", "photo.txt", "sub/x.tif"));
+  const LeftOut left_out = list_images(root()).left_out;
+  EXPECT_EQ(left_out,
+            (LeftOut{{"AVIF", 1}, {"GIF", 2}, {"HEIC", 1}, {"ICO", 1}, {"PGM", 1}, {"PPM", 1}, {"TIFF", 1}}));
+  EXPECT_THAT(left_out_note(left_out), AllOf(HasSubstr("8 images are left out"), HasSubstr("2 GIF")));
+  EXPECT_EQ(left_out_note({}), "");
+}
+
+TEST_F(ImageFolder, WebPIsReadWhereThereIsALibrary) {
+  write("a", kJpeg);
+  write("b", "RIFF....WEBPVP8 ................");
+  write("c", std::string_view("RIFF....WEBPVP8X\x0a\0\0\0\x02\0\0\0....", 28));  // several frames
+  const bool read = !image_decoders().webp.empty();
+  const ImageFiles found = list_images(root());
+  EXPECT_EQ(found.paths.size(), read ? 2U : 1U);
+  EXPECT_EQ(found.left_out,
+            (read ? LeftOut{{"animated WebP", 1}} : LeftOut{{"WebP", 1}, {"animated WebP", 1}}));
+}
+
+TEST_F(ImageFolder, OnlyImagesOfOtherFormatsAreAnErrorThatNamesThem) {
+  write("a.gif", "GIF89a..........................");
+  const std::string message = test::error_of<UnsupportedError>([&] { list_images(root()); });
+  EXPECT_THAT(message, HasSubstr("1 GIF"));
+  EXPECT_THAT(test::error_of<UnsupportedError>([&] { list_images(root() / "a.gif"); }),
+              AllOf(HasSubstr("a.gif"), HasSubstr("GIF is not read")));
 }
 
 TEST_F(ImageFolder, AFolderNamedLikeAnImageIsAFolder) {
@@ -80,9 +153,9 @@ TEST_F(ImageFolder, AFolderNamedLikeAnImageIsAFolder) {
 }
 
 TEST_F(ImageFolder, AnEmptyOrMissingFolderIsAnError) {
-  EXPECT_THAT(list_error(), AllOf(HasSubstr(root().string()), HasSubstr("no .jpg")));
+  EXPECT_THAT(list_error(), AllOf(HasSubstr(root().string()), HasSubstr("there is no JPEG")));
   add("x.txt");
-  EXPECT_THAT(list_error(), HasSubstr("no .jpg"));
+  EXPECT_THAT(list_error(), HasSubstr("there is no JPEG"));
   EXPECT_THAT(test::error_of([&] { list_images(root() / "none"); }), HasSubstr("no such"));
   EXPECT_THAT(test::error_of([&] { list_images(root() / "x.txt"); }), HasSubstr("neither"));
 }
@@ -97,8 +170,8 @@ TEST_F(ImageFolder, AnUnreadableFolderIsAnError) {
 
 TEST_F(ImageFolder, ASingleImageMayStandForAFolder) {
   add("3_x.jpg");
-  EXPECT_THAT(list_images(root() / "3_x.jpg"), ElementsAre(root() / "3_x.jpg"));
-  EXPECT_EQ(list_labelled_images(root() / "3_x.jpg", {}).at(0).label, 3);
+  EXPECT_THAT(list_images(root() / "3_x.jpg").paths, ElementsAre(root() / "3_x.jpg"));
+  EXPECT_EQ(list_labelled_images(root() / "3_x.jpg", {}).images.at(0).label, 3);
 }
 
 TEST_F(ImageFolder, ClassesComeFromFolderNames) {

@@ -131,8 +131,9 @@ TEST(Orientation, UprightTurnsAsPillowsExifTranspose) {
 
 TEST(Orientation, DecodingTellsItAndLeavesPixelsAsStored) {
   for (const test::Sample& sample : test::kSamples) {
+    if (sample.name.starts_with("webp") && image_decoders().webp.empty()) continue;
     const Image image = decode_image(test::from_hex(sample.file));
-    EXPECT_EQ(image.exif_orientation, sample.name == "jpeg_rotated" ? 6 : 1) << sample.name;
+    EXPECT_EQ(image.exif_orientation, sample.name.ends_with("_rotated") ? 6 : 1) << sample.name;
     EXPECT_EQ(image.width, sample.width);
   }
 }
