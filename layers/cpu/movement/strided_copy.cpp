@@ -1,6 +1,7 @@
 #include "layers/cpu/movement/strided_copy.h"
 
 #include <cstring>
+#include <utility>
 
 #include "layers/common/dispatch.h"
 #include "layers/cpu/work_sharing.h"
@@ -15,6 +16,92 @@ constexpr std::int64_t kTile = 32;
 template <std::size_t Bytes>
 void copy_element(std::byte* target, const std::byte* source) {
   std::memcpy(target, source, Bytes);
+}
+
+// Neighbours that fill 16 bytes.
+template <std::size_t Bytes>
+struct Pack {
+  static constexpr int kCount = static_cast<int>(16 / Bytes);
+  using Vector __attribute__((vector_size(16))) = Element<Bytes>;
+};
+
+// The elements of two packs in turns, of their first or their second halves.
+template <typename Vector, std::size_t... I>
+Vector zip(Vector a, Vector b, bool second, std::index_sequence<I...>) {
+  constexpr int kCount = sizeof...(I);
+  return second ? __builtin_shufflevector(a, b, (kCount / 2 + int{I} / 2 + int{I} % 2 * kCount)...)
+                : __builtin_shufflevector(a, b, (int{I} / 2 + int{I} % 2 * kCount)...);
+}
+
+// `Rows` neighbours of each of `Columns` columns of the source become neighbouring columns of as many rows. Where one
+// of both is less than a pack holds the rest of it is not touched in memory.
+template <std::size_t Bytes, int Rows, int Columns>
+void transpose_pack(std::byte* to, std::int64_t to_step, const std::byte* from, std::int64_t from_step) {
+  constexpr int kCount = Pack<Bytes>::kCount;
+  using Vector = typename Pack<Bytes>::Vector;
+  constexpr auto kIndices = std::make_index_sequence<kCount>();
+  Vector packs[kCount] = {};
+  for (int c = 0; c < Columns; ++c) std::memcpy(&packs[c], from + c * from_step, Rows * Bytes);
+    // A perfect shuffle of all elements as often as their number has bits.
+#pragma GCC unroll 4
+  for (int step = 1; step < kCount; step *= 2) {
+    Vector shuffled[kCount];
+#pragma GCC unroll 8
+    for (int i = 0; i < kCount / 2; ++i) {
+      shuffled[2 * i] = zip(packs[i], packs[i + kCount / 2], false, kIndices);
+      shuffled[2 * i + 1] = zip(packs[i], packs[i + kCount / 2], true, kIndices);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < kCount; ++i) packs[i] = shuffled[i];
+  }
+  for (int r = 0; r < Rows; ++r) std::memcpy(to + r * to_step, &packs[r], Columns * Bytes);
+}
+
+struct Tile {
+  std::byte* to;
+  const std::byte* from;
+  std::int64_t to_step, from_step;  // bytes from row to row, from column to column
+  std::int64_t rows, columns;
+};
+
+template <std::size_t Bytes>
+void transpose_rest(const Tile& tile, std::int64_t first_row, std::int64_t first_column) {
+  constexpr auto kBytes = static_cast<std::int64_t>(Bytes);
+  for (std::int64_t r = first_row; r < tile.rows; ++r) {
+    for (std::int64_t c = first_column; c < tile.columns; ++c)
+      copy_element<Bytes>(tile.to + r * tile.to_step + c * kBytes,
+                          tile.from + c * tile.from_step + r * kBytes);
+  }
+}
+
+// Rows of the tile in packs of `Rows`, of columns in packs of `Columns`: returns how many were done.
+template <std::size_t Bytes, int Rows, int Columns>
+void transpose_packs(const Tile& tile, std::int64_t& rows, std::int64_t& columns) {
+  constexpr auto kBytes = static_cast<std::int64_t>(Bytes);
+  rows = tile.rows / Rows * Rows;
+  columns = tile.columns / Columns * Columns;
+  for (std::int64_t r = 0; r < rows; r += Rows) {
+    for (std::int64_t c = 0; c < columns; c += Columns) {
+      transpose_pack<Bytes, Rows, Columns>(tile.to + r * tile.to_step + c * kBytes, tile.to_step,
+                                           tile.from + c * tile.from_step + r * kBytes, tile.from_step);
+    }
+  }
+}
+
+template <std::size_t Bytes>
+void transpose_tile(const Tile& tile) {
+  constexpr int kCount = Pack<Bytes>::kCount;
+  std::int64_t rows = 0, columns = 0;
+  // Images of three channels have packs of their own.
+  if (Bytes == 4 && tile.columns == 3) {
+    transpose_packs<Bytes, kCount, 3>(tile, rows, columns);
+  } else if (Bytes == 4 && tile.rows == 3) {
+    transpose_packs<Bytes, 3, kCount>(tile, rows, columns);
+  } else {
+    transpose_packs<Bytes, kCount, kCount>(tile, rows, columns);
+  }
+  transpose_rest<Bytes>({tile.to, tile.from, tile.to_step, tile.from_step, rows, tile.columns}, 0, columns);
+  transpose_rest<Bytes>(tile, rows, 0);
 }
 
 }  // namespace
@@ -72,13 +159,9 @@ void StridedCopy::transpose(std::byte* target, const std::byte* source, ThreadPo
       const std::int64_t last_row = std::min(rows, first_row + kTile);
       const std::int64_t count = std::min(columns - first_column, kTile);
       outer_.for_each_run(outer, outer + 1, [&](const auto& at, std::int64_t /*count*/) {
-        for (std::int64_t r = first_row; r < last_row; ++r) {
-          std::byte* to = target + at[0] * kBytes + r * to_step + first_column * kBytes;
-          const std::byte* from = source + at[1] * kBytes + r * kBytes + first_column * from_step;
-          for (std::int64_t c = 0; c < count; ++c) {
-            copy_element<Bytes>(to + c * kBytes, from + c * from_step);
-          }
-        }
+        transpose_tile<Bytes>({target + at[0] * kBytes + first_row * to_step + first_column * kBytes,
+                               source + at[1] * kBytes + first_row * kBytes + first_column * from_step,
+                               to_step, from_step, last_row - first_row, count});
       });
     }
   });
