@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "engine/base/ceil_div.h"
+#include "engine/graph/shared_buffer.h"
 #include "layers/common/layer_kernel.h"
 #include "layers/cpu/conv/conv_tile.h"
 #include "layers/cpu/conv/winograd.h"
@@ -94,7 +95,7 @@ class ConvWinograd final : public Kernel {
     const TilePanels& panels = schedule_.panels();
     const std::int64_t plane = panels.panel * channels;
     const int products = schedule_.products();
-    packed_ = HostBuffer(schedule_.weight_bytes());
+    HostBuffer packed(schedule_.weight_bytes());
     const HostBuffer transformed(static_cast<std::size_t>(products * plane) * sizeof(float));
     float* u = reinterpret_cast<float*>(transformed.data());
     for (std::int64_t p = 0; p < panels.count(); ++p) {
@@ -102,9 +103,10 @@ class ConvWinograd final : public Kernel {
       const TilePanels one(kernels, channels, panels.columns(p));
       for (int i = 0; i < products; ++i) {
         pack_f32_panel(one, 0, {u + i * plane, channels, 1, 0, channels, 1}, schedule_.kept().steps(p),
-                       packed_.data() + schedule_.panel_offset(i, p));
+                       packed.data() + schedule_.panel_offset(i, p));
       }
     }
+    packed_ = SharedBuffer(std::move(packed));
   }
 
   using Place = WinogradTiles::Place;
@@ -194,7 +196,7 @@ class ConvWinograd final : public Kernel {
   bool half_;  // operands are stored as f16
   int threads_;
   std::int64_t stage_ = 0;  // f16: floats of one tile's inputs, or of its outputs and residuals
-  HostBuffer packed_;       // [products][panels]
+  SharedBuffer packed_;     // [products][panels]
 };
 
 BesidePruned beside_pruned(const NodeSpec& spec, const WinogradTransforms& transforms,

@@ -1,4 +1,5 @@
 // Gemm and MatMul by the blocked matrix product.
+#include "engine/graph/shared_buffer.h"
 #include "engine/platform/simd.h"
 #include "layers/common/layer_kernel.h"
 #include "layers/cpu/elementwise/epilogue.h"
@@ -74,11 +75,12 @@ class Linear final : public Kernel {
     const std::size_t packed_bytes =
         blocking_.packed_floats() * sizeof(float) * static_cast<std::size_t>(product_.b_matrices);
     if (const Tensor* b = spec.constant(1)) {
-      packed_ = HostBuffer(packed_bytes);
+      HostBuffer packed(packed_bytes);
       constant_b_ = true;
       for (std::int64_t task = 0; task < packing_tasks(); ++task) {
-        pack(b->values<float>().data(), task, reinterpret_cast<float*>(packed_.data()));
+        pack(b->values<float>().data(), task, reinterpret_cast<float*>(packed.data()));
       }
+      packed_ = SharedBuffer(std::move(packed));
     } else {
       workspace_offset_ = packed_bytes;
     }
@@ -167,7 +169,7 @@ class Linear final : public Kernel {
   std::int64_t tiles_ = 0;
   GemmBlocking blocking_;
   bool constant_b_ = false;
-  HostBuffer packed_;
+  SharedBuffer packed_;
   // Scratch: the packed B where it is not constant, then one workspace per worker.
   std::size_t workspace_offset_ = 0;
   std::size_t scratch_bytes_ = 0;

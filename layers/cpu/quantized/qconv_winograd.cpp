@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "engine/graph/shared_buffer.h"
 #include "layers/common/layer_kernel.h"
 #include "layers/cpu/conv/winograd_cost.h"
 #include "layers/cpu/conv/winograd_schedule.h"
@@ -110,7 +111,7 @@ class QConvWinograd final : public Kernel {
     const std::int64_t channels = x_[1];
     const TilePanels& panels = schedule_.panels();
     const std::int64_t plane = panels.panel * channels;
-    packed_ = HostBuffer(schedule_.weight_bytes());
+    HostBuffer packed(schedule_.weight_bytes());
     std::vector<std::int16_t> u(static_cast<std::size_t>(schedule_.products() * plane));
     for (std::int64_t p = 0; p < panels.count(); ++p) {
       transform_byte_filters(filters + p * panels.panel * channels * 9, panels.columns(p) * channels,
@@ -118,9 +119,10 @@ class QConvWinograd final : public Kernel {
       const TilePanels one(*s16_tiles(), panels.steps, panels.columns(p));
       for (int i = 0; i < schedule_.products(); ++i) {
         pack_s16_panel(one, 0, {u.data() + i * plane, channels, 1, 0, channels, 1}, schedule_.kept().steps(p),
-                       packed_.data() + schedule_.panel_offset(i, p));
+                       packed.data() + schedule_.panel_offset(i, p));
       }
     }
+    packed_ = SharedBuffer(std::move(packed));
   }
 
   QConvAttributes attributes_;
@@ -130,7 +132,7 @@ class QConvWinograd final : public Kernel {
   WinogradSchedule schedule_;
   std::vector<float> multipliers_;
   std::vector<std::int32_t> bias_;
-  HostBuffer packed_;  // [products][panels]
+  SharedBuffer packed_;  // [products][panels]
 };
 
 // The largest magnitude of a sum without its bias, over all inputs.

@@ -1,6 +1,7 @@
 #include "layers/cpu/tile/stored_panels.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "layers/cpu/tile/picked_steps.h"
 #include "layers/cpu/vector/row_kernels.h"
@@ -21,14 +22,21 @@ void for_each_panel(const TilePanels& panels, const KeptSteps& kept, const Weigh
   }
 }
 
-std::span<const std::byte> part(const HostBuffer& buffer, std::int64_t offset, std::int64_t bytes) {
+std::span<const std::byte> part(const SharedBuffer& buffer, std::int64_t offset, std::int64_t bytes) {
   return {buffer.data() + offset, static_cast<std::size_t>(bytes)};
+}
+
+HostBuffer halves_of(const std::byte* packed, std::int64_t bytes) {
+  HostBuffer halves(static_cast<std::size_t>(bytes / 2));
+  row_kernels().to_half(reinterpret_cast<const float*>(packed), reinterpret_cast<Half*>(halves.data()),
+                        bytes / 4);
+  return halves;
 }
 
 }  // namespace
 
-PackedPanels::PackedPanels(const KeptSteps& kept)
-    : kept_(kept), packed_(static_cast<std::size_t>(kept.bytes())) {}
+PackedPanels::PackedPanels(const KeptSteps& kept, HostBuffer packed)
+    : kept_(kept), packed_(std::move(packed)) {}
 
 void PackedPanels::widen(std::int64_t panel, std::byte* to) const {
   const std::span<const std::byte> from = kept(panel);
@@ -40,10 +48,7 @@ std::span<const std::byte> PackedPanels::kept(std::int64_t panel) const {
 }
 
 HalfPanels::HalfPanels(const KeptSteps& kept, const std::byte* packed)
-    : kept_(kept), halves_(static_cast<std::size_t>(kept.bytes() / 2)) {
-  row_kernels().to_half(reinterpret_cast<const float*>(packed), reinterpret_cast<Half*>(halves_.data()),
-                        kept.bytes() / 4);
-}
+    : kept_(kept), halves_(halves_of(packed, kept.bytes())) {}
 
 std::span<const std::byte> HalfPanels::kept(std::int64_t panel) const {
   return part(halves_, kept_.offset(panel) / 2, kept_.panel_bytes(panel) / 2);
@@ -57,35 +62,36 @@ void HalfPanels::widen(std::int64_t panel, std::byte* to) const {
 
 std::unique_ptr<const StoredPanels> pack_f32(const TilePanels& panels, const KeptSteps& kept,
                                              WeightView weights) {
-  auto packed = std::make_unique<PackedPanels>(kept);
+  HostBuffer packed(static_cast<std::size_t>(kept.bytes()));
   for_each_panel(panels, kept, weights, [&](std::int64_t panel, std::int64_t p, const WeightView& w) {
     if (kept.picked()) {
-      pack_picked_panel(panels, p, w, kept.steps(panel).starts, packed->panel(panel));
+      pack_picked_panel(panels, p, w, kept.steps(panel).starts, packed.data() + kept.offset(panel));
     } else {
-      pack_f32_panel(panels, p, w, kept.steps(panel), packed->panel(panel));
+      pack_f32_panel(panels, p, w, kept.steps(panel), packed.data() + kept.offset(panel));
     }
   });
-  return packed;
+  return std::make_unique<PackedPanels>(kept, std::move(packed));
 }
 
 std::unique_ptr<const StoredPanels> pack_f16(const TilePanels& panels, const KeptSteps& kept,
                                              WeightView weights, int stretch, float* multipliers) {
-  auto packed = std::make_unique<PackedPanels>(kept);
+  HostBuffer packed(static_cast<std::size_t>(kept.bytes()));
   for_each_panel(panels, kept, weights, [&](std::int64_t panel, std::int64_t p, const WeightView& w) {
     const std::int64_t output = panel / panels.count() * panels.outputs + p * panels.panel;
-    pack_f16_panel(panels, p, w, kept.steps(panel), stretch, packed->panel(panel), multipliers + output);
+    pack_f16_panel(panels, p, w, kept.steps(panel), stretch, packed.data() + kept.offset(panel),
+                   multipliers + output);
   });
-  return packed;
+  return std::make_unique<PackedPanels>(kept, std::move(packed));
 }
 
 std::unique_ptr<const StoredPanels> pack_s8(const TilePanels& panels, const KeptSteps& kept,
                                             WeightsOf<std::int8_t> weights) {
-  auto packed = std::make_unique<PackedPanels>(kept);
+  HostBuffer packed(static_cast<std::size_t>(kept.bytes()));
   for_each_panel(panels, kept, weights,
                  [&](std::int64_t panel, std::int64_t p, const WeightsOf<std::int8_t>& w) {
-                   pack_s8_panel(panels, p, w, kept.steps(panel), packed->panel(panel));
+                   pack_s8_panel(panels, p, w, kept.steps(panel), packed.data() + kept.offset(panel));
                  });
-  return packed;
+  return std::make_unique<PackedPanels>(kept, std::move(packed));
 }
 
 }  // namespace pipit

@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 
+#include "engine/graph/shared_buffer.h"
 #include "engine/graph/tensor.h"
 #include "layers/cpu/tile/kept_steps.h"
 #include "layers/cpu/tile/tile_pack.h"
@@ -28,18 +29,16 @@ class StoredPanels {
 /// As tiles read them.
 class PackedPanels final : public StoredPanels {
  public:
-  /// `kept` is to live as long.
-  explicit PackedPanels(const KeptSteps& kept);
+  /// `packed`: the panels one after the other. `kept` is to live as long.
+  PackedPanels(const KeptSteps& kept, HostBuffer packed);
   const std::byte* as_read() const override { return packed_.data(); }
   void widen(std::int64_t panel, std::byte* to) const override;
   std::span<const std::byte> kept(std::int64_t panel) const override;
   std::size_t bytes() const override { return packed_.bytes(); }
-  /// To be filled in once.
-  std::byte* panel(std::int64_t index) { return packed_.data() + kept_.offset(index); }
 
  private:
   const KeptSteps& kept_;
-  HostBuffer packed_;
+  SharedBuffer packed_;
 };
 
 /// f32 panels as f16.
@@ -53,7 +52,7 @@ class HalfPanels final : public StoredPanels {
 
  private:
   const KeptSteps& kept_;
-  HostBuffer halves_;
+  SharedBuffer halves_;
 };
 
 /// The steps `kept` of the panels of all groups, of which the weights follow each other; `panels` are those of one.
