@@ -19,13 +19,16 @@ void register_cpu_instance_norm(Registry& registry);  // called by register_cpu_
 void register_cpu_lrn(Registry& registry);            // likewise
 void register_cpu_softmax(Registry& registry);
 void register_cpu_resize(Registry& registry);
-void register_cpu_elementwise(Registry& registry);  // Unary, Binary
+void register_cpu_elementwise(Registry& registry);        // Unary, Binary
+void register_cpu_typed_elementwise(Registry& registry);  // Unary, Binary of other types; Where, Cast
 void register_cpu_normalize_image(Registry& registry);
 void register_cpu_reduce(Registry& registry);
 void register_cpu_concat(Registry& registry);  // along the channels of NHWC data
 void register_cpu_channel_shuffle(Registry& registry);
 void register_cpu_movement(
-    Registry& registry);  // Concat, Split, Slice, Pad, Transpose, ToLayout, DepthToSpace
+    Registry& registry);  // Concat, Split, Transpose, ToLayout, DepthToSpace, Gather by computed indices
+void register_cpu_table_movement(
+    Registry& registry);  // Pad, Slice, Expand, Tile, Gather, Resize to the nearest; in front of both
 void register_cpu_half_cast(Registry& registry);    // Cast between f32 and f16 of one layout
 void register_cpu_weight_only(Registry& registry);  // WLinear, WConv
 void register_cpu_dynamic_quantize(Registry& registry);

@@ -20,8 +20,10 @@ void register_cpu(Registry& registry) {
   register_cpu_linear(registry);
   register_cpu_normalization(registry);
   register_cpu_softmax(registry);
+  register_cpu_table_movement(registry);
   register_cpu_resize(registry);
   register_cpu_elementwise(registry);
+  register_cpu_typed_elementwise(registry);
   register_cpu_normalize_image(registry);
   register_cpu_reduce(registry);
   register_cpu_concat(registry);

@@ -3,11 +3,11 @@
 #include <cmath>
 
 #include "layers/common/dispatch.h"
+#include "layers/common/integer.h"
 #include "layers/common/layer_kernel.h"
 #include "layers/common/scalar.h"
 #include "layers/common/strided_loop.h"
 #include "layers/ops/operands.h"
-#include "layers/reference/integer.h"
 #include "layers/reference/reference.h"
 
 namespace pipit {

@@ -1,6 +1,7 @@
 #include "layers/cpu/elementwise/elementwise_loops.h"
 #include "layers/cpu/vector/row_kernels.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -30,8 +31,13 @@ PIPIT_INLINE inline float clip(float x, float low, float high) {
   return x > high ? high : x;
 }
 
-// x^exponent: the powers that networks have by themselves, for they are far cheaper.
-PIPIT_INLINE inline void map_power(const float* x, float exponent, float* y, const SpanRows& span) {
+// One row: with a loop around it the compiler decides about the exponent inside the loop, and leaves that scalar.
+PIPIT_INLINE inline void power_row(const float* x, float exponent, float* y, std::int64_t n) {
+  PIPIT_INDEPENDENT
+  for (std::int64_t i = 0; i < n; ++i) y[i] = vm::pow(x[i], exponent);
+}
+
+PIPIT_INLINE inline void map_common_power(const float* x, float exponent, float* y, const SpanRows& span) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   // Of -0 and -infinity pow() has other roots than sqrt().
   const auto root = [](float v) PIPIT_INLINE { return v == -kInfinity ? kInfinity : std::sqrt(v + 0.0F); };
@@ -39,8 +45,36 @@ PIPIT_INLINE inline void map_power(const float* x, float exponent, float* y, con
   if (exponent == 3) return map(x, y, span, [](float v) PIPIT_INLINE { return v * v * v; });
   if (exponent == 0.5F) return map(x, y, span, [=](float v) PIPIT_INLINE { return root(v); });
   if (exponent == -0.5F) return map(x, y, span, [=](float v) PIPIT_INLINE { return 1.0F / root(v); });
-  if (exponent == -1) return map(x, y, span, [](float v) PIPIT_INLINE { return 1.0F / v; });
-  map(x, y, span, [=](float v) PIPIT_INLINE { return vm::pow(v, exponent); });
+  map(x, y, span, [](float v) PIPIT_INLINE { return 1.0F / v; });
+}
+
+// x^exponent: the powers that networks have by themselves, for they are far cheaper.
+void power_span(const float* x, float exponent, float* y, const SpanRows& span) {
+  for (const float common : {2.0F, 3.0F, 0.5F, -0.5F, -1.0F}) {
+    if (exponent == common) return simd<map_common_power>(x, exponent, y, span);
+  }
+  for (std::int64_t r = 0; r < span.rows; ++r)
+    simd<power_row>(x + r * span.step, exponent, y + r * span.step, span.count);
+}
+
+// The sine, or of one quarter turn more the cosine, in blocks: one with a large angle is left to the C library.
+PIPIT_INLINE inline void map_angles(const float* x, float* y, const SpanRows& span,
+                                    std::int64_t quarter_turns) {
+  constexpr std::int64_t kBlock = 64;
+  for (std::int64_t r = span.rows; r > 0; --r, x += span.step, y += span.step) {
+    for (std::int64_t first = 0; first < span.count; first += kBlock) {
+      const std::int64_t end = std::min(span.count, first + kBlock);
+      int large = 0;
+      for (std::int64_t i = first; i < end; ++i) large |= std::abs(x[i]) > vm::kLargestAngle ? 1 : 0;
+      if (large == 0) {
+        PIPIT_INDEPENDENT
+        for (std::int64_t i = first; i < end; ++i) y[i] = vm::sine(x[i], quarter_turns);
+      } else {
+        for (std::int64_t i = first; i < end; ++i)
+          y[i] = quarter_turns == 0 ? std::sin(x[i]) : std::cos(x[i]);
+      }
+    }
+  }
 }
 
 PIPIT_INLINE inline void unary_loops(const UnaryAttributes& attributes, const float* x, float* y,
@@ -74,8 +108,6 @@ PIPIT_INLINE inline void unary_loops(const UnaryAttributes& attributes, const fl
       return map(x, y, span, [=](float v) PIPIT_INLINE { return v <= alpha ? 0.0F : v; });
     case UnaryKind::clip:
       return map(x, y, span, [=](float v) PIPIT_INLINE { return clip(v, alpha, beta); });
-    case UnaryKind::tanh:
-      return map(x, y, span, [](float v) PIPIT_INLINE { return vm::tanh(v); });
     case UnaryKind::hard_sigmoid:
       return map(x, y, span, [=](float v) PIPIT_INLINE { return clip(alpha * v + beta, 0.0F, 1.0F); });
     case UnaryKind::swish:
@@ -92,19 +124,15 @@ PIPIT_INLINE inline void unary_loops(const UnaryAttributes& attributes, const fl
         const float inner = 0.797884561F * (v + 0.044715F * v * v * v);
         return 0.5F * v * (1.0F + vm::tanh(inner));
       });
-    case UnaryKind::erf:
-      return map(x, y, span, [](float v) PIPIT_INLINE { return vm::erf(v); });
-    case UnaryKind::exp:
-      return map(x, y, span, [](float v) PIPIT_INLINE { return vm::exp(v); });
     case UnaryKind::log:
-      return map(x, y, span, [](float v) PIPIT_INLINE { return std::log(v); });
+      return map(x, y, span, [](float v) PIPIT_INLINE { return vm::log(v); });
     case UnaryKind::sqrt:
       return map(x, y, span, [](float v) PIPIT_INLINE { return std::sqrt(v); });
     case UnaryKind::reciprocal:
       return map(x, y, span, [](float v) PIPIT_INLINE { return 1.0F / v; });
     case UnaryKind::softplus:
       return map(x, y, span, [](float v) PIPIT_INLINE {
-        return (v < 0.0F ? 0.0F : v) + std::log1p(vm::exp(-std::abs(v)));
+        return (v < 0.0F ? 0.0F : v) + vm::log1p_of_fraction(vm::exp(-std::abs(v)));
       });
     case UnaryKind::softsign:
       return map(x, y, span, [](float v) PIPIT_INLINE { return v / (1.0F + std::abs(v)); });
@@ -125,12 +153,6 @@ PIPIT_INLINE inline void unary_loops(const UnaryAttributes& attributes, const fl
       return map(x, y, span, [](float v) PIPIT_INLINE { return std::ceil(v); });
     case UnaryKind::round:
       return map(x, y, span, [](float v) PIPIT_INLINE { return std::nearbyint(v); });
-    case UnaryKind::sin:
-      return map(x, y, span, [](float v) PIPIT_INLINE { return std::sin(v); });
-    case UnaryKind::cos:
-      return map(x, y, span, [](float v) PIPIT_INLINE { return std::cos(v); });
-    case UnaryKind::pow:
-      return map_power(x, alpha, y, span);
     default:
       break;
   }
@@ -149,6 +171,19 @@ void unary_span(const UnaryAttributes& attributes, const float* x, float* y, con
       return row_kernels().activations_f32.hard_swish(x, y, span);
     case UnaryKind::gelu:
       return row_kernels().activations_f32.gelu(x, y, span);
+    case UnaryKind::exp:
+      return row_kernels().activations_f32.exp(x, y, span);
+    case UnaryKind::tanh:
+      return row_kernels().activations_f32.tanh(x, y, span);
+    case UnaryKind::erf:
+      return row_kernels().activations_f32.erf(x, y, span);
+    // Loops of their own: beside many others the compiler leaves those of double precision scalar.
+    case UnaryKind::sin:
+      return simd<map_angles>(x, y, span, 0);
+    case UnaryKind::cos:
+      return simd<map_angles>(x, y, span, 1);
+    case UnaryKind::pow:
+      return power_span(x, static_cast<float>(attributes.alpha), y, span);
     default:
       return simd<unary_loops>(attributes, x, y, span);
   }
@@ -207,6 +242,12 @@ ActivationSpans<Half>::Function half_span(UnaryKind kind) {
       return row_kernels().activations_f16.hard_swish;
     case UnaryKind::gelu:
       return row_kernels().activations_f16.gelu;
+    case UnaryKind::exp:
+      return row_kernels().activations_f16.exp;
+    case UnaryKind::tanh:
+      return row_kernels().activations_f16.tanh;
+    case UnaryKind::erf:
+      return row_kernels().activations_f16.erf;
     default:
       return nullptr;
   }
@@ -230,6 +271,32 @@ bool has_binary_span(BinaryKind kind) {
 
 namespace {
 
+PIPIT_INLINE inline void powers_of_rows(const float* a, const float* b, float* y, std::int64_t n) {
+  PIPIT_INDEPENDENT
+  for (std::int64_t i = 0; i < n; ++i) y[i] = vm::pow(a[i], b[i]);
+}
+PIPIT_INLINE inline void powers_of_value(float a, const float* b, float* y, std::int64_t n) {
+  PIPIT_INDEPENDENT
+  for (std::int64_t i = 0; i < n; ++i) y[i] = vm::pow(a, b[i]);
+}
+
+void power_rows(const Clamp& activation, StridedFloats a, StridedFloats b, float* y, const SpanRows& span) {
+  const UnaryAttributes clamp{UnaryKind::clip, activation.low, activation.high};
+  for (std::int64_t r = 0; r < span.rows; ++r, a.data += a.row_step, b.data += b.row_step, y += span.step) {
+    if (a.stride == 1 && b.stride == 1) {
+      simd<powers_of_rows>(a.data, b.data, y, span.count);
+    } else if (a.stride == 1 && b.stride == 0) {
+      simd<power_row>(a.data, *b.data, y, span.count);
+    } else if (a.stride == 0 && b.stride == 1) {
+      simd<powers_of_value>(*a.data, b.data, y, span.count);
+    } else {
+      for (std::int64_t i = 0; i < span.count; ++i)
+        y[i] = vm::pow(a.data[i * a.stride], b.data[i * b.stride]);
+    }
+    if (!activation.is_identity()) unary_span(clamp, y, y, {span.count});
+  }
+}
+
 PIPIT_INLINE inline void binary_loops(const BinaryAttributes& attributes, StridedFloats a, StridedFloats b,
                                       float* y, const SpanRows& span) {
   const Clamp& activation = attributes.activation;
@@ -248,8 +315,6 @@ PIPIT_INLINE inline void binary_loops(const BinaryAttributes& attributes, Stride
     case BinaryKind::max:
       return map(a, b, y, span, activation,
                  [](float u, float v) PIPIT_INLINE { return u > v || u != u ? u : v; });
-    case BinaryKind::pow:
-      return map(a, b, y, span, activation, [](float u, float v) PIPIT_INLINE { return vm::pow(u, v); });
     case BinaryKind::prelu:
       return map(a, b, y, span, activation, [](float u, float v) PIPIT_INLINE {
         const float scaled = u * v;
@@ -264,6 +329,7 @@ PIPIT_INLINE inline void binary_loops(const BinaryAttributes& attributes, Stride
 
 void binary_span(const BinaryAttributes& attributes, StridedFloats a, StridedFloats b, float* y,
                  const SpanRows& span) {
+  if (attributes.kind == BinaryKind::pow) return power_rows(attributes.activation, a, b, y, span);
   simd<binary_loops>(attributes, a, b, y, span);
 }
 

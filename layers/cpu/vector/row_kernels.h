@@ -77,6 +77,9 @@ struct ActivationSpans {
   Function silu;
   Function hard_swish;
   Function gelu;
+  Function exp;
+  Function tanh;
+  Function erf;
 };
 
 /// A rectangle of taps over rows of halves; steps from row to row and from column to column in halves.

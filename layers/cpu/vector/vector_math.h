@@ -95,6 +95,83 @@ PIPIT_INLINE inline float erf(float x) {
   return magnitude <= 1.0F ? near : far;
 }
 
+/// The logarithm of a float as exponent * ln 2 + z + rest, where z = m - 1 is exact and m in [sqrt(1/2), sqrt(2)).
+struct ReducedLog {
+  float exponent;
+  float z;
+  float rest;  ///< ln(1 + z) - z
+};
+
+/// Requires x > 0, normal and finite. The rest is -z^2 / 2 + z^3 p(z), p from Chebyshev interpolation (Cephes).
+PIPIT_INLINE inline ReducedLog reduce_log(float x) {
+  constexpr std::uint32_t kRootHalf = 0x3f3504f3U;  // bits of sqrt(1/2)
+  const std::uint32_t above = std::bit_cast<std::uint32_t>(x) - kRootHalf;
+  const float exponent = static_cast<float>(static_cast<std::int32_t>(above) >> 23);
+  const float z = std::bit_cast<float>((above & 0x007fffffU) + kRootHalf) - 1.0F;
+  float p = 7.0376836292e-2F;
+  p = p * z - 1.1514610310e-1F;
+  p = p * z + 1.1676998740e-1F;
+  p = p * z - 1.2420140846e-1F;
+  p = p * z + 1.4249322787e-1F;
+  p = p * z - 1.6668057665e-1F;
+  p = p * z + 2.0000714765e-1F;
+  p = p * z - 2.4999993993e-1F;
+  p = p * z + 3.3333331174e-1F;
+  const float square = z * z;
+  return {exponent, z, p * z * square - 0.5F * square};
+}
+
+/// ln x within 1.5 ulp, denormals included; -infinity for zeros, NaN for what is negative and for NaN.
+PIPIT_INLINE inline float log(float x) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const bool tiny = x < 0x1p-126F;
+  const float scaled = tiny ? x * 0x1p24F : x;
+  const ReducedLog l = reduce_log(scaled);
+  const float n = tiny ? l.exponent - 24.0F : l.exponent;
+  // ln 2 in two parts, the first of few enough bits that n times it is exact.
+  float y = n * 0.693359375F + (l.z + (n * -2.12194440e-4F + l.rest));
+  y = x == kInfinity ? x : y;
+  y = x == 0.0F ? -kInfinity : y;
+  return x >= 0.0F ? y : std::numeric_limits<float>::quiet_NaN();
+}
+
+/// ln(1 + x) for x in [0, 1] or NaN, within 2.5 ulp: what 1 + x loses is made good by its quotient.
+PIPIT_INLINE inline float log1p_of_fraction(float x) {
+  const float u = 1.0F + x;
+  const float lost = (x - (u - 1.0F)) / u;
+  const ReducedLog l = reduce_log(u);
+  const float y = l.exponent * 0.693359375F + (l.z + (l.exponent * -2.12194440e-4F + (l.rest + lost)));
+  return x != x ? x : y;
+}
+
+/// Where sin() and cos() reduce their argument: larger ones are the C library's.
+inline constexpr float kLargestAngle = 0x1p19F;
+
+/// sin(x + quarter_turns * pi / 2) within 1 ulp for |x| <= kLargestAngle: in double, x = n pi / 2 + r, pi / 2 in two
+/// parts, the first of few enough bits that n times it is exact; Taylor polynomials.
+PIPIT_INLINE inline float sine(float x, std::int64_t quarter_turns) {
+  constexpr double kRound = 0x1.8p52;  // adding it leaves the nearest integer in the low mantissa bits
+  const auto wide = static_cast<double>(x);
+  const double shifted = wide * 0.63661977236758134308 + kRound;
+  const double n = shifted - kRound;
+  const double r = (wide - n * 0x1.921fb544p+0) - n * 0x1.0b4611a626331p-34;
+  const double z = r * r;
+  double s = 1.0 / 362880;
+  s = s * z - 1.0 / 5040;
+  s = s * z + 1.0 / 120;
+  s = s * z - 1.0 / 6;
+  s = s * z * r + r;
+  double c = -1.0 / 3628800;
+  c = c * z + 1.0 / 40320;
+  c = c * z - 1.0 / 720;
+  c = c * z + 1.0 / 24;
+  c = c * z - 0.5;
+  c = c * z + 1.0;
+  const std::int64_t quarter = std::bit_cast<std::int64_t>(shifted) + quarter_turns;
+  const double y = (quarter & 1) != 0 ? c : s;
+  return static_cast<float>((quarter & 2) != 0 ? -y : y);
+}
+
 /// Half an exponent's parity: 0 for even integers (floats from 2^24 on, infinities and NaN among them), 0.5 for odd
 /// ones, something else for other numbers.
 PIPIT_INLINE inline float half_remainder(float b) {

@@ -180,6 +180,64 @@ TEST(Binary, ComparisonsAndLogic) {
   EXPECT_THAT(apply<bool>(BinaryKind::equal, p, q), ElementsAre(true, false, false, true));
 }
 
+// Quotients of all sizes, signs and zeros.
+TEST(Binary, RemaindersMatchTheReference) {
+  test::Random random;
+  std::vector<float> a, b;
+  for (int i = 0; i < 3000; ++i) {
+    a.push_back(
+        static_cast<float>(std::ldexp(random.real(-1, 1), static_cast<int>(random.integer(-20, 30)))));
+    b.push_back(static_cast<float>(
+        std::ldexp(random.real(-1, 1), static_cast<int>(random.integer(-8, i < 1000 ? 30 : 0)))));
+    if (i % 7 == 0) a.back() = b.back() * static_cast<float>(random.integer(-1000, 1000));
+  }
+  for (const float v : {0.0F, -0.0F, kInf, -kInf, kNaN, 3.0F, -3.0F}) {
+    for (const float w : {kInf, -kInf, 0.0F, 2.0F, -2.0F, kNaN}) {
+      a.push_back(v);
+      b.push_back(w);
+    }
+  }
+  const auto expect = [&](const std::vector<float>& u, const std::vector<float>& v) {
+    for (const BinaryKind kind : {BinaryKind::mod, BinaryKind::fmod}) {
+      test::expect_conformance(Binary({kind, {}}), {.inputs = {{make(u)}, {make(v)}}, .expected = {"typed"}});
+    }
+  };
+  expect(a, b);
+  for (const float divisor : {0.37F, -3.0F, 1e-3F})
+    expect(std::vector<float>(a.begin(), a.begin() + 2000), {divisor});
+}
+
+// Everything that "vector" leaves: other types, comparisons, remainders, logic.
+TEST(Binary, TypedKernelMatchesReference) {
+  test::Random random;
+  const std::pair<Shape, Shape> pairs[] = {{Shape{2, 5, 3, 7}, Shape{2, 5, 3, 7}},
+                                           {Shape{2, 5, 3, 7}, Shape{}},
+                                           {Shape{2, 5, 3, 7}, Shape{5, 1, 1}},
+                                           {Shape{1, 1, 1, 7}, Shape{2, 5, 3, 7}},
+                                           {Shape{9001}, Shape{9001}},
+                                           {Shape{0, 3}, Shape{3}}};
+  for (int k = 0; k <= static_cast<int>(BinaryKind::logical_xor); ++k) {
+    const auto kind = static_cast<BinaryKind>(k);
+    const bool logic = k >= static_cast<int>(BinaryKind::logical_and);
+    const bool remainder = kind == BinaryKind::mod || kind == BinaryKind::fmod;
+    for (const DType type :
+         {DType::f32, DType::f64, DType::i8, DType::u8, DType::i32, DType::i64, DType::boolean}) {
+      const bool floating = type == DType::f32 || type == DType::f64;
+      const bool boolean = type == DType::boolean;
+      if (logic ? !boolean : (boolean || (floating && !remainder)) && !is_comparison(kind)) continue;
+      if (boolean && is_comparison(kind) && kind != BinaryKind::equal) continue;
+      for (const auto& [a, b] : pairs) {
+        if (kind == BinaryKind::prelu && a.elements() < b.elements())
+          continue;  // the slope is broadcast, not x
+        // No zero divides, no exponent is negative.
+        test::expect_conformance(Binary({kind, {}}),
+                                 {.inputs = {{random.tensor(a, 0, 9, type)}, {random.tensor(b, 1, 9, type)}},
+                                  .expected = {"typed"}});
+      }
+    }
+  }
+}
+
 TEST(Binary, RefusesWhatDoesNotFit) {
   const auto infer = [](BinaryKind kind, TensorDesc a, TensorDesc b, Clamp clamp = {}) {
     return test::infer(Binary({kind, clamp}), {a, b});
@@ -209,7 +267,18 @@ TEST(Where, ChoosesWithBroadcasting) {
     test::expect_conformance(Where(), {.inputs = {{random.tensor(Shape{2, 1, 3, 5}, -1, 1, DType::boolean)},
                                                   {random.tensor(Shape{4, 3, 1}, 0, 2, type)},
                                                   {random.tensor(Shape{2, 4, 1, 5}, 0, 2, type)}},
-                                       .expected = {"reference"}});
+                                       .expected = {"typed"}});
+    // Every way of stepping along a row.
+    for (const Shape& a : {Shape{3, 700}, Shape{3, 1}}) {
+      for (const Shape& b : {Shape{3, 700}, Shape{1, 1}, Shape{700}}) {
+        for (const Shape& c : {Shape{3, 700}, Shape{3, 1}}) {
+          test::expect_conformance(Where(), {.inputs = {{random.tensor(c, -1, 1, DType::boolean)},
+                                                        {random.tensor(a, 0, 2, type)},
+                                                        {random.tensor(b, 0, 2, type)}},
+                                             .expected = {"typed"}});
+        }
+      }
+    }
   }
 }
 

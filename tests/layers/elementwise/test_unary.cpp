@@ -102,6 +102,36 @@ TEST(Unary, FastKernelMatchesReference) {
   }
 }
 
+// Where blocks of angles are reduced, and where one of them is too large.
+TEST(Unary, FastKernelOfLargeAngles) {
+  std::vector<float> x;
+  for (int i = 0; i < 400; ++i) x.push_back(static_cast<float>(i % 3 - 1) * std::ldexp(1.37F, i % 100));
+  x.push_back(kInf);
+  x.push_back(kNaN);
+  for (const UnaryKind kind : {UnaryKind::sin, UnaryKind::cos}) {
+    Conformance c{.inputs = {{make(x)}}, .expected = {"vector"}};
+    c.relative = 2 * kUnit;
+    test::expect_conformance(Unary({kind}), c);
+  }
+}
+
+TEST(Unary, TypedKernelMatchesReference) {
+  test::Random random;
+  for (const UnaryKind kind : {UnaryKind::relu, UnaryKind::clip, UnaryKind::neg, UnaryKind::abs,
+                               UnaryKind::sign, UnaryKind::floor, UnaryKind::ceil, UnaryKind::round}) {
+    for (const DType type : {DType::i8, DType::u8, DType::i32, DType::i64}) {
+      if (type == DType::u8 && kind == UnaryKind::neg) continue;
+      test::expect_conformance(
+          Unary({kind, 2, 50}),
+          {.inputs = {{random.tensor(Shape{2, 3, 5, 300}, type == DType::u8 ? 0 : -99, 100, type)}},
+           .expected = {"typed"}});
+    }
+  }
+  test::expect_conformance(
+      Unary({UnaryKind::logical_not}),
+      {.inputs = {{random.tensor(Shape{2, 3, 5, 7}, -1, 1, DType::boolean)}}, .expected = {"typed"}});
+}
+
 TEST(Unary, FastKernelAgreesOnSpecialValues) {
   const std::vector<float> x = {0.0F,   -0.0F,  kInf,  -kInf,  kNaN,   1e-40F,  -1e-40F,
                                 3e38F,  -3e38F, 88.0F, -88.0F, 104.0F, -104.0F, 20.5F,
@@ -186,9 +216,64 @@ TEST(VectorMath, ErrorsStayWithinTheDocumentedBounds) {
               1)
         << power;
   }
+  EXPECT_LE(
+      worst_ulps(
+          1e-45F, 3.4e38F, [](float x) { return vector_math::log(x); }, [](double x) { return std::log(x); }),
+      1);
+  EXPECT_LE(worst_ulps(
+                0, 1, [](float x) { return vector_math::log1p_of_fraction(x); },
+                [](double x) { return std::log1p(x); }),
+            1);
+  for (const int quarter : {0, 1}) {
+    EXPECT_LE(worst_ulps(
+                  -vector_math::kLargestAngle, vector_math::kLargestAngle,
+                  [=](float x) { return vector_math::sine(x, quarter); },
+                  [=](double x) { return quarter == 0 ? std::sin(x) : std::cos(x); }),
+              1);
+  }
+  EXPECT_EQ(vector_math::log(0.0F), -kInf);
+  EXPECT_EQ(vector_math::log(-0.0F), -kInf);
+  EXPECT_EQ(vector_math::log(kInf), kInf);
+  EXPECT_TRUE(std::isnan(vector_math::log(-1.0F)));
+  EXPECT_TRUE(std::isnan(vector_math::log(-kInf)));
+  EXPECT_TRUE(std::isnan(vector_math::log(kNaN)));
+  EXPECT_TRUE(std::isnan(vector_math::log1p_of_fraction(kNaN)));
+  EXPECT_TRUE(std::isnan(vector_math::sine(kNaN, 0)));
   EXPECT_EQ(vector_math::exp(89.0F), kInf);
   EXPECT_EQ(vector_math::exp(-104.0F), 0.0F);
   EXPECT_TRUE(std::isnan(vector_math::exp(kNaN)));
+}
+
+// The loops of the instruction set at hand over every 997th float.
+TEST(Unary, SpansStayWithinTheirBounds) {
+  struct Function {
+    UnaryKind kind;
+    double low, high, ulps;
+  };
+  for (const Function& f : {Function{UnaryKind::exp, -87, 88, 1.5},
+                            {UnaryKind::exp, 88, 88.7, 3},
+                            {UnaryKind::tanh, -1e30, 1e30, 3},
+                            {UnaryKind::erf, -1e30, 1e30, 3},
+                            {UnaryKind::log, 1.2e-38, 3.4e38, 1},
+                            {UnaryKind::softplus, -80, 1e30, 2},
+                            {UnaryKind::sin, -1e30, 1e30, 1},
+                            {UnaryKind::cos, -1e30, 1e30, 1}}) {
+    std::vector<float> x;
+    for (std::uint32_t bits = 0; bits < 0xFF800000U; bits += 997) {
+      const auto v = std::bit_cast<float>(bits);
+      if (v >= static_cast<float>(f.low) && v <= static_cast<float>(f.high) && std::abs(v) > 0x1p-120F)
+        x.push_back(v);
+    }
+    std::vector<float> y(x.size());
+    unary_span({f.kind}, x.data(), y.data(), {static_cast<std::int64_t>(x.size())});
+    double worst = 0;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const double want = unary_value({f.kind}, static_cast<double>(x[i]));
+      const int exponent = std::max(want == 0 ? -126 : std::ilogb(want), -126);
+      worst = std::max(worst, std::abs(static_cast<double>(y[i]) - want) / std::ldexp(1.0, exponent - 23));
+    }
+    EXPECT_LE(worst, f.ulps) << unary_name(f.kind);
+  }
 }
 
 double reference(UnaryKind kind, double x, double alpha = 0, double beta = 0) {
