@@ -182,9 +182,13 @@ bool Gather::keeps_samples_apart(const SampledInputs& inputs) const {
          normalize_axis(attributes_.axis, inputs.descs[0]->shape.rank(), "Gather") == 0;
 }
 
+std::int64_t index_at(const ConstTensorView& indices, std::int64_t offset) {
+  return indices.desc.dtype == DType::i32 ? indices.as<std::int32_t>()[offset]
+                                          : indices.as<std::int64_t>()[offset];
+}
+
 std::int64_t gathered_position(const ConstTensorView& indices, std::int64_t offset, std::int64_t extent) {
-  const std::int64_t index = indices.desc.dtype == DType::i32 ? indices.as<std::int32_t>()[offset]
-                                                              : indices.as<std::int64_t>()[offset];
+  const std::int64_t index = index_at(indices, offset);
   if (index < -extent || index >= extent) {
     fail("Gather: index {} is outside [{}, {})", index, -extent, extent);
   }

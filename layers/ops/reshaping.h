@@ -73,7 +73,6 @@ class Expand final : public LayerOf<Expand, ExpandAttributes> {
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
   bool keeps_samples_apart(const SampledInputs& inputs) const override;
   LayerPtr for_samples(std::int64_t samples) const override;
-  LayoutPreference layout_preference() const override { return LayoutPreference::row_major; }
 };
 
 struct TileAttributes {
@@ -88,14 +87,14 @@ class Tile final : public LayerOf<Tile, TileAttributes> {
 
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
   bool keeps_samples_apart(const SampledInputs& inputs) const override;
-  LayoutPreference layout_preference() const override { return LayoutPreference::row_major; }
 };
 
 struct GatherAttributes {
   std::int64_t axis = 0;
 };
 
-/// Inputs: data; indices (i32 or i64, negative from the end; out of range throws at run time).
+/// Inputs: data; indices (i32 or i64, negative from the end; out of range throws at run time). One row of indices that
+/// are known leaves the data in any memory order (the layout pass).
 class Gather final : public LayerOf<Gather, GatherAttributes> {
  public:
   static constexpr std::string_view kType = "Gather";
@@ -106,6 +105,9 @@ class Gather final : public LayerOf<Gather, GatherAttributes> {
   Work work(std::span<const TensorDesc* const> inputs, std::span<const TensorDesc> outputs) const override;
   LayoutPreference layout_preference() const override { return LayoutPreference::row_major; }
 };
+
+/// indices[offset], i32 or i64.
+std::int64_t index_at(const ConstTensorView& indices, std::int64_t offset);
 
 /// indices[offset] as a position in [0, extent); throws Error when it is outside [-extent, extent).
 std::int64_t gathered_position(const ConstTensorView& indices, std::int64_t offset, std::int64_t extent);

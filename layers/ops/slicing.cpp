@@ -153,6 +153,27 @@ Pad::Pad(PadAttributes attributes) : LayerOf(std::move(attributes)) {
   }
 }
 
+std::int64_t padded_source(PadMode mode, std::int64_t position, std::int64_t extent) {
+  if (position >= 0 && position < extent) return position;
+  switch (mode) {
+    case PadMode::constant:
+      return -1;
+    case PadMode::edge:
+      return position < 0 ? 0 : extent - 1;
+    case PadMode::wrap: {
+      const std::int64_t r = position % extent;
+      return r < 0 ? r + extent : r;
+    }
+    case PadMode::reflect: {
+      if (extent == 1) return 0;
+      const std::int64_t period = 2 * (extent - 1);  // forth and back, the ends once
+      const std::int64_t r = std::abs(position % period);
+      return std::min(r, period - r);
+    }
+  }
+  return -1;
+}
+
 std::vector<TensorDesc> Pad::infer(std::span<const TensorDesc* const> inputs) const {
   check_inputs(inputs, kType, 1);
   const TensorDesc& x = *inputs[0];

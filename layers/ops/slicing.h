@@ -73,6 +73,9 @@ struct PadAttributes {
   double value = 0;
 };
 
+/// Where a dimension of `extent` elements is read for `position`, counted from its first one; -1: nowhere (constant).
+std::int64_t padded_source(PadMode mode, std::int64_t position, std::int64_t extent);
+
 /// Inputs: x.
 class Pad final : public LayerOf<Pad, PadAttributes> {
  public:

@@ -48,28 +48,6 @@ void run_slice(const Slice& layer, std::span<const ConstTensorView> inputs,
   copy_elements(inputs[0], source, outputs[0]);
 }
 
-// Where an extended dimension of `extent` elements reads at `position`; -1 outside in constant mode.
-std::int64_t padded_source(PadMode mode, std::int64_t position, std::int64_t extent) {
-  if (position >= 0 && position < extent) return position;
-  switch (mode) {
-    case PadMode::constant:
-      return -1;
-    case PadMode::edge:
-      return position < 0 ? 0 : extent - 1;
-    case PadMode::wrap: {
-      const std::int64_t r = position % extent;
-      return r < 0 ? r + extent : r;
-    }
-    case PadMode::reflect: {
-      if (extent == 1) return 0;
-      const std::int64_t period = 2 * (extent - 1);  // forth and back, the ends once
-      const std::int64_t r = std::abs(position % period);
-      return std::min(r, period - r);
-    }
-  }
-  return -1;
-}
-
 void run_pad(const Pad& layer, std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
              const RunContext& /*context*/) {
   const PadAttributes& a = layer.attributes();

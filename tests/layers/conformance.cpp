@@ -336,13 +336,30 @@ namespace {
 
 // Kernels that read and write halves themselves, each after its layer's type.
 const std::set<std::string> kHalfKernels = {
-    "BatchNorm folded",       "Binary vector",      "Concat rows",
-    "Concat strided_copy",    "Conv depthwise",     "Conv tile",
-    "Conv winograd_f2x2",     "Conv winograd_f4x4", "DepthToSpace strided_copy",
-    "Expand strided_copy",    "Gemm tile",          "MatMul tile",
-    "Pad strided_copy",       "Pool nhwc",          "Slice strided_copy",
-    "Split strided_copy",     "Tile strided_copy",  "ToLayout strided_copy",
-    "Transpose strided_copy", "Unary vector",       "ChannelShuffle rows",
+    "BatchNorm folded",
+    "Binary vector",
+    "ChannelShuffle rows",
+    "Concat rows",
+    "Concat strided_copy",
+    "Conv depthwise",
+    "Conv tile",
+    "Conv winograd_f2x2",
+    "Conv winograd_f4x4",
+    "DepthToSpace table_copy",
+    "Expand table_copy",
+    "Gather table_copy",
+    "Gemm tile",
+    "MatMul tile",
+    "Pad table_copy",
+    "Pool nhwc",
+    "Resize table_copy",
+    "Slice table_copy",
+    "Split strided_copy",
+    "Tile table_copy",
+    "ToLayout strided_copy",
+    "Transpose strided_copy",
+    "Unary vector",
+    "Where typed",
 };
 
 // The candidates that accepted, all tested; nothing where f16 cannot hold the results.

@@ -1,7 +1,6 @@
 #include <vector>
 
 #include "layers/common/layer_kernel.h"
-#include "layers/common/scalar.h"
 #include "layers/cpu/families.h"
 #include "layers/cpu/movement/strided_copy.h"
 #include "layers/cpu/work_sharing.h"
@@ -16,9 +15,7 @@ namespace {
 using Extents = std::array<std::int64_t, kMaxRank>;
 using Loop = StridedLoop<2>;  // operands: target, source
 
-constexpr int kFillValue = -1;
-
-// A rectangle that is moved: from an input (or the fill value) to an output.
+// A rectangle that is moved: from an input to an output.
 struct Region {
   int input = 0;
   int output = 0;
@@ -29,11 +26,10 @@ struct Region {
 
 using Regions = std::vector<Region>;
 
-// A box inside a tensor: where it starts and how far apart its elements are along every dimension.
+// A box inside a tensor, and where it starts.
 struct Box {
   const TensorDesc& desc;
   Extents start{};
-  Extents step{1, 1, 1, 1, 1, 1};
 };
 
 // Copies the box at `source` to the box of the same `extents` at `target`.
@@ -42,7 +38,7 @@ Region box_region(const Box& target, const Box& source, const Extents& extents) 
   const Strides to = target.desc.strides();
   const Strides from = source.desc.strides();
   for (std::size_t d = 0; d < static_cast<std::size_t>(target.desc.shape.rank()); ++d) {
-    region.loop.add(extents[d], {to[d] * target.step[d], from[d] * source.step[d]});
+    region.loop.add(extents[d], {to[d], from[d]});
     region.target_start += to[d] * target.start[d];
     region.source_start += from[d] * source.start[d];
   }
@@ -85,44 +81,6 @@ Regions regions_of(const Split& layer, const NodeSpec& spec) {
   return regions;
 }
 
-Regions regions_of(const Slice& layer, const NodeSpec& spec) {
-  const ResolvedSlice slice = resolve_slice(layer.attributes(), spec.inputs[0]->shape);
-  return {box_region(Box{spec.outputs[0]}, Box{*spec.inputs[0], slice.start, slice.step}, slice.count)};
-}
-
-// The input inside the output, and around it, dimension by dimension, slabs of the fill value: those of
-// dimension d span the inside of the dimensions before d and all of the dimensions after it.
-Regions regions_of(const Pad& layer, const NodeSpec& spec) {
-  const PadAttributes& a = layer.attributes();
-  const TensorDesc& x = *spec.inputs[0];
-  const TensorDesc& y = spec.outputs[0];
-  Regions regions;
-  const auto fill = [&](const Extents& start, const Extents& extents) {
-    Region region =
-        box_region(Box{y, start}, Box{y, Extents{}, Extents{}}, extents);  // the source stands still
-    region.input = kFillValue;
-    regions.push_back(region);
-  };
-  Box target{y};
-  Box source{x};
-  Extents extents = extents_of(y.shape);
-  for (std::size_t d = 0; d < a.begin.size(); ++d) {
-    const std::int64_t first = std::clamp<std::int64_t>(a.begin[d], 0, y.shape.dims()[d]);
-    const std::int64_t last = std::clamp(a.begin[d] + x.shape.dims()[d], first, y.shape.dims()[d]);
-    const std::int64_t total = extents[d];
-    extents[d] = first;
-    fill(target.start, extents);
-    target.start[d] = last;
-    extents[d] = total - last;
-    fill(target.start, extents);
-    target.start[d] = first;
-    extents[d] = last - first;
-    source.start[d] = first - a.begin[d];
-  }
-  regions.push_back(box_region(target, source, extents));
-  return regions;
-}
-
 Regions regions_of(const Transpose& layer, const NodeSpec& spec) {
   const TensorDesc& y = spec.outputs[0];
   const Strides to = y.strides();
@@ -141,65 +99,14 @@ Regions regions_of(const ToLayout& /*layer*/, const NodeSpec& spec) {
   return {region};
 }
 
-Regions regions_of(const Expand& /*layer*/, const NodeSpec& spec) {
-  Region region;
-  region.loop = broadcast_loop<2>({&spec.outputs[0], spec.inputs[0]});
-  return {region};
-}
-
-Regions regions_of(const Tile& layer, const NodeSpec& spec) {
-  const TensorDesc& x = *spec.inputs[0];
-  const Strides to = spec.outputs[0].strides();
-  const Strides from = x.strides();
-  Region region;
-  for (std::size_t d = 0; d < layer.attributes().repeats.size(); ++d) {
-    const std::int64_t extent = x.shape.dims()[d];
-    region.loop.add(layer.attributes().repeats[d], {to[d] * extent, 0});
-    region.loop.add(extent, {to[d], from[d]});
-  }
-  return {region};
-}
-
-// A loop over (n, c, h, row in block, w, column in block) of the wide tensor [N, C, H b, W b]; see the reference
-// for the order of the deep channels.
-Regions regions_of(const DepthToSpace& layer, const NodeSpec& spec) {
-  const DepthToSpaceAttributes& a = layer.attributes();
-  const TensorDesc& wide = a.inverse ? *spec.inputs[0] : spec.outputs[0];
-  const TensorDesc& deep = a.inverse ? spec.outputs[0] : *spec.inputs[0];
-  const Strides ws = wide.strides();
-  const Strides ds = deep.strides();
-  const std::int64_t channels = wide.shape[1];
-  const std::int64_t b = a.block;
-  const std::int64_t per_channel = a.column_row_depth ? b * b : 1;
-  const std::int64_t per_column = a.column_row_depth ? 1 : channels;
-  Region region;
-  const auto add = [&](std::int64_t extent, std::int64_t wide_stride, std::int64_t deep_stride) {
-    region.loop.add(extent, a.inverse ? Loop::Offsets{deep_stride, wide_stride}
-                                      : Loop::Offsets{wide_stride, deep_stride});
-  };
-  add(wide.shape[0], ws[0], ds[0]);
-  add(channels, ws[1], ds[1] * per_channel);
-  add(deep.shape[2], ws[2] * b, ds[2]);
-  add(b, ws[2], ds[1] * per_column * b);
-  add(deep.shape[3], ws[3] * b, ds[3]);
-  add(b, ws[3], ds[1] * per_column);
-  return {region};
-}
-
-double fill_value(const Layer& layer) {
-  const auto* pad = dynamic_cast<const Pad*>(&layer);
-  return pad == nullptr ? 0.0 : pad->attributes().value;
-}
-
 class MovementKernel final : public Kernel {
  public:
   MovementKernel(const Regions& regions, const NodeSpec& spec) {
     const DType type = spec.outputs[0].dtype;
-    fill_ = element_bytes(type, fill_value(spec.layer));
     const std::size_t bytes = dtype_bytes(type);
     for (const Region& region : regions) {
       if (region.loop.size() == 0) continue;
-      moves_.push_back({region.input, static_cast<std::size_t>(region.output),
+      moves_.push_back({static_cast<std::size_t>(region.input), static_cast<std::size_t>(region.output),
                         static_cast<std::size_t>(region.target_start) * bytes,
                         static_cast<std::size_t>(region.source_start) * bytes,
                         StridedCopy(region.loop, type)});
@@ -209,23 +116,20 @@ class MovementKernel final : public Kernel {
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
     for (const Move& move : moves_) {
-      const std::byte* source = move.input == kFillValue
-                                    ? fill_.data()
-                                    : inputs[static_cast<std::size_t>(move.input)].data + move.source_start;
-      move.copy.run(outputs[move.output].data + move.target_start, source, context.pool);
+      move.copy.run(outputs[move.output].data + move.target_start,
+                    inputs[move.input].data + move.source_start, context.pool);
     }
   }
 
  private:
   struct Move {
-    int input;
+    std::size_t input;
     std::size_t output;
     std::size_t target_start;  // bytes
     std::size_t source_start;
     StridedCopy copy;
   };
   std::vector<Move> moves_;
-  std::array<std::byte, 8> fill_{};
 };
 
 // Elements are moved, not looked at: all that counts is that they are stored alike.
@@ -245,13 +149,6 @@ void add_movement(Registry& registry, Refusal (*refuse)(const NodeSpec&) = refus
                                              return std::make_unique<MovementKernel>(
                                                  regions_of(layer_as<L>(spec.layer), spec), spec);
                                            }});
-}
-
-Refusal refuse_pad(const NodeSpec& spec) {
-  if (layer_as<Pad>(spec.layer).attributes().mode != PadMode::constant) {
-    return "only constant padding is handled";
-  }
-  return refuse_mixed_storage(spec);
 }
 
 Refusal refuse_gather(const NodeSpec& spec) {
@@ -288,13 +185,8 @@ void run_gather(const Gather& layer, std::span<const ConstTensorView> inputs,
 void register_cpu_movement(Registry& registry) {
   add_movement<Concat>(registry);
   add_movement<Split>(registry);
-  add_movement<Slice>(registry);
-  add_movement<Pad>(registry, refuse_pad);
   add_movement<Transpose>(registry);
   add_movement<ToLayout>(registry);
-  add_movement<Expand>(registry);
-  add_movement<Tile>(registry);
-  add_movement<DepthToSpace>(registry);
   add_layer_kernel<Gather>(registry, "block_copy", refuse_gather, run_gather);
 }
 

@@ -1,11 +1,15 @@
-// Nearest and bilinear resizing of NHWC images.
+// Linear resizing of any dimensions, in any memory order. (Nearest pixels are only moved:
+// layers/cpu/movement/table_movement.cpp.)
 #include "layers/ops/resize.h"
 
-#include <cstring>
+#include <array>
+#include <limits>
+#include <vector>
 
 #include "engine/platform/simd.h"
 #include "layers/common/layer_kernel.h"
 #include "layers/cpu/families.h"
+#include "layers/cpu/work_sharing.h"
 #include "layers/ops/operands.h"
 
 namespace pipit {
@@ -14,84 +18,202 @@ namespace {
 
 Refusal refuse_resize(const NodeSpec& spec) {
   if (Refusal reason = refuse_unless_f32(spec)) return reason;
-  const ResizeAttributes& attributes = layer_as<Resize>(spec.layer).attributes();
+  if (layer_as<Resize>(spec.layer).attributes().mode != ResizeMode::linear)
+    return "only linear mixes are computed";
   const TensorDesc& x = *spec.inputs[0];
-  if (x.shape.rank() != 4 || resizes_axis(attributes, 0, x.shape[0]) ||
-      resizes_axis(attributes, 1, x.shape[1])) {
-    return "only height and width of images are resized";
+  const TensorDesc& y = spec.outputs[0];
+  if (!(is_channels_last(x) && is_channels_last(y)) && !(is_row_major(x) && is_row_major(y))) {
+    return "input and output must have one layout";
   }
-  if (!is_channels_last(x) || !is_channels_last(spec.outputs[0]))
-    return "input and output must be channels_last";
+  if (x.elements() > std::numeric_limits<std::int32_t>::max()) return "the input has 2^31 elements or more";
   return std::nullopt;
 }
 
-// Input positions along one of the two axes.
-class Axis {
- public:
-  Axis(const ResizeAttributes& attributes, int axis, std::int64_t input, std::int64_t output)
-      : attributes_(attributes), axis_(axis), input_(input), output_(output) {}
-  std::int64_t nearest(std::int64_t i) const {
-    return moves() ? nearest_position(attributes_, axis_, i, input_, output_) : i;
+// Weighted rows of x that one row of the result is mixed from.
+constexpr std::size_t kMostCorners = std::size_t{1} << (kMaxRank - 1);
+struct Corners {
+  std::size_t count = 0;
+  std::array<const float*, kMostCorners> rows;
+  std::array<float, kMostCorners> weights;
+};
+
+// The innermost axis that is resized, with `inner` floats at every position.
+struct RowTaps {
+  std::int64_t inner = 1;
+  std::vector<std::int32_t> low, high;  // offsets, of every position, or of every float where these are few
+  std::vector<float> weights;
+};
+
+PIPIT_INLINE inline void mix_rows(const Corners& corners, float* y, std::int64_t count) {
+  const float *a = corners.rows[0], *b = corners.rows[1];
+  const float u = corners.weights[0], v = corners.weights[1];
+  for (std::int64_t i = 0; i < count; ++i) y[i] = u * a[i] + v * b[i];
+  for (std::size_t c = 2; c < corners.count; ++c) {
+    const float* x = corners.rows[c];
+    const float w = corners.weights[c];
+    for (std::int64_t i = 0; i < count; ++i) y[i] += w * x[i];
   }
-  LinearTap linear(std::int64_t i) const {
-    return moves() ? linear_tap(coordinate(i), input_) : LinearTap{i, i, 0};
+}
+
+PIPIT_INLINE inline void mix_floats(const float* x, const RowTaps& taps, float* y) {
+  const std::int32_t *low = taps.low.data(), *high = taps.high.data();
+  const float* weights = taps.weights.data();
+  const auto count = static_cast<std::int64_t>(taps.weights.size());
+  for (std::int64_t i = 0; i < count; ++i) y[i] = (1 - weights[i]) * x[low[i]] + weights[i] * x[high[i]];
+}
+
+// Along the row, and between two rows at once: each element of x is read once.
+PIPIT_INLINE inline void mix_pixels(const Corners& corners, const RowTaps& taps, float* y) {
+  const std::int64_t inner = taps.inner;
+  const float *top = corners.rows[0], *bottom = corners.rows[1];
+  const float u = corners.weights[0], v = corners.weights[1];
+  for (std::size_t p = 0; p < taps.weights.size(); ++p, y += inner) {
+    const std::int64_t low = taps.low[p], high = taps.high[p];
+    const float w = taps.weights[p];
+    if (corners.count == 1) {
+      for (std::int64_t i = 0; i < inner; ++i) y[i] = (1 - w) * top[low + i] + w * top[high + i];
+    } else if (w == 0) {
+      for (std::int64_t i = 0; i < inner; ++i) y[i] = u * top[low + i] + v * bottom[low + i];
+    } else {
+      for (std::int64_t i = 0; i < inner; ++i) {
+        const float above = (1 - w) * top[low + i] + w * top[high + i];
+        const float below = (1 - w) * bottom[low + i] + w * bottom[high + i];
+        y[i] = u * above + v * below;
+      }
+    }
+  }
+}
+
+class LinearResize final : public Kernel {
+ public:
+  explicit LinearResize(const NodeSpec& spec) : threads_(spec.threads) {
+    const ResizeAttributes& a = layer_as<Resize>(spec.layer).attributes();
+    const TensorDesc& x = *spec.inputs[0];
+    const TensorDesc& y = spec.outputs[0];
+    const bool by_rows = is_row_major(x) && is_row_major(y);
+    std::vector<int> order;  // of the axes in memory
+    for (int axis = 0; axis < a.rank; ++axis) {
+      if (by_rows || axis != 1) order.push_back(axis);
+    }
+    if (!by_rows) order.push_back(1);
+    // What is not resized at the end belongs to every position.
+    while (!order.empty() && !resizes_axis(a, order.back(), x.shape[order.back()])) {
+      taps_.inner *= x.shape[order.back()];
+      order.pop_back();
+    }
+    if (order.empty()) order.push_back(0), taps_.inner /= std::max<std::int64_t>(1, x.shape[0]);
+    set_row(axis_taps(a, order.back(), x.shape, y.shape));
+    row_floats_ = x.shape[order.back()] * taps_.inner;
+    std::int64_t step = row_floats_;
+    for (std::size_t d = order.size() - 1; d-- > 0;) {
+      outer_.insert(outer_.begin(), {step, axis_taps(a, order[d], x.shape, y.shape)});
+      rows_ *= y.shape[order[d]];
+      step *= x.shape[order[d]];
+    }
+  }
+  std::size_t scratch_bytes() const override {
+    return worker_stride(static_cast<std::size_t>(row_floats_) * sizeof(float)) *
+           static_cast<std::size_t>(threads_);
+  }
+
+  void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
+           const RunContext& context) const override {
+    if (outputs[0].desc.elements() == 0) return;
+    const float* x = inputs[0].as<float>();
+    const std::int64_t length = pixels_ * taps_.inner;
+    const std::int64_t step = rows_per_chunk(length);
+    const std::size_t stride = worker_stride(static_cast<std::size_t>(row_floats_) * sizeof(float));
+    context.pool.parallel_for((rows_ + step - 1) / step, [&](std::int64_t chunk, int worker) {
+      auto* mixed = reinterpret_cast<float*>(context.scratch + static_cast<std::size_t>(worker) * stride);
+      for (std::int64_t row = chunk * step; row < std::min(rows_, (chunk + 1) * step); ++row) {
+        run_row(corners_of(x, row), mixed, outputs[0].as<float>() + row * length);
+      }
+    });
   }
 
  private:
-  bool moves() const { return resizes_axis(attributes_, axis_, input_); }
-  float coordinate(std::int64_t i) const { return source_coordinate(attributes_, axis_, i, input_, output_); }
+  // Fewer floats at a position are mixed one by one.
+  static constexpr std::int64_t kFewFloats = 16;
+  struct Axis {
+    std::int64_t step;  // floats between positions of x
+    std::vector<LinearTap> taps;
+  };
 
-  const ResizeAttributes& attributes_;
-  int axis_;
-  std::int64_t input_;
-  std::int64_t output_;
-};
-
-// y = mix of four corners of `channels` floats each: first along the width, then along the height.
-PIPIT_INLINE inline void mix(const float* top_left, const float* top_right, const float* bottom_left,
-                             const float* bottom_right, float across, float down, float* y,
-                             std::int64_t channels) {
-  for (std::int64_t c = 0; c < channels; ++c) {
-    const float top = (1 - across) * top_left[c] + across * top_right[c];
-    const float bottom = (1 - across) * bottom_left[c] + across * bottom_right[c];
-    y[c] = (1 - down) * top + down * bottom;
+  static std::vector<LinearTap> axis_taps(const ResizeAttributes& a, int axis, const Shape& x,
+                                          const Shape& y) {
+    std::vector<LinearTap> taps;
+    for (std::int64_t i = 0; i < y[axis]; ++i) {
+      taps.push_back(resizes_axis(a, axis, x[axis])
+                         ? linear_tap(source_coordinate(a, axis, i, x[axis], y[axis]), x[axis])
+                         : LinearTap{i, i, 0});
+    }
+    return taps;
   }
-}
 
-void run_resize(const Resize& layer, std::span<const ConstTensorView> inputs,
-                std::span<const TensorView> outputs, const RunContext& context) {
-  const ResizeAttributes& attributes = layer.attributes();
-  const Shape& x = inputs[0].desc.shape;
-  const Shape& y = outputs[0].desc.shape;
-  const std::int64_t channels = x[1];
-  const Axis height(attributes, 2, x[2], y[2]);
-  const Axis width(attributes, 3, x[3], y[3]);
-  context.pool.parallel_for(y[0] * y[2], [&](std::int64_t row, int) {
-    const float* image = inputs[0].as<float>() + row / y[2] * x[2] * x[3] * channels;
-    float* to = outputs[0].as<float>() + row * y[3] * channels;
-    if (attributes.mode == ResizeMode::nearest) {
-      const float* from = image + height.nearest(row % y[2]) * x[3] * channels;
-      for (std::int64_t column = 0; column < y[3]; ++column, to += channels) {
-        std::memcpy(to, from + width.nearest(column) * channels,
-                    static_cast<std::size_t>(channels) * sizeof(float));
+  void set_row(const std::vector<LinearTap>& taps) {
+    pixels_ = std::ssize(taps);
+    const std::int64_t each = taps_.inner < kFewFloats ? taps_.inner : 1;
+    for (const LinearTap& tap : taps) {
+      const std::int64_t high =
+          tap.weight == 0 ? tap.low : tap.high;  // what counts for nothing may be infinite
+      for (std::int64_t i = 0; i < each; ++i) {
+        taps_.low.push_back(static_cast<std::int32_t>(tap.low * taps_.inner + i));
+        taps_.high.push_back(static_cast<std::int32_t>(high * taps_.inner + i));
+        taps_.weights.push_back(tap.weight);
       }
-      return;
     }
-    const LinearTap h = height.linear(row % y[2]);
-    const float* top = image + h.low * x[3] * channels;
-    const float* bottom = image + h.high * x[3] * channels;
-    for (std::int64_t column = 0; column < y[3]; ++column, to += channels) {
-      const LinearTap w = width.linear(column);
-      simd<mix>(top + w.low * channels, top + w.high * channels, bottom + w.low * channels,
-                bottom + w.high * channels, w.weight, h.weight, to, channels);
+  }
+
+  Corners corners_of(const float* x, std::int64_t row) const {
+    Corners corners;
+    corners.count = 1;
+    corners.rows[0] = x;
+    corners.weights[0] = 1;
+    for (std::size_t d = outer_.size(); d-- > 0;) {
+      const auto& [step, taps] = outer_[d];
+      const LinearTap& tap = taps[static_cast<std::size_t>(row % std::ssize(taps))];
+      row /= std::ssize(taps);
+      const std::size_t count = corners.count;
+      for (std::size_t c = 0; c < count; ++c) {
+        if (tap.weight != 0) {
+          corners.rows[corners.count] = corners.rows[c] + tap.high * step;
+          corners.weights[corners.count++] = corners.weights[c] * tap.weight;
+        }
+        corners.rows[c] += tap.low * step;
+        corners.weights[c] *= 1 - tap.weight;
+      }
     }
-  });
-}
+    return corners;
+  }
+
+  void run_row(Corners corners, float* mixed, float* y) const {
+    const bool few = taps_.inner < kFewFloats;
+    if (corners.count > 1 && (few || corners.count > 2)) {
+      simd<mix_rows>(corners, mixed, row_floats_);
+      corners.count = 1;
+      corners.rows[0] = mixed;
+    }
+    if (few) {
+      simd<mix_floats>(corners.rows[0], taps_, y);
+    } else {
+      simd<mix_pixels>(corners, taps_, y);
+    }
+  }
+
+  int threads_;
+  RowTaps taps_;
+  std::int64_t pixels_ = 0;      // of a row of the result
+  std::int64_t row_floats_ = 0;  // of a row of x
+  std::int64_t rows_ = 1;        // of the result
+  std::vector<Axis> outer_;
+};
 
 }  // namespace
 
 void register_cpu_resize(Registry& registry) {
-  add_layer_kernel<Resize>(registry, "nhwc", refuse_resize, run_resize);
+  registry.add(Resize::kType, DeviceKind::cpu, {"linear", refuse_resize, [](const NodeSpec& spec) {
+                                                  return std::make_unique<LinearResize>(spec);
+                                                }});
 }
 
 }  // namespace pipit

@@ -93,7 +93,7 @@ void run_pad(const Pad& layer, std::span<const ConstTensorView> inputs, std::spa
   });
 }
 
-// y[o, g, i] = x[o, position[g], i], all row-major.
+// y[o, g, i] = x[o, position[g], i], both in one memory order.
 template <typename T>
 __global__ void gather_kernel(unsigned size, Divider inner, Divider count, int extent, const int* position,
                               T* y, const T* x) {
@@ -108,7 +108,17 @@ __global__ void gather_kernel(unsigned size, Divider inner, Divider count, int e
 
 Refusal refuse_gather(const NodeSpec& spec) {
   if (Refusal reason = refuse_conversion(spec)) return reason;
-  if (Refusal reason = refuse_unless_row_major(spec)) return reason;
+  const int index_rank = spec.inputs[1]->shape.rank();
+  const Shape& shape = spec.inputs[0]->shape;
+  const bool channels =
+      normalize_axis(layer_as<Gather>(spec.layer).attributes().axis, shape.rank(), "Gather") == 1;
+  // One index takes the dimension of the channels away: what is left lies by rows.
+  const bool channels_last = is_channels_last(*spec.inputs[0]) &&
+                             (index_rank == 1 ? is_channels_last(spec.outputs[0])
+                                              : index_rank == 0 && channels && is_row_major(spec.outputs[0]));
+  if (!channels_last) {
+    if (Refusal reason = refuse_unless_row_major(spec)) return reason;
+  }
   if (spec.constant(1) == nullptr) return "an index computed at run time could not be reported out of range";
   return std::nullopt;
 }
@@ -119,7 +129,11 @@ class GatherKernel final : public Kernel {
     const Shape& shape = spec.inputs[0]->shape;
     const int axis = normalize_axis(layer_as<Gather>(spec.layer).attributes().axis, shape.rank(), "Gather");
     extent_ = shape[axis];
-    for (int d = axis + 1; d < shape.rank(); ++d) inner_ *= shape[d];
+    // Elements that follow each other for one index, by the order that the output has too.
+    const bool by_rows =
+        is_row_major(*spec.inputs[0]) && is_row_major(spec.outputs[0]);  // else refuse_gather()
+    const TensorDesc x{shape, spec.inputs[0]->dtype, by_rows ? Layout::row_major : Layout::channels_last};
+    inner_ = x.strides()[static_cast<std::size_t>(axis)];
     const Tensor& indices = *spec.constant(1);
     count_ = indices.desc().elements();
     std::vector<int> positions;

@@ -138,9 +138,9 @@ TEST(DepthToSpace, InverseRestoresAndKernelsMatch) {
     EXPECT_THAT(results<float>(back, {wide}), ElementsAreArray(x->values<float>()));
     for (const DType type : kSizes) {
       test::expect_conformance(
-          forward, {.inputs = {{random.tensor(x->shape(), 0, 9, type)}}, .expected = {"strided_copy"}});
+          forward, {.inputs = {{random.tensor(x->shape(), 0, 9, type)}}, .expected = {"table_copy"}});
       test::expect_conformance(
-          back, {.inputs = {{random.tensor(wide->shape(), 0, 9, type)}}, .expected = {"strided_copy"}});
+          back, {.inputs = {{random.tensor(wide->shape(), 0, 9, type)}}, .expected = {"table_copy"}});
     }
   }
 }
@@ -161,8 +161,8 @@ TEST(Expand, Broadcasts) {
   for (const DType type : kSizes) {
     for (const Shape& shape :
          {Shape{3, 1, 5, 1}, Shape{4, 1, 7}, Shape{}, Shape{3, 4, 5, 7}, Shape{1, 1, 5, 7}}) {
-      test::expect_conformance(Expand({Shape{3, 4, 5, 7}}), {.inputs = {{random.tensor(shape, 0, 9, type)}},
-                                                             .expected = {"strided_copy"}});
+      test::expect_conformance(Expand({Shape{3, 4, 5, 7}}),
+                               {.inputs = {{random.tensor(shape, 0, 9, type)}}, .expected = {"table_copy"}});
     }
   }
   EXPECT_THROW(test::infer(Expand({Shape{2, 3}}), {{Shape{2, 2}}}), Error);
@@ -175,7 +175,7 @@ TEST(Tile, Repeats) {
   for (const DType type : kSizes) {
     for (const Dims& repeats : {Dims{1, 1, 1, 1}, Dims{2, 3, 1, 2}, Dims{3, 2, 4, 1}, Dims{1, 0, 2, 2}}) {
       test::expect_conformance(Tile({repeats}), {.inputs = {{random.tensor(Shape{2, 3, 4, 5}, 0, 9, type)}},
-                                                 .expected = {"strided_copy"}});
+                                                 .expected = {"table_copy"}});
     }
   }
   EXPECT_THROW(test::infer(Tile({{2}}), {{Shape{2, 2}}}), Error);
@@ -210,6 +210,27 @@ TEST(Gather, KernelsMatchTheReference) {
                            {.inputs = {{random.tensor(Shape{50, 9})}, {many}}, .expected = {"block_copy"}});
 }
 
+TEST(Gather, KernelsMatchTheReferenceOnIndicesThatAreKnown) {
+  test::Random random;
+  const Shape shape{2, 7, 5, 3};
+  for (const DType type : kSizes) {
+    for (const Shape& count : {Shape{}, Shape{0}, Shape{1}, Shape{9}, Shape{3, 2}}) {
+      for (std::int64_t axis = -4; axis < 4; ++axis) {
+        const auto extent = static_cast<double>(shape[normalize_axis(axis, 4, "test")]);
+        test::expect_conformance(
+            Gather({axis}),
+            {.inputs = {{random.tensor(shape, 0, 9, type)},
+                        {random.tensor(count, -extent, extent, random.coin() ? DType::i32 : DType::i64),
+                         true}},
+             .expected = {"table_copy"}});
+      }
+    }
+  }
+  const auto outside = make<std::int64_t>({5});
+  EXPECT_TRUE(
+      test::refusal(Gather({2}), {{random.tensor(shape)}, {outside, true}}, "table_copy").has_value());
+}
+
 TEST(Gather, RefusesWhatDoesNotFit) {
   const auto gather = [](std::int64_t index) {
     return results<float>(Gather({0}), {iota(Shape{3}), make<std::int64_t>({index})});
@@ -226,8 +247,8 @@ TEST(Gather, RefusesWhatDoesNotFit) {
 TEST(ToLayout, KeepsTheLogicalTensor) {
   test::Random random;
   for (const DType type : kSizes) {
-    for (const Shape& shape : {Shape{2, 3, 4, 5}, Shape{2, 37, 9, 70}, Shape{1, 3, 33, 35}, Shape{2, 3},
-                               Shape{2, 3, 2, 2, 2, 3}}) {
+    for (const Shape& shape : {Shape{2, 3, 4, 5}, Shape{2, 37, 9, 70}, Shape{1, 3, 33, 35},
+                               Shape{1, 4, 3, 50}, Shape{2, 3}, Shape{2, 3, 2, 2, 2, 3}}) {
       test::expect_conformance(
           ToLayout({Layout::channels_last}),
           {.inputs = {{random.tensor(shape, 0, 100, type)}}, .expected = {"strided_copy"}});
