@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <functional>
 
@@ -5,6 +6,7 @@
 #include "layers/ops/dynamic_int8.h"
 #include "layers/ops/qconv.h"
 #include "layers/ops/quantize.h"
+#include "layers/ops/reduce.h"
 #include "layers/ops/reshaping.h"
 #include "layers/passes/byte_image.h"
 #include "layers/passes/passes.h"
@@ -54,13 +56,57 @@ class LayoutPass {
     return converted;
   }
 
+  LayoutPreference preference_of(const Node& node) {
+    const bool picks = layer_if<Gather>(node) != nullptr && indices_rank(node) == 1;
+    const LayoutPreference preference = picks ? LayoutPreference::any : node.layer->layout_preference();
+    return preference == LayoutPreference::any ? preference_of_growing(node) : preference;
+  }
+
+  // Of what may have any order: at the ends of the graph a layer that makes more than it reads has that of the other
+  // side, so that the smaller value is turned.
+  LayoutPreference preference_of_growing(const Node& node) {
+    constexpr std::int64_t kFewChannels = 8;  // rows of pixels of fewer are short
+    const Graph& graph = rewriter_.source();
+    const auto is_data = [&](ValueId id) { return id != kNoValue && !graph.value(id).is_constant(); };
+    if (node.outputs.size() != 1 || std::ranges::count_if(node.inputs, is_data) != 1 ||
+        !is_data(node.inputs[0]))
+      return LayoutPreference::any;
+    const TensorDesc& y = graph.value(node.outputs[0]).desc;
+    const TensorDesc& x = desc(node.inputs[0]);
+    if (!is_image(x) || !is_image(y) || y.elements() <= x.elements()) return LayoutPreference::any;
+    const int next = rewriter_.only_consumer(node.outputs[0]);
+    if (next < 0) {
+      return rewriter_.uses(node.outputs[0]) == 1 ? LayoutPreference::row_major : LayoutPreference::any;
+    }
+    const bool turned = graph.nodes()[static_cast<std::size_t>(next)].layer->layout_preference() ==
+                        LayoutPreference::channels_last;
+    return turned && x.layout == Layout::row_major && x.shape[1] >= kFewChannels
+               ? LayoutPreference::channels_last
+               : LayoutPreference::any;
+  }
+
+  // Of a Gather's indices where they are constants, else -1.
+  int indices_rank(const Node& gather) const {
+    const Value& indices = rewriter_.source().value(gather.inputs[1]);
+    return indices.is_constant() ? indices.desc.shape.rank() : -1;
+  }
+
+  // Whose kernels read any memory order, while the result, of fewer dimensions, is row_major.
+  bool reduces_anything(const Node& node) const {
+    const auto* reduce = layer_if<Reduce>(node);
+    const auto* arg_max = layer_if<ArgMax>(node);
+    const bool picks_one = layer_if<Gather>(node) != nullptr && indices_rank(node) == 0;
+    return picks_one || (reduce != nullptr && !reduce->attributes().keep_dims) ||
+           (arg_max != nullptr && !arg_max->attributes().keep_dims);
+  }
+
   void visit(const Node& node) {
-    const LayoutPreference preference = node.layer->layout_preference();
+    const LayoutPreference preference = preference_of(node);
     std::vector<ValueId> inputs;
     Layout output = Layout::row_major;
     const auto* transpose = layer_if<Transpose>(node);
-    if (transpose != nullptr) {
-      inputs = {rewriter_.map(node.inputs[0])};
+    if (transpose != nullptr || reduces_anything(node)) {
+      for (const ValueId id : node.inputs) inputs.push_back(rewriter_.map(id));
     } else if (preference == LayoutPreference::channels_last) {
       output = Layout::channels_last;
       for (const ValueId id : node.inputs) inputs.push_back(image_operand(node, id));
@@ -106,8 +152,12 @@ class LayoutPass {
   // channels_last.
   ValueId image_operand(const Node& node, ValueId id) {
     if (id == kNoValue) return kNoValue;
-    const bool image = is_user_image(rewriter_, id) ? layer_if<Conv>(node) != nullptr
-                                                    : is_integer_conv(node) && is_quantized_image(id);
+    const auto* conv = layer_if<Conv>(node);
+    // One channel a group has kernels for channels_last alone.
+    const bool mixes_channels = conv != nullptr && conv->attributes().groups != desc(id).shape[1];
+    const bool image = is_user_image(rewriter_, id)
+                           ? mixes_channels || (conv != nullptr && desc(id).shape[1] == 1)
+                           : is_integer_conv(node) && is_quantized_image(id);
     if (image && id == node.inputs[0]) return rewriter_.map(id);
     return in_layout(id, Layout::channels_last);
   }

@@ -233,9 +233,10 @@ bool suits_convolution(const Rewriter& rewriter, ValueId data) {
   const Graph& graph = rewriter.source();
   const Shape& shape = graph.value(data).desc.shape;
   const int producer = rewriter.producer(data);
-  const bool dequantized =
-      producer >= 0 && layer_if<Dequantize>(graph.nodes()[static_cast<std::size_t>(producer)]) != nullptr;
-  return shape.rank() == 4 && shape[1] > kFewChannels && !dequantized;
+  // An input of the graph lies by rows, which convolutions of one channel a group would have to turn.
+  const bool computed =
+      producer >= 0 && layer_if<Dequantize>(graph.nodes()[static_cast<std::size_t>(producer)]) == nullptr;
+  return shape.rank() == 4 && shape[1] > kFewChannels && computed;
 }
 
 // A node and the arithmetic behind it as one scale and shift; none where it is one node that may stay as it is, or

@@ -2,10 +2,13 @@
 #include <gmock/gmock.h>
 
 #include "layers/ops/cast.h"
+#include "layers/ops/conv.h"
 #include "layers/ops/gemm.h"
 #include "layers/ops/matmul.h"
 #include "layers/ops/pool.h"
+#include "layers/ops/reduce.h"
 #include "layers/ops/reshaping.h"
+#include "layers/ops/slicing.h"
 #include "layers/passes/passes.h"
 #include "tests/support/test_graph.h"
 
@@ -41,6 +44,49 @@ TEST(AssignLayouts, ImageOutputsAreRowMajor) {
   const Graph before = b.build({c});
   const Rewritten after = assign_layouts(before);
   EXPECT_EQ(after.graph.value(after.graph.outputs()[0]).desc.layout, Layout::row_major);
+  expect_same_outputs(before, after.graph);
+}
+
+// The extents of what ToLayout turns.
+std::vector<Shape> turned(const Graph& graph) {
+  std::vector<Shape> shapes;
+  for (const Node& node : graph.nodes()) {
+    if (node.layer->type() == "ToLayout") shapes.push_back(graph.value(node.outputs[0]).desc.shape);
+  }
+  return shapes;
+}
+
+TEST(AssignLayouts, AtTheEndsTheSmallerValueIsTurned) {
+  TestGraph b;
+  const Shape small{1, 8, 4, 4};
+  const ValueId x = b.add("first", Tile({{1, 1, 2, 2}}), {b.input(small)});
+  const ValueId y = b.conv("c", x, 8);
+  const Graph before =
+      b.build({b.add("last", Tile({{1, 2, 3, 1}}), {b.add("slice", Slice({{0}, {4}, {3}, {1}}), {y})})});
+  const Rewritten after = assign_layouts(before);
+  EXPECT_THAT(turned(after.graph), testing::ElementsAre(small, Shape{1, 8, 8, 4}));
+  expect_same_outputs(before, after.graph);
+}
+
+TEST(AssignLayouts, ReductionsThatDropDimensionsReadWhatThereIs) {
+  TestGraph b;
+  const ValueId x = b.conv("c", b.input(Shape{1, 3, 6, 4}), 5);
+  const ValueId one = b.graph.add_constant("one", Tensor::scalar(std::int64_t{1}));
+  const ValueId arg = b.add("arg", ArgMax({.axis = 1, .keep_dims = false}), {x});
+  const Graph before =
+      b.build({b.add("real", Cast({DType::f32}), {arg}), b.add("pick", Gather({1}), {x, one}),
+               b.add("max", Reduce({ReduceKind::max, {2}, false}), {x})});
+  const Rewritten after = assign_layouts(before);
+  EXPECT_THAT(turned(after.graph), testing::ElementsAre());
+  expect_same_outputs(before, after.graph);
+}
+
+TEST(AssignLayouts, OneChannelAGroupReadsChannelsLast) {
+  TestGraph b;
+  const ValueId x = b.input(Shape{1, 8, 6, 4});
+  const Graph before = b.build({b.add("depthwise", Conv({.groups = 8}), {x, b.constant(Shape{8, 1, 1, 1})})});
+  const Rewritten after = assign_layouts(before);
+  EXPECT_EQ(turned(after.graph).size(), 2U);
   expect_same_outputs(before, after.graph);
 }
 
