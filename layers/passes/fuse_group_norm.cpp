@@ -1,5 +1,9 @@
-// Group normalization as exporters write it: InstanceNorm of [N, groups, the rest] between two Reshapes.
+// Group normalization as exporters write it: InstanceNorm of [N, groups, the rest] between two Reshapes, in a quantized
+// model those of integers, with a Dequantize and a Quantize between.
+#include <optional>
+
 #include "layers/ops/normalization.h"
+#include "layers/ops/quantize.h"
 #include "layers/ops/reshaping.h"
 #include "layers/passes/passes.h"
 #include "layers/passes/patterns.h"
@@ -14,21 +18,22 @@ class GroupNormPass {
 
   Rewritten run() {
     const std::vector<Node>& nodes = rewriter_.source().nodes();
-    std::vector<const Node*> norm_of(nodes.size(), nullptr);  // per Reshape behind one
+    std::vector<std::optional<GroupNorm>> norm_of(nodes.size());  // per Reshape behind one
     std::vector<bool> gone(nodes.size(), false);
     int changes = 0;
     const auto at = [&](const Node* node) { return static_cast<std::size_t>(node - nodes.data()); };
     for (const Node& node : nodes) {
-      if (!is_group_norm(node)) continue;
-      const std::size_t apart = at(patterns_.producer(node.inputs[0]));
-      if (norm_of[apart] != nullptr) continue;  // the Reshape behind another one
-      norm_of[at(patterns_.only_consumer(node.outputs[0]))] = &node;
-      gone[at(&node)] = gone[apart] = true;
+      const std::optional<GroupNorm> found = group_norm(node);
+      if (!found || norm_of[at(found->apart)]) continue;  // the Reshape behind another one
+      norm_of[at(found->together)] = found;
+      for (const Node* part : {found->apart, found->dequantize, found->norm, found->quantize}) {
+        if (part != nullptr) gone[at(part)] = true;
+      }
       ++changes;
     }
     for (const Node& node : nodes) {
-      if (const Node* norm = norm_of[at(&node)]) {
-        emit(*norm, node);
+      if (const std::optional<GroupNorm>& found = norm_of[at(&node)]) {
+        emit(*found);
       } else if (!gone[at(&node)]) {
         rewriter_.copy(node);
       }
@@ -39,28 +44,47 @@ class GroupNormPass {
  private:
   const Value& value(ValueId id) const { return rewriter_.source().value(id); }
 
-  bool is_group_norm(const Node& node) const {
+  // In the order of the graph; dequantize and quantize may be null.
+  struct GroupNorm {
+    const Node *apart, *dequantize, *norm, *quantize, *together;
+  };
+
+  std::optional<GroupNorm> group_norm(const Node& node) const {
     const auto* norm = layer_if<InstanceNorm>(node);
-    if (norm == nullptr || norm->attributes().groups != 0) return false;
-    const Node* apart = patterns_.producer(node.inputs[0]);
-    const Node* together = patterns_.only_consumer(node.outputs[0]);
-    if (apart == nullptr || together == nullptr || layer_if<Reshape>(*apart) == nullptr ||
-        layer_if<Reshape>(*together) == nullptr || patterns_.only_consumer(node.inputs[0]) != &node ||
-        parameter(node, 1) == nullptr || parameter(node, 2) == nullptr)
-      return false;
-    const Shape& x = value(apart->inputs[0]).desc.shape;
+    if (norm == nullptr || norm->attributes().groups != 0 || parameter(node, 1) == nullptr ||
+        parameter(node, 2) == nullptr)
+      return std::nullopt;
+    GroupNorm found{only_source(node), nullptr, &node, nullptr, patterns_.only_consumer(node.outputs[0])};
+    if (found.apart != nullptr && layer_if<Dequantize>(*found.apart) != nullptr) {
+      found.dequantize = found.apart;
+      found.apart = only_source(*found.dequantize);
+    }
+    if (found.together != nullptr && layer_if<Quantize>(*found.together) != nullptr) {
+      found.quantize = found.together;
+      found.together = patterns_.only_consumer(found.quantize->outputs[0]);
+    }
+    if (found.apart == nullptr || found.together == nullptr || layer_if<Reshape>(*found.apart) == nullptr ||
+        layer_if<Reshape>(*found.together) == nullptr)
+      return std::nullopt;
+    const Shape& x = value(found.apart->inputs[0]).desc.shape;
     const Shape& groups = value(node.inputs[0]).desc.shape;
-    return x.rank() >= 3 && x == value(together->outputs[0]).desc.shape && x.elements() > 0 &&
-           groups[0] == x[0] && x[1] % groups[1] == 0;
+    const bool fits = x.rank() >= 3 && x == value(found.together->outputs[0]).desc.shape &&
+                      x.elements() > 0 && groups[0] == x[0] && x[1] % groups[1] == 0;
+    return fits ? std::optional(found) : std::nullopt;
+  }
+  // What computes input 0, for this node alone.
+  const Node* only_source(const Node& node) const {
+    const Node* source = patterns_.producer(node.inputs[0]);
+    return source != nullptr && patterns_.only_consumer(node.inputs[0]) == &node ? source : nullptr;
   }
   const Tensor* parameter(const Node& node, std::size_t input) const {
     const Tensor* tensor = value(node.inputs[input]).constant.get();
     return tensor != nullptr && tensor->desc().dtype == DType::f32 ? tensor : nullptr;
   }
 
-  void emit(const Node& norm, const Node& together) {
-    const Node& apart = *patterns_.producer(norm.inputs[0]);
-    const std::int64_t channels = value(together.outputs[0]).desc.shape[1];
+  void emit(const GroupNorm& found) {
+    const Node& norm = *found.norm;
+    const std::int64_t channels = value(found.together->outputs[0]).desc.shape[1];
     const std::int64_t groups = value(norm.inputs[0]).desc.shape[1];
     const auto of_channels = [&](std::size_t input, const char* part) {
       const std::span<const float> from = parameter(norm, input)->values<float>();
@@ -70,9 +94,20 @@ class GroupNormPass {
       return rewriter_.constant(norm.name + part, std::move(tensor));
     };
     const float epsilon = layer_if<InstanceNorm>(norm)->attributes().epsilon;
-    rewriter_.emit(norm.name, std::make_shared<InstanceNorm>(InstanceNormAttributes{epsilon, groups}),
-                   {rewriter_.map(apart.inputs[0]), of_channels(1, ".scale"), of_channels(2, ".bias")},
-                   together.outputs);
+    ValueId x = rewriter_.map(found.apart->inputs[0]);
+    if (found.dequantize != nullptr) x = inner(*found.dequantize, found.dequantize->layer, {x});
+    const std::vector<ValueId> inputs{x, of_channels(1, ".scale"), of_channels(2, ".bias")};
+    const LayerPtr layer = std::make_shared<InstanceNorm>(InstanceNormAttributes{epsilon, groups});
+    if (found.quantize == nullptr) {
+      rewriter_.emit(norm.name, layer, inputs, found.together->outputs);
+    } else {
+      rewriter_.emit(found.quantize->name, found.quantize->layer, {inner(norm, layer, inputs)},
+                     found.together->outputs);
+    }
+  }
+  // A value that only the nodes of one group normalization know.
+  ValueId inner(const Node& node, const LayerPtr& layer, const std::vector<ValueId>& inputs) {
+    return rewriter_.builder().add1(node.name, layer, inputs);
   }
 
   Rewriter rewriter_;

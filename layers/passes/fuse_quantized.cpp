@@ -339,7 +339,9 @@ class QuantizedFuser {
     }
     std::vector<std::string> names;
     for (const ValueId id : node.outputs) names.push_back(graph_.value(id).name + ".integers");
-    const std::vector<ValueId> made = rewriter_.builder().add(node.name, layer, {x.id}, names);
+    std::vector<ValueId> inputs{x.id};
+    for (std::size_t i = 1; i < node.inputs.size(); ++i) inputs.push_back(rewriter_.map(node.inputs[i]));
+    const std::vector<ValueId> made = rewriter_.builder().add(node.name, layer, std::move(inputs), names);
     for (std::size_t o = 0; o < node.outputs.size(); ++o) integers_[index(node.outputs[o])] = {made[o], x.q};
     ++changes_;
     return true;

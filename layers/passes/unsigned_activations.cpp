@@ -152,7 +152,10 @@ class UnsignedActivations {
       layer = std::make_shared<Pad>(std::move(attributes));
     }
     std::vector<ValueId> inputs;
-    for (const ValueId id : node.inputs) inputs.push_back(as_unsigned_bytes(id));
+    for (const ValueId id : node.inputs) {
+      const bool moved = concat || inputs.empty();  // else indices
+      inputs.push_back(moved ? as_unsigned_bytes(id) : rewriter_.map(id));
+    }
     for (const ValueId id : node.outputs) wanted_[index(id)] = true;
     emit(node, layer, std::move(inputs));
     return true;

@@ -3,9 +3,11 @@
 
 #include <array>
 #include <cstring>
+#include <optional>
 
 #include "layers/common/layer_kernel.h"
 #include "layers/common/strided_loop.h"
+#include "layers/cpu/elementwise/epilogue.h"
 #include "layers/cpu/families.h"
 #include "layers/cpu/vector/byte_loops.h"
 #include "layers/cpu/vector/lookup.h"
@@ -41,14 +43,68 @@ void run_quantize(const Quantize& layer, std::span<const ConstTensorView> inputs
                   });
 }
 
-void run_dequantize(const Dequantize& layer, std::span<const ConstTensorView> inputs,
-                    std::span<const TensorView> outputs, const RunContext& context) {
-  auto* y = outputs[0].as<float>();
-  parallel_chunks(
-      context.pool, outputs[0].desc.elements(), kChunk, [&](std::int64_t begin, std::int64_t end) {
-        dequantize_span({inputs[0].data + begin, layer.x()}, layer.x().scale, y + begin, end - begin);
-      });
-}
+// With what follows: functions of one element, sums and products with a constant per channel, and a Quantize, which
+// ends it. Integers that stay in floating point for one layer are not written as f32, then.
+class DequantizeKernel final : public Kernel {
+ public:
+  explicit DequantizeKernel(const NodeSpec& spec)
+      : x_(layer_as<Dequantize>(spec.layer).x()),
+        channels_(channels_of(spec.outputs[0])),
+        threads_(spec.threads) {
+    std::span<const NodeSpec* const> followers = spec.fusion.followers;
+    if (followers.empty()) return;
+    if (const auto* quantize = dynamic_cast<const Quantize*>(&followers.back()->layer)) {
+      y_ = quantize->y();
+      followers = followers.first(followers.size() - 1);
+    }
+    epilogue_ = Epilogue(1, followers);
+  }
+  std::size_t scratch_bytes() const override {
+    return y_ ? stage_bytes() * static_cast<std::size_t>(threads_) : 0;
+  }
+
+  void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
+           const RunContext& context) const override {
+    const std::int64_t elements = outputs[0].desc.elements();
+    const std::int64_t step = epilogue_.empty() ? kChunk : rows_per_chunk(channels_) * channels_;
+    context.pool.parallel_for((elements + step - 1) / step, [&](std::int64_t chunk, int worker) {
+      const std::int64_t begin = chunk * step;
+      const std::int64_t count = std::min(step, elements - begin);
+      auto* values =
+          y_ ? reinterpret_cast<float*>(context.scratch + stage_bytes() * static_cast<std::size_t>(worker))
+             : outputs[0].as<float>() + begin;
+      dequantize_span({inputs[0].data + begin, x_}, x_.scale, values, count);
+      if (!epilogue_.empty()) epilogue_.apply(values, 0, {channels_, count / channels_, channels_});
+      if (y_) quantize_span(values, y_->scale, ByteTarget(*y_), outputs[0].data + begin, count);
+    });
+  }
+
+  static bool fuses(const NodeSpec& spec, const NodeSpec& next) {
+    const auto& followers = spec.fusion.followers;
+    const bool ended =
+        !followers.empty() && dynamic_cast<const Quantize*>(&followers.back()->layer) != nullptr;
+    if (ended || !is_channels_last(spec.outputs[0]) || spec.outputs[0].elements() == 0) return false;
+    if (dynamic_cast<const Quantize*>(&next.layer) != nullptr) {
+      return spec.outputs[0].layout == next.outputs[0].layout || next.outputs[0].layouts_coincide();
+    }
+    return spec.outputs[0].shape.rank() >= 2 && Epilogue::fuses(1, next);
+  }
+
+ private:
+  static std::int64_t channels_of(const TensorDesc& y) {
+    return y.shape.rank() < 2 ? 1 : std::max<std::int64_t>(1, y.shape[1]);
+  }
+  std::size_t stage_bytes() const {
+    return worker_stride(static_cast<std::size_t>(std::max(kChunk, rows_per_chunk(channels_) * channels_)) *
+                         sizeof(float));
+  }
+
+  Quantization x_;
+  std::optional<Quantization> y_;
+  std::int64_t channels_;
+  int threads_;
+  Epilogue epilogue_;
+};
 
 void run_qadd(const QAdd& layer, std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
               const RunContext& context) {
@@ -174,7 +230,9 @@ std::unique_ptr<Kernel> make(const NodeSpec& spec) {
 
 void register_cpu_qelementwise(Registry& registry) {
   add_layer_kernel<Quantize>(registry, "vector", refuse_layouts, run_quantize);
-  add_layer_kernel<Dequantize>(registry, "vector", refuse_layouts, run_dequantize);
+  Candidate dequantize{"vector", refuse_layouts, make<DequantizeKernel>};
+  dequantize.fuses_epilogue = DequantizeKernel::fuses;
+  registry.add(Dequantize::kType, DeviceKind::cpu, std::move(dequantize));
   add_layer_kernel<QAdd>(registry, "vector", refuse_layouts, run_qadd);
   registry.add(QMul::kType, DeviceKind::cpu, {"vector", refuse_qmul, make<QMulKernel>});
   registry.add(QUnary::kType, DeviceKind::cpu, {"table", refuse_layouts, make<QUnaryKernel>});

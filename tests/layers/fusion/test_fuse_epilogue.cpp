@@ -9,6 +9,7 @@
 #include "layers/ops/matmul.h"
 #include "layers/ops/normalization.h"
 #include "layers/ops/pool.h"
+#include "layers/ops/quantize.h"
 #include "layers/ops/reshaping.h"
 #include "layers/ops/slicing.h"
 #include "layers/ops/unary.h"
@@ -175,6 +176,27 @@ TEST(FuseEpilogue, NotAConvolutionOfOneWeightAChannelThatMovesPixels) {
       a.window.stride[d] = 2, a.window.pad_begin[d] = a.window.pad_end[d] = 1;
     return b.unary(UnaryKind::relu, b.add(Conv(a), {parts, b.constant(Shape{57, 1, 1, 1})}));
   });
+}
+
+// What stays in floating point between integers is not written as such, and has the same bits.
+TEST(FuseEpilogue, DequantizeTakesChannelArithmeticAndQuantize) {
+  const Quantization x{0.02F, 100, DType::u8, false}, y{0.05F, -3, DType::i8, false};
+  for (const Shape& shape : {Shape{2, 7, 5, 3}, Shape{1, 300, 9, 8}, Shape{3, 40}}) {
+    Builder b{.graph = {}, .random = std::mt19937(test::test_seed())};
+    ValueId v = b.graph.add_input("x", TensorDesc{shape});
+    const bool image = shape.rank() == 4;
+    if (image) v = b.add(Pool({.kind = PoolKind::max}), {v});  // leaves the order of channels_last
+    v = b.add(Dequantize(x), {b.add(Quantize(x), {v})});
+    v = b.binary(BinaryKind::mul, v, b.constant(image ? Shape{shape[1], 1, 1} : Shape{shape[1]}));
+    v = b.add(Quantize(y), {b.unary(UnaryKind::relu, v)});
+    b.graph.mark_output(b.add(Dequantize(y), {v}));
+    const Graph graph = assign_layouts(b.graph.build()).graph;
+    const Tensor input = test::random_tensor(shape, b.random);
+    const auto kept = plan_of(graph, true, Precision::fp32);
+    const auto absorbed = plan_of(graph, false, Precision::fp32);
+    EXPECT_EQ(kept->steps().size(), absorbed->steps().size() + 3);
+    EXPECT_EQ(run(absorbed, input), run(kept, input));
+  }
 }
 
 TEST(FuseEpilogue, MatrixProductsTakeBiasAndGelu) {

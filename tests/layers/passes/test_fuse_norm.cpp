@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 
 #include "layers/ops/matmul.h"
+#include "layers/ops/normalization.h"
+#include "layers/ops/quantize.h"
 #include "layers/ops/reduce.h"
 #include "layers/ops/reshaping.h"
 #include "layers/passes/passes.h"
@@ -315,6 +317,23 @@ TEST(FuseGroupNorm, BetweenReshapes) {
     EXPECT_EQ(count_type(optimized, "Reshape"), 4);
     expect_same_outputs(before, optimized);
   }
+}
+
+// In a quantized model Reshapes are those of integers.
+TEST(FuseGroupNorm, BetweenReshapesOfIntegers) {
+  TestGraph b;
+  const Quantization q{0.02F, 7, DType::u8, false};
+  const ValueId x = b.add("q", Quantize(q), {b.input(Shape{2, 6, 4, 3})});
+  const ValueId real = b.add("real", Dequantize(q), {b.add("a", Reshape({Shape{2, 3, 24}}), {x})});
+  const ValueId norm = b.add("norm", InstanceNorm(InstanceNormAttributes{0.01F}),
+                             {real, b.constant(Shape{3}), b.constant(Shape{3})});
+  const ValueId y = b.add("b", Reshape({Shape{2, 6, 4, 3}}), {b.add("qn", Quantize(q), {norm})});
+  const Graph before = b.build({b.add("out", Dequantize(q), {y})});
+  const Rewritten after = fuse_group_norm(before);
+  EXPECT_EQ(after.changes, 1);
+  EXPECT_EQ(count_type(after.graph, "Reshape"), 0);
+  EXPECT_EQ(count_type(after.graph, "Quantize"), 2);
+  expect_same_outputs(before, after.graph);
 }
 
 // Where every channel is a group, a Reshape between two is what one of them ends in and the other begins with.
