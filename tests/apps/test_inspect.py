@@ -140,7 +140,7 @@ class Inspect(CommandTest):
         self.assertIn("kept 12.5 %", three["geometry"])
         reasons = {r["kernel"]: r["why"] for r in three["refused"]}
         self.assertRegex(reasons["winograd_f4x4"],
-                         r"the direct sums keep 12\.5 % of K, 3\.6 M multiply-accumulates; Winograd would take at least")
+                         r"the direct sums keep 12\.5 % of K; Winograd would take at least [\d.]+ times as long")
         self.assertNotIn("kept", dense)
         # Winograd leaves out whole channels; by order the direct sums of so few come first.
         for order, winner in (((), "tile"), (("--kernel", "winograd_f4x4"), "winograd_f4x4")):

@@ -199,17 +199,20 @@ class ConvWinograd final : public Kernel {
   SharedBuffer packed_;     // [products][panels]
 };
 
-BesidePruned beside_pruned(const NodeSpec& spec, const WinogradTransforms& transforms,
-                           const TileKernels& kernels) {
-  const bool halves = spec.inputs[0]->dtype == DType::f16 && f16_tiles() != nullptr;
+WinogradLayer layer_of(const NodeSpec& spec, const WinogradTransforms& transforms, const TileKernels& kernels,
+                       const KeptSteps& direct) {
+  const Shape& x = spec.inputs[0]->shape;
   const Shape& y = spec.outputs[0].shape;
-  const KeptSteps direct = kept_by_conv_tile(spec);
-  return {spec.inputs[0]->shape,
+  const bool halves = spec.inputs[0]->dtype == DType::f16 && f16_tiles() != nullptr;
+  const WinogradSchedule schedule(x, WinogradTiles(y, transforms.outputs, WinogradBorder::whole), y[1],
+                                  kernels, kept_steps_of(spec, kernels), spec.threads);
+  return {x,
           y,
-          WinogradTiles(y, transforms.outputs, WinogradBorder::whole),
-          direct.share(),
-          kept_steps_of(spec, kernels).share(),
-          static_cast<double>(halves ? f16_tiles()->step : 1) / direct.macs_cost()};
+          kernels.lanes,
+          spec.threads,
+          direct_steps(y, halves ? *f16_tiles() : kernels, direct),
+          schedule.steps(),
+          float_winograd_rates(transforms.outputs, kernels.isa)};
 }
 
 // Whatever its weights are.
@@ -246,8 +249,9 @@ Refusal refuse_winograd(const NodeSpec& spec, const WinogradTransforms& transfor
                         const WinogradOptions& options) {
   if (Refusal reason = refuse_form(spec, transforms, options)) return reason;
   if (!options.everywhere) {
-    const BesidePruned layer = beside_pruned(spec, transforms, f32_tiles(options.isa));
-    if (Refusal reason = refuse_beside_pruned(layer)) return reason;
+    const KeptSteps direct = kept_by_conv_tile(spec);
+    const WinogradLayer layer = layer_of(spec, transforms, f32_tiles(options.isa), direct);
+    if (Refusal reason = refuse_beside_pruned(layer, direct.share())) return reason;
   }
   const Tensor& weights = *spec.constant(1);
   const double error =
@@ -258,6 +262,18 @@ Refusal refuse_winograd(const NodeSpec& spec, const WinogradTransforms& transfor
         kMaxWinogradError);
   }
   return std::nullopt;
+}
+
+// The direct sums are faster, or other tiles, which come next in the order.
+bool yields(const NodeSpec& spec, const WinogradTransforms& transforms, const WinogradOptions& options) {
+  if (refuse_form(spec, transforms, options)) return false;
+  const TileKernels& kernels = f32_tiles(options.isa);
+  const KeptSteps direct = kept_by_conv_tile(spec);
+  const WinogradLayer layer = layer_of(spec, transforms, kernels, direct);
+  const double cost = layer.winograd_cost();
+  if (cost >= layer.direct_cost()) return true;
+  return transforms.outputs == 4 &&
+         cost >= layer_of(spec, winograd_transforms(2), kernels, direct).winograd_cost();
 }
 
 }  // namespace
@@ -273,9 +289,8 @@ void add_winograd(Registry& registry, int m, const WinogradOptions& options) {
   candidate.create = [transforms, kernels](const NodeSpec& spec) {
     return std::make_unique<ConvWinograd>(spec, *transforms, *kernels);
   };
-  candidate.yields = [transforms, kernels, options](const NodeSpec& spec) {
-    return !refuse_form(spec, *transforms, options) &&
-           yields_beside_pruned(beside_pruned(spec, *transforms, *kernels));
+  candidate.yields = [transforms, options](const NodeSpec& spec) {
+    return yields(spec, *transforms, options);
   };
   candidate.measure_at_load = true;
   candidate.kept_share = [kernels](const NodeSpec& spec) { return kept_steps_of(spec, *kernels).share(); };

@@ -1,28 +1,45 @@
-// Winograd's minimal filtering beside a direct convolution that leaves out zeros.
+// What a 3x3 convolution takes by Winograd's minimal filtering and by direct sums: which of the two is chosen.
 #pragma once
 
 #include "engine/plan/registry.h"
-#include "layers/cpu/conv/winograd_tiles.h"
+#include "layers/cpu/tile/kept_steps.h"
+#include "layers/cpu/tile/tile_kernel.h"
 
 namespace pipit {
 
-/// Winograd's tiles of images x [N, C, H, W] and y [N, O, ...], and the register tile's direct convolution. Of their
-/// multiply-accumulates both are left with a share (Candidate::kept_share): the direct sums leave out every zero row of
-/// K, Winograd only channels that are zero at all taps. `rate`: multiply-accumulates of the direct convolution that
-/// take as long as one of Winograd's products.
-struct BesidePruned {
+/// What an instruction set takes for one kind of Winograd, in steps of the direct sums' register tile: 4 bytes of K for
+/// one output, of as many as a vector has lanes.
+struct WinogradRates {
+  double product = 1;  ///< a step of Winograd's products
+  double input = 0;    ///< a value of x: its share of the transformed tiles
+  double output = 0;   ///< a value of y: the way back from its tile's products
+};
+/// In f32, by tiles of m x m outputs (2 or 4).
+WinogradRates float_winograd_rates(int m, Isa isa);
+/// In integers. `direct`: that of the direct sums' tile.
+WinogradRates byte_winograd_rates(Isa direct);
+
+/// Steps of the direct sums of y [N, O, ...] over all workers, with the weights that are kept; those of AMX as many of
+/// VNNI as take as long.
+double direct_steps(const Shape& y, const TileKernels& kernels, const KeptSteps& kept);
+
+/// A layer x [N, C, H, W] to y [N, O, ...]. Its costs are times of a worker, in steps (see WinogradRates).
+struct WinogradLayer {
   Shape x;
   Shape y;
-  WinogradTiles tiles;
-  double kept_direct = 1;
-  double kept_winograd = 1;
-  double rate = 1;
+  int lanes = 1;
+  int threads = 1;
+  double direct_steps = 0;   ///< of all workers
+  double product_steps = 0;  ///< of a worker that does as much as any: WinogradSchedule::steps()
+  WinogradRates rates;
+
+  double direct_cost() const;
+  /// `transforms`: the share of what transforms take as a rule.
+  double winograd_cost(double transforms = 1) const;
 };
 
-/// Refuses where the register tile is the faster way however it is measured, because it keeps so few of them. Between
-/// this and dense weights a measurement decides, as for dense layers, or the order.
-Refusal refuse_beside_pruned(const BesidePruned& layer);
-/// Candidate::yields: the register tile is the faster way as a rule. Never for dense weights.
-bool yields_beside_pruned(const BesidePruned& layer);
+/// Refuses where the direct sums leave out zeros (`kept`, of 1) that Winograd multiplies, and are faster even if
+/// transforms took 0.6 of what they do.
+Refusal refuse_beside_pruned(const WinogradLayer& layer, double kept);
 
 }  // namespace pipit

@@ -16,8 +16,6 @@ constexpr std::int64_t kLine = 64;
 // where all workers share it.
 constexpr std::int64_t kWorkerBytes = 1 << 20;
 constexpr std::int64_t kSharedBytes = 8 << 20;
-// Steps of 4 bytes that a core multiplies while it reads a byte from its third-level cache: about 80 G/s over 20 GB/s.
-constexpr std::int64_t kStepsPerByte = 4;
 constexpr std::int64_t kStepBytes = 4;  // of an output
 
 }  // namespace
@@ -75,8 +73,7 @@ std::int64_t WinogradSchedule::computed(const Band& band) const {
 // and multiplying hide each other but for a quarter of the lesser.
 void WinogradSchedule::cut(std::int64_t channels, int threads, int passes) {
   const std::int64_t all_weights = kept_.bytes() * products();
-  const std::int64_t pixel_steps =
-      std::llround(kept_.share() * static_cast<double>(panels_.steps * panels_.outputs));
+  const std::int64_t pixel_steps = kept_.bytes() / kStepBytes;
   const std::int64_t input_bytes = channels * 4 / kernels_.step;
   const std::int64_t output_bytes = panels_.outputs * 4;
   const std::int64_t tile_bytes =
@@ -86,13 +83,13 @@ void WinogradSchedule::cut(std::int64_t channels, int threads, int passes) {
     const std::int64_t steps = computed(tiles_.band(0, std::min(size, tiles_.count()))) * pixel_steps;
     return std::max(all_weights, steps / kStepsPerByte) + std::min(all_weights, steps / kStepsPerByte) / 4;
   };
-  std::int64_t best = std::numeric_limits<std::int64_t>::max();
+  cost_ = std::numeric_limits<std::int64_t>::max();
   const auto consider = [&](bool shared, std::int64_t bands) {
     const std::int64_t size = ceil_div(all, bands);
     const std::int64_t cost = shared ? (bands * product_cost(size) + 2 * all * tile_bytes) / threads
                                      : ceil_div(bands, threads) * product_cost(size);
-    if (cost >= best) return;
-    best = cost;
+    if (cost >= cost_) return;
+    cost_ = cost;
     shared_ = shared;
     band_ = size;
   };

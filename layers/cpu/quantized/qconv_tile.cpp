@@ -74,16 +74,16 @@ Refusal refuse_tile(const NodeSpec& spec) {
 
 }  // namespace
 
-double kept_by_qconv_tile(const NodeSpec& spec) {
+KeptForBytes kept_by_qconv_tile(const NodeSpec& spec) {
   const Tensor weights = to_layout(spec.constant(1)->view(), Layout::channels_last);
-  return TileConvolution::kept_share(geometry_of(spec), weights.values<std::int8_t>().data());
+  return TileConvolution::kept_steps(geometry_of(spec), weights.values<std::int8_t>().data());
 }
 
 void register_cpu_qconv_tile(Registry& registry) {
   Candidate candidate{"tile", refuse_tile,
                       [](const NodeSpec& spec) { return std::make_unique<QConvTile>(spec); }};
   candidate.measure_at_load = true;  // against Winograd
-  candidate.kept_share = kept_by_qconv_tile;
+  candidate.kept_share = [](const NodeSpec& spec) { return kept_by_qconv_tile(spec).steps.share(); };
   candidate.fuses_epilogue = [](const NodeSpec& spec, const NodeSpec& next) {
     return TileConvolution::fuses_depth_to_space(geometry_of(spec), next);
   };

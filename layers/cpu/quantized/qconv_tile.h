@@ -2,10 +2,11 @@
 #pragma once
 
 #include "engine/plan/registry.h"
+#include "layers/cpu/tile/kept_steps.h"
 
 namespace pipit {
 
-/// Candidate::kept_share of "tile", for a node that it accepts.
-double kept_by_qconv_tile(const NodeSpec& spec);
+/// The tiles of "tile" and the steps of K that they are left with, for a node that it accepts.
+KeptForBytes kept_by_qconv_tile(const NodeSpec& spec);
 
 }  // namespace pipit

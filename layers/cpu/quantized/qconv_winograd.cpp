@@ -149,11 +149,19 @@ std::int64_t largest_sum(const Tensor& weights, int zero_point) {
   return most * std::max(zero_point, 255 - zero_point);
 }
 
-BesidePruned beside_pruned(const NodeSpec& spec) {
+WinogradLayer layer_of(const NodeSpec& spec, const KeptForBytes& direct) {
+  const Shape& x = spec.inputs[0]->shape;
   const Shape& y = spec.outputs[0].shape;
-  return {spec.inputs[0]->shape, y,
-          byte_tiles(y),         kept_by_qconv_tile(spec),
-          kept_share_of(spec),   static_cast<double>(u8s8_tiles().step) / s16_tiles()->step};
+  const WinogradSchedule schedule(x, byte_tiles(y), y[1], *s16_tiles(),
+                                  kept_steps_of(to_layout(spec.constant(1)->view(), Layout::row_major)),
+                                  spec.threads, kPasses);
+  return {x,
+          y,
+          s16_tiles()->lanes,
+          spec.threads,
+          direct_steps(y, direct.kernels, direct.steps),
+          schedule.steps(),
+          byte_winograd_rates(direct.kernels.isa)};
 }
 
 // Whatever its weights are.
@@ -194,7 +202,15 @@ Refusal refuse_winograd(const NodeSpec& spec) {
   const std::int64_t sum = largest_sum(*spec.constant(1), attributes.x.zero_point);
   if (sum >= kByteWinogradSums)
     return fmt::format("sums may reach {}, of which {} bits are not kept", sum, 32 - 6);
-  return refuse_beside_pruned(beside_pruned(spec));
+  const KeptForBytes direct = kept_by_qconv_tile(spec);
+  return refuse_beside_pruned(layer_of(spec, direct), direct.steps.share());
+}
+
+// The direct sums are faster.
+bool yields(const NodeSpec& spec) {
+  if (refuse_form(spec)) return false;
+  const WinogradLayer layer = layer_of(spec, kept_by_qconv_tile(spec));
+  return layer.winograd_cost() >= layer.direct_cost();
 }
 
 }  // namespace
@@ -202,9 +218,7 @@ Refusal refuse_winograd(const NodeSpec& spec) {
 void register_cpu_qconv_winograd(Registry& registry) {
   Candidate candidate{"winograd_f4x4", refuse_winograd,
                       [](const NodeSpec& spec) { return std::make_unique<QConvWinograd>(spec); }};
-  candidate.yields = [](const NodeSpec& spec) {
-    return !refuse_form(spec) && yields_beside_pruned(beside_pruned(spec));
-  };
+  candidate.yields = yields;
   candidate.measure_at_load = true;
   candidate.kept_share = kept_share_of;
   candidate.writes_rows_apart = [](const NodeSpec&) { return true; };

@@ -338,8 +338,8 @@ KeptSteps TileConvolution::kept_steps(const Geometry& geometry, const WeightView
   return kept_of(geometry, input_of(geometry), kernels_of(geometry), &weights).steps;
 }
 
-double TileConvolution::kept_share(const Geometry& geometry, const std::int8_t* weights) {
-  return kept_of(geometry, input_of(geometry), weights).steps.share();
+KeptForBytes TileConvolution::kept_steps(const Geometry& geometry, const std::int8_t* weights) {
+  return kept_of(geometry, input_of(geometry), weights);
 }
 
 bool TileConvolution::fuses_epilogue(const Geometry& geometry, const NodeSpec& next) {

@@ -72,8 +72,8 @@ class TileConvolution {
   /// Of the multiply-accumulates of the layer the share that a convolution with these weights is left with.
   static double kept_share(const Geometry& geometry, const float* weights);
   static double kept_share(const Geometry& geometry, const WeightView& weights);
-  static double kept_share(const Geometry& geometry, const std::int8_t* weights);
-  /// The steps that it would be left with.
+  /// The steps that it would be left with, in INT8 with their tiles.
+  static KeptForBytes kept_steps(const Geometry& geometry, const std::int8_t* weights);
   static KeptSteps kept_steps(const Geometry& geometry, const float* weights);
   static KeptSteps kept_steps(const Geometry& geometry, const WeightView& weights);
   double kept_share() const { return kept_.share(); }

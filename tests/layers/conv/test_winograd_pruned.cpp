@@ -209,7 +209,7 @@ TEST(PrunedWinograd, BytesHaveTheReferencesBits) {
     expect_share_of_channels(share, channels_with_weights<std::int8_t>(*w, tiles.panel(), tiles.step));
     fewer += share < 0.9 ? 1 : 0;
   }
-  EXPECT_TRUE(HasFailure() || (taken >= 6 && fewer >= 5)) << taken << " " << fewer;
+  EXPECT_TRUE(HasFailure() || (taken >= 3 && fewer >= 2)) << taken << " " << fewer;
 }
 
 TEST(PrunedWinograd, KeepsAChannelForOneTapOfOneOutput) {
@@ -307,7 +307,6 @@ TEST(PrunedWinograd, GivesWayWhereDirectSumsLeaveOutMuchMore) {
   const auto why = [&](const char* name, const auto& keeps) {
     return ask(name, keeps, [](const Candidate& c, const NodeSpec& spec) { return c.refuse(spec); });
   };
-  // Without timing.
   const auto goes_first = [&](const auto& keeps) {
     return ask("winograd_f4x4", keeps,
                [](const Candidate& c, const NodeSpec& spec) { return !c.yields(spec); });
@@ -319,21 +318,20 @@ TEST(PrunedWinograd, GivesWayWhereDirectSumsLeaveOutMuchMore) {
     return [share](std::int64_t c, std::int64_t /*tap*/) { return c % share == 0; };
   };
   EXPECT_EQ(why("winograd_f4x4", rows(1)), std::nullopt);
-  EXPECT_EQ(why("winograd_f4x4", rows(2)), std::nullopt) << "a matter of measurement";
+  EXPECT_EQ(why("winograd_f4x4", rows(2)), std::nullopt) << "not by much, at least";
   ASSERT_NE(why("winograd_f4x4", rows(4)), std::nullopt);
-  EXPECT_THAT(
-      *why("winograd_f4x4", rows(4)),
-      HasSubstr("the direct sums keep 25.0 % of K, 7.2 M multiply-accumulates; Winograd would take at "
-                "least as long as 9.6 M, transforms included"));
+  EXPECT_THAT(*why("winograd_f4x4", rows(4)),
+              testing::MatchesRegex(
+                  "the direct sums keep 25.0 % of K; Winograd would take at least 1\\.[0-9] times as long"));
   EXPECT_EQ(why("tile", rows(4)), std::nullopt);
   EXPECT_EQ(why("winograd_f4x4", channels(4)), std::nullopt);
   EXPECT_EQ(why("winograd_f4x4", channels(8)), std::nullopt);
   ASSERT_NE(why("winograd_f4x4", channels(16)), std::nullopt) << "transforms take as long for fewer products";
   EXPECT_THAT(*why("winograd_f4x4", channels(16)),
-              HasSubstr("Winograd would take at least as long as 2.9 M"));
+              testing::MatchesRegex(".*Winograd would take at least 1\\.[0-9] times as long"));
   EXPECT_TRUE(goes_first(rows(1)));
   EXPECT_TRUE(goes_first(rows(2)));
-  EXPECT_FALSE(goes_first([](std::int64_t c, std::int64_t tap) { return (c + tap) % 5 < 2; }));
+  EXPECT_FALSE(goes_first([](std::int64_t c, std::int64_t tap) { return (c + tap) % 7 < 2; }));
   EXPECT_TRUE(goes_first(channels(4)));
   EXPECT_FALSE(goes_first(channels(8)));
 }
