@@ -35,7 +35,7 @@ void TuningOptions::add_to(CLI::App& command) {
 }
 
 std::shared_ptr<KernelTuning> TuningOptions::tuning() const {
-  if (none_) return nullptr;
+  if (none_ || (!all_ && file_.empty())) return nullptr;
   if (!*shared_) *shared_ = detail::kernel_tuning(all_ ? Tuning::all : Tuning::at_load, file_);
   return *shared_;
 }

@@ -42,9 +42,14 @@ class Tuning(CommandTest):
             self.assertNotIn("timed", layer)
         self.assertEqual(self.files(), {"model.onnx"})
 
-    def test_default_writes_no_file(self):
-        self.layers()
+    def test_default_times_nothing_and_touches_no_file(self):
+        default = self.layers(model=MODEL)
+        self.assertEqual({layer["chosen"] for layer in default}, {"order"})
+        self.assertEqual(default, self.layers("--no-autotune", model=MODEL))
+        self.assertTrue(any(layer["kernel"].startswith("winograd") for layer in default))
         self.assertEqual(self.files(), {"model.onnx"})
+        self.layers("--autotune")  # what the user's cache holds is for those who ask
+        self.assertEqual({layer["chosen"] for layer in self.layers()}, {"order"})
 
     def test_autotune_times_every_convolution_and_keeps_the_times(self):
         measured = self.layers("--autotune")
