@@ -76,14 +76,15 @@ class Classifier {
   Classifier& operator=(Classifier&& other) noexcept;  ///< As the constructor.
   ~Classifier();                                       ///< Frees the memory.
 
-  /// The `top` most probable classes of a JPEG, PNG or BMP, best first, ties to the lower index; all where there are
+  /// The `top` most probable classes of an image file, best first, ties to the lower index; all where there are
   /// fewer. The model's scores go through a softmax unless they are probabilities already. Throws Error, beginning with
   /// the path, when the file cannot be read as an image (decoded sizes up to 2^26 pixels), does not give the model's
-  /// input size, or makes the model answer NaN; UnsupportedError for another format.
+  /// input size, or makes the model answer NaN; UnsupportedError for another format
+  /// than JPEG, PNG, BMP and, in builds with libwebp, WebP.
   std::vector<Prediction> classify(const std::filesystem::path& image, int top = 5);
   /// The same of pixels, which are upright. Throws Error when their number is not height * width * 3.
   std::vector<Prediction> classify(const PixelView& image, int top = 5);
-  /// The same of the bytes of a JPEG, PNG or BMP file.
+  /// The same of the bytes of such a file.
   std::vector<Prediction> classify_encoded(std::span<const std::byte> file, int top = 5);
 
   /// The name of every class; empty where neither model nor options have them.

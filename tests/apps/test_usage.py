@@ -46,7 +46,8 @@ class Help(CommandTest):
 
     def test_version_tells_what_is_built_in(self):
         self.assertRegex(self.pipit("--version").stdout, r"\Apipit \d+\.\d+\.\d+\ncpu   \d+ threads\n"
-                         r"jpeg  (libjpeg-turbo \d.*|stb_image)\npng   (libpng \d.*|stb_image)\ncuda  ")
+                         r"jpeg  (libjpeg-turbo \d.*|stb_image)\npng   (libpng \d.*|stb_image)\n"
+                         r"webp  (libwebp \d.*|not built in)\ncuda  ")
 
 
 class UsageErrors(CommandTest):
