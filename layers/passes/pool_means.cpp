@@ -1,4 +1,4 @@
-// ReduceMean over all positions of an image, as x.mean((2, 3)) is written.
+// ReduceMean over all positions of an image or a volume, as x.mean((2, 3)) is written.
 #include <vector>
 
 #include "layers/ops/pool.h"
@@ -15,9 +15,12 @@ namespace {
 // What pools do at least as well: they add up row by row, and on a GPU with other channels position by position.
 bool suits_pools(const TensorDesc& x) {
   constexpr std::int64_t kVector = 8, kFewPositions = 256, kMostRowsAndColumns = 4096;
-  if (x.dtype != DType::f32 || x.shape.rank() != 4) return false;
-  return x.shape[2] + x.shape[3] <= kMostRowsAndColumns &&
-         (x.shape[1] % kVector == 0 || x.shape[2] * x.shape[3] <= kFewPositions);
+  const int rank = x.shape.rank();
+  if (x.dtype != DType::f32 || rank < 4 || x.elements() == 0) return false;
+  const std::int64_t columns = x.shape[rank - 1];
+  const std::int64_t positions = x.elements() / x.shape[0] / x.shape[1];
+  return positions / columns + columns <= kMostRowsAndColumns &&
+         (x.shape[1] % kVector == 0 || positions <= kFewPositions);
 }
 
 }  // namespace

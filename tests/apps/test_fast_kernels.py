@@ -246,6 +246,43 @@ def powers(n):
     return n.add("Pow", [y, n.channels(positive=True)])
 
 
+def volume(n):
+    """The features as CHANNELS volumes of 4 x 8 x 8."""
+    return n.add("Reshape", [n.x, n.integers(0, CHANNELS, 4, 8, 8)])
+
+
+def conv_3d(n, x, inputs, outputs, kernel, group=1, **attributes):
+    return n.conv(x, inputs, outputs, list(kernel), group, pads=[k // 2 for k in kernel] * 2, **attributes)
+
+
+def residual_volumes(n):
+    """R3D and R(2+1)D: windows over all dimensions, over a slice and over slices, with strides."""
+    x = volume(n)
+    parameters = [n.floats([CHANNELS], 0.5, 1.5) for _ in range(4)]
+    y = n.add("Relu", [n.add("BatchNormalization", [conv_3d(n, x, CHANNELS, CHANNELS, (3, 3, 3), bias=False), *parameters])])
+    x = n.add("Relu", [n.add("Add", [conv_3d(n, y, CHANNELS, CHANNELS, (3, 3, 3)), x])])
+    y = n.add("Relu", [conv_3d(n, x, CHANNELS, 24, (1, 3, 3), strides=[1, 2, 2])])
+    y = conv_3d(n, y, 24, CHANNELS, (3, 1, 1), strides=[2, 1, 1])
+    return n.add("Add", [y, conv_3d(n, x, CHANNELS, CHANNELS, (1, 1, 1), strides=[2, 2, 2])])
+
+
+def pooled_volumes(n):
+    y = n.add("MaxPool", [volume(n)], kernel_shape=[3, 3, 3], strides=[1, 2, 2], pads=[1] * 6)
+    y = n.add("AveragePool", [conv_3d(n, y, CHANNELS, CHANNELS, (1, 1, 1))], kernel_shape=[2, 2, 2], ceil_mode=1)
+    s = n.add("Sigmoid", [conv_3d(n, n.add("ReduceMean", [y], axes=[2, 3, 4], keepdims=1), CHANNELS, CHANNELS, (1, 1, 1))])
+    return n.add("MaxPool", [n.add("Mul", [y, s])], kernel_shape=[1, 2, 2], strides=[1, 2, 2])
+
+
+def segmented_volumes(n):
+    """A U-Net over volumes."""
+    x = conv_3d(n, volume(n), CHANNELS, CHANNELS, (3, 3, 3))
+    x = n.add("InstanceNormalization", [x, n.floats([CHANNELS], 0.5, 1.5), n.floats([CHANNELS])])
+    x = n.add("LeakyRelu", [x], alpha=0.01)
+    y = n.add("MaxPool", [x], kernel_shape=[2, 2, 2], strides=[2, 2, 2])
+    y = n.add("ConvTranspose", [y, n.floats([CHANNELS, CHANNELS, 2, 2, 2])], kernel_shape=[2, 2, 2], strides=[2, 2, 2])
+    return conv_3d(n, n.add("Concat", [x, y], axis=1), 2 * CHANNELS, CHANNELS, (3, 3, 3))
+
+
 PATTERNS = {
     "ConvNeXt": convnext(),
     "ConvNeXt, Mul and Reciprocal": convnext("Mul", "Reciprocal"),
@@ -266,6 +303,9 @@ PATTERNS = {
     "scaled residual": scaled_residual,
     "gathered pool": gathered_pool,
     "powers": powers,
+    "residual volumes": residual_volumes,
+    "pooled volumes": pooled_volumes,
+    "segmented volumes": segmented_volumes,
 }
 
 

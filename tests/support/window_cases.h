@@ -9,12 +9,13 @@
 
 namespace pipit::test {
 
-/// Kernel, stride, dilation and padding of two dimensions, uneven on purpose, from pick(low, high). Returns the extents
+/// Kernel, stride, dilation and padding of some dimensions, uneven on purpose, from pick(low, high). Returns the extents
 /// of an image that holds the window: at most `more` beyond the least.
-template <typename Pick>
-std::array<std::int64_t, 2> random_window(Window& window, Pick&& pick, std::int64_t more) {
-  std::array<std::int64_t, 2> extent{};
-  for (std::size_t axis = 0; axis < 2; ++axis) {
+template <std::size_t Axes, typename Pick>
+std::array<std::int64_t, Axes> random_window_of(Window& window, Pick&& pick, std::int64_t more) {
+  std::array<std::int64_t, Axes> extent{};
+  window.rank = static_cast<int>(Axes);
+  for (std::size_t axis = 0; axis < Axes; ++axis) {
     window.kernel[axis] = pick(1, 4);
     window.stride[axis] = pick(1, 3);
     window.dilation[axis] = pick(1, 2);
@@ -25,6 +26,12 @@ std::array<std::int64_t, 2> random_window(Window& window, Pick&& pick, std::int6
     extent[axis] = pick(least, least + more);
   }
   return extent;
+}
+
+/// Of two dimensions.
+template <typename Pick>
+std::array<std::int64_t, 2> random_window(Window& window, Pick&& pick, std::int64_t more) {
+  return random_window_of<2>(window, pick, more);
 }
 
 /// A square window with the same padding on all sides.

@@ -68,8 +68,6 @@ Refusal refuse_tile(const NodeSpec& spec) {
   const TensorDesc& x = *spec.inputs[0];
   const TensorDesc& y = spec.outputs[0];
   const ConvAttributes& attributes = layer_as<Conv>(spec.layer).attributes();
-  const int rank = x.shape.rank();
-  if (rank > 4) return "only one or two spatial dimensions are handled";
   if (spec.constant(1) == nullptr) return "weights are computed at run time";
   if (!is_channels_last(y)) return "the output must be channels_last";
   if (spec.has_input(3) && !is_channels_last(*spec.inputs[3])) return "the residual must be channels_last";

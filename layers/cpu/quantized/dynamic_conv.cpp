@@ -72,7 +72,6 @@ class DynamicTile final : public Kernel {
 Refusal refuse_tile(const NodeSpec& spec) {
   if (Refusal reason = refuse_reduced_precision(spec)) return reason;
   const TensorDesc& y = spec.outputs[0];
-  if (y.shape.rank() > 4) return "only one or two spatial dimensions are handled";
   if (spec.constant(1) == nullptr) return "weights are computed at run time";
   if (!is_channels_last(y)) return "the output must be channels_last";
   if (spec.has_input(DynamicQConv::kResidual) && !is_channels_last(*spec.inputs[DynamicQConv::kResidual]))

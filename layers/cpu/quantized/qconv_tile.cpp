@@ -57,10 +57,7 @@ class QConvTile final : public Kernel {
 Refusal refuse_tile(const NodeSpec& spec) {
   if (Refusal reason = refuse_reduced_precision(spec)) return reason;
   if (spec.inputs[0]->dtype == DType::f32) return "x is f32";
-  const TensorDesc& x = *spec.inputs[0];
   const TensorDesc& y = spec.outputs[0];
-  const int rank = x.shape.rank();
-  if (rank > 4) return "only one or two spatial dimensions are handled";
   if (spec.constant(1) == nullptr) return "weights are computed at run time";
   if (spec.has_input(2) && spec.constant(2) == nullptr) return "the bias is computed at run time";
   if (!is_channels_last(y)) return "the output must be channels_last";

@@ -1,11 +1,13 @@
-// Average and maximum of i8 and u8 NHWC data, vectorized over the channels.
+// Average and maximum of i8 and u8 NHWC and NDHWC data, vectorized over the channels.
 #include <algorithm>
 #include <limits>
 
 #include "engine/platform/simd.h"
+#include "layers/common/image.h"
 #include "layers/common/layer_kernel.h"
 #include "layers/cpu/families.h"
 #include "layers/cpu/vector/byte_loops.h"
+#include "layers/cpu/vector/tap_grid.h"
 #include "layers/ops/operands.h"
 #include "layers/ops/pool.h"
 #include "layers/ops/qelementwise.h"
@@ -19,7 +21,6 @@ constexpr std::int64_t kBlock = 256;
 
 Refusal refuse_images(const NodeSpec& spec) {
   if (Refusal reason = refuse_reduced_precision(spec)) return reason;
-  if (spec.inputs[0]->shape.rank() != 4) return "only two spatial dimensions are handled";
   if (!is_channels_last(*spec.inputs[0]) || !is_channels_last(spec.outputs[0])) {
     return "input and output must be channels_last";
   }
@@ -34,24 +35,8 @@ Refusal refuse_max(const NodeSpec& spec) {
   return refuse_images(spec);
 }
 
-// The taps of one output position that lie inside the image, at the first channel.
-struct ByteTaps {
-  const std::uint8_t* data;
-  std::int64_t row_step;
-  std::int64_t column_step;
-  std::int64_t rows;
-  std::int64_t columns;
-
-  ByteTaps(const std::byte* image, std::int64_t width, std::int64_t channels, const Window& window,
-           const TapRange& h, const TapRange& w)
-      : data(reinterpret_cast<const std::uint8_t*>(image) +
-             ((h.start + h.begin * window.dilation[0]) * width + w.start + w.begin * window.dilation[1]) *
-                 channels),
-        row_step(window.dilation[0] * width * channels),
-        column_step(window.dilation[1] * channels),
-        rows(h.count()),
-        columns(w.count()) {}
-};
+// At the first channel of the taps of one output position that lie inside the image.
+using ByteTaps = Taps<std::uint8_t>;
 
 // Neighbouring positions of an output row whose windows have the same taps inside the image.
 struct Stretch {
@@ -64,11 +49,13 @@ struct Stretch {
 PIPIT_INLINE inline void sum_taps(const ByteTaps& x, unsigned flip, int start, std::int32_t* y,
                                   std::int64_t count) {
   for (std::int64_t c = 0; c < count; ++c) y[c] = start;
-  for (std::int64_t h = 0; h < x.rows; ++h) {
-    for (std::int64_t w = 0; w < x.columns; ++w) {
-      const std::uint8_t* tap = x.data + h * x.row_step + w * x.column_step;
-      PIPIT_INDEPENDENT
-      for (std::int64_t c = 0; c < count; ++c) y[c] += static_cast<std::int32_t>(tap[c] ^ flip);
+  for (std::int64_t d = 0; d < x.slices; ++d) {
+    for (std::int64_t h = 0; h < x.rows; ++h) {
+      for (std::int64_t w = 0; w < x.columns; ++w) {
+        const std::uint8_t* tap = tap_at(x, d, h, w);
+        PIPIT_INDEPENDENT
+        for (std::int64_t c = 0; c < count; ++c) y[c] += static_cast<std::int32_t>(tap[c] ^ flip);
+      }
     }
   }
 }
@@ -78,10 +65,12 @@ template <typename T, int Count>
 PIPIT_INLINE inline void max_block(const ByteTaps& x, const std::uint8_t* data, T* y) {
   T best[Count];
   for (int i = 0; i < Count; ++i) best[i] = std::numeric_limits<T>::min();
-  for (std::int64_t h = 0; h < x.rows; ++h) {
-    const T* tap = reinterpret_cast<const T*>(data + h * x.row_step);
-    for (std::int64_t w = 0; w < x.columns; ++w, tap += x.column_step) {
-      for (int i = 0; i < Count; ++i) best[i] = tap[i] > best[i] ? tap[i] : best[i];
+  for (std::int64_t d = 0; d < x.slices; ++d) {
+    for (std::int64_t h = 0; h < x.rows; ++h) {
+      const T* tap = reinterpret_cast<const T*>(data + d * x.slice_step + h * x.row_step);
+      for (std::int64_t w = 0; w < x.columns; ++w, tap += x.column_step) {
+        for (int i = 0; i < Count; ++i) best[i] = tap[i] > best[i] ? tap[i] : best[i];
+      }
     }
   }
   for (int i = 0; i < Count; ++i) y[i] = best[i];
@@ -99,30 +88,36 @@ PIPIT_INLINE inline void max_taps(const ByteTaps& x, const Stretch& stretch, T* 
   }
 }
 
-// Calls body(taps of the first position, stretch, row, column, first element of y, channels) for blocks of channels of
-// all output positions.
+// Calls body(taps of the first position, stretch, its position, first element of y, channels) for blocks of channels of
+// all output positions. `window`: three-dimensional.
 template <typename Body>
-void for_each_stretch(const ConstTensorView& input, const Shape& y, const Window& window, ThreadPool& pool,
-                      Body&& body) {
-  const Shape& x = input.desc.shape;
-  const std::int64_t channels = y[1];
-  const std::int64_t rows = y[0] * y[2];
+void for_each_stretch(const ConstTensorView& input, const TensorDesc& output, const Window& window,
+                      ThreadPool& pool, Body&& body) {
+  const Image x(input.desc);
+  const Image y(output);
+  const std::int64_t channels = y.channels;
+  const std::int64_t rows = y.batch * y.extent[0] * y.extent[1];
   // Few output rows (global pooling) leave the channels to share out.
   const std::int64_t block = rows < 32 ? 64 : kBlock;
   const std::int64_t blocks = (channels + block - 1) / block;
   pool.parallel_for(rows * blocks, [&](std::int64_t task, int /*worker*/) {
-    const std::int64_t row = task / blocks;
+    const std::int64_t index = task / blocks;
     const std::int64_t channel = task % blocks * block;
-    const std::byte* image = input.data + row / y[2] * x[2] * x[3] * channels + channel;
-    const TapRange h = taps_inside(window, 0, row % y[2], x[2]);
-    Stretch stretch{1, window.stride[1] * channels, channels};
-    for (std::int64_t column = 0; column < y[3]; column += stretch.positions) {
-      const TapRange w = taps_inside(window, 1, column, x[3]);
-      const bool whole = w.count() == window.kernel[1];
+    std::array<std::int64_t, 3> at{index / y.extent[1] % y.extent[0], index % y.extent[1], 0};
+    const std::int64_t image = index / y.extent[1] / y.extent[0];
+    const auto* data =
+        reinterpret_cast<const std::uint8_t*>(input.data) + image * x.positions() * channels + channel;
+    const TapRange d = taps_inside(window, 0, at[0], x.extent[0]);
+    const TapRange h = taps_inside(window, 1, at[1], x.extent[1]);
+    Stretch stretch{1, window.stride[2] * channels, channels};
+    for (std::int64_t& column = at[2]; column < y.extent[2]; column += stretch.positions) {
+      const TapRange w = taps_inside(window, 2, column, x.extent[2]);
+      const bool whole = w.count() == window.kernel[2];
       stretch.positions =
-          whole ? std::min(y[3] - column, (x[3] - window.span(1) - w.start) / window.stride[1] + 1) : 1;
-      body(ByteTaps(image, x[3], channels, window, h, w), stretch, row % y[2], column,
-           (row * y[3] + column) * channels + channel, std::min(block, channels - channel));
+          whole ? std::min(y.extent[2] - column, (x.extent[2] - window.span(2) - w.start) / window.stride[2] + 1)
+                : 1;
+      body(taps_of(data, x.extent[1], x.extent[2], channels, window, d, h, w), stretch, at,
+           (index * y.extent[2] + column) * channels + channel, std::min(block, channels - channel));
     }
   });
 }
@@ -130,23 +125,22 @@ void for_each_stretch(const ConstTensorView& input, const Shape& y, const Window
 void run_average(const QAveragePool& layer, std::span<const ConstTensorView> inputs,
                  std::span<const TensorView> outputs, const RunContext& context) {
   const QAveragePoolAttributes& attributes = layer.attributes();
-  const Shape& x = inputs[0].desc.shape;
-  const Window window = pool_window(attributes.pool, x);
-  const Window window_3d = as_3d(window);
+  const Image x(inputs[0].desc);
+  const Window window = as_3d(pool_window(attributes.pool, inputs[0].desc.shape));
   const ByteSpan input(inputs[0].data, attributes.x);
   const ByteTarget target(attributes.y);
   const float y_scale = attributes.y.quantized() ? attributes.y.scale : 1.0F;
   const auto y_bytes = static_cast<std::int64_t>(dtype_bytes(outputs[0].desc.dtype));
-  for_each_stretch(inputs[0], outputs[0].desc.shape, window, context.pool,
-                   [&](ByteTaps taps, const Stretch& stretch, std::int64_t row, std::int64_t column,
+  for_each_stretch(inputs[0], outputs[0].desc, window, context.pool,
+                   [&](ByteTaps taps, const Stretch& stretch, std::array<std::int64_t, 3> position,
                        std::int64_t at, std::int64_t count) {
                      std::int32_t sums[kBlock];
-                     const auto start = static_cast<int>(-input.offset * taps.rows * taps.columns);
-                     for (std::int64_t i = 0; i < stretch.positions; ++i, taps.data += stretch.x_step) {
+                     const auto start = static_cast<int>(-input.offset * taps.slices * taps.rows * taps.columns);
+                     for (std::int64_t i = 0; i < stretch.positions;
+                          ++i, ++position[2], taps.data += stretch.x_step) {
                        simd<sum_taps>(taps, static_cast<unsigned>(input.flip), start, sums, count);
                        const std::int64_t divisor = std::max<std::int64_t>(
-                           1, average_divisor(window_3d, attributes.pool.count_include_pad,
-                                              {0, row, column + i}, {1, x[2], x[3]}));
+                           1, average_divisor(window, attributes.pool.count_include_pad, position, x.extent));
                        requantize_span(sums, attributes.x.scale / (y_scale * static_cast<float>(divisor)),
                                        target, outputs[0].data + (at + i * stretch.y_step) * y_bytes, count);
                      }
@@ -155,10 +149,10 @@ void run_average(const QAveragePool& layer, std::span<const ConstTensorView> inp
 
 template <typename T>
 void run_max_of(const Pool& layer, const ConstTensorView& x, const TensorView& y, ThreadPool& pool) {
-  const Window window = pool_window(layer.attributes(), x.desc.shape);
-  for_each_stretch(x, y.desc.shape, window, pool,
-                   [&](const ByteTaps& taps, const Stretch& stretch, std::int64_t /*row*/,
-                       std::int64_t /*column*/, std::int64_t at, std::int64_t count) {
+  const Window window = as_3d(pool_window(layer.attributes(), x.desc.shape));
+  for_each_stretch(x, y.desc, window, pool,
+                   [&](const ByteTaps& taps, const Stretch& stretch,
+                       const std::array<std::int64_t, 3>& /*position*/, std::int64_t at, std::int64_t count) {
                      simd<max_taps<T>>(taps, stretch, reinterpret_cast<T*>(y.data) + at, count);
                    });
 }

@@ -165,7 +165,6 @@ Refusal refuse_layouts(const NodeSpec& spec, const WLinear&) {
 }
 
 Refusal refuse_layouts(const NodeSpec& spec, const WConv&) {
-  if (spec.outputs[0].shape.rank() > 4) return "only one or two spatial dimensions are handled";
   if (!is_channels_last(spec.outputs[0])) return "the output must be channels_last";
   if (spec.has_input(4) && !is_channels_last(*spec.inputs[4])) return "the residual must be channels_last";
   return std::nullopt;

@@ -1,10 +1,11 @@
-// Pooling on NHWC data, vectorized over the channels.
+// Pooling on NHWC and NDHWC data, vectorized over the channels.
 #include "layers/ops/pool.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
+#include "layers/common/image.h"
 #include "layers/common/layer_kernel.h"
 #include "layers/cpu/families.h"
 #include "layers/cpu/vector/row_kernels.h"
@@ -16,36 +17,41 @@ namespace pipit {
 
 namespace {
 
+std::int64_t rows_of(const Image& image) {
+  return image.batch * image.extent[0] * image.extent[1];
+}
+
 // Channels that one task takes: few output rows (global pooling) leave the channels to share out.
-std::int64_t channel_block(const Shape& y) {
-  return y[0] * y[2] < 32 ? 4 * kLanes<Vector> : std::max<std::int64_t>(y[1], 1);
+std::int64_t channel_block(const Image& y) {
+  return rows_of(y) < 32 ? 4 * kLanes<Vector> : std::max<std::int64_t>(y.channels, 1);
 }
 
 // One window per image, of which a task takes a row.
-bool takes_rows(const Shape& x, const Shape& y) {
-  return y[2] * y[3] == 1 && !shares_channels(x[1], x[0] * x[2] * x[3]);
+bool takes_rows(const Image& x, const Image& y) {
+  return y.positions() == 1 && !shares_channels(x.channels, x.batch * x.positions());
 }
 
 // f16: what a worker makes f32 at a time: the input rows of one output row, or of a block of their channels, then one
 // output pixel; or one input row.
-std::int64_t stage_floats(const Shape& x, const Shape& y, const Window& window) {
-  if (takes_rows(x, y)) return x[3] * x[1];
-  return (std::min<std::int64_t>(window.kernel[0], x[2]) * x[3] + 1) * std::min(channel_block(y), x[1]);
+std::int64_t stage_floats(const Image& x, const Image& y, const Window& window) {
+  if (takes_rows(x, y)) return x.extent[2] * x.channels;
+  const std::int64_t rows =
+      std::min(window.kernel[0], x.extent[0]) * std::min(window.kernel[1], x.extent[1]);
+  return (rows * x.extent[2] + 1) * std::min(channel_block(y), x.channels);
 }
 
 Refusal refuse_pool(const NodeSpec& spec) {
   const PoolAttributes& attributes = layer_as<Pool>(spec.layer).attributes();
   if (attributes.indices) return "positions of the maxima are not tracked";
   if (Refusal reason = refuse_unless_stored_floats(spec)) return reason;
-  if (spec.inputs[0]->shape.rank() != 4) return "only two spatial dimensions are handled";
   if (attributes.kind == PoolKind::lp && attributes.p > 2) return "only norms of order 1 and 2 are handled";
   if (!is_channels_last(*spec.inputs[0]) || !is_channels_last(spec.outputs[0])) {
     return "input and output must be channels_last";
   }
   constexpr std::int64_t kMostStage = 1 << 18;  // floats: half of a second-level cache of 2 MiB
-  const Shape& x = spec.inputs[0]->shape;
-  if (spec.inputs[0]->dtype == DType::f16 && attributes.kind != PoolKind::max &&
-      stage_floats(x, spec.outputs[0].shape, pool_window(attributes, x)) > kMostStage) {
+  const TensorDesc& x = *spec.inputs[0];
+  if (x.dtype == DType::f16 && attributes.kind != PoolKind::max &&
+      stage_floats(Image(x), Image(spec.outputs[0]), as_3d(pool_window(attributes, x.shape))) > kMostStage) {
     return "f16: the rows of a window do not fit in the cache as f32";
   }
   return std::nullopt;
@@ -78,31 +84,33 @@ struct SumSquares : Sum {
   }
 };
 
-// Adding up row by row keeps the rounding error of a global average at (rows + columns) instead of
-// (rows * columns) epsilon.
+// Adding up row by row keeps the rounding error of a global average at (slices * rows + columns) instead of
+// (slices * rows * columns) epsilon.
 // `Count` Ts of channels at a time: one alone would wait for its own last sum.
 template <typename Reduction, typename T, int Count>
-PIPIT_INLINE inline void reduce(const TapGrid& x, std::int64_t c, float* y) {
+PIPIT_INLINE inline void reduce(const Taps<float>& x, std::int64_t c, float* y) {
   constexpr std::int64_t kStep = kLanes<T>;
   T result[Count];
   for (int i = 0; i < Count; ++i) result[i] = T{} + Reduction::kStart;
-  for (std::int64_t h = 0; h < x.rows; ++h) {
-    T row[Count];
-    for (int i = 0; i < Count; ++i) row[i] = T{} + Reduction::kStart;
-    for (std::int64_t w = 0; w < x.columns; ++w) {
-      for (int i = 0; i < Count; ++i) {
-        T value;
-        load(x.at(h, w) + c + i * kStep, value);
-        Reduction::tap(row[i], value);
+  for (std::int64_t d = 0; d < x.slices; ++d) {
+    for (std::int64_t h = 0; h < x.rows; ++h) {
+      T row[Count];
+      for (int i = 0; i < Count; ++i) row[i] = T{} + Reduction::kStart;
+      for (std::int64_t w = 0; w < x.columns; ++w) {
+        for (int i = 0; i < Count; ++i) {
+          T value;
+          load(tap_at(x, d, h, w) + c + i * kStep, value);
+          Reduction::tap(row[i], value);
+        }
       }
+      for (int i = 0; i < Count; ++i) Reduction::join(result[i], row[i]);
     }
-    for (int i = 0; i < Count; ++i) Reduction::join(result[i], row[i]);
   }
   for (int i = 0; i < Count; ++i) store(result[i], y + c + i * kStep);
 }
 
 template <typename Reduction, typename V>
-PIPIT_INLINE inline void reduce_channels(const TapGrid& x, std::int64_t channels, float* y) {
+PIPIT_INLINE inline void reduce_channels(const Taps<float>& x, std::int64_t channels, float* y) {
   std::int64_t c = 0;
   for (; c + 4 * kLanes<V> <= channels; c += 4 * kLanes<V>) reduce<Reduction, V, 4>(x, c, y);
   for (; c + kLanes<V> <= channels; c += kLanes<V>) reduce<Reduction, V, 1>(x, c, y);
@@ -110,18 +118,20 @@ PIPIT_INLINE inline void reduce_channels(const TapGrid& x, std::int64_t channels
 }
 
 // y[c] = the reduction over all taps, for every channel.
-using ReduceRow = void (*)(const TapGrid& x, std::int64_t channels, float* y);
+using ReduceRow = void (*)(const Taps<float>& x, std::int64_t channels, float* y);
 
 // A plain loop per tap: comparisons of Vectors are taken apart lane by lane before they are inlined under an
 // instruction set.
-PIPIT_INLINE inline void max_row(const TapGrid& x, std::int64_t channels, float* y) {
+PIPIT_INLINE inline void max_row(const Taps<float>& x, std::int64_t channels, float* y) {
   for (std::int64_t c = 0; c < channels; ++c) y[c] = -std::numeric_limits<float>::infinity();
-  for (std::int64_t h = 0; h < x.rows; ++h) {
-    for (std::int64_t w = 0; w < x.columns; ++w) {
-      const float* tap = x.at(h, w);
-      PIPIT_INDEPENDENT
-      for (std::int64_t c = 0; c < channels; ++c) {
-        y[c] = ((tap[c] > y[c]) | (tap[c] != tap[c])) ? tap[c] : y[c];  // NaN propagates
+  for (std::int64_t d = 0; d < x.slices; ++d) {
+    for (std::int64_t h = 0; h < x.rows; ++h) {
+      for (std::int64_t w = 0; w < x.columns; ++w) {
+        const float* tap = tap_at(x, d, h, w);
+        PIPIT_INDEPENDENT
+        for (std::int64_t c = 0; c < channels; ++c) {
+          y[c] = ((tap[c] > y[c]) | (tap[c] != tap[c])) ? tap[c] : y[c];  // NaN propagates
+        }
       }
     }
   }
@@ -153,10 +163,10 @@ class PoolRows final : public Kernel {
  public:
   explicit PoolRows(const NodeSpec& spec)
       : attributes_(layer_as<Pool>(spec.layer).attributes()),
-        x_(spec.inputs[0]->shape),
-        y_(spec.outputs[0].shape),
-        y_pixel_(y_[1]),
-        window_(pool_window(attributes_, x_)),
+        x_(*spec.inputs[0]),
+        y_(spec.outputs[0]),
+        y_pixel_(y_.channels),
+        window_(as_3d(pool_window(attributes_, spec.inputs[0]->shape))),
         reduction_(reduction_of(attributes_)),
         // What joins the results of rows; sums of absolute values or squares are not taken again.
         join_(attributes_.kind == PoolKind::max ? simd<max_row> : kReduceRow<Sum>),
@@ -172,7 +182,7 @@ class PoolRows final : public Kernel {
 
   std::size_t scratch_bytes() const override {
     // The sums of all rows, and for f16 those of an image.
-    const std::int64_t rows = by_rows_ ? (x_[0] * x_[2] + (half_ ? 1 : 0)) * x_[1] : 0;
+    const std::int64_t rows = by_rows_ ? (rows_of(x_) + (half_ ? 1 : 0)) * x_.channels : 0;
     return static_cast<std::size_t>(rows + stage_ * threads_) * sizeof(float);
   }
 
@@ -188,107 +198,139 @@ class PoolRows final : public Kernel {
   }
 
  private:
-  void run_windows(const float* x, float* y, ThreadPool& pool) const {
-    const std::int64_t channels = y_[1];
-    const std::int64_t rows = y_[0] * y_[2];
-    const std::int64_t blocks = (channels + block_ - 1) / block_;
-    pool.parallel_for(rows * blocks, [&](std::int64_t task, int) {
-      const std::int64_t row = task / blocks;
+  // What a task computes: a block of channels of an output row.
+  struct Row {
+    std::int64_t image;   // elements of the input before its volume's first channel of interest
+    std::int64_t slice;   // of the output
+    std::int64_t row;
+    std::int64_t output;  // elements of y before it
+    std::int64_t channels;
+    TapRange d, h;
+  };
+
+  template <typename Body>
+  void for_each_row(ThreadPool& pool, Body&& body) const {
+    const std::int64_t blocks = (y_.channels + block_ - 1) / block_;
+    pool.parallel_for(rows_of(y_) * blocks, [&](std::int64_t task, int worker) {
+      const std::int64_t index = task / blocks;
       const std::int64_t channel = task % blocks * block_;
-      const std::int64_t count = std::min(block_, channels - channel);
-      const float* image = x + row / y_[2] * x_[2] * x_[3] * channels + channel;
-      const TapRange h = taps_inside(window_, 0, row % y_[2], x_[2]);
-      for (std::int64_t column = 0; column < y_[3]; ++column) {
-        const TapRange w = taps_inside(window_, 1, column, x_[3]);
-        float* to = y + (row * y_[3] + column) * y_pixel_ + channel;
-        reduction_(tap_grid(image, x_[3], channels, window_, h, w), count, to);
-        finish(to, count, row % y_[2], column);
-      }
+      Row row{};
+      row.row = index % y_.extent[1];
+      row.slice = index / y_.extent[1] % y_.extent[0];
+      row.image = index / y_.extent[1] / y_.extent[0] * x_.positions() * x_.channels + channel;
+      row.output = index * y_.extent[2] * y_pixel_ + channel;
+      row.channels = std::min(block_, y_.channels - channel);
+      row.d = taps_inside(window_, 0, row.slice, x_.extent[0]);
+      row.h = taps_inside(window_, 1, row.row, x_.extent[1]);
+      body(row, worker);
     });
   }
 
-  // `count` channels of output row `row`, counted through the images, from y on.
-  void max_row_of_halves(const Half* image, std::int64_t row, std::int64_t count, Half* y) const {
-    const TapRange h = taps_inside(window_, 0, row % y_[2], x_[2]);
-    const std::int64_t first_row = h.start + h.begin * window_.dilation[0];
-    for (std::int64_t column = 0; column < y_[3]; ++column) {
-      const TapRange w = taps_inside(window_, 1, column, x_[3]);
-      const std::int64_t first = first_row * x_[3] + w.start + w.begin * window_.dilation[1];
-      row_kernels().max_taps({image + first * y_[1], window_.dilation[0] * x_[3] * y_[1],
-                              window_.dilation[1] * y_[1], h.count(), w.count()},
-                             count, y + column * y_pixel_);
-    }
+  template <typename T>
+  Taps<T> taps_at(const T* x, const Row& row, std::int64_t column) const {
+    return taps_of(x + row.image, x_.extent[1], x_.extent[2], x_.channels, window_, row.d, row.h,
+                   taps_inside(window_, 2, column, x_.extent[2]));
+  }
+
+  void run_windows(const float* x, float* y, ThreadPool& pool) const {
+    for_each_row(pool, [&](const Row& row, int /*worker*/) {
+      for (std::int64_t column = 0; column < y_.extent[2]; ++column) {
+        float* to = y + row.output + column * y_pixel_;
+        reduction_(taps_at(x, row, column), row.channels, to);
+        finish(to, row.channels, {row.slice, row.row, column});
+      }
+    });
   }
 
   // As run_windows(). Maxima are found among halves; for sums every input row is made f32 for each output row that
   // reads it.
   void run_halves(const Half* x, Half* y, const RunContext& context) const {
-    const std::int64_t channels = y_[1];
-    const std::int64_t blocks = (channels + block_ - 1) / block_;
-    context.pool.parallel_for(y_[0] * y_[2] * blocks, [&](std::int64_t task, int worker) {
-      const std::int64_t row = task / blocks;
-      const std::int64_t channel = task % blocks * block_;
-      const std::int64_t count = std::min(block_, channels - channel);
-      const Half* image = x + row / y_[2] * x_[2] * x_[3] * channels + channel;
-      if (attributes_.kind == PoolKind::max)
-        return max_row_of_halves(image, row, count, y + row * y_[3] * y_pixel_ + channel);
-      float* stage = reinterpret_cast<float*>(context.scratch) + worker * stage_;
-      const TapRange h = taps_inside(window_, 0, row % y_[2], x_[2]);
-      for (std::int64_t tap = 0; tap < h.count(); ++tap) {
-        const std::int64_t from = h.start + (h.begin + tap) * window_.dilation[0];
-        widen_row(image + from * x_[3] * channels, count, stage + tap * x_[3] * count);
+    for_each_row(context.pool, [&](const Row& row, int worker) {
+      if (attributes_.kind != PoolKind::max) {
+        sum_row_of_halves(x, row, reinterpret_cast<float*>(context.scratch) + worker * stage_, y);
+        return;
       }
-      float* sums = stage + h.count() * x_[3] * count;
-      for (std::int64_t column = 0; column < y_[3]; ++column) {
-        const TapRange w = taps_inside(window_, 1, column, x_[3]);
-        const std::int64_t first = w.start + w.begin * window_.dilation[1];
-        reduction_({stage + first * count, x_[3] * count, window_.dilation[1] * count, h.count(), w.count()},
-                   count, sums);
-        finish(sums, count, row % y_[2], column);
-        row_kernels().to_half(sums, y + (row * y_[3] + column) * y_pixel_ + channel, count);
-      }
+      for (std::int64_t column = 0; column < y_.extent[2]; ++column)
+        row_kernels().max_taps(taps_at(x, row, column), row.channels, y + row.output + column * y_pixel_);
     });
+  }
+
+  void sum_row_of_halves(const Half* x, const Row& row, float* stage, Half* y) const {
+    const std::int64_t width = x_.extent[2];
+    float* sums = stage;
+    for (std::int64_t d = row.d.begin; d < row.d.end; ++d) {
+      const std::int64_t slice = row.d.start + d * window_.dilation[0];
+      for (std::int64_t h = row.h.begin; h < row.h.end; ++h, sums += width * row.channels) {
+        const std::int64_t from = slice * x_.extent[1] + row.h.start + h * window_.dilation[1];
+        widen_row(x + row.image + from * width * x_.channels, row.channels, sums);
+      }
+    }
+    Taps<float> taps;
+    taps.row_step = width * row.channels;
+    taps.column_step = window_.dilation[2] * row.channels;
+    taps.rows = row.d.count() * row.h.count();
+    for (std::int64_t column = 0; column < y_.extent[2]; ++column) {
+      const TapRange w = taps_inside(window_, 2, column, width);
+      taps.data = stage + (w.start + w.begin * window_.dilation[2]) * row.channels;
+      taps.columns = w.count();
+      reduction_(taps, row.channels, sums);
+      finish(sums, row.channels, {row.slice, row.row, column});
+      row_kernels().to_half(sums, y + row.output + column * y_pixel_, row.channels);
+    }
   }
 
   // `count` channels of the pixels of an input row.
   void widen_row(const Half* from, std::int64_t count, float* to) const {
-    const bool whole = count == y_[1];
-    const std::int64_t pixels = whole ? 1 : x_[3];
-    const std::int64_t run = whole ? x_[3] * count : count;
-    for (std::int64_t i = 0; i < pixels; ++i) row_kernels().to_float(from + i * y_[1], to + i * run, run);
+    const bool whole = count == y_.channels;
+    const std::int64_t pixels = whole ? 1 : x_.extent[2];
+    const std::int64_t run = whole ? x_.extent[2] * count : count;
+    for (std::int64_t i = 0; i < pixels; ++i)
+      row_kernels().to_float(from + i * y_.channels, to + i * run, run);
   }
 
   // One window per image: first the rows, which are where the workers that wrote them find them, then what they add up
   // to; the order of sums is that of run_windows().
   void run_rows(const ConstTensorView& x, const TensorView& y, const RunContext& context) const {
     float* partial = reinterpret_cast<float*>(context.scratch);
-    float* total = partial + x_[0] * x_[2] * x_[1];  // f16
-    const std::int64_t channels = y_[1];
-    const TapRange h = taps_inside(window_, 0, 0, x_[2]);
-    const TapRange w = taps_inside(window_, 1, 0, x_[3]);
-    context.pool.parallel_for(x_[0] * h.count(), [&](std::int64_t task, int worker) {
-      const std::int64_t row = h.start + (h.begin + task % h.count()) * window_.dilation[0];
-      const std::int64_t first = (task / h.count() * x_[2] + row) * x_[3] * channels;
+    const std::int64_t channels = y_.channels;
+    float* total = partial + rows_of(x_) * channels;  // f16
+    const TapRange d = taps_inside(window_, 0, 0, x_.extent[0]);
+    const TapRange h = taps_inside(window_, 1, 0, x_.extent[1]);
+    const TapRange w = taps_inside(window_, 2, 0, x_.extent[2]);
+    const std::int64_t rows = d.count() * h.count();  // of an image
+    context.pool.parallel_for(x_.batch * rows, [&](std::int64_t task, int worker) {
+      const std::int64_t slice = d.start + (d.begin + task % rows / h.count()) * window_.dilation[0];
+      const std::int64_t row = h.start + (h.begin + task % h.count()) * window_.dilation[1];
+      const std::int64_t first =
+          ((task / rows * x_.extent[0] + slice) * x_.extent[1] + row) * x_.extent[2] * channels;
       float* stage = half_ ? total + channels + worker * stage_ : nullptr;
       if (half_) widen_row(x.as<Half>() + first, channels, stage);
-      const float* from = half_ ? stage : x.as<float>() + first;
-      const std::int64_t column = w.start + w.begin * window_.dilation[1];
-      reduction_({from + column * channels, 0, window_.dilation[1] * channels, 1, w.count()}, channels,
-                 partial + task * channels);
+      Taps<float> taps;
+      taps.data = half_ ? stage : x.as<float>() + first;
+      taps.data += (w.start + w.begin * window_.dilation[2]) * channels;
+      taps.column_step = window_.dilation[2] * channels;
+      taps.rows = 1;
+      taps.columns = w.count();
+      reduction_(taps, channels, partial + task * channels);
     });
-    for (std::int64_t n = 0; n < x_[0]; ++n) {
+    Taps<float> sums;
+    sums.row_step = channels;
+    sums.rows = rows;
+    sums.columns = 1;
+    for (std::int64_t n = 0; n < x_.batch; ++n) {
       float* to = half_ ? total : y.as<float>() + n * y_pixel_;
-      join_({partial + n * h.count() * channels, channels, channels, h.count(), 1}, channels, to);
-      finish(to, channels, 0, 0);
+      sums.data = partial + n * rows * channels;
+      join_(sums, channels, to);
+      finish(to, channels, {0, 0, 0});
       if (half_) row_kernels().to_half(to, y.as<Half>() + n * y_pixel_, channels);
     }
   }
 
-  // Output [row, column] of `count` channels from its reduction.
-  void finish(float* y, std::int64_t count, std::int64_t row, std::int64_t column) const {
+  // `count` channels of an output position from their reduction.
+  void finish(float* y, std::int64_t count, const std::array<std::int64_t, 3>& position) const {
     if (attributes_.kind == PoolKind::average) {
       const std::int64_t divisor =
-          average_divisor(as_3d(window_), attributes_.count_include_pad, {0, row, column}, {1, x_[2], x_[3]});
+          average_divisor(window_, attributes_.count_include_pad, position, x_.extent);
       simd<divide_row>(y, count, static_cast<float>(std::max<std::int64_t>(divisor, 1)));
     } else if (attributes_.kind == PoolKind::lp && attributes_.p == 2) {
       simd<sqrt_row>(y, count);
@@ -296,10 +338,10 @@ class PoolRows final : public Kernel {
   }
 
   PoolAttributes attributes_;
-  Shape x_;
-  Shape y_;
+  Image x_;
+  Image y_;
   std::int64_t y_pixel_;  // elements from one pixel of the output to the next
-  Window window_;
+  Window window_;         // three-dimensional
   ReduceRow reduction_;
   ReduceRow join_;
   bool half_;

@@ -9,13 +9,16 @@
 
 namespace pipit {
 
-/// Addresses of the input [N, C, H, W] or [N, C, W] (f32, f16, i8 or u8, any layout) of a convolution, in bytes. Tiles
-/// say how many bytes an element has that they read: 4 for f32, 2 or 4 for f16, 1 for u8, 2 for u8 widened to 16 bits.
-/// An input that has others is always copied, as i8 is.
+/// Addresses of the input [N, C, D, H, W], [N, C, H, W] or [N, C, W] (f32, f16, i8 or u8, any layout) of a convolution,
+/// in bytes. Tiles say how many bytes an element has that they read: 4 for f32, 2 or 4 for f16, 1 for u8, 2 for u8
+/// widened to 16 bits. An input that has others is always copied, as i8 is.
+///
+/// To tiles every output slice of a volume (one position along D) is an image of its own, which reads several slices of
+/// the input: images are counted through all slices of all volumes.
 ///
 /// A channels_last pixel is one run of its channels. A row_major input is read plane by plane; its runs are the taps
-/// of a kernel row. The copy of some output rows is [image][row][plane][column][channels], holding what these rows
-/// read and zeros for the padding.
+/// of a kernel row. The copy of some output rows is [image][row][slice tap][plane][column][channels], holding what
+/// these rows read and zeros for the padding.
 ///
 /// Tiles read u8, four or, widened, two of them in a step. So the copy of an i8 input holds its values plus
 /// 128; that of a row_major one has pixels of channels. A run whose bytes are no multiple of four reads on into
@@ -35,7 +38,11 @@ class ConvInput {
   static constexpr std::int64_t kSlack = 3;
 
   bool copied() const { return copied_; }
-  /// True when all output pixels of all images read their inputs at equal distances.
+  /// Images of the output, and how many of them, from the first on, read their inputs at equal distances: all or those
+  /// of a volume.
+  std::int64_t images() const { return images_; }
+  std::int64_t even_images() const;
+  /// True when all output pixels of even_images() read their inputs at equal distances.
   bool evenly_spaced() const;
   /// True when K is ordered (tap, channel); otherwise (channel, tap), as weights come.
   bool channels_last() const { return channels_last_; }
@@ -48,24 +55,28 @@ class ConvInput {
   /// The last offset; segments() is empty when it exceeds 31 bits.
   std::int64_t reach() const { return reach_; }
 
-  // From one output pixel, row, image and group to the next, in the input or the copy. The copy's image_step()
-  // holds for whole images.
+  // From one output pixel, row, image (of even_images()) and group to the next, in the input or the copy. The copy's
+  // image_step() holds for whole images.
   std::int64_t pixel_step() const { return stride_w_ * column_pitch_; }
   std::int64_t row_step() const { return stride_h_ * row_pitch_; }
   std::int64_t image_step() const { return image_pitch_; }
   std::int64_t group_step() const { return group_step_; }
+  /// Where the first output pixel of an image reads its input, of what is not copied.
+  std::int64_t image_at(std::int64_t image) const {
+    return image / output_depth_ * source_volume_ + image % output_depth_ * image_pitch_;
+  }
 
-  /// Input rows, as they are read, of so many output rows of one image; and the most output rows that need no more
+  /// Input rows of one slice, as they are read, of so many output rows of one image; and the most output rows that need no more
   /// than so many input rows (at least 1).
   std::int64_t copied_rows(std::int64_t output_rows) const;
   std::int64_t output_rows(std::int64_t copied_rows) const;
-  /// Bytes of one of them, all planes.
+  /// Bytes of one of them, all planes of all slices that an output slice reads.
   std::int64_t copied_row_bytes() const {
-    return copied_ || channels_last_ ? row_pitch_ : row_pitch_ * channels_;
+    return copied_ ? row_pitch_ : row_pitch_ * (channels_last_ ? 1 : channels_) * window_.kernel[0];
   }
-  /// Writes rows [begin, end) of the copy that starts at output row `output_row` of image `x`.
-  void copy(const std::byte* x, std::int64_t output_row, std::int64_t begin, std::int64_t end,
-            std::byte* to) const;
+  /// Writes rows [begin, end) of the copy that starts at output row `output_row` of image `image` of the input `x`.
+  void copy(const std::byte* x, std::int64_t image, std::int64_t output_row, std::int64_t begin,
+            std::int64_t end, std::byte* to) const;
 
   /// A pixel of padding as tiles read it where channels_last().
   std::vector<std::byte> padding_pixel() const;
@@ -78,9 +89,10 @@ class ConvInput {
   void join_columns(const std::byte* source, std::int64_t count, std::byte* to) const;
   void pad(std::byte* pixels, std::int64_t count) const;
   void fill_up(std::byte* pixels, std::int64_t count) const;
+  void copy_row(const std::byte* row, std::byte* to) const;
   void copy_columns(const std::byte* row, std::int64_t first, std::int64_t last, std::byte* to) const;
 
-  Window window_;              // two-dimensional
+  Window window_;              // three-dimensional
   std::int64_t element_;       // bytes of one in the input
   std::int64_t read_element_;  // and in what tiles read
   bool planar_;                // the input; the next member is about what tiles read
@@ -88,16 +100,18 @@ class ConvInput {
   bool copied_;
   bool moved_;  // the copy of i8 is u8
   int fill_;    // padding, in the copy
-  std::int64_t channels_, height_, width_, output_height_, output_width_;
+  std::int64_t channels_, depth_, height_, width_, output_depth_, output_height_, output_width_;
+  std::int64_t images_;
   std::int64_t pixel_channels_;  // of a pixel as it is read
   // Pitches of the input.
-  std::int64_t source_column_, source_row_, source_plane_, source_image_;
+  std::int64_t source_column_, source_row_, source_slice_, source_plane_, source_volume_;
   // The copy: every gather-th input position; where the kernel has one tap it leaves out what the stride skips.
   std::int64_t gather_h_ = 1, gather_w_ = 1;
   std::int64_t columns_ = 0;
   // Of what the tiles read.
   std::int64_t stride_h_, stride_w_;
   std::int64_t column_pitch_, row_pitch_, plane_pitch_, image_pitch_;
+  std::int64_t tap_pitch_;  // from slice tap to slice tap
   std::int64_t group_step_ = 0;
   std::int64_t run_elements_ = 0;
   std::int64_t reach_ = 0;

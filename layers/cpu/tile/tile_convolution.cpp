@@ -176,7 +176,9 @@ bool TileConvolution::copies_long_rows(const Geometry& geometry) {
   const double columns = static_cast<double>(geometry.output[geometry.output.rank() - 1]) *
                              static_cast<double>(geometry.window.stride[static_cast<std::size_t>(axis)]) +
                          static_cast<double>(geometry.window.span(axis));
-  const auto pixel = static_cast<double>(geometry.input.shape[1] * kernels_of(geometry).element());
+  const std::int64_t slices = geometry.window.rank == kMaxSpatial ? geometry.window.kernel[0] : 1;
+  const auto pixel = static_cast<double>(slices) *
+                     static_cast<double>(geometry.input.shape[1] * kernels_of(geometry).element());
   return columns * pixel > kMostRowBytes;
 }
 
@@ -201,9 +203,8 @@ TileConvolution::Parts TileConvolution::byte_parts(const Geometry& geometry, Byt
 TileConvolution::TileConvolution(const Geometry& geometry, Parts parts, int threads)
     : channels_(geometry.output[1]),
       width_(geometry.output[geometry.output.rank() - 1]),
-      input_bytes_(static_cast<std::int64_t>(geometry.input.bytes()) / geometry.output[0]),
-      images_(geometry.output[0]),
-      height_(geometry.output.rank() == 4 ? geometry.output[2] : 1),
+      images_(parts.input.images()),
+      height_(geometry.output.rank() >= 4 ? geometry.output[geometry.output.rank() - 2] : 1),
       frame_(geometry.frame.height != 0 ? geometry.frame : Geometry::Frame{height_, width_}),
       y_pixel_(geometry.fusion.row_stride != 0 ? static_cast<std::int64_t>(geometry.fusion.row_stride)
                                                : channels_ * parts.arithmetic.stored_bytes),
@@ -266,11 +267,11 @@ TileLoop TileConvolution::loop_of(const Geometry& geometry) const {
 
 TileWork TileConvolution::work_of(const Geometry& geometry, int threads) const {
   TileWork work;
-  work.images = geometry.output[0];
+  work.images = images_;
   work.height = height_;
   work.width = width_;
   work.channels = channels_;
-  work.input_bytes = input_bytes_;
+  work.input_bytes = static_cast<std::int64_t>(geometry.input.bytes()) / images_;
   work.element_bytes = static_cast<std::int64_t>(dtype_bytes(geometry.input.dtype));
   work.weight_bytes = kept_.bytes();
   work.panels = loop_.panel_count();

@@ -35,7 +35,7 @@ struct PixelScales {
 class TileConvolution {
  public:
   struct Geometry {
-    TensorDesc input;  ///< [N, C, H, W] or [N, C, W], f32 or f16, or for INT8 i8 or u8, any layout
+    TensorDesc input;  ///< [N, C, D, H, W], [N, C, H, W] or [N, C, W], f32, f16 or for INT8 i8 or u8, any layout
     Shape output;      ///< [N, O, ...], channels_last in memory, not empty
     Window window;
     std::int64_t groups = 1;
@@ -163,8 +163,7 @@ class TileConvolution {
 
   std::int64_t channels_;
   std::int64_t width_;
-  std::int64_t input_bytes_;  // of one image
-  std::int64_t images_;
+  std::int64_t images_;  // as ConvInput counts them
   std::int64_t height_;
   Geometry::Frame frame_;
   std::int64_t y_pixel_;  // bytes from pixel to pixel of y

@@ -118,7 +118,7 @@ TileBand TileConvolution::input_band(const std::byte* x, const ImageBand& b, con
   t.a_pixel = input_.pixel_step();
   t.a_row = input_.row_step();
   t.a_image = input_.image_step();
-  t.a = input_.copied() ? copied : x + b.image * t.a_image + b.row * t.a_row;
+  t.a = input_.copied() ? copied : x + input_.image_at(b.image) + b.row * t.a_row;
   return t;
 }
 
@@ -180,7 +180,7 @@ void TileConvolution::copy(const std::byte* x, const ImageBand& b, const TileRan
   const std::int64_t image_rows = input_.copied_rows(b.rows);
   for (std::int64_t row = rows.begin; row < rows.end; ++row) {
     const std::int64_t image = row / image_rows;
-    input_.copy(x + (b.image + image) * input_bytes_, b.row, row % image_rows, row % image_rows + 1,
+    input_.copy(x, b.image + image, b.row, row % image_rows, row % image_rows + 1,
                 to + image * input_.image_step());
   }
 }

@@ -22,6 +22,7 @@ TileSchedule::TileSchedule(const TileWork& work, const ConvInput& input)
     : images_(work.images),
       height_(work.height),
       width_(work.width),
+      even_images_(input.even_images()),
       cache_bytes_(work.cache_bytes),
       threads_(work.threads) {
   const std::int64_t rows = images_ * height_;
@@ -45,7 +46,7 @@ TileSchedule::TileSchedule(const TileWork& work, const ConvInput& input)
   if (band_rows_ == height_) {
     const std::int64_t image_bytes = input.copied_rows(height_) * input.copied_row_bytes();
     band_images_ =
-        std::clamp<std::int64_t>(std::min(most_rows / height_, cache_bytes_ / image_bytes), 1, images_);
+        std::clamp<std::int64_t>(std::min(most_rows / height_, cache_bytes_ / image_bytes), 1, even_images_);
   }
   if (input.copied()) {
     const std::int64_t bytes = band_images_ * input.copied_rows(band_rows_) * input.copied_row_bytes();
@@ -56,9 +57,11 @@ TileSchedule::TileSchedule(const TileWork& work, const ConvInput& input)
 }
 
 ImageBand TileSchedule::band(std::int64_t index) const {
-  const std::int64_t image = index / bands_per_image_ * band_images_;
+  const std::int64_t images = index / bands_per_image_;
+  const std::int64_t first = images % bands_per_group() * band_images_;  // of the group
   const TileRange rows = TileRange{0, height_}.part(index % bands_per_image_, bands_per_image_);
-  return {image, std::min(band_images_, images_ - image), rows.begin, rows.size()};
+  return {images / bands_per_group() * even_images_ + first, std::min(band_images_, even_images_ - first),
+          rows.begin, rows.size()};
 }
 
 }  // namespace pipit

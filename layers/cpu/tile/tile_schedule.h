@@ -19,7 +19,7 @@ struct TileRange {
   }
 };
 
-/// Output rows of one image, or of several images all.
+/// Output rows of one image, or of several images all. Slices of a volume are images of their own, as ConvInput counts.
 struct ImageBand {
   std::int64_t image = 0;
   std::int64_t images = 1;
@@ -54,7 +54,7 @@ class TileSchedule {
   /// Bands that are in work at a time.
   int bands_at_work() const { return shares_panels_ ? 1 : threads_; }
 
-  std::int64_t bands() const { return (images_ + band_images_ - 1) / band_images_ * bands_per_image_; }
+  std::int64_t bands() const { return images_ / even_images_ * bands_per_group() * bands_per_image_; }
   ImageBand band(std::int64_t index) const;
   std::int64_t first_pixel(const ImageBand& b) const { return (b.image * height_ + b.row) * width_; }
   std::int64_t pixels(const ImageBand& b) const { return b.images * b.rows * width_; }
@@ -68,7 +68,11 @@ class TileSchedule {
   std::int64_t copy_bytes() const { return copy_bytes_; }
 
  private:
+  // Groups of images, of even_images_ images each.
+  std::int64_t bands_per_group() const { return (even_images_ + band_images_ - 1) / band_images_; }
+
   std::int64_t images_, height_, width_;
+  std::int64_t even_images_;  // a band holds none beyond them
   std::int64_t cache_bytes_;
   int threads_;
   bool shares_panels_ = false;

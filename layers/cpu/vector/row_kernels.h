@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "engine/graph/half.h"
+#include "layers/cpu/vector/taps.h"
 
 namespace pipit {
 
@@ -82,15 +83,6 @@ struct ActivationSpans {
   Function erf;
 };
 
-/// A rectangle of taps over rows of halves; steps from row to row and from column to column in halves.
-struct HalfTaps {
-  const Half* data = nullptr;
-  std::int64_t row_step = 0;
-  std::int64_t column_step = 0;
-  std::int64_t rows = 0;
-  std::int64_t columns = 0;
-};
-
 /// The kernels of one instruction set.
 struct RowKernels {
   int lanes;  ///< floats in a register
@@ -104,7 +96,7 @@ struct RowKernels {
   void (*to_float)(const Half* x, float* y, std::int64_t count);
   void (*to_half)(const float* x, Half* y, std::int64_t count);
   /// y[c] = the largest tap of every channel, -infinity of none; NaN if one is.
-  void (*max_taps)(const HalfTaps& taps, std::int64_t channels, Half* y);
+  void (*max_taps)(const Taps<Half>& taps, std::int64_t channels, Half* y);
 };
 
 /// Those of the instruction set that PIPIT_ISA names, or of the best that this CPU has.

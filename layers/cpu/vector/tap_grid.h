@@ -1,10 +1,11 @@
-// Taps of a window over NHWC data, a register of channels at a time.
+// Taps of a window over NHWC or NDHWC data, a register of channels at a time.
 #pragma once
 
 #include <cstdint>
 #include <cstring>
 
 #include "engine/platform/simd.h"
+#include "layers/cpu/vector/taps.h"
 #include "layers/ops/window.h"
 
 namespace pipit {
@@ -27,26 +28,28 @@ PIPIT_INLINE inline void store(const T& value, float* p) {
   std::memcpy(p, &value, sizeof value);
 }
 
-/// A rectangle of taps; steps from row to row and from column to column in floats.
-struct TapGrid {
-  const float* data = nullptr;
-  std::int64_t row_step = 0;
-  std::int64_t column_step = 0;
-  std::int64_t rows = 0;
-  std::int64_t columns = 0;
+/// The element of one of them.
+template <typename T>
+PIPIT_INLINE inline const T* tap_at(const Taps<T>& taps, std::int64_t slice, std::int64_t row,
+                                    std::int64_t column) {
+  return taps.data + slice * taps.slice_step + row * taps.row_step + column * taps.column_step;
+}
 
-  PIPIT_INLINE const float* at(std::int64_t row, std::int64_t column) const {
-    return data + row * row_step + column * column_step;
-  }
-};
-
-/// The taps h x w of a two-dimensional window that lie inside an image [height, width, channels].
-inline TapGrid tap_grid(const float* image, std::int64_t width, std::int64_t channels, const Window& window,
-                        const TapRange& h, const TapRange& w) {
-  const std::int64_t row = h.start + h.begin * window.dilation[0];
-  const std::int64_t column = w.start + w.begin * window.dilation[1];
-  return {image + (row * width + column) * channels, window.dilation[0] * width * channels,
-          window.dilation[1] * channels, h.count(), w.count()};
+/// The taps d x h x w of a three-dimensional window (as_3d) that lie inside an image [depth, height, width, channels].
+template <typename T>
+inline Taps<T> taps_of(const T* image, std::int64_t height, std::int64_t width, std::int64_t channels,
+                       const Window& window, const TapRange& d, const TapRange& h, const TapRange& w) {
+  const auto first = [&](const TapRange& range, std::size_t axis) {
+    return range.start + range.begin * window.dilation[axis];
+  };
+  const std::int64_t row = width * channels;
+  return {image + (first(d, 0) * height + first(h, 1)) * row + first(w, 2) * channels,
+          window.dilation[0] * height * row,
+          window.dilation[1] * row,
+          window.dilation[2] * channels,
+          d.count(),
+          h.count(),
+          w.count()};
 }
 
 }  // namespace pipit

@@ -118,7 +118,53 @@ TEST(Conv, RandomCasesMatchTheReference) {
 TEST(Conv, OneAndThreeDimensions) {
   Random random;
   for (const int rank : {1, 3}) {
-    for (int i = 0; i < 5 && !HasFailure(); ++i) check(random_case(random, rank), random, {"reference"});
+    for (int i = 0; i < 25 && !HasFailure(); ++i) {
+      const Case c = random_case(random, rank);
+      std::vector<std::string> expected{"reference"};
+      if (c.attributes.groups == 1) expected.emplace_back("tile");
+      check(c, random, expected);
+    }
+  }
+}
+
+// What networks over video and medical volumes are made of: windows over all three dimensions, over one slice, over
+// one pixel of several slices, and of one tap; first layers; strides along any dimension; volumes of one slice; more
+// slices than a band holds, and weights that do not stay in the cache.
+TEST(Conv, TilesOfVolumes) {
+  Random random;
+  using Extents = std::array<std::int64_t, 3>;
+  struct Volume {
+    Extents kernel, stride, pad, extent;
+    std::int64_t channels, filters, groups = 1;
+  };
+  for (const Volume& v : std::vector<Volume>{{{3, 3, 3}, {1, 1, 1}, {1, 1, 1}, {6, 9, 9}, 16, 33},
+                                             {{3, 3, 3}, {2, 2, 2}, {1, 1, 1}, {5, 11, 8}, 24, 40},
+                                             {{3, 7, 7}, {1, 2, 2}, {1, 3, 3}, {4, 21, 20}, 3, 20},
+                                             {{1, 3, 3}, {1, 1, 1}, {0, 1, 1}, {5, 10, 7}, 20, 17},
+                                             {{3, 1, 1}, {1, 1, 1}, {1, 0, 0}, {7, 6, 5}, 20, 17},
+                                             {{3, 1, 1}, {2, 1, 1}, {0, 0, 0}, {8, 6, 5}, 9, 64},
+                                             {{1, 1, 1}, {1, 1, 1}, {0, 0, 0}, {5, 7, 6}, 30, 35},
+                                             {{1, 1, 1}, {2, 2, 2}, {0, 0, 0}, {5, 7, 6}, 30, 35},
+                                             {{1, 1, 1}, {3, 1, 1}, {0, 0, 0}, {8, 7, 6}, 30, 35},
+                                             {{3, 3, 3}, {1, 1, 1}, {1, 1, 1}, {1, 7, 6}, 8, 8},
+                                             {{3, 3, 3}, {1, 1, 1}, {1, 1, 1}, {3, 4, 4}, 160, 160},
+                                             {{2, 2, 2}, {1, 1, 1}, {0, 0, 0}, {40, 5, 5}, 256, 9},
+                                             {{3, 3, 3}, {1, 1, 1}, {1, 1, 1}, {4, 6, 6}, 8, 16, 3}}) {
+    Case c;
+    Window& window = c.attributes.window;
+    window.rank = 3;
+    window.kernel = v.kernel;
+    window.stride = v.stride;
+    window.pad_begin = window.pad_end = v.pad;
+    c.extent = v.extent;
+    c.channels = v.channels;
+    c.filters = v.filters;
+    c.attributes.groups = v.groups;
+    c.batch = random.integer(1, 3);
+    c.residual = random.coin();
+    if (random.coin()) c.attributes.activation = Clamp::relu();
+    check(c, random, {"tile"});
+    if (HasFailure()) return;
   }
 }
 

@@ -96,15 +96,20 @@ Conformance conformance_of(const DynamicCase& c, Random& random) {
 DynamicCase random_dynamic_case(Random& random) {
   DynamicCase c;
   Window& window = c.attributes.conv.window;
-  const auto extent = test::random_window(
-      window, [&](std::int64_t low, std::int64_t high) { return random.integer(low, high); }, 17);
+  const auto pick = [&](std::int64_t low, std::int64_t high) { return random.integer(low, high); };
+  const bool volume = random.integer(0, 3) == 0;
+  const auto extent = volume ? test::random_window_of<3>(window, pick, 5) : std::array<std::int64_t, 3>{};
+  const auto image = volume ? std::array<std::int64_t, 2>{} : test::random_window(window, pick, 17);
   const std::int64_t groups = random.coin() ? 1 : random.integer(1, 4);
   const std::int64_t channels = random.integer(1, 21);
   const std::int64_t filters = random.integer(1, 40);
   c.attributes.conv.groups = groups;
   c.scales = random.integer(1, 3);
-  c.x = Shape{c.scales * random.integer(1, 2), channels * groups, extent[0], extent[1]};
-  c.w = Shape{filters * groups, channels, window.kernel[0], window.kernel[1]};
+  const std::int64_t batch = c.scales * random.integer(1, 2);
+  c.x = volume ? Shape{batch, channels * groups, extent[0], extent[1], extent[2]}
+               : Shape{batch, channels * groups, image[0], image[1]};
+  c.w = volume ? Shape{filters * groups, channels, window.kernel[0], window.kernel[1], window.kernel[2]}
+               : Shape{filters * groups, channels, window.kernel[0], window.kernel[1]};
   for (std::int64_t o = 0; o < c.w[0]; ++o)
     c.attributes.weight_scales.push_back(static_cast<float>(random.real(0.001, 0.1)));
   if (random.integer(0, 3) == 0) c.attributes.weight_scales.resize(1);

@@ -127,16 +127,24 @@ TEST(QAveragePool, EveryKernelGivesTheReferencesBits) {
       const Shape shape{2, random.integer(1, 70), random.integer(3, 12), random.integer(3, 12)};
       expect_conformance(QAveragePool(attributes),
                          {{integers(random, shape, attributes.x)}, {"nhwc", "reference"}});
+      attributes.pool.window.rank = 3;
+      attributes.pool.window.kernel[2] = random.integer(1, 3);
+      attributes.pool.window.pad_end[2] = attributes.pool.window.kernel[2] - 1;
+      const Shape volume{2, random.integer(1, 70), random.integer(3, 6), random.integer(3, 9),
+                         random.integer(3, 9)};
+      expect_conformance(QAveragePool(attributes),
+                         {{integers(random, volume, attributes.x)}, {"nhwc", "reference"}});
     }
   }
 }
 
 TEST(Pool, MaximumOfBytes) {
   Random random;
-  for (int i = 0; i < 12 && !testing::Test::HasFailure(); ++i) {
+  for (int i = 0; i < 20 && !testing::Test::HasFailure(); ++i) {
     PoolAttributes attributes;
     attributes.global = random.integer(0, 3) == 0;
-    for (std::size_t axis = 0; axis < 2; ++axis) {
+    attributes.window.rank = random.coin() ? 2 : 3;
+    for (std::size_t axis = 0; axis < static_cast<std::size_t>(attributes.window.rank); ++axis) {
       attributes.window.kernel[axis] = random.integer(1, 3);
       attributes.window.stride[axis] = random.integer(1, 2);
       attributes.window.dilation[axis] = random.integer(1, 3);
@@ -145,8 +153,13 @@ TEST(Pool, MaximumOfBytes) {
       attributes.window.pad_end[axis] = random.integer(0, most);
     }
     attributes.window.ceil_mode = random.coin();
-    const Shape shape{random.integer(1, 2), random.integer(1, 300), random.integer(7, 12),
-                      random.integer(7, 12)};
+    const std::int64_t batch = random.integer(1, 2);
+    const std::int64_t channels = random.integer(1, 300);
+    const std::int64_t height = random.integer(7, 12);
+    const std::int64_t width = random.integer(7, 12);
+    const Shape shape = attributes.window.rank == 2
+                            ? Shape{batch, channels, height, width}
+                            : Shape{batch, channels, random.integer(7, 9), height, width};
     expect_conformance(Pool(attributes),
                        {{integers(random, shape, i % 2 == 0 ? kU8 : kI8)}, {"nhwc_int8", "reference"}});
   }

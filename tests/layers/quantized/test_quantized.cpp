@@ -100,6 +100,20 @@ TEST(QConv, EveryKernelGivesTheReferencesBits) {
   }
 }
 
+TEST(QConv, VolumesGiveTheReferencesBits) {
+  Random random;
+  for (int i = 0; i < 24 && !HasFailure(); ++i) {
+    QConvCase c = random_case(random);
+    const auto pick = [&](std::int64_t low, std::int64_t high) { return random.integer(low, high); };
+    Window& window = c.attributes.conv.window;
+    const auto extent = test::random_window_of<3>(window, pick, 5);
+    const std::int64_t channels = i % 3 == 0 ? 3 : i % 3 == 1 ? c.w[1] : 4 * random.integer(4, 20);
+    c.x = Shape{c.x[0], channels * c.attributes.conv.groups, extent[0], extent[1], extent[2]};
+    c.w = Shape{c.w[0], channels, window.kernel[0], window.kernel[1], window.kernel[2]};
+    expect_conformance(QConv(c.attributes), conformance_of(c, random));
+  }
+}
+
 // Channels that fill tile registers (AMX) once, several times and in part, with everything that a convolution may have.
 TEST(QConv, ChannelsOfTileRegisters) {
   Random random;

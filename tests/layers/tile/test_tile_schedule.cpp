@@ -28,7 +28,9 @@ Cut random_cut(std::mt19937& random) {
     return std::uniform_int_distribution<std::int64_t>(low, high)(random);
   };
   TileWork work;
-  work.images = pick(1, 9);
+  const std::int64_t batch = pick(1, 5);
+  const std::int64_t depth = pick(0, 1) == 0 ? 1 : pick(2, 4);
+  work.images = batch * depth;
   work.height = pick(1, 40);
   work.width = pick(1, 40);
   work.channels = pick(1, 300);
@@ -37,9 +39,9 @@ Cut random_cut(std::mt19937& random) {
   work.cache_bytes = std::int64_t{1} << pick(9, 21);
   work.threads = static_cast<int>(pick(1, 9));
   Window window;
-  window.rank = 2;
+  window.rank = 3;
   const bool plain = pick(0, 1) == 0;
-  for (std::size_t d = 0; d < 2; ++d) {
+  for (std::size_t d = depth == 1 ? 1 : 0; d < 3; ++d) {
     window.kernel[d] = plain ? 1 : pick(1, 4);
     window.stride[d] = plain ? 1 : pick(1, 2);
     window.pad_begin[d] = pick(0, window.kernel[d] - 1);
@@ -50,10 +52,10 @@ Cut random_cut(std::mt19937& random) {
     return std::max<std::int64_t>(
         1, (outputs - 1) * window.stride[d] + window.kernel[d] - window.pad_begin[d] - pick(0, 1));
   };
-  const TensorDesc x{Shape{work.images, channels, extent(0, work.height), extent(1, work.width)}, DType::f32,
-                     pick(0, 1) == 0 ? Layout::row_major : Layout::channels_last};
+  const TensorDesc x{Shape{batch, channels, extent(0, depth), extent(1, work.height), extent(2, work.width)},
+                     DType::f32, pick(0, 1) == 0 ? Layout::row_major : Layout::channels_last};
   work.input_bytes = static_cast<std::int64_t>(x.bytes()) / work.images;
-  const ConvInput input(x, Shape{work.images, work.channels, work.height, work.width}, window, 1, 14, 4, 0);
+  const ConvInput input(x, Shape{batch, work.channels, depth, work.height, work.width}, window, 1, 14, 4, 0);
   return {work, input, TileSchedule(work, input),
           fmt::format("{} images {}x{}x{} from {}, weights of {} bytes, cache of {}, {} threads", work.images,
                       work.channels, work.height, work.width, x.str(), work.weight_bytes, work.cache_bytes,
