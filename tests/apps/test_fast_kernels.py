@@ -283,6 +283,16 @@ def segmented_volumes(n):
     return conv_3d(n, n.add("Concat", [x, y], axis=1), 2 * CHANNELS, CHANNELS, (3, 3, 3))
 
 
+def depthwise_volumes(n):
+    """X3D."""
+    y = conv_3d(n, volume(n), CHANNELS, CHANNELS, (5, 1, 1), CHANNELS)
+    y = conv_3d(n, n.add("Relu", [y]), CHANNELS, 40, (1, 1, 1))
+    y = conv_3d(n, y, 40, 40, (3, 3, 3), 40, strides=[1, 2, 2])
+    s = n.add("Relu", [conv_3d(n, n.pooled(y), 40, 8, (1, 1, 1))])
+    y = n.add("Mul", [y, n.add("Sigmoid", [conv_3d(n, s, 8, 40, (1, 1, 1))])])
+    return conv_3d(n, activated(n, y, "Silu"), 40, CHANNELS, (1, 1, 1))
+
+
 PATTERNS = {
     "ConvNeXt": convnext(),
     "ConvNeXt, Mul and Reciprocal": convnext("Mul", "Reciprocal"),
@@ -305,6 +315,7 @@ PATTERNS = {
     "powers": powers,
     "residual volumes": residual_volumes,
     "pooled volumes": pooled_volumes,
+    "depthwise volumes": depthwise_volumes,
     "segmented volumes": segmented_volumes,
 }
 

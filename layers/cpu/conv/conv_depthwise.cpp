@@ -1,4 +1,4 @@
-// Depthwise convolution on NHWC data: tiles of neighbouring output pixels, vectorized over the channels.
+// Depthwise convolution on NHWC and NDHWC data: tiles of neighbouring output pixels, vectorized over the channels.
 #include <cmath>
 
 #include "layers/common/layer_kernel.h"
@@ -18,7 +18,7 @@ namespace {
 Refusal refuse_depthwise(const NodeSpec& spec) {
   if (Refusal reason = refuse_unless_stored_floats(spec)) return reason;
   const TensorDesc& x = *spec.inputs[0];
-  if (x.shape.rank() != 4) return "only two spatial dimensions are handled";
+  if (x.shape.rank() < 4) return "only two or three spatial dimensions are handled";
   if (layer_as<Conv>(spec.layer).attributes().groups != x.shape[1] || x.shape[1] == 1) {
     return "not a depthwise convolution";
   }
@@ -46,7 +46,7 @@ bool fuses_producer(const NodeSpec& spec) {
   // A smaller input stays in second-level caches by itself, and nothing computes its rows twice.
   constexpr std::size_t kLeastBytes = 1 << 20;
   const TensorDesc& x = *spec.inputs[0];
-  return spec.outputs[0].shape[1] == x.shape[1] && !spec.has_input(3) && x.bytes() >= kLeastBytes;
+  return x.shape.rank() == 4 && spec.outputs[0].shape[1] == x.shape[1] && !spec.has_input(3) && x.bytes() >= kLeastBytes;
 }
 
 // T: what activations are stored in.
@@ -220,7 +220,7 @@ class Depthwise final : public Kernel {
     };
   }
 
-  // [C * m, 1, KH, KW] to m times [C / lanes, KH, KW, lanes], zeros behind the last channel.
+  // [C * m, 1, kernel...] to m times [C / lanes, kernel..., lanes], zeros behind the last channel.
   void pack(const Tensor& weights) {
     const Tensor plain = to_layout(weights.view(), Layout::row_major);
     const float* from = plain.values<float>().data();

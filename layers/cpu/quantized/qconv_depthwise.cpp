@@ -1,4 +1,4 @@
-// INT8 depthwise convolution on NHWC data: the tiles of the f32 one, on whole numbers.
+// INT8 depthwise convolution on NHWC and NDHWC data: the tiles of the f32 one, on whole numbers.
 #include <algorithm>
 #include <vector>
 
@@ -24,7 +24,7 @@ Refusal refuse_qconv_depthwise(const NodeSpec& spec) {
   if (Refusal reason = refuse_reduced_precision(spec)) return reason;
   const TensorDesc& x = *spec.inputs[0];
   const TensorDesc& y = spec.outputs[0];
-  if (x.shape.rank() != 4) return "only two spatial dimensions are handled";
+  if (x.shape.rank() < 4) return "only two or three spatial dimensions are handled";
   if (layer_as<QConv>(spec.layer).attributes().conv.groups != x.shape[1] || x.shape[1] == 1 ||
       y.shape[1] != x.shape[1]) {
     return "not a depthwise convolution of one output per channel";
@@ -100,7 +100,7 @@ class QDepthwise final : public Kernel {
   }
 
  private:
-  // [C, 1, KH, KW] to [C / lanes, KH, KW, lanes].
+  // [C, 1, kernel...] to [C / lanes, kernel..., lanes].
   void pack(const Tensor& weights) {
     const Tensor plain = to_layout(weights.view(), Layout::row_major);
     const std::int64_t taps = attributes_.conv.window.taps();

@@ -27,6 +27,7 @@ Refusal refuse_quads(const NodeSpec& spec) {
   if (Refusal reason = refuse_qconv_depthwise(spec)) return reason;
   const QConvAttributes& attributes = layer_as<QConv>(spec.layer).attributes();
   const Window& window = attributes.conv.window;
+  if (window.rank != 2) return "only two spatial dimensions are handled";
   const std::int64_t columns = window.kernel[1];
   if (columns != 3 && columns != 5 && columns != 7) return "the filter is not 3, 5 or 7 columns wide";
   if (window.kernel[0] > kQuad * quads_of(window)) return "the filter is higher than wide";

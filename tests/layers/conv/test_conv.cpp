@@ -323,6 +323,38 @@ TEST(Conv, DepthwiseTiles) {
   }
 }
 
+// Kernels with and without code of their own, in volumes: rows and slices of taps outside of them, alone and together.
+TEST(Conv, DepthwiseVolumes) {
+  Random random;
+  for (const std::int64_t kernel : {1, 2, 3, 5, 7}) {
+    for (const std::int64_t stride : {1, 2}) {
+      for (int i = 0; i < 3; ++i) {
+        Case c;
+        Window& window = c.attributes.window;
+        window.rank = 3;
+        window.kernel = {random.integer(1, 4), random.integer(1, 4), kernel};
+        window.stride = {random.integer(1, 2), random.integer(1, 2), stride};
+        window.dilation = {random.integer(1, 2), random.integer(1, 2), random.integer(0, 4) == 0 ? 2 : 1};
+        for (std::size_t axis = 0; axis < 3; ++axis) {
+          const std::int64_t span = window.span(static_cast<int>(axis));
+          window.pad_begin[axis] = random.integer(0, span);
+          window.pad_end[axis] = random.integer(0, span);
+          c.extent[axis] = random.integer(std::max<std::int64_t>(1, span - 1 - window.pad_begin[axis]), span + 12);
+          c.extent[axis] = std::max(c.extent[axis], span - window.pad_begin[axis] - window.pad_end[axis]);
+        }
+        c.batch = random.integer(1, 2);
+        c.attributes.groups = random.integer(2, 40);
+        c.filters = i == 0 ? 2 : 1;
+        c.bias = random.coin();
+        c.residual = random.coin();
+        if (random.coin()) c.attributes.activation = Clamp{-0.5F, 0.75F};
+        check(c, random, {"depthwise"});
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
 TEST(Conv, FewPixelsInHalves) {
   Random random;
   Conformance conformance{{{random.tensor(Shape{1, 96, 2, 5})}, {random.tensor(Shape{40, 96, 1, 1}), true}},

@@ -114,6 +114,25 @@ TEST(QConv, VolumesGiveTheReferencesBits) {
   }
 }
 
+TEST(QConv, DepthwiseVolumesGiveTheReferencesBits) {
+  Random random;
+  for (int i = 0; i < 16 && !HasFailure(); ++i) {
+    QConvCase c = random_case(random);
+    const auto pick = [&](std::int64_t low, std::int64_t high) { return random.integer(low, high); };
+    Window& window = c.attributes.conv.window;
+    const auto extent = test::random_window_of<3>(window, pick, 8);
+    const std::int64_t channels = random.integer(2, 70);
+    c.attributes.conv.groups = channels;
+    c.attributes.x = c.attributes.residual = kU8;
+    c.attributes.weight_scales = {0.02F};
+    c.x = Shape{c.x[0], channels, extent[0], extent[1], extent[2]};
+    c.w = Shape{channels, 1, window.kernel[0], window.kernel[1], window.kernel[2]};
+    Conformance conformance = conformance_of(c, random);
+    conformance.expected = {"depthwise", "tile", "reference"};
+    expect_conformance(QConv(c.attributes), conformance);
+  }
+}
+
 // Channels that fill tile registers (AMX) once, several times and in part, with everything that a convolution may have.
 TEST(QConv, ChannelsOfTileRegisters) {
   Random random;
