@@ -138,10 +138,10 @@ class TransposeLowering {
   }
 
   template <typename L>
-  ValueId add(const std::string& suffix, L layer, std::vector<ValueId> inputs) {
+  ValueId add(const std::string& suffix, L layer, const std::vector<ValueId>& inputs) {
     const std::string& value = rewriter_.source().value(node_.outputs[0]).name;
-    return rewriter_.builder().add1(node_.name + suffix, std::make_shared<L>(std::move(layer)),
-                                    std::move(inputs), value + (suffix.empty() ? "/convolution" : suffix));
+    return rewriter_.builder().add1(node_.name + suffix, std::make_shared<L>(std::move(layer)), inputs,
+                                    value + (suffix.empty() ? "/convolution" : suffix));
   }
 
   ValueId convolution(std::size_t number) {
@@ -162,7 +162,7 @@ class TransposeLowering {
                                    rewriter_.constant(node_.name + suffix + ".weights", weights(part))};
     if (constant(2) != nullptr)
       inputs.push_back(rewriter_.constant(node_.name + suffix + ".bias", bias(part.size())));
-    return add(suffix, Conv(attributes), std::move(inputs));
+    return add(suffix, Conv(attributes), inputs);
   }
 
   // [phases * O, C / groups, taps...] of [C, O / groups, kernel...].
@@ -221,24 +221,39 @@ class TransposeLowering {
                  ? y
                  : add("/interleave", DepthToSpace(DepthToSpaceAttributes{.block = stride[0]}), {y});
     }
-    // One axis at a time, for layers have at most six dimensions.
-    for (int axis = 0; axis < window_.rank; ++axis) {
-      const std::int64_t s = stride[index(axis)];
-      if (s == 1) continue;
-      const Shape shape = rewriter_.builder().value(y).desc.shape;
-      std::int64_t before = 1;
-      std::int64_t after = 1;
-      for (int d = 2; d < axis + 2; ++d) before *= shape[d];
-      for (int d = axis + 3; d < shape.rank(); ++d) after *= shape[d];
-      const std::int64_t rest = shape[1] / s;
-      const std::string name = fmt::format("/interleave{}", axis);
-      y = add(name + ".split",
-              Reshape(ReshapeAttributes{Shape{shape[0], s, rest, before, shape[axis + 2], after}}), {y});
-      y = add(name, Transpose(TransposeAttributes{{0, 2, 3, 4, 1, 5}}), {y});
-      y = add(name + ".join",
-              Reshape(ReshapeAttributes{shape.with(1, rest).with(axis + 2, shape[axis + 2] * s)}), {y});
+    if (window_.stride == Window{}.stride) return y;
+    // In the order of memory, [N, t..., phases, O], what lies between the positions of two axes moves at once: rows of
+    // the last axis' phases, all outputs each. The Transposes before and behind move nothing.
+    const Shape shape = rewriter_.builder().value(y).desc.shape;
+    const int rank = window_.rank;
+    std::vector<std::int64_t> last{0};
+    for (int d = 2; d < shape.rank(); ++d) last.push_back(d);
+    last.push_back(1);
+    y = add("/interleave.last", Transpose(TransposeAttributes{last}), {y});
+    if (rank > 1) {
+      // [N t, t..., phase..., phase O] to [N t, phase, t, phase, ..., phase O].
+      std::vector<std::int64_t> apart{shape[0] * shape[2]};
+      std::vector<std::int64_t> order{0};
+      for (int axis = 1; axis < rank; ++axis) apart.push_back(shape[axis + 2]);
+      for (int axis = 0; axis + 1 < rank; ++axis) {
+        apart.push_back(stride[index(axis)]);
+        order.push_back(rank + axis);
+        order.push_back(axis + 1);
+      }
+      apart.push_back(stride[index(rank - 1)] * y_[1]);
+      order.push_back(2 * rank - 1);
+      y = add("/interleave.split", Reshape(ReshapeAttributes{Shape(apart)}), {y});
+      y = add("/interleave", Transpose(TransposeAttributes{order}), {y});
     }
-    return y;
+    std::vector<std::int64_t> joined{shape[0]};
+    std::vector<std::int64_t> first{0, rank + 1};
+    for (int axis = 0; axis < rank; ++axis) {
+      joined.push_back(shape[axis + 2] * stride[index(axis)]);
+      first.push_back(axis + 1);
+    }
+    joined.push_back(y_[1]);
+    y = add("/interleave.join", Reshape(ReshapeAttributes{Shape(joined)}), {y});
+    return add("/interleave.first", Transpose(TransposeAttributes{first}), {y});
   }
 
   // The last positions of an extent that is no multiple of the stride.
