@@ -60,7 +60,8 @@ PIPIT_INLINE inline void sum_taps(const ByteTaps& x, unsigned flip, int start, s
   }
 }
 
-// y[c] = the largest x[c] of `Count` channels. A constant count is loops without remainder.
+// y[c] = the largest x[c] of `Count` channels. A constant count is loops without remainder; 16 and less would be taken
+// apart before they are vectors.
 template <typename T, int Count>
 PIPIT_INLINE inline void max_block(const ByteTaps& x, const std::uint8_t* data, T* y) {
   T best[Count];
@@ -76,6 +77,21 @@ PIPIT_INLINE inline void max_block(const ByteTaps& x, const std::uint8_t* data, 
   for (int i = 0; i < Count; ++i) y[i] = best[i];
 }
 
+// Of fewer channels.
+template <typename T>
+PIPIT_INLINE inline void max_few(const ByteTaps& x, const std::uint8_t* data, T* y, std::int64_t count) {
+  for (std::int64_t c = 0; c < count; ++c) y[c] = std::numeric_limits<T>::min();
+  for (std::int64_t d = 0; d < x.slices; ++d) {
+    for (std::int64_t h = 0; h < x.rows; ++h) {
+      const T* tap = reinterpret_cast<const T*>(data + d * x.slice_step + h * x.row_step);
+      for (std::int64_t w = 0; w < x.columns; ++w, tap += x.column_step) {
+        PIPIT_INDEPENDENT
+        for (std::int64_t c = 0; c < count; ++c) y[c] = tap[c] > y[c] ? tap[c] : y[c];
+      }
+    }
+  }
+}
+
 template <typename T>
 PIPIT_INLINE inline void max_taps(const ByteTaps& x, const Stretch& stretch, T* y, std::int64_t count) {
   for (std::int64_t i = 0; i < stretch.positions; ++i) {
@@ -83,8 +99,13 @@ PIPIT_INLINE inline void max_taps(const ByteTaps& x, const Stretch& stretch, T* 
     T* to = y + i * stretch.y_step;
     std::int64_t c = 0;
     for (; c + 64 <= count; c += 64) max_block<T, 64>(x, data + c, to + c);
-    for (; c + 16 <= count; c += 16) max_block<T, 16>(x, data + c, to + c);
-    for (; c < count; ++c) max_block<T, 1>(x, data + c, to + c);
+    for (; c + 32 <= count; c += 32) max_block<T, 32>(x, data + c, to + c);
+    if (c == count) continue;
+    if (count >= 32) {  // the last block overlaps its neighbour
+      max_block<T, 32>(x, data + count - 32, to + count - 32);
+    } else {
+      max_few<T>(x, data, to, count);
+    }
   }
 }
 
@@ -113,9 +134,9 @@ void for_each_stretch(const ConstTensorView& input, const TensorDesc& output, co
     for (std::int64_t& column = at[2]; column < y.extent[2]; column += stretch.positions) {
       const TapRange w = taps_inside(window, 2, column, x.extent[2]);
       const bool whole = w.count() == window.kernel[2];
-      stretch.positions =
-          whole ? std::min(y.extent[2] - column, (x.extent[2] - window.span(2) - w.start) / window.stride[2] + 1)
-                : 1;
+      stretch.positions = whole ? std::min(y.extent[2] - column,
+                                           (x.extent[2] - window.span(2) - w.start) / window.stride[2] + 1)
+                                : 1;
       body(taps_of(data, x.extent[1], x.extent[2], channels, window, d, h, w), stretch, at,
            (index * y.extent[2] + column) * channels + channel, std::min(block, channels - channel));
     }
@@ -131,20 +152,20 @@ void run_average(const QAveragePool& layer, std::span<const ConstTensorView> inp
   const ByteTarget target(attributes.y);
   const float y_scale = attributes.y.quantized() ? attributes.y.scale : 1.0F;
   const auto y_bytes = static_cast<std::int64_t>(dtype_bytes(outputs[0].desc.dtype));
-  for_each_stretch(inputs[0], outputs[0].desc, window, context.pool,
-                   [&](ByteTaps taps, const Stretch& stretch, std::array<std::int64_t, 3> position,
-                       std::int64_t at, std::int64_t count) {
-                     std::int32_t sums[kBlock];
-                     const auto start = static_cast<int>(-input.offset * taps.slices * taps.rows * taps.columns);
-                     for (std::int64_t i = 0; i < stretch.positions;
-                          ++i, ++position[2], taps.data += stretch.x_step) {
-                       simd<sum_taps>(taps, static_cast<unsigned>(input.flip), start, sums, count);
-                       const std::int64_t divisor = std::max<std::int64_t>(
-                           1, average_divisor(window, attributes.pool.count_include_pad, position, x.extent));
-                       requantize_span(sums, attributes.x.scale / (y_scale * static_cast<float>(divisor)),
-                                       target, outputs[0].data + (at + i * stretch.y_step) * y_bytes, count);
-                     }
-                   });
+  for_each_stretch(
+      inputs[0], outputs[0].desc, window, context.pool,
+      [&](ByteTaps taps, const Stretch& stretch, std::array<std::int64_t, 3> position, std::int64_t at,
+          std::int64_t count) {
+        std::int32_t sums[kBlock];
+        const auto start = static_cast<int>(-input.offset * taps.slices * taps.rows * taps.columns);
+        for (std::int64_t i = 0; i < stretch.positions; ++i, ++position[2], taps.data += stretch.x_step) {
+          simd<sum_taps>(taps, static_cast<unsigned>(input.flip), start, sums, count);
+          const std::int64_t divisor = std::max<std::int64_t>(
+              1, average_divisor(window, attributes.pool.count_include_pad, position, x.extent));
+          requantize_span(sums, attributes.x.scale / (y_scale * static_cast<float>(divisor)), target,
+                          outputs[0].data + (at + i * stretch.y_step) * y_bytes, count);
+        }
+      });
 }
 
 template <typename T>
