@@ -46,7 +46,8 @@ bool fuses_producer(const NodeSpec& spec) {
   // A smaller input stays in second-level caches by itself, and nothing computes its rows twice.
   constexpr std::size_t kLeastBytes = 1 << 20;
   const TensorDesc& x = *spec.inputs[0];
-  return x.shape.rank() == 4 && spec.outputs[0].shape[1] == x.shape[1] && !spec.has_input(3) && x.bytes() >= kLeastBytes;
+  return x.shape.rank() == 4 && spec.outputs[0].shape[1] == x.shape[1] && !spec.has_input(3) &&
+         x.bytes() >= kLeastBytes;
 }
 
 // T: what activations are stored in.

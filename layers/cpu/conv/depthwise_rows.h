@@ -22,8 +22,8 @@ class DepthwiseRows {
  public:
   using Function = typename DepthwiseKernels<T>::Function;
 
-  /// Shapes [N, C, spatial...] and [N, C * m, spatial...]; bodies get several tiles at once only where m is 1. `padding` is what
-  /// is read outside the image. `threads` will share the work.
+  /// Shapes [N, C, spatial...] and [N, C * m, spatial...]; bodies get several tiles at once only where m is 1.
+  /// `padding` is what is read outside the image. `threads` will share the work.
   DepthwiseRows(const Window& window, const Shape& x, const Shape& y, const DepthwiseKernels<T>& kernels,
                 T padding, int threads)
       : window_(as_3d(window)), x_(TensorDesc{x}), y_(TensorDesc{y}), side_by_side_(y[1] == x[1]) {
@@ -50,7 +50,8 @@ class DepthwiseRows {
   std::int64_t block() const { return block_; }
   /// Scratch that tiles need, before what the body needs; a multiple of 8.
   std::size_t pointer_bytes() const {
-    return static_cast<std::size_t>(window_.kernel[0] * window_.kernel[1] * (1 + row_pixels_)) * sizeof(const T*);
+    return static_cast<std::size_t>(window_.kernel[0] * window_.kernel[1] * (1 + row_pixels_)) *
+           sizeof(const T*);
   }
   /// Floats of the packed weights of one output per channel.
   std::int64_t packed_size() const {
@@ -74,9 +75,9 @@ class DepthwiseRows {
     return y_.batch * rows * window_.kernel[2] * round_up(y_.extent[2], tile_) * round_up(x_.channels, lanes);
   }
 
-  /// Rows of input (of images, not of volumes) that somebody else computes: a block of channels that starts at `channel`, in a ring
-  /// [ring][piece_columns()][channels] of which slot 0 holds row `first` of an image. Column 0 of the image is the
-  /// piece's column left_columns(), what lies left and right of the image is padding.
+  /// Rows of input (of images, not of volumes) that somebody else computes: a block of channels that starts at
+  /// `channel`, in a ring [ring][piece_columns()][channels] of which slot 0 holds row `first` of an image. Column 0 of
+  /// the image is the piece's column left_columns(), what lies left and right of the image is padding.
   struct Piece {
     const T* x = nullptr;
     std::int64_t first = 0;
@@ -177,7 +178,8 @@ class DepthwiseRows {
           std::min(window_.kernel[0], x_.extent[0]) * std::min(window_.span(1), x_.extent[1]);
       wanted = kCacheBytes / (row_taps * x_.extent[2] * element + window_.taps() * 4);
       // What comes from the shared cache comes faster in whole rows.
-      const std::int64_t elements = x_.batch * x_.positions() * x_.channels + y_.batch * y_.positions() * y_.channels;
+      const std::int64_t elements =
+          x_.batch * x_.positions() * x_.channels + y_.batch * y_.positions() * y_.channels;
       if (elements / threads * element > kNearBytes) wanted = x_.channels + unit - 1;
       row_tasks_ = std::clamp<std::int64_t>(rows / (threads * kTaskRows) * threads,
                                             std::min<std::int64_t>(rows, threads), rows);
@@ -214,9 +216,9 @@ class DepthwiseRows {
     const T** starts = reinterpret_cast<const T**>(scratch);
     point_rows(source, taps, starts);
     tile.row_starts = starts;
-    const float* weights = packed + channel * window_.taps() +
-                           (taps.d.begin * window_.kernel[1] + taps.h.begin) * window_.kernel[2] *
-                               row_kernels().lanes;
+    const float* weights =
+        packed + channel * window_.taps() +
+        (taps.d.begin * window_.kernel[1] + taps.h.begin) * window_.kernel[2] * row_kernels().lanes;
     const T** pixels = starts + window_.kernel[0] * window_.kernel[1];
     const std::int64_t width = x_.extent[2];
     const std::int64_t output_width = y_.extent[2];

@@ -35,8 +35,7 @@ bool takes_rows(const Image& x, const Image& y) {
 // output pixel; or one input row.
 std::int64_t stage_floats(const Image& x, const Image& y, const Window& window) {
   if (takes_rows(x, y)) return x.extent[2] * x.channels;
-  const std::int64_t rows =
-      std::min(window.kernel[0], x.extent[0]) * std::min(window.kernel[1], x.extent[1]);
+  const std::int64_t rows = std::min(window.kernel[0], x.extent[0]) * std::min(window.kernel[1], x.extent[1]);
   return (rows * x.extent[2] + 1) * std::min(channel_block(y), x.channels);
 }
 
@@ -200,8 +199,8 @@ class PoolRows final : public Kernel {
  private:
   // What a task computes: a block of channels of an output row.
   struct Row {
-    std::int64_t image;   // elements of the input before its volume's first channel of interest
-    std::int64_t slice;   // of the output
+    std::int64_t image;  // elements of the input before its volume's first channel of interest
+    std::int64_t slice;  // of the output
     std::int64_t row;
     std::int64_t output;  // elements of y before it
     std::int64_t channels;

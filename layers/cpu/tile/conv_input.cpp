@@ -118,8 +118,7 @@ void ConvInput::list_segments(std::int64_t group_channels) {
   reach_ = (planes - 1) * plane_pitch_ + (window_.kernel[0] - 1) * tap_pitch_ +
            (window_.kernel[1] - 1) * tap_h + (row_segments - 1) * tap_w;
   if (reach_ > std::numeric_limits<std::int32_t>::max()) return;
-  segments_.reserve(
-      static_cast<std::size_t>(planes * window_.kernel[0] * window_.kernel[1] * row_segments));
+  segments_.reserve(static_cast<std::size_t>(planes * window_.kernel[0] * window_.kernel[1] * row_segments));
   for (std::int64_t p = 0; p < planes; ++p) {
     for (std::int64_t d = 0; d < window_.kernel[0]; ++d) {
       for (std::int64_t h = 0; h < window_.kernel[1]; ++h) {

@@ -66,8 +66,8 @@ class ConvInput {
     return image / output_depth_ * source_volume_ + image % output_depth_ * image_pitch_;
   }
 
-  /// Input rows of one slice, as they are read, of so many output rows of one image; and the most output rows that need no more
-  /// than so many input rows (at least 1).
+  /// Input rows of one slice, as they are read, of so many output rows of one image; and the most output rows that need
+  /// no more than so many input rows (at least 1).
   std::int64_t copied_rows(std::int64_t output_rows) const;
   std::int64_t output_rows(std::int64_t copied_rows) const;
   /// Bytes of one of them, all planes of all slices that an output slice reads.

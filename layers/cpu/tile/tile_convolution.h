@@ -35,8 +35,9 @@ struct PixelScales {
 class TileConvolution {
  public:
   struct Geometry {
-    TensorDesc input;  ///< [N, C, D, H, W], [N, C, H, W] or [N, C, W], f32, f16 or for INT8 i8 or u8, any layout
-    Shape output;      ///< [N, O, ...], channels_last in memory, not empty
+    TensorDesc
+        input;     ///< [N, C, D, H, W], [N, C, H, W] or [N, C, W], f32, f16 or for INT8 i8 or u8, any layout
+    Shape output;  ///< [N, O, ...], channels_last in memory, not empty
     Window window;
     std::int64_t groups = 1;
     Clamp activation;

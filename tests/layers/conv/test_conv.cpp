@@ -339,7 +339,8 @@ TEST(Conv, DepthwiseVolumes) {
           const std::int64_t span = window.span(static_cast<int>(axis));
           window.pad_begin[axis] = random.integer(0, span);
           window.pad_end[axis] = random.integer(0, span);
-          c.extent[axis] = random.integer(std::max<std::int64_t>(1, span - 1 - window.pad_begin[axis]), span + 12);
+          c.extent[axis] =
+              random.integer(std::max<std::int64_t>(1, span - 1 - window.pad_begin[axis]), span + 12);
           c.extent[axis] = std::max(c.extent[axis], span - window.pad_begin[axis] - window.pad_end[axis]);
         }
         c.batch = random.integer(1, 2);

@@ -159,8 +159,9 @@ TEST(Pool, GlobalPooling) {
       const std::int64_t batch = random.integer(1, 40);
       const std::int64_t height = random.integer(1, 9);
       const std::int64_t width = random.integer(1, 9);
-      const auto x = random.tensor(random.coin() ? Shape{batch, channels, height, width}
-                                                 : Shape{batch, channels, random.integer(1, 5), height, width});
+      const auto x =
+          random.tensor(random.coin() ? Shape{batch, channels, height, width}
+                                      : Shape{batch, channels, random.integer(1, 5), height, width});
       Conformance conformance{{{x}}, {"nhwc", "reference"}};
       conformance.absolute = tolerance(a, x->desc().elements() / batch / channels);
       expect_conformance(Pool(a), conformance);
