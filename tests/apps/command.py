@@ -30,10 +30,11 @@ OTHER_SUBCOMMANDS = ("compare", "models", "fetch", "doctor", "ceilings", "help")
 # Those with subcommands of their own.
 NESTED_SUBCOMMANDS = ("sweep",)
 # What classify and evaluate had to assume, said on stderr of a run that succeeds (test_annotate.py), and what profile
-# says on a busy machine and of ceilings that nobody has kept, or measured on a busier one.
-ASSUMPTIONS = re.compile(r"\A(pipit: note: (preprocessing guessed|the model holds no labels|the image is grey|all images "
+# says on a busy machine and of ceilings that nobody has kept, or measured on a busier one; a sweep that took long where
+# its time went.
+ASSUMPTIONS = re.compile(r"\A(pipit: (?:[\d.]+ s for inputs and references|note: (?:preprocessing guessed|the model holds no labels|the image is grey|all images "
                          r"are grey|resnet\d+ has random weights|the model is quantized already|\d+ of the \d+ images calibrated|[^\n]*: the times vary by|"
-                         r"no ceilings of [^\n]* are kept|\d+ layers? ran in less than)"
+                         r"no ceilings of [^\n]* are kept|\d+ layers? ran in less than))"
                          r"[^\n]*\n)*\Z")
 
 
