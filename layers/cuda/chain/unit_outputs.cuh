@@ -55,6 +55,15 @@ __device__ __forceinline__ void start(Sums<Sum>& sums, std::uint32_t constants) 
       }
     }
   }
+  // As floats from here on: what is loaded as words stays in registers of words, and the moves between these and those
+  // of the products lie where products run, which the compiler then waits for in between (ptxas C7517).
+  if constexpr (std::is_same_v<Sum, float>) {
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+#pragma unroll
+      for (int k = 0; k < 4; ++k) asm volatile("" : "+f"(sums[j][k]));
+    }
+  }
 }
 
 /// A lane's outputs of a row, as stored.
