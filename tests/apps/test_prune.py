@@ -9,6 +9,8 @@ import onnx_model
 from command import CHECK_FAILED, MODEL, OK, PIPIT, RUNTIME, UNSUPPORTED, USAGE, CommandTest, main
 
 CLASSES = ["airplane", "cat", "frog"]
+# Where weights themselves do not matter: half of the time of a prune.
+QUICK = ("--importance", "l1", "--no-refit")
 COLOURS = [(r, g, b) for r in (20, 125, 230) for g in (20, 125, 230) for b in (20, 125, 230) if not r == g == b][:16]
 
 
@@ -96,7 +98,7 @@ class Prune(CommandTest):
         self.assertGreater(len(kept), 4)
 
     def test_whole_channels_for_winograd(self):
-        result = self.prune("--keep", 0.5, "--rows", "channel")
+        result = self.prune("--keep", 0.5, "--rows", "channel", *QUICK)
         rows = {layer["name"]: layer["rows"] for layer in result["layers"]}
         inner, strided = "/stages/stages.1/stages.1.1/conv1/Conv", "/stages/stages.1/stages.1.0/conv1/Conv"
         self.assertEqual((rows[inner], rows[strided], rows["/conv/Conv"]), ("channel", "tap", None))
@@ -104,14 +106,14 @@ class Prune(CommandTest):
         layers = {layer["name"]: layer for layer in self.json("inspect", "pruned.onnx", "--no-autotune")["layers"]}
         self.assertTrue(layers[inner]["kernel"].startswith("winograd"))
         self.assertAlmostEqual(layers[inner]["kept"], 0.5, places=1)
-        result = self.prune("--keep", 0.5)
+        result = self.prune("--keep", 0.5, *QUICK)
         self.assertEqual({layer["rows"] for layer in result["layers"]}, {"tap", None})
         layers = {layer["name"]: layer for layer in self.json(
             "inspect", "pruned.onnx", "--no-autotune", "--kernel", "winograd_f2x2")["layers"]}
         self.assertGreater(layers[inner].get("kept", 1), 0.7)
 
     def test_steps_of_a_drop(self):
-        result = self.prune("--max-drop", 100, "--search-seconds", 0.1, "--against", "dense", "--save-svg", "pruned.svg")
+        result = self.prune("--max-drop", 100, "--search-seconds", 0.1, "--against", "dense", "--save-svg", "pruned.svg", *QUICK)
         steps = result["steps"]
         self.assertTrue(result["passed"])
         self.assertEqual([s["chosen"] for s in steps].count(True), 1)
@@ -132,7 +134,7 @@ class Prune(CommandTest):
             for i in range(2):
                 self.write_bmp(f"colours/{c:02}/{i}.bmp", tuple(max(0, value - 4 * i) for value in colour), 64)
         missed = ("prune", "colours.onnx", "colours", "--output", "none.onnx", "--against", "dense", "--max-drop", 0, "--mode", "channel",
-                  "--importance", "l1", "--no-refit", "--search-seconds", 0.001, "--save-svg", "tried.svg",
+                  *QUICK, "--search-seconds", 0.001, "--save-svg", "tried.svg",
                   "--resize", 64, "--crop", 64, "--mean", "0,0,0", "--std", "1,1,1")
         done = self.pipit(*missed, code=CHECK_FAILED)
         self.assertIn("nothing is written", done.stderr)
@@ -157,7 +159,7 @@ class Prune(CommandTest):
         for i in range(2):
             self.write(f"checked/cat/{i}.bmp", (self.folder / f"images/cat/{i}.bmp").read_bytes())
             self.write_bmp(f"checked/frog/{i}.bmp", (i, 2 * i, 3))
-        prune = ("prune", MODEL, "images", "--output", "pruned.onnx", "--keep", 0.9, "--check", "checked")
+        prune = ("prune", MODEL, "images", "--output", "pruned.onnx", "--keep", 0.9, "--check", "checked", *QUICK)
         self.assertIn("2 of the 4 images of --check are among those", self.pipit_with_notes(*prune).stderr)
         for i in range(2):
             (self.folder / f"checked/cat/{i}.bmp").unlink()
@@ -165,10 +167,10 @@ class Prune(CommandTest):
 
     def test_the_batch_stays_open(self):
         name = self.json("inspect", MODEL)["inputs"][0]["name"]
-        self.prune("--keep", 0.9, "--shape", f"{name}=1x3x32x32")
+        self.prune("--keep", 0.9, "--shape", f"{name}=1x3x32x32", *QUICK)
         self.assertEqual(self.json("inspect", "pruned.onnx", "--batch", 3)["inputs"][0]["shape"], [3, 3, 32, 32])
         # Of 9 images 8 fill batches.
-        self.assertEqual(self.prune("--keep", 0.9, "--shape", f"{name}=2x3x32x32")["calibration_images"], 8)
+        self.assertEqual(self.prune("--keep", 0.9, "--shape", f"{name}=2x3x32x32", *QUICK)["calibration_images"], 8)
         self.assertEqual(self.json("inspect", "pruned.onnx")["inputs"][0]["shape"], [2, 3, 32, 32])
 
     def test_int8_is_pruned_calibrated_and_written(self):
@@ -204,7 +206,7 @@ class Prune(CommandTest):
                                      ("second", "first.onnx", ("--keep", 0.6)),
                                      ("third", "first.onnx", ("--keep", 0.2, "--group", 4)),
                                      ("channels", "first.onnx", ("--keep", 0.7, "--mode", "channel"))]:
-            result = self.json("prune", model, "images", "--output", f"{name}.onnx", "--quiet", *options)
+            result = self.json("prune", model, "images", "--output", f"{name}.onnx", "--quiet", *QUICK, *options)
             kept[name] = {layer["name"]: layer["kept"] for layer in result["layers"]}
             before = result["zero_before"]["rows"]
             self.assertTrue(before < 0.01 if name == "first" else before > 0.6, before)
@@ -213,7 +215,7 @@ class Prune(CommandTest):
         self.assertAlmostEqual(kept["second"][layer], 0.3, places=2)
         self.assertLess(kept["third"][layer], 0.21)
         self.assertLess(kept["channels"][layer], 0.3)
-        done = self.pipit("prune", "first.onnx", "images", "--output", "x.onnx", "--keep", 0.5)
+        done = self.pipit("prune", "first.onnx", "images", "--output", "x.onnx", "--keep", 0.5, *QUICK)
         self.assertIn("% of the weights were zero in whole rows, and stay so", done.stdout)
 
     def test_shares_are_those_of_the_weights(self):
@@ -223,7 +225,7 @@ class Prune(CommandTest):
                 self.assertAlmostEqual(layer["kept"], 0.5, places=2, msg=layer)
 
     def test_every_output_its_own_weights(self):
-        kept = {layer["name"]: layer["kept"] for layer in self.prune("--keep", 0.25, "--panel", 1)["layers"]}
+        kept = {layer["name"]: layer["kept"] for layer in self.prune("--keep", 0.25, "--panel", 1, *QUICK)["layers"]}
         self.assertAlmostEqual(kept["/stages/stages.1/stages.1.1/conv1/Conv"], 0.25, places=2)
         # 16 outputs keep as many of 16 neighbouring channels.
         weights = onnx_model.initializers((self.folder / "pruned.onnx").read_bytes())
@@ -244,7 +246,7 @@ class Prune(CommandTest):
     def test_a_speedup_says_how_sure_it_is(self):
         # What is reached depends on the machine; what is said of it does not.
         code = subprocess.run([PIPIT, "prune", MODEL, "images", "--output", "pruned.onnx", "--against", "dense",
-                               "--target-speedup", "1.2", "--search-seconds", "0.001", "--json", "--quiet"], cwd=self.folder, capture_output=True,
+                               "--target-speedup", "1.2", "--search-seconds", "0.001", "--json", "--quiet", *QUICK], cwd=self.folder, capture_output=True,
                               text=True, timeout=600, check=False)
         self.assertIn(code.returncode, (OK, CHECK_FAILED), code.stderr)
         result = json.loads(code.stdout)
@@ -282,7 +284,7 @@ class Prune(CommandTest):
         stem = "/conv/Conv"
         self.assertEqual((layers[stem]["kept"], inspected[stem]["output"][1]), (1, 24))
         # Residual streams, too: from the stem to the classifier.
-        result = self.prune("--mode", "input", "--keep", 0.5)
+        result = self.prune("--mode", "input", "--keep", 0.5, *QUICK)
         inspected = {layer["name"]: layer for layer in self.json("inspect", "pruned.onnx", "--quiet")["layers"]}
         self.assertEqual((inspected[stem]["output"][1], inspected[outer]["output"][1]), (12, 40))
         self.assertEqual(inspected["/fc/Gemm"]["input"][1], 40)
@@ -291,11 +293,11 @@ class Prune(CommandTest):
         self.assertRegex("".join(result["notes"]), r"50 % of the channels stay, and 2\d % of the MACs")
         self.assertEqual(self.json("evaluate", "pruned.onnx", "images", "--quiet")["images"], 18)
         # Blocks of 16: of 24 and 80 channels, what is left is what the other blocks have.
-        self.assertEqual(self.prune("--mode", "block", "--keep", 0.6)["block"], 16)
+        self.assertEqual(self.prune("--mode", "block", "--keep", 0.6, *QUICK)["block"], 16)
         inspected = {layer["name"]: layer for layer in self.json("inspect", "pruned.onnx", "--quiet")["layers"]}
         self.assertEqual((inspected[stem]["output"][1], inspected[outer]["input"][1]), (24, 48))
         self.assertEqual(inspected["/stages/stages.0/stages.0.1/conv2/Conv"]["input"][1], 16)
-        coarse = self.prune("--mode", "block", "--block", 32, "--keep", 0.5)
+        coarse = self.prune("--mode", "block", "--block", 32, "--keep", 0.5, *QUICK)
         self.assertGreater(coarse["pruned"]["macs_kept"], 0.6)
         self.assertTrue(any("were asked for" in note for note in coarse["notes"]), coarse["notes"])
         done = self.pipit("prune", MODEL, "images", "--mode", "channel", "--keep", 0.5, "--global", "--output", "x.onnx",
@@ -308,9 +310,9 @@ class Prune(CommandTest):
         self.assertIn("unseen       9 images: top-1", done.stdout)
         self.assertIn("written      pruned.onnx", done.stdout)
         self.assertIn("INT8 kernels leave out 4 neighbouring channels at a time", done.stdout)
-        self.assertIn("--group 4", "".join(self.prune("--keep", 0.8)["notes"]))
-        self.assertEqual(self.prune("--keep", 0.8, "--group", 4)["notes"], [])
-        self.assertEqual(self.prune("--keep", 0.8, "--mode", "channel")["notes"], [])
+        self.assertIn("--group 4", "".join(self.prune("--keep", 0.8, *QUICK)["notes"]))
+        self.assertEqual(self.prune("--keep", 0.8, "--group", 4, *QUICK)["notes"], [])
+        self.assertEqual(self.prune("--keep", 0.8, "--mode", "channel", *QUICK)["notes"], [])
         self.assertEqual(done.stderr, "")
 
     def test_usage(self):
