@@ -1,5 +1,7 @@
 #include "engine/plan/candidate_order.h"
 
+#include <utility>
+
 namespace pipit {
 
 std::vector<const Candidate*> candidate_order(const std::vector<Candidate>& candidates,
@@ -15,6 +17,13 @@ std::vector<const Candidate*> candidate_order(const std::vector<Candidate>& cand
   }
   order.insert(order.end(), yielding.rbegin(), yielding.rend());
   return order;
+}
+
+std::function<bool(const NodeSpec&)> yields_where_accepted(std::function<Refusal(const NodeSpec&)> refuse,
+                                                           std::function<bool(const NodeSpec&)> yields) {
+  return [refuse = std::move(refuse), yields = std::move(yields)](const NodeSpec& spec) {
+    return refuse(spec).has_value() || yields(spec);
+  };
 }
 
 }  // namespace pipit

@@ -9,6 +9,7 @@
 #include "layers/cuda/libraries/epilogue.h"
 #include "layers/cuda/libraries/lt_gemm.h"
 #include "layers/cuda/libraries/proposals.h"
+#include "layers/ops/inference_checks.h"
 
 namespace pipit {
 
@@ -67,6 +68,19 @@ std::vector<std::int64_t> kept_runs(const Tensor& weights, std::int64_t block) {
   return runs;
 }
 
+// As many images as the patch matrix may hold, the same number in every product.
+std::int64_t images_at_once(std::int64_t batch, std::int64_t image_bytes) {
+  const std::int64_t most = kMaxPatchBytes / image_bytes;
+  if (batch <= most) return batch;
+  std::int64_t images = 1;
+  for (std::int64_t d = 1; d <= batch / d; ++d) {
+    if (batch % d != 0) continue;
+    if (d <= most) images = std::max(images, d);
+    if (batch / d <= most) return std::max(images, batch / d);
+  }
+  return images;
+}
+
 Split split(const Conv& layer, const NodeSpec& spec) {
   const ConvAttributes& attributes = layer.attributes();
   const TensorDesc& input = *spec.inputs[0];
@@ -104,11 +118,8 @@ Split split(const Conv& layer, const NodeSpec& spec) {
   p.channel_stride = is_channels_last(input) ? 1 : x.channel_stride;
   p.stride = x.stride;
 
-  // As many images at once as the patch matrix may hold, the same number in every product.
-  const std::int64_t image_bytes = s.positions * p.groups * p.row * static_cast<std::int64_t>(p.element);
-  s.images = x.batch;
-  while (s.gather && s.images > 1 && (x.batch % s.images != 0 || s.images * image_bytes > kMaxPatchBytes))
-    --s.images;
+  const std::int64_t row_bytes = p.groups * p.row * static_cast<std::int64_t>(p.element);
+  s.images = s.gather ? images_at_once(x.batch, saturating_product(s.positions, row_bytes)) : x.batch;
   s.products = x.batch / s.images;
 
   GemmShape& g = s.gemm;

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "engine/cuda/runtime.h"
+#include "engine/plan/candidate_order.h"
 #include "layers/common/layer_kernel.h"
 #include "layers/cuda/conv/conv_average.h"
 #include "layers/cuda/conv/conv_gemm_launch.h"
@@ -189,12 +190,12 @@ bool is_the_librarys(const NodeSpec& spec) {
   const Shape& y = spec.outputs[0].shape;
   const std::int64_t macs = layer_as<Conv>(spec.layer).work(spec.inputs, spec.outputs).macs;
   if (spec.next != nullptr && attributes.window.taps() * spec.inputs[0]->shape[1] < kDeep &&
-      !refuse_implicit_gemm(spec) && fuses_epilogue(spec, *spec.next) &&
+      fuses_epilogue(spec, *spec.next) &&
       (macs < kLargeAverage || !cuda::average_follows(spec, shape_of(spec))))
     return false;
   if (macs < least_library_macs(attributes.window, spec.inputs[0]->shape[1], y[1], y.elements() / y[1]))
     return false;
-  return refuse_implicit_gemm(spec).has_value() || cuda::kept_cost(shape_of(spec), spec.gpu) > kFewBlocks;
+  return cuda::kept_cost(shape_of(spec), spec.gpu) > kFewBlocks;
 }
 
 }  // namespace
@@ -202,7 +203,7 @@ bool is_the_librarys(const NodeSpec& spec) {
 void register_cuda_conv_implicit_gemm(Registry& registry) {
   Candidate candidate{"implicit_gemm", refuse_implicit_gemm,
                       [](const NodeSpec& spec) { return std::make_unique<ImplicitGemm>(spec); },
-                      variant_names, is_the_librarys};
+                      variant_names, yields_where_accepted(refuse_implicit_gemm, is_the_librarys)};
   candidate.kept_share = [](const NodeSpec& spec) { return cuda::kept_share(spec, shape_of(spec)); };
   candidate.fuses_epilogue = fuses_epilogue;
   registry.add(Conv::kType, DeviceKind::cuda, std::move(candidate));

@@ -6,6 +6,7 @@
 
 #include "engine/cuda/runtime.h"
 #include "engine/graph/half.h"
+#include "engine/plan/candidate_order.h"
 #include "layers/cuda/conv/conv_library.h"
 #include "layers/cuda/families.h"
 #include "layers/cuda/libraries/cudnn_geometry.h"
@@ -180,7 +181,8 @@ class CudnnQConv final : public Kernel {
   DeviceBuffer residual_scale_;
 };
 
-Refusal refuse(const NodeSpec& spec) {
+// All but what the library is asked.
+Refusal refuse_form(const NodeSpec& spec) {
   const QConvAttributes& a = attributes_of(spec);
   const TensorDesc& x = *spec.inputs[0];
   if (!cuda::is_symmetric_i8(a.x) || x.dtype != DType::i8) return "x is not i8 with zero point 0";
@@ -192,6 +194,11 @@ Refusal refuse(const NodeSpec& spec) {
   if (spec.has_input(3) && !is_channels_last(*spec.inputs[3])) return "the residual must be channels_last";
   if (a.conv.groups != 1) return "groups are not handled";
   if (x.shape[1] % 4 != 0 || spec.outputs[0].shape[1] % 4 != 0) return "channels must be a multiple of 4";
+  return std::nullopt;
+}
+
+Refusal refuse(const NodeSpec& spec) {
+  if (Refusal reason = refuse_form(spec)) return reason;
   if (const std::string& problem = cuda::cudnn_state().problem; !problem.empty()) return problem;
   std::string reason;
   if (!find_plan(spec, reason)) return reason;
@@ -210,7 +217,6 @@ bool yields_to_own_kernels(const NodeSpec& spec) {
   const Shape& weights = spec.inputs[1]->shape;
   const Shape& y = spec.outputs[0].shape;
   const std::int64_t outputs = weights[0];
-  if (outputs == 0 || y.elements() == 0) return true;
   const std::int64_t depth = weights.elements() / outputs;
   const std::int64_t rows = y.elements() / outputs;
   int processors = 0;
@@ -227,7 +233,8 @@ bool yields_to_own_kernels(const NodeSpec& spec) {
 void register_cuda_qconv_cudnn(Registry& registry) {
   Candidate candidate{"cudnn", refuse,
                       [](const NodeSpec& spec) { return std::make_unique<CudnnQConv>(spec); },
-                      [](const NodeSpec&) { return cuda::proposals(kTimed); }, yields_to_own_kernels};
+                      [](const NodeSpec&) { return cuda::proposals(kTimed); },
+                      yields_where_accepted(refuse_form, yields_to_own_kernels)};
   // Of 28 different convolutions of ResNet-50 at batch 32 it was the fastest in five on an H200, those where it comes
   // first; to try it on all took 52 of 56 s.
   candidate.slow_to_make = true;

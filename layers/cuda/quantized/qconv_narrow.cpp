@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "engine/cuda/runtime.h"
+#include "engine/plan/candidate_order.h"
 #include "layers/common/layer_kernel.h"
 #include "layers/cuda/families.h"
 #include "layers/cuda/quantized/qconv_common.h"
@@ -180,9 +181,9 @@ class QNarrowGemm final : public Kernel {
 void register_cuda_qconv_narrow(Registry& registry) {
   Candidate candidate{"narrow_gemm", refuse,
                       [](const NodeSpec& spec) { return std::make_unique<QNarrowGemm>(spec); }};
-  candidate.yields = [](const NodeSpec& spec) {
-    return refuse(spec).has_value() || !cuda::narrow_goes_first(shape_of(spec), positions_of(spec));
-  };
+  candidate.yields = yields_where_accepted(refuse, [](const NodeSpec& spec) {
+    return !cuda::narrow_goes_first(shape_of(spec), positions_of(spec));
+  });
   candidate.fuses_epilogue = [](const NodeSpec& spec, const NodeSpec& next) {
     return !spec.has_input(3) && cuda::fuses_table(spec, next);
   };

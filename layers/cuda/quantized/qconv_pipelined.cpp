@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "engine/cuda/runtime.h"
+#include "engine/plan/candidate_order.h"
 #include "layers/common/layer_kernel.h"
 #include "layers/cuda/conv/conv_gemm_problem.h"
 #include "layers/cuda/conv/tensor_map.h"
@@ -158,7 +159,6 @@ class PipelinedGemm final : public Kernel {
 // run is theirs as well, and not the library's, which yields to this candidate: 40 channels to 240 at 28x28, batch 128,
 // took 51 to 60 us there and 10 for the SiLU behind it, and takes 40 with it in implicit_gemm.
 bool yields_to_implicit_gemm(const NodeSpec& spec) {
-  if (refuse_pipelined(spec)) return true;
   constexpr int kResident = 2;  // blocks of a multiprocessor
   constexpr double kFewRounds = 2;
   constexpr double kBusy = 0.8;
@@ -180,7 +180,7 @@ bool yields_to_implicit_gemm(const NodeSpec& spec) {
 void register_cuda_qconv_pipelined(Registry& registry) {
   Candidate candidate{"pipelined_gemm", refuse_pipelined,
                       [](const NodeSpec& spec) { return std::make_unique<PipelinedGemm>(spec); },
-                      variant_names, yields_to_implicit_gemm};
+                      variant_names, yields_where_accepted(refuse_pipelined, yields_to_implicit_gemm)};
   candidate.fuses_epilogue = cuda::fuses_table;
   registry.add(QConv::kType, DeviceKind::cuda, std::move(candidate));
 }

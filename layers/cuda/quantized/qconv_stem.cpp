@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "engine/cuda/runtime.h"
+#include "engine/plan/candidate_order.h"
 #include "layers/common/layer_kernel.h"
 #include "layers/cuda/conv/conv_gemm_launch.h"
 #include "layers/cuda/conv/conv_stem_launch.h"
@@ -94,9 +95,9 @@ void register_cuda_qconv_stem(Registry& registry) {
   Candidate candidate{
       "stem", refuse_stem, [](const NodeSpec& spec) { return std::make_unique<QStem>(spec); },
       [](const NodeSpec& spec) { return cuda::stem_variants(spec, attributes_of(spec).conv); },
-      [](const NodeSpec& spec) {
-        return refuse_stem(spec).has_value() || cuda::stem_yields(spec, attributes_of(spec).conv);
-      }};
+      yields_where_accepted(refuse_stem, [](const NodeSpec& spec) {
+        return cuda::stem_yields(spec, attributes_of(spec).conv);
+      })};
   candidate.fuses_epilogue = cuda::fuses_table;
   registry.add(QConv::kType, DeviceKind::cuda, std::move(candidate));
 }

@@ -1,0 +1,52 @@
+// Random convolutions, small and absurd, as planning describes them to candidates.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "engine/plan/registry.h"
+#include "layers/ops/conv.h"
+#include "layers/ops/qconv.h"
+
+namespace pipit::test {
+
+class Draw {
+ public:
+  explicit Draw(unsigned seed) : random_(seed) {}
+  int below(int n) { return std::uniform_int_distribution<int>(0, n - 1)(random_); }
+  bool one_in(int n) { return below(n) == 0; }
+  template <std::size_t N>
+  std::int64_t of(const std::int64_t (&values)[N]) {
+    return values[static_cast<std::size_t>(below(static_cast<int>(N)))];
+  }
+  std::mt19937& random() { return random_; }
+
+ private:
+  std::mt19937 random_;
+};
+
+/// A node with all that NodeSpec points to.
+struct RandomNode {
+  LayerPtr layer;
+  std::vector<TensorDesc> descs;  ///< of inputs
+  std::vector<const TensorDesc*> inputs;
+  std::vector<TensorDesc> outputs;
+  std::vector<std::shared_ptr<const Tensor>> constants;
+  Precision precision = Precision::fp32;
+
+  NodeSpec spec() const { return {*layer, inputs, outputs, constants, precision}; }
+  std::string str() const;
+};
+
+/// A convolution of 1 to 3 dimensions in fp32, fp16 or INT8, with weights that are constants where they are not too
+/// many. Nothing where no window fits, or a size overflows.
+std::optional<RandomNode> random_conv(Draw& draw);
+
+/// What may stand behind the node and be computed with it.
+std::optional<RandomNode> random_follower(Draw& draw, const RandomNode& node);
+
+}  // namespace pipit::test

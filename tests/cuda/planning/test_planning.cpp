@@ -1,0 +1,117 @@
+// Every candidate of the GPU's convolutions is asked everything that planning asks, about shapes of all kinds, without
+// a GPU: nothing may be divided by zero, overflow, or read what is not there.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "engine/plan/candidate_order.h"
+#include "layers/gpu_kernels.h"
+#include "tests/cuda/planning/made_up_gpu.h"
+#include "tests/cuda/planning/random_node.h"
+#include "tests/support/seed.h"
+
+namespace pipit::test {
+namespace {
+
+constexpr int kNodes = PIPIT_SANITIZED ? 3000 : 8000;
+constexpr int kCreated = 4;                     // one in so many becomes kernels
+constexpr std::int64_t kMostCreated = 1 << 20;  // elements of an output
+
+const Registry& registry() {
+  static const Registry all = [] {
+    Registry made;
+    register_cuda(made);
+    return made;
+  }();
+  return all;
+}
+
+// What planning asks of a candidate that accepts.
+void ask_accepting(const Candidate& candidate, const NodeSpec& spec, const NodeSpec* next, bool creates) {
+  std::vector<std::string> variants{""};
+  if (candidate.variants) {
+    for (std::string& variant : candidate.variants(spec)) variants.push_back(std::move(variant));
+  }
+  if (candidate.kept_share) {
+    const double share = candidate.kept_share(spec);
+    EXPECT_GE(share, 0);
+    EXPECT_LE(share, 1);
+  }
+  if (candidate.computes_pieces) candidate.computes_pieces(spec);
+  if (candidate.writes_rows_apart) candidate.writes_rows_apart(spec);
+  NodeSpec fused = spec;
+  fused.next = nullptr;
+  const NodeSpec* const followers[] = {next};
+  if (next != nullptr && candidate.fuses_epilogue && candidate.fuses_epilogue(spec, *next))
+    fused.fusion.followers = followers;
+  if (!creates || !candidate.create) return;
+  for (const std::string& variant : variants) {
+    NodeSpec named = spec;
+    named.next = nullptr;
+    named.variant = variant;
+    const std::unique_ptr<Kernel> kernel = candidate.create(named);
+    (void)kernel->scratch_bytes(), (void)kernel->packed_bytes(), (void)kernel->kept_share(),
+        (void)kernel->work();
+  }
+  if (!fused.fusion.followers.empty()) (void)candidate.create(fused)->scratch_bytes();
+}
+
+// By name of the candidate, how many nodes it accepted.
+using Accepted = std::map<std::string, int>;
+
+void ask_everything(const RandomNode& node, const RandomNode* follower, bool creates, Accepted& accepted) {
+  const auto& candidates = registry().candidates(node.layer->type(), DeviceKind::cuda);
+  NodeSpec spec = node.spec();
+  std::optional<NodeSpec> next;
+  if (follower != nullptr) next.emplace(follower->spec()), spec.next = &*next;
+  EXPECT_EQ(candidate_order(candidates, spec).size(), candidates.size());
+  for (const Candidate& candidate : candidates) {
+    SCOPED_TRACE(candidate.name + " of " + node.str());
+    if (candidate.yields) candidate.yields(spec);
+    if (candidate.fuses_chain && candidate.fuses_chain(spec, {}) && next) {
+      const ChainLink link{&*next, {{LinkSource::Kind::node, 0}}};
+      candidate.fuses_chain(spec, {&link, 1});
+    }
+    if (candidate.refuse(spec)) continue;
+    ++accepted[node.layer->type() == Conv::kType ? candidate.name : "q:" + candidate.name];
+    ask_accepting(candidate, spec, next ? &*next : nullptr, creates);
+  }
+}
+
+void ask_about_convolutions(const MadeUpGpu& gpu, unsigned seed, Accepted& accepted) {
+  make_up(gpu);
+  Draw draw(seed);
+  int nodes = 0;
+  for (int i = 0; nodes < kNodes; ++i) {
+    ASSERT_LT(i, 20 * kNodes) << "hardly a node was made";
+    const std::optional<RandomNode> node = random_conv(draw);
+    if (!node) continue;
+    ++nodes;
+    const std::optional<RandomNode> follower = random_follower(draw, *node);
+    const bool creates = draw.one_in(kCreated) && node->outputs[0].elements() <= kMostCreated;
+    ASSERT_NO_THROW(ask_everything(*node, follower ? &*follower : nullptr, creates, accepted)) << node->str();
+    if (testing::Test::HasFailure()) FAIL() << "seed " << seed << ", node " << i << ": " << node->str();
+  }
+}
+
+TEST(Planning, AsksEveryConvolutionAboutAnyShape) {
+  Accepted accepted;
+  ask_about_convolutions({}, test_seed(), accepted);
+  // The shapes must reach what they are drawn for.
+  for (const char* name :
+       {"rows", "depthwise_quads", "depthwise", "stem", "spread_gemm", "resident_gemm", "implicit_gemm",
+        "im2col_gemm", "direct", "q:stem", "q:spread_gemm", "q:resident_gemm", "q:pipelined_gemm",
+        "q:implicit_gemm", "q:direct", "q:depthwise_quads"})
+    EXPECT_GT(accepted[name], 0) << name;
+}
+
+TEST(Planning, AsksThemOnAGpuBeforeHopper) {
+  Accepted accepted;
+  ask_about_convolutions({.processors = 108, .major = 8}, test_seed() + 1, accepted);
+  EXPECT_EQ(accepted["spread_gemm"] + accepted["resident_gemm"] + accepted["q:pipelined_gemm"], 0);
+  EXPECT_GT(accepted["implicit_gemm"], 0);
+  make_up({});
+}
+
+}  // namespace
+}  // namespace pipit::test
