@@ -130,9 +130,12 @@ std::unique_lock<std::recursive_mutex> Graph::begin(const Stream& stream) {
 void Graph::end(const Stream& stream) {
   cudaGraph_t captured = nullptr;
   PIPIT_CUDA(cudaStreamEndCapture(stream, &captured));
-  const cudaError_t status = cudaGraphInstantiate(&graph_, captured, 0);
+  std::size_t nodes = 0;
+  cudaError_t status = cudaGraphGetNodes(captured, nullptr, &nodes);
+  if (status == cudaSuccess && nodes > 0) status = cudaGraphInstantiate(&graph_, captured, 0);
   (void)cudaGraphDestroy(captured);
   check(status, "cudaGraphInstantiate");
+  captured_ = true;
 }
 
 void Graph::abandon(const Stream& stream) noexcept {
@@ -143,7 +146,7 @@ void Graph::abandon(const Stream& stream) noexcept {
 }
 
 void Graph::launch(const Stream& stream) const {
-  PIPIT_CUDA(cudaGraphLaunch(graph_, stream));
+  if (graph_ != nullptr) PIPIT_CUDA(cudaGraphLaunch(graph_, stream));
 }
 
 }  // namespace pipit::cuda

@@ -136,12 +136,16 @@ class Graph {
   ~Graph() {
     if (graph_ != nullptr) (void)cudaGraphExecDestroy(graph_);
   }
-  Graph(Graph&& other) noexcept : graph_(std::exchange(other.graph_, nullptr)) {}
+  Graph(Graph&& other) noexcept
+      : graph_(std::exchange(other.graph_, nullptr)), captured_(std::exchange(other.captured_, false)) {}
   Graph& operator=(Graph&& other) noexcept {
     std::swap(graph_, other.graph_);
+    std::swap(captured_, other.captured_);
     return *this;
   }
-  explicit operator bool() const { return graph_ != nullptr; }
+  /// Whether something was captured, be it nothing at all.
+  explicit operator bool() const { return captured_; }
+  /// Launches nothing where nothing was captured: CUDA refuses a graph without nodes.
   void launch(const Stream& stream) const;
 
  private:
@@ -149,7 +153,8 @@ class Graph {
   static std::unique_lock<std::recursive_mutex> begin(const Stream& stream);
   void end(const Stream& stream);
   static void abandon(const Stream& stream) noexcept;
-  cudaGraphExec_t graph_ = nullptr;
+  cudaGraphExec_t graph_ = nullptr;  // null where nothing was captured, or a graph without nodes
+  bool captured_ = false;
 };
 
 }  // namespace pipit::cuda

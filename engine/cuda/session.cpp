@@ -353,7 +353,7 @@ class CudaSession final : public DeviceSession {
   }
 
   void capture() {
-    if (!bound_.empty()) graph_ = cuda::Graph(stream_, [&] { run_steps(bound_.size()); });
+    graph_ = cuda::Graph(stream_, [&] { run_steps(bound_.size()); });
   }
 
   // The first run goes step by step: libraries initialize themselves on first use, which a capture forbids.
@@ -364,7 +364,7 @@ class CudaSession final : public DeviceSession {
       return;
     }
     if (!graph_) capture();
-    if (graph_) graph_.launch(stream_);
+    graph_.launch(stream_);
   }
 
   std::shared_ptr<const ExecutionPlan> plan_;
