@@ -40,7 +40,8 @@ struct VerifiedModel {
   std::string directory;
   Verdict verdict = Verdict::passed;
   Errors errors;
-  std::string note;  // why it failed or is unsupported
+  std::string note;                 // why it failed or is unsupported
+  std::vector<std::string> frozen;  // inputs that were taken as constants
 };
 
 // A folder to report on: one with a model.onnx, or one that cannot be read.
@@ -189,9 +190,26 @@ std::vector<NamedTensor> read_inputs(const fs::path& directory, const fs::path& 
   }
 }
 
+// A test's model, planned. Where kernels refuse operands that are computed at run time, as some on a GPU do, weights
+// and the like are not inputs but constants with the test's values, whose names go to `frozen`.
+Runner make_runner(const fs::path& file, OnnxOptions onnx, const VerifyOptions& options,
+                   std::vector<std::string>& frozen) {
+  Graph graph = read_onnx(file, onnx).graph;
+  try {
+    return {file.string(), std::move(graph), options.common};
+  } catch (const UnsupportedError&) {
+    onnx.freeze_operands = true;
+    OnnxModel model = read_onnx(file, onnx);
+    if (model.frozen.empty() || model.graph.inputs().empty()) throw;
+    Runner runner(file.string(), std::move(model.graph), options.common);
+    frozen = std::move(model.frozen);
+    return runner;
+  }
+}
+
 // One data set; returns why it failed, or nothing.
 std::string run_data_set(const fs::path& directory, const fs::path& data, const VerifyOptions& options,
-                         Errors& errors) {
+                         VerifiedModel& result) {
   const std::vector<NamedTensor> inputs = read_inputs(directory, data);
   const std::vector<NamedTensor> expected = read_tensors(data, "output");
   if (expected.empty()) fail("{}: no output_0.pb", data.string());
@@ -205,9 +223,7 @@ std::string run_data_set(const fs::path& directory, const fs::path& data, const 
     onnx.batch = std::max<std::int64_t>(inputs[0].tensor.shape()[0], 1);
   }
   onnx.bind_input = find;
-  OnnxModel model = read_onnx(directory / "model.onnx", onnx);
-
-  Runner runner((directory / "model.onnx").string(), std::move(model.graph), options.common);
+  Runner runner = make_runner(directory / "model.onnx", std::move(onnx), options, result.frozen);
   const Graph& graph = runner.plan->graph();
   std::vector<ConstTensorView> views;
   for (std::size_t i = 0; i < graph.inputs().size(); ++i) {
@@ -223,7 +239,7 @@ std::string run_data_set(const fs::path& directory, const fs::path& data, const 
     return fmt::format("{} outputs, {} expected", outputs.size(), expected.size());
   }
   for (std::size_t i = 0; i < outputs.size(); ++i) {
-    const std::string difference = compare(outputs[i], expected[i].tensor, options, errors);
+    const std::string difference = compare(outputs[i], expected[i].tensor, options, result.errors);
     if (!difference.empty()) return fmt::format("{}: output {} {}", data.filename().string(), i, difference);
   }
   return {};
@@ -243,7 +259,7 @@ VerifiedModel verify_one(const Found& test, const VerifyOptions& options) {
     std::sort(sets.begin(), sets.end());
     if (sets.empty()) fail("{}: no test_data_set_* folder", result.directory);
     for (const fs::path& set : sets) {
-      result.note = run_data_set(directory, set, options, result.errors);
+      result.note = run_data_set(directory, set, options, result);
       if (!result.note.empty()) {
         result.verdict = Verdict::failed;
         break;
@@ -257,6 +273,8 @@ VerifiedModel verify_one(const Found& test, const VerifyOptions& options) {
     result.note = e.what();
   }
   result.note = first_lines(result.note);
+  if (result.note.empty() && !result.frozen.empty())
+    result.note = fmt::format("as constants: {}", fmt::join(result.frozen, ", "));
   return result;
 }
 
@@ -298,6 +316,7 @@ int verify(const VerifyOptions& options) {
                                {"max_error", r.errors.max},
                                {"relative_error", r.errors.norm},
                                {"note", r.note}});
+      if (!r.frozen.empty()) json["tests"].back()["constants"] = r.frozen;
       progress.update(counts[0] + counts[1] + counts[2]);
     }
   }
@@ -349,7 +368,9 @@ void add_verify(CLI::App& app, int& exit_code) {
       ->check(positive_number());
   add_wide_to(*command, options->wide);
   command->footer(
-      "Inputs that an operator needs as constants (the shape of a Reshape) are taken from the test's data.\n"
+      "Inputs that an operator needs as constants (the shape of a Reshape) are taken from the test's data; "
+      "weights,\n"
+      "biases and the like as well, where a kernel on the device wants them so. The note then names them.\n"
       "Exit code 4 if a test fails, 3 if every test is unsupported.\n"
       "Example: pipit verify /usr/share/libonnx-testdata/data/node/test_relu");
   command->callback([options, &exit_code] { exit_code = verify(*options); });

@@ -192,14 +192,21 @@ class Importer {
       inputs.push_back(&input);
     }
     InputShapes shapes(inputs, options_);
+    const std::unordered_set<std::string> kept = kept_inputs();
     for (const auto* input : inputs) {
       ValueId id = kUnknown;
       attempt(fmt::format("input '{}'", input->name()), [&] {
         const std::optional<Shape> shape = shapes.resolve(*input);
         const std::int32_t type = input->type().tensor_type().elem_type();
-        const DType dtype = dtype_from_onnx(type);
+        const TensorDesc desc{shape.value_or(Shape{}), dtype_from_onnx(type)};
         if (!shape) return;
-        id = context_.emitter.builder().add_input(input->name(), TensorDesc{*shape, dtype});
+        const Tensor* frozen = kept.contains(input->name()) ? nullptr : value_given(input->name(), desc);
+        if (frozen != nullptr) {
+          id = context_.emitter.constant(input->name(), frozen->clone());
+          result_.frozen.push_back(input->name());
+          return;
+        }
+        id = context_.emitter.builder().add_input(input->name(), desc);
         context_.inputs.emplace(id, nullptr);
         if (is_widened(type)) widened_.push_back(fmt::format("input '{}'", input->name()));
       });
@@ -207,6 +214,23 @@ class Importer {
     }
     result_.symbolic_batch = shapes.symbolic_batch();
     return shapes;
+  }
+
+  // The graph inputs that stay inputs with freeze_operands: what some node reads first, or what is an output as well.
+  std::unordered_set<std::string> kept_inputs() const {
+    std::unordered_set<std::string> names;
+    for (const auto& node : model_.graph().node()) {
+      if (node.input_size() > 0) names.insert(node.input(0));
+    }
+    for (const auto& output : model_.graph().output()) names.insert(output.name());
+    return names;
+  }
+
+  // The value of an input that freeze_operands is about; null where there is none.
+  const Tensor* value_given(const std::string& name, const TensorDesc& desc) const {
+    if (!options_.freeze_operands || !options_.bind_input) return nullptr;
+    const Tensor* given = options_.bind_input(name);
+    return given != nullptr && given->desc() == desc ? given : nullptr;
   }
 
   void convert(const FlatNode& node) {

@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "engine/graph/graph.h"
 
@@ -32,6 +33,9 @@ struct OnnxOptions {
   /// say). Null, or a null answer, makes such a node unsupported. The tensor is copied. Its shape also gives extents of
   /// that input that the file leaves open.
   std::function<const Tensor*(const std::string& input)> bind_input;
+  /// Makes constants of the graph inputs that bind_input has a value for and that no node of the file reads as its
+  /// first input: weights, biases, scales, indices, which some kernels want to know beforehand.
+  bool freeze_operands = false;
   /// Most bytes that constants computed while reading may take together. A small file can ask for any number
   /// (ConstantOfShape, Tile); reading it then fails.
   std::size_t max_folded_bytes = std::size_t{1} << 30;
@@ -47,6 +51,8 @@ struct OnnxModel {
   /// Which inputs, outputs and initializers are float16 or bfloat16 in the file, in words; empty where none. All are
   /// f32 here, inputs and outputs included.
   std::string widened;
+  std::vector<std::string>
+      frozen;  ///< the inputs that OnnxOptions::freeze_operands made constants, in the file's order
 };
 
 /// Reads a .onnx file (IR versions 3 to 14, opsets 1 to 28, the old ones in part), with external data from the file's

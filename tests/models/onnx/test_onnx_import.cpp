@@ -350,6 +350,23 @@ TEST(OnnxImport, ConstantsComputedAtRunTimeAreUnsupportedUnlessBound) {
   EXPECT_THAT(model.failure<Error>(options), HasSubstr("input 'shape' was given as f32 scalar"));
 }
 
+TEST(OnnxImport, OperandsBecomeConstantsOnRequest) {
+  OnnxWriter model = one_node(17, "Conv", {"x", "w", "b"});
+  model.input("x", {1, 1, 4, 4}).input("w", {2, 1, 3, 3}).input("b", {2});
+  const Tensor w(TensorDesc{Shape{2, 1, 3, 3}}), b(TensorDesc{Shape{2}}), x(TensorDesc{Shape{1, 1, 4, 4}});
+  OnnxOptions options;
+  options.bind_input = [&](const std::string& name) { return name == "x" ? &x : name == "w" ? &w : &b; };
+  EXPECT_EQ(model.read(options).graph.inputs().size(), 3U);
+  options.freeze_operands = true;
+  const OnnxModel frozen = model.read(options);
+  EXPECT_THAT(frozen.frozen, ElementsAre("w", "b"));
+  ASSERT_EQ(frozen.graph.inputs().size(), 1U);
+  EXPECT_EQ(frozen.graph.value(frozen.graph.inputs()[0]).name, "x");
+  // What there is no value for, and what is of another shape, stays an input.
+  options.bind_input = [&](const std::string& name) { return name == "w" ? &b : nullptr; };
+  EXPECT_THAT(model.read(options).frozen, ElementsAre());
+}
+
 TEST(OnnxImport, FoldingIsBounded) {
   OnnxWriter model = one_node(17, "ConstantOfShape", {"shape"});
   model.integers("shape", {1 << 20, 1 << 20});
