@@ -12,7 +12,20 @@ SCRIPT = pathlib.Path(__file__).resolve().parent.parent / "gpu.sh"
 SMI = 'echo "NVIDIA Test, 999.1, 143771 MiB, 1980 MHz"'
 PIPIT = """case $1 in
   --version) printf 'pipit 0.1\\ncpu   2 threads\\ncuda  built with toolkit 13.0; Test\\ncublaslt  13.1\\ncudnn     9.14\\n' ;;
-  profile) [ "$2" != "$BROKEN_MODEL" ] || { echo "pipit: out of memory" >&2; exit 1; }
+  verify) shift; end=0; tests=
+    for folder in "$@"; do
+      case $folder in
+        *crash*) case "$*" in *cuda*) kill -SEGV $$ ;; esac; verdict=passed ;;
+        *refused*) case "$*" in *cuda*) verdict=unsupported ;; *) verdict=passed ;; esac ;;
+        *wrong*) case "$*" in *fp16*|*cpu*) verdict=passed ;; *cuda*) verdict=failed; end=4 ;; *) verdict=passed ;; esac ;;
+        */*) verdict=passed ;;
+        *) continue ;;
+      esac
+      tests="$tests{\\"test\\": \\"$folder\\", \\"verdict\\": \\"$verdict\\", \\"note\\": \\"because\\"},"
+    done
+    echo "{\\"tests\\": [${tests%,}]}"; exit $end ;;
+  profile) case "$2" in *lone*) case "$*" in *fp16*) exit 3 ;; *) exit 0 ;; esac ;; esac
+    [ "$2" != "$BROKEN_MODEL" ] || { echo "pipit: out of memory" >&2; exit 1; }
     case "$*" in
       *--help*) echo "  --autotune  --tuning-cache TEXT"; exit 0 ;;
       *--odd*) echo "no such option" >&2; exit 2 ;;
@@ -51,13 +64,15 @@ class GpuScript(CommandTest):
                            "bin/compute-sanitizer": SANITIZER}.items():
             self.write(name, f"#!/bin/sh\n{body}\n").chmod(0o755)
 
-    def script(self, *arguments, code=OK, **environment):
+    def script(self, *arguments, code=OK, data=None, **environment):
         """Runs the script on the stand-ins; returns what it wrote to stderr, and the summary if there is one."""
         environment = {**os.environ, "PATH": f"{self.folder}/bin:{os.environ['PATH']}", **environment}
         # A Python without PyTorch, whatever this one has.
         self.write("no_torch/torch.py", "raise ImportError('no PyTorch here')\n")
         environment.update(PYTHONPATH=str(self.folder / "no_torch"))
         environment.pop("PIPIT_TEST_DATA", None)  # the stand-ins know no photographs
+        if data:
+            environment["PIPIT_TEST_DATA"] = str(data)
         done = subprocess.run([SCRIPT, *map(str, arguments)], cwd=self.folder, env=environment, text=True,
                               capture_output=True, timeout=250, check=False)
         self.assertEqual(done.returncode, code, done.stdout + done.stderr)
@@ -69,6 +84,36 @@ class GpuScript(CommandTest):
 
     def failed(self, summary):
         return [check["name"] for check in summary["checks"] if not check["ok"]]
+
+    def case(self, name):
+        self.write(f"data/cases/{name}/model.onnx", "")
+        self.write(f"data/cases/{name}/test_data_set_0/output_0.pb", "")
+
+    def run_cases(self, **keywords):
+        return self.run_parts("cases", PIPIT_NODE_TESTS=str(self.folder / "none"), data=self.folder / "data", **keywords)
+
+    def test_cases(self):
+        for name in ("good", "refused"):
+            self.case(name)
+        self.write("data/cases/lone.onnx", "")
+        summary = self.run_cases()
+        self.assertEqual(self.failed(summary), [])
+        found = summary["cases"]["data, verify, fp32"]
+        self.assertEqual((found["passed"], found["failed"]), (1, {}))
+        self.assertEqual(list(found["refused"].values()), ["because"])
+        self.assertEqual(summary["cases"]["data, run, fp32"]["passed"], 1)
+        self.assertEqual(len(summary["cases"]["data, run, fp16"]["refused"]), 1)
+        self.assertEqual(len(summary["cases"]["skipped"]), 1)
+
+    def test_cases_that_fail_or_crash(self):
+        for name in ("good", "crash", "wrong"):
+            self.case(name)
+        summary = self.run_cases(code=CHECK_FAILED)
+        self.assertEqual(self.failed(summary), ["cases"])
+        found = summary["cases"]["data, verify, fp32"]
+        self.assertEqual(found["passed"], 1)
+        self.assertEqual({pathlib.Path(name).name: what.partition(":")[0] for name, what in found["failed"].items()},
+                         {"crash": "crashed", "wrong": "failed"})
 
     def test_all_parts(self):
         done, summary = self.script("--build", "build", "--out", "out", "--quick")

@@ -23,10 +23,11 @@ import subprocess
 import sys
 import time
 
+import cases as cases_part
 import int8 as int8_part
 
 HERE = pathlib.Path(__file__).resolve().parent
-PARTS = ("tests", "models", "benchmarks", "int8", "peers", "sanitizer")
+PARTS = ("tests", "models", "cases", "benchmarks", "int8", "peers", "sanitizer")
 BENCHMARKS = [("resnet18", 1), ("resnet18", 32), ("resnet50", 1), ("resnet50", 32), ("resnet50", 128)]
 OWN = "SmallShapes.*:ConvImplicitGemm.EveryKernelOnASmallProduct"
 LIBRARIES = "SmallShapesOfLibraries.*"
@@ -41,8 +42,8 @@ SANITIZER = [
     ("racecheck", "model", [*MODEL_RUN, "--kernel", "simple_gemm"]),
 ]
 LIMITS = {  # seconds of one command
-    False: {"tests": 900, "models": 300, "benchmarks": 120, "int8": 120, "peers": 900, "sanitizer": 600, "all": 7200},
-    True: {"tests": 120, "models": 90, "benchmarks": 40, "int8": 40, "peers": 80, "sanitizer": 75, "all": 360},
+    False: {"tests": 900, "models": 300, "cases": 300, "benchmarks": 120, "int8": 120, "peers": 900, "sanitizer": 600, "all": 7200},
+    True: {"tests": 120, "models": 90, "cases": 60, "benchmarks": 40, "int8": 40, "peers": 80, "sanitizer": 75, "all": 360},
 }
 PROCESSES = max(1, min(4, (os.cpu_count() or 1) // 2))  # of test_cuda at once: it waits for the CPU's references
 
@@ -51,7 +52,7 @@ class Run:
     """The commands of one run: their environment, their log, the time that is left."""
 
     def __init__(self, build: pathlib.Path, out: pathlib.Path, quick: bool, profile_options: list[str]):
-        self.out, self.quick, self.limits, self.profile_options = out, quick, LIMITS[quick], profile_options
+        self.build, self.out, self.quick, self.limits, self.profile_options = build, out, quick, LIMITS[quick], profile_options
         self.end = time.monotonic() + self.limits["all"]
         self.binaries = {name: find(build, name) for name in ("pipit", "test_cuda")}
         self.environment = dict(os.environ)
@@ -162,6 +163,10 @@ def models(run: Run) -> dict:
             "seconds": done["seconds"], "problem": problem}
 
 
+def cases(run: Run) -> dict:
+    return cases_part.cases(run, json_of, PROCESSES)
+
+
 def sanitizer(run: Run) -> list[dict]:
     cuda = os.environ.get("CUDA_HOME", "/usr/local/cuda")
     tool_path = next(filter(None, map(shutil.which, (
@@ -254,6 +259,9 @@ def checks_of(summary: dict) -> list[dict]:
         if result := summary.get(part):
             bad = result["failed"] + [f"{name} (unfinished)" for name in result.get("unfinished", [])]
             check(part, not result["problem"] and not bad, "; ".join(filter(None, [result["problem"], *bad])))
+    if result := summary.get("cases"):
+        bad = [f"{name}: {what}" for part in cases_part.parts_of(result).values() for name, what in part["failed"].items()]
+        check("cases", not result["problem"] and not bad, "; ".join(filter(None, [result["problem"], *bad])))
     for row in summary.get("benchmarks", []):
         tuned = " autotuned" if row["autotuned"] else ""
         check(f"benchmark {row['model']} batch {row['batch']}{tuned}", "problem" not in row, row.get("problem", ""))
