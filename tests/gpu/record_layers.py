@@ -120,7 +120,7 @@ def main() -> int:
     parser.add_argument("--precision", default="fp16,int8", help="[fp16,int8]")
     parser.add_argument("--batch", default="1,32,128", help="[1,32,128]")
     parser.add_argument("--groups", default=GROUPS, help="kernels of several layers that are forced [all of Conv]")
-    parser.add_argument("--gpus", type=int, default=1, help="how many of the machine's work at once [1]")
+    parser.add_argument("--gpus", default="0", help="ordinals of the GPUs that work at once, separated by commas [0]")
     parser.add_argument("--minutes", type=float, default=60, help="what is not recorded by then is left out, and named")
     a = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
@@ -130,7 +130,8 @@ def main() -> int:
             int8.write_image(folder / "images" / f"{seed}.bmp", seed)
         recorder = Recorder(a, folder)
         free: queue.SimpleQueue[int] = queue.SimpleQueue()
-        for gpu in range(a.gpus):
+        gpus = [int(gpu) for gpu in a.gpus.split(",")]
+        for gpu in gpus:
             free.put(gpu)
 
         def one(task):
@@ -147,7 +148,7 @@ def main() -> int:
 
         tasks = [(model, precision, int(batch)) for batch in a.batch.split(",") for precision in a.precision.split(",")
                  for model in a.models]
-        with concurrent.futures.ThreadPoolExecutor(a.gpus) as pool:
+        with concurrent.futures.ThreadPoolExecutor(len(gpus)) as pool:
             rows, layers = compact(list(pool.map(one, tasks)))
     document = {"date": datetime.date.today().isoformat(), "networks": rows, "layers": layers}
     temporary_file = a.out.with_suffix(".tmp")

@@ -43,6 +43,7 @@ else:
 import cpu
 from corner_cases import WHERE, build, cases
 
+
 def quantized(model: onnx.ModelProto, folder: Path) -> Path:
     import logging
 
