@@ -1,4 +1,6 @@
 // pipit verify DIR...: runs test directories in ONNX's layout and compares the outputs.
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
