@@ -23,7 +23,7 @@ PreparedImages::PreparedImages(std::vector<std::filesystem::path> images, Prepro
                                const TensorDesc& input, std::shared_ptr<ThreadPool> pool,
                                std::size_t cache_bytes)
     : images_(std::move(images)),
-      preprocess_(std::move(preprocess)),
+      preprocess_(preprocess),
       input_(input),
       pool_(std::move(pool)),
       most_cached_(cache_bytes / std::max<std::size_t>(input.bytes(), 1)) {}
