@@ -34,6 +34,14 @@ class Diff(CommandTest):
         # The last layer of the model is its output.
         self.assertEqual(weighted[-1]["cosine"], result["output"]["cosine"])
 
+    def test_images_of_other_formats_are_left_out_and_counted(self):
+        self.write("images/a.jpg", b"GIF89a" + bytes(40))
+        self.write("images/b.tif", b"II*\0" + bytes(40))
+        done = self.pipit_with_notes("diff", MODEL, "images", "--plan", "plan.json", "--fast", "--json")
+        result = json.loads(done.stdout)
+        self.assertEqual((result["images"], result["left_out"]), (6, {"GIF": 1, "TIFF": 1}))
+        self.assert_one_line_error(done, "2 images are left out", "1 GIF, 1 TIFF")
+
     def test_says_the_same_for_any_batch_of_images_and_threads(self):
         one = self.diff("--threads", 1)
         three = self.diff("--threads", 3)
