@@ -115,11 +115,12 @@ class LayoutPass {
         inputs.push_back(id == kNoValue ? kNoValue : in_layout(id, Layout::row_major));
       }
     } else {
+      output = common_layout(node);
+      const int rank = rewriter_.source().value(node.outputs[0]).desc.shape.rank();
       for (const ValueId id : node.inputs) {
-        inputs.push_back(rewriter_.map(id));
-        if (id != kNoValue && is_image(desc(id)) && desc(id).layout == Layout::channels_last) {
-          output = Layout::channels_last;
-        }
+        // Operands of two orders would be read element by element.
+        const bool turns = id != kNoValue && ordered(id) && desc(id).shape.rank() == rank;
+        inputs.push_back(turns ? in_layout(id, output) : rewriter_.map(id));
       }
     }
     const std::vector<ValueId> outputs = rewriter_.emit(node.name, node.layer, inputs, node.outputs);
@@ -129,6 +130,22 @@ class LayoutPass {
       if (transpose != nullptr) output = transposed_layout(*transpose, inputs[0], made);
       rewriter_.builder().set_layout(id, output);
     }
+  }
+
+  // Whether its order in memory is one of two.
+  bool ordered(ValueId id) { return is_image(desc(id)) && !desc(id).layouts_coincide(); }
+
+  // channels_last where an input has it, those first that have no other order as well.
+  Layout common_layout(const Node& node) {
+    bool rows = false, last = false, either = false;
+    for (const ValueId id : node.inputs) {
+      if (id == kNoValue || !is_image(desc(id))) continue;
+      const bool channels_last = desc(id).layout == Layout::channels_last;
+      last = last || (channels_last && ordered(id));
+      rows = rows || (!channels_last && ordered(id) && !rewriter_.source().value(id).is_constant());
+      either = either || channels_last;
+    }
+    return last || (either && !rows) ? Layout::channels_last : Layout::row_major;
   }
 
   // The user's image of few channels, quantized.

@@ -31,10 +31,20 @@ PIPIT_INLINE inline float clip(float x, float low, float high) {
   return x > high ? high : x;
 }
 
-// One row: with a loop around it the compiler decides about the exponent inside the loop, and leaves that scalar.
-PIPIT_INLINE inline void power_row(const float* x, float exponent, float* y, std::int64_t n) {
-  PIPIT_INDEPENDENT
-  for (std::int64_t i = 0; i < n; ++i) y[i] = vm::pow(x[i], exponent);
+// y[i] = a[i A]^b[i B], block by block and step by step: in one loop the compiler computes powers behind the decisions
+// that may make them needless, one by one.
+template <int A, int B>
+PIPIT_INLINE inline void power_row(const float* a, const float* b, float* y, std::int64_t n) {
+  constexpr std::int64_t kBlock = 128;
+  double exponents[kBlock];
+  float powers[kBlock];
+  for (std::int64_t first = 0; first < n; first += kBlock, a += kBlock * A, b += kBlock * B, y += kBlock) {
+    const std::int64_t count = std::min(kBlock, n - first);
+    for (std::int64_t i = 0; i < count; ++i) exponents[i] = vm::power_exponent(a[i * A], b[i * B]);
+    for (std::int64_t i = 0; i < count; ++i) powers[i] = static_cast<float>(vm::exp2(exponents[i]));
+    PIPIT_INDEPENDENT
+    for (std::int64_t i = 0; i < count; ++i) y[i] = vm::power_result(a[i * A], b[i * B], powers[i]);
+  }
 }
 
 PIPIT_INLINE inline void map_common_power(const float* x, float exponent, float* y, const SpanRows& span) {
@@ -54,7 +64,7 @@ void power_span(const float* x, float exponent, float* y, const SpanRows& span) 
     if (exponent == common) return simd<map_common_power>(x, exponent, y, span);
   }
   for (std::int64_t r = 0; r < span.rows; ++r)
-    simd<power_row>(x + r * span.step, exponent, y + r * span.step, span.count);
+    simd<power_row<1, 0>>(x + r * span.step, &exponent, y + r * span.step, span.count);
 }
 
 // The sine, or of one quarter turn more the cosine, in blocks: one with a large angle is left to the C library.
@@ -271,24 +281,15 @@ bool has_binary_span(BinaryKind kind) {
 
 namespace {
 
-PIPIT_INLINE inline void powers_of_rows(const float* a, const float* b, float* y, std::int64_t n) {
-  PIPIT_INDEPENDENT
-  for (std::int64_t i = 0; i < n; ++i) y[i] = vm::pow(a[i], b[i]);
-}
-PIPIT_INLINE inline void powers_of_value(float a, const float* b, float* y, std::int64_t n) {
-  PIPIT_INDEPENDENT
-  for (std::int64_t i = 0; i < n; ++i) y[i] = vm::pow(a, b[i]);
-}
-
 void power_rows(const Clamp& activation, StridedFloats a, StridedFloats b, float* y, const SpanRows& span) {
   const UnaryAttributes clamp{UnaryKind::clip, activation.low, activation.high};
   for (std::int64_t r = 0; r < span.rows; ++r, a.data += a.row_step, b.data += b.row_step, y += span.step) {
     if (a.stride == 1 && b.stride == 1) {
-      simd<powers_of_rows>(a.data, b.data, y, span.count);
+      simd<power_row<1, 1>>(a.data, b.data, y, span.count);
     } else if (a.stride == 1 && b.stride == 0) {
-      simd<power_row>(a.data, *b.data, y, span.count);
+      simd<power_row<1, 0>>(a.data, b.data, y, span.count);
     } else if (a.stride == 0 && b.stride == 1) {
-      simd<powers_of_value>(*a.data, b.data, y, span.count);
+      simd<power_row<0, 1>>(a.data, b.data, y, span.count);
     } else {
       for (std::int64_t i = 0; i < span.count; ++i)
         y[i] = vm::pow(a.data[i * a.stride], b.data[i * b.stride]);

@@ -370,11 +370,11 @@ void run_cast(const Cast& layer, std::span<const ConstTensorView> inputs, std::s
               const RunContext& context) {
   with_dtype(layer.attributes().to, [&]<typename To>(std::type_identity<To>) {
     with_dtype(inputs[0].desc.dtype, [&]<typename From>(std::type_identity<From>) {
-      const From* x = inputs[0].as<From>();
+      const auto* x = reinterpret_cast<const Stored<From>*>(inputs[0].data);
       To* y = outputs[0].as<To>();
       parallel_chunks(context.pool, outputs[0].desc.elements(), kChunkBytes / 8,
                       [&](std::int64_t begin, std::int64_t end) {
-                        simd<cast_row<To, From>>(x + begin, y + begin, end - begin);
+                        simd<cast_row<To, Stored<From>>>(x + begin, y + begin, end - begin);
                       });
     });
   });

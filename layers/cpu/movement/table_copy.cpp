@@ -11,7 +11,7 @@ namespace pipit {
 namespace {
 
 // Rows below this are joined with their neighbours: the way to a row costs as much as some hundred bytes.
-constexpr std::int64_t kRowBytes = 2048;
+constexpr std::int64_t kRowBytes = 256;
 constexpr std::int64_t kMostRowElements = 1 << 16;
 // Runs below this, on average, are copied element by element.
 constexpr std::int64_t kRunBytes = 16;

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "engine/platform/simd.h"
@@ -110,11 +111,9 @@ class LinearResize final : public Kernel {
       rows_ *= y.shape[order[d]];
       step *= x.shape[order[d]];
     }
+    grows_ = rows_ * row_floats_ > x.elements();
   }
-  std::size_t scratch_bytes() const override {
-    return worker_stride(static_cast<std::size_t>(row_floats_) * sizeof(float)) *
-           static_cast<std::size_t>(threads_);
-  }
+  std::size_t scratch_bytes() const override { return worker_bytes() * static_cast<std::size_t>(threads_); }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
@@ -122,11 +121,12 @@ class LinearResize final : public Kernel {
     const float* x = inputs[0].as<float>();
     const std::int64_t length = pixels_ * taps_.inner;
     const std::int64_t step = rows_per_chunk(length);
-    const std::size_t stride = worker_stride(static_cast<std::size_t>(row_floats_) * sizeof(float));
     context.pool.parallel_for((rows_ + step - 1) / step, [&](std::int64_t chunk, int worker) {
-      auto* mixed = reinterpret_cast<float*>(context.scratch + static_cast<std::size_t>(worker) * stride);
+      Stage stage;
+      stage.rows =
+          reinterpret_cast<float*>(context.scratch + static_cast<std::size_t>(worker) * worker_bytes());
       for (std::int64_t row = chunk * step; row < std::min(rows_, (chunk + 1) * step); ++row) {
-        run_row(corners_of(x, row), mixed, outputs[0].as<float>() + row * length);
+        run_row(corners_of(x, row), stage, outputs[0].as<float>() + row * length);
       }
     });
   }
@@ -186,12 +186,40 @@ class LinearResize final : public Kernel {
     return corners;
   }
 
-  void run_row(Corners corners, float* mixed, float* y) const {
+  // A row of x that is mixed from several; or rows of x that are resized, each for several rows of the result.
+  struct Stage {
+    float* rows = nullptr;
+    const float* sources[2] = {};
+  };
+
+  std::size_t worker_bytes() const {
+    return worker_stride(static_cast<std::size_t>(std::max(row_floats_, 2 * pixels_ * taps_.inner)) *
+                         sizeof(float));
+  }
+
+  const float* resized(const float* row, const float* other, Stage& stage) const {
+    const int slot = stage.sources[0] == row || (stage.sources[1] != row && stage.sources[1] == other) ? 0
+                     : stage.sources[1] == row || stage.sources[0] == other                            ? 1
+                                                                                                       : 0;
+    float* to = stage.rows + slot * pixels_ * taps_.inner;
+    if (stage.sources[slot] != row) simd<mix_floats>(row, taps_, to);
+    stage.sources[slot] = row;
+    return to;
+  }
+
+  void run_row(Corners corners, Stage& stage, float* y) const {
     const bool few = taps_.inner < kFewFloats;
+    if (few && grows_ && corners.count == 2) {
+      const auto [first, second] = std::pair(corners.rows[0], corners.rows[1]);
+      corners.rows[0] = resized(first, second, stage);
+      corners.rows[1] = resized(second, first, stage);
+      return simd<mix_rows>(corners, y, pixels_ * taps_.inner);
+    }
     if (corners.count > 1 && (few || corners.count > 2)) {
-      simd<mix_rows>(corners, mixed, row_floats_);
+      simd<mix_rows>(corners, stage.rows, row_floats_);
       corners.count = 1;
-      corners.rows[0] = mixed;
+      corners.rows[0] = stage.rows;
+      stage.sources[0] = stage.sources[1] = nullptr;
     }
     if (few) {
       simd<mix_floats>(corners.rows[0], taps_, y);
@@ -205,6 +233,7 @@ class LinearResize final : public Kernel {
   std::int64_t pixels_ = 0;      // of a row of the result
   std::int64_t row_floats_ = 0;  // of a row of x
   std::int64_t rows_ = 1;        // of the result
+  bool grows_ = false;           // it has more rows than x
   std::vector<Axis> outer_;
 };
 

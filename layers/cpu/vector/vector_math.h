@@ -222,15 +222,21 @@ PIPIT_INLINE inline double exp2(double x) {
   return p * std::bit_cast<double>((std::bit_cast<std::uint64_t>(shifted) + 1023) << 52);
 }
 
-/// a^b within 1 ulp, with the special cases of C's pow(): 2^(b log2 |a|) in double, of which f32 keeps what is exact.
-PIPIT_INLINE inline float pow(float a, float b) {
+/// b log2 |a| in double, of which f32 keeps what is exact; 0 and infinity count as 1.
+PIPIT_INLINE inline double power_exponent(float a, float b) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const float magnitude = std::abs(a);
   const bool normal = magnitude > 0.0F && magnitude < kInfinity;
-  double exponent = static_cast<double>(b) * log2(normal ? static_cast<double>(magnitude) : 1.0);
-  exponent = exponent < -300 ? -300.0 : exponent;
-  exponent = exponent > 300 ? 300.0 : exponent;
-  float y = static_cast<float>(exp2(exponent));
+  const double exponent = static_cast<double>(b) * log2(normal ? static_cast<double>(magnitude) : 1.0);
+  const double above = exponent < -300 ? -300.0 : exponent;
+  return above > 300 ? 300.0 : above;
+}
+
+/// a^b where `y` is |a|^b but for zeros and infinities: the special cases of C's pow().
+PIPIT_INLINE inline float power_result(float a, float b, float y) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const float magnitude = std::abs(a);
+  const bool normal = magnitude > 0.0F && magnitude < kInfinity;
   const float of_zero = b < 0.0F ? kInfinity : 0.0F;
   const float of_infinity = b < 0.0F ? 0.0F : kInfinity;
   y = magnitude == 0.0F ? of_zero : y;
@@ -243,6 +249,11 @@ PIPIT_INLINE inline float pow(float a, float b) {
   // 1 to any power and any number to the power 0, NaN included; (-1)^infinity.
   const bool one = a == 1.0F || b == 0.0F || (a == -1.0F && std::abs(b) == kInfinity);
   return one ? 1.0F : y;
+}
+
+/// a^b within 1 ulp, with the special cases of C's pow().
+PIPIT_INLINE inline float pow(float a, float b) {
+  return power_result(a, b, static_cast<float>(exp2(power_exponent(a, b))));
 }
 
 }  // namespace pipit::vector_math

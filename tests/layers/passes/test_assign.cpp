@@ -90,6 +90,20 @@ TEST(AssignLayouts, OneChannelAGroupReadsChannelsLast) {
   expect_same_outputs(before, after.graph);
 }
 
+TEST(AssignLayouts, OperandsOfOneOrder) {
+  TestGraph b;
+  const Shape shape{1, 8, 4, 6};
+  const ValueId x = b.input(shape);
+  const ValueId gate = b.add("pool", Pool(PoolAttributes{.kind = PoolKind::max, .global = true}), {x});
+  const ValueId gated =
+      b.binary("gated", BinaryKind::mul, x, gate);  // the image of one pixel has both orders
+  const Graph before = b.build({b.binary("sum", BinaryKind::add, b.conv("c", x, 8), gated), gated});
+  const Rewritten after = assign_layouts(before);
+  EXPECT_THAT(turned(after.graph), testing::ElementsAre(shape, shape, shape))
+      << "for the pool, the sum, its result";
+  expect_same_outputs(before, after.graph);
+}
+
 TEST(AssignLayouts, TransposesAroundNhwcBlocksMoveNothing) {
   // ConvNeXt: NCHW -> NHWC, layer norm and linear over channels, back.
   TestGraph b;
