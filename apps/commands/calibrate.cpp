@@ -60,7 +60,7 @@ ImageFiles choose_images(const CalibrateOptions& options) {
 
 // What a run says besides its plan: `excluded` as excluded_json() has it.
 nlohmann::ordered_json remarks_json(const QuantizationPlan& plan, const std::vector<std::string>& notes,
-                                    nlohmann::ordered_json excluded) {
+                                    const nlohmann::ordered_json& excluded) {
   nlohmann::ordered_json json = {{"notes", notes}};
   const Clipping clipping = clipping_of(plan);
   json["clipping"] = {{"above", kMuchClipped}, {"tensors", clipping.tensors}};
