@@ -7,6 +7,7 @@ import os
 import pathlib
 import random
 import re
+import signal
 import struct
 import subprocess
 import sys
@@ -36,6 +37,11 @@ ASSUMPTIONS = re.compile(r"\A(pipit: (?:[\d.]+ s for inputs and references|note:
                          r"are grey|resnet\d+ has random weights|the model is quantized already|\d+ of the \d+ images calibrated|[^\n]*: the times vary by|"
                          r"no ceilings of [^\n]* are kept|\d+ layers? ran in less than))"
                          r"[^\n]*\n)*\Z")
+
+
+def take_interrupts():
+    """preexec_fn of what is to be interrupted: in what a script started in the background, SIGINT is ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def drawn_seed():

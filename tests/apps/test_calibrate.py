@@ -9,7 +9,7 @@ import subprocess
 import time
 
 import onnx_model
-from command import MODEL, PIPIT, RUNTIME, UNSUPPORTED, USAGE, CommandTest, main
+from command import MODEL, PIPIT, RUNTIME, UNSUPPORTED, USAGE, CommandTest, main, take_interrupts
 
 
 class Calibrate(CommandTest):
@@ -236,7 +236,7 @@ class Calibrate(CommandTest):
         for name in ("new.json", "old.json"):
             process = subprocess.Popen([PIPIT, "calibrate", MODEL, "many", "--threads", "1", "--output", name],
                                        cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                       stderr=subprocess.PIPE)
+                                       stderr=subprocess.PIPE, preexec_fn=take_interrupts)
             time.sleep(0.5)
             process.send_signal(signal.SIGINT)
             process.communicate(timeout=300)

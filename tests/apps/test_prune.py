@@ -113,7 +113,7 @@ class Prune(CommandTest):
         self.assertGreater(layers[inner].get("kept", 1), 0.7)
 
     def test_steps_of_a_drop(self):
-        result = self.prune("--max-drop", 100, "--search-seconds", 0.1, "--against", "dense", "--save-svg", "pruned.svg", *QUICK)
+        result = self.prune("--max-drop", 100, "--search-seconds", 0.1, "--against", "dense", "--save-svg", "pruned.svg")
         steps = result["steps"]
         self.assertTrue(result["passed"])
         self.assertEqual([s["chosen"] for s in steps].count(True), 1)

@@ -52,7 +52,8 @@ class Resources(CommandTest):
     @unittest.skipIf(os.environ.get("PIPIT_SANITIZE"), "sanitizers start threads of their own")
     def test_no_thread_can_be_started(self):
         own = shutil.copy(PIPIT, self.folder / "pipit")
-        self.folder.chmod(0o755)
+        for path in (self.folder, *self.folder.rglob("*")):  # whatever the umask is
+            path.chmod(0o755)
 
         def limit():
             if os.getuid() == 0:
