@@ -36,7 +36,7 @@ GROUPS = "pooled_stem,resident_block,streamed_block,basic_block,image_chain,row_
 
 
 def steps_of(document: dict, kernel: str | None = None) -> list[dict]:
-    return [{"nodes": layer["nodes"], "type": layer["type"], "kernel": layer["kernel"], "variant": layer["variant"],
+    return [{"nodes": layer["nodes"], "type": layer["type"], "kernel": layer["kernel"], "variant": layer.get("variant", ""),
              "input": layer["input"], "output": layer["output"], "geometry": layer["geometry"],
              "us": round(1e3 * layer["median_ms"], 3)}
             for layer in document["layers"] if kernel in (None, layer["kernel"])]
@@ -90,7 +90,8 @@ class Recorder:
             row["measured"] = {"graph_ms": measured["graph_ms"]}
             row["timed"] = json.loads(cache.read_text(encoding="utf-8"))
         row["fused"] = {}
-        for kernel in self.a.groups.split(","):
+        grouped = not self.a.grouped or model.stem in self.a.grouped.split(",")
+        for kernel in self.a.groups.split(",") if grouped else []:
             done = self.run(gpu, *profile, "--no-autotune", "--kernel", kernel)
             if not isinstance(done, str) and (found := steps_of(done, kernel)):
                 row["fused"][kernel] = {"graph_ms": done["graph_ms"], "steps": found}
@@ -120,6 +121,7 @@ def main() -> int:
     parser.add_argument("--precision", default="fp16,int8", help="[fp16,int8]")
     parser.add_argument("--batch", default="1,32,128", help="[1,32,128]")
     parser.add_argument("--groups", default=GROUPS, help="kernels of several layers that are forced [all of Conv]")
+    parser.add_argument("--grouped", metavar="NAMES", help="networks for which these are forced, by file name [all]")
     parser.add_argument("--gpus", default="0", help="ordinals of the GPUs that work at once, separated by commas [0]")
     parser.add_argument("--minutes", type=float, default=60, help="what is not recorded by then is left out, and named")
     a = parser.parse_args()
