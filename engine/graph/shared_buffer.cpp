@@ -36,7 +36,7 @@ class Buffers {
     std::vector<std::weak_ptr<const HostBuffer>>& alike = buffers_[digest];
     std::erase_if(alike, [](const auto& other) { return other.expired(); });
     for (const auto& other : alike) {
-      const std::shared_ptr<const HostBuffer> held = other.lock();
+      std::shared_ptr<const HostBuffer> held = other.lock();
       const bool equal = held != nullptr && held->bytes() == buffer->bytes() &&
                          std::memcmp(held->data(), buffer->data(), buffer->bytes()) == 0;
       if (equal) return held;

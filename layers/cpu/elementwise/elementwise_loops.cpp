@@ -32,18 +32,19 @@ PIPIT_INLINE inline float clip(float x, float low, float high) {
 }
 
 // y[i] = a[i A]^b[i B], block by block and step by step: in one loop the compiler computes powers behind the decisions
-// that may make them needless, one by one.
+// that may make them needless, one by one. A single exponent is repeated, or it would decide about it in front.
 template <int A, int B>
 PIPIT_INLINE inline void power_row(const float* a, const float* b, float* y, std::int64_t n) {
   constexpr std::int64_t kBlock = 128;
   double exponents[kBlock];
-  float powers[kBlock];
+  float bases[kBlock], powers[kBlock], results[kBlock];
   for (std::int64_t first = 0; first < n; first += kBlock, a += kBlock * A, b += kBlock * B, y += kBlock) {
     const std::int64_t count = std::min(kBlock, n - first);
-    for (std::int64_t i = 0; i < count; ++i) exponents[i] = vm::power_exponent(a[i * A], b[i * B]);
-    for (std::int64_t i = 0; i < count; ++i) powers[i] = static_cast<float>(vm::exp2(exponents[i]));
-    PIPIT_INDEPENDENT
-    for (std::int64_t i = 0; i < count; ++i) y[i] = vm::power_result(a[i * A], b[i * B], powers[i]);
+    for (std::int64_t i = 0; i < count; ++i) bases[i] = a[i * A];
+    for (std::int64_t i = 0; i < count; ++i) powers[i] = b[i * B];
+    for (std::int64_t i = 0; i < count; ++i) exponents[i] = vm::power_exponent(bases[i], powers[i]);
+    for (std::int64_t i = 0; i < count; ++i) results[i] = static_cast<float>(vm::exp2(exponents[i]));
+    for (std::int64_t i = 0; i < count; ++i) y[i] = vm::power_result(bases[i], powers[i], results[i]);
   }
 }
 

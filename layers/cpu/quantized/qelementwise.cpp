@@ -60,7 +60,7 @@ class DequantizeKernel final : public Kernel {
     epilogue_ = Epilogue(1, followers);
   }
   std::size_t scratch_bytes() const override {
-    return y_ ? stage_bytes() * static_cast<std::size_t>(threads_) : 0;
+    return y_ ? values_bytes() * static_cast<std::size_t>(threads_) : 0;
   }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
@@ -71,7 +71,7 @@ class DequantizeKernel final : public Kernel {
       const std::int64_t begin = chunk * step;
       const std::int64_t count = std::min(step, elements - begin);
       auto* values =
-          y_ ? reinterpret_cast<float*>(context.scratch + stage_bytes() * static_cast<std::size_t>(worker))
+          y_ ? reinterpret_cast<float*>(context.scratch + values_bytes() * static_cast<std::size_t>(worker))
              : outputs[0].as<float>() + begin;
       dequantize_span({inputs[0].data + begin, x_}, x_.scale, values, count);
       if (!epilogue_.empty()) epilogue_.apply(values, 0, {channels_, count / channels_, channels_});
@@ -94,7 +94,7 @@ class DequantizeKernel final : public Kernel {
   static std::int64_t channels_of(const TensorDesc& y) {
     return y.shape.rank() < 2 ? 1 : std::max<std::int64_t>(1, y.shape[1]);
   }
-  std::size_t stage_bytes() const {
+  std::size_t values_bytes() const {
     return worker_stride(static_cast<std::size_t>(std::max(kChunk, rows_per_chunk(channels_) * channels_)) *
                          sizeof(float));
   }

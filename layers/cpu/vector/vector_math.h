@@ -232,23 +232,28 @@ PIPIT_INLINE inline double power_exponent(float a, float b) {
   return above > 300 ? 300.0 : above;
 }
 
+/// condition ? a : b by bits: the compiler makes branches of chains of the other form.
+PIPIT_INLINE inline float select(bool condition, float a, float b) {
+  const std::uint32_t mask = 0U - static_cast<std::uint32_t>(condition);
+  return std::bit_cast<float>((std::bit_cast<std::uint32_t>(a) & mask) |
+                              (std::bit_cast<std::uint32_t>(b) & ~mask));
+}
+
 /// a^b where `y` is |a|^b but for zeros and infinities: the special cases of C's pow().
 PIPIT_INLINE inline float power_result(float a, float b, float y) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const float magnitude = std::abs(a);
-  const bool normal = magnitude > 0.0F && magnitude < kInfinity;
-  const float of_zero = b < 0.0F ? kInfinity : 0.0F;
-  const float of_infinity = b < 0.0F ? 0.0F : kInfinity;
-  y = magnitude == 0.0F ? of_zero : y;
-  y = magnitude == kInfinity ? of_infinity : y;
+  y = select(magnitude == 0.0F, select(b < 0.0F, kInfinity, 0.0F), y);
+  y = select(magnitude == kInfinity, select(b < 0.0F, 0.0F, kInfinity), y);
   const float parity = half_remainder(b);
-  const bool integer = parity == 0.0F || parity == 0.5F;
-  y = a < 0.0F && normal && !integer ? std::numeric_limits<float>::quiet_NaN() : y;
-  y = parity == 0.5F ? std::copysign(y, a) : y;
-  y = a != a || b != b ? a + b : y;
+  const bool odd = parity == 0.5F;
+  const bool fraction = (parity != 0.0F) & !odd;
+  const bool negative = (a < 0.0F) & (magnitude > 0.0F) & (magnitude < kInfinity);
+  y = select(negative & fraction, std::numeric_limits<float>::quiet_NaN(), y);
+  y = select(odd, std::copysign(y, a), y);
+  y = select((a != a) | (b != b), a + b, y);
   // 1 to any power and any number to the power 0, NaN included; (-1)^infinity.
-  const bool one = a == 1.0F || b == 0.0F || (a == -1.0F && std::abs(b) == kInfinity);
-  return one ? 1.0F : y;
+  return select((a == 1.0F) | (b == 0.0F) | ((a == -1.0F) & (std::abs(b) == kInfinity)), 1.0F, y);
 }
 
 /// a^b within 1 ulp, with the special cases of C's pow().
