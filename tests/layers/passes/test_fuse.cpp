@@ -169,9 +169,10 @@ TEST(JoinScaleShift, OtherBatchNormsStay) {
   const Quantization i8{0.05F, 0, DType::i8};
   const ValueId integers = b.add("quantize", Quantize(i8), {b.input(Shape{2, 6, 5, 4})});
   const ValueId real = b.batch_norm("real", b.add("dequantize", Dequantize(i8), {integers}));
-  const Rewritten after = join_scale_shift(b.build({image, rows, real}));
+  const ValueId input = b.batch_norm("of an input", b.input(Shape{2, 6, 5, 4}));
+  const Rewritten after = join_scale_shift(b.build({image, rows, real, input}));
   EXPECT_EQ(after.changes, 0);
-  EXPECT_EQ(count_type(after.graph, "BatchNorm"), 3);
+  EXPECT_EQ(count_type(after.graph, "BatchNorm"), 4);
 }
 
 TEST(JoinScaleShift, TakesTheArithmeticBehindABatchNorm) {
