@@ -68,7 +68,8 @@ class Importer {
     const std::vector<std::size_t> order = execution_order(flat.nodes, available, outputs);
     wanted_.insert(outputs.begin(), outputs.end());
     for (const std::size_t n : order) {
-      wanted_.insert(flat.nodes[n].proto->input().begin(), flat.nodes[n].proto->input().end());
+      const auto& inputs = flat.nodes[n].proto->input();
+      wanted_.insert(inputs.begin(), inputs.begin() + inputs_needed(flat.nodes[n]));
     }
     for (const std::size_t n : order) convert(flat.nodes[n]);
     refuse_unsupported();
@@ -237,8 +238,10 @@ class Importer {
     const bool converted = attempt(describe(node), [&] {
       const Operator& op = find_operator(node);
       std::vector<ValueId> inputs;
-      for (const std::string& name : node.proto->input()) {
-        inputs.push_back(name.empty() ? kNoValue : values_.at(name));
+      const int needed = inputs_needed(node);
+      for (int i = 0; i < node.proto->input_size(); ++i) {
+        const std::string& name = node.proto->input(i);
+        inputs.push_back(i >= needed || name.empty() ? kNoValue : values_.at(name));
       }
       // Only root causes are reported.
       const bool known = std::find(inputs.begin(), inputs.end(), kUnknown) == inputs.end();

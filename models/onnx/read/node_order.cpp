@@ -1,5 +1,6 @@
 #include "models/onnx/read/node_order.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <queue>
@@ -9,7 +10,26 @@
 
 namespace pipit::onnx {
 
+int inputs_needed(const FlatNode& node) {
+  const onnx_pb::NodeProto& proto = *node.proto;
+  constexpr int kWithoutStatistics = 3;
+  if (proto.op_type() != "BatchNormalization" || !is_default_domain(proto.domain()))
+    return proto.input_size();
+  const auto trains = [](const onnx_pb::AttributeProto& a) {
+    return a.name() == "training_mode" && a.i() != 0;
+  };
+  return std::any_of(proto.attribute().begin(), proto.attribute().end(), trains)
+             ? std::min(proto.input_size(), kWithoutStatistics)
+             : proto.input_size();
+}
+
 namespace {
+
+// Calls body(name) for every input that the node needs.
+template <typename Body>
+void for_each_input(const FlatNode& node, const Body& body) {
+  for (int i = 0; i < inputs_needed(node); ++i) body(node.proto->input(i));
+}
 
 class Order {
  public:
@@ -48,7 +68,7 @@ class Order {
     while (!pending.empty()) {
       const std::size_t n = pending.back();
       pending.pop_back();
-      for (const std::string& name : nodes_[n].proto->input()) visit(name, n);
+      for_each_input(nodes_[n], [&](const std::string& name) { visit(name, n); });
     }
   }
 
@@ -61,12 +81,12 @@ class Order {
     for (std::size_t n = 0; n < nodes_.size(); ++n) {
       if (!needed_[n]) continue;
       ++count;
-      for (const std::string& name : nodes_[n].proto->input()) {
+      for_each_input(nodes_[n], [&](const std::string& name) {
         const auto producer = producers_.find(name);
-        if (producer == producers_.end()) continue;
+        if (producer == producers_.end()) return;
         readers[producer->second].push_back(n);
         ++waiting[n];
-      }
+      });
       if (waiting[n] == 0) ready.push(n);
     }
     std::vector<std::size_t> order;

@@ -274,6 +274,15 @@ TEST(OnnxNormalization, BatchNormalizationStandardizesWeights) {
   EXPECT_THAT(run(standardized({1, 2, 2})).values, ElementsAre(DoubleNear(-1, 1e-6), DoubleNear(1, 1e-6),
                                                                DoubleNear(-9, 1e-5), DoubleNear(11, 1e-5)));
   EXPECT_THAT(standardized({2, 2, 1}).failure<UnsupportedError>(), HasSubstr("training mode"));
+  // Nothing is computed of the running statistics, which are other nodes' results.
+  OnnxWriter model(15);
+  model.node("NoSuchOperator", {"w"}, {"statistics"});
+  model.node("BatchNormalization", {"w", "s", "b", "statistics", "statistics"}, {"y"},
+             {{"epsilon", 0.0F}, {"training_mode", kOne}});
+  model.constant<float>("w", {1, 2, 2}, {1, 3, -2, 2}).constant<float>("s", {2}, {1, 10});
+  model.constant<float>("b", {2}, {0, 1}).output("y");
+  EXPECT_THAT(run(model).values, ElementsAre(DoubleNear(-1, 1e-6), DoubleNear(1, 1e-6), DoubleNear(-9, 1e-5),
+                                             DoubleNear(11, 1e-5)));
 }
 
 // (x - mean) / sqrt(variance + epsilon) of consecutive runs of `group` numbers.
