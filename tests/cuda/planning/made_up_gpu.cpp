@@ -1,5 +1,5 @@
-// The CUDA runtime, cuBLASLt and the launches of all kernels, as planning and the creation of kernels need them: memory
-// of the GPU is memory of the host, and nothing runs.
+// The device, the CUDA runtime, cuBLASLt and the launches of all kernels, as planning and the creation of kernels need
+// them: memory of the GPU is memory of the host, and nothing runs.
 #include "tests/cuda/planning/made_up_gpu.h"
 
 #include <cuda_runtime_api.h>
@@ -8,6 +8,10 @@
 #include <cstring>
 
 #include "engine/cuda/library.h"
+#include "engine/plan/tuner.h"
+#include "engine/platform/device.h"
+#include "engine/runtime/device_session.h"
+#include "engine/runtime/layer_clock.h"
 #include "layers/cuda/chain/basic_block_launch.h"
 #include "layers/cuda/chain/concat_rows_launch.h"
 #include "layers/cuda/chain/image_chain_launch.h"
@@ -149,6 +153,36 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t, cudaStream_t) {
   return cudaSuccess;
 }
 
+namespace pipit {
+
+CudaStatus cuda_status() {
+  return {.compiled = true, .toolkit = "made up", .devices = {"made up"}, .problem = {}};
+}
+CudaLibraries cuda_libraries() {
+  return {"made up", "made up"};
+}
+std::string gpu_description(int) {
+  return "made up";
+}
+std::size_t gpu_memory(int) {
+  return std::size_t{80} << 30;
+}
+DeviceMemory device_memory(int) {
+  return {};
+}
+void select_gpu(int) {}
+std::unique_ptr<KernelTimer> make_cuda_timer(int) {
+  return nullptr;
+}
+std::unique_ptr<DeviceSession> make_cuda_session(std::shared_ptr<const ExecutionPlan>) {
+  return nullptr;
+}
+std::unique_ptr<LayerClock> make_cuda_layer_clock(int) {
+  return nullptr;
+}
+
+}  // namespace pipit
+
 namespace pipit::cuda {
 
 const CublasLt& cublaslt() {
@@ -167,7 +201,10 @@ std::unique_lock<std::recursive_mutex> lock_for_capture() {
 std::unique_ptr<LtGemm> LtGemm::create(const GemmShape&, std::string&, int) {
   return std::unique_ptr<LtGemm>(new LtGemm);
 }
-LtGemm::~LtGemm() = default;
+LtGemm::~LtGemm() {
+  // The library's own.
+  (void)handle_, (void)desc_, (void)a_, (void)b_, (void)d_, (void)algorithm_, (void)alpha_, (void)beta_;
+}
 void LtGemm::run(const void*, const void*, const void*, void*, void*, cudaStream_t) const {}
 
 Im2col::Im2col(const Im2colShape& shape) : shape_(shape) {}

@@ -1,26 +1,66 @@
-// The families whose candidates are registered beside their kernels, which only nvcc compiles: nothing of them here.
+// The families whose candidates are registered beside their kernels, which only nvcc compiles: in their place one that
+// takes every node.
 #include "layers/cuda/families.h"
 
 namespace pipit {
 
-void register_cuda_binary(Registry&) {}
-void register_cuda_cast(Registry&) {}
-void register_cuda_channel_shuffle(Registry&) {}
-void register_cuda_movement(Registry&) {}
+namespace {
+
+class NothingRuns final : public Kernel {
+ public:
+  void run(std::span<const ConstTensorView>, std::span<const TensorView>, const RunContext&) const override {}
+};
+
+void take(Registry& registry, std::initializer_list<const char*> layer_types) {
+  for (const char* type : layer_types) {
+    registry.add(type, DeviceKind::cuda,
+                 {"made_up", [](const NodeSpec&) -> Refusal { return std::nullopt; },
+                  [](const NodeSpec&) { return std::make_unique<NothingRuns>(); }});
+  }
+}
+
+}  // namespace
+
+void register_cuda_binary(Registry& registry) {
+  take(registry, {"Binary", "Where"});
+}
+void register_cuda_cast(Registry& registry) {
+  take(registry, {"Cast"});
+}
+void register_cuda_channel_shuffle(Registry& registry) {
+  take(registry, {"ChannelShuffle"});
+}
+void register_cuda_movement(Registry& registry) {
+  take(registry, {"Reshape", "Transpose", "Concat", "Slice", "ToLayout"});
+}
 void register_cuda_normalization(Registry&) {}
 void register_cuda_normalize_image(Registry&) {}
 void register_cuda_pad_gather(Registry&) {}
-void register_cuda_pool(Registry&) {}
+void register_cuda_pool(Registry& registry) {
+  take(registry, {"Pool"});
+}
 void register_cuda_pool_average(Registry&) {}
 void register_cuda_pool_max(Registry&) {}
-void register_cuda_qelementwise(Registry&) {}
-void register_cuda_qfunctions(Registry&) {}
-void register_cuda_qpool(Registry&) {}
+void register_cuda_qelementwise(Registry& registry) {
+  take(registry, {"Quantize", "Dequantize", "QAdd"});
+}
+void register_cuda_qfunctions(Registry& registry) {
+  take(registry, {"QUnary", "QMul"});
+}
+void register_cuda_qpool(Registry& registry) {
+  take(registry, {"QAveragePool"});
+}
 void register_cuda_qpool_average(Registry&) {}
-void register_cuda_reduce(Registry&) {}
+void register_cuda_reduce(Registry& registry) {
+  take(registry, {"Reduce"});
+}
 void register_cuda_resize(Registry&) {}
-void register_cuda_softmax(Registry&) {}
+void register_cuda_softmax(Registry& registry) {
+  take(registry, {"Softmax"});
+}
 void register_cuda_split_rows(Registry&) {}
-void register_cuda_unary(Registry&) {}
+void register_cuda_unary(Registry& registry) {
+  take(registry, {"Unary"});
+}
 
 }  // namespace pipit
