@@ -10,8 +10,10 @@ namespace pipit {
 
 namespace {
 
-// Rows below this are joined with their neighbours: the way to a row costs as much as some hundred bytes.
-constexpr std::int64_t kRowBytes = 256;
+// Rows below this are joined with their neighbours: the way to a row costs as much as some hundred bytes. Rows that are
+// copied element by element stay as short as that allows, so that one that equals the one before it is found.
+constexpr std::int64_t kRowBytes = 2048;
+constexpr std::int64_t kShortRowBytes = 256;
 constexpr std::int64_t kMostRowElements = 1 << 16;
 // Runs below this, on average, are copied element by element.
 constexpr std::int64_t kRunBytes = 16;
@@ -38,18 +40,37 @@ TableCopy::TableCopy(std::vector<Dim> dims, DType type, double fill)
     if ((a.sources.size() == 1) != (b.sources.size() == 1)) return a.sources.size() == 1;
     return a.step > b.step;
   });
-  merge_rows();
+  const std::vector<Dim> all = outer_;
+  merge_rows(kRowBytes);
   find_runs();
+  if (runs_are_short()) {
+    outer_ = all;
+    merge_rows(kShortRowBytes);
+    find_runs();
+  }
+  const auto fits = [](std::int64_t source) {
+    return source != kFill && source <= std::numeric_limits<std::int32_t>::max();
+  };
+  if (runs_are_short() && std::all_of(row_.begin(), row_.end(), fits)) {
+    places_.assign(row_.begin(), row_.end());
+    runs_ = {};
+  }
+  row_ = {};
 }
 
-void TableCopy::merge_rows() {
+bool TableCopy::runs_are_short() const {
+  return row_elements_ * static_cast<std::int64_t>(dtype_bytes(type_)) < std::ssize(runs_) * kRunBytes;
+}
+
+void TableCopy::merge_rows(std::int64_t least_bytes) {
   row_ = {0};
+  row_elements_ = 1;
   const auto bytes = static_cast<std::int64_t>(dtype_bytes(type_));
   while (!outer_.empty()) {
     const std::vector<std::int64_t>& outer = outer_.back().sources;
     const std::int64_t elements = std::ssize(row_) * std::ssize(outer);
     const bool first = row_elements_ == 1;
-    if (!first && (row_elements_ * bytes >= kRowBytes || elements > kMostRowElements)) break;
+    if (!first && (row_elements_ * bytes >= least_bytes || elements > kMostRowElements)) break;
     std::vector<std::int64_t> joined;
     joined.reserve(static_cast<std::size_t>(elements));
     for (const std::int64_t from : outer) {
@@ -60,10 +81,12 @@ void TableCopy::merge_rows() {
     row_elements_ = elements;
     outer_.pop_back();
   }
-  rows_ /= row_elements_;
+  rows_ = 1;
+  for (const Dim& dim : outer_) rows_ *= std::ssize(dim.sources);
 }
 
 void TableCopy::find_runs() {
+  runs_ = {};
   for (std::int64_t i = 0; i < row_elements_; ++i) {
     const std::int64_t source = row_[static_cast<std::size_t>(i)];
     if (!runs_.empty()) {
@@ -80,15 +103,6 @@ void TableCopy::find_runs() {
     }
     runs_.push_back({i, 1, source, false});
   }
-  const auto bytes = static_cast<std::int64_t>(dtype_bytes(type_));
-  const auto fits = [](std::int64_t source) {
-    return source != kFill && source <= std::numeric_limits<std::int32_t>::max();
-  };
-  if (row_elements_ * bytes < std::ssize(runs_) * kRunBytes && std::all_of(row_.begin(), row_.end(), fits)) {
-    places_.assign(row_.begin(), row_.end());
-    runs_ = {};
-  }
-  row_ = {};
 }
 
 template <std::size_t Bytes>

@@ -35,8 +35,9 @@ class TableCopy {
     bool repeats = false;     // one element of the source
   };
 
-  void merge_rows();
+  void merge_rows(std::int64_t least_bytes);
   void find_runs();
+  bool runs_are_short() const;
   template <std::size_t Bytes>
   void copy_row(std::byte* target, const std::byte* source) const;
   template <std::size_t Bytes>
