@@ -1,6 +1,7 @@
 // Means over all positions of images.
 #include <gtest/gtest.h>
 
+#include "layers/ops/pool.h"
 #include "layers/ops/reduce.h"
 #include "layers/ops/reshaping.h"
 #include "layers/passes/passes.h"
@@ -35,6 +36,21 @@ TEST(PoolMeans, OverAllPositionsOfImages) {
   EXPECT_EQ(count_type(after.graph, "Reduce"), 6);
   expect_same_outputs(before, after.graph);
   expect_same_outputs(before, optimize(before));
+}
+
+TEST(PoolMeans, OverAllPositionsOfVolumes) {
+  TestGraph b;
+  PoolAttributes slices;
+  slices.window.rank = 3;
+  slices.window.kernel = {2, 1, 1};
+  const ValueId volume = b.add("pool", Pool(slices), {b.input(Shape{2, 5, 4, 3, 6})});
+  const Graph before =
+      b.build({b.add("mean", Reduce(ReduceAttributes{ReduceKind::mean, {2, 3, 4}, true}), {volume}),
+               b.add("slices", Reduce(ReduceAttributes{ReduceKind::mean, {3, 4}, true}), {volume})});
+  const Rewritten after = pool_means(before);
+  EXPECT_EQ(after.changes, 1);
+  EXPECT_EQ(count_type(after.graph, "Pool"), 2);
+  expect_same_outputs(before, after.graph);
 }
 
 TEST(PoolMeans, WherePoolsAreNoWorse) {
