@@ -174,6 +174,7 @@ void select_gpu(int) {}
 std::unique_ptr<KernelTimer> make_cuda_timer(int) {
   return nullptr;
 }
+// NOLINTNEXTLINE(performance-unnecessary-value-param): as it is declared
 std::unique_ptr<DeviceSession> make_cuda_session(std::shared_ptr<const ExecutionPlan>) {
   return nullptr;
 }

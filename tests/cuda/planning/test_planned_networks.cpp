@@ -71,7 +71,8 @@ class RandomNetwork {
     w.insert(w.end(), static_cast<std::size_t>(rank_), size);
     Tensor weights(TensorDesc{Shape(w), int8_ ? DType::i8 : DType::f32});
     Tensor bias(TensorDesc{Shape{outputs}, int8_ ? DType::i32 : DType::f32});
-    const double range = std::sqrt(static_cast<double>(Shape(w).elements() / outputs));
+    const std::int64_t depth = Shape(w).elements() / outputs;
+    const double range = std::sqrt(static_cast<double>(depth));
     if (int8_) {
       for (std::int8_t& v : weights.values<std::int8_t>()) v = static_cast<std::int8_t>(draw_.below(9) - 4);
       for (std::int32_t& v : bias.values<std::int32_t>()) v = draw_.below(200) - 100;
