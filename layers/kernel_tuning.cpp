@@ -17,10 +17,11 @@ fs::path default_tuning_cache() {
   return folder;
 }
 
-KernelTuning::KernelTuning(TuneScope scope, fs::path file) : named_(!file.empty()), file_(std::move(file)) {
-  if (!named_ && scope == TuneScope::all) file_ = default_tuning_cache();
+KernelTuning::KernelTuning(bool measures, fs::path file)
+    : measures_(measures), named_(!file.empty()), file_(std::move(file)) {
+  if (!named_ && measures_) file_ = default_tuning_cache();
   TunerOptions options;
-  options.scope = scope;
+  options.measures = measures_;
   options.build = fmt::format("pipit {}, {}", version(), isa_name(chosen_isa()));
   tuner_ = std::make_shared<Tuner>(std::move(options));
 }
@@ -33,6 +34,8 @@ std::shared_ptr<Tuner> KernelTuning::tuner(const PlanOptions& plan) {
 }
 
 void KernelTuning::read(const PlanOptions& plan) {
+  if (std::error_code error; !measures_ && fs::status(file_, error).type() == fs::file_type::not_found)
+    fail("{}: there is no such tuning cache; autotuning makes one", file_.string());
   TuningCache cache;
   try {
     cache = read_tuning_cache(file_);
@@ -43,16 +46,17 @@ void KernelTuning::read(const PlanOptions& plan) {
   const std::string device =
       tuner_->device_key(plan.device, plan.gpu, plan.threads == 0 ? available_cpus() : plan.threads);
   if (!cache.empty() && cache.find(device) == cache.end()) {
-    notes_.push_back(fmt::format("{}: nothing for {}, only for {}{}; timing anew", file_.string(), device,
+    notes_.push_back(fmt::format("{}: nothing for {}, only for {}{}; {}", file_.string(), device,
                                  cache.begin()->first,
-                                 cache.size() > 1 ? fmt::format(" and {} more", cache.size() - 1) : ""));
+                                 cache.size() > 1 ? fmt::format(" and {} more", cache.size() - 1) : "",
+                                 measures_ ? "timing anew" : "kernels go by order"));
   }
   for (auto& [name, decisions] : cache) tuner_->add_decisions(name, std::move(decisions));
 }
 
 void KernelTuning::save() {
   const std::lock_guard lock(mutex_);
-  if (!read_ || file_.empty()) return;
+  if (!measures_ || !read_ || file_.empty()) return;
   const TuningCache made = tuner_->decisions();
   std::size_t count = 0;
   for (const auto& [device, decisions] : made) count += decisions.size();

@@ -18,13 +18,14 @@ std::filesystem::path default_tuning_cache();
 /// be called from several threads.
 class KernelTuning {
  public:
-  /// `file`: the tuning cache (engine/plan/tuning_cache.h). Empty: default_tuning_cache() where every kernel is timed,
-  /// else none.
-  explicit KernelTuning(TuneScope scope, std::filesystem::path file = {});
+  /// `measures`: kernels that the cache knows nothing of are timed; else they go by order, and no file is written.
+  /// `file`: the tuning cache (engine/plan/tuning_cache.h). Empty: default_tuning_cache() where kernels are timed, else
+  /// none.
+  explicit KernelTuning(bool measures, std::filesystem::path file = {});
 
   /// The tuner for plans like `plan` (device, gpu, threads). Reads the cache on first use. Throws Error for a file
-  /// named to the constructor that holds anything else; the default file, which nobody asked for, gets a note and is
-  /// replaced.
+  /// named to the constructor that holds anything else, or that is not there to be read from; the default file, which
+  /// nobody asked for, gets a note and is replaced.
   std::shared_ptr<Tuner> tuner(const PlanOptions& plan);
   /// Adds what was timed since the last call to the cache. Throws Error for a file named to the constructor; for the
   /// default file a failure is a note.
@@ -35,6 +36,7 @@ class KernelTuning {
  private:
   void read(const PlanOptions& plan);
   std::mutex mutex_;
+  bool measures_;
   bool named_;
   std::filesystem::path file_;  // empty: none is used
   std::shared_ptr<Tuner> tuner_;

@@ -27,8 +27,7 @@ struct SessionState;
 
 /// How kernels are chosen where several can run a layer.
 enum class Tuning : std::uint8_t {
-  by_order,  ///< by a documented order: the same kernels, and so the same bits, every time
-  at_load,  ///< on a CPU the few of which only timing tells the fastest are timed while the model is compiled
+  by_order,  ///< by a documented order and its cost models, never by time: the same kernels and bits every time
   all,  ///< all that accept a layer are timed; takes seconds to minutes, once where a cache keeps the times
 };
 
@@ -62,8 +61,9 @@ struct LoadOptions {
   std::int64_t group_size = 0;
 
   /// How kernels are chosen.
-  Tuning tuning = Tuning::at_load;
-  /// File with the times of earlier runs, read and added to. Empty: `pipit/tuning.json` in the user's cache folder for
+  Tuning tuning = Tuning::by_order;
+  /// File with the times of earlier runs. Tuning::all reads and adds to it; Tuning::by_order only takes what is in it,
+  /// for this machine, and the order for all else. Empty: `pipit/tuning.json` in the user's cache folder for
   /// Tuning::all, else none.
   std::filesystem::path tuning_cache;
   /// A kernel to use wherever it accepts a layer, for example "reference"; `pipit inspect --why` lists them.

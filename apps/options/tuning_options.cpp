@@ -9,18 +9,19 @@
 namespace pipit::apps {
 
 void TuningOptions::add_to(CLI::App& command) {
-  CLI::Option* all = command.add_flag(
-      "--autotune", all_,
+  CLI::Option* measured = command.add_flag(
+      "--autotune", measured_,
       "Time every kernel that accepts a layer and take the fastest; the times are kept in the tuning cache");
-  CLI::Option* none = command.add_flag("--no-autotune", none_,
-                                       "Choose by the documented order alone. Without either option the CPU "
-                                       "times, when a model is loaded, the "
-                                       "few kernels of which only timing tells the fastest");
   command
-      .add_option("--tuning-cache", file_,
-                  "File with the times of earlier runs, read and added to [with --autotune: "
-                  "$XDG_CACHE_HOME/pipit/tuning.json or ~/.cache/pipit/tuning.json; else none]")
-      ->excludes(none)
+      .add_flag_callback(
+          "--no-autotune", [] {},
+          "Time nothing: kernels are chosen by a fixed order and by their cost. The default")
+      ->excludes(measured);
+  command
+      .add_option(
+          "--tuning-cache", file_,
+          "File with the times of earlier runs: its choices are taken, and --autotune adds to it [with "
+          "--autotune: $XDG_CACHE_HOME/pipit/tuning.json or ~/.cache/pipit/tuning.json; else none]")
       ->type_name("FILE")
       ->check(CLI::Validator(
           [](const std::string& path) {
@@ -31,12 +32,10 @@ void TuningOptions::add_to(CLI::App& command) {
                        : fmt::format("there is no folder '{}'", folder.string());
           },
           ""));
-  none->excludes(all);
 }
 
 std::shared_ptr<KernelTuning> TuningOptions::tuning() const {
-  if (none_ || (!all_ && file_.empty())) return nullptr;
-  if (!*shared_) *shared_ = detail::kernel_tuning(all_ ? Tuning::all : Tuning::at_load, file_);
+  if (!*shared_) *shared_ = detail::kernel_tuning(measured_ ? Tuning::all : Tuning::by_order, file_);
   return *shared_;
 }
 

@@ -13,14 +13,13 @@ namespace pipit::apps {
 class TuningOptions {
  public:
   void add_to(CLI::App& command);
-  /// As --no-autotune, for runs that must not depend on timings.
-  void switch_off() { all_ = false, none_ = true; }
-  /// Null with --no-autotune.
+  /// For runs that must not depend on timings.
+  void switch_off() { measured_ = false, file_.clear(); }
+  /// Null where nothing is timed and no cache named.
   std::shared_ptr<KernelTuning> tuning() const;
 
  private:
-  bool all_ = false;
-  bool none_ = false;
+  bool measured_ = false;
   std::string file_;
   std::shared_ptr<std::shared_ptr<KernelTuning>> shared_ = std::make_shared<std::shared_ptr<KernelTuning>>();
 };

@@ -130,7 +130,7 @@ class Chooser {
         continue;
       }
       accepting.push_back(candidate);
-      if (tuner == nullptr || asks_for(wish, candidate->name) || !tuner->times(*accepting[0])) break;
+      if (tuner == nullptr || asks_for(wish, candidate->name)) break;
     }
     if (accepting.empty()) return nullptr;
     const Candidate* chosen = accepting[0];

@@ -32,8 +32,6 @@ struct Candidate {
   /// Whether the next candidate that does not yield goes before this one for a node, for example in one precision, or
   /// because of what one of the two can compute as well (NodeSpec::next). Null: never.
   std::function<bool(const NodeSpec&)> yields = {};
-  /// Which of several such candidates is the fastest is not known without timing them: done when a model is loaded.
-  bool measure_at_load = false;
   /// Kernel::kept_share() of the kernel that would be made: equal descriptions do not take equally long where the
   /// weights decide about that. Null: 1.
   std::function<double(const NodeSpec&)> kept_share = {};

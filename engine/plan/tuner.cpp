@@ -19,6 +19,13 @@ constexpr double kBehind = 0.3;
 constexpr double kTie = 0.03;
 // A first run this long needs no second one for its estimate, in milliseconds.
 constexpr double kLongRun = 50;
+// What may be spent on one node: timed turns of each contender after its estimate, in which short runs are repeated for
+// about so many milliseconds, or so many times; no further turn once all runs took so long together, and after four
+// times that no further contender.
+constexpr int kRounds = 5;
+constexpr double kSampleMs = 0.5;
+constexpr int kMaxRuns = 20;
+constexpr double kNodeMs = 3000;
 
 bool can_be_made_up(DType type) {
   return type != DType::i32 && type != DType::i64 && type != DType::boolean;
@@ -37,21 +44,6 @@ struct Tuner::Contender {
   std::string variant;
   std::unique_ptr<Kernel> kernel;
   double ms = std::numeric_limits<double>::infinity();
-};
-
-// What may be spent on one node.
-struct Tuner::Limits {
-  int rounds;        // timed turns of each contender, after its estimate
-  double sample_ms;  // a turn repeats short runs for about so long, at most kMaxRuns times
-  double
-      node_ms;  // no further turn once all runs took so long together; four times that: no further contender
-  std::int64_t macs;  // larger nodes go by order
-
-  static constexpr int kMaxRuns = 20;
-  static Limits of(TuneScope scope) {
-    if (scope == TuneScope::flagged) return {3, 0, 60, std::int64_t{20'000'000'000}};
-    return {5, 0.5, 3000, std::numeric_limits<std::int64_t>::max()};
-  }
 };
 
 std::string_view chosen_by_name(ChosenBy by) {
@@ -103,11 +95,9 @@ std::string Tuner::device_key(DeviceKind device, int gpu, int threads) const {
 }
 
 std::vector<Tuner::Contender> Tuner::contenders(const NodeSpec& spec,
-                                                std::span<const Candidate* const> accepting) const {
+                                                std::span<const Candidate* const> accepting) {
   std::vector<Contender> list;
-  if (!times(*accepting[0])) return list;
   for (const Candidate* candidate : accepting) {
-    if (options_.scope == TuneScope::flagged && !candidate->measure_at_load) continue;
     if (candidate->name == kReference && accepting.size() > 1) continue;
     std::vector<std::string> variants;
     if (candidate->variants) variants = candidate->variants(spec);
@@ -117,8 +107,7 @@ std::vector<Tuner::Contender> Tuner::contenders(const NodeSpec& spec,
   return list;
 }
 
-// The candidate that the decision names, if it still is there and knows the variant; null otherwise. It need not be
-// among the contenders: a decision over all candidates also serves where only some would be timed.
+// The candidate that the decision names, if it still is there and knows the variant; null otherwise.
 const Candidate* Tuner::candidate_of(const Decision& decision, const NodeSpec& spec,
                                      std::span<const Candidate* const> accepting) {
   for (const Candidate* candidate : accepting) {
@@ -145,8 +134,7 @@ KernelTimer& Tuner::timer(DeviceKind device, const NodeSpec& spec) {
 
 // Keeps two kernels at most: each holds its packed weights.
 Tuner::Decision Tuner::measure(KernelTimer& timer, const NodeSpec& spec, std::vector<Contender>& list,
-                               Contender*& winner) const {
-  const Limits limits = Limits::of(options_.scope);
+                               Contender*& winner) {
   double spent = 0;
   const auto run = [&](Contender& contender, int runs) {
     const double ms = timer.time(*contender.kernel, runs);
@@ -157,7 +145,7 @@ Tuner::Decision Tuner::measure(KernelTimer& timer, const NodeSpec& spec, std::ve
   Contender* best = nullptr;
   for (std::size_t i = 0; i < list.size(); ++i) {
     Contender& contender = list[i];
-    if (best != nullptr && spent > 4 * limits.node_ms) {
+    if (best != nullptr && spent > 4 * kNodeMs) {
       problems[i] = "not timed: the time for this node was used up";
       continue;
     }
@@ -172,11 +160,11 @@ Tuner::Decision Tuner::measure(KernelTimer& timer, const NodeSpec& spec, std::ve
         contender.kernel.reset();
         continue;
       }
-      for (int round = 0; round < limits.rounds && spent <= limits.node_ms; ++round) {
+      for (int round = 0; round < kRounds && spent <= kNodeMs; ++round) {
         for (Contender* turn : {best, &contender}) {
           if (turn == nullptr) continue;
-          const double repeats = std::clamp(limits.sample_ms / std::max(turn->ms, 1e-6), 1.0,
-                                            static_cast<double>(Limits::kMaxRuns));
+          const double repeats =
+              std::clamp(kSampleMs / std::max(turn->ms, 1e-6), 1.0, static_cast<double>(kMaxRuns));
           turn->ms = std::min(turn->ms, run(*turn, static_cast<int>(repeats)));
         }
         if (best != nullptr && contender.ms > best->ms * (1 + kBehind / (round + 1))) break;
@@ -195,7 +183,7 @@ Tuner::Decision Tuner::measure(KernelTimer& timer, const NodeSpec& spec, std::ve
   }
   winner = best;
   Decision decision;
-  if (best != nullptr) decision = {best->candidate->name, best->variant, {}, options_.scope, false};
+  if (best != nullptr) decision = {best->candidate->name, best->variant, {}, false};
   for (std::size_t i = 0; i < list.size(); ++i) {
     const Contender& c = list[i];
     decision.timed.push_back(
@@ -223,18 +211,15 @@ Tuner::Selected Tuner::choose(DeviceKind device, const NodeSpec& spec,
   if (const auto found = known.find(key); found != known.end()) {
     const Decision& decision = found->second;
     const Candidate* candidate = candidate_of(decision, spec, accepting);
-    if (candidate != nullptr && (options_.scope == TuneScope::flagged || decision.scope == TuneScope::all)) {
+    if (candidate != nullptr) {
       const ChosenBy by = decision.cached ? ChosenBy::cache : ChosenBy::measurement;
       return {candidate, decision.variant, nullptr, {by, decision.timed, {}}};
     }
   }
+  if (!options_.measures) return by_order({});
   for (std::size_t i = 0; i < spec.inputs.size(); ++i) {
     if (spec.has_input(i) && spec.constant(i) == nullptr && !can_be_made_up(spec.inputs[i]->dtype))
       return by_order(fmt::format("input {} is {}: not timed on made-up values", i, spec.inputs[i]->str()));
-  }
-  if (const std::int64_t macs = spec.layer.work(spec.inputs, spec.outputs).macs;
-      macs > Limits::of(options_.scope).macs) {
-    return by_order(fmt::format("{} multiply-accumulates take too long to time at load", macs));
   }
   KernelTimer& clock = timer(device, spec);
   try {

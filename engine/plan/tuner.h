@@ -1,4 +1,4 @@
-// Tuner: chooses among the kernels of a node by timing them on the node's own shapes.
+// Tuner: chooses among the kernels of a node by times on the node's own shapes, which it takes or was given.
 #pragma once
 
 #include <functional>
@@ -63,14 +63,9 @@ std::unique_ptr<KernelTimer> make_cuda_timer(int gpu);
 /// Pseudo-random values: floats in [-1, 1) without denormals, 8-bit integers from 1 to 127, wider integers 1.
 void fill_operand(const TensorView& host);
 
-/// Which nodes a tuner times.
-enum class TuneScope : std::uint8_t {
-  flagged,  ///< candidates with measure_at_load, where the first that accepts is one; a few runs each
-  all,      ///< every node with more than one choice
-};
-
 struct TunerOptions {
-  TuneScope scope = TuneScope::all;
+  /// Without: nothing is timed, and nodes that add_decisions() brought nothing for go by order.
+  bool measures = true;
   /// Part of the device's name in decisions: what else their validity depends on (version, instruction set).
   std::string build;
   /// For tests; empty: make_cpu_timer or make_cuda_timer.
@@ -87,8 +82,7 @@ class Tuner {
     std::string kernel;
     std::string variant;
     std::vector<TimedKernel> timed;
-    TuneScope scope = TuneScope::all;  ///< of the tuner that made it; TuneScope::all uses no other
-    bool cached = false;               ///< came through add_decisions
+    bool cached = false;  ///< came through add_decisions
   };
   /// Per geometry (node_key, and shares that candidates keep), of one device.
   using Decisions = std::map<std::string, Decision, std::less<>>;
@@ -115,21 +109,16 @@ class Tuner {
   /// The decisions that this tuner made itself, by device_key.
   std::map<std::string, Decisions> decisions() const;
 
-  /// Whether candidates after `first`, the first that accepts a node, are worth asking.
-  bool times(const Candidate& first) const {
-    return options_.scope == TuneScope::all || first.measure_at_load;
-  }
   /// The device, its driver and libraries or its threads, and TunerOptions::build.
   std::string device_key(DeviceKind device, int gpu, int threads) const;
 
  private:
   struct Contender;
-  struct Limits;
   static const Candidate* candidate_of(const Decision& decision, const NodeSpec& spec,
                                        std::span<const Candidate* const> accepting);
-  std::vector<Contender> contenders(const NodeSpec& spec, std::span<const Candidate* const> accepting) const;
-  Decision measure(KernelTimer& timer, const NodeSpec& spec, std::vector<Contender>& contenders,
-                   Contender*& winner) const;
+  static std::vector<Contender> contenders(const NodeSpec& spec, std::span<const Candidate* const> accepting);
+  static Decision measure(KernelTimer& timer, const NodeSpec& spec, std::vector<Contender>& contenders,
+                          Contender*& winner);
   KernelTimer& timer(DeviceKind device, const NodeSpec& spec);
 
   TunerOptions options_;

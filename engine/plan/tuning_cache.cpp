@@ -14,7 +14,7 @@ namespace {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-constexpr std::string_view kFormat = "pipit tuning cache 2";
+constexpr std::string_view kFormat = "pipit tuning cache 3";
 // Some hundred times what a model needs.
 constexpr std::uintmax_t kMaxBytes = std::uintmax_t{16} << 20;
 constexpr int kMaxLevels = 6;
@@ -29,7 +29,6 @@ Tuner::Decision decision_of(const JsonDocument& entry) {
   Tuner::Decision decision;
   decision.kernel = entry.at("kernel").get<std::string>();
   decision.variant = entry.at("variant").get<std::string>();
-  decision.scope = entry.at("scope").get<std::string>() == "all" ? TuneScope::all : TuneScope::flagged;
   for (const JsonDocument& timed : entry.at("timed")) {
     TimedKernel kernel{timed.at("kernel").get<std::string>(), timed.at("variant").get<std::string>(), 0, {}};
     if (timed.contains("problem")) {
@@ -53,10 +52,7 @@ json to_json(const Tuner::Decision& decision) {
     }
     timed.push_back(std::move(entry));
   }
-  return {{"kernel", decision.kernel},
-          {"variant", decision.variant},
-          {"scope", decision.scope == TuneScope::all ? "all" : "load"},
-          {"timed", std::move(timed)}};
+  return {{"kernel", decision.kernel}, {"variant", decision.variant}, {"timed", std::move(timed)}};
 }
 
 }  // namespace

@@ -179,7 +179,6 @@ void add_half_storage(Registry& registry) {
           return candidate.kept_share(Twin(spec).spec());
         };
       }
-      stored.measure_at_load = candidate.measure_at_load;
       if (candidate.fuses_epilogue) {
         stored.fuses_epilogue = [candidate](const NodeSpec& spec, const NodeSpec& next) {
           return candidate.fuses_epilogue(Twin(spec).spec(), Twin(next).spec());

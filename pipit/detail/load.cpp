@@ -71,12 +71,8 @@ OnnxOptions onnx_options(const LoadOptions& options) {
 }
 
 std::shared_ptr<KernelTuning> kernel_tuning(Tuning tuning, const std::filesystem::path& cache) {
-  if (tuning == Tuning::by_order) {
-    if (!cache.empty())
-      fail("{}: a tuning cache is for kernels that are timed, not for Tuning::by_order", cache.string());
-    return nullptr;
-  }
-  return std::make_shared<KernelTuning>(tuning == Tuning::all ? TuneScope::all : TuneScope::flagged, cache);
+  if (tuning == Tuning::by_order && cache.empty()) return nullptr;
+  return std::make_shared<KernelTuning>(tuning == Tuning::all, cache);
 }
 
 CompileOptions compile_options(const LoadOptions& options) {

@@ -16,7 +16,7 @@ OnnxOptions onnx_options(const LoadOptions& options);
 
 /// How it is compiled, but for the scales of options.plan. Throws Error for values out of range.
 CompileOptions compile_options(const LoadOptions& options);
-/// Null for Tuning::by_order.
+/// Null for Tuning::by_order without a cache.
 std::shared_ptr<KernelTuning> kernel_tuning(Tuning tuning, const std::filesystem::path& cache);
 
 /// Reads the plan at `path` for the model whose graph, as it was read, is `graph`. Throws Error when it was calibrated

@@ -174,7 +174,7 @@ TEST_F(Compile, KeepsTheTimesOfKernels) {
   std::filesystem::remove(file);
   const auto choices = [&] {
     CompileOptions options = in(Precision::fp32);
-    options.tuning = std::make_shared<KernelTuning>(TuneScope::all, file);
+    options.tuning = std::make_shared<KernelTuning>(true, file);
     const Compiled compiled = compile(graph, options);
     EXPECT_THAT(compiled.notes, IsEmpty());
     std::map<ChosenBy, int> count;

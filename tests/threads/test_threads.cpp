@@ -115,7 +115,7 @@ TEST(Threads, TuningCachesAndClassifiers) {
   at_a_time(3, [&](int t) {
     ClassifierOptions options;
     options.load.threads = 1 + t % 2;
-    options.load.tuning = Tuning::at_load;
+    options.load.tuning = Tuning::all;
     options.load.tuning_cache = scratch / "tuning.json";
     Classifier classifier(kModel, options);
     EXPECT_EQ(classifier.classify(PixelView{test::pattern(32, 1), 32, 32}).size(), 5U);

@@ -136,7 +136,6 @@ void register_cpu_conv_gemv(Registry& registry) {
 
 void register_cpu_conv_tile(Registry& registry) {
   Candidate tile{"tile", refuse_tile, [](const NodeSpec& spec) { return std::make_unique<ConvTile>(spec); }};
-  tile.measure_at_load = true;  // against Winograd
   tile.kept_share = [](const NodeSpec& spec) { return kept_by_conv_tile(spec).share(); };
   tile.fuses_epilogue = [](const NodeSpec& spec, const NodeSpec& next) {
     return TileConvolution::fuses_epilogue(geometry_of(spec), next);

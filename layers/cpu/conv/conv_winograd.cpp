@@ -292,7 +292,6 @@ void add_winograd(Registry& registry, int m, const WinogradOptions& options) {
   candidate.yields = [transforms, options](const NodeSpec& spec) {
     return yields(spec, *transforms, options);
   };
-  candidate.measure_at_load = true;
   candidate.kept_share = [kernels](const NodeSpec& spec) { return kept_steps_of(spec, *kernels).share(); };
   candidate.fuses_epilogue = fuses_image_epilogue;
   candidate.writes_rows_apart = [](const NodeSpec& spec) {

@@ -79,7 +79,6 @@ KeptForBytes kept_by_qconv_tile(const NodeSpec& spec) {
 void register_cpu_qconv_tile(Registry& registry) {
   Candidate candidate{"tile", refuse_tile,
                       [](const NodeSpec& spec) { return std::make_unique<QConvTile>(spec); }};
-  candidate.measure_at_load = true;  // against Winograd
   candidate.kept_share = [](const NodeSpec& spec) { return kept_by_qconv_tile(spec).steps.share(); };
   candidate.fuses_epilogue = [](const NodeSpec& spec, const NodeSpec& next) {
     return TileConvolution::fuses_depth_to_space(geometry_of(spec), next);

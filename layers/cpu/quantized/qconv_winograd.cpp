@@ -219,7 +219,6 @@ void register_cpu_qconv_winograd(Registry& registry) {
   Candidate candidate{"winograd_f4x4", refuse_winograd,
                       [](const NodeSpec& spec) { return std::make_unique<QConvWinograd>(spec); }};
   candidate.yields = yields;
-  candidate.measure_at_load = true;
   candidate.kept_share = kept_share_of;
   candidate.writes_rows_apart = [](const NodeSpec&) { return true; };
   candidate.overwrites = [](const NodeSpec&, std::size_t input) { return input == 3; };

@@ -13,7 +13,9 @@ namespace {
 
 using test::ToyAdd;
 using test::ToyAddKernel;
+using testing::Each;
 using testing::ElementsAre;
+using testing::Field;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
@@ -57,12 +59,11 @@ class FakeTimer final : public KernelTimer {
   Log& log_;
 };
 
-Candidate toy(const std::string& name, double ms, bool at_load = false) {
+Candidate toy(const std::string& name, double ms) {
   Candidate candidate;
   candidate.name = name;
   candidate.refuse = [](const NodeSpec&) -> Refusal { return std::nullopt; };
   candidate.create = [ms](const NodeSpec&) { return std::make_unique<TimedToy>(ms); };
-  candidate.measure_at_load = at_load;
   return candidate;
 }
 
@@ -74,9 +75,9 @@ Registry registry_of(std::vector<Candidate> candidates) {
 
 class TunerTest : public testing::Test {
  protected:
-  std::shared_ptr<Tuner> make_tuner(TuneScope scope = TuneScope::all) {
+  std::shared_ptr<Tuner> make_tuner(bool measures = true) {
     TunerOptions options;
-    options.scope = scope;
+    options.measures = measures;
     options.build = "test";
     options.make_timer = [this](DeviceKind, const NodeSpec&) { return std::make_unique<FakeTimer>(log_); };
     return std::make_shared<Tuner>(std::move(options));
@@ -228,18 +229,21 @@ TEST_F(TunerTest, EqualNodesAreTimedOnce) {
   EXPECT_EQ(log_.loads, 2);
 }
 
-TEST_F(TunerTest, AtLoadOnlyFlaggedCandidatesAreTimed) {
-  const auto flagged = [&](std::vector<Candidate> c) {
-    return plan(registry_of(std::move(c)), make_tuner(TuneScope::flagged));
-  };
-  auto built = flagged({toy("a", 3, true), toy("b", 2, true), toy("other", 1)});
+TEST_F(TunerTest, WithoutMeasuringOnlyWhatWasDecidedBeforeCounts) {
+  const Registry registry = registry_of({toy("a", 2), toy("b", 1)});
+  const auto first = make_tuner();
+  plan(registry, first);
+  EXPECT_EQ(log_.loads, 1);
+  const auto given = make_tuner(false);
+  for (const auto& [device, decisions] : first->decisions()) given->add_decisions(device, decisions);
+  const auto built = plan(registry, given, {8, 9});
   EXPECT_EQ(built->steps()[0].kernel_name, "b");
-  EXPECT_THAT(timed_names(built->steps()[0]), ElementsAre("a", "b"));
-  built = flagged({toy("other", 9), toy("a", 3, true), toy("b", 2, true)});
-  EXPECT_EQ(built->steps()[0].kernel_name, "other");  // the first that accepts is not in doubt
-  built = flagged({toy("a", 3, true), toy("other", 1)});
-  EXPECT_EQ(built->steps()[0].kernel_name, "a");
-  EXPECT_EQ(built->steps()[0].choice.by, ChosenBy::order);
+  EXPECT_EQ(built->steps()[0].choice.by, ChosenBy::cache);
+  EXPECT_EQ(built->steps()[1].kernel_name, "a");
+  EXPECT_EQ(built->steps()[1].choice.by, ChosenBy::order);
+  EXPECT_EQ(log_.loads, 1) << "nothing more was timed";
+  EXPECT_THAT(given->decisions(),
+              Each(Field(&std::pair<const std::string, Tuner::Decisions>::second, IsEmpty())));
 }
 
 TEST_F(TunerTest, WhatFailsIsPassedOver) {
@@ -291,7 +295,6 @@ TEST_F(TunerTest, WithoutATunerNobodyIsAskedAfterTheFirstThatAccepts) {
   };
   const Registry registry = registry_of({toy("first", 1), last});
   plan(registry, nullptr);
-  plan(registry, make_tuner(TuneScope::flagged));
   EXPECT_EQ(asked, 0);
   plan(registry, make_tuner());
   EXPECT_EQ(asked, 1);

@@ -17,8 +17,7 @@ using testing::HasSubstr;
 using testing::ThrowsMessage;
 
 Tuner::Decision decision(const std::string& kernel, double ms) {
-  return {
-      kernel, "64x64", {{kernel, "64x64", ms, {}}, {"other", "", 0, "no memory"}}, TuneScope::flagged, false};
+  return {kernel, "64x64", {{kernel, "64x64", ms, {}}, {"other", "", 0, "no memory"}}, false};
 }
 
 class TuningCacheTest : public testing::Test {
@@ -41,7 +40,6 @@ TEST_F(TuningCacheTest, RoundTrip) {
   const Tuner::Decision& read = cache.at("gpu \"a\"").at("Conv 3x3; f32");
   EXPECT_EQ(read.kernel, "tile");
   EXPECT_EQ(read.variant, "64x64");
-  EXPECT_EQ(read.scope, TuneScope::flagged);
   ASSERT_EQ(read.timed.size(), 2U);
   EXPECT_EQ(read.timed[0].ms, 0.125);
   EXPECT_EQ(read.timed[1].problem, "no memory");
