@@ -7,7 +7,7 @@ how long a file and a comment's line may be, and that nothing unfinished is left
 
 apps -> pipit -> models, quant, sparsity -> layers -> engine: a folder includes only what stands to its right, and its
 CMake link line names every folder that it includes. The headers in pipit/ itself are public: they include the standard
-library and each other. Two of them, the words that all folders share, may be included everywhere.
+library and each other. Three of them, the words that all folders share, may be included everywhere.
 
 Inside of a folder ROOMS says the same of its rooms. Some rooms are closed: what happens in them is reached through
 headers of the folder itself, the doors, and only tests include theirs.
@@ -91,7 +91,7 @@ add_kernels("cuda", {
     "chain": "quantized conv libraries device",
 })
 CLOSED = {"layers/cpu", "layers/cuda", "layers/reference"}
-SHARED_WORDS = {"pipit/error.h", "pipit/types.h"}
+SHARED_WORDS = {"pipit/error.h", "pipit/scores.h", "pipit/types.h"}
 CXX = {".h", ".hpp", ".cpp", ".cc", ".cu", ".cuh", ".inc"}
 SOURCES = {".cpp", ".cc", ".cu"}
 TEXT = CXX | {".py", ".sh", ".cmake", ".in", ".md", ".json", ".txt", ".proto"}

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "layers/scores.h"
 #include "models/image/decode.h"
 #include "models/image/orientation.h"
 
@@ -44,37 +45,61 @@ LoadedImage prepare(Image image, const std::string& name, const Preprocess& prep
   return loaded;
 }
 
-}  // namespace
-
-ClassOutput::ClassOutput(const Graph& graph, const std::string& model) {
+// Why the first output is none of classes; empty where it is one.
+std::string class_output_problem(const Graph& graph) {
   const TensorDesc& desc = graph.value(graph.outputs().at(0)).desc;
   const Shape& shape = desc.shape;
-  bool fits = shape.rank() >= 2 && desc.dtype == DType::f32 && shape[1] >= 1;
-  for (int d = 2; d < shape.rank(); ++d) fits = fits && shape[d] == 1;
-  if (!fits)
-    fail("{}: output '{}' is {}, expected f32 [N, classes]", model, graph.output_names()[0], desc.str());
-  batch = shape[0];
+  int wide = 0;
+  for (int d = 1; d < shape.rank(); ++d) wide += shape[d] != 1 ? 1 : 0;
+  if (shape.rank() < 1 || desc.dtype != DType::f32 || wide > 1 || shape.elements() < 1)
+    return fmt::format("output '{}' is {}, expected f32 [N, classes]", graph.output_names()[0], desc.str());
   // A Reshape to [1, -1], say, puts all images of a batch into one row: its classes would be made up.
   const Value& input = graph.value(graph.inputs().at(0));
-  if (input.desc.shape.rank() == 0 || input.desc.shape[0] != batch) {
-    fail("{}: input '{}' is {}, but output '{}' is {}: expected one row of classes per image", model,
-         input.name, input.desc.str(), graph.output_names()[0], desc.str());
-  }
-  classes = shape[1];
+  if (input.desc.shape.rank() > 0 && input.desc.shape[0] == shape[0]) return {};
+  return fmt::format("input '{}' is {}, but output '{}' is {}: expected one row of classes per image",
+                     input.name, input.desc.str(), graph.output_names()[0], desc.str());
 }
 
-std::vector<ScoredClass> top_classes(std::span<const float> scores, int k, const std::string& image,
-                                     const std::string& model, Precision precision) {
+}  // namespace
+
+std::optional<ClassOutput> find_class_output(const Graph& graph, ScoreKind kind) {
+  return !graph.inputs().empty() && class_output_problem(graph).empty()
+             ? std::optional(ClassOutput(graph, {}, kind))
+             : std::nullopt;
+}
+
+ClassOutput::ClassOutput(const Graph& graph, const std::string& model, ScoreKind of_model) : kind(of_model) {
+  if (const std::string problem = class_output_problem(graph); !problem.empty())
+    fail("{}: {}", model, problem);
+  const Shape& shape = graph.value(graph.outputs()[0]).desc.shape;
+  batch = shape[0];
+  values = shape.elements() / batch;
+  if (values == 1 && kind == ScoreKind::logits) kind = ScoreKind::sigmoid_logits;
+  classes = yes_or_no() ? 2 : values;
+}
+
+float ClassOutput::threshold_score() const {
+  if (kind != ScoreKind::sigmoid_logits) return static_cast<float>(threshold);
+  const double p = std::clamp(threshold, 1e-7, 1 - 1e-7);
+  return static_cast<float>(std::log(p / (1 - p)));
+}
+
+std::vector<ScoredClass> top_classes(const ClassOutput& output, std::span<const float> scores, int k,
+                                     const std::string& image, const std::string& model,
+                                     Precision precision) {
   if (std::any_of(scores.begin(), scores.end(), [](float s) { return std::isnan(s); })) {
     fail("{}: the output of {} for this image has NaN among its {} scores{}", image, model, scores.size(),
          precision == Precision::fp16 ? "; values beyond 65504 overflow in fp16: try precision fp32" : "");
   }
-  const double sum = std::accumulate(scores.begin(), scores.end(), 0.0);
-  const auto [low, high] = std::minmax_element(scores.begin(), scores.end());
-  const bool probabilities = *low >= 0 && *high <= 1 && std::abs(sum - 1) < 1e-3;
-  double denominator = 0;
-  for (const float s : scores) denominator += std::exp(static_cast<double>(s) - *high);
-
+  const std::vector<double> all = probabilities(output.kind, scores);
+  std::vector<ScoredClass> top;
+  if (output.yes_or_no()) {
+    const int said = answer(output, scores)[0];
+    for (const int index : {said, 1 - said})
+      top.push_back({index, static_cast<float>(index == 1 ? all[0] : 1 - all[0])});
+    top.resize(std::min(static_cast<std::size_t>(k), top.size()));
+    return top;
+  }
   std::vector<int> order(scores.size());
   std::iota(order.begin(), order.end(), 0);
   const auto count = std::min(static_cast<std::size_t>(k), order.size());
@@ -84,13 +109,21 @@ std::vector<ScoredClass> top_classes(std::span<const float> scores, int k, const
                       const float sb = scores[static_cast<std::size_t>(b)];
                       return sa != sb ? sa > sb : a < b;
                     });
-  std::vector<ScoredClass> top;
-  for (std::size_t i = 0; i < count; ++i) {
-    const float s = scores[static_cast<std::size_t>(order[i])];
-    const double p = probabilities ? s : std::exp(static_cast<double>(s) - *high) / denominator;
-    top.push_back({order[i], static_cast<float>(p)});
-  }
+  for (std::size_t i = 0; i < count; ++i)
+    top.push_back({order[i], static_cast<float>(all[static_cast<std::size_t>(order[i])])});
   return top;
+}
+
+std::vector<int> answer(const ClassOutput& output, std::span<const float> scores) {
+  if (!are_independent(output.kind))
+    return {static_cast<int>(std::max_element(scores.begin(), scores.end()) - scores.begin())};
+  const std::vector<double> all = probabilities(output.kind, scores);
+  if (output.yes_or_no()) return {output.is_yes(all[0]) ? 1 : 0};
+  std::vector<int> classes;
+  for (std::size_t c = 0; c < all.size(); ++c) {
+    if (output.is_yes(all[c])) classes.push_back(static_cast<int>(c));
+  }
+  return classes;
 }
 
 std::string label_of(const Labels& labels, int index) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -11,27 +12,50 @@
 #include "engine/plan/kernel.h"
 #include "models/image/preprocess.h"
 #include "models/labels.h"
+#include "pipit/scores.h"
 
 namespace pipit {
 
-/// Output 0 of a classifier is [N, classes] in f32 (trailing extents of 1 allowed), and N is that of input 0.
+/// Output 0 of a classifier is [N, scores] in f32 (more extents of 1 allowed; [N]: one score); N is that of input 0.
 struct ClassOutput {
+  ScoreKind kind = ScoreKind::logits;
+  double threshold = 0.5;  ///< probability from which on the answer about an independent class is yes
   std::int64_t batch = 0;
+  std::int64_t values = 0;  ///< scores of an image
+  /// As many, or two where one score says yes or no: class 0 is no, class 1 yes.
   std::int64_t classes = 0;
-  /// Throws Error, beginning with `model`, where that is not so.
-  ClassOutput(const Graph& graph, const std::string& model);
+
+  /// `kind`: of the model; one score that is said to be logits is a logit of yes. Throws Error, beginning with `model`,
+  /// where the output is of another form.
+  ClassOutput(const Graph& graph, const std::string& model, ScoreKind kind);
+  bool yes_or_no() const { return values == 1 && are_independent(kind); }
+  /// Whether an image may have any number of the classes.
+  bool are_tags() const { return values > 1 && are_independent(kind); }
+  /// Compared in f32, as scores are: 0.3 as a score reaches a threshold of 0.3.
+  bool is_yes(double probability) const {
+    return static_cast<float>(probability) >= static_cast<float>(threshold);
+  }
+  /// The score of that probability, which is finite.
+  float threshold_score() const;
 };
+
+/// nullopt where the output is of another form.
+std::optional<ClassOutput> find_class_output(const Graph& graph, ScoreKind kind);
 
 struct ScoredClass {
   int index = 0;
   float probability = 0;
 };
 
-/// The k most probable classes, best first, ties to the lower index. Applies a softmax unless the scores already are
-/// probabilities (all in [0, 1], sum 1 within 1e-3). Throws Error naming `image` and `model`, which computed in
-/// `precision`, when one of them is NaN.
-std::vector<ScoredClass> top_classes(std::span<const float> scores, int k, const std::string& image,
-                                     const std::string& model, Precision precision);
+/// The k most probable classes, best first, ties to the lower index; of yes and no the answer first. Their
+/// probabilities() are those of the output's kind (layers/scores.h). Throws Error naming `image` and `model`, which
+/// computed in `precision`, when a score is NaN.
+std::vector<ScoredClass> top_classes(const ClassOutput& output, std::span<const float> scores, int k,
+                                     const std::string& image, const std::string& model, Precision precision);
+
+/// The classes that an image has by its scores, of which none is NaN, in ascending order: the most probable one, of
+/// independent classes those from the threshold on, else yes or no.
+std::vector<int> answer(const ClassOutput& output, std::span<const float> scores);
 
 /// "cat", or "class 3" where there is no label.
 std::string label_of(const Labels& labels, int index);

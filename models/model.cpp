@@ -6,6 +6,7 @@
 #include "models/catalogue.h"
 #include "models/embedded.h"
 #include "models/resnet.h"
+#include "models/score_kind.h"
 
 namespace pipit {
 
@@ -26,6 +27,14 @@ Model from_onnx(std::string name, OnnxModel onnx) {
     } catch (const Error& e) {
       fail("{}: metadata {}: {}", model.name, kPreprocessKey, e.what());
     }
+  }
+  if (const auto stored = onnx.metadata.find(std::string(kScoresKey)); stored != onnx.metadata.end()) {
+    const std::optional<ScoreKind> kind = find_score_kind(stored->second);
+    if (!kind)
+      fail("{}: metadata {}: '{}' is none of {}", model.name, kScoresKey, stored->second, score_kind_list());
+    model.scores = *kind;
+  } else if (!model.graph.outputs().empty()) {
+    model.scores = score_kind(model.graph);
   }
   model.metadata = std::move(onnx.metadata);
   return model;

@@ -13,6 +13,7 @@
 #include "models/image/preprocess.h"
 #include "models/labels.h"
 #include "models/onnx/read/reader.h"
+#include "pipit/scores.h"
 
 namespace pipit {
 
@@ -22,6 +23,7 @@ struct Model {
   std::map<std::string, std::string> metadata;  ///< all of the file's
   Labels labels;                                ///< from the model's metadata; may be empty
   std::optional<Preprocess> preprocess;         ///< from the model's metadata
+  ScoreKind scores = ScoreKind::logits;         ///< from the model's metadata, else score_kind() of its graph
   bool fixed_batch = false;                     ///< the file fixes the batch size
   std::string widened;                          ///< OnnxModel::widened
 };

@@ -19,7 +19,7 @@ struct SharedClassifier {
   CompiledModel model;
   Preparation preparation;
   Labels labels;
-  std::int64_t classes = 0;
+  std::optional<ClassOutput> output;
   Precision precision = Precision::fp32;
   std::vector<std::string> notes;
 };
@@ -33,15 +33,18 @@ using detail::SharedClassifier;
 std::shared_ptr<const SharedClassifier> load(const std::string& name, const ClassifierOptions& options) {
   Model model = load_model(name, detail::onnx_options(options.load));
   const detail::Preparation preparation = detail::prepare_for(model, options.preprocess);
-  const ClassOutput output(model.graph, model.name);
+  ClassOutput output(model.graph, model.name, options.scores.value_or(model.scores));
+  if (!(options.threshold >= 0 && options.threshold <= 1))
+    fail("threshold is {}; expected 0 to 1", options.threshold);
+  output.threshold = options.threshold;
   if (output.batch != 1)
     fail("{}: its batch is {}, a classifier runs one image at a time", model.name, output.batch);
-  Labels labels = detail::labels_for(model, options.labels, output.classes);
+  Labels labels = detail::labels_for(model, options.labels, output);
   auto shared = std::make_shared<SharedClassifier>(
       CompiledModel(detail::compile_model(std::move(model), options.load, &preparation.preprocess)));
   shared->preparation = preparation;
   shared->labels = std::move(labels);
-  shared->classes = output.classes;
+  shared->output = output;
   shared->precision = options.load.precision;
   shared->notes.assign(shared->model.notes().begin(), shared->model.notes().end());
   if (preparation.source == detail::Preparation::Source::guessed) {
@@ -49,6 +52,7 @@ std::shared_ptr<const SharedClassifier> load(const std::string& name, const Clas
         fmt::format("preprocessing {} ({}); where the model was trained with another its answers suffer",
                     detail::source_text(preparation), detail::describe(preparation.preprocess)));
   }
+  if (const std::string note = detail::scores_note(output); !note.empty()) shared->notes.push_back(note);
   return shared;
 }
 
@@ -67,8 +71,8 @@ struct Classifier::State {
     fill_input(std::move(image), name, shared->preparation.preprocess, info.shape, values);
     const ArrayView scores = session.run({ArrayView(std::span<const float>(values), info.shape)})[0];
     std::vector<Prediction> predictions;
-    for (const ScoredClass& scored :
-         top_classes(scores.values<float>(), top, name, shared->model.name(), shared->precision)) {
+    for (const ScoredClass& scored : top_classes(*shared->output, scores.values<float>(), top, name,
+                                                 shared->model.name(), shared->precision)) {
       predictions.push_back({scored.index, scored.probability, label_of(shared->labels, scored.index)});
     }
     return predictions;
@@ -114,7 +118,11 @@ std::span<const std::string> Classifier::labels() const {
 }
 
 std::int64_t Classifier::classes() const {
-  return state_->shared->classes;
+  return state_->shared->output->classes;
+}
+
+ScoreKind Classifier::scores() const {
+  return state_->shared->output->kind;
 }
 
 std::string Classifier::preprocessing() const {

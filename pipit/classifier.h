@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "pipit/compiled_model.h"
+#include "pipit/scores.h"
 
 namespace pipit {
 
@@ -43,6 +44,10 @@ struct ClassifierOptions {
   PreprocessOptions preprocess;  ///< how images are prepared
   /// File with one class name per line, or a JSON list. Empty: the names that the model stores, if any.
   std::filesystem::path labels;
+  /// What the model's scores are. Empty: what the model stores, else what its graph says.
+  std::optional<ScoreKind> scores;
+  /// Probability, in [0, 1], from which on one score alone says yes.
+  double threshold = 0.5;
 };
 
 /// Pixels that somebody else owns.
@@ -56,14 +61,14 @@ struct PixelView {
 
 /// One class of an answer.
 struct Prediction {
-  int index = 0;          ///< position among the model's outputs
-  float probability = 0;  ///< in [0, 1]; over all classes they add up to 1
+  int index = 0;  ///< position among the model's scores; where there is one alone, 0 is no and 1 is yes
+  float probability = 0;  ///< in [0, 1]; they add up to 1 over all classes, unless these are independent
   std::string label;      ///< the class's name; "class 7" where it has none
 };
 
 /// An image classifier: a model with one input [N, 3, H, W], [N, 1, H, W] (luma) or the same with channels last, in
-/// f32, and a first output [N, classes]. One thread at a time may use a Classifier; copies share the model and have
-/// memory of their own, so give every thread a copy.
+/// f32, and a first output [N, classes]. Where that is one score alone there are two classes, no and yes. One thread at
+/// a time may use a Classifier; copies share the model and have memory of their own, so give every thread a copy.
 class Classifier {
  public:
   /// Loads a model: an ONNX file, or one of the names that `pipit models` lists. Throws what CompiledModel does; Error
@@ -76,21 +81,25 @@ class Classifier {
   Classifier& operator=(Classifier&& other) noexcept;  ///< As the constructor.
   ~Classifier();                                       ///< Frees the memory.
 
-  /// The `top` most probable classes of an image file, best first, ties to the lower index; all where there are
-  /// fewer. The model's scores go through a softmax unless they are probabilities already. Throws Error, beginning with
-  /// the path, when the file cannot be read as an image (decoded sizes up to 2^26 pixels), does not give the model's
-  /// input size, or makes the model answer NaN; UnsupportedError for another format
-  /// than JPEG, PNG, BMP and, in builds with libwebp, WebP.
+  /// The `top` most probable classes of an image file, best first, ties to the lower index; all where there are fewer.
+  /// What is done to the model's scores is a matter of their kind, scores(); logits that are in [0, 1] and add up to 1
+  /// are taken for probabilities. Of yes and no the answer comes first. Throws Error, beginning with the path, when
+  /// the file cannot be read as an image (decoded sizes up to 2^26 pixels), does not give the model's input size, or
+  /// makes the model answer NaN; UnsupportedError for another format than JPEG, PNG, BMP and, in builds with libwebp,
+  /// WebP.
   std::vector<Prediction> classify(const std::filesystem::path& image, int top = 5);
   /// The same of pixels, which are upright. Throws Error when their number is not height * width * 3.
   std::vector<Prediction> classify(const PixelView& image, int top = 5);
   /// The same of the bytes of such a file.
   std::vector<Prediction> classify_encoded(std::span<const std::byte> file, int top = 5);
 
-  /// The name of every class; empty where neither model nor options have them.
+  /// The name of every class; empty where neither model nor options have them ("no" and "yes" where these are the
+  /// classes).
   std::span<const std::string> labels() const;
-  /// How many classes the model tells apart.
+  /// How many classes the model tells apart; 2 where one score alone says yes or no.
   std::int64_t classes() const;
+  /// What the model's scores are.
+  ScoreKind scores() const;
   /// What happens to images, in words: "stored in the model: short side 256, bilinear, crop 224x224, ...".
   std::string preprocessing() const;
   /// CompiledModel::notes(), and what a user should know of the preprocessing: that it is guessed, or another one than

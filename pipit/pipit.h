@@ -16,6 +16,7 @@
 #include "pipit/classifier.h"
 #include "pipit/compiled_model.h"
 #include "pipit/error.h"
+#include "pipit/scores.h"
 #include "pipit/tools.h"
 #include "pipit/types.h"
 

@@ -12,6 +12,7 @@
 #include "engine/base/version.h"
 #include "models/catalogue.h"
 #include "models/onnx/write/annotate.h"
+#include "models/score_kind.h"
 
 namespace pipit::apps {
 
@@ -25,14 +26,6 @@ struct AnnotateOptions {
   ImageOptions image;
   std::string output;
 };
-
-// The classes of the first output, [N, classes].
-std::int64_t class_count(const Model& model) {
-  const Shape& shape = model.graph.value(model.graph.outputs().at(0)).desc.shape;
-  if (shape.rank() < 2)
-    fail("{}: its output is {}, not scores of classes [N, classes]", model.name, shape.str());
-  return shape[1];
-}
 
 // Where the model moves to another folder, what lies beside it goes along.
 void copy_external(const fs::path& model, const fs::path& output) {
@@ -65,9 +58,9 @@ void copy_external(const fs::path& model, const fs::path& output) {
 
 int annotate(const AnnotateOptions& options) {
   if (options.output.empty()) throw CLI::RequiredError("--output");
-  if (options.image.labels.empty() && !options.image.has_preprocessing())
+  if (options.image.labels.empty() && !options.image.has_preprocessing() && options.image.scores.empty())
     throw CLI::ValidationError("annotate",
-                               "nothing to store: give --labels, or --preset, --mean and the like");
+                               "nothing to store: give --labels, --scores, or --preset, --mean and the like");
   check_output("--output", options.output, {options.model.model, options.image.labels});
   if (find_named_model(options.model.model) != nullptr)
     throw CLI::ValidationError(
@@ -79,8 +72,11 @@ int annotate(const AnnotateOptions& options) {
   nlohmann::ordered_json json = {
       {"pipit", version()}, {"command", "annotate"}, {"model", model.name}, {"output", options.output}};
   std::string stored;
+  std::optional<ClassOutput> output;
+  if (!options.image.labels.empty() || !options.image.scores.empty())
+    output = options.image.resolve_output(model.graph, model);
   if (!options.image.labels.empty()) {
-    const Labels labels = options.image.resolve_labels(model, class_count(model));
+    const Labels labels = options.image.resolve_labels(model, *output);
     metadata.emplace(kLabelsKey, labels_to_text(labels));
     json["labels"] = labels.size();
     stored = counted(static_cast<std::int64_t>(labels.size()), "label");
@@ -90,6 +86,11 @@ int annotate(const AnnotateOptions& options) {
     metadata.emplace(kPreprocessKey, to_json(preparation.preprocess));
     json["preprocessing"] = preparation_json(preparation);
     stored += (stored.empty() ? "" : "; ") + describe(preparation.preprocess);
+  }
+  if (!options.image.scores.empty()) {
+    metadata.emplace(kScoresKey, options.image.scores);
+    json["scores"] = options.image.scores;
+    stored += (stored.empty() ? "scores: " : "; scores: ") + options.image.scores;
   }
   constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 31;  // of a protobuf message
   const std::string bytes = with_metadata(read_file(options.model.model, kMostBytes), metadata);
@@ -110,8 +111,8 @@ int annotate(const AnnotateOptions& options) {
 
 void add_annotate(CLI::App& app, int& exit_code) {
   const auto options = std::make_shared<AnnotateOptions>();
-  CLI::App* command =
-      app.add_subcommand("annotate", "Store labels and preprocessing in a copy of a model, and nothing else");
+  CLI::App* command = app.add_subcommand(
+      "annotate", "Store labels, preprocessing and what scores are in a copy of a model, and nothing else");
   options->common.add_output_to(*command);
   options->model.add_to(*command, false);
   command->get_option("MODEL")->description("An ONNX file")->type_name("FILE");
@@ -121,7 +122,8 @@ void add_annotate(CLI::App& app, int& exit_code) {
       ->type_name("FILE");
   command->footer(
       "Labels go into the metadata (metadata_props) under pipit.labels, one per line, preprocessing under\n"
-      "pipit.preprocess as JSON (docs/metadata.md). All other bytes of the model stay as they are; weights "
+      "pipit.preprocess as JSON, --scores under pipit.scores (docs/metadata.md). All other bytes of the "
+      "model stay as they are; weights "
       "that lie\n"
       "in files beside it are copied where --output is in another folder.\n"
       "Examples:\n"

@@ -30,21 +30,28 @@ struct ClassifyOptions {
 };
 
 nlohmann::ordered_json image_json(const ImageResult& result, const std::string& path,
-                                  const std::vector<ScoredClass>& top, const Labels& labels) {
+                                  const std::vector<ScoredClass>& top, const ClassOutput& output,
+                                  const Labels& labels) {
   nlohmann::ordered_json json = {{"path", path}, {"decode_ms", result.decode_ms}, {"run_ms", result.run_ms}};
   if (result.loaded.exif_orientation != 1) json["exif_orientation"] = result.loaded.exif_orientation;
   for (const ScoredClass& p : top) {
     json["top"].push_back(
         {{"class", p.index}, {"label", label_of(labels, p.index)}, {"probability", p.probability}});
+    if (output.are_tags()) json["top"].back()["yes"] = output.is_yes(p.probability);
   }
   return json;
 }
 
-Table image_table(const std::vector<ScoredClass>& top, const Labels& labels) {
-  Table table({{"", Table::Align::right}, {"", Table::Align::right}, {""}});
+Table image_table(const std::vector<ScoredClass>& top, const ClassOutput& output, const Labels& labels) {
+  std::vector<Table::Column> columns = {{"", Table::Align::right}, {"", Table::Align::right}, {""}};
+  if (output.are_tags()) columns.push_back({""});
+  Table table(columns);
   for (std::size_t i = 0; i < top.size(); ++i) {
-    table.add({fmt::format("{}", i + 1), fmt::format("{:.2f} %", 100 * top[i].probability),
-               label_of(labels, top[i].index)});
+    std::vector<std::string> row = {fmt::format("{}", i + 1),
+                                    fmt::format("{:.2f} %", 100 * top[i].probability)};
+    if (output.are_tags()) row.emplace_back(output.is_yes(top[i].probability) ? "yes" : "no");
+    row.push_back(label_of(labels, top[i].index));
+    table.add(std::move(row));
   }
   return table;
 }
@@ -90,8 +97,8 @@ int classify(const ClassifyOptions& options) {
   common.preprocess = preprocess;
   if (common.device == DeviceKind::cuda) common.byte_images = preprocess;
   Runner runner(model.name, std::move(model.graph), common);
-  const ClassOutput output(runner.plan->graph(), model.name);
-  const Labels labels = options.image.resolve_labels(model, output.classes);
+  const ClassOutput output = options.image.resolve_output(runner.plan->graph(), model);
+  const Labels labels = options.image.resolve_labels(model, output);
   if (output.batch != 1) {
     fail("{}: {} the batch at {}, classify runs one image at a time", model.name,
          model.fixed_batch              ? "the file fixes"
@@ -103,6 +110,7 @@ int classify(const ClassifyOptions& options) {
   nlohmann::ordered_json json = json_header("classify", model, *runner.plan);
   json["image_decoders"] = decoders_json();
   json["preprocessing"] = preparation_json(preparation);
+  add_scores_to(json, output);
   json["input_type"] = dtype_name(first_input(*runner.plan).dtype);
   if (!common.plan.empty()) json["preprocess_differences"] = runner.preprocess_differences;
   json["images"] = nlohmann::ordered_json::array();
@@ -114,7 +122,7 @@ int classify(const ClassifyOptions& options) {
     std::vector<ScoredClass> top;
     try {
       if (result.error) std::rethrow_exception(result.error);
-      top = top_classes(result.scores, options.topk, path, runner.model, options.common.precision);
+      top = top_classes(output, result.scores, options.topk, path, runner.model, options.common.precision);
     } catch (const Error& e) {
       failed = true;
       print_error(e.what());
@@ -123,9 +131,9 @@ int classify(const ClassifyOptions& options) {
     }
     if (last.empty()) json["first_answer_ms"] = milliseconds_since(begin);
     last = path;
-    counts.add(result.loaded);
-    json["images"].push_back(image_json(result, path, top, labels));
-    if (!options.common.json) fmt::print("{}\n{}", printable(path), image_table(top, labels).rows(2));
+    counts.add(result.loaded, output, result.scores);
+    json["images"].push_back(image_json(result, path, top, output, labels));
+    if (!options.common.json) fmt::print("{}\n{}", printable(path), image_table(top, output, labels).rows(2));
   });
   const int width = table_width(options.wide);
   if (!options.common.json && !last.empty())
@@ -152,11 +160,12 @@ int classify(const ClassifyOptions& options) {
   std::vector<std::string> notes =
       notes_on(model, preparation, !labels.empty(), quantized, counts, image_channels(*runner.plan));
   add_image_notes(notes, files.left_out, {}, 0);
-  json["notes"] = notes;
-  json.update(excluded_json(files.left_out, {}));
+  if (const std::string note = detail::scores_note(output); !note.empty()) notes.push_back(note);
   if (!options.common.quiet && !failed) print_notes(notes);
   if (!options.common.quiet && failed && !files.left_out.empty())
     print_notes({left_out_note(files.left_out)});
+  json["notes"] = notes;
+  json.update(excluded_json(files.left_out, {}));
   if (options.common.json) print_json(json);
   if (!failed) print_next_of(options, preparation, !labels.empty());
   return failed ? kExitRuntime : kExitOk;
@@ -171,6 +180,7 @@ void add_classify(CLI::App& app, int& exit_code) {
   options->common.add_to(*command);
   options->model.add_to(*command, false);
   options->image.add_to(*command);
+  options->image.add_threshold_to(*command);
   command->add_option("IMAGE", options->images, "JPEG, PNG, BMP or WebP files, or folders of them")
       ->required()
       ->type_name("IMAGE");

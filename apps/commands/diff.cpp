@@ -39,21 +39,24 @@ struct Comparison {
   std::vector<LayerDifference> layers;
   TensorDifference output;
   std::int64_t images = 0;
-  std::int64_t other_top1 = 0;  // images whose largest output is another one
+  std::optional<ClassOutput> scores;  // what the output is, if it is of classes
+  std::int64_t other_top1 = 0;        // images with another answer, or without classes another largest value
   std::int64_t share_images = 0;
   LayerShares shares;  // empty with --fast
   LeftOut left_out;
 };
 
-std::int64_t count_other_top1(const Tensor& a, const Tensor& b, std::int64_t batch, std::int64_t images) {
+std::int64_t count_others(const std::optional<ClassOutput>& output, const Tensor& a, const Tensor& b,
+                          std::int64_t batch, std::int64_t images) {
   const auto values = static_cast<std::size_t>(a.desc().elements() / batch);
   std::int64_t other = 0;
   for (std::int64_t i = 0; i < images; ++i) {
-    const auto top = [&](const Tensor& t) {
+    const auto said = [&](const Tensor& t) {
       const auto row = t.values<float>().subspan(static_cast<std::size_t>(i) * values, values);
-      return std::max_element(row.begin(), row.end()) - row.begin();
+      if (output) return answer(*output, row);
+      return std::vector{static_cast<int>(std::max_element(row.begin(), row.end()) - row.begin())};
     };
-    other += top(a) != top(b) ? 1 : 0;
+    other += said(a) != said(b) ? 1 : 0;
   }
   return other;
 }
@@ -76,7 +79,7 @@ void compare_layers(const MixedModel& model, PreparedImages& images, const Progr
     const auto own = static_cast<std::size_t>(shape.elements());
     result.output.add(shape, real.values<float>().first(own), coarse.values<float>().first(own),
                       std::numeric_limits<float>::infinity());
-    result.other_top1 += count_other_top1(real, coarse, batch, count);
+    result.other_top1 += count_others(result.scores, real, coarse, batch, count);
     progress(first + count, images.size());
   });
   result.images = images.size();
@@ -113,6 +116,7 @@ void print_as_json(const Model& model, const ExecutionPlan& plan, const DiffOpti
   json.update(excluded_json(result.left_out, {}));
   json["output"] = difference_json(result.output);
   json["output"]["other_top1"] = result.other_top1;
+  if (result.scores) add_scores_to(json, *result.scores);
   if (!options.fast) {
     json["share_images"] = result.share_images;
     json["output_noise"] = result.shares.all;
@@ -199,7 +203,9 @@ void print_as_table(const DiffOptions& options, const Comparison& result) {
   const int width = table_width(options.wide);
   fmt::print("{}\noutput       SQNR {} dB, cosine {:.5f}, max error {:.3g}\n", table.str(0, width),
              decibel(result.output.sqnr_db()), result.output.cosine(), result.output.max_error());
-  fmt::print("top-1        another one for {} of {} images\n", result.other_top1, result.images);
+  fmt::print("{:<13}another one for {} of {} images\n",
+             result.scores && are_independent(result.scores->kind) ? "answer" : "top-1", result.other_top1,
+             result.images);
   if (options.fast) return;
   fmt::print("{}",
              wrapped(fmt::format("alone %      noise of the output with only this layer in INT8, of "
@@ -217,6 +223,7 @@ int diff(const DiffOptions& options) {
   const Preprocess preprocess = noted_preprocess(model, options.image.resolve(model), options.common.quiet);
   Comparison result;
   result.preprocess_differences = options.common.compare_preprocess(plan, preprocess);
+  result.scores = find_class_output(model.graph, model.scores);
   Graph fused = fuse(std::move(model.graph));
   keep_nodes(plan, fused, options.common.kept());
   // Kernels chosen by timing may differ from run to run in the last digits.

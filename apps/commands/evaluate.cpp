@@ -1,9 +1,9 @@
 // pipit evaluate MODEL FOLDER: accuracy on a folder of labelled images.
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <set>
 
+#include "apps/commands/accuracy_report.h"
 #include "apps/commands/commands.h"
 #include "apps/display/drop_text.h"
 #include "apps/display/next_command.h"
@@ -11,12 +11,12 @@
 #include "apps/display/table.h"
 #include "apps/display/terminal.h"
 #include "apps/measuring/image_pipeline.h"
-#include "apps/measuring/judged_images.h"
 #include "apps/measuring/runner.h"
 #include "apps/options/values.h"
 #include "engine/base/clock.h"
 #include "layers/passes/passes.h"
 #include "models/catalogue.h"
+#include "models/image/folder.h"
 #include "quant/hash.h"
 #include "quant/quantization_plan.h"
 
@@ -29,6 +29,7 @@ struct EvaluateOptions {
   ModelOptions model;
   ImageOptions image;
   std::string folder;
+  std::string truth;
   std::int64_t limit = 0;
   std::vector<int> devices;
   std::string against;
@@ -36,39 +37,19 @@ struct EvaluateOptions {
   bool strict = false;
 };
 
-struct Interval {
-  double low = 0;
-  double high = 0;
-};
-
-// Wilson's score interval at 95 %: unlike the normal one it stays in [0, 1] and holds near the ends.
-Interval wilson(std::int64_t hits, std::int64_t n) {
-  constexpr double z = 1.959963984540054;
-  const double count = static_cast<double>(n);
-  const double p = static_cast<double>(hits) / count;
-  const double centre = (p + z * z / (2 * count)) / (1 + z * z / count);
-  const double half = z / (1 + z * z / count) * std::sqrt(p * (1 - p) / count + z * z / (4 * count * count));
-  return {std::max(0.0, centre - half), std::min(1.0, centre + half)};
-}
-
 struct DeviceScore {
   std::int64_t images = 0;
   double run_ms = 0;
 };
 
-constexpr int kUnread = -1;
-
 struct Score {
-  std::int64_t images = 0;
-  std::int64_t top1 = 0;
-  std::int64_t top5 = 0;
+  Accuracy accuracy;
   double seconds = 0;                ///< from the first image's file to the last one's classes
   std::vector<DeviceScore> devices;  ///< one per runner
-  std::vector<int> answers;  ///< the most probable class of every image, kUnread of those that are excluded
   std::vector<UnreadableImage> unreadable;
   ImageCounts counts;
 
-  double images_per_s() const { return static_cast<double>(images) / seconds; }
+  double images_per_s() const { return static_cast<double>(accuracy.images()) / seconds; }
   // What the devices would do if nothing kept them waiting: images over the time in kernels, summed over devices.
   double model_images_per_s() const {
     double sum = 0;
@@ -128,8 +109,10 @@ struct Candidate {
   Preparation preparation;
   std::vector<Runner> runners;
   ClassOutput output;
-  std::vector<LabelledImage> images;
-  LeftOut left_out;
+  Labels labels;
+  std::vector<TruthImage> images;
+  LeftOut left_out;          // of formats that are not read
+  std::int64_t unnamed = 0;  // by --truth
 };
 
 Candidate load_candidate(const EvaluateOptions& options, const ModelOptions& from, CommonOptions common) {
@@ -139,12 +122,19 @@ Candidate load_candidate(const EvaluateOptions& options, const ModelOptions& fro
   common.preprocess = preparation.preprocess;
   if (common.device == DeviceKind::cuda) common.byte_images = preparation.preprocess;
   std::vector<Runner> runners = make_runners(model.name, std::move(model.graph), common, options.devices);
-  ClassOutput output(runners[0].plan->graph(), model.name);
-  const Labels labels = options.image.resolve_labels(model, output.classes);
-  LabelledImages found = list_labelled_images(options.folder, labels, static_cast<int>(output.classes));
-  return {std::move(model),         quantized, preparation,
-          std::move(runners),       output,    spread(std::move(found.images), options.limit),
-          std::move(found.left_out)};
+  const ClassOutput output = options.image.resolve_output(runners[0].plan->graph(), model);
+  Labels labels = options.image.resolve_labels(model, output);
+  ImageTruth truth = options.truth.empty() ? read_truth(options.folder, labels, output)
+                                           : read_truth(options.folder, options.truth, labels, output);
+  return {std::move(model),
+          quantized,
+          preparation,
+          std::move(runners),
+          output,
+          std::move(labels),
+          spread(std::move(truth.images), options.limit),
+          std::move(truth.left_out),
+          truth.unnamed};
 }
 
 // Why an image was excluded; what else went wrong is thrown again.
@@ -157,41 +147,34 @@ std::string reason_of(const std::exception_ptr& error) {
 }
 
 Score measure(Candidate& candidate, Progress& progress, std::int64_t done, bool strict) {
-  const std::vector<std::filesystem::path> paths = paths_of(candidate.images);
+  std::vector<std::filesystem::path> paths;
+  for (const TruthImage& image : candidate.images) paths.push_back(image.path);
   const std::vector<Runner>& runners = candidate.runners;
 
-  Score score;
+  Score score{.accuracy = Accuracy(candidate.output, candidate.images)};
   score.devices.resize(runners.size());
-  score.answers.resize(paths.size());
   const auto begin = Clock::now();
   run_images(candidate.runners, candidate.preparation.preprocess, candidate.output, paths,
              [&](const ImageResult& result) {
-               const LabelledImage& image = candidate.images[static_cast<std::size_t>(result.image)];
                if (result.unreadable && !strict && paths.size() > 1) {
-                 score.answers[static_cast<std::size_t>(result.image)] = kUnread;
-                 score.unreadable.push_back({image.path, reason_of(result.error)});
+                 score.unreadable.push_back(
+                     {paths[static_cast<std::size_t>(result.image)], reason_of(result.error)});
                  return;
                }
                if (result.error) std::rethrow_exception(result.error);
-               const std::vector<ScoredClass> top =
-                   top_classes(result.scores, 5, image.path.string(), runners[0].model,
-                               runners[0].plan->options().precision);
-               score.answers[static_cast<std::size_t>(result.image)] = top[0].index;
-               score.top1 += top[0].index == image.label ? 1 : 0;
-               score.top5 += std::any_of(top.begin(), top.end(),
-                                         [&](const ScoredClass& p) { return p.index == image.label; })
-                                 ? 1
-                                 : 0;
-               ++score.images;
-               score.counts.add(result.loaded);
+               Accuracy& accuracy = score.accuracy;
+               accuracy.add(static_cast<std::size_t>(result.image), result.scores, runners[0].model,
+                            runners[0].plan->options().precision);
+               score.counts.add(result.loaded, candidate.output, result.scores);
                ++score.devices[result.runner].images;
                score.devices[result.runner].run_ms += result.run_ms;
                progress.update(done + result.image + 1,
-                               fmt::format("top-1 {:.2f} %", 100.0 * static_cast<double>(score.top1) /
-                                                                 static_cast<double>(score.images)));
+                               fmt::format("{} {:.2f} %", name_of_right(accuracy),
+                                           100.0 * static_cast<double>(accuracy.right()) /
+                                               static_cast<double>(accuracy.images())));
              });
   score.seconds = milliseconds_since(begin) / 1e3;
-  if (score.images == 0)
+  if (score.accuracy.images() == 0)
     fail("{} (none of {} images can be used)", score.unreadable.at(0).error, paths.size());
   return score;
 }
@@ -230,15 +213,16 @@ struct Compared {
   std::optional<JudgedDrop> judged;
 };
 
-Compared compare(const EvaluateOptions& options, const Candidate& base, const Score& of_base,
-                 const Candidate& own, const Score& score) {
+Compared compare(const EvaluateOptions& options, std::size_t images, const Score& of_base,
+                 const Score& score) {
   Compared compared;
-  for (std::size_t i = 0; i < own.images.size(); ++i) {
-    if (of_base.answers[i] == kUnread || score.answers[i] == kUnread) continue;
-    compared.answers.add(of_base.answers[i] == base.images[i].label, score.answers[i] == own.images[i].label);
-    compared.others += score.answers[i] != of_base.answers[i] ? 1 : 0;
+  for (std::size_t i = 0; i < images; ++i) {
+    if (!of_base.accuracy.has(i) || !score.accuracy.has(i)) continue;
+    compared.answers.add(of_base.accuracy.is_right(i), score.accuracy.is_right(i));
+    compared.others += score.accuracy.answer(i) != of_base.accuracy.answer(i) ? 1 : 0;
   }
-  compared.top1 = static_cast<double>(of_base.top1) / static_cast<double>(of_base.images);
+  compared.top1 =
+      static_cast<double>(of_base.accuracy.right()) / static_cast<double>(of_base.accuracy.images());
   if (options.max_drop >= 0) compared.judged = judge_drop(compared.answers, options.max_drop / 100);
   return compared;
 }
@@ -254,10 +238,11 @@ nlohmann::ordered_json compared_json(const EvaluateOptions& options, const Compa
   return json;
 }
 
-std::string compared_text(const EvaluateOptions& options, const Compared& compared) {
-  const std::string text = fmt::format(
-      "against   {}: top-1 {:.2f} %, drop {} points; {} answered otherwise\n", printable(options.against),
-      100 * compared.top1, drop_text(compared.answers), counted(compared.others, "image"));
+std::string compared_text(const EvaluateOptions& options, const std::string& right,
+                          const Compared& compared) {
+  const std::string text = fmt::format("against   {}: {} {:.2f} %, drop {} points; {} answered otherwise\n",
+                                       printable(options.against), right, 100 * compared.top1,
+                                       drop_text(compared.answers), counted(compared.others, "image"));
   return compared.judged ? text + promise_line(options.max_drop, *compared.judged, kLabel) : text;
 }
 
@@ -288,8 +273,8 @@ void print_next_of(const EvaluateOptions& options, bool quantized, const std::op
 }
 
 // Images of the folder that the plan was calibrated on: what INT8 costs on them says less about others.
-std::int64_t calibrated_on(const std::string& plan, const std::vector<LabelledImage>& images,
-                           const std::vector<int>& answers) {
+std::int64_t calibrated_on(const std::string& plan, const std::vector<TruthImage>& images,
+                           const Accuracy& accuracy) {
   if (plan.empty()) return 0;
   const QuantizationPlan read = read_quantization_plan(plan);
   std::set<std::string> known;
@@ -297,7 +282,7 @@ std::int64_t calibrated_on(const std::string& plan, const std::vector<LabelledIm
   if (known.empty()) return 0;
   std::int64_t count = 0;
   for (std::size_t i = 0; i < images.size(); ++i)
-    count += answers[i] != kUnread && known.contains(hash_file(images[i].path)) ? 1 : 0;
+    count += accuracy.has(i) && known.contains(hash_file(images[i].path)) ? 1 : 0;
   return count;
 }
 
@@ -326,39 +311,37 @@ int evaluate(const EvaluateOptions& options) {
     Progress progress("evaluate", base ? 2 * images : images, options.common.quiet);
     measured = measure(own, progress, 0, options.strict);
     if (base)
-      compared = compare(options, *base, measure(*base, progress, images, options.strict), own, *measured);
+      compared =
+          compare(options, own.images.size(), measure(*base, progress, images, options.strict), *measured);
   }
   const Score& score = *measured;
   std::vector<std::string> notes =
       notes_on(model, preparation, true, own.quantized, score.counts, image_channels(*runner.plan));
-  if (const std::int64_t known = calibrated_on(options.common.plan, own.images, score.answers); known > 0) {
+  if (const std::int64_t known = calibrated_on(options.common.plan, own.images, score.accuracy); known > 0) {
     notes.push_back(fmt::format("{} of the {} images calibrated {}: on them INT8 looks better than it is",
-                                known, score.images, options.common.plan));
+                                known, score.accuracy.images(), options.common.plan));
   }
   add_image_notes(notes, own.left_out, score.unreadable, images);
+  if (own.unnamed > 0)
+    notes.push_back(fmt::format("{} of {} not named in {}, and left out", counted(own.unnamed, "image"),
+                                options.folder, options.truth));
+  if (const std::string note = detail::scores_note(own.output); !note.empty()) notes.push_back(note);
   if (!options.common.quiet) print_notes(notes);
   const int code = compared && compared->judged && !compared->judged->within ? kExitCheckFailed : kExitOk;
-  const auto n = static_cast<double>(score.images);
-  const Interval top1 = wilson(score.top1, score.images);
-  const Interval top5 = wilson(score.top5, score.images);
   if (options.common.json) {
     nlohmann::ordered_json json = json_header("evaluate", model, *runner.plan);
     json["image_decoders"] = decoders_json();
     json["preprocessing"] = preparation_json(preparation);
+    add_scores_to(json, own.output);
     json["input_type"] = dtype_name(first_input(*runner.plan).dtype);
     json["notes"] = notes;
     json["exif_transposed"] = score.counts.turned;
     if (!options.common.plan.empty()) json["preprocess_differences"] = runner.preprocess_differences;
     json["folder"] = options.folder;
     json["batch"] = own.output.batch;
-    json["images"] = score.images;
+    json["images"] = score.accuracy.images();
     json.update(excluded_json(own.left_out, score.unreadable));
-    json["top1"] = static_cast<double>(score.top1) / n;
-    json["top1_correct"] = score.top1;
-    json["top1_interval95"] = {top1.low, top1.high};
-    json["top5"] = static_cast<double>(score.top5) / n;
-    json["top5_correct"] = score.top5;
-    json["top5_interval95"] = {top5.low, top5.high};
+    json.update(accuracy_json(score.accuracy, own.labels));
     json["images_per_s"] = score.images_per_s();
     json["model_images_per_s"] = score.model_images_per_s();
     if (!options.devices.empty()) json["devices"] = devices_json(options, score);
@@ -369,21 +352,18 @@ int evaluate(const EvaluateOptions& options) {
   }
   std::string text =
       fmt::format("pixels    {}: {}\n", source_text(preparation), describe(preparation.preprocess));
-  text += fmt::format("images    {}{}\n", score.images,
+  text += fmt::format("images    {}{}\n", score.accuracy.images(),
                       score.unreadable.empty()
                           ? ""
                           : fmt::format(", without {} that cannot be used", score.unreadable.size()));
-  text += fmt::format("top-1     {:.2f} %  [{:.2f}, {:.2f}]\n", 100.0 * static_cast<double>(score.top1) / n,
-                      100 * top1.low, 100 * top1.high);
-  text += fmt::format("top-5     {:.2f} %  [{:.2f}, {:.2f}]   (95 % Wilson intervals)\n",
-                      100.0 * static_cast<double>(score.top5) / n, 100 * top5.low, 100 * top5.high);
+  text += accuracy_text(score.accuracy, own.labels, kLabel);
   text += fmt::format("speed     {:.1f} images/s with decoding, {:.1f} images/s in the model alone\n",
                       score.images_per_s(), score.model_images_per_s());
   for (std::size_t d = 0; d < options.devices.size(); ++d) {
     text += fmt::format("GPU {:<5} {} images, {:.1f} images/s in the model alone\n", options.devices[d],
                         score.devices[d].images, Score::model_images_per_s(score.devices[d]));
   }
-  if (compared) text += compared_text(options, *compared);
+  if (compared) text += compared_text(options, name_of_right(score.accuracy), *compared);
   fmt::print("{}", wrapped(text, kLabel, terminal_width()));
   print_next_of(options, own.quantized, compared);
   return code;
@@ -394,10 +374,11 @@ int evaluate(const EvaluateOptions& options) {
 void add_evaluate(CLI::App& app, int& exit_code) {
   const auto options = std::make_shared<EvaluateOptions>();
   CLI::App* command =
-      app.add_subcommand("evaluate", "Measure top-1 and top-5 accuracy on a folder of images");
+      app.add_subcommand("evaluate", "Measure how often a model is right on a folder of images");
   options->common.add_to(*command);
   options->model.add_to(*command, true);
   options->image.add_to(*command);
+  options->image.add_threshold_to(*command);
   command
       ->add_option(
           "FOLDER", options->folder,
@@ -405,6 +386,13 @@ void add_evaluate(CLI::App& app, int& exit_code) {
           "named with the class index and '_' first")
       ->required()
       ->type_name("FOLDER");
+  command
+      ->add_option(
+          "--truth", options->truth,
+          "CSV file with the classes of the images, instead of the names of folders and files: a line "
+          "for each image, its path below FOLDER, a comma, and its classes (names or indices) with "
+          "';' between")
+      ->type_name("FILE");
   command->add_option("--limit", options->limit, "Use only N images, spread evenly over the folder; 0: all")
       ->check(count_value())
       ->capture_default_str();
@@ -422,7 +410,8 @@ void add_evaluate(CLI::App& app, int& exit_code) {
       ->type_name("fp32|fp16|MODEL");
   command
       ->add_option("--max-drop", options->max_drop,
-                   "Points of top-1 that may be lost --against it; exit code 4 where more were measured")
+                   "Points (percent of the images) that may be lost --against it; exit code 4 where more "
+                   "were measured")
       ->check(nonnegative_number());
   add_strict_to(*command, options->strict);
   command->footer(

@@ -130,6 +130,12 @@ void print_text(const Model& model, const Runner& runner, const InspectOptions& 
                                          printable(model.labels.front()), printable(model.labels.back())),
                              8, width));
   }
+  if (const auto output = find_class_output(graph, model.scores)) {
+    const std::string note = detail::scores_note(*output);
+    fmt::print("{}", wrapped(fmt::format("scores  {}{}{}\n", score_kind_name(output->kind),
+                                         note.empty() ? "" : ": ", note),
+                             8, width));
+  }
   if (model.preprocess)
     fmt::print("{}",
                wrapped(fmt::format("preprocessing  stored in the model: {}\n", describe(*model.preprocess)),
@@ -221,6 +227,8 @@ nlohmann::ordered_json to_json(const Model& model, const Runner& runner, bool wh
     json["outputs"][i]["name"] = graph.output_names()[i];
   json["widened"] = model.widened;
   json["labels"] = model.labels;
+  const auto output = find_class_output(graph, model.scores);
+  json["scores"] = output ? nlohmann::ordered_json(score_kind_name(output->kind)) : nlohmann::ordered_json();
   json["preprocessing"] =
       model.preprocess ? nlohmann::ordered_json::parse(to_json(*model.preprocess)) : nlohmann::ordered_json();
   json["rewrites"] = nlohmann::ordered_json::object();

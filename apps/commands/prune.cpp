@@ -31,21 +31,21 @@ constexpr std::int64_t kComparedImages = 1000;
 constexpr std::int64_t kScaleImages = 100;  // that INT8 scales are of
 
 std::vector<LabelledImage> images_of(const PruneOptions& options, const std::string& folder,
-                                     const Model& model, std::int64_t classes, LeftOut& left_out) {
-  LabelledImages found = images_to_judge(folder, options.goal.against, options.image, model, classes,
+                                     const Model& model, const ClassOutput& output, LeftOut& left_out) {
+  LabelledImages found = images_to_judge(folder, options.goal.against, options.image, model, output,
                                          options.limit, "--against dense");
   for (const auto& [format, count] : found.left_out) left_out[format] += count;
   return std::move(found.images);
 }
 
 // The images of --check are unseen; without, every other image of the sorted folder.
-ImageSplit split_for_pruning(const PruneOptions& options, const Model& model, std::int64_t classes,
+ImageSplit split_for_pruning(const PruneOptions& options, const Model& model, const ClassOutput& output,
                              LeftOut& left_out) {
-  std::vector<LabelledImage> images = images_of(options, options.images, model, classes, left_out);
+  std::vector<LabelledImage> images = images_of(options, options.images, model, output, left_out);
   ImageSplit split;
   if (!options.check.empty()) {
     split.search = std::move(images);
-    split.unseen = images_of(options, options.check, model, classes, left_out);
+    split.unseen = images_of(options, options.check, model, output, left_out);
     const std::int64_t copies = count_copies(split.unseen, split.search);
     if (copies > 0 && !options.common.quiet)
       print_notes(
@@ -172,14 +172,14 @@ int prune(PruneOptions options) {
   const bool symbolic_batch = !model.fixed_batch;
   QuantizationPlan plan = detail::empty_plan(model, preprocess);
   Graph dense = fuse(std::move(model.graph));
-  const ClassOutput output(dense, model.name);
+  const ClassOutput output = options.image.resolve_output(dense, model);
   if (options.takes_rows() && prunable_layers(dense).empty())
     fail_unsupported(
         "{}: nothing to prune: no convolution or matrix product of at least 8 channels between the first "
         "and the last layer",
         model.name);
   LeftOut left_out;
-  const ImageSplit split = split_for_pruning(options, model, output.classes, left_out);
+  const ImageSplit split = split_for_pruning(options, model, output, left_out);
   if (!quiet && !left_out.empty()) print_notes({left_out_note(left_out)});
   const TensorDesc input = dense.value(dense.inputs()[0]).desc;
   const std::shared_ptr<ThreadPool> pool = shared_pool(options.common.threads);
@@ -198,8 +198,8 @@ int prune(PruneOptions options) {
                           pool, kPruneCacheBytes);
   PreparedImages unseen(paths_of(split.unseen), preprocess, input, pool, kPruneCacheBytes);
   const std::int64_t fitted = std::ssize(runs) * output.batch;  // whole batches
-  PruneImages images{fitted, search, labels_of(judged),       {}, probe, compared,
-                     {},     unseen, labels_of(split.unseen), {}};
+  PruneImages images{output,   fitted, search, labels_of(judged),       {}, probe,
+                     compared, {},     unseen, labels_of(split.unseen), {}};
   const PruneCompiler compiler = naming(model.name, [&] {
     const auto dense_plan = PruneCompiler(fp32_options(options)).in_fp32(dense);
     const std::int64_t all = search.size() + unseen.size();
@@ -240,6 +240,7 @@ int prune(PruneOptions options) {
   options.source.refits = !options.no_refit;
   if (options.common.json) {
     nlohmann::ordered_json head = json_header("prune", model, *plan_shown);
+    add_scores_to(head, images.output);
     head.update(excluded_json(left_out, {}));
     print_json(prune_json(std::move(head), options.source, options.goal, outcome));
   } else {

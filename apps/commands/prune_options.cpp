@@ -95,6 +95,7 @@ void PruneOptions::check_usage(const CLI::App& command) const {
 void add_prune_options(const std::shared_ptr<PruneOptions>& options, CLI::App& command) {
   options->model.add_to(command, false);
   options->image.add_to(command);
+  options->image.add_threshold_to(command);
   CommonOptions& common = options->common;
   common.add_precision_to(command, {"fp32", "int8"},
                           "What it is pruned for, on the CPU; int8 calibrates the result, too [fp32]");

@@ -49,12 +49,13 @@ struct TuneOptions {
   Against right() const { return against == "labels" ? Against::labels : Against::fp32; }
 };
 
-Judge judge_of(const TuneOptions& options, const std::vector<LabelledImage>& images,
-               const ImageOutputs& fp32) {
-  return {options.right(), labels_of(images), fp32};
+Judge judge_of(const TuneOptions& options, const ClassOutput& output,
+               const std::vector<LabelledImage>& images, const ImageOutputs& fp32) {
+  return {options.right(), output, labels_of(images), fp32};
 }
 
 struct Outcome {
+  ClassOutput output;
   std::vector<std::string> preprocess_differences;
   std::int64_t calibrated = 0;  // images, 0 with --plan
   Search search;
@@ -82,6 +83,7 @@ void print_as_json(const TuneOptions& options, const Model& model, const Executi
   json["machine"] = machine_description(plan);
   json["output"] = options.output;
   if (!options.common.plan.empty()) json["preprocess_differences"] = outcome.preprocess_differences;
+  add_scores_to(json, outcome.output);
   json["max_drop"] = options.max_drop;
   json["confidence"] = options.confidence;
   json["against"] = options.against;
@@ -181,7 +183,7 @@ void search(const MixedModel& mixed, const TuneOptions& options, const ImageSpli
   const TensorDesc& input = fp32->graph().value(fp32->graph().inputs()[0]).desc;
   const std::shared_ptr<ThreadPool> pool = shared_pool(fp32->options().threads);
   PreparedImages images(paths_of(split.search), preprocess, input, pool, PreparedImages::kUsualCacheBytes);
-  const Judge judge = judge_of(options, split.search, run_outputs(fp32, images));
+  const Judge judge = judge_of(options, outcome.output, split.search, run_outputs(fp32, images));
   outcome.search_top1 = judge.fp32_top1();
 
   PreparedImages some(spread(paths_of(split.search), kShareImages), preprocess, input, pool,
@@ -210,7 +212,7 @@ void check_unseen(const MixedModel& mixed, const TuneOptions& options, const Ima
   const auto outputs = [&](const std::shared_ptr<const ExecutionPlan>& plan, std::int64_t before) {
     return run_outputs(plan, images, [&](std::int64_t done) { stage(before * count + done, 3 * count); });
   };
-  const Judge judge = judge_of(options, split.unseen, outputs(fp32, 0));
+  const Judge judge = judge_of(options, outcome.output, split.unseen, outputs(fp32, 0));
   outcome.unseen_top1 = judge.fp32_top1();
   outcome.unseen = judge.compare(outputs(mixed.in_int8(kept), 1));
   outcome.unseen_int8 = judge.compare(outputs(mixed.in_int8(), 2));
@@ -243,16 +245,15 @@ int tune(const TuneOptions& options) {
   Model model = options.model.load();
   const Preprocess preprocess = noted_preprocess(model, options.image.resolve(model), common.quiet);
   std::optional<QuantizationPlan> plan;
-  Outcome outcome;
+  Outcome outcome{.output = options.image.resolve_output(model.graph, model)};
   if (!common.plan.empty()) {
     plan = detail::read_plan_for(common.plan, model.graph);
     outcome.preprocess_differences = common.compare_preprocess(*plan, preprocess);
   }
   QuantizationPlan made = plan ? QuantizationPlan{} : detail::empty_plan(model, preprocess);
   Graph fused = fuse(std::move(model.graph));
-  const std::int64_t classes = ClassOutput(fused, model.name).classes;
   const LabelledImages judged = images_to_judge(options.images, options.right(), options.image, model,
-                                                classes, options.limit, "--against fp32");
+                                                outcome.output, options.limit, "--against fp32");
   if (!common.quiet && !judged.left_out.empty()) print_notes({left_out_note(judged.left_out)});
   outcome.left_out = judged.left_out;
   const ImageSplit split = split_images(judged.images, plan ? &*plan : nullptr);
@@ -313,6 +314,7 @@ void add_tune(CLI::App& app, int& exit_code) {
       "tune", "Find the layers to keep in floating point so that INT8 costs no more accuracy than allowed");
   options->model.add_to(*command, true);
   options->image.add_to(*command);
+  options->image.add_threshold_to(*command);
   CommonOptions& common = options->common;
   common.add_plan_to(*command);
   common.add_keep_to(*command);

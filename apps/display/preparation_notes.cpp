@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include "apps/display/terminal.h"
+#include "layers/scores.h"
 #include "models/catalogue.h"
 
 namespace pipit::apps {
@@ -16,10 +17,11 @@ nlohmann::ordered_json preparation_json(const Preparation& p) {
   return json;
 }
 
-void ImageCounts::add(const LoadedImage& image) {
+void ImageCounts::add(const LoadedImage& image, const ClassOutput& output, std::span<const float> scores) {
   ++images;
   grey += image.grey ? 1 : 0;
   turned += image.exif_orientation != 1 ? 1 : 0;
+  shares += output.kind == ScoreKind::logits && are_probabilities(scores) ? 1 : 0;
 }
 
 std::vector<std::string> notes_on(const Model& model, const Preparation& preparation, bool labelled,
@@ -50,6 +52,12 @@ std::vector<std::string> notes_on(const Model& model, const Preparation& prepara
         fmt::format("{} turned upright as the EXIF orientation says; --no-exif-transpose leaves photographs "
                     "as they are stored",
                     counts.turned == 1 ? "1 image was" : fmt::format("{} images were", counts.turned)));
+  }
+  if (counts.shares > 0) {
+    notes.push_back(fmt::format(
+        "the scores of {} add up to 1 already, although the model does not end in a softmax: they are taken "
+        "for probabilities as they are; --scores says what they are",
+        counts.shares == counts.images ? "all images" : fmt::format("{} images", counts.shares)));
   }
   return notes;
 }

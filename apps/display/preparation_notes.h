@@ -25,12 +25,14 @@ struct ImageCounts {
   std::int64_t images = 0;
   std::int64_t grey = 0;
   std::int64_t turned = 0;  ///< upright
-  void add(const LoadedImage& image);
+  std::int64_t shares =
+      0;  ///< with logits that are probabilities of one right class already (layers/scores.h)
+  void add(const LoadedImage& image, const ClassOutput& output, std::span<const float> scores);
 };
 
 /// What a user should know of a run, one line each: random weights, guessed preprocessing, no labels (`labelled`: there
 /// are, or they do not matter), a model that is quantized already, only grey images for a model of colours (`channels`
-/// of its input), images that were turned upright.
+/// of its input), images that were turned upright, logits that were probabilities.
 std::vector<std::string> notes_on(const Model& model, const Preparation& preparation, bool labelled,
                                   bool quantized, const ImageCounts& counts, std::int64_t channels);
 /// Adds what a user should know of images that were not used: of formats that are not read, and of `total` those that

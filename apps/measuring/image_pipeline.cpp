@@ -38,7 +38,7 @@ class Pipeline {
         images_(images),
         consume_(consume),
         batch_(output.batch),
-        classes_(static_cast<std::size_t>(output.classes)),
+        values_(static_cast<std::size_t>(output.values)),
         pool_(runners[0].session->pool()) {
     const auto count = static_cast<std::int64_t>(runners.size());
     const std::int64_t slots = slots_per_runner(*runners[0].session, pool_.size(), count, batch_, batches());
@@ -174,7 +174,7 @@ class Pipeline {
                          .loaded = image.loaded,
                          .decode_ms = image.decode_ms};
       if (!result.error) {
-        result.scores = {run.outputs[0].as<float>() + static_cast<std::size_t>(i) * classes_, classes_};
+        result.scores = {run.outputs[0].as<float>() + static_cast<std::size_t>(i) * values_, values_};
         result.run_ms = run.kernel_ms / static_cast<double>(slot.readable);
       }
       consume_(result);
@@ -186,7 +186,7 @@ class Pipeline {
   std::span<const std::filesystem::path> images_;
   const std::function<void(const ImageResult&)>& consume_;
   std::int64_t batch_;
-  std::size_t classes_;
+  std::size_t values_;  // of an image
   ThreadPool& pool_;
   std::vector<Slot> slots_;
 

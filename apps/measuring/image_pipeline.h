@@ -15,7 +15,7 @@ namespace pipit::apps {
 struct ImageResult {
   std::int64_t image = 0;         ///< position in the list
   std::size_t runner = 0;         ///< which of the runners had it
-  std::span<const float> scores;  ///< one per class, valid during the call; empty where there is an error
+  std::span<const float> scores;  ///< all of the image, valid during the call; empty where there is an error
   std::exception_ptr error;       ///< why the image could not be read, or its batch not be run
   bool unreadable = false;        ///< the error is that of this image
   LoadedImage loaded;             ///< nothing where it could not be read

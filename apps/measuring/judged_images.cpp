@@ -49,13 +49,13 @@ std::int64_t count_copies(const std::vector<LabelledImage>& images,
 }
 
 LabelledImages images_to_judge(const std::string& folder, Against against, const ImageOptions& options,
-                               const Model& model, std::int64_t classes, std::int64_t limit,
+                               const Model& model, const ClassOutput& output, std::int64_t limit,
                                const std::string& otherwise) {
   LabelledImages found;
   if (against == Against::labels) {
-    const Labels labels = options.resolve_labels(model, classes);
+    const Labels labels = options.resolve_labels(model, output);
     try {
-      found = list_labelled_images(folder, labels, static_cast<int>(classes));
+      found = list_labelled_images(folder, labels, static_cast<int>(output.classes));
     } catch (const Error& e) {
       if (!std::filesystem::is_directory(folder)) throw;
       fail("{} (images without classes: {})", e.what(), otherwise);

@@ -27,7 +27,7 @@ std::int64_t count_copies(const std::vector<LabelledImage>& images, const std::v
 /// The images of a folder, `limit` of them spread evenly (0: all), with their classes; without where these are not what
 /// is right. An error about classes ends with `otherwise`, an option that does without them.
 LabelledImages images_to_judge(const std::string& folder, Against against, const ImageOptions& options,
-                               const Model& model, std::int64_t classes, std::int64_t limit,
+                               const Model& model, const ClassOutput& output, std::int64_t limit,
                                const std::string& otherwise);
 
 /// Every other image of the sorted folder, so that both parts have all classes. What `plan` (or null) was calibrated on

@@ -12,23 +12,27 @@ namespace {
 
 constexpr int kProfiledRuns = 30;
 
-// The class with the largest score, ties to the lower index, of every image.
-std::vector<int> top_classes_of(const ImageOutputs& outputs) {
-  std::vector<int> classes;
-  const auto images = static_cast<std::int64_t>(outputs.all.size() / outputs.values);
-  for (std::int64_t i = 0; i < images; ++i) {
-    const std::span<const float> row = outputs.image(i);
-    classes.push_back(static_cast<int>(std::max_element(row.begin(), row.end()) - row.begin()));
-  }
-  return classes;
-}
-
 }  // namespace
 
-Judge::Judge(Against against, std::vector<int> labels, const ImageOutputs& fp32)
-    : against_(against), right_(std::move(labels)), fp32_(top_classes_of(fp32)) {
-  if (against_ == Against::fp32) right_ = fp32_;
+Judge::Judge(Against against, const ClassOutput& output, const std::vector<int>& labels,
+             const ImageOutputs& fp32)
+    : against_(against), output_(output), fp32_(answers(fp32)) {
+  if (against_ == Against::fp32) {
+    right_ = fp32_;
+    return;
+  }
+  for (const int label : labels) right_.push_back({label});
   fp32_margins_ = margins(fp32);
+}
+
+Judge::Answers Judge::answers(const ImageOutputs& outputs) const {
+  ClassOutput output = output_;
+  // The image's class says nothing of its other tags.
+  if (against_ == Against::labels && output.are_tags()) output.kind = ScoreKind::logits;
+  Answers answers;
+  const auto images = static_cast<std::int64_t>(outputs.all.size() / outputs.values);
+  for (std::int64_t i = 0; i < images; ++i) answers.push_back(answer(output, outputs.image(i)));
+  return answers;
 }
 
 double Judge::fp32_top1() const {
@@ -38,9 +42,9 @@ double Judge::fp32_top1() const {
 }
 
 PairedAnswers Judge::compare(const ImageOutputs& outputs) const {
-  const std::vector<int> classes = top_classes_of(outputs);
+  const Answers own = answers(outputs);
   PairedAnswers paired;
-  for (std::size_t i = 0; i < classes.size(); ++i) paired.add(fp32_[i] == right_[i], classes[i] == right_[i]);
+  for (std::size_t i = 0; i < own.size(); ++i) paired.add(fp32_[i] == right_[i], own[i] == right_[i]);
   return paired;
 }
 
@@ -53,7 +57,12 @@ std::vector<float> Judge::margins(const ImageOutputs& outputs) const {
   std::vector<float> margins;
   for (std::size_t i = 0; i < right_.size(); ++i) {
     const std::span<const float> row = outputs.image(static_cast<std::int64_t>(i));
-    const auto right = static_cast<std::size_t>(right_[i]);
+    const auto right = static_cast<std::size_t>(right_[i][0]);
+    if (output_.yes_or_no()) {
+      const float above = row[0] - output_.threshold_score();
+      margins.push_back(right == 1 ? above : -above);
+      continue;
+    }
     float other = -std::numeric_limits<float>::max();
     for (std::size_t c = 0; c < row.size(); ++c) {
       if (c != right) other = std::max(other, row[c]);

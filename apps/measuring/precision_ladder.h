@@ -8,6 +8,7 @@
 
 #include "apps/display/progress.h"
 #include "apps/measuring/error_shares.h"
+#include "models/classification.h"
 #include "quant/mixed_search.h"
 
 namespace pipit::apps {
@@ -18,11 +19,12 @@ enum class Against : std::uint8_t {
   fp32,    ///< what the model answers in fp32
 };
 
-/// The answers of the model in fp32 and what is right, for all images.
+/// The answers of the model in fp32 and what is right, for all images. An answer is the class of the largest score, or
+/// yes or no; against fp32 of tags all of them.
 class Judge {
  public:
   /// `labels`: one per image; not read for Against::fp32.
-  Judge(Against against, std::vector<int> labels, const ImageOutputs& fp32);
+  Judge(Against against, const ClassOutput& output, const std::vector<int>& labels, const ImageOutputs& fp32);
 
   double fp32_top1() const;
   PairedAnswers compare(const ImageOutputs& outputs) const;
@@ -31,10 +33,13 @@ class Judge {
   DropEstimate drop(const ImageOutputs& outputs, const ImageOutputs& int8) const;
 
  private:
+  using Answers = std::vector<std::vector<int>>;  // of each image
+  Answers answers(const ImageOutputs& outputs) const;
   std::vector<float> margins(const ImageOutputs& outputs) const;
   Against against_;
-  std::vector<int> right_;
-  std::vector<int> fp32_;
+  ClassOutput output_;
+  Answers right_;
+  Answers fp32_;
   std::vector<float> fp32_margins_;
 };
 

@@ -42,7 +42,7 @@ class Searcher {
         dense_plan_(pruning.compiler().for_times(pruning.dense())),
         dense_(dense_plan_),
         batch_(first_batch(images.probe)),
-        judge_(goal.against, images.search_labels, images.search_answers) {}
+        judge_(goal.against, images.output, images.search_labels, images.search_answers) {}
 
   PruneOutcome run() {
     outcome_.calibrated = images_.calibrated;
@@ -111,7 +111,8 @@ class Searcher {
       const PrunedModel made = pruning_.sketch(budget_.keeps_of(*next));
       const ImageOutputs outputs = run_outputs(pruning_.compiler().in_fp32(made.graph), images_.compared);
       const MedianInterval measured = timed(pruning_.compiler().for_times(made.graph));
-      const double error = divergence(outputs.all, images_.compared_answers.all, outputs.values);
+      const double error =
+          divergence(outputs.all, images_.compared_answers.all, outputs.values, images_.output.kind);
       search_->add(*next, error, measured.low);
       outcome_.sketched.push_back({search_->predicted_speedup(*next), error, measured});
       progress(static_cast<std::int64_t>(1000 * std::min(share(), 1.0)), 1000);
@@ -207,7 +208,7 @@ class Searcher {
     constexpr int kParts = 3;
     progress(0, kParts);
     outcome_.plan = pruning_.compiler().compiled(outcome_.pruned.graph, outcome_.pruned.scales);
-    const Judge judge(goal_.against, images_.unseen_labels, images_.unseen_answers);
+    const Judge judge(goal_.against, images_.output, images_.unseen_labels, images_.unseen_answers);
     outcome_.unseen_top1 = judge.fp32_top1();
     outcome_.unseen = judge.compare(run_outputs(outcome_.plan, images_.unseen));
     progress(1, kParts);

@@ -28,6 +28,7 @@ struct PruneGoal {
 };
 
 struct PruneImages {
+  ClassOutput output;           ///< of the dense model, and of what is made of it
   std::int64_t calibrated = 0;  ///< number of images that weights were chosen and fitted on
   PreparedImages& search;       ///< that steps are judged on
   std::vector<int> search_labels;

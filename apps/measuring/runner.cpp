@@ -149,6 +149,11 @@ nlohmann::ordered_json decoders_json() {
   return json;
 }
 
+void add_scores_to(nlohmann::ordered_json& json, const ClassOutput& output) {
+  json["scores"] = score_kind_name(output.kind);
+  if (are_independent(output.kind)) json["threshold"] = output.threshold;
+}
+
 nlohmann::ordered_json json_header(const std::string& command, const Model& model,
                                    const ExecutionPlan& plan) {
   nlohmann::ordered_json json;

@@ -71,6 +71,8 @@ Precision computed_precision(const ExecutionPlan& plan);
 
 /// What decodes the images, for the JSON of commands that read some.
 nlohmann::ordered_json decoders_json();
+/// "scores", the name of their kind, and of independent ones "threshold".
+void add_scores_to(nlohmann::ordered_json& json, const ClassOutput& output);
 /// Common head of every JSON result: model, device, precision, threads, and pipit's version.
 nlohmann::ordered_json json_header(const std::string& command, const Model& model, const ExecutionPlan& plan);
 /// The document as --json prints it, with a newline at its end. Always JSON: bytes that are not UTF-8 are replaced.

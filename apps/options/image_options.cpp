@@ -4,6 +4,7 @@
 #include "apps/options/list_option.h"
 #include "apps/options/options.h"
 #include "apps/options/values.h"
+#include "models/score_kind.h"
 #include "pipit/detail/load.h"
 
 namespace pipit::apps {
@@ -17,6 +18,24 @@ void ImageOptions::add_to(CLI::App& command) {
   add_preprocessing_to(command);
   command.add_option("--labels", labels, "File with one class name per line (or a JSON list)")
       ->type_name("FILE");
+  one_of(
+      command.add_option(
+          "--scores", scores,
+          "What the model gives for its classes: for one right class logits, or probabilities (softmax) or "
+          "their logarithms; for independent ones probabilities (sigmoid) or logits [what the model stores, "
+          "else what its last layers say]"),
+      {"logits", "softmax", "log-softmax", "sigmoid", "sigmoid-logits"});
+}
+
+void ImageOptions::add_threshold_to(CLI::App& command) {
+  command
+      .add_option(
+          "--threshold", threshold,
+          "Of independent classes, and of one score alone: the probability from which on the answer is "
+          "yes")
+      ->check(CLI::Range(0.0, 1.0))
+      ->type_name("N")
+      ->capture_default_str();
 }
 
 void ImageOptions::add_preprocessing_to(CLI::App& command) {
@@ -71,8 +90,14 @@ Preparation ImageOptions::resolve(const Model& model) const {
   return detail::prepare_for(model, preprocess_options());
 }
 
-Labels ImageOptions::resolve_labels(const Model& model, std::int64_t classes) const {
-  return detail::labels_for(model, labels, classes);
+ClassOutput ImageOptions::resolve_output(const Graph& graph, const Model& model) const {
+  ClassOutput output(graph, model.name, scores.empty() ? model.scores : find_score_kind(scores).value());
+  output.threshold = threshold;
+  return output;
+}
+
+Labels ImageOptions::resolve_labels(const Model& model, const ClassOutput& output) const {
+  return detail::labels_for(model, labels, output);
 }
 
 }  // namespace pipit::apps

@@ -10,6 +10,7 @@
 
 #include "apps/display/preparation_notes.h"
 #include "apps/options/tuning_options.h"
+#include "models/classification.h"
 #include "models/image/preprocess.h"
 #include "models/model.h"
 #include "pipit/classifier.h"
@@ -103,7 +104,8 @@ struct ModelOptions {
 /// --strict, of commands that exclude images which cannot be used.
 void add_strict_to(CLI::App& command, bool& strict);
 
-/// --preset, --resize, --crop, --interpolation, --mean, --std, --bgr, --no-exif-transpose, --labels.
+/// --preset, --resize, --crop, --interpolation, --mean, --std, --bgr, --no-exif-transpose, --labels, --scores,
+/// --threshold.
 struct ImageOptions {
   std::string preset;
   std::optional<int> resize, crop;
@@ -112,9 +114,13 @@ struct ImageOptions {
   bool bgr = false;
   bool no_exif_transpose = false;
   std::string labels;
+  std::string scores;  ///< the name of a kind, or nothing
+  double threshold = 0.5;
 
+  /// All but --threshold.
   void add_to(CLI::App& command);
-  /// All but --labels.
+  void add_threshold_to(CLI::App& command);
+  /// Those about pixels.
   void add_preprocessing_to(CLI::App& command);
   /// Throws CLI::ValidationError for --mean or --std of other than three numbers.
   PreprocessOptions preprocess_options() const;
@@ -122,8 +128,10 @@ struct ImageOptions {
   Preparation resolve(const Model& model) const;
   /// Whether an option about preprocessing was given.
   bool has_preprocessing() const;
+  /// The output of `graph`, which is the model's or was made of it, with --scores and --threshold.
+  ClassOutput resolve_output(const Graph& graph, const Model& model) const;
   /// detail::labels_for() with --labels.
-  Labels resolve_labels(const Model& model, std::int64_t classes) const;
+  Labels resolve_labels(const Model& model, const ClassOutput& output) const;
 };
 
 }  // namespace pipit::apps

@@ -101,8 +101,25 @@ Preparation prepare_for(const Model& model, const PreprocessOptions& options) {
   return result;
 }
 
-Labels labels_for(const Model& model, const std::filesystem::path& file, std::int64_t classes) {
+std::string scores_note(const ClassOutput& output) {
+  if (!are_independent(output.kind)) return {};
+  const std::string from = fmt::format("from {:g} % on", 100 * output.threshold);
+  if (output.yes_or_no()) {
+    return fmt::format(
+        "the model gives one score ({}): a yes-or-no answer, yes {}",
+        output.kind == ScoreKind::sigmoid ? "a probability" : "a logit, to which a sigmoid is applied", from);
+  }
+  return fmt::format("scores are independent of each other ({}): each is shown for itself, yes {}",
+                     output.kind == ScoreKind::sigmoid ? "each a probability"
+                                                       : "logits, to each of which a sigmoid is applied",
+                     from);
+}
+
+Labels labels_for(const Model& model, const std::filesystem::path& file, const ClassOutput& output) {
   Labels found = file.empty() ? model.labels : read_labels(file);
+  const std::int64_t classes = output.classes;
+  if (output.yes_or_no() && found.size() == 1) found.insert(found.begin(), "not " + found[0]);
+  if (output.yes_or_no() && found.empty()) found = {"no", "yes"};
   // One label too many is most often a background class in front: every name would be off by one.
   if (!found.empty() && static_cast<std::int64_t>(found.size()) != classes) {
     if (file.empty())

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "models/classification.h"
 #include "models/model.h"
 #include "pipit/classifier.h"
 
@@ -33,7 +34,12 @@ std::string source_text(const Preparation& preparation);
 /// "short side 256, bilinear, crop 224x224, mean 0.485 0.456 0.406, ...".
 std::string describe(const Preprocess& preprocess);
 
-/// Those of the file, else the model's own; may be empty. Throws Error when there are more or fewer than classes.
-Labels labels_for(const Model& model, const std::filesystem::path& file, std::int64_t classes);
+/// What a user should know of scores that are no probabilities of classes of which one is right; empty for others.
+std::string scores_note(const ClassOutput& output);
+
+/// Those of the file, else the model's own; may be empty. Where one score says yes or no: the names of no and of yes,
+/// "no" and "yes" without any, "not cat" and "cat" where only the score has one. Throws Error when there are more or
+/// fewer than classes.
+Labels labels_for(const Model& model, const std::filesystem::path& file, const ClassOutput& output);
 
 }  // namespace pipit::detail

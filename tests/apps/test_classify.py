@@ -1,8 +1,13 @@
 """pipit classify."""
 
+import itertools
 import json
+import math
+import struct
 
-from command import MODEL, RUNTIME, CommandTest, main
+import onnx_model
+from command import MODEL, RUNTIME, USAGE, CommandTest, main
+from onnx_model import FLOAT, node, tensor
 
 CLASSES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 
@@ -125,6 +130,171 @@ class Classify(CommandTest):
         done = self.pipit("classify", MODEL, "text.jpg", "--profile", code=RUNTIME)
         self.assert_one_line_error(done, "text.jpg")
         self.assertEqual(done.stdout, "")
+
+
+def head(classes, nodes, shape=("N", 3, 2, 2), metadata=None):
+    """A model of scores "s", the mean of red plus -2, -1, 0, ..., and what `nodes` make "y" of them."""
+    weights = [float(c == 0) for _ in range(classes) for c in range(3)]
+    biases = [float(i - 2) for i in range(classes)]
+    tensors = [tensor("w", FLOAT, [classes, 3], struct.pack(f"<{3 * classes}f", *weights)),
+               tensor("b", FLOAT, [classes], struct.pack(f"<{classes}f", *biases)),
+               tensor("one", FLOAT, [1], struct.pack("<f", 1))]
+    begin = [node("GlobalAveragePool", ["x"], "g"), node("Flatten", ["g"], "f"),
+             node("Gemm", ["f", "w", "b"], "s", transB=1)]
+    return onnx_model.model(shape, [*begin, *nodes], tensors, metadata)
+
+
+def logistic(x):
+    return 1 / (1 + math.exp(-x))
+
+
+class Heads(CommandTest):
+    """What is done to scores, by how the graph ends."""
+
+    PLAIN = ("--mean", "0,0,0", "--std", "1,1,1", "--resize", 2, "--crop", 2, "--interpolation", "nearest")
+    WRITTEN_OUT = (node("Neg", ["s"], "n"), node("Exp", ["n"], "e"), node("Add", ["e", "one"], "d"),
+                   node("Div", ["one", "d"], "y"))
+
+    def setUp(self):
+        super().setUp()
+        self.write_bmp("image.bmp", (128, 128, 128), 2)
+
+    def scores(self, classes):
+        """Those of image.bmp, which model.onnx gives as "s"."""
+        self.write("scores.onnx", head(classes, [node("Identity", ["s"], "y")]))
+        top = self.classify("scores.onnx", "--scores", "sigmoid")["images"][0]["top"]
+        return [entry["probability"] for entry in sorted(top, key=lambda entry: entry["class"])]
+
+    def classify(self, model, *options):
+        return json.loads(self.pipit_with_notes("classify", model, "image.bmp", *self.PLAIN, "--topk", 100, *options,
+                                                "--json").stdout)
+
+    def probabilities(self, result):
+        return [entry["probability"] for entry in sorted(result["images"][0]["top"], key=lambda entry: entry["class"])]
+
+    def assert_close(self, got, wanted):
+        self.assertEqual(len(got), len(wanted))
+        for a, b in zip(got, wanted):
+            self.assertAlmostEqual(a, b, delta=1e-5)
+
+    def test_the_graph_says_what_scores_are(self):
+        exact = self.scores(4)
+        shares = [math.exp(x) / sum(map(math.exp, exact)) for x in exact]
+        for nodes, kind, wanted in (
+                ([node("Identity", ["s"], "y")], "logits", shares),
+                ([node("Softmax", ["s"], "y", axis=1)], "softmax", shares),
+                ([node("LogSoftmax", ["s"], "y", axis=1)], "log-softmax", shares),
+                ([node("Sigmoid", ["s"], "y")], "sigmoid", [logistic(x) for x in exact]),
+                ([node("Sigmoid", ["s"], "p"), node("Flatten", ["p"], "y")], "sigmoid", [logistic(x) for x in exact]),
+                ([node("HardSigmoid", ["s"], "y")], "sigmoid", [min(1, max(0, 0.2 * x + 0.5)) for x in exact]),
+                (self.WRITTEN_OUT, "sigmoid", [logistic(x) for x in exact])):
+            with self.subTest(kind, nodes=len(nodes)):
+                self.write("model.onnx", head(4, nodes))
+                result = self.classify("model.onnx")
+                self.assertEqual(result["scores"], kind)
+                self.assert_close(self.probabilities(result), wanted)
+                independent = kind == "sigmoid"
+                self.assertEqual(result.get("threshold"), 0.5 if independent else None)
+                self.assertEqual(any("independent" in note for note in result["notes"]), independent)
+                for entry in result["images"][0]["top"]:
+                    self.assertEqual(entry.get("yes"), entry["probability"] >= 0.5 if independent else None)
+
+    def test_tags_are_shown_for_themselves(self):
+        self.write("model.onnx", head(4, [node("Sigmoid", ["s"], "y")]))
+        result = self.classify("model.onnx", "--threshold", 0.8)
+        lines = self.pipit_with_notes("classify", "model.onnx", "image.bmp", *self.PLAIN, "--threshold", 0.8).stdout.splitlines()
+        table = [line.split() for line in lines[1:5]]
+        self.assertEqual([row[0] for row in table], ["1", "2", "3", "4"])
+        for row, entry in zip(table, result["images"][0]["top"]):
+            self.assertEqual(row, [row[0], f"{100 * entry['probability']:.2f}", "%", "yes" if entry["yes"] else "no", "class",
+                                   str(entry["class"])])
+        self.assertEqual({row[3] for row in table}, {"yes", "no"})
+
+    def test_one_score_says_yes_or_no(self):
+        (score,) = self.one_score()
+        for nodes, kind in (([node("Sigmoid", ["s"], "y")], "sigmoid"), ([node("Identity", ["s"], "y")], "sigmoid-logits")):
+            with self.subTest(kind):
+                self.write("model.onnx", head(1, nodes))
+                p = logistic(score)
+                result = self.classify("model.onnx")
+                self.assertEqual(result["scores"], kind)
+                self.assertTrue(any("yes-or-no" in note for note in result["notes"]))
+                self.assertEqual("a sigmoid is applied" in " ".join(result["notes"]), kind == "sigmoid-logits")
+                self.assertFalse(any("no labels" in note for note in result["notes"]))
+                self.assertEqual([entry["label"] for entry in result["images"][0]["top"]], ["no", "yes"])
+                self.assert_close(self.probabilities(result), [1 - p, p])
+                low = self.classify("model.onnx", "--threshold", p / 2)["images"][0]["top"]
+                self.assertEqual([entry["label"] for entry in low], ["yes", "no"])
+                self.assertLess(low[0]["probability"], low[1]["probability"])  # the answer comes first
+
+    def one_score(self):
+        """Of image.bmp by a model of one: the mean of red less 2."""
+        self.write("model.onnx", head(1, [node("Sigmoid", ["s"], "y")]))
+        yes = self.probabilities(self.classify("model.onnx"))[1]
+        return [math.log(yes / (1 - yes))]
+
+    def test_labels_of_one_score(self):
+        self.write("model.onnx", head(1, [node("Sigmoid", ["s"], "y")]))
+        for lines, names in (("night\nday\n", ["night", "day"]), ("cat\n", ["not cat", "cat"])):
+            self.write("labels.txt", lines)
+            top = self.classify("model.onnx", "--labels", "labels.txt")["images"][0]["top"]
+            self.assertEqual([entry["label"] for entry in sorted(top, key=lambda entry: entry["class"])], names)
+        self.write("labels.txt", "a\nb\nc\n")
+        done = self.pipit("classify", "model.onnx", "image.bmp", "--labels", "labels.txt", code=RUNTIME)
+        self.assert_one_line_error(done, "3 labels", "2 classes")
+
+    def test_an_output_of_one_dimension_is_one_score(self):
+        squeezed = [node("Sigmoid", ["s"], "p"), node("Reshape", ["p", "flat"], "y")]
+        tensors = [tensor("flat", onnx_model.INT64, [1], struct.pack("<q", -1))]
+        weights = [tensor("w", FLOAT, [1, 3], struct.pack("<3f", 1, 0, 0))]
+        begin = [node("GlobalAveragePool", ["x"], "g"), node("Flatten", ["g"], "f"), node("Gemm", ["f", "w"], "s", transB=1)]
+        self.write("model.onnx", onnx_model.model((1, 3, 2, 2), [*begin, *squeezed], [*tensors, *weights]))
+        result = self.classify("model.onnx")
+        self.assertEqual((result["scores"], len(result["images"][0]["top"])), ("sigmoid", 2))
+
+    def test_scores_may_be_given_and_stored(self):
+        exact = self.scores(4)
+        self.write("model.onnx", head(4, [node("Identity", ["s"], "y")]))
+        given = self.classify("model.onnx", "--scores", "sigmoid-logits")
+        self.assertEqual(given["scores"], "sigmoid-logits")
+        self.assert_close(self.probabilities(given), [logistic(x) for x in exact])
+        self.pipit("annotate", "model.onnx", "--scores", "sigmoid-logits", "--output", "stored.onnx")
+        stored = self.classify("stored.onnx")
+        self.assertEqual(stored["scores"], "sigmoid-logits")
+        self.assertEqual(self.probabilities(stored), self.probabilities(given))
+        self.assertEqual(self.json("inspect", "stored.onnx")["scores"], "sigmoid-logits")
+        self.assertEqual(self.classify("stored.onnx", "--scores", "logits")["scores"], "logits")
+        self.write("odd.onnx", head(4, [node("Identity", ["s"], "y")], metadata={"pipit.scores": "tanh"}))
+        self.assert_one_line_error(self.pipit("classify", "odd.onnx", "image.bmp", code=RUNTIME), "pipit.scores", "'tanh'",
+                                   "sigmoid-logits")
+        self.assert_one_line_error(self.pipit("classify", "model.onnx", "image.bmp", "--scores", "tanh", code=USAGE), "'tanh'")
+
+    def test_probabilities_whose_softmax_is_not_found(self):
+        # A matrix of the identity behind the softmax: nothing says that it is one.
+        square = struct.pack("<16f", *(float(i == j) for i, j in itertools.product(range(4), repeat=2)))
+        model = onnx_model.model(("N", 3, 2, 2), [
+            node("GlobalAveragePool", ["x"], "g"), node("Flatten", ["g"], "f"), node("MatMul", ["f", "w"], "s"),
+            node("Softmax", ["s"], "p", axis=1), node("MatMul", ["p", "i"], "y")],
+            [tensor("w", FLOAT, [3, 4], struct.pack("<12f", *range(12))), tensor("i", FLOAT, [4, 4], square)])
+        self.write("model.onnx", model)
+        result = self.classify("model.onnx")
+        self.assertEqual(result["scores"], "logits")
+        self.assertTrue(any("add up to 1 already" in note for note in result["notes"]))
+        self.assertGreater(max(self.probabilities(result)), 0.7)
+        self.assertAlmostEqual(sum(self.probabilities(result)), 1, delta=1e-5)
+
+    def test_quantized_models_keep_their_head(self):
+        for i, colour in enumerate(((10, 10, 10), (200, 200, 200))):
+            self.write_bmp(f"images/{i}.bmp", colour, 2)
+        for op, kind in (("Sigmoid", "sigmoid"), ("Softmax", "softmax")):
+            self.write("model.onnx", head(4, [node(op, ["s"], "y")]))
+            self.pipit_with_notes("calibrate", "model.onnx", "images", "--output", "plan.json")
+            self.pipit_with_notes("quantize", "model.onnx", "--plan", "plan.json", "--output", "int8.onnx")
+            wanted = self.probabilities(self.classify("model.onnx"))
+            for result in (self.classify("int8.onnx"), self.classify("model.onnx", "--precision", "int8", "--plan", "plan.json")):
+                self.assertEqual(result["scores"], kind)
+                for a, b in zip(self.probabilities(result), wanted, strict=True):
+                    self.assertAlmostEqual(a, b, delta=0.05)
 
 
 if __name__ == "__main__":

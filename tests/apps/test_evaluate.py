@@ -3,6 +3,8 @@
 import json
 import os
 
+import struct
+
 import onnx_model
 from command import CHECK_FAILED, MODEL, RUNTIME, UNSUPPORTED, USAGE, CommandTest, main
 
@@ -215,6 +217,144 @@ class Evaluate(CommandTest):
                                   code=RUNTIME)
                 self.assert_one_line_error(done, "17.bmp")
                 self.assertEqual(done.stdout, "")
+
+
+class Independent(CommandTest):
+    """Models whose scores are independent: the mean of red, green and blue above or below 0.5."""
+
+    PIXELS = ("--mean", "0,0,0", "--std", "1,1,1", "--resize", 2, "--crop", 2, "--interpolation", "nearest")
+    COLOURS = {"a": (250, 10, 10), "b": (10, 250, 10), "c": (250, 250, 10), "d": (10, 10, 10), "e": (150, 10, 250),
+               "f": (110, 250, 10)}
+
+    def write_model(self, name, classes, last):
+        """Logits are 10 * (colour - 0.5) for the first `classes` of red, green and blue."""
+        weights = [10.0 * (row == column) for row in range(classes) for column in range(3)]
+        tensors = [onnx_model.tensor("w", onnx_model.FLOAT, [classes, 3], struct.pack(f"<{3 * classes}f", *weights)),
+                   onnx_model.tensor("b", onnx_model.FLOAT, [classes], struct.pack(f"<{classes}f", *[-5.0] * classes))]
+        nodes = [onnx_model.node("GlobalAveragePool", ["x"], "g"), onnx_model.node("Flatten", ["g"], "f"),
+                 onnx_model.node("Gemm", ["f", "w", "b"], "s", transB=1), onnx_model.node(last, ["s"], "y")]
+        self.write(name, onnx_model.model(("N", 3, 2, 2), nodes, tensors))
+
+    def setUp(self):
+        super().setUp()
+        self.write_model("tags.onnx", 3, "Sigmoid")
+        self.write_model("one.onnx", 1, "Sigmoid")
+        self.write_model("logits.onnx", 3, "Identity")
+        self.write("labels.txt", "red\ngreen\nblue\n")
+
+    def image(self, path, name):
+        self.write_bmp(path, self.COLOURS[name], 2)
+
+    def evaluate(self, *arguments):
+        return json.loads(self.pipit_with_notes("evaluate", *arguments, *self.PIXELS, "--json").stdout)
+
+    def test_one_score(self):
+        for name in self.COLOURS:
+            self.image(f"folder/{'dull' if name in 'bdf' else 'red'}/{name}.bmp", name)
+        self.image("folder/dull/wrong.bmp", "a")
+        self.write("names.txt", "dull\nred\n")
+        result = self.evaluate("one.onnx", "folder", "--labels", "names.txt")
+        self.assertEqual((result["scores"], result["threshold"], result["images"]), ("sigmoid", 0.5, 7))
+        self.assertEqual(result["confusion"], {"true_yes": 3, "false_yes": 1, "true_no": 3, "false_no": 0})
+        self.assertAlmostEqual(result["accuracy"], 6 / 7)
+        self.assertEqual((result["top1"], result["top1_correct"]), (result["accuracy"], 6))
+        self.assertNotIn("top5", result)
+        # a, its copy and c are equally sure and share a threshold; e comes behind them.
+        self.assertAlmostEqual(result["average_precision"], (2 * (2 / 3) + 3 / 4) / 3)
+        strict = self.evaluate("one.onnx", "folder", "--labels", "names.txt", "--threshold", 0.95)
+        self.assertEqual(strict["confusion"], {"true_yes": 2, "false_yes": 1, "true_no": 3, "false_no": 1})
+        text = self.pipit_with_notes("evaluate", "one.onnx", "folder", "--labels", "names.txt", *self.PIXELS).stdout
+        self.assertRegex(text, r"(?m)^accuracy  85.71 %")
+        self.assertIn("red: 3 of 3 right, dull: 3 of 4", text)
+        self.assertNotIn("top-", text)
+        self.write("accuracy.json", json.dumps(result))
+        self.pipit("profile", "one.onnx", "--runs", 2, "--accuracy", "accuracy.json", "--output", "report.html", "--quiet")
+
+    def test_one_score_without_labels(self):
+        for folder, name in (("1", "a"), ("0", "b"), ("yes", "c"), ("no", "d")):
+            self.image(f"{'numbers' if folder in '01' else 'words'}/{folder}/{name}.bmp", name)
+            self.image(f"others/{'cats' if folder in '01' else 'dogs'}/{name}.bmp", name)
+        for folder in ("numbers", "words"):
+            self.assertEqual(self.evaluate("one.onnx", folder)["top1_correct"], 2)
+        done = self.pipit("evaluate", "one.onnx", "others", code=RUNTIME)
+        self.assert_one_line_error(done, "cats", "yes or no", "--labels", "--truth")
+
+    def test_tags_of_a_file(self):
+        truth = {"a": "red", "b": "green", "c": "red;green", "d": "", "e": "2", "f": "green"}
+        for name in self.COLOURS:
+            self.image(f"folder/{name}.bmp", name)
+        self.image("folder/more.bmp", "a")
+        self.write("truth.csv", "image,classes\r\n" + "".join(f'"{name}.bmp",{tags}\r\n' for name, tags in truth.items()))
+        options = ("folder", "--labels", "labels.txt", "--truth", "truth.csv")
+        result = self.evaluate("tags.onnx", *options)
+        self.assertEqual((result["scores"], result["images"]), ("sigmoid", 6))
+        self.assertIn("1 image of folder not named in truth.csv, and left out", result["notes"])
+        # e is blue and, by a bit more than half, red, which is not said of it.
+        self.assertEqual(result["exact_correct"], 5)
+        self.assertNotIn("top1", result)
+        classes = {entry["label"]: entry for entry in result["classes"]}
+        self.assertEqual({label: entry["images"] for label, entry in classes.items()}, {"red": 2, "green": 3, "blue": 1})
+        self.assertEqual((classes["red"]["true_yes"], classes["red"]["false_yes"]), (2, 1))
+        for entry in classes.values():
+            self.assertAlmostEqual(entry["average_precision"], 1)
+        self.assertAlmostEqual(result["mean_average_precision"], 1)
+        text = self.pipit_with_notes("evaluate", "tags.onnx", *options, *self.PIXELS).stdout
+        self.assertRegex(text, r"(?m)^exact     83.33 %")
+        self.assertRegex(text, r"(?m)^mAP       100.00 %")
+        against = self.evaluate("tags.onnx", *options, "--against", "tags.onnx", "--max-drop", 90)["against"]
+        self.assertEqual((against["drop_points"], against["other_answers"]), (0, 0))
+        # The same model without its sigmoid, and what is said of it.
+        same = self.evaluate("logits.onnx", *options, "--scores", "sigmoid-logits")
+        self.assertEqual(same["classes"], result["classes"])
+        done = self.pipit("evaluate", "logits.onnx", *options, code=USAGE)
+        self.assert_one_line_error(done, "truth.csv:4: an image of 2 classes", "one class is right", "--scores")
+
+    def test_tags_of_folders(self):
+        for folder, names in (("red", "ace"), ("green", "bcf"), ("blue", "e")):
+            for name in names:
+                self.image(f"folder/{folder}/{folder}-{name}.bmp", name)
+        result = self.evaluate("tags.onnx", "folder", "--labels", "labels.txt")
+        # c and e lie in two folders.
+        self.assertEqual((result["images"], result["exact_correct"]), (5, 5))
+        for path in ("green/green-c.bmp", "blue/blue-e.bmp"):
+            (self.folder / "folder" / path).unlink()
+        single = self.evaluate("tags.onnx", "folder", "--labels", "labels.txt")
+        self.assertEqual((single["images"], single["top1_correct"], single["top5_correct"]), (5, 4, 5))
+        self.assertIn("mean_average_precision", single)
+
+    def test_mistakes_in_a_file_of_classes(self):
+        for name in "ab":
+            self.image(f"folder/{name}.bmp", name)
+        for text, words in (("a.bmp,red\nz.bmp,red\n", ("truth.csv:2", "z.bmp")), ("a.bmp,pink\n", ("truth.csv:1", "'pink'")),
+                            ("a.bmp,3\n", ("'3'", "3 classes")), ("a.bmp,red\na.bmp,red\n", ("truth.csv:2", "second time")),
+                            ("a.bmp,red,green\n", ("truth.csv:1", "two columns")), ('"a.bmp,red\n', ("truth.csv:1", "quote")),
+                            ("\n", ("truth.csv", "no image"))):
+            with self.subTest(text):
+                self.write("truth.csv", text)
+                done = self.pipit("evaluate", "tags.onnx", "folder", "--labels", "labels.txt", "--truth", "truth.csv", code=RUNTIME)
+                self.assert_one_line_error(done, *words)
+
+    def test_other_commands_judge_yes_and_no(self):
+        """INT8 with scales that are too coarse answers otherwise; where only the largest score counted none would."""
+        for i in range(24):
+            self.write_bmp(f"folder/{i % 2}/{i}.bmp", (200 + 2 * i, 10, 10) if i % 2 else (50 - 2 * i, 10, 10), 2)
+        self.pipit_with_notes("calibrate", "one.onnx", "folder", *self.PIXELS, "--limit", 4, "--output", "plan.json",
+                              "--no-histograms")
+        plan = json.loads((self.folder / "plan.json").read_text())
+        for tensor in plan["tensors"]:
+            tensor["scale"] *= 300
+        self.write("plan.json", json.dumps(plan))
+        int8 = ("--plan", "plan.json", "--keep", "first=int8", "--keep", "last=int8", *self.PIXELS)
+        compared = json.loads(self.pipit_with_notes("evaluate", "one.onnx", "folder", "--precision", "int8", *int8, "--against",
+                                                    "fp32", "--json").stdout)
+        self.assertEqual(compared["against"]["base_top1"], 1)
+        self.assertGreater(compared["against"]["other_answers"], 0)
+        differences = json.loads(self.pipit_with_notes("diff", "one.onnx", "folder", *int8, "--json").stdout)
+        self.assertEqual(differences["output"]["other_top1"], compared["against"]["other_answers"])
+        for against in ("labels", "fp32"):
+            tuned = json.loads(self.pipit_with_notes("tune", "one.onnx", "folder", *int8, "--against", against, "--max-drop", 100,
+                                                     "--output", "mixed.json", "--json").stdout)
+            self.assertGreater(tuned["unseen_int8"]["drop_points"], 0, against)
 
 
 class Devices(CommandTest):

@@ -74,4 +74,31 @@ inline std::string bmp(int side, unsigned seed) {
   return file;
 }
 
+/// An ONNX file: operators of one input and no attributes, one behind the other, on an input [1, channels, 1, 1].
+inline std::string chain(int channels, const std::vector<std::string>& operators) {
+  // Lengths and numbers here are below 128, one byte of a varint, or take two.
+  const auto varint = [](std::size_t value) {
+    std::string text;
+    for (; value > 0x7F; value >>= 7) text += static_cast<char>((value & 0x7F) | 0x80);
+    return text + static_cast<char>(value);
+  };
+  const auto number = [&](int field, int value) {
+    return varint(static_cast<std::size_t>(field) << 3) + varint(static_cast<std::size_t>(value));
+  };
+  const auto bytes = [&](int field, const std::string& content) {
+    return varint(static_cast<std::size_t>(field) << 3 | 2) + varint(content.size()) + content;
+  };
+  std::string nodes, value = "x";
+  for (std::size_t i = 0; i < operators.size(); ++i) {
+    const std::string next = i + 1 == operators.size() ? "y" : "v" + std::to_string(i);
+    nodes += bytes(1, bytes(1, value) + bytes(2, next) + bytes(3, next) + bytes(4, operators[i]));
+    value = next;
+  }
+  std::string extents;
+  for (const int extent : {1, channels, 1, 1}) extents += bytes(1, number(1, extent));
+  const std::string input = bytes(1, "x") + bytes(2, bytes(1, number(1, 1) + bytes(2, extents)));
+  const std::string graph = nodes + bytes(2, "graph") + bytes(11, input) + bytes(12, bytes(1, "y"));
+  return number(1, 8) + bytes(7, graph) + bytes(8, number(2, 17));
+}
+
 }  // namespace pipit::test

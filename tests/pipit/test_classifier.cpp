@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <pipit/pipit.h>
 
+#include <cmath>
 #include <thread>
 
 #include "tests/pipit/models.h"
@@ -15,6 +16,7 @@ using pipit::Error;
 using pipit::PixelView;
 using pipit::Prediction;
 using pipit::test::bmp;
+using pipit::test::chain;
 using pipit::test::pattern;
 using pipit::test::Scratch;
 using ::testing::AllOf;
@@ -81,6 +83,68 @@ TEST(Classifier, SaysWhatIsGuessed) {
   const Classifier classifier("resnet18", options);
   EXPECT_THAT(classifier.notes(), testing::Contains(HasSubstr("preprocessing guessed")));
   EXPECT_THAT(classifier.labels(), testing::IsEmpty());
+}
+
+ClassifierOptions pixels_as_they_are() {
+  ClassifierOptions options = one_thread();
+  options.preprocess.resize = 1;
+  options.preprocess.crop = 1;
+  options.preprocess.interpolation = "nearest";
+  options.preprocess.mean = {0, 0, 0};
+  options.preprocess.std = {1, 1, 1};
+  return options;
+}
+
+float logistic(float x) {
+  return 1 / (1 + std::exp(-x));
+}
+
+TEST(Classifier, ShowsIndependentScoresForThemselves) {
+  const Scratch scratch("classifier-tags");
+  const std::string model = scratch.write("tags.onnx", chain(3, {"Flatten", "Sigmoid"})).string();
+  Classifier classifier(model, pixels_as_they_are());
+  EXPECT_EQ(classifier.scores(), pipit::ScoreKind::sigmoid);
+  EXPECT_EQ(classifier.classes(), 3);
+  EXPECT_THAT(classifier.notes(), testing::Contains(HasSubstr("independent")));
+  const std::vector<std::uint8_t> pixel = {51, 255, 0};
+  const std::vector<Prediction> top = classifier.classify(PixelView{pixel, 1, 1});
+  ASSERT_THAT(top, SizeIs(3));
+  EXPECT_EQ(top[0].index, 1);
+  EXPECT_NEAR(top[0].probability, logistic(1), 1e-6);
+  EXPECT_NEAR(top[1].probability, logistic(0.2F), 1e-6);
+  EXPECT_NEAR(top[2].probability, 0.5, 1e-6);
+  // Said to be something else.
+  ClassifierOptions options = pixels_as_they_are();
+  options.scores = pipit::ScoreKind::softmax;
+  EXPECT_EQ(Classifier(model, options).scores(), pipit::ScoreKind::softmax);
+  EXPECT_EQ(Classifier(kModel, one_thread()).scores(), pipit::ScoreKind::logits);
+}
+
+TEST(Classifier, AnswersYesOrNoWhereThereIsOneScore) {
+  const Scratch scratch("classifier-one");
+  const std::vector<std::uint8_t> grey = {153, 153, 153};
+  for (const auto& [operators, kind] :
+       {std::pair(std::vector<std::string>{"Flatten", "Sigmoid"}, pipit::ScoreKind::sigmoid),
+        std::pair(std::vector<std::string>{"Flatten"}, pipit::ScoreKind::sigmoid_logits)}) {
+    const std::string model = scratch.write("one.onnx", chain(1, operators)).string();
+    ClassifierOptions options = pixels_as_they_are();
+    Classifier classifier(model, options);
+    EXPECT_EQ(classifier.scores(), kind);
+    EXPECT_EQ(classifier.classes(), 2);
+    EXPECT_THAT(classifier.labels(), testing::ElementsAre("no", "yes"));
+    std::vector<Prediction> top = classifier.classify(PixelView{grey, 1, 1});
+    ASSERT_THAT(top, SizeIs(2));
+    EXPECT_EQ(top[0].label, "yes");
+    EXPECT_NEAR(top[0].probability, logistic(0.6F), 1e-6);
+    EXPECT_NEAR(top[1].probability, 1 - logistic(0.6F), 1e-6);
+    options.threshold = 0.7;
+    options.labels = scratch.write("labels.txt", "night\nday\n");
+    top = Classifier(model, options).classify(PixelView{grey, 1, 1}, 1);
+    ASSERT_THAT(top, SizeIs(1));
+    EXPECT_EQ(top[0].label, "night");
+    options.threshold = 1.5;
+    EXPECT_THROW(Classifier(model, options), Error);
+  }
 }
 
 TEST(Classifier, RefusesWhatDoesNotFit) {

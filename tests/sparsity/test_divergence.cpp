@@ -35,6 +35,22 @@ TEST(Divergence, OutputsAreProbabilitiesWhereAllOfTheReferenceAre) {
   EXPECT_NEAR(divergence(outputs, reference, 2), -0.25 * std::log(4 * q * (1 - q)), 1e-6);
 }
 
+// One score at a time, yes against no: (1/2, 1/2) against (1/4, 3/4) and (1/4, 3/4) against (1/2, 1/2), added up.
+TEST(Divergence, OfIndependentClassesAddsUp) {
+  const double expected = 0.5 * std::log(4.0 / 3.0) + 0.25 * std::log(0.5) + 0.75 * std::log(1.5);
+  const std::vector<float> p{0.5F, 0.25F}, q{0.25F, 0.5F};
+  EXPECT_NEAR(divergence(q, p, 2, ScoreKind::sigmoid), expected, 1e-6);
+  const std::vector<float> p_logits{0, -std::log(3.0F)}, q_logits{-std::log(3.0F), 0};
+  EXPECT_NEAR(divergence(q_logits, p_logits, 2, ScoreKind::sigmoid_logits), expected, 1e-6);
+  // The mean over two images of one score each.
+  EXPECT_NEAR(divergence(q, p, 1, ScoreKind::sigmoid), expected / 2, 1e-6);
+  EXPECT_EQ(divergence(p, p, 1, ScoreKind::sigmoid), 0);
+  EXPECT_NEAR(divergence(std::vector<float>{1}, std::vector<float>{0}, 1, ScoreKind::sigmoid), std::log(1e7),
+              1e-3);
+  EXPECT_NEAR(divergence(std::vector<float>{3000}, std::vector<float>{-3000}, 1, ScoreKind::sigmoid_logits),
+              3000, 1e-3);
+}
+
 TEST(Divergence, IsFiniteAtTheEnds) {
   EXPECT_NEAR(divergence(std::vector<float>{0, 1}, std::vector<float>{1, 0}, 2), std::log(1e7), 1e-3);
   EXPECT_NEAR(divergence(std::vector<float>{-3000, 3000}, std::vector<float>{3000, -3000}, 2), 6000, 1e-3);

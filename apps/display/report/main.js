@@ -9,7 +9,7 @@ function accuracyFigures() {
   if (!found) return [];
   const points = (share) => digits(100 * share, 4);
   const of = (key) => 'in [' + found[key + '_interval95'].map(points).join(', ') + '], ' + counted(found.images, 'image') + ', ' + shown(found.precision);
-  return [...figure('Top-1', points(found.top1) + ' %', of('top1')), ...figure('Top-5', points(found.top5) + ' %', of('top5'))];
+  return [...figure('Top-1', points(found.top1) + ' %', of('top1')), ...(found.top5 === undefined ? [] : figure('Top-5', points(found.top5) + ' %', of('top5')))];
 }
 
 function drawFigures(result) {

@@ -1,0 +1,356 @@
+#include "models/score_kind.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "layers/ops/binary.h"
+#include "layers/ops/cast.h"
+#include "layers/ops/pool.h"
+#include "layers/ops/quantize.h"
+#include "layers/ops/reduce.h"
+#include "layers/ops/reshaping.h"
+#include "layers/ops/slicing.h"
+#include "layers/ops/softmax.h"
+#include "layers/ops/unary.h"
+#include "layers/passes/moves_elements.h"
+
+namespace pipit {
+
+namespace {
+
+constexpr std::array kKinds{ScoreKind::logits, ScoreKind::softmax, ScoreKind::log_softmax, ScoreKind::sigmoid,
+                            ScoreKind::sigmoid_logits};
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr std::int64_t kMostConstants = 1 << 16;  // elements of a constant whose bounds are looked for
+constexpr double kClose =
+    1e-3;  // what a clip may take away (a guard before a logarithm) and the sum still stands
+
+struct Range {
+  double low = -kInfinity;
+  double high = kInfinity;
+
+  bool within(double least, double most) const { return low >= least && high <= most; }
+  // What cannot be said (infinity less infinity) is nothing.
+  Range checked() const { return std::isnan(low) || std::isnan(high) ? Range{} : *this; }
+};
+
+Range join(const Range& a, const Range& b) {
+  return {std::min(a.low, b.low), std::max(a.high, b.high)};
+}
+
+// What is known of the elements of a value.
+struct Facts {
+  Range range;
+  std::optional<double> total;       // sum of a sample's elements, the same for every sample
+  bool logarithm_of_shares = false;  // of what is not negative and adds up to 1
+
+  bool shares() const { return range.low >= 0 && total && std::abs(*total - 1) < 1e-5; }
+};
+
+// 0 times infinity is 0: the bound is never reached.
+double times(double a, double b) {
+  return a == 0 || b == 0 ? 0 : a * b;
+}
+
+Range product(const Range& a, const Range& b) {
+  const auto [low, high] =
+      std::minmax({times(a.low, b.low), times(a.low, b.high), times(a.high, b.low), times(a.high, b.high)});
+  return {low, high};
+}
+
+// Of what is not negative: 1/0 is infinity.
+Range inverse(const Range& a) {
+  return a.low >= 0 ? Range{1 / a.high, a.low > 0 ? 1 / a.low : kInfinity} : Range{};
+}
+
+std::int64_t per_sample(const Shape& shape) {
+  return shape.rank() > 0 && shape[0] > 0 ? shape.elements() / shape[0] : 0;
+}
+
+class FactFinder {
+ public:
+  explicit FactFinder(const Graph& graph)
+      : graph_(graph), facts_(graph.values().size()), producers_(graph.values().size()) {}
+
+  Facts of_output() {
+    for (const Node& node : graph_.nodes()) {
+      for (const ValueId id : node.outputs) producers_[index(id)] = &node;
+      const bool one = node.outputs.size() == 1 || layer_if<Split>(node) != nullptr;
+      for (const ValueId id : node.outputs) {
+        if (one) facts_[index(id)] = of(node);
+      }
+    }
+    return of(graph_.outputs().at(0));
+  }
+
+ private:
+  const Shape& shape(ValueId id) const { return graph_.value(id).desc.shape; }
+
+  Facts of(ValueId id) const {
+    if (id == kNoValue) return {};
+    const Value& value = graph_.value(id);
+    if (value.constant == nullptr) return facts_[index(id)];
+    Facts facts;
+    if (value.desc.dtype != DType::f32 || value.desc.elements() == 0 ||
+        value.desc.elements() > kMostConstants)
+      return facts;
+    const auto [low, high] = std::ranges::minmax(value.constant->values<float>());
+    facts.range = Range{low, high}.checked();
+    return facts;
+  }
+
+  Facts of(const Node& node) const {
+    if (const auto* unary = layer_if<Unary>(node)) return of_unary(unary->attributes(), of(node.inputs[0]));
+    if (const auto* binary = layer_if<Binary>(node)) return of_binary(node, binary->attributes());
+    if (const auto* softmax = layer_if<Softmax>(node)) return of_softmax(node, softmax->attributes());
+    if (const auto* reduce = layer_if<Reduce>(node)) return of_reduce(node, reduce->attributes());
+    if (const auto* pool = layer_if<Pool>(node)) return of_pool(node, pool->attributes());
+    if (layer_if<Concat>(node)) return of_concat(node);
+    if (layer_if<Where>(node)) return {join(of(node.inputs[1]).range, of(node.inputs[2]).range), {}};
+    // In what integers mean nothing changes but for rounding.
+    if (layer_if<Quantize>(node) || layer_if<Dequantize>(node) || layer_if<ToLayout>(node))
+      return of(node.inputs[0]);
+    if (layer_if<Cast>(node)) return of_cast(node);
+    if (rearranges(node) || layer_if<Expand>(node) || layer_if<Tile>(node) || layer_if<Gather>(node))
+      return moved(node);
+    return {};
+  }
+
+  Facts of_cast(const Node& node) const {
+    const DType from = graph_.value(node.inputs[0]).desc.dtype;
+    const DType to = graph_.value(node.outputs[0]).desc.dtype;
+    const auto is_real = [](DType type) {
+      return type == DType::f32 || type == DType::f64 || type == DType::f16;
+    };
+    if (from == DType::boolean && is_real(to)) return {{0, 1}, {}};
+    return is_real(from) && is_real(to) ? of(node.inputs[0]) : Facts{};
+  }
+
+  // Elements in other places: their sum stays where all of them do and samples are kept apart.
+  Facts moved(const Node& node) const {
+    Facts facts = of(node.inputs[0]);
+    const Shape &from = shape(node.inputs[0]), &to = shape(node.outputs[0]);
+    const auto* transpose = layer_if<Transpose>(node);
+    const bool all = from.elements() == to.elements() && per_sample(from) == per_sample(to) &&
+                     (layer_if<Reshape>(node) || layer_if<DepthToSpace>(node) ||
+                      (transpose != nullptr && transpose->attributes().permutation.at(0) == 0));
+    if (!all) {
+      facts.total.reset();
+      facts.logarithm_of_shares = false;
+    }
+    return facts;
+  }
+
+  static Facts of_unary(const UnaryAttributes& function, const Facts& x) {
+    using enum UnaryKind;
+    const Range& r = x.range;
+    Facts y;
+    switch (function.kind) {
+      case hard_sigmoid:
+        y.range = {0, 1};
+        break;
+      case softsign:
+        y.range = {-1, 1};
+        break;
+      case abs:
+        y.range = {0, std::max(std::abs(r.low), std::abs(r.high))};
+        break;
+      case neg:
+        y.range = {-r.high, -r.low};
+        if (x.total) y.total = -*x.total;
+        break;
+      case reciprocal:
+        y.range = inverse(r);
+        break;
+      case log:
+        y.range = {r.low > 0 ? std::log(r.low) : -kInfinity, r.high > 0 ? std::log(r.high) : kInfinity};
+        y.logarithm_of_shares = x.shares();
+        break;
+      case relu:
+      case clip:
+      case sigmoid:
+      case tanh:
+      case exp:
+      case erf:
+      case softplus:
+        y.range = {unary_value(function, r.low), unary_value(function, r.high)};
+        if (function.kind == relu || function.kind == clip) keep_total(x, y);
+        break;
+      default:
+        break;
+    }
+    y.range = y.range.checked();
+    return y;
+  }
+
+  // Where a clip hardly touches what there is.
+  static void keep_total(const Facts& x, Facts& y) {
+    if (y.range.low - x.range.low <= kClose && x.range.high - y.range.high <= kClose) y.total = x.total;
+  }
+
+  Facts of_binary(const Node& node, const BinaryAttributes& attributes) const {
+    using enum BinaryKind;
+    const ValueId first = node.inputs[0], second = node.inputs[1];
+    const Facts a = of(first), b = of(second);
+    Facts y;
+    if (is_comparison(attributes.kind)) {
+      y.range = {0, 1};
+      return y;
+    }
+    switch (attributes.kind) {
+      case add:
+        y.range = {a.range.low + b.range.low, a.range.high + b.range.high};
+        break;
+      case sub:
+        y.range = {a.range.low - b.range.high, a.range.high - b.range.low};
+        break;
+      case mul:
+        y.range = product(a.range, b.range);
+        break;
+      case div:
+        y = of_quotient(first, second);
+        break;
+      case min:
+        y.range = {std::min(a.range.low, b.range.low), std::min(a.range.high, b.range.high)};
+        break;
+      case max:
+        y.range = {std::max(a.range.low, b.range.low), std::max(a.range.high, b.range.high)};
+        break;
+      default:
+        break;
+    }
+    y.range = y.range.checked();
+    if (!y.total) y.total = total_of_binary(node, attributes.kind);
+    if (attributes.activation.is_identity()) return y;
+    UnaryAttributes clip{UnaryKind::clip, attributes.activation.low, attributes.activation.high};
+    return of_unary(clip, y);
+  }
+
+  // Sums add up, and a number scales them.
+  std::optional<double> total_of_binary(const Node& node, BinaryKind kind) const {
+    const Shape& out = shape(node.outputs[0]);
+    const Facts a = of(node.inputs[0]), b = of(node.inputs[1]);
+    if ((kind == BinaryKind::add || kind == BinaryKind::sub) && a.total && b.total &&
+        shape(node.inputs[0]) == out && shape(node.inputs[1]) == out)
+      return kind == BinaryKind::add ? *a.total + *b.total : *a.total - *b.total;
+    const auto number = [](const Facts& facts) { return facts.range.low == facts.range.high; };
+    if (kind == BinaryKind::mul && a.total && number(b) && shape(node.inputs[0]) == out)
+      return *a.total * b.range.low;
+    if (kind == BinaryKind::mul && b.total && number(a) && shape(node.inputs[1]) == out)
+      return *b.total * a.range.low;
+    if (kind == BinaryKind::div && a.total && number(b) && b.range.low != 0 && shape(node.inputs[0]) == out)
+      return *a.total / b.range.low;
+    return {};
+  }
+
+  // x / sum(x) and x / (x + c) lie in [0, 1] where x does not become negative.
+  Facts of_quotient(ValueId x, ValueId divisor) const {
+    const Facts a = of(x), b = of(divisor);
+    Facts y{product(a.range, inverse(b.range)), {}};
+    const Node* node = producers_[index(divisor)];
+    if (node == nullptr || a.range.low < 0) return y;
+    const auto* reduce = layer_if<Reduce>(*node);
+    if (reduce != nullptr && reduce->attributes().kind == ReduceKind::sum && node->inputs[0] == x) {
+      const bool apart = !reduced_dims(reduce->attributes(), shape(x))[0];
+      return {{0, 1}, apart ? std::optional<double>(per_sample(shape(divisor))) : std::nullopt};
+    }
+    const auto* sum = layer_if<Binary>(*node);
+    if (sum == nullptr || sum->attributes().kind != BinaryKind::add) return y;
+    for (int i = 0; i < 2; ++i) {
+      const auto side = static_cast<std::size_t>(i);
+      if (node->inputs[side] == x && of(node->inputs[1 - side]).range.low >= 0) y.range = {0, 1};
+    }
+    return y;
+  }
+
+  Facts of_softmax(const Node& node, const SoftmaxAttributes& attributes) const {
+    const Shape& x = shape(node.inputs[0]);
+    const SoftmaxGroups groups = softmax_groups(attributes, x);
+    std::int64_t size = 1;
+    for (int d = groups.begin; d < groups.end; ++d) size *= x[d];
+    const bool apart = groups.begin > 0 && size > 0;
+    Facts y;
+    const double total = apart ? static_cast<double>(per_sample(x)) / static_cast<double>(size) : 0;
+    if (attributes.log) {
+      y.range = {-kInfinity, 0};
+      y.logarithm_of_shares = total == 1;
+    } else {
+      y.range = {0, 1};
+      if (apart) y.total = total;
+    }
+    return y;
+  }
+
+  // The sum of a sample over places that become one, or their mean.
+  std::optional<double> reduced_total(const Node& node, bool mean) const {
+    const Facts x = of(node.inputs[0]);
+    const std::int64_t from = per_sample(shape(node.inputs[0])), to = per_sample(shape(node.outputs[0]));
+    if (!x.total || from == 0 || to == 0) return {};
+    return mean ? *x.total * static_cast<double>(to) / static_cast<double>(from) : *x.total;
+  }
+
+  Facts of_reduce(const Node& node, const ReduceAttributes& attributes) const {
+    using enum ReduceKind;
+    const Range x = of(node.inputs[0]).range;
+    const bool apart = !reduced_dims(attributes, shape(node.inputs[0]))[0];
+    const std::int64_t to = std::max<std::int64_t>(shape(node.outputs[0]).elements(), 1);
+    const double count = static_cast<double>(shape(node.inputs[0]).elements()) / static_cast<double>(to);
+    if (attributes.kind == mean) return {x, apart ? reduced_total(node, true) : std::nullopt};
+    if (attributes.kind == max || attributes.kind == min) return {x, {}};
+    if (attributes.kind == prod && x.within(0, 1)) return {{0, 1}, {}};
+    if (attributes.kind == sum)
+      return {{times(count, x.low), times(count, x.high)}, apart ? reduced_total(node, false) : std::nullopt};
+    return {};
+  }
+
+  Facts of_pool(const Node& node, const PoolAttributes& attributes) const {
+    const Range x = of(node.inputs[0]).range;
+    if (attributes.kind == PoolKind::max) return {x, {}};
+    if (attributes.kind != PoolKind::average) return {};
+    if (attributes.global) return {x, reduced_total(node, true)};
+    return {attributes.count_include_pad ? join(x, {0, 0}) : x, {}};
+  }
+
+  Facts of_concat(const Node& node) const {
+    const auto* concat = layer_if<Concat>(node);
+    Facts y = of(node.inputs[0]);
+    y.logarithm_of_shares = false;
+    for (std::size_t i = 1; i < node.inputs.size(); ++i) {
+      const Facts next = of(node.inputs[i]);
+      y.range = join(y.range, next.range);
+      y.total = y.total && next.total ? std::optional(*y.total + *next.total) : std::nullopt;
+    }
+    if (concat->attributes().axis == 0 || -concat->attributes().axis == shape(node.outputs[0]).rank())
+      y.total.reset();
+    return y;
+  }
+
+  const Graph& graph_;
+  std::vector<Facts> facts_;  // of each value
+  std::vector<const Node*> producers_;
+};
+
+}  // namespace
+
+ScoreKind score_kind(const Graph& graph) {
+  const Facts facts = FactFinder(graph).of_output();
+  if (facts.shares()) return ScoreKind::softmax;
+  if (facts.logarithm_of_shares) return ScoreKind::log_softmax;
+  return facts.range.within(0, 1) ? ScoreKind::sigmoid : ScoreKind::logits;
+}
+
+std::optional<ScoreKind> find_score_kind(std::string_view name) {
+  const auto* found = std::ranges::find(kKinds, name, score_kind_name);
+  return found == kKinds.end() ? std::nullopt : std::optional(*found);
+}
+
+std::string score_kind_list() {
+  std::string names;
+  for (const ScoreKind kind : kKinds) names.append(names.empty() ? "" : ", ").append(score_kind_name(kind));
+  return names;
+}
+
+}  // namespace pipit

@@ -1,0 +1,28 @@
+// What a classifier's scores are, as its graph says.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "engine/graph/graph.h"
+#include "pipit/scores.h"
+
+namespace pipit {
+
+/// The key of the ONNX metadata under which a model says it itself, with the name of a kind.
+inline constexpr std::string_view kScoresKey = "pipit.scores";
+
+/// What the first output of a graph as it was read must be: bounds and sums are followed from its inputs on, through
+/// what only moves or rounds elements and through elementwise arithmetic, so that the ways in which functions are
+/// written out do not matter. Softmax: no score is negative, and those of a sample add up to 1. Log-softmax: the
+/// logarithm of that. Sigmoid: each lies in [0, 1]. All else are logits.
+ScoreKind score_kind(const Graph& graph);
+
+/// The kind of this name; nullopt where there is none.
+std::optional<ScoreKind> find_score_kind(std::string_view name);
+
+/// "logits, softmax, ...": all names.
+std::string score_kind_list();
+
+}  // namespace pipit
