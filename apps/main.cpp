@@ -69,6 +69,12 @@ std::string not_taken(const CLI::App& command, const std::string& name,
                      known_elsewhere ? "" : near_names(*option, options));
 }
 
+std::string usage_of(const CLI::App& command, const std::string& name) {
+  DeclaredCommand declaration = declared(command);
+  declaration.name = name.substr(std::min<std::size_t>(1, name.size()));
+  return declaration.usage();
+}
+
 // --help and --version end here too. CLI11 reports an unknown subcommand as a missing one.
 int exit_of(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App* command = &app;
@@ -92,7 +98,24 @@ int exit_of(const CLI::App& app, const CLI::ParseError& error) {
   }
   if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError) && !extra.empty())
     return report(fmt::format("{}; see pipit{} --help", not_taken(*command, name, extra), name), kExitUsage);
-  return report(fmt::format("{}; see pipit{} --help", error.what(), name), kExitUsage);
+  // What is required and missing is seen best in its place.
+  const std::string usage = error.get_exit_code() == static_cast<int>(CLI::ExitCodes::RequiredError)
+                                ? fmt::format(": {}", usage_of(*command, name))
+                                : "";
+  return report(fmt::format("{}{}; see pipit{} --help", error.what(), usage, name), kExitUsage);
+}
+
+// What `pipit` alone says.
+void print_first_steps() {
+  fmt::print(
+      "pipit {} runs ONNX image classifiers and shows where their time goes. Three things to try:\n\n"
+      "  pipit classify photo.jpg                 what a photograph of yours shows\n"
+      "  pipit profile resnet50                   how long each layer takes on this machine\n"
+      "  pipit inspect model.onnx                 the layers of a model of yours, and what runs them\n\n"
+      "classify takes EfficientNet-Lite0 where no model is named, and fetches it once (18 MB). pipit --help "
+      "lists all\n"
+      "commands, pipit COMMAND --help explains one.\n",
+      version());
 }
 
 // CLI11 would take the value of an option in front of the subcommand for the subcommand.
@@ -149,6 +172,10 @@ int run(int argc, char** argv) {
     return report(fmt::format("{} stands before the subcommand; options go after it: pipit SUBCOMMAND ... {}",
                               argv[1], argv[1]),
                   kExitUsage);
+  }
+  if (argc == 1) {
+    print_first_steps();
+    return flushed(kExitUsage);
   }
   try {
     app.parse(argc, argv);

@@ -1,6 +1,7 @@
 // pipit classify MODEL IMAGE...: the most probable classes of images.
 
 #include "apps/commands/commands.h"
+#include "apps/commands/fetching.h"
 #include "apps/display/layer_json.h"
 #include "apps/display/layer_table.h"
 #include "apps/display/next_command.h"
@@ -9,6 +10,7 @@
 #include "apps/measuring/image_pipeline.h"
 #include "apps/measuring/runner.h"
 #include "engine/base/clock.h"
+#include "engine/base/error.h"
 #include "engine/platform/device.h"
 #include "layers/passes/passes.h"
 #include "models/catalogue.h"
@@ -27,6 +29,7 @@ struct ClassifyOptions {
   bool profile = false;
   int runs = 20;
   bool wide = false;
+  std::string model_note;  // why it is this model, where none was named
 };
 
 nlohmann::ordered_json image_json(const ImageResult& result, const std::string& path,
@@ -54,6 +57,12 @@ Table image_table(const std::vector<ScoredClass>& top, const ClassOutput& output
     table.add(std::move(row));
   }
   return table;
+}
+
+// Whether what stands for MODEL is an image or a folder, so that no model is named.
+bool is_for_images(const std::string& word) {
+  if (find_named_model(word) != nullptr) return false;
+  return std::filesystem::is_directory(word) || counts_as_image(word);
 }
 
 // Folders stand for the images below them.
@@ -164,6 +173,8 @@ int classify(const ClassifyOptions& options) {
   if (!options.common.quiet && !failed) print_notes(notes);
   if (!options.common.quiet && failed && !files.left_out.empty())
     print_notes({left_out_note(files.left_out)});
+  if (!options.model_note.empty())
+    notes.insert(notes.begin(), options.model_note);  // said before it was loaded
   json["notes"] = notes;
   json.update(excluded_json(files.left_out, {}));
   if (options.common.json) print_json(json);
@@ -181,9 +192,16 @@ void add_classify(CLI::App& app, int& exit_code) {
   options->model.add_to(*command, false);
   options->image.add_to(*command);
   options->image.add_threshold_to(*command);
-  command->add_option("IMAGE", options->images, "JPEG, PNG, BMP or WebP files, or folders of them")
-      ->required()
-      ->type_name("IMAGE");
+  CLI::Option* images =
+      command->add_option("IMAGE", options->images, "JPEG, PNG, BMP or WebP files, or folders of them");
+  images->required()->type_name("IMAGE");
+  CLI::Option* model = command->get_option("MODEL");
+  model->required(false)->description(
+      model_help() + " [efficientnet-lite0, fetched once; resnet20-cifar10 where that fails]");
+  // It is parsed before what is required is looked for.
+  model->each([images](const std::string& word) {
+    if (is_for_images(word)) images->required(false);
+  });
   command->add_option("--topk", options->topk, "Classes to print per image")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
@@ -194,11 +212,22 @@ void add_classify(CLI::App& app, int& exit_code) {
   add_wide_to(*command, options->wide);
   command->footer(
       "Examples:\n"
+      "  pipit classify photo.jpg\n"
       "  pipit classify resnet20-cifar10 cat.jpg\n"
       "  pipit classify resnet20-cifar10 photographs/\n"
       "  pipit classify squeezenet.onnx *.jpg --labels imagenet-classes.txt --topk 3 --json\n"
       "  pipit classify model.onnx cat.jpg --preset caffe --crop 227 --profile");
-  command->callback([options, &exit_code] { exit_code = classify(*options); });
+  command->callback([options, &exit_code] {
+    if (const std::string& first = options->model.model; is_for_images(first)) {
+      // Nothing is fetched for it.
+      if (!std::filesystem::exists(first)) fail("{}: no such file or folder", first);
+      options->images.insert(options->images.begin(), first);
+      DefaultModel chosen = default_model(options->common.quiet);
+      options->model.model = std::move(chosen.name);
+      options->model_note = std::move(chosen.note);
+    }
+    exit_code = classify(*options);
+  });
 }
 
 }  // namespace pipit::apps

