@@ -9,6 +9,7 @@ namespace pipit {
 void register_cpu_conv_tile(Registry& registry);       // any dense geometry, no patch matrix
 void register_cpu_conv_im2col(Registry& registry);     // im2col + GEMM, 1x1 without im2col
 void register_cpu_conv_depthwise(Registry& registry);  // direct depthwise
+void register_cpu_conv_groups(Registry& registry);     // small groups, any window
 void register_cpu_conv_gemv(Registry& registry);       // fp16: 1x1 of few pixels
 void register_cpu_conv_winograd(Registry& registry);   // 3x3 of stride 1; directly in front of tile
 void register_cpu_pool(Registry& registry);
@@ -35,6 +36,7 @@ void register_cpu_dynamic_quantize(Registry& registry);
 void register_cpu_dynamic_conv(Registry& registry);  // DynamicQConv
 void register_cpu_qconv_tile(Registry& registry);
 void register_cpu_qconv_depthwise(Registry& registry);
+void register_cpu_qconv_groups(Registry& registry);
 void register_cpu_qconv_depthwise_quads(Registry& registry);
 void register_cpu_qconv_winograd(Registry& registry);  // 3x3 of stride 1 by transforms
 void register_cpu_qelementwise(Registry& registry);    // Quantize, Dequantize, QAdd, QMul, QUnary

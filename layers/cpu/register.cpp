@@ -11,6 +11,7 @@ void register_cpu(Registry& registry) {
   chosen_isa();  // a wrong PIPIT_ISA is reported here, not by the first node that multiplies
 
   register_cpu_conv_depthwise(registry);
+  register_cpu_conv_groups(registry);
   register_cpu_conv_gemv(registry);
   register_cpu_conv_winograd(registry);
   register_cpu_conv_tile(registry);
@@ -35,6 +36,7 @@ void register_cpu(Registry& registry) {
   register_cpu_dynamic_conv(registry);
   register_cpu_qconv_depthwise_quads(registry);
   register_cpu_qconv_depthwise(registry);
+  register_cpu_qconv_groups(registry);
   register_cpu_qconv_winograd(registry);
   register_cpu_qconv_tile(registry);
   register_cpu_qelementwise(registry);

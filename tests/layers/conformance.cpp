@@ -342,6 +342,7 @@ const std::set<std::string> kHalfKernels = {
     "Concat rows",
     "Concat strided_copy",
     "Conv depthwise",
+    "Conv small_groups",
     "Conv tile",
     "Conv winograd_f2x2",
     "Conv winograd_f4x4",

@@ -1,9 +1,7 @@
 // Depthwise convolution on NHWC and NDHWC data: tiles of neighbouring output pixels, vectorized over the channels.
-#include <cmath>
-
 #include "layers/common/layer_kernel.h"
 #include "layers/cpu/conv/depthwise_rows.h"
-#include "layers/cpu/conv/row_source.h"
+#include "layers/cpu/conv/fused_source.h"
 #include "layers/cpu/elementwise/epilogue.h"
 #include "layers/cpu/families.h"
 #include "layers/cpu/tile/tile_kernel.h"
@@ -17,12 +15,14 @@ namespace {
 
 Refusal refuse_depthwise(const NodeSpec& spec) {
   if (Refusal reason = refuse_unless_stored_floats(spec)) return reason;
+  if (spec.constant(1) == nullptr) return "weights are computed at run time";
   const TensorDesc& x = *spec.inputs[0];
   if (x.shape.rank() < 4) return "only two or three spatial dimensions are handled";
-  if (layer_as<Conv>(spec.layer).attributes().groups != x.shape[1] || x.shape[1] == 1) {
-    return "not a depthwise convolution";
-  }
-  if (spec.constant(1) == nullptr) return "weights are computed at run time";
+  const ConvAttributes& attributes = layer_as<Conv>(spec.layer).attributes();
+  if (attributes.groups != x.shape[1] || x.shape[1] == 1) return "not a depthwise convolution";
+  if (x.shape.rank() == 4 && spec.outputs[0].shape[1] != x.shape[1]) return "several outputs per channel";
+  if (x.shape.rank() == 4 && !DepthwiseRows<float>::is_special(attributes.window))
+    return "not a window of 3, 5 or 7 columns with a stride of 1 or 2";
   if (!is_channels_last(x) || !is_channels_last(spec.outputs[0]))
     return "input and output must be channels_last";
   if (spec.has_input(3) && !is_channels_last(*spec.inputs[3])) return "the residual must be channels_last";
@@ -65,7 +65,8 @@ class Depthwise final : public Kernel {
         threads_(spec.threads) {
     pack(*spec.constant(1));
     if (spec.fusion.producer != nullptr) {
-      compute_input(spec);
+      source_ = std::make_unique<FusedSource>(spec);
+      cut_pieces(source_->rows());
     } else {
       worker_bytes_ = worker_stride(tile_bytes(rows_.block()));
     }
@@ -73,21 +74,17 @@ class Depthwise final : public Kernel {
 
   std::size_t scratch_bytes() const override { return static_cast<std::size_t>(threads_) * worker_bytes_; }
   bool reads_constant(std::size_t index) const override {
-    return source_ ? source_->reads_constant(index) : index != 1;
+    return source_ ? source_->kernel().reads_constant(index) : index != 1;
   }
-  double kept_share() const override { return source_ ? source_->kept_share() : 1; }
-  // The source's pieces overlap less than the bands for which it counts itself.
+  double kept_share() const override { return source_ ? source_->kernel().kept_share() : 1; }
   std::vector<KernelWork> work() const override {
     std::vector<KernelWork> parts;
-    if (source_) {
-      parts = source_->work();
-      for (KernelWork& part : parts) part.macs = std::min(part.macs, source_macs_);
-    }
+    if (source_) parts = source_->work();
     parts.push_back({multiplier_ * rows_.macs(), Products::fp32, f32_tiles().isa});
     return parts;
   }
   std::size_t packed_bytes() const override {
-    return packed_.bytes() + (source_ ? source_->packed_bytes() : 0);
+    return packed_.bytes() + (source_ ? source_->kernel().packed_bytes() : 0);
   }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
@@ -130,22 +127,6 @@ class Depthwise final : public Kernel {
     std::size_t source_at = 0;
   };
 
-  void compute_input(const NodeSpec& spec) {
-    source_ = spec.fusion.producer_candidate->create(*spec.fusion.producer);
-    source_rows_ = dynamic_cast<const RowSource*>(source_.get());
-    if (source_rows_ == nullptr)
-      fail("kernel {} computes no rows for a depthwise convolution", spec.fusion.producer_candidate->name);
-    const NodeSpec& producer = *spec.fusion.producer;
-    source_macs_ =
-        std::llround(static_cast<double>(producer.layer.work(producer.inputs, producer.outputs).macs) *
-                     source_->kept_share());
-    cut_pieces(*source_rows_);
-    if (spec.has_input(2)) {
-      const auto bias = spec.constant(2)->values<float>();
-      bias_.assign(bias.begin(), bias.end());
-    }
-  }
-
   void cut_pieces(const RowSource& source) {
     constexpr std::int64_t kTogetherBytes = 16 << 10;
     constexpr std::int64_t kLeastPixels = 28;  // two register tiles
@@ -168,7 +149,7 @@ class Depthwise final : public Kernel {
   }
 
   void run_pieces(std::span<const ConstTensorView> inputs, T* y, const RunContext& context) const {
-    const Operands operands{nullptr, bias_.empty() ? nullptr : bias_.data(), nullptr, y};
+    const Operands operands{nullptr, source_->bias(), nullptr, y};
     context.pool.parallel_for(x_[0] * pieces_.bands * pieces_.blocks, [&](std::int64_t task, int worker) {
       const std::int64_t band = task / pieces_.blocks;
       run_piece(inputs, operands, band / pieces_.bands, band % pieces_.bands, task % pieces_.blocks,
@@ -193,8 +174,8 @@ class Depthwise final : public Kernel {
       for (const std::int64_t needed = rows_.rows_read(row, row + 1).second; next < needed;) {
         const std::int64_t stop = std::min(next + pieces_.rows, last);
         T* to = ring + ((next - first) % pieces_.ring * columns + rows_.left_columns()) * piece.channels;
-        source_rows_->compute_piece(inputs, image, next, stop, block, reinterpret_cast<std::byte*>(to),
-                                    columns, source_scratch);
+        source_->rows().compute_piece(inputs, image, next, stop, block, reinterpret_cast<std::byte*>(to),
+                                      columns, source_scratch);
         next = stop;
       }
       rows_.for_each_tile_of_piece(piece, reinterpret_cast<const float*>(packed_.data()), image * y_[2] + row,
@@ -303,11 +284,8 @@ class Depthwise final : public Kernel {
   // Scratch of one worker: pixel pointers, then with several outputs per channel one of them; see also Pieces.
   std::size_t worker_bytes_ = 0;
   std::int64_t threads_;
-  std::unique_ptr<const Kernel> source_;    // computes the input, or null
-  const RowSource* source_rows_ = nullptr;  // the same
-  std::int64_t source_macs_ = 0;            // of the layer that it computes
+  std::unique_ptr<const FusedSource> source_;  // computes the input, or null
   Pieces pieces_;
-  std::vector<float> bias_;  // with a source
 };
 
 }  // namespace

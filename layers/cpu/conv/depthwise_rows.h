@@ -22,6 +22,13 @@ class DepthwiseRows {
  public:
   using Function = typename DepthwiseKernels<T>::Function;
 
+  /// Windows that have code of their own: 3, 5 or 7 columns with a stride of 1 or 2, any rows and slices.
+  static bool is_special(const Window& window) {
+    const auto last = static_cast<std::size_t>(window.rank - 1);
+    return window.dilation[last] == 1 && window.stride[last] <= 2 && window.kernel[last] % 2 == 1 &&
+           window.kernel[last] >= 3 && window.kernel[last] <= 7;
+  }
+
   /// Shapes [N, C, spatial...] and [N, C * m, spatial...]; bodies get several tiles at once only where m is 1.
   /// `padding` is what is read outside the image. `threads` will share the work.
   DepthwiseRows(const Window& window, const Shape& x, const Shape& y, const DepthwiseKernels<T>& kernels,
@@ -29,8 +36,7 @@ class DepthwiseRows {
       : window_(as_3d(window)), x_(TensorDesc{x}), y_(TensorDesc{y}), side_by_side_(y[1] == x[1]) {
     const std::int64_t width = y_.extent[2];
     const bool wide = ceil_div(width, kWideTile) * kWideTile <= ceil_div(width, kNarrowTile) * kNarrowTile;
-    const bool special = window_.dilation[2] == 1 && window_.stride[2] <= 2 && window_.kernel[2] % 2 == 1 &&
-                         window_.kernel[2] >= 3 && window_.kernel[2] <= 7;
+    const bool special = is_special(window_);
     tile_ = wide || !special ? kWideTile : kNarrowTile;
     if (special) {
       const auto& pair = kernels.special[(window_.kernel[2] - 3) / 2][window_.stride[2] - 1][wide ? 0 : 1];

@@ -35,7 +35,10 @@ Refusal refuse_qconv_depthwise(const NodeSpec& spec) {
   if (spec.has_input(3) && !is_channels_last(*spec.inputs[3])) return "the residual must be channels_last";
   if (x.dtype != DType::u8 || (spec.has_input(3) && spec.inputs[3]->dtype != DType::u8))
     return "input and residual must be u8";
-  if (layer_as<QConv>(spec.layer).attributes().conv.window.taps() > kMostTaps) return "more than 512 taps";
+  const Window& window = layer_as<QConv>(spec.layer).attributes().conv.window;
+  if (window.rank == 2 && !DepthwiseRows<std::uint8_t>::is_special(window))
+    return "not a window of 3, 5 or 7 columns with a stride of 1 or 2";
+  if (window.taps() > kMostTaps) return "more than 512 taps";
   return std::nullopt;
 }
 

@@ -63,6 +63,77 @@ struct DepthwiseKernels {
   Function general;
 };
 
+/// A register of outputs in some evenly spaced pixels of a row: where they begin, in elements from what WindowTile and
+/// WindowOutput begin with.
+struct WindowJob {
+  std::int64_t x = 0;
+  std::int64_t weights = 0;
+  std::int64_t y = 0;
+  std::int64_t channel = 0;
+  std::int64_t count = 0;  ///< elements of y
+};
+
+/// Sums of a convolution of small groups, of any window, for some jobs. Input pixel p of a chain meets tap k for output
+/// p - k, so that it is loaded once for all taps of a chain. Where a group has several channels, or a register several
+/// pixels, lanes take their operand from where `lanes` says, one channel of every group a pass.
+struct WindowTile {
+  const WindowJob* jobs = nullptr;
+  std::int64_t job_count = 0;
+  const float* const* rows = nullptr;  ///< every row of taps
+  std::int64_t row_count = 0;
+  std::int64_t x_offset = 0;       ///< floats, added to every row
+  std::int64_t x_step = 0;         ///< floats from output to output, and from tap to tap of a chain
+  std::int64_t x_link = 0;         ///< from chain to chain
+  const float* weights = nullptr;  ///< [passes][lanes] of the first tap in the first row
+  std::int64_t weights_row = 0;    ///< floats from row to row of taps
+  std::int64_t weights_step = 0;   ///< from tap to tap of a chain
+  std::int64_t weights_link = 0;   ///< from chain to chain
+  std::int64_t links = 1;          ///< chains that follow each other
+  std::int64_t passes = 1;
+  const std::int32_t* lanes = nullptr;  ///< [passes][lanes]; null: pass 0 alone, every lane its own element
+  bool more = false;                    ///< add to what is in `sums`
+  float* sums = nullptr;                ///< [jobs][columns][lanes]
+};
+
+struct WindowKernels {
+  using Function = void (*)(const WindowTile& tile);
+  static constexpr int kWidths = 3;
+  static constexpr int kMostTaps = 7;
+  int columns[kWidths];                       ///< of a tile, the widest first; 0: there is none
+  int taps;                                   ///< most of a chain
+  Function chain[kWidths][kMostTaps + 1][2];  ///< [width][taps of a chain][with `lanes`]
+};
+
+/// Pixels that are copied as floats; steps from pixel to pixel in elements.
+template <typename T>
+struct StagedPixels {
+  const T* x = nullptr;
+  std::int64_t x_step = 0;
+  float* y = nullptr;
+  std::int64_t y_step = 0;
+  std::int64_t pixels = 0;
+  std::int64_t channels = 0;
+  float zero_point = 0;  ///< of bytes; taken off
+};
+
+/// What becomes of the sums of jobs.
+template <typename T>
+struct WindowOutput {
+  const WindowJob* jobs = nullptr;
+  std::int64_t job_count = 0;
+  const float* sums = nullptr;
+  const std::int32_t* whole = nullptr;  ///< null, or bytes: likewise, to be added; of one job
+  std::int64_t sums_step = 0;           ///< floats from job to job
+  DepthwiseTile<T> tile;                ///< columns, operands and results, less what a job says
+};
+
+/// What is done by the type T of activations in memory.
+template <typename T>
+struct WindowStorage {
+  void (*stage)(const StagedPixels<T>& pixels);
+  void (*finish)(const WindowOutput<T>& output);
+};
+
 /// Rows of elements that follow each other; `step` from row to row.
 struct SpanRows {
   std::int64_t count = 0;  ///< of a row
@@ -89,6 +160,10 @@ struct RowKernels {
   DepthwiseKernels<float> depthwise_f32;
   DepthwiseKernels<Half> depthwise_f16;
   DepthwiseKernels<std::uint8_t> depthwise_u8;
+  WindowKernels windows;
+  WindowStorage<float> windows_f32;
+  WindowStorage<Half> windows_f16;
+  WindowStorage<std::uint8_t> windows_u8;
   ActivationSpans<float> activations_f32;
   ActivationSpans<Half> activations_f16;
   /// y[i] = x[i] * factors[i] + shifts[i] for i in [0, span.count) of every row; rows lie alike in x and y; y may be x.

@@ -9,6 +9,7 @@ namespace {
 #include "layers/cpu/vector/activations.inc"
 #include "layers/cpu/vector/depthwise.inc"
 #include "layers/cpu/vector/half_loops.inc"
+#include "layers/cpu/vector/windows.inc"
 
 }  // namespace
 
@@ -16,6 +17,10 @@ const RowKernels row_kernels_baseline = {Lanes::kCount,
                                          depthwise_kernels<float>(),
                                          depthwise_kernels<Half>(),
                                          depthwise_kernels<std::uint8_t>(),
+                                         window_kernels(),
+                                         window_storage<float>(),
+                                         window_storage<Half>(),
+                                         window_storage<std::uint8_t>(),
                                          activation_spans<float>(),
                                          activation_spans<Half>(),
                                          affine_span,

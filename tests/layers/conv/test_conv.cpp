@@ -2,6 +2,7 @@
 
 #include <cfloat>
 
+#include "layers/cpu/vector/row_kernels.h"
 #include "layers/ops/conv.h"
 #include "tests/layers/conformance.h"
 
@@ -49,7 +50,7 @@ void check(const Case& c, Random& random, std::vector<std::string> expected) {
   }
   Conformance conformance{inputs, std::move(expected)};
   conformance.magnitude = test::doubles(test::run_reference(Conv(linear), magnitudes)[0]);
-  if (c.channels == 1 && c.filters > 1) conformance.widened = {"depthwise"};
+  if (rank == 3 && c.channels == 1 && c.filters > 1) conformance.widened = {"depthwise"};
   const std::int64_t k = c.channels * c.attributes.window.taps();
   conformance.scale = static_cast<double>(k + 3) * FLT_EPSILON;
   expect_conformance(Conv(c.attributes), conformance);
@@ -291,7 +292,7 @@ TEST(Conv, DepthwiseWithMultipliers) {
       c.attributes.groups = channels;
       c.channels = 1;
       c.filters = multiplier;
-      check(c, random, {"depthwise", "im2col_gemm"});
+      check(c, random, {"small_groups", "im2col_gemm"});
     }
   }
 }
@@ -316,7 +317,9 @@ TEST(Conv, DepthwiseTiles) {
         c.bias = random.coin();
         c.residual = random.coin();
         if (random.coin()) c.attributes.activation = Clamp{-0.5F, 0.75F};
-        check(c, random, {"depthwise"});
+        const bool own =
+            kernel >= 3 && kernel <= 7 && kernel % 2 == 1 && stride <= 2 && window.dilation[1] == 1;
+        check(c, random, {own ? "depthwise" : "small_groups", "small_groups"});
         if (::testing::Test::HasFailure()) return;
       }
     }
@@ -353,6 +356,33 @@ TEST(Conv, DepthwiseVolumes) {
         if (HasFailure()) return;
       }
     }
+  }
+}
+
+// Windows in one and two dimensions, of any size, dilation and stride; groups of one to seven channels with as many
+// outputs or others; registers that hold several pixels, or a part of a group; more panels than one block holds.
+TEST(Conv, SmallGroups) {
+  Random random;
+  for (int i = 0; i < 40 && !HasFailure(); ++i) {
+    const int rank = random.coin() ? 1 : 2;
+    Case c = random_case(random, rank);
+    c.channels = random.integer(0, 2) == 0 ? 1 : random.integer(2, 7);
+    c.filters = random.integer(0, 2) == 0 ? random.integer(1, 40) : c.channels;
+    c.attributes.groups = random.integer(2, random.coin() ? 4 : 60);
+    Window& window = c.attributes.window;
+    for (int axis = 0; axis < rank; ++axis) {
+      const auto at = static_cast<std::size_t>(axis);
+      if (random.coin()) window.kernel[at] = random.integer(1, 17);
+      if (random.integer(0, 3) == 0) window.dilation[at] = random.integer(1, 5);
+      window.pad_begin[at] = random.integer(0, window.span(axis));
+      window.pad_end[at] = random.integer(0, window.span(axis));
+      const std::int64_t least =
+          std::max<std::int64_t>(1, window.span(axis) - window.pad_begin[at] - window.pad_end[at]);
+      c.extent[at] = std::max(least, random.integer(1, rank == 1 ? 150 : 20));
+    }
+    const bool groups =
+        c.channels == c.filters && c.attributes.groups >= 4 && c.channels <= row_kernels().lanes;
+    check(c, random, {c.channels == 1 || groups ? "small_groups" : "reference"});
   }
 }
 
@@ -404,7 +434,7 @@ TEST(Conv, ComputedWeightsRunOnTheReferenceOnly) {
   const std::vector<Operand> inputs{{random.tensor(Shape{1, 4, 5, 5})}, {random.tensor(Shape{4, 1, 1, 1})}};
   ConvAttributes a;
   a.groups = 4;
-  for (const char* name : {"depthwise", "gemm_1x1", "im2col_gemm"}) {
+  for (const char* name : {"depthwise", "small_groups", "gemm_1x1", "im2col_gemm"}) {
     EXPECT_EQ(test::refusal(Conv(a), inputs, name), "weights are computed at run time");
   }
   EXPECT_EQ(test::refusal(Conv(a), inputs, "reference"), std::nullopt);

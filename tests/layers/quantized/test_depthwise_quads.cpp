@@ -80,5 +80,47 @@ TEST(QConv, DepthwiseQuadsOfTwoPixels) {
   }
 }
 
+// Small groups and any window, in one and two dimensions; sums of so many products that floats would not hold them.
+TEST(QConv, SmallGroupsOfBytes) {
+  Random random;
+  for (int i = 0; i < 15 && !HasFailure(); ++i) {
+    QConvCase c;
+    Window& window = c.attributes.conv.window;
+    window.rank = random.coin() ? 1 : 2;
+    std::int64_t extents[2];
+    for (int axis = 0; axis < window.rank; ++axis) {
+      const auto at = static_cast<std::size_t>(axis);
+      window.kernel[at] = i % 3 == 0 ? 31 : random.integer(1, 9);
+      window.stride[at] = random.integer(1, 2);
+      window.dilation[at] = i % 3 == 0 ? 1 : random.integer(1, 3);
+      window.pad_begin[at] = random.integer(0, window.span(axis) - 1);
+      window.pad_end[at] = random.integer(0, window.span(axis) - 1);
+      extents[axis] = window.span(axis) + random.integer(0, 9);
+    }
+    const std::int64_t groups = random.integer(2, 40);
+    const std::int64_t channels = random.integer(0, 1) == 0 ? 1 : random.integer(2, 4);
+    c.attributes.conv.groups = groups;
+    c.attributes.conv.activation = random.coin() ? Clamp{-1.5F, 2.25F} : Clamp{};
+    if (window.rank == 1) {
+      c.x = Shape{2, groups * channels, extents[0]};
+      c.w = Shape{groups * channels, channels, window.kernel[0]};
+    } else {
+      c.x = Shape{2, groups * channels, extents[0], extents[1]};
+      c.w = Shape{groups * channels, channels, window.kernel[0], window.kernel[1]};
+    }
+    c.attributes.x = {0.02F, static_cast<int>(random.integer(0, 255)), DType::u8};
+    c.attributes.residual = kU8;
+    c.attributes.y = {random.integer(0, 4) == 0 ? 1e-9F : 3.0F, static_cast<int>(random.integer(0, 255)),
+                      DType::u8};
+    for (std::int64_t o = 0; o < groups * channels; ++o)
+      c.attributes.weight_scales.push_back(static_cast<float>(random.real(0.01, 1)));
+    c.bias = random.coin();
+    c.residual = random.coin();
+    Conformance conformance = conformance_of(c, random);
+    conformance.expected = {groups >= 4 || channels == 1 ? "small_groups" : "tile", "reference"};
+    expect_conformance(QConv(c.attributes), conformance);
+  }
+}
+
 }  // namespace
 }  // namespace pipit
