@@ -10,6 +10,7 @@ void register_cpu_conv_tile(Registry& registry);       // any dense geometry, no
 void register_cpu_conv_im2col(Registry& registry);     // im2col + GEMM, 1x1 without im2col
 void register_cpu_conv_depthwise(Registry& registry);  // direct depthwise
 void register_cpu_conv_groups(Registry& registry);     // small groups, any window
+void register_cpu_conv_few(Registry& registry);        // dot products for few outputs
 void register_cpu_conv_gemv(Registry& registry);       // fp16: 1x1 of few pixels
 void register_cpu_conv_winograd(Registry& registry);   // 3x3 of stride 1; directly in front of tile
 void register_cpu_pool(Registry& registry);

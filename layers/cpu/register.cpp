@@ -12,6 +12,7 @@ void register_cpu(Registry& registry) {
 
   register_cpu_conv_depthwise(registry);
   register_cpu_conv_groups(registry);
+  register_cpu_conv_few(registry);
   register_cpu_conv_gemv(registry);
   register_cpu_conv_winograd(registry);
   register_cpu_conv_tile(registry);

@@ -134,6 +134,30 @@ struct WindowStorage {
   void (*finish)(const WindowOutput<T>& output);
 };
 
+/// Dot products of a tile of neighbouring output pixels of one row, for a few outputs: along the channels of all taps.
+struct DotTile {
+  const float* x = nullptr;  ///< the first tap of the first pixel
+  std::int64_t x_step = 0;   ///< floats from pixel to pixel
+  std::int64_t x_row = 0;    ///< from row to row of taps
+  std::int64_t x_run = 0;    ///< from run to run
+  std::int64_t rows = 0;
+  std::int64_t runs = 0;            ///< of a row of taps
+  std::int64_t run = 0;             ///< contiguous floats
+  const float* weights = nullptr;   ///< of the first output; runs of a row follow each other
+  std::int64_t weights_row = 0;     ///< floats from row to row of taps
+  std::int64_t weights_output = 0;  ///< from output to output
+  const float* bias = nullptr;
+  float* y = nullptr;
+  std::int64_t y_step = 0;  ///< floats from pixel to pixel
+};
+
+struct DotKernels {
+  using Function = void (*)(const DotTile& tile);
+  static constexpr int kPixels = 4;
+  static constexpr int kOutputs = 4;
+  Function tile[2][kOutputs];  ///< [one pixel, kPixels][outputs - 1]
+};
+
 /// Rows of elements that follow each other; `step` from row to row.
 struct SpanRows {
   std::int64_t count = 0;  ///< of a row
@@ -164,6 +188,7 @@ struct RowKernels {
   WindowStorage<float> windows_f32;
   WindowStorage<Half> windows_f16;
   WindowStorage<std::uint8_t> windows_u8;
+  DotKernels dots;
   ActivationSpans<float> activations_f32;
   ActivationSpans<Half> activations_f16;
   /// y[i] = x[i] * factors[i] + shifts[i] for i in [0, span.count) of every row; rows lie alike in x and y; y may be x.

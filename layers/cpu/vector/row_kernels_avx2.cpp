@@ -16,6 +16,7 @@ namespace {
 
 #include "layers/cpu/vector/activations.inc"
 #include "layers/cpu/vector/depthwise.inc"
+#include "layers/cpu/vector/dots.inc"
 #include "layers/cpu/vector/half_loops.inc"
 #include "layers/cpu/vector/windows.inc"
 
@@ -29,6 +30,7 @@ const RowKernels row_kernels_avx2 = {Lanes::kCount,
                                      window_storage<float>(),
                                      window_storage<Half>(),
                                      window_storage<std::uint8_t>(),
+                                     dot_kernels(),
                                      activation_spans<float>(),
                                      activation_spans<Half>(),
                                      affine_span,

@@ -359,8 +359,7 @@ TEST(Conv, DepthwiseVolumes) {
   }
 }
 
-// Windows in one and two dimensions, of any size, dilation and stride; groups of one to seven channels with as many
-// outputs or others; registers that hold several pixels, or a part of a group; more panels than one block holds.
+// Windows of any size, dilation and stride; groups of one to seven channels, with as many outputs or others.
 TEST(Conv, SmallGroups) {
   Random random;
   for (int i = 0; i < 40 && !HasFailure(); ++i) {
@@ -376,13 +375,27 @@ TEST(Conv, SmallGroups) {
       if (random.integer(0, 3) == 0) window.dilation[at] = random.integer(1, 5);
       window.pad_begin[at] = random.integer(0, window.span(axis));
       window.pad_end[at] = random.integer(0, window.span(axis));
-      const std::int64_t least =
-          std::max<std::int64_t>(1, window.span(axis) - window.pad_begin[at] - window.pad_end[at]);
+      const std::int64_t least = window.span(axis) - window.pad_begin[at] - window.pad_end[at];
       c.extent[at] = std::max(least, random.integer(1, rank == 1 ? 150 : 20));
     }
     const bool groups =
         c.channels == c.filters && c.attributes.groups >= 4 && c.channels <= row_kernels().lanes;
     check(c, random, {c.channels == 1 || groups ? "small_groups" : "reference"});
+  }
+}
+
+TEST(Conv, FewOutputs) {
+  Random random;
+  for (int i = 0; i < 30 && !HasFailure(); ++i) {
+    const int rank = random.coin() ? 1 : 2;
+    Case c = random_case(random, rank);
+    c.attributes.groups = 1;
+    c.channels = random.integer(30, 130);
+    c.filters = random.integer(1, 6);
+    c.attributes.window.kernel = {random.integer(2, 5), rank == 1 ? 1 : random.integer(2, 5), 1};
+    for (int axis = 0; axis < rank; ++axis)
+      c.extent[static_cast<std::size_t>(axis)] = c.attributes.window.span(axis) + random.integer(0, 20);
+    check(c, random, {c.filters == 1 ? "few_outputs" : "reference"});
   }
 }
 
