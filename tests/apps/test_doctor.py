@@ -50,7 +50,7 @@ class Doctor(CommandTest):
     def test_tuning_cache(self):
         cache = self.folder / "pipit" / "tuning.json"
         self.assertIn("not there yet", self.doctor(XDG_CACHE_HOME=str(self.folder))["tuning cache"]["value"])
-        self.write("pipit/tuning.json", '{"format": "pipit tuning cache 2", "devices": {}}')
+        self.write("pipit/tuning.json", '{"format": "pipit tuning cache 3", "devices": {}}')
         self.assertEqual(self.doctor(XDG_CACHE_HOME=str(self.folder))["tuning cache"],
                          {"name": "tuning cache", "value": f"{cache}, 0 layers", "advice": None})
         self.write("pipit/tuning.json", "{")

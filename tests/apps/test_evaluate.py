@@ -408,7 +408,7 @@ class Devices(CommandTest):
         self.write("images/ship/21.bmp", b"")
         for batch in (1, 3, 32):
             done = self.pipit("evaluate", MODEL, "images", "--device", "cuda", "--devices", "0,0", "--batch", batch,
-                              code=RUNTIME)
+                              "--strict", code=RUNTIME)
             self.assert_one_line_error(done, "11.bmp")
 
 

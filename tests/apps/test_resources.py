@@ -45,7 +45,9 @@ class Resources(CommandTest):
                     (RUNTIME, "classify", MODEL, "damaged.jpg"), (RUNTIME, "inspect", "plan.json"),
                     (OK, "evaluate", MODEL, "images"), (OK, "diff", MODEL, "images", "--plan", "plan.json", "--limit", "2"),
                     (OK, "prune", MODEL, "images", "--keep", "0.5", "--quiet", "--output", "pruned.onnx"),
-                    (OK, "profile", MODEL, "--runs", "2", "--output", "page.html"), (OK, "doctor"), (OK, "--help")):
+                    (OK, "profile", MODEL, "--runs", "2", "--output", "page.html"), (OK, "--help"),
+                    # A GPU's driver crashes below a sanitizer that is loaded before it.
+                    *(() if self.has_gpu() else ((OK, "doctor"),))):
                 with self.subTest(command=command):
                     self.assertNotIn("LeakSanitizer", self.pipit(*command, code=code, silent=False).stderr)
 

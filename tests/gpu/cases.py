@@ -12,6 +12,7 @@ import concurrent.futures
 import os
 import pathlib
 import shutil
+import tempfile
 
 DEBIAN = pathlib.Path("/usr/share/libonnx-testdata/data")
 BATCH = 48  # test folders of one process
@@ -20,17 +21,16 @@ HALVES = ("--precision", "fp16", "--norm", "0.02")
 RUN_ONCE = "--runs 1 --warmup 1 --no-autotune --quiet --json".split()
 
 
-def node_tests(run) -> pathlib.Path | None:
+def node_tests(run, temporary: str) -> pathlib.Path | None:
     """$PIPIT_NODE_TESTS (a folder, or an archive as --pack makes it), what --pack put beside the programs, or where
-    Debian's libonnx-testdata puts them."""
+    Debian's libonnx-testdata puts them; archives are unpacked in `temporary`."""
     places = [pathlib.Path(os.environ["PIPIT_NODE_TESTS"])] if os.environ.get("PIPIT_NODE_TESTS") else [
         run.build / "node-tests.tar.xz", DEBIAN]
     place = next(filter(pathlib.Path.exists, places), None)
     if place is None or place.is_dir():
         return place
-    folder = run.out / "node-tests"
-    shutil.unpack_archive(place, folder)
-    return folder
+    shutil.unpack_archive(place, temporary)
+    return pathlib.Path(temporary)
 
 
 def is_test(folder: pathlib.Path) -> bool:
@@ -83,8 +83,13 @@ def compare(cpu: dict[str, dict], gpu: dict[str, dict], strict: bool) -> dict:
 
 
 def cases(run, json_of, processes: int) -> dict:
+    with tempfile.TemporaryDirectory() as temporary:
+        return cases_of(run, json_of, processes, node_tests(run, temporary))
+
+
+def cases_of(run, json_of, processes: int, node: pathlib.Path | None) -> dict:
     data = os.environ.get("PIPIT_TEST_DATA")
-    roots = {"node": node_tests(run), "data": pathlib.Path(data) / "cases" if data else None}
+    roots = {"node": node, "data": pathlib.Path(data) / "cases" if data else None}
     result: dict = {"skipped": [], "problem": ""}
     with concurrent.futures.ThreadPoolExecutor(processes) as pool:
 

@@ -205,11 +205,10 @@ WinogradLayer layer_of(const NodeSpec& spec, const WinogradTransforms& transform
   const Shape& y = spec.outputs[0].shape;
   const bool halves = spec.inputs[0]->dtype == DType::f16 && f16_tiles() != nullptr;
   const WinogradSchedule schedule(x, WinogradTiles(y, transforms.outputs, WinogradBorder::whole), y[1],
-                                  kernels, kept_steps_of(spec, kernels), spec.threads);
+                                  kernels, kept_steps_of(spec, kernels), 1);
   return {x,
           y,
           kernels.lanes,
-          spec.threads,
           direct_steps(y, halves ? *f16_tiles() : kernels, direct),
           schedule.steps(),
           float_winograd_rates(transforms.outputs, kernels.isa)};

@@ -55,13 +55,13 @@ double direct_steps(const Shape& y, const TileKernels& kernels, const KeptSteps&
 }
 
 double WinogradLayer::direct_cost() const {
-  return (direct_steps + kStore * static_cast<double>(y.elements())) / threads;
+  return direct_steps + kStore * static_cast<double>(y.elements());
 }
 
 double WinogradLayer::winograd_cost(double transforms) const {
   const double moved = rates.input * moved_values(pixels_of(x), x[1], lanes) +
                        rates.output * moved_values(pixels_of(y), y[1], lanes);
-  return rates.product * product_steps + transforms * moved / threads;
+  return rates.product * product_steps + transforms * moved;
 }
 
 Refusal refuse_beside_pruned(const WinogradLayer& layer, double kept) {

@@ -19,18 +19,18 @@ WinogradRates float_winograd_rates(int m, Isa isa);
 /// In integers. `direct`: that of the direct sums' tile.
 WinogradRates byte_winograd_rates(Isa direct);
 
-/// Steps of the direct sums of y [N, O, ...] over all workers, with the weights that are kept; those of AMX as many of
+/// Steps of the direct sums of y [N, O, ...] with the weights that are kept; those of AMX as many of
 /// VNNI as take as long.
 double direct_steps(const Shape& y, const TileKernels& kernels, const KeptSteps& kept);
 
-/// A layer x [N, C, H, W] to y [N, O, ...]. Its costs are times of a worker, in steps (see WinogradRates).
+/// A layer x [N, C, H, W] to y [N, O, ...]. Its costs are times on one thread, in steps (see WinogradRates), whatever
+/// the plan has: the two kernels round differently, and results do not depend on the number of threads.
 struct WinogradLayer {
   Shape x;
   Shape y;
   int lanes = 1;
-  int threads = 1;
-  double direct_steps = 0;   ///< of all workers
-  double product_steps = 0;  ///< of a worker that does as much as any: WinogradSchedule::steps()
+  double direct_steps = 0;
+  double product_steps = 0;  ///< WinogradSchedule::steps() of one thread
   WinogradRates rates;
 
   double direct_cost() const;

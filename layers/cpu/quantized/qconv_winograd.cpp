@@ -153,12 +153,11 @@ WinogradLayer layer_of(const NodeSpec& spec, const KeptForBytes& direct) {
   const Shape& x = spec.inputs[0]->shape;
   const Shape& y = spec.outputs[0].shape;
   const WinogradSchedule schedule(x, byte_tiles(y), y[1], *s16_tiles(),
-                                  kept_steps_of(to_layout(spec.constant(1)->view(), Layout::row_major)),
-                                  spec.threads, kPasses);
+                                  kept_steps_of(to_layout(spec.constant(1)->view(), Layout::row_major)), 1,
+                                  kPasses);
   return {x,
           y,
           s16_tiles()->lanes,
-          spec.threads,
           direct_steps(y, direct.kernels, direct.steps),
           schedule.steps(),
           byte_winograd_rates(direct.kernels.isa)};

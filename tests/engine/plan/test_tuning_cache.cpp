@@ -72,16 +72,16 @@ TEST_F(TuningCacheTest, WritersAtATimeLoseNothing) {
 
 TEST_F(TuningCacheTest, OtherFilesAreRefusedByNameAndReplacedByMerging) {
   fs::create_directories(folder_ / "deep");
-  const std::string good = R"({"format": "pipit tuning cache 2", "devices": {"d": {"k": )";
+  const std::string good = R"({"format": "pipit tuning cache 3", "devices": {"d": {"k": )";
   for (const std::string& text : std::vector<std::string>{
            "", "\x01\x02", "[]", "{}", "null", std::string(100000, '['),
            R"({"format": "pipit tuning cache 1", "devices": {}})", R"({"format": 1, "devices": {}})",
-           R"({"format": "pipit tuning cache 2", "devices": 3})", good + "1}}}", good + "{}}}}",
-           good + R"({"kernel": 1, "variant": "", "scope": "all", "timed": []}}}})",
-           good + R"({"kernel": "a", "variant": "", "scope": "all", "timed": [{"kernel": "a"}]}}}})",
-           good + R"({"kernel": "a", "variant": "", "scope": "all",
+           R"({"format": "pipit tuning cache 3", "devices": 3})", good + "1}}}", good + "{}}}}",
+           good + R"({"kernel": 1, "variant": "", "timed": []}}}})",
+           good + R"({"kernel": "a", "variant": "", "timed": [{"kernel": "a"}]}}}})",
+           good + R"({"kernel": "a", "variant": "",
                      "timed": [{"kernel": "a", "variant": "", "ms": -1}]}}}})",
-           good + R"({"kernel": "a", "variant": "", "scope": "all",
+           good + R"({"kernel": "a", "variant": "",
                      "timed": [{"kernel": "a", "variant": "", "ms": 1e999}]}}}})"}) {
     write(text);
     EXPECT_THAT([&] { read_tuning_cache(file_); },
@@ -94,7 +94,7 @@ TEST_F(TuningCacheTest, OtherFilesAreRefusedByNameAndReplacedByMerging) {
 
 TEST_F(TuningCacheTest, DeepNestingIsRefusedWhileItIsRead) {
   fs::create_directories(folder_ / "deep");
-  write(R"({"format": "pipit tuning cache 2", "devices": )" + std::string(10'000'000, '['));
+  write(R"({"format": "pipit tuning cache 3", "devices": )" + std::string(10'000'000, '['));
   EXPECT_THAT([&] { read_tuning_cache(file_); }, ThrowsMessage<Error>(HasSubstr("nested")));
 }
 

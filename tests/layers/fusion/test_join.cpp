@@ -98,8 +98,8 @@ TEST(Join, OnlyWhatNobodyElseReads) {
   const ValueId changed =
       b.unary("relu", UnaryKind::relu, b.conv("f", x, 4));  // absorbed before it is joined
   const ValueId absorbed = concat(b, "absorbed", {changed, b.conv("g", x, 4)});
-  check(b, {twice, shared, input, out, output, absorbed},
-        {"rows", "rows", "rows", "rows", "rows, in place"}, "tile");
+  check(b, {twice, shared, input, out, output, absorbed}, {"rows", "rows", "rows", "rows", "rows, in place"},
+        "tile");
 }
 
 TEST(Join, NestedOnes) {
