@@ -13,7 +13,7 @@ namespace pipit {
 
 namespace {
 
-// Fewer channels leave most lanes of a vector empty.
+// Fewer channels leave most lanes of a vector empty: of images im2col_gemm takes them.
 constexpr std::int64_t kLeastGroup = 8;
 
 TileConvolution::Geometry geometry_of(const NodeSpec& spec) {
@@ -71,7 +71,7 @@ Refusal refuse_tile(const NodeSpec& spec) {
   if (spec.constant(1) == nullptr) return "weights are computed at run time";
   if (!is_channels_last(y)) return "the output must be channels_last";
   if (spec.has_input(3) && !is_channels_last(*spec.inputs[3])) return "the residual must be channels_last";
-  if (attributes.groups > 1 &&
+  if (attributes.groups > 1 && attributes.window.rank == 2 &&
       (x.shape[1] / attributes.groups < kLeastGroup || y.shape[1] / attributes.groups < kLeastGroup)) {
     return "fewer than 8 channels in a group";
   }
