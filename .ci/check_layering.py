@@ -95,7 +95,7 @@ SHARED_WORDS = {"pipit/error.h", "pipit/scores.h", "pipit/types.h"}
 CXX = {".h", ".hpp", ".cpp", ".cc", ".cu", ".cuh", ".inc"}
 SOURCES = {".cpp", ".cc", ".cu"}
 TEXT = CXX | {".py", ".sh", ".cmake", ".in", ".md", ".json", ".txt", ".proto"}
-LONG, TOO_LONG = 400, 500
+LONG, TOO_LONG = 500, 700
 COLUMNS = 120  # of comments: clang-format breaks code before that, and leaves comments alone
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.M)
@@ -240,7 +240,7 @@ def self_test():
         "pipit/detail/load.h": '#include <fmt/format.h>\n#include "models/model.h"\n#include "pipit/pipit.h"\n',
         "apps/main.cpp": '#include "models/model.h"\n#include "quant/calibrate.h"\n#include "pipit/detail/load.h"\n',
         "tests/models/test.cpp": '#include "apps/display/table.h"\n#include "layers/cpu/tile/tile.h"\n#include "samples.h"\n',
-        "layers/ops/long.cpp": "// a line\n" * 400,
+        "layers/ops/long.cpp": "// a line\n" * 500,
         "tests/wide.py": f"# {'é' * 118}\nname = '{'x' * 120}'\n",
     }
     bad = {
@@ -256,7 +256,7 @@ def self_test():
         "engine/graph/unfinished.cpp": ("int a;\n// TO" + "DO: later\n", "engine/graph/unfinished.cpp:2: 'TO" + "DO'"),
         "engine/base/wide.h": ("int a;\n  /// " + "x" * 115 + "\n", "engine/base/wide.h:2: 121 columns"),
         "tests/wide.sh": ("  # " + "x" * 117 + "\n", "tests/wide.sh:1: 121 columns"),
-        "models/too_long.cpp": ("// a line\n" * 501, "models/too_long.cpp: 501 lines"),
+        "models/too_long.cpp": ("// a line\n" * 701, "models/too_long.cpp: 701 lines"),
         "engine/plan/door.cpp": ('#include "pipit/pipit.h"\n', "engine/plan/door.cpp:1: engine includes pipit/pipit.h"),
         "pipit/up.cpp": ('#include "apps/table.h"\n', "pipit/up.cpp:1: pipit includes apps/table.h"),
         "pipit/private.h": ('#include "pipit/detail/load.h"\n', "a public header includes pipit/detail/load.h"),
@@ -275,7 +275,7 @@ def self_test():
         "apps/commands/oracle.cpp": ('#include "layers/reference/index.h"\n', "layers/reference/ is closed"),
         "apps/display/run.h": ('#include "apps/measuring/runner.h"\n', "apps/display/ includes apps/measuring/runner.h"),
     }
-    noted = {"layers/ops/rather_long.cpp": "// a line\n" * 401}
+    noted = {"layers/ops/rather_long.cpp": "// a line\n" * 501}
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder)
         for name, text in {**good, **{k: v[0] for k, v in bad.items()}, **noted}.items():

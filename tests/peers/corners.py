@@ -126,7 +126,10 @@ def measure(name: str, precision: str, model: onnx.ModelProto, a: argparse.Names
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         if precision == "int8":
-            file = quantized(model, folder)
+            try:
+                file = quantized(model, folder)
+            except Exception as reason:  # noqa: BLE001: whatever ONNX Runtime throws
+                return row | {"skipped": f"quantize_static: {reason!r}"}
         else:
             file = folder / "model.onnx"
             onnx.save(model, file)
