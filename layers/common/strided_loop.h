@@ -53,11 +53,26 @@ class StridedLoop {
   /// Extent of the innermost dimension (1 for a loop without dimensions), and its strides.
   std::int64_t row() const { return rank_ == 0 ? 1 : extent(rank_ - 1); }
   Offsets row_strides() const { return rank_ == 0 ? Offsets{} : strides(rank_ - 1); }
+  /// Strides from one row to the next (0 where there is one row only).
+  Offsets row_steps() const { return rank_ < 2 ? Offsets{} : strides(rank_ - 2); }
 
   /// Calls body(offsets, count) for the pieces of rows that make up points [begin, end) in loop order: `count`
   /// neighbours along the innermost dimension starting at `offsets`. Requires 0 <= begin <= end <= size().
   template <typename Body>
   void for_each_run(std::int64_t begin, std::int64_t end, Body&& body) const {
+    for_each_rows(begin, end, [&](const Offsets& first, std::int64_t count, std::int64_t rows) {
+      Offsets at = first;
+      for (std::int64_t r = 0; r < rows; ++r) {
+        if (r > 0) advance(at, rank_ - 2, 1);
+        body(static_cast<const Offsets&>(at), count);
+      }
+    });
+  }
+
+  /// The same with neighbouring whole rows at once: body(offsets, count, rows), the offsets those of the first and
+  /// row_steps() apart.
+  template <typename Body>
+  void for_each_rows(std::int64_t begin, std::int64_t end, Body&& body) const {
     if (begin >= end) return;
     std::array<std::int64_t, kMaxLoopRank> index{};
     Offsets at{};
@@ -71,15 +86,18 @@ class StridedLoop {
     for (std::int64_t left = end - begin;;) {
       const std::int64_t position = rank_ == 0 ? 0 : index[static_cast<std::size_t>(rank_ - 1)];
       const std::int64_t count = std::min(left, row() - position);
-      body(static_cast<const Offsets&>(at), count);
-      left -= count;
+      std::int64_t rows = 1;
+      if (rank_ > 1 && position == 0 && left >= row())
+        rows = std::min(left / row(), extent(rank_ - 2) - index[static_cast<std::size_t>(rank_ - 2)]);
+      body(static_cast<const Offsets&>(at), count, rows);
+      left -= count * rows;
       if (left == 0) return;
       // Back to the start of the row (only the first may begin inside one), then carry.
       advance(at, rank_ - 1, -position);
       index[static_cast<std::size_t>(rank_ - 1)] = 0;
-      for (int d = rank_ - 2; d >= 0; --d) {
-        advance(at, d, 1);
-        if (++index[static_cast<std::size_t>(d)] < extent(d)) break;
+      for (int d = rank_ - 2; d >= 0; --d, rows = 1) {
+        advance(at, d, rows);
+        if ((index[static_cast<std::size_t>(d)] += rows) < extent(d)) break;
         advance(at, d, -extent(d));
         index[static_cast<std::size_t>(d)] = 0;
       }

@@ -111,9 +111,11 @@ class BinaryKernel final : public Kernel {
     auto* y = outputs[0].as<float>();
     // A dense output in loop order: its innermost stride is 1.
     const auto step = loop_.row_strides();
+    const auto next = loop_.row_steps();
     parallel_chunks(context.pool, loop_.size(), kChunk, [&](std::int64_t begin, std::int64_t end) {
-      loop_.for_each_run(begin, end, [&](const auto& at, std::int64_t count) {
-        binary_span(attributes_, {a + at[1], step[1]}, {b + at[2], step[2]}, y + at[0], {count});
+      loop_.for_each_rows(begin, end, [&](const auto& at, std::int64_t count, std::int64_t rows) {
+        binary_span(attributes_, {a + at[1], step[1], next[1]}, {b + at[2], step[2], next[2]}, y + at[0],
+                    {count, rows, next[0]});
       });
     });
   }
