@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
+#include "engine/base/ceil_div.h"
 #include "layers/common/image.h"
 #include "layers/common/layer_kernel.h"
 #include "layers/cpu/families.h"
@@ -112,6 +114,7 @@ template <typename Reduction, typename V>
 PIPIT_INLINE inline void reduce_channels(const Taps<float>& x, std::int64_t channels, float* y) {
   std::int64_t c = 0;
   for (; c + 4 * kLanes<V> <= channels; c += 4 * kLanes<V>) reduce<Reduction, V, 4>(x, c, y);
+  for (; c + 2 * kLanes<V> <= channels; c += 2 * kLanes<V>) reduce<Reduction, V, 2>(x, c, y);
   for (; c + kLanes<V> <= channels; c += kLanes<V>) reduce<Reduction, V, 1>(x, c, y);
   for (; c < channels; ++c) reduce<Reduction, float, 1>(x, c, y);
 }
@@ -175,6 +178,7 @@ class PoolRows final : public Kernel {
     if (const std::size_t stride = spec.fusion.row_stride; stride != 0)
       y_pixel_ = static_cast<std::int64_t>(stride / dtype_bytes(spec.outputs[0].dtype));
     block_ = channel_block(y_);
+    whole_windows_ = whole_windows();
     const bool stages = half_ && (by_rows_ || attributes_.kind != PoolKind::max);
     stage_ = stages ? stage_floats(x_, y_, window_) : 0;
   }
@@ -233,12 +237,41 @@ class PoolRows final : public Kernel {
 
   void run_windows(const float* x, float* y, ThreadPool& pool) const {
     for_each_row(pool, [&](const Row& row, int /*worker*/) {
-      for (std::int64_t column = 0; column < y_.extent[2]; ++column) {
-        float* to = y + row.output + column * y_pixel_;
-        reduction_(taps_at(x, row, column), row.channels, to);
-        finish(to, row.channels, {row.slice, row.row, column});
+      const auto one_by_one = [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t column = begin; column < end; ++column) {
+          float* to = y + row.output + column * y_pixel_;
+          reduction_(taps_at(x, row, column), row.channels, to);
+          finish(to, row.channels, {row.slice, row.row, column});
+        }
+      };
+      const auto [begin, end] = whole_windows_;
+      one_by_one(0, begin);
+      if (begin < end) {
+        float* const first = y + row.output + begin * y_pixel_;
+        Taps<float> taps = taps_at(x, row, begin);
+        for (std::int64_t column = begin; column < end; ++column) {
+          reduction_(taps, row.channels, first + (column - begin) * y_pixel_);
+          taps.data += window_.stride[2] * x_.channels;
+        }
+        const std::int64_t divisor = divisor_at({row.slice, row.row, begin});
+        if (y_pixel_ == row.channels) {
+          finish_by(first, (end - begin) * row.channels, divisor);
+        } else {
+          for (std::int64_t i = 0; i < end - begin; ++i)
+            finish_by(first + i * y_pixel_, row.channels, divisor);
+        }
       }
+      one_by_one(end, y_.extent[2]);
     });
+  }
+
+  // The columns of y whose windows have all their columns inside of x, [begin, end) with begin <= end.
+  std::pair<std::int64_t, std::int64_t> whole_windows() const {
+    const std::int64_t stride = window_.stride[2];
+    const std::int64_t last =
+        x_.extent[2] - 1 - window_.dilation[2] * (window_.kernel[2] - 1) + window_.pad_begin[2];
+    const std::int64_t begin = std::min(ceil_div(window_.pad_begin[2], stride), y_.extent[2]);
+    return {begin, last < 0 ? begin : std::clamp(last / stride + 1, begin, y_.extent[2])};
   }
 
   // As run_windows(). Maxima are found among halves; for sums every input row is made f32 for each output row that
@@ -327,9 +360,16 @@ class PoolRows final : public Kernel {
 
   // `count` channels of an output position from their reduction.
   void finish(float* y, std::int64_t count, const std::array<std::int64_t, 3>& position) const {
+    finish_by(y, count, divisor_at(position));
+  }
+
+  std::int64_t divisor_at(const std::array<std::int64_t, 3>& position) const {
+    if (attributes_.kind != PoolKind::average) return 1;
+    return average_divisor(window_, attributes_.count_include_pad, position, x_.extent);
+  }
+
+  void finish_by(float* y, std::int64_t count, std::int64_t divisor) const {
     if (attributes_.kind == PoolKind::average) {
-      const std::int64_t divisor =
-          average_divisor(window_, attributes_.count_include_pad, position, x_.extent);
       simd<divide_row>(y, count, static_cast<float>(std::max<std::int64_t>(divisor, 1)));
     } else if (attributes_.kind == PoolKind::lp && attributes_.p == 2) {
       simd<sqrt_row>(y, count);
@@ -347,6 +387,7 @@ class PoolRows final : public Kernel {
   int threads_;
   bool by_rows_;
   std::int64_t block_ = 0;  // channels that one task takes
+  std::pair<std::int64_t, std::int64_t> whole_windows_;
   std::int64_t stage_ = 0;  // f16: see stage_floats()
 };
 
