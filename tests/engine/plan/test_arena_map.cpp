@@ -16,7 +16,7 @@ using test::ToyAdd;
 using test::ToyView;
 using testing::ElementsAre;
 
-std::shared_ptr<const ExecutionPlan> plan_of(Graph graph, std::size_t scratch = 0,
+std::shared_ptr<const ExecutionPlan> arena_plan(Graph graph, std::size_t scratch = 0,
                                              std::optional<std::int64_t> micro_batch = {}) {
   PlanOptions options;
   options.threads = 1;
@@ -42,7 +42,7 @@ TEST(ArenaMap, ABlockLastsFromItsStepToItsLastReader) {
   const ValueId d = builder.add1("d", std::make_shared<ToyAdd>(), {c, v});  // a through its view
   builder.mark_output(b);
   builder.mark_output(d);
-  const auto plan = plan_of(builder.build());
+  const auto plan = arena_plan(builder.build());
   const std::vector<ArenaBlock> blocks = arena_blocks(*plan);
   EXPECT_THAT(extents(blocks),
               ElementsAre(Extent{0, 3, 256}, Extent{1, 3, 256}, Extent{2, 3, 256}, Extent{3, 3, 256}));
@@ -55,7 +55,7 @@ TEST(ArenaMap, WhatIsOverwrittenCountsOnce) {
   const ValueId a = builder.add1("a", std::make_shared<ToyAdd>(), {x});
   const ValueId b = builder.add1("b", std::make_shared<ToyAdd>(true), {a});
   builder.mark_output(builder.add1("c", std::make_shared<ToyAdd>(true), {b}));
-  const auto plan = plan_of(builder.build());
+  const auto plan = arena_plan(builder.build());
   const std::vector<ArenaBlock> blocks = arena_blocks(*plan);
   EXPECT_THAT(extents(blocks), ElementsAre(Extent{0, 1, 256}, Extent{1, 2, 256}, Extent{2, 2, 256}));
   EXPECT_THAT(live_bytes(*plan, blocks), ElementsAre(256, 256, 256));
@@ -65,7 +65,7 @@ TEST(ArenaMap, ScratchLastsOneStep) {
   GraphBuilder builder;
   const ValueId x = builder.add_input("x", TensorDesc{Shape({64})});
   builder.mark_output(builder.add1("a", std::make_shared<ToyAdd>(), {x}));
-  const auto plan = plan_of(builder.build(), 1024);
+  const auto plan = arena_plan(builder.build(), 1024);
   const std::vector<ArenaBlock> blocks = arena_blocks(*plan);
   ASSERT_EQ(blocks.size(), 2U);
   EXPECT_TRUE(blocks[1].scratch);
@@ -77,7 +77,7 @@ TEST(ArenaMap, OutputsOfAWholeBatchLastThroughout) {
   const ValueId x = builder.add_input("x", TensorDesc{Shape({8, 16})});
   const ValueId a = builder.add1("a", std::make_shared<ToyAdd>(), {x});
   builder.mark_output(builder.add1("b", std::make_shared<ToyAdd>(), {a}));
-  const auto plan = plan_of(builder.build(), 0, 2);
+  const auto plan = arena_plan(builder.build(), 0, 2);
   ASSERT_TRUE(plan->micro_batches().cut());
   const std::vector<ArenaBlock> blocks = arena_blocks(*plan);
   EXPECT_THAT(extents(blocks), ElementsAre(Extent{0, 1, 512}, Extent{0, 1, 128}, Extent{1, 1, 128}));
@@ -100,7 +100,7 @@ TEST(ArenaMap, HoldsWhatThePlannerReckonedWith) {
       unread.push_back(values.back());
     }
     for (const ValueId v : unread) builder.mark_output(v);
-    const auto plan = plan_of(builder.build(), random() % 2 == 0 ? 0 : 192);
+    const auto plan = arena_plan(builder.build(), random() % 2 == 0 ? 0 : 192);
     const std::vector<ArenaBlock> blocks = arena_blocks(*plan);
     for (const ArenaBlock& block : blocks) EXPECT_LE(block.offset + block.bytes, plan->arena_bytes());
     EXPECT_EQ(std::ranges::max(live_bytes(*plan, blocks)), plan->peak_live_bytes()) << "round " << round;
