@@ -122,22 +122,6 @@ PIPIT_INLINE inline void reduce_channels(const Taps<float>& x, std::int64_t chan
 // y[c] = the reduction over all taps, for every channel.
 using ReduceRow = void (*)(const Taps<float>& x, std::int64_t channels, float* y);
 
-// A plain loop per tap: comparisons of Vectors are taken apart lane by lane before they are inlined under an
-// instruction set.
-PIPIT_INLINE inline void max_row(const Taps<float>& x, std::int64_t channels, float* y) {
-  for (std::int64_t c = 0; c < channels; ++c) y[c] = -std::numeric_limits<float>::infinity();
-  for (std::int64_t d = 0; d < x.slices; ++d) {
-    for (std::int64_t h = 0; h < x.rows; ++h) {
-      for (std::int64_t w = 0; w < x.columns; ++w) {
-        const float* tap = tap_at(x, d, h, w);
-        PIPIT_INDEPENDENT
-        for (std::int64_t c = 0; c < channels; ++c) {
-          y[c] = ((tap[c] > y[c]) | (tap[c] != tap[c])) ? tap[c] : y[c];  // NaN propagates
-        }
-      }
-    }
-  }
-}
 template <typename Reduction>
 constexpr ReduceRow kReduceRow =
     simd<reduce_channels<Reduction, ShortVector>, reduce_channels<Reduction, Vector>>;
@@ -152,7 +136,7 @@ PIPIT_INLINE inline void sqrt_row(float* y, std::int64_t channels) {
 ReduceRow reduction_of(const PoolAttributes& attributes) {
   switch (attributes.kind) {
     case PoolKind::max:
-      return simd<max_row>;
+      return row_kernels().max_floats;
     case PoolKind::average:
       return kReduceRow<Sum>;
     case PoolKind::lp:
@@ -171,7 +155,7 @@ class PoolRows final : public Kernel {
         window_(as_3d(pool_window(attributes_, spec.inputs[0]->shape))),
         reduction_(reduction_of(attributes_)),
         // What joins the results of rows; sums of absolute values or squares are not taken again.
-        join_(attributes_.kind == PoolKind::max ? simd<max_row> : kReduceRow<Sum>),
+        join_(attributes_.kind == PoolKind::max ? row_kernels().max_floats : kReduceRow<Sum>),
         half_(spec.inputs[0]->dtype == DType::f16),
         threads_(spec.threads),
         by_rows_(takes_rows(x_, y_)) {
@@ -283,7 +267,7 @@ class PoolRows final : public Kernel {
         return;
       }
       for (std::int64_t column = 0; column < y_.extent[2]; ++column)
-        row_kernels().max_taps(taps_at(x, row, column), row.channels, y + row.output + column * y_pixel_);
+        row_kernels().max_halves(taps_at(x, row, column), row.channels, y + row.output + column * y_pixel_);
     });
   }
 

@@ -196,7 +196,8 @@ struct RowKernels {
   void (*to_float)(const Half* x, float* y, std::int64_t count);
   void (*to_half)(const float* x, Half* y, std::int64_t count);
   /// y[c] = the largest tap of every channel, -infinity of none; NaN if one is.
-  void (*max_taps)(const Taps<Half>& taps, std::int64_t channels, Half* y);
+  void (*max_halves)(const Taps<Half>& taps, std::int64_t channels, Half* y);
+  void (*max_floats)(const Taps<float>& taps, std::int64_t channels, float* y);
 };
 
 /// Those of the instruction set that PIPIT_ISA names, or of the best that this CPU has.

@@ -40,7 +40,8 @@ const RowKernels row_kernels_avx512 = {Lanes::kCount,
                                        affine_span,
                                        convert_span<Half, float>,
                                        convert_span<float, Half>,
-                                       max_taps};
+                                       max_taps<Half>,
+                                       max_taps<float>};
 
 }  // namespace pipit
 

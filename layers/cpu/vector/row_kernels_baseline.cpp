@@ -28,6 +28,7 @@ const RowKernels row_kernels_baseline = {Lanes::kCount,
                                          affine_span,
                                          convert_span<Half, float>,
                                          convert_span<float, Half>,
-                                         max_taps};
+                                         max_taps<Half>,
+                                         max_taps<float>};
 
 }  // namespace pipit
