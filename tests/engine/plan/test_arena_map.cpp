@@ -17,7 +17,7 @@ using test::ToyView;
 using testing::ElementsAre;
 
 std::shared_ptr<const ExecutionPlan> arena_plan(Graph graph, std::size_t scratch = 0,
-                                             std::optional<std::int64_t> micro_batch = {}) {
+                                                std::optional<std::int64_t> micro_batch = {}) {
   PlanOptions options;
   options.threads = 1;
   options.micro_batch = micro_batch;
