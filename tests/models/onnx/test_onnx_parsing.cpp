@@ -34,7 +34,7 @@ std::string by_protobuf(const std::string& bytes) {
   return model.SerializeAsString();
 }
 
-onnx_pb::ModelProto sample() {
+onnx_pb::ModelProto sample_model() {
   onnx_pb::ModelProto model;
   model.set_ir_version(8);
   model.set_producer_name("a test");
@@ -50,7 +50,7 @@ onnx_pb::ModelProto sample() {
 }
 
 TEST(OnnxParsing, AgreesWithProtobuf) {
-  const std::string bytes = sample().SerializeAsString();
+  const std::string bytes = sample_model().SerializeAsString();
   ParsedModel model = parse_model(bytes_of(bytes));
   ASSERT_EQ(model.raw.size(), 5U);
   EXPECT_TRUE(model.raw[0].has_value());  // empty, but there
@@ -60,7 +60,7 @@ TEST(OnnxParsing, AgreesWithProtobuf) {
 
 TEST(OnnxParsing, MergesWhatComesTwice) {
   // Messages are merged when their bytes follow each other.
-  std::string bytes = sample().SerializeAsString() + sample().SerializeAsString();
+  std::string bytes = sample_model().SerializeAsString() + sample_model().SerializeAsString();
   ParsedModel model = parse_model(bytes_of(bytes));
   EXPECT_EQ(model.raw.size(), 10U);
   EXPECT_EQ(completed(model), by_protobuf(bytes));
@@ -81,7 +81,7 @@ TEST(OnnxParsing, SkipsUnknownFieldsOfEveryWireType) {
   const std::string unknown = std::string("\xA0\x06\x05", 3) + std::string("\xA1\x06", 2) +
                               std::string(8, 'x') + std::string("\xA2\x06\x02ok", 5) +
                               std::string("\xA5\x06", 2) + std::string(4, 'y');
-  const std::string bytes = unknown + sample().SerializeAsString() + unknown;
+  const std::string bytes = unknown + sample_model().SerializeAsString() + unknown;
   ParsedModel model = parse_model(bytes_of(bytes));
   EXPECT_EQ(model.proto.graph().initializer_size(), 5);
   EXPECT_EQ(completed(model), by_protobuf(bytes));
@@ -99,7 +99,7 @@ TEST(OnnxParsing, RefusesLengthsPastTheEnd) {
 
 TEST(OnnxParsing, AFileThatShrinksMeanwhileIsAnError) {
   const std::filesystem::path file = std::filesystem::path(testing::TempDir()) / "shrinking.onnx";
-  const std::string bytes = sample().SerializeAsString();
+  const std::string bytes = sample_model().SerializeAsString();
   std::ofstream(file, std::ios::binary) << bytes;
   ParsedModel model = parse_model(file);
   EXPECT_EQ(completed(model), by_protobuf(bytes));
