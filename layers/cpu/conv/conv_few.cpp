@@ -48,7 +48,8 @@ Axes axes_of(const NodeSpec& spec) {
   Axes axes;
   for (int i = 0; i < window.rank; ++i) {
     const auto at = static_cast<std::size_t>(i);
-    (i == window.rank - 1 ? axes.width : axes.height) = {
+    Axis& axis = i == window.rank - 1 ? axes.width : axes.height;
+    axis = Axis{
         x[2 + i], y[2 + i], window.kernel[at], window.stride[at], window.dilation[at], window.pad_begin[at]};
   }
   return axes;
