@@ -92,6 +92,13 @@ std::vector<ScoredClass> top_classes(const ClassOutput& output, std::span<const 
          precision == Precision::fp16 ? "; values beyond 65504 overflow in fp16: try precision fp32" : "");
   }
   const std::vector<double> all = probabilities(output.kind, scores);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (std::isfinite(all[i])) continue;
+    fail(
+        "{}: the output of {} for this image has {} among its {} scores, of which no probabilities can be "
+        "made",
+        image, model, scores[i], scores.size());
+  }
   std::vector<ScoredClass> top;
   if (output.yes_or_no()) {
     const int said = answer(output, scores)[0];

@@ -339,7 +339,9 @@ ScoreKind score_kind(const Graph& graph) {
   const Facts facts = FactFinder(graph).of_output();
   if (facts.shares()) return ScoreKind::softmax;
   if (facts.logarithm_of_shares) return ScoreKind::log_softmax;
-  return facts.range.within(0, 1) ? ScoreKind::sigmoid : ScoreKind::logits;
+  // A little is added to a sigmoid where its logarithm is taken in training.
+  constexpr double kLittle = 1e-5;
+  return facts.range.within(-kLittle, 1 + kLittle) ? ScoreKind::sigmoid : ScoreKind::logits;
 }
 
 std::optional<ScoreKind> find_score_kind(std::string_view name) {

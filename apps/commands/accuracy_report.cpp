@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "apps/display/table.h"
 #include "apps/display/terminal.h"
@@ -17,10 +18,12 @@ double share(std::int64_t hits, std::int64_t n) {
   return static_cast<double>(hits) / static_cast<double>(n);
 }
 
-double mean_average_precision(const std::vector<ClassAccuracy>& classes) {
+// Nothing where no image has a class.
+std::optional<double> mean_average_precision(const std::vector<ClassAccuracy>& classes) {
+  if (classes.empty()) return std::nullopt;
   double sum = 0;
   for (const ClassAccuracy& of : classes) sum += of.average_precision;
-  return classes.empty() ? 0 : sum / static_cast<double>(classes.size());
+  return sum / static_cast<double>(classes.size());
 }
 
 void add_share(nlohmann::ordered_json& json, const std::string& name, std::int64_t hits, std::int64_t n) {
@@ -50,9 +53,10 @@ std::string yes_or_no_text(const Accuracy& accuracy, const Labels& labels, int w
 
 std::string tags_text(const Accuracy& accuracy, const Labels& labels, int width) {
   std::vector<ClassAccuracy> classes = accuracy.classes();
-  std::string text =
-      fmt::format("{:<{}}{:.2f} %   (mean of the average precisions of {})\n", "mAP", width,
-                  100 * mean_average_precision(classes), counted(std::ssize(classes), "class", "classes"));
+  const std::optional<double> mean = mean_average_precision(classes);
+  if (!mean) return fmt::format("{:<{}}no image has a class\n", "mAP", width);
+  std::string text = fmt::format("{:<{}}{:.2f} %   (mean of the average precisions of {})\n", "mAP", width,
+                                 100 * *mean, counted(std::ssize(classes), "class", "classes"));
   std::ranges::stable_sort(classes, {}, &ClassAccuracy::average_precision);
   for (std::size_t i = 0; i < std::min(classes.size(), kMostShown); ++i) {
     text += fmt::format("{:<{}}{:>6.2f} %  {}, {}\n", i == 0 ? "worst" : "", width,
@@ -86,7 +90,8 @@ nlohmann::ordered_json accuracy_json(const Accuracy& accuracy, const Labels& lab
   }
   if (!accuracy.of_sets()) add_share(json, "top5", accuracy.top5(), n);
   if (!accuracy.output().are_tags()) return json;
-  json["mean_average_precision"] = mean_average_precision(classes);
+  const std::optional<double> mean = mean_average_precision(classes);
+  json["mean_average_precision"] = mean ? nlohmann::ordered_json(*mean) : nlohmann::ordered_json();
   json["classes"] = nlohmann::ordered_json::array();
   for (const ClassAccuracy& of : classes) {
     json["classes"].push_back({{"class", of.index},

@@ -8,6 +8,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/file.h"
+#include "engine/base/printable.h"
 #include "models/image/folder.h"
 #include "quant/hash.h"
 
@@ -18,6 +19,12 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::uint64_t kMostBytes = std::uint64_t{256} << 20;
+
+// Of a file that may hold anything: escaped, at most 80 bytes of it.
+std::string short_text(const std::string& text) {
+  constexpr std::size_t kMost = 80;
+  return printable(text.substr(0, kMost)) + (text.size() > kMost ? "..." : "");
+}
 
 void sort_out(std::vector<int>& classes) {
   std::ranges::sort(classes);
@@ -65,7 +72,11 @@ class TruthFile {
       if (line.ends_with('\r')) line.remove_suffix(1);
       if (line.find_first_not_of(" \t") == line.npos || (line_ == 1 && line == "image,classes")) continue;
       TruthImage image;
-      image.path = (folder / field(line)).lexically_normal();
+      const std::string named = field(line);
+      const fs::path inside = fs::path(named).lexically_normal();
+      if (inside.empty() || inside.is_absolute() || *inside.begin() == "..")
+        fail("{}: '{}' is no path below {}", place(), short_text(named), folder.string());
+      image.path = (folder / inside).lexically_normal();
       if (!fs::is_regular_file(image.path)) fail("{}: there is no image {}", place(), image.path.string());
       if (!known.insert(image.path).second)
         fail("{}: {} is named a second time", place(), image.path.string());
@@ -112,7 +123,7 @@ class TruthFile {
     const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), index);
     if (!found && error == std::errc{} && stop == text.data() + text.size()) found = index;
     if (!found || *found < 0 || *found >= output_.classes) {
-      fail("{}: '{}' is none of the model's {} classes{}", place(), text, output_.classes,
+      fail("{}: '{}' is none of the model's {} classes{}", place(), short_text(text), output_.classes,
            labels_.empty() ? ", which have no names here; --labels names them" : "");
     }
     known_.emplace(text, *found);

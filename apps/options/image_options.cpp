@@ -33,6 +33,7 @@ void ImageOptions::add_threshold_to(CLI::App& command) {
           "--threshold", threshold,
           "Of independent classes, and of one score alone: the probability from which on the answer is "
           "yes")
+      ->check(finite_number())
       ->check(CLI::Range(0.0, 1.0))
       ->type_name("N")
       ->capture_default_str();

@@ -134,13 +134,13 @@ class Classify(CommandTest):
         self.assertEqual(done.stdout, "")
 
 
-def head(classes, nodes, shape=("N", 3, 2, 2), metadata=None):
+def head(classes, nodes, shape=("N", 3, 2, 2), metadata=None, more=()):
     """A model of scores "s", the mean of red plus -2, -1, 0, ..., and what `nodes` make "y" of them."""
     weights = [float(c == 0) for _ in range(classes) for c in range(3)]
     biases = [float(i - 2) for i in range(classes)]
     tensors = [tensor("w", FLOAT, [classes, 3], struct.pack(f"<{3 * classes}f", *weights)),
                tensor("b", FLOAT, [classes], struct.pack(f"<{classes}f", *biases)),
-               tensor("one", FLOAT, [1], struct.pack("<f", 1))]
+               tensor("one", FLOAT, [1], struct.pack("<f", 1)), *more]
     begin = [node("GlobalAveragePool", ["x"], "g"), node("Flatten", ["g"], "f"),
              node("Gemm", ["f", "w", "b"], "s", transB=1)]
     return onnx_model.model(shape, [*begin, *nodes], tensors, metadata)
@@ -270,6 +270,21 @@ class Heads(CommandTest):
         self.assert_one_line_error(self.pipit("classify", "odd.onnx", "image.bmp", code=RUNTIME), "pipit.scores", "'tanh'",
                                    "sigmoid-logits")
         self.assert_one_line_error(self.pipit("classify", "model.onnx", "image.bmp", "--scores", "tanh", code=USAGE), "'tanh'")
+
+    def test_a_sigmoid_with_a_little_added_is_one(self):
+        self.write("model.onnx", head(4, [node("Sigmoid", ["s"], "p"), node("Add", ["p", "little"], "y")],
+                                      more=[tensor("little", FLOAT, [1], struct.pack("<f", 1e-7))]))
+        self.assertEqual(self.classify("model.onnx")["scores"], "sigmoid")
+
+    def test_infinite_scores_are_an_error(self):
+        self.write("model.onnx", head(4, [node("Div", ["s", "zero"], "y")],
+                                      more=[tensor("zero", FLOAT, [1], bytes(4))]))
+        done = self.pipit("classify", "model.onnx", "image.bmp", *self.PLAIN, code=RUNTIME)
+        self.assert_one_line_error(done, "image.bmp", "inf among its 4 scores")
+
+    def test_a_threshold_is_a_number(self):
+        for threshold in ("nan", "-0.1", "1.1", "inf"):
+            self.assert_one_line_error(self.pipit("classify", MODEL, "image.bmp", "--threshold", threshold, code=USAGE), "--threshold")
 
     def test_probabilities_whose_softmax_is_not_found(self):
         # A matrix of the identity behind the softmax: nothing says that it is one.

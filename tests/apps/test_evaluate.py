@@ -328,11 +328,20 @@ class Independent(CommandTest):
         for text, words in (("a.bmp,red\nz.bmp,red\n", ("truth.csv:2", "z.bmp")), ("a.bmp,pink\n", ("truth.csv:1", "'pink'")),
                             ("a.bmp,3\n", ("'3'", "3 classes")), ("a.bmp,red\na.bmp,red\n", ("truth.csv:2", "second time")),
                             ("a.bmp,red,green\n", ("truth.csv:1", "two columns")), ('"a.bmp,red\n', ("truth.csv:1", "quote")),
-                            ("\n", ("truth.csv", "no image"))):
-            with self.subTest(text):
+                            ("\n", ("truth.csv", "no image")), ("../folder/a.bmp,red\n", ("truth.csv:1", "below folder")),
+                            (f"{self.folder}/folder/a.bmp,red\n", ("truth.csv:1", "below folder")),
+                            (f"a.bmp,{'x' * 5000}\n", ("xxx...'",))):
+            with self.subTest(text[:40]):
                 self.write("truth.csv", text)
                 done = self.pipit("evaluate", "tags.onnx", "folder", "--labels", "labels.txt", "--truth", "truth.csv", code=RUNTIME)
                 self.assert_one_line_error(done, *words)
+
+    def test_images_without_classes_have_no_mean(self):
+        self.image("folder/a.bmp", "a")
+        self.write("truth.csv", "a.bmp,\n")
+        options = ("tags.onnx", "folder", "--labels", "labels.txt", "--truth", "truth.csv")
+        self.assertIsNone(self.evaluate(*options)["mean_average_precision"])
+        self.assertIn("no image has a class", self.pipit_with_notes("evaluate", *options, *self.PIXELS).stdout)
 
     def test_other_commands_judge_yes_and_no(self):
         """INT8 with scales that are too coarse answers otherwise; where only the largest score counted none would."""
