@@ -146,7 +146,7 @@ class UsageErrors(CommandTest):
                 (("verify", "tests", "--norm", "0"), "--norm")):
             with self.subTest(arguments):
                 self.assert_usage_error(*arguments, names=names)
-                self.assertLess(len(self.pipit(*arguments, code=USAGE).stderr), 700)
+                self.assertLess(len(self.pipit(*arguments, code=USAGE).stderr), 800)
 
     def test_every_kernel_of_a_model_can_be_preferred(self):
         for kernel in {layer["kernel"] for layer in self.json("inspect", MODEL)["layers"]}:
