@@ -44,8 +44,8 @@ class SignedGraph {
 
   const Shape& shape(const Q& x) { return graph.value(x.id).desc.shape; }
   template <typename L>
-  Q add(const std::string& name, L layer, std::vector<ValueId> inputs, const Quantization& q) {
-    return {graph.add1(name, std::make_shared<L>(std::move(layer)), std::move(inputs)), q};
+  Q add(const std::string& name, L layer, const std::vector<ValueId>& inputs, const Quantization& q) {
+    return {graph.add1(name, std::make_shared<L>(std::move(layer)), inputs), q};
   }
 
   Q input(const std::string& name, const Shape& shape) {
