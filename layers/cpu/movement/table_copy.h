@@ -44,9 +44,9 @@ class TableCopy {
   void copy_rows(std::byte* target, const std::byte* source, std::int64_t begin, std::int64_t end) const;
 
   DType type_;
-  std::array<std::byte, 8> fill_;
-  std::vector<Dim> outer_;         // outermost first
-  std::vector<std::int64_t> row_;  // sources of a row's elements, or kFill
+  alignas(8) std::array<std::byte, 8> fill_;  ///< read as an element
+  std::vector<Dim> outer_;                    // outermost first
+  std::vector<std::int64_t> row_;             // sources of a row's elements, or kFill
   std::vector<Run> runs_;
   std::vector<std::int32_t> places_;  // the row again, where its runs are short
   std::int64_t rows_ = 1;
