@@ -92,7 +92,7 @@ class TruthFile {
  private:
   std::string place() const { return fmt::format("{}:{}", name_, line_); }
 
-  // The first field of a line, which loses it and the comma behind it.
+  // Removes the first field and its comma from a line, and returns the field.
   std::string field(std::string_view& line) const {
     std::string text;
     if (!line.starts_with('"')) {
@@ -109,7 +109,7 @@ class TruthFile {
       text += line[at];
     }
     line.remove_prefix(at + 1);
-    if (!line.empty() && line[0] != ',') fail("{}: a comma is missing behind a quote", place());
+    if (!line.empty() && line[0] != ',') fail("{}: a comma is missing after a quote", place());
     line.remove_prefix(std::min<std::size_t>(1, line.size()));
     return text;
   }

@@ -25,7 +25,7 @@ struct ImageTruth {
 /// bytes are one image that has the classes of all.
 ImageTruth read_truth(const std::string& folder, const Labels& labels, const ClassOutput& output);
 
-/// The images that a CSV file names, a line for each: its path below `folder`, and behind a comma its classes, names as
+/// The images that a CSV file names, a line for each: its path below `folder`, and after a comma its classes, names as
 /// find_label() takes them or indices, with ';' between. Either may stand in quotes (RFC 4180). Blank lines do not
 /// count, nor does a first line "image,classes". Without classes an image of a yes-or-no model is a no. Throws Error
 /// with the line for an image that is not there or stands there twice, and for a class that the model does not have;

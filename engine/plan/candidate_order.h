@@ -11,9 +11,9 @@ namespace pipit {
 /// each yields to the next.
 std::vector<const Candidate*> candidate_order(const std::vector<Candidate>& candidates, const NodeSpec& spec);
 
-/// A Candidate::yields, which is asked about any node: `yields` only sees those that `refuse` lets pass, and may assume
-/// what that has checked (ranks, extents, constants). Whoever refuses yields. `refuse`: the candidate's own, or, where
-/// that asks a library, the part of it that does not.
+/// A Candidate::yields, which is asked about any node: `yields` only sees those that `refuse` lets pass, and may
+/// assume what that has checked (ranks, extents, constants). A candidate that refuses yields. `refuse`: the
+/// candidate's own, or, where that asks a library, the part of it that does not.
 std::function<bool(const NodeSpec&)> yields_where_accepted(std::function<Refusal(const NodeSpec&)> refuse,
                                                            std::function<bool(const NodeSpec&)> yields);
 
