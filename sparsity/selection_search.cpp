@@ -148,6 +148,12 @@ SelectionSearch::SelectionSearch(std::vector<std::vector<Option>> layers,
     for (std::size_t o = 1; o < options.size(); ++o) options[o].cost = std::max(options[o].cost, kLeastCost);
     kind_of_.push_back(kSharedKind);
   }
+  known_.insert({dense().chosen, dense().shared});
+}
+
+Selection SelectionSearch::dense() const {
+  return {std::vector<std::size_t>(layers_.size(), 0), std::vector<std::size_t>(shared_.size(), 0), dense_ms_,
+          0};
 }
 
 std::vector<double> SelectionSearch::features(const Selection& selection) const {
@@ -266,6 +272,29 @@ std::optional<Selection> SelectionSearch::propose(double speedup) {
     offer(descent.best_neighbour(end, unknown));
   }
   return proposed(found);
+}
+
+std::optional<Selection> SelectionSearch::propose_slow() {
+  const Descent descent(layers_, shared_, dense_ms_);
+  std::optional<Selection> fastest;
+  const auto offer = [&](Selection one) {
+    descent.sum(one);
+    if (!known_.contains({one.chosen, one.shared}) && (!fastest || one.ms < fastest->ms))
+      fastest = std::move(one);
+  };
+  const auto offer_each = [&](std::vector<std::size_t> Selection::*chosen, const auto& options) {
+    for (std::size_t i = 0; i < options.size(); ++i) {
+      for (std::size_t o = 1; o < options[i].size(); ++o) {
+        Selection one = dense();
+        (one.*chosen)[i] = o;
+        offer(std::move(one));
+      }
+    }
+  };
+  offer_each(&Selection::chosen, layers_);
+  offer_each(&Selection::shared, shared_);
+  if (fastest) known_.insert({fastest->chosen, fastest->shared});
+  return fastest;
 }
 
 void SelectionSearch::add(const Selection& selection, double error, double speedup) {

@@ -29,8 +29,11 @@ class SelectionSearch {
   SelectionSearch(std::vector<std::vector<Option>> layers, std::vector<std::vector<SharedOption>> shared);
 
   /// One that is so many times as fast as dense, by the options' times and by how wrong those were so far; where none
-  /// is, the fastest there is. Nothing when no other is left nearby.
+  /// is, the fastest there is. Never the dense one. Nothing when no other is left nearby.
   std::optional<Selection> propose(double speedup);
+  /// Of those that differ from dense by one option, the fastest that was not proposed yet, though it may be slower than
+  /// dense by the options' times: these are short and noisy. Nothing when all were proposed.
+  std::optional<Selection> propose_slow();
   void add(const Selection& selection, double error, double speedup);
 
   const std::vector<MeasuredSelection>& measured() const { return measured_; }
@@ -41,6 +44,7 @@ class SelectionSearch {
 
  private:
   using Key = std::pair<std::vector<std::size_t>, std::vector<std::size_t>>;
+  Selection dense() const;
   std::vector<double> features(const Selection& selection) const;
   std::vector<double> fitted_factors() const;
   std::size_t tilts() const;  // proposals that make a kind cheaper or dearer, after the first

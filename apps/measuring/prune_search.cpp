@@ -105,7 +105,8 @@ class Searcher {
     for (int i = 0;; ++i) {
       const bool over = share() >= 1;
       if (over && i >= kFewestSelections) return;
-      const std::optional<Selection> next = search_->propose(speedup);
+      std::optional<Selection> next = search_->propose(speedup);
+      if (!next && i < kFewestSelections) next = search_->propose_slow();
       if (!next) return;
       outcome_.hurried = outcome_.hurried || over;
       const PrunedModel made = pruning_.sketch(budget_.keeps_of(*next));

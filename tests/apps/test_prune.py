@@ -113,10 +113,13 @@ class Prune(CommandTest):
         self.assertGreater(layers[inner].get("kept", 1), 0.7)
 
     def test_steps_of_a_drop(self):
-        result = self.prune("--max-drop", 100, "--search-seconds", 0.1, "--against", "dense", "--save-svg", "pruned.svg")
+        # Whether one is faster than dense depends on the machine; what is said of it does not.
+        result = self.prune("--max-drop", 100, "--search-seconds", 0.1, "--against", "dense", "--save-svg", "pruned.svg",
+                            code=(OK, CHECK_FAILED))
         steps = result["steps"]
-        self.assertTrue(result["passed"])
-        self.assertEqual([s["chosen"] for s in steps].count(True), 1)
+        self.assertGreaterEqual(len(steps), 1)
+        self.assertEqual([s["chosen"] for s in steps].count(True), int(result["passed"]))
+        self.assertEqual((self.folder / "pruned.onnx").exists(), result["passed"])
         self.assertEqual([s["speedup"] for s in steps], sorted(s["speedup"] for s in steps))
         svg = xml.etree.ElementTree.parse(self.folder / "pruned.svg").getroot()
         circles = [e for e in svg.iter() if e.tag.endswith("circle")]

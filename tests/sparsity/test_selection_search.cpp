@@ -160,6 +160,29 @@ TEST(SelectionSearch, SaysTheFastestWhereNoneIsFastEnough) {
   EXPECT_TRUE(search.best(5).empty());
 }
 
+TEST(SelectionSearch, NeverProposesTheDenseModel) {
+  SelectionSearch search({{{10, 0}, {8, 1}}}, {});
+  std::set<std::size_t> proposed;
+  while (const std::optional<Selection> next = search.propose(1)) {
+    proposed.insert(next->chosen[0]);
+    search.add(*next, next->cost, search.predicted_speedup(*next));
+  }
+  EXPECT_EQ(proposed, std::set<std::size_t>{1});
+}
+
+TEST(SelectionSearch, ProposesWhatSeemsSlowerOnlyWhenAsked) {
+  SelectionSearch search({{{10, 0}, {12, 1}, {11, 2}}}, {{{0, {1}}, {1, {1.15}}}});
+  EXPECT_FALSE(search.propose(1.1));
+  std::vector<std::size_t> chosen, shared;
+  while (const std::optional<Selection> next = search.propose_slow()) {
+    chosen.push_back(next->chosen[0]);
+    shared.push_back(next->shared[0]);
+    search.add(*next, 0.1, 1.2);
+  }
+  EXPECT_THAT(chosen, ElementsAre(2, 0, 1));  // 11, 11.5 and 12 ms
+  EXPECT_THAT(shared, ElementsAre(0, 1, 0));
+}
+
 TEST(SelectionSearch, BestAreByErrorOfThoseThatAreFast) {
   SelectionSearch search({{{10, 0}, {8, 1}, {6, 2}, {5, 3}}}, {});
   search.add({{1}, {}, 8, 1}, 0.2, 1.25);
