@@ -1,5 +1,7 @@
 // pipit annotate MODEL --output FILE: the model with labels and preprocessing in its metadata.
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <filesystem>
 
 #include "apps/commands/commands.h"
 #include "apps/display/next_command.h"
@@ -27,34 +29,71 @@ struct AnnotateOptions {
   std::string output;
 };
 
-// Where the model moves to another folder, what lies beside it goes along.
-void copy_external(const fs::path& model, const fs::path& output) {
-  const auto folder_of = [](const fs::path& file) {
-    return file.has_parent_path() ? file.parent_path() : fs::path(".");
-  };
-  const std::vector<fs::path> files = external_files(model);
-  if (files.empty() || fs::equivalent(folder_of(model), folder_of(output))) return;
-  for (const fs::path& file : files) {
-    const fs::path target = folder_of(output) / file;
-    if (target.lexically_normal() == (folder_of(output) / output.filename()).lexically_normal()) {
-      fail("{}: weights of {} go into a file of this name; choose another for --output", output.string(),
-           model.string());
-    }
-    if (fs::exists(target)) {
-      fail(
-          "{}: there is such a file already, and the weights of {} would go there; choose another folder for "
-          "--output",
-          target.string(), model.string());
-    }
-  }
-  for (const fs::path& file : files) {
-    const fs::path target = folder_of(output) / file;
-    const fs::path beside = target.string() + ".part";
-    fs::create_directories(folder_of(target));
-    fs::copy_file(folder_of(model) / file, beside, fs::copy_options::overwrite_existing);
-    fs::rename(beside, target);
-  }
+fs::path folder_of(const fs::path& file) {
+  return file.has_parent_path() ? file.parent_path() : fs::path(".");
 }
+
+// Copies of the files that lie beside a model. Until keep() what was made goes again with this, so that a run that
+// fails leaves nothing.
+class WeightCopies {
+ public:
+  WeightCopies(const fs::path& model, const fs::path& output)
+      : model_(model), output_(output), folder_(folder_of(output)) {
+    const std::vector<fs::path> files = external_files(model);
+    if (files.empty() || fs::equivalent(folder_of(model), folder_)) return;
+    std::erase_if(copied_ = files, [&](const fs::path& file) { return is_there(file); });
+  }
+  ~WeightCopies() {
+    std::error_code ignored;
+    for (auto path = made_.rbegin(); path != made_.rend(); ++path) fs::remove(*path, ignored);
+  }
+  WeightCopies(const WeightCopies&) = delete;
+  WeightCopies& operator=(const WeightCopies&) = delete;
+
+  void make() {
+    for (const fs::path& file : copied_) {
+      make_folders(file.parent_path());
+      copy_as_new(folder_of(model_) / file, folder_ / file);
+      made_.push_back(folder_ / file);
+    }
+  }
+  void keep() { made_.clear(); }
+
+ private:
+  // Whether the folder has these bytes under this name already. Anything else there is somebody's.
+  bool is_there(const fs::path& file) const {
+    const fs::path target = folder_ / file;
+    if (target.lexically_normal() == (folder_ / output_.filename()).lexically_normal()) {
+      fail("{}: weights of {} go into a file of this name; choose another for --output", output_.string(),
+           model_.string());
+    }
+    const fs::path inside = fs::weakly_canonical(fs::absolute(folder_of(target)));
+    const fs::path folder = fs::canonical(folder_);
+    if (std::mismatch(folder.begin(), folder.end(), inside.begin(), inside.end()).first != folder.end()) {
+      fail("{}: weights of {} would go there, which leads out of the folder to {}", target.string(),
+           model_.string(), inside.string());
+    }
+    if (!fs::exists(fs::symlink_status(target))) return false;
+    if (same_content(folder_of(model_) / file, target)) return true;
+    fail(
+        "{}: there is another file already, and the weights of {} would go there; choose another folder for "
+        "--output",
+        target.string(), model_.string());
+  }
+  void make_folders(const fs::path& inside) {
+    fs::path folder = folder_;
+    for (const fs::path& part : inside) {
+      folder /= part;
+      if (fs::create_directory(folder)) made_.push_back(folder);
+    }
+  }
+
+  fs::path model_;
+  fs::path output_;
+  fs::path folder_;
+  std::vector<fs::path> copied_;  // below the folders of both
+  std::vector<fs::path> made_;
+};
 
 int annotate(const AnnotateOptions& options) {
   if (options.output.empty()) throw CLI::RequiredError("--output");
@@ -94,8 +133,10 @@ int annotate(const AnnotateOptions& options) {
   }
   constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 31;  // of a protobuf message
   const std::string bytes = with_metadata(read_file(options.model.model, kMostBytes), metadata);
-  copy_external(options.model.model, options.output);
+  WeightCopies weights(options.model.model, options.output);
+  weights.make();
   write_file(options.output, bytes);
+  weights.keep();
   json["bytes"] = bytes.size();
   if (options.common.json) {
     print_json(json);
@@ -125,7 +166,7 @@ void add_annotate(CLI::App& app, int& exit_code) {
       "pipit.preprocess as JSON, --scores under pipit.scores (docs/metadata.md). All other bytes of the "
       "model stay as they are; weights "
       "that lie\n"
-      "in files beside it are copied where --output is in another folder.\n"
+      "in files beside it are copied where --output is in another folder, unless they are there already.\n"
       "Examples:\n"
       "  pipit annotate model.onnx --labels classes.txt --preset timm --output annotated.onnx\n"
       "  pipit annotate model.onnx --resize 256 --crop 224 --mean 0.5,0.5,0.5 --std 0.5,0.5,0.5 --output "

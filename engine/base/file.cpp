@@ -5,15 +5,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <memory>
 #include <random>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "engine/base/error.h"
 
@@ -21,14 +22,7 @@ namespace pipit {
 
 namespace {
 
-struct Close {
-  void operator()(std::FILE* file) const { std::fclose(file); }
-};
-
-bool put(std::FILE* file, std::string_view content) {
-  const bool written = std::fwrite(content.data(), 1, content.size(), file) == content.size();
-  return std::fflush(file) == 0 && written;
-}
+constexpr std::size_t kBlock = std::size_t{1} << 20;
 
 // What write_file() replaces: for a link what it leads to, for a link to nowhere the link.
 std::filesystem::path target_of(const std::filesystem::path& path,
@@ -69,25 +63,19 @@ bool keeps_for_owner(const std::filesystem::path& folder, const std::filesystem:
          user != of_folder.st_uid;
 }
 
-// Writes a file without a name, which is gone when the process is killed, and names it when it is whole. False where
-// the file system, or a system without /proc, cannot; nothing is left then.
-bool write_unnamed(const std::filesystem::path& target, const std::filesystem::path& temporary,
-                   std::string_view content) {
-  const int descriptor = open(folder_of(target).c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
-  if (descriptor < 0) return false;
-  const std::unique_ptr<std::FILE, Close> file(fdopen(descriptor, "wb"));
-  if (!file) {
-    close(descriptor);
-    return false;
+// Puts all of `content` there; false with errno where that fails.
+bool put(int descriptor, std::string_view content) {
+  while (!content.empty()) {
+    const ssize_t written = write(descriptor, content.data(), content.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return false;
+    content.remove_prefix(static_cast<std::size_t>(written));
   }
-  if (!put(file.get(), content) || !resemble(descriptor, target) || fsync(descriptor) != 0) return false;
-  const std::string self = fmt::format("/proc/self/fd/{}", descriptor);
-  if (linkat(AT_FDCWD, self.c_str(), AT_FDCWD, temporary.c_str(), AT_SYMLINK_FOLLOW) != 0) return false;
-  std::error_code error;
-  std::filesystem::rename(temporary, target, error);
-  if (!error) return true;
-  std::filesystem::remove(temporary, error);
-  return false;
+  return true;
+}
+
+[[noreturn]] void fail_to_write(const std::filesystem::path& path, const std::string& reason) {
+  fail("{}: cannot be written: {}", path.string(), reason);
 }
 
 }  // namespace
@@ -141,32 +129,153 @@ void check_writable(const std::filesystem::path& path) {
         path.string(), folder.string());
 }
 
-void write_file(const std::filesystem::path& path, std::string_view content) {
+FileWriter::FileWriter(std::filesystem::path path, Existing existing)
+    : path_(std::move(path)), existing_(existing) {
   std::error_code ignored;
-  const std::filesystem::file_status status = std::filesystem::status(path, ignored);
-  if (std::filesystem::is_directory(status)) fail("{}: is a folder", path.string());
-  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
-    const std::unique_ptr<std::FILE, Close> device(std::fopen(path.c_str(), "wb"));
-    if (!device || !put(device.get(), content))
-      fail("{}: cannot be written: {}", path.string(), std::strerror(errno));
+  const std::filesystem::file_status status = std::filesystem::status(path_, ignored);
+  if (std::filesystem::is_directory(status)) fail("{}: is a folder", path_.string());
+  if (existing_ == Existing::kept) {
+    target_ = path_;
+  } else if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
+    open_device();
     return;
+  } else {
+    target_ = target_of(path_, status);
   }
-  const std::filesystem::path target = target_of(path, status);
-  const std::filesystem::path temporary = beside(target);
-  if (write_unnamed(target, temporary, content)) return;
-  // "x": never through a file or link that somebody else put there.
-  std::unique_ptr<std::FILE, Close> file(std::fopen(temporary.c_str(), "wbx"));
-  if (!file) fail("{}: cannot be written: {}", path.string(), std::strerror(errno));
-  const int descriptor = fileno(file.get());
-  bool written = put(file.get(), content) && resemble(descriptor, target) && fsync(descriptor) == 0;
-  written = std::fclose(file.release()) == 0 && written;
+  // Without a name it is gone when the process is killed; not every file system can do that.
+  descriptor_ = open(folder_of(target_).c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0666);
+  const std::string self = fmt::format("/proc/self/fd/{}", descriptor_);
+  if (descriptor_ >= 0 && access(self.c_str(), F_OK) == 0) return;
+  if (descriptor_ >= 0) close(descriptor_);
+  open_named();
+}
+
+// Never makes a file or cuts one off: what stood there may be another one by now.
+void FileWriter::open_device() {
+  descriptor_ = open(path_.c_str(), O_WRONLY | O_NOCTTY | O_CLOEXEC);
+  if (descriptor_ < 0) fail_to_write(path_, std::strerror(errno));
+  struct stat opened = {};
+  if (fstat(descriptor_, &opened) == 0 && !S_ISREG(opened.st_mode)) return;
+  close(descriptor_);
+  fail_to_write(path_, "another file was put in its place");
+}
+
+void FileWriter::open_named() {
+  std::error_code ignored;
+  // What may not be read by others never is: the file that is replaced says who may, in finish().
+  const mode_t mode = std::filesystem::exists(target_, ignored) ? 0600 : 0666;
+  const std::filesystem::path name = beside(target_);
+  // Exclusively: never through a file or link that somebody else put there.
+  descriptor_ = open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
+  if (descriptor_ < 0) fail_to_write(path_, std::strerror(errno));
+  temporary_ = name;
+}
+
+FileWriter::~FileWriter() {
+  if (descriptor_ >= 0) close(descriptor_);
+  std::error_code ignored;
+  if (!temporary_.empty()) std::filesystem::remove(temporary_, ignored);
+}
+
+void FileWriter::write(std::string_view content) {
+  if (!put(descriptor_, content)) fail_to_write(path_, std::strerror(errno));
+}
+
+void FileWriter::finish() {
+  if (!target_.empty()) {
+    settle();
+    give_name();
+  }
+  const int descriptor = std::exchange(descriptor_, -1);
+  if (close(descriptor) != 0 && errno != EINTR) fail_to_write(path_, std::strerror(errno));
+}
+
+void FileWriter::settle() {
+  if (existing_ == Existing::replaced && !resemble(descriptor_, target_))
+    fail_to_write(path_, std::strerror(errno));
+  if (fsync(descriptor_) != 0) fail_to_write(path_, std::strerror(errno));
+}
+
+// A hard link is made only where nothing has the name yet; a rename replaces what has.
+void FileWriter::give_name() {
+  const bool keeps = existing_ == Existing::kept;
+  if (temporary_.empty()) {
+    const std::string self = fmt::format("/proc/self/fd/{}", descriptor_);
+    const std::filesystem::path name = keeps ? target_ : beside(target_);
+    if (linkat(AT_FDCWD, self.c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) == 0) {
+      if (keeps) return;
+      temporary_ = name;
+    } else if (errno == EEXIST) {
+      fail_to_write(path_, std::strerror(errno));
+    } else {
+      move_to_named();
+    }
+  }
+  if (keeps) {
+    if (link(temporary_.c_str(), target_.c_str()) != 0) fail_to_write(path_, std::strerror(errno));
+    return;  // the other name goes with the writer
+  }
   std::error_code error;
-  if (written) std::filesystem::rename(temporary, target, error);
-  if (!written || error) {
-    const std::string reason = error ? error.message() : std::strerror(errno);
-    std::filesystem::remove(temporary, ignored);
-    fail("{}: cannot be written: {}", path.string(), reason);
+  std::filesystem::rename(temporary_, target_, error);
+  if (error) fail_to_write(path_, error.message());
+  temporary_.clear();
+}
+
+// Where the file system cannot give a name to what has none.
+void FileWriter::move_to_named() {
+  const int unnamed = std::exchange(descriptor_, -1);
+  std::vector<char> block(kBlock);
+  try {
+    open_named();
+    ssize_t count = 0;
+    for (off_t at = 0; (count = pread(unnamed, block.data(), block.size(), at)) > 0; at += count)
+      write({block.data(), static_cast<std::size_t>(count)});
+    if (count < 0) fail_to_write(path_, std::strerror(errno));
+    settle();
+  } catch (...) {
+    close(unnamed);
+    throw;
   }
+  close(unnamed);
+}
+
+void write_file(const std::filesystem::path& path, std::string_view content) {
+  FileWriter writer(path);
+  writer.write(content);
+  writer.finish();
+}
+
+void copy_as_new(const std::filesystem::path& from, const std::filesystem::path& to) {
+  std::ifstream source(from, std::ios::binary);
+  if (!source) fail("{}: cannot be opened: {}", from.string(), std::strerror(errno));
+  FileWriter writer(to, FileWriter::Existing::kept);
+  std::vector<char> block(kBlock);
+  while (source) {
+    source.read(block.data(), static_cast<std::streamsize>(block.size()));
+    writer.write({block.data(), static_cast<std::size_t>(source.gcount())});
+  }
+  if (!source.eof()) fail("{}: cannot be read", from.string());
+  writer.finish();
+}
+
+bool same_content(const std::filesystem::path& a, const std::filesystem::path& b) {
+  std::error_code ignored;
+  if (std::filesystem::equivalent(a, b, ignored)) return true;
+  for (const std::filesystem::path& path : {a, b}) {
+    if (!std::filesystem::is_regular_file(path, ignored)) return false;
+  }
+  std::ifstream left(a, std::ios::binary);
+  std::ifstream right(b, std::ios::binary);
+  std::vector<char> of_left(kBlock);
+  std::vector<char> of_right(of_left.size());
+  while (left && right) {
+    left.read(of_left.data(), static_cast<std::streamsize>(of_left.size()));
+    right.read(of_right.data(), static_cast<std::streamsize>(of_right.size()));
+    if (left.gcount() != right.gcount() ||
+        !std::equal(of_left.begin(), of_left.begin() + left.gcount(), of_right.begin()))
+      return false;
+  }
+  return left.eof() && right.eof();
 }
 
 FolderLock::FolderLock(const std::filesystem::path& folder)

@@ -22,6 +22,43 @@ void check_writable(const std::filesystem::path& path);
 /// beginning with the path, when that fails.
 void write_file(const std::filesystem::path& path, std::string_view content);
 
+/// The only way in which pipit's files come to be (.ci/check_writers.py): a file without a name, or with one that
+/// nobody can guess, in the same folder, which gets its name when it is whole. One that is not finished leaves nothing.
+class FileWriter {
+ public:
+  enum class Existing {
+    replaced,  ///< as write_file() says
+    kept,      ///< an Error where anything, a link included, has the name by then
+  };
+  /// All throw Error, beginning with the path, where they fail.
+  explicit FileWriter(std::filesystem::path path, Existing existing = Existing::replaced);
+  ~FileWriter();
+  FileWriter(const FileWriter&) = delete;
+  FileWriter& operator=(const FileWriter&) = delete;
+  void write(std::string_view content);
+  /// The last call: all is on the disk, and the file is there.
+  void finish();
+
+ private:
+  void open_device();
+  void open_named();
+  void settle();
+  void give_name();
+  void move_to_named();
+
+  std::filesystem::path path_;
+  Existing existing_;
+  std::filesystem::path target_;     // empty: a device or pipe, written in place
+  std::filesystem::path temporary_;  // empty: without a name
+  int descriptor_ = -1;
+};
+
+/// Copies a file of any size to a name that nothing has yet. Throws Error where either cannot be.
+void copy_as_new(const std::filesystem::path& from, const std::filesystem::path& to);
+
+/// Whether both are files of the same bytes, or one file.
+bool same_content(const std::filesystem::path& a, const std::filesystem::path& b);
+
 /// While it lives other threads and processes that make one for the same folder wait: for changes of a file there that
 /// begin with reading it. They wait for five seconds, or not at all where the file system has no locks, and then go on.
 class FolderLock {

@@ -57,30 +57,88 @@ class Annotate(CommandTest):
         given = self.json("classify", "model.onnx", "image.bmp", "--preset", "timm", "--std", "0.5,0.5,0.25", "--quiet")
         self.assertEqual(used["images"][0]["top"][0]["probability"], given["images"][0]["top"][0]["probability"])
 
-    def test_weights_beside_the_model_go_along(self):
-        weights = bytes(48)
+    def write_with_weights(self, where="w.bin", weights=bytes(48)):
         external = tensor("w", FLOAT, [1, 3, 2, 2], b"").replace(field(9, b""), b"")
-        external += field(13, field(1, "location") + field(2, "w.bin")) + field(14, 1)
+        external += field(13, field(1, "location") + field(2, where)) + field(14, 1)
         self.write("model.onnx", model(("N", 3, 2, 2), [node("Add", ["x", "w"], "s"), node("Flatten", ["s"], "y")],
                                        [external]))
-        self.write("w.bin", weights)
+        self.write(where, weights)
+        return ["annotate", "model.onnx", "--labels", "labels.txt", "--output"]
+
+    def listed(self, folder):
+        return sorted(str(p.relative_to(self.folder / folder)) for p in (self.folder / folder).rglob("*"))
+
+    def test_weights_beside_the_model_go_along(self):
+        weights = bytes(48)
+        command = self.write_with_weights(weights=weights)
         (self.folder / "elsewhere").mkdir()
-        command = ["annotate", "model.onnx", "--labels", "labels.txt", "--output"]
         self.pipit(*command, "elsewhere/out.onnx")
         self.assertEqual((self.folder / "elsewhere" / "w.bin").read_bytes(), weights)
         self.assertEqual(self.json("inspect", "elsewhere/out.onnx")["labels"], LABELS)
         self.pipit(*command, "out.onnx")
         self.assertEqual(self.json("inspect", "out.onnx")["labels"], LABELS)
-        done = self.pipit(*command, "elsewhere/again.onnx", code=RUNTIME)
+        # The same weights are there already: again, and for a second model.
+        before = (self.folder / "elsewhere" / "w.bin").stat()
+        self.pipit(*command, "elsewhere/out.onnx")
+        self.pipit(*command, "elsewhere/again.onnx")
+        self.assertEqual((self.folder / "elsewhere" / "w.bin").stat().st_mtime_ns, before.st_mtime_ns)
+        self.assertEqual(self.listed("elsewhere"), ["again.onnx", "out.onnx", "w.bin"])
+        # Other weights are not replaced.
+        self.write("elsewhere/w.bin", bytes(47) + b"x")
+        done = self.pipit(*command, "elsewhere/third.onnx", code=RUNTIME)
         self.assert_one_line_error(done, "w.bin")
-        self.assertFalse((self.folder / "elsewhere" / "again.onnx").exists())
+        self.assertEqual((self.folder / "elsewhere" / "w.bin").read_bytes(), bytes(47) + b"x")
+        self.assertFalse((self.folder / "elsewhere" / "third.onnx").exists())
         # Neither the weights themselves nor where they would go may become the model.
         done = self.pipit(*command, "w.bin", code=USAGE)
         self.assert_one_line_error(done, "--output", "w.bin")
         self.assertEqual((self.folder / "w.bin").read_bytes(), weights)
         (self.folder / "third").mkdir()
         self.assert_one_line_error(self.pipit(*command, "third/w.bin", code=RUNTIME), "w.bin")
-        self.assertEqual(list((self.folder / "third").iterdir()), [])
+        self.assertEqual(self.listed("third"), [])
+
+    def test_weights_go_through_no_name_that_others_could_know(self):
+        command = self.write_with_weights()
+        self.write("victim.txt", "precious")
+        for link in (True, False):
+            folder = self.folder / f"out{link}"
+            folder.mkdir()
+            if link:
+                (folder / "w.bin.part").symlink_to("../victim.txt")
+            else:
+                (folder / "w.bin.part").write_text("precious")
+            self.pipit(*command, f"{folder.name}/out.onnx")
+            self.assertEqual((folder / "w.bin.part").read_text(), "precious")
+            self.assertEqual((folder / "w.bin.part").is_symlink(), link)
+            self.assertFalse((folder / "w.bin").is_symlink())
+            self.assertEqual((folder / "w.bin").read_bytes(), bytes(48))
+            self.assertEqual(self.listed(folder.name), ["out.onnx", "w.bin", "w.bin.part"])
+        self.assertEqual((self.folder / "victim.txt").read_text(), "precious")
+        # Links where the weights go are somebody's, wherever they lead.
+        for target in ("../victim.txt", "nowhere"):
+            folder = self.folder / "linked"
+            folder.mkdir(exist_ok=True)
+            (folder / "w.bin").unlink(missing_ok=True)
+            (folder / "w.bin").symlink_to(target)
+            self.assert_one_line_error(self.pipit(*command, "linked/out.onnx", code=RUNTIME), "w.bin")
+            self.assertEqual(self.listed("linked"), ["w.bin"])
+        self.assertEqual((self.folder / "victim.txt").read_text(), "precious")
+
+    def test_weights_stay_below_the_folder_and_go_again_with_an_error(self):
+        command = self.write_with_weights("sub/deep/w.bin")
+        (self.folder / "outside").mkdir()
+        (self.folder / "out").mkdir()
+        (self.folder / "out" / "sub").symlink_to("../outside")
+        self.assert_one_line_error(self.pipit(*command, "out/out.onnx", code=RUNTIME), "sub", "outside")
+        self.assertEqual(self.listed("outside"), [])
+        (self.folder / "out" / "sub").unlink()
+        self.pipit(*command, "out/out.onnx")
+        self.assertEqual(self.listed("out"), ["out.onnx", "sub", "sub/deep", "sub/deep/w.bin"])
+        # The weights have their place, the model none: nothing is left of both.
+        (self.folder / "full").mkdir()
+        (self.folder / "full" / "out.onnx").symlink_to("/dev/full")
+        self.assert_one_line_error(self.pipit(*command, "full/out.onnx", code=RUNTIME), "out.onnx")
+        self.assertEqual(self.listed("full"), ["out.onnx"])
 
     def test_mistakes(self):
         self.write("model.onnx", self.before)

@@ -110,5 +110,98 @@ TEST(File, ReplacedKeepsItsModeAndOwner) {
   std::filesystem::remove(path);
 }
 
+// An empty folder of this name, and what lies in it afterwards.
+std::filesystem::path empty_folder(const std::string& name) {
+  const std::filesystem::path folder = testing::TempDir() + name;
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  return folder;
+}
+
+std::ptrdiff_t entries(const std::filesystem::path& folder) {
+  return std::distance(std::filesystem::directory_iterator(folder), {});
+}
+
+TEST(FileWriter, WritesPiecesAndLeavesNothingUnfinished) {
+  const std::filesystem::path folder = empty_folder("/pipit-writer-test");
+  {
+    FileWriter unfinished(folder / "out");
+    unfinished.write("half");
+  }
+  EXPECT_EQ(entries(folder), 0);
+  write_file(folder / "out", "old");
+  {
+    FileWriter unfinished(folder / "out");
+    unfinished.write("half");
+  }
+  EXPECT_EQ(read_file(folder / "out", 10), "old");
+  FileWriter writer(folder / "out");
+  writer.write("one ");
+  writer.write("");
+  writer.write("two");
+  EXPECT_EQ(read_file(folder / "out", 10), "old");
+  writer.finish();
+  EXPECT_EQ(read_file(folder / "out", 10), "one two");
+  EXPECT_EQ(entries(folder), 1);
+  std::filesystem::remove_all(folder);
+}
+
+TEST(FileWriter, KeepsWhatHasTheName) {
+  const std::filesystem::path folder = empty_folder("/pipit-keeping-test");
+  write_file(folder / "from", "new");
+  write_file(folder / "there", "old");
+  std::filesystem::create_symlink("nowhere", folder / "dangling");
+  std::filesystem::create_symlink("there", folder / "link");
+  for (const char* name : {"there", "dangling", "link"})
+    EXPECT_THAT([&] { copy_as_new(folder / "from", folder / name); }, ThrowsMessage<Error>(HasSubstr(name)));
+  EXPECT_EQ(read_file(folder / "there", 10), "old");
+  EXPECT_EQ(entries(folder), 4);
+  EXPECT_THAT([&] { copy_as_new(folder / "none", folder / "copy"); },
+              ThrowsMessage<Error>(HasSubstr("none")));
+  EXPECT_EQ(entries(folder), 4);
+  copy_as_new(folder / "from", folder / "copy");
+  EXPECT_EQ(read_file(folder / "copy", 10), "new");
+  EXPECT_EQ(entries(folder), 5);
+  std::filesystem::remove_all(folder);
+}
+
+// Somebody has the name by the time that the file is whole.
+TEST(FileWriter, KeepsWhatTookTheNameMeanwhile) {
+  const std::filesystem::path folder = empty_folder("/pipit-meanwhile-test");
+  {
+    FileWriter writer(folder / "out", FileWriter::Existing::kept);
+    writer.write("ours");
+    write_file(folder / "out", "theirs");
+    EXPECT_THROW(writer.finish(), Error);
+  }
+  EXPECT_EQ(read_file(folder / "out", 10), "theirs");
+  EXPECT_EQ(entries(folder), 1);
+  std::filesystem::remove_all(folder);
+}
+
+TEST(FileWriter, ReportsAFullDisk) {
+  if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "needs /dev/full";
+  EXPECT_THAT([] { write_file("/dev/full", "x"); }, ThrowsMessage<Error>(HasSubstr("/dev/full")));
+}
+
+TEST(File, SameContentLooksAtEveryByte) {
+  const std::filesystem::path folder = empty_folder("/pipit-same-test");
+  std::string large(3 << 20, 'x');
+  write_file(folder / "a", large);
+  write_file(folder / "b", large);
+  large.back() = 'y';
+  write_file(folder / "c", large);
+  write_file(folder / "d", large + "y");
+  std::filesystem::create_symlink("a", folder / "link");
+  EXPECT_TRUE(same_content(folder / "a", folder / "b"));
+  EXPECT_TRUE(same_content(folder / "a", folder / "link"));
+  EXPECT_FALSE(same_content(folder / "a", folder / "c"));
+  EXPECT_FALSE(same_content(folder / "c", folder / "d"));
+  EXPECT_FALSE(same_content(folder / "d", folder / "c"));
+  EXPECT_FALSE(same_content(folder / "a", folder / "none"));
+  EXPECT_FALSE(same_content(folder / "a", folder));
+  std::filesystem::remove_all(folder);
+}
+
 }  // namespace
 }  // namespace pipit
