@@ -71,6 +71,21 @@ TEST(Transpose, KernelsMatchTheReference) {
   }
 }
 
+// Tiles that end anywhere, of three rows or columns, and with rows of the target that share sets of a cache.
+TEST(Transpose, MatchesTheReferenceOnTilesOfAllSizes) {
+  test::Random random;
+  const auto extent = [&] {
+    const std::int64_t kinds[] = {3, random.integer(1, 20), random.integer(21, 70)};
+    return kinds[random.integer(0, 2)];
+  };
+  for (int round = 0; round < 40; ++round) {
+    const Shape shape{random.integer(1, 2), round % 4 == 0 ? 512 : extent(), extent()};
+    test::expect_conformance(Transpose({{0, 2, 1}}),
+                             {.inputs = {{random.tensor(shape, 0, 100, kSizes[random.integer(0, 2)])}},
+                              .expected = {"strided_copy"}});
+  }
+}
+
 // A view exactly where the elements of a transposed iota lie in memory as they did.
 TEST(Transpose, IsAViewExactlyWhereTheCopyWouldMoveNothing) {
   Dims permutation = {0, 1, 2, 3};
