@@ -45,6 +45,9 @@ LoadedImage prepare(Image image, const std::string& name, const Preprocess& prep
   return loaded;
 }
 
+constexpr std::string_view kSayOtherScores =
+    "say what they are instead (--scores; pipit annotate --scores stores it in a copy of the model)";
+
 // Why the first output is none of classes; empty where it is one.
 std::string class_output_problem(const Graph& graph) {
   const TensorDesc& desc = graph.value(graph.outputs().at(0)).desc;
@@ -84,21 +87,40 @@ float ClassOutput::threshold_score() const {
   return static_cast<float>(std::log(p / (1 - p)));
 }
 
+std::string scores_problem(const ClassOutput& output, std::span<const float> scores) {
+  constexpr double kRounding = 0.01, kRoundedSum = 0.25;
+  if (std::ranges::any_of(scores, [](float s) { return std::isnan(s); }))
+    return fmt::format("NaN among its {} scores", scores.size());
+  const std::vector<double> all = probabilities(output.kind, scores);
+  double sum = 0;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    sum += all[i];
+    if (!std::isfinite(all[i]) && std::isinf(scores[i]))
+      return fmt::format("{} among its {} scores, of which no probabilities can be made", scores[i],
+                         scores.size());
+    if (all[i] >= -kRounding && all[i] <= 1 + kRounding) continue;
+    return fmt::format("{:g} among its {} scores, but {} scores lie {}: {}", scores[i], scores.size(),
+                       score_kind_name(output.kind),
+                       output.kind == ScoreKind::log_softmax ? "at or below 0" : "between 0 and 1",
+                       kSayOtherScores);
+  }
+  const bool one_is_right = !are_independent(output.kind);
+  if (one_is_right && sum > 1 + kRoundedSum + static_cast<double>(scores.size()) / 254)
+    return fmt::format("probabilities that add up to {:g}, but those of {} add up to 1: {}", sum,
+                       score_kind_name(output.kind), kSayOtherScores);
+  return {};
+}
+
 std::vector<ScoredClass> top_classes(const ClassOutput& output, std::span<const float> scores, int k,
                                      const std::string& image, const std::string& model,
                                      Precision precision) {
-  if (std::any_of(scores.begin(), scores.end(), [](float s) { return std::isnan(s); })) {
-    fail("{}: the output of {} for this image has NaN among its {} scores{}", image, model, scores.size(),
-         precision == Precision::fp16 ? "; values beyond 65504 overflow in fp16: try precision fp32" : "");
+  if (const std::string problem = scores_problem(output, scores); !problem.empty()) {
+    const bool overflow = problem.starts_with("NaN") && precision == Precision::fp16;
+    fail("{}: the output of {} for this image has {}{}", image, model, problem,
+         overflow ? "; values beyond 65504 overflow in fp16: try precision fp32" : "");
   }
-  const std::vector<double> all = probabilities(output.kind, scores);
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    if (std::isfinite(all[i])) continue;
-    fail(
-        "{}: the output of {} for this image has {} among its {} scores, of which no probabilities can be "
-        "made",
-        image, model, scores[i], scores.size());
-  }
+  std::vector<double> all = probabilities(output.kind, scores);
+  for (double& p : all) p = std::clamp(p, 0.0, 1.0);
   std::vector<ScoredClass> top;
   if (output.yes_or_no()) {
     const int said = answer(output, scores)[0];

@@ -47,9 +47,14 @@ struct ScoredClass {
   float probability = 0;
 };
 
+/// Why the scores of an image are none of the output's kind, beginning with what they are; empty where they are: NaN
+/// and infinity, and, of a kind that is probabilities or their logarithms, what lies outside of [0, 1] or adds up to
+/// more than 1 by more than rounding to 8 bits explains.
+std::string scores_problem(const ClassOutput& output, std::span<const float> scores);
+
 /// The k most probable classes, best first, ties to the lower index; of yes and no the answer first. Their
 /// probabilities() are those of the output's kind (layers/scores.h). Throws Error naming `image` and `model`, which
-/// computed in `precision`, when a score is NaN.
+/// computed in `precision`, when there is a scores_problem().
 std::vector<ScoredClass> top_classes(const ClassOutput& output, std::span<const float> scores, int k,
                                      const std::string& image, const std::string& model, Precision precision);
 

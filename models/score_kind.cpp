@@ -16,6 +16,7 @@
 #include "layers/ops/softmax.h"
 #include "layers/ops/unary.h"
 #include "layers/passes/moves_elements.h"
+#include "models/sampled_scores.h"
 
 namespace pipit {
 
@@ -28,9 +29,9 @@ constexpr std::int64_t kMostConstants = 1 << 16;  // elements of a constant whos
 constexpr double kClose =
     1e-3;  // what a clip may take away (a guard before a logarithm) and the sum still stands
 
-struct Range {
-  double low = -kInfinity;
-  double high = kInfinity;
+struct Range : ValueRange {
+  Range() : ValueRange{-kInfinity, kInfinity} {}
+  Range(double least, double most) : ValueRange{least, most} {}
 
   bool within(double least, double most) const { return low >= least && high <= most; }
   // What cannot be said (infinity less infinity) is nothing.
@@ -86,9 +87,6 @@ class FactFinder {
     return of(graph_.outputs().at(0));
   }
 
- private:
-  const Shape& shape(ValueId id) const { return graph_.value(id).desc.shape; }
-
   Facts of(ValueId id) const {
     if (id == kNoValue) return {};
     const Value& value = graph_.value(id);
@@ -101,6 +99,9 @@ class FactFinder {
     facts.range = Range{low, high}.checked();
     return facts;
   }
+
+ private:
+  const Shape& shape(ValueId id) const { return graph_.value(id).desc.shape; }
 
   Facts of(const Node& node) const {
     if (const auto* unary = layer_if<Unary>(node)) return of_unary(unary->attributes(), of(node.inputs[0]));
@@ -333,12 +334,71 @@ class FactFinder {
   std::vector<const Node*> producers_;
 };
 
+constexpr double kSumError = 1e-3;
+
+// What all sampled scores of a sample have in common; rows that overflowed are left out.
+struct RowFacts {
+  std::int64_t rows = 0;
+  double low = kInfinity, high = -kInfinity;
+  double least_sum = kInfinity, greatest_sum = -kInfinity;
+  double least_exp_sum = kInfinity, greatest_exp_sum = -kInfinity;
+
+  void add(std::span<const float> row) {
+    double sum = 0, exp_sum = 0;
+    const auto [least, most] = std::ranges::minmax(row);
+    for (const float x : row) {
+      sum += x;
+      exp_sum += std::exp(static_cast<double>(x));
+    }
+    if (std::isnan(sum) || most == static_cast<float>(kInfinity)) return;
+    ++rows;
+    low = std::min<double>(low, least);
+    high = std::max<double>(high, most);
+    least_sum = std::min(least_sum, sum);
+    greatest_sum = std::max(greatest_sum, sum);
+    least_exp_sum = std::min(least_exp_sum, exp_sum);
+    greatest_exp_sum = std::max(greatest_exp_sum, exp_sum);
+  }
+  bool of_logarithms() const {
+    return high <= kSumError && least_exp_sum > 1 - kSumError && greatest_exp_sum < 1 + kSumError;
+  }
+  bool of_shares() const { return low >= -kSumError && greatest_sum < 1 + kSumError; }
+};
+
+// Of shares that are moved, cut and put together in ways that are not followed above.
+std::optional<ScoreKind> sampled_kind(const Graph& graph, const FactFinder& finder) {
+  const TensorDesc& output = graph.value(graph.outputs().at(0)).desc;
+  const std::int64_t values = per_sample(output.shape);
+  if (output.dtype != DType::f32 || values < 1) return {};
+  RowFacts facts;
+  const auto width = static_cast<std::size_t>(values);
+  const auto bounds = [&](ValueId id) -> ValueRange { return finder.of(id).range; };
+  sample_scores(graph, bounds, [&](const Tensor& sample) {
+    if (sample.shape() != output.shape) return false;
+    const std::span<const float> all = sample.values<float>();
+    for (std::size_t i = 0; i < all.size(); i += width) facts.add(all.subspan(i, width));
+    return facts.rows == 0 || facts.of_logarithms() || facts.of_shares();
+  });
+  constexpr std::int64_t kFewRows = 4, kManyRows = 16;
+  if (facts.rows < kFewRows) return {};
+  if (facts.high <= kSumError && facts.least_exp_sum > 1 - kSumError &&
+      facts.greatest_exp_sum < 1 + kSumError)
+    return ScoreKind::log_softmax;
+  if (facts.low < -kSumError || facts.greatest_sum > 1 + kSumError) return {};
+  if (facts.least_sum > 1 - kSumError) return ScoreKind::softmax;
+  // Probabilities that never exceed 1 together, but for those of classes that were cut off.
+  const bool nearly_all = values > 1 && facts.rows >= kManyRows && facts.greatest_sum > 0.9;
+  return nearly_all ? std::optional(ScoreKind::softmax) : std::nullopt;
+}
+
 }  // namespace
 
 ScoreKind score_kind(const Graph& graph) {
-  const Facts facts = FactFinder(graph).of_output();
+  FactFinder finder(graph);
+  const Facts facts = finder.of_output();
   if (facts.shares()) return ScoreKind::softmax;
   if (facts.logarithm_of_shares) return ScoreKind::log_softmax;
+  if (const auto kind = sampled_kind(graph, finder)) return *kind;
   // A little is added to a sigmoid where its logarithm is taken in training.
   constexpr double kLittle = 1e-5;
   return facts.range.within(-kLittle, 1 + kLittle) ? ScoreKind::sigmoid : ScoreKind::logits;

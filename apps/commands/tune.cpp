@@ -276,8 +276,10 @@ int tune(const TuneOptions& options) {
   CompileOptions how = common.compile_options();
   how.keep.clear();  // the plan has them
   const MixedModel mixed(std::move(fused), *plan, std::move(how), options.kept_as());
-  search(mixed, options, split, preprocess, *progress, outcome);
-  check_unseen(mixed, options, split, preprocess, *progress, outcome);
+  naming(model.name, [&] {
+    search(mixed, options, split, preprocess, *progress, outcome);
+    check_unseen(mixed, options, split, preprocess, *progress, outcome);
+  });
   progress.reset();
 
   for (const std::string& layer : outcome.kept)

@@ -3,6 +3,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
 #include "apps/display/terminal.h"
 #include "layers/scores.h"
 #include "models/catalogue.h"
@@ -17,11 +21,45 @@ nlohmann::ordered_json preparation_json(const Preparation& p) {
   return json;
 }
 
+namespace {
+
+// Of what a softmax is applied to: all in [0, 1], or parts of 100 in all.
+bool look_like_probabilities(std::span<const float> scores) {
+  const auto [low, high] = std::ranges::minmax(scores);
+  if (scores.size() < 3 || low < 0) return false;
+  return high <= 1 || std::abs(std::accumulate(scores.begin(), scores.end(), 0.0) - 100) < 0.1;
+}
+
+// On scores that contradict what they are taken for.
+void add_score_notes(std::vector<std::string>& notes, const ImageCounts& counts) {
+  if (counts.shares > 0 && !counts.independent) {
+    notes.push_back(fmt::format(
+        "the scores of {} add up to 1 already, although the model does not end in a softmax: they are taken "
+        "for probabilities as they are; --scores says what they are",
+        counts.shares == counts.images ? "all images" : fmt::format("{} images", counts.shares)));
+  }
+  if (counts.shares == counts.images && counts.shares > 0 && counts.independent)
+    notes.emplace_back(
+        "the scores of all images add up to 1, as those of a softmax do: --scores softmax where one class is "
+        "right");
+  if (counts.bounded == counts.images && counts.bounded > 0)
+    notes.emplace_back(
+        "a softmax is applied to scores that look like probabilities or percents already: --scores says what "
+        "they are");
+}
+
+}  // namespace
+
 void ImageCounts::add(const LoadedImage& image, const ClassOutput& output, std::span<const float> scores) {
   ++images;
   grey += image.grey ? 1 : 0;
   turned += image.exif_orientation != 1 ? 1 : 0;
-  shares += output.kind == ScoreKind::logits && are_probabilities(scores) ? 1 : 0;
+  independent = output.are_tags();
+  const bool logits = output.kind == ScoreKind::logits;
+  const bool are_shares =
+      (logits || output.kind == ScoreKind::sigmoid) && output.values > 1 && are_probabilities(scores);
+  shares += are_shares ? 1 : 0;
+  bounded += logits && !are_shares && look_like_probabilities(scores) ? 1 : 0;
 }
 
 std::vector<std::string> notes_on(const Model& model, const Preparation& preparation, bool labelled,
@@ -53,12 +91,7 @@ std::vector<std::string> notes_on(const Model& model, const Preparation& prepara
                     "as they are stored",
                     counts.turned == 1 ? "1 image was" : fmt::format("{} images were", counts.turned)));
   }
-  if (counts.shares > 0) {
-    notes.push_back(fmt::format(
-        "the scores of {} add up to 1 already, although the model does not end in a softmax: they are taken "
-        "for probabilities as they are; --scores says what they are",
-        counts.shares == counts.images ? "all images" : fmt::format("{} images", counts.shares)));
-  }
+  add_score_notes(notes, counts);
   return notes;
 }
 

@@ -25,8 +25,11 @@ struct ImageCounts {
   std::int64_t images = 0;
   std::int64_t grey = 0;
   std::int64_t turned = 0;  ///< upright
-  std::int64_t shares =
-      0;  ///< with logits that are probabilities of one right class already (layers/scores.h)
+  /// With logits or independent scores that add up to 1 (are_probabilities(), layers/scores.h). Such logits are taken
+  /// as they are.
+  std::int64_t shares = 0;
+  std::int64_t bounded = 0;  ///< other logits, all between 0 and 1 or percents
+  bool independent = false;  ///< scores, as the output says
   void add(const LoadedImage& image, const ClassOutput& output, std::span<const float> scores);
 };
 

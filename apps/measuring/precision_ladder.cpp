@@ -17,6 +17,10 @@ constexpr int kProfiledRuns = 30;
 Judge::Judge(Against against, const ClassOutput& output, const std::vector<int>& labels,
              const ImageOutputs& fp32)
     : against_(against), output_(output), fp32_(answers(fp32)) {
+  for (std::int64_t i = 0; i < std::ssize(fp32_); ++i) {
+    if (const std::string problem = scores_problem(output, fp32.image(i)); !problem.empty())
+      fail("the output for image {} of {} has {}", i + 1, fp32_.size(), problem);
+  }
   if (against_ == Against::fp32) {
     right_ = fp32_;
     return;

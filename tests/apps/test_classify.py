@@ -164,8 +164,8 @@ class Heads(CommandTest):
     def scores(self, classes):
         """Those of image.bmp, which model.onnx gives as "s"."""
         self.write("scores.onnx", head(classes, [node("Identity", ["s"], "y")]))
-        top = self.classify("scores.onnx", "--scores", "sigmoid")["images"][0]["top"]
-        return [entry["probability"] for entry in sorted(top, key=lambda entry: entry["class"])]
+        ps = self.probabilities(self.classify("scores.onnx", "--scores", "sigmoid-logits"))
+        return [math.log(p / (1 - p)) for p in ps]
 
     def classify(self, model, *options):
         return json.loads(self.pipit_with_notes("classify", model, "image.bmp", *self.PLAIN, "--topk", 100, *options,
@@ -270,6 +270,47 @@ class Heads(CommandTest):
         self.assert_one_line_error(self.pipit("classify", "odd.onnx", "image.bmp", code=RUNTIME), "pipit.scores", "'tanh'",
                                    "sigmoid-logits")
         self.assert_one_line_error(self.pipit("classify", "model.onnx", "image.bmp", "--scores", "tanh", code=USAGE), "'tanh'")
+
+    def test_scores_that_cannot_be_what_is_said_are_an_error(self):
+        # Of image.bmp: -1.5, -1, 0, 1.
+        self.write("model.onnx", head(4, [node("Identity", ["s"], "y")]))
+        self.write_bmp("images/0/a.bmp", (128, 128, 128), 2)
+        self.write_bmp("images/1/a.bmp", (9, 128, 128), 2)
+        for kind, what in (("softmax", "between 0 and 1"), ("sigmoid", "between 0 and 1"), ("log-softmax", "at or below 0")):
+            for command in (("classify", "model.onnx", "image.bmp"), ("evaluate", "model.onnx", "images"),
+                            ("tune", "model.onnx", "images", "--max-drop", 1, "--output", "plan.json")):
+                with self.subTest(kind, command=command[0]):
+                    done = self.pipit(*command, *self.PLAIN, "--scores", kind, "--quiet", code=RUNTIME)
+                    self.assert_one_line_error(done, "model.onnx", "among its 4 scores", what, "--scores")
+                    self.assertEqual(done.stdout, "")
+        self.write("model.onnx", head(4, [node("Sigmoid", ["s"], "y")]))
+        done = self.pipit("classify", "model.onnx", "image.bmp", *self.PLAIN, "--scores", "softmax", code=RUNTIME)
+        self.assert_one_line_error(done, "add up to 2.0", "softmax")
+
+    def test_a_softmax_before_what_moves_its_elements_is_one(self):
+        def constant(name, dtype, values):
+            return tensor(name, dtype, [len(values)], struct.pack(f"<{len(values)}q", *values))
+        softmax = node("Softmax", ["s"], "p", axis=1)
+        for name, nodes, more in (
+                ("gather", [softmax, node("Gather", ["p", "i"], "y", axis=1)], [constant("i", onnx_model.INT64, [0, 2, 1, 3])]),
+                ("transpose", [node("Transpose", ["s"], "t", perm=[1, 0]), node("Softmax", ["t"], "p", axis=0),
+                               node("Transpose", ["p"], "y", perm=[1, 0])], [])):
+            with self.subTest(name):
+                self.write("model.onnx", head(4, nodes, more=more))
+                self.assertEqual(self.json("inspect", "model.onnx")["scores"], "softmax")
+                result = self.classify("model.onnx")
+                self.assertAlmostEqual(sum(self.probabilities(result)), 1, delta=1e-5)
+                self.assertNotIn("yes", result["images"][0]["top"][0])
+
+    def test_scores_that_contradict_their_kind_are_noted(self):
+        # Percents: a softmax is applied to them.
+        self.write("model.onnx", head(4, [node("Softmax", ["s"], "p", axis=1), node("Mul", ["p", "hundred"], "y")],
+                                      more=[tensor("hundred", FLOAT, [1], struct.pack("<f", 100))]))
+        notes = self.classify("model.onnx")["notes"]
+        self.assertTrue(any("look like probabilities or percents" in note for note in notes), notes)
+        self.write("model.onnx", head(4, [node("Softmax", ["s"], "y", axis=1)]))
+        notes = self.classify("model.onnx", "--scores", "sigmoid")["notes"]
+        self.assertTrue(any("add up to 1, as those of a softmax do" in note for note in notes), notes)
 
     def test_a_sigmoid_with_a_little_added_is_one(self):
         self.write("model.onnx", head(4, [node("Sigmoid", ["s"], "p"), node("Add", ["p", "little"], "y")],

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <functional>
+#include <limits>
 
 #include "engine/base/error.h"
 #include "layers/ops/binary.h"
@@ -20,7 +21,7 @@
 namespace pipit {
 namespace {
 
-// Layers behind an input, by name.
+// Layers after an input, by name.
 class Net {
  public:
   explicit Net(const Shape& shape = {2, 5}) : x(builder.add_input("x", TensorDesc{shape})) {}
@@ -185,9 +186,100 @@ TEST(ScoreKind, ASoftmaxOverOtherThingsThanTheClassesMakesThemIndependent) {
   EXPECT_EQ(kind_of([](Net& n) { return n.reshape(n.softmax(n.x), {1, 10}); }), ScoreKind::sigmoid);
 }
 
+ValueId transposed(Net& n, ValueId v) {
+  return n.add(std::make_shared<Transpose>(TransposeAttributes{{1, 0}}), {v});
+}
+
+ValueId indices(Net& n, const std::vector<std::int64_t>& values) {
+  const Shape shape{static_cast<std::int64_t>(values.size())};
+  return n.builder.add_constant("indices", Tensor::from<std::int64_t>(shape, values));
+}
+
+ValueId gathered(Net& n, ValueId v, const std::vector<std::int64_t>& places) {
+  return n.add(std::make_shared<Gather>(GatherAttributes{1}), {v, indices(n, places)});
+}
+
+// Sums that cannot be read off the layers: random values are sent through them.
+TEST(ScoreKind, ASoftmaxIsFoundBeforeWhatMovesItsElements) {
+  const std::vector<std::pair<const char*, Build>> moves = {
+      {"none", [](Net& n) { return n.x; }},
+      {"gather",
+       [](Net& n) {
+         return gathered(n, n.x, {4, 3, 2, 1, 0});
+       }},
+      {"split and concat",
+       [](Net& n) {
+         const auto parts =
+             n.builder.add("split", std::make_shared<Split>(SplitAttributes{1, {2, 3}}), {n.x});
+         return n.concat(parts[1], parts[0]);
+       }},
+      {"where",
+       [](Net& n) {
+         Tensor mask(TensorDesc{Shape{5}, DType::boolean});
+         std::fill_n(mask.view().data, 5, std::byte{1});
+         const ValueId condition = n.builder.add_constant("mask", std::move(mask));
+         return n.add(std::make_shared<Where>(), {condition, n.x, n.number(0)});
+       }},
+      {"transposes", [](Net& n) { return transposed(n, transposed(n, n.x)); }},
+      {"clip", [](Net& n) { return n.unary(clip, n.x, -30, 0.999); }},
+  };
+  for (const auto& [name, move] : moves) {
+    for (const bool log : {false, true}) {
+      const ScoreKind kind = log ? ScoreKind::log_softmax : ScoreKind::softmax;
+      Net net;
+      net.x = net.softmax(net.x, 1, log);
+      if (log && std::string(name) == "where") continue;
+      EXPECT_EQ(net.kind(move(net)), kind) << name;
+    }
+    Net net;
+    net.x = net.unary(sigmoid, net.x);
+    EXPECT_EQ(net.kind(move(net)), ScoreKind::sigmoid) << name;
+  }
+}
+
+TEST(ScoreKind, ASoftmaxOverAnotherAxisThatBecomesTheClassesIsOne) {
+  EXPECT_EQ(kind_of([](Net& n) { return transposed(n, n.softmax(transposed(n, n.x), 0)); }),
+            ScoreKind::softmax);
+  // The one sample's dimension is gone meanwhile.
+  EXPECT_EQ(kind_of(
+                [](Net& n) {
+                  return n.reshape(n.softmax(n.reshape(n.x, {5}), 0), {1, 5});
+                },
+                {1, 5}),
+            ScoreKind::softmax);
+  // Over the samples it is none.
+  EXPECT_EQ(kind_of([](Net& n) { return transposed(n, n.softmax(transposed(n, n.x), 1)); }),
+            ScoreKind::sigmoid);
+}
+
+TEST(ScoreKind, ASoftmaxWithoutSomeOfItsClassesIsOne) {
+  EXPECT_EQ(kind_of([](Net& n) { return gathered(n, n.softmax(n.x), {1, 2, 3, 4}); }), ScoreKind::softmax);
+  EXPECT_EQ(kind_of([](Net& n) {
+              return gathered(n, n.unary(sigmoid, n.x), {1, 2, 3, 4});
+            }),
+            ScoreKind::sigmoid);
+  EXPECT_EQ(kind_of([](Net& n) { return n.unary(clip, n.softmax(n.x), 0, 0.4); }), ScoreKind::softmax);
+  // A score and what is left of 1.
+  EXPECT_EQ(kind_of(
+                [](Net& n) {
+                  const ValueId yes = n.unary(sigmoid, n.x);
+                  return n.concat(n.binary(sub, n.number(1), yes), yes);
+                },
+                {2, 1}),
+            ScoreKind::softmax);
+}
+
+TEST(ScoreKind, LogSoftmaxesThatAreWrittenOutAreFound) {
+  EXPECT_EQ(kind_of([](Net& n) {
+              return n.binary(sub, n.x, n.unary(log, n.reduce(ReduceKind::sum, n.unary(exp, n.x), 1)));
+            }),
+            ScoreKind::log_softmax);
+  EXPECT_EQ(kind_of([](Net& n) { return n.unary(log, n.binary(add, n.softmax(n.x), n.number(1e-9F))); }),
+            ScoreKind::log_softmax);
+}
+
 TEST(ScoreKind, KnowsTheLimitsOfWhatItKnows) {
   EXPECT_EQ(kind_of([](Net& n) { return n.binary(add, n.softmax(n.x), n.softmax(n.x)); }), ScoreKind::logits);
-  EXPECT_EQ(kind_of([](Net& n) { return n.unary(clip, n.softmax(n.x), 0, 0.4); }), ScoreKind::sigmoid);
   EXPECT_EQ(kind_of([](Net& n) { return n.binary(div, n.x, n.reduce(ReduceKind::sum, n.x, 1)); }),
             ScoreKind::logits);
   EXPECT_EQ(kind_of([](Net& n) { return n.unary(reciprocal, n.x); }), ScoreKind::logits);
@@ -235,6 +327,35 @@ TEST(TopClasses, AreWhatTheKindOfScoresSays) {
   const Pairs apart = top(output_of({1, 2}, ScoreKind::sigmoid_logits), {0, std::log(3.0F)});
   EXPECT_NEAR(apart[0].second, 0.75F, 1e-6);
   EXPECT_NEAR(apart[1].second, 0.5F, 1e-6);
+}
+
+TEST(ScoresProblem, IsWhatNoScoreOfTheKindCanBe) {
+  const auto problem = [](ScoreKind kind, std::vector<float> scores) {
+    const auto values = static_cast<std::int64_t>(scores.size());
+    return scores_problem(output_of({1, values}, kind), scores);
+  };
+  const auto has = [](const std::string& text, const std::string& part) {
+    return text.find(part) != std::string::npos;
+  };
+  using enum ScoreKind;
+  EXPECT_TRUE(
+      has(problem(softmax, {1.2F, -0.2F}), "1.2 among its 2 scores, but softmax scores lie between 0 and 1"));
+  EXPECT_TRUE(has(problem(sigmoid, {0.5F, -0.2F}), "-0.2"));
+  EXPECT_TRUE(has(problem(sigmoid, {1.4F}), "1.4"));
+  EXPECT_TRUE(has(problem(log_softmax, {-0.5F, 1.2F}), "at or below 0"));
+  EXPECT_TRUE(has(problem(log_softmax, {std::numeric_limits<float>::infinity(), 0}), "inf"));
+  EXPECT_TRUE(has(problem(softmax, {0.9F, 0.9F, 0.8F}), "add up to 2.6"));
+  EXPECT_TRUE(has(problem(log_softmax, {-0.1F, -0.1F, -0.1F}), "add up to 2.7"));
+  // Rounding, as of 8 bits, is none; what was cut off may be missing.
+  EXPECT_EQ(problem(softmax, {1.003F, -1e-4F}), "");
+  EXPECT_EQ(problem(softmax, {0.3F, 0.1F}), "");
+  EXPECT_EQ(problem(softmax, std::vector<float>(256, 1.0F / 128)), "");
+  EXPECT_EQ(problem(sigmoid, {0.9F, 0.9F, 1.0F + 1e-7F}), "");
+  EXPECT_EQ(problem(log_softmax, {-std::numeric_limits<float>::infinity(), 1e-6F}), "");
+  for (const ScoreKind kind : {logits, sigmoid_logits}) EXPECT_EQ(problem(kind, {-7, 9, 100}), "");
+  // Of what was rounded beyond 1 nothing is shown.
+  EXPECT_EQ(top(output_of({1, 2}, softmax), {1.003F, -1e-4F}),
+            (std::vector<std::pair<int, float>>{{0, 1.0F}, {1, 0.0F}}));
 }
 
 TEST(TopClasses, OfOneScoreAreYesAndNo) {
