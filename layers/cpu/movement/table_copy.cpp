@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "engine/platform/simd.h"
+#include "layers/common/strided_loop.h"
 #include "layers/cpu/work_sharing.h"
 
 namespace pipit {
@@ -15,13 +16,9 @@ namespace {
 constexpr std::int64_t kRowBytes = 2048;
 constexpr std::int64_t kShortRowBytes = 256;
 constexpr std::int64_t kMostRowElements = 1 << 16;
-// Runs below this, on average, are copied element by element.
+// Runs below this, on average, are copied element by element, those below the other where that fills registers.
 constexpr std::int64_t kRunBytes = 16;
-
-template <typename T>
-PIPIT_INLINE inline void pick_all(T* to, const T* from, const std::int32_t* places, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) to[i] = from[places[i]];
-}
+constexpr std::int64_t kRegisterRunBytes = 64;
 
 template <typename T>
 PIPIT_INLINE inline void fill_all(T* to, const T* value, std::int64_t count) {
@@ -40,26 +37,38 @@ TableCopy::TableCopy(std::vector<Dim> dims, DType type, double fill)
     if ((a.sources.size() == 1) != (b.sources.size() == 1)) return a.sources.size() == 1;
     return a.step > b.step;
   });
+  if (outer_.size() > kMaxLoopRank) fail("a copy of more than {} dimensions", kMaxLoopRank);
   const std::vector<Dim> all = outer_;
   merge_rows(kRowBytes);
   find_runs();
-  if (runs_are_short()) {
+  if (runs_are_below(kRegisterRunBytes)) {
     outer_ = all;
     merge_rows(kShortRowBytes);
     find_runs();
-  }
-  const auto fits = [](std::int64_t source) {
-    return source != kFill && source <= std::numeric_limits<std::int32_t>::max();
-  };
-  if (runs_are_short() && std::all_of(row_.begin(), row_.end(), fits)) {
-    places_.assign(row_.begin(), row_.end());
-    runs_ = {};
+    pick_elements();
+    if (picked_.empty() && !runs_are_below(kRunBytes)) {
+      outer_ = all;
+      merge_rows(kRowBytes);
+      find_runs();
+    }
   }
   row_ = {};
 }
 
-bool TableCopy::runs_are_short() const {
-  return row_elements_ * static_cast<std::int64_t>(dtype_bytes(type_)) < std::ssize(runs_) * kRunBytes;
+void TableCopy::pick_elements() {
+  const auto fits = [](std::int64_t source) {
+    return source != kFill && source <= std::numeric_limits<std::int32_t>::max();
+  };
+  if (!runs_are_below(kRegisterRunBytes) || !std::all_of(row_.begin(), row_.end(), fits)) return;
+  const std::vector<std::int32_t> places(row_.begin(), row_.end());
+  PickedRow picked(places, type_);
+  if (!picked.in_registers() && !runs_are_below(kRunBytes)) return;
+  picked_ = std::move(picked);
+  runs_ = {};
+}
+
+bool TableCopy::runs_are_below(std::int64_t bytes) const {
+  return row_elements_ * static_cast<std::int64_t>(dtype_bytes(type_)) < std::ssize(runs_) * bytes;
 }
 
 void TableCopy::merge_rows(std::int64_t least_bytes) {
@@ -112,7 +121,7 @@ void TableCopy::copy_row(std::byte* target, const std::byte* source) const {
   const auto* from = reinterpret_cast<const T*>(source);
   const auto* fill = reinterpret_cast<const T*>(fill_.data());
   if (source == nullptr) return simd<fill_all<T>>(to, fill, row_elements_);
-  if (!places_.empty()) return simd<pick_all<T>>(to, from, places_.data(), row_elements_);
+  if (!picked_.empty()) return picked_.copy(target, source);
   for (const Run& run : runs_) {
     if (run.source == kFill || run.repeats) {
       fill_all<T>(to + run.begin, run.source == kFill ? fill : from + run.source, run.count);
@@ -127,16 +136,24 @@ void TableCopy::copy_row(std::byte* target, const std::byte* source) const {
 template <std::size_t Bytes>
 void TableCopy::copy_rows(std::byte* target, const std::byte* source, std::int64_t begin,
                           std::int64_t end) const {
+  const std::size_t dims = outer_.size();
+  std::array<std::int64_t, kMaxLoopRank> index{};
+  std::array<std::int64_t, kMaxLoopRank + 1> sources{};  // of the dimensions before one, together
+  const auto find_sources = [&](std::size_t first) {
+    for (std::size_t d = first; d < dims; ++d) {
+      const std::int64_t step = outer_[d].sources[static_cast<std::size_t>(index[d])];
+      sources[d + 1] = sources[d] == kFill || step == kFill ? kFill : sources[d] + step;
+    }
+  };
+  std::int64_t rest = begin;
+  for (std::size_t d = dims; d-- > 0;) {
+    index[d] = rest % std::ssize(outer_[d].sources);
+    rest /= std::ssize(outer_[d].sources);
+  }
+  find_sources(0);
   std::int64_t before = kFill;
   for (std::int64_t row = begin; row < end; ++row) {
-    std::int64_t rest = row;
-    std::int64_t from = 0;
-    for (std::size_t d = outer_.size(); d-- > 0 && from != kFill;) {
-      const std::vector<std::int64_t>& sources = outer_[d].sources;
-      const std::int64_t step = sources[static_cast<std::size_t>(rest % std::ssize(sources))];
-      rest /= std::ssize(sources);
-      from = step == kFill ? kFill : from + step;
-    }
+    const std::int64_t from = sources[dims];
     constexpr auto kBytes = static_cast<std::int64_t>(Bytes);
     std::byte* to = target + row * row_elements_ * kBytes;
     if (from != kFill && from == before) {  // the row before again
@@ -145,6 +162,9 @@ void TableCopy::copy_rows(std::byte* target, const std::byte* source, std::int64
       copy_row<Bytes>(to, from == kFill ? nullptr : source + from * kBytes);
     }
     before = from;
+    std::size_t d = dims;
+    while (d-- > 0 && ++index[d] == std::ssize(outer_[d].sources)) index[d] = 0;
+    if (row + 1 < end) find_sources(d);
   }
 }
 

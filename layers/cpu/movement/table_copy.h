@@ -6,6 +6,7 @@
 
 #include "engine/platform/thread_pool.h"
 #include "layers/common/scalar.h"
+#include "layers/cpu/movement/picked_row.h"
 
 namespace pipit {
 
@@ -37,7 +38,8 @@ class TableCopy {
 
   void merge_rows(std::int64_t least_bytes);
   void find_runs();
-  bool runs_are_short() const;
+  bool runs_are_below(std::int64_t bytes) const;
+  void pick_elements();
   template <std::size_t Bytes>
   void copy_row(std::byte* target, const std::byte* source) const;
   template <std::size_t Bytes>
@@ -48,7 +50,7 @@ class TableCopy {
   std::vector<Dim> outer_;                    // outermost first
   std::vector<std::int64_t> row_;             // sources of a row's elements, or kFill
   std::vector<Run> runs_;
-  std::vector<std::int32_t> places_;  // the row again, where its runs are short
+  PickedRow picked_;  // the row again, where its runs are short
   std::int64_t rows_ = 1;
   std::int64_t row_elements_ = 1;
 };

@@ -246,6 +246,26 @@ TEST(Gather, KernelsMatchTheReferenceOnIndicesThatAreKnown) {
       test::refusal(Gather({2}), {{random.tensor(shape)}, {outside, true}}, "table_copy").has_value());
 }
 
+// Short runs in rows of several registers: permuted channels, every second pixel, blocks that become channels.
+TEST(Gather, MatchesTheReferenceOnPermutedChannels) {
+  test::Random random;
+  for (const DType type : kSizes) {
+    for (int round = 0; round < 3; ++round) {
+      const Shape shape{1, random.integer(20, 90), 3, random.integer(30, 70)};
+      const auto extent = static_cast<double>(shape[1]);
+      const auto indices = random.tensor(Shape{random.integer(10, 130)}, -extent, extent, DType::i64);
+      test::expect_conformance(Gather({1}), {.inputs = {{random.tensor(shape, 0, 99, type)}, {indices, true}},
+                                             .expected = {"table_copy"}});
+      test::expect_conformance(Tile({{1, 1, 1, 2}}),
+                               {.inputs = {{random.tensor(shape, 0, 99, type)}}, .expected = {"table_copy"}});
+      const std::int64_t block = random.integer(2, 3);
+      const Shape deep{2, block * block * random.integer(1, 5), random.integer(1, 5), random.integer(1, 40)};
+      test::expect_conformance(DepthToSpace({.block = block}),
+                               {.inputs = {{random.tensor(deep, 0, 99, type)}}, .expected = {"table_copy"}});
+    }
+  }
+}
+
 TEST(Gather, RefusesWhatDoesNotFit) {
   const auto gather = [](std::int64_t index) {
     return results<float>(Gather({0}), {iota(Shape{3}), make<std::int64_t>({index})});
