@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Checks that files are written through engine/base/file.h (write_file, FileWriter, copy_as_new) and nowhere else: whole
-or not at all, never through a name that somebody else could have put there.
+"""Checks that files are written through engine/base/file.h (write_file, FileWriter, copy_as_new) and nowhere else:
+whole or not at all, never through a name that somebody else could have put there.
 
     check_writers.py [ROOT]       exits 1 and prints one line per place that opens, copies, moves or cuts off a file by
                                   other means; reads the C++ that git tracks or could add, without tests/

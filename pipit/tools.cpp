@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <cmath>
 #include <random>
 
@@ -12,6 +13,7 @@
 #include "models/image/folder.h"
 #include "models/onnx/write/writer.h"
 #include "models/prepared_images.h"
+#include "models/run_files.h"
 #include "pipit/detail/calibration.h"
 #include "pipit/detail/load.h"
 #include "pipit/detail/preparation.h"
@@ -93,7 +95,9 @@ std::vector<std::string> calibrate(const std::string& model, std::span<const fs:
                                    const fs::path& plan, const CalibrateOptions& options) {
   if (!(options.percentile > 0 && options.percentile <= 100))
     fail("percentile is {}; expected more than 0 and at most 100", options.percentile);
-  check_writable(plan);
+  std::vector<std::string> inputs = {model};
+  for (const fs::path& path : images) inputs.push_back(path.string());
+  check_output_file(plan, inputs);
   Model loaded = load_model(model, {});
   if (is_quantized(loaded.graph))
     fail_unsupported(
@@ -119,7 +123,7 @@ std::vector<std::string> calibrate(const std::string& model, std::span<const fs:
 
 QuantizedFile quantize(const std::string& model, const fs::path& plan, const fs::path& output,
                        const QuantizeOptions& options) {
-  check_writable(output);
+  check_output_file(output, std::array{model, plan.string()});
   Model loaded = load_model(model, detail::onnx_options(options.load));
   const bool symbolic = !loaded.fixed_batch;
   const detail::QuantizedFile file =

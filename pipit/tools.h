@@ -48,7 +48,8 @@ struct CalibrateOptions {
 /// user should know, as which images were excluded because they cannot be used, and how many there are of formats that
 /// are not read. Throws Error where no image can be used, for a model that cannot be read and a file that cannot be
 /// written, which is there in full or not at all; UnsupportedError for a model that is quantized already or has nothing
-/// to quantize.
+/// to quantize. A `plan` that is the model, one of the images or what pipit keeps in its cache is an Error before
+/// anything runs, under whatever name, so that nothing that is read is replaced.
 std::vector<std::string> calibrate(const std::string& model, std::span<const std::filesystem::path> images,
                                    const std::filesystem::path& plan, const CalibrateOptions& options = {});
 
@@ -71,8 +72,9 @@ struct QuantizedFile {
 
 /// Writes a model with a plan's scales as standard ONNX (opset 13: QuantizeLinear and DequantizeLinear around the
 /// layers in INT8, weights and biases as integers). pipit runs the file without a plan, with the bits that
-/// Precision::int8 with the plan gives. Throws Error for a plan of another model and for files that cannot be read or
-/// written; UnsupportedError for a model that is quantized already.
+/// Precision::int8 with the plan gives. Throws Error for a plan of another model, for files that cannot be read or
+/// written, and for an `output` that is the model or the plan, or what pipit keeps; UnsupportedError for a model that
+/// is quantized already.
 QuantizedFile quantize(const std::string& model, const std::filesystem::path& plan,
                        const std::filesystem::path& output, const QuantizeOptions& options = {});
 

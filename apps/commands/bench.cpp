@@ -261,8 +261,8 @@ int bench(const BenchOptions& options) {
     throw CLI::ValidationError("--fail-above",
                                "compares; it goes with --against or several precisions or --streams");
   std::vector<std::string> read = options.models;
-  read.push_back(options.against);
-  read.push_back(options.timing.common.plan);
+  const CommonOptions& common = options.timing.common;
+  read.insert(read.end(), {options.against, common.plan, common.tuning.file()});
   options.output.check(read);
   {
     Progress progress("bench", std::ssize(rows), options.timing.common.quiet);

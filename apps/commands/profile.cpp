@@ -297,8 +297,8 @@ int profile(const ProfileOptions& options) {
   for_one_setting(options.memory, "--memory", "is");
   for_one_setting(options.by != "layer", "--by", "is");
   for_one_setting(options.output.has(OutputForm::trtexec), "--output", ".trtexec.json is");
-  options.output.check(
-      {options.model.model, options.common.plan, options.input, options.accuracy, options.sweep});
+  options.output.check({options.model.model, options.common.plan, options.common.tuning.file(), options.input,
+                        options.accuracy, options.sweep});
   Surroundings surroundings;
   nlohmann::ordered_json sweep;
   if (!options.sweep.empty()) {

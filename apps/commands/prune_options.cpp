@@ -86,7 +86,7 @@ void PruneOptions::check_usage(const CLI::App& command) const {
                                "names the images that the model is chosen and fitted on; without it every "
                                "other one of them is kept back");
   if (source.output.empty()) throw CLI::RequiredError("--output");
-  const std::vector<std::string> inputs = {model.model, images, check, image.labels};
+  const std::vector<std::string> inputs = {model.model, images, check, image.labels, common.tuning.file()};
   check_output("--output", source.output, inputs);
   check_output("--save-svg", source.svg, inputs);
   check_apart("--save-svg", source.svg, "--output", source.output);

@@ -236,7 +236,8 @@ int tune(const TuneOptions& options) {
   if (options.output.empty()) throw CLI::RequiredError("--output");
   if (options.against == "fp32" && !options.image.labels.empty())
     throw CLI::ValidationError("--labels", "names classes, which --against fp32 does not ask for");
-  const std::vector<std::string> inputs = {options.model.model, options.images, options.image.labels};
+  const std::vector<std::string> inputs = {options.model.model, options.images, options.image.labels,
+                                           common.tuning.file()};
   check_output("--output", options.output, inputs);  // not --plan, which may be changed in place
   check_output("--save-svg", options.svg, inputs);
   check_output("--save-svg", options.svg, {common.plan});

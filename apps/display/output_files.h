@@ -6,9 +6,10 @@
 
 namespace pipit::apps {
 
-/// For a file that is written when the work is done: throws CLI::ValidationError, naming `option`, when it is, under
-/// whatever name, one of the files that the command reads (a model's weights and the images below a folder included),
-/// and Error when it could not be written (check_writable). No `output`: nothing to check.
+/// For a file that is written when the work is done: throws CLI::ValidationError, naming `option`, when something that
+/// the command reads or pipit keeps would be lost (replaced_by), and Error when it could not be written
+/// (check_writable). `inputs`: every file, folder and name of a model that the command was given. No `output`: nothing
+/// to check.
 void check_output(const std::string& option, const std::string& output,
                   const std::vector<std::string>& inputs);
 

@@ -15,6 +15,8 @@ class TuningOptions {
   void add_to(CLI::App& command);
   /// For runs that must not depend on timings.
   void switch_off() { measured_ = false, file_.clear(); }
+  /// --tuning-cache; empty where none is named.
+  const std::string& file() const { return file_; }
   /// Null where nothing is timed and no cache named.
   std::shared_ptr<KernelTuning> tuning() const;
 

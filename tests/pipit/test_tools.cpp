@@ -124,6 +124,32 @@ TEST_F(Tools, RefusesWhatCannotBe) {
   EXPECT_FALSE(fs::exists(scratch / "p.json"));
 }
 
+TEST_F(Tools, NothingThatIsReadIsReplaced) {
+  const fs::path model = scratch / "model.onnx";
+  tools::quantize(kModel, plan, model);
+  const auto content = [](const fs::path& file) {
+    std::ifstream stream(file, std::ios::binary);
+    return std::string(std::istreambuf_iterator<char>(stream), {});
+  };
+  const fs::path image = scratch / "image0.bmp";
+  fs::create_symlink("model.onnx", scratch / "link.json");
+  fs::create_symlink("image0.bmp", scratch / "image.json");
+  const std::vector<std::string> before = {content(model), content(image), content(plan)};
+  const std::vector<fs::path> one = {image};
+  for (const fs::path& output : {model, scratch / "link.json", image, scratch / "image.json"}) {
+    EXPECT_THAT([&] { tools::calibrate(model.string(), one, output); },
+                ThrowsMessage<Error>(AllOf(HasSubstr(output.string()), HasSubstr("which is read"))));
+  }
+  EXPECT_THAT(
+      [&] { tools::calibrate(model.string(), images, image); },
+      ThrowsMessage<Error>(AllOf(HasSubstr(image.string()), HasSubstr(scratch.path().string() + "'"))));
+  for (const fs::path& output : {model, plan, scratch / "link.json"}) {
+    EXPECT_THAT([&] { tools::quantize(model.string(), plan, output); },
+                ThrowsMessage<Error>(AllOf(HasSubstr(output.string()), HasSubstr("which is read"))));
+  }
+  EXPECT_EQ(before, (std::vector{content(model), content(image), content(plan)}));
+}
+
 TEST(Profile, ExplainsTheTimeOfEveryLayer) {
   const CompiledModel model(kModel, one_thread());
   tools::ProfileOptions options;
