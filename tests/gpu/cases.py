@@ -1,7 +1,8 @@
 """The part "cases" of tests/gpu.sh: on the GPU what the CPU is tested with.
 
-ONNX's own tests and every test folder of $PIPIT_TEST_DATA/cases go through `pipit verify` on both devices; models there
-without test data are loaded and run once (`pipit profile`). A case that passes on the CPU must pass on the GPU or be
+ONNX's own tests, every test folder of $PIPIT_TEST_DATA/cases and every operator in every place (operator_cases.py, where
+there is ONNX Runtime) go through `pipit verify` on both devices; models there without test data are loaded and run once
+(`pipit profile`). A case that passes on the CPU must pass on the GPU or be
 refused with a reason: what fails there, ends the process or does not end fails the check. In fp16 a wrong number is only
 counted, since some tests hold numbers that halves do not.
 """
@@ -12,12 +13,16 @@ import concurrent.futures
 import os
 import pathlib
 import shutil
+import subprocess
+import sys
 import tempfile
 
 DEBIAN = pathlib.Path("/usr/share/libonnx-testdata/data")
 BATCH = 48  # test folders of one process
 ENDS = {0: "passed", 3: "refused"}  # of a model that is run once
 HALVES = ("--precision", "fp16", "--norm", "0.02")
+# Single numbers near 0 say little after several layers; quantized graphs round ties of small numbers either way.
+OPERATORS = {"floats": ("--norm", "1e-4"), "int8": ("--norm", "0.2")}
 RUN_ONCE = "--runs 1 --warmup 1 --no-autotune --quiet --json".split()
 
 
@@ -31,6 +36,15 @@ def node_tests(run, temporary: str) -> pathlib.Path | None:
         return place
     shutil.unpack_archive(place, temporary)
     return pathlib.Path(temporary)
+
+
+def operator_cases(folder: pathlib.Path) -> str:
+    """Fills the folder; says why it stays empty, or nothing."""
+    python = os.environ.get("PIPIT_PYTHON", sys.executable)
+    script = pathlib.Path(__file__).with_name("operator_cases.py")
+    done = subprocess.run([python, script, folder], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300,
+                          check=False)
+    return "" if done.returncode == 0 else (done.stderr.strip().splitlines() or ["no reason given"])[-1]
 
 
 def is_test(folder: pathlib.Path) -> bool:
@@ -83,38 +97,46 @@ def compare(cpu: dict[str, dict], gpu: dict[str, dict], strict: bool) -> dict:
 
 
 def cases(run, json_of, processes: int) -> dict:
-    with tempfile.TemporaryDirectory() as temporary:
-        return cases_of(run, json_of, processes, node_tests(run, temporary))
+    with tempfile.TemporaryDirectory() as temporary, concurrent.futures.ThreadPoolExecutor(processes) as pool:
+        return cases_of(run, json_of, pool, pathlib.Path(temporary))
 
 
-def cases_of(run, json_of, processes: int, node: pathlib.Path | None) -> dict:
-    data = os.environ.get("PIPIT_TEST_DATA")
-    roots = {"node": node, "data": pathlib.Path(data) / "cases" if data else None}
+def cases_of(run, json_of, pool, temporary: pathlib.Path) -> dict:
     result: dict = {"skipped": [], "problem": ""}
-    with concurrent.futures.ThreadPoolExecutor(processes) as pool:
 
-        def all_verified(folders, *options):
-            batches = [folders[i:i + BATCH] for i in range(0, len(folders), BATCH)]
-            found: dict = {}
-            for part in pool.map(lambda batch: verify(run, json_of, batch, *options), batches):
-                found.update(part)
-            return found
+    def all_verified(folders, *options):
+        batches = [folders[i:i + BATCH] for i in range(0, len(folders), BATCH)]
+        found: dict = {}
+        for part in pool.map(lambda batch: verify(run, json_of, batch, *options), batches):
+            found.update(part)
+        return found
 
-        def all_run(models, *options):
-            return dict(zip(map(str, models), pool.map(lambda model: run_once(run, model, *options), models)))
+    def all_run(models, *options):
+        return dict(zip(map(str, models), pool.map(lambda model: run_once(run, model, *options), models)))
 
-        for name, root in roots.items():
-            if root is None or not root.is_dir():
-                result["skipped"].append(f"{name}: no such folder (PIPIT_NODE_TESTS, PIPIT_TEST_DATA)")
-                continue
-            ways = [("verify", test_folders(root), all_verified, HALVES)]
-            if name == "data":
-                ways.append(("run", lone_models(root), all_run, HALVES[:2]))
-            for way, files, ask, halves in ways:
-                cpu = ask(files)
-                result[f"{name}, {way}, fp32"] = compare(cpu, ask(files, "--device", "cuda"), True)
-                result[f"{name}, {way}, fp16"] = compare(cpu, ask(files, "--device", "cuda", *halves), way == "run")
-    if len(result["skipped"]) < len(roots) and not any(part["passed"] for part in parts_of(result).values()):
+    def compared(name, files, ask, halves, strict_halves=False, options=()):
+        cpu = ask(files, *options)
+        result[f"{name}, fp32"] = compare(cpu, ask(files, "--device", "cuda", *options), True)
+        if halves:
+            result[f"{name}, fp16"] = compare(cpu, ask(files, "--device", "cuda", *halves), strict_halves)
+
+    data = os.environ.get("PIPIT_TEST_DATA")
+    roots = {"node": node_tests(run, str(temporary)), "data": pathlib.Path(data) / "cases" if data else None}
+    for name, root in roots.items():
+        if root is None or not root.is_dir():
+            result["skipped"].append(f"{name}: no such folder (PIPIT_NODE_TESTS, PIPIT_TEST_DATA)")
+            continue
+        compared(f"{name}, verify", test_folders(root), all_verified, HALVES)
+        if name == "data":
+            compared(f"{name}, run", lone_models(root), all_run, HALVES[:2], True)
+    if reason := operator_cases(temporary / "operators"):
+        result["skipped"].append(f"operators: {reason}")
+    else:
+        for name, options in OPERATORS.items():
+            compared(f"operators, {name}", test_folders(temporary / "operators" / name), all_verified,
+                     HALVES if name == "floats" else (), options=options)
+    parts = parts_of(result).values()
+    if parts and not any(part["passed"] for part in parts):
         result["problem"] = "no case passed"
     return result
 
