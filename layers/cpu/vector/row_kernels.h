@@ -178,6 +178,27 @@ struct ActivationSpans {
   Function erf;
 };
 
+/// Reductions of the same taps for neighbouring outputs of a row, of `count` elements each.
+template <typename T>
+struct PoolRow {
+  Taps<T> taps;             ///< of the first output
+  std::int64_t x_step = 0;  ///< elements from output to output
+  std::int64_t outputs = 1;
+  std::int64_t count = 0;
+  float* y = nullptr;
+  std::int64_t y_step = 0;  ///< floats from output to output
+  float factor = 1;         ///< what sums are multiplied by
+};
+
+template <typename T>
+struct PoolKernels {
+  using Function = void (*)(const PoolRow<T>& row);
+  Function max;  ///< -infinity of no taps; NaN if one is
+  Function sum;  ///< 0 of none, as all sums
+  Function sum_absolute;
+  Function sum_squares;
+};
+
 /// The kernels of one instruction set.
 struct RowKernels {
   int lanes;  ///< floats in a register
@@ -195,9 +216,8 @@ struct RowKernels {
   void (*affine)(const float* x, const float* factors, const float* shifts, float* y, const SpanRows& span);
   void (*to_float)(const Half* x, float* y, std::int64_t count);
   void (*to_half)(const float* x, Half* y, std::int64_t count);
-  /// y[c] = the largest tap of every channel, -infinity of none; NaN if one is.
-  void (*max_halves)(const Taps<Half>& taps, std::int64_t channels, Half* y);
-  void (*max_floats)(const Taps<float>& taps, std::int64_t channels, float* y);
+  PoolKernels<float> pools_f32;
+  PoolKernels<Half> pools_f16;
 };
 
 /// Those of the instruction set that PIPIT_ISA names, or of the best that this CPU has.

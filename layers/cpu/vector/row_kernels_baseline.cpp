@@ -10,6 +10,7 @@ namespace {
 #include "layers/cpu/vector/depthwise.inc"
 #include "layers/cpu/vector/dots.inc"
 #include "layers/cpu/vector/half_loops.inc"
+#include "layers/cpu/vector/pools.inc"
 #include "layers/cpu/vector/windows.inc"
 
 }  // namespace
@@ -28,7 +29,7 @@ const RowKernels row_kernels_baseline = {Lanes::kCount,
                                          affine_span,
                                          convert_span<Half, float>,
                                          convert_span<float, Half>,
-                                         max_taps<Half>,
-                                         max_taps<float>};
+                                         pool_kernels<float>(),
+                                         pool_kernels<Half>()};
 
 }  // namespace pipit
