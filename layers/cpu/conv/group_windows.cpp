@@ -78,9 +78,11 @@ GroupWindows::GroupWindows(const Geometry& geometry, bool exact, int threads, st
   }
   height_.x_step = width_.input;
   height_.y_step = width_.output;
-  if (turned()) std::swap(height_, width_);
+  height_.tap_step = width_.kernel;
+  if (width_.input == 1 && width_.output == 1 && width_.kernel == 1) turn();
   cut_panels();
   choose_lanes();
+  if (piece_channels == 0 && pays_to_turn()) turn();
   ring_rows_ = std::min(height_.span(), height_.input);
   cut_segments(std::max<std::int64_t>(outputs_of_row(), 1), piece_channels > 0);
   share_out(threads, piece_channels);
@@ -114,13 +116,23 @@ std::optional<const char*> GroupWindows::refuse(const Geometry& geometry) {
 bool GroupWindows::takes_pieces(const Geometry& geometry) {
   const std::int64_t most = std::max(16, f32_tiles().panel());
   const GroupWindows made(geometry, false, 1, most);
-  return made.pixels_ == 1 && made.panels_.front().inputs == made.lanes_ && made.width_.x_step == 1 &&
-         made.ring_floats() * kFloat <= second_level_cache();
+  return !made.pays_to_turn() && made.pixels_ == 1 && made.panels_.front().inputs == made.lanes_ &&
+         made.width_.x_step == 1 && made.ring_floats() * kFloat <= second_level_cache();
 }
 
-// A column is a row that stands.
-bool GroupWindows::turned() const {
-  return width_.input == 1 && width_.output == 1 && width_.kernel == 1;
+void GroupWindows::turn() {
+  std::swap(height_, width_);
+}
+
+// Whether chains go better down the columns: in a window of more rows than columns more outputs meet what is loaded,
+// and the ring has fewer rows. What lies next to each other is copied apart then; lines that pixels share cost more.
+bool GroupWindows::pays_to_turn() const {
+  constexpr double kCopyApart = 0.1;  // cycles of a register
+  const double least_gain = channels_in_ % kLine == 0 ? 1.1 : 1.25;
+  if (pixels_ > 1 || pixels_per_panel(channels_in_, channels_out_, height_.stride, height_.output) > 1)
+    return false;
+  const double copies = kCopyApart * static_cast<double>(height_.output * width_.output);
+  return cost_of_image(height_, width_) > least_gain * (cost_of_image(width_, height_) + copies);
 }
 
 void GroupWindows::cut_panels() {
@@ -168,7 +180,7 @@ std::int64_t GroupWindows::macs() const {
 }
 
 // In cycles of two products each, for one row of taps.
-GroupWindows::Sharing GroupWindows::cost_of(Sharing sharing, std::int64_t outputs) const {
+GroupWindows::Sharing GroupWindows::cost_of(Sharing sharing, const Axis& axis, std::int64_t outputs) const {
   const WindowKernels& kernels = row_kernels().windows;
   Sharing best = sharing;
   for (int width = 0; width < WindowKernels::kWidths; ++width) {
@@ -178,29 +190,43 @@ GroupWindows::Sharing GroupWindows::cost_of(Sharing sharing, std::int64_t output
     for (std::int64_t r = 0; r < std::min(sharing.spacing, outputs); ++r)
       tiles += ceil_div(ceil_div(outputs - r, sharing.spacing), columns);
     double cycles = 0;
-    for (std::int64_t first = 0; first < std::min(sharing.tap_step, width_.kernel); ++first) {
-      const std::int64_t taps = ceil_div(width_.kernel - first, sharing.tap_step);
+    double inputs = 0;
+    for (std::int64_t first = 0; first < std::min(sharing.tap_step, axis.kernel); ++first) {
+      const std::int64_t taps = ceil_div(axis.kernel - first, sharing.tap_step);
       const std::int64_t chains = ceil_div(taps, std::int64_t{kernels.taps});
       const double loads = static_cast<double>(chains * (columns - 1) + 2 * taps);
       const double moved = lane_sources_.empty() ? 0 : static_cast<double>(chains * (columns - 1) + taps);
       constexpr std::int64_t kInFlight = 8;
+      inputs += static_cast<double>(chains * (columns - 1) + taps);
       const auto products = static_cast<double>(std::max(columns, kInFlight) * taps);
       cycles += std::max(products + moved, 1.1 * loads) / 2;
     }
     sharing.width = width;
     sharing.cost = cycles * static_cast<double>(tiles);
+    sharing.inputs = inputs * static_cast<double>(tiles);
     if (best.cost == 0 || sharing.cost < best.cost) best = sharing;
   }
   return best;
 }
 
 // Outputs spaced so that the taps of one fall on those of the next; or neighbouring ones, which meet no tap twice.
-GroupWindows::Sharing GroupWindows::sharing(std::int64_t outputs) const {
-  const std::int64_t stride = pixels_ * width_.stride;
-  const std::int64_t common = std::gcd(stride, width_.dilation);
-  const Sharing apart = cost_of({1, width_.kernel, 0, 0}, outputs);
-  const Sharing shared = cost_of({width_.dilation / common, stride / common, 0, 0}, outputs);
+GroupWindows::Sharing GroupWindows::sharing(const Axis& axis, std::int64_t outputs) const {
+  const std::int64_t stride = pixels_ * axis.stride;
+  const std::int64_t common = std::gcd(stride, axis.dilation);
+  const Sharing apart = cost_of({1, axis.kernel}, axis, outputs);
+  const Sharing shared = cost_of({axis.dilation / common, stride / common}, axis, outputs);
   return shared.cost <= apart.cost ? shared : apart;
+}
+
+// Of one image and panel where chains lie along `columns`.
+double GroupWindows::cost_of_image(const Axis& rows, const Axis& columns) const {
+  constexpr double kFarLoad = 3;  // cycles of a register from the second-level cache
+  const Sharing along = sharing(columns, columns.output);
+  const std::int64_t ring_bytes =
+      std::min(rows.span(), rows.input) * columns.input * panels_.front().inputs * kFloat;
+  const double cost =
+      ring_bytes > kNearBytes / 2 ? std::max(along.cost, kFarLoad * along.inputs) : along.cost;
+  return cost * static_cast<double>(rows.kernel * rows.output);
 }
 
 void GroupWindows::cut_segments(std::int64_t outputs, bool whole_rows) {
@@ -211,7 +237,7 @@ void GroupWindows::cut_segments(std::int64_t outputs, bool whole_rows) {
   const std::int64_t most =
       std::max<std::int64_t>({columns / stride, ceil_div(4 * width_.span(), stride), 64});
   const std::int64_t count = whole_rows ? 1 : ceil_div(outputs, most);
-  sharing_ = sharing(ceil_div(outputs, count));
+  sharing_ = sharing(width_, ceil_div(outputs, count));
   const int widest = sharing_.width;
   const std::int64_t tile = row_kernels().windows.columns[widest];
   int narrowest = WindowKernels::kWidths - 1;

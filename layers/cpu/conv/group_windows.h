@@ -47,7 +47,8 @@ class GroupWindows {
     std::vector<float> packed(panels_.size() * static_cast<std::size_t>(panel_floats()), 0.0F);
     float* to = packed.data();
     for (const Panel& panel : panels_) {
-      for (std::int64_t tap = 0; tap < height_.kernel * width_.kernel; ++tap) {
+      for (std::int64_t t = 0; t < height_.kernel * width_.kernel; ++t) {
+        const std::int64_t tap = t / width_.kernel * height_.tap_step + t % width_.kernel * width_.tap_step;
         for (std::int64_t j = 0; j < group_inputs_; ++j, to += lanes_) {
           for (std::int64_t l = 0; l < panel.outputs; ++l) {
             const std::int64_t o = panel.output + l % channels_out_;
@@ -177,6 +178,7 @@ class GroupWindows {
     std::int64_t pad = 0;
     std::int64_t x_step = 1;  // pixels from one position to the next
     std::int64_t y_step = 1;
+    std::int64_t tap_step = 1;  // of the weights
     std::int64_t span() const { return (kernel - 1) * dilation + 1; }
     TapRange taps(std::int64_t output_at) const;
     std::int64_t inside() const;  // taps inside, for all outputs
@@ -231,7 +233,8 @@ class GroupWindows {
     std::int64_t spacing = 1;   // outputs of a tile, in units of pixels_
     std::int64_t tap_step = 1;  // taps of a chain
     int width = 0;
-    double cost = 0;
+    double cost = 0;    // of a row of taps, in cycles
+    double inputs = 0;  // registers loaded for it
   };
   struct Task {
     std::int64_t image = 0;
@@ -254,12 +257,14 @@ class GroupWindows {
 
   std::int64_t panel_floats() const { return height_.kernel * width_.kernel * group_inputs_ * lanes_; }
   std::int64_t tasks() const { return images_ * bands_ * std::ssize(segments_) * blocks_; }
-  bool turned() const;
+  void turn();
+  bool pays_to_turn() const;
   void cut_panels();
   void choose_lanes();
   std::int64_t outputs_of_row() const { return width_.output / pixels_; }
-  Sharing sharing(std::int64_t outputs) const;
-  Sharing cost_of(Sharing sharing, std::int64_t outputs) const;
+  Sharing sharing(const Axis& axis, std::int64_t outputs) const;
+  Sharing cost_of(Sharing sharing, const Axis& axis, std::int64_t outputs) const;
+  double cost_of_image(const Axis& rows, const Axis& columns) const;
   void cut_segments(std::int64_t outputs, bool whole_rows);
   Columns tile_at(const Segment& segment, std::int64_t pixel, std::int64_t count, int width) const;
   std::vector<Chain> chains(std::int64_t begin, std::int64_t end) const;

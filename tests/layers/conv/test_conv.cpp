@@ -386,6 +386,34 @@ TEST(Conv, SmallGroups) {
   }
 }
 
+// Windows of more rows than columns and more channels than a register holds of several pixels: chains of taps go down
+// the image.
+TEST(Conv, StandingWindows) {
+  Random random;
+  for (int i = 0; i < 16 && !HasFailure(); ++i) {
+    Case c;
+    Window& window = c.attributes.window;
+    window.kernel = {random.integer(3, 31), random.integer(1, 2), 1};
+    c.channels = i % 3 == 0 ? random.integer(2, 4) : 1;
+    c.filters = i % 4 == 0 ? random.integer(1, 20) : c.channels;
+    c.attributes.groups = random.integer(18, 70);
+    c.batch = random.integer(1, 2);
+    for (std::size_t axis = 0; axis < 2; ++axis) {
+      window.stride[axis] = random.integer(1, 2);
+      window.dilation[axis] = random.integer(0, 3) == 0 ? random.integer(2, 3) : 1;
+      const std::int64_t span = window.span(static_cast<int>(axis));
+      window.pad_begin[axis] = random.integer(0, span);
+      window.pad_end[axis] = random.integer(0, span);
+      const std::int64_t least = span - window.pad_begin[axis] - window.pad_end[axis];
+      c.extent[axis] = std::max(least, random.integer(1, axis == 0 ? 40 : 9));
+    }
+    c.bias = random.coin();
+    c.residual = random.coin();
+    if (random.coin()) c.attributes.activation = Clamp{-0.5F, 0.75F};
+    check(c, random, {c.channels <= row_kernels().lanes ? "small_groups" : "reference"});
+  }
+}
+
 TEST(Conv, FewOutputs) {
   Random random;
   for (int i = 0; i < 30 && !HasFailure(); ++i) {
@@ -456,7 +484,7 @@ TEST(Conv, ComputedWeightsRunOnTheReferenceOnly) {
 }
 
 TEST(Conv, RefusesOperandsThatDoNotFit) {
-  const auto infer = [](const ConvAttributes& a, std::vector<TensorDesc> descs) {
+  const auto infer = [](const ConvAttributes& a, const std::vector<TensorDesc>& descs) {
     std::vector<const TensorDesc*> inputs;
     for (const TensorDesc& d : descs) inputs.push_back(&d);
     return Conv(a).infer(inputs);
