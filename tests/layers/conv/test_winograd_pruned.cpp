@@ -193,7 +193,8 @@ TEST(PrunedWinograd, BytesHaveTheReferencesBits) {
   const TileKernels& tiles = *s16_tiles();
   int fewer = 0;
   int taken = 0;
-  for (int i = 0; i < 36 && !HasFailure(); ++i) {
+  // The cost model takes about one in six: of small images that keep few channels direct sums are faster.
+  for (int i = 0; i < 200 && (taken < 6 || fewer < 5) && !HasFailure(); ++i) {
     const QConvCase c = test::random_winograd_case(random);
     Conformance conformance = conformance_of(c, random);
     const auto w =
@@ -202,14 +203,15 @@ TEST(PrunedWinograd, BytesHaveTheReferencesBits) {
     const QConv layer(c.attributes);
     const ConvNode node(layer, conformance.inputs);
     const Candidate& winograd = candidate_of(default_registry(), QConv::kType, "winograd_f4x4");
-    expect_conformance(layer, conformance);
-    if (winograd.refuse(node.spec())) continue;  // direct sums of few rows are faster
+    const bool refused = winograd.refuse(node.spec()).has_value();
+    if (i < 12 || !refused) expect_conformance(layer, conformance);
+    if (refused) continue;
     ++taken;
     const double share = share_of_kernel(winograd, node.spec());
     expect_share_of_channels(share, channels_with_weights<std::int8_t>(*w, tiles.panel(), tiles.step));
     fewer += share < 0.9 ? 1 : 0;
   }
-  EXPECT_TRUE(HasFailure() || (taken >= 3 && fewer >= 2)) << taken << " " << fewer;
+  EXPECT_TRUE(HasFailure() || (taken >= 6 && fewer >= 5)) << taken << " " << fewer;
 }
 
 TEST(PrunedWinograd, KeepsAChannelForOneTapOfOneOutput) {
