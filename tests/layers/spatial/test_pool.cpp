@@ -122,8 +122,9 @@ PoolAttributes random_attributes(Random& random, PoolKind kind, int rank,
   return a;
 }
 
-// A sum of `taps` terms, a division and a square root; what is added up is |x| or x^2, so the error is relative
-// to the average or norm of |x|, which 1 bounds from above for |x| <= 1 (the norm by the root of the taps).
+// A sum of `taps` terms, a factor that is rounded, its product and a square root; what is added up is |x| or x^2, so
+// the error is relative to the average or norm of |x|, which 1 bounds from above for |x| <= 1 (the norm by the root of
+// the taps).
 double tolerance(const PoolAttributes& a, std::int64_t taps) {
   if (a.kind == PoolKind::max) return 0;
   const auto n = static_cast<double>(taps);
@@ -144,6 +145,50 @@ TEST(Pool, RandomCasesMatchTheReference) {
         random.tensor(Shape(std::span<const std::int64_t>(dims.data(), static_cast<std::size_t>(rank + 2))));
     Conformance conformance{{{x}}, {"reference"}};
     if (kind != PoolKind::lp || a.p <= 2) conformance.expected.emplace_back("nhwc");
+    conformance.absolute = tolerance(a, a.window.taps());
+    expect_conformance(Pool(a), conformance);
+  }
+}
+
+// Windows that overlap: their rows are joined before their columns, a block of channels at a time, unless the input is
+// very wide; results of halves go through a stage of some outputs. NaN and infinities are what they are for maxima.
+TEST(Pool, OverlappingWindows) {
+  Random random;
+  for (int i = 0; i < 27 && !HasFailure(); ++i) {
+    PoolAttributes a;
+    a.kind = std::array{PoolKind::max, PoolKind::average, PoolKind::lp}[static_cast<std::size_t>(i % 3)];
+    a.p = random.integer(1, 2);
+    a.window.rank = random.integer(0, 3) == 0 ? 3 : 2;
+    a.window.ceil_mode = random.coin();
+    a.count_include_pad = random.coin();
+    std::array<std::int64_t, 5> dims{random.integer(1, 2), random.integer(1, 150), 1, 1, 1};
+    const auto rank = static_cast<std::size_t>(a.window.rank);
+    for (std::size_t axis = 0; axis < rank; ++axis) {
+      Window& w = a.window;
+      w.kernel[axis] = random.integer(2, rank == 3 ? 3 : 9);
+      w.stride[axis] = random.integer(1, 2);
+      w.dilation[axis] = random.integer(0, 3) == 0 ? 2 : 1;
+      const std::int64_t span = w.span(static_cast<int>(axis));
+      w.pad_begin[axis] = random.integer(0, span - 1);
+      w.pad_end[axis] = random.integer(0, span - 1);
+      dims[axis + 2] = span + random.integer(0, axis + 1 == rank ? 70 : 3);
+    }
+    if (i % 9 == 8) {
+      dims[1] = random.integer(1, 3);
+      dims[rank + 1] = random.integer(1000, 1100);
+    }
+    Tensor x = random.tensor(Shape(std::span<const std::int64_t>(dims.data(), rank + 2)))->clone();
+    if (a.kind == PoolKind::max && random.coin()) {
+      const auto values = x.values<float>();
+      for (int k = 0; k < 20; ++k) {
+        const auto at = static_cast<std::size_t>(random.integer(0, std::ssize(values) - 1));
+        values[at] =
+            std::array{std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::quiet_NaN(),
+                       std::numeric_limits<float>::infinity(),
+                       -std::numeric_limits<float>::infinity()}[static_cast<std::size_t>(k % 4)];
+      }
+    }
+    Conformance conformance{{{std::make_shared<const Tensor>(std::move(x))}}, {"nhwc", "reference"}};
     conformance.absolute = tolerance(a, a.window.taps());
     expect_conformance(Pool(a), conformance);
   }
