@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <random>
+#include <set>
 
 #include "engine/base/error.h"
 #include "engine/base/file.h"
@@ -31,19 +32,26 @@ namespace fs = std::filesystem;
 
 struct Images {
   std::vector<fs::path> paths;
-  fs::path folder;  // that they are named after
   LeftOut left_out;
+  std::int64_t repeated = 0;  // given twice, and in `paths` once
 };
 
 Images find_images(std::span<const fs::path> given) {
   Images images;
+  const detail::ImageNames names(given);
+  std::set<std::string> seen;
   for (const fs::path& path : given) {
     ImageFiles found = list_images(path);
-    for (fs::path& image : found.paths) images.paths.push_back(std::move(image));
+    for (fs::path& image : found.paths) {
+      if (seen.insert(names.of(image)).second) {
+        images.paths.push_back(std::move(image));
+      } else {
+        ++images.repeated;
+      }
+    }
     for (const auto& [format, count] : found.left_out) images.left_out[format] += count;
   }
   if (images.paths.empty()) fail("no images are given");
-  if (given.size() == 1) images.folder = given[0];
   return images;
 }
 
@@ -114,10 +122,15 @@ std::vector<std::string> calibrate(const std::string& model, std::span<const fs:
   keep_nodes(made, fused, parse_all(options.keep));
   const detail::Corrections corrections{options.equalize, options.bias_correction};
   detail::Calibrated done =
-      detail::calibrate_on(made, model, std::move(fused), preprocess, found.paths, found.folder,
+      detail::calibrate_on(made, model, std::move(fused), preprocess, found.paths, detail::ImageNames(images),
                            on_the_cpu(options.threads), corrections, options.progress, options.strict);
   if (!found.left_out.empty()) done.notes.push_back(left_out_note(found.left_out));
-  write_file(plan, to_json(made, true));
+  if (found.repeated > 0)
+    done.notes.push_back(
+        fmt::format("{} given twice and {} once",
+                    found.repeated == 1 ? "1 image is" : fmt::format("{} images are", found.repeated),
+                    found.repeated == 1 ? "counts" : "count"));
+  write_quantization_plan(plan, made, true);
   return std::move(done.notes);
 }
 

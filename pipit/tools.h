@@ -46,10 +46,10 @@ struct CalibrateOptions {
 /// writes the ranges and INT8 scales of its tensors to `plan`, a JSON file for LoadOptions::plan
 /// (docs/quantization-plan.md). The same kernels run every time, so the same images give the same plan. Returns what a
 /// user should know, as which images were excluded because they cannot be used, and how many there are of formats that
-/// are not read. Throws Error where no image can be used, for a model that cannot be read and a file that cannot be
-/// written, which is there in full or not at all; UnsupportedError for a model that is quantized already or has nothing
-/// to quantize. A `plan` that is the model, one of the images or what pipit keeps in its cache is an Error before
-/// anything runs, under whatever name, so that nothing that is read is replaced.
+/// are not read. An image that is given twice counts once, copies count each. Throws Error where no image can be used,
+/// for a model that cannot be read and a file that cannot be written, which is there in full or not at all; before
+/// anything runs, for a `plan` that is, under whatever name, the model, one of the images or what pipit keeps in its
+/// cache; UnsupportedError for a model that is quantized already or has nothing to quantize.
 std::vector<std::string> calibrate(const std::string& model, std::span<const std::filesystem::path> images,
                                    const std::filesystem::path& plan, const CalibrateOptions& options = {});
 

@@ -32,7 +32,7 @@ struct TensorScale {
 
 /// A calibration image: its path below the folder and the XXH3-128 of its bytes (what the tool xxh128sum prints).
 struct CalibrationImage {
-  std::string path;
+  std::string path;  ///< UTF-8; no two images of a plan share one
   std::string hash;
   friend bool operator==(const CalibrationImage&, const CalibrationImage&) = default;
 };
@@ -104,6 +104,10 @@ std::string corrections_hash(const QuantizationPlan& plan);
 
 /// The plan as JSON (docs/quantization-plan.md); histograms last, or not at all.
 std::string to_json(const QuantizationPlan& plan, bool with_histograms);
+/// Writes that form. Throws Error, and leaves what was there, where the file could not be written, or would not be read
+/// as this plan: keys that are not unique, values out of range.
+void write_quantization_plan(const std::filesystem::path& path, const QuantizationPlan& plan,
+                             bool with_histograms);
 /// Reads that form. Throws Error naming the key and value for anything that is not a plan: missing, unknown and
 /// repeated keys, wrong types, a count or hash of images that is not that of the files, scales that are not positive
 /// and normal or whose 127 steps reach more than 1024 times as far as the values observed or less than a 1024th of

@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/base/error.h"
+#include "engine/base/file.h"
 #include "quant/quantization_plan.h"
 
 namespace pipit {
@@ -71,6 +72,18 @@ std::string to_json(const QuantizationPlan& plan, bool with_histograms) {
                         histogram_json(*t.histogram).dump());
   }
   return text + "\n  }\n}\n";
+}
+
+void write_quantization_plan(const std::filesystem::path& path, const QuantizationPlan& plan,
+                             bool with_histograms) {
+  const std::string text = to_json(plan, with_histograms);
+  try {
+    if (to_json(quantization_plan_from_json(text), with_histograms) != text)
+      fail("it would be read as another one");
+  } catch (const Error& e) {
+    fail("{}: the plan cannot be written: {}", path.string(), e.what());
+  }
+  write_file(path, text);
 }
 
 }  // namespace pipit

@@ -168,7 +168,7 @@ int calibrate(const CalibrateOptions& options) {
       if (options.percentile) merged.method.percentile = *options.percentile;
       set_scales(merged);
     }
-    write_file(options.output, to_json(merged, !options.no_histograms));
+    write_quantization_plan(options.output, merged, !options.no_histograms);
     for (const std::string& format : options.exports) {
       if (format == "trt-cache") write_file(export_path(options, format), to_trt_cache(merged));
     }
@@ -201,13 +201,14 @@ int calibrate(const CalibrateOptions& options) {
   {
     Progress progress("calibrate", static_cast<std::int64_t>(images.size()), options.common.quiet);
     done = detail::calibrate_on(
-        plan, model.name, std::move(fused), preprocess, images, options.images,
+        plan, model.name, std::move(fused), preprocess, images,
+        detail::ImageNames(std::array{std::filesystem::path(options.images)}),
         options.common.compile_options().planning, options.corrections,
         [&](std::int64_t count, std::int64_t) { progress.update(count); }, options.strict);
   }
   if (!files.left_out.empty()) done.notes.push_back(left_out_note(files.left_out));
   if (!options.common.quiet) print_notes(done.notes);
-  write_file(options.output, to_json(plan, !options.no_histograms));
+  write_quantization_plan(options.output, plan, !options.no_histograms);
   for (const std::string& format : options.exports) {
     if (format == "trt-cache") write_file(export_path(options, format), to_trt_cache(plan));
     if (format == "ncnn")

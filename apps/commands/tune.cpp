@@ -1,5 +1,6 @@
 // pipit tune MODEL IMAGES: which layers to keep in floating point so that accuracy drops no more than allowed.
 #include <algorithm>
+#include <array>
 #include <numeric>
 
 #include "apps/commands/commands.h"
@@ -266,8 +267,9 @@ int tune(const TuneOptions& options) {
   progress.emplace("tune", stages_of(split, fused, outcome.calibrated), common.quiet);
   if (!plan) {
     made.keep = kept_by_default(fused);
+    const detail::ImageNames names(std::array{std::filesystem::path(options.images)});
     const detail::Calibrated done =
-        detail::calibrate_on(made, model.name, fused, preprocess, images, options.images,
+        detail::calibrate_on(made, model.name, fused, preprocess, images, names,
                              common.compile_options().planning, {}, progress->stage("calibrating"), true);
     if (!common.quiet) print_notes(done.notes);
     plan = std::move(made);
@@ -287,7 +289,7 @@ int tune(const TuneOptions& options) {
     plan->keep.push_back({layer, std::string(precision_name(options.kept_as()))});
   const bool histograms = std::all_of(plan->tensors.begin(), plan->tensors.end(),
                                       [](const TensorScale& t) { return t.histogram.has_value(); });
-  write_file(options.output, to_json(*plan, histograms));
+  write_quantization_plan(options.output, *plan, histograms);
   if (!options.svg.empty()) save_svg(options, model, outcome);
   if (common.json) {
     print_as_json(options, model, *mixed.in_fp32(), outcome);

@@ -30,10 +30,10 @@ std::optional<QuantizationPlan> PruneCompiler::scales(const Graph& graph, const 
                                                       std::vector<std::string>& notes) const {
   if (!calibration_) return std::nullopt;
   QuantizationPlan plan = calibration_->plan;
-  notes =
-      detail::calibrate_on(plan, calibration_->model, graph, calibration_->preprocess, calibration_->images,
-                           calibration_->folder, options_.planning, {}, progress, true)
-          .notes;
+  notes = detail::calibrate_on(plan, calibration_->model, graph, calibration_->preprocess,
+                               calibration_->images, detail::ImageNames({&calibration_->folder, 1}),
+                               options_.planning, {}, progress, true)
+              .notes;
   return plan;
 }
 

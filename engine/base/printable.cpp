@@ -68,6 +68,12 @@ std::string printable(std::string_view text) {
   return escaped(text, false);
 }
 
+std::string printable_key(std::string_view text) {
+  std::string doubled;
+  for (const char c : text) doubled.append(c == '\\' ? 2 : 1, c);
+  return escaped(doubled, false);
+}
+
 std::string printable_lines(std::string_view text) {
   return escaped(text, true);
 }

@@ -11,7 +11,10 @@ namespace pipit {
 /// \x1b; the controls U+0080 to U+009F, direction marks and line separators as \u202e.
 std::string printable(std::string_view text);
 
-/// The same for messages of several lines: a newline stays where an indented line follows, as in the lists
+/// printable() for keys: a backslash is written twice, so that different texts stay different.
+std::string printable_key(std::string_view text);
+
+/// printable() for messages of several lines: a newline stays where an indented line follows, as in the lists
 /// that pipit writes. Any other newline is of a name.
 std::string printable_lines(std::string_view text);
 

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "engine/base/error.h"
-#include "engine/base/printable.h"
 #include "engine/runtime/session.h"
 #include "models/prepared_images.h"
 #include "quant/bias_correction.h"
@@ -52,16 +52,27 @@ void observe(Session& session, const std::string& model, Observers observers, Pr
 }
 
 std::vector<CalibrationImage> identify(const std::vector<std::filesystem::path>& images,
-                                       const std::filesystem::path& folder, ThreadPool& pool) {
+                                       const ImageNames& names, ThreadPool& pool) {
   std::vector<CalibrationImage> out(images.size());
   pool.parallel_for(static_cast<std::int64_t>(images.size()), [&](std::int64_t i, int) {
     const std::filesystem::path& path = images[static_cast<std::size_t>(i)];
-    const bool below = std::filesystem::is_directory(folder);
-    // JSON holds UTF-8 only, and names are bytes.
-    const std::string name = printable((below ? path.lexically_relative(folder) : path.filename()).string());
-    out[static_cast<std::size_t>(i)] = {name, hash_file(path)};
+    out[static_cast<std::size_t>(i)] = {names.of(path), hash_file(path)};
   });
+  std::set<std::string_view> seen;
+  for (const CalibrationImage& image : out) {
+    if (!seen.insert(image.path).second) fail("image {} is given twice", image.path);
+  }
   return out;
+}
+
+// Empty where all are different.
+std::string copies_note(const std::vector<CalibrationImage>& images) {
+  std::set<std::string_view> hashes;
+  for (const CalibrationImage& image : images) hashes.insert(image.hash);
+  const std::size_t copies = images.size() - hashes.size();
+  if (copies == 0) return {};
+  return fmt::format("{} of the {} images calibrated on {} the same bytes as {}; each counts", copies,
+                     images.size(), copies == 1 ? "has" : "have", copies == 1 ? "another" : "others");
 }
 
 }  // namespace
@@ -76,8 +87,8 @@ QuantizationPlan empty_plan(const Model& model, const Preprocess& preprocess) {
 
 Calibrated calibrate_on(QuantizationPlan& plan, const std::string& model, Graph fused,
                         const Preprocess& preprocess, const std::vector<std::filesystem::path>& images,
-                        const std::filesystem::path& folder, PlanOptions planning,
-                        const Corrections& corrections, const ImagesDone& progress, bool strict) {
+                        const ImageNames& names, PlanOptions planning, const Corrections& corrections,
+                        const ImagesDone& progress, bool strict) {
   if (weighted_layers(fused).empty())
     fail_unsupported(
         "{}: nothing to quantize: it has no convolution or fully connected layer with constant weights",
@@ -118,7 +129,8 @@ Calibrated calibrate_on(QuantizationPlan& plan, const std::string& model, Graph 
     notes.push_back(
         fmt::format("{} few to calibrate on: ranges may be too narrow for others; {} or more are better",
                     used.size() == 1 ? "1 image is" : fmt::format("{} images are", used.size()), kFewImages));
-  plan.images = identify(used, folder, session.pool());
+  plan.images = identify(used, names, session.pool());
+  if (std::string note = copies_note(plan.images); !note.empty()) notes.push_back(std::move(note));
   plan.tensors.clear();
   for (const CalibrationObserver::Observed& o : observer.observed()) {
     TensorScale tensor;

@@ -8,6 +8,7 @@
 
 #include "models/image/folder.h"
 #include "models/model.h"
+#include "pipit/detail/image_names.h"
 #include "quant/compile.h"
 #include "quant/quantization_plan.h"
 
@@ -30,13 +31,13 @@ struct Calibrated {
 };
 
 /// Runs `fused` (of fuse(), layers/passes/passes.h) in fp32 on the CPU over `images` and sets the plan's tensors, with
-/// scales by its method, and its images, named by their paths below `folder`. Of `planning` the threads and kernels
+/// scales by its method, and its images with their names and hashes. Of `planning` the threads and kernels
 /// count, and kernels are chosen by their order: those chosen by timing may round differently from run to run. Throws
-/// Error where no image can be used, with `strict` for the first that cannot; UnsupportedError, beginning with `model`,
+/// Error where no image can be used, or one is there twice, with `strict` for the first that cannot; UnsupportedError, beginning with `model`,
 /// when the graph has no layer with weights that could run in INT8.
 Calibrated calibrate_on(QuantizationPlan& plan, const std::string& model, Graph fused,
                         const Preprocess& preprocess, const std::vector<std::filesystem::path>& images,
-                        const std::filesystem::path& folder, PlanOptions planning,
-                        const Corrections& corrections, const ImagesDone& progress, bool strict);
+                        const ImageNames& names, PlanOptions planning, const Corrections& corrections,
+                        const ImagesDone& progress, bool strict);
 
 }  // namespace pipit::detail

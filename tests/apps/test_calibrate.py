@@ -192,6 +192,25 @@ class Calibrate(CommandTest):
             self.write_bmp(f"many/{i}.bmp", (8 * i, 255 - 8 * i, 90))
         self.calibrate(MODEL, "many")
 
+    def test_images_whose_names_print_alike_stay_apart(self):
+        os.mkdir(self.folder / "alike")
+        for i, name in enumerate((b"a\xff.bmp", b"a\\xff.bmp", b"a\\\\xff.bmp", "a\u202e.bmp".encode(), b"a\\u202e.bmp")):
+            image = self.write_bmp("one.bmp", (40 * i, 90, 200))
+            os.rename(image, os.path.join(os.fsencode(self.folder / "alike"), name))
+        plan = self.calibrate(MODEL, "alike")
+        self.assertEqual(plan["images"]["count"], 5)
+        self.assertEqual(len(plan["images"]["files"]), 5)
+        self.assertEqual(len(set(plan["images"]["files"].values())), 5)
+        self.pipit("inspect", MODEL, "--precision", "int8", "--plan", "plan.json", "--quiet")
+        self.write_bmp("rest/0.bmp", (1, 2, 3))
+        self.calibrate(MODEL, "rest", output="rest.json")
+        self.assertEqual(self.json("calibrate", "--merge", "plan.json", "rest.json", "--output", "all.json")["images"]["count"], 6)
+
+    def test_copies_are_told_of(self):
+        self.write("images/copy.bmp", (self.folder / "images/3.bmp").read_bytes())
+        notes = self.pipit_with_notes("calibrate", MODEL, "images", "--output", "plan.json").stderr
+        self.assertIn("1 of the 8 images calibrated on has the same bytes as another", notes)
+
     def test_plans_of_other_models_are_refused(self):
         self.calibrate(MODEL, "images")
         done = self.pipit("inspect", "resnet18", "--precision", "int8", "--plan", "plan.json", code=RUNTIME)

@@ -23,6 +23,7 @@ using ::testing::Contains;
 using ::testing::Each;
 using ::testing::Field;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::ThrowsMessage;
 
 constexpr char kModel[] = "resnet20-cifar10";
@@ -148,6 +149,55 @@ TEST_F(Tools, NothingThatIsReadIsReplaced) {
                 ThrowsMessage<Error>(AllOf(HasSubstr(output.string()), HasSubstr("which is read"))));
   }
   EXPECT_EQ(before, (std::vector{content(model), content(image), content(plan)}));
+}
+
+// The layout of most sets of images: a folder for each class, the same file names in all.
+TEST_F(Tools, FoldersWithTheSameNamesMakeAPlanThatIsRead) {
+  for (const char* name : {"set/cat", "set/dog", "far"}) fs::create_directories(scratch / name);
+  unsigned seed = 10;
+  for (const char* name :
+       {"set/cat/1.bmp", "set/cat/2.bmp", "set/dog/1.bmp", "far/1.bmp", "far/a\xff.bmp", "far/a\\xff.bmp"})
+    scratch.write(name, pipit::test::bmp(32, ++seed));
+  fs::create_directory_symlink("set/dog", scratch / "link");
+  const fs::path set = scratch / "set";
+  const fs::path far = scratch / "far";
+  const auto calibrated = [&](const std::vector<fs::path>& given) {
+    tools::CalibrateOptions options;
+    options.threads = 1;
+    notes = tools::calibrate(kModel, given, plan, options);
+    LoadOptions int8 = one_thread(Precision::int8);
+    int8.plan = plan;
+    CompiledModel(kModel, int8);
+    tools::quantize(kModel, plan, scratch / "q.onnx");
+    std::ifstream stream(plan, std::ios::binary);
+    std::string text(std::istreambuf_iterator<char>(stream), {});
+    const std::size_t begin = text.find("\"images\"");
+    return text.substr(begin, text.find("\"histograms\"") - begin);
+  };
+  const auto count = [](int n) { return HasSubstr("\"count\": " + std::to_string(n) + ","); };
+  EXPECT_THAT(calibrated({set}), AllOf(count(3), HasSubstr("\"cat/1.bmp\""), HasSubstr("\"dog/1.bmp\"")));
+  const std::string classes = calibrated({set / "cat", set / "dog"});
+  EXPECT_THAT(classes, AllOf(count(3), HasSubstr("\"cat/1.bmp\""), HasSubstr("\"dog/1.bmp\"")));
+  EXPECT_EQ(classes, calibrated({set}));
+  EXPECT_THAT(calibrated({set / "cat", far}),
+              AllOf(count(5), HasSubstr("\"set/cat/1.bmp\""), HasSubstr("\"far/1.bmp\""),
+                    HasSubstr(R"("far/a\\xff.bmp")"), HasSubstr(R"("far/a\\\\xff.bmp")")));
+  EXPECT_THAT(notes, Not(Contains(HasSubstr("given twice"))));
+  EXPECT_THAT(calibrated({far / "1.bmp"}), AllOf(count(1), HasSubstr("\"1.bmp\"")));
+  // What is named twice is there once, under whatever path of its folder.
+  for (const std::vector<fs::path>& given :
+       std::vector<std::vector<fs::path>>{{set, set},
+                                          {set, set / "dog"},
+                                          {set / "dog" / "1.bmp", set},
+                                          {set, set / "cat" / ".." / "dog"},
+                                          {set, scratch / "link"}}) {
+    EXPECT_THAT(calibrated(given), count(3)) << given[0] << given[1];
+    EXPECT_THAT(notes, Contains(HasSubstr("given twice")));
+  }
+  // Copies are images of their own, and said.
+  scratch.write("far/copy.bmp", pipit::test::bmp(32, 14));
+  EXPECT_THAT(calibrated({far}), count(4));
+  EXPECT_THAT(notes, Contains(HasSubstr("1 of the 4 images calibrated on has the same bytes")));
 }
 
 TEST(Profile, ExplainsTheTimeOfEveryLayer) {

@@ -250,6 +250,28 @@ TEST(QuantizationPlan, RefusesJsonOfAnyOtherKind) {
   EXPECT_THAT([&] { read_quantization_plan(testing::TempDir()); }, ThrowsMessage<Error>(HasSubstr("folder")));
 }
 
+TEST(QuantizationPlan, WhatIsWrittenIsReadBackFirst) {
+  const std::filesystem::path path = testing::TempDir() + "/pipit-written-plan.json";
+  const QuantizationPlan plan = sample(1);
+  for (const bool histograms : {true, false}) {
+    write_quantization_plan(path, plan, histograms);
+    EXPECT_EQ(to_json(read_quantization_plan(path), histograms), to_json(plan, histograms));
+  }
+  const std::string before = read_file(path, 1 << 20);
+  QuantizationPlan twice = plan;
+  twice.images[1].path = twice.images[0].path;
+  QuantizationPlan tensors = plan;
+  tensors.tensors[1].name = tensors.tensors[0].name;
+  QuantizationPlan scale = plan;
+  scale.tensors[0].scale = 0;
+  for (const QuantizationPlan& broken : {twice, tensors, scale}) {
+    EXPECT_THAT([&] { write_quantization_plan(path, broken, false); },
+                ThrowsMessage<Error>(AllOf(HasSubstr(path.string()), HasSubstr("cannot be written"))));
+    EXPECT_EQ(read_file(path, 1 << 20), before);
+  }
+  std::filesystem::remove(path);
+}
+
 TEST(Export, TrtCacheHoldsTheBitsOfTheScales) {
   QuantizationPlan plan = sample(1);
   plan.tensors[0].scale = 1.0F;
