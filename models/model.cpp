@@ -1,5 +1,7 @@
 #include "models/model.h"
 
+#include <fmt/format.h>
+
 #include <filesystem>
 
 #include "engine/base/error.h"
@@ -12,35 +14,46 @@ namespace pipit {
 
 namespace {
 
+// What is wrong with a value is kept: a user may give another.
+template <typename Read>
+void read_metadata(const std::map<std::string, std::string>& metadata, std::string_view key, Model& model,
+                   const Read& read) {
+  const auto found = metadata.find(std::string(key));
+  if (found == metadata.end()) return;
+  try {
+    read(found->second);
+  } catch (const Error& e) {
+    model.metadata_errors.emplace(key, fmt::format("{}: metadata {}: {}", model.name, key, e.what()));
+  }
+}
+
 Model from_onnx(std::string name, OnnxModel onnx) {
   Model model;
   model.name = std::move(name);
   model.graph = std::move(onnx.graph);
   model.fixed_batch = !onnx.symbolic_batch;
   model.widened = std::move(onnx.widened);
-  if (const auto labels = onnx.metadata.find(std::string(kLabelsKey)); labels != onnx.metadata.end()) {
-    model.labels = labels_from_text(labels->second, model.name + " metadata " + std::string(kLabelsKey));
-  }
-  if (const auto json = onnx.metadata.find(std::string(kPreprocessKey)); json != onnx.metadata.end()) {
-    try {
-      model.preprocess = preprocess_from_json(json->second);
-    } catch (const Error& e) {
-      fail("{}: metadata {}: {}", model.name, kPreprocessKey, e.what());
-    }
-  }
-  if (const auto stored = onnx.metadata.find(std::string(kScoresKey)); stored != onnx.metadata.end()) {
-    const std::optional<ScoreKind> kind = find_score_kind(stored->second);
-    if (!kind)
-      fail("{}: metadata {}: '{}' is none of {}", model.name, kScoresKey, stored->second, score_kind_list());
+  if (!model.graph.outputs().empty()) model.scores = score_kind(model.graph);
+  read_metadata(onnx.metadata, kLabelsKey, model,
+                [&](const std::string& text) { model.labels = labels_from_text(text, "labels"); });
+  read_metadata(onnx.metadata, kPreprocessKey, model,
+                [&](const std::string& json) { model.preprocess = preprocess_from_json(json); });
+  read_metadata(onnx.metadata, kScoresKey, model, [&](const std::string& value) {
+    const std::optional<ScoreKind> kind = find_score_kind(value);
+    if (!kind) fail("'{}' is none of {}", value, score_kind_list());
     model.scores = *kind;
-  } else if (!model.graph.outputs().empty()) {
-    model.scores = score_kind(model.graph);
-  }
+  });
   model.metadata = std::move(onnx.metadata);
   return model;
 }
 
 }  // namespace
+
+void need_metadata(const Model& model, std::string_view key) {
+  const auto error = model.metadata_errors.find(std::string(key));
+  if (error == model.metadata_errors.end()) return;
+  fail("{}; give it as an option instead, or store another with pipit annotate", error->second);
+}
 
 Model parse_model(std::span<const std::byte> onnx, const std::string& name, const OnnxOptions& options) {
   return from_onnx(name, naming(name, [&] { return parse_onnx(onnx, {}, options); }));

@@ -24,9 +24,15 @@ struct Model {
   Labels labels;                                ///< from the model's metadata; may be empty
   std::optional<Preprocess> preprocess;         ///< from the model's metadata
   ScoreKind scores = ScoreKind::logits;         ///< from the model's metadata, else score_kind() of its graph
-  bool fixed_batch = false;                     ///< the file fixes the batch size
-  std::string widened;                          ///< OnnxModel::widened
+  /// What of its own keys the metadata says wrongly, and so is missing here: messages by key. Whoever needs one of them
+  /// calls need_metadata(), unless the user says it otherwise.
+  std::map<std::string, std::string> metadata_errors;
+  bool fixed_batch = false;  ///< the file fixes the batch size
+  std::string widened;       ///< OnnxModel::widened
 };
+
+/// Throws Error where the metadata of the model says wrongly what stands under `key`.
+void need_metadata(const Model& model, std::string_view key);
 
 /// Loads a model by its name (models/catalogue.h; names win over files) or an ONNX file. Throws what read_onnx throws;
 /// Error saying what to do when a model was not fetched yet, and naming all when `name` is neither name nor file.

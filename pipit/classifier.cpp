@@ -6,6 +6,7 @@
 #include "engine/graph/tensor.h"
 #include "models/classification.h"
 #include "models/image/decode.h"
+#include "models/score_kind.h"
 #include "pipit/detail/load.h"
 #include "pipit/detail/preparation.h"
 
@@ -33,6 +34,7 @@ using detail::SharedClassifier;
 std::shared_ptr<const SharedClassifier> load(const std::string& name, const ClassifierOptions& options) {
   Model model = load_model(name, detail::onnx_options(options.load));
   const detail::Preparation preparation = detail::prepare_for(model, options.preprocess);
+  if (!options.scores) need_metadata(model, kScoresKey);
   ClassOutput output(model.graph, model.name, options.scores.value_or(model.scores));
   if (!(options.threshold >= 0 && options.threshold <= 1))
     fail("threshold is {}; expected 0 to 1", options.threshold);

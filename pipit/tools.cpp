@@ -31,27 +31,32 @@ namespace {
 namespace fs = std::filesystem;
 
 struct Images {
-  std::vector<fs::path> paths;
-  LeftOut left_out;
-  std::int64_t repeated = 0;  // given twice, and in `paths` once
+  ImageFiles files;
+  std::int64_t repeated = 0;  // given twice, and in `files` once
 };
 
-Images find_images(std::span<const fs::path> given) {
+Images find_images(std::span<const fs::path> given, bool strict) {
   Images images;
   const detail::ImageNames names(given);
   std::set<std::string> seen;
   for (const fs::path& path : given) {
-    ImageFiles found = list_images(path);
+    ImageFiles found;
+    if (given.size() > 1 && fs::is_directory(path)) {
+      add_images(found, path);
+    } else {
+      found = list_images(path);
+    }
     for (fs::path& image : found.paths) {
       if (seen.insert(names.of(image)).second) {
-        images.paths.push_back(std::move(image));
+        images.files.paths.push_back(std::move(image));
       } else {
         ++images.repeated;
       }
     }
-    for (const auto& [format, count] : found.left_out) images.left_out[format] += count;
+    images.files.left_out.add(found.left_out);
   }
-  if (images.paths.empty()) fail("no images are given");
+  if (strict || images.files.paths.empty()) images.files.left_out.end_at_folders();
+  if (images.files.paths.empty()) fail("no images are given");
   return images;
 }
 
@@ -111,7 +116,7 @@ std::vector<std::string> calibrate(const std::string& model, std::span<const fs:
     fail_unsupported(
         "{} is quantized already: its scales are in the file; calibrate the model that it was made from",
         model);
-  const Images found = find_images(images);
+  const Images found = find_images(images, options.strict);
   const Preprocess preprocess = detail::prepare_for(loaded, options.preprocess).preprocess;
   QuantizationPlan made = detail::empty_plan(loaded, preprocess);
   made.method.method = method_of(options.method);
@@ -121,10 +126,13 @@ std::vector<std::string> calibrate(const std::string& model, std::span<const fs:
   made.keep = kept_by_default(fused);
   keep_nodes(made, fused, parse_all(options.keep));
   const detail::Corrections corrections{options.equalize, options.bias_correction};
-  detail::Calibrated done =
-      detail::calibrate_on(made, model, std::move(fused), preprocess, found.paths, detail::ImageNames(images),
-                           on_the_cpu(options.threads), corrections, options.progress, options.strict);
-  if (!found.left_out.empty()) done.notes.push_back(left_out_note(found.left_out));
+  detail::Calibrated done = detail::calibrate_on(made, model, std::move(fused), preprocess, found.files.paths,
+                                                 detail::ImageNames(images), on_the_cpu(options.threads),
+                                                 corrections, options.progress, options.strict);
+  for (const std::string& note : {unreadable_note(done.unreadable, std::ssize(found.files.paths)),
+                                  left_out_note(found.files.left_out)}) {
+    if (!note.empty()) done.notes.push_back(note);
+  }
   if (found.repeated > 0)
     done.notes.push_back(
         fmt::format("{} given twice and {} once",
@@ -191,7 +199,7 @@ std::vector<LayerError> compare_int8(const std::string& model, std::span<const f
                                      const fs::path& plan, const CompareOptions& options) {
   Model loaded = load_model(model, {});
   const Preprocess preprocess = detail::prepare_for(loaded, options.preprocess).preprocess;
-  const Images found = find_images(images);
+  const Images found = find_images(images, true);
   QuantizationPlan scales = detail::read_plan_for(plan, loaded.graph);
   Graph fused = fuse(std::move(loaded.graph));
   keep_nodes(scales, fused, parse_all(options.keep));
@@ -206,7 +214,7 @@ std::vector<LayerError> compare_int8(const std::string& model, std::span<const f
   reference.set_observer(&comparison.reference());
   quantized.set_observer(&comparison.quantized());
   const Graph& graph = fp32->graph();
-  PreparedImages prepared(found.paths, preprocess, graph.value(graph.inputs()[0]).desc,
+  PreparedImages prepared(found.files.paths, preprocess, graph.value(graph.inputs()[0]).desc,
                           shared_pool(fp32->options().threads));
   prepared.for_each_batch([&](const ConstTensorView& input, std::int64_t first, std::int64_t count) {
     comparison.begin(count);

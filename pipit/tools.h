@@ -38,7 +38,7 @@ struct CalibrateOptions {
   PreprocessOptions preprocess;           ///< how the images are prepared
   int threads = 0;                        ///< as LoadOptions::threads
   Progress progress;                      ///< may be empty
-  /// Throw Error for the first image that cannot be used, instead of excluding it.
+  /// Throw Error for the first image or folder that cannot be used, instead of excluding it.
   bool strict = false;
 };
 
@@ -135,7 +135,8 @@ struct CompareOptions {
 };
 
 /// Runs a model in fp32 and in INT8 with `plan`, both on the CPU, over images (files, or folders of them) and compares
-/// every layer, in the order of the model. Throws as calibrate() and quantize() do.
+/// every layer, in the order of the model. Throws as calibrate() and quantize() do, and for the first image that cannot
+/// be used.
 std::vector<LayerError> compare_int8(const std::string& model, std::span<const std::filesystem::path> images,
                                      const std::filesystem::path& plan, const CompareOptions& options = {});
 

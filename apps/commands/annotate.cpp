@@ -107,6 +107,7 @@ int annotate(const AnnotateOptions& options) {
                              options.model.model));
   const Model model = options.model.load();
 
+  if (!options.common.quiet) print_notes(metadata_notes(model));
   std::map<std::string, std::string> metadata;
   nlohmann::ordered_json json = {
       {"pipit", version()}, {"command", "annotate"}, {"model", model.name}, {"output", options.output}};

@@ -50,6 +50,7 @@ const std::map<std::string, ThresholdMethod> kMethods = {{"minmax", ThresholdMet
 // Every n-th image, so that all classes have a share, or without --limit all from --skip on.
 ImageFiles choose_images(const CalibrateOptions& options) {
   ImageFiles found = list_images(options.images);
+  if (options.strict) found.left_out.end_at_folders();
   std::vector<std::filesystem::path>& images = found.paths;
   const auto total = static_cast<std::int64_t>(images.size());
   if (options.skip >= total) fail("--skip {}: {} holds {} images", options.skip, options.images, total);
@@ -206,7 +207,7 @@ int calibrate(const CalibrateOptions& options) {
         options.common.compile_options().planning, options.corrections,
         [&](std::int64_t count, std::int64_t) { progress.update(count); }, options.strict);
   }
-  if (!files.left_out.empty()) done.notes.push_back(left_out_note(files.left_out));
+  add_image_notes(done.notes, files.left_out, done.unreadable, std::ssize(images));
   if (!options.common.quiet) print_notes(done.notes);
   write_quantization_plan(options.output, plan, !options.no_histograms);
   for (const std::string& format : options.exports) {

@@ -73,9 +73,7 @@ ImageFiles image_files(const std::vector<std::string>& arguments) {
       all.paths.push_back(argument);  // whatever is wrong with it is said in its turn
       continue;
     }
-    ImageFiles found = list_images(argument);
-    for (std::filesystem::path& image : found.paths) all.paths.push_back(std::move(image));
-    for (const auto& [format, count] : found.left_out) all.left_out[format] += count;
+    add_images(all, argument);
   }
   return all;
 }
@@ -100,7 +98,7 @@ int classify(const ClassifyOptions& options) {
   const Preparation preparation = options.image.resolve(model);
   const Preprocess& preprocess = preparation.preprocess;
   const bool quantized = is_quantized(model.graph);
-  const ImageFiles files = image_files(options.images);
+  ImageFiles files = image_files(options.images);
   const std::vector<std::filesystem::path>& paths = files.paths;
   CommonOptions common = options.common;
   common.preprocess = preprocess;
@@ -124,6 +122,13 @@ int classify(const ClassifyOptions& options) {
   if (!common.plan.empty()) json["preprocess_differences"] = runner.preprocess_differences;
   json["images"] = nlohmann::ordered_json::array();
   bool failed = false;
+  const auto add_failed = [&](const std::string& path, const std::string& error) {
+    failed = true;
+    print_error(error);
+    json["images"].push_back({{"path", path}, {"error", error}});
+  };
+  for (const UnreadableImage& folder : files.left_out.folders) add_failed(folder.path.string(), folder.error);
+  files.left_out.folders.clear();
   std::string last;  // the last image that could be classified
   ImageCounts counts;
   run_images({&runner, 1}, preprocess, output, paths, [&](const ImageResult& result) {
@@ -133,9 +138,7 @@ int classify(const ClassifyOptions& options) {
       if (result.error) std::rethrow_exception(result.error);
       top = top_classes(output, result.scores, options.topk, path, runner.model, options.common.precision);
     } catch (const Error& e) {
-      failed = true;
-      print_error(e.what());
-      json["images"].push_back({{"path", path}, {"error", e.what()}});
+      add_failed(path, e.what());
       return;
     }
     if (last.empty()) json["first_answer_ms"] = milliseconds_since(begin);

@@ -32,6 +32,7 @@ struct DiffOptions {
   std::string sort = "worst";
   bool fast = false;
   bool wide = false;
+  bool strict = false;
 };
 
 struct Comparison {
@@ -44,6 +45,7 @@ struct Comparison {
   std::int64_t share_images = 0;
   LayerShares shares;  // empty with --fast
   LeftOut left_out;
+  std::vector<UnreadableImage> unreadable;
 };
 
 std::int64_t count_others(const std::optional<ClassOutput>& output, const Tensor& a, const Tensor& b,
@@ -113,7 +115,7 @@ void print_as_json(const Model& model, const ExecutionPlan& plan, const DiffOpti
   json["plan"] = options.common.plan;
   json["preprocess_differences"] = result.preprocess_differences;
   json["images"] = result.images;
-  json.update(excluded_json(result.left_out, {}));
+  json.update(excluded_json(result.left_out, result.unreadable));
   json["output"] = difference_json(result.output);
   json["output"]["other_top1"] = result.other_top1;
   if (result.scores) add_scores_to(json, *result.scores);
@@ -236,12 +238,16 @@ int diff(const DiffOptions& options) {
   const std::shared_ptr<ThreadPool> pool = shared_pool(fp32->options().threads);
 
   ImageFiles files = list_images(options.images);
-  if (!common.quiet && !files.left_out.empty()) print_notes({left_out_note(files.left_out)});
   result.left_out = files.left_out;
-  std::vector<std::filesystem::path> images = spread(std::move(files.paths), options.limit);
+  if (options.strict) result.left_out.end_at_folders();
+  const std::vector<std::filesystem::path> images = spread(std::move(files.paths), options.limit);
   PreparedImages prepared(images, preprocess, input, pool);
-  PreparedImages some(spread(std::move(images), options.share_limit), preprocess, input, pool,
+  PreparedImages some(spread(images, options.share_limit), preprocess, input, pool,
                       PreparedImages::kUsualCacheBytes);
+  if (!options.strict) {
+    prepared.skip_unreadable();
+    some.skip_unreadable();
+  }
   {
     std::vector<Progress::Stage> plan_of_work = {{"comparing", 2.0 * static_cast<double>(prepared.size())}};
     if (!options.fast)
@@ -250,10 +256,14 @@ int diff(const DiffOptions& options) {
     Progress progress("diff", std::move(plan_of_work), common.quiet);
     compare_layers(mixed, prepared, progress.stage("comparing"), result);
     if (!options.fast) {
-      result.share_images = some.size();
       result.shares = measure_shares(mixed, some, false, progress.stage("layer by layer"));
+      result.share_images = some.size();
     }
   }
+  result.unreadable = prepared.unreadable();
+  std::vector<std::string> notes;
+  add_image_notes(notes, result.left_out, result.unreadable, std::ssize(images));
+  if (!common.quiet) print_notes(notes);
   if (common.json) {
     print_as_json(model, *fp32, options, result);
   } else {
@@ -302,6 +312,7 @@ void add_diff(CLI::App& app, int& exit_code) {
       {"worst", "order"})
       ->capture_default_str();
   command->add_flag("--fast", options->fast, "Leave those two columns out");
+  add_strict_to(*command, options->strict);
   add_wide_to(*command, options->wide);
   command->footer(
       "Every row is a layer's output in INT8, with all layers before it in INT8 too, against the same in "

@@ -111,7 +111,7 @@ struct Candidate {
   ClassOutput output;
   Labels labels;
   std::vector<TruthImage> images;
-  LeftOut left_out;          // of formats that are not read
+  LeftOut left_out;
   std::int64_t unnamed = 0;  // by --truth
 };
 
@@ -126,6 +126,7 @@ Candidate load_candidate(const EvaluateOptions& options, const ModelOptions& fro
   Labels labels = options.image.resolve_labels(model, output);
   ImageTruth truth = options.truth.empty() ? read_truth(options.folder, labels, output)
                                            : read_truth(options.folder, options.truth, labels, output);
+  if (options.strict) truth.left_out.end_at_folders();
   return {std::move(model),
           quantized,
           preparation,

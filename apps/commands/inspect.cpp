@@ -110,6 +110,13 @@ std::string reasons_of(const Step& step, const Refusals& refusals) {
   return text;
 }
 
+std::vector<std::string> notes_of(const Model& model, const Runner& runner) {
+  std::vector<std::string> notes = metadata_notes(model);
+  for (const PassReport& pass : runner.passes)
+    notes.insert(notes.end(), pass.notes.begin(), pass.notes.end());
+  return notes;
+}
+
 void print_text(const Model& model, const Runner& runner, const InspectOptions& options) {
   using enum Table::Align;
   const ExecutionPlan& plan = *runner.plan;
@@ -146,10 +153,8 @@ void print_text(const Model& model, const Runner& runner, const InspectOptions& 
       rewrites += fmt::format("{}{} ({})", rewrites.empty() ? "" : ", ", pass.pass, pass.changes);
   }
   fmt::print("{}", wrapped(fmt::format("rewrites  {}\n", rewrites.empty() ? "none" : rewrites), 10, width));
-  for (const PassReport& pass : runner.passes) {
-    for (const std::string& note : pass.notes)
-      fmt::print("{}", wrapped(fmt::format("note      {}\n", printable(note)), 10, width));
-  }
+  for (const std::string& note : notes_of(model, runner))
+    fmt::print("{}", wrapped(fmt::format("note      {}\n", printable(note)), 10, width));
   fmt::print("\n");
 
   Table table({{"#", right},
@@ -233,10 +238,7 @@ nlohmann::ordered_json to_json(const Model& model, const Runner& runner, bool wh
       model.preprocess ? nlohmann::ordered_json::parse(to_json(*model.preprocess)) : nlohmann::ordered_json();
   json["rewrites"] = nlohmann::ordered_json::object();
   for (const PassReport& pass : runner.passes) json["rewrites"][pass.pass] = pass.changes;
-  json["notes"] = nlohmann::ordered_json::array();
-  for (const PassReport& pass : runner.passes) {
-    for (const std::string& note : pass.notes) json["notes"].push_back(note);
-  }
+  json["notes"] = notes_of(model, runner);
   json["layers"] = nlohmann::ordered_json::array();
   for (const Step& step : plan.steps()) {
     const StepInfo info = step_info(plan, step);

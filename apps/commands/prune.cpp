@@ -34,7 +34,8 @@ std::vector<LabelledImage> images_of(const PruneOptions& options, const std::str
                                      const Model& model, const ClassOutput& output, LeftOut& left_out) {
   LabelledImages found = images_to_judge(folder, options.goal.against, options.image, model, output,
                                          options.limit, "--against dense");
-  for (const auto& [format, count] : found.left_out) left_out[format] += count;
+  if (options.strict) found.left_out.end_at_folders();
+  left_out.add(found.left_out);
   return std::move(found.images);
 }
 
@@ -179,8 +180,9 @@ int prune(PruneOptions options) {
         "and the last layer",
         model.name);
   LeftOut left_out;
-  const ImageSplit split = split_for_pruning(options, model, output, left_out);
-  if (!quiet && !left_out.empty()) print_notes({left_out_note(left_out)});
+  ImageSplit split = split_for_pruning(options, model, output, left_out);
+  const std::int64_t found = std::ssize(split.search) + std::ssize(split.unseen);
+  std::vector<UnreadableImage> unreadable;
   const TensorDesc input = dense.value(dense.inputs()[0]).desc;
   const std::shared_ptr<ThreadPool> pool = shared_pool(options.common.threads);
   const std::int64_t calibrated = images_to_fit_on(options, dense, output.batch, split.search.size());
@@ -190,16 +192,20 @@ int prune(PruneOptions options) {
 
   // Every image is read before anything takes long, so that a damaged one is found now.
   PreparedImages calibration(spread(paths_of(split.search), calibrated), preprocess, input, pool);
+  if (!options.strict) calibration.skip_unreadable();
   std::vector<Tensor> runs = read_runs(calibration);
-  const std::vector<LabelledImage> judged = spread(not_calibrated(split.search, calibration.paths()), 1000);
+  drop_unreadable(split.search, calibration, unreadable);
+  std::vector<LabelledImage> judged = spread(not_calibrated(split.search, calibration.paths()), 1000);
   PreparedImages search(paths_of(judged), preprocess, input, pool, kPruneCacheBytes);
   PreparedImages probe(spread(search.paths(), kProbeImages), preprocess, input, pool, kPruneCacheBytes);
   PreparedImages compared(paths_to_compare_on(split.search, calibration, runs.size()), preprocess, input,
                           pool, kPruneCacheBytes);
   PreparedImages unseen(paths_of(split.unseen), preprocess, input, pool, kPruneCacheBytes);
+  if (!options.strict) {
+    for (PreparedImages* images : {&search, &probe, &compared, &unseen}) images->skip_unreadable();
+  }
   const std::int64_t fitted = std::ssize(runs) * output.batch;  // whole batches
-  PruneImages images{output,   fitted, search, labels_of(judged),       {}, probe,
-                     compared, {},     unseen, labels_of(split.unseen), {}};
+  PruneImages images{output, fitted, search, {}, {}, probe, compared, {}, unseen, {}, {}};
   const PruneCompiler compiler = naming(model.name, [&] {
     const auto dense_plan = PruneCompiler(fp32_options(options)).in_fp32(dense);
     const std::int64_t all = search.size() + unseen.size();
@@ -208,9 +214,18 @@ int prune(PruneOptions options) {
     if (!options.goal.keep) images.compared_answers = run_outputs(dense_plan, compared);
     images.unseen_answers =
         run_outputs(dense_plan, unseen, [&](std::int64_t done) { progress(search.size() + done, all); });
+    drop_unreadable(judged, search, unreadable);
+    drop_unreadable(split.search, compared, unreadable);
+    drop_unreadable(split.unseen, unseen, unreadable);
+    images.search_labels = labels_of(judged);
+    images.unseen_labels = labels_of(split.unseen);
     return compiler_for(options, model, preprocess, dense, std::move(plan), calibration.paths(),
                         stage("calibrating"));
   });
+
+  std::vector<std::string> notes;
+  add_image_notes(notes, left_out, unreadable, found);
+  if (!quiet) print_notes(notes);
 
   const Pruning pruning = naming(model.name, [&] {
     return Pruning(std::move(dense), std::move(runs), options.pruning(), compiler, stage("ordering groups"));
@@ -241,7 +256,7 @@ int prune(PruneOptions options) {
   if (options.common.json) {
     nlohmann::ordered_json head = json_header("prune", model, *plan_shown);
     add_scores_to(head, images.output);
-    head.update(excluded_json(left_out, {}));
+    head.update(excluded_json(left_out, unreadable));
     print_json(prune_json(std::move(head), options.source, options.goal, outcome));
   } else {
     print_pruned(options.source, options.goal, outcome);

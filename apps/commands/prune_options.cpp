@@ -199,6 +199,7 @@ void add_prune_options(const std::shared_ptr<PruneOptions>& options, CLI::App& c
                   "Choose and fit on N images; 0: as many as fit the memory for it (1.9 GiB)")
       ->check(count_value())
       ->capture_default_str();
+  add_strict_to(command, options->strict);
   command.add_option("--limit", options->limit, "Use only N images, spread evenly over the folder; 0: all")
       ->check(count_value())
       ->capture_default_str();

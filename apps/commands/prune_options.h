@@ -28,6 +28,7 @@ struct PruneOptions {
   std::optional<std::int64_t> panel;
   std::int64_t block = 16;
   bool no_refit = false;
+  bool strict = false;
   double ridge = RefitOptions{}.ridge;
   std::int64_t limit = 0;
   std::int64_t calibrate = 512;

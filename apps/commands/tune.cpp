@@ -41,6 +41,7 @@ struct TuneOptions {
   std::int64_t limit = 0;
   std::int64_t calibrate = 100;
   bool wide = false;
+  bool strict = false;
 
   // The CPU computes in fp32 what is kept, whatever it is kept as.
   Precision kept_as() const {
@@ -71,6 +72,7 @@ struct Outcome {
   bool int8_enough = false;   // throughout, as the search saw it
   bool sure = true;           // the search, of the chosen step
   LeftOut left_out;
+  std::vector<UnreadableImage> unreadable;
 
   bool is_chosen(const MixedStep& step) const {
     return step.order == chosen.order && step.kept == chosen.kept;
@@ -90,7 +92,7 @@ void print_as_json(const TuneOptions& options, const Model& model, const Executi
   json["against"] = options.against;
   json["keep_as"] = precision_name(options.kept_as());
   json["calibration_images"] = outcome.calibrated;
-  json.update(excluded_json(outcome.left_out, {}));
+  json.update(excluded_json(outcome.left_out, outcome.unreadable));
   json["kept"] = outcome.kept;
   for (std::size_t l = 0; l < outcome.search.ladders.size(); ++l)
     json["orders"][outcome.search.order_names[l]] = outcome.search.ladders[l].order;
@@ -178,13 +180,16 @@ void save_svg(const TuneOptions& options, const Model& model, const Outcome& out
                                      points, 100 * outcome.search_top1 - options.max_drop, kExpectedTop1));
 }
 
-void search(const MixedModel& mixed, const TuneOptions& options, const ImageSplit& split,
+void search(const MixedModel& mixed, const TuneOptions& options, ImageSplit& split,
             const Preprocess& preprocess, Progress& progress, Outcome& outcome) {
   const auto fp32 = mixed.in_fp32();
   const TensorDesc& input = fp32->graph().value(fp32->graph().inputs()[0]).desc;
   const std::shared_ptr<ThreadPool> pool = shared_pool(fp32->options().threads);
   PreparedImages images(paths_of(split.search), preprocess, input, pool, PreparedImages::kUsualCacheBytes);
-  const Judge judge = judge_of(options, outcome.output, split.search, run_outputs(fp32, images));
+  if (!options.strict) images.skip_unreadable();
+  const ImageOutputs answers = run_outputs(fp32, images);
+  drop_unreadable(split.search, images, outcome.unreadable);
+  const Judge judge = judge_of(options, outcome.output, split.search, answers);
   outcome.search_top1 = judge.fp32_top1();
 
   PreparedImages some(spread(paths_of(split.search), kShareImages), preprocess, input, pool,
@@ -200,7 +205,7 @@ void search(const MixedModel& mixed, const TuneOptions& options, const ImageSpli
   outcome.int8_enough = first_good_step(outcome.search.ladders[0].steps, limit, confidence) == 0;
 }
 
-void check_unseen(const MixedModel& mixed, const TuneOptions& options, const ImageSplit& split,
+void check_unseen(const MixedModel& mixed, const TuneOptions& options, ImageSplit& split,
                   const Preprocess& preprocess, Progress& progress, Outcome& outcome) {
   const std::set<std::string> kept = outcome.search.kept(outcome.chosen);
   outcome.kept.assign(kept.begin(), kept.end());
@@ -209,11 +214,16 @@ void check_unseen(const MixedModel& mixed, const TuneOptions& options, const Ima
   PreparedImages images(paths_of(split.unseen), preprocess, input, shared_pool(fp32->options().threads),
                         PreparedImages::kUsualCacheBytes);
   const auto stage = progress.stage("checking");
-  const std::int64_t count = images.size();
   const auto outputs = [&](const std::shared_ptr<const ExecutionPlan>& plan, std::int64_t before) {
-    return run_outputs(plan, images, [&](std::int64_t done) { stage(before * count + done, 3 * count); });
+    return run_outputs(plan, images, [&](std::int64_t done) {
+      const std::int64_t count = images.size();
+      stage(before * count + done, 3 * count);
+    });
   };
-  const Judge judge = judge_of(options, outcome.output, split.unseen, outputs(fp32, 0));
+  if (!options.strict) images.skip_unreadable();
+  const ImageOutputs answers = outputs(fp32, 0);
+  drop_unreadable(split.unseen, images, outcome.unreadable);
+  const Judge judge = judge_of(options, outcome.output, split.unseen, answers);
   outcome.unseen_top1 = judge.fp32_top1();
   outcome.unseen = judge.compare(outputs(mixed.in_int8(kept), 1));
   outcome.unseen_int8 = judge.compare(outputs(mixed.in_int8(), 2));
@@ -256,9 +266,9 @@ int tune(const TuneOptions& options) {
   Graph fused = fuse(std::move(model.graph));
   const LabelledImages judged = images_to_judge(options.images, options.right(), options.image, model,
                                                 outcome.output, options.limit, "--against fp32");
-  if (!common.quiet && !judged.left_out.empty()) print_notes({left_out_note(judged.left_out)});
   outcome.left_out = judged.left_out;
-  const ImageSplit split = split_images(judged.images, plan ? &*plan : nullptr);
+  if (options.strict) outcome.left_out.end_at_folders();
+  ImageSplit split = split_images(judged.images, plan ? &*plan : nullptr);
 
   std::vector<std::filesystem::path> images;  // to calibrate on
   if (!plan) images = spread(paths_of(split.search), options.calibrate);
@@ -268,9 +278,10 @@ int tune(const TuneOptions& options) {
   if (!plan) {
     made.keep = kept_by_default(fused);
     const detail::ImageNames names(std::array{std::filesystem::path(options.images)});
-    const detail::Calibrated done =
-        detail::calibrate_on(made, model.name, fused, preprocess, images, names,
-                             common.compile_options().planning, {}, progress->stage("calibrating"), true);
+    const detail::Calibrated done = detail::calibrate_on(made, model.name, fused, preprocess, images, names,
+                                                         common.compile_options().planning, {},
+                                                         progress->stage("calibrating"), options.strict);
+    outcome.calibrated -= std::ssize(done.unreadable);
     if (!common.quiet) print_notes(done.notes);
     plan = std::move(made);
   }
@@ -284,6 +295,9 @@ int tune(const TuneOptions& options) {
     check_unseen(mixed, options, split, preprocess, *progress, outcome);
   });
   progress.reset();
+  std::vector<std::string> notes;
+  add_image_notes(notes, outcome.left_out, outcome.unreadable, std::ssize(judged.images));
+  if (!common.quiet) print_notes(notes);
 
   for (const std::string& layer : outcome.kept)
     plan->keep.push_back({layer, std::string(precision_name(options.kept_as()))});
@@ -368,6 +382,7 @@ void add_tune(CLI::App& app, int& exit_code) {
   command->add_option("--limit", options->limit, "Use only N images, spread evenly over the folder; 0: all")
       ->check(count_value())
       ->capture_default_str();
+  add_strict_to(*command, options->strict);
   add_wide_to(*command, options->wide);
   command->footer(
       "Half of the images serve the search, half are looked at only when it is over; images of --plan belong "

@@ -62,12 +62,19 @@ void ImageCounts::add(const LoadedImage& image, const ClassOutput& output, std::
   bounded += logits && !are_shares && look_like_probabilities(scores) ? 1 : 0;
 }
 
+std::vector<std::string> metadata_notes(const Model& model) {
+  std::vector<std::string> notes;
+  for (const auto& [key, error] : model.metadata_errors) notes.push_back(error + "; it is not used");
+  return notes;
+}
+
 std::vector<std::string> notes_on(const Model& model, const Preparation& preparation, bool labelled,
                                   bool quantized, const ImageCounts& counts, std::int64_t channels) {
   std::vector<std::string> notes;
   if (const NamedModel* named = find_named_model(model.name);
       named != nullptr && named->origin == ModelOrigin::random)
     notes.push_back(model.name + " has random weights, for timing: its classes mean nothing");
+  for (std::string& note : metadata_notes(model)) notes.push_back(std::move(note));
   if (preparation.source == Preparation::Source::guessed) {
     notes.push_back(fmt::format(
         "preprocessing {} ({}); where the model was trained with another its answers suffer: see --preset, "
@@ -104,9 +111,11 @@ void add_image_notes(std::vector<std::string>& notes, const LeftOut& left_out,
 nlohmann::ordered_json excluded_json(const LeftOut& left_out,
                                      const std::vector<UnreadableImage>& unreadable) {
   nlohmann::ordered_json json = nlohmann::ordered_json::object();
-  for (const auto& [format, count] : left_out) json["left_out"][format] = count;
-  for (const UnreadableImage& image : unreadable)
-    json["unreadable"].push_back({{"path", image.path.string()}, {"error", image.error}});
+  for (const auto& [format, count] : left_out.formats) json["left_out"][format] = count;
+  for (const std::vector<UnreadableImage>& all : {left_out.folders, unreadable}) {
+    for (const UnreadableImage& one : all)
+      json["unreadable"].push_back({{"path", one.path.string()}, {"error", one.error}});
+  }
   return json;
 }
 

@@ -33,6 +33,9 @@ struct ImageCounts {
   void add(const LoadedImage& image, const ClassOutput& output, std::span<const float> scores);
 };
 
+/// What the model's metadata says wrongly, and so does not count.
+std::vector<std::string> metadata_notes(const Model& model);
+
 /// What a user should know of a run, one line each: random weights, guessed preprocessing, no labels (`labelled`: there
 /// are, or they do not matter), a model that is quantized already, only grey images for a model of colours (`channels`
 /// of its input), images that were turned upright, logits that were probabilities.

@@ -202,7 +202,7 @@ class Pipeline {
 void run_images(std::span<Runner> runners, const Preprocess& preprocess, const ClassOutput& output,
                 std::span<const std::filesystem::path> images,
                 const std::function<void(const ImageResult&)>& consume) {
-  Pipeline(runners, preprocess, output, images, consume).run();
+  if (!images.empty()) Pipeline(runners, preprocess, output, images, consume).run();
 }
 
 }  // namespace pipit::apps

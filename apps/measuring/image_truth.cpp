@@ -10,6 +10,7 @@
 #include "engine/base/file.h"
 #include "engine/base/printable.h"
 #include "models/image/folder.h"
+#include "models/image/format.h"
 #include "quant/hash.h"
 
 namespace pipit::apps {
@@ -34,13 +35,14 @@ void sort_out(std::vector<int>& classes) {
 // One image for files of the same bytes, at the place of the first.
 std::vector<TruthImage> joined(std::vector<TruthImage> images) {
   std::map<std::uintmax_t, int> sizes;
-  for (const TruthImage& image : images) ++sizes[fs::file_size(image.path)];
+  for (const TruthImage& image : images) ++sizes[size_of(image.path)];
   std::map<std::string, std::size_t> known;  // position in `kept`, by content
   std::vector<TruthImage> kept;
   for (TruthImage& image : images) {
-    if (sizes[fs::file_size(image.path)] > 1) {
-      const auto [found, added] = known.emplace(hash_file(image.path), kept.size());
-      if (!added) {
+    if (sizes[size_of(image.path)] > 1) {
+      const std::string hash = content_hash(image.path);
+      const auto [found, added] = known.emplace(hash, kept.size());
+      if (!added && !hash.empty()) {
         std::vector<int>& classes = kept[found->second].classes;
         classes.insert(classes.end(), image.classes.begin(), image.classes.end());
         continue;
@@ -50,6 +52,14 @@ std::vector<TruthImage> joined(std::vector<TruthImage> images) {
   }
   for (TruthImage& image : kept) sort_out(image.classes);
   return kept;
+}
+
+// An image that is named is not left out: reading it says what is wrong.
+void take_out(LeftOut& left_out, const fs::path& image) {
+  if (counts_as_image(image)) return;
+  const auto format = image_format_of(image);
+  const auto found = left_out.formats.find(std::string(format.value_or("")));
+  if (found != left_out.formats.end() && --found->second == 0) left_out.formats.erase(found);
 }
 
 // The lines of a file of classes.
@@ -72,7 +82,7 @@ class TruthFile {
       if (line.ends_with('\r')) line.remove_suffix(1);
       if (line.find_first_not_of(" \t") == line.npos || (line_ == 1 && line == "image,classes")) continue;
       TruthImage image;
-      const std::string named = field(line);
+      const std::string named = first_field(line);
       const fs::path inside = fs::path(named).lexically_normal();
       if (inside.empty() || inside.is_absolute() || *inside.begin() == "..")
         fail("{}: '{}' is no path below {}", place(), short_text(named), folder.string());
@@ -91,6 +101,15 @@ class TruthFile {
 
  private:
   std::string place() const { return fmt::format("{}:{}", name_, line_); }
+
+  std::string first_field(std::string_view& line) const {
+    const char* const end = line.data() + line.size();
+    std::string text = field(line);
+    // An image of no class has a comma at the end.
+    if (line.data() == end && end[-1] != ',')
+      fail("{}: a comma is missing after '{}'", place(), short_text(text));
+    return text;
+  }
 
   // Removes the first field and its comma from a line, and returns the field.
   std::string field(std::string_view& line) const {
@@ -163,6 +182,19 @@ class TruthFile {
 
 }  // namespace
 
+std::string content_hash(const fs::path& path) {
+  try {
+    return hash_file(path);
+  } catch (const Error&) {
+    return {};
+  }
+}
+
+std::uintmax_t size_of(const fs::path& path) {
+  std::error_code ignored;
+  return fs::file_size(path, ignored);
+}
+
 ImageTruth read_truth(const std::string& folder, const Labels& labels, const ClassOutput& output) {
   ImageTruth truth;
   try {
@@ -186,6 +218,7 @@ ImageTruth read_truth(const std::string& folder, const std::string& csv, const L
   for (const TruthImage& image : truth.images) named.insert(image.path);
   ImageFiles found = list_images(folder);
   truth.left_out = std::move(found.left_out);
+  for (const TruthImage& image : truth.images) take_out(truth.left_out, image.path);
   for (const fs::path& path : found.paths) truth.unnamed += named.contains(path.lexically_normal()) ? 0 : 1;
   return truth;
 }

@@ -10,6 +10,11 @@
 
 namespace pipit::apps {
 
+/// hash_file(); empty where the file cannot be read, which is said when its image is decoded.
+std::string content_hash(const std::filesystem::path& path);
+/// Its size, the largest number where the file cannot be read.
+std::uintmax_t size_of(const std::filesystem::path& path);
+
 struct TruthImage {
   std::filesystem::path path;
   std::vector<int> classes;  ///< in ascending order, none twice
@@ -17,8 +22,8 @@ struct TruthImage {
 
 struct ImageTruth {
   std::vector<TruthImage> images;  ///< sorted by path
-  LeftOut left_out;                ///< of formats that are not read
-  std::int64_t unnamed = 0;        ///< images below the folder that a file of classes does not name
+  LeftOut left_out;
+  std::int64_t unnamed = 0;  ///< images below the folder that a file of classes does not name
 };
 
 /// The images of a folder with the classes that list_labelled_images() finds. Where classes are tags, files of the same

@@ -4,17 +4,12 @@
 #include <set>
 
 #include "apps/display/table.h"
+#include "apps/measuring/image_truth.h"
 #include "apps/measuring/runner.h"
-#include "quant/hash.h"
 
 namespace pipit::apps {
 
 namespace {
-
-std::uintmax_t size_of(const std::filesystem::path& path) {
-  std::error_code ignored;  // hash_file() says what is wrong
-  return std::filesystem::file_size(path, ignored);
-}
 
 std::set<std::uintmax_t> sizes_of(const std::vector<LabelledImage>& images) {
   std::set<std::uintmax_t> sizes;
@@ -41,10 +36,11 @@ std::int64_t count_copies(const std::vector<LabelledImage>& images,
   const std::set<std::uintmax_t> sizes = sizes_of(images), other_sizes = sizes_of(others);
   std::set<std::string> known;
   for (const LabelledImage& other : others) {
-    if (sizes.contains(size_of(other.path))) known.insert(hash_file(other.path));
+    if (sizes.contains(size_of(other.path))) known.insert(content_hash(other.path));
   }
+  known.erase(std::string());  // cannot be read
   return std::ranges::count_if(images, [&](const LabelledImage& image) {
-    return other_sizes.contains(size_of(image.path)) && known.contains(hash_file(image.path));
+    return other_sizes.contains(size_of(image.path)) && known.contains(content_hash(image.path));
   });
 }
 
@@ -69,6 +65,18 @@ LabelledImages images_to_judge(const std::string& folder, Against against, const
   return found;
 }
 
+void drop_unreadable(std::vector<LabelledImage>& images, const PreparedImages& prepared,
+                     std::vector<UnreadableImage>& unreadable) {
+  const std::vector<UnreadableImage>& excluded = prepared.unreadable();
+  std::set<std::filesystem::path> paths;
+  for (const UnreadableImage& image : excluded) paths.insert(image.path);
+  std::erase_if(images, [&](const LabelledImage& image) { return paths.contains(image.path); });
+  for (const UnreadableImage& known : unreadable) paths.erase(known.path);
+  for (const UnreadableImage& image : excluded) {
+    if (paths.contains(image.path)) unreadable.push_back(image);
+  }
+}
+
 ImageSplit split_images(const std::vector<LabelledImage>& images, const QuantizationPlan* plan) {
   std::set<std::string> known;
   if (plan != nullptr) {
@@ -77,7 +85,7 @@ ImageSplit split_images(const std::vector<LabelledImage>& images, const Quantiza
   ImageSplit split;
   std::size_t position = 0;
   for (const LabelledImage& image : images) {
-    const bool calibrated = !known.empty() && known.contains(hash_file(image.path));
+    const bool calibrated = !known.empty() && known.contains(content_hash(image.path));
     const bool search = calibrated || position++ % 2 == 0;
     (search ? split.search : split.unseen).push_back(image);
   }

@@ -30,6 +30,10 @@ LabelledImages images_to_judge(const std::string& folder, Against against, const
                                const Model& model, const ClassOutput& output, std::int64_t limit,
                                const std::string& otherwise);
 
+/// Takes out of `images` what `prepared`, which was made of them, has excluded, and adds that to `unreadable`.
+void drop_unreadable(std::vector<LabelledImage>& images, const PreparedImages& prepared,
+                     std::vector<UnreadableImage>& unreadable);
+
 /// Every other image of the sorted folder, so that both parts have all classes. What `plan` (or null) was calibrated on
 /// is not unseen. Throws Error when a part is empty.
 ImageSplit split_images(const std::vector<LabelledImage>& images, const QuantizationPlan* plan);

@@ -92,6 +92,7 @@ Preparation ImageOptions::resolve(const Model& model) const {
 }
 
 ClassOutput ImageOptions::resolve_output(const Graph& graph, const Model& model) const {
+  if (scores.empty()) need_metadata(model, kScoresKey);
   ClassOutput output(graph, model.name, scores.empty() ? model.scores : find_score_kind(scores).value());
   output.threshold = threshold;
   return output;

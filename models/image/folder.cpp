@@ -31,7 +31,7 @@ bool is_read(const std::optional<std::string_view>& format, const fs::path& path
 
 std::string counts_of(const LeftOut& left_out) {
   std::string text;
-  for (const auto& [format, count] : left_out)
+  for (const auto& [format, count] : left_out.formats)
     text += fmt::format("{}{} {}", text.empty() ? "" : ", ", count, format);
   return text;
 }
@@ -46,13 +46,19 @@ class Lister {
       while (!pending.empty()) {
         const fs::path next = std::move(pending.back());
         pending.pop_back();
-        if (visited_.insert(canonical(next)).second) list(next, pending);
+        try {
+          if (visited_.insert(canonical(next)).second) list(next, pending);
+        } catch (const Error& e) {
+          if (next == folder) throw;
+          found_.left_out.folders.push_back({next, e.what()});
+        }
       }
       std::sort(links_.rbegin(), links_.rend());
       pending = links_;
     }
     std::sort(found_.paths.begin(), found_.paths.end(),
               [](const fs::path& a, const fs::path& b) { return a.native() < b.native(); });
+    std::ranges::sort(found_.left_out.folders, {}, &UnreadableImage::error);
     return std::move(found_);
   }
 
@@ -85,7 +91,7 @@ class Lister {
     if (is_read(format, path)) {
       found_.paths.push_back(path);
     } else if (format && !format->empty()) {
-      ++found_.left_out[std::string(*format)];
+      ++found_.left_out.formats[std::string(*format)];
     }
   }
 
@@ -130,25 +136,47 @@ class FolderClasses {
   std::map<std::string, std::optional<int>> known_;
 };
 
+constexpr std::string_view kConvert = "convert them to JPEG, PNG or BMP";
+
+// What is wrong with the first few.
+std::string errors_of(const std::vector<UnreadableImage>& all) {
+  constexpr std::size_t kNamed = 5;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(all.size(), kNamed); ++i) text += (i == 0 ? "" : "; ") + all[i].error;
+  if (all.size() > kNamed) text += fmt::format("; and {} more", all.size() - kNamed);
+  return text;
+}
+
 }  // namespace
 
+void LeftOut::add(const LeftOut& other) {
+  for (const auto& [format, count] : other.formats) formats[format] += count;
+  folders.insert(folders.end(), other.folders.begin(), other.folders.end());
+}
+
+void LeftOut::end_at_folders() const {
+  if (!folders.empty()) fail("{}", folders[0].error);
+}
+
 std::string left_out_note(const LeftOut& left_out) {
-  if (left_out.empty()) return {};
+  std::string text;
   std::int64_t total = 0;
-  for (const auto& [format, count] : left_out) total += count;
-  return fmt::format("{} left out, of formats that are not read: {}; convert them to JPEG, PNG or BMP",
-                     total == 1 ? "1 image is" : fmt::format("{} images are", total), counts_of(left_out));
+  for (const auto& [format, count] : left_out.formats) total += count;
+  if (total > 0)
+    text = fmt::format("{} left out, of formats that are not read: {}; {}",
+                       total == 1 ? "1 image is" : fmt::format("{} images are", total), counts_of(left_out),
+                       kConvert);
+  if (left_out.folders.empty()) return text;
+  return fmt::format(
+      "{}{}{} left out: {}", text, text.empty() ? "" : ". ",
+      left_out.folders.size() == 1 ? "1 folder is" : fmt::format("{} folders are", left_out.folders.size()),
+      errors_of(left_out.folders));
 }
 
 std::string unreadable_note(const std::vector<UnreadableImage>& images, std::int64_t total) {
-  constexpr std::size_t kNamed = 5;
   if (images.empty()) return {};
-  std::string text;
-  for (std::size_t i = 0; i < std::min(images.size(), kNamed); ++i)
-    text += (i == 0 ? "" : "; ") + images[i].error;
-  if (images.size() > kNamed) text += fmt::format("; and {} more", images.size() - kNamed);
   return fmt::format("{} of {} images cannot be used and {} excluded: {}", images.size(), total,
-                     images.size() == 1 ? "is" : "are", text);
+                     images.size() == 1 ? "is" : "are", errors_of(images));
 }
 
 bool counts_as_image(const fs::path& file) {
@@ -164,17 +192,26 @@ ImageFiles list_images(const fs::path& folder) {
     if (!fs::is_regular_file(status)) fail("{}: is neither a folder nor a regular file", folder.string());
     if (counts_as_image(folder)) return {{folder}, {}};
     if (const auto format = image_format_of(folder); format && !format->empty())
-      fail_unsupported("{}: {} is not read; convert it to JPEG, PNG or BMP", folder.string(), *format);
+      fail("{}: {} is not read; convert it to JPEG, PNG or BMP", folder.string(), *format);
     fail("{}: is neither a folder nor a {} image", folder.string(), formats_read());
   }
   ImageFiles found = Lister().run(folder);
-  if (found.paths.empty() && !found.left_out.empty())
-    fail_unsupported(
-        "{}: no {} image is in or below it, but others that are not read: {}; convert them to JPEG, PNG or "
-        "BMP",
-        folder.string(), formats_read(), counts_of(found.left_out));
-  if (found.paths.empty()) fail("{}: there is no {} image in or below it", folder.string(), formats_read());
-  return found;
+  if (!found.paths.empty()) return found;
+  found.left_out.end_at_folders();
+  if (!found.left_out.empty())
+    fail("{}: no {} image is in or below it, but others that are not read: {}; {}", folder.string(),
+         formats_read(), counts_of(found.left_out), kConvert);
+  fail("{}: there is no {} image in or below it", folder.string(), formats_read());
+}
+
+void add_images(ImageFiles& files, const fs::path& folder) {
+  try {
+    const ImageFiles found = list_images(folder);
+    files.paths.insert(files.paths.end(), found.paths.begin(), found.paths.end());
+    files.left_out.add(found.left_out);
+  } catch (const Error& e) {
+    files.left_out.folders.push_back({folder, e.what()});
+  }
 }
 
 LabelledImages list_labelled_images(const fs::path& folder, const Labels& labels, int classes) {

@@ -18,26 +18,35 @@ struct LabelledImage {
   friend bool operator==(const LabelledImage&, const LabelledImage&) = default;
 };
 
-/// How many images were left out, by the name of their format (image_format()).
-using LeftOut = std::map<std::string, std::int64_t>;
+/// What cannot be used, an image or a folder, and why: the message begins with its path.
+struct UnreadableImage {
+  std::filesystem::path path;
+  std::string error;
+  friend bool operator==(const UnreadableImage&, const UnreadableImage&) = default;
+};
+
+/// What a list of images does without.
+struct LeftOut {
+  std::map<std::string, std::int64_t> formats;  ///< images of formats that are not read, by image_format()
+  std::vector<UnreadableImage> folders;         ///< that cannot be read, or have no images where they should
+  bool empty() const { return formats.empty() && folders.empty(); }
+  void add(const LeftOut& other);
+  /// Throws Error with what is wrong with the first folder, where there is one.
+  void end_at_folders() const;
+  friend bool operator==(const LeftOut&, const LeftOut&) = default;
+};
 
 /// What there is below a folder.
 struct ImageFiles {
   std::vector<std::filesystem::path> paths;
-  LeftOut left_out;  ///< images of formats that are not read
+  LeftOut left_out;
 };
 struct LabelledImages {
   std::vector<LabelledImage> images;
   LeftOut left_out;
 };
 
-/// An image that cannot be used, and why: the message begins with its path.
-struct UnreadableImage {
-  std::filesystem::path path;
-  std::string error;
-};
-
-/// For people: "8 images are left out, ...: 4 GIF, 4 TIFF"; empty where none is.
+/// For people: "8 images are left out, ...: 4 GIF, 4 TIFF", and which folders; empty where nothing is.
 std::string left_out_note(const LeftOut& left_out);
 /// For people: how many of `total` images were excluded, and what is wrong with the first; empty where none was.
 std::string unreadable_note(const std::vector<UnreadableImage>& images, std::int64_t total);
@@ -49,9 +58,12 @@ bool counts_as_image(const std::filesystem::path& file);
 /// Every file below the folder that counts_as_image(), recursively, sorted by path so that two runs see the same order,
 /// and how many images there are besides. Names that begin with a dot are skipped, and what is no image. Symbolic links
 /// are followed, but no folder is entered twice, so loops end; a folder that is there as itself is listed there, not
-/// under a link. `folder` may also be a single image file. Throws Error when it does not exist, cannot be read, or
-/// holds no image; UnsupportedError where all images are of formats that are not read.
+/// under a link. Folders below it that cannot be read are left out. `folder` may also be a single image file. Throws
+/// Error when it does not exist, cannot be read, or holds no image that is read.
 ImageFiles list_images(const std::filesystem::path& folder);
+
+/// Adds list_images(folder), or leaves the folder out where that throws.
+void add_images(ImageFiles& files, const std::filesystem::path& folder);
 
 /// The same with the class of each image, by the first of these that says one:
 ///   1. the folders it lies in, from the innermost up to but without `folder` itself, as find_label matches

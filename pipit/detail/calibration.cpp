@@ -124,7 +124,6 @@ Calibrated calibrate_on(QuantizationPlan& plan, const std::string& model, Graph 
   observe(session, model, {observer, means ? &*means : nullptr}, prepared, progress);
   const std::vector<std::filesystem::path>& used = prepared.paths();
   done.unreadable = prepared.unreadable();
-  if (!done.unreadable.empty()) notes.push_back(unreadable_note(done.unreadable, std::ssize(images)));
   if (used.size() < kFewImages)
     notes.push_back(
         fmt::format("{} few to calibrate on: ranges may be too narrow for others; {} or more are better",

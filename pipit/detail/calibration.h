@@ -26,7 +26,7 @@ struct Corrections {
 };
 
 struct Calibrated {
-  std::vector<std::string> notes;           ///< what a user should know
+  std::vector<std::string> notes;           ///< what a user should know besides
   std::vector<UnreadableImage> unreadable;  ///< images that were excluded because they cannot be used
 };
 

@@ -58,6 +58,9 @@ Preparation prepare_for(const Model& model, const PreprocessOptions& options) {
   const int height = static_cast<int>(image->height);
   const int width = static_cast<int>(image->width);
   Preparation result;
+  // Without bgr the order of colours is the usual one; the rest differs from model to model.
+  const bool complete = options.resize && !options.interpolation.empty() && options.mean && options.std;
+  if (options.preset.empty() && !complete) need_metadata(model, kPreprocessKey);
   const bool stored = options.preset.empty() && model.preprocess;
   result.preset = stored ? "" : options.preset.empty() ? "torchvision" : options.preset;
   Preprocess p = stored ? *model.preprocess : fit_to_input(preprocess_preset(result.preset), height, width);
@@ -92,8 +95,6 @@ Preparation prepare_for(const Model& model, const PreprocessOptions& options) {
   for (const auto& [name, given] : set) {
     if (given) result.given.emplace_back(name);
   }
-  // Without bgr the order of colours is the usual one; the rest differs from model to model.
-  const bool complete = options.resize && !options.interpolation.empty() && options.mean && options.std;
   using Source = Preparation::Source;
   result.source = stored                                ? Source::stored
                   : !options.preset.empty() || complete ? Source::given
@@ -116,6 +117,7 @@ std::string scores_note(const ClassOutput& output) {
 }
 
 Labels labels_for(const Model& model, const std::filesystem::path& file, const ClassOutput& output) {
+  if (file.empty()) need_metadata(model, kLabelsKey);
   Labels found = file.empty() ? model.labels : read_labels(file);
   const std::int64_t classes = output.classes;
   if (output.yes_or_no() && found.size() == 1) found.insert(found.begin(), "not " + found[0]);

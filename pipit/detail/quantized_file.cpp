@@ -34,6 +34,7 @@ QuantizedFile quantized_file(Model model, const std::filesystem::path& path,
     fail_unsupported("{} is quantized already: its scales are in the file", model.name);
   QuantizationPlan plan = read_plan_for(path, model.graph);
   std::vector<std::string> differences;
+  need_metadata(model, kPreprocessKey);
   if (model.preprocess) differences = differences_from(plan, *model.preprocess);
   const Graph fused = fuse(std::move(model.graph));
   keep_nodes(plan, fused, keep);

@@ -127,6 +127,18 @@ class Classify(CommandTest):
         result = self.json("classify", MODEL, "image.bmp", "text.jpg", "--profile", "--runs", "2", code=RUNTIME)
         self.assertEqual(result["profile"]["runs"], 2)
 
+    def test_folders_without_images_are_reported_and_passed_over(self):
+        (self.folder / "empty").mkdir()
+        self.write("gifs/a.gif", b"GIF89a" + bytes(40))
+        done = self.pipit("classify", MODEL, "empty", "image.bmp", "gifs", "--json", "--quiet", code=RUNTIME)
+        images = json.loads(done.stdout)["images"]
+        self.assertEqual(sorted(image["path"] for image in images), ["empty", "gifs", "image.bmp"])
+        self.assertEqual([image["path"] for image in images if "top" in image], ["image.bmp"])
+        self.assertEqual(len(done.stderr.splitlines()), 2)
+        for words in ("empty: there is no JPEG", "gifs: no JPEG", "1 GIF"):
+            self.assertIn(words, done.stderr)
+        self.assert_one_line_error(self.pipit("classify", MODEL, "empty", code=RUNTIME), "empty: there is no JPEG")
+
     def test_only_broken_images(self):
         self.write("text.jpg", "not an image\n")
         done = self.pipit("classify", MODEL, "text.jpg", "--profile", code=RUNTIME)
@@ -266,10 +278,31 @@ class Heads(CommandTest):
         self.assertEqual(self.probabilities(stored), self.probabilities(given))
         self.assertEqual(self.json("inspect", "stored.onnx")["scores"], "sigmoid-logits")
         self.assertEqual(self.classify("stored.onnx", "--scores", "logits")["scores"], "logits")
-        self.write("odd.onnx", head(4, [node("Identity", ["s"], "y")], metadata={"pipit.scores": "tanh"}))
-        self.assert_one_line_error(self.pipit("classify", "odd.onnx", "image.bmp", code=RUNTIME), "pipit.scores", "'tanh'",
-                                   "sigmoid-logits")
         self.assert_one_line_error(self.pipit("classify", "model.onnx", "image.bmp", "--scores", "tanh", code=USAGE), "'tanh'")
+
+    def test_metadata_that_says_nonsense_can_be_overridden_and_replaced(self):
+        self.write("labels.txt", "a\nb\nc\nd\n")
+        preprocessing = self.PLAIN
+        options = {"pipit.scores": ("--scores", "sigmoid-logits"), "pipit.labels": ("--labels", "labels.txt"),
+                   "pipit.preprocess": preprocessing}
+        bad = {"pipit.scores": "tanh", "pipit.labels": " ", "pipit.preprocess": "{"}
+        for key, value in bad.items():
+            with self.subTest(key):
+                self.write("odd.onnx", head(4, [node("Identity", ["s"], "y")], metadata={key: value}))
+                others = [] if key == "pipit.preprocess" else preprocessing
+                done = self.pipit("classify", "odd.onnx", "image.bmp", *others, code=RUNTIME)
+                self.assert_one_line_error(done, f"odd.onnx: metadata {key}", "annotate", *(["'tanh'"] if "scores" in key else []))
+                given = json.loads(self.pipit_with_notes("classify", "odd.onnx", "image.bmp", *others, *options[key], "--json").stdout)
+                self.assertTrue(any(f"metadata {key}" in note and "not used" in note for note in given["notes"]), given["notes"])
+                done = self.pipit_with_notes("annotate", "odd.onnx", *options[key], "--output", "mended.onnx")
+                self.assertIn(f"note: odd.onnx: metadata {key}", done.stderr)
+                mended = json.loads(self.pipit_with_notes("classify", "mended.onnx", "image.bmp", *others, "--json").stdout)
+                self.assertEqual([image["top"] for image in mended["images"]], [image["top"] for image in given["images"]])
+                self.assertFalse(any("not used" in note for note in mended["notes"]))
+                # It does not matter to what needs no such thing, but is said.
+                notes = self.json("inspect", "odd.onnx")["notes"]
+                self.assertTrue(any(f"metadata {key}" in note for note in notes), notes)
+                self.pipit("bench", "odd.onnx", "--runs", 1, "--quiet")
 
     def test_scores_that_cannot_be_what_is_said_are_an_error(self):
         # Of image.bmp: -1.5, -1, 0, 1.

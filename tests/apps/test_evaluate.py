@@ -6,7 +6,7 @@ import os
 import struct
 
 import onnx_model
-from command import CHECK_FAILED, MODEL, RUNTIME, UNSUPPORTED, USAGE, CommandTest, main
+from command import CHECK_FAILED, MODEL, RUNTIME, USAGE, CommandTest, main
 
 
 class Evaluate(CommandTest):
@@ -200,8 +200,12 @@ class Evaluate(CommandTest):
             self.assertEqual(result[key], before[key])
         self.assert_one_line_error(done, "3 images are left out", "2 GIF, 1 HEIC")
         self.assertIn(done.stderr.removeprefix("pipit: note: ").strip(), result["notes"])
-        done = self.pipit("evaluate", MODEL, "images/ship/phone.jpg", code=UNSUPPORTED)
+        # The model is not at fault.
+        done = self.pipit("evaluate", MODEL, "images/ship/phone.jpg", code=RUNTIME)
         self.assert_one_line_error(done, "phone.jpg", "HEIC")
+        self.write("gifs/0_a.gif", b"GIF89a" + bytes(40))
+        for command in (("evaluate", MODEL, "gifs"), ("calibrate", MODEL, "gifs", "--output", "plan.json")):
+            self.assert_one_line_error(self.pipit(*command, code=RUNTIME), "gifs", "1 GIF")
 
     def test_the_first_of_several_broken_images_is_named(self):
         for i in range(40):
@@ -327,7 +331,9 @@ class Independent(CommandTest):
             self.image(f"folder/{name}.bmp", name)
         for text, words in (("a.bmp,red\nz.bmp,red\n", ("truth.csv:2", "z.bmp")), ("a.bmp,pink\n", ("truth.csv:1", "'pink'")),
                             ("a.bmp,3\n", ("'3'", "3 classes")), ("a.bmp,red\na.bmp,red\n", ("truth.csv:2", "second time")),
-                            ("a.bmp,red,green\n", ("truth.csv:1", "two columns")), ('"a.bmp,red\n', ("truth.csv:1", "quote")),
+                            ("a.bmp,red,green\n", ("truth.csv:1", "two columns")),
+                            ("a.bmp,red\nb.bmp\n", ("truth.csv:2", "comma", "'b.bmp'")),
+                            ('"a.bmp"\n', ("truth.csv:1", "comma")), ('"a.bmp,red\n', ("truth.csv:1", "quote")),
                             ("\n", ("truth.csv", "no image")), ("../folder/a.bmp,red\n", ("truth.csv:1", "below folder")),
                             (f"{self.folder}/folder/a.bmp,red\n", ("truth.csv:1", "below folder")),
                             (f"a.bmp,{'x' * 5000}\n", ("xxx...'",))):
@@ -335,6 +341,26 @@ class Independent(CommandTest):
                 self.write("truth.csv", text)
                 done = self.pipit("evaluate", "tags.onnx", "folder", "--labels", "labels.txt", "--truth", "truth.csv", code=RUNTIME)
                 self.assert_one_line_error(done, *words)
+
+    def test_images_that_cannot_be_used_are_counted_once(self):
+        for name in "abcd":
+            self.image(f"folder/{name}.bmp", name)
+        for name in ("e", "f"):
+            self.write(f"folder/{name}.gif", b"GIF89a" + bytes(40))
+        (self.folder / "folder/gone.bmp").symlink_to("nowhere")
+        self.write("truth.csv", "a.bmp,red\nb.bmp,green\ne.gif,red\n")
+        done = self.pipit_with_notes("evaluate", "tags.onnx", "folder", *self.PIXELS, "--labels", "labels.txt", "--truth", "truth.csv",
+                                     "--json")
+        result = json.loads(done.stdout)
+        self.assertEqual((result["images"], result["left_out"]), (2, {"GIF": 1}))
+        self.assertEqual([image["path"] for image in result["unreadable"]], ["folder/e.gif"])
+        # Tags by folders, where files of the same bytes are one image.
+        for tag, name in (("red", "a"), ("green", "a"), ("green", "b")):
+            self.image(f"tags/{tag}/{name}.bmp", name)
+        for tag in ("red", "green"):
+            (self.folder / f"tags/{tag}/gone.bmp").symlink_to("nowhere")
+        result = json.loads(self.pipit_with_notes("evaluate", "tags.onnx", "tags", *self.PIXELS, "--labels", "labels.txt", "--json").stdout)
+        self.assertEqual((result["images"], len(result["unreadable"])), (2, 2))
 
     def test_images_without_classes_have_no_mean(self):
         self.image("folder/a.bmp", "a")

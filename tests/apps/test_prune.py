@@ -47,6 +47,19 @@ class Prune(CommandTest):
     def prune(self, *arguments, code=OK):
         return self.json("prune", MODEL, "images", "--output", "pruned.onnx", "--quiet", *arguments, code=code)
 
+    def test_images_that_cannot_be_used_are_excluded_and_named(self):
+        before = self.prune("--keep", 0.5, *QUICK)
+        self.write("images/cat/7.bmp", b"BM")
+        (self.folder / "images/frog/9.bmp").symlink_to("nowhere")
+        prune = ("prune", MODEL, "images", "--output", "pruned.onnx", "--keep", 0.5, *QUICK, "--json")
+        done = self.pipit_with_notes(*prune)
+        result = json.loads(done.stdout)
+        self.assertEqual(sorted(image["path"] for image in result["unreadable"]), ["images/cat/7.bmp", "images/frog/9.bmp"])
+        self.assertEqual(done.stderr.count("note: 2 of 20 images cannot be used and are excluded"), 1)
+        self.assertEqual(result["calibration_images"] + result["unseen"]["images"], 18)
+        self.assertEqual(before["calibration_images"] + before["unseen"]["images"], 18)
+        self.assert_one_line_error(self.pipit(*prune, "--strict", code=RUNTIME), "images/")
+
     def test_half_of_every_layer(self):
         result = self.prune("--keep", 0.5, "--panel", 0)
         self.assertEqual((result["mode"], result["keep"], result["calibration_images"]), ("k", 0.5, 9))

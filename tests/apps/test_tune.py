@@ -19,6 +19,27 @@ class Tune(CommandTest):
     def tune(self, *arguments, code=OK):
         return self.json("tune", MODEL, "images", "--output", "mixed.json", "--quiet", *arguments, code=code)
 
+    def test_images_that_cannot_be_used_are_excluded_and_named(self):
+        self.write("images/cat/7.bmp", b"BM")
+        self.write("images/cat/8.gif", b"GIF89a" + bytes(40))
+        (self.folder / "images/frog/9.bmp").symlink_to("nowhere")
+        tune = ("tune", MODEL, "images", "--output", "mixed.json", "--max-drop", 100, "--json")
+        done = self.pipit_with_notes(*tune)
+        result = json.loads(done.stdout)
+        self.assertEqual(sorted(image["path"] for image in result["unreadable"]), ["images/cat/7.bmp", "images/frog/9.bmp"])
+        self.assertEqual(result["left_out"], {"GIF": 1})
+        self.assertEqual(result["steps"][0]["images"] + result["unseen"]["images"], 18)
+        self.assertIn("note: 2 of 20 images cannot be used and are excluded", done.stderr)
+        self.assertEqual(done.stderr.count("cannot be used"), 1)
+        plan = json.loads((self.folder / "mixed.json").read_text())
+        self.assertEqual(plan["images"]["count"], result["steps"][0]["images"])
+        self.assertEqual(result["calibration_images"], result["steps"][0]["images"])
+        # With a plan the content of images is compared.
+        done = self.pipit_with_notes(*tune, "--plan", "mixed.json")
+        self.assertEqual(json.loads(done.stdout)["unreadable"], sorted(result["unreadable"], key=lambda image: image["path"]))
+        done = self.pipit(*tune, "--strict", code=RUNTIME)
+        self.assert_one_line_error(done, "images/")
+
     def test_without_a_limit_everything_stays_in_int8(self):
         result = self.tune("--max-drop", 100, "--save-svg", "mixed.svg")
         self.assertTrue(result["passed"])
