@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "engine/base/error.h"
+#include "engine/platform/float_mode.h"
 #include "models/catalogue.h"
 #include "models/embedded.h"
 #include "models/resnet.h"
@@ -56,10 +57,12 @@ void need_metadata(const Model& model, std::string_view key) {
 }
 
 Model parse_model(std::span<const std::byte> onnx, const std::string& name, const OnnxOptions& options) {
+  const ScopedFloatMode mode;
   return from_onnx(name, naming(name, [&] { return parse_onnx(onnx, {}, options); }));
 }
 
 Model load_model(const std::string& name, const OnnxOptions& options) {
+  const ScopedFloatMode mode;
   const NamedModel* named = find_named_model(name);
   if (named == nullptr) {
     if (std::filesystem::exists(name)) return from_onnx(name, read_onnx(name, options));

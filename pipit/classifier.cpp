@@ -4,6 +4,7 @@
 
 #include "engine/base/error.h"
 #include "engine/graph/tensor.h"
+#include "engine/platform/float_mode.h"
 #include "models/classification.h"
 #include "models/image/decode.h"
 #include "models/score_kind.h"
@@ -32,6 +33,7 @@ namespace {
 using detail::SharedClassifier;
 
 std::shared_ptr<const SharedClassifier> load(const std::string& name, const ClassifierOptions& options) {
+  const ScopedFloatMode mode;
   Model model = load_model(name, detail::onnx_options(options.load));
   const detail::Preparation preparation = detail::prepare_for(model, options.preprocess);
   if (!options.scores) need_metadata(model, kScoresKey);
@@ -68,6 +70,7 @@ struct Classifier::State {
         input(TensorDesc{info.shape}) {}
 
   std::vector<Prediction> classify(Image image, const std::string& name, int top) {
+    const ScopedFloatMode mode;
     if (top < 1) fail("{} classes are asked for; at least 1", top);
     const std::span<float> values = input.values<float>();
     fill_input(std::move(image), name, shared->preparation.preprocess, info.shape, values);

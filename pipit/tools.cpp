@@ -10,6 +10,7 @@
 #include "engine/base/error.h"
 #include "engine/base/file.h"
 #include "engine/base/version.h"
+#include "engine/platform/float_mode.h"
 #include "engine/runtime/profiler.h"
 #include "models/image/folder.h"
 #include "models/onnx/write/writer.h"
@@ -106,6 +107,7 @@ std::vector<std::vector<float>> random_values(const CompiledModel& model) {
 
 std::vector<std::string> calibrate(const std::string& model, std::span<const fs::path> images,
                                    const fs::path& plan, const CalibrateOptions& options) {
+  const ScopedFloatMode mode;
   if (!(options.percentile > 0 && options.percentile <= 100))
     fail("percentile is {}; expected more than 0 and at most 100", options.percentile);
   std::vector<std::string> inputs = {model};
@@ -144,6 +146,7 @@ std::vector<std::string> calibrate(const std::string& model, std::span<const fs:
 
 QuantizedFile quantize(const std::string& model, const fs::path& plan, const fs::path& output,
                        const QuantizeOptions& options) {
+  const ScopedFloatMode mode;
   check_output_file(output, std::array{model, plan.string()});
   Model loaded = load_model(model, detail::onnx_options(options.load));
   const bool symbolic = !loaded.fixed_batch;
@@ -161,6 +164,7 @@ QuantizedFile quantize(const std::string& model, const fs::path& plan, const fs:
 
 ModelProfile profile(const CompiledModel& model, std::span<const ArrayView> inputs,
                      const ProfileOptions& options) {
+  const ScopedFloatMode mode;
   if (options.device < 0 || options.device >= model.devices())
     fail("{}: device {} is asked for, it was compiled for {}", model.name(), options.device, model.devices());
   const std::shared_ptr<const ExecutionPlan>& plan =
@@ -197,6 +201,7 @@ ModelProfile profile(const CompiledModel& model, std::span<const ArrayView> inpu
 
 std::vector<LayerError> compare_int8(const std::string& model, std::span<const fs::path> images,
                                      const fs::path& plan, const CompareOptions& options) {
+  const ScopedFloatMode mode;
   Model loaded = load_model(model, {});
   const Preprocess preprocess = detail::prepare_for(loaded, options.preprocess).preprocess;
   const Images found = find_images(images, true);

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "engine/platform/device.h"
+#include "engine/platform/float_mode.h"
 #include "layers/registry.h"
 #include "quant/dynamic_int8.h"
 #include "quant/kept_layers.h"
@@ -175,6 +176,7 @@ void check_unquantized(const Graph& graph, Precision precision) {
 }
 
 Compiled compile(Graph graph, const CompileOptions& options) {
+  const ScopedFloatMode mode;
   PlanOptions planning = options.planning;
   check_options(options);
   require_device(planning.device);

@@ -1,6 +1,7 @@
-// How the calling thread rounds, and whether it treats denormal numbers as zero.
+// How the calling thread rounds, whether it traps, and whether it treats denormal numbers as zero.
 #pragma once
 
+#include <cfenv>
 #include <cstdint>
 
 #if defined(__SSE__)
@@ -9,13 +10,18 @@
 
 namespace pipit {
 
-/// The floating-point mode of a thread. On x86 that is MXCSR; elsewhere there is nothing to set.
+/// The floating-point mode of a thread: the direction of rounding and, on x86, all of MXCSR, which also holds the
+/// exceptions that were raised so far. (The C library reads numbers from text in the direction of the x87 unit.)
 class FloatMode {
  public:
+  /// As threads start: rounding to nearest, no traps, denormals as IEEE 754 has them.
+  FloatMode() = default;
+
   static FloatMode current() {
     FloatMode mode;
+    mode.rounding_ = std::fegetround();
 #if defined(__SSE__)
-    mode.bits_ = _mm_getcsr();
+    mode.sse_ = _mm_getcsr();
 #endif
     return mode;
   }
@@ -23,26 +29,29 @@ class FloatMode {
   /// slower, and nothing in a network depends on values below 1.2e-38.
   FloatMode without_denormals() const {
     FloatMode mode = *this;
-    mode.bits_ |= 0x8040U;  // FTZ and DAZ
+    mode.sse_ |= 0x8040U;  // FTZ and DAZ
     return mode;
   }
   void apply() const {
+    if (std::fegetround() != rounding_) std::fesetround(rounding_);
 #if defined(__SSE__)
-    if (_mm_getcsr() != bits_) _mm_setcsr(bits_);
+    if (_mm_getcsr() != sse_) _mm_setcsr(sse_);
 #endif
   }
 
  private:
-  std::uint32_t bits_ = 0x1F80;  // the state in which threads start
+  int rounding_ = FE_TONEAREST;
+  std::uint32_t sse_ = 0x1F80;
 };
 
-/// Denormals are zero for the calling thread, and for the loops it runs in a ThreadPool, until the end of the scope.
-class WithoutDenormals {
+/// A mode for the calling thread, and for the loops it runs in a ThreadPool, until the end of the scope. Everything that
+/// loads, runs or measures a model has one, so that no answer depends on the mode of the caller.
+class ScopedFloatMode {
  public:
-  WithoutDenormals() : before_(FloatMode::current()) { before_.without_denormals().apply(); }
-  ~WithoutDenormals() { before_.apply(); }
-  WithoutDenormals(const WithoutDenormals&) = delete;
-  WithoutDenormals& operator=(const WithoutDenormals&) = delete;
+  explicit ScopedFloatMode(FloatMode mode = FloatMode()) : before_(FloatMode::current()) { mode.apply(); }
+  ~ScopedFloatMode() { before_.apply(); }
+  ScopedFloatMode(const ScopedFloatMode&) = delete;
+  ScopedFloatMode& operator=(const ScopedFloatMode&) = delete;
 
  private:
   FloatMode before_;

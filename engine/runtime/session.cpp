@@ -72,8 +72,8 @@ std::span<const ConstTensorView> Session::run(std::span<const ConstTensorView> i
            inputs[i].present() ? layout_name(inputs[i].desc.layout) : "without data");
     }
   }
+  const ScopedFloatMode mode(FloatMode().without_denormals());
   if (device_) return observer_ == nullptr ? device_->run(inputs) : device_->run_observed(inputs, *observer_);
-  const WithoutDenormals mode;
   if (observer_ != nullptr) observer_->before_run();
   const MicroBatches& batches = plan_->micro_batches();
   for (std::int64_t b = 0; b < batches.count(); ++b) {

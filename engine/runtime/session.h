@@ -32,8 +32,9 @@ class Session {
   /// Runs the graph on `inputs`, one per graph input with exactly its desc (throws Error otherwise). The
   /// returned views, one per graph output, lie in the arena (or in an input or a constant that the graph
   /// passes through; on a GPU, in page-locked host
-  /// memory) and are valid until the next run. Allocates nothing. On the CPU, denormal numbers are taken for zero
-  /// during the run, whichever kernel runs, and the caller's floating-point mode is restored, also after an exception.
+  /// memory) and are valid until the next run. Allocates nothing. During the run
+  /// numbers are rounded to nearest and denormal ones taken for zero, whichever kernel runs; the caller's floating-point
+  /// mode has no influence, and is restored, also after an exception.
   std::span<const ConstTensorView> run(std::span<const ConstTensorView> inputs);
 
   /// Overlapped runs. A slot is memory for one run's inputs, page-locked where the device is a GPU: the caller fills it

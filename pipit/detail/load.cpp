@@ -6,6 +6,7 @@
 #include <set>
 
 #include "engine/base/error.h"
+#include "engine/platform/float_mode.h"
 #include "layers/ops/conv.h"
 #include "layers/ops/dynamic_int8.h"
 #include "layers/ops/qconv.h"
@@ -126,6 +127,7 @@ std::string differences_note(const std::filesystem::path& path, const std::vecto
 
 std::shared_ptr<const CompiledState> compile_model(Model model, const LoadOptions& options,
                                                    const Preprocess* preprocess) {
+  const ScopedFloatMode mode;
   auto state = std::make_shared<CompiledState>();
   state->name = model.name;
   state->metadata = std::move(model.metadata);

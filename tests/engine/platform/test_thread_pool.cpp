@@ -182,7 +182,7 @@ TEST(ThreadPool, WorkersComputeInTheCallersMode) {
   const std::vector<float> denormal(2, std::numeric_limits<float>::min() / 2);
   EXPECT_EQ(products(), denormal);
   {
-    const WithoutDenormals mode;
+    const ScopedFloatMode mode(FloatMode().without_denormals());
     EXPECT_EQ(products(), std::vector<float>(2, 0.0F));
   }
   EXPECT_EQ(products(), denormal);

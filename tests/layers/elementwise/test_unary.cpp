@@ -162,7 +162,7 @@ TEST(Unary, SignOfADenormal) {
   const UnaryAttributes sign{UnaryKind::sign};
   std::vector<float> got(x.size(), 7.0F);
   {
-    const WithoutDenormals mode;
+    const ScopedFloatMode mode(FloatMode().without_denormals());
     unary_span(sign, x.data(), got.data(), {static_cast<std::int64_t>(x.size())});
   }
   EXPECT_THAT(got, testing::ElementsAre(1, -1, 1, -1, 0, 0, 1, -1, 1));
