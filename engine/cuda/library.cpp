@@ -86,7 +86,7 @@ CublasLt load_cublaslt() {
 }  // namespace
 
 const CublasLt& cublaslt() {
-  static const CublasLt lt = load_cublaslt();
+  static const CublasLt& lt = *new CublasLt(load_cublaslt());
   return lt;
 }
 
@@ -94,7 +94,7 @@ cublasLtHandle_t cublaslt_handle() {
   const CublasLt& lt = cublaslt();
   if (!lt.problem.empty()) fail("{}", lt.problem);
   static std::mutex mutex;
-  static std::map<int, cublasLtHandle_t> handles;
+  static auto& handles = *new std::map<int, cublasLtHandle_t>;
   const std::lock_guard lock(mutex);
   cublasLtHandle_t& handle = handles[current_gpu()];
   if (handle == nullptr) PIPIT_CUBLASLT(lt.create(&handle));
@@ -146,7 +146,7 @@ LoadedCudnn load_cudnn() {
 }
 
 const LoadedCudnn& loaded_cudnn() {
-  static const LoadedCudnn loaded = load_cudnn();
+  static const LoadedCudnn& loaded = *new LoadedCudnn(load_cudnn());
   return loaded;
 }
 
@@ -248,7 +248,8 @@ void check(cudnnStatus_t status, const char* call) {
 #else
 
 const CudnnState& cudnn_state() {
-  static const CudnnState state{"this build has no cuDNN support (its headers were not found)", {}};
+  static const CudnnState& state =
+      *new CudnnState{"this build has no cuDNN support (its headers were not found)", {}};
   return state;
 }
 

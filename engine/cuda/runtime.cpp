@@ -16,7 +16,7 @@ struct Accounts {
 };
 
 Accounts& accounts() {
-  static Accounts all;
+  static Accounts& all = *new Accounts;
   return all;
 }
 

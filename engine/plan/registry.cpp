@@ -34,7 +34,7 @@ void Registry::add(std::string_view layer_type, DeviceKind device, Candidate can
 }
 
 const std::vector<Candidate>& Registry::candidates(std::string_view layer_type, DeviceKind device) const {
-  static const std::vector<Candidate> none;
+  static const auto& none = *new std::vector<Candidate>;
   const auto found = candidates_.find(std::pair{std::string(layer_type), device});
   return found == candidates_.end() ? none : found->second;
 }

@@ -20,7 +20,7 @@ std::string read_cpu_model() {
 }  // namespace
 
 std::string cpu_description() {
-  static const std::string model = read_cpu_model();
+  static const std::string& model = *new std::string(read_cpu_model());
   return model;
 }
 

@@ -238,7 +238,9 @@ void ThreadPool::run(std::int64_t count, Call call, void* body) {
 
 std::shared_ptr<ThreadPool> shared_pool(int threads) {
   static std::mutex mutex;
-  static std::map<int, std::weak_ptr<ThreadPool>> pools;
+  // Never destroyed, here and elsewhere in the library: destructors of static objects and detached threads may load and
+  // run models while the process ends.
+  static auto& pools = *new std::map<int, std::weak_ptr<ThreadPool>>;
   if (threads == 0) threads = available_cpus();
   const std::lock_guard lock(mutex);
   std::weak_ptr<ThreadPool>& known = pools[threads];

@@ -1,6 +1,7 @@
 #include "engine/runtime/session.h"
 
 #include <cstring>
+#include <functional>
 
 #include "engine/base/clock.h"
 #include "engine/platform/float_mode.h"
@@ -72,6 +73,7 @@ std::span<const ConstTensorView> Session::run(std::span<const ConstTensorView> i
            inputs[i].present() ? layout_name(inputs[i].desc.layout) : "without data");
     }
   }
+  for (std::size_t i = 0; i < inputs.size(); ++i) check_not_own(inputs[i], i);
   const ScopedFloatMode mode(FloatMode().without_denormals());
   if (device_) return observer_ == nullptr ? device_->run(inputs) : device_->run_observed(inputs, *observer_);
   if (observer_ != nullptr) observer_->before_run();
@@ -86,6 +88,17 @@ std::span<const ConstTensorView> Session::run(std::span<const ConstTensorView> i
     if (p.kind == Placement::Kind::input) outputs_[i].data = inputs[static_cast<std::size_t>(p.input)].data;
   }
   return outputs_;
+}
+
+// The run would overwrite it while it is read. (On a GPU inputs are copied first.)
+void Session::check_not_own(const ConstTensorView& input, std::size_t i) const {
+  const std::less<const std::byte*> before;
+  if (arena_.bytes() == 0 || !before(input.data, arena_.data() + arena_.bytes()) ||
+      !before(arena_.data(), input.data + input.desc.bytes()))
+    return;
+  const Graph& graph = plan_->graph();
+  fail("input '{}' lies in the memory of this session, as its outputs do: copy it before the next run",
+       graph.value(graph.inputs()[i]).name);
 }
 
 void Session::run_steps(std::span<const ConstTensorView> inputs, std::int64_t first_sample) {

@@ -29,8 +29,8 @@ class Session {
   /// threads than the plan was built for (throws Error).
   explicit Session(std::shared_ptr<const ExecutionPlan> plan, std::shared_ptr<ThreadPool> pool = nullptr);
 
-  /// Runs the graph on `inputs`, one per graph input with exactly its desc (throws Error otherwise). The
-  /// returned views, one per graph output, lie in the arena (or in an input or a constant that the graph
+  /// Runs the graph on `inputs`, one per graph input with exactly its desc (throws Error otherwise, and
+  /// on the CPU where an input lies in this session's memory, as its outputs do). The returned views, one per graph output, lie in the arena (or in an input or a constant that the graph
   /// passes through; on a GPU, in page-locked host
   /// memory) and are valid until the next run. Allocates nothing. During the run
   /// numbers are rounded to nearest and denormal ones taken for zero, whichever kernel runs; the caller's floating-point
@@ -75,6 +75,7 @@ class Session {
     std::byte* scratch = nullptr;
     HostBuffer state;
   };
+  void check_not_own(const ConstTensorView& input, std::size_t i) const;
   void run_steps(std::span<const ConstTensorView> inputs, std::int64_t first_sample);
   void gather_outputs(std::int64_t first_sample);
 

@@ -197,7 +197,7 @@ std::string CudnnConv::key() const {
 std::shared_ptr<const CudnnPlan> CudnnPlan::find(const CudnnConv& conv, std::string& reason, int proposal) {
   constexpr std::size_t kMaxEntries = 512;
   static std::mutex mutex;
-  static std::map<std::string, std::shared_ptr<PlanList>> known;
+  static auto& known = *new std::map<std::string, std::shared_ptr<PlanList>>;
   int gpu = 0;
   PIPIT_CUDA(cudaGetDevice(&gpu));
   const std::string key = fmt::format("{}: {}", gpu, conv.key());

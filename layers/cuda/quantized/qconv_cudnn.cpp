@@ -120,7 +120,7 @@ bool rounds_as_specified(const CudnnConv& conv, const CudnnPlan& plan) {
 // The plan with the spec's number among those that round as specified. Null when there is none, with the reason.
 std::shared_ptr<const CudnnPlan> find_plan(const NodeSpec& spec, std::string& reason) {
   static std::mutex mutex;
-  static std::map<std::string, bool> known;  // by GPU, convolution and number of the plan
+  static auto& known = *new std::map<std::string, bool>;  // by GPU, convolution and number of the plan
   const CudnnConv conv = conv_of(spec);
   const int wanted = cuda::proposal_number(spec.variant);
   int exact = 0;

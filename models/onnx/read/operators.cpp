@@ -10,7 +10,7 @@ namespace {
 using Table = std::multimap<std::string_view, Operator>;
 
 const Table& table() {
-  static const Table all = [] {
+  static const Table& all = *new Table([] {
     Table result;
     for (const auto family :
          {slicing_operators(), binary_operators(), constant_operators(), conv_operators(),
@@ -20,7 +20,7 @@ const Table& table() {
       for (const Operator& op : family) result.emplace(op.name, op);
     }
     return result;
-  }();
+  }());
   return all;
 }
 
