@@ -49,7 +49,8 @@ std::vector<Tensor> evaluate(const Layer& layer, std::span<const std::shared_ptr
   for (Tensor& output : outputs) output_views.push_back(output.view());
   const HostBuffer scratch(kernel->scratch_bytes());
   const HostBuffer state = zeroed_host_buffer(kernel->state_bytes());
-  static ThreadPool& single = *new ThreadPool(1);  // without workers it runs every loop in the caller, so threads may share it
+  // Without workers it runs every loop in the caller, so threads may share it.
+  static ThreadPool& single = *new ThreadPool(1);
   kernel->run(views, output_views, RunContext{single, scratch.data(), nullptr, state.data()});
   return outputs;
 }

@@ -126,9 +126,9 @@ class ModelSession {
 
   /// Runs the model on one array for each of CompiledModel::inputs(), in that order, with exactly its type and shape.
   /// Returns one for each of outputs(), valid until the next run of this session, which must not read them: on the CPU
-  /// it throws Error where an input lies in the session's memory. Allocates no memory (on a GPU: from
-  /// the second run on). The same inputs give the same bits for any number of threads. Throws Error, beginning with the
-  /// model, for another number of arrays, another type or shape, and for errors of the device.
+  /// it throws Error where an input lies in the session's memory. Allocates no memory (on a GPU: from the second run on).
+  /// The same inputs give the same bits for any number of threads. Throws Error, beginning with the model, for another
+  /// number of arrays, another type or shape, and for errors of the device.
   std::span<const ArrayView> run(std::span<const ArrayView> inputs);
   /// The same from a list: run({{pixels, shape}}).
   std::span<const ArrayView> run(std::initializer_list<ArrayView> inputs) {
@@ -142,8 +142,8 @@ class ModelSession {
 };
 
 /// A model with kernels chosen, weights packed and memory planned. Immutable: copies share it, and any number of
-/// threads may use one. One that was moved from may only be assigned to or destroyed. Models may be loaded and run until
-/// the process is gone: by destructors of static objects, and by detached threads while main() returns.
+/// threads may use one. One that was moved from may only be assigned to or destroyed. Models may be loaded and run
+/// until the process is gone: by destructors of static objects, and by detached threads while main() returns.
 class CompiledModel {
  public:
   /// Reads and compiles a model: an ONNX file, or one of the names that `pipit models` lists. Throws Error naming the

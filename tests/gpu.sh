@@ -17,10 +17,10 @@
 #                                        own tests
 #
 # A part that fails does not stop the others. Exits 0, 4 if a check failed, 2 for wrong usage, 1 if nothing could run.
-# The models part needs PIPIT_TEST_DATA (tests/apps/test_real_models.py says what that folder holds), the cases part
-# takes that folder's cases/, ONNX's own tests (PIPIT_NODE_TESTS, else Debian's libonnx-testdata) and, from a python3 with
-# ONNX Runtime, every operator in every place; the peers part takes a python3 with PyTorch (PIPIT_PYTHON names another
-# one); compute-sanitizer comes with the CUDA toolkit. What is missing is left out, and summary.json says so.
+# The models part needs PIPIT_TEST_DATA (tests/apps/test_real_models.py says what that folder holds). The cases part
+# takes that folder's cases/, ONNX's own tests (PIPIT_NODE_TESTS, else Debian's libonnx-testdata) and, from a python3
+# with ONNX Runtime, every operator in every place. The peers part takes a python3 with PyTorch (PIPIT_PYTHON names
+# another one). compute-sanitizer comes with the CUDA toolkit. What is missing is left out; summary.json says so.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=${here%/tests}

@@ -1,5 +1,5 @@
-"""Every operator of docs/operators.md as a small graph, first, between two convolutions, last and alone, on signals, images
-and volumes, in floats and as quantizing tools write it (QuantizeLinear and DequantizeLinear)."""
+"""Every operator of docs/operators.md as a small graph, first, between two convolutions, last and alone, on signals,
+images and volumes, in floats and as quantizing tools write it (QuantizeLinear and DequantizeLinear)."""
 
 import math
 import random
