@@ -126,9 +126,9 @@ class ModelSession {
 
   /// Runs the model on one array for each of CompiledModel::inputs(), in that order, with exactly its type and shape.
   /// Returns one for each of outputs(), valid until the next run of this session, which must not read them: on the CPU
-  /// it throws Error where an input lies in the session's memory. Allocates no memory (on a GPU: from the second run on).
-  /// The same inputs give the same bits for any number of threads. Throws Error, beginning with the model, for another
-  /// number of arrays, another type or shape, and for errors of the device.
+  /// it throws Error where an input lies in the session's memory. Allocates no memory (on a GPU: from the second run
+  /// on). The same inputs give the same bits for any number of threads. Throws Error, beginning with the model, for
+  /// another number of arrays, another type or shape, and for errors of the device.
   std::span<const ArrayView> run(std::span<const ArrayView> inputs);
   /// The same from a list: run({{pixels, shape}}).
   std::span<const ArrayView> run(std::initializer_list<ArrayView> inputs) {

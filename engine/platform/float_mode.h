@@ -44,8 +44,8 @@ class FloatMode {
   std::uint32_t sse_ = 0x1F80;
 };
 
-/// A mode for the calling thread, and for the loops it runs in a ThreadPool, until the end of the scope. Whatever loads,
-/// runs or measures a model has one, so that no answer depends on the mode of the caller.
+/// A mode for the calling thread, and for the loops it runs in a ThreadPool, until the end of the scope. Whatever
+/// loads, runs or measures a model has one, so that no answer depends on the mode of the caller.
 class ScopedFloatMode {
  public:
   explicit ScopedFloatMode(FloatMode mode = FloatMode()) : before_(FloatMode::current()) { mode.apply(); }

@@ -29,12 +29,12 @@ class Session {
   /// threads than the plan was built for (throws Error).
   explicit Session(std::shared_ptr<const ExecutionPlan> plan, std::shared_ptr<ThreadPool> pool = nullptr);
 
-  /// Runs the graph on `inputs`, one per graph input with exactly its desc (throws Error otherwise, and on the CPU where
-  /// an input lies in this session's memory, as its outputs do). The returned views, one per graph output, lie in the
-  /// arena (or in an input or a constant that the graph passes through; on a GPU, in page-locked host memory) and are
-  /// valid until the next run. Allocates nothing. During the run numbers are rounded to nearest and denormal ones taken
-  /// for zero, whichever kernel runs; the caller's floating-point mode has no influence and is restored, also after an
-  /// exception.
+  /// Runs the graph on `inputs`, one per graph input with exactly its desc (throws Error otherwise, and on the CPU
+  /// where an input lies in this session's memory, as its outputs do). The returned views, one per graph output, lie in
+  /// the arena (or in an input or a constant that the graph passes through; on a GPU, in page-locked host memory) and
+  /// are valid until the next run. Allocates nothing. During the run numbers are rounded to nearest and denormal ones
+  /// taken for zero, whichever kernel runs; the caller's floating-point mode has no influence and is restored, also
+  /// after an exception.
   std::span<const ConstTensorView> run(std::span<const ConstTensorView> inputs);
 
   /// Overlapped runs. A slot is memory for one run's inputs, page-locked where the device is a GPU: the caller fills it
