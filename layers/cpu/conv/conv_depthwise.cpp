@@ -2,6 +2,7 @@
 #include "layers/common/layer_kernel.h"
 #include "layers/cpu/conv/depthwise_rows.h"
 #include "layers/cpu/conv/fused_source.h"
+#include "layers/cpu/conv/window_conv.h"
 #include "layers/cpu/elementwise/epilogue.h"
 #include "layers/cpu/families.h"
 #include "layers/cpu/tile/tile_kernel.h"
@@ -14,22 +15,17 @@ namespace pipit {
 namespace {
 
 Refusal refuse_depthwise(const NodeSpec& spec) {
-  if (Refusal reason = refuse_unless_stored_floats(spec)) return reason;
-  if (spec.constant(1) == nullptr) return "weights are computed at run time";
-  const TensorDesc& x = *spec.inputs[0];
-  if (x.shape.rank() < 4) return "only two or three spatial dimensions are handled";
+  if (Refusal reason = refuse_window_conv(spec)) return reason;
+  const Shape& x = spec.inputs[0]->shape;
+  const bool one_output = spec.outputs[0].shape[1] == x[1];
   const ConvAttributes& attributes = layer_as<Conv>(spec.layer).attributes();
-  if (attributes.groups != x.shape[1] || x.shape[1] == 1) return "not a depthwise convolution";
-  if (x.shape.rank() == 4 && spec.outputs[0].shape[1] != x.shape[1]) return "several outputs per channel";
-  if (x.shape.rank() == 4 && !DepthwiseRows<float>::is_special(attributes.window))
+  if (x.rank() < 4) return "only two or three spatial dimensions are handled";
+  if (attributes.groups != x[1] || x[1] == 1) return "not a depthwise convolution";
+  if (x.rank() == 4 && !one_output) return "several outputs per channel";
+  if (x.rank() == 4 && !DepthwiseRows<float>::is_special(attributes.window))
     return "not a window of 3, 5 or 7 columns with a stride of 1 or 2";
-  if (!is_channels_last(x) || !is_channels_last(spec.outputs[0]))
-    return "input and output must be channels_last";
-  if (spec.has_input(3) && !is_channels_last(*spec.inputs[3])) return "the residual must be channels_last";
-  if (spec.has_input(2) && spec.inputs[2]->dtype != DType::f32) return "the bias must be f32";
-  if (x.dtype != DType::f32 && spec.outputs[0].shape[1] != x.shape[1]) {
+  if (spec.inputs[0]->dtype != DType::f32 && !one_output)
     return "several outputs per channel are handled in f32 only";
-  }
   return std::nullopt;
 }
 
@@ -42,12 +38,9 @@ const DepthwiseKernels<T>& kernels_of() {
   }
 }
 
-bool fuses_producer(const NodeSpec& spec) {
-  // A smaller input stays in second-level caches by itself, and nothing computes its rows twice.
-  constexpr std::size_t kLeastBytes = 1 << 20;
-  const TensorDesc& x = *spec.inputs[0];
-  return x.shape.rank() == 4 && spec.outputs[0].shape[1] == x.shape[1] && !spec.has_input(3) &&
-         x.bytes() >= kLeastBytes;
+bool fuses_producer_of_depthwise(const NodeSpec& spec) {
+  const Shape& x = spec.inputs[0]->shape;
+  return pays_to_compute_input(spec) && x.rank() == 4 && spec.outputs[0].shape[1] == x[1];
 }
 
 // T: what activations are stored in.
@@ -291,14 +284,7 @@ class Depthwise final : public Kernel {
 }  // namespace
 
 void register_cpu_conv_depthwise(Registry& registry) {
-  Candidate depthwise{"depthwise", refuse_depthwise, [](const NodeSpec& spec) -> std::unique_ptr<Kernel> {
-                        if (spec.inputs[0]->dtype == DType::f16)
-                          return std::make_unique<Depthwise<Half>>(spec);
-                        return std::make_unique<Depthwise<float>>(spec);
-                      }};
-  depthwise.fuses_epilogue = fuses_image_epilogue;
-  depthwise.fuses_producer = fuses_producer;
-  registry.add(Conv::kType, DeviceKind::cpu, std::move(depthwise));
+  add_window_conv<Depthwise>(registry, "depthwise", refuse_depthwise, fuses_producer_of_depthwise);
 }
 
 }  // namespace pipit

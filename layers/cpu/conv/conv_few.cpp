@@ -5,6 +5,8 @@
 
 #include "engine/base/ceil_div.h"
 #include "layers/common/layer_kernel.h"
+#include "layers/cpu/conv/window_axes.h"
+#include "layers/cpu/conv/window_conv.h"
 #include "layers/cpu/elementwise/epilogue.h"
 #include "layers/cpu/families.h"
 #include "layers/cpu/tile/tile_kernel.h"
@@ -17,52 +19,19 @@ namespace pipit {
 
 namespace {
 
-// One axis: extents and window.
-struct Axis {
-  std::int64_t input = 1;
-  std::int64_t output = 1;
-  std::int64_t kernel = 1;
-  std::int64_t stride = 1;
-  std::int64_t dilation = 1;
-  std::int64_t pad = 0;
-  // Taps inside of the image: the first, and one past the last.
-  TapRange taps(std::int64_t at) const {
-    Window window;
-    window.kernel[0] = kernel;
-    window.stride[0] = stride;
-    window.dilation[0] = dilation;
-    window.pad_begin[0] = pad;
-    return taps_inside(window, 0, at, input);
-  }
-};
-
-struct Axes {
-  Axis height;
-  Axis width;
-};
-
-Axes axes_of(const NodeSpec& spec) {
-  const Window& window = layer_as<Conv>(spec.layer).attributes().window;
-  const Shape& x = spec.inputs[0]->shape;
-  const Shape& y = spec.outputs[0].shape;
-  Axes axes;
-  for (int i = 0; i < window.rank; ++i) {
-    const auto at = static_cast<std::size_t>(i);
-    Axis& axis = i == window.rank - 1 ? axes.width : axes.height;
-    axis = Axis{
-        x[2 + i], y[2 + i], window.kernel[at], window.stride[at], window.dilation[at], window.pad_begin[at]};
-  }
-  return axes;
+WindowAxes axes_of(const NodeSpec& spec) {
+  return window_axes(layer_as<Conv>(spec.layer).attributes().window, spec.inputs[0]->shape,
+                     spec.outputs[0].shape);
 }
 
 // Of neighbouring taps one run, where nothing lies between them.
-std::int64_t run_of(const Axes& axes, std::int64_t channels) {
+std::int64_t run_of(const WindowAxes& axes, std::int64_t channels) {
   return axes.width.dilation == 1 ? axes.width.kernel * channels : channels;
 }
 
 // Whether dot products are faster than a panel of outputs: registers that each pixel takes, whose lanes are added up in
 // the end, against those of a panel that is as wide whatever it holds.
-bool pays(const Axes& axes, std::int64_t channels, std::int64_t outputs) {
+bool pays(const WindowAxes& axes, std::int64_t channels, std::int64_t outputs) {
   constexpr double kAddLanes = 6;
   const auto lanes = static_cast<std::int64_t>(row_kernels().lanes);
   const std::int64_t taps = axes.height.kernel * axes.width.kernel;
@@ -76,14 +45,12 @@ bool pays(const Axes& axes, std::int64_t channels, std::int64_t outputs) {
 
 Refusal refuse_few(const NodeSpec& spec) {
   if (Refusal reason = refuse_unless_f32(spec)) return reason;
-  if (spec.constant(1) == nullptr) return "weights are computed at run time";
+  if (Refusal reason = refuse_window_conv(spec)) return reason;
   const TensorDesc& x = *spec.inputs[0];
   const TensorDesc& y = spec.outputs[0];
   const ConvAttributes& attributes = layer_as<Conv>(spec.layer).attributes();
   if (x.shape.rank() > 4) return "only one or two spatial dimensions are handled";
   if (attributes.groups != 1) return "several groups";
-  if (!is_channels_last(x) || !is_channels_last(y)) return "input and output must be channels_last";
-  if (spec.has_input(3) && !is_channels_last(*spec.inputs[3])) return "the residual must be channels_last";
   if (y.elements() == 0 || x.elements() == 0) return "an operand is empty";
   if (!pays(axes_of(spec), x.shape[1], y.shape[1])) return "as many outputs as fill a register";
   return std::nullopt;
@@ -102,7 +69,7 @@ class FewOutputs final : public Kernel {
         weights_(to_layout(spec.constant(1)->view(), Layout::channels_last)),
         zeros_(static_cast<std::size_t>(outputs_), 0.0F) {
     // Outputs whose taps all lie inside the row.
-    const Axis& width = axes_.width;
+    const WindowAxis& width = axes_.width;
     while (inside_begin_ < width.output && width.taps(inside_begin_).count() < width.kernel) ++inside_begin_;
     inside_end_ = inside_begin_;
     while (inside_end_ < width.output && width.taps(inside_end_).count() == width.kernel) ++inside_end_;
@@ -110,11 +77,8 @@ class FewOutputs final : public Kernel {
 
   bool reads_constant(std::size_t index) const override { return index != 1; }
   std::vector<KernelWork> work() const override {
-    std::int64_t rows = 0;
-    std::int64_t columns = 0;
-    for (std::int64_t i = 0; i < axes_.height.output; ++i) rows += axes_.height.taps(i).count();
-    for (std::int64_t i = 0; i < axes_.width.output; ++i) columns += axes_.width.taps(i).count();
-    return {{images_ * rows * columns * inputs_ * outputs_, Products::fp32, f32_tiles().isa}};
+    const std::int64_t taps = axes_.height.taps_of_all() * axes_.width.taps_of_all();
+    return {{images_ * taps * inputs_ * outputs_, Products::fp32, f32_tiles().isa}};
   }
   std::size_t packed_bytes() const override { return weights_.desc().bytes(); }
 
@@ -144,7 +108,7 @@ class FewOutputs final : public Kernel {
   // Outputs [begin, end) of a row, which counts through images, with their bias.
   void compute(const float* x, const float* bias, float* y, std::int64_t row, std::int64_t begin,
                std::int64_t end) const {
-    const Axis& width = axes_.width;
+    const WindowAxis& width = axes_.width;
     const std::int64_t line = width.input * inputs_;
     const TapRange h = axes_.height.taps(row % axes_.height.output);
     const float* image = x + row / axes_.height.output * axes_.height.input * line;
@@ -179,7 +143,7 @@ class FewOutputs final : public Kernel {
 
   Clamp activation_;
   Epilogue epilogue_;
-  Axes axes_;
+  WindowAxes axes_;
   std::int64_t images_;
   std::int64_t inputs_;
   std::int64_t outputs_;

@@ -6,6 +6,7 @@
 #include "layers/common/layer_kernel.h"
 #include "layers/cpu/conv/fused_source.h"
 #include "layers/cpu/conv/group_windows.h"
+#include "layers/cpu/conv/window_conv.h"
 #include "layers/cpu/elementwise/epilogue.h"
 #include "layers/cpu/families.h"
 #include "layers/cpu/tile/tile_kernel.h"
@@ -23,13 +24,7 @@ GroupWindows::Geometry geometry_of(const NodeSpec& spec) {
 }
 
 Refusal refuse_groups(const NodeSpec& spec) {
-  if (Refusal reason = refuse_unless_stored_floats(spec)) return reason;
-  const TensorDesc& x = *spec.inputs[0];
-  if (spec.constant(1) == nullptr) return "weights are computed at run time";
-  if (!is_channels_last(x) || !is_channels_last(spec.outputs[0]))
-    return "input and output must be channels_last";
-  if (spec.has_input(3) && !is_channels_last(*spec.inputs[3])) return "the residual must be channels_last";
-  if (spec.has_input(2) && spec.inputs[2]->dtype != DType::f32) return "the bias must be f32";
+  if (Refusal reason = refuse_window_conv(spec)) return reason;
   if (const auto reason = GroupWindows::refuse(geometry_of(spec))) return *reason;
   return std::nullopt;
 }
@@ -44,11 +39,8 @@ const WindowStorage<T>& storage_of() {
 }
 
 // One panel of a source is some of ours.
-bool fuses_producer(const NodeSpec& spec) {
-  // A smaller input stays in second-level caches by itself, and nothing computes its rows twice.
-  constexpr std::size_t kLeastBytes = 1 << 20;
-  const TensorDesc& x = *spec.inputs[0];
-  return x.bytes() >= kLeastBytes && !spec.has_input(3) && GroupWindows::takes_pieces(geometry_of(spec));
+bool fuses_producer_of_groups(const NodeSpec& spec) {
+  return pays_to_compute_input(spec) && GroupWindows::takes_pieces(geometry_of(spec));
 }
 
 // T: what activations are stored in.
@@ -162,13 +154,7 @@ class GroupConv final : public Kernel {
 }  // namespace
 
 void register_cpu_conv_groups(Registry& registry) {
-  Candidate groups{"small_groups", refuse_groups, [](const NodeSpec& spec) -> std::unique_ptr<Kernel> {
-                     if (spec.inputs[0]->dtype == DType::f16) return std::make_unique<GroupConv<Half>>(spec);
-                     return std::make_unique<GroupConv<float>>(spec);
-                   }};
-  groups.fuses_epilogue = fuses_image_epilogue;
-  groups.fuses_producer = fuses_producer;
-  registry.add(Conv::kType, DeviceKind::cpu, std::move(groups));
+  add_window_conv<GroupConv>(registry, "small_groups", refuse_groups, fuses_producer_of_groups);
 }
 
 }  // namespace pipit

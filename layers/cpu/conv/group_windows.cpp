@@ -1,6 +1,5 @@
 #include "layers/cpu/conv/group_windows.h"
 
-#include <array>
 #include <numeric>
 
 #include "engine/base/ceil_div.h"
@@ -41,21 +40,6 @@ std::int64_t pixels_per_panel(std::int64_t inputs, std::int64_t outputs, std::in
 
 }  // namespace
 
-TapRange GroupWindows::Axis::taps(std::int64_t output_at) const {
-  Window window;
-  window.kernel[0] = kernel;
-  window.stride[0] = stride;
-  window.dilation[0] = dilation;
-  window.pad_begin[0] = pad;
-  return taps_inside(window, 0, output_at, input);
-}
-
-std::int64_t GroupWindows::Axis::inside() const {
-  std::int64_t sum = 0;
-  for (std::int64_t i = 0; i < output; ++i) sum += taps(i).count();
-  return sum;
-}
-
 GroupWindows::GroupWindows(const Geometry& geometry, bool exact, int threads, std::int64_t piece_channels)
     : images_(geometry.x[0]),
       channels_in_(geometry.x[1]),
@@ -65,20 +49,9 @@ GroupWindows::GroupWindows(const Geometry& geometry, bool exact, int threads, st
       group_outputs_(channels_out_ / groups_),
       lanes_(row_kernels().lanes),
       exact_(exact) {
-  const int rank = geometry.window.rank;
-  std::array<Axis*, 2> axes{&height_, &width_};
-  for (int i = 0; i < rank; ++i) {
-    const auto at = static_cast<std::size_t>(i);
-    *axes[static_cast<std::size_t>(2 - rank + i)] = {geometry.x[2 + i],
-                                                     geometry.y[2 + i],
-                                                     geometry.window.kernel[at],
-                                                     geometry.window.stride[at],
-                                                     geometry.window.dilation[at],
-                                                     geometry.window.pad_begin[at]};
-  }
-  height_.x_step = width_.input;
-  height_.y_step = width_.output;
-  height_.tap_step = width_.kernel;
+  const WindowAxes axes = window_axes(geometry.window, geometry.x, geometry.y);
+  height_ = axes.height;
+  width_ = axes.width;
   if (width_.input == 1 && width_.output == 1 && width_.kernel == 1) turn();
   cut_panels();
   choose_lanes();
@@ -176,11 +149,12 @@ void GroupWindows::choose_lanes() {
 }
 
 std::int64_t GroupWindows::macs() const {
-  return images_ * height_.inside() * width_.inside() * channels_out_ * group_inputs_;
+  return images_ * height_.taps_of_all() * width_.taps_of_all() * channels_out_ * group_inputs_;
 }
 
 // In cycles of two products each, for one row of taps.
-GroupWindows::Sharing GroupWindows::cost_of(Sharing sharing, const Axis& axis, std::int64_t outputs) const {
+GroupWindows::Sharing GroupWindows::cost_of(Sharing sharing, const WindowAxis& axis,
+                                            std::int64_t outputs) const {
   const WindowKernels& kernels = row_kernels().windows;
   Sharing best = sharing;
   for (int width = 0; width < WindowKernels::kWidths; ++width) {
@@ -210,7 +184,7 @@ GroupWindows::Sharing GroupWindows::cost_of(Sharing sharing, const Axis& axis, s
 }
 
 // Outputs spaced so that the taps of one fall on those of the next; or neighbouring ones, which meet no tap twice.
-GroupWindows::Sharing GroupWindows::sharing(const Axis& axis, std::int64_t outputs) const {
+GroupWindows::Sharing GroupWindows::sharing(const WindowAxis& axis, std::int64_t outputs) const {
   const std::int64_t stride = pixels_ * axis.stride;
   const std::int64_t common = std::gcd(stride, axis.dilation);
   const Sharing apart = cost_of({1, axis.kernel}, axis, outputs);
@@ -219,7 +193,7 @@ GroupWindows::Sharing GroupWindows::sharing(const Axis& axis, std::int64_t outpu
 }
 
 // Of one image and panel where chains lie along `columns`.
-double GroupWindows::cost_of_image(const Axis& rows, const Axis& columns) const {
+double GroupWindows::cost_of_image(const WindowAxis& rows, const WindowAxis& columns) const {
   constexpr double kFarLoad = 3;  // cycles of a register from the second-level cache
   const Sharing along = sharing(columns, columns.output);
   const std::int64_t ring_bytes =

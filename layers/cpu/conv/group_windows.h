@@ -7,6 +7,7 @@
 
 #include "engine/graph/tensor.h"
 #include "engine/plan/kernel.h"
+#include "layers/cpu/conv/window_axes.h"
 #include "layers/cpu/vector/row_kernels.h"
 #include "layers/ops/window.h"
 
@@ -168,21 +169,6 @@ class GroupWindows {
   }
 
  private:
-  // One axis of the image.
-  struct Axis {
-    std::int64_t input = 1;
-    std::int64_t output = 1;
-    std::int64_t kernel = 1;
-    std::int64_t stride = 1;
-    std::int64_t dilation = 1;
-    std::int64_t pad = 0;
-    std::int64_t x_step = 1;  // pixels from one position to the next
-    std::int64_t y_step = 1;
-    std::int64_t tap_step = 1;  // of the weights
-    std::int64_t span() const { return (kernel - 1) * dilation + 1; }
-    TapRange taps(std::int64_t output_at) const;
-    std::int64_t inside() const;  // taps inside, for all outputs
-  };
   struct Panel {
     std::int64_t input = 0;  // first channel
     std::int64_t inputs = 0;
@@ -262,9 +248,9 @@ class GroupWindows {
   void cut_panels();
   void choose_lanes();
   std::int64_t outputs_of_row() const { return width_.output / pixels_; }
-  Sharing sharing(const Axis& axis, std::int64_t outputs) const;
-  Sharing cost_of(Sharing sharing, const Axis& axis, std::int64_t outputs) const;
-  double cost_of_image(const Axis& rows, const Axis& columns) const;
+  Sharing sharing(const WindowAxis& axis, std::int64_t outputs) const;
+  Sharing cost_of(Sharing sharing, const WindowAxis& axis, std::int64_t outputs) const;
+  double cost_of_image(const WindowAxis& rows, const WindowAxis& columns) const;
   void cut_segments(std::int64_t outputs, bool whole_rows);
   Columns tile_at(const Segment& segment, std::int64_t pixel, std::int64_t count, int width) const;
   std::vector<Chain> chains(std::int64_t begin, std::int64_t end) const;
@@ -305,8 +291,8 @@ class GroupWindows {
          scratch);
   }
 
-  Axis height_;
-  Axis width_;
+  WindowAxis height_;
+  WindowAxis width_;
   std::int64_t images_ = 0;
   std::int64_t channels_in_ = 0;
   std::int64_t channels_out_ = 0;
