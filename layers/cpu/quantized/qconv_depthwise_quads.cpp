@@ -7,7 +7,7 @@
 #include "layers/common/layer_kernel.h"
 #include "layers/cpu/families.h"
 #include "layers/cpu/quantized/depthwise_quads.h"
-#include "layers/cpu/quantized/qconv_depthwise.h"
+#include "layers/cpu/quantized/qconv_windows.h"
 #include "layers/cpu/work_sharing.h"
 #include "layers/ops/operands.h"
 #include "layers/ops/qconv.h"
@@ -264,9 +264,7 @@ class QDepthwiseQuads final : public Kernel {
 }  // namespace
 
 void register_cpu_qconv_depthwise_quads(Registry& registry) {
-  registry.add(QConv::kType, DeviceKind::cpu, {"depthwise_quads", refuse_quads, [](const NodeSpec& spec) {
-                                                 return std::make_unique<QDepthwiseQuads>(spec);
-                                               }});
+  add_qconv_windows<QDepthwiseQuads>(registry, "depthwise_quads", refuse_quads);
 }
 
 }  // namespace pipit
