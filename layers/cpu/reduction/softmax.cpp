@@ -7,7 +7,7 @@
 #include "engine/platform/simd.h"
 #include "layers/common/layer_kernel.h"
 #include "layers/cpu/families.h"
-#include "layers/cpu/vector/reductions.h"
+#include "layers/cpu/vector/fold.h"
 #include "layers/cpu/vector/vector_math.h"
 #include "layers/cpu/work_sharing.h"
 #include "layers/ops/operands.h"
@@ -31,24 +31,42 @@ Refusal refuse_softmax(const NodeSpec& spec) {
   return std::nullopt;
 }
 
-PIPIT_INLINE inline void exp_of_difference(const float* x, float shift, float* y, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) y[i] = vector_math::exp(x[i] - shift);
-}
-PIPIT_INLINE inline void divide(float* y, float divisor, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) y[i] /= divisor;
-}
-PIPIT_INLINE inline void subtract(const float* x, float shift, float log_sum, float* y, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) y[i] = x[i] - shift - log_sum;
+PIPIT_INLINE inline void exp_all(float* y, std::int64_t count) {
+  PIPIT_INDEPENDENT
+  for (std::int64_t i = 0; i < count; ++i) y[i] = vector_math::exp_of_negative(y[i]);
 }
 
-void normalize(const float* x, std::int64_t count, bool log, float* y) {
-  const float highest = max_of(x, count);
-  simd<exp_of_difference>(x, highest, y, count);
-  const float sum = sum_of(y, count);
-  if (log) {
-    simd<subtract>(x, highest, std::log(sum), y, count);
-  } else {
-    simd<divide>(y, sum, count);
+// Neighbouring rows in one call, and the exponentials of all in one loop: rows are short.
+template <typename V>
+PIPIT_INLINE inline void normalize_rows(const float* x, std::int64_t rows, std::int64_t count, float* y) {
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const float* from = x + r * count;
+    float* to = y + r * count;
+    const float highest = fold<LargerOf, V>(from, count);
+    PIPIT_INDEPENDENT
+    for (std::int64_t i = 0; i < count; ++i) to[i] = from[i] - highest;
+  }
+  exp_all(y, rows * count);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    float* to = y + r * count;
+    const float factor = 1.0F / fold<Plus, V>(to, count);  // of 1 at least
+    PIPIT_INDEPENDENT
+    for (std::int64_t i = 0; i < count; ++i) to[i] *= factor;
+  }
+}
+
+template <typename V>
+PIPIT_INLINE inline void log_normalize_rows(const float* x, std::int64_t rows, std::int64_t count, float* y) {
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const float* from = x + r * count;
+    float* to = y + r * count;
+    const float highest = fold<LargerOf, V>(from, count);
+    PIPIT_INDEPENDENT
+    for (std::int64_t i = 0; i < count; ++i) to[i] = from[i] - highest;
+    exp_all(to, count);
+    const float log_sum = std::log(fold<Plus, V>(to, count));
+    PIPIT_INDEPENDENT
+    for (std::int64_t i = 0; i < count; ++i) to[i] = from[i] - highest - log_sum;
   }
 }
 
@@ -61,10 +79,12 @@ void run_softmax(const Softmax& layer, std::span<const ConstTensorView> inputs,
   if (shape.elements() == 0) return;
   const float* x = inputs[0].as<float>();
   float* y = outputs[0].as<float>();
+  const auto normalize = layer.attributes().log
+                             ? simd<log_normalize_rows<ShortVector>, log_normalize_rows<Vector>>
+                             : simd<normalize_rows<ShortVector>, normalize_rows<Vector>>;
   parallel_chunks(context.pool, shape.elements() / count, rows_per_chunk(count),
                   [&](std::int64_t begin, std::int64_t end) {
-                    for (std::int64_t g = begin; g < end; ++g)
-                      normalize(x + g * count, count, layer.attributes().log, y + g * count);
+                    normalize(x + begin * count, end - begin, count, y + begin * count);
                   });
 }
 
@@ -121,7 +141,7 @@ PIPIT_INLINE inline void normalize_columns(const float* x, std::int64_t count, s
     for (std::int64_t r = first; r < std::min(count, first + kRows); ++r) {
       PIPIT_INDEPENDENT
       for (std::int64_t c = 0; c < columns; ++c) {
-        const float e = vector_math::exp(x[r * step + c] - highest[c]);
+        const float e = vector_math::exp_of_negative(x[r * step + c] - highest[c]);
         part[c] += e;
         if (!log) y[r * step + c] = e;
       }

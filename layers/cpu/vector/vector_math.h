@@ -47,6 +47,14 @@ PIPIT_INLINE inline float exp(float x) {
   return (1.0F + e.fraction) * power_of_two(half) * power_of_two(e.n - half);
 }
 
+/// e^x within 1.5 ulp for x <= 0; 0 where that is below the normal floats; NaN for NaN.
+PIPIT_INLINE inline float exp_of_negative(float x) {
+  constexpr float kLowest = -87.3F;
+  const ReducedExp e = reduce_exp(x);
+  const float y = (1.0F + e.fraction) * power_of_two(e.n);
+  return x < kLowest ? 0.0F : y;
+}
+
 /// e^x - 1 within 2 ulp for x <= 88 (larger x give the value at 88); NaN for NaN.
 PIPIT_INLINE inline float expm1(float x) {
   x = x < -87.0F ? -87.0F : x;

@@ -191,6 +191,10 @@ TEST(VectorMath, ErrorsStayWithinTheDocumentedBounds) {
       worst_ulps(
           -110, 88.7F, [](float x) { return vector_math::exp(x); }, [](double x) { return std::exp(x); }),
       1.5);
+  EXPECT_LE(worst_ulps(
+                -87.3F, 0, [](float x) { return vector_math::exp_of_negative(x); },
+                [](double x) { return std::exp(x); }),
+            1.5);
   EXPECT_LE(
       worst_ulps(
           -1e30F, 88, [](float x) { return vector_math::expm1(x); }, [](double x) { return std::expm1(x); }),
@@ -241,6 +245,11 @@ TEST(VectorMath, ErrorsStayWithinTheDocumentedBounds) {
   EXPECT_TRUE(std::isnan(vector_math::sine(kNaN, 0)));
   EXPECT_EQ(vector_math::exp(89.0F), kInf);
   EXPECT_EQ(vector_math::exp(-104.0F), 0.0F);
+  EXPECT_EQ(vector_math::exp_of_negative(-87.4F), 0.0F);
+  EXPECT_EQ(vector_math::exp_of_negative(-3e38F), 0.0F);
+  EXPECT_EQ(vector_math::exp_of_negative(-kInf), 0.0F);
+  EXPECT_EQ(vector_math::exp_of_negative(0.0F), 1.0F);
+  EXPECT_TRUE(std::isnan(vector_math::exp_of_negative(NAN)));
   EXPECT_TRUE(std::isnan(vector_math::exp(kNaN)));
 }
 
