@@ -1,7 +1,14 @@
 #include "layers/cpu/vector/byte_loops.h"
 
+#include <algorithm>
+
 #include "engine/platform/simd.h"
 #include "layers/cpu/vector/requantize.h"
+#include "layers/cpu/vector/transpose.h"
+
+#if PIPIT_ISA_X86
+#include <immintrin.h>
+#endif
 
 namespace pipit {
 
@@ -26,6 +33,37 @@ PIPIT_INLINE inline void quantize_loop(const float* x, float scale, StepBounds b
     y[i] = static_cast<std::uint8_t>(requantize_step(x[i] / scale, bounds, zero_point));
   }
 }
+
+#if PIPIT_ISA_X86
+// quantize_loop with the same bits and no division. With the reciprocal of the scale in two parts the product is within
+// an ulp of the quotient, and one step of Newton's rounds it correctly then (Markstein, Computation of elementary
+// functions on the IBM RISC System/6000 processor, 1990). It is bounded before, lest what is not finite becomes NaN:
+// the remainder of a bound leads to the other side of it.
+__attribute__((target("avx512f"))) void quantize_avx512(const float* x, float scale, StepBounds bounds,
+                                                        int zero_point, std::uint8_t* y, std::int64_t count) {
+  constexpr float kUnits = 12582912.0F;  // as in requantize_step
+  const float reciprocal = 1.0F / scale;
+  const __m512 divisor = _mm512_set1_ps(scale);
+  const __m512 inverse = _mm512_set1_ps(reciprocal);
+  const __m512 rest =
+      _mm512_set1_ps(static_cast<float>(1.0 / static_cast<double>(scale) - static_cast<double>(reciprocal)));
+  const __m512 low = _mm512_set1_ps(bounds.low);
+  const __m512 high = _mm512_set1_ps(bounds.high);
+  const __m512 units = _mm512_set1_ps(kUnits);
+  const __m512i offset = _mm512_set1_epi32(zero_point - std::bit_cast<int>(kUnits));
+  for (std::int64_t i = 0; i < count; i += 16) {
+    const auto lanes = static_cast<__mmask16>(count - i >= 16 ? 0xFFFF : (1 << (count - i)) - 1);
+    const __m512 value = _mm512_maskz_loadu_ps(lanes, x + i);
+    const __m512 near = _mm512_fmadd_ps(value, inverse, _mm512_mul_ps(value, rest));
+    // Of NaN the second operand.
+    const __m512 inside = _mm512_maskz_min_ps(0xFFFF, _mm512_maskz_max_ps(0xFFFF, near, low), high);
+    const __m512 quotient = _mm512_fmadd_ps(_mm512_fnmadd_ps(inside, divisor, value), inverse, inside);
+    const __m512 bounded = _mm512_maskz_min_ps(0xFFFF, _mm512_maskz_max_ps(0xFFFF, quotient, low), high);
+    const __m512i steps = _mm512_add_epi32(_mm512_castps_si512(_mm512_add_ps(bounded, units)), offset);
+    _mm512_mask_cvtepi32_storeu_epi8(y + i, lanes, steps);
+  }
+}
+#endif
 
 PIPIT_INLINE inline void quantize_steps_loop(const float* x, float factor, StepBounds bounds, int zero_point,
                                              std::uint8_t* y, std::int64_t count) {
@@ -58,12 +96,13 @@ struct Addend {
   float scale;
 };
 
+template <bool Flips>
 PIPIT_INLINE inline void add_loop(const Addend& a, const Addend& b, StepBounds bounds, int zero_point,
                                   std::uint8_t* y, std::int64_t count) {
   const std::uint8_t* p = a.data;
   const std::uint8_t* q = b.data;
-  const unsigned a_flip = a.flip;
-  const unsigned b_flip = b.flip;
+  const unsigned a_flip = Flips ? a.flip : 0;
+  const unsigned b_flip = Flips ? b.flip : 0;
   const int a_offset = a.offset;
   const int b_offset = b.offset;
   const float a_scale = a.scale;
@@ -161,6 +200,11 @@ PIPIT_INLINE inline void join_three_halves(const Half* a, const Half* b, const H
 }  // namespace
 
 void quantize_span(const float* x, float scale, const ByteTarget& target, std::byte* y, std::int64_t count) {
+#if PIPIT_ISA_X86
+  // Scales of which no remainder is a denormal number.
+  if (chosen_isa() >= Isa::avx512 && scale > 0x1p-60F && scale < 0x1p60F)
+    return quantize_avx512(x, scale, target.bounds, target.zero_point, bytes(y), count);
+#endif
   simd<quantize_loop>(x, scale, target.bounds, target.zero_point, bytes(y), count);
 }
 
@@ -179,9 +223,10 @@ void dequantize_span(const ByteSpan& x, float scale, float* y, std::int64_t coun
 
 void add_span(const ByteSpan& a, float a_scale, const ByteSpan& b, float b_scale, const ByteTarget& target,
               std::byte* y, std::int64_t count) {
-  simd<add_loop>({bytes(a.data), static_cast<unsigned>(a.flip), a.offset, a_scale},
-                 {bytes(b.data), static_cast<unsigned>(b.flip), b.offset, b_scale}, target.bounds,
-                 target.zero_point, bytes(y), count);
+  const Addend first{bytes(a.data), static_cast<unsigned>(a.flip), a.offset, a_scale};
+  const Addend second{bytes(b.data), static_cast<unsigned>(b.flip), b.offset, b_scale};
+  const auto add = first.flip == 0 && second.flip == 0 ? simd<add_loop<false>> : simd<add_loop<true>>;
+  add(first, second, target.bounds, target.zero_point, bytes(y), count);
 }
 
 void multiply_span(const ByteSpan& a, const ByteSpan& b, bool one_b, float multiplier,
@@ -222,8 +267,17 @@ void join_planes(const std::byte* planes, std::int64_t plane, std::int64_t step,
 
 void join_half_planes(const Half* planes, std::int64_t plane, std::int64_t step, std::int64_t channels,
                       std::int64_t count, Half* y, std::int64_t pitch) {
+  constexpr std::int64_t kHalf = sizeof(Half);
   if (channels == 3 && pitch == 4 && step == 1) {
     simd<join_three_halves>(planes, planes + plane, planes + 2 * plane, y, count);
+    return;
+  }
+  if (step == 1) {
+    constexpr std::int64_t kRows = 64;
+    const auto transpose = transpose_of(sizeof(Half));
+    for (std::int64_t i = 0; i < count; i += kRows)
+      transpose({reinterpret_cast<std::byte*>(y + i * pitch), reinterpret_cast<const std::byte*>(planes + i),
+                 pitch * kHalf, plane * kHalf, std::min(kRows, count - i), channels});
     return;
   }
   for (std::int64_t p = 0; p < channels; ++p) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <bit>
+#include <cstdint>
 
 #include "engine/platform/simd.h"
 #include "layers/ops/quantization.h"
@@ -15,7 +16,9 @@ PIPIT_INLINE inline int requantize_step(float x, StepBounds bounds, int zero_poi
   constexpr float kUnits = 12582912.0F;
   const float above = x > bounds.low ? x : bounds.low;
   const float clamped = above < bounds.high ? above : bounds.high;
-  return std::bit_cast<int>(clamped + kUnits) - std::bit_cast<int>(kUnits) + zero_point;
+  // The zero point joins what is subtracted, once for a loop.
+  const std::uint32_t offset = std::bit_cast<std::uint32_t>(kUnits) - static_cast<std::uint32_t>(zero_point);
+  return static_cast<int>(std::bit_cast<std::uint32_t>(clamped + kUnits) - offset);
 }
 
 }  // namespace pipit
