@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <limits>
 
 #include "layers/ops/conv.h"
 #include "layers/ops/dynamic_int8.h"
@@ -22,8 +23,8 @@ bool is_image(const TensorDesc& desc) {
 
 class LayoutPass {
  public:
-  explicit LayoutPass(const Graph& graph)
-      : rewriter_(graph), converted_(graph.values().size(), {kNoValue, kNoValue}) {}
+  LayoutPass(const Graph& graph, DeviceKind device)
+      : rewriter_(graph), device_(device), converted_(graph.values().size(), {kNoValue, kNoValue}) {}
 
   Rewritten run() {
     const Graph& graph = rewriter_.source();
@@ -57,33 +58,66 @@ class LayoutPass {
   }
 
   LayoutPreference preference_of(const Node& node) {
-    const bool picks = layer_if<Gather>(node) != nullptr && indices_rank(node) == 1;
-    const LayoutPreference preference = picks ? LayoutPreference::any : node.layer->layout_preference();
-    return preference == LayoutPreference::any ? preference_of_growing(node) : preference;
+    const LayoutPreference preference = own_preference(node);
+    return preference == LayoutPreference::any ? preference_at_ends(node) : preference;
   }
 
-  // Of what may have any order: at the ends of the graph a layer that makes more than it reads has that of the other
-  // side, so that the smaller value is turned.
-  LayoutPreference preference_of_growing(const Node& node) {
+  LayoutPreference own_preference(const Node& node) const {
+    const bool picks = layer_if<Gather>(node) != nullptr && indices_rank(node) == 1;
+    return picks ? LayoutPreference::any : node.layer->layout_preference();
+  }
+
+  // Of what may have any order: at the ends of the graph, the order in which the smallest value is turned, and of
+  // equal ones the order in which channels are moved as planes.
+  LayoutPreference preference_at_ends(const Node& node) {
+    if (!reads_one_image(node)) return LayoutPreference::any;
+    const Graph& graph = rewriter_.source();
+    const TensorDesc& x = desc(node.inputs[0]);
+    const auto bytes = static_cast<std::int64_t>(x.bytes());
+    if (x.layout == Layout::channels_last) {
+      const std::int64_t after = least_bytes_to_row_major(node);
+      const bool first = bytes < after || (bytes == after && picks_channels(node));
+      return first ? LayoutPreference::row_major : LayoutPreference::any;
+    }
     constexpr std::int64_t kFewChannels = 8;  // rows of pixels of fewer are short
+    const int next = rewriter_.only_consumer(node.outputs[0]);
+    if (next < 0 || x.shape[1] < kFewChannels ||
+        bytes >= static_cast<std::int64_t>(graph.value(node.outputs[0]).desc.bytes()))
+      return LayoutPreference::any;
+    const Node& reader = graph.nodes()[static_cast<std::size_t>(next)];
+    const bool turned = reader.layer->layout_preference() == LayoutPreference::channels_last &&
+                        !reads_planes(reader, node.outputs[0]);
+    return turned ? LayoutPreference::channels_last : LayoutPreference::any;
+  }
+
+  // One image in, beside constants, and one out.
+  bool reads_one_image(const Node& node) const {
     const Graph& graph = rewriter_.source();
     const auto is_data = [&](ValueId id) { return id != kNoValue && !graph.value(id).is_constant(); };
-    if (node.outputs.size() != 1 || std::ranges::count_if(node.inputs, is_data) != 1 ||
-        !is_data(node.inputs[0]))
-      return LayoutPreference::any;
-    const TensorDesc& y = graph.value(node.outputs[0]).desc;
-    const TensorDesc& x = desc(node.inputs[0]);
-    if (!is_image(x) || !is_image(y) || y.elements() <= x.elements()) return LayoutPreference::any;
-    const int next = rewriter_.only_consumer(node.outputs[0]);
-    if (next < 0) {
-      return rewriter_.uses(node.outputs[0]) == 1 ? LayoutPreference::row_major : LayoutPreference::any;
-    }
-    const bool turned = graph.nodes()[static_cast<std::size_t>(next)].layer->layout_preference() ==
-                        LayoutPreference::channels_last;
-    return turned && x.layout == Layout::row_major && x.shape[1] >= kFewChannels
-               ? LayoutPreference::channels_last
-               : LayoutPreference::any;
+    return node.outputs.size() == 1 && std::ranges::count_if(node.inputs, is_data) == 1 &&
+           is_data(node.inputs[0]) && is_image(graph.value(node.inputs[0]).desc) &&
+           is_image(graph.value(node.outputs[0]).desc);
   }
+
+  // Of the node's output and what follows it up to where it must be row_major, an output of the graph or a layer that
+  // wants it, where all of that may have any order; else 0.
+  std::int64_t least_bytes_to_row_major(const Node& node) const {
+    const Graph& graph = rewriter_.source();
+    auto least = std::numeric_limits<std::int64_t>::max();
+    for (const Node* last = &node;;) {
+      const ValueId y = last->outputs[0];
+      least = std::min(least, static_cast<std::int64_t>(graph.value(y).desc.bytes()));
+      const int next = rewriter_.only_consumer(y);
+      if (next < 0) return rewriter_.uses(y) == 1 && is_output(y) ? least : 0;
+      last = &graph.nodes()[static_cast<std::size_t>(next)];
+      if (layer_if<Transpose>(*last) != nullptr || reduces_anything(*last)) return 0;
+      if (own_preference(*last) == LayoutPreference::row_major) return least;
+      if (own_preference(*last) != LayoutPreference::any || !reads_one_image(*last)) return 0;
+    }
+  }
+
+  bool is_output(ValueId id) const { return std::ranges::count(rewriter_.source().outputs(), id) > 0; }
+  static bool picks_channels(const Node& node) { return layer_if<Gather>(node) != nullptr; }
 
   // Of a Gather's indices where they are constants, else -1.
   int indices_rank(const Node& gather) const {
@@ -165,8 +199,28 @@ class LayoutPass {
     return traits.family == LayerFamily::convolution && traits.arithmetic == Arithmetic::integers;
   }
 
-  // A convolution reads the user's row-major image itself, quantized or not; other operands are brought to
-  // channels_last.
+  // Whether a CPU's convolution reads the image, which nothing else does, in row_major order sooner than it would be
+  // turned: one tap for enough outputs to fill tiles, over so few channels that their planes are not far apart. Of 256
+  // channels reading planes takes as long as turning them, or longer.
+  bool reads_planes(const Node& node, ValueId image) const {
+    constexpr std::int64_t kMostChannels = 64;
+    constexpr std::int64_t kLeastOutputs = 16;
+    const Graph& graph = rewriter_.source();
+    const auto* conv = layer_if<Conv>(node);
+    if (device_ != DeviceKind::cpu || conv == nullptr || image != node.inputs[0] ||
+        !graph.value(node.inputs[1]).is_constant() || rewriter_.only_consumer(image) < 0)
+      return false;
+    Window one_tap;
+    one_tap.rank = conv->attributes().window.rank;
+    one_tap.dilation = conv->attributes().window.dilation;  // of one tap: without meaning
+    one_tap.ceil_mode = conv->attributes().window.ceil_mode;
+    return conv->attributes().groups == 1 && conv->attributes().window == one_tap &&
+           graph.value(image).desc.shape[1] <= kMostChannels &&
+           graph.value(node.outputs[0]).desc.shape[1] >= kLeastOutputs;
+  }
+
+  // A convolution reads the user's row-major image itself, quantized or not, and with one tap others too; other
+  // operands are brought to channels_last.
   ValueId image_operand(const Node& node, ValueId id) {
     if (id == kNoValue) return kNoValue;
     const auto* conv = layer_if<Conv>(node);
@@ -175,7 +229,8 @@ class LayoutPass {
     const bool image = is_user_image(rewriter_, id)
                            ? mixes_channels || (conv != nullptr && desc(id).shape[1] == 1)
                            : is_integer_conv(node) && is_quantized_image(id);
-    if (image && id == node.inputs[0]) return rewriter_.map(id);
+    const bool planes = desc(id).layout == Layout::row_major && reads_planes(node, id);
+    if ((image || planes) && id == node.inputs[0]) return rewriter_.map(id);
     return in_layout(id, Layout::channels_last);
   }
 
@@ -189,6 +244,7 @@ class LayoutPass {
   }
 
   Rewriter rewriter_;
+  DeviceKind device_;
   std::vector<std::array<ValueId, 2>> converted_;  // [old id][is channels_last]
   int changes_ = 0;
 };
@@ -196,7 +252,7 @@ class LayoutPass {
 }  // namespace
 
 Rewritten assign_layouts(const Graph& graph) {
-  return LayoutPass(graph).run();
+  return LayoutPass(graph, DeviceKind::cpu).run();
 }
 
 namespace {
@@ -247,7 +303,7 @@ Graph optimize(Graph graph, std::vector<PassReport>* report, const ExtraPass& be
   if (device == DeviceKind::cpu) passes.push_back({"fuse group normalizations", fuse_group_norm});
   passes.push_back({"fuse channel shuffles", fuse_channel_shuffle});
   if (device == DeviceKind::cuda && !keep_channels) passes.push_back({"widen channels", widen_channels});
-  passes.push_back({"assign layouts", assign_layouts});
+  passes.push_back({"assign layouts", [&](const Graph& laid) { return LayoutPass(laid, device).run(); }});
   return run_passes(fuse(std::move(graph), report), passes, report);
 }
 

@@ -121,6 +121,12 @@ bool Epilogue::fuses(int channel_dim, const NodeSpec& next) {
   return dynamic_cast<const Binary*>(&next.layer) != nullptr && fuses_binary(channel_dim, next);
 }
 
+bool Epilogue::depends_on_channels(const NodeSpec& next) {
+  if (dynamic_cast<const Unary*>(&next.layer) != nullptr) return false;
+  return dynamic_cast<const Binary*>(&next.layer) == nullptr ||
+         constant_of(next).tensor->shape().elements() != 1;
+}
+
 bool fuses_image_epilogue(const NodeSpec& /*spec*/, const NodeSpec& next) {
   return Epilogue::fuses(1, next);
 }

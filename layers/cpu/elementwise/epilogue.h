@@ -32,6 +32,8 @@ class Epilogue {
   /// or one value per channel (Binary), a batch normalization or the 1x1 convolution that one becomes. `next` as
   /// Candidate::fuses_epilogue has it.
   static bool fuses(int channel_dim, const NodeSpec& next);
+  /// Whether a layer that fuses() accepts may compute something else for every channel.
+  static bool depends_on_channels(const NodeSpec& next);
   bool empty() const { return stages_.empty(); }
   /// y[i] becomes the result for channel first + i, i in [0, span.count), in every row.
   void apply(float* y, std::int64_t first, SpanRows span) const;

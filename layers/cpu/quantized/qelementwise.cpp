@@ -79,15 +79,18 @@ class DequantizeKernel final : public Kernel {
     });
   }
 
+  // In rows of channels, or any order where no channel has constants of its own.
   static bool fuses(const NodeSpec& spec, const NodeSpec& next) {
     const auto& followers = spec.fusion.followers;
+    const TensorDesc& y = spec.outputs[0];
     const bool ended =
         !followers.empty() && dynamic_cast<const Quantize*>(&followers.back()->layer) != nullptr;
-    if (ended || !is_channels_last(spec.outputs[0]) || spec.outputs[0].elements() == 0) return false;
+    if (ended || y.elements() == 0) return false;
     if (dynamic_cast<const Quantize*>(&next.layer) != nullptr) {
-      return spec.outputs[0].layout == next.outputs[0].layout || next.outputs[0].layouts_coincide();
+      return y.layout == next.outputs[0].layout || next.outputs[0].layouts_coincide();
     }
-    return spec.outputs[0].shape.rank() >= 2 && Epilogue::fuses(1, next);
+    return y.shape.rank() >= 2 && Epilogue::fuses(1, next) &&
+           (is_channels_last(y) || !Epilogue::depends_on_channels(next));
   }
 
  private:

@@ -29,8 +29,8 @@ struct LaneNumbers {
   using Type __attribute__((vector_size(sizeof(V)))) = std::int32_t;
 };
 
-/// Combines all elements in 16 parts, lane by lane in registers V, the last elements like all others; then the parts, in
-/// halves.
+/// Combines all elements in 16 parts, lane by lane in registers V, the last elements like all others; then the
+/// parts, in halves.
 template <typename Combine, typename V>
 PIPIT_INLINE inline float fold(const float* x, std::int64_t count) {
   constexpr Combine kCombine;

@@ -199,6 +199,26 @@ TEST(FuseEpilogue, DequantizeTakesChannelArithmeticAndQuantize) {
   }
 }
 
+// In row_major order only what is the same for every channel.
+TEST(FuseEpilogue, DequantizeTakesFunctionsInAnyOrder) {
+  const Quantization x{0.02F, 100, DType::u8, false}, y{0.05F, -3, DType::i8, false};
+  for (const bool per_channel : {false, true}) {
+    const Shape shape{2, 7, 5, 300};
+    Builder b{.graph = {}, .random = std::mt19937(test::test_seed())};
+    ValueId v = b.graph.add_input("x", TensorDesc{shape});
+    v = b.add(Dequantize(x), {b.add(Quantize(x), {v})});
+    v = b.unary(UnaryKind::sigmoid, b.binary(BinaryKind::mul, v, b.constant(Shape{1})));
+    if (per_channel) v = b.binary(BinaryKind::add, v, b.constant(Shape{7, 1, 1}));
+    b.graph.mark_output(b.add(Dequantize(y), {b.add(Quantize(y), {v})}));
+    const Graph graph = b.graph.build();
+    const Tensor input = test::random_tensor(shape, b.random);
+    const auto kept = plan_of(graph, true, Precision::fp32);
+    const auto absorbed = plan_of(graph, false, Precision::fp32);
+    EXPECT_EQ(kept->steps().size(), absorbed->steps().size() + (per_channel ? 2 : 3));
+    EXPECT_EQ(run(absorbed, input), run(kept, input));
+  }
+}
+
 TEST(FuseEpilogue, MatrixProductsTakeBiasAndGelu) {
   check(Shape{3, 20, 24}, 1, [](Builder& b, ValueId x) {
     const ValueId product = b.add(MatMul(), {x, b.constant(Shape{24, 50})});

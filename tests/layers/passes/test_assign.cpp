@@ -6,10 +6,12 @@
 #include "layers/ops/gemm.h"
 #include "layers/ops/matmul.h"
 #include "layers/ops/pool.h"
+#include "layers/ops/quantize.h"
 #include "layers/ops/reduce.h"
 #include "layers/ops/reshaping.h"
 #include "layers/ops/slicing.h"
 #include "layers/passes/passes.h"
+#include "tests/layers/values.h"
 #include "tests/support/test_graph.h"
 
 namespace pipit {
@@ -66,6 +68,74 @@ TEST(AssignLayouts, AtTheEndsTheSmallerValueIsTurned) {
   const Rewritten after = assign_layouts(before);
   EXPECT_THAT(turned(after.graph), testing::ElementsAre(small, Shape{1, 8, 8, 4}));
   expect_same_outputs(before, after.graph);
+}
+
+std::vector<DType> turned_types(const Graph& graph) {
+  std::vector<DType> types;
+  for (const Node& node : graph.nodes()) {
+    if (node.layer->type() == "ToLayout") types.push_back(graph.value(node.outputs[0]).desc.dtype);
+  }
+  return types;
+}
+
+// At an output, and where a Reshape reads.
+TEST(AssignLayouts, WhatIsDequantizedLastIsTurnedAsIntegers) {
+  const Quantization q{0.02F, 100, DType::u8, false};
+  for (const bool reshapes : {false, true}) {
+    TestGraph b;
+    ValueId v = b.add("quantize", Quantize(q), {b.conv("c", b.input(Shape{1, 3, 4, 4}), 5)});
+    v = b.add("repeat", Tile({{1, 1, 2, 1}}), {v});
+    v = b.unary("sigmoid", UnaryKind::sigmoid, b.add("dequantize", Dequantize(q), {v}));
+    if (reshapes) v = b.add("flatten", Reshape(ReshapeAttributes{Shape{1, 160}}), {v});
+    const Graph before = b.build({v});
+    const Rewritten after = assign_layouts(before);
+    EXPECT_THAT(turned(after.graph), testing::ElementsAre(Shape{1, 5, 4, 4}));
+    EXPECT_THAT(turned_types(after.graph), testing::ElementsAre(DType::u8));
+    expect_same_outputs(before, after.graph);
+  }
+}
+
+TEST(AssignLayouts, WhatTwoReadIsTurnedWhereItMustBe) {
+  const Quantization q{0.02F, 100, DType::u8, false};
+  TestGraph b;
+  ValueId v = b.add("quantize", Quantize(q), {b.conv("c", b.input(Shape{1, 3, 4, 4}), 5)});
+  v = b.add("dequantize", Dequantize(q), {v});
+  const Graph before = b.build({v, b.conv("c2", v, 4)});
+  const Rewritten after = assign_layouts(before);
+  EXPECT_THAT(turned_types(after.graph), testing::ElementsAre(DType::f32, DType::f32)) << "both outputs";
+  expect_same_outputs(before, after.graph);
+}
+
+TEST(AssignLayouts, LastChannelsArePickedAsPlanes) {
+  TestGraph b;
+  const ValueId two = b.graph.add_constant("two", test::make<std::int64_t>({3, 0, 2, 1}));
+  const ValueId v = b.add("pick", Gather({1}), {b.conv("c", b.input(Shape{1, 3, 4, 4}), 4), two});
+  const Graph before = b.build({v});
+  const Rewritten after = assign_layouts(before);
+  const Node& last = after.graph.nodes().back();
+  EXPECT_EQ(last.layer->type(), "Gather");
+  EXPECT_EQ(after.graph.value(last.inputs[0]).desc.layout, Layout::row_major);
+  expect_same_outputs(before, after.graph);
+}
+
+// Of what is no image of the user: with one tap, from few channels to many outputs, and nothing else reads it.
+TEST(AssignLayouts, PointwiseConvolutionsReadPlanesOfFewChannels) {
+  const auto turns = [](std::int64_t channels, std::int64_t outputs, std::int64_t kernel, bool twice) {
+    TestGraph b;
+    const ValueId x = b.unary("abs", UnaryKind::abs, b.input(Shape{1, channels, 5, 7}));
+    std::vector<ValueId> made{b.conv("c", x, outputs, kernel)};
+    if (twice) made.push_back(x);
+    const Graph before = b.build(made);
+    const Rewritten after = assign_layouts(before);
+    expect_same_outputs(before, after.graph);
+    return turned(after.graph).size() - 1;  // that of the result
+  };
+  EXPECT_EQ(turns(40, 20, 1, false), 0U);
+  EXPECT_EQ(turns(64, 16, 1, false), 0U);
+  EXPECT_EQ(turns(65, 16, 1, false), 1U);
+  EXPECT_EQ(turns(40, 15, 1, false), 1U);
+  EXPECT_EQ(turns(40, 20, 3, false), 1U);
+  EXPECT_EQ(turns(40, 20, 1, true), 1U);
 }
 
 TEST(AssignLayouts, ReductionsThatDropDimensionsReadWhatThereIs) {

@@ -50,8 +50,9 @@ TEST(Softmax, RandomCasesMatchTheReference) {
     std::int64_t count = 1;
     for (int d = groups.begin; d < groups.end; ++d) count *= shape[d];
     // x - max rounds once, an absolute error of |x - max| / 2 epsilon <= 20 epsilon that exp turns into a relative
-    // one; exp is good to 2 ulp; the sum of positive terms adds count roundings, its reciprocal and the product two. The logarithm
-    // keeps the relative error of the sum as an absolute one and rounds twice more at a magnitude of 40 + ln count.
+    // one; exp is good to 2 ulp; the sum of positive terms adds count roundings, its reciprocal and the product two.
+    // The logarithm keeps the relative error of the sum as an absolute one and rounds twice more at a magnitude of
+    // 40 + ln count.
     const double roundings = static_cast<double>(count) + 47;
     conformance.relative = a.log ? 0 : roundings * FLT_EPSILON;
     conformance.absolute = a.log ? (roundings + 50) * FLT_EPSILON : FLT_MIN;
