@@ -1,5 +1,8 @@
 #include "layers/ops/unary.h"
 
+#include <bit>
+#include <cmath>
+
 #include "layers/common/dispatch.h"
 #include "layers/common/integer.h"
 #include "layers/common/layer_kernel.h"
@@ -34,6 +37,20 @@ T apply_integer(const UnaryAttributes& a, T x) {
   }
 }
 
+// x in double precision, for functions with a step at 0 denormal as it is: a caller who takes denormals for zero would
+// lose it in the conversion.
+template <typename T>
+double widened(UnaryKind kind, T x) {
+  const bool step = kind == UnaryKind::sign || kind == UnaryKind::floor || kind == UnaryKind::ceil;
+  if constexpr (std::is_same_v<T, float>) {
+    const auto bits = std::bit_cast<std::uint32_t>(x);
+    const std::uint32_t magnitude = bits & 0x7fffffffU;
+    if (step && magnitude < 0x800000U)
+      return std::copysign(static_cast<double>(magnitude) * 0x1p-149, bits == magnitude ? 1.0 : -1.0);
+  }
+  return static_cast<double>(x);
+}
+
 void run(const Unary& layer, std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
          const RunContext& /*context*/) {
   const auto loop = broadcast_loop<2>({&outputs[0].desc, &inputs[0].desc});
@@ -46,7 +63,8 @@ void run(const Unary& layer, std::span<const ConstTensorView> inputs, std::span<
       } else if constexpr (std::is_integral_v<T>) {
         y[at[0]] = apply_integer(layer.attributes(), x[at[1]]);
       } else {
-        y[at[0]] = static_cast<T>(unary_value(layer.attributes(), static_cast<double>(x[at[1]])));
+        y[at[0]] =
+            static_cast<T>(unary_value(layer.attributes(), widened(layer.attributes().kind, x[at[1]])));
       }
     });
   });

@@ -158,10 +158,15 @@ PIPIT_INLINE inline void unary_loops(const UnaryAttributes& attributes, const fl
         const bool zero_or_nan = magnitude - 1U >= 0x7f800000U;
         return zero_or_nan ? v : std::copysign(1.0F, v);
       });
+    // By bits for the same reason: what is not 0 lies above or below it.
     case UnaryKind::floor:
-      return map(x, y, span, [](float v) PIPIT_INLINE { return std::floor(v); });
+      return map(x, y, span, [](float v) PIPIT_INLINE {
+        return std::bit_cast<std::uint32_t>(v) - 0x80000001U < 0x7fffffU ? -1.0F : std::floor(v);
+      });
     case UnaryKind::ceil:
-      return map(x, y, span, [](float v) PIPIT_INLINE { return std::ceil(v); });
+      return map(x, y, span, [](float v) PIPIT_INLINE {
+        return std::bit_cast<std::uint32_t>(v) - 1U < 0x7fffffU ? 1.0F : std::ceil(v);
+      });
     case UnaryKind::round:
       return map(x, y, span, [](float v) PIPIT_INLINE { return std::nearbyint(v); });
     default:

@@ -3,10 +3,12 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <memory>
 
 #include "engine/platform/float_mode.h"
 #include "layers/cpu/elementwise/elementwise_loops.h"
 #include "layers/cpu/vector/vector_math.h"
+#include "layers/evaluate.h"
 #include "layers/ops/unary.h"
 #include "tests/layers/conformance.h"
 #include "tests/layers/values.h"
@@ -156,20 +158,38 @@ TEST(Unary, FastKernelAgreesOnSpecialValues) {
   }
 }
 
-// Sessions take denormals for zero: comparisons do, the sign of one is 1 or -1 all the same.
-TEST(Unary, SignOfADenormal) {
-  const std::vector<float> x = {1e-40F, -1e-40F, 1e-45F, -1e-45F, 0.0F, -0.0F, 2.0F, -kInf, kInf};
-  const UnaryAttributes sign{UnaryKind::sign};
-  std::vector<float> got(x.size(), 7.0F);
-  {
-    const ScopedFloatMode mode(FloatMode().without_denormals());
-    unary_span(sign, x.data(), got.data(), {static_cast<std::int64_t>(x.size())});
+// Sessions take denormals for zero: comparisons do, what has a step at 0 does not, in the reference neither.
+TEST(Unary, StepsAtZeroKnowDenormals) {
+  const float most = std::bit_cast<float>(0x7fffffU), least = std::bit_cast<float>(0x800000U);
+  const std::vector<float> x = {1e-40F, -1e-40F, 1e-45F, -1e-45F, 0.0F,   -0.0F, 2.0F, -kInf, kInf,
+                                kNaN,   most,    -most,  least,   -least, -0.5F, 0.5F, -1.0F, 1.5F};
+  for (const UnaryKind kind : {UnaryKind::sign, UnaryKind::floor, UnaryKind::ceil}) {
+    const Unary layer(UnaryAttributes{kind});
+    const std::vector<std::shared_ptr<const Tensor>> inputs = {
+        std::make_shared<Tensor>(Tensor::from<float>(Shape{static_cast<std::int64_t>(x.size())}, x))};
+    std::vector<float> got(x.size(), 7.0F);
+    std::vector<Tensor> reference;
+    {
+      const ScopedFloatMode mode(FloatMode().without_denormals());
+      unary_span(layer.attributes(), x.data(), got.data(), {static_cast<std::int64_t>(x.size())});
+      reference = evaluate(layer, inputs);
+    }
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const double exact = kind == UnaryKind::floor  ? std::floor(x[i])
+                           : kind == UnaryKind::ceil ? std::ceil(x[i])
+                           : x[i] > 0                ? 1.0
+                           : x[i] < 0                ? -1.0
+                                                     : x[i];
+      for (const float value : {got[i], reference[0].values<float>()[i]}) {
+        if (std::isnan(x[i])) {
+          EXPECT_TRUE(std::isnan(value)) << unary_name(kind);
+        } else {
+          EXPECT_EQ(value, exact) << unary_name(kind) << " of " << x[i];
+          EXPECT_EQ(std::signbit(value), std::signbit(exact)) << unary_name(kind) << " of " << x[i];
+        }
+      }
+    }
   }
-  EXPECT_THAT(got, testing::ElementsAre(1, -1, 1, -1, 0, 0, 1, -1, 1));
-  EXPECT_TRUE(std::signbit(got[5]));
-  got[0] = kNaN;
-  unary_span(sign, got.data(), got.data(), {1});
-  EXPECT_TRUE(std::isnan(got[0]));
 }
 
 // Largest error of f in units in the last place of the exact result, over every 997th float of [low, high].
