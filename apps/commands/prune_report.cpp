@@ -17,10 +17,6 @@ namespace {
 
 constexpr double kSayZeros = 5e-4;  // of the weights
 
-const char* name_of_top1(const PruneGoal& goal) {
-  return goal.against == Against::labels ? "top-1" : "agreement with dense";
-}
-
 nlohmann::ordered_json speed_json(const MedianInterval& speedup) {
   return {{"speedup", speedup.median}, {"speedup_interval95", {speedup.low, speedup.high}}};
 }
@@ -112,11 +108,11 @@ nlohmann::ordered_json selections_json(const PruneOutcome& outcome) {
   return selections;
 }
 
-std::string steps_table(const PruneGoal& goal, const PruneOutcome& outcome, int width) {
+std::string steps_table(const PruneOutcome& outcome, int width) {
   using Align = Table::Align;
   Table steps({{"speed-up [95 %]", Align::right},
                {"ms", Align::right},
-               {fmt::format("{} %", name_of_top1(goal)), Align::right, 2},
+               {fmt::format("{} %", outcome.measure), Align::right, 2},
                {"drop [95 %]", Align::right},
                {"expected drop", Align::right, 1},
                {""}});
@@ -204,7 +200,7 @@ void print_pruned(const PruneSource& source, const PruneGoal& goal, const PruneO
   constexpr int kLabel = 13;  // columns before the text
   const int width = table_width(source.wide);
   if (!outcome.missed.empty()) {
-    if (!outcome.steps.empty()) fmt::print("{}", steps_table(goal, outcome, width));
+    if (!outcome.steps.empty()) fmt::print("{}", steps_table(outcome, width));
     if (outcome.hurried)
       fmt::print("{}", wrapped(fmt::format("note         {}\n", hurried_note(goal)), kLabel, width));
     return;
@@ -225,7 +221,7 @@ void print_pruned(const PruneSource& source, const PruneGoal& goal, const PruneO
                 layer.pruned_kernel, layer.error ? fmt::format("{:.2f}", 100 * *layer.error) : ""});
   }
   fmt::print("{}\n", layers.str(0, width));
-  if (outcome.steps.size() > 1) fmt::print("{}\n", steps_table(goal, outcome, width));
+  if (outcome.steps.size() > 1) fmt::print("{}\n", steps_table(outcome, width));
   const PruneStep& chosen = outcome.steps[outcome.chosen];
   std::string text = fmt::format(
       "time         {:.3f} ms{}, dense {:.3f}: {} times as fast (95 % interval); {:.0f} % of the MACs\n",
@@ -242,7 +238,7 @@ void print_pruned(const PruneSource& source, const PruneGoal& goal, const PruneO
         "before       {:.1f} % of the weights were zero, but not in rows: they are fitted like others\n",
         100 * outcome.other_zeros);
   text += fmt::format("unseen       {} images: {} {:.2f} %, dense {:.2f} %: drop {} points\n",
-                      outcome.unseen.images, name_of_top1(goal),
+                      outcome.unseen.images, outcome.measure,
                       100 * (outcome.unseen_top1 - paired_drop(outcome.unseen)), 100 * outcome.unseen_top1,
                       drop_text(outcome.unseen));
   if (outcome.int8)
@@ -271,7 +267,8 @@ std::string prune_svg(const std::string& model, const PruneGoal& goal, const Pru
   }
   std::optional<double> least;
   if (goal.max_drop) least = 100 * outcome.search_top1 - *goal.max_drop;
-  return pareto_svg(fmt::format("{}: accuracy and time, pruned", model), points, least, kExpectedTop1);
+  return pareto_svg(fmt::format("{}: accuracy and time, pruned", model), points, least,
+                    outcome.measure + " by the expected drop, %");
 }
 
 }  // namespace pipit::apps

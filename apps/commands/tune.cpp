@@ -123,11 +123,12 @@ void print_as_json(const TuneOptions& options, const Model& model, const Executi
 void print_as_table(const TuneOptions& options, const Outcome& outcome) {
   using Align = Table::Align;
   constexpr int kLabel = 13;  // columns before the text
+  const std::string measure = measure_name(options.right(), outcome.output, "fp32");
   Table table({{"order"},
                {"kept", Align::right},
                {"last one kept", Align::left, 3, true},
                {"ms", Align::right},
-               {"top-1 %", Align::right, 2},
+               {measure + " %", Align::right, 2},
                {"drop [95 %]", Align::right},
                {"expected drop", Align::right, 1},
                {""}});
@@ -142,17 +143,16 @@ void print_as_table(const TuneOptions& options, const Outcome& outcome) {
          fmt::format("{:.2f}", 100 * (outcome.search_top1 - paired_drop(step.answers))),
          drop_text(step.answers), expected_drop_text(step.drop), mark});
   }
-  const char* top1 = options.against == "labels" ? "top-1" : "agreement with fp32";
   const int width = table_width(options.wide);
   std::string text =
       fmt::format("fp32         {:.3f} ms, {} {:.2f} % on the {} images above\n", outcome.search.fp32_ms,
-                  top1, 100 * outcome.search_top1, outcome.steps[0].answers.images);
+                  measure, 100 * outcome.search_top1, outcome.steps[0].answers.images);
   text += fmt::format("kept in {}", precision_name(options.kept_as()));
   if (outcome.kept.empty()) text += " nothing";
   for (const std::string& layer : outcome.kept) text += " " + printable(layer);
   text +=
       fmt::format("\nunseen       {} images: {} {:.2f} % in fp32, drop {} points (in INT8 throughout {})\n",
-                  outcome.unseen.images, top1, 100 * outcome.unseen_top1, drop_text(outcome.unseen),
+                  outcome.unseen.images, measure, 100 * outcome.unseen_top1, drop_text(outcome.unseen),
                   drop_text(outcome.unseen_int8));
   text += promise_line(options.max_drop, outcome.judged, kLabel);
   if (outcome.int8_enough && outcome.chosen.kept > 0)
@@ -176,8 +176,10 @@ void save_svg(const TuneOptions& options, const Model& model, const Outcome& out
                       fmt::format("{} of {} layers in floating point", step.kept, all), step.pareto,
                       outcome.is_chosen(step)});
   }
-  write_file(options.svg, pareto_svg(fmt::format("{}: accuracy and time in mixed precision", model.name),
-                                     points, 100 * outcome.search_top1 - options.max_drop, kExpectedTop1));
+  write_file(options.svg,
+             pareto_svg(fmt::format("{}: accuracy and time in mixed precision", model.name), points,
+                        100 * outcome.search_top1 - options.max_drop,
+                        measure_name(options.right(), outcome.output, "fp32") + " by the expected drop, %"));
 }
 
 void search(const MixedModel& mixed, const TuneOptions& options, ImageSplit& split,
@@ -261,6 +263,7 @@ int tune(const TuneOptions& options) {
   if (!common.plan.empty()) {
     plan = detail::read_plan_for(common.plan, model.graph);
     outcome.preprocess_differences = common.compare_preprocess(*plan, preprocess);
+    if (!common.quiet) print_notes(scale_notes(*plan));
   }
   QuantizationPlan made = plan ? QuantizationPlan{} : detail::empty_plan(model, preprocess);
   Graph fused = fuse(std::move(model.graph));
@@ -347,8 +350,9 @@ void add_tune(CLI::App& app, int& exit_code) {
       ->required()
       ->type_name("IMAGES");
   command
-      ->add_option("--max-drop", options->max_drop,
-                   "Points of top-1 (percent of the images) that may be lost against fp32 (required)")
+      ->add_option(
+          "--max-drop", options->max_drop,
+          "The most points of accuracy (percent of the images) that may be lost against fp32 (required)")
       ->check(nonnegative_number());
   command
       ->add_option("--output", options->output,

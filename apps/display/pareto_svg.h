@@ -7,10 +7,6 @@
 
 namespace pipit::apps {
 
-/// What tune and prune draw: they compare models by their expected drops, which vary less than those of the
-/// images.
-inline constexpr const char* kExpectedTop1 = "top-1 by the expected drop, %";
-
 struct ParetoPoint {
   double ms = 0;
   double accuracy = 0;  ///< in percent
@@ -22,8 +18,8 @@ struct ParetoPoint {
 
 /// An SVG document: one mark per point (its label as a tooltip, and beside the chosen one), a line through those of
 /// each Pareto front (where there are several in colours, with numbers at their fastest points that a list below
-/// explains), a dashed line at `least` percent. `what`: of
-/// accuracies. Text is escaped; nothing is loaded from elsewhere.
+/// explains), a dashed line at `least` percent. `what`: of accuracies (tune and prune compare models by their expected
+/// drops, which vary less than those of the images). Text is escaped; nothing is loaded from elsewhere.
 std::string pareto_svg(const std::string& title, const std::vector<ParetoPoint>& points,
                        std::optional<double> least, const std::string& what);
 

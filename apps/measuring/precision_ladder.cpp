@@ -39,6 +39,11 @@ Judge::Answers Judge::answers(const ImageOutputs& outputs) const {
   return answers;
 }
 
+std::string measure_name(Against against, const ClassOutput& output, const std::string& base) {
+  if (against == Against::fp32) return "agreement with " + base;
+  return output.yes_or_no() ? "accuracy" : "top-1";
+}
+
 double Judge::fp32_top1() const {
   std::int64_t hits = 0;
   for (std::size_t i = 0; i < fp32_.size(); ++i) hits += fp32_[i] == right_[i] ? 1 : 0;

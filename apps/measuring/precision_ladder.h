@@ -43,6 +43,10 @@ class Judge {
   std::vector<float> fp32_margins_;
 };
 
+/// What the share of answers that are right is called: "top-1", "accuracy" (of yes or no) or, against what a model
+/// itself says, "agreement with " and `base`.
+std::string measure_name(Against against, const ClassOutput& output, const std::string& base);
+
 struct Ladder {
   std::vector<std::string> order;  ///< layers, the one best kept in floating point first
   std::vector<MixedStep> steps;    ///< the first in INT8 throughout, the last with no layer in INT8

@@ -46,6 +46,7 @@ class Searcher {
 
   PruneOutcome run() {
     outcome_.calibrated = images_.calibrated;
+    outcome_.measure = measure_name(goal_.against, images_.output, "dense");
     outcome_.search_top1 = judge_.fp32_top1();
     if (goal_.keep) {
       take(goal_.global ? pruning_.global(*goal_.keep) : pruning_.uniform(*goal_.keep), std::nullopt);

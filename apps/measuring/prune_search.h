@@ -78,6 +78,7 @@ struct SketchedSelection {
 };
 
 struct PruneOutcome {
+  std::string measure;  ///< measure_name()
   std::int64_t calibrated = 0;
   PrunedModel pruned;
   std::shared_ptr<const ExecutionPlan> plan;  ///< of the pruned model

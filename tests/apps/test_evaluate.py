@@ -369,6 +369,18 @@ class Independent(CommandTest):
         self.assertIsNone(self.evaluate(*options)["mean_average_precision"])
         self.assertIn("no image has a class", self.pipit_with_notes("evaluate", *options, *self.PIXELS).stdout)
 
+    def test_tune_and_prune_name_what_they_measure(self):
+        for i in range(12):
+            self.write_bmp(f"folder/{i % 2}/{i}.bmp", (200 + i, 10, 10) if i % 2 else (50 - i, 10, 10), 2)
+        tune = ("tune", "one.onnx", "folder", *self.PIXELS, "--max-drop", 100, "--output", "mixed.json")
+        for options, name in (((), "accuracy"), (("--against", "fp32"), "agreement with fp32")):
+            text = self.pipit_with_notes(*tune, *options, "--save-svg", "mixed.svg").stdout
+            self.assertIn(f"{name} %", text)
+            self.assertIn(f"6 images: {name} ", text)
+            self.assertNotIn("top-1", text)
+            svg = (self.folder / "mixed.svg").read_text()
+            self.assertIn(f"{name} by the expected drop", svg)
+
     def test_other_commands_judge_yes_and_no(self):
         """INT8 with scales that are too coarse answers otherwise; where only the largest score counted none would."""
         for i in range(24):
