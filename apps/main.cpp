@@ -10,6 +10,7 @@
 
 #include "apps/commands/commands.h"
 #include "apps/display/help_text.h"
+#include "apps/display/table.h"
 #include "apps/display/terminal.h"
 #include "apps/out_of_memory.h"
 #include "engine/base/error.h"
@@ -27,9 +28,9 @@ using namespace pipit::apps;
 std::string version_text() {
   const CudaStatus cuda = cuda_status();
   const ImageDecoders image = image_decoders();
-  std::string text =
-      fmt::format("pipit {}\ncpu   {} threads\njpeg  {}\npng   {}\nwebp  {}\ncuda  ", version(),
-                  available_cpus(), image.jpeg, image.png, image.webp.empty() ? "not built in" : image.webp);
+  std::string text = fmt::format("pipit {}\ncpu   {}\njpeg  {}\npng   {}\nwebp  {}\ncuda  ", version(),
+                                 counted(available_cpus(), "thread"), image.jpeg, image.png,
+                                 image.webp.empty() ? "not built in" : image.webp);
   if (!cuda.compiled) return text + "not built in";
   text += fmt::format("built with toolkit {}; ", cuda.toolkit);
   if (!cuda.problem.empty()) return text + cuda.problem;

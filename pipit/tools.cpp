@@ -158,6 +158,7 @@ QuantizedFile quantize(const std::string& model, const fs::path& plan, const fs:
   result.int8_layers = file.quantized;
   result.float_layers = file.kept;
   result.bytes = static_cast<std::int64_t>(file.bytes.size());
+  result.notes = file.notes;
   if (!file.differences.empty()) result.notes.push_back(detail::differences_note(plan, file.differences));
   return result;
 }

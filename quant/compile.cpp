@@ -47,7 +47,7 @@ Rewritten quantize(const Graph& fused, const CompileOptions& options, std::set<s
   }
   const bool gpu = options.planning.device == DeviceKind::cuda;
   Quantized quantized = quantize_graph(fused, plan, {.activations = gpu ? DType::i8 : DType::u8});
-  std::vector<std::string> notes;
+  std::vector<std::string> notes = scale_notes(plan);
   if (quantized.kept > 0) {
     const bool one = quantized.kept == 1;
     notes.push_back(

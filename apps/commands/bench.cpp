@@ -305,7 +305,7 @@ int bench(const BenchOptions& options) {
     for (const TimeComparison& comparison : comparisons)
       fmt::print("\n{}", comparison_text(comparison, width));
     for (const auto& [threads, peak] : peaks) {
-      fmt::print("peak of {} threads: {:.1f} GFLOP/s in fp32, reading {:.1f} GB/s\n", threads,
+      fmt::print("peak of {}: {:.1f} GFLOP/s in fp32, reading {:.1f} GB/s\n", counted(threads, "thread"),
                  fp32_gflops(peak), read_gb_per_s(peak));
     }
   }

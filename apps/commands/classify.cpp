@@ -65,6 +65,16 @@ bool is_for_images(const std::string& word) {
   return std::filesystem::is_directory(word) || counts_as_image(word);
 }
 
+// A model after an image is a mistake: the model is named first.
+void check_order(const std::string& first, const std::vector<std::string>& others) {
+  for (const std::string& word : others) {
+    if (find_named_model(word) != nullptr || std::filesystem::path(word).extension() == ".onnx")
+      throw CLI::ValidationError(
+          "IMAGE", fmt::format("'{}' is a model, but '{}' comes first: pipit classify {} {}", word, first,
+                               word, first));
+  }
+}
+
 // Folders stand for the images below them.
 ImageFiles image_files(const std::vector<std::string>& arguments) {
   ImageFiles all;
@@ -209,7 +219,7 @@ void add_classify(CLI::App& app, int& exit_code) {
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   command->add_flag("--profile", options->profile, "Also print the time of every layer (on the last image)");
-  command->add_option("--runs", options->runs, "Runs behind the medians of --profile")
+  command->add_option("--runs", options->runs, "Runs that --profile takes its medians of")
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();
   add_wide_to(*command, options->wide);
@@ -222,6 +232,7 @@ void add_classify(CLI::App& app, int& exit_code) {
       "  pipit classify model.onnx cat.jpg --preset caffe --crop 227 --profile");
   command->callback([options, &exit_code] {
     if (const std::string& first = options->model.model; is_for_images(first)) {
+      check_order(first, options->images);
       // Nothing is fetched for it.
       if (!std::filesystem::exists(first)) fail("{}: no such file or folder", first);
       options->images.insert(options->images.begin(), first);

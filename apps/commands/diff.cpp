@@ -152,6 +152,10 @@ std::string decibel(double db) {
   return std::isinf(db) ? (db > 0 ? "exact" : "-inf") : fmt::format("{:.1f}", db);
 }
 
+std::string with_unit(double db) {
+  return decibel(db) + (std::isinf(db) && db > 0 ? "" : " dB");
+}
+
 // How bad a layer is: by the noise that goes where it stays in fp32; where that was not measured, by its own.
 double badness(const Comparison& result, const LayerDifference& layer) {
   if (const LayerShare* share = share_of(result.shares, layer.node))
@@ -203,11 +207,10 @@ void print_as_table(const DiffOptions& options, const Comparison& result) {
     table.add(std::move(row));
   }
   const int width = table_width(options.wide);
-  fmt::print("{}\noutput       SQNR {} dB, cosine {:.5f}, max error {:.3g}\n", table.str(0, width),
-             decibel(result.output.sqnr_db()), result.output.cosine(), result.output.max_error());
-  fmt::print("{:<13}another one for {} of {} images\n",
-             result.scores && are_independent(result.scores->kind) ? "answer" : "top-1", result.other_top1,
-             result.images);
+  fmt::print("{}\noutput       SQNR {}, cosine {:.5f}, max error {:.3g}\n", table.str(0, width),
+             with_unit(result.output.sqnr_db()), result.output.cosine(), result.output.max_error());
+  const char* what = !result.scores ? "largest" : are_independent(result.scores->kind) ? "answer" : "top-1";
+  fmt::print("{:<13}another one for {} of {} images\n", what, result.other_top1, result.images);
   if (options.fast) return;
   fmt::print("{}",
              wrapped(fmt::format("alone %      noise of the output with only this layer in INT8, of "
@@ -223,6 +226,7 @@ int diff(const DiffOptions& options) {
   Model model = options.model.load();
   QuantizationPlan plan = detail::read_plan_for(options.common.plan, model.graph);
   const Preprocess preprocess = noted_preprocess(model, options.image.resolve(model), options.common.quiet);
+  std::vector<std::string> of_scales = scale_notes(plan);
   Comparison result;
   result.preprocess_differences = options.common.compare_preprocess(plan, preprocess);
   result.scores = find_class_output(model.graph, model.scores);
@@ -261,7 +265,7 @@ int diff(const DiffOptions& options) {
     }
   }
   result.unreadable = prepared.unreadable();
-  std::vector<std::string> notes;
+  std::vector<std::string> notes = std::move(of_scales);
   add_image_notes(notes, result.left_out, result.unreadable, std::ssize(images));
   if (!common.quiet) print_notes(notes);
   if (common.json) {
@@ -273,7 +277,7 @@ int diff(const DiffOptions& options) {
              {"tune", options.model.model, options.images, "--plan", options.common.plan, "--max-drop", "1",
               "--output", "mixed.json", common.device == DeviceKind::cuda ? "--device" : "",
               common.device == DeviceKind::cuda ? "cuda" : ""},
-             "which layers to keep in floating point for at most one point of top-1");
+             "which layers to keep in floating point for at most one point of accuracy");
   return kExitOk;
 }
 

@@ -206,7 +206,7 @@ void check_against(const std::string& against) {
 
 constexpr int kLabel = 10;  // columns before the text
 
-// How far the model falls behind what --against names.
+// How much the model loses against what --against names.
 struct Compared {
   double top1 = 0;          // of the base
   PairedAnswers answers;    // the base is the first
@@ -410,9 +410,10 @@ void add_evaluate(CLI::App& app, int& exit_code) {
                    "what was lost: paired, with its 95 % interval")
       ->type_name("fp32|fp16|MODEL");
   command
-      ->add_option("--max-drop", options->max_drop,
-                   "Points (percent of the images) that may be lost --against it; exit code 4 where more "
-                   "were measured")
+      ->add_option(
+          "--max-drop", options->max_drop,
+          "The most points of accuracy (percent of the images) that may be lost against --against; exit "
+          "code 4 if more are")
       ->check(nonnegative_number());
   add_strict_to(*command, options->strict);
   command->footer(

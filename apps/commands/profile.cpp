@@ -219,10 +219,11 @@ void print_text(const ProfileOptions& options, const Measured& measured) {
   const std::string first_answer =
       fmt::format("first answer   {:9.1f} ms   reading the model {:.1f}, planning {:.1f}, one run {:.1f}\n",
                   measured.first_answer_ms(), measured.read_ms, measured.load_ms, measured.first_run_ms);
-  fmt::print("{}\n", wrapped(fmt::format("{}: {} on {} with {} threads\n", printable(options.model.model),
-                                         precision_name(computed_precision(plan)),
-                                         device_name(plan.options().device), plan.options().threads),
-                             2, view.width));
+  fmt::print("{}\n",
+             wrapped(fmt::format("{}: {} on {} with {}\n", printable(options.model.model),
+                                 precision_name(computed_precision(plan)), device_name(plan.options().device),
+                                 counted(plan.options().threads, "thread")),
+                     2, view.width));
   fmt::print("{}{}",
              options.by == "layer" ? layer_table(rows, profile, view)
                                    : group_table(rows, profile, options.group(), view),

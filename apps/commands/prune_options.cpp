@@ -120,7 +120,8 @@ void add_prune_options(const std::shared_ptr<PruneOptions>& options, CLI::App& c
       ->check(positive_number());
   command
       .add_option("--max-drop", goal.max_drop,
-                  "Become as fast as is possible for at most so many points of top-1 (percent of the images)")
+                  "Become as fast as possible while losing at most so many points of accuracy (percent of "
+                  "the images)")
       ->check(nonnegative_number());
   command
       .add_option("--search-seconds", goal.seconds,

@@ -40,6 +40,7 @@ int quantize(const QuantizeCommand& options) {
                              options.activations == "s8" ? DType::i8 : DType::u8, symbolic_batch);
   if (!file.differences.empty() && !options.common.quiet)
     print_error("note: " + detail::differences_note(options.common.plan, file.differences));
+  if (!options.common.quiet) print_notes(file.notes);
   write_file(options.output, file.bytes);
   if (options.common.json) {
     print_json({{"pipit", version()},

@@ -10,8 +10,9 @@
 namespace pipit::apps {
 
 void add_strict_to(CLI::App& command, bool& strict) {
-  command.add_flag("--strict", strict,
-                   "End at the first image that cannot be used, instead of excluding it and saying so");
+  command.add_flag(
+      "--strict", strict,
+      "End at the first image or folder that cannot be used, instead of excluding it with a note");
 }
 
 void ImageOptions::add_to(CLI::App& command) {
@@ -21,18 +22,17 @@ void ImageOptions::add_to(CLI::App& command) {
   one_of(
       command.add_option(
           "--scores", scores,
-          "What the model gives for its classes: for one right class logits, or probabilities (softmax) or "
-          "their logarithms; for independent ones probabilities (sigmoid) or logits [what the model stores, "
-          "else what its last layers say]"),
+          "What the scores are. Where one class is right: logits, probabilities (softmax) or their "
+          "logarithms "
+          "(log-softmax). Where classes are independent: probabilities (sigmoid) or logits (sigmoid-logits) "
+          "[what the model stores, else what its graph shows]"),
       {"logits", "softmax", "log-softmax", "sigmoid", "sigmoid-logits"});
 }
 
 void ImageOptions::add_threshold_to(CLI::App& command) {
   command
-      .add_option(
-          "--threshold", threshold,
-          "Of independent classes, and of one score alone: the probability from which on the answer is "
-          "yes")
+      .add_option("--threshold", threshold,
+                  "For independent classes and for a single score: the lowest probability that counts as yes")
       ->check(finite_number())
       ->check(CLI::Range(0.0, 1.0))
       ->type_name("N")

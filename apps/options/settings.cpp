@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "apps/display/table.h"
 #include "apps/options/list_option.h"
 #include "apps/options/values.h"
 
@@ -75,8 +76,8 @@ CommonOptions common_options(const CommonOptions& given, const Setting& setting)
 }
 
 std::string setting_text(const Setting& setting) {
-  return fmt::format("{}, batch {}, {} threads{}", setting.precision, setting.batch.value_or(1),
-                     setting.threads,
+  return fmt::format("{}, batch {}, {}{}", setting.precision, setting.batch.value_or(1),
+                     counted(setting.threads, "thread"),
                      setting.streams > 1 ? fmt::format(", {} streams", setting.streams) : "");
 }
 

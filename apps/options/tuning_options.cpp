@@ -11,16 +11,16 @@ namespace pipit::apps {
 void TuningOptions::add_to(CLI::App& command) {
   CLI::Option* measured = command.add_flag(
       "--autotune", measured_,
-      "Time every kernel that accepts a layer and take the fastest; the times are kept in the tuning cache");
+      "Time every kernel that accepts a layer and take the fastest; keep the times in the tuning cache");
   command
       .add_flag_callback(
           "--no-autotune", [] {},
-          "Time nothing: kernels are chosen by a fixed order and by their cost. The default")
+          "Time nothing, and choose kernels by a fixed order and their estimated cost (the default)")
       ->excludes(measured);
   command
       .add_option(
           "--tuning-cache", file_,
-          "File with the times of earlier runs: its choices are taken, and --autotune adds to it [with "
+          "File with the times of earlier runs: kernels are chosen by it, and --autotune adds to it [with "
           "--autotune: $XDG_CACHE_HOME/pipit/tuning.json or ~/.cache/pipit/tuning.json; else none]")
       ->type_name("FILE")
       ->check(CLI::Validator(

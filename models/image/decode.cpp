@@ -42,7 +42,7 @@ bool starts_with(std::span<const std::uint8_t> bytes, std::string_view magic) {
 [[noreturn]] void fail_unknown_format(const Source& source) {
   const auto b = source.bytes;
   if (const std::string_view known = image_format(b); !known.empty() && !reads_format(known)) {
-    fail_unsupported("{}: {} is not read; convert it to JPEG, PNG or BMP", source.name, known);
+    fail_unsupported("{}: {} is not read; convert it to {}", source.name, known, formats_read());
   }
   std::string first;
   for (std::size_t i = 0; i < std::min<std::size_t>(b.size(), 8); ++i) first += fmt::format(" {:02x}", b[i]);

@@ -136,8 +136,6 @@ class FolderClasses {
   std::map<std::string, std::optional<int>> known_;
 };
 
-constexpr std::string_view kConvert = "convert them to JPEG, PNG or BMP";
-
 // What is wrong with the first few.
 std::string errors_of(const std::vector<UnreadableImage>& all) {
   constexpr std::size_t kNamed = 5;
@@ -163,9 +161,9 @@ std::string left_out_note(const LeftOut& left_out) {
   std::int64_t total = 0;
   for (const auto& [format, count] : left_out.formats) total += count;
   if (total > 0)
-    text = fmt::format("{} left out, of formats that are not read: {}; {}",
+    text = fmt::format("{} left out, of formats that are not read: {}; convert them to {}",
                        total == 1 ? "1 image is" : fmt::format("{} images are", total), counts_of(left_out),
-                       kConvert);
+                       formats_read());
   if (left_out.folders.empty()) return text;
   return fmt::format(
       "{}{}{} left out: {}", text, text.empty() ? "" : ". ",
@@ -192,15 +190,15 @@ ImageFiles list_images(const fs::path& folder) {
     if (!fs::is_regular_file(status)) fail("{}: is neither a folder nor a regular file", folder.string());
     if (counts_as_image(folder)) return {{folder}, {}};
     if (const auto format = image_format_of(folder); format && !format->empty())
-      fail("{}: {} is not read; convert it to JPEG, PNG or BMP", folder.string(), *format);
+      fail("{}: {} is not read; convert it to {}", folder.string(), *format, formats_read());
     fail("{}: is neither a folder nor a {} image", folder.string(), formats_read());
   }
   ImageFiles found = Lister().run(folder);
   if (!found.paths.empty()) return found;
   found.left_out.end_at_folders();
   if (!found.left_out.empty())
-    fail("{}: no {} image is in or below it, but others that are not read: {}; {}", folder.string(),
-         formats_read(), counts_of(found.left_out), kConvert);
+    fail("{}: no {} image is in or below it, but others that are not read: {}; convert them", folder.string(),
+         formats_read(), counts_of(found.left_out));
   fail("{}: there is no {} image in or below it", folder.string(), formats_read());
 }
 

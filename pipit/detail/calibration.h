@@ -31,10 +31,10 @@ struct Calibrated {
 };
 
 /// Runs `fused` (of fuse(), layers/passes/passes.h) in fp32 on the CPU over `images` and sets the plan's tensors, with
-/// scales by its method, and its images with their names and hashes. Of `planning` the threads and kernels
-/// count, and kernels are chosen by their order: those chosen by timing may round differently from run to run. Throws
-/// Error where no image can be used, or one is there twice, with `strict` for the first that cannot; UnsupportedError,
-/// beginning with `model`, when the graph has no layer with weights that could run in INT8.
+/// scales by its method, and its images with their names and hashes. Of `planning` the threads and kernels count, and
+/// kernels are chosen by their order: those chosen by timing may round differently from run to run. Throws Error where
+/// no image can be used, or one is there twice, with `strict` for the first that cannot; UnsupportedError, beginning
+/// with `model`, when the graph has no layer with weights that could run in INT8.
 Calibrated calibrate_on(QuantizationPlan& plan, const std::string& model, Graph fused,
                         const Preprocess& preprocess, const std::vector<std::filesystem::path>& images,
                         const ImageNames& names, PlanOptions planning, const Corrections& corrections,

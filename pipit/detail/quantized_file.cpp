@@ -24,6 +24,7 @@ QuantizedFile quantized_file(const std::string& name, const Graph& fused, const 
   file.bytes = naming(name, [&] { return write_onnx(quantized.graph, options); });
   file.quantized = quantized.quantized;
   file.kept = quantized.kept;
+  file.notes = scale_notes(plan);
   return file;
 }
 

@@ -14,8 +14,9 @@ namespace pipit::detail {
 
 struct QuantizedFile {
   std::string bytes;
-  int quantized = 0;  ///< as Quantized (quant/quantize_graph.h)
-  int kept = 0;       ///< likewise
+  int quantized = 0;               ///< as Quantized (quant/quantize_graph.h)
+  int kept = 0;                    ///< likewise
+  std::vector<std::string> notes;  ///< scale_notes() of the plan
   std::vector<std::string>
       differences;  ///< differences_from() the plan of the preprocessing that the model stores
 };

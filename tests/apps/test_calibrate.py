@@ -353,6 +353,14 @@ class Calibrate(CommandTest):
         self.assertTrue(set(shown["notes"]) <= {line.removeprefix("pipit: note: ") for line in done.stderr.splitlines()})
         merged = self.pipit_with_notes("calibrate", "--merge", "plan.json", "--output", "merged.json")
         self.assertEqual(merged.stderr, done.stderr)
+        # Whoever uses the plan is told, too.
+        for i in range(4):
+            self.write_bmp(f"others/{i}.bmp", (9, 255 - 30 * i, 9 + 40 * i))
+        for use in (("classify", MODEL, "many/3.bmp", "--precision", "int8"), ("quantize", MODEL, "--output", "int8.onnx"),
+                    ("diff", MODEL, "many", "--limit", 2, "--fast"),
+                    ("tune", MODEL, "others", "--against", "fp32", "--max-drop", 100, "--output", "mixed.json")):
+            used = self.pipit_with_notes(*use, "--plan", "plan.json").stderr
+            self.assertEqual(used.count(f"most of '{worst}'"), 1, use)
         shown = self.json("calibrate", MODEL, "many", "--output", "plan.json")
         self.assertEqual(shown["clipping"], {"above": 0.01, "tensors": 0})
 

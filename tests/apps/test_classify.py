@@ -423,6 +423,11 @@ class WithoutModel(CommandTest):
             done = self.pipit("classify", "missing.jpg", code=RUNTIME)
             self.assert_one_line_error(done, "missing.jpg: no such file")
 
+    def test_a_model_after_the_image_is_told_to_come_first(self):
+        for model in ("model.onnx", MODEL):
+            done = self.pipit("classify", "photo.jpg", model, code=USAGE)
+            self.assert_one_line_error(done, f"'{model}' is a model", f"pipit classify {model} photo.jpg")
+
     def test_what_is_neither_a_model_nor_an_image(self):
         self.write("notes.txt", "no image")
         for word in ("notes.txt", "nothing", "model.onnx", MODEL):

@@ -101,6 +101,7 @@ class Profile(CommandTest):
             self.assertRegex(text, rf"(?m)^{name} +[\d.]+ MiB  [\w';]")
         self.assertRegex(text, r"(?m) weights MiB +workspace MiB$")
         self.assertNotIn("workspace MiB", self.pipit("profile", MODEL, "--runs", "2").stdout)
+        self.assertIn("with 1 thread\n", self.pipit("profile", MODEL, "--threads", 1, "--runs", 1).stdout)
         done = self.pipit("profile", MODEL, "--memory", "--threads", "1,2", code=USAGE)
         self.assert_one_line_error(done, "--memory")
 

@@ -60,6 +60,10 @@ class Jpeg {
     switch (errors_.msg_code) {
       case JERR_OUT_OF_MEMORY:
         fail_for_memory();
+      case JERR_IMAGE_TOO_BIG:  // no damage
+        check_dimensions(source_, info_.image_width, info_.image_height, kJpegPixelsPerByte, limits_);
+        fail("{}: {} x {} pixels are above the limit of {} per side of a JPEG", source_.name,
+             info_.image_width, info_.image_height, JPEG_MAX_DIMENSION);
       case JERR_ARITH_NOTIMPL:
       case JERR_BAD_PRECISION:
       case JERR_CONVERSION_NOTIMPL:

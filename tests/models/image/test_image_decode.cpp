@@ -263,6 +263,13 @@ TEST(DecodePng, ChunksOutOfOrderAreAnError) {
   EXPECT_THAT(decode_error(none), AnyOf(HasSubstr("IDAT"), HasSubstr("IEND: out of place")));
 }
 
+TEST(DecodeJpeg, OneThatIsTooLargeIsNotDamaged) {
+  Bytes jpeg = sample("jpeg_baseline");
+  const std::size_t frame = find_marker(jpeg, 0xC0);
+  for (std::size_t i = 5; i < 9; ++i) jpeg[frame + i] = 0xFF;
+  EXPECT_THAT(decode_error(jpeg), HasSubstr("65535 x 65535 pixels are above the limit"));
+}
+
 TEST(DecodeJpeg, UnimplementedProcessesAreNamed) {
   Bytes jpeg = sample("jpeg_baseline");
   const std::size_t frame = find_marker(jpeg, 0xC0);
