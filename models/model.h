@@ -35,7 +35,8 @@ struct Model {
 void need_metadata(const Model& model, std::string_view key);
 
 /// Loads a model by its name (models/catalogue.h; names win over files) or an ONNX file. Throws what read_onnx throws;
-/// Error saying what to do when a model was not fetched yet, and naming all when `name` is neither name nor file.
+/// Error saying what to do when a model was not fetched yet or its file is damaged, and naming all when `name` is
+/// neither name nor file.
 Model load_model(const std::string& name, const OnnxOptions& options);
 
 /// The same from the bytes of an ONNX file without external data, called `name`; errors begin with it.

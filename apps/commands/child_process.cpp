@@ -23,18 +23,43 @@ struct Descriptor {
   }
 };
 
+// While it lives children that end can be waited for, which some supervisors have switched off for what they start.
+class ChildrenStay {
+ public:
+  ChildrenStay() {
+    struct sigaction usual = {};
+    usual.sa_handler = SIG_DFL;
+    sigaction(SIGCHLD, &usual, &before_);
+  }
+  ~ChildrenStay() { sigaction(SIGCHLD, &before_, nullptr); }
+  ChildrenStay(const ChildrenStay&) = delete;
+  ChildrenStay& operator=(const ChildrenStay&) = delete;
+
+ private:
+  struct sigaction before_ = {};
+};
+
 // Spawns the program with stdout going to `output`.
 pid_t spawn(const std::vector<std::string>& command, int output) {
   std::vector<char*> arguments;
   for (const std::string& argument : command) arguments.push_back(const_cast<char*>(argument.c_str()));
   arguments.push_back(nullptr);
+  // What the parent ignores its children would ignore, and their own children would be gone when they wait for them.
+  sigset_t usual;
+  sigemptyset(&usual);
+  sigaddset(&usual, SIGCHLD);
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  posix_spawnattr_setsigdefault(&attributes, &usual);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_adddup2(&actions, output, STDOUT_FILENO);
   pid_t child = -1;
-  const int problem = posix_spawnp(&child, arguments[0], &actions, nullptr, arguments.data(), environ);
+  const int problem = posix_spawnp(&child, arguments[0], &actions, &attributes, arguments.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
+  posix_spawnattr_destroy(&attributes);
   if (problem == ENOENT) fail("there is no {} in PATH", command[0]);
   if (problem != 0) fail("{} cannot be run: {}", command[0], std::strerror(problem));
   return child;
@@ -55,6 +80,7 @@ ChildResult run_child(const std::vector<std::string>& command, std::size_t most_
   std::array<int, 2> ends{};
   if (pipe2(ends.data(), O_CLOEXEC) != 0) fail("{}: {}", command[0], std::strerror(errno));
   const Descriptor reading{ends[0]};
+  const ChildrenStay stay;
   pid_t child = -1;
   {
     const Descriptor writing{ends[1]};

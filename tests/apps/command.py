@@ -17,6 +17,8 @@ import termios
 import unittest
 import unittest.mock
 
+from onnx_model import field
+
 OK, RUNTIME, USAGE, UNSUPPORTED, CHECK_FAILED = range(5)
 PIPIT = os.environ["PIPIT"]
 # What is measured until it is known is measured as short as it can be: tests are of what is made of times.
@@ -102,8 +104,14 @@ class CommandTest(unittest.TestCase):
         """Whether pipit finds a GPU that it can use; --version lists its libraries only then."""
         return "\ncublaslt " in self.pipit("--version").stdout
 
+    @staticmethod
+    def as_fetched(data):
+        """An ONNX file as one that a pipit fetched which kept no hash of it."""
+        return data + field(14, field(1, "pipit.description") + field(2, "EfficientNet-Lite0, ImageNet. A stand-in."))
+
     def keep_default_model(self, data):
         """Lets this test's pipit find `data`, an ONNX file, as the network that classify takes where none is named."""
+        data = self.as_fetched(data)
         patch = unittest.mock.patch.dict(os.environ, XDG_CACHE_HOME=str(self.folder / "cache"))
         patch.start()
         self.addCleanup(patch.stop)

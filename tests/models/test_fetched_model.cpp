@@ -1,10 +1,13 @@
 // Models whose weights are fetched: architecture, the file that is made of the weights, and weights that do not fit.
 #include <gmock/gmock.h>
 
+#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <random>
 #include <set>
 
+#include "engine/base/file.h"
 #include "layers/ops/conv.h"
 #include "models/catalogue.h"
 #include "models/efficientnet_lite.h"
@@ -130,6 +133,37 @@ TEST(FetchedModel, TheFileHoldsWeightsLabelsAndPreprocessing) {
     EXPECT_TRUE(std::equal(a.begin(), a.end(), b.begin(), b.end())) << value.name;
   }
   EXPECT_EQ(found, weights.tensors().size());
+}
+
+TEST(FetchedModel, AFileIsKnownByTheHashAtItsEnd) {
+  const std::filesystem::path file = testing::TempDir() + "/pipit-fetched.onnx";
+  const std::string whole = fetched_model_onnx(lite0(), Weights(0).file());
+  const auto state = [&](const std::string& content, std::string_view name = "efficientnet-lite0") {
+    write_file(file, content);
+    return read_fetched_model(name, file).state;
+  };
+  EXPECT_EQ(state(whole), FetchedState::whole);
+  EXPECT_EQ(read_fetched_model("efficientnet-lite0", file).content, whole);
+  EXPECT_EQ(state(whole, "efficientnet-lite1"), FetchedState::broken);
+  // The hash is the last field: tag, length, key and value.
+  const std::size_t seal = whole.rfind("pipit.fetched") - 4;
+  std::mt19937 random(test::test_seed());
+  for (int i = 0; i < 20; ++i) {
+    std::string damaged = whole;
+    damaged[random() % seal] ^= static_cast<char>(1 + random() % 255);
+    EXPECT_EQ(state(damaged), FetchedState::broken);
+    EXPECT_EQ(state(whole.substr(0, random() % seal)), FetchedState::broken);
+  }
+  EXPECT_EQ(state(""), FetchedState::broken);
+  EXPECT_EQ(state(whole + '\0'), FetchedState::broken);
+  // As versions before made it.
+  EXPECT_EQ(state(whole.substr(0, seal)), FetchedState::unchecked);
+  EXPECT_EQ(state(whole.substr(0, seal), "efficientnet-lite1"), FetchedState::broken);
+  std::filesystem::remove(file);
+  EXPECT_EQ(read_fetched_model("efficientnet-lite0", file).state, FetchedState::missing);
+  EXPECT_EQ(read_fetched_model("efficientnet-lite0", testing::TempDir()).state, FetchedState::blocked);
+  EXPECT_EQ(read_fetched_model("efficientnet-lite0", "/dev/null").state, FetchedState::blocked);
+  EXPECT_EQ(read_fetched_model("efficientnet-lite0", "").state, FetchedState::missing);
 }
 
 TEST(FetchedModel, RefusesWeightsThatDoNotFit) {
