@@ -5,7 +5,6 @@
 #include "engine/base/file.h"
 #include "engine/base/version.h"
 #include "engine/plan/tuning_cache.h"
-#include "engine/platform/isa.h"
 
 namespace pipit {
 
@@ -22,7 +21,7 @@ KernelTuning::KernelTuning(bool measures, fs::path file)
   if (!named_ && measures_) file_ = default_tuning_cache();
   TunerOptions options;
   options.measures = measures_;
-  options.build = fmt::format("pipit {}, {}", version(), isa_name(chosen_isa()));
+  options.build = fmt::format("pipit {}", version());
   tuner_ = std::make_shared<Tuner>(std::move(options));
 }
 

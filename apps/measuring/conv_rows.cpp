@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "apps/display/csv.h"
+#include "apps/measuring/json_documents.h"
 #include "engine/base/error.h"
 
 namespace pipit::apps {
@@ -32,16 +33,16 @@ Json base_json(const ConvBase& base) {
 
 ConvBase base_from(const Json& json) {
   ConvBase base;
-  base.base = json.at("base").get<std::string>();
+  base.base = text_of(json, "base");
   if (json.contains("problem")) {
-    base.problem = json.at("problem").get<std::string>();
+    base.problem = text_of(json, "problem");
     return base;
   }
-  base.runs = json.at("runs").get<std::string>();
-  base.ms = json.at("ms").get<double>();
+  base.runs = text_of(json, "runs");
+  base.ms = positive_of(json, "ms");
   base.speedup = speedup_of(json);
   if (json.contains("cached_ms")) {
-    base.cached_ms = json.at("cached_ms").get<double>();
+    base.cached_ms = positive_of(json, "cached_ms");
     base.cached_speedup = speedup_of(json, "cached_");
   }
   return base;
@@ -117,32 +118,27 @@ Json ConvRow::json() const {
 
 ConvRow ConvRow::from_json(const Json& json) try {
   ConvRow row;
-  const auto number = [&](const char* name) {
-    const auto value = json.at(name).get<std::int64_t>();
-    if (value < 1) fail("no row of a sweep: \"{}\" is {}", name, value);
-    return value;
-  };
+  const auto number = [&](const char* name) { return count_of(json, name); };
   row.point = {number("n"), number("in"), number("out"), number("size"), number("kernel"), number("stride")};
-  row.precision = json.at("precision").get<std::string>();
-  row.backend = json.at("backend").get<std::string>();
+  row.precision = text_of(json, "precision");
+  row.backend = text_of(json, "backend");
   if (json.contains("problem")) {
-    row.problem = json.at("problem").get<std::string>();
+    row.problem = text_of(json, "problem");
     return row;
   }
-  const auto real = [&](const char* name) { return json.at(name).get<double>(); };
-  row.runs = json.at("runs").get<std::string>();
+  row.runs = text_of(json, "runs");
   row.times = times_of(json);
-  if (json.contains("cached_ms")) row.cached_ms = real("cached_ms");
+  if (json.contains("cached_ms")) row.cached_ms = positive_of(json, "cached_ms");
   if (json.contains("floor_ms")) {
-    row.floor_ms = real("floor_ms");
-    row.binds = json.at("binds").get<std::string>();
+    row.floor_ms = positive_of(json, "floor_ms");
+    row.binds = text_of(json, "binds");
   }
-  for (const Json& base : json.at("against")) row.against.push_back(base_from(base));
-  row.error = {real("mae"), real("max_error"), real("relative_l2")};
-  row.bytes = json.at("bytes").get<std::size_t>();
-  row.arena_bytes = json.at("arena_bytes").get<std::size_t>();
+  for (const Json& base : list_of(json, "against")) row.against.push_back(base_from(base));
+  row.error = {amount_of(json, "mae"), amount_of(json, "max_error"), amount_of(json, "relative_l2")};
+  row.bytes = bytes_of(json, "bytes");
+  row.arena_bytes = bytes_of(json, "arena_bytes");
   return row;
-} catch (const nlohmann::json::exception& e) {
+} catch (const Error& e) {
   fail("no row of a sweep: {}", e.what());
 }
 

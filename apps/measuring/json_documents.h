@@ -1,9 +1,12 @@
 // Files that hold JSON documents one behind the other, and what those of measurements share.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "engine/base/parse_json.h"
@@ -17,10 +20,18 @@ void for_each_document(std::string_view content, int most_levels,
 /// The first of them.
 JsonDocument first_document(std::string_view content, int most_levels);
 
-/// The member of an object, text, and the times "samples_ms". All throw Error, with the key, for what is not there or
-/// something else.
+/// The member of an object: as it is, text, a number that is positive, one that is not negative (both at most 1e15), a
+/// whole number from 1 to 2^31 - 1, a list, a number of bytes, two positive numbers in their order. All throw Error,
+/// with the key, for what is not there or something else.
 const JsonDocument& member_of(const JsonDocument& json, const char* key);
 std::string text_of(const JsonDocument& json, const char* key);
+double positive_of(const JsonDocument& json, const char* key);
+double amount_of(const JsonDocument& json, const char* key);
+std::int64_t count_of(const JsonDocument& json, const char* key);
+const JsonDocument& list_of(const JsonDocument& json, const char* key);
+std::size_t bytes_of(const JsonDocument& json, const char* key);
+std::pair<double, double> interval_of(const JsonDocument& json, const char* key);
+/// The times "samples_ms", at least one.
 std::vector<double> samples_ms_of(const JsonDocument& json);
 
 }  // namespace pipit::apps

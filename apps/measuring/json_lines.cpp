@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -42,13 +43,22 @@ std::string differences(const Json& there, const Json& here) {
 
 }  // namespace
 
-JsonLines::JsonLines(std::string path, const Json& settings, bool resume) : path_(std::move(path)) {
+JsonLines::JsonLines(std::string path) : path_(std::move(path)) {}
+
+JsonLines::JsonLines(std::string path, const Json& settings, bool resume) : JsonLines(std::move(path)) {
   if (path_.empty()) return;
   const bool there = std::filesystem::exists(path_);
   if (there && !resume) fail("{}: is there already; --resume goes on with it", path_);
-  if (there) read(settings);
+  if (there && !std::filesystem::is_regular_file(path_)) fail("{}: is no regular file", path_);
   descriptor_ = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
   if (descriptor_ < 0) fail("{}: cannot be written: {}", path_, std::strerror(errno));
+  // Rows of sweeps that run side by side measure each other, and would be there several times.
+  if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+    fail("{}: another sweep is writing it; wait for that, or name another file", path_);
+  if (std::filesystem::file_size(path_) > 0) {
+    if (!resume) fail("{}: is there already; --resume goes on with it", path_);
+    read(settings);
+  }
   if (std::filesystem::file_size(path_) == 0) append(settings);
 }
 

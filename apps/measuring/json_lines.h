@@ -13,7 +13,7 @@ class JsonLines {
  public:
   /// `settings`: what two runs must share for their lines to stand side by side. With `resume` the lines of an existing
   /// file are read; otherwise there must be none. Without a path nothing is written. Throws Error for what is in the
-  /// way, other settings, and lines that are no JSON.
+  /// way, other settings, lines that are no JSON, and while another process has the file open.
   JsonLines(std::string path, const nlohmann::ordered_json& settings, bool resume);
   ~JsonLines();
   JsonLines(const JsonLines&) = delete;
@@ -25,6 +25,7 @@ class JsonLines {
   void append(const nlohmann::ordered_json& line);
 
  private:
+  explicit JsonLines(std::string path);  // so that what the other one opens is closed when it throws
   void read(const nlohmann::ordered_json& settings);
 
   std::string path_;

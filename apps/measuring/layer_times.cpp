@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "engine/base/error.h"
+#include "apps/measuring/json_documents.h"
 
 namespace pipit::apps {
 
@@ -34,9 +34,8 @@ void add_times(nlohmann::ordered_json& row, const RunTimes& times) {
 }
 
 RunTimes times_of(const nlohmann::ordered_json& row) {
-  return {row.at("ms").get<double>(), row.at("ms_quartiles").at(0).get<double>(),
-          row.at("ms_quartiles").at(1).get<double>(), row.at("turns").get<int>(),
-          row.at("samples_ms").get<std::vector<double>>()};
+  const auto [low, high] = interval_of(row, "ms_quartiles");
+  return {positive_of(row, "ms"), low, high, static_cast<int>(count_of(row, "turns")), samples_ms_of(row)};
 }
 
 MedianInterval speedup_over_turns(const std::vector<double>& base_ms, const std::vector<double>& run_ms) {
@@ -51,11 +50,8 @@ void add_speedup(nlohmann::ordered_json& row, const MedianInterval& speedup, con
 }
 
 MedianInterval speedup_of(const nlohmann::ordered_json& row, const std::string& prefix) {
-  const auto& interval = row.at(prefix + "speedup_interval95");
-  const MedianInterval speedup{row.at(prefix + "speedup").get<double>(), interval.at(0).get<double>(),
-                               interval.at(1).get<double>()};
-  if (!(speedup.median > 0)) fail("a speed-up of {}", speedup.median);
-  return speedup;
+  const auto [low, high] = interval_of(row, (prefix + "speedup_interval95").c_str());
+  return {positive_of(row, (prefix + "speedup").c_str()), low, high};
 }
 
 void add_times(nlohmann::ordered_json& row, const LayerTimes& times, const std::string& base_key) {
@@ -65,7 +61,7 @@ void add_times(nlohmann::ordered_json& row, const LayerTimes& times, const std::
 }
 
 LayerTimes times_of(const nlohmann::ordered_json& row, const std::string& base_key) {
-  return {times_of(row), row.at(base_key).get<double>(), speedup_of(row)};
+  return {times_of(row), positive_of(row, base_key.c_str()), speedup_of(row)};
 }
 
 std::string times_csv_titles(const std::string& base_key) {

@@ -29,20 +29,20 @@ std::vector<double> samples_of(const std::vector<double>& times_ms);
 
 /// Adds "ms", "ms_quartiles", "turns", "samples_ms" to a row.
 void add_times(nlohmann::ordered_json& row, const RunTimes& times);
-/// What that wrote. Throws nlohmann's exception for a row without it.
+/// What that wrote. Throws Error for anything else.
 RunTimes times_of(const nlohmann::ordered_json& row);
 
 /// Over turns of base / run, at 95 %.
 MedianInterval speedup_over_turns(const std::vector<double>& base_ms, const std::vector<double>& run_ms);
 /// Adds "speedup" and "speedup_interval95", behind `prefix`.
 void add_speedup(nlohmann::ordered_json& row, const MedianInterval& speedup, const std::string& prefix = {});
-/// What that wrote. Throws nlohmann's exception for a row without it, Error for one that is not positive.
+/// What that wrote. Throws Error for anything else.
 MedianInterval speedup_of(const nlohmann::ordered_json& row, const std::string& prefix = {});
 
 /// Adds "ms", "ms_quartiles", `base_key` (the median of the base), "turns", "speedup", "speedup_interval95",
 /// "samples_ms" to a row.
 void add_times(nlohmann::ordered_json& row, const LayerTimes& times, const std::string& base_key);
-/// What add_times() wrote. Throws nlohmann's exception for a row without it, Error for a speed-up that is not positive.
+/// What add_times() wrote. Throws Error for anything else.
 LayerTimes times_of(const nlohmann::ordered_json& row, const std::string& base_key);
 
 /// Titles of times_csv(), in which samples are one cell, with blanks between them.

@@ -12,6 +12,7 @@
 #include "engine/base/error.h"
 #include "engine/base/file.h"
 #include "engine/base/parse_json.h"
+#include "engine/platform/machine_identity.h"
 #include "layers/cpu_ceilings.h"
 #include "layers/gpu_ceilings.h"
 
@@ -75,7 +76,7 @@ fs::path ceilings_file() {
 
 KeptCeilings kept_ceilings(const fs::path& file, DeviceKind device, int gpu, int threads) {
   if (file.empty()) return {{}, "there is no folder to keep ceilings in (set HOME or XDG_CACHE_HOME)"};
-  const std::string machine = ceilings_key(device, gpu, threads);
+  const std::string machine = machine_identity(device, gpu, threads);
   if (missing(file)) return {{}, fmt::format("no ceilings of {} are kept", machine)};
   std::string content;
   try {

@@ -21,13 +21,13 @@ void check_form(const JsonDocument& json, const char* key, int version) {
 void add_convolutions(Json& document, const JsonDocument& json) {
   check_form(json, "pipit_sweep_conv", kConvSweepVersion);
   std::vector<std::string> bases;
-  for (const JsonDocument& base : member_of(json, "bases")) {
+  for (const JsonDocument& base : list_of(json, "bases")) {
     if (!base.is_string()) fail("\"bases\" holds {}; expected names", shown(base));
     bases.push_back(base.get<std::string>());
   }
   document["bases"] = bases;
   std::vector<ConvRow> rows;
-  for (const JsonDocument& row : member_of(json, "rows")) rows.push_back(ConvRow::from_json(row));
+  for (const JsonDocument& row : list_of(json, "rows")) rows.push_back(ConvRow::from_json(row));
   document["summaries"] = summaries_json(rows, bases);
   document["rows"] = Json::array();
   for (const ConvRow& row : rows) document["rows"].push_back(row.json());
@@ -36,7 +36,7 @@ void add_convolutions(Json& document, const JsonDocument& json) {
 void add_pruned_layers(Json& document, const JsonDocument& json) {
   check_form(json, "pipit_sweep", kSparsitySweepVersion);
   document["rows"] = Json::array();
-  for (const JsonDocument& row : member_of(json, "rows"))
+  for (const JsonDocument& row : list_of(json, "rows"))
     document["rows"].push_back(SweepRow::from_json(row).json());
 }
 
@@ -53,9 +53,8 @@ Json read_sweep_document(const std::string& path) {
     const std::string command = text_of(json, "command");
     if (command != "sweep conv" && command != "sweep sparsity")
       fail("it is of pipit {}; expected the JSON of sweep conv or sweep sparsity", command);
-    const JsonDocument& threads = member_of(json, "threads");
-    if (!threads.is_number_unsigned()) fail("\"threads\" is {}; expected a count", shown(threads));
-    Json document = {{"command", command}, {"device", text_of(json, "device")}, {"threads", threads}};
+    Json document = {
+        {"command", command}, {"device", text_of(json, "device")}, {"threads", count_of(json, "threads")}};
     (command == "sweep conv" ? add_convolutions : add_pruned_layers)(document, json);
     return document;
   } catch (const Error& e) {

@@ -33,17 +33,10 @@ constexpr Kind kKinds[] = {
     {"sweep sparsity", "pipit_sweep", kSparsitySweepVersion, "device,threads,layer,precision,"},
 };
 
-double number_of(const JsonDocument& json, const char* key) {
-  const JsonDocument& value = member_of(json, key);
-  if (!value.is_number() || !(value.get<double>() > 0) || value.get<double>() > 1e9)
-    fail("\"{}\" is {}; expected a positive number", key, shown(value));
-  return value.get<double>();
-}
-
 void name_row(SweptRow& row, const Kind& kind, const JsonDocument& json) {
   row.how = text_of(json, "precision");
   if (&kind == &kKinds[0]) {
-    const auto extent = [&](const char* key) { return static_cast<std::int64_t>(number_of(json, key)); };
+    const auto extent = [&](const char* key) { return count_of(json, key); };
     row.layer = ConvPoint{extent("n"),    extent("in"),     extent("out"),
                           extent("size"), extent("kernel"), extent("stride")}
                     .name();
@@ -51,7 +44,7 @@ void name_row(SweptRow& row, const Kind& kind, const JsonDocument& json) {
   } else {
     row.layer = text_of(json, "layer");
     row.how += ", " + text_of(json, "mode");
-    if (number_of(json, "keep") != 1) row.how += fmt::format(", keep {:g}", number_of(json, "keep"));
+    if (positive_of(json, "keep") != 1) row.how += fmt::format(", keep {:g}", positive_of(json, "keep"));
   }
 }
 
@@ -61,12 +54,19 @@ class SweepReader {
 
   void add_machine(const JsonDocument& json) {
     const std::string device = text_of(json, "device");
-    const int threads = static_cast<int>(number_of(json, "threads"));
-    if (found_.threads != 0 && (device != found_.device || threads != found_.threads))
-      fail("rows of {} with {} threads and of {} with {}: compare one with the other", found_.device,
-           found_.threads, device, threads);
+    const auto threads = static_cast<int>(count_of(json, "threads"));
+    // CSV has neither, nor has what older versions wrote.
+    std::string machine = json.contains("machine") ? text_of(json, "machine") : std::string();
+    if (json.contains("pipit")) machine += ", pipit " + text_of(json, "pipit");
+    if (found_.threads != 0 &&
+        (device != found_.device || threads != found_.threads || machine != machine_)) {
+      const bool unlike = machine != machine_ && !machine.empty() && !machine_.empty();
+      fail("rows of {} with {} threads and of {} with {}: compare one with the other",
+           unlike ? machine_ : found_.device, found_.threads, unlike ? machine : device, threads);
+    }
     found_.device = device;
     found_.threads = threads;
+    machine_ = std::move(machine);
   }
   void add_row(const JsonDocument& json) {
     SweptRow row;
@@ -83,10 +83,8 @@ class SweepReader {
     if (*version != kind_.version)
       fail("its form is {}; this version of pipit reads {}", shown(*version), kind_.version);
     add_machine(json);
-    const auto rows = json.find("rows");
-    if (rows == json.end()) return;
-    if (!rows->is_array()) fail("\"rows\" is {}; expected a list", shown(*rows));
-    for (const JsonDocument& row : *rows) add_row(row);
+    if (!json.contains("rows")) return;
+    for (const JsonDocument& row : list_of(json, "rows")) add_row(row);
   }
   SweptRows take() {
     if (found_.rows.empty()) fail("there is no row in it");
@@ -96,6 +94,7 @@ class SweepReader {
  private:
   const Kind& kind_;
   SweptRows found_;
+  std::string machine_;  // with the version
   std::map<std::string, std::size_t> places_;
 };
 

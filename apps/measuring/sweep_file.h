@@ -32,7 +32,7 @@ struct SweptRows {
 /// The rows of --results, of --output FILE.csv, or of the JSON document of a sweep; nothing where the file begins like
 /// none of these. Lines of --results, and documents, may stand behind each other, each of a process of its own. Throws
 /// Error, beginning with the path, where it cannot be read, for rows without times, and for rows of several sweeps,
-/// machines or numbers of threads.
+/// machines, numbers of threads or versions of pipit.
 std::optional<SweptRows> read_sweep(const std::string& path);
 
 }  // namespace pipit::apps

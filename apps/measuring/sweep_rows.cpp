@@ -7,6 +7,7 @@
 #include "apps/display/csv.h"
 #include "apps/display/pareto_svg.h"
 #include "apps/display/table.h"
+#include "apps/measuring/json_documents.h"
 #include "engine/base/error.h"
 
 namespace pipit::apps {
@@ -23,8 +24,8 @@ Json error_json(const LayerError& error) {
 }
 
 LayerError error_from(const Json& json) {
-  return {json.at("mae").get<double>(), json.at("max_error").get<double>(),
-          json.at("relative_l2").get<double>(), json.at("top10").get<double>()};
+  return {amount_of(json, "mae"), amount_of(json, "max_error"), amount_of(json, "relative_l2"),
+          amount_of(json, "top10")};
 }
 
 }  // namespace
@@ -50,22 +51,22 @@ Json SweepRow::json() const {
 
 SweepRow SweepRow::from_json(const Json& json) try {
   SweepRow row;
-  row.layer = json.at("layer").get<std::string>();
-  row.precision = json.at("precision").get<std::string>();
-  row.mode = json.at("mode").get<std::string>();
-  row.keep = json.at("keep").get<double>();
+  row.layer = text_of(json, "layer");
+  row.precision = text_of(json, "precision");
+  row.mode = text_of(json, "mode");
+  row.keep = amount_of(json, "keep");
   if (json.contains("problem")) {
-    row.problem = json.at("problem").get<std::string>();
+    row.problem = text_of(json, "problem");
     return row;
   }
-  row.kept = json.at("kept").get<double>();
-  row.kernel = json.at("kernel").get<std::string>();
-  row.dense_kernel = json.at("dense_kernel").get<std::string>();
+  row.kept = amount_of(json, "kept");
+  row.kernel = text_of(json, "kernel");
+  row.dense_kernel = text_of(json, "dense_kernel");
   row.times = times_of(json, "dense_ms");
-  row.error = error_from(json.at("error"));
-  if (json.contains("refit")) row.refit = error_from(json.at("refit"));
+  row.error = error_from(member_of(json, "error"));
+  if (json.contains("refit")) row.refit = error_from(member_of(json, "refit"));
   return row;
-} catch (const nlohmann::json::exception& e) {
+} catch (const Error& e) {
   fail("no row of a sweep: {}", e.what());
 }
 

@@ -3,7 +3,9 @@
 #include "apps/display/output_files.h"
 #include "apps/options/list_option.h"
 #include "apps/options/values.h"
+#include "engine/base/version.h"
 #include "engine/platform/device.h"
+#include "engine/platform/machine_identity.h"
 #include "engine/platform/thread_pool.h"
 
 namespace pipit::apps {
@@ -40,8 +42,11 @@ void SweepOptions::check(std::vector<std::string> inputs) const {
 }
 
 nlohmann::ordered_json SweepOptions::machine_json() const {
+  const int threads = common.threads == 0 ? available_cpus() : common.threads;
   return {{"device", common.device == DeviceKind::cuda ? gpu_description(0) : cpu_description()},
-          {"threads", common.threads == 0 ? available_cpus() : common.threads}};
+          {"threads", threads},
+          {"machine", machine_identity(common.device, 0, threads)},
+          {"pipit", version()}};
 }
 
 }  // namespace pipit::apps

@@ -26,7 +26,8 @@ struct SweepOptions {
   /// Throws CLI::ValidationError for options that do not go together and files that cannot be written, are named twice,
   /// or are one of `inputs`; Error where there is no such device.
   void check(std::vector<std::string> inputs) const;
-  /// "device" and "threads", for the first line of --results: rows of another machine do not go on.
+  /// "device", "threads", "machine" (machine_identity()) and "pipit" (the version), for the first line of --results:
+  /// rows of another machine, instruction set or version do not go on.
   nlohmann::ordered_json machine_json() const;
 };
 

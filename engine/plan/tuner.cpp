@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "engine/platform/device.h"
+#include "engine/platform/machine_identity.h"
 
 namespace pipit {
 
@@ -88,9 +89,7 @@ std::string decision_key(const NodeSpec& spec, std::span<const Candidate* const>
 }  // namespace
 
 std::string Tuner::device_key(DeviceKind device, int gpu, int threads) const {
-  const std::string name = device == DeviceKind::cuda
-                               ? gpu_description(gpu)
-                               : fmt::format("{}, {} threads", cpu_description(), threads);
+  const std::string name = machine_identity(device, gpu, threads);
   return options_.build.empty() ? name : fmt::format("{}; {}", name, options_.build);
 }
 

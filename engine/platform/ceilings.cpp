@@ -1,11 +1,6 @@
 #include "engine/platform/ceilings.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-
-#include "engine/platform/caches.h"
-#include "engine/platform/device.h"
 
 namespace pipit {
 
@@ -34,14 +29,6 @@ double Ceilings::spread() const {
       spread = std::max(spread, rate.spread());
   }
   return spread;
-}
-
-std::string ceilings_key(DeviceKind device, int gpu, int threads) {
-  if (device == DeviceKind::cuda) return gpu_description(gpu);
-  std::string key = fmt::format("{}, {} threads, {}", cpu_description(), threads, isa_name(chosen_isa()));
-  for (const CacheLevel& cache : data_caches())
-    key += fmt::format(", L{} {} KiB", cache.level, cache.bytes_for(threads) >> 10);
-  return key;
 }
 
 }  // namespace pipit

@@ -40,7 +40,7 @@ using CeilingsProgress = std::function<void(std::int64_t done, std::int64_t all)
 /// The ceilings of one device.
 struct Ceilings {
   DeviceKind device = DeviceKind::cpu;
-  std::string machine;      ///< what they depend on: ceilings_key()
+  std::string machine;      ///< what they depend on: machine_identity()
   int threads = 0;          ///< CPU
   std::string measured_at;  ///< UTC, 2026-11-23T12:30:00Z
   double seconds = 0;       ///< that measuring took
@@ -57,9 +57,5 @@ struct Ceilings {
   /// The largest MeasuredRate::spread() of what floors are made of.
   double spread() const;
 };
-
-/// What the ceilings of a device depend on: its name, the threads, the instruction set that is chosen, the caches; of a
-/// GPU driver and libraries. Throws Error when there is no such GPU.
-std::string ceilings_key(DeviceKind device, int gpu, int threads);
 
 }  // namespace pipit

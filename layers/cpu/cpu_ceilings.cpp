@@ -8,6 +8,7 @@
 #include "engine/base/clock.h"
 #include "engine/platform/caches.h"
 #include "engine/platform/host_memory.h"
+#include "engine/platform/machine_identity.h"
 #include "layers/cpu/tile/peak_probe.h"
 #include "layers/cpu/vector/bandwidth_probe.h"
 
@@ -100,7 +101,7 @@ Ceilings measure_cpu_ceilings(int threads, const CeilingsProgress& progress) {
   Ceilings ceilings;
   ceilings.device = DeviceKind::cpu;
   ceilings.threads = pool->size();
-  ceilings.machine = ceilings_key(ceilings.device, 0, ceilings.threads);
+  ceilings.machine = machine_identity(ceilings.device, 0, ceilings.threads);
   ceilings.measured_at = fmt::format("{:%FT%TZ}", fmt::gmtime(std::time(nullptr)));
   const std::vector<Arithmetic> arithmetic = all_arithmetic();
   const std::int64_t steps = std::ssize(arithmetic) + std::ssize(data_caches()) + 1;

@@ -9,6 +9,7 @@
 #include "engine/base/clock.h"
 #include "engine/cuda/runtime.h"
 #include "engine/platform/device.h"
+#include "engine/platform/machine_identity.h"
 #include "layers/cuda/device/ceiling_probe.h"
 
 namespace pipit {
@@ -149,7 +150,7 @@ Ceilings measure_gpu_ceilings(int gpu, const CeilingsProgress& progress) {
   const Probe probe(gpu);
   Ceilings ceilings;
   ceilings.device = DeviceKind::cuda;
-  ceilings.machine = ceilings_key(ceilings.device, gpu, 0);
+  ceilings.machine = machine_identity(ceilings.device, gpu, 0);
   ceilings.measured_at = fmt::format("{:%FT%TZ}", fmt::gmtime(std::time(nullptr)));
   constexpr int kSteps = 3;
   const auto done = [&](int steps) {

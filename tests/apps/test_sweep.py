@@ -1,6 +1,7 @@
 """pipit sweep: sparsity and conv."""
 
 import csv
+import fcntl
 import json
 import math
 import os
@@ -305,6 +306,64 @@ class SweepConv(SweepTest):
         for row in (b'{"n":1}', impossible):
             self.write("rows.jsonl", text + row + b"\n")
             self.assert_one_line_error(self.pipit("sweep", "conv", *small, "--sample", "5", "--resume", code=RUNTIME), "line 7")
+
+    def test_rows_of_another_machine_or_version_do_not_go_on(self):
+        point = ("sweep", "conv", "--n", "1", "--in", "4", "--out", "8", "--size", "8", "--kernel", "1", "--stride", "1",
+                 "--seconds", "0", "--results", "rows.jsonl")
+        result = self.json(*point)
+        first, row = (self.folder / "rows.jsonl").read_text().splitlines()
+        settings = json.loads(first)
+        self.assertEqual((settings["machine"], settings["pipit"]), (result["machine"], result["pipit"]))
+        self.assertTrue(settings["machine"].startswith(f"{settings['device']}, {settings['threads']} threads, "))
+        for key in ("machine", "pipit"):
+            for other in ({**settings, key: "another"}, {k: v for k, v in settings.items() if k != key}):
+                self.write("rows.jsonl", f"{json.dumps(other)}\n{row}\n")
+                self.assert_one_line_error(self.pipit(*point, "--resume", code=RUNTIME), "another sweep", f'"{key}" is ')
+        # Nor are those of one file compared with each other as of one machine.
+        self.write("two.json", json.dumps(result) + json.dumps({**result, "machine": "another"}))
+        self.write("one.json", json.dumps(result))
+        self.assert_one_line_error(self.pipit("compare", "two.json", "one.json", code=RUNTIME), "two.json: rows of ", "another")
+
+    def test_values_that_no_sweep_writes(self):
+        point = ("sweep", "conv", "--n", "1", "--in", "4", "--out", "8", "--size", "8", "--kernel", "1", "--stride", "1",
+                 "--seconds", "0", "--results", "rows.jsonl")
+        result = self.json(*point)
+        first, row = (self.folder / "rows.jsonl").read_text().splitlines()
+        row = json.loads(row)
+        self.assertTrue(row["against"])
+        wrong = [("ms", -5), ("ms", 0), ("ms", "1"), ("ms", None), ("ms_quartiles", [5, 1]), ("ms_quartiles", []), ("turns", 1e300),
+                 ("turns", 0.5), ("samples_ms", []), ("samples_ms", [-1]), ("n", 1e300), ("runs", 3), ("against", 5), ("bytes", -1),
+                 ("mae", -0.1), ("precision", [])]
+        edited = [(key, {**row, key: value}) for key, value in wrong]
+        edited += [(key, {k: v for k, v in row.items() if k != key}) for key in ("samples_ms", "against", "mae", "in")]
+        base = row["against"][0]
+        edited += [(key, {**row, "against": [{**base, key: value}]}) for key, value in (
+            ("speedup", 0), ("speedup", -3), ("speedup_interval95", [5, 1]), ("speedup_interval95", [1]), ("ms", -1))]
+        for key, changed in edited:
+            with self.subTest(key=key, changed=changed.get(key)):
+                self.write("rows.jsonl", f"{first}\n{json.dumps(changed)}\n")
+                done = self.pipit(*point, "--resume", code=RUNTIME)
+                self.assert_one_line_error(done, "rows.jsonl: line 2: no row of a sweep: ", f'"{key}"')
+                self.assertNotIn("json.exception", done.stderr)
+                self.write("sweep.json", json.dumps({**result, "rows": [changed]}))
+                done = self.pipit("profile", MODEL, "--runs", 1, "--sweep", "sweep.json", "--output", "r.html", code=RUNTIME)
+                self.assert_one_line_error(done, "sweep.json: ", f'"{key}"')
+                self.assertNotIn("json.exception", done.stderr)
+        for key, value in (("bases", 3), ("bases", [1]), ("threads", "2"), ("rows", {}), ("threads", 0)):
+            with self.subTest(key=key, value=value):
+                self.write("sweep.json", json.dumps({**result, key: value}))
+                done = self.pipit("profile", MODEL, "--runs", 1, "--sweep", "sweep.json", "--output", "r.html", code=RUNTIME)
+                self.assert_one_line_error(done, "sweep.json: ", key)
+                self.assertNotIn("json.exception", done.stderr)
+
+    def test_one_sweep_at_a_time_writes_a_file(self):
+        point = ("sweep", "conv", "--n", "1", "--in", "4", "--out", "8", "--size", "8", "--kernel", "1", "--stride", "1",
+                 "--seconds", "0", "--results", "rows.jsonl", "--resume")
+        with open(self.folder / "rows.jsonl", "wb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            self.assert_one_line_error(self.pipit(*point, code=RUNTIME), "rows.jsonl: another sweep is writing it")
+        self.assertEqual((self.folder / "rows.jsonl").read_bytes(), b"")
+        self.assertEqual(len(self.json(*point)["rows"]), 1)
 
     def test_the_usual_grid(self):
         result = self.json("sweep", "conv", "--sample", "1", "--seconds", "0", "--seed", "4")

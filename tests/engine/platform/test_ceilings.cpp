@@ -95,11 +95,5 @@ TEST(Products, HaveNames) {
   EXPECT_THROW((void)find_products("fp64"), Error);
 }
 
-TEST(Ceilings, KeyNamesWhatTheyDependOn) {
-  const std::string key = ceilings_key(DeviceKind::cpu, 0, 3);
-  EXPECT_NE(key.find(", 3 threads, " + std::string(isa_name(chosen_isa()))), std::string::npos) << key;
-  EXPECT_NE(key, ceilings_key(DeviceKind::cpu, 0, 1));
-}
-
 }  // namespace
 }  // namespace pipit
