@@ -76,7 +76,7 @@ class Bench(CommandTest):
             self.assertGreater(peak["fp32_gflops"], 1)
             self.assertGreater(peak["read_gb_per_s"], 0.1)
         text = self.pipit("bench", MODEL, "--threads", "1", "--peak", *SHORT).stdout
-        self.assertRegex(text, r"(?m)^peak of 1 threads: [\d.]+ GFLOP/s in fp32, reading [\d.]+ GB/s$")
+        self.assertRegex(text, r"(?m)^peak of 1 thread: [\d.]+ GFLOP/s in fp32, reading [\d.]+ GB/s$")
 
     def test_text(self):
         text = self.pipit("bench", MODEL, *SHORT).stdout

@@ -377,7 +377,7 @@ class Prune(CommandTest):
         done = self.pipit("prune", "int8.onnx", "images", "--output", "x.onnx", "--keep", 0.5, code=UNSUPPORTED)
         self.assert_one_line_error(done, "is quantized")
         self.write("images/cat/broken.png", "no image")
-        done = self.pipit("prune", MODEL, "images", "--output", "x.onnx", "--keep", 0.5, code=RUNTIME)
+        done = self.pipit("prune", MODEL, "images", "--output", "x.onnx", "--keep", 0.5, "--strict", code=RUNTIME)
         self.assert_one_line_error(done, "broken.png")
         self.assertFalse((self.folder / "x.onnx").exists())
 
@@ -390,8 +390,11 @@ class Prune(CommandTest):
         self.assertIn("no channels", done.stderr)
         self.write("damaged/0.bmp", (self.folder / "images/cat/0.bmp").read_bytes())
         self.write("damaged/1.bmp", (self.folder / "images/cat/1.bmp").read_bytes()[:300])
-        done = self.pipit(*prune, "--check", "damaged", code=RUNTIME)
+        done = self.pipit(*prune, "--check", "damaged", "--strict", code=RUNTIME)
         self.assertIn("1.bmp", done.stderr)
+        # Without --strict it is excluded, and said to be, before what takes long.
+        done = self.pipit(*prune, "--check", "damaged", code=UNSUPPORTED)
+        self.assertRegex(done.stderr, r"(?s)note: 1 of \d+ images cannot be used and is excluded: damaged/1.bmp: .*no channels")
 
 
 if __name__ == "__main__":

@@ -265,7 +265,7 @@ class Terminal(CommandTest):
                  ("the dense model", "ordering groups", "fitting weights", "checking")),
                 ("prune", ("prune", MODEL, "images", "--against", "dense", "--target-speedup", 1.1, "--search-seconds", 0.1, "--output", "p.onnx"),
                  ("ordering groups", "timing candidates", "measuring selections", "fitting weights", "checking")),
-                ("profile", ("profile", MODEL, "--threads", "1,2", "--runs", 3), ("1 threads", "2 threads")),
+                ("profile", ("profile", MODEL, "--threads", "1,2", "--runs", 3), ("1 thread", "2 threads")),
                 ("ceilings", ("ceilings", "--threads", 1), ("measuring",))):
             with self.subTest(name), unittest.mock.patch.dict(os.environ, XDG_CACHE_HOME=str(self.folder)):
                 # Beside other tests a speed-up may not be reached: the stages are the same.

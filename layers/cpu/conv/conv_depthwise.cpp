@@ -14,8 +14,7 @@ namespace pipit {
 
 namespace {
 
-Refusal refuse_depthwise(const NodeSpec& spec) {
-  if (Refusal reason = refuse_window_conv(spec)) return reason;
+Refusal refuse_depthwise_shape(const NodeSpec& spec) {
   const Shape& x = spec.inputs[0]->shape;
   const bool one_output = spec.outputs[0].shape[1] == x[1];
   const ConvAttributes& attributes = layer_as<Conv>(spec.layer).attributes();
@@ -27,6 +26,10 @@ Refusal refuse_depthwise(const NodeSpec& spec) {
   if (spec.inputs[0]->dtype != DType::f32 && !one_output)
     return "several outputs per channel are handled in f32 only";
   return std::nullopt;
+}
+
+Refusal refuse_depthwise(const NodeSpec& spec) {
+  return refuse_window_conv(spec, refuse_depthwise_shape);
 }
 
 template <typename T>

@@ -43,9 +43,7 @@ bool pays(const WindowAxes& axes, std::int64_t channels, std::int64_t outputs) {
   return dots < 0.8 * panel;
 }
 
-Refusal refuse_few(const NodeSpec& spec) {
-  if (Refusal reason = refuse_unless_f32(spec)) return reason;
-  if (Refusal reason = refuse_window_conv(spec)) return reason;
+Refusal refuse_few_shape(const NodeSpec& spec) {
   const TensorDesc& x = *spec.inputs[0];
   const TensorDesc& y = spec.outputs[0];
   const ConvAttributes& attributes = layer_as<Conv>(spec.layer).attributes();
@@ -54,6 +52,11 @@ Refusal refuse_few(const NodeSpec& spec) {
   if (y.elements() == 0 || x.elements() == 0) return "an operand is empty";
   if (!pays(axes_of(spec), x.shape[1], y.shape[1])) return "as many outputs as fill a register";
   return std::nullopt;
+}
+
+Refusal refuse_few(const NodeSpec& spec) {
+  if (Refusal reason = refuse_unless_f32(spec)) return reason;
+  return refuse_window_conv(spec, refuse_few_shape);
 }
 
 class FewOutputs final : public Kernel {

@@ -23,10 +23,13 @@ GroupWindows::Geometry geometry_of(const NodeSpec& spec) {
   return {attributes.window, spec.inputs[0]->shape, spec.outputs[0].shape, attributes.groups};
 }
 
-Refusal refuse_groups(const NodeSpec& spec) {
-  if (Refusal reason = refuse_window_conv(spec)) return reason;
+Refusal refuse_groups_shape(const NodeSpec& spec) {
   if (const auto reason = GroupWindows::refuse(geometry_of(spec))) return *reason;
   return std::nullopt;
+}
+
+Refusal refuse_groups(const NodeSpec& spec) {
+  return refuse_window_conv(spec, refuse_groups_shape);
 }
 
 template <typename T>

@@ -5,9 +5,10 @@
 
 namespace pipit {
 
-Refusal refuse_window_conv(const NodeSpec& spec) {
+Refusal refuse_window_conv(const NodeSpec& spec, Refusal (*refuse_shape)(const NodeSpec&)) {
   if (Refusal reason = refuse_unless_stored_floats(spec)) return reason;
   if (spec.constant(1) == nullptr) return "weights are computed at run time";
+  if (Refusal reason = refuse_shape(spec)) return reason;
   if (!is_channels_last(*spec.inputs[0]) || !is_channels_last(spec.outputs[0]))
     return "input and output must be channels_last";
   if (spec.has_input(3) && !is_channels_last(*spec.inputs[3])) return "the residual must be channels_last";

@@ -10,9 +10,9 @@
 
 namespace pipit {
 
-/// Why a Conv is not one over stored floats that lie channels_last, with constant weights and a bias in f32, or
-/// nothing.
-Refusal refuse_window_conv(const NodeSpec& spec);
+/// Why a Conv is not one over stored floats that lie channels_last, with constant weights and a bias in f32 and a shape
+/// that `refuse_shape` takes, or nothing. What the shape says comes before layouts, which say less of a layer.
+Refusal refuse_window_conv(const NodeSpec& spec, Refusal (*refuse_shape)(const NodeSpec&));
 
 /// Whether it pays that the kernel computes its input a few rows at a time, where it can.
 bool pays_to_compute_input(const NodeSpec& spec);
