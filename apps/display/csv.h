@@ -4,8 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "engine/base/printable.h"
-
 namespace pipit::apps {
 
 /// Quoted where it must be.
@@ -16,13 +14,10 @@ inline std::string csv_cell(const std::string& text) {
   return quoted + "\"";
 }
 
-/// A name from a file: made printable, and with an apostrophe before what a spreadsheet would take for a formula and
-/// compute.
-inline std::string csv_name(const std::string& name) {
-  const std::string text = printable(name);
-  const bool formula = !text.empty() && std::string_view("=+-@").find(text[0]) != std::string_view::npos;
-  return formula ? "'" + text : text;
-}
+/// A name from a file: made printable, and with an apostrophe before what a spreadsheet takes for a formula: a sign
+/// at the beginning, or after a semicolon, which separates cells in some languages; also after blanks of any kind, and
+/// in its full-width form.
+std::string csv_name(const std::string& name);
 
 /// One line of cells that are not quoted yet, with RFC 4180's end.
 inline std::string csv_line(const std::vector<std::string>& cells) {

@@ -157,7 +157,7 @@ std::string conv_csv(const std::vector<ConvRow>& rows, const Json& settings,
     csv += fmt::format("{},{},{},{},{},{},{},{},", p.batch, p.in, p.out, p.size, p.kernel, p.stride,
                        row.precision, csv_cell(row.backend));
     if (!row.problem.empty()) {
-      csv += std::string(15 + kBaseColumns * bases.size(), ',') + csv_cell(row.problem) + "\n";
+      csv += std::string(15 + kBaseColumns * bases.size(), ',') + csv_cell(csv_name(row.problem)) + "\n";
       continue;
     }
     csv += fmt::format("{},{},{},{},{},{},{},{},{},", csv_cell(row.runs), row.times.ms, row.times.low_ms,

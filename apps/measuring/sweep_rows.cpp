@@ -120,9 +120,9 @@ std::string sweep_csv(const std::vector<SweepRow>& rows, const Json& settings) {
   };
   for (const SweepRow& row : rows) {
     csv += csv_cell(settings.at("device").get<std::string>()) + "," + settings.at("threads").dump() + ",";
-    csv += fmt::format("{},{},{},{},", csv_cell(row.layer), row.precision, row.mode, row.keep);
+    csv += fmt::format("{},{},{},{},", csv_cell(csv_name(row.layer)), row.precision, row.mode, row.keep);
     if (!row.problem.empty()) {
-      csv += std::string(11 + kTimesCsvColumns, ',') + csv_cell(row.problem) + "\n";
+      csv += std::string(11 + kTimesCsvColumns, ',') + csv_cell(csv_name(row.problem)) + "\n";
       continue;
     }
     csv += fmt::format("{},{},{},{}", row.kept, csv_cell(row.kernel), csv_cell(row.dense_kernel),

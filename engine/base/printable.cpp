@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
 
 namespace pipit {
@@ -34,9 +35,23 @@ CodePoint first_code_point(std::string_view text) {
   return overlong || surrogate || value > 0x10FFFF ? CodePoint{} : CodePoint{value, length};
 }
 
+struct CodeRange {
+  char32_t first, last;
+};
+
+// Controls, direction marks, line separators, and what is not seen: soft hyphens, joiners, fillers, tags.
+constexpr CodeRange kHarmful[] = {{0x7F, 0x9F},     {0xAD, 0xAD},     {0x34F, 0x34F},    {0x61C, 0x61C},
+                                  {0x115F, 0x1160}, {0x17B4, 0x17B5}, {0x180B, 0x180F},  {0x200B, 0x200F},
+                                  {0x2028, 0x202E}, {0x2060, 0x206F}, {0x3164, 0x3164},  {0xFEFF, 0xFEFF},
+                                  {0xFFA0, 0xFFA0}, {0xFFF9, 0xFFFB}, {0xE0000, 0xE0FFF}};
+
 bool is_harmful(char32_t c) {
-  return (c >= 0x7F && c <= 0x9F) || c == 0x061C || c == 0x200E || c == 0x200F ||
-         (c >= 0x2028 && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069);
+  return std::ranges::any_of(kHarmful, [c](const CodeRange& r) { return c >= r.first && c <= r.last; });
+}
+
+std::string written_out(char32_t c) {
+  const auto value = static_cast<std::uint32_t>(c);
+  return value > 0xFFFF ? fmt::format("\\U{:08x}", value) : fmt::format("\\u{:04x}", value);
 }
 
 std::string escaped(std::string_view text, bool keep_lines) {
@@ -53,7 +68,7 @@ std::string escaped(std::string_view text, bool keep_lines) {
     } else if (c.value < 0x20 || c.value == 0x7F) {
       out += fmt::format("\\x{:02x}", static_cast<std::uint32_t>(c.value));
     } else if (is_harmful(c.value)) {
-      out += fmt::format("\\u{:04x}", static_cast<std::uint32_t>(c.value));
+      out += written_out(c.value);
     } else {
       out += text.substr(i, c.bytes);
     }
@@ -78,13 +93,25 @@ std::string printable_lines(std::string_view text) {
   return escaped(text, true);
 }
 
+namespace {
+
+// Above U+FFFF JSON has two halves.
+std::string json_escape(char32_t c) {
+  const auto value = static_cast<std::uint32_t>(c);
+  if (value <= 0xFFFF) return fmt::format("\\u{:04x}", value);
+  const std::uint32_t rest = value - 0x10000;
+  return fmt::format("\\u{:04x}\\u{:04x}", 0xD800 + (rest >> 10U), 0xDC00 + (rest & 0x3FFU));
+}
+
+}  // namespace
+
 std::string printable_json(std::string_view json) {
   std::string out;
   for (std::size_t i = 0; i < json.size();) {
     const CodePoint c = first_code_point(json.substr(i));
     const std::size_t bytes = std::max<std::size_t>(c.bytes, 1);
     if (c.bytes > 0 && is_harmful(c.value)) {
-      out += fmt::format("\\u{:04x}", static_cast<std::uint32_t>(c.value));
+      out += json_escape(c.value);
     } else {
       out += json.substr(i, bytes);
     }

@@ -125,6 +125,21 @@ class Forms(Outputs):
         self.assertIn("'=1+1", names)  # a spreadsheet computes nothing
         self.assertNotRegex(table, "[\x00-\x09\x0b\x0c\x0e-\x1f\u202e]")
 
+    def test_csv_of_formulas_in_disguise(self):
+        # After blanks of any width, in full width, after a semicolon; what is not seen is written out.
+        expected = {"=1": "'=1", "\u00a0=1": "\u00a0'=1", " \u3000@x": " \u3000'@x", "\uff1d1": "'\uff1d1", "\u22121": "'\u22121",
+                    "a;=1+1;b": "a;'=1+1;b", "a; +1": "a; '+1", "a=1;b": "a=1;b", "z\u200be\u00adr\ufeffo": "z\\u200be\\u00adr\\ufeffo",
+                    "\U000e0041tag": "\\U000e0041tag", "\u200b=1": "\\u200b=1"}
+        names = list(expected)
+        nodes = [onnx_model.node("Softmax", ["x" if i == 0 else f"v{i}"], "y" if i + 1 == len(names) else f"v{i + 1}", name=name,
+                                 axis=1) for i, name in enumerate(names)]
+        model = self.write("formulas.onnx", onnx_model.model((1, 4), nodes))
+        document, table = self.profile(model=model, ends=("json", "csv"))
+        rows = list(csv.DictReader(io.StringIO(table, newline="")))
+        self.assertEqual([row["name"] for row in rows], list(expected.values()))
+        self.assertEqual([layer["name"] for layer in json.loads(document)["layers"]], names)
+        self.assertNotRegex(document + self.pipit("inspect", model).stdout, "[\u00ad\u200b\ufeff\U000e0041]")
+
     def check_trace(self, trace, result, process):
         events = [event for event in trace["traceEvents"] if event["pid"] == process]
         self.assertTrue(all(event["ph"] in ("M", "X", "C") for event in events))
