@@ -65,7 +65,7 @@ void KernelTuning::save() {
     merge_tuning_cache(file_, made);
   } catch (const Error& e) {
     if (named_) throw;
-    notes_.emplace_back(e.what());
+    notes_.push_back(fmt::format("{}; every run times its kernels anew", e.what()));
   }
 }
 

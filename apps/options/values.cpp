@@ -69,11 +69,21 @@ CLI::Validator thread_count() {
           ""};
 }
 
+namespace {
+
+// Some names have commas in them.
+std::string listed(const std::vector<std::string>& words) {
+  const bool commas = std::ranges::any_of(words, [](const std::string& w) { return w.find(',') != w.npos; });
+  return fmt::format("{}", fmt::join(words, commas ? "; " : ", "));
+}
+
+}  // namespace
+
 CLI::Validator one_of(const std::vector<std::string>& words) {
   return {[words](const std::string& value) {
             return std::ranges::find(words, value) != words.end()
                        ? std::string{}
-                       : fmt::format("there is no '{}'; there are {}", value, fmt::join(words, ", "));
+                       : fmt::format("there is no '{}'; there are {}", value, listed(words));
           },
           ""};
 }

@@ -46,7 +46,7 @@ void check_kernel(const std::string& name, std::span<const std::string_view> typ
   std::set<std::string> known;
   if (types.empty()) known = registry.kernel_names();
   for (const std::string_view type : types) known.merge(registry.kernel_names(type));
-  if (!known.contains(name)) fail("there is no kernel '{}'; there are {}", name, fmt::join(known, ", "));
+  if (!known.contains(name)) fail("there is no kernel '{}'; there are {}", name, fmt::join(known, "; "));
 }
 
 void check(const LoadOptions& options) {

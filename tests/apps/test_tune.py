@@ -4,7 +4,7 @@ import json
 import re
 import xml.etree.ElementTree
 
-from command import CHECK_FAILED, MODEL, OK, RUNTIME, USAGE, CommandTest, main
+from command import CHECK_FAILED, MODEL, OK, RUNTIME, UNSUPPORTED, USAGE, CommandTest, main
 
 CLASSES = ["airplane", "cat", "frog"]
 
@@ -142,6 +142,9 @@ class Tune(CommandTest):
         for i in range(3):
             self.write_bmp(f"plain/{i}.bmp", (1, 2, 3))
         refused(MODEL, "plain", "--max-drop", 1, code=RUNTIME, words=["--against fp32"])
+        self.pipit("calibrate", MODEL, "images", "--output", "plan.json", "--quiet")
+        self.pipit("quantize", MODEL, "--plan", "plan.json", "--output", "int8.onnx", "--quiet")
+        refused("int8.onnx", "images", "--max-drop", 1, code=UNSUPPORTED, words=["int8.onnx is quantized already"])
         refused(MODEL, "images/cat/0.bmp", "--max-drop", 1, "--against", "fp32", code=RUNTIME, words=["too few"])
 
 
