@@ -214,13 +214,27 @@ struct Compared {
   std::optional<JudgedDrop> judged;
 };
 
-Compared compare(const EvaluateOptions& options, std::size_t images, const Score& of_base,
-                 const Score& score) {
+// Whether two answers name the same classes: models may have them in different orders. Without labels of both, and
+// where these are the same, indices say it.
+bool same_answer(const std::vector<int>& a, const Labels& labels_of_a, const std::vector<int>& b,
+                 const Labels& labels_of_b) {
+  if (labels_of_a.empty() || labels_of_b.empty() || labels_of_a == labels_of_b) return a == b;
+  const auto names = [](const std::vector<int>& classes, const Labels& labels) {
+    std::multiset<std::string> named;
+    for (const int index : classes) named.insert(label_of(labels, index));
+    return named;
+  };
+  return names(a, labels_of_a) == names(b, labels_of_b);
+}
+
+Compared compare(const EvaluateOptions& options, const Candidate& base, const Score& of_base,
+                 const Candidate& own, const Score& score) {
   Compared compared;
-  for (std::size_t i = 0; i < images; ++i) {
+  for (std::size_t i = 0; i < own.images.size(); ++i) {
     if (!of_base.accuracy.has(i) || !score.accuracy.has(i)) continue;
     compared.answers.add(of_base.accuracy.is_right(i), score.accuracy.is_right(i));
-    compared.others += score.accuracy.answer(i) != of_base.accuracy.answer(i) ? 1 : 0;
+    compared.others +=
+        same_answer(score.accuracy.answer(i), own.labels, of_base.accuracy.answer(i), base.labels) ? 0 : 1;
   }
   compared.top1 =
       static_cast<double>(of_base.accuracy.right()) / static_cast<double>(of_base.accuracy.images());
@@ -312,8 +326,7 @@ int evaluate(const EvaluateOptions& options) {
     Progress progress("evaluate", base ? 2 * images : images, options.common.quiet);
     measured = measure(own, progress, 0, options.strict);
     if (base)
-      compared =
-          compare(options, own.images.size(), measure(*base, progress, images, options.strict), *measured);
+      compared = compare(options, *base, measure(*base, progress, images, options.strict), own, *measured);
   }
   const Score& score = *measured;
   std::vector<std::string> notes =

@@ -98,6 +98,24 @@ class Evaluate(CommandTest):
                                rf"{against['drop_points']:.2f} \[.*\] points; {against['other_answers']} images? answered "
                                r"otherwise$")
 
+    def test_against_a_model_with_another_order_of_classes(self):
+        # Scores are the colours of one pixel; the other model has them, and their labels, the other way round.
+        labels = ["red", "green", "blue"]
+        for i, label in enumerate(labels):
+            self.write_bmp(f"spots/{label}/a.bmp", tuple(200 if c == i else 20 for c in range(3)), side=1)
+        shape = ("N", 3, 1, 1)
+        turned = [onnx_model.node("Flatten", ["x"], "f"), onnx_model.node("Gather", ["f", "order"], "y", axis=1)]
+        order = onnx_model.tensor("order", onnx_model.INT64, [3], struct.pack("<3q", 2, 1, 0))
+        self.write("a.onnx", onnx_model.flatten(shape, metadata={"pipit.labels": json.dumps(labels)}))
+        self.write("b.onnx", onnx_model.model(shape, turned, [order], {"pipit.labels": json.dumps(labels[::-1])}))
+        plain = ("--mean", "0,0,0", "--std", "1,1,1", "--resize", 1, "--crop", 1)
+        against = self.json("evaluate", "a.onnx", "spots", "--against", "b.onnx", *plain)["against"]
+        self.assertEqual((against["base_top1"], against["other_answers"]), (1, 0))
+        # Other names for the classes: no answer is the same.
+        self.write("c.onnx", onnx_model.model(shape, turned, [order], {"pipit.labels": json.dumps(labels)}))
+        against = self.json("evaluate", "a.onnx", "spots", "--against", "c.onnx", *plain)["against"]
+        self.assertEqual((against["base_top1"], against["other_answers"]), (1 / 3, 2))
+
     def test_against_another_model_and_a_limit(self):
         none = self.json("evaluate", MODEL, "images", "--against", MODEL, "--max-drop", "90")
         self.assertEqual(none["notes"], self.json("evaluate", MODEL, "images")["notes"])
