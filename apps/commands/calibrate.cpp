@@ -53,7 +53,8 @@ ImageFiles choose_images(const CalibrateOptions& options) {
   if (options.strict) found.left_out.end_at_folders();
   std::vector<std::filesystem::path>& images = found.paths;
   const auto total = static_cast<std::int64_t>(images.size());
-  if (options.skip >= total) fail("--skip {}: {} holds {} images", options.skip, options.images, total);
+  if (options.skip >= total)
+    fail("--skip {}: {} holds {}", options.skip, options.images, counted(total, "image"));
   images.erase(images.begin(), images.begin() + options.skip);
   images = spread(std::move(images), options.limit);
   return found;

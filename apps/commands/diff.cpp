@@ -210,13 +210,13 @@ void print_as_table(const DiffOptions& options, const Comparison& result) {
   fmt::print("{}\noutput       SQNR {}, cosine {:.5f}, max error {:.3g}\n", table.str(0, width),
              with_unit(result.output.sqnr_db()), result.output.cosine(), result.output.max_error());
   const char* what = !result.scores ? "largest" : are_independent(result.scores->kind) ? "answer" : "top-1";
-  fmt::print("{:<13}another one for {} of {} images\n", what, result.other_top1, result.images);
+  fmt::print("{:<13}another one for {} of {}\n", what, result.other_top1, counted(result.images, "image"));
   if (options.fast) return;
   fmt::print("{}",
              wrapped(fmt::format("alone %      noise of the output with only this layer in INT8, of "
-                                 "that with all ({} images)\n"
+                                 "that with all ({})\n"
                                  "removed %    how much of it goes when only this layer stays in fp32\n",
-                                 result.share_images),
+                                 counted(result.share_images, "image")),
                      13, width));
 }
 

@@ -237,8 +237,8 @@ void print_pruned(const PruneSource& source, const PruneGoal& goal, const PruneO
     text += fmt::format(
         "before       {:.1f} % of the weights were zero, but not in rows: they are fitted like others\n",
         100 * outcome.other_zeros);
-  text += fmt::format("unseen       {} images: {} {:.2f} %, dense {:.2f} %: drop {} points\n",
-                      outcome.unseen.images, outcome.measure,
+  text += fmt::format("unseen       {}: {} {:.2f} %, dense {:.2f} %: drop {} points\n",
+                      counted(outcome.unseen.images, "image"), outcome.measure,
                       100 * (outcome.unseen_top1 - paired_drop(outcome.unseen)), 100 * outcome.unseen_top1,
                       drop_text(outcome.unseen));
   if (outcome.int8)

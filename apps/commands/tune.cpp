@@ -150,10 +150,9 @@ void print_as_table(const TuneOptions& options, const Outcome& outcome) {
   text += fmt::format("kept in {}", precision_name(options.kept_as()));
   if (outcome.kept.empty()) text += " nothing";
   for (const std::string& layer : outcome.kept) text += " " + printable(layer);
-  text +=
-      fmt::format("\nunseen       {} images: {} {:.2f} % in fp32, drop {} points (in INT8 throughout {})\n",
-                  outcome.unseen.images, measure, 100 * outcome.unseen_top1, drop_text(outcome.unseen),
-                  drop_text(outcome.unseen_int8));
+  text += fmt::format("\nunseen       {}: {} {:.2f} % in fp32, drop {} points (in INT8 throughout {})\n",
+                      counted(outcome.unseen.images, "image"), measure, 100 * outcome.unseen_top1,
+                      drop_text(outcome.unseen), drop_text(outcome.unseen_int8));
   text += promise_line(options.max_drop, outcome.judged, kLabel);
   if (outcome.int8_enough && outcome.chosen.kept > 0)
     text +=
