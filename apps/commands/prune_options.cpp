@@ -115,13 +115,13 @@ void add_prune_options(const std::shared_ptr<PruneOptions>& options, CLI::App& c
                    "With --keep: of all layers together, each losing what costs it least");
   command
       .add_option("--target-speedup", goal.speedup,
-                  "Become so many times as fast as the dense model in the same --precision, measured, at "
-                  "the least error")
+                  "Find the model of least error that is measured as N times as fast as the dense one in the "
+                  "same --precision")
       ->check(positive_number());
   command
-      .add_option("--max-drop", goal.max_drop,
-                  "Become as fast as possible while losing at most so many points of accuracy (percent of "
-                  "the images)")
+      .add_option(
+          "--max-drop", goal.max_drop,
+          "Find the fastest model that loses at most N points of accuracy (1 point: 1 % of the images)")
       ->check(nonnegative_number());
   command
       .add_option("--search-seconds", goal.seconds,
@@ -146,9 +146,8 @@ void add_prune_options(const std::shared_ptr<PruneOptions>& options, CLI::App& c
   command.add_option("--save-svg", options->source.svg, "Also draw accuracy against time into this file")
       ->type_name("FILE");
   command
-      .add_option(
-          "--check", options->check,
-          "Images to check the result on [every other one of IMAGES, which are then not used otherwise]")
+      .add_option("--check", options->check,
+                  "Images to check the result on [every second image of IMAGES, used for nothing else]")
       ->check(CLI::ExistingPath.description(""))
       ->type_name("IMAGES");
   one_of(command.add_option_function<std::string>(

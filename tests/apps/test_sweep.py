@@ -17,6 +17,9 @@ from command import MODEL, PIPIT, RUNTIME, UNSUPPORTED, USAGE, CommandTest, main
 
 LAYER = "1x16x9x9:24x3x3"
 SMALL = ("--layer", LAYER, "--keep", "1,0.5,0.25", "--panel", "16")
+# One convolution, whose rows are kept.
+POINT = ("sweep", "conv", "--n", "1", "--in", "4", "--out", "8", "--size", "8", "--kernel", "1", "--stride", "1", "--seconds", "0",
+         "--results", "rows.jsonl")
 MODES = ("k", "k-panel", "channel", "block", "input", "input-panel")
 
 
@@ -308,9 +311,7 @@ class SweepConv(SweepTest):
             self.assert_one_line_error(self.pipit("sweep", "conv", *small, "--sample", "5", "--resume", code=RUNTIME), "line 7")
 
     def test_rows_of_another_machine_or_version_do_not_go_on(self):
-        point = ("sweep", "conv", "--n", "1", "--in", "4", "--out", "8", "--size", "8", "--kernel", "1", "--stride", "1",
-                 "--seconds", "0", "--results", "rows.jsonl")
-        result = self.json(*point)
+        result = self.json(*POINT)
         first, row = (self.folder / "rows.jsonl").read_text().splitlines()
         settings = json.loads(first)
         self.assertEqual((settings["machine"], settings["pipit"]), (result["machine"], result["pipit"]))
@@ -318,16 +319,14 @@ class SweepConv(SweepTest):
         for key in ("machine", "pipit"):
             for other in ({**settings, key: "another"}, {k: v for k, v in settings.items() if k != key}):
                 self.write("rows.jsonl", f"{json.dumps(other)}\n{row}\n")
-                self.assert_one_line_error(self.pipit(*point, "--resume", code=RUNTIME), "another sweep", f'"{key}" is ')
+                self.assert_one_line_error(self.pipit(*POINT, "--resume", code=RUNTIME), "another sweep", f'"{key}" is ')
         # Nor are those of one file compared with each other as of one machine.
         self.write("two.json", json.dumps(result) + json.dumps({**result, "machine": "another"}))
         self.write("one.json", json.dumps(result))
         self.assert_one_line_error(self.pipit("compare", "two.json", "one.json", code=RUNTIME), "two.json: rows of ", "another")
 
     def test_values_that_no_sweep_writes(self):
-        point = ("sweep", "conv", "--n", "1", "--in", "4", "--out", "8", "--size", "8", "--kernel", "1", "--stride", "1",
-                 "--seconds", "0", "--results", "rows.jsonl")
-        result = self.json(*point)
+        result = self.json(*POINT)
         first, row = (self.folder / "rows.jsonl").read_text().splitlines()
         row = json.loads(row)
         self.assertTrue(row["against"])
@@ -342,7 +341,7 @@ class SweepConv(SweepTest):
         for key, changed in edited:
             with self.subTest(key=key, changed=changed.get(key)):
                 self.write("rows.jsonl", f"{first}\n{json.dumps(changed)}\n")
-                done = self.pipit(*point, "--resume", code=RUNTIME)
+                done = self.pipit(*POINT, "--resume", code=RUNTIME)
                 self.assert_one_line_error(done, "rows.jsonl: line 2: no row of a sweep: ", f'"{key}"')
                 self.assertNotIn("json.exception", done.stderr)
                 self.write("sweep.json", json.dumps({**result, "rows": [changed]}))
@@ -357,13 +356,11 @@ class SweepConv(SweepTest):
                 self.assertNotIn("json.exception", done.stderr)
 
     def test_one_sweep_at_a_time_writes_a_file(self):
-        point = ("sweep", "conv", "--n", "1", "--in", "4", "--out", "8", "--size", "8", "--kernel", "1", "--stride", "1",
-                 "--seconds", "0", "--results", "rows.jsonl", "--resume")
         with open(self.folder / "rows.jsonl", "wb") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            self.assert_one_line_error(self.pipit(*point, code=RUNTIME), "rows.jsonl: another sweep is writing it")
+            self.assert_one_line_error(self.pipit(*POINT, "--resume", code=RUNTIME), "rows.jsonl: another sweep is writing it")
         self.assertEqual((self.folder / "rows.jsonl").read_bytes(), b"")
-        self.assertEqual(len(self.json(*point)["rows"]), 1)
+        self.assertEqual(len(self.json(*POINT, "--resume")["rows"]), 1)
 
     def test_the_usual_grid(self):
         result = self.json("sweep", "conv", "--sample", "1", "--seconds", "0", "--seed", "4")

@@ -36,16 +36,19 @@ PIPIT_INLINE inline void exp_all(float* y, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) y[i] = vector_math::exp_of_negative(y[i]);
 }
 
+// y = x - max(x), at most 0.
+template <typename V>
+PIPIT_INLINE inline float subtract_largest(const float* x, std::int64_t count, float* y) {
+  const float highest = fold<LargerOf, V>(x, count);
+  PIPIT_INDEPENDENT
+  for (std::int64_t i = 0; i < count; ++i) y[i] = x[i] - highest;
+  return highest;
+}
+
 // Neighbouring rows in one call, and the exponentials of all in one loop: rows are short.
 template <typename V>
 PIPIT_INLINE inline void normalize_rows(const float* x, std::int64_t rows, std::int64_t count, float* y) {
-  for (std::int64_t r = 0; r < rows; ++r) {
-    const float* from = x + r * count;
-    float* to = y + r * count;
-    const float highest = fold<LargerOf, V>(from, count);
-    PIPIT_INDEPENDENT
-    for (std::int64_t i = 0; i < count; ++i) to[i] = from[i] - highest;
-  }
+  for (std::int64_t r = 0; r < rows; ++r) subtract_largest<V>(x + r * count, count, y + r * count);
   exp_all(y, rows * count);
   for (std::int64_t r = 0; r < rows; ++r) {
     float* to = y + r * count;
@@ -60,9 +63,7 @@ PIPIT_INLINE inline void log_normalize_rows(const float* x, std::int64_t rows, s
   for (std::int64_t r = 0; r < rows; ++r) {
     const float* from = x + r * count;
     float* to = y + r * count;
-    const float highest = fold<LargerOf, V>(from, count);
-    PIPIT_INDEPENDENT
-    for (std::int64_t i = 0; i < count; ++i) to[i] = from[i] - highest;
+    const float highest = subtract_largest<V>(from, count, to);
     exp_all(to, count);
     const float log_sum = std::log(fold<Plus, V>(to, count));
     PIPIT_INDEPENDENT
