@@ -62,7 +62,9 @@ void KernelTuning::save() {
   if (count == saved_) return;
   saved_ = count;
   try {
-    merge_tuning_cache(file_, made);
+    const std::string problem = merge_tuning_cache(file_, made);
+    if (!problem.empty() && !std::exchange(told_of_lock_, true))
+      notes_.push_back(problem + "; what other processes add to the times at the same moment may be lost");
   } catch (const Error& e) {
     if (named_) throw;
     notes_.push_back(fmt::format("{}; every run times its kernels anew", e.what()));

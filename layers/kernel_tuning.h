@@ -42,6 +42,7 @@ class KernelTuning {
   std::shared_ptr<Tuner> tuner_;
   bool read_ = false;
   std::size_t saved_ = 0;
+  bool told_of_lock_ = false;
   std::vector<std::string> notes_;
 };
 

@@ -44,7 +44,9 @@ int ceilings(const CeilingsOptions& options) {
     if (!file.empty()) prepare_ceilings_file(file);
     Progress progress("ceilings", {{"measuring"}}, options.quiet);
     found.ceilings = measure_ceilings(device, 0, threads, progress.stage("measuring"));
-    if (!file.empty()) keep_ceilings(file, found.ceilings);
+    const std::string problem = file.empty() ? "" : keep_ceilings(file, found.ceilings);
+    if (!problem.empty() && !options.quiet)
+      print_notes({problem + "; what other processes keep at the same moment may be lost"});
   }
   const Ceilings& made = found.ceilings;
   if (options.json) {

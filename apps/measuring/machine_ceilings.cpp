@@ -107,9 +107,9 @@ void prepare_ceilings_file(const fs::path& file) {
   }
 }
 
-void keep_ceilings(const fs::path& file, const Ceilings& ceilings) {
+std::string keep_ceilings(const fs::path& file, const Ceilings& ceilings) {
   prepare_ceilings_file(file);
-  const FolderLock lock(file.parent_path());
+  const FileLock lock(file);
   JsonDocument machines = JsonDocument::object();
   try {
     if (!missing(file)) machines = machines_of(read_file(file, kMostBytes));
@@ -119,6 +119,7 @@ void keep_ceilings(const fs::path& file, const Ceilings& ceilings) {
   machines[ceilings.machine] = ceilings_json(ceilings);
   const JsonDocument document = {{"form", kForm}, {"machines", std::move(machines)}};
   write_file(file, document.dump(1, ' ', false, JsonDocument::error_handler_t::replace) + "\n");
+  return lock.problem();
 }
 
 Ceilings machine_ceilings(DeviceKind device, int gpu, int threads, bool quiet) {

@@ -32,8 +32,9 @@ Ceilings measure_ceilings(DeviceKind device, int gpu, int threads, const Ceiling
 void prepare_ceilings_file(const std::filesystem::path& file);
 
 /// Puts them into the file, beside those of others; of this device they replace what is there. What is no file of
-/// ceilings is replaced. Throws Error, beginning with the path.
-void keep_ceilings(const std::filesystem::path& file, const Ceilings& ceilings);
+/// ceilings is replaced. Returns why other processes may have changed it at the same time (FileLock), or nothing.
+/// Throws Error, beginning with the path.
+std::string keep_ceilings(const std::filesystem::path& file, const Ceilings& ceilings);
 
 /// Kept ones, or measured ones with a note on stderr (not if `quiet`) that says why; those are not kept.
 Ceilings machine_ceilings(DeviceKind device, int gpu, int threads, bool quiet);

@@ -278,18 +278,53 @@ bool same_content(const std::filesystem::path& a, const std::filesystem::path& b
   return left.eof() && right.eof();
 }
 
-FolderLock::FolderLock(const std::filesystem::path& folder)
-    : descriptor_(open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
-  constexpr std::chrono::milliseconds kWait(10);
-  constexpr int kTries = 500;
-  for (int i = 0; descriptor_ >= 0 && i < kTries; ++i) {
-    if (flock(descriptor_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
-    std::this_thread::sleep_for(kWait);
+FileLock::FileLock(const std::filesystem::path& path, std::chrono::milliseconds patience)
+    : name_(path.string() + ".lock") {
+  constexpr std::chrono::milliseconds kPause(10);
+  Try result = try_once();
+  for (auto waited = kPause; result == Try::held && waited <= patience; waited += kPause) {
+    std::this_thread::sleep_for(kPause);
+    result = try_once();
+  }
+  if (result == Try::held) {
+    problem_ = fmt::format("{}: another process has kept it locked for {:g} s", name_.string(),
+                           std::chrono::duration<double>(patience).count());
+  } else if (result == Try::foreign) {
+    problem_ = fmt::format("{}: belongs to another user, or is no file; delete it", name_.string());
   }
 }
 
-FolderLock::~FolderLock() {
-  if (descriptor_ >= 0) close(descriptor_);
+FileLock::Try FileLock::try_once() {
+  const int descriptor = open(name_.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
+  struct stat there = {};
+  // Where there is nothing the folder is not to be written to, which who changes the file finds out, too.
+  if (descriptor < 0) return lstat(name_.c_str(), &there) == 0 ? Try::foreign : Try::unlocked;
+  struct stat opened = {};
+  const bool known = fstat(descriptor, &opened) == 0;
+  Try result = Try::unlocked;
+  if (known && !S_ISREG(opened.st_mode)) {
+    result = Try::foreign;
+  } else if (flock(descriptor, LOCK_EX | LOCK_NB) == 0) {
+    // Who had the lock before may have taken the name away in between.
+    const bool same = known && lstat(name_.c_str(), &there) == 0 && there.st_dev == opened.st_dev &&
+                      there.st_ino == opened.st_ino;
+    result = same ? Try::locked : Try::held;
+  } else if (errno == EWOULDBLOCK) {
+    result = opened.st_uid == geteuid() ? Try::held : Try::foreign;
+  }
+  if (result == Try::locked || result == Try::unlocked) {
+    descriptor_ = descriptor;
+  } else {
+    close(descriptor);
+  }
+  return result;
+}
+
+FileLock::~FileLock() {
+  if (descriptor_ < 0) return;
+  std::error_code ignored;
+  std::filesystem::remove(name_, ignored);
+  close(descriptor_);
 }
 
 std::filesystem::path cache_folder() {

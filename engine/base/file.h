@@ -1,6 +1,7 @@
 // Reading small files, and writing files that are there in full or not at all.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -59,17 +60,27 @@ void copy_as_new(const std::filesystem::path& from, const std::filesystem::path&
 /// Whether both are files of the same bytes, or one file.
 bool same_content(const std::filesystem::path& a, const std::filesystem::path& b);
 
-/// While it lives other threads and processes that make one for the same folder wait: for changes of a file there that
-/// begin with reading it. They wait for five seconds, or not at all where the file system has no locks, and then go on.
-class FolderLock {
+/// While it lives other threads and processes of this user that make one for the same file wait: for changes of that
+/// file that begin with reading it. What is locked is PATH.lock, which only its user may open, since whoever may open
+/// a file may keep it locked; it is there while the lock is. They wait for as long as `patience`, for what another user
+/// has put there not at all, and then go on, which problem() tells. File systems without locks are none.
+class FileLock {
  public:
-  explicit FolderLock(const std::filesystem::path& folder);
-  ~FolderLock();
-  FolderLock(const FolderLock&) = delete;
-  FolderLock& operator=(const FolderLock&) = delete;
+  static constexpr std::chrono::milliseconds kPatience{5000};
+  explicit FileLock(const std::filesystem::path& path, std::chrono::milliseconds patience = kPatience);
+  ~FileLock();
+  FileLock(const FileLock&) = delete;
+  FileLock& operator=(const FileLock&) = delete;
+  /// Why others may change the file at the same time, beginning with the name of the lock; empty: they may not.
+  const std::string& problem() const { return problem_; }
 
  private:
-  int descriptor_;
+  enum class Try { locked, held, foreign, unlocked };
+  Try try_once();
+
+  std::filesystem::path name_;
+  int descriptor_ = -1;
+  std::string problem_;
 };
 
 /// Where pipit keeps what it can make again: $XDG_CACHE_HOME/pipit, else ~/.cache/pipit; empty where neither variable

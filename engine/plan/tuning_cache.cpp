@@ -82,11 +82,11 @@ TuningCache read_tuning_cache(const fs::path& path) {
   return cache;
 }
 
-void merge_tuning_cache(const fs::path& path, const TuningCache& decisions) {
+std::string merge_tuning_cache(const fs::path& path, const TuningCache& decisions) {
   std::error_code error;
   if (path.has_parent_path()) fs::create_directories(path.parent_path(), error);
   if (error) fail("{}: its folder cannot be made: {}", path.string(), error.message());
-  const FolderLock lock(path.parent_path());
+  const FileLock lock(path);
   TuningCache all;
   try {
     all = read_tuning_cache(path);
@@ -103,6 +103,7 @@ void merge_tuning_cache(const fs::path& path, const TuningCache& decisions) {
   }
   const json document = {{"format", kFormat}, {"devices", std::move(devices)}};
   write_file(path, document.dump(1, ' ', false, json::error_handler_t::replace) + "\n");
+  return lock.problem();
 }
 
 }  // namespace pipit

@@ -23,7 +23,7 @@ TuningCache read_tuning_cache(const std::filesystem::path& path);
 
 /// Adds the decisions to what the file holds, replacing those for the same device and geometry, and makes the folders
 /// that lead to it. What is there and is no tuning cache is replaced. Processes that add to one file at a time lose
-/// nothing (FolderLock). Throws Error, beginning with the path.
-void merge_tuning_cache(const std::filesystem::path& path, const TuningCache& decisions);
+/// nothing (FileLock); where that cannot be had, what it says of it is returned. Throws Error, beginning with the path.
+std::string merge_tuning_cache(const std::filesystem::path& path, const TuningCache& decisions);
 
 }  // namespace pipit

@@ -113,6 +113,13 @@ class Tuning(CommandTest):
         self.assertEqual({layer["chosen"] for layer in self.convolutions(layers)}, {"measurement"})
         self.assertNotIn('"kernel": "abacus"', (self.folder / "times.json").read_text())
 
+    def test_what_stands_in_the_place_of_the_lock_is_noted(self):
+        (self.folder / "times.json.lock").symlink_to("nowhere")
+        self.layers("--autotune", "--tuning-cache", "other.json")  # no note: --json without one
+        done = self.pipit_with_notes("inspect", self.model, "--autotune", "--tuning-cache", "times.json", "--threads", "1")
+        self.assert_one_line_error(done, "times.json.lock", "delete it", "may be lost")
+        self.assertTrue(json.loads((self.folder / "times.json").read_text())["devices"])
+
     def test_corrupt_named_file_is_an_error(self):
         for content in (b"", b"{", b"[" * 100000, b"\xff\x00", b'{"format": "other"}'):
             with self.subTest(content[:20]):

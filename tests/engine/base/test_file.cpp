@@ -2,10 +2,12 @@
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
+#include <chrono>
 #include <fstream>
 #include <string>
 
@@ -112,7 +114,7 @@ TEST(File, ReplacedKeepsItsModeAndOwner) {
 
 // An empty folder of this name, and what lies in it afterwards.
 std::filesystem::path empty_folder(const std::string& name) {
-  const std::filesystem::path folder = testing::TempDir() + name;
+  std::filesystem::path folder = testing::TempDir() + name;
   std::filesystem::remove_all(folder);
   std::filesystem::create_directories(folder);
   return folder;
@@ -201,6 +203,76 @@ TEST(File, SameContentLooksAtEveryByte) {
   EXPECT_FALSE(same_content(folder / "a", folder / "none"));
   EXPECT_FALSE(same_content(folder / "a", folder));
   std::filesystem::remove_all(folder);
+}
+
+class FileLocks : public testing::Test {
+ protected:
+  FileLocks() {
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directories(folder_);
+  }
+  ~FileLocks() override { std::filesystem::remove_all(folder_); }
+  static constexpr std::chrono::milliseconds kSoon{20};
+  const std::filesystem::path folder_ = testing::TempDir() + "/pipit-lock-test";
+  const std::filesystem::path path_ = folder_ / "times.json";
+  const std::filesystem::path name_ = folder_ / "times.json.lock";
+};
+
+TEST_F(FileLocks, WhatOthersMayReadHoldsNobodyUp) {
+  write_file(path_, "{}");
+  const std::array<int, 2> theirs = {open(folder_.c_str(), O_RDONLY), open(path_.c_str(), O_RDONLY)};
+  for (const int descriptor : theirs) ASSERT_EQ(flock(descriptor, LOCK_EX), 0);
+  EXPECT_EQ(FileLock(path_, kSoon).problem(), "");
+  for (const int descriptor : theirs) close(descriptor);
+}
+
+TEST_F(FileLocks, IsAFileForItsUserAloneWhileItIsHeld) {
+  const mode_t before = umask(0);
+  {
+    const FileLock lock(path_);
+    struct stat status = {};
+    ASSERT_EQ(stat(name_.c_str(), &status), 0);
+    EXPECT_EQ(status.st_mode & 0777, 0600);
+    EXPECT_THAT(FileLock(path_, kSoon).problem(),
+                testing::AllOf(testing::StartsWith(name_.string()), HasSubstr("another process"),
+                               HasSubstr("0.02 s")));
+    EXPECT_EQ(FileLock(folder_ / "other.json", kSoon).problem(), "");
+  }
+  umask(before);
+  EXPECT_TRUE(std::filesystem::is_empty(folder_));
+  write_file(name_, "left by a process that was killed");
+  EXPECT_EQ(FileLock(path_, kSoon).problem(), "");
+  EXPECT_TRUE(std::filesystem::is_empty(folder_));
+}
+
+TEST_F(FileLocks, WhatStandsInItsPlaceIsNotWaitedFor) {
+  write_file(path_, "{}");
+  for (int kind = 0; kind < 3; ++kind) {
+    if (kind == 0) std::filesystem::create_symlink("times.json", name_);
+    if (kind == 1) std::filesystem::create_directory(name_);
+    if (kind == 2) {
+      ASSERT_EQ(mkfifo(name_.c_str(), 0666), 0);
+    }
+    EXPECT_THAT(FileLock(path_).problem(),
+                testing::AllOf(testing::StartsWith(name_.string()), HasSubstr("delete it")));
+    EXPECT_EQ(read_file(path_, 10), "{}");
+    std::filesystem::remove(name_);
+  }
+}
+
+TEST_F(FileLocks, WhatAnotherUserHasLockedIsNotWaitedFor) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root, to become somebody else";
+  write_file(name_, "");
+  constexpr uid_t kNobody = 65534;
+  ASSERT_EQ(chown(name_.c_str(), kNobody, kNobody), 0);
+  EXPECT_EQ(FileLock(path_).problem(), "");  // left there
+  write_file(name_, "");
+  ASSERT_EQ(chown(name_.c_str(), kNobody, kNobody), 0);
+  const int theirs = open(name_.c_str(), O_RDONLY);
+  ASSERT_EQ(flock(theirs, LOCK_EX), 0);
+  EXPECT_THAT(FileLock(path_).problem(), HasSubstr("another user"));
+  EXPECT_TRUE(std::filesystem::exists(name_));
+  close(theirs);
 }
 
 }  // namespace
