@@ -1,10 +1,13 @@
 #include "apps/commands/child_process.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <spawn.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
@@ -74,6 +77,40 @@ int wait_for(pid_t child, const std::string& name) {
   return WEXITSTATUS(status);
 }
 
+bool has_ended(pid_t child) {
+  siginfo_t info = {};
+  return waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+         info.si_pid == child;
+}
+
+// Whether something can be read, or the end, within some milliseconds.
+bool is_ready(int descriptor, int milliseconds) {
+  pollfd waited = {descriptor, POLLIN, 0};
+  return poll(&waited, 1, milliseconds) > 0;
+}
+
+// What is written by the time that the child ends: what it has started may keep the pipe open for ever. False where
+// that is more than `most_bytes`, or where reading fails.
+bool read_all(pid_t child, int descriptor, std::size_t most_bytes, std::string& output) {
+  constexpr int kPause = 50;
+  std::vector<char> block(std::size_t{1} << 16);
+  int left = -1;  // bytes; known when the child has ended
+  while (left != 0) {
+    if (left < 0 && has_ended(child) && ioctl(descriptor, FIONREAD, &left) != 0) return false;
+    if (left == 0) break;
+    if (left < 0 && !is_ready(descriptor, kPause)) continue;
+    const std::size_t wanted =
+        left < 0 ? block.size() : std::min(block.size(), static_cast<std::size_t>(left));
+    const ssize_t count = read(descriptor, block.data(), wanted);
+    if (count < 0 && errno == EINTR) continue;
+    if (count == 0) break;
+    if (count < 0 || output.size() + static_cast<std::size_t>(count) > most_bytes) return false;
+    output.append(block.data(), static_cast<std::size_t>(count));
+    if (left > 0) left -= static_cast<int>(count);
+  }
+  return true;
+}
+
 }  // namespace
 
 ChildResult run_child(const std::vector<std::string>& command, std::size_t most_bytes) {
@@ -87,16 +124,10 @@ ChildResult run_child(const std::vector<std::string>& command, std::size_t most_
     child = spawn(command, writing.number);
   }
   ChildResult result;
-  std::vector<char> block(std::size_t{1} << 16);
-  ssize_t count = 0;
-  while ((count = read(reading.number, block.data(), block.size())) != 0) {
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0 || result.output.size() + static_cast<std::size_t>(count) > most_bytes) {
-      kill(child, SIGKILL);
-      waitpid(child, nullptr, 0);
-      fail("{} wrote more than {} bytes, or could not be read", command[0], most_bytes);
-    }
-    result.output.append(block.data(), static_cast<std::size_t>(count));
+  if (!read_all(child, reading.number, most_bytes, result.output)) {
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
+    fail("{} wrote more than {} bytes, or could not be read", command[0], most_bytes);
   }
   result.exit_code = wait_for(child, command[0]);
   return result;

@@ -43,15 +43,18 @@ def download(package, version, folder):
     # virtual environments only need not be in one. What pip leaves behind when it is interrupted goes with the folder.
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
     environment.update(PIP_REQUIRE_VIRTUALENV="0", TMPDIR=folder)
-    done = subprocess.run(command, cwd=folder, env=environment,
-                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                          errors="replace", check=False)
-    if done.returncode != 0:
-        if "No module named pip" in done.stdout:
+    # A file, not a pipe, which what pip starts and leaves could keep open.
+    with tempfile.TemporaryFile("w+", errors="replace", dir=folder) as output:
+        code = subprocess.run(command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=output,
+                              stderr=subprocess.STDOUT, check=False).returncode
+        output.seek(0)
+        said = output.read()
+    if code != 0:
+        if "No module named pip" in said:
             raise Refused("python3 has no pip; install it (Debian: apt-get install python3-pip)")
-        errors = [line for line in done.stdout.splitlines() if line.startswith("ERROR:")] or done.stdout.splitlines()
-        why = errors[-1].removeprefix("ERROR:").strip() if errors else f"exit code {done.returncode}"
-        if "Retrying (" in done.stdout:
+        errors = [line for line in said.splitlines() if line.startswith("ERROR:")] or said.splitlines()
+        why = errors[-1].removeprefix("ERROR:").strip() if errors else f"exit code {code}"
+        if "Retrying (" in said:
             why += "; the package index could not be reached"
         raise Refused(f"pip could not download {package} {version}: {why}")
     wheels = list(Path(folder).glob("*.whl"))

@@ -236,6 +236,16 @@ class Fetch(CommandTest):
         self.assertEqual(list(temporary.iterdir()), [])
         self.assert_nothing_is_kept()
 
+    def test_what_pip_leaves_running_is_not_waited_for(self):
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", self.folder / "venv"], check=True)
+        [modules] = (self.folder / "venv/lib").glob("python*/site-packages")
+        self.write(modules / "pip/__init__.py", "")
+        self.write(modules / "pip/__main__.py", "import pathlib, subprocess\nleft = subprocess.Popen(['sleep', '300'])\n"
+                   f"pathlib.Path({str(self.folder / 'left')!r}).write_text(str(left.pid))\n"
+                   "raise SystemExit('ERROR: nothing was found')\n")
+        self.refused("nothing was found", PATH=f"{self.folder}/venv/bin:{os.environ['PATH']}")
+        os.kill(int((self.folder / "left").read_text()), signal.SIGKILL)  # is still there
+
     def test_modules_of_the_environment_are_not_run(self):
         """Neither by the script nor by pip."""
         ran = self.folder / "ran"
@@ -434,6 +444,12 @@ class Kept(CommandTest):
         self.assertEqual((done.returncode, done.stderr), (OK, ""))
         ignored = int((self.folder / "ignored").read_text().split()[1], 16)
         self.assertEqual(ignored >> (signal.SIGCHLD - 1) & 1, 0)
+
+    def test_what_python_leaves_running_is_not_waited_for(self):
+        """All that it wrote by its end is read, more than a pipe holds."""
+        self.write("bin/python3", f"#!/bin/sh\nsleep 300 2>/dev/null &\necho $! > '{self.folder}/left'\ncat '{self.folder}/weights'\n")
+        self.fetch(True)
+        os.kill(int((self.folder / "left").read_text()), signal.SIGKILL)  # is still there
 
     def test_a_script_that_ends_without_a_word(self):
         self.write("bin/python3", "#!/bin/sh\necho\nexit 1\n")
