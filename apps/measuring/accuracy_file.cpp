@@ -15,8 +15,11 @@ bool is_share(const JsonDocument& value) {
   return value.is_number() && value.get<double>() >= 0 && value.get<double>() <= 1;
 }
 
-bool is_interval(const JsonDocument& value) {
-  return value.is_array() && value.size() == 2 && is_share(value[0]) && is_share(value[1]);
+// Around `share`, but for the rounding of both.
+bool is_interval(const JsonDocument& value, double share) {
+  constexpr double kRounding = 1e-9;
+  return value.is_array() && value.size() == 2 && is_share(value[0]) && is_share(value[1]) &&
+         value[0].get<double>() <= share + kRounding && value[1].get<double>() >= share - kRounding;
 }
 
 }  // namespace
@@ -38,8 +41,12 @@ nlohmann::ordered_json read_accuracy(const std::string& path) {
     for (const std::string key : {"top1", "top5"}) {
       if (key == "top5" && json.contains("confusion")) continue;
       is_there(key.c_str(), is_share);
-      is_there((key + "_interval95").c_str(), is_interval);
+      const double share = json[key].get<double>();
+      is_there((key + "_interval95").c_str(),
+               [&](const JsonDocument& value) { return is_interval(value, share); });
     }
+    if (json.contains("against"))
+      is_there("against", [](const JsonDocument& value) { return value.is_object(); });
     nlohmann::ordered_json accuracy;
     for (const char* key :
          {"model", "precision", "images", "top1", "top1_interval95", "top5", "top5_interval95", "against"}) {

@@ -221,7 +221,8 @@ class Accuracy(Outputs):
         self.assertEqual(json.loads(Report(page).scripts["data"])["accuracy"], expected)
 
     def test_other_files(self):
-        for change in ({"command": "profile"}, {"top1": 2}, {"top5": "all"}, {"images": -1}, {"top1_interval95": [1]}, {"model": None}):
+        for change in ({"command": "profile"}, {"top1": 2}, {"top5": "all"}, {"images": -1}, {"top1_interval95": [1]}, {"model": None},
+                       {"top1_interval95": [1, 0]}, {"top5_interval95": [0.95, 1]}, {"against": "fp32"}):
             file = self.write("accuracy.json", json.dumps({**self.EVALUATED, **change}))
             self.assert_one_line_error(self.pipit("profile", MODEL, "--accuracy", file, code=RUNTIME), file, *change)
         self.assert_one_line_error(self.pipit("profile", MODEL, "--accuracy", self.write("a.json", "[" * 99), code=RUNTIME), "a.json")
