@@ -126,7 +126,7 @@ std::vector<std::string> calibrate(const std::string& model, std::span<const fs:
   made.weights_per_channel = options.per_channel_weights;
   Graph fused = fuse(std::move(loaded.graph));
   made.keep = kept_by_default(fused);
-  keep_nodes(made, fused, parse_all(options.keep));
+  const std::vector<std::string> kept_notes = keep_nodes(made, fused, parse_all(options.keep));
   const detail::Corrections corrections{options.equalize, options.bias_correction};
   detail::Calibrated done = detail::calibrate_on(made, model, std::move(fused), preprocess, found.files.paths,
                                                  detail::ImageNames(images), on_the_cpu(options.threads),
@@ -140,6 +140,7 @@ std::vector<std::string> calibrate(const std::string& model, std::span<const fs:
         fmt::format("{} given twice and {} once",
                     found.repeated == 1 ? "1 image is" : fmt::format("{} images are", found.repeated),
                     found.repeated == 1 ? "counts" : "count"));
+  done.notes.insert(done.notes.begin(), kept_notes.begin(), kept_notes.end());
   write_quantization_plan(plan, made, true);
   return std::move(done.notes);
 }

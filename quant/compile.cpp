@@ -41,13 +41,13 @@ void check_options(const CompileOptions& options) {
 // quantize_graph() with the options' plan. Names of nodes that are kept in fp32 are added to `keep_f32`.
 Rewritten quantize(const Graph& fused, const CompileOptions& options, std::set<std::string>& keep_f32) {
   QuantizationPlan plan = *options.scales;
-  keep_nodes(plan, fused, options.keep);
+  std::vector<std::string> notes = keep_nodes(plan, fused, options.keep);
   for (const QuantizationPlan::Kept& kept : plan.keep) {
     if (kept.precision == "fp32") keep_f32.insert(kept.node);
   }
   const bool gpu = options.planning.device == DeviceKind::cuda;
   Quantized quantized = quantize_graph(fused, plan, {.activations = gpu ? DType::i8 : DType::u8});
-  std::vector<std::string> notes = scale_notes(plan);
+  for (std::string& note : scale_notes(plan)) notes.push_back(std::move(note));
   if (quantized.kept > 0) {
     const bool one = quantized.kept == 1;
     notes.push_back(

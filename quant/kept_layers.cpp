@@ -61,15 +61,32 @@ bool averages_all_positions(const Graph& graph, const Node& node) {
   return averages && !one_position(graph.value(node.inputs[0]).desc.shape);
 }
 
-std::string resolve(const std::string& name, const std::vector<std::string>& nodes, const Graph& graph) {
-  if (contains(nodes, name)) return name;
-  if (name == "first" || name == "last") {
-    const std::vector<std::string> weighted = weighted_layers(graph);
-    if (weighted.empty())
-      fail("keep: there is no {} layer: the model has none that could compute in INT8", name);
-    return name == "first" ? weighted.front() : weighted.back();
+bool is_word(const std::string& name) {
+  return name == "first" || name == "last";
+}
+
+// The layer that the word means where no node has it for a name; empty where there is none.
+std::string layer_of(const std::string& word, const Graph& graph) {
+  const std::vector<std::string> weighted = weighted_layers(graph);
+  if (weighted.empty()) return {};
+  return word == "first" ? weighted.front() : weighted.back();
+}
+
+std::string resolve(const std::string& name, const std::vector<std::string>& nodes, const Graph& graph,
+                    std::vector<std::string>& notes) {
+  if (contains(nodes, name)) {
+    const std::string other = is_word(name) ? layer_of(name, graph) : "";
+    if (!other.empty() && other != name)
+      notes.push_back(
+          fmt::format("keep: '{}' is the node of that name; the model's {} convolution or fully connected "
+                      "layer is '{}'",
+                      name, name, other));
+    return name;
   }
-  fail("keep: the model has no node '{}'{}", name, near_names(name, nodes));
+  if (!is_word(name)) fail("keep: the model has no node '{}'{}", name, near_names(name, nodes));
+  std::string layer = layer_of(name, graph);
+  if (layer.empty()) fail("keep: there is no {} layer: the model has none that could compute in INT8", name);
+  return layer;
 }
 
 }  // namespace
@@ -103,13 +120,14 @@ QuantizationPlan::Kept parse_keep(std::string_view text) {
   return {std::string(text.substr(0, equals)), std::string(precision)};
 }
 
-void keep_nodes(QuantizationPlan& plan, const Graph& graph,
-                std::span<const QuantizationPlan::Kept> requests) {
-  if (requests.empty()) return;
+std::vector<std::string> keep_nodes(QuantizationPlan& plan, const Graph& graph,
+                                    std::span<const QuantizationPlan::Kept> requests) {
+  std::vector<std::string> notes;
+  if (requests.empty()) return notes;
   const std::vector<std::string> nodes = node_names(graph);
   std::map<std::string, std::string> asked;
   for (const QuantizationPlan::Kept& request : requests) {
-    const std::string node = resolve(request.node, nodes, graph);
+    const std::string node = resolve(request.node, nodes, graph, notes);
     const auto& precision = asked.emplace(node, request.precision).first->second;
     if (precision != request.precision)
       fail("keep: node '{}' is asked for in {} and in {}; say one of them", node, precision,
@@ -124,6 +142,7 @@ void keep_nodes(QuantizationPlan& plan, const Graph& graph,
       *known = {node, request.precision};
     }
   }
+  return notes;
 }
 
 void check_kept_nodes(const QuantizationPlan& plan, const Graph& graph) {

@@ -195,7 +195,7 @@ int calibrate(const CalibrateOptions& options) {
   plan.weights_per_channel = !options.per_tensor_weights;
   Graph fused = fuse(std::move(model.graph));
   plan.keep = kept_by_default(fused);
-  keep_nodes(plan, fused, options.common.kept());
+  const std::vector<std::string> kept_notes = keep_nodes(plan, fused, options.common.kept());
   const bool ncnn =
       std::find(options.exports.begin(), options.exports.end(), "ncnn") != options.exports.end();
   const Graph laid_out = ncnn ? optimize(fused) : Graph{};
@@ -208,6 +208,7 @@ int calibrate(const CalibrateOptions& options) {
         options.common.compile_options().planning, options.corrections,
         [&](std::int64_t count, std::int64_t) { progress.update(count); }, options.strict);
   }
+  done.notes.insert(done.notes.begin(), kept_notes.begin(), kept_notes.end());
   add_image_notes(done.notes, files.left_out, done.unreadable, std::ssize(images));
   if (!options.common.quiet) print_notes(done.notes);
   write_quantization_plan(options.output, plan, !options.no_histograms);

@@ -231,7 +231,8 @@ int diff(const DiffOptions& options) {
   result.preprocess_differences = options.common.compare_preprocess(plan, preprocess);
   result.scores = find_class_output(model.graph, model.scores);
   Graph fused = fuse(std::move(model.graph));
-  keep_nodes(plan, fused, options.common.kept());
+  for (std::string& note : keep_nodes(plan, fused, options.common.kept()))
+    of_scales.push_back(std::move(note));
   // Kernels chosen by timing may differ from run to run in the last digits.
   CommonOptions common = options.common;
   common.tuning.switch_off();

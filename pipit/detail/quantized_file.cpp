@@ -38,10 +38,11 @@ QuantizedFile quantized_file(Model model, const std::filesystem::path& path,
   need_metadata(model, kPreprocessKey);
   if (model.preprocess) differences = differences_from(plan, *model.preprocess);
   const Graph fused = fuse(std::move(model.graph));
-  keep_nodes(plan, fused, keep);
+  std::vector<std::string> notes = keep_nodes(plan, fused, keep);
   QuantizedFile file =
       quantized_file(model.name, fused, plan, std::move(model.metadata), activations, symbolic_batch);
   file.differences = std::move(differences);
+  file.notes.insert(file.notes.begin(), notes.begin(), notes.end());
   return file;
 }
 

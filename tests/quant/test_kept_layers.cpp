@@ -54,8 +54,12 @@ TEST(Keep, FirstAndLastAreLayersWithWeights) {
 
 TEST(Keep, ANodeOfThatNameGoesBeforeTheWord) {
   QuantizationPlan plan;
-  keep_nodes(plan, small_graph("last"), std::vector<Kept>{{"last", "fp32"}});
+  const std::vector<Kept> last = {{"last", "fp32"}};
+  EXPECT_THAT(keep_nodes(plan, small_graph("last"), last),
+              ElementsAre(AllOf(HasSubstr("'last' is the node"), HasSubstr("is 'layer2.conv'"))));
   EXPECT_EQ(plan.keep[0].node, "last");
+  EXPECT_THAT(keep_nodes(plan, small_graph(), last), ElementsAre());
+  EXPECT_THAT(keep_nodes(plan, small_graph("first"), std::vector<Kept>{{"stem", "fp32"}}), ElementsAre());
 }
 
 TEST(Keep, Int8TakesOutWhatThePlanKeeps) {
