@@ -47,18 +47,15 @@ ImageSplit split_for_pruning(const PruneOptions& options, const Model& model, co
   if (!options.check.empty()) {
     split.search = std::move(images);
     split.unseen = images_of(options, options.check, model, output, left_out);
-    const std::int64_t copies = count_copies(split.unseen, split.search);
-    if (copies > 0 && !options.common.quiet)
-      print_notes(
-          {fmt::format("{} of the {} images of --check are among those that the model is chosen and fitted "
-                       "on, which says too little of others: check on images of their own",
-                       copies, split.unseen.size())});
   } else {
     for (std::size_t i = 0; i < images.size(); ++i)
       (i % 2 == 0 ? split.search : split.unseen).push_back(images[i]);
   }
   if (split.search.empty() || split.unseen.empty())
     fail("too few images: {} to prune on and {} to check on", split.search.size(), split.unseen.size());
+  const std::string note = copies_note(split, options.check.empty() ? "to check on" : "of --check",
+                                       "the model is chosen and fitted on");
+  if (!note.empty() && !options.common.quiet) print_notes({note});
   return split;
 }
 

@@ -276,6 +276,8 @@ int tune(const TuneOptions& options) {
   outcome.left_out = judged.left_out;
   if (options.strict) outcome.left_out.end_at_folders();
   ImageSplit split = split_images(judged.images, plan ? &*plan : nullptr);
+  const std::string copies = copies_note(split, "to check on", "layers are chosen on");
+  if (!copies.empty() && !common.quiet) print_notes({copies});
 
   std::vector<std::filesystem::path> images;  // to calibrate on
   if (!plan) images = spread(paths_of(split.search), options.calibrate);
@@ -293,7 +295,8 @@ int tune(const TuneOptions& options) {
     plan = std::move(made);
   }
   keep_defaults_as(options.kept_as(), *plan, fused);
-  keep_nodes(*plan, fused, common.kept());
+  const std::vector<std::string> kept_notes = keep_nodes(*plan, fused, common.kept());
+  if (!common.quiet) print_notes(kept_notes);
   CompileOptions how = common.compile_options();
   how.keep.clear();  // the plan has them
   const MixedModel mixed(std::move(fused), *plan, std::move(how), options.kept_as());

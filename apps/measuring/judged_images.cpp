@@ -17,6 +17,20 @@ std::set<std::uintmax_t> sizes_of(const std::vector<LabelledImage>& images) {
   return sizes;
 }
 
+// How many of the images are files of the same bytes as one of the others.
+std::int64_t count_copies(const std::vector<LabelledImage>& images,
+                          const std::vector<LabelledImage>& others) {
+  const std::set<std::uintmax_t> sizes = sizes_of(images), other_sizes = sizes_of(others);
+  std::set<std::string> known;
+  for (const LabelledImage& other : others) {
+    if (sizes.contains(size_of(other.path))) known.insert(content_hash(other.path));
+  }
+  known.erase(std::string());  // cannot be read
+  return std::ranges::count_if(images, [&](const LabelledImage& image) {
+    return other_sizes.contains(size_of(image.path)) && known.contains(content_hash(image.path));
+  });
+}
+
 }  // namespace
 
 std::vector<std::filesystem::path> paths_of(const std::vector<LabelledImage>& images) {
@@ -29,19 +43,6 @@ std::vector<int> labels_of(const std::vector<LabelledImage>& images) {
   std::vector<int> labels;
   for (const LabelledImage& image : images) labels.push_back(image.label);
   return labels;
-}
-
-std::int64_t count_copies(const std::vector<LabelledImage>& images,
-                          const std::vector<LabelledImage>& others) {
-  const std::set<std::uintmax_t> sizes = sizes_of(images), other_sizes = sizes_of(others);
-  std::set<std::string> known;
-  for (const LabelledImage& other : others) {
-    if (sizes.contains(size_of(other.path))) known.insert(content_hash(other.path));
-  }
-  known.erase(std::string());  // cannot be read
-  return std::ranges::count_if(images, [&](const LabelledImage& image) {
-    return other_sizes.contains(size_of(image.path)) && known.contains(content_hash(image.path));
-  });
 }
 
 LabelledImages images_to_judge(const std::string& folder, Against against, const ImageOptions& options,
@@ -93,6 +94,15 @@ ImageSplit split_images(const std::vector<LabelledImage>& images, const Quantiza
     fail("{}{}: too few to choose on some and to check on others", counted(std::ssize(images), "image"),
          plan == nullptr ? "" : fmt::format(", {} of them new to the plan", split.unseen.size()));
   return split;
+}
+
+std::string copies_note(const ImageSplit& split, const std::string& unseen, const std::string& done) {
+  const std::int64_t copies = count_copies(split.unseen, split.search);
+  if (copies == 0) return {};
+  return fmt::format(
+      "{} of the {} images {} {} among those that {}, which says too little of others: check on images of "
+      "their own",
+      copies, split.unseen.size(), unseen, copies == 1 ? "is" : "are", done);
 }
 
 }  // namespace pipit::apps

@@ -21,9 +21,6 @@ struct ImageSplit {
 std::vector<std::filesystem::path> paths_of(const std::vector<LabelledImage>& images);
 std::vector<int> labels_of(const std::vector<LabelledImage>& images);
 
-/// How many of the images are files of the same bytes as one of the others.
-std::int64_t count_copies(const std::vector<LabelledImage>& images, const std::vector<LabelledImage>& others);
-
 /// The images of a folder, `limit` of them spread evenly (0: all), with their classes; without where these are not what
 /// is right. An error about classes ends with `otherwise`, an option that does without them.
 LabelledImages images_to_judge(const std::string& folder, Against against, const ImageOptions& options,
@@ -37,5 +34,9 @@ void drop_unreadable(std::vector<LabelledImage>& images, const PreparedImages& p
 /// Every other image of the sorted folder, so that both parts have all classes. What `plan` (or null) was calibrated on
 /// is not unseen. Throws Error when a part is empty.
 ImageSplit split_images(const std::vector<LabelledImage>& images, const QuantizationPlan* plan);
+
+/// A note where images of `unseen` are files of the same bytes as one of `search`; else nothing. `unseen` in words:
+/// "of --check"; what is done with the others: "layers are chosen on".
+std::string copies_note(const ImageSplit& split, const std::string& unseen, const std::string& done);
 
 }  // namespace pipit::apps

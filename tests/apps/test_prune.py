@@ -177,6 +177,8 @@ class Prune(CommandTest):
             self.write_bmp(f"checked/frog/{i}.bmp", (i, 2 * i, 3))
         prune = ("prune", MODEL, "images", "--output", "pruned.onnx", "--keep", 0.9, "--check", "checked", *QUICK)
         self.assertIn("2 of the 4 images of --check are among those", self.pipit_with_notes(*prune).stderr)
+        self.write("images/cat/1.bmp", (self.folder / "images/cat/0.bmp").read_bytes())
+        self.assertIn("images to check on is among those", self.pipit_with_notes(*prune[:-len(QUICK) - 2], *QUICK).stderr)
         for i in range(2):
             (self.folder / f"checked/cat/{i}.bmp").unlink()
         self.pipit(*prune)  # fails when anything is on stderr

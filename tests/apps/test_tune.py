@@ -40,6 +40,16 @@ class Tune(CommandTest):
         done = self.pipit(*tune, "--strict", code=RUNTIME)
         self.assert_one_line_error(done, "images/")
 
+    def test_images_to_check_on_that_are_copies(self):
+        tune = ("tune", MODEL, "images", "--output", "mixed.json", "--max-drop", 100, "--against", "fp32")
+        self.assertNotIn("are among those", self.pipit_with_notes(*tune).stderr)
+        image = (self.folder / "images/cat/0.bmp").read_bytes()
+        for name in CLASSES:
+            for i in range(6):
+                self.write(f"images/{name}/{i}.bmp", image)
+        notes = " ".join(self.pipit_with_notes(*tune).stderr.split())
+        self.assertIn("9 of the 9 images to check on are among those that layers are chosen on", notes)
+
     def test_without_a_limit_everything_stays_in_int8(self):
         result = self.tune("--max-drop", 100, "--save-svg", "mixed.svg")
         self.assertTrue(result["passed"])
