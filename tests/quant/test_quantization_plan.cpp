@@ -86,6 +86,19 @@ TEST(QuantizationPlan, ScalesAreThresholdsOver127) {
   }
 }
 
+TEST(QuantizationPlan, FewValuesSayNothingOfWhatIsClipped) {
+  ThreadPool pool(1);
+  QuantizationPlan plan = sample(1);
+  for (const std::size_t count : {std::size_t{1}, std::size_t{299}, std::size_t{300}}) {
+    TensorScale& tensor = plan.tensors[0];
+    tensor.histogram.emplace().add(std::vector<float>(count, 1), pool);
+    tensor.clipped = 0.02;
+    EXPECT_EQ(clipping_of(plan).worst, count < 300 ? nullptr : &tensor) << count;
+  }
+  plan.tensors[0].histogram.reset();  // who knows how many
+  EXPECT_EQ(clipping_of(plan).tensors, 1);
+}
+
 TEST(QuantizationPlan, TakesScalesThatPeopleEdit) {
   QuantizationPlan plan = sample(1);
   for (const float factor : {0.01F, 0.5F, 3.0F, 100.0F}) {
