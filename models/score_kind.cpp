@@ -1,5 +1,7 @@
 #include "models/score_kind.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -402,6 +404,17 @@ ScoreKind score_kind(const Graph& graph) {
   // A little is added to a sigmoid where its logarithm is taken in training.
   constexpr double kLittle = 1e-5;
   return facts.range.within(-kLittle, 1 + kLittle) ? ScoreKind::sigmoid : ScoreKind::logits;
+}
+
+std::string heads_note(const Graph& graph, ScoreKind kind) {
+  if (kind != ScoreKind::sigmoid) return {};
+  const Facts facts = FactFinder(graph).of_output();
+  const double heads = facts.total ? std::round(*facts.total) : 0;
+  if (heads < 2 || facts.range.low < 0 || std::abs(*facts.total - heads) > 1e-5 * heads) return {};
+  return fmt::format(
+      "the scores add up to {0:g}, as those of {0:g} softmaxes side by side: in each of these one class is "
+      "right, but all classes are taken for independent of each other",
+      heads);
 }
 
 std::optional<ScoreKind> find_score_kind(std::string_view name) {

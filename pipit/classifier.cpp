@@ -44,6 +44,7 @@ std::shared_ptr<const SharedClassifier> load(const std::string& name, const Clas
   if (output.batch != 1)
     fail("{}: its batch is {}, a classifier runs one image at a time", model.name, output.batch);
   Labels labels = detail::labels_for(model, options.labels, output);
+  const std::string heads = heads_note(model.graph, output.kind);
   auto shared = std::make_shared<SharedClassifier>(
       CompiledModel(detail::compile_model(std::move(model), options.load, &preparation.preprocess)));
   shared->preparation = preparation;
@@ -56,7 +57,9 @@ std::shared_ptr<const SharedClassifier> load(const std::string& name, const Clas
         fmt::format("preprocessing {} ({}); where the model was trained with another its answers suffer",
                     detail::source_text(preparation), detail::describe(preparation.preprocess)));
   }
-  if (const std::string note = detail::scores_note(output); !note.empty()) shared->notes.push_back(note);
+  for (const std::string& note : {detail::scores_note(output), heads}) {
+    if (!note.empty()) shared->notes.push_back(note);
+  }
   return shared;
 }
 

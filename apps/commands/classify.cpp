@@ -15,6 +15,7 @@
 #include "layers/passes/passes.h"
 #include "models/catalogue.h"
 #include "models/image/folder.h"
+#include "models/score_kind.h"
 
 namespace pipit::apps {
 
@@ -182,7 +183,10 @@ int classify(const ClassifyOptions& options) {
   std::vector<std::string> notes =
       notes_on(model, preparation, !labels.empty(), quantized, counts, image_channels(*runner.plan));
   add_image_notes(notes, files.left_out, {}, 0);
-  if (const std::string note = detail::scores_note(output); !note.empty()) notes.push_back(note);
+  for (const std::string& note :
+       {detail::scores_note(output), heads_note(runner.plan->graph(), output.kind)}) {
+    if (!note.empty()) notes.push_back(note);
+  }
   if (!options.common.quiet && !failed) print_notes(notes);
   if (!options.common.quiet && failed && !files.left_out.empty())
     print_notes({left_out_note(files.left_out)});

@@ -17,6 +17,7 @@
 #include "layers/passes/passes.h"
 #include "models/catalogue.h"
 #include "models/image/folder.h"
+#include "models/score_kind.h"
 #include "quant/hash.h"
 #include "quant/quantization_plan.h"
 
@@ -339,7 +340,10 @@ int evaluate(const EvaluateOptions& options) {
   if (own.unnamed > 0)
     notes.push_back(fmt::format("{} of {} not named in {}, and left out", counted(own.unnamed, "image"),
                                 options.folder, options.truth));
-  if (const std::string note = detail::scores_note(own.output); !note.empty()) notes.push_back(note);
+  for (const std::string& note :
+       {detail::scores_note(own.output), heads_note(runner.plan->graph(), own.output.kind)}) {
+    if (!note.empty()) notes.push_back(note);
+  }
   if (!options.common.quiet) print_notes(notes);
   const int code = compared && compared->judged && !compared->judged->within ? kExitCheckFailed : kExitOk;
   if (options.common.json) {

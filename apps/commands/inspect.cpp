@@ -12,6 +12,7 @@
 #include "engine/platform/host_memory.h"
 #include "layers/ops/weight_only.h"
 #include "layers/passes/rewriter.h"
+#include "models/score_kind.h"
 
 namespace pipit::apps {
 
@@ -142,6 +143,8 @@ void print_text(const Model& model, const Runner& runner, const InspectOptions& 
     fmt::print("{}", wrapped(fmt::format("scores  {}{}{}\n", score_kind_name(output->kind),
                                          note.empty() ? "" : ": ", note),
                              8, width));
+    if (const std::string heads = heads_note(graph, output->kind); !heads.empty())
+      fmt::print("{}", wrapped(fmt::format("        {}\n", heads), 8, width));
   }
   if (model.preprocess)
     fmt::print("{}",

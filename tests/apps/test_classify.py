@@ -213,6 +213,14 @@ class Heads(CommandTest):
                 for entry in result["images"][0]["top"]:
                     self.assertEqual(entry.get("yes"), entry["probability"] >= 0.5 if independent else None)
 
+    def test_softmaxes_side_by_side_are_told(self):
+        self.write("model.onnx", head(4, [node("Neg", ["s"], "n"), node("Softmax", ["s"], "p", axis=1),
+                                          node("Softmax", ["n"], "q", axis=1), node("Concat", ["p", "q"], "y", axis=1)]))
+        result = self.classify("model.onnx")
+        self.assertEqual(result["scores"], "sigmoid")
+        self.assertEqual(sum("2 softmaxes side by side" in note for note in result["notes"]), 1)
+        self.assertIn("2 softmaxes side by side", " ".join(self.pipit("inspect", "model.onnx").stdout.split()))
+
     def test_tags_are_shown_for_themselves(self):
         self.write("model.onnx", head(4, [node("Sigmoid", ["s"], "y")]))
         result = self.classify("model.onnx", "--threshold", 0.8)

@@ -1,5 +1,6 @@
 #include "models/score_kind.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -50,9 +51,10 @@ class Net {
   ValueId add(LayerPtr layer, std::vector<ValueId> inputs) {
     return builder.add1("n" + std::to_string(next_++), std::move(layer), std::move(inputs));
   }
-  ScoreKind kind(ValueId output) {
+  ScoreKind kind(ValueId output) { return score_kind(graph(output)); }
+  Graph graph(ValueId output) {
     builder.mark_output(output, "y");
-    return score_kind(builder.build());
+    return builder.build();
   }
 
   GraphBuilder builder;
@@ -75,6 +77,7 @@ using BinaryKind::add;
 using BinaryKind::div;
 using BinaryKind::mul;
 using BinaryKind::sub;
+using testing::HasSubstr;
 
 TEST(ScoreKind, IsThatOfTheLastLayer) {
   EXPECT_EQ(kind_of([](Net& n) { return n.unary(relu, n.x); }), ScoreKind::logits);
@@ -392,6 +395,24 @@ TEST(ScoreKind, HasNames) {
                                ScoreKind::sigmoid, ScoreKind::sigmoid_logits})
     EXPECT_EQ(find_score_kind(score_kind_name(kind)), kind);
   EXPECT_EQ(find_score_kind("tanh"), std::nullopt);
+}
+
+TEST(ScoreKind, SoftmaxesSideBySideAreTold) {
+  const auto noted = [](const Build& build) {
+    Net net({2, 6});
+    const Graph graph = net.graph(build(net));
+    return heads_note(graph, score_kind(graph));
+  };
+  EXPECT_THAT(noted([](Net& n) { return n.concat(n.softmax(n.x), n.softmax(n.unary(neg, n.x))); }),
+              HasSubstr("add up to 2, as those of 2 softmaxes"));
+  EXPECT_THAT(noted([](Net& n) {
+                return n.reshape(n.softmax(n.reshape(n.x, {2, 3, 2}), 2), {2, 6});
+              }),
+              HasSubstr("of 3 softmaxes"));
+  EXPECT_EQ(noted([](Net& n) { return n.concat(n.softmax(n.x), n.unary(sigmoid, n.x)); }), "");
+  EXPECT_EQ(noted([](Net& n) { return n.unary(sigmoid, n.x); }), "");
+  EXPECT_EQ(noted([](Net& n) { return n.softmax(n.x); }), "");
+  EXPECT_EQ(noted([](Net& n) { return n.concat(n.softmax(n.x, 1, true), n.softmax(n.x, 1, true)); }), "");
 }
 
 }  // namespace
