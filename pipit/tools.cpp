@@ -114,10 +114,7 @@ std::vector<std::string> calibrate(const std::string& model, std::span<const fs:
   for (const fs::path& path : images) inputs.push_back(path.string());
   check_output_file(plan, inputs);
   Model loaded = load_model(model, {});
-  if (is_quantized(loaded.graph))
-    fail_unsupported(
-        "{} is quantized already: its scales are in the file; calibrate the model that it was made from",
-        model);
+  detail::need_floating_point(loaded, "calibrate");
   const Images found = find_images(images, options.strict);
   const Preprocess preprocess = detail::prepare_for(loaded, options.preprocess).preprocess;
   QuantizationPlan made = detail::empty_plan(loaded, preprocess);
@@ -205,6 +202,7 @@ std::vector<LayerError> compare_int8(const std::string& model, std::span<const f
                                      const fs::path& plan, const CompareOptions& options) {
   const ScopedFloatMode mode;
   Model loaded = load_model(model, {});
+  detail::need_floating_point(loaded, "compare");
   const Preprocess preprocess = detail::prepare_for(loaded, options.preprocess).preprocess;
   const Images found = find_images(images, true);
   QuantizationPlan scales = detail::read_plan_for(plan, loaded.graph);

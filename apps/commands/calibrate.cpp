@@ -182,10 +182,7 @@ int calibrate(const CalibrateOptions& options) {
     return kExitOk;
   }
   Model model = options.model.load();
-  if (is_quantized(model.graph))
-    fail_unsupported(
-        "{} is quantized already: its scales are in the file; calibrate the model that it was made from",
-        model.name);
+  detail::need_floating_point(model, "calibrate");
   const ImageFiles files = choose_images(options);
   const std::vector<std::filesystem::path>& images = files.paths;
   const Preprocess preprocess = noted_preprocess(model, options.image.resolve(model), options.common.quiet);

@@ -14,6 +14,7 @@
 #include "apps/options/values.h"
 #include "engine/platform/device.h"
 #include "models/image/folder.h"
+#include "pipit/detail/calibration.h"
 #include "pipit/detail/load.h"
 #include "quant/kept_layers.h"
 #include "quant/layer_difference.h"
@@ -224,6 +225,7 @@ int diff(const DiffOptions& options) {
   if (options.common.plan.empty()) throw CLI::RequiredError("--plan");
   require_device(options.common.device);
   Model model = options.model.load();
+  detail::need_floating_point(model, "compare");
   QuantizationPlan plan = detail::read_plan_for(options.common.plan, model.graph);
   const Preprocess preprocess = noted_preprocess(model, options.image.resolve(model), options.common.quiet);
   std::vector<std::string> of_scales = scale_notes(plan);

@@ -164,8 +164,7 @@ std::vector<Progress::Stage> stages_of(const PruneGoal& goal, bool int8) {
 int prune(PruneOptions options) {
   const bool quiet = options.common.quiet;
   Model model = options.model.load();
-  if (is_quantized(model.graph))
-    fail_unsupported("{} is quantized; prune the model that it was made from", model.name);
+  detail::need_floating_point(model, "prune");
   const Preprocess preprocess = noted_preprocess(model, options.image.resolve(model), quiet);
   const bool symbolic_batch = !model.fixed_batch;
   QuantizationPlan plan = detail::empty_plan(model, preprocess);

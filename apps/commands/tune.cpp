@@ -256,11 +256,7 @@ int tune(const TuneOptions& options) {
   check_apart("--save-svg", options.svg, "--output", options.output);
   require_device(common.device);  // before images are calibrated on
   Model model = options.model.load();
-  if (is_quantized(model.graph))
-    fail_unsupported(
-        "{} is quantized already: which layers are in INT8 is in the file; tune the model that it was made "
-        "from",
-        model.name);
+  detail::need_floating_point(model, "tune");
   const Preprocess preprocess = noted_preprocess(model, options.image.resolve(model), common.quiet);
   std::optional<QuantizationPlan> plan;
   Outcome outcome{.output = options.image.resolve_output(model.graph, model)};

@@ -7,6 +7,7 @@
 
 #include "engine/base/error.h"
 #include "engine/runtime/session.h"
+#include "layers/passes/passes.h"
 #include "models/prepared_images.h"
 #include "quant/bias_correction.h"
 #include "quant/calibration.h"
@@ -76,6 +77,13 @@ std::string copies_note(const std::vector<CalibrationImage>& images) {
 }
 
 }  // namespace
+
+void need_floating_point(const Model& model, std::string_view act) {
+  if (is_quantized(model.graph))
+    fail_unsupported(
+        "{} is quantized already: its scales are in the file; {} the model that it was made from", model.name,
+        act);
+}
 
 QuantizationPlan empty_plan(const Model& model, const Preprocess& preprocess) {
   QuantizationPlan plan;

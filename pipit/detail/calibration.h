@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "models/image/folder.h"
@@ -16,6 +17,10 @@ namespace pipit::detail {
 
 /// Called as images are done, in any thread, one call at a time.
 using ImagesDone = std::function<void(std::int64_t done, std::int64_t total)>;
+
+/// Throws UnsupportedError, beginning with the model's name, where it is quantized already; `act`: what to do instead
+/// with the model that it was made from.
+void need_floating_point(const Model& model, std::string_view act);
 
 /// A plan without tensors and images for `model`, whose graph is still as it was read.
 QuantizationPlan empty_plan(const Model& model, const Preprocess& preprocess);

@@ -4,6 +4,7 @@
 #include "engine/base/version.h"
 #include "layers/passes/passes.h"
 #include "models/onnx/write/writer.h"
+#include "pipit/detail/calibration.h"
 #include "pipit/detail/load.h"
 #include "quant/kept_layers.h"
 #include "quant/quantize_graph.h"
@@ -31,8 +32,7 @@ QuantizedFile quantized_file(const std::string& name, const Graph& fused, const 
 QuantizedFile quantized_file(Model model, const std::filesystem::path& path,
                              std::span<const QuantizationPlan::Kept> keep, DType activations,
                              bool symbolic_batch) {
-  if (is_quantized(model.graph))
-    fail_unsupported("{} is quantized already: its scales are in the file", model.name);
+  need_floating_point(model, "quantize");
   QuantizationPlan plan = read_plan_for(path, model.graph);
   std::vector<std::string> differences;
   need_metadata(model, kPreprocessKey);

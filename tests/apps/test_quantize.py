@@ -120,8 +120,12 @@ class Quantize(CommandTest):
     def test_what_is_refused(self):
         self.quantize()
         for arguments, words, code in (
-                (("calibrate", "q.onnx", "images", "--output", "p.json"), "is quantized already", UNSUPPORTED),
-                (("quantize", "q.onnx", "--plan", "plan.json", "--output", "r.onnx"), "is quantized already", UNSUPPORTED),
+                (("calibrate", "q.onnx", "images", "--output", "p.json"), "is quantized already: its scales are in the file; "
+                 "calibrate the model that it was made from", UNSUPPORTED),
+                (("quantize", "q.onnx", "--plan", "plan.json", "--output", "r.onnx"), "quantize the model that it was", UNSUPPORTED),
+                (("tune", "q.onnx", "images", "--max-drop", 1, "--output", "r.json"), "tune the model that it was", UNSUPPORTED),
+                (("prune", "q.onnx", "images", "--keep", 0.5, "--output", "r.onnx"), "prune the model that it was", UNSUPPORTED),
+                (("diff", "q.onnx", "images", "--plan", "plan.json"), "compare the model that it was", UNSUPPORTED),
                 (("inspect", "q.onnx", "--precision", "int8", "--plan", "plan.json"), "is quantized already", UNSUPPORTED),
                 (("inspect", "q.onnx", "--precision", "int8"), "is quantized already", UNSUPPORTED),
                 (("inspect", "q.onnx", "--precision", "fp16"), "the model is quantized", UNSUPPORTED),
