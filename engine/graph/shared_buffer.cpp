@@ -65,7 +65,23 @@ Buffers& buffers() {
   return *all;
 }
 
+thread_local SharedBuffer::CountedOnce* counted = nullptr;
+
 }  // namespace
+
+SharedBuffer::CountedOnce::CountedOnce() {
+  counted = this;
+}
+
+SharedBuffer::CountedOnce::~CountedOnce() {
+  counted = nullptr;
+}
+
+std::size_t SharedBuffer::bytes() const {
+  if (buffer_ == nullptr) return 0;
+  const bool again = counted != nullptr && !counted->seen_.insert(buffer_.get()).second;
+  return again ? 0 : buffer_->bytes();
+}
 
 SharedBuffer::SharedBuffer(HostBuffer buffer) {
   auto taken = std::make_shared<const HostBuffer>(std::move(buffer));

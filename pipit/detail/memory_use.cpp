@@ -2,6 +2,8 @@
 
 #include <set>
 
+#include "engine/graph/shared_buffer.h"
+
 namespace pipit::detail {
 
 StepMemory step_memory(const Step& step) {
@@ -17,6 +19,7 @@ MemoryUse memory_use(const ExecutionPlan& plan) {
   for (const Value& value : plan.graph().values()) {
     if (value.is_constant()) use.weights += value.desc.bytes();
   }
+  const SharedBuffer::CountedOnce once;
   std::set<const Tensor*> seen;
   std::size_t most_packed = 0;
   for (const Step& step : plan.steps()) {

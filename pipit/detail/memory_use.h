@@ -19,7 +19,7 @@ StepMemory step_memory(const Step& step);
 struct MemoryUse {
   std::size_t weights =
       0;  ///< constants of the graph that runs, as it stores them; most are freed once packed
-  std::size_t packed = 0;     ///< by all kernels
+  std::size_t packed = 0;     ///< by all kernels; what several of them share once
   std::size_t constants = 0;  ///< each once
   std::size_t workspace = 0;  ///< of the step that wants the most
   int largest_packed = -1;    ///< step with the most packed bytes; -1: none has any

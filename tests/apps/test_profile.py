@@ -1,5 +1,6 @@
 """pipit profile."""
 
+import math
 import re
 import struct
 
@@ -104,6 +105,23 @@ class Profile(CommandTest):
         self.assertIn("with 1 thread\n", self.pipit("profile", MODEL, "--threads", 1, "--runs", 1).stdout)
         done = self.pipit("profile", MODEL, "--memory", "--threads", "1,2", code=USAGE)
         self.assert_one_line_error(done, "--memory")
+
+    def test_weights_that_layers_share_are_packed_once(self):
+        for op, shape, attributes in (("MatMul", (128, 128), {}), ("Conv", (32, 32, 3, 3), {"pads": [1, 1, 1, 1]})):
+            count = math.prod(shape)
+            weights = onnx_model.tensor("w", onnx_model.FLOAT, shape, struct.pack(f"<{count}f", *(i % 7 - 3 for i in range(count))))
+            nodes = []
+            for i in range(4):
+                nodes += [onnx_model.node(op, [f"x{i}" if i else "x", "w"], f"p{i}", **attributes),
+                          onnx_model.node("Tanh", [f"p{i}"], f"x{i + 1}" if i < 3 else "y")]
+            file = self.write("shared.onnx", onnx_model.model((8, 128) if op == "MatMul" else (1, 32, 16, 16), nodes, [weights]))
+            result = self.json("profile", file, "--runs", "1", "--warmup", "0")
+            packed = [layer["weight_bytes"] for layer in result["layers"] if layer["macs"]]
+            self.assertEqual(len(packed), 4)
+            self.assertGreaterEqual(min(packed), 4 * count)
+            ways = set(packed)  # the first layer may have another kernel than those after it
+            self.assertLess(len(ways), 3)
+            self.assertEqual(result["memory"]["packed_bytes"], sum(ways))
 
     def test_halves_are_packed_in_half_the_room(self):
         wide, half = (self.json("profile", MODEL, "--runs", "2", "--no-autotune", "--no-winograd", "--precision", precision)["memory"]

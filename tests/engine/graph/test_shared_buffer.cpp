@@ -33,6 +33,21 @@ TEST(SharedBuffer, EqualContentIsHeldOnce) {
   }
 }
 
+TEST(SharedBuffer, IsCountedOnceWhereThatIsAskedFor) {
+  constexpr std::size_t kBytes = 50'000;
+  const SharedBuffer first(filled(kBytes, 7)), second(filled(kBytes, 7)), other(filled(kBytes, 8));
+  const SharedBuffer small(filled(100, 7)), as_small(filled(100, 7));  // not shared
+  for (int i = 0; i < 2; ++i) {
+    const SharedBuffer::CountedOnce once;
+    EXPECT_EQ(first.bytes() + second.bytes() + other.bytes() + SharedBuffer().bytes(), 2 * kBytes);
+    EXPECT_EQ(small.bytes() + as_small.bytes(), 200U);
+    std::size_t elsewhere = 0;
+    std::thread([&] { elsewhere = second.bytes(); }).join();
+    EXPECT_EQ(elsewhere, kBytes);
+  }
+  EXPECT_EQ(second.bytes(), kBytes);
+}
+
 TEST(SharedBuffer, WhatIsGoneIsMadeAnew) {
   { const SharedBuffer gone(filled(50'000, 3)); }
   const SharedBuffer again(filled(50'000, 3));
