@@ -7,7 +7,6 @@
 
 #include "apps/display/table.h"
 #include "engine/base/printable.h"
-#include "engine/base/statistics.h"
 
 namespace pipit::apps {
 
@@ -44,20 +43,24 @@ std::vector<ComparedLayer> compare_layers(const TimedRuns& first, const TimedRun
   std::vector<std::vector<LayerSeries>> sides(2);
   for (const TimedRuns::Layer& layer : first.layers) sides[0].push_back({layer.nodes, {}});
   for (const TimedRuns::Layer& layer : second.layers) sides[1].push_back({layer.nodes, {}});
-  const auto matched = match_layers(sides);
-  for (const auto& row : matched) {
+  std::vector<TimedPair> pairs;
+  std::vector<std::size_t> of_pairs;
+  for (const auto& row : match_layers(sides)) {
     const TimedRuns::Layer& named = row[0].empty() ? second.layers[row[1][0]] : first.layers[row[0][0]];
     ComparedLayer& layer = compared.emplace_back();
     layer.name = named.name;
     layer.type = named.type;
-    const TimedProcesses a = processes_of(first, row[0]);
-    const TimedProcesses b = processes_of(second, row[1]);
-    layer.first_ms = median_ms(a);
-    layer.second_ms = median_ms(b);
+    TimedPair pair{processes_of(first, row[0]), processes_of(second, row[1])};
+    layer.first_ms = typical_ms(pair.first);
+    layer.second_ms = typical_ms(pair.second);
     // What takes less than the clock can tell is nothing to compare.
-    if (layer.first_ms > 0 && layer.second_ms > 0 && all_positive(a) && all_positive(b))
-      layer.ratio = compare_times(a, b, 0.95, matched.size());
+    if (layer.first_ms > 0 && layer.second_ms > 0 && all_positive(pair.first) && all_positive(pair.second)) {
+      pairs.push_back(std::move(pair));
+      of_pairs.push_back(compared.size() - 1);
+    }
   }
+  const std::vector<TimeRatio> ratios = compare_together(pairs);
+  for (std::size_t i = 0; i < ratios.size(); ++i) compared[of_pairs[i]].ratio = ratios[i];
   return compared;
 }
 
@@ -97,18 +100,12 @@ bool TimeComparison::fails_above(double percent) const {
   return ratio.verdict == TimeVerdict::slower && ratio.ratio > 1 + percent / 100;
 }
 
-double median_ms(const TimedProcesses& processes) {
-  std::vector<double> all;
-  for (const std::vector<double>& process : processes) all.insert(all.end(), process.begin(), process.end());
-  return all.empty() ? 0 : quantile(std::move(all), 0.5);
-}
-
 TimeComparison compare_runs(const TimedRuns& first, const TimedRuns& second) {
   TimeComparison comparison;
   comparison.first = first.text();
   comparison.second = second.text();
-  comparison.first_ms = median_ms(first.processes);
-  comparison.second_ms = median_ms(second.processes);
+  comparison.first_ms = typical_ms(first.processes);
+  comparison.second_ms = typical_ms(second.processes);
   comparison.ratio = compare_times(first.processes, second.processes);
   comparison.layers = compare_layers(first, second);
   return comparison;

@@ -32,29 +32,25 @@ struct TimedRuns {
 
 struct ComparedLayer {
   std::string name, type;
-  double first_ms = 0, second_ms = 0;  ///< medians; 0 where a side has nothing of the kind
+  double first_ms = 0, second_ms = 0;  ///< typical_ms(); 0 where a side has nothing of the kind
   std::optional<TimeRatio> ratio;      ///< where both have
 
   bool has_both() const { return ratio.has_value(); }
 };
 
 struct TimeComparison {
-  std::string first, second;  ///< what they are
-  bool of_sweeps = false;     ///< then what follows are geometric means of rows, else whole runs
-  bool of_streams = false;    ///< whole runs, but the time over their number in all streams
-  double first_ms = 0, second_ms = 0;
+  std::string first, second;           ///< what they are
+  bool of_sweeps = false;              ///< then what follows are geometric means of rows, else whole runs
+  bool of_streams = false;             ///< whole runs, but the time over their number in all streams
+  double first_ms = 0, second_ms = 0;  ///< typical_ms(), or medians of runs in turns
   TimeRatio ratio;
   std::vector<ComparedLayer> layers;  ///< where both sides have some; of sweeps the rows
 
-  /// Whether `second` is shown to be slower, and by more than so many percent in the median, or there is too little to
-  /// tell.
+  /// Whether `second` is shown to be slower, and by more than so many percent, or there is too little to tell.
   bool fails_above(double percent) const;
 };
 
-/// Of all runs of all processes; 0 without one.
-double median_ms(const TimedProcesses& processes);
-
-/// compare_times() of whole runs, and of the layers together, matched by their nodes.
+/// compare_times() of whole runs, and compare_together() of the layers, matched by their nodes.
 TimeComparison compare_runs(const TimedRuns& first, const TimedRuns& second);
 
 /// What a user is told: "1.052 [1.031, 1.071], slower", or "0.996 [0.981, 1.012], no difference that this data can show

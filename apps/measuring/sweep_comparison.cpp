@@ -44,8 +44,8 @@ std::size_t fewest_processes(const std::vector<const SweptRow*>& rows) {
 ComparedLayer compared(const SweptRow* first, const SweptRow* second) {
   const SweptRow& named = first != nullptr ? *first : *second;
   ComparedLayer row{named.layer, named.how};
-  if (first != nullptr) row.first_ms = median_ms(first->processes);
-  if (second != nullptr) row.second_ms = median_ms(second->processes);
+  if (first != nullptr) row.first_ms = typical_ms(first->processes);
+  if (second != nullptr) row.second_ms = typical_ms(second->processes);
   return row;
 }
 
@@ -73,19 +73,22 @@ TimeComparison compare_sweeps(const SweptRows& first, const SweptRows& second) {
   }
   if (pairs.empty()) fail("no configuration was measured on both sides");
   std::vector<const SweptRow*> of_first, of_second;
+  std::vector<TimedPair> timed;
   for (const auto& [a, b] : pairs) {
-    ComparedLayer& row = comparison.layers.emplace_back(compared(a, b));
-    row.ratio = compare_times(a->processes, b->processes, 0.95, pairs.size());
+    comparison.layers.push_back(compared(a, b));
+    timed.push_back({a->processes, b->processes});
     of_first.push_back(a);
     of_second.push_back(b);
   }
+  const std::vector<TimeRatio> ratios = compare_together(timed);
+  for (std::size_t i = 0; i < ratios.size(); ++i) comparison.layers[i].ratio = ratios[i];
   const TimedProcesses first_means = means_of(of_first, fewest_processes(of_first));
   const TimedProcesses second_means = means_of(of_second, fewest_processes(of_second));
   comparison.first = first.text();
   comparison.second = second.text();
   comparison.of_sweeps = true;
-  comparison.first_ms = median_ms(first_means);
-  comparison.second_ms = median_ms(second_means);
+  comparison.first_ms = typical_ms(first_means);
+  comparison.second_ms = typical_ms(second_means);
   comparison.ratio = compare_times(first_means, second_means);
   comparison.layers.insert(comparison.layers.end(), alone.begin(), alone.end());
   return comparison;

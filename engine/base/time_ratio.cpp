@@ -16,18 +16,19 @@ namespace {
 constexpr std::size_t kMostBlocks = 20;
 constexpr std::size_t kLeastBlock = 3;
 constexpr int kResamples = 200;
+constexpr double kLeastError = 0.5;   // of the median one of what is judged together
+constexpr std::size_t kLeastCut = 6;  // processes; of fewer all are needed
 
 using Units = std::vector<std::vector<double>>;
 
 void check(const TimedProcesses& side) {
-  std::size_t runs = 0;
+  if (side.empty()) fail("a comparison needs at least 1 run of each side");
   for (const std::vector<double>& process : side) {
-    runs += process.size();
+    if (process.empty()) fail("a comparison needs at least 1 run of each process");
     for (const double ms : process) {
       if (!(ms > 0) || !std::isfinite(ms)) fail("a run of {} ms: times are positive", ms);
     }
   }
-  if (runs == 0) fail("a comparison needs at least 1 run of each side");
 }
 
 // Values that follow each other, in parts as equal as can be.
@@ -70,6 +71,58 @@ double standard_error(const Units& units, const Statistic& statistic) {
   return std::sqrt(variance * static_cast<double>(count) / static_cast<double>(count - 1));
 }
 
+// Of the logarithms of the processes' medians.
+struct MiddleMean {
+  double mean = 0, variance = 0;  // variance: of the mean; only with kLeastProcesses
+  double freedom = 0;
+};
+
+MiddleMean middle_mean(const TimedProcesses& processes) {
+  std::vector<double> logs;
+  for (const std::vector<double>& process : processes) logs.push_back(std::log(quantile(process, 0.5)));
+  std::ranges::sort(logs);
+  const std::size_t count = logs.size();
+  const std::size_t cut = count < kLeastCut ? 0 : (count - 2) / 4;
+  const auto kept = static_cast<double>(count - 2 * cut);
+  MiddleMean result;
+  for (std::size_t i = cut; i < count - cut; ++i) result.mean += logs[i] / kept;
+  if (count < kLeastProcesses) return result;
+  // What is cut off counts as the nearest that stays.
+  const auto clamped = [&](std::size_t i) { return logs[std::clamp(i, cut, count - 1 - cut)]; };
+  double mean = 0;
+  for (std::size_t i = 0; i < count; ++i) mean += clamped(i) / static_cast<double>(count);
+  double squares = 0;
+  for (std::size_t i = 0; i < count; ++i) squares += (clamped(i) - mean) * (clamped(i) - mean);
+  result.variance = squares / (kept * (kept - 1));
+  result.freedom = kept - 1;
+  return result;
+}
+
+struct Difference {
+  double log_ratio = 0;
+  double error = std::numeric_limits<double>::infinity();  // standard error; infinite: unknown
+  double freedom = 0;                                      // of Welch and Satterthwaite
+  std::size_t repeats = 0;
+};
+
+Difference difference(const TimedPair& pair) {
+  check(pair.first);
+  check(pair.second);
+  const MiddleMean a = middle_mean(pair.first);
+  const MiddleMean b = middle_mean(pair.second);
+  Difference result;
+  result.log_ratio = b.mean - a.mean;
+  result.repeats = std::min(pair.first.size(), pair.second.size());
+  if (result.repeats < kLeastProcesses) return result;
+  const double variance = a.variance + b.variance;
+  result.error = std::sqrt(variance);
+  result.freedom =
+      variance > 0
+          ? variance * variance / (a.variance * a.variance / a.freedom + b.variance * b.variance / b.freedom)
+          : std::min(a.freedom, b.freedom);
+  return result;
+}
+
 TimeRatio judged(double log_ratio, double half, double margin, std::size_t repeats,
                  TimedRepeats repeats_are) {
   TimeRatio result;
@@ -87,6 +140,10 @@ TimeRatio judged(double log_ratio, double half, double margin, std::size_t repea
 
 }  // namespace
 
+double typical_ms(const TimedProcesses& processes) {
+  return processes.empty() ? 0 : std::exp(middle_mean(processes).mean);
+}
+
 double TimeRatio::shown_from() const {
   return std::exp(std::log1p(margin) + std::log(high / ratio)) - 1;
 }
@@ -100,29 +157,28 @@ double TimeRatio::repeats_for(double share) const {
   return std::ceil(static_cast<double>(repeats) * now * now / (room * room));
 }
 
-TimeRatio compare_times(const TimedProcesses& first, const TimedProcesses& second, double confidence,
-                        std::size_t tests) {
-  check(first);
-  check(second);
-  const std::size_t repeats = std::min(first.size(), second.size());
-  double half = std::numeric_limits<double>::infinity();
-  if (repeats >= kLeastProcesses) {
-    const auto logarithm = [](const Units& units) { return std::log(median_of(units)); };
-    const double error_a = standard_error(first, logarithm);
-    const double error_b = standard_error(second, logarithm);
-    const double variance_a = error_a * error_a;
-    const double variance_b = error_b * error_b;
-    const double variance = variance_a + variance_b;
-    half = 0;
-    if (variance > 0) {
-      const double freedom = variance * variance /
-                             (variance_a * variance_a / static_cast<double>(first.size() - 1) +
-                              variance_b * variance_b / static_cast<double>(second.size() - 1));
-      const double error_rate = (1 - confidence) / static_cast<double>(std::max<std::size_t>(tests, 1));
-      half = student_limit(freedom, 1 - error_rate) * std::sqrt(variance);
-    }
+std::vector<TimeRatio> compare_together(std::span<const TimedPair> pairs, double confidence) {
+  std::vector<Difference> differences;
+  std::vector<double> errors;
+  for (const TimedPair& pair : pairs) {
+    differences.push_back(difference(pair));
+    if (std::isfinite(differences.back().error)) errors.push_back(differences.back().error);
   }
-  return judged(std::log(median_of(second) / median_of(first)), half, 0, repeats, TimedRepeats::processes);
+  const double least_error = errors.empty() ? 0 : kLeastError * quantile(errors, 0.5);
+  const double error_rate = (1 - confidence) / static_cast<double>(std::max<std::size_t>(pairs.size(), 1));
+  std::vector<TimeRatio> ratios;
+  for (const Difference& d : differences) {
+    const double error = std::max(d.error, least_error);
+    const double half =
+        std::isfinite(error) && error > 0 ? student_limit(d.freedom, 1 - error_rate) * error : error;
+    ratios.push_back(judged(d.log_ratio, half, 0, d.repeats, TimedRepeats::processes));
+  }
+  return ratios;
+}
+
+TimeRatio compare_times(const TimedProcesses& first, const TimedProcesses& second, double confidence) {
+  const TimedPair pair{first, second};
+  return compare_together({&pair, 1}, confidence)[0];
 }
 
 TimeRatio compare_turns(std::span<const double> first, std::span<const double> second, double confidence) {
@@ -144,7 +200,7 @@ double student_limit(double freedom, double confidence) {
     fail("Student's distribution with {} degrees of freedom at {}", freedom, confidence);
   // With t = sqrt(freedom) tan(angle) the probability between -t and t is the integral of cos^(freedom - 1) from 0 to
   // the angle over that to a right angle. With many degrees of freedom all of it is near 0.
-  constexpr int kSteps = 20'000;
+  constexpr int kSteps = 2000;
   const double last = std::min(std::numbers::pi / 2, 40 / std::sqrt(freedom));
   const double step = last / kSteps;
   std::vector<double> sums{0};

@@ -18,7 +18,7 @@ enum class TimedRepeats { runs, processes };
 
 /// Of the second thing's time over the first's.
 struct TimeRatio {
-  double ratio = 1;          ///< of the medians
+  double ratio = 1;          ///< of typical_ms(), or the median of the turns' ratios
   double low = 0, high = 0;  ///< its interval; infinitely wide where there are too few repeats for one
   double margin = 0;         ///< what the interval must stay away from 1 for a verdict
   std::size_t repeats = 0;   ///< of the side with fewer
@@ -36,13 +36,26 @@ struct TimeRatio {
 /// memory lies (Mytkowicz et al. 2009) as little as how much of a shared host it got, and of two the spread is a guess.
 inline constexpr std::size_t kLeastProcesses = 3;
 
-/// The medians' ratio with an interval at `confidence` in (0, 1) for other processes of both, when `tests` verdicts are
-/// looked at together (Bonferroni). The standard error of its logarithm is found by resampling processes (bootstrap,
-/// Kalibera and Jones 2013), the interval is Student's with the degrees of freedom of Welch and Satterthwaite. Unknown
-/// where a side has fewer than kLeastProcesses. The same data gives the same answer. Throws Error where a side has no
-/// runs, or a time that is not positive.
-TimeRatio compare_times(const TimedProcesses& first, const TimedProcesses& second, double confidence = 0.95,
-                        std::size_t tests = 1);
+/// What a process takes: the geometric mean of the processes' medians. With six and more, only the middle half of them
+/// (rounded up, at least four) counts, so that a process that had to wait does not decide. 0 without a process. Throws
+/// Error where one has no runs.
+double typical_ms(const TimedProcesses& processes);
+
+/// The ratio of typical_ms() with an interval at `confidence` in (0, 1) for other processes of both. A process counts
+/// once, by the logarithm of its median: runs of one process are disturbed by the same. The interval is Student's with
+/// the degrees of freedom of Welch and Satterthwaite; where outer processes are cut off, the variance is that of Yuen
+/// 1974. Unknown where a side has fewer than kLeastProcesses. The same data gives the same answer. Throws Error where a
+/// process has no runs, or a time is not positive.
+TimeRatio compare_times(const TimedProcesses& first, const TimedProcesses& second, double confidence = 0.95);
+
+struct TimedPair {
+  TimedProcesses first, second;
+};
+
+/// compare_times() of each pair, for verdicts that are looked at together: `confidence` is that of all intervals
+/// (Bonferroni). No standard error is taken for less than half of the median one: among many, some of few processes
+/// agree by chance.
+std::vector<TimeRatio> compare_together(std::span<const TimedPair> pairs, double confidence = 0.95);
 
 /// In one process two things differ by about so much with where their memory lies, which it says nothing about.
 inline constexpr double kPlaceEffect = 0.01;
