@@ -132,7 +132,8 @@ int sweep_conv(const SweepConvOptions& options) {
   for (std::size_t i = 0; i < lines.found().size(); ++i) {
     try {
       ConvRow row = ConvRow::from_json(lines.found()[i]);
-      found[row.key()] = std::move(row);
+      const std::string key = row.key();
+      if (!found.try_emplace(key, std::move(row)).second) fail_repeated(key);
     } catch (const Error& e) {
       fail("{}: line {}: {}", shared.results, i + 2, e.what());
     }

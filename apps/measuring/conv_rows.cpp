@@ -133,7 +133,7 @@ ConvRow ConvRow::from_json(const Json& json) try {
     row.floor_ms = positive_of(json, "floor_ms");
     row.binds = text_of(json, "binds");
   }
-  for (const Json& base : list_of(json, "against")) row.against.push_back(base_from(base));
+  for_each_entry(json, "against", [&](const Json& base) { row.against.push_back(base_from(base)); });
   row.error = {amount_of(json, "mae"), amount_of(json, "max_error"), amount_of(json, "relative_l2")};
   row.bytes = bytes_of(json, "bytes");
   row.arena_bytes = bytes_of(json, "arena_bytes");

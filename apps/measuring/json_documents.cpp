@@ -36,16 +36,36 @@ std::size_t document_end(std::string_view text) {
 
 void for_each_document(std::string_view content, int most_levels,
                        const std::function<void(const JsonDocument&)>& take) {
+  std::ptrdiff_t line = 1;
   do {
-    const std::size_t end = document_end(content);
-    take(parse_json(content.substr(0, end), most_levels));
-    content.remove_prefix(end);
-    content.remove_prefix(std::min(content.find_first_not_of(" \t\r\n"), content.size()));
+    const std::string_view document = content.substr(0, document_end(content));
+    try {
+      take(parse_json(document, most_levels));
+    } catch (const Error& e) {
+      if (line == 1) throw;
+      fail("line {}: {}", line, e.what());
+    }
+    const std::size_t next = std::min(content.find_first_not_of(" \t\r\n", document.size()), content.size());
+    line += std::ranges::count(content.substr(0, next), '\n');
+    content.remove_prefix(next);
   } while (!content.empty());
 }
 
 JsonDocument first_document(std::string_view content, int most_levels) {
   return parse_json(content.substr(0, document_end(content)), most_levels);
+}
+
+void for_each_entry(const JsonDocument& json, const char* key,
+                    const std::function<void(const JsonDocument&)>& take) {
+  std::size_t number = 0;
+  for (const JsonDocument& entry : list_of(json, key)) {
+    ++number;
+    try {
+      take(entry);
+    } catch (const Error& e) {
+      fail("\"{}\", number {}: {}", key, number, e.what());
+    }
+  }
 }
 
 const JsonDocument& member_of(const JsonDocument& json, const char* key) {
@@ -82,9 +102,21 @@ std::int64_t count_of(const JsonDocument& json, const char* key) {
   return static_cast<std::int64_t>(value.get<double>());
 }
 
+double share_of(const JsonDocument& json, const char* key) {
+  const double value = amount_of(json, key);
+  if (value > 1) fail("\"{}\" is {}; expected a number from 0 to 1", key, value);
+  return value;
+}
+
 const JsonDocument& list_of(const JsonDocument& json, const char* key) {
   const JsonDocument& value = member_of(json, key);
   if (!value.is_array()) fail("\"{}\" is {}; expected a list", key, shown(value));
+  return value;
+}
+
+const JsonDocument& object_of(const JsonDocument& json, const char* key) {
+  const JsonDocument& value = member_of(json, key);
+  if (!value.is_object()) fail("\"{}\" is {}; expected an object", key, shown(value));
   return value;
 }
 
@@ -106,17 +138,31 @@ std::pair<double, double> interval_of(const JsonDocument& json, const char* key)
   return {value[0].get<double>(), value[1].get<double>()};
 }
 
-std::vector<double> samples_ms_of(const JsonDocument& json) {
+std::vector<double> layer_samples_ms_of(const JsonDocument& json) {
   const JsonDocument& value = member_of(json, "samples_ms");
   if (!value.is_array() || value.empty())
     fail("\"samples_ms\" is {}; expected a list of times", shown(value));
   std::vector<double> times;
   for (const JsonDocument& entry : value) {
-    if (!entry.is_number() || !std::isfinite(entry.get<double>()) || entry.get<double>() < 0)
+    if (!entry.is_number() || !(entry.get<double>() >= 0 && entry.get<double>() <= kMostAmount))
       fail("\"samples_ms\" has {}; expected times", shown(entry));
     times.push_back(entry.get<double>());
   }
   return times;
+}
+
+std::vector<double> samples_ms_of(const JsonDocument& json) {
+  std::vector<double> times = layer_samples_ms_of(json);
+  if (std::ranges::find(times, 0) != times.end())
+    fail("\"samples_ms\" has 0; expected times, which are positive");
+  return times;
+}
+
+void check_within(const char* key, double value, const std::pair<double, double>& interval,
+                  const std::string& interval_key) {
+  if (value < interval.first || value > interval.second)
+    fail("\"{}\" is {}, outside of \"{}\" [{}, {}]", key, value, interval_key, interval.first,
+         interval.second);
 }
 
 }  // namespace pipit::apps

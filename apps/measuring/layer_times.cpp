@@ -34,8 +34,11 @@ void add_times(nlohmann::ordered_json& row, const RunTimes& times) {
 }
 
 RunTimes times_of(const nlohmann::ordered_json& row) {
-  const auto [low, high] = interval_of(row, "ms_quartiles");
-  return {positive_of(row, "ms"), low, high, static_cast<int>(count_of(row, "turns")), samples_ms_of(row)};
+  const std::pair<double, double> quartiles = interval_of(row, "ms_quartiles");
+  const double ms = positive_of(row, "ms");
+  check_within("ms", ms, quartiles, "ms_quartiles");
+  return {ms, quartiles.first, quartiles.second, static_cast<int>(count_of(row, "turns")),
+          samples_ms_of(row)};
 }
 
 MedianInterval speedup_over_turns(const std::vector<double>& base_ms, const std::vector<double>& run_ms) {
@@ -50,8 +53,12 @@ void add_speedup(nlohmann::ordered_json& row, const MedianInterval& speedup, con
 }
 
 MedianInterval speedup_of(const nlohmann::ordered_json& row, const std::string& prefix) {
-  const auto [low, high] = interval_of(row, (prefix + "speedup_interval95").c_str());
-  return {positive_of(row, (prefix + "speedup").c_str()), low, high};
+  const std::string key = prefix + "speedup";
+  const std::string interval_key = key + "_interval95";
+  const std::pair<double, double> interval = interval_of(row, interval_key.c_str());
+  const double speedup = positive_of(row, key.c_str());
+  check_within(key.c_str(), speedup, interval, interval_key);
+  return {speedup, interval.first, interval.second};
 }
 
 void add_times(nlohmann::ordered_json& row, const LayerTimes& times, const std::string& base_key) {

@@ -1,5 +1,7 @@
 #include "apps/measuring/sweep_document.h"
 
+#include <set>
+
 #include "apps/measuring/conv_summary.h"
 #include "apps/measuring/json_documents.h"
 #include "apps/measuring/sweep_file.h"
@@ -27,7 +29,11 @@ void add_convolutions(Json& document, const JsonDocument& json) {
   }
   document["bases"] = bases;
   std::vector<ConvRow> rows;
-  for (const JsonDocument& row : list_of(json, "rows")) rows.push_back(ConvRow::from_json(row));
+  std::set<std::string> keys;
+  for_each_entry(json, "rows", [&](const JsonDocument& entry) {
+    rows.push_back(ConvRow::from_json(entry));
+    if (!keys.insert(rows.back().key()).second) fail_repeated(rows.back().key());
+  });
   document["summaries"] = summaries_json(rows, bases);
   document["rows"] = Json::array();
   for (const ConvRow& row : rows) document["rows"].push_back(row.json());
@@ -36,8 +42,12 @@ void add_convolutions(Json& document, const JsonDocument& json) {
 void add_pruned_layers(Json& document, const JsonDocument& json) {
   check_form(json, "pipit_sweep", kSparsitySweepVersion);
   document["rows"] = Json::array();
-  for (const JsonDocument& row : list_of(json, "rows"))
-    document["rows"].push_back(SweepRow::from_json(row).json());
+  std::set<std::string> keys;
+  for_each_entry(json, "rows", [&](const JsonDocument& entry) {
+    const SweepRow row = SweepRow::from_json(entry);
+    if (!keys.insert(row.key()).second) fail_repeated(row.key());
+    document["rows"].push_back(row.json());
+  });
 }
 
 }  // namespace

@@ -5,11 +5,14 @@
 #include <algorithm>
 #include <charconv>
 #include <map>
+#include <set>
 #include <sstream>
 
 #include "apps/display/table.h"
-#include "apps/measuring/conv_grid.h"
+#include "apps/measuring/conv_rows.h"
 #include "apps/measuring/json_documents.h"
+#include "apps/measuring/layer_times.h"
+#include "apps/measuring/sweep_rows.h"
 #include "engine/base/error.h"
 #include "engine/base/file.h"
 #include "engine/base/printable.h"
@@ -33,7 +36,9 @@ constexpr Kind kKinds[] = {
     {"sweep sparsity", "pipit_sweep", kSparsitySweepVersion, "device,threads,layer,precision,"},
 };
 
-void name_row(SweptRow& row, const Kind& kind, const JsonDocument& json) {
+// What is there of a row, in JSON or in CSV; without times where it did not run.
+SweptRow row_of(const Kind& kind, const JsonDocument& json) {
+  SweptRow row;
   row.how = text_of(json, "precision");
   if (&kind == &kKinds[0]) {
     const auto extent = [&](const char* key) { return count_of(json, key); };
@@ -44,7 +49,18 @@ void name_row(SweptRow& row, const Kind& kind, const JsonDocument& json) {
   } else {
     row.layer = text_of(json, "layer");
     row.how += ", " + text_of(json, "mode");
-    if (positive_of(json, "keep") != 1) row.how += fmt::format(", keep {:g}", positive_of(json, "keep"));
+    if (const double keep = share_of(json, "keep"); keep != 1) row.how += fmt::format(", keep {:g}", keep);
+  }
+  if (!json.contains("problem")) row.processes.push_back(times_of(json).samples_ms);
+  return row;
+}
+
+// Nothing of it is used but what row_of() takes; a row that is wrong in something else is no row of a sweep either.
+void check_row(const Kind& kind, const JsonDocument& json) {
+  if (&kind == &kKinds[0]) {
+    ConvRow::from_json(json);
+  } else {
+    SweepRow::from_json(json);
   }
 }
 
@@ -68,23 +84,30 @@ class SweepReader {
     found_.threads = threads;
     machine_ = std::move(machine);
   }
-  void add_row(const JsonDocument& json) {
-    SweptRow row;
-    name_row(row, kind_, json);
-    const auto [at, is_new] = places_.try_emplace(row.layer + '\n' + row.how, found_.rows.size());
-    if (is_new) found_.rows.push_back(row);
-    if (json.contains("problem")) return;
-    found_.rows[at->second].processes.push_back(samples_ms_of(json));
+  void add_row(SweptRow row) {
+    const std::string key = row.layer + '\n' + row.how;
+    if (!of_process_.insert(key).second) fail_repeated(row.layer + ", " + row.how);
+    const auto [at, is_new] = places_.try_emplace(key, found_.rows.size());
+    if (is_new) {
+      found_.rows.push_back(std::move(row));
+    } else if (!row.processes.empty()) {
+      found_.rows[at->second].processes.push_back(std::move(row.processes[0]));
+    }
+  }
+  void add_json_row(const JsonDocument& json) {
+    check_row(kind_, json);
+    add_row(row_of(kind_, json));
   }
   // What describes a sweep, alone or with the rows; or a row.
   void add(const JsonDocument& json) {
     const auto version = json.is_object() ? json.find(kind_.settings) : json.end();
-    if (version == json.end()) return add_row(json);
+    if (version == json.end()) return add_json_row(json);
+    of_process_.clear();
     if (*version != kind_.version)
       fail("its form is {}; this version of pipit reads {}", shown(*version), kind_.version);
     add_machine(json);
     if (!json.contains("rows")) return;
-    for (const JsonDocument& row : list_of(json, "rows")) add_row(row);
+    for_each_entry(json, "rows", [&](const JsonDocument& row) { add_json_row(row); });
   }
   SweptRows take() {
     if (found_.rows.empty()) fail("there is no row in it");
@@ -96,6 +119,7 @@ class SweepReader {
   SweptRows found_;
   std::string machine_;  // with the version
   std::map<std::string, std::size_t> places_;
+  std::set<std::string> of_process_;  // what the present one has
 };
 
 // The cells of the first line of `text` (RFC 4180), which is taken away.
@@ -133,6 +157,8 @@ void add_cell(JsonDocument& row, const std::string& title, const std::string& ce
     for (std::string word; words >> word;) row[title].push_back(number_from(word));
   } else if (title == "layer" || title == "problem") {
     row[title] = cell;
+  } else if (title == "ms_low" || title == "ms_high") {
+    row["ms_quartiles"].push_back(number_from(cell));
   } else {
     row[title] = number_from(cell);
   }
@@ -147,13 +173,21 @@ SweptRows read_csv(std::string_view text, const Kind& kind) {
       fail("row {}: {} cells under {} titles", line, cells.size(), titles.size());
     JsonDocument row = JsonDocument::object();
     for (std::size_t c = 0; c < cells.size(); ++c) add_cell(row, titles[c], cells[c]);
-    reader.add_machine(row);
-    reader.add_row(row);
+    try {
+      reader.add_machine(row);
+      reader.add_row(row_of(kind, row));
+    } catch (const Error& e) {
+      fail("row {}: {}", line, e.what());
+    }
   }
   return reader.take();
 }
 
 }  // namespace
+
+void fail_repeated(const std::string& key) {
+  fail("there is a row of {} already; a file has a row once for each process", printable(key));
+}
 
 std::string SweptRows::text() const {
   return fmt::format("{}, {}, {}", sweep, counted(std::ssize(rows), "row"), counted(threads, "thread"));

@@ -29,10 +29,13 @@ struct SweptRows {
   std::string text() const;
 };
 
+/// Throws Error: the row of that key, as ConvRow and SweepRow have them, is there a second time.
+[[noreturn]] void fail_repeated(const std::string& key);
+
 /// The rows of --results, of --output FILE.csv, or of the JSON document of a sweep; nothing where the file begins like
 /// none of these. Lines of --results, and documents, may stand behind each other, each of a process of its own. Throws
-/// Error, beginning with the path, where it cannot be read, for rows without times, and for rows of several sweeps,
-/// machines, numbers of threads or versions of pipit.
+/// Error, beginning with the path, where it cannot be read, for what is no row of that sweep, rows that a process has
+/// twice, and rows of several sweeps, machines, numbers of threads or versions of pipit.
 std::optional<SweptRows> read_sweep(const std::string& path);
 
 }  // namespace pipit::apps

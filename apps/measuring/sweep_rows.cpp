@@ -8,6 +8,7 @@
 #include "apps/display/pareto_svg.h"
 #include "apps/display/table.h"
 #include "apps/measuring/json_documents.h"
+#include "apps/measuring/sweep_file.h"
 #include "engine/base/error.h"
 
 namespace pipit::apps {
@@ -25,7 +26,7 @@ Json error_json(const LayerError& error) {
 
 LayerError error_from(const Json& json) {
   return {amount_of(json, "mae"), amount_of(json, "max_error"), amount_of(json, "relative_l2"),
-          amount_of(json, "top10")};
+          share_of(json, "top10")};
 }
 
 }  // namespace
@@ -54,17 +55,17 @@ SweepRow SweepRow::from_json(const Json& json) try {
   row.layer = text_of(json, "layer");
   row.precision = text_of(json, "precision");
   row.mode = text_of(json, "mode");
-  row.keep = amount_of(json, "keep");
+  row.keep = share_of(json, "keep");
   if (json.contains("problem")) {
     row.problem = text_of(json, "problem");
     return row;
   }
-  row.kept = amount_of(json, "kept");
+  row.kept = share_of(json, "kept");
   row.kernel = text_of(json, "kernel");
   row.dense_kernel = text_of(json, "dense_kernel");
   row.times = times_of(json, "dense_ms");
-  row.error = error_from(member_of(json, "error"));
-  if (json.contains("refit")) row.refit = error_from(member_of(json, "refit"));
+  row.error = error_from(object_of(json, "error"));
+  if (json.contains("refit")) row.refit = error_from(object_of(json, "refit"));
   return row;
 } catch (const Error& e) {
   fail("no row of a sweep: {}", e.what());
@@ -156,10 +157,10 @@ SweepFile::SweepFile(std::string path, const Json& settings, bool resume) : line
   for (std::size_t i = 0; i < lines_.found().size(); ++i) {
     try {
       rows_.push_back(SweepRow::from_json(lines_.found()[i]));
+      if (!keys_.insert(rows_.back().key()).second) fail_repeated(rows_.back().key());
     } catch (const Error& e) {
       fail("{}: line {}: {}", path, i + 2, e.what());
     }
-    keys_.insert(rows_.back().key());
   }
 }
 

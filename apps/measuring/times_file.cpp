@@ -6,6 +6,7 @@
 #include "apps/measuring/timing.h"
 #include "engine/base/error.h"
 #include "engine/base/file.h"
+#include "engine/base/printable.h"
 
 namespace pipit::apps {
 
@@ -14,14 +15,8 @@ namespace {
 constexpr std::uint64_t kMostTimesBytes = std::uint64_t{256} << 20;
 constexpr int kMostTimesLevels = 12;
 
-std::int64_t count_of(const JsonDocument& json, const char* key) {
-  const JsonDocument& value = member_of(json, key);
-  if (!value.is_number_unsigned()) fail("\"{}\" is {}; expected a count", key, shown(value));
-  return value.get<std::int64_t>();
-}
-
 int threads_of(const JsonDocument& json, const char* key) {
-  return static_cast<int>(std::min<std::int64_t>(count_of(json, key), 1 << 20));
+  return static_cast<int>(count_of(json, key));
 }
 
 TimedRuns::Layer layer_of(const JsonDocument& json) {
@@ -34,7 +29,7 @@ TimedRuns::Layer layer_of(const JsonDocument& json) {
     if (!node.is_string()) fail("\"nodes\" has {}; expected names", shown(node));
     layer.nodes.push_back(node.get<std::string>());
   }
-  layer.processes.push_back(samples_ms_of(json));
+  layer.processes.push_back(layer_samples_ms_of(json));
   return layer;
 }
 
@@ -51,14 +46,19 @@ TimedRuns runs_of(const JsonDocument& json, const JsonDocument& document) {
   if (json.contains("streams")) runs.streams = threads_of(json, "streams");
   runs.processes.push_back(samples_ms_of(json));
   if (!json.contains("layers")) return runs;
-  if (!json["layers"].is_array()) fail("\"layers\" is {}; expected a list", shown(json["layers"]));
-  for (const JsonDocument& layer : json["layers"]) runs.layers.push_back(layer_of(layer));
+  for_each_entry(json, "layers", [&](const JsonDocument& layer) { runs.layers.push_back(layer_of(layer)); });
   return runs;
 }
 
 bool same_setting(const TimedRuns& a, const TimedRuns& b) {
   return a.model == b.model && a.device == b.device && a.precision == b.precision && a.batch == b.batch &&
          a.threads == b.threads && a.streams == b.streams;
+}
+
+TimedRuns without_times(TimedRuns runs) {
+  runs.processes.clear();
+  runs.layers.clear();
+  return runs;
 }
 
 // Another process of the same. Its layers have to be the same too: what kernels fuse may depend on timing.
@@ -81,9 +81,14 @@ void add_document(std::vector<TimedRuns>& all, const JsonDocument& json) {
     fail("it is of pipit {}; expected the JSON of profile or bench", command);
   if (count_of(json, "schema") != kTimesSchema)
     fail("its schema is {}; this version of pipit reads {}", shown(json["schema"]), kTimesSchema);
+  std::vector<TimedRuns> of_document;
   const auto add = [&](const JsonDocument& row) {
     if (row.is_object() && row.contains("error")) return;
     TimedRuns runs = runs_of(row, json);
+    // Of one process; its runs would count as those of two.
+    if (std::ranges::any_of(of_document, [&](const TimedRuns& r) { return same_setting(r, runs); }))
+      fail("{}, {}, is there twice", runs.text(), printable(runs.device));
+    of_document.push_back(without_times(runs));
     const auto known = std::ranges::find_if(all, [&](const TimedRuns& r) { return same_setting(r, runs); });
     if (known == all.end()) {
       all.push_back(std::move(runs));
@@ -92,8 +97,7 @@ void add_document(std::vector<TimedRuns>& all, const JsonDocument& json) {
     }
   };
   if (!json.contains("results")) return add(json);
-  if (!json["results"].is_array()) fail("\"results\" is {}; expected a list", shown(json["results"]));
-  for (const JsonDocument& row : json["results"]) add(row);
+  for_each_entry(json, "results", add);
 }
 
 }  // namespace

@@ -124,8 +124,11 @@ class Compare(Data):
     def test_layers_are_matched_by_their_nodes(self):
         first = [(["stem"], 2), (["expand"], 1), (["depthwise"], 1), (["head"], 3)]
         second = [(["stem"], 2), (["expand", "depthwise"], 1.5), (["cast"], 0.1), (["head"], 3.5)]
-        a, b = (self.save(name, *self.processes(lambda x, own=layers: self.profile([(nodes, ms * x) for nodes, ms in own]), 1))
-                for name, layers in (("a.json", first), ("b.json", second)))
+        files = []
+        for name, layers in (("a.json", first), ("b.json", second)):
+            self.random.seed(1)  # the same noise on both sides: what differs are the layers
+            files.append(self.save(name, *self.processes(lambda x, own=layers: self.profile([(nodes, ms * x) for nodes, ms in own]), 1)))
+        a, b = files
         layers = self.compare(a, b)["layers"]
         self.assertEqual([layer["name"] for layer in layers], ["stem", "expand", "cast", "head"])
         self.assertEqual([layer.get("verdict") for layer in layers], ["no difference", "faster", None, "slower"])
@@ -236,7 +239,9 @@ class Sweeps(Data):
               for n in (1, 4, 8, 16) for size in (32, 33, 34, 35, 36, 37, 38, 39)]
 
     def row(self, point, ms, **more):
-        return {**point, "runs": "tile", "turns": 600, "samples_ms": self.times(ms, 60), **more}
+        times = self.times(ms, 60)
+        return {**point, "runs": "tile", "ms": ms, "ms_quartiles": [min(ms, *times), max(ms, *times)], "turns": 600, "samples_ms": times,
+                "against": [], "mae": 0, "max_error": 0, "relative_l2": 0, "macs": 1, "bytes": 1, "arena_bytes": 1, **more}
 
     def sweep(self, slowdown=lambda i: 1, points=None):
         settings = {"pipit_sweep_conv": 3, "device": "a CPU", "threads": 2, "base": "fp32"}
@@ -363,11 +368,12 @@ class Sweeps(Data):
         for lines, words in (([{**settings, "pipit_sweep_conv": 1}, row], ("form", "1")), ([settings], ("no row",)),
                              ([settings, {**row, "samples_ms": []}], ("samples_ms",)),
                              ([settings, {**row, "samples_ms": [0]}], ("positive",)), ([settings, {**row, "n": "x"}], ('"n"',)),
-                             ([settings, [1]], ("precision",)), ([{"pipit_sweep_conv": 3}], ("device",))):
+                             ([settings, [1]], ('"n"',)), ([{"pipit_sweep_conv": 3}], ("device",))):
             with self.subTest(lines):
                 self.assert_one_line_error(self.pipit("compare", good, self.lines("b", lines), code=RUNTIME), *words)
-        titles = "device,threads,n,in,out,size,kernel,stride,precision,backend,turns,samples_ms"
-        for text, word in ((titles, "no row"), (titles + "\na,2,1", "3 cells"), (titles + "\na,2,1,1,1,1,1,1,int8,auto,3,x", "samples_ms")):
+        titles = "device,threads,n,in,out,size,kernel,stride,precision,backend,ms,ms_low,ms_high,turns,samples_ms"
+        for text, word in ((titles, "no row"), (titles + "\na,2,1", "3 cells"), (titles + "\na,2,1,1,1,1,1,1,int8,auto,1,1,1,3,x", "samples_ms"),
+                           (titles + "\na,2,1,1,1,1,1,1,int8,auto,3,1,2,3,1", "outside of")):
             self.assert_one_line_error(self.pipit("compare", good, self.write("b", text), code=RUNTIME), "b", word)
         for text in ("", "{", json.dumps(settings)[:40]):
             for names in (("a", "b"), ("b", "a")):

@@ -5,7 +5,6 @@ import csv
 import io
 import json
 import os
-import pathlib
 import re
 import unittest
 import unittest.mock
@@ -13,30 +12,10 @@ import unittest.mock
 import onnx_model
 from command import MODEL, RUNTIME, USAGE, CommandTest, main
 from report_page import BROWSER, BrowserTest, Report
+from schemas import DOCS, jsonschema, read_schema, strict, validator
 
-try:
-    import jsonschema
-except ImportError:
-    jsonschema = None
-
-DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs"
 HOSTILE = ('</script><script>document.title="broken"</script>', '<img src=x onerror=alert(1)>', '"quotes", commas',
            "=1+1", "\u202egnp.exe", "<!--", "&lt;", "😀 \u2028")
-
-
-def strict(schema):
-    """The schema with no key besides those that it lists."""
-    schema = copy.deepcopy(schema)
-    waiting = [schema]
-    while waiting:
-        part = waiting.pop()
-        if isinstance(part, dict):
-            if "properties" in part:
-                part["additionalProperties"] = False
-            waiting.extend(part.values())
-        elif isinstance(part, list):
-            waiting.extend(part)
-    return schema
 
 
 def keys_of(schema):
@@ -231,9 +210,8 @@ class Accuracy(Outputs):
 @unittest.skipIf(jsonschema is None, "Python has no jsonschema")
 class Schemas(Outputs):
     def check(self, name, document):
-        schema = json.loads((DOCS / "schemas" / f"{name}.schema.json").read_text())
-        jsonschema.Draft202012Validator.check_schema(schema)
-        jsonschema.Draft202012Validator(strict(schema)).validate(document)
+        schema = read_schema(name)
+        validator(strict(schema)).validate(document)
         return schema
 
     def test_ceilings(self):
@@ -256,7 +234,7 @@ class Schemas(Outputs):
             document = copy.deepcopy(broken)
             change(document)
             with self.assertRaises(jsonschema.ValidationError):
-                jsonschema.Draft202012Validator(schema).validate(document)
+                validator(schema).validate(document)
 
     def test_bench_and_compare(self):
         self.keep_ceilings(gflops=1000, gb_per_s=1000)
@@ -270,7 +248,7 @@ class Schemas(Outputs):
 class Documents(unittest.TestCase):
     def test_every_key_is_explained(self):
         text = (DOCS / "json.md").read_text()
-        for name in ("profile", "bench", "compare", "ceilings"):
+        for name in ("profile", "bench", "compare", "ceilings", "sweep-conv", "sweep-sparsity"):
             schema = json.loads((DOCS / "schemas" / f"{name}.schema.json").read_text())
             for key in sorted(set(keys_of(schema))):
                 self.assertRegex(text, rf"`{re.escape(key)}`", name)
