@@ -1,5 +1,5 @@
-"""Files of measurements that are read again: what sweeps write against its schema, and every field of what `sweep --resume`,
-`compare` and `profile --sweep` read, wrong in every way."""
+"""Files of measurements that are read again: what sweeps write against its schema, and every field of what
+`sweep --resume`, `compare` and `profile --sweep` read, wrong in every way."""
 
 import copy
 import json
@@ -166,7 +166,7 @@ class EditedFiles(FileTest):
                     done = self.pipit(*command, "--quiet", code=(OK, RUNTIME))
                     if done.returncode == OK:
                         continue
-                    # An object or a list that lacks what it should hold is told by that, a file of another command by its name.
+                    # An object or a list that lacks what it should hold is told by that, another command's file by its name.
                     self.refused(done, "edited.json", *((key,) if value not in (GONE, {}) and key in read else ()))
                     refused.add(key)
         self.assertLessEqual(read, refused)
