@@ -111,6 +111,24 @@ class Calibrate(CommandTest):
                 smaller += tensor["threshold"] < largest[tensor["name"]]
             self.assertGreater(smaller, 0, method)
 
+    def test_a_node_with_the_name_of_a_word_is_told_of(self):
+        floats = lambda name, shape, count: onnx_model.tensor(name, onnx_model.FLOAT, shape, struct.pack("<f", 0.1) * count)
+        node = onnx_model.node
+        nodes = [node("Conv", ["x", "v"], "a", "stem"), node("Conv", ["a", "w"], "b", "first"), node("Conv", ["b", "w"], "c", "end"),
+                 node("GlobalAveragePool", ["c"], "g"), node("Flatten", ["g"], "y")]
+        self.write("model.onnx", onnx_model.model((1, 3, 8, 8), nodes, [floats("v", (4, 3, 1, 1), 12), floats("w", (4, 4, 1, 1), 16)]))
+        self.calibrate("model.onnx", "images")
+        planned = ("--plan", "plan.json")
+        for command, *options in (("calibrate", "images", "--output", "other.json"), ("quantize", *planned, "--output", "q.onnx"),
+                                  ("diff", "images", "--fast", *planned), ("inspect", "--precision", "int8", *planned),
+                                  ("classify", "images/0.bmp", "--precision", "int8", *planned),
+                                  ("tune", "images", "--against", "fp32", "--max-drop", 100, "--output", "t.json")):
+            kept = (command, "model.onnx", *options, "--keep")
+            notes = " ".join(self.pipit_with_notes(*kept, "first=fp32").stderr.split())
+            self.assertEqual(notes.count("keep: 'first' is the node of that name; the model's first convolution or fully connected "
+                                         "layer is 'stem'"), 1, command)
+            self.assertNotIn("is the node of", self.pipit_with_notes(*kept, "last=fp32").stderr, command)
+
     def test_exports_for_other_engines(self):
         plan = self.calibrate(MODEL, "images", "--method", "entropy", "--export", "trt-cache", "--export", "ncnn")
         cache = (self.folder / "plan.trt-cache").read_text().splitlines()

@@ -1,9 +1,11 @@
 """No command replaces what it reads, whatever it is called, nor what pipit keeps in its cache."""
 
+import json
 import os
+import subprocess
 import unittest.mock
 
-from command import MODEL, USAGE, CommandTest, main
+from command import MODEL, OK, PIPIT, USAGE, CommandTest, main
 from onnx_model import flatten
 
 
@@ -50,6 +52,14 @@ class Outputs(CommandTest):
                 with self.subTest(name, cache=cache):
                     output = cache.removeprefix("images/../")
                     self.assert_refused([*command[:-1], "--autotune", "--tuning-cache", cache, command[-1]], output)
+
+    def test_a_pipe_waits_for_its_reader(self):
+        os.mkfifo(self.folder / "pipe.json")
+        with subprocess.Popen([PIPIT, "bench", MODEL, "--runs", "1", "--quiet", "--output", "pipe.json"], cwd=self.folder,
+                              stdout=subprocess.DEVNULL) as process:
+            document = json.loads((self.folder / "pipe.json").read_text())
+        self.assertEqual((process.returncode, document["command"]), (OK, "bench"))
+        self.assertTrue((self.folder / "pipe.json").is_fifo())
 
     def test_the_model_under_another_name(self):
         for form in ("json", "onnx", "svg"):

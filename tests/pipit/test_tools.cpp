@@ -79,6 +79,8 @@ TEST_F(Tools, CalibratesAndQuantizesWithTheSameBits) {
   EXPECT_THAT([&] { tools::quantize(file.string(), plan, scratch / "again.onnx"); },
               ThrowsMessage<UnsupportedError>(HasSubstr("quantized already")));
   EXPECT_FALSE(fs::exists(scratch / "again.onnx"));
+  EXPECT_THAT([&] { tools::compare_int8(file.string(), images, plan); },
+              ThrowsMessage<UnsupportedError>(HasSubstr("compare the model that it was made from")));
 }
 
 TEST_F(Tools, ThePlanIsForItsModelAlone) {
