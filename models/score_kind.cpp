@@ -47,10 +47,15 @@ Range join(const Range& a, const Range& b) {
 // What is known of the elements of a value.
 struct Facts {
   Range range;
-  std::optional<double> total;       // sum of a sample's elements, the same for every sample
-  bool logarithm_of_shares = false;  // of what is not negative and adds up to 1
+  std::optional<double> total;  // sum of a sample's elements, the same for every sample
+  int logarithms = 0;           // of so many groups that are not negative and add up to 1 each
 
-  bool shares() const { return range.low >= 0 && total && std::abs(*total - 1) < 1e-5; }
+  // How many groups there are in a sample, of which each adds up to 1, as far as the total tells; 0: none.
+  int groups() const {
+    const double whole = range.low >= 0 && total ? std::round(*total) : 0;
+    const bool can_be = whole == 1 || (whole > 1 && whole <= kMostConstants && range.high <= 1);
+    return can_be && std::abs(*total - whole) < 1e-5 * whole ? static_cast<int>(whole) : 0;
+  }
 };
 
 // 0 times infinity is 0: the bound is never reached.
@@ -142,7 +147,7 @@ class FactFinder {
                       (transpose != nullptr && transpose->attributes().permutation.at(0) == 0));
     if (!all) {
       facts.total.reset();
-      facts.logarithm_of_shares = false;
+      facts.logarithms = 0;
     }
     return facts;
   }
@@ -170,7 +175,7 @@ class FactFinder {
         break;
       case log:
         y.range = {r.low > 0 ? std::log(r.low) : -kInfinity, r.high > 0 ? std::log(r.high) : kInfinity};
-        y.logarithm_of_shares = x.shares();
+        y.logarithms = x.groups();
         break;
       case relu:
       case clip:
@@ -279,7 +284,7 @@ class FactFinder {
     const double total = apart ? static_cast<double>(per_sample(x)) / static_cast<double>(size) : 0;
     if (attributes.log) {
       y.range = {-kInfinity, 0};
-      y.logarithm_of_shares = total == 1;
+      y.logarithms = static_cast<int>(total);
     } else {
       y.range = {0, 1};
       if (apart) y.total = total;
@@ -320,14 +325,16 @@ class FactFinder {
   Facts of_concat(const Node& node) const {
     const auto* concat = layer_if<Concat>(node);
     Facts y = of(node.inputs[0]);
-    y.logarithm_of_shares = false;
     for (std::size_t i = 1; i < node.inputs.size(); ++i) {
       const Facts next = of(node.inputs[i]);
       y.range = join(y.range, next.range);
+      y.logarithms = y.logarithms > 0 && next.logarithms > 0 ? y.logarithms + next.logarithms : 0;
       y.total = y.total && next.total ? std::optional(*y.total + *next.total) : std::nullopt;
     }
-    if (concat->attributes().axis == 0 || -concat->attributes().axis == shape(node.outputs[0]).rank())
+    if (concat->attributes().axis == 0 || -concat->attributes().axis == shape(node.outputs[0]).rank()) {
       y.total.reset();
+      y.logarithms = 0;
+    }
     return y;
   }
 
@@ -398,8 +405,8 @@ std::optional<ScoreKind> sampled_kind(const Graph& graph, const FactFinder& find
 ScoreKind score_kind(const Graph& graph) {
   FactFinder finder(graph);
   const Facts facts = finder.of_output();
-  if (facts.shares()) return ScoreKind::softmax;
-  if (facts.logarithm_of_shares) return ScoreKind::log_softmax;
+  if (facts.groups() == 1) return ScoreKind::softmax;
+  if (facts.logarithms == 1) return ScoreKind::log_softmax;
   if (const auto kind = sampled_kind(graph, finder)) return *kind;
   // A little is added to a sigmoid where its logarithm is taken in training.
   constexpr double kLittle = 1e-5;
@@ -407,14 +414,20 @@ ScoreKind score_kind(const Graph& graph) {
 }
 
 std::string heads_note(const Graph& graph, ScoreKind kind) {
-  if (kind != ScoreKind::sigmoid) return {};
+  if (kind != ScoreKind::sigmoid && kind != ScoreKind::logits) return {};
   const Facts facts = FactFinder(graph).of_output();
-  const double heads = facts.total ? std::round(*facts.total) : 0;
-  if (heads < 2 || facts.range.low < 0 || std::abs(*facts.total - heads) > 1e-5 * heads) return {};
-  return fmt::format(
-      "the scores add up to {0:g}, as those of {0:g} softmaxes side by side: in each of these one class is "
-      "right, but all classes are taken for independent of each other",
-      heads);
+  if (kind == ScoreKind::sigmoid && facts.groups() > 1)
+    return fmt::format(
+        "the scores add up to {0}, as those of {0} softmaxes side by side: in each of these one class is "
+        "right, but all classes are taken for independent of each other",
+        facts.groups());
+  if (kind == ScoreKind::logits && facts.logarithms > 1)
+    return fmt::format(
+        "the scores are logarithms of {} softmaxes side by side: in each of these one class is right, but "
+        "one "
+        "softmax is applied to all of them",
+        facts.logarithms);
+  return {};
 }
 
 std::optional<ScoreKind> find_score_kind(std::string_view name) {

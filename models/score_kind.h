@@ -21,8 +21,8 @@ inline constexpr std::string_view kScoresKey = "pipit.scores";
 /// exceed it (a class was cut off), are a softmax.
 ScoreKind score_kind(const Graph& graph);
 
-/// A note on scores of `kind` sigmoid that always add up to a whole number above 1, by what is followed: those of
-/// softmaxes side by side, which are taken for independent ones. Else nothing.
+/// A note on scores of softmaxes side by side, or their logarithms, which are taken for something else: `kind`, sigmoid
+/// or logits. Else nothing.
 std::string heads_note(const Graph& graph, ScoreKind kind);
 
 /// The kind of this name; nullopt where there is none.

@@ -412,7 +412,11 @@ TEST(ScoreKind, SoftmaxesSideBySideAreTold) {
   EXPECT_EQ(noted([](Net& n) { return n.concat(n.softmax(n.x), n.unary(sigmoid, n.x)); }), "");
   EXPECT_EQ(noted([](Net& n) { return n.unary(sigmoid, n.x); }), "");
   EXPECT_EQ(noted([](Net& n) { return n.softmax(n.x); }), "");
-  EXPECT_EQ(noted([](Net& n) { return n.concat(n.softmax(n.x, 1, true), n.softmax(n.x, 1, true)); }), "");
+  EXPECT_EQ(noted([](Net& n) { return n.softmax(n.x, 1, true); }), "");
+  EXPECT_EQ(noted([](Net& n) { return n.concat(n.softmax(n.x, 1, true), n.softmax(n.x)); }), "");
+  EXPECT_THAT(noted([](Net& n) { return n.concat(n.softmax(n.x, 1, true), n.unary(log, n.softmax(n.x))); }),
+              HasSubstr("logarithms of 2 softmaxes"));
+  EXPECT_EQ(noted([](Net& n) { return n.unary(log, n.binary(mul, n.softmax(n.x), n.number(2))); }), "");
 }
 
 }  // namespace
