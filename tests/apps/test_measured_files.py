@@ -166,7 +166,7 @@ class EditedFiles(FileTest):
                     done = self.pipit(*command, "--quiet", code=(OK, RUNTIME))
                     if done.returncode == OK:
                         continue
-                    # An object or a list that lacks what it should hold is told by that, another command's file by its name.
+                    # What lacks something is told by that, another command's file by its name.
                     self.refused(done, "edited.json", *((key,) if value not in (GONE, {}) and key in read else ()))
                     refused.add(key)
         self.assertLessEqual(read, refused)
