@@ -8,8 +8,9 @@ times are multiplied.
     PIPIT=build/pipit python3 tests/peers/compare_rate.py many.json
     PIPIT=build/pipit python3 tests/peers/compare_rate.py many.json --slower 1.03
 
-FILE holds documents of one command: profile, bench or sweep. Printed are shares of the comparisons with their 95 %
-interval (Wilson), as if these were independent: draws share processes, so with few processes it is wider.
+FILE holds documents of one command: profile, bench or sweep, in the order in which they ran. Printed are shares of the
+comparisons with 95 % intervals: in turns from 20 sections of the recording, between which load differs; of random draws
+Wilson's, as if these were independent, though they share processes.
 """
 
 import argparse
@@ -18,8 +19,12 @@ import math
 import os
 import pathlib
 import random
+import statistics
 import subprocess
 import tempfile
+
+
+SECTIONS = 20
 
 
 def documents(text):
@@ -49,14 +54,26 @@ def wilson(count, of, z=1.96):
     return f"{100 * share:.1f} % [{100 * (middle - half):.1f}, {100 * (middle + half):.1f}]"
 
 
+def share_text(found, order):
+    """found: (where in the recording, from 0 to 1; whether) of each comparison."""
+    if order == "random":
+        return wilson(sum(shown for _, shown in found), len(found))
+    sections = [[] for _ in range(SECTIONS)]
+    for where, shown in found:
+        sections[min(int(where * SECTIONS), SECTIONS - 1)].append(shown)
+    shares = [statistics.fmean(section) for section in sections if section]
+    half = 1.96 * statistics.stdev(shares) / math.sqrt(len(shares)) if len(shares) > 1 else math.nan
+    return f"{100 * statistics.fmean(shown for _, shown in found):.1f} +- {100 * half:.1f} %"
+
+
 def drawn(processes, count, order, rng):
-    """Two groups of `processes` of `count` that were recorded."""
+    """Two groups of `processes` of `count` that were recorded, and where in the recording."""
     if order == "random":
         both = rng.sample(range(count), 2 * processes)
-        return both[:processes], both[processes:]
+        return both[:processes], both[processes:], 0
     begin = rng.randrange(count - 2 * processes + 1)
     both = range(begin, begin + 2 * processes)
-    return both[::2], both[1::2]
+    return both[::2], both[1::2], begin / count
 
 
 def main():
@@ -76,9 +93,11 @@ def main():
         a, b = pathlib.Path(folder, "a.json"), pathlib.Path(folder, "b.json")
         for processes in map(int, options.processes.split(",")):
             rng = random.Random(1)
-            whole = any_layer = layers = of_layers = either = 0
+            whole, any_layer, either = [], [], []
+            layers = of_layers = 0
             for _ in range(options.comparisons):
-                for path, texts, side in zip((a, b), (first, second), drawn(processes, len(recorded), options.order, rng)):
+                *sides, where = drawn(processes, len(recorded), options.order, rng)
+                for path, texts, side in zip((a, b), (first, second), sides):
                     path.write_text("\n".join(texts[i] for i in side))
                 done = subprocess.run([os.environ.get("PIPIT", "pipit"), "compare", a, b, "--json", "--quiet"], check=True,
                                       capture_output=True, text=True)
@@ -86,13 +105,13 @@ def main():
                 verdicts = [layer["verdict"] in wanted for layer in comparison.get("layers", ()) if "verdict" in layer]
                 of_layers += len(verdicts)
                 layers += sum(verdicts)
-                whole += comparison["verdict"] in wanted
-                any_layer += any(verdicts)
-                either += comparison["verdict"] in wanted or any(verdicts)
-            print(f"{processes} against {processes}: whole {wilson(whole, options.comparisons)}", end="")
+                whole.append((where, comparison["verdict"] in wanted))
+                any_layer.append((where, any(verdicts)))
+                either.append((where, comparison["verdict"] in wanted or any(verdicts)))
+            print(f"{processes} against {processes}: whole {share_text(whole, options.order)}", end="")
             if of_layers:
-                print(f", any layer or row {wilson(any_layer, options.comparisons)}, either {wilson(either, options.comparisons)}, "
-                      f"single ones {100 * layers / of_layers:.2f} %", end="")
+                print(f", any layer or row {share_text(any_layer, options.order)}, either {share_text(either, options.order)}, single ones"
+                      f" {100 * layers / of_layers:.2f} %", end="")
             print(flush=True)
 
 
