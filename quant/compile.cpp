@@ -100,8 +100,8 @@ Graph prepare(Graph graph, const CompileOptions& options, std::vector<PassReport
   // In fp32 four channels are 16 bytes. Observers of every value compare them with the model's.
   const bool keep_channels =
       planning.keep_every_value || (planning.precision == Precision::fp32 && !is_quantized(graph));
-  graph =
-      optimize(std::move(graph), &passes, quantizing_pass(options, keep_f32), planning.device, keep_channels);
+  graph = (options.fused ? lay_out : optimize)(std::move(graph), &passes, quantizing_pass(options, keep_f32),
+                                               planning.device, keep_channels);
   const auto run = [&](const char* name, Rewritten next) {
     passes.push_back({name, next.changes, std::move(next.notes)});
     graph = std::move(next.graph);

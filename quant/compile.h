@@ -28,6 +28,8 @@ struct CompileOptions {
   std::vector<QuantizationPlan::Kept> keep;
   /// For int8_dynamic: a scale for each sample of a batch, or one for all.
   bool per_sample_scales = true;
+  /// The graph comes from fuse(), and is not fused again: names that a plan was made for, or is made of, stay.
+  bool fused = false;
   /// For w4: neighbouring weights that share a scale; 0: 32 in convolutions, 128 in fully connected layers.
   std::int64_t group_size = 0;
 };
@@ -40,9 +42,10 @@ struct Compiled {
   std::vector<std::string> notes;
 };
 
-/// Fuses, quantizes and lays out `graph` (as it was read, or what fuse() made of it) as the precision says, chooses
-/// kernels, and packs memory. `graph` is consumed, so that plans hold the only reference to constants that they pack.
-/// Plans for several GPUs are built side by side; the first error in the order of `gpus` is thrown.
+/// Fuses, quantizes and lays out `graph` (as it was read, or with CompileOptions::fused what fuse() made of it) as the
+/// precision says, chooses kernels, and packs memory. `graph` is consumed, so that plans hold the only reference to
+/// constants that they pack. Plans for several GPUs are built side by side; the first error in the order of `gpus` is
+/// thrown.
 ///
 /// Throws Error when options are of another precision than planning.precision, when there is no such device (both
 /// before anything is done), when `scales` do not fit the graph, or what ExecutionPlan::build throws; UnsupportedError

@@ -22,6 +22,7 @@ MixedModel::MixedModel(Graph fused, QuantizationPlan plan, CompileOptions option
 std::shared_ptr<const ExecutionPlan> MixedModel::build(Graph graph, CompileOptions options,
                                                        bool keep_every_value) const {
   options.planning.keep_every_value = keep_every_value;
+  options.fused = true;
   return compile(std::move(graph), options).plans[0];
 }
 

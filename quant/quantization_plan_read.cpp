@@ -162,17 +162,6 @@ void images_from(const JsonObject& object, QuantizationPlan& plan) {
   if (images.text("hash") != hash) images.wrong("hash", fmt::format("{}, that of its 'files'", hash));
 }
 
-// Every image adds the same number of values to a tensor. Not to every one where the model fixes a batch and the last
-// was filled up, but always to its input.
-void check_counts(const QuantizationPlan& plan) {
-  const std::uint64_t images = plan.images.size();
-  const bool fits = std::any_of(plan.tensors.begin(), plan.tensors.end(), [&](const TensorScale& t) {
-    return images > 0 && t.histogram->count() % images == 0;
-  });
-  if (!fits && !plan.tensors.empty())
-    fail("'images': there are {} files, and no tensor's histogram counts a multiple of as many", images);
-}
-
 void tensors_from(const JsonObject& object, QuantizationPlan& plan) {
   std::set<std::string> names;
   for (const Json& entry : object.array("tensors")) {
@@ -193,7 +182,6 @@ void tensors_from(const JsonObject& object, QuantizationPlan& plan) {
     if (found == histograms.end()) fail("'histograms': '{}' is missing", tensor.name);
     tensor.histogram = histogram_from(*found->second, tensor);
   }
-  check_counts(plan);
 }
 
 void keep_from(const JsonObject& object, QuantizationPlan& plan) {

@@ -294,6 +294,11 @@ Graph fuse(Graph graph, std::vector<PassReport>* report) {
 
 Graph optimize(Graph graph, std::vector<PassReport>* report, const ExtraPass& before_layouts,
                DeviceKind device, bool keep_channels) {
+  return lay_out(fuse(std::move(graph), report), report, before_layouts, device, keep_channels);
+}
+
+Graph lay_out(Graph graph, std::vector<PassReport>* report, const ExtraPass& before_layouts,
+              DeviceKind device, bool keep_channels) {
   std::vector<ExtraPass> passes{before_layouts};
   if (device == DeviceKind::cuda) passes.push_back({"raise quantize", raise_quantize});
   if (is_quantized(graph)) {
@@ -304,7 +309,7 @@ Graph optimize(Graph graph, std::vector<PassReport>* report, const ExtraPass& be
   passes.push_back({"fuse channel shuffles", fuse_channel_shuffle});
   if (device == DeviceKind::cuda && !keep_channels) passes.push_back({"widen channels", widen_channels});
   passes.push_back({"assign layouts", [&](const Graph& laid) { return LayoutPass(laid, device).run(); }});
-  return run_passes(fuse(std::move(graph), report), passes, report);
+  return run_passes(std::move(graph), passes, report);
 }
 
 }  // namespace pipit

@@ -170,4 +170,8 @@ Graph fuse(Graph graph, std::vector<PassReport>* report = nullptr);
 Graph optimize(Graph graph, std::vector<PassReport>* report = nullptr, const ExtraPass& before_layouts = {},
                DeviceKind device = DeviceKind::cpu, bool keep_channels = false);
 
+/// What optimize() does after fuse(), for a graph that fuse() made: fusing that again could change it further.
+Graph lay_out(Graph fused, std::vector<PassReport>* report = nullptr, const ExtraPass& before_layouts = {},
+              DeviceKind device = DeviceKind::cpu, bool keep_channels = false);
+
 }  // namespace pipit

@@ -117,6 +117,7 @@ Calibrated calibrate_on(QuantizationPlan& plan, const std::string& model, Graph 
   planning.tuner.reset();
   CompileOptions how;
   how.planning = std::move(planning);
+  how.fused = true;
   Session session = naming(model, [&] {
     Compiled compiled = compile(std::move(fused), how);
     notes.insert(notes.end(), compiled.notes.begin(), compiled.notes.end());

@@ -259,6 +259,31 @@ class Calibrate(CommandTest):
                          "int8", "--plan", "plan.json")
         self.assertEqual(done["images"][0]["top"][0]["class"], 0)
 
+    def test_the_graph_that_is_observed_is_the_one_that_is_quantized(self):
+        """A matrix product over an axis of the image becomes a convolution of its transpose: fused once more, the
+        padding before it would go after the transpose, with tensors that no other command knows."""
+        tensors = [onnx_model.tensor("pads", onnx_model.INT64, (8,), struct.pack("<8q", 0, 0, 1, 0, 0, 0, 1, 0)),
+                   onnx_model.tensor("w", onnx_model.FLOAT, (8, 5), struct.pack("<40f", *[i % 7 - 3 for i in range(40)]))]
+        nodes = [onnx_model.node("Pad", ["x", "pads"], "wide"), onnx_model.node("MatMul", ["wide", "w"], "m"),
+                 onnx_model.node("Flatten", ["m"], "y")]
+        self.write("pad.onnx", onnx_model.model((1, 3, 6, 8), nodes, tensors))
+        self.calibrate("pad.onnx", "images")
+        self.pipit("quantize", "pad.onnx", "--plan", "plan.json", "--output", "q.onnx", "--quiet")
+        self.pipit("diff", "pad.onnx", "images", "--plan", "plan.json", "--quiet")
+        planned = self.json("classify", "pad.onnx", "images/1.bmp", "--precision", "int8", "--plan", "plan.json", "--quiet")
+        written = self.json("classify", "q.onnx", "images/1.bmp", "--quiet")
+        self.assertEqual(planned["images"][0]["top"], written["images"][0]["top"])
+
+    def test_a_batch_that_the_model_mixes(self):
+        """Seven images in batches of two that become one of four after the first layer: no tensor counts sevenths."""
+        tensors = [onnx_model.tensor("pads", onnx_model.INT64, (8,), struct.pack("<8q", 1, *[0] * 3, 1, *[0] * 3)),
+                   onnx_model.tensor("w", onnx_model.FLOAT, (2, 3, 1, 1), struct.pack("<6f", *range(1, 7)))]
+        nodes = [onnx_model.node("Pad", ["x", "pads"], "four"), onnx_model.node("Conv", ["four", "w"], "c"),
+                 onnx_model.node("Flatten", ["c"], "y")]
+        self.write("mixed.onnx", onnx_model.model((2, 3, 4, 4), nodes, tensors))
+        self.assertEqual(self.calibrate("mixed.onnx", "images")["images"]["count"], 7)
+        self.pipit("quantize", "mixed.onnx", "--plan", "plan.json", "--output", "q.onnx", "--quiet")
+
     def test_models_with_nothing_to_quantize_are_refused(self):
         nodes = [onnx_model.node("GlobalAveragePool", ["x"], "p"), onnx_model.node("Flatten", ["p"], "y")]
         self.write("pool.onnx", onnx_model.model((1, 3, 32, 32), nodes))
