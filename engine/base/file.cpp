@@ -32,6 +32,31 @@ std::filesystem::path target_of(const std::filesystem::path& path,
   return link ? std::filesystem::canonical(path, ignored) : path;
 }
 
+// What `path` means where it leads to /proc/PID/fd/N, as /dev/stdout does: no name of a file but what a process has
+// open. The file may have no name any more, or be one that is added to: it is no file to replace.
+struct OpenFile {
+  bool named = false;   // `path` is of that kind
+  int descriptor = -1;  // of this process, or -1
+};
+
+OpenFile open_file_at(std::filesystem::path path) {
+  constexpr int kMostLinks = 40;  // as the system follows
+  std::error_code error;
+  for (int i = 0; i < kMostLinks && std::filesystem::is_symlink(path, error); ++i) {
+    const bool has_folder = path.has_parent_path();
+    const auto folder = std::filesystem::canonical(has_folder ? path.parent_path() : ".", error);
+    if (error) return {};
+    const std::string name = path.filename().string();
+    if (folder.filename() == "fd" && folder.string().starts_with("/proc/")) {
+      const bool own = folder == std::filesystem::canonical("/proc/self/fd", error) ||
+                       folder == std::filesystem::canonical("/proc/thread-self/fd", error);
+      return {true, own ? std::atoi(name.c_str()) : -1};
+    }
+    path = folder / std::filesystem::read_symlink(path, error);
+  }
+  return {};
+}
+
 std::filesystem::path folder_of(const std::filesystem::path& file) {
   return file.has_parent_path() ? file.parent_path() : ".";
 }
@@ -78,7 +103,29 @@ bool put(int descriptor, std::string_view content) {
   fail("{}: cannot be written: {}", path.string(), reason);
 }
 
+// A descriptor that goes on where the one of this process that `path` names is.
+int copy_of_open_file(const std::filesystem::path& path) {
+  const int named = open_file_at(path).descriptor;
+  if (named < 0) fail_to_write(path, "it is what another process has open");
+  const int flags = fcntl(named, F_GETFL);
+  if (flags < 0) fail_to_write(path, std::strerror(errno));
+  if ((flags & O_ACCMODE) == O_RDONLY) fail_to_write(path, "it is open for reading only");
+  const int copy = fcntl(named, F_DUPFD_CLOEXEC, 0);
+  if (copy < 0) fail_to_write(path, std::strerror(errno));
+  return copy;
+}
+
 }  // namespace
+
+bool is_missing(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return std::filesystem::status(path, ignored).type() == std::filesystem::file_type::not_found;
+}
+
+bool is_folder(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return std::filesystem::is_directory(path, ignored);
+}
 
 std::string read_file(const std::filesystem::path& path, std::uint64_t most_bytes) {
   namespace fs = std::filesystem;
@@ -104,6 +151,10 @@ void check_writable(const std::filesystem::path& path) {
   std::error_code ignored;
   const fs::file_status status = fs::status(path, ignored);
   if (fs::is_directory(status)) fail("{}: is a folder", path.string());
+  if (fs::is_regular_file(status) && open_file_at(path).named) {
+    close(copy_of_open_file(path));
+    return;
+  }
   if (fs::exists(status) && !fs::is_regular_file(status)) {
     if (access(path.c_str(), W_OK) != 0)
       fail("{}: cannot be written: {}", path.string(), std::strerror(errno));
@@ -136,6 +187,9 @@ FileWriter::FileWriter(std::filesystem::path path, Existing existing)
   if (std::filesystem::is_directory(status)) fail("{}: is a folder", path_.string());
   if (existing_ == Existing::kept) {
     target_ = path_;
+  } else if (std::filesystem::is_regular_file(status) && open_file_at(path_).named) {
+    descriptor_ = copy_of_open_file(path_);
+    return;
   } else if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
     open_device();
     return;

@@ -9,6 +9,12 @@
 
 namespace pipit {
 
+/// Whether nothing has the name `path`; false where that cannot be found out, and for all that is there.
+bool is_missing(const std::filesystem::path& path);
+
+/// Whether `path` is a folder, links followed; false where that cannot be found out.
+bool is_folder(const std::filesystem::path& path);
+
 /// The content of a regular file of at most `most_bytes`. Throws Error, beginning with the path: for what is not there,
 /// for a folder, a pipe or a device (which could deliver for ever), for a larger file, and when reading fails.
 std::string read_file(const std::filesystem::path& path, std::uint64_t most_bytes);
@@ -19,8 +25,8 @@ void check_writable(const std::filesystem::path& path);
 
 /// Writes a file beside `path` and renames it into place, so that readers see the old content or the new, and an
 /// error or interrupt leaves what was there. A file that is replaced keeps its mode, and its owner where this user may
-/// say so. A link stays and leads to the new content; a device or pipe is written to, never replaced. Throws Error,
-/// beginning with the path, when that fails.
+/// say so. A link stays and leads to the new content; a device or pipe is written to, never replaced, and what this
+/// process has open, under a name as /dev/stdout, is added to. Throws Error, beginning with the path, when that fails.
 void write_file(const std::filesystem::path& path, std::string_view content);
 
 /// The only way in which pipit's files come to be (.ci/check_writers.py): a file without a name, or with one that

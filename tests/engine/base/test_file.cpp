@@ -4,10 +4,12 @@
 #include <gmock/gmock.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <chrono>
+#include <csignal>
 #include <fstream>
 #include <string>
 
@@ -30,6 +32,55 @@ TEST(File, WritesToAPipeAndDoesNotReplaceIt) {
   EXPECT_EQ(read(reader, got.data(), got.size()), 4);
   EXPECT_TRUE(std::filesystem::is_fifo(path));
   close(reader);
+  std::filesystem::remove(path);
+}
+
+// /dev/stdout where the shell was told ">> file": what is there stays, and the file need not have a name any more.
+TEST(File, AddsToWhatTheProcessHasOpen) {
+  const std::filesystem::path path = testing::TempDir() + "/pipit-open-test";
+  const std::filesystem::path link = testing::TempDir() + "/pipit-open-test-link";
+  std::filesystem::remove(link);
+  write_file(path, "one ");
+  const int file = open(path.c_str(), O_RDWR | O_APPEND);
+  ASSERT_GE(file, 0);
+  const std::filesystem::path name = "/proc/self/fd/" + std::to_string(file);
+  std::filesystem::create_symlink(name, link);
+  for (const std::filesystem::path& given : {name, link}) {
+    check_writable(given);
+    write_file(given, "two ");
+  }
+  EXPECT_EQ(read_file(path, 100), "one two two ");
+  std::filesystem::remove(path);
+  check_writable(name);
+  write_file(name, "three");
+  std::array<char, 32> got{};
+  EXPECT_EQ(pread(file, got.data(), got.size(), 0), 17);
+  EXPECT_EQ(std::string(got.data()), "one two two three");
+  EXPECT_FALSE(std::filesystem::exists(path));
+  close(file);
+  std::filesystem::remove(link);
+}
+
+TEST(File, RefusesWhatIsOpenForReadingOrElsewhere) {
+  const std::filesystem::path path = testing::TempDir() + "/pipit-read-only-test";
+  write_file(path, "one");
+  const int file = open(path.c_str(), O_RDONLY);
+  ASSERT_GE(file, 0);
+  const std::filesystem::path name = "/proc/self/fd/" + std::to_string(file);
+  EXPECT_THAT([&] { check_writable(name); }, ThrowsMessage<Error>(HasSubstr("open for reading only")));
+  EXPECT_THROW(write_file(name, "two"), Error);
+  const pid_t child = fork();
+  if (child == 0) {
+    pause();
+    _exit(0);
+  }
+  const std::filesystem::path other = "/proc/" + std::to_string(child) + "/fd/" + std::to_string(file);
+  EXPECT_THAT([&] { check_writable(other); }, ThrowsMessage<Error>(HasSubstr("another process")));
+  EXPECT_THROW(write_file(other, "two"), Error);
+  kill(child, SIGKILL);
+  EXPECT_EQ(waitpid(child, nullptr, 0), child);
+  EXPECT_EQ(read_file(path, 100), "one");
+  close(file);
   std::filesystem::remove(path);
 }
 
