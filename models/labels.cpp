@@ -149,14 +149,38 @@ Labels read_labels(const std::filesystem::path& path) {
   return labels_from_text(read_file(path, kMaxLabelBytes), path.string());
 }
 
+namespace {
+
+// Not where a name has a line break, the first begins like JSON, the last is empty, and so on.
+bool lines_hold(const std::string& text, const Labels& labels) {
+  try {
+    return labels_from_text(text) == labels;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+bool is_utf8(const std::string& text) {
+  try {
+    return !Json(text).dump().empty();
+  } catch (const Json::type_error&) {
+    return false;
+  }
+}
+
+}  // namespace
+
 std::string labels_to_text(const Labels& labels) {
   std::string text;
+  Json list = Json::array();
   for (std::size_t i = 0; i < labels.size(); ++i) {
-    if (labels[i].find_first_of("\r\n") != std::string::npos) fail("label {} has a line break", i);
+    list.push_back(labels[i]);
+    if (!is_utf8(labels[i]))
+      fail("label {} ('{}') is not UTF-8; convert the file that holds it", i, labels[i]);
     if (i > 0) text += '\n';
     text += labels[i];
   }
-  return text;
+  return lines_hold(text, labels) ? text : list.dump();
 }
 
 std::optional<int> find_label(const Labels& labels, std::string_view name) {

@@ -22,8 +22,8 @@ Labels read_labels(const std::filesystem::path& path);
 /// The same from text; `name` stands for the path in messages.
 Labels labels_from_text(std::string_view text, const std::string& name = "labels");
 
-/// One label per line: the form in which models carry them in the ONNX metadata under kLabelsKey. Throws
-/// Error when a label has a line break.
+/// What labels_from_text() reads as these labels: one per line, or a JSON list where lines cannot hold them. The form
+/// in which models carry them in the ONNX metadata under kLabelsKey. Throws Error when a label is not UTF-8.
 std::string labels_to_text(const Labels& labels);
 
 inline constexpr std::string_view kLabelsKey = "pipit.labels";

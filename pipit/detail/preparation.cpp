@@ -126,7 +126,8 @@ Labels labels_for(const Model& model, const std::filesystem::path& file, const C
   if (!found.empty() && static_cast<std::int64_t>(found.size()) != classes) {
     if (file.empty())
       fail("{}: its metadata holds {} labels for {} classes", model.name, found.size(), classes);
-    fail("{}: {} labels, but {} has {} classes", file.string(), found.size(), model.name, classes);
+    fail("{}: {} label{}, but {} has {} classes", file.string(), found.size(), found.size() == 1 ? "" : "s",
+         model.name, classes);
   }
   return found;
 }

@@ -70,7 +70,22 @@ TEST(LabelsText, RoundTripsThroughTheMetadataForm) {
   const Labels labels = {"cat", "", "n01440764 tench, Tinca tinca", "dog"};
   EXPECT_EQ(labels_to_text(labels), "cat\n\nn01440764 tench, Tinca tinca\ndog");
   EXPECT_EQ(labels_from_text(labels_to_text(labels)), labels);
-  EXPECT_THROW(labels_to_text({"a\nb"}), Error);
+}
+
+TEST(LabelsText, RoundTripsWhatLinesCannotHold) {
+  for (const Labels& labels :
+       {Labels{"a\nb", "c"}, Labels{"a\r", "b"}, Labels{"[unknown]", "cat"}, Labels{"{", "cat"},
+        Labels{"cat", ""}, Labels{"", ""}, Labels{std::string("a\0", 2), "b"},
+        Labels{"\xEF\xBB\xBF"
+               "a",
+               "b"},
+        Labels{" ", "[", " "}})
+    EXPECT_EQ(labels_from_text(labels_to_text(labels)), labels) << labels_to_text(labels);
+}
+
+// Readers of ONNX files take metadata for UTF-8, as its specification says.
+TEST(LabelsText, OnlyUtf8IsStored) {
+  EXPECT_THAT(test::error_of([] { labels_to_text({"a", "\xE9t\xE9"}); }), HasSubstr("label 1"));
 }
 
 TEST(ReadLabels, ReadsAFileOrSaysWhyNot) {
