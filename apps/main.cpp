@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <new>
 #include <string_view>
 
@@ -188,6 +189,8 @@ int run(int argc, char** argv) {
     return report(e.what(), kExitRuntime);
   } catch (const std::bad_alloc&) {
     return report("out of memory", kExitRuntime);
+  } catch (const std::filesystem::filesystem_error& e) {
+    return report(fmt::format("{}: {}", e.path1().string(), e.code().message()), kExitRuntime);
   } catch (const std::exception& e) {
     return std::ferror(stdout) != 0 ? flushed(kExitRuntime) : report(e.what(), kExitRuntime);
   }

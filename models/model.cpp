@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "engine/base/error.h"
+#include "engine/base/file.h"
 #include "engine/platform/float_mode.h"
 #include "models/catalogue.h"
 #include "models/embedded.h"
@@ -66,7 +67,7 @@ Model load_model(const std::string& name, const OnnxOptions& options) {
   const ScopedFloatMode mode;
   const NamedModel* named = find_named_model(name);
   if (named == nullptr) {
-    if (std::filesystem::exists(name)) return from_onnx(name, read_onnx(name, options));
+    if (!is_missing(name)) return from_onnx(name, read_onnx(name, options));
     fail("{}: there is no such file, and no model of that name ({})", name, named_model_list());
   }
   if (named->origin == ModelOrigin::embedded) return parse_model(resnet20_cifar10_onnx(), name, options);

@@ -42,7 +42,7 @@ Images find_images(std::span<const fs::path> given, bool strict) {
   std::set<std::string> seen;
   for (const fs::path& path : given) {
     ImageFiles found;
-    if (given.size() > 1 && fs::is_directory(path)) {
+    if (given.size() > 1 && is_folder(path)) {
       add_images(found, path);
     } else {
       found = list_images(path);

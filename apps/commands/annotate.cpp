@@ -40,7 +40,9 @@ class WeightCopies {
   WeightCopies(const fs::path& model, const fs::path& output)
       : model_(model), output_(output), folder_(folder_of(output)) {
     const std::vector<fs::path> files = external_files(model);
-    if (files.empty() || fs::equivalent(folder_of(model), folder_)) return;
+    std::error_code error;
+    if (files.empty() || fs::equivalent(folder_of(model), folder_, error)) return;
+    if (error) fail("{}: {}", folder_.string(), error.message());
     std::erase_if(copied_ = files, [&](const fs::path& file) { return is_there(file); });
   }
   ~WeightCopies() {
@@ -67,13 +69,15 @@ class WeightCopies {
       fail("{}: weights of {} go into a file of this name; choose another for --output", output_.string(),
            model_.string());
     }
-    const fs::path inside = fs::weakly_canonical(fs::absolute(folder_of(target)));
-    const fs::path folder = fs::canonical(folder_);
+    std::error_code error;
+    const fs::path inside = fs::weakly_canonical(fs::absolute(folder_of(target), error), error);
+    if (error) fail("{}: {}", target.string(), error.message());
+    const fs::path folder = fs::canonical(folder_, error);
     if (std::mismatch(folder.begin(), folder.end(), inside.begin(), inside.end()).first != folder.end()) {
       fail("{}: weights of {} would go there, which leads out of the folder to {}", target.string(),
            model_.string(), inside.string());
     }
-    if (!fs::exists(fs::symlink_status(target))) return false;
+    if (!fs::exists(fs::symlink_status(target, error))) return false;
     if (same_content(folder_of(model_) / file, target)) return true;
     fail(
         "{}: there is another file already, and the weights of {} would go there; choose another folder for "
@@ -84,7 +88,9 @@ class WeightCopies {
     fs::path folder = folder_;
     for (const fs::path& part : inside) {
       folder /= part;
-      if (fs::create_directory(folder)) made_.push_back(folder);
+      std::error_code error;
+      if (fs::create_directory(folder, error)) made_.push_back(folder);
+      if (error) fail("{}: cannot be made: {}", folder.string(), error.message());
     }
   }
 

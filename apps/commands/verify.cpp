@@ -90,8 +90,8 @@ std::vector<Found> find_tests(const std::vector<std::string>& roots) {
     std::error_code error;
     const fs::file_status status = fs::status(root, error);
     if (!fs::is_directory(status)) {
-      const bool is_there = fs::exists(status);
-      fail("{}: {}", root, is_there || !error ? "no such folder" : error.message());
+      if (fs::exists(status)) fail("{}: is no folder", root);
+      fail("{}: {}", root, status.type() == fs::file_type::not_found ? "no such folder" : error.message());
     }
     std::vector<Found> found;
     find_below(root, found);

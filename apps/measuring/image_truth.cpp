@@ -87,7 +87,9 @@ class TruthFile {
       if (inside.empty() || inside.is_absolute() || *inside.begin() == "..")
         fail("{}: '{}' is no path below {}", place(), short_text(named), folder.string());
       image.path = (folder / inside).lexically_normal();
-      if (!fs::is_regular_file(image.path)) fail("{}: there is no image {}", place(), image.path.string());
+      std::error_code ignored;
+      if (!fs::is_regular_file(image.path, ignored))
+        fail("{}: there is no image {}", place(), image.path.string());
       if (!known.insert(image.path).second)
         fail("{}: {} is named a second time", place(), image.path.string());
       image.classes = classes_of(field(line));
@@ -202,7 +204,7 @@ ImageTruth read_truth(const std::string& folder, const Labels& labels, const Cla
     truth.left_out = std::move(found.left_out);
     for (LabelledImage& image : found.images) truth.images.push_back({std::move(image.path), {image.label}});
   } catch (const Error& e) {
-    if (!output.yes_or_no() || !fs::is_directory(folder)) throw;
+    if (!output.yes_or_no() || !is_folder(folder)) throw;
     fail("{} (the model says yes or no: --labels names no and yes, in this order; --truth takes a CSV file)",
          e.what());
   }

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -47,19 +48,22 @@ JsonLines::JsonLines(std::string path) : path_(std::move(path)) {}
 
 JsonLines::JsonLines(std::string path, const Json& settings, bool resume) : JsonLines(std::move(path)) {
   if (path_.empty()) return;
-  const bool there = std::filesystem::exists(path_);
-  if (there && !resume) fail("{}: is there already; --resume goes on with it", path_);
-  if (there && !std::filesystem::is_regular_file(path_)) fail("{}: is no regular file", path_);
+  std::error_code unknown;
+  const std::filesystem::file_status there = std::filesystem::status(path_, unknown);
+  if (std::filesystem::exists(there) && !resume)
+    fail("{}: is there already; --resume goes on with it", path_);
+  if (std::filesystem::exists(there) && !std::filesystem::is_regular_file(there))
+    fail("{}: is no regular file", path_);
   descriptor_ = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
   if (descriptor_ < 0) fail("{}: cannot be written: {}", path_, std::strerror(errno));
   // Rows of sweeps that run side by side measure each other, and would be there several times.
   if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
     fail("{}: another sweep is writing it; wait for that, or name another file", path_);
-  if (std::filesystem::file_size(path_) > 0) {
+  if (size() > 0) {
     if (!resume) fail("{}: is there already; --resume goes on with it", path_);
     read(settings);
   }
-  if (std::filesystem::file_size(path_) == 0) append(settings);
+  if (size() == 0) append(settings);
 }
 
 JsonLines::~JsonLines() {
@@ -90,7 +94,14 @@ void JsonLines::read(const Json& settings) {
       fail("{}: is of another sweep: {}; name another file", path_, differences(json, settings));
     if (line > 0) found_.push_back(std::move(json));
   }
-  if (complete < content.size()) std::filesystem::resize_file(path_, complete);
+  if (complete < content.size() && ::ftruncate(descriptor_, static_cast<off_t>(complete)) != 0)
+    fail("{}: {}", path_, std::strerror(errno));
+}
+
+std::int64_t JsonLines::size() const {
+  struct stat opened = {};
+  if (::fstat(descriptor_, &opened) != 0) fail("{}: {}", path_, std::strerror(errno));
+  return opened.st_size;
 }
 
 void JsonLines::append(const Json& json) {

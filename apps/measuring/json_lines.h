@@ -27,6 +27,7 @@ class JsonLines {
  private:
   explicit JsonLines(std::string path);  // so that what the other one opens is closed when it throws
   void read(const nlohmann::ordered_json& settings);
+  std::int64_t size() const;
 
   std::string path_;
   int descriptor_ = -1;

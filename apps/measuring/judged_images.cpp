@@ -6,6 +6,7 @@
 #include "apps/display/table.h"
 #include "apps/measuring/image_truth.h"
 #include "apps/measuring/runner.h"
+#include "engine/base/file.h"
 
 namespace pipit::apps {
 
@@ -54,7 +55,7 @@ LabelledImages images_to_judge(const std::string& folder, Against against, const
     try {
       found = list_labelled_images(folder, labels, static_cast<int>(output.classes));
     } catch (const Error& e) {
-      if (!std::filesystem::is_directory(folder)) throw;
+      if (!is_folder(folder)) throw;
       fail("{} (images without classes: {})", e.what(), otherwise);
     }
   } else {

@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 
 #include "apps/display/output_files.h"
 #include "engine/base/file.h"
+#include "models/run_files.h"
 
 namespace pipit::apps {
 
@@ -48,8 +48,7 @@ void OutputOption::add_to(CLI::App& command, const std::vector<OutputForm>& form
       if (ending == nullptr || std::ranges::find(forms, ending->form) == forms.end())
         throw CLI::ValidationError("--output", fmt::format("'{}' must end in one of {}", path, list));
       for (const File& other : files_) {
-        std::error_code ignored;
-        if (other.path == path || std::filesystem::equivalent(other.path, path, ignored))
+        if (same_file(other.path, path))
           throw CLI::ValidationError("--output", fmt::format("'{}' is named twice", path));
       }
       files_.push_back({path, ending->form});

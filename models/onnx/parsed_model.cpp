@@ -200,7 +200,7 @@ class File {
 
 ParsedModel parse_model(const std::filesystem::path& path) {
   std::error_code error;
-  if (!std::filesystem::exists(path, error)) fail("there is no such file");
+  if (!std::filesystem::exists(path, error)) fail("{}", error ? error.message() : "there is no such file");
   if (!std::filesystem::is_regular_file(path, error)) fail("is not a regular file");
   const auto file = std::make_shared<const File>(path);
   struct stat status {};

@@ -56,6 +56,8 @@ class Forms(Outputs):
         self.assert_one_line_error(
             self.pipit("profile", MODEL, "--output", "a.csv", "--output", "a.csv", code=USAGE), "twice")
         self.assert_one_line_error(
+            self.pipit("profile", MODEL, "--output", "a.csv", "--output", "./a.csv", code=USAGE), "twice")
+        self.assert_one_line_error(
             self.pipit("profile", MODEL, "--threads", "1,2", "--output", "a.trtexec.json", code=USAGE), "trtexec")
         self.assertEqual(list(self.folder.iterdir()), [])
 

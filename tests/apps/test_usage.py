@@ -177,6 +177,24 @@ class RuntimeErrors(CommandTest):
                 self.assert_one_line_error(done, "no-such-model.onnx")
                 self.assertEqual(done.stdout, "")
 
+    def test_names_that_cannot_be_looked_at(self):
+        """The system's reason in our words: a name that is too long, links in a circle."""
+        (self.folder / "round").symlink_to("round")
+        self.write("truth.csv", f"images,classes\n{'x' * 300}.jpg,cat\n")
+        for name in ("round", "x" * 300):
+            for arguments in (["inspect", name], ["bench", name], ["classify", name, "a.jpg"], ["classify", MODEL, name],
+                              ["evaluate", MODEL, name], ["calibrate", name, ".", "--output", "p.json"],
+                              ["tune", MODEL, name, "--max-drop", 1, "--output", "p.json"],
+                              ["prune", MODEL, name, "--keep", 0.5, "--output", "p.onnx"],
+                              ["verify", name], ["compare", name, name],
+                              ["annotate", name, "--preset", "cifar", "--output", "p.onnx"],
+                              ["sweep", "conv", "--sample", 1, "--results", name, "--resume"],
+                              ["profile", MODEL, "--tuning-cache", name]):
+                with self.subTest(arguments[0], name=name):
+                    done = self.pipit(*arguments, code=(RUNTIME, USAGE))
+                    self.assert_one_line_error(done, name)
+                    self.assertNotIn("filesystem error", done.stderr)
+
     def test_model_that_is_a_folder(self):
         (self.folder / "model.onnx").mkdir()
         self.assert_one_line_error(self.pipit("inspect", "model.onnx", code=RUNTIME), "model.onnx")
