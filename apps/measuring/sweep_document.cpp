@@ -27,6 +27,7 @@ void add_convolutions(Json& document, const JsonDocument& json) {
     if (!base.is_string()) fail("\"bases\" holds {}; expected names", shown(base));
     bases.push_back(base.get<std::string>());
   }
+  if (bases.empty()) fail("\"bases\" is []; expected names");
   document["bases"] = bases;
   std::vector<ConvRow> rows;
   std::set<std::string> keys;
@@ -66,6 +67,7 @@ Json read_sweep_document(const std::string& path) {
     Json document = {
         {"command", command}, {"device", text_of(json, "device")}, {"threads", count_of(json, "threads")}};
     (command == "sweep conv" ? add_convolutions : add_pruned_layers)(document, json);
+    if (document["rows"].empty()) fail("\"rows\" is []; there is nothing to show");
     return document;
   } catch (const Error& e) {
     fail("{}: {}", path, e.what());

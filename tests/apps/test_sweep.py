@@ -348,7 +348,7 @@ class SweepConv(SweepTest):
                 done = self.pipit("profile", MODEL, "--runs", 1, "--sweep", "sweep.json", "--output", "r.html", code=RUNTIME)
                 self.assert_one_line_error(done, "sweep.json: ", f'"{key}"')
                 self.assertNotIn("json.exception", done.stderr)
-        for key, value in (("bases", 3), ("bases", [1]), ("threads", "2"), ("rows", {}), ("threads", 0)):
+        for key, value in (("bases", 3), ("bases", [1]), ("bases", []), ("rows", []), ("threads", "2"), ("rows", {}), ("threads", 0)):
             with self.subTest(key=key, value=value):
                 self.write("sweep.json", json.dumps({**result, key: value}))
                 done = self.pipit("profile", MODEL, "--runs", 1, "--sweep", "sweep.json", "--output", "r.html", code=RUNTIME)
