@@ -2,6 +2,7 @@
 /// The exceptions of pipit.
 #pragma once
 
+#include <cstddef>
 #include <stdexcept>
 #include <string>
 
@@ -11,14 +12,20 @@ namespace pipit {
 /// what to do about it.
 class Error : public std::runtime_error {
  public:
-  /// The message is what() verbatim.
-  explicit Error(const std::string& message) : std::runtime_error(message) {}
+  /// The message is what(); a NUL in it (of a name, of a file), which would end that, is written as \x00.
+  explicit Error(const std::string& message) : std::runtime_error(without_nul(message)) {}
+
+ private:
+  static std::string without_nul(std::string text) {
+    for (std::size_t at = 0; (at = text.find('\0', at)) != std::string::npos;) text.replace(at, 1, "\\x00");
+    return text;
+  }
 };
 
 /// The input is well-formed but asks for something that pipit does not implement.
 class UnsupportedError : public Error {
  public:
-  /// The message is what() verbatim.
+  /// As Error().
   explicit UnsupportedError(const std::string& message) : Error(message) {}
 };
 
