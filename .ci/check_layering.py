@@ -40,7 +40,7 @@ ROOMS = {
     "layers/passes": {".", "ops", "common"},
     "layers/reference": {"ops", "common"},
     "layers/cpu": {".", "ops", "common", "cpu/vector", "cpu/tile"},
-    "layers/cuda": {".", "ops", "common", "cuda/device", "cuda/libraries"},
+    "layers/cuda": {".", "ops", "common", "cuda/cost", "cuda/device", "cuda/libraries"},
     "models": {"image", "onnx", "onnx/read", "onnx/write"},
     "models/image": {"."},
     "models/image/libraries": {"image"},
@@ -79,16 +79,17 @@ add_kernels("cpu", {
     "quantized": "conv linear tile elementwise vector",
 })
 add_kernels("cuda", {
-    "device": "",
-    "libraries": "device",
-    "elementwise": "device",
-    "linear": "libraries device",
-    "conv": "libraries device",
-    "spatial": "device",
-    "reduction": "device",
-    "movement": "device",
-    "quantized": "conv spatial libraries device",
-    "chain": "quantized conv libraries device",
+    "cost": "",
+    "device": "cost",
+    "libraries": "device cost",
+    "elementwise": "device cost",
+    "linear": "libraries device cost",
+    "conv": "libraries device cost",
+    "spatial": "device cost",
+    "reduction": "device cost",
+    "movement": "device cost",
+    "quantized": "conv spatial libraries device cost",
+    "chain": "quantized conv libraries device cost",
 })
 CLOSED = {"layers/cpu", "layers/cuda", "layers/reference"}
 SHARED_WORDS = {"pipit/error.h", "pipit/scores.h", "pipit/types.h"}

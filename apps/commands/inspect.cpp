@@ -93,6 +93,15 @@ Totals totals(const ExecutionPlan& plan) {
   return sum;
 }
 
+// Microseconds on a GPU; on the CPU what Winograd takes, in the time of the direct sums.
+std::string estimates_of(const Step& step) {
+  std::string text = "estimated:";
+  for (const EstimatedCandidate& e : step.estimates) {
+    text += fmt::format("{} {} {:.3g}", &e == step.estimates.data() ? "" : ",", e.name, e.time);
+  }
+  return text;
+}
+
 // Who refused the layer, and how its kernel was chosen: lines that stand below the layer's row.
 std::string reasons_of(const Step& step, const Refusals& refusals) {
   std::string text;
@@ -103,6 +112,7 @@ std::string reasons_of(const Step& step, const Refusals& refusals) {
       printable(fmt::format("     {}{}: by {}{}{}", step.kernel_name, variant, chosen_by_name(step.choice.by),
                             step.choice.note.empty() ? "" : "; ", step.choice.note)) +
       "\n";
+  if (!step.estimates.empty()) text += printable("       " + estimates_of(step)) + "\n";
   for (const TimedKernel& t : step.choice.timed) {
     text += printable(fmt::format("       {}{}{}: {}", t.name, t.variant.empty() ? "" : " ", t.variant,
                                   t.problem.empty() ? fmt::format("{:.4f} ms", t.ms) : t.problem)) +
@@ -256,6 +266,9 @@ nlohmann::ordered_json to_json(const Model& model, const Runner& runner, bool wh
       layer["refused"] = nlohmann::ordered_json::array();
       for (const RefusedCandidate& r : step.refused)
         layer["refused"].push_back({{"kernel", r.name}, {"why", r.reason}});
+      layer["estimated"] = nlohmann::ordered_json::array();
+      for (const EstimatedCandidate& e : step.estimates)
+        layer["estimated"].push_back({{"kernel", e.name}, {"time", e.time}});
     }
     json["layers"].push_back(std::move(layer));
   }

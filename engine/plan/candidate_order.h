@@ -1,20 +1,25 @@
 // The order in which candidates are asked for a node.
 #pragma once
 
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "engine/plan/registry.h"
 
 namespace pipit {
 
-/// In order of preference, those that yield for this node behind the next one that does not; of several such in a row
-/// each yields to the next.
-std::vector<const Candidate*> candidate_order(const std::vector<Candidate>& candidates, const NodeSpec& spec);
+struct OrderedCandidate {
+  const Candidate* candidate = nullptr;
+  /// What it would take for the node and its followers, in the unit of Estimate::time; nothing without an estimate.
+  std::optional<double> time;
+};
 
-/// A Candidate::yields, which is asked about any node: `yields` only sees those that `refuse` lets pass, and may
-/// assume what that has checked (ranks, extents, constants). A candidate that refuses yields. `refuse`: the
-/// candidate's own, or, where that asks a library, the part of it that does not.
-std::function<bool(const NodeSpec&)> yields_where_accepted(std::function<Refusal(const NodeSpec&)> refuse,
-                                                           std::function<bool(const NodeSpec&)> yields);
+/// The candidates of the node's layer type. Those with an estimate share their places in the order of registration so
+/// that the least comes first; the others keep theirs. followers: nodes that may be fused, each into the one before
+/// (Fusion::followers); what a candidate does not fuse is added as a kernel of its own.
+std::vector<OrderedCandidate> candidate_order(const Registry& registry, DeviceKind device,
+                                              const NodeSpec& spec,
+                                              std::span<const NodeSpec* const> followers = {});
 
 }  // namespace pipit

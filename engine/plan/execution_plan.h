@@ -57,6 +57,12 @@ struct RefusedCandidate {
   std::string reason;
 };
 
+/// What a candidate was expected to take with what may be fused into it (Estimate::time).
+struct EstimatedCandidate {
+  std::string name;
+  double time = 0;
+};
+
 /// One kernel call.
 struct Step {
   int index = 0;            ///< position in ExecutionPlan::steps()
@@ -76,6 +82,7 @@ struct Step {
   std::vector<Part> parts;
   Choice choice;
   std::unique_ptr<const Kernel> kernel;
+  std::vector<EstimatedCandidate> estimates;  ///< the least first
   std::vector<RefusedCandidate> refused;
   std::vector<Placement> inputs;
   std::vector<Placement> outputs;

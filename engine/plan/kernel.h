@@ -73,9 +73,6 @@ struct NodeSpec {
   std::string_view variant = {};
   /// Nothing while candidates are chosen and timed.
   Fusion fusion = {};
-  /// Only for Candidate::yields: the node that candidates may be offered as an epilogue (Candidate::fuses_epilogue),
-  /// which has the one behind it, or null.
-  const NodeSpec* next = nullptr;
 
   bool has_input(std::size_t i) const { return i < inputs.size() && inputs[i] != nullptr; }
   const Tensor* constant(std::size_t i) const { return i < constants.size() ? constants[i].get() : nullptr; }

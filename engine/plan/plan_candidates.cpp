@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 
 #include "engine/plan/candidate_order.h"
 #include "engine/plan/described_node.h"
@@ -58,21 +57,20 @@ class Chooser {
   std::string choose(const Node& node, StepDraft& draft) const {
     const std::vector<Candidate>& candidates = registry_.candidates(node.layer->type(), options_.device);
     DescribedNode described(subject_, node, false);
-    // No candidate looks at more than a function and an average.
-    std::array<std::optional<DescribedNode>, 2> behind;
-    int next = draft.node;
-    NodeSpec* last = &described.spec;
-    for (std::optional<DescribedNode>& follower : behind) {
-      next = followers_.after(next);
-      if (next < 0) break;
-      follower.emplace(subject_, subject_.graph.nodes()[static_cast<std::size_t>(next)], false);
-      last->next = &follower->spec;
-      last = &follower->spec;
+    // No candidate fuses more than a function, an average and its quantization.
+    constexpr std::size_t kMaxFollowers = 3;
+    std::vector<std::unique_ptr<const DescribedNode>> described_followers;
+    std::vector<const NodeSpec*> followers;
+    for (int next = followers_.after(draft.node); next >= 0 && followers.size() < kMaxFollowers;
+         next = followers_.after(next)) {
+      described_followers.push_back(std::make_unique<const DescribedNode>(
+          subject_, subject_.graph.nodes()[static_cast<std::size_t>(next)], false));
+      followers.push_back(&described_followers.back()->spec);
     }
     Step& step = draft.step;
     // On a GPU few followers are fused, and the others are worth timing.
     const bool may_time = options_.device != DeviceKind::cpu || !followers_.is_follower(draft.node);
-    draft.candidate = select_candidate(candidates, described.spec, draft, may_time);
+    draft.candidate = select_candidate(described.spec, followers, draft, may_time);
     if (draft.candidate == nullptr && options_.device != DeviceKind::cpu && options_.allow_fallback)
       draft.candidate = fall_back(node, step);
     if (draft.candidate != nullptr) {
@@ -107,10 +105,14 @@ class Chooser {
 
   // The candidate, and in the step how it was chosen; null when all refuse. Without a tuner nobody is asked after
   // the first that accepts: asking can take long where a library builds what it is asked for.
-  const Candidate* select_candidate(const std::vector<Candidate>& candidates, const NodeSpec& spec,
+  const Candidate* select_candidate(const NodeSpec& spec, std::span<const NodeSpec* const> followers,
                                     StepDraft& draft, bool may_time) const {
     Step& step = draft.step;
-    std::vector<const Candidate*> order = candidate_order(candidates, spec);
+    std::vector<const Candidate*> order;
+    for (const OrderedCandidate& place : candidate_order(registry_, options_.device, spec, followers)) {
+      order.push_back(place.candidate);
+      if (place.time) step.estimates.push_back({place.candidate->name, *place.time});
+    }
     const std::string_view wish = preferred(options_, spec.layer.type());
     std::stable_partition(order.begin(), order.end(),
                           [&](const Candidate* c) { return asks_for(wish, c->name); });

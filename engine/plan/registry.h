@@ -21,6 +21,14 @@ using Refusal = std::optional<std::string>;
 /// The name of the plain kernel that is the oracle of all others and the last candidate of its layer.
 inline constexpr const char* kReference = "reference";
 
+/// What a kernel is expected to take.
+struct Estimate {
+  /// Microseconds on a GPU; on the CPU in a unit that the candidates of a layer share.
+  double time = 0;
+  std::string kernel;           ///< whose constants were used
+  std::vector<double> factors;  ///< that they were multiplied with
+};
+
 struct Candidate {
   std::string name;  ///< shown to users and matched by --kernel, for example "im2col_gemm"
   std::function<Refusal(const NodeSpec&)> refuse;
@@ -29,14 +37,14 @@ struct Candidate {
   /// For choice by measurement: the ways to run an accepted node that are worth timing, best guess first. Null or none:
   /// the candidate has one way only.
   std::function<std::vector<std::string>(const NodeSpec&)> variants = {};
-  /// Whether the next candidate that does not yield goes before this one for a node, for example in one precision, or
-  /// because of what one of the two can compute as well (NodeSpec::next). Null: never.
-  std::function<bool(const NodeSpec&)> yields = {};
+  /// What the kernel in NodeSpec::variant would take with its followers (NodeSpec::fusion); nothing where refuse() has
+  /// a reason that is known without asking a library. Total: asked about any node. Null: not known (candidate_order()).
+  std::function<std::optional<Estimate>(const NodeSpec&)> estimate = {};
   /// Kernel::kept_share() of the kernel that would be made: equal descriptions do not take equally long where the
   /// weights decide about that. Null: 1.
   std::function<double(const NodeSpec&)> kept_share = {};
-  /// A library compiles each of its kernels, for about half a second: choice by measurement asks it only where it comes
-  /// first in the order.
+  /// A library compiles each of its kernels, for about half a second: it must be expected to be 10 %
+  /// faster than others, and choice by measurement asks it only where it comes first in the order.
   bool slow_to_make = false;
 
   // What its kernels can do beside their node: asked once it is chosen, before its kernel is made, in this order, with

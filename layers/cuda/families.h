@@ -1,5 +1,5 @@
-// The registration functions of the GPU kernels, one per file. Within a layer the order of the calls in register.cpp
-// is the order of preference.
+// The registration functions of the GPU kernels, one per file. Candidates with estimates are ordered by these; for the
+// others the order of the calls in register.cpp is the order of preference.
 #pragma once
 
 #include "engine/plan/registry.h"
@@ -26,15 +26,13 @@ void register_cuda_reduce(Registry& registry);  // Reduce, ArgMax
 void register_cuda_resize(Registry& registry);
 
 // Convolution.
-void register_cuda_conv_rows(Registry& registry);             // 1x1 of one channel a group, of Conv and QConv
-void register_cuda_conv_depthwise_quads(Registry& registry);  // directly in front of depthwise
+void register_cuda_conv_rows(Registry& registry);  // 1x1 of one channel a group, of Conv and QConv
+void register_cuda_conv_depthwise_quads(Registry& registry);
 void register_cuda_conv_depthwise(Registry& registry);
-void register_cuda_conv_stem(
-    Registry& registry);  // directly in front of the matrix products, to which it yields
-void register_cuda_conv_spread(Registry& registry);    // directly in front of resident_gemm
-void register_cuda_conv_resident(Registry& registry);  // directly in front of implicit_gemm
-void register_cuda_conv_implicit_gemm(
-    Registry& registry);  // directly in front of cudnn, to which it yields long ones
+void register_cuda_conv_stem(Registry& registry);
+void register_cuda_conv_spread(Registry& registry);
+void register_cuda_conv_resident(Registry& registry);
+void register_cuda_conv_implicit_gemm(Registry& registry);
 void register_cuda_conv_direct(Registry& registry);
 void register_cuda_resident_block(Registry& registry);  // Conv and QConv; in front of row_chain
 void register_cuda_basic_block(Registry& registry);     // Conv and QConv; in front of row_chain
@@ -46,13 +44,13 @@ void register_cuda_squeeze_excite(Registry& registry);  // Pool, QAveragePool; n
 void register_cuda_row_chain(Registry& registry);       // Conv and QConv; no single node
 
 // INT8.
-void register_cuda_qconv_depthwise_quads(Registry& registry);  // directly in front of depthwise
+void register_cuda_qconv_depthwise_quads(Registry& registry);
 void register_cuda_qconv_depthwise(Registry& registry);
-void register_cuda_qconv_narrow(Registry& registry);     // directly in front of stem
-void register_cuda_qconv_stem(Registry& registry);       // as stem of Conv
-void register_cuda_qconv_spread(Registry& registry);     // directly in front of resident_gemm
-void register_cuda_qconv_resident(Registry& registry);   // directly in front of cudnn
-void register_cuda_qconv_pipelined(Registry& registry);  // directly in front of implicit_gemm
+void register_cuda_qconv_narrow(Registry& registry);
+void register_cuda_qconv_stem(Registry& registry);
+void register_cuda_qconv_spread(Registry& registry);
+void register_cuda_qconv_resident(Registry& registry);
+void register_cuda_qconv_pipelined(Registry& registry);
 void register_cuda_qconv_implicit_gemm(Registry& registry);
 void register_cuda_qconv_cudnn(Registry& registry);
 void register_cuda_qconv_direct(Registry& registry);
@@ -65,6 +63,6 @@ void register_cuda_qpool(Registry& registry);          // maxima of integers, QA
 void register_cuda_linear_skinny(Registry& registry);  // Gemm with few rows, without a library
 void register_cuda_linear(Registry& registry);         // Gemm, MatMul
 void register_cuda_conv_im2col(Registry& registry);
-void register_cuda_conv_cudnn(Registry& registry);  // directly in front of im2col, to which it yields in fp32
+void register_cuda_conv_cudnn(Registry& registry);
 
 }  // namespace pipit

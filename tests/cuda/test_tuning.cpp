@@ -127,7 +127,6 @@ TEST(GpuTuning, EveryVariantComputesTheSame) {
         // The candidate under test alone, in variant number i of each node.
         Candidate fixed = candidate;
         fixed.variants = nullptr;
-        fixed.yields = nullptr;
         fixed.create = [&](const NodeSpec& spec) {
           names = candidate.variants(spec);
           NodeSpec own = spec;

@@ -1,5 +1,6 @@
 // Convolution on the register-tile kernel; of one tap and few pixels in fp16 by a kernel of its own.
 #include "layers/cpu/conv/conv_tile.h"
+#include "layers/cpu/conv/winograd_cost.h"
 
 #include "layers/common/layer_kernel.h"
 #include "layers/cpu/conv/row_source.h"
@@ -136,6 +137,7 @@ void register_cpu_conv_gemv(Registry& registry) {
 
 void register_cpu_conv_tile(Registry& registry) {
   Candidate tile{"tile", refuse_tile, [](const NodeSpec& spec) { return std::make_unique<ConvTile>(spec); }};
+  tile.estimate = direct_estimate;
   tile.kept_share = [](const NodeSpec& spec) { return kept_by_conv_tile(spec).share(); };
   tile.fuses_epilogue = [](const NodeSpec& spec, const NodeSpec& next) {
     return TileConvolution::fuses_epilogue(geometry_of(spec), next);

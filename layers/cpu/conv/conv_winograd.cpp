@@ -263,16 +263,10 @@ Refusal refuse_winograd(const NodeSpec& spec, const WinogradTransforms& transfor
   return std::nullopt;
 }
 
-// The direct sums are faster, or other tiles, which come next in the order.
-bool yields(const NodeSpec& spec, const WinogradTransforms& transforms, const WinogradOptions& options) {
-  if (refuse_form(spec, transforms, options)) return false;
-  const TileKernels& kernels = f32_tiles(options.isa);
-  const KeptSteps direct = kept_by_conv_tile(spec);
-  const WinogradLayer layer = layer_of(spec, transforms, kernels, direct);
-  const double cost = layer.winograd_cost();
-  if (cost >= layer.direct_cost()) return true;
-  return transforms.outputs == 4 &&
-         cost >= layer_of(spec, winograd_transforms(2), kernels, direct).winograd_cost();
+std::optional<Estimate> estimate(const NodeSpec& spec, const WinogradTransforms& transforms,
+                                 const WinogradOptions& options) {
+  if (refuse_form(spec, transforms, options)) return std::nullopt;
+  return layer_of(spec, transforms, f32_tiles(options.isa), kept_by_conv_tile(spec)).estimate();
 }
 
 }  // namespace
@@ -288,8 +282,8 @@ void add_winograd(Registry& registry, int m, const WinogradOptions& options) {
   candidate.create = [transforms, kernels](const NodeSpec& spec) {
     return std::make_unique<ConvWinograd>(spec, *transforms, *kernels);
   };
-  candidate.yields = [transforms, options](const NodeSpec& spec) {
-    return yields(spec, *transforms, options);
+  candidate.estimate = [transforms, options](const NodeSpec& spec) {
+    return estimate(spec, *transforms, options);
   };
   candidate.kept_share = [kernels](const NodeSpec& spec) { return kept_steps_of(spec, *kernels).share(); };
   candidate.fuses_epilogue = fuses_image_epilogue;

@@ -36,7 +36,14 @@ struct WinogradLayer {
   double direct_cost() const;
   /// `transforms`: the share of what transforms take as a rule.
   double winograd_cost(double transforms = 1) const;
+  /// Of Winograd's kernel, in the time of the direct sums.
+  Estimate estimate() const { return {winograd_cost() / direct_cost(), {}, {}}; }
 };
+
+/// Of the direct sums' kernel in their own time: what Winograd's are compared with.
+inline std::optional<Estimate> direct_estimate(const NodeSpec& /*spec*/) {
+  return Estimate{1, {}, {}};
+}
 
 /// Refuses where the direct sums leave out zeros (`kept`, of 1) that Winograd multiplies, and are faster even if
 /// transforms took 0.6 of what they do.

@@ -1,5 +1,6 @@
 // INT8 convolution on the register-tile kernel, u8 by s8, which without VNNI are widened to 16 bits.
 #include "layers/cpu/quantized/qconv_tile.h"
+#include "layers/cpu/conv/winograd_cost.h"
 
 #include "layers/common/layer_kernel.h"
 #include "layers/cpu/families.h"
@@ -79,6 +80,7 @@ KeptForBytes kept_by_qconv_tile(const NodeSpec& spec) {
 void register_cpu_qconv_tile(Registry& registry) {
   Candidate candidate{"tile", refuse_tile,
                       [](const NodeSpec& spec) { return std::make_unique<QConvTile>(spec); }};
+  candidate.estimate = direct_estimate;
   candidate.kept_share = [](const NodeSpec& spec) { return kept_by_qconv_tile(spec).steps.share(); };
   candidate.fuses_epilogue = [](const NodeSpec& spec, const NodeSpec& next) {
     return TileConvolution::fuses_depth_to_space(geometry_of(spec), next);

@@ -205,11 +205,9 @@ Refusal refuse_winograd(const NodeSpec& spec) {
   return refuse_beside_pruned(layer_of(spec, direct), direct.steps.share());
 }
 
-// The direct sums are faster.
-bool yields(const NodeSpec& spec) {
-  if (refuse_form(spec)) return false;
-  const WinogradLayer layer = layer_of(spec, kept_by_qconv_tile(spec));
-  return layer.winograd_cost() >= layer.direct_cost();
+std::optional<Estimate> estimate(const NodeSpec& spec) {
+  if (refuse_form(spec)) return std::nullopt;
+  return layer_of(spec, kept_by_qconv_tile(spec)).estimate();
 }
 
 }  // namespace
@@ -217,7 +215,7 @@ bool yields(const NodeSpec& spec) {
 void register_cpu_qconv_winograd(Registry& registry) {
   Candidate candidate{"winograd_f4x4", refuse_winograd,
                       [](const NodeSpec& spec) { return std::make_unique<QConvWinograd>(spec); }};
-  candidate.yields = yields;
+  candidate.estimate = estimate;
   candidate.kept_share = kept_share_of;
   candidate.writes_rows_apart = [](const NodeSpec&) { return true; };
   candidate.overwrites = [](const NodeSpec&, std::size_t input) { return input == 3; };

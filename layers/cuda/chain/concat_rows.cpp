@@ -6,6 +6,7 @@
 #include "engine/cuda/runtime.h"
 #include "layers/common/layer_kernel.h"
 #include "layers/cuda/chain/concat_rows_launch.h"
+#include "layers/cuda/cost/launch_cost.h"
 #include "layers/cuda/device/row_parts.h"
 #include "layers/cuda/families.h"
 #include "layers/cuda/quantized/qconv_common.h"
@@ -168,11 +169,15 @@ void register_cuda_concat_rows(Registry& registry) {
 }
 
 void register_cuda_conv_rows(Registry& registry) {
-  for (const std::string_view type : {Conv::kType, QConv::kType})
-    registry.add(type, DeviceKind::cuda,
-                 {"rows", refuse_scale, [](const NodeSpec& spec) {
-                    return std::unique_ptr<Kernel>(std::make_unique<ConcatRows>(spec));
-                  }});
+  for (const std::string_view type : {Conv::kType, QConv::kType}) {
+    Candidate candidate{"rows", refuse_scale,
+                        [](const NodeSpec& spec) { return std::make_unique<ConcatRows>(spec); }};
+    candidate.estimate = [](const NodeSpec& spec) -> std::optional<Estimate> {
+      if (refuse_scale(spec)) return std::nullopt;
+      return cuda::estimate_of("rows", cuda::plain_terms(spec, Window{}));
+    };
+    registry.add(type, DeviceKind::cuda, std::move(candidate));
+  }
 }
 
 }  // namespace pipit

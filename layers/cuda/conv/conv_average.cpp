@@ -39,12 +39,6 @@ bool quantizes_average(const NodeSpec& spec, const NodeSpec& next) {
          next.layer.type() == Quantize::kType;
 }
 
-bool average_follows(const NodeSpec& spec, const ConvShape& shape) {
-  const NodeSpec* next = spec.next;
-  if (next != nullptr && spec.layer.type() == Conv::kType && fuses_function(spec, *next)) next = next->next;
-  return next != nullptr && is_average(*next) && fuses_average(spec, shape);
-}
-
 ConvAverage average_args(const NodeSpec& spec, const ConvShape& shape, const ConvTile& tile) {
   ConvAverage average;
   if (!averages(spec)) return average;

@@ -16,10 +16,6 @@ bool fuses_average(const NodeSpec& spec, const ConvShape& shape);
 /// Whether `next` is the Quantize behind an average that is fused already.
 bool quantizes_average(const NodeSpec& spec, const NodeSpec& next);
 
-/// Only for Candidate::yields: whether "implicit_gemm" would compute an average that follows (NodeSpec::next), in fp16
-/// also behind a function that it has.
-bool average_follows(const NodeSpec& spec, const ConvShape& shape);
-
 /// Whether an average is fused into the spec (ConvShape::averaged).
 bool averages(const NodeSpec& spec);
 /// ConvGemmArgs::average for such a spec and a tile that holds an image; without images for others.

@@ -182,28 +182,49 @@ Refusal refuse(const NodeSpec& spec) {
   return std::nullopt;
 }
 
-}  // namespace
-
-void register_cuda_conv_cudnn(Registry& registry) {
-  registry.add(
-      Conv::kType, DeviceKind::cuda,
-      {"cudnn", refuse,
-       [](const NodeSpec& spec) -> std::unique_ptr<Kernel> {
-         return std::make_unique<CudnnConvKernel>(layer_as<Conv>(spec.layer), spec);
-       },
-       [](const NodeSpec&) { return cuda::proposals(CudnnPlan::kProposals); },
-       // Without TF32 its kernels were measured 1.5 to 19 times slower than the next candidate's, which
-       // is im2col_gemm.
-       [](const NodeSpec& spec) { return spec.outputs[0].dtype == DType::f32; }});
+Candidate candidate() {
+  return {"cudnn", refuse,
+          [](const NodeSpec& spec) -> std::unique_ptr<Kernel> {
+            return std::make_unique<CudnnConvKernel>(layer_as<Conv>(spec.layer), spec);
+          },
+          [](const NodeSpec&) { return cuda::proposals(CudnnPlan::kProposals); }};
 }
+
+}  // namespace
 
 #else
 
-void register_cuda_conv_cudnn(Registry& registry) {
-  registry.add(Conv::kType, DeviceKind::cuda,
-               {"cudnn", [](const NodeSpec&) -> Refusal { return cuda::cudnn_state().problem; }, nullptr});
+namespace {
+
+Candidate candidate() {
+  return {"cudnn", [](const NodeSpec&) -> Refusal { return cuda::cudnn_state().problem; }, nullptr};
 }
 
+}  // namespace
+
 #endif
+
+namespace {
+
+// Results that are bounded from above (relu6) have no ready kernel.
+std::optional<Estimate> estimate(const NodeSpec& spec) {
+  if (cuda::refuse_library_conv(spec)) return std::nullopt;
+  const ConvAttributes& a = layer_as<Conv>(spec.layer).attributes();
+  const std::int64_t channels = spec.inputs[0]->shape[1];
+  const std::int64_t wide = spec.outputs[0].dtype != DType::f16 || a.groups > 1 ? 1 : channels <= 4 ? 4 : 8;
+  const bool copies = channels % wide != 0 || !is_channels_last(*spec.inputs[0]);
+  const bool bounded = std::isfinite(a.activation.high);
+  return cuda::library_estimate(
+      spec, a, fmt::format("cudnn {}{}", cuda::library_family(spec, a), bounded ? " bounded" : ""),
+      copies ? 1 : 0, copies ? 2e-6 * static_cast<double>(spec.inputs[0]->bytes()) : 0);
+}
+
+}  // namespace
+
+void register_cuda_conv_cudnn(Registry& registry) {
+  Candidate made = candidate();
+  made.estimate = estimate;
+  registry.add(Conv::kType, DeviceKind::cuda, std::move(made));
+}
 
 }  // namespace pipit

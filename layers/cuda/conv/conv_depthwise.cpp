@@ -6,6 +6,7 @@
 #include "layers/cuda/conv/conv_depthwise_launch.h"
 #include "layers/cuda/conv/conv_depthwise_problem.h"
 #include "layers/cuda/conv/half_follower.h"
+#include "layers/cuda/cost/launch_cost.h"
 #include "layers/cuda/families.h"
 #include "layers/ops/conv.h"
 
@@ -75,6 +76,10 @@ class ConvDepthwise final : public Kernel {
 void register_cuda_conv_depthwise_quads(Registry& registry) {
   Candidate candidate{"depthwise_quads", refuse_depthwise_quads,
                       [](const NodeSpec& s) { return std::make_unique<ConvDepthwise>(s); }};
+  candidate.estimate = [](const NodeSpec& spec) -> std::optional<Estimate> {
+    if (refuse_depthwise_quads(spec)) return std::nullopt;
+    return cuda::estimate_of("depthwise_quads f16", cuda::plain_terms(spec, attributes_of(spec).window));
+  };
   candidate.fuses_epilogue = cuda::fuses_function;
   registry.add(Conv::kType, DeviceKind::cuda, std::move(candidate));
 }

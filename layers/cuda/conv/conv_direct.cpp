@@ -5,6 +5,7 @@
 #include "engine/cuda/runtime.h"
 #include "layers/common/layer_kernel.h"
 #include "layers/cuda/conv/conv_direct_problem.h"
+#include "layers/cuda/cost/launch_cost.h"
 #include "layers/cuda/families.h"
 #include "layers/ops/conv.h"
 
@@ -134,18 +135,29 @@ class DirectConv final : public Kernel {
   DeviceBuffer bias_;
 };
 
+std::optional<Estimate> estimate(const NodeSpec& spec, std::string_view name, const Refusal& refusal) {
+  if (refusal) return std::nullopt;
+  const bool halves = spec.outputs[0].dtype == DType::f16;
+  return cuda::estimate_of(fmt::format("{} {}", name, halves ? "f16" : "f32"),
+                           cuda::plain_terms(spec, layer_as<Conv>(spec.layer).attributes().window));
+}
+
 }  // namespace
 
 void register_cuda_conv_depthwise(Registry& registry) {
-  registry.add(Conv::kType, DeviceKind::cuda, {"depthwise", refuse_depthwise, [](const NodeSpec& s) {
-                                                 return std::make_unique<DirectConv>(s, true);
-                                               }});
+  Candidate candidate{"depthwise", refuse_depthwise,
+                      [](const NodeSpec& spec) { return std::make_unique<DirectConv>(spec, true); }};
+  candidate.estimate = [](const NodeSpec& spec) {
+    return estimate(spec, "depthwise", refuse_depthwise(spec));
+  };
+  registry.add(Conv::kType, DeviceKind::cuda, std::move(candidate));
 }
 
 void register_cuda_conv_direct(Registry& registry) {
-  registry.add(Conv::kType, DeviceKind::cuda, {"direct", refuse_direct, [](const NodeSpec& s) {
-                                                 return std::make_unique<DirectConv>(s, false);
-                                               }});
+  Candidate candidate{"direct", refuse_direct,
+                      [](const NodeSpec& spec) { return std::make_unique<DirectConv>(spec, false); }};
+  candidate.estimate = [](const NodeSpec& spec) { return estimate(spec, "direct", refuse_direct(spec)); };
+  registry.add(Conv::kType, DeviceKind::cuda, std::move(candidate));
 }
 
 }  // namespace pipit

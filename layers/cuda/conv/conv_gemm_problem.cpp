@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "layers/common/layer_kernel.h"
+#include "layers/cuda/cost/launch_cost.h"
 
 namespace pipit::cuda {
 
@@ -64,9 +65,9 @@ struct Processors {
   bool clusters = false;
 };
 
-Processors processors_of(int gpu) {
+Processors gpu_of(int gpu) {
   Processors result;
-  PIPIT_CUDA(cudaDeviceGetAttribute(&result.count, cudaDevAttrMultiProcessorCount, gpu));
+  result.count = processors_of(gpu);
   PIPIT_CUDA(conv_gemm_has_clusters(result.clusters));
   return result;
 }
@@ -103,12 +104,12 @@ double kept_share(const NodeSpec& spec, const ConvShape& shape) {
 }
 
 double kept_cost(const ConvShape& shape, int gpu) {
-  const Processors p = processors_of(gpu);
+  const Processors p = gpu_of(gpu);
   return kept_cost(shape, p.count, p.clusters);
 }
 
 bool average_pays(const ConvShape& shape, int gpu) {
-  const Processors p = processors_of(gpu);
+  const Processors p = gpu_of(gpu);
   return average_pays(shape, p.count, p.clusters);
 }
 
@@ -139,7 +140,7 @@ void DepthOnGpu::set(ConvGemmArgs& args) const {
 }
 
 std::vector<ConvVariant> conv_gemm_variants(const ConvShape& shape, int gpu) {
-  const auto [processors, clusters] = processors_of(gpu);
+  const auto [processors, clusters] = gpu_of(gpu);
   if (shape.in_c != 4) return conv_variants(shape, processors, clusters);
   const ConvTile narrow{128, 64, 1};  // the one tile that reads narrow pixels
   return {{narrow, clusters && pays_to_overlap(shape, narrow, processors)}};
@@ -158,6 +159,32 @@ ConvVariant chosen_variant(const NodeSpec& spec, const ConvShape& shape) {
   const bool known =
       std::ranges::any_of(variants, [&](const ConvVariant& v) { return v.name() == spec.variant; });
   return named_variant(variants, shape.averaged && !known ? std::string_view() : spec.variant);
+}
+
+Estimate conv_gemm_estimate(const NodeSpec& spec, const ConvShape& shape, bool copies) {
+  const ConvVariant variant = chosen_variant(spec, shape);
+  const ConvTile& tile = variant.tile;
+  const int processors = processors_of(spec.gpu);
+  const auto steps = [&](std::int64_t all) {
+    return static_cast<double>(ceil_div(all, tile.splits)) * step_factor(shape, tile);
+  };
+  const std::int64_t blocks =
+      ceil_div(shape.rows(), used_rows(shape, tile)) * ceil_div(shape.out_c, tile.columns) * tile.splits;
+  LaunchTerms terms;
+  terms.steps = steps(shape.most_steps(tile.columns));
+  terms.rounds = static_cast<double>(ceil_div(blocks, processors));
+  terms.blocks = static_cast<double>(blocks) / processors;
+  terms.megabytes = operand_megabytes(spec);
+  terms.shared = tile.splits > 1 ? tile.splits : 0;
+  terms.copies = copies ? 1 : 0;
+  if (copies) terms.again = 2e-6 * static_cast<double>(spec.inputs[0]->bytes());
+  terms.waits = variant.overlap ? 0 : 1;
+  return estimate_of(
+      fmt::format("implicit_gemm {} {}x{}{}", shape.int8 ? "i8" : "f16", tile.rows, tile.columns,
+                  shape.averaged    ? " averaged"
+                  : tile.splits > 1 ? " shared"
+                                    : ""),
+      terms);
 }
 
 std::vector<std::string> names_of(const std::vector<ConvVariant>& variants) {

@@ -54,6 +54,9 @@ class DepthOnGpu {
 /// conv_variants() on the spec's GPU.
 std::vector<ConvVariant> conv_gemm_variants(const ConvShape& shape, int gpu);
 
+/// Of "implicit_gemm" in the spec's variant, or the one that it chooses. copies: x is brought into another form first.
+Estimate conv_gemm_estimate(const NodeSpec& spec, const ConvShape& shape, bool copies);
+
 /// The one that the spec names, or the first. Throws Error when there is none of that name.
 ConvVariant named_variant(const std::vector<ConvVariant>& variants, std::string_view name);
 /// The same of conv_gemm_variants(). What was timed without its average may have no kernel with it: then the first.

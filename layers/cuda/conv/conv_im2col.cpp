@@ -254,6 +254,18 @@ Refusal refuse(const NodeSpec& spec) {
   return std::nullopt;
 }
 
+std::optional<Estimate> estimate(const NodeSpec& spec) {
+  if (cuda::refuse_library_conv(spec)) return std::nullopt;
+  const ConvAttributes& a = layer_as<Conv>(spec.layer).attributes();
+  const Split s = split(layer_as<Conv>(spec.layer), spec);
+  // Of activations the library has relu only; others are a launch of their own over y.
+  const bool late = !a.activation.is_identity() && !(a.activation == Clamp::relu());
+  const double patches = static_cast<double>(s.patch_bytes()) * static_cast<double>(s.products);
+  const double results = late ? static_cast<double>(spec.outputs[0].bytes()) : 0;
+  return cuda::library_estimate(spec, a, "im2col_gemm " + cuda::library_family(spec, a),
+                                (s.gather ? 1 : 0) + (late ? 1 : 0), 2e-6 * (patches + results));
+}
+
 }  // namespace
 
 void register_cuda_conv_im2col(Registry& registry) {
@@ -262,6 +274,7 @@ void register_cuda_conv_im2col(Registry& registry) {
                         return std::make_unique<Im2colConv>(layer_as<Conv>(spec.layer), spec);
                       },
                       [](const NodeSpec&) { return cuda::proposals(LtGemm::kProposals); }};
+  candidate.estimate = estimate;
   candidate.kept_share = [](const NodeSpec& spec) {
     return split(layer_as<Conv>(spec.layer), spec).kept_share();
   };

@@ -1,6 +1,5 @@
 // Candidate "resident_gemm" of Conv: fp16 convolutions on Hopper whose weights fit into shared memory
 // (conv_resident.cu).
-#include "engine/plan/candidate_order.h"
 #include "layers/common/layer_kernel.h"
 #include "layers/cuda/conv/conv_gemm_problem.h"
 #include "layers/cuda/conv/conv_resident_problem.h"
@@ -84,11 +83,13 @@ class ResidentGemm final : public Kernel {
 }  // namespace
 
 void register_cuda_conv_resident(Registry& registry) {
-  Candidate candidate{
-      "resident_gemm", refuse, [](const NodeSpec& spec) { return std::make_unique<ResidentGemm>(spec); },
-      [](const NodeSpec& spec) { return cuda::resident_variants(spec, shape_of(spec)); },
-      yields_where_accepted(
-          refuse, [](const NodeSpec& spec) { return cuda::resident_yields(spec, shape_of(spec)); })};
+  Candidate candidate{"resident_gemm", refuse,
+                      [](const NodeSpec& spec) { return std::make_unique<ResidentGemm>(spec); },
+                      [](const NodeSpec& spec) { return cuda::resident_variants(spec, shape_of(spec)); }};
+  candidate.estimate = [](const NodeSpec& spec) -> std::optional<Estimate> {
+    if (refuse(spec)) return std::nullopt;
+    return cuda::resident_estimate(spec, shape_of(spec));
+  };
   candidate.kept_share = [](const NodeSpec& spec) { return cuda::resident_kept_share(spec, shape_of(spec)); };
   candidate.fuses_epilogue = cuda::fuses_function;
   registry.add(Conv::kType, DeviceKind::cuda, std::move(candidate));

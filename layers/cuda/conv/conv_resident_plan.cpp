@@ -93,40 +93,6 @@ std::vector<ResidentPlan> resident_plans(const ConvShape& shape, const KeptDepth
   return plans;
 }
 
-bool resident_goes_first(const ConvShape& shape, const KeptDepth& depth, const ResidentPlan& plan,
-                         int processors, bool more) {
-  if (shape.stride_h != 1 || shape.stride_w != 1) return false;
-  if (plan.ring_rows <= rows_of_tiles(shape, plan.in_rows, 1)) return false;  // nothing would be copied ahead
-  const auto column_tiles = static_cast<double>(ceil_div(shape.out_c, plan.columns));
-  const double tiles =
-      static_cast<double>(ceil_div(shape.rows(), kResidentRows)) * column_tiles / processors;  // of a block
-  const bool wide = plan.columns == 128;
-  const bool one_column_tile = shape.out_c <= plan.columns && shape.out_c * 2 > plan.columns;
-  constexpr double kHardlyAny = 0.3, kFew = 2.5, kMany = 5.5, kVeryMany = 11.5;
-  if (shape.kernel_h * shape.kernel_w == 1) {
-    // For one column tile x is read once. For several it is read again, which pays where there is little of it, or
-    // where cudnn takes longer over a residual and implicit_gemm over a function: at batch 128 128 channels to 512 at
-    // 28x28 with a residual took 85 us on an H100 in place of 95, 112 to 672 at 14x14 with SiLU 32 to 37 in place of
-    // 42 to 49.
-    constexpr int kShallow = 64, kDeep = 256;
-    if (shape.int8 || shape.in_c > kDeep) return false;
-    if (shape.out_c <= plan.columns) return tiles >= (wide ? kFew : kVeryMany);
-    return (shape.in_c <= kShallow && tiles >= kMany) || (more && tiles >= kVeryMany);
-  }
-  constexpr int kLeastDepth = 9 * 32;  // units: 3x3 of 64 channels in INT8
-  if (shape.depth() < kLeastDepth) return false;
-  const double kept = depth.share(plan.columns);
-  if (shape.int8) {
-    // What a block takes beside its products leaves little to gain from fewer of them.
-    constexpr double kMostProducts = 0.45;
-    return one_column_tile && kept >= kMostProducts && tiles >= (wide ? kFew : kVeryMany);
-  }
-  // To cudnn, which is faster where x is read for several column tiles, zeros are weights like others.
-  constexpr double kFewProducts = 0.8;
-  if (one_column_tile) return tiles >= (wide ? kFew : kHardlyAny);
-  return kept <= kFewProducts && tiles >= (wide ? kFew : kMany);
-}
-
 int resident_blocks(const ConvShape& shape, const KeptDepth& depth, int tile, int columns) {
   if (depth.all()) return static_cast<int>(shape.depth() / block_units(shape));
   return static_cast<int>(depth.blocks(tile, columns).size());

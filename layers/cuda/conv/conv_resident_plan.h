@@ -49,11 +49,6 @@ std::optional<std::string> refuse_resident(const ConvShape& shape, const KeptDep
 /// The plans that there are for a shape (in_c in units, as in memory), the one that is likely to be fastest first.
 std::vector<ResidentPlan> resident_plans(const ConvShape& shape, const KeptDepth& depth);
 
-/// Whether the plan is likely to be faster than every other kernel, as measured on an H200 and an H100
-/// (docs/benchmarks/gpu.md). more: a residual is added to the sums, or a function follows that is computed as well.
-bool resident_goes_first(const ConvShape& shape, const KeptDepth& depth, const ResidentPlan& plan,
-                         int processors, bool more);
-
 /// Blocks of k, of eight units, that a column tile multiplies. Two of them are a product.
 int resident_blocks(const ConvShape& shape, const KeptDepth& depth, int tile, int columns);
 /// Where they lie, in bytes from a position's first pixel: for every column tile first those of the first half of every

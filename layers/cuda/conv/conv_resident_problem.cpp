@@ -1,19 +1,16 @@
 #include "layers/cuda/conv/conv_resident_problem.h"
 
+#include <fmt/format.h>
+
 #include "layers/common/layer_kernel.h"
 #include "layers/cuda/conv/conv_gemm_problem.h"
 #include "layers/cuda/conv/half_follower.h"
 #include "layers/cuda/conv/tensor_map.h"
+#include "layers/cuda/cost/launch_cost.h"
 
 namespace pipit::cuda {
 
 namespace {
-
-int processors_of(int gpu) {
-  int processors = 0;
-  PIPIT_CUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, gpu));
-  return processors;
-}
 
 bool has_kernels() {
   bool result = false;
@@ -58,10 +55,20 @@ double resident_kept_share(const NodeSpec& spec, const ConvShape& shape) {
   return blocks_with_weights(spec, shape).share(resident_way(spec, shape).plan.columns);
 }
 
-bool resident_yields(const NodeSpec& spec, const ConvShape& shape) {
-  const bool more = spec.has_input(3) || (spec.next != nullptr && fuses_function(spec, *spec.next));
-  return !resident_goes_first(shape, blocks_with_weights(spec, shape), resident_way(spec, shape).plan,
-                              processors_of(spec.gpu), more);
+Estimate resident_estimate(const NodeSpec& spec, const ConvShape& shape) {
+  const ResidentWay way = resident_way(spec, shape);
+  const int processors = processors_of(spec.gpu);
+  const std::int64_t tiles = ceil_div(shape.rows(), kResidentRows),
+                     column_tiles = ceil_div(shape.out_c, way.plan.columns);
+  const std::int64_t workers = std::clamp<std::int64_t>(processors / column_tiles, 1, tiles);
+  LaunchTerms terms;
+  terms.steps = way.plan.steps;
+  terms.rounds = static_cast<double>(ceil_div(tiles, workers) * ceil_div(column_tiles, processors));
+  terms.blocks = static_cast<double>(tiles * column_tiles) / processors;
+  terms.megabytes = operand_megabytes(spec);
+  terms.again = 1e-6 * static_cast<double>(spec.inputs[0]->bytes()) * static_cast<double>(column_tiles - 1);
+  terms.waits = way.overlap ? 0 : 1;
+  return estimate_of(fmt::format("resident_gemm {} {}", shape.int8 ? "i8" : "f16", way.plan.name()), terms);
 }
 
 ResidentProblem::ResidentProblem(const NodeSpec& spec, const ConvShape& shape)

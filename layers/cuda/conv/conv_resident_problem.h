@@ -27,8 +27,8 @@ std::vector<std::string> resident_variants(const NodeSpec& spec, const ConvShape
 ResidentWay resident_way(const NodeSpec& spec, const ConvShape& shape);
 /// Kernel::kept_share() of the kernel that would be made.
 double resident_kept_share(const NodeSpec& spec, const ConvShape& shape);
-/// Whether another candidate is likely to be faster.
-bool resident_yields(const NodeSpec& spec, const ConvShape& shape);
+/// Of "resident_gemm" in the spec's variant, or the one that it chooses.
+Estimate resident_estimate(const NodeSpec& spec, const ConvShape& shape);
 
 /// What the kernel needs beside weights and the epilogue's operands, for as long as this lives.
 class ResidentProblem {

@@ -1,6 +1,5 @@
 // Candidate "spread_gemm" of Conv: fp16 convolutions of few positions on Hopper (conv_spread.cu).
 #include "engine/cuda/runtime.h"
-#include "engine/plan/candidate_order.h"
 #include "layers/common/layer_kernel.h"
 #include "layers/cuda/conv/conv_gemm_problem.h"
 #include "layers/cuda/conv/conv_spread_problem.h"
@@ -64,11 +63,13 @@ class SpreadGemm final : public Kernel {
 }  // namespace
 
 void register_cuda_conv_spread(Registry& registry) {
-  Candidate candidate{
-      "spread_gemm", refuse, [](const NodeSpec& spec) { return std::make_unique<SpreadGemm>(spec); },
-      [](const NodeSpec& spec) { return cuda::spread_variants(spec, shape_of(spec)); },
-      yields_where_accepted(refuse,
-                            [](const NodeSpec& spec) { return cuda::spread_yields(spec, shape_of(spec)); })};
+  Candidate candidate{"spread_gemm", refuse,
+                      [](const NodeSpec& spec) { return std::make_unique<SpreadGemm>(spec); },
+                      [](const NodeSpec& spec) { return cuda::spread_variants(spec, shape_of(spec)); }};
+  candidate.estimate = [](const NodeSpec& spec) -> std::optional<Estimate> {
+    if (refuse(spec)) return std::nullopt;
+    return cuda::spread_estimate(spec, shape_of(spec));
+  };
   candidate.fuses_epilogue = cuda::fuses_function;
   registry.add(Conv::kType, DeviceKind::cuda, std::move(candidate));
 }

@@ -99,33 +99,6 @@ std::vector<SpreadPlan> spread_plans(const ConvShape& shape, int processors) {
   return plans;
 }
 
-// Fitted to what 200 layers of ResNets, MobileNet v2 and EfficientNet-B0 took in their networks on an H100 at batches 1
-// to 8 (docs/benchmarks/gpu.md): "implicit_gemm" has too few blocks for few tiles, and too long a way for a deep one.
-// For outputs that are one column tile it has no more columns to share out (144 channels to 24 at 56x56: 2.6 to 3.1 us
-// here, 3.3 to 5.4 there).
-bool spread_goes_first(const ConvShape& shape, const SpreadPlan& plan) {
-  constexpr std::int64_t kFewPositions = 8;
-  const std::int64_t few_tiles = shape.out_c <= kSpreadColumns ? 52 : 28;
-  constexpr int kLongWay = 80;                  // steps of a block
-  constexpr std::int64_t kLarge = 400'000'000;  // multiply-accumulates: others' tiles are busy then
-  const std::int64_t tiles = tiles_of(shape), depth_bytes = shape.depth() * 2;
-  const std::int64_t macs = shape.rows() * shape.out_c * shape.depth() * (shape.int8 ? 2 : 1);
-  if (macs >= kLarge) return false;
-  // Shallow 1x1 layers in INT8, as beside depthwise ones and groups: in MobileNet v2 at batch 1 those of 192 and 384
-  // channels took 0.1 to 0.9 us less in "implicit_gemm", and what follows them 0.3 to 0.6; in RegNetX-400MF those of
-  // 160 to 160 at 14x14 1.3 in place of 2.1.
-  constexpr int kShallow = 384;
-  const bool of_small_maps = shape.rows() > 128 && shape.rows() <= 1024;
-  if (shape.int8 && taps_of(shape) == 1 && depth_bytes <= kShallow && of_small_maps) return false;
-  if (tiles <= few_tiles || shape.rows() <= kFewPositions) return true;
-  if (plan.steps > kLongWay) return false;
-  if (shape.rows() <= kSpreadRows && tiles <= 64 && depth_bytes >= 1024) return true;
-  const bool window = taps_of(shape) > 1;
-  if (tiles <= (window ? 64 : 32) && depth_bytes >= 1536) return true;
-  if (!window || shape.stride_h > 1 || shape.stride_w > 1) return false;
-  return depth_bytes >= (tiles <= 64 ? 1152 : 2048) && tiles <= 104;
-}
-
 std::vector<std::byte> pack_spread(const ConvShape& s, const SpreadPlan& plan, int element_bytes,
                                    const std::byte* weights) {
   const int in_c = s.in_c * 2 / element_bytes, taps = taps_of(s);

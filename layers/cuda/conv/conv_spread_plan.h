@@ -84,9 +84,6 @@ std::optional<std::string> refuse_spread(const ConvShape& shape);
 /// The plans that there are, the one that is likely to be fastest first.
 std::vector<SpreadPlan> spread_plans(const ConvShape& shape, int processors);
 
-/// Whether it is likely to be faster than every other kernel.
-bool spread_goes_first(const ConvShape& shape, const SpreadPlan& plan);
-
 /// Weights [out_c][in_c][kernel_h][kernel_w] of elements, in_c as in the shape (times two in INT8), for every column
 /// tile and every slice of it: step by step, as the products read them. Outputs are in the order of packed_channel.
 std::vector<std::byte> pack_spread(const ConvShape& shape, const SpreadPlan& plan, int element_bytes,

@@ -1,19 +1,16 @@
 #include "layers/cuda/conv/conv_spread_problem.h"
 
+#include <fmt/format.h>
+
 #include "engine/cuda/runtime.h"
 #include "layers/common/layer_kernel.h"
 #include "layers/cuda/conv/conv_average.h"
 #include "layers/cuda/conv/conv_gemm_problem.h"
+#include "layers/cuda/cost/launch_cost.h"
 
 namespace pipit::cuda {
 
 namespace {
-
-int processors_of(int gpu) {
-  int processors = 0;
-  PIPIT_CUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, gpu));
-  return processors;
-}
 
 bool has_kernels() {
   bool result = false;
@@ -44,10 +41,19 @@ SpreadPlan spread_plan(const NodeSpec& spec, const ConvShape& shape) {
   fail("there is no variant '{}'", spec.variant);
 }
 
-// An average of its own takes 2.5 us: more than "spread_gemm" was ever ahead where there is one tap.
-bool spread_yields(const NodeSpec& spec, const ConvShape& shape) {
-  return !spread_goes_first(shape, spread_plan(spec, shape)) || !kept_depth(spec, shape).all() ||
-         (shape.kernel_h * shape.kernel_w == 1 && average_follows(spec, shape));
+Estimate spread_estimate(const NodeSpec& spec, const ConvShape& shape) {
+  const SpreadPlan plan = spread_plan(spec, shape);
+  const int processors = processors_of(spec.gpu);
+  const std::int64_t blocks =
+      ceil_div(shape.rows(), kSpreadRows) * ceil_div(shape.out_c, kSpreadColumns) * plan.slices;
+  LaunchTerms terms;
+  terms.steps = plan.steps_of_group();
+  terms.rounds = static_cast<double>(ceil_div(blocks, processors));
+  terms.blocks = static_cast<double>(blocks) / processors;
+  terms.megabytes = operand_megabytes(spec);
+  terms.shared = plan.slices > 1 ? plan.slices : 0;
+  return estimate_of(
+      fmt::format("spread_gemm {}{}", shape.int8 ? "i8" : "f16", plan.slices > 1 ? " shared" : ""), terms);
 }
 
 SpreadConstants::SpreadConstants(const NodeSpec& spec, const ConvShape& shape, const SpreadPlan& plan)

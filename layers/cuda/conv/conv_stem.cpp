@@ -1,7 +1,6 @@
 // Candidate "stem": convolutions of few channels in fp16, such as the first of a network, which reads the user's f32
 // image itself.
 #include "engine/cuda/runtime.h"
-#include "engine/plan/candidate_order.h"
 #include "layers/common/layer_kernel.h"
 #include "layers/cuda/conv/conv_stem_launch.h"
 #include "layers/cuda/conv/conv_stem_problem.h"
@@ -75,10 +74,11 @@ class Stem final : public Kernel {
 
 void register_cuda_conv_stem(Registry& registry) {
   Candidate candidate{"stem", refuse_stem, [](const NodeSpec& spec) { return std::make_unique<Stem>(spec); },
-                      [](const NodeSpec& spec) { return cuda::stem_variants(spec, attributes_of(spec)); },
-                      yields_where_accepted(refuse_stem, [](const NodeSpec& spec) {
-                        return cuda::stem_yields(spec, attributes_of(spec));
-                      })};
+                      [](const NodeSpec& spec) { return cuda::stem_variants(spec, attributes_of(spec)); }};
+  candidate.estimate = [](const NodeSpec& spec) -> std::optional<Estimate> {
+    if (refuse_stem(spec)) return std::nullopt;
+    return cuda::stem_estimate(spec, attributes_of(spec));
+  };
   candidate.fuses_epilogue = cuda::fuses_function;
   registry.add(Conv::kType, DeviceKind::cuda, std::move(candidate));
 }

@@ -7,6 +7,7 @@
 #include "engine/cuda/runtime.h"
 #include "layers/common/layer_kernel.h"
 #include "layers/cuda/conv/conv_gemm_problem.h"
+#include "layers/cuda/cost/launch_cost.h"
 
 namespace pipit::cuda {
 
@@ -94,29 +95,21 @@ std::vector<std::string> stem_variants(const NodeSpec& spec, const ConvAttribute
   return names;
 }
 
-// As measured on an H200 (docs/benchmarks/gpu.md): implicit_gemm took 0.2 to 0.9 times as long for these. It keeps no
-// weights for a whole launch, shares the depth of a few tiles among blocks, and loses nothing where there is one tap.
-bool stem_yields(const NodeSpec& spec, const ConvAttributes& attributes) {
-  constexpr int kFewChannels = 16;
-  constexpr int kManyWeights = 96 << 10;  // bytes of a widest tile: narrower ones read every pixel again
-  constexpr int kFewPositions = 1024;
-  constexpr int kDeep = 48;  // steps
-  const ConvShape shape = shape_of(spec, attributes);
-  if (shape.in_c <= kStemNarrow) return false;
-  // The others would copy x first: 6 to 28 channels to 144 to 672 at 1x1 take 1.6 to 2.6 us at batch 1 and 32 in fp16,
-  // 3.8 there; 1.6 to 5.1 and 3.5 to 4.0 at batch 128. Not what ConvShape::unstored is for: 24 to 144 at 56x56 take 4.0
-  // us here at batch 1 in INT8, 2.3 there.
-  const int pixel_bytes = shape.in_c * (shape.int8 ? 1 : 2);
-  if (shape.kernel_h * shape.kernel_w == 1 && pixel_bytes % (shape.int8 ? 8 : 16) != 0) return false;
-  const int width = widest_stem_tile(shape);
-  if (shape.out_c > width) return true;
-  const StemArgs args = stem_args(shape, {8, width});
-  if (args.weight_bytes > kManyWeights && (!shape.int8 || shape.in_c > kFewChannels)) return true;
-  if (args.steps >= kDeep && shape.rows() <= kFewPositions) return true;
-  if (shape.kernel_h * shape.kernel_w > 1 || shape.in_c <= kFewChannels) return false;
-  if (!shape.int8) return shape.stride_w > 1;
-  // Its real results are written one by one.
-  return shape.out_c > 32 && spec.outputs[0].dtype == DType::i8;
+Estimate stem_estimate(const NodeSpec& spec, const ConvAttributes& attributes) {
+  const StemArgs args = stem_args(spec, attributes);
+  const std::int64_t column_tiles = ceil_div(args.shape.out_c, args.tile.width);
+  const std::int64_t blocks = args.tiles * column_tiles;
+  const int processors = processors_of(spec.gpu);
+  LaunchTerms terms;
+  terms.steps = args.steps;
+  terms.rounds = static_cast<double>(ceil_div(blocks, processors));
+  terms.blocks = static_cast<double>(blocks) / processors;
+  terms.megabytes = operand_megabytes(spec);
+  terms.again = 1e-6 * static_cast<double>(spec.inputs[0]->bytes()) * static_cast<double>(column_tiles - 1);
+  terms.waits = args.overlap ? 0 : 1;
+  return estimate_of(
+      fmt::format("stem {} {}{}", args.shape.int8 ? "i8" : "f16", args.tile.name(), args.x_f32 ? " f32" : ""),
+      terms);
 }
 
 StemArgs stem_args(const NodeSpec& spec, const ConvAttributes& attributes) {

@@ -16,8 +16,8 @@ Refusal refuse_stem_problem(const NodeSpec& spec, const ConvAttributes& attribut
 /// kernel in front.
 std::vector<std::string> stem_variants(const NodeSpec& spec, const ConvAttributes& attributes);
 
-/// Whether the matrix products should run a node that both can.
-bool stem_yields(const NodeSpec& spec, const ConvAttributes& attributes);
+/// Of "stem" in the spec's variant, or the one that it chooses.
+Estimate stem_estimate(const NodeSpec& spec, const ConvAttributes& attributes);
 
 /// Arguments for the node in the way that it names, or by rule in the best: geometry, where the elements of x lie, type
 /// of x, overlap. Throws Error when there is no such way.

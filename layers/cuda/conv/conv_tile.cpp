@@ -58,6 +58,12 @@ constexpr Times kInt8Times = {
     0,
     0.432};
 
+std::int64_t blocks_of(const ConvShape& shape, const ConvTile& tile) {
+  return ceil_div(shape.rows(), used_rows(shape, tile)) * ceil_div(shape.out_c, tile.columns) * tile.splits;
+}
+
+}  // namespace
+
 // How much longer a step of listed blocks takes: they come from more lines of x, of one tap with holes between them
 // from nearly all of its lines. As measured on an H200 for eight layers. And a step in copies of 8 bytes, of which
 // there are twice as many: what puts the tiles of RegNetY-400MF at batch 1 in the order in which they were measured on
@@ -68,12 +74,6 @@ double step_factor(const ConvShape& shape, const ConvTile& tile) {
   const bool one_tap = shape.kernel_h * shape.kernel_w == 1;
   return copies * (tile.columns == 128 ? (one_tap ? 2.0 : 1.4) : (one_tap ? 3.0 : 1.9));
 }
-
-std::int64_t blocks_of(const ConvShape& shape, const ConvTile& tile) {
-  return ceil_div(shape.rows(), used_rows(shape, tile)) * ceil_div(shape.out_c, tile.columns) * tile.splits;
-}
-
-}  // namespace
 
 double tile_cost(const ConvShape& shape, const ConvTile& tile, int processors) {
   std::size_t index = 0;

@@ -154,6 +154,9 @@ inline std::int64_t used_rows(const ConvShape& shape, const ConvTile& tile) {
   return shape.averaged ? images_of(shape, tile) * shape.positions() : tile.rows;
 }
 
+/// How much longer a step of the tile takes where blocks are listed, or pixels are copied 8 bytes at a time.
+double step_factor(const ConvShape& shape, const ConvTile& tile);
+
 /// Estimated microseconds of one convolution with this tile on `processors` multiprocessors: for comparing tiles.
 double tile_cost(const ConvShape& shape, const ConvTile& tile, int processors);
 

@@ -57,11 +57,12 @@ class EarlyKernel final : public Kernel {
 template <typename L, typename... Parameters>
 void add_early_kernel(Registry& registry, const char* name, Refusal (*refuse)(const NodeSpec&),
                       void (*kernel)(Parameters...), typename EarlyKernel<L>::Run run) {
-  registry.add(L::kType, DeviceKind::cuda,
-               {name, refuse, [kernel, run](const NodeSpec& spec) -> std::unique_ptr<Kernel> {
-                  return std::make_unique<EarlyKernel<L>>(layer_as<L>(spec.layer),
-                                                          reinterpret_cast<const void*>(kernel), run);
-                }});
+  Candidate candidate{name, refuse, [kernel, run](const NodeSpec& spec) -> std::unique_ptr<Kernel> {
+                        return std::make_unique<EarlyKernel<L>>(layer_as<L>(spec.layer),
+                                                                reinterpret_cast<const void*>(kernel), run);
+                      }};
+  candidate.estimate = streaming(refuse);
+  registry.add(L::kType, DeviceKind::cuda, std::move(candidate));
 }
 
 }  // namespace pipit::cuda

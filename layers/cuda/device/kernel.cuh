@@ -12,6 +12,7 @@
 #include "engine/cuda/runtime.h"
 #include "layers/common/layer_kernel.h"
 #include "layers/common/strided_loop.h"
+#include "layers/cuda/cost/launch_cost.h"
 #include "layers/cuda/device/divider.cuh"
 
 namespace pipit::cuda {
@@ -251,10 +252,12 @@ inline Refusal refuse_unless_float_or_half(const NodeSpec& spec) {
 template <typename L>
 void add_kernel(Registry& registry, const char* name, Refusal (*refuse)(const NodeSpec&),
                 typename LayerKernel<L>::Run run) {
-  registry.add(L::kType, DeviceKind::cuda, {name, refuse, [run](const NodeSpec& spec) {
-                                              return std::unique_ptr<Kernel>(std::make_unique<LayerKernel<L>>(
-                                                  layer_as<L>(spec.layer), run));
-                                            }});
+  Candidate candidate{
+      name, refuse, [run](const NodeSpec& spec) {
+        return std::unique_ptr<Kernel>(std::make_unique<LayerKernel<L>>(layer_as<L>(spec.layer), run));
+      }};
+  candidate.estimate = streaming(refuse);
+  registry.add(L::kType, DeviceKind::cuda, std::move(candidate));
 }
 
 }  // namespace pipit::cuda

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "layers/common/layer_kernel.h"
+#include "layers/cuda/cost/launch_cost.h"
 #include "layers/cuda/device/constants.h"
 #include "layers/cuda/families.h"
 #include "layers/cuda/libraries/lt_gemm.h"
@@ -312,8 +313,14 @@ std::vector<std::string> lt_variants(const NodeSpec&) {
 }  // namespace
 
 void register_cuda_linear(Registry& registry) {
-  registry.add(Gemm::kType, DeviceKind::cuda,
-               {"cublaslt", refuse_lt<Gemm>, create<Gemm, LtLinear>, lt_variants});
+  Candidate lt{"cublaslt", refuse_lt<Gemm>, create<Gemm, LtLinear>, lt_variants};
+  lt.estimate = [](const NodeSpec& spec) -> std::optional<Estimate> {
+    if (refuse_operands(spec)) return std::nullopt;
+    cuda::LaunchTerms terms;
+    terms.megabytes = cuda::operand_megabytes(spec);
+    return cuda::estimate_of("cublaslt", terms);
+  };
+  registry.add(Gemm::kType, DeviceKind::cuda, std::move(lt));
   registry.add(Gemm::kType, DeviceKind::cuda, {"simple_gemm", refuse_operands, create<Gemm, SimpleLinear>});
   registry.add(MatMul::kType, DeviceKind::cuda,
                {"cublaslt", refuse_lt<MatMul>, create<MatMul, LtLinear>, lt_variants});

@@ -6,6 +6,7 @@
 
 #include "engine/cuda/runtime.h"
 #include "layers/common/layer_kernel.h"
+#include "layers/cuda/cost/launch_cost.h"
 #include "layers/cuda/families.h"
 #include "layers/cuda/linear/skinny_gemm.h"
 #include "layers/ops/gemm.h"
@@ -89,22 +90,22 @@ class Skinny final : public Kernel {
   DeviceBuffer bias_;
 };
 
-// It reads the weights once, but multiplies row by row: on an H200 of 2048 to 1000 values 3.1 us for one row and 14.7
-// for eight, which take the library 5.2.
-bool has_many_rows(const NodeSpec& spec) {
-  constexpr std::int64_t kFewRows = 3;
-  return spec.outputs[0].shape[0] > kFewRows;
+// It reads the weights once, but multiplies row by row.
+std::optional<Estimate> estimate(const NodeSpec& spec) {
+  if (refuse_skinny(spec)) return std::nullopt;
+  cuda::LaunchTerms terms;
+  terms.megabytes = cuda::operand_megabytes(spec);
+  terms.products = 1e-9 * static_cast<double>(spec.layer.work(spec.inputs, spec.outputs).macs);
+  return cuda::estimate_of("skinny_gemm", terms);
 }
 
 }  // namespace
 
 void register_cuda_linear_skinny(Registry& registry) {
-  registry.add(Gemm::kType, DeviceKind::cuda,
-               {"skinny_gemm",
-                refuse_skinny,
-                [](const NodeSpec& spec) { return std::unique_ptr<Kernel>(std::make_unique<Skinny>(spec)); },
-                {},
-                has_many_rows});
+  Candidate candidate{"skinny_gemm", refuse_skinny,
+                      [](const NodeSpec& spec) { return std::make_unique<Skinny>(spec); }};
+  candidate.estimate = estimate;
+  registry.add(Gemm::kType, DeviceKind::cuda, std::move(candidate));
 }
 
 }  // namespace pipit

@@ -6,7 +6,6 @@
 
 #include "engine/cuda/runtime.h"
 #include "engine/graph/half.h"
-#include "engine/plan/candidate_order.h"
 #include "layers/cuda/conv/conv_library.h"
 #include "layers/cuda/families.h"
 #include "layers/cuda/libraries/cudnn_geometry.h"
@@ -18,6 +17,30 @@
 
 namespace pipit {
 
+namespace {
+
+const QConvAttributes& attributes_of(const NodeSpec& spec) {
+  return layer_as<QConv>(spec.layer).attributes();
+}
+
+// All but what the library is asked.
+Refusal refuse_form(const NodeSpec& spec) {
+  const QConvAttributes& a = attributes_of(spec);
+  const TensorDesc& x = *spec.inputs[0];
+  if (!cuda::is_symmetric_i8(a.x) || x.dtype != DType::i8) return "x is not i8 with zero point 0";
+  if (a.y.quantized() && !cuda::is_symmetric_i8(a.y)) return "y is not i8 with zero point 0";
+  if (spec.has_input(3) && !cuda::is_symmetric_i8(a.residual))
+    return "the residual is not i8 with zero point 0";
+  if (Refusal reason = cuda::refuse_library_operands(spec)) return reason;
+  if (!is_channels_last(x)) return "x must be channels_last";
+  if (spec.has_input(3) && !is_channels_last(*spec.inputs[3])) return "the residual must be channels_last";
+  if (a.conv.groups != 1) return "groups are not handled";
+  if (x.shape[1] % 4 != 0 || spec.outputs[0].shape[1] % 4 != 0) return "channels must be a multiple of 4";
+  return std::nullopt;
+}
+
+}  // namespace
+
 #if PIPIT_HAVE_CUDNN
 
 namespace {
@@ -25,10 +48,6 @@ namespace {
 using cuda::CudnnConv;
 using cuda::CudnnPlan;
 using cuda::DeviceBuffer;
-
-const QConvAttributes& attributes_of(const NodeSpec& spec) {
-  return layer_as<QConv>(spec.layer).attributes();
-}
 
 CudnnConv conv_of(const NodeSpec& spec) {
   const QConvAttributes& a = attributes_of(spec);
@@ -181,22 +200,6 @@ class CudnnQConv final : public Kernel {
   DeviceBuffer residual_scale_;
 };
 
-// All but what the library is asked.
-Refusal refuse_form(const NodeSpec& spec) {
-  const QConvAttributes& a = attributes_of(spec);
-  const TensorDesc& x = *spec.inputs[0];
-  if (!cuda::is_symmetric_i8(a.x) || x.dtype != DType::i8) return "x is not i8 with zero point 0";
-  if (a.y.quantized() && !cuda::is_symmetric_i8(a.y)) return "y is not i8 with zero point 0";
-  if (spec.has_input(3) && !cuda::is_symmetric_i8(a.residual))
-    return "the residual is not i8 with zero point 0";
-  if (Refusal reason = cuda::refuse_library_operands(spec)) return reason;
-  if (!is_channels_last(x)) return "x must be channels_last";
-  if (spec.has_input(3) && !is_channels_last(*spec.inputs[3])) return "the residual must be channels_last";
-  if (a.conv.groups != 1) return "groups are not handled";
-  if (x.shape[1] % 4 != 0 || spec.outputs[0].shape[1] % 4 != 0) return "channels must be a multiple of 4";
-  return std::nullopt;
-}
-
 Refusal refuse(const NodeSpec& spec) {
   if (Refusal reason = refuse_form(spec)) return reason;
   if (const std::string& problem = cuda::cudnn_state().problem; !problem.empty()) return problem;
@@ -208,46 +211,43 @@ Refusal refuse(const NodeSpec& spec) {
 // Further proposals were up to 7 % faster in two of five convolutions; each takes half a second to make.
 constexpr int kTimed = 2;
 
-// Deep convolutions of few tiles are the library's: on an H200 it took 0.65 to 0.85 times as long for ResNet's at batch
-// 32, where tiles of 128 x 128 leave multiprocessors without one. Everything else was faster here.
-bool yields_to_own_kernels(const NodeSpec& spec) {
-  constexpr std::int64_t kDeep = 2048;
-  constexpr std::int64_t kLongMacs = 1'500'000'000;
-  constexpr std::int64_t kTile = 128;
-  const Shape& weights = spec.inputs[1]->shape;
-  const Shape& y = spec.outputs[0].shape;
-  const std::int64_t outputs = weights[0];
-  const std::int64_t depth = weights.elements() / outputs;
-  const std::int64_t rows = y.elements() / outputs;
-  int processors = 0;
-  PIPIT_CUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, spec.gpu));
-  const std::int64_t tiles = (rows + kTile - 1) / kTile * ((outputs + kTile - 1) / kTile);
-  constexpr double kFewBlocks =
-      0.65;  // of the time of all of them: zeros are weights like others to the library
-  return depth < kDeep || rows * outputs * depth < kLongMacs || tiles >= processors ||
-         cuda::qconv_kept_cost(spec) < kFewBlocks;
+Candidate candidate() {
+  Candidate made{"cudnn", refuse, [](const NodeSpec& spec) { return std::make_unique<CudnnQConv>(spec); },
+                 [](const NodeSpec&) { return cuda::proposals(kTimed); }};
+  // Of 28 different convolutions of ResNet-50 at batch 32 it was the fastest in five on an H200, those where it comes
+  // first; to try it on all took 52 of 56 s.
+  made.slow_to_make = true;
+  return made;
+}
+
+}  // namespace
+
+#else
+
+namespace {
+
+Candidate candidate() {
+  return {"cudnn", [](const NodeSpec&) -> Refusal { return cuda::cudnn_state().problem; }, nullptr};
+}
+
+}  // namespace
+
+#endif
+
+namespace {
+
+std::optional<Estimate> estimate(const NodeSpec& spec) {
+  if (refuse_form(spec)) return std::nullopt;
+  const ConvAttributes& conv = attributes_of(spec).conv;
+  return cuda::library_estimate(spec, conv, "cudnn " + cuda::library_family(spec, conv), 0, 0);
 }
 
 }  // namespace
 
 void register_cuda_qconv_cudnn(Registry& registry) {
-  Candidate candidate{"cudnn", refuse,
-                      [](const NodeSpec& spec) { return std::make_unique<CudnnQConv>(spec); },
-                      [](const NodeSpec&) { return cuda::proposals(kTimed); },
-                      yields_where_accepted(refuse_form, yields_to_own_kernels)};
-  // Of 28 different convolutions of ResNet-50 at batch 32 it was the fastest in five on an H200, those where it comes
-  // first; to try it on all took 52 of 56 s.
-  candidate.slow_to_make = true;
-  registry.add(QConv::kType, DeviceKind::cuda, std::move(candidate));
+  Candidate made = candidate();
+  made.estimate = estimate;
+  registry.add(QConv::kType, DeviceKind::cuda, std::move(made));
 }
-
-#else
-
-void register_cuda_qconv_cudnn(Registry& registry) {
-  registry.add(QConv::kType, DeviceKind::cuda,
-               {"cudnn", [](const NodeSpec&) -> Refusal { return cuda::cudnn_state().problem; }, nullptr});
-}
-
-#endif
 
 }  // namespace pipit

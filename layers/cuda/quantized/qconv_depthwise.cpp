@@ -5,6 +5,7 @@
 #include "layers/common/layer_kernel.h"
 #include "layers/cuda/conv/conv_depthwise_problem.h"
 #include "layers/cuda/conv/conv_gemm_launch.h"
+#include "layers/cuda/cost/launch_cost.h"
 #include "layers/cuda/families.h"
 #include "layers/cuda/quantized/qconv_common.h"
 #include "layers/cuda/quantized/qconv_depthwise_launch.h"
@@ -114,6 +115,10 @@ class QDepthwise final : public Kernel {
 void register_cuda_qconv_depthwise_quads(Registry& registry) {
   Candidate candidate{"depthwise_quads", refuse_depthwise_quads,
                       [](const NodeSpec& spec) { return std::make_unique<QDepthwise>(spec); }};
+  candidate.estimate = [](const NodeSpec& spec) -> std::optional<Estimate> {
+    if (refuse_depthwise_quads(spec)) return std::nullopt;
+    return cuda::estimate_of("depthwise_quads i8", cuda::plain_terms(spec, attributes_of(spec).conv.window));
+  };
   candidate.fuses_epilogue = cuda::fuses_table;
   registry.add(QConv::kType, DeviceKind::cuda, std::move(candidate));
 }

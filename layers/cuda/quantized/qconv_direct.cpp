@@ -6,6 +6,7 @@
 #include "engine/cuda/runtime.h"
 #include "layers/common/layer_kernel.h"
 #include "layers/cuda/conv/conv_direct_problem.h"
+#include "layers/cuda/cost/launch_cost.h"
 #include "layers/cuda/families.h"
 #include "layers/cuda/quantized/qconv_common.h"
 #include "layers/cuda/quantized/qconv_direct_launch.h"
@@ -146,18 +147,28 @@ class QDirectConv final : public Kernel {
   DeviceBuffer multipliers_;
 };
 
+std::optional<Estimate> estimate(const NodeSpec& spec, const char* kernel, const Refusal& refusal) {
+  if (refusal) return std::nullopt;
+  return cuda::estimate_of(kernel,
+                           cuda::plain_terms(spec, layer_as<QConv>(spec.layer).attributes().conv.window));
+}
+
 }  // namespace
 
 void register_cuda_qconv_depthwise(Registry& registry) {
-  registry.add(QConv::kType, DeviceKind::cuda, {"depthwise", refuse_depthwise, [](const NodeSpec& s) {
-                                                  return std::make_unique<QDirectConv>(s, true);
-                                                }});
+  Candidate candidate{"depthwise", refuse_depthwise,
+                      [](const NodeSpec& spec) { return std::make_unique<QDirectConv>(spec, true); }};
+  candidate.estimate = [](const NodeSpec& spec) {
+    return estimate(spec, "depthwise i8", refuse_depthwise(spec));
+  };
+  registry.add(QConv::kType, DeviceKind::cuda, std::move(candidate));
 }
 
 void register_cuda_qconv_direct(Registry& registry) {
-  registry.add(QConv::kType, DeviceKind::cuda, {"direct", refuse_direct, [](const NodeSpec& s) {
-                                                  return std::make_unique<QDirectConv>(s, false);
-                                                }});
+  Candidate candidate{"direct", refuse_direct,
+                      [](const NodeSpec& spec) { return std::make_unique<QDirectConv>(spec, false); }};
+  candidate.estimate = [](const NodeSpec& spec) { return estimate(spec, "direct i8", refuse_direct(spec)); };
+  registry.add(QConv::kType, DeviceKind::cuda, std::move(candidate));
 }
 
 }  // namespace pipit

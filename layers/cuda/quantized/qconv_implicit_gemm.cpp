@@ -20,6 +20,16 @@ std::vector<std::string> variant_names(const NodeSpec& spec) {
   return cuda::names_of(cuda::conv_gemm_variants(cuda::qconv_gemm_shape(spec), spec.gpu));
 }
 
+bool copies_input(const NodeSpec& spec, const ConvShape& shape) {
+  return shape.pixel_units() * 2 != spec.inputs[0]->shape[1] || !is_channels_last(*spec.inputs[0]);
+}
+
+std::optional<Estimate> estimate(const NodeSpec& spec) {
+  if (cuda::refuse_grouped_qconv_gemm(spec)) return std::nullopt;
+  ConvShape shape = cuda::qconv_gemm_shape(spec);
+  return cuda::conv_gemm_estimate(spec, shape, copies_input(spec, shape));
+}
+
 bool fuses_epilogue(const NodeSpec& spec, const NodeSpec& next) {
   return cuda::fuses_table(spec, next) || cuda::quantizes_average(spec, next) ||
          (cuda::is_average(next) && cuda::fuses_average(spec, cuda::qconv_gemm_shape(spec)));
@@ -30,7 +40,7 @@ class QImplicitGemm final : public Kernel {
   explicit QImplicitGemm(const NodeSpec& spec)
       : shape_(cuda::qconv_gemm_shape(spec)),
         channels_(static_cast<int>(spec.inputs[0]->shape[1])),
-        copies_(shape_.pixel_units() * 2 != channels_ || !is_channels_last(*spec.inputs[0])),
+        copies_(copies_input(spec, shape_)),
         variant_(cuda::chosen_variant(spec, shape_)),
         depth_(cuda::kept_depth(spec, shape_)),
         blocks_(shape_, depth_, variant_.tile.columns),
@@ -97,6 +107,7 @@ void register_cuda_qconv_implicit_gemm(Registry& registry) {
   Candidate candidate{"implicit_gemm", cuda::refuse_grouped_qconv_gemm,
                       [](const NodeSpec& spec) { return std::make_unique<QImplicitGemm>(spec); },
                       variant_names};
+  candidate.estimate = estimate;
   candidate.kept_share = [](const NodeSpec& spec) {
     return cuda::kept_share(spec, cuda::qconv_gemm_shape(spec));
   };

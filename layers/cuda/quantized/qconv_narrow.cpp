@@ -5,8 +5,8 @@
 #include <limits>
 
 #include "engine/cuda/runtime.h"
-#include "engine/plan/candidate_order.h"
 #include "layers/common/layer_kernel.h"
+#include "layers/cuda/cost/launch_cost.h"
 #include "layers/cuda/families.h"
 #include "layers/cuda/quantized/qconv_common.h"
 #include "layers/cuda/quantized/qconv_follower.h"
@@ -103,6 +103,18 @@ std::int64_t positions_of(const NodeSpec& spec) {
   return spec.outputs[0].elements() / spec.outputs[0].shape[1];
 }
 
+std::optional<Estimate> estimate(const NodeSpec& spec) {
+  if (refuse(spec)) return std::nullopt;
+  const NarrowShape shape = shape_of(spec);
+  const double processors = cuda::processors_of(spec.gpu);
+  cuda::LaunchTerms terms;
+  terms.steps = shape.steps();
+  terms.rounds = shape.pairs();
+  terms.blocks = static_cast<double>(positions_of(spec)) * shape.pairs() / (64 * processors);
+  terms.megabytes = cuda::operand_megabytes(spec);
+  return cuda::estimate_of(has_window(spec) ? "narrow_gemm i8 image" : "narrow_gemm i8", terms);
+}
+
 class QNarrowGemm final : public Kernel {
  public:
   explicit QNarrowGemm(const NodeSpec& spec) {
@@ -181,9 +193,7 @@ class QNarrowGemm final : public Kernel {
 void register_cuda_qconv_narrow(Registry& registry) {
   Candidate candidate{"narrow_gemm", refuse,
                       [](const NodeSpec& spec) { return std::make_unique<QNarrowGemm>(spec); }};
-  candidate.yields = yields_where_accepted(refuse, [](const NodeSpec& spec) {
-    return !cuda::narrow_goes_first(shape_of(spec), positions_of(spec));
-  });
+  candidate.estimate = estimate;
   candidate.fuses_epilogue = [](const NodeSpec& spec, const NodeSpec& next) {
     return !spec.has_input(3) && cuda::fuses_table(spec, next);
   };

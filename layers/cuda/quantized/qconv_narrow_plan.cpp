@@ -13,12 +13,6 @@ int NarrowShape::pairs() const {
   return count;
 }
 
-bool narrow_goes_first(const NarrowShape& shape, std::int64_t positions) {
-  constexpr int kFewOutputs = 32, kFewPositions = 512, kPositionsPerOutput = 32;
-  if (shape.outputs <= kFewOutputs && positions <= kFewPositions) return true;
-  return positions >= std::int64_t{kPositionsPerOutput} * shape.outputs;
-}
-
 std::vector<std::int8_t> narrow_window_weights(std::span<const std::int8_t> weights, int outputs,
                                                int channels, int height, int width) {
   std::vector<std::int8_t> rows(static_cast<std::size_t>(outputs * kNarrowWindowBytes));

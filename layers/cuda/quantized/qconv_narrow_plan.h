@@ -64,11 +64,6 @@ constexpr int narrow_window_byte(int row, int column, int channel) {
 std::vector<std::int8_t> narrow_window_weights(std::span<const std::int8_t> weights, int outputs,
                                                int channels, int height, int width);
 
-/// Whether it was faster than what comes next, on an H200 or, at batch 1, an H100: where every warp has outputs enough
-/// for the weights that its block copies, and, since none shares its rows with others, warps are enough; or where there
-/// is next to nothing to do, as in squeeze-excite.
-bool narrow_goes_first(const NarrowShape& shape, std::int64_t positions);
-
 /// weights [outputs, channels], a bias (with what sums begin with) and a multiplier for each output.
 std::vector<std::byte> pack_narrow(const NarrowShape& shape, std::span<const std::int8_t> weights,
                                    std::span<const std::int32_t> bias, std::span<const float> multipliers);

@@ -2,13 +2,12 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <cmath>
 
 #include "engine/cuda/runtime.h"
-#include "engine/plan/candidate_order.h"
 #include "layers/common/layer_kernel.h"
 #include "layers/cuda/conv/conv_gemm_problem.h"
 #include "layers/cuda/conv/tensor_map.h"
+#include "layers/cuda/cost/launch_cost.h"
 #include "layers/cuda/families.h"
 #include "layers/cuda/quantized/qconv_common.h"
 #include "layers/cuda/quantized/qconv_follower.h"
@@ -60,12 +59,6 @@ Refusal refuse_pipelined(const NodeSpec& spec) {
   }
   if (!has_kernels()) return "only Hopper's GPUs are handled";
   return std::nullopt;
-}
-
-int processors_of(int gpu) {
-  int processors = 0;
-  PIPIT_CUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, gpu));
-  return processors;
 }
 
 // A variant is the columns of a tile, with "+overlap" where the launch overlaps with the kernel in front.
@@ -153,26 +146,23 @@ class PipelinedGemm final : public Kernel {
   PipelinedArgs args_;
 };
 
-// Blocks that stay pay where each computes several tiles, and the last round of tiles occupies most of them. With fewer
-// tiles small ones and depths that a cluster shares are faster; and where more than a quarter of every tap's steps
-// would be zeros, steps that run on through the taps; where many weights are zeros, steps of the others. What it cannot
-// run is theirs as well, and not the library's, which yields to this candidate: 40 channels to 240 at 28x28, batch 128,
-// took 51 to 60 us there and 10 for the SiLU behind it, and takes 40 with it in implicit_gemm.
-bool yields_to_implicit_gemm(const NodeSpec& spec) {
+std::optional<Estimate> estimate(const NodeSpec& spec) {
+  if (refuse_pipelined(spec)) return std::nullopt;
   constexpr int kResident = 2;  // blocks of a multiprocessor
-  constexpr double kFewRounds = 2;
-  constexpr double kBusy = 0.8;
-  constexpr double kFewBlocks = 0.7;  // of the time of all of them
   const ConvShape shape = shape_of(spec);
-  const std::int64_t channels = spec.inputs[0]->shape[1];
-  if (shape.kernel_h * shape.kernel_w > 1 && shape.in_c * 2 * 3 > channels * 4) return true;
-  const std::int64_t column_tiles = ceil_div(shape.out_c, way_for(spec).columns);
-  const std::int64_t workers =
-      std::max<std::int64_t>(1, std::int64_t{kResident} * processors_of(spec.gpu) / column_tiles);
-  const double rounds =
-      static_cast<double>(ceil_div(shape.rows(), cuda::kPipelinedRows)) / static_cast<double>(workers);
-  return rounds < kFewRounds || rounds / std::ceil(rounds) < kBusy ||
-         cuda::qconv_kept_cost(spec) < kFewBlocks;
+  const Way way = way_for(spec);
+  const int processors = cuda::processors_of(spec.gpu);
+  const std::int64_t column_tiles = ceil_div(shape.out_c, way.columns),
+                     tiles = ceil_div(shape.rows(), cuda::kPipelinedRows);
+  const std::int64_t workers = std::max<std::int64_t>(1, std::int64_t{kResident} * processors / column_tiles);
+  cuda::LaunchTerms terms;
+  terms.steps = static_cast<double>(ceil_div(shape.depth() * 2, cuda::kPipelinedDepth));
+  terms.rounds = static_cast<double>(ceil_div(tiles, workers));
+  terms.blocks = static_cast<double>(tiles * column_tiles) / processors;
+  terms.megabytes = cuda::operand_megabytes(spec);
+  terms.again = 1e-6 * static_cast<double>(spec.inputs[0]->bytes()) * static_cast<double>(column_tiles - 1);
+  terms.waits = way.overlap ? 0 : 1;
+  return cuda::estimate_of(fmt::format("pipelined_gemm i8 {}", way.columns), terms);
 }
 
 }  // namespace
@@ -180,7 +170,8 @@ bool yields_to_implicit_gemm(const NodeSpec& spec) {
 void register_cuda_qconv_pipelined(Registry& registry) {
   Candidate candidate{"pipelined_gemm", refuse_pipelined,
                       [](const NodeSpec& spec) { return std::make_unique<PipelinedGemm>(spec); },
-                      variant_names, yields_where_accepted(refuse_pipelined, yields_to_implicit_gemm)};
+                      variant_names};
+  candidate.estimate = estimate;
   candidate.fuses_epilogue = cuda::fuses_table;
   registry.add(QConv::kType, DeviceKind::cuda, std::move(candidate));
 }

@@ -1,7 +1,6 @@
 // Candidate "spread_gemm" of QConv: INT8 convolutions of few positions on Hopper (qconv_spread.cu).
 #include "layers/cuda/quantized/qconv_spread.h"
 #include "engine/cuda/runtime.h"
-#include "engine/plan/candidate_order.h"
 #include "layers/common/layer_kernel.h"
 #include "layers/cuda/conv/conv_gemm_problem.h"
 #include "layers/cuda/conv/conv_spread_problem.h"
@@ -73,11 +72,13 @@ QConvGemmOperands spread_operands(const NodeSpec& spec, const ConvShape& shape, 
 }  // namespace cuda
 
 void register_cuda_qconv_spread(Registry& registry) {
-  Candidate candidate{
-      "spread_gemm", refuse, [](const NodeSpec& spec) { return std::make_unique<QSpreadGemm>(spec); },
-      [](const NodeSpec& spec) { return cuda::spread_variants(spec, shape_of(spec)); },
-      yields_where_accepted(refuse,
-                            [](const NodeSpec& spec) { return cuda::spread_yields(spec, shape_of(spec)); })};
+  Candidate candidate{"spread_gemm", refuse,
+                      [](const NodeSpec& spec) { return std::make_unique<QSpreadGemm>(spec); },
+                      [](const NodeSpec& spec) { return cuda::spread_variants(spec, shape_of(spec)); }};
+  candidate.estimate = [](const NodeSpec& spec) -> std::optional<Estimate> {
+    if (refuse(spec)) return std::nullopt;
+    return cuda::spread_estimate(spec, shape_of(spec));
+  };
   candidate.fuses_epilogue = cuda::fuses_table;
   registry.add(QConv::kType, DeviceKind::cuda, std::move(candidate));
 }

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "engine/cuda/runtime.h"
-#include "engine/plan/candidate_order.h"
 #include "layers/common/layer_kernel.h"
 #include "layers/cuda/conv/conv_gemm_launch.h"
 #include "layers/cuda/conv/conv_stem_launch.h"
@@ -94,10 +93,11 @@ class QStem final : public Kernel {
 void register_cuda_qconv_stem(Registry& registry) {
   Candidate candidate{
       "stem", refuse_stem, [](const NodeSpec& spec) { return std::make_unique<QStem>(spec); },
-      [](const NodeSpec& spec) { return cuda::stem_variants(spec, attributes_of(spec).conv); },
-      yields_where_accepted(refuse_stem, [](const NodeSpec& spec) {
-        return cuda::stem_yields(spec, attributes_of(spec).conv);
-      })};
+      [](const NodeSpec& spec) { return cuda::stem_variants(spec, attributes_of(spec).conv); }};
+  candidate.estimate = [](const NodeSpec& spec) -> std::optional<Estimate> {
+    if (refuse_stem(spec)) return std::nullopt;
+    return cuda::stem_estimate(spec, attributes_of(spec).conv);
+  };
   candidate.fuses_epilogue = cuda::fuses_table;
   registry.add(QConv::kType, DeviceKind::cuda, std::move(candidate));
 }

@@ -181,10 +181,11 @@ class QProduct final : public Kernel {
 }  // namespace
 
 void register_cuda_qfunctions(Registry& registry) {
-  registry.add(QUnary::kType, DeviceKind::cuda,
-               {"table", refuse_unless_indexable, [](const NodeSpec& spec) -> std::unique_ptr<Kernel> {
-                  return std::make_unique<QUnaryTable>(layer_as<QUnary>(spec.layer));
-                }});
+  Candidate table{"table", refuse_unless_indexable, [](const NodeSpec& spec) -> std::unique_ptr<Kernel> {
+                    return std::make_unique<QUnaryTable>(layer_as<QUnary>(spec.layer));
+                  }};
+  table.estimate = streaming(refuse_unless_indexable);
+  registry.add(QUnary::kType, DeviceKind::cuda, std::move(table));
   registry.add(QMul::kType, DeviceKind::cuda,
                {"elementwise", refuse_unless_indexable, [](const NodeSpec& spec) -> std::unique_ptr<Kernel> {
                   return std::make_unique<QProduct>(layer_as<QMul>(spec.layer));

@@ -227,6 +227,7 @@ void register_cuda_pool(Registry& registry) {
   Candidate average{"global_average", refuse_global_average, [](const NodeSpec& spec) {
                       return std::unique_ptr<Kernel>(std::make_unique<GlobalAverageKernel>(spec));
                     }};
+  average.estimate = streaming(refuse_global_average);
   average.fuses_epilogue = [](const NodeSpec& spec, const NodeSpec& next) {
     return spec.fusion.followers.empty() && next.layer.type() == Quantize::kType;
   };

@@ -50,13 +50,6 @@ struct Described {
   Described& operator=(const Described&) = delete;
 };
 
-const Candidate& candidate(std::string_view name) {
-  for (const Candidate& c : default_registry().candidates(Conv::kType, DeviceKind::cuda)) {
-    if (c.name == name) return c;
-  }
-  fail("Conv has no GPU candidate '{}'", name);
-}
-
 TEST(HalfFollower, IsOneFunctionOfHalves) {
   const Geometry g = geometry(1, 64, 14, 64, 1, 1, 0);
   for (const UnaryAttributes& function : kFunctions) {
@@ -89,41 +82,6 @@ TEST(HalfFollower, FiveCandidatesTakeIt) {
   }
   EXPECT_EQ(takers, (std::set<std::string>{"depthwise_quads", "stem", "spread_gemm", "resident_gemm",
                                            "implicit_gemm"}));
-}
-
-// Whether implicit_gemm leaves a convolution at 14x14, batch 128, to the library.
-bool yields(std::int64_t channels, std::int64_t outputs, std::int64_t kernel, const UnaryAttributes& function,
-            bool followed) {
-  Described d(geometry(128, channels, 14, outputs, kernel, 1, kernel / 2), function);
-  if (followed) d.spec.next = &d.next;
-  return candidate("implicit_gemm").yields(d.spec);
-}
-
-TEST(HalfFollower, KeepsShallowConvolutions) {
-  EXPECT_FALSE(yields(320, 1280, 1, {UnaryKind::silu}, true));
-  EXPECT_FALSE(yields(64, 256, 3, {UnaryKind::silu}, true));
-  EXPECT_FALSE(yields(80, 480, 1, {UnaryKind::silu}, false)) << "channels that are no multiple of 32";
-}
-
-// 6 to 28 channels of one position: everybody else copies them to pixels of 16 bytes first.
-TEST(HalfFollower, StemKeepsPixelsThatOthersWouldCopy) {
-  const auto stem_yields = [](std::int64_t channels, std::int64_t outputs) {
-    const Described d(geometry(1, channels, 1, outputs, 1, 1, 0), {UnaryKind::sigmoid});
-    return candidate("stem").yields(d.spec);
-  };
-  EXPECT_FALSE(stem_yields(6, 144));
-  EXPECT_FALSE(stem_yields(28, 672));
-  EXPECT_TRUE(stem_yields(8, 144));
-  EXPECT_TRUE(stem_yields(32, 192));
-}
-
-TEST(HalfFollower, LeavesOthersToTheLibrary) {
-  PIPIT_NEEDS_GPU();  // what leaving out zeros saves depends on it
-  EXPECT_TRUE(yields(320, 1280, 1, {UnaryKind::silu}, false));
-  EXPECT_TRUE(yields(320, 1280, 1, {UnaryKind::gelu}, true)) << "a function that is not fused";
-  EXPECT_TRUE(yields(1024, 512, 1, {UnaryKind::silu}, true)) << "deep";
-  EXPECT_TRUE(yields(112, 672, 1, {UnaryKind::gelu}, true))
-      << "channels that are no multiple of 32, but many";
 }
 
 // The results are rounded once, by up to 2^-11 of them, where the function's own kernel would round twice; sums, of

@@ -108,39 +108,6 @@ TEST(SpreadPlan, ClustersAreAsWideAsTheDepthIsWorth) {
   EXPECT_EQ(plan(512, 7, 2048), "64x32/1");
 }
 
-// Layers that were measured on an H100: channels, size, outputs, kernel, batch.
-TEST(SpreadPlan, GoesFirstWhereItWasFaster) {
-  const auto first = [](std::int64_t channels, std::int64_t size, std::int64_t outputs, std::int64_t kernel,
-                        std::int64_t batch, bool int8) {
-    cuda::ConvShape s = gemm_shape(geometry(batch, channels, size, outputs, kernel, 1, kernel / 2));
-    if (int8) s.int8 = true, s.in_c /= 2;
-    return cuda::spread_goes_first(s, cuda::spread_plans(s, 132).front());
-  };
-  for (const bool int8 : {false, true}) {
-    EXPECT_TRUE(first(512, 7, 512, 3, 1, int8));
-    EXPECT_TRUE(first(256, 14, 256, 3, 1, int8));
-    EXPECT_TRUE(first(2048, 7, 512, 1, 1, int8));
-    EXPECT_TRUE(first(1152, 7, 192, 1, 1, int8)) << "few tiles";
-    EXPECT_TRUE(first(2048, 1, 1000, 1, 8, int8)) << "a classifier";
-    EXPECT_TRUE(first(128, 28, 128, 3, 1, int8));
-    EXPECT_TRUE(first(144, 56, 24, 1, 1, int8)) << "one column tile";
-    EXPECT_FALSE(first(144, 56, 24, 1, 8, int8)) << "many tiles";
-    EXPECT_FALSE(first(144, 56, 40, 1, 1, int8)) << "two column tiles";
-    EXPECT_FALSE(first(128, 28, 512, 1, 1, int8)) << "shallow";
-    EXPECT_FALSE(first(256, 56, 64, 1, 1, int8)) << "many tiles";
-    EXPECT_FALSE(first(512, 7, 512, 3, 8, int8)) << "long";
-  }
-  EXPECT_TRUE(first(128, 28, 128, 3, 2, false));
-  EXPECT_FALSE(first(128, 28, 128, 3, 2, true));
-  for (const std::int64_t channels : {192, 384}) {
-    EXPECT_TRUE(first(channels, 14, 64, 1, 1, false));
-    EXPECT_FALSE(first(channels, 14, 64, 1, 1, true)) << "shallow";
-  }
-  EXPECT_TRUE(first(240, 1, 10, 1, 1, true)) << "of squeeze-excite";
-  EXPECT_TRUE(first(512, 7, 2048, 1, 1, false));
-  EXPECT_FALSE(first(512, 7, 2048, 1, 1, true));
-}
-
 TEST(ConvSpread, RandomGeometries) {
   PIPIT_NEEDS_GPU();
   std::mt19937 random(gpu_seed() + 502);

@@ -40,14 +40,12 @@ void ask_accepting(const Candidate& candidate, const NodeSpec& spec, const NodeS
   if (candidate.computes_pieces) candidate.computes_pieces(spec);
   if (candidate.writes_rows_apart) candidate.writes_rows_apart(spec);
   NodeSpec fused = spec;
-  fused.next = nullptr;
   const NodeSpec* const followers[] = {next};
   if (next != nullptr && candidate.fuses_epilogue && candidate.fuses_epilogue(spec, *next))
     fused.fusion.followers = followers;
   if (!creates || !candidate.create) return;
   for (const std::string& variant : variants) {
     NodeSpec named = spec;
-    named.next = nullptr;
     named.variant = variant;
     const std::unique_ptr<Kernel> kernel = candidate.create(named);
     (void)kernel->scratch_bytes(), (void)kernel->packed_bytes(), (void)kernel->kept_share(),
@@ -63,11 +61,11 @@ void ask_everything(const RandomNode& node, const RandomNode* follower, bool cre
   const auto& candidates = registry().candidates(node.layer->type(), DeviceKind::cuda);
   NodeSpec spec = node.spec();
   std::optional<NodeSpec> next;
-  if (follower != nullptr) next.emplace(follower->spec()), spec.next = &*next;
-  EXPECT_EQ(candidate_order(candidates, spec).size(), candidates.size());
+  std::vector<const NodeSpec*> followers;
+  if (follower != nullptr) next.emplace(follower->spec()), followers.push_back(&*next);
+  EXPECT_EQ(candidate_order(registry(), DeviceKind::cuda, spec, followers).size(), candidates.size());
   for (const Candidate& candidate : candidates) {
     SCOPED_TRACE(candidate.name + " of " + node.str());
-    if (candidate.yields) candidate.yields(spec);
     if (candidate.fuses_chain && candidate.fuses_chain(spec, {}) && next) {
       const ChainLink link{&*next, {{LinkSource::Kind::node, 0}}};
       candidate.fuses_chain(spec, {&link, 1});

@@ -192,28 +192,6 @@ TEST(QConv, ImplicitGemmOnExtremeOperands) {
   }
 }
 
-// Of 40 channels, which fill no 16 bytes: no GPU is asked.
-TEST(QConv, PipelinedGemmLeavesWhatItRefusesToImplicitGemm) {
-  Numbers numbers(224);
-  ConvCase c = random_case(numbers, 40, 240, 1);
-  set_window(c.attributes.conv.window, 1, 1, 1, 0);
-  c.x = Shape{128, 40, 28, 28}, c.weights = Shape{240, 40, 1, 1};
-  const QConv layer(c.attributes);
-  const TensorDesc x{c.x, DType::i8, kLast}, y{output_of(c), DType::i8, kLast};
-  const std::array<std::shared_ptr<const Tensor>, 2> constants{
-      nullptr, numbers.integers<std::int8_t>(c.weights, -127, 127)};
-  const std::array<const TensorDesc*, 2> inputs{&x, &constants[1]->desc()};
-  const NodeSpec spec{layer, inputs, {&y, 1}, constants, Precision::fp32};
-  for (const Candidate& candidate : default_registry().candidates(QConv::kType, DeviceKind::cuda)) {
-    if (candidate.name == "pipelined_gemm") {
-      EXPECT_TRUE(candidate.yields(spec)) << "cudnn would go first";
-    } else if (candidate.name == "implicit_gemm") {
-      EXPECT_EQ(candidate.refuse(spec), std::nullopt);
-      EXPECT_FALSE(candidate.yields && candidate.yields(spec));
-    }
-  }
-}
-
 TEST(QConv, ImplicitGemmRefuses) {
   PIPIT_NEEDS_GPU();
   Numbers numbers(215);

@@ -17,26 +17,6 @@ ConvCase pointwise(Numbers& numbers, std::int64_t channels, std::int64_t filters
   return c;
 }
 
-// Layers of MobileNet v2 and EfficientNet-B0 as measured on an H200 and an H100: batch, size, channels, outputs.
-TEST(QConvNarrow, GoesFirstWhereItWasFaster) {
-  const auto first = [](std::int64_t batch, std::int64_t size, int channels, int outputs) {
-    return cuda::narrow_goes_first({channels, outputs}, batch * size * size);
-  };
-  EXPECT_TRUE(first(1, 112, 32, 16));
-  EXPECT_TRUE(first(1, 112, 16, 96));
-  EXPECT_TRUE(first(1, 56, 144, 24));
-  EXPECT_FALSE(first(1, 28, 192, 32));
-  EXPECT_FALSE(first(1, 56, 24, 144));
-  EXPECT_FALSE(first(1, 28, 32, 192));
-  EXPECT_FALSE(first(1, 14, 192, 64));
-  EXPECT_TRUE(first(32, 56, 24, 144));
-  EXPECT_TRUE(first(32, 28, 40, 240));
-  EXPECT_FALSE(first(32, 14, 64, 384));
-  EXPECT_TRUE(first(128, 14, 64, 384));
-  EXPECT_TRUE(first(128, 1, 32, 8)) << "of squeeze-excite";
-  EXPECT_TRUE(first(1, 1, 8, 32)) << "of squeeze-excite";
-}
-
 TEST(QConvNarrow, RandomChannels) {
   PIPIT_NEEDS_GPU();
   Numbers numbers(260);

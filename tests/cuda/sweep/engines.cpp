@@ -122,10 +122,11 @@ Times time_kernel(const Node& node, const Kernel& kernel, Timer& timer) {
 
 void measure_node(const std::string& engine, const Node& node, Timer& timer, bool every,
                   const std::string& named, std::vector<Measured>& results) {
-  const auto& candidates = default_registry().candidates(node.layer->type(), DeviceKind::cuda);
   bool chosen = false;
-  for (const Candidate* candidate :
-       node.with_spec("", [&](const NodeSpec& spec) { return candidate_order(candidates, spec); })) {
+  for (const OrderedCandidate& place : node.with_spec("", [&](const NodeSpec& spec) {
+         return candidate_order(default_registry(), DeviceKind::cuda, spec);
+       })) {
+    const Candidate* candidate = place.candidate;
     if (kLibraries.count(candidate->name) != 0 || candidate->name == kReference) continue;
     if (node.with_spec("", candidate->refuse)) continue;
     const bool all = every || candidate->name == named;

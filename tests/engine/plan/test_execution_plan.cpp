@@ -1,3 +1,4 @@
+#include "engine/plan/candidate_order.h"
 #include "engine/plan/execution_plan.h"
 
 #include <gmock/gmock.h>
@@ -163,62 +164,106 @@ TEST(ExecutionPlan, ExcludedKernelsAreNotAsked) {
   EXPECT_THROW(ExecutionPlan::build(chain(1, false, 4), toy_registry(), options), UnsupportedError);
 }
 
-TEST(ExecutionPlan, ACandidateMayYieldToTheNext) {
-  const auto named = [](const char* name, bool yields) {
-    Candidate candidate;
-    candidate.name = name;
-    candidate.refuse = [](const NodeSpec&) -> Refusal { return std::nullopt; };
-    candidate.create = [](const NodeSpec&) { return std::make_unique<test::ToyAddKernel>(0, true); };
-    if (yields) candidate.yields = [](const NodeSpec& spec) { return spec.outputs[0].elements() == 4; };
-    return candidate;
-  };
-  Registry registry;
-  registry.add(ToyAdd::kType, DeviceKind::cpu, named("first", true));
-  registry.add(ToyAdd::kType, DeviceKind::cpu, named("second", false));
-  registry.add(ToyAdd::kType, DeviceKind::cpu, named("last", true));
-  EXPECT_EQ(ExecutionPlan::build(chain(1, false, 4), registry, one_thread())->steps()[0].kernel_name,
-            "second");
-  EXPECT_EQ(ExecutionPlan::build(chain(1, false, 5), registry, one_thread())->steps()[0].kernel_name,
-            "first");
-  Registry several;
-  for (const char* name : {"first", "second"}) several.add(ToyAdd::kType, DeviceKind::cpu, named(name, true));
-  several.add(ToyAdd::kType, DeviceKind::cpu, named("third", false));
-  PlanOptions options = one_thread();
-  EXPECT_EQ(ExecutionPlan::build(chain(1, false, 4), several, options)->steps()[0].kernel_name, "third");
-  options.exclude_kernels = {"third"};
-  EXPECT_EQ(ExecutionPlan::build(chain(1, false, 4), several, options)->steps()[0].kernel_name, "second");
+// Takes any node; `time` of a node and its followers, where it has an estimate.
+Candidate estimated(const char* name, std::function<std::optional<double>(const NodeSpec&)> time) {
+  Candidate candidate{name, [](const NodeSpec&) -> Refusal { return std::nullopt; },
+                      [](const NodeSpec&) { return std::make_unique<test::ToyAddKernel>(0, true); }};
+  if (time) {
+    candidate.estimate = [time](const NodeSpec& spec) -> std::optional<Estimate> {
+      const std::optional<double> t = time(spec);
+      return t ? std::optional(Estimate{*t, {}, {}}) : std::nullopt;
+    };
+  }
+  return candidate;
 }
 
-TEST(ExecutionPlan, WhoYieldsSeesWhatMayBeFused) {
-  // Per node: how much a candidate might compute behind it.
-  const auto next = [](const Graph& graph, bool keep_every_value) {
-    std::vector<int> seen;
-    Candidate candidate{"only", [](const NodeSpec&) -> Refusal { return std::nullopt; },
-                        [](const NodeSpec&) { return std::make_unique<test::ToyAddKernel>(0, true); }};
-    candidate.yields = [&](const NodeSpec& spec) {
-      seen.push_back(0);
-      for (const NodeSpec* n = spec.next; n != nullptr; n = n->next) ++seen.back();
-      return false;
+TEST(ExecutionPlan, ChoosesTheLeastEstimate) {
+  const auto elements = [](double scale) {
+    return [scale](const NodeSpec& spec) {
+      return std::optional(scale * static_cast<double>(spec.outputs[0].elements()));
     };
+  };
+  Registry registry;
+  registry.add(ToyAdd::kType, DeviceKind::cpu, estimated("slow", elements(2)));
+  registry.add(ToyAdd::kType, DeviceKind::cpu,
+               estimated("constant", [](const NodeSpec&) { return std::optional(7.0); }));
+  registry.add(ToyAdd::kType, DeviceKind::cpu, estimated("fast", elements(1)));
+  const auto chosen = [&](std::int64_t size) {
+    return ExecutionPlan::build(chain(1, false, size), registry, one_thread())->steps()[0].kernel_name;
+  };
+  EXPECT_EQ(chosen(4), "fast");
+  EXPECT_EQ(chosen(8), "constant");
+  const auto plan = ExecutionPlan::build(chain(1, false, 8), registry, one_thread());
+  std::vector<std::string> names;
+  for (const EstimatedCandidate& e : plan->steps()[0].estimates) names.push_back(e.name);
+  EXPECT_THAT(names, testing::ElementsAre("constant", "fast", "slow"));
+}
+
+TEST(ExecutionPlan, CandidatesWithoutAnEstimateKeepTheirPlaces) {
+  Registry registry;
+  registry.add(ToyAdd::kType, DeviceKind::cpu,
+               estimated("a", [](const NodeSpec&) { return std::optional(3.0); }));
+  registry.add(ToyAdd::kType, DeviceKind::cpu, estimated("unknown", nullptr));
+  registry.add(ToyAdd::kType, DeviceKind::cpu,
+               estimated("refused", [](const NodeSpec&) { return std::optional<double>(); }));
+  registry.add(ToyAdd::kType, DeviceKind::cpu,
+               estimated("b", [](const NodeSpec&) { return std::optional(1.0); }));
+  registry.add(ToyAdd::kType, DeviceKind::cpu,
+               estimated("c", [](const NodeSpec&) { return std::optional(3.0); }));
+  const ToyAdd layer(true);
+  const TensorDesc x{Shape{4}};
+  const TensorDesc* const inputs[] = {&x};
+  const std::shared_ptr<const Tensor> none[] = {nullptr};
+  const NodeSpec spec{layer, inputs, {&x, 1}, none};
+  std::vector<std::string> names;
+  for (const OrderedCandidate& c : candidate_order(registry, DeviceKind::cpu, spec))
+    names.push_back(c.candidate->name);
+  EXPECT_THAT(names, testing::ElementsAre("b", "unknown", "refused", "a", "c"));
+}
+
+// What a candidate does not fuse counts as a kernel of its own.
+TEST(ExecutionPlan, EstimatesIncludeWhatMayFollow) {
+  const auto chosen = [](const Graph& graph, bool keep_every_value) {
     Registry registry;
-    registry.add(ToyAdd::kType, DeviceKind::cpu, std::move(candidate));
+    registry.add(ToyAdd::kType, DeviceKind::cpu,
+                 estimated("alone", [](const NodeSpec&) { return std::optional(10.0); }));
+    Candidate fusing = estimated("fusing", [](const NodeSpec& spec) {
+      return std::optional(12.0 + static_cast<double>(spec.fusion.followers.size()));
+    });
+    fusing.fuses_epilogue = [](const NodeSpec& spec, const NodeSpec&) {
+      return spec.fusion.followers.empty();
+    };
+    registry.add(ToyAdd::kType, DeviceKind::cpu, std::move(fusing));
     PlanOptions options = one_thread();
     options.keep_every_value = keep_every_value;
-    ExecutionPlan::build(graph, registry, options);
-    return seen;
+    const auto plan = ExecutionPlan::build(graph, registry, options);
+    return plan->steps()[0].estimates;
   };
-  const auto graph = [](bool read_twice) {
+  // Nodes that may be fused into the one before.
+  const auto graph = [](int nodes, bool read_twice) {
     GraphBuilder builder;
-    const ValueId x = builder.add_input("x", TensorDesc{Shape({64})});
-    const ValueId a = builder.add1("a", std::make_shared<ToyAdd>(true), {x});
-    if (read_twice) builder.mark_output(a);
-    const ValueId b = builder.add1("b", std::make_shared<ToyAdd>(true), {a});
-    builder.mark_output(builder.add1("c", std::make_shared<ToyAdd>(true), {b}));
+    ValueId value = builder.add_input("x", TensorDesc{Shape({64})});
+    for (int i = 0; i < nodes; ++i) {
+      value = builder.add1(fmt::format("n{}", i), std::make_shared<ToyAdd>(true), {value});
+      if (i == 0 && read_twice) builder.mark_output(value);
+    }
+    builder.mark_output(value);
     return builder.build();
   };
-  EXPECT_THAT(next(graph(false), false), testing::ElementsAre(2, 1, 0));
-  EXPECT_THAT(next(graph(true), false), testing::ElementsAre(0, 1, 0));
-  EXPECT_THAT(next(graph(false), true), testing::ElementsAre(0, 0, 0));
+  const auto times = [](const std::vector<EstimatedCandidate>& all) {
+    std::vector<std::pair<std::string, double>> result;
+    for (const EstimatedCandidate& e : all) result.emplace_back(e.name, e.time);
+    return result;
+  };
+  using testing::ElementsAre;
+  using testing::Pair;
+  EXPECT_THAT(times(chosen(graph(2, false), false)),
+              ElementsAre(Pair("fusing", 12 + 1), Pair("alone", 10 + 10)));
+  // The nodes after it may be fused with each other.
+  EXPECT_THAT(times(chosen(graph(3, false), false)),
+              ElementsAre(Pair("alone", 10 + 12 + 1), Pair("fusing", 12 + 1 + 10)));
+  EXPECT_THAT(times(chosen(graph(2, true), false)), ElementsAre(Pair("alone", 10), Pair("fusing", 12)));
+  EXPECT_THAT(times(chosen(graph(2, false), true)), ElementsAre(Pair("alone", 10), Pair("fusing", 12)));
 }
 
 TEST(ExecutionPlan, NamesEveryNodeWithoutAKernel) {

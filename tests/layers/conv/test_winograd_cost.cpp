@@ -74,10 +74,9 @@ struct DenseLayer {
 
   /// The candidates' names in the order in which they are asked.
   std::vector<std::string> order(int threads) const {
-    const std::vector<Candidate>& candidates = default_registry().candidates(Conv::kType, DeviceKind::cpu);
     std::vector<std::string> names;
-    for (const Candidate* candidate : candidate_order(candidates, spec(threads)))
-      names.push_back(candidate->name);
+    for (const OrderedCandidate& place : candidate_order(default_registry(), DeviceKind::cpu, spec(threads)))
+      names.push_back(place.candidate->name);
     return names;
   }
 };

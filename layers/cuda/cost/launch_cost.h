@@ -1,0 +1,58 @@
+// How long a launch is expected to take: what it does, times constants of its kernel on a card.
+//
+// The constants are fitted to recorded layers (tests/gpu/fit_costs.py); cards without constants of their own take those
+// of an H100, with their own number of multiprocessors in the terms.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "engine/plan/registry.h"
+#include "layers/ops/window.h"
+
+namespace pipit::cuda {
+
+/// What the time of a launch depends on.
+struct LaunchTerms {
+  double steps = 0;      ///< along k, one after another, of the longest block
+  double rounds = 0;     ///< blocks, one after another, of the busiest multiprocessor
+  double blocks = 0;     ///< of a multiprocessor on average
+  double megabytes = 0;  ///< operands and results, each once
+  double shared = 0;     ///< blocks that share a depth and add up their sums; 0: none do
+  double again = 0;      ///< megabytes that are read or written beyond `megabytes`
+  double copies = 0;     ///< launches that bring x into another form first
+  double products = 0;   ///< 10^9 multiply-accumulates, of kernels without matrix units and of libraries
+  double waits = 0;      ///< 1 where the launch does not overlap with the one before it
+};
+
+inline constexpr std::size_t kLaunchTerms = 13;
+/// The terms as they are multiplied: 1, steps, rounds, rounds steps, blocks, blocks steps, megabytes, shared,
+/// shared rounds, again, copies, products, waits.
+std::array<double, kLaunchTerms> factors_of(const LaunchTerms& terms);
+
+/// The constants of one kernel, in microseconds for each factor.
+struct KernelConstants {
+  std::string_view kernel;
+  std::array<double, kLaunchTerms> constants;
+};
+
+/// Infinite where there are no constants of that name.
+Estimate estimate_of(std::string kernel, const LaunchTerms& terms);
+
+/// Those of a kernel without matrix units, which a thread computes outputs with: megabytes and products, steps: taps.
+LaunchTerms plain_terms(const NodeSpec& spec, const Window& window);
+
+/// Candidate::estimate of a kernel that reads its operands and writes its results once.
+std::function<std::optional<Estimate>(const NodeSpec&)> streaming(
+    std::function<Refusal(const NodeSpec&)> refuse);
+
+/// Megabytes of the inputs and the output of a convolution or product, weights as they are packed.
+double operand_megabytes(const NodeSpec& spec);
+
+/// Multiprocessors of a GPU.
+int processors_of(int gpu);
+
+}  // namespace pipit::cuda
