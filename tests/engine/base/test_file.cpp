@@ -1,6 +1,7 @@
 #include "engine/base/file.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -264,7 +265,8 @@ class FileLocks : public testing::Test {
   }
   ~FileLocks() override { std::filesystem::remove_all(folder_); }
   static constexpr std::chrono::milliseconds kSoon{20};
-  const std::filesystem::path folder_ = testing::TempDir() + "/pipit-lock-test";
+  // One for each process: the tests run side by side.
+  const std::filesystem::path folder_ = fmt::format("{}/pipit-lock-test-{}", testing::TempDir(), getpid());
   const std::filesystem::path path_ = folder_ / "times.json";
   const std::filesystem::path name_ = folder_ / "times.json.lock";
 };
