@@ -160,7 +160,8 @@ int annotate(const AnnotateOptions& options) {
 void add_annotate(CLI::App& app, int& exit_code) {
   const auto options = std::make_shared<AnnotateOptions>();
   CLI::App* command = app.add_subcommand(
-      "annotate", "Store labels, preprocessing and what scores are in a copy of a model, and nothing else");
+      "annotate",
+      "Store labels, preprocessing and the kind of scores in a copy of a model, and nothing else");
   options->common.add_output_to(*command);
   options->model.add_to(*command, false);
   command->get_option("MODEL")->description("An ONNX file")->type_name("FILE");

@@ -335,9 +335,7 @@ void add_bench(CLI::App& app, int& exit_code) {
                              ->check(nonnegative_number())
                              ->check(finite_number() & CLI::Range(0.0, 86400.0))
                              ->capture_default_str();
-  command
-      ->add_option("--runs", options->timing.runs,
-                   "At most so many timed runs; without --seconds: exactly so many")
+  command->add_option("--runs", options->timing.runs, "At most N timed runs; without --seconds: exactly N")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{10000000}));
   command
       ->add_option("--warmup", options->timing.warmup,
@@ -351,15 +349,13 @@ void add_bench(CLI::App& app, int& exit_code) {
       ->type_name("MODEL");
   command
       ->add_option("--fail-above", options->fail_above,
-                   "Exit code 4 where what is compared is shown to be slower, and by more than so many "
-                   "percent, or has "
-                   "too few runs to tell")
+                   "Exit code 4 if anything compared is shown to be slower, and by more than N percent, or "
+                   "has too few runs to tell")
       ->check(nonnegative_number());
   add_wide_to(*command, options->wide);
-  command->add_flag(
-      "--peak", options->peak,
-      "Also say what the CPU reaches at most, with as many threads: fp32 multiply-adds and reading "
-      "memory, as pipit ceilings has kept them, or measured now");
+  command->add_flag("--peak", options->peak,
+                    "Also show the peak rates of the CPU with the same number of threads: fp32 multiply-adds "
+                    "and reading memory, as stored by pipit ceilings or measured now");
   command->footer(
       "A LIST is separated by commas, or the option repeated. Times are of whole runs on random data, on a "
       "GPU with "

@@ -83,7 +83,8 @@ void add_ceilings(CLI::App& app, int& exit_code) {
   const auto options = std::make_shared<CeilingsOptions>();
   CLI::App* command =
       app.add_subcommand("ceilings", "Measure what this machine reaches at most, for profile --floor");
-  one_of(command->add_option("--device", options->device, "Whose ceilings"), {"cpu", "cuda"})
+  one_of(command->add_option("--device", options->device, "Device whose ceilings are measured"),
+         {"cpu", "cuda"})
       ->capture_default_str();
   command->add_option("--threads", options->threads, "CPU threads; 0: all CPUs this process may use")
       ->check(thread_count())

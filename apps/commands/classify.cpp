@@ -224,7 +224,7 @@ void add_classify(CLI::App& app, int& exit_code) {
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   command->add_flag("--profile", options->profile, "Also print the time of every layer (on the last image)");
-  command->add_option("--runs", options->runs, "Runs that --profile takes its medians of")
+  command->add_option("--runs", options->runs, "Runs from which --profile takes its medians")
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();
   add_wide_to(*command, options->wide);

@@ -241,23 +241,21 @@ void add_compare(CLI::App& app, int& exit_code) {
                    "JSON of pipit profile or bench; JSON, CSV or --results of pipit sweep")
       ->required()
       ->type_name("FILE");
-  command->add_option("B", options->second, "The same of what is compared with it")
+  command->add_option("B", options->second, "The same for the other side of the comparison")
       ->required()
       ->type_name("FILE");
   command
       ->add_option("--fail-above", options->fail_above,
-                   "Exit code 4 where a whole run, or the geometric mean of a sweep, is shown to be slower, "
-                   "and by more "
-                   "than so many percent, or there are too few processes to tell")
+                   "Exit code 4 if a whole run, or the geometric mean of a sweep, is shown to be slower, and "
+                   "by more than N percent, or if there are too few processes to tell")
       ->check(nonnegative_number());
   options->output.add_to(*command, {OutputForm::json, OutputForm::csv});
   add_wide_to(*command, options->wide);
   add_output_flags(*command, options->json, options->quiet);
   command->footer(
       "Ratios are of medians, B over A, with 95 % intervals; layers are judged together. What disturbs a "
-      "whole process cannot be seen inside of it, so a verdict takes three processes of each, better more "
-      "and "
-      "in turns: a file holds the JSON of one behind that of the other.\n"
+      "whole process cannot be seen inside it, so a verdict needs three processes of each side, better more, "
+      "which run in turns. A file holds their JSON one after the other.\n"
       "Examples:\n"
       "  for i in 1 2 3 4 5; do pipit bench resnet50 --json >> a.json; pipit bench resnet50 --no-winograd "
       "--json >> "

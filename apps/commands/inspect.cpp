@@ -307,8 +307,8 @@ void add_inspect(CLI::App& app, int& exit_code) {
   options->model.add_to(*command, true);
   command->add_flag(
       "--why", options->why,
-      "Also show every kernel that refused a layer, and its reason, and how the layer's kernel was chosen; "
-      "what refuses all layers, or all of a type, stands once below the table");
+      "Also show every kernel that refused a layer, with its reason, and how the layer's kernel was chosen; "
+      "what refuses all layers, or all of a type, is listed only once, below the table");
   add_wide_to(*command, options->wide);
   command->footer("Examples:\n  pipit inspect resnet50 --why\n  pipit inspect model.onnx --batch 8 --json");
   command->callback([options, &exit_code] { exit_code = inspect(*options); });

@@ -378,24 +378,22 @@ void add_profile(CLI::App& app, int& exit_code) {
   add_wide_to(*command, options->wide);
   command
       ->add_option("--runs", options->runs,
-                   "Timed runs; the table shows medians, and between p10 and p90 lie eight of ten runs")
+                   "Timed runs; the table shows medians, and eight of ten runs lie between p10 and p90")
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();
   command->add_option("--warmup", options->warmup, "Runs before the first timed one")
       ->check(CLI::Range(0, 100000))
       ->capture_default_str();
-  command->add_flag("--floor", options->floor,
-                    "Also show each layer's floor: the longest of what the arithmetic of its kernel, padding "
-                    "included, takes at the "
-                    "machine's ceiling for it, what its bytes take from the nearest memory that can hold "
-                    "them, and on a GPU a launch; "
-                    "how much of the measured time that is, and which of them binds. Ceilings are those that "
-                    "'pipit ceilings' has "
-                    "kept, or measured now");
+  command->add_flag(
+      "--floor", options->floor,
+      "Also show each layer's floor, the longest of these times: its kernel's arithmetic, padding included, "
+      "at the machine's ceiling; moving its bytes from the nearest memory that can hold them; and on a GPU a "
+      "launch. Also show its share of the measured time, and which of them binds. Ceilings are those that "
+      "'pipit ceilings' has stored, or measured now");
   command->add_flag(
       "--memory", options->memory,
-      "Also show what the model's weights take, packed and as they are, the arena, the workspace of "
-      "kernels, and the process at worst; on a GPU what it holds there");
+      "Also show the memory of the model's weights, packed and as stored, of the arena, of the workspace of "
+      "kernels, and of the process at its peak; on a GPU also what the process holds there");
   command->footer(
       "A LIST is separated by commas, or the option repeated. Several precisions, batches or numbers of "
       "threads make "

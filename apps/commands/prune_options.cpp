@@ -112,11 +112,11 @@ void add_prune_options(const std::shared_ptr<PruneOptions>& options, CLI::App& c
                   "Keep this share of every layer's weights, or by --mode of its channels, for example 0.5")
       ->check(positive_number());
   command.add_flag("--global", goal.global,
-                   "With --keep: of all layers together, each losing what costs it least");
+                   "With --keep: this share of all layers together; each loses what costs it least");
   command
       .add_option("--target-speedup", goal.speedup,
-                  "Find the model of least error that is measured as N times as fast as the dense one in the "
-                  "same --precision")
+                  "Find the model with the least error that is measured to be N times as fast as the dense "
+                  "one in the same --precision")
       ->check(positive_number());
   command
       .add_option(
@@ -129,15 +129,13 @@ void add_prune_options(const std::shared_ptr<PruneOptions>& options, CLI::App& c
                   "best")
       ->check(positive_number())
       ->capture_default_str();
-  one_of(
-      command.add_option(
-          "--mode", options->mode,
-          "What falls: rows of K; channels that one layer writes, which becomes smaller as those that read "
-          "them; blocks of --block neighbours of them; input channels, of whatever layers write them, "
-          "residual "
-          "streams, too; or for each layer what is better by --target-speedup or --max-drop (with --keep, "
-          "rows)"),
-      {"auto", "k", "channel", "block", "input"})
+  one_of(command.add_option(
+             "--mode", options->mode,
+             "What is removed: rows of K (k); channels that one layer writes (channel), which makes it and "
+             "the layers that read them smaller; blocks of --block neighbouring channels (block); input "
+             "channels, whatever layers write them, also in residual streams (input); or for each layer what "
+             "is better for --target-speedup or --max-drop (auto; with --keep, rows)"),
+         {"auto", "k", "channel", "block", "input"})
       ->capture_default_str();
   command
       .add_option("--output", options->source.output,
@@ -161,28 +159,26 @@ void add_prune_options(const std::shared_ptr<PruneOptions>& options, CLI::App& c
   one_of(command.add_option("--importance", options->importance, "How the loss of a group is judged"),
          {"l1", "l2", "activation", "second-order"})
       ->capture_default_str();
-  one_of(
-      command.add_option(
-          "--rows", options->rows,
-          "What of an input channel falls from a panel of outputs at once: one tap; in 3x3 layers of stride "
-          "1 "
-          "all taps, as their kernels by Winograd want it; or of both what is better for each set of layers, "
-          "with --target-speedup or --max-drop (with --keep, one tap)"),
-      {"auto", "tap", "channel"})
-      ->capture_default_str();
-  one_of(command.add_option("--group", options->group,
-                            "Neighbouring input channels that fall together: 1 for fp32, 4 for INT8 on the "
-                            "CPU, 8 or 16 on a GPU [1, with --precision int8 4]"),
-         {"1", "4", "8", "16"});
   one_of(command.add_option(
-             "--panel", options->panel,
-             "Neighbouring outputs that lose the same rows; 0: all of a layer, as GPUs want it; 1: "
-             "each output loses its own, as many of 16 neighbouring channels as the 15 outputs "
-             "beside it, which fp32 kernels with AVX-512 leave out "
-             "[as many as this CPU computes together: 16, with AVX-512 32]"),
+             "--rows", options->rows,
+             "What part of an input channel is removed from a panel of outputs at once: one tap (tap); in "
+             "3x3 layers of stride 1 all taps, which Winograd kernels need (channel); or what is better for "
+             "each set of layers, with --target-speedup or --max-drop (auto; with --keep, one tap)"),
+         {"auto", "tap", "channel"})
+      ->capture_default_str();
+  one_of(command.add_option(
+             "--group", options->group,
+             "Neighbouring input channels that are removed together: 1 for fp32, 4 for INT8 on the "
+             "CPU, 8 or 16 on a GPU [1, with --precision int8 4]"),
+         {"1", "4", "8", "16"});
+  one_of(command.add_option("--panel", options->panel,
+                            "Neighbouring outputs that lose the same rows; 0: all of a layer, which GPUs "
+                            "need; 1: each output loses its own, and 16 neighbouring outputs lose equally "
+                            "many of 16 neighbouring channels, which fp32 kernels with AVX-512 leave out "
+                            "[as many as this CPU computes together: 16, with AVX-512 32]"),
          {"0", "1", "16", "32"});
   one_of(command.add_option("--block", options->block,
-                            "With --mode block: neighbouring channels that fall together"),
+                            "With --mode block: neighbouring channels that are removed together"),
          {"4", "8", "16", "32"})
       ->capture_default_str();
   command.add_flag("--no-refit", options->no_refit,

@@ -31,8 +31,8 @@ std::string speed_text(const MedianInterval& speedup) {
 
 std::string hurried_note(const PruneGoal& goal) {
   return fmt::format(
-      "--search-seconds {:g} was short: it was over before {} selections were measured for a speed-up, the "
-      "fewest; with more time a better one may be found",
+      "--search-seconds {:g} was short: it ended before {} selections, the minimum, were measured for a "
+      "speed-up; with more time a better one may be found",
       goal.seconds, kFewestSelections);
 }
 

@@ -204,13 +204,14 @@ void add_sweep_conv(CLI::App& parent, int& exit_code) {
   add_list(*command, "--size", grid.size, extents(65536), "Height and width [32,64,128,256,512]");
   add_list(*command, "--kernel", grid.kernel, extents(255), "Height and width of the window [1,3,5,7,9,11]");
   add_list(*command, "--stride", grid.stride, extents(255), "Strides [1,2]");
-  command->add_flag("--all", grid.all,
-                    "Also what is left out otherwise: fewer outputs than inputs, and large windows on large "
-                    "images (3686 of 6000 stay)");
+  command->add_flag(
+      "--all", grid.all,
+      "Also include what is otherwise left out: fewer outputs than inputs, and large windows on large "
+      "images (3686 of 6000 stay)");
   command->add_option("--sample", options->sample, "Only N of the combinations, drawn at random; 0: all")
       ->check(count_value())
       ->capture_default_str();
-  command->add_option("--seed", options->seed, "Of --sample")->capture_default_str();
+  command->add_option("--seed", options->seed, "Seed of --sample")->capture_default_str();
   std::vector<std::string> backends = kernel_names();
   backends.insert(backends.begin(), "auto");
   add_list(*command, "--backend", options->backends, one_of(backends),
@@ -223,10 +224,9 @@ void add_sweep_conv(CLI::App& parent, int& exit_code) {
       "fp16 as frameworks call it (the first plan of its heuristics, then a kernel that adds the bias), "
       "or cudnn-best (the fastest of its first four plans with the bias in them), NHWC or NCHW, "
       "whichever is faster [fp32, on a GPU fp16]");
-  command->add_flag(
-      "--floor", options->floor,
-      "Also what each takes at least at the machine's ceilings (as in profile --floor, on a GPU with "
-      "operands in memory), and how much of its time that is");
+  command->add_flag("--floor", options->floor,
+                    "Also show the least time of each row at the machine's ceilings (as in profile --floor, "
+                    "on a GPU with operands in memory), and its share of the measured time");
   command
       ->add_option("--top", options->top,
                    "Rows in the table, those with the largest speed-ups by the lower end of their intervals")

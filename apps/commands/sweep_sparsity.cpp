@@ -276,7 +276,7 @@ void add_sweep_sparsity(CLI::App& parent, int& exit_code) {
   CLI::App* command = parent.add_subcommand(
       "sparsity",
       "Remove rows of K, channels, blocks and inputs of layers; time and compare with the dense layer");
-  command->add_option("MODEL", options->model.model, model_help() + "; its convolutions in place of --layer")
+  command->add_option("MODEL", options->model.model, model_help() + "; its convolutions instead of --layer")
       ->type_name("MODEL");
   command
       ->add_option("--layer", options->layers,

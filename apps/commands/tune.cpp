@@ -377,7 +377,7 @@ void add_tune(CLI::App& app, int& exit_code) {
       ->capture_default_str();
   one_of(command->add_option(
              "--keep-as", options->keep_as,
-             "What the plan says of layers that are kept. The CPU computes both in fp32; on a GPU "
+             "The precision that the plan gives to kept layers. The CPU computes both in fp32; on a GPU "
              "fp16 runs on tensor cores, which fp32 does not, and costs hardly any accuracy, though with a "
              "--max-drop of 0 it may be too much [fp32; with --device cuda fp16]"),
          {"fp32", "fp16"});

@@ -90,7 +90,7 @@ std::vector<Found> find_tests(const std::vector<std::string>& roots) {
     std::error_code error;
     const fs::file_status status = fs::status(root, error);
     if (!fs::is_directory(status)) {
-      if (fs::exists(status)) fail("{}: is no folder", root);
+      if (fs::exists(status)) fail("{}: is not a folder", root);
       fail("{}: {}", root, status.type() == fs::file_type::not_found ? "no such folder" : error.message());
     }
     std::vector<Found> found;
@@ -372,7 +372,8 @@ void add_verify(CLI::App& app, int& exit_code) {
   command->footer(
       "Inputs that an operator needs as constants (the shape of a Reshape) are taken from the test's data; "
       "weights,\n"
-      "biases and the like as well, where a kernel on the device wants them so. The note then names them.\n"
+      "so are biases and the like if a kernel on the device needs them as constants. The note then names "
+      "them.\n"
       "Exit code 4 if a test fails, 3 if every test is unsupported.\n"
       "Example: pipit verify /usr/share/libonnx-testdata/data/node/test_relu");
   command->callback([options, &exit_code] { exit_code = verify(*options); });

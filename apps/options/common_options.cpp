@@ -67,7 +67,7 @@ void add_output_flags(CLI::App& command, bool& json, bool& quiet) {
 
 void add_wide_to(CLI::App& command, bool& wide) {
   command.add_flag("--wide", wide,
-                   "All columns, also where the terminal is narrower; what is no terminal always gets them");
+                   "All columns, even if the terminal is narrower; pipes and files always get them");
 }
 
 void add_byte_images_to(CLI::App& command, bool& byte_images) {
@@ -165,7 +165,7 @@ void CommonOptions::add_kernels_to(CLI::App& command) {
       ->type_name("KERNEL");
   command
       .add_option("--conv-backend", conv_backend,
-                  "The same for convolutions only, for example 'im2col_gemm'; goes before --kernel")
+                  "The same for convolutions only, for example 'im2col_gemm'; overrides --kernel")
       ->check(one_of(kernel_choices(kConvolutions)))
       ->type_name("KERNEL");
   command.add_flag(

@@ -57,7 +57,7 @@ void OutputOption::add_to(CLI::App& command, const std::vector<OutputForm>& form
   command
       .add_option_function<std::vector<std::string>>(
           "--output", take,
-          "Also writes the result to a file, as its name ends: " + explained + ". Repeatable")
+          "Also writes the result to a file, in the format of its extension: " + explained + ". Repeatable")
       ->allow_extra_args(false)
       ->type_name("FILE");
 }

@@ -24,8 +24,8 @@ void SettingLists::add_streams_to(CLI::App& command) {
   add_list(
       command, "--streams", streams, CLI::Range(1, 1024),
       "Sessions of one plan that run at once, which share its weights: on the CPU each with its share of "
-      "--threads, on a GPU each on a CUDA stream of its own. Rows then tell throughput, and the times of "
-      "single runs beside the others");
+      "--threads, on a GPU each on a CUDA stream of its own. Rows then show throughput, and the times of "
+      "single runs while the other streams run");
 }
 
 void SettingLists::check(const CommonOptions& given) const {

@@ -20,7 +20,7 @@ void SweepOptions::add_to(CLI::App& command, const std::string& precision_help,
       ->capture_default_str();
   command.add_option("--results", results, "Append every row to this file as soon as it is measured")
       ->type_name("FILE");
-  command.add_flag("--resume", resume, "Go on with the rows that --results does not have yet");
+  command.add_flag("--resume", resume, "Continue with the rows that --results does not have yet");
   output.add_to(command, forms);
   command.add_option("--save-svg", svg, svg_help)->type_name("FILE");
   common.add_device_to(command);
