@@ -96,7 +96,7 @@ std::string scores_problem(const ClassOutput& output, std::span<const float> sco
   for (std::size_t i = 0; i < all.size(); ++i) {
     sum += all[i];
     if (!std::isfinite(all[i]) && std::isinf(scores[i]))
-      return fmt::format("{} among its {} scores, of which no probabilities can be made", scores[i],
+      return fmt::format("{} among its {} scores, from which no probabilities can be computed", scores[i],
                          scores.size());
     if (all[i] >= -kRounding && all[i] <= 1 + kRounding) continue;
     return fmt::format("{:g} among its {} scores, but {} scores lie {}: {}", scores[i], scores.size(),

@@ -85,7 +85,7 @@ class TruthFile {
       const std::string named = first_field(line);
       const fs::path inside = fs::path(named).lexically_normal();
       if (inside.empty() || inside.is_absolute() || *inside.begin() == "..")
-        fail("{}: '{}' is no path below {}", place(), short_text(named), folder.string());
+        fail("{}: '{}' is not a path below {}", place(), short_text(named), folder.string());
       image.path = (folder / inside).lexically_normal();
       std::error_code ignored;
       if (!fs::is_regular_file(image.path, ignored))

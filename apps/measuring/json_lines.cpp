@@ -53,7 +53,7 @@ JsonLines::JsonLines(std::string path, const Json& settings, bool resume) : Json
   if (std::filesystem::exists(there) && !resume)
     fail("{}: is there already; --resume goes on with it", path_);
   if (std::filesystem::exists(there) && !std::filesystem::is_regular_file(there))
-    fail("{}: is no regular file", path_);
+    fail("{}: is not a regular file", path_);
   descriptor_ = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
   if (descriptor_ < 0) fail("{}: cannot be written: {}", path_, std::strerror(errno));
   // Rows of sweeps that run side by side measure each other, and would be there several times.

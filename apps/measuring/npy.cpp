@@ -80,7 +80,7 @@ Tensor parse_npy(std::string_view content, const std::filesystem::path& file) {
   const std::string_view data = content.substr(begin + length);
   const std::size_t bytes = naming(path, [&] { return desc.bytes(); });
   if (data.size() != bytes)
-    fail("{}: {} bytes behind the header; an array of {} has {}", path, data.size(), desc.str(), bytes);
+    fail("{}: {} bytes after the header; an array of {} has {}", path, data.size(), desc.str(), bytes);
   Tensor tensor(desc);
   if (!data.empty()) std::memcpy(tensor.values<float>().data(), data.data(), data.size());
   return tensor;

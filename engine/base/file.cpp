@@ -165,7 +165,7 @@ void check_writable(const std::filesystem::path& path) {
   const fs::path folder = folder_of(target);
   std::error_code error;
   if (!fs::is_directory(folder, error)) {
-    fail("{}: cannot be written: {} is no folder{}", path.string(), folder.string(),
+    fail("{}: cannot be written: {} is not a folder{}", path.string(), folder.string(),
          error ? " (" + error.message() + ")" : "");
   }
   // Names that are too long, links in a circle.
@@ -344,7 +344,7 @@ FileLock::FileLock(const std::filesystem::path& path, std::chrono::milliseconds 
     problem_ = fmt::format("{}: another process has kept it locked for {:g} s", name_.string(),
                            std::chrono::duration<double>(patience).count());
   } else if (result == Try::foreign) {
-    problem_ = fmt::format("{}: belongs to another user, or is no file; delete it", name_.string());
+    problem_ = fmt::format("{}: belongs to another user, or is not a file; delete it", name_.string());
   }
 }
 

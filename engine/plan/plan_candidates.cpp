@@ -124,7 +124,8 @@ class Chooser {
         continue;
       }
       if (candidate->slow_to_make && !accepting.empty()) {
-        step.refused.push_back({candidate->name, "not timed behind others: its kernels take long to make"});
+        step.refused.push_back(
+            {candidate->name, "not timed, because it comes after others and its kernels take long to make"});
         continue;
       }
       if (Refusal reason = candidate->refuse(spec)) {

@@ -110,7 +110,7 @@ std::string scores_note(const ClassOutput& output) {
         "the model gives one score ({}): a yes-or-no answer, yes {}",
         output.kind == ScoreKind::sigmoid ? "a probability" : "a logit, to which a sigmoid is applied", from);
   }
-  return fmt::format("scores are independent of each other ({}): each is shown for itself, yes {}",
+  return fmt::format("scores are independent of each other ({}): each is shown by itself, yes {}",
                      output.kind == ScoreKind::sigmoid ? "each a probability"
                                                        : "logits, to each of which a sigmoid is applied",
                      from);
