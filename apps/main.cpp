@@ -90,7 +90,7 @@ int exit_of(const CLI::App& app, const CLI::ParseError& error) {
   for (const CLI::App* known : command->get_subcommands([](const CLI::App*) { return true; }))
     below.push_back(known->get_name());
   if (!below.empty() && !extra.empty()) {
-    return report(fmt::format("'{}' is no subcommand or option{}; see pipit{} --help", extra[0],
+    return report(fmt::format("'{}' is not a subcommand or option{}; see pipit{} --help", extra[0],
                               near_names(extra[0], below), name),
                   kExitUsage);
   }
@@ -111,12 +111,11 @@ int exit_of(const CLI::App& app, const CLI::ParseError& error) {
 void print_first_steps() {
   fmt::print(
       "pipit {} runs ONNX image classifiers and shows where their time goes. Three things to try:\n\n"
-      "  pipit classify photo.jpg                 what a photograph of yours shows\n"
+      "  pipit classify photo.jpg                 what your photograph shows\n"
       "  pipit profile resnet50                   how long each layer takes on this machine\n"
-      "  pipit inspect model.onnx                 the layers of a model of yours, and what runs them\n\n"
-      "classify takes EfficientNet-Lite0 where no model is named, and fetches it once (18 MB). pipit --help "
-      "lists all\n"
-      "commands, pipit COMMAND --help explains one.\n",
+      "  pipit inspect model.onnx                 the layers of your model, and which kernels run them\n\n"
+      "classify uses EfficientNet-Lite0 if no model is named, and fetches it once (18 MB). pipit --help "
+      "lists all\ncommands; pipit COMMAND --help explains one.\n",
       version());
 }
 
@@ -171,7 +170,7 @@ int run(int argc, char** argv) {
   add_help(app, exit_code);
   refuse_empty_values(app);
   if (argc > 1 && belongs_after_subcommand(app, argv[1])) {
-    return report(fmt::format("{} stands before the subcommand; options go after it: pipit SUBCOMMAND ... {}",
+    return report(fmt::format("{} comes before the subcommand; options go after it: pipit SUBCOMMAND ... {}",
                               argv[1], argv[1]),
                   kExitUsage);
   }

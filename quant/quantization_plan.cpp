@@ -82,7 +82,7 @@ std::vector<std::string> scale_notes(const QuantizationPlan& plan) {
   std::vector<std::string> notes;
   if (const Clipping clipping = clipping_of(plan); clipping.worst != nullptr) {
     notes.push_back(
-        fmt::format("over {:g} % of the values of {} of {} tensors is clipped, most of '{}': {:.2f} %",
+        fmt::format("over {:g} % of the values of {} of {} tensors are clipped, most in '{}': {:.2f} %",
                     100 * kMuchClipped, clipping.tensors, plan.tensors.size(), clipping.worst->name,
                     100 * clipping.worst->clipped));
   }

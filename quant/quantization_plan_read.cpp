@@ -109,7 +109,7 @@ std::vector<float> floats_from(const Json& json, const std::string& where) {
   for (const Json& entry : json) {
     const double value = entry.is_number() ? entry.get<double>() : std::nan("");
     values.push_back(static_cast<float>(value));
-    if (!std::isfinite(values.back())) fail("{}: {} is no finite number", where, shown(entry));
+    if (!std::isfinite(values.back())) fail("{}: {} is not a finite number", where, shown(entry));
   }
   return values;
 }

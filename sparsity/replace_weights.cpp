@@ -72,7 +72,7 @@ const Node& weighted_node(const Graph& graph, const std::string& name) {
   for (const Node& node : graph.nodes()) {
     if (node.name != name) continue;
     if (has_constant_weights(graph, node)) return node;
-    fail("'{}' is no convolution or matrix product with constant weights", name);
+    fail("'{}' is not a convolution or matrix product with constant weights", name);
   }
   fail("the graph has no layer '{}'", name);
 }

@@ -62,7 +62,7 @@ void PruneOptions::check_usage(const CLI::App& command) const {
   if (goal.global && !takes_rows()) throw CLI::ValidationError("--global", "is for --mode k");
   for (const char* option : {"--rows", "--group", "--panel"})
     refuse_given(command, option, !takes_rows(),
-                 fmt::format("is for --mode auto and k: in mode {} whole channels fall", mode));
+                 fmt::format("is for --mode auto and k: in mode {} whole channels are removed", mode));
   refuse_given(command, "--block", mode != "block", fmt::format("is for --mode block, not {}", mode));
   refuse_given(command, "--search-seconds", goal.keep.has_value(),
                "is for --target-speedup and --max-drop: with --keep nothing is searched for");
@@ -201,15 +201,13 @@ void add_prune_options(const std::shared_ptr<PruneOptions>& options, CLI::App& c
       ->capture_default_str();
   add_wide_to(command, options->source.wide);
   command.footer(
-      "A row of a layer's im2col product (one tap of --group input channels, or all taps) falls for --panel "
-      "outputs at a time. Zeros\n"
-      "in the weights are all that marks it: pipit finds them in any model. Batch normalization is folded.\n"
-      "With --precision int8 what is pruned is calibrated on 100 of the images and written as pipit quantize "
-      "does; drops\n"
-      "are against the dense model in fp32.\n"
+      "A row of a layer's im2col product (one tap of --group input channels, or all taps) is removed for "
+      "--panel outputs at a time. Only zeros\nin the weights mark it: pipit finds them in any model. Batch "
+      "normalization is folded.\n"
+      "With --precision int8 the pruned model is calibrated on 100 of the images and written as pipit "
+      "quantize does; drops\nare relative to the dense model in fp32.\n"
       "Exit code 4 says that --target-speedup was not reached, that no faster model drops as little as "
-      "--max-drop "
-      "says (nothing is written then), or that it does not hold on unseen images.\n"
+      "--max-drop allows (nothing is written then), or that the drop is larger on unseen images.\n"
       "Examples:\n"
       "  pipit prune resnet20-cifar10 cifar10-train --check cifar10-test --target-speedup 1.5 --output "
       "pruned.onnx\n"

@@ -66,18 +66,18 @@ std::vector<std::string> notes_on(const PruneSource& source, const PruneGoal& go
   if (goal.keep && mean_kept(outcome) > *goal.keep + kFar)
     notes.push_back(
         fmt::format("{:.0f} % of the MACs are left where {:.0f} % were asked for: groups of mode '{}' "
-                    "fall as a whole, and not every layer has any that may",
+                    "are removed as a whole, and not every layer has any that can be removed",
                     100 * mean_kept(outcome), 100 * *goal.keep, source.mode));
   if (goal.keep && source.mode == "input" && mean_kept(outcome) < *goal.keep - kFar)
     notes.push_back(fmt::format(
         "{:.0f} % of the channels stay, and {:.0f} % of the MACs: most layers lose inputs and outputs",
         100 * *goal.keep, 100 * mean_kept(outcome)));
   if (falls && source.rows->group % 4 != 0)
-    notes.push_back(fmt::format(
-        "INT8 kernels leave out 4 neighbouring channels at a time: what --group {} takes out makes {} no "
-        "faster; --group 4 does{}",
-        source.rows->group, outcome.int8 ? "this model" : "INT8",
-        outcome.int8 ? "" : ", as --precision int8 has it"));
+    notes.push_back(
+        fmt::format("INT8 kernels leave out 4 neighbouring channels at a time: what --group {} removes makes "
+                    "{} no faster; --group 4 does{}",
+                    source.rows->group, outcome.int8 ? "this model" : "INT8",
+                    outcome.int8 ? "" : ", as --precision int8 has it"));
   return notes;
 }
 

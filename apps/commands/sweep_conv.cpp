@@ -195,7 +195,7 @@ int sweep_conv(const SweepConvOptions& options) {
 void add_sweep_conv(CLI::App& parent, int& exit_code) {
   const auto options = std::make_shared<SweepConvOptions>();
   CLI::App* command = parent.add_subcommand(
-      "conv", "Time convolutions over a grid of sizes and hold precisions and kernels against a base");
+      "conv", "Time convolutions over a grid of sizes, and compare precisions and kernels with a base");
   ConvGrid& grid = options->grid;
   const auto extents = [](std::int64_t most) { return CLI::Range(std::int64_t{1}, most); };
   add_list(*command, "--n", grid.batch, extents(65536), "Images [1,4,8,16]");
@@ -220,7 +220,7 @@ void add_sweep_conv(CLI::App& parent, int& exit_code) {
   add_choices(
       *command, "--base", options->bases,
       {"fp32", "fp16", "int8", std::string(kCudnnBase), std::string(kCudnnBestBase)},
-      "What the rows are held against: a precision, by the fastest of its kernels; on a GPU also cudnn, "
+      "What the rows are compared with: a precision, with the fastest of its kernels; on a GPU also cudnn, "
       "fp16 as frameworks call it (the first plan of its heuristics, then a kernel that adds the bias), "
       "or cudnn-best (the fastest of its first four plans with the bias in them), NHWC or NCHW, "
       "whichever is faster [fp32, on a GPU fp16]");
@@ -234,8 +234,8 @@ void add_sweep_conv(CLI::App& parent, int& exit_code) {
       ->capture_default_str();
   add_wide_to(*command, options->wide);
   options->shared.add_to(
-      *command, "What is held against --base [int8]",
-      "Time box of a row: all that runs of a layer takes turns for as long as its rows have together",
+      *command, "What is compared with --base [int8]",
+      "Time box of a row: everything that runs for a layer takes turns for the time of all its rows together",
       "Also draw speed-ups over image size and input channels into this file",
       {OutputForm::json, OutputForm::csv, OutputForm::html});
   command->footer(

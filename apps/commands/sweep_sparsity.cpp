@@ -287,7 +287,7 @@ void add_sweep_sparsity(CLI::App& parent, int& exit_code) {
   command->add_option("--batch", options->model.batch, "Images of a run of MODEL [1, or what the file fixes]")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{65536}));
   add_list(*command, "--keep", options->keeps, finite_number() & CLI::Range(0.05, 1.0),
-           "Shares that are kept, from 0.05 on; 1 stands for the dense layer "
+           "Shares that are kept, from 0.05 to 1; 1 is the dense layer "
            "[1,0.85,0.75,0.65,0.5,0.35,0.25]");
   add_choices(
       *command, "--mode", options->modes, {"k", "k-panel", "channel", "block", "input", "input-panel"},

@@ -61,8 +61,8 @@ std::string memory_table(const ExecutionPlan& plan, const ProcessMemory& process
                         mebibytes(plan.peak_live_bytes()), name_of(plan, fullest_step(plan))));
   add("workspace", use.workspace,
       use.largest_workspace < 0
-          ? "no kernel wants any"
-          : fmt::format("inside of the arena; '{}' wants the most", name_of(plan, use.largest_workspace)));
+          ? "no kernel needs any"
+          : fmt::format("inside the arena; '{}' needs the most", name_of(plan, use.largest_workspace)));
   const std::size_t planned = use.packed + use.constants + plan.arena_bytes();
   if (on_gpu) {
     add("device", device.held,

@@ -76,10 +76,11 @@ std::vector<std::string> notes_on(const Model& model, const Preparation& prepara
     notes.push_back(model.name + " has random weights, for timing: its classes mean nothing");
   for (std::string& note : metadata_notes(model)) notes.push_back(std::move(note));
   if (preparation.source == Preparation::Source::guessed) {
-    notes.push_back(fmt::format(
-        "preprocessing {} ({}); where the model was trained with another its answers suffer: see --preset, "
-        "--mean, --std; pipit annotate stores it in the model",
-        source_text(preparation), describe(preparation.preprocess)));
+    notes.push_back(
+        fmt::format("preprocessing {} ({}); if the model was trained with other preprocessing, its answers "
+                    "suffer: see --preset, "
+                    "--mean, --std; pipit annotate stores it in the model",
+                    source_text(preparation), describe(preparation.preprocess)));
   }
   if (!labelled) {
     notes.emplace_back(

@@ -31,7 +31,7 @@ nlohmann::ordered_json read_accuracy(const std::string& path) {
     const auto is_there = [&](const char* key, auto&& fits) {
       const auto found = json.is_object() ? json.find(key) : json.end();
       if (found == json.end() || !fits(*found))
-        fail("it is no JSON of pipit evaluate: \"{}\" is missing or odd", key);
+        fail("it is not the JSON of pipit evaluate: \"{}\" is missing or wrong", key);
     };
     is_there("command", [](const JsonDocument& value) { return value == "evaluate"; });
     for (const char* key : {"model", "precision"})

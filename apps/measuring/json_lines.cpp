@@ -39,7 +39,7 @@ std::string differences(const Json& there, const Json& here) {
     text += fmt::format("{}{} is {} there, {} here", text.empty() ? "" : "; ", shown(key), value_in(there),
                         value_in(here));
   }
-  return text.empty() ? "its settings stand in another order" : text;
+  return text.empty() ? "its settings are in another order" : text;
 }
 
 }  // namespace
@@ -86,7 +86,7 @@ void JsonLines::read(const Json& settings) {
       json = parse_json(std::string_view(content).substr(at, end - at), kMostLevels);
     } catch (const Error&) {
       if (line == 0) fail("{}: holds something else than a sweep: name another file, or take it away", path_);
-      fail("{}: line {} is no JSON of a row; without that line --resume measures its row again", path_,
+      fail("{}: line {} is not the JSON of a row; without that line --resume measures its row again", path_,
            line + 1);
     }
     at = end + 1;

@@ -39,7 +39,7 @@ Shape shape_of(std::string_view text, const std::string& path) {
     std::int64_t extent = -1;
     const auto [stop, error] = std::from_chars(entry.data(), entry.data() + entry.size(), extent);
     if (error != std::errc{} || stop != entry.data() + entry.size() || extent < 0)
-      fail("{}: '{}' is no extent of an array", path, printable(entry));
+      fail("{}: '{}' is not an extent of an array", path, printable(entry));
     if (extents.size() == std::size_t{kMaxRank})
       fail("{}: an array of more than {} dimensions", path, kMaxRank);
     extents.push_back(extent);

@@ -67,7 +67,7 @@ TuningCache read_tuning_cache(const fs::path& path) {
   try {
     const JsonDocument document = parse_json(text, kMaxLevels);
     if (!document.is_object() || !document.contains("format") || !document.contains("devices"))
-      fail("it is no object with format and devices; delete it, or name another file");
+      fail("it is not an object with format and devices; delete it, or name another file");
     if (document.at("format").get<std::string>() != kFormat)
       fail("its format is {}, not \"{}\"; delete it, or name another file", shown(document.at("format")),
            kFormat);

@@ -388,7 +388,7 @@ class Calibrate(CommandTest):
         worst = max(clipped, key=clipped.get)
         self.assertEqual(shown["clipping"], {"above": 0.01, "tensors": len(clipped), "worst": worst,
                                              "clipped": clipped[worst]})
-        self.assertIn(f"of {len(clipped)} of {len(shown['tensors'])} tensors is clipped, most of '{worst}': "
+        self.assertIn(f"of {len(clipped)} of {len(shown['tensors'])} tensors are clipped, most in '{worst}': "
                       f"{100 * clipped[worst]:.2f} %", done.stderr)
         # Ranges that would cost far more than others reach as far as does not.
         self.assertGreater(shown["moved"], 0)
@@ -403,7 +403,7 @@ class Calibrate(CommandTest):
                     ("diff", MODEL, "many", "--limit", 2, "--fast"),
                     ("tune", MODEL, "others", "--against", "fp32", "--max-drop", 100, "--output", "mixed.json")):
             used = self.pipit_with_notes(*use, "--plan", "plan.json").stderr
-            self.assertEqual(used.count(f"most of '{worst}'"), 1, use)
+            self.assertEqual(used.count(f"most in '{worst}'"), 1, use)
         shown = self.json("calibrate", MODEL, "many", "--output", "plan.json")
         self.assertEqual(shown["clipping"], {"above": 0.01, "tensors": 0})
 

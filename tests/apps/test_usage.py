@@ -76,7 +76,7 @@ class UsageErrors(CommandTest):
         self.assert_usage_error("clasify", names="clasify")
         self.assert_usage_error("--jsn", names="--jsn")
         for words in (("convv",), ("convv", "--n", "1")):
-            self.assert_one_line_error(self.pipit("sweep", *words, code=USAGE), "'convv' is no subcommand", "'conv'", "pipit sweep --help")
+            self.assert_one_line_error(self.pipit("sweep", *words, code=USAGE), "'convv' is not a subcommand", "'conv'", "pipit sweep --help")
 
     def test_unknown_option_of_every_subcommand(self):
         for name in SUBCOMMANDS:

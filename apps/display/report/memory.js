@@ -35,7 +35,7 @@ function drawMemory(result) {
   const device = result.device_memory_bytes;
   byId('memory-facts').replaceChildren(...[['weights of the graph', memory.weight_bytes, 'as it stores them; freed once packed'],
     ['packed', memory.packed_bytes, 'as kernels read them'], ['constants', memory.constant_bytes, 'that kernels read as they are'],
-    ['workspace', memory.workspace_bytes, 'of the kernel that wants the most; inside of the arena'],
+    ['workspace', memory.workspace_bytes, 'of the kernel that needs the most; inside the arena'],
     ['process', memory.rss_bytes, 'resident; at worst ' + bytes(memory.peak_rss_bytes)],
     ...(device ? [['GPU', device, 'held beyond its context; at worst ' + bytes(result.device_memory_peak_bytes)]] : [])]
     .flatMap(([title, size, what]) => [el('dt', {}, title), el('dd', {}, bytes(size) + ' ' + what)]));

@@ -92,7 +92,7 @@ std::string write_onnx(const Graph& graph, const OnnxWriteOptions& options) {
     entry.set_value(value);
   }
   if (model.ByteSizeLong() > kMostBytes)
-    fail("the model takes {} bytes; an ONNX file ends at 2 GB", model.ByteSizeLong());
+    fail("the model takes {} bytes; an ONNX file holds at most 2 GB", model.ByteSizeLong());
   return model.SerializeAsString();
 }
 
