@@ -142,7 +142,7 @@ void refuse_empty_values(CLI::App& app) {
 
 int run(int argc, char** argv) {
   int exit_code = kExitOk;
-  CLI::App app("Run ONNX image classifiers, see where their time goes.", "pipit");
+  CLI::App app("Run ONNX image classifiers and see where their time goes.", "pipit");
   app.formatter(std::make_shared<HelpFormatter>());
   app.set_version_flag("--version", version_text, "What this build is made of");
   app.require_subcommand(1);

@@ -82,7 +82,7 @@ int ceilings(const CeilingsOptions& options) {
 void add_ceilings(CLI::App& app, int& exit_code) {
   const auto options = std::make_shared<CeilingsOptions>();
   CLI::App* command =
-      app.add_subcommand("ceilings", "Measure what this machine reaches at most, for profile --floor");
+      app.add_subcommand("ceilings", "Measure the peak rates of this machine, for profile --floor");
   one_of(command->add_option("--device", options->device, "Device whose ceilings are measured"),
          {"cpu", "cuda"})
       ->capture_default_str();
@@ -93,10 +93,10 @@ void add_ceilings(CLI::App& app, int& exit_code) {
   add_output_flags(*command, options->json, options->quiet);
   add_wide_to(*command, options->wide);
   command->footer(
-      "Arithmetic is measured on registers, for every instruction set that there is; memory with the loops "
-      "of STREAM, "
-      "for each level of cache; each until its median is known to 1 %. A floor is made of the best round.\n"
-      "They are kept in the user's cache folder ($XDG_CACHE_HOME/pipit or ~/.cache/pipit) for 30 days, for "
+      "Arithmetic is measured on registers, for every instruction set of the CPU, and memory with the loops "
+      "of STREAM, for each level of cache; each until its median is known to 1 %. Floors use the best "
+      "round.\nCeilings are kept in the user's cache folder ($XDG_CACHE_HOME/pipit or ~/.cache/pipit) for 30 "
+      "days, for "
       "this CPU, "
       "number of threads and instruction set, or this GPU with its driver and libraries.\n"
       "Examples:\n  pipit ceilings\n  pipit ceilings --threads 1 --json\n  pipit ceilings --kept");

@@ -49,8 +49,8 @@ int doctor(bool as_json, bool quiet) {
 void add_doctor(CLI::App& app, int& exit_code) {
   const auto as_json = std::make_shared<bool>(false);
   const auto quiet = std::make_shared<bool>(false);
-  CLI::App* command =
-      app.add_subcommand("doctor", "Show what pipit finds on this machine, what it uses and what is missing");
+  CLI::App* command = app.add_subcommand(
+      "doctor", "Show what pipit finds on this machine, what it uses, and what is missing");
   add_output_flags(*command, *as_json, *quiet);
   command->footer(
       "Nothing is measured and no model is loaded. The exit code is 0 whatever is found; '->' is advice.\n"

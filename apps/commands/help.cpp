@@ -104,7 +104,7 @@ void add_help(CLI::App& app, int& exit_code) {
       ->check(CLI::ExistingDirectory.description(""));
   add_output_flags(*command, options->json, options->quiet);
   command->footer(
-      "Where cmake --install puts things, pages and completion are there already.\n"
+      "cmake --install has already installed the pages and completion.\n"
       "Examples:\n"
       "  pipit help sweep conv\n"
       "  pipit help evaluate --format man > pipit-evaluate.1\n"

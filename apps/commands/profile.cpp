@@ -395,11 +395,10 @@ void add_profile(CLI::App& app, int& exit_code) {
       "Also show the memory of the model's weights, packed and as stored, of the arena, of the workspace of "
       "kernels, and of the process at its peak; on a GPU also what the process holds there");
   command->footer(
-      "A LIST is separated by commas, or the option repeated. Several precisions, batches or numbers of "
-      "threads make "
-      "one table of all, with how many times as fast as the first each layer is; layers are matched by the "
-      "model's "
-      "nodes that they compute, so what one kernel does here and two do there is one row.\n"
+      "Values of a LIST are separated by commas, or the option is repeated. Several precisions, batches or "
+      "numbers of threads give one table, which shows for each layer how many times as fast as the first it "
+      "is. Layers are matched by the model's nodes that they compute, so work that one kernel does here and "
+      "two do there is one row.\n"
       "With --json all layers come in the order in which they run, with the times of all runs.\n"
       "Examples:\n  pipit profile resnet50 --runs 100\n  pipit profile model.onnx --batch 8 --threads 1 "
       "--json\n"

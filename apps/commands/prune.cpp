@@ -269,7 +269,7 @@ void add_prune(CLI::App& app, int& exit_code) {
   const auto options = std::make_shared<PruneOptions>();
   CLI::App* command = app.add_subcommand(
       "prune",
-      "Take groups of weights out of a model, fit the others without training, and write it as ONNX");
+      "Remove groups of weights from a model, fit the others without training, and write it as ONNX");
   add_prune_options(options, *command);
   command->callback([options, command, &exit_code] {
     options->check_usage(*command);

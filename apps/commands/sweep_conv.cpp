@@ -239,14 +239,15 @@ void add_sweep_conv(CLI::App& parent, int& exit_code) {
       "Also draw speed-ups over image size and input channels into this file",
       {OutputForm::json, OutputForm::csv, OutputForm::html});
   command->footer(
-      "Square convolutions with a bias, padding half of the window and no activation, in NHWC, on what a\n"
-      "random convolution and a ReLU make of normal numbers. Speed-ups are medians over turns of both, with\n"
+      "Square convolutions with a bias, padding half of the window and no activation, in NHWC, on "
+      "normal\nnumbers after a random convolution and a ReLU. Speed-ups are medians over turns of both, "
+      "with\n"
       "95 % intervals; 'faster' and 'slower' count those whose whole interval is more than 1 % away from 1.\n"
       "Errors are against sums in double precision of the same data, at 256 pixels of all channels. What\n"
       "does not run is a row with its reason.\n"
-      "On a GPU a time is that of one of 3 to 20 launches in a captured graph, each with operands of its "
-      "own\n"
-      "from memory: the second-level cache is overwritten first. A second time is of launches that share\n"
+      "On a GPU a time is that of one of 3 to 20 launches in a captured graph, each with its own "
+      "operands\nfrom memory: the second-level cache is overwritten first. A second time is of launches that "
+      "share\n"
       "theirs, in the cache.\n"
       "Examples:\n  pipit sweep conv --sample 200 --results conv.jsonl --output conv.csv --output conv.html\n"
       "  pipit sweep conv --n 1 --in 64,128 --out 64,128 --size 28,56 --kernel 3 --stride 1 --all "

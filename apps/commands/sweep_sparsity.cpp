@@ -317,11 +317,10 @@ void add_sweep_sparsity(CLI::App& parent, int& exit_code) {
                          "Also draw time against what is left of the output into this file",
                          {OutputForm::json, OutputForm::csv, OutputForm::html});
   command->footer(
-      "Layers run by themselves, in NHWC and with no activation, on what a random convolution and a ReLU "
-      "make of "
-      "normal numbers:\nwhat real images lose, 'pipit prune' says. The dense layer runs the fastest of all "
-      "its kernels, "
-      "and so does the pruned\none; both are timed in turns. Errors are against the dense layer in fp32; "
+      "Layers run by themselves, in NHWC and without activation, on normal numbers after a random "
+      "convolution and a ReLU;\n'pipit prune' says what is lost on real images. The dense layer runs with "
+      "the fastest of its kernels, and so does the pruned\none; both are timed in turns. Errors are against "
+      "the dense layer in fp32; "
       "top-10 is the "
       "share of the ten largest\noutputs of a pixel that stay.\n"
       "Examples:\n  pipit sweep sparsity --precision fp32,int8 --results sweep.jsonl --output sweep.csv "
