@@ -10,7 +10,8 @@ For each network, precision and batch, on one of the GPUs (all of them work at o
     computes and its time;
   - "fused": the same with each fused group of layers of --groups wanted wherever it is possible, of which the steps of
     that kernel are kept;
-  - "measured": `graph_ms` with the fastest kernels.
+  - "measured": `graph_ms` with the fastest kernels;
+  - "layers": the keys of its layers.
 INT8 uses scales that `pipit calibrate` finds on random images: times do not depend on their values.
 
 A model that a step cannot take is recorded with the reason. Exits with 4 when nothing could be recorded.
@@ -99,10 +100,12 @@ class Recorder:
 
 
 def compact(rows: list[dict]) -> tuple[list[dict], dict]:
-    """The rows without their tuning caches, and all of these together: {key: {"kernel variant": us}}."""
+    """The rows with the keys of their layers instead of their tuning caches, and all of these together:
+    {key: {"kernel variant": us}}."""
     layers: dict[str, dict[str, float]] = {}
     for row in rows:
         for device in row.pop("timed", {}).get("devices", {}).values():
+            row["layers"] = sorted(device)
             for key, entry in device.items():
                 times = layers.setdefault(key, {})
                 for timed in entry["timed"]:

@@ -5,9 +5,13 @@ the variant that it chooses itself.
 """
 
 import collections
+import json
 import math
+import pathlib
 import statistics
+import subprocess
 import sys
+import tempfile
 import unittest
 
 import recorded
@@ -56,6 +60,32 @@ class Choice(unittest.TestCase):
 
 # What is left is the difference between times alone and in networks, and layers that a library computes far more slowly
 # than it does others like them.
+class Packing(unittest.TestCase):
+    KEY = ("Conv{{2 [1 1 1 ][2 2 1 ][1 1 1 ][0 0 0 ][0 0 0 ]0 }1 {0 inf }}; f16 1x64x28x28 nhwc, constant f32 32x64x1x1, "
+           "constant f32 32 -> f16 1x32x14x14 nhwc; fp16")
+
+    def test_layers_times_and_networks(self):
+        def step(us, nodes=1, geometry="1x1 s2 +relu", kernel="spread_gemm"):
+            return {"nodes": ["n"] * nodes, "type": "Conv", "kernel": kernel, "variant": "", "input": [1, 64, 28, 28],
+                    "output": [1, 32, 14, 14], "geometry": geometry, "us": us}
+
+        steps = [step(3), step(5), step(4), step(9, nodes=2), step(7, geometry="1x1 s2 +relu +add"), step(0.1)]
+        row = {"model": "net", "precision": "fp16", "batch": 1, "machine": "a card", "rule": {"steps": steps}, "layers": [self.KEY]}
+        documents = [{"date": "2026-01-01", "networks": [row], "layers": {self.KEY: {"spread_gemm 64x32/1": 2.3456}}},
+                     {"date": "2026-01-02", "networks": [], "layers": {self.KEY: {"spread_gemm 64x32/1": 2.3}}}]
+        with tempfile.TemporaryDirectory() as folder:
+            files = [pathlib.Path(folder) / f"{i}.json" for i in range(2)]
+            for file, document in zip(files, documents):
+                file.write_text(json.dumps(document), encoding="utf-8")
+            out = pathlib.Path(folder) / "packed.json.xz"
+            script = pathlib.Path(__file__).with_name("pack_layers.py")
+            subprocess.run([sys.executable, script, *files, "--out", out], check=True, stderr=subprocess.DEVNULL)
+            packed = recorded.load(out)
+        self.assertEqual(packed["layers"], [[self.KEY, {"spread_gemm 64x32/1": 2.3, "spread_gemm in its network": 4.0}]])
+        self.assertEqual(packed["networks"], {"net fp16 1": {"layers": {"0": 1}, "not_recorded": 0}})
+        self.assertEqual((packed["machine"], packed["date"]), ("a card", "2026-01-02"))
+
+
 MEAN, WORST = 1.06, {"fp16": 1.2, "fp32": 1.3, "int8": 1.2}
 
 if __name__ == "__main__":
