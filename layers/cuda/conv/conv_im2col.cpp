@@ -260,7 +260,12 @@ std::optional<Estimate> estimate(const NodeSpec& spec) {
   const Split s = split(layer_as<Conv>(spec.layer), spec);
   // Of activations the library has relu only; others are a launch of their own over y.
   const bool late = !a.activation.is_identity() && !(a.activation == Clamp::relu());
-  const double patches = static_cast<double>(s.patch_bytes()) * static_cast<double>(s.products);
+  // In floating point: of shapes that are refused later the bytes do not fit an integer.
+  const double patches = s.gather
+                             ? static_cast<double>(s.patches.groups * s.patches.row) *
+                                   static_cast<double>(s.patches.element) * static_cast<double>(s.positions) *
+                                   static_cast<double>(s.images * s.products)
+                             : 0;
   const double results = late ? static_cast<double>(spec.outputs[0].bytes()) : 0;
   return cuda::library_estimate(spec, a, "im2col_gemm " + cuda::library_family(spec, a),
                                 (s.gather ? 1 : 0) + (late ? 1 : 0), 2e-6 * (patches + results));

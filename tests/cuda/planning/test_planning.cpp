@@ -2,6 +2,7 @@
 // a GPU: nothing may be divided by zero, overflow, or read what is not there.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <set>
 
 #include "engine/plan/candidate_order.h"
@@ -37,6 +38,17 @@ void ask_accepting(const Candidate& candidate, const NodeSpec& spec, const NodeS
     EXPECT_GE(share, 0);
     EXPECT_LE(share, 1);
   }
+  if (candidate.estimate) {
+    for (const std::string& variant : variants) {
+      NodeSpec named = spec;
+      named.variant = variant;
+      const std::optional<Estimate> estimate = candidate.estimate(named);
+      ASSERT_TRUE(estimate.has_value()) << "an accepted node has an estimate";
+      // Kernels without constants would silently come last.
+      EXPECT_TRUE(std::isfinite(estimate->time) && estimate->time > 0)
+          << estimate->kernel << " " << estimate->time;
+    }
+  }
   if (candidate.computes_pieces) candidate.computes_pieces(spec);
   if (candidate.writes_rows_apart) candidate.writes_rows_apart(spec);
   NodeSpec fused = spec;
@@ -69,6 +81,10 @@ void ask_everything(const RandomNode& node, const RandomNode* follower, bool cre
     if (candidate.fuses_chain && candidate.fuses_chain(spec, {}) && next) {
       const ChainLink link{&*next, {{LinkSource::Kind::node, 0}}};
       candidate.fuses_chain(spec, {&link, 1});
+    }
+    // Asked about any node. Kernels without constants would silently come last; the library is not there to accept.
+    if (const auto estimate = candidate.estimate ? candidate.estimate(spec) : std::nullopt) {
+      EXPECT_TRUE(std::isfinite(estimate->time) && estimate->time > 0) << estimate->kernel;
     }
     if (candidate.refuse(spec)) continue;
     ++accepted[node.layer->type() == Conv::kType ? candidate.name : "q:" + candidate.name];
