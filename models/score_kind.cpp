@@ -48,7 +48,7 @@ Range join(const Range& a, const Range& b) {
 struct Facts {
   Range range;
   std::optional<double> total;  // sum of a sample's elements, the same for every sample
-  int logarithms = 0;           // of so many groups that are not negative and add up to 1 each
+  int logarithms = 0;  // the values are those of this many groups, each of values >= 0 that add up to 1
 
   // How many groups there are in a sample, of which each adds up to 1, as far as the total tells; 0: none.
   int groups() const {

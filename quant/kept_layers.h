@@ -29,8 +29,8 @@ void keep_defaults_as(Precision precision, QuantizationPlan& plan, const Graph& 
 /// Adds `requests` to plan.keep; what the plan already says of a node is replaced, and "int8" takes it out. A name is
 /// that of a node of `graph` (fused, its constants not released); where no node has it, "first" and "last" are its
 /// first and last convolution or fully connected layer that could compute in INT8. Returns a note for each of these
-/// words that was taken for a node and means another layer. Throws Error for a node that is asked for in two
-/// precisions, and for a name that it does not have, with the nearest ones.
+/// words that is the name of a node but would otherwise mean another layer. Throws Error for a node with two requested
+/// precisions, and for an unknown name, with the nearest ones.
 std::vector<std::string> keep_nodes(QuantizationPlan& plan, const Graph& graph,
                                     std::span<const QuantizationPlan::Kept> requests);
 

@@ -175,7 +175,7 @@ void add_prune_options(const std::shared_ptr<PruneOptions>& options, CLI::App& c
                             "Neighbouring outputs that lose the same rows; 0: all of a layer, which GPUs "
                             "need; 1: each output loses its own, and 16 neighbouring outputs lose equally "
                             "many of 16 neighbouring channels, which fp32 kernels with AVX-512 leave out "
-                            "[as many as this CPU computes together: 16, with AVX-512 32]"),
+                            "[the number that this CPU computes together: 16, or 32 with AVX-512]"),
          {"0", "1", "16", "32"});
   one_of(command.add_option("--block", options->block,
                             "With --mode block: neighbouring channels that are removed together"),

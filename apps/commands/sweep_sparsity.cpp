@@ -302,12 +302,11 @@ void add_sweep_sparsity(CLI::App& parent, int& exit_code) {
                              "fp32, 2 in fp16, 4 in INT8, on a GPU 16"),
          {"0", "1", "2", "4", "8", "16"})
       ->capture_default_str();
-  one_of(
-      command->add_option(
-          "--panel", options->panel,
-          "Outputs that share rows in modes k-panel and input-panel [as many as this CPU computes together: "
-          "16, with AVX-512 32]"),
-      {"16", "32"});
+  one_of(command->add_option(
+             "--panel", options->panel,
+             "Outputs that share rows in modes k-panel and input-panel [the number that this CPU computes "
+             "together: 16, or 32 with AVX-512]"),
+         {"16", "32"});
   one_of(command->add_option("--block", options->block, "Outputs of a block"), {"4", "8", "16", "32"})
       ->capture_default_str();
   command->add_flag("--no-refit", options->no_refit, "Do not also fit the kept weights and compare again");

@@ -46,7 +46,7 @@ struct TimeComparison {
   TimeRatio ratio;
   std::vector<ComparedLayer> layers;  ///< where both sides have some; of sweeps the rows
 
-  /// Whether `second` is shown to be slower, and by more than so many percent, or there is too little to tell.
+  /// Whether `second` is shown to be slower by more than `percent`, or there are too few times to tell.
   bool fails_above(double percent) const;
 };
 

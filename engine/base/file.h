@@ -67,9 +67,10 @@ void copy_as_new(const std::filesystem::path& from, const std::filesystem::path&
 bool same_content(const std::filesystem::path& a, const std::filesystem::path& b);
 
 /// While it lives other threads and processes of this user that make one for the same file wait: for changes of that
-/// file that begin with reading it. What is locked is PATH.lock, which only its user may open, since whoever may open
-/// a file may keep it locked; it is there while the lock is. They wait for as long as `patience`, for what another user
-/// has put there not at all, and then go on, which problem() tells. File systems without locks are none.
+/// file that begin with reading it. The lock is on PATH.lock, which exists only while it is held and which only this
+/// user may open: anyone who can open a file can keep it locked. Others wait for at most `patience`, and not at all
+/// where another user has put something in its place; then they go on, and problem() says so. On file systems without
+/// locks there is no lock.
 class FileLock {
  public:
   static constexpr std::chrono::milliseconds kPatience{5000};
