@@ -149,7 +149,7 @@ std::string zsh_action(const std::string& given) {
     if (!part.empty() && part[0] >= 'A' && part[0] <= 'Z') {
       kind = part;
     } else if (part == "no-KERNEL") {
-      words.push_back("${_pipit_kernels/#/no-}");
+      words.emplace_back("${_pipit_kernels/#/no-}");
     } else {
       words.push_back(part);
     }
