@@ -86,10 +86,10 @@ class Layer {
   /// True when entry n of dimension 0 of every output is computed from entry n of the inputs that are by sample and
   /// from the others, for every n alike: then some of the samples can be computed without the rest
   /// (engine/plan/micro_batch.h). Asked only where at least one input is by sample.
-  virtual bool keeps_samples_apart(const SampledInputs& /*inputs*/) const { return false; }
+  virtual bool is_batch_independent(const SampledInputs& /*inputs*/) const { return false; }
 
   /// The layer for inputs with another number of samples, where attributes name that number; null where they do not.
-  /// Asked only where keeps_samples_apart().
+  /// Asked only where is_batch_independent().
   virtual std::shared_ptr<const Layer> for_samples(std::int64_t /*samples*/) const { return nullptr; }
 
   virtual LayerTraits traits() const { return {}; }

@@ -88,7 +88,7 @@ class Chooser {
 
   static bool fuses_anything(const Candidate& c) {
     return c.fuses_epilogue || c.fuses_producer || c.computes_pieces || c.place_of_input ||
-           c.writes_rows_apart || c.overwrites;
+           c.writes_strided_rows || c.overwrites;
   }
 
   // The candidate, and in the step how it was chosen; null when all refuse. Without a tuner nobody is asked after

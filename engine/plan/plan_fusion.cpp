@@ -181,7 +181,7 @@ class Fuser {
         const std::optional<RowPlace> place =
             draft->candidate->place_of_input(DescribedKernel(subject_, *draft).spec(), i);
         StepDraft& writer = drafts_[static_cast<std::size_t>(writers[index(id)])];
-        if (!place || !writes_rows_apart(writer)) continue;
+        if (!place || !writes_strided_rows(writer)) continue;
         writer.row_stride = place->stride;
         draft->in_place.push_back(i);
         draft->step.parts.push_back({id, place->offset});
@@ -190,9 +190,9 @@ class Fuser {
     }
   }
 
-  bool writes_rows_apart(const StepDraft& draft) const {
-    return draft.candidate->writes_rows_apart && !draft.step.is_chain && !draft.step.on_host &&
-           draft.candidate->writes_rows_apart(DescribedKernel(subject_, draft).spec());
+  bool writes_strided_rows(const StepDraft& draft) const {
+    return draft.candidate->writes_strided_rows && !draft.step.is_chain && !draft.step.on_host &&
+           draft.candidate->writes_strided_rows(DescribedKernel(subject_, draft).spec());
   }
 
   static int keep(std::vector<StepDraft>& kept, StepDraft draft) {

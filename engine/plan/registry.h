@@ -73,7 +73,7 @@ struct Candidate {
   std::function<std::optional<RowPlace>(const NodeSpec&, std::size_t input)> place_of_input = {};
   /// Whether rows of channels of output 0 may lie apart (Fusion::row_stride). It is used by nothing but a kernel that
   /// has a place for it.
-  std::function<bool(const NodeSpec&)> writes_rows_apart = {};
+  std::function<bool(const NodeSpec&)> writes_strided_rows = {};
   /// Whether output 0 may lie where the input does, which has its desc, is not read again, and shares no memory with
   /// another operand.
   std::function<bool(const NodeSpec&, std::size_t input)> overwrites = {};

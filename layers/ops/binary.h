@@ -46,7 +46,7 @@ class Binary final : public LayerOf<Binary, BinaryAttributes> {
   using LayerOf::LayerOf;
 
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
-  bool keeps_samples_apart(const SampledInputs& inputs) const override;
+  bool is_batch_independent(const SampledInputs& inputs) const override;
   bool may_run_in_place(int /*index*/) const override { return true; }
   std::string summary() const override;
 };
@@ -56,7 +56,7 @@ class Where final : public LayerOf<Where, NoAttributes> {
  public:
   static constexpr std::string_view kType = "Where";
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
-  bool keeps_samples_apart(const SampledInputs& inputs) const override;
+  bool is_batch_independent(const SampledInputs& inputs) const override;
 };
 
 }  // namespace pipit

@@ -38,7 +38,7 @@ class Pool final : public LayerOf<Pool, PoolAttributes> {
   explicit Pool(PoolAttributes attributes);
 
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
-  bool keeps_samples_apart(const SampledInputs& inputs) const override;
+  bool is_batch_independent(const SampledInputs& inputs) const override;
   Work work(std::span<const TensorDesc* const> inputs, std::span<const TensorDesc> outputs) const override;
   LayoutPreference layout_preference() const override { return LayoutPreference::channels_last; }
   std::string summary() const override;

@@ -16,7 +16,7 @@ class Quantize final : public LayerOf<Quantize, Quantization>, public QuantizedO
   const Quantization& output_quantization() const override { return attributes_; }
   LayerTraits traits() const override { return {.arithmetic = Arithmetic::between}; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
-  bool keeps_samples_apart(const SampledInputs& inputs) const override;
+  bool is_batch_independent(const SampledInputs& inputs) const override;
   std::string summary() const override;
 };
 
@@ -29,7 +29,7 @@ class Dequantize final : public LayerOf<Dequantize, Quantization> {
 
   LayerTraits traits() const override { return {.arithmetic = Arithmetic::between}; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
-  bool keeps_samples_apart(const SampledInputs& inputs) const override;
+  bool is_batch_independent(const SampledInputs& inputs) const override;
   std::string summary() const override;
 };
 

@@ -21,7 +21,7 @@ std::vector<TensorDesc> QUnary::infer(std::span<const TensorDesc* const> inputs)
   return {{inputs[0]->shape, attributes_.y.dtype}};
 }
 
-bool QUnary::keeps_samples_apart(const SampledInputs& inputs) const {
+bool QUnary::is_batch_independent(const SampledInputs& inputs) const {
   return sampled_exactly(inputs, {0});
 }
 

@@ -26,7 +26,7 @@ class QUnary final : public LayerOf<QUnary, QUnaryAttributes>, public QuantizedO
   LayerTraits traits() const override { return {.arithmetic = Arithmetic::integers}; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
   bool may_run_in_place(int /*index*/) const override { return true; }
-  bool keeps_samples_apart(const SampledInputs& inputs) const override;
+  bool is_batch_independent(const SampledInputs& inputs) const override;
   std::string summary() const override;
 };
 

@@ -17,7 +17,7 @@ class Reshape final : public LayerOf<Reshape, ReshapeAttributes> {
   using LayerOf::LayerOf;
 
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
-  bool keeps_samples_apart(const SampledInputs& inputs) const override;
+  bool is_batch_independent(const SampledInputs& inputs) const override;
   LayerPtr for_samples(std::int64_t samples) const override;
   LayoutPreference layout_preference() const override { return LayoutPreference::row_major; }
   /// Where both are row_major or the order does not matter.
@@ -36,7 +36,7 @@ class Transpose final : public LayerOf<Transpose, TransposeAttributes> {
   explicit Transpose(TransposeAttributes attributes);
 
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
-  bool keeps_samples_apart(const SampledInputs& inputs) const override;
+  bool is_batch_independent(const SampledInputs& inputs) const override;
   std::string summary() const override;
   LayoutPreference layout_preference() const override { return LayoutPreference::row_major; }
   /// Where the permutation only renames what the layouts already order so.
@@ -56,7 +56,7 @@ class DepthToSpace final : public LayerOf<DepthToSpace, DepthToSpaceAttributes> 
   explicit DepthToSpace(DepthToSpaceAttributes attributes);
 
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
-  bool keeps_samples_apart(const SampledInputs& inputs) const override;
+  bool is_batch_independent(const SampledInputs& inputs) const override;
   std::string summary() const override;
 };
 
@@ -71,7 +71,7 @@ class Expand final : public LayerOf<Expand, ExpandAttributes> {
   using LayerOf::LayerOf;
 
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
-  bool keeps_samples_apart(const SampledInputs& inputs) const override;
+  bool is_batch_independent(const SampledInputs& inputs) const override;
   LayerPtr for_samples(std::int64_t samples) const override;
 };
 
@@ -86,7 +86,7 @@ class Tile final : public LayerOf<Tile, TileAttributes> {
   using LayerOf::LayerOf;
 
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
-  bool keeps_samples_apart(const SampledInputs& inputs) const override;
+  bool is_batch_independent(const SampledInputs& inputs) const override;
 };
 
 struct GatherAttributes {
@@ -101,7 +101,7 @@ class Gather final : public LayerOf<Gather, GatherAttributes> {
   using LayerOf::LayerOf;
 
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
-  bool keeps_samples_apart(const SampledInputs& inputs) const override;
+  bool is_batch_independent(const SampledInputs& inputs) const override;
   Work work(std::span<const TensorDesc* const> inputs, std::span<const TensorDesc> outputs) const override;
   LayoutPreference layout_preference() const override { return LayoutPreference::row_major; }
 };
@@ -123,7 +123,7 @@ class ToLayout final : public LayerOf<ToLayout, ToLayoutAttributes> {
   using LayerOf::LayerOf;
 
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
-  bool keeps_samples_apart(const SampledInputs& inputs) const override;
+  bool is_batch_independent(const SampledInputs& inputs) const override;
   /// A copy only where the two orders differ.
   bool is_view(const TensorDesc& input, const TensorDesc& output) const override;
 };

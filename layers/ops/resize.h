@@ -35,7 +35,7 @@ class Resize final : public LayerOf<Resize, ResizeAttributes> {
   explicit Resize(ResizeAttributes attributes);
 
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
-  bool keeps_samples_apart(const SampledInputs& inputs) const override;
+  bool is_batch_independent(const SampledInputs& inputs) const override;
   Work work(std::span<const TensorDesc* const> inputs, std::span<const TensorDesc> outputs) const override;
   LayerPtr for_samples(std::int64_t samples) const override;
   std::string summary() const override;

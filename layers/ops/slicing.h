@@ -18,7 +18,7 @@ class Concat final : public LayerOf<Concat, ConcatAttributes> {
   using LayerOf::LayerOf;
 
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
-  bool keeps_samples_apart(const SampledInputs& inputs) const override;
+  bool is_batch_independent(const SampledInputs& inputs) const override;
   std::string summary() const override;
 };
 
@@ -34,7 +34,7 @@ class Split final : public LayerOf<Split, SplitAttributes> {
   explicit Split(SplitAttributes attributes);
 
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
-  bool keeps_samples_apart(const SampledInputs& inputs) const override;
+  bool is_batch_independent(const SampledInputs& inputs) const override;
   std::string summary() const override;
 };
 
@@ -51,7 +51,7 @@ class Slice final : public LayerOf<Slice, SliceAttributes> {
   explicit Slice(SliceAttributes attributes);
 
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
-  bool keeps_samples_apart(const SampledInputs& inputs) const override;
+  bool is_batch_independent(const SampledInputs& inputs) const override;
   Work work(std::span<const TensorDesc* const> inputs, std::span<const TensorDesc> outputs) const override;
   std::string summary() const override;
 };
@@ -83,7 +83,7 @@ class Pad final : public LayerOf<Pad, PadAttributes> {
   explicit Pad(PadAttributes attributes);
 
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
-  bool keeps_samples_apart(const SampledInputs& inputs) const override;
+  bool is_batch_independent(const SampledInputs& inputs) const override;
   std::string summary() const override;
 };
 

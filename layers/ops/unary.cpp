@@ -125,7 +125,7 @@ std::vector<TensorDesc> Unary::infer(std::span<const TensorDesc* const> inputs) 
   return {{x.shape, x.dtype}};
 }
 
-bool Unary::keeps_samples_apart(const SampledInputs& inputs) const {
+bool Unary::is_batch_independent(const SampledInputs& inputs) const {
   return sampled_exactly(inputs, {0});
 }
 

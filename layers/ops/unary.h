@@ -67,7 +67,7 @@ class Unary final : public LayerOf<Unary, UnaryAttributes> {
   explicit Unary(UnaryAttributes attributes);
 
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
-  bool keeps_samples_apart(const SampledInputs& inputs) const override;
+  bool is_batch_independent(const SampledInputs& inputs) const override;
   bool may_run_in_place(int /*index*/) const override { return true; }
   std::string summary() const override;
 };

@@ -203,8 +203,8 @@ class LayoutPass {
   // turned: one tap for enough outputs to fill tiles, over so few channels that their planes are not far apart. Of 256
   // channels reading planes takes as long as turning them, or longer.
   bool reads_planes(const Node& node, ValueId image) const {
-    constexpr std::int64_t kMostChannels = 64;
-    constexpr std::int64_t kLeastOutputs = 16;
+    constexpr std::int64_t kMaxChannels = 64;
+    constexpr std::int64_t kMinOutputs = 16;
     const Graph& graph = rewriter_.source();
     const auto* conv = layer_if<Conv>(node);
     if (device_ != DeviceKind::cpu || conv == nullptr || image != node.inputs[0] ||
@@ -215,8 +215,8 @@ class LayoutPass {
     one_tap.dilation = conv->attributes().window.dilation;  // of one tap: without meaning
     one_tap.ceil_mode = conv->attributes().window.ceil_mode;
     return conv->attributes().groups == 1 && conv->attributes().window == one_tap &&
-           graph.value(image).desc.shape[1] <= kMostChannels &&
-           graph.value(node.outputs[0]).desc.shape[1] >= kLeastOutputs;
+           graph.value(image).desc.shape[1] <= kMaxChannels &&
+           graph.value(node.outputs[0]).desc.shape[1] >= kMinOutputs;
   }
 
   // A convolution reads the user's row-major image itself, quantized or not, and with one tap others too; other

@@ -64,7 +64,7 @@ class ChannelShufflePass {
   }
 
  private:
-  static constexpr std::size_t kMost = ChannelShuffle::kMost;
+  static constexpr std::size_t kMax = ChannelShuffle::kMax;
 
   struct Match {
     const Node *concat = nullptr, *apart = nullptr, *turned = nullptr, *together = nullptr;
@@ -91,7 +91,7 @@ class ChannelShufflePass {
     const bool image = x.rank() > 2 && images_[static_cast<std::size_t>(m.apart->inputs[0])];
     if ((x.rank() != 2 && !image) || x != shape(m.together->outputs[0]) || x.elements() == 0 ||
         groups[0] != x[0] || groups[1] * groups[2] != x[1] || groups[1] == 1 || groups[2] == 1 ||
-        groups[1] > ChannelShuffle::kMostGroups)
+        groups[1] > ChannelShuffle::kMaxGroups)
       return std::nullopt;
     m.groups = groups[1];
     m.concat = concat_in_front(m.apart->inputs[0]);
@@ -110,7 +110,7 @@ class ChannelShufflePass {
   const Node* concat_in_front(ValueId id) const {
     const Node* node = patterns_.producer(id);
     const auto* layer = node == nullptr ? nullptr : layer_if<Concat>(*node);
-    if (layer == nullptr || patterns_.only_consumer(id) == nullptr || node->inputs.size() > kMost ||
+    if (layer == nullptr || patterns_.only_consumer(id) == nullptr || node->inputs.size() > kMax ||
         normalize_axis(layer->attributes().axis, shape(id).rank(), "Concat") != 1)
       return nullptr;
     const bool computed = std::ranges::none_of(
@@ -121,7 +121,7 @@ class ChannelShufflePass {
     const ValueId y = m.together->outputs[0];
     const Node* node = patterns_.only_consumer(y);
     const auto* layer = node == nullptr ? nullptr : layer_if<Split>(*node);
-    if (layer == nullptr || node->outputs.size() > kMost ||
+    if (layer == nullptr || node->outputs.size() > kMax ||
         normalize_axis(layer->attributes().axis, shape(y).rank(), "Split") != 1)
       return false;
     m.pieces = {node};
@@ -149,7 +149,7 @@ class ChannelShufflePass {
       if (start != end) return;
       end += shape(node->outputs[0])[1];
     }
-    if (end != shape(y)[1] || slices.size() > kMost) return;
+    if (end != shape(y)[1] || slices.size() > kMax) return;
     m.outputs.clear();
     for (const auto& [start, node] : slices) {
       m.pieces.push_back(node);

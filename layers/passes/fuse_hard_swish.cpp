@@ -71,12 +71,12 @@ class HardSwishMatcher {
     const Node* node = patterns_.producer(id);
     if (node == nullptr) return {};
     if (const auto* unary = layer_if<Unary>(*node)) {
-      constexpr double kMost = 3e38;
+      constexpr double kMax = 3e38;
       const UnaryAttributes& a = unary->attributes();
       if (a.kind == UnaryKind::relu) return {node->inputs[0], true, false};
       const bool low = a.alpha == 0;
       const bool high = a.beta == 6;
-      const bool nothing_else = (low || a.alpha < -kMost) && (high || a.beta > kMost);
+      const bool nothing_else = (low || a.alpha < -kMax) && (high || a.beta > kMax);
       return a.kind == UnaryKind::clip && nothing_else ? Bound{node->inputs[0], low, high} : Bound{};
     }
     for (const bool high : {false, true}) {

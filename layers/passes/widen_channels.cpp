@@ -28,8 +28,8 @@ namespace pipit {
 namespace {
 
 constexpr std::int64_t kMultiple = 8;
-constexpr std::int64_t kFew = 16;               // kernels of few channels take every number of them
-constexpr std::int64_t kMostProducts = 60'000;  // of an INT8 sum, far enough from what QConv refuses
+constexpr std::int64_t kFew = 16;              // kernels of few channels take every number of them
+constexpr std::int64_t kMaxProducts = 60'000;  // of an INT8 sum, far enough from what QConv refuses
 
 // Sets of values that have the same channels, as the layers between them keep them.
 class Families {
@@ -40,9 +40,9 @@ class Families {
     for (std::size_t v = 0; v < parent_.size(); ++v) {
       const Shape& shape = graph.values()[v].desc.shape;
       // Kernels have 31-bit offsets; what they took must not become too large for them.
-      constexpr std::int64_t kMostElements = std::int64_t{1} << 30;
+      constexpr std::int64_t kMaxElements = std::int64_t{1} << 30;
       facts_[v].fixed =
-          shape.rank() < 3 || graph.values()[v].is_constant() || shape.elements() > kMostElements;
+          shape.rank() < 3 || graph.values()[v].is_constant() || shape.elements() > kMaxElements;
       if (!facts_[v].fixed) facts_[v].image = shape.elements() > shape[0] * shape[1];
     }
   }
@@ -211,7 +211,7 @@ class WidenPass {
     if (residual != kNoValue) families_.join(y, residual);
     // INT8 sums of more products may wrap around.
     if (!depthwise && layer_if<QConv>(node) != nullptr &&
-        shape(node.inputs[1]).elements() > kMostProducts * shape(y)[1])
+        shape(node.inputs[1]).elements() > kMaxProducts * shape(y)[1])
       families_.fix(x);
     families_.read(x);
     families_.write(y);
@@ -249,10 +249,10 @@ class WidenPass {
     };
     const auto computed = [&](ValueId id) { return !rewriter_.source().value(id).is_constant(); };
     if (const auto* concat = layer_if<Concat>(node))
-      return node.inputs.size() <= ChannelShuffle::kMost && std::ranges::all_of(node.inputs, computed) &&
+      return node.inputs.size() <= ChannelShuffle::kMax && std::ranges::all_of(node.inputs, computed) &&
              channels_of(concat->attributes().axis, node.outputs[0]);
     const auto* split = layer_if<Split>(node);
-    return split != nullptr && node.outputs.size() <= ChannelShuffle::kMost &&
+    return split != nullptr && node.outputs.size() <= ChannelShuffle::kMax &&
            channels_of(split->attributes().axis, node.inputs[0]);
   }
 

@@ -287,7 +287,7 @@ void add_winograd(Registry& registry, int m, const WinogradOptions& options) {
   };
   candidate.kept_share = [kernels](const NodeSpec& spec) { return kept_steps_of(spec, *kernels).share(); };
   candidate.fuses_epilogue = fuses_image_epilogue;
-  candidate.writes_rows_apart = [](const NodeSpec& spec) {
+  candidate.writes_strided_rows = [](const NodeSpec& spec) {
     // In f32 residuals and epilogues go through y as one run of elements.
     return spec.outputs[0].dtype == DType::f16 || (!spec.has_input(3) && spec.fusion.followers.empty());
   };

@@ -132,7 +132,7 @@ void register_cpu_concat(Registry& registry) {
                  [](const NodeSpec& spec) { return std::make_unique<ConcatRows>(spec); }};
   rows.fuses_epilogue = fuses_image_epilogue;
   rows.place_of_input = place_of_input;
-  rows.writes_rows_apart = [](const NodeSpec&) { return true; };
+  rows.writes_strided_rows = [](const NodeSpec&) { return true; };
   registry.add(Concat::kType, DeviceKind::cpu, std::move(rows));
 }
 

@@ -91,8 +91,8 @@ void register_cpu_dynamic_conv(Registry& registry) {
   tile.fuses_epilogue = [](const NodeSpec& spec, const NodeSpec& next) {
     return TileConvolution::fuses_epilogue(geometry_of(spec), next);
   };
-  tile.writes_rows_apart = [](const NodeSpec& spec) {
-    return TileConvolution::writes_rows_apart(geometry_of(spec));
+  tile.writes_strided_rows = [](const NodeSpec& spec) {
+    return TileConvolution::writes_strided_rows(geometry_of(spec));
   };
   tile.overwrites = [](const NodeSpec& spec, std::size_t input) {
     return input == DynamicQConv::kResidual && TileConvolution::overwrites_residual(geometry_of(spec));

@@ -85,8 +85,8 @@ void register_cpu_qconv_tile(Registry& registry) {
   candidate.fuses_epilogue = [](const NodeSpec& spec, const NodeSpec& next) {
     return TileConvolution::fuses_depth_to_space(geometry_of(spec), next);
   };
-  candidate.writes_rows_apart = [](const NodeSpec& spec) {
-    return TileConvolution::writes_rows_apart(geometry_of(spec));
+  candidate.writes_strided_rows = [](const NodeSpec& spec) {
+    return TileConvolution::writes_strided_rows(geometry_of(spec));
   };
   candidate.overwrites = [](const NodeSpec& spec, std::size_t input) {
     return input == 3 && TileConvolution::overwrites_residual(geometry_of(spec));

@@ -217,7 +217,7 @@ void register_cpu_qconv_winograd(Registry& registry) {
                       [](const NodeSpec& spec) { return std::make_unique<QConvWinograd>(spec); }};
   candidate.estimate = estimate;
   candidate.kept_share = kept_share_of;
-  candidate.writes_rows_apart = [](const NodeSpec&) { return true; };
+  candidate.writes_strided_rows = [](const NodeSpec&) { return true; };
   candidate.overwrites = [](const NodeSpec&, std::size_t input) { return input == 3; };
   registry.add(QConv::kType, DeviceKind::cpu, std::move(candidate));
 }

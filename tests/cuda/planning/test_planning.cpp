@@ -50,7 +50,7 @@ void ask_accepting(const Candidate& candidate, const NodeSpec& spec, const NodeS
     }
   }
   if (candidate.computes_pieces) candidate.computes_pieces(spec);
-  if (candidate.writes_rows_apart) candidate.writes_rows_apart(spec);
+  if (candidate.writes_strided_rows) candidate.writes_strided_rows(spec);
   NodeSpec fused = spec;
   const NodeSpec* const followers[] = {next};
   if (next != nullptr && candidate.fuses_epilogue && candidate.fuses_epilogue(spec, *next))

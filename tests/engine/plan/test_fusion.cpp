@@ -173,9 +173,9 @@ TEST_F(FusionTest, PlacesAreToldToBothSides) {
   const ValueId outer = add("outer", {inner, constant()});
   builder_.mark_output(add("last", {outer}));
   Candidate writer = candidate("writer", 0);
-  writer.writes_rows_apart = [](const NodeSpec&) { return true; };
+  writer.writes_strided_rows = [](const NodeSpec&) { return true; };
   Candidate whole = candidate("whole", 1);
-  whole.writes_rows_apart = writer.writes_rows_apart;
+  whole.writes_strided_rows = writer.writes_strided_rows;
   whole.place_of_input = [](const NodeSpec& spec, std::size_t input) -> std::optional<RowPlace> {
     if (input != 0) return std::nullopt;
     return RowPlace{4, spec.fusion.row_stride != 0 ? spec.fusion.row_stride : 16};
