@@ -17,7 +17,7 @@
 #include "layers/ops/slicing.h"
 #include "layers/ops/softmax.h"
 #include "layers/ops/unary.h"
-#include "layers/passes/moves_elements.h"
+#include "layers/passes/rewriter.h"
 #include "models/sampled_scores.h"
 
 namespace pipit {
@@ -121,8 +121,8 @@ class FactFinder {
     if (layer_if<Quantize>(node) || layer_if<Dequantize>(node) || layer_if<ToLayout>(node))
       return of(node.inputs[0]);
     if (layer_if<Cast>(node)) return of_cast(node);
-    if (rearranges(node) || layer_if<Expand>(node) || layer_if<Tile>(node) || layer_if<Gather>(node))
-      return moved(node);
+    const Movement movement = node.layer->traits().movement;
+    if (movement == Movement::rearranged || movement == Movement::repeated) return moved(node);
     return {};
   }
 

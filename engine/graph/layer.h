@@ -40,12 +40,23 @@ enum class Arithmetic : std::uint8_t {
   between,   ///< from one of these to the other
 };
 
-/// What others ask of a layer, so that nobody keeps a list of types.
+/// Whether the elements of the outputs are elements of input 0.
+enum class Movement : std::uint8_t {
+  none,        ///< no: they are computed
+  rearranged,  ///< each of them in another place, some perhaps not at all (Transpose, Slice)
+  repeated,    ///< some of them several times (Expand, Gather)
+  selected,    ///< of several one, or a constant beside them (maximum pooling, Pad)
+};
+
+/// What others ask of a layer, so that no code keeps a list of types.
 struct LayerTraits {
   LayerFamily family = LayerFamily::other;
   Arithmetic arithmetic = Arithmetic::floating;
   std::optional<std::size_t> weights = {};   ///< which input they are
   std::optional<std::size_t> residual = {};  ///< which input is added to the result, where it is there
+  Movement movement = Movement::none;
+  /// Channel c of the result depends on channel c of the inputs alone, and is finite where that is.
+  bool channelwise = false;
 };
 
 /// The inputs of a node in a graph that computes several samples, the entries of dimension 0, in one run.

@@ -21,7 +21,7 @@ class QAdd final : public LayerOf<QAdd, QAddAttributes>, public QuantizedOutput 
   explicit QAdd(QAddAttributes attributes);
 
   const Quantization& output_quantization() const override { return attributes_.y; }
-  LayerTraits traits() const override { return {.arithmetic = Arithmetic::integers}; }
+  LayerTraits traits() const override { return {.arithmetic = Arithmetic::integers, .channelwise = true}; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
   bool is_batch_independent(const SampledInputs& inputs) const override;
   bool may_run_in_place(int /*index*/) const override { return true; }
@@ -42,7 +42,7 @@ class QMul final : public LayerOf<QMul, QMulAttributes>, public QuantizedOutput 
   explicit QMul(QMulAttributes attributes);
 
   const Quantization& output_quantization() const override { return attributes_.y; }
-  LayerTraits traits() const override { return {.arithmetic = Arithmetic::integers}; }
+  LayerTraits traits() const override { return {.arithmetic = Arithmetic::integers, .channelwise = true}; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
   bool may_run_in_place(int index) const override { return index == 0; }
   bool is_batch_independent(const SampledInputs& inputs) const override;
@@ -67,7 +67,7 @@ class QAveragePool final : public LayerOf<QAveragePool, QAveragePoolAttributes>,
   explicit QAveragePool(QAveragePoolAttributes attributes);
 
   const Quantization& output_quantization() const override { return attributes_.y; }
-  LayerTraits traits() const override { return {.arithmetic = Arithmetic::integers}; }
+  LayerTraits traits() const override { return {.arithmetic = Arithmetic::integers, .channelwise = true}; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
   bool is_batch_independent(const SampledInputs& inputs) const override;
   Work work(std::span<const TensorDesc* const> inputs, std::span<const TensorDesc> outputs) const override;

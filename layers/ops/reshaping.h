@@ -16,6 +16,7 @@ class Reshape final : public LayerOf<Reshape, ReshapeAttributes> {
   static constexpr std::string_view kType = "Reshape";
   using LayerOf::LayerOf;
 
+  LayerTraits traits() const override { return {.movement = Movement::rearranged}; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
   bool is_batch_independent(const SampledInputs& inputs) const override;
   LayerPtr for_samples(std::int64_t samples) const override;
@@ -35,6 +36,7 @@ class Transpose final : public LayerOf<Transpose, TransposeAttributes> {
   static constexpr std::string_view kType = "Transpose";
   explicit Transpose(TransposeAttributes attributes);
 
+  LayerTraits traits() const override { return {.movement = Movement::rearranged}; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
   bool is_batch_independent(const SampledInputs& inputs) const override;
   std::string summary() const override;
@@ -55,6 +57,7 @@ class DepthToSpace final : public LayerOf<DepthToSpace, DepthToSpaceAttributes> 
   static constexpr std::string_view kType = "DepthToSpace";
   explicit DepthToSpace(DepthToSpaceAttributes attributes);
 
+  LayerTraits traits() const override { return {.movement = Movement::rearranged}; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
   bool is_batch_independent(const SampledInputs& inputs) const override;
   std::string summary() const override;
@@ -70,6 +73,7 @@ class Expand final : public LayerOf<Expand, ExpandAttributes> {
   static constexpr std::string_view kType = "Expand";
   using LayerOf::LayerOf;
 
+  LayerTraits traits() const override { return {.movement = Movement::repeated}; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
   bool is_batch_independent(const SampledInputs& inputs) const override;
   LayerPtr for_samples(std::int64_t samples) const override;
@@ -85,6 +89,7 @@ class Tile final : public LayerOf<Tile, TileAttributes> {
   static constexpr std::string_view kType = "Tile";
   using LayerOf::LayerOf;
 
+  LayerTraits traits() const override { return {.movement = Movement::repeated}; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
   bool is_batch_independent(const SampledInputs& inputs) const override;
 };
@@ -100,6 +105,7 @@ class Gather final : public LayerOf<Gather, GatherAttributes> {
   static constexpr std::string_view kType = "Gather";
   using LayerOf::LayerOf;
 
+  LayerTraits traits() const override { return {.movement = Movement::repeated}; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
   bool is_batch_independent(const SampledInputs& inputs) const override;
   Work work(std::span<const TensorDesc* const> inputs, std::span<const TensorDesc> outputs) const override;
@@ -122,6 +128,7 @@ class ToLayout final : public LayerOf<ToLayout, ToLayoutAttributes> {
   static constexpr std::string_view kType = "ToLayout";
   using LayerOf::LayerOf;
 
+  LayerTraits traits() const override { return {.movement = Movement::rearranged}; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
   bool is_batch_independent(const SampledInputs& inputs) const override;
   /// A copy only where the two orders differ.

@@ -149,4 +149,29 @@ std::string Unary::summary() const {
   }
 }
 
+bool is_activation(UnaryKind kind) {
+  switch (kind) {
+    case UnaryKind::relu:
+    case UnaryKind::leaky_relu:
+    case UnaryKind::elu:
+    case UnaryKind::selu:
+    case UnaryKind::celu:
+    case UnaryKind::clip:
+    case UnaryKind::sigmoid:
+    case UnaryKind::tanh:
+    case UnaryKind::hard_sigmoid:
+    case UnaryKind::hard_swish:
+    case UnaryKind::silu:
+    case UnaryKind::swish:
+    case UnaryKind::mish:
+    case UnaryKind::gelu:
+    case UnaryKind::gelu_tanh:
+    case UnaryKind::softplus:
+    case UnaryKind::softsign:
+      return true;
+    default:
+      return false;
+  }
+}
+
 }  // namespace pipit

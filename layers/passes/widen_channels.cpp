@@ -7,18 +7,14 @@
 #include <numeric>
 
 #include "engine/base/ceil_div.h"
-#include "layers/ops/binary.h"
 #include "layers/ops/channel_shuffle.h"
 #include "layers/ops/conv.h"
 #include "layers/ops/operands.h"
 #include "layers/ops/pool.h"
 #include "layers/ops/qconv.h"
 #include "layers/ops/qelementwise.h"
-#include "layers/ops/quantize.h"
-#include "layers/ops/qunary.h"
 #include "layers/ops/resize.h"
 #include "layers/ops/slicing.h"
-#include "layers/ops/unary.h"
 #include "layers/passes/image_values.h"
 #include "layers/passes/passes.h"
 #include "layers/passes/rewriter.h"
@@ -101,22 +97,6 @@ const ConvAttributes* convolution(const Node& node) {
   return qconv != nullptr ? &qconv->attributes().conv : nullptr;
 }
 
-// Layers whose channel c depends on channel c alone, and is finite where that is.
-bool keeps_channels(const Node& node) {
-  if (const auto* pool = layer_if<Pool>(node)) return !pool->attributes().indices;
-  if (const auto* unary = layer_if<Unary>(node)) return is_activation(unary->attributes().kind);
-  if (const auto* qunary = layer_if<QUnary>(node)) return is_activation(qunary->attributes().function.kind);
-  if (const auto* resize = layer_if<Resize>(node)) return resize->attributes().scales[1] == 1;
-  if (const auto* binary = layer_if<Binary>(node)) {
-    const BinaryKind kind = binary->attributes().kind;
-    return kind == BinaryKind::add || kind == BinaryKind::sub || kind == BinaryKind::mul ||
-           kind == BinaryKind::min || kind == BinaryKind::max;
-  }
-  return layer_if<QAdd>(node) != nullptr || layer_if<QMul>(node) != nullptr ||
-         layer_if<QAveragePool>(node) != nullptr || layer_if<Quantize>(node) != nullptr ||
-         layer_if<Dequantize>(node) != nullptr;
-}
-
 // Pools of windows that are not the whole image.
 bool slides(const Node& node) {
   if (const auto* pool = layer_if<Pool>(node)) return !pool->attributes().global;
@@ -187,7 +167,7 @@ class WidenPass {
     }
     // Every operand has the channels of the result where the result has them, or is a number.
     const Shape& y = shape(node.outputs[0]);
-    const bool same = keeps_channels(node) && std::ranges::all_of(node.inputs, [&](ValueId id) {
+    const bool same = node.layer->traits().channelwise && std::ranges::all_of(node.inputs, [&](ValueId id) {
                         if (id == kNoValue) return true;
                         if (is_number(id)) return shape(id).rank() <= y.rank();
                         return shape(id).rank() == y.rank() && y.rank() > 1 && shape(id)[1] == y[1];
