@@ -3,7 +3,7 @@
 
 #include <limits>
 
-#include "layers/passes/passes.h"
+#include "layers/passes/pipeline.h"
 #include "layers/registry.h"
 #include "tests/models/onnx/onnx_run.h"
 #include "tests/support/run_graph.h"
@@ -89,7 +89,7 @@ struct Answer {
 Answer run_quantized(const OnnxWriter& model) {
   Answer answer;
   std::vector<PassReport> passes;
-  const Graph graph = optimize(model.read().graph, &passes);
+  const Graph graph = optimize(model.read().graph, {}, &passes);
   for (const PassReport& pass : passes)
     answer.notes.insert(answer.notes.end(), pass.notes.begin(), pass.notes.end());
   for (const Node& node : graph.nodes()) answer.types.emplace_back(node.layer->type());
@@ -167,7 +167,7 @@ TEST(OnnxScales, BiasesThatAreComputedStayInFloatingPoint) {
     return node.op_type() == "Conv";
   })->add_input("b");
   std::vector<PassReport> passes;
-  const Graph graph = optimize(model.input("b", {1}).read().graph, &passes);
+  const Graph graph = optimize(model.input("b", {1}).read().graph, {}, &passes);
   std::vector<std::string> notes;
   for (const PassReport& pass : passes) notes.insert(notes.end(), pass.notes.begin(), pass.notes.end());
   EXPECT_THAT(notes, ElementsAre(HasSubstr("its bias is no constant")));
