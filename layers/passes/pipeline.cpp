@@ -9,20 +9,20 @@ namespace {
 // --- what passes are told ---
 
 template <auto kRewrite>
-Rewritten of_graph(Graph graph, PassTarget& /*target*/) {
+Rewritten of_graph(Graph&& graph, PassTarget& /*target*/) {
   return kRewrite(std::move(graph));
 }
 
 template <auto kRewrite>
-Rewritten for_device(Graph graph, PassTarget& target) {
+Rewritten for_device(Graph&& graph, PassTarget& target) {
   return kRewrite(graph, target.device);
 }
 
-Rewritten quantize(Graph graph, PassTarget& target) {
+Rewritten quantize(Graph&& graph, PassTarget& target) {
   return target.quantize(std::move(graph), target);
 }
 
-Rewritten store_as_target(Graph graph, PassTarget& target) {
+Rewritten store_as_target(Graph&& graph, PassTarget& target) {
   return assign_precision(graph, target.precision, target.device, target.keep_f32);
 }
 

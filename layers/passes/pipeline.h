@@ -32,7 +32,7 @@ enum class PassStage : std::uint8_t {
 
 struct Pass {
   const char* name;  ///< as `pipit inspect` reports it
-  Rewritten (*run)(Graph, PassTarget&);
+  Rewritten (*run)(Graph&&, PassTarget&);
   PassStage stage;
   bool (*when)(const Graph&, const PassTarget&);  ///< null: always
 };
