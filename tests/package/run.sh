@@ -75,7 +75,7 @@ for i in 1 2 3 4 5 6 7 8; do
   { head -c 54 "$scratch/black.bmp"; head -c 3072 < <(yes "$i of 8"); } >"$photos/$i.bmp"
 done
 cp "$scratch/black.bmp" "$photos/black.bmp"
-# example NAME ARGUMENT... -- PATTERN...: it ends well and prints a line for each pattern; without arguments it does not.
+# example NAME ARGUMENT... -- PATTERN...: it ends well and prints a line for each pattern; without arguments it fails.
 example() {
   local program=$scratch/examples/$1 answer word arguments=()
   ! "$program" 2>"$scratch/usage.log" || { echo "$program without arguments ends well"; exit 1; }
