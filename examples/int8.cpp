@@ -1,4 +1,4 @@
-// int8 MODEL FOLDER PLAN: calibrates a model on a folder of images, runs it in INT8, and says what that gains and costs.
+// int8 MODEL FOLDER PLAN: calibrates a model on a folder of images, runs it in INT8, and shows the gain and the loss.
 //
 // PLAN is the JSON file to write. A hundred images of all classes are a good start.
 #include <pipit/pipit.h>
