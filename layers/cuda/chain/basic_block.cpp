@@ -8,6 +8,7 @@
 #include "layers/cuda/chain/basic_block_launch.h"
 #include "layers/cuda/chain/conv_chain.h"
 #include "layers/cuda/conv/tensor_map.h"
+#include "layers/cuda/device/gpu_info.h"
 #include "layers/cuda/families.h"
 
 namespace pipit {
@@ -17,12 +18,6 @@ namespace {
 using cuda::BasicBlockArgs;
 using cuda::BasicBlockPlan;
 using cuda::ConvChain;
-
-bool has_kernels() {
-  bool result = false;
-  PIPIT_CUDA(cuda::has_basic_block(result));
-  return result;
-}
 
 struct Block {
   ConvChain chain;
@@ -100,7 +95,7 @@ class BasicBlock final : public Kernel {
 };
 
 bool takes_chain(const NodeSpec& first, std::span<const ChainLink> links) {
-  if (links.empty()) return !cuda::refuse_link(first) && has_kernels();
+  if (links.empty()) return !cuda::refuse_link(first) && cuda::has_hopper_kernels();
   return Block::of(first, links).has_value();
 }
 

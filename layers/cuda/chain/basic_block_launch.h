@@ -24,8 +24,6 @@ struct BasicBlockArgs {
   Divisor x_ring, ring;  ///< tiles of the rings
 };
 
-/// Whether the current GPU has Hopper's copies and products, and the kernels were compiled for it.
-cudaError_t has_basic_block(bool& result);
 /// Lets the kernel use its shared memory on the current GPU.
 cudaError_t prepare_basic_block(const BasicBlockPlan& plan);
 /// After prepare_basic_block: launches only.

@@ -210,11 +210,4 @@ bool is_pruned(const NodeSpec& spec) {
   return kept_share(spec, shape) < kFewBlocks;
 }
 
-int hopper_processors(int gpu) {
-  int count = 0, major = 0;
-  PIPIT_CUDA(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, gpu));
-  PIPIT_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, gpu));
-  return major >= 9 ? count : 0;
-}
-
 }  // namespace pipit::cuda

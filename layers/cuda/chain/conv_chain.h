@@ -91,7 +91,4 @@ void register_chain(Registry& registry, const std::string& name,
 /// Whether "implicit_gemm" would leave out much of what is multiplied.
 bool is_pruned(const NodeSpec& spec);
 
-/// Of a GPU from Hopper on; 0: of an older one.
-int hopper_processors(int gpu);
-
 }  // namespace pipit::cuda

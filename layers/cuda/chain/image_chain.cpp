@@ -8,6 +8,7 @@
 #include "layers/cuda/chain/conv_chain.h"
 #include "layers/cuda/chain/image_chain_launch.h"
 #include "layers/cuda/conv/tensor_map.h"
+#include "layers/cuda/device/gpu_info.h"
 #include "layers/cuda/families.h"
 
 namespace pipit {

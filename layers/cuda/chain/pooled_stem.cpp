@@ -9,6 +9,7 @@
 #include "layers/cuda/chain/conv_chain.h"
 #include "layers/cuda/chain/pooled_stem_launch.h"
 #include "layers/cuda/conv/conv_gemm_launch.h"
+#include "layers/cuda/device/gpu_info.h"
 #include "layers/cuda/families.h"
 #include "layers/ops/normalize_image.h"
 #include "layers/ops/pool.h"
@@ -196,9 +197,7 @@ class PooledStem final : public Kernel {
 
 bool takes_chain(const NodeSpec& first, std::span<const ChainLink> links) {
   if (!links.empty()) return plan_of(first, links).has_value();
-  bool compiled = false;
-  PIPIT_CUDA(cuda::has_pooled_stem(compiled));
-  return compiled && !(is_image(first) ? refuse_image(first) : refuse_convolution(first));
+  return cuda::has_hopper_kernels() && !(is_image(first) ? refuse_image(first) : refuse_convolution(first));
 }
 
 }  // namespace

@@ -1,16 +1,8 @@
 // Kernels of the candidate "pooled_stem" and their launch.
 #include "layers/cuda/chain/pooled_stem_kernel.cuh"
-#include "layers/cuda/device/overlap.cuh"
+#include "layers/cuda/device/launch.cuh"
 
 namespace pipit::cuda {
-
-cudaError_t has_pooled_stem(bool& result) {
-  // Compiled for anything else the kernel is empty.
-  cudaFuncAttributes attributes{};
-  const cudaError_t status = cudaFuncGetAttributes(&attributes, run_pooled_stem<float, false>);
-  result = status == cudaSuccess && attributes.sharedSizeBytes > 0;
-  return status;
-}
 
 namespace {
 
@@ -24,17 +16,16 @@ Stem stem_of(bool int8, bool from_bytes) {
 }  // namespace
 
 cudaError_t prepare_pooled_stem(bool int8, bool from_bytes) {
-  return cudaFuncSetAttribute(stem_of(int8, from_bytes), cudaFuncAttributeMaxDynamicSharedMemorySize,
-                              kPooledStemMostShared + 1024);
+  return allow_shared(reinterpret_cast<const void*>(stem_of(int8, from_bytes)), kPooledStemMostShared + 1024);
 }
 
 cudaError_t launch_pooled_stem(const PooledStemArgs& args, cudaStream_t stream) {
   const PooledStemShape& shape = args.plan.shape;
   const auto shared = static_cast<std::size_t>(args.plan.shared_bytes) + 1024;  // for the alignment
-  return launch_overlapping_shared(
-      stem_of(shape.element_bytes == 1, shape.from_bytes),
-      dim3(static_cast<unsigned>(args.workers), static_cast<unsigned>(args.plan.parts)),
-      dim3(pooled_stem::kThreads), shared, true, stream, args);
+  return launch_kernel(stem_of(shape.element_bytes == 1, shape.from_bytes),
+                       {dim3(static_cast<unsigned>(args.workers), static_cast<unsigned>(args.plan.parts)),
+                        dim3(pooled_stem::kThreads), shared, true},
+                       stream, args);
 }
 
 }  // namespace pipit::cuda

@@ -32,8 +32,6 @@ struct PooledStemArgs {
   Divisor steps, mid_row, mid_ring, image_ring;
 };
 
-/// Whether the current GPU has Hopper's products, and the kernels were compiled for it.
-cudaError_t has_pooled_stem(bool& result);
 /// Lets the kernel use its shared memory on the current GPU.
 cudaError_t prepare_pooled_stem(bool int8, bool from_bytes);
 /// After prepare_pooled_stem: launches only.

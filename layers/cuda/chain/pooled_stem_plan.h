@@ -16,14 +16,9 @@
 #include <variant>
 
 #include "layers/cuda/chain/unit_layout.h"
+#include "layers/cuda/device/host_device.h"
 
 namespace pipit::cuda {
-
-#ifdef __CUDACC__
-#define PIPIT_STEM_BOTH __host__ __device__
-#else
-#define PIPIT_STEM_BOTH
-#endif
 
 inline constexpr int kPooledStemTaps = 7;      ///< rows of the window
 inline constexpr int kPooledStemPixels = 8;    ///< of a row of the window, the last ones with weights of zero
@@ -74,17 +69,17 @@ struct PooledStemPlan {
   int shared_bytes = 0;
 
   /// The rows of the convolution that a step's maxima read.
-  PIPIT_STEM_BOTH RowRange mid_of(int step) const {
+  PIPIT_HOST_DEVICE RowRange mid_of(int step) const {
     const int first = step * step_rows;
     const int last = (first + step_rows < shape.out_h ? first + step_rows : shape.out_h) - 1;
     const int begin = 2 * first - shape.pool_pad_h, end = 2 * last - shape.pool_pad_h + 3;
     return {begin > 0 ? begin : 0, end < shape.mid_h ? end : shape.mid_h};
   }
   /// The rows of the image, from the first one of padding on, that these rows of the convolution read.
-  PIPIT_STEM_BOTH RowRange image_of(RowRange mid) const {
+  PIPIT_HOST_DEVICE RowRange image_of(RowRange mid) const {
     return {mid.begin * shape.stride_h, (mid.end - 1) * shape.stride_h + kPooledStemTaps};
   }
-  PIPIT_STEM_BOTH StemPart part_of(int part) const {
+  PIPIT_HOST_DEVICE StemPart part_of(int part) const {
     const int begin = part * out_columns, left = shape.out_w - begin;
     const int wanted = 2 * begin - shape.pool_pad_w, last = shape.mid_w - mid_columns;
     const int mid = wanted < 0 ? 0 : wanted < last ? wanted : last;
@@ -93,19 +88,19 @@ struct PooledStemPlan {
     return {begin, out_columns < left ? out_columns : left, mid, first - lead, lead};
   }
   /// Of the image's ring, with those that lie there twice.
-  PIPIT_STEM_BOTH int stored_rows() const { return image_rows + kPooledStemTaps - 1; }
+  PIPIT_HOST_DEVICE int stored_rows() const { return image_rows + kPooledStemTaps - 1; }
   /// Runs of `count` neighbouring pixels, 1 or 4, of those that a row of the image is cut into, that hold a part's.
-  PIPIT_STEM_BOTH int runs_of(int count) const {
+  PIPIT_HOST_DEVICE int runs_of(int count) const {
     const int all = shape.in_w / count, most = pitch / count;
     return all < most ? all : most;
   }
   /// The first of a part's pixels and of the runs that hold them.
-  PIPIT_STEM_BOTH int first_read(const StemPart& part, int count) const {
+  PIPIT_HOST_DEVICE int first_read(const StemPart& part, int count) const {
     const int wanted = part.pixel < 0 ? 0 : part.pixel, last = (shape.in_w / count - runs_of(count)) * count;
     return wanted < last ? wanted : last;
   }
   /// What is left of `rows` where those in front of `before` are there already.
-  static PIPIT_STEM_BOTH RowRange from(RowRange rows, int before) {
+  static PIPIT_HOST_DEVICE RowRange from(RowRange rows, int before) {
     return {rows.begin > before ? rows.begin : before, rows.end};
   }
 };

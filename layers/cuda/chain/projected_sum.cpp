@@ -11,6 +11,7 @@
 #include "layers/cuda/conv/conv_gemm_launch.h"
 #include "layers/cuda/conv/conv_gemm_problem.h"
 #include "layers/cuda/conv/tensor_map.h"
+#include "layers/cuda/device/gpu_info.h"
 #include "layers/cuda/families.h"
 
 namespace pipit {
@@ -21,12 +22,6 @@ using cuda::ConvShape;
 using cuda::ProjectedSumArgs;
 using cuda::ProjectedSumPlan;
 using cuda::SumSource;
-
-bool has_kernels() {
-  bool result = false;
-  PIPIT_CUDA(cuda::has_projected_sum(result));
-  return result;
-}
 
 Refusal refuse_pointwise(const NodeSpec& spec) {
   if (Refusal reason = cuda::refuse_unit_conv(spec)) return reason;
@@ -179,7 +174,7 @@ class ProjectedSum final : public Kernel {
 };
 
 bool takes_chain(const NodeSpec& first, std::span<const ChainLink> links) {
-  if (links.empty()) return !refuse_pointwise(first) && has_kernels();
+  if (links.empty()) return !refuse_pointwise(first) && cuda::has_hopper_kernels();
   return Pair::of(first, links).has_value();
 }
 

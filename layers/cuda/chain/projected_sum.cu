@@ -14,14 +14,6 @@ const void* function_of(const ProjectedSumArgs& args) {
 
 }  // namespace
 
-cudaError_t has_projected_sum(bool& result) {
-  // Compiled for anything else the kernel is empty.
-  cudaFuncAttributes attributes{};
-  const cudaError_t status = cudaFuncGetAttributes(&attributes, function_of(ProjectedSumArgs{}));
-  result = status == cudaSuccess && attributes.sharedSizeBytes > 0;
-  return status;
-}
-
 cudaError_t prepare_projected_sum(const ProjectedSumArgs& args) {
   // The most of any plan: the function is everybody's.
   return cudaFuncSetAttribute(function_of(args), cudaFuncAttributeMaxDynamicSharedMemorySize,

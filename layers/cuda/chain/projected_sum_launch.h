@@ -32,8 +32,6 @@ struct ProjectedSumArgs {
   int more_tiles = 0;
 };
 
-/// Whether the current GPU has Hopper's copies and products, and the kernels were compiled for it.
-cudaError_t has_projected_sum(bool& result);
 /// Lets the kernel use its shared memory on the current GPU.
 cudaError_t prepare_projected_sum(const ProjectedSumArgs& args);
 /// After prepare_projected_sum: launches only.

@@ -9,6 +9,7 @@
 #include "layers/cuda/chain/resident_block_launch.h"
 #include "layers/cuda/conv/conv_gemm_launch.h"
 #include "layers/cuda/conv/tensor_map.h"
+#include "layers/cuda/device/gpu_info.h"
 #include "layers/cuda/families.h"
 #include "layers/ops/conv.h"
 #include "layers/ops/qconv.h"
@@ -22,12 +23,6 @@ using cuda::BlockPlan;
 using cuda::BlockRoles;
 using cuda::ConvChain;
 using cuda::ResidentBlockArgs;
-
-bool has_kernels() {
-  bool result = false;
-  PIPIT_CUDA(cuda::has_resident_block(result));
-  return result;
-}
 
 struct Block {
   ConvChain chain;
@@ -128,7 +123,7 @@ class ResidentBlock final : public Kernel {
 };
 
 bool takes_chain(const NodeSpec& first, std::span<const ChainLink> links) {
-  if (links.empty()) return !cuda::refuse_link(first) && has_kernels();
+  if (links.empty()) return !cuda::refuse_link(first) && cuda::has_hopper_kernels();
   return Block::of(first, links).has_value();
 }
 

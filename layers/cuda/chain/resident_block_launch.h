@@ -27,8 +27,6 @@ struct ResidentBlockArgs {
   Divisor ring;  ///< tiles of the ring
 };
 
-/// Whether the current GPU has Hopper's copies and products, and the kernels were compiled for it.
-cudaError_t has_resident_block(bool& result);
 /// Lets the kernel use its shared memory on the current GPU.
 cudaError_t prepare_resident_block(const BlockPlan& plan);
 /// After prepare_resident_block: launches only.

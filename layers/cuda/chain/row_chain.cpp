@@ -8,6 +8,7 @@
 #include "layers/cuda/chain/conv_chain.h"
 #include "layers/cuda/chain/row_chain_launch.h"
 #include "layers/cuda/conv/conv_spread_plan.h"
+#include "layers/cuda/device/gpu_info.h"
 #include "layers/cuda/families.h"
 #include "layers/ops/conv.h"
 #include "layers/ops/qconv.h"

@@ -9,14 +9,9 @@
 #include <vector>
 
 #include "layers/cuda/chain/conv_chain_shape.h"
+#include "layers/cuda/device/host_device.h"
 
 namespace pipit::cuda {
-
-#ifdef __CUDACC__
-#define PIPIT_BOTH __host__ __device__
-#else
-#define PIPIT_BOTH
-#endif
 
 inline constexpr int kRowWarps = 8;                    ///< that multiply
 inline constexpr int kRowMostWidth = 64;               ///< pixels of a row
@@ -56,7 +51,7 @@ struct alignas(16) RowPart {
 static_assert(sizeof(RowPart) % 16 == 0);
 
 /// How many steps are multiplied from step `from` on before weights are waited for again.
-PIPIT_BOTH inline int row_chunk(const RowPart& part, int from) {
+PIPIT_HOST_DEVICE inline int row_chunk(const RowPart& part, int from) {
   const int left = (from < part.inner_steps ? part.inner_steps : part.steps) - from;
   const int most = kRowChunkUnits >> part.quads_log2;
   return left < most ? left : most;
@@ -64,7 +59,7 @@ PIPIT_BOTH inline int row_chunk(const RowPart& part, int from) {
 
 /// Tiles of 16 pixels that a row is cut into, 1 << this: each has a warp for every quad, and where there are more warps
 /// they share the depth.
-PIPIT_BOTH inline int row_tiles_log2(int width) {
+PIPIT_HOST_DEVICE inline int row_tiles_log2(int width) {
   return width <= 16 ? 0 : width <= 32 ? 1 : 2;
 }
 

@@ -9,6 +9,7 @@
 #include "layers/cuda/chain/conv_chain.h"
 #include "layers/cuda/chain/squeeze_excite_launch.h"
 #include "layers/cuda/conv/half_follower.h"
+#include "layers/cuda/device/gpu_info.h"
 #include "layers/cuda/families.h"
 #include "layers/cuda/quantized/qconv_common.h"
 #include "layers/ops/pool.h"
@@ -191,9 +192,7 @@ class SqueezeExcite final : public Kernel {
 
 bool takes_chain(const NodeSpec& first, std::span<const ChainLink> links) {
   if (!links.empty()) return Gates::of(first, links).has_value();
-  bool compiled = false;
-  PIPIT_CUDA(cuda::has_squeeze_excite(compiled));
-  return compiled && !refuse_average(first);
+  return cuda::has_hopper_kernels() && !refuse_average(first);
 }
 
 // Every image's cluster brings all weights. Where they are many, a matrix product that brings them once is faster from

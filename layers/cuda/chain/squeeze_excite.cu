@@ -1,5 +1,6 @@
 // Kernels of the candidate "squeeze_excite" and their launch.
 #include "layers/cuda/chain/squeeze_excite_kernel.cuh"
+#include "layers/cuda/device/launch.cuh"
 
 namespace pipit::cuda {
 
@@ -12,38 +13,17 @@ const void* function_of(int element_bytes) {
 
 }  // namespace
 
-cudaError_t has_squeeze_excite(bool& result) {
-  // Compiled for anything else the kernel is empty.
-  cudaFuncAttributes attributes{};
-  const cudaError_t status = cudaFuncGetAttributes(&attributes, function_of(1));
-  result = status == cudaSuccess && attributes.sharedSizeBytes > 0;
-  return status;
-}
-
 cudaError_t prepare_squeeze_excite(int element_bytes) {
-  // The most of any plan: the function is everybody's.
-  return cudaFuncSetAttribute(function_of(element_bytes), cudaFuncAttributeMaxDynamicSharedMemorySize,
-                              kSqueezeShared);
+  return allow_shared(function_of(element_bytes), kSqueezeShared);
 }
 
 cudaError_t launch_squeeze_excite(const SqueezeArgs& args, cudaStream_t stream) {
   const auto blocks = static_cast<unsigned>(args.plan.blocks);
-  cudaLaunchAttribute attributes[2]{};
-  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[0].val.programmaticStreamSerializationAllowed = 1;
-  attributes[1].id = cudaLaunchAttributeClusterDimension;
-  attributes[1].val.clusterDim.x = blocks;
-  attributes[1].val.clusterDim.y = attributes[1].val.clusterDim.z = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(args.plan.shape.images) * blocks);
-  config.blockDim = dim3(kSqueezeThreads);
-  config.dynamicSmemBytes = static_cast<std::size_t>(args.plan.shared_bytes);
-  config.stream = stream;
-  config.attrs = attributes;
-  config.numAttrs = blocks > 1 ? 2 : 1;
-  SqueezeArgs copy = args;
-  void* parameters[] = {&copy};
-  return cudaLaunchKernelExC(&config, function_of(args.plan.shape.element_bytes), parameters);
+  LaunchShape shape{dim3(static_cast<unsigned>(args.plan.shape.images) * blocks), dim3(kSqueezeThreads)};
+  shape.shared_bytes = static_cast<std::size_t>(args.plan.shared_bytes);
+  shape.overlap = true;
+  shape.cluster = dim3(blocks);
+  return launch_kernel(function_of(args.plan.shape.element_bytes), shape, stream, args);
 }
 
 }  // namespace pipit::cuda

@@ -37,8 +37,6 @@ inline SqueezeArgs squeeze_args(const SqueezePlan& plan) {
   return args;
 }
 
-/// Whether the current GPU has Hopper's clusters, and the kernels were compiled for it.
-cudaError_t has_squeeze_excite(bool& result);
 /// Lets the kernel use its shared memory on the current GPU.
 cudaError_t prepare_squeeze_excite(int element_bytes);
 /// After prepare_squeeze_excite: launches only.

@@ -9,6 +9,7 @@
 #include "layers/cuda/chain/streamed_block_launch.h"
 #include "layers/cuda/conv/conv_gemm_launch.h"
 #include "layers/cuda/conv/tensor_map.h"
+#include "layers/cuda/device/gpu_info.h"
 #include "layers/cuda/families.h"
 
 namespace pipit {
@@ -19,12 +20,6 @@ using cuda::BlockRoles;
 using cuda::ConvChain;
 using cuda::StreamedBlockArgs;
 using cuda::StreamedPlan;
-
-bool has_kernels() {
-  bool result = false;
-  PIPIT_CUDA(cuda::has_streamed_block(result));
-  return result;
-}
 
 struct Block {
   ConvChain chain;
@@ -113,7 +108,7 @@ class StreamedBlock final : public Kernel {
 };
 
 bool takes_chain(const NodeSpec& first, std::span<const ChainLink> links) {
-  if (links.empty()) return cuda::is_int8_conv(first) && !cuda::refuse_link(first) && has_kernels();
+  if (links.empty()) return cuda::is_int8_conv(first) && !cuda::refuse_link(first) && cuda::has_hopper_kernels();
   return Block::of(first, links).has_value();
 }
 

@@ -21,8 +21,6 @@ struct StreamedBlockArgs {
   bool small_sums = false;  ///< of all three (kSmallSum)
 };
 
-/// Whether the current GPU has Hopper's copies and products, and the kernels were compiled for it.
-cudaError_t has_streamed_block(bool& result);
 /// Lets the kernel use its shared memory on the current GPU.
 cudaError_t prepare_streamed_block(const StreamedBlockArgs& args);
 /// After prepare_streamed_block: launches only.

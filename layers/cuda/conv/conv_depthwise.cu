@@ -1,6 +1,6 @@
 // The kernels of depthwise convolutions of halves that are compiled, and their launch.
 #include "layers/cuda/conv/conv_depthwise_kernel.cuh"
-#include "layers/cuda/device/overlap.cuh"
+#include "layers/cuda/device/launch.cuh"
 
 namespace pipit::cuda {
 
@@ -55,8 +55,8 @@ cudaError_t launch_conv_depthwise_quads(const ConvDepthwiseArgs& args, bool over
   const Instance* instance = find_instance(args);
   if (instance == nullptr) return cudaErrorInvalidValue;
   const std::int64_t blocks = depthwise::blocks_for(args, instance->channels, args.columns, args.rows);
-  return launch_overlapping(instance->kernel(args), dim3(static_cast<unsigned>(blocks)), dim3(kThreads),
-                            overlap, stream, args);
+  return launch_kernel(instance->kernel(args),
+                       {dim3(static_cast<unsigned>(blocks)), dim3(kThreads), 0, overlap}, stream, args);
 }
 
 }  // namespace pipit::cuda

@@ -2,9 +2,9 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 
 #include "layers/cuda/conv/conv_implicit_gemm_kernel.cuh"
+#include "layers/cuda/device/launch.cuh"
 
 namespace pipit::cuda {
 
@@ -46,44 +46,27 @@ const ConvGemmInstance* unstored_instance(const ConvTile& tile, const ConvGemmAr
 /// Lets the kernel use its shared memory. cudaErrorInvalidValue for null.
 inline cudaError_t prepare_instance(const ConvGemmInstance* instance) {
   if (instance == nullptr) return cudaErrorInvalidValue;
-  return cudaFuncSetAttribute(instance->function, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                              instance->shared);
+  return allow_shared(instance->function, instance->shared);
 }
 
 /// After prepare_instance: launches only.
 inline cudaError_t launch_instance(const ConvGemmInstance* instance, const ConvGemmArgs& args,
                                    cudaStream_t stream) {
   if (instance == nullptr) return cudaErrorInvalidValue;
-  cudaLaunchConfig_t config{};
   const bool averages = args.average.images > 0;
   const int rows = averages ? args.average.rows : instance->rows;
-  config.gridDim = dim3(static_cast<unsigned>(ceil_div(args.rows, rows) * args.column_tiles),
-                        static_cast<unsigned>(args.splits));
-  config.blockDim = dim3(static_cast<unsigned>(instance->threads));
+  LaunchShape shape{dim3(static_cast<unsigned>(ceil_div(args.rows, rows) * args.column_tiles),
+                         static_cast<unsigned>(args.splits)),
+                    dim3(static_cast<unsigned>(instance->threads))};
   // A short depth does not need every stage, and without them more blocks fit a multiprocessor.
   const int steps = static_cast<int>(ceil_div(args.steps, args.splits));
   const int stages = std::min(steps, instance->stages) * instance->stage_bytes;
   const int tile_bytes = steps < instance->stages ? instance->tile_bytes : 0;  // else in a stage
-  config.dynamicSmemBytes = static_cast<std::size_t>(
+  shape.shared_bytes = static_cast<std::size_t>(
       args.splits > 1 || averages ? std::max(stages, instance->sum_bytes) : stages + tile_bytes);
-  config.stream = stream;
-  std::array<cudaLaunchAttribute, 2> attributes{};
-  config.attrs = attributes.data();
-  if (args.overlap) {
-    cudaLaunchAttribute& overlap = attributes[config.numAttrs++];
-    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    overlap.val.programmaticStreamSerializationAllowed = 1;
-  }
-  if (args.splits > 1) {
-    cudaLaunchAttribute& cluster = attributes[config.numAttrs++];
-    cluster.id = cudaLaunchAttributeClusterDimension;
-    cluster.val.clusterDim.x = 1;
-    cluster.val.clusterDim.y = static_cast<unsigned>(args.splits);
-    cluster.val.clusterDim.z = 1;
-  }
-  ConvGemmArgs copy = args;
-  void* parameters[] = {&copy};
-  return cudaLaunchKernelExC(&config, instance->function, parameters);
+  shape.overlap = args.overlap;
+  shape.cluster = dim3(1, static_cast<unsigned>(args.splits));
+  return launch_kernel(instance->function, shape, stream, args);
 }
 
 }  // namespace pipit::cuda

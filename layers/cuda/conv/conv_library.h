@@ -11,6 +11,7 @@
 #include "layers/common/layer_kernel.h"
 #include "layers/cuda/cost/launch_cost.h"
 #include "layers/cuda/device/constants.h"
+#include "layers/cuda/device/gpu_info.h"
 #include "layers/ops/conv.h"
 
 namespace pipit::cuda {

@@ -112,14 +112,6 @@ const void* function_of(const ResidentArgs& args) {
 
 }  // namespace
 
-cudaError_t has_resident_gemm(bool& result) {
-  // Compiled for anything else the kernel is empty.
-  cudaFuncAttributes attributes{};
-  const cudaError_t status = cudaFuncGetAttributes(&attributes, resident_function<Plain>(ResidentPlan{}));
-  result = status == cudaSuccess && attributes.sharedSizeBytes > 0;
-  return status;
-}
-
 cudaError_t prepare_resident_gemm(const ResidentArgs& args) {
   return prepare_resident_instance(function_of(args));
 }

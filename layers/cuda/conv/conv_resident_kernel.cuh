@@ -7,6 +7,7 @@
 
 #include "layers/cuda/conv/conv_gemm_fragments.cuh"
 #include "layers/cuda/conv/conv_resident_launch.h"
+#include "layers/cuda/device/launch.cuh"
 #include "layers/cuda/device/tensor_copy.cuh"
 
 namespace pipit::cuda {
@@ -292,26 +293,16 @@ const void* resident_function(const ResidentPlan& plan) {
 }
 
 inline cudaError_t prepare_resident_instance(const void* function) {
-  // The most of any plan: the function is everybody's.
-  return cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                              kResidentShared - kResidentReserved);
+  return allow_shared(function, kResidentShared - kResidentReserved);
 }
 
 inline cudaError_t launch_resident_instance(const void* function, const ResidentArgs& args,
                                             cudaStream_t stream) {
-  cudaLaunchAttribute overlap{};
-  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlap.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(args.conv.column_tiles), static_cast<unsigned>(args.workers));
-  config.blockDim = dim3(static_cast<unsigned>(args.plan.groups * 128 + 128));
-  config.dynamicSmemBytes = static_cast<std::size_t>(args.plan.shared_bytes);
-  config.stream = stream;
-  config.attrs = &overlap;
-  config.numAttrs = args.conv.overlap ? 1 : 0;
-  ResidentArgs copy = args;
-  void* parameters[] = {&copy};
-  return cudaLaunchKernelExC(&config, function, parameters);
+  LaunchShape shape{dim3(static_cast<unsigned>(args.conv.column_tiles), static_cast<unsigned>(args.workers)),
+                    dim3(static_cast<unsigned>(args.plan.groups * 128 + 128))};
+  shape.shared_bytes = static_cast<std::size_t>(args.plan.shared_bytes);
+  shape.overlap = args.conv.overlap;
+  return launch_kernel(function, shape, stream, args);
 }
 
 }  // namespace pipit::cuda

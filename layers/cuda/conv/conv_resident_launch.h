@@ -25,8 +25,6 @@ struct ResidentArgs {
   Divisor ring, barriers;  ///< plan.ring_rows, and twice that
 };
 
-/// Whether the kernels that the current GPU runs have Hopper's copies and products.
-cudaError_t has_resident_gemm(bool& result);
 /// Lets the kernel use its shared memory on the current GPU; of args only the plan and whether there is a function
 /// or, in INT8, a table count.
 cudaError_t prepare_resident_gemm(const ResidentArgs& args);

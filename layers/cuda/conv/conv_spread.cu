@@ -17,14 +17,6 @@ const void* function_of(const SpreadArgs& args) {
 
 }  // namespace
 
-cudaError_t has_spread_gemm(bool& result) {
-  // Compiled for anything else the kernel is empty.
-  cudaFuncAttributes attributes{};
-  const cudaError_t status = cudaFuncGetAttributes(&attributes, instance<false>());
-  result = status == cudaSuccess && attributes.sharedSizeBytes > 0;
-  return status;
-}
-
 cudaError_t prepare_spread_gemm(const SpreadArgs& args) {
   return prepare_spread_instance(function_of(args));
 }

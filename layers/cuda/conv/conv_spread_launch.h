@@ -26,8 +26,6 @@ inline SpreadArgs spread_args(const ConvShape& shape, const SpreadPlan& plan) {
   return args;
 }
 
-/// Whether the kernels that the current GPU runs have Hopper's clusters and products.
-cudaError_t has_spread_gemm(bool& result);
 /// Lets the kernel use its shared memory on the current GPU; of args only whether there is a function or, in INT8, a
 /// table and what y is stored as count.
 cudaError_t prepare_spread_gemm(const SpreadArgs& args);

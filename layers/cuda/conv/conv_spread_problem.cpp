@@ -7,22 +7,17 @@
 #include "layers/cuda/conv/conv_average.h"
 #include "layers/cuda/conv/conv_gemm_problem.h"
 #include "layers/cuda/cost/launch_cost.h"
+#include "layers/cuda/device/gpu_info.h"
 
 namespace pipit::cuda {
 
 namespace {
 
-bool has_kernels() {
-  bool result = false;
-  PIPIT_CUDA(has_spread_gemm(result));
-  return result;
-}
-
 }  // namespace
 
 Refusal refuse_spread_gemm(const NodeSpec& spec, const ConvShape& shape) {
   if (!is_channels_last(*spec.inputs[0])) return "x must be channels_last";
-  if (!has_kernels()) return "only Hopper's GPUs are handled";
+  if (!has_hopper_kernels()) return "only Hopper's GPUs are handled";
   return refuse_spread(shape);
 }
 

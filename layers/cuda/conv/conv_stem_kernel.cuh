@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "layers/cuda/conv/conv_stem_staging.cuh"
-#include "layers/cuda/device/overlap.cuh"
+#include "layers/cuda/device/launch.cuh"
 #include "layers/cuda/device/warpgroup_mma.cuh"
 #include "layers/cuda/device/warpgroup_mma_int8.cuh"
 
@@ -267,20 +267,10 @@ inline cudaError_t prepare_stem_kernel(StemKernel kernel, const StemArgs& args, 
                                        bool& overlap) {
   if (kernel == nullptr) return cudaErrorInvalidValue;
   const auto* function = reinterpret_cast<const void*>(kernel);
-  int gpu = 0;
-  int processors = 0;
-  int blocks = 0;
-  cudaError_t status = cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                            static_cast<int>(kStemMaxShared));
-  if (status == cudaSuccess) status = cudaGetDevice(&gpu);
+  cudaError_t status = allow_shared(function, static_cast<int>(kStemMaxShared));
   if (status == cudaSuccess)
-    status = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, gpu);
-  if (status == cudaSuccess)
-    status = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, function, 32 * args.tile.rows,
-                                                           args.shared_bytes);
-  if (status == cudaSuccess) status = can_overlap(function, overlap);
-  resident_blocks = processors * std::max(blocks, 1);
-  return status;
+    status = resident_blocks_of(function, 32 * args.tile.rows, args.shared_bytes, resident_blocks);
+  return status == cudaSuccess ? can_overlap(function, overlap) : status;
 }
 
 /// Launches the kernel over the tiles of `args`.
@@ -288,9 +278,10 @@ inline cudaError_t launch_stem_kernel(StemKernel kernel, const StemArgs& args, i
                                       cudaStream_t stream) {
   const int columns = static_cast<int>(ceil_div(args.shape.out_c, args.tile.width));
   const int blocks = std::min(args.tiles, std::max(resident_blocks / columns, 1));
-  const dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>(columns));
-  return launch_overlapping_shared(kernel, grid, dim3(static_cast<unsigned>(32 * args.tile.rows)),
-                                   args.shared_bytes, args.overlap, stream, args);
+  return launch_kernel(kernel,
+                       {dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(columns)),
+                        dim3(static_cast<unsigned>(32 * args.tile.rows)), args.shared_bytes, args.overlap},
+                       stream, args);
 }
 
 }  // namespace pipit::cuda

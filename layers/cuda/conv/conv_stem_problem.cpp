@@ -8,6 +8,7 @@
 #include "layers/common/layer_kernel.h"
 #include "layers/cuda/conv/conv_gemm_problem.h"
 #include "layers/cuda/cost/launch_cost.h"
+#include "layers/cuda/device/gpu_info.h"
 
 namespace pipit::cuda {
 

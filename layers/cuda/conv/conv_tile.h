@@ -9,12 +9,7 @@
 
 #include "engine/base/ceil_div.h"
 #include "engine/graph/half.h"
-
-#ifdef __CUDACC__
-#define PIPIT_HOST_DEVICE __host__ __device__
-#else
-#define PIPIT_HOST_DEVICE
-#endif
+#include "layers/cuda/device/fast_division.h"
 
 namespace pipit::cuda {
 
@@ -53,25 +48,6 @@ struct PixelOrigin {
   int image;
   int h;
   int w;
-};
-
-/// Division of 0 <= n < 2^31 by a constant without a divide instruction: multiplication by the rounded-up reciprocal
-/// (Granlund & Montgomery 1994).
-struct Divisor {
-  std::uint32_t value = 1;
-  std::uint32_t factor = 0x80000001U;
-  int shift = 31;
-
-  Divisor() = default;
-  explicit Divisor(int divisor) : value(static_cast<std::uint32_t>(divisor)) {
-    int bits = 0;  // smallest with 2^bits >= divisor
-    while ((std::uint64_t{1} << bits) < value) ++bits;
-    shift = 31 + bits;
-    factor = static_cast<std::uint32_t>((std::uint64_t{1} << shift) / value + 1);
-  }
-  PIPIT_HOST_DEVICE int divide(int n) const {
-    return static_cast<int>(static_cast<std::uint64_t>(static_cast<std::uint32_t>(n)) * factor >> shift);
-  }
 };
 
 /// The origin of matrix row `row` (0 <= row < rows()). positions divides by out_h * out_w, width by out_w.

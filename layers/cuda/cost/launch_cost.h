@@ -52,7 +52,4 @@ std::function<std::optional<Estimate>(const NodeSpec&)> streaming(
 /// Megabytes of the inputs and the output of a convolution or product, weights as they are packed.
 double operand_megabytes(const NodeSpec& spec);
 
-/// Multiprocessors of a GPU.
-int processors_of(int gpu);
-
 }  // namespace pipit::cuda

@@ -1,8 +1,8 @@
-// Kernels with one thread per point that may begin while the kernel in front still runs (overlap.cuh).
+// Kernels with one thread per point that may begin while the kernel before still runs (launch.cuh).
 #pragma once
 
 #include "layers/cuda/device/kernel.cuh"
-#include "layers/cuda/device/overlap.cuh"
+#include "layers/cuda/device/launch.cuh"
 
 namespace pipit::cuda {
 
@@ -11,8 +11,8 @@ template <typename... Parameters, typename... Arguments>
 void launch_early(void (*kernel)(Parameters...), std::int64_t points, bool overlap, const RunContext& context,
                   const Arguments&... arguments) {
   if (points == 0) return;
-  PIPIT_CUDA(launch_overlapping(kernel, dim3(blocks_for(points)), dim3(kThreads), overlap,
-                                static_cast<cudaStream_t>(context.stream), arguments...));
+  PIPIT_CUDA(launch_kernel(kernel, {dim3(blocks_for(points)), dim3(kThreads), 0, overlap},
+                           static_cast<cudaStream_t>(context.stream), arguments...));
 }
 
 /// For kernels that wait for the one in front: begins while that still runs, where the GPU can.
@@ -21,8 +21,7 @@ void launch_waiting(const char* name, void (*kernel)(Parameters...), dim3 grid, 
                     const RunContext& context, const Arguments&... arguments) {
   bool overlap = false;
   check(can_overlap(reinterpret_cast<const void*>(kernel), overlap), name);
-  check(launch_overlapping(kernel, grid, block, overlap, static_cast<cudaStream_t>(context.stream),
-                           arguments...),
+  check(launch_kernel(kernel, {grid, block, 0, overlap}, static_cast<cudaStream_t>(context.stream), arguments...),
         name);
 }
 /// The same with one thread per point; nothing for no points.

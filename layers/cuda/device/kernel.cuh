@@ -13,7 +13,7 @@
 #include "layers/common/layer_kernel.h"
 #include "layers/common/strided_loop.h"
 #include "layers/cuda/cost/launch_cost.h"
-#include "layers/cuda/device/divider.cuh"
+#include "layers/cuda/device/fast_division.h"
 
 namespace pipit::cuda {
 
@@ -24,7 +24,7 @@ template <int N>
 struct DeviceLoop {
   int rank = 0;
   unsigned size = 1;
-  Divider extent[kMaxLoopRank];
+  Divisor extent[kMaxLoopRank];
   int stride[kMaxLoopRank][N] = {};
 
   /// With width > 1 a point is `width` neighbours along the innermost dimension (see vectorizes).
@@ -33,7 +33,7 @@ struct DeviceLoop {
     for (int d = 0; d < rank; ++d) {
       const int points = d == rank - 1 ? width : 1;
       // Of an empty loop no point is asked for, but a divisor must not be 0.
-      extent[d] = Divider(static_cast<unsigned>(std::max<std::int64_t>(loop.extent(d) / points, 1)));
+      extent[d] = Divisor(static_cast<unsigned>(std::max<std::int64_t>(loop.extent(d) / points, 1)));
       for (int k = 0; k < N; ++k) {
         stride[d][k] = static_cast<int>(loop.strides(d)[static_cast<std::size_t>(k)]) * points;
       }
@@ -44,7 +44,7 @@ struct DeviceLoop {
     for (int k = 0; k < N; ++k) at[k] = 0;
     for (int d = rank - 1; d > 0; --d) {
       const unsigned rest = extent[d].divide(i);
-      const int index = static_cast<int>(i - rest * extent[d].divisor);
+      const int index = static_cast<int>(i - rest * extent[d].value);
 #pragma unroll
       for (int k = 0; k < N; ++k) at[k] += index * stride[d][k];
       i = rest;

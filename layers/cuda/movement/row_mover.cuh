@@ -78,9 +78,9 @@ class RowMover {
     args.row_step = static_cast<int>(std::min<std::int64_t>(
         ceil_div(args.rows, kShuffleAtOnce),
         std::max<std::int64_t>(std::int64_t{processors_} * kResident / args.units, 1)));
-    PIPIT_CUDA(launch_overlapping(
-        shuffle_rows<T, N>, dim3(blocks_for(std::int64_t{args.row_step} * args.units, kShuffleThreads)),
-        dim3(kShuffleThreads), overlap_, static_cast<cudaStream_t>(context.stream), args));
+    const dim3 blocks(blocks_for(std::int64_t{args.row_step} * args.units, kShuffleThreads));
+    PIPIT_CUDA(launch_kernel(shuffle_rows<T, N>, {blocks, dim3(kShuffleThreads), 0, overlap_},
+                             static_cast<cudaStream_t>(context.stream), args));
   }
 
   struct Sums {

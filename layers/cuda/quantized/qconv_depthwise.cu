@@ -1,5 +1,5 @@
 // The kernels of INT8 depthwise convolutions that are compiled, and their launch.
-#include "layers/cuda/device/overlap.cuh"
+#include "layers/cuda/device/launch.cuh"
 #include "layers/cuda/quantized/qconv_depthwise_kernel.cuh"
 
 namespace pipit::cuda {
@@ -57,8 +57,8 @@ cudaError_t launch_qconv_depthwise_quads(const QDepthwiseArgs& args, bool overla
   const Instance* instance = find_instance(args);
   if (instance == nullptr) return cudaErrorInvalidValue;
   const std::int64_t blocks = depthwise::blocks_for(args, kQuad, args.columns, args.rows);
-  return launch_overlapping(instance->kernel(args), dim3(static_cast<unsigned>(blocks)), dim3(kThreads),
-                            overlap, stream, args);
+  return launch_kernel(instance->kernel(args),
+                       {dim3(static_cast<unsigned>(blocks)), dim3(kThreads), 0, overlap}, stream, args);
 }
 
 }  // namespace pipit::cuda

@@ -7,6 +7,7 @@
 #include "engine/cuda/runtime.h"
 #include "layers/common/layer_kernel.h"
 #include "layers/cuda/cost/launch_cost.h"
+#include "layers/cuda/device/gpu_info.h"
 #include "layers/cuda/families.h"
 #include "layers/cuda/quantized/qconv_common.h"
 #include "layers/cuda/quantized/qconv_follower.h"

@@ -1,7 +1,7 @@
 // The kernels of "narrow_gemm" and their launch.
 #include <algorithm>
 
-#include "layers/cuda/device/overlap.cuh"
+#include "layers/cuda/device/launch.cuh"
 #include "layers/cuda/quantized/qconv_narrow_kernel.cuh"
 
 namespace pipit::cuda {
@@ -38,25 +38,19 @@ Kernel kernel_of(const NarrowArgs& args) {
 
 cudaError_t prepare_narrow_gemm(const NarrowArgs& args, int& blocks, bool& overlap) {
   const auto* function = reinterpret_cast<const void*>(kernel_of(args));
-  int gpu = 0, processors = 0, of_each = 0;
-  cudaError_t status = cudaGetDevice(&gpu);
-  if (status == cudaSuccess)
-    status = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, gpu);
-  if (status == cudaSuccess)
-    status = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&of_each, function, kNarrowThreads,
-                                                           static_cast<std::size_t>(args.packed_bytes));
-  if (status == cudaSuccess) status = can_overlap(function, overlap);
-  blocks = processors * std::max(of_each, 1);
-  return status;
+  const cudaError_t status =
+      resident_blocks_of(function, kNarrowThreads, static_cast<std::size_t>(args.packed_bytes), blocks);
+  return status == cudaSuccess ? can_overlap(function, overlap) : status;
 }
 
 cudaError_t launch_narrow_gemm(const NarrowArgs& args, int blocks, bool overlap, cudaStream_t stream) {
   constexpr int kWarps = kNarrowThreads / 32;
   const int positions = kWarps * 16 * (args.shape.steps() == 1 ? 2 : 1);
   const int needed = static_cast<int>(ceil_div(args.positions, positions));
-  return launch_overlapping_shared(kernel_of(args), dim3(static_cast<unsigned>(std::min(blocks, needed))),
-                                   dim3(kNarrowThreads), static_cast<std::size_t>(args.packed_bytes), overlap,
-                                   stream, args);
+  return launch_kernel(kernel_of(args),
+                       {dim3(static_cast<unsigned>(std::min(blocks, needed))), dim3(kNarrowThreads),
+                        static_cast<std::size_t>(args.packed_bytes), overlap},
+                       stream, args);
 }
 
 }  // namespace pipit::cuda

@@ -8,6 +8,7 @@
 #include "layers/cuda/conv/conv_gemm_problem.h"
 #include "layers/cuda/conv/tensor_map.h"
 #include "layers/cuda/cost/launch_cost.h"
+#include "layers/cuda/device/gpu_info.h"
 #include "layers/cuda/families.h"
 #include "layers/cuda/quantized/qconv_common.h"
 #include "layers/cuda/quantized/qconv_follower.h"
@@ -35,12 +36,6 @@ ConvShape shape_of(const NodeSpec& spec) {
   return shape;
 }
 
-bool has_kernels() {
-  bool result = false;
-  PIPIT_CUDA(cuda::has_pipelined_gemm(result));
-  return result;
-}
-
 Refusal refuse_pipelined(const NodeSpec& spec) {
   if (Refusal reason = cuda::refuse_qconv_gemm(spec)) return reason;
   const TensorDesc& x = *spec.inputs[0];
@@ -57,7 +52,7 @@ Refusal refuse_pipelined(const NodeSpec& spec) {
         (w.kernel[i] - 1) * w.dilation[i] > 255)
       return "the window is too large for a tensor map";
   }
-  if (!has_kernels()) return "only Hopper's GPUs are handled";
+  if (!cuda::has_hopper_kernels()) return "only Hopper's GPUs are handled";
   return std::nullopt;
 }
 

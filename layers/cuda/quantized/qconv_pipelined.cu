@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "layers/cuda/conv/conv_gemm_epilogue_int8.cuh"
+#include "layers/cuda/device/launch.cuh"
 #include "layers/cuda/device/tensor_copy.cuh"
 #include "layers/cuda/quantized/qconv_pipelined_launch.h"
 
@@ -160,47 +161,20 @@ Instance instance_of(int columns, const PipelinedArgs& args) {
 
 }  // namespace
 
-cudaError_t has_pipelined_gemm(bool& result) {
-  // Compiled for anything else the kernel is empty.
-  cudaFuncAttributes attributes{};
-  const cudaError_t status = cudaFuncGetAttributes(&attributes, instance_of(128, PipelinedArgs{}).function);
-  result = status == cudaSuccess && attributes.sharedSizeBytes > 0;
-  return status;
-}
-
 cudaError_t prepare_pipelined_gemm(int columns, const PipelinedArgs& args, int& resident_blocks) {
   const Instance instance = instance_of(columns, args);
-  int gpu = 0;
-  int processors = 0;
-  int blocks = 0;
-  cudaError_t status =
-      cudaFuncSetAttribute(instance.function, cudaFuncAttributeMaxDynamicSharedMemorySize, instance.shared);
-  if (status == cudaSuccess) status = cudaGetDevice(&gpu);
-  if (status == cudaSuccess)
-    status = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, gpu);
-  if (status == cudaSuccess) {
-    status = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, instance.function, kThreads,
-                                                           static_cast<std::size_t>(instance.shared));
-  }
-  resident_blocks = processors * std::max(blocks, 1);
-  return status;
+  const cudaError_t status = allow_shared(instance.function, instance.shared);
+  if (status != cudaSuccess) return status;
+  return resident_blocks_of(instance.function, kThreads, static_cast<std::size_t>(instance.shared),
+                            resident_blocks);
 }
 
 cudaError_t launch_pipelined_gemm(int columns, const PipelinedArgs& args, cudaStream_t stream) {
   const Instance instance = instance_of(columns, args);
-  cudaLaunchAttribute overlap{};
-  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlap.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(args.workers * args.conv.column_tiles));
-  config.blockDim = dim3(kThreads);
-  config.dynamicSmemBytes = static_cast<std::size_t>(instance.shared);
-  config.stream = stream;
-  config.attrs = &overlap;
-  config.numAttrs = args.conv.overlap ? 1 : 0;
-  PipelinedArgs copy = args;
-  void* parameters[] = {&copy};
-  return cudaLaunchKernelExC(&config, instance.function, parameters);
+  LaunchShape shape{dim3(static_cast<unsigned>(args.workers * args.conv.column_tiles)), dim3(kThreads)};
+  shape.shared_bytes = static_cast<std::size_t>(instance.shared);
+  shape.overlap = args.conv.overlap;
+  return launch_kernel(instance.function, shape, stream, args);
 }
 
 }  // namespace pipit::cuda

@@ -21,8 +21,6 @@ struct PipelinedArgs {
   int workers = 1;          ///< blocks that share the row tiles of one column tile
 };
 
-/// Whether the kernels that the current GPU runs have these copies and Hopper's products.
-cudaError_t has_pipelined_gemm(bool& result);
 /// Lets the kernel use its shared memory; blocks of it that the current GPU runs at once. columns: 64 or 128; of args
 /// only adds_tiles and whether there is a table count.
 cudaError_t prepare_pipelined_gemm(int columns, const PipelinedArgs& args, int& resident_blocks);

@@ -205,24 +205,17 @@ class GlobalAverageKernel final : public Kernel {
   }
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
-    cudaLaunchAttribute attributes[2]{};
-    attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attributes[0].val.programmaticStreamSerializationAllowed = 1;
-    attributes[1].id = cudaLaunchAttributeClusterDimension;
-    attributes[1].val.clusterDim.x = static_cast<unsigned>(average_.splits);
-    attributes[1].val.clusterDim.y = attributes[1].val.clusterDim.z = 1;
-    cudaLaunchConfig_t config{};
-    config.gridDim = dim3(static_cast<unsigned>(average_.splits),
-                          blocks_for(average_.all_words, static_cast<unsigned>(average_.words)),
-                          static_cast<unsigned>(inputs[0].desc.shape[0]));
-    config.blockDim = dim3(kAverageThreads);
-    config.stream = static_cast<cudaStream_t>(context.stream);
-    config.attrs = attributes;
-    config.numAttrs = !overlap_ ? 0 : average_.splits > 1 ? 2 : 1;
+    const auto splits = static_cast<unsigned>(average_.splits);
+    LaunchShape shape{dim3(splits, blocks_for(average_.all_words, static_cast<unsigned>(average_.words)),
+                           static_cast<unsigned>(inputs[0].desc.shape[0])),
+                      dim3(kAverageThreads)};
+    shape.overlap = overlap_;
+    shape.cluster = dim3(splits);
     const bool sixteen = sixteen_ && reinterpret_cast<std::uintptr_t>(inputs[0].data) % 16 == 0;
-    PIPIT_CUDA(cudaLaunchKernelEx(
-        &config, sixteen ? global_average_integers<kSixteen> : global_average_integers<1>, average_, store_,
-        static_cast<void*>(outputs[0].data), reinterpret_cast<const unsigned*>(inputs[0].data)));
+    PIPIT_CUDA(launch_kernel(sixteen ? global_average_integers<kSixteen> : global_average_integers<1>, shape,
+                             static_cast<cudaStream_t>(context.stream), average_, store_,
+                             static_cast<void*>(outputs[0].data),
+                             reinterpret_cast<const unsigned*>(inputs[0].data)));
   }
 
  private:

@@ -112,7 +112,7 @@ constexpr int kChunk = 8 * kRows;  // positions of a block
 
 struct GlobalAverage {
   int channels, positions, chunks;
-  Divider column_blocks, chunk_count;
+  Divisor column_blocks, chunk_count;
 };
 
 // Where averages go.
@@ -127,9 +127,9 @@ __global__ void global_average_kernel(GlobalAverage g, float factor, AverageStor
   ptx::wait_for_previous_kernel();
   __shared__ float shared[kRows][kColumns * kVector + 1];
   const unsigned rest = g.column_blocks.divide(blockIdx.x);
-  const unsigned column_block = blockIdx.x - rest * g.column_blocks.divisor;
+  const unsigned column_block = blockIdx.x - rest * g.column_blocks.value;
   const unsigned n = g.chunk_count.divide(rest);
-  const int chunk = static_cast<int>(rest - n * g.chunk_count.divisor);
+  const int chunk = static_cast<int>(rest - n * g.chunk_count.value);
   const int block_channel = static_cast<int>(column_block) * kColumns * kVector;
   const int c = block_channel + static_cast<int>(threadIdx.x) * kVector;
   float sum[kVector] = {};
@@ -152,15 +152,15 @@ __global__ void global_average_kernel(GlobalAverage g, float factor, AverageStor
   y((static_cast<std::int64_t>(n) * g.chunks + chunk) * g.channels + block_channel + column, total * factor);
 }
 
-__global__ void add_chunks_kernel(unsigned size, Divider channels, int chunks, float factor, AverageStore y,
+__global__ void add_chunks_kernel(unsigned size, Divisor channels, int chunks, float factor, AverageStore y,
                                   const float* partial) {
   const unsigned i = thread_index();
   if (i >= size) return;
   const unsigned n = channels.divide(i);
   const float* from =
-      partial + static_cast<std::int64_t>(n) * chunks * channels.divisor + (i - n * channels.divisor);
+      partial + static_cast<std::int64_t>(n) * chunks * channels.value + (i - n * channels.value);
   float sum = 0;
-  for (int p = 0; p < chunks; ++p) sum += from[static_cast<std::int64_t>(p) * channels.divisor];
+  for (int p = 0; p < chunks; ++p) sum += from[static_cast<std::int64_t>(p) * channels.value];
   y(i, sum * factor);
 }
 
@@ -183,19 +183,19 @@ class GlobalAverageKernel final : public Kernel {
            const RunContext& context) const override {
     const unsigned column_blocks = blocks_for(channels_, kColumns * kVector);
     const GlobalAverage g{static_cast<int>(channels_), static_cast<int>(positions_),
-                          static_cast<int>(chunks_), Divider(column_blocks),
-                          Divider(static_cast<unsigned>(chunks_))};
+                          static_cast<int>(chunks_), Divisor(column_blocks),
+                          Divisor(static_cast<unsigned>(chunks_))};
     const float factor = 1 / static_cast<float>(positions_);
     const AverageStore last{outputs[0].data, result_};
     const AverageStore first = chunks_ > 1 ? AverageStore{context.scratch, {}} : last;
     const unsigned blocks = column_blocks * static_cast<unsigned>(batch_ * chunks_);
-    PIPIT_CUDA(launch_overlapping(global_average_kernel, dim3(blocks), dim3(kColumns, kRows), overlap_,
-                                  static_cast<cudaStream_t>(context.stream), g, chunks_ == 1 ? factor : 1.0F,
-                                  first, In(inputs[0])));
+    PIPIT_CUDA(launch_kernel(global_average_kernel, {dim3(blocks), dim3(kColumns, kRows), 0, overlap_},
+                             static_cast<cudaStream_t>(context.stream), g, chunks_ == 1 ? factor : 1.0F, first,
+                             In(inputs[0])));
     if (chunks_ == 1) return;
     const std::int64_t size = batch_ * channels_;
     launch("global average, chunks", add_chunks_kernel, size, context, static_cast<unsigned>(size),
-           Divider(static_cast<unsigned>(channels_)), static_cast<int>(chunks_), factor, last,
+           Divisor(static_cast<unsigned>(channels_)), static_cast<int>(chunks_), factor, last,
            reinterpret_cast<const float*>(context.scratch));
   }
 

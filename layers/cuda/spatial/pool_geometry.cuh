@@ -10,7 +10,7 @@ struct PoolAxis {
   int kernel, stride, dilation, pad_begin, pad_end;
   int extent;  // of the input
   int x_step;  // of the input, in elements
-  Divider y_extent;
+  Divisor y_extent;
   int y_step;
 };
 
@@ -18,7 +18,7 @@ struct PoolGeometry {
   bool include_pad;
   float p;
   unsigned size;                               // points: output elements / V
-  Divider channels;                            // / V
+  Divisor channels;                            // / V
   int x_batch, x_channel, y_batch, y_channel;  // strides; the channels' are V where V > 1
   bool channels_inner;                         // order of the points: channels fastest, or spatial positions
   PoolAxis axis[3];
@@ -46,9 +46,9 @@ struct PoolPoint {
   int plane, to;  // of x at spatial position 0; of y
 
   __device__ PoolPoint(const PoolGeometry& g, unsigned i) {
-    const auto take = [&](const Divider& extent) {
+    const auto take = [&](const Divisor& extent) {
       const unsigned rest = extent.divide(i);
-      const int index = static_cast<int>(i - rest * extent.divisor);
+      const int index = static_cast<int>(i - rest * extent.value);
       i = rest;
       return index;
     };
@@ -81,7 +81,7 @@ inline PoolGeometry pool_geometry(const PoolAttributes& attributes, const Tensor
   PoolGeometry g{attributes.count_include_pad,
                  static_cast<float>(attributes.p),
                  static_cast<unsigned>(y.elements() / width),
-                 Divider(static_cast<unsigned>(x.shape[1] / width)),
+                 Divisor(static_cast<unsigned>(x.shape[1] / width)),
                  static_cast<int>(from[0]),
                  static_cast<int>(from[1]) * width,
                  static_cast<int>(to[0]),
@@ -100,7 +100,7 @@ inline PoolGeometry pool_geometry(const PoolAttributes& attributes, const Tensor
     if (d < 2) continue;
     axis.extent = static_cast<int>(x.shape[d]);
     axis.x_step = static_cast<int>(from[static_cast<std::size_t>(d)]);
-    axis.y_extent = Divider(static_cast<unsigned>(y.shape[d]));
+    axis.y_extent = Divisor(static_cast<unsigned>(y.shape[d]));
     axis.y_step = static_cast<int>(to[static_cast<std::size_t>(d)]);
   }
   return g;

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "layers/cuda/device/kernel.cuh"
-#include "layers/cuda/device/overlap.cuh"
+#include "layers/cuda/device/launch.cuh"
 #include "layers/cuda/spatial/pool_small_windows_kernel.cuh"
 #include "layers/ops/pool.h"
 
@@ -54,9 +54,9 @@ class SmallWindowsKernel final : public Kernel {
     };
     const auto units = static_cast<unsigned>(pixel_bytes(*spec.inputs[0]) /
                                              static_cast<std::int64_t>(sizeof(typename Policy::Unit)));
-    pool_.channels = Divider(units);
-    pool_.columns = Divider(pairs(y[3]));
-    pool_.rows = Divider(pairs(y[2]));
+    pool_.channels = Divisor(units);
+    pool_.columns = Divisor(pairs(y[3]));
+    pool_.rows = Divisor(pairs(y[2]));
     pool_.size = static_cast<unsigned>(x[0]) * units * pairs(y[2]) * pairs(y[3]);
     pool_.in_h = narrow(x[2]), pool_.in_w = narrow(x[3]);
     pool_.out_h = narrow(y[2]), pool_.out_w = narrow(y[3]);
@@ -68,8 +68,9 @@ class SmallWindowsKernel final : public Kernel {
     SmallWindows pool = pool_;
     pool.x = inputs[0].data;
     pool.y = outputs[0].data;
-    PIPIT_CUDA(launch_overlapping(kernel_, dim3(blocks_for(pool.size, kPoolThreads)), dim3(kPoolThreads),
-                                  overlap_, static_cast<cudaStream_t>(context.stream), pool, policy_));
+    PIPIT_CUDA(launch_kernel(kernel_,
+                             {dim3(blocks_for(pool.size, kPoolThreads)), dim3(kPoolThreads), 0, overlap_},
+                             static_cast<cudaStream_t>(context.stream), pool, policy_));
   }
 
  private:

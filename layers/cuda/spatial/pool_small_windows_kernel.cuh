@@ -7,7 +7,7 @@
 #include <type_traits>
 
 #include "layers/cuda/device/async_ptx.cuh"
-#include "layers/cuda/device/divider.cuh"
+#include "layers/cuda/device/fast_division.h"
 
 namespace pipit::cuda {
 
@@ -18,7 +18,7 @@ struct SmallWindows {
   const void* x = nullptr;
   void* y = nullptr;
   unsigned size = 0;                // threads with work
-  Divider channels, columns, rows;  // units of channels, pairs of output columns and rows
+  Divisor channels, columns, rows;  // units of channels, pairs of output columns and rows
   int in_h = 1, in_w = 1, out_h = 1, out_w = 1, pad_h = 0, pad_w = 0;
 };
 
@@ -43,9 +43,9 @@ __global__ void __launch_bounds__(kPoolThreads)
   ptx::wait_for_previous_kernel();
   unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= g.size) return;
-  const auto take = [&](const Divider& extent) {
+  const auto take = [&](const Divisor& extent) {
     const unsigned rest = extent.divide(i);
-    const int index = static_cast<int>(i - rest * extent.divisor);
+    const int index = static_cast<int>(i - rest * extent.value);
     i = rest;
     return index;
   };
@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(kPoolThreads)
   const int channel = take(g.channels);
   const int ow = take(g.columns) * kPoolOutputs;
   const int oh = take(g.rows) * kPoolOutputs;
-  const int pixel = static_cast<int>(g.channels.divisor);
+  const int pixel = static_cast<int>(g.channels.value);
   const Unit* image =
       static_cast<const Unit*>(g.x) + static_cast<std::int64_t>(i) * g.in_h * g.in_w * pixel + channel;
   const int first_h = oh * Stride - g.pad_h, first_w = ow * Stride - g.pad_w;

@@ -19,7 +19,7 @@ struct Tap {
 };
 
 struct ResizeAxis {
-  Divider extent;  // of the output
+  Divisor extent;  // of the output
   int to;          // its stride
   int taps;        // where the axis starts in the table of taps
 };
@@ -39,7 +39,7 @@ __global__ void nearest_kernel(ResizeGeometry g, const Tap* taps, T* y, const T*
   int from = 0;
   for (int d = g.rank - 1; d >= 0; --d) {
     const unsigned rest = g.axis[d].extent.divide(i);
-    const int index = static_cast<int>(i - rest * g.axis[d].extent.divisor);
+    const int index = static_cast<int>(i - rest * g.axis[d].extent.value);
     to += index * g.axis[d].to;
     from += taps[g.axis[d].taps + index].low;
     i = rest;
@@ -54,7 +54,7 @@ __global__ void linear_kernel(ResizeGeometry g, const Tap* taps, Out y, In x) {
   Tap tap[kMaxRank];
   for (int d = g.rank - 1; d >= 0; --d) {
     const unsigned rest = g.axis[d].extent.divide(i);
-    const int index = static_cast<int>(i - rest * g.axis[d].extent.divisor);
+    const int index = static_cast<int>(i - rest * g.axis[d].extent.value);
     to += index * g.axis[d].to;
     tap[d] = taps[g.axis[d].taps + index];
     i = rest;
@@ -96,7 +96,7 @@ class ResizeKernel final : public Kernel {
     for (int i = 0; i < a.rank; ++i) {
       const int d = order[static_cast<std::size_t>(i)];
       const auto u = static_cast<std::size_t>(d);
-      geometry_.axis[i] = {Divider(static_cast<unsigned>(std::max<std::int64_t>(y.shape[d], 1))),
+      geometry_.axis[i] = {Divisor(static_cast<unsigned>(std::max<std::int64_t>(y.shape[d], 1))),
                            static_cast<int>(to[u]), static_cast<int>(taps.size())};
       const bool resized = resizes_axis(a, d, x.shape[d]);
       if (resized && linear_) geometry_.mixed |= 1U << i;

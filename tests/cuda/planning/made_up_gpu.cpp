@@ -32,6 +32,7 @@
 #include "layers/cuda/libraries/epilogue.h"
 #include "layers/cuda/libraries/lt_gemm.h"
 #include "layers/cuda/linear/simple_gemm.h"
+#include "layers/cuda/device/hopper_probe.h"
 #include "layers/cuda/linear/skinny_gemm.h"
 #include "layers/cuda/quantized/qconv_depthwise_launch.h"
 #include "layers/cuda/quantized/qconv_direct_launch.h"
@@ -224,31 +225,7 @@ CUtensorMap row_map(const void*, const ConvShape&, int, int) {
   return {};
 }
 
-cudaError_t has_basic_block(bool& result) {
-  return hopper(result);
-}
-cudaError_t has_pooled_stem(bool& result) {
-  return hopper(result);
-}
-cudaError_t has_projected_sum(bool& result) {
-  return hopper(result);
-}
-cudaError_t has_resident_block(bool& result) {
-  return hopper(result);
-}
-cudaError_t has_squeeze_excite(bool& result) {
-  return hopper(result);
-}
-cudaError_t has_streamed_block(bool& result) {
-  return hopper(result);
-}
-cudaError_t has_resident_gemm(bool& result) {
-  return hopper(result);
-}
-cudaError_t has_spread_gemm(bool& result) {
-  return hopper(result);
-}
-cudaError_t has_pipelined_gemm(bool& result) {
+cudaError_t probe_hopper_kernels(bool& result) {
   return hopper(result);
 }
 cudaError_t conv_gemm_has_clusters(bool& result) {
