@@ -4,7 +4,7 @@
 
 #include "engine/cuda/library.h"
 #include "engine/cuda/runtime.h"
-#include "layers/cuda/conv/conv_spread_launch.h"
+#include "layers/cuda/conv/spread_gemm/plan.h"
 #include "layers/cuda/device/gpu_info.h"
 #include "layers/ops/binary.h"
 #include "layers/ops/channel_shuffle.h"

@@ -4,7 +4,6 @@
 #include <limits>
 #include <numeric>
 
-#include "layers/cuda/cost/card_constants.h"
 
 namespace pipit::cuda {
 

@@ -1,10 +1,10 @@
 #include <type_traits>
 
 #include "engine/cuda/runtime.h"
-#include "layers/cuda/device/async_ptx.cuh"
+#include "layers/cuda/device/ptx.cuh"
 #include "layers/cuda/device/ceiling_probe.h"
 #include "layers/cuda/device/launch.cuh"
-#include "layers/cuda/device/warpgroup_mma_int8.cuh"
+#include "layers/cuda/device/warpgroup_mma.cuh"
 
 namespace pipit::cuda {
 

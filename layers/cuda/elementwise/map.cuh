@@ -1,8 +1,7 @@
 // Element-wise maps over up to three broadcast operands.
 #pragma once
 
-#include "layers/cuda/device/async_ptx.cuh"
-#include "layers/cuda/device/early_launch.cuh"
+#include "layers/cuda/device/ptx.cuh"
 #include "layers/cuda/device/kernel.cuh"
 
 namespace pipit::cuda {

@@ -1,8 +1,8 @@
-#include "layers/cuda/linear/skinny_gemm.h"
+#include "layers/cuda/linear/gemm.h"
 
 #include <cuda_fp16.h>
 
-#include "layers/cuda/device/async_ptx.cuh"
+#include "layers/cuda/device/ptx.cuh"
 #include "layers/cuda/device/launch.cuh"
 
 namespace pipit::cuda {

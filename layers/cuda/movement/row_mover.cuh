@@ -5,7 +5,7 @@
 #include <span>
 
 #include "engine/base/ceil_div.h"
-#include "layers/cuda/device/early_launch.cuh"
+#include "layers/cuda/device/kernel.cuh"
 #include "layers/cuda/movement/channel_shuffle_kernel.cuh"
 
 namespace pipit::cuda {

@@ -1,5 +1,5 @@
 // What basic_block's groups do, with loops in their place: on the CPU, needs no GPU.
-#include "layers/cuda/chain/basic_block_plan.h"
+#include "layers/cuda/conv/basic_block/plan.h"
 
 #include <gmock/gmock.h>
 

@@ -1,5 +1,5 @@
 // What image_chain divides how: on the CPU, needs no GPU. The kernel itself runs in test_emulated.
-#include "layers/cuda/chain/image_chain_plan.h"
+#include "layers/cuda/conv/image_chain/plan.h"
 
 #include <gmock/gmock.h>
 

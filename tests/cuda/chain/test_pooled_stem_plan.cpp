@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "layers/cuda/chain/pooled_stem_plan.h"
+#include "layers/cuda/conv/pooled_stem/plan.h"
 #include "tests/cuda/chain/random_chain.h"
 #include "tests/cuda/seed.h"
 

@@ -1,5 +1,5 @@
 // What projected_sum's groups do, with loops in their place: on the CPU, needs no GPU.
-#include "layers/cuda/chain/projected_sum_plan.h"
+#include "layers/cuda/conv/projected_sum/plan.h"
 
 #include <gmock/gmock.h>
 

@@ -4,7 +4,7 @@
 #include <array>
 #include <variant>
 
-#include "layers/cuda/chain/resident_block_plan.h"
+#include "layers/cuda/conv/resident_block/plan.h"
 #include "tests/cuda/chain/unit_emulation.h"
 #include "tests/cuda/seed.h"
 

@@ -1,5 +1,5 @@
 // What streamed_block's groups do, with loops in their place: on the CPU, needs no GPU.
-#include "layers/cuda/chain/streamed_block_plan.h"
+#include "layers/cuda/conv/streamed_block/plan.h"
 
 #include <gmock/gmock.h>
 

@@ -6,8 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "layers/cuda/chain/conv_chain_shape.h"
-#include "layers/cuda/chain/unit_layout.h"
+#include "layers/cuda/conv/chain/unit_layout.h"
 #include "tests/cuda/chain/random_chain.h"
 
 namespace pipit::test {

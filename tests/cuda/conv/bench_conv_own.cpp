@@ -7,7 +7,7 @@
 #include <random>
 
 #include "engine/cuda/runtime.h"
-#include "layers/cuda/conv/conv_gemm_problem.h"
+#include "layers/cuda/conv/gemm_problem.h"
 #include "layers/ops/conv.h"
 #include "tests/cuda/conformance.h"
 

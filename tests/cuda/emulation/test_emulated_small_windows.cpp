@@ -4,8 +4,7 @@
 // What is emulated comes first: kernels want its words.
 #include <algorithm>
 
-#include "layers/cuda/quantized/qpool_policy.cuh"
-#include "layers/cuda/spatial/pool_policies.cuh"
+#include "layers/cuda/pooling/small_windows_kernel.cuh"
 #include "tests/cuda/emulation/reference.h"
 
 namespace pipit::test::emulation {

@@ -4,9 +4,9 @@
 
 #include "engine/cuda/library.h"
 #include "engine/cuda/runtime.h"
-#include "layers/cuda/conv/conv_gemm_problem.h"
+#include "layers/cuda/conv/gemm_problem.h"
 #include "layers/cuda/device/gpu_info.h"
-#include "layers/cuda/quantized/qconv_pipelined_launch.h"
+#include "layers/cuda/conv/pipelined_gemm/launch.h"
 #include "layers/evaluate.h"
 #include "layers/ops/qconv.h"
 #include "layers/registry.h"

@@ -1,6 +1,6 @@
 // INT8 convolutions whose blocks keep their weights against the CPU's scalar specification, bit for bit.
 #include "engine/cuda/runtime.h"
-#include "layers/cuda/conv/conv_resident_launch.h"
+#include "layers/cuda/conv/resident_gemm/plan.h"
 #include "layers/cuda/device/gpu_info.h"
 #include "layers/ops/qconv.h"
 #include "tests/cuda/quantized/qconv_cases.h"

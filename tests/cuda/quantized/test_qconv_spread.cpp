@@ -1,6 +1,6 @@
 // INT8 convolutions of few positions against the CPU's scalar specification, bit for bit.
 #include "engine/cuda/runtime.h"
-#include "layers/cuda/conv/conv_spread_launch.h"
+#include "layers/cuda/conv/spread_gemm/plan.h"
 #include "layers/cuda/device/gpu_info.h"
 #include "layers/ops/qconv.h"
 #include "tests/cuda/quantized/qconv_cases.h"
