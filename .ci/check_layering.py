@@ -7,10 +7,10 @@ how long a file and a comment's line may be, and that nothing unfinished is left
 
 apps -> pipit -> models, quant, sparsity -> layers -> engine: a folder includes only what stands to its right, and its
 CMake link line names every folder that it includes. The headers in pipit/ itself are public: they include the standard
-library and each other. Three of them, the words that all folders share, may be included everywhere.
+library and each other. Three of them, the types that all folders share, may be included everywhere.
 
-Inside of a folder ROOMS says the same of its rooms. Some rooms are closed: what happens in them is reached through
-headers of the folder itself, the doors, and only tests include theirs.
+Inside a folder MODULES says the same of its subfolders, the modules. Some modules are private: other folders use the
+headers in the folder itself instead, its interface, and only tests include those of the module.
 """
 
 import pathlib
@@ -29,11 +29,11 @@ MAY_INCLUDE = {
     "apps": {"pipit", "models", "quant", "sparsity", "layers", "engine"},
     "tests": {"apps", "pipit", "models", "quant", "sparsity", "layers", "engine"},
 }
-# Room -> the rooms of its folder that it may include besides itself; "." is what lies in the folder itself. A room with
-# rooms of its own stands here for what lies in it directly.
+# Module -> those of its folder that it may include besides itself; "." is what lies in the folder itself. A module
+# with modules of its own stands here for what lies in it directly.
 ENGINE = "base platform graph plan runtime cuda".split()  # each includes those before it
-ROOMS = {
-    **{f"engine/{room}": set(ENGINE[:i]) for i, room in enumerate(ENGINE)},
+MODULES = {
+    **{f"engine/{module}": set(ENGINE[:i]) for i, module in enumerate(ENGINE)},
     "layers": {"ops", "common", "passes", "reference"},
     "layers/ops": set(),
     "layers/common": {"ops"},
@@ -61,10 +61,10 @@ ROOMS = {
 }
 
 
-def add_kernels(device, rooms):
-    """Rooms of kernels: layers/DEVICE/ROOM -> the rooms of the device that it may include besides DEVICE itself."""
-    for room, others in rooms.items():
-        ROOMS[f"layers/{device}/{room}"] = {"ops", "common", device} | {f"{device}/{other}" for other in others.split()}
+def add_kernels(device, modules):
+    """Modules of kernels: layers/DEVICE/MODULE -> those of the device that it may include besides DEVICE itself."""
+    for module, others in modules.items():
+        MODULES[f"layers/{device}/{module}"] = {"ops", "common", device} | {f"{device}/{other}" for other in others.split()}
 
 
 add_kernels("cpu", {
@@ -91,8 +91,8 @@ add_kernels("cuda", {
     "quantized": "conv spatial libraries device cost",
     "chain": "quantized conv libraries device cost",
 })
-CLOSED = {"layers/cpu", "layers/cuda", "layers/reference"}
-SHARED_WORDS = {"pipit/error.h", "pipit/scores.h", "pipit/types.h"}
+PRIVATE = {"layers/cpu", "layers/cuda", "layers/reference"}
+SHARED_TYPES = {"pipit/error.h", "pipit/scores.h", "pipit/types.h"}
 CXX = {".h", ".hpp", ".cpp", ".cc", ".cu", ".cuh", ".inc"}
 SOURCES = {".cpp", ".cc", ".cu"}
 TEXT = CXX | {".py", ".sh", ".cmake", ".in", ".md", ".json", ".txt", ".proto"}
@@ -140,29 +140,29 @@ def may_stand_in_public(bracket, target):
     return standard or (bracket == '"' and is_public(target))
 
 
-def room_of(path):
-    """The folder that a file lies in, where its top folder is divided into rooms."""
-    return str(path.parent) if any(room.split("/")[0] == path.parts[0] for room in ROOMS) else None
+def module_of(path):
+    """The folder that a file lies in, where its top folder is divided into modules."""
+    return str(path.parent) if any(module.split("/")[0] == path.parts[0] for module in MODULES) else None
 
 
-def check_room(where, path, target):
-    """An include of one of our files: whether the room that it stands in may have it."""
-    folder, room, other = path.parts[0], room_of(path), room_of(target)
+def check_module(where, path, target):
+    """An include of one of our files: whether the module of the file may have it."""
+    folder, module, other = path.parts[0], module_of(path), module_of(target)
     if folder != target.parts[0]:
-        closed = next((str(p) for p in target.parents if str(p) in CLOSED), None)
-        if closed and folder in MAY_INCLUDE and folder != "tests":
-            yield f"{where}: {folder} includes {target}; {closed}/ is closed, the headers in {target.parts[0]}/ are its doors"
-    elif room in ROOMS and room != other:
+        private = next((str(p) for p in target.parents if str(p) in PRIVATE), None)
+        if private and folder in MAY_INCLUDE and folder != "tests":
+            yield f"{where}: {folder} includes {target}; {private}/ is private, use the headers in {target.parts[0]}/"
+    elif module in MODULES and module != other:
         short = "." if other == folder else other[len(folder) + 1:]
-        if short not in ROOMS[room]:
-            yield f"{where}: {room}/ includes {target}; of {folder}/ it may include {names(ROOMS[room])}"
+        if short not in MODULES[module]:
+            yield f"{where}: {module}/ includes {target}; of {folder}/ it may include {names(MODULES[module])}"
 
 
 def check_includes(path, text, linked):
     folder = path.parts[0]
     allowed = MAY_INCLUDE.get(folder)
-    if room_of(path) not in ROOMS and room_of(path) is not None:
-        yield f"{path}: {path.parent}/ is no room; ROOMS in .ci/check_layering.py says which there are"
+    if module_of(path) not in MODULES and module_of(path) is not None:
+        yield f"{path}: {path.parent}/ is not a module; MODULES in .ci/check_layering.py lists them"
     in_cuda = "cuda" in path.parts[:-1]
     for match in INCLUDE.finditer(text):
         where, target = f"{path}:{line_of(text, match.start())}", pathlib.PurePosixPath(match[2])
@@ -175,9 +175,9 @@ def check_includes(path, text, linked):
         other = target.parts[0]
         if is_public(path) and not may_stand_in_public(match[1], target):
             yield f"{where}: a public header includes {target}; it may include the standard library and others of pipit/"
-        if match[1] == "<" or str(target) in SHARED_WORDS or allowed is None or other not in MAY_INCLUDE:
+        if match[1] == "<" or str(target) in SHARED_TYPES or allowed is None or other not in MAY_INCLUDE:
             continue
-        yield from check_room(where, path, target)
+        yield from check_module(where, path, target)
         if other == folder:
             continue
         if other not in allowed:
@@ -258,22 +258,22 @@ def self_test():
         "engine/base/wide.h": ("int a;\n  /// " + "x" * 115 + "\n", "engine/base/wide.h:2: 121 columns"),
         "tests/wide.sh": ("  # " + "x" * 117 + "\n", "tests/wide.sh:1: 121 columns"),
         "models/too_long.cpp": ("// a line\n" * 701, "models/too_long.cpp: 701 lines"),
-        "engine/plan/door.cpp": ('#include "pipit/pipit.h"\n', "engine/plan/door.cpp:1: engine includes pipit/pipit.h"),
+        "engine/plan/public.cpp": ('#include "pipit/pipit.h"\n', "engine/plan/public.cpp:1: engine includes pipit/pipit.h"),
         "pipit/up.cpp": ('#include "apps/table.h"\n', "pipit/up.cpp:1: pipit includes apps/table.h"),
         "pipit/private.h": ('#include "pipit/detail/load.h"\n', "a public header includes pipit/detail/load.h"),
         "pipit/foreign.h": ("#include <fmt/format.h>\n", "a public header includes fmt/format.h"),
         "sparsity/CMakeLists.txt": ("pipit_library(sparsity DEPENDS pipit::models)\n", "links pipit::models"),
-        # rooms
-        "engine/roomless.h": ("int a;\n", "engine/ is no room"),
-        "layers/cpu/attic/new.h": ("int a;\n", "layers/cpu/attic/ is no room"),
+        # modules
+        "engine/outside.h": ("int a;\n", "engine/ is not a module"),
+        "layers/cpu/attic/new.h": ("int a;\n", "layers/cpu/attic/ is not a module"),
         "engine/plan/up.h": ('#include "engine/runtime/session.h"\n', "engine/plan/ includes engine/runtime/session.h"),
         "layers/registry.cpp": ('#include "layers/cpu/vector/lookup.h"\n', "layers/ includes layers/cpu/vector/lookup.h"),
         "layers/ops/kernel.h": ('#include "layers/cpu/parallel.h"\n', "layers/ops/ includes layers/cpu/parallel.h"),
         "layers/passes/oracle.h": ('#include "layers/reference/conv.h"\n', "layers/passes/ includes layers/reference/conv.h"),
         "layers/cpu/conv/side.h": ('#include "layers/cpu/quantized/side.h"\n', "layers/cpu/conv/ includes layers/cpu/quantized"),
         "layers/cuda/conv/cpu.h": ('#include "layers/cpu/conv/im2col.h"\n', "layers/cuda/conv/ includes layers/cpu/conv/im2col.h"),
-        "models/tile.cpp": ('#include "layers/cpu/tile/tile.h"\n', "layers/cpu/ is closed"),
-        "apps/commands/oracle.cpp": ('#include "layers/reference/index.h"\n', "layers/reference/ is closed"),
+        "models/tile.cpp": ('#include "layers/cpu/tile/tile.h"\n', "layers/cpu/ is private"),
+        "apps/commands/oracle.cpp": ('#include "layers/reference/index.h"\n', "layers/reference/ is private"),
         "apps/display/run.h": ('#include "apps/measuring/runner.h"\n', "apps/display/ includes apps/measuring/runner.h"),
     }
     noted = {"layers/ops/rather_long.cpp": "// a line\n" * 501}

@@ -19,14 +19,18 @@ CODE = re.compile(r"`[^`\n]*`")
 IGNORED = re.compile(r"build(-.*)?|\.[^.].*")  # folders, as .gitignore has them
 
 
+def anchor(heading):
+    """Lower case, punctuation dropped, spaces to hyphens."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
 def anchors(text):
-    """The fragments that headings can be reached by: lower case, punctuation dropped, spaces to hyphens."""
+    """The fragments that headings can be reached by."""
     found, counts = set(), {}
     for heading in re.findall(r"^#{1,6}\s+(.+?)\s*#*$", FENCE.sub("", text), re.M):
-        heading = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
-        anchor = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
-        counts[anchor] = counts.get(anchor, -1) + 1
-        found.add(anchor if counts[anchor] == 0 else f"{anchor}-{counts[anchor]}")
+        name = anchor(re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading))
+        counts[name] = counts.get(name, -1) + 1
+        found.add(name if counts[name] == 0 else f"{name}-{counts[name]}")
     return found
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Fits what layers/cuda/conv/conv_tile.cpp takes for the times of the tiles of implicit_gemm.
 
-    fit_tile_times.py docs/benchmarks/2026-11-24-h200/layer-times.json [--precision int8] [--seed N]
+    fit_tile_times.py [tests/gpu/tile-times.json.xz] [--precision int8] [--seed N]
 
 Minimizes, by random steps from the constants that are compiled in, how much longer the tile that choose_tile() would
 take is than the best of those that were timed, and a little of the squared error of the times. Prints the constants in
@@ -10,6 +10,8 @@ the order of struct Times, and the loss by batch before and after. Needs NumPy.
 
 import argparse
 import json
+import lzma
+import pathlib
 import re
 
 import numpy as np
@@ -101,13 +103,14 @@ def fit(layers, start, random, steps=9000):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("file", metavar="JSON", help="times of layers")
+    parser.add_argument("file", metavar="FILE", nargs="?", type=pathlib.Path, default=pathlib.Path(__file__).with_name("tile-times.json.xz"),
+                        help="times of layers, as JSON compressed with xz (default: those of an H200)")
     parser.add_argument("--precision", choices=sorted(COMPILED), default="fp16")
     parser.add_argument("--processors", type=int, default=132, help="multiprocessors of the card (default %(default)s)")
     parser.add_argument("--starts", type=int, default=8, help="the constants, then so many others less one (default 8)")
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
-    with open(arguments.file, encoding="utf-8") as file:
+    with lzma.open(arguments.file, "rt", encoding="utf-8") as file:
         layers = Layers(json.load(file)["layers"], arguments.precision, arguments.processors)
     random = np.random.default_rng(arguments.seed)
     compiled = np.array(COMPILED[arguments.precision])
